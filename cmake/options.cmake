@@ -1,0 +1,13 @@
+# Warnings, hardening and the sanitizer or fuzzer a preset asks for.
+set(PROBING_SANITIZE "" CACHE STRING "sanitizers for tools and tests: address,undefined or thread")
+option(PROBING_FUZZ "build the libFuzzer targets (needs Clang)" OFF)
+set(PROBING_ARCH ${CMAKE_SYSTEM_PROCESSOR} CACHE STRING "x86_64 or aarch64")
+
+add_compile_definitions(_GNU_SOURCE PROBING_VERSION="${PROJECT_VERSION}")
+set(PROBING_WARNINGS -Wall -Wextra -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter -Werror)
+add_compile_options(${PROBING_WARNINGS} -fno-strict-aliasing -fno-common)
+
+if(PROBING_SANITIZE)
+    add_compile_options(-fsanitize=${PROBING_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    add_link_options(-fsanitize=${PROBING_SANITIZE})
+endif()

@@ -1,0 +1,16 @@
+/* err: the one error struct that carries a sentence for a person.
+ *
+ * Functions return negative errno; the sentence is written where the cause is first known, and callers
+ * pass the struct on untouched. A NULL pb_err is allowed everywhere: then only the number travels. */
+#pragma once
+
+struct pb_err {
+    char text[512]; /* "" when nothing was said; never ends in a newline */
+};
+
+/* Writes the sentence and returns r, so that a failure is one statement: return pb_fail(err, -EINVAL, ...).
+ * An earlier sentence is replaced. */
+__attribute__((format(printf, 3, 4))) int pb_fail(struct pb_err *err, int r, const char *fmt, ...);
+
+/* The sentence, or the text of the errno r where nobody wrote one. Lives as long as err. */
+const char *pb_err_text(const struct pb_err *err, int r);
