@@ -6,8 +6,14 @@ set(PROBING_ARCH ${CMAKE_SYSTEM_PROCESSOR} CACHE STRING "x86_64 or aarch64")
 add_compile_definitions(_GNU_SOURCE PROBING_VERSION="${PROJECT_VERSION}")
 set(PROBING_WARNINGS -Wall -Wextra -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter -Werror)
 add_compile_options(${PROBING_WARNINGS} -fno-strict-aliasing -fno-common)
+# Neither assertions nor debug information name the folder it was built in.
+add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 
 if(PROBING_SANITIZE)
     add_compile_options(-fsanitize=${PROBING_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${PROBING_SANITIZE})
+endif()
+if(PROBING_FUZZ)
+    # Coverage in the libraries too; the fuzzer's main comes with the link of each target.
+    add_compile_options(-fsanitize=fuzzer-no-link)
 endif()

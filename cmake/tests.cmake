@@ -1,13 +1,23 @@
 # Unit tests (cmocka, one program a file in tests/unit, linked with every tool library), fuzzers (one a
-# file in tests/fuzz), and benchmarks in C (one a file in bench).
+# file in tests/fuzz), and benchmarks in C (one a file in bench). None is part of `all`: a user who builds the
+# program needs no cmocka and waits for no test. The targets unit-tests, fuzzers and benchmarks build them.
+add_custom_target(unit-tests)
+add_custom_target(fuzzers)
+add_custom_target(benchmarks)
+
+function(pb_test_program name source group folder)
+    add_executable(${name} EXCLUDE_FROM_ALL ${source})
+    target_link_libraries(${name} PRIVATE pb_inject pb_remote pb_table pb_control pb_base -pthread ${ARGN})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder})
+    add_dependencies(${group} ${name})
+endfunction()
+
 find_library(CMOCKA cmocka)
 file(GLOB unit_tests CONFIGURE_DEPENDS tests/unit/*.c)
 if(CMOCKA AND NOT PROBING_FUZZ)
     foreach(source ${unit_tests})
         get_filename_component(name ${source} NAME_WE)
-        add_executable(unit-${name} ${source})
-        target_link_libraries(unit-${name} PRIVATE pb_inject pb_remote pb_table pb_control pb_base ${CMOCKA} -pthread)
-        set_target_properties(unit-${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/unit)
+        pb_test_program(unit-${name} ${source} unit-tests unit ${CMOCKA})
     endforeach()
 endif()
 
@@ -15,17 +25,13 @@ if(PROBING_FUZZ)
     file(GLOB fuzzers CONFIGURE_DEPENDS tests/fuzz/*.c)
     foreach(source ${fuzzers})
         get_filename_component(name ${source} NAME_WE)
-        add_executable(fuzz-${name} ${source})
-        target_link_libraries(fuzz-${name} PRIVATE pb_inject pb_remote pb_table pb_control pb_base)
+        pb_test_program(fuzz-${name} ${source} fuzzers fuzz)
         target_link_options(fuzz-${name} PRIVATE -fsanitize=fuzzer)
-        set_target_properties(fuzz-${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
     endforeach()
 endif()
 
 file(GLOB benchmarks CONFIGURE_DEPENDS bench/*.c)
 foreach(source ${benchmarks})
     get_filename_component(name ${source} NAME_WE)
-    add_executable(bench-${name} ${source})
-    target_link_libraries(bench-${name} PRIVATE pb_inject pb_remote pb_table pb_control pb_base -pthread)
-    set_target_properties(bench-${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+    pb_test_program(bench-${name} ${source} benchmarks bench)
 endforeach()

@@ -1,0 +1,44 @@
+# Thin: each target sets up what is missing (scripts/setup.sh) and hands over to CMake, pytest or a script.
+# `make help` lists them.
+PRESET := $(if $(ZIG),zig,release)
+
+.PHONY: all demo test soak bench lint wheel dist clean help
+
+all: ## build build/release/bin/probing (ZIG=1: with zig cc for glibc 2.17, in build/zig)
+	@scripts/build.sh $(PRESET) all
+
+demo: ## start a small training job, inject, show what can be asked of it
+	@scripts/setup.sh demo
+	@scripts/build.sh $(PRESET) all
+	@scripts/demo.sh build/$(PRESET)/bin/probing
+
+test: ## set up what is missing, build and run every test
+	@scripts/setup.sh test
+	@build/venv/bin/python scripts/test.py
+
+soak: ## the long form of the tests: more injections, more kills, minutes of fuzzing
+	@scripts/setup.sh test
+	@PROBING_SOAK=1 build/venv/bin/python scripts/test.py
+
+bench: ## every performance figure, beside its peer
+	@scripts/setup.sh bench
+	@scripts/bench.sh
+
+lint: ## the rules of the source alone: layers, symbols, format, clang-tidy, both compilers
+	@scripts/setup.sh test
+	@build/venv/bin/python scripts/test.py lint
+
+wheel: ## dist/probing-*.whl, with the programs and agents in it
+	@scripts/setup.sh wheel
+	@scripts/wheel.sh
+
+dist: ## dist/probing-*.tar.gz, which unpacks and runs
+	@scripts/build.sh zig all
+	@scripts/dist.sh
+
+clean: ## remove what was built, but not what was set up (build/venv, build/roots)
+	@find build -mindepth 1 -maxdepth 1 ! -name venv ! -name roots -exec rm -rf {} + 2>/dev/null || true
+	@rm -rf dist
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16

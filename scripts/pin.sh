@@ -1,0 +1,31 @@
+#!/bin/sh
+# Rewrites requirements/*.txt from requirements/*.in: newest versions that fit, for Python 3.9 and later, each with the
+# hashes of all its files. Run it by hand to move to newer versions; it needs uv, which it takes from a throw-away
+# environment. torch is pinned by pip instead: its CPU build comes from whichever index the machine has for it.
+set -eu
+cd "$(dirname "$0")/.."
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+python3 -m venv "$tmp/venv"
+"$tmp/venv/bin/pip" install -q uv
+
+head_line() {
+    echo "# Written by scripts/pin.sh from requirements/$1.in: versions and hashes of what setup may install."
+}
+
+for set in build cmake test bench wheel; do
+    "$tmp/venv/bin/uv" pip compile -q --universal --python-version 3.9 --upgrade --generate-hashes \
+        --no-header --no-annotate "requirements/$set.in" -o "$tmp/$set.txt"
+    { head_line $set; cat "$tmp/$set.txt"; } >requirements/$set.txt
+done
+
+python3.11 -m pip download -q -r requirements/torch.in -d "$tmp/torch"
+{
+    head_line torch
+    for wheel in "$tmp"/torch/*.whl; do
+        name=$(basename "$wheel" | cut -d- -f1 | tr _ -)
+        version=$(basename "$wheel" | cut -d- -f2)
+        printf '%s==%s \\\n    --hash=sha256:%s\n' "$name" "$version" "$(sha256sum "$wheel" | cut -d' ' -f1)"
+    done
+} >requirements/torch.txt

@@ -1,0 +1,181 @@
+#!/bin/sh
+# Installs what a target of the Makefile needs and the machine lacks: scripts/setup.sh build|test|bench|demo|wheel|roots
+#
+# Debian packages are looked for by what they bring (a program or a file), so that a tool from elsewhere counts too.
+# Python packages go into build/venv, pinned by version and hash; the copy of a requirements file under
+# build/venv/installed says that it is in. When nothing is missing this looks at a dozen files and says nothing.
+set -eu
+cd "$(dirname "$0")/.."
+venv=build/venv
+
+say() {
+    echo "setup: $*"
+}
+
+# What each purpose needs: lines of "package probe", where the probe is a program or the path of a file.
+packages_for() {
+    echo "gcc gcc
+libc6-dev /usr/include/stdio.h
+make make
+binutils readelf
+python3 python3"
+    case $1 in
+    test) echo "libcmocka-dev /usr/include/cmocka.h
+clang clang
+clang-tidy clang-tidy
+musl-tools musl-gcc
+util-linux unshare" ;;
+    bench) echo "gdb gdb" ;;
+    roots) echo "debootstrap /usr/sbin/debootstrap
+debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg" ;;
+    esac
+}
+
+sets_for() {
+    case $1 in
+    build) echo build ;;
+    test) echo build test torch ;;
+    bench) echo build bench ;;
+    demo) echo build torch ;;
+    wheel) echo build wheel ;;
+    roots) ;;
+    *) echo "usage: scripts/setup.sh build|test|bench|demo|wheel|roots" >&2 && return 2 ;;
+    esac
+}
+
+missing_packages() {
+    packages_for "$1" | while read -r package probe; do
+        case $probe in
+        /*) [ -e "$probe" ] || echo "$package" ;;
+        *) command -v "$probe" >/dev/null 2>&1 || echo "$package" ;;
+        esac
+    done
+}
+
+# Debian keeps the sanitizers' and the fuzzer's run time in a package named after Clang's version.
+missing_clang_runtime() {
+    command -v clang >/dev/null 2>&1 || return 0
+    resources=$(clang -print-resource-dir)
+    for library in "$resources"/lib/*/libclang_rt.fuzzer*.a; do
+        [ -e "$library" ] && return 0
+    done
+    echo "libclang-rt-$(basename "$resources" | cut -d. -f1)-dev"
+}
+
+install_packages() {
+    [ $# -gt 0 ] || return 0
+    command="apt-get install -y --no-install-recommends $*"
+    if [ "$(id -u)" = 0 ]; then
+        as_root=
+    elif command -v sudo >/dev/null 2>&1 && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
+        as_root=sudo
+    else
+        echo "setup: Debian packages are missing and this user may not install them. Run:" >&2
+        echo "    sudo $command" >&2
+        exit 1
+    fi
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "setup: there is no apt-get here; install what these Debian packages bring: $*" >&2
+        exit 1
+    fi
+    say "installing Debian packages: $*"
+    # A fresh machine has no package lists, or old ones that name files no longer there.
+    DEBIAN_FRONTEND=noninteractive $as_root $command -q || {
+        $as_root apt-get update -q
+        DEBIAN_FRONTEND=noninteractive $as_root $command -q
+    }
+}
+
+# Python 3.11 where it is: the only one that PyTorch's CPU build is at hand for.
+find_python() {
+    for python in python3.11 python3 python3.13 python3.12 python3.10 python3.9; do
+        if $python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+            echo $python
+            return
+        fi
+    done
+}
+
+make_venv() {
+    [ -x $venv/bin/python ] && return
+    python=$(find_python)
+    if [ -z "$python" ]; then
+        install_packages python3-venv
+        python=$(find_python)
+    fi
+    [ -n "$python" ] || { echo "setup: no Python >= 3.9 with venv was found" >&2 && exit 1; }
+    say "creating $venv with $($python --version)"
+    mkdir -p build
+    $python -m venv $venv
+    mkdir -p $venv/installed
+}
+
+install_set() {
+    progress=off
+    [ -t 1 ] && progress=on
+    say "installing the Python packages of requirements/$1.txt into $venv"
+    $venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar $progress \
+        --only-binary :all: --require-hashes -r "requirements/$1.txt"
+}
+
+# torch is wanted, not needed: without it the reason is kept for whoever skips (tests/conftest.py, scripts/demo.sh).
+install_torch() {
+    if [ "$(uname -m)" != x86_64 ] || ! $venv/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
+        why="PyTorch's CPU build is pinned for Python 3.11 on x86-64 only"
+    elif install_set torch; then
+        rm -f $venv/installed/torch.missing
+        return 0
+    else
+        why="this machine's package index has no torch==2.13.0+cpu"
+    fi
+    say "going on without torch: $why"
+    echo "$why" >$venv/installed/torch.missing
+}
+
+# One path for CMake and for people, whatever Python's version in the folder's name.
+link_zig() {
+    zig=$(echo $venv/lib/python3*/site-packages/ziglang/zig)
+    ln -sf "../${zig#"$venv"/}" $venv/bin/zig
+}
+
+in_place() {
+    [ -x $venv/bin/python ] && cmp -s "requirements/$1.txt" "$venv/installed/$1.txt"
+}
+
+install_python_parts() {
+    make_venv
+    for set in "$@"; do
+        in_place "$set" && continue
+        case $set in
+        torch) install_torch ;;
+        *) install_set "$set" ;;
+        esac
+        [ "$set" = build ] && link_zig
+        cp "requirements/$set.txt" $venv/installed/
+    done
+}
+
+# Debian 11's CMake is too old for the presets.
+needs_cmake() {
+    command -v ninja >/dev/null 2>&1 || return 0
+    version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p')
+    [ "$(printf '%s\n3.22\n' "${version:-0}" | sort -V | head -n 1)" != 3.22 ]
+}
+
+purpose=${1:-build}
+sets=$(sets_for "$purpose")
+[ -z "$sets" ] || ! needs_cmake || sets="$sets cmake"
+
+packages=$(missing_packages "$purpose")
+install_packages $packages
+[ "$purpose" != test ] || install_packages $(missing_clang_runtime)
+
+for set in $sets; do
+    in_place "$set" && continue
+    mkdir -p build
+    # Two makes at once: the second waits, then finds everything in place.
+    exec 9>build/setup.lock
+    flock 9
+    install_python_parts $sets
+    break
+done
