@@ -1,0 +1,42 @@
+/* inject: bring the agent into a running process, and call its entry point there.
+ *
+ * The one function here looks first (doctor.h), then borrows one thread of the target for a fraction of a
+ * millisecond: it loads the library in it, calls pb_agent_start(options), and gives the thread back exactly
+ * as it was. No code is patched, the other threads run on, and the thread carries what it needs to restore
+ * itself, so that the death of the tool at any step leaves the target whole.
+ * Stands on remote/ and base/. Call it from one thread at a time: ptrace and SIGCHLD belong to the caller. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct pb_err;
+
+struct pb_inject_request {
+    pid_t pid;             /* as the caller's pid namespace numbers it */
+    const char *agent_dir; /* holds libprobing-glibc.so and libprobing-musl.so; the target's libc decides */
+    const char
+        *options; /* handed to pb_agent_start, which copies what it keeps; at most 4095 bytes; NULL: "" */
+    unsigned
+        timeout_ms; /* until the library starts to load; 0: 10 s. A load that has started is waited for */
+};
+
+struct pb_inject_result {
+    uint64_t status_address; /* what pb_agent_start returned: the agent's status struct, in the target */
+    uint64_t stopped_ns;     /* how long threads of the target were held, summed over every hold */
+    uint64_t longest_ns;     /* the longest single hold */
+    unsigned unsafe_looks;   /* how often a thread was looked at and let go: inside the allocator or loader */
+    unsigned unsafe_rounds;  /* how often that was so of every thread at once */
+    bool reused;             /* the library was in the process already: called again, not loaded */
+    bool by_remote_debug;    /* through Python's remote debugging (PEP 768): ptrace was refused */
+    bool process_stopped;    /* the process is in a job-control stop: the agent's thread runs after SIGCONT */
+};
+
+/* Blocks until the entry point has returned. On failure the target is as it was (its memory, registers,
+ * descriptors and files) and err says in one line what is wrong and what would lift it.
+ * -ESRCH: no such process, or it ended meanwhile; -EPERM, -EACCES: not allowed; -EBUSY: traced by another;
+ * -ETIMEDOUT: no thread came to a safe point; -ENOEXEC: the library does not load there; -EINTR: SIGINT or
+ * SIGTERM came while the library was loading (it goes on loading, and its thread restores itself);
+ * -ECANCELED: pb_agent_start said no. SIGCHLD, SIGINT and SIGTERM are blocked meanwhile. */
+int pb_inject(const struct pb_inject_request *req, struct pb_inject_result *ret, struct pb_err *err);

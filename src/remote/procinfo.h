@@ -1,0 +1,51 @@
+/* procinfo: what /proc tells of a process, read once.
+ *
+ * A snapshot by value: nothing to release. Reading it needs no rights beyond seeing the process; the fields
+ * that need more (exe, libc, Python) say unknown where the kernel does not tell us.
+ * Uses maps and elf; used by injection, `list` and `doctor`. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct pb_err;
+
+enum pb_libc {
+    PB_LIBC_UNKNOWN, /* its memory map is not ours to read */
+    PB_LIBC_NONE,    /* a static executable: no loader, nothing can be loaded */
+    PB_LIBC_GLIBC,
+    PB_LIBC_MUSL,
+};
+
+struct pb_procinfo {
+    pid_t pid;    /* in our pid namespace */
+    pid_t ns_pid; /* in its own (the last of NSpid) */
+    pid_t ppid;
+    pid_t tracer; /* 0: nobody */
+    uid_t uid, euid;
+    gid_t gid;
+    char state; /* R S D T t Z X, of the main thread */
+    unsigned threads;
+    unsigned seccomp;    /* 0 off, 1 strict, 2 filter */
+    uint64_t start_time; /* clock ticks after boot: field 22 of stat */
+    uint64_t pid_ns;     /* inode; 0: not ours to read */
+    uint64_t mnt_ns;
+    uint64_t caught; /* signals with a handler, bit 0 is signal 1 */
+    bool kernel_thread;
+    bool dumpable;     /* false: even its owner needs CAP_SYS_PTRACE */
+    bool shadow_stack; /* x86 user shadow stacks are on */
+    int elf_class;     /* ELFCLASS32, ELFCLASS64; 0: unknown */
+    int elf_machine;   /* EM_*; 0: unknown */
+    enum pb_libc libc;
+    bool python;
+    int python_version; /* 0x030b: 3.11; 0: unknown or not Python */
+    char comm[16];
+    char exe[256]; /* "": unknown; ends in " (deleted)" where the kernel says so */
+};
+
+/* -ESRCH: there is no such process. *ret is written on success only. */
+int pb_procinfo_read(pid_t pid, struct pb_procinfo *ret, struct pb_err *err);
+
+/* "glibc", "musl", "static", "unknown". */
+const char *pb_libc_name(enum pb_libc libc);
