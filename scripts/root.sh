@@ -1,0 +1,51 @@
+#!/bin/sh
+# Makes the root file systems that tests start processes in, as a container would: scripts/root.sh bullseye|sid...
+#   bullseye  Debian 11: an older glibc (2.31) than any build machine's, Python 3.9
+#   sid       Debian unstable: the newest glibc, Python 3.14 and 3.15
+# Each is made once, under build/roots, and kept. Needs root (debootstrap does). The mirror is the one this machine's apt
+# uses where that is Debian's, else debootstrap's own.
+set -eu
+cd "$(dirname "$0")/.."
+
+mirror() {
+    . /etc/os-release
+    [ "$ID" = debian ] || return 0
+    apt-get indextargets --format '$(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+        awk '$1 == "main" && $2 !~ /security/ { print $2; exit }'
+}
+
+packages_of() {
+    case $1 in
+    bullseye) echo python3 ;;
+    sid) echo python3.14,python3.15 ;;
+    *) echo "usage: scripts/root.sh bullseye|sid..." >&2 && return 2 ;;
+    esac
+}
+
+make_root() {
+    packages=$(packages_of "$1")
+    if [ "$(id -u)" != 0 ]; then
+        echo "root: only root can make build/roots/$1. Run: sudo scripts/root.sh $1" >&2
+        exit 1
+    fi
+    scripts/setup.sh roots
+    mkdir -p build/roots
+    exec 9>build/roots/"$1".lock
+    flock 9
+    [ ! -e build/roots/"$1" ] || return 0
+
+    echo "root: making build/roots/$1 with debootstrap (half a minute)"
+    eval "$(apt-config shell http_proxy Acquire::http::Proxy)"
+    [ -z "${http_proxy:-}" ] || export http_proxy
+    rm -rf build/roots/"$1".part
+    if ! debootstrap --variant=minbase --include="$packages" "$1" build/roots/"$1".part $(mirror) >build/roots/"$1".log 2>&1; then
+        tail -n 5 build/roots/"$1".log >&2
+        exit 1
+    fi
+    rm -rf build/roots/"$1".part/var/cache/apt/archives/*.deb
+    mv build/roots/"$1".part build/roots/"$1"
+}
+
+for name in "$@"; do
+    [ -e build/roots/"$name" ] || make_root "$name"
+done

@@ -1,0 +1,232 @@
+"""Runs every suite and closes with one line: N passed, N failed, N skipped.
+
+scripts/test.py [suite...]    suites: unit asan tsan fuzz lint integration (default: all, in this order)
+
+A suite is a list of programs or one pytest run. A failing suite does not stop the others. A suite in which nothing
+passed is a failure even when nothing failed: that is how a suite that skips everything is noticed. PROBING_SOAK=1 asks
+for the long form. Standard library only.
+"""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+REPORTS = TOP / "build" / "test-reports"
+SOAK = bool(os.environ.get("PROBING_SOAK"))
+PROGRAM_SECONDS = 1800 if SOAK else 120
+PYTEST_SECONDS = 4 * 3600 if SOAK else 600
+FUZZ_SECONDS = 300 if SOAK else 10
+
+
+class Count:
+    def __init__(self, passed=0, failed=0, skipped=0):
+        self.passed, self.failed, self.skipped = passed, failed, skipped
+
+    def __iadd__(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        return self
+
+    def __str__(self):
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def run(command, seconds, capture=False, **env):
+    """Runs a command in a process group of its own, so that a hung test leaves no children. Returns (status, output);
+    the status is None when the time was up."""
+    process = subprocess.Popen(
+        [str(word) for word in command], cwd=TOP, env={**os.environ, **env}, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if capture else None,
+        stderr=subprocess.STDOUT if capture else None)
+    try:
+        output, _ = process.communicate(timeout=seconds)
+        return process.returncode, (output or b"").decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        return None, (output or b"").decode(errors="replace")
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGTERM)
+        raise
+
+
+def build(preset, *targets):
+    status, _ = run([TOP / "scripts/build.sh", preset, *targets], 600)
+    return status == 0
+
+
+def indent(text):
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def read_reports(paths):
+    """Sums JUnit files, of cmocka and of pytest alike; a case is failed, skipped or passed by the child it has."""
+    count = Count()
+    for path in paths:
+        for case in ET.parse(path).getroot().iter("testcase"):
+            kinds = {child.tag for child in case}
+            if kinds & {"failure", "error"}:
+                count.failed += 1
+            elif "skipped" in kinds:
+                count.skipped += 1
+            else:
+                count.passed += 1
+    return count
+
+
+def outcome(status):
+    if status is None:
+        return f"killed after {PROGRAM_SECONDS} s"
+    if status < 0:
+        return f"died of {signal.Signals(-status).name}"
+    return f"exit status {status}"
+
+
+def run_unit(program, suite, **env):
+    """One cmocka program. Its report is missing or short when it crashes: then it counts as one more failure."""
+    folder = REPORTS / f"{suite}-{program.name}"
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    status, output = run([program], PROGRAM_SECONDS, capture=True, CMOCKA_MESSAGE_OUTPUT="XML",
+                         CMOCKA_XML_FILE=f"{folder}/%g.xml", **env)
+    count = read_reports(folder.glob("*.xml"))
+    if status != 0 and count.failed == 0:
+        count.failed = 1
+    say(f"  {program.name}: {count} ({time.monotonic() - began:.1f} s)")
+    if count.failed:
+        say(indent(output) + f"    {program.name}: {outcome(status)}")
+        for report in sorted(folder.glob("*.xml")):
+            say(indent(report.read_text(errors="replace")))
+    elif count.skipped:
+        say(indent(output))
+    return count
+
+
+def run_unit_suite(suite, preset, chosen, **env):
+    if not build(preset, "unit-tests"):
+        return Count(failed=1)
+    count = Count()
+    for source in sorted((TOP / "tests/unit").glob("*.c")):
+        if chosen(source):
+            count += run_unit(TOP / f"build/{preset}/unit/unit-{source.stem}", suite, **env)
+    return count
+
+
+def has_threads(source):
+    """What the thread sanitizer is for. It cannot follow a program that single-steps or kills another, nor one that
+    appends in a signal handler on purpose: such a file says `tsan: no` and why."""
+    text = source.read_text()
+    return "pthread_create" in text and "tsan: no" not in text
+
+
+def unit():
+    return run_unit_suite("unit", "release", lambda source: True)
+
+
+def asan():
+    return run_unit_suite("asan", "asan", lambda source: True, ASAN_OPTIONS="detect_leaks=1",
+                          UBSAN_OPTIONS="print_stacktrace=1")
+
+
+def tsan():
+    return run_unit_suite("tsan", "tsan", has_threads, TSAN_OPTIONS="halt_on_error=1")
+
+
+def fuzz():
+    if not build("fuzz", "fuzzers"):
+        return Count(failed=1)
+    count = Count()
+    for source in sorted((TOP / "tests/fuzz").glob("*.c")):
+        program = TOP / f"build/fuzz/fuzz/fuzz-{source.stem}"
+        corpus = TOP / f"build/fuzz/corpus/{source.stem}"
+        corpus.mkdir(parents=True, exist_ok=True)
+        status, output = run([program, f"-max_total_time={FUZZ_SECONDS}", "-print_final_stats=1",
+                              f"-artifact_prefix={corpus}-", corpus], FUZZ_SECONDS + 60, capture=True)
+        runs = re.search(r"number_of_executed_units:\s*(\d+)", output)
+        if status == 0 and runs and int(runs.group(1)) > 0:
+            count.passed += 1
+            say(f"  {program.name}: {runs.group(1)} inputs in {FUZZ_SECONDS} s, no finding")
+        else:
+            count.failed += 1
+            say(indent(output[-8000:]) + f"    {program.name}: {outcome(status)}")
+    return count
+
+
+def run_pytest(suite):
+    report = REPORTS / f"{suite}.xml"
+    arguments = ["--timeout=3600"] if SOAK else []
+    status, _ = run([sys.executable, "-m", "pytest", f"tests/{suite}", "-ra", "--durations=5", f"--junitxml={report}",
+                     *arguments], PYTEST_SECONDS)
+    count = read_reports([report]) if report.exists() else Count()
+    if status != 0 and count.failed == 0:
+        count.failed = 1
+    return count
+
+
+def lint():
+    # What the rules are checked on: the programs, and the writer's objects.
+    if not build("release", "all"):
+        return Count(failed=1)
+    return run_pytest("lint")
+
+
+def integration():
+    if not build("release", "all"):
+        return Count(failed=1)
+    # Ahead of pytest, which would hide for a minute what is being downloaded. Without rights the tests that need a
+    # root skip and say so.
+    if os.geteuid() == 0:
+        run([TOP / "scripts/root.sh", "bullseye", "sid"], 300)
+    return run_pytest("integration")
+
+
+SUITES = [unit, asan, tsan, fuzz, lint, integration]
+
+
+def clear_reports():
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    for path in sorted(REPORTS.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+def main(names):
+    unknown = set(names) - {suite.__name__ for suite in SUITES}
+    if unknown:
+        say(f"scripts/test.py: no such suite: {', '.join(sorted(unknown))}")
+        return 2
+    clear_reports()
+    total = Count()
+    lines = []
+    for suite in SUITES:
+        name = suite.__name__
+        if names and name not in names:
+            continue
+        say(f"== {name}")
+        began = time.monotonic()
+        count = suite()
+        if count.passed == 0 and count.failed == 0:
+            say(f"  {name}: nothing ran, which is a failure")
+            count.failed = 1
+        lines.append(f"  {name:<12} {time.monotonic() - began:6.1f} s  {count}")
+        say(f"== {name}: {count}")
+        total += count
+    say("== all suites\n" + "\n".join(lines))
+    say(str(total))
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

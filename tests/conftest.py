@@ -1,0 +1,40 @@
+"""Fixtures that all tests share: where the program is, and PyTorch or the reason why there is none."""
+import importlib.util
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def top():
+    return TOP
+
+
+@pytest.fixture(scope="session")
+def probing():
+    """The program as `make` leaves it. Tests of another build set PROBING_PROGRAM."""
+    program = Path(os.environ.get("PROBING_PROGRAM", TOP / "build/release/bin/probing"))
+    assert program.exists(), f"{program} is not there: run make first"
+    return program
+
+
+@pytest.fixture(scope="session")
+def soak():
+    return bool(os.environ.get("PROBING_SOAK"))
+
+
+@pytest.fixture(scope="session")
+def needs_torch():
+    if importlib.util.find_spec("torch") is None:
+        missing = TOP / "build/venv/installed/torch.missing"
+        pytest.skip(missing.read_text().strip() if missing.exists() else "torch is not installed: scripts/setup.sh test")
+
+
+def run(*command, **options):
+    """A command's completed process, with its output as text."""
+    return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, **options)

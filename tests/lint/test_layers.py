@@ -1,0 +1,53 @@
+"""Includes go downwards only: cli, serve > cluster > engine, inject > remote > base, control, table.
+
+The agent stands apart: it runs in the target and sees table/ and control/ only.
+"""
+import re
+from pathlib import Path
+
+import pytest
+from source import files, text
+
+LEVEL = {"base": 0, "control": 0, "table": 0, "remote": 1, "engine": 2, "inject": 2, "cluster": 3, "cli": 4, "serve": 4}
+AGENT_SEES = {"agent", "table", "control"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+def may_include(folder, other):
+    if folder == other:
+        return True
+    if folder == "agent":
+        return other in AGENT_SEES
+    return other != "agent" and LEVEL[other] < LEVEL[folder]
+
+
+def wrong_includes(path, content):
+    """The includes of one file of src/ that point sideways, upwards or to a folder that is none of ours."""
+    folder = path.parts[1]
+    for name in INCLUDE.findall(content):
+        other = name.split("/")[0] if "/" in name else folder
+        # A folder within a folder (inject/arch) is written from its parent or from src/.
+        if other in LEVEL or other == "agent":
+            if not may_include(folder, other):
+                yield name
+        elif ".." in name or not (Path("src") / folder / name).exists() and not (path.parent / name).exists():
+            yield name
+
+
+def test_every_include_points_downwards():
+    sources = files("src/*.c", "src/*.h")
+    assert sources
+    wrong = [f"{path}: {name}" for path in sources for name in wrong_includes(path, text(path))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_folder_has_a_level():
+    assert {path.parts[1] for path in files("src/*.c", "src/*.h")} <= set(LEVEL) | {"agent"}
+
+
+@pytest.mark.parametrize("path, include", [
+    ("src/base/err.c", "remote/maps.h"), ("src/agent/main.c", "base/err.h"), ("src/remote/maps.c", "inject/inject.h"),
+    ("src/table/reader.c", "control/frame.h"), ("src/cli/main.c", "agent/agent.h"), ("src/base/err.c", "../cli/main.h"),
+])
+def test_an_include_upwards_is_noticed(path, include):
+    assert list(wrong_includes(Path(path), f'#include "{include}"\n')) == [include]
