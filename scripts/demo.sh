@@ -1,0 +1,55 @@
+#!/bin/sh
+# Shows the program on a job of its own: scripts/demo.sh <path of probing>
+# Starts examples/train.py, which knows nothing of Probing, and asks it things while it runs. The job ends with the demo.
+set -eu
+cd "$(dirname "$0")/.."
+probing=$1
+log=$(mktemp)
+job=
+
+clean_up() {
+    [ -z "$job" ] || kill "$job" 2>/dev/null || true
+    rm -f "$log"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+# Prints a command as a person would type it, then runs it.
+show() {
+    printf '\n$ probing'
+    for word in "$@"; do
+        case $word in
+        *[!A-Za-z0-9._/=-]*) printf ' "%s"' "$word" ;;
+        *) printf ' %s' "$word" ;;
+        esac
+    done
+    printf '\n'
+    "$probing" "$@"
+}
+
+kind="a small PyTorch job"
+[ ! -e build/venv/installed/torch.missing ] || kind="a job in plain Python ($(cat build/venv/installed/torch.missing))"
+echo "demo: starting $kind: examples/train.py"
+build/venv/bin/python examples/train.py --seconds 120 >"$log" 2>&1 &
+job=$!
+
+# Its first line of output means that it trains. PyTorch takes seconds to import.
+waited=0
+until [ -s "$log" ]; do
+    kill -0 $job 2>/dev/null || { echo "demo: the job did not start:" >&2 && cat "$log" >&2 && exit 1; }
+    [ $waited -lt 300 ] || { echo "demo: the job said nothing for 30 s" >&2 && exit 1; }
+    sleep 0.1
+    waited=$((waited + 1))
+done
+echo "demo: it runs as process $job and says: $(head -n 1 "$log")"
+
+show -t $job inject
+show list
+show -t $job eval "print('step', step, 'loss', float(loss))"
+# memory_usage gets a row a second.
+sleep 2
+show -t $job tables
+show -t $job detach
+
+kill -0 $job || { echo "demo: the job is gone" >&2 && exit 1; }
+printf '\ndemo: the job trains on, undisturbed: %s\n' "$(tail -n 1 "$log")"

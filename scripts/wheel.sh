@@ -1,0 +1,28 @@
+#!/bin/sh
+# Builds dist/probing-*.whl from the sources, with everything compiled by zig cc for glibc 2.17, and tries it: the wheel
+# is installed into a new environment, and the program in there must run and find its agents.
+set -eu
+cd "$(dirname "$0")/.."
+python=build/venv/bin/python
+
+echo "wheel: building with zig cc"
+rm -rf build/wheel && mkdir -p build/wheel dist
+CC=$PWD/scripts/zig-cc PATH=$PWD/build/venv/bin:$PATH \
+    $python -m build --wheel --no-isolation --outdir build/wheel . >build/wheel/build.log 2>&1 ||
+    { cat build/wheel/build.log >&2 && exit 1; }
+
+# It asks for glibc 2.17 and nothing else, which the name may then promise.
+machine=$(uname -m)
+$python -m wheel tags --remove --platform-tag "manylinux_2_17_$machine.manylinux2014_$machine" build/wheel/*.whl >/dev/null
+wheel=$(echo build/wheel/*.whl)
+
+echo "wheel: trying $(basename "$wheel") in a new environment"
+$python -m venv build/wheel/venv
+build/wheel/venv/bin/python -m pip install -q --disable-pip-version-check --no-index --no-deps "$wheel"
+build/wheel/venv/bin/probing version
+build/wheel/venv/bin/probe version >/dev/null
+for libc in glibc musl; do
+    [ -e build/wheel/venv/lib/probing/libprobing-$libc.so ] || { echo "wheel: no agent for $libc" >&2 && exit 1; }
+done
+cp "$wheel" dist/
+ls -l dist/"$(basename "$wheel")"
