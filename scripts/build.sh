@@ -1,6 +1,6 @@
 #!/bin/sh
 # Configures a preset and builds targets of it: scripts/build.sh <preset> <target>...
-# Compilers' output is kept from the terminal until something fails, except for the line that says what is done.
+# What the compilers print is kept in build/<preset>/build.log and shown when something fails.
 set -eu
 cd "$(dirname "$0")/.."
 preset=$1
@@ -21,9 +21,9 @@ run() {
     fi
 }
 
-[ -f build/"$preset"/build.ninja ] || run cmake --preset "$preset"
-# Ninja knows whether there is anything to do; say something only then.
-if ! cmake --build build/"$preset" --target "$@" -- -n 2>/dev/null | grep -q 'no work to do'; then
+if [ ! -f build/"$preset"/build.ninja ]; then
     echo "build: $preset: $*"
-    run cmake --build build/"$preset" --target "$@"
+    run cmake --preset "$preset"
 fi
+run cmake --build build/"$preset" --target "$@"
+grep -q 'no work to do' "$log" || echo "build: $preset: $*: done"

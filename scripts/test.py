@@ -93,14 +93,14 @@ def outcome(status):
 
 
 def run_unit(program, suite, **env):
-    """One cmocka program. Its report is missing or short when it crashes: then it counts as one more failure."""
+    """One cmocka program. Its report is missing when it crashes or ends before its tests do: that is a failure too."""
     folder = REPORTS / f"{suite}-{program.name}"
     folder.mkdir(parents=True)
     began = time.monotonic()
     status, output = run([program], PROGRAM_SECONDS, capture=True, CMOCKA_MESSAGE_OUTPUT="XML",
                          CMOCKA_XML_FILE=f"{folder}/%g.xml", **env)
     count = read_reports(folder.glob("*.xml"))
-    if status != 0 and count.failed == 0:
+    if (status != 0 or count.passed + count.skipped == 0) and count.failed == 0:
         count.failed = 1
     say(f"  {program.name}: {count} ({time.monotonic() - began:.1f} s)")
     if count.failed:
