@@ -1,0 +1,227 @@
+/* elf: see elf.h. */
+#include "remote/elf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "remote/mem.h"
+
+enum {
+    MAX_PHDRS = 64,
+    MAX_DYNAMIC = 256,
+    MAX_SYMBOLS = 1 << 20,
+    MAX_STRINGS = 64 << 20,
+};
+
+struct dynamic {
+    uint64_t symtab, strtab, strsz, hash, gnu_hash;
+};
+
+static int read_phdrs(pid_t pid, uint64_t base, Elf64_Ehdr *eh, Elf64_Phdr *ph)
+{
+    int r = pb_mem_read(pid, base, eh, sizeof(*eh));
+    if (r < 0)
+        return r;
+    if (memcmp(eh->e_ident, ELFMAG, SELFMAG) != 0 || eh->e_ident[EI_CLASS] != ELFCLASS64 ||
+        eh->e_ident[EI_DATA] != ELFDATA2LSB)
+        return -ENOEXEC;
+    if (eh->e_phentsize != sizeof(*ph) || eh->e_phnum == 0 || eh->e_phnum > MAX_PHDRS)
+        return -ENOEXEC;
+    return pb_mem_read(pid, base + eh->e_phoff, ph, eh->e_phnum * sizeof(*ph));
+}
+
+/* The first segment's address in the file is not 0 in every object: the bias is counted from it. */
+static const Elf64_Phdr *place_segments(struct pb_elf *e, const Elf64_Phdr *ph, size_t n)
+{
+    const Elf64_Phdr *dynamic = NULL;
+    uint64_t first = UINT64_MAX;
+    for (size_t i = 0; i < n; i++) {
+        if (ph[i].p_type == PT_LOAD && ph[i].p_vaddr - ph[i].p_offset % 4096 < first)
+            first = ph[i].p_vaddr - ph[i].p_offset % 4096;
+        if (ph[i].p_type == PT_DYNAMIC)
+            dynamic = &ph[i];
+    }
+    if (first == UINT64_MAX)
+        return NULL;
+    e->bias = e->base - (first & ~4095ull);
+    for (size_t i = 0; i < n; i++) {
+        if (ph[i].p_type != PT_LOAD || !(ph[i].p_flags & PF_X))
+            continue;
+        uint64_t start = e->bias + ph[i].p_vaddr, end = start + ph[i].p_memsz;
+        if (!e->text_end || start < e->text)
+            e->text = start;
+        if (end > e->text_end)
+            e->text_end = end;
+    }
+    return dynamic;
+}
+
+/* glibc leaves relocated addresses in the section, musl and the vdso those of the file. */
+static uint64_t place(const struct pb_elf *e, uint64_t value)
+{
+    return value < e->bias ? value + e->bias : value;
+}
+
+static int read_dynamic(pid_t pid, const struct pb_elf *e, const Elf64_Phdr *ph, struct dynamic *ret)
+{
+    Elf64_Dyn dyn[MAX_DYNAMIC];
+    size_t n = ph->p_memsz / sizeof(dyn[0]);
+    if (n > MAX_DYNAMIC)
+        n = MAX_DYNAMIC;
+    int r = pb_mem_read(pid, e->bias + ph->p_vaddr, dyn, n * sizeof(dyn[0]));
+    if (r < 0)
+        return r;
+    struct dynamic d = {0};
+    for (size_t i = 0; i < n && dyn[i].d_tag != DT_NULL; i++) {
+        uint64_t value = dyn[i].d_un.d_val;
+        switch (dyn[i].d_tag) {
+        case DT_SYMTAB:
+            d.symtab = place(e, value);
+            break;
+        case DT_STRTAB:
+            d.strtab = place(e, value);
+            break;
+        case DT_STRSZ:
+            d.strsz = value;
+            break;
+        case DT_HASH:
+            d.hash = place(e, value);
+            break;
+        case DT_GNU_HASH:
+            d.gnu_hash = place(e, value);
+            break;
+        }
+    }
+    if (!d.symtab || !d.strtab || !d.strsz || d.strsz > MAX_STRINGS)
+        return -ENOEXEC;
+    *ret = d;
+    return 0;
+}
+
+/* The GNU table says how many symbols there are only by the end of its last chain. */
+static int count_by_gnu_hash(pid_t pid, uint64_t table, size_t *ret)
+{
+    struct {
+        uint32_t buckets, first, bloom, shift;
+    } head;
+    int r = pb_mem_read(pid, table, &head, sizeof(head));
+    if (r < 0)
+        return r;
+    if (head.buckets == 0 || head.buckets > MAX_SYMBOLS || head.bloom > MAX_SYMBOLS)
+        return -ENOEXEC;
+    _cleanup_free_ uint32_t *bucket = reallocarray(NULL, head.buckets, sizeof(*bucket));
+    if (!bucket)
+        return -ENOMEM;
+    uint64_t at = table + sizeof(head) + 8ull * head.bloom;
+    r = pb_mem_read(pid, at, bucket, head.buckets * sizeof(*bucket));
+    if (r < 0)
+        return r;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < head.buckets; i++)
+        if (bucket[i] > last)
+            last = bucket[i];
+    if (last < head.first) {
+        *ret = head.first;
+        return head.first <= MAX_SYMBOLS ? 0 : -ENOEXEC;
+    }
+    uint64_t chain = at + 4ull * head.buckets - 4ull * head.first;
+    for (; last < MAX_SYMBOLS; last++) {
+        uint32_t word;
+        r = pb_mem_read(pid, chain + 4ull * last, &word, sizeof(word));
+        if (r < 0)
+            return r;
+        if (word & 1) {
+            *ret = last + 1;
+            return 0;
+        }
+    }
+    return -ENOEXEC;
+}
+
+static int count_symbols(pid_t pid, const struct dynamic *d, size_t *ret)
+{
+    if (d->gnu_hash)
+        return count_by_gnu_hash(pid, d->gnu_hash, ret);
+    uint32_t head[2];
+    if (!d->hash)
+        return -ENOEXEC;
+    int r = pb_mem_read(pid, d->hash, head, sizeof(head));
+    if (r < 0)
+        return r;
+    if (head[1] > MAX_SYMBOLS)
+        return -ENOEXEC;
+    *ret = head[1];
+    return 0;
+}
+
+int pb_elf_open(pid_t pid, uint64_t base, struct pb_elf *ret)
+{
+    _cleanup_(pb_elf_done) struct pb_elf e = {.base = base};
+    Elf64_Ehdr eh;
+    Elf64_Phdr ph[MAX_PHDRS];
+    struct dynamic d;
+
+    int r = read_phdrs(pid, base, &eh, ph);
+    if (r < 0)
+        return r;
+    e.machine = eh.e_machine;
+    const Elf64_Phdr *dynamic = place_segments(&e, ph, eh.e_phnum);
+    if (!dynamic)
+        return -ENOEXEC;
+    r = read_dynamic(pid, &e, dynamic, &d);
+    if (r < 0)
+        return r;
+    r = count_symbols(pid, &d, &e.n);
+    if (r < 0)
+        return r;
+    e.sym = reallocarray(NULL, e.n + 1, sizeof(*e.sym));
+    e.str = malloc(d.strsz + 1);
+    e.str_len = d.strsz;
+    if (!e.sym || !e.str)
+        return -ENOMEM;
+    r = pb_mem_read(pid, d.symtab, e.sym, e.n * sizeof(*e.sym));
+    if (r < 0)
+        return r;
+    r = pb_mem_read(pid, d.strtab, e.str, d.strsz);
+    if (r < 0)
+        return r;
+    e.str[d.strsz] = '\0';
+
+    *ret = e;
+    e = (struct pb_elf){0};
+    return 0;
+}
+
+void pb_elf_done(struct pb_elf *e)
+{
+    free(e->sym);
+    free(e->str);
+}
+
+bool pb_elf_at(const struct pb_elf *e, size_t i, struct pb_symbol *ret)
+{
+    const Elf64_Sym *s = &e->sym[i];
+    if (s->st_shndx == SHN_UNDEF || s->st_name >= e->str_len)
+        return false;
+    *ret = (struct pb_symbol){
+        .name = e->str + s->st_name,
+        .addr = e->bias + s->st_value,
+        .size = s->st_size,
+        .type = ELF64_ST_TYPE(s->st_info),
+    };
+    return true;
+}
+
+int pb_elf_find(const struct pb_elf *e, const char *name, struct pb_symbol *ret)
+{
+    struct pb_symbol s;
+    for (size_t i = 0; i < e->n; i++) {
+        if (pb_elf_at(e, i, &s) && s.name[0] == name[0] && strcmp(s.name, name) == 0) {
+            *ret = s;
+            return 0;
+        }
+    }
+    return -ENOENT;
+}

@@ -1,0 +1,225 @@
+/* procinfo: see procinfo.h. */
+#include "remote/procinfo.h"
+
+#include <ctype.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/procfs.h"
+#include "remote/elf.h"
+#include "remote/maps.h"
+#include "remote/mem.h"
+
+/* The name is in parentheses and may hold some itself: fields are counted from the last one. */
+static int read_stat(struct pb_procinfo *p)
+{
+    char text[1024];
+    int r = pb_proc_read(p->pid, "stat", text, sizeof(text));
+    if (r < 0)
+        return r;
+    char *open = strchr(text, '('), *close = strrchr(text, ')');
+    if (!open || !close || close < open || close[1] != ' ')
+        return -EBADMSG;
+    size_t len = (size_t)(close - open - 1);
+    if (len >= sizeof(p->comm))
+        len = sizeof(p->comm) - 1;
+    memcpy(p->comm, open + 1, len);
+    p->comm[len] = '\0';
+
+    char *field = close + 2;
+    p->state = *field;
+    for (int number = 3; field; number++, field = strchr(field, ' ')) {
+        if (*field == ' ')
+            field++;
+        if (number == 4)
+            p->ppid = (pid_t)atoi(field);
+        if (number == 9)
+            p->kernel_thread = strtoul(field, NULL, 10) & 0x00200000u; /* PF_KTHREAD */
+        if (number == 22)
+            p->start_time = strtoull(field, NULL, 10);
+    }
+    return 0;
+}
+
+static pid_t last_number(const char *text)
+{
+    pid_t value = 0;
+    for (char *end; text && *text && *text != '\n'; text = end) {
+        long number = strtol(text, &end, 10);
+        if (end == text)
+            break;
+        value = (pid_t)number;
+        end += strspn(end, " \t");
+    }
+    return value;
+}
+
+static int read_status(struct pb_procinfo *p)
+{
+    char text[8192];
+    int r = pb_proc_read(p->pid, "status", text, sizeof(text));
+    if (r < 0)
+        return r;
+    const char *uid = pb_proc_field(text, "Uid"), *features = pb_proc_field(text, "x86_Thread_features");
+    if (uid)
+        sscanf(uid, "%u %u", &p->uid, &p->euid);
+    p->gid = (gid_t)pb_proc_number(text, "Gid", 10);
+    p->tracer = (pid_t)pb_proc_number(text, "TracerPid", 10);
+    p->seccomp = (unsigned)pb_proc_number(text, "Seccomp", 10);
+    p->threads = (unsigned)pb_proc_number(text, "Threads", 10);
+    p->caught = pb_proc_number(text, "SigCgt", 16);
+    p->ns_pid = last_number(pb_proc_field(text, "NSpid"));
+    if (!p->ns_pid)
+        p->ns_pid = p->pid;
+    p->shadow_stack = features && strncmp(features, "shstk", 5) == 0;
+    return 0;
+}
+
+static uint64_t namespace_inode(pid_t pid, const char *name)
+{
+    char link[64];
+    int r = pb_proc_link(pid, name, link, sizeof(link));
+    const char *open = r < 0 ? NULL : strchr(link, '[');
+    return open ? strtoull(open + 1, NULL, 10) : 0;
+}
+
+/* The directory belongs to root when the process is not dumpable, whoever runs it. */
+static bool is_dumpable(const struct pb_procinfo *p)
+{
+    char path[64];
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d/mem", p->pid);
+    return stat(path, &st) < 0 || st.st_uid == p->euid;
+}
+
+static void read_exe(struct pb_procinfo *p)
+{
+    unsigned char head[20];
+    char path[64];
+    if (pb_proc_link(p->pid, "exe", p->exe, sizeof(p->exe)) < 0)
+        p->exe[0] = '\0';
+    snprintf(path, sizeof(path), "/proc/%d/exe", p->pid);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || read(fd, head, sizeof(head)) != sizeof(head) || memcmp(head, ELFMAG, SELFMAG) != 0)
+        return;
+    p->elf_class = head[EI_CLASS];
+    p->elf_machine = head[18] | head[19] << 8;
+}
+
+static bool starts(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+static enum pb_libc libc_of(const struct pb_maps *maps)
+{
+    for (size_t i = 0; i < maps->n; i++) {
+        const char *base = pb_maps_base(&maps->at[i]);
+        if (starts(base, "ld-musl-") || (starts(base, "libc.musl-") && strstr(base, ".so")))
+            return PB_LIBC_MUSL;
+        if (starts(base, "libc.so.6") || (starts(base, "libc-2.") && strstr(base, ".so")))
+            return PB_LIBC_GLIBC;
+    }
+    return PB_LIBC_NONE;
+}
+
+/* "python3.11", "libpython3.7m.so.1.0": 0x0307. 0: no such name. */
+static int version_in(const char *name)
+{
+    const char *at = strstr(name, "python");
+    char *end;
+    if (!at || !isdigit((unsigned char)at[6]))
+        return 0;
+    long major = strtol(at + 6, &end, 10);
+    if (*end != '.' || !isdigit((unsigned char)end[1]))
+        return 0;
+    long minor = strtol(end + 1, NULL, 10);
+    return major > 0 && major < 128 && minor < 256 ? (int)(major << 8 | minor) : 0;
+}
+
+/* Asks the symbols, which cannot be wrong as a file name can. True: this object is an interpreter. */
+static bool ask_symbols(struct pb_procinfo *p, const struct pb_map *map)
+{
+    _cleanup_(pb_elf_done) struct pb_elf e = {0};
+    struct pb_symbol s;
+    uint64_t version;
+    if (pb_elf_open(p->pid, map->start, &e) < 0 || pb_elf_find(&e, "Py_IsInitialized", &s) < 0)
+        return false;
+    if (pb_elf_find(&e, "Py_Version", &s) == 0 &&
+        pb_mem_read(p->pid, s.addr, &version, sizeof(version)) == 0 && version >> 24 == 3)
+        p->python_version = (int)(version >> 16 & 0xffff);
+    return true;
+}
+
+static void find_python(struct pb_procinfo *p, const struct pb_maps *maps)
+{
+    const struct pb_map *program = NULL;
+    for (size_t i = 0; i < maps->n; i++) {
+        const struct pb_map *map = &maps->at[i];
+        const char *base = pb_maps_base(map);
+        if (map->offset != 0 || !map->inode)
+            continue;
+        if (!program && strcmp(map->path, p->exe) == 0)
+            program = map;
+        if (!starts(base, "libpython3") && !starts(base, "libpython2"))
+            continue;
+        p->python_version = version_in(base);
+        p->python = ask_symbols(p, map);
+        if (p->python)
+            return;
+    }
+    if (!program)
+        return;
+    p->python_version = version_in(pb_maps_base(program));
+    p->python = ask_symbols(p, program);
+    if (!p->python)
+        p->python_version = 0;
+}
+
+int pb_procinfo_read(pid_t pid, struct pb_procinfo *ret, struct pb_err *err)
+{
+    struct pb_procinfo p = {.pid = pid};
+    _cleanup_(pb_maps_done) struct pb_maps maps = {0};
+
+    if (pid <= 0)
+        return pb_fail(err, -ESRCH, "%d is not a process id", pid);
+    int r = read_stat(&p);
+    if (r == 0)
+        r = read_status(&p);
+    if (r < 0)
+        return pb_fail(err, r, r == -ESRCH ? "there is no process %d" : "cannot read /proc/%d/stat", pid);
+    p.pid_ns = namespace_inode(pid, "ns/pid");
+    p.mnt_ns = namespace_inode(pid, "ns/mnt");
+    p.dumpable = is_dumpable(&p);
+    if (!p.kernel_thread && p.state != 'Z' && p.state != 'X') {
+        read_exe(&p);
+        if (pb_maps_read(pid, &maps, NULL) == 0) {
+            p.libc = libc_of(&maps);
+            find_python(&p, &maps);
+        }
+    }
+    *ret = p;
+    return 0;
+}
+
+const char *pb_libc_name(enum pb_libc libc)
+{
+    switch (libc) {
+    case PB_LIBC_NONE:
+        return "static";
+    case PB_LIBC_GLIBC:
+        return "glibc";
+    case PB_LIBC_MUSL:
+        return "musl";
+    case PB_LIBC_UNKNOWN:
+        break;
+    }
+    return "unknown";
+}
