@@ -9,6 +9,8 @@ AGENTS = {"glibc": RELEASE / "lib/probing/libprobing-glibc.so", "musl": RELEASE 
 # Until 2.34 these were files of their own; all belong to libc.
 LIBC = re.compile(r"(libc|libpthread|libdl|librt|ld-linux-[a-z0-9-]+|ld-linux)\.so(\.\d+)?|libc\.musl-\w+\.so\.1")
 OLDEST_GLIBC = (2, 17)
+# What the injector looks up in the target. All else would collide with somebody's names there.
+EXPORTS = {"pb_agent_start"}
 
 
 def needed(path):
@@ -43,11 +45,8 @@ def test_the_musl_agent_asks_for_no_glibc():
 
 
 @pytest.mark.parametrize("libc", AGENTS)
-def test_the_agent_exports_what_its_map_lists(libc):
-    listed = set()
-    for line in (TOP / "src/agent/exports.map").read_text().splitlines():
-        listed |= set(re.findall(r"\b(\w+);", line.split("/*")[0]))
-    assert exported(AGENTS[libc]) == listed
+def test_the_agent_exports_its_entry_points_only(libc):
+    assert exported(AGENTS[libc]) == EXPORTS
 
 
 @pytest.mark.parametrize("path", [PROGRAM, *AGENTS.values()], ids=["probing", *AGENTS])

@@ -1,4 +1,5 @@
 """C is formatted by clang-format with the file .clang-format, in the one version that is pinned."""
+import re
 import subprocess
 
 from source import TOP, files
@@ -9,4 +10,5 @@ def test_formatted():
     assert sources
     done = subprocess.run([TOP / "build/venv/bin/clang-format", "--dry-run", "-Werror", *sources], cwd=TOP,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    assert done.returncode == 0, done.stdout[:4000]
+    wrong = sorted(set(re.findall(r"^(\S+?):\d+:\d+: error", done.stdout, re.M)))
+    assert done.returncode == 0, f"run build/venv/bin/clang-format -i {' '.join(wrong)}\n{done.stdout[:2000]}"

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from source import files, text
+from source import TOP, files, text
 
 LEVEL = {"base": 0, "control": 0, "table": 0, "remote": 1, "engine": 2, "inject": 2, "cluster": 3, "cli": 4, "serve": 4}
 AGENT_SEES = {"agent", "table", "control"}
@@ -30,7 +30,7 @@ def wrong_includes(path, content):
         if other in LEVEL or other == "agent":
             if not may_include(folder, other):
                 yield name
-        elif ".." in name or not (Path("src") / folder / name).exists() and not (path.parent / name).exists():
+        elif ".." in name or not any((TOP / parent / name).exists() for parent in (f"src/{folder}", path.parent, "include")):
             yield name
 
 
