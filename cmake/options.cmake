@@ -5,6 +5,10 @@ set(PROBING_ARCH ${CMAKE_SYSTEM_PROCESSOR} CACHE STRING "x86_64 or aarch64")
 
 add_compile_definitions(_GNU_SOURCE PROBING_VERSION="${PROJECT_VERSION}")
 set(PROBING_WARNINGS -Wall -Wextra -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter -Werror)
+# Text for people is cut to its buffer on purpose, everywhere.
+if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+    list(APPEND PROBING_WARNINGS -Wno-format-truncation)
+endif()
 add_compile_options(${PROBING_WARNINGS} -fno-strict-aliasing -fno-common)
 # Neither assertions nor debug information name the folder it was built in.
 add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)

@@ -1,0 +1,33 @@
+# The agent enters processes whose libc is older than ours, so it is built by zig cc, which knows the symbol
+# versions of old glibcs, and for musl: libprobing-glibc.so and libprobing-musl.so, one of which the injector takes.
+# scripts/zig-cc finds zig where setup or pip's build environment put it.
+set(PROBING_AGENT_DIR ${CMAKE_BINARY_DIR}/lib/probing)
+
+file(GLOB agent_sources CONFIGURE_DEPENDS src/agent/*.c)
+file(GLOB agent_headers CONFIGURE_DEPENDS src/agent/*.h src/table/*.h src/control/*.h)
+set(agent_shared src/control/frame.c src/control/identity.c)
+file(GLOB agent_table CONFIGURE_DEPENDS src/table/*.c)
+list(FILTER agent_table EXCLUDE REGEX "reader|utf8|view")
+list(TRANSFORM agent_shared PREPEND ${CMAKE_SOURCE_DIR}/)
+set(agent_python ${CMAKE_SOURCE_DIR}/python/probing)
+
+# -z nodelete: nobody may unmap code that Python, a fork handler or a thread could still call.
+set(agent_flags -std=gnu17 -O2 -g -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -ffunction-sections -fno-sanitize=all
+    ${PROBING_WARNINGS} -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" "-DPROBING_PYTHON_DIR=\"${agent_python}\""
+    -I${CMAKE_SOURCE_DIR}/src -Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
+
+function(pb_agent libc target)
+    set(output ${PROBING_AGENT_DIR}/libprobing-${libc}.so)
+    add_custom_command(OUTPUT ${output}
+        COMMAND ${CMAKE_COMMAND} -E make_directory ${PROBING_AGENT_DIR}
+        COMMAND ${CMAKE_SOURCE_DIR}/scripts/zig-cc --target=${target} ${agent_flags} -o ${output} ${agent_sources} ${agent_table} ${agent_shared}
+        COMMAND ${CMAKE_OBJCOPY} --strip-debug ${output}
+        DEPENDS ${agent_sources} ${agent_headers} ${agent_table} ${agent_shared} ${agent_python}/_remote.py
+        COMMENT "Building the agent for ${target}" VERBATIM)
+    add_custom_target(agent-${libc} ALL DEPENDS ${output})
+endfunction()
+
+pb_agent(glibc ${PROBING_ARCH}-linux-gnu.2.17)
+pb_agent(musl ${PROBING_ARCH}-linux-musl)
+
+install(DIRECTORY ${PROBING_AGENT_DIR}/ DESTINATION lib/probing FILES_MATCHING PATTERN "*.so")

@@ -1,0 +1,26 @@
+/* agent: the one instance of everything that runs inside the target, owned by the resident thread. */
+#pragma once
+
+#include "agent/run.h"
+#include "agent/server.h"
+#include "agent/settings.h"
+
+#include <stdint.h>
+
+struct pb_arena;
+struct pb_table;
+
+struct pb_agent {
+    struct pb_settings settings;
+    struct pb_run run;
+    struct pb_server server;
+    struct pb_arena *arena;
+    struct pb_table *memory_usage;
+    pb_client_id detach_client; /* who asked to detach; answered when all is gone */
+    uint32_t detach_request;
+    int detach;
+};
+
+/* Deals with one request of a client (the server's handler; owner is the agent). requests.c */
+void pb_agent_request(void *agent, struct pb_server *s, struct pb_server_client *c,
+                      const struct pb_frame *frame);

@@ -1,0 +1,46 @@
+/* files: see files.h. */
+#include "agent/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define SLURP_MAX (4u << 20)
+
+long pb_file_read(const char *path, char *buf, size_t size)
+{
+    size_t len = 0;
+    ssize_t n = 0;
+
+    buf[0] = '\0';
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    while (len + 1 < size && (n = read(fd, buf + len, size - 1 - len)) > 0)
+        len += (size_t)n;
+    int r = n < 0 ? -errno : 0;
+    close(fd);
+    buf[len] = '\0';
+    return r < 0 ? r : (long)len;
+}
+
+void pb_file_slurp(const char *path, struct pb_block *ret)
+{
+    static char nothing[1];
+
+    *ret = (struct pb_block){.data = nothing};
+    char *memory =
+        mmap(NULL, SLURP_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return;
+    long n = pb_file_read(path, memory, SLURP_MAX);
+    *ret = (struct pb_block){.data = memory, .size = n > 0 ? (size_t)n : 0, .mapped = SLURP_MAX};
+}
+
+void pb_block_done(struct pb_block *block)
+{
+    if (block->mapped)
+        munmap(block->data, block->mapped);
+    *block = (struct pb_block){0};
+}

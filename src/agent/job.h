@@ -1,0 +1,45 @@
+/* job: Python code that a client asked to run, each in a thread of its own.
+ *
+ * The resident thread starts jobs, forwards their output, and keeps their deadlines; it never waits for
+ * Python. A job's thread waits for the GIL like any other, runs the code through the embedded Python part,
+ * and sends what it prints into the job's buffer; when the buffer is full it waits without the GIL. A job
+ * that cannot be stopped (no GIL, or inside C code) is disowned: its client is answered, and its memory goes
+ * when its thread gets that far. */
+#pragma once
+
+#include "agent/server.h"
+#include "control/message.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct pb_job_request {
+    pb_client_id client;
+    uint32_t request;
+    enum pb_run_mode mode;
+    uint64_t timeout_ms; /* 0: none */
+    const uint8_t *code;
+    size_t code_size;
+    const char *filename;
+};
+
+/* Starts a thread for it. On failure why holds a sentence: no Python here, too many jobs, no thread. */
+int pb_job_start(struct pb_server *server, const struct pb_job_request *request, char *why, size_t why_size);
+
+/* Raises KeyboardInterrupt in the job; its client is answered when it has stopped, or when it clearly does
+ * not. */
+void pb_job_cancel(pb_client_id client, uint32_t request);
+
+/* The same for all jobs of a client that is gone, or of all clients (0): nobody waits for an answer any more.
+ */
+void pb_job_disown(pb_client_id client);
+
+/* Moves output to the clients, answers what is finished, acts on deadlines. Returns ms until it must be
+ * called again, -1 for not at all; the server is woken when a job has something to say. */
+int pb_job_turn(struct pb_server *server);
+
+/* In a forked child: the threads are not there. */
+void pb_job_forget_all(void);
+
+/* Lets go of the Python objects kept between jobs, in a thread of its own since that needs the GIL. */
+void pb_job_release_python(void);

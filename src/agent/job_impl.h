@@ -1,0 +1,60 @@
+/* job_impl: a job as job.c (its life) and job_python.c (its work) share it. Nobody else includes this. */
+#pragma once
+
+#include "agent/job.h"
+#include "agent/python.h"
+
+#include <pthread.h>
+
+#define PB_JOB_OUT_SIZE (128u << 10)
+
+enum pb_job_state {
+    PB_JOB_WAITING, /* for the GIL */
+    PB_JOB_RUNNING, /* the user's code: may be interrupted */
+    PB_JOB_ENDING,
+    PB_JOB_ENDED,
+    PB_JOB_BROKEN, /* our own part failed; why says how */
+};
+
+/* Everything but the constant part at the top is guarded by pb_job_lock. */
+struct pb_job {
+    size_t mapped;
+    struct pb_server *server;
+    pb_client_id client;
+    uint32_t request;
+    uint64_t number; /* what Python code holds: a pointer could outlive the job in a saved sys.stdout */
+    enum pb_run_mode mode;
+    uint64_t timeout_ms, deadline_ns;
+    struct pb_python py;
+    char filename[256];
+
+    enum pb_job_state state;
+    int status;
+    int thread_ended; /* the thread will not touch the job again */
+    int disowned;     /* its client was answered or is gone */
+    int cancelled;    /* by its client, not by the deadline */
+    uint64_t interrupted_ns;
+    unsigned long ident; /* the thread as Python names it */
+    char why[200];
+    pthread_cond_t room; /* out has room, or the job is disowned */
+    size_t out_len;
+    uint8_t out[PB_JOB_OUT_SIZE];
+
+    size_t code_size;
+    uint8_t code[];
+};
+
+void pb_job_lock(void);
+void pb_job_unlock(void);
+struct pb_job *pb_job_find(uint64_t number); /* with the lock held */
+
+/* With the lock held, by the job's own thread and without the GIL: until out has room or the job is disowned.
+ */
+void pb_job_wait_for_room(struct pb_job *job);
+
+/* The thread's last word about its job. */
+void pb_job_end(uint64_t number, enum pb_job_state state, int status);
+
+/* Thread functions; the argument is the job's number. */
+void *pb_job_thread(void *number);
+void *pb_job_interrupter(void *number);

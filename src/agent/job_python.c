@@ -1,0 +1,274 @@
+/* job_python: what a job's thread does once it has the GIL, through the Python part carried in the agent.
+ *
+ * The Python part (python/probing/_remote.py) is compiled at the first job and kept until detach. Its three
+ * functions are called apart so that an interrupt, which may strike between any two bytecodes, can strike
+ * only in body. */
+#include "agent/embed.h"
+#include "agent/job_impl.h"
+#include "agent/thread.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PY_FILE_INPUT 257
+#define METH_O        8
+#define CHUNK         (32u << 10)
+
+static pb_pyobject *part; /* the globals of the Python part; only touched with the GIL */
+
+/* METH_O function: bytes of an 8-byte job number, a stream, and text. False when nobody listens any more. */
+static pb_pyobject *emit(pb_pyobject *self, pb_pyobject *message);
+
+static struct {
+    const char *name;
+    pb_pyobject *(*function)(pb_pyobject *, pb_pyobject *);
+    int flags;
+    const char *doc;
+} emit_method = {"emit", emit, METH_O,
+                 NULL}; /* PyMethodDef: Python keeps its address, and our code stays mapped */
+
+/* Called with the lock held; 0: no room. */
+static int put_output(struct pb_job *job, int stream, const char *text, size_t size)
+{
+    struct pb_frame_writer w;
+
+    pb_frame_begin(&w, job->out + job->out_len, sizeof(job->out) - job->out_len);
+    pb_frame_put_u64(&w, PB_TAG_STREAM, (uint64_t)stream);
+    pb_frame_put(&w, PB_TAG_TEXT, text, size);
+    int n = pb_frame_end(&w, PB_MSG_OUTPUT, job->request);
+    if (n < 0)
+        return 0;
+    job->out_len += (size_t)n;
+    pb_server_wake(job->server);
+    return 1;
+}
+
+/* Without the GIL: waits for room as long as somebody listens. */
+static int deliver(uint64_t number, int stream, const char *text, size_t size)
+{
+    struct pb_job *job;
+    int listening = 0;
+
+    pb_job_lock();
+    while ((job = pb_job_find(number)) && !job->disowned) {
+        listening = 1;
+        size_t chunk = size < CHUNK ? size : CHUNK;
+        if (put_output(job, stream, text, chunk)) {
+            text += chunk;
+            size -= chunk;
+            if (size == 0)
+                break;
+        } else {
+            pb_job_wait_for_room(job);
+            listening = 0;
+        }
+    }
+    if (!job || job->disowned)
+        listening = 0;
+    pb_job_unlock();
+    return listening;
+}
+
+static pb_pyobject *emit(pb_pyobject *self, pb_pyobject *message)
+{
+    struct pb_python py;
+    char *bytes;
+    long size;
+    uint64_t number;
+    (void)self;
+
+    if (pb_python_find(&py, NULL) < 0)
+        return NULL;
+    if (py.bytes_as(message, &bytes, &size) < 0)
+        return NULL;
+    if (size < 9)
+        return py.bool_from(0);
+    memcpy(&number, bytes, sizeof(number));
+    void *state = py.save_thread(); /* the caller's frame keeps the bytes alive */
+    int listening = deliver(number, bytes[8], bytes + 9, (size_t)size - 9);
+    py.restore_thread(state);
+    return py.bool_from(listening);
+}
+
+static int load_part(const struct pb_python *py)
+{
+    if (part)
+        return 0;
+    pb_pyobject *names = py->dict_new();
+    pb_pyobject *code = py->compile(pb_embed_remote_py(), "<probing>", PY_FILE_INPUT);
+    pb_pyobject *result = NULL;
+    if (names && code) {
+        py->dict_set(names, "__builtins__", py->builtins());
+        result = py->eval_code(code, names, names);
+    }
+    if (code)
+        py->decref(code);
+    if (result) {
+        py->decref(result);
+        part = names;
+        return 0;
+    }
+    if (names)
+        py->decref(names);
+    return -EIO;
+}
+
+/* Calls part[name](a, b, c, d, e) as far as arguments are given; takes over none. */
+static pb_pyobject *call(const struct pb_python *py, const char *name, pb_pyobject *const *args)
+{
+    pb_pyobject *function = py->dict_get(part, name);
+    return function ? py->call(function, args[0], args[1], args[2], args[3], args[4], (void *)NULL) : NULL;
+}
+
+static pb_pyobject *begin(struct pb_job *job)
+{
+    const struct pb_python *py = &job->py;
+    pb_pyobject *args[5] = {
+        py->int_from((unsigned long)job->number),
+        py->bytes_from((const char *)job->code, (long)job->code_size),
+        py->str_from(job->filename, (long)strlen(job->filename)),
+        py->bool_from(job->mode == PB_RUN_EVAL),
+        py->cfunction(&emit_method, NULL, NULL),
+    };
+    pb_pyobject *request =
+        args[0] && args[1] && args[2] && args[3] && args[4] ? call(py, "begin", args) : NULL;
+    for (int i = 0; i < 5; i++)
+        if (args[i])
+            py->decref(args[i]);
+    return request;
+}
+
+static void set_state(struct pb_job *job, enum pb_job_state state)
+{
+    pb_job_lock();
+    job->state = state;
+    job->ident = job->py.thread_ident();
+    pb_job_unlock();
+}
+
+/* Runs the user's code. 1: it was cut off outside its own try block, by an interrupt that came very early or
+ * late. */
+static int body(struct pb_job *job, pb_pyobject *request)
+{
+    const struct pb_python *py = &job->py;
+
+    set_state(job, PB_JOB_RUNNING);
+    pb_pyobject *result = call(py, "body", (pb_pyobject *[5]){request});
+    set_state(job, PB_JOB_ENDING);
+    py->set_async_exc(py->thread_ident(), NULL); /* one that was on its way is not wanted any more */
+    if (result)
+        py->decref(result);
+    py->err_clear();
+    return !result;
+}
+
+static int end(struct pb_job *job, pb_pyobject *request, int interrupted)
+{
+    const struct pb_python *py = &job->py;
+    pb_pyobject *flag = py->bool_from(interrupted);
+    pb_pyobject *result = call(py, "end", (pb_pyobject *[5]){request, flag});
+    int status = result ? (int)py->int_as(result) : -1;
+
+    py->decref(flag);
+    if (result)
+        py->decref(result);
+    return status;
+}
+
+/* Keeps what Python says of a failure of our own part. */
+static void keep_error(struct pb_job *job)
+{
+    const struct pb_python *py = &job->py;
+    pb_pyobject *kind = NULL, *error = NULL, *trace = NULL;
+    const char *text = NULL;
+
+    py->err_fetch(&kind, &error, &trace);
+    pb_pyobject *words = error ? py->str_of(error) : NULL;
+    if (words)
+        text = py->utf8_of(words);
+    snprintf(job->why, sizeof(job->why), "the part of probing that runs Python code failed: %s",
+             text ? text : "(no reason given)");
+    pb_pyobject *all[] = {words, kind, error, trace};
+    for (int i = 0; i < 4; i++)
+        if (all[i])
+            py->decref(all[i]);
+    py->err_clear();
+}
+
+static enum pb_job_state run(struct pb_job *job, int *status)
+{
+    pb_pyobject *request = load_part(&job->py) == 0 ? begin(job) : NULL;
+
+    *status = request ? end(job, request, body(job, request)) : -1;
+    if (*status < 0)
+        keep_error(job);
+    if (request)
+        job->py.decref(request);
+    return *status < 0 ? PB_JOB_BROKEN : PB_JOB_ENDED;
+}
+
+void *pb_job_thread(void *argument)
+{
+    uint64_t number = (uintptr_t)argument;
+    enum pb_job_state state = PB_JOB_ENDED;
+    int status = 1;
+
+    pb_thread_name("probing-eval");
+    pb_thread_take_host_signals();
+    pb_job_lock();
+    struct pb_job *job = pb_job_find(number);
+    pb_job_unlock();
+
+    /* The job stays as long as this thread has not ended it, so the pointer holds. */
+    int gil = job->py.gil_ensure();
+    pb_job_lock();
+    int wanted = !job->disowned && !job->interrupted_ns;
+    pb_job_unlock();
+    if (wanted)
+        state = run(job, &status);
+    job->py.gil_release(gil);
+    pb_job_end(number, state, status);
+    return NULL;
+}
+
+void *pb_job_interrupter(void *argument)
+{
+    uint64_t number = (uintptr_t)argument;
+    struct pb_python py;
+
+    if (pb_python_find(&py, NULL) < 0 || !pb_python_usable(&py))
+        return NULL;
+    int gil = py.gil_ensure();
+    pb_job_lock();
+    struct pb_job *job = pb_job_find(number);
+    int running = job && job->state == PB_JOB_RUNNING;
+    unsigned long ident = running ? job->ident : 0;
+    pb_job_unlock();
+    /* Still right without the lock: the state changes only with the GIL, which is ours. */
+    if (running)
+        py.set_async_exc(ident, *py.keyboard_interrupt);
+    py.gil_release(gil);
+    return NULL;
+}
+
+static void *release(void *unused)
+{
+    struct pb_python py;
+    (void)unused;
+
+    if (pb_python_find(&py, NULL) < 0 || !pb_python_usable(&py))
+        return NULL;
+    int gil = py.gil_ensure();
+    if (part)
+        py.decref(part);
+    part = NULL;
+    py.gil_release(gil);
+    return NULL;
+}
+
+void pb_job_release_python(void)
+{
+    if (part)
+        pb_thread_start(release, NULL, 0);
+}

@@ -1,0 +1,56 @@
+/* python: CPython's C API, found at run time in whatever process this is.
+ *
+ * The agent links no libpython: the functions are looked up by name, the same set for every version from 3.6
+ * on. */
+#pragma once
+
+#include <stddef.h>
+
+typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
+
+/* return type, name in struct, name of the symbol, parameters */
+#define PB_PY_FUNCTIONS(X)                                                                                   \
+    X(int, is_initialized, Py_IsInitialized, (void))                                                         \
+    X(const char *, get_version, Py_GetVersion, (void))                                                      \
+    X(int, gil_ensure, PyGILState_Ensure, (void))                                                            \
+    X(void, gil_release, PyGILState_Release, (int))                                                          \
+    X(void *, save_thread, PyEval_SaveThread, (void))                                                        \
+    X(void, restore_thread, PyEval_RestoreThread, (void *))                                                  \
+    X(unsigned long, thread_ident, PyThread_get_thread_ident, (void))                                        \
+    X(int, set_async_exc, PyThreadState_SetAsyncExc, (unsigned long, pb_pyobject *))                         \
+    X(void, decref, Py_DecRef, (pb_pyobject *))                                                              \
+    X(void, err_clear, PyErr_Clear, (void))                                                                  \
+    X(pb_pyobject *, err_occurred, PyErr_Occurred, (void))                                                   \
+    X(void, err_fetch, PyErr_Fetch, (pb_pyobject **, pb_pyobject **, pb_pyobject **))                        \
+    X(pb_pyobject *, str_of, PyObject_Str, (pb_pyobject *))                                                  \
+    X(const char *, utf8_of, PyUnicode_AsUTF8, (pb_pyobject *))                                              \
+    X(pb_pyobject *, dict_new, PyDict_New, (void))                                                           \
+    X(int, dict_set, PyDict_SetItemString, (pb_pyobject *, const char *, pb_pyobject *))                     \
+    X(pb_pyobject *, dict_get, PyDict_GetItemString, (pb_pyobject *, const char *))                          \
+    X(pb_pyobject *, builtins, PyEval_GetBuiltins, (void))                                                   \
+    X(pb_pyobject *, compile, Py_CompileString, (const char *, const char *, int))                           \
+    X(pb_pyobject *, eval_code, PyEval_EvalCode, (pb_pyobject *, pb_pyobject *, pb_pyobject *))              \
+    X(pb_pyobject *, call, PyObject_CallFunctionObjArgs, (pb_pyobject *, ...))                               \
+    X(pb_pyobject *, cfunction, PyCFunction_NewEx, (void *, pb_pyobject *, pb_pyobject *))                   \
+    X(pb_pyobject *, bytes_from, PyBytes_FromStringAndSize, (const char *, long))                            \
+    X(int, bytes_as, PyBytes_AsStringAndSize, (pb_pyobject *, char **, long *))                              \
+    X(pb_pyobject *, str_from, PyUnicode_DecodeFSDefaultAndSize, (const char *, long))                       \
+    X(pb_pyobject *, int_from, PyLong_FromUnsignedLong, (unsigned long))                                     \
+    X(long, int_as, PyLong_AsLong, (pb_pyobject *))                                                          \
+    X(pb_pyobject *, bool_from, PyBool_FromLong, (long))
+
+struct pb_python {
+#define PB_PY_FIELD(ret, name, symbol, args) ret(*name) args;
+    PB_PY_FUNCTIONS(PB_PY_FIELD)
+#undef PB_PY_FIELD
+    pb_pyobject **keyboard_interrupt;
+    void *library; /* what dlsym was asked with */
+    int minor;     /* of 3.minor */
+};
+
+/* The API of this process. 0; -ENOENT: there is no Python here; -ENOSYS: one that lacks a function we need
+ * (*missing names it). Takes no lock of Python's. */
+int pb_python_find(struct pb_python *ret, const char **missing);
+
+/* 1 while Python code can run here; 0 before the interpreter is up or once it shuts down. */
+int pb_python_usable(const struct pb_python *py);

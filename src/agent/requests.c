@@ -1,0 +1,147 @@
+/* requests: what each message of a client does. The resident thread runs this: nothing here may block. */
+#include "agent/agent.h"
+#include "agent/job.h"
+#include "control/message.h"
+#include "table/arena.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A field as a C string; NULs in it end it early. -ENOENT, -EMSGSIZE. */
+static int text_field(const struct pb_frame *frame, uint16_t tag, char *ret, size_t size)
+{
+    struct pb_field field;
+
+    int r = pb_field_find(frame, tag, &field);
+    if (r < 0)
+        return r;
+    if (field.size >= size)
+        return -EMSGSIZE;
+    memcpy(ret, field.data, field.size);
+    ret[field.size] = '\0';
+    return 0;
+}
+
+/* Takes as long for a wrong secret as for the right one. */
+static int same_secret(const char *a, const char *b)
+{
+    unsigned difference = 0;
+
+    if (strlen(a) != strlen(b))
+        return 0;
+    for (; *a; a++, b++)
+        difference |= (unsigned char)(*a ^ *b);
+    return difference == 0;
+}
+
+static void hello(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    uint8_t buf[128];
+    struct pb_frame_writer w;
+    char secret[64];
+
+    if (text_field(frame, PB_TAG_SECRET, secret, sizeof(secret)) < 0 ||
+        !same_secret(secret, agent->run.secret)) {
+        c->closing = 1;
+        pb_server_send_error(&agent->server, c->id, frame->id, EACCES, "the secret is not this run's");
+        return;
+    }
+    c->greeted = 1;
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_u64(&w, PB_TAG_VERSION, PB_CONTROL_VERSION);
+    pb_frame_put_str(&w, PB_TAG_TEXT, PROBING_VERSION);
+    pb_server_send(&agent->server, c->id, buf, (size_t)pb_frame_end(&w, PB_MSG_DONE, frame->id));
+}
+
+static void run(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    char filename[256] = "<probing>", why[256];
+    struct pb_field code;
+
+    if (pb_field_find(frame, PB_TAG_CODE, &code) < 0) {
+        pb_server_send_error(&agent->server, c->id, frame->id, EINVAL, "there is no code in the request");
+        return;
+    }
+    text_field(frame, PB_TAG_FILENAME, filename, sizeof(filename));
+    const struct pb_job_request request = {
+        .client = c->id,
+        .request = frame->id,
+        .mode = pb_field_u64(frame, PB_TAG_MODE, PB_RUN_EVAL) == PB_RUN_SCRIPT ? PB_RUN_SCRIPT : PB_RUN_EVAL,
+        .timeout_ms = pb_field_u64(frame, PB_TAG_TIMEOUT_MS, 10000) & UINT32_MAX,
+        .code = code.data,
+        .code_size = code.size,
+        .filename = filename,
+    };
+    int r = pb_job_start(&agent->server, &request, why, sizeof(why));
+    if (r < 0)
+        pb_server_send_error(&agent->server, c->id, frame->id, r, why);
+}
+
+static void send_setting(struct pb_agent *agent, struct pb_server_client *c, uint32_t request,
+                         enum pb_setting i)
+{
+    uint8_t buf[256];
+    struct pb_frame_writer w;
+    char value[64];
+
+    pb_settings_text(&agent->settings, i, value, sizeof(value));
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_str(&w, PB_TAG_NAME, pb_settings_name(i));
+    pb_frame_put_str(&w, PB_TAG_VALUE, value);
+    pb_frame_put_str(&w, PB_TAG_TEXT, agent->settings.origin[i]);
+    pb_server_send(&agent->server, c->id, buf, (size_t)pb_frame_end(&w, PB_MSG_OUTPUT, request));
+}
+
+static void config(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    char name[64] = "", value[64], why[256];
+    pb_client_id id = c->id;
+
+    int named = text_field(frame, PB_TAG_NAME, name, sizeof(name)) == 0;
+    if (named && text_field(frame, PB_TAG_VALUE, value, sizeof(value)) == 0) {
+        int r = pb_settings_set(&agent->settings, name, value, why, sizeof(why));
+        if (r < 0) {
+            pb_server_send_error(&agent->server, id, frame->id, r, why);
+            return;
+        }
+        pb_arena_set_bound(agent->arena, agent->settings.value[PB_SET_MAX_MEMORY]);
+        pb_arena_tend(agent->arena);
+    }
+    for (int i = 0; i < PB_SETTINGS && c->id == id; i++)
+        if (!named || strcmp(name, pb_settings_name(i)) == 0)
+            send_setting(agent, c, frame->id, i);
+    pb_server_send_done(&agent->server, id, frame->id, 0);
+}
+
+void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client *c,
+                      const struct pb_frame *frame)
+{
+    struct pb_agent *agent = owner;
+
+    switch (frame->type) {
+    case PB_MSG_HELLO:
+        hello(agent, c, frame);
+        break;
+    case PB_MSG_PING:
+        pb_server_send_done(s, c->id, frame->id, 0);
+        break;
+    case PB_MSG_RUN:
+        run(agent, c, frame);
+        break;
+    case PB_MSG_CANCEL:
+        pb_job_cancel(c->id, frame->id);
+        break;
+    case PB_MSG_CONFIG:
+        config(agent, c, frame);
+        break;
+    case PB_MSG_DETACH:
+        agent->detach = 1;
+        agent->detach_client = c->id;
+        agent->detach_request = frame->id;
+        break;
+    default:
+        pb_server_send_error(s, c->id, frame->id, ENOSYS,
+                             "this agent does not know the request; detach and inject the newer release");
+    }
+}

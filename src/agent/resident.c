@@ -1,0 +1,221 @@
+/* resident: the agent's entry point and its one thread.
+ *
+ * pb_agent_start is called in a borrowed thread of the target, so it does no more than start the resident
+ * thread, which then sets up the run directory, the tables and the control socket, serves clients, and
+ * records memory_usage once a second, until a client asks it to detach. It never takes the GIL and never
+ * waits for a client: whatever Python does, it answers. How far it got is in the status struct, whose address
+ * the entry point returns. */
+#include "agent/agent.h"
+#include "agent/clock.h"
+#include "agent/embed.h"
+#include "agent/files.h"
+#include "agent/job.h"
+#include "agent/thread.h"
+#include "agent/usage.h"
+#include "control/message.h"
+#include "control/pb_agent_status.h"
+#include "table/arena.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OPTIONS_SIZE 4096
+
+static struct pb_agent agent;
+static char options[OPTIONS_SIZE];
+/* Exported: a tool finds it by name where the agent could leave no file. */
+__attribute__((visibility("default"))) struct pb_agent_status pb_agent_status = {
+    .magic = PB_STATUS_MAGIC, .version = PB_CONTROL_VERSION, .release = PROBING_VERSION};
+
+static void set_state(enum pb_agent_state state)
+{
+    __atomic_store_n(&pb_agent_status.state, state, __ATOMIC_RELEASE);
+}
+
+/* The value of "name=value" among the lines of the options, copied to ret; "" when it is not there. */
+static const char *option(const char *name, char *ret, size_t size)
+{
+    size_t n = strlen(name);
+
+    ret[0] = '\0';
+    for (const char *line = options; *line;) {
+        size_t len = strcspn(line, "\n");
+        if (len > n && line[n] == '=' && memcmp(line, name, n) == 0)
+            snprintf(ret, size, "%.*s", (int)(len - n - 1), line + n + 1);
+        line += len + (line[len] == '\n');
+    }
+    return ret;
+}
+
+static int open_tables(struct pb_agent *a, char *why, size_t why_size)
+{
+    struct pb_arena_options how = {.bound = a->run.bound};
+    int in_dir = a->run.dir_fd >= 0;
+
+    int r = pb_arena_create(in_dir ? a->run.dir_fd : PB_ARENA_MEMFD, "arena", &how, &a->arena);
+    if (r == 0)
+        r = pb_usage_init(a->arena, &a->memory_usage);
+    if (r < 0)
+        snprintf(why, why_size, "no room for the tables in %s: %s", in_dir ? a->run.dir : "memory",
+                 strerror(-r));
+    return r;
+}
+
+static int set_up(struct pb_agent *a, char *why, size_t why_size)
+{
+    char dir[192], value[64], host_pid[16], python_dir[256];
+    struct pb_block environment;
+
+    pb_file_slurp("/proc/self/environ", &environment);
+    pb_settings_init(&a->settings, environment.data, environment.size);
+    pb_block_done(&environment);
+    if (option("max_memory", value, sizeof(value))[0] &&
+        pb_settings_set(&a->settings, pb_settings_name(PB_SET_MAX_MEMORY), value, why, why_size) < 0)
+        return -EINVAL;
+    pb_embed_override(option("python_dir", python_dir, sizeof(python_dir)));
+
+    const struct pb_run_options how = {
+        .dir = option("dir", dir, sizeof(dir))[0] ? dir : NULL,
+        .max_memory = a->settings.value[PB_SET_MAX_MEMORY],
+        .host_pid = option("host_pid", host_pid, sizeof(host_pid)),
+    };
+    int r = pb_run_open(&how, &a->run, why, why_size);
+    if (r < 0)
+        return r;
+    r = open_tables(a, why, why_size);
+    if (r == 0) {
+        r = pb_server_init(&a->server, a->run.listen_fd, a->run.door[0]);
+        if (r < 0)
+            snprintf(why, why_size, "no control socket: %s", strerror(-r));
+    }
+    if (r < 0) {
+        pb_arena_close(a->arena);
+        pb_run_remove(&a->run);
+        pb_run_forget(&a->run);
+    }
+    return r;
+}
+
+static void client_gone(void *owner, pb_client_id client)
+{
+    (void)owner;
+    pb_job_disown(client);
+}
+
+static void serve(struct pb_agent *a)
+{
+    uint64_t next_row = pb_now_ns();
+
+    a->server.handle = pb_agent_request;
+    a->server.gone = client_gone;
+    a->server.owner = a;
+    if (pb_arena_wake_fd(a->arena) >= 0)
+        pb_server_watch(&a->server, pb_arena_wake_fd(a->arena));
+    while (!a->detach) {
+        uint64_t now = pb_now_ns();
+        if (now >= next_row) {
+            pb_usage_record(a->memory_usage);
+            next_row += PB_NS_PER_S;
+            if (next_row <= now) /* the process was stopped for a while: no rows to make up for */
+                next_row = now + PB_NS_PER_S;
+        }
+        pb_arena_tend(a->arena);
+        int wait = (int)((next_row - now) / PB_NS_PER_MS) + 1;
+        int jobs = pb_job_turn(&a->server);
+        pb_server_turn(&a->server, jobs >= 0 && jobs < wait ? jobs : wait);
+    }
+}
+
+/* The client that asked is told when its tables and files are gone, and before its connection is. */
+static void tear_down(struct pb_agent *a)
+{
+    pb_job_disown(0);
+    pb_job_release_python();
+    pb_arena_close(a->arena);
+    pb_run_remove(&a->run);
+    pb_agent_status.run_dir[0] = '\0';
+    pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
+    pb_server_send_done(&a->server, a->detach_client, a->detach_request, 0);
+    pb_server_done(&a->server);
+}
+
+static void *resident(void *unused)
+{
+    char why[sizeof(pb_agent_status.text)] = "";
+    (void)unused;
+
+    pb_thread_name("probing");
+    memset(&agent, 0, sizeof(agent));
+    int r = set_up(&agent, why, sizeof(why));
+    if (r < 0) {
+        pb_agent_status.error = -r;
+        memcpy(pb_agent_status.text, why, sizeof(why));
+        set_state(PB_AGENT_FAILED);
+        return NULL;
+    }
+    snprintf(pb_agent_status.run_dir, sizeof(pb_agent_status.run_dir), "%s", agent.run.dir);
+    memcpy(pb_agent_status.secret, agent.run.secret, sizeof(pb_agent_status.secret));
+    pb_agent_status.door_fd = agent.run.door[1];
+    pb_agent_status.arena_fd = agent.run.dir[0] ? -1 : pb_arena_fd(agent.arena);
+    set_state(PB_AGENT_READY);
+    serve(&agent);
+    tear_down(&agent);
+    set_state(PB_AGENT_IDLE);
+    return NULL;
+}
+
+/* The child of a fork has none of our threads: it gets no agent, and must not touch what is its parent's. */
+static void in_forked_child(void)
+{
+    uint32_t state = __atomic_load_n(&pb_agent_status.state, __ATOMIC_RELAXED);
+
+    if (state == PB_AGENT_READY) {
+        pb_arena_after_fork_in_child(agent.arena);
+        close(agent.server.epoll_fd);
+        close(agent.server.wake_fd);
+        for (int i = 0; i < PB_SERVER_CLIENTS; i++)
+            if (agent.server.clients[i].id)
+                close(agent.server.clients[i].fd);
+        close(pb_arena_fd(agent.arena));
+        pb_run_forget(&agent.run);
+    }
+    pb_job_forget_all();
+    set_state(PB_AGENT_IDLE);
+}
+
+/* Called by the injector. Returns the address of the status struct, NULL when not even a thread could be
+ * started. A second call while an agent runs changes nothing. */
+__attribute__((visibility("default"))) void *pb_agent_start(const char *text);
+
+void *pb_agent_start(const char *text)
+{
+    static int fork_handler_set;
+    uint32_t state = __atomic_load_n(&pb_agent_status.state, __ATOMIC_ACQUIRE);
+
+    /* A child made by clone() without fork's handlers. */
+    if (state != PB_AGENT_IDLE && pb_agent_status.pid != getpid())
+        in_forked_child();
+    state = __atomic_load_n(&pb_agent_status.state, __ATOMIC_ACQUIRE);
+    if (state == PB_AGENT_STARTING || state == PB_AGENT_READY)
+        return &pb_agent_status;
+    if (!__atomic_compare_exchange_n(&pb_agent_status.state, &state, PB_AGENT_STARTING, 0, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE))
+        return &pb_agent_status;
+
+    snprintf(options, sizeof(options), "%s", text ? text : "");
+    pb_agent_status.pid = getpid();
+    pb_agent_status.error = 0;
+    pb_agent_status.text[0] = pb_agent_status.run_dir[0] = '\0';
+    pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
+    if (!fork_handler_set)
+        fork_handler_set = pthread_atfork(NULL, NULL, in_forked_child) == 0;
+    if (pb_thread_start(resident, NULL, 0) < 0) {
+        set_state(PB_AGENT_IDLE);
+        return NULL;
+    }
+    return &pb_agent_status;
+}

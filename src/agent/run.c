@@ -1,0 +1,216 @@
+/* run: see run.h. */
+#include "agent/run.h"
+
+#include "agent/about.h"
+#include "table/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG 16
+
+static int make_secret(char ret[40])
+{
+    unsigned char bytes[16];
+
+    if (syscall(SYS_getrandom, bytes, sizeof(bytes), 0) != sizeof(bytes)) /* no wrapper in glibc 2.17 */
+        return -EIO;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+    return 0;
+}
+
+/* ROOT/probing-UID as a descriptor: ours, closed to others, and no symbolic link: /tmp is everybody's. */
+static int open_user_dir(const char *root, char *path, size_t size)
+{
+    struct stat st;
+
+    if (snprintf(path, size, "%s/probing-%u", root, (unsigned)geteuid()) >= (int)size)
+        return -ENAMETOOLONG;
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077)) {
+        close(fd);
+        return -EPERM;
+    }
+    return fd;
+}
+
+/* The first name not taken: an earlier one was left by a program that this process ran before exec. */
+static int make_run_dir(int user_fd, const char *name, char *ret, size_t size)
+{
+    for (int n = 0; n < 1000; n++) {
+        snprintf(ret, size, n ? "%s.%d" : "%s", name, n);
+        if (mkdirat(user_fd, ret, 0700) == 0)
+            return openat(user_fd, ret, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (errno != EEXIST)
+            return -errno;
+    }
+    return -EEXIST;
+}
+
+static int write_file(int dir_fd, const char *name, const char *text, int keep_open)
+{
+    size_t len = strlen(text);
+
+    int fd = openat(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = write(fd, text, len);
+    int r = n < 0 ? -errno : (size_t)n < len ? -ENOSPC : 0;
+    if (r < 0 || !keep_open) {
+        close(fd);
+        return r;
+    }
+    return fd;
+}
+
+/* A path longer than a socket address may be is reached through its directory's descriptor. */
+static int listen_in(int dir_fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/control", dir_fd);
+    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, BACKLOG) < 0) {
+        int r = -errno;
+        close(fd);
+        return r;
+    }
+    return fd;
+}
+
+static int fill_dir(const struct pb_run_options *options, struct pb_run *run)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char about[PB_ABOUT_SIZE];
+
+    int r = make_secret(run->secret);
+    if (r == 0)
+        r = write_file(run->dir_fd, "secret", run->secret, 0);
+    if (r < 0)
+        return r;
+    pb_about_write(about, sizeof(about), options->host_pid);
+    run->about_fd = write_file(run->dir_fd, "about", about, 1);
+    if (run->about_fd < 0)
+        return run->about_fd;
+    if (fcntl(run->about_fd, F_SETLK, &lock) < 0)
+        return -errno;
+    run->listen_fd = listen_in(run->dir_fd);
+    return run->listen_fd < 0 ? run->listen_fd : 0;
+}
+
+static void close_all(struct pb_run *run)
+{
+    int *fds[] = {&run->dir_fd, &run->about_fd, &run->listen_fd, &run->door[0], &run->door[1]};
+
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        if (*fds[i] >= 0)
+            close(*fds[i]);
+        *fds[i] = -1;
+    }
+}
+
+static int try_root(const struct pb_run_options *options, const char *root, struct pb_run *run)
+{
+    char name[96], taken[112];
+
+    int user_fd = open_user_dir(root, run->root, sizeof(run->root));
+    if (user_fd < 0)
+        return user_fd;
+    pb_about_run_name(name, sizeof(name));
+    run->dir_fd = make_run_dir(user_fd, name, taken, sizeof(taken));
+    int r = run->dir_fd < 0 ? run->dir_fd : 0;
+    if (r == 0 && snprintf(run->dir, sizeof(run->dir), "%s/%s", run->root, taken) >= (int)sizeof(run->dir))
+        r = -ENAMETOOLONG;
+    if (r == 0)
+        r = fill_dir(options, run);
+    close(user_fd);
+    if (r < 0) {
+        if (run->dir_fd >= 0)
+            pb_run_remove(run);
+        close_all(run);
+        run->dir[0] = '\0';
+    }
+    return r;
+}
+
+static int without_dir(struct pb_run *run)
+{
+    int r = make_secret(run->secret);
+    if (r < 0)
+        return r;
+    return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, run->door) < 0 ? -errno : 0;
+}
+
+int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *why, size_t why_size)
+{
+    struct pb_run run = {
+        .dir_fd = -1, .about_fd = -1, .listen_fd = -1, .door = {-1, -1}, .bound = options->max_memory};
+    const char *const usual[] = {"/tmp", "/var/tmp"};
+    struct pb_place place;
+    int r = -ENOENT;
+
+    if (options->dir) {
+        r = try_root(options, options->dir, &run);
+        if (r < 0) {
+            snprintf(why, why_size, "no run directory can be made in %s: %s", options->dir, strerror(-r));
+            return r;
+        }
+    }
+    pb_arena_place("/dev/shm", NULL, options->max_memory, &place);
+    if (r < 0 && place.kind == PB_PLACE_SHM && (r = try_root(options, "/dev/shm", &run)) == 0)
+        run.bound = place.bound;
+    for (size_t i = 0; r < 0 && i < sizeof(usual) / sizeof(usual[0]); i++) {
+        pb_arena_place("", usual[i], options->max_memory, &place);
+        if (place.kind == PB_PLACE_RUN_DIR && (r = try_root(options, usual[i], &run)) == 0)
+            run.bound = place.bound;
+    }
+    if (r < 0)
+        r = without_dir(&run);
+    if (r < 0) {
+        snprintf(why, why_size, "no control socket can be made: %s", strerror(-r));
+        return r;
+    }
+    *ret = run;
+    return 0;
+}
+
+void pb_run_remove(struct pb_run *run)
+{
+    static const char *const names[] = {"control", "secret", "arena", "about"};
+
+    if (run->dir_fd >= 0)
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+            unlinkat(run->dir_fd, names[i], 0);
+    if (run->dir[0]) {
+        rmdir(run->dir);
+        rmdir(run->root); /* goes only when it was the last run there */
+    }
+    if (run->dir_fd >= 0)
+        close(run->dir_fd);
+    if (run->about_fd >= 0)
+        close(run->about_fd);
+    if (run->door[1] >= 0)
+        close(run->door[1]);
+    run->dir_fd = run->about_fd = run->door[1] = -1;
+    run->dir[0] = '\0';
+}
+
+void pb_run_forget(struct pb_run *run)
+{
+    close_all(run);
+}

@@ -1,0 +1,39 @@
+/* run: the directory in which a run is found: its tables, its control socket, its description.
+ *
+ *   ROOT/probing-UID/PIDNS-PID-START[.N]/   about  arena  control  secret
+ *
+ * ROOT is the first place that will do (options, shared memory where it is roomy, /tmp, /var/tmp), always in
+ * the target's own view. The names say which process it is; N counts the programs that one process ran one
+ * after another by exec. `about` stays locked (fcntl) while the agent lives, so that anybody can tell a live
+ * run from a dead one in any pid namespace. Where no place is writable there is no directory: the tables are
+ * a memfd and the way in is the door. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct pb_run_options {
+    const char *dir;      /* the only place to try, NULL for the usual ones */
+    uint64_t max_memory;  /* for the tables */
+    const char *host_pid; /* this process as the tool sees it; "" if not known */
+};
+
+struct pb_run {
+    char root[192], dir[224]; /* "" when there is none */
+    int dir_fd, about_fd;
+    int listen_fd;  /* bound and listening; -1 without a directory */
+    int door[2];    /* [0] ours, [1] to be fetched out of this process; -1 with a directory */
+    uint64_t bound; /* what the place has room for, at most max_memory */
+    char secret[40];
+};
+
+/* Makes the directory with everything in it but the arena. -errno with a sentence in why; nothing is left
+ * then. */
+int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *why, size_t why_size);
+
+/* Removes the directory and all in it; a directory with anything unexpected in it is left. listen_fd and
+ * door[0] are the server's to close. */
+void pb_run_remove(struct pb_run *run);
+
+/* In a forked child: closes what came along, touches no file. */
+void pb_run_forget(struct pb_run *run);

@@ -1,0 +1,29 @@
+/* client: a tool's end of the control socket. Blocking, with deadlines; for tools only (it uses the heap). */
+#pragma once
+
+#include "control/frame.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct pb_client {
+    int fd;
+    uint32_t last_id;
+    uint8_t *buf; /* what was received: frames handed out point into it */
+    size_t len, used;
+};
+
+/* Takes over a connected socket and says HELLO. -EACCES: the secret is wrong; -EPROTO: no agent answers
+ * there; -ETIMEDOUT. On failure the socket is closed. */
+int pb_client_init(struct pb_client *c, int fd, const char *secret, int timeout_ms);
+void pb_client_done(struct pb_client *c);
+
+/* Sends a request of the fields in w (begun by pb_frame_begin) and returns its id, or negative errno. */
+int64_t pb_client_request(struct pb_client *c, struct pb_frame_writer *w, uint16_t type);
+
+/* The same for one without fields, with an id of the caller's choice (CANCEL names another request). */
+int pb_client_signal(struct pb_client *c, uint16_t type, uint32_t id);
+
+/* The next frame, valid until the next call. timeout_ms < 0: no limit. -ETIMEDOUT; -EINTR: a signal came;
+ * -ECONNRESET: the agent is gone; -EBADMSG. */
+int pb_client_next(struct pb_client *c, struct pb_frame *ret, int timeout_ms);

@@ -1,0 +1,50 @@
+/* message: what agent and tools say to each other over the control socket.
+ *
+ * The first request of a client is HELLO with the run's secret; anything else before it closes the client.
+ * Each request is answered with its id: by any number of OUTPUT frames and then one DONE or ERROR.
+ * Numbers are part of the protocol: append, never renumber. docs/architecture.md describes the exchange. */
+#pragma once
+
+#define PB_CONTROL_VERSION 1u
+
+enum pb_msg {
+    /* requests */
+    PB_MSG_HELLO = 1,  /* SECRET, VERSION -> DONE(VERSION, TEXT: the agent's release) */
+    PB_MSG_PING = 2,   /* -> DONE */
+    PB_MSG_RUN = 3,    /* CODE, FILENAME, MODE, TIMEOUT_MS -> OUTPUT.., DONE(STATUS) or ERROR */
+    PB_MSG_CANCEL = 4, /* the id names the RUN to stop; that RUN is answered, CANCEL itself is not */
+    PB_MSG_DETACH = 5, /* -> DONE when all is gone but the code */
+    PB_MSG_CONFIG = 6, /* NAME and VALUE: set; NAME: get; none: all -> one OUTPUT a setting, DONE */
+
+    /* replies */
+    PB_MSG_OUTPUT = 64, /* STREAM, TEXT (RUN) or NAME, VALUE (CONFIG) */
+    PB_MSG_DONE = 65,   /* STATUS: 0, or 1 when the code raised */
+    PB_MSG_ERROR = 66,  /* ERRNO, TEXT: a sentence for a person */
+};
+
+enum pb_tag {
+    PB_TAG_SECRET = 1,
+    PB_TAG_VERSION = 2,
+    PB_TAG_CODE = 3,
+    PB_TAG_FILENAME = 4,
+    PB_TAG_MODE = 5, /* enum pb_run_mode */
+    PB_TAG_TIMEOUT_MS = 6,
+    PB_TAG_STREAM = 7, /* enum pb_stream */
+    PB_TAG_TEXT = 8,
+    PB_TAG_STATUS = 9,
+    PB_TAG_ERRNO = 10,
+    PB_TAG_NAME = 11,
+    PB_TAG_VALUE = 12,
+};
+
+enum pb_run_mode {
+    PB_RUN_EVAL = 0,   /* the value of a last expression is sent as PB_STREAM_VALUE */
+    PB_RUN_SCRIPT = 1, /* as a script: no value */
+};
+
+enum pb_stream {
+    PB_STREAM_OUT = 1,
+    PB_STREAM_ERR = 2,
+    PB_STREAM_VALUE = 3,
+    PB_STREAM_TRACEBACK = 4,
+};

@@ -1,0 +1,36 @@
+/* session: a conversation with the agent of a process, brought in first where there is none.
+ *
+ * Finds the run directory, or, where the target could write nowhere, the door that its status struct names.
+ */
+#pragma once
+
+#include "control/client.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct pb_err;
+
+struct pb_session_options {
+    const char *agent_dir;  /* as for pb_inject */
+    const char *python_dir; /* of a development tree; NULL: what the agent carries */
+    const char *max_memory; /* for an agent that is started now; NULL: its default */
+    bool no_inject;         /* -ENOENT where there is no agent */
+    unsigned timeout_ms;    /* for injection and for the agent to come up; 0: 10 s */
+};
+
+struct pb_session {
+    struct pb_client client;
+    bool injected;       /* it was this call that brought the agent in */
+    uint64_t stopped_ns; /* how long the target was held for it */
+    char run_dir[256];   /* in the target's view; "" where it could write nowhere */
+};
+
+int pb_session_open(pid_t pid, const struct pb_session_options *options, struct pb_session *ret,
+                    struct pb_err *err);
+void pb_session_done(struct pb_session *session);
+
+/* The tables of a live process, to read: from its run directory or out of its hands. -ENOENT: it is not
+ * probed. */
+int pb_session_open_arena(pid_t pid, struct pb_err *err);

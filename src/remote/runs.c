@@ -1,0 +1,323 @@
+/* runs: see runs.h. */
+#include "remote/runs.h"
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "remote/procinfo.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const char *const usual_roots[] = {"dev/shm", "tmp", "var/tmp"};
+
+/* Opens below dir_fd without following any symbolic link on the way: the path is in the hands of the target.
+ */
+static int open_below(int dir_fd, const char *path, int flags)
+{
+    struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC | O_NOFOLLOW),
+                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+
+    int fd = (int)syscall(SYS_openat2, dir_fd, path, &how, sizeof(how));
+    if (fd < 0 && errno == ENOSYS) /* before 5.6: only the last component is guarded */
+        fd = openat(dir_fd, path, flags | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+static int open_file(const struct pb_run_info *run, const char *name)
+{
+    struct stat st;
+
+    int fd = open_below(run->dir_fd, name, O_RDONLY | O_NONBLOCK);
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != run->uid) {
+        close(fd);
+        return -EPERM;
+    }
+    return fd;
+}
+
+static int read_file(const struct pb_run_info *run, const char *name, char *buf, size_t size)
+{
+    _cleanup_close_ int fd = open_file(run, name);
+    if (fd < 0)
+        return fd;
+    ssize_t n = read(fd, buf, size - 1);
+    buf[n > 0 ? n : 0] = '\0';
+    return n < 0 ? -errno : (int)n;
+}
+
+/* The lock belongs to the process that made the run: it is gone with it, whatever kills it. */
+static bool is_locked(const struct pb_run_info *run)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+
+    _cleanup_close_ int fd = open_file(run, "about");
+    return fd >= 0 && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+void pb_run_done(struct pb_run_info *run)
+{
+    if (run->dir_fd >= 0)
+        close(run->dir_fd);
+    run->dir_fd = -1;
+}
+
+/* Describes the run in directory `name` below user_fd. -EPERM: not of this owner. */
+static int look_at(int user_fd, const char *user_path, const char *name, struct pb_run_info *ret)
+{
+    struct pb_run_info run = {0};
+    struct stat st;
+
+    run.dir_fd = open_below(user_fd, name, O_RDONLY | O_DIRECTORY);
+    if (run.dir_fd < 0)
+        return run.dir_fd;
+    int r = fstat(run.dir_fd, &st) < 0 ? -errno : 0;
+    run.uid = st.st_uid;
+    if (r == 0)
+        r = read_file(&run, "about", run.about, sizeof(run.about));
+    if (r < 0) {
+        pb_run_done(&run);
+        return r;
+    }
+    snprintf(run.path, sizeof(run.path), "%s/%s", user_path, name);
+    run.alive = is_locked(&run);
+    const char *dash = strchr(name, '-');
+    run.pid = dash ? (pid_t)strtol(dash + 1, NULL, 10) : 0;
+    run.changed = st.st_mtime;
+    if (fstatat(run.dir_fd, "arena", &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        run.bytes = (uint64_t)st.st_blocks * 512;
+        run.changed = st.st_mtime;
+    }
+    *ret = run;
+    return 0;
+}
+
+struct visitor {
+    int (*visit)(struct visitor *v, int user_fd, const char *user_path, const char *name);
+    const char *wanted; /* only runs whose names begin so */
+    uid_t uid;          /* only of this owner, unless any */
+    bool any_uid;
+    void *result;
+};
+
+static int visit_user_dir(struct visitor *v, int root_fd, const char *root_path, const char *name)
+{
+    char path[288];
+    struct stat st;
+
+    int fd = open_below(root_fd, name, O_RDONLY | O_DIRECTORY);
+    if (fd < 0)
+        return 0;
+    if (fstat(fd, &st) < 0 || (!v->any_uid && st.st_uid != v->uid)) {
+        close(fd);
+        return 0;
+    }
+    snprintf(path, sizeof(path), "%s/%s", root_path, name);
+    int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    DIR *dir = fdopendir(fd);
+    int r = 0;
+    for (struct dirent *e; dir && r == 0 && (e = readdir(dir));)
+        if (e->d_name[0] >= '0' && e->d_name[0] <= '9' &&
+            strncmp(e->d_name, v->wanted, strlen(v->wanted)) == 0)
+            r = v->visit(v, dup_fd, path, e->d_name);
+    closedir(dir);
+    close(dup_fd);
+    return r;
+}
+
+static int visit_root(struct visitor *v, int top_fd, const char *root)
+{
+    char path[256];
+
+    int fd = *root == '/' ? open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                          : open_below(top_fd, root, O_RDONLY | O_DIRECTORY);
+    if (fd < 0)
+        return 0;
+    snprintf(path, sizeof(path), "%s%s", *root == '/' ? "" : "/", root);
+    int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    DIR *dir = fdopendir(fd);
+    int r = 0;
+    for (struct dirent *e; dir && r == 0 && (e = readdir(dir));)
+        if (strncmp(e->d_name, "probing-", 8) == 0)
+            r = visit_user_dir(v, dup_fd, path, e->d_name);
+    closedir(dir);
+    close(dup_fd);
+    return r;
+}
+
+/* Every run below the usual places of that view, and below PROBING_DIR. */
+static int visit_all(struct visitor *v, const char *top)
+{
+    const char *own = getenv("PROBING_DIR");
+
+    _cleanup_close_ int top_fd = open(top, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (top_fd < 0)
+        return -errno;
+    int r = own && *own == '/' ? visit_root(v, top_fd, own + 1) : 0;
+    for (size_t i = 0; r == 0 && i < sizeof(usual_roots) / sizeof(usual_roots[0]); i++)
+        r = visit_root(v, top_fd, usual_roots[i]);
+    return r;
+}
+
+static int keep_live(struct visitor *v, int user_fd, const char *user_path, const char *name)
+{
+    struct pb_run_info run;
+
+    /* Exactly this process, or ".N": a later program of it. */
+    const char *rest = name + strlen(v->wanted);
+    if ((*rest && *rest != '.') || look_at(user_fd, user_path, name, &run) < 0)
+        return 0;
+    if (!run.alive) {
+        pb_run_done(&run);
+        return 0;
+    }
+    *(struct pb_run_info *)v->result = run;
+    return 1;
+}
+
+int pb_run_of(const struct pb_procinfo *p, struct pb_run_info *ret)
+{
+    char name[96], top[64];
+
+    snprintf(name, sizeof(name), "%llu-%d-%llu", (unsigned long long)p->pid_ns, (int)p->ns_pid,
+             (unsigned long long)p->start_time);
+    snprintf(top, sizeof(top), "/proc/%d/root", (int)p->pid);
+    struct visitor v = {.visit = keep_live, .wanted = name, .uid = p->euid, .result = ret};
+    int r = visit_all(&v, top);
+    return r < 0 ? r : r ? 0 : -ENOENT;
+}
+
+static int keep_any(struct visitor *v, int user_fd, const char *user_path, const char *name)
+{
+    struct pb_runs *runs = v->result;
+    struct pb_run_info run;
+
+    if (look_at(user_fd, user_path, name, &run) < 0)
+        return 0;
+    struct pb_run_info *more = realloc(runs->at, (runs->n + 1) * sizeof(*more));
+    if (!more) {
+        pb_run_done(&run);
+        return -ENOMEM;
+    }
+    runs->at = more;
+    runs->at[runs->n++] = run;
+    return 0;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct pb_run_info *x = a, *y = b;
+    return x->changed < y->changed ? 1 : x->changed > y->changed ? -1 : 0;
+}
+
+int pb_runs_scan(struct pb_runs *ret, struct pb_err *err)
+{
+    struct pb_runs runs = {0};
+    struct visitor v = {
+        .visit = keep_any, .wanted = "", .uid = geteuid(), .any_uid = geteuid() == 0, .result = &runs};
+
+    int r = visit_all(&v, "/");
+    if (r < 0) {
+        pb_runs_done(&runs);
+        return pb_fail(err, r, "cannot look for runs: %s", strerror(-r));
+    }
+    if (runs.n)
+        qsort(runs.at, runs.n, sizeof(*runs.at), newest_first);
+    *ret = runs;
+    return 0;
+}
+
+void pb_runs_done(struct pb_runs *runs)
+{
+    for (size_t i = 0; i < runs->n; i++)
+        pb_run_done(&runs->at[i]);
+    free(runs->at);
+    *runs = (struct pb_runs){0};
+}
+
+const char *pb_run_get(const struct pb_run_info *run, const char *name, char *ret, size_t size)
+{
+    size_t n = strlen(name), len = 0;
+
+    for (const char *line = run->about; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        if (strncmp(line, name, n) != 0 || line[n] != '=')
+            continue;
+        for (const char *p = line + n + 1; *p && *p != '\n' && len + 1 < size; p++) {
+            bool escaped = *p == '\\' && (p[1] == 'n' || p[1] == '\\');
+            p += escaped;
+            ret[len++] = escaped && *p == 'n' ? '\n' : *p;
+        }
+        break;
+    }
+    ret[len] = '\0';
+    return ret;
+}
+
+int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err)
+{
+    int fd = open_file(run, "arena");
+    return fd < 0 ? pb_fail(err, fd, "the tables of %s cannot be opened: %s", run->path, strerror(-fd)) : fd;
+}
+
+int pb_run_connect(const struct pb_run_info *run, char *secret, struct pb_err *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    int r = read_file(run, "secret", secret, 40);
+    if (r < 0)
+        return pb_fail(err, r, "the secret of %s cannot be read: %s", run->path, strerror(-r));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return pb_fail(err, -errno, "no socket: %s", strerror(errno));
+    /* By its directory: the path may be in another mount namespace, and longer than an address. */
+    snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/control", run->dir_fd);
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+        r = -errno;
+        close(fd);
+        return pb_fail(err, r, "the agent of %s does not answer: %s", run->path, strerror(-r));
+    }
+    return fd;
+}
+
+static void remove_run(const struct pb_run_info *run)
+{
+    static const char *const names[] = {"control", "secret", "arena", "about"};
+    char parent[256];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        unlinkat(run->dir_fd, names[i], 0);
+    rmdir(run->path);
+    snprintf(parent, sizeof(parent), "%s", run->path);
+    *strrchr(parent, '/') = '\0';
+    rmdir(parent); /* goes only when it was the last run there */
+}
+
+int pb_runs_collect(const struct pb_runs *runs, uint64_t max_bytes, time_t max_age_s)
+{
+    uint64_t kept = 0;
+    int removed = 0;
+
+    for (size_t i = 0; i < runs->n; i++) {
+        const struct pb_run_info *run = &runs->at[i];
+        if (run->alive || run->uid != geteuid()) /* root leaves to others what is theirs */
+            continue;
+        kept += run->bytes;
+        if (kept > max_bytes || time(NULL) - run->changed > max_age_s) {
+            kept -= run->bytes;
+            remove_run(run);
+            removed++;
+        }
+    }
+    return removed;
+}

@@ -1,0 +1,52 @@
+/* runs: the run directories of agents, live and dead, found and opened from outside.
+ *
+ * An agent makes its directory in its own view of the file system (agent/run.h has the layout), so a live
+ * process's is reached through /proc/PID/root, in whatever container it is; dead runs are looked for in our
+ * own view. Nothing in them is trusted: no symbolic link is followed, and only directories and regular files
+ * of the expected owner are opened. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+struct pb_err;
+struct pb_procinfo;
+
+struct pb_run_info {
+    int dir_fd;
+    char path[256]; /* where it is, in our view or the target's */
+    bool alive;     /* an agent holds its lock */
+    uid_t uid;
+    pid_t pid;      /* in the namespace of the process */
+    time_t changed; /* when it last wrote */
+    uint64_t bytes;
+    char about[8192]; /* its description: see pb_run_get */
+};
+
+/* The run of a live process. -ENOENT: it has none. */
+int pb_run_of(const struct pb_procinfo *process, struct pb_run_info *ret);
+
+/* All runs in our view that are ours to read, newest first. */
+struct pb_runs {
+    struct pb_run_info *at;
+    size_t n;
+};
+int pb_runs_scan(struct pb_runs *ret, struct pb_err *err);
+void pb_runs_done(struct pb_runs *runs);
+void pb_run_done(struct pb_run_info *run);
+
+/* A value of the description, unescaped; "" when it is not there. Returns ret. */
+const char *pb_run_get(const struct pb_run_info *run, const char *name, char *ret, size_t size);
+
+/* The file of its tables, to read. The caller closes it. */
+int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err);
+
+/* A connected control socket, and the secret to say on it (40 bytes). */
+int pb_run_connect(const struct pb_run_info *run, char *secret, struct pb_err *err);
+
+/* Removes our own dead runs that are older than that or, oldest first, beyond so many bytes in all. Returns
+ * how many. */
+int pb_runs_collect(const struct pb_runs *runs, uint64_t max_bytes, time_t max_age_s);
