@@ -50,16 +50,34 @@ missing_packages() {
         *) command -v "$probe" >/dev/null 2>&1 || echo "$package" ;;
         esac
     done
+    [ -x $venv/bin/python ] || [ -n "$(find_python)" ] || echo python3-venv
+    [ "$1" != test ] || missing_clang_runtime
 }
 
 # Debian keeps the sanitizers' and the fuzzer's run time in a package named after Clang's version.
 missing_clang_runtime() {
-    command -v clang >/dev/null 2>&1 || return 0
-    resources=$(clang -print-resource-dir)
-    for library in "$resources"/lib/*/libclang_rt.fuzzer*.a; do
-        [ -e "$library" ] && return 0
+    if command -v clang >/dev/null 2>&1; then
+        resources=$(clang -print-resource-dir)
+        for library in "$resources"/lib/*/libclang_rt.fuzzer*.a; do
+            [ -e "$library" ] && return
+        done
+        major=$(basename "$resources" | cut -d. -f1)
+    else
+        major=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p')
+    fi
+    # Older releases have it in a package that Clang itself depends on.
+    apt-cache show "libclang-rt-$major-dev" >/dev/null 2>&1 && echo "libclang-rt-$major-dev"
+    return 0
+}
+
+# Python 3.11 where it is: the only one that PyTorch's CPU build is at hand for.
+find_python() {
+    for python in python3.11 python3 python3.13 python3.12 python3.10 python3.9; do
+        if $python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+            echo $python
+            return
+        fi
     done
-    echo "libclang-rt-$(basename "$resources" | cut -d. -f1)-dev"
 }
 
 install_packages() {
@@ -86,23 +104,9 @@ install_packages() {
     }
 }
 
-# Python 3.11 where it is: the only one that PyTorch's CPU build is at hand for.
-find_python() {
-    for python in python3.11 python3 python3.13 python3.12 python3.10 python3.9; do
-        if $python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
-            echo $python
-            return
-        fi
-    done
-}
-
 make_venv() {
     [ -x $venv/bin/python ] && return
     python=$(find_python)
-    if [ -z "$python" ]; then
-        install_packages python3-venv
-        python=$(find_python)
-    fi
     [ -n "$python" ] || { echo "setup: no Python >= 3.9 with venv was found" >&2 && exit 1; }
     say "creating $venv with $($python --version)"
     mkdir -p build
@@ -166,8 +170,8 @@ purpose=${1:-build}
 sets=$(sets_for "$purpose")
 [ -z "$sets" ] || ! needs_cmake || sets="$sets cmake"
 
-packages=$(missing_packages "$purpose")
-install_packages $packages
+install_packages $(missing_packages "$purpose")
+# On a machine without package lists Clang's version was not known before.
 [ "$purpose" != test ] || install_packages $(missing_clang_runtime)
 
 for set in $sets; do
