@@ -7,10 +7,7 @@ preset=$1
 shift
 scripts/setup.sh build
 
-# Set up only where the system's are missing or too old; then they must come first.
-for tool in cmake ninja; do
-    [ -x build/venv/bin/$tool ] && PATH=$PWD/build/venv/bin:$PATH && break
-done
+. scripts/tools.sh
 
 log=build/$preset/build.log
 mkdir -p build/"$preset"

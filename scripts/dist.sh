@@ -2,6 +2,7 @@
 # Packs dist/probing-VERSION-ARCH.tar.gz from build/zig: unpack it anywhere and run bin/probing. Tries it before it is kept.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/tools.sh
 version=$(sed -n 's/^project(probing VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 name=probing-$version-linux-$(uname -m)
 
