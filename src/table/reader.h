@@ -74,7 +74,7 @@ struct pb_table_stats {
     int64_t first, last; /* UTC ns over the time column; both 0 without rows or without a time column */
 };
 
-/* Counts by reading the commit words of every segment of the table (and the times of open ones). */
+/* Counts by loading every segment of the table: some 10 us for each. */
 int pb_reader_stats(struct pb_reader *r, unsigned table, struct pb_table_stats *ret);
 
 /* --- segments -------------------------------------------------------------------------------------- */

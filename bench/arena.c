@@ -1,0 +1,215 @@
+/* bench/arena: what an append costs, clock read included.
+ *
+ * A row of six columns (timestamp, u64, i32, f64, string or u32, u16) on one thread and on two, with a thread
+ * that tends the arena as the agent's does. Variants are interleaved and repeated; each line gives min,
+ * median, max. */
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "table/arena.h"
+
+enum { REPEATS = 7, ROWS = 4000000, LATENCIES = 2000000, NAMES = 200 };
+
+enum { COL_TIME, COL_A, COL_B, COL_C, COL_D, COL_E };
+
+struct job {
+    struct pb_table *table;
+    bool strings;
+    uint32_t *latencies;
+    long rows;
+    double seconds;
+    long failed;
+};
+
+static char names[NAMES][32];
+static size_t lengths[NAMES];
+static atomic_bool stopping;
+
+static double now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static inline int append(struct pb_table *t, bool strings, long i)
+{
+    struct pb_row row;
+    int r = pb_row_begin(t, &row);
+    if (r < 0)
+        return r;
+    pb_set_u64(&row, COL_A, (uint64_t)i);
+    pb_set_i32(&row, COL_B, (int32_t)i);
+    pb_set_f64(&row, COL_C, (double)i);
+    if (strings)
+        pb_set_string(&row, COL_D, names[i % NAMES], lengths[i % NAMES]);
+    else
+        pb_set_u32(&row, COL_D, (uint32_t)i);
+    pb_set_u16(&row, COL_E, (uint16_t)i);
+    return pb_row_commit(&row);
+}
+
+static void *work(void *arg)
+{
+    struct job *j = arg;
+    double start = now();
+
+    if (j->strings) {
+        for (long i = 0; i < j->rows; i++)
+            j->failed += append(j->table, true, i) < 0;
+    } else {
+        for (long i = 0; i < j->rows; i++)
+            j->failed += append(j->table, false, i) < 0;
+    }
+    j->seconds = now() - start;
+    return NULL;
+}
+
+static void *tend(void *arg)
+{
+    struct pb_arena *a = arg;
+    struct pollfd p = {.fd = pb_arena_wake_fd(a), .events = POLLIN};
+
+    while (!atomic_load(&stopping)) {
+        poll(&p, 1, 100);
+        pb_arena_tend(a);
+    }
+    return NULL;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int by_count(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v)
+{
+    qsort(v, REPEATS, sizeof(*v), by_value);
+    return v[REPEATS / 2];
+}
+
+static void report(const char *what, const char *unit, double *v)
+{
+    double mid = median(v);
+    printf("%-44s min %7.2f  median %7.2f  max %7.2f %s\n", what, v[0], mid, v[REPEATS - 1], unit);
+}
+
+/* Millions of rows a second over n threads at once. */
+static double rate(struct pb_table *t, bool strings, int n)
+{
+    struct job jobs[2] = {0};
+    pthread_t threads[2];
+    double sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        jobs[i] = (struct job){.table = t, .strings = strings, .rows = ROWS};
+        pthread_create(&threads[i], NULL, work, &jobs[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        pthread_join(threads[i], NULL);
+        sum += (double)jobs[i].rows / jobs[i].seconds * 1e-6;
+        if (jobs[i].failed)
+            printf("%ld appends failed\n", jobs[i].failed);
+    }
+    return sum;
+}
+
+static double clock_cost(void)
+{
+    double start = now();
+    for (int i = 0; i < 2000000; i++)
+        (void)now();
+    return (now() - start) * 1e9 / 2000000;
+}
+
+static void latencies(struct pb_table *t, bool strings)
+{
+    uint32_t *v = calloc(LATENCIES, sizeof(*v));
+    struct timespec a, b;
+
+    for (long i = 0; i < LATENCIES; i++) {
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        append(t, strings, i);
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        v[i] = (uint32_t)((b.tv_sec - a.tv_sec) * 1000000000 + b.tv_nsec - a.tv_nsec);
+    }
+    qsort(v, LATENCIES, sizeof(*v), by_count);
+    printf("%-44s p50 %u  p99 %u  p99.9 %u  max %u ns (with one clock read to measure)\n",
+           strings ? "append latency, with a string" : "append latency, with a u32", v[LATENCIES / 2],
+           v[LATENCIES / 100 * 99], v[LATENCIES / 1000 * 999], v[LATENCIES - 1]);
+    free(v);
+}
+
+static struct pb_table *make_table(struct pb_arena *a, const char *name, enum pb_type fourth)
+{
+    const struct pb_column columns[] = {{.name = "timestamp", .type = PB_TIMESTAMP},
+                                        {.name = "a", .type = PB_U64},
+                                        {.name = "b", .type = PB_I32},
+                                        {.name = "c", .type = PB_F64},
+                                        {.name = "d", .type = fourth},
+                                        {.name = "e", .type = PB_U16}};
+    struct pb_table *t = NULL;
+    int r = pb_table_new(
+        a, &(struct pb_table_spec){.name = name, .columns = columns, .ncolumns = 6, .share = 64}, &t);
+    if (r < 0) {
+        fprintf(stderr, "bench: table %s: %s\n", name, strerror(-r));
+        exit(1);
+    }
+    return t;
+}
+
+static void run(struct pb_arena *a)
+{
+    struct pb_table *plain = make_table(a, "plain", PB_U32), *text = make_table(a, "text", PB_STRING);
+    double one[REPEATS], two[REPEATS], string_one[REPEATS], string_two[REPEATS], extra[REPEATS],
+        tick[REPEATS];
+
+    for (int i = 0; i < REPEATS; i++) {
+        tick[i] = clock_cost();
+        one[i] = rate(plain, false, 1);
+        string_one[i] = rate(text, true, 1);
+        two[i] = rate(plain, false, 2);
+        string_two[i] = rate(text, true, 2);
+        extra[i] = 1000 / string_one[i] - 1000 / one[i];
+    }
+    report("clock_gettime", "ns", tick);
+    report("appends, 1 thread, u32 column", "M/s", one);
+    report("appends, 1 thread, string column", "M/s", string_one);
+    report("appends, 2 threads together, u32 column", "M/s", two);
+    report("appends, 2 threads together, string column", "M/s", string_two);
+    report("string in the dictionary over a u32", "ns", extra);
+    latencies(plain, false);
+    latencies(text, true);
+}
+
+int main(void)
+{
+    struct pb_arena *a;
+    pthread_t tender;
+
+    for (int i = 0; i < NAMES; i++)
+        lengths[i] = (size_t)snprintf(names[i], sizeof(names[i]), "aten::operator_%d", i * 37);
+    int r = pb_arena_create(PB_ARENA_MEMFD, "bench", NULL, &a);
+    if (r < 0) {
+        fprintf(stderr, "bench: cannot make an arena: %s\n", strerror(-r));
+        return 1;
+    }
+    pthread_create(&tender, NULL, tend, a);
+    run(a);
+    atomic_store(&stopping, true);
+    pthread_join(tender, NULL);
+    pb_arena_close(a);
+    return 0;
+}

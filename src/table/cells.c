@@ -1,0 +1,280 @@
+/* cells: what setters do that is more than a store: times, strings, bytes, and cells filled in later.
+ *
+ * A string that finds the segment's dictionary full takes its row along to a new segment, so the caller never
+ * notices. Signal-safe throughout. */
+#include "table/writer.h"
+
+enum {
+    MAX_MOVES = 8
+}; /* other threads may fill a shared segment's dictionary as fast as a row moves into it */
+
+static char *cell_of(const struct pb_row *row, uint32_t column)
+{
+    uint32_t where = row->columns[column];
+    return row->base + (where >> 8) + (size_t)row->index * pb_type_width(where & 0xff);
+}
+
+static bool is_null(const struct pb_row *row, uint32_t column)
+{
+    uint32_t more = column - PB_COMMIT_COLUMNS;
+    return column < PB_COMMIT_COLUMNS ? row->nulls >> column & 1
+                                      : row->more_nulls[more / 64] >> more % 64 & 1;
+}
+
+/* The bytes of a string or bytes cell that is set. */
+static const char *text_of(const struct pb_row *row, uint32_t column, uint32_t *length)
+{
+    const struct pb_layout *l = row->segment->layout;
+    const uint64_t *entries = (const uint64_t *)(const void *)(row->base + l->entries);
+    uint64_t blob;
+    uint16_t id;
+
+    if ((row->columns[column] & 0xff) == PB_STRING) {
+        memcpy(&id, cell_of(row, column), sizeof(id));
+        uint64_t entry = __atomic_load_n(&entries[id], __ATOMIC_ACQUIRE);
+        *length = PB_ENTRY_LENGTH(entry);
+        return row->base + l->heap + PB_ENTRY_OFFSET(entry);
+    }
+    memcpy(&blob, cell_of(row, column), sizeof(blob));
+    *length = (uint32_t)blob;
+    return row->base + l->heap + (blob >> 32);
+}
+
+/* Stores a string or bytes in the row's segment. -ENOSPC: its dictionary or heap is full. */
+static int store_text(struct pb_row *row, uint32_t column, const char *text, uint32_t length)
+{
+    uint32_t type = row->columns[column] & 0xff;
+    uint64_t blob;
+    uint16_t id;
+    int r;
+
+    if (type == PB_STRING) {
+        r = pb_dict_intern(row->segment, text, length, &id);
+        if (r == 0)
+            memcpy(cell_of(row, column), &id, sizeof(id));
+    } else {
+        r = pb_dict_blob(row->segment, text, length, &blob);
+        if (r == 0)
+            memcpy(cell_of(row, column), &blob, sizeof(blob));
+    }
+    if (r == 0)
+        pb_row_clear_null(row, column);
+    return r;
+}
+
+/* Whether an empty segment has room for what the row holds and `length` bytes more. */
+static bool fits(const struct pb_row *row, size_t length)
+{
+    const struct pb_layout *l = row->segment->layout;
+    uint64_t bytes = length;
+    uint32_t texts = 1, n;
+
+    for (uint32_t c = 0; c < l->ncolumns; c++) {
+        uint32_t type = row->columns[c] & 0xff;
+        if ((type != PB_STRING && type != PB_BYTES) || is_null(row, c))
+            continue;
+        text_of(row, c, &n);
+        bytes += n;
+        texts += type == PB_STRING;
+    }
+    return bytes <= l->heap_size && texts <= l->max_strings + 1;
+}
+
+/* Copies every cell that is set; a longer row of a grown schema keeps NULL in what is new. */
+static int copy_cells(const struct pb_row *from, struct pb_row *to)
+{
+    const struct pb_layout *l = from->segment->layout;
+
+    for (uint32_t c = 0; c < l->ncolumns; c++) {
+        uint32_t type = from->columns[c] & 0xff, length;
+        if (is_null(from, c))
+            continue;
+        if (type == PB_STRING || type == PB_BYTES) {
+            const char *text = text_of(from, c, &length);
+            int r = store_text(to, c, text, length);
+            if (r < 0)
+                return r;
+            continue;
+        }
+        memcpy(cell_of(to, c), cell_of(from, c), pb_type_width(type));
+        pb_row_clear_null(to, c);
+    }
+    return 0;
+}
+
+/* Moves the row into a segment with an empty dictionary, or one that other threads have begun to fill. */
+static int move_row(struct pb_row *row)
+{
+    struct pb_table *t = row->table;
+    const struct pb_layout *l = row->segment->layout;
+    struct pb_row next;
+    int64_t ts = pb_clock_mono();
+
+    if (l->time_column >= 0)
+        memcpy(&ts, cell_of(row, (uint32_t)l->time_column), sizeof(ts));
+    pb_segment_seal(t->arena, row->serial | pb_segment_slot(t->arena, row->segment));
+    int r = pb_row_reserve(t, &next, ts);
+    if (r < 0)
+        return r;
+    pb_segment_raise_time(next.segment, ts);
+    r = copy_cells(row, &next);
+    if (r < 0 && r != -ENOSPC) {
+        pb_row_abort(&next);
+        return r;
+    }
+    if (r == -ENOSPC) {
+        pb_segment_seal(t->arena, next.serial | pb_segment_slot(t->arena, next.segment));
+        pb_row_abort(&next);
+        return r;
+    }
+    pb_row_abort(row);
+    *row = next;
+    return 0;
+}
+
+static void set_text(struct pb_row *row, uint32_t column, enum pb_type type, const void *text, size_t length)
+{
+    if (row->error || !text)
+        return;
+    if (column >= PB_MAX_COLUMNS || (row->columns[column] & 0xff) != type) {
+        row->error = -EINVAL;
+        return;
+    }
+    int r = -ENOSPC;
+    if (length <= row->segment->layout->heap_size)
+        r = store_text(row, column, text, (uint32_t)length);
+    if (__builtin_expect(r == 0, 1))
+        return;
+    if (!fits(row, length)) {
+        row->error = -EMSGSIZE;
+        return;
+    }
+    for (int i = 0; r == -ENOSPC && i < MAX_MOVES; i++) {
+        r = move_row(row);
+        if (r == 0)
+            r = store_text(row, column, text, (uint32_t)length);
+    }
+    if (r < 0)
+        row->error = r == -ENOSPC ? -ENOBUFS : r;
+}
+
+void pb_set_string(struct pb_row *row, unsigned column, const char *text, size_t length)
+{
+    set_text(row, column, PB_STRING, text, length);
+}
+
+void pb_set_bytes(struct pb_row *row, unsigned column, const void *data, size_t length)
+{
+    set_text(row, column, PB_BYTES, data, length);
+}
+
+void pb_set_timestamp(struct pb_row *row, unsigned column, int64_t mono_ns)
+{
+    void *cell = pb_row_cell(row, column, PB_TIMESTAMP, sizeof(mono_ns));
+
+    if (!cell)
+        return;
+    memcpy(cell, &mono_ns, sizeof(mono_ns));
+    if ((int)column == row->segment->layout->time_column) {
+        pb_segment_lower_time(row->segment, mono_ns);
+        pb_segment_raise_time(row->segment, mono_ns);
+    }
+}
+
+/* --- late cells ------------------------------------------------------------------------------------ */
+
+/* A reference carries the table above the serial, to count a cell that came too late where it belongs. */
+struct pb_row_ref pb_row_ref(const struct pb_row *row)
+{
+    const struct pb_arena *a = row->table->arena;
+    uint64_t serial = PB_SERIAL(row->serial) | (uint64_t)row->table->id << 40;
+
+    return (struct pb_row_ref){
+        .serial = serial, .slot = a ? pb_segment_slot(a, row->segment) : UINT32_MAX, .index = row->index};
+}
+
+static int store_late(struct pb_segment *s, char *cell, enum pb_type type, const void *value, size_t length)
+{
+    uint64_t v = 0;
+    uint16_t id = 0;
+    unsigned width = pb_type_width(type);
+    int r = 0;
+
+    if (type == PB_STRING || type == PB_BYTES) {
+        if (length > s->layout->heap_size)
+            return -ENOBUFS;
+        r = type == PB_STRING ? pb_dict_intern(s, value, (uint32_t)length, &id)
+                              : pb_dict_blob(s, value, (uint32_t)length, &v);
+        if (type == PB_STRING)
+            v = id;
+    } else if (length == width) {
+        memcpy(&v, value, width);
+    } else {
+        return -EINVAL;
+    }
+    if (r < 0)
+        return -ENOBUFS;
+    /* One store a cell, so that two who fill it at once cannot mix their values. */
+    switch (width) {
+    case 1:
+        __atomic_store_n((uint8_t *)cell, (uint8_t)v, __ATOMIC_RELAXED);
+        break;
+    case 2:
+        __atomic_store_n((uint16_t *)(void *)cell, (uint16_t)v, __ATOMIC_RELAXED);
+        break;
+    case 4:
+        __atomic_store_n((uint32_t *)(void *)cell, (uint32_t)v, __ATOMIC_RELAXED);
+        break;
+    default:
+        __atomic_store_n((uint64_t *)(void *)cell, v, __ATOMIC_RELAXED);
+    }
+    return 0;
+}
+
+static int fill_visited(struct pb_segment *s, uint64_t serial, uint32_t index, unsigned column,
+                        enum pb_type type, const void *value, size_t length)
+{
+    const struct pb_layout *l = s->layout;
+
+    if (column >= l->ncolumns || index >= l->capacity || (l->columns[column] & 0xff) != type ||
+        !(l->late[column / 64] >> column % 64 & 1))
+        return -EINVAL;
+    uint64_t *mask = (uint64_t *)(void *)(s->base + l->commits) + index, bit = UINT64_C(1) << column;
+    uint64_t commit = __atomic_load_n(mask, __ATOMIC_ACQUIRE);
+    if (PB_SERIAL(commit) != serial)
+        return -EAGAIN;
+    if (commit & PB_COMMIT_VOID)
+        return -EINVAL;
+    if (column >= PB_COMMIT_COLUMNS) {
+        unsigned more = column - PB_COMMIT_COLUMNS;
+        mask = (uint64_t *)(void *)(s->base + l->masks) + (size_t)index * l->mask_words + more / 64;
+        bit = UINT64_C(1) << more % 64;
+    }
+    if (!(__atomic_load_n(mask, __ATOMIC_ACQUIRE) & bit))
+        return -EALREADY;
+    char *cell = s->base + (l->columns[column] >> 8) + (size_t)index * pb_type_width(type);
+    int r = store_late(s, cell, type, value, length);
+    if (r == 0)
+        __atomic_fetch_and(mask, ~bit, __ATOMIC_RELEASE);
+    return r;
+}
+
+int pb_fill(struct pb_arena *a, struct pb_row_ref ref, unsigned column, enum pb_type type, const void *value,
+            size_t length)
+{
+    struct pb_control *c = a->control;
+    uint64_t serial = ref.serial & PB_SERIAL_MAX, table = ref.serial >> 40;
+    int r = -ESTALE;
+
+    if (!atomic_load(&c->live))
+        return -ESHUTDOWN;
+    if (ref.slot >= a->max_slots || table >= atomic_load(&c->ntables) || !value)
+        return -EINVAL;
+    if (pb_segment_visit(&c->segments[ref.slot], serial)) {
+        r = fill_visited(&c->segments[ref.slot], serial, ref.index, column, type, value, length);
+        pb_segment_leave(&c->segments[ref.slot]);
+    }
+    if (r == -ESTALE || r == -ENOBUFS)
+        pb_table_count(&c->tables[table], &c->tables[table].file->cells_lost, 1);
+    return r;
+}

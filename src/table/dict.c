@@ -1,0 +1,143 @@
+/* dict: the strings of one segment, each once, and its heap of bytes.
+ *
+ * A hash table of ids with open addressing over entries that point into a heap. An insert takes heap and id
+ * by one compare-and-swap, fills them, and shows the id by another in the hash table; who finds that another
+ * thread, or a handler that interrupted it, showed the same string first uses that one. Signal-safe
+ * throughout. */
+#include "table/writer.h"
+
+static inline uint64_t load64(const char *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+static inline uint64_t load32(const char *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+static inline uint64_t mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * UINT64_C(0x9fb21c651e98df25);
+    return h ^ h >> 32;
+}
+
+/* Speed matters more than strength: a table has a few thousand strings, and a bad hash only makes probes. */
+static inline uint64_t hash(const char *text, uint32_t length)
+{
+    uint64_t h = length * UINT64_C(0x9e3779b97f4a7c15);
+    uint32_t i = 0;
+
+    if (length >= 8) {
+        for (; i + 8 < length; i += 8)
+            h = mix(h, load64(text + i));
+        h = mix(h, load64(text + length - 8));
+    } else if (length >= 4) {
+        h = mix(h, load32(text) | load32(text + length - 4) << 32);
+    } else if (length > 0) {
+        h = mix(h, (uint64_t)(unsigned char)text[0] | (uint64_t)(unsigned char)text[length / 2] << 8 |
+                       (uint64_t)(unsigned char)text[length - 1] << 16);
+    }
+    return h * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static inline bool equal(const char *a, const char *b, uint32_t length)
+{
+    uint32_t i = 0;
+
+    if (length >= 8) {
+        for (; i + 8 < length; i += 8)
+            if (load64(a + i) != load64(b + i))
+                return false;
+        return load64(a + length - 8) == load64(b + length - 8);
+    }
+    if (length >= 4)
+        return load32(a) == load32(b) && load32(a + length - 4) == load32(b + length - 4);
+    for (; i < length; i++)
+        if (a[i] != b[i])
+            return false;
+    return true;
+}
+
+/* Takes `strings` ids and `length` bytes of the heap. */
+static int take(struct pb_segment *s, uint32_t strings, uint32_t length, uint32_t *id, uint32_t *offset)
+{
+    const struct pb_layout *l = s->layout;
+    uint64_t *word = &pb_segment_file(s)->dict, old = __atomic_load_n(word, __ATOMIC_RELAXED), next;
+
+    do {
+        *id = (uint32_t)(old >> 32);
+        *offset = (uint32_t)old;
+        if (*id + strings > l->max_strings || length > l->heap_size - *offset)
+            return -ENOSPC;
+        next = old + ((uint64_t)strings << 32) + length;
+    } while (!__atomic_compare_exchange_n(word, &old, next, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return 0;
+}
+
+/* Copies the string into the heap and publishes its entry, which no hash slot shows yet. */
+static int add(struct pb_segment *s, uint64_t *entries, const char *text, uint32_t length, uint16_t tag,
+               uint32_t *ret)
+{
+    uint32_t id, offset;
+
+    int r = take(s, 1, length, &id, &offset);
+    if (r < 0)
+        return r;
+    memcpy(s->base + s->layout->heap + offset, text, length);
+    __atomic_store_n(&entries[id], pb_dict_entry(offset, length, tag), __ATOMIC_RELEASE);
+    *ret = id;
+    return 0;
+}
+
+int pb_dict_intern(struct pb_segment *s, const char *text, uint32_t length, uint16_t *ret)
+{
+    const struct pb_layout *l = s->layout;
+    uint16_t *slots = (uint16_t *)(void *)(s->base + l->slots);
+    uint64_t *entries = (uint64_t *)(void *)(s->base + l->entries);
+    const char *heap = s->base + l->heap;
+    uint64_t h = hash(text, length);
+    uint16_t tag = (uint16_t)(h >> 48 | 1);
+    uint32_t mine = UINT32_MAX, mask = l->nslots - 1;
+
+    for (uint32_t i = 0, at = (uint32_t)(h >> 24) & mask; i <= mask; i++, at = (at + 1) & mask) {
+        uint16_t shown = __atomic_load_n(&slots[at], __ATOMIC_ACQUIRE);
+        if (shown == 0) {
+            if (mine == UINT32_MAX) {
+                int r = add(s, entries, text, length, tag, &mine);
+                if (r < 0)
+                    return r;
+            }
+            if (__atomic_compare_exchange_n(&slots[at], &shown, (uint16_t)(mine + 1), false, __ATOMIC_ACQ_REL,
+                                            __ATOMIC_ACQUIRE)) {
+                *ret = (uint16_t)mine;
+                return 0;
+            }
+        }
+        uint64_t entry = __atomic_load_n(&entries[shown - 1], __ATOMIC_RELAXED);
+        if (PB_ENTRY_TAG(entry) == tag && PB_ENTRY_LENGTH(entry) == length &&
+            equal(heap + PB_ENTRY_OFFSET(entry), text, length)) {
+            if (mine != UINT32_MAX)
+                __atomic_store_n(&entries[mine], 0, __ATOMIC_RELEASE);
+            *ret = (uint16_t)(shown - 1);
+            return 0;
+        }
+    }
+    return -ENOSPC;
+}
+
+int pb_dict_blob(struct pb_segment *s, const void *data, uint32_t length, uint64_t *ret)
+{
+    uint32_t id, offset;
+
+    int r = take(s, 0, length, &id, &offset);
+    if (r < 0)
+        return r;
+    memcpy(s->base + s->layout->heap + offset, data, length);
+    *ret = (uint64_t)offset << 32 | length;
+    return 0;
+}

@@ -1,0 +1,301 @@
+/* segment: the life of segments: opened, sealed, recycled.
+ *
+ * free -> claimed -> open -> sealed -> claimed ... Anybody may seal a segment at any time; rows begun in it
+ * may still be committed. writer.h has the rule that makes recycling safe. Signal-safe throughout. */
+#include <time.h>
+#include <unistd.h>
+
+#include "table/writer.h"
+
+enum { MAX_PINNED_TRIES = 16 }; /* old segments of a table looked at before the next table is asked */
+
+int64_t pb_clock_mono(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+int64_t pb_clock_real(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+bool pb_segment_visit(struct pb_segment *s, uint64_t serial)
+{
+    uint64_t pin = atomic_load(&s->pin);
+
+    do {
+        if (PB_SERIAL(pin) != serial || pin & PB_PIN_CLOSED)
+            return false;
+    } while (!atomic_compare_exchange_weak(&s->pin, &pin, pin + 1));
+    return true;
+}
+
+void pb_segment_leave(struct pb_segment *s)
+{
+    atomic_fetch_sub(&s->pin, 1);
+}
+
+/* By a visitor. Returns the rows begun in it. */
+static uint32_t seal_visited(struct pb_arena *a, struct pb_segment *s)
+{
+    uint64_t state = atomic_load(&s->state);
+
+    while (PB_STATE_IS(state, PB_SEG_OPEN)) {
+        uint64_t sealed = PB_STATE(PB_SERIAL(state), PB_SEG_SEALED, PB_STATE_LEFT(state));
+        if (!atomic_compare_exchange_weak(&s->state, &state, sealed))
+            continue;
+        state = sealed;
+        atomic_fetch_sub(&a->control->nopen, 1);
+        atomic_fetch_sub(&a->control->tables[s->table].nopen, 1);
+
+        /* The clock is read after the last row could begin, so no row has a later time of its own. */
+        struct pb_file_segment *f = pb_segment_file(s);
+        __atomic_store_n(&f->count, s->layout->capacity - PB_STATE_LEFT(state), __ATOMIC_RELAXED);
+        __atomic_store_n(&f->sealed_at, pb_clock_mono(), __ATOMIC_RELAXED);
+        __atomic_store_n(&f->state, PB_SERIAL(state) << PB_SERIAL_SHIFT | PB_SEG_SEALED, __ATOMIC_RELEASE);
+    }
+    return s->layout->capacity - PB_STATE_LEFT(state);
+}
+
+void pb_segment_seal(struct pb_arena *a, uint64_t cur)
+{
+    struct pb_segment *s = &a->control->segments[PB_SLOT(cur)];
+
+    if (!pb_segment_visit(s, PB_SERIAL(cur)))
+        return;
+    seal_visited(a, s);
+    pb_segment_leave(s);
+}
+
+/* Counts the rows of a sealed segment, or says that one is still being written. */
+static bool count_rows(const struct pb_segment *s, uint64_t serial, uint32_t begun, uint64_t *ret)
+{
+    const uint64_t *commits = (const uint64_t *)(void *)(s->base + s->layout->commits);
+    uint64_t rows = 0;
+
+    for (uint32_t i = 0; i < begun; i++) {
+        uint64_t word = __atomic_load_n(&commits[i], __ATOMIC_ACQUIRE);
+        if (PB_SERIAL(word) != serial)
+            return false;
+        rows += !(word & PB_COMMIT_VOID);
+    }
+    *ret = rows;
+    return true;
+}
+
+/* Makes the slot the caller's if nobody is inside. */
+static bool claim(struct pb_arena *a, struct pb_segment *s, uint64_t serial)
+{
+    uint64_t rows, only_me = serial << PB_SERIAL_SHIFT | 1;
+
+    if (!pb_segment_visit(s, serial))
+        return false;
+    uint32_t begun = seal_visited(a, s);
+    if (!count_rows(s, serial, begun, &rows) ||
+        !atomic_compare_exchange_strong(&s->pin, &only_me, serial << PB_SERIAL_SHIFT | PB_PIN_CLOSED)) {
+        pb_segment_leave(s);
+        return false;
+    }
+    struct pb_table *t = &a->control->tables[s->table];
+    atomic_store(&s->state, PB_STATE(serial, PB_SEG_CLAIMED, 0));
+    __atomic_store_n(&pb_segment_file(s)->state, serial << PB_SERIAL_SHIFT | PB_SEG_FREE, __ATOMIC_RELEASE);
+    pb_table_count(t, &t->file->rows_recycled, rows);
+    atomic_fetch_sub(&t->nsegments, 1);
+    return true;
+}
+
+/* The oldest segment of a table that is newer than `after`: its serial, or 0. */
+static uint64_t next_oldest(struct pb_arena *a, uint32_t table, uint64_t after, uint32_t *slot)
+{
+    struct pb_segment *segments = a->control->segments;
+    uint32_t n = (uint32_t)__atomic_load_n(&a->header->nslots, __ATOMIC_ACQUIRE);
+    uint64_t best = 0;
+
+    for (uint32_t i = 0; i < n && i < a->max_slots; i++) {
+        uint64_t state = atomic_load_explicit(&segments[i].state, memory_order_relaxed);
+        uint64_t serial = PB_SERIAL(state);
+        if (PB_STATE_IS(state, PB_SEG_CLAIMED) || serial <= after || (best && serial >= best) ||
+            atomic_load_explicit(&segments[i].table, memory_order_relaxed) != table)
+            continue;
+        best = serial;
+        *slot = i;
+    }
+    return best;
+}
+
+static bool recycle_from(struct pb_arena *a, uint32_t table, uint32_t *ret)
+{
+    uint64_t serial = 0;
+
+    for (int tries = 0; tries < MAX_PINNED_TRIES; tries++) {
+        uint32_t slot = 0;
+        serial = next_oldest(a, table, serial, &slot);
+        if (!serial)
+            return false;
+        if (claim(a, &a->control->segments[slot], serial)) {
+            *ret = slot;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How many segments a table has above its share. Shares that together exceed the bound are cut in proportion.
+ */
+static int64_t excess(struct pb_arena *a, const struct pb_table *t, uint64_t shares,
+                      const struct pb_table *asking)
+{
+    uint64_t share = atomic_load(&t->share), limit = pb_slot_limit(a);
+
+    if (shares > limit)
+        share = share * limit / shares;
+    return (int64_t)atomic_load(&t->nsegments) + (t == asking) - (int64_t)share;
+}
+
+int pb_segment_recycle(struct pb_arena *a, const struct pb_table *asking, uint32_t *ret)
+{
+    struct pb_control *c = a->control;
+    uint32_t n = atomic_load(&c->ntables);
+    unsigned char tried[PB_MAX_TABLES] = {0};
+    uint64_t shares = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        shares += atomic_load(&c->tables[i].share);
+    for (;;) {
+        /* A table within its share loses nothing to others, only to itself. */
+        int64_t most = 0;
+        int victim = -1;
+        for (uint32_t i = 0; i < n; i++) {
+            int64_t above = excess(a, &c->tables[i], shares, asking);
+            if (!tried[i] && above > most) {
+                most = above;
+                victim = (int)i;
+            }
+        }
+        if (victim < 0)
+            break;
+        if (recycle_from(a, (uint32_t)victim, ret))
+            return 0;
+        tried[victim] = 1;
+    }
+    if (asking && !tried[asking->id] && recycle_from(a, asking->id, ret))
+        return 0;
+    return -ENOBUFS;
+}
+
+/* Tells the resident thread, once, that few segments are ready. */
+static void ring(struct pb_arena *a)
+{
+    struct pb_control *c = a->control;
+    static const uint64_t one = 1;
+
+    atomic_fetch_add(&c->taken, 1);
+    if (a->wake_fd < 0 || atomic_load(&c->nready) * 2 > atomic_load(&c->ready_target) ||
+        !atomic_exchange(&c->armed, 0))
+        return;
+    int saved = errno;
+    ssize_t n = write(a->wake_fd, &one, sizeof(one));
+    (void)n; /* an eventfd that is full is readable already */
+    errno = saved;
+}
+
+static int obtain(struct pb_table *t, uint32_t *ret)
+{
+    struct pb_arena *a = t->arena;
+
+    ring(a);
+    if (pb_slot_take(a, PB_SPACE_READY, ret) || pb_slot_take(a, PB_SPACE_FREE, ret))
+        return 0;
+    int grown = pb_slot_grow(a, ret);
+    if (grown == 0)
+        return 0;
+    int r = pb_segment_recycle(a, t, ret);
+    return r < 0 && atomic_load(&a->control->used) < pb_slot_limit(a) ? grown : r;
+}
+
+/* Writes the header of the caller's slot. The state goes first, so that a reader in the middle of the
+ * segment's former rows notices. */
+static void write_header(struct pb_file_segment *f, const struct pb_layout *l, uint64_t serial, int64_t now)
+{
+    __atomic_store_n(&f->state, serial << PB_SERIAL_SHIFT | PB_SEG_CLAIMED, __ATOMIC_RELAXED);
+    atomic_thread_fence(memory_order_seq_cst);
+    f->table = l->table;
+    f->schema = l->schema;
+    f->capacity = l->capacity;
+    f->ncolumns = (uint16_t)l->ncolumns;
+    f->mask_words = (uint16_t)l->mask_words;
+    f->mono_ns = now;
+    f->real_ns = pb_clock_real();
+    f->ts_min = now;
+    f->ts_max = INT64_MIN;
+    f->sealed_at = 0;
+    f->count = 0;
+    f->commits_offset = l->commits;
+    f->masks_offset = l->masks;
+    f->slots_offset = l->slots;
+    f->entries_offset = l->entries;
+    f->heap_offset = l->heap;
+    f->nslots = l->nslots;
+    f->max_strings = l->max_strings;
+    f->heap_size = l->heap_size;
+    f->reserved = 0;
+    f->dict = 0;
+
+    char *base = (char *)f;
+    uint32_t *offsets = (uint32_t *)(void *)(f + 1);
+    for (uint32_t i = 0; i < l->ncolumns; i++)
+        offsets[i] = l->columns[i] >> 8;
+    memset(base + l->slots, 0, l->nslots * sizeof(uint16_t));
+    memset(base + l->entries, 0, l->max_strings * sizeof(uint64_t));
+    __atomic_store_n(&f->state, serial << PB_SERIAL_SHIFT | PB_SEG_OPEN, __ATOMIC_RELEASE);
+}
+
+int pb_segment_open(struct pb_table *t, uint64_t *ret)
+{
+    struct pb_arena *a = t->arena;
+    uint32_t slot;
+
+    int r = obtain(t, &slot);
+    if (r < 0)
+        return r;
+    struct pb_segment *s = &a->control->segments[slot];
+    const struct pb_layout *l = atomic_load(&t->layout);
+    uint64_t serial = __atomic_fetch_add(&a->header->next_serial, 1, __ATOMIC_SEQ_CST);
+
+    s->layout = l;
+    s->opened = pb_clock_mono();
+    atomic_store(&s->table, t->id);
+    write_header(pb_segment_file(s), l, serial, s->opened);
+    atomic_fetch_add(&t->nsegments, 1);
+    atomic_fetch_add(&t->nopen, 1);
+    atomic_fetch_add(&a->control->nopen, 1);
+    atomic_store(&s->pin, serial << PB_SERIAL_SHIFT);
+    atomic_store(&s->state, PB_STATE(serial, PB_SEG_OPEN, l->capacity));
+    *ret = serial << PB_SERIAL_SHIFT | slot;
+    return 0;
+}
+
+void pb_segment_discard(struct pb_arena *a, uint64_t cur)
+{
+    /* Recyclers may have found it already: then it is theirs. */
+    if (claim(a, &a->control->segments[PB_SLOT(cur)], PB_SERIAL(cur)))
+        pb_slot_give(a, PB_SLOT(cur), PB_SPACE_FREE);
+}
+
+void pb_segment_lower_time(struct pb_segment *s, int64_t ts)
+{
+    int64_t *min = &pb_segment_file(s)->ts_min, old = __atomic_load_n(min, __ATOMIC_RELAXED);
+    while (ts < old && !__atomic_compare_exchange_n(min, &old, ts, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+void pb_segment_raise_time(struct pb_segment *s, int64_t ts)
+{
+    int64_t *max = &pb_segment_file(s)->ts_max, old = __atomic_load_n(max, __ATOMIC_RELAXED);
+    while (ts > old && !__atomic_compare_exchange_n(max, &old, ts, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}

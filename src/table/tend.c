@@ -1,0 +1,99 @@
+/* tend: what a resident thread does for the writers: segments made ready ahead of them, with their pages
+ * touched, and what is above the bound given back. Writers do without it; they are only slower then. */
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "table/writer.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { MIN_READY = 2 };
+
+/* Gives back free segments first, then the oldest of the fullest table, until the bound holds. */
+static int shrink(struct pb_arena *a)
+{
+    struct pb_control *c = a->control;
+    uint32_t slot;
+
+    while (atomic_load(&c->used) > pb_slot_limit(a)) {
+        if (!pb_slot_take(a, PB_SPACE_FREE, &slot) && !pb_slot_take(a, PB_SPACE_READY, &slot)) {
+            int r = pb_segment_recycle(a, NULL, &slot);
+            if (r < 0)
+                return r;
+        }
+        pb_slot_punch(a, slot);
+    }
+    return 0;
+}
+
+/* Has the pages of a slot mapped writable, without changing a byte. The system call reports a file system
+ * that ran full after all; touching by hand, on older kernels, is safe because the space was reserved. */
+static int populate(struct pb_arena *a, uint32_t slot)
+{
+    char *base = a->control->segments[slot].base;
+    long page = sysconf(_SC_PAGESIZE);
+
+    if (madvise(base, a->segment_size, MADV_POPULATE_WRITE) == 0)
+        return 0;
+    if (errno != EINVAL)
+        return -errno;
+    for (size_t i = 0; i < a->segment_size; i += (size_t)page)
+        __atomic_fetch_or(base + i, 0, __ATOMIC_RELAXED);
+    return 0;
+}
+
+/* Twice what was taken since last time, so that a burst is met half-way; never much of the bound. */
+static uint32_t choose_target(struct pb_arena *a)
+{
+    struct pb_control *c = a->control;
+    uint32_t want = atomic_exchange(&c->taken, 0) * 2, old = atomic_load(&c->ready_target),
+             most = pb_slot_limit(a) / 8;
+
+    if (want < old - old / 4)
+        want = old - old / 4;
+    if (want < MIN_READY)
+        want = MIN_READY;
+    return want < most ? want : most;
+}
+
+static int make_ready(struct pb_arena *a)
+{
+    uint32_t slot;
+
+    if (!pb_slot_take(a, PB_SPACE_FREE, &slot)) {
+        int grown = pb_slot_grow(a, &slot);
+        int r = grown < 0 ? pb_segment_recycle(a, NULL, &slot) : 0;
+        if (r < 0)
+            return atomic_load(&a->control->used) < pb_slot_limit(a) ? grown : r;
+    }
+    int r = populate(a, slot);
+    pb_slot_give(a, slot, r < 0 ? PB_SPACE_FREE : PB_SPACE_READY);
+    return r;
+}
+
+int pb_arena_tend(struct pb_arena *a)
+{
+    struct pb_control *c = a->control;
+    uint64_t rung;
+
+    if (!atomic_load(&c->live))
+        return -ESHUTDOWN;
+    if (atomic_exchange(&c->tending, 1))
+        return 0;
+    if (a->wake_fd >= 0) {
+        ssize_t n = read(a->wake_fd, &rung, sizeof(rung));
+        (void)n; /* nothing to read: called by the clock */
+    }
+    int r = shrink(a), made = 0;
+    uint32_t target = choose_target(a);
+    atomic_store(&c->ready_target, target);
+    while (r == 0 && atomic_load(&c->nready) < target) {
+        r = make_ready(a);
+        made += r == 0;
+    }
+    atomic_store(&c->armed, 1);
+    atomic_store(&c->tending, 0);
+    return r < 0 ? r : made;
+}

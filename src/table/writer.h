@@ -1,0 +1,162 @@
+/* writer: what the files of the arena's writing side share; nobody else includes it.
+ *
+ * The file holds what a reader needs; who may write where is decided in memory of this process alone (struct
+ * pb_control), in one mapping that a child of fork finds wiped. Every decision is one compare-and-swap of a
+ * 64-bit word, so a signal handler that runs the same code in the middle of it just wins or loses.
+ *
+ * The rule that everything rests on: a segment's memory is written only by its owner while it is claimed, by
+ * who holds a row in it that is not committed, or by who visits it (its pin counts visitors). A segment is
+ * claimed only when it is sealed, every row begun in it is committed or void, and its pin could be closed. */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "table/arena.h"
+
+enum {
+    PB_EXTENT_SLOTS = 64, /* segments mapped at once */
+    PB_MAX_EXTENTS = 4096,
+    PB_MAX_SLOTS = PB_EXTENT_SLOTS * PB_MAX_EXTENTS,
+    PB_THREADS = 1024, /* entries of the thread map; a power of two */
+    PB_THREAD_PROBES = 4,
+    PB_PROMOTE_ROWS = 64, /* rows a thread puts into the shared segment before it gets its own */
+    PB_MIN_SLOTS = 4,     /* kept whatever the bound says: fewer could not roll */
+};
+
+/* How the rows of one schema lie in a segment. Written once, before it is published. */
+struct pb_layout {
+    uint32_t schema, table;
+    uint32_t capacity, ncolumns, mask_words;
+    uint32_t commits, masks, slots, entries, heap; /* offsets */
+    uint32_t nslots, max_strings, heap_size;
+    int32_t time_column;              /* -1: none */
+    uint32_t time_offset;             /* 0: none */
+    uint64_t nulls, more_nulls[2];    /* of a row just begun */
+    uint64_t late[2];                 /* columns that may be filled late */
+    uint32_t columns[PB_MAX_COLUMNS]; /* offset << 8 | type */
+};
+
+/* Who may use the space of a slot. */
+enum pb_space {
+    PB_SPACE_HOLE = 0, /* none in the file */
+    PB_SPACE_FREE,     /* reserved in the file, nobody's */
+    PB_SPACE_READY,    /* free, and its pages are there */
+    PB_SPACE_BUSY,     /* a segment, or somebody makes one of it */
+};
+
+/* This process's side of a slot. state: serial << 24 | enum pb_segment_state << 20 | rows left. It counts
+ * down so that taking a row needs nothing but this word. pin: serial << 24 | closed << 23 | visitors. */
+struct pb_segment {
+    _Atomic uint64_t state;
+    _Atomic uint64_t pin;
+    char *base;
+    const struct pb_layout *layout;
+    int64_t opened; /* no row has an earlier time unless ts_min in the file was lowered for it */
+    _Atomic uint32_t table;
+    _Atomic uint32_t space;
+    uint64_t pad[2];
+};
+static_assert(sizeof(struct pb_segment) == 64, "one cache line a segment");
+
+#define PB_STATE(serial, st, left) ((uint64_t)(serial) << PB_SERIAL_SHIFT | (uint64_t)(st) << 20 | (left))
+#define PB_STATE_LEFT(s)           ((uint32_t)((s)&0xfffff))
+#define PB_STATE_IS(s, st)         (((s) >> 20 & 0xf) == (st))
+#define PB_SERIAL(word)            ((word) >> PB_SERIAL_SHIFT)
+#define PB_SLOT(cur)               ((uint32_t)((cur)&0xffffff))
+#define PB_MAX_ROWS                0xfffffu
+#define PB_PIN_CLOSED              (UINT64_C(1) << 23)
+
+struct pb_table {
+    struct pb_arena *arena; /* NULL in a child of fork */
+    uint32_t id;
+    _Atomic uint32_t share;
+    _Atomic(const struct pb_layout *) layout; /* of the current schema */
+    _Atomic uint64_t shared;                  /* cur word of the segment all threads start in */
+    _Atomic uint32_t nsegments, nopen;
+    struct pb_file_table *file;
+};
+
+/* A cur word names a segment: serial << 24 | slot. In a thread's map a word below PB_PROMOTE_ROWS is the
+ * number of rows it put into the shared segment. */
+struct pb_control {
+    _Atomic uint32_t live; /* 0 in a child of fork */
+    _Atomic uint32_t ntables;
+    _Atomic uint32_t nlayouts;
+    _Atomic uint32_t define; /* held while a table or column is defined */
+    _Atomic uint32_t tending;
+    _Atomic uint32_t used; /* slots with space in the file */
+    _Atomic uint32_t nready, ready_target;
+    _Atomic uint32_t nfree;
+    _Atomic uint32_t nopen;
+    _Atomic uint32_t taken;     /* segments taken since the last tending */
+    _Atomic uint32_t armed;     /* the next taker that finds few ready writes to the eventfd */
+    _Atomic int64_t full_until; /* after the disk was full: when to ask it again */
+    struct pb_table tables[PB_MAX_TABLES];
+    struct pb_layout layouts[PB_MAX_SCHEMAS];
+    _Atomic uint64_t thread_key[PB_THREADS];
+    _Atomic uint64_t thread_cur[PB_THREADS][PB_MAX_TABLES];
+    struct pb_segment segments[PB_MAX_SLOTS];
+};
+
+/* What a child of fork keeps: enough to unmap. */
+struct pb_arena {
+    int fd, wake_fd;
+    uint32_t segment_size;
+    uint32_t max_slots;
+    uint64_t segments_offset;
+    _Atomic uint64_t header_used; /* bytes reserved in the file before the segments */
+    struct pb_file_header *header;
+    struct pb_control *control;
+    _Atomic(char *) extents[PB_MAX_EXTENTS];
+};
+
+static inline struct pb_file_segment *pb_segment_file(const struct pb_segment *s)
+{
+    return (struct pb_file_segment *)(void *)s->base;
+}
+
+static inline uint32_t pb_segment_slot(const struct pb_arena *a, const struct pb_segment *s)
+{
+    return (uint32_t)(s - a->control->segments);
+}
+
+/* CLOCK_MONOTONIC and CLOCK_REALTIME, ns. */
+int64_t pb_clock_mono(void);
+int64_t pb_clock_real(void);
+
+/* space.c: room in the file. Reserves bytes so that touching them cannot fail; -ENOSPC, -EFBIG. */
+int pb_reserve(int fd, uint64_t offset, uint64_t length);
+uint32_t pb_slot_limit(const struct pb_arena *a);
+/* A slot under the bound that had no space: it is the caller's (PB_SPACE_BUSY), mapped. -ENOSPC: at the bound
+ * or the disk is full. */
+int pb_slot_grow(struct pb_arena *a, uint32_t *ret);
+/* A slot in that state, now the caller's. False: none. */
+bool pb_slot_take(struct pb_arena *a, enum pb_space space, uint32_t *ret);
+/* Gives the caller's slot back. */
+void pb_slot_give(struct pb_arena *a, uint32_t slot, enum pb_space space);
+/* Gives the space of the caller's slot back to the file system. */
+void pb_slot_punch(struct pb_arena *a, uint32_t slot);
+
+/* segment.c: the life of segments. All signal-safe. */
+bool pb_segment_visit(struct pb_segment *s, uint64_t serial);
+void pb_segment_leave(struct pb_segment *s);
+void pb_segment_seal(struct pb_arena *a, uint64_t cur);
+/* Frees the oldest segment of the table most above its share; `asking` (or NULL) is the table that wants
+ * room. The slot is the caller's. -ENOBUFS: nothing can go. */
+int pb_segment_recycle(struct pb_arena *a, const struct pb_table *asking, uint32_t *ret);
+/* Opens an empty segment for the table's current schema and puts its cur word into *ret. */
+int pb_segment_open(struct pb_table *t, uint64_t *ret);
+/* Takes back a segment just opened whose cur word nobody saw. */
+void pb_segment_discard(struct pb_arena *a, uint64_t cur);
+/* Widens the segment's time range in the file. By who holds a row in it. */
+void pb_segment_lower_time(struct pb_segment *s, int64_t ts);
+void pb_segment_raise_time(struct pb_segment *s, int64_t ts);
+
+/* append.c: a row at that time, in whatever segment has room. */
+int pb_row_reserve(struct pb_table *t, struct pb_row *row, int64_t ts);
+/* Adds to a counter of the table's directory entry. */
+void pb_table_count(struct pb_table *t, uint64_t *counter, uint64_t n);
+
+/* dict.c: the strings of a segment. By who holds a row in it or visits it. -ENOSPC: it is full. */
+int pb_dict_intern(struct pb_segment *s, const char *text, uint32_t length, uint16_t *ret);
+int pb_dict_blob(struct pb_segment *s, const void *data, uint32_t length, uint64_t *ret);
