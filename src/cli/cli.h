@@ -1,0 +1,94 @@
+/* cli: what a command is, and what it is given. One file a command, cmd_*.c; the table of them is in
+ * commands.c.
+ *
+ * A command parses nothing: main.c has read the options by the command's own table. It returns 0, a negative
+ * errno with a sentence in err (exit status 1), or PB_USAGE (exit status 2, err says what is wrong with the
+ * call). */
+#pragma once
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define PB_USAGE     (-10000)
+#define PB_FAILED    (-10001) /* failed, and everything there is to say has been said */
+#define PB_ARGS_MAX  64
+#define PB_OPTS_MAX  24
+#define PB_LABEL_MAX 32
+
+struct pb_option {
+    char letter; /* 0: none */
+    const char *name;
+    const char *argument; /* what it takes, for the help; NULL: nothing */
+    const char *help;
+};
+
+enum pb_format { PB_FORMAT_TABLE, PB_FORMAT_JSON, PB_FORMAT_CSV, PB_FORMAT_TSV };
+
+/* A process a command is about. */
+struct pb_target {
+    pid_t pid;
+    char label[PB_LABEL_MAX]; /* "rank 3", or "pid 4711" where there is no rank */
+    bool dead;                /* only its run is left */
+};
+
+struct pb_targets {
+    struct pb_target *at;
+    size_t n;
+};
+
+struct pb_call {
+    const struct pb_command *command;
+    const char *target; /* as given, NULL: none */
+    bool all;
+    enum pb_format format;
+    unsigned timeout_ms;
+    const char *args[PB_ARGS_MAX];
+    int nargs;
+    const char *values[PB_OPTS_MAX]; /* of the command's own options, "" for those without argument; NULL: not
+                                        given */
+    struct pb_targets targets;       /* resolved, for commands that have targets */
+};
+
+enum pb_command_flags {
+    PB_CMD_TARGET = 1,     /* needs a target */
+    PB_CMD_DEAD = 2,       /* a dead run is a target too */
+    PB_CMD_ROWS = 4,       /* prints rows: --format, and one table for all targets */
+    PB_CMD_HIDDEN = 8,     /* not in the list of commands */
+    PB_CMD_MAY_TARGET = 16 /* takes a target, does without */
+};
+
+struct pb_command {
+    const char *name, *alias;
+    const char *summary;  /* for the list of commands */
+    const char *synopsis; /* the arguments, for the help */
+    const char *text;     /* more help: what it does, in a few lines */
+    const char *example;
+    const struct pb_option *options; /* ends with a NULL name; may be NULL */
+    int min_args, max_args;
+    unsigned flags;
+    /* With PB_CMD_ROWS it is called once for all targets, otherwise once for each, with one target in call.
+     */
+    int (*run)(const struct pb_call *call, struct pb_err *err);
+};
+
+extern const struct pb_command *const pb_commands[]; /* ends with NULL */
+
+/* Options that every command takes. */
+extern const struct pb_option pb_common_options[];
+
+const struct pb_command *pb_command_find(const char *name);
+
+/* The command whose name is nearest to a mistyped one, or NULL when none is near. */
+const struct pb_command *pb_command_nearest(const char *name);
+
+/* The value of a command's own option; NULL when it was not given. */
+const char *pb_call_option(const struct pb_call *call, const char *name);
+
+void pb_help_overview(void);
+void pb_help_command(const struct pb_command *command);
+
+/* "30", "1.5s", "500ms", "2m": milliseconds. -EINVAL. */
+int pb_parse_duration(const char *text, unsigned *ret_ms);

@@ -1,0 +1,102 @@
+/* commands: the table of commands, and finding one by name. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct pb_command pb_cmd_inject, pb_cmd_detach, pb_cmd_list, pb_cmd_eval, pb_cmd_execute,
+    pb_cmd_tables, pb_cmd_config, pb_cmd_doctor, pb_cmd_version, pb_cmd_help, pb_cmd_completions;
+
+const struct pb_command *const pb_commands[] = {
+    &pb_cmd_list,   &pb_cmd_inject, &pb_cmd_eval,    &pb_cmd_execute, &pb_cmd_tables,      &pb_cmd_config,
+    &pb_cmd_detach, &pb_cmd_doctor, &pb_cmd_version, &pb_cmd_help,    &pb_cmd_completions, NULL,
+};
+
+const struct pb_option pb_common_options[] = {
+    {'t', "target", "TARGET", "a pid, or part of a command line that one process has"},
+    {0, "all", NULL, "every process that TARGET matches, or the workers below it; the rank leads each line"},
+    {0, "format", "FORMAT", "rows as table, json, csv or tsv"},
+    {0, "timeout", "TIME", "give up after this long: 30, 500ms, 2m (default 10s; 0: never)"},
+    {'h', "help", NULL, "this text"},
+    {0},
+};
+
+const struct pb_command *pb_command_find(const char *name)
+{
+    for (size_t i = 0; pb_commands[i]; i++)
+        if (strcmp(pb_commands[i]->name, name) == 0 ||
+            (pb_commands[i]->alias && strcmp(pb_commands[i]->alias, name) == 0))
+            return pb_commands[i];
+    return NULL;
+}
+
+#define WORD_MAX 32
+
+/* Edits (insert, delete, replace, swap neighbours) between two words. */
+static int distance(const char *a, const char *b)
+{
+    int d[WORD_MAX + 1][WORD_MAX + 1];
+    int n = (int)strnlen(a, WORD_MAX), m = (int)strnlen(b, WORD_MAX);
+
+    for (int i = 0; i <= n; i++)
+        for (int j = 0; j <= m; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best)
+                best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best)
+                best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    return d[n][m];
+}
+
+const struct pb_command *pb_command_nearest(const char *name)
+{
+    const struct pb_command *nearest = NULL;
+    int best = 3; /* further off it is another word */
+
+    for (size_t i = 0; pb_commands[i]; i++) {
+        int d = distance(name, pb_commands[i]->name);
+        if (d < best && !(pb_commands[i]->flags & PB_CMD_HIDDEN)) {
+            best = d;
+            nearest = pb_commands[i];
+        }
+    }
+    return nearest;
+}
+
+const char *pb_call_option(const struct pb_call *call, const char *name)
+{
+    const struct pb_option *o = call->command->options;
+
+    for (size_t i = 0; o && o[i].name; i++)
+        if (strcmp(o[i].name, name) == 0)
+            return call->values[i];
+    return NULL;
+}
+
+int pb_parse_duration(const char *text, unsigned *ret_ms)
+{
+    static const struct {
+        const char *suffix;
+        double ms;
+    } units[] = {{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60e3}, {"min", 60e3}, {"h", 3600e3}};
+    char *end;
+
+    double number = strtod(text, &end);
+    if (end == text || !(number >= 0 && number < 1e9))
+        return -EINVAL;
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+        if (strcmp(end, units[i].suffix) == 0 && number * units[i].ms < 4e9) {
+            *ret_ms = (unsigned)(number * units[i].ms);
+            return 0;
+        }
+    return -EINVAL;
+}

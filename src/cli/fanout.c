@@ -1,0 +1,130 @@
+/* fanout: see fanout.h. */
+#include "cli/fanout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 4096
+
+/* What one child writes to one of its two streams, up to its next newline. */
+struct stream {
+    int fd; /* -1: ended */
+    FILE *to;
+    const char *label;
+    char line[LINE_MAX_BYTES];
+    size_t len;
+};
+
+static void put_line(struct stream *s)
+{
+    fprintf(s->to, "[%s] %.*s\n", s->label, (int)s->len, s->line);
+    s->len = 0;
+}
+
+/* False at the end of the stream. */
+static bool forward(struct stream *s)
+{
+    char buf[LINE_MAX_BYTES];
+
+    ssize_t n = read(s->fd, buf, sizeof(buf));
+    for (ssize_t i = 0; i < n; i++) {
+        if (buf[i] == '\n' || s->len == sizeof(s->line))
+            put_line(s);
+        if (buf[i] != '\n')
+            s->line[s->len++] = buf[i];
+    }
+    fflush(s->to);
+    if (n > 0 || (n < 0 && errno == EINTR))
+        return true;
+    if (s->len)
+        put_line(s);
+    close(s->fd);
+    s->fd = -1;
+    return false;
+}
+
+static pid_t start(const struct pb_call *call, size_t i, struct stream out[2])
+{
+    int pipes[2][2];
+
+    for (int k = 0; k < 2; k++)
+        if (pipe2(pipes[k], O_CLOEXEC) < 0)
+            return -errno;
+    fflush(NULL);
+    pid_t parent = getpid(), pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (pid == 0) {
+        struct pb_call one = *call;
+        /* SIGTERM and not SIGKILL: injection puts things back. */
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() != parent)
+            _exit(1);
+        one.targets = (struct pb_targets){.at = &call->targets.at[i], .n = 1};
+        dup2(pipes[0][1], STDOUT_FILENO);
+        dup2(pipes[1][1], STDERR_FILENO);
+        setvbuf(stdout, NULL, _IOLBF, 0);
+        int status = pb_run_one(&one);
+        fflush(NULL);
+        _exit(status);
+    }
+    for (int k = 0; k < 2; k++) {
+        close(pipes[k][1]);
+        out[k] =
+            (struct stream){.fd = pipes[k][0], .to = k ? stderr : stdout, .label = call->targets.at[i].label};
+    }
+    return pid;
+}
+
+static void forward_all(struct stream *streams, size_t n, struct pollfd *waited)
+{
+    for (size_t open = n; open > 0;) {
+        for (size_t i = 0; i < n; i++)
+            waited[i] = (struct pollfd){.fd = streams[i].fd, .events = POLLIN};
+        if (poll(waited, (nfds_t)n, -1) < 0 && errno != EINTR)
+            return;
+        for (size_t i = 0; i < n; i++)
+            if (streams[i].fd >= 0 && waited[i].revents && !forward(&streams[i]))
+                open--;
+    }
+}
+
+int pb_fanout(const struct pb_call *call, struct pb_err *err)
+{
+    size_t n = call->targets.n;
+    struct stream *streams = calloc(2 * n, sizeof(*streams));
+    struct pollfd *waited = calloc(2 * n, sizeof(*waited));
+    pid_t *pids = calloc(n, sizeof(*pids));
+    int r = streams && waited && pids ? 0 : pb_fail(err, -ENOMEM, "out of memory");
+    size_t started = 0;
+
+    for (; r == 0 && started < n; started++) {
+        pids[started] = start(call, started, &streams[2 * started]);
+        if (pids[started] < 0) {
+            r = pb_fail(err, pids[started], "cannot start a process for %s: %s",
+                        call->targets.at[started].label, strerror(-pids[started]));
+            break;
+        }
+    }
+    if (started)
+        forward_all(streams, 2 * started, waited);
+    bool failed = false;
+    for (size_t i = 0; i < started; i++) {
+        int status;
+        while (waitpid(pids[i], &status, 0) < 0 && errno == EINTR)
+            ;
+        failed = failed || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    }
+    free(streams);
+    free(waited);
+    free(pids);
+    return r < 0 ? r : failed ? PB_FAILED : 0;
+}

@@ -1,0 +1,11 @@
+/* fanout: one command for several processes at once, with the process's label in front of each line. */
+#pragma once
+
+#include "cli/cli.h"
+
+/* Runs command->run for each target in a child process of its own, so that one that hangs holds up no other,
+ * and one that fails takes none with it. Returns 0, or PB_FAILED when any failed. */
+int pb_fanout(const struct pb_call *call, struct pb_err *err);
+
+/* Runs it for one target and prints the error, if any, as every command does. Returns the exit status. */
+int pb_run_one(const struct pb_call *call);

@@ -1,0 +1,61 @@
+/* main: reads the command line, resolves the targets, runs the command, and turns what it returns into an
+ * exit status: 0, 1 (failed), 2 (called wrongly). Errors go to stderr as "probing: what: why (what to do)".
+ */
+#include "cli/cli.h"
+#include "cli/fanout.h"
+#include "cli/parse.h"
+#include "cli/targets.h"
+
+#include <stdio.h>
+
+static int report(const char *what, int r, const struct pb_err *err)
+{
+    if (r >= 0)
+        return 0;
+    if (r != PB_FAILED) {
+        fflush(stdout);
+        fprintf(stderr, "probing: %s%s%s\n", what ? what : "", what ? ": " : "", pb_err_text(err, r));
+    }
+    return r == PB_USAGE ? 2 : 1;
+}
+
+int pb_run_one(const struct pb_call *call)
+{
+    struct pb_err err = {0};
+    return report(call->command->name, call->command->run(call, &err), &err);
+}
+
+static int run(struct pb_call *call)
+{
+    const struct pb_command *command = call->command;
+    struct pb_err err = {0};
+    int r = 0;
+
+    if (call->target && !(command->flags & (PB_CMD_TARGET | PB_CMD_MAY_TARGET)))
+        r = pb_fail(&err, PB_USAGE, "it takes no target");
+    else if (call->target)
+        r = pb_targets_resolve(call->target, call->all, command->flags & PB_CMD_DEAD, &call->targets, &err);
+    if (r < 0)
+        return report(command->name, r, &err);
+    if (command->flags & PB_CMD_ROWS || call->targets.n <= 1)
+        return pb_run_one(call);
+    r = pb_fanout(call, &err);
+    return report(command->name, r, &err);
+}
+
+int main(int argc, char **argv)
+{
+    struct pb_err err = {0};
+    struct pb_call call;
+
+    int r = pb_parse(argc, argv, &call, &err);
+    if (r == 2) {
+        puts("probing " PROBING_VERSION);
+        return 0;
+    }
+    if (r != 0)
+        return r > 0 ? 0 : report(call.command ? call.command->name : NULL, r, &err);
+    int status = run(&call);
+    pb_targets_done(&call.targets);
+    return status;
+}

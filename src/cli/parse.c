@@ -1,0 +1,228 @@
+/* parse: see parse.h.
+ *
+ * The command is found first, since its options decide how the rest is read: it is the first word that is not
+ * an option, or the second where the first is a target (`probing 4711 eval ..`). Options may stand anywhere,
+ * up to "--". */
+#include "cli/parse.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+struct scan {
+    int argc, at;
+    char **argv;
+    bool only_args; /* after "--" */
+};
+
+/* The option that a word names in a table, and its place there; *ret_value is what follows "=" or a letter.
+ */
+static const struct pb_option *match(const struct pb_option *options, const char *word,
+                                     const char **ret_value, int *ret_index)
+{
+    for (int i = 0; options && options[i].name; i++) {
+        const struct pb_option *o = &options[i];
+        size_t n = strlen(o->name);
+        *ret_value = NULL;
+        *ret_index = i;
+        if (word[1] == '-') {
+            if (strncmp(word + 2, o->name, n) != 0 || (word[2 + n] && word[2 + n] != '='))
+                continue;
+            *ret_value = word[2 + n] ? word + 3 + n : NULL;
+            return o;
+        }
+        if (o->letter && word[1] == o->letter && (o->argument || !word[2])) {
+            *ret_value = word[2] ? word + 2 : NULL;
+            return o;
+        }
+    }
+    return NULL;
+}
+
+static bool is_option(const char *word)
+{
+    return word[0] == '-' && word[1] && strcmp(word, "--") != 0;
+}
+
+static bool looks_like_target(const char *word)
+{
+    const char *colon = strrchr(word, ':');
+    bool digits = *word != '\0';
+
+    for (const char *p = word; *p; p++)
+        digits = digits && isdigit((unsigned char)*p);
+    return digits || (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1));
+}
+
+/* The first two words that are neither options nor the arguments of common ones. */
+static void find_words(int argc, char **argv, int ret[2])
+{
+    int found = 0;
+
+    ret[0] = ret[1] = 0;
+    for (int i = 1; i < argc && found < 2; i++) {
+        const char *value;
+        int index;
+        if (strcmp(argv[i], "--") == 0)
+            break;
+        if (!is_option(argv[i])) {
+            ret[found++] = i;
+            continue;
+        }
+        const struct pb_option *o = match(pb_common_options, argv[i], &value, &index);
+        if (o && o->argument && !value)
+            i++;
+    }
+}
+
+static int unknown_command(const char *word, struct pb_err *err)
+{
+    const struct pb_command *nearest = pb_command_nearest(word);
+
+    if (nearest)
+        return pb_fail(err, PB_USAGE, "there is no command '%s'; did you mean '%s'?", word, nearest->name);
+    return pb_fail(err, PB_USAGE, "there is no command '%s' (probing help lists them)", word);
+}
+
+/* Finds the command and, where it leads, the target. *ret_skip: the words that are theirs. */
+static int find_command(int argc, char **argv, struct pb_call *call, int ret_skip[2], struct pb_err *err)
+{
+    int words[2];
+
+    find_words(argc, argv, words);
+    ret_skip[0] = ret_skip[1] = 0;
+    if (!words[0])
+        return pb_fail(err, PB_USAGE, "which command? (probing help lists them)");
+    call->command = pb_command_find(argv[words[0]]);
+    if (call->command) {
+        ret_skip[0] = words[0];
+        return 0;
+    }
+    const struct pb_command *second = words[1] ? pb_command_find(argv[words[1]]) : NULL;
+    if (!second && !looks_like_target(argv[words[0]]))
+        return unknown_command(argv[words[0]], err);
+    if (!words[1])
+        return pb_fail(err, PB_USAGE, "which command for %s? (probing help lists them)", argv[words[0]]);
+    if (!second)
+        return unknown_command(argv[words[1]], err);
+    call->command = second;
+    call->target = argv[words[0]];
+    ret_skip[0] = words[0];
+    ret_skip[1] = words[1];
+    return 0;
+}
+
+static int set_format(struct pb_call *call, const char *text, struct pb_err *err)
+{
+    static const char *const names[] = {"table", "json", "csv", "tsv"};
+
+    for (int i = 0; i < 4; i++)
+        if (strcmp(text, names[i]) == 0) {
+            call->format = (enum pb_format)i;
+            return 0;
+        }
+    return pb_fail(err, PB_USAGE, "there is no format '%s'; there are table, json, csv and tsv", text);
+}
+
+static int set_common(struct pb_call *call, const char *name, const char *value, struct pb_err *err)
+{
+    if (strcmp(name, "help") == 0) {
+        pb_help_command(call->command);
+        return 1;
+    }
+    if (strcmp(name, "all") == 0)
+        call->all = true;
+    if (strcmp(name, "target") == 0) {
+        if (call->target && strcmp(call->target, value) != 0)
+            return pb_fail(err, PB_USAGE, "two targets were given, %s and %s (--all takes several)",
+                           call->target, value);
+        call->target = value;
+    }
+    if (strcmp(name, "format") == 0)
+        return set_format(call, value, err);
+    if (strcmp(name, "timeout") == 0 && pb_parse_duration(value, &call->timeout_ms) < 0)
+        return pb_fail(err, PB_USAGE, "--timeout takes a time such as 30, 500ms or 2m, not '%s'", value);
+    return 0;
+}
+
+static int take_option(struct scan *s, struct pb_call *call, struct pb_err *err)
+{
+    const char *word = s->argv[s->at], *value;
+    int index;
+
+    const struct pb_option *o = match(call->command->options, word, &value, &index);
+    bool own = o != NULL;
+    if (!own)
+        o = match(pb_common_options, word, &value, &index);
+    if (!o)
+        return pb_fail(err, PB_USAGE, "%s does not take %s (probing %s --help)", call->command->name, word,
+                       call->command->name);
+    if (value && !o->argument)
+        return pb_fail(err, PB_USAGE, "--%s takes no value", o->name);
+    if (o->argument && !value) {
+        if (s->at + 1 >= s->argc)
+            return pb_fail(err, PB_USAGE, "--%s needs a value: %s", o->name, o->argument);
+        value = s->argv[++s->at];
+    }
+    if (!own)
+        return set_common(call, o->name, value, err);
+    call->values[index] = value ? value : "";
+    return 0;
+}
+
+static int check_args(const struct pb_call *call, struct pb_err *err)
+{
+    const struct pb_command *c = call->command;
+
+    if (call->nargs < c->min_args)
+        return pb_fail(err, PB_USAGE, "something is missing; it is called: probing %s%s %s",
+                       c->flags & PB_CMD_TARGET ? "-t TARGET " : "", c->name, c->synopsis);
+    if (call->nargs > c->max_args)
+        return pb_fail(err, PB_USAGE, "'%s' is one word too many; it is called: probing %s%s %s",
+                       call->args[c->max_args], c->flags & PB_CMD_TARGET ? "-t TARGET " : "", c->name,
+                       c->synopsis);
+    if (c->flags & PB_CMD_TARGET && !call->target)
+        return pb_fail(err, PB_USAGE, "which process? (-t PID, or probing PID %s; probing list shows them)",
+                       c->name);
+    return 0;
+}
+
+int pb_parse(int argc, char **argv, struct pb_call *ret, struct pb_err *err)
+{
+    struct pb_call call = {.timeout_ms = 10000};
+    struct scan s = {.argc = argc, .argv = argv};
+    int skip[2], r;
+
+    if (argc < 2) {
+        pb_help_overview();
+        return 1;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        pb_help_overview();
+        return 1;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+        return 2;
+    r = find_command(argc, argv, &call, skip, err);
+    *ret = call;
+    if (r < 0)
+        return r;
+    for (s.at = 1; s.at < argc; s.at++) {
+        const char *word = argv[s.at];
+        if (s.at == skip[0] || s.at == skip[1])
+            continue;
+        if (!s.only_args && strcmp(word, "--") == 0) {
+            s.only_args = true;
+        } else if (!s.only_args && is_option(word)) {
+            r = take_option(&s, &call, err);
+            if (r != 0)
+                return r;
+        } else if (call.nargs == PB_ARGS_MAX) {
+            return pb_fail(err, PB_USAGE, "more than %d words", PB_ARGS_MAX);
+        } else {
+            call.args[call.nargs++] = word;
+        }
+    }
+    *ret = call;
+    return check_args(&call, err);
+}

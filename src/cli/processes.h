@@ -1,0 +1,28 @@
+/* processes: all processes of the machine as a command needs them: who they are, and what was typed to start
+ * them. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct pb_err;
+
+struct pb_process {
+    pid_t pid, ppid;
+    char *command; /* arguments joined by blanks */
+};
+
+struct pb_processes {
+    struct pb_process *at;
+    size_t n;
+};
+
+/* Kernel threads, and processes without a command line, are left out. */
+int pb_processes_read(struct pb_processes *ret, struct pb_err *err);
+void pb_processes_done(struct pb_processes *all);
+
+const struct pb_process *pb_processes_find(const struct pb_processes *all, pid_t pid);
+
+/* Whether ancestor is above p. */
+bool pb_process_below(const struct pb_processes *all, const struct pb_process *p, pid_t ancestor);

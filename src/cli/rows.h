@@ -1,0 +1,29 @@
+/* rows: a small table of text, printed as a table that fits the terminal, as JSON, CSV or TSV.
+ *
+ * Cells are copied. A cell is text, a number (unquoted in JSON, to the right in a table) or NULL. */
+#pragma once
+
+#include "cli/cli.h"
+
+struct pb_rows {
+    const char *const *columns;
+    size_t ncolumns;
+    struct pb_cell *cells;
+    size_t n, cap; /* cells */
+    bool failed;   /* out of memory: told by pb_rows_print */
+};
+
+/* columns: an array of names that outlives the rows. */
+void pb_rows_init(struct pb_rows *rows, const char *const *columns, size_t ncolumns);
+void pb_rows_done(struct pb_rows *rows);
+
+/* The next cell, left to right, row after row. text NULL: NULL. */
+void pb_rows_text(struct pb_rows *rows, const char *text);
+__attribute__((format(printf, 2, 3))) void pb_rows_number(struct pb_rows *rows, const char *format, ...);
+
+/* Writes them to stdout. An empty table prints its header, or `empty` instead where that is given and a
+ * person reads. */
+int pb_rows_print(const struct pb_rows *rows, enum pb_format format, const char *empty, struct pb_err *err);
+
+/* True on a terminal, unless NO_COLOR says otherwise. */
+bool pb_color(void);
