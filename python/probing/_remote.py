@@ -1,8 +1,9 @@
 """What runs inside the target for `probing eval` and `probing execute`.
 
-The agent carries this file in itself and calls begin, body and end, in this order, in a thread it started for one
-request. Only body runs the user's code and only body may be interrupted (KeyboardInterrupt from outside), so that
-what begin set up is always undone by end. Works on every CPython from 3.6 on; imports the standard library only.
+The agent carries this file in itself and, in a thread it started for one request, calls begin, compiles the code by
+compiled, evaluates what that gives, and calls end. The code is evaluated by the agent itself, so that it has no
+frames of ours below it, and only it may be interrupted (KeyboardInterrupt from outside), so that what begin set up
+is always undone by end. Works on every CPython from 3.6 on; imports the standard library only.
 """
 import sys
 
@@ -52,7 +53,6 @@ class _Request:
         self.filename = filename
         self.keep_value = keep_value
         self.emit = emit
-        self.failure = None
         self.names = {}
         self.before = {}
         self.foreign = {}
@@ -77,23 +77,30 @@ def begin(number, source, filename, keep_value, emit):
     return request
 
 
-def body(request):
-    try:
-        value = _run(request)
-        if request.keep_value and value is not None:
-            request.send(VALUE, repr(value) + "\n")
-    except BaseException:  # SystemExit too: the target must not end because somebody typed exit()
-        request.failure = sys.exc_info()
+def compiled(request):
+    """(code to execute, code whose value is shown or None, the names for both)."""
+    import ast
+    import linecache
+
+    lines = request.source.splitlines(True)
+    linecache.cache[request.filename] = (len(request.source), None, lines, request.filename)
+    tree = ast.parse(request.source, request.filename)
+    last = None
+    if request.keep_value and tree.body and isinstance(tree.body[-1], ast.Expr):
+        last = compile(ast.Expression(tree.body.pop().value), request.filename, "eval")
+    return compile(tree, request.filename, "exec"), last, request.names
 
 
-def end(request, interrupted):
-    """Undoes begin. Returns 0, or 1 when the code raised; the traceback has been sent then."""
-    failure, request.failure = request.failure, None
+def show(request, value):
+    if value is not None:
+        request.send(VALUE, repr(value) + "\n")
+
+
+def end(request, kind, error, trace):
+    """Undoes begin. error: what the code raised, or None. Returns 0, or 1 when it raised; its traceback has been sent."""
     try:
-        if failure is not None:
-            request.send(TRACEBACK, _format(failure))
-        elif interrupted:
-            request.send(TRACEBACK, "KeyboardInterrupt\n")
+        if kind is not None:
+            request.send(TRACEBACK, _format(kind, error, trace))
         _write_back(request)
     finally:
         _sinks.pop(get_ident(), None)
@@ -104,27 +111,12 @@ def end(request, interrupted):
             _routers.clear()
         _forget_thread()
         request.names = request.before = request.foreign = {}
-    return 1 if failure is not None or interrupted else 0
+    return 0 if kind is None else 1
 
 
-def _run(request):
-    import ast
-    import linecache
-
-    lines = request.source.splitlines(True)
-    linecache.cache[request.filename] = (len(request.source), None, lines, request.filename)
-    tree = ast.parse(request.source, request.filename)
-    last = None
-    if request.keep_value and tree.body and isinstance(tree.body[-1], ast.Expr):
-        last = ast.Expression(tree.body.pop().value)
-    exec(compile(tree, request.filename, "exec"), request.names)
-    return None if last is None else eval(compile(last, request.filename, "eval"), request.names)
-
-
-def _format(failure):
+def _format(kind, error, trace):
     import traceback
 
-    kind, error, trace = failure
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     return "".join(traceback.format_exception(kind, error, trace))

@@ -147,32 +147,56 @@ static void set_state(struct pb_job *job, enum pb_job_state state)
     pb_job_unlock();
 }
 
-/* Runs the user's code. 1: it was cut off outside its own try block, by an interrupt that came very early or
- * late. */
-static int body(struct pb_job *job, pb_pyobject *request)
+/* Evaluates what the user sent; an exception is left set. */
+static void evaluate(const struct pb_python *py, pb_pyobject *request)
 {
-    const struct pb_python *py = &job->py;
-
-    set_state(job, PB_JOB_RUNNING);
-    pb_pyobject *result = call(py, "body", (pb_pyobject *[5]){request});
-    set_state(job, PB_JOB_ENDING);
-    py->set_async_exc(py->thread_ident(), NULL); /* one that was on its way is not wanted any more */
-    if (result)
-        py->decref(result);
-    py->err_clear();
-    return !result;
+    pb_pyobject *parts = call(py, "compiled", (pb_pyobject *[5]){request});
+    if (!parts)
+        return;
+    pb_pyobject *names = py->tuple_get(parts, 2), *last = py->tuple_get(parts, 1);
+    pb_pyobject *value = py->eval_code(py->tuple_get(parts, 0), names, names);
+    if (value && last != py->none) {
+        py->decref(value);
+        value = py->eval_code(last, names, names);
+        pb_pyobject *shown = value ? call(py, "show", (pb_pyobject *[5]){request, value}) : NULL;
+        if (shown)
+            py->decref(shown);
+    }
+    if (value)
+        py->decref(value);
+    py->decref(parts);
 }
 
-static int end(struct pb_job *job, pb_pyobject *request, int interrupted)
+/* What was raised, as three objects for the Python part; None for what is missing. */
+static void fetch_exception(const struct pb_python *py, pb_pyobject *ret[3])
+{
+    ret[0] = ret[1] = ret[2] = NULL;
+    py->err_fetch(&ret[0], &ret[1], &ret[2]);
+    if (ret[0])
+        py->err_normalize(&ret[0], &ret[1], &ret[2]);
+}
+
+static int run_request(struct pb_job *job, pb_pyobject *request)
 {
     const struct pb_python *py = &job->py;
-    pb_pyobject *flag = py->bool_from(interrupted);
-    pb_pyobject *result = call(py, "end", (pb_pyobject *[5]){request, flag});
-    int status = result ? (int)py->int_as(result) : -1;
+    pb_pyobject *raised[3];
 
-    py->decref(flag);
+    set_state(job, PB_JOB_RUNNING);
+    evaluate(py, request);
+    fetch_exception(py, raised);
+    set_state(job, PB_JOB_ENDING);
+    py->set_async_exc(py->thread_ident(), NULL); /* one that was on its way is not wanted any more */
+
+    pb_pyobject *args[5] = {request};
+    for (int i = 0; i < 3; i++)
+        args[i + 1] = raised[i] ? raised[i] : py->none;
+    pb_pyobject *result = call(py, "end", args);
+    int status = result ? (int)py->int_as(result) : -1;
     if (result)
         py->decref(result);
+    for (int i = 0; i < 3; i++)
+        if (raised[i])
+            py->decref(raised[i]);
     return status;
 }
 
@@ -200,7 +224,7 @@ static enum pb_job_state run(struct pb_job *job, int *status)
 {
     pb_pyobject *request = load_part(&job->py) == 0 ? begin(job) : NULL;
 
-    *status = request ? end(job, request, body(job, request)) : -1;
+    *status = request ? run_request(job, request) : -1;
     if (*status < 0)
         keep_error(job);
     if (request)

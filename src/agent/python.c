@@ -46,8 +46,9 @@ int pb_python_find(struct pb_python *ret, const char **missing)
 #undef PB_PY_LOAD
 
     py.keyboard_interrupt = (pb_pyobject **)dlsym(py.library, "PyExc_KeyboardInterrupt");
+    py.none = (pb_pyobject *)dlsym(py.library, "_Py_NoneStruct");
     const char *version = py.get_version();
-    if (!py.keyboard_interrupt || strncmp(version, "3.", 2) != 0) {
+    if (!py.keyboard_interrupt || !py.none || strncmp(version, "3.", 2) != 0) {
         if (missing)
             *missing = "a Python 3";
         return -ENOSYS;

@@ -20,8 +20,9 @@ typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
     X(int, set_async_exc, PyThreadState_SetAsyncExc, (unsigned long, pb_pyobject *))                         \
     X(void, decref, Py_DecRef, (pb_pyobject *))                                                              \
     X(void, err_clear, PyErr_Clear, (void))                                                                  \
-    X(pb_pyobject *, err_occurred, PyErr_Occurred, (void))                                                   \
     X(void, err_fetch, PyErr_Fetch, (pb_pyobject **, pb_pyobject **, pb_pyobject **))                        \
+    X(void, err_normalize, PyErr_NormalizeException, (pb_pyobject **, pb_pyobject **, pb_pyobject **))       \
+    X(pb_pyobject *, tuple_get, PyTuple_GetItem, (pb_pyobject *, long))                                      \
     X(pb_pyobject *, str_of, PyObject_Str, (pb_pyobject *))                                                  \
     X(const char *, utf8_of, PyUnicode_AsUTF8, (pb_pyobject *))                                              \
     X(pb_pyobject *, dict_new, PyDict_New, (void))                                                           \
@@ -44,6 +45,7 @@ struct pb_python {
     PB_PY_FUNCTIONS(PB_PY_FIELD)
 #undef PB_PY_FIELD
     pb_pyobject **keyboard_interrupt;
+    pb_pyobject *none;
     void *library; /* what dlsym was asked with */
     int minor;     /* of 3.minor */
 };

@@ -13,7 +13,7 @@
 #include "agent/thread.h"
 #include "agent/usage.h"
 #include "control/message.h"
-#include "control/pb_agent_status.h"
+#include "control/status.h"
 #include "table/arena.h"
 
 #include <errno.h>
