@@ -132,19 +132,12 @@ static int move_row(struct pb_row *row)
     return 0;
 }
 
-static void set_text(struct pb_row *row, uint32_t column, enum pb_type type, const void *text, size_t length)
+/* A text that did not go into the row's segment: takes the row to another one, if it can help. */
+static __attribute__((noinline)) void set_elsewhere(struct pb_row *row, uint32_t column, const char *text,
+                                                    size_t length)
 {
-    if (row->error || !text)
-        return;
-    if (column >= PB_MAX_COLUMNS || (row->columns[column] & 0xff) != type) {
-        row->error = -EINVAL;
-        return;
-    }
     int r = -ENOSPC;
-    if (length <= row->segment->layout->heap_size)
-        r = store_text(row, column, text, (uint32_t)length);
-    if (__builtin_expect(r == 0, 1))
-        return;
+
     if (!fits(row, length)) {
         row->error = -EMSGSIZE;
         return;
@@ -158,14 +151,37 @@ static void set_text(struct pb_row *row, uint32_t column, enum pb_type type, con
         row->error = r == -ENOSPC ? -ENOBUFS : r;
 }
 
+/* Whether the cell is there to be set. */
+static inline bool may_set(struct pb_row *row, unsigned column, enum pb_type type, const void *data)
+{
+    if (column >= PB_MAX_COLUMNS || (row->columns[column] & 0xff) != type) {
+        row->error = -EINVAL;
+        return false;
+    }
+    return data && !row->error;
+}
+
 void pb_set_string(struct pb_row *row, unsigned column, const char *text, size_t length)
 {
-    set_text(row, column, PB_STRING, text, length);
+    uint16_t id;
+
+    if (__builtin_expect(!may_set(row, column, PB_STRING, text), 0))
+        return;
+    if (__builtin_expect(
+            length > PB_MAX_SEGMENT || pb_dict_intern(row->segment, text, (uint32_t)length, &id) < 0, 0)) {
+        set_elsewhere(row, column, text, length);
+        return;
+    }
+    memcpy(row->base + (row->columns[column] >> 8) + (size_t)row->index * sizeof(id), &id, sizeof(id));
+    pb_row_clear_null(row, column);
 }
 
 void pb_set_bytes(struct pb_row *row, unsigned column, const void *data, size_t length)
 {
-    set_text(row, column, PB_BYTES, data, length);
+    if (!may_set(row, column, PB_BYTES, data))
+        return;
+    if (length > PB_MAX_SEGMENT || store_text(row, column, data, (uint32_t)length) < 0)
+        set_elsewhere(row, column, data, length);
 }
 
 void pb_set_timestamp(struct pb_row *row, unsigned column, int64_t mono_ns)

@@ -20,29 +20,33 @@ static inline uint64_t load32(const char *p)
     return v;
 }
 
-static inline uint64_t mix(uint64_t h, uint64_t v)
+/* Both halves of the product, so that every bit of both factors counts, at the price of one multiplication.
+ */
+static inline uint64_t mix(uint64_t a, uint64_t b)
 {
-    h = (h ^ v) * UINT64_C(0x9fb21c651e98df25);
-    return h ^ h >> 32;
+    unsigned __int128 product =
+        (unsigned __int128)(a ^ UINT64_C(0xa0761d6478bd642f)) * (b ^ UINT64_C(0xe7037ed1a0b428db));
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Speed matters more than strength: a table has a few thousand strings, and a bad hash only makes probes. */
+/* Speed matters more than strength: a segment has a few thousand strings, and a bad hash costs probes. */
 static inline uint64_t hash(const char *text, uint32_t length)
 {
-    uint64_t h = length * UINT64_C(0x9e3779b97f4a7c15);
-    uint32_t i = 0;
+    uint64_t h = length;
 
     if (length >= 8) {
-        for (; i + 8 < length; i += 8)
-            h = mix(h, load64(text + i));
-        h = mix(h, load64(text + length - 8));
-    } else if (length >= 4) {
-        h = mix(h, load32(text) | load32(text + length - 4) << 32);
-    } else if (length > 0) {
-        h = mix(h, (uint64_t)(unsigned char)text[0] | (uint64_t)(unsigned char)text[length / 2] << 8 |
-                       (uint64_t)(unsigned char)text[length - 1] << 16);
+        const char *p = text;
+        for (; length > 16; length -= 16, p += 16)
+            h = mix(load64(p) ^ h, load64(p + 8));
+        const char *last = p + length - 8; /* may reach back into what was mixed, never before the text */
+        return mix(load64(length > 8 ? p : last) ^ h, load64(last));
     }
-    return h * UINT64_C(0x9e3779b97f4a7c15);
+    if (length >= 4)
+        return mix(load32(text) ^ h, load32(text + length - 4));
+    if (length > 0)
+        h |= (uint64_t)(unsigned char)text[0] << 8 | (uint64_t)(unsigned char)text[length / 2] << 16 |
+             (uint64_t)(unsigned char)text[length - 1] << 24;
+    return mix(h, h);
 }
 
 static inline bool equal(const char *a, const char *b, uint32_t length)

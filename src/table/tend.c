@@ -9,7 +9,10 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { MIN_READY = 2 };
+enum {
+    MIN_READY = 2,
+    MAX_SHARE = 8, /* at most one in so many segments waits ready */
+};
 
 /* Gives back free segments first, then the oldest of the fullest table, until the bound holds. */
 static int shrink(struct pb_arena *a)
@@ -49,7 +52,7 @@ static uint32_t choose_target(struct pb_arena *a)
 {
     struct pb_control *c = a->control;
     uint32_t want = atomic_exchange(&c->taken, 0) * 2, old = atomic_load(&c->ready_target),
-             most = pb_slot_limit(a) / 8;
+             most = pb_slot_limit(a) / MAX_SHARE;
 
     if (want < old - old / 4)
         want = old - old / 4;
@@ -60,13 +63,17 @@ static uint32_t choose_target(struct pb_arena *a)
 
 static int make_ready(struct pb_arena *a)
 {
-    uint32_t slot;
+    uint32_t slot, used = atomic_load(&a->control->used);
 
     if (!pb_slot_take(a, PB_SPACE_FREE, &slot)) {
-        int grown = pb_slot_grow(a, &slot);
-        int r = grown < 0 ? pb_segment_recycle(a, NULL, &slot) : 0;
+        int r = pb_slot_grow(a, &slot);
+        /* On a full disk the target, made for the bound, must not eat up the rows that are there. */
+        if (r < 0 && used < pb_slot_limit(a) && atomic_load(&a->control->nready) >= used / MAX_SHARE)
+            return r;
         if (r < 0)
-            return atomic_load(&a->control->used) < pb_slot_limit(a) ? grown : r;
+            r = pb_segment_recycle(a, NULL, &slot);
+        if (r < 0)
+            return r;
     }
     int r = populate(a, slot);
     pb_slot_give(a, slot, r < 0 ? PB_SPACE_FREE : PB_SPACE_READY);

@@ -1,0 +1,108 @@
+/* table_test: what the arena's tests share: a table whose rows prove themselves, and a loop over what is
+ * read. */
+#pragma once
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "table/arena.h"
+#include "table/reader.h"
+
+/* Rows of which every cell follows from writer and number: a torn or misplaced one shows. */
+enum { PROOF_TIME, PROOF_WRITER, PROOF_NUMBER, PROOF_SUM, PROOF_NAME, PROOF_LATE, PROOF_COLUMNS };
+
+static inline uint64_t proof_sum(uint32_t writer, uint64_t number)
+{
+    uint64_t h = (number + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)writer << 32;
+    return h ^ h >> 29;
+}
+
+static inline size_t proof_name(char *to, size_t size, uint32_t writer, uint64_t number)
+{
+    return (size_t)snprintf(to, size, "name-%u-%u", writer, (unsigned)(number % 23));
+}
+
+static inline int proof_table(struct pb_arena *a, const char *name, unsigned share, struct pb_table **ret)
+{
+    const struct pb_column columns[] = {
+        {.name = "timestamp", .type = PB_TIMESTAMP}, {.name = "writer", .type = PB_U32},
+        {.name = "number", .type = PB_U64},          {.name = "sum", .type = PB_U64},
+        {.name = "name", .type = PB_STRING},         {.name = "late", .type = PB_U64, .flags = PB_COL_LATE}};
+    struct pb_table_spec spec = {.name = name, .columns = columns, .ncolumns = PROOF_COLUMNS, .share = share};
+    return pb_table_new(a, &spec, ret);
+}
+
+static inline int proof_begin(struct pb_table *t, uint32_t writer, uint64_t number, struct pb_row *row)
+{
+    char name[64];
+    int r = pb_row_begin(t, row);
+
+    if (r < 0)
+        return r;
+    pb_set_u32(row, PROOF_WRITER, writer);
+    pb_set_u64(row, PROOF_NUMBER, number);
+    pb_set_u64(row, PROOF_SUM, proof_sum(writer, number));
+    pb_set_string(row, PROOF_NAME, name, proof_name(name, sizeof(name), writer, number));
+    return 0;
+}
+
+static inline int proof_append(struct pb_table *t, uint32_t writer, uint64_t number)
+{
+    struct pb_row row;
+    int r = proof_begin(t, writer, number, &row);
+    return r < 0 ? r : pb_row_commit(&row);
+}
+
+/* The cells of one row of a view, as a value. */
+#define CELL(view, column, row, type) (((const type *)(view)->columns[column].cells)[row])
+
+/* Whether the row is one that proof_append wrote. */
+static inline bool proof_holds(const struct pb_view *v, uint32_t row)
+{
+    char name[64];
+    if (pb_view_is_null(v, PROOF_TIME, row) || pb_view_is_null(v, PROOF_WRITER, row) ||
+        pb_view_is_null(v, PROOF_NUMBER, row) || pb_view_is_null(v, PROOF_SUM, row) ||
+        pb_view_is_null(v, PROOF_NAME, row))
+        return false;
+    uint32_t writer = CELL(v, PROOF_WRITER, row, uint32_t);
+    uint64_t number = CELL(v, PROOF_NUMBER, row, uint64_t);
+    size_t length = proof_name(name, sizeof(name), writer, number);
+    struct pb_text text = v->strings[CELL(v, PROOF_NAME, row, uint16_t)];
+    bool late = pb_view_is_null(v, PROOF_LATE, row) || CELL(v, PROOF_LATE, row, uint64_t) == ~number;
+    return CELL(v, PROOF_SUM, row, uint64_t) == proof_sum(writer, number) && text.length == length &&
+           memcmp(text.data, name, length) == 0 && text.utf8 && late;
+}
+
+typedef void (*row_fn)(const struct pb_view *v, uint32_t row, void *arg);
+
+/* Calls fn for every row of the table, newest segment first. Returns their number; -1 where the table or
+ * arena cannot be read. A segment that went away meanwhile is passed over. */
+static inline long each_row(int fd, const char *table, row_fn fn, void *arg)
+{
+    struct pb_reader *r;
+    struct pb_segment_info *list = NULL;
+    struct pb_view v = {0};
+    long rows = 0;
+
+    if (pb_reader_open(fd, &r, NULL) < 0)
+        return -1;
+    int t = pb_reader_find(r, table), n = t < 0 ? -1 : pb_reader_segments(r, (unsigned)t, &list);
+    for (int i = 0; i < n; i++) {
+        if (pb_view_load(r, &list[i], &v) < 0)
+            continue;
+        for (uint32_t row = 0; fn && row < v.nrows; row++)
+            fn(&v, row, arg);
+        rows += v.nrows;
+    }
+    free(list);
+    pb_view_done(&v);
+    pb_reader_close(r);
+    return n < 0 ? -1 : rows;
+}
