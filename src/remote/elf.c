@@ -156,21 +156,26 @@ static int count_symbols(pid_t pid, const struct dynamic *d, size_t *ret)
     return 0;
 }
 
+static int read_head(pid_t pid, struct pb_elf *e, struct dynamic *ret)
+{
+    Elf64_Ehdr eh;
+    Elf64_Phdr ph[MAX_PHDRS];
+    int r = read_phdrs(pid, e->base, &eh, ph);
+    if (r < 0)
+        return r;
+    e->machine = eh.e_machine;
+    const Elf64_Phdr *dynamic = place_segments(e, ph, eh.e_phnum);
+    if (!dynamic)
+        return -ENOEXEC;
+    return read_dynamic(pid, e, dynamic, ret);
+}
+
 int pb_elf_open(pid_t pid, uint64_t base, struct pb_elf *ret)
 {
     _cleanup_(pb_elf_done) struct pb_elf e = {.base = base};
-    Elf64_Ehdr eh;
-    Elf64_Phdr ph[MAX_PHDRS];
     struct dynamic d;
 
-    int r = read_phdrs(pid, base, &eh, ph);
-    if (r < 0)
-        return r;
-    e.machine = eh.e_machine;
-    const Elf64_Phdr *dynamic = place_segments(&e, ph, eh.e_phnum);
-    if (!dynamic)
-        return -ENOEXEC;
-    r = read_dynamic(pid, &e, dynamic, &d);
+    int r = read_head(pid, &e, &d);
     if (r < 0)
         return r;
     r = count_symbols(pid, &d, &e.n);
@@ -224,4 +229,88 @@ int pb_elf_find(const struct pb_elf *e, const char *name, struct pb_symbol *ret)
         }
     }
     return -ENOENT;
+}
+
+static uint32_t gnu_hash(const char *name)
+{
+    uint32_t h = 5381;
+    for (; *name; name++)
+        h = h * 33 + (unsigned char)*name;
+    return h;
+}
+
+static int check_name(pid_t pid, const struct dynamic *d, const Elf64_Sym *sym, const char *name)
+{
+    char there[128];
+    size_t len = strlen(name) + 1;
+    if (len > sizeof(there) || sym->st_name > d->strsz || sym->st_shndx == SHN_UNDEF)
+        return -ENOENT;
+    int r = pb_mem_read(pid, d->strtab + sym->st_name, there, len);
+    if (r < 0)
+        return r;
+    return memcmp(there, name, len) == 0 ? 0 : -ENOENT;
+}
+
+/* Bloom filter, bucket, chain, as the loader does it. */
+static int lookup_gnu(pid_t pid, const struct pb_elf *e, const struct dynamic *d, const char *name,
+                      uint64_t *ret)
+{
+    struct {
+        uint32_t buckets, first, bloom, shift;
+    } head;
+    uint64_t filter;
+    uint32_t h = gnu_hash(name), i, word;
+    int r = pb_mem_read(pid, d->gnu_hash, &head, sizeof(head));
+    if (r < 0)
+        return r;
+    if (!head.buckets || !head.bloom || head.buckets > MAX_SYMBOLS || head.bloom > MAX_SYMBOLS)
+        return -ENOEXEC;
+    uint64_t at = d->gnu_hash + sizeof(head);
+    r = pb_mem_read(pid, at + 8ull * (h / 64 % head.bloom), &filter, sizeof(filter));
+    if (r < 0)
+        return r;
+    if (!(filter >> h % 64 & 1) || !(filter >> (h >> (head.shift & 31)) % 64 & 1))
+        return -ENOENT;
+    at += 8ull * head.bloom;
+    r = pb_mem_read(pid, at + 4ull * (h % head.buckets), &i, sizeof(i));
+    if (r < 0)
+        return r;
+    for (at += 4ull * head.buckets; i >= head.first && i < MAX_SYMBOLS; i++) {
+        Elf64_Sym sym;
+        r = pb_mem_read(pid, at + 4ull * (i - head.first), &word, sizeof(word));
+        if (r < 0)
+            return r;
+        if ((word | 1) == (h | 1)) {
+            r = pb_mem_read(pid, d->symtab + i * sizeof(sym), &sym, sizeof(sym));
+            if (r == 0)
+                r = check_name(pid, d, &sym, name);
+            if (r == 0)
+                *ret = e->bias + sym.st_value;
+            if (r != -ENOENT)
+                return r;
+        }
+        if (word & 1)
+            break;
+    }
+    return -ENOENT;
+}
+
+int pb_elf_lookup(pid_t pid, uint64_t base, const char *name, uint64_t *ret_addr)
+{
+    struct pb_elf head = {.base = base};
+    struct dynamic d;
+    int r = read_head(pid, &head, &d);
+    if (r < 0)
+        return r;
+    if (d.gnu_hash)
+        return lookup_gnu(pid, &head, &d, name, ret_addr);
+
+    _cleanup_(pb_elf_done) struct pb_elf e = {0};
+    struct pb_symbol s;
+    r = pb_elf_open(pid, base, &e);
+    if (r == 0)
+        r = pb_elf_find(&e, name, &s);
+    if (r == 0)
+        *ret_addr = s.addr;
+    return r;
 }

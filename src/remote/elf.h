@@ -37,3 +37,7 @@ bool pb_elf_at(const struct pb_elf *e, size_t i, struct pb_symbol *ret);
 
 /* The symbol of that name that is defined here. -ENOENT: none. *ret is written on success only. */
 int pb_elf_find(const struct pb_elf *e, const char *name, struct pb_symbol *ret);
+
+/* One symbol by the object's own hash table: a handful of short reads, for asking hundreds of objects.
+ * -ENOENT: not defined there; -ENOEXEC: no such object. *ret_addr is written on success only. */
+int pb_elf_lookup(pid_t pid, uint64_t base, const char *name, uint64_t *ret_addr);

@@ -147,13 +147,11 @@ static int version_in(const char *name)
 /* Asks the symbols, which cannot be wrong as a file name can. True: this object is an interpreter. */
 static bool ask_symbols(struct pb_procinfo *p, const struct pb_map *map)
 {
-    _cleanup_(pb_elf_done) struct pb_elf e = {0};
-    struct pb_symbol s;
-    uint64_t version;
-    if (pb_elf_open(p->pid, map->start, &e) < 0 || pb_elf_find(&e, "Py_IsInitialized", &s) < 0)
+    uint64_t addr, version;
+    if (pb_elf_lookup(p->pid, map->start, "Py_IsInitialized", &addr) < 0)
         return false;
-    if (pb_elf_find(&e, "Py_Version", &s) == 0 &&
-        pb_mem_read(p->pid, s.addr, &version, sizeof(version)) == 0 && version >> 24 == 3)
+    if (pb_elf_lookup(p->pid, map->start, "Py_Version", &addr) == 0 &&
+        pb_mem_read(p->pid, addr, &version, sizeof(version)) == 0 && version >> 24 == 3)
         p->python_version = (int)(version >> 16 & 0xffff);
     return true;
 }

@@ -1,0 +1,325 @@
+/* x86_64: see arch.h. The kernel's side of what is laid out here: arch/x86/kernel/signal_64.c (the frame)
+ * and arch/x86/kernel/fpu/signal.c (how it judges the vector state in it). */
+#include "inject/arch.h"
+
+#include <cpuid.h>
+#include <elf.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+
+enum {
+    RED_ZONE = 128,
+    KERNEL_RESTART_FIRST = 512, /* ERESTARTSYS, ...NOINTR, ...NOHAND, (515), ..._RESTARTBLOCK */
+    KERNEL_RESTART_BLOCK = 516,
+    XSAVE_SW = 464,  /* where the kernel's own note lies in an XSAVE image */
+    XSAVE_BV = 512,  /* which parts are not in their initial state */
+    XSAVE_MIN = 576, /* legacy area and header */
+};
+
+#define FP_MAGIC1 0x46505853u
+#define FP_MAGIC2 0x46505845u
+
+struct frame {
+    uint64_t restorer;
+    uint64_t uc_flags, uc_link;
+    uint64_t ss_sp, ss_flags, ss_size;
+    uint64_t r8, r9, r10, r11, r12, r13, r14, r15, di, si, bp, bx, dx, ax, cx, sp, ip, flags;
+    uint16_t cs, gs, fs, ss;
+    uint64_t err, trapno, oldmask, cr2, fpstate, reserved[8];
+    uint64_t sigmask;
+};
+_Static_assert(offsetof(struct frame, r8) == 48 && offsetof(struct frame, sigmask) == 304,
+               "the kernel's layout");
+
+_Static_assert(offsetof(struct pb_stub, entry) == 40 && offsetof(struct pb_stub, frame) == 72 &&
+                   offsetof(struct pb_stub, error) == 96 && offsetof(struct pb_stub, fd) == 108 &&
+                   offsetof(struct pb_stub, stage) == 116,
+               "the offsets in the stub below");
+
+/* rbx: struct pb_stub. errno of the borrowed thread is kept in r13: it may be between a failed call and the
+ * look at errno. The signal at the end is an ignored one: it costs nothing when nobody traces us. */
+__asm__(".pushsection .rodata\n"
+        ".globl pb_arch_stub, pb_arch_stub_end\n"
+        ".hidden pb_arch_stub, pb_arch_stub_end\n"
+        "pb_arch_stub:\n"
+        "    call *(%rbx)\n"
+        "    mov %rax, %r12\n"
+        "    mov (%rax), %r13d\n"
+        "    mov 40(%rbx), %rax\n"
+        "    test %rax, %rax\n"
+        "    jnz 2f\n"
+        "    movl $1, 116(%rbx)\n"
+        "    mov 48(%rbx), %rdi\n"
+        "    mov 104(%rbx), %esi\n"
+        "    call *8(%rbx)\n"
+        "    mov %rax, 80(%rbx)\n"
+        "    movl $2, 116(%rbx)\n"
+        "    mov 108(%rbx), %edi\n"
+        "    test %edi, %edi\n"
+        "    js 1f\n"
+        "    mov $3, %eax\n" /* close */
+        "    syscall\n"
+        "1:  mov 80(%rbx), %rdi\n"
+        "    test %rdi, %rdi\n"
+        "    jz 3f\n"
+        "    mov 56(%rbx), %rsi\n"
+        "    call *16(%rbx)\n" /* dlsym */
+        "    test %rax, %rax\n"
+        "    jz 3f\n"
+        "2:  movl $3, 116(%rbx)\n"
+        "    mov 64(%rbx), %rdi\n"
+        "    call *%rax\n"
+        "    mov %rax, 88(%rbx)\n"
+        "    test %rax, %rax\n"
+        "    jnz 5f\n"
+        "    jmp 4f\n"
+        "3:  mov 24(%rbx), %rax\n"
+        "    test %rax, %rax\n"
+        "    jz 4f\n"
+        "    call *%rax\n" /* dlerror */
+        "    mov %rax, 96(%rbx)\n"
+        "4:  mov 80(%rbx), %rdi\n" /* what we loaded and cannot use goes again */
+        "    test %rdi, %rdi\n"
+        "    jz 5f\n"
+        "    mov 32(%rbx), %rax\n"
+        "    test %rax, %rax\n"
+        "    jz 5f\n"
+        "    call *%rax\n"
+        "5:  mov %r13d, (%r12)\n"
+        "    movl $4, 116(%rbx)\n"
+        "    mov $39, %eax\n" /* getpid, gettid, tgkill */
+        "    syscall\n"
+        "    mov %eax, %r14d\n"
+        "    mov $186, %eax\n"
+        "    syscall\n"
+        "    mov %r14d, %edi\n"
+        "    mov %eax, %esi\n"
+        "    mov 112(%rbx), %edx\n"
+        "    mov $234, %eax\n"
+        "    syscall\n"
+        "    mov 72(%rbx), %rsp\n"
+        "    mov $15, %eax\n" /* rt_sigreturn */
+        "    syscall\n"
+        "pb_arch_stub_end:\n"
+        ".popsection\n");
+
+const unsigned char pb_arch_syscall_code[] = {0x0f, 0x05, 0xc3};
+const size_t pb_arch_syscall_len = sizeof(pb_arch_syscall_code);
+/* mov $15, %rax; syscall: unwinders know a signal frame by exactly these bytes, so every libc has them. */
+const unsigned char pb_arch_restorer_code[] = {0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05};
+const size_t pb_arch_restorer_len = sizeof(pb_arch_restorer_code);
+
+int pb_arch_save(pid_t tid, struct pb_arch_state *ret)
+{
+    struct iovec gpr = {&ret->gpr, sizeof(ret->gpr)}, vector = {ret->vector, sizeof(ret->vector)};
+    if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &gpr) < 0 ||
+        ptrace(PTRACE_GETREGSET, tid, NT_X86_XSTATE, &vector) < 0 ||
+        ptrace(PTRACE_GETSIGMASK, tid, sizeof(ret->sigmask), &ret->sigmask) < 0)
+        return -errno;
+    if (gpr.iov_len != sizeof(ret->gpr) || vector.iov_len < XSAVE_MIN)
+        return -ENOTSUP;
+    ret->vector_len = vector.iov_len;
+    return 0;
+}
+
+static int set_gpr(pid_t tid, const struct user_regs_struct *gpr)
+{
+    struct iovec io = {(void *)(uintptr_t)gpr, sizeof(*gpr)};
+    return ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &io) < 0 ? -errno : 0;
+}
+
+int pb_arch_restore(pid_t tid, const struct pb_arch_state *s)
+{
+    struct iovec vector = {(void *)(uintptr_t)s->vector, s->vector_len};
+    if (ptrace(PTRACE_SETREGSET, tid, NT_X86_XSTATE, &vector) < 0 ||
+        ptrace(PTRACE_SETSIGMASK, tid, sizeof(s->sigmask), &s->sigmask) < 0)
+        return -errno;
+    return set_gpr(tid, &s->gpr);
+}
+
+uint64_t pb_arch_pc(const struct pb_arch_state *s)
+{
+    return s->gpr.rip;
+}
+
+uint64_t pb_arch_sp(const struct pb_arch_state *s)
+{
+    return s->gpr.rsp;
+}
+
+static bool restarts(const struct user_regs_struct *gpr)
+{
+    int64_t result = (int64_t)gpr->rax;
+    return (int64_t)gpr->orig_rax >= 0 && result <= -KERNEL_RESTART_FIRST && result >= -KERNEL_RESTART_BLOCK;
+}
+
+bool pb_arch_blocked(pid_t pid, const struct pb_arch_state *s, long *ret_nr, uint64_t *ret_second_arg)
+{
+    if (!restarts(&s->gpr))
+        return false;
+    *ret_nr = (long)s->gpr.orig_rax;
+    *ret_second_arg = s->gpr.rsi;
+    return true;
+}
+
+/* How much of the image is in use: the kernel takes a frame only when it is no larger than what this thread
+ * may use, and the tracer's view includes parts (AMX) that the thread may not have asked for. */
+static size_t vector_used(const struct pb_arch_state *s, uint64_t *ret_features)
+{
+    uint64_t known, used;
+    size_t len = XSAVE_MIN;
+    memcpy(&known, s->vector + XSAVE_SW, sizeof(known));
+    memcpy(&used, s->vector + XSAVE_BV, sizeof(used));
+    for (unsigned i = 2; i < 63; i++) {
+        unsigned size, offset, c, d;
+        if (!(used >> i & 1))
+            continue;
+        if (__get_cpuid_count(0xd, i, &size, &offset, &c, &d) && offset + size > len)
+            len = offset + size;
+    }
+    *ret_features = (known & ~(3ull << 17)) | used;
+    return len < s->vector_len ? len : s->vector_len;
+}
+
+static void put_vector(const struct pb_arch_state *s, unsigned char *out, size_t len, uint64_t features)
+{
+    struct {
+        uint32_t magic1, extended_size;
+        uint64_t features;
+        uint32_t size;
+    } note = {FP_MAGIC1, (uint32_t)len + 4, features, (uint32_t)len};
+    uint32_t magic2 = FP_MAGIC2;
+    memcpy(out, s->vector, len);
+    memset(out + XSAVE_SW, 0, XSAVE_BV - XSAVE_SW);
+    memcpy(out + XSAVE_SW, &note, 20);
+    memcpy(out + len, &magic2, sizeof(magic2));
+}
+
+/* What the kernel does for a handler: a call that restarts is set back onto its instruction; one that would
+ * need the kernel's memory of it (a sleep) ends with EINTR, as after any signal. */
+static void settle(struct user_regs_struct *gpr)
+{
+    if (!restarts(gpr))
+        return;
+    if ((int64_t)gpr->rax == -KERNEL_RESTART_BLOCK) {
+        gpr->rax = (uint64_t)-EINTR;
+        return;
+    }
+    gpr->rax = gpr->orig_rax;
+    gpr->rip -= 2;
+}
+
+size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, unsigned char *buf, uint64_t *ret_addr,
+                     uint64_t *ret_sp)
+{
+    struct user_regs_struct r = s->gpr;
+    uint64_t features;
+    size_t len = vector_used(s, &features);
+    uint64_t fp = (r.rsp - RED_ZONE - len - 4) & ~63ull;
+    uint64_t at = ((fp - sizeof(struct frame)) & ~15ull) - 8;
+
+    settle(&r);
+    struct frame f = {
+        .restorer = restorer,
+        .uc_flags = 7,        /* XSAVE image; SS is given, and meant */
+        .ss_flags = ~0u >> 1, /* no such flags: the kernel leaves the alternate stack as it is */
+        .r8 = r.r8,
+        .r9 = r.r9,
+        .r10 = r.r10,
+        .r11 = r.r11,
+        .r12 = r.r12,
+        .r13 = r.r13,
+        .r14 = r.r14,
+        .r15 = r.r15,
+        .di = r.rdi,
+        .si = r.rsi,
+        .bp = r.rbp,
+        .bx = r.rbx,
+        .dx = r.rdx,
+        .ax = r.rax,
+        .cx = r.rcx,
+        .sp = r.rsp,
+        .ip = r.rip,
+        .flags = r.eflags,
+        .cs = (uint16_t)r.cs,
+        .ss = (uint16_t)r.ss,
+        .fpstate = fp,
+        .sigmask = s->sigmask,
+    };
+    memset(buf, 0, fp - at);
+    memcpy(buf, &f, sizeof(f));
+    put_vector(s, buf + (fp - at), len, features);
+    *ret_addr = at;
+    *ret_sp = at;
+    return (size_t)(fp - at) + len + 4;
+}
+
+/* rt_sigreturn counts from above the restorer's address, which a return would have taken off the stack. */
+uint64_t pb_arch_stub_frame(uint64_t frame_sp)
+{
+    return frame_sp + 8;
+}
+
+int pb_arch_set_syscall(pid_t tid, const struct pb_arch_state *s, uint64_t code, uint64_t frame_sp,
+                        uint64_t restorer, long nr, const uint64_t args[6])
+{
+    struct user_regs_struct r = s->gpr;
+    r.rip = code;
+    r.rsp = frame_sp;
+    r.rax = (uint64_t)nr;
+    r.orig_rax = ~0ull; /* otherwise the kernel takes rip back by 2 for an interrupted call */
+    r.rdi = args[0];
+    r.rsi = args[1];
+    r.rdx = args[2];
+    r.r10 = args[3];
+    r.r8 = args[4];
+    r.r9 = args[5];
+    r.eflags &= ~0x500ull; /* no direction flag, no single step */
+    return set_gpr(tid, &r);
+}
+
+int pb_arch_set_stub(pid_t tid, const struct pb_arch_state *s, uint64_t code, uint64_t stack, uint64_t stub)
+{
+    struct user_regs_struct r = s->gpr;
+    r.rip = code;
+    r.rsp = stack & ~15ull;
+    r.rbp = 0; /* a walk along frame pointers ends here */
+    r.rbx = stub;
+    r.orig_rax = ~0ull;
+    r.eflags &= ~0x500ull;
+    return set_gpr(tid, &r);
+}
+
+int pb_arch_result(pid_t tid, int64_t *ret)
+{
+    struct user_regs_struct r;
+    struct iovec io = {&r, sizeof(r)};
+    if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &io) < 0)
+        return -errno;
+    *ret = (int64_t)r.rax;
+    return 0;
+}
+
+/* call rel32, and call r/m in its lengths: without and with a REX prefix, displacement of 0, 1 or 4, SIB. */
+bool pb_arch_is_call(const unsigned char before[16])
+{
+    const unsigned char *end = before + 16;
+    if (end[-5] == 0xe8)
+        return true;
+    for (int len = 2; len <= 7; len++)
+        if (end[-len] == 0xff && (end[-len + 1] & 0x38) == 0x10)
+            return true;
+    return false;
+}
+
+bool pb_arch_interrupted(const uint64_t *words, size_t n, uint64_t *ret_pc, uint64_t *ret_sp)
+{
+    enum { SP = offsetof(struct frame, sp) / 8, PC = offsetof(struct frame, ip) / 8 };
+    if (n <= PC)
+        return false;
+    *ret_pc = words[PC];
+    *ret_sp = words[SP];
+    return true;
+}

@@ -1,0 +1,10 @@
+/* find: which thread to borrow. Looks at one after the other, each held for some microseconds only, until
+ * one is at a safe point or the deadline is over. */
+#pragma once
+
+#include <stdint.h>
+
+#include "inject/hold.h"
+
+/* Leaves h->thread stopped and its registers in h->saved. Errors as pb_hold_begin. */
+int pb_find_thread(struct pb_hold *h, enum pb_hold_need need, uint64_t deadline, struct pb_err *err);

@@ -1,0 +1,189 @@
+/* hold: see hold.h. */
+#include "inject/hold.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ptrace.h>
+
+#include "base/err.h"
+#include "base/time.h"
+#include "inject/find.h"
+#include "inject/step.h"
+#include "inject/target.h"
+#include "remote/mem.h"
+
+/* A system call of ours does not block; this only keeps a broken kernel from hanging the tool. */
+#define SYSCALL_LIMIT (60 * PB_NS_PER_S)
+
+#define BIT(signal) (1ull << ((signal)-1))
+
+/* Faults stay open: a crash in our code must reach us as a stop, not kill the process past its handler. */
+static const uint64_t faults =
+    BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGSYS) | BIT(SIGABRT);
+
+/* All other signals wait until the thread is itself again: a handler that ran inside dlopen might leave it
+ * by longjmp. What the library starts meanwhile inherits the mask. */
+static int block_signals(struct pb_hold *h)
+{
+    uint64_t mask = ~(faults | BIT(h->target->signal));
+    return ptrace(PTRACE_SETSIGMASK, h->thread.tid, sizeof(mask), &mask) < 0 ? -errno : 0;
+}
+
+/* The thread is stopped and its registers are in h->saved. */
+static int put_frame(struct pb_hold *h)
+{
+    pid_t pid = h->thread.pid;
+    h->frame_len = pb_arch_frame(&h->saved, h->target->restorer, h->frame, &h->frame_addr, &h->frame_sp);
+    int r = pb_mem_read(pid, h->frame_addr, h->under, h->frame_len);
+    if (r < 0)
+        return r;
+    r = pb_mem_write(pid, h->frame_addr, h->frame, h->frame_len);
+    if (r < 0)
+        return r;
+    pb_step("frame written");
+    h->begun = true;
+    return block_signals(h);
+}
+
+int pb_hold_begin(struct pb_hold *h, const struct pb_target *target, enum pb_hold_need need,
+                  uint64_t deadline, struct pb_hold_stats *stats, struct pb_err *err)
+{
+    h->target = target;
+    h->stats = stats;
+    h->begun = false;
+    int r = pb_find_thread(h, need, deadline, err);
+    if (r < 0)
+        return r;
+    pb_step("thread stopped");
+    r = put_frame(h);
+    if (r < 0) {
+        pb_hold_end(h);
+        return pb_fail(err, r, "process %d: no room on the stack of thread %d: %s", target->info.pid,
+                       h->thread.tid, strerror(-r));
+    }
+    return 0;
+}
+
+/* Runs the thread until the event that is waited for. Job-control stops and signals on the way (only SIGSTOP
+ * can come, and the faults) are passed on with the same request. */
+static int run_until(struct pb_hold *h, int request, enum pb_event wanted)
+{
+    uint64_t deadline = pb_now_ns() + SYSCALL_LIMIT;
+    int signal = 0;
+    for (;;) {
+        enum pb_event event;
+        int r = pb_thread_resume(&h->thread, request, signal);
+        if (r == 0)
+            r = pb_thread_wait(&h->thread, deadline, false, &event, &signal);
+        if (r < 0)
+            return r;
+        if (event == PB_EVENT_EXIT)
+            return -ESRCH;
+        if (event == wanted)
+            return 0;
+    }
+}
+
+/* Into the call with PTRACE_SYSCALL, out of it with an interrupt: registers may be restored only in a stop
+ * of that kind, where the kernel still decides about restarting the call that we interrupted first. */
+int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t *ret)
+{
+    const struct pb_target *t = h->target;
+    int r =
+        pb_arch_set_syscall(h->thread.tid, &h->saved, t->syscall_code, h->frame_sp, t->restorer, nr, args);
+    if (r < 0)
+        return r;
+    pb_step("system call set");
+    r = run_until(h, PTRACE_SYSCALL, PB_EVENT_SYSCALL);
+    if (r < 0)
+        return r;
+    pb_step("system call entered");
+    r = pb_thread_ask(&h->thread);
+    if (r == 0)
+        r = run_until(h, PTRACE_CONT, PB_EVENT_STOP);
+    if (r < 0)
+        return r;
+    pb_step("system call done");
+    return pb_arch_result(h->thread.tid, ret);
+}
+
+static uint32_t stage_of(const struct pb_hold *h, uint64_t stub)
+{
+    uint32_t stage = PB_STAGE_BEFORE;
+    pb_mem_read(h->thread.pid, stub + offsetof(struct pb_stub, stage), &stage, sizeof(stage));
+    return stage;
+}
+
+/* A fault that the program has a handler for is its own affair (garbage collectors protect pages). */
+static bool is_crash(const struct pb_hold *h, int signal)
+{
+    return (faults & BIT(signal)) && !(h->target->info.caught & BIT(signal));
+}
+
+int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, uint64_t stub,
+                uint64_t deadline, int *ret_signal)
+{
+    int signal = 0, r = 0;
+    if (start) {
+        r = pb_arch_set_stub(h->thread.tid, &h->saved, code, stack, stub);
+        pb_step("stub set");
+        if (r == 0)
+            r = pb_thread_resume(&h->thread, PTRACE_CONT, 0);
+        pb_step("stub running");
+    }
+    while (r == 0) {
+        enum pb_event event;
+        r = pb_thread_wait(&h->thread, deadline, true, &event, &signal);
+        if (r < 0)
+            return r;
+        if (event == PB_EVENT_EXIT)
+            return -ESRCH;
+        if (event == PB_EVENT_SIGNAL && signal == h->target->signal && stage_of(h, stub) == PB_STAGE_DONE)
+            return 0;
+        if (event == PB_EVENT_SIGNAL && is_crash(h, signal)) {
+            *ret_signal = signal;
+            return -EFAULT;
+        }
+        r = pb_thread_resume(&h->thread, PTRACE_CONT, signal);
+    }
+    return r;
+}
+
+int pb_hold_restore(struct pb_hold *h)
+{
+    if (!h->begun)
+        return 0;
+    int r = pb_arch_restore(h->thread.tid, &h->saved);
+    if (r < 0)
+        return r;
+    pb_step("registers restored");
+    h->begun = false;
+    return pb_mem_write(h->thread.pid, h->frame_addr, h->under, h->frame_len);
+}
+
+static void let_go(struct pb_hold *h)
+{
+    h->stats->process_stopped = h->thread.group_stop;
+    uint64_t ns = pb_thread_release(&h->thread);
+    h->stats->total_ns += ns;
+    if (ns > h->stats->longest_ns)
+        h->stats->longest_ns = ns;
+}
+
+void pb_hold_end(struct pb_hold *h)
+{
+    pb_hold_restore(h);
+    let_go(h);
+    pb_step("thread released");
+}
+
+void pb_hold_abandon(struct pb_hold *h)
+{
+    if (!h->thread.stopped && pb_thread_ask(&h->thread) == 0) {
+        enum pb_event event;
+        int signal;
+        pb_thread_wait(&h->thread, pb_now_ns() + PB_NS_PER_S, false, &event, &signal);
+    }
+    let_go(h);
+}

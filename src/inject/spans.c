@@ -1,0 +1,246 @@
+/* spans: see spans.h. Here: finding them. The judgement of a thread is in judge.c. */
+#include "inject/spans.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/cleanup.h"
+#include "base/procfs.h"
+#include "remote/elf.h"
+#include "remote/maps.h"
+
+/* The exported functions of malloc.o: the static ones lie between and beside them. */
+static const char *const allocator[] = {
+    "malloc",
+    "free",
+    "calloc",
+    "realloc",
+    "memalign",
+    "aligned_alloc",
+    "valloc",
+    "pvalloc",
+    "cfree",
+    "posix_memalign",
+    "malloc_usable_size",
+    "malloc_trim",
+    "malloc_stats",
+    "malloc_info",
+    "mallopt",
+    "mallinfo",
+    "mallinfo2",
+    "reallocarray",
+    "__libc_malloc",
+    "__libc_free",
+    "__libc_calloc",
+    "__libc_realloc",
+    "__libc_memalign",
+    "__default_morecore",
+};
+
+/* Each by itself: whoever they call returns into them. */
+static const char *const lonely[] = {
+    "dlopen",
+    "dlmopen",
+    "dlsym",
+    "dlvsym",
+    "dlclose",
+    "dladdr",
+    "dladdr1",
+    "dlinfo",
+    "dlerror",
+    "dl_iterate_phdr",
+    "_dl_find_object",
+    "__libc_dlopen_mode",
+    "__libc_dlsym",
+    "__libc_dlclose",
+    "__libc_freeres",
+    "__tls_get_addr",
+    "__dls2b",
+    "__dls3",
+    "fork",
+    "vfork",
+    "_Fork",
+    "__libc_fork",
+    "posix_spawn",
+    "posix_spawnp",
+    "system",
+    "popen",
+    "pthread_create",
+    "pthread_exit",
+    "exit",
+    "quick_exit",
+    "__cxa_atexit",
+    "__cxa_finalize",
+    "setuid",
+    "setgid",
+    "seteuid",
+    "setegid",
+    "setreuid",
+    "setregid",
+    "setresuid",
+    "setresgid",
+    "setgroups",
+};
+
+static const char *const waiting[] = {"pthread_join", "pthread_timedjoin_np", "pthread_clockjoin_np",
+                                      "pthread_tryjoin_np", "thrd_join"};
+
+#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+static bool is_one_of(const char *name, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (name[0] == list[i][0] && strcmp(name, list[i]) == 0)
+            return true;
+    return false;
+}
+
+static int add(struct pb_spans *s, uint64_t start, uint64_t end, bool waits)
+{
+    if (start >= end)
+        return 0;
+    if ((s->n & (s->n - 1)) == 0) {
+        struct pb_span *more = reallocarray(s->at, s->n ? s->n * 2 : 1, sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        s->at = more;
+    }
+    s->at[s->n++] = (struct pb_span){start, end, waits};
+    return 0;
+}
+
+/* From the end of the function exported before to the start of the one exported after: what lies between is
+ * static, of the same source file or its neighbours. */
+static void widen(const struct pb_elf *e, uint64_t *start, uint64_t *end)
+{
+    uint64_t low = e->text, high = e->text_end;
+    for (size_t i = 0; i < e->n; i++) {
+        struct pb_symbol s;
+        if (!pb_elf_at(e, i, &s) || s.type != STT_FUNC || !s.size)
+            continue;
+        if (s.addr < *start && s.addr + s.size > low && s.addr + s.size <= *start)
+            low = s.addr + s.size;
+        if (s.addr >= *end && s.addr < high)
+            high = s.addr;
+    }
+    *start = low;
+    *end = high;
+}
+
+static int add_allocator(struct pb_spans *spans, const struct pb_elf *e)
+{
+    uint64_t start = UINT64_MAX, end = 0;
+    for (size_t i = 0; i < e->n; i++) {
+        struct pb_symbol s;
+        if (!pb_elf_at(e, i, &s) || s.type != STT_FUNC || !is_one_of(s.name, allocator, COUNT(allocator)))
+            continue;
+        if (s.addr < start)
+            start = s.addr;
+        if (s.addr + s.size > end)
+            end = s.addr + s.size;
+    }
+    if (!end)
+        return 0;
+    widen(e, &start, &end);
+    return add(spans, start, end, false);
+}
+
+static int add_functions(struct pb_spans *spans, const struct pb_elf *e, bool wide)
+{
+    for (size_t i = 0; i < e->n; i++) {
+        struct pb_symbol s;
+        if (!pb_elf_at(e, i, &s) || s.type != STT_FUNC)
+            continue;
+        bool waits = is_one_of(s.name, waiting, COUNT(waiting));
+        if (!waits && !is_one_of(s.name, lonely, COUNT(lonely)))
+            continue;
+        uint64_t start = s.addr, end = s.addr + s.size;
+        if (wide && !waits && strncmp(s.name, "dl", 2) == 0)
+            widen(e, &start, &end);
+        int r = add(spans, start, end, waits);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static bool is_any(const char *base, const char *const *prefixes)
+{
+    for (; *prefixes; prefixes++)
+        if (strncmp(base, *prefixes, strlen(*prefixes)) == 0)
+            return true;
+    return false;
+}
+
+/* The C library and what belongs to it: allocator and single functions, by symbol. In musl loader and library
+ * are one object: there the static functions around dlopen count too. */
+static int add_libc(struct pb_spans *spans, pid_t pid, const struct pb_map *map, bool musl)
+{
+    _cleanup_(pb_elf_done) struct pb_elf e = {0};
+    int r = pb_elf_open(pid, map->start, &e);
+    if (r < 0)
+        return r;
+    r = add_allocator(spans, &e);
+    if (r < 0)
+        return r;
+    return add_functions(spans, &e, musl);
+}
+
+static int add_whole(struct pb_spans *spans, pid_t pid, const struct pb_map *map)
+{
+    _cleanup_(pb_elf_done) struct pb_elf e = {0};
+    int r = pb_elf_open(pid, map->start, &e);
+    if (r < 0)
+        return r;
+    return add(spans, e.text, e.text_end, false);
+}
+
+static int add_object(struct pb_spans *spans, pid_t pid, const struct pb_map *map, bool program)
+{
+    static const char *const loader[] = {"ld-linux", "ld-2.", "ld.so", "libdl.so.2", "libdl-2.", NULL};
+    static const char *const libc[] = {"libc.so.6", "libc-2.", "libpthread.so.0", "libpthread-2.", NULL};
+    static const char *const musl[] = {"ld-musl-", "libc.musl-", NULL};
+    const char *base = pb_maps_base(map);
+    uint64_t addr;
+
+    if (is_any(base, loader))
+        return add_whole(spans, pid, map);
+    if (is_any(base, libc) || is_any(base, musl))
+        return add_libc(spans, pid, map, is_any(base, musl));
+    if (pb_elf_lookup(pid, map->start, "malloc", &addr) < 0)
+        return 0;
+    /* A program with an allocator linked in is not all allocator: there only what lies around malloc. */
+    if (program)
+        return add_libc(spans, pid, map, false);
+    return add_whole(spans, pid, map);
+}
+
+int pb_spans_find(pid_t pid, const struct pb_maps *maps, struct pb_spans *ret)
+{
+    _cleanup_(pb_spans_done) struct pb_spans spans = {0};
+    const char *last = "";
+    char exe[512];
+
+    int r = pb_proc_link(pid, "exe", exe, sizeof(exe));
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < maps->n; i++) {
+        const struct pb_map *map = &maps->at[i];
+        if (map->offset != 0 || !map->inode || !(map->prot & PROT_READ) || strcmp(map->path, last) == 0)
+            continue;
+        last = map->path;
+        r = add_object(&spans, pid, map, strcmp(map->path, exe) == 0);
+        if (r < 0 && r != -ENOEXEC && r != -EFAULT)
+            return r;
+    }
+    *ret = spans;
+    spans = (struct pb_spans){0};
+    return 0;
+}
+
+void pb_spans_done(struct pb_spans *s)
+{
+    free(s->at);
+}

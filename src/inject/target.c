@@ -1,0 +1,207 @@
+/* target: see target.h. */
+#include "inject/target.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "inject/arch.h"
+#include "remote/elf.h"
+#include "remote/mem.h"
+
+#define GLIBC_PRIVATE_MODE 0x80000000u /* __RTLD_DLOPEN: what __libc_dlopen_mode wants to be told */
+
+static const struct pb_map *object(const struct pb_maps *maps, const char *prefix)
+{
+    for (size_t i = 0; i < maps->n; i++) {
+        const struct pb_map *map = &maps->at[i];
+        if (map->offset == 0 && map->inode && strncmp(pb_maps_base(map), prefix, strlen(prefix)) == 0)
+            return map;
+    }
+    return NULL;
+}
+
+static const struct pb_map *any_object(const struct pb_maps *maps, const char *const *prefixes)
+{
+    const struct pb_map *map = NULL;
+    for (; *prefixes && !map; prefixes++)
+        map = object(maps, *prefixes);
+    return map;
+}
+
+static int find_code(pid_t pid, uint64_t start, uint64_t end, const unsigned char *code, size_t len,
+                     uint64_t *ret)
+{
+    enum { CHUNK = 65536 };
+    _cleanup_free_ unsigned char *buf = malloc(CHUNK);
+    if (!buf)
+        return -ENOMEM;
+    /* Chunks overlap by what may be cut at their border. */
+    for (uint64_t at = start; at + len <= end; at += CHUNK - len) {
+        size_t want = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
+        int r = pb_mem_read(pid, at, buf, want);
+        if (r < 0)
+            return r;
+        unsigned char *hit = memmem(buf, want, code, len);
+        if (hit) {
+            *ret = at + (uint64_t)(hit - buf);
+            return 0;
+        }
+        if (want < CHUNK)
+            break;
+    }
+    return -ENOENT;
+}
+
+/* Near the function that is known to contain it or to lie beside it; failing that, anywhere in the object. */
+static int find_code_near(pid_t pid, const struct pb_elf *e, const char *hint, const unsigned char *code,
+                          size_t len, uint64_t *ret)
+{
+    struct pb_symbol s;
+    if (pb_elf_find(e, hint, &s) == 0) {
+        uint64_t start = s.addr - 512 > e->text ? s.addr - 512 : e->text;
+        uint64_t end = s.addr + 1024 < e->text_end ? s.addr + 1024 : e->text_end;
+        if (find_code(pid, start, end, code, len, ret) == 0)
+            return 0;
+    }
+    return find_code(pid, e->text, e->text_end, code, len, ret);
+}
+
+static int find_syscalls(struct pb_target *t, const struct pb_elf *libc, struct pb_err *err)
+{
+    pid_t pid = t->info.pid;
+    int r = find_code_near(pid, libc, "getppid", pb_arch_syscall_code, pb_arch_syscall_len, &t->syscall_code);
+    if (r < 0)
+        return pb_fail(err, r, "process %d: no system call instruction in its C library", pid);
+    r = find_code_near(pid, libc, "sigaction", pb_arch_restorer_code, pb_arch_restorer_len, &t->restorer);
+    if (r == 0)
+        return 0;
+    for (size_t i = 0; i < t->maps.n && r < 0; i++)
+        if (strcmp(t->maps.at[i].path, "[vdso]") == 0)
+            r = find_code(pid, t->maps.at[i].start, t->maps.at[i].end, pb_arch_restorer_code,
+                          pb_arch_restorer_len, &t->restorer);
+    if (r < 0)
+        return pb_fail(err, r, "process %d: no signal restorer in its C library", pid);
+    return 0;
+}
+
+static bool take_dl(struct pb_target *t, const struct pb_elf *e, const char *open, const char *sym,
+                    const char *close)
+{
+    struct pb_symbol o, s, c, error;
+    if (pb_elf_find(e, open, &o) < 0 || pb_elf_find(e, sym, &s) < 0 || pb_elf_find(e, close, &c) < 0)
+        return false;
+    t->dlopen = o.addr;
+    t->dlsym = s.addr;
+    t->dlclose = c.addr;
+    t->dlerror = pb_elf_find(e, "dlerror", &error) == 0 ? error.addr : 0;
+    t->flags = RTLD_NOW;
+    return true;
+}
+
+/* glibc has it in libc.so.6 from 2.34 on, before that in libdl; a process that has not loaded libdl has
+ * the private one, which NSS uses. */
+static int find_dlopen(struct pb_target *t, const struct pb_elf *libc, struct pb_err *err)
+{
+    static const char *const libdl[] = {"libdl.so.2", "libdl-2.", NULL};
+    pid_t pid = t->info.pid;
+    if (take_dl(t, libc, "dlopen", "dlsym", "dlclose"))
+        return 0;
+    const struct pb_map *map = any_object(&t->maps, libdl);
+    if (map) {
+        _cleanup_(pb_elf_done) struct pb_elf e = {0};
+        if (pb_elf_open(pid, map->start, &e) == 0 && take_dl(t, &e, "dlopen", "dlsym", "dlclose"))
+            return 0;
+    }
+    if (take_dl(t, libc, "__libc_dlopen_mode", "__libc_dlsym", "__libc_dlclose")) {
+        t->dlerror = 0;
+        t->flags = RTLD_NOW | GLIBC_PRIVATE_MODE;
+        return 0;
+    }
+    return pb_fail(err, -ENOEXEC, "process %d: its C library has no dlopen", pid);
+}
+
+/* One that does nothing when nobody traces the thread. Where a program handles all of them the first must do.
+ */
+static int ignored_signal(const struct pb_procinfo *info)
+{
+    static const int harmless[] = {SIGURG, SIGWINCH, SIGCHLD};
+    for (size_t i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++)
+        if (!(info->caught >> (harmless[i] - 1) & 1))
+            return harmless[i];
+    return harmless[0];
+}
+
+static int find_all(struct pb_target *t, struct pb_err *err)
+{
+    static const char *const libcs[] = {"libc.so.6", "libc-2.", "ld-musl-", "libc.musl-", NULL};
+    _cleanup_(pb_elf_done) struct pb_elf libc = {0};
+    struct pb_symbol s;
+    pid_t pid = t->info.pid;
+
+    const struct pb_map *map = any_object(&t->maps, libcs);
+    if (!map)
+        return pb_fail(err, -ENOEXEC, "process %d is a static executable: it has no loader to load with",
+                       pid);
+    int r = pb_elf_open(pid, map->start, &libc);
+    if (r < 0)
+        return pb_fail(err, r, "process %d: cannot read the symbols of %s: %s", pid, map->path, strerror(-r));
+    if (pb_elf_find(&libc, "__errno_location", &s) < 0)
+        return pb_fail(err, -ENOEXEC, "process %d: %s does not look like a C library", pid, map->path);
+    t->errno_location = s.addr;
+    r = find_dlopen(t, &libc, err);
+    if (r < 0)
+        return r;
+    r = find_syscalls(t, &libc, err);
+    if (r < 0)
+        return r;
+    r = pb_spans_find(pid, &t->maps, &t->spans);
+    if (r < 0)
+        return pb_fail(err, r, "process %d: cannot find its allocator: %s", pid, strerror(-r));
+    t->spans.restorer = t->restorer;
+    return 0;
+}
+
+int pb_target_open(const struct pb_procinfo *info, struct pb_target *ret, struct pb_err *err)
+{
+    _cleanup_(pb_target_done) struct pb_target t = {.info = *info};
+    int r = pb_maps_read(info->pid, &t.maps, err);
+    if (r < 0)
+        return r;
+    t.signal = ignored_signal(info);
+    r = find_all(&t, err);
+    if (r < 0)
+        return r;
+    *ret = t;
+    t.maps = (struct pb_maps){0};
+    t.spans = (struct pb_spans){0};
+    return 0;
+}
+
+void pb_target_done(struct pb_target *t)
+{
+    pb_maps_done(&t->maps);
+    pb_spans_done(&t->spans);
+}
+
+int pb_target_find_agent(const struct pb_target *t, const char *name, uint64_t *ret_entry)
+{
+    for (size_t i = 0; i < t->maps.n; i++) {
+        const struct pb_map *map = &t->maps.at[i];
+        const char *base = pb_maps_base(map);
+        if (map->offset != 0 || !map->inode)
+            continue;
+        if (strncmp(base, "memfd:", 6) == 0)
+            base += 6;
+        if (strncmp(base, name, strlen(name)) != 0)
+            continue;
+        if (pb_elf_lookup(t->info.pid, map->start, "pb_agent_start", ret_entry) == 0)
+            return 0;
+    }
+    return -ENOENT;
+}

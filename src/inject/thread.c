@@ -1,0 +1,117 @@
+/* thread: see thread.h. */
+#include "inject/thread.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include "base/time.h"
+
+#ifndef PTRACE_EVENT_STOP
+#define PTRACE_EVENT_STOP 128
+#endif
+
+int pb_thread_seize(pid_t pid, pid_t tid, struct pb_thread *ret)
+{
+    if (ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD) < 0)
+        return -errno;
+    *ret = (struct pb_thread){.pid = pid, .tid = tid};
+    return 0;
+}
+
+static enum pb_event classify(struct pb_thread *t, int status, int *ret_signal)
+{
+    *ret_signal = 0;
+    if (!WIFSTOPPED(status))
+        return PB_EVENT_EXIT;
+    t->stopped = true;
+    int signal = WSTOPSIG(status);
+    if (status >> 16 == PTRACE_EVENT_STOP) {
+        t->group_stop = signal != SIGTRAP;
+        return PB_EVENT_STOP;
+    }
+    if (signal == (SIGTRAP | 0x80))
+        return PB_EVENT_SYSCALL;
+    *ret_signal = signal;
+    return PB_EVENT_SIGNAL;
+}
+
+static bool is_interrupted(void)
+{
+    sigset_t pending;
+    return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM));
+}
+
+/* A stop raises SIGCHLD, unless the caller ignores that: the slice bounds the wait for those who do. */
+static void wait_for_child(uint64_t deadline)
+{
+    const uint64_t slice = PB_NS_PER_MS;
+    uint64_t now = pb_now_ns(), left = deadline > now ? deadline - now : 0;
+    struct timespec limit = {.tv_nsec = (long)(left < slice ? left : slice)};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigtimedwait(&set, NULL, &limit);
+}
+
+int pb_thread_wait(struct pb_thread *t, uint64_t deadline, bool interruptible, enum pb_event *ret,
+                   int *ret_signal)
+{
+    for (;;) {
+        int status;
+        pid_t pid = waitpid(t->tid, &status, __WALL | WNOHANG);
+        if (pid < 0 && errno != EINTR)
+            return errno == ECHILD ? -ESRCH : -errno;
+        if (pid == t->tid) {
+            *ret = classify(t, status, ret_signal);
+            return 0;
+        }
+        if (interruptible && is_interrupted())
+            return -EINTR;
+        if (pb_now_ns() >= deadline)
+            return -ETIMEDOUT;
+        wait_for_child(deadline);
+    }
+}
+
+int pb_thread_resume(struct pb_thread *t, int request, int signal)
+{
+    t->stopped = false;
+    if (ptrace(request, t->tid, 0, (void *)(long)signal) < 0) {
+        t->stopped = errno != ESRCH;
+        return -errno;
+    }
+    return 0;
+}
+
+int pb_thread_ask(struct pb_thread *t)
+{
+    return ptrace(PTRACE_INTERRUPT, t->tid, 0, 0) < 0 ? -errno : 0;
+}
+
+int pb_thread_stop(struct pb_thread *t, uint64_t deadline)
+{
+    t->since = pb_now_ns();
+    int r = pb_thread_ask(t);
+    while (r == 0) {
+        enum pb_event event;
+        int signal;
+        r = pb_thread_wait(t, deadline, false, &event, &signal);
+        if (r < 0)
+            return r;
+        if (event == PB_EVENT_STOP)
+            return 0;
+        if (event == PB_EVENT_EXIT)
+            return -ESRCH;
+        r = pb_thread_resume(t, PTRACE_CONT, signal);
+    }
+    return r;
+}
+
+uint64_t pb_thread_release(struct pb_thread *t)
+{
+    ptrace(PTRACE_DETACH, t->tid, 0, 0);
+    t->stopped = false;
+    return t->since ? pb_now_ns() - t->since : 0;
+}

@@ -1,0 +1,9 @@
+/* agent_missing: does not load: it asks for a symbol that nobody has. */
+void a_symbol_that_nobody_has(void);
+void *pb_agent_start(const char *options);
+
+void *pb_agent_start(const char *options)
+{
+    a_symbol_that_nobody_has();
+    return (void *)options;
+}
