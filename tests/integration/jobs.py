@@ -1,0 +1,111 @@
+"""Processes to probe: Python programs started for one test, and the program under test run against them.
+
+    with jobs.python("import time; time.sleep(60)") as job:
+        assert probe(job.pid, "eval", "1 + 1").stdout == "2\n"
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent.parent
+PROGRAM = Path(os.environ.get("PROBING_PROGRAM", TOP / "build/release/bin/probing"))
+
+# What a person probes: work in a function with locals, called from another, in a script.
+TRAINING = """
+import threading, time
+rate = 0.1
+class Model:
+    def __init__(self): self.weights = [1.0, 2.0]
+def train(model):
+    loss = 3.5
+    for step in range(10**9):
+        loss = loss * 0.999
+        time.sleep(0.01)
+def main():
+    model = Model()
+    print("ready", flush=True)
+    train(model)
+main()
+"""
+
+
+def probe(*words, timeout=60, **options):
+    """Runs the program; numbers may be given as they are."""
+    return subprocess.run([str(PROGRAM), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                          universal_newlines=True, timeout=timeout, **options)
+
+
+class Job:
+    def __init__(self, process, log):
+        self.process, self.pid, self.log = process, process.pid, log
+
+    @property
+    def output(self):
+        return Path(self.log).read_text(errors="replace")
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def threads(self):
+        """Names of its threads."""
+        tasks = Path(f"/proc/{self.pid}/task")
+        names = []
+        for task in tasks.iterdir():
+            try:
+                names.append((task / "comm").read_text().strip())
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+        return names
+
+    def fds(self):
+        """What its descriptors are."""
+        links = []
+        for fd in Path(f"/proc/{self.pid}/fd").iterdir():
+            try:
+                links.append(os.readlink(fd))
+            except FileNotFoundError:
+                pass
+        return sorted(links)
+
+
+def wait_until(condition, seconds=10, what="it"):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
+        time.sleep(0.005)
+
+
+@contextmanager
+def start(*command, ready=None, env=None, **options):
+    """A process for the length of a block; killed at its end. ready: what it prints when it can be probed."""
+    with tempfile.NamedTemporaryFile("w", prefix="probing-job-", delete=False) as log:
+        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                                   env={**os.environ, **(env or {})}, **options)
+    job = Job(process, log.name)
+    try:
+        if ready:
+            wait_until(lambda: ready in job.output or not job.alive(), what=f"{ready!r}")
+            assert job.alive(), f"the process ended:\n{job.output}"
+        yield job
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        os.unlink(log.name)
+
+
+@contextmanager
+def python(code=TRAINING, interpreter=sys.executable, ready="ready", **options):
+    """A Python program, as a script, so that it has a file and lines."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py", prefix="train-", delete=False) as script:
+        script.write(code)
+    try:
+        with start(interpreter, script.name, ready=ready, **options) as job:
+            job.script = script.name
+            yield job
+    finally:
+        os.unlink(script.name)

@@ -1,0 +1,308 @@
+"""The agent in its target: small, quiet, gone without a trace, and never in the way of fork, exec or exit."""
+import os
+import re
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jobs
+import pytest
+from interpreters import INTERPRETERS, interpreter_id
+from jobs import probe
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another uid, or mounts")
+
+
+def inject(job, **options):
+    done = probe(job.pid, "inject", **options)
+    assert done.returncode == 0, done.stderr
+    assert "is probed now" in done.stdout
+    return done
+
+
+def run_dir(pid):
+    start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    name = f"{os.stat(f'/proc/{pid}/ns/pid').st_ino}-{pid}-{start}"
+    found = [Path(root, f"probing-{os.stat(f'/proc/{pid}').st_uid}", name) for root in ("/dev/shm", "/tmp", "/var/tmp")]
+    return next((path for path in found if path.exists()), None)
+
+
+def pss_kb(pid, without="probing-.*/arena"):
+    """Memory of a process as the kernel shares it out, without the tables."""
+    total, counts = 0, True
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            counts = not re.search(without, line)
+        elif line.startswith("Pss:") and counts:
+            total += int(line.split()[1])
+    return total
+
+
+def rows_of(pid, table="memory_usage"):
+    import json
+    tables = json.loads(probe(pid, "tables", "--format", "json").stdout)
+    return next(row["rows"] for row in tables if row["table"] == table)
+
+
+@pytest.mark.parametrize("interpreter", INTERPRETERS, ids=interpreter_id)
+def test_it_is_small_quiet_and_leaves_nothing(interpreter):
+    with jobs.python(interpreter=interpreter) as job:
+        signals = [line for line in Path(f"/proc/{job.pid}/status").read_text().splitlines() if line.startswith("Sig")]
+        threads, fds, maps = job.threads(), job.fds(), Path(f"/proc/{job.pid}/maps").read_text()
+        before = pss_kb(job.pid)
+        inject(job)
+        time.sleep(1.2)
+        grown = pss_kb(job.pid) - before
+        assert grown < 2048, f"{grown} kB"
+        assert sorted(job.threads()) == sorted([*threads, "probing"])
+        directory = run_dir(job.pid)
+        assert directory and stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert sorted(path.name for path in directory.iterdir()) == ["about", "arena", "control", "secret"]
+        assert probe(job.pid, "eval", "1").stdout == "1\n"
+        assert [line for line in Path(f"/proc/{job.pid}/status").read_text().splitlines() if line.startswith("Sig")] == signals
+
+        assert probe(job.pid, "detach").returncode == 0
+        jobs.wait_until(lambda: job.threads() == threads, what="the end of its threads")
+        assert job.fds() == fds and not directory.exists()
+        left = [line.split() for line in Path(f"/proc/{job.pid}/maps").read_text().splitlines() if "probing" in line]
+        size = sum(int(a, 16) - int(b, 16) for b, a in (line[0].split("-") for line in left))
+        assert 0 < size < 300 * 1024, "only the code stays mapped"
+        assert "arena" not in Path(f"/proc/{job.pid}/maps").read_text()
+
+        inject(job)
+        again = [line.split()[0] for line in Path(f"/proc/{job.pid}/maps").read_text().splitlines()
+                 if "probing" in line and "arena" not in line]
+        assert again == [line[0] for line in left], "the code that was there is used again"
+        assert probe(job.pid, "eval", "2").stdout == "2\n"
+        assert job.alive()
+
+
+def test_a_process_without_python_is_a_target_like_any_other():
+    with jobs.start("sleep", "60") as job:
+        time.sleep(0.1)
+        inject(job)
+        assert rows_of(job.pid) >= 1
+        done = probe(job.pid, "eval", "1")
+        assert done.returncode == 1 and "there is no Python in this process" in done.stderr
+        assert probe(job.pid, "detach").returncode == 0
+        assert job.alive()
+
+
+def test_a_row_a_second_whatever_python_does():
+    hold = "import ctypes\nprint('ready', flush=True)\nctypes.PyDLL(None).sleep(30)"
+    with jobs.python(hold) as job:
+        inject(job)
+        first, begun = rows_of(job.pid), time.monotonic()
+        time.sleep(3)
+        grown, passed = rows_of(job.pid) - first, time.monotonic() - begun
+        assert passed - 1.1 <= grown <= passed + 1.1
+
+
+def test_a_forked_child_is_not_probed_until_asked_and_works():
+    code = """
+import os, time
+print("ready", flush=True)
+time.sleep(1)
+child = os.fork()
+if child == 0:
+    print("child", os.getpid(), flush=True)
+    time.sleep(60)
+print("forked", flush=True)
+time.sleep(60)
+"""
+    with jobs.python(code) as job:
+        inject(job)
+        arena = str(run_dir(job.pid) / "arena")
+        jobs.wait_until(lambda: "child" in job.output and "forked" in job.output)
+        child = int(re.search(r"child (\d+)", job.output).group(1))
+        try:
+            assert os.listdir(f"/proc/{child}/task") == [str(child)]
+            links = [os.readlink(fd) for fd in Path(f"/proc/{child}/fd").iterdir()]
+            assert not [link for link in links if "probing" in link or "socket" in link or "event" in link], links
+            rows = rows_of(job.pid)
+            inject(jobs.Job(type("P", (), {"pid": child}), ""))
+            assert probe(child, "eval", "import os; os.getpid()").stdout == f"{child}\n"
+            assert probe(job.pid, "eval", "import os; os.getpid()").stdout == f"{job.pid}\n"
+            assert run_dir(child) != run_dir(job.pid) and os.path.exists(arena)
+            assert rows_of(job.pid) >= rows
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_exec_starts_anew():
+    code = "import os, sys, time\nprint('ready', flush=True)\ntime.sleep(1)\nos.execv(sys.executable, [sys.executable, '-c', 'import time; print(\"second\", flush=True); time.sleep(60)'])"
+    with jobs.python(code) as job:
+        inject(job)
+        first = run_dir(job.pid)
+        jobs.wait_until(lambda: "second" in job.output)
+        inject(job)
+        assert probe(job.pid, "eval", "import sys; sys.argv").stdout == "['-c']\n"
+        second = first.with_name(first.name + ".1")
+        assert first.exists() and second.exists(), "the first program's run is a dead run now"
+        assert "dead" in probe("list").stdout
+        assert probe(job.pid, "detach").returncode == 0
+        assert not second.exists()
+
+
+def test_a_dead_run_still_answers():
+    with jobs.python() as job:
+        inject(job)
+        time.sleep(1.2)
+        job.process.kill()
+        job.process.wait()
+        listed = [line.split() for line in probe("list").stdout.splitlines() if line.split()[0] == str(job.pid)]
+        assert listed and listed[0][1] == "dead"
+        done = probe(job.pid, "tables", "--format", "csv")
+        assert done.returncode == 0 and f"pid {job.pid},memory_usage,2," in done.stdout
+        done = probe(job.pid, "eval", "1")
+        assert done.returncode == 1 and "has ended" in done.stderr
+
+
+def test_the_description_says_which_part_of_which_job(tmp_path):
+    launchers = [
+        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "run-7", "ROLE_NAME": "trainer", "SLURM_JOB_ID": "99"},
+         {"rank": "3", "local_rank": "1", "world_size": "8", "job": "run-7", "role": "trainer", "launcher": "torchrun"}),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "16", "SLURM_JOB_ID": "99", "SLURMD_NODENAME": "n042"},
+         {"rank": "5", "world_size": "16", "job": "99", "node": "n042", "launcher": "slurm"}),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, {"rank": "2", "world_size": "4", "launcher": "openmpi"}),
+        ({"JOB_COMPLETION_INDEX": "6", "POD_NAME": "train-6"}, {"rank": "6", "node": "train-6", "launcher": "kubernetes"}),
+    ]
+    for env, wanted in launchers:
+        with jobs.python(env=env) as job:
+            inject(job)
+            about = dict(line.split("=", 1) for line in (run_dir(job.pid) / "about").read_text().splitlines())
+            assert {key: about.get(key) for key in wanted} == wanted
+            assert about["pid"] == about["host_pid"] == str(job.pid) and job.script in about["command"]
+            assert about["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def frame(kind, fields=b"", number=1, magic=b"PBC1"):
+    return magic + struct.pack("<HHII", kind, 0, number, len(fields)) + fields
+
+
+def field(tag, data):
+    return struct.pack("<HHI", tag, 0, len(data)) + data
+
+
+def connect(directory):
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(8)
+    client.connect(str(directory / "control"))
+    return client
+
+
+def test_a_client_that_misbehaves_is_closed_and_nothing_else():
+    with jobs.python() as job:
+        inject(job)
+        directory = run_dir(job.pid)
+        secret = (directory / "secret").read_bytes()
+        hello = frame(1, field(1, secret))
+        good = connect(directory)
+        good.sendall(hello)
+        assert good.recv(4096)[4:6] == b"\x41\x00"
+
+        bad = [b"GET / HTTP/1.0\r\n\r\n", b"\0" * 64, frame(2), frame(1, field(1, b"0" * 32)), frame(1), hello + frame(2, magic=b"PBC2"),
+               frame(1, b"\xff" * 40), b"PBC1" + struct.pack("<HHII", 1, 0, 1, 1 << 30), hello + frame(3, b"\1"), os.urandom(4096)]
+        for words in bad:
+            client = connect(directory)
+            client.sendall(words)
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(65536):
+                pass
+        good.sendall(frame(2, number=7))
+        answer = good.recv(4096)
+        assert answer[4:6] == b"\x41\x00" and struct.unpack("<I", answer[8:12]) == (7,)
+        good.sendall(frame(999, number=8))
+        assert b"does not know the request" in good.recv(4096)
+
+        crowd = [connect(directory) for _ in range(40)]
+        assert sum(not client.recv(1) for client in crowd[20:]) == 20, "beyond the limit a client is closed at once"
+        assert probe(job.pid, "detach", timeout=20).returncode in (0, 1)
+        for client in crowd:
+            client.close()
+        assert job.alive() and probe(job.pid, "eval", "1").stdout == "1\n"
+
+
+@ROOT_ONLY
+def test_another_user_gets_no_answer():
+    with jobs.python() as job:
+        inject(job)
+        directory = run_dir(job.pid)
+        os.chmod(directory.parent, 0o755)
+        os.chmod(directory, 0o755)
+        os.chmod(directory / "control", 0o777)
+        code = f"import socket; c = socket.socket(socket.AF_UNIX); c.connect({str(directory / 'control')!r}); c.settimeout(5); print(c.recv(10))"
+        done = subprocess.run([sys.executable, "-c", code], user=65534, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        assert "b''" in done.stdout or "Reset" in done.stdout, done.stdout
+        os.chmod(directory, 0o700)
+        os.chmod(directory.parent, 0o700)
+
+
+NOWHERE = "mount -t tmpfs -o ro none /tmp && mount -t tmpfs -o ro none /var/tmp && mount -t tmpfs -o ro none /dev/shm && exec "
+
+
+@ROOT_ONLY
+def test_where_no_path_is_writable_the_agent_is_reached_through_its_door():
+    code = "import time; loss = 1.5; print('ready', flush=True); time.sleep(60)"
+    with jobs.start("unshare", "--mount", "sh", "-c", NOWHERE + f"{sys.executable} -c \"{code}\"", ready="ready") as job:
+        inject(job)
+        assert probe(job.pid, "eval", "loss").stdout == "1.5\n"
+        assert rows_of(job.pid) >= 1
+        assert "already" in probe(job.pid, "inject").stdout
+        assert probe(job.pid, "detach").returncode == 0
+        assert probe(job.pid, "eval", "loss + 1").stdout == "2.5\n"
+        assert job.alive()
+
+
+@ROOT_ONLY
+def test_shared_memory_is_left_alone_where_it_is_scarce():
+    code = "import time; print('ready', flush=True); time.sleep(60)"
+    small = "mount -t tmpfs -o size=64m none /dev/shm && exec "
+    with jobs.start("unshare", "--mount", "sh", "-c", small + f"{sys.executable} -c \"{code}\"", ready="ready") as job:
+        inject(job)
+        assert not os.listdir(f"/proc/{job.pid}/root/dev/shm")
+        assert rows_of(job.pid) >= 1
+
+
+@ROOT_ONLY
+def test_no_room_for_the_tables_is_an_error_and_nothing_is_left(tmp_path):
+    full = tmp_path / "full"
+    full.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", full], check=True)
+    try:
+        with jobs.python() as job:
+            threads, fds = job.threads(), job.fds()
+            done = probe(job.pid, "inject", env={**os.environ, "PROBING_DIR": str(full)})
+            assert done.returncode == 1 and "no room for the tables" in done.stderr and done.stderr.count("\n") == 1
+            jobs.wait_until(lambda: job.threads() == threads, what="the end of its thread")
+            assert job.fds() == fds and not list(full.iterdir())
+            inject(job)
+    finally:
+        subprocess.run(["umount", full], check=True)
+
+
+def test_another_s_directory_in_tmp_is_not_used(tmp_path):
+    trap = tmp_path / f"probing-{os.geteuid()}"
+    trap.symlink_to("/nonexistent")
+    with jobs.python() as job:
+        done = probe(job.pid, "inject", env={**os.environ, "PROBING_DIR": str(tmp_path)})
+        assert done.returncode == 1 and "no run directory can be made" in done.stderr
+        trap.unlink()
+        trap.mkdir(mode=0o755)
+        done = probe(job.pid, "inject", env={**os.environ, "PROBING_DIR": str(tmp_path)})
+        assert done.returncode == 1 and "no run directory can be made" in done.stderr
+
+
+def test_the_bound_is_a_setting():
+    with jobs.python(env={"PROBING_MAX_MEMORY": "32MB"}) as job:
+        assert "32MB" in probe(job.pid, "config").stdout and "environment" in probe(job.pid, "config").stdout
+        done = probe(job.pid, "config", "probing.max_memory=1GB")
+        assert done.returncode == 0 and "1024MB" in done.stdout
+        for wrong in ("probing.max_memory=1", "probing.max_memory=lots", "probing.nonsense=1"):
+            done = probe(job.pid, "config", wrong)
+            assert done.returncode == 1 and "probing.max_memory" in done.stderr
