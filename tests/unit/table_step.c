@@ -1,0 +1,315 @@
+/* The writer is single-stepped through everything it does to the file; after every instruction a reader must
+ * find exactly the rows that are committed, each whole. What a kill could leave behind is thus looked at
+ * exhaustively: an append, a dictionary insert, a roll, a recycling, a row that moves because the dictionary
+ * is full, a late cell, an abort, a grown schema, tending, a lowered bound. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "table_test.h"
+
+enum { TIME, NUMBER, SUM, TEXT, DISTINCT, LATE, COLUMNS };
+enum { SEGMENT = 4096, SLOTS = 6 };
+
+/* What the writer says of itself: rows with a number below `committed` are there unless recycled, none from
+ * `begun` on is; the same for cells filled late. */
+struct witness {
+    _Atomic uint64_t begun, committed, fill_begun, filled;
+    atomic_bool recycles, ok;
+};
+
+static struct witness *witness;
+static struct pb_arena *arena;
+static struct pb_table *table;
+
+/* --- the writer ------------------------------------------------------------------------------------- */
+
+static size_t text_for(char *to, uint64_t number, bool distinct)
+{
+    uint64_t n = distinct ? number : number % 7;
+    size_t i = 0;
+
+    do
+        to[i++] = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    memset(to + i, 'x', 12);
+    return i + 12;
+}
+
+static bool append(uint64_t number, bool distinct, struct pb_row *row)
+{
+    char text[64];
+    size_t length = text_for(text, number, distinct);
+
+    atomic_store(&witness->begun, number + 1);
+    if (pb_row_begin(table, row) < 0)
+        return false;
+    pb_set_u64(row, NUMBER, number);
+    pb_set_u64(row, SUM, proof_sum(1, number));
+    pb_set_bool(row, DISTINCT, distinct);
+    pb_set_string(row, TEXT, text, length);
+    if (pb_row_commit(row) < 0)
+        return false;
+    atomic_store(&witness->committed, number + 1);
+    return true;
+}
+
+static bool append_to(uint64_t from, uint64_t to, bool distinct)
+{
+    struct pb_row row;
+    bool ok = true;
+
+    for (uint64_t i = from; ok && i < to; i++)
+        ok = append(i, distinct, &row);
+    return ok;
+}
+
+struct scenario {
+    const char *name;
+    uint64_t before; /* rows appended before the stepping starts */
+    bool before_distinct;
+    bool (*run)(uint64_t first);
+};
+
+static bool few_rows(uint64_t first)
+{
+    return append_to(first, first + 4, false);
+}
+
+static bool new_strings(uint64_t first)
+{
+    return append_to(first, first + 4, true);
+}
+
+static bool a_segment_of_rows(uint64_t first)
+{
+    return append_to(first, first + 60, false);
+}
+
+static bool a_dictionary_of_strings(uint64_t first)
+{
+    return append_to(first, first + 40, true);
+}
+
+static bool late_cell(uint64_t first)
+{
+    struct pb_row row;
+    bool ok = append(first, false, &row);
+
+    atomic_store(&witness->fill_begun, first + 1);
+    ok = ok && pb_fill_u64(arena, pb_row_ref(&row), LATE, ~first) == 0;
+    atomic_store(&witness->filled, first + 1);
+    return ok;
+}
+
+static bool aborted_row(uint64_t first)
+{
+    struct pb_row row;
+
+    if (pb_row_begin(table, &row) < 0)
+        return false;
+    pb_set_u64(&row, NUMBER, 999999);
+    pb_set_string(&row, TEXT, "gone", 4);
+    pb_row_abort(&row);
+    return append_to(first, first + 1, false);
+}
+
+static bool grown_column(uint64_t first)
+{
+    const struct pb_column column = {.name = "more", .type = PB_F32};
+    return pb_table_grow(table, &column) == COLUMNS && append_to(first, first + 2, false);
+}
+
+static bool lowered_bound(uint64_t first)
+{
+    atomic_store(&witness->recycles, true);
+    pb_arena_set_bound(arena, 0);
+    return pb_arena_tend(arena) >= 0 && append_to(first, first + 2, false);
+}
+
+static const struct scenario scenarios[] = {
+    {"the first rows of an arena", 0, false, few_rows},
+    {"append", 10, false, few_rows},
+    {"append to a thread's own segment", 100, false, few_rows},
+    {"dictionary insert", 10, true, new_strings},
+    {"roll", 20, false, a_segment_of_rows},
+    {"recycle", 1000, false, a_segment_of_rows},
+    {"full dictionary", 10, true, a_dictionary_of_strings},
+    {"full dictionary and recycle", 1000, true, a_dictionary_of_strings},
+    {"late cell", 10, false, late_cell},
+    {"aborted row", 10, false, aborted_row},
+    {"grown schema", 10, false, grown_column},
+    {"lowered bound", 300, false, lowered_bound},
+};
+
+static void be_stepped(int dirfd, const struct scenario *s)
+{
+    const struct pb_column columns[COLUMNS] = {
+        {.name = "time", .type = PB_TIMESTAMP}, {.name = "number", .type = PB_U64},
+        {.name = "sum", .type = PB_U64},        {.name = "text", .type = PB_STRING},
+        {.name = "distinct", .type = PB_BOOL},  {.name = "late", .type = PB_U64, .flags = PB_COL_LATE}};
+    /* The header takes two pages, a page of schemas more. */
+    struct pb_arena_options o = {
+        .segment_size = SEGMENT, .bound = 12288 + SLOTS * SEGMENT, .max_tables = 2, .schema_bytes = 4096};
+
+    if (pb_arena_create(dirfd, "arena", &o, &arena) < 0 ||
+        pb_table_new(arena, &(struct pb_table_spec){.name = "t", .columns = columns, .ncolumns = COLUMNS},
+                     &table) < 0)
+        _exit(2);
+    bool ok = append_to(0, s->before, s->before_distinct);
+    ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+    raise(SIGSTOP);
+    ok = ok && s->run(s->before);
+    atomic_store(&witness->ok, ok);
+    _exit(ok ? 0 : 1);
+}
+
+/* --- the reader, after every instruction --------------------------------------------------------------- */
+
+struct found {
+    uint64_t min, max, rows;
+    long wrong;
+};
+
+static void check_row(const struct pb_view *v, uint32_t row, struct found *f)
+{
+    char text[64];
+    uint64_t number = CELL(v, NUMBER, row, uint64_t);
+
+    for (unsigned c = TIME; c < LATE; c++)
+        if (pb_view_is_null(v, c, row)) {
+            f->wrong++;
+            return;
+        }
+    size_t length = text_for(text, number, CELL(v, DISTINCT, row, bool));
+    struct pb_text got = v->strings[CELL(v, TEXT, row, uint16_t)];
+    bool late = !pb_view_is_null(v, LATE, row);
+    f->wrong +=
+        CELL(v, SUM, row, uint64_t) != proof_sum(1, number) || got.length != length ||
+        memcmp(got.data, text, length) != 0 || (late && CELL(v, LATE, row, uint64_t) != ~number) ||
+        (late && number >= atomic_load(&witness->fill_begun)) ||
+        (!late && number < atomic_load(&witness->filled) && number + 1 == atomic_load(&witness->fill_begun));
+    f->min = number < f->min ? number : f->min;
+    f->max = number > f->max ? number : f->max;
+    f->rows++;
+}
+
+static void read_all(struct pb_reader *r, struct pb_view *v, struct found *f)
+{
+    struct pb_segment_info *list = NULL;
+    int n = pb_reader_segments(r, 0, &list);
+
+    for (int i = 0; i < n; i++) {
+        if (pb_view_load(r, &list[i], v) < 0) {
+            f->wrong++;
+            continue;
+        }
+        for (uint32_t row = 0; row < v->nrows; row++)
+            check_row(v, row, f);
+    }
+    f->wrong += n < 0;
+    free(list);
+}
+
+/* Rows are one unbroken run of numbers that ends with the last committed one (or the one under way), and what
+ * was recycled is the oldest, and no more than the bound demands. */
+static bool agrees(struct pb_reader *r, struct pb_view *v, uint64_t *most)
+{
+    struct found f = {.min = UINT64_MAX};
+    uint64_t committed = atomic_load(&witness->committed), begun = atomic_load(&witness->begun);
+
+    read_all(r, v, &f);
+    uint64_t end = f.rows ? f.max + 1 : 0;
+    bool whole = f.rows == 0 || f.rows == f.max - f.min + 1;
+    bool kept = f.rows * 2 >= *most || atomic_load(&witness->recycles);
+    *most = f.rows > *most ? f.rows : *most;
+    if (f.wrong == 0 && whole && kept && end >= committed && end <= begun)
+        return true;
+    print_message("%ld wrong rows; rows %lu to %lu, %lu of them; begun %lu, committed %lu\n", f.wrong,
+                  (unsigned long)f.min, (unsigned long)f.max, (unsigned long)f.rows, (unsigned long)begun,
+                  (unsigned long)committed);
+    return false;
+}
+
+/* Steps to the end; returns the instructions, or -1 where the reader disagreed. */
+static long step_through(pid_t pid, int fd)
+{
+    struct pb_reader *r;
+    struct pb_view v = {0};
+    uint64_t most = 0;
+    long steps = 0;
+    int status;
+
+    assert_int_equal(pb_reader_open(fd, &r, NULL), 0);
+    bool good = true;
+    while (good) {
+        assert_int_equal(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (WIFEXITED(status))
+            break;
+        assert_true(WIFSTOPPED(status));
+        steps++;
+        good = agrees(r, &v, &most);
+    }
+    if (good)
+        assert_int_equal(WEXITSTATUS(status), 0);
+    pb_view_done(&v);
+    pb_reader_close(r);
+    return good ? steps : -1;
+}
+
+static long run_scenario(const char *dir, const struct scenario *s)
+{
+    int dirfd = open(dir, O_RDONLY | O_DIRECTORY), status;
+
+    memset(witness, 0, sizeof(*witness));
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        be_stepped(dirfd, s);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+    int fd = openat(dirfd, "arena", O_RDONLY);
+    long steps = step_through(pid, fd);
+    if (steps < 0) {
+        kill(pid, SIGKILL);
+        waitpid(pid, &status, 0);
+    } else {
+        assert_true(atomic_load(&witness->ok));
+    }
+    close(fd);
+    unlinkat(dirfd, "arena", 0);
+    close(dirfd);
+    return steps;
+}
+
+static void a_reader_agrees_after_every_instruction(void **state)
+{
+    char dir[] = "/tmp/pb-step-XXXXXX";
+    long total = 0;
+
+    assert_non_null(mkdtemp(dir));
+    witness = mmap(NULL, sizeof(*witness), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(witness != MAP_FAILED);
+    for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
+        long steps = run_scenario(dir, &scenarios[i]);
+        print_message("%-34s %7ld instructions checked\n", scenarios[i].name, steps);
+        assert_true(steps > 100);
+        total += steps;
+    }
+    print_message("%-34s %7ld instructions checked\n", "in all", total);
+    rmdir(dir);
+    munmap(witness, sizeof(*witness));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reader_agrees_after_every_instruction),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
