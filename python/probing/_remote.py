@@ -7,10 +7,11 @@ is always undone by end. Works on every CPython from 3.6 on; imports the standar
 """
 import sys
 
-from _thread import get_ident
+from _thread import allocate_lock as _allocate_lock, get_ident
 
 OUT, ERR, VALUE, TRACEBACK = 1, 2, 3, 4
 CO_OPTIMIZED = 1
+_STDLIB = (__import__("os").__file__ or "").rpartition("/")[0] + "/"
 
 _sinks = {}  # thread ident -> the request that runs in it
 _routers = {}  # "stdout" or "stderr" -> the router that stands in for it while a request runs
@@ -65,6 +66,7 @@ class _Request:
 
 
 def begin(number, source, filename, keep_value, emit):
+    _import_threading()
     request = _Request(number, source.decode("utf-8", "replace"), filename, bool(keep_value), emit)
     request.foreign, request.before = _foreign_names(), dict(_main_globals())
     request.names = dict(request.foreign)
@@ -141,17 +143,18 @@ def _foreign_names():
 
 
 def _innermost_user_frame():
-    import sysconfig
-    import threading
-
-    library = [path for path in sysconfig.get_paths().values() if path]
-    frame = innermost = sys._current_frames().get(threading.main_thread().ident)
+    frames = sys._current_frames()
+    frame = innermost = frames.get(sys.modules["threading"].main_thread().ident)
     while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith("<") and not any(name.startswith(path) for path in library):
+        if not _is_library(frame.f_code.co_filename):
             return frame
         frame = frame.f_back
     return innermost
+
+
+def _is_library(filename):
+    """Of the standard library or an installed package; sysconfig would know better, but is itself slow to import."""
+    return filename.startswith("<") or filename.startswith(_STDLIB) or "/site-packages/" in filename or "/dist-packages/" in filename
 
 
 def _locals_of(frame):
@@ -185,10 +188,35 @@ def _write_back(request):
         request.send(ERR, text % ", ".join(sorted(kept)))
 
 
+def _import_threading():
+    """Imports threading, which the program may not have done, as if the main thread had.
+
+    Before 3.13 the thread that imports it first is taken for the main thread from then on, and the program fails an
+    assertion when it exits: so what the module noted of this thread is put right at once."""
+    if "threading" in sys.modules:
+        return
+    import threading
+    import os
+
+    # The oldest thread state is the last one that _current_frames comes across.
+    main_ident = list(sys._current_frames())[-1]
+    main = threading._main_thread
+    if main.ident == main_ident or sys.version_info >= (3, 13):
+        return
+    sentinel, main._tstate_lock = main._tstate_lock, _allocate_lock()
+    main._tstate_lock.acquire()  # what exit expects: held, and released by exit itself
+    getattr(threading, "_shutdown_locks", set()).discard(sentinel)
+    main._ident = main_ident
+    if hasattr(main, "_native_id"):
+        main._native_id = os.getpid()
+    with threading._active_limbo_lock:
+        threading._active.pop(get_ident(), None)
+        threading._active[main_ident] = main
+
+
 def _forget_thread():
     """current_thread() in a thread that Python did not start leaves a _DummyThread behind: take it away again."""
-    threading = sys.modules.get("threading")
-    if threading is not None:
-        with threading._active_limbo_lock:
-            if isinstance(threading._active.get(get_ident()), threading._DummyThread):
-                del threading._active[get_ident()]
+    threading = sys.modules["threading"]
+    with threading._active_limbo_lock:
+        if isinstance(threading._active.get(get_ident()), threading._DummyThread):
+            del threading._active[get_ident()]

@@ -33,7 +33,8 @@ static const struct layout {
 static int peek(uintptr_t address, void *ret, size_t size)
 {
     struct iovec local = {ret, size}, remote = {(void *)address, size};
-    return syscall(SYS_process_vm_readv, getpid(), &local, 1, &remote, 1, 0) == (ssize_t)size ? 0 : -EFAULT;
+    return syscall(SYS_process_vm_readv, getpid(), &local, 1ul, &remote, 1ul, 0ul) == (ssize_t)size ? 0
+                                                                                                    : -EFAULT;
 }
 
 static int holder_tstate(const struct pb_python *py, const struct layout *l, uintptr_t *ret)

@@ -181,6 +181,8 @@ static void in_forked_child(void)
             if (agent.server.clients[i].id)
                 close(agent.server.clients[i].fd);
         close(pb_arena_fd(agent.arena));
+        if (pb_arena_wake_fd(agent.arena) >= 0)
+            close(pb_arena_wake_fd(agent.arena));
         pb_run_forget(&agent.run);
     }
     pb_job_forget_all();

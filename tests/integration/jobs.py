@@ -99,12 +99,12 @@ def start(*command, ready=None, env=None, **options):
 
 
 @contextmanager
-def python(code=TRAINING, interpreter=sys.executable, ready="ready", **options):
+def python(code=TRAINING, interpreter=sys.executable, ready="ready", flags=(), **options):
     """A Python program, as a script, so that it has a file and lines."""
     with tempfile.NamedTemporaryFile("w", suffix=".py", prefix="train-", delete=False) as script:
         script.write(code)
     try:
-        with start(interpreter, script.name, ready=ready, **options) as job:
+        with start(interpreter, *flags, script.name, ready=ready, **options) as job:
             job.script = script.name
             yield job
     finally:

@@ -43,6 +43,12 @@ def pss_kb(pid, without="probing-.*/arena"):
     return total
 
 
+def signals_of(pid):
+    """Masks and handlers, but for signals 32 and 33, which glibc keeps for itself and catches once there is a second thread."""
+    masks = re.findall(r"^(Sig(?:Pnd|Blk|Ign|Cgt)):\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.M)
+    return {name: int(mask, 16) & ~(3 << 31) for name, mask in masks}
+
+
 def rows_of(pid, table="memory_usage"):
     import json
     tables = json.loads(probe(pid, "tables", "--format", "json").stdout)
@@ -52,7 +58,7 @@ def rows_of(pid, table="memory_usage"):
 @pytest.mark.parametrize("interpreter", INTERPRETERS, ids=interpreter_id)
 def test_it_is_small_quiet_and_leaves_nothing(interpreter):
     with jobs.python(interpreter=interpreter) as job:
-        signals = [line for line in Path(f"/proc/{job.pid}/status").read_text().splitlines() if line.startswith("Sig")]
+        signals = signals_of(job.pid)
         threads, fds, maps = job.threads(), job.fds(), Path(f"/proc/{job.pid}/maps").read_text()
         before = pss_kb(job.pid)
         inject(job)
@@ -64,7 +70,7 @@ def test_it_is_small_quiet_and_leaves_nothing(interpreter):
         assert directory and stat.S_IMODE(directory.stat().st_mode) == 0o700
         assert sorted(path.name for path in directory.iterdir()) == ["about", "arena", "control", "secret"]
         assert probe(job.pid, "eval", "1").stdout == "1\n"
-        assert [line for line in Path(f"/proc/{job.pid}/status").read_text().splitlines() if line.startswith("Sig")] == signals
+        assert signals_of(job.pid) == signals
 
         assert probe(job.pid, "detach").returncode == 0
         jobs.wait_until(lambda: job.threads() == threads, what="the end of its threads")
@@ -123,7 +129,7 @@ time.sleep(60)
         try:
             assert os.listdir(f"/proc/{child}/task") == [str(child)]
             links = [os.readlink(fd) for fd in Path(f"/proc/{child}/fd").iterdir()]
-            assert not [link for link in links if "probing" in link or "socket" in link or "event" in link], links
+            assert not [link for link in links if "probing-0" in link or "socket" in link or "event" in link], links
             rows = rows_of(job.pid)
             inject(jobs.Job(type("P", (), {"pid": child}), ""))
             assert probe(child, "eval", "import os; os.getpid()").stdout == f"{child}\n"
@@ -191,8 +197,8 @@ def field(tag, data):
 
 def connect(directory):
     client = socket.socket(socket.AF_UNIX)
-    client.settimeout(8)
     client.connect(str(directory / "control"))
+    client.settimeout(8)
     return client
 
 
@@ -237,7 +243,7 @@ def test_another_user_gets_no_answer():
         os.chmod(directory, 0o755)
         os.chmod(directory / "control", 0o777)
         code = f"import socket; c = socket.socket(socket.AF_UNIX); c.connect({str(directory / 'control')!r}); c.settimeout(5); print(c.recv(10))"
-        done = subprocess.run([sys.executable, "-c", code], user=65534, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        done = subprocess.run(["/usr/bin/python3", "-c", code], user=65534, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
         assert "b''" in done.stdout or "Reset" in done.stdout, done.stdout
         os.chmod(directory, 0o700)
         os.chmod(directory.parent, 0o700)
