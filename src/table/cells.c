@@ -255,7 +255,7 @@ static int fill_visited(struct pb_segment *s, uint64_t serial, uint32_t index, u
     if (column >= l->ncolumns || index >= l->capacity || (l->columns[column] & 0xff) != type ||
         !(l->late[column / 64] >> column % 64 & 1))
         return -EINVAL;
-    uint64_t *mask = (uint64_t *)(void *)(s->base + l->commits) + index, bit = UINT64_C(1) << column;
+    uint64_t *mask = (uint64_t *)(void *)(s->base + l->commits) + index, bit = UINT64_C(1) << column % 64;
     uint64_t commit = __atomic_load_n(mask, __ATOMIC_ACQUIRE);
     if (PB_SERIAL(commit) != serial)
         return -EAGAIN;
