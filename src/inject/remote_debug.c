@@ -133,7 +133,7 @@ static int set_pending(const struct door *d, int32_t value)
 
 static int knock(const struct door *d, const char *script)
 {
-    uint64_t breaker;
+    uint64_t breaker = 0;
     size_t len = strlen(script) + 1;
     if (len > d->offsets.script_path_size)
         return -ENAMETOOLONG;
