@@ -91,7 +91,7 @@ const struct pb_command pb_cmd_config = {
     .summary = "show or change settings of a probed process",
     .synopsis = "[NAME | NAME=VALUE]",
     .text = "probing.max_memory bounds the tables of the process; it may be changed at any time.",
-    .example = "probing -t 4711 config\n  probing -t 4711 config probing.max_memory=1GB",
+    .example = "probing -t 4711 config\nprobing -t 4711 config probing.max_memory=1GB",
     .max_args = 1,
     .flags = PB_CMD_TARGET | PB_CMD_ROWS,
     .run = run,

@@ -174,8 +174,7 @@ const struct pb_command pb_cmd_eval = {
             "is shown; an exception\n"
             "comes back with its traceback and exit status 1. Ctrl-C and --timeout stop the code there "
             "(KeyboardInterrupt).",
-    .example =
-        "probing -t 4711 eval \"print(loss.item())\"\n  probing -t 4711 eval \"len(gc.get_objects())\"",
+    .example = "probing -t 4711 eval \"print(loss.item())\"\nprobing -t 4711 eval \"len(gc.get_objects())\"",
     .min_args = 1,
     .max_args = 1,
     .flags = PB_CMD_TARGET,
@@ -188,7 +187,7 @@ const struct pb_command pb_cmd_execute = {
     .summary = "run a Python file in the process",
     .synopsis = "FILE.py | - | CODE",
     .text = "As eval, with the code from a file, from stdin (-), or as given when no file has that name.",
-    .example = "probing -t 4711 execute script.py\n  probing -t 4711 execute \"import traceback; "
+    .example = "probing -t 4711 execute script.py\nprobing -t 4711 execute \"import traceback; "
                "traceback.print_stack()\"",
     .min_args = 1,
     .max_args = 1,

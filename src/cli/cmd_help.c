@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <stdio.h>
+#include <string.h>
 
 void pb_help_overview(void)
 {
@@ -55,7 +56,12 @@ void pb_help_command(const struct pb_command *command)
     for (size_t i = 0; pb_common_options[i].name; i++)
         if (applies(command, &pb_common_options[i]))
             print_option(&pb_common_options[i]);
-    printf("\nexample:\n  %s\n", command->example);
+    puts("\nexample:");
+    for (const char *line = command->example; *line; line += strspn(line, "\n")) {
+        int len = (int)strcspn(line, "\n");
+        printf("  %.*s\n", len, line);
+        line += len;
+    }
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)

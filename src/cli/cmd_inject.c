@@ -52,7 +52,7 @@ const struct pb_command pb_cmd_inject = {
             "code; the process\n"
             "is held for a fraction of a millisecond. `detach` takes it out again. Commands that need it "
             "inject by themselves.",
-    .example = "probing -t 4711 inject\n  probing -t train.py --all inject",
+    .example = "probing -t 4711 inject\nprobing -t train.py --all inject",
     .options = options,
     .flags = PB_CMD_TARGET,
     .run = run,

@@ -158,7 +158,7 @@ const struct pb_command pb_cmd_list = {
     .text = "state: probed (an agent is in it), python (could be probed), dead (its process has ended; "
             "uptime is then how long it\n"
             "was probed, and its tables can still be read). Dead runs are kept for 7 days and up to 1 GB.",
-    .example = "probing list\n  probing list --format json",
+    .example = "probing list\nprobing list --format json",
     .flags = PB_CMD_ROWS,
     .run = run,
 };

@@ -127,7 +127,7 @@ const struct pb_command pb_cmd_tables = {
     .summary = "the tables of a process: columns, rows, bytes, time range",
     .synopsis = "",
     .text = "Works on a process that has ended as well, by its old pid, from what it left. Times are UTC.",
-    .example = "probing -t 4711 tables\n  probing -t 4711 tables --format json",
+    .example = "probing -t 4711 tables\nprobing -t 4711 tables --format json",
     .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS,
     .run = run,
 };

@@ -5,13 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const struct pb_command pb_cmd_inject, pb_cmd_detach, pb_cmd_list, pb_cmd_eval, pb_cmd_execute,
-    pb_cmd_tables, pb_cmd_config, pb_cmd_doctor, pb_cmd_version, pb_cmd_help, pb_cmd_completions;
+/* In the order in which help lists them. */
+#define COMMANDS(X)                                                                                          \
+    X(list)                                                                                                  \
+    X(inject)                                                                                                \
+    X(eval)                                                                                                  \
+    X(execute)                                                                                               \
+    X(tables)                                                                                                \
+    X(config)                                                                                                \
+    X(detach)                                                                                                \
+    X(doctor)                                                                                                \
+    X(version)                                                                                               \
+    X(help)                                                                                                  \
+    X(completions)                                                                                           \
+    X(man)
 
-const struct pb_command *const pb_commands[] = {
-    &pb_cmd_list,   &pb_cmd_inject, &pb_cmd_eval,    &pb_cmd_execute, &pb_cmd_tables,      &pb_cmd_config,
-    &pb_cmd_detach, &pb_cmd_doctor, &pb_cmd_version, &pb_cmd_help,    &pb_cmd_completions, NULL,
-};
+#define DECLARE(name) extern const struct pb_command pb_cmd_##name;
+COMMANDS(DECLARE)
+
+#define ENTER(name) &pb_cmd_##name,
+const struct pb_command *const pb_commands[] = {COMMANDS(ENTER) NULL};
 
 const struct pb_option pb_common_options[] = {
     {'t', "target", "TARGET", "a pid, or part of a command line that one process has"},

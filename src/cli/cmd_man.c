@@ -1,0 +1,100 @@
+/* man: the manual page, made from the tables of commands and options so that it cannot fall behind them. */
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Text in roff: a backslash and a leading dot or quote would be taken for commands, a plain hyphen for a
+ * dash. */
+static void put(const char *text)
+{
+    bool line_start = true;
+
+    for (const char *p = text; *p; p++) {
+        if (line_start && (*p == '.' || *p == '\''))
+            fputs("\\&", stdout);
+        if (*p == '\\')
+            fputs("\\e", stdout);
+        else if (*p == '-')
+            fputs("\\-", stdout);
+        else
+            putchar(*p);
+        line_start = *p == '\n';
+    }
+}
+
+static void put_option(const struct pb_option *o)
+{
+    fputs(".TP\n.B ", stdout);
+    if (o->letter)
+        printf("\\-%c, ", o->letter);
+    fputs("\\-\\-", stdout);
+    put(o->name);
+    if (o->argument)
+        printf(" \\fI%s\\fR", o->argument);
+    putchar('\n');
+    put(o->help);
+    putchar('\n');
+}
+
+static void put_command(const struct pb_command *c)
+{
+    printf(".SS %s\n", c->name);
+    if (c->alias)
+        printf("Also: %s.\n.br\n", c->alias);
+    fputs(".B probing ", stdout);
+    put(c->flags & PB_CMD_TARGET ? "-t TARGET " : "");
+    put(c->name);
+    putchar(' ');
+    put(c->synopsis);
+    fputs("\n.PP\n", stdout);
+    put(c->summary);
+    fputs(".\n", stdout);
+    if (c->text) {
+        fputs(".PP\n", stdout);
+        put(c->text);
+        putchar('\n');
+    }
+    for (size_t i = 0; c->options && c->options[i].name; i++)
+        put_option(&c->options[i]);
+    fputs(".PP\n.nf\n.RS\n", stdout);
+    put(c->example);
+    fputs("\n.RE\n.fi\n", stdout);
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    (void)call;
+    (void)err;
+    puts(".TH PROBING 1 \"\" \"probing " PROBING_VERSION "\" \"User Commands\"\n"
+         ".SH NAME\nprobing, probe \\- find out what a running AI job is doing\n"
+         ".SH SYNOPSIS\n.B probing\n\\-t \\fITARGET COMMAND\\fR ...\n.br\n.B probing\n\\fIPID COMMAND\\fR "
+         "...\n"
+         ".SH DESCRIPTION\n"
+         "Attaches to a running process, without a change to its code and without a restart, and answers "
+         "what it is doing.\n"
+         "Only the owner of a process, or root, may probe it.\n"
+         ".SH OPTIONS\nThese may stand anywhere before a \"\\-\\-\".");
+    for (size_t i = 0; pb_common_options[i].name; i++)
+        put_option(&pb_common_options[i]);
+    puts(".SH COMMANDS");
+    for (size_t i = 0; pb_commands[i]; i++)
+        if (!(pb_commands[i]->flags & PB_CMD_HIDDEN))
+            put_command(pb_commands[i]);
+    puts(".SH EXIT STATUS\n0, 1 when it failed, 2 when it was called wrongly.\n"
+         ".SH ENVIRONMENT\n"
+         ".TP\n.B PROBING_DIR\nthe folder in which runs are kept and looked for, instead of /dev/shm, /tmp "
+         "and /var/tmp\n"
+         ".TP\n.B PROBING_MAX_MEMORY\nin the environment of a target: the bound of its tables\n"
+         ".TP\n.B NO_COLOR\nno colour on a terminal");
+    return 0;
+}
+
+const struct pb_command pb_cmd_man = {
+    .name = "man",
+    .summary = "print the manual page",
+    .synopsis = "",
+    .example = "probing man | man -l -",
+    .flags = PB_CMD_HIDDEN,
+    .run = run,
+};

@@ -1,0 +1,239 @@
+"""The command line as people use it: targets in every form, rows in every format, errors that say what to do."""
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import jobs
+import pytest
+from jobs import probe
+
+COMMANDS = [line.split()[0] for line in probe("help").stdout.splitlines() if line.startswith("  ") and line[2] != " "]
+
+
+@pytest.fixture(scope="module")
+def job():
+    with jobs.python() as job:
+        yield job
+
+
+def test_there_are_the_commands_there_must_be():
+    assert {"inject", "detach", "list", "eval", "execute", "tables", "doctor", "version"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(command):
+    for words in ([command, "--help"], ["help", command], [command, "-h"]):
+        done = probe(*words)
+        assert done.returncode == 0 and done.stdout.startswith("usage: probing ") and "example:\n  " in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 130
+
+
+def test_the_target_in_every_form(job):
+    name = os.path.basename(job.script)
+    for words in (["-t", job.pid, "eval", "1"], [job.pid, "eval", "1"], ["eval", "-t", job.pid, "1"], ["eval", "1", "--target", job.pid],
+                  [f"--target={job.pid}", "eval", "1"], [f"-t{job.pid}", "eval", "1"], ["-t", name, "eval", "1"],
+                  [name, "eval", "1"], [job.pid, "--timeout=5", "eval", "--", "1"]):
+        done = probe(*words)
+        assert (done.stdout, done.stderr) == ("1\n", ""), words
+
+
+def test_probe_is_the_same_program(job):
+    other = jobs.PROGRAM.with_name("probe")
+    assert subprocess.run([other, str(job.pid), "eval", "6 * 7"], stdout=subprocess.PIPE).stdout == b"42\n"
+
+
+def test_several_matches_are_named_and_all_takes_them():
+    code = "import time; rank = __import__('os').environ['RANK']; print('ready', flush=True); time.sleep(60)"
+    script = f"twins_{os.getpid()}_{time.monotonic_ns()}"
+    with jobs.start(sys.executable, "-c", code, script, ready="ready", env={"RANK": "0"}) as a, \
+            jobs.start(sys.executable, "-c", code, script, ready="ready", env={"RANK": "1"}) as b:
+        done = probe("-t", script, "eval", "rank")
+        assert done.returncode == 1 and "2 processes match" in done.stderr and str(a.pid) in done.stderr and str(b.pid) in done.stderr
+        assert "--all" in done.stderr
+        done = probe("-t", script, "--all", "eval", "print(rank); print('again')")
+        assert sorted(done.stdout.splitlines()) == ["[rank 0] 0", "[rank 0] again", "[rank 1] 1", "[rank 1] again"]
+        done = probe("-t", script, "--all", "eval", "1 / int(rank)")
+        assert done.returncode == 1 and "[rank 1] 1.0\n" in done.stdout and "[rank 0] ZeroDivisionError" in done.stderr
+        rows = json.loads(probe("-t", script, "--all", "tables", "--format", "json").stdout)
+        assert {row["target"] for row in rows} == {"rank 0", "rank 1"}
+
+
+LAUNCHER = """
+import os, subprocess, sys
+worker = "import time, os; rank = os.environ['RANK']; time.sleep(60)"
+workers = [subprocess.Popen([sys.executable, "-c", worker, sys.argv[1]], env={**os.environ, "RANK": str(r)}) for r in range(3)]
+print("ready", flush=True)
+try:
+    workers[0].wait()
+finally:
+    for w in workers: w.kill()
+"""
+
+
+def test_a_launcher_stands_for_its_workers():
+    mark = f"job_{time.monotonic_ns()}"
+    with jobs.start(sys.executable, "-c", LAUNCHER, mark, ready="ready") as launcher:
+        time.sleep(0.3)
+        try:
+            for target in (launcher.pid, mark):
+                done = probe("-t", target, "--all", "eval", "rank")
+                assert sorted(done.stdout.splitlines()) == ["[rank 0] '0'", "[rank 1] '1'", "[rank 2] '2'"], done.stderr
+        finally:
+            for child in open(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read().split():
+                os.kill(int(child), 9)
+
+
+def test_a_forked_worker_is_not_taken_for_the_job():
+    code = "import os, time\nmark = 1\nif os.fork() == 0: time.sleep(60)\nprint('ready', flush=True)\ntime.sleep(60)"
+    with jobs.python(code) as job:
+        done = probe("-t", os.path.basename(job.script), "eval", "os.getpid()")
+        assert done.stdout == f"{job.pid}\n", done.stderr
+        for child in open(f"/proc/{job.pid}/task/{job.pid}/children").read().split():
+            os.kill(int(child), 9)
+
+
+@pytest.mark.parametrize("words, status, says", [
+    (["evla", "1"], 2, "did you mean 'eval'"),
+    (["frobnicate"], 2, "no command 'frobnicate'"),
+    (["help", "lst"], 2, "did you mean 'list'"),
+    (["eval", "1"], 2, "which process?"),
+    (["-t", "1"], 2, "which command"),
+    (["7", "8"], 2, "no command '8'"),
+    (["list", "extra"], 2, "one word too many"),
+    (["list", "--nonsense"], 2, "does not take --nonsense"),
+    (["list", "--format", "yaml"], 2, "no format 'yaml'"),
+    (["list", "--format"], 2, "needs a value"),
+    (["list", "-t", "1"], 2, "it takes no target"),
+    (["-t", "4194304", "eval", "1"], 1, "there is no process 4194304"),
+    (["-t", "99999999999", "eval", "1"], 1, "there is no process"),
+    (["-t", "0", "eval", "1"], 1, "there is no process 0"),
+    (["-t", "no such thing", "eval", "1"], 1, "no process has 'no such thing'"),
+    (["127.0.0.1:1234", "eval", "1"], 1, "cannot reach yet"),
+    (["-t", "1", "eval", "--timeout", "soon", "1"], 2, "takes a time"),
+    (["completions", "tcsh"], 2, "bash, zsh and fish"),
+    (["-t", "1", "inject", "--all=yes"], 2, "takes no value"),
+])
+def test_an_error_is_one_line_that_says_what_to_do(words, status, says):
+    done = probe(*words)
+    assert done.returncode == status and done.stdout == ""
+    assert done.stderr.startswith("probing: ") and done.stderr.count("\n") == 1 and says in done.stderr
+
+
+def test_what_is_not_there_yet_is_refused_before_anything_is_touched(job):
+    for option in (["-P"], ["--crash"], ["-b"], ["-a", "127.0.0.1:1234"]):
+        with jobs.python() as fresh:
+            done = probe(fresh.pid, "inject", *option)
+            assert done.returncode == 1 and "not in this release yet" in done.stderr and "probing" not in fresh.threads()
+
+
+def test_rows_in_every_format(job):
+    probe(job.pid, "inject")
+    table = probe("list").stdout.splitlines()
+    assert table[0].split()[:3] == ["pid", "state", "python"]
+    parsed = {
+        "json": json.loads(probe("list", "--format", "json").stdout),
+        "csv": list(csv.DictReader(io.StringIO(probe("list", "--format", "csv").stdout))),
+        "tsv": list(csv.DictReader(io.StringIO(probe("list", "--format", "tsv").stdout), delimiter="\t")),
+    }
+    for name, rows in parsed.items():
+        row = next(row for row in rows if int(row["pid"]) == job.pid)
+        assert row["state"] == "probed" and row["python"] == ".".join(map(str, sys.version_info[:3])), name
+        assert job.script in row["command"] and float(row["memory_mb"]) > 1 and float(row["uptime"]) >= 0
+    assert parsed["json"][0].keys() == parsed["csv"][0].keys()
+    own = next(row for row in parsed["json"] if row["pid"] == job.pid)
+    assert own["rank"] is None, "NULL is null, not an empty string"
+
+
+def test_odd_command_lines_come_out_right():
+    code = "import time; print('ready', flush=True); time.sleep(60)"
+    with jobs.start(sys.executable, "-c", code, 'a "quoted", thing', "tab\there", "é中😀", b"\xff\xfe".decode("utf-8", "surrogateescape"), "\033[31m",
+                    ready="ready") as job:
+        rows = json.loads(probe("list", "--format", "json").stdout)
+        command = next(row for row in rows if row["pid"] == job.pid)["command"]
+        assert 'a "quoted", thing' in command and "tab\there" in command and "é中😀" in command and "\ufffd" in command
+        line = next(line for line in probe("list").stdout.splitlines() if line.split()[0] == str(job.pid))
+        assert "\033" not in line and "\t" not in line, "what a terminal would obey is not passed on"
+
+
+def on_a_terminal(words, columns, env=None):
+    """What a command prints when a person sits at a terminal of that width."""
+    import pty
+    import termios
+    import struct
+    import fcntl
+    pid, fd = pty.fork()
+    if pid == 0:
+        time.sleep(0.1)
+        os.execve(jobs.PROGRAM, [str(jobs.PROGRAM), *words], {**os.environ, **(env or {})})
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    text = b""
+    while True:
+        try:
+            data = os.read(fd, 65536)
+        except OSError:
+            break
+        text += data
+        if not data:
+            break
+    os.waitpid(pid, 0)
+    os.close(fd)
+    return text.decode()
+
+
+def test_a_table_fits_the_terminal_and_has_colour_there_alone(job):
+    wide = probe("list").stdout
+    assert "\033" not in wide and max(map(len, wide.splitlines())) > 80
+    text = on_a_terminal(["list"], 80)
+    assert "\033[1m" in text
+    plain = re.sub(r"\033\[\d*m", "", text)
+    assert max(len(line) for line in plain.splitlines()) <= 80 and "…" in plain
+    assert "\033" not in on_a_terminal(["list"], 80, {"NO_COLOR": "1"})
+
+
+def test_output_that_cannot_be_written_is_an_error():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([jobs.PROGRAM, "list"], stdout=full, stderr=subprocess.PIPE, universal_newlines=True)
+    assert done.returncode == 1 and "cannot be written: No space left" in done.stderr
+
+
+def test_doctor_says_what_stands_in_the_way(job):
+    done = probe(job.pid, "doctor", "--format", "json")
+    assert done.returncode == 0 and {row["state"] for row in json.loads(done.stdout)} <= {"ok", "warning"}
+    kernel_thread = next(int(pid) for pid in os.listdir("/proc") if pid.isdigit() and pid != "1" and not open(f"/proc/{pid}/cmdline").read()
+                         and "VmRSS" not in open(f"/proc/{pid}/status").read())
+    done = probe(kernel_thread, "doctor", "--format", "json")
+    assert done.returncode == 1
+    assert any(row["state"] == "fail" for row in json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions_are_what_the_shell_understands(shell, tmp_path):
+    text = probe("completions", shell).stdout
+    assert all(command in text for command in COMMANDS)
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    script = tmp_path / "completions"
+    script.write_text(text)
+    assert subprocess.run([shell, "-n", script]).returncode == 0
+    if shell == "bash":
+        ask = f"source {script}; COMP_WORDS=(probing ex); COMP_CWORD=1; _probing; echo ${{COMPREPLY[@]}}"
+        assert subprocess.run(["bash", "-c", ask], stdout=subprocess.PIPE, universal_newlines=True).stdout.split() == ["execute"]
+
+
+def test_the_man_page_names_every_command_and_option():
+    page = probe("man").stdout
+    plain = page.replace("\\-", "-")
+    for command in COMMANDS:
+        assert f"\n.SS {command}\n" in plain, command
+        for option in re.findall(r"--([a-z-]+)", probe("help", command).stdout.split("options:")[1]):
+            assert f"--{option}" in plain, f"{command} --{option}"
+    if not shutil.which("groff"):
+        pytest.skip("groff is not installed")
+    done = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=page, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    assert done.stderr == "" and "no colour on a terminal" in done.stdout
