@@ -45,7 +45,7 @@ echo "demo: it runs as process $job and says: $(head -n 1 "$log")"
 
 show -t $job inject
 show list
-show -t $job eval "print('step', step, 'loss', float(loss))"
+show -t $job eval "print(f'step {step}, loss {loss:.4f}')"
 # memory_usage gets a row a second.
 sleep 2
 show -t $job tables

@@ -9,8 +9,8 @@ AGENTS = {"glibc": RELEASE / "lib/probing/libprobing-glibc.so", "musl": RELEASE 
 # Until 2.34 these were files of their own; all belong to libc.
 LIBC = re.compile(r"(libc|libpthread|libdl|librt|ld-linux-[a-z0-9-]+|ld-linux)\.so(\.\d+)?|libc\.musl-\w+\.so\.1")
 OLDEST_GLIBC = (2, 17)
-# What the injector looks up in the target. All else would collide with somebody's names there.
-EXPORTS = {"pb_agent_start"}
+# What tools look up in the target. All else would collide with somebody's names there.
+EXPORTS = {"pb_agent_start", "pb_agent_status"}
 
 
 def needed(path):
