@@ -1,0 +1,129 @@
+/* unwind: native stacks of another process, from copies of registers and stack.
+ *
+ * Three steps, so that a thread is held for the first only (tens of microseconds) and a sampler pays for the
+ * last only once per address:
+ *   capture    registers and a bounded copy of the stack of one thread
+ *   unwind     the copy into program counters, by the DWARF call frame information of the mapped files
+ *   describe   a program counter into module, function, file and line, and the calls inlined there
+ *
+ * struct pb_native is what is known of one process: mappings, unwind tables, symbols, names. It lives over
+ * any number of captures, follows dlopen by itself and keeps to its memory limit. Everything in the target
+ * and in its files is taken as hostile: all work is bounded. One struct is used by one thread at a time; the
+ * thread that captures is the tracer. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct pb_err;
+struct pb_native;
+
+struct pb_native_options {
+    size_t stack_max;  /* bytes of stack copied at most; 0: 16 MiB */
+    size_t memory_max; /* of tables, symbols and names kept; 0: 256 MiB */
+    bool no_lines;     /* leave out file, line and inlined calls: a debug file is read on first use only */
+};
+
+/* options may be NULL. -ESRCH: gone; -EACCES: not ours to read; -ENOTSUP: not of this processor (32-bit). */
+int pb_native_new(pid_t pid, const struct pb_native_options *options, struct pb_native **ret,
+                  struct pb_err *err);
+void pb_native_free(struct pb_native *n);
+
+/* Registers by their DWARF numbers: 17 on x86-64, 33 on aarch64; a bit of known for each. */
+enum { PB_NATIVE_REGS = 33 };
+
+struct pb_capture {
+    pid_t tid;
+    uint64_t reg[PB_NATIVE_REGS];
+    uint64_t known;
+    uint64_t pc, sp;
+    unsigned char *stack; /* what lies at sp and above, len bytes; kept from capture to capture */
+    size_t len, room;
+    bool cut;         /* the stack is longer than the copy */
+    uint64_t held_ns; /* how long the thread was held; 0: it was not */
+};
+
+/* A capture starts as {0}; it may be reused, also for another process. */
+void pb_capture_done(struct pb_capture *c);
+
+/* Of a thread that the caller has in a ptrace stop: the same moment as whatever else it reads then.
+ * About 10 us and 0.1 us a KiB of stack. */
+int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c);
+
+/* Stops the thread, copies, lets it go. -ESRCH: it ended; -EPERM: not allowed, or another tracer has it;
+ * -ETIMEDOUT: it did not stop within 100 ms (it is let go as soon as it does: see pb_native_settle). */
+int pb_native_capture(struct pb_native *n, pid_t tid, struct pb_capture *c, struct pb_err *err);
+
+/* Without stopping it: a thread that waits in the kernel and does not run meanwhile. Callee-saved registers
+ * are not known, so that the unwinding may have to guess (and says so). -EBUSY: it runs. */
+int pb_native_peek(struct pb_native *n, pid_t tid, struct pb_capture *c);
+
+/* Lets threads go that stopped after their capture had given up. Cheap; a sampler calls it on every tick, and
+ * pb_native_free does. */
+void pb_native_settle(struct pb_native *n);
+
+/* Flags of a frame and, or'ed together, of a stack. */
+enum pb_native_flags {
+    PB_NATIVE_EXACT = 1 << 0,     /* pc is where it stands (innermost, or interrupted by a signal), not a
+                                     return address */
+    PB_NATIVE_SIGNAL = 1 << 1,    /* the frame that the kernel made for a signal handler */
+    PB_NATIVE_BY_FP = 1 << 2,     /* no unwind table: found by the chain of frame pointers */
+    PB_NATIVE_BY_SCAN = 1 << 3,   /* found by looking for a return address on the stack: may be wrong */
+    PB_NATIVE_TRUNCATED = 1 << 4, /* of a stack: it goes on beyond what could be unwound */
+    PB_NATIVE_EVAL = 1 << 5,      /* described: CPython's evaluation loop, where Python frames belong */
+    PB_NATIVE_JIT = 1 << 6,       /* described: named by the process's perf map */
+    PB_NATIVE_INLINED = 1 << 7,   /* described: no call of its own, inlined into the frame after it */
+    PB_NATIVE_GLUE = 1 << 8,      /* described: CPython's plumbing between a call and the loop */
+};
+
+struct pb_native_pc {
+    uint64_t pc;
+    unsigned flags;
+};
+
+/* Innermost first, at most max. Returns how many (never 0); *ret_flags: what holds for some frame of it, and
+ * whether it is truncated. Allocates nothing once its tables are warm; 0.2-0.5 us a frame then. */
+size_t pb_native_unwind(struct pb_native *n, const struct pb_capture *c, struct pb_native_pc *pcs, size_t max,
+                        unsigned *ret_flags);
+
+/* One frame for a person. All text lives as long as the pb_native; NULL where it is not known. */
+struct pb_native_frame {
+    uint64_t pc;
+    const char *module;   /* path as the target's mappings have it; "[vdso]"; NULL: anonymous memory */
+    const char *build_id; /* hexadecimal */
+    uint64_t address;     /* of pc in the module's file (its own virtual address), as addr2line wants it */
+    const char *function; /* demangled */
+    uint64_t offset;      /* from the function's start */
+    const char *file;
+    unsigned line; /* 0: not known */
+    unsigned flags;
+};
+
+enum { PB_NATIVE_INLINE_MAX = 16 };
+
+/* The frame of a program counter, ahead of it the calls inlined there, innermost first. Returns how many were
+ * written, 1 to max. Remembered: the second time is a lookup. */
+size_t pb_native_describe(struct pb_native *n, const struct pb_native_pc *pc, struct pb_native_frame *ret,
+                          size_t max);
+
+/* All threads of the process, each captured, unwound and described: what a process without Python shows. */
+struct pb_native_thread {
+    pid_t tid;
+    char name[16];
+    char state; /* R S D T t Z X, before it was held */
+    int error;  /* negative errno where its stack could not be taken; then nframes is 0 */
+    unsigned flags;
+    struct pb_native_frame *frames;
+    size_t nframes;
+};
+
+struct pb_native_list {
+    struct pb_native_thread *at;
+    size_t n;
+};
+
+/* In the order the kernel lists them, the main thread first. A thread that ends meanwhile is left out. */
+int pb_native_threads(struct pb_native *n, struct pb_native_list *ret, struct pb_err *err);
+void pb_native_list_done(struct pb_native_list *list);
