@@ -1,0 +1,55 @@
+/* moment: proof that one thread of another process did not run while we read its memory.
+ *
+ * A stack read from a running thread is a mixture of moments. So a reading is framed by pb_moment_begin and
+ * pb_moment_end, and counts only when end says 0. In the order they are tried, each only where allowed:
+ *   asleep   the kernel says it is off its CPU (/proc/PID/task/TID/syscall), and it was not scheduled in
+ * since (the count of time slices in schedstat is the same at the end). Also true of one that is stopped.
+ *   pinned   it would run, but we run on the CPU it belongs to, and it was not scheduled in since: it was
+ *            preempted by us. Moves the calling thread to that CPU.
+ *   stopped  PTRACE_SEIZE and INTERRUPT of this one thread: tens of microseconds.
+ * If we die, the kernel lets the thread go on. Caller-owned; begin, end and close come from one thread of
+ * ours (ptrace wants that). Does not allocate; a few short reads of /proc through descriptors kept open. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum pb_way {
+    PB_WAY_ASLEEP = 1,
+    PB_WAY_PINNED = 2,
+    PB_WAY_STOPPED = 4,
+    PB_WAY_DEAD = 8, /* a core file: nothing moves */
+};
+
+struct pb_moment {
+    pid_t pid, tid; /* in our pid namespace */
+    int schedstat_fd, syscall_fd, stat_fd;
+    bool seized, keep_seized;
+    bool stopped, group_stop;
+    int signal;      /* to hand on when it goes on */
+    int pinned_cpu;  /* -1: not pinned by us */
+    enum pb_way way; /* of the moment that is open, or was last */
+    uint64_t slices, run_ns;
+    /* Of the last moment that was PB_WAY_ASLEEP: */
+    int syscall; /* number; -1: none (a page fault) */
+    uint64_t syscall_args[6];
+    uint64_t sp, pc;
+};
+
+/* keep_seized: the first stop leaves the thread seized (but running) until close, which makes the next ones
+ * cheaper; for samplers. -ESRCH: no such thread; -EACCES, -EPERM: not ours. */
+int pb_moment_open(pid_t pid, pid_t tid, bool keep_seized, struct pb_moment *ret);
+void pb_moment_close(struct pb_moment *m);
+
+/* Starts a moment by the first of the allowed ways (a set of enum pb_way) that this thread permits now.
+ * Returns the way. -EAGAIN: none of them (it runs, and stopping is not allowed); -ESRCH: it ended; -EPERM: it
+ * may not be traced, or another tracer has it; -ETIMEDOUT: it did not stop. */
+int pb_moment_begin(struct pb_moment *m, unsigned ways);
+
+/* Ends it and lets the thread go on where it was stopped. 0: what was read in between is of one moment.
+ * -EAGAIN: it ran meanwhile, throw the reading away. Must be called after every begin that returned a way. */
+int pb_moment_end(struct pb_moment *m);
+
+/* "asleep", "pinned", "stopped", "dead". */
+const char *pb_way_name(enum pb_way way);

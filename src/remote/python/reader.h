@@ -1,0 +1,107 @@
+/* reader: the stacks of a CPython process, read from outside, without its help and without its GIL.
+ *
+ * pb_py_open finds the runtime, its version and layout once; then threads are listed and stacks taken,
+ * cheaply and often. Reading a stack of a live thread is true only within a moment (remote/moment.h);
+ * pb_py_sample does both. After warming up a sample does not allocate; buffers grow to the deepest stack seen
+ * and stay.
+ *
+ * One pb_py belongs to one thread of ours. Everything a pb_py hands out (codes, names) lives until it is
+ * closed, unless said otherwise. Whatever the target holds, every count, size, depth and string here is
+ * bounded. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "remote/moment.h"
+
+struct pb_err;
+struct pb_native_threads;
+struct pb_py;
+struct pb_source;
+
+#define PB_PY_FRAMES_MAX  16384 /* of one stack: the innermost so many, then it is marked truncated */
+#define PB_PY_THREADS_MAX 65536
+#define PB_PY_NAME_MAX    128
+
+/* A code object: what a frame executes. Two frames of one function have the same pointer. */
+struct pb_py_code {
+    uint64_t addr;        /* in the target */
+    const char *name;     /* UTF-8; control characters as the target has them */
+    const char *qualname; /* the same as name before 3.11 */
+    const char *file;
+    int first_line;
+    unsigned id; /* 0, 1, .. in the order they were first seen; never reused */
+};
+
+enum pb_py_frame_flags {
+    /* The interpreter's C function was entered for this frame: its native frame lies between this frame and
+     * the next outer one. Frames without it share the native frame of the next outer one that has it. */
+    PB_PY_ENTRY = 1,
+    PB_PY_GENERATOR = 2, /* of a generator or coroutine */
+};
+
+struct pb_py_frame {
+    const struct pb_py_code *code;
+    uint64_t addr; /* of the frame in the target */
+    int32_t at;    /* bytes into the code of the instruction it executes; < 0: it has not begun */
+    unsigned flags;
+};
+
+/* Innermost frame first. Caller-owned, reused from call to call: pb_py_stack_done at the end. */
+struct pb_py_stack {
+    struct pb_py_frame *at;
+    size_t n, cap;
+    bool truncated; /* there are more frames outwards than PB_PY_FRAMES_MAX, or the chain is broken there */
+    enum pb_way way;
+};
+void pb_py_stack_done(struct pb_py_stack *s);
+
+/* A Python thread. tid is 0 where the process has such a thread state, but no native thread is known for it.
+ */
+struct pb_py_thread {
+    uint64_t tstate;
+    uint64_t ident;     /* threading.get_ident() */
+    int64_t interp;     /* id of its interpreter; 0 is the main one */
+    pid_t tid, ns_tid;  /* in our pid namespace, in its own */
+    bool gil;           /* it holds the GIL of its interpreter, at the instant it was looked at */
+    bool gil_requested; /* somebody waits for that GIL: the holder was asked to give it up */
+};
+
+/* Opens what source has: a process, or a core (then ways are PB_WAY_DEAD). The source must outlive the pb_py.
+ * force: take the nearest layout for a version nobody knows. -ENOENT: no CPython in it (err says so);
+ * -ENOTSUP: a version or build that cannot be read. */
+int pb_py_open(struct pb_source *source, bool force, struct pb_py **ret, struct pb_err *err);
+void pb_py_close(struct pb_py *py);
+
+/* 0x030b07: 3.11.7; the last byte is 0xff where only the minor version is known. */
+uint32_t pb_py_version(const struct pb_py *py);
+bool pb_py_free_threaded(const struct pb_py *py);
+
+/* Lists the Python threads of all interpreters. native: of the same process, to find tids; read it just
+ * before. The array belongs to py, until the next call. Returns how many. */
+int pb_py_threads(struct pb_py *py, const struct pb_native_threads *native, const struct pb_py_thread **ret,
+                  struct pb_err *err);
+
+/* Whether a thread holds the GIL of its interpreter now: one short read. */
+bool pb_py_holds_gil(struct pb_py *py, const struct pb_py_thread *t);
+
+/* Reads the stack of a thread, as it is. True only within a moment of that thread. A thread that runs no
+ * Python code has 0 frames. -EAGAIN: what is there is no stack (it moved); -ESRCH: the process or thread is
+ * gone. */
+int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_stack *stack);
+
+/* The same with its moment around it: tries the ways in order until one proves the reading. -EAGAIN: refused,
+ * no allowed way could prove it; else as pb_moment_begin and pb_py_stack. stack->way says how. */
+int pb_py_sample(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
+                 struct pb_py_stack *stack);
+
+/* The line a frame is at; 0: its instruction has none (code that the compiler added). Cheap: no reading. */
+int pb_py_line(struct pb_py *py, const struct pb_py_frame *f);
+
+/* The name of a thread as Python knows it ("MainThread", "Thread-1 (worker)"), from its outermost frame,
+ * which must be in the stack. UTF-8, cut to size. -ENOENT: it has none (a thread that C code started). */
+int pb_py_thread_name(struct pb_py *py, const struct pb_py_thread *t, const struct pb_py_stack *stack,
+                      char *ret, size_t size);
