@@ -9,11 +9,19 @@ set(agent_shared src/control/frame.c src/control/identity.c)
 file(GLOB agent_table CONFIGURE_DEPENDS src/table/*.c)
 list(FILTER agent_table EXCLUDE REGEX "reader|utf8|view")
 list(TRANSFORM agent_shared PREPEND ${CMAKE_SOURCE_DIR}/)
-set(agent_python ${CMAKE_SOURCE_DIR}/python/probing)
+
+# The Python part, carried inside the agent.
+set(agent_python ${CMAKE_SOURCE_DIR}/python/probing/_remote.py)
+set(agent_embedded ${CMAKE_BINARY_DIR}/embedded/agent_remote_py.h)
+add_custom_command(OUTPUT ${agent_embedded}
+    COMMAND ${CMAKE_COMMAND} -D FROM=${agent_python} -D TO=${agent_embedded} -D NAME=embedded_remote_py -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${agent_python} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    COMMENT "Embedding the agent's Python part")
+add_custom_target(agent-embedded DEPENDS ${agent_embedded})
 
 # -z nodelete: nobody may unmap code that Python, a fork handler or a thread could still call.
 set(agent_flags -std=gnu17 -O2 -g -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -ffunction-sections -fno-sanitize=all
-    ${PROBING_WARNINGS} -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" "-DPROBING_PYTHON_DIR=\"${agent_python}\""
+    ${PROBING_WARNINGS} -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" -I${CMAKE_BINARY_DIR}/embedded
     -I${CMAKE_SOURCE_DIR}/src -Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
 
 function(pb_agent libc target)
@@ -22,7 +30,7 @@ function(pb_agent libc target)
         COMMAND ${CMAKE_COMMAND} -E make_directory ${PROBING_AGENT_DIR}
         COMMAND ${CMAKE_SOURCE_DIR}/scripts/zig-cc --target=${target} ${agent_flags} -o ${output} ${agent_sources} ${agent_table} ${agent_shared}
         COMMAND ${CMAKE_OBJCOPY} --strip-debug ${output}
-        DEPENDS ${agent_sources} ${agent_headers} ${agent_table} ${agent_shared} ${agent_python}/_remote.py
+        DEPENDS ${agent_sources} ${agent_headers} ${agent_table} ${agent_shared} ${agent_embedded}
         COMMENT "Building the agent for ${target}" VERBATIM)
     add_custom_target(agent-${libc} ALL DEPENDS ${output})
 endfunction()

@@ -153,8 +153,9 @@ def _innermost_user_frame():
 
 
 def _is_library(filename):
-    """Of the standard library or an installed package; sysconfig would know better, but is itself slow to import."""
-    return filename.startswith("<") or filename.startswith(_STDLIB) or "/site-packages/" in filename or "/dist-packages/" in filename
+    """Of the standard library or an installed package. What came from -c, stdin or a notebook ("<string>") is user code."""
+    library = ("<frozen ", "<probing>", _STDLIB)
+    return filename.startswith(library) or "/site-packages/" in filename or "/dist-packages/" in filename
 
 
 def _locals_of(frame):

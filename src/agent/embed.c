@@ -1,24 +1,16 @@
-/* embed: see embed.h. PROBING_PYTHON_DIR is the folder of the sources at build time. */
+/* embed: see embed.h. The header with the text is made by the build (cmake/embed.cmake). */
 #include "agent/embed.h"
 
 #include "agent/files.h"
+#include "agent_remote_py.h"
 
 #include <stdio.h>
-
-__asm__(".pushsection .rodata\n"
-        ".hidden pb_embedded_remote_py\n"
-        ".globl pb_embedded_remote_py\n"
-        "pb_embedded_remote_py:\n"
-        ".incbin \"" PROBING_PYTHON_DIR "/_remote.py\"\n"
-        ".byte 0\n"
-        ".popsection\n");
-extern const char pb_embedded_remote_py[];
 
 static struct pb_block from_folder;
 
 const char *pb_embed_remote_py(void)
 {
-    return from_folder.size ? from_folder.data : pb_embedded_remote_py;
+    return from_folder.size ? from_folder.data : (const char *)embedded_remote_py;
 }
 
 void pb_embed_override(const char *python_dir)

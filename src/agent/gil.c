@@ -17,14 +17,14 @@
 
 /* Offsets on LP64 Linux; the same on x86-64 and aarch64. Up to 3.11 the holder is a global that a function
  * returns; from 3.12 on it is found through the interpreter: interp + gil -> struct {8: holder, 16: locked}.
- * native_id 0: only the pthread handle is stored. Compiled against the headers of each version;
- * tests/integration asks every interpreter found. */
+ * native_id 0: only the pthread handle is stored. From the headers up to 3.13, and from _Py_DebugOffsets
+ * after; tests/integration asks every interpreter found. */
 static const struct layout {
     int minor;
     uint16_t interp_gil, thread_id, native_id;
 } layouts[] = {
-    {6, 0, 152, 0},  {7, 0, 176, 0},    {8, 0, 176, 0},      {9, 0, 176, 0},
-    {10, 0, 176, 0}, {11, 0, 152, 160}, {12, 384, 136, 144}, {13, 16, 152, 160},
+    {6, 0, 152, 0},    {7, 0, 176, 0},      {8, 0, 176, 0},     {9, 0, 176, 0},     {10, 0, 176, 0},
+    {11, 0, 152, 160}, {12, 384, 136, 144}, {13, 16, 152, 160}, {14, 16, 152, 160}, {15, 16, 176, 184},
 };
 #define TSTATE_INTERP 16
 #define GIL_HOLDER    8
