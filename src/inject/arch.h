@@ -42,6 +42,7 @@ struct pb_stub {
     int32_t fd;       /* closed once the library is loaded; -1: none */
     uint32_t signal;  /* sent to itself at the end: a tracer sees it, otherwise it is ignored */
     uint32_t stage;   /* enum pb_stage, written as it goes */
+    uint64_t text;    /* 256 zero bytes: where the error goes, since dlclose may free what dlerror gave */
 };
 
 enum pb_stage {

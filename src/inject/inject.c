@@ -47,7 +47,7 @@ enum {
 /* What lies behind the code in the memory that we map in the target. */
 struct data {
     struct pb_stub stub;
-    char symbol[32], name[64], path[160];
+    char symbol[32], name[64], path[160], text[256];
     char options[MAX_OPTIONS + 1];
 };
 _Static_assert(sizeof(struct data) <= DATA_SIZE, "the stub's arguments fit");
@@ -167,7 +167,8 @@ static int write_data(struct session *s, struct pb_err *err)
                                .options = at + offsetof(struct data, options),
                                .flags = s->target.flags,
                                .fd = s->fd,
-                               .signal = (uint32_t)s->target.signal},
+                               .signal = (uint32_t)s->target.signal,
+                               .text = at + offsetof(struct data, text)},
                       .symbol = "pb_agent_start"};
     snprintf(d.path, sizeof(d.path), "%s", s->place.path);
     snprintf(d.options, sizeof(d.options), "%s", s->req->options ? s->req->options : "");
@@ -200,6 +201,21 @@ static void undo(struct session *s)
     pb_hold_end(&s->hold);
 }
 
+/* The loader names the path it was given, which nobody can make anything of: it is cut out. */
+static void read_reason(const struct session *s, uint64_t addr, char *buf, size_t size)
+{
+    size_t len = strlen(s->place.path);
+    if (pb_mem_read_str(s->target.info.pid, addr, buf, size) < 0) {
+        snprintf(buf, size, "its reason cannot be read");
+        return;
+    }
+    char *path = len ? strstr(buf, s->place.path) : NULL;
+    if (path) {
+        len += strspn(path + len, ": ");
+        memmove(path, path + len, strlen(path + len) + 1);
+    }
+}
+
 /* What the stub answered, in a person's words where it is a failure. */
 static int judge_answer(struct session *s, const struct pb_stub *stub, struct pb_inject_result *ret,
                         struct pb_err *err)
@@ -211,7 +227,7 @@ static int judge_answer(struct session *s, const struct pb_stub *stub, struct pb
         return 0;
     }
     if (stub->error)
-        pb_mem_read_str(pid, stub->error, why, sizeof(why));
+        read_reason(s, stub->error, why, sizeof(why));
     if (!stub->handle && !s->entry)
         return pb_fail(err, -ENOEXEC, "the agent does not load in process %d: %s", pid, why);
     if (stub->error)

@@ -10,6 +10,7 @@
 #include "base/procfs.h"
 #include "remote/elf.h"
 #include "remote/maps.h"
+#include "remote/procinfo.h"
 
 /* The exported functions of malloc.o: the static ones lie between and beside them. */
 static const char *const allocator[] = {
@@ -112,13 +113,13 @@ static int add(struct pb_spans *s, uint64_t start, uint64_t end, bool waits)
 }
 
 /* From the end of the function exported before to the start of the one exported after: what lies between is
- * static, of the same source file or its neighbours. */
+ * static, of the same source file or its neighbours. Functions in assembly have no size, but bound it too. */
 static void widen(const struct pb_elf *e, uint64_t *start, uint64_t *end)
 {
     uint64_t low = e->text, high = e->text_end;
     for (size_t i = 0; i < e->n; i++) {
         struct pb_symbol s;
-        if (!pb_elf_at(e, i, &s) || s.type != STT_FUNC || !s.size)
+        if (!pb_elf_at(e, i, &s) || s.type != STT_FUNC)
             continue;
         if (s.addr < *start && s.addr + s.size > low && s.addr + s.size <= *start)
             low = s.addr + s.size;
@@ -200,15 +201,15 @@ static int add_whole(struct pb_spans *spans, pid_t pid, const struct pb_map *map
 static int add_object(struct pb_spans *spans, pid_t pid, const struct pb_map *map, bool program)
 {
     static const char *const loader[] = {"ld-linux", "ld-2.", "ld.so", "libdl.so.2", "libdl-2.", NULL};
-    static const char *const libc[] = {"libc.so.6", "libc-2.", "libpthread.so.0", "libpthread-2.", NULL};
-    static const char *const musl[] = {"ld-musl-", "libc.musl-", NULL};
+    static const char *const pthread[] = {"libpthread.so.0", "libpthread-2.", NULL};
     const char *base = pb_maps_base(map);
+    enum pb_libc libc = pb_libc_named(base);
     uint64_t addr;
 
     if (is_any(base, loader))
         return add_whole(spans, pid, map);
-    if (is_any(base, libc) || is_any(base, musl))
-        return add_libc(spans, pid, map, is_any(base, musl));
+    if (libc != PB_LIBC_NONE || is_any(base, pthread))
+        return add_libc(spans, pid, map, libc == PB_LIBC_MUSL);
     if (pb_elf_lookup(pid, map->start, "malloc", &addr) < 0)
         return 0;
     /* A program with an allocator linked in is not all allocator: there only what lies around malloc. */

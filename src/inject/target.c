@@ -26,12 +26,14 @@ static const struct pb_map *object(const struct pb_maps *maps, const char *prefi
     return NULL;
 }
 
-static const struct pb_map *any_object(const struct pb_maps *maps, const char *const *prefixes)
+static const struct pb_map *find_libc(const struct pb_maps *maps)
 {
-    const struct pb_map *map = NULL;
-    for (; *prefixes && !map; prefixes++)
-        map = object(maps, *prefixes);
-    return map;
+    for (size_t i = 0; i < maps->n; i++) {
+        const struct pb_map *map = &maps->at[i];
+        if (map->offset == 0 && map->inode && pb_libc_named(pb_maps_base(map)) != PB_LIBC_NONE)
+            return map;
+    }
+    return NULL;
 }
 
 static int find_code(pid_t pid, uint64_t start, uint64_t end, const unsigned char *code, size_t len,
@@ -108,11 +110,12 @@ static bool take_dl(struct pb_target *t, const struct pb_elf *e, const char *ope
  * the private one, which NSS uses. */
 static int find_dlopen(struct pb_target *t, const struct pb_elf *libc, struct pb_err *err)
 {
-    static const char *const libdl[] = {"libdl.so.2", "libdl-2.", NULL};
     pid_t pid = t->info.pid;
     if (take_dl(t, libc, "dlopen", "dlsym", "dlclose"))
         return 0;
-    const struct pb_map *map = any_object(&t->maps, libdl);
+    const struct pb_map *map = object(&t->maps, "libdl.so.2");
+    if (!map)
+        map = object(&t->maps, "libdl-2.");
     if (map) {
         _cleanup_(pb_elf_done) struct pb_elf e = {0};
         if (pb_elf_open(pid, map->start, &e) == 0 && take_dl(t, &e, "dlopen", "dlsym", "dlclose"))
@@ -139,12 +142,11 @@ static int ignored_signal(const struct pb_procinfo *info)
 
 static int find_all(struct pb_target *t, struct pb_err *err)
 {
-    static const char *const libcs[] = {"libc.so.6", "libc-2.", "ld-musl-", "libc.musl-", NULL};
     _cleanup_(pb_elf_done) struct pb_elf libc = {0};
     struct pb_symbol s;
     pid_t pid = t->info.pid;
 
-    const struct pb_map *map = any_object(&t->maps, libcs);
+    const struct pb_map *map = find_libc(&t->maps);
     if (!map)
         return pb_fail(err, -ENOEXEC, "process %d is a static executable: it has no loader to load with",
                        pid);

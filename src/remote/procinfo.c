@@ -118,14 +118,24 @@ static bool starts(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
+/* Names may be followed by " (deleted)". musl's file is called libc.so with nothing behind where the loader's
+ * name is only a link to it. */
+enum pb_libc pb_libc_named(const char *base)
+{
+    if (starts(base, "ld-musl-") || (starts(base, "libc.musl-") && strstr(base, ".so")) ||
+        strcmp(base, "libc.so") == 0 || starts(base, "libc.so "))
+        return PB_LIBC_MUSL;
+    if (starts(base, "libc.so.6") || (starts(base, "libc-2.") && strstr(base, ".so")))
+        return PB_LIBC_GLIBC;
+    return PB_LIBC_NONE;
+}
+
 static enum pb_libc libc_of(const struct pb_maps *maps)
 {
     for (size_t i = 0; i < maps->n; i++) {
-        const char *base = pb_maps_base(&maps->at[i]);
-        if (starts(base, "ld-musl-") || (starts(base, "libc.musl-") && strstr(base, ".so")))
-            return PB_LIBC_MUSL;
-        if (starts(base, "libc.so.6") || (starts(base, "libc-2.") && strstr(base, ".so")))
-            return PB_LIBC_GLIBC;
+        enum pb_libc libc = pb_libc_named(pb_maps_base(&maps->at[i]));
+        if (libc != PB_LIBC_NONE)
+            return libc;
     }
     return PB_LIBC_NONE;
 }

@@ -47,5 +47,8 @@ struct pb_procinfo {
 /* -ESRCH: there is no such process. *ret is written on success only. */
 int pb_procinfo_read(pid_t pid, struct pb_procinfo *ret, struct pb_err *err);
 
+/* What C library a mapped file of this name is; PB_LIBC_NONE: it is something else. */
+enum pb_libc pb_libc_named(const char *base);
+
 /* "glibc", "musl", "static", "unknown". */
 const char *pb_libc_name(enum pb_libc libc);

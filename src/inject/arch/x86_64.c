@@ -35,7 +35,7 @@ _Static_assert(offsetof(struct frame, r8) == 48 && offsetof(struct frame, sigmas
 
 _Static_assert(offsetof(struct pb_stub, entry) == 40 && offsetof(struct pb_stub, frame) == 72 &&
                    offsetof(struct pb_stub, error) == 96 && offsetof(struct pb_stub, fd) == 108 &&
-                   offsetof(struct pb_stub, stage) == 116,
+                   offsetof(struct pb_stub, stage) == 116 && offsetof(struct pb_stub, text) == 120,
                "the offsets in the stub below");
 
 /* rbx: struct pb_stub. errno of the borrowed thread is kept in r13: it may be between a failed call and the
@@ -79,7 +79,19 @@ __asm__(".pushsection .rodata\n"
         "    test %rax, %rax\n"
         "    jz 4f\n"
         "    call *%rax\n" /* dlerror */
-        "    mov %rax, 96(%rbx)\n"
+        "    test %rax, %rax\n"
+        "    jz 4f\n"
+        "    mov 120(%rbx), %rdi\n"
+        "    mov %rdi, 96(%rbx)\n"
+        "    mov $255, %ecx\n"
+        "6:  mov (%rax), %dl\n"
+        "    mov %dl, (%rdi)\n"
+        "    test %dl, %dl\n"
+        "    jz 4f\n"
+        "    inc %rax\n"
+        "    inc %rdi\n"
+        "    dec %ecx\n"
+        "    jnz 6b\n"
         "4:  mov 80(%rbx), %rdi\n" /* what we loaded and cannot use goes again */
         "    test %rdi, %rdi\n"
         "    jz 5f\n"
