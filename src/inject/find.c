@@ -148,7 +148,17 @@ static int try_thread(struct pb_hold *h, struct candidate *c, enum pb_hold_need 
         h->stats->unsafe_looks++;
     }
     put_back(h);
-    return 0;
+    /* In a job-control stop it will not move on while we look. */
+    return safety == PB_UNSAFE && h->thread.group_stop ? -EAGAIN : 0;
+}
+
+static int stuck(pid_t pid, pid_t tid, struct pb_err *err)
+{
+    return pb_fail(
+        err, -EAGAIN,
+        "process %d is stopped while its thread %d is inside the allocator or loader (continue it with "
+        "kill -CONT %d)",
+        pid, tid, pid);
 }
 
 /* In a stopped process nobody will release a lock: all threads must be clear of them, not just the one. */
@@ -165,10 +175,7 @@ static int check_others(struct pb_hold *h, const struct candidates *c, struct pb
         enum pb_safety safety = look(&other, PB_HOLD_SAFE);
         put_back(&other);
         if (safety == PB_UNSAFE)
-            return pb_fail(err, -EAGAIN,
-                           "process %d is stopped while its thread %d is inside the allocator or loader "
-                           "(continue it with kill -CONT %d)",
-                           h->thread.pid, c->at[i].tid, h->thread.pid);
+            return stuck(h->thread.pid, c->at[i].tid, err);
     }
     return 0;
 }
@@ -178,6 +185,8 @@ static int refuse(const struct pb_hold *h, int r, struct pb_err *err)
     pid_t pid = h->target->info.pid;
     if (r == -ESRCH)
         return pb_fail(err, r, "process %d ended", pid);
+    if (r == -EAGAIN)
+        return stuck(pid, h->thread.tid, err);
     if (r == -ETIMEDOUT)
         return pb_fail(err, r, "no thread of process %d can be stopped (uninterruptible wait; try again)",
                        pid);
