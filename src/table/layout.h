@@ -16,6 +16,7 @@
 #define PB_MAX_COLUMNS 128
 #define PB_MAX_TABLES  128
 #define PB_MAX_SCHEMAS 512
+#define PB_MAX_SLOTS   (1u << 18)
 
 enum pb_type {
     PB_I8 = 1,

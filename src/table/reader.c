@@ -405,7 +405,7 @@ static uint32_t count_slots(const struct pb_reader *r)
         return 0;
     uint64_t there = (size - offset) / r->header.segment_size;
     nslots = nslots < there ? nslots : there;
-    return nslots < 1u << 24 ? (uint32_t)nslots : 1u << 24;
+    return nslots < PB_MAX_SLOTS ? (uint32_t)nslots : PB_MAX_SLOTS;
 }
 
 int pb_reader_segments(struct pb_reader *r, unsigned table, struct pb_segment_info **ret)

@@ -194,7 +194,8 @@ static void ring(struct pb_arena *a)
     static const uint64_t one = 1;
 
     atomic_fetch_add(&c->taken, 1);
-    if (a->wake_fd < 0 || atomic_load(&c->nready) * 2 > atomic_load(&c->ready_target) ||
+    uint32_t target = atomic_load(&c->ready_target);
+    if (a->wake_fd < 0 || target == 0 || atomic_load(&c->nready) * 2 > target ||
         !atomic_exchange(&c->armed, 0))
         return;
     int saved = errno;

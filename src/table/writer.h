@@ -15,8 +15,7 @@
 
 enum {
     PB_EXTENT_SLOTS = 64, /* segments mapped at once */
-    PB_MAX_EXTENTS = 4096,
-    PB_MAX_SLOTS = PB_EXTENT_SLOTS * PB_MAX_EXTENTS,
+    PB_MAX_EXTENTS = PB_MAX_SLOTS / PB_EXTENT_SLOTS,
     PB_THREADS = 1024, /* entries of the thread map; a power of two */
     PB_THREAD_PROBES = 4,
     PB_PROMOTE_ROWS = 64, /* rows a thread puts into the shared segment before it gets its own */
