@@ -2,6 +2,7 @@
 #include "agent/run.h"
 
 #include "agent/about.h"
+#include "control/rundir.h"
 #include "table/arena.h"
 
 #include <errno.h>
@@ -131,6 +132,7 @@ static int try_root(const struct pb_run_options *options, const char *root, stru
     int user_fd = open_user_dir(root, run->root, sizeof(run->root));
     if (user_fd < 0)
         return user_fd;
+    pb_rundir_collect(user_fd, PB_RUNDIR_KEEP_BYTES, PB_RUNDIR_KEEP_S);
     pb_about_run_name(name, sizeof(name));
     run->dir_fd = make_run_dir(user_fd, name, taken, sizeof(taken));
     int r = run->dir_fd < 0 ? run->dir_fd : 0;
@@ -191,13 +193,12 @@ int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *
 
 void pb_run_remove(struct pb_run *run)
 {
-    static const char *const names[] = {"control", "secret", "arena", "about"};
-
-    if (run->dir_fd >= 0)
-        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-            unlinkat(run->dir_fd, names[i], 0);
     if (run->dir[0]) {
-        rmdir(run->dir);
+        int user_fd = open(run->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (user_fd >= 0) {
+            pb_rundir_remove(user_fd, strrchr(run->dir, '/') + 1);
+            close(user_fd);
+        }
         rmdir(run->root); /* goes only when it was the last run there */
     }
     if (run->dir_fd >= 0)

@@ -1,12 +1,10 @@
 /* run: the directory in which a run is found: its tables, its control socket, its description.
  *
- *   ROOT/probing-UID/PIDNS-PID-START[.N]/   about  arena  control  secret
- *
- * ROOT is the first place that will do (options, shared memory where it is roomy, /tmp, /var/tmp), always in
- * the target's own view. The names say which process it is; N counts the programs that one process ran one
- * after another by exec. `about` stays locked (fcntl) while the agent lives, so that anybody can tell a live
- * run from a dead one in any pid namespace. Where no place is writable there is no directory: the tables are
- * a memfd and the way in is the door. */
+ * control/rundir.h has the layout. ROOT is the first place that will do (options, shared memory where it is
+ * roomy, /tmp, /var/tmp), always in the target's own view. The names say which process it is; N counts the
+ * programs that one process ran one after another by exec. `about` stays locked (fcntl) while the agent
+ * lives, so that anybody can tell a live run from a dead one in any pid namespace. Where no place is writable
+ * there is no directory: the tables are a memfd and the way in is the door. */
 #pragma once
 
 #include <stddef.h>

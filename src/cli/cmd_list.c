@@ -17,10 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Dead runs beyond this are removed when somebody looks. */
-#define KEEP_BYTES (1ull << 30)
-#define KEEP_DAYS  7
-#define DAY_S      86400
+#define DAY_S 86400
 
 static const char *const columns[] = {"pid", "state", "python", "rank", "uptime", "memory_mb", "command"};
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))
@@ -132,10 +129,6 @@ static int run(const struct pb_call *call, struct pb_err *err)
         r = pb_runs_scan(&runs, err);
     if (r < 0)
         return r;
-    if (pb_runs_collect(&runs, KEEP_BYTES, KEEP_DAYS * DAY_S) > 0) {
-        pb_runs_done(&runs);
-        r = pb_runs_scan(&runs, err);
-    }
     double now = seconds_since_boot();
     pb_rows_init(&rows, columns, COLUMNS);
     for (size_t i = 0; i < processes.n; i++)
@@ -143,9 +136,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
     for (size_t i = 0; i < runs.n; i++)
         if (!runs.at[i].alive)
             add_dead(&rows, call, &runs.at[i]);
-    if (r == 0)
-        r = pb_rows_print(&rows, call->format,
-                          "no Python process is running here, and no run was left behind", err);
+    r = pb_rows_print(&rows, call->format, "no Python process is running here, and no run was left behind",
+                      err);
     pb_rows_done(&rows);
     return r;
 }

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "control/rundir.h"
 #include "remote/procinfo.h"
 
 #include <dirent.h>
@@ -57,13 +58,10 @@ static int read_file(const struct pb_run_info *run, const char *name, char *buf,
     return n < 0 ? -errno : (int)n;
 }
 
-/* The lock belongs to the process that made the run: it is gone with it, whatever kills it. */
-static bool is_locked(const struct pb_run_info *run)
+static bool is_alive(const struct pb_run_info *run)
 {
-    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-
     _cleanup_close_ int fd = open_file(run, "about");
-    return fd >= 0 && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    return fd >= 0 && pb_rundir_locked(fd);
 }
 
 void pb_run_done(struct pb_run_info *run)
@@ -91,7 +89,7 @@ static int look_at(int user_fd, const char *user_path, const char *name, struct 
         return r;
     }
     snprintf(run.path, sizeof(run.path), "%s/%s", user_path, name);
-    run.alive = is_locked(&run);
+    run.alive = is_alive(&run);
     const char *dash = strchr(name, '-');
     run.pid = dash ? (pid_t)strtol(dash + 1, NULL, 10) : 0;
     run.changed = st.st_mtime;
@@ -108,6 +106,7 @@ struct visitor {
     const char *wanted; /* only runs whose names begin so */
     uid_t uid;          /* only of this owner, unless any */
     bool any_uid;
+    bool collect; /* remove what is beyond the limits first */
     void *result;
 };
 
@@ -124,6 +123,8 @@ static int visit_user_dir(struct visitor *v, int root_fd, const char *root_path,
         return 0;
     }
     snprintf(path, sizeof(path), "%s/%s", root_path, name);
+    if (v->collect && st.st_uid == geteuid()) /* root leaves to others what is theirs */
+        pb_rundir_collect(fd, PB_RUNDIR_KEEP_BYTES, PB_RUNDIR_KEEP_S);
     int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     DIR *dir = fdopendir(fd);
     int r = 0;
@@ -224,8 +225,12 @@ static int newest_first(const void *a, const void *b)
 int pb_runs_scan(struct pb_runs *ret, struct pb_err *err)
 {
     struct pb_runs runs = {0};
-    struct visitor v = {
-        .visit = keep_any, .wanted = "", .uid = geteuid(), .any_uid = geteuid() == 0, .result = &runs};
+    struct visitor v = {.visit = keep_any,
+                        .wanted = "",
+                        .uid = geteuid(),
+                        .any_uid = geteuid() == 0,
+                        .collect = true,
+                        .result = &runs};
 
     int r = visit_all(&v, "/");
     if (r < 0) {
@@ -288,36 +293,4 @@ int pb_run_connect(const struct pb_run_info *run, char *secret, struct pb_err *e
         return pb_fail(err, r, "the agent of %s does not answer: %s", run->path, strerror(-r));
     }
     return fd;
-}
-
-static void remove_run(const struct pb_run_info *run)
-{
-    static const char *const names[] = {"control", "secret", "arena", "about"};
-    char parent[256];
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        unlinkat(run->dir_fd, names[i], 0);
-    rmdir(run->path);
-    snprintf(parent, sizeof(parent), "%s", run->path);
-    *strrchr(parent, '/') = '\0';
-    rmdir(parent); /* goes only when it was the last run there */
-}
-
-int pb_runs_collect(const struct pb_runs *runs, uint64_t max_bytes, time_t max_age_s)
-{
-    uint64_t kept = 0;
-    int removed = 0;
-
-    for (size_t i = 0; i < runs->n; i++) {
-        const struct pb_run_info *run = &runs->at[i];
-        if (run->alive || run->uid != geteuid()) /* root leaves to others what is theirs */
-            continue;
-        kept += run->bytes;
-        if (kept > max_bytes || time(NULL) - run->changed > max_age_s) {
-            kept -= run->bytes;
-            remove_run(run);
-            removed++;
-        }
-    }
-    return removed;
 }

@@ -29,7 +29,8 @@ struct pb_run_info {
 /* The run of a live process. -ENOENT: it has none. */
 int pb_run_of(const struct pb_procinfo *process, struct pb_run_info *ret);
 
-/* All runs in our view that are ours to read, newest first. */
+/* All runs in our view that are ours to read, newest first. Our own dead ones beyond the limits of rundir.h
+ * are removed first. */
 struct pb_runs {
     struct pb_run_info *at;
     size_t n;
@@ -46,7 +47,3 @@ int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err);
 
 /* A connected control socket, and the secret to say on it (40 bytes). */
 int pb_run_connect(const struct pb_run_info *run, char *secret, struct pb_err *err);
-
-/* Removes our own dead runs that are older than that or, oldest first, beyond so many bytes in all. Returns
- * how many. */
-int pb_runs_collect(const struct pb_runs *runs, uint64_t max_bytes, time_t max_age_s);

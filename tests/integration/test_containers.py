@@ -33,7 +33,8 @@ def test_a_process_in_a_container_is_probed_like_any_other(name, program):
         row = next(row for row in json.loads(probe("list", "--format", "json").stdout) if row["pid"] == target.pid)
         assert row["state"] == "probed" and row["rank"] == "4" and row["python"].startswith(program.rpartition("python")[2])
         assert "memory_usage" in probe(target.pid, "tables").stdout
-        inside = f"{os.stat(f'/proc/{target.pid}/ns/pid').st_ino}-1-*"
+        started = open(f"/proc/{target.pid}/stat").read().rpartition(")")[2].split()[19]
+        inside = f"{os.stat(f'/proc/{target.pid}/ns/pid').st_ino}-1-{started}"
         runs = [path for place in ("dev/shm", "tmp", "var/tmp") for path in (target.root / place).glob(f"probing-0/{inside}")]
         assert len(runs) == 1, "the run directory is in the target's own view"
         assert probe(target.pid, "detach").returncode == 0

@@ -1,0 +1,100 @@
+/* rundir: see rundir.h. */
+#include "control/rundir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME_SIZE 64
+#define RUNS_MAX  256 /* more are left for the next time */
+
+struct dead {
+    char name[NAME_SIZE];
+    time_t changed;
+    uint64_t bytes;
+};
+
+bool pb_rundir_locked(int about_fd)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    return fcntl(about_fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+void pb_rundir_remove(int user_fd, const char *name)
+{
+    static const char *const files[] = {"control", "secret", "arena", "about"};
+
+    int fd = openat(user_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        unlinkat(fd, files[i], 0);
+    close(fd);
+    unlinkat(user_fd, name, AT_REMOVEDIR);
+}
+
+/* 1: a dead run, described in *ret; 0: alive, starting up, or not a run. */
+static int look_at(int user_fd, const char *name, struct dead *ret)
+{
+    char path[NAME_SIZE + 8];
+    struct stat st;
+
+    if (name[0] < '0' || name[0] > '9' || strlen(name) >= NAME_SIZE)
+        return 0;
+    snprintf(path, sizeof(path), "%s/about", name);
+    int fd = openat(user_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    bool dead = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && !pb_rundir_locked(fd);
+    close(fd);
+    /* An agent that is just starting has written the file and not locked it yet. */
+    if (!dead || time(NULL) - st.st_mtime < 10)
+        return 0;
+    *ret = (struct dead){.changed = st.st_mtime};
+    snprintf(ret->name, sizeof(ret->name), "%s", name);
+    snprintf(path, sizeof(path), "%s/arena", name);
+    if (fstatat(user_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        ret->changed = st.st_mtime;
+        ret->bytes = (uint64_t)st.st_blocks * 512;
+    }
+    return 1;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct dead *x = a, *y = b;
+    return (x->changed < y->changed) - (x->changed > y->changed);
+}
+
+int pb_rundir_collect(int user_fd, uint64_t keep_bytes, time_t keep_s)
+{
+    struct dead runs[RUNS_MAX];
+    uint64_t kept = 0;
+    int n = 0, removed = 0;
+
+    int fd = openat(user_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return 0;
+    }
+    for (struct dirent *e; n < RUNS_MAX && (e = readdir(dir));)
+        n += look_at(user_fd, e->d_name, &runs[n]);
+    closedir(dir);
+    qsort(runs, (size_t)n, sizeof(runs[0]), newest_first);
+    for (int i = 0; i < n; i++) {
+        kept += runs[i].bytes;
+        if (kept <= keep_bytes && time(NULL) - runs[i].changed <= keep_s)
+            continue;
+        kept -= runs[i].bytes;
+        pb_rundir_remove(user_fd, runs[i].name);
+        removed++;
+    }
+    return removed;
+}

@@ -1,0 +1,25 @@
+/* rundir: the life of run directories, as the agents that make them and the tools that read them agree on it.
+ *
+ *   ROOT/probing-UID/PIDNS-PID-START[.N]/   about  arena  control  secret
+ *
+ * `about` is locked (fcntl) by the process of the run as long as its agent lives, in whatever pid namespace.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+/* How much of dead runs one user's directory keeps: newest first, up to this much and this long. */
+#define PB_RUNDIR_KEEP_BYTES (1ull << 30)
+#define PB_RUNDIR_KEEP_S     (7 * 86400)
+
+/* Whether an agent holds the lock on the `about` file behind fd. */
+bool pb_rundir_locked(int about_fd);
+
+/* Removes the run `name` below user_fd: the files that belong there, then the directory, unless it holds
+ * more. */
+void pb_rundir_remove(int user_fd, const char *name);
+
+/* Removes dead runs below user_fd (a directory of ours) beyond those limits. Returns how many. */
+int pb_rundir_collect(int user_fd, uint64_t keep_bytes, time_t keep_s);
