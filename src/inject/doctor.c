@@ -279,8 +279,8 @@ static void check_python(struct rows *rows, const struct pb_procinfo *p)
 static bool differs(pid_t pid, const char *name)
 {
     char theirs[64], ours[64];
-    return pb_proc_link(pid, name, theirs, sizeof(theirs)) > 0 && pb_proc_link(0, name, ours, sizeof(ours)) > 0 &&
-           strcmp(theirs, ours) != 0;
+    return pb_proc_link(pid, name, theirs, sizeof(theirs)) > 0 &&
+           pb_proc_link(0, name, ours, sizeof(ours)) > 0 && strcmp(theirs, ours) != 0;
 }
 
 static void check_namespaces(struct rows *rows, const struct pb_procinfo *p)
@@ -288,7 +288,10 @@ static void check_namespaces(struct rows *rows, const struct pb_procinfo *p)
     bool pid = differs(p->pid, "ns/pid"), mnt = differs(p->pid, "ns/mnt");
     if (pid || mnt)
         row(rows, "namespaces", PB_CHECK_OK, 0, "another %s; it is process %d there",
-            pid && mnt ? "pid and mount namespace" : pid ? "pid namespace" : "mount namespace", p->ns_pid);
+            pid && mnt ? "pid and mount namespace"
+            : pid      ? "pid namespace"
+                       : "mount namespace",
+            p->ns_pid);
     else
         row(rows, "namespaces", PB_CHECK_OK, 0, "the same as ours");
 }

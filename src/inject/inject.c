@@ -236,13 +236,29 @@ static int judge_answer(struct session *s, const struct pb_stub *stub, struct pb
                    pid);
 }
 
+static const char *signal_name(int signal)
+{
+    switch (signal) {
+    case SIGSEGV:
+        return "SIGSEGV";
+    case SIGBUS:
+        return "SIGBUS";
+    case SIGILL:
+        return "SIGILL";
+    case SIGABRT:
+        return "SIGABRT";
+    case SIGSYS:
+        return "SIGSYS";
+    }
+    return strsignal(signal);
+}
+
 static int crashed(struct session *s, int signal, struct pb_err *err)
 {
-    return pb_fail(
-        err, -EFAULT,
-        "the agent crashed with SIG%s while it was loaded into thread %d of process %d; the thread "
-        "was restored and goes on",
-        sigabbrev_np(signal), s->hold.thread.tid, s->target.info.pid);
+    return pb_fail(err, -EFAULT,
+                   "the agent crashed with %s while it was loaded into thread %d of process %d; the thread "
+                   "was restored and goes on",
+                   signal_name(signal), s->hold.thread.tid, s->target.info.pid);
 }
 
 /* Waits for the stub. From here on there is no way back but its own end. */

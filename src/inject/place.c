@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -93,6 +92,13 @@ bool pb_place_has_proc(pid_t pid)
     return access(path, F_OK) == 0;
 }
 
+/* The function is younger than the oldest glibc we build for; the call is not younger than its kernels. */
+static int random_bytes(void *buf, size_t len)
+{
+    long n = syscall(SYS_getrandom, buf, len, 0);
+    return n < 0 ? -errno : (size_t)n == len ? 0 : -EIO;
+}
+
 /* glibc knows a library by the name it was opened with before it looks at the file: the same number of
  * another day would give the other library. Slashes and dots make the path one that was never used. */
 static void unique_path(int fd, char *buf, size_t size)
@@ -100,7 +106,7 @@ static void unique_path(int fd, char *buf, size_t size)
     uint32_t noise = 0;
     char dots[64];
     size_t n = 0;
-    if (getrandom(&noise, sizeof(noise), 0) != sizeof(noise))
+    if (random_bytes(&noise, sizeof(noise)) < 0)
         noise = (uint32_t)getpid();
     for (int bit = 0; bit < 20; bit++) {
         dots[n++] = noise >> bit & 1 ? '.' : '/';
@@ -192,15 +198,16 @@ int pb_place_add(const struct pb_procinfo *info, const struct pb_place *p, const
 static int fill_folder(const struct pb_procinfo *info, const struct pb_agent *a, struct pb_place *p)
 {
     uint64_t token;
-    if (getrandom(&token, sizeof(token), 0) != sizeof(token))
-        return -EIO;
+    int r = random_bytes(&token, sizeof(token));
+    if (r < 0)
+        return r;
     snprintf(p->folder, sizeof(p->folder), ".probing-%016llx", (unsigned long long)token);
     if (mkdirat(p->root, p->folder, 0700) < 0)
         return -errno;
     p->dir = openat(p->root, p->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (p->dir < 0)
         return -errno;
-    int r = pb_place_add(info, p, p->file, a->data, a->len);
+    r = pb_place_add(info, p, p->file, a->data, a->len);
     if (r < 0)
         return r;
     return geteuid() == info->euid || fchown(p->dir, info->euid, info->gid) == 0 ? 0 : -errno;

@@ -103,7 +103,7 @@ static int add(struct pb_spans *s, uint64_t start, uint64_t end, bool waits)
     if (start >= end)
         return 0;
     if ((s->n & (s->n - 1)) == 0) {
-        struct pb_span *more = reallocarray(s->at, s->n ? s->n * 2 : 1, sizeof(*more));
+        struct pb_span *more = realloc(s->at, (s->n ? s->n * 2 : 1) * sizeof(*more));
         if (!more)
             return -ENOMEM;
         s->at = more;

@@ -111,7 +111,7 @@ static int count_by_gnu_hash(pid_t pid, uint64_t table, size_t *ret)
         return r;
     if (head.buckets == 0 || head.buckets > MAX_SYMBOLS || head.bloom > MAX_SYMBOLS)
         return -ENOEXEC;
-    _cleanup_free_ uint32_t *bucket = reallocarray(NULL, head.buckets, sizeof(*bucket));
+    _cleanup_free_ uint32_t *bucket = malloc(head.buckets * sizeof(*bucket));
     if (!bucket)
         return -ENOMEM;
     uint64_t at = table + sizeof(head) + 8ull * head.bloom;
@@ -181,7 +181,7 @@ int pb_elf_open(pid_t pid, uint64_t base, struct pb_elf *ret)
     r = count_symbols(pid, &d, &e.n);
     if (r < 0)
         return r;
-    e.sym = reallocarray(NULL, e.n + 1, sizeof(*e.sym));
+    e.sym = malloc((e.n + 1) * sizeof(*e.sym));
     e.str = malloc(d.strsz + 1);
     e.str_len = d.strsz;
     if (!e.sym || !e.str)

@@ -14,7 +14,7 @@ static int append(struct pb_maps *m, const struct pb_map *map)
 {
     /* Grown in powers of two, so the count alone says when the room is used up. */
     if ((m->n & (m->n - 1)) == 0) {
-        struct pb_map *more = reallocarray(m->at, m->n ? m->n * 2 : 1, sizeof(*more));
+        struct pb_map *more = realloc(m->at, (m->n ? m->n * 2 : 1) * sizeof(*more));
         if (!more)
             return -ENOMEM;
         m->at = more;
