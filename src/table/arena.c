@@ -1,10 +1,8 @@
 /* arena: making, tending and closing an arena. The rows are elsewhere: see append.c and segment.c. */
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,9 +11,6 @@
 /* Old C libraries and kernel headers lack these; the kernel says EINVAL or ENOSYS where it does. */
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
-#endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
 #endif
 #ifndef MFD_CLOEXEC
 #define MFD_CLOEXEC       1u
