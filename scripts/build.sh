@@ -13,7 +13,8 @@ log=build/$preset/build.log
 mkdir -p build/"$preset"
 run() {
     if ! "$@" >"$log" 2>&1; then
-        cat "$log" >&2
+        # From the first failure on; a failed configuration has no such mark.
+        sed -n '/^FAILED/,$p' "$log" | grep . >&2 || cat "$log" >&2
         exit 1
     fi
 }
