@@ -61,7 +61,8 @@ extern const unsigned char pb_arch_stub[], pb_arch_stub_end[];
 extern const unsigned char pb_arch_syscall_code[], pb_arch_restorer_code[];
 extern const size_t pb_arch_syscall_len, pb_arch_restorer_len;
 
-/* All registers and the signal mask of a thread in a ptrace stop. */
+/* All registers and the signal mask of a thread in a ptrace stop. Where the stop itself made a system call
+ * fail with EINTR that is mended, in the thread too. */
 int pb_arch_save(pid_t tid, struct pb_arch_state *ret);
 
 /* Puts them back, general registers last: until then the thread would still restore itself. */

@@ -21,7 +21,9 @@ enum {
     PAUSE_LAST = 400,
 };
 
-#define SETTLE (2 * PB_NS_PER_MS) /* how long a doubt must stay one before it counts as stale words */
+/* A thread that was asked to stop cannot be let go before it has: short of a deadline it gets this long. */
+#define STOP_LIMIT (100 * PB_NS_PER_MS)
+#define SETTLE     (2 * PB_NS_PER_MS) /* how long a doubt must stay one before it counts as stale words */
 
 struct candidate {
     pid_t tid;
@@ -111,7 +113,8 @@ static int grab(struct pb_hold *h, pid_t tid, uint64_t deadline)
     if (r < 0)
         return r;
     pb_step("seized");
-    r = pb_thread_stop(&h->thread, deadline);
+    uint64_t limit = pb_now_ns() + STOP_LIMIT;
+    r = pb_thread_stop(&h->thread, limit > deadline ? limit : deadline);
     if (r < 0)
         return r;
     r = pb_arch_save(tid, &h->saved);

@@ -201,7 +201,7 @@ static void undo(struct session *s)
     pb_hold_end(&s->hold);
 }
 
-/* The loader names the path it was given, which nobody can make anything of: it is cut out. */
+/* The loader names the path it was given, which nobody can make anything of. */
 static void read_reason(const struct session *s, uint64_t addr, char *buf, size_t size)
 {
     size_t len = strlen(s->place.path);
@@ -210,10 +210,12 @@ static void read_reason(const struct session *s, uint64_t addr, char *buf, size_
         return;
     }
     char *path = len ? strstr(buf, s->place.path) : NULL;
-    if (path) {
-        len += strspn(path + len, ": ");
-        memmove(path, path + len, strlen(path + len) + 1);
-    }
+    if (!path)
+        return;
+    const char *instead = path == buf ? "" : "the agent"; /* shorter than any path of ours */
+    len += path == buf ? strspn(path + len, ": ") : 0;
+    memcpy(path, instead, strlen(instead));
+    memmove(path + strlen(instead), path + len, strlen(path + len) + 1);
 }
 
 /* What the stub answered, in a person's words where it is a failure. */

@@ -1,0 +1,181 @@
+"""What the injection tests are made of: a driver around pb_inject that can die at any step, small agents, and
+targets that notice when they are disturbed. All are compiled here, from tests/integration/targets."""
+import ctypes
+import json
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent.parent
+SOURCES = TOP / "tests/integration/targets"
+FLAGS = ["-std=gnu17", "-D_GNU_SOURCE", "-O2", "-g", "-pthread"]
+MAGIC = 0x70726F62696E6721
+# Agents must load into older C libraries than this machine's, as the real one does.
+OLD_GLIBC = [sys.executable, "-m", "ziglang", "cc", "-target", f"{os.uname().machine}-linux-gnu.2.17"]
+AGENTS = ["ok", "missing", "noentry", "null", "crash", "slow"]
+TARGETS = ["malloc", "wait", "registers"]
+
+
+def compile_c(*words):
+    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert done.returncode == 0, done.stdout
+
+
+class Kit:
+    """Compiled parts in one directory: driver, <target>, musl-<target>, and a directory for each agent."""
+
+    def __init__(self, where):
+        self.where = Path(where)
+        modules = "doctor find hold inject judge place remote_debug spans target thread".split()
+        code = [TOP / f"src/inject/{name}.c" for name in modules] + [TOP / f"src/inject/arch/{os.uname().machine}.c"]
+        code += [TOP / f"src/remote/{name}.c" for name in ("elf", "maps", "mem", "procinfo")]
+        code += [TOP / "src/base/procfs.c", TOP / "src/base/err.c", SOURCES / "inject_driver.c"]
+        compile_c("gcc", *FLAGS, "-DPROBING_TEST_STEPS", "-I", TOP / "src", *code, "-o", self.where / "driver")
+        for name in TARGETS:
+            source = SOURCES / f"target_{name}.c"
+            compile_c("gcc", *FLAGS, "-mno-red-zone", source, "-o", self.where / name, "-ldl")
+            compile_c("musl-gcc", *FLAGS, "-mno-red-zone", source, "-o", self.where / f"musl-{name}")
+        compile_c("gcc", *FLAGS, "-static", SOURCES / "target_wait.c", "-o", self.where / "static-wait")
+        for name in AGENTS:
+            self.agent(name).mkdir()
+            for compiler, libc in ((OLD_GLIBC, "glibc"), (["musl-gcc"], "musl")):
+                compile_c(*compiler, "-O2", "-fPIC", "-shared", "-pthread", SOURCES / f"agent_{name}.c", "-o",
+                          self.agent(name) / f"libprobing-{libc}.so")
+        for path in [self.where, *self.where.rglob("*")]:
+            path.chmod(0o755)
+
+    def agent(self, name):
+        return self.where / f"agent-{name}"
+
+    def inject(self, pid, agent="ok", options="", timeout_ms=0, prefix=(), seconds=60, **env):
+        """The driver's answer as a dictionary; "killed" where it killed itself. What it said is under "said"."""
+        done = subprocess.run([*prefix, str(self.where / "driver"), str(pid), str(self.agent(agent)), options, str(timeout_ms)],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=seconds,
+                              env={**os.environ, **env})
+        if done.returncode == -signal.SIGKILL:
+            return "killed"
+        assert done.returncode in (0, 1), f"the driver ended with {done.returncode}: {done.stderr}"
+        answer = json.loads(done.stdout)
+        assert (done.returncode == 1) == (answer["r"] < 0)
+        return {**answer, "said": done.stderr}
+
+    def doctor(self, pid, prefix=()):
+        done = subprocess.run([*prefix, str(self.where / "driver"), "doctor", str(pid)], stdout=subprocess.PIPE, check=True,
+                              universal_newlines=True)
+        return {line.split("\t")[0]: line.split("\t")[1:] for line in done.stdout.splitlines()}
+
+    def steps(self):
+        """How many steps one injection has, and their names."""
+        with self.run("wait", "read") as target:
+            return [line.split(" ", 1)[1] for line in self.inject(target.pid, PROBING_STEPS="1")["said"].splitlines()]
+
+    @contextmanager
+    def run(self, *command, ready=True, prefix=(), **options):
+        process = subprocess.Popen([*prefix, str(self.where / command[0]), *map(str, command[1:])], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, **options)
+        target = Target(process)
+        try:
+            if ready:
+                target.first = target.line()
+                assert target.first.startswith("ready"), target.first
+            yield target
+        finally:
+            process.kill()
+            process.communicate()
+
+
+class Target:
+    def __init__(self, process):
+        self.process, self.pid, self.first = process, process.pid, ""
+
+    def line(self, seconds=10):
+        assert select.select([self.process.stdout], [], [], seconds)[0], "the target prints nothing"
+        return self.process.stdout.readline().decode().strip()
+
+    def word(self, address):
+        return struct.unpack("<Q", read_memory(self.pid, address, 8))[0]
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def state(self):
+        return status_field(self.pid, "State")[0]
+
+    def traces(self):
+        """What an injection that failed or was undone must not leave: mappings, descriptors, threads, a tracer."""
+        maps = [line.split()[5:] for line in open(f"/proc/{self.pid}/maps")]
+        return {"named": sorted({" ".join(words) for words in maps if words}), "executable": executable(self.pid),
+                "fds": sorted(os.listdir(f"/proc/{self.pid}/fd")), "threads": len(os.listdir(f"/proc/{self.pid}/task")),
+                "tracer": status_field(self.pid, "TracerPid"), "mask": status_field(self.pid, "SigBlk")}
+
+    def gets_on(self, seconds=5):
+        """True when the count at the address that the target printed grows."""
+        address = int(self.first.split()[1], 16)
+        before, deadline = self.word(address), time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.word(address) > before + 1:
+                return True
+            time.sleep(0.005)
+        return False
+
+
+def executable(pid):
+    """Anonymous executable mappings: where the stub was."""
+    return [line for line in open(f"/proc/{pid}/maps") if "x" in line.split()[1] and len(line.split()) < 6]
+
+
+def status_field(pid, key):
+    return next(line.split(":", 1)[1].strip() for line in open(f"/proc/{pid}/status") if line.startswith(key + ":"))
+
+
+def read_memory(pid, address, length):
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        memory.seek(address)
+        return memory.read(length)
+
+
+class Agent:
+    """The status struct of agent_ok, read from outside."""
+
+    def __init__(self, pid, answer):
+        data = read_memory(pid, answer["status"], 4128)
+        self.magic, self.calls, self.beats, self.mask = struct.unpack_from("<4Q", data)
+        self.options = data[32:].split(b"\0")[0].decode()
+
+
+def assert_agent_runs(pid, answer, options="", seconds=5):
+    assert answer["r"] == 0, answer
+    deadline = time.monotonic() + seconds
+    while (agent := Agent(pid, answer)).beats < 2:
+        assert agent.magic == MAGIC
+        assert time.monotonic() < deadline, "the agent's thread does not run"
+        time.sleep(0.002)
+    assert agent.options == options
+    return agent
+
+
+@contextmanager
+def traced(pid):
+    """Another tracer holds the process meanwhile."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long] * 4
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(tell, b"y" if libc.ptrace(0x4206, pid, 0, 0) == 0 else b"n")
+        time.sleep(60)
+        os._exit(0)
+    try:
+        assert os.read(ready, 1) == b"y"
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready)
+        os.close(tell)

@@ -1,0 +1,330 @@
+"""Injection as it must hold: at any moment, into any kind of target, twice, refused, failing, and with the tool
+killed at every step. The driver is pb_inject itself (inject_kit.py)."""
+import os
+import signal
+import subprocess
+import time
+
+import inject_kit
+import interpreters
+import pytest
+import roots
+from inject_kit import Kit, assert_agent_runs, traced
+
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory):
+    where = tmp_path_factory.mktemp("inject")
+    where.parent.chmod(0o755)  # other users' targets run from there
+    where.parent.parent.chmod(0o755)
+    return Kit(where)
+
+
+@pytest.fixture(params=["", "musl-"], ids=["glibc", "musl"])
+def libc(request):
+    return request.param
+
+
+# ---- where the main thread is -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["sleep", "nanosleep", "select", "poll", "epoll"])
+def test_a_timed_wait_is_neither_cut_short_nor_prolonged(kit, libc, how):
+    with kit.run(libc + "wait", how) as target:
+        time.sleep(0.1)
+        assert_agent_runs(target.pid, kit.inject(target.pid, options=how), how)
+        assert target.line() == "undisturbed"
+
+
+@pytest.mark.parametrize("how", ["read", "futex"])
+def test_a_wait_for_an_event_goes_on(kit, libc, how):
+    with kit.run(libc + "wait", how) as target:
+        time.sleep(0.1)
+        assert_agent_runs(target.pid, kit.inject(target.pid))
+        time.sleep(0.1)
+        target.process.stdin.write(b"x")
+        target.process.stdin.flush()
+        assert target.line() == "undisturbed"
+
+
+def test_registers_errno_and_red_zone_are_as_before(kit, libc):
+    with kit.run(libc + "registers") as target:
+        for _ in range(20):
+            assert_agent_runs(target.pid, kit.inject(target.pid))
+            assert target.gets_on(), target.line()
+
+
+def test_a_stopped_process_stays_stopped_and_gets_its_agent(kit, libc):
+    with kit.run(libc + "wait", "poll") as target:
+        time.sleep(0.1)
+        os.kill(target.pid, signal.SIGSTOP)
+        time.sleep(0.05)
+        answer = kit.inject(target.pid)
+        assert answer["r"] == 0 and answer["process_stopped"]
+        time.sleep(0.05)
+        assert target.state() == "T"
+        os.kill(target.pid, signal.SIGCONT)
+        assert_agent_runs(target.pid, answer)
+        assert target.line() == "undisturbed"
+
+
+def test_a_process_stopped_inside_its_allocator_is_refused_at_once(kit):
+    for _ in range(20):
+        with kit.run("malloc", 3) as target:
+            os.kill(target.pid, signal.SIGSTOP)
+            time.sleep(0.02)
+            before = target.traces()
+            answer = kit.inject(target.pid)
+            if answer["r"] < 0:
+                assert "is stopped while its thread" in answer["error"] and "kill -CONT" in answer["error"]
+                assert answer["whole_ns"] < 2e9
+                assert target.traces() == before and target.state() == "T"
+                return
+    pytest.fail("in 20 stops no thread was inside the allocator")
+
+
+# ---- what it leaves ------------------------------------------------------------------------------------------------
+
+
+def test_only_the_agent_and_its_thread_are_new(kit, libc):
+    with kit.run(libc + "wait", "read") as target:
+        time.sleep(0.05)
+        before = target.traces()
+        assert_agent_runs(target.pid, kit.inject(target.pid))
+        after = target.traces()
+        new = set(after.pop("named")) - set(before.pop("named"))
+        assert len(new) == 1 and "memfd:probing-agent-" in new.pop()
+        assert after.pop("threads") == before.pop("threads") + 1
+        assert after == before
+
+
+def test_the_agents_thread_starts_with_signals_blocked(kit):
+    with kit.run("wait", "read") as target:
+        mask = assert_agent_runs(target.pid, kit.inject(target.pid)).mask
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM, signal.SIGCHLD):
+            assert mask >> (number - 1) & 1, f"signal {number} could interrupt the agent instead of the program"
+
+
+def test_twice_into_the_same_process_calls_the_one_that_is_there(kit, libc):
+    with kit.run(libc + "wait", "read") as target:
+        first = kit.inject(target.pid, options="one")
+        assert_agent_runs(target.pid, first, "one")
+        second = kit.inject(target.pid, options="two")
+        agent = assert_agent_runs(target.pid, second, "two")
+        assert not first["reused"] and second["reused"]
+        assert first["status"] == second["status"] and agent.calls == 2
+
+
+def test_another_agent_beside_the_first_is_not_taken_for_it(kit):
+    """glibc knows libraries by name: two memfds of the same number must not be one to it."""
+    with kit.run("wait", "read") as target:
+        assert kit.inject(target.pid, "slow")["r"] == 0
+        assert_agent_runs(target.pid, kit.inject(target.pid, "ok", options="x"), "x")
+
+
+def test_signals_that_come_meanwhile_all_arrive(kit):
+    code = ("import signal, time\nseen = []\nsignal.signal(signal.SIGUSR1, lambda *a: seen.append(1))\n"
+            "print('ready', flush=True)\nwhile len(seen) < 30: time.sleep(0.001)\nprint('all', flush=True)\ntime.sleep(60)")
+    process = subprocess.Popen([interpreters.INTERPRETERS[-1], "-c", code], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    target = inject_kit.Target(process)
+    try:
+        assert target.line() == "ready"
+        for _ in range(30):
+            driver = subprocess.Popen([str(kit.where / "driver"), str(target.pid), str(kit.agent("ok"))], stdout=subprocess.DEVNULL)
+            time.sleep(0.001)
+            os.kill(target.pid, signal.SIGUSR1)
+            assert driver.wait() == 0
+            time.sleep(0.01)
+        assert target.line() == "all"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# ---- the allocator -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(3600)
+def test_no_injection_hangs_in_a_target_that_lives_in_its_allocator(kit, soak, capsys):
+    runs, looks, inside, all_inside = (1000 if soak else 100), 0, 0, 0
+    for number in range(runs):
+        with kit.run("malloc", 4) as target:
+            answer = kit.inject(target.pid, timeout_ms=30000)
+            assert_agent_runs(target.pid, answer, seconds=20)
+            assert target.gets_on(20), f"run {number}: the target hangs"
+            looks += answer["unsafe_looks"]
+            inside += answer["unsafe_rounds"]
+            all_inside += answer["unsafe_rounds"] > 0
+    with capsys.disabled():
+        print(f"\n{runs} injections: {looks} looks found a thread inside the allocator or loader, {inside} rounds found every "
+              f"thread there, in {all_inside} of the injections")
+    assert looks > 0, "the target was never where it hurts: this test shows nothing"
+
+
+def test_musl_too(kit):
+    for _ in range(5):
+        with kit.run("musl-malloc", 3) as target:
+            assert_agent_runs(target.pid, kit.inject(target.pid, timeout_ms=30000), seconds=20)
+            assert target.gets_on(20)
+
+
+def test_the_deadline_leaves_the_target_untouched(kit):
+    """A millisecond is too short to find a safe point in most runs: those that fail must leave nothing behind."""
+    failed = 0
+    for _ in range(30):
+        with kit.run("malloc", 3) as target:
+            threads = len(os.listdir(f"/proc/{target.pid}/task"))
+            answer = kit.inject(target.pid, timeout_ms=1)
+            if answer["r"] == 0:
+                continue
+            failed += 1
+            assert "inside its allocator" in answer["error"]
+            assert not inject_kit.executable(target.pid) and len(os.listdir(f"/proc/{target.pid}/task")) == threads
+            assert target.gets_on()
+            assert_agent_runs(target.pid, kit.inject(target.pid, timeout_ms=30000), seconds=20)
+    assert failed, "30 injections all found a safe point within a millisecond: this test shows nothing"
+
+
+# ---- the tool dies -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("victim", ["wait read", "registers", "malloc 3", "musl-wait read", "musl-registers"])
+def test_the_tool_killed_at_every_step_leaves_the_target_whole(kit, victim):
+    steps = kit.steps()
+    assert len(steps) > 20 and "stub running" in steps and "registers restored" in steps
+    for number, step in enumerate(steps, 1):
+        with kit.run(*victim.split()) as target:
+            time.sleep(0.02)
+            answer = kit.inject(target.pid, timeout_ms=30000, PROBING_DIE_AT=str(number))
+            # Waiting and looking for a safe point give more or fewer steps; the last may not be reached.
+            assert answer == "killed" or answer["r"] == 0
+            assert inject_kit.status_field(target.pid, "TracerPid") == "0"
+            if "wait" in victim:
+                deadline = time.monotonic() + 5
+                while target.state() != "S" and time.monotonic() < deadline:
+                    time.sleep(0.002)
+                assert target.state() == "S", f"after step {number} ({step})"
+            else:
+                assert target.gets_on(), f"after step {number} ({step}): {target.line() if not target.alive() else 'hangs'}"
+            assert_agent_runs(target.pid, kit.inject(target.pid, timeout_ms=30000), seconds=20)
+            assert target.alive()
+            if "wait" in victim:
+                target.process.stdin.write(b"x")
+                target.process.stdin.flush()
+                assert target.line() == "undisturbed", f"after step {number} ({step})"
+
+
+def test_ctrl_c_while_the_library_loads_lets_it_load_on(kit):
+    with kit.run("wait", "read") as target:
+        driver = subprocess.Popen([str(kit.where / "driver"), str(target.pid), str(kit.agent("slow"))], stdout=subprocess.PIPE)
+        time.sleep(0.5)
+        driver.send_signal(signal.SIGINT)
+        driver.communicate(timeout=5)
+        assert driver.returncode != 0
+        assert inject_kit.status_field(target.pid, "TracerPid") == "0"
+        time.sleep(1.5)
+        target.process.stdin.write(b"x")
+        target.process.stdin.flush()
+        assert target.line() == "undisturbed"
+
+
+# ---- libraries that fail ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agent, error, says", [
+    ("missing", "ENOEXEC", "a_symbol_that_nobody_has"),
+    ("noentry", "ENOEXEC", "pb_agent_start"),
+    ("null", "ECANCELED", "returned nothing"),
+])
+def test_a_library_that_fails_says_why_and_leaves_nothing(kit, libc, agent, error, says):
+    import errno
+    with kit.run(libc + "wait", "poll") as target:
+        time.sleep(0.05)
+        before = target.traces()
+        answer = kit.inject(target.pid, agent)
+        assert answer["r"] == -getattr(errno, error) and says in answer["error"], answer
+        after = target.traces()
+        if libc:  # musl's dlclose never unmaps, by its design
+            after.pop("named"), before.pop("named")
+        assert after == before
+        assert_agent_runs(target.pid, kit.inject(target.pid))
+        assert target.line() == "undisturbed"
+
+
+def test_a_library_that_crashes_does_not_take_the_target_along(kit):
+    with kit.run("wait", "poll") as target:
+        answer = kit.inject(target.pid, "crash")
+        assert answer["r"] < 0 and "crashed with SIGSEGV" in answer["error"]
+        assert target.line() == "undisturbed"
+
+
+def test_a_slow_library_is_waited_for_past_the_deadline(kit):
+    with kit.run("wait", "read") as target:
+        answer = kit.inject(target.pid, "slow", timeout_ms=200)
+        assert answer["r"] == 0 and "still loading in thread" in answer["said"]
+
+
+def test_options_too_long_are_refused(kit):
+    with kit.run("wait", "read") as target:
+        assert "longer than" in kit.inject(target.pid, options="x" * 5000)["error"]
+        longest = "y" * 4095
+        assert_agent_runs(target.pid, kit.inject(target.pid, options=longest), longest)
+
+
+# ---- Python ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("python", interpreters.INTERPRETERS, ids=interpreters.interpreter_id)
+@pytest.mark.parametrize("code", ["import time; time.sleep(60)", "while True: sum(range(1000))"], ids=["sleeping", "computing"])
+def test_python(kit, python, code):
+    process = subprocess.Popen([python, "-c", "print('ready', flush=True)\n" + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    target = inject_kit.Target(process)
+    try:
+        assert target.line() == "ready"
+        time.sleep(0.05)
+        assert_agent_runs(target.pid, kit.inject(target.pid))
+        version = "Python " + ".".join(interpreters.interpreter_id(python).split(".")[:2])
+        assert kit.doctor(target.pid)["python"][1].startswith(version)
+        assert target.alive()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+PYTHON_IN_ROOT = "import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.01)"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name, program", [(name, program) for name in roots.INTERPRETERS for program in roots.INTERPRETERS[name]])
+def test_another_root_and_pid_namespace(kit, name, program):
+    with roots.start(name, program, "-c", PYTHON_IN_ROOT) as target:
+        target.wait_for("ready")
+        assert "another pid and mount namespace; it is process 1 there" == kit.doctor(target.pid)["namespaces"][1]
+        assert_agent_runs(target.pid, kit.inject(target.pid))
+        assert target.alive()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("program", roots.INTERPRETERS["sid"])
+def test_remote_debugging_where_another_tracer_is_in_the_way(kit, program):
+    with roots.start("sid", program, "-c", PYTHON_IN_ROOT) as target:
+        target.wait_for("ready")
+        with traced(target.pid):
+            answer = kit.inject(target.pid, options="quo'te\\")
+            assert answer["by_remote_debug"]
+            assert_agent_runs(target.pid, answer, "quo'te\\")
+            assert "did not start" in kit.inject(target.pid, "null")["error"]
+            assert "a_symbol_that_nobody_has" in kit.inject(target.pid, "missing")["error"]
+        assert not [path for path in (target.root / "tmp").iterdir() if path.name.startswith(".probing")]
+        assert target.alive()
+
+
+@pytest.mark.timeout(300)
+def test_remote_debugging_turned_off_is_respected(kit):
+    with roots.start("sid", roots.INTERPRETERS["sid"][0], "-c", PYTHON_IN_ROOT, env={"PYTHON_DISABLE_REMOTE_DEBUG": "1"}) as target:
+        target.wait_for("ready")
+        with traced(target.pid):
+            assert "is traced by" in kit.inject(target.pid)["error"]
