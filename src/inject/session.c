@@ -153,6 +153,8 @@ static int bring_in(const struct pb_procinfo *process, const struct pb_session_o
     uint64_t deadline = pb_now_ns() + timeout_ms * PB_NS_PER_MS;
     const char *dir = getenv("PROBING_DIR");
 
+    if (dir && *dir && *dir != '/')
+        return pb_fail(err, -EINVAL, "PROBING_DIR must be an absolute path, not '%s'", dir);
     int n = snprintf(options, sizeof(options), "host_pid=%d\ndir=%s\npython_dir=%s\nmax_memory=%s\n",
                      (int)process->pid, dir ? dir : "", o->python_dir ? o->python_dir : "",
                      o->max_memory ? o->max_memory : "");
