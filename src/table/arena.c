@@ -1,4 +1,7 @@
-/* arena: making, tending and closing an arena. The rows are elsewhere: see append.c and segment.c. */
+/* arena: making and closing an arena, its bound, and what becomes of it in a child of fork.
+ *
+ * The rows are elsewhere: tables.c defines them, append.c and cells.c write them, segment.c and space.c give them
+ * room, tend.c works ahead. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>

@@ -11,7 +11,7 @@
 
 #include "table_test.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if TEST_SANITIZED
 enum { KILLS = 60 };
 #else
 enum { KILLS = 1000 };

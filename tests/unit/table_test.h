@@ -15,6 +15,23 @@
 #include "table/arena.h"
 #include "table/reader.h"
 
+/* Under sanitizers tests look for their reports on fewer rows. */
+#if defined(__has_feature)
+#define TEST_HAS(feature) __has_feature(feature)
+#else
+#define TEST_HAS(feature) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || TEST_HAS(thread_sanitizer)
+#define TEST_TSAN 1
+#else
+#define TEST_TSAN 0
+#endif
+#if TEST_TSAN || defined(__SANITIZE_ADDRESS__) || TEST_HAS(address_sanitizer)
+#define TEST_SANITIZED 1
+#else
+#define TEST_SANITIZED 0
+#endif
+
 /* Rows of which every cell follows from writer and number: a torn or misplaced one shows. */
 enum { PROOF_TIME, PROOF_WRITER, PROOF_NUMBER, PROOF_SUM, PROOF_NAME, PROOF_LATE, PROOF_COLUMNS };
 

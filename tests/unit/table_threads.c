@@ -9,7 +9,7 @@
 
 #include "table_test.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if TEST_SANITIZED
 enum { ROWS = 3000 };
 #else
 enum { ROWS = 100000 };
