@@ -13,6 +13,13 @@ add_compile_options(${PROBING_WARNINGS} -fno-strict-aliasing -fno-common)
 # Neither assertions nor debug information name the folder it was built in.
 add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 
+include(CheckSymbolExists)
+set(CMAKE_REQUIRED_DEFINITIONS -D_GNU_SOURCE)
+check_symbol_exists(reallocarray stdlib.h PROBING_HAS_REALLOCARRAY)
+if(NOT PROBING_HAS_REALLOCARRAY)
+    add_compile_options(-include ${CMAKE_SOURCE_DIR}/src/base/compat.h)
+endif()
+
 if(PROBING_SANITIZE)
     add_compile_options(-fsanitize=${PROBING_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${PROBING_SANITIZE})

@@ -24,6 +24,8 @@ python3 python3"
 clang clang
 clang-tidy clang-tidy
 musl-tools musl-gcc
+zsh zsh
+fish fish
 util-linux unshare" ;;
     bench) echo "gdb gdb" ;;
     roots) echo "debootstrap /usr/sbin/debootstrap
