@@ -241,7 +241,7 @@ static uint32_t gnu_hash(const char *name)
 
 static int check_name(pid_t pid, const struct dynamic *d, const Elf64_Sym *sym, const char *name)
 {
-    char there[128];
+    char there[1024];
     size_t len = strlen(name) + 1;
     if (len > sizeof(there) || sym->st_name > d->strsz || sym->st_shndx == SHN_UNDEF)
         return -ENOENT;

@@ -1,0 +1,174 @@
+/* Tests of inject/spans and procinfo: that a thread inside the allocator or the loader is seen to be there.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/cleanup.h"
+#include "inject/arch.h"
+#include "inject/spans.h"
+#include "remote/maps.h"
+#include "remote/procinfo.h"
+
+static bool covers(const struct pb_spans *s, uint64_t addr)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (addr >= s->at[i].start && addr < s->at[i].end)
+            return true;
+    return false;
+}
+
+static uint64_t symbol(const char *name)
+{
+    void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+    uint64_t addr = (uint64_t)(uintptr_t)dlsym(libc, name);
+    dlclose(libc);
+    assert_true(addr);
+    return addr;
+}
+
+static void spans_hold_the_allocator_and_the_loader_and_not_the_rest(void **state)
+{
+    static const char *const inside[] = {"malloc",  "free",   "calloc", "realloc",        "posix_memalign",
+                                         "mallopt", "dlopen", "fork",   "pthread_create", "exit"};
+    static const char *const outside[] = {"read",   "nanosleep", "poll",  "select",
+                                          "memcpy", "strlen",    "printf"};
+    _cleanup_(pb_maps_done) struct pb_maps m = {0};
+    _cleanup_(pb_spans_done) struct pb_spans s = {0};
+    assert_int_equal(pb_maps_read(getpid(), &m, NULL), 0);
+    assert_int_equal(pb_spans_find(getpid(), &m, &s), 0);
+    for (size_t i = 0; i < sizeof(inside) / sizeof(inside[0]); i++)
+        assert_true(covers(&s, symbol(inside[i])));
+    for (size_t i = 0; i < sizeof(outside) / sizeof(outside[0]); i++)
+        assert_false(covers(&s, symbol(outside[i])));
+    /* _r_debug's breakpoint is a function of the loader. */
+    void *loader = dlsym(RTLD_DEFAULT, "__tls_get_addr");
+    assert_non_null(loader);
+    assert_true(covers(&s, (uint64_t)(uintptr_t)loader));
+}
+
+/* A child that stops itself (SIGSTOP) where `where` says, judged from here. */
+static enum pb_safety judge_child(void (*where)(void))
+{
+    _cleanup_(pb_maps_done) struct pb_maps m = {0};
+    _cleanup_(pb_spans_done) struct pb_spans s = {0};
+    static struct pb_arch_state regs;
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ptrace(PTRACE_TRACEME, 0, 0, 0);
+        where();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSTOPPED(status));
+    assert_int_equal(pb_maps_read(pid, &m, NULL), 0);
+    assert_int_equal(pb_spans_find(pid, &m, &s), 0);
+    s.restorer = 1; /* no signal frames here */
+    assert_int_equal(pb_arch_save(pid, &regs), 0);
+    enum pb_safety safety = pb_spans_judge(&s, pid, pid, &regs);
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    return safety;
+}
+
+static void stop_outside(void)
+{
+    /* Nothing stale near us; by hand, since a sanitizer's memset leaves words of its own. */
+    volatile char room[32768];
+    for (size_t i = 0; i < sizeof(room); i++)
+        room[i] = 0;
+    raise(SIGSTOP);
+}
+
+static int stop_in_callback(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    raise(SIGSTOP);
+    return 1;
+}
+
+/* dl_iterate_phdr holds the loader's lock while it calls back. */
+static void stop_under_the_loaders_lock(void)
+{
+    dl_iterate_phdr(stop_in_callback, NULL);
+}
+
+static void a_thread_under_the_loaders_lock_is_unsafe(void **state)
+{
+    assert_int_equal(judge_child(stop_under_the_loaders_lock), PB_UNSAFE);
+}
+
+static void a_thread_in_its_own_code_is_not_unsafe(void **state)
+{
+    assert_int_not_equal(judge_child(stop_outside), PB_UNSAFE);
+}
+
+static void calls_are_told_from_other_words(void **state)
+{
+#ifdef __x86_64__
+    unsigned char direct[16] = {[11] = 0xe8}, indirect[16] = {[14] = 0xff, [15] = 0xd0},
+                  through_memory[16] = {[10] = 0xff, [11] = 0x15}, none[16] = {[15] = 0x90};
+    assert_true(pb_arch_is_call(direct));
+    assert_true(pb_arch_is_call(indirect));
+    assert_true(pb_arch_is_call(through_memory));
+    assert_false(pb_arch_is_call(none));
+#else
+    skip();
+#endif
+}
+
+static void procinfo_knows_ourselves(void **state)
+{
+    struct pb_procinfo p;
+    assert_int_equal(pb_procinfo_read(getpid(), &p, NULL), 0);
+    assert_int_equal(p.pid, getpid());
+    assert_int_equal(p.ppid, getppid());
+    assert_int_equal(p.euid, geteuid());
+    assert_int_equal(p.state, 'R');
+    assert_int_equal(p.elf_class, 2);
+    assert_int_equal(p.libc, PB_LIBC_GLIBC);
+    assert_true(p.dumpable && p.start_time > 0 && p.pid_ns > 0 && p.threads >= 1);
+    assert_false(p.python || p.kernel_thread || p.tracer);
+    assert_int_equal(pb_procinfo_read(0, &p, NULL), -ESRCH);
+}
+
+static void procinfo_reads_names_with_parentheses(void **state)
+{
+    struct pb_procinfo p;
+    char before[16];
+    prctl(PR_GET_NAME, before);
+    prctl(PR_SET_NAME, "a) S 1 (b");
+    assert_int_equal(pb_procinfo_read(getpid(), &p, NULL), 0);
+    prctl(PR_SET_NAME, before);
+    assert_string_equal(p.comm, "a) S 1 (b");
+    assert_int_equal(p.ppid, getppid());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spans_hold_the_allocator_and_the_loader_and_not_the_rest),
+        cmocka_unit_test(a_thread_under_the_loaders_lock_is_unsafe),
+        cmocka_unit_test(a_thread_in_its_own_code_is_not_unsafe),
+        cmocka_unit_test(calls_are_told_from_other_words),
+        cmocka_unit_test(procinfo_knows_ourselves),
+        cmocka_unit_test(procinfo_reads_names_with_parentheses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
