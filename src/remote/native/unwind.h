@@ -34,15 +34,21 @@ void pb_native_free(struct pb_native *n);
 /* Registers by their DWARF numbers: 17 on x86-64, 33 on aarch64; a bit of known for each. */
 enum { PB_NATIVE_REGS = 33 };
 
+enum { PB_CAPTURE_PARTS = 2 };
+
 struct pb_capture {
     pid_t tid;
     uint64_t reg[PB_NATIVE_REGS];
     uint64_t known;
     uint64_t pc, sp;
-    unsigned char *stack; /* what lies at sp and above, len bytes; kept from capture to capture */
-    size_t len, room;
-    bool cut;         /* the stack is longer than the copy */
-    uint64_t held_ns; /* how long the thread was held; 0: it was not */
+    struct pb_capture_part {
+        uint64_t addr;
+        unsigned char *data; /* kept from capture to capture */
+        size_t len, room;
+    } part[PB_CAPTURE_PARTS]; /* the stack it is on; and the one it came from (signal stack, coroutine) */
+    bool cut;                 /* the stack is longer than the copy */
+    uint64_t held_ns;         /* how long the thread was held; 0: not by us */
+    uint64_t wanted; /* what the unwinding missed: the next capture of the same thread copies that as well */
 };
 
 /* A capture starts as {0}; it may be reused, also for another process. */
@@ -55,6 +61,10 @@ int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c);
 /* Stops the thread, copies, lets it go. -ESRCH: it ended; -EPERM: not allowed, or another tracer has it;
  * -ETIMEDOUT: it did not stop within 100 ms (it is let go as soon as it does: see pb_native_settle). */
 int pb_native_capture(struct pb_native *n, pid_t tid, struct pb_capture *c, struct pb_err *err);
+
+/* Of a thread that the caller knows not to run (a moment of remote/moment.h that is PB_WAY_ASLEEP) and whose
+ * pc and sp it knows: the stack alone. As pb_native_peek for the rest. */
+int pb_native_copy_asleep(struct pb_native *n, pid_t tid, uint64_t pc, uint64_t sp, struct pb_capture *c);
 
 /* Without stopping it: a thread that waits in the kernel and does not run meanwhile. Callee-saved registers
  * are not known, so that the unwinding may have to guess (and says so). -EBUSY: it runs. */
@@ -83,9 +93,11 @@ struct pb_native_pc {
     unsigned flags;
 };
 
-/* Innermost first, at most max. Returns how many (never 0); *ret_flags: what holds for some frame of it, and
- * whether it is truncated. Allocates nothing once its tables are warm; 0.2-0.5 us a frame then. */
-size_t pb_native_unwind(struct pb_native *n, const struct pb_capture *c, struct pb_native_pc *pcs, size_t max,
+/* Innermost first, at most max. A stack that was left for another one (a handler on a signal stack) is
+ * truncated there the first time and sets c->wanted: capture again. Returns how many (never 0); *ret_flags:
+ * what holds for some frame of it, and whether it is truncated. Allocates nothing once its tables are warm;
+ * 0.2-0.5 us a frame then. */
+size_t pb_native_unwind(struct pb_native *n, struct pb_capture *c, struct pb_native_pc *pcs, size_t max,
                         unsigned *ret_flags);
 
 /* One frame for a person. All text lives as long as the pb_native; NULL where it is not known. */
@@ -104,26 +116,29 @@ struct pb_native_frame {
 enum { PB_NATIVE_INLINE_MAX = 16 };
 
 /* The frame of a program counter, ahead of it the calls inlined there, innermost first. Returns how many were
- * written, 1 to max. Remembered: the second time is a lookup. */
+ * written, 1 to max. Remembered: the second time is a lookup. Ask when an address is first seen: later its
+ * library may be gone. */
 size_t pb_native_describe(struct pb_native *n, const struct pb_native_pc *pc, struct pb_native_frame *ret,
                           size_t max);
 
 /* All threads of the process, each captured, unwound and described: what a process without Python shows. */
-struct pb_native_thread {
+struct pb_native_stack {
     pid_t tid;
     char name[16];
     char state; /* R S D T t Z X, before it was held */
     int error;  /* negative errno where its stack could not be taken; then nframes is 0 */
     unsigned flags;
-    struct pb_native_frame *frames;
+    struct pb_native_frame *frames; /* innermost first */
     size_t nframes;
 };
 
-struct pb_native_list {
-    struct pb_native_thread *at;
+struct pb_native_stacks {
+    struct pb_native_stack *at;
     size_t n;
 };
 
-/* In the order the kernel lists them, the main thread first. A thread that ends meanwhile is left out. */
-int pb_native_threads(struct pb_native *n, struct pb_native_list *ret, struct pb_err *err);
-void pb_native_list_done(struct pb_native_list *list);
+/* By tid, the main thread first. A thread that ends meanwhile is left out. no_stop: only those that wait in
+ * the kernel, by pb_native_peek; the others have the error -EBUSY. */
+int pb_native_stacks_take(struct pb_native *n, bool no_stop, struct pb_native_stacks *ret,
+                          struct pb_err *err);
+void pb_native_stacks_done(struct pb_native_stacks *stacks);

@@ -1,0 +1,30 @@
+/* arch: what unwinding knows of a processor: its DWARF registers, and what a call looks like.
+ *
+ * The tables of both are always there, so that tests run them anywhere; a live thread's registers are of the
+ * processor we run on. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct pb_capture;
+
+struct pb_native_arch {
+    uint16_t machine; /* EM_* */
+    unsigned nregs, sp, fp;
+    unsigned pc;   /* the register that stands for the program counter in expressions */
+    unsigned link; /* the register that holds the return address on entry; nregs: it is on the stack */
+    uint64_t pointer_mask; /* what is left of a return address that carries an authentication code */
+    /* The bytes that end at a return address: true where they end with a call. *ret_target is its
+     * destination, 0 where that is not in the instruction. */
+    bool (*call_before)(const unsigned char before[8], uint64_t ra, uint64_t *ret_target);
+};
+
+extern const struct pb_native_arch pb_native_x86_64, pb_native_aarch64;
+
+/* The one we run on. */
+const struct pb_native_arch *pb_native_arch(void);
+
+/* The registers of a thread in a ptrace stop. -ENOTSUP: it runs code of another width. */
+int pb_native_registers(pid_t tid, struct pb_capture *ret);

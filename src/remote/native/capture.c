@@ -1,0 +1,238 @@
+/* capture: the part of unwind.h that touches a live thread: stop it, copy registers and stack, let it go. */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include "base/err.h"
+#include "base/procfs.h"
+#include "base/time.h"
+#include "remote/mem.h"
+#include "remote/native/arch.h"
+#include "remote/native/process.h"
+
+#ifndef PTRACE_EVENT_STOP
+#define PTRACE_EVENT_STOP 128
+#endif
+
+enum {
+    FIRST_ROOM = 64 << 10,
+    RED_ZONE = 128, /* what a leaf may keep below its stack pointer */
+};
+
+static const uint64_t stop_within = 100 * PB_NS_PER_MS, spin_for = PB_NS_PER_MS / 5;
+
+void pb_capture_done(struct pb_capture *c)
+{
+    for (unsigned i = 0; i < PB_CAPTURE_PARTS; i++)
+        free(c->part[i].data);
+}
+
+/* How far the memory that holds addr reaches. A stack that has grown starts below where it is listed. */
+static uint64_t end_of_memory(struct pb_native *n, uint64_t addr)
+{
+    const struct pb_maps *m = &n->maps;
+    size_t low = 0, high = m->n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (addr >= m->at[mid].end)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (low == m->n)
+        return 0;
+    if (addr < m->at[low].start && strcmp(m->at[low].path, "[stack]") != 0)
+        return 0;
+    return m->at[low].end;
+}
+
+static int copy_part(struct pb_native *n, struct pb_capture *c, struct pb_capture_part *p, uint64_t addr)
+{
+    p->len = 0;
+    uint64_t end = end_of_memory(n, addr);
+    /* A stack that is newer than our list: it will be in the next one. What follows is not known: a page. */
+    size_t len = end ? (size_t)(end - addr) : 4096 - addr % 4096;
+    if (len > n->options.stack_max) {
+        len = n->options.stack_max;
+        c->cut = true;
+    }
+    if (len > p->room) {
+        size_t room = len > FIRST_ROOM ? len : FIRST_ROOM;
+        unsigned char *more = realloc(p->data, room);
+        if (!more)
+            return -ENOMEM;
+        p->data = more;
+        p->room = room;
+    }
+    ssize_t got = pb_mem_read_some(n->pid, addr, p->data, len);
+    if (got < 0)
+        return (int)got;
+    p->addr = addr;
+    p->len = (size_t)got;
+    return 0;
+}
+
+/* The stack, and what the last unwinding of it missed. A stack pointer that points nowhere gives a capture
+ * without stack: that too is an answer. */
+static int copy_stack(struct pb_native *n, struct pb_capture *c)
+{
+    c->cut = false;
+    for (unsigned i = 0; i < PB_CAPTURE_PARTS; i++)
+        c->part[i].len = 0;
+    int r = copy_part(n, c, &c->part[0], c->sp - RED_ZONE);
+    if (r == 0 && c->wanted)
+        copy_part(n, c, &c->part[1], c->wanted);
+    return r == -EFAULT ? 0 : r;
+}
+
+/* What the last unwinding of another thread wanted is of no use for this one. */
+static void begin(struct pb_capture *c, pid_t tid)
+{
+    if (c->tid != tid)
+        c->wanted = 0;
+    c->tid = tid;
+    c->held_ns = 0;
+}
+
+int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c)
+{
+    begin(c, tid);
+    int r = pb_native_registers(tid, c);
+    return r < 0 ? r : copy_stack(n, c);
+}
+
+/* 1: in the stop we asked for; 0: not yet; a signal that comes first is passed on. */
+static int look(pid_t tid)
+{
+    int status;
+    pid_t pid = waitpid(tid, &status, __WALL | WNOHANG);
+    if (pid < 0)
+        return errno == EINTR ? 0 : errno == ECHILD ? -ESRCH : -errno;
+    if (pid == 0)
+        return 0;
+    if (!WIFSTOPPED(status))
+        return -ESRCH;
+    if (status >> 16 == PTRACE_EVENT_STOP)
+        return 1;
+    ptrace(PTRACE_CONT, tid, 0, (void *)(long)WSTOPSIG(status));
+    return 0;
+}
+
+/* Mostly it stops at once: asking again is quicker than any sleep. */
+static int wait_for_stop(pid_t tid)
+{
+    uint64_t began = pb_now_ns();
+    for (;;) {
+        int r = look(tid);
+        if (r != 0)
+            return r;
+        uint64_t waited = pb_now_ns() - began;
+        if (waited > stop_within)
+            return -ETIMEDOUT;
+        if (waited < spin_for)
+            sched_yield();
+        else
+            pb_sleep_ns(PB_NS_PER_MS / 10);
+    }
+}
+
+void pb_native_settle(struct pb_native *n)
+{
+    unsigned left = 0;
+    for (unsigned i = 0; i < n->nlate; i++) {
+        int r = look(n->late[i]);
+        if (r > 0)
+            ptrace(PTRACE_DETACH, n->late[i], 0, 0);
+        else if (r == 0)
+            n->late[left++] = n->late[i];
+    }
+    n->nlate = left;
+}
+
+static int stop(struct pb_native *n, pid_t tid)
+{
+    pb_native_settle(n);
+    if (n->nlate == sizeof(n->late) / sizeof(n->late[0]))
+        return -EBUSY;
+    if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
+        return -errno;
+    int r = ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0 ? -errno : wait_for_stop(tid);
+    if (r == -ETIMEDOUT)
+        n->late[n->nlate++] = tid;
+    return r < 0 ? r : 0;
+}
+
+int pb_native_capture(struct pb_native *n, pid_t tid, struct pb_capture *c, struct pb_err *err)
+{
+    uint64_t began = pb_now_ns();
+    int r = stop(n, tid);
+    if (r < 0)
+        return pb_fail(err, r, "cannot stop thread %d: %s", tid, strerror(-r));
+    r = pb_native_copy(n, tid, c);
+    if (ptrace(PTRACE_DETACH, tid, 0, 0) < 0 && r == 0)
+        r = -errno;
+    c->held_ns = pb_now_ns() - began;
+    if (r == -ENOTSUP)
+        return pb_fail(err, r, "thread %d runs 32-bit code, which is not unwound", tid);
+    if (r < 0)
+        return pb_fail(err, r, "cannot read the stack of thread %d: %s", tid, strerror(-r));
+    return 0;
+}
+
+/* "7 0x.. 0x.. 0x.. 0x.. 0x.. 0x.. SP PC" in a system call, "-1 SP PC" outside one, "running". */
+static int where_it_waits(pid_t pid, pid_t tid, uint64_t *ret_sp, uint64_t *ret_pc)
+{
+    char name[64], text[256];
+    snprintf(name, sizeof(name), "task/%d/syscall", tid);
+    int r = pb_proc_read(pid, name, text, sizeof(text));
+    if (r < 0)
+        return r;
+    char *pc = strrchr(text, ' ');
+    if (!pc || strncmp(text, "running", 7) == 0)
+        return -EBUSY;
+    *pc = '\0';
+    char *sp = strrchr(text, ' ');
+    if (!sp)
+        return -EBUSY;
+    *ret_sp = strtoull(sp, NULL, 16);
+    *ret_pc = strtoull(pc + 1, NULL, 16);
+    return *ret_pc ? 0 : -EBUSY;
+}
+
+/* How long it ran, and how often: equal before and after is the proof that it did not run between. */
+static int run_time(pid_t pid, pid_t tid, char text[64])
+{
+    char name[64];
+    snprintf(name, sizeof(name), "task/%d/schedstat", tid);
+    return pb_proc_read(pid, name, text, 64);
+}
+
+int pb_native_copy_asleep(struct pb_native *n, pid_t tid, uint64_t pc, uint64_t sp, struct pb_capture *c)
+{
+    begin(c, tid);
+    c->known = 1ull << n->arch->sp | 1ull << n->arch->pc;
+    c->sp = c->reg[n->arch->sp] = sp;
+    c->pc = c->reg[n->arch->pc] = pc;
+    return copy_stack(n, c);
+}
+
+int pb_native_peek(struct pb_native *n, pid_t tid, struct pb_capture *c)
+{
+    char before[64], after[64];
+    uint64_t sp, pc;
+    int r = run_time(n->pid, tid, before);
+    if (r >= 0)
+        r = where_it_waits(n->pid, tid, &sp, &pc);
+    if (r >= 0)
+        r = pb_native_copy_asleep(n, tid, pc, sp, c);
+    if (r >= 0)
+        r = run_time(n->pid, tid, after);
+    if (r < 0)
+        return r;
+    return strcmp(before, after) == 0 ? 0 : -EBUSY;
+}

@@ -1,0 +1,231 @@
+/* describe: a program counter for a person: module, function, line, the calls inlined there. See unwind.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "remote/elf.h"
+#include "remote/native/library.h"
+#include "remote/native/perfmap.h"
+#include "remote/native/process.h"
+
+enum {
+    SLOTS = 4096,
+    MAX_DESCRIBED = 256 << 10, /* then all are forgotten: a bound, not a plan */
+    NAME_MAX_LEN = 4096,
+};
+
+struct pb_description {
+    struct pb_description *next;
+    uint64_t key;
+    size_t n;
+    struct pb_native_frame frame[];
+};
+
+void pb_describe_forget(struct pb_native *n)
+{
+    for (size_t i = 0; n->described && i < SLOTS; i++) {
+        for (struct pb_description *d = n->described[i], *next; d; d = next) {
+            next = d->next;
+            free(d);
+        }
+        n->described[i] = NULL;
+    }
+    n->ndescribed = 0;
+}
+
+/* Of 3.6 and newer; the older loop is a wrapper around it there, so that it counts in its absence only. */
+static bool is_eval(struct pb_native *n, const struct pb_file *f, const char *name)
+{
+    static const char loop[] = "_PyEval_EvalFrameDefault";
+    uint64_t addr;
+    if (name[0] == '_')
+        return (strncmp(name, loop, sizeof(loop) - 1) == 0 &&
+                (!name[sizeof(loop) - 1] || name[sizeof(loop) - 1] == '.')) ||
+               strncmp(name, "_TAIL_CALL_", 11) == 0;
+    return strcmp(name, "PyEval_EvalFrameEx") == 0 && pb_elf_lookup(n->pid, f->base, loop, &addr) == -ENOENT;
+}
+
+static bool is_glue(const char *name)
+{
+    static const char *const glue[] = {
+        "_PyEval_EvalFrame",
+        "_PyEval_Vector",
+        "_PyEval_EvalCodeWithName",
+        "PyEval_EvalFrameEx",
+        "PyEval_EvalCode",
+        "PyEval_EvalCodeEx",
+        "_PyFunction_Vectorcall",
+        "function_code_fastcall",
+        "_PyFunction_FastCallDict",
+        "_PyFunction_FastCallKeywords",
+        "fast_function",
+        "call_function",
+        "do_call_core",
+        "PyObject_Call",
+        "_PyObject_Call",
+        "PyObject_Vectorcall",
+        "_PyObject_Vectorcall",
+        "_PyObject_VectorcallTstate",
+        "_PyObject_FastCallDict",
+        "_PyObject_MakeTpCall",
+        "_PyObject_Call_Prepend",
+        "PyVectorcall_Call",
+        "_PyVectorcall_Call",
+        "method_vectorcall",
+        "PyObject_CallObject",
+        "trampoline_call",
+    };
+    for (size_t i = 0; i < sizeof(glue) / sizeof(glue[0]); i++) {
+        size_t len = strlen(glue[i]);
+        if (strncmp(name, glue[i], len) == 0 && (!name[len] || name[len] == '.'))
+            return true;
+    }
+    return false;
+}
+
+static const char *readable(struct pb_native *n, const char *name)
+{
+    char text[NAME_MAX_LEN];
+    /* "@@VERSION" belongs to the linker. */
+    size_t len = strcspn(name, "@");
+    if (name[0] == '_' && name[1] == 'Z' && pb_library_demangle(&n->library, name, text, sizeof(text)) == 0)
+        return pb_names_keep(&n->names, text);
+    return pb_names_keep_len(&n->names, name, len);
+}
+
+static void find_function(struct pb_native *n, struct pb_range *r, uint64_t addr, struct pb_native_frame *f)
+{
+    char name[NAME_MAX_LEN];
+    const struct pb_function *function;
+    const struct pb_symbols *s = pb_process_symbols(n, r->file);
+    if (!s || pb_symbols_find(s, addr, &function) < 0)
+        return;
+    if (pb_symbols_name(s, function, name, sizeof(name)) < 0)
+        return;
+    f->offset = f->address - function->addr;
+    f->function = readable(n, name);
+    if (is_eval(n, r->file, name))
+        f->flags |= PB_NATIVE_EVAL;
+    else if (is_glue(name))
+        f->flags |= PB_NATIVE_GLUE;
+}
+
+static void find_jit(struct pb_native *n, struct pb_native_frame *f, uint64_t pc)
+{
+    struct pb_perf_entry entry;
+    if (pb_perf_map_find(&n->perf, n->pid, pc, &entry) < 0)
+        return;
+    f->function = pb_names_keep(&n->names, entry.name);
+    f->offset = f->pc - entry.start;
+    f->flags |= PB_NATIVE_JIT;
+}
+
+static const char *keep(struct pb_native *n, const char *text)
+{
+    return text[0] ? pb_names_keep(&n->names, text) : NULL;
+}
+
+/* Puts the lines to the frame and what is inlined ahead of it. Returns how many frames there are then. */
+static size_t find_lines(struct pb_native *n, struct pb_file *file, uint64_t addr,
+                         struct pb_native_frame frame[PB_NATIVE_INLINE_MAX])
+{
+    static struct pb_source_frame source[PB_NATIVE_INLINE_MAX];
+    const struct pb_object *debug = pb_process_debug(n, file);
+    if (!debug || debug->fd < 0 || n->options.no_lines)
+        return 1;
+    int count = pb_library_lines(&n->library, debug->fd, addr, source, PB_NATIVE_INLINE_MAX);
+    if (count <= 0)
+        return 1;
+    struct pb_native_frame outer = frame[0];
+    for (int i = 0; i < count; i++) {
+        bool is_last = i == count - 1;
+        frame[i] = outer;
+        frame[i].file = keep(n, source[i].file);
+        frame[i].line = source[i].line;
+        if (is_last && outer.function)
+            continue;
+        frame[i].function = keep(n, source[i].function);
+        if (!is_last) {
+            frame[i].flags = (outer.flags & ~(unsigned)(PB_NATIVE_EVAL | PB_NATIVE_GLUE)) | PB_NATIVE_INLINED;
+            frame[i].offset = 0;
+        }
+    }
+    return (size_t)count;
+}
+
+static size_t describe(struct pb_native *n, const struct pb_native_pc *pc,
+                       struct pb_native_frame frame[PB_NATIVE_INLINE_MAX])
+{
+    uint64_t at = pc->flags & PB_NATIVE_EXACT ? pc->pc : pc->pc - 1;
+    struct pb_native_frame *f = &frame[0];
+    *f = (struct pb_native_frame){.pc = pc->pc};
+    struct pb_range *r = pb_process_range(n, at);
+    if (r && r->file)
+        f->module = r->file->path;
+    if (!pb_range_usable(r)) {
+        if (r && !r->file)
+            find_jit(n, f, at);
+        return 1;
+    }
+    f->build_id = r->file->build_id;
+    f->address = pc->pc - r->bias;
+    find_function(n, r, at - r->bias, f);
+    return find_lines(n, r->file, at - r->bias, frame);
+}
+
+static struct pb_description *remember(struct pb_native *n, uint64_t key, const struct pb_native_frame *frame,
+                                       size_t count)
+{
+    if (!n->described)
+        n->described = calloc(SLOTS, sizeof(struct pb_description *));
+    if (!n->described)
+        return NULL;
+    if (n->ndescribed == MAX_DESCRIBED)
+        pb_describe_forget(n);
+    struct pb_description *d = malloc(sizeof(*d) + count * sizeof(*frame));
+    if (!d)
+        return NULL;
+    struct pb_description **slot = &n->described[key * 0x9e3779b97f4a7c15ull >> 52];
+    d->next = *slot;
+    d->key = key;
+    d->n = count;
+    memcpy(d->frame, frame, count * sizeof(*frame));
+    *slot = d;
+    n->ndescribed++;
+    return d;
+}
+
+static const struct pb_description *recall(const struct pb_native *n, uint64_t key)
+{
+    const struct pb_description *d = n->described ? n->described[key * 0x9e3779b97f4a7c15ull >> 52] : NULL;
+    while (d && d->key != key)
+        d = d->next;
+    return d;
+}
+
+size_t pb_native_describe(struct pb_native *n, const struct pb_native_pc *pc, struct pb_native_frame *ret,
+                          size_t max)
+{
+    struct pb_native_frame frame[PB_NATIVE_INLINE_MAX];
+    /* The same address may end one function as a return address and start another where it stands exactly. */
+    uint64_t key = pc->pc * 2 + (pc->flags & PB_NATIVE_EXACT ? 1 : 0);
+    const struct pb_description *d = recall(n, key);
+    const struct pb_native_frame *from = frame;
+    size_t count;
+    if (!d) {
+        count = describe(n, pc, frame);
+        d = remember(n, key, frame, count);
+    }
+    if (d) {
+        from = d->frame;
+        count = d->n;
+    }
+    /* Where there is no room for all, the function itself is the one that counts. */
+    size_t skip = count > max ? count - max : 0;
+    for (size_t i = skip; i < count; i++) {
+        ret[i - skip] = from[i];
+        ret[i - skip].flags |= pc->flags;
+    }
+    return count - skip;
+}

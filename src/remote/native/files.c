@@ -1,0 +1,102 @@
+/* files: see files.h. */
+#include "remote/native/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "remote/native/process.h"
+
+#ifndef SYS_openat2
+#define SYS_openat2 437
+#endif
+
+/* Opened without effect first: opening a device or a pipe can have one. */
+static int reopen_regular(int path_fd, uint64_t inode)
+{
+    struct stat st;
+    char path[32];
+    if (fstat(path_fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode) || (inode && st.st_ino != inode))
+        return -ESTALE;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", path_fd);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static int open_map_file(struct pb_native *n, const struct pb_range *r)
+{
+    char path[80];
+    if (n->no_map_files)
+        return -EPERM;
+    snprintf(path, sizeof(path), "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, n->pid, r->start, r->end);
+    _cleanup_close_ int fd = open(path, O_PATH | O_CLOEXEC);
+    if (fd < 0) {
+        n->no_map_files = errno == EPERM || errno == EACCES;
+        return -errno;
+    }
+    return reopen_regular(fd, 0);
+}
+
+/* path within the file system that pid sees; 0: ours. */
+static int open_in_root(pid_t pid, const char *path, uint64_t inode)
+{
+    char name[32];
+    struct open_how how = {
+        .flags = O_PATH | O_CLOEXEC,
+        .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+    };
+    snprintf(name, sizeof(name), "/proc/%d/root", pid);
+    _cleanup_close_ int root = open(pid ? name : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return -errno;
+    _cleanup_close_ int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+    if (fd < 0)
+        return -errno;
+    return reopen_regular(fd, inode);
+}
+
+int pb_file_open(struct pb_native *n, struct pb_file *f, const struct pb_range *r)
+{
+    int fd = -ENOENT;
+    if (f->path[0] == '/') {
+        fd = open_map_file(n, r);
+        /* A deleted file's path ends in " (deleted)" and names nothing, or something else of another inode.
+         */
+        if (fd < 0)
+            fd = open_in_root(n->pid, f->path, f->inode);
+    }
+    if (fd >= 0 && pb_object_open(fd, &f->object) == 0)
+        return 0;
+    return pb_object_map(n->pid, f->base, &f->object);
+}
+
+int pb_debug_open(struct pb_native *n, struct pb_file *f)
+{
+    char path[128];
+    const char *id = f->object.build_id;
+    if (strlen(id) < 8)
+        return -ENOENT;
+    snprintf(path, sizeof(path), "/usr/lib/debug/.build-id/%.2s/%s.debug", id, id + 2);
+    const pid_t roots[] = {n->pid, 0};
+    for (unsigned i = 0; i < 2; i++) {
+        struct pb_object o;
+        int fd = open_in_root(roots[i], path, 0);
+        if (fd < 0 || pb_object_open(fd, &o) < 0)
+            continue;
+        if (strcmp(o.build_id, id) == 0 || !o.build_id[0]) {
+            f->debug = o;
+            return 0;
+        }
+        pb_object_done(&o);
+    }
+    return -ENOENT;
+}

@@ -1,0 +1,187 @@
+/* library: see library.h. This is our side: the child and the talk with it. */
+#include "remote/native/library.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "remote/native/library_child.h"
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+enum {
+    ANSWER_MS = 2000, /* a large debug file takes a second to open when it is not in the page cache */
+    CHILD_CPU_S = 20,
+};
+
+static const rlim_t child_memory = 2ull << 30;
+
+struct pb_library {
+    int fd; /* -1: there is none (any more) */
+    pid_t pid;
+};
+
+static void limit(int what, rlim_t value)
+{
+    struct rlimit r = {value, value};
+    setrlimit(what, &r);
+}
+
+static void run_child(int fd, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(0);
+    /* Nothing else of the parent's is ours to hold open. An old kernel has no such call: then they stay. */
+    if (dup2(fd, 3) < 0)
+        _exit(1);
+    syscall(SYS_close_range, 4, ~0u, 0);
+    fd = 3;
+    /* Ctrl-C is for the parent, which closes our socket when it ends. */
+    signal(SIGINT, SIG_IGN);
+    limit(RLIMIT_AS, child_memory);
+    limit(RLIMIT_CPU, CHILD_CPU_S);
+    limit(RLIMIT_CORE, 0);
+    pb_library_serve(fd, parent);
+    _exit(0);
+}
+
+static void start(struct pb_library *l)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return;
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(pair[0]);
+        run_child(pair[1], parent);
+    }
+    close(pair[1]);
+    if (pid < 0) {
+        close(pair[0]);
+        return;
+    }
+    l->fd = pair[0];
+    l->pid = pid;
+}
+
+static void end(struct pb_library *l)
+{
+    if (l->fd < 0)
+        return;
+    close(l->fd);
+    l->fd = -1;
+    kill(l->pid, SIGKILL);
+    while (waitpid(l->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
+
+static int obtain(struct pb_library **library)
+{
+    if (!*library) {
+        struct pb_library *l = calloc(1, sizeof(*l));
+        if (!l)
+            return -ENOMEM;
+        l->fd = -1;
+        start(l);
+        *library = l;
+    }
+    return (*library)->fd < 0 ? -EPIPE : 0;
+}
+
+/* One question, one answer. A child that fails at that is ended for good. */
+static ssize_t ask(struct pb_library *l, const void *question, size_t len, void *answer, size_t size)
+{
+    struct pollfd p = {.fd = l->fd, .events = POLLIN};
+    ssize_t n = send(l->fd, question, len, MSG_NOSIGNAL);
+    if (n == (ssize_t)len) {
+        int ready;
+        while ((ready = poll(&p, 1, ANSWER_MS)) < 0 && errno == EINTR)
+            ;
+        n = ready > 0 ? recv(l->fd, answer, size, 0) : -1;
+        if (n > 0)
+            return n;
+    }
+    end(l);
+    return -EPIPE;
+}
+
+int pb_library_demangle(struct pb_library **library, const char *name, char *buf, size_t size)
+{
+    struct pb_library_question q = {.kind = PB_LIBRARY_DEMANGLE};
+    struct pb_library_answer a;
+    size_t len = strlen(name);
+    if (len >= sizeof(q.name))
+        return -ENOENT;
+    int r = obtain(library);
+    if (r < 0)
+        return r;
+    memcpy(q.name, name, len + 1);
+    ssize_t n = ask(*library, &q, offsetof(struct pb_library_question, name) + len + 1, &a, sizeof(a));
+    if (n < 0)
+        return (int)n;
+    /* The child may have been talked into anything: its answers are checked like the target's. */
+    if ((size_t)n <= offsetof(struct pb_library_answer, text) || a.count != 1)
+        return -ENOENT;
+    size_t text = (size_t)n - offsetof(struct pb_library_answer, text);
+    a.text[text - 1] = '\0';
+    snprintf(buf, size, "%s", a.text);
+    return buf[0] ? 0 : -ENOENT;
+}
+
+/* "function\0file\0line\0" for each. */
+static bool take_text(const char **at, const char *end, char *buf, size_t size)
+{
+    size_t len = strnlen(*at, (size_t)(end - *at));
+    if (len == (size_t)(end - *at))
+        return false;
+    snprintf(buf, size, "%s", *at);
+    *at += len + 1;
+    return true;
+}
+
+int pb_library_lines(struct pb_library **library, int fd, uint64_t addr, struct pb_source_frame *ret,
+                     size_t max)
+{
+    struct pb_library_question q = {.kind = PB_LIBRARY_LINES, .fd = fd, .addr = addr};
+    struct pb_library_answer a;
+    char line[16];
+    int r = obtain(library);
+    if (r < 0)
+        return r;
+    ssize_t n = ask(*library, &q, offsetof(struct pb_library_question, name), &a, sizeof(a));
+    if (n < 0)
+        return (int)n;
+    const char *at = a.text, *stop = (const char *)&a + n;
+    size_t count = 0;
+    while (at < stop && count < max && count < a.count) {
+        struct pb_source_frame *f = &ret[count];
+        if (!take_text(&at, stop, f->function, sizeof(f->function)) ||
+            !take_text(&at, stop, f->file, sizeof(f->file)) || !take_text(&at, stop, line, sizeof(line)))
+            break;
+        f->line = (unsigned)strtoul(line, NULL, 10);
+        count++;
+    }
+    return (int)count;
+}
+
+void pb_library_free(struct pb_library *library)
+{
+    if (!library)
+        return;
+    end(library);
+    free(library);
+}

@@ -1,0 +1,238 @@
+/* object: see object.h. */
+#include "remote/native/object.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "remote/mem.h"
+
+enum {
+    MAX_PHDRS = 64,
+    MAX_SECTIONS = 4096,
+    MAX_NOTE = 4096,
+};
+
+int pb_object_read_file(const struct pb_object *o, uint64_t offset, void *buf, size_t len)
+{
+    if (o->fd < 0)
+        return -ENOTSUP;
+    if (offset > INT64_MAX - len)
+        return -EFAULT;
+    ssize_t n = pread(o->fd, buf, len, (off_t)offset);
+    if (n < 0)
+        return -errno;
+    return (size_t)n == len ? 0 : -EFAULT;
+}
+
+ssize_t pb_object_read_some(const struct pb_object *o, uint64_t addr, void *buf, size_t len)
+{
+    if (o->fd < 0)
+        return pb_mem_read_some(o->pid, o->bias + addr, buf, len);
+    for (unsigned i = 0; i < o->nsegments; i++) {
+        const struct pb_segment *s = &o->segment[i];
+        uint64_t in = addr - s->addr;
+        if (addr < s->addr || in >= s->filesz)
+            continue;
+        if (len > s->filesz - in)
+            len = s->filesz - in;
+        ssize_t n = pread(o->fd, buf, len, (off_t)(s->offset + in));
+        return n < 0 ? -errno : n;
+    }
+    return -EFAULT;
+}
+
+int pb_object_read(const struct pb_object *o, uint64_t addr, void *buf, size_t len)
+{
+    ssize_t n = pb_object_read_some(o, addr, buf, len);
+    if (n < 0)
+        return (int)n;
+    return (size_t)n == len ? 0 : -EFAULT;
+}
+
+static int check_header(const Elf64_Ehdr *eh)
+{
+    if (memcmp(eh->e_ident, ELFMAG, SELFMAG) != 0 || eh->e_ident[EI_CLASS] != ELFCLASS64 ||
+        eh->e_ident[EI_DATA] != ELFDATA2LSB)
+        return -ENOEXEC;
+    if (eh->e_phentsize != sizeof(Elf64_Phdr) || eh->e_phnum == 0 || eh->e_phnum > MAX_PHDRS)
+        return -ENOEXEC;
+    return 0;
+}
+
+static void add_segment(struct pb_object *o, const Elf64_Phdr *ph)
+{
+    if (o->nsegments == PB_OBJECT_SEGMENTS || ph->p_offset > INT64_MAX - ph->p_filesz || !ph->p_memsz)
+        return;
+    o->segment[o->nsegments++] = (struct pb_segment){
+        .addr = ph->p_vaddr,
+        .offset = ph->p_offset,
+        .filesz = ph->p_filesz,
+        .memsz = ph->p_memsz,
+        .flags = ph->p_flags,
+    };
+}
+
+static void take_headers(struct pb_object *o, const Elf64_Ehdr *eh, const Elf64_Phdr *ph)
+{
+    o->machine = eh->e_machine;
+    for (unsigned i = 0; i < eh->e_phnum; i++) {
+        switch (ph[i].p_type) {
+        case PT_LOAD:
+            add_segment(o, &ph[i]);
+            break;
+        case PT_GNU_EH_FRAME:
+            o->hdr_addr = ph[i].p_vaddr;
+            o->hdr_size = ph[i].p_memsz;
+            break;
+        case PT_DYNAMIC:
+            o->dynamic = ph[i].p_vaddr;
+            o->dynamic_size = ph[i].p_memsz;
+            break;
+        }
+    }
+    if (o->fd >= 0 && eh->e_shentsize == sizeof(Elf64_Shdr) && eh->e_shnum <= MAX_SECTIONS) {
+        o->shoff = eh->e_shoff;
+        o->shnum = eh->e_shnum;
+        o->shstrndx = eh->e_shstrndx;
+    }
+}
+
+static void take_build_id(struct pb_object *o, const unsigned char *note, size_t len)
+{
+    while (len >= sizeof(Elf64_Nhdr)) {
+        Elf64_Nhdr h;
+        memcpy(&h, note, sizeof(h));
+        size_t name = (h.n_namesz + 3ull) & ~3ull, desc = (h.n_descsz + 3ull) & ~3ull;
+        if (name > len - sizeof(h) || desc > len - sizeof(h) - name)
+            return;
+        const unsigned char *id = note + sizeof(h) + name;
+        if (h.n_type == NT_GNU_BUILD_ID && h.n_namesz == 4 && memcmp(note + sizeof(h), "GNU", 4) == 0) {
+            for (size_t i = 0; i < h.n_descsz && i < 32; i++)
+                snprintf(o->build_id + 2 * i, 3, "%02x", id[i]);
+            return;
+        }
+        note = id + desc;
+        len -= sizeof(h) + name + desc;
+    }
+}
+
+static void read_notes(struct pb_object *o, const Elf64_Ehdr *eh, const Elf64_Phdr *ph)
+{
+    unsigned char note[MAX_NOTE];
+    for (unsigned i = 0; i < eh->e_phnum && !o->build_id[0]; i++) {
+        if (ph[i].p_type != PT_NOTE || ph[i].p_filesz > sizeof(note))
+            continue;
+        if (pb_object_read(o, ph[i].p_vaddr, note, ph[i].p_filesz) == 0)
+            take_build_id(o, note, ph[i].p_filesz);
+    }
+}
+
+int pb_object_open(int fd, struct pb_object *ret)
+{
+    struct pb_object o = {.fd = fd};
+    Elf64_Ehdr eh;
+    Elf64_Phdr ph[MAX_PHDRS];
+
+    int r = pb_object_read_file(&o, 0, &eh, sizeof(eh));
+    if (r == 0)
+        r = check_header(&eh);
+    if (r == 0)
+        r = pb_object_read_file(&o, eh.e_phoff, ph, eh.e_phnum * sizeof(ph[0]));
+    if (r < 0) {
+        close(fd);
+        return r == -EFAULT ? -ENOEXEC : r;
+    }
+    take_headers(&o, &eh, ph);
+    read_notes(&o, &eh, ph);
+    *ret = o;
+    return 0;
+}
+
+int pb_object_map(pid_t pid, uint64_t base, struct pb_object *ret)
+{
+    struct pb_object o = {.fd = -1, .pid = pid, .bias = base};
+    Elf64_Ehdr eh;
+    Elf64_Phdr ph[MAX_PHDRS];
+
+    int r = pb_mem_read(pid, base, &eh, sizeof(eh));
+    if (r == 0)
+        r = check_header(&eh);
+    if (r == 0)
+        r = pb_mem_read(pid, base + eh.e_phoff, ph, eh.e_phnum * sizeof(ph[0]));
+    if (r < 0)
+        return r;
+    take_headers(&o, &eh, ph);
+    uint64_t first = UINT64_MAX;
+    for (unsigned i = 0; i < o.nsegments; i++)
+        if (o.segment[i].addr - o.segment[i].offset < first)
+            first = o.segment[i].addr - o.segment[i].offset;
+    o.bias = base - (first == UINT64_MAX ? 0 : first & ~4095ull);
+    read_notes(&o, &eh, ph);
+    *ret = o;
+    return 0;
+}
+
+void pb_object_done(struct pb_object *o)
+{
+    if (o->fd >= 0)
+        close(o->fd);
+    free(o->index.at);
+}
+
+int pb_object_section_at(const struct pb_object *o, unsigned index, struct pb_section *ret)
+{
+    Elf64_Shdr sh;
+    if (index >= o->shnum)
+        return -ENOENT;
+    int r = pb_object_read_file(o, o->shoff + index * sizeof(sh), &sh, sizeof(sh));
+    if (r < 0)
+        return r;
+    *ret = (struct pb_section){
+        .addr = sh.sh_addr,
+        .offset = sh.sh_offset,
+        .size = sh.sh_type == SHT_NOBITS ? 0 : sh.sh_size,
+        .link = sh.sh_link,
+        .type = sh.sh_type,
+        .flags = sh.sh_flags,
+    };
+    return 0;
+}
+
+int pb_object_section(const struct pb_object *o, const char *name, struct pb_section *ret)
+{
+    Elf64_Shdr sh[64];
+    struct pb_section names;
+    char found[24];
+    size_t len = strlen(name) + 1;
+
+    if (len > sizeof(found) || pb_object_section_at(o, o->shstrndx, &names) < 0)
+        return -ENOENT;
+    for (unsigned i = 0; i < o->shnum; i++) {
+        unsigned left = o->shnum - i < 64 ? o->shnum - i : 64;
+        if (i % 64 == 0 && pb_object_read_file(o, o->shoff + i * sizeof(sh[0]), sh, left * sizeof(sh[0])) < 0)
+            return -ENOENT;
+        uint32_t at = sh[i % 64].sh_name;
+        if (at >= names.size || len > names.size - at)
+            continue;
+        if (pb_object_read_file(o, names.offset + at, found, len) == 0 && memcmp(found, name, len) == 0)
+            return pb_object_section_at(o, i, ret);
+    }
+    return -ENOENT;
+}
+
+int pb_object_address_of(const struct pb_object *o, uint64_t offset, uint64_t *ret)
+{
+    for (unsigned i = 0; i < o->nsegments; i++) {
+        const struct pb_segment *s = &o->segment[i];
+        /* A mapping starts at a page, a segment anywhere in it. */
+        uint64_t first = s->offset & ~4095ull;
+        if (!(s->flags & PF_X) || offset < first || offset >= s->offset + s->filesz)
+            continue;
+        *ret = s->addr - s->offset + offset;
+        return 0;
+    }
+    return -ENOENT;
+}

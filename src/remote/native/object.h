@@ -1,0 +1,81 @@
+/* object: one ELF object of the target, read a few bytes at a time.
+ *
+ * The bytes come from its file, by pread (a mapping would kill us when the file shrinks), or from the
+ * target's memory where there is no file to open: deleted, in a memfd, the vdso. Addresses here are the
+ * object's own; the module that maps it knows the bias. Every count and size in it may be a lie and is
+ * bounded. 64-bit little-endian only. */
+#pragma once
+
+#include <elf.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct pb_row;
+struct pb_object;
+
+/* A table of (function start, FDE) for an object without .eh_frame_hdr, made by reading its frames once. */
+struct pb_fde_index {
+    struct pb_fde_at {
+        uint64_t start, fde;
+    } * at;
+    size_t n;
+};
+
+enum { PB_OBJECT_SEGMENTS = 16 };
+
+struct pb_section {
+    uint64_t addr, offset, size;
+    uint32_t link, type;
+    uint64_t flags;
+};
+
+struct pb_object {
+    int fd;    /* -1: from memory */
+    pid_t pid; /* whose memory */
+    uint64_t bias;
+    struct pb_segment {
+        uint64_t addr, offset, filesz, memsz;
+        unsigned flags;
+    } segment[PB_OBJECT_SEGMENTS];
+    unsigned nsegments;
+    uint16_t machine;
+    uint64_t shoff;
+    unsigned shnum, shstrndx;
+    uint64_t hdr_addr, hdr_size;  /* .eh_frame_hdr; size 0: none */
+    uint64_t table, ntable;       /* its search table and how many pairs are there; ntable 0: not usable */
+    uint64_t frames, frames_size; /* .eh_frame or .debug_frame, for the linear index */
+    bool debug_frame, indexed;
+    struct pb_fde_index index;
+    uint64_t dynamic, dynamic_size;
+    char build_id[65]; /* hexadecimal; "": none */
+};
+
+/* Takes over fd. -ENOEXEC: no object of ours. */
+int pb_object_open(int fd, struct pb_object *ret);
+
+/* What is mapped at base in pid. */
+int pb_object_map(pid_t pid, uint64_t base, struct pb_object *ret);
+void pb_object_done(struct pb_object *o);
+
+/* Bytes at an address of the object; -EFAULT: not there, or not all of them. */
+int pb_object_read(const struct pb_object *o, uint64_t addr, void *buf, size_t len);
+/* As many as there are, up to len. */
+ssize_t pb_object_read_some(const struct pb_object *o, uint64_t addr, void *buf, size_t len);
+/* Bytes at an offset of the file; -ENOTSUP from memory. */
+int pb_object_read_file(const struct pb_object *o, uint64_t offset, void *buf, size_t len);
+
+/* The section of that name. -ENOENT: none, or the object is from memory. */
+int pb_object_section(const struct pb_object *o, const char *name, struct pb_section *ret);
+int pb_object_section_at(const struct pb_object *o, unsigned index, struct pb_section *ret);
+
+/* How to unwind at addr, and the bounds of the function as the tables have them. -ENOENT: nothing is said of
+ * it; -EBADMSG: what is said is nonsense. */
+int pb_object_row(struct pb_object *o, uint64_t addr, struct pb_row *ret, uint64_t *ret_start);
+
+/* Bytes of its frame information, at what struct pb_row counts from. As many as there are, up to len. */
+ssize_t pb_object_read_frames(const struct pb_object *o, uint64_t addr, void *buf, size_t len);
+
+/* The object's address of what a mapping of its code at this offset of the file starts with. */
+int pb_object_address_of(const struct pb_object *o, uint64_t offset, uint64_t *ret);

@@ -1,0 +1,349 @@
+/* unwind: a captured stack into program counters; see unwind.h.
+ *
+ * Rules come from the unwind tables, through a cache by program counter. Where there are none, in this order:
+ * a return address on the stack whose call leads to the function we are in (sure), the chain of frame
+ * pointers, the first word that could be a return address. All three are marked. */
+#include "remote/native/unwind.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "remote/native/arch.h"
+#include "remote/native/cursor.h"
+#include "remote/native/expr.h"
+#include "remote/native/process.h"
+
+enum {
+    EXPRESSION_MAX = 256,
+    SCAN_WORDS = 512,
+    GUESSES_MAX = 64, /* frames found without tables in one stack; code without any has no more to tell */
+};
+
+struct walk {
+    struct pb_native *n;
+    struct pb_capture *c;
+    uint64_t reg[PB_NATIVE_REGS];
+    uint64_t known;
+    uint64_t pc;
+    bool exact; /* pc is where it stands, not a return address */
+    unsigned guesses;
+    unsigned how; /* flags for the frame that was found last */
+};
+
+static int read_copy(void *arg, uint64_t addr, void *ret, size_t len)
+{
+    struct walk *w = arg;
+    for (unsigned i = 0; i < PB_CAPTURE_PARTS; i++) {
+        const struct pb_capture_part *p = &w->c->part[i];
+        if (addr >= p->addr && addr - p->addr < p->len && len <= p->len - (addr - p->addr)) {
+            memcpy(ret, p->data + (addr - p->addr), len);
+            return 0;
+        }
+    }
+    /* Memory of the process that was not copied: told to the next capture, where it is not just the end. */
+    const struct pb_map *map = pb_maps_find(&w->n->maps, addr);
+    if (map && !w->c->cut)
+        w->c->wanted = addr;
+    return -EFAULT;
+}
+
+static int read_word(struct walk *w, uint64_t addr, uint64_t *ret)
+{
+    return read_copy(w, addr, ret, sizeof(*ret));
+}
+
+static bool is_known(const struct walk *w, unsigned reg)
+{
+    return w->known >> reg & 1;
+}
+
+/* The address whose rules apply: a call that never returns may be the last instruction of its function. */
+static uint64_t lookup_pc(const struct walk *w)
+{
+    return w->exact ? w->pc : w->pc - 1;
+}
+
+static struct pb_row_slot *slot_of(struct pb_native *n, uint64_t pc)
+{
+    return &n->rows[(pc * 0x9e3779b97f4a7c15ull >> 52) & (PB_ROW_SLOTS - 1)];
+}
+
+/* The rules at the walk's place, cached, those that do not exist too; NULL: there are none. */
+static const struct pb_row_slot *find_row(struct walk *w)
+{
+    uint64_t pc = lookup_pc(w), start;
+    struct pb_row_slot *slot = slot_of(w->n, pc);
+    if (slot->pc == pc)
+        return slot->none ? NULL : slot;
+    struct pb_range *range = pb_process_range(w->n, pc);
+    if (!range && pb_process_refresh(w->n, true))
+        range = pb_process_range(w->n, pc);
+    *slot = (struct pb_row_slot){.pc = pc, .range = range, .none = true};
+    if (pb_range_usable(range) &&
+        pb_object_row(&range->file->object, pc - range->bias, &slot->row, &start) == 0)
+        slot->none = false;
+    return slot->none ? NULL : slot;
+}
+
+/* The expression stands in the file: its length, then its code. */
+static int evaluate(struct walk *w, const struct pb_row_slot *s, int32_t place, const uint64_t *cfa,
+                    uint64_t *ret)
+{
+    unsigned char text[EXPRESSION_MAX];
+    const struct pb_object *o = &s->range->file->object;
+    ssize_t n = pb_object_read_frames(o, s->row.addr + (uint64_t)(int64_t)place, text, sizeof(text));
+    if (n < 0)
+        return (int)n;
+    struct pb_cursor c = {text, text + n, false};
+    uint64_t len = pb_uleb(&c);
+    if (c.bad || len > pb_left(&c))
+        return -EBADMSG;
+    struct pb_expr_env env = {.reg = w->reg, .known = w->known, .read = read_copy, .arg = w};
+    return pb_expr_run(c.at, len, &env, cfa, ret);
+}
+
+static int find_cfa(struct walk *w, const struct pb_row_slot *s, uint64_t *ret)
+{
+    if (s->row.cfa_reg == PB_CFA_EXPR)
+        return evaluate(w, s, s->row.cfa, NULL, ret);
+    if (s->row.cfa_reg >= w->n->arch->nregs || !is_known(w, s->row.cfa_reg))
+        return -ENODATA;
+    *ret = w->reg[s->row.cfa_reg] + (uint64_t)(int64_t)s->row.cfa;
+    return 0;
+}
+
+/* The caller's value of a register. -ENODATA: it cannot be known, which is no error until it is needed. */
+static int apply(struct walk *w, const struct pb_row_slot *s, unsigned reg, uint64_t cfa, uint64_t *ret)
+{
+    int32_t value = s->row.value[reg];
+    uint64_t at;
+    int r;
+    switch (s->row.rule[reg]) {
+    case PB_RULE_SAME:
+        *ret = w->reg[reg];
+        return is_known(w, reg) ? 0 : -ENODATA;
+    case PB_RULE_AT:
+        return read_word(w, cfa + (uint64_t)(int64_t)value, ret);
+    case PB_RULE_IS:
+        *ret = cfa + (uint64_t)(int64_t)value;
+        return 0;
+    case PB_RULE_REG:
+        if ((unsigned)value >= w->n->arch->nregs || !is_known(w, (unsigned)value))
+            return -ENODATA;
+        *ret = w->reg[value];
+        return 0;
+    case PB_RULE_AT_EXPR:
+        r = evaluate(w, s, value, &cfa, &at);
+        return r < 0 ? r : read_word(w, at, ret);
+    case PB_RULE_IS_EXPR:
+        return evaluate(w, s, value, &cfa, ret);
+    default:
+        return -ENODATA;
+    }
+}
+
+static void apply_all(struct walk *w, const struct pb_row_slot *s, uint64_t cfa)
+{
+    const struct pb_native_arch *arch = w->n->arch;
+    uint64_t reg[PB_NATIVE_REGS], known = 0;
+    for (unsigned i = 0; i < arch->nregs; i++)
+        if (apply(w, s, i, cfa, &reg[i]) == 0)
+            known |= 1ull << i;
+    /* The stack pointer of the caller is the CFA, by definition, where nothing else is said. */
+    if (s->row.rule[arch->sp] == PB_RULE_SAME) {
+        reg[arch->sp] = cfa;
+        known |= 1ull << arch->sp;
+    }
+    memcpy(w->reg, reg, sizeof(reg));
+    w->known = known;
+}
+
+static void go_to(struct walk *w, uint64_t pc, bool exact)
+{
+    w->pc = pc;
+    w->exact = exact;
+    w->reg[w->n->arch->pc] = pc;
+    w->known |= 1ull << w->n->arch->pc;
+}
+
+/* 1: at the caller; 0: this was the outermost frame; negative: the rules do not lead on. */
+static int step_by_row(struct walk *w, const struct pb_row_slot *s)
+{
+    const struct pb_native_arch *arch = w->n->arch;
+    unsigned ra = s->row.ra;
+    uint64_t cfa, pc, sp = w->reg[arch->sp];
+    if (s->row.rule[ra] == PB_RULE_UNDEFINED)
+        return 0;
+    /* Where it is in a register still, it is so in the innermost function only: elsewhere it would repeat. */
+    if (s->row.rule[ra] == PB_RULE_SAME && (ra != arch->link || !w->exact))
+        return 0;
+    int r = find_cfa(w, s, &cfa);
+    if (r == 0)
+        r = apply(w, s, ra, cfa, &pc);
+    if (r < 0)
+        return r;
+    /* Stacks grow: a caller that is not further up is a loop. A handler may be on a stack of its own. */
+    if (!s->row.signal && (cfa < sp || (cfa == sp && pc == w->pc)))
+        return -EBADMSG;
+    pc &= arch->pointer_mask;
+    if (pc == 0)
+        return 0;
+    apply_all(w, s, cfa);
+    go_to(w, pc, s->row.signal);
+    w->how = 0;
+    return 1;
+}
+
+/* True where a return address follows a call. *ret_target: its destination, or 0. */
+static bool follows_call(struct walk *w, uint64_t ra, uint64_t *ret_target)
+{
+    unsigned char before[8];
+    struct pb_range *r = pb_process_range(w->n, ra - 1);
+    if (!pb_range_usable(r) || ra - 8 < r->start)
+        return false;
+    if (pb_object_read(&r->file->object, ra - 8 - r->bias, before, sizeof(before)) < 0)
+        return false;
+    return w->n->arch->call_before(before, ra, ret_target);
+}
+
+static uint64_t function_start(struct walk *w)
+{
+    const struct pb_function *f;
+    struct pb_range *r = pb_process_range(w->n, lookup_pc(w));
+    const struct pb_symbols *s = pb_range_usable(r) ? pb_process_symbols(w->n, r->file) : NULL;
+    if (!s || pb_symbols_find(s, lookup_pc(w) - r->bias, &f) < 0)
+        return 0;
+    return f->addr + r->bias;
+}
+
+/* Takes the return address at `at` for the caller's. Registers that it saved are lost; the frame pointer is
+ * taken over where it was not known to be used. */
+static void take_guess(struct walk *w, uint64_t at, uint64_t ra, unsigned how)
+{
+    const struct pb_native_arch *arch = w->n->arch;
+    w->reg[arch->sp] = at + 8;
+    w->known &= 1ull << arch->sp | 1ull << arch->fp;
+    go_to(w, ra, false);
+    w->how = how;
+}
+
+static bool step_by_frame_pointer(struct walk *w)
+{
+    const struct pb_native_arch *arch = w->n->arch;
+    uint64_t fp = w->reg[arch->fp], next, ra, target;
+    if (!is_known(w, arch->fp) || fp % 8 || fp + 16 < w->reg[arch->sp])
+        return false;
+    if (read_word(w, fp, &next) < 0 || read_word(w, fp + 8, &ra) < 0)
+        return false;
+    ra &= arch->pointer_mask;
+    if (!follows_call(w, ra, &target))
+        return false;
+    take_guess(w, fp + 8, ra, PB_NATIVE_BY_FP);
+    w->reg[arch->fp] = next;
+    return true;
+}
+
+/* Sure: only a direct call to the function we are in will do. */
+static bool step_by_scan(struct walk *w, bool sure)
+{
+    uint64_t sp = w->reg[w->n->arch->sp] & ~7ull, start = sure ? function_start(w) : 0;
+    if (sure && !start)
+        return false;
+    for (unsigned i = 0; i < SCAN_WORDS; i++) {
+        uint64_t ra, target;
+        if (read_word(w, sp + 8ull * i, &ra) < 0)
+            return false;
+        if (!follows_call(w, ra, &target) || (sure && target != start))
+            continue;
+        take_guess(w, sp + 8ull * i, ra, PB_NATIVE_BY_SCAN);
+        return true;
+    }
+    return false;
+}
+
+/* A call into nowhere has pushed its return address and nothing else; on others it is in the link register.
+ */
+static bool step_out_of_nowhere(struct walk *w)
+{
+    const struct pb_native_arch *arch = w->n->arch;
+    uint64_t ra, target, sp = w->reg[arch->sp];
+    if (!w->exact || pb_process_range(w->n, w->pc))
+        return false;
+    if (arch->link < arch->nregs) {
+        if (!is_known(w, arch->link))
+            return false;
+        ra = w->reg[arch->link] & arch->pointer_mask;
+        go_to(w, ra, false);
+        w->how = 0;
+        return pb_process_range(w->n, ra - 1) != NULL;
+    }
+    if (read_word(w, sp, &ra) < 0 || !follows_call(w, ra, &target))
+        return false;
+    w->reg[arch->sp] = sp + 8;
+    go_to(w, ra, false);
+    w->how = 0;
+    return true;
+}
+
+static bool step_by_guess(struct walk *w)
+{
+    if (step_out_of_nowhere(w))
+        return true;
+    if (w->guesses++ == GUESSES_MAX || !is_known(w, w->n->arch->sp))
+        return false;
+    return step_by_scan(w, true) || step_by_frame_pointer(w) || step_by_scan(w, false);
+}
+
+/* 1: at the caller; 0: complete; negative: it goes on, but not for us. */
+static int step(struct walk *w, unsigned *flags)
+{
+    const struct pb_row_slot *s = find_row(w);
+    int r = -ENOENT;
+    if (s) {
+        if (s->row.signal)
+            *flags |= PB_NATIVE_SIGNAL;
+        r = step_by_row(w, s);
+        if (r >= 0)
+            return r;
+        /* Where the stack is not in the copy nothing can be found in it either. */
+        if (r == -EFAULT)
+            return r;
+    }
+    return step_by_guess(w) ? 1 : r;
+}
+
+static bool prepare(struct pb_native *n)
+{
+    if (!n->rows)
+        n->rows = calloc(PB_ROW_SLOTS, sizeof(*n->rows));
+    return n->rows != NULL;
+}
+
+size_t pb_native_unwind(struct pb_native *n, struct pb_capture *c, struct pb_native_pc *pcs, size_t max,
+                        unsigned *ret_flags)
+{
+    struct walk w = {.n = n, .c = c, .known = c->known, .pc = c->pc, .exact = true};
+    unsigned all = 0;
+    size_t count = 0;
+    memcpy(w.reg, c->reg, sizeof(w.reg));
+    c->wanted = 0;
+    pb_process_refresh(n, false);
+    int r = prepare(n) ? 1 : 0;
+    all |= r ? 0 : PB_NATIVE_TRUNCATED;
+    while (count < max) {
+        unsigned flags = w.how | (w.exact ? PB_NATIVE_EXACT : 0);
+        pcs[count].pc = w.pc;
+        if (r > 0)
+            r = step(&w, &flags);
+        pcs[count++].flags = flags;
+        all |= flags;
+        if (r <= 0)
+            break;
+    }
+    /* A full array ends it as well, unless the last frame was the outermost. */
+    if (r != 0)
+        all |= PB_NATIVE_TRUNCATED;
+    *ret_flags = all & ~(unsigned)PB_NATIVE_EXACT;
+    return count;
+}
