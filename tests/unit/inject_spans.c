@@ -68,6 +68,7 @@ static enum pb_safety judge_child(void (*where)(void))
     _cleanup_(pb_spans_done) struct pb_spans s = {0};
     static struct pb_arch_state regs;
     int status;
+    raise(0); /* bound now: the loader's words must not be left where the child stops */
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
@@ -95,6 +96,7 @@ static void stop_outside(void)
     for (size_t i = 0; i < sizeof(room); i++)
         room[i] = 0;
     raise(SIGSTOP);
+    room[0] = 1; /* the frame stays until here */
 }
 
 static int stop_in_callback(struct dl_phdr_info *info, size_t size, void *arg)
