@@ -83,15 +83,21 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* As the agent's resident thread: sleeps until few segments are ready. */
 static void *tend(void *arg)
 {
     struct pb_arena *a = arg;
     struct pollfd p = {.fd = pb_arena_wake_fd(a), .events = POLLIN};
+    long calls = 0, made = 0;
 
-    while (!atomic_load(&stopping)) {
+    for (; !atomic_load(&stopping); calls++) {
         poll(&p, 1, 100);
-        pb_arena_tend(a);
+        int n = pb_arena_tend(a);
+        made += n > 0 ? n : 0;
     }
+    double us = read_clock(CLOCK_THREAD_CPUTIME_ID) * 1e6;
+    printf("%-44s %.1f us of CPU each, %ld in %ld calls\n", "segments made ready by the tending thread",
+           made ? us / (double)made : 0, made, calls);
     return NULL;
 }
 

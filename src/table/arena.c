@@ -1,17 +1,21 @@
 /* arena: making and closing an arena, its bound, and what becomes of it in a child of fork.
  *
- * The rows are elsewhere: tables.c defines them, append.c and cells.c write them, segment.c and space.c give them
- * room, tend.c works ahead. */
+ * The rows are elsewhere: tables.c defines them, append.c and cells.c write them, segment.c and space.c give
+ * them room, tend.c works ahead. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "table/writer.h"
 
 /* Old C libraries and kernel headers lack these; the kernel says EINVAL or ENOSYS where it does. */
+#ifndef TMPFS_MAGIC
+#define TMPFS_MAGIC 0x01021994
+#endif
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
@@ -165,10 +169,12 @@ static int make_control(struct pb_arena *a)
 
 static int set_up(struct pb_arena *a, const struct pb_arena_options *o)
 {
+    struct statfs fs;
     uint32_t slot;
 
     a->segment_size = o->segment_size;
     a->max_slots = PB_MAX_SLOTS;
+    a->pages_stay = fstatfs(a->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
     int r = make_header(a, o);
     if (r == 0)
         r = make_control(a);

@@ -186,6 +186,7 @@ void pb_slot_punch(struct pb_arena *a, uint32_t slot)
     (void)fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)slot_offset(a, slot),
                     a->segment_size);
     errno = saved;
+    atomic_store(&a->control->segments[slot].populated, 0);
     atomic_store(&a->control->segments[slot].space, PB_SPACE_HOLE);
     atomic_fetch_sub(&a->control->used, 1);
 }

@@ -38,6 +38,8 @@ static int populate(struct pb_arena *a, uint32_t slot)
     char *base = a->control->segments[slot].base;
     long page = sysconf(_SC_PAGESIZE);
 
+    if (atomic_exchange(&a->control->segments[slot].populated, 1) && a->pages_stay)
+        return 0;
     if (madvise(base, a->segment_size, MADV_POPULATE_WRITE) == 0)
         return 0;
     if (errno != EINVAL)

@@ -53,7 +53,8 @@ struct pb_segment {
     int64_t opened; /* no row has an earlier time unless ts_min in the file was lowered for it */
     _Atomic uint32_t table;
     _Atomic uint32_t space;
-    uint64_t pad[2];
+    _Atomic uint32_t populated; /* its pages were touched since it got its space */
+    uint32_t pad[3];
 };
 static_assert(sizeof(struct pb_segment) == 64, "one cache line a segment");
 
@@ -102,6 +103,7 @@ struct pb_arena {
     int fd, wake_fd;
     uint32_t segment_size;
     uint32_t max_slots;
+    bool pages_stay; /* in memory once touched: no disk behind them that has them written back */
     uint64_t segments_offset;
     _Atomic uint64_t header_used; /* bytes reserved in the file before the segments */
     struct pb_file_header *header;
