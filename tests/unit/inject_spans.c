@@ -81,7 +81,7 @@ static enum pb_safety judge_child(void (*where)(void))
     assert_true(WIFSTOPPED(status));
     assert_int_equal(pb_maps_read(pid, &m, NULL), 0);
     assert_int_equal(pb_spans_find(pid, &m, &s), 0);
-    s.restorer = 1; /* no signal frames here */
+    s.restorer = 0x5eed5eed5eed5eed; /* on no stack: there are no signal frames here */
     assert_int_equal(pb_arch_save(pid, &regs), 0);
     enum pb_safety safety = pb_spans_judge(&s, pid, pid, &regs);
     kill(pid, SIGKILL);
