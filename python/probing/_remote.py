@@ -130,26 +130,28 @@ def _main_globals():
 
 
 def _foreign_names():
-    """Names that are not __main__'s but that a person expects: gc, sys, torch, the locals of the innermost user code."""
+    """Names that are not __main__'s but that a person expects: gc, sys, torch, the locals of running user code."""
     import gc
 
     names = {"__name__": "__main__", "gc": gc, "sys": sys}
     if "torch" in sys.modules:
         names["torch"] = sys.modules["torch"]
-    frame = _innermost_user_frame()
-    if frame is not None:
+    for frame in reversed(_user_frames()):
         names.update(_locals_of(frame))
     return names
 
 
-def _innermost_user_frame():
-    frames = sys._current_frames()
-    frame = innermost = frames.get(sys.modules["threading"].main_thread().ident)
-    while frame is not None:
-        if not _is_library(frame.f_code.co_filename):
-            return frame
+def _user_frames():
+    """The main thread's functions of user code, innermost first: its locals win, but `loss` of a training loop is found
+    too while the loop is inside the model's forward. Where there is none, the innermost frame there is."""
+    frame = sys._current_frames().get(sys.modules["threading"].main_thread().ident)
+    innermost = [] if frame is None else [frame]
+    frames = []
+    while frame is not None and len(frames) < 100:
+        if frame.f_code.co_flags & CO_OPTIMIZED and not _is_library(frame.f_code.co_filename):
+            frames.append(frame)
         frame = frame.f_back
-    return innermost
+    return frames or innermost
 
 
 def _is_library(filename):

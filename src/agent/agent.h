@@ -22,5 +22,5 @@ struct pb_agent {
 };
 
 /* Deals with one request of a client (the server's handler; owner is the agent). requests.c */
-void pb_agent_request(void *agent, struct pb_server *s, struct pb_server_client *c,
+void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client *c,
                       const struct pb_frame *frame);

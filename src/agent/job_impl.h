@@ -56,5 +56,5 @@ void pb_job_wait_for_room(struct pb_job *job);
 void pb_job_end(uint64_t number, enum pb_job_state state, int status);
 
 /* Thread functions; the argument is the job's number. */
-void *pb_job_thread(void *number);
-void *pb_job_interrupter(void *number);
+void *pb_job_thread(void *argument);
+void *pb_job_interrupter(void *argument);

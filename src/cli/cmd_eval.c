@@ -168,12 +168,13 @@ const struct pb_command pb_cmd_eval = {
     .name = "eval",
     .summary = "run Python code in the process and show what it prints",
     .synopsis = "CODE",
-    .text = "Names are those of __main__, then the locals of the innermost user code of the main thread, "
-            "then gc, sys and, where\n"
-            "the program has imported it, torch. Assignments reach __main__. The value of a last expression "
-            "is shown; an exception\n"
-            "comes back with its traceback and exit status 1. Ctrl-C and --timeout stop the code there "
-            "(KeyboardInterrupt).",
+    .text =
+        "Names are those of __main__, then the locals of the main thread's user code (innermost first), then "
+        "gc,\n"
+        "sys and, where the program has imported it, torch. Assignments reach __main__. The value of a last\n"
+        "expression is shown; an exception comes back with its traceback and exit status 1. Ctrl-C and "
+        "--timeout\n"
+        "stop the code there (KeyboardInterrupt).",
     .example = "probing -t 4711 eval \"print(loss.item())\"\nprobing -t 4711 eval \"len(gc.get_objects())\"",
     .min_args = 1,
     .max_args = 1,

@@ -255,7 +255,7 @@ NOWHERE = "mount -t tmpfs -o ro none /tmp && mount -t tmpfs -o ro none /var/tmp 
 @ROOT_ONLY
 def test_where_no_path_is_writable_the_agent_is_reached_through_its_door():
     code = "import time; loss = 1.5; print('ready', flush=True); time.sleep(60)"
-    with jobs.start("unshare", "--mount", "sh", "-c", NOWHERE + f"{sys.executable} -c \"{code}\"", ready="ready") as job:
+    with jobs.start("unshare", "--mount", "sh", "-c", NOWHERE + f"{os.path.realpath(sys.executable)} -c \"{code}\"", ready="ready") as job:
         inject(job)
         assert probe(job.pid, "eval", "loss").stdout == "1.5\n"
         assert rows_of(job.pid) >= 1
@@ -269,7 +269,7 @@ def test_where_no_path_is_writable_the_agent_is_reached_through_its_door():
 def test_shared_memory_is_left_alone_where_it_is_scarce():
     code = "import time; print('ready', flush=True); time.sleep(60)"
     small = "mount -t tmpfs -o size=64m none /dev/shm && exec "
-    with jobs.start("unshare", "--mount", "sh", "-c", small + f"{sys.executable} -c \"{code}\"", ready="ready") as job:
+    with jobs.start("unshare", "--mount", "sh", "-c", small + f"{os.path.realpath(sys.executable)} -c \"{code}\"", ready="ready") as job:
         inject(job)
         assert not os.listdir(f"/proc/{job.pid}/root/dev/shm")
         assert rows_of(job.pid) >= 1

@@ -252,6 +252,22 @@ work()
         assert probe(job.pid, "eval", "ref()").stdout == "", "the frame's snapshot of its locals was left behind"
 
 
+def test_locals_of_outer_functions_are_found_too():
+    code = """
+import time
+def forward(x):
+    hidden = x + 1
+    print("ready", flush=True)
+    time.sleep(60)
+def train():
+    loss, x = 0.25, "outer"
+    forward(41)
+train()
+"""
+    with jobs.python(code) as job:
+        assert probe(job.pid, "eval", "loss, hidden, x").stdout == "(0.25, 42, 41)\n", "the innermost x wins"
+
+
 def test_a_process_that_ends_meanwhile_is_an_error(job):
     with jobs.python() as short:
         done = probe(short.pid, "eval", "import os; os._exit(3)")
