@@ -201,10 +201,9 @@ static void check_ptrace(struct rows *rows, const struct pb_procinfo *p)
     if (!check_our_seccomp(rows) || !check_yama(rows, p))
         return;
     struct pb_check *c;
-    char *maps;
-    int r = pb_proc_slurp(p->pid, "maps", &maps, NULL);
-    if (r == 0) {
-        free(maps);
+    char start[64];
+    int r = pb_proc_read(p->pid, "maps", start, sizeof(start));
+    if (r > 0) {
         row(rows, "ptrace", PB_CHECK_OK, 0, "allowed");
         return;
     }
@@ -273,7 +272,8 @@ static void check_python(struct rows *rows, const struct pb_procinfo *p)
         row(rows, "python", PB_CHECK_OK, 0, "Python, version unknown");
     else
         row(rows, "python", PB_CHECK_OK, 0, "Python %d.%d%s", p->python_version >> 8,
-            p->python_version & 0xff, pb_remote_debug_offered(p->pid) ? ", remote debugging on" : "");
+            p->python_version & 0xff,
+            p->python_version >= 0x030e && pb_remote_debug_offered(p->pid) ? ", remote debugging on" : "");
 }
 
 static bool differs(pid_t pid, const char *name)
@@ -296,24 +296,31 @@ static void check_namespaces(struct rows *rows, const struct pb_procinfo *p)
         row(rows, "namespaces", PB_CHECK_OK, 0, "the same as ours");
 }
 
+int pb_inject_check_info(const struct pb_procinfo *p, struct pb_check *ret, size_t max)
+{
+    struct rows rows = {.at = ret, .max = max};
+    if (!check_process(&rows, p))
+        return (int)rows.n;
+    check_owner(&rows, p);
+    check_machine(&rows, p);
+    check_tracer(&rows, p);
+    check_ptrace(&rows, p);
+    check_libc(&rows, p);
+    check_seccomp(&rows, p);
+    check_place(&rows, p);
+    check_python(&rows, p);
+    check_namespaces(&rows, p);
+    return (int)rows.n;
+}
+
 int pb_inject_check(pid_t pid, struct pb_check *ret, size_t max)
 {
     struct rows rows = {.at = ret, .max = max};
     struct pb_procinfo p;
     struct pb_err err = {""};
     int r = pb_procinfo_read(pid, &p, &err);
-    if (r < 0) {
-        row(&rows, "process", PB_CHECK_FAIL, r, "%.150s", pb_err_text(&err, r));
-    } else if (check_process(&rows, &p)) {
-        check_owner(&rows, &p);
-        check_machine(&rows, &p);
-        check_tracer(&rows, &p);
-        check_ptrace(&rows, &p);
-        check_libc(&rows, &p);
-        check_seccomp(&rows, &p);
-        check_place(&rows, &p);
-        check_python(&rows, &p);
-        check_namespaces(&rows, &p);
-    }
+    if (r == 0)
+        return pb_inject_check_info(&p, ret, max);
+    row(&rows, "process", PB_CHECK_FAIL, r, "%.150s", pb_err_text(&err, r));
     return (int)rows.n;
 }

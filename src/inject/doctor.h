@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+struct pb_procinfo;
+
 enum pb_check_state {
     PB_CHECK_OK,
     PB_CHECK_WARN,
@@ -27,3 +29,6 @@ struct pb_check {
 /* Writes at most max rows and returns how many. A process that is not there is a row too, and then the last.
  */
 int pb_inject_check(pid_t pid, struct pb_check *ret, size_t max);
+
+/* The same of a process that has been looked at already. */
+int pb_inject_check_info(const struct pb_procinfo *p, struct pb_check *ret, size_t max);

@@ -17,6 +17,7 @@
 
 enum {
     MAX_THREADS = 256, /* looked at in one round; of thousands the sleeping ones come first */
+    ENOUGH = 4,        /* sleeping threads: in the first round no more are looked for */
     PAUSE_FIRST = 50,  /* us between rounds, doubled up to the last: the process must get on meanwhile */
     PAUSE_LAST = 400,
 };
@@ -77,18 +78,21 @@ static uint64_t doubt_of(const struct candidates *c, pid_t tid)
     return 0;
 }
 
-/* Lists the threads anew, keeping what is known of those that are still there. */
-static int list(pid_t pid, struct candidates *c)
+/* Lists the threads anew, keeping what is known of those that are still there, until enough of them sleep. In
+ * a stopped process none does, and all are listed: check_others needs them. */
+static int list(pid_t pid, size_t enough, struct candidates *c)
 {
+    size_t asleep = 0;
     struct candidates now = {.n = 0};
     char path[32];
     snprintf(path, sizeof(path), "/proc/%d/task", pid);
     _cleanup_(done_dir) DIR *dir = opendir(path);
     if (!dir)
         return errno == ENOENT ? -ESRCH : -errno;
-    for (struct dirent *d; (d = readdir(dir)) && now.n < MAX_THREADS;) {
+    for (struct dirent *d; (d = readdir(dir)) && now.n < MAX_THREADS && asleep < enough;) {
         pid_t tid = (pid_t)atoi(d->d_name);
         int rank = tid > 0 ? rank_of(pid, tid) : -1;
+        asleep += rank == 0 || rank == 1;
         if (rank >= 0)
             now.at[now.n++] = (struct candidate){tid, rank, doubt_of(c, tid)};
     }
@@ -227,8 +231,8 @@ int pb_find_thread(struct pb_hold *h, enum pb_hold_need need, uint64_t deadline,
     struct candidates c = {.n = 0};
     pid_t pid = h->target->info.pid;
     unsigned pause = PAUSE_FIRST;
-    for (;;) {
-        int r = list(pid, &c);
+    for (size_t enough = ENOUGH;; enough = MAX_THREADS) {
+        int r = list(pid, enough, &c);
         if (r < 0)
             return refuse(h, r, err);
         r = round_of(h, &c, need, deadline, err);

@@ -355,16 +355,16 @@ static int run(const struct pb_inject_request *req, struct pb_inject_result *ret
 {
     struct pb_check checks[PB_CHECKS_MAX];
     struct pb_procinfo info;
-    int n = pb_inject_check(req->pid, checks, PB_CHECKS_MAX);
+    int r = pb_procinfo_read(req->pid, &info, err);
+    if (r < 0)
+        return r;
+    int n = pb_inject_check_info(&info, checks, PB_CHECKS_MAX);
     const struct pb_check *failure = first_failure(checks, n);
     /* Only ptrace itself being refused leaves the other way open. */
     bool refused = failure && (strcmp(failure->name, "tracer") == 0 || strcmp(failure->name, "ptrace") == 0);
     if (failure && !(refused && pb_remote_debug_offered(req->pid)))
         return pb_fail(err, failure->error, "%s%s%s%s", failure->found, failure->remedy[0] ? " (" : "",
                        failure->remedy, failure->remedy[0] ? ")" : "");
-    int r = pb_procinfo_read(req->pid, &info, err);
-    if (r < 0)
-        return r;
 
     _cleanup_(session_free) struct session *s = calloc(1, sizeof(*s));
     if (!s)
