@@ -169,7 +169,6 @@ static __attribute__((noinline)) int reserve_slowly(struct pb_table *t, struct p
         atomic_compare_exchange_strong(own, &cur, 0);
         where = &t->shared;
     }
-    pb_table_count(t, &t->file->rows_dropped, 1);
     return r < 0 ? r : -ENOBUFS;
 }
 
@@ -186,7 +185,10 @@ int pb_row_reserve(struct pb_table *t, struct pb_row *row, int64_t ts)
 int pb_row_begin(struct pb_table *t, struct pb_row *row)
 {
     /* The clock comes first: a segment sealed now then has no row later than the moment it was sealed. */
-    return pb_row_reserve(t, row, pb_clock_mono());
+    int r = pb_row_reserve(t, row, pb_clock_mono());
+    if (__builtin_expect(r < 0 && r != -ESHUTDOWN, 0))
+        pb_table_count(t, &t->file->rows_dropped, 1);
+    return r;
 }
 
 void pb_row_store_masks(struct pb_row *row)

@@ -62,12 +62,12 @@ static int store_text(struct pb_row *row, uint32_t column, const char *text, uin
     return r;
 }
 
-/* Whether an empty segment has room for what the row holds and `length` bytes more. */
-static bool fits(const struct pb_row *row, size_t length)
+/* Whether an empty segment has room for what the row holds and `length` bytes more in that column. */
+static bool fits(const struct pb_row *row, uint32_t column, size_t length)
 {
     const struct pb_layout *l = row->segment->layout;
     uint64_t bytes = length;
-    uint32_t texts = 1, n;
+    uint32_t strings = (row->columns[column] & 0xff) == PB_STRING, n;
 
     for (uint32_t c = 0; c < l->ncolumns; c++) {
         uint32_t type = row->columns[c] & 0xff;
@@ -75,9 +75,9 @@ static bool fits(const struct pb_row *row, size_t length)
             continue;
         text_of(row, c, &n);
         bytes += n;
-        texts += type == PB_STRING;
+        strings += type == PB_STRING;
     }
-    return bytes <= l->heap_size && texts <= l->max_strings + 1;
+    return bytes <= l->heap_size && strings <= l->max_strings;
 }
 
 /* Copies every cell that is set; a longer row of a grown schema keeps NULL in what is new. */
@@ -138,7 +138,7 @@ static __attribute__((noinline)) void set_elsewhere(struct pb_row *row, uint32_t
 {
     int r = -ENOSPC;
 
-    if (!fits(row, length)) {
+    if (!fits(row, column, length)) {
         row->error = -EMSGSIZE;
         return;
     }

@@ -110,6 +110,7 @@ struct pb_view {
     uint64_t serial;
     uint32_t slot, schema;
     uint32_t nrows;
+    bool complete;     /* sealed, and every row begun in it is settled: none will be added */
     uint32_t damaged;  /* cells given as NULL because they pointed nowhere: a corrupt file */
     unsigned ncolumns; /* of the table's newest schema: every view of a table has the same columns */
     struct pb_view_column *columns;

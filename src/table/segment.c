@@ -7,7 +7,7 @@
 
 #include "table/writer.h"
 
-enum { MAX_PINNED_TRIES = 16 }; /* old segments of a table looked at before the next table is asked */
+enum { MAX_PINNED_TRIES = 64 }; /* old segments of a table looked at before the next table is asked */
 
 int64_t pb_clock_mono(void)
 {

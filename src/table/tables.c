@@ -22,7 +22,7 @@ static void copy_text(char *to, size_t size, const char *from)
     size_t n = from ? strnlen(from, size - 1) : 0;
 
     /* A cut in the middle of a UTF-8 sequence would make the whole text invalid. */
-    while (from && n == size - 1 && n > 0 && ((unsigned char)from[n] & 0xc0) == 0x80)
+    while (n > 0 && ((unsigned char)from[n] & 0xc0) == 0x80)
         n--;
     memset(to, 0, size);
     if (n > 0)

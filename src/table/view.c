@@ -22,6 +22,7 @@ struct load {
     uint64_t *masks;
     uint32_t *rows; /* their places */
     uint32_t nrows;
+    uint32_t settled; /* committed or void */
 };
 
 /* Memory of at least that size, kept for the next load. */
@@ -69,9 +70,12 @@ static void choose_rows(struct load *l, uint64_t serial)
 {
     uint32_t words = l->f.mask_words;
 
-    l->nrows = 0;
+    l->nrows = l->settled = 0;
     for (uint32_t i = 0; i < l->f.capacity; i++) {
-        if (l->commits[i] >> PB_SERIAL_SHIFT != serial || l->commits[i] & PB_COMMIT_VOID)
+        if (l->commits[i] >> PB_SERIAL_SHIFT != serial)
+            continue;
+        l->settled++;
+        if (l->commits[i] & PB_COMMIT_VOID)
             continue;
         l->commits[l->nrows] = l->commits[i];
         for (uint32_t w = 0; w < words; w++)
@@ -123,6 +127,7 @@ static void find_strings(const struct load *l, struct pb_view *v, struct pb_text
 
     /* The count comes from the copy made after the commit words: it covers every id a row can name. */
     memcpy(&f, l->base, sizeof(f));
+    v->complete = (f.state & 0xf) == PB_SEG_SEALED && f.count == l->settled;
     uint32_t given = (uint32_t)(f.dict >> 32);
     v->strings = strings;
     v->nstrings = given < l->f.max_strings ? given : l->f.max_strings;

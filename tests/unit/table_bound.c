@@ -118,6 +118,14 @@ static void a_lowered_bound_gives_space_back_and_a_raised_one_is_used(void **sta
     pb_arena_close(a);
 }
 
+static int incomplete;
+
+/* Row 0 lies in the segment of the row under way. */
+static void expect_sealed_but_incomplete(const struct pb_view *v, uint32_t row, void *arg)
+{
+    incomplete += CELL(v, PROOF_NUMBER, row, uint64_t) == 0 && !v->complete;
+}
+
 static void a_row_under_way_keeps_its_segment(void **state)
 {
     struct pb_arena *a = make(4);
@@ -128,6 +136,8 @@ static void a_row_under_way_keeps_its_segment(void **state)
     assert_int_equal(proof_table(a, "t", 1, &t), 0);
     assert_int_equal(proof_begin(t, 1, 1000000, &row), 0);
     append_many(t, 5000);
+    each_row(pb_arena_fd(a), "t", expect_sealed_but_incomplete, NULL);
+    assert_int_equal(incomplete, 1);
     assert_int_equal(pb_row_commit(&row), 0);
     each_row(pb_arena_fd(a), "t", note_number, &range);
     assert_int_equal(range.max, 1000000);

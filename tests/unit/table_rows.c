@@ -425,6 +425,7 @@ static void segments_say_which_times_they_hold(void **state)
         assert_int_equal(pb_view_load(r, &list[i], &v), 0);
         assert_true(i == 0 || list[i].serial < list[i - 1].serial);
         sealed += list[i].last != INT64_MAX;
+        assert_int_equal(v.complete, !list[i].open);
         for (uint32_t k = 0; k < v.nrows; k++) {
             int64_t time = CELL(&v, PROOF_TIME, k, int64_t);
             assert_true(time >= list[i].first && time <= list[i].last);
