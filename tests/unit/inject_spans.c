@@ -13,7 +13,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -21,6 +23,7 @@
 #include "base/cleanup.h"
 #include "inject/arch.h"
 #include "inject/spans.h"
+#include "inject/target.h"
 #include "remote/maps.h"
 #include "remote/procinfo.h"
 
@@ -64,9 +67,9 @@ static void spans_hold_the_allocator_and_the_loader_and_not_the_rest(void **stat
 /* A child that stops itself (SIGSTOP) where `where` says, judged from here. */
 static enum pb_safety judge_child(void (*where)(void))
 {
-    _cleanup_(pb_maps_done) struct pb_maps m = {0};
-    _cleanup_(pb_spans_done) struct pb_spans s = {0};
+    _cleanup_(pb_target_done) struct pb_target t = {.syscall_code = 0};
     static struct pb_arch_state regs;
+    struct pb_procinfo info;
     int status;
     raise(0); /* bound now: the loader's words must not be left where the child stops */
     pid_t pid = fork();
@@ -78,12 +81,15 @@ static enum pb_safety judge_child(void (*where)(void))
         _exit(0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
+    while (WIFSTOPPED(status) && WSTOPSIG(status) != SIGSTOP) {
+        ptrace(PTRACE_CONT, pid, 0, WSTOPSIG(status));
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+    }
     assert_true(WIFSTOPPED(status));
-    assert_int_equal(pb_maps_read(pid, &m, NULL), 0);
-    assert_int_equal(pb_spans_find(pid, &m, &s), 0);
-    s.restorer = 0x5eed5eed5eed5eed; /* on no stack: there are no signal frames here */
+    assert_int_equal(pb_procinfo_read(pid, &info, NULL), 0);
+    assert_int_equal(pb_target_open(&info, &t, NULL), 0);
     assert_int_equal(pb_arch_save(pid, &regs), 0);
-    enum pb_safety safety = pb_spans_judge(&s, pid, pid, &regs);
+    enum pb_safety safety = pb_spans_judge(&t.spans, pid, pid, &regs);
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
     return safety;
@@ -119,6 +125,56 @@ static void a_thread_under_the_loaders_lock_is_unsafe(void **state)
 static void a_thread_in_its_own_code_is_not_unsafe(void **state)
 {
     assert_int_not_equal(judge_child(stop_outside), PB_UNSAFE);
+}
+
+/* A handler that came in the middle of malloc: the allocator shows only in what the handler interrupted. */
+static struct pb_spans our_spans;
+
+static void stop_if_in_malloc(int signal, siginfo_t *info, void *context)
+{
+    ucontext_t *uc = context;
+#ifdef __x86_64__
+    uint64_t pc = (uint64_t)uc->uc_mcontext.gregs[REG_RIP];
+#else
+    uint64_t pc = uc->uc_mcontext.pc;
+#endif
+    if (covers(&our_spans, pc))
+        raise(SIGSTOP);
+}
+
+static void allocate_under_a_timer(int flags)
+{
+    static _Alignas(16) char other[65536];
+    struct sigaction act = {.sa_sigaction = stop_if_in_malloc, .sa_flags = SA_SIGINFO | SA_RESTART | flags};
+    struct itimerval often = {{0, 500}, {0, 500}};
+    stack_t stack = {.ss_sp = other, .ss_size = sizeof(other)};
+    sigaltstack(&stack, NULL);
+    sigaction(SIGALRM, &act, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+    for (;;) {
+        void *volatile memory = malloc(100);
+        free(memory);
+    }
+}
+
+static void allocate_with_handlers_on_the_same_stack(void)
+{
+    allocate_under_a_timer(0);
+}
+
+static void allocate_with_handlers_on_another_stack(void)
+{
+    allocate_under_a_timer(SA_ONSTACK);
+}
+
+static void a_handler_that_interrupted_the_allocator_is_unsafe(void **state)
+{
+    _cleanup_(pb_maps_done) struct pb_maps m = {0};
+    assert_int_equal(pb_maps_read(getpid(), &m, NULL), 0);
+    assert_int_equal(pb_spans_find(getpid(), &m, &our_spans), 0);
+    assert_int_equal(judge_child(allocate_with_handlers_on_the_same_stack), PB_UNSAFE);
+    assert_int_equal(judge_child(allocate_with_handlers_on_another_stack), PB_UNSAFE);
+    pb_spans_done(&our_spans);
 }
 
 static void calls_are_told_from_other_words(void **state)
@@ -168,6 +224,7 @@ int main(void)
         cmocka_unit_test(spans_hold_the_allocator_and_the_loader_and_not_the_rest),
         cmocka_unit_test(a_thread_under_the_loaders_lock_is_unsafe),
         cmocka_unit_test(a_thread_in_its_own_code_is_not_unsafe),
+        cmocka_unit_test(a_handler_that_interrupted_the_allocator_is_unsafe),
         cmocka_unit_test(calls_are_told_from_other_words),
         cmocka_unit_test(procinfo_knows_ourselves),
         cmocka_unit_test(procinfo_reads_names_with_parentheses),
