@@ -8,6 +8,7 @@
 /* In the order in which help lists them. */
 #define COMMANDS(X)                                                                                          \
     X(list)                                                                                                  \
+    X(backtrace)                                                                                             \
     X(inject)                                                                                                \
     X(eval)                                                                                                  \
     X(execute)                                                                                               \

@@ -5,7 +5,7 @@
  *   asleep   the kernel says it is off its CPU (/proc/PID/task/TID/syscall), and it was not scheduled in
  * since (the count of time slices in schedstat is the same at the end). Also true of one that is stopped.
  *   pinned   it would run, but we run on the CPU it belongs to, and it was not scheduled in since: it was
- *            preempted by us. Moves the calling thread to that CPU.
+ *            preempted by us. Moves the calling thread to that CPU; its affinity is the caller's to restore.
  *   stopped  PTRACE_SEIZE and INTERRUPT of this one thread: tens of microseconds.
  * If we die, the kernel lets the thread go on. Caller-owned; begin, end and close come from one thread of
  * ours (ptrace wants that). Does not allocate; a few short reads of /proc through descriptors kept open. */
@@ -38,7 +38,8 @@ struct pb_moment {
 };
 
 /* keep_seized: the first stop leaves the thread seized (but running) until close, which makes the next ones
- * cheaper; for samplers. -ESRCH: no such thread; -EACCES, -EPERM: not ours. */
+ * cheaper; for samplers. Its signals then wait for the next begin. -ESRCH: no such thread; -EACCES, -EPERM:
+ * not ours. */
 int pb_moment_open(pid_t pid, pid_t tid, bool keep_seized, struct pb_moment *ret);
 void pb_moment_close(struct pb_moment *m);
 

@@ -63,11 +63,10 @@ void pb_py_stack_done(struct pb_py_stack *s);
  */
 struct pb_py_thread {
     uint64_t tstate;
-    uint64_t ident;     /* threading.get_ident() */
-    int64_t interp;     /* id of its interpreter; 0 is the main one */
-    pid_t tid, ns_tid;  /* in our pid namespace, in its own */
-    bool gil;           /* it holds the GIL of its interpreter, at the instant it was looked at */
-    bool gil_requested; /* somebody waits for that GIL: the holder was asked to give it up */
+    uint64_t ident;    /* threading.get_ident() */
+    int64_t interp;    /* id of its interpreter; 0 is the main one */
+    pid_t tid, ns_tid; /* in our pid namespace, in its own */
+    bool gil;          /* it holds the GIL of its interpreter, at the instant it was looked at */
 };
 
 /* Opens what source has: a process, or a core (then ways are PB_WAY_DEAD). The source must outlive the pb_py.
@@ -98,6 +97,11 @@ int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_sta
 int pb_py_sample(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
                  struct pb_py_stack *stack);
 
+/* The same, and more reads what else belongs to that moment (locals, names) before it ends; it may be called
+ * more than once, whenever a reading was thrown away. What it returns is returned. */
+int pb_py_sample_with(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
+                      struct pb_py_stack *stack, int (*more)(void *arg), void *arg);
+
 /* The line a frame is at; 0: its instruction has none (code that the compiler added). Cheap: no reading. */
 int pb_py_line(struct pb_py *py, const struct pb_py_frame *f);
 
@@ -105,3 +109,8 @@ int pb_py_line(struct pb_py *py, const struct pb_py_frame *f);
  * which must be in the stack. UTF-8, cut to size. -ENOENT: it has none (a thread that C code started). */
 int pb_py_thread_name(struct pb_py *py, const struct pb_py_thread *t, const struct pb_py_stack *stack,
                       char *ret, size_t size);
+
+/* The arguments and locals of a frame, a line each, "name = value"; NULL: none, or no memory. The caller
+ * frees it. Bounded in depth, items and bytes; values whose name says key, token, secret, password or
+ * credential are left out. Within the frame's moment, like the stack itself. */
+char *pb_py_locals(struct pb_py *py, const struct pb_py_frame *f);

@@ -1,0 +1,286 @@
+"""Writes src/remote/python/layout_3_*.c from the headers of the CPythons on this machine.
+
+scripts/layouts.py [--check] [INTERPRETER | FOLDER...]    default: every interpreter that tests/integration/interpreters.py finds
+
+A folder is one that holds Python.h, for versions that do not run here. Each field is an expression over the headers of
+one version; a small program compiled against them prints the table, and from 3.13 on where _Py_DebugOffsets has each
+field. --check writes nothing and fails where a file differs. Only 64-bit Linux builds with the GIL.
+"""
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOP / "tests/integration"))
+import interpreters  # noqa: E402
+
+FOLDER = TOP / "src/remote/python"
+CLANG_FORMAT = TOP / "build/venv/bin/clang-format"
+
+HEADERS = """
+#define Py_BUILD_CORE 1
+#include <Python.h>
+#include <frameobject.h>
+#include <stddef.h>
+#include <stdio.h>
+#if PY_VERSION_HEX >= 0x030B0000
+#include <internal/pycore_frame.h>
+#endif
+#if PY_VERSION_HEX >= 0x03090000
+#include <internal/pycore_interp.h>
+#include <internal/pycore_runtime.h>
+#include <internal/pycore_gil.h>
+#elif PY_VERSION_HEX >= 0x03080000
+#include <internal/pycore_pystate.h>
+#elif PY_VERSION_HEX >= 0x03070000
+#include <internal/pystate.h>
+#endif
+#if PY_VERSION_HEX >= 0x030B0000
+typedef _PyInterpreterFrame Frame;
+#else
+typedef PyFrameObject Frame;
+#endif
+#if PY_VERSION_HEX >= 0x030D0000
+#include <internal/pycore_code.h>
+#include <internal/pycore_genobject.h>
+#endif
+#if PY_VERSION_HEX >= 0x030E0000
+#include <internal/pycore_interpframe.h>
+#include <internal/pycore_debug_offsets.h>
+#endif
+"""
+
+ALWAYS = (3, 0)
+TSTATE = "offsetof(PyThreadState, %s)"
+INTERP = "offsetof(PyInterpreterState, %s)"
+CODE = "offsetof(PyCodeObject, %s)"
+FRAME = "offsetof(Frame, %s)"
+TYPE = "offsetof(PyTypeObject, %s)"
+GEN = "offsetof(PyGenObject, %s)"
+
+
+def field(form, *cases):
+    """The expression for a version: the last case whose first version is not above it; None: no such field."""
+    return [(since, form % name if name and form else name) for since, name in cases]
+
+
+def plain(expression):
+    return [(ALWAYS, expression)]
+
+
+FIELDS = {
+    "frames": [(ALWAYS, '"PB_PY_FRAMES_HEAP"'), ((3, 11), '"PB_PY_FRAMES_CFRAME"'), ((3, 13), '"PB_PY_FRAMES_TSTATE"')],
+    "lines": [(ALWAYS, '"PB_PY_LINES_LNOTAB"'), ((3, 10), '"PB_PY_LINES_LINETABLE"'), ((3, 11), '"PB_PY_LINES_LOCATIONS"')],
+    "tagged": [(ALWAYS, None), ((3, 14), "1")],
+    "kind_shift": plain("2"),
+    "lasti_units": [(ALWAYS, None), ((3, 10), "1"), ((3, 11), None)],
+    "runtime.interp_head": field("offsetof(_PyRuntimeState, %s)", (ALWAYS, None), ((3, 7), "interpreters.head")),
+    "runtime.current": field("offsetof(_PyRuntimeState, %s)", (ALWAYS, None), ((3, 7), "gilstate.tstate_current"),
+                             ((3, 12), None)),
+    "interp.next": field(INTERP, (ALWAYS, "next")),
+    "interp.id": field(INTERP, (ALWAYS, None), ((3, 7), "id")),
+    "interp.tstate_head": field(INTERP, (ALWAYS, "tstate_head"), ((3, 11), "threads.head")),
+    "interp.modules": field(INTERP, (ALWAYS, "modules"), ((3, 12), "imports.modules")),
+    "interp.sysdict": field(INTERP, (ALWAYS, "sysdict")),
+    "interp.gil": field(INTERP, (ALWAYS, None), ((3, 12), "ceval.gil")),
+    "gil.holder": field("offsetof(struct _gil_runtime_state, %s)", (ALWAYS, None), ((3, 12), "last_holder")),
+    "gil.locked": field("offsetof(struct _gil_runtime_state, %s)", (ALWAYS, None), ((3, 12), "locked")),
+    "tstate.next": field(TSTATE, (ALWAYS, "next")),
+    "tstate.interp": field(TSTATE, (ALWAYS, "interp")),
+    "tstate.frame": field(TSTATE, (ALWAYS, "frame"), ((3, 11), "cframe"), ((3, 13), "current_frame")),
+    "tstate.thread_id": field(TSTATE, (ALWAYS, "thread_id")),
+    "tstate.native_id": field(TSTATE, (ALWAYS, None), ((3, 11), "native_thread_id")),
+    "tstate.chunk": field(TSTATE, (ALWAYS, None), ((3, 11), "datastack_chunk")),
+    "tstate.chunk_top": field(TSTATE, (ALWAYS, None), ((3, 11), "datastack_top")),
+    "cframe_frame": field("offsetof(_PyCFrame, %s)", (ALWAYS, None), ((3, 11), "current_frame"), ((3, 13), None)),
+    "chunk.previous": field("offsetof(_PyStackChunk, %s)", (ALWAYS, None), ((3, 11), "previous")),
+    "chunk.size": field("offsetof(_PyStackChunk, %s)", (ALWAYS, None), ((3, 11), "size")),
+    "chunk.top": field("offsetof(_PyStackChunk, %s)", (ALWAYS, None), ((3, 11), "top")),
+    "chunk.data": field("offsetof(_PyStackChunk, %s)", (ALWAYS, None), ((3, 11), "data")),
+    "frame.back": field(FRAME, (ALWAYS, "f_back"), ((3, 11), "previous")),
+    "frame.code": field(FRAME, (ALWAYS, "f_code"), ((3, 13), "f_executable")),
+    "frame.instr": field(FRAME, (ALWAYS, "f_lasti"), ((3, 11), "prev_instr"), ((3, 13), "instr_ptr")),
+    "frame.locals": field(FRAME, (ALWAYS, "f_localsplus"), ((3, 11), "localsplus")),
+    "frame.is_entry": field(FRAME, (ALWAYS, None), ((3, 11), "is_entry"), ((3, 12), None)),
+    "frame.owner": field(FRAME, (ALWAYS, None), ((3, 11), "owner")),
+    "frame.stacktop": field(FRAME, (ALWAYS, None), ((3, 11), "stacktop"), ((3, 14), None)),
+    "code.file": field(CODE, (ALWAYS, "co_filename")),
+    "code.name": field(CODE, (ALWAYS, "co_name")),
+    "code.qualname": field(CODE, (ALWAYS, None), ((3, 11), "co_qualname")),
+    "code.lines": field(CODE, (ALWAYS, "co_lnotab"), ((3, 10), "co_linetable")),
+    "code.first_line": field(CODE, (ALWAYS, "co_firstlineno")),
+    "code.flags": field(CODE, (ALWAYS, "co_flags")),
+    "code.argcount": field(CODE, (ALWAYS, "co_argcount")),
+    "code.kwonly": field(CODE, (ALWAYS, "co_kwonlyargcount")),
+    "code.nlocals": field(CODE, (ALWAYS, "co_nlocals")),
+    "code.varnames": field(CODE, (ALWAYS, "co_varnames"), ((3, 11), "co_localsplusnames")),
+    "code.kinds": field(CODE, (ALWAYS, None), ((3, 11), "co_localspluskinds")),
+    "code.cellvars": field(CODE, (ALWAYS, "co_cellvars"), ((3, 11), None)),
+    "code.freevars": field(CODE, (ALWAYS, "co_freevars"), ((3, 11), None)),
+    "code.bytes": field(CODE, (ALWAYS, "co_code"), ((3, 11), None)),
+    "code.adaptive": field(CODE, (ALWAYS, None), ((3, 11), "co_code_adaptive")),
+    "object.type": plain("offsetof(PyObject, ob_type)"),
+    "object.size": plain("sizeof(PyObject)"),
+    "type.name": field(TYPE, (ALWAYS, "tp_name")),
+    "type.flags": field(TYPE, (ALWAYS, "tp_flags")),
+    "type.basicsize": field(TYPE, (ALWAYS, "tp_basicsize")),
+    "type.itemsize": field(TYPE, (ALWAYS, "tp_itemsize")),
+    "type.dictoffset": field(TYPE, (ALWAYS, "tp_dictoffset")),
+    "type.base": field(TYPE, (ALWAYS, "tp_base")),
+    "type.cached_keys": plain("offsetof(PyHeapTypeObject, ht_cached_keys)"),
+    "unicode.length": plain("offsetof(PyASCIIObject, length)"),
+    "unicode.state": plain("offsetof(PyASCIIObject, state)"),
+    "unicode.ascii_size": plain("sizeof(PyASCIIObject)"),
+    "unicode.compact_size": plain("sizeof(PyCompactUnicodeObject)"),
+    "bytes.size": plain("offsetof(PyVarObject, ob_size)"),
+    "bytes.data": plain("offsetof(PyBytesObject, ob_sval)"),
+    "tuple.size": plain("offsetof(PyVarObject, ob_size)"),
+    "tuple.data": plain("offsetof(PyTupleObject, ob_item)"),
+    "list.size": plain("offsetof(PyVarObject, ob_size)"),
+    "list.data": plain("offsetof(PyListObject, ob_item)"),
+    "dict.used": plain("offsetof(PyDictObject, ma_used)"),
+    "dict.keys": plain("offsetof(PyDictObject, ma_keys)"),
+    "dict.values": plain("offsetof(PyDictObject, ma_values)"),
+    "set.used": plain("offsetof(PySetObject, used)"),
+    "set.mask": plain("offsetof(PySetObject, mask)"),
+    "set.table": plain("offsetof(PySetObject, table)"),
+    "integer.tag": [(ALWAYS, "offsetof(PyVarObject, ob_size)"), ((3, 12), "offsetof(PyLongObject, long_value.lv_tag)")],
+    "integer.digits": [(ALWAYS, "sizeof(PyVarObject)"), ((3, 12), "offsetof(PyLongObject, long_value.ob_digit)")],
+    "float_value": plain("offsetof(PyFloatObject, ob_fval)"),
+    "cell_value": plain("offsetof(PyCellObject, ob_ref)"),
+    "gen.frame": field(GEN, (ALWAYS, "gi_frame"), ((3, 11), "gi_iframe")),
+    "gen.state": field(GEN, (ALWAYS, None), ((3, 11), "gi_frame_state")),
+    "gen.code": field(GEN, (ALWAYS, "gi_code"), ((3, 12), None)),
+    "gen.name": field(GEN, (ALWAYS, "gi_name")),
+    "gen.qualname": field(GEN, (ALWAYS, "gi_qualname")),
+}
+
+
+# Our field, and the one of _Py_DebugOffsets that says the same, with the version that brought it.
+DEBUG = {
+    "runtime.interp_head": "runtime_state.interpreters_head",
+    "interp.next": "interpreter_state.next",
+    "interp.id": "interpreter_state.id",
+    "interp.tstate_head": "interpreter_state.threads_head",
+    "interp.modules": "interpreter_state.imports_modules",
+    "interp.sysdict": "interpreter_state.sysdict",
+    "interp.gil": "interpreter_state.ceval_gil",
+    "tstate.next": "thread_state.next",
+    "tstate.interp": "thread_state.interp",
+    "tstate.frame": "thread_state.current_frame",
+    "tstate.thread_id": "thread_state.thread_id",
+    "tstate.native_id": "thread_state.native_thread_id",
+    "tstate.chunk": "thread_state.datastack_chunk",
+    "frame.back": "interpreter_frame.previous",
+    "frame.code": "interpreter_frame.executable",
+    "frame.instr": "interpreter_frame.instr_ptr",
+    "frame.locals": "interpreter_frame.localsplus",
+    "frame.owner": "interpreter_frame.owner",
+    "code.file": "code_object.filename",
+    "code.name": "code_object.name",
+    "code.qualname": "code_object.qualname",
+    "code.lines": "code_object.linetable",
+    "code.first_line": "code_object.firstlineno",
+    "code.argcount": "code_object.argcount",
+    "code.varnames": "code_object.localsplusnames",
+    "code.kinds": "code_object.localspluskinds",
+    "code.adaptive": "code_object.co_code_adaptive",
+    "object.type": "pyobject.ob_type",
+    "object.size": "pyobject.size",
+    "type.name": "type_object.tp_name",
+    "type.flags": "type_object.tp_flags",
+    "unicode.length": "unicode_object.length",
+    "unicode.state": "unicode_object.state",
+    "unicode.ascii_size": "unicode_object.asciiobject_size",
+    "bytes.size": "bytes_object.ob_size",
+    "bytes.data": "bytes_object.ob_sval",
+    "tuple.size": "tuple_object.ob_size",
+    "tuple.data": "tuple_object.ob_item",
+    "list.size": "list_object.ob_size",
+    "list.data": "list_object.ob_item",
+    "dict.keys": "dict_object.ma_keys",
+    "dict.values": "dict_object.ma_values",
+    "integer.tag": "long_object.lv_tag",
+    "integer.digits": "long_object.ob_digit",
+    "float_value": "float_object.ob_fval",
+}
+
+
+def chosen(cases, version):
+    return [expression for since, expression in cases if since <= version][-1]
+
+
+def program(version):
+    lines = []
+    for name, cases in FIELDS.items():
+        expression = chosen(cases, version)
+        if expression is not None:
+            form, cast = ("%s", "") if expression.startswith('"') else ("%u", "(unsigned)")
+            lines.append(f'    printf("    .{name} = {form},\\n", {cast}{expression});')
+    lines.append('    puts("};");')
+    if version >= (3, 13):
+        lines.append(f'    puts("const struct pb_py_told pb_py_told_3_{version[1]}[] = {{");')
+        lines += [f'    printf("    {{offsetof(struct pb_py_layout, {ours}), %u}},\\n", '
+                  f'(unsigned)offsetof(_Py_DebugOffsets, {its}));' for ours, its in DEBUG.items()]
+        lines.append('    puts("    {0, 0},\\n};");')
+    body = "\n".join(lines)
+    return f"{HEADERS}\nint main(void)\n{{\n{body}\n    return 0;\n}}\n"
+
+
+def include_dir(where):
+    if Path(where).is_dir():
+        return Path(where)
+    code = "import sysconfig; print(sysconfig.get_paths()['include'])"
+    return Path(subprocess.run([where, "-c", code], check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout.strip())
+
+
+def version_of(include):
+    return re.search(r'#define PY_VERSION\s+"([\d.]+)', (include / "patchlevel.h").read_text()).group(1)
+
+
+def offsets(include, version):
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "layout.c"), Path(folder, "layout")
+        source.write_text(program(version))
+        subprocess.run(["cc", "-w", f"-I{include}", f"-I{include}/internal", f"-I{include.parent}", source, "-o", binary],
+                       check=True)
+        return subprocess.run([binary], check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout
+
+
+def table(include):
+    release = version_of(include)
+    major, minor = map(int, release.split(".")[:2])
+    name = f"{major}_{minor}"
+    text = f"""/* layout_{name}: written by scripts/layouts.py from the headers of CPython {release}; see layout.h. */
+#include <stddef.h>
+
+#include "remote/python/layout.h"
+
+const struct pb_py_layout pb_py_layout_{name} = {{
+    .version = 0x{major:02x}{minor:02x},
+    .verified = true,
+{offsets(include, (major, minor))}
+"""
+    done = subprocess.run([CLANG_FORMAT, "--assume-filename", FOLDER / "x.c"], input=text, check=True, stdout=subprocess.PIPE,
+                          universal_newlines=True)
+    return FOLDER / f"layout_{name}.c", done.stdout
+
+
+def main():
+    check = "--check" in sys.argv[1:]
+    wanted = [word for word in sys.argv[1:] if word != "--check"] or interpreters.INTERPRETERS
+    # Two releases of one minor version: the later one that has headers writes the file.
+    includes = [include for include in map(include_dir, wanted) if (include / "Python.h").exists()]
+    tables = dict(table(include) for include in includes)
+    stale = [path.name for path, text in tables.items() if not path.exists() or path.read_text() != text]
+    if not check:
+        for path, text in tables.items():
+            path.write_text(text)
+    print(f"layouts: {len(tables)} tables, {len(stale)} {'differ' if check else 'written anew'}: {' '.join(stale)}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

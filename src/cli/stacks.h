@@ -1,0 +1,78 @@
+/* stacks: the stacks of one process as a command shows them: taken at once, then printed in one of several
+ * forms.
+ *
+ * A snapshot, caller-owned. stacks_take.c takes it, stacks_text.c, stacks_json.c and stacks_merge.c print it,
+ * stacks_verdict.c says what the process waits for, where that can be known. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cli/cli.h"
+#include "remote/python/reader.h"
+#include "remote/source.h"
+#include "remote/threads.h"
+
+struct pb_sources;
+
+struct pb_stacks_options {
+    bool locals, no_stop, force, native;
+};
+
+struct pb_shown_frame {
+    const struct pb_py_code *code;
+    int line;     /* 0: none */
+    char *locals; /* "name = value" lines; NULL: not asked for, or none */
+};
+
+struct pb_shown_thread {
+    struct pb_native_thread native;
+    bool python; /* it has a Python thread state */
+    struct pb_py_thread py;
+    bool gil;
+    bool off_cpu; /* it was asleep when it was read, in: */
+    int syscall;  /* -1: none */
+    uint64_t syscall_args[6];
+    char name[PB_PY_NAME_MAX]; /* Python's, "" where it has none */
+    struct pb_shown_frame *frames;
+    size_t nframes;
+    bool truncated;
+    enum pb_way way;
+    int failed; /* negative errno: why there are no frames */
+};
+
+struct pb_stacks {
+    pid_t pid;
+    char label[PB_LABEL_MAX];
+    char command[256];
+    struct pb_source source;
+    struct pb_py *py;                /* NULL: no Python in it */
+    struct pb_shown_thread *threads; /* the most telling first */
+    size_t n;
+    char verdict[512]; /* "": nothing can be said */
+};
+
+/* Opens the process; stacks can then be taken from it again and again. A process without Python has native
+ * threads only. */
+int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_options *options,
+                   struct pb_stacks *ret, struct pb_err *err);
+int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err);
+void pb_stacks_done(struct pb_stacks *s);
+
+/* "running", "holds the GIL", "waiting in futex", ...: for a person. Static or in buf. */
+const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t size);
+
+/* The lines of source files as the process sees them. */
+struct pb_sources *pb_sources_new(pid_t pid);
+void pb_sources_free(struct pb_sources *s);
+/* Without blanks at both ends; NULL: it cannot be read. Lives as long as s. */
+const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len);
+
+void pb_stacks_verdict(struct pb_stacks *s);
+
+/* To stdout. changed_only: threads for which it is false are counted only (NULL: all). */
+void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const bool *changed);
+void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n);
+int pb_stacks_print_merged(const struct pb_stacks *const *all, size_t n, struct pb_err *err);

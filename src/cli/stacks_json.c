@@ -1,0 +1,150 @@
+/* stacks_json: stacks for a program to read; see stacks.h. One array, an object a process. */
+#include "cli/stacks.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Bytes that are no UTF-8 (a kernel's thread name may hold any) become a replacement character. */
+static size_t utf8_length(const unsigned char *p)
+{
+    size_t n = *p < 0x80                 ? 1
+               : *p >= 0xc2 && *p < 0xe0 ? 2
+               : *p >= 0xe0 && *p < 0xf0 ? 3
+               : *p >= 0xf0 && *p < 0xf5 ? 4
+                                         : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}
+
+static void put_string_n(const char *text, size_t len)
+{
+    putchar('"');
+    for (const unsigned char *p = (const unsigned char *)text, *end = p + len; p < end && *p;) {
+        size_t n = utf8_length(p);
+        if (*p == '"' || *p == '\\')
+            printf("\\%c", *p);
+        else if (*p < ' ' || *p == 127)
+            printf("\\u%04x", *p);
+        else if (n == 0)
+            fputs("\\ufffd", stdout);
+        else
+            fwrite(p, 1, n, stdout);
+        p += n ? n : 1;
+    }
+    putchar('"');
+}
+
+static void put_string(const char *text)
+{
+    put_string_n(text, strlen(text));
+}
+
+static void put_locals(const char *lines)
+{
+    bool first = true;
+
+    fputs(", \"locals\": {", stdout);
+    while (*lines) {
+        size_t n = strcspn(lines, "\n");
+        const char *is = memmem(lines, n, " = ", 3);
+        if (is) {
+            fputs(first ? "" : ", ", stdout);
+            put_string_n(lines, (size_t)(is - lines));
+            fputs(": ", stdout);
+            put_string_n(is + 3, n - (size_t)(is + 3 - lines));
+            first = false;
+        }
+        lines += n + (lines[n] == '\n');
+    }
+    putchar('}');
+}
+
+static void put_frame(const struct pb_shown_frame *f)
+{
+    fputs("{\"function\": ", stdout);
+    put_string(f->code->qualname);
+    fputs(", \"name\": ", stdout);
+    put_string(f->code->name);
+    fputs(", \"file\": ", stdout);
+    put_string(f->code->file);
+    if (f->line)
+        printf(", \"line\": %d", f->line);
+    else
+        fputs(", \"line\": null", stdout);
+    printf(", \"first_line\": %d", f->code->first_line);
+    if (f->locals)
+        put_locals(f->locals);
+    putchar('}');
+}
+
+static void put_thread(const struct pb_shown_thread *t)
+{
+    char buf[64];
+
+    printf("{\"tid\": %d, \"name\": ", (int)t->native.tid);
+    put_string(t->name[0] ? t->name : t->native.name);
+    fputs(", \"native_name\": ", stdout);
+    put_string(t->native.name);
+    fputs(", \"state\": ", stdout);
+    put_string(pb_stacks_state(t, buf, sizeof(buf)));
+    printf(", \"running\": %s, \"syscall\": ", t->off_cpu ? "false" : "true");
+    const char *call = t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL;
+    if (call)
+        put_string(call);
+    else
+        fputs("null", stdout);
+    printf(", \"python\": %s", t->python ? "true" : "false");
+    if (t->python) {
+        printf(", \"ident\": %" PRIu64 ", \"interpreter\": %" PRId64 ", \"gil\": %s", t->py.ident,
+               t->py.interp, t->gil ? "true" : "false");
+        fputs(", \"read\": ", stdout);
+        put_string(t->failed == -EAGAIN ? "refused" : t->failed < 0 ? "failed" : pb_way_name(t->way));
+        printf(", \"truncated\": %s, \"frames\": [", t->truncated ? "true" : "false");
+        for (size_t i = 0; i < t->nframes; i++) {
+            fputs(i ? ",\n      " : "\n      ", stdout);
+            put_frame(&t->frames[i]);
+        }
+        putchar(']');
+    }
+    putchar('}');
+}
+
+static void put_process(const struct pb_stacks *s)
+{
+    printf("  {\"pid\": %d, \"label\": ", (int)s->pid);
+    put_string(s->label);
+    fputs(", \"command\": ", stdout);
+    put_string(s->command);
+    uint32_t version = s->py ? pb_py_version(s->py) : 0;
+    if (!s->py)
+        fputs(", \"python\": null", stdout);
+    else if ((version & 0xff) == 0xff)
+        printf(", \"python\": \"%u.%u\"", version >> 16, version >> 8 & 0xff);
+    else
+        printf(", \"python\": \"%u.%u.%u\"", version >> 16, version >> 8 & 0xff, version & 0xff);
+    fputs(", \"verdict\": ", stdout);
+    if (s->verdict[0])
+        put_string(s->verdict);
+    else
+        fputs("null", stdout);
+    fputs(", \"threads\": [", stdout);
+    for (size_t i = 0; i < s->n; i++) {
+        fputs(i ? ",\n    " : "\n    ", stdout);
+        put_thread(&s->threads[i]);
+    }
+    fputs("]}", stdout);
+}
+
+void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n)
+{
+    puts("[");
+    for (size_t i = 0; i < n; i++) {
+        put_process(all[i]);
+        puts(i + 1 < n ? "," : "");
+    }
+    puts("]");
+}

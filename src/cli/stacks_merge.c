@@ -1,0 +1,174 @@
+/* stacks_merge: equal stacks folded over threads and processes, the rarest first: the odd one out is seen at
+ * once. See stacks.h. */
+#include "cli/rows.h"
+#include "cli/stacks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMED_MAX 16
+
+struct member {
+    const struct pb_stacks *s;
+    const struct pb_shown_thread *t;
+};
+
+/* Stacks of different processes have different code pointers: they are equal by what a person reads. */
+static int compare_frames(const struct pb_shown_frame *a, const struct pb_shown_frame *b)
+{
+    int d = a->line - b->line;
+
+    if (d == 0 && a->code != b->code)
+        d = strcmp(a->code->file, b->code->file);
+    if (d == 0 && a->code != b->code)
+        d = strcmp(a->code->qualname, b->code->qualname);
+    return d;
+}
+
+static int compare_stacks(const struct pb_shown_thread *a, const struct pb_shown_thread *b)
+{
+    if (a->nframes != b->nframes)
+        return a->nframes < b->nframes ? -1 : 1;
+    for (size_t i = 0; i < a->nframes; i++) {
+        int d = compare_frames(&a->frames[i], &b->frames[i]);
+        if (d)
+            return d;
+    }
+    return 0;
+}
+
+static int by_stack(const void *a, const void *b)
+{
+    const struct member *x = a, *y = b;
+    int d = compare_stacks(x->t, y->t);
+
+    if (d == 0)
+        d = (x->s->pid > y->s->pid) - (x->s->pid < y->s->pid);
+    return d ? d : (x->t->native.tid > y->t->native.tid) - (x->t->native.tid < y->t->native.tid);
+}
+
+static size_t same(const struct member *at, size_t n)
+{
+    size_t count = 1;
+    while (count < n && compare_stacks(at[0].t, at[count].t) == 0)
+        count++;
+    return count;
+}
+
+struct group {
+    const struct member *at;
+    size_t n;
+};
+
+static int smallest_first(const void *a, const void *b)
+{
+    const struct group *x = a, *y = b;
+    if (x->n != y->n)
+        return x->n < y->n ? -1 : 1;
+    return x->at[0].t->nframes < y->at[0].t->nframes ? 1 : x->at[0].t->nframes > y->at[0].t->nframes ? -1 : 0;
+}
+
+static void put_safe(const char *text)
+{
+    for (; *text; text++)
+        putchar((unsigned char)*text < ' ' || *text == 127 ? '?' : *text);
+}
+
+/* "rank 0, rank 1: MainThread": the processes, each once, and the names of threads where they differ. */
+static void put_members(const struct group *g, size_t nprocesses)
+{
+    const struct pb_stacks *last = NULL;
+    size_t named = 0;
+
+    printf("%zu thread%s", g->n, g->n == 1 ? "" : "s");
+    for (size_t i = 0; i < g->n; i++) {
+        const struct member *m = &g->at[i];
+        if (nprocesses > 1 && m->s == last)
+            continue;
+        if (named++ == NAMED_MAX) {
+            fputs(", ..", stdout);
+            break;
+        }
+        fputs(named == 1 ? ": " : ", ", stdout);
+        if (nprocesses > 1)
+            printf("%s ", m->s->label);
+        printf("%d \"", (int)m->t->native.tid);
+        put_safe(m->t->name[0] ? m->t->name : m->t->native.name);
+        putchar('"');
+        last = m->s;
+    }
+    putchar('\n');
+}
+
+static void put_group(const struct group *g, size_t nprocesses)
+{
+    const struct pb_shown_thread *t = g->at[0].t;
+
+    put_members(g, nprocesses);
+    for (size_t i = 0; i < t->nframes; i++) {
+        if (i == 60 && t->nframes > 121) {
+            printf("    .. %zu more frames ..\n", t->nframes - 120);
+            i = t->nframes - 60;
+        }
+        fputs("    ", stdout);
+        put_safe(t->frames[i].code->qualname);
+        fputs(" (", stdout);
+        put_safe(t->frames[i].code->file);
+        if (t->frames[i].line)
+            printf(":%d", t->frames[i].line);
+        puts(")");
+    }
+}
+
+static size_t collect(const struct pb_stacks *const *all, size_t n, struct member *ret, size_t *ret_without)
+{
+    size_t count = 0;
+
+    *ret_without = 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < all[i]->n; k++) {
+            const struct pb_shown_thread *t = &all[i]->threads[k];
+            if (t->nframes == 0)
+                ++*ret_without;
+            else
+                ret[count++] = (struct member){all[i], t};
+        }
+    return count;
+}
+
+int pb_stacks_print_merged(const struct pb_stacks *const *all, size_t n, struct pb_err *err)
+{
+    size_t total = 0, without, ngroups = 0;
+
+    for (size_t i = 0; i < n; i++)
+        total += all[i]->n;
+    struct member *members = calloc(total + 1, sizeof(*members));
+    struct group *groups = calloc(total + 1, sizeof(*groups));
+    if (!members || !groups) {
+        free(members);
+        free(groups);
+        return pb_fail(err, -ENOMEM, "out of memory");
+    }
+    size_t count = collect(all, n, members, &without);
+    qsort(members, count, sizeof(*members), by_stack);
+    for (size_t i = 0; i < count; i += groups[ngroups++].n)
+        groups[ngroups] = (struct group){&members[i], same(&members[i], count - i)};
+    qsort(groups, ngroups, sizeof(*groups), smallest_first);
+
+    printf("%zu process%s, %zu thread%s with Python code, %zu different stack%s, the rarest first\n", n,
+           n == 1 ? "" : "es", count, count == 1 ? "" : "s", ngroups, ngroups == 1 ? "" : "s");
+    for (size_t i = 0; i < n; i++)
+        if (all[i]->verdict[0])
+            printf("%s: %s\n", all[i]->label, all[i]->verdict);
+    for (size_t i = 0; i < ngroups; i++) {
+        putchar('\n');
+        put_group(&groups[i], n);
+    }
+    if (without)
+        printf("\n%zu thread%s without Python code\n", without, without == 1 ? "" : "s");
+    free(members);
+    free(groups);
+    return 0;
+}

@@ -1,0 +1,115 @@
+/* stacks_source: lines of source files as another process sees them.
+ *
+ * Files are opened below the process's own root, links resolved in there, relative ones below its working
+ * directory. What is no regular file is not read: a name that the target chose must not make us wait. */
+#include "base/cleanup.h"
+#include "cli/stacks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FILES_MAX 256
+#define BYTES_MAX (8 << 20)
+
+struct source_file {
+    const char *name; /* of a code object: outlives us */
+    char *text;       /* NULL: cannot be read */
+};
+
+struct pb_sources {
+    int root_fd, cwd_fd;
+    struct source_file files[FILES_MAX];
+    size_t n;
+};
+
+struct pb_sources *pb_sources_new(pid_t pid)
+{
+    struct pb_sources *s = calloc(1, sizeof(*s));
+    char path[32];
+
+    if (!s)
+        return NULL;
+    snprintf(path, sizeof(path), "/proc/%d/root", (int)pid);
+    s->root_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pid);
+    s->cwd_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return s;
+}
+
+void pb_sources_free(struct pb_sources *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n; i++)
+        free(s->files[i].text);
+    if (s->root_fd >= 0)
+        close(s->root_fd);
+    if (s->cwd_fd >= 0)
+        close(s->cwd_fd);
+    free(s);
+}
+
+static int open_in(const struct pb_sources *s, const char *file)
+{
+    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+                           .resolve = RESOLVE_NO_MAGICLINKS};
+
+    if (*file == '/') {
+        how.resolve |= RESOLVE_IN_ROOT;
+        return (int)syscall(SYS_openat2, s->root_fd, file, &how, sizeof(how));
+    }
+    return (int)syscall(SYS_openat2, s->cwd_fd, file, &how, sizeof(how));
+}
+
+static char *slurp(const struct pb_sources *s, const char *file)
+{
+    struct stat st;
+
+    _cleanup_close_ int fd = open_in(s, file);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > BYTES_MAX)
+        return NULL;
+    char *text = malloc((size_t)st.st_size + 1);
+    ssize_t n = text ? read(fd, text, (size_t)st.st_size) : -1;
+    if (n < 0) {
+        free(text);
+        return NULL;
+    }
+    text[n] = '\0';
+    return text;
+}
+
+static const char *text_of(struct pb_sources *s, const char *file)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->files[i].name == file || strcmp(s->files[i].name, file) == 0)
+            return s->files[i].text;
+    if (s->n == FILES_MAX || file[0] == '<' || !file[0])
+        return NULL;
+    s->files[s->n] = (struct source_file){file, slurp(s, file)};
+    return s->files[s->n++].text;
+}
+
+const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len)
+{
+    const char *at = s && line > 0 ? text_of(s, file) : NULL;
+
+    for (int i = 1; at && i < line; i++) {
+        at = strchr(at, '\n');
+        at = at ? at + 1 : NULL;
+    }
+    if (!at)
+        return NULL;
+    at += strspn(at, " \t\f");
+    size_t len = strcspn(at, "\n");
+    while (len && (at[len - 1] == ' ' || at[len - 1] == '\r' || at[len - 1] == '\t'))
+        len--;
+    *ret_len = len > 400 ? 400 : (int)len;
+    return len ? at : NULL;
+}

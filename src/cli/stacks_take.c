@@ -1,0 +1,233 @@
+/* stacks_take: takes the stacks of all threads of a process; see stacks.h.
+ *
+ * Each thread is read at a moment of its own: its stack is true, two threads' stacks may be some microseconds
+ * apart. The process is never stopped as a whole. */
+#include "base/cleanup.h"
+#include "base/procfs.h"
+#include "cli/stacks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void read_command(struct pb_stacks *s)
+{
+    int n = pb_proc_read(s->pid, "cmdline", s->command, sizeof(s->command));
+
+    for (int i = 0; i < n; i++)
+        if ((unsigned char)s->command[i] < ' ')
+            s->command[i] = i == n - 1 ? '\0' : ' ';
+    if (n <= 0)
+        s->command[0] = '\0';
+}
+
+int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_options *options,
+                   struct pb_stacks *ret, struct pb_err *err)
+{
+    struct pb_stacks s = {.pid = target->pid};
+
+    snprintf(s.label, sizeof(s.label), "%s", target->label);
+    int r = pb_source_process(target->pid, &s.source, err);
+    if (r < 0)
+        return r;
+    read_command(&s);
+    *ret = s;
+    r = pb_py_open(&ret->source, options->force, &ret->py, err);
+    if (r == -ENOENT) { /* no Python: still a process with threads */
+        ret->py = NULL;
+        r = 0;
+    }
+    if (r < 0)
+        pb_stacks_done(ret);
+    return r;
+}
+
+static void clear_threads(struct pb_stacks *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        for (size_t k = 0; k < s->threads[i].nframes; k++)
+            free(s->threads[i].frames[k].locals);
+        free(s->threads[i].frames);
+    }
+    free(s->threads);
+    s->threads = NULL;
+    s->n = 0;
+}
+
+void pb_stacks_done(struct pb_stacks *s)
+{
+    clear_threads(s);
+    pb_py_close(s->py);
+    pb_source_close(&s->source);
+    *s = (struct pb_stacks){.source.fd = -1};
+}
+
+/* What is read within the moment of a thread. */
+struct reading {
+    struct pb_stacks *s;
+    const struct pb_stacks_options *options;
+    struct pb_shown_thread *t;
+    struct pb_py_stack *stack;
+};
+
+static void drop_frames(struct pb_shown_thread *t)
+{
+    for (size_t i = 0; i < t->nframes; i++)
+        free(t->frames[i].locals);
+    t->nframes = 0;
+}
+
+static int read_more(void *arg)
+{
+    struct reading *r = arg;
+    struct pb_py *py = r->s->py;
+    struct pb_shown_thread *t = r->t;
+
+    drop_frames(t);
+    if (r->stack->n) {
+        struct pb_shown_frame *frames = reallocarray(t->frames, r->stack->n, sizeof(*frames));
+        if (!frames)
+            return -ENOMEM;
+        t->frames = frames;
+    }
+    t->gil = pb_py_holds_gil(py, &t->py);
+    if (pb_py_thread_name(py, &t->py, r->stack, t->name, sizeof(t->name)) < 0)
+        t->name[0] = '\0';
+    for (size_t i = 0; i < r->stack->n; i++)
+        t->frames[t->nframes++] = (struct pb_shown_frame){
+            .code = r->stack->at[i].code,
+            .line = pb_py_line(py, &r->stack->at[i]),
+            .locals = r->options->locals ? pb_py_locals(py, &r->stack->at[i]) : NULL,
+        };
+    t->truncated = r->stack->truncated;
+    return 0;
+}
+
+static void note_syscall(struct pb_shown_thread *t, const struct pb_moment *m)
+{
+    t->off_cpu = true;
+    t->syscall = m->syscall;
+    memcpy(t->syscall_args, m->syscall_args, sizeof(t->syscall_args));
+}
+
+static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *options,
+                        struct pb_shown_thread *t, struct pb_py_stack *stack)
+{
+    struct reading reading = {s, options, t, stack};
+    struct pb_moment m;
+    unsigned ways = PB_WAY_ASLEEP | (options->no_stop ? 0 : PB_WAY_STOPPED);
+
+    t->syscall = -1;
+    int r = t->native.tid ? pb_moment_open(s->pid, t->native.tid, false, &m) : -ESRCH;
+    if (r < 0) {
+        t->failed = r;
+        return;
+    }
+    if (!t->python) {
+        if (pb_moment_begin(&m, PB_WAY_ASLEEP) == PB_WAY_ASLEEP && pb_moment_end(&m) == 0)
+            note_syscall(t, &m);
+    } else {
+        t->failed = pb_py_sample_with(s->py, &t->py, &m, ways, stack, read_more, &reading);
+        t->way = stack->way;
+        if (t->failed < 0)
+            drop_frames(t);
+        else if (stack->way == PB_WAY_ASLEEP)
+            note_syscall(t, &m);
+    }
+    pb_moment_close(&m);
+}
+
+static int weight(const struct pb_shown_thread *t)
+{
+    return (t->gil ? 8 : 0) + (t->python && !t->off_cpu ? 4 : 0) + (t->python ? 2 : 0) +
+           (!t->off_cpu ? 1 : 0);
+}
+
+static int most_telling_first(const void *a, const void *b)
+{
+    const struct pb_shown_thread *x = a, *y = b;
+    int d = weight(y) - weight(x);
+    return d ? d : (x->native.tid > y->native.tid) - (x->native.tid < y->native.tid);
+}
+
+/* One row for each native thread, and for each Python thread state that no native thread is known for. */
+static int list(struct pb_stacks *s, const struct pb_native_threads *native, struct pb_err *err)
+{
+    const struct pb_py_thread *py = NULL;
+
+    int npy = s->py ? pb_py_threads(s->py, native, &py, err) : 0;
+    if (npy < 0)
+        return npy;
+    s->threads = calloc(native->n + (size_t)npy, sizeof(*s->threads));
+    if (!s->threads)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < native->n; i++)
+        s->threads[s->n++].native = native->at[i];
+    for (int i = 0; i < npy; i++) {
+        struct pb_native_thread *n = py[i].tid ? pb_native_threads_find(native, py[i].tid) : NULL;
+        struct pb_shown_thread *t = n ? &s->threads[n - native->at] : NULL;
+        /* Two interpreters may share a thread: each has its own frames on it. */
+        if (!t || t->python)
+            t = &s->threads[s->n++];
+        if (n)
+            t->native = *n;
+        else
+            t->native.state = '?';
+        t->python = true;
+        t->py = py[i];
+    }
+    return 0;
+}
+
+int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err)
+{
+    _cleanup_(pb_native_threads_done) struct pb_native_threads native = {0};
+    _cleanup_(pb_py_stack_done) struct pb_py_stack stack = {0};
+
+    clear_threads(s);
+    int r = pb_native_threads_read(s->pid, &native, err);
+    if (r == 0)
+        r = list(s, &native, err);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < s->n; i++)
+        take_thread(s, options, &s->threads[i], &stack);
+    qsort(s->threads, s->n, sizeof(*s->threads), most_telling_first);
+    if (s->n && s->threads[0].failed == -ESRCH && access("/proc/self", F_OK) == 0) {
+        char path[32];
+        snprintf(path, sizeof(path), "/proc/%d/mem", (int)s->pid);
+        if (access(path, F_OK) < 0)
+            return pb_fail(err, -ESRCH, "the process ended while it was read");
+    }
+    return 0;
+}
+
+const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t size)
+{
+    const char *name = t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL;
+
+    switch (t->native.state) {
+    case 'T':
+        return "stopped by a signal";
+    case 't':
+        return "stopped by a tracer";
+    case 'Z':
+    case 'X':
+        return "ended";
+    case '?':
+        return "no native thread is known for it";
+    default:
+        break;
+    }
+    if (!t->off_cpu)
+        return "running";
+    if (name)
+        snprintf(buf, size, "%s in %s", t->native.state == 'D' ? "blocked" : "waiting", name);
+    else if (t->syscall >= 0)
+        snprintf(buf, size, "waiting in system call %d", t->syscall);
+    else
+        snprintf(buf, size, "waiting in the kernel");
+    return buf;
+}

@@ -1,0 +1,165 @@
+/* stacks_text: stacks for a person to read, the innermost frame first; see stacks.h. */
+#include "cli/rows.h"
+#include "cli/stacks.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EDGE_FRAMES 60 /* of a deep stack, at both ends */
+
+#define BOLD  "\033[1m"
+#define DIM   "\033[2m"
+#define PLAIN "\033[0m"
+
+static const char *tint(const char *code)
+{
+    return pb_color() ? code : "";
+}
+
+/* Names come from the target: control characters must not reach a terminal. */
+static void put_text(const char *text, int len)
+{
+    for (int i = 0; (len < 0 || i < len) && text[i]; i++)
+        putchar((unsigned char)text[i] < ' ' || text[i] == 127 ? '?' : text[i]);
+}
+
+static void put_frame(const struct pb_shown_frame *f, struct pb_sources *sources)
+{
+    int len;
+
+    fputs("    ", stdout);
+    put_text(f->code->qualname, -1);
+    fputs(tint(DIM), stdout);
+    fputs(" (", stdout);
+    put_text(f->code->file, -1);
+    if (f->line)
+        printf(":%d", f->line);
+    printf(")%s\n", tint(PLAIN));
+    const char *text = pb_sources_line(sources, f->code->file, f->line, &len);
+    if (text) {
+        fputs("        ", stdout);
+        put_text(text, len);
+        putchar('\n');
+    }
+    for (const char *line = f->locals; line && *line;) {
+        size_t n = strcspn(line, "\n");
+        fputs("          ", stdout);
+        put_text(line, (int)n);
+        putchar('\n');
+        line += n + (line[n] == '\n');
+    }
+}
+
+static void put_frames(const struct pb_shown_thread *t, struct pb_sources *sources)
+{
+    for (size_t i = 0; i < t->nframes; i++) {
+        if (i == EDGE_FRAMES && t->nframes > 2 * EDGE_FRAMES + 1) {
+            printf("    %s.. %zu more frames ..%s\n", tint(DIM), t->nframes - 2 * EDGE_FRAMES, tint(PLAIN));
+            i = t->nframes - EDGE_FRAMES;
+        }
+        put_frame(&t->frames[i], sources);
+    }
+    if (t->truncated)
+        puts("    .. and more: deeper than is read ..");
+}
+
+static void put_head(const struct pb_shown_thread *t)
+{
+    char buf[64];
+
+    printf("%sthread %d%s", tint(BOLD), (int)t->native.tid, tint(PLAIN));
+    if (t->name[0] || t->native.name[0]) {
+        fputs(" \"", stdout);
+        put_text(t->name[0] ? t->name : t->native.name, -1);
+        putchar('"');
+    }
+    if (t->python && t->py.interp != 0)
+        printf(" of interpreter %" PRId64, t->py.interp);
+    printf(": %s%s\n", pb_stacks_state(t, buf, sizeof(buf)), t->gil ? ", holds the GIL" : "");
+}
+
+static void put_thread(const struct pb_shown_thread *t, struct pb_sources *sources)
+{
+    put_head(t);
+    if (!t->python)
+        return;
+    put_frames(t, sources);
+    if (t->failed == -EAGAIN)
+        puts("    (it runs, and its stack cannot be read truly without stopping it: leave out --no-stop)");
+    else if (t->failed < 0)
+        printf("    (its stack cannot be read: %s)\n", strerror(-t->failed));
+    else if (t->nframes == 0)
+        puts("    (no Python code)");
+}
+
+/* Threads of the same name, without Python, that wait in the same call: one line for all. */
+static size_t put_natives(const struct pb_stacks *s, size_t i)
+{
+    const struct pb_shown_thread *t = &s->threads[i];
+    size_t n = 1;
+
+    while (i + n < s->n && !s->threads[i + n].python && s->threads[i + n].off_cpu == t->off_cpu &&
+           s->threads[i + n].syscall == t->syscall &&
+           strcmp(s->threads[i + n].native.name, t->native.name) == 0)
+        n++;
+    if (n == 1) {
+        put_head(t);
+        return 1;
+    }
+    char buf[64];
+    printf("%s%zu threads%s \"", tint(BOLD), n, tint(PLAIN));
+    put_text(t->native.name, -1);
+    printf("\" (%d", (int)t->native.tid);
+    for (size_t k = 1; k < n && k < 8; k++)
+        printf(", %d", (int)s->threads[i + k].native.tid);
+    printf("%s): %s\n", n > 8 ? ", .." : "", pb_stacks_state(t, buf, sizeof(buf)));
+    return n;
+}
+
+static void put_process(const struct pb_stacks *s)
+{
+    size_t python = 0;
+
+    for (size_t i = 0; i < s->n; i++)
+        python += s->threads[i].python;
+    printf("%sprocess %d%s", tint(BOLD), (int)s->pid, tint(PLAIN));
+    if (strncmp(s->label, "pid ", 4) != 0)
+        printf(" (%s)", s->label);
+    fputs(": ", stdout);
+    put_text(s->command, -1);
+    if (s->py) {
+        uint32_t version = pb_py_version(s->py);
+        printf("\nCPython %u.%u", version >> 16, version >> 8 & 0xff);
+        if ((version & 0xff) != 0xff)
+            printf(".%u", version & 0xff);
+        printf(", %zu Python thread%s, %zu native\n", python, python == 1 ? "" : "s", s->n - python);
+    } else {
+        printf("\nno Python in it, %zu thread%s\n", s->n, s->n == 1 ? "" : "s");
+    }
+    if (s->verdict[0])
+        printf("%s%s%s\n", tint(BOLD), s->verdict, tint(PLAIN));
+}
+
+void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const bool *changed)
+{
+    size_t unchanged = 0;
+
+    put_process(s);
+    for (size_t i = 0; i < s->n;) {
+        if (changed && !changed[i]) {
+            unchanged++;
+            i++;
+        } else if (s->threads[i].python) {
+            putchar('\n');
+            put_thread(&s->threads[i++], sources);
+        } else {
+            if (i == 0 || s->threads[i - 1].python)
+                putchar('\n');
+            i += put_natives(s, i);
+        }
+    }
+    if (unchanged)
+        printf("\n%zu thread%s as before\n", unchanged, unchanged == 1 ? "" : "s");
+}

@@ -1,0 +1,280 @@
+/* moment: see moment.h. */
+#include "remote/moment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/time.h"
+
+#define STOP_TIMEOUT_NS (2 * PB_NS_PER_S)
+#define SPINS           2000 /* looks at a thread that is about to stop before we sleep between looks */
+
+const char *pb_way_name(enum pb_way way)
+{
+    switch (way) {
+    case PB_WAY_ASLEEP:
+        return "asleep";
+    case PB_WAY_PINNED:
+        return "pinned";
+    case PB_WAY_STOPPED:
+        return "stopped";
+    case PB_WAY_DEAD:
+        return "dead";
+    }
+    return "?";
+}
+
+static int open_of(const struct pb_moment *m, const char *name)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", (int)m->pid, (int)m->tid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
+}
+
+int pb_moment_open(pid_t pid, pid_t tid, bool keep_seized, struct pb_moment *ret)
+{
+    struct pb_moment m = {
+        .pid = pid, .tid = tid, .keep_seized = keep_seized, .stat_fd = -1, .pinned_cpu = -1};
+
+    m.schedstat_fd = open_of(&m, "schedstat");
+    if (m.schedstat_fd < 0)
+        return m.schedstat_fd;
+    m.syscall_fd = open_of(&m, "syscall");
+    if (m.syscall_fd == -ESRCH) {
+        close(m.schedstat_fd);
+        return -ESRCH;
+    }
+    *ret = m;
+    return 0;
+}
+
+static int read_text(int fd, char *buf, size_t size)
+{
+    ssize_t n = pread(fd, buf, size - 1, 0);
+    if (n < 0)
+        return -errno;
+    buf[n] = '\0';
+    return (int)n;
+}
+
+/* "run_ns wait_ns slices": the last counts how often it was given a CPU. */
+static int read_schedule(const struct pb_moment *m, uint64_t *ret_run_ns, uint64_t *ret_slices)
+{
+    char text[96], *end;
+
+    int r = read_text(m->schedstat_fd, text, sizeof(text));
+    if (r <= 0)
+        return r < 0 ? r : -ESRCH;
+    *ret_run_ns = strtoull(text, &end, 10);
+    strtoull(end, &end, 10);
+    *ret_slices = strtoull(end, &end, 10);
+    return 0;
+}
+
+/* "running", or "number args.. sp pc", or "-1 sp pc". The kernel answers with numbers only when it has seen
+ * the thread off its CPU for the whole time of the answer. False: it runs, or we may not know. */
+static bool read_syscall(struct pb_moment *m)
+{
+    char text[256], *at = text;
+    uint64_t number[8] = {0};
+    int n = 0;
+
+    if (m->syscall_fd < 0 || read_text(m->syscall_fd, text, sizeof(text)) <= 0 || text[0] == 'r')
+        return false;
+    long nr = strtol(text, &at, 10);
+    for (char *next; n < 8; n++, at = next) {
+        number[n] = strtoull(at, &next, 16);
+        if (next == at)
+            break;
+    }
+    if (n < 2)
+        return false;
+    m->syscall = (int)nr;
+    memset(m->syscall_args, 0, sizeof(m->syscall_args));
+    if (n == 8)
+        memcpy(m->syscall_args, number, sizeof(m->syscall_args));
+    m->sp = number[n - 2];
+    m->pc = number[n - 1];
+    return true;
+}
+
+/* The CPU it runs on, ran on last, or waits for: field 39 of stat, counted from the end of the name. */
+static int read_cpu(struct pb_moment *m)
+{
+    char text[1024];
+
+    if (m->stat_fd < 0)
+        m->stat_fd = open_of(m, "stat");
+    if (m->stat_fd < 0 || read_text(m->stat_fd, text, sizeof(text)) <= 0)
+        return -ESRCH;
+    char *p = strrchr(text, ')');
+    for (int field = 2; p && field < 39; field++)
+        p = strchr(p + 1, ' ');
+    return p ? (int)strtol(p, NULL, 10) : -EBADMSG;
+}
+
+static bool pin_to(struct pb_moment *m, int cpu)
+{
+    cpu_set_t set;
+
+    if (m->pinned_cpu == cpu)
+        return true;
+    if (cpu < 0 || cpu >= CPU_SETSIZE)
+        return false;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    if (sched_setaffinity(0, sizeof(set), &set) < 0)
+        return false;
+    m->pinned_cpu = cpu;
+    return true;
+}
+
+/* We run on the CPU that it belongs to: then it does not run. It may have moved away while we moved there. */
+static bool is_preempted(struct pb_moment *m)
+{
+    int cpu = read_cpu(m);
+    return cpu >= 0 && pin_to(m, cpu) && read_cpu(m) == cpu;
+}
+
+static int seize(struct pb_moment *m)
+{
+    if (m->seized)
+        return 0;
+    if (ptrace(PTRACE_SEIZE, m->tid, NULL, NULL) < 0)
+        return -errno;
+    m->seized = true;
+    return 0;
+}
+
+static int wait_for_stop(struct pb_moment *m, int *ret_status)
+{
+    uint64_t deadline = 0;
+
+    for (int i = 0;; i++) {
+        pid_t got = waitpid(m->tid, ret_status, __WALL | WNOHANG);
+        if (got == m->tid)
+            return 0;
+        if (got < 0 && errno != EINTR)
+            return errno == ECHILD ? -ESRCH : -errno;
+        if (i < SPINS) {
+            sched_yield();
+            continue;
+        }
+        uint64_t now = pb_now_ns();
+        if (!deadline)
+            deadline = now + STOP_TIMEOUT_NS;
+        if (now > deadline)
+            return -ETIMEDOUT;
+        pb_sleep_ns(50000);
+    }
+}
+
+static int take_stop(struct pb_moment *m, int status)
+{
+    if (!WIFSTOPPED(status)) {
+        m->seized = false;
+        return -ESRCH;
+    }
+    bool event = status >> 16 == PTRACE_EVENT_STOP;
+    m->group_stop = event && WSTOPSIG(status) != SIGTRAP;
+    m->signal = event ? 0 : WSTOPSIG(status);
+    m->stopped = true;
+    return 0;
+}
+
+/* Whatever stop comes first will do, the one asked for or a signal's: the kernel forgets the request at any.
+ */
+static int stop(struct pb_moment *m)
+{
+    int status;
+
+    int r = seize(m);
+    if (r < 0)
+        return r;
+    if (ptrace(PTRACE_INTERRUPT, m->tid, NULL, NULL) < 0)
+        return -errno;
+    r = wait_for_stop(m, &status);
+    return r < 0 ? r : take_stop(m, status);
+}
+
+static void let_go(struct pb_moment *m)
+{
+    if (!m->stopped)
+        return;
+    if (!m->keep_seized) {
+        ptrace(PTRACE_DETACH, m->tid, NULL, (void *)(intptr_t)m->signal);
+        m->seized = false;
+    } else if (m->group_stop) {
+        /* Stopped by somebody's SIGSTOP: it stays so, but would tell us when that ends. */
+        ptrace(PTRACE_LISTEN, m->tid, NULL, NULL);
+    } else {
+        ptrace(PTRACE_CONT, m->tid, NULL, (void *)(intptr_t)m->signal);
+    }
+    m->stopped = false;
+}
+
+int pb_moment_begin(struct pb_moment *m, unsigned ways)
+{
+    int status, r;
+
+    /* A thread that stays seized also stops for its signals, and waits for us to hand them on. */
+    if (m->seized && waitpid(m->tid, &status, __WALL | WNOHANG) == m->tid) {
+        r = take_stop(m, status);
+        return r < 0 ? r : (int)(m->way = PB_WAY_STOPPED);
+    }
+    r = read_schedule(m, &m->run_ns, &m->slices);
+    if (r < 0)
+        return r;
+    /* The order of reading is the proof: the count first, then that it is off its CPU, then the memory, and
+     * the count again. */
+    if (ways & PB_WAY_ASLEEP && read_syscall(m))
+        return m->way = PB_WAY_ASLEEP;
+    if (ways & PB_WAY_PINNED && is_preempted(m))
+        return m->way = PB_WAY_PINNED;
+    if (!(ways & PB_WAY_STOPPED))
+        return -EAGAIN;
+    r = stop(m);
+    return r < 0 ? r : (int)(m->way = PB_WAY_STOPPED);
+}
+
+int pb_moment_end(struct pb_moment *m)
+{
+    uint64_t run_ns, slices;
+
+    if (m->way == PB_WAY_STOPPED) {
+        let_go(m);
+        return 0;
+    }
+    int r = read_schedule(m, &run_ns, &slices);
+    if (r < 0)
+        return r;
+    return slices == m->slices && run_ns == m->run_ns ? 0 : -EAGAIN;
+}
+
+void pb_moment_close(struct pb_moment *m)
+{
+    let_go(m);
+    if (m->seized && ptrace(PTRACE_DETACH, m->tid, NULL, NULL) < 0) {
+        /* Only a stopped thread can be detached. */
+        if (stop(m) == 0)
+            ptrace(PTRACE_DETACH, m->tid, NULL, (void *)(intptr_t)m->signal);
+    }
+    m->seized = m->stopped = false;
+    if (m->stat_fd >= 0)
+        close(m->stat_fd);
+    if (m->syscall_fd >= 0)
+        close(m->syscall_fd);
+    if (m->schedstat_fd >= 0)
+        close(m->schedstat_fd);
+    m->stat_fd = m->syscall_fd = m->schedstat_fd = -1;
+}

@@ -1,0 +1,156 @@
+/* dict: see dict.h. A dict is a table of indices and an array of entries in the order they came; the values
+ * may lie apart, so that instances of a class share the keys. Where an instance keeps its values has changed
+ * with almost every version. */
+#include "remote/python/dict.h"
+
+#include <errno.h>
+
+#define ENTRIES_MAX (1u << 24)
+
+enum { TYPE_INLINE_VALUES = 1 << 2, TYPE_MANAGED_DICT = 1 << 4 };
+
+static int open_keys(struct pb_py *py, uint64_t keys, struct items *ret)
+{
+    uint8_t head[40];
+    struct items it = {.values = ret->values};
+
+    int r = pb_source_read(py->source, keys, head, sizeof(head));
+    if (r < 0)
+        return r;
+    if (py->layout.version >= 0x030b) {
+        if (head[9] > 40)
+            return -EBADMSG;
+        bool general = head[10] == 0;
+        it.n = u64_at(head, 24);
+        it.entries = keys + 32 + (1ull << head[9]);
+        it.stride = general ? 24 : 16;
+        it.key_at = general ? 8 : 0;
+    } else {
+        uint64_t size = u64_at(head, 8);
+        it.n = u64_at(head, 32);
+        it.entries = keys + 40 + size * (size <= 0xff ? 1 : size <= 0xffff ? 2 : size <= 0xffffffff ? 4 : 8);
+        it.stride = 24;
+        it.key_at = 8;
+    }
+    if (it.n > ENTRIES_MAX)
+        return -EBADMSG;
+    *ret = it;
+    return 0;
+}
+
+/* 3.13 put a head before the values. */
+static uint64_t first_value(const struct pb_py *py, uint64_t values)
+{
+    return values && py->layout.version >= 0x030d ? values + 8 : values;
+}
+
+int pb_py_items_of_dict(struct pb_py *py, uint64_t dict, struct items *ret)
+{
+    uint64_t keys, values;
+
+    int r = read_u64(py, dict + py->layout.dict.keys, &keys);
+    if (r == 0)
+        r = read_u64(py, dict + py->layout.dict.values, &values);
+    if (r < 0)
+        return r;
+    struct items it = {.values = first_value(py, values)};
+    r = open_keys(py, keys, &it);
+    if (r == 0)
+        *ret = it;
+    return r;
+}
+
+static int open_inline(struct pb_py *py, uint64_t keys, uint64_t values, struct items *ret)
+{
+    struct items it = {.values = values};
+
+    int r = keys && values ? open_keys(py, keys, &it) : -ENOENT;
+    if (r == 0)
+        *ret = it;
+    return r;
+}
+
+/* 3.11 on: the dictionary hangs before the object, when it has been asked for; else only the values are
+ * there. */
+static int open_managed(struct pb_py *py, uint64_t object, uint64_t keys, uint64_t basicsize,
+                        bool inline_values, struct items *ret)
+{
+    unsigned version = py->layout.version;
+    uint64_t before[2]; /* up to 3.11 values, then the dictionary */
+
+    int r = pb_source_read(py->source, object - 32, before, sizeof(before));
+    if (r < 0)
+        return r;
+    if (version == 0x030b)
+        return before[1] ? pb_py_items_of_dict(py, before[1], ret) : open_inline(py, keys, before[0], ret);
+    if (version == 0x030c && before[1] & 1)
+        return open_inline(py, keys, before[1] + 1, ret);
+    if (before[1])
+        return pb_py_items_of_dict(py, before[1], ret);
+    return inline_values ? open_inline(py, keys, first_value(py, object + basicsize), ret) : -ENOENT;
+}
+
+int pb_py_items_of_instance(struct pb_py *py, uint64_t object, struct items *ret)
+{
+    const struct pb_py_layout *l = &py->layout;
+    uint64_t type, flags, basicsize, dictoffset, keys = 0, dict;
+
+    int r = read_u64(py, object + l->object.type, &type);
+    if (r == 0)
+        r = read_u64(py, type + l->type.flags, &flags);
+    if (r == 0)
+        r = read_u64(py, type + l->type.basicsize, &basicsize);
+    if (r == 0)
+        r = read_u64(py, type + l->type.dictoffset, &dictoffset);
+    if (r < 0)
+        return r;
+    if (l->version >= 0x030b && flags & TYPE_MANAGED_DICT) {
+        r = read_u64(py, type + l->type.cached_keys, &keys);
+        bool inline_values = l->version >= 0x030d && flags & TYPE_INLINE_VALUES;
+        return r < 0 ? r : open_managed(py, object, keys, basicsize, inline_values, ret);
+    }
+    /* Negative: counted from the end of an object of variable size. */
+    if (dictoffset == 0 || dictoffset > 1 << 20)
+        return -ENOENT;
+    r = read_u64(py, object + dictoffset, &dict);
+    return r < 0 ? r : dict ? pb_py_items_of_dict(py, dict, ret) : -ENOENT;
+}
+
+int pb_py_items_next(struct pb_py *py, struct items *it, uint64_t *ret_key, uint64_t *ret_value)
+{
+    while (it->i < it->n) {
+        uint64_t i = it->i++, entry[2];
+        int r = pb_source_read(py->source, it->entries + i * it->stride + it->key_at, entry, sizeof(entry));
+        if (r == 0 && it->values)
+            r = read_u64(py, it->values + 8 * i, &entry[1]);
+        if (r < 0)
+            return r;
+        if (entry[0] && entry[1]) {
+            *ret_key = entry[0];
+            *ret_value = entry[1];
+            return 1;
+        }
+    }
+    return 0;
+}
+
+#define ATTRIBUTES_MAX 256
+
+int pb_py_attribute(struct pb_py *py, uint64_t object, const char *name, uint64_t *ret)
+{
+    struct items it;
+    uint64_t key, value;
+    char text[PB_PY_NAME_MAX];
+
+    int r = pb_py_items_of_instance(py, object, &it);
+    for (int n = 0; r >= 0 && n < ATTRIBUTES_MAX; n++) {
+        r = pb_py_items_next(py, &it, &key, &value);
+        if (r <= 0)
+            break;
+        if (pb_py_text(py, key, text, sizeof(text), NULL) >= 0 && strcmp(text, name) == 0) {
+            *ret = value;
+            return 0;
+        }
+    }
+    return r < 0 ? r : -ENOENT;
+}

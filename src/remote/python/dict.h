@@ -1,0 +1,18 @@
+/* dict: going through the items of a dict, or the attributes of an instance, in the target. Internal. */
+#pragma once
+
+#include "remote/python/internal.h"
+
+struct items {
+    uint64_t entries; /* of the keys */
+    uint64_t values;  /* apart from the keys; 0: in the entries */
+    unsigned stride, key_at;
+    uint64_t n, i;
+};
+
+int pb_py_items_of_dict(struct pb_py *py, uint64_t dict, struct items *ret);
+/* -ENOENT: the object has no dictionary of its own. */
+int pb_py_items_of_instance(struct pb_py *py, uint64_t object, struct items *ret);
+
+/* 1: *ret_key and *ret_value; 0: no more. Entries without value are passed over. */
+int pb_py_items_next(struct pb_py *py, struct items *it, uint64_t *ret_key, uint64_t *ret_value);

@@ -1,0 +1,121 @@
+/* internal: what the parts of the Python reader share; nobody else includes it. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "remote/python/layout.h"
+#include "remote/python/reader.h"
+#include "remote/source.h"
+
+#define CODE_HEAD_MAX 256 /* bytes of a code object that say which it is */
+#define TSTATE_MAX    512
+#define FRAME_MAX     512
+#define GUESSES       64 /* threads whose last stack is remembered */
+#define GUESS_FRAMES  96
+#define CODES_MAX     (1u << 20)
+
+/* What makes a code object the one we know, and not another that took its place in memory. */
+struct identity {
+    uint64_t name, file, lines, size;
+    int first_line;
+};
+
+struct code {
+    struct pb_py_code pub; /* first: a pb_py_code of ours is a code */
+    struct identity id;
+    uint8_t *table; /* line table */
+    size_t table_len;
+    uint32_t flags, argcount, kwonly, nlocals;
+    uint64_t varnames, kinds, cellvars, freevars;
+    uint64_t checked; /* the stack it was last compared in */
+    char *text;       /* what the names point into */
+};
+
+/* Where the frames of a thread were the last time, so that one call can fetch them all. */
+struct guess {
+    uint64_t tstate;
+    uint64_t cframe;
+    uint64_t chunk;
+    uint32_t chunk_len;
+    uint32_t n;
+    uint64_t frames[GUESS_FRAMES]; /* those outside of the chunk */
+};
+
+struct bytes {
+    uint8_t *at;
+    size_t cap;
+};
+
+struct pb_py {
+    struct pb_source *source;
+    struct pb_py_layout layout;
+    uint32_t version;
+    bool free_threaded;
+    uint64_t interp_head; /* address of the pointer to the first interpreter */
+    uint64_t current;     /* address of the pointer to the thread state that has the GIL; 0: not kept there */
+    uint64_t code_type;   /* PyCode_Type; 0: not known yet */
+    size_t frame_len;     /* bytes of a frame that are read */
+    size_t code_len;
+    size_t tstate_len;
+    struct pb_py_thread *threads;
+    size_t nthreads, threads_cap;
+    int tid_offset; /* of the tid in a struct pthread, up to 3.10; -1: not known */
+
+    struct code **codes; /* hash table by address */
+    size_t codes_cap, ncodes;
+    struct code **all; /* every one ever made */
+    size_t nall, all_cap;
+    uint64_t stack_number;
+    uint64_t *raw; /* addresses of the codes of the stack that is read */
+    size_t raw_cap;
+
+    struct guess *guesses;
+    struct bytes chunk, older; /* the newest data stack chunk, and the older one that is walked */
+    uint8_t *prefetched;       /* GUESS_FRAMES frames */
+};
+
+static inline uint64_t u64_at(const void *buf, size_t at)
+{
+    uint64_t value;
+    memcpy(&value, (const uint8_t *)buf + at, sizeof(value));
+    return value;
+}
+
+static inline uint32_t u32_at(const void *buf, size_t at)
+{
+    uint32_t value;
+    memcpy(&value, (const uint8_t *)buf + at, sizeof(value));
+    return value;
+}
+
+/* A pointer in the target, without its tag bits. 0 where it is none. */
+static inline uint64_t untag(const struct pb_py *py, uint64_t bits)
+{
+    return py->layout.tagged ? bits & ~3ull : bits;
+}
+
+static inline int read_u64(struct pb_py *py, uint64_t addr, uint64_t *ret)
+{
+    return pb_source_read(py->source, addr, ret, sizeof(*ret));
+}
+
+/* find.c: fills version, layout and addresses. */
+int pb_py_find(struct pb_py *py, bool force, struct pb_err *err);
+
+/* text.c: a str as UTF-8, cut to size (at a character; *ret_cut then is true, may be NULL). Returns its
+ * length. -EBADMSG: there is no string. */
+int pb_py_text(struct pb_py *py, uint64_t addr, char *ret, size_t size, bool *ret_cut);
+/* The same of an object whose first `have` bytes have been read already. */
+int pb_py_text_of(struct pb_py *py, uint64_t addr, const uint8_t *object, size_t have, char *ret, size_t size,
+                  bool *ret_cut);
+
+/* code.c: gives the frames of one stack their codes, whose addresses are in raw. -EAGAIN: one of them is no
+ * code object. */
+int pb_py_codes(struct pb_py *py, const uint64_t *raw, struct pb_py_frame *frames, size_t n);
+void pb_py_codes_done(struct pb_py *py);
+
+/* dict.c: an attribute of an instance, from its own dictionary. -ENOENT: it has none of that name. */
+int pb_py_attribute(struct pb_py *py, uint64_t object, const char *name, uint64_t *ret);

@@ -1,0 +1,123 @@
+/* layout: where the fields of CPython's structures are, one table a minor version (layout_3_*.c, written by
+ * scripts/layouts.py from the real headers). Offsets in bytes; 0 where a version has no such field (no field
+ * that is used stands at 0 except those that say so).
+ *
+ * From 3.14 on the tables are not needed: the process tells its own offsets (_Py_DebugOffsets), which lie
+ * over the nearest table for what they do not name. 3.13 tells them too, and is checked against its table. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum pb_py_frames {
+    PB_PY_FRAMES_HEAP,   /* up to 3.10: objects on the heap, linked outwards */
+    PB_PY_FRAMES_CFRAME, /* 3.11, 3.12: on data stack chunks, the first named by a struct on the C stack */
+    PB_PY_FRAMES_TSTATE, /* 3.13 on: the same, named by the thread state */
+};
+
+enum pb_py_lines {
+    PB_PY_LINES_LNOTAB,    /* up to 3.9: pairs of deltas, signed lines */
+    PB_PY_LINES_LINETABLE, /* 3.10 */
+    PB_PY_LINES_LOCATIONS, /* 3.11 on */
+};
+
+struct pb_py_layout {
+    uint16_t version; /* 0x030b: 3.11 */
+    bool verified;    /* made from headers of a build that the tests ran against */
+    enum pb_py_frames frames;
+    enum pb_py_lines lines;
+    bool lasti_units;    /* instructions are counted in units of two bytes */
+    bool tagged;         /* object references on frames carry tag bits */
+    unsigned kind_shift; /* of the bits in a string's state that tell its kind */
+    struct {
+        uint32_t interp_head;
+        uint32_t current; /* 3.7 to 3.11: the thread state that holds the GIL */
+    } runtime;
+    struct {
+        uint32_t next; /* may be 0 */
+        uint32_t id, tstate_head, modules, sysdict;
+        uint32_t gil; /* 3.12 on: pointer to the GIL */
+    } interp;
+    struct {
+        uint32_t holder, locked;
+    } gil;
+    struct {
+        uint32_t next, interp;
+        uint32_t frame; /* the frame, or the cframe */
+        uint32_t thread_id, native_id;
+        uint32_t chunk, chunk_top;
+    } tstate;
+    uint32_t cframe_frame; /* may be 0 */
+    struct {
+        uint32_t previous, size, top, data; /* previous may be 0 */
+    } chunk;
+    struct {
+        uint32_t back, code; /* code may be 0 */
+        uint32_t instr;      /* an index, or a pointer to the instruction */
+        uint32_t locals;
+        uint32_t is_entry, owner;
+        uint32_t stacktop;
+    } frame;
+    struct {
+        uint32_t file, name, qualname, lines, first_line, flags;
+        uint32_t argcount, kwonly, nlocals;
+        uint32_t varnames; /* all fast locals, or from 3.11 on locals, cells and free variables */
+        uint32_t kinds;    /* 3.11 on: what each of those is */
+        uint32_t cellvars, freevars;
+        uint32_t bytes;    /* up to 3.10: pointer to the bytes object */
+        uint32_t adaptive; /* 3.11 on: the code itself */
+    } code;
+    struct {
+        uint32_t type, size;
+    } object;
+    struct {
+        uint32_t name, flags, basicsize, itemsize, dictoffset, cached_keys, base;
+    } type;
+    struct {
+        uint32_t length, state, ascii_size, compact_size;
+    } unicode;
+    struct {
+        uint32_t size, data;
+    } bytes, tuple, list; /* data of a list: pointer to the items */
+    struct {
+        uint32_t used, keys, values;
+    } dict;
+    struct {
+        uint32_t used, mask, table;
+    } set;
+    struct {
+        uint32_t tag, digits; /* tag up to 3.11: the signed count of digits */
+    } integer;
+    uint32_t float_value;
+    uint32_t cell_value;
+    struct {
+        uint32_t frame; /* up to 3.10 a pointer to the frame; from 3.11 on the frame itself */
+        uint32_t state, code, name, qualname;
+    } gen;
+};
+
+/* One field that a process tells: where it goes in our struct, where it stands in _Py_DebugOffsets. */
+struct pb_py_told {
+    uint16_t ours, theirs;
+};
+
+extern const struct pb_py_layout pb_py_layout_3_6, pb_py_layout_3_7, pb_py_layout_3_8, pb_py_layout_3_9,
+    pb_py_layout_3_10, pb_py_layout_3_11, pb_py_layout_3_12, pb_py_layout_3_13, pb_py_layout_3_14,
+    pb_py_layout_3_15;
+extern const struct pb_py_told pb_py_told_3_13[], pb_py_told_3_14[], pb_py_told_3_15[]; /* end with zeros */
+
+/* The table of a minor version, 0x030b. NULL: there is none. */
+const struct pb_py_layout *pb_py_layout_find(unsigned version);
+
+/* The newest one that is not newer, or the oldest: what --force takes for a version nobody knows. */
+const struct pb_py_layout *pb_py_layout_nearest(unsigned version);
+
+/* All of them, oldest first; ends with NULL. */
+extern const struct pb_py_layout *const pb_py_layouts[];
+
+#define PB_PY_OFFSETS_SIZE 1024 /* of _Py_DebugOffsets, as much as any version has */
+
+/* Lays what a process tells (the bytes at its _PyRuntime) over the table of its version. -ENOENT: it tells
+ * nothing; -ENOTSUP: a version without table (unless force); -EBADMSG: offsets that cannot be. */
+int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct pb_py_layout *ret,
+                      uint32_t *ret_version, bool *ret_free_threaded);

@@ -1,0 +1,111 @@
+/* locals: the arguments and local variables of a frame; see reader.h. Names come from the code object, values
+ * from the slots of the frame; those that inner functions share lie in a cell. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "remote/python/value.h"
+
+#define LOCALS_MAX 64
+
+enum { KIND_HIDDEN = 0x10 };
+
+struct names {
+    uint64_t tuples[3];
+    uint64_t counts[3];
+    uint64_t kinds; /* bytes object; 0: none */
+};
+
+static int open_names(struct pb_py *py, const struct code *code, struct names *ret)
+{
+    struct names n = {.tuples = {code->varnames, code->cellvars, code->freevars}, .kinds = code->kinds};
+
+    for (int i = 0; i < 3; i++) {
+        int r = n.tuples[i] ? read_u64(py, n.tuples[i] + py->layout.tuple.size, &n.counts[i]) : 0;
+        if (r < 0)
+            return r;
+        if (n.counts[i] > 1 << 16)
+            return -EBADMSG;
+    }
+    *ret = n;
+    return 0;
+}
+
+static int name_of(struct pb_py *py, const struct names *n, uint64_t slot, char *ret, size_t size)
+{
+    uint64_t text;
+    uint8_t kind;
+    int which = 0;
+
+    if (n->kinds && pb_source_read(py->source, n->kinds + py->layout.bytes.data + slot, &kind, 1) == 0 &&
+        kind & KIND_HIDDEN)
+        return -ENOENT;
+    while (which < 3 && slot >= n->counts[which])
+        slot -= n->counts[which++];
+    if (which == 3)
+        return -ENOENT;
+    int r = read_u64(py, n->tuples[which] + py->layout.tuple.data + 8 * slot, &text);
+    return r < 0 ? r : pb_py_text(py, text, ret, size, NULL);
+}
+
+/* What a slot holds, through its cell if it is one. 0: nothing is bound. */
+static uint64_t value_of(struct pb_py *py, uint64_t bits)
+{
+    const struct pb_py_layout *l = &py->layout;
+    uint64_t object = untag(py, bits), type, name, inner;
+    char text[5];
+
+    if (!object || read_u64(py, object + l->object.type, &type) < 0 ||
+        read_u64(py, type + l->type.name, &name) < 0 ||
+        pb_source_read(py->source, name, text, sizeof(text)) < 0 || memcmp(text, "cell", sizeof(text)) != 0)
+        return object;
+    return read_u64(py, object + l->cell_value, &inner) < 0 ? 0 : inner;
+}
+
+static void put_local(FILE *out, struct pb_py *py, const char *name, uint64_t bits)
+{
+    char value[VALUE_SIZE];
+    struct value_out o = {.py = py, .buf = value, .size = sizeof(value)};
+
+    if (py->layout.tagged && (bits & 3) == 3)
+        pb_py_putf(&o, "%lld", (long long)((int64_t)bits >> 2));
+    else {
+        uint64_t object = value_of(py, bits);
+        if (!object)
+            return;
+        if (pb_py_is_secret(name))
+            pb_py_put(&o, "<redacted>");
+        else
+            pb_py_put_value(&o, object, VALUE_DEPTH);
+    }
+    fprintf(out, "%s = %s\n", name, value);
+}
+
+char *pb_py_locals(struct pb_py *py, const struct pb_py_frame *f)
+{
+    const struct code *code = (const struct code *)f->code;
+    struct names names;
+    char *text = NULL, name[PB_PY_NAME_MAX];
+    size_t len;
+
+    if (open_names(py, code, &names) < 0)
+        return NULL;
+    FILE *out = open_memstream(&text, &len);
+    if (!out)
+        return NULL;
+    uint64_t n = names.counts[0] + names.counts[1] + names.counts[2], shown = n < LOCALS_MAX ? n : LOCALS_MAX;
+    for (uint64_t i = 0; i < shown; i++) {
+        uint64_t bits;
+        if (read_u64(py, f->addr + py->layout.frame.locals + 8 * i, &bits) == 0 && bits &&
+            name_of(py, &names, i, name, sizeof(name)) >= 0)
+            put_local(out, py, name, bits);
+    }
+    if (shown < n)
+        fprintf(out, ".. %llu more\n", (unsigned long long)(n - shown));
+    fclose(out);
+    if (text && !*text) {
+        free(text);
+        text = NULL;
+    }
+    return text;
+}

@@ -1,0 +1,253 @@
+/* reader: opening, and the lists of interpreters and threads; see reader.h. */
+#include "remote/python/reader.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "remote/python/internal.h"
+#include "remote/threads.h"
+
+#define INTERPRETERS_MAX 4096
+#define LIST_TRIES       5
+#define PTHREAD_LEN      768
+
+/* Where a struct pthread has its tid: glibc on x86-64 and on aarch64 (before the thread pointer there), musl.
+ * What is found must be a thread of the process. */
+static const int tid_offsets[] = {720, 208, 48, 56};
+
+static size_t max_of(const uint32_t *offsets, size_t n)
+{
+    size_t max = 0;
+    for (size_t i = 0; i < n; i++)
+        max = offsets[i] > max ? offsets[i] : max;
+    return max;
+}
+
+/* How much of each structure has to be read. -EBADMSG: more than any version has. */
+static int measure(struct pb_py *py)
+{
+    const struct pb_py_layout *l = &py->layout;
+    const uint32_t frame[] = {l->frame.back, l->frame.code, l->frame.instr, l->frame.is_entry,
+                              l->frame.owner};
+    const uint32_t code[] = {l->code.file,       l->code.name,     l->code.qualname, l->code.lines,
+                             l->code.first_line, l->code.flags,    l->code.argcount, l->code.kwonly,
+                             l->code.bytes,      l->code.varnames, l->code.cellvars, l->code.freevars,
+                             l->code.kinds,      l->code.nlocals};
+    const uint32_t tstate[] = {l->tstate.next,      l->tstate.interp,    l->tstate.frame, l->tstate.thread_id,
+                               l->tstate.native_id, l->tstate.chunk_top, l->tstate.chunk};
+
+    py->frame_len = max_of(frame, sizeof(frame) / sizeof(frame[0])) + 8;
+    py->code_len = max_of(code, sizeof(code) / sizeof(code[0])) + 8;
+    py->tstate_len = max_of(tstate, sizeof(tstate) / sizeof(tstate[0])) + 8;
+    if (py->frame_len > FRAME_MAX || py->code_len > CODE_HEAD_MAX || py->tstate_len > TSTATE_MAX)
+        return -EBADMSG;
+    return 0;
+}
+
+int pb_py_open(struct pb_source *source, bool force, struct pb_py **ret, struct pb_err *err)
+{
+    struct pb_py *py = calloc(1, sizeof(*py));
+    if (!py)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    py->source = source;
+    py->tid_offset = -1;
+    int r = pb_py_find(py, force, err);
+    if (r == 0 && measure(py) < 0)
+        r = pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be");
+    if (r == 0) {
+        py->guesses = calloc(GUESSES, sizeof(*py->guesses));
+        py->prefetched = malloc(GUESS_FRAMES * py->frame_len);
+        if (!py->guesses || !py->prefetched)
+            r = pb_fail(err, -ENOMEM, "out of memory");
+    }
+    if (r < 0) {
+        pb_py_close(py);
+        return r;
+    }
+    *ret = py;
+    return 0;
+}
+
+void pb_py_close(struct pb_py *py)
+{
+    if (!py)
+        return;
+    pb_py_codes_done(py);
+    free(py->threads);
+    free(py->raw);
+    free(py->guesses);
+    free(py->prefetched);
+    free(py->chunk.at);
+    free(py->older.at);
+    free(py);
+}
+
+uint32_t pb_py_version(const struct pb_py *py)
+{
+    return py->version;
+}
+
+bool pb_py_free_threaded(const struct pb_py *py)
+{
+    return py->free_threaded;
+}
+
+/* The thread state that holds the GIL of an interpreter; 0: none does. */
+static uint64_t gil_holder(struct pb_py *py, uint64_t interp)
+{
+    const struct pb_py_layout *l = &py->layout;
+    uint64_t gil, holder = 0;
+    uint8_t bytes[64];
+
+    if (py->current)
+        return read_u64(py, py->current, &holder) == 0 ? holder : 0;
+    if (!l->interp.gil || l->gil.holder + 8 > sizeof(bytes) || l->gil.locked + 4 > sizeof(bytes))
+        return 0;
+    if (read_u64(py, interp + l->interp.gil, &gil) < 0 ||
+        pb_source_read(py->source, gil, bytes, sizeof(bytes)) < 0)
+        return 0;
+    return u32_at(bytes, l->gil.locked) == 1 ? u64_at(bytes, l->gil.holder) : 0;
+}
+
+static const struct pb_native_thread *
+native_by_pthread(struct pb_py *py, const struct pb_native_threads *native, uint64_t pthread)
+{
+    uint8_t bytes[PTHREAD_LEN];
+
+    if (pb_source_read(py->source, pthread, bytes, sizeof(bytes)) < 0)
+        return NULL;
+    if (py->tid_offset >= 0)
+        return pb_native_threads_find_ns(native, (pid_t)u32_at(bytes, (size_t)py->tid_offset));
+    for (size_t i = 0; i < sizeof(tid_offsets) / sizeof(tid_offsets[0]); i++) {
+        const struct pb_native_thread *t =
+            pb_native_threads_find_ns(native, (pid_t)u32_at(bytes, (size_t)tid_offsets[i]));
+        if (t) {
+            py->tid_offset = tid_offsets[i];
+            return t;
+        }
+    }
+    return NULL;
+}
+
+/* The kernel's id is in the thread state from 3.11 on; a forked child of 3.11 may still have its parent's
+ * there. */
+static void find_tid(struct pb_py *py, const struct pb_native_threads *native, const uint8_t *tstate,
+                     struct pb_py_thread *t)
+{
+    const struct pb_py_layout *l = &py->layout;
+    const struct pb_native_thread *found = NULL;
+
+    if (!native)
+        return;
+    if (l->tstate.native_id)
+        found = pb_native_threads_find_ns(native, (pid_t)u64_at(tstate, l->tstate.native_id));
+    if (!found)
+        found = native_by_pthread(py, native, t->ident);
+    if (found) {
+        t->tid = found->tid;
+        t->ns_tid = found->ns_tid;
+    }
+}
+
+static struct pb_py_thread *new_thread(struct pb_py *py)
+{
+    if (py->nthreads == py->threads_cap) {
+        size_t cap = py->threads_cap ? 2 * py->threads_cap : 64;
+        struct pb_py_thread *more =
+            cap > PB_PY_THREADS_MAX ? NULL : reallocarray(py->threads, cap, sizeof(*more));
+        if (!more)
+            return NULL;
+        py->threads = more;
+        py->threads_cap = cap;
+    }
+    return &py->threads[py->nthreads++];
+}
+
+/* -EAGAIN: the list changed under us. */
+static int list_threads(struct pb_py *py, const struct pb_native_threads *native, uint64_t interp, int64_t id)
+{
+    const struct pb_py_layout *l = &py->layout;
+    uint64_t tstate, holder = gil_holder(py, interp);
+    uint8_t bytes[TSTATE_MAX];
+
+    int r = read_u64(py, interp + l->interp.tstate_head, &tstate);
+    while (r == 0 && tstate) {
+        r = pb_source_read(py->source, tstate, bytes, py->tstate_len);
+        if (r < 0 || u64_at(bytes, l->tstate.interp) != interp)
+            return r == 0 || r == -EFAULT ? -EAGAIN : r;
+        struct pb_py_thread *t = new_thread(py);
+        if (!t)
+            return -ENOMEM;
+        *t = (struct pb_py_thread){
+            .tstate = tstate,
+            .ident = u64_at(bytes, l->tstate.thread_id),
+            .interp = id,
+            .gil = tstate == holder,
+        };
+        find_tid(py, native, bytes, t);
+        tstate = u64_at(bytes, l->tstate.next);
+    }
+    return r;
+}
+
+static int list_all(struct pb_py *py, const struct pb_native_threads *native)
+{
+    const struct pb_py_layout *l = &py->layout;
+    uint64_t interp, id = 0;
+
+    py->nthreads = 0;
+    int r = read_u64(py, py->interp_head, &interp);
+    for (int n = 0; r == 0 && interp && n < INTERPRETERS_MAX; n++) {
+        if (l->interp.id)
+            r = read_u64(py, interp + l->interp.id, &id);
+        if (r == 0)
+            r = list_threads(py, native, interp, (int64_t)id);
+        if (r == 0)
+            r = read_u64(py, interp + l->interp.next, &interp);
+    }
+    return r == -EFAULT ? -EAGAIN : r;
+}
+
+int pb_py_threads(struct pb_py *py, const struct pb_native_threads *native, const struct pb_py_thread **ret,
+                  struct pb_err *err)
+{
+    int r = -EAGAIN;
+
+    for (int i = 0; i < LIST_TRIES && r == -EAGAIN; i++)
+        r = list_all(py, native);
+    if (r == -ESRCH)
+        return pb_fail(err, r, "the process ended while it was read");
+    if (r < 0)
+        return pb_fail(err, r, "its list of threads cannot be read: %s", strerror(-r));
+    *ret = py->threads;
+    return (int)py->nthreads;
+}
+
+bool pb_py_holds_gil(struct pb_py *py, const struct pb_py_thread *t)
+{
+    uint64_t interp;
+    return read_u64(py, t->tstate + py->layout.tstate.interp, &interp) == 0 &&
+           gil_holder(py, interp) == t->tstate;
+}
+
+/* Threads of the threading module run Thread._bootstrap outermost, whose first local is the Thread. */
+int pb_py_thread_name(struct pb_py *py, const struct pb_py_thread *t, const struct pb_py_stack *stack,
+                      char *ret, size_t size)
+{
+    uint64_t thread, name;
+
+    if (t->tid && t->tid == py->source->pid && t->interp == 0) {
+        snprintf(ret, size, "MainThread");
+        return 0;
+    }
+    if (stack->n == 0 || stack->truncated || strcmp(stack->at[stack->n - 1].code->name, "_bootstrap") != 0)
+        return -ENOENT;
+    int r = read_u64(py, stack->at[stack->n - 1].addr + py->layout.frame.locals, &thread);
+    if (r == 0)
+        r = pb_py_attribute(py, untag(py, thread), "_name", &name);
+    if (r == 0)
+        r = pb_py_text(py, name, ret, size, NULL);
+    return r < 0 ? -ENOENT : 0;
+}

@@ -1,0 +1,389 @@
+/* stack: the frames of one thread.
+ *
+ * Up to 3.10 frames are objects on the heap. From 3.11 on they lie on a stack of the interpreter's own, in
+ * chunks that are copied whole, except those of generators (in the generator) and those that mark an entry
+ * from C (on the C stack). What lay outside the chunk the last time is fetched with it in one call, on the
+ * guess that it is still there; a wrong guess costs a read and nothing else.
+ *
+ * A thread that was stopped may stand between two stores that belong together. What is known of such places
+ * is checked here and answered with -EAGAIN: the caller looks again a moment later. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "remote/python/internal.h"
+
+#define CHUNK_MAX   (1 << 20) /* of a chunk that is copied; CPython's are 16 KiB unless a frame is larger */
+#define OWNER_SHIM  3         /* this and above: no Python code, an entry from C */
+#define CFRAME_LEN  24
+#define STEPS_MAX   (3 * PB_PY_FRAMES_MAX)
+#define NO_FRAME_AT (-1)
+
+enum { CO_GENERATORS = 0x20 | 0x80 | 0x200 };
+
+struct block {
+    uint64_t addr;
+    size_t len;
+    const uint8_t *at;
+};
+
+struct walk {
+    struct pb_py *py;
+    struct guess *guess;
+    struct pb_py_stack *stack;
+    uint8_t tstate[TSTATE_MAX];
+    struct block chunk, older;
+    uint64_t chunk_end;  /* of the newest chunk, used or not */
+    uint64_t next_older; /* chunk that has not been looked at */
+    size_t prefetched;   /* frames of the guess that came */
+    size_t hint;
+    struct guess next;   /* what to guess the next time */
+    uint64_t entry_back; /* 3.11, 3.12: what the outermost frame of the innermost entry returns to */
+    bool entry_seen, rooted;
+};
+
+void pb_py_stack_done(struct pb_py_stack *s)
+{
+    free(s->at);
+    *s = (struct pb_py_stack){0};
+}
+
+static int reserve(struct bytes *b, size_t len)
+{
+    if (b->cap >= len)
+        return 0;
+    size_t cap = len < 32768 ? 32768 : len;
+    uint8_t *more = realloc(b->at, cap);
+    if (!more)
+        return -ENOMEM;
+    b->at = more;
+    b->cap = cap;
+    return 0;
+}
+
+static struct guess *guess_of(struct pb_py *py, uint64_t tstate)
+{
+    struct guess *g = &py->guesses[(tstate >> 6) * 0x9e3779b97f4a7c15ull >> 58];
+
+    if (g->tstate != tstate)
+        *g = (struct guess){.tstate = tstate};
+    return g;
+}
+
+/* The thread state, and with it what the guess says. Only the first must come. */
+static int fetch(struct walk *w, uint64_t tstate)
+{
+    struct pb_py *py = w->py;
+    struct guess *g = w->guess;
+    struct pb_piece pieces[2 + GUESS_FRAMES];
+    size_t n = 0;
+
+    pieces[n++] = (struct pb_piece){tstate, w->tstate, py->tstate_len};
+    if (g->chunk_len) {
+        int r = reserve(&py->chunk, g->chunk_len);
+        if (r < 0)
+            return r;
+        pieces[n++] = (struct pb_piece){g->chunk, py->chunk.at, g->chunk_len};
+    }
+    size_t frames_from = n;
+    for (size_t i = 0; i < g->n; i++)
+        pieces[n++] = (struct pb_piece){g->frames[i], py->prefetched + i * py->frame_len, py->frame_len};
+    ssize_t have = pb_source_readv(py->source, pieces, n);
+    if (have < 1)
+        return have < 0 ? (int)have : -ESRCH;
+    if (g->chunk_len && have > 1)
+        w->chunk = (struct block){g->chunk, g->chunk_len, py->chunk.at};
+    w->prefetched = (size_t)have > frames_from ? (size_t)have - frames_from : 0;
+    return 0;
+}
+
+/* The newest chunk up to its top, unless the guess brought it. */
+static int fetch_chunk(struct walk *w)
+{
+    struct pb_py *py = w->py;
+    const struct pb_py_layout *l = &py->layout;
+    uint64_t chunk = u64_at(w->tstate, l->tstate.chunk), top = u64_at(w->tstate, l->tstate.chunk_top);
+
+    if (!chunk) {
+        w->chunk = (struct block){0};
+        return 0;
+    }
+    if (top < chunk + l->chunk.data || top - chunk > CHUNK_MAX)
+        return -EAGAIN;
+    size_t len = top - chunk;
+    if (w->chunk.addr != chunk || w->chunk.len < len) {
+        int r = reserve(&py->chunk, len);
+        if (r == 0)
+            r = pb_source_read(py->source, chunk, py->chunk.at, len);
+        if (r < 0)
+            return r == -EFAULT ? -EAGAIN : r;
+    }
+    w->chunk = (struct block){chunk, len, py->chunk.at};
+    w->chunk_end = chunk + u64_at(w->chunk.at, l->chunk.size);
+    w->next_older = u64_at(w->chunk.at, l->chunk.previous);
+    w->next.chunk = chunk;
+    /* Some room above the top: the stack will not be of the same height the next time. */
+    w->next.chunk_len = (uint32_t)(len + 1024);
+    if (w->next.chunk_len > w->chunk_end - chunk)
+        w->next.chunk_len = (uint32_t)len;
+    return 0;
+}
+
+static bool holds(const struct block *b, uint64_t addr, size_t len)
+{
+    return addr >= b->addr && addr - b->addr < b->len && b->len - (addr - b->addr) >= len;
+}
+
+/* Steps to the next older chunk if the frame is on it. */
+static bool step_to_older(struct walk *w, uint64_t addr)
+{
+    struct pb_py *py = w->py;
+    uint8_t head[32];
+    uint64_t size;
+
+    if (!w->next_older || pb_source_read(py->source, w->next_older, head, sizeof(head)) < 0)
+        return false;
+    size = u64_at(head, py->layout.chunk.size);
+    if (addr < w->next_older || addr - w->next_older >= size || size > CHUNK_MAX)
+        return false;
+    if (reserve(&py->older, size) < 0 || pb_source_read(py->source, w->next_older, py->older.at, size) < 0)
+        return false;
+    w->older = (struct block){w->next_older, size, py->older.at};
+    w->next_older = u64_at(head, py->layout.chunk.previous);
+    return true;
+}
+
+static const uint8_t *find_prefetched(struct walk *w, uint64_t addr)
+{
+    for (size_t k = 0; k < w->prefetched; k++) {
+        size_t i = (w->hint + k) % w->prefetched;
+        if (w->guess->frames[i] == addr) {
+            w->hint = i + 1;
+            return w->py->prefetched + i * w->py->frame_len;
+        }
+    }
+    return NULL;
+}
+
+/* The bytes of a frame, in one of the copies or, read now, in tmp. NULL: there is nothing. */
+static const uint8_t *frame_at(struct walk *w, uint64_t addr, uint8_t *tmp)
+{
+    size_t len = w->py->frame_len;
+
+    if (addr % 8)
+        return NULL;
+    if (holds(&w->chunk, addr, len))
+        return w->chunk.at + (addr - w->chunk.addr);
+    if (holds(&w->older, addr, len))
+        return w->older.at + (addr - w->older.addr);
+    if (w->next.n < GUESS_FRAMES)
+        w->next.frames[w->next.n++] = addr;
+    const uint8_t *known = find_prefetched(w, addr);
+    if (known)
+        return known;
+    if (step_to_older(w, addr) && holds(&w->older, addr, len)) {
+        w->next.n--;
+        return w->older.at + (addr - w->older.addr);
+    }
+    return pb_source_read(w->py->source, addr, tmp, len) < 0 ? NULL : tmp;
+}
+
+static int push(struct walk *w, uint64_t addr, uint64_t code, int32_t at, unsigned flags)
+{
+    struct pb_py_stack *s = w->stack;
+    struct pb_py *py = w->py;
+
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 128;
+        struct pb_py_frame *more = reallocarray(s->at, cap, sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        s->at = more;
+        s->cap = cap;
+    }
+    if (py->raw_cap < s->cap) {
+        uint64_t *more = reallocarray(py->raw, s->cap, sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        py->raw = more;
+        py->raw_cap = s->cap;
+    }
+    py->raw[s->n] = code;
+    s->at[s->n++] = (struct pb_py_frame){.addr = addr, .at = at, .flags = flags};
+    return 0;
+}
+
+static int push_heap(struct walk *w, uint64_t addr, const uint8_t *frame)
+{
+    const struct pb_py_layout *l = &w->py->layout;
+    int32_t at = (int32_t)u32_at(frame, l->frame.instr);
+
+    at = at < 0 ? NO_FRAME_AT : l->lasti_units ? at * 2 : at;
+    w->rooted = true;
+    return push(w, addr, u64_at(frame, l->frame.code), at, PB_PY_ENTRY);
+}
+
+/* An entry from C lies between the frame just seen and `back`: the innermost is compared with the C stack's
+ * own record of it. */
+static void note_entry(struct walk *w, uint64_t back)
+{
+    if (!w->entry_seen)
+        w->entry_back = back;
+    w->entry_seen = true;
+}
+
+static int push_chunked(struct walk *w, uint64_t addr, const uint8_t *frame)
+{
+    const struct pb_py_layout *l = &w->py->layout;
+    uint64_t code = untag(w->py, u64_at(frame, l->frame.code)), back = u64_at(frame, l->frame.back);
+    int64_t at = (int64_t)(u64_at(frame, l->frame.instr) - (code + l->code.adaptive));
+    bool entry = l->frame.is_entry && frame[l->frame.is_entry];
+
+    w->rooted = entry;
+    if (!l->frame.is_entry && frame[l->frame.owner] >= OWNER_SHIM) {
+        if (w->stack->n)
+            w->stack->at[w->stack->n - 1].flags |= PB_PY_ENTRY;
+        note_entry(w, back);
+        w->rooted = true;
+        return 0;
+    }
+    if (entry)
+        note_entry(w, back);
+    /* One unit before the first instruction: it is about to begin. */
+    if (at < -2 || at > INT32_MAX)
+        return -EAGAIN;
+    return push(w, addr, code, at < 0 ? NO_FRAME_AT : (int32_t)at, entry ? PB_PY_ENTRY : 0);
+}
+
+static int walk_frames(struct walk *w, uint64_t addr)
+{
+    const struct pb_py_layout *l = &w->py->layout;
+    uint8_t tmp[FRAME_MAX];
+    uint64_t last_in_chunk = UINT64_MAX;
+
+    for (int steps = 0; addr; steps++) {
+        if (w->stack->n == PB_PY_FRAMES_MAX || steps == STEPS_MAX) {
+            w->stack->truncated = true;
+            return 0;
+        }
+        const uint8_t *frame = frame_at(w, addr, tmp);
+        if (!frame)
+            return -EAGAIN;
+        /* Frames on a chunk are older the lower they lie. */
+        if (addr >= w->chunk.addr && addr < w->chunk_end) {
+            if (addr >= last_in_chunk)
+                return -EAGAIN;
+            last_in_chunk = addr;
+        }
+        int r = l->frames == PB_PY_FRAMES_HEAP ? push_heap(w, addr, frame) : push_chunked(w, addr, frame);
+        if (r < 0)
+            return r;
+        addr = u64_at(frame, l->frame.back);
+    }
+    return w->rooted || w->stack->n == 0 ? 0 : -EAGAIN;
+}
+
+/* 3.11 and 3.12 keep the current frame in a struct on the C stack, one for each entry, which is in its place
+ * before it is filled: what it names must return to what the one before it names. */
+static int find_head(struct walk *w, uint64_t *ret_head, uint64_t *ret_before)
+{
+    struct pb_py *py = w->py;
+    const struct pb_py_layout *l = &py->layout;
+    uint8_t cframe[CFRAME_LEN];
+    uint64_t head = u64_at(w->tstate, l->tstate.frame), before = 0;
+
+    if (l->frames == PB_PY_FRAMES_CFRAME && head) {
+        int r = pb_source_read(py->source, head, cframe, l->cframe_frame + 16);
+        if (r < 0)
+            return r == -EFAULT ? -EAGAIN : r;
+        uint64_t previous = u64_at(cframe, l->cframe_frame + 8);
+        head = u64_at(cframe, l->cframe_frame);
+        if (previous && read_u64(py, previous + l->cframe_frame, &before) < 0)
+            return -EAGAIN;
+    }
+    *ret_head = head;
+    *ret_before = before;
+    return 0;
+}
+
+static int check_codes(struct walk *w)
+{
+    const struct pb_py_layout *l = &w->py->layout;
+    struct pb_py_stack *s = w->stack;
+
+    int r = pb_py_codes(w->py, w->py->raw, s->at, s->n);
+    for (size_t i = 0; r == 0 && i < s->n; i++) {
+        const struct code *code = (const struct code *)s->at[i].code;
+        if (code->flags & CO_GENERATORS)
+            s->at[i].flags |= PB_PY_GENERATOR;
+        if (l->frames != PB_PY_FRAMES_HEAP && s->at[i].at >= 0 && (uint64_t)s->at[i].at >= 2 * code->id.size)
+            r = -EAGAIN;
+    }
+    return r;
+}
+
+int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_stack *stack)
+{
+    const struct pb_py_layout *l = &py->layout;
+    struct walk w = {.py = py, .stack = stack, .guess = guess_of(py, t->tstate)};
+    uint64_t head = 0, before = 0;
+
+    stack->n = 0;
+    stack->truncated = false;
+    w.next.tstate = t->tstate;
+    int r = fetch(&w, t->tstate);
+    if (r < 0)
+        return r;
+    if (u64_at(w.tstate, l->tstate.thread_id) != t->ident)
+        return -ESRCH;
+    if (l->frames != PB_PY_FRAMES_HEAP)
+        r = fetch_chunk(&w);
+    if (r == 0)
+        r = find_head(&w, &head, &before);
+    if (r < 0)
+        return r;
+    /* Above the top there are only frames that have ended. */
+    if (l->frames != PB_PY_FRAMES_HEAP && head >= w.chunk.addr + w.chunk.len && head < w.chunk_end)
+        return -EAGAIN;
+    r = walk_frames(&w, head);
+    if (r == 0 && l->frames == PB_PY_FRAMES_CFRAME && w.entry_seen && w.entry_back != before)
+        r = -EAGAIN;
+    if (r == 0)
+        r = check_codes(&w);
+    if (r == 0)
+        *w.guess = w.next;
+    return r;
+}
+
+#define TRIES 20 /* of a stop that hit a place between two stores, a few instructions long */
+
+int pb_py_sample(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
+                 struct pb_py_stack *stack)
+{
+    return pb_py_sample_with(py, t, m, ways, stack, NULL, NULL);
+}
+
+int pb_py_sample_with(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
+                      struct pb_py_stack *stack, int (*more)(void *arg), void *arg)
+{
+    int r = -EAGAIN;
+
+    for (int i = 0; i < TRIES && r == -EAGAIN; i++) {
+        int way = pb_moment_begin(m, ways);
+        if (way < 0)
+            return way;
+        r = pb_py_stack(py, t, stack);
+        if (r == 0 && more)
+            r = more(arg);
+        int ended = pb_moment_end(m);
+        if (ended < 0 && ended != -EAGAIN)
+            return ended;
+        /* It woke up while we read: what we have is worth nothing, nor is an error in it. */
+        if (ended == -EAGAIN) {
+            r = -EAGAIN;
+            if (i > 1)
+                ways &= ~(unsigned)way;
+        }
+        stack->way = (enum pb_way)way;
+    }
+    return r;
+}

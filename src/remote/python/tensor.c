@@ -1,0 +1,146 @@
+/* tensor: arrays of numpy and tensors of torch, by what they are and not by what is in them: type, shape,
+ * device and where their data is.
+ *
+ * Neither library tells its layout. numpy's has been the same since 1.x. That of a torch tensor is found each
+ * time by the pointer back to its Python object, which stands right before the sizes, and holds only if the
+ * count of elements is the product of the sizes: otherwise nothing is claimed. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "remote/python/value.h"
+
+#define NDIM_MAX 16
+
+static void put_shape(struct value_out *o, const int64_t *sizes, uint64_t n)
+{
+    pb_py_put(o, "(");
+    for (uint64_t i = 0; i < n; i++)
+        pb_py_putf(o, "%s%" PRId64, i ? ", " : "", sizes[i]);
+    pb_py_put(o, n == 1 ? ",)" : ")");
+}
+
+static const char *numpy_type(char c)
+{
+    static const struct {
+        char c;
+        const char *name;
+    } types[] = {{'?', "bool"},       {'b', "int8"},        {'B', "uint8"},      {'h', "int16"},
+                 {'H', "uint16"},     {'i', "int32"},       {'I', "uint32"},     {'l', "int64"},
+                 {'L', "uint64"},     {'q', "int64"},       {'Q', "uint64"},     {'e', "float16"},
+                 {'f', "float32"},    {'d', "float64"},     {'g', "longdouble"}, {'F', "complex64"},
+                 {'D', "complex128"}, {'O', "object"},      {'S', "bytes"},      {'U', "str"},
+                 {'M', "datetime64"}, {'m', "timedelta64"}, {'V', "void"}};
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (types[i].c == c)
+            return types[i].name;
+    return NULL;
+}
+
+/* PyArrayObject: data, int nd, dimensions, strides, base, descr. */
+static bool put_numpy(struct value_out *o, uint64_t addr)
+{
+    uint64_t fields[6], object = o->py->layout.object.size;
+    int64_t sizes[NDIM_MAX];
+    uint8_t descr[32];
+
+    if (pb_source_read(o->py->source, addr + object, fields, sizeof(fields)) < 0)
+        return false;
+    uint64_t n = (uint32_t)fields[1];
+    if (n > NDIM_MAX || (n && pb_source_read(o->py->source, fields[2], sizes, n * 8) < 0) ||
+        pb_source_read(o->py->source, fields[5], descr, sizeof(descr)) < 0)
+        return false;
+    const char *type = numpy_type((char)descr[object + 9]);
+    pb_py_putf(o, "array(dtype=%s, shape=", type ? type : "?");
+    put_shape(o, sizes, n);
+    pb_py_putf(o, ", data=0x%" PRIx64 ")", fields[0]);
+    return true;
+}
+
+enum { IMPL_LEN = 256, IMPL_SEARCH = 96, INLINE_DIMS = 5 };
+
+static const char *torch_type(unsigned type, unsigned *ret_size)
+{
+    static const struct {
+        const char *name;
+        unsigned size;
+    } types[] = {{"uint8", 1},     {"int8", 1},      {"int16", 2},       {"int32", 4},
+                 {"int64", 8},     {"float16", 2},   {"float32", 4},     {"float64", 8},
+                 {"complex32", 4}, {"complex64", 8}, {"complex128", 16}, {"bool", 1},
+                 {"qint8", 1},     {"quint8", 1},    {"qint32", 4},      {"bfloat16", 2}};
+
+    *ret_size = type < 16 ? types[type].size : 0;
+    return type < 16 ? types[type].name : type == 23 ? "float8_e5m2" : type == 24 ? "float8_e4m3fn" : NULL;
+}
+
+static const char *torch_device(unsigned type)
+{
+    static const char *const names[] = {"cpu", "cuda", "mkldnn",       "opengl", "opencl", "ideep",
+                                        "hip", "fpga", "maia",         "xla",    "vulkan", "metal",
+                                        "xpu", "mps",  "meta",         "hpu",    "ve",     "lazy",
+                                        "ipu", "mtia", "privateuseone"};
+    return type < sizeof(names) / sizeof(names[0]) ? names[type] : "?";
+}
+
+/* Sizes and strides: a count, then both in place up to five, else a pointer to them. */
+static bool read_sizes(struct value_out *o, const uint8_t *at, uint64_t n, int64_t *sizes)
+{
+    if (n > INLINE_DIMS)
+        return n <= NDIM_MAX && pb_source_read(o->py->source, u64_at(at, 8), sizes, n * 8) == 0;
+    memcpy(sizes, at + 8, n * 8);
+    return true;
+}
+
+static bool put_impl(struct value_out *o, const uint8_t *impl, size_t sizes_at)
+{
+    const uint8_t *after = impl + sizes_at + 8 + 2 * INLINE_DIMS * 8;
+    uint64_t n = u64_at(impl, sizes_at), data = 0;
+    int64_t sizes[NDIM_MAX], product = 1;
+    unsigned item;
+
+    if (!read_sizes(o, impl + sizes_at, n, sizes))
+        return false;
+    for (uint64_t i = 0; i < n; i++)
+        if (sizes[i] < 0 || __builtin_mul_overflow(product, sizes[i], &product))
+            return false;
+    const char *type = torch_type(after[16], &item);
+    if ((int64_t)u64_at(after, 8) != product || !type)
+        return false;
+    uint64_t storage = u64_at(impl, 16);
+    if (read_u64(o->py, storage + 16, &data) < 0)
+        data = 0;
+    pb_py_putf(o, "tensor(dtype=%s, shape=", type);
+    put_shape(o, sizes, n);
+    unsigned device = after[18];
+    pb_py_putf(o, ", device=%s", torch_device(device));
+    if (device)
+        pb_py_putf(o, ":%d", (int8_t)after[19]);
+    pb_py_putf(o, ", data=0x%" PRIx64 ")", data ? data + u64_at(after, 0) * item : 0);
+    return true;
+}
+
+/* The Python object has, right after its head, a struct whose one or two first words hold the tensor's own.
+ */
+static bool put_torch(struct value_out *o, uint64_t addr)
+{
+    uint64_t words[2];
+    uint8_t impl[IMPL_LEN];
+
+    if (pb_source_read(o->py->source, addr + o->py->layout.object.size, words, sizeof(words)) < 0)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        if (pb_source_read(o->py->source, words[i], impl, sizeof(impl)) < 0)
+            continue;
+        for (size_t at = 24; at < IMPL_SEARCH; at += 8)
+            if (u64_at(impl, at) == addr && put_impl(o, impl, at + 8))
+                return true;
+    }
+    return false;
+}
+
+bool pb_py_put_array(struct value_out *o, uint64_t addr, const char *type)
+{
+    if (strcmp(type, "numpy.ndarray") == 0)
+        return put_numpy(o, addr);
+    return (strcmp(type, "Tensor") == 0 || strcmp(type, "Parameter") == 0) && put_torch(o, addr);
+}

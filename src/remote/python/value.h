@@ -1,0 +1,30 @@
+/* value: an object of the target in a few words, as repr would put it, bounded in depth, items and bytes.
+ * Internal. */
+#pragma once
+
+#include "remote/python/internal.h"
+
+#define VALUE_DEPTH 3
+#define VALUE_ITEMS 10
+#define VALUE_SIZE  240 /* of one value, with the end of the string */
+
+struct value_out {
+    struct pb_py *py;
+    char *buf;
+    size_t size, len;
+    bool full; /* what was put last did not fit: ends with ".." */
+};
+
+/* Text as it is; control characters and newlines are escaped. */
+void pb_py_put(struct value_out *o, const char *text);
+__attribute__((format(printf, 2, 3))) void pb_py_putf(struct value_out *o, const char *format, ...);
+
+/* One object; depth counts down. What cannot be read is shown as <type at 0x..>, or <?>. */
+void pb_py_put_value(struct value_out *o, uint64_t addr, int depth);
+
+/* Whether a name is one whose value is nobody's business: key, token, secret, password, credential. */
+bool pb_py_is_secret(const char *name);
+
+/* tensor.c: numpy arrays and torch tensors as dtype, shape, device and data pointer. False: it is none, or
+ * its layout is not the one we know. */
+bool pb_py_put_array(struct value_out *o, uint64_t addr, const char *type);

@@ -1,0 +1,153 @@
+/* threads: see threads.h. */
+#include "remote/threads.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/procfs.h"
+
+enum { MAX_THREADS = 1 << 20 };
+
+static int read_at(int dir_fd, pid_t tid, const char *name, char *buf, size_t size)
+{
+    char path[48];
+
+    snprintf(path, sizeof(path), "%d/%s", (int)tid, name);
+    _cleanup_close_ int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
+    if (n < 0)
+        return -errno;
+    buf[n] = '\0';
+    return (int)n;
+}
+
+/* The name is in parentheses and may hold some itself: the fields begin after the last one. */
+static void read_stat(int dir_fd, struct pb_native_thread *t)
+{
+    char text[1024];
+
+    t->state = '?';
+    if (read_at(dir_fd, t->tid, "stat", text, sizeof(text)) < 0)
+        return;
+    char *open = strchr(text, '('), *close = strrchr(text, ')');
+    if (!open || !close || close < open || close[1] != ' ')
+        return;
+    size_t len = (size_t)(close - open - 1);
+    if (len >= sizeof(t->name))
+        len = sizeof(t->name) - 1;
+    memcpy(t->name, open + 1, len);
+    t->name[len] = '\0';
+    t->state = close[2];
+    for (int field = 2; close && field < 39; field++)
+        close = strchr(close + 1, ' ');
+    t->cpu = close ? (int)strtol(close, NULL, 10) : -1;
+}
+
+/* The last of the numbers after NSpid is the one in its own namespace. */
+static void read_ns_tid(int dir_fd, struct pb_native_thread *t)
+{
+    char text[8192], *end;
+
+    const char *p =
+        read_at(dir_fd, t->tid, "status", text, sizeof(text)) < 0 ? NULL : pb_proc_field(text, "NSpid");
+    while (p && *p != '\n') {
+        long number = strtol(p, &end, 10);
+        if (end == p)
+            return;
+        t->ns_tid = (pid_t)number;
+        p = end + strspn(end, " \t");
+    }
+}
+
+static bool is_in_our_namespace(pid_t pid)
+{
+    char ours[64], its[64];
+
+    return pb_proc_link(0, "ns/pid", ours, sizeof(ours)) < 0 ||
+           pb_proc_link(pid, "ns/pid", its, sizeof(its)) < 0 || strcmp(ours, its) == 0;
+}
+
+static int append(struct pb_native_threads *all, pid_t tid)
+{
+    /* Grown in powers of two from 16 on, so the count alone says when the room is used up. */
+    if (all->n == 0 || (all->n >= 16 && (all->n & (all->n - 1)) == 0)) {
+        size_t room = all->n ? 2 * all->n : 16;
+        struct pb_native_thread *more =
+            room > MAX_THREADS ? NULL : reallocarray(all->at, room, sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        all->at = more;
+    }
+    all->at[all->n++] = (struct pb_native_thread){.tid = tid, .ns_tid = tid};
+    return 0;
+}
+
+static int by_tid(const void *a, const void *b)
+{
+    const struct pb_native_thread *x = a, *y = b;
+    return (x->tid > y->tid) - (x->tid < y->tid);
+}
+
+int pb_native_threads_read(pid_t pid, struct pb_native_threads *ret, struct pb_err *err)
+{
+    _cleanup_(pb_native_threads_done) struct pb_native_threads all = {0};
+    char path[32];
+    int r = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return pb_fail(err, errno == ENOENT ? -ESRCH : -errno, "there is no process %d", (int)pid);
+    bool ours = is_in_our_namespace(pid);
+    for (struct dirent *e; r == 0 && (e = readdir(dir));) {
+        if (!isdigit((unsigned char)e->d_name[0]))
+            continue;
+        r = append(&all, (pid_t)atoi(e->d_name));
+        if (r < 0)
+            break;
+        read_stat(dirfd(dir), &all.at[all.n - 1]);
+        if (!ours)
+            read_ns_tid(dirfd(dir), &all.at[all.n - 1]);
+    }
+    closedir(dir);
+    if (r < 0)
+        return pb_fail(err, r, "out of memory");
+    if (all.n == 0)
+        return pb_fail(err, -ESRCH, "process %d is gone", (int)pid);
+    qsort(all.at, all.n, sizeof(*all.at), by_tid);
+    *ret = all;
+    all = (struct pb_native_threads){0};
+    return 0;
+}
+
+void pb_native_threads_done(struct pb_native_threads *t)
+{
+    free(t->at);
+    *t = (struct pb_native_threads){0};
+}
+
+struct pb_native_thread *pb_native_threads_find(const struct pb_native_threads *t, pid_t tid)
+{
+    struct pb_native_thread key = {.tid = tid};
+    return t->n ? bsearch(&key, t->at, t->n, sizeof(key), by_tid) : NULL;
+}
+
+struct pb_native_thread *pb_native_threads_find_ns(const struct pb_native_threads *t, pid_t ns_tid)
+{
+    struct pb_native_thread *same = pb_native_threads_find(t, ns_tid);
+    if (same && same->ns_tid == ns_tid)
+        return same;
+    for (size_t i = 0; i < t->n; i++)
+        if (t->at[i].ns_tid == ns_tid)
+            return &t->at[i];
+    return NULL;
+}
