@@ -98,7 +98,7 @@ static void find_function(struct pb_native *n, struct pb_range *r, uint64_t addr
 {
     char name[NAME_MAX_LEN];
     const struct pb_function *function;
-    const struct pb_symbols *s = pb_process_symbols(n, r->file);
+    struct pb_symbols *s = pb_process_symbols(n, r->file);
     if (!s || pb_symbols_find(s, addr, &function) < 0)
         return;
     if (pb_symbols_name(s, function, name, sizeof(name)) < 0)
@@ -130,7 +130,7 @@ static const char *keep(struct pb_native *n, const char *text)
 static size_t find_lines(struct pb_native *n, struct pb_file *file, uint64_t addr,
                          struct pb_native_frame frame[PB_NATIVE_INLINE_MAX])
 {
-    static struct pb_source_frame source[PB_NATIVE_INLINE_MAX];
+    struct pb_source_frame source[PB_NATIVE_INLINE_MAX];
     const struct pb_object *debug = pb_process_debug(n, file);
     if (!debug || debug->fd < 0 || n->options.no_lines)
         return 1;
@@ -154,10 +154,22 @@ static size_t find_lines(struct pb_native *n, struct pb_file *file, uint64_t add
     return (size_t)count;
 }
 
+/* Where to look: a return address may be that of the next function already. */
+static uint64_t place_of(const struct pb_native_pc *pc)
+{
+    return pc->flags & PB_NATIVE_EXACT ? pc->pc : pc->pc - 1;
+}
+
+/* The same address may end one function as a return address and start another where it stands exactly. */
+static uint64_t key_of(const struct pb_native_pc *pc)
+{
+    return pc->pc * 2 + (pc->flags & PB_NATIVE_EXACT ? 1 : 0);
+}
+
 static size_t describe(struct pb_native *n, const struct pb_native_pc *pc,
                        struct pb_native_frame frame[PB_NATIVE_INLINE_MAX])
 {
-    uint64_t at = pc->flags & PB_NATIVE_EXACT ? pc->pc : pc->pc - 1;
+    uint64_t at = place_of(pc);
     struct pb_native_frame *f = &frame[0];
     *f = (struct pb_native_frame){.pc = pc->pc};
     struct pb_range *r = pb_process_range(n, at);
@@ -172,6 +184,44 @@ static size_t describe(struct pb_native *n, const struct pb_native_pc *pc,
     f->address = pc->pc - r->bias;
     find_function(n, r, at - r->bias, f);
     return find_lines(n, r->file, at - r->bias, frame);
+}
+
+static const struct pb_description *recall(const struct pb_native *n, uint64_t key)
+{
+    const struct pb_description *d = n->described ? n->described[key * 0x9e3779b97f4a7c15ull >> 52] : NULL;
+    while (d && d->key != key)
+        d = d->next;
+    return d;
+}
+
+/* The addresses of one file, of those that are not described yet. */
+static void prepare_file(struct pb_native *n, struct pb_file *f, const struct pb_native_pc *pcs, size_t count)
+{
+    struct pb_symbols *s = pb_process_symbols(n, f);
+    uint64_t *addrs = s ? reallocarray(NULL, f->asked, sizeof(*addrs)) : NULL;
+    size_t k = 0;
+    for (size_t i = 0; addrs && i < count && k < f->asked; i++) {
+        uint64_t at = place_of(&pcs[i]);
+        struct pb_range *r = pb_process_range(n, at);
+        if (pb_range_usable(r) && r->file == f)
+            addrs[k++] = at - r->bias;
+    }
+    if (addrs)
+        pb_symbols_scan(s, addrs, k);
+    free(addrs);
+    f->asked = 0;
+}
+
+void pb_native_prepare(struct pb_native *n, const struct pb_native_pc *pcs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct pb_range *r = pb_process_range(n, place_of(&pcs[i]));
+        if (pb_range_usable(r) && !recall(n, key_of(&pcs[i])))
+            r->file->asked++;
+    }
+    for (struct pb_file *f = n->files; f; f = f->next)
+        if (f->asked)
+            prepare_file(n, f, pcs, count);
 }
 
 static struct pb_description *remember(struct pb_native *n, uint64_t key, const struct pb_native_frame *frame,
@@ -196,20 +246,11 @@ static struct pb_description *remember(struct pb_native *n, uint64_t key, const 
     return d;
 }
 
-static const struct pb_description *recall(const struct pb_native *n, uint64_t key)
-{
-    const struct pb_description *d = n->described ? n->described[key * 0x9e3779b97f4a7c15ull >> 52] : NULL;
-    while (d && d->key != key)
-        d = d->next;
-    return d;
-}
-
 size_t pb_native_describe(struct pb_native *n, const struct pb_native_pc *pc, struct pb_native_frame *ret,
                           size_t max)
 {
     struct pb_native_frame frame[PB_NATIVE_INLINE_MAX];
-    /* The same address may end one function as a return address and start another where it stands exactly. */
-    uint64_t key = pc->pc * 2 + (pc->flags & PB_NATIVE_EXACT ? 1 : 0);
+    uint64_t key = key_of(pc);
     const struct pb_description *d = recall(n, key);
     const struct pb_native_frame *from = frame;
     size_t count;

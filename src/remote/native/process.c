@@ -172,51 +172,62 @@ struct pb_range *pb_process_range(struct pb_native *n, uint64_t addr)
     return NULL;
 }
 
-/* The symbols that were not asked for longest make room. */
+/* The separate debug file, or NULL. */
+static const struct pb_object *separate(struct pb_native *n, struct pb_file *f)
+{
+    if (f->debug_state == PB_NOT_TRIED)
+        f->debug_state = pb_debug_open(n, f) == 0 ? PB_OPEN : PB_FAILED;
+    return f->debug_state == PB_OPEN ? &f->debug : NULL;
+}
+
+static bool has_lines(const struct pb_native *n, const struct pb_object *o)
+{
+    struct pb_section s;
+    if (!o || pb_object_section(o, ".debug_info", &s) < 0 || !s.size)
+        return false;
+    return n->options.packed_lines || !(s.flags & SHF_COMPRESSED);
+}
+
+const struct pb_object *pb_process_debug(struct pb_native *n, struct pb_file *f)
+{
+    if (f->lines_state == PB_NOT_TRIED) {
+        f->lines = has_lines(n, &f->object) ? &f->object : separate(n, f);
+        f->lines_state = has_lines(n, f->lines) ? PB_OPEN : PB_FAILED;
+    }
+    return f->lines_state == PB_OPEN ? f->lines : NULL;
+}
+
+/* The symbols that were not asked for longest make room. They grow while they are used, so all are counted.
+ */
 static void make_room(struct pb_native *n)
 {
-    while (n->symbol_bytes > n->options.memory_max / 2) {
+    for (;;) {
         struct pb_file *oldest = NULL;
-        for (struct pb_file *f = n->files; f; f = f->next)
-            if (f->symbols_state == PB_OPEN && f->used != n->clock && (!oldest || f->used < oldest->used))
+        size_t bytes = 0;
+        for (struct pb_file *f = n->files; f; f = f->next) {
+            if (f->symbols_state != PB_OPEN)
+                continue;
+            bytes += f->symbols.bytes;
+            if (f->used != n->clock && (!oldest || f->used < oldest->used))
                 oldest = f;
-        if (!oldest)
+        }
+        if (bytes <= n->options.memory_max / 2 || !oldest)
             return;
-        n->symbol_bytes -= oldest->symbols.bytes;
         pb_symbols_done(&oldest->symbols);
         oldest->symbols = (struct pb_symbols){0};
         oldest->symbols_state = PB_NOT_TRIED;
     }
 }
 
-const struct pb_symbols *pb_process_symbols(struct pb_native *n, struct pb_file *f)
+struct pb_symbols *pb_process_symbols(struct pb_native *n, struct pb_file *f)
 {
     f->used = ++n->clock;
     if (f->symbols_state == PB_NOT_TRIED) {
-        const struct pb_object *debug = pb_process_debug(n, f);
-        int r = pb_symbols_load(&f->object, debug == &f->object ? NULL : debug, f->base, &f->symbols);
+        make_room(n);
+        int r = pb_symbols_open(&f->object, separate(n, f), f->base, &f->symbols);
         f->symbols_state = r == 0 ? PB_OPEN : PB_FAILED;
-        if (r == 0) {
-            n->symbol_bytes += f->symbols.bytes;
-            make_room(n);
-        }
     }
     return f->symbols_state == PB_OPEN ? &f->symbols : NULL;
-}
-
-const struct pb_object *pb_process_debug(struct pb_native *n, struct pb_file *f)
-{
-    struct pb_section s;
-    if (f->debug_state == PB_NOT_TRIED) {
-        f->debug_state = PB_FAILED;
-        if (pb_object_section(&f->object, ".debug_info", &s) == 0 && s.size)
-            return &f->object;
-        if (pb_debug_open(n, f) == 0)
-            f->debug_state = PB_OPEN;
-    }
-    if (f->debug_state == PB_OPEN)
-        return &f->debug;
-    return pb_object_section(&f->object, ".debug_info", &s) == 0 && s.size ? &f->object : NULL;
 }
 
 int pb_native_new(pid_t pid, const struct pb_native_options *options, struct pb_native **ret,

@@ -27,13 +27,13 @@ struct pb_file {
     const char *path; /* as mapped */
     uint64_t inode;
     uint64_t base; /* where its first byte is mapped */
-    enum pb_open_state state, debug_state, symbols_state;
+    enum pb_open_state state, debug_state, symbols_state, lines_state;
     struct pb_object object, debug;
+    const struct pb_object *lines; /* one of these two */
     struct pb_symbols symbols;
     const char *build_id; /* NULL: none */
     uint64_t used;        /* when its symbols were last asked for */
-    bool is_python;
-    uint64_t eval, eval_end; /* of CPython's loop, the object's addresses; 0: not looked for, or none */
+    size_t asked;         /* scratch of pb_native_prepare */
     struct pb_file *next;
 };
 
@@ -71,7 +71,6 @@ struct pb_native {
     struct pb_perf_map *perf;
     struct pb_library *library;
     uint64_t clock; /* counts lookups, for `used` */
-    size_t symbol_bytes;
     bool no_map_files;
     pid_t late[32]; /* threads that were asked to stop and have not yet */
     unsigned nlate;
@@ -91,7 +90,7 @@ static inline bool pb_range_usable(const struct pb_range *r)
 }
 
 /* The symbols of a file, loaded when first asked for; NULL: it has none. */
-const struct pb_symbols *pb_process_symbols(struct pb_native *n, struct pb_file *f);
+struct pb_symbols *pb_process_symbols(struct pb_native *n, struct pb_file *f);
 
 /* The object that has the debug information of a file: itself, or a separate one. NULL: nobody. */
 const struct pb_object *pb_process_debug(struct pb_native *n, struct pb_file *f);

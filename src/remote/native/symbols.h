@@ -1,39 +1,62 @@
 /* symbols: the functions of an object by address.
  *
- * Read whole on first use and kept sorted into buckets: two passes over the table, no sort, since a large
- * library has hundreds of thousands and a backtrace asks for ten. Names are read when asked for. */
+ * A large library has half a million and a backtrace asks for ten: so the table is passed over once for all
+ * addresses of a stack (pb_symbols_scan), and only one that is asked again and again, by a sampler, gets an
+ * index in memory. Names are read when asked for. */
 #pragma once
 
+#include <elf.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 struct pb_object;
 
+struct pb_function {
+    uint64_t addr;
+    uint32_t size;
+    uint32_t name; /* offset of its name; the two highest bits are its rank among equals, 0: no function */
+};
+
+struct pb_answer {
+    uint64_t addr; /* that was asked for */
+    struct pb_function function;
+};
+
 struct pb_symbols {
-    struct pb_function {
-        uint64_t addr;
-        uint32_t size;
-        uint32_t name; /* offset of its name; the two highest bits are its rank among equals */
-    } * at;
+    const struct pb_object *from; /* what is read from; outlives the table. NULL: from sym and text */
+    uint64_t offset;              /* of the table in the file */
     size_t n;
+    uint64_t names, names_len;
+    Elf64_Sym *sym;
+    char *text;
+
+    struct pb_answer *known; /* sorted */
+    size_t nknown;
+    struct pb_answer last; /* of the index */
+    unsigned passes;
+
+    struct pb_function *at; /* the index: functions in buckets by address */
+    size_t nat;
     uint32_t *bucket; /* nbuckets + 1: where each starts in `at` */
     size_t nbuckets;
     unsigned shift;
-    uint64_t first;            /* the lowest address */
-    uint64_t names, names_len; /* offset in the file; with text set, in it */
-    char *text;
-    const struct pb_object *from; /* what the names are read from; outlives the table */
-    size_t bytes;                 /* what it takes of memory */
+    uint64_t first; /* the lowest address */
+    size_t bytes;   /* what it takes of memory */
 };
 
 /* debug: the separate debug file of o, or NULL. base: where o is mapped. -ENOENT: it has no symbols. */
-int pb_symbols_load(const struct pb_object *o, const struct pb_object *debug, uint64_t base,
+int pb_symbols_open(const struct pb_object *o, const struct pb_object *debug, uint64_t base,
                     struct pb_symbols *ret);
 void pb_symbols_done(struct pb_symbols *s);
 
-/* The function that holds addr: the innermost, of equals the most public. -ENOENT: none. */
-int pb_symbols_find(const struct pb_symbols *s, uint64_t addr, const struct pb_function **ret);
+/* Finds the functions of many addresses in one pass, for pb_symbols_find to know. addrs are sorted by this.
+ */
+int pb_symbols_scan(struct pb_symbols *s, uint64_t *addrs, size_t n);
+
+/* The function that holds addr: the innermost, of equals the most public. -ENOENT: none. *ret lives until the
+ * next call. */
+int pb_symbols_find(struct pb_symbols *s, uint64_t addr, const struct pb_function **ret);
 
 /* Its name into buf, cut to size. */
 int pb_symbols_name(const struct pb_symbols *s, const struct pb_function *f, char *buf, size_t size);

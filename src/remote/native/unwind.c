@@ -211,7 +211,7 @@ static uint64_t function_start(struct walk *w)
 {
     const struct pb_function *f;
     struct pb_range *r = pb_process_range(w->n, lookup_pc(w));
-    const struct pb_symbols *s = pb_range_usable(r) ? pb_process_symbols(w->n, r->file) : NULL;
+    struct pb_symbols *s = pb_range_usable(r) ? pb_process_symbols(w->n, r->file) : NULL;
     if (!s || pb_symbols_find(s, lookup_pc(w) - r->bias, &f) < 0)
         return 0;
     return f->addr + r->bias;

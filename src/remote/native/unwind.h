@@ -23,7 +23,8 @@ struct pb_native;
 struct pb_native_options {
     size_t stack_max;  /* bytes of stack copied at most; 0: 16 MiB */
     size_t memory_max; /* of tables, symbols and names kept; 0: 256 MiB */
-    bool no_lines;     /* leave out file, line and inlined calls: a debug file is read on first use only */
+    bool no_lines;     /* leave out file, line and inlined calls */
+    bool packed_lines; /* read compressed debug information too: tens of milliseconds a file, once */
 };
 
 /* options may be NULL. -ESRCH: gone; -EACCES: not ours to read; -ENOTSUP: not of this processor (32-bit). */
@@ -120,6 +121,10 @@ enum { PB_NATIVE_INLINE_MAX = 16 };
  * library may be gone. */
 size_t pb_native_describe(struct pb_native *n, const struct pb_native_pc *pc, struct pb_native_frame *ret,
                           size_t max);
+
+/* Optional, ahead of describing many: the symbols of all of them in one pass over each table. Saves much
+ * where a library has hundreds of thousands of them. */
+void pb_native_prepare(struct pb_native *n, const struct pb_native_pc *pcs, size_t count);
 
 /* All threads of the process, each captured, unwound and described: what a process without Python shows. */
 struct pb_native_stack {
