@@ -25,11 +25,23 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* As any compiled code may: an entry point need not keep these, so the injector must. */
+static void spoil_registers(void)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx"))
+        __asm__ volatile("vzeroall" ::
+                             : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+                               "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+#endif
+}
+
 __attribute__((visibility("default"))) void *pb_agent_start(const char *options);
 
 void *pb_agent_start(const char *options)
 {
     pthread_t thread;
+    spoil_registers();
     size_t len = strnlen(options, sizeof(status.options) - 1);
     memcpy(status.options, options, len);
     status.options[len] = '\0';
