@@ -29,10 +29,9 @@ static void *run(void *arg)
 static void spoil_registers(void)
 {
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("avx"))
-        __asm__ volatile("vzeroall" ::
-                             : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
-                               "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+    __asm__ volatile(
+        "pxor %%xmm0, %%xmm0\n pxor %%xmm1, %%xmm1\n pxor %%xmm7, %%xmm7\n pxor %%xmm15, %%xmm15" ::
+            : "xmm0", "xmm1", "xmm7", "xmm15");
 #endif
 }
 
