@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/time.h"
 #include "remote/python/internal.h"
 
 #define CHUNK_MAX   (1 << 20) /* of a chunk that is copied; CPython's are 16 KiB unless a frame is larger */
@@ -354,7 +355,16 @@ int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_sta
     return r;
 }
 
-#define TRIES 20 /* of a stop that hit a place between two stores, a few instructions long */
+/* Lets a thread run on a little, longer each time: asked to stop at once it would stand where it stood. */
+static void let_run(int tries)
+{
+    uint64_t until = pb_now_ns() + (1000ull << (tries < 6 ? tries : 6));
+    while (pb_now_ns() < until)
+        ;
+}
+
+#define LET_RUN_NS 20000
+#define TRIES      20 /* of a stop that hit a place between two stores, a few instructions long */
 
 int pb_py_sample(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
                  struct pb_py_stack *stack)
@@ -384,6 +394,10 @@ int pb_py_sample_with(struct pb_py *py, const struct pb_py_thread *t, struct pb_
                 ways &= ~(unsigned)way;
         }
         stack->way = (enum pb_way)way;
+        if (r == -EAGAIN && way == PB_WAY_STOPPED)
+            let_run(i);
+        else if (r == -EAGAIN && way == PB_WAY_PINNED)
+            pb_sleep_ns(LET_RUN_NS); /* it waits for the CPU that we are on */
     }
     return r;
 }
