@@ -32,6 +32,55 @@ static bool x86_call_before(const unsigned char before[8], uint64_t ra, uint64_t
     return false;
 }
 
+static bool x86_sets_frame_pointer(const unsigned char *code, size_t len)
+{
+    static const unsigned char mov_rbp_rsp[] = {0x48, 0x89, 0xe5};
+    return memmem(code, len, mov_rbp_rsp, sizeof(mov_rbp_rsp)) != NULL;
+}
+
+/* The calling convention asks for it. */
+static bool arm_sets_frame_pointer(const unsigned char *code, size_t len)
+{
+    return true;
+}
+
+static bool x86_returns_from_signal(const unsigned char code[16])
+{
+    static const unsigned char sigreturn[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+    return memcmp(code, sigreturn, sizeof(sigreturn)) == 0;
+}
+
+/* struct ucontext of the kernel, whose registers have an order of their own. */
+static const uint16_t x86_context[] = {144, 136, 152, 128, 112, 104, 120, 160, 40,
+                                       48,  56,  64,  72,  80,  88,  96,  168};
+
+static bool x86_jump_slot(const unsigned char code[16], uint64_t addr, uint64_t *ret_slot)
+{
+    static const unsigned char endbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
+    unsigned at = memcmp(code, endbr64, sizeof(endbr64)) == 0 ? 4 : 0;
+    int32_t by;
+    at += code[at] == 0xf2; /* bnd */
+    if (code[at] != 0xff || code[at + 1] != 0x25)
+        return false;
+    memcpy(&by, code + at + 2, sizeof(by));
+    *ret_slot = addr + at + 6 + (uint64_t)(int64_t)by;
+    return true;
+}
+
+/* adrp x16, page; ldr x17, [x16, offset] */
+static bool arm_jump_slot(const unsigned char code[16], uint64_t addr, uint64_t *ret_slot)
+{
+    uint32_t adrp, ldr;
+    memcpy(&adrp, code, sizeof(adrp));
+    memcpy(&ldr, code + 4, sizeof(ldr));
+    if ((adrp & 0x9f00001f) != 0x90000010 || (ldr & 0xffc003ff) != 0xf9400211)
+        return false;
+    uint64_t pages = (uint64_t)(adrp >> 5 & 0x7ffff) << 2 | (adrp >> 29 & 3);
+    int64_t by = (int64_t)(pages << 43) >> 31;
+    *ret_slot = (addr & ~4095ull) + (uint64_t)by + (ldr >> 10 & 0xfff) * 8;
+    return true;
+}
+
 static bool arm_call_before(const unsigned char before[8], uint64_t ra, uint64_t *ret_target)
 {
     uint32_t code;
@@ -54,6 +103,10 @@ const struct pb_native_arch pb_native_x86_64 = {
     .link = 17,
     .pointer_mask = UINT64_MAX,
     .call_before = x86_call_before,
+    .jump_slot = x86_jump_slot,
+    .sets_frame_pointer = x86_sets_frame_pointer,
+    .returns_from_signal = x86_returns_from_signal,
+    .context = x86_context,
 };
 
 const struct pb_native_arch pb_native_aarch64 = {
@@ -65,6 +118,8 @@ const struct pb_native_arch pb_native_aarch64 = {
     .link = 30,
     .pointer_mask = (1ull << 48) - 1,
     .call_before = arm_call_before,
+    .jump_slot = arm_jump_slot,
+    .sets_frame_pointer = arm_sets_frame_pointer,
 };
 
 const struct pb_native_arch *pb_native_arch(void)

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -19,6 +20,15 @@ struct pb_native_arch {
     /* The bytes that end at a return address: true where they end with a call. *ret_target is its
      * destination, 0 where that is not in the instruction. */
     bool (*call_before)(const unsigned char before[8], uint64_t ra, uint64_t *ret_target);
+    /* Whether the first bytes of a function (len of them, up to where it stands) set a frame pointer up. */
+    bool (*sets_frame_pointer)(const unsigned char *code, size_t len);
+    /* Code that a signal handler returns to, of a C library that has no unwind table for it: true for it.
+     * context: where the interrupted registers are, by DWARF number, from the stack pointer; NULL: not known.
+     */
+    bool (*returns_from_signal)(const unsigned char code[16]);
+    const uint16_t *context;
+    /* Code at addr that only jumps by a word in memory, as the PLT does: true, and where that word is. */
+    bool (*jump_slot)(const unsigned char code[16], uint64_t addr, uint64_t *ret_slot);
 };
 
 extern const struct pb_native_arch pb_native_x86_64, pb_native_aarch64;

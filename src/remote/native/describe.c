@@ -268,5 +268,8 @@ size_t pb_native_describe(struct pb_native *n, const struct pb_native_pc *pc, st
         ret[i - skip] = from[i];
         ret[i - skip].flags |= pc->flags;
     }
+    /* Whatever its code is called: nobody called it. */
+    if (pc->flags & PB_NATIVE_SIGNAL)
+        ret[count - skip - 1].function = "<signal handler called>";
     return count - skip;
 }

@@ -42,11 +42,14 @@ static uint32_t rank(const Elf64_Sym *s)
     }
 }
 
-static struct pb_function function_of(const Elf64_Sym *s)
+/* A label of assembly has no size. It reaches up to the next symbol (not far, to be sure), if all are there;
+ * among exported ones alone nobody knows: then it stands for its first byte. */
+static struct pb_function function_of(const Elf64_Sym *s, bool partial)
 {
+    uint64_t size = s->st_size ? s->st_size : partial ? 1 : 1024;
     return (struct pb_function){
         .addr = s->st_value,
-        .size = s->st_size > UINT32_MAX ? UINT32_MAX : (uint32_t)s->st_size,
+        .size = size > UINT32_MAX ? UINT32_MAX : (uint32_t)size,
         .name = s->st_name | rank(s) << NAME_BITS,
     };
 }
@@ -86,10 +89,13 @@ int pb_symbols_open(const struct pb_object *o, const struct pb_object *debug, ui
     int r = debug ? open_section(debug, ".symtab", ret) : -ENOENT;
     if (r < 0)
         r = open_section(o, ".symtab", ret);
-    if (r < 0)
-        r = open_section(o, ".dynsym", ret);
+    if (r == 0)
+        return 0;
+    r = open_section(o, ".dynsym", ret);
     if (r < 0 && o->fd < 0)
         r = open_memory(o->pid, base, ret);
+    if (r == 0)
+        ret->partial = true;
     return r;
 }
 
@@ -130,31 +136,27 @@ static bool is_better(const struct pb_function *f, const struct pb_function *tha
     return f->name >> NAME_BITS > than->name >> NAME_BITS;
 }
 
-/* A label of assembly has no size. It reaches up to the next symbol; not far, to be sure. */
 static bool holds(const struct pb_function *f, uint64_t addr)
 {
-    return addr >= f->addr && addr - f->addr < (f->size ? f->size : 4096);
+    return addr >= f->addr && addr - f->addr < f->size;
 }
 
-/* What has a size goes before what may reach so far. */
 static void consider(struct pb_answer *a, const struct pb_function *f)
 {
-    if (!holds(f, a->addr))
-        return;
-    bool sized = f->size != 0, had = a->function.size != 0;
-    if (a->function.name && sized != had ? sized : is_better(f, &a->function))
+    if (holds(f, a->addr) && is_better(f, &a->function))
         a->function = *f;
 }
 
 struct scan {
     struct pb_answer *answer;
     size_t n;
+    bool partial;
     uint64_t filter[FILTER_BITS / 64]; /* pages that are asked for, their low bits */
 };
 
 static bool may_hold(const struct scan *scan, const struct pb_function *f)
 {
-    uint64_t first = f->addr >> 12, last = (f->addr + (f->size ? f->size : 4096)) >> 12;
+    uint64_t first = f->addr >> 12, last = (f->addr + f->size) >> 12;
     if (last - first >= FILTER_BITS)
         return true;
     for (uint64_t page = first; page <= last; page++)
@@ -181,7 +183,7 @@ static void scan_some(void *arg, const Elf64_Sym *sym, size_t n)
 {
     struct scan *scan = arg;
     for (size_t i = 0; i < n; i++) {
-        struct pb_function f = function_of(&sym[i]);
+        struct pb_function f = function_of(&sym[i], scan->partial);
         if (!may_hold(scan, &f) || !is_function(&sym[i]))
             continue;
         for (size_t k = lower_bound(scan->answer, scan->n, f.addr); k < scan->n; k++) {
@@ -239,7 +241,7 @@ int pb_symbols_scan(struct pb_symbols *s, uint64_t *addrs, size_t n)
     int r = add_unknown(s, addrs, unknown);
     if (r < 0)
         return r;
-    struct scan scan = {.answer = s->known, .n = s->nknown};
+    struct scan scan = {.answer = s->known, .n = s->nknown, .partial = s->partial};
     for (size_t i = 0; i < unknown; i++)
         scan.filter[(addrs[i] >> 12) % FILTER_BITS / 64] |= 1ull << (addrs[i] >> 12) % 64;
     s->passes++;
@@ -288,7 +290,7 @@ static void put_some(void *arg, const Elf64_Sym *sym, size_t n)
     uint64_t b;
     for (size_t i = 0; i < n; i++)
         if (bucket_of(s, &sym[i], &b) && s->bucket[b + 1] < s->nat)
-            s->at[s->bucket[b + 1]++] = function_of(&sym[i]);
+            s->at[s->bucket[b + 1]++] = function_of(&sym[i], s->partial);
 }
 
 static int make_index(struct pb_symbols *s)

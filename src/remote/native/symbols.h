@@ -6,6 +6,7 @@
 #pragma once
 
 #include <elf.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -27,6 +28,7 @@ struct pb_symbols {
     const struct pb_object *from; /* what is read from; outlives the table. NULL: from sym and text */
     uint64_t offset;              /* of the table in the file */
     size_t n;
+    bool partial; /* only what is exported: where nothing is said, there may be a function all the same */
     uint64_t names, names_len;
     Elf64_Sym *sym;
     char *text;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "remote/mem.h"
 #include "remote/native/arch.h"
 #include "remote/native/cursor.h"
 #include "remote/native/expr.h"
@@ -17,6 +18,7 @@
 enum {
     EXPRESSION_MAX = 256,
     SCAN_WORDS = 512,
+    FUNCTION_MAX = 1 << 20, /* bytes; the largest are some hundred thousand */
     GUESSES_MAX = 64, /* frames found without tables in one stack; code without any has no more to tell */
 };
 
@@ -74,6 +76,8 @@ static const struct pb_row_slot *find_row(struct walk *w)
 {
     uint64_t pc = lookup_pc(w), start;
     struct pb_row_slot *slot = slot_of(w->n, pc);
+    if (pc == 0) /* marks an empty slot */
+        return NULL;
     if (slot->pc == pc)
         return slot->none ? NULL : slot;
     struct pb_range *range = pb_process_range(w->n, pc);
@@ -187,7 +191,8 @@ static int step_by_row(struct walk *w, const struct pb_row_slot *s)
     if (!s->row.signal && (cfa < sp || (cfa == sp && pc == w->pc)))
         return -EBADMSG;
     pc &= arch->pointer_mask;
-    if (pc == 0)
+    /* Zero ends a stack; a signal may as well have come from a call to nowhere. */
+    if (pc == 0 && !s->row.signal)
         return 0;
     apply_all(w, s, cfa);
     go_to(w, pc, s->row.signal);
@@ -207,14 +212,33 @@ static bool follows_call(struct walk *w, uint64_t ra, uint64_t *ret_target)
     return w->n->arch->call_before(before, ra, ret_target);
 }
 
-static uint64_t function_start(struct walk *w)
+/* Where a call through the PLT ends up: its jump goes by a word that the loader has filled in. */
+static uint64_t follow_plt(struct walk *w, uint64_t target)
+{
+    unsigned char code[16];
+    uint64_t slot, to;
+    struct pb_range *r = pb_process_range(w->n, target);
+    if (!pb_range_usable(r) || pb_object_read(&r->file->object, target - r->bias, code, sizeof(code)) < 0)
+        return target;
+    if (!w->n->arch->jump_slot(code, target, &slot) || pb_mem_read(w->n->pid, slot, &to, sizeof(to)) < 0)
+        return target;
+    return to;
+}
+
+/* True where a call to target can have led to where we are: nothing is known to start in between. */
+static bool leads_here(struct walk *w, uint64_t target)
 {
     const struct pb_function *f;
-    struct pb_range *r = pb_process_range(w->n, lookup_pc(w));
+    uint64_t pc = lookup_pc(w);
+    struct pb_range *r = pb_process_range(w->n, pc);
     struct pb_symbols *s = pb_range_usable(r) ? pb_process_symbols(w->n, r->file) : NULL;
-    if (!s || pb_symbols_find(s, lookup_pc(w) - r->bias, &f) < 0)
-        return 0;
-    return f->addr + r->bias;
+    target = follow_plt(w, target);
+    if (!r || target < r->start || target > pc || pc - target > FUNCTION_MAX)
+        return false;
+    if (s && pb_symbols_find(s, pc - r->bias, &f) == 0)
+        return f->addr == target - r->bias;
+    /* Where we are has no name: then it is no part of a function that has one and a size. */
+    return !s || pb_symbols_find(s, target - r->bias, &f) < 0 || f->size == 1;
 }
 
 /* Takes the return address at `at` for the caller's. Registers that it saved are lost; the frame pointer is
@@ -228,33 +252,54 @@ static void take_guess(struct walk *w, uint64_t at, uint64_t ra, unsigned how)
     w->how = how;
 }
 
+/* What a frame pointer points to: the caller's, and a return address. */
+static bool read_frame(struct walk *w, uint64_t fp, uint64_t *ret_next, uint64_t *ret_ra)
+{
+    uint64_t target;
+    if (fp % 8 || read_word(w, fp, ret_next) < 0 || read_word(w, fp + 8, ret_ra) < 0)
+        return false;
+    *ret_ra &= w->n->arch->pointer_mask;
+    return follows_call(w, *ret_ra, &target);
+}
+
+/* Whether the code we are in keeps a frame pointer at all: otherwise the register points to anything, a frame
+ * of long ago as well. Where its start is not known, the next frame has to be as good. */
+static bool keeps_frame_pointer(struct walk *w, uint64_t next)
+{
+    unsigned char code[128];
+    const struct pb_function *f;
+    uint64_t pc = lookup_pc(w), further, ra;
+    struct pb_range *r = pb_process_range(w->n, pc);
+    struct pb_symbols *s = pb_range_usable(r) ? pb_process_symbols(w->n, r->file) : NULL;
+    if (!s || pb_symbols_find(s, pc - r->bias, &f) < 0)
+        return read_frame(w, next, &further, &ra) || !pb_range_usable(r);
+    uint64_t len = pc - r->bias - f->addr < sizeof(code) ? pc - r->bias - f->addr : sizeof(code);
+    return pb_object_read(&r->file->object, f->addr, code, len) == 0 &&
+           w->n->arch->sets_frame_pointer(code, len);
+}
+
 static bool step_by_frame_pointer(struct walk *w)
 {
     const struct pb_native_arch *arch = w->n->arch;
-    uint64_t fp = w->reg[arch->fp], next, ra, target;
-    if (!is_known(w, arch->fp) || fp % 8 || fp + 16 < w->reg[arch->sp])
+    uint64_t fp = w->reg[arch->fp], next, ra;
+    if (!is_known(w, arch->fp) || fp + 16 < w->reg[arch->sp])
         return false;
-    if (read_word(w, fp, &next) < 0 || read_word(w, fp + 8, &ra) < 0)
-        return false;
-    ra &= arch->pointer_mask;
-    if (!follows_call(w, ra, &target))
+    if (!read_frame(w, fp, &next, &ra) || !keeps_frame_pointer(w, next))
         return false;
     take_guess(w, fp + 8, ra, PB_NATIVE_BY_FP);
     w->reg[arch->fp] = next;
     return true;
 }
 
-/* Sure: only a direct call to the function we are in will do. */
+/* Sure: only a direct call that leads to where we are will do. */
 static bool step_by_scan(struct walk *w, bool sure)
 {
-    uint64_t sp = w->reg[w->n->arch->sp] & ~7ull, start = sure ? function_start(w) : 0;
-    if (sure && !start)
-        return false;
+    uint64_t sp = w->reg[w->n->arch->sp] & ~7ull;
     for (unsigned i = 0; i < SCAN_WORDS; i++) {
         uint64_t ra, target;
         if (read_word(w, sp + 8ull * i, &ra) < 0)
             return false;
-        if (!follows_call(w, ra, &target) || (sure && target != start))
+        if (!follows_call(w, ra, &target) || (sure && (!target || !leads_here(w, target))))
             continue;
         take_guess(w, sp + 8ull * i, ra, PB_NATIVE_BY_SCAN);
         return true;
@@ -286,6 +331,28 @@ static bool step_out_of_nowhere(struct walk *w)
     return true;
 }
 
+/* Out of a signal handler, where the C library's way back has no rules. */
+static bool step_by_context(struct walk *w)
+{
+    const struct pb_native_arch *arch = w->n->arch;
+    unsigned char code[16];
+    uint64_t reg[PB_NATIVE_REGS];
+    struct pb_range *r = pb_process_range(w->n, w->pc);
+    if (!arch->context || !pb_range_usable(r) || !is_known(w, arch->sp))
+        return false;
+    if (pb_object_read(&r->file->object, w->pc - r->bias, code, sizeof(code)) < 0 ||
+        !arch->returns_from_signal(code))
+        return false;
+    for (unsigned i = 0; i < arch->nregs; i++)
+        if (read_word(w, w->reg[arch->sp] + arch->context[i], &reg[i]) < 0)
+            return false;
+    memcpy(w->reg, reg, sizeof(reg));
+    w->known = (1ull << arch->nregs) - 1;
+    go_to(w, reg[arch->pc], true);
+    w->how = 0;
+    return true;
+}
+
 static bool step_by_guess(struct walk *w)
 {
     if (step_out_of_nowhere(w))
@@ -309,6 +376,10 @@ static int step(struct walk *w, unsigned *flags)
         /* Where the stack is not in the copy nothing can be found in it either. */
         if (r == -EFAULT)
             return r;
+    }
+    if (step_by_context(w)) {
+        *flags |= PB_NATIVE_SIGNAL;
+        return 1;
     }
     return step_by_guess(w) ? 1 : r;
 }
