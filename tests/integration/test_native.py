@@ -48,7 +48,8 @@ for thread in gdb.selected_inferior().threads():
     thread.switch()
     frame, frames = gdb.newest_frame(), []
     while frame is not None:
-        if frame.type() != gdb.INLINE_FRAME:
+        # Inlined calls, and tail calls that it concludes from debug information, are not on the stack.
+        if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
             frames.append((frame.pc(), frame.type() == gdb.SIGTRAMP_FRAME))
         frame = frame.older()
     stacks[thread.ptid[1]] = frames
@@ -233,7 +234,7 @@ def test_a_loaded_library_and_one_that_is_deleted(deleted, programs, native_dump
         stack, = dump(native_dump, job.pid)
         at = stack.functions.index("library_entry")
         assert stack.functions[at - 2:at + 3] == ["wait_here", "library_inner", "library_entry", "calls_library", "main"]
-        assert stack.frames[at].build_id == build_id(stack.frames[at].module) or deleted
+        assert deleted or stack.frames[at].build_id == build_id(stack.frames[at].module)
 
 
 def build_id(path):
@@ -343,7 +344,7 @@ ctypes.CFUNCTYPE(None)(at)()
         finally:
             os.unlink(f"/tmp/perf-{job.pid}.map")
         at = stack.functions.index("jitted loop")
-        assert stack.frames[at].flags & JIT and stack.frames[at].module == "-"
+        assert stack.frames[at].flags & JIT and stack.frames[at].offset == 16
         assert any("ffi_call" in name for name in stack.functions[at:]), "the frames below the JIT's are lost"
         assert "main" in stack.functions or "_start" in stack.functions
 

@@ -176,7 +176,8 @@ static size_t describe(struct pb_native *n, const struct pb_native_pc *pc,
     if (r && r->file)
         f->module = r->file->path;
     if (!pb_range_usable(r)) {
-        if (r && !r->file)
+        /* Also in a file that is no object: a JIT maps its code from a memfd. */
+        if (r)
             find_jit(n, f, at);
         return 1;
     }

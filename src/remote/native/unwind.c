@@ -17,6 +17,7 @@
 
 enum {
     EXPRESSION_MAX = 256,
+    LEAF_ROOM = 128, /* what a function may use below its stack pointer */
     SCAN_WORDS = 512,
     FUNCTION_MAX = 1 << 20, /* bytes; the largest are some hundred thousand */
     GUESSES_MAX = 64, /* frames found without tables in one stack; code without any has no more to tell */
@@ -28,7 +29,8 @@ struct walk {
     uint64_t reg[PB_NATIVE_REGS];
     uint64_t known;
     uint64_t pc;
-    bool exact; /* pc is where it stands, not a return address */
+    bool exact;      /* pc is where it stands, not a return address */
+    uint64_t missed; /* the last address that was not in the copy */
     unsigned guesses;
     unsigned how; /* flags for the frame that was found last */
 };
@@ -43,11 +45,19 @@ static int read_copy(void *arg, uint64_t addr, void *ret, size_t len)
             return 0;
         }
     }
-    /* Memory of the process that was not copied: told to the next capture, where it is not just the end. */
-    const struct pb_map *map = pb_maps_find(&w->n->maps, addr);
-    if (map && !w->c->cut)
-        w->c->wanted = addr;
+    w->missed = addr;
     return -EFAULT;
+}
+
+/* Memory that was not copied ends the stack; where it is the process's, the next capture has it. A frame is
+ * copied from its stack pointer on, not only from what was missed first. */
+static void want_missed(struct walk *w)
+{
+    uint64_t sp = w->reg[w->n->arch->sp] - LEAF_ROOM;
+    const struct pb_map *map = pb_maps_find(&w->n->maps, w->missed);
+    if (!map || w->c->cut)
+        return;
+    w->c->wanted = sp >= map->start && sp < w->missed ? sp : w->missed;
 }
 
 static int read_word(struct walk *w, uint64_t addr, uint64_t *ret)
@@ -200,13 +210,27 @@ static int step_by_row(struct walk *w, const struct pb_row_slot *s)
     return 1;
 }
 
-/* True where a return address follows a call. *ret_target: its destination, or 0. */
+/* True for the code that a signal handler returns to. */
+static bool is_signal_return(struct walk *w, uint64_t pc)
+{
+    unsigned char code[16];
+    struct pb_range *r = pb_process_range(w->n, pc);
+    return w->n->arch->context && pb_range_usable(r) &&
+           pb_object_read(&r->file->object, pc - r->bias, code, sizeof(code)) == 0 &&
+           w->n->arch->returns_from_signal(code);
+}
+
+/* True where a return address follows a call, or is one of those that the kernel puts there for a handler.
+ * *ret_target: the call's destination, or 0. */
 static bool follows_call(struct walk *w, uint64_t ra, uint64_t *ret_target)
 {
     unsigned char before[8];
     struct pb_range *r = pb_process_range(w->n, ra - 1);
+    *ret_target = 0;
     if (!pb_range_usable(r) || ra - 8 < r->start)
         return false;
+    if (is_signal_return(w, ra))
+        return true;
     if (pb_object_read(&r->file->object, ra - 8 - r->bias, before, sizeof(before)) < 0)
         return false;
     return w->n->arch->call_before(before, ra, ret_target);
@@ -335,13 +359,8 @@ static bool step_out_of_nowhere(struct walk *w)
 static bool step_by_context(struct walk *w)
 {
     const struct pb_native_arch *arch = w->n->arch;
-    unsigned char code[16];
     uint64_t reg[PB_NATIVE_REGS];
-    struct pb_range *r = pb_process_range(w->n, w->pc);
-    if (!arch->context || !pb_range_usable(r) || !is_known(w, arch->sp))
-        return false;
-    if (pb_object_read(&r->file->object, w->pc - r->bias, code, sizeof(code)) < 0 ||
-        !arch->returns_from_signal(code))
+    if (!is_known(w, arch->sp) || !is_signal_return(w, w->pc))
         return false;
     for (unsigned i = 0; i < arch->nregs; i++)
         if (read_word(w, w->reg[arch->sp] + arch->context[i], &reg[i]) < 0)
@@ -374,8 +393,10 @@ static int step(struct walk *w, unsigned *flags)
         if (r >= 0)
             return r;
         /* Where the stack is not in the copy nothing can be found in it either. */
-        if (r == -EFAULT)
+        if (r == -EFAULT) {
+            want_missed(w);
             return r;
+        }
     }
     if (step_by_context(w)) {
         *flags |= PB_NATIVE_SIGNAL;

@@ -83,7 +83,7 @@ NOINLINE static int calls_inlined(int x)
 NOINLINE static int descend(int depth)
 {
     if (depth == 0)
-        return inner(1);
+        return inner(1) + sink;
     return descend(depth - 1) + sink;
 }
 
