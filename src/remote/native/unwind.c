@@ -306,13 +306,22 @@ static bool step_by_frame_pointer(struct walk *w)
 {
     const struct pb_native_arch *arch = w->n->arch;
     uint64_t fp = w->reg[arch->fp], next, ra;
-    if (!is_known(w, arch->fp) || fp + 16 < w->reg[arch->sp])
+    if (!is_known(w, arch->fp) || fp + 16 <= w->reg[arch->sp])
         return false;
     if (!read_frame(w, fp, &next, &ra) || !keeps_frame_pointer(w, next))
         return false;
     take_guess(w, fp + 8, ra, PB_NATIVE_BY_FP);
     w->reg[arch->fp] = next;
     return true;
+}
+
+/* Where the return address just found is the one the frame pointer belongs to, that goes on as well. */
+static void step_frame_pointer(struct walk *w, uint64_t at)
+{
+    const struct pb_native_arch *arch = w->n->arch;
+    uint64_t next;
+    if (is_known(w, arch->fp) && w->reg[arch->fp] + 8 == at && read_word(w, at - 8, &next) == 0)
+        w->reg[arch->fp] = next;
 }
 
 /* Sure: only a direct call that leads to where we are will do. */
@@ -325,6 +334,7 @@ static bool step_by_scan(struct walk *w, bool sure)
             return false;
         if (!follows_call(w, ra, &target) || (sure && (!target || !leads_here(w, target))))
             continue;
+        step_frame_pointer(w, sp + 8ull * i);
         take_guess(w, sp + 8ull * i, ra, PB_NATIVE_BY_SCAN);
         return true;
     }
