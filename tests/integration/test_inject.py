@@ -95,7 +95,9 @@ def test_only_the_agent_and_its_thread_are_new(kit, libc):
         assert_agent_runs(target.pid, kit.inject(target.pid))
         after = target.traces()
         new = set(after.pop("named")) - set(before.pop("named"))
-        assert len(new) == 1 and "memfd:probing-agent-" in new.pop()
+        # Built for glibc 2.17 the agent asks for libpthread, which newer ones keep as an empty library.
+        new = [name for name in new if not name.endswith("/libpthread.so.0")]
+        assert len(new) == 1 and "memfd:probing-agent-" in new[0]
         assert after.pop("threads") == before.pop("threads") + 1
         assert after == before
 
