@@ -1,5 +1,6 @@
 """Injection as it must hold: at any moment, into any kind of target, twice, refused, failing, and with the tool
 killed at every step. The driver is pb_inject itself (inject_kit.py)."""
+import errno
 import os
 import signal
 import subprocess
@@ -10,8 +11,6 @@ import interpreters
 import pytest
 import roots
 from inject_kit import Kit, assert_agent_runs, traced
-
-NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
@@ -236,18 +235,17 @@ def test_ctrl_c_while_the_library_loads_lets_it_load_on(kit):
 # ---- libraries that fail ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("agent, error, says", [
+@pytest.mark.parametrize("agent, code, says", [
     ("missing", "ENOEXEC", "a_symbol_that_nobody_has"),
     ("noentry", "ENOEXEC", "pb_agent_start"),
     ("null", "ECANCELED", "returned nothing"),
 ])
-def test_a_library_that_fails_says_why_and_leaves_nothing(kit, libc, agent, error, says):
-    import errno
+def test_a_library_that_fails_says_why_and_leaves_nothing(kit, libc, agent, code, says):
     with kit.run(libc + "wait", "poll") as target:
         time.sleep(0.05)
         before = target.traces()
         answer = kit.inject(target.pid, agent)
-        assert answer["r"] == -getattr(errno, error) and says in answer["error"], answer
+        assert answer["r"] == -getattr(errno, code) and says in answer["error"], answer
         after = target.traces()
         if libc:  # musl's dlclose never unmaps, by its design
             after.pop("named"), before.pop("named")
