@@ -17,7 +17,8 @@ enum {
 
 struct pb_description {
     struct pb_description *next;
-    uint64_t key;
+    uint64_t pc;
+    bool exact;
     size_t n;
     struct pb_native_frame frame[];
 };
@@ -154,16 +155,20 @@ static size_t find_lines(struct pb_native *n, struct pb_file *file, uint64_t add
     return (size_t)count;
 }
 
+static bool is_exact(const struct pb_native_pc *pc)
+{
+    return pc->flags & PB_NATIVE_EXACT;
+}
+
 /* Where to look: a return address may be that of the next function already. */
 static uint64_t place_of(const struct pb_native_pc *pc)
 {
-    return pc->flags & PB_NATIVE_EXACT ? pc->pc : pc->pc - 1;
+    return is_exact(pc) ? pc->pc : pc->pc - 1;
 }
 
-/* The same address may end one function as a return address and start another where it stands exactly. */
-static uint64_t key_of(const struct pb_native_pc *pc)
+static struct pb_description **slot_of(const struct pb_native *n, uint64_t pc)
 {
-    return pc->pc * 2 + (pc->flags & PB_NATIVE_EXACT ? 1 : 0);
+    return &n->described[pc * 0x9e3779b97f4a7c15ull >> 52];
 }
 
 static size_t describe(struct pb_native *n, const struct pb_native_pc *pc,
@@ -187,10 +192,11 @@ static size_t describe(struct pb_native *n, const struct pb_native_pc *pc,
     return find_lines(n, r->file, at - r->bias, frame);
 }
 
-static const struct pb_description *recall(const struct pb_native *n, uint64_t key)
+/* The same address may end one function as a return address and start another where it stands exactly. */
+static const struct pb_description *recall(const struct pb_native *n, const struct pb_native_pc *pc)
 {
-    const struct pb_description *d = n->described ? n->described[key * 0x9e3779b97f4a7c15ull >> 52] : NULL;
-    while (d && d->key != key)
+    const struct pb_description *d = n->described ? *slot_of(n, pc->pc) : NULL;
+    while (d && (d->pc != pc->pc || d->exact != is_exact(pc)))
         d = d->next;
     return d;
 }
@@ -217,7 +223,7 @@ void pb_native_prepare(struct pb_native *n, const struct pb_native_pc *pcs, size
 {
     for (size_t i = 0; i < count; i++) {
         struct pb_range *r = pb_process_range(n, place_of(&pcs[i]));
-        if (pb_range_usable(r) && !recall(n, key_of(&pcs[i])))
+        if (pb_range_usable(r) && !recall(n, &pcs[i]))
             r->file->asked++;
     }
     for (struct pb_file *f = n->files; f; f = f->next)
@@ -225,8 +231,8 @@ void pb_native_prepare(struct pb_native *n, const struct pb_native_pc *pcs, size
             prepare_file(n, f, pcs, count);
 }
 
-static struct pb_description *remember(struct pb_native *n, uint64_t key, const struct pb_native_frame *frame,
-                                       size_t count)
+static struct pb_description *remember(struct pb_native *n, const struct pb_native_pc *pc,
+                                       const struct pb_native_frame *frame, size_t count)
 {
     if (!n->described)
         n->described = calloc(SLOTS, sizeof(struct pb_description *));
@@ -237,9 +243,10 @@ static struct pb_description *remember(struct pb_native *n, uint64_t key, const 
     struct pb_description *d = malloc(sizeof(*d) + count * sizeof(*frame));
     if (!d)
         return NULL;
-    struct pb_description **slot = &n->described[key * 0x9e3779b97f4a7c15ull >> 52];
+    struct pb_description **slot = slot_of(n, pc->pc);
     d->next = *slot;
-    d->key = key;
+    d->pc = pc->pc;
+    d->exact = is_exact(pc);
     d->n = count;
     memcpy(d->frame, frame, count * sizeof(*frame));
     *slot = d;
@@ -251,13 +258,12 @@ size_t pb_native_describe(struct pb_native *n, const struct pb_native_pc *pc, st
                           size_t max)
 {
     struct pb_native_frame frame[PB_NATIVE_INLINE_MAX];
-    uint64_t key = key_of(pc);
-    const struct pb_description *d = recall(n, key);
+    const struct pb_description *d = recall(n, pc);
     const struct pb_native_frame *from = frame;
     size_t count;
     if (!d) {
         count = describe(n, pc, frame);
-        d = remember(n, key, frame, count);
+        d = remember(n, pc, frame, count);
     }
     if (d) {
         from = d->frame;

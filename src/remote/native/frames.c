@@ -142,7 +142,8 @@ static int index_frames(struct pb_object *o, const unsigned char *data)
         if (r == -ENOMEM)
             return r;
     }
-    qsort(o->index.at, o->index.n, sizeof(o->index.at[0]), by_start);
+    if (o->index.n)
+        qsort(o->index.at, o->index.n, sizeof(o->index.at[0]), by_start);
     return 0;
 }
 
