@@ -120,6 +120,7 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
     unsigned ways = PB_WAY_ASLEEP | (options->no_stop ? 0 : PB_WAY_STOPPED);
 
     t->syscall = -1;
+    t->gil = t->py.gil; /* as it was when they were listed; looked at again within the moment */
     int r = t->native.tid ? pb_moment_open(s->pid, t->native.tid, false, &m) : -ESRCH;
     if (r < 0) {
         t->failed = r;

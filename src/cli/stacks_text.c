@@ -15,7 +15,11 @@
 
 static const char *tint(const char *code)
 {
-    return pb_color() ? code : "";
+    static int color = -1; /* asked once: it is a system call */
+
+    if (color < 0)
+        color = pb_color();
+    return color ? code : "";
 }
 
 /* Names come from the target: control characters must not reach a terminal. */

@@ -1,0 +1,366 @@
+"""backtrace: right stacks of processes in every state a person meets them in, on every interpreter."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import interpreters
+import jobs
+import pytest
+import roots
+from jobs import probe
+
+EVERY = pytest.mark.parametrize("interpreter", interpreters.INTERPRETERS, ids=interpreters.interpreter_id)
+
+THREADS = """
+import threading, time
+class Worker:
+    def wait(self, n):
+        time.sleep(1000)
+def spin():
+    n = 0
+    while True:
+        n += 1
+def numbers():
+    yield Worker().wait(3)
+threading.Thread(target=spin, name="spi)n (ner", daemon=True).start()
+threading.Thread(target=lambda: [n for n in numbers()], name="sleeper", daemon=True).start()
+time.sleep(0.1)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+# select, nanosleep, clock_nanosleep, pselect6 of x86-64; what time.sleep is, by version.
+SLEEPS = {"23", "35", "230", "270"}
+
+
+def settle(pid):
+    """Until the main thread sleeps: a thread that spins makes it wait for the GIL first."""
+    jobs.wait_until(lambda: open(f"/proc/{pid}/syscall").read().split()[0] in SLEEPS, what="its sleep")
+
+
+def backtrace(pid, *options):
+    """The process as JSON has it."""
+    done = probe("-t", pid, "backtrace", "--json", *options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)[0]
+
+
+def by_name(process):
+    return {thread["name"]: thread for thread in process["threads"]}
+
+
+def functions(thread):
+    """Innermost first, without the qualifying part, which 3.6 to 3.10 do not have."""
+    return [frame["name"] for frame in thread["frames"]]
+
+
+def check_threads(process, script):
+    threads = by_name(process)
+    assert set(threads) >= {"MainThread", "spi)n (ner", "sleeper"}
+    first = process["threads"][0]
+    assert first["name"] == "spi)n (ner" and first["gil"] and first["running"], "the thread that holds the GIL comes first"
+    assert functions(first)[:2] == ["spin", "run"] and first["frames"][0]["line"] in (8, 9)
+    assert functions(threads["MainThread"]) == ["<module>"]
+    assert threads["MainThread"]["frames"][0]["line"] == 16 and threads["MainThread"]["read"] == "asleep"
+    assert threads["MainThread"]["frames"][0]["file"] == script
+    sleeper = functions(threads["sleeper"])
+    assert sleeper[0] == "wait" and "numbers" in sleeper and "<lambda>" in sleeper and sleeper[-1] == "_bootstrap"
+    assert [f["line"] for f in threads["sleeper"]["frames"] if f["file"] == script][:2] == [5, 11]
+    assert threads["sleeper"]["syscall"] in ("select", "pselect6", "clock_nanosleep", "nanosleep")
+
+
+@EVERY
+def test_threads_functions_and_lines(interpreter):
+    with jobs.python(THREADS, interpreter) as job:
+        settle(job.pid)
+        process = backtrace(job.pid)
+        check_threads(process, job.script)
+        version = ".".join(map(str, interpreters.version_of(interpreter)))
+        assert version.startswith(process["python"])
+        text = probe("-t", job.pid, "backtrace").stdout
+        assert 'spi)n (ner": running, holds the GIL' in text
+        assert "time.sleep(1000)" in text, "the source line is shown"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name, program", [(name, program) for name in roots.INTERPRETERS for program in roots.INTERPRETERS[name]])
+def test_a_process_in_a_container(name, program, tmp_path):
+    script = tmp_path / "threads.py"
+    script.write_text(THREADS)
+    inside = roots.put(name, script) if roots.path(name) else None
+    with roots.start(name, program, inside) as target:
+        target.wait_for("ready")
+        settle(target.pid)
+        check_threads(backtrace(target.pid), inside)
+        assert "yield Worker().wait(3)" in probe("-t", target.pid, "backtrace").stdout, "sources are read in its own root"
+
+
+DEEP = """
+import sys, threading, time
+sys.setrecursionlimit(20000)
+threading.stack_size(512 << 20)
+def down(n):
+    if n:
+        down(n - 1)
+    else:
+        print("ready", flush=True)
+        time.sleep(1000)
+threading.Thread(target=down, args=(9990,)).start()
+"""
+
+
+@EVERY
+def test_ten_thousand_frames(interpreter):
+    with jobs.python(DEEP, interpreter) as job:
+        process = backtrace(job.pid)
+        deep = max(process["threads"], key=lambda thread: len(thread.get("frames", ())))
+        assert functions(deep)[:9991] == ["down"] * 9991 and not deep["truncated"]
+        assert functions(deep)[-1] == "_bootstrap"
+        assert len(probe("-t", job.pid, "backtrace").stdout.splitlines()) < 400, "the middle is left out for a person"
+
+
+def test_a_thousand_threads():
+    code = """
+import threading, time
+threading.stack_size(64 << 10)
+for i in range(1000):
+    threading.Thread(target=time.sleep, args=(1000,), name="worker-%d" % i, daemon=True).start()
+print("ready", flush=True)
+time.sleep(1000)
+"""
+    with jobs.python(code) as job:
+        start = time.monotonic()
+        names = set(by_name(backtrace(job.pid)))
+        assert time.monotonic() - start < 5
+        assert names >= {f"worker-{i}" for i in range(1000)}
+        merged = probe("-t", job.pid, "backtrace", "--merge").stdout
+        assert "1000 threads: " in merged and "2 different stacks" in merged
+
+
+@EVERY
+def test_a_stopped_process(interpreter):
+    with jobs.python(THREADS, interpreter) as job:
+        os.kill(job.pid, signal.SIGSTOP)
+        jobs.wait_until(lambda: open(f"/proc/{job.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "T")
+        threads = by_name(backtrace(job.pid, "--no-stop"))
+        assert functions(threads["spi)n (ner"])[0] == "spin" and threads["spi)n (ner"]["state"] == "stopped by a signal"
+        os.kill(job.pid, signal.SIGCONT)
+
+
+HELD = """
+import ctypes, threading, time
+def hold():
+    ctypes.PyDLL(None).sleep(1000)
+print("ready", flush=True)
+threading.Thread(target=hold, name="holder").start()
+time.sleep(0.5)
+"""
+
+
+@EVERY
+def test_the_gil_held_in_c_for_ever(interpreter):
+    with jobs.python(HELD, interpreter) as job:
+        time.sleep(0.7)
+        process = backtrace(job.pid)
+        first = process["threads"][0]
+        assert first["name"] == "holder" and first["gil"] and functions(first)[0] == "hold"
+        assert "GIL" in process["verdict"] and "holder" in process["verdict"]
+
+
+@EVERY
+def test_names_in_all_scripts(interpreter, tmp_path):
+    folder = tmp_path / "größe-文件-😀"
+    folder.mkdir()
+    script = folder / "naïve_模块.py"
+    script.write_text("""# coding: utf-8
+import threading, time
+def größe():
+    def 计算():
+        print("ready", flush=True)
+        time.sleep(1000)
+    计算()
+threading.Thread(target=größe, name="поток-😀").start()
+""", encoding="utf-8")
+    with jobs.start(interpreter, script, ready="ready", env={"PYTHONIOENCODING": "utf-8", "PYTHONUTF8": "1"}) as job:
+        thread = by_name(backtrace(job.pid))["поток-😀"]
+        assert functions(thread)[:2] == ["计算", "größe"]
+        assert thread["frames"][0]["file"] == str(script)
+        assert "time.sleep(1000)" in probe("-t", job.pid, "backtrace").stdout
+
+
+@EVERY
+def test_it_is_found_under_another_name_and_when_its_file_is_gone(interpreter, tmp_path):
+    real = os.path.realpath(interpreter)
+    copy = tmp_path / "trainer"
+    shutil.copy(real, copy)
+    home = os.path.dirname(os.path.dirname(real))
+    with jobs.python(THREADS, copy, env={"PYTHONHOME": home, "LD_LIBRARY_PATH": f"{home}/lib"}) as job:
+        copy.unlink()
+        settle(job.pid)
+        check_threads(backtrace(job.pid), job.script)
+
+
+def test_no_stop_refuses_what_it_cannot_prove():
+    with jobs.python(THREADS) as job:
+        settle(job.pid)
+        process = backtrace(job.pid, "--no-stop")
+        first = process["threads"][0]
+        assert first["read"] == "refused" and first["frames"] == [] and first["gil"]
+        assert functions(by_name(process)["sleeper"])[0] == "wait"
+        assert "--no-stop" in probe("-t", job.pid, "backtrace", "--no-stop").stdout
+
+
+def test_a_process_without_python():
+    with jobs.start("sleep", "1000") as job:
+        jobs.wait_until(lambda: "sleep" in job.threads())
+        process = backtrace(job.pid)
+        assert process["python"] is None and process["threads"][0]["syscall"] in ("clock_nanosleep", "nanosleep")
+        assert "no Python" in probe("-t", job.pid, "backtrace").stdout
+
+
+def test_a_process_that_ends_while_it_is_read():
+    answers = []
+    for i in range(40):
+        process = subprocess.Popen([interpreters.INTERPRETERS[-1], "-c", "import json"], stdout=subprocess.DEVNULL)
+        time.sleep(0.001 * i)
+        done = probe("-t", process.pid, "backtrace")
+        process.wait()
+        assert done.returncode in (0, 1), done
+        if done.returncode:
+            assert done.stderr.count("\n") == 1 and done.stderr.startswith("probing: backtrace: "), done.stderr
+        answers.append(done.returncode)
+    assert 0 in answers
+
+
+def test_another_users_process_is_refused_in_one_line():
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    with jobs.python(THREADS) as job:
+        done = probe("-t", job.pid, "backtrace", preexec_fn=lambda: os.setuid(65534))
+        assert done.returncode == 1 and done.stderr.count("\n") == 1 and "may not be read" in done.stderr
+
+
+SUBINTERPRETER = """
+import sys, threading, time
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+def run():
+    interpreters.run_string(interpreters.create(), "import time\\ndef inside():\\n    time.sleep(1000)\\ninside()")
+threading.Thread(target=run, daemon=True).start()
+time.sleep(0.5)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("interpreter", [path for path in interpreters.INTERPRETERS if interpreters.version_of(path) >= (3, 8)],
+                         ids=interpreters.interpreter_id)
+def test_every_interpreter_of_a_process(interpreter):
+    with jobs.python(SUBINTERPRETER, interpreter) as job:
+        threads = backtrace(job.pid)["threads"]
+        inside = [thread for thread in threads if thread.get("frames") and functions(thread)[0] == "inside"]
+        assert len(inside) == 1 and inside[0]["interpreter"] > 0
+        assert {thread["interpreter"] for thread in threads if thread["python"]} >= {0, inside[0]["interpreter"]}
+
+
+LOCALS = """
+import time
+from dataclasses import dataclass
+@dataclass
+class Point:
+    x: int
+    y: object
+class Plain:
+    def __init__(self):
+        self.name, self.auth_token = "n", "hidden"
+def work(first, *rest, api_key="hidden", **more):
+    text, wide, emoji = "plain", "größe 文", "\\U0001f600"
+    small, big, negative, zero = 7, 2 ** 100, -(2 ** 70), 0
+    real, data, nothing, yes = 1.5, b"\\x00a'", None, True
+    listed, nested = [1, [2, [3, [4]]]], {"a": {"password": "hidden", "b": (1,)}}
+    numbers, point, plain, long = {5}, Point(1, [2]), Plain(), list(range(10000))
+    shared = 3
+    def inner():
+        return shared
+    me = None
+    me = [me]
+    me.append(me)
+    print("ready", flush=True)
+    time.sleep(1000)
+work(1, 2, 3, extra="e")
+"""
+
+
+@EVERY
+def test_locals(interpreter):
+    if interpreters.version_of(interpreter) < (3, 7):
+        code = LOCALS.replace("from dataclasses import dataclass\n@dataclass\n", "").replace(
+            "    x: int\n    y: object\n", "    def __init__(self, x, y): self.x, self.y = x, y\n")
+    else:
+        code = LOCALS
+    with jobs.python(code, interpreter) as job:
+        done = probe("-t", job.pid, "backtrace", "--json", "--locals")
+        frames = json.loads(done.stdout)[0]["threads"][0]["frames"]
+        values = next(frame for frame in frames if frame["name"] == "work")["locals"]
+        assert "hidden" not in done.stdout
+        wanted = {"first": "1", "rest": "(2, 3)", "api_key": "<redacted>", "more": "{'extra': 'e'}", "text": "'plain'",
+                  "wide": "'größe 文'", "emoji": "'\U0001f600'", "small": "7", "big": str(2 ** 100), "negative": str(-(2 ** 70)),
+                  "zero": "0", "real": "1.5", "data": "b'\\x00a\\x27'", "nothing": "None", "yes": "True",
+                  "listed": "[1, [2, [3, [..]]]]", "nested": "{'a': {'password': <redacted>, 'b': (1,)}}", "numbers": "{5}",
+                  "point": "Point(x=1, y=[2])", "plain": "Plain(name='n', auth_token=<redacted>)", "shared": "3"}
+        assert {name: values.get(name) for name in wanted} == wanted
+        assert values["long"].endswith("10000 in all]") and len(values["me"]) < 100
+
+
+RANK = """
+import os, time
+def compute():
+    print("ready", flush=True)
+    time.sleep(1000)
+def collective():
+    print("ready", flush=True)
+    time.sleep(1000)
+(compute if os.environ["RANK"] == "2" else collective)()
+"""
+
+
+def test_the_odd_rank_is_seen(tmp_path):
+    script = tmp_path / "odd_rank_job.py"
+    script.write_text(RANK)
+    ranks = [jobs.start(jobs.sys.executable, script, ready="ready", env={"RANK": str(rank)}) for rank in range(4)]
+    entered = []
+    try:
+        for rank in ranks:
+            entered.append(rank.__enter__())
+        merged = probe("-t", "odd_rank_job.py", "--all", "backtrace", "--merge").stdout
+        blocks = merged.split("\n\n")
+        assert "2 different stacks" in blocks[0]
+        assert blocks[1].startswith("1 thread: rank 2 ") and "compute (" in blocks[1]
+        assert blocks[2].startswith("3 threads: ") and all(f"rank {n} " in blocks[2] for n in (0, 1, 3))
+        everything = json.loads(probe("-t", "odd_rank_job.py", "--all", "backtrace", "--json").stdout)
+        assert sorted(process["label"] for process in everything) == [f"rank {n}" for n in range(4)]
+    finally:
+        for rank in ranks[:len(entered)]:
+            rank.__exit__(None, None, None)
+
+
+def test_repeating_shows_what_changed():
+    code = """
+import threading, time
+def first(): time.sleep(0.5)
+def second(): time.sleep(1000)
+def both(): first(); second()
+print("ready", flush=True)
+threading.Thread(target=both, name="mover").start()
+"""
+    with jobs.python(code) as job:
+        text = probe("-t", job.pid, "backtrace", "--count", 2, "--interval", "1s").stdout
+        once, again = text.split(f"process {job.pid}")[1:]
+        assert "first (" in once and "MainThread" in once
+        assert "second (" in again and "MainThread" not in again and "1 thread as before" in again
