@@ -356,3 +356,23 @@ def test_the_evaluation_loop_is_marked(native_dump):
         stack = dump(native_dump, job.pid)[0]
         loops = [frame.function for frame in stack.frames if frame.flags & EVAL]
         assert len(loops) == 2 and set(loops) == {"_PyEval_EvalFrameDefault"}
+
+
+def test_a_name_that_blows_up_stays_mangled(native_dump, folder):
+    """Each parameter doubles the one before: demangled, the name would be longer than any memory."""
+    name = "_Z1f1AIiiE" + "".join(f"S_IS{digit}_S{digit}_E" for digit in "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    source = folder / "bomb.c"
+    source.write_text(f"""#include <unistd.h>
+int waits(int x) __asm__("{name}");
+__attribute__((noinline)) int waits(int x) {{ if (write(1, "ready\\n", 6) < 0) return 1; pause(); return x; }}
+int plain(int x) __asm__("_ZN4shop5plainEi");
+__attribute__((noinline)) int plain(int x) {{ return waits(x) + 1; }}
+int main(int argc, char **argv) {{ return plain(argc) + 1; }}
+""")
+    program = build(["gcc", "-O2"], source, folder / "bomb")
+    with jobs.start(program, ready="ready") as job:
+        settled(job.pid)
+        began = time.monotonic()
+        stack, = dump(native_dump, job.pid)
+        assert time.monotonic() - began < 10
+        assert stack.functions[1:4] == [name, "shop::plain(int)", "main"]

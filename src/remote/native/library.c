@@ -22,7 +22,9 @@
 #endif
 
 enum {
-    ANSWER_MS = 2000, /* a large debug file takes a second to open when it is not in the page cache */
+    NAME_MS = 1000,   /* most of it for loading the library from a cold disk */
+    LINES_MS = 3000,  /* a large debug file takes a second to open when it is not in the page cache */
+    CHILDREN_MAX = 3, /* so often it is tried again */
     CHILD_CPU_S = 20,
 };
 
@@ -31,6 +33,7 @@ static const rlim_t child_memory = 2ull << 30;
 struct pb_library {
     int fd; /* -1: there is none (any more) */
     pid_t pid;
+    unsigned started;
 };
 
 static void limit(int what, rlim_t value)
@@ -96,22 +99,24 @@ static int obtain(struct pb_library **library)
         if (!l)
             return -ENOMEM;
         l->fd = -1;
-        start(l);
         *library = l;
     }
+    if ((*library)->fd < 0 && (*library)->started++ < CHILDREN_MAX)
+        start(*library);
     return (*library)->fd < 0 ? -EPIPE : 0;
 }
 
-/* One question, one answer. A child that fails at that is ended for good. */
-static ssize_t ask(struct pb_library *l, const void *question, size_t len, void *answer, size_t size)
+/* One question, one answer. A child that fails at that is ended. */
+static ssize_t ask(struct pb_library *l, const void *question, size_t len, struct pb_library_answer *answer,
+                   int within_ms)
 {
     struct pollfd p = {.fd = l->fd, .events = POLLIN};
     ssize_t n = send(l->fd, question, len, MSG_NOSIGNAL);
     if (n == (ssize_t)len) {
         int ready;
-        while ((ready = poll(&p, 1, ANSWER_MS)) < 0 && errno == EINTR)
+        while ((ready = poll(&p, 1, within_ms)) < 0 && errno == EINTR)
             ;
-        n = ready > 0 ? recv(l->fd, answer, size, 0) : -1;
+        n = ready > 0 ? recv(l->fd, answer, sizeof(*answer), 0) : -1;
         if (n > 0)
             return n;
     }
@@ -130,7 +135,7 @@ int pb_library_demangle(struct pb_library **library, const char *name, char *buf
     if (r < 0)
         return r;
     memcpy(q.name, name, len + 1);
-    ssize_t n = ask(*library, &q, offsetof(struct pb_library_question, name) + len + 1, &a, sizeof(a));
+    ssize_t n = ask(*library, &q, offsetof(struct pb_library_question, name) + len + 1, &a, NAME_MS);
     if (n < 0)
         return (int)n;
     /* The child may have been talked into anything: its answers are checked like the target's. */
@@ -162,9 +167,11 @@ int pb_library_lines(struct pb_library **library, int fd, uint64_t addr, struct 
     int r = obtain(library);
     if (r < 0)
         return r;
-    ssize_t n = ask(*library, &q, offsetof(struct pb_library_question, name), &a, sizeof(a));
+    ssize_t n = ask(*library, &q, offsetof(struct pb_library_question, name), &a, LINES_MS);
     if (n < 0)
         return (int)n;
+    if ((size_t)n < offsetof(struct pb_library_answer, text))
+        return 0;
     const char *at = a.text, *stop = (const char *)&a + n;
     size_t count = 0;
     while (at < stop && count < max && count < a.count) {
