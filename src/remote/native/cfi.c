@@ -163,8 +163,11 @@ int pb_cie_parse(const struct pb_cfi_bytes *b, const struct pb_cfi_head *h, stru
     pb_skip(&c, len + 1);
     if (c.bad || (version != 1 && version != 3 && version != 4))
         return -EBADMSG;
-    if (version == 4 && (pb_u8(&c) != 8 || pb_u8(&c) != 0)) /* address size, segment size */
-        return -EBADMSG;
+    if (version == 4) {
+        uint8_t address_size = pb_u8(&c), segment_size = pb_u8(&c);
+        if (address_size != 8 || segment_size != 0)
+            return -EBADMSG;
+    }
     cie.code_align = pb_uleb(&c);
     cie.data_align = pb_sleb(&c);
     cie.ra = version == 1 ? pb_u8(&c) : (unsigned)pb_uleb(&c);
