@@ -135,8 +135,7 @@ static size_t terminal_width(void)
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
 }
 
-#define GAP         2
-#define COLUMNS_MAX 32
+#define GAP 2
 
 /* Takes from the widest column until the line fits: the one that has most to give is seldom the one that
  * matters. */
@@ -158,21 +157,25 @@ static void fit(size_t widths[], size_t n)
     }
 }
 
-static const char *shown(const struct pb_cell *cell)
+static const char *shown(const struct pb_rows *rows, size_t i)
 {
-    return cell->kind == CELL_NULL ? "-" : cell->text;
+    const struct pb_cell *cell = &rows->cells[i];
+    return cell->kind != CELL_NULL ? cell->text : rows->null ? rows->null : "-";
 }
 
-static void print_table(const struct pb_rows *rows)
+static int print_table(const struct pb_rows *rows)
 {
-    size_t widths[COLUMNS_MAX], n = rows->ncolumns;
+    size_t n = rows->ncolumns, *widths = calloc(n, sizeof(*widths));
     bool color = pb_color();
+
+    if (!widths)
+        return -ENOMEM;
 
     for (size_t i = 0; i < n; i++)
         widths[i] = width(rows->columns[i]);
     for (size_t i = 0; i < rows->n; i++)
-        if (width(shown(&rows->cells[i])) > widths[i % n])
-            widths[i % n] = width(shown(&rows->cells[i]));
+        if (width(shown(rows, i)) > widths[i % n])
+            widths[i % n] = width(shown(rows, i));
     fit(widths, n);
     fputs(color ? "\033[1m" : "", stdout);
     for (size_t i = 0; i < n; i++) {
@@ -185,14 +188,16 @@ static void print_table(const struct pb_rows *rows)
     fputs(color ? "\033[0m\n" : "\n", stdout);
     for (size_t i = 0; i < rows->n; i++) {
         const struct pb_cell *cell = &rows->cells[i];
-        size_t column = i % n, w = width(shown(cell)), space = w < widths[column] ? widths[column] - w : 0;
+        size_t column = i % n, w = width(shown(rows, i)), space = w < widths[column] ? widths[column] - w : 0;
         pad(cell->kind == CELL_NUMBER ? space : 0);
-        put_clipped(shown(cell), widths[column]);
+        put_clipped(shown(rows, i), widths[column]);
         if (column + 1 < n)
             pad((cell->kind == CELL_NUMBER ? 0 : space) + GAP);
         else
             putchar('\n');
     }
+    free(widths);
+    return 0;
 }
 
 static void put_json(const char *text)
@@ -278,17 +283,19 @@ static void print_separated(const struct pb_rows *rows, char separator, void (*p
 
 int pb_rows_print(const struct pb_rows *rows, enum pb_format format, const char *empty, struct pb_err *err)
 {
-    if (rows->failed || rows->ncolumns > COLUMNS_MAX)
-        return pb_fail(err, -ENOMEM, "out of memory");
+    int r = rows->failed ? -ENOMEM : 0;
+
+    if (r == 0 && format == PB_FORMAT_TABLE && (rows->n || !empty))
+        r = print_table(rows);
+    if (r < 0)
+        return pb_fail(err, r, "out of memory");
     if (format == PB_FORMAT_TABLE && rows->n == 0 && empty)
         puts(empty);
-    else if (format == PB_FORMAT_TABLE)
-        print_table(rows);
     else if (format == PB_FORMAT_JSON)
         print_json(rows);
     else if (format == PB_FORMAT_CSV)
         print_separated(rows, ',', put_csv);
-    else
+    else if (format == PB_FORMAT_TSV)
         print_separated(rows, '\t', put_tsv);
     return fflush(stdout) != 0 ? pb_fail(err, -errno, "the output cannot be written: %s", strerror(errno))
                                : 0;

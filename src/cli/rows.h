@@ -9,8 +9,9 @@ struct pb_rows {
     const char *const *columns;
     size_t ncolumns;
     struct pb_cell *cells;
-    size_t n, cap; /* cells */
-    bool failed;   /* out of memory: told by pb_rows_print */
+    size_t n, cap;    /* cells */
+    bool failed;      /* out of memory: told by pb_rows_print */
+    const char *null; /* how a table shows NULL; "-" unless set */
 };
 
 /* columns: an array of names that outlives the rows. */
