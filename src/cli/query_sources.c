@@ -1,0 +1,116 @@
+/* query_sources: see query_sources.h. */
+#include "cli/query_sources.h"
+
+#include "base/cleanup.h"
+#include "cli/parts.h"
+#include "control/message.h"
+#include "remote/runs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG_TIMEOUT_MS = 2000 };
+
+void pb_sources_done(struct pb_sources *s)
+{
+    for (unsigned i = 0; i < s->n; i++)
+        if (s->at[i].live.arena_fd >= 0)
+            close(s->at[i].live.arena_fd);
+    free(s->at);
+    *s = (struct pb_sources){0};
+}
+
+/* Rows of probing.config: what the agent answers. */
+static int add_config(void *arg, pid_t pid, struct pb_table *to, struct pb_err *err)
+{
+    static const uint16_t tags[] = {PB_TAG_NAME, PB_TAG_VALUE, PB_TAG_TEXT};
+    struct pb_session session;
+    struct pb_frame_writer w;
+    struct pb_frame frame;
+    uint8_t buf[64];
+
+    int r = pb_parts_session(pid, true, CONFIG_TIMEOUT_MS, &session, err);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    pb_frame_begin(&w, buf, sizeof(buf));
+    int64_t id = pb_client_request(&session.client, &w, PB_MSG_CONFIG);
+    r = id < 0 ? (int)id : 0;
+    while (r == 0 && (r = pb_client_next(&session.client, &frame, CONFIG_TIMEOUT_MS)) == 0 &&
+           frame.type == PB_MSG_OUTPUT) {
+        char text[3][128] = {{0}};
+        for (int i = 0; i < 3; i++) {
+            struct pb_field field;
+            if (pb_field_find(&frame, tags[i], &field) == 0)
+                snprintf(text[i], sizeof(text[i]), "%.*s", (int)field.size, (const char *)field.data);
+        }
+        pb_live_add_strings(to, (const char *const[]){text[0], text[1], text[2]}, 3);
+    }
+    pb_session_done(&session);
+    return r < 0 ? pb_fail(err, r, "the agent of process %d does not answer: %s", (int)pid, strerror(-r)) : 0;
+}
+
+static int32_t rank_of(const struct pb_target *target)
+{
+    return strncmp(target->label, "rank ", 5) == 0 ? atoi(target->label + 5) : -1;
+}
+
+static int open_dead(struct pb_sql_source *s, struct pb_err *err)
+{
+    _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+    char rank[16];
+
+    int r = pb_runs_scan(&runs, err);
+    for (size_t i = 0; r == 0 && i < runs.n; i++) {
+        if (runs.at[i].pid != s->live.pid || runs.at[i].alive)
+            continue;
+        pb_run_get(&runs.at[i], "rank", rank, sizeof(rank));
+        s->rank = rank[0] ? atoi(rank) : -1;
+        return pb_run_open_arena(&runs.at[i], err);
+    }
+    return r < 0 ? r : pb_fail(err, -ENOENT, "process %d left nothing behind", (int)s->live.pid);
+}
+
+static int open_source(const struct pb_target *target, struct pb_sql_source *ret, struct pb_err *err)
+{
+    struct pb_sql_source s = {.rank = rank_of(target),
+                              .live = {.pid = target->pid, .dead = target->dead, .arena_fd = -1}};
+
+    int fd = target->dead ? open_dead(&s, err) : pb_session_open_arena(target->pid, err);
+    if (fd < 0 && (target->dead || fd != -ENOENT))
+        return fd;
+    s.live.arena_fd = fd < 0 ? -1 : fd;
+    s.live.config = fd < 0 || target->dead ? NULL : add_config;
+    *ret = s;
+    return 0;
+}
+
+int pb_sources_open(const struct pb_call *call, struct pb_sources *ret, struct pb_err *err)
+{
+    struct pb_sources s = {.no_agent = call->targets.n > 0};
+    int r = 0;
+
+    if (call->targets.n > PB_SQL_MAX_FDS)
+        return pb_fail(err, -E2BIG, "%zu processes are too many for one query; %d is the most",
+                       call->targets.n, PB_SQL_MAX_FDS);
+    s.at = calloc(call->targets.n + 1, sizeof(*s.at));
+    if (!s.at)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; r == 0 && i < call->targets.n; i++) {
+        r = open_source(&call->targets.at[i], &s.at[i], err);
+        if (r < 0)
+            break;
+        s.n++;
+        s.no_agent = s.no_agent && s.at[i].live.arena_fd < 0;
+    }
+    if (s.n == 0 && r == 0)
+        s.at[s.n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1}};
+    if (r < 0) {
+        pb_sources_done(&s);
+        return r;
+    }
+    err->text[0] = '\0';
+    *ret = s;
+    return 0;
+}

@@ -1,0 +1,300 @@
+/* bounds: see bounds.h. */
+#include "engine/bounds.h"
+
+#include "engine/json.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { NAME_SIZE = 64, MAX_TABLES = 32 };
+
+/* Rows may be written between our look at the clock and the statement's own. */
+static const int64_t SLACK_NS = 60000000000;
+/* Times are stored in ns and shown in us. */
+static const int64_t ROUND_NS = 1000;
+
+struct base_table {
+    char schema[NAME_SIZE], name[NAME_SIZE], alias[NAME_SIZE];
+    const char *time_column;
+    bool usable; /* its columns have their own names, and no row of it is needed beyond the WHERE */
+};
+
+struct finder {
+    const struct pb_json *j;
+    const struct pb_bounds_ops *ops;
+};
+
+/* The tables in one FROM. */
+struct from {
+    struct base_table at[MAX_TABLES];
+    unsigned n;
+    bool blocked; /* joined in a way where a row that is filtered still matters to others */
+};
+
+static void copy_text(const struct pb_json *j, uint32_t node, char ret[NAME_SIZE])
+{
+    ret[0] = '\0';
+    if (node && j->nodes[node].kind == '"')
+        snprintf(ret, NAME_SIZE, "%.*s", (int)j->nodes[node].length, j->nodes[node].at);
+}
+
+static bool is_null(const struct pb_json *j, uint32_t node)
+{
+    return !node || (j->nodes[node].kind == 0 && strncmp(j->nodes[node].at, "null", 4) == 0);
+}
+
+static bool is_empty(const struct pb_json *j, uint32_t node)
+{
+    return !node || (j->nodes[node].kind == '[' && !j->nodes[node].child);
+}
+
+static void add_base_table(const struct finder *f, uint32_t node, struct from *from)
+{
+    const struct pb_json *j = f->j;
+    struct base_table t = {0};
+
+    copy_text(j, pb_json_get(j, node, "schema_name"), t.schema);
+    copy_text(j, pb_json_get(j, node, "table_name"), t.name);
+    copy_text(j, pb_json_get(j, node, "alias"), t.alias);
+    t.time_column = f->ops->time_column(f->ops->arg, t.schema, t.name);
+    if (!t.time_column)
+        return;
+    t.usable = t.time_column[0] && is_null(j, pb_json_get(j, node, "sample")) &&
+               is_empty(j, pb_json_get(j, node, "column_name_alias"));
+    if (from->n == MAX_TABLES)
+        f->ops->touch(f->ops->arg, t.schema, t.name, PB_RANGE_ALL);
+    else
+        from->at[from->n++] = t;
+}
+
+static void collect_from(const struct finder *f, uint32_t node, struct from *from)
+{
+    const struct pb_json *j = f->j;
+    uint32_t type = pb_json_get(j, node, "type");
+
+    if (pb_json_is(j, type, "BASE_TABLE")) {
+        add_base_table(f, node, from);
+    } else if (pb_json_is(j, type, "JOIN")) {
+        uint32_t kind = pb_json_get(j, node, "ref_type"), join = pb_json_get(j, node, "join_type");
+        if (!pb_json_is(j, kind, "REGULAR") && !pb_json_is(j, kind, "CROSS") &&
+            !pb_json_is(j, kind, "NATURAL"))
+            from->blocked = true;
+        if (pb_json_is(j, join, "SEMI") || pb_json_is(j, join, "ANTI"))
+            from->blocked = true;
+        collect_from(f, pb_json_get(j, node, "left"), from);
+        collect_from(f, pb_json_get(j, node, "right"), from);
+    }
+}
+
+/* Functions that give the same for every row of one statement. */
+static bool is_constant_function(const struct pb_json *j, uint32_t name)
+{
+    static const char *const names[] = {"now",
+                                        "get_current_timestamp",
+                                        "current_timestamp",
+                                        "today",
+                                        "current_date",
+                                        "+",
+                                        "-",
+                                        "*",
+                                        "/",
+                                        "to_years",
+                                        "to_months",
+                                        "to_days",
+                                        "to_hours",
+                                        "to_minutes",
+                                        "to_seconds",
+                                        "to_milliseconds",
+                                        "to_microseconds",
+                                        "date_trunc",
+                                        "make_timestamp",
+                                        "make_date",
+                                        "epoch_ms",
+                                        "to_timestamp",
+                                        "strptime",
+                                        "timezone"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (pb_json_is(j, name, names[i]))
+            return true;
+    return false;
+}
+
+static bool is_current_timestamp(const struct pb_json *j, uint32_t node)
+{
+    uint32_t names = pb_json_get(j, node, "column_names");
+    uint32_t only = names ? j->nodes[names].child : 0;
+    return only && !j->nodes[only].next &&
+           (pb_json_is(j, only, "current_timestamp") || pb_json_is(j, only, "current_date"));
+}
+
+/* Whether it is a constant; *clock tells whether it depends on the time of day. */
+static bool is_constant(const struct pb_json *j, uint32_t node, bool *clock)
+{
+    uint32_t class = pb_json_get(j, node, "class");
+
+    if (pb_json_is(j, class, "CONSTANT"))
+        return true;
+    if (pb_json_is(j, class, "CAST"))
+        return is_constant(j, pb_json_get(j, node, "child"), clock);
+    if (pb_json_is(j, class, "COLUMN_REF")) {
+        *clock = true;
+        return is_current_timestamp(j, node);
+    }
+    if (!pb_json_is(j, class, "FUNCTION") || !is_constant_function(j, pb_json_get(j, node, "function_name")))
+        return false;
+    *clock = true;
+    uint32_t children = pb_json_get(j, node, "children");
+    for (uint32_t c = children ? j->nodes[children].child : 0; c; c = j->nodes[c].next)
+        if (!is_constant(j, c, clock))
+            return false;
+    return true;
+}
+
+/* Whether the expression is the time column of this table. */
+static bool is_time_of(const struct pb_json *j, uint32_t node, const struct base_table *t)
+{
+    uint32_t names = pb_json_get(j, node, "column_names"), last = 0, before = 0;
+    char column[NAME_SIZE], owner[NAME_SIZE];
+
+    if (!pb_json_is(j, pb_json_get(j, node, "class"), "COLUMN_REF") || !names)
+        return false;
+    for (uint32_t c = j->nodes[names].child; c; c = j->nodes[c].next) {
+        before = last;
+        last = c;
+    }
+    copy_text(j, last, column);
+    copy_text(j, before, owner);
+    if (strcasecmp(column, t->time_column) != 0)
+        return false;
+    return !before || strcasecmp(owner, t->alias[0] ? t->alias : t->name) == 0;
+}
+
+static int64_t plus(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? (b < 0 ? INT64_MIN : INT64_MAX) : sum;
+}
+
+/* Narrows a range by "time > expression" (lower) or "time < expression"; equality does both. */
+static void narrow(const struct finder *f, uint32_t expression, bool lower, bool upper,
+                   struct pb_range *range)
+{
+    bool clock = false;
+    size_t length;
+    int64_t at;
+
+    if (!is_constant(f->j, expression, &clock))
+        return;
+    const char *text = pb_json_span(f->j, expression, &length);
+    if (f->ops->evaluate(f->ops->arg, text, length, &at) < 0)
+        return;
+    if (lower && plus(at, -ROUND_NS) > range->from)
+        range->from = plus(at, -ROUND_NS);
+    if (upper && plus(at, ROUND_NS + (clock ? SLACK_NS : 0)) < range->to)
+        range->to = plus(at, ROUND_NS + (clock ? SLACK_NS : 0));
+}
+
+static void compare(const struct finder *f, uint32_t node, const struct base_table *t, struct pb_range *range)
+{
+    const struct pb_json *j = f->j;
+    uint32_t type = pb_json_get(j, node, "type"), left = pb_json_get(j, node, "left"),
+             right = pb_json_get(j, node, "right");
+    bool greater =
+        pb_json_is(j, type, "COMPARE_GREATERTHAN") || pb_json_is(j, type, "COMPARE_GREATERTHANOREQUALTO");
+    bool less = pb_json_is(j, type, "COMPARE_LESSTHAN") || pb_json_is(j, type, "COMPARE_LESSTHANOREQUALTO");
+    bool equal = pb_json_is(j, type, "COMPARE_EQUAL");
+
+    if (is_time_of(j, left, t))
+        narrow(f, right, greater || equal, less || equal, range);
+    else if (is_time_of(j, right, t))
+        narrow(f, left, less || equal, greater || equal, range);
+}
+
+static struct pb_range range_of(const struct finder *f, uint32_t node, const struct base_table *t,
+                                unsigned depth)
+{
+    const struct pb_json *j = f->j;
+    struct pb_range range = PB_RANGE_ALL;
+    uint32_t class = pb_json_get(j, node, "class"), children = pb_json_get(j, node, "children");
+
+    if (depth > 200)
+        return range;
+    if (pb_json_is(j, class, "COMPARISON")) {
+        compare(f, node, t, &range);
+    } else if (pb_json_is(j, class, "BETWEEN") && is_time_of(j, pb_json_get(j, node, "input"), t)) {
+        narrow(f, pb_json_get(j, node, "lower"), true, false, &range);
+        narrow(f, pb_json_get(j, node, "upper"), false, true, &range);
+    } else if (pb_json_is(j, class, "CONJUNCTION")) {
+        bool both = pb_json_is(j, pb_json_get(j, node, "type"), "CONJUNCTION_AND");
+        struct pb_range all = both ? PB_RANGE_ALL : (struct pb_range){INT64_MAX, INT64_MIN};
+        for (uint32_t c = children ? j->nodes[children].child : 0; c; c = j->nodes[c].next) {
+            struct pb_range one = range_of(f, c, t, depth + 1);
+            if (both ? one.from > all.from : one.from < all.from)
+                all.from = one.from;
+            if (both ? one.to < all.to : one.to > all.to)
+                all.to = one.to;
+        }
+        range = all;
+    }
+    return range;
+}
+
+static void select_node(const struct finder *f, uint32_t node)
+{
+    const struct pb_json *j = f->j;
+    uint32_t where = pb_json_get(j, node, "where_clause");
+    struct from from = {0};
+
+    collect_from(f, pb_json_get(j, node, "from_table"), &from);
+    bool sampled = !is_null(j, pb_json_get(j, node, "sample"));
+    for (unsigned i = 0; i < from.n; i++) {
+        struct base_table *t = &from.at[i];
+        bool use = t->usable && !from.blocked && !sampled && !is_null(j, where);
+        f->ops->touch(f->ops->arg, t->schema, t->name, use ? range_of(f, where, t, 0) : PB_RANGE_ALL);
+    }
+}
+
+/* A table named outside a SELECT's own FROM tree (PIVOT, SHOW, lateral things) is read as a whole. */
+static void walk(const struct finder *f, uint32_t node, bool in_from, unsigned depth)
+{
+    const struct pb_json *j = f->j;
+    uint32_t type = pb_json_get(j, node, "type");
+    bool select = pb_json_is(j, type, "SELECT_NODE"), join = pb_json_is(j, type, "JOIN");
+
+    if (select)
+        select_node(f, node);
+    if (!in_from && pb_json_is(j, type, "BASE_TABLE")) {
+        struct from from = {0};
+        add_base_table(f, node, &from);
+        for (unsigned i = 0; i < from.n; i++)
+            f->ops->touch(f->ops->arg, from.at[i].schema, from.at[i].name, PB_RANGE_ALL);
+    }
+    for (uint32_t c = j->nodes[node].child; c && depth < 4000; c = j->nodes[c].next) {
+        const struct pb_json_node *n = &j->nodes[c];
+        if (n->kind != '{' && n->kind != '[')
+            continue;
+        bool from = (select && n->key_length == 10 && memcmp(n->key, "from_table", 10) == 0) ||
+                    (in_from && join && n->key_length >= 4 && (n->key[0] == 'l' || n->key[0] == 'r'));
+        walk(f, c, from, depth + 1);
+    }
+}
+
+int pb_bounds_find(const char *tree, size_t length, const struct pb_bounds_ops *ops)
+{
+    struct pb_json j;
+
+    int r = pb_json_parse(tree, length, &j);
+    if (r < 0)
+        return r;
+    struct finder f = {.j = &j, .ops = ops};
+    if (!pb_json_get(&j, 1, "statements"))
+        r = -EBADMSG;
+    else
+        walk(&f, 1, false, 0);
+    pb_json_done(&j);
+    return r;
+}

@@ -1,0 +1,28 @@
+/* bounds: which tables a statement reads, and between which times, told from its syntax tree.
+ *
+ * A superset: segments outside the range are not read, the WHERE clause stays in place and decides. A bound
+ * is taken only where every row outside it is certain to be filtered out: comparisons of a table's own time
+ * column with a constant, joined by AND and OR, in the WHERE of the SELECT that names the table. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct pb_range {
+    int64_t from, to; /* UTC ns, inclusive; INT64_MIN and INT64_MAX where there is no bound */
+};
+
+#define PB_RANGE_ALL ((struct pb_range){INT64_MIN, INT64_MAX})
+
+struct pb_bounds_ops {
+    /* The time column of a table, "" where it has none, NULL where it is no table of ours. */
+    const char *(*time_column)(void *arg, const char *schema, const char *table);
+    /* The UTC time in ns that a constant expression (a piece of the tree) stands for. Negative: none. */
+    int (*evaluate)(void *arg, const char *expression, size_t length, int64_t *ret);
+    /* Once for each place that reads a table of ours. */
+    void (*touch)(void *arg, const char *schema, const char *table, struct pb_range range);
+    void *arg;
+};
+
+/* tree: what json_serialize_sql gives. -EBADMSG: it is none. */
+int pb_bounds_find(const char *tree, size_t length, const struct pb_bounds_ops *ops);

@@ -1,0 +1,54 @@
+/* broker: the caller's side of a query: finds or starts a worker, hands it what it may read, takes the rows.
+ *
+ * A worker has no rights; everything it sees comes through here. It stays for a minute after a query, in the
+ * user's runtime directory, so that the next one need not load DuckDB. Each worker serves one query at a
+ * time; when all are busy more are started up to a bound, then queries wait in line. For tools; blocking. */
+#pragma once
+
+#include "engine/live.h"
+#include "engine/wire.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct pb_sql_source {
+    struct pb_live_source live;
+    int32_t rank; /* -1: none */
+};
+
+struct pb_sql_query {
+    const char *sql;
+    size_t length;
+    const struct pb_sql_source *sources;
+    unsigned nsources;
+    bool no_agent;       /* the processes are not probed, which explains empty tables */
+    unsigned timeout_ms; /* 0: none */
+};
+
+struct pb_sql_column {
+    const char *name, *type; /* type: as SQL spells it */
+};
+
+struct pb_sql_cell {
+    enum pb_sql_kind kind;
+    const char *text; /* not terminated */
+    uint32_t length;
+};
+
+/* Where results go. A negative return ends the query with it. All live as long as the call. */
+struct pb_sql_sink {
+    int (*columns)(void *arg, const struct pb_sql_column *columns, unsigned n); /* a result begins */
+    int (*row)(void *arg, const struct pb_sql_cell *cells, unsigned n);
+    void (*note)(void *arg, const char *text);
+    void *arg;
+};
+
+struct pb_sql_stats {
+    uint64_t segments_read, segments_skipped, rows_scanned;
+};
+
+/* Runs the statements. err has a sentence on failure, -EINVAL: they are wrong; -EPERM: they do more than
+ * read; -ETIMEDOUT. ret may be NULL. */
+int pb_sql_run(const struct pb_sql_query *q, const struct pb_sql_sink *sink, struct pb_sql_stats *ret,
+               struct pb_err *err);

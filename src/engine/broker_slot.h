@@ -1,0 +1,16 @@
+/* broker_slot: a worker that is ours for one query. Used by broker.c alone. */
+#pragma once
+
+#include <stdint.h>
+
+struct pb_err;
+
+struct pb_worker {
+    int lock;   /* held while the worker is ours; -1: it is private */
+    int socket; /* connected */
+};
+
+/* Takes a free worker or starts one; waits until the deadline (monotonic ns, 0: none) when there are as many
+ * as there may be and all are busy. fresh: do not take one that was there before. */
+int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, struct pb_err *err);
+void pb_worker_done(struct pb_worker *s);

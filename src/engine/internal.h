@@ -1,0 +1,44 @@
+/* internal: what the files of the engine share; nobody else includes it. */
+#pragma once
+
+#include "base/err.h"
+#include "engine/duck.h"
+#include "engine/engine.h"
+
+#include <stdatomic.h>
+
+/* A view that stands in the database for a table of the catalog. */
+struct pb_engine_view {
+    char schema[PB_CAT_NAME], name[PB_CAT_NAME];
+    uint64_t signature; /* of its columns; 0: it must be made again */
+};
+
+struct pb_engine {
+    duckdb_database db;
+    duckdb_connection connection;
+    struct pb_engine_view *views;
+    unsigned nviews;
+    struct pb_engine_request *request; /* the one that runs */
+    struct pb_wire out;
+    _Atomic bool busy;
+};
+
+/* Runs a statement of our own; its first cell where ret is not NULL, of malloc. -EIO with DuckDB's words. */
+int pb_engine_do(struct pb_engine *e, const char *sql, struct pb_err *err);
+int pb_engine_ask(struct pb_engine *e, const char *sql, const char *parameter, size_t length, char **ret,
+                  struct pb_err *err);
+
+void pb_engine_note(struct pb_engine *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* views.c: brings the views to what the catalog says. With ENUMs where the snapshot has them. */
+int pb_views_sync(struct pb_engine *e, struct pb_err *err);
+int pb_views_use_enums(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err);
+int pb_views_comment(struct pb_engine *e, struct pb_err *err);
+
+/* prepare.c: which tables a statement reads, their ranges, their snapshots. */
+void pb_prepare_statement(struct pb_engine *e, const char *sql);
+int pb_prepare_tables(struct pb_engine *e, struct pb_err *err);
+int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err);
+
+/* statement.c: runs one, sends its rows. */
+int pb_statement_run(struct pb_engine *e, const char *sql, struct pb_err *err);

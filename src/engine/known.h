@@ -1,0 +1,23 @@
+/* known: the tables that are always there, by name, with their columns.
+ *
+ * Live ones are read by the broker at the moment a query needs them; recorded ones come from a run's arena
+ * and are empty where nobody has recorded yet. Broker and worker are of one release and share this list. */
+#pragma once
+
+#include "table/arena.h"
+
+#include <stdbool.h>
+
+struct pb_known {
+    struct pb_table_spec spec;
+    bool live;
+};
+
+extern const struct pb_known pb_known[];
+extern const unsigned pb_nknown;
+
+/* The live table of that name, or NULL. */
+const struct pb_known *pb_known_find(const char *name);
+
+/* Names in the schema system, for pb_sql_qualify; ends with NULL. */
+extern const char *const pb_system_tables[];

@@ -1,0 +1,35 @@
+/* live: tables that are read at the moment somebody asks, by the broker, into an arena in memory.
+ *
+ * The worker can read nothing itself: what it gets is a descriptor of such an arena. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct pb_err;
+struct pb_table;
+
+/* What live tables are about. */
+struct pb_live_source {
+    pid_t pid;    /* 0: no process was named */
+    int arena_fd; /* of its recorded tables; -1: none */
+    bool dead;
+    /* Adds a row to probing.config for each setting of the process; NULL: there is no agent to ask. */
+    int (*config)(void *arg, pid_t pid, struct pb_table *to, struct pb_err *err);
+    void *arg;
+};
+
+/* Adds a row of strings; NULL is NULL. For the callback above. */
+void pb_live_add_strings(struct pb_table *t, const char *const *values, unsigned n);
+
+/* Reads the table of that name. Returns the descriptor of an arena that holds it, which the caller closes.
+ * -ENOENT: there is no such live table; else why it cannot be read. */
+int pb_live_read(const char *name, const struct pb_live_source *source, struct pb_err *err);
+
+/* live_proc.c: rows from /proc. */
+int pb_live_process(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
+int pb_live_threads(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
+int pb_live_maps(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
+int pb_live_fds(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
+int pb_live_envs(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
+int pb_live_cgroup(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);

@@ -1,0 +1,78 @@
+/* wire: what a broker (the caller of a query) and an SQL worker say to each other over a Unix socket.
+ *
+ * A message is a header, then its payload; descriptors travel with the header. Each side takes the other for
+ * hostile: sizes and counts are bounded, a text that does not fit its message ends the conversation.
+ *
+ *   worker: HELLO                       its release, and a pidfd of itself so that the broker can end it
+ *   broker: REQUEST                     the statements, the arenas, the time it may take
+ *   worker: NEED(table)                 a live table is about to be read; the broker reads it now
+ *   broker: LIVE                        one arena for each source, in memory
+ *   worker: COLUMNS, ROWS..., NOTE...   for each statement
+ *   worker: DONE or ERROR               then the next REQUEST, or the end */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PB_SQL_VERSION     1u
+#define PB_SQL_MAX_FDS     250
+#define PB_SQL_MAX_MESSAGE (64u << 20)
+#define PB_SQL_MAX_TEXT    (4u << 20) /* of the statements */
+
+enum pb_sql_message {
+    PB_SQL_HELLO = 1,
+    PB_SQL_REQUEST,
+    PB_SQL_NEED,
+    PB_SQL_LIVE,
+    PB_SQL_COLUMNS,
+    PB_SQL_ROWS,
+    PB_SQL_NOTE,
+    PB_SQL_PROGRESS,
+    PB_SQL_DONE,
+    PB_SQL_ERROR,
+    PB_SQL_MESSAGE_END
+};
+
+/* What a cell is, for who prints it. The text is exact: a reader of SQL gets the same value from it. */
+enum pb_sql_kind {
+    PB_SQL_NULL,
+    PB_SQL_NUMBER, /* a JSON number as it stands */
+    PB_SQL_TEXT,
+    PB_SQL_BOOL, /* true or false */
+    PB_SQL_JSON, /* a list, struct or map, as JSON */
+};
+
+/* A message being written, or one received. Zero it before first use; pb_wire_done releases it. */
+struct pb_wire {
+    uint32_t type;
+    uint8_t *data;
+    size_t size, room, at; /* at: how much was read of it */
+    bool failed;           /* out of memory, or read beyond its end: told by send, and by pb_wire_ok */
+    int fds[PB_SQL_MAX_FDS];
+    unsigned nfds; /* received ones belong to the message until taken (set to -1) */
+};
+
+void pb_wire_begin(struct pb_wire *m, uint32_t type);
+void pb_wire_done(struct pb_wire *m);
+void pb_wire_put(struct pb_wire *m, const void *data, size_t size);
+void pb_wire_put_u32(struct pb_wire *m, uint32_t value);
+void pb_wire_put_u64(struct pb_wire *m, uint64_t value);
+void pb_wire_put_text(struct pb_wire *m, const char *text, size_t length);
+
+/* Descriptors to send along; they stay the caller's. */
+void pb_wire_put_fd(struct pb_wire *m, int fd);
+
+uint32_t pb_wire_u32(struct pb_wire *m);
+uint64_t pb_wire_u64(struct pb_wire *m);
+
+/* A text within the message, not terminated; NULL at its end. Lives as long as the message. */
+const char *pb_wire_text(struct pb_wire *m, uint32_t *ret_length);
+bool pb_wire_ok(const struct pb_wire *m);
+
+/* deadline_ns on the monotonic clock; 0: none. -ETIMEDOUT, -EPIPE, -EMSGSIZE, -ENOMEM. */
+int pb_wire_send(int fd, struct pb_wire *m, uint64_t deadline_ns);
+
+/* -ECONNRESET: the other side is gone; -EBADMSG: not a message; -ETIMEDOUT; -EINTR: a signal came before the
+ * message began. Descriptors of an earlier message are closed. */
+int pb_wire_receive(int fd, struct pb_wire *m, uint64_t deadline_ns);
