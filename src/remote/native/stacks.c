@@ -76,6 +76,7 @@ static int take(struct pb_native *n, struct pb_native_stack *t, bool no_stop, st
         int r = capture(n, t, no_stop, c);
         if (r < 0)
             return r;
+        t->held_ns += c->held_ns;
         t->nframes = pb_native_unwind(n, c, pcs, MAX_FRAMES, &t->flags);
         if (!c->wanted)
             break;

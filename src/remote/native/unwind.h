@@ -133,6 +133,7 @@ struct pb_native_stack {
     char state; /* R S D T t Z X, before it was held */
     int error;  /* negative errno where its stack could not be taken; then nframes is 0 */
     unsigned flags;
+    uint64_t held_ns;               /* how long it was held; 0: not at all */
     struct pb_native_frame *frames; /* innermost first */
     size_t nframes;
 };

@@ -42,7 +42,7 @@ int main(int argc, char **argv)
         if (strncmp(argv[i], "repeat=", 7) == 0)
             repeat = atoi(argv[i] + 7);
     }
-    uint64_t began = pb_now_ns(), first = 0;
+    uint64_t began = pb_now_ns(), first = 0, held = 0, holds = 0;
     int r = argc > 1 ? pb_native_new(atoi(argv[1]), &options, &n, &err) : -1;
     if (r < 0) {
         fprintf(stderr, "native_dump: %s\n", pb_err_text(&err, r));
@@ -57,11 +57,15 @@ int main(int argc, char **argv)
         }
         if (i == 0)
             first = pb_now_ns() - began;
-        for (size_t k = 0; i == repeat - 1 && k < stacks.n; k++)
-            print_stack(&stacks.at[k]);
+        for (size_t k = 0; k < stacks.n; k++, holds++) {
+            held += stacks.at[k].held_ns;
+            if (i == repeat - 1)
+                print_stack(&stacks.at[k]);
+        }
         pb_native_stacks_done(&stacks);
     }
-    printf("first %" PRIu64 " all %" PRIu64 "\n", first / 1000, (pb_now_ns() - began) / 1000);
+    printf("first %" PRIu64 " all %" PRIu64 " held %" PRIu64 "\n", first / 1000, (pb_now_ns() - began) / 1000,
+           holds ? held / holds / 1000 : 0);
     pb_native_free(n);
     return 0;
 }
