@@ -23,6 +23,7 @@ struct pb_stacks_options {
 
 struct pb_shown_frame {
     const struct pb_py_code *code;
+    struct pb_py_frame at;
     int line;     /* 0: none */
     char *locals; /* "name = value" lines; NULL: not asked for, or none */
 };
@@ -70,7 +71,16 @@ void pb_sources_free(struct pb_sources *s);
 /* Without blanks at both ends; NULL: it cannot be read. Lives as long as s. */
 const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len);
 
+/* Says what it waits for, where that can be known. May look at it again some time later, when it seems to
+ * hang. */
 void pb_stacks_verdict(struct pb_stacks *s);
+/* stacks_deadlock.c: true where threads wait for each other's locks; the sentence is in ret. */
+bool pb_stacks_deadlock(struct pb_stacks *s, char *ret, size_t size);
+/* stacks_peer.c: who is at the other end of a descriptor: "a pipe from process 17 (cat)". "" where unknown.
+ */
+void pb_stacks_peer(pid_t pid, int fd, char *ret, size_t size);
+/* `thread 17 "name"`, safe for a terminal. */
+const char *pb_stacks_thread_name(const struct pb_shown_thread *t, char *buf, size_t size);
 
 /* To stdout. changed_only: threads for which it is false are counted only (NULL: all). */
 void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const bool *changed);

@@ -98,6 +98,7 @@ static int read_more(void *arg)
     for (size_t i = 0; i < r->stack->n; i++)
         t->frames[t->nframes++] = (struct pb_shown_frame){
             .code = r->stack->at[i].code,
+            .at = r->stack->at[i],
             .line = pb_py_line(py, &r->stack->at[i]),
             .locals = r->options->locals ? pb_py_locals(py, &r->stack->at[i]) : NULL,
         };

@@ -364,3 +364,117 @@ threading.Thread(target=both, name="mover").start()
         once, again = text.split(f"process {job.pid}")[1:]
         assert "first (" in once and "MainThread" in once
         assert "second (" in again and "MainThread" not in again and "1 thread as before" in again
+
+
+LOCKS = """
+import sys, threading, time
+case, kind = sys.argv[1].split("-")
+make = getattr(threading, kind)
+a, b = make(), make()
+def one(x, y):
+    with x:
+        time.sleep(0.2)
+        two(y)
+def two(y):
+    if case == "acquire":
+        y.acquire()
+    with y:
+        time.sleep(1000)
+def itself():
+    with a:
+        with a:
+            pass
+def left():
+    with b:
+        pass
+    with a:
+        pass
+    time.sleep(0.2)
+    a.acquire()
+def hold():
+    a.acquire()
+    time.sleep(1000)
+def keep():
+    with a:
+        time.sleep(1000)
+def wait():
+    time.sleep(0.1)
+    with b:
+        with a:
+            pass
+def start(function, name, *args):
+    threading.Thread(target=function, args=args, name=name, daemon=True).start()
+if case in ("circle", "acquire"):
+    start(one, "first", a, b)
+    start(one, "second", b, a)
+elif case == "itself":
+    start(itself, "self")
+elif case == "waiting":
+    start(keep, "keeper")
+    start(wait, "waiter")
+elif case == "left":
+    start(left, "leaver")
+    time.sleep(0.1)
+    start(hold, "holder")
+time.sleep(0.6)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+@EVERY
+def test_deadlocks_are_told_from_waiting(interpreter, tmp_path):
+    script = tmp_path / "locks.py"
+    script.write_text(LOCKS)
+    for case in ("circle-Lock", "circle-RLock", "acquire-Lock", "itself-Lock", "waiting-Lock", "waiting-RLock", "left-Lock"):
+        with jobs.start(interpreter, script, case, ready="ready") as job:
+            verdict = backtrace(job.pid)["verdict"] or ""
+        kind = case.split("-")[1]
+        if case.startswith(("circle", "acquire")):
+            assert verdict.startswith("deadlock: ") and '"first" waits for a' in verdict and '"second" holds (one:9)' in verdict, case
+            assert f"{kind} that" in verdict
+        elif case.startswith("itself") and interpreters.version_of(interpreter)[:2] != (3, 11):
+            assert '"self" waits for a Lock that it holds itself (itself:1' in verdict
+        else:
+            assert verdict == "", case
+
+
+def test_a_read_names_its_peer():
+    code = "import os, sys\nprint('ready', flush=True)\nos.read(0, 1)\n"
+    writer = subprocess.Popen(["sleep", "1000"], stdout=subprocess.PIPE)
+    try:
+        reader = subprocess.Popen([interpreters.INTERPRETERS[-1], "-c", code], stdin=writer.stdout, stdout=subprocess.PIPE)
+        reader.stdout.readline()
+        writer.stdout.close()
+        jobs.wait_until(lambda: open(f"/proc/{reader.pid}/syscall").read().startswith("0 "))
+        verdict = backtrace(reader.pid)["verdict"]
+        assert f"a pipe from process {writer.pid} (sleep) (descriptor 0)" in verdict
+        reader.kill()
+        reader.wait()
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+def test_a_connection_names_its_peer():
+    import socket
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        code = f"import socket\ns = socket.create_connection(('127.0.0.1', {port}))\nprint('ready', flush=True)\ns.recv(1)\n"
+        with jobs.python(code) as job:
+            jobs.wait_until(lambda: open(f"/proc/{job.pid}/syscall").read().startswith("45 "))
+            assert f"a connection to 127.0.0.1:{port}" in backtrace(job.pid)["verdict"]
+
+
+@pytest.mark.parametrize("path, function, words", [
+    ("torch/distributed/distributed_c10d.py", "all_reduce", "waiting in a collective: all_reduce"),
+    ("torch/utils/data/dataloader.py", "_try_get_data", "waiting for a data-loader worker: _try_get_data")])
+def test_waits_of_libraries_are_named(path, function, words, tmp_path):
+    module = tmp_path / path
+    module.parent.mkdir(parents=True)
+    module.write_text(f"import time\ndef {function}():\n    print('ready', flush=True)\n    time.sleep(1000)\n{function}()\n")
+    with jobs.start(interpreters.INTERPRETERS[-1], module, ready="ready") as job:
+        settle(job.pid)
+        assert words in backtrace(job.pid)["verdict"]

@@ -224,6 +224,7 @@ static int make(struct pb_py *py, uint64_t addr, const uint8_t *head, const stru
     code->argcount = u32_at(head, l->code.argcount);
     code->kwonly = u32_at(head, l->code.kwonly);
     code->nlocals = u32_at(head, l->code.nlocals);
+    code->stacksize = u32_at(head, l->code.stacksize);
     code->varnames = u64_at(head, l->code.varnames);
     code->kinds = l->code.kinds ? u64_at(head, l->code.kinds) : 0;
     code->cellvars = l->code.cellvars ? u64_at(head, l->code.cellvars) : 0;

@@ -101,6 +101,7 @@ static void take_layout(struct pb_py *py, const struct pb_py_layout *layout, con
     py->layout = *layout;
     py->interp_head =
         p->runtime ? p->runtime + layout->runtime.interp_head : head_of_3_6(py, p->head_function);
+    py->runtime_gil = p->runtime && layout->runtime.gil ? p->runtime + layout->runtime.gil : 0;
     py->current = !p->runtime               ? p->current
                   : layout->runtime.current ? p->runtime + layout->runtime.current
                                             : 0;

@@ -28,7 +28,7 @@ struct code {
     struct identity id;
     uint8_t *table; /* line table */
     size_t table_len;
-    uint32_t flags, argcount, kwonly, nlocals;
+    uint32_t flags, argcount, kwonly, nlocals, stacksize;
     uint64_t varnames, kinds, cellvars, freevars;
     uint64_t checked; /* the stack it was last compared in */
     char *text;       /* what the names point into */
@@ -55,6 +55,7 @@ struct pb_py {
     uint32_t version;
     bool free_threaded;
     uint64_t interp_head; /* address of the pointer to the first interpreter */
+    uint64_t runtime_gil; /* 3.7 to 3.11: address of the GIL */
     uint64_t current;     /* address of the pointer to the thread state that has the GIL; 0: not kept there */
     uint64_t code_type;   /* PyCode_Type; 0: not known yet */
     size_t frame_len;     /* bytes of a frame that are read */
@@ -119,3 +120,6 @@ void pb_py_codes_done(struct pb_py *py);
 
 /* dict.c: an attribute of an instance, from its own dictionary. -ENOENT: it has none of that name. */
 int pb_py_attribute(struct pb_py *py, uint64_t object, const char *name, uint64_t *ret);
+
+/* locals.c: how many slots for named variables a frame of that code has, before its stack of operands. */
+int pb_py_nlocals(struct pb_py *py, const struct pb_py_code *code, uint64_t *ret);

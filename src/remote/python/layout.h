@@ -32,6 +32,7 @@ struct pb_py_layout {
     struct {
         uint32_t interp_head;
         uint32_t current; /* 3.7 to 3.11: the thread state that holds the GIL */
+        uint32_t gil;     /* 3.7 to 3.11: the GIL itself */
     } runtime;
     struct {
         uint32_t next; /* may be 0 */
@@ -56,11 +57,12 @@ struct pb_py_layout {
         uint32_t instr;      /* an index, or a pointer to the instruction */
         uint32_t locals;
         uint32_t is_entry, owner;
-        uint32_t stacktop;
+        uint32_t stacktop;       /* 3.11 to 3.13: slots in use; -1 while it runs itself */
+        uint32_t iblock, blocks; /* up to 3.10: the open blocks, and from which slot on */
     } frame;
     struct {
         uint32_t file, name, qualname, lines, first_line, flags;
-        uint32_t argcount, kwonly, nlocals;
+        uint32_t argcount, kwonly, nlocals, stacksize;
         uint32_t varnames; /* all fast locals, or from 3.11 on locals, cells and free variables */
         uint32_t kinds;    /* 3.11 on: what each of those is */
         uint32_t cellvars, freevars;

@@ -44,6 +44,7 @@ const struct pb_py_layout pb_py_layout_3_15 = {
     .code.argcount = 52,
     .code.kwonly = 60,
     .code.nlocals = 80,
+    .code.stacksize = 64,
     .code.varnames = 96,
     .code.kinds = 104,
     .code.adaptive = 208,

@@ -81,6 +81,16 @@ static void put_local(FILE *out, struct pb_py *py, const char *name, uint64_t bi
     fprintf(out, "%s = %s\n", name, value);
 }
 
+int pb_py_nlocals(struct pb_py *py, const struct pb_py_code *code, uint64_t *ret)
+{
+    struct names names;
+
+    int r = open_names(py, (const struct code *)code, &names);
+    if (r == 0)
+        *ret = names.counts[0] + names.counts[1] + names.counts[2];
+    return r;
+}
+
 char *pb_py_locals(struct pb_py *py, const struct pb_py_frame *f)
 {
     const struct code *code = (const struct code *)f->code;

@@ -11,6 +11,7 @@
 
 #define INTERPRETERS_MAX 4096
 #define LIST_TRIES       5
+#define GIL_LEN          256 /* its two condition variables and mutexes are in it */
 #define PTHREAD_LEN      768
 
 /* Where a struct pthread has its tid: glibc on x86-64 and on aarch64 (before the thread pointer there), musl.
@@ -34,7 +35,7 @@ static int measure(struct pb_py *py)
     const uint32_t code[] = {l->code.file,       l->code.name,     l->code.qualname, l->code.lines,
                              l->code.first_line, l->code.flags,    l->code.argcount, l->code.kwonly,
                              l->code.bytes,      l->code.varnames, l->code.cellvars, l->code.freevars,
-                             l->code.kinds,      l->code.nlocals};
+                             l->code.kinds,      l->code.nlocals,  l->code.stacksize};
     const uint32_t tstate[] = {l->tstate.next,      l->tstate.interp,    l->tstate.frame, l->tstate.thread_id,
                                l->tstate.native_id, l->tstate.chunk_top, l->tstate.chunk};
 
@@ -109,6 +110,17 @@ static uint64_t gil_holder(struct pb_py *py, uint64_t interp)
         pb_source_read(py->source, gil, bytes, sizeof(bytes)) < 0)
         return 0;
     return u32_at(bytes, l->gil.locked) == 1 ? u64_at(bytes, l->gil.holder) : 0;
+}
+
+bool pb_py_waits_for_gil(struct pb_py *py, const struct pb_py_thread *t, uint64_t futex)
+{
+    uint64_t gil = py->runtime_gil, interp;
+
+    if (!gil && py->layout.interp.gil &&
+        (read_u64(py, t->tstate + py->layout.tstate.interp, &interp) < 0 ||
+         read_u64(py, interp + py->layout.interp.gil, &gil) < 0))
+        return false;
+    return gil && futex >= gil && futex - gil < GIL_LEN;
 }
 
 static const struct pb_native_thread *

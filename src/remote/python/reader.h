@@ -87,6 +87,10 @@ int pb_py_threads(struct pb_py *py, const struct pb_native_threads *native, cons
 /* Whether a thread holds the GIL of its interpreter now: one short read. */
 bool pb_py_holds_gil(struct pb_py *py, const struct pb_py_thread *t);
 
+/* Whether a thread that sleeps in a futex at that address waits for the GIL. False in 3.6, where it is not
+ * known. */
+bool pb_py_waits_for_gil(struct pb_py *py, const struct pb_py_thread *t, uint64_t futex);
+
 /* Reads the stack of a thread, as it is. True only within a moment of that thread. A thread that runs no
  * Python code has 0 frames. -EAGAIN: what is there is no stack (it moved); -ESRCH: the process or thread is
  * gone. */
@@ -114,3 +118,19 @@ int pb_py_thread_name(struct pb_py *py, const struct pb_py_thread *t, const stru
  * frees it. Bounded in depth, items and bytes; values whose name says key, token, secret, password or
  * credential are left out. Within the frame's moment, like the stack itself. */
 char *pb_py_locals(struct pb_py *py, const struct pb_py_frame *f);
+
+/* A lock (threading.Lock, RLock) that a frame has on its stack of operands: it waits for it, or has entered
+ * it by `with` and not left. */
+struct pb_py_lock {
+    uint64_t addr;
+    uint64_t owner; /* ident of the thread that holds it; 0: not held, or a plain Lock, which does not know */
+    uint64_t futex; /* where a thread waits for it; 0: not known (3.14 on) */
+    bool recursive, locked;
+    bool wanted;  /* somebody waits for it: 3.14 on only */
+    bool entered; /* its exit method is there: a `with` is open, or was */
+    bool in_use;  /* the slot is one that is in use, or may be */
+};
+
+/* The locks of a frame, at most max; within its moment. A slot that is not in use any more may still hold
+ * one: it is evidence, not proof. Returns how many. */
+int pb_py_frame_locks(struct pb_py *py, const struct pb_py_frame *f, struct pb_py_lock *ret, size_t max);
