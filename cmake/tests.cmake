@@ -35,3 +35,8 @@ foreach(source ${benchmarks})
     get_filename_component(name ${source} NAME_WE)
     pb_test_program(bench-${name} ${source} benchmarks bench)
 endforeach()
+
+# The engine's tests start the worker, and one with a hole in it.
+if(TARGET probing-sql)
+    add_dependencies(unit-tests probing-sql probing-sql-escape)
+endif()

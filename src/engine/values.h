@@ -1,6 +1,6 @@
 /* values: DuckDB's vectors as cells of text that are exact: every value can be had back from what is written.
  *
- * Numbers are written in full (64 and 128 bits, decimals with their scale, the shortest decimal that is the
+ * Numbers are written in full (64 and 128 bits, decimals with their scale, a decimal that is the
  * same double); times as SQL writes them; lists, structs and maps as JSON. */
 #pragma once
 

@@ -1,0 +1,141 @@
+/* engine_test: what the tests of the engine share: arenas made for a test, and queries over them whose
+ * results are kept as text, a line a row with cells between bars. */
+#pragma once
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "engine/broker.h"
+#include "table/arena.h"
+
+#define SECOND INT64_C(1000000000)
+
+struct answer {
+    char rows[1 << 16], notes[4096], types[1024];
+    size_t n;
+    int r;
+    struct pb_err err;
+    struct pb_sql_stats stats;
+};
+
+static inline void add_text(char *to, size_t size, const char *text, size_t length)
+{
+    size_t n = strlen(to);
+    if (n + length + 1 < size) {
+        memcpy(to + n, text, length);
+        to[n + length] = '\0';
+    }
+}
+
+static inline int take_columns(void *arg, const struct pb_sql_column *columns, unsigned n)
+{
+    struct answer *a = arg;
+    for (unsigned i = 0; i < n; i++) {
+        add_text(a->types, sizeof(a->types), columns[i].type, strlen(columns[i].type));
+        add_text(a->types, sizeof(a->types), " ", 1);
+    }
+    return 0;
+}
+
+static inline int take_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
+{
+    struct answer *a = arg;
+    for (unsigned i = 0; i < n; i++) {
+        add_text(a->rows, sizeof(a->rows), "|", i > 0);
+        if (cells[i].kind == PB_SQL_NULL)
+            add_text(a->rows, sizeof(a->rows), "NULL", 4);
+        else
+            add_text(a->rows, sizeof(a->rows), cells[i].text, cells[i].length);
+    }
+    add_text(a->rows, sizeof(a->rows), "\n", 1);
+    a->n++;
+    return 0;
+}
+
+static inline void take_note(void *arg, const char *text)
+{
+    struct answer *a = arg;
+    add_text(a->notes, sizeof(a->notes), text, strlen(text));
+    add_text(a->notes, sizeof(a->notes), "\n", 1);
+}
+
+/* Runs statements over one arena (-1: none), or over several as ranks 0, 1, ... Static memory. */
+static inline struct answer *ask_all(const int *fds, unsigned n, const char *sql, unsigned timeout_ms)
+{
+    static struct answer a;
+    struct pb_sql_source sources[8];
+    const struct pb_sql_sink sink = {take_columns, take_row, take_note, &a};
+
+    memset(&a, 0, sizeof(a));
+    for (unsigned i = 0; i < n; i++)
+        sources[i] =
+            (struct pb_sql_source){.live = {.pid = getpid(), .arena_fd = fds[i]}, .rank = (int32_t)i};
+    struct pb_sql_query q = {
+        .sql = sql, .length = strlen(sql), .sources = sources, .nsources = n, .timeout_ms = timeout_ms};
+    a.r = pb_sql_run(&q, &sink, &a.stats, &a.err);
+    return &a;
+}
+
+static inline struct answer *ask(int fd, const char *sql)
+{
+    return ask_all(&fd, 1, sql, 20000);
+}
+
+static inline void expect(int fd, const char *sql, const char *rows)
+{
+    struct answer *a = ask(fd, sql);
+    if (a->r < 0)
+        print_error("%s: %s\n", sql, a->err.text);
+    assert_int_equal(a->r, 0);
+    assert_string_equal(a->rows, rows);
+}
+
+static inline int64_t mono_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * SECOND + t.tv_nsec;
+}
+
+/* What a sanitizer does to a process does not go together with a sandbox and a bounded address space. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+/* The worker of this build, in a runtime directory of this test's own. */
+static inline int use_own_worker(void **state)
+{
+    char path[512], directory[] = "/tmp/probing-engine-XXXXXX";
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 32);
+
+    if (n < 0)
+        return -1;
+    path[n] = '\0';
+    for (int up = 0; up < 2; up++)
+        *strrchr(path, '/') = '\0';
+    strcat(path, "/bin/probing-sql");
+    if (!mkdtemp(directory) || access(path, X_OK) < 0)
+        return -1;
+    setenv("PROBING_SQL_WORKER", path, 1);
+    setenv("XDG_RUNTIME_DIR", directory, 1);
+    return 0;
+}
+
+static inline int remove_own_directory(void **state)
+{
+    char command[600];
+    snprintf(command, sizeof(command), "rm -rf %s", getenv("XDG_RUNTIME_DIR"));
+    return system(command) == 0 ? 0 : -1;
+}
