@@ -6,6 +6,7 @@
 
 #include "remote/elf.h"
 #include "remote/native/library.h"
+#include "remote/native/lines.h"
 #include "remote/native/perfmap.h"
 #include "remote/native/process.h"
 
@@ -127,15 +128,27 @@ static const char *keep(struct pb_native *n, const char *text)
     return text[0] ? pb_names_keep(&n->names, text) : NULL;
 }
 
+/* Our own reader; compressed sections are left to a library, where they are wanted at all. */
+static int ask_lines(struct pb_native *n, struct pb_file *file, uint64_t addr, struct pb_source_frame *source)
+{
+    const struct pb_object *debug = n->options.no_lines ? NULL : pb_process_debug(n, file);
+    if (!debug || debug->fd < 0)
+        return 0;
+    if (file->reader_state == PB_NOT_TRIED)
+        file->reader_state = pb_lines_open(debug, &file->reader) == 0 ? PB_OPEN : PB_FAILED;
+    if (file->reader_state == PB_OPEN)
+        return pb_lines_find(file->reader, addr, source, PB_NATIVE_INLINE_MAX);
+    return n->options.packed_lines
+               ? pb_library_lines(&n->library, debug->fd, addr, source, PB_NATIVE_INLINE_MAX)
+               : 0;
+}
+
 /* Puts the lines to the frame and what is inlined ahead of it. Returns how many frames there are then. */
 static size_t find_lines(struct pb_native *n, struct pb_file *file, uint64_t addr,
                          struct pb_native_frame frame[PB_NATIVE_INLINE_MAX])
 {
     struct pb_source_frame source[PB_NATIVE_INLINE_MAX];
-    const struct pb_object *debug = pb_process_debug(n, file);
-    if (!debug || debug->fd < 0 || n->options.no_lines)
-        return 1;
-    int count = pb_library_lines(&n->library, debug->fd, addr, source, PB_NATIVE_INLINE_MAX);
+    int count = ask_lines(n, file, addr, source);
     if (count <= 0)
         return 1;
     struct pb_native_frame outer = frame[0];
@@ -146,7 +159,7 @@ static size_t find_lines(struct pb_native *n, struct pb_file *file, uint64_t add
         frame[i].line = source[i].line;
         if (is_last && outer.function)
             continue;
-        frame[i].function = keep(n, source[i].function);
+        frame[i].function = source[i].function[0] ? readable(n, source[i].function) : NULL;
         if (!is_last) {
             frame[i].flags = (outer.flags & ~(unsigned)(PB_NATIVE_EVAL | PB_NATIVE_GLUE)) | PB_NATIVE_INLINED;
             frame[i].offset = 0;

@@ -12,6 +12,7 @@
 #include "remote/native/arch.h"
 #include "remote/native/files.h"
 #include "remote/native/library.h"
+#include "remote/native/lines.h"
 #include "remote/native/perfmap.h"
 #include "remote/procinfo.h"
 
@@ -259,6 +260,7 @@ int pb_native_new(pid_t pid, const struct pb_native_options *options, struct pb_
 
 static void free_file(struct pb_file *f)
 {
+    pb_lines_free(f->reader);
     if (f->symbols_state == PB_OPEN)
         pb_symbols_done(&f->symbols);
     if (f->debug_state == PB_OPEN)

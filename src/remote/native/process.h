@@ -18,6 +18,7 @@
 
 struct pb_native_arch;
 struct pb_library;
+struct pb_lines;
 struct pb_perf_map;
 
 enum pb_open_state { PB_NOT_TRIED, PB_OPEN, PB_FAILED };
@@ -30,6 +31,8 @@ struct pb_file {
     enum pb_open_state state, debug_state, symbols_state, lines_state;
     struct pb_object object, debug;
     const struct pb_object *lines; /* one of these two */
+    enum pb_open_state reader_state;
+    struct pb_lines *reader;
     struct pb_symbols symbols;
     const char *build_id; /* NULL: none */
     uint64_t used;        /* when its symbols were last asked for */

@@ -1,0 +1,125 @@
+/* dwarf: units, abbreviations and attributes of .debug_info, as far as lines and inlined calls need them.
+ *
+ * DWARF 2 to 5, 32- and 64-bit. A unit is read whole when it is first needed, nothing else is; every offset,
+ * count and depth comes from a file that the target chose, and is bounded. Private to native/. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "remote/native/cursor.h"
+#include "remote/native/object.h"
+
+enum pb_dwarf_constants {
+    PB_TAG_LEXICAL_BLOCK = 0x0b,
+    PB_TAG_INLINED = 0x1d,
+    PB_TAG_SUBPROGRAM = 0x2e,
+    PB_AT_SIBLING = 0x01,
+    PB_AT_NAME = 0x03,
+    PB_AT_STMT_LIST = 0x10,
+    PB_AT_LOW_PC = 0x11,
+    PB_AT_HIGH_PC = 0x12,
+    PB_AT_COMP_DIR = 0x1b,
+    PB_AT_ABSTRACT_ORIGIN = 0x31,
+    PB_AT_SPECIFICATION = 0x47,
+    PB_AT_RANGES = 0x55,
+    PB_AT_CALL_FILE = 0x58,
+    PB_AT_CALL_LINE = 0x59,
+    PB_AT_LINKAGE_NAME = 0x6e,
+    PB_AT_STR_OFFSETS_BASE = 0x72,
+    PB_AT_ADDR_BASE = 0x73,
+    PB_AT_RNGLISTS_BASE = 0x74,
+    PB_AT_MIPS_LINKAGE_NAME = 0x2007,
+};
+
+enum pb_debug_section {
+    PB_DEBUG_INFO,
+    PB_DEBUG_ABBREV,
+    PB_DEBUG_LINE,
+    PB_DEBUG_STR,
+    PB_DEBUG_LINE_STR,
+    PB_DEBUG_RANGES,
+    PB_DEBUG_RNGLISTS,
+    PB_DEBUG_ADDR,
+    PB_DEBUG_STR_OFFSETS,
+    PB_DEBUG_ARANGES,
+    PB_DEBUG_SECTIONS,
+};
+
+struct pb_dwarf {
+    const struct pb_object *object;
+    struct pb_section section[PB_DEBUG_SECTIONS]; /* size 0: not there */
+};
+
+struct pb_abbrev {
+    uint64_t code;
+    unsigned tag;
+    bool has_children;
+    uint32_t first, n; /* of its attributes */
+};
+
+struct pb_attribute {
+    uint16_t name, form;
+    int64_t constant; /* of DW_FORM_implicit_const */
+};
+
+struct pb_unit {
+    const struct pb_dwarf *dwarf;
+    uint64_t offset; /* in .debug_info */
+    unsigned char *data;
+    size_t len;
+    size_t first_die; /* from data */
+    unsigned version;
+    bool wide; /* 64-bit DWARF */
+    struct pb_abbrev *abbrev;
+    size_t nabbrevs;
+    struct pb_attribute *attribute;
+    size_t nattributes;
+    uint64_t low_pc, stmt_list, str_offsets, addrs, rnglists;
+    bool has_lines;
+};
+
+enum pb_value_kind { PB_VALUE_NONE, PB_VALUE_NUMBER, PB_VALUE_ADDRESS, PB_VALUE_REFERENCE, PB_VALUE_STRING };
+
+struct pb_value {
+    enum pb_value_kind kind;
+    uint64_t number;  /* a reference is an offset in .debug_info */
+    bool is_index;    /* of DW_FORM_rnglistx */
+    const char *text; /* of a string that stands in the unit; NULL: at number in section */
+    enum pb_debug_section section;
+};
+
+/* Of a DIE, what may be asked of it. */
+struct pb_die {
+    size_t at, next;                /* from the unit's data: its code, and what follows its attributes */
+    const struct pb_abbrev *abbrev; /* NULL: the end of a list of siblings */
+    struct pb_value name, linkage_name, low, high, ranges, origin, sibling, call_file, call_line;
+    struct pb_value stmt_list, str_offsets, addrs, rnglists;
+};
+
+/* -ENOENT: no debug information that can be read without unpacking. */
+int pb_dwarf_open(const struct pb_object *o, struct pb_dwarf *ret);
+
+/* Bytes of a section; -EFAULT: beyond its end. */
+int pb_dwarf_read(const struct pb_dwarf *d, enum pb_debug_section s, uint64_t offset, void *buf, size_t len);
+
+/* The head of the unit at offset: where the next one starts. */
+int pb_unit_skip(const struct pb_dwarf *d, uint64_t offset, uint64_t *ret_next);
+
+/* The unit at offset. */
+int pb_unit_open(const struct pb_dwarf *d, uint64_t offset, struct pb_unit *ret);
+void pb_unit_done(struct pb_unit *u);
+
+/* The DIE at a place of the unit's data. -EBADMSG: there is none. */
+int pb_die_read(const struct pb_unit *u, size_t at, struct pb_die *ret);
+
+/* Where the DIE after this one and its children is. */
+int pb_die_skip(const struct pb_unit *u, const struct pb_die *die, size_t *ret);
+
+/* A string value into buf; "" where it is not one or cannot be read. */
+void pb_value_text(const struct pb_unit *u, const struct pb_value *v, char *buf, size_t size);
+
+/* Calls each range of addresses of a DIE until `each` gives true. True: it did. */
+bool pb_die_ranges(const struct pb_unit *u, const struct pb_die *die,
+                   bool (*each)(void *arg, uint64_t low, uint64_t high), void *arg);
