@@ -28,6 +28,14 @@ struct pb_shown_frame {
     char *locals; /* "name = value" lines; NULL: not asked for, or none */
 };
 
+/* A task of asyncio that is suspended, or (without frames) the one that runs. */
+struct pb_shown_task {
+    char name[PB_PY_NAME_MAX], waits_for[PB_PY_NAME_MAX];
+    bool running;
+    struct pb_shown_frame *frames;
+    size_t nframes;
+};
+
 struct pb_shown_thread {
     struct pb_native_thread native;
     bool python; /* it has a Python thread state */
@@ -39,6 +47,8 @@ struct pb_shown_thread {
     char name[PB_PY_NAME_MAX]; /* Python's, "" where it has none */
     struct pb_shown_frame *frames;
     size_t nframes;
+    struct pb_shown_task *tasks; /* of the event loop that runs in it */
+    size_t ntasks;
     bool truncated;
     enum pb_way way;
     int failed; /* negative errno: why there are no frames */

@@ -81,6 +81,31 @@ static void put_frame(const struct pb_shown_frame *f)
     putchar('}');
 }
 
+static void put_frames(const struct pb_shown_frame *frames, size_t n)
+{
+    putchar('[');
+    for (size_t i = 0; i < n; i++) {
+        fputs(i ? ",\n      " : "\n      ", stdout);
+        put_frame(&frames[i]);
+    }
+    putchar(']');
+}
+
+static void put_tasks(const struct pb_shown_thread *t)
+{
+    fputs(", \"tasks\": [", stdout);
+    for (size_t i = 0; i < t->ntasks; i++) {
+        fputs(i ? ",\n     {\"name\": " : "\n     {\"name\": ", stdout);
+        put_string(t->tasks[i].name);
+        printf(", \"running\": %s, \"waits_for\": ", t->tasks[i].running ? "true" : "false");
+        put_string(t->tasks[i].waits_for);
+        fputs(", \"frames\": ", stdout);
+        put_frames(t->tasks[i].frames, t->tasks[i].nframes);
+        putchar('}');
+    }
+    putchar(']');
+}
+
 static void put_thread(const struct pb_shown_thread *t)
 {
     char buf[64];
@@ -103,12 +128,10 @@ static void put_thread(const struct pb_shown_thread *t)
                t->py.interp, t->gil ? "true" : "false");
         fputs(", \"read\": ", stdout);
         put_string(t->failed == -EAGAIN ? "refused" : t->failed < 0 ? "failed" : pb_way_name(t->way));
-        printf(", \"truncated\": %s, \"frames\": [", t->truncated ? "true" : "false");
-        for (size_t i = 0; i < t->nframes; i++) {
-            fputs(i ? ",\n      " : "\n      ", stdout);
-            put_frame(&t->frames[i]);
-        }
-        putchar(']');
+        printf(", \"truncated\": %s, \"frames\": ", t->truncated ? "true" : "false");
+        put_frames(t->frames, t->nframes);
+        if (t->ntasks)
+            put_tasks(t);
     }
     putchar('}');
 }

@@ -44,11 +44,26 @@ int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_option
     return r;
 }
 
+#define TASKS_MAX 1000
+
+static void drop_frames(struct pb_shown_thread *t)
+{
+    for (size_t i = 0; i < t->nframes; i++)
+        free(t->frames[i].locals);
+    for (size_t i = 0; i < t->ntasks; i++) {
+        for (size_t k = 0; k < t->tasks[i].nframes; k++)
+            free(t->tasks[i].frames[k].locals);
+        free(t->tasks[i].frames);
+    }
+    free(t->tasks);
+    t->tasks = NULL;
+    t->nframes = t->ntasks = 0;
+}
+
 static void clear_threads(struct pb_stacks *s)
 {
     for (size_t i = 0; i < s->n; i++) {
-        for (size_t k = 0; k < s->threads[i].nframes; k++)
-            free(s->threads[i].frames[k].locals);
+        drop_frames(&s->threads[i]);
         free(s->threads[i].frames);
     }
     free(s->threads);
@@ -72,11 +87,33 @@ struct reading {
     struct pb_py_stack *stack;
 };
 
-static void drop_frames(struct pb_shown_thread *t)
+static struct pb_shown_frame show_frame(const struct reading *r, const struct pb_py_frame *f)
 {
-    for (size_t i = 0; i < t->nframes; i++)
-        free(t->frames[i].locals);
-    t->nframes = 0;
+    return (struct pb_shown_frame){
+        .code = f->code,
+        .at = *f,
+        .line = pb_py_line(r->s->py, f),
+        .locals = r->options->locals ? pb_py_locals(r->s->py, f) : NULL,
+    };
+}
+
+static int add_task(void *arg, const struct pb_py_task *task)
+{
+    struct reading *r = arg;
+    struct pb_shown_thread *t = r->t;
+    struct pb_shown_task *more = reallocarray(t->tasks, t->ntasks + 1, sizeof(*more));
+
+    if (!more)
+        return -ENOMEM;
+    t->tasks = more;
+    struct pb_shown_task *shown = &t->tasks[t->ntasks++];
+    *shown = (struct pb_shown_task){.running = task->running};
+    snprintf(shown->name, sizeof(shown->name), "%s", task->name);
+    snprintf(shown->waits_for, sizeof(shown->waits_for), "%s", task->waits_for);
+    shown->frames = calloc(task->n + 1, sizeof(*shown->frames));
+    for (size_t i = 0; shown->frames && i < task->n; i++)
+        shown->frames[shown->nframes++] = show_frame(r, &task->frames[i]);
+    return shown->frames ? 0 : -ENOMEM;
 }
 
 static int read_more(void *arg)
@@ -96,13 +133,10 @@ static int read_more(void *arg)
     if (pb_py_thread_name(py, &t->py, r->stack, t->name, sizeof(t->name)) < 0)
         t->name[0] = '\0';
     for (size_t i = 0; i < r->stack->n; i++)
-        t->frames[t->nframes++] = (struct pb_shown_frame){
-            .code = r->stack->at[i].code,
-            .at = r->stack->at[i],
-            .line = pb_py_line(py, &r->stack->at[i]),
-            .locals = r->options->locals ? pb_py_locals(py, &r->stack->at[i]) : NULL,
-        };
+        t->frames[t->nframes++] = show_frame(r, &r->stack->at[i]);
     t->truncated = r->stack->truncated;
+    /* A list of tasks that cannot be read does not spoil the stack. */
+    pb_py_tasks(py, &t->py, r->stack, TASKS_MAX, add_task, r);
     return 0;
 }
 

@@ -84,12 +84,30 @@ static void put_head(const struct pb_shown_thread *t)
     printf(": %s%s\n", pb_stacks_state(t, buf, sizeof(buf)), t->gil ? ", holds the GIL" : "");
 }
 
+static void put_tasks(const struct pb_shown_thread *t, struct pb_sources *sources)
+{
+    for (size_t i = 0; i < t->ntasks; i++) {
+        const struct pb_shown_task *task = &t->tasks[i];
+        printf("  %stask%s \"", tint(BOLD), tint(PLAIN));
+        put_text(task->name, -1);
+        fputs(task->running ? "\": running" : "\"", stdout);
+        if (task->waits_for[0]) {
+            fputs(" waits for ", stdout);
+            put_text(task->waits_for, -1);
+        }
+        putchar('\n');
+        for (size_t k = 0; k < task->nframes; k++)
+            put_frame(&task->frames[k], sources);
+    }
+}
+
 static void put_thread(const struct pb_shown_thread *t, struct pb_sources *sources)
 {
     put_head(t);
     if (!t->python)
         return;
     put_frames(t, sources);
+    put_tasks(t, sources);
     if (t->failed == -EAGAIN)
         puts("    (it runs, and its stack cannot be read truly without stopping it: leave out --no-stop)");
     else if (t->failed < 0)

@@ -478,3 +478,58 @@ def test_waits_of_libraries_are_named(path, function, words, tmp_path):
     with jobs.start(interpreters.INTERPRETERS[-1], module, ready="ready") as job:
         settle(job.pid)
         assert words in backtrace(job.pid)["verdict"]
+
+
+ASYNCIO = """
+import asyncio
+async def leaf(n):
+    await asyncio.sleep(1000)
+async def numbers():
+    yield 1
+    await leaf(2)
+async def middle(n):
+    await leaf(n)
+async def consume():
+    async for n in numbers():
+        pass
+async def parent(child):
+    await child
+async def main():
+    tasks = [asyncio.ensure_future(middle(1)), asyncio.ensure_future(consume())]
+    tasks.append(asyncio.ensure_future(parent(tasks[0])))
+    await asyncio.sleep(0.1)
+    print("ready", flush=True)
+    await asyncio.gather(*tasks)
+asyncio.run(main())
+"""
+
+
+def check_tasks(pid, file):
+    """Which task awaits what, by the chains of functions of this file, innermost first."""
+    jobs.wait_until(lambda: open(f"/proc/{pid}/syscall").read().split()[0] in {"232", "281"}, what="the loop's poll")
+    tasks = backtrace(pid)["threads"][0]["tasks"]
+    chains = {tuple((f["name"], f["line"]) for f in task["frames"] if f["file"] == file): task for task in tasks}
+    assert set(chains) == {(("main", 21),), (("leaf", 4), ("middle", 9)), (("leaf", 4), ("numbers", 7), ("consume", 11)),
+                           (("parent", 14),)}
+    awaited = chains[(("parent", 14),)]["waits_for"]
+    # Tasks have names from 3.8 on; before that the type is named.
+    assert awaited in (chains[(("leaf", 4), ("middle", 9))]["name"], "Task") and awaited
+
+
+@pytest.mark.parametrize("interpreter", [path for path in interpreters.INTERPRETERS if interpreters.version_of(path) >= (3, 7)],
+                         ids=interpreters.interpreter_id)
+def test_tasks_and_what_they_await(interpreter):
+    with jobs.python(ASYNCIO, interpreter) as job:
+        check_tasks(job.pid, job.script)
+        assert 'task "' in probe("-t", job.pid, "backtrace").stdout
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("program", roots.INTERPRETERS["sid"])
+def test_tasks_of_newer_versions(program, tmp_path):
+    script = tmp_path / "tasks.py"
+    script.write_text(ASYNCIO)
+    inside = roots.put("sid", script) if roots.path("sid") else None
+    with roots.start("sid", program, inside) as target:
+        target.wait_for("ready")
+        check_tasks(target.pid, inside)

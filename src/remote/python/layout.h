@@ -47,6 +47,7 @@ struct pb_py_layout {
         uint32_t frame; /* the frame, or the cframe */
         uint32_t thread_id, native_id;
         uint32_t chunk, chunk_top;
+        uint32_t tasks; /* 3.14 on: list of asyncio's tasks */
     } tstate;
     uint32_t cframe_frame; /* may be 0 */
     struct {
@@ -57,7 +58,10 @@ struct pb_py_layout {
         uint32_t instr;      /* an index, or a pointer to the instruction */
         uint32_t locals;
         uint32_t is_entry, owner;
-        uint32_t stacktop;       /* 3.11 to 3.13: slots in use; -1 while it runs itself */
+        uint32_t stacktop; /* 3.11 to 3.13: slots in use; -1 while it runs itself */
+        uint32_t globals;
+        uint32_t valuestack; /* up to 3.10: pointer to the first slot of its stack */
+        uint32_t top; /* up to 3.9 and from 3.14 on a pointer past the last slot in use; 3.10: how many are */
         uint32_t iblock, blocks; /* up to 3.10: the open blocks, and from which slot on */
     } frame;
     struct {

@@ -33,6 +33,7 @@ const struct pb_py_layout pb_py_layout_3_11 = {
     .frame.code = 32,
     .frame.instr = 56,
     .frame.locals = 72,
+    .frame.globals = 8,
     .frame.is_entry = 68,
     .frame.owner = 69,
     .frame.stacktop = 64,

@@ -33,6 +33,7 @@ const struct pb_py_layout pb_py_layout_3_13 = {
     .frame.code = 0,
     .frame.instr = 56,
     .frame.locals = 72,
+    .frame.globals = 24,
     .frame.owner = 70,
     .frame.stacktop = 64,
     .code.file = 112,

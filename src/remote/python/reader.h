@@ -134,3 +134,18 @@ struct pb_py_lock {
 /* The locks of a frame, at most max; within its moment. A slot that is not in use any more may still hold
  * one: it is evidence, not proof. Returns how many. */
 int pb_py_frame_locks(struct pb_py *py, const struct pb_py_frame *f, struct pb_py_lock *ret, size_t max);
+
+/* A task of asyncio: the coroutine it runs and those that one awaits, the innermost first. */
+struct pb_py_task {
+    uint64_t addr;
+    char name[PB_PY_NAME_MAX];
+    const struct pb_py_frame *frames; /* none: it has not begun, or is the one that runs */
+    size_t n;
+    bool running;                   /* its frames are on the thread's stack */
+    char waits_for[PB_PY_NAME_MAX]; /* what the innermost awaits: a type, a task's name; "": not known */
+};
+
+/* Calls visit for the tasks of the event loop that runs in this thread, at most max. Within the thread's
+ * moment, with its stack. Returns how many; 0 where no event loop runs there. */
+int pb_py_tasks(struct pb_py *py, const struct pb_py_thread *t, const struct pb_py_stack *stack, size_t max,
+                int (*visit)(void *arg, const struct pb_py_task *task), void *arg);

@@ -1,0 +1,284 @@
+/* tasks: the tasks of asyncio that a thread's event loop has, with what each awaits; see reader.h.
+ *
+ * Up to 3.13 they are in a WeakSet of asyncio.tasks, which is reached through the globals of the loop's own
+ * frame; from 3.14 on in a list that the thread state has. No header tells the layout of a Task: its
+ * coroutine is the one field that points at a coroutine, and its name is the string that follows. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "remote/python/dict.h"
+#include "remote/python/value.h"
+
+#define CHAIN_MAX   64
+#define TASK_LEN    320
+#define NODE_SEARCH 40 /* words from the head of a Task to its link in the list */
+#define TYPE_SIZE   48
+#define SET_MAX     (1 << 20)
+
+enum { AFTER_HEAD_0 = 0, AFTER_HEAD_1 = 8 };
+
+struct chain {
+    uint64_t codes[CHAIN_MAX];
+    struct pb_py_frame frames[CHAIN_MAX];
+    size_t n;
+    uint64_t awaited; /* by the innermost; 0: nothing */
+    bool running;
+};
+
+struct tour {
+    struct pb_py *py;
+    int (*visit)(void *arg, const struct pb_py_task *task);
+    void *arg;
+    size_t max, n;
+};
+
+static bool type_name(struct pb_py *py, uint64_t object, char *ret)
+{
+    uint64_t type, at;
+
+    memset(ret, 0, TYPE_SIZE);
+    return object && object % 8 == 0 && read_u64(py, object + py->layout.object.type, &type) == 0 &&
+           type % 8 == 0 && read_u64(py, type + py->layout.type.name, &at) == 0 &&
+           (pb_source_read(py->source, at, ret, TYPE_SIZE - 1) == 0 ||
+            pb_source_read(py->source, at, ret, 16) == 0);
+}
+
+static uint64_t field(struct pb_py *py, uint64_t object, unsigned after_head)
+{
+    uint64_t value;
+    return read_u64(py, object + py->layout.object.size + after_head, &value) == 0 ? value : 0;
+}
+
+/* What a suspended frame awaits: the object on top of its stack. 0: it does not await, or runs. */
+static uint64_t top_of(struct pb_py *py, uint64_t frame, uint64_t *ret_running)
+{
+    const struct pb_py_layout *l = &py->layout;
+    uint64_t top = 0, value = 0, base = 0;
+    int32_t count = -1;
+
+    *ret_running = 0;
+    if (l->frame.valuestack && read_u64(py, frame + l->frame.valuestack, &base) < 0)
+        return 0;
+    if (l->version == 0x030a || l->frame.stacktop) {
+        uint32_t at = l->frame.stacktop ? l->frame.stacktop : l->frame.top;
+        if (pb_source_read(py->source, frame + at, &count, sizeof(count)) < 0)
+            return 0;
+        *ret_running = count < 0;
+        top = count > 0 ? (base ? base : frame + l->frame.locals) + 8 * (uint64_t)count : 0;
+    } else if (read_u64(py, frame + l->frame.top, &top) == 0) {
+        *ret_running = top == 0;
+    }
+    return top && read_u64(py, top - 8, &value) == 0 ? untag(py, value) : 0;
+}
+
+/* The coroutine, generator or asynchronous generator that an awaited object stands for. 0: it is none. */
+static uint64_t generator_of(struct pb_py *py, uint64_t object)
+{
+    char type[TYPE_SIZE];
+
+    if (!type_name(py, object, type))
+        return 0;
+    if (strcmp(type, "coroutine") == 0 || strcmp(type, "generator") == 0 ||
+        strcmp(type, "async_generator") == 0)
+        return object;
+    if (strcmp(type, "coroutine_wrapper") == 0 || strncmp(type, "async_generator_", 16) == 0)
+        return field(py, object, AFTER_HEAD_0);
+    return 0;
+}
+
+static void follow(struct pb_py *py, uint64_t coroutine, struct chain *c)
+{
+    const struct pb_py_layout *l = &py->layout;
+
+    while (coroutine && c->n < CHAIN_MAX) {
+        uint64_t frame = coroutine + l->gen.frame, code, running;
+        uint64_t instr = 0;
+        if (l->frames == PB_PY_FRAMES_HEAP && (read_u64(py, frame, &frame) < 0 || !frame))
+            return;
+        if (read_u64(py, frame + l->frame.code, &code) < 0)
+            return;
+        pb_source_read(py->source, frame + l->frame.instr, &instr, l->frames == PB_PY_FRAMES_HEAP ? 4 : 8);
+        code = untag(py, code);
+        int64_t at = l->frames != PB_PY_FRAMES_HEAP ? (int64_t)(instr - (code + l->code.adaptive))
+                                                    : (int64_t)(int32_t)instr * (l->lasti_units ? 2 : 1);
+        c->codes[c->n] = code;
+        c->frames[c->n++] = (struct pb_py_frame){
+            .addr = frame, .at = at < 0 || at > INT32_MAX ? -1 : (int32_t)at, .flags = PB_PY_GENERATOR};
+        c->awaited = top_of(py, frame, &running);
+        c->running = running;
+        if (running)
+            return;
+        coroutine = generator_of(py, c->awaited);
+    }
+}
+
+static void reverse(struct chain *c)
+{
+    for (size_t i = 0; i < c->n / 2; i++) {
+        struct pb_py_frame f = c->frames[i];
+        uint64_t code = c->codes[i];
+        c->frames[i] = c->frames[c->n - 1 - i];
+        c->codes[i] = c->codes[c->n - 1 - i];
+        c->frames[c->n - 1 - i] = f;
+        c->codes[c->n - 1 - i] = code;
+    }
+}
+
+/* The coroutine of a task and its name, by their types. */
+static uint64_t read_task(struct pb_py *py, uint64_t task, char *name, size_t size)
+{
+    uint64_t words[TASK_LEN / 8];
+    char type[TYPE_SIZE];
+
+    name[0] = '\0';
+    if (pb_source_read(py->source, task, words, sizeof(words)) < 0)
+        return 0;
+    for (size_t i = py->layout.object.size / 8; i + 1 < TASK_LEN / 8; i++) {
+        if (!type_name(py, words[i], type) ||
+            (strcmp(type, "coroutine") != 0 && strcmp(type, "generator") != 0))
+            continue;
+        if (type_name(py, words[i + 1], type) && strcmp(type, "str") == 0)
+            pb_py_text(py, words[i + 1], name, size, NULL);
+        else if (strcmp(type, "int") == 0) { /* 3.12 on: numbered until somebody asks for its name */
+            struct value_out o = {.py = py, .buf = name, .size = size};
+            pb_py_put(&o, "Task-");
+            pb_py_put_value(&o, words[i + 1], 0);
+        }
+        return words[i];
+    }
+    return 0;
+}
+
+/* "Task-3", or the type of what is awaited. */
+static void name_awaited(struct pb_py *py, uint64_t object, char *ret, size_t size)
+{
+    char type[TYPE_SIZE];
+
+    ret[0] = '\0';
+    if (!object || !type_name(py, object, type))
+        return;
+    if (strstr(type, "FutureIter"))
+        object = field(py, object, AFTER_HEAD_0);
+    if (!type_name(py, object, type))
+        return;
+    const char *dot = strrchr(type, '.');
+    if (!strstr(type, "Task") || !read_task(py, object, ret, size) || !ret[0])
+        strncat(ret, dot ? dot + 1 : type, size - 1);
+}
+
+static int show(struct tour *tour, uint64_t task)
+{
+    struct pb_py_task shown = {.addr = task};
+    struct chain c = {0};
+    uint64_t coroutine = read_task(tour->py, task, shown.name, sizeof(shown.name));
+
+    if (!coroutine)
+        return 0;
+    follow(tour->py, coroutine, &c);
+    if (c.n == 0) /* it has ended */
+        return 0;
+    reverse(&c);
+    if (pb_py_codes(tour->py, c.codes, c.frames, c.n) < 0)
+        return 0;
+    shown.running = c.running;
+    if (!c.running) {
+        shown.frames = c.frames;
+        shown.n = c.n;
+        name_awaited(tour->py, c.awaited, shown.waits_for, sizeof(shown.waits_for));
+    }
+    tour->n++;
+    return tour->visit(tour->arg, &shown);
+}
+
+static int find_item(struct pb_py *py, struct items *it, const char *const *names, uint64_t *ret)
+{
+    uint64_t key, value;
+    char text[PB_PY_NAME_MAX];
+
+    for (int n = 0; n < 1024 && pb_py_items_next(py, it, &key, &value) == 1; n++)
+        for (size_t i = 0; names[i]; i++)
+            if (pb_py_text(py, key, text, sizeof(text), NULL) >= 0 && strcmp(text, names[i]) == 0) {
+                *ret = value;
+                return 0;
+            }
+    return -ENOENT;
+}
+
+/* The globals of the loop name the module asyncio.tasks, and that its set of tasks. */
+static int find_set(struct pb_py *py, const struct pb_py_stack *stack, uint64_t *ret)
+{
+    static const char *const module[] = {"tasks", NULL}, *const sets[] = {"_all_tasks", "_scheduled_tasks",
+                                                                          NULL};
+    uint64_t globals, tasks, set;
+    struct items it;
+
+    for (size_t i = 0; i < stack->n; i++) {
+        if (!strstr(stack->at[i].code->file, "asyncio/base_events.py"))
+            continue;
+        if (read_u64(py, stack->at[i].addr + py->layout.frame.globals, &globals) < 0 ||
+            pb_py_items_of_dict(py, globals, &it) < 0 || find_item(py, &it, module, &tasks) < 0 ||
+            pb_py_items_of_dict(py, field(py, tasks, AFTER_HEAD_0), &it) < 0 ||
+            find_item(py, &it, sets, &set) < 0)
+            return -ENOENT;
+        return pb_py_attribute(py, set, "data", ret);
+    }
+    return -ENOENT;
+}
+
+/* A set of weak references, whose first field is what they refer to. */
+static int walk_set(struct tour *tour, uint64_t set)
+{
+    struct pb_py *py = tour->py;
+    uint64_t mask, table, entry[2];
+
+    if (read_u64(py, set + py->layout.set.mask, &mask) < 0 ||
+        read_u64(py, set + py->layout.set.table, &table) < 0 || mask > SET_MAX)
+        return -EBADMSG;
+    int r = 0;
+    for (uint64_t i = 0; r == 0 && i <= mask && tour->n < tour->max; i++)
+        if (pb_source_read(py->source, table + 16 * i, entry, sizeof(entry)) == 0 && entry[0] &&
+            entry[1] != UINT64_MAX)
+            r = show(tour, field(py, entry[0], AFTER_HEAD_0));
+    return r;
+}
+
+/* The Task that a link is in: its head is some words before, and its type says so. */
+static uint64_t task_of(struct pb_py *py, uint64_t node)
+{
+    char type[TYPE_SIZE];
+
+    for (uint64_t i = 1; i < NODE_SEARCH; i++)
+        if (type_name(py, node - 8 * i, type) && strstr(type, "Task"))
+            return node - 8 * i;
+    return 0;
+}
+
+static int walk_list(struct tour *tour, uint64_t head)
+{
+    uint64_t node;
+    int r = read_u64(tour->py, head, &node);
+
+    for (size_t steps = 0; r == 0 && node && node != head && steps < SET_MAX && tour->n < tour->max;
+         steps++) {
+        uint64_t task = task_of(tour->py, node);
+        if (task)
+            r = show(tour, task);
+        if (r == 0)
+            r = read_u64(tour->py, node, &node);
+    }
+    return r;
+}
+
+int pb_py_tasks(struct pb_py *py, const struct pb_py_thread *t, const struct pb_py_stack *stack, size_t max,
+                int (*visit)(void *arg, const struct pb_py_task *task), void *arg)
+{
+    struct tour tour = {.py = py, .visit = visit, .arg = arg, .max = max};
+    uint64_t set;
+    int r = 0;
+
+    if (py->layout.tstate.tasks)
+        r = walk_list(&tour, t->tstate + py->layout.tstate.tasks);
+    else if (find_set(py, stack, &set) == 0)
+        r = walk_set(&tour, set);
+    return r < 0 ? r : (int)tour.n;
+}
