@@ -119,12 +119,14 @@ static int read_sql(const struct pb_call *call, char **ret, size_t *ret_length, 
 static int run_once(const struct pb_call *call, const struct options *o, const char *sql, size_t length,
                     FILE *out, struct pb_err *err)
 {
-    _cleanup_(pb_sources_done) struct pb_sources sources = {0};
+    _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
     struct pb_sql_stats stats;
 
-    int r = pb_sources_open(call, &sources, err);
+    int r = pb_query_sources_open(call, &sources, err);
     if (r < 0)
         return r;
+    for (unsigned i = 0; i < sources.n; i++)
+        sources.at[i].live.locals = memmem(sql, length, "locals", 6);
     struct pb_printer *printer = pb_printer_new(o->format, o->expanded, out);
     if (!printer)
         return pb_fail(err, -ENOMEM, "out of memory");

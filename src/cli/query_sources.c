@@ -3,7 +3,9 @@
 
 #include "base/cleanup.h"
 #include "cli/parts.h"
+#include "cli/stacks.h"
 #include "control/message.h"
+#include "engine/known.h"
 #include "remote/runs.h"
 
 #include <errno.h>
@@ -13,13 +15,13 @@
 
 enum { CONFIG_TIMEOUT_MS = 2000 };
 
-void pb_sources_done(struct pb_sources *s)
+void pb_query_sources_done(struct pb_query_sources *s)
 {
     for (unsigned i = 0; i < s->n; i++)
         if (s->at[i].live.arena_fd >= 0)
             close(s->at[i].live.arena_fd);
     free(s->at);
-    *s = (struct pb_sources){0};
+    *s = (struct pb_query_sources){0};
 }
 
 /* Rows of probing.config: what the agent answers. */
@@ -49,6 +51,52 @@ static int add_config(void *arg, pid_t pid, struct pb_table *to, struct pb_err *
     }
     pb_session_done(&session);
     return r < 0 ? pb_fail(err, r, "the agent of process %d does not answer: %s", (int)pid, strerror(-r)) : 0;
+}
+
+static void add_frame(struct pb_table *to, const struct pb_shown_thread *t, size_t depth)
+{
+    const struct pb_shown_frame *f = t->nframes ? &t->frames[depth] : NULL;
+    const char *name = t->name[0] ? t->name : t->native.name, *state;
+    struct pb_row row;
+    char buf[64];
+
+    if (pb_row_begin(to, &row) < 0)
+        return;
+    state = pb_stacks_state(t, buf, sizeof(buf));
+    pb_set_string(&row, PB_BT_THREAD, name, strlen(name));
+    pb_set_i32(&row, PB_BT_TID, t->native.tid);
+    pb_set_bool(&row, PB_BT_IS_GIL, t->gil);
+    pb_set_string(&row, PB_BT_STATE, state, strlen(state));
+    if (f) {
+        pb_set_i32(&row, PB_BT_DEPTH, (int32_t)depth);
+        pb_set_string(&row, PB_BT_FUNC, f->code->qualname, strlen(f->code->qualname));
+        pb_set_string(&row, PB_BT_FILE, f->code->file, strlen(f->code->file));
+        if (f->line)
+            pb_set_i32(&row, PB_BT_LINENO, f->line);
+        if (f->locals)
+            pb_set_string(&row, PB_BT_LOCALS, f->locals, strlen(f->locals));
+    }
+    pb_row_commit(&row);
+}
+
+/* Rows of python.backtrace: a frame each; a thread whose stack cannot be read has one row that says so. */
+static int add_backtrace(void *arg, pid_t pid, bool locals, struct pb_table *to, struct pb_err *err)
+{
+    const struct pb_stacks_options options = {.locals = locals};
+    struct pb_target target = {.pid = pid};
+    struct pb_stacks stacks;
+
+    int r = pb_stacks_open(&target, &options, &stacks, err);
+    if (r < 0)
+        return r;
+    r = stacks.py ? pb_stacks_take(&stacks, &options, err) : 0;
+    for (size_t i = 0; r == 0 && stacks.py && i < stacks.n; i++) {
+        const struct pb_shown_thread *t = &stacks.threads[i];
+        for (size_t k = 0; t->python && k < (t->nframes ? t->nframes : 1); k++)
+            add_frame(to, t, k);
+    }
+    pb_stacks_done(&stacks);
+    return r;
 }
 
 static int32_t rank_of(const struct pb_target *target)
@@ -81,14 +129,15 @@ static int open_source(const struct pb_target *target, struct pb_sql_source *ret
     if (fd < 0 && (target->dead || fd != -ENOENT))
         return fd;
     s.live.arena_fd = fd < 0 ? -1 : fd;
+    s.live.backtrace = add_backtrace;
     s.live.config = fd < 0 || target->dead ? NULL : add_config;
     *ret = s;
     return 0;
 }
 
-int pb_sources_open(const struct pb_call *call, struct pb_sources *ret, struct pb_err *err)
+int pb_query_sources_open(const struct pb_call *call, struct pb_query_sources *ret, struct pb_err *err)
 {
-    struct pb_sources s = {.no_agent = call->targets.n > 0};
+    struct pb_query_sources s = {.no_agent = call->targets.n > 0};
     int r = 0;
 
     if (call->targets.n > PB_SQL_MAX_FDS)
@@ -107,7 +156,7 @@ int pb_sources_open(const struct pb_call *call, struct pb_sources *ret, struct p
     if (s.n == 0 && r == 0)
         s.at[s.n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1}};
     if (r < 0) {
-        pb_sources_done(&s);
+        pb_query_sources_done(&s);
         return r;
     }
     err->text[0] = '\0';

@@ -91,6 +91,18 @@ static const struct pb_column columns_of[] = {
     {"comment", PB_STRING, 0, NULL, "what it holds"},
 };
 
+static const struct pb_column backtrace[] = {
+    {"thread", PB_STRING, 0, NULL, "name of the thread"},
+    {"tid", PB_I32, 0, NULL, "thread id"},
+    {"depth", PB_I32, 0, NULL, "0 is the innermost frame; NULL: no stack could be read"},
+    {"func", PB_STRING, 0, NULL, "function"},
+    {"file", PB_STRING, 0, NULL, "file of its source"},
+    {"lineno", PB_I32, 0, NULL, "line it is at"},
+    {"is_gil", PB_BOOL, 0, NULL, "whether the thread holds the GIL"},
+    {"state", PB_STRING, 0, NULL, "what the thread does: runs, or waits in what"},
+    {"locals", PB_STRING, 0, NULL, "name = value a line; read when the query names it"},
+};
+
 /* --- recorded: what must be there before anybody writes it --- */
 
 #define TIME                                                                                                 \
@@ -183,6 +195,7 @@ const struct pb_known pb_known[] = {
     LIVE("system.fds", "its open descriptors", fds),
     LIVE("system.envs", "its environment at start, secrets masked", envs),
     LIVE("system.cgroup", "limits and use of its control group", cgroup),
+    LIVE("python.backtrace", "the Python stack of every thread, read from outside", backtrace),
     LIVE("probing.config", "settings of the agent", config),
     LIVE("probing.tables", "every table there is", tables),
     LIVE("probing.columns", "every column there is, with unit and meaning", columns_of),

@@ -16,6 +16,9 @@ struct pb_live_source {
     bool dead;
     /* Adds a row to probing.config for each setting of the process; NULL: there is no agent to ask. */
     int (*config)(void *arg, pid_t pid, struct pb_table *to, struct pb_err *err);
+    /* Adds a row to python.backtrace for each frame; locals: with its variables. */
+    int (*backtrace)(void *arg, pid_t pid, bool locals, struct pb_table *to, struct pb_err *err);
+    bool locals;
     void *arg;
 };
 
