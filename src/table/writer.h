@@ -46,7 +46,9 @@ enum pb_space {
 /* This process's side of a slot. state: serial << 24 | enum pb_segment_state << 20 | rows left. It counts
  * down so that taking a row needs nothing but this word. pin: serial << 24 | closed << 23 | visitors. */
 struct pb_segment {
-    _Atomic uint64_t state;
+    /* Two lines apart: processors fetch lines in pairs, and threads that append side by side would fight over
+     * one. */
+    _Alignas(128) _Atomic uint64_t state;
     _Atomic uint64_t pin;
     char *base;
     const struct pb_layout *layout;
@@ -54,9 +56,8 @@ struct pb_segment {
     _Atomic uint32_t table;
     _Atomic uint32_t space;
     _Atomic uint32_t populated; /* its pages were touched since it got its space */
-    uint32_t pad[3];
 };
-static_assert(sizeof(struct pb_segment) == 64, "one cache line a segment");
+static_assert(sizeof(struct pb_segment) == 128, "a pair of cache lines a segment");
 
 #define PB_STATE(serial, st, left) ((uint64_t)(serial) << PB_SERIAL_SHIFT | (uint64_t)(st) << 20 | (left))
 #define PB_STATE_LEFT(s)           ((uint32_t)((s)&0xfffff))
@@ -67,7 +68,7 @@ static_assert(sizeof(struct pb_segment) == 64, "one cache line a segment");
 #define PB_PIN_CLOSED              (UINT64_C(1) << 23)
 
 struct pb_table {
-    struct pb_arena *arena; /* NULL in a child of fork */
+    _Alignas(64) struct pb_arena *arena; /* NULL in a child of fork */
     uint32_t id;
     _Atomic uint32_t share;
     _Atomic(const struct pb_layout *) layout; /* of the current schema */
@@ -94,7 +95,7 @@ struct pb_control {
     struct pb_table tables[PB_MAX_TABLES];
     struct pb_layout layouts[PB_MAX_SCHEMAS];
     _Atomic uint64_t thread_key[PB_THREADS];
-    _Atomic uint64_t thread_cur[PB_THREADS][PB_MAX_TABLES];
+    _Alignas(64) _Atomic uint64_t thread_cur[PB_THREADS][PB_MAX_TABLES];
     struct pb_segment segments[PB_MAX_SLOTS];
 };
 
