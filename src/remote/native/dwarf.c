@@ -9,7 +9,6 @@ enum {
     ABBREV_FIRST = 16 << 10,
     ABBREV_MAX = 4 << 20,
     ABBREVS_MAX = 1 << 20,
-    RANGES_MAX = 65536,
     SKIP_MAX = 1 << 22, /* DIEs walked over to reach a sibling */
 };
 
@@ -74,6 +73,16 @@ int pb_dwarf_open(const struct pb_object *o, struct pb_dwarf *ret)
         return -ENOENT;
     *ret = d;
     return 0;
+}
+
+bool pb_dwarf_spend(const struct pb_dwarf *d, uint64_t work)
+{
+    if (*d->budget < work) {
+        *d->budget = 0;
+        return false;
+    }
+    *d->budget -= work;
+    return true;
 }
 
 int pb_dwarf_read(const struct pb_dwarf *d, enum pb_debug_section s, uint64_t offset, void *buf, size_t len)
@@ -471,7 +480,7 @@ static struct pb_value *slot_of(struct pb_die *die, unsigned name)
 
 int pb_die_read(const struct pb_unit *u, size_t at, struct pb_die *ret)
 {
-    if (at < u->first_die || at >= u->len)
+    if (at < u->first_die || at >= u->len || !pb_dwarf_spend(u->dwarf, 1))
         return -EBADMSG;
     struct pb_cursor c = {u->data + at, u->data + u->len, false};
     uint64_t code = pb_uleb(&c);
@@ -593,6 +602,8 @@ int pb_unit_open(const struct pb_dwarf *d, uint64_t offset, struct pb_unit *ret)
     if (r < 0)
         return r;
     u.len = (size_t)(next - offset);
+    if (!pb_dwarf_spend(d, 100 + u.len / 256))
+        return -EBADMSG;
     u.data = malloc(u.len);
     if (!u.data)
         return -ENOMEM;

@@ -50,6 +50,7 @@ enum pb_debug_section {
 struct pb_dwarf {
     const struct pb_object *object;
     struct pb_section section[PB_DEBUG_SECTIONS]; /* size 0: not there */
+    uint64_t *budget; /* work that may still be done, about 50 ns each; then everything is -EBADMSG */
 };
 
 struct pb_abbrev {
@@ -100,6 +101,9 @@ struct pb_die {
 
 /* -ENOENT: no debug information that can be read without unpacking. */
 int pb_dwarf_open(const struct pb_object *o, struct pb_dwarf *ret);
+
+/* Takes so much off the budget. False: it is used up. */
+bool pb_dwarf_spend(const struct pb_dwarf *d, uint64_t work);
 
 /* Bytes of a section; -EFAULT: beyond its end. */
 int pb_dwarf_read(const struct pb_dwarf *d, enum pb_debug_section s, uint64_t offset, void *buf, size_t len);

@@ -199,6 +199,8 @@ int pb_line_table_find(const struct pb_line_table *t, uint64_t addr, struct pb_l
 {
     struct pb_cursor c = t->program;
     struct run r = {.t = t, .wanted = addr};
+    if (!pb_dwarf_spend(t->dwarf, t->len / 16))
+        return -ENOENT;
     start_sequence(&r);
     while (pb_left(&c) && !c.bad && !r.found) {
         uint8_t op = pb_u8(&c);

@@ -15,6 +15,8 @@ enum {
     ARANGES_MAX = 64 << 20,
     DIES_MAX = 1 << 22,
     DEPTH_MAX = 64,
+    WORK_EACH = 8 << 20, /* half a second; what is honest takes a hundredth */
+    WORK_MAX = 64 << 20,
     ORIGINS_MAX = 8, /* from a concrete function to what has its name */
 };
 
@@ -45,6 +47,8 @@ struct pb_lines {
     size_t nunits;
     struct kept kept[UNITS_KEPT];
     uint64_t clock;
+    uint64_t left;   /* of the work that may be done for this file in all */
+    uint64_t budget; /* for what is being asked now */
 };
 
 static int add_area(struct pb_lines *l, uint64_t low, uint64_t high, uint64_t unit)
@@ -153,6 +157,9 @@ int pb_lines_open(const struct pb_object *o, struct pb_lines **ret)
     if (!l)
         return -ENOMEM;
     int r = pb_dwarf_open(o, &l->dwarf);
+    l->dwarf.budget = &l->budget;
+    l->left = WORK_MAX;
+    l->budget = WORK_EACH;
     if (r < 0) {
         pb_lines_free(l);
         return r;
@@ -395,7 +402,11 @@ int pb_lines_find(struct pb_lines *l, uint64_t addr, struct pb_source_frame *ret
     if (low == 0 || addr >= l->area[low - 1].high)
         return 0;
     struct kept *k;
-    if (open_kept(l, l->area[low - 1].unit, &k) < 0)
-        return 0;
-    return find_in_unit(l, k, addr, ret, max);
+    uint64_t given = l->left < WORK_EACH ? l->left : WORK_EACH;
+    l->budget = given;
+    int n = open_kept(l, l->area[low - 1].unit, &k);
+    if (n == 0)
+        n = find_in_unit(l, k, addr, ret, max);
+    l->left -= given - l->budget;
+    return n < 0 ? 0 : n;
 }

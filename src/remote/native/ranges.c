@@ -4,7 +4,7 @@
 #include "remote/native/dwarf.h"
 
 enum {
-    LIST_MAX = 64 << 10, /* bytes of one list that are looked at */
+    LIST_MAX = 8 << 10, /* bytes of one list that are looked at */
 };
 
 enum {
@@ -26,6 +26,8 @@ static size_t read_list(const struct pb_unit *u, enum pb_debug_section s, uint64
     if (at >= size)
         return 0;
     size_t len = size - at < LIST_MAX ? (size_t)(size - at) : LIST_MAX;
+    if (!pb_dwarf_spend(u->dwarf, 20 + len / 256))
+        return 0;
     return pb_dwarf_read(u->dwarf, s, at, buf, len) < 0 ? 0 : len;
 }
 
