@@ -10,9 +10,10 @@
 #define PB_DUCK_FUNCTIONS(F)                                                                                 \
     F(library_version)                                                                                       \
     F(create_config)                                                                                         \
-    F(set_config) F(destroy_config) F(open_ext) F(connect) F(interrupt) F(query) F(destroy_result) F(        \
-        result_error) F(column_count) F(column_name) F(column_logical_type) F(fetch_chunk)                   \
-        F(destroy_data_chunk) F(data_chunk_get_size) F(data_chunk_get_vector) F(data_chunk_set_size) F(      \
+    F(set_config)                                                                                            \
+    F(destroy_config) F(open_ext) F(connect) F(interrupt) F(query) F(destroy_result) F(result_error) F(      \
+        column_count) F(column_name) F(column_logical_type) F(fetch_chunk) F(destroy_data_chunk)             \
+        F(data_chunk_get_size) F(data_chunk_get_vector) F(data_chunk_set_size) F(                            \
             data_chunk_get_column_count) F(vector_get_data) F(vector_get_validity)                           \
             F(vector_ensure_validity_writable) F(vector_assign_string_element_len) F(                        \
                 list_vector_get_child) F(struct_vector_get_child) F(array_vector_get_child)                  \

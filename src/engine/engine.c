@@ -2,6 +2,7 @@
 #include "engine/internal.h"
 
 #include "base/cleanup.h"
+#include "engine/escape.h"
 #include "engine/hints.h"
 #include "engine/known.h"
 #include "engine/scan.h"
@@ -178,6 +179,10 @@ int pb_engine_open(unsigned threads, uint64_t memory, struct pb_engine **ret, st
         (pb_scan_register(e->connection) < 0 || register_subtraction(e, DUCKDB_TYPE_TIMESTAMP) < 0 ||
          register_subtraction(e, DUCKDB_TYPE_TIMESTAMP_TZ) < 0))
         r = pb_fail(err, -EIO, "DuckDB did not take our functions");
+#ifdef PROBING_TEST_ESCAPE
+    if (r == 0)
+        pb_escape_register(e->connection);
+#endif
     for (size_t i = 0; r == 0 && i < sizeof(first_words) / sizeof(first_words[0]); i++)
         r = pb_engine_do(e, first_words[i], err);
     /* On failure the process ends: nothing is worth releasing. */
@@ -286,11 +291,22 @@ static int send_end(struct pb_engine *e, int r, const struct pb_err *err)
     return pb_wire_send(e->request->socket, &e->out, 0);
 }
 
-/* After these DuckDB refuses everything. */
-static bool is_fatal(const struct pb_err *err)
+/* Whether the worker should end: DuckDB refuses everything from here on, or it was stopped somewhere in the
+ * middle, with memory that nobody may ever give back. A new worker is there in 40 ms. */
+static bool is_spent(const struct pb_err *err)
 {
-    return strncmp(err->text, "INTERNAL", 8) == 0 || strncmp(err->text, "FATAL", 5) == 0 ||
-           strstr(err->text, "database has been invalidated");
+    static const char *const words[] = {"INTERNAL",
+                                        "FATAL",
+                                        "INTERRUPT",
+                                        "Out of Memory",
+                                        "bad_alloc",
+                                        "could not allocate",
+                                        "database has been invalidated"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strstr(err->text, words[i]))
+            return true;
+    return false;
 }
 
 int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request)
@@ -307,5 +323,5 @@ int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request)
     int sent = send_end(e, r, &err);
     pb_scan_begin(NULL);
     e->request = NULL;
-    return sent < 0 ? sent : r < 0 && is_fatal(&err) ? -EIO : 0;
+    return sent < 0 ? sent : r < 0 && is_spent(&err) ? -EIO : 0;
 }

@@ -83,8 +83,8 @@ static enum pb_sql_kind put_u128(struct pb_wire *m, u128 value)
     return PB_SQL_NUMBER;
 }
 
-/* A decimal of 15 to 17 digits that reads back as the same number. JSON has none for NaN and infinity: they are
- * texts. */
+/* A decimal of 15 to 17 digits that reads back as the same number. JSON has none for NaN and infinity: they
+ * are texts. */
 static enum pb_sql_kind put_double(struct pb_wire *m, double value, bool single)
 {
     char text[40];

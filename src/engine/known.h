@@ -14,7 +14,17 @@ struct pb_known {
 };
 
 /* Columns of python.backtrace, for who reads stacks. */
-enum { PB_BT_THREAD, PB_BT_TID, PB_BT_DEPTH, PB_BT_FUNC, PB_BT_FILE, PB_BT_LINENO, PB_BT_IS_GIL, PB_BT_STATE, PB_BT_LOCALS };
+enum {
+    PB_BT_THREAD,
+    PB_BT_TID,
+    PB_BT_DEPTH,
+    PB_BT_FUNC,
+    PB_BT_FILE,
+    PB_BT_LINENO,
+    PB_BT_IS_GIL,
+    PB_BT_STATE,
+    PB_BT_LOCALS
+};
 
 extern const struct pb_known pb_known[];
 extern const unsigned pb_nknown;

@@ -144,11 +144,11 @@ static const struct {
     int (*read)(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
     bool process; /* needs a live one */
 } readers[] = {
-    {"system.process", pb_live_process, true}, {"system.threads", pb_live_threads, true},
-    {"system.maps", pb_live_maps, true},       {"system.fds", pb_live_fds, true},
-    {"system.envs", pb_live_envs, true},       {"system.cgroup", pb_live_cgroup, true},
-    {"python.backtrace", read_backtrace, true}, {"probing.config", read_config, true},     {"probing.tables", read_tables, false},
-    {"probing.columns", read_columns, false},
+    {"system.process", pb_live_process, true},  {"system.threads", pb_live_threads, true},
+    {"system.maps", pb_live_maps, true},        {"system.fds", pb_live_fds, true},
+    {"system.envs", pb_live_envs, true},        {"system.cgroup", pb_live_cgroup, true},
+    {"python.backtrace", read_backtrace, true}, {"probing.config", read_config, true},
+    {"probing.tables", read_tables, false},     {"probing.columns", read_columns, false},
 };
 
 static int fill(const char *name, struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)

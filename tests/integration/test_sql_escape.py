@@ -1,0 +1,162 @@
+"""A query can do nothing but read what it was given: attempts to escape, to hurt, to exhaust. Each is refused or ended
+with words a person understands; the target goes on and the next query answers."""
+import os
+import subprocess
+import time
+
+import jobs
+import pytest
+from jobs import probe
+
+WORKER = jobs.PROGRAM.parent / "probing-sql-escape"
+
+REFUSED = [
+    # files
+    "SELECT * FROM read_text('/etc/passwd')", "SELECT * FROM read_blob('/etc/shadow')", "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM read_json('/etc/passwd')", "SELECT * FROM read_parquet('/tmp/x.parquet')", "SELECT * FROM '/etc/passwd'",
+    "SELECT * FROM '/tmp/x.csv'", "SELECT * FROM glob('/*')", "SELECT * FROM sniff_csv('/etc/passwd')",
+    "SELECT * FROM read_text('/proc/self/environ')", "SELECT * FROM read_text('/proc/1/maps')",
+    "SELECT * FROM parquet_metadata('/tmp/x.parquet')", "SELECT * FROM read_csv('https://localhost/x')",
+    "SELECT * FROM read_csv('s3://bucket/x')", "SELECT * FROM read_text('/dev/shm/x')", "FROM read_csv('/dev/stdin')",
+    "SELECT * FROM read_ndjson_objects('/etc/passwd')", "SELECT * FROM parquet_schema('/etc/passwd')",
+    # writing
+    "COPY (SELECT 1) TO '/tmp/probing-escape.csv'", "COPY (SELECT 1) TO '/dev/stdout'", "EXPORT DATABASE '/tmp/probing-escape'",
+    "COPY memory_usage FROM '/etc/passwd'", "CREATE TABLE t AS SELECT 1", "CREATE TEMP TABLE t AS SELECT 1",
+    "CREATE VIEW memory_usage AS SELECT 1", "CREATE OR REPLACE MACRO now() AS 1", "CREATE TEMP MACRO now() AS 1",
+    "DROP VIEW memory_usage", "DROP SCHEMA python CASCADE", "DROP FUNCTION now", "ALTER VIEW memory_usage RENAME TO m",
+    "CREATE SCHEMA s", "CREATE SEQUENCE s", "CREATE TYPE t AS ENUM ('a')", "CREATE INDEX i ON memory_usage (memory_mb)",
+    "INSERT INTO memory_usage VALUES (now(), 1)", "UPDATE memory_usage SET memory_mb = 0", "DELETE FROM memory_usage",
+    "TRUNCATE memory_usage", "COMMENT ON VIEW memory_usage IS 'x'", "MERGE INTO memory_usage USING memory_usage m ON true WHEN MATCHED THEN DELETE",
+    # databases and extensions
+    "ATTACH '/tmp/probing-escape.db'", "ATTACH ':memory:' AS other", "DETACH memory", "USE system", "INSTALL httpfs", "LOAD httpfs",
+    "LOAD '/tmp/evil.duckdb_extension'", "FORCE INSTALL spatial", "UPDATE EXTENSIONS", "CHECKPOINT", "VACUUM",
+    # settings
+    "SET enable_external_access = true", "SET memory_limit = '100GB'", "SET threads = 1000", "RESET lock_configuration",
+    "SET GLOBAL allow_unsigned_extensions = true", "SET search_path = 'python'", "PRAGMA enable_profiling",
+    "PRAGMA profiling_output = '/tmp/probing-escape.json'", "PRAGMA disable_verification", "SET VARIABLE x = 1",
+    "CREATE SECRET (TYPE s3, KEY_ID 'x', SECRET 'y')", "CREATE PERSISTENT SECRET (TYPE s3)",
+    # statements in disguise
+    "EXPLAIN ANALYZE CREATE TABLE t (a INT)", "EXPLAIN ANALYZE DROP SCHEMA python CASCADE", "EXPLAIN ANALYZE COPY (SELECT 1) TO '/tmp/x'",
+    "EXPLAIN (ANALYZE) DROP VIEW memory_usage", "/* SELECT */ DROP VIEW memory_usage", "PREPARE p AS SELECT 1", "EXECUTE p",
+    "CALL pragma_version()", "BEGIN", "COMMIT", "ROLLBACK", "SELECT getenv('HOME')", "SELECT nextval('s')",
+    "CREATE TABLE pivot AS SELECT 1", "SELECT * FROM pb_scan('nowhere.at_all')", "SELECT * FROM pb_scan('x')",
+    "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('DROP VIEW memory_usage'))",
+    "SELECT * FROM query('DROP VIEW memory_usage')", "SELECT * FROM query('SELECT 1; DROP VIEW memory_usage')",
+    # nonsense
+    "SELEC 1", "SELECT", ";", "", "SELECT 'open", "SELECT \"open", "SELECT $$open", "/* open", "SELECT * FROM nowhere", "SELECT 1 FROM",
+    "SELECT (" * 3000 + "1" + ")" * 3000, "SELECT " + "-" * 20001 + "1", "SELECT " + "[" * 2000 + "]" * 2000,
+    "SELECT " + " + ".join(["1"] * 5000), "WITH " + ", ".join(f"a{i} AS (SELECT * FROM a{i - 1})" for i in range(1, 500)) + " SELECT * FROM a499",
+    "SELECT error('mine')", "SELECT ?", "SELECT * FROM range(1, 2, 3, 4)",
+]
+
+EXHAUSTING = [
+    "SELECT len(range(100000000000))", "SELECT count(*) FROM range(1000000000000)", "SELECT repeat('x', 1000000000000)",
+    "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
+    "WITH RECURSIVE t AS (SELECT 'x' AS s UNION ALL SELECT s || s FROM t) SELECT max(len(s)) FROM t",
+    "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3",
+    "SELECT list(range) FROM range(10000000000)", "SELECT string_agg(repeat('x', 1000000)) FROM range(1000000)",
+    "SELECT lpad('', 2147483647, 'x') || lpad('', 2147483647, 'x')", "SELECT list_transform(range(1000000), x -> range(x)) ",
+    "SELECT * FROM range(100000000) ORDER BY hash(range)",
+    "SELECT histogram(range) FROM range(10000000000)", "SELECT unnest(range(100000000000))",
+    "SELECT count(DISTINCT md5(range::VARCHAR)) FROM range(10000000000)",
+]
+
+
+@pytest.fixture(scope="module")
+def job():
+    with jobs.python() as target:
+        assert probe(target.pid, "inject").returncode == 0
+        recorded = (target.pid, "query", "--format", "csv", "SELECT count(*) > 0 AS any FROM memory_usage")
+        jobs.wait_until(lambda: probe(*recorded).stdout == "any\ntrue\n", what="a row")
+        yield target
+
+
+def from_stdin(pid, sql):
+    """A query whose statements no command line could carry."""
+    done = subprocess.run([jobs.PROGRAM, "-t", str(pid), "query", "--timeout", "10", "-"], input=sql, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=60)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+def check_unharmed(target):
+    done = probe(target.pid, "query", "--format", "csv", "SELECT count(*) > 0 AS ok, typeof(max(now())) AS t FROM memory_usage")
+    assert (done.returncode, done.stdout) == (0, "ok,t\ntrue,TIMESTAMP\n"), done.stderr
+    assert target.alive()
+
+
+def test_there_are_at_least_sixty_attempts():
+    assert len(set(REFUSED)) >= 60 and len(set(EXHAUSTING)) >= 10
+
+
+def test_what_does_more_than_read_is_refused(job):
+    wrong = []
+    for sql in REFUSED:
+        done = from_stdin(job.pid, sql.encode())
+        said = done.stderr.strip()
+        if done.returncode not in (1, 2) or not said.startswith("probing: query: ") or "worker ended" in said:
+            wrong.append(f"{sql[:80]}: {done.returncode}: {done.stdout[:80]!r} {said[:160]!r}")
+    assert not wrong, "\n".join(wrong)
+    check_unharmed(job)
+    assert not [entry.name for entry in os.scandir("/tmp") if entry.name.startswith("probing-escape")]
+
+
+@pytest.mark.parametrize("sql", EXHAUSTING, ids=lambda sql: sql[:50])
+def test_what_takes_too_much_is_ended(job, sql):
+    began = time.monotonic()
+    done = probe(job.pid, "query", "--timeout", "1.5", sql)
+    took = time.monotonic() - began
+    assert done.returncode == 1 and done.stderr.startswith("probing: query: "), (done.stdout[:200], done.stderr[:300])
+    assert took < 8
+    check_unharmed(job)
+
+
+def test_bytes_that_are_no_statement_are_refused(job):
+    for text in (b"SELECT '\xff\xfe'", b"SELECT 1\0; DROP VIEW memory_usage", b"\0", b"SELECT '" + b"x" * (10 << 20) + b"'"):
+        done = from_stdin(job.pid, text)
+        assert done.returncode == 1 and done.stderr.startswith("probing: query: ")
+    check_unharmed(job)
+
+
+NATIVE = ["open", "openat2", "proc", "create", "unlink", "mkdir", "rename", "stat", "readlink", "chdir", "chmod", "socket", "unix", "connect",
+          "exec", "execveat", "fork", "ptrace", "vm_readv", "vm_writev", "kill", "tgkill", "pidfd_open", "pidfd_getfd", "mmap_exec",
+          "mprotect_exec", "memfd", "io_uring", "bpf", "mount", "unshare", "setns", "setuid", "prctl", "limit", "sched", "keyctl",
+          "userfaultfd", "perf", "shm", "name_to_handle", "ioctl", "fcntl"]
+
+
+@pytest.fixture(scope="module")
+def hole():
+    """The environment in which queries go to a worker that does what an attacker would."""
+    if not WORKER.exists():
+        done = subprocess.run(["cmake", "--build", jobs.PROGRAM.parent.parent, "--target", "probing-sql-escape"], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, universal_newlines=True)
+        assert done.returncode == 0, done.stdout
+    return {**os.environ, "PROBING_SQL_WORKER": str(WORKER)}
+
+
+@pytest.mark.parametrize("what", NATIVE)
+def test_the_kernel_denies_what_duckdb_would_not(hole, what):
+    done = probe("query", "--format", "csv", f"SELECT pb_escape('{what}') AS said", env=hole)
+    assert done.stdout == "said\nEPERM\n", done.stdout + done.stderr
+
+
+def test_no_process_can_be_made_by_the_newer_call_either(hole):
+    assert probe("query", "--format", "csv", "SELECT pb_escape('clone3') AS said", env=hole).stdout == "said\nENOSYS\n"
+
+
+def test_a_crash_ends_that_query_only(hole):
+    done = probe("query", "SELECT pb_escape('crash')", env=hole)
+    assert done.returncode == 1 and "the SQL worker ended" in done.stderr and "unharmed" in done.stderr
+    assert probe("query", "--format", "csv", "SELECT 1 AS one", env=hole).stdout == "one\n1\n"
+
+
+def test_what_cannot_be_interrupted_is_killed(hole):
+    began = time.monotonic()
+    done = probe("query", "--timeout", "500ms", "SELECT pb_escape('hang')", env=hole)
+    assert done.returncode == 1 and "longer than 0.5 s" in done.stderr
+    assert time.monotonic() - began < 5
+    assert probe("query", "--format", "csv", "SELECT 1 AS one", env=hole).stdout == "one\n1\n"
+
+
+def test_the_product_has_no_hole():
+    done = probe("query", "SELECT pb_escape('open')")
+    assert done.returncode == 1 and "does not exist" in done.stderr
