@@ -152,6 +152,55 @@ static int add_abbrev(struct pb_unit *u, const struct pb_abbrev *a)
     return 0;
 }
 
+/* Bytes that a value of a form takes; -1: that depends on the value. */
+static int size_of_form(const struct pb_unit *u, unsigned form)
+{
+    switch (form) {
+    case FORM_FLAG_PRESENT:
+    case FORM_IMPLICIT_CONST:
+        return 0;
+    case FORM_DATA1:
+    case FORM_FLAG:
+    case FORM_REF1:
+    case FORM_STRX1:
+    case FORM_ADDRX1:
+        return 1;
+    case FORM_DATA2:
+    case FORM_REF2:
+    case FORM_STRX2:
+    case FORM_ADDRX2:
+        return 2;
+    case FORM_DATA4:
+    case FORM_REF4:
+    case FORM_STRX4:
+    case FORM_ADDRX4:
+        return 4;
+    case FORM_ADDR:
+    case FORM_DATA8:
+    case FORM_REF8:
+    case FORM_REF_SIG8:
+        return 8;
+    case FORM_STRP:
+    case FORM_LINE_STRP:
+    case FORM_SEC_OFFSET:
+        return u->wide ? 8 : 4;
+    default:
+        return -1;
+    }
+}
+
+static int32_t size_of_values(const struct pb_unit *u, const struct pb_abbrev *a)
+{
+    int32_t size = 0;
+    for (uint32_t i = 0; i < a->n && i < UINT16_MAX; i++) {
+        int each = size_of_form(u, u->attribute[a->first + i].form);
+        if (each < 0)
+            return -1;
+        size += each;
+    }
+    return a->n < UINT16_MAX ? size : -1;
+}
+
 static int parse_abbrev(struct pb_unit *u, struct pb_cursor *c, struct pb_abbrev *a)
 {
     a->tag = (unsigned)pb_uleb(c);
@@ -173,6 +222,7 @@ static int parse_abbrev(struct pb_unit *u, struct pb_cursor *c, struct pb_abbrev
             return r;
     }
     a->n = (uint32_t)(u->nattributes - a->first);
+    a->size = size_of_values(u, a);
     return 0;
 }
 
@@ -238,7 +288,7 @@ static struct pb_value reference(uint64_t n)
 
 static struct pb_value string(enum pb_debug_section section, uint64_t at)
 {
-    return (struct pb_value){.kind = PB_VALUE_STRING, .number = at, .section = section};
+    return (struct pb_value){.kind = PB_VALUE_STRING, .number = at, .section = (uint8_t)section};
 }
 
 /* By its number in .debug_str_offsets and .debug_addr. What cannot be found has no value. */
@@ -478,6 +528,26 @@ static struct pb_value *slot_of(struct pb_die *die, unsigned name)
     }
 }
 
+int pb_die_peek(const struct pb_unit *u, size_t at, const struct pb_abbrev **ret, size_t *ret_next)
+{
+    if (at < u->first_die || at >= u->len || !pb_dwarf_spend(u->dwarf, 1))
+        return -EBADMSG;
+    struct pb_cursor c = {u->data + at, u->data + u->len, false};
+    uint64_t code = pb_uleb(&c);
+    const struct pb_abbrev *abbrev = code ? find_abbrev(u, code) : NULL;
+    if (code && !abbrev)
+        return -EBADMSG;
+    if (abbrev && abbrev->size >= 0)
+        pb_skip(&c, (uint64_t)abbrev->size);
+    for (uint32_t i = 0; abbrev && abbrev->size < 0 && i < abbrev->n && !c.bad; i++)
+        get_value(u, &u->attribute[abbrev->first + i], &c);
+    if (c.bad)
+        return -EBADMSG;
+    *ret = abbrev;
+    *ret_next = (size_t)(c.at - u->data);
+    return 0;
+}
+
 int pb_die_read(const struct pb_unit *u, size_t at, struct pb_die *ret)
 {
     if (at < u->first_die || at >= u->len || !pb_dwarf_spend(u->dwarf, 1))
@@ -511,16 +581,15 @@ int pb_die_skip(const struct pb_unit *u, const struct pb_die *die, size_t *ret)
         *ret = (size_t)sibling;
         return 0;
     }
-    struct pb_die child;
+    const struct pb_abbrev *child;
     size_t at = die->next;
     for (unsigned depth = 1, i = 0; depth > 0; i++) {
-        int r = i < SKIP_MAX ? pb_die_read(u, at, &child) : -EBADMSG;
+        int r = i < SKIP_MAX ? pb_die_peek(u, at, &child, &at) : -EBADMSG;
         if (r < 0)
             return r;
-        at = child.next;
-        if (!child.abbrev)
+        if (!child)
             depth--;
-        else if (child.abbrev->has_children)
+        else if (child->has_children)
             depth++;
     }
     *ret = at;

@@ -13,8 +13,12 @@
 
 enum pb_dwarf_constants {
     PB_TAG_LEXICAL_BLOCK = 0x0b,
+    PB_TAG_COMPILE_UNIT = 0x11,
     PB_TAG_INLINED = 0x1d,
+    PB_TAG_MODULE = 0x1e,
     PB_TAG_SUBPROGRAM = 0x2e,
+    PB_TAG_NAMESPACE = 0x39,
+    PB_TAG_PARTIAL_UNIT = 0x3c,
     PB_AT_SIBLING = 0x01,
     PB_AT_NAME = 0x03,
     PB_AT_STMT_LIST = 0x10,
@@ -58,6 +62,7 @@ struct pb_abbrev {
     unsigned tag;
     bool has_children;
     uint32_t first, n; /* of its attributes */
+    int32_t size;      /* of all their values, where that is always the same; else -1 */
 };
 
 struct pb_attribute {
@@ -84,11 +89,11 @@ struct pb_unit {
 enum pb_value_kind { PB_VALUE_NONE, PB_VALUE_NUMBER, PB_VALUE_ADDRESS, PB_VALUE_REFERENCE, PB_VALUE_STRING };
 
 struct pb_value {
-    enum pb_value_kind kind;
+    uint8_t kind;     /* enum pb_value_kind */
+    uint8_t section;  /* of a string: enum pb_debug_section */
+    bool is_index;    /* of DW_FORM_rnglistx and strx */
     uint64_t number;  /* a reference is an offset in .debug_info */
-    bool is_index;    /* of DW_FORM_rnglistx */
     const char *text; /* of a string that stands in the unit; NULL: at number in section */
-    enum pb_debug_section section;
 };
 
 /* Of a DIE, what may be asked of it. */
@@ -117,6 +122,10 @@ void pb_unit_done(struct pb_unit *u);
 
 /* The DIE at a place of the unit's data. -EBADMSG: there is none. */
 int pb_die_read(const struct pb_unit *u, size_t at, struct pb_die *ret);
+
+/* What it is and what follows its attributes, without their values: most are passed over. abbrev NULL: the
+ * end of a list of siblings. */
+int pb_die_peek(const struct pb_unit *u, size_t at, const struct pb_abbrev **ret, size_t *ret_next);
 
 /* Where the DIE after this one and its children is. */
 int pb_die_skip(const struct pb_unit *u, const struct pb_die *die, size_t *ret);

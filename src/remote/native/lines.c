@@ -210,20 +210,30 @@ static bool add_span(void *arg, uint64_t low, uint64_t high)
     return false;
 }
 
-/* The functions of a unit, wherever they stand in it (namespaces), but not what is inside of functions. */
+/* What functions may stand in. Those that are declared in a class are defined outside of it. */
+static bool is_scope(unsigned tag)
+{
+    return tag == PB_TAG_COMPILE_UNIT || tag == PB_TAG_PARTIAL_UNIT || tag == PB_TAG_NAMESPACE ||
+           tag == PB_TAG_MODULE;
+}
+
 static void find_spans(struct kept *k)
 {
     const struct pb_unit *u = &k->unit;
+    const struct pb_abbrev *abbrev;
     struct pb_die die;
-    size_t at = u->first_die;
-    for (unsigned i = 0; i < DIES_MAX && at < u->len; i++) {
+    size_t at = u->first_die, next;
+    for (unsigned i = 0; i < DIES_MAX && at < u->len; i++, at = next) {
+        if (pb_die_peek(u, at, &abbrev, &next) < 0)
+            return;
+        bool is_function = abbrev && abbrev->tag == PB_TAG_SUBPROGRAM;
+        if (!abbrev || is_scope(abbrev->tag) || (!is_function && !abbrev->has_children))
+            continue;
         if (pb_die_read(u, at, &die) < 0)
             return;
-        at = die.next;
-        if (!die.abbrev || die.abbrev->tag != PB_TAG_SUBPROGRAM)
-            continue;
-        pb_die_ranges(u, &die, add_span, &(struct spans){k, die.at});
-        if (pb_die_skip(u, &die, &at) < 0)
+        if (is_function)
+            pb_die_ranges(u, &die, add_span, &(struct spans){k, die.at});
+        if (pb_die_skip(u, &die, &next) < 0)
             return;
     }
 }
@@ -325,17 +335,22 @@ static size_t find_chain(const struct pb_unit *u, size_t function, uint64_t addr
     size_t at = chain[n].next;
     bool has_children = chain[n].abbrev && chain[n].abbrev->has_children;
     n++;
-    for (unsigned i = 0; has_children && i < DIES_MAX && n < max; i++) {
+    const struct pb_abbrev *abbrev;
+    size_t next;
+    for (unsigned i = 0; has_children && i < DIES_MAX && n < max; i++, at = next) {
         /* The end of a list ends it: whatever holds addr was gone into, and holds nothing further. */
-        if (pb_die_read(u, at, &die) < 0 || !die.abbrev)
+        if (pb_die_peek(u, at, &abbrev, &next) < 0 || !abbrev)
             break;
-        bool is_call = die.abbrev->tag == PB_TAG_INLINED, is_block = die.abbrev->tag == PB_TAG_LEXICAL_BLOCK;
+        bool is_call = abbrev->tag == PB_TAG_INLINED, is_block = abbrev->tag == PB_TAG_LEXICAL_BLOCK;
+        if (!is_call && !is_block && !abbrev->has_children)
+            continue;
+        if (pb_die_read(u, at, &die) < 0)
+            break;
         if ((is_call || is_block) && pb_die_ranges(u, &die, holds, &w)) {
             if (is_call)
                 chain[n++] = die;
-            has_children = die.abbrev->has_children;
-            at = die.next;
-        } else if (pb_die_skip(u, &die, &at) < 0) {
+            has_children = abbrev->has_children;
+        } else if (pb_die_skip(u, &die, &next) < 0) {
             break;
         }
     }
