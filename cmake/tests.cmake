@@ -7,7 +7,7 @@ add_custom_target(benchmarks)
 
 function(pb_test_program name source group folder)
     add_executable(${name} EXCLUDE_FROM_ALL ${source})
-    target_link_libraries(${name} PRIVATE pb_agent pb_engine pb_inject pb_remote pb_table pb_control pb_base -pthread ${ARGN})
+    target_link_libraries(${name} PRIVATE pb_agent pb_engine pb_profile pb_inject pb_remote pb_table pb_control pb_base -pthread ${ARGN})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder})
     add_dependencies(${group} ${name})
 endfunction()

@@ -9,6 +9,7 @@
 #define COMMANDS(X)                                                                                          \
     X(list)                                                                                                  \
     X(backtrace)                                                                                             \
+    X(flamegraph)                                                                                            \
     X(inject)                                                                                                \
     X(eval)                                                                                                  \
     X(execute)                                                                                               \

@@ -1,0 +1,45 @@
+/* profile_run: what flamegraph, top and record share: options, the run of a sampler until it is to end, and
+ * what is said about a profile. */
+#pragma once
+
+#include "cli/cli.h"
+#include "profile/flame.h"
+#include "profile/sampler.h"
+
+/* The options that all of them take, for a table of options. */
+#define PB_PROFILE_OPTIONS                                                                                   \
+    {'r', "rate", "HZ", "samples a second of each thread (default 100)"},                                    \
+        {0, "cpu", NULL, "only threads that run: CPU time"},                                                 \
+        {0, "wall", NULL, "threads that run and that wait: time as it passes (the default)"},                \
+        {0, "gil", NULL, "only the thread that holds the GIL"},                                              \
+        {0, "idle", NULL, "also threads that never run meanwhile"},                                          \
+        {0, "native", NULL, "native frames (C, C++) among the Python frames"},                               \
+        {0, "subprocesses", NULL, "also the processes that it has started or starts"},                       \
+        {0, "no-stop", NULL,                                                                                 \
+         "never stop a thread; what cannot be proved otherwise is refused, and counted"},                    \
+    {                                                                                                        \
+        0, "force", NULL, "take the nearest known layout for an unknown version of CPython"                  \
+    }
+
+struct pb_profile_plan {
+    struct pb_sampler_options sampler;
+    bool idle;
+};
+
+int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, struct pb_err *err);
+
+/* From now on SIGINT, SIGTERM and SIGHUP do not end us but are remembered. */
+void pb_profile_catch_signals(void);
+/* The signal that came; 0: none. */
+int pb_profile_signal(void);
+
+/* Attaches to all targets. Those that cannot be sampled are told of; -errno where none can. The title of the
+ * profile is made of them. */
+int pb_profile_attach(const struct pb_call *call, struct pb_sampler *s, struct pb_profile *p,
+                      struct pb_err *err);
+
+/* Runs ahead of others, where that is allowed: a thread is never held while we wait for a CPU. */
+void pb_profile_hurry(const struct pb_sampler_options *options);
+
+/* "forward (model.py) 31.2%, ...", at most n. Returns buf. */
+const char *pb_profile_hottest(const struct pb_profile *p, int n, char *buf, size_t size);

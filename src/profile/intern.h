@@ -1,0 +1,42 @@
+/* intern: numbers for texts and for keys of two words, given in the order they are first seen.
+ *
+ * Caller-owned. A budget that several tables share bounds their memory: where it is used up, what is known is
+ * still found, and what is new is refused (-ENOSPC). */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct pb_budget {
+    size_t left;
+};
+
+/* Takes bytes out of it. -ENOSPC: there are not so many left. */
+int pb_budget_take(struct pb_budget *budget, size_t bytes);
+
+struct pb_keys {
+    struct pb_key *slots;
+    size_t cap; /* a power of two */
+    size_t n;
+};
+
+/* The number of the key, a new one where it was not seen before. Returns 1 when it is new, 0 when it is
+ * known, -ENOSPC, -ENOMEM. */
+int pb_keys_intern(struct pb_keys *keys, struct pb_budget *budget, uint64_t a, uint64_t b, uint32_t *ret);
+/* Only looks. -ENOENT. */
+int pb_keys_find(const struct pb_keys *keys, uint64_t a, uint64_t b, uint32_t *ret);
+/* Forgets all of them and keeps the room. */
+void pb_keys_clear(struct pb_keys *keys);
+void pb_keys_done(struct pb_keys *keys);
+
+struct pb_texts {
+    char **at;
+    uint32_t *slots; /* index + 1; 0: empty */
+    size_t cap, n, at_cap;
+};
+
+int pb_texts_intern(struct pb_texts *texts, struct pb_budget *budget, const char *text, uint32_t *ret);
+void pb_texts_done(struct pb_texts *texts);
+
+/* Room for one more element of size bytes behind n. */
+int pb_grow(void **at, size_t *cap, size_t n, size_t size, struct pb_budget *budget);

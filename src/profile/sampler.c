@@ -1,0 +1,193 @@
+/* sampler: the clock and the processes; see sampler.h. */
+#include "profile/sampler.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/procfs.h"
+#include "base/time.h"
+#include "profile/watch.h"
+
+#define PROCESSES_MAX 1024
+#define CHILDREN_NS   (PB_NS_PER_S / 2) /* how often new children are looked for */
+#define LATE_PERIODS  1                 /* a tick that is due longer than this is left out */
+
+int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *profile,
+                   struct pb_sampler **ret)
+{
+    struct pb_sampler *s = calloc(1, sizeof(*s));
+    struct timespec utc;
+
+    if (!s)
+        return -ENOMEM;
+    s->options = *options;
+    s->profile = profile;
+    s->facts = pb_profile_facts(profile);
+    s->cpu = -1;
+    s->period = options->rate > 0 ? (uint64_t)(1e9 / options->rate) : 0;
+    /* Stopping from another CPU holds a thread for a shorter time than taking its CPU does. */
+    s->ways = PB_WAY_ASLEEP | (options->no_stop ? (options->native ? 0 : PB_WAY_PINNED) : PB_WAY_STOPPED);
+    int r = options->native ? pb_native_buffers_new(&s->buffers) : 0;
+    if (r < 0) {
+        free(s);
+        return r;
+    }
+    clock_gettime(CLOCK_REALTIME, &utc);
+    s->start = s->next = pb_now_ns();
+    s->random = s->start | 1;
+    s->facts->rate = options->rate;
+    s->facts->clock = options->gil ? "GIL" : options->cpu ? "CPU" : "wall";
+    s->facts->start_ns = s->start;
+    s->facts->start_utc_ns = (int64_t)utc.tv_sec * (int64_t)PB_NS_PER_S + utc.tv_nsec;
+    *ret = s;
+    return 0;
+}
+
+void pb_sampler_free(struct pb_sampler *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n; i++)
+        pb_watch_free(s->processes[i]);
+    free(s->processes);
+    pb_py_stack_done(&s->stack);
+    pb_capture_done(&s->capture);
+    pb_native_buffers_free(s->buffers);
+    free(s);
+}
+
+int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct pb_err *err)
+{
+    struct pb_process_watch *w;
+
+    if (s->n == PROCESSES_MAX)
+        return pb_fail(err, -EMFILE, "more than %d processes", PROCESSES_MAX);
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 8;
+        struct pb_process_watch **more = reallocarray(s->processes, cap, sizeof(*more));
+        if (!more)
+            return pb_fail(err, -ENOMEM, "out of memory");
+        s->processes = more;
+        s->cap = cap;
+    }
+    int r = pb_watch_open(s, pid, label, &w, err);
+    if (r < 0)
+        return r;
+    s->processes[s->n++] = w;
+    s->facts->processes++;
+    return 0;
+}
+
+static uint64_t next_random(struct pb_sampler *s)
+{
+    s->random ^= s->random << 13;
+    s->random ^= s->random >> 7;
+    s->random ^= s->random << 17;
+    return s->random;
+}
+
+int pb_sampler_wait(struct pb_sampler *s)
+{
+    uint64_t now = pb_now_ns();
+
+    if (!s->period)
+        return 0;
+    uint64_t due = s->next + next_random(s) % s->period;
+    s->next += s->period;
+    if (now > due + LATE_PERIODS * s->period) {
+        uint64_t missed = (now - due) / s->period;
+        s->facts->late += missed;
+        s->next += missed * s->period;
+        return 0;
+    }
+    struct timespec t = {.tv_sec = (time_t)(due / PB_NS_PER_S), .tv_nsec = (long)(due % PB_NS_PER_S)};
+    return -clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+}
+
+static bool is_watched(const struct pb_sampler *s, pid_t pid)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->processes[i]->pid == pid)
+            return true;
+    return false;
+}
+
+static pid_t parent_of(pid_t pid)
+{
+    char text[512];
+
+    if (pb_proc_read(pid, "stat", text, sizeof(text)) <= 0)
+        return 0;
+    const char *p = strrchr(text, ')');
+    return p && p[1] == ' ' && p[2] ? (pid_t)strtol(p + 3, NULL, 10) : 0;
+}
+
+/* Children of what is watched; their own are found the next time. One that cannot be opened (not Python yet,
+ * gone again) is tried again then. */
+static void attach_children(struct pb_sampler *s, uint64_t now)
+{
+    char label[32];
+
+    if (!s->options.subprocesses || now < s->next_children)
+        return;
+    s->next_children = now + CHILDREN_NS;
+    DIR *dir = opendir("/proc");
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        pid_t pid = isdigit((unsigned char)e->d_name[0]) ? (pid_t)atoi(e->d_name) : 0;
+        if (pid && !is_watched(s, pid) && is_watched(s, parent_of(pid))) {
+            snprintf(label, sizeof(label), "pid %d", (int)pid);
+            pb_sampler_attach(s, pid, label, NULL);
+        }
+    }
+    if (dir)
+        closedir(dir);
+}
+
+int pb_sampler_tick(struct pb_sampler *s)
+{
+    uint64_t now = pb_now_ns();
+    int alive = 0;
+
+    s->facts->ticks++;
+    attach_children(s, now);
+    for (size_t i = 0; i < s->n; i++) {
+        struct pb_process_watch *w = s->processes[i];
+        if (!w->ended)
+            pb_watch_refresh(s, w, now);
+        for (size_t k = 0; !w->ended && k < w->n;) {
+            if (pb_watch_sample(s, w, &w->threads[k], now) == -ESRCH) {
+                pb_watch_drop(w, k);
+                w->next_list = 0;
+            } else {
+                k++;
+            }
+        }
+        if (w->native)
+            pb_native_settle(w->native);
+        alive += !w->ended;
+    }
+    s->facts->duration_ns = pb_now_ns() - s->start;
+    return alive;
+}
+
+void pb_sampler_sum_up(struct pb_sampler *s)
+{
+    s->facts->duration_ns = pb_now_ns() - s->start;
+}
+
+unsigned pb_sampler_threads(const struct pb_sampler *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n; i++)
+        n += s->processes[i]->n;
+    return (unsigned)n;
+}

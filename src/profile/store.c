@@ -1,0 +1,231 @@
+/* store: writing a recording; see store.h. */
+#include "profile/store.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/time.h"
+#include "profile/store_columns.h"
+#include "profile/store_dir.h"
+#include "table/arena.h"
+
+#define AGAIN_NS (60 * PB_NS_PER_S) /* a node that is in use is written again after this long */
+
+struct pb_store {
+    struct pb_store_dir dir;
+    struct pb_arena *arena;
+    struct pb_table *samples, *stacks, *hangs;
+    uint64_t *written; /* when each node was last written; 0: never */
+    size_t written_cap;
+};
+
+static const struct pb_column sample_columns[PB_SAMPLES_COLUMNS] = {
+    [PB_SAMPLES_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "the first sample of this row"},
+    [PB_SAMPLES_UNTIL] = {"until", PB_TIMESTAMP, 0, NULL, "the last one"},
+    [PB_SAMPLES_PID] = {"pid", PB_I32, 0, NULL, NULL},
+    [PB_SAMPLES_TID] = {"tid", PB_I32, 0, NULL, NULL},
+    [PB_SAMPLES_THREAD] = {"thread", PB_STRING, 0, NULL, "its name"},
+    [PB_SAMPLES_PROCESS] = {"process", PB_STRING, 0, NULL, "rank or pid"},
+    [PB_SAMPLES_STACK] = {"stack", PB_U32, 0, NULL, "python.stacks has its frames"},
+    [PB_SAMPLES_SAMPLES] = {"samples", PB_U32, 0, NULL, "how many in a row"},
+    [PB_SAMPLES_WAITING] = {"waiting", PB_BOOL, 0, NULL, "off its CPU"},
+    [PB_SAMPLES_GIL] = {"gil", PB_BOOL, 0, NULL, "held the GIL"},
+    [PB_SAMPLES_RAN] = {"ran", PB_BOOL, 0, NULL, "the thread was seen to run so far"},
+};
+
+static const struct pb_column stack_columns[PB_STACKS_COLUMNS] = {
+    [PB_STACKS_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when the row was written"},
+    [PB_STACKS_STACK] = {"stack", PB_U32, 0, NULL, NULL},
+    [PB_STACKS_PARENT] = {"parent", PB_U32, 0, NULL, "the stack that called it; 0: none"},
+    [PB_STACKS_FUNCTION] = {"function", PB_STRING, 0, NULL, "of its innermost frame"},
+    [PB_STACKS_FILE] = {"file", PB_STRING, 0, NULL, NULL},
+    [PB_STACKS_LINE] = {"line", PB_I32, 0, NULL, NULL},
+    [PB_STACKS_KIND] = {"kind", PB_U8, 0, NULL, "0 Python, 1 native, 2 what it waits for"},
+};
+
+static const struct pb_column hang_columns[PB_HANGS_COLUMNS] = {
+    [PB_HANGS_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, NULL},
+    [PB_HANGS_PID] = {"pid", PB_I32, 0, NULL, NULL},
+    [PB_HANGS_TID] = {"tid", PB_I32, 0, NULL, NULL},
+    [PB_HANGS_THREAD] = {"thread", PB_STRING, 0, NULL, "its name"},
+    [PB_HANGS_PROCESS] = {"process", PB_STRING, 0, NULL, "rank or pid"},
+    [PB_HANGS_DEPTH] = {"depth", PB_I32, 0, NULL, "0: the innermost frame"},
+    [PB_HANGS_FUNCTION] = {"function", PB_STRING, 0, NULL, NULL},
+    [PB_HANGS_FILE] = {"file", PB_STRING, 0, NULL, NULL},
+    [PB_HANGS_LINE] = {"line", PB_I32, 0, NULL, NULL},
+    [PB_HANGS_LOCALS] = {"locals", PB_STRING, 0, NULL, "name = value, a line each"},
+    [PB_HANGS_SECONDS] = {"seconds", PB_F64, 0, "s", "without progress when it was taken"},
+};
+
+static int make_tables(struct pb_store *s)
+{
+    const struct pb_table_spec samples = {.name = "python.samples",
+                                          .comment = "where threads were, sampled from outside",
+                                          .columns = sample_columns,
+                                          .ncolumns = PB_SAMPLES_COLUMNS,
+                                          .share = 16};
+    const struct pb_table_spec stacks = {.name = "python.stacks",
+                                         .comment = "the stacks of python.samples, frame by frame",
+                                         .columns = stack_columns,
+                                         .ncolumns = PB_STACKS_COLUMNS,
+                                         .share = 16};
+    const struct pb_table_spec hangs = {.name = "python.hangs",
+                                        .comment = "all stacks with locals when there was no progress",
+                                        .columns = hang_columns,
+                                        .ncolumns = PB_HANGS_COLUMNS,
+                                        .share = 8,
+                                        .heap_percent = 75};
+
+    int r = pb_table_new(s->arena, &samples, &s->samples);
+    if (r == 0)
+        r = pb_table_new(s->arena, &stacks, &s->stacks);
+    return r < 0 ? r : pb_table_new(s->arena, &hangs, &s->hangs);
+}
+
+int pb_store_new(const struct pb_store_options *options, struct pb_store **ret, struct pb_err *err)
+{
+    struct pb_store *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    int r = pb_store_dir_make(options, &s->dir, err);
+    if (r < 0) {
+        free(s);
+        return r;
+    }
+    struct pb_arena_options arena = {.bound = s->dir.bound};
+    r = pb_arena_create(s->dir.fd, "arena", &arena, &s->arena);
+    if (r == 0)
+        r = make_tables(s);
+    if (r < 0) {
+        pb_fail(err, r, "no tables can be made in %s: %s", s->dir.path, strerror(-r));
+        pb_store_close(s);
+        return r;
+    }
+    *ret = s;
+    return 0;
+}
+
+void pb_store_close(struct pb_store *s)
+{
+    if (!s)
+        return;
+    pb_arena_close(s->arena);
+    pb_store_dir_done(&s->dir);
+    free(s->written);
+    free(s);
+}
+
+const char *pb_store_path(const struct pb_store *s)
+{
+    return s->dir.path;
+}
+
+static void set_text(struct pb_row *row, unsigned column, const char *text)
+{
+    if (text)
+        pb_set_string(row, column, text, strlen(text));
+}
+
+static int write_node(struct pb_store *s, const struct pb_profile *p, uint32_t node)
+{
+    struct pb_node n = pb_profile_node_at(p, node);
+    struct pb_frame frame = pb_profile_frame_at(p, n.frame);
+    struct pb_function f = pb_profile_function_at(p, frame.function);
+    struct pb_row row;
+
+    int r = pb_row_begin(s->stacks, &row);
+    if (r < 0)
+        return r;
+    pb_set_u32(&row, PB_STACKS_STACK, node);
+    pb_set_u32(&row, PB_STACKS_PARENT, n.parent);
+    set_text(&row, PB_STACKS_FUNCTION, f.name);
+    set_text(&row, PB_STACKS_FILE, f.file);
+    if (frame.line)
+        pb_set_i32(&row, PB_STACKS_LINE, frame.line);
+    pb_set_u8(&row, PB_STACKS_KIND, (uint8_t)f.kind);
+    return pb_row_commit(&row);
+}
+
+/* The nodes of a stack that a reader may not have, ahead of the samples that need them. */
+static int write_stack(struct pb_store *s, const struct pb_profile *p, uint32_t node, uint64_t now)
+{
+    int r = 0;
+
+    for (; r == 0 && node != PB_PROFILE_ROOT && (!s->written[node] || now - s->written[node] > AGAIN_NS);
+         node = pb_profile_node_at(p, node).parent) {
+        r = write_node(s, p, node);
+        s->written[node] = now;
+    }
+    return r;
+}
+
+static int write_span(struct pb_store *s, const struct pb_profile *p, const struct pb_span *span)
+{
+    struct pb_profile_thread t = pb_profile_thread_at(p, span->thread);
+    struct pb_row row;
+
+    int r = pb_row_begin(s->samples, &row);
+    if (r < 0)
+        return r;
+    pb_set_timestamp(&row, PB_SAMPLES_TIME, (int64_t)span->start);
+    pb_set_timestamp(&row, PB_SAMPLES_UNTIL, (int64_t)span->end);
+    pb_set_i32(&row, PB_SAMPLES_PID, t.pid);
+    pb_set_i32(&row, PB_SAMPLES_TID, t.tid);
+    set_text(&row, PB_SAMPLES_THREAD, t.name);
+    set_text(&row, PB_SAMPLES_PROCESS, t.process);
+    pb_set_u32(&row, PB_SAMPLES_STACK, span->node);
+    pb_set_u32(&row, PB_SAMPLES_SAMPLES, span->samples);
+    pb_set_bool(&row, PB_SAMPLES_WAITING, span->flags & PB_SAMPLE_WAITING);
+    pb_set_bool(&row, PB_SAMPLES_GIL, span->flags & PB_SAMPLE_GIL);
+    pb_set_bool(&row, PB_SAMPLES_RAN, t.ran);
+    return pb_row_commit(&row);
+}
+
+int pb_store_flush(struct pb_store *s, struct pb_profile *p)
+{
+    uint64_t now = pb_now_ns();
+    size_t nodes = pb_profile_nnodes(p);
+    int r = 0;
+
+    if (s->written_cap < nodes) {
+        uint64_t *more = reallocarray(s->written, 2 * nodes, sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        memset(more + s->written_cap, 0, (2 * nodes - s->written_cap) * sizeof(*more));
+        s->written = more;
+        s->written_cap = 2 * nodes;
+    }
+    for (size_t i = 0; r == 0 && i < pb_profile_nspans(p); i++) {
+        struct pb_span span = pb_profile_span_at(p, i);
+        r = write_stack(s, p, span.node, now);
+        if (r == 0)
+            r = write_span(s, p, &span);
+    }
+    pb_profile_forget_samples(p);
+    pb_arena_tend(s->arena);
+    return r;
+}
+
+int pb_store_hang(struct pb_store *s, const struct pb_hang_frame *f)
+{
+    struct pb_row row;
+
+    int r = pb_row_begin(s->hangs, &row);
+    if (r < 0)
+        return r;
+    pb_set_i32(&row, PB_HANGS_PID, f->pid);
+    pb_set_i32(&row, PB_HANGS_TID, f->tid);
+    set_text(&row, PB_HANGS_THREAD, f->thread);
+    set_text(&row, PB_HANGS_PROCESS, f->process);
+    pb_set_i32(&row, PB_HANGS_DEPTH, f->depth);
+    set_text(&row, PB_HANGS_FUNCTION, f->function);
+    set_text(&row, PB_HANGS_FILE, f->file);
+    if (f->line)
+        pb_set_i32(&row, PB_HANGS_LINE, f->line);
+    set_text(&row, PB_HANGS_LOCALS, f->locals);
+    pb_set_f64(&row, PB_HANGS_SECONDS, f->seconds);
+    return pb_row_commit(&row);
+}

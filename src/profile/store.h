@@ -1,0 +1,46 @@
+/* store: recordings: samples in the tables of an arena that outlives both processes, and a profile made of
+ * them.
+ *
+ *   python.samples   timestamp, pid, tid, thread, process, stack, samples, until, waiting, gil
+ *   python.stacks    timestamp, stack, parent, function, file, line, kind
+ * A stack is a node: its innermost frame, and the stack below that. Nodes are written again now and then, so
+ * that what makes room for newer rows takes no stack away that a newer sample needs.
+ *   python.hangs     timestamp, pid, tid, thread, process, depth, function, file, line, locals, seconds
+ * A recording is a run (control/rundir.h) of the process that records; its description says what it is of. */
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "profile/profile.h"
+
+struct pb_err;
+struct pb_store;
+
+struct pb_store_options {
+    uint64_t bound; /* bytes; 0: 64 MB */
+    pid_t pid;      /* of the first process that is recorded */
+    const char *command;
+    double rate;
+};
+
+/* Makes the run directory and the tables. */
+int pb_store_new(const struct pb_store_options *options, struct pb_store **ret, struct pb_err *err);
+void pb_store_close(struct pb_store *s);
+const char *pb_store_path(const struct pb_store *s);
+
+/* Writes what the profile has, and forgets its samples (not what is interned). Call it every second or so. */
+int pb_store_flush(struct pb_store *s, struct pb_profile *p);
+
+/* A frame of a thread that made no progress. */
+struct pb_hang_frame {
+    pid_t pid, tid;
+    const char *thread, *process, *function, *file, *locals; /* locals NULL: none */
+    int depth, line;
+    double seconds;
+};
+int pb_store_hang(struct pb_store *s, const struct pb_hang_frame *f);
+
+/* The samples of a recording from since to until (UTC ns) as a profile. name: its folder, or the pid of what
+ * was recorded (then the newest). -ENOENT: there is none. */
+int pb_store_read(const char *name, int64_t since, int64_t until, struct pb_profile *p, struct pb_err *err);

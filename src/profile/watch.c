@@ -1,0 +1,191 @@
+/* watch: one process under the sampler; see watch.h. */
+#include "profile/watch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "remote/threads.h"
+
+#define LIST_NS  PB_NS_PER_S         /* threads are listed again at least this often */
+#define COUNT_NS (20 * PB_NS_PER_MS) /* and counted this often: another number means another list */
+#define AGAIN_NS                                                                                             \
+    (100 * PB_NS_PER_MS) /* a thread is native before it is Python: look again soon after a new one */
+
+static void open_python(struct pb_sampler *s, struct pb_process_watch *w, struct pb_err *err, int *ret)
+{
+    *ret = pb_py_open(&w->source, s->options.force, &w->py, err);
+    if (*ret == -ENOENT) { /* no Python: native frames are all there is */
+        w->py = NULL;
+        *ret = 0;
+    }
+}
+
+int pb_watch_open(struct pb_sampler *s, pid_t pid, const char *label, struct pb_process_watch **ret,
+                  struct pb_err *err)
+{
+    struct pb_process_watch *w = calloc(1, sizeof(*w));
+    int r;
+
+    if (!w)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    w->pid = pid;
+    w->source.fd = -1;
+    snprintf(w->label, sizeof(w->label), "%s", label);
+    r = pb_source_process(pid, &w->source, err);
+    if (r == 0)
+        open_python(s, w, err, &r);
+    if (r == 0 && !w->py && !s->options.native)
+        r = pb_fail(err, -ENOENT, "there is no Python in process %d (--native samples its native stacks)",
+                    (int)pid);
+    if (r == 0 && s->options.native)
+        r = pb_native_new(pid, NULL, &w->native, err);
+    if (r < 0) {
+        pb_watch_free(w);
+        return r;
+    }
+    *ret = w;
+    return 0;
+}
+
+void pb_watch_drop(struct pb_process_watch *w, size_t i)
+{
+    pb_moment_close(&w->threads[i].moment);
+    if (w->threads[i].stat_fd >= 0)
+        close(w->threads[i].stat_fd);
+    w->threads[i] = w->threads[--w->n];
+}
+
+void pb_watch_free(struct pb_process_watch *w)
+{
+    if (!w)
+        return;
+    while (w->n)
+        pb_watch_drop(w, w->n - 1);
+    free(w->threads);
+    free(w->codes.at);
+    pb_native_free(w->native);
+    pb_py_close(w->py);
+    if (w->source.ops)
+        pb_source_close(&w->source);
+    free(w);
+}
+
+static struct pb_watched *find(struct pb_process_watch *w, pid_t tid, const struct pb_py_thread *py)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        struct pb_watched *t = &w->threads[i];
+        if (t->tid == tid && t->python == (py != NULL) &&
+            (!py || (t->py.tstate == py->tstate && t->py.ident == py->ident)))
+            return t;
+    }
+    return NULL;
+}
+
+static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, const char *name,
+                  const struct pb_py_thread *py)
+{
+    struct pb_watched *known = find(w, tid, py), t = {.tid = tid, .stat_fd = -1, .python = py, .seen = true};
+
+    if (known) {
+        known->seen = true;
+        return;
+    }
+    if (w->n == w->cap) {
+        size_t cap = w->cap ? 2 * w->cap : 16;
+        struct pb_watched *more = reallocarray(w->threads, cap, sizeof(*more));
+        if (!more)
+            return;
+        w->threads = more;
+        w->cap = cap;
+    }
+    if (py)
+        t.py = *py;
+    t.thread = pb_profile_thread(s->profile, w->pid, tid, name, w->label);
+    if (t.thread == PB_PROFILE_NONE || pb_moment_open(w->pid, tid, false, &t.moment) < 0)
+        return;
+    w->threads[w->n++] = t;
+}
+
+static void forget_unseen(struct pb_process_watch *w)
+{
+    for (size_t i = 0; i < w->n;) {
+        if (w->threads[i].seen) {
+            w->threads[i++].seen = false;
+            continue;
+        }
+        pb_watch_drop(w, i);
+    }
+}
+
+/* Another program may have taken the place of the one we knew (exec). */
+static int list_python(struct pb_sampler *s, struct pb_process_watch *w,
+                       const struct pb_native_threads *native, const struct pb_py_thread **ret)
+{
+    if (!w->py)
+        return 0;
+    int n = pb_py_threads(w->py, native, ret, NULL);
+    if (n >= 0)
+        return n;
+    int r;
+    pb_py_close(w->py);
+    w->py = NULL;
+    free(w->codes.at);
+    w->codes = (struct pb_code_map){0};
+    open_python(s, w, NULL, &r);
+    return r < 0 ? r : w->py ? pb_py_threads(w->py, native, ret, NULL) : -ENOENT;
+}
+
+static void list(struct pb_sampler *s, struct pb_process_watch *w)
+{
+    _cleanup_(pb_native_threads_done) struct pb_native_threads native = {0};
+    const struct pb_py_thread *py = NULL;
+
+    if (pb_native_threads_read(w->pid, &native, NULL) < 0) {
+        w->ended = true;
+        return;
+    }
+    int npy = list_python(s, w, &native, &py);
+    if (npy < 0 && !w->native) {
+        w->ended = true;
+        return;
+    }
+    for (int i = 0; i < npy; i++) {
+        struct pb_native_thread *n = py[i].tid ? pb_native_threads_find(&native, py[i].tid) : NULL;
+        if (n && n->state != 'Z' && n->state != 'X') {
+            watch(s, w, n->tid, n->name, &py[i]);
+            n->state = 'P'; /* not a native one */
+        }
+    }
+    for (size_t i = 0; w->native && i < native.n; i++)
+        if (!strchr("PZX", native.at[i].state))
+            watch(s, w, native.at[i].tid, native.at[i].name, NULL);
+    forget_unseen(w);
+}
+
+void pb_watch_refresh(struct pb_sampler *s, struct pb_process_watch *w, uint64_t now)
+{
+    char path[32];
+    struct stat st;
+
+    if (now < w->next_count && now < w->next_list)
+        return;
+    w->next_count = now + COUNT_NS;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)w->pid);
+    if (stat(path, &st) < 0) {
+        w->ended = true;
+        return;
+    }
+    bool changed = (unsigned long)st.st_nlink != w->links;
+    if (!changed && now < w->next_list)
+        return;
+    w->links = (unsigned long)st.st_nlink;
+    w->next_list = now + (changed ? AGAIN_NS : LIST_NS);
+    list(s, w);
+}

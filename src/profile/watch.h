@@ -1,0 +1,83 @@
+/* watch: one process under the sampler: its threads, each with its moment and where it was last; internal to
+ * the sampler. */
+#pragma once
+
+#include "profile/sampler.h"
+#include "remote/native/unwind.h"
+#include "remote/python/reader.h"
+#include "remote/source.h"
+
+struct pb_watched {
+    pid_t tid;
+    bool python;
+    struct pb_py_thread py;
+    struct pb_moment moment;
+    int stat_fd;     /* -1: not open */
+    uint32_t thread; /* in the profile */
+    bool named, seen;
+    bool settled; /* asleep when it was last read, and proved to be: where it is as long as it has not run */
+    uint32_t node;
+    unsigned flags;
+    bool truncated, apart;
+};
+
+/* Functions of the profile by code object: an id of the reader is found without comparing names. */
+struct pb_code_map {
+    uint32_t *at; /* function + 1; 0: not looked up yet */
+    size_t cap;
+};
+
+struct pb_process_watch {
+    pid_t pid;
+    char label[64];
+    struct pb_source source;
+    struct pb_py *py;         /* NULL: no Python in it */
+    struct pb_native *native; /* NULL: not wanted */
+    struct pb_code_map codes;
+    struct pb_watched *threads;
+    size_t n, cap;
+    uint64_t next_list, next_count; /* when the threads are listed, counted again */
+    unsigned long links;            /* of its task folder: the number of threads and 2 */
+    bool ended;
+};
+
+/* What all processes of a sampler share. */
+struct pb_sampler {
+    struct pb_sampler_options options;
+    struct pb_profile *profile;
+    struct pb_profile_facts *facts;
+    struct pb_process_watch **processes;
+    size_t n, cap;
+    unsigned ways;
+    int cpu; /* that we are pinned to by the last moment; -1: none */
+    uint64_t period, start, next, index;
+    uint64_t random;
+    uint64_t next_children;
+    struct pb_py_stack stack;
+    struct pb_capture capture;
+    struct pb_native_buffers *buffers;
+};
+
+int pb_watch_open(struct pb_sampler *s, pid_t pid, const char *label, struct pb_process_watch **ret,
+                  struct pb_err *err);
+void pb_watch_free(struct pb_process_watch *w);
+
+/* Gives up thread i; the last one takes its place. */
+void pb_watch_drop(struct pb_process_watch *w, size_t i);
+
+/* Lists the threads again where that is due. Marks the process ended when it is gone. */
+void pb_watch_refresh(struct pb_sampler *s, struct pb_process_watch *w, uint64_t now);
+
+/* One sample of one thread. -ESRCH: it ended. */
+int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now);
+
+/* sampler_native.c: the capture of a moment that has just ended, unwound and merged with the Python stack
+ * (which may be empty), as a node of the profile. *ret_guessed: by looking for return addresses, so it may be
+ * wrong. */
+int pb_native_node(struct pb_sampler *s, struct pb_process_watch *w, bool with_python, uint32_t *ret,
+                   bool *ret_guessed, bool *ret_truncated, bool *ret_apart);
+int pb_native_buffers_new(struct pb_native_buffers **ret);
+void pb_native_buffers_free(struct pb_native_buffers *b);
+
+/* The node of the Python frame i of the stack below parent. */
+uint32_t pb_python_node(struct pb_sampler *s, struct pb_process_watch *w, uint32_t parent, size_t i);

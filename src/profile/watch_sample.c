@@ -1,0 +1,277 @@
+/* watch_sample: one sample of one thread; see watch.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "profile/watch.h"
+#include "remote/threads.h"
+
+#define CODES_MAX (1u << 20)
+
+static uint32_t function_of(struct pb_sampler *s, struct pb_process_watch *w, const struct pb_py_code *code)
+{
+    struct pb_code_map *map = &w->codes;
+
+    if (code->id >= map->cap && code->id < CODES_MAX) {
+        size_t cap = map->cap ? map->cap : 512;
+        while (cap <= code->id)
+            cap *= 2;
+        uint32_t *more = reallocarray(map->at, cap, sizeof(*more));
+        if (!more)
+            return PB_PROFILE_NONE;
+        for (size_t i = map->cap; i < cap; i++)
+            more[i] = 0;
+        map->at = more;
+        map->cap = cap;
+    }
+    if (code->id < map->cap && map->at[code->id])
+        return map->at[code->id] - 1;
+    uint32_t function = pb_profile_function(s->profile, PB_FRAME_PYTHON, code->qualname, code->file);
+    if (code->id < map->cap && function != PB_PROFILE_NONE)
+        map->at[code->id] = function + 1;
+    return function;
+}
+
+uint32_t pb_python_node(struct pb_sampler *s, struct pb_process_watch *w, uint32_t parent, size_t i)
+{
+    const struct pb_py_frame *f = &s->stack.at[i];
+    uint32_t function = function_of(s, w, f->code);
+
+    if (function == PB_PROFILE_NONE)
+        return PB_PROFILE_NONE;
+    return pb_profile_node(s->profile, parent, pb_profile_frame(s->profile, function, pb_py_line(w->py, f)));
+}
+
+/* Outermost first. A stack for which there is no room is cut there. */
+static uint32_t python_stack(struct pb_sampler *s, struct pb_process_watch *w, bool *ret_truncated)
+{
+    uint32_t node = PB_PROFILE_ROOT;
+
+    *ret_truncated = s->stack.truncated;
+    for (size_t i = s->stack.n; i > 0; i--) {
+        uint32_t next = pb_python_node(s, w, node, i - 1);
+        if (next == PB_PROFILE_NONE) {
+            *ret_truncated = true;
+            break;
+        }
+        node = next;
+    }
+    return node;
+}
+
+static uint32_t wait_node(struct pb_sampler *s, uint32_t node, const struct pb_moment *m)
+{
+    const char *name = m->syscall >= 0 ? pb_syscall_name(m->syscall) : "the kernel";
+    char text[64];
+
+    if (name)
+        snprintf(text, sizeof(text), "[waiting in %s]", name);
+    else
+        snprintf(text, sizeof(text), "[waiting in system call %d]", m->syscall);
+    uint32_t function = pb_profile_function(s->profile, PB_FRAME_WAIT, text, "");
+    uint32_t next = pb_profile_node(s->profile, node, pb_profile_frame(s->profile, function, 0));
+    return next == PB_PROFILE_NONE ? node : next;
+}
+
+/* What is read within the moment, besides the Python stack. */
+struct reading {
+    struct pb_sampler *s;
+    struct pb_process_watch *w;
+    struct pb_watched *t;
+    bool gil;
+};
+
+static int capture_native(struct reading *r)
+{
+    const struct pb_moment *m = &r->t->moment;
+
+    if (!r->w->native)
+        return 0;
+    if (m->way == PB_WAY_ASLEEP)
+        return pb_native_copy_asleep(r->w->native, r->t->tid, m->pc, m->sp, &r->s->capture);
+    return pb_native_copy(r->w->native, r->t->tid, &r->s->capture);
+}
+
+static int read_more(struct reading *r)
+{
+    struct pb_watched *t = r->t;
+    char name[PB_PY_NAME_MAX];
+
+    if (!t->python)
+        return capture_native(r);
+    r->gil = pb_py_holds_gil(r->w->py, &t->py);
+    if (!t->named) {
+        t->named = true;
+        if (pb_py_thread_name(r->w->py, &t->py, &r->s->stack, name, sizeof(name)) == 0)
+            pb_profile_name_thread(r->s->profile, t->thread, name);
+    }
+    return capture_native(r);
+}
+
+/* The CPU that a thread runs on, ran on last or waits for: field 39 of stat, counted from the end of the
+ * name.
+ */
+static int cpu_of(struct pb_process_watch *w, struct pb_watched *t)
+{
+    char text[1024];
+
+    if (t->stat_fd < 0) {
+        snprintf(text, sizeof(text), "/proc/%d/task/%d/stat", (int)w->pid, (int)t->tid);
+        t->stat_fd = open(text, O_RDONLY | O_CLOEXEC);
+    }
+    ssize_t n = t->stat_fd < 0 ? -1 : pread(t->stat_fd, text, sizeof(text) - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    char *p = strrchr(text, ')');
+    for (int field = 2; p && field < 39; field++)
+        p = strchr(p + 1, ' ');
+    return p ? (int)strtol(p, NULL, 10) : -ESRCH;
+}
+
+/* A thread that is to stop on the CPU that we have must get it for that. */
+static void step_aside(int cpu)
+{
+    cpu_set_t ours, others;
+
+    if (sched_getaffinity(0, sizeof(ours), &ours) < 0)
+        return;
+    others = ours;
+    CPU_CLR((size_t)cpu, &others);
+    if (CPU_COUNT(&others) && sched_setaffinity(0, sizeof(others), &others) == 0)
+        (void)sched_setaffinity(0, sizeof(ours), &ours);
+}
+
+/* Begins a moment. A thread that is not asleep may be waiting for the very CPU that we have: then it does not
+ * run, and since its count of time slices was read before, the end of the moment proves that it did not
+ * meanwhile. To stop it there would only make us wait for it. Registers are known of a stopped thread only.
+ */
+static int begin(struct reading *r, unsigned ways)
+{
+    struct pb_moment *m = &r->t->moment;
+
+    int way = ways & PB_WAY_ASLEEP ? pb_moment_begin(m, PB_WAY_ASLEEP) : -EAGAIN;
+    if (way != -EAGAIN)
+        return way;
+    int cpu = cpu_of(r->w, r->t);
+    if (cpu >= 0 && cpu == sched_getcpu()) {
+        if (!r->w->native && ways & PB_WAY_ASLEEP)
+            return (int)(m->way = PB_WAY_PINNED);
+        step_aside(cpu);
+    }
+    return ways & ~(unsigned)PB_WAY_ASLEEP ? pb_moment_begin(m, ways & ~(unsigned)PB_WAY_ASLEEP) : -EAGAIN;
+}
+
+#define TRIES                                                                                                \
+    20 /* of a moment that was none, or that hit a place between two stores that belong together             \
+        */
+
+/* Tries the ways in order until one proves what was read. */
+static int read_thread(struct reading *r, unsigned ways)
+{
+    struct pb_sampler *s = r->s;
+    struct pb_watched *t = r->t;
+    int result = -EAGAIN;
+
+    s->stack.n = 0;
+    s->stack.truncated = false;
+    for (int i = 0; i < TRIES && result == -EAGAIN; i++) {
+        t->moment.pinned_cpu = s->cpu; /* where we are pinned is one fact for all threads */
+        int way = begin(r, i < TRIES / 2 || !(ways & PB_WAY_STOPPED) ? ways : PB_WAY_STOPPED);
+        s->cpu = t->moment.pinned_cpu;
+        if (way < 0)
+            return way;
+        result = t->python ? pb_py_stack(r->w->py, &t->py, &s->stack) : 0;
+        if (result == 0)
+            result = read_more(r);
+        int ended = pb_moment_end(&t->moment);
+        /* It woke up while we read: what we have is worth nothing, nor is an error in it. */
+        if (ended < 0)
+            result = ended;
+        s->stack.way = (enum pb_way)way;
+    }
+    return result;
+}
+
+static int make_node(struct reading *r, uint32_t *ret)
+{
+    struct pb_sampler *s = r->s;
+    struct pb_watched *t = r->t;
+    bool guessed = false;
+
+    t->apart = false;
+    if (!r->w->native) {
+        *ret = python_stack(s, r->w, &t->truncated);
+        return 0;
+    }
+    int result = pb_native_node(s, r->w, t->python, ret, &guessed, &t->truncated, &t->apart);
+    /* Of a thread that sleeps some registers are not known; stopped, they are. */
+    if (result == 0 && guessed && s->stack.way == PB_WAY_ASLEEP && s->ways & PB_WAY_STOPPED) {
+        result = read_thread(r, PB_WAY_STOPPED);
+        if (result == 0)
+            result = pb_native_node(s, r->w, t->python, ret, &guessed, &t->truncated, &t->apart);
+    }
+    return result;
+}
+
+static void count_way(struct pb_sampler *s, enum pb_way way)
+{
+    s->facts->asleep += way == PB_WAY_ASLEEP;
+    s->facts->pinned += way == PB_WAY_PINNED;
+    s->facts->stopped += way == PB_WAY_STOPPED;
+    s->facts->dead += way == PB_WAY_DEAD;
+}
+
+static void count(struct pb_sampler *s, const struct pb_watched *t, enum pb_way way, uint64_t now)
+{
+    const struct pb_sampler_options *o = &s->options;
+
+    /* A thread that runs no Python code at all is no sample of a Python profile. */
+    if (t->node == PB_PROFILE_ROOT)
+        return;
+    if ((o->cpu && t->flags & PB_SAMPLE_WAITING) || (o->gil && !(t->flags & PB_SAMPLE_GIL))) {
+        s->facts->outside++;
+        return;
+    }
+    count_way(s, way);
+    s->facts->truncated += t->truncated;
+    s->facts->apart += t->apart;
+    if (pb_profile_add(s->profile, t->thread, t->node, t->flags, now, 1) < 0)
+        s->facts->failed++;
+}
+
+int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now)
+{
+    struct reading r = {s, w, t, false};
+
+    if (t->settled) {
+        int same = pb_moment_end(&t->moment);
+        if (same == 0) {
+            count(s, t, PB_WAY_ASLEEP, now);
+            return 0;
+        }
+        if (same == -ESRCH)
+            return same;
+        pb_profile_mark_ran(s->profile, t->thread);
+    }
+    t->settled = false;
+    int result = read_thread(&r, s->ways);
+    bool asleep = result == 0 && s->stack.way == PB_WAY_ASLEEP;
+    if (result == 0)
+        result = make_node(&r, &t->node);
+    if (result < 0) {
+        s->facts->refused += result == -EAGAIN;
+        s->facts->failed += result != -EAGAIN && result != -ESRCH;
+        return result;
+    }
+    t->flags = (asleep ? PB_SAMPLE_WAITING : 0) | (r.gil ? PB_SAMPLE_GIL : 0);
+    if (asleep && t->node != PB_PROFILE_ROOT && !s->options.no_waits)
+        t->node = wait_node(s, t->node, &t->moment);
+    t->settled = asleep && s->stack.way == PB_WAY_ASLEEP;
+    if (!asleep)
+        pb_profile_mark_ran(s->profile, t->thread);
+    count(s, t, s->stack.way, now);
+    return 0;
+}

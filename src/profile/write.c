@@ -1,0 +1,144 @@
+/* write: files by their ending; see write.h. */
+#include "profile/write.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+
+static const struct {
+    const char *ending;
+    enum pb_write_format format;
+} endings[] = {
+    {".svg", PB_WRITE_SVG},         {".html", PB_WRITE_HTML},        {".folded", PB_WRITE_FOLDED},
+    {".json", PB_WRITE_SPEEDSCOPE}, {".pb.gz", PB_WRITE_PPROF},      {".perfetto", PB_WRITE_PERFETTO},
+    {".txt", PB_WRITE_FOLDED},      {".pftrace", PB_WRITE_PERFETTO},
+};
+
+int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_err *err)
+{
+    size_t len = strlen(path);
+
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+        size_t n = strlen(endings[i].ending);
+        if (len > n && strcmp(path + len - n, endings[i].ending) == 0) {
+            *ret = endings[i].format;
+            return 0;
+        }
+    }
+    return pb_fail(
+        err, -EINVAL,
+        "%s: the ending says no format (.svg, .html, .folded, .json for speedscope, .pb.gz for pprof, "
+        ".perfetto)",
+        path);
+}
+
+/* What is being written, and where. */
+struct job {
+    enum pb_write_format format;
+    const struct pb_profile *p, *after;
+    const struct pb_flame_options *options;
+};
+
+static int write_tree(FILE *out, const struct job *job)
+{
+    _cleanup_(pb_flame_done) struct pb_flame flame = {0};
+
+    int r = pb_flame_init(&flame, job->options);
+    if (r == 0)
+        r = pb_flame_add(&flame, job->p, 0);
+    if (r == 0 && job->after)
+        r = pb_flame_add(&flame, job->after, 1);
+    if (r == 0)
+        r = pb_flame_finish(&flame);
+    if (r < 0)
+        return r;
+    return job->format == PB_WRITE_FOLDED
+               ? pb_write_folded(out, &flame, job->after)
+               : pb_write_flame(out, &flame, job->p, job->after, job->format == PB_WRITE_HTML);
+}
+
+static int write_stream(FILE *out, const struct job *job)
+{
+    switch (job->format) {
+    case PB_WRITE_SVG:
+    case PB_WRITE_HTML:
+    case PB_WRITE_FOLDED:
+        return write_tree(out, job);
+    case PB_WRITE_SPEEDSCOPE:
+        return pb_write_speedscope(out, job->p, job->options->lines);
+    case PB_WRITE_PPROF:
+        return pb_write_pprof(out, job->p);
+    case PB_WRITE_PERFETTO:
+        return pb_write_perfetto(out, job->p);
+    }
+    return -EINVAL;
+}
+
+static int write_and_close(FILE *out, const struct job *job)
+{
+    int r = write_stream(out, job);
+    if (ferror(out) && r == 0)
+        r = -EIO;
+    if (fclose(out) != 0 && r == 0)
+        r = -errno;
+    return r;
+}
+
+static int write_beside(const char *path, const struct job *job)
+{
+    _cleanup_free_ char *beside = NULL;
+
+    if (asprintf(&beside, "%s.%d.part", path, (int)getpid()) < 0)
+        return -ENOMEM;
+    FILE *out = fopen(beside, "we");
+    if (!out)
+        return -errno;
+    int r = write_and_close(out, job);
+    if (r == 0 && rename(beside, path) < 0)
+        r = -errno;
+    if (r < 0)
+        unlink(beside);
+    return r;
+}
+
+static int write_path(const char *path, const struct job *job, struct pb_err *err)
+{
+    struct stat st;
+    int r;
+
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        FILE *out = fopen(path, "we");
+        r = out ? write_and_close(out, job) : -errno;
+    } else {
+        r = write_beside(path, job);
+    }
+    return r < 0 ? pb_fail(err, r, "%s cannot be written: %s", path, strerror(-r)) : 0;
+}
+
+int pb_write_file(const char *path, const struct pb_profile *p, const struct pb_flame_options *options,
+                  struct pb_err *err)
+{
+    struct job job = {.p = p, .options = options};
+
+    int r = pb_write_format_of(path, &job.format, err);
+    return r < 0 ? r : write_path(path, &job, err);
+}
+
+int pb_write_diff_file(const char *path, const struct pb_profile *before, const struct pb_profile *after,
+                       const struct pb_flame_options *options, struct pb_err *err)
+{
+    struct job job = {.p = before, .after = after, .options = options};
+
+    int r = pb_write_format_of(path, &job.format, err);
+    if (r < 0)
+        return r;
+    if (job.format != PB_WRITE_SVG && job.format != PB_WRITE_HTML && job.format != PB_WRITE_FOLDED)
+        return pb_fail(err, -EINVAL, "%s: a difference is written as .svg, .html or .folded", path);
+    return write_path(path, &job, err);
+}

@@ -1,0 +1,48 @@
+/* write: a profile as a file, in the formats that others read.
+ *
+ * Each function writes to an open stream and returns 0 or a negative errno; what stdio could not write is
+ * seen by the caller when it closes the stream (pb_write_file does). */
+#pragma once
+
+#include <stdio.h>
+
+#include "profile/flame.h"
+#include "profile/profile.h"
+
+struct pb_err;
+
+enum pb_write_format {
+    PB_WRITE_SVG,
+    PB_WRITE_HTML,
+    PB_WRITE_FOLDED,
+    PB_WRITE_SPEEDSCOPE,
+    PB_WRITE_PPROF,
+    PB_WRITE_PERFETTO,
+};
+
+/* By the ending of a file name: .svg .html .folded .txt .json .pb.gz .perfetto .pftrace. -EINVAL: none of
+ * them (err lists them). */
+int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_err *err);
+
+/* Writes the profile as the ending says. The file is replaced whole or not at all: it is written beside and
+ * then renamed, unless path is something else than a regular file (/dev/stdout). */
+int pb_write_file(const char *path, const struct pb_profile *p, const struct pb_flame_options *options,
+                  struct pb_err *err);
+
+/* The difference of two: .svg, .html, or .folded with two counts a line. */
+int pb_write_diff_file(const char *path, const struct pb_profile *before, const struct pb_profile *after,
+                       const struct pb_flame_options *options, struct pb_err *err);
+
+/* "a;b;c N" a line, outermost first; two: "a;b;c N M". */
+int pb_write_folded(FILE *out, const struct pb_flame *f, bool two);
+/* Reads that back: frames are functions whose file, in parentheses, is taken apart again. -EBADMSG with the
+ * line that is none. */
+int pb_read_folded(FILE *in, struct pb_profile *p, struct pb_err *err);
+
+int pb_write_speedscope(FILE *out, const struct pb_profile *p, bool lines);
+int pb_write_pprof(FILE *out, const struct pb_profile *p);
+int pb_write_perfetto(FILE *out, const struct pb_profile *p);
+
+/* after NULL: one profile. html: as a page, with the hottest functions below. */
+int pb_write_flame(FILE *out, const struct pb_flame *f, const struct pb_profile *p,
+                   const struct pb_profile *after, bool html);
