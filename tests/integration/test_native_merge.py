@@ -4,9 +4,10 @@ import subprocess
 
 import jobs
 import pytest
+import roots
+import test_native
 from interpreters import INTERPRETERS, interpreter_id
 from test_native import build, folder, settled  # noqa: F401
-import test_native
 
 # Python that is called from Python, from C (sorted, map, a generator's next, __init__), and from C in between.
 CODE = """
@@ -86,3 +87,18 @@ def test_running_threads_fit_nearly_always(interpreter, native_merge):
         full, partial, apart, failed = map(int, re.findall(r"\d+", stacks(native_merge, job.pid, "200")))
         assert full + partial + apart + failed == 600
         assert full >= 0.9 * (full + partial + apart) and failed < 60, (full, partial, apart, failed)
+
+
+@pytest.mark.parametrize("root, interpreter", [(root, path) for root, paths in roots.INTERPRETERS.items() for path in paths])
+def test_in_a_container_with_libraries_of_its_own(root, interpreter, native_merge):
+    """Another root and pid namespace: files with the same path are others here."""
+    with roots.start(root, interpreter, "-c", CODE) as target:
+        target.wait_for("ready")
+        settled(target.pid)
+        found = re.split(r"^thread (\d+) (\d)\n", stacks(native_merge, target.pid), flags=re.M)[1:]
+        assert str(target.pid) in found[0::3] and found[1::3] == ["0", "0"], found
+        for frames in found[2::3]:
+            python = [line.split()[1] for line in frames.splitlines() if line.startswith("py ")]
+            assert python[:4] == ["leaf", "plain", "key", "generator"]
+            assert "c clock_nanosleep" in frames or "c __select" in frames
+            assert re.search(r"py key \d+\n(c .*\n)+py generator", frames)

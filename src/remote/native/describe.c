@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "remote/elf.h"
+#include "remote/native/eval.h"
 #include "remote/native/library.h"
 #include "remote/native/lines.h"
 #include "remote/native/perfmap.h"
@@ -34,18 +34,6 @@ void pb_describe_forget(struct pb_native *n)
         n->described[i] = NULL;
     }
     n->ndescribed = 0;
-}
-
-/* Of 3.6 and newer; the older loop is a wrapper around it there, so that it counts in its absence only. */
-static bool is_eval(struct pb_native *n, const struct pb_file *f, const char *name)
-{
-    static const char loop[] = "_PyEval_EvalFrameDefault";
-    uint64_t addr;
-    if (name[0] == '_')
-        return (strncmp(name, loop, sizeof(loop) - 1) == 0 &&
-                (!name[sizeof(loop) - 1] || name[sizeof(loop) - 1] == '.')) ||
-               strncmp(name, "_TAIL_CALL_", 11) == 0;
-    return strcmp(name, "PyEval_EvalFrameEx") == 0 && pb_elf_lookup(n->pid, f->base, loop, &addr) == -ENOENT;
 }
 
 static bool is_glue(const char *name)
@@ -101,13 +89,20 @@ static void find_function(struct pb_native *n, struct pb_range *r, uint64_t addr
     char name[NAME_MAX_LEN];
     const struct pb_function *function;
     struct pb_symbols *s = pb_process_symbols(n, r->file);
-    if (!s || pb_symbols_find(s, addr, &function) < 0)
+    if (!s)
         return;
+    if (pb_symbols_find(s, addr, &function) < 0) {
+        if (pb_eval_holds(n, r, addr)) {
+            f->function = "_PyEval_EvalFrameDefault";
+            f->flags |= PB_NATIVE_EVAL;
+        }
+        return;
+    }
     if (pb_symbols_name(s, function, name, sizeof(name)) < 0)
         return;
     f->offset = f->address - function->addr;
     f->function = readable(n, name);
-    if (is_eval(n, r->file, name))
+    if (pb_eval_is_loop(n, r->file, name))
         f->flags |= PB_NATIVE_EVAL;
     else if (is_glue(name))
         f->flags |= PB_NATIVE_GLUE;

@@ -36,7 +36,9 @@ struct pb_file {
     struct pb_symbols symbols;
     const char *build_id; /* NULL: none */
     uint64_t used;        /* when its symbols were last asked for */
-    size_t asked;         /* scratch of pb_native_prepare */
+    bool loop_sought;
+    uint64_t loop_part; /* see eval.h; 0: none */
+    size_t asked;       /* scratch of pb_native_prepare */
     struct pb_file *next;
 };
 
