@@ -118,6 +118,9 @@ struct pb_view {
     uint32_t nstrings;             /* ids nobody refers to may be there too, empty or double */
     const char *heap;              /* PB_BYTES cells: see pb_view_bytes */
     uint32_t heap_size;
+    /* Columns to load, bit i % 64 of word i / 64; NULL: all. The others read as NULL and cost nothing. The
+     * caller's, set before loading; it stays as it is. */
+    const uint64_t *wanted;
     void *memory[4];       /* private */
     size_t memory_size[4]; /* private */
 };

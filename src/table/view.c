@@ -22,7 +22,9 @@ struct load {
     uint64_t *masks;
     uint32_t *rows; /* their places */
     uint32_t nrows;
-    uint32_t settled; /* committed or void */
+    uint32_t settled;  /* committed or void */
+    bool texts;        /* the dictionary and the heap were copied */
+    uint64_t any_null; /* columns of the commit words in which any row has none */
 };
 
 /* Memory of at least that size, kept for the next load. */
@@ -34,6 +36,46 @@ static void *piece(struct pb_view *v, int which, size_t size)
         v->memory_size[which] = v->memory[which] ? size : 0;
     }
     return v->memory[which];
+}
+
+static bool is_wanted(const struct pb_view *v, uint32_t column)
+{
+    return !v->wanted || (v->wanted[column / 64] >> column % 64 & 1);
+}
+
+static uint64_t column_offset(const struct load *l, uint32_t column)
+{
+    uint32_t offset;
+    memcpy(&offset, l->base + sizeof(l->f) + column * sizeof(offset), sizeof(offset));
+    return offset;
+}
+
+/* Copies a piece of the segment to its place in the copy. */
+static int copy_piece(const struct load *l, uint64_t at, uint64_t offset, uint64_t length)
+{
+    uint64_t size = l->r->header.segment_size;
+
+    if (offset > size || length > size - offset)
+        return -EBADMSG;
+    return pb_reader_read(l->r, at + offset, l->base + offset, length);
+}
+
+/* The columns that are asked for, and what their strings and bytes need. */
+static int copy_wanted(struct load *l, const struct pb_view *v, uint64_t at)
+{
+    const struct pb_file_segment *f = &l->f;
+
+    int result = copy_piece(l, at, 0, sizeof(*f) + 4u * l->schema->ncolumns);
+    for (uint32_t i = 0; result == 0 && i < l->schema->ncolumns; i++) {
+        unsigned type = l->schema->columns[i].type;
+        if (!is_wanted(v, i))
+            continue;
+        result = copy_piece(l, at, column_offset(l, i), (uint64_t)f->capacity * pb_type_width(type));
+        l->texts = l->texts || type == PB_STRING || type == PB_BYTES;
+    }
+    if (result == 0 && l->texts)
+        result = copy_piece(l, at, f->entries_offset, (uint64_t)f->max_strings * 8);
+    return result == 0 && l->texts ? copy_piece(l, at, f->heap_offset, f->heap_size) : result;
 }
 
 static int copy_segment(struct load *l, struct pb_view *v, uint32_t slot, uint64_t serial)
@@ -52,8 +94,10 @@ static int copy_segment(struct load *l, struct pb_view *v, uint32_t slot, uint64
     if (result == 0)
         result = pb_reader_read(l->r, at + l->f.masks_offset, l->masks, masks * 8);
     atomic_thread_fence(memory_order_acquire);
+    l->texts = !v->wanted;
     if (result == 0)
-        result = pb_reader_read(l->r, at, l->base, l->r->header.segment_size);
+        result =
+            v->wanted ? copy_wanted(l, v, at) : pb_reader_read(l->r, at, l->base, l->r->header.segment_size);
     atomic_thread_fence(memory_order_acquire);
     if (result == 0)
         result = pb_reader_read(l->r, at, &state, sizeof(state));
@@ -78,6 +122,7 @@ static void choose_rows(struct load *l, uint64_t serial)
         if (l->commits[i] & PB_COMMIT_VOID)
             continue;
         l->commits[l->nrows] = l->commits[i];
+        l->any_null |= l->commits[i];
         for (uint32_t w = 0; w < words; w++)
             l->masks[l->nrows * words + w] = l->masks[i * words + w];
         l->rows[l->nrows++] = i;
@@ -113,6 +158,13 @@ static void find_validity(const struct load *l, uint32_t column, uint64_t *valid
 {
     uint32_t more = column - PB_COMMIT_COLUMNS;
 
+    /* Most columns have no NULL at all. */
+    if (column < PB_COMMIT_COLUMNS && !(l->any_null >> column & 1)) {
+        memset(validity, 0xff, l->nrows / 64 * 8);
+        if (l->nrows % 64)
+            validity[l->nrows / 64] = (UINT64_C(1) << l->nrows % 64) - 1;
+        return;
+    }
     memset(validity, 0, (l->nrows + 63u) / 64 * 8);
     for (uint32_t i = 0; i < l->nrows; i++) {
         uint64_t null = column < PB_COMMIT_COLUMNS ? l->commits[i] >> column
@@ -128,7 +180,7 @@ static void find_strings(const struct load *l, struct pb_view *v, struct pb_text
     /* The count comes from the copy made after the commit words: it covers every id a row can name. */
     memcpy(&f, l->base, sizeof(f));
     v->complete = (f.state & 0xf) == PB_SEG_SEALED && f.count == l->settled;
-    uint32_t given = (uint32_t)(f.dict >> 32);
+    uint32_t given = l->texts ? (uint32_t)(f.dict >> 32) : 0;
     v->strings = strings;
     v->nstrings = given < l->f.max_strings ? given : l->f.max_strings;
     v->heap = l->base + l->f.heap_offset;
@@ -154,17 +206,37 @@ static bool cell_is_good(const struct pb_view *v, const struct pb_view_column *c
     return blob >> 32 <= v->heap_size && (uint32_t)blob <= v->heap_size - (blob >> 32);
 }
 
-/* Makes cells fit to be used as they are: times in UTC, truths 0 or 1, no reference beyond the segment. */
+static void make_utc(const struct load *l, int64_t *times)
+{
+    int64_t offset = pb_utc_offset(&l->f);
+
+    for (uint32_t i = 0; i < l->nrows; i++)
+        times[i] = pb_add_time(times[i], offset);
+}
+
+/* Whether every row has a string that is there: the common case, told in one pass without branches. */
+static bool ids_are_good(const struct load *l, const struct pb_view *v, uint32_t column, const uint16_t *ids)
+{
+    uint16_t most = 0;
+
+    if (column >= PB_COMMIT_COLUMNS || l->any_null >> column & 1)
+        return false;
+    for (uint32_t i = 0; i < l->nrows; i++)
+        most = ids[i] > most ? ids[i] : most;
+    for (uint32_t i = 0; i <= most && most < v->nstrings; i++)
+        if (!v->strings[i].data)
+            return false;
+    return most < v->nstrings;
+}
+
+/* Makes cells fit to be used as they are: truths 0 or 1, no reference beyond the segment. */
 static void make_good(struct load *l, struct pb_view *v, struct pb_view_column *c, void *cells,
                       uint64_t *validity)
 {
-    int64_t offset = pb_utc_offset(&l->f), *times = cells;
     uint8_t *truths = cells;
 
     for (uint32_t i = 0; i < l->nrows; i++) {
-        if (c->type == PB_TIMESTAMP) {
-            times[i] = pb_add_time(times[i], offset);
-        } else if (c->type == PB_BOOL) {
+        if (c->type == PB_BOOL) {
             truths[i] = truths[i] != 0;
         } else if (!(validity[i / 64] >> i % 64 & 1)) {
             /* What is NULL points nowhere: an id or a place of 0 is harmless to who looks anyway. */
@@ -184,20 +256,13 @@ static uint32_t count_nulls(const uint64_t *validity, uint32_t nrows)
     return nrows - valid;
 }
 
-static uint64_t column_offset(const struct load *l, uint32_t column)
-{
-    uint32_t offset;
-    memcpy(&offset, l->base + sizeof(l->f) + column * sizeof(offset), sizeof(offset));
-    return offset;
-}
-
 static int fill_column(struct load *l, struct pb_view *v, uint32_t i, uint64_t *validity)
 {
     struct pb_view_column *c = &v->columns[i];
 
     *c = (struct pb_view_column){.type = l->newest->columns[i].type, .validity = validity, .nulls = l->nrows};
     memset(validity, 0, (l->nrows + 63u) / 64 * 8);
-    if (i >= l->schema->ncolumns || l->schema->columns[i].type != c->type)
+    if (i >= l->schema->ncolumns || l->schema->columns[i].type != c->type || !is_wanted(v, i))
         return 0;
     uint64_t offset = column_offset(l, i);
     unsigned width = pb_type_width(c->type);
@@ -208,7 +273,11 @@ static int fill_column(struct load *l, struct pb_view *v, uint32_t i, uint64_t *
     c->cells = cells;
     compact(l, cells, width);
     find_validity(l, i, validity);
-    if (c->type == PB_TIMESTAMP || c->type == PB_BOOL || c->type == PB_STRING || c->type == PB_BYTES)
+    if (c->type == PB_TIMESTAMP)
+        make_utc(l, cells);
+    else if (c->type == PB_STRING && ids_are_good(l, v, i, cells))
+        c->nulls = 0;
+    else if (c->type == PB_BOOL || c->type == PB_STRING || c->type == PB_BYTES)
         make_good(l, v, c, cells, validity);
     c->nulls = count_nulls(validity, l->nrows);
     return 0;
