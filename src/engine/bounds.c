@@ -283,18 +283,73 @@ static void walk(const struct finder *f, uint32_t node, bool in_from, unsigned d
     }
 }
 
-int pb_bounds_find(const char *tree, size_t length, const struct pb_bounds_ops *ops)
+int pb_bounds_find(const struct pb_json *tree, const struct pb_bounds_ops *ops)
 {
-    struct pb_json j;
+    struct finder f = {.j = tree, .ops = ops};
 
-    int r = pb_json_parse(tree, length, &j);
-    if (r < 0)
-        return r;
-    struct finder f = {.j = &j, .ops = ops};
-    if (!pb_json_get(&j, 1, "statements"))
-        r = -EBADMSG;
-    else
-        walk(&f, 1, false, 0);
-    pb_json_done(&j);
-    return r;
+    if (!pb_json_get(tree, 1, "statements"))
+        return -EBADMSG;
+    walk(&f, 1, false, 0);
+    return 0;
+}
+
+/* --- columns and order --- */
+
+static bool is_text(const struct pb_json_node *n, const char *text, size_t length)
+{
+    return n->kind == '"' && n->length == length && strncasecmp(n->at, text, length) == 0;
+}
+
+int pb_bounds_names(const struct pb_json *tree, const char *column)
+{
+    size_t length = strlen(column);
+
+    for (uint32_t i = 1; i < tree->n; i++) {
+        const struct pb_json_node *n = &tree->nodes[i];
+        if (is_text(n, column, length))
+            return true;
+        /* The class of *, of COLUMNS('...'), and what summarizes or pivots a whole table. */
+        if (is_text(n, "STAR", 4) || is_text(n, "PIVOT", 5) || is_text(n, "SHOW_REF", 8) || is_text(n, "NATURAL", 7))
+            return true;
+    }
+    return false;
+}
+
+unsigned pb_bounds_mentions(const struct pb_json *tree, const char *text)
+{
+    unsigned n = 0;
+
+    for (uint32_t i = 1; i < tree->n; i++)
+        n += is_text(&tree->nodes[i], text, strlen(text));
+    return n;
+}
+
+static bool is_one_of(const struct pb_json *j, uint32_t node, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (pb_json_is(j, node, names[i]))
+            return true;
+    return false;
+}
+
+int pb_bounds_any_order(const struct pb_json *tree)
+{
+    static const char *const good[] = {"count", "count_star", "sum", "avg", "min", "max", "stddev", "median", "quantile_cont",
+                                       "approx_count_distinct", "var_samp", "quantile_disc", "count_if", "bool_or", "bool_and"};
+    bool aggregates = false;
+
+    for (uint32_t i = 1; i < tree->n; i++) {
+        uint32_t class = pb_json_get(tree, i, "class");
+        /* Whatever else the rows pass through may depend on their order: windows, list, first, LIMIT without ORDER. */
+        if (pb_json_is(tree, class, "WINDOW"))
+            return false;
+        if (pb_json_is(tree, class, "FUNCTION"))
+            aggregates = aggregates || is_one_of(tree, pb_json_get(tree, i, "function_name"), good, sizeof(good) / sizeof(good[0]));
+    }
+    static const char *const bad[] = {"list", "array_agg", "first", "last", "any_value", "string_agg", "group_concat", "arbitrary",
+                                      "arg_min", "arg_max", "listagg", "mode", "histogram"};
+    for (uint32_t i = 1; aggregates && i < tree->n; i++)
+        if (is_one_of(tree, pb_json_get(tree, i, "function_name"), bad, sizeof(bad) / sizeof(bad[0])))
+            return false;
+    return aggregates;
 }

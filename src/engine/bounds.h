@@ -24,5 +24,16 @@ struct pb_bounds_ops {
     void *arg;
 };
 
+/* Whether the statement names this column anywhere, or may mean it without a name (*, COLUMNS, a whole row). A
+ * superset: a table, an alias or a text of that name counts too. */
+struct pb_json;
+int pb_bounds_names(const struct pb_json *tree, const char *column);
+
+/* How often a text stands in the tree. */
+unsigned pb_bounds_mentions(const struct pb_json *tree, const char *text);
+
+/* Whether the rows may be read in any order: it aggregates, and no aggregate in it depends on their order. */
+int pb_bounds_any_order(const struct pb_json *tree);
+
 /* tree: what json_serialize_sql gives. -EBADMSG: it is none. */
-int pb_bounds_find(const char *tree, size_t length, const struct pb_bounds_ops *ops);
+int pb_bounds_find(const struct pb_json *tree, const struct pb_bounds_ops *ops);

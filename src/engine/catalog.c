@@ -1,9 +1,10 @@
-/* catalog: see catalog.h. Enums are made in enums.c. */
+/* catalog: see catalog.h. Snapshots are taken in snapshot.c, ENUMs made in enums.c. */
 #include "engine/catalog.h"
 
 #include "base/err.h"
 #include "engine/duck.h"
 #include "engine/known.h"
+#include "engine/pool.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,8 +15,6 @@
 #include <unistd.h>
 
 enum { MAX_TABLES = 512 };
-/* More than this is not copied for one query: who asks is told to narrow the time. */
-static const uint64_t MAX_BYTES = 2ull << 30;
 
 struct pb_cat_table *pb_catalog_find(struct pb_catalog *c, const char *schema, const char *name)
 {
@@ -175,6 +174,7 @@ static int add_arena(struct pb_catalog *c, unsigned source)
         r = add_part(t, reader, i, source, &info);
         if (r < 0)
             return r;
+        t->parts[t->nparts - 1].fd = c->sources[source].fd;
     }
     return 0;
 }
@@ -202,7 +202,7 @@ static void release_segment(struct pb_cat_segment *s, unsigned ncolumns)
     for (unsigned i = 0; s->ids && i < ncolumns; i++)
         free(s->ids[i]);
     free(s->ids);
-    pb_view_done(&s->view);
+    pb_pool_give(&s->view);
 }
 
 static void release_table(struct pb_cat_table *t)
@@ -266,90 +266,4 @@ int pb_catalog_add_live(struct pb_catalog *c, struct pb_cat_table *t, const int 
         t->parts[t->nparts - 1].fd = fd;
     }
     return 0;
-}
-
-/* --- snapshots ----------------------------------------------------------------------------------------- */
-
-static int keep(struct pb_catalog *c, struct pb_cat_table *t, unsigned part, struct pb_view *view,
-                unsigned *room)
-{
-    if (t->nsegments == *room) {
-        *room = *room ? 2 * *room : 16;
-        struct pb_cat_segment *more = realloc(t->segments, *room * sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        t->segments = more;
-    }
-    t->segments[t->nsegments++] = (struct pb_cat_segment){.view = *view, .part = part};
-    t->nrows += view->nrows;
-    c->damaged += view->damaged;
-    *view = (struct pb_view){0};
-    return 0;
-}
-
-static int take_part(struct pb_catalog *c, struct pb_cat_table *t, unsigned part, unsigned *room)
-{
-    struct pb_reader *reader = t->parts[part].reader;
-    struct pb_segment_info *list = NULL;
-    struct pb_view view = {0};
-    struct pb_reader_info info;
-    bool ranged = t->time_column >= 0;
-
-    pb_reader_info(reader, &info);
-    int n = pb_reader_segments(reader, t->parts[part].table, &list), r = n < 0 ? n : 0;
-    for (int i = 0; r == 0 && i < n; i++) {
-        if (list[i].first < t->oldest && ranged)
-            t->oldest = list[i].first;
-        if (ranged && (list[i].last < t->range.from || list[i].first > t->range.to)) {
-            c->segments_skipped++;
-            continue;
-        }
-        r = pb_view_load(reader, &list[i], &view);
-        if (r == -ESTALE) {
-            /* The writer has overtaken us: it recycles the oldest first, so all that follows is going too. */
-            r = 0;
-            break;
-        }
-        if (r == -EBADMSG) {
-            c->damaged++;
-            r = 0;
-            continue;
-        }
-        c->segments_read++;
-        c->bytes += info.segment_size;
-        if (r == 0)
-            r = c->bytes > MAX_BYTES ? -E2BIG : keep(c, t, part, &view, room);
-    }
-    pb_view_done(&view);
-    free(list);
-    return r;
-}
-
-static void reverse(struct pb_cat_segment *s, unsigned n)
-{
-    for (unsigned i = 0; i < n / 2; i++) {
-        struct pb_cat_segment swap = s[i];
-        s[i] = s[n - 1 - i];
-        s[n - 1 - i] = swap;
-    }
-}
-
-int pb_catalog_take(struct pb_catalog *c, struct pb_cat_table *t, struct pb_err *err)
-{
-    unsigned room = 0;
-    int r = 0;
-
-    if (t->taken)
-        return 0;
-    t->taken = true;
-    for (unsigned i = 0; r == 0 && i < t->nparts; i++) {
-        unsigned before = t->nsegments;
-        r = take_part(c, t, i, &room);
-        reverse(t->segments + before, t->nsegments - before);
-    }
-    if (r == -E2BIG)
-        return pb_fail(err, r,
-                       "%s holds more than %llu MB in that range; narrow the time (WHERE timestamp > ...)",
-                       t->name, (unsigned long long)(MAX_BYTES >> 20));
-    return r < 0 ? pb_fail(err, r, "%s cannot be read: %s", t->name, strerror(-r)) : 0;
 }

@@ -25,6 +25,7 @@ struct pb_cat_enum {
 struct pb_cat_column {
     char name[PB_CAT_NAME], unit[16], comment[64];
     enum pb_type type;
+    bool wanted; /* some statement may read it */
     struct pb_cat_enum strings;
 };
 
@@ -47,6 +48,7 @@ struct pb_cat_part {
 struct pb_cat_table {
     char schema[PB_CAT_NAME], name[PB_CAT_NAME], comment[128];
     bool live, touched, taken;
+    bool whole; /* all columns may be read */
     struct pb_range range;
     struct pb_cat_column columns[PB_MAX_COLUMNS];
     unsigned ncolumns;

@@ -174,6 +174,7 @@ int pb_engine_open(unsigned threads, uint64_t memory, struct pb_engine **ret, st
 
     if (!e)
         return pb_fail(err, -ENOMEM, "out of memory");
+    e->threads = threads;
     int r = open_database(e, threads, memory, err);
     if (r == 0 &&
         (pb_scan_register(e->connection) < 0 || register_subtraction(e, DUCKDB_TYPE_TIMESTAMP) < 0 ||
@@ -263,6 +264,8 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
         r = pb_prepare_tables(e, err);
     if (r == 0)
         r = pb_engine_do(e, "BEGIN TRANSACTION READ ONLY", err);
+    /* Only where nobody can tell the difference is a table read by several threads. */
+    e->scans.threads = e->ordered ? 1 : e->threads;
     for (size_t i = 0; r == 0 && i < s.n; i++)
         r = pb_statement_run(e, s.at[i], err);
     pb_engine_do(e, "ROLLBACK", NULL);
@@ -311,12 +314,13 @@ static bool is_spent(const struct pb_err *err)
 
 int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request)
 {
-    struct pb_scan_request scans = {
-        .catalog = &request->catalog, .prepare = pb_prepare_table, .arg = e, .threads = 1};
     struct pb_err err = {0};
 
     e->request = request;
-    pb_scan_begin(&scans);
+    e->ordered = e->opaque = false;
+    e->scans = (struct pb_scan_request){
+        .catalog = &request->catalog, .prepare = pb_prepare_table, .arg = e, .threads = 1};
+    pb_scan_begin(&e->scans);
     e->busy = true;
     int r = run_all(e, &err);
     e->busy = false;

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "engine/duck.h"
 #include "engine/engine.h"
+#include "engine/scan.h"
 
 #include <stdatomic.h>
 
@@ -19,6 +20,10 @@ struct pb_engine {
     struct pb_engine_view *views;
     unsigned nviews;
     struct pb_engine_request *request; /* the one that runs */
+    bool ordered; /* some statement of it depends on the order of rows */
+    bool opaque;  /* some statement of it has no tree: tables are read whole */
+    struct pb_scan_request scans;
+    unsigned threads;
     struct pb_wire out;
     _Atomic bool busy;
 };

@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "engine/bounds.h"
+#include "engine/json.h"
 #include "engine/scan.h"
 
 #include <errno.h>
@@ -72,17 +73,51 @@ static void touch(void *arg, const char *schema, const char *table, struct pb_ra
     t->touched = true;
 }
 
-void pb_prepare_statement(struct pb_engine *e, const char *sql)
+/* Marks the columns of touched tables that the statement may read. */
+static void want_columns(struct pb_engine *e, const struct pb_json *tree)
+{
+    struct pb_catalog *c = &e->request->catalog;
+
+    for (unsigned i = 0; i < c->ntables; i++) {
+        struct pb_cat_table *t = c->tables[i];
+        if (!t->touched)
+            continue;
+        for (unsigned k = 0; k < t->ncolumns; k++)
+            t->columns[k].wanted = t->columns[k].wanted || pb_bounds_names(tree, t->columns[k].name);
+        /* A table's name where a column could stand is a whole row of it: told from its own mention by its number. */
+        t->whole = t->whole || pb_bounds_mentions(tree, t->name) > 1;
+    }
+}
+
+/* One statement that cannot be looked into makes the order of all count, and all columns wanted. */
+static int look_into(struct pb_engine *e, const char *sql)
 {
     _cleanup_free_ char *tree = NULL;
     struct pb_bounds_ops ops = {.time_column = time_column, .evaluate = evaluate, .touch = touch, .arg = e};
-    size_t length = strlen(sql);
+    struct pb_json j;
 
-    /* What has no tree (DESCRIBE, EXPLAIN, what is wrong) reads its tables whole and as strings. */
-    if (length > MAX_TREE_SQL || !strcasestr(sql, "from"))
+    int r = pb_engine_ask(e, "SELECT json_serialize_sql($1::VARCHAR)", sql, strlen(sql), &tree, NULL);
+    if (r < 0 || !tree)
+        return -EBADMSG;
+    r = pb_json_parse(tree, strlen(tree), &j);
+    if (r < 0)
+        return r;
+    r = pb_bounds_find(&j, &ops);
+    if (r == 0)
+        want_columns(e, &j);
+    if (r == 0 && !pb_bounds_any_order(&j))
+        e->ordered = true;
+    pb_json_done(&j);
+    return r;
+}
+
+void pb_prepare_statement(struct pb_engine *e, const char *sql)
+{
+    if (!strcasestr(sql, "from"))
         return;
-    if (pb_engine_ask(e, "SELECT json_serialize_sql($1::VARCHAR)", sql, length, &tree, NULL) == 0 && tree)
-        pb_bounds_find(tree, strlen(tree), &ops);
+    /* What has no tree (DESCRIBE, EXPLAIN, what is wrong) reads its tables whole and as strings. */
+    if (strlen(sql) > MAX_TREE_SQL || look_into(e, sql) < 0)
+        e->ordered = e->opaque = true;
 }
 
 /* Asks the broker for a live table. */
@@ -137,6 +172,7 @@ int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err)
 {
     struct pb_engine *e = engine;
 
+    t->whole = t->whole || !t->touched || e->opaque;
     int r = t->live && !t->taken ? fetch_live(e, t, err) : 0;
     if (r == 0)
         r = pb_catalog_take(&e->request->catalog, t, err);
