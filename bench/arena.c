@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "table/arena.h"
+#include "table/clock.h"
 #include "table/reader.h"
 
 enum { REPEATS = 7, ROWS = 4000000, LATENCIES = 2000000, NAMES = 256 };
@@ -265,6 +266,8 @@ int main(void)
         return 1;
     }
     pthread_create(&tender, NULL, tend, a);
+    nanosleep(&(struct timespec){.tv_sec = 2}, NULL); /* the agent has been tending for a while, too */
+    printf("rows' clock: %s\n", pb_clock_is_counter() ? "the processor's counter" : "clock_gettime");
     run(a);
     atomic_store(&stopping, true);
     pthread_join(tender, NULL);

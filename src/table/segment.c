@@ -2,26 +2,12 @@
  *
  * free -> claimed -> open -> sealed -> claimed ... Anybody may seal a segment at any time; rows begun in it
  * may still be committed. writer.h has the rule that makes recycling safe. Signal-safe throughout. */
-#include <time.h>
 #include <unistd.h>
 
 #include "table/writer.h"
 
+enum { CLOCK_SLACK_NS = 1000000 };
 enum { MAX_PINNED_TRIES = 64 }; /* old segments of a table looked at before the next table is asked */
-
-int64_t pb_clock_mono(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
-int64_t pb_clock_real(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
 
 bool pb_segment_visit(struct pb_segment *s, uint64_t serial)
 {
@@ -52,10 +38,11 @@ static uint32_t seal_visited(struct pb_arena *a, struct pb_segment *s)
         atomic_fetch_sub(&a->control->nopen, 1);
         atomic_fetch_sub(&a->control->tables[s->table].nopen, 1);
 
-        /* The clock is read after the last row could begin, so no row has a later time of its own. */
+        /* The clock is read after the last row could begin, so no row has a later time of its own; but for
+         * the little that the clock may step back. */
         struct pb_file_segment *f = pb_segment_file(s);
         __atomic_store_n(&f->count, s->layout->capacity - PB_STATE_LEFT(state), __ATOMIC_RELAXED);
-        __atomic_store_n(&f->sealed_at, pb_clock_mono(), __ATOMIC_RELAXED);
+        __atomic_store_n(&f->sealed_at, pb_clock_mono() + CLOCK_SLACK_NS, __ATOMIC_RELAXED);
         __atomic_store_n(&f->state, PB_SERIAL(state) << PB_SERIAL_SHIFT | PB_SEG_SEALED, __ATOMIC_RELEASE);
     }
     return s->layout->capacity - PB_STATE_LEFT(state);

@@ -95,6 +95,7 @@ int pb_arena_tend(struct pb_arena *a)
         ssize_t n = read(a->wake_fd, &rung, sizeof(rung));
         (void)n; /* nothing to read: called by the clock */
     }
+    pb_clock_tend();
     int r = shrink(a), made = 0;
     uint32_t target = choose_target(a);
     atomic_store(&c->ready_target, target);

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "table/arena.h"
+#include "table/clock.h"
 
 enum {
     PB_EXTENT_SLOTS = 64, /* segments mapped at once */
@@ -121,10 +122,6 @@ static inline uint32_t pb_segment_slot(const struct pb_arena *a, const struct pb
 {
     return (uint32_t)(s - a->control->segments);
 }
-
-/* CLOCK_MONOTONIC and CLOCK_REALTIME, ns. */
-int64_t pb_clock_mono(void);
-int64_t pb_clock_real(void);
 
 /* space.c: room in the file. Reserves bytes so that touching them cannot fail; -ENOSPC, -EFBIG. */
 int pb_reserve(int fd, uint64_t offset, uint64_t length);
