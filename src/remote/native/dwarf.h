@@ -104,6 +104,17 @@ struct pb_die {
     struct pb_value stmt_list, str_offsets, addrs, rnglists;
 };
 
+enum { PB_FORM_IMPLICIT_CONST = 0x21 };
+
+/* Bytes that a value of a form takes; -1: that depends on the value. */
+int pb_form_size(const struct pb_unit *u, unsigned form);
+
+/* The value of an attribute; what is of no use to us is passed over. An unknown form makes the cursor bad. */
+struct pb_value pb_form_value(const struct pb_unit *u, const struct pb_attribute *a, struct pb_cursor *c);
+
+/* A string by its number in .debug_str_offsets; no value where there is none. */
+struct pb_value pb_form_indexed_string(const struct pb_unit *u, uint64_t index);
+
 /* -ENOENT: no debug information that can be read without unpacking. */
 int pb_dwarf_open(const struct pb_object *o, struct pb_dwarf *ret);
 

@@ -65,7 +65,8 @@ static struct {
     const char *(*filesrc)(Dwarf_Files *, size_t, uint64_t *, uint64_t *);
 } dw;
 
-static char *(*cxa_demangle)(const char *, char *, size_t *, int *);
+typedef char *demangler(const char *, char *, size_t *, int *);
+static demangler *cxa_demangle;
 
 static bool load_dw(void)
 {

@@ -1,7 +1,7 @@
 /* native_lines: the source of addresses of one file, for tests: native_lines FILE < ADDRESSES
  *
- * For each address (hexadecimal, one a line) a line "ADDRESS", then "FUNCTION<tab>FILE:LINE" for each frame, the
- * innermost inlined call first. */
+ * For each address (hexadecimal, one a line) a line "ADDRESS", then "FUNCTION<tab>FILE:LINE" for each frame,
+ * the innermost inlined call first. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
