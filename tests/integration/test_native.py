@@ -183,7 +183,8 @@ def test_code_without_unwind_tables_is_guessed_and_marked(options, kind, program
         settled(job.pid)
         stack, = dump(native_dump, job.pid)
         assert stack.own() == CHAINS[kind]
-        assert stack.flags & GUESSED
+        assert stack.flags & GUESSED and not stack.flags & TRUNCATED
+        assert stack.functions[-1] == "_start"
 
 
 @pytest.mark.parametrize("options", ["gcc-debug", "clang"])

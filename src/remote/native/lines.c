@@ -11,6 +11,7 @@
 
 enum {
     UNITS_KEPT = 8,
+    LARGE_UNIT = 4 << 20,
     UNITS_MAX = 1 << 18,
     ARANGES_MAX = 64 << 20,
     DIES_MAX = 1 << 22,
@@ -255,6 +256,10 @@ static int open_kept(struct pb_lines *l, uint64_t offset, struct kept **ret)
     int r = pb_unit_open(&l->dwarf, offset, &oldest->unit);
     if (r < 0)
         return r;
+    /* A large one is kept alone. */
+    for (unsigned i = 0; i < UNITS_KEPT && oldest->unit.len > LARGE_UNIT; i++)
+        if (&l->kept[i] != oldest)
+            release(&l->kept[i]);
     oldest->used = ++l->clock;
     if (pb_line_table_open(&oldest->unit, &oldest->table) < 0)
         oldest->table = NULL;

@@ -391,6 +391,23 @@ static bool step_by_guess(struct walk *w)
     return step_by_scan(w, true) || step_by_frame_pointer(w) || step_by_scan(w, false);
 }
 
+/* True in the function that every stack begins with, of a C library without unwind tables. */
+static bool is_outermost(struct walk *w)
+{
+    static const char *const outermost[] = {"_start", "_dlstart", "__clone", "clone", "clone3", "__clone3"};
+    const struct pb_function *f;
+    char name[32];
+    uint64_t pc = lookup_pc(w);
+    struct pb_range *r = pb_process_range(w->n, pc);
+    struct pb_symbols *s = pb_range_usable(r) ? pb_process_symbols(w->n, r->file) : NULL;
+    if (!s || pb_symbols_find(s, pc - r->bias, &f) < 0 || pb_symbols_name(s, f, name, sizeof(name)) < 0)
+        return false;
+    for (size_t i = 0; i < sizeof(outermost) / sizeof(outermost[0]); i++)
+        if (strcmp(name, outermost[i]) == 0)
+            return true;
+    return false;
+}
+
 /* 1: at the caller; 0: complete; negative: it goes on, but not for us. */
 static int step(struct walk *w, unsigned *flags)
 {
@@ -412,6 +429,8 @@ static int step(struct walk *w, unsigned *flags)
         *flags |= PB_NATIVE_SIGNAL;
         return 1;
     }
+    if (is_outermost(w))
+        return 0;
     return step_by_guess(w) ? 1 : r;
 }
 
