@@ -86,7 +86,7 @@ def test_running_threads_fit_nearly_always(interpreter, native_merge):
     with jobs.python(BUSY, interpreter=interpreter) as job:
         full, partial, apart, failed = map(int, re.findall(r"\d+", stacks(native_merge, job.pid, "200")))
         assert full + partial + apart + failed == 600
-        assert full >= 0.9 * (full + partial + apart) and failed < 60, (full, partial, apart, failed)
+        assert full >= 0.97 * (full + partial + apart) and failed < 60, (full, partial, apart, failed)
 
 
 @pytest.mark.parametrize("root, interpreter", [(root, path) for root, paths in roots.INTERPRETERS.items() for path in paths])
