@@ -1,5 +1,6 @@
-/* What SQL costs: whole commands, warm and cold; scans of ten million rows of a table beside DuckDB's own table of the
- * same rows; how much a time range saves; what many queries at once do. Ratios are taken within one run. */
+/* What SQL costs: whole commands, warm and cold; scans of ten million rows of a table beside DuckDB's own
+ * table of the same rows; how much a time range saves; what many queries at once do. Ratios are taken within
+ * one run. */
 #include "base/err.h"
 #include "base/time.h"
 #include "engine/broker.h"
@@ -55,7 +56,8 @@ static int row(void *arg, const struct pb_sql_cell *cells, unsigned n)
 {
     size_t at = strlen(answer);
     for (unsigned i = 0; i < n && at < sizeof(answer); i++)
-        at += (size_t)snprintf(answer + at, sizeof(answer) - at, "%.*s ", (int)cells[i].length, cells[i].text ? cells[i].text : "");
+        at += (size_t)snprintf(answer + at, sizeof(answer) - at, "%.*s ", (int)cells[i].length,
+                               cells[i].text ? cells[i].text : "");
     return 0;
 }
 
@@ -68,7 +70,8 @@ static double ask(int arena_fd, const char *sql)
 {
     const struct pb_sql_sink sink = {columns, row, note, NULL};
     struct pb_sql_source source = {.live = {.pid = getpid(), .arena_fd = arena_fd}, .rank = -1};
-    struct pb_sql_query q = {.sql = sql, .length = strlen(sql), .sources = &source, .nsources = 1, .timeout_ms = 60000};
+    struct pb_sql_query q = {
+        .sql = sql, .length = strlen(sql), .sources = &source, .nsources = 1, .timeout_ms = 60000};
     struct pb_err err = {0};
 
     answer[0] = '\0';
@@ -103,7 +106,8 @@ static double command(char *const arguments[])
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", 1, 0);
     uint64_t began = pb_now_ns();
-    if (posix_spawn(&pid, program, &actions, NULL, arguments, environ) != 0 || waitpid(pid, &status, 0) < 0 || status != 0) {
+    if (posix_spawn(&pid, program, &actions, NULL, arguments, environ) != 0 || waitpid(pid, &status, 0) < 0 ||
+        status != 0) {
         fprintf(stderr, "%s failed\n", program);
         exit(1);
     }
@@ -154,7 +158,8 @@ static void bench_commands(void)
     }
     usleep(300000);
     snprintf(pid, sizeof(pid), "%d", (int)target);
-    char *const stack[] = {program, "-t", pid, "query", "SELECT func, file, lineno FROM python.backtrace LIMIT 5", NULL};
+    char *const stack[] = {
+        program, "-t", pid, "query", "SELECT func, file, lineno FROM python.backtrace LIMIT 5", NULL};
     command(stack);
     for (int i = 0; i < 50; i++)
         took[i] = command(stack);
@@ -178,7 +183,8 @@ static int fill(void)
     struct pb_table *table;
     struct timespec now;
 
-    if (pb_arena_create(PB_ARENA_MEMFD, "bench", &options, &arena) < 0 || pb_table_new(arena, &spec, &table) < 0)
+    if (pb_arena_create(PB_ARENA_MEMFD, "bench", &options, &arena) < 0 ||
+        pb_table_new(arena, &spec, &table) < 0)
         exit(1);
     clock_gettime(CLOCK_MONOTONIC, &now);
     /* From now on: 500 minutes of rows, of which the last 5 are 1%. */
@@ -190,7 +196,9 @@ static int fill(void)
             exit(1);
         pb_set_timestamp(&r, 0, start + (int64_t)i * 3000000);
         pb_set_i64(&r, 1, i / 1000);
-        pb_set_string(&r, 2, name, (size_t)snprintf(name, sizeof(name), "aten::operation_%d", (int)(i * 2654435761u % NAMES)));
+        pb_set_string(
+            &r, 2, name,
+            (size_t)snprintf(name, sizeof(name), "aten::operation_%d", (int)(i * 2654435761u % NAMES)));
         pb_set_string(&r, 3, i % 2 ? "forward" : "backward", i % 2 ? 7 : 8);
         pb_set_f64(&r, 4, (double)(i % 1000) / 10);
         pb_row_commit(&r);
@@ -200,7 +208,8 @@ static int fill(void)
 
 #define TOP                                                                                                  \
     "SELECT operation_name, AVG(duration_ms) as avg_duration, COUNT(*) as call_count FROM %s "               \
-    "WHERE timestamp > now() - interval '5 minutes' GROUP BY operation_name ORDER BY avg_duration DESC LIMIT 10"
+    "WHERE timestamp > now() - interval '5 minutes' GROUP BY operation_name ORDER BY avg_duration DESC "     \
+    "LIMIT 10"
 
 /* DuckDB itself, in this process, on a table of its own with the same rows. */
 static double bench_native(const char *sql)
@@ -211,17 +220,23 @@ static double bench_native(const char *sql)
 
     snprintf(path, sizeof(path), "%s/../lib/probing/libduckdb.so", worker);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    int (*open_db)(const char *, void **, void *, char **) = library ? (int (*)(const char *, void **, void *, char **))dlsym(library, "duckdb_open_ext") : NULL;
-    int (*connect_db)(void *, void **) = library ? (int (*)(void *, void **))dlsym(library, "duckdb_connect") : NULL;
-    int (*query)(void *, const char *, void *) = library ? (int (*)(void *, const char *, void *))dlsym(library, "duckdb_query") : NULL;
-    if (!open_db || !connect_db || !query || open_db(NULL, &db, NULL, &error) || connect_db(db, &connection)) {
+    int (*open_db)(const char *, void **, void *, char **) =
+        library ? (int (*)(const char *, void **, void *, char **))dlsym(library, "duckdb_open_ext") : NULL;
+    int (*connect_db)(void *, void **) =
+        library ? (int (*)(void *, void **))dlsym(library, "duckdb_connect") : NULL;
+    int (*query)(void *, const char *, void *) =
+        library ? (int (*)(void *, const char *, void *))dlsym(library, "duckdb_query") : NULL;
+    if (!open_db || !connect_db || !query || open_db(NULL, &db, NULL, &error) ||
+        connect_db(db, &connection)) {
         fprintf(stderr, "no DuckDB in %s\n", path);
         exit(1);
     }
     const char *const make[] = {
         "CREATE MACRO now() AS system.main.get_current_timestamp() AT TIME ZONE 'UTC'",
-        "CREATE TABLE t AS SELECT (get_current_timestamp() AT TIME ZONE 'UTC') + to_milliseconds(3 * i) AS timestamp, i // 1000 AS "
-        "step, 'aten::operation_' || (i * 2654435761 % 4294967296 % 200) AS operation_name, CASE WHEN i % 2 = 1 THEN 'forward' ELSE "
+        "CREATE TABLE t AS SELECT (get_current_timestamp() AT TIME ZONE 'UTC') + to_milliseconds(3 * i) AS "
+        "timestamp, i // 1000 AS "
+        "step, 'aten::operation_' || (i * 2654435761 % 4294967296 % 200) AS operation_name, CASE WHEN i % 2 "
+        "= 1 THEN 'forward' ELSE "
         "'backward' END AS stage, (i % 1000) / 10.0::DOUBLE AS duration_ms FROM range(10000000) r(i)"};
     for (int i = 0; i < 2; i++)
         if (query(connection, make[i], NULL) != 0) {
@@ -245,8 +260,10 @@ static void bench_scans(void)
     /* now() - 5 minutes lies before every row: all ten million are aggregated. */
     snprintf(sql, sizeof(sql), TOP, "python.torch_trace");
     snprintf(native, sizeof(native), TOP, "t");
-    double ours = ask_often(fd, sql), whole = ask_often(fd, "SELECT sum(duration_ms), count(*) FROM python.torch_trace");
-    double recent = ask_often(fd, "SELECT sum(duration_ms), count(*) FROM python.torch_trace WHERE timestamp > now() + interval '495 minutes'");
+    double ours = ask_often(fd, sql),
+           whole = ask_often(fd, "SELECT sum(duration_ms), count(*) FROM python.torch_trace");
+    double recent = ask_often(fd, "SELECT sum(duration_ms), count(*) FROM python.torch_trace WHERE timestamp "
+                                  "> now() + interval '495 minutes'");
     printf("rows in the last minutes: %s\n", answer);
     double theirs = bench_native(native);
     report("top 10 aggregate over 10 million rows of a live table", ours, "ms", 150);

@@ -309,7 +309,8 @@ int pb_bounds_names(const struct pb_json *tree, const char *column)
         if (is_text(n, column, length))
             return true;
         /* The class of *, of COLUMNS('...'), and what summarizes or pivots a whole table. */
-        if (is_text(n, "STAR", 4) || is_text(n, "PIVOT", 5) || is_text(n, "SHOW_REF", 8) || is_text(n, "NATURAL", 7))
+        if (is_text(n, "STAR", 4) || is_text(n, "PIVOT", 5) || is_text(n, "SHOW_REF", 8) ||
+            is_text(n, "NATURAL", 7))
             return true;
     }
     return false;
@@ -334,20 +335,25 @@ static bool is_one_of(const struct pb_json *j, uint32_t node, const char *const 
 
 int pb_bounds_any_order(const struct pb_json *tree)
 {
-    static const char *const good[] = {"count", "count_star", "sum", "avg", "min", "max", "stddev", "median", "quantile_cont",
-                                       "approx_count_distinct", "var_samp", "quantile_disc", "count_if", "bool_or", "bool_and"};
+    static const char *const good[] = {
+        "count",    "count_star",    "sum",      "avg",           "min",
+        "max",      "stddev",        "median",   "quantile_cont", "approx_count_distinct",
+        "var_samp", "quantile_disc", "count_if", "bool_or",       "bool_and"};
     bool aggregates = false;
 
     for (uint32_t i = 1; i < tree->n; i++) {
         uint32_t class = pb_json_get(tree, i, "class");
-        /* Whatever else the rows pass through may depend on their order: windows, list, first, LIMIT without ORDER. */
+        /* Whatever else the rows pass through may depend on their order: windows, list, first, LIMIT without
+         * ORDER. */
         if (pb_json_is(tree, class, "WINDOW"))
             return false;
         if (pb_json_is(tree, class, "FUNCTION"))
-            aggregates = aggregates || is_one_of(tree, pb_json_get(tree, i, "function_name"), good, sizeof(good) / sizeof(good[0]));
+            aggregates = aggregates || is_one_of(tree, pb_json_get(tree, i, "function_name"), good,
+                                                 sizeof(good) / sizeof(good[0]));
     }
-    static const char *const bad[] = {"list", "array_agg", "first", "last", "any_value", "string_agg", "group_concat", "arbitrary",
-                                      "arg_min", "arg_max", "listagg", "mode", "histogram"};
+    static const char *const bad[] = {"list",       "array_agg",    "first",     "last",    "any_value",
+                                      "string_agg", "group_concat", "arbitrary", "arg_min", "arg_max",
+                                      "listagg",    "mode",         "histogram"};
     for (uint32_t i = 1; aggregates && i < tree->n; i++)
         if (is_one_of(tree, pb_json_get(tree, i, "function_name"), bad, sizeof(bad) / sizeof(bad[0])))
             return false;

@@ -24,8 +24,8 @@ struct pb_bounds_ops {
     void *arg;
 };
 
-/* Whether the statement names this column anywhere, or may mean it without a name (*, COLUMNS, a whole row). A
- * superset: a table, an alias or a text of that name counts too. */
+/* Whether the statement names this column anywhere, or may mean it without a name (*, COLUMNS, a whole row).
+ * A superset: a table, an alias or a text of that name counts too. */
 struct pb_json;
 int pb_bounds_names(const struct pb_json *tree, const char *column);
 

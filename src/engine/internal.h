@@ -20,8 +20,8 @@ struct pb_engine {
     struct pb_engine_view *views;
     unsigned nviews;
     struct pb_engine_request *request; /* the one that runs */
-    bool ordered; /* some statement of it depends on the order of rows */
-    bool opaque;  /* some statement of it has no tree: tables are read whole */
+    bool ordered;                      /* some statement of it depends on the order of rows */
+    bool opaque;                       /* some statement of it has no tree: tables are read whole */
     struct pb_scan_request scans;
     unsigned threads;
     struct pb_wire out;

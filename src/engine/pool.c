@@ -4,7 +4,7 @@
 #include <pthread.h>
 
 enum { MOST_VIEWS = 8192 };
-static const uint64_t MOST_BYTES = 384u << 20;
+static const uint64_t MOST_BYTES = 1u << 30;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pb_view kept[MOST_VIEWS];
@@ -42,4 +42,13 @@ void pb_pool_give(struct pb_view *view)
     }
     pthread_mutex_unlock(&lock);
     pb_view_done(view);
+}
+
+void pb_pool_clear(void)
+{
+    pthread_mutex_lock(&lock);
+    while (nkept)
+        pb_view_done(&kept[--nkept]);
+    bytes = 0;
+    pthread_mutex_unlock(&lock);
 }

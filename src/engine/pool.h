@@ -1,5 +1,5 @@
-/* pool: views between two uses. Their memory is kept, up to a bound: the kernel takes longer to give pages than we take
- * to fill them. */
+/* pool: views between two uses. Their memory is kept, up to a bound: the kernel takes longer to give pages
+ * than we take to fill them. */
 #pragma once
 
 #include "table/reader.h"
@@ -9,3 +9,6 @@ void pb_pool_take(struct pb_view *ret);
 
 /* Takes a view back, which is empty then. Any thread. */
 void pb_pool_give(struct pb_view *view);
+
+/* Gives the memory back. */
+void pb_pool_clear(void);

@@ -84,7 +84,8 @@ static void want_columns(struct pb_engine *e, const struct pb_json *tree)
             continue;
         for (unsigned k = 0; k < t->ncolumns; k++)
             t->columns[k].wanted = t->columns[k].wanted || pb_bounds_names(tree, t->columns[k].name);
-        /* A table's name where a column could stand is a whole row of it: told from its own mention by its number. */
+        /* A table's name where a column could stand is a whole row of it: told from its own mention by its
+         * number. */
         t->whole = t->whole || pb_bounds_mentions(tree, t->name) > 1;
     }
 }

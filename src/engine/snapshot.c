@@ -1,5 +1,6 @@
-/* snapshot: copies the segments of a table that a query may read, the newest first, with several threads where there
- * are many. Where the writer has overtaken us everything older is left out: what is kept is always a suffix. */
+/* snapshot: copies the segments of a table that a query may read, the newest first, with several threads
+ * where there are many. Where the writer has overtaken us everything older is left out: what is kept is
+ * always a suffix. */
 #include "engine/catalog.h"
 
 #include "base/err.h"
@@ -166,7 +167,8 @@ int pb_catalog_take(struct pb_catalog *c, struct pb_cat_table *t, struct pb_err 
     for (unsigned i = 0; r == 0 && i < t->nparts; i++)
         r = take_part(c, t, i);
     if (r == -E2BIG)
-        return pb_fail(err, r, "%s holds more than %llu MB in that range; narrow the time (WHERE timestamp > ...)",
+        return pb_fail(err, r,
+                       "%s holds more than %llu MB in that range; narrow the time (WHERE timestamp > ...)",
                        t->name, (unsigned long long)(MAX_BYTES >> 20));
     return r < 0 ? pb_fail(err, r, "%s cannot be read: %s", t->name, strerror(-r)) : 0;
 }

@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "engine/duck.h"
 #include "engine/engine.h"
+#include "engine/pool.h"
 #include "engine/sandbox.h"
 
 #include <errno.h>
@@ -28,7 +29,15 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-enum { IDLE_MS = 60000, CALLER_IDLE_MS = 10000, GRACE_MS = 1000, STACK = 64 << 20, MAX_THREADS = 4 };
+/* After a pause its memory goes back, after a minute the worker. */
+enum {
+    PAUSE_MS = 2000,
+    IDLE_MS = 60000,
+    CALLER_IDLE_MS = 10000,
+    GRACE_MS = 1000,
+    STACK = 64 << 20,
+    MAX_THREADS = 4
+};
 
 /* What a query may take at most, as a share of the machine and in bytes. */
 static const uint64_t MOST_SPACE = 8ull << 30, LEAST_SPACE = 2ull << 30;
@@ -157,10 +166,7 @@ static int answer(struct worker *w, struct pb_wire *m)
         r = pb_engine_run(w->engine, &q);
         end_watch(w);
     }
-    bool large = q.catalog.bytes > 64u << 20;
     pb_catalog_done(&q.catalog);
-    if (large)
-        malloc_trim(0);
     return r;
 }
 
@@ -198,8 +204,12 @@ static void *work(void *arg)
 
     while (r == 0 && w->listener >= 0) {
         struct pollfd p = {.fd = w->listener, .events = POLLIN};
-        if (poll(&p, 1, IDLE_MS) <= 0)
-            break;
+        if (poll(&p, 1, PAUSE_MS) == 0) {
+            pb_pool_clear();
+            malloc_trim(0);
+            if (poll(&p, 1, IDLE_MS) <= 0)
+                break;
+        }
         w->caller = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC);
         if (w->caller < 0)
             continue;
