@@ -10,6 +10,8 @@
     X(list)                                                                                                  \
     X(backtrace)                                                                                             \
     X(flamegraph)                                                                                            \
+    X(top)                                                                                                   \
+    X(record)                                                                                                \
     X(inject)                                                                                                \
     X(eval)                                                                                                  \
     X(execute)                                                                                               \

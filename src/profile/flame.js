@@ -132,7 +132,7 @@
         if (y + tip.tall > box.height - 4 || event.clientY + tip.tall + 24 > window.innerHeight)
             y = Math.max(4, event.clientY - box.top - tip.tall - 10);
         tip.setAttribute("transform", "translate(" + x + "," + y + ")");
-        tip.style.display = "";
+        tip.style.display = "inline";
     }
 
     function frameOf(event) {

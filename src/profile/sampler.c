@@ -24,7 +24,6 @@ int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *
                    struct pb_sampler **ret)
 {
     struct pb_sampler *s = calloc(1, sizeof(*s));
-    struct timespec utc;
 
     if (!s)
         return -ENOMEM;
@@ -40,13 +39,9 @@ int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *
         free(s);
         return r;
     }
-    clock_gettime(CLOCK_REALTIME, &utc);
-    s->start = s->next = pb_now_ns();
-    s->random = s->start | 1;
+    s->random = pb_now_ns() | 1;
     s->facts->rate = options->rate;
     s->facts->clock = options->gil ? "GIL" : options->cpu ? "CPU" : "wall";
-    s->facts->start_ns = s->start;
-    s->facts->start_utc_ns = (int64_t)utc.tv_sec * (int64_t)PB_NS_PER_S + utc.tv_nsec;
     *ret = s;
     return 0;
 }
@@ -62,6 +57,21 @@ void pb_sampler_free(struct pb_sampler *s)
     pb_capture_done(&s->capture);
     pb_native_buffers_free(s->buffers);
     free(s);
+}
+
+/* What is slow the first time (symbols, tables, names) before the clock starts: a sample of each thread that
+ * does not count. */
+static void warm_up(struct pb_sampler *s, struct pb_process_watch *w)
+{
+    struct pb_profile_facts before = *s->facts;
+    uint64_t now = pb_now_ns();
+
+    s->warming = true;
+    pb_watch_refresh(s, w, now);
+    for (size_t i = 0; i < w->n; i++)
+        (void)pb_watch_sample(s, w, &w->threads[i], now);
+    s->warming = false;
+    *s->facts = before;
 }
 
 int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct pb_err *err)
@@ -83,6 +93,7 @@ int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct
         return r;
     s->processes[s->n++] = w;
     s->facts->processes++;
+    warm_up(s, w);
     return 0;
 }
 
@@ -98,6 +109,14 @@ int pb_sampler_wait(struct pb_sampler *s)
 {
     uint64_t now = pb_now_ns();
 
+    if (!s->started) {
+        struct timespec utc;
+        clock_gettime(CLOCK_REALTIME, &utc);
+        s->start = s->next = now;
+        s->facts->start_ns = now;
+        s->facts->start_utc_ns = (int64_t)utc.tv_sec * (int64_t)PB_NS_PER_S + utc.tv_nsec;
+        s->started = true;
+    }
     if (!s->period)
         return 0;
     uint64_t due = s->next + next_random(s) % s->period;
@@ -181,6 +200,18 @@ int pb_sampler_tick(struct pb_sampler *s)
 void pb_sampler_sum_up(struct pb_sampler *s)
 {
     s->facts->duration_ns = pb_now_ns() - s->start;
+}
+
+int pb_sampler_stuck(const struct pb_sampler *s, size_t i, struct pb_stuck *ret)
+{
+    if (i >= s->n)
+        return -ENOENT;
+    const struct pb_process_watch *w = s->processes[i];
+    *ret = (struct pb_stuck){.pid = w->pid, .label = w->label};
+    for (size_t k = 0; k < w->n && !w->ended; k++)
+        if (w->threads[k].tid == w->pid && w->threads[k].moved)
+            ret->ns = pb_now_ns() - w->threads[k].moved;
+    return 0;
 }
 
 unsigned pb_sampler_threads(const struct pb_sampler *s)

@@ -44,5 +44,14 @@ int pb_sampler_tick(struct pb_sampler *s);
 /* Brings the facts of the profile up to now. */
 void pb_sampler_sum_up(struct pb_sampler *s);
 
+/* For how long the main thread of the i-th process has been at the same stack, at the same lines, in every
+ * sample; 0 where it is not known. -ENOENT: there are not so many. */
+struct pb_stuck {
+    pid_t pid;
+    const char *label;
+    uint64_t ns;
+};
+int pb_sampler_stuck(const struct pb_sampler *s, size_t i, struct pb_stuck *ret);
+
 /* Threads that are watched now. */
 unsigned pb_sampler_threads(const struct pb_sampler *s);

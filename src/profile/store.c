@@ -16,8 +16,9 @@
 struct pb_store {
     struct pb_store_dir dir;
     struct pb_arena *arena;
-    struct pb_table *samples, *stacks, *hangs;
-    uint64_t *written; /* when each node was last written; 0: never */
+    struct pb_table *samples, *stacks, *hangs, *sampling;
+    struct pb_profile_facts before; /* as they were at the last flush */
+    uint64_t *written;              /* when each node was last written; 0: never */
     size_t written_cap;
 };
 
@@ -57,6 +58,19 @@ static const struct pb_column hang_columns[PB_HANGS_COLUMNS] = {
     [PB_HANGS_LINE] = {"line", PB_I32, 0, NULL, NULL},
     [PB_HANGS_LOCALS] = {"locals", PB_STRING, 0, NULL, "name = value, a line each"},
     [PB_HANGS_SECONDS] = {"seconds", PB_F64, 0, "s", "without progress when it was taken"},
+    [PB_HANGS_VERDICT] = {"verdict", PB_STRING, 0, NULL, "what the process waits for, where that is known"},
+};
+
+static const struct pb_column sampling_columns[PB_SAMPLING_COLUMNS] = {
+    [PB_SAMPLING_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, NULL},
+    [PB_SAMPLING_TICKS] = {"ticks", PB_I64, 0, NULL, "instants at which all threads were looked at"},
+    [PB_SAMPLING_ASLEEP] = {"asleep", PB_I64, 0, NULL, "stacks read while the thread slept"},
+    [PB_SAMPLING_PREEMPTED] = {"preempted", PB_I64, 0, NULL, "while it waited for our CPU"},
+    [PB_SAMPLING_STOPPED] = {"stopped", PB_I64, 0, NULL, "while it was stopped"},
+    [PB_SAMPLING_REFUSED] = {"refused", PB_I64, 0, NULL, "no allowed way could prove the stack"},
+    [PB_SAMPLING_FAILED] = {"failed", PB_I64, 0, NULL, "could not be read"},
+    [PB_SAMPLING_TRUNCATED] = {"truncated", PB_I64, 0, NULL, "samples whose stack is cut"},
+    [PB_SAMPLING_LATE] = {"late", PB_I64, 0, NULL, "instants that had passed before we came"},
 };
 
 static int make_tables(struct pb_store *s)
@@ -77,11 +91,17 @@ static int make_tables(struct pb_store *s)
                                         .ncolumns = PB_HANGS_COLUMNS,
                                         .share = 8,
                                         .heap_percent = 75};
+    const struct pb_table_spec sampling = {.name = "python.sampling",
+                                           .comment = "how the samples were taken, a row a second",
+                                           .columns = sampling_columns,
+                                           .ncolumns = PB_SAMPLING_COLUMNS};
 
     int r = pb_table_new(s->arena, &samples, &s->samples);
     if (r == 0)
         r = pb_table_new(s->arena, &stacks, &s->stacks);
-    return r < 0 ? r : pb_table_new(s->arena, &hangs, &s->hangs);
+    if (r == 0)
+        r = pb_table_new(s->arena, &hangs, &s->hangs);
+    return r < 0 ? r : pb_table_new(s->arena, &sampling, &s->sampling);
 }
 
 int pb_store_new(const struct pb_store_options *options, struct pb_store **ret, struct pb_err *err)
@@ -184,6 +204,26 @@ static int write_span(struct pb_store *s, const struct pb_profile *p, const stru
     return pb_row_commit(&row);
 }
 
+static int write_sampling(struct pb_store *s, const struct pb_profile_facts *now)
+{
+    const struct pb_profile_facts *b = &s->before;
+    struct pb_row row;
+
+    int r = pb_row_begin(s->sampling, &row);
+    if (r < 0)
+        return r;
+    pb_set_i64(&row, PB_SAMPLING_TICKS, (int64_t)(now->ticks - b->ticks));
+    pb_set_i64(&row, PB_SAMPLING_ASLEEP, (int64_t)(now->asleep - b->asleep));
+    pb_set_i64(&row, PB_SAMPLING_PREEMPTED, (int64_t)(now->pinned - b->pinned));
+    pb_set_i64(&row, PB_SAMPLING_STOPPED, (int64_t)(now->stopped - b->stopped));
+    pb_set_i64(&row, PB_SAMPLING_REFUSED, (int64_t)(now->refused - b->refused));
+    pb_set_i64(&row, PB_SAMPLING_FAILED, (int64_t)(now->failed - b->failed));
+    pb_set_i64(&row, PB_SAMPLING_TRUNCATED, (int64_t)(now->truncated - b->truncated));
+    pb_set_i64(&row, PB_SAMPLING_LATE, (int64_t)(now->late - b->late));
+    s->before = *now;
+    return pb_row_commit(&row);
+}
+
 int pb_store_flush(struct pb_store *s, struct pb_profile *p)
 {
     uint64_t now = pb_now_ns();
@@ -204,6 +244,8 @@ int pb_store_flush(struct pb_store *s, struct pb_profile *p)
         if (r == 0)
             r = write_span(s, p, &span);
     }
+    if (r == 0)
+        r = write_sampling(s, pb_profile_facts_of(p));
     pb_profile_forget_samples(p);
     pb_arena_tend(s->arena);
     return r;
@@ -227,5 +269,6 @@ int pb_store_hang(struct pb_store *s, const struct pb_hang_frame *f)
         pb_set_i32(&row, PB_HANGS_LINE, f->line);
     set_text(&row, PB_HANGS_LOCALS, f->locals);
     pb_set_f64(&row, PB_HANGS_SECONDS, f->seconds);
+    set_text(&row, PB_HANGS_VERDICT, f->verdict);
     return pb_row_commit(&row);
 }

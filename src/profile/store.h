@@ -5,8 +5,9 @@
  *   python.stacks    timestamp, stack, parent, function, file, line, kind
  * A stack is a node: its innermost frame, and the stack below that. Nodes are written again now and then, so
  * that what makes room for newer rows takes no stack away that a newer sample needs.
- *   python.hangs     timestamp, pid, tid, thread, process, depth, function, file, line, locals, seconds
- * A recording is a run (control/rundir.h) of the process that records; its description says what it is of. */
+ *   python.hangs     timestamp, pid, tid, thread, process, depth, function, file, line, locals, seconds,
+ * verdict A recording is a run (control/rundir.h) of the process that records; its description says what it
+ * is of. */
 #pragma once
 
 #include <stdint.h>
@@ -35,7 +36,7 @@ int pb_store_flush(struct pb_store *s, struct pb_profile *p);
 /* A frame of a thread that made no progress. */
 struct pb_hang_frame {
     pid_t pid, tid;
-    const char *thread, *process, *function, *file, *locals; /* locals NULL: none */
+    const char *thread, *process, *function, *file, *locals, *verdict; /* NULL: none */
     int depth, line;
     double seconds;
 };

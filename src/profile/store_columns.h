@@ -39,5 +39,20 @@ enum pb_hang_column {
     PB_HANGS_LINE,
     PB_HANGS_LOCALS,
     PB_HANGS_SECONDS,
+    PB_HANGS_VERDICT,
     PB_HANGS_COLUMNS,
+};
+
+/* Of python.sampling: after the time, counts since the row before. */
+enum pb_sampling_column {
+    PB_SAMPLING_TIME,
+    PB_SAMPLING_TICKS,
+    PB_SAMPLING_ASLEEP,
+    PB_SAMPLING_PREEMPTED,
+    PB_SAMPLING_STOPPED,
+    PB_SAMPLING_REFUSED,
+    PB_SAMPLING_FAILED,
+    PB_SAMPLING_TRUNCATED,
+    PB_SAMPLING_LATE,
+    PB_SAMPLING_COLUMNS,
 };

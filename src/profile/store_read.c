@@ -111,6 +111,18 @@ static const struct wanted stack_wanted[PB_STACKS_COLUMNS] = {
     [PB_STACKS_KIND] = {"kind", PB_U8},
 };
 
+static const struct wanted sampling_wanted[PB_SAMPLING_COLUMNS] = {
+    [PB_SAMPLING_TIME] = {"timestamp", PB_TIMESTAMP},
+    [PB_SAMPLING_TICKS] = {"ticks", PB_I64},
+    [PB_SAMPLING_ASLEEP] = {"asleep", PB_I64},
+    [PB_SAMPLING_PREEMPTED] = {"preempted", PB_I64},
+    [PB_SAMPLING_STOPPED] = {"stopped", PB_I64},
+    [PB_SAMPLING_REFUSED] = {"refused", PB_I64},
+    [PB_SAMPLING_FAILED] = {"failed", PB_I64},
+    [PB_SAMPLING_TRUNCATED] = {"truncated", PB_I64},
+    [PB_SAMPLING_LATE] = {"late", PB_I64},
+};
+
 /* One row, its columns where the table has them. */
 struct row {
     const struct pb_view *view;
@@ -237,15 +249,28 @@ static uint32_t node_of(struct reading *r, uint32_t id, uint32_t samples)
     return lost_node(r);
 }
 
+/* Samples in a row are evenly apart: those within the range. False: none. */
+static bool clip(const struct reading *r, int64_t *start, int64_t *end, uint32_t *n)
+{
+    if (*end < *start)
+        *end = *start;
+    if (*start > r->until || *end < r->since || *n == 0)
+        return false;
+    int64_t from = *start < r->since ? r->since : *start, to = *end > r->until ? r->until : *end;
+    if (*end > *start && *n > 1)
+        *n = (uint32_t)((double)*n * (double)(to - from) / (double)(*end - *start) + 0.5);
+    *start = from;
+    *end = to;
+    return *n > 0;
+}
+
 static int take_sample(struct reading *r, const struct row *row)
 {
     int64_t start = i64(row, PB_SAMPLES_TIME), end = i64(row, PB_SAMPLES_UNTIL);
     char name[256], process[256];
     uint32_t n = u32(row, PB_SAMPLES_SAMPLES);
 
-    if (end < start)
-        end = start;
-    if (start > r->until || end < r->since || n == 0)
+    if (!clip(r, &start, &end, &n))
         return 0;
     uint32_t thread =
         pb_profile_thread(r->p, (pid_t)u32(row, PB_SAMPLES_PID), (pid_t)u32(row, PB_SAMPLES_TID),
@@ -268,6 +293,25 @@ static int take_sample(struct reading *r, const struct row *row)
     return pb_profile_add_span(r->p, &span);
 }
 
+/* Rows that end within the range. */
+static int take_sampling(struct reading *r, const struct row *row)
+{
+    struct pb_profile_facts *f = pb_profile_facts(r->p);
+    int64_t when = i64(row, PB_SAMPLING_TIME);
+
+    if (when < r->since || when > r->until)
+        return 0;
+    f->ticks += (uint64_t)i64(row, PB_SAMPLING_TICKS);
+    f->asleep += (uint64_t)i64(row, PB_SAMPLING_ASLEEP);
+    f->pinned += (uint64_t)i64(row, PB_SAMPLING_PREEMPTED);
+    f->stopped += (uint64_t)i64(row, PB_SAMPLING_STOPPED);
+    f->refused += (uint64_t)i64(row, PB_SAMPLING_REFUSED);
+    f->failed += (uint64_t)i64(row, PB_SAMPLING_FAILED);
+    f->truncated += (uint64_t)i64(row, PB_SAMPLING_TRUNCATED);
+    f->late += (uint64_t)i64(row, PB_SAMPLING_LATE);
+    return 0;
+}
+
 static int read_tables(struct reading *r, struct pb_err *err)
 {
     struct pb_profile_facts *f = pb_profile_facts(r->p);
@@ -277,10 +321,12 @@ static int read_tables(struct reading *r, struct pb_err *err)
         result = make_nodes(r);
     if (result == 0)
         result = each_row(r, "python.samples", sample_wanted, PB_SAMPLES_COLUMNS, take_sample, err);
+    if (result == 0)
+        result = each_row(r, "python.sampling", sampling_wanted, PB_SAMPLING_COLUMNS, take_sampling, err);
     f->start_utc_ns = r->first;
     f->start_ns = (uint64_t)r->first;
     f->duration_ns = (uint64_t)(r->last - r->first);
-    f->truncated = r->lost;
+    f->truncated += r->lost;
     f->processes = 1;
     return result;
 }

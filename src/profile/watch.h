@@ -19,6 +19,8 @@ struct pb_watched {
     uint32_t node;
     unsigned flags;
     bool truncated, apart;
+    uint32_t last_node;
+    uint64_t moved; /* when it was first seen where it is; 0: not seen yet */
 };
 
 /* Functions of the profile by code object: an id of the reader is found without comparing names. */
@@ -53,6 +55,7 @@ struct pb_sampler {
     uint64_t period, start, next, index;
     uint64_t random;
     uint64_t next_children;
+    bool started, warming; /* the clock runs; samples do not count */
     struct pb_py_stack stack;
     struct pb_capture capture;
     struct pb_native_buffers *buffers;

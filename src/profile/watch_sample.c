@@ -224,12 +224,15 @@ static void count_way(struct pb_sampler *s, enum pb_way way)
     s->facts->dead += way == PB_WAY_DEAD;
 }
 
-static void count(struct pb_sampler *s, const struct pb_watched *t, enum pb_way way, uint64_t now)
+static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, uint64_t now)
 {
     const struct pb_sampler_options *o = &s->options;
 
+    if (t->node != t->last_node || !t->moved)
+        t->moved = now;
+    t->last_node = t->node;
     /* A thread that runs no Python code at all is no sample of a Python profile. */
-    if (t->node == PB_PROFILE_ROOT)
+    if (t->node == PB_PROFILE_ROOT || s->warming)
         return;
     if ((o->cpu && t->flags & PB_SAMPLE_WAITING) || (o->gil && !(t->flags & PB_SAMPLE_GIL))) {
         s->facts->outside++;
@@ -270,7 +273,7 @@ int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_
     if (asleep && t->node != PB_PROFILE_ROOT && !s->options.no_waits)
         t->node = wait_node(s, t->node, &t->moment);
     t->settled = asleep && s->stack.way == PB_WAY_ASLEEP;
-    if (!asleep)
+    if (!asleep && !s->warming)
         pb_profile_mark_ran(s->profile, t->thread);
     count(s, t, s->stack.way, now);
     return 0;

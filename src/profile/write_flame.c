@@ -215,7 +215,7 @@ static void put_legend(struct picture *pic)
         fprintf(pic->out,
                 "<g class=\"%s\"><rect x=\"%d\" y=\"15\" width=\"13\" height=\"13\" rx=\"3\"/></g>"
                 "<text class=\"dim\" x=\"%d\" y=\"26\">%s</text>",
-                item[0], -250 + 90 * i, -232 + 90 * i, item[1]);
+                item[0], -262 + 90 * i, -244 + 90 * i, item[1]);
     }
     fputs("</svg>\n", pic->out);
 }
