@@ -110,7 +110,7 @@ static int join(const struct pb_procinfo *process, struct pb_session *s, struct 
     int r = pb_run_of(process, &run);
     if (r == 0) {
         snprintf(s->run_dir, sizeof(s->run_dir), "%s", run.path);
-        fd = pb_run_connect(&run, secret, err);
+        fd = pb_run_connect(&run, secret, HELLO_TIMEOUT_MS, err);
         return fd < 0 ? fd : greet(process->pid, fd, secret, s, err);
     }
     r = find_status(process->pid, &status);

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -275,7 +276,21 @@ int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err)
     return fd < 0 ? pb_fail(err, fd, "the tables of %s cannot be opened: %s", run->path, strerror(-fd)) : fd;
 }
 
-int pb_run_connect(const struct pb_run_info *run, char *secret, struct pb_err *err)
+/* Connects within that time: a stopped process takes nobody from its backlog, and with a full one there is no
+ * end to waiting. The limit stays, and holds for each send too, for the same reason. */
+static int connect_within(int fd, const struct sockaddr_un *address, int timeout_ms)
+{
+    if (timeout_ms < 1) /* none means for ever, to the kernel */
+        timeout_ms = 1;
+    const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
+
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
+        return -errno;
+    int r = connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 ? -errno : 0;
+    return r == -EAGAIN ? -ETIMEDOUT : r;
+}
+
+int pb_run_connect(const struct pb_run_info *run, char *secret, int timeout_ms, struct pb_err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
 
@@ -287,8 +302,8 @@ int pb_run_connect(const struct pb_run_info *run, char *secret, struct pb_err *e
         return pb_fail(err, -errno, "no socket: %s", strerror(errno));
     /* By its directory: the path may be in another mount namespace, and longer than an address. */
     snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/control", run->dir_fd);
-    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
-        r = -errno;
+    r = connect_within(fd, &address, timeout_ms);
+    if (r < 0) {
         close(fd);
         return pb_fail(err, r, "the agent of %s does not answer: %s", run->path, strerror(-r));
     }

@@ -45,5 +45,6 @@ const char *pb_run_get(const struct pb_run_info *run, const char *name, char *re
 /* The file of its tables, to read. The caller closes it. */
 int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err);
 
-/* A connected control socket, and the secret to say on it (40 bytes). */
-int pb_run_connect(const struct pb_run_info *run, char *secret, struct pb_err *err);
+/* A connected control socket, and the secret to say on it (40 bytes). -ETIMEDOUT: nobody took the connection
+ * within timeout_ms. */
+int pb_run_connect(const struct pb_run_info *run, char *secret, int timeout_ms, struct pb_err *err);
