@@ -59,9 +59,26 @@ int pb_reader_read_commits(const struct pb_reader *r, uint64_t offset, uint64_t 
         return result;
     /* A copy need not be made of whole words. But a word that showed its serial once was stored before the
      * second look, which therefore saw all of it. */
-    for (size_t i = 0; i < n; i++)
-        if (spare[i] >> PB_SERIAL_SHIFT != serial)
+    bool again = false;
+    size_t end = n;
+    while (end > 0 && spare[end - 1] >> PB_SERIAL_SHIFT != serial)
+        end--;
+    for (size_t i = 0; i < n; i++) {
+        bool seen = spare[i] >> PB_SERIAL_SHIFT == serial;
+        if (!seen && i < end && to[i] >> PB_SERIAL_SHIFT == serial)
+            again = true;
+        else if (!seen)
             to[i] = 0;
+    }
+    /* One missing before one that was there: the first look passed it just before it was stored. Left out it
+     * would be a hole in what one thread wrote in order; a third look has all of it. */
+    if (again)
+        result = pb_reader_read(r, offset, spare, n * sizeof(*to));
+    for (size_t i = 0; again && result == 0 && i < end; i++)
+        if (to[i] >> PB_SERIAL_SHIFT == serial)
+            to[i] = spare[i] >> PB_SERIAL_SHIFT == serial ? spare[i] : 0;
+    if (result < 0)
+        return result;
     atomic_thread_fence(memory_order_acquire);
     return 0;
 }
