@@ -168,21 +168,58 @@ static int take_private(struct pb_worker *ret, const char *path, struct pb_err *
     return r;
 }
 
+static int lock_file(int dir, const char *name)
+{
+    _cleanup_close_ int fd = openat(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 ? pb_take_fd(fd) : -EAGAIN;
+}
+
 /* The lock of a slot that nobody uses; -EAGAIN: all are in use. */
 static int lock_slot(int dir, unsigned *ret_slot)
 {
     for (unsigned i = 0; i < slots(); i++) {
         char name[32];
         snprintf(name, sizeof(name), "sql-%u.lock", i);
-        _cleanup_close_ int fd = openat(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0)
-            return -errno;
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        int fd = lock_file(dir, name);
+        if (fd >= 0)
             *ret_slot = i;
-            return pb_take_fd(fd);
-        }
+        if (fd != -EAGAIN)
+            return fd;
     }
     return -EAGAIN;
+}
+
+/* Waits for a lock, a little differently long each time, so that nobody is always the second to look. */
+static int wait_for(int dir, uint64_t deadline, int (*lock)(int dir, void *arg), void *arg)
+{
+    for (unsigned i = 0;; i++) {
+        int fd = lock(dir, arg);
+        if (fd != -EAGAIN)
+            return fd;
+        if (deadline && pb_now_ns() >= deadline)
+            return -ETIMEDOUT;
+        pb_sleep_ns(PB_NS_PER_MS + (pb_now_ns() ^ (uint64_t)getpid() * 7919) % (2 * PB_NS_PER_MS));
+    }
+}
+
+static int lock_queue(int dir, void *arg)
+{
+    return lock_file(dir, "sql-queue.lock");
+}
+
+static int lock_any(int dir, void *ret_slot)
+{
+    return lock_slot(dir, ret_slot);
+}
+
+/* The lock of a slot. Everybody goes through one queue, so that who has just had a worker does not get the
+ * next one before those who wait. */
+static int wait_for_slot(int dir, uint64_t deadline, unsigned *ret_slot)
+{
+    _cleanup_close_ int queue = wait_for(dir, deadline, lock_queue, NULL);
+    return queue < 0 ? queue : wait_for(dir, deadline, lock_any, ret_slot);
 }
 
 int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, struct pb_err *err)
@@ -197,15 +234,10 @@ int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, struct p
     _cleanup_close_ int dir = open_directory(directory);
     if (dir < 0)
         return take_private(ret, path, err);
-    _cleanup_close_ int lock = lock_slot(dir, &slot);
-    while (lock == -EAGAIN) {
-        if (deadline && pb_now_ns() >= deadline)
-            return pb_fail(err, -ETIMEDOUT,
-                           "all %u SQL workers are busy with other queries (try again, or --timeout)",
-                           slots());
-        pb_sleep_ns(2 * PB_NS_PER_MS);
-        lock = lock_slot(dir, &slot);
-    }
+    _cleanup_close_ int lock = wait_for_slot(dir, deadline, &slot);
+    if (lock == -ETIMEDOUT)
+        return pb_fail(err, lock, "all %u SQL workers are busy with other queries (try again, or --timeout)",
+                       slots());
     if (lock < 0)
         return take_private(ret, path, err);
     snprintf(name, sizeof(name), "sql-%u-%016llx", slot, (unsigned long long)id);

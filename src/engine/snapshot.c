@@ -85,12 +85,23 @@ static void load_all(struct job *job)
         pthread_join(threads[i], NULL);
 }
 
-/* The segments in range, moved to the front of the list. */
-static unsigned choose(struct pb_catalog *c, struct pb_cat_table *t, struct pb_segment_info *list, unsigned n)
+/* No segment that exists now has this serial or a larger one. */
+static int next_serial(int fd, uint64_t *ret)
+{
+    ssize_t n = pread(fd, ret, sizeof(*ret), offsetof(struct pb_file_header, next_serial));
+    return n == sizeof(*ret) ? 0 : n < 0 ? -errno : -ENODATA;
+}
+
+/* The segments in range, moved to the front of the list. Slots were looked at one after the other: of the segments
+ * that were made meanwhile some were seen and some not, so none of them counts. */
+static unsigned choose(struct pb_catalog *c, struct pb_cat_table *t, struct pb_segment_info *list, unsigned n,
+                       uint64_t end)
 {
     unsigned kept = 0;
 
     for (unsigned i = 0; i < n; i++) {
+        if (list[i].serial >= end)
+            continue;
         if (t->time_column >= 0 && list[i].first < t->oldest)
             t->oldest = list[i].first;
         if (t->time_column >= 0 && (list[i].last < t->range.from || list[i].first > t->range.to))
@@ -133,20 +144,24 @@ static int take_part(struct pb_catalog *c, struct pb_cat_table *t, unsigned part
     struct job job = {.part = &t->parts[part]};
     struct pb_segment_info *list = NULL;
     struct pb_reader_info info;
+    uint64_t end;
 
+    int r = next_serial(job.part->fd, &end);
+    if (r < 0)
+        return r;
     int n = pb_reader_segments(job.part->reader, job.part->table, &list);
     if (n <= 0)
         return n;
     pb_reader_info(job.part->reader, &info);
     job.list = list;
-    job.n = job.stale = choose(c, t, list, (unsigned)n);
+    job.n = job.stale = choose(c, t, list, (unsigned)n, end);
     c->bytes += (uint64_t)job.n * info.segment_size;
     set_wanted(t, &job);
     job.to = calloc(job.n + 1, sizeof(*job.to));
     struct pb_cat_segment *more = realloc(t->segments, (t->nsegments + job.n + 1) * sizeof(*more));
     if (more)
         t->segments = more;
-    int r = c->bytes > MAX_BYTES ? -E2BIG : job.to && more ? 0 : -ENOMEM;
+    r = c->bytes > MAX_BYTES ? -E2BIG : job.to && more ? 0 : -ENOMEM;
     if (r == 0) {
         load_all(&job);
         keep(c, t, part, &job);

@@ -1,0 +1,190 @@
+/* Many queries at once, and queries under a writer at full speed: all are answered, and each sees a suffix of what was
+ * written, whole rows only. */
+#include "engine_test.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+
+#define NEEDS_WORKER                                                                                         \
+    if (SANITIZED)                                                                                           \
+    skip()
+
+enum { LOOPS = 8, SECONDS = 3, CROWD = 100 };
+
+static struct pb_arena *arena;
+static struct pb_table *table;
+static atomic_bool stop;
+static atomic_long written;
+
+/* A small arena: it is recycled many times a second. */
+static int make_arena(void **state)
+{
+    const struct pb_arena_options options = {.bound = 4 << 20, .segment_size = 1 << 16};
+    const struct pb_column columns[] = {{"timestamp", PB_TIMESTAMP, 0, NULL, NULL},
+                                        {"n", PB_I64, 0, NULL, NULL},
+                                        {"proof", PB_I64, 0, NULL, NULL},
+                                        {"name", PB_STRING, 0, NULL, NULL}};
+    const struct pb_table_spec spec = {.name = "stream", .columns = columns, .ncolumns = 4};
+
+    return use_own_worker(state) < 0 || pb_arena_create(PB_ARENA_MEMFD, "t", &options, &arena) < 0 ||
+                   pb_table_new(arena, &spec, &table) < 0
+               ? -1
+               : 0;
+}
+
+static void *write_on(void *arg)
+{
+    for (int64_t n = 0; !stop; n++) {
+        struct pb_row row;
+        char name[32];
+        /* A row that finds no room would be a gap that is the writer's. */
+        while (pb_row_begin(table, &row) < 0)
+            ;
+        pb_set_i64(&row, 1, n);
+        pb_set_i64(&row, 2, n * 31 + 7);
+        pb_set_string(&row, 3, name, (size_t)snprintf(name, sizeof(name), "name-%d", (int)(n % 17)));
+        pb_row_commit(&row);
+        written++;
+    }
+    return NULL;
+}
+
+/* Counts rows, gaps and rows whose cells do not belong together. Exit status: 0 good, 1 wrong, 2 nothing asked. */
+static int query_on(void)
+{
+    static const char sql[] =
+        "SELECT count(*), max(n) - min(n) + 1, count(*) FILTER (WHERE proof <> n * 31 + 7 OR name <> 'name-' || (n % 17)), "
+        "max(n) FROM stream";
+    struct timespec t;
+    long long before = -1;
+    int asked = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    for (time_t end = t.tv_sec + SECONDS; t.tv_sec < end; clock_gettime(CLOCK_MONOTONIC, &t), asked++) {
+        long long count, span, wrong, last;
+        struct answer *a = ask(pb_arena_fd(arena), sql);
+        if (a->r < 0 || sscanf(a->rows, "%lld|%lld|%lld|%lld", &count, &span, &wrong, &last) != 4) {
+            fprintf(stderr, "query failed: %s %s\n", a->err.text, a->rows);
+            return 1;
+        }
+        if (count != span || wrong != 0 || last < before) {
+            fprintf(stderr, "not a suffix: %s (before: %lld)\n", a->rows, before);
+            return 1;
+        }
+        before = last;
+    }
+    return asked > 0 ? 0 : 2;
+}
+
+static void every_result_under_a_writer_is_a_suffix(void **state)
+{
+    pid_t pids[LOOPS];
+    pthread_t writer;
+    int status;
+
+    NEEDS_WORKER;
+    for (int i = 0; i < LOOPS; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            usleep(100000);
+            _exit(query_on());
+        }
+    }
+    assert_int_equal(pthread_create(&writer, NULL, write_on, NULL), 0);
+    for (int i = 0; i < LOOPS; i++) {
+        waitpid(pids[i], &status, 0);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    stop = true;
+    pthread_join(writer, NULL);
+    /* It was written to all the while, many times over what the arena holds. */
+    assert_true(written > 1000000);
+}
+
+static void a_hundred_queries_at_once_are_all_answered(void **state)
+{
+    pid_t pids[CROWD];
+    int status;
+
+    NEEDS_WORKER;
+    for (int i = 0; i < CROWD; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            struct answer *a = ask(-1, "SELECT sum(range) FROM range(100000)");
+            _exit(a->r == 0 && strcmp(a->rows, "4999950000\n") == 0 ? 0 : 1);
+        }
+    }
+    for (int i = 0; i < CROWD; i++) {
+        waitpid(pids[i], &status, 0);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+/* Workers there are now, in this test's directory. */
+static int count_workers(void)
+{
+    char command[600];
+    snprintf(command, sizeof(command), "ls %s/probing | grep -c '^sql-[0-9]*-'", getenv("XDG_RUNTIME_DIR"));
+    FILE *p = popen(command, "r");
+    int n = -1;
+    if (!p || fscanf(p, "%d", &n) != 1)
+        n = -1;
+    if (p)
+        pclose(p);
+    return n;
+}
+
+static void there_are_never_more_workers_than_the_bound(void **state)
+{
+    NEEDS_WORKER;
+    int n = count_workers();
+    assert_true(n >= 1 && n <= 8);
+}
+
+static void a_long_query_does_not_hold_up_another(void **state)
+{
+    NEEDS_WORKER;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int none = -1;
+        ask_all(&none, 1, "SELECT count(*) FROM range(100000000000)", 5000);
+        _exit(0);
+    }
+    usleep(200000);
+    int64_t began = mono_now();
+    expect(-1, "SELECT 1", "1\n");
+    assert_true(mono_now() - began < 3 * SECOND);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    /* Its worker notices that nobody waits any more. */
+    expect(-1, "SELECT 2", "2\n");
+}
+
+static void a_deadline_is_kept(void **state)
+{
+    int none = -1;
+
+    NEEDS_WORKER;
+    int64_t began = mono_now();
+    struct answer *a = ask_all(&none, 1, "SELECT count(*) FROM range(100000000000)", 300);
+    assert_true(a->r < 0);
+    assert_non_null(strstr(a->err.text, "longer than 0.3 s"));
+    assert_true(mono_now() - began < 4 * SECOND);
+    expect(-1, "SELECT 1", "1\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_result_under_a_writer_is_a_suffix),
+        cmocka_unit_test(a_hundred_queries_at_once_are_all_answered),
+        cmocka_unit_test(there_are_never_more_workers_than_the_bound),
+        cmocka_unit_test(a_long_query_does_not_hold_up_another),
+        cmocka_unit_test(a_deadline_is_kept),
+    };
+    return cmocka_run_group_tests(tests, make_arena, remove_own_directory);
+}
