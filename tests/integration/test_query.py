@@ -1,0 +1,229 @@
+"""query: every query a user is promised, live and after death, in every format, from every side."""
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jobs
+import pytest
+from jobs import probe
+
+# As written in the documentation.
+PROMISED = [
+    "SELECT func, file, lineno FROM python.backtrace LIMIT 5",
+    "SELECT * FROM python.backtrace ORDER BY depth LIMIT 10",
+    "SELECT * FROM python.torch_trace",
+    """SELECT operation_name, AVG(duration_ms) as avg_duration, COUNT(*) as call_count FROM python.torch_trace
+  WHERE timestamp > now() - interval '5 minutes' GROUP BY operation_name ORDER BY avg_duration DESC LIMIT 10""",
+    "SELECT * FROM memory_usage WHERE timestamp > now() - interval '5 min'",
+    "SELECT hour(timestamp), avg(memory_mb) FROM memory_usage GROUP BY hour(timestamp)",
+    """SELECT operation_name, avg(duration_ms), count(*) FROM profiling_data
+  WHERE timestamp > now() - interval '5 minutes' GROUP BY operation_name ORDER BY avg(duration_ms) DESC""",
+    "SELECT epoch, avg(loss), min(loss), count(*) as steps FROM training_logs GROUP BY epoch ORDER BY epoch",
+    "SELECT src_rank, dst_rank, avg(latency_ms) FROM comm_metrics",
+    "SELECT avg(gpu_util) FROM gpu_metrics WHERE timestamp > now() - 60",
+    """SELECT function_name, sum(allocated_bytes) as total_alloc FROM memory_allocations
+  WHERE timestamp > now() - interval '1 hour' GROUP BY function_name ORDER BY total_alloc DESC""",
+    "SELECT * FROM python.memory", "SELECT * FROM system.process",
+]
+
+
+def rows(*words, **options):
+    """What a query gives, as dictionaries."""
+    done = probe(*words[:-1], "query", "--format", "json", words[-1], **options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def job():
+    with jobs.python(env={"API_TOKEN": "s3cret", "PLAIN": "seen", "RANK": "3"}) as target:
+        assert probe(target.pid, "inject").returncode == 0
+        jobs.wait_until(lambda: len(rows(target.pid, "SELECT * FROM memory_usage")) >= 2, what="two rows")
+        yield target
+
+
+@pytest.mark.parametrize("sql", PROMISED, ids=lambda sql: " ".join(sql.split())[:60])
+def test_every_promised_query_runs_as_written(job, sql):
+    done = probe(job.pid, "query", sql)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_memory_usage_tells_what_the_kernel_tells(job):
+    kernel = int([line for line in open(f"/proc/{job.pid}/status") if line.startswith("VmRSS")][0].split()[1]) / 1024
+    newest = rows(job.pid, "SELECT memory_mb, threads FROM memory_usage ORDER BY timestamp DESC LIMIT 1")[0]
+    assert abs(newest["memory_mb"] - kernel) < 4
+    age = rows(job.pid, "SELECT epoch(now() - max(timestamp)) AS age, count(*) AS n FROM memory_usage WHERE timestamp > now() - 60")[0]
+    assert 0 <= age["age"] < 5 and age["n"] >= 2
+
+
+def test_the_stack_is_the_programs(job):
+    found = rows(job.pid, "SELECT func, file, lineno, depth, is_gil FROM python.backtrace WHERE thread = 'MainThread' ORDER BY depth")
+    assert [row["func"] for row in found] == ["train", "main", "<module>"]
+    assert all(row["file"] == job.script for row in found) and found[0]["lineno"] in (8, 9, 10, 11)
+    assert "loss" in rows(job.pid, "SELECT locals FROM python.backtrace WHERE func = 'train'")[0]["locals"]
+    assert rows(job.pid, "SELECT * FROM python.backtrace WHERE func = 'train'")[0]["locals"] is None
+
+
+def test_the_kernels_view_of_the_process(job):
+    process = rows(job.pid, "SELECT pid, threads, uid, python, age(started) < interval '1 hour' AS young FROM system.process")[0]
+    assert process == {"pid": job.pid, "threads": len(job.threads()), "uid": os.getuid(), "young": True,
+                       "python": "%d.%d" % sys.version_info[:2]}
+    assert {row["tid"] for row in rows(job.pid, "SELECT tid FROM system.threads")} == set(map(int, os.listdir(f"/proc/{job.pid}/task")))
+    maps = rows(job.pid, 'SELECT count(*) AS n, sum(rss_bytes) AS rss, max("end") > 140000000000000 AS high FROM system.maps')[0]
+    assert maps["n"] > 20 and maps["rss"] > 1 << 20 and maps["high"]
+    assert job.log in [row["path"] for row in rows(job.pid, "SELECT path FROM system.fds WHERE kind = 'file'")]
+    assert rows(job.pid, "SELECT count(*) >= 0 AS there FROM system.cgroup") == [{"there": True}]
+
+
+def test_secrets_are_masked(job):
+    envs = {row["name"]: row["value"] for row in rows(job.pid, "SELECT * FROM system.envs")}
+    assert (envs["API_TOKEN"], envs["PLAIN"]) == ("***", "seen")
+    with jobs.start(sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(60)", "--api-key", "s3cret", "--password=s3cret",
+                    ready="ready") as secretive:
+        command = rows(secretive.pid, "SELECT command FROM system.process")[0]["command"]
+        assert command.endswith("--api-key *** --password=***") and "s3cret" not in command
+
+
+def test_tables_columns_and_settings_explain_themselves(job):
+    tables = {row["name"]: row for row in rows(job.pid, "SELECT * FROM probing.tables")}
+    assert tables["memory_usage"]["kind"] == "recorded" and tables["memory_usage"]["rows"] >= 2
+    assert tables["system.envs"]["kind"] == "live" and tables["gpu_metrics"]["rows"] == 0
+    assert [name for name, row in tables.items() if row["in_target"]] == ["probing.config"]
+    assert not [name for name, row in tables.items() if not row["comment"]]
+    columns = rows(job.pid, "SELECT * FROM probing.columns")
+    assert {row["table"] for row in columns} == set(tables)
+    assert not [row for row in columns if not row["comment"]]
+    assert {"name": "probing.max_memory", "value": "64MB", "origin": "default"} in rows(job.pid, "SELECT * FROM probing.config")
+    described = {row["column_name"]: row["column_type"] for row in rows(job.pid, "DESCRIBE python.backtrace")}
+    assert described["func"] == "VARCHAR" and described["lineno"] == "INTEGER"
+    shown = rows(job.pid, "SELECT comment FROM duckdb_columns() WHERE table_name = 'memory_usage' AND column_name = 'memory_mb'")
+    assert "MB" in shown[0]["comment"]
+    assert "memory_usage" in [row["name"] for row in rows(job.pid, "SHOW TABLES")]
+    assert rows(job.pid, "SELECT count(*) AS n FROM information_schema.columns WHERE table_schema = 'system'")[0]["n"] > 30
+
+
+def test_notes_go_to_stderr(job):
+    done = probe(job.pid, "query", "--format", "csv", "SELECT src_rank, avg(latency_ms) FROM comm_metrics")
+    assert done.stdout.count("\n") == 1 and "GROUP BY ALL" in done.stderr
+    done = probe(job.pid, "query", "SELECT count(*) FROM memory_usage WHERE timestamp > now() - interval '1 day'")
+    assert "note: memory_usage holds rows from " in done.stderr
+    with jobs.python() as stranger:
+        done = probe(stranger.pid, "query", "--format", "csv", "SELECT count(*) AS n FROM memory_usage")
+        assert (done.returncode, done.stdout) == (0, "n\n0\n") and "not probed yet" in done.stderr
+
+
+@pytest.mark.parametrize("sql, names", [
+    ("SELECT * FROM memory_usge", ["memory_usage"]), ("SELECT * FROM python.backtrce", ["python.backtrace"]),
+    ("SELECT * FROM backtrace", ["python.backtrace"]), ("SELECT * FROM pyton.backtrace", ["python.backtrace"]),
+    ("SELECT memory FROM memory_usage", ["memory_mb"]), ("SELECT timestmp FROM memory_usage", ["timestamp"]),
+])
+def test_an_error_names_what_is_near(job, sql, names):
+    done = probe(job.pid, "query", sql)
+    assert done.returncode == 1 and not done.stdout
+    assert all(name in done.stderr for name in names), done.stderr
+
+
+VALUES = """SELECT * FROM (VALUES (1, NULL, 'a,"b"', 9223372036854775807, [1, NULL], {'k': 'v'}, true, 'x' || chr(9) || 'y' || chr(10) || '|', ''),
+  (-1, 'nan'::DOUBLE, NULL, 18446744073709551615, NULL, NULL, NULL, 'é', NULL)) t(i, d, s, big, list, struct, flag, odd, empty)"""
+
+
+def formatted(name, sql=VALUES):
+    done = probe("query", "--format", name, sql)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_json_is_exact():
+    first, second = json.loads(formatted("json"))
+    assert first == {"i": 1, "d": None, "s": 'a,"b"', "big": 9223372036854775807, "list": [1, None], "struct": {"k": "v"}, "flag": True,
+                     "odd": "x\ty\n|", "empty": ""}
+    assert second["big"] == 18446744073709551615 and second["d"] == "nan" and second["odd"] == "é"
+    assert [json.loads(line) for line in formatted("jsonl").splitlines()] == [first, second]
+    assert json.loads(formatted("json", "SELECT 1 AS a WHERE false")) == []
+
+
+def test_csv_and_tsv_keep_null_and_empty_apart():
+    text = formatted("csv")
+    assert list(csv.reader(io.StringIO(text)))[1] == ["1", "", 'a,"b"', "9223372036854775807", "[1, null]", '{"k": "v"}', "true", "x\ty\n|", ""]
+    assert text.endswith("é,\n") and '|",""\n' in text
+    assert formatted("tsv").splitlines()[1].split("\t")[-2:] == ["x\\ty\\n|", ""]
+    assert formatted("tsv").splitlines()[2].split("\t")[-1] == "\\N"
+
+
+def test_tables_and_markdown_are_for_people():
+    assert formatted("table", "SELECT 1 AS number, NULL AS nothing, 'text' AS name").splitlines() == ["number  nothing  name", "     1  NULL     text"]
+    assert formatted("markdown", "SELECT 1 AS a, 'x|y' AS b").splitlines() == ["| a | b |", "| --- | --- |", "| 1 | x\\|y |"]
+    wide = "SELECT " + ", ".join(f"{i} AS column_{i}" for i in range(100))
+    assert formatted("table", wide).splitlines()[0].split()[-1] == "column_99"
+    done = probe("query", "--expanded", "SELECT 1 AS a, 'text' AS bcd")
+    assert done.stdout.splitlines() == ["-- row 1", "  a: 1", "bcd: text"]
+    assert "DUMMY_SCAN" in formatted("table", "EXPLAIN SELECT 1") and "\n│" in formatted("table", "EXPLAIN SELECT 1")
+
+
+def test_statements_come_from_anywhere(tmp_path):
+    file = tmp_path / "report.sql"
+    file.write_text("-- a comment; with a semicolon\nSELECT 1 AS a;\nSELECT ';' AS b; /* ; */\n")
+    assert probe("query", "--format", "csv", "-f", file).stdout == "a\n1\n\nb\n;\n"
+    done = subprocess.run([jobs.PROGRAM, "query", "--format", "csv"], input=b"SELECT 2 AS a", stdout=subprocess.PIPE)
+    assert done.stdout == b"a\n2\n"
+    out = tmp_path / "rows.jsonl"
+    assert probe("query", "-o", out, "SELECT 3 AS a").stdout == ""
+    assert out.read_text() == '{"a": 3}\n'
+    assert probe("query", "-o", out, "SELECT nonsense").returncode == 1
+    assert out.read_text() == '{"a": 3}\n' and sorted(os.listdir(tmp_path)) == ["report.sql", "rows.jsonl"]
+
+
+def test_calls_that_are_wrong_say_so():
+    for words in (["--format", "xml", "SELECT 1"], ["--timeout", "soon", "SELECT 1"], ["--watch", "0", "SELECT 1"], ["-f", "x", "SELECT 1"]):
+        done = probe("query", *words)
+        assert done.returncode == 2 and done.stderr.startswith("probing: query: "), words
+
+
+def test_what_a_dead_process_left_can_be_asked():
+    with jobs.python() as victim:
+        assert probe(victim.pid, "inject").returncode == 0
+        jobs.wait_until(lambda: len(rows(victim.pid, "SELECT * FROM memory_usage")) >= 2)
+        before = rows(victim.pid, "SELECT max(timestamp)::VARCHAR AS last, count(*) AS n FROM memory_usage")[0]
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.process.wait()
+        after = rows("-t", victim.pid, "SELECT max(timestamp)::VARCHAR AS last, count(*) AS n FROM memory_usage")[0]
+        assert after["n"] >= before["n"] and after["last"] >= before["last"]
+        assert rows("-t", victim.pid, "SELECT * FROM system.process") == []
+
+
+def test_all_ranks_are_one_table():
+    code = "import time; print('ready', flush=True); time.sleep(600)  # ranks-of-test-query"
+    with jobs.python(code, env={"RANK": "0"}) as zero, jobs.python(code, env={"RANK": "1"}) as one:
+        found = [probe(target.pid, "inject").returncode for target in (zero, one)]
+        assert found == [0, 0]
+        # The two scripts are files of one folder, named alike.
+        found = rows("-t", os.path.dirname(zero.script) + "/train-", "--all", "SELECT rank, target_pid, pid FROM system.process WHERE rank IS NOT NULL ORDER BY rank")
+        mine = [row for row in found if row["pid"] in (zero.pid, one.pid)]
+        assert mine == [{"rank": 0, "target_pid": zero.pid, "pid": zero.pid}, {"rank": 1, "target_pid": one.pid, "pid": one.pid}]
+
+
+def test_a_warm_worker_answers_at_once_and_costs_the_target_nothing(job):
+    probe("query", "SELECT 1")
+    took = []
+    for _ in range(10):
+        began = time.monotonic()
+        assert probe("query", "SELECT 1").returncode == 0
+        took.append(time.monotonic() - began)
+    assert min(took) < 0.03
+    before = (job.threads(), job.fds(), rows(job.pid, "SELECT cpu_user_s + cpu_system_s AS s FROM system.process")[0]["s"])
+    for _ in range(20):
+        rows(job.pid, "SELECT count(*) FROM memory_usage")
+    after = (job.threads(), job.fds(), rows(job.pid, "SELECT cpu_user_s + cpu_system_s AS s FROM system.process")[0]["s"])
+    assert before[:2] == after[:2] and after[2] - before[2] < 0.2
+
+
+def test_watch_repeats(job):
+    with jobs.start(jobs.PROGRAM, "query", "--watch", "100ms", "--format", "csv", "SELECT 1 AS a") as watching:
+        jobs.wait_until(lambda: watching.output.count("a\n1\n") >= 3, what="three times")
+        assert watching.alive()
