@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,8 +62,8 @@ static int read_options(const struct pb_call *call, struct options *ret, struct 
     if (watch && (pb_parse_duration(watch, &o.watch_ms) < 0 || o.watch_ms < 100))
         return pb_fail(err, PB_USAGE, "--watch takes a time of at least 100ms such as 2 or 500ms, not '%s'",
                        watch);
-    if (o.format == PB_QUERY_PARQUET)
-        return pb_fail(err, PB_USAGE, "parquet cannot be written yet; csv and jsonl can");
+    if (o.format == PB_QUERY_PARQUET && !o.output)
+        return pb_fail(err, PB_USAGE, "parquet is a file: -o FILE says which");
     *ret = o;
     return 0;
 }
@@ -117,7 +118,7 @@ static int read_sql(const struct pb_call *call, char **ret, size_t *ret_length, 
 }
 
 static int run_once(const struct pb_call *call, const struct options *o, const char *sql, size_t length,
-                    FILE *out, struct pb_err *err)
+                    FILE *out, const char *path, struct pb_err *err)
 {
     _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
     struct pb_sql_stats stats;
@@ -130,6 +131,10 @@ static int run_once(const struct pb_call *call, const struct options *o, const c
     struct pb_printer *printer = pb_printer_new(o->format, o->expanded, out);
     if (!printer)
         return pb_fail(err, -ENOMEM, "out of memory");
+    if (o->format == PB_QUERY_PARQUET && (r = pb_printer_to_parquet(printer, path, err)) < 0) {
+        pb_printer_free(printer);
+        return r;
+    }
     struct pb_sql_query q = {.sql = sql,
                              .length = length,
                              .sources = sources.at,
@@ -153,7 +158,7 @@ static int watch(const struct pb_call *call, const struct options *o, const char
         /* To the top, and what is left of the old screen away. */
         if (isatty(STDOUT_FILENO))
             fputs("\033[H\033[2J", stdout);
-        int r = run_once(call, o, sql, length, stdout, err);
+        int r = run_once(call, o, sql, length, stdout, NULL, err);
         if (r < 0)
             return r;
         usleep(o->watch_ms * 1000);
@@ -164,14 +169,15 @@ static int watch(const struct pb_call *call, const struct options *o, const char
 static int run_to_file(const struct pb_call *call, const struct options *o, const char *sql, size_t length,
                        struct pb_err *err)
 {
-    char part[4096];
+    char part[4096], path[PATH_MAX];
 
     if (snprintf(part, sizeof(part), "%s.%d.part", o->output, (int)getpid()) >= (int)sizeof(part))
         return pb_fail(err, -ENAMETOOLONG, "the name of the file is too long");
     FILE *out = fopen(part, "wxe");
     if (!out)
         return pb_fail(err, -errno, "%s cannot be written: %s", o->output, strerror(errno));
-    int r = run_once(call, o, sql, length, out, err);
+    /* The process that writes Parquet works elsewhere: it is given the whole path. */
+    int r = realpath(part, path) ? run_once(call, o, sql, length, out, path, err) : -errno;
     if (fclose(out) != 0 && r == 0)
         r = pb_fail(err, -errno, "%s cannot be written: %s", o->output, strerror(errno));
     if (r == 0 && rename(part, o->output) < 0)
@@ -196,7 +202,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
         return watch(call, &o, sql, length, err);
     if (o.output)
         return run_to_file(call, &o, sql, length, err);
-    return run_once(call, &o, sql, length, stdout, err);
+    return run_once(call, &o, sql, length, stdout, NULL, err);
 }
 
 static const struct pb_option options[] = {

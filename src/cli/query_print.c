@@ -2,6 +2,7 @@
 #include "cli/query_print.h"
 
 #include "cli/rows.h"
+#include "engine/broker_parquet.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ struct pb_printer {
     unsigned ncolumns;
     uint64_t nrows, results;
     struct pb_rows rows;
+    struct pb_parquet *parquet;
 };
 
 static const char *const names[PB_QUERY_FORMATS] = {"table", "json",     "jsonl",  "csv",
@@ -255,6 +257,8 @@ static int begin(void *arg, const struct pb_sql_column *columns, unsigned n)
 {
     struct pb_printer *p = arg;
 
+    if (p->parquet)
+        return pb_parquet_columns(p->parquet, columns, n);
     int r = finish(p, NULL);
     if (r == 0)
         r = keep_names(p, columns, n);
@@ -276,6 +280,8 @@ static int add_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
 {
     struct pb_printer *p = arg;
 
+    if (p->parquet)
+        return pb_parquet_row(p->parquet, cells, n);
     if (p->format == PB_QUERY_JSON)
         fputs(p->nrows ? ",\n  " : "[\n  ", p->out);
     if (p->format == PB_QUERY_JSON || p->format == PB_QUERY_JSONL)
@@ -311,6 +317,11 @@ struct pb_printer *pb_printer_new(enum pb_query_format format, bool expanded, FI
     return p;
 }
 
+int pb_printer_to_parquet(struct pb_printer *p, const char *file, struct pb_err *err)
+{
+    return pb_parquet_open(file, &p->parquet, err);
+}
+
 struct pb_sql_sink pb_printer_sink(struct pb_printer *p)
 {
     return (struct pb_sql_sink){.columns = begin, .row = add_row, .note = note, .arg = p};
@@ -318,6 +329,8 @@ struct pb_sql_sink pb_printer_sink(struct pb_printer *p)
 
 int pb_printer_end(struct pb_printer *p, struct pb_err *err)
 {
+    if (p->parquet)
+        return err ? pb_parquet_end(p->parquet, err) : 0;
     int r = finish(p, err);
     if (r == 0 && (fflush(p->out) != 0 || ferror(p->out)))
         r = pb_fail(err, -errno, "the output cannot be written: %s", strerror(errno));
@@ -327,6 +340,7 @@ int pb_printer_end(struct pb_printer *p, struct pb_err *err)
 void pb_printer_free(struct pb_printer *p)
 {
     pb_rows_done(&p->rows);
+    pb_parquet_free(p->parquet);
     release_names(p);
     free(p);
 }

@@ -30,6 +30,9 @@ int pb_query_format(const char *name, enum pb_query_format *ret);
  * memory. */
 struct pb_printer *pb_printer_new(enum pb_query_format format, bool expanded, FILE *out);
 
+/* Rows go to a Parquet file at this absolute path instead. */
+int pb_printer_to_parquet(struct pb_printer *p, const char *file, struct pb_err *err);
+
 /* What pb_sql_run is given. */
 struct pb_sql_sink pb_printer_sink(struct pb_printer *p);
 

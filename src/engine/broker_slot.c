@@ -77,10 +77,10 @@ static int open_directory(char ret[PATH_SIZE])
     return fd;
 }
 
-static void in_worker(const char *path, const char *mode, int fd)
+static void in_worker(const char *path, const char *mode, int fd, const char *argument)
 {
     static char *const environment[] = {"TZ=UTC", "LC_ALL=C", NULL};
-    char *arguments[] = {"probing-sql", (char *)mode, "3", NULL};
+    char *arguments[] = {"probing-sql", (char *)mode, "3", (char *)argument, NULL};
 
     int null = open("/dev/null", O_RDWR);
     for (int i = 0; i < 3; i++)
@@ -98,7 +98,7 @@ static void in_worker(const char *path, const char *mode, int fd)
 }
 
 /* Starts the worker as nobody's child: it outlives us. */
-static int start_worker(const char *path, const char *mode, int fd, struct pb_err *err)
+static int start_worker(const char *path, const char *mode, int fd, const char *argument, struct pb_err *err)
 {
     pid_t child = fork();
 
@@ -108,7 +108,7 @@ static int start_worker(const char *path, const char *mode, int fd, struct pb_er
         setsid();
         pid_t worker = fork();
         if (worker == 0)
-            in_worker(path, mode, fd);
+            in_worker(path, mode, fd, argument);
         _exit(worker < 0);
     }
     int status;
@@ -143,7 +143,7 @@ static int start_listener(int dir, const char *name, const char *path, struct pb
     _cleanup_close_ int fd = address_of(dir, name, &address);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, 4) < 0)
         return pb_fail(err, -errno, "no socket for the SQL worker: %s", strerror(errno));
-    int r = start_worker(path, "listen", fd, err);
+    int r = start_worker(path, "listen", fd, NULL, err);
     if (r < 0)
         return r;
     /* We connect while the listener is still open here: a worker that fails to start then resets us. */
@@ -152,20 +152,36 @@ static int start_listener(int dir, const char *name, const char *path, struct pb
                          : connected;
 }
 
-/* Where no directory can be had, a worker of our own, for this query only. */
-static int take_private(struct pb_worker *ret, const char *path, struct pb_err *err)
+/* A worker of our own, for one use. */
+static int start_private(const char *path, const char *mode, const char *argument, struct pb_err *err)
 {
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return pb_fail(err, -errno, "no socket for the SQL worker: %s", strerror(errno));
-    int r = start_worker(path, "serve", pair[1], err);
+    int r = start_worker(path, mode, pair[1], argument, err);
     close(pair[1]);
     if (r < 0)
         close(pair[0]);
-    else
-        *ret = (struct pb_worker){.lock = -1, .socket = pair[0]};
-    return r;
+    return r < 0 ? r : pair[0];
+}
+
+int pb_worker_start_writer(const char *file, struct pb_err *err)
+{
+    char path[PATH_SIZE];
+    uint64_t id;
+
+    int r = worker_path(path, &id, err);
+    return r < 0 ? r : start_private(path, "parquet", file, err);
+}
+
+/* Where no directory can be had. */
+static int take_private(struct pb_worker *ret, const char *path, struct pb_err *err)
+{
+    int socket = start_private(path, "serve", NULL, err);
+    if (socket >= 0)
+        *ret = (struct pb_worker){.lock = -1, .socket = socket};
+    return socket < 0 ? socket : 0;
 }
 
 static int lock_file(int dir, const char *name)

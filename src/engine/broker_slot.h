@@ -14,3 +14,7 @@ struct pb_worker {
  * as there may be and all are busy. fresh: do not take one that was there before. */
 int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, struct pb_err *err);
 void pb_worker_done(struct pb_worker *s);
+
+/* Starts the process that writes a Parquet file (parquet.c), and returns the socket to it. file: an absolute
+ * path. */
+int pb_worker_start_writer(const char *file, struct pb_err *err);

@@ -92,8 +92,8 @@ static int next_serial(int fd, uint64_t *ret)
     return n == sizeof(*ret) ? 0 : n < 0 ? -errno : -ENODATA;
 }
 
-/* The segments in range, moved to the front of the list. Slots were looked at one after the other: of the segments
- * that were made meanwhile some were seen and some not, so none of them counts. */
+/* The segments in range, moved to the front of the list. Slots were looked at one after the other: of the
+ * segments that were made meanwhile some were seen and some not, so none of them counts. */
 static unsigned choose(struct pb_catalog *c, struct pb_cat_table *t, struct pb_segment_info *list, unsigned n,
                        uint64_t end)
 {
@@ -154,7 +154,8 @@ static int take_part(struct pb_catalog *c, struct pb_cat_table *t, unsigned part
         return n;
     pb_reader_info(job.part->reader, &info);
     job.list = list;
-    job.n = job.stale = choose(c, t, list, (unsigned)n, end);
+    job.n = choose(c, t, list, (unsigned)n, end);
+    job.stale = job.n;
     c->bytes += (uint64_t)job.n * info.segment_size;
     set_wanted(t, &job);
     job.to = calloc(job.n + 1, sizeof(*job.to));

@@ -4,6 +4,8 @@
  *                        for a minute: the next query does not have to load DuckDB again
  * probing-sql serve 3    answers the one caller at the other end of socket 3
  *
+ * probing-sql parquet 3 FILE   writes the rows that come through socket 3 to a file: see parquet.c
+ *
  * Started by the caller (broker.c), never by a person. One query runs at a time; a second thread watches the
  * clock and the caller: it interrupts DuckDB, and when that does not help, ends the process. */
 #include "base/cleanup.h"
@@ -11,6 +13,7 @@
 #include "base/time.h"
 #include "engine/duck.h"
 #include "engine/engine.h"
+#include "engine/parquet.h"
 #include "engine/pool.h"
 #include "engine/sandbox.h"
 
@@ -274,6 +277,8 @@ int main(int argc, char **argv)
     struct worker w = {.listener = -1, .caller = -1, .watched = -1};
     struct pb_err err = {0};
 
+    if (argc == 4 && strcmp(argv[1], "parquet") == 0)
+        return pb_parquet_write(atoi(argv[2]), argv[3]);
     if (argc != 3 || (strcmp(argv[1], "listen") != 0 && strcmp(argv[1], "serve") != 0)) {
         fputs("probing-sql: it is started by probing, not by hand\n", stderr);
         return 2;
