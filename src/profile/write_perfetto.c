@@ -14,6 +14,7 @@
 /* Field numbers of trace_packet.proto and what it holds. */
 enum {
     PACKET = 1,
+    PACKET_CLOCKS = 6,
     PACKET_TIMESTAMP = 8,
     PACKET_SEQUENCE = 10,
     PACKET_INTERNED = 12,
@@ -30,7 +31,9 @@ enum {
     INTERNED_MAPPINGS = 19,
     FLAG_CLEARED = 1,
     FLAG_NEEDED = 2,
+    CLOCK_REALTIME_ID = 1,
     CLOCK_MONOTONIC_ID = 3,
+    CLOCK_BOOTTIME_ID = 6,
 };
 
 #define DEPTH_MAX 1024 /* what trace processors take */
@@ -186,6 +189,29 @@ static void put_samples(struct perfetto *w, uint32_t thread, uint64_t start_us)
     pb_proto_end(&w->out, packet);
 }
 
+/* How the clocks stand to each other. The trace's own is the time since boot, which we take to be the
+ * monotonic one: they differ by how long the machine was suspended. */
+static void put_clocks(struct perfetto *w, const struct pb_profile_facts *f)
+{
+    const struct {
+        unsigned id;
+        uint64_t ns;
+    } clocks[] = {{CLOCK_BOOTTIME_ID, f->start_ns},
+                  {CLOCK_MONOTONIC_ID, f->start_ns},
+                  {CLOCK_REALTIME_ID, (uint64_t)f->start_utc_ns}};
+    size_t packet = begin_packet(w, UINT32_MAX - 1, 0);
+    size_t snapshot = pb_proto_begin(&w->out, PACKET_CLOCKS);
+
+    for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
+        size_t at = pb_proto_begin(&w->out, 1);
+        pb_proto_uint(&w->out, 1, clocks[i].id);
+        pb_proto_uint(&w->out, 2, clocks[i].ns);
+        pb_proto_end(&w->out, at);
+    }
+    pb_proto_end(&w->out, snapshot);
+    pb_proto_end(&w->out, packet);
+}
+
 /* Names of processes, which thread descriptors have no place for. */
 static void put_process(struct perfetto *w, uint32_t thread)
 {
@@ -213,6 +239,7 @@ int pb_write_perfetto(FILE *out, const struct pb_profile *p)
     w.used_function = calloc(pb_profile_nfunctions(p) + 1, sizeof(*w.used_function));
     if (!w.stack || !w.used || !w.used_frame || !w.used_function)
         return -ENOMEM;
+    put_clocks(&w, f);
     for (uint32_t i = 0; i < pb_profile_nthreads(p); i++) {
         if (pb_profile_thread_at(p, i).hidden)
             continue;

@@ -1,0 +1,325 @@
+"""flamegraph: every format, every choice, and targets that end, stop, or whose sampler is killed."""
+import gzip
+import json
+import os
+import signal
+import subprocess
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import jobs
+import pytest
+from jobs import probe, wait_until
+from profile_kit import read_folded
+
+MIXED = """
+import threading, time
+def spin():
+    t = time.monotonic()
+    while time.monotonic() - t < 0.01: pass
+def rest():
+    time.sleep(0.01)
+def idle():
+    threading.Event().wait()
+threading.Thread(target=idle, daemon=True, name="idler \\u00e9").start()
+print("ready", flush=True)
+while True:
+    spin()
+    rest()
+"""
+# A counter that only a running program moves.
+COUNTING = """
+import mmap, sys
+with open({file!r}, "r+b") as f:
+    shared = memoryview(mmap.mmap(f.fileno(), 8)).cast("q")
+print("ready", flush=True)
+while True:
+    shared[0] += 1
+"""
+
+
+def flamegraph(pid, out, *options, duration=1):
+    done = probe("-t", pid, "flamegraph", "-o", out, "--duration", duration, *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def functions(path):
+    return {name for stack, _ in read_folded(Path(path).read_text()) for name, _ in stack}
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    with jobs.python(MIXED) as job:
+        yield job
+
+
+def varint(data, at):
+    """(value, where it ends)."""
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if not data[at - 1] & 0x80:
+            return value, at
+
+
+def packed(data):
+    numbers, at = [], 0
+    while at < len(data):
+        number, at = varint(data, at)
+        numbers.append(number)
+    return numbers
+
+
+def fields(data):
+    """The fields of one protobuf message: [(number, value), ...]."""
+    found, at = [], 0
+    while at < len(data):
+        key, at = varint(data, at)
+        if key & 7 == 0:
+            value, at = varint(data, at)
+            found.append((key >> 3, value))
+        else:
+            assert key & 7 == 2, key
+            length, at = varint(data, at)
+            assert at + length <= len(data)
+            found.append((key >> 3, data[at:at + length]))
+            at += length
+    return found
+
+
+def test_svg_is_whole_and_says_what_it_is_of(mixed, tmp_path):
+    said = flamegraph(mixed.pid, tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    root = ET.fromstring(text)
+    titles = [title.text for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert any(title.startswith("spin (train-") for title in titles)
+    assert any(title.startswith("[waiting in ") for title in titles)
+    for part in ("samples at 100 Hz", "refused", "truncated", "prefers-color-scheme: dark", "id=\"search\"", Path(mixed.script).name):
+        assert part in text, part
+    assert "http" not in text.replace("http://www.w3.org/", ""), "it must not fetch anything"
+    assert "hottest: " in said and "refused" in said and "--idle shows" in said
+
+
+def test_html_has_the_hottest_functions(mixed, tmp_path):
+    flamegraph(mixed.pid, tmp_path / "a.html")
+    text = (tmp_path / "a.html").read_text()
+    assert text.startswith("<!DOCTYPE html>") and "Hottest functions" in text and "<svg" in text
+    assert text.index('<td class="c">rest</td>') and text.index('<td class="c">spin</td>')
+
+
+def test_speedscope_json_is_consistent(mixed, tmp_path):
+    flamegraph(mixed.pid, tmp_path / "a.json", "--idle")
+    profile = json.loads((tmp_path / "a.json").read_text())
+    names = [frame["name"] for frame in profile["shared"]["frames"]]
+    assert profile["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    assert {"spin", "rest", "idle"} <= set(names)
+    assert any("idler \u00e9" in thread["name"] for thread in profile["profiles"])
+    for thread in profile["profiles"]:
+        assert len(thread["samples"]) == len(thread["weights"])
+        assert all(0 <= i < len(names) for stack in thread["samples"] for i in stack)
+        assert abs(sum(thread["weights"]) - thread["endValue"]) < 1 and thread["endValue"] > 700
+
+
+def test_pprof_holds_every_sample(mixed, tmp_path):
+    said = flamegraph(mixed.pid, tmp_path / "a.pb.gz")
+    message = fields(gzip.decompress((tmp_path / "a.pb.gz").read_bytes()))
+    strings = [value.decode() for number, value in message if number == 6]
+    assert strings[0] == "" and {"spin", "rest", "samples", "wall", "nanoseconds"} <= set(strings)
+    locations = {dict(fields(value))[1] for number, value in message if number == 4}
+    total = 0
+    for number, value in message:
+        if number == 2:
+            parts = fields(value)
+            assert packed(parts[0][1]) and set(packed(parts[0][1])) <= locations
+            total += packed(parts[1][1])[0]
+    assert f" {total} samples" in said
+
+
+def test_go_reads_the_pprof_file(mixed, tmp_path):
+    flamegraph(mixed.pid, tmp_path / "a.pb.gz")
+    try:
+        done = subprocess.run(["go", "tool", "pprof", "-raw", str(tmp_path / "a.pb.gz")], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, universal_newlines=True, env={**os.environ, "HOME": str(tmp_path)})
+    except FileNotFoundError:
+        pytest.skip("go is not installed (Debian: golang-go)")
+    assert done.returncode == 0, done.stderr
+    assert "samples/count wall/nanoseconds" in done.stdout and "spin" in done.stdout and "PeriodType: wall nanoseconds" in done.stdout
+
+
+def test_speedscope_reads_what_we_write(mixed, tmp_path):
+    page = Path(os.environ.get("PROBING_SPEEDSCOPE", "/usr/local/lib/node_modules/speedscope")) / "dist/release/index.html"
+    chromium = next((p for p in ("/usr/bin/chromium", "/usr/bin/google-chrome") if os.access(p, os.X_OK)), None)
+    if not page.exists() or not chromium:
+        pytest.skip("speedscope (npm, PROBING_SPEEDSCOPE names its folder) or chromium is not installed")
+    import base64
+    for name in ("a.json", "a.folded"):
+        flamegraph(mixed.pid, tmp_path / name)
+        load = tmp_path / f"{name}.js"
+        load.write_text(f"speedscope.loadFileFromBase64({name!r}, {base64.b64encode((tmp_path / name).read_bytes()).decode()!r})")
+        done = subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+                               "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path}/chromium",
+                               "--virtual-time-budget=8000", "--dump-dom", f"{page.as_uri()}#localProfilePath={load}"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=60)
+        assert "Left Heavy" in done.stdout and "Something went wrong" not in done.stdout, name
+
+
+def test_perfetto_has_a_call_stack_for_every_sample(mixed, tmp_path):
+    said = flamegraph(mixed.pid, tmp_path / "a.perfetto")
+    samples, known = 0, set()
+    for number, packet in fields((tmp_path / "a.perfetto").read_bytes()):
+        assert number == 1
+        for field, value in fields(packet):
+            if field == 12:
+                known |= {dict(fields(stack))[1] for kind, stack in fields(value) if kind == 7}
+            if field == 54:
+                used = [iid for kind, iid in fields(value) if kind == 1]
+                assert set(used) <= known
+                samples += len(used)
+    assert f" {samples} samples" in said
+
+
+def test_cpu_leaves_out_what_waits(mixed, tmp_path):
+    flamegraph(mixed.pid, tmp_path / "wall.folded", "--rate", 500)
+    flamegraph(mixed.pid, tmp_path / "cpu.folded", "--rate", 500, "--cpu")
+
+    def share(path, name):
+        stacks = read_folded(path.read_text())
+        return sum(n for stack, n in stacks if stack[-1][0] == name) / sum(n for _, n in stacks)
+    assert 0.3 < share(tmp_path / "wall.folded", "rest") < 0.8
+    assert share(tmp_path / "cpu.folded", "rest") < 0.15
+    assert share(tmp_path / "cpu.folded", "spin") > 0.8
+
+
+def test_gil_shows_only_who_holds_it(tmp_path, mixed):
+    flamegraph(mixed.pid, tmp_path / "gil.folded", "--gil", "--rate", 500)
+    stacks = read_folded((tmp_path / "gil.folded").read_text())
+    assert sum(n for stack, n in stacks if stack[-1][0] == "spin") > 0.8 * sum(n for _, n in stacks)
+
+
+def test_idle_threads_and_thread_levels(mixed, tmp_path):
+    flamegraph(mixed.pid, tmp_path / "a.folded")
+    flamegraph(mixed.pid, tmp_path / "b.folded", "--idle", "--threads")
+    assert "idle" not in functions(tmp_path / "a.folded")
+    assert "idle" in functions(tmp_path / "b.folded")
+    assert f"MainThread ({mixed.pid});" in (tmp_path / "b.folded").read_text()
+
+
+def test_lines_are_those_that_run(mixed, tmp_path):
+    flamegraph(mixed.pid, tmp_path / "a.folded", "--lines")
+    lines = {(name, line) for stack, _ in read_folded((tmp_path / "a.folded").read_text()) for name, line in stack}
+    assert ("rest", 7) in lines and ("<module>", 13) in lines and ("<module>", 14) in lines
+
+
+def test_native_frames_stand_among_python_frames(mixed, tmp_path):
+    said = flamegraph(mixed.pid, tmp_path / "a.folded", "--native")
+    stacks = [[name for name, _ in stack] for stack, _ in read_folded((tmp_path / "a.folded").read_text())]
+    slept = [stack for stack in stacks if "rest" in stack and any("nanosleep" in name or "select" in name for name in stack)]
+    assert slept, said
+    assert all(stack.index("rest") < len(stack) - 1 for stack in slept)
+
+
+def test_no_stop_traces_nothing(mixed, tmp_path):
+    said = flamegraph(mixed.pid, tmp_path / "a.folded", "--no-stop", "--rate", 200)
+    assert "stopped" not in said and "refused" in said
+
+
+def test_ctrl_c_ends_early_and_writes(mixed, tmp_path):
+    process = subprocess.Popen([str(jobs.PROGRAM), "-t", str(mixed.pid), "flamegraph", "-o", str(tmp_path / "a.folded"), "--duration", "0"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 0, err
+    assert "spin" in functions(tmp_path / "a.folded") and "hottest" in out
+
+
+def test_an_output_that_names_no_format_is_refused_at_once(mixed):
+    done = probe("-t", mixed.pid, "flamegraph", "-o", "x.docx", timeout=5)
+    assert done.returncode == 2 and ".svg" in done.stderr
+
+
+def test_a_process_that_ends_meanwhile_leaves_its_profile(tmp_path):
+    with jobs.python("import time\nprint('ready', flush=True)\ndef last():\n    time.sleep(1.5)\nlast()\n") as job:
+        flamegraph(job.pid, tmp_path / "a.folded", duration=20)
+    assert "last" in functions(tmp_path / "a.folded")
+
+
+def test_a_stopped_process_is_sampled_and_stays_stopped(tmp_path):
+    with jobs.python() as job:
+        os.kill(job.pid, signal.SIGSTOP)
+        flamegraph(job.pid, tmp_path / "a.folded", "--rate", 200)
+        assert Path(f"/proc/{job.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+        assert "train" in functions(tmp_path / "a.folded")
+        os.kill(job.pid, signal.SIGCONT)
+        wait_until(lambda: Path(f"/proc/{job.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T")
+
+
+@pytest.mark.parametrize("options", [[], ["--native"]], ids=["python", "native"])
+def test_a_sampler_that_is_killed_leaves_nothing_stopped(options, tmp_path):
+    file = tmp_path / "counter"
+    file.write_bytes(bytes(8))
+    with jobs.python(COUNTING.format(file=str(file))) as job:
+        for i in range(20):
+            process = subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o", str(tmp_path / "x.svg"), "--rate", "20000",
+                                        *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(0.15 + i * 0.007)
+            process.kill()
+            process.wait()
+            before = file.read_bytes()
+            wait_until(lambda: file.read_bytes() != before, 5, "progress")
+        assert "TracerPid:\t0" in Path(f"/proc/{job.pid}/status").read_text()
+
+
+def test_signals_reach_a_process_that_is_sampled(tmp_path):
+    code = ("import signal, time\nn = 0\ndef tick(*_):\n    global n\n    n += 1\nsignal.signal(signal.SIGALRM, tick)\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)\nprint('ready', flush=True)\nend = time.monotonic() + 4\n"
+            "while time.monotonic() < end: pass\nprint('ticks', n, flush=True)\ntime.sleep(60)\n")
+    with jobs.python(code) as job:
+        flamegraph(job.pid, tmp_path / "a.folded", "--rate", 1000, duration=3)
+        wait_until(lambda: "ticks" in job.output)
+        assert int(job.output.split()[-1]) > 400
+
+
+def test_children_are_sampled_on_request(tmp_path):
+    code = ("import subprocess, sys, time\nprint('ready', flush=True)\n"
+            "subprocess.Popen([sys.executable, '-c', 'def child():\\n    while True: pass\\nchild()'])\ntime.sleep(60)\n")
+    with jobs.python(code) as job:
+        flamegraph(job.pid, tmp_path / "a.folded", "--subprocesses", duration=3)
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+    text = (tmp_path / "a.folded").read_text()
+    assert "child (<string>)" in text and f"pid {children[0]};" in text
+
+
+def test_a_difference_names_what_grew(tmp_path):
+    (tmp_path / "a.folded").write_text("main (m.py);work (m.py) 90\nmain (m.py);load (m.py) 10\n")
+    (tmp_path / "b.folded").write_text("main (m.py);work (m.py) 50\nmain (m.py);load (m.py) 50\n")
+    done = probe("flamegraph", "--diff", tmp_path / "a.folded", tmp_path / "b.folded", "-o", tmp_path / "d.svg")
+    assert done.returncode == 0, done.stderr
+    assert "+40.0 points  load (m.py): 10.0% before, 50.0% after" in done.stdout
+    ET.fromstring((tmp_path / "d.svg").read_text())
+    assert "10.00% before, 50.00% after: +40.00 points" in (tmp_path / "d.svg").read_text()
+    done = probe("flamegraph", "--diff", tmp_path / "a.folded", tmp_path / "b.folded", "-o", tmp_path / "d.folded")
+    assert "main (m.py);load (m.py) 10 50" in (tmp_path / "d.folded").read_text()
+
+
+@pytest.mark.parametrize("words", [["--diff", "a.folded"], ["--rate", "0"], ["--rate", "x"], ["--duration", "x"], ["--cpu", "--wall"]])
+def test_wrong_calls_are_told(words, mixed):
+    target = [] if "--diff" in words else ["-t", mixed.pid]
+    done = probe(*target, "flamegraph", *words, timeout=5)
+    assert done.returncode == 2 and done.stderr.startswith("probing: flamegraph: ")
+
+
+def test_a_process_without_python_has_native_stacks_only(tmp_path):
+    with jobs.start("/bin/sleep", "60") as job:
+        done = probe("-t", job.pid, "flamegraph", "-o", tmp_path / "a.folded", "--duration", "1")
+        assert done.returncode == 1 and "--native" in done.stderr
+        flamegraph(job.pid, tmp_path / "a.folded", "--native")
+        assert "nanosleep" in (tmp_path / "a.folded").read_text()
+
+
