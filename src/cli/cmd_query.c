@@ -1,14 +1,11 @@
 /* query: SQL over everything that is known of a process, live or dead. */
 #include "base/cleanup.h"
 #include "cli/cli.h"
-#include "cli/query_print.h"
-#include "cli/query_sources.h"
+#include "cli/query_run.h"
 #include "engine/wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,47 +13,21 @@
 
 enum { TIMEOUT_MS = 30000 };
 
-struct options {
-    enum pb_query_format format;
-    bool expanded, stats;
-    const char *output;
-    unsigned timeout_ms, watch_ms;
-};
-
-/* A file's name tells its format where nobody else does. */
-static enum pb_query_format format_of(const char *path)
-{
-    static const struct {
-        const char *end;
-        enum pb_query_format format;
-    } ends[] = {{".json", PB_QUERY_JSON},
-                {".jsonl", PB_QUERY_JSONL},
-                {".tsv", PB_QUERY_TSV},
-                {".md", PB_QUERY_MARKDOWN},
-                {".parquet", PB_QUERY_PARQUET}};
-    const char *dot = strrchr(path, '.');
-
-    for (size_t i = 0; dot && i < sizeof(ends) / sizeof(ends[0]); i++)
-        if (strcmp(dot, ends[i].end) == 0)
-            return ends[i].format;
-    return PB_QUERY_CSV;
-}
-
-static int read_options(const struct pb_call *call, struct options *ret, struct pb_err *err)
+static int read_options(const struct pb_call *call, struct pb_query_options *ret, struct pb_err *err)
 {
     const char *format = pb_call_option(call, "format"), *timeout = pb_call_option(call, "timeout"),
                *watch = pb_call_option(call, "watch");
-    struct options o = {.timeout_ms = TIMEOUT_MS,
-                        .expanded = pb_call_option(call, "expanded"),
-                        .stats = pb_call_option(call, "stats"),
-                        .output = pb_call_option(call, "output")};
+    struct pb_query_options o = {.timeout_ms = TIMEOUT_MS,
+                                 .expanded = pb_call_option(call, "expanded"),
+                                 .stats = pb_call_option(call, "stats"),
+                                 .output = pb_call_option(call, "output")};
 
     if (format && pb_query_format(format, &o.format) < 0)
         return pb_fail(
             err, PB_USAGE,
             "there is no format '%s'; there are table, json, jsonl, csv, tsv, markdown and parquet", format);
     if (o.output && (!format || o.format == PB_QUERY_TABLE))
-        o.format = format_of(o.output);
+        o.format = pb_query_format_of(o.output);
     if (timeout && pb_parse_duration(timeout, &o.timeout_ms) < 0)
         return pb_fail(err, PB_USAGE, "--timeout takes a time such as 30, 500ms or 2m, not '%s'", timeout);
     if (watch && (pb_parse_duration(watch, &o.watch_ms) < 0 || o.watch_ms < 100))
@@ -117,80 +88,24 @@ static int read_sql(const struct pb_call *call, char **ret, size_t *ret_length, 
     return r;
 }
 
-static int run_once(const struct pb_call *call, const struct options *o, const char *sql, size_t length,
-                    FILE *out, const char *path, struct pb_err *err)
-{
-    _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
-    struct pb_sql_stats stats;
-
-    int r = pb_query_sources_open(call, &sources, err);
-    if (r < 0)
-        return r;
-    for (unsigned i = 0; i < sources.n; i++)
-        sources.at[i].live.locals = memmem(sql, length, "locals", 6);
-    struct pb_printer *printer = pb_printer_new(o->format, o->expanded, out);
-    if (!printer)
-        return pb_fail(err, -ENOMEM, "out of memory");
-    if (o->format == PB_QUERY_PARQUET && (r = pb_printer_to_parquet(printer, path, err)) < 0) {
-        pb_printer_free(printer);
-        return r;
-    }
-    struct pb_sql_query q = {.sql = sql,
-                             .length = length,
-                             .sources = sources.at,
-                             .nsources = sources.n,
-                             .no_agent = sources.no_agent,
-                             .timeout_ms = o->timeout_ms};
-    struct pb_sql_sink sink = pb_printer_sink(printer);
-    r = pb_sql_run(&q, &sink, &stats, err);
-    int ended = pb_printer_end(printer, r < 0 ? NULL : err);
-    pb_printer_free(printer);
-    if (r == 0 && o->stats)
-        fprintf(stderr, "segments read: %" PRIu64 ", skipped: %" PRIu64 ", rows scanned: %" PRIu64 "\n",
-                stats.segments_read, stats.segments_skipped, stats.rows_scanned);
-    return r < 0 ? r : ended;
-}
-
-static int watch(const struct pb_call *call, const struct options *o, const char *sql, size_t length,
+static int watch(const struct pb_call *call, const struct pb_query_options *o, const char *sql, size_t length,
                  struct pb_err *err)
 {
     for (;;) {
         /* To the top, and what is left of the old screen away. */
         if (isatty(STDOUT_FILENO))
             fputs("\033[H\033[2J", stdout);
-        int r = run_once(call, o, sql, length, stdout, NULL, err);
+        int r = pb_query_run(call, o, sql, length, err);
         if (r < 0)
             return r;
         usleep(o->watch_ms * 1000);
     }
 }
 
-/* Writes beside the file and renames: it is there whole or not at all. */
-static int run_to_file(const struct pb_call *call, const struct options *o, const char *sql, size_t length,
-                       struct pb_err *err)
-{
-    char part[4096], path[PATH_MAX];
-
-    if (snprintf(part, sizeof(part), "%s.%d.part", o->output, (int)getpid()) >= (int)sizeof(part))
-        return pb_fail(err, -ENAMETOOLONG, "the name of the file is too long");
-    FILE *out = fopen(part, "wxe");
-    if (!out)
-        return pb_fail(err, -errno, "%s cannot be written: %s", o->output, strerror(errno));
-    /* The process that writes Parquet works elsewhere: it is given the whole path. */
-    int r = realpath(part, path) ? run_once(call, o, sql, length, out, path, err) : -errno;
-    if (fclose(out) != 0 && r == 0)
-        r = pb_fail(err, -errno, "%s cannot be written: %s", o->output, strerror(errno));
-    if (r == 0 && rename(part, o->output) < 0)
-        r = pb_fail(err, -errno, "%s cannot be written: %s", o->output, strerror(errno));
-    if (r < 0)
-        unlink(part);
-    return r;
-}
-
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
-    struct options o;
+    struct pb_query_options o;
     size_t length = 0;
 
     int r = read_options(call, &o, err);
@@ -201,8 +116,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (o.watch_ms)
         return watch(call, &o, sql, length, err);
     if (o.output)
-        return run_to_file(call, &o, sql, length, err);
-    return run_once(call, &o, sql, length, stdout, NULL, err);
+        return pb_query_run_to_file(call, &o, sql, length, err);
+    return pb_query_run(call, &o, sql, length, err);
 }
 
 static const struct pb_option options[] = {

@@ -16,6 +16,8 @@
     X(eval)                                                                                                  \
     X(execute)                                                                                               \
     X(query)                                                                                                 \
+    X(export)                                                                                                \
+    X(memory)                                                                                                \
     X(tables)                                                                                                \
     X(config)                                                                                                \
     X(detach)                                                                                                \

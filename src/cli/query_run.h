@@ -1,0 +1,23 @@
+/* query_run: runs statements for a command and prints or writes what they give. */
+#pragma once
+
+#include "cli/cli.h"
+#include "cli/query_print.h"
+
+struct pb_query_options {
+    enum pb_query_format format;
+    bool expanded, stats;
+    const char *output; /* NULL: stdout */
+    unsigned timeout_ms, watch_ms;
+};
+
+/* A file's name tells its format where nobody else does: csv unless it ends in something better. */
+enum pb_query_format pb_query_format_of(const char *path);
+
+/* Over the targets of the call, to stdout. */
+int pb_query_run(const struct pb_call *call, const struct pb_query_options *o, const char *sql, size_t length,
+                 struct pb_err *err);
+
+/* The same to o->output, which appears whole or not at all. */
+int pb_query_run_to_file(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
+                         size_t length, struct pb_err *err);
