@@ -7,10 +7,13 @@ is always undone by end. Works on every CPython from 3.6 on; imports the standar
 """
 import sys
 
+from time import monotonic
 from _thread import allocate_lock as _allocate_lock, get_ident
 
 OUT, ERR, VALUE, TRACEBACK = 1, 2, 3, 4
 CO_OPTIMIZED = 1
+FRESH_S = 0.02
+OWN_NAMES = ("__name__", "__builtins__")
 _STDLIB = (__import__("os").__file__ or "").rpartition("/")[0] + "/"
 
 _sinks = {}  # thread ident -> the request that runs in it
@@ -45,18 +48,97 @@ class _Router:
         return getattr(self._original, name)
 
 
+class _Names(dict):
+    """The globals of a request's code: __main__ as it is now, then what is lent; assignments reach __main__ at once.
+
+    Code asks a dict of its own type by __getitem__, which answers with what is true now. But for a class body, which
+    looks inside on every version: for it the dict holds a copy of all names from the beginning. What is in there and
+    not as at the beginning was put there by a `global` statement, which stores past __setitem__. A name that is
+    lent (a local of running code) cannot be given to anybody: an assignment to it is kept here, and ends with the code."""
+
+    def __init__(self, may_clear):
+        self.may_clear = may_clear
+        self.lent, self.lent_at, self.ended = {}, None, False
+        self.kept = set()
+        self.first = dict(self.borrowed())
+        self.first.update(_main_globals())
+        self.first.update(__name__="__main__", __builtins__=__builtins__)
+        dict.__init__(self, self.first)
+
+    def borrowed(self):
+        """The lent names, not older than a moment: a loop in an eval sees the program move on."""
+        if not self.ended and (self.lent_at is None or monotonic() - self.lent_at > FRESH_S):
+            self.lent, self.lent_at = _lent_names(self.may_clear), monotonic()
+        return self.lent
+
+    def is_own(self, name):
+        return name in OWN_NAMES or name in self.kept or dict.get(self, name, self) is not self.first.get(name, self)
+
+    def __getitem__(self, name):
+        if self.is_own(name):
+            return dict.__getitem__(self, name)
+        main = _main_globals()
+        return main[name] if name in main else self.borrowed()[name]
+
+    def __setitem__(self, name, value):
+        lent = {} if name in _main_globals() else self.borrowed()
+        if name not in lent:
+            _main_globals()[name] = self.first[name] = value
+        elif value is lent[name]:  # import sys
+            return
+        else:
+            self.kept.add(name)
+        dict.__setitem__(self, name, value)
+
+    def __delitem__(self, name):
+        if not self.is_own(name):
+            del _main_globals()[name]
+        self.kept.discard(name)
+        self.first.pop(name, None)
+        dict.pop(self, name, None)
+
+    def __contains__(self, name):
+        return self.is_own(name) or name in _main_globals() or name in self.borrowed()
+
+    def get(self, name, default=None):
+        return self[name] if name in self else default
+
+    def __iter__(self):
+        own = [name for name in dict.keys(self) if self.is_own(name)]
+        return iter(dict.fromkeys([*own, *_main_globals(), *self.borrowed()]))
+
+    def keys(self):
+        return list(self)
+
+    def items(self):
+        return [(name, self[name]) for name in self]
+
+    def end(self):
+        """Gives __main__ what `global` statements did, and lets go of everything. Returns names that were kept here."""
+        main, kept = _main_globals(), sorted(self.kept)
+        for name, value in list(dict.items(self)):
+            if name not in self.kept and name not in OWN_NAMES and value is not self.first.get(name, self):
+                main[name] = value
+        for name in list(self.first):
+            if not dict.__contains__(self, name):
+                main.pop(name, None)
+        self.first = {"__name__": "__main__", "__builtins__": __builtins__}
+        self.lent, self.kept, self.ended = {}, set(), True
+        dict.clear(self)
+        dict.update(self, self.first)
+        return kept
+
+
 class _Request:
     """One piece of code, its names, and the way back to the client."""
 
-    def __init__(self, number, source, filename, keep_value, emit):
+    def __init__(self, number, source, filename, keep_value, emit, may_clear):
         self.prefix = number.to_bytes(8, "little")
         self.source = source
         self.filename = filename
         self.keep_value = keep_value
         self.emit = emit
-        self.names = {}
-        self.before = {}
-        self.foreign = {}
+        self.names = _Names(may_clear)
 
     def send(self, stream, text):
         """False when the client is gone for good: then the text belongs to the original stream."""
@@ -65,16 +147,15 @@ class _Request:
         return self.emit(self.prefix + bytes([stream]) + text.encode("utf-8", "backslashreplace"))
 
 
-def begin(number, source, filename, keep_value, emit):
+def begin(number, source, filename, keep_value, emit, may_clear):
+    """may_clear: nobody traces or profiles, so that a frame's snapshot of its locals may be emptied again."""
     _import_threading()
-    request = _Request(number, source.decode("utf-8", "replace"), filename, bool(keep_value), emit)
-    request.foreign, request.before = _foreign_names(), dict(_main_globals())
-    request.names = dict(request.foreign)
-    request.names.update(request.before)
+    request = _Request(number, source.decode("utf-8", "replace"), filename, bool(keep_value), emit, may_clear)
+    originals = [(name, getattr(sys, name, None), stream) for name, stream in (("stdout", OUT), ("stderr", ERR))]
     _sinks[get_ident()] = request
     if len(_sinks) == 1:
-        for name, stream in (("stdout", OUT), ("stderr", ERR)):
-            _routers[name] = _Router(getattr(sys, name), stream)
+        for name, original, stream in originals:
+            _routers[name] = _Router(original, stream)
             setattr(sys, name, _routers[name])
     return request
 
@@ -103,16 +184,18 @@ def end(request, kind, error, trace):
     try:
         if kind is not None:
             request.send(TRACEBACK, _format(kind, error, trace))
-        _write_back(request)
+        kept = request.names.end()
+        if kept:
+            text = "note: %s: a local of running code, or a name lent by probing; the assignment ended with this code\n"
+            request.send(ERR, text % ", ".join(kept))
     finally:
         _sinks.pop(get_ident(), None)
         if not _sinks:
-            for name, router in _routers.items():
-                if getattr(sys, name) is router:
+            for name, router in list(_routers.items()):
+                if getattr(sys, name, None) is router:
                     setattr(sys, name, router._original)
             _routers.clear()
         _forget_thread()
-        request.names = request.before = request.foreign = {}
     return 0 if kind is None else 1
 
 
@@ -129,29 +212,28 @@ def _main_globals():
     return {} if main is None else main.__dict__
 
 
-def _foreign_names():
+def _lent_names(may_clear):
     """Names that are not __main__'s but that a person expects: gc, sys, torch, the locals of running user code."""
     import gc
 
-    names = {"__name__": "__main__", "gc": gc, "sys": sys}
+    names = {"gc": gc, "sys": sys}
     if "torch" in sys.modules:
         names["torch"] = sys.modules["torch"]
     for frame in reversed(_user_frames()):
-        names.update(_locals_of(frame))
+        names.update(_locals_of(frame, may_clear))
     return names
 
 
 def _user_frames():
     """The main thread's functions of user code, innermost first: its locals win, but `loss` of a training loop is found
-    too while the loop is inside the model's forward. Where there is none, the innermost frame there is."""
+    too while the loop is inside the model's forward. Where there is none, the innermost function there is."""
     frame = sys._current_frames().get(sys.modules["threading"].main_thread().ident)
-    innermost = [] if frame is None else [frame]
-    frames = []
-    while frame is not None and len(frames) < 100:
-        if frame.f_code.co_flags & CO_OPTIMIZED and not _is_library(frame.f_code.co_filename):
-            frames.append(frame)
+    functions = []
+    while frame is not None and len(functions) < 200:
+        if frame.f_code.co_flags & CO_OPTIMIZED:  # the locals of a module are its globals
+            functions.append(frame)
         frame = frame.f_back
-    return frames or innermost
+    return [frame for frame in functions if not _is_library(frame.f_code.co_filename)] or functions[:1]
 
 
 def _is_library(filename):
@@ -160,35 +242,15 @@ def _is_library(filename):
     return filename.startswith(library) or "/site-packages/" in filename or "/dist-packages/" in filename
 
 
-def _locals_of(frame):
+def _locals_of(frame, may_clear):
     snapshot = frame.f_locals
     names = dict(snapshot)
     # Before 3.13 the frame keeps the snapshot, and with it every tensor it names, until it returns. Where nobody else
-    # has asked for it (references: the frame, our variable, getrefcount's argument) it is emptied again.
-    if type(snapshot) is dict and frame.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(snapshot) <= 3:
+    # has asked for it (references: the frame, our variable, getrefcount's argument) it is emptied again; never
+    # while somebody traces, who may be about to write the snapshot back into the frame.
+    if may_clear and type(snapshot) is dict and frame.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(snapshot) <= 3:
         snapshot.clear()
     return names
-
-
-def _write_back(request):
-    """Assignments reach the program: names that are __main__'s or new. A local of a running function cannot be set."""
-    target = _main_globals()
-    missing = object()
-    kept = []
-    for name, value in request.names.items():
-        if name == "__builtins__" or value is request.before.get(name, missing):
-            continue
-        if name in request.foreign and name not in request.before:
-            if value is not request.foreign[name]:
-                kept.append(name)
-            continue
-        target[name] = value
-    for name in request.before:
-        if name not in request.names:
-            target.pop(name, None)
-    if kept:
-        text = "note: %s: a local of running code, or a name lent by probing; the assignment ended with this code\n"
-        request.send(ERR, text % ", ".join(sorted(kept)))
 
 
 def _import_threading():
@@ -198,8 +260,15 @@ def _import_threading():
     assertion when it exits: so what the module noted of this thread is put right at once."""
     if "threading" in sys.modules:
         return
-    import threading
     import os
+
+    bare = not hasattr(sys, "stderr")
+    if bare:  # without which threading cannot be imported at all
+        sys.stderr = None
+    import threading
+
+    if bare:
+        del sys.stderr
 
     # The oldest thread state is the last one that _current_frames comes across.
     main_ident = list(sys._current_frames())[-1]

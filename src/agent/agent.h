@@ -16,9 +16,7 @@ struct pb_agent {
     struct pb_server server;
     struct pb_arena *arena;
     struct pb_table *memory_usage;
-    pb_client_id detach_client; /* who asked to detach; answered when all is gone */
-    uint32_t detach_request;
-    int detach;
+    int detach; /* somebody asked for it; who is told in his client */
 };
 
 /* Deals with one request of a client (the server's handler; owner is the agent). requests.c */

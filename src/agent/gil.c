@@ -3,7 +3,6 @@
 
 #include "agent/python.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -43,16 +42,14 @@ static int holder_tstate(const struct pb_python *py, const struct layout *l, uin
     int32_t locked;
 
     if (!l->interp_gil) {
-        void *(*current)(void) = (void *(*)(void))dlsym(py->library, "_PyThreadState_UncheckedGet");
-        if (!current)
+        if (!py->current_tstate)
             return -ENOSYS;
-        *ret = (uintptr_t)current();
+        *ret = (uintptr_t)py->current_tstate();
         return 0;
     }
-    void *(*main_interpreter)(void) = (void *(*)(void))dlsym(py->library, "PyInterpreterState_Main");
-    if (!main_interpreter)
+    if (!py->main_interpreter)
         return -ENOSYS;
-    interp = (uintptr_t)main_interpreter();
+    interp = (uintptr_t)py->main_interpreter();
     if (peek(interp + l->interp_gil, &gil, sizeof(gil)) < 0 ||
         peek(gil + GIL_LOCKED, &locked, sizeof(locked)) < 0 ||
         peek(gil + GIL_HOLDER, &holder, sizeof(holder)) < 0)
@@ -72,9 +69,17 @@ static int holder_tstate(const struct pb_python *py, const struct layout *l, uin
 static pid_t tid_of_pthread(uintptr_t handle)
 {
     clockid_t clock;
+    uintptr_t words[3];
 
+    /* The C library reads the handle: it must still be there and, on x86-64, point to itself. */
+    if (!handle || peek(handle, words, sizeof(words)) < 0)
+        return -ENOSYS;
+#ifdef __x86_64__
+    if (words[0] != handle && words[2] != handle)
+        return -ENOSYS;
+#endif
     /* A thread's CPU clock id holds its tid (~tid << 3 | 6): the one public way from a pthread_t to a tid. */
-    if (!handle || pthread_getcpuclockid((pthread_t)handle, &clock) != 0)
+    if (pthread_getcpuclockid((pthread_t)handle, &clock) != 0)
         return -ENOSYS;
     return (pid_t) ~((int32_t)clock >> 3);
 }

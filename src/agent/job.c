@@ -68,7 +68,8 @@ void pb_job_end(uint64_t number, enum pb_job_state state, int status)
             jobs[i]->state = state;
             jobs[i]->status = status;
             jobs[i]->thread_ended = 1;
-            pb_server_wake(jobs[i]->server);
+            if (!jobs[i]->disowned) /* else the server may be gone, and its descriptor somebody else's */
+                pb_server_wake(jobs[i]->server);
             collect(i);
         }
     pb_job_unlock();
@@ -97,28 +98,14 @@ static struct pb_job *make(struct pb_server *server, const struct pb_job_request
 
 int pb_job_start(struct pb_server *server, const struct pb_job_request *request, char *why, size_t why_size)
 {
-    struct pb_python py;
-    const char *missing = "";
-
-    int r = pb_python_find(&py, &missing);
-    if (r < 0 || !pb_python_usable(&py)) {
-        if (r == -ENOSYS)
-            snprintf(why, why_size, "this process's Python lacks %s", missing);
-        else
-            snprintf(why, why_size,
-                     r < 0 ? "there is no Python in this process"
-                           : "its Python is starting up or shutting down");
-        return r < 0 ? r : -EAGAIN;
-    }
     int place = 0;
+
     pb_job_lock();
     while (place < JOBS && jobs[place])
         place++;
     struct pb_job *job = place < JOBS ? make(server, request) : NULL;
-    if (job) {
-        job->py = py;
+    if (job)
         jobs[place] = job;
-    }
     pb_job_unlock();
     if (!job) {
         snprintf(why, why_size,
@@ -127,7 +114,7 @@ int pb_job_start(struct pb_server *server, const struct pb_job_request *request,
                  JOBS);
         return place < JOBS ? -ENOMEM : -EBUSY;
     }
-    r = pb_thread_start(pb_job_thread, (void *)(uintptr_t)job->number, STACK_SIZE);
+    int r = pb_thread_start(pb_job_thread, (void *)(uintptr_t)job->number, STACK_SIZE);
     if (r < 0) {
         snprintf(why, why_size, "the process cannot start a thread: %s", strerror(-r));
         pb_job_lock();
@@ -201,14 +188,26 @@ static void move_output(struct pb_server *server, struct pb_job *job)
 
 static void answer_waiting(struct pb_server *server, struct pb_job *job)
 {
-    char holder[96] = "a thread that could not be named", text[256];
+    char holder[96], text[256];
+    struct pb_python py;
 
-    pid_t tid = pb_gil_holder(&job->py);
+    int known = pb_python_known(&py) == 0;
+    if (known && py.minor == 6 && !py.threads_initialized()) {
+        answer_error(
+            server, job, ETIMEDOUT,
+            "this Python 3.6 has no GIL before its main thread runs Python code again, and it sits in C");
+        return;
+    }
+    pid_t tid = known ? pb_gil_holder(&py) : -ENOENT;
     if (tid > 0)
         pb_gil_describe(tid, holder, sizeof(holder));
-    snprintf(text, sizeof(text), "the GIL could not be had within %.3g s: %s %s",
-             (double)job->timeout_ms / 1e3, tid == 0 ? "nobody holds it now, but" : "it is held by",
-             tid == 0 ? "threads pass it on too fast" : holder);
+    snprintf(text, sizeof(text), "the GIL could not be had within %.3g s: %s", (double)job->timeout_ms / 1e3,
+             tid > 0          ? "it is held by "
+             : tid == 0       ? "nobody holds it now, but threads pass it on too fast"
+             : tid == -ENOENT ? "the process is busy loading libraries"
+                              : "it is held by a thread that could not be named");
+    if (tid > 0)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s", holder);
     answer_error(server, job, ETIMEDOUT, text);
 }
 

@@ -25,8 +25,10 @@ struct pb_job {
     uint64_t number; /* what Python code holds: a pointer could outlive the job in a saved sys.stdout */
     enum pb_run_mode mode;
     uint64_t timeout_ms, deadline_ns;
-    struct pb_python py;
     char filename[256];
+
+    struct pb_python py; /* of its thread alone, as is: */
+    pb_pyobject *part;   /* the Python part, kept alive as long as the job runs */
 
     enum pb_job_state state;
     int status;

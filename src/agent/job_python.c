@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define PY_FILE_INPUT 257
 #define METH_O        8
@@ -78,9 +79,7 @@ static pb_pyobject *emit(pb_pyobject *self, pb_pyobject *message)
     uint64_t number;
     (void)self;
 
-    if (pb_python_find(&py, NULL) < 0)
-        return NULL;
-    if (py.bytes_as(message, &bytes, &size) < 0)
+    if (pb_python_known(&py) < 0 || py.bytes_as(message, &bytes, &size) < 0)
         return NULL;
     if (size < 9)
         return py.bool_from(0);
@@ -91,49 +90,63 @@ static pb_pyobject *emit(pb_pyobject *self, pb_pyobject *message)
     return py.bool_from(listening);
 }
 
-static int load_part(const struct pb_python *py)
+/* The Python part, made by the first job and kept for the next; the job has its own reference, since a detach
+ * may let go of it meanwhile. */
+static int load_part(struct pb_job *job)
 {
-    if (part)
-        return 0;
-    pb_pyobject *names = py->dict_new();
-    pb_pyobject *code = py->compile(pb_embed_remote_py(), "<probing>", PY_FILE_INPUT);
-    pb_pyobject *result = NULL;
-    if (names && code) {
-        py->dict_set(names, "__builtins__", py->builtins());
-        result = py->eval_code(code, names, names);
-    }
-    if (code)
-        py->decref(code);
-    if (result) {
+    const struct pb_python *py = &job->py;
+
+    if (!part) {
+        pb_pyobject *names = py->dict_new();
+        pb_pyobject *code = py->compile(pb_embed_remote_py(), "<probing>", PY_FILE_INPUT);
+        pb_pyobject *result = NULL;
+        if (names && code && py->dict_set(names, "__builtins__", py->builtins()) == 0)
+            result = py->eval_code(code, names, names);
+        if (code)
+            py->decref(code);
+        if (!result && names)
+            py->decref(names);
+        if (!result)
+            return -EIO;
         py->decref(result);
-        part = names;
-        return 0;
+        if (part) /* another job was as fast: evaluating may let go of the GIL */
+            py->decref(names);
+        else
+            part = names;
     }
-    if (names)
-        py->decref(names);
-    return -EIO;
+    py->incref(part);
+    job->part = part;
+    return 0;
 }
 
-/* Calls part[name](a, b, c, d, e) as far as arguments are given; takes over none. */
-static pb_pyobject *call(const struct pb_python *py, const char *name, pb_pyobject *const *args)
+#define ARGS 6
+
+/* Calls the part's function of that name with as many arguments as are given, up to ARGS; takes over none. */
+static pb_pyobject *call(const struct pb_job *job, const char *name, pb_pyobject *const args[ARGS])
 {
-    pb_pyobject *function = py->dict_get(part, name);
-    return function ? py->call(function, args[0], args[1], args[2], args[3], args[4], (void *)NULL) : NULL;
+    pb_pyobject *function = job->py.dict_get(job->part, name);
+    return function
+               ? job->py.call(function, args[0], args[1], args[2], args[3], args[4], args[5], (void *)NULL)
+               : NULL;
 }
 
 static pb_pyobject *begin(struct pb_job *job)
 {
     const struct pb_python *py = &job->py;
-    pb_pyobject *args[5] = {
+    pb_pyobject *args[ARGS] = {
         py->int_from((unsigned long)job->number),
         py->bytes_from((const char *)job->code, (long)job->code_size),
         py->str_from(job->filename, (long)strlen(job->filename)),
         py->bool_from(job->mode == PB_RUN_EVAL),
         py->cfunction(&emit_method, NULL, NULL),
+        py->bool_from(!pb_python_traced(py)),
     };
-    pb_pyobject *request =
-        args[0] && args[1] && args[2] && args[3] && args[4] ? call(py, "begin", args) : NULL;
-    for (int i = 0; i < 5; i++)
+    int made = 1;
+
+    for (int i = 0; i < ARGS; i++)
+        made = made && args[i];
+    pb_pyobject *request = made ? call(job, "begin", args) : NULL;
+    for (int i = 0; i < ARGS; i++)
         if (args[i])
             py->decref(args[i]);
     return request;
@@ -148,9 +161,10 @@ static void set_state(struct pb_job *job, enum pb_job_state state)
 }
 
 /* Evaluates what the user sent; an exception is left set. */
-static void evaluate(const struct pb_python *py, pb_pyobject *request)
+static void evaluate(const struct pb_job *job, pb_pyobject *request)
 {
-    pb_pyobject *parts = call(py, "compiled", (pb_pyobject *[5]){request});
+    const struct pb_python *py = &job->py;
+    pb_pyobject *parts = call(job, "compiled", (pb_pyobject *[ARGS]){request});
     if (!parts)
         return;
     pb_pyobject *names = py->tuple_get(parts, 2), *last = py->tuple_get(parts, 1);
@@ -158,7 +172,7 @@ static void evaluate(const struct pb_python *py, pb_pyobject *request)
     if (value && last != py->none) {
         py->decref(value);
         value = py->eval_code(last, names, names);
-        pb_pyobject *shown = value ? call(py, "show", (pb_pyobject *[5]){request, value}) : NULL;
+        pb_pyobject *shown = value ? call(job, "show", (pb_pyobject *[ARGS]){request, value}) : NULL;
         if (shown)
             py->decref(shown);
     }
@@ -182,15 +196,15 @@ static int run_request(struct pb_job *job, pb_pyobject *request)
     pb_pyobject *raised[3];
 
     set_state(job, PB_JOB_RUNNING);
-    evaluate(py, request);
+    evaluate(job, request);
     fetch_exception(py, raised);
     set_state(job, PB_JOB_ENDING);
     py->set_async_exc(py->thread_ident(), NULL); /* one that was on its way is not wanted any more */
 
-    pb_pyobject *args[5] = {request};
+    pb_pyobject *args[ARGS] = {request};
     for (int i = 0; i < 3; i++)
         args[i + 1] = raised[i] ? raised[i] : py->none;
-    pb_pyobject *result = call(py, "end", args);
+    pb_pyobject *result = call(job, "end", args);
     int status = result ? (int)py->int_as(result) : -1;
     if (result)
         py->decref(result);
@@ -222,14 +236,62 @@ static void keep_error(struct pb_job *job)
 
 static enum pb_job_state run(struct pb_job *job, int *status)
 {
-    pb_pyobject *request = load_part(&job->py) == 0 ? begin(job) : NULL;
+    pb_pyobject *request = load_part(job) == 0 ? begin(job) : NULL;
 
     *status = request ? run_request(job, request) : -1;
     if (*status < 0)
         keep_error(job);
     if (request)
         job->py.decref(request);
+    if (job->part)
+        job->py.decref(job->part);
     return *status < 0 ? PB_JOB_BROKEN : PB_JOB_ENDED;
+}
+
+static int is_wanted(const struct pb_job *job)
+{
+    pb_job_lock();
+    int wanted = !job->disowned && !job->interrupted_ns;
+    pb_job_unlock();
+    return wanted;
+}
+
+static int create_gil(void *py)
+{
+    ((struct pb_python *)py)->init_threads();
+    return 0;
+}
+
+/* Up to 3.6 there is no GIL until somebody starts a thread, and the main thread must be the one to make it:
+ * made by us, two threads would run at once. It does so between two bytecodes. 0: nobody wants the job any
+ * more. */
+static int await_gil(struct pb_job *job)
+{
+    static struct pb_python py; /* outlives the job: the call may be made late */
+    const struct timespec pause = {.tv_nsec = 1000000};
+
+    if (job->py.minor > 6 || !job->py.threads_initialized || job->py.threads_initialized())
+        return 1;
+    py = job->py;
+    job->py.add_pending_call(create_gil, &py);
+    while (!job->py.threads_initialized() && is_wanted(job))
+        nanosleep(&pause, NULL);
+    return job->py.threads_initialized();
+}
+
+/* Why there is nothing to run the code with; NULL when there is. */
+static const char *find_python(struct pb_job *job)
+{
+    const char *missing = "";
+
+    int r = pb_python_find(&job->py, &missing);
+    if (r == -ENOSYS)
+        snprintf(job->why, sizeof(job->why), "this process's Python lacks %s", missing);
+    else if (r < 0)
+        snprintf(job->why, sizeof(job->why), "there is no Python in this process");
+    else if (!pb_python_usable(&job->py))
+        snprintf(job->why, sizeof(job->why), "its Python is starting up or shutting down");
+    return job->why[0] ? job->why : NULL;
 }
 
 void *pb_job_thread(void *argument)
@@ -245,13 +307,14 @@ void *pb_job_thread(void *argument)
     pb_job_unlock();
 
     /* The job stays as long as this thread has not ended it, so the pointer holds. */
-    int gil = job->py.gil_ensure();
-    pb_job_lock();
-    int wanted = !job->disowned && !job->interrupted_ns;
-    pb_job_unlock();
-    if (wanted)
-        state = run(job, &status);
-    job->py.gil_release(gil);
+    if (find_python(job)) {
+        state = PB_JOB_BROKEN;
+    } else if (await_gil(job)) {
+        int gil = job->py.gil_ensure();
+        if (is_wanted(job))
+            state = run(job, &status);
+        job->py.gil_release(gil);
+    }
     pb_job_end(number, state, status);
     return NULL;
 }
@@ -261,12 +324,18 @@ void *pb_job_interrupter(void *argument)
     uint64_t number = (uintptr_t)argument;
     struct pb_python py;
 
-    if (pb_python_find(&py, NULL) < 0 || !pb_python_usable(&py))
+    if (pb_python_known(&py) < 0 || !pb_python_usable(&py))
         return NULL;
-    int gil = py.gil_ensure();
     pb_job_lock();
     struct pb_job *job = pb_job_find(number);
     int running = job && job->state == PB_JOB_RUNNING;
+    pb_job_unlock();
+    if (!running) /* it waits for the GIL, and will see that it is not wanted */
+        return NULL;
+    int gil = py.gil_ensure();
+    pb_job_lock();
+    job = pb_job_find(number);
+    running = job && job->state == PB_JOB_RUNNING;
     unsigned long ident = running ? job->ident : 0;
     pb_job_unlock();
     /* Still right without the lock: the state changes only with the GIL, which is ours. */
@@ -281,7 +350,7 @@ static void *release(void *unused)
     struct pb_python py;
     (void)unused;
 
-    if (pb_python_find(&py, NULL) < 0 || !pb_python_usable(&py))
+    if (pb_python_known(&py) < 0 || !pb_python_usable(&py))
         return NULL;
     int gil = py.gil_ensure();
     if (part)

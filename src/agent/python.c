@@ -27,33 +27,67 @@ static void *find_library(void)
     return library && dlsym(library, "Py_IsInitialized") ? library : NULL;
 }
 
-int pb_python_find(struct pb_python *ret, const char **missing)
+static int look_up(struct pb_python *ret, const char **missing)
 {
     struct pb_python py = {0};
+    void *library = find_library();
 
-    py.library = find_library();
     /* RTLD_DEFAULT is a null pointer in both libcs: ask again instead of testing it. */
-    if (!dlsym(py.library, "Py_IsInitialized"))
+    if (!dlsym(library, "Py_IsInitialized"))
         return -ENOENT;
 
+#define PB_PY_LOAD_OPTIONAL(type, name, symbol, args) *(void **)&py.name = dlsym(library, #symbol);
 #define PB_PY_LOAD(type, name, symbol, args)                                                                 \
-    *(void **)&py.name = dlsym(py.library, #symbol);                                                         \
-    if (!py.name && missing)                                                                                 \
+    PB_PY_LOAD_OPTIONAL(type, name, symbol, args)                                                            \
+    if (!py.name) {                                                                                          \
         *missing = #symbol;                                                                                  \
-    if (!py.name)                                                                                            \
-        return -ENOSYS;
+        return -ENOSYS;                                                                                      \
+    }
     PB_PY_FUNCTIONS(PB_PY_LOAD)
+    PB_PY_OPTIONAL(PB_PY_LOAD_OPTIONAL)
 #undef PB_PY_LOAD
+#undef PB_PY_LOAD_OPTIONAL
 
-    py.keyboard_interrupt = (pb_pyobject **)dlsym(py.library, "PyExc_KeyboardInterrupt");
-    py.none = (pb_pyobject *)dlsym(py.library, "_Py_NoneStruct");
+    py.keyboard_interrupt = (pb_pyobject **)dlsym(library, "PyExc_KeyboardInterrupt");
+    py.none = (pb_pyobject *)dlsym(library, "_Py_NoneStruct");
+    py.finalizing_tstate = (void **)dlsym(library, "_Py_Finalizing");
     const char *version = py.get_version();
     if (!py.keyboard_interrupt || !py.none || strncmp(version, "3.", 2) != 0) {
-        if (missing)
-            *missing = "a Python 3";
+        *missing = "what a Python 3 has";
         return -ENOSYS;
     }
     py.minor = atoi(version + 2);
+    *ret = py;
+    return 0;
+}
+
+/* Found once and for all: 0 not yet, 1 being written, 2 there. */
+static struct pb_python found;
+static int found_state;
+
+int pb_python_known(struct pb_python *ret)
+{
+    if (__atomic_load_n(&found_state, __ATOMIC_ACQUIRE) != 2)
+        return -ENOENT;
+    *ret = found;
+    return 0;
+}
+
+int pb_python_find(struct pb_python *ret, const char **missing)
+{
+    const char *ignored;
+    struct pb_python py;
+    int none = 0;
+
+    if (pb_python_known(ret) == 0)
+        return 0;
+    int r = look_up(&py, missing ? missing : &ignored);
+    if (r < 0)
+        return r;
+    if (__atomic_compare_exchange_n(&found_state, &none, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+        found = py;
+        __atomic_store_n(&found_state, 2, __ATOMIC_RELEASE);
+    }
     *ret = py;
     return 0;
 }
@@ -62,11 +96,27 @@ int pb_python_usable(const struct pb_python *py)
 {
     if (!py->is_initialized())
         return 0;
-    int (*finalizing)(void) = (int (*)(void))dlsym(py->library, "Py_IsFinalizing"); /* 3.13 */
-    if (!finalizing)
-        finalizing = (int (*)(void))dlsym(py->library, "_Py_IsFinalizing"); /* 3.7 */
-    if (finalizing)
-        return !finalizing();
-    void **tstate = (void **)dlsym(py->library, "_Py_Finalizing"); /* 3.6 */
-    return !tstate || !*tstate;
+    if (py->is_finalizing)
+        return !py->is_finalizing();
+    if (py->is_finalizing_private)
+        return !py->is_finalizing_private();
+    return !py->finalizing_tstate || !*py->finalizing_tstate;
+}
+
+int pb_python_traced(const struct pb_python *py)
+{
+    /* Where a thread state has its profile function; the trace function follows. From the headers. */
+    static const unsigned char profile_at[] = {
+        [6] = 48, [7] = 56, [8] = 56, [9] = 56, [10] = 56, [11] = 64, [12] = 64};
+
+    if (py->minor < 6 || py->minor > 12 || !py->first_interpreter || !py->next_interpreter ||
+        !py->first_tstate || !py->next_tstate)
+        return 1;
+    for (void *i = py->first_interpreter(); i; i = py->next_interpreter(i))
+        for (char *t = py->first_tstate(i); t; t = py->next_tstate(t)) {
+            void *const *functions = (void *const *)(void *)(t + profile_at[py->minor]);
+            if (functions[0] || functions[1])
+                return 1;
+        }
+    return 0;
 }

@@ -18,6 +18,8 @@ typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
     X(void, restore_thread, PyEval_RestoreThread, (void *))                                                  \
     X(unsigned long, thread_ident, PyThread_get_thread_ident, (void))                                        \
     X(int, set_async_exc, PyThreadState_SetAsyncExc, (unsigned long, pb_pyobject *))                         \
+    X(int, add_pending_call, Py_AddPendingCall, (int (*)(void *), void *))                                   \
+    X(void, incref, Py_IncRef, (pb_pyobject *))                                                              \
     X(void, decref, Py_DecRef, (pb_pyobject *))                                                              \
     X(void, err_clear, PyErr_Clear, (void))                                                                  \
     X(void, err_fetch, PyErr_Fetch, (pb_pyobject **, pb_pyobject **, pb_pyobject **))                        \
@@ -40,19 +42,41 @@ typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
     X(long, int_as, PyLong_AsLong, (pb_pyobject *))                                                          \
     X(pb_pyobject *, bool_from, PyBool_FromLong, (long))
 
+/* The same for functions that not every version has: NULL where it has not. */
+#define PB_PY_OPTIONAL(X)                                                                                    \
+    X(int, is_finalizing, Py_IsFinalizing, (void))          /* 3.13 */                                       \
+    X(int, is_finalizing_private, _Py_IsFinalizing, (void)) /* 3.7 to 3.12 */                                \
+    X(int, threads_initialized, PyEval_ThreadsInitialized, (void))                                           \
+    X(void, init_threads, PyEval_InitThreads, (void))                                                        \
+    X(void *, current_tstate, _PyThreadState_UncheckedGet, (void)) /* up to 3.12 */                          \
+    X(void *, main_interpreter, PyInterpreterState_Main, (void))   /* 3.7 */                                 \
+    X(void *, first_interpreter, PyInterpreterState_Head, (void))                                            \
+    X(void *, next_interpreter, PyInterpreterState_Next, (void *))                                           \
+    X(void *, first_tstate, PyInterpreterState_ThreadHead, (void *))                                         \
+    X(void *, next_tstate, PyThreadState_Next, (void *))
+
 struct pb_python {
 #define PB_PY_FIELD(ret, name, symbol, args) ret(*name) args;
     PB_PY_FUNCTIONS(PB_PY_FIELD)
+    PB_PY_OPTIONAL(PB_PY_FIELD)
 #undef PB_PY_FIELD
     pb_pyobject **keyboard_interrupt;
     pb_pyobject *none;
-    void *library; /* what dlsym was asked with */
-    int minor;     /* of 3.minor */
+    void **finalizing_tstate; /* 3.6 */
+    int minor;                /* of 3.minor */
 };
 
 /* The API of this process. 0; -ENOENT: there is no Python here; -ENOSYS: one that lacks a function we need
- * (*missing names it). Takes no lock of Python's. */
+ * (*missing names it). Looks it up the first time, which may wait for the loader; from then on it does not
+ * wait. Takes no lock of Python's. */
 int pb_python_find(struct pb_python *ret, const char **missing);
+
+/* What was found before, without looking: for threads that must not wait. -ENOENT: not looked for, or not
+ * there. */
+int pb_python_known(struct pb_python *ret);
 
 /* 1 while Python code can run here; 0 before the interpreter is up or once it shuts down. */
 int pb_python_usable(const struct pb_python *py);
+
+/* With the GIL: 1 when some thread has a trace or profile function, or when that cannot be known. */
+int pb_python_traced(const struct pb_python *py);

@@ -137,8 +137,7 @@ void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client 
         break;
     case PB_MSG_DETACH:
         agent->detach = 1;
-        agent->detach_client = c->id;
-        agent->detach_request = frame->id;
+        c->detach = frame->id ? frame->id : 1;
         break;
     default:
         pb_server_send_error(s, c->id, frame->id, ENOSYS,

@@ -25,7 +25,10 @@
 
 #define OPTIONS_SIZE 4096
 
-static struct pb_agent agent;
+/* Held by whoever opens or closes what a child of fork would inherit, and by fork itself: a child finds all
+ * of it or none. */
+static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pb_agent *current; /* on the resident thread's stack, while it serves */
 static char options[OPTIONS_SIZE];
 /* Exported: a tool finds it by name where the agent could leave no file. */
 __attribute__((visibility("default"))) struct pb_agent_status pb_agent_status = {
@@ -115,8 +118,12 @@ static void serve(struct pb_agent *a)
     a->server.owner = a;
     if (pb_arena_wake_fd(a->arena) >= 0)
         pb_server_watch(&a->server, pb_arena_wake_fd(a->arena));
-    while (!a->detach) {
+    for (;;) {
         uint64_t now = pb_now_ns();
+        pthread_mutex_lock(&fork_lock);
+        pb_server_deal(&a->server);
+        if (a->detach) /* the lock stays ours: what comes is the end */
+            return;
         if (now >= next_row) {
             pb_usage_record(a->memory_usage);
             next_row += PB_NS_PER_S;
@@ -126,66 +133,94 @@ static void serve(struct pb_agent *a)
         pb_arena_tend(a->arena);
         int wait = (int)((next_row - now) / PB_NS_PER_MS) + 1;
         int jobs = pb_job_turn(&a->server);
-        pb_server_turn(&a->server, jobs >= 0 && jobs < wait ? jobs : wait);
+        pthread_mutex_unlock(&fork_lock);
+        pb_server_wait(&a->server, jobs >= 0 && jobs < wait ? jobs : wait);
     }
 }
 
-/* The client that asked is told when its tables and files are gone, and before its connection is. */
+/* Who asked is told when tables and files are gone and the next inject may begin, and before the connection
+ * is. */
 static void tear_down(struct pb_agent *a)
 {
     pb_job_disown(0);
     pb_job_release_python();
     pb_arena_close(a->arena);
     pb_run_remove(&a->run);
+    current = NULL;
     pb_agent_status.run_dir[0] = '\0';
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
-    pb_server_send_done(&a->server, a->detach_client, a->detach_request, 0);
+    set_state(PB_AGENT_IDLE);
+    for (int i = 0; i < PB_SERVER_CLIENTS; i++)
+        if (a->server.clients[i].id && a->server.clients[i].detach)
+            pb_server_send_done(&a->server, a->server.clients[i].id, a->server.clients[i].detach, 0);
     pb_server_done(&a->server);
+}
+
+static void publish(struct pb_agent *a)
+{
+    snprintf(pb_agent_status.run_dir, sizeof(pb_agent_status.run_dir), "%s", a->run.dir);
+    memcpy(pb_agent_status.secret, a->run.secret, sizeof(pb_agent_status.secret));
+    pb_agent_status.door_fd = a->run.door[1];
+    pb_agent_status.arena_fd = pb_arena_fd(a->arena);
+    current = a;
+    set_state(PB_AGENT_READY);
 }
 
 static void *resident(void *unused)
 {
     char why[sizeof(pb_agent_status.text)] = "";
+    struct pb_agent agent = {0};
     (void)unused;
 
     pb_thread_name("probing");
-    memset(&agent, 0, sizeof(agent));
+    pthread_mutex_lock(&fork_lock);
     int r = set_up(&agent, why, sizeof(why));
-    if (r < 0) {
+    if (r == 0) {
+        publish(&agent);
+    } else {
         pb_agent_status.error = -r;
         memcpy(pb_agent_status.text, why, sizeof(why));
         set_state(PB_AGENT_FAILED);
-        return NULL;
     }
-    snprintf(pb_agent_status.run_dir, sizeof(pb_agent_status.run_dir), "%s", agent.run.dir);
-    memcpy(pb_agent_status.secret, agent.run.secret, sizeof(pb_agent_status.secret));
-    pb_agent_status.door_fd = agent.run.door[1];
-    pb_agent_status.arena_fd = agent.run.dir[0] ? -1 : pb_arena_fd(agent.arena);
-    set_state(PB_AGENT_READY);
-    serve(&agent);
-    tear_down(&agent);
-    set_state(PB_AGENT_IDLE);
+    pthread_mutex_unlock(&fork_lock);
+    if (r == 0) {
+        serve(&agent);
+        tear_down(&agent);
+        pthread_mutex_unlock(&fork_lock);
+    }
     return NULL;
+}
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&fork_lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&fork_lock);
 }
 
 /* The child of a fork has none of our threads: it gets no agent, and must not touch what is its parent's. */
 static void in_forked_child(void)
 {
-    uint32_t state = __atomic_load_n(&pb_agent_status.state, __ATOMIC_RELAXED);
+    struct pb_agent *a = current;
 
-    if (state == PB_AGENT_READY) {
-        pb_arena_after_fork_in_child(agent.arena);
-        close(agent.server.epoll_fd);
-        close(agent.server.wake_fd);
+    current = NULL;
+    if (a) {
+        pb_arena_after_fork_in_child(a->arena);
+        close(a->server.epoll_fd);
+        close(a->server.wake_fd);
         for (int i = 0; i < PB_SERVER_CLIENTS; i++)
-            if (agent.server.clients[i].id)
-                close(agent.server.clients[i].fd);
-        close(pb_arena_fd(agent.arena));
-        if (pb_arena_wake_fd(agent.arena) >= 0)
-            close(pb_arena_wake_fd(agent.arena));
-        pb_run_forget(&agent.run);
+            if (a->server.clients[i].id)
+                close(a->server.clients[i].fd);
+        close(pb_arena_fd(a->arena));
+        if (pb_arena_wake_fd(a->arena) >= 0)
+            close(pb_arena_wake_fd(a->arena));
+        pb_run_forget(&a->run);
     }
     pb_job_forget_all();
+    pthread_mutex_init(&fork_lock, NULL);
     set_state(PB_AGENT_IDLE);
 }
 
@@ -214,7 +249,7 @@ void *pb_agent_start(const char *text)
     pb_agent_status.text[0] = pb_agent_status.run_dir[0] = '\0';
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
     if (!fork_handler_set)
-        fork_handler_set = pthread_atfork(NULL, NULL, in_forked_child) == 0;
+        fork_handler_set = pthread_atfork(before_fork, after_fork, in_forked_child) == 0;
     if (pb_thread_start(resident, NULL, 0) < 0) {
         set_state(PB_AGENT_IDLE);
         return NULL;

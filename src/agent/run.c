@@ -96,19 +96,19 @@ static int listen_in(int dir_fd)
 
 static int fill_dir(const struct pb_run_options *options, struct pb_run *run)
 {
+    /* Of the open file, not of the process: a program that opens and closes the file itself does not lose it.
+     */
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char about[PB_ABOUT_SIZE];
 
-    int r = make_secret(run->secret);
-    if (r == 0)
-        r = write_file(run->dir_fd, "secret", run->secret, 0);
+    int r = write_file(run->dir_fd, "secret", run->secret, 0);
     if (r < 0)
         return r;
     pb_about_write(about, sizeof(about), options->host_pid);
     run->about_fd = write_file(run->dir_fd, "about", about, 1);
     if (run->about_fd < 0)
         return run->about_fd;
-    if (fcntl(run->about_fd, F_SETLK, &lock) < 0)
+    if (fcntl(run->about_fd, F_OFD_SETLK, &lock) < 0)
         return -errno;
     run->listen_fd = listen_in(run->dir_fd);
     return run->listen_fd < 0 ? run->listen_fd : 0;
@@ -125,6 +125,26 @@ static void close_all(struct pb_run *run)
     }
 }
 
+/* Removes the directory and closes what is in it. */
+static void leave_dir(struct pb_run *run)
+{
+    if (run->dir[0]) {
+        int user_fd = open(run->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (user_fd >= 0) {
+            pb_rundir_remove(user_fd, strrchr(run->dir, '/') + 1);
+            close(user_fd);
+        }
+        rmdir(run->root); /* goes only when it was the last run there */
+    }
+    int *fds[] = {&run->dir_fd, &run->about_fd};
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        if (*fds[i] >= 0)
+            close(*fds[i]);
+        *fds[i] = -1;
+    }
+    run->dir[0] = '\0';
+}
+
 static int try_root(const struct pb_run_options *options, const char *root, struct pb_run *run)
 {
     char name[96], taken[112];
@@ -138,77 +158,66 @@ static int try_root(const struct pb_run_options *options, const char *root, stru
     int r = run->dir_fd < 0 ? run->dir_fd : 0;
     if (r == 0 && snprintf(run->dir, sizeof(run->dir), "%s/%s", run->root, taken) >= (int)sizeof(run->dir))
         r = -ENAMETOOLONG;
+    if (r == -ENAMETOOLONG) {
+        unlinkat(user_fd, taken, AT_REMOVEDIR);
+        run->dir[0] = '\0';
+    }
     if (r == 0)
         r = fill_dir(options, run);
     close(user_fd);
-    if (r < 0) {
-        if (run->dir_fd >= 0)
-            pb_run_remove(run);
-        close_all(run);
-        run->dir[0] = '\0';
-    }
+    if (r < 0)
+        leave_dir(run);
     return r;
 }
 
-static int without_dir(struct pb_run *run)
+/* The first of the usual places that will do: shared memory where it is roomy, else a disk. */
+static int find_place(const struct pb_run_options *options, struct pb_run *run)
 {
-    int r = make_secret(run->secret);
-    if (r < 0)
-        return r;
-    return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, run->door) < 0 ? -errno : 0;
+    const char *const disks[] = {"/tmp", "/var/tmp"};
+    struct pb_place place;
+    int r = -ENOENT;
+
+    pb_arena_place("/dev/shm", NULL, options->max_memory, &place);
+    if (place.kind == PB_PLACE_SHM)
+        r = try_root(options, "/dev/shm", run);
+    for (size_t i = 0; r < 0 && i < sizeof(disks) / sizeof(disks[0]); i++) {
+        pb_arena_place("", disks[i], options->max_memory, &place);
+        if (place.kind == PB_PLACE_RUN_DIR)
+            r = try_root(options, disks[i], run);
+    }
+    if (r == 0)
+        run->bound = place.bound;
+    return r;
 }
 
 int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *why, size_t why_size)
 {
     struct pb_run run = {
         .dir_fd = -1, .about_fd = -1, .listen_fd = -1, .door = {-1, -1}, .bound = options->max_memory};
-    const char *const usual[] = {"/tmp", "/var/tmp"};
-    struct pb_place place;
-    int r = -ENOENT;
 
-    if (options->dir) {
-        r = try_root(options, options->dir, &run);
-        if (r < 0) {
-            snprintf(why, why_size, "no run directory can be made in %s: %s", options->dir, strerror(-r));
-            return r;
-        }
-    }
-    pb_arena_place("/dev/shm", NULL, options->max_memory, &place);
-    if (r < 0 && place.kind == PB_PLACE_SHM && (r = try_root(options, "/dev/shm", &run)) == 0)
-        run.bound = place.bound;
-    for (size_t i = 0; r < 0 && i < sizeof(usual) / sizeof(usual[0]); i++) {
-        pb_arena_place("", usual[i], options->max_memory, &place);
-        if (place.kind == PB_PLACE_RUN_DIR && (r = try_root(options, usual[i], &run)) == 0)
-            run.bound = place.bound;
-    }
-    if (r < 0)
-        r = without_dir(&run);
+    int r = make_secret(run.secret);
+    if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, run.door) < 0)
+        r = -errno;
     if (r < 0) {
         snprintf(why, why_size, "no control socket can be made: %s", strerror(-r));
         return r;
     }
-    *ret = run;
+    r = options->dir ? try_root(options, options->dir, &run) : find_place(options, &run);
+    if (r < 0 && options->dir) {
+        snprintf(why, why_size, "no run directory can be made in %s: %s", options->dir, strerror(-r));
+        close_all(&run);
+        return r;
+    }
+    *ret = run; /* without a directory where none could be made: the door is open */
     return 0;
 }
 
 void pb_run_remove(struct pb_run *run)
 {
-    if (run->dir[0]) {
-        int user_fd = open(run->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (user_fd >= 0) {
-            pb_rundir_remove(user_fd, strrchr(run->dir, '/') + 1);
-            close(user_fd);
-        }
-        rmdir(run->root); /* goes only when it was the last run there */
-    }
-    if (run->dir_fd >= 0)
-        close(run->dir_fd);
-    if (run->about_fd >= 0)
-        close(run->about_fd);
+    leave_dir(run);
     if (run->door[1] >= 0)
         close(run->door[1]);
-    run->dir_fd = run->about_fd = run->door[1] = -1;
-    run->dir[0] = '\0';
+    run->door[1] = -1;
 }
 
 void pb_run_forget(struct pb_run *run)

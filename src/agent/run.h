@@ -20,7 +20,7 @@ struct pb_run {
     char root[192], dir[224]; /* "" when there is none */
     int dir_fd, about_fd;
     int listen_fd;  /* bound and listening; -1 without a directory */
-    int door[2];    /* [0] ours, [1] to be fetched out of this process; -1 with a directory */
+    int door[2];    /* another way in, for whoever may fetch [1] out of this process; [0] is ours */
     uint64_t bound; /* what the place has room for, at most max_memory */
     char secret[40];
 };

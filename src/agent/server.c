@@ -16,7 +16,11 @@
 #define OUT_SIZE      (256u << 10)
 #define HELLO_TIME_NS (5ull * PB_NS_PER_S)
 
+#define LISTEN_PAUSE_NS PB_NS_PER_S
+
 enum { LISTENER = PB_SERVER_CLIENTS, DOOR, WAKER, OTHER, SOURCES };
+_Static_assert(sizeof(((struct pb_server *)0)->events) / sizeof(struct epoll_event) >= SOURCES,
+               "room for all");
 
 static int watch(struct pb_server *s, int op, int fd, uint32_t events, uint64_t what)
 {
@@ -32,9 +36,10 @@ int pb_server_init(struct pb_server *s, int listen_fd, int door_fd)
     s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int r = s->epoll_fd < 0 || s->wake_fd < 0 ? -errno : 0;
+    if (r == 0 && listen_fd >= 0)
+        r = watch(s, EPOLL_CTL_ADD, listen_fd, EPOLLIN, LISTENER);
     if (r == 0)
-        r = watch(s, EPOLL_CTL_ADD, listen_fd >= 0 ? listen_fd : door_fd, EPOLLIN,
-                  listen_fd >= 0 ? LISTENER : DOOR);
+        r = watch(s, EPOLL_CTL_ADD, door_fd, EPOLLIN, DOOR);
     if (r == 0)
         r = watch(s, EPOLL_CTL_ADD, s->wake_fd, EPOLLIN, WAKER);
     if (r < 0) {
@@ -94,9 +99,12 @@ void pb_server_done(struct pb_server *s)
             if (s->clients[i].id)
                 drop(s, &s->clients[i]);
         }
-    close(s->listen_fd >= 0 ? s->listen_fd : s->door_fd);
+    if (s->listen_fd >= 0)
+        close(s->listen_fd);
+    close(s->door_fd);
     close(s->epoll_fd);
     close(s->wake_fd);
+    s->listen_fd = s->door_fd = s->epoll_fd = s->wake_fd = -1;
 }
 
 /* Only the owner of the process and root may speak to it; the secret, which only they can read, is asked for
@@ -203,16 +211,39 @@ static void close_the_silent(struct pb_server *s)
             drop(s, &s->clients[i]);
 }
 
-void pb_server_turn(struct pb_server *s, int timeout_ms)
+/* Out of descriptors, a connection stays pending and would wake us again and again. */
+static void take_from_listener(struct pb_server *s)
 {
-    struct epoll_event events[SOURCES];
+    int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+        watch(s, EPOLL_CTL_MOD, s->listen_fd, 0, LISTENER);
+        s->listen_again_ns = pb_now_ns() + LISTEN_PAUSE_NS;
+    }
+    take_client(s, fd);
+}
+
+static void listen_again(struct pb_server *s)
+{
+    if (s->listen_again_ns && pb_now_ns() >= s->listen_again_ns) {
+        s->listen_again_ns = 0;
+        watch(s, EPOLL_CTL_MOD, s->listen_fd, EPOLLIN, LISTENER);
+    }
+}
+
+void pb_server_wait(struct pb_server *s, int timeout_ms)
+{
+    s->nevents = epoll_wait(s->epoll_fd, s->events, SOURCES, timeout_ms);
+}
+
+void pb_server_deal(struct pb_server *s)
+{
     uint64_t ignored;
 
-    int n = epoll_wait(s->epoll_fd, events, SOURCES, timeout_ms);
-    for (int i = 0; i < n; i++) {
-        uint64_t what = events[i].data.u64;
+    for (int i = 0; i < s->nevents; i++) {
+        uint64_t what = s->events[i].data.u64;
+        uint32_t events = s->events[i].events;
         if (what == LISTENER) {
-            take_client(s, accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            take_from_listener(s);
         } else if (what == DOOR) {
             take_client(s, take_from_door(s->door_fd));
         } else if (what == WAKER) {
@@ -220,13 +251,15 @@ void pb_server_turn(struct pb_server *s, int timeout_ms)
                 ;
         } else if (what < PB_SERVER_CLIENTS) {
             struct pb_server_client *c = &s->clients[what];
-            if (c->id && events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+            if (c->id && events & (EPOLLIN | EPOLLHUP | EPOLLERR))
                 read_client(s, c);
-            if (c->id && events[i].events & EPOLLOUT)
+            if (c->id && events & EPOLLOUT)
                 flush(s, c);
         }
     }
+    s->nevents = 0;
     close_the_silent(s);
+    listen_again(s);
 }
 
 void pb_server_wake(struct pb_server *s)

@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 
 #define PB_SERVER_CLIENTS 16
 
@@ -19,6 +20,7 @@ struct pb_server_client {
     int fd;
     int greeted;          /* HELLO was right */
     int closing;          /* close once out is empty */
+    uint32_t detach;      /* the request by which it asked to detach; 0: none */
     uint64_t deadline_ns; /* for HELLO */
     uint8_t *in, *out;
     size_t in_len, out_len;
@@ -26,8 +28,11 @@ struct pb_server_client {
 
 struct pb_server {
     int epoll_fd, wake_fd;
-    int listen_fd; /* clients connect to it, or */
-    int door_fd;   /* send one end of a socket pair through it; the other of the two is -1 */
+    int listen_fd;            /* clients connect to it; -1: there is no path to connect to */
+    int door_fd;              /* or they send one end of a socket pair through it */
+    uint64_t listen_again_ns; /* not before: the process was out of descriptors */
+    int nevents;              /* of the wait before */
+    struct epoll_event events[PB_SERVER_CLIENTS + 4];
     pb_client_id next_id;
     struct pb_server_client clients[PB_SERVER_CLIENTS];
 
@@ -44,13 +49,15 @@ int pb_server_init(struct pb_server *s, int listen_fd, int door_fd);
 /* Closes everything, the ways in too. Queued replies get one last try. */
 void pb_server_done(struct pb_server *s);
 
-/* Waits up to that long for something to happen and deals with it. */
-void pb_server_turn(struct pb_server *s, int timeout_ms);
+/* Waits up to that long for something to happen; changes nothing. */
+void pb_server_wait(struct pb_server *s, int timeout_ms);
+/* Deals with what the wait found. Descriptors are opened and closed in here alone. */
+void pb_server_deal(struct pb_server *s);
 
-/* Makes every turn end when fd is readable; what there is to read is the caller's to take. */
+/* Makes every wait end when fd is readable; what there is to read is the caller's to take. */
 int pb_server_watch(struct pb_server *s, int fd);
 
-/* Makes a pb_server_turn under way return; from any thread, or a signal handler. */
+/* Makes a wait under way return; from any thread, or a signal handler, between init and done. */
 void pb_server_wake(struct pb_server *s);
 
 /* Room in a client's queue, or -ENOENT when it is gone. */

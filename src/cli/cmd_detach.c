@@ -25,6 +25,12 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = pb_client_next(&session.client, &frame, call->timeout_ms ? (int)call->timeout_ms : -1);
     pb_session_done(&session);
+    if (r == -ECONNRESET || r == -EPIPE) { /* somebody else's detach was faster */
+        r = pb_parts_session(pid, true, call->timeout_ms, &session, err);
+        if (r == 0)
+            pb_session_done(&session);
+        r = r == -ENOENT ? 0 : r == 0 ? -ECONNRESET : r;
+    }
     if (r < 0)
         return pb_fail(err, r, "the agent of process %d does not answer: %s (is the process stopped?)",
                        (int)pid, strerror(-r));

@@ -6,6 +6,7 @@
 #include "cli/processes.h"
 #include "cli/rows.h"
 #include "control/identity.h"
+#include "inject/session.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
 
@@ -91,12 +92,13 @@ static void add_live(struct pb_rows *rows, const struct pb_call *call, const str
 
     if (p->pid == getpid() || pb_procinfo_read(p->pid, &info, NULL) < 0)
         return;
-    bool probed = pb_run_of(&info, &run) == 0;
-    if (!probed && !info.python)
+    bool described = pb_run_of(&info, &run) == 0;
+    if (!described && !info.python)
         return;
+    bool probed = described || pb_session_probed(&info);
     pb_rows_number(rows, "%d", (int)p->pid);
     pb_rows_text(rows, probed ? "probed" : "python");
-    add_python(rows, &info, probed ? &run : NULL);
+    add_python(rows, &info, described ? &run : NULL);
     add_rank(rows, p->pid);
     add_duration(rows, call->format, now - (double)info.start_time / (double)sysconf(_SC_CLK_TCK));
     add_memory(rows, p->pid);

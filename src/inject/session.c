@@ -16,11 +16,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #define DEFAULT_TIMEOUT_MS 10000
 #define POLL_NS            (200 * 1000ull)
 #define HELLO_TIMEOUT_MS   5000
+#define DIR_MAX            150 /* the agent's run directories are below it */
 
 void pb_session_done(struct pb_session *session)
 {
@@ -121,7 +123,7 @@ static int join(const struct pb_procinfo *process, struct pb_session *s, struct 
     return fd < 0 ? fd : greet(process->pid, fd, status.secret, s, err);
 }
 
-/* Waits until the agent's thread has set itself up or said why it could not. */
+/* Waits until the agent's thread has set itself up or said why it could not. -ESTALE: it is gone again. */
 static int await_ready(pid_t pid, uint64_t address, uint64_t deadline, struct pb_err *err)
 {
     struct pb_agent_status status;
@@ -132,6 +134,8 @@ static int await_ready(pid_t pid, uint64_t address, uint64_t deadline, struct pb
             return pb_fail(err, r < 0 ? r : -EPROTO, "process %d ended, or its agent is not ours", (int)pid);
         if (status.state == PB_AGENT_READY)
             return 0;
+        if (status.state == PB_AGENT_IDLE)
+            return pb_fail(err, -ESTALE, "somebody detached the agent of process %d meanwhile", (int)pid);
         status.text[sizeof(status.text) - 1] = '\0';
         if (status.state == PB_AGENT_FAILED)
             return pb_fail(err, -(status.error ? status.error : EIO), "the agent could not start: %s",
@@ -144,6 +148,13 @@ static int await_ready(pid_t pid, uint64_t address, uint64_t deadline, struct pb
     }
 }
 
+/* A path of ours means the same to a process that sees the same files. */
+static bool sees_our_files(const struct pb_procinfo *process)
+{
+    struct stat st;
+    return stat("/proc/self/ns/mnt", &st) == 0 && st.st_ino == process->mnt_ns;
+}
+
 static int bring_in(const struct pb_procinfo *process, const struct pb_session_options *o,
                     struct pb_session *s, struct pb_err *err)
 {
@@ -153,10 +164,12 @@ static int bring_in(const struct pb_procinfo *process, const struct pb_session_o
     uint64_t deadline = pb_now_ns() + timeout_ms * PB_NS_PER_MS;
     const char *dir = getenv("PROBING_DIR");
 
-    if (dir && *dir && *dir != '/')
-        return pb_fail(err, -EINVAL, "PROBING_DIR must be an absolute path, not '%s'", dir);
+    if (dir && *dir && (*dir != '/' || strlen(dir) > DIR_MAX))
+        return pb_fail(err, -EINVAL, "PROBING_DIR must be an absolute path of at most %d bytes, not '%s'",
+                       DIR_MAX, dir);
     int n = snprintf(options, sizeof(options), "host_pid=%d\ndir=%s\npython_dir=%s\nmax_memory=%s\n",
-                     (int)process->pid, dir ? dir : "", o->python_dir ? o->python_dir : "",
+                     (int)process->pid, dir ? dir : "",
+                     o->python_dir && sees_our_files(process) ? o->python_dir : "",
                      o->max_memory ? o->max_memory : "");
     if (n >= (int)sizeof(options))
         return pb_fail(err, -EMSGSIZE, "PROBING_DIR or a path of this installation is too long");
@@ -175,31 +188,48 @@ static int bring_in(const struct pb_procinfo *process, const struct pb_session_o
     return await_ready(process->pid, result.status_address, deadline, err);
 }
 
+/* Joins, or brings the agent in and joins. -ESTALE: one was there and went, as it does beside a detach. */
+static int join_or_bring_in(const struct pb_procinfo *process, const struct pb_session_options *options,
+                            struct pb_session *s, struct pb_err *err)
+{
+    int r = join(process, s, err);
+    if (r == -ENOENT && options->no_inject)
+        return pb_fail(err, r, "process %d is not probed", (int)process->pid);
+    if (r == -ENOENT) {
+        r = bring_in(process, options, s, err);
+        if (r == 0)
+            r = join(process, s, err);
+        if (r == -ENOENT)
+            return pb_fail(err, -ESTALE, "the agent of process %d came up and went", (int)process->pid);
+    }
+    return r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE ? -ESTALE : r;
+}
+
 int pb_session_open(pid_t pid, const struct pb_session_options *options, struct pb_session *ret,
                     struct pb_err *err)
 {
+    unsigned timeout_ms = options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS;
+    uint64_t deadline = pb_now_ns() + timeout_ms * PB_NS_PER_MS;
     struct pb_session s = {.client = {.fd = -1}};
     struct pb_procinfo process;
 
     int r = pb_procinfo_read(pid, &process, err);
     if (r < 0)
         return r;
-    r = join(&process, &s, err);
-    if (r == -ENOENT && options->no_inject)
-        return pb_fail(err, r, "process %d is not probed", (int)pid);
-    if (r == -ENOENT) {
-        r = bring_in(&process, options, &s, err);
-        if (r == 0)
-            r = join(&process, &s, err);
-        if (r == -ENOENT)
-            pb_fail(err, r, "the agent of process %d came up but left no way in", (int)pid);
-    }
+    while ((r = join_or_bring_in(&process, options, &s, err)) == -ESTALE && pb_now_ns() < deadline)
+        pb_sleep_ns(POLL_NS);
     if (r < 0) {
         pb_session_done(&s);
         return r;
     }
     *ret = s;
     return 0;
+}
+
+bool pb_session_probed(const struct pb_procinfo *process)
+{
+    struct pb_agent_status status;
+    return find_status(process->pid, &status) == 0 && status.pid == process->ns_pid;
 }
 
 int pb_session_open_arena(pid_t pid, struct pb_err *err)

@@ -31,6 +31,10 @@ int pb_session_open(pid_t pid, const struct pb_session_options *options, struct 
                     struct pb_err *err);
 void pb_session_done(struct pb_session *session);
 
+/* Whether an agent runs in it, asked of the process itself: also where its run directory cannot be seen. */
+struct pb_procinfo;
+bool pb_session_probed(const struct pb_procinfo *process);
+
 /* The tables of a live process, to read: from its run directory or out of its hands. -ENOENT: it is not
  * probed. */
 int pb_session_open_arena(pid_t pid, struct pb_err *err);

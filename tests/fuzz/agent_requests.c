@@ -51,6 +51,12 @@ static int connect_client(void)
     return pair[0];
 }
 
+static void turn(void)
+{
+    pb_server_wait(&agent.server, 0);
+    pb_server_deal(&agent.server);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!agent.arena)
@@ -58,14 +64,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1 || size > 65536)
         return 0;
     int client = connect_client();
-    pb_server_turn(&agent.server, 0);
+    turn();
     if (data[0] & 1)
         agent.server.clients[0].greeted = 1;
     if (send(client, data + 1, size - 1, MSG_NOSIGNAL) < 0)
         abort();
     shutdown(client, SHUT_WR);
-    for (int turn = 0; turn < 100 && agent.server.clients[0].id; turn++)
-        pb_server_turn(&agent.server, 0);
+    for (int i = 0; i < 100 && agent.server.clients[0].id; i++)
+        turn();
     if (agent.server.clients[0].id)
         abort(); /* a client that said its last word must go */
     close(client);

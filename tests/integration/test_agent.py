@@ -304,6 +304,161 @@ def test_another_s_directory_in_tmp_is_not_used(tmp_path):
         assert done.returncode == 1 and "no run directory can be made" in done.stderr
 
 
+def test_detach_while_code_runs_harms_nothing():
+    """The code outlives the agent's tables, sockets and Python part; neither it nor the program notices."""
+    for interpreter in INTERPRETERS:
+        with jobs.python(interpreter=interpreter) as job:
+            running = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", "import time; time.sleep(1.2); print('late')"],
+                                       stderr=subprocess.DEVNULL)
+            time.sleep(0.5)
+            assert probe(job.pid, "detach").returncode == 0
+            assert running.wait() == 1
+            jobs.wait_until(lambda: "probing-eval" not in job.threads(), what="the end of its code")
+            assert job.alive(), f"{interpreter}: {job.output}"
+            assert probe(job.pid, "eval", "type(sys.stdout._original).__name__").stdout == "'TextIOWrapper'\n"
+
+
+def test_code_that_ends_after_detach_writes_into_no_file_of_the_program(tmp_path):
+    """The number of a descriptor that detach closed is the program's next file."""
+    code = f"""
+import ctypes, os, time
+print("ready", flush=True)
+time.sleep(0.3)
+ctypes.PyDLL(None).sleep(3)
+files = [os.open({str(tmp_path)!r} + "/%d" % i, os.O_RDWR | os.O_CREAT) for i in range(30)]
+time.sleep(60)
+"""
+    with jobs.python(code) as job:
+        probe(job.pid, "inject")
+        time.sleep(0.5)
+        waiting = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", "1"], stderr=subprocess.DEVNULL)
+        time.sleep(0.5)
+        assert probe(job.pid, "detach").returncode == 0
+        waiting.wait()
+        jobs.wait_until(lambda: len(list(tmp_path.iterdir())) == 30)
+        time.sleep(0.3)
+        assert {path.stat().st_size for path in tmp_path.iterdir()} == {0}
+        assert job.alive()
+
+
+def test_fork_at_any_moment_of_inject_and_detach():
+    code = """
+import os, sys
+print("ready", flush=True)
+bad = children = 0
+while not os.path.exists(sys.argv[0] + ".stop"):
+    pid = os.fork()
+    if pid == 0:
+        links = [os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + fd)]
+        os._exit(any("eventfd" in l or "eventpoll" in l or "socket" in l or "arena" in l for l in links))
+    children += 1
+    bad += os.waitpid(pid, 0)[1] != 0
+print("children", children, "bad", bad, flush=True)
+"""
+    with jobs.python(code) as job:
+        for _ in range(40):
+            assert probe(job.pid, "inject").returncode == 0
+            assert probe(job.pid, "detach").returncode == 0
+        Path(job.script + ".stop").touch()
+        jobs.wait_until(lambda: "children" in job.output)
+        Path(job.script + ".stop").unlink()
+        children, bad = re.search(r"children (\d+) bad (\d+)", job.output).groups()
+        assert int(children) > 100 and int(bad) == 0, job.output
+
+
+def test_inject_and_detach_over_and_over_and_at_once():
+    with jobs.python() as job:
+        for n in range(60):
+            assert "is probed now" in probe(job.pid, "inject").stdout, n
+            assert probe(job.pid, "detach").returncode == 0, n
+        for _ in range(15):
+            both = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                    for command in ("inject", "detach", "detach", "inject")]
+            assert [(p.communicate()[1], p.returncode) for p in both] == [(b"", 0)] * 4
+        probe(job.pid, "detach")
+        jobs.wait_until(lambda: "probing" not in job.threads())
+        assert job.alive() and probe(job.pid, "eval", "1").stdout == "1\n"
+
+
+def test_a_lost_run_directory_does_not_lose_the_agent():
+    """Somebody's cleaner removed it, or the program itself touched its files: the door is still there."""
+    with jobs.python() as job:
+        inject(job)
+        directory = run_dir(job.pid)
+        assert probe(job.pid, "eval", f"open({str(directory / 'about')!r}).close()").returncode == 0
+        assert "already" in probe(job.pid, "inject").stdout, "opening and closing the file took the lock"
+        for path in directory.iterdir():
+            path.unlink()
+        directory.rmdir()
+        assert "already" in probe(job.pid, "inject").stdout
+        assert probe(job.pid, "eval", "rate").stdout == "0.1\n"
+        assert rows_of(job.pid) >= 1
+        assert f"{job.pid}  probed" in probe("list").stdout
+        assert "not probed any more" in probe(job.pid, "detach").stdout
+
+
+def test_where_the_run_directory_is_the_tool_s_affair_alone(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with jobs.python() as job:
+        there = {**os.environ, "PROBING_DIR": str(tmp_path / "link")}
+        inject(job, env=there)
+        assert probe(job.pid, "eval", "1", env=there).stdout == "1\n"
+        assert probe(job.pid, "eval", "1").stdout == "1\n", "without PROBING_DIR the door leads in"
+        assert probe(job.pid, "detach").returncode == 0
+    done = probe(job.pid, "inject", env={**os.environ, "PROBING_DIR": "/" + "x" * 200})
+    assert done.returncode == 1
+
+
+def test_out_of_descriptors_the_agent_waits_quietly():
+    code = """
+import os, resource, time
+print("ready", flush=True)
+time.sleep(0.5)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True: held.append(os.dup(0))
+except OSError: pass
+print("full", flush=True)
+start = time.process_time()
+time.sleep(2)
+print("used", time.process_time() - start, flush=True)
+for fd in held: os.close(fd)
+time.sleep(60)
+"""
+    with jobs.python(code) as job:
+        inject(job)
+        directory = run_dir(job.pid)
+        jobs.wait_until(lambda: "full" in job.output)
+        client = connect(directory)
+        jobs.wait_until(lambda: "used" in job.output)
+        assert float(re.search(r"used ([\d.e-]+)", job.output).group(1)) < 0.3, job.output
+        client.close()
+        assert probe(job.pid, "eval", "2").stdout == "2\n"
+
+
+def test_the_resident_thread_does_not_wait_for_the_loader(tmp_path):
+    """A library whose constructor takes its time holds the loader's lock; control answers all the same."""
+    (tmp_path / "slow.c").write_text("#include <unistd.h>\n__attribute__((constructor)) static void slow(void) { sleep(4); }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "slow.so", tmp_path / "slow.c"], check=True)
+    code = f"""
+import ctypes, threading, time
+print("ready", flush=True)
+time.sleep(0.5)
+threading.Thread(target=ctypes.CDLL, args=({str(tmp_path / 'slow.so')!r},)).start()
+time.sleep(60)
+"""
+    with jobs.python(code) as job:
+        inject(job)
+        time.sleep(0.8)
+        code = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", "1"], stdout=subprocess.PIPE)
+        begun = time.monotonic()
+        assert probe(job.pid, "config").returncode == 0
+        assert time.monotonic() - begun < 1.5
+        assert code.communicate(timeout=20)[0] == b"1\n"
+
+
 def test_the_bound_is_a_setting():
     with jobs.python(env={"PROBING_MAX_MEMORY": "32MB"}) as job:
         assert "32MB" in probe(job.pid, "config").stdout and "environment" in probe(job.pid, "config").stdout

@@ -81,7 +81,7 @@ assert "threading" not in sys.modules
 def work():
     mine = 42
     print("ready", flush=True)
-    time.sleep(1.5)
+    for _ in range(150): time.sleep(0.01)
 work()
 import threading
 assert threading.current_thread() is threading.main_thread(), threading.enumerate()
@@ -250,6 +250,89 @@ work()
         assert probe(job.pid, "eval", "print(type(big).__name__)").stdout == "Big\n"
         time.sleep(1.6)
         assert probe(job.pid, "eval", "ref()").stdout == "", "the frame's snapshot of its locals was left behind"
+
+
+@pytest.mark.parametrize("interpreter", INTERPRETERS, ids=interpreter_id)
+def test_a_busy_program_that_never_started_a_thread(interpreter):
+    """Up to 3.6 there is no GIL yet: it must be the main thread that makes it."""
+    code = "print('ready', flush=True)\ni = 0\nwhile True: i = i + 1\n"
+    for _ in range(3):
+        with jobs.python(code, interpreter=interpreter, flags=["-S"]) as job:
+            assert probe(job.pid, "eval", "i > 0").stdout == "True\n"
+            assert probe(job.pid, "eval", "1 + 1").stdout == "2\n"
+            time.sleep(0.05)
+            assert job.alive(), job.output
+
+
+def test_python_3_6_without_threads_in_c_is_an_error_that_says_so():
+    old = [path for path in INTERPRETERS if interpreter_id(path).startswith("3.6.")]
+    if not old:
+        pytest.skip("there is no Python 3.6 here")
+    with jobs.python("import time\nprint('ready', flush=True)\ntime.sleep(60)", interpreter=old[0], flags=["-S"]) as job:
+        done = probe(job.pid, "eval", "1", "--timeout", "0.5")
+        assert done.returncode == 1 and "has no GIL before its main thread" in done.stderr and job.alive()
+
+
+@pytest.mark.parametrize("interpreter", INTERPRETERS, ids=interpreter_id)
+@pytest.mark.parametrize("hook", ["settrace", "setprofile"])
+def test_locals_of_a_traced_function_survive(interpreter, hook):
+    """Before 3.13 a tracer writes the frame's snapshot of its locals back: an emptied one would wipe them."""
+    code = f"""
+import sys, time
+def callback(frame, event, arg):
+    time.sleep(0.001)
+    return callback
+def train():
+    weights, step = [1.0], 0
+    while step < 2000:
+        step += 1
+        if step == 10: print("ready", flush=True)
+        assert weights == [1.0]
+        time.sleep(0)
+    return step
+sys.{hook}(callback)
+train()
+"""
+    with jobs.python(code, interpreter=interpreter) as job:
+        for _ in range(10):
+            done = probe(job.pid, "eval", "step > 0, weights")
+            assert done.stdout == "(True, [1.0])\n", done.stderr
+            assert job.alive(), job.output
+
+
+def test_a_loop_sees_the_program_move_on():
+    code = """
+import time
+count = 0
+def train():
+    global count
+    for step in range(10**9):
+        count += 1
+        if step == 1: print("ready", flush=True)
+        time.sleep(0.01)
+train()
+"""
+    with jobs.python(code) as job:
+        done = probe(job.pid, "eval", "import time\nseen = []\nfor _ in range(3): seen.append((step, count)); time.sleep(0.3)\nlen(set(seen))")
+        assert done.stdout == "3\n", done.stderr
+
+
+def test_globals_are_the_program_s(job):
+    assert code_of(job, "def bump():\n  global counted\n  counted = 7\nbump(); counted").stdout == "7\n"
+    assert code_of(job, "import __main__; __main__.counted, 'rate' in globals(), globals()['rate'] == rate, 'loss' in dir()").stdout == "(7, True, True, True)\n"
+    assert code_of(job, "class A:\n  x = rate\nA.__module__, [rate for _ in range(2)] == [rate] * 2, (lambda: rate)() == rate").stdout == "('__main__', True, True)\n"
+    assert code_of(job, "del counted; 'counted' in globals()").stdout == "False\n"
+    assert "NameError" in code_of(job, "no_such_name").stderr
+    assert code_of(job, "import pickle, __main__; kept_model = pickle.loads(pickle.dumps(model)); kept_model.weights").stdout == "[1.0, 2.0]\n"
+
+
+def test_a_program_without_streams_or_main():
+    code = "import sys, time\nprint('ready', flush=True)\ndel sys.stderr\nsys.stdout = None\ndel sys.modules['__main__']\ntime.sleep(60)"
+    with jobs.python(code) as job:
+        for _ in range(2):
+            done = probe(job.pid, "eval", "print('here'); 6 * 7")
+            assert done.stdout == "here\n42\n", done.stderr
+        assert probe(job.pid, "eval", "sys.stdout._original is None").stdout == "True\n"
 
 
 def test_locals_of_outer_functions_are_found_too():
