@@ -36,7 +36,7 @@ debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg" ;;
 sets_for() {
     case $1 in
     build) echo build ;;
-    test) echo build test wheel torch ;;
+    test) echo build test sql wheel torch ;;
     bench) echo build bench ;;
     demo) echo build torch ;;
     wheel) echo build wheel ;;
