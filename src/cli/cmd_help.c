@@ -12,7 +12,7 @@ void pb_help_overview(void)
          "usage: probing -t TARGET COMMAND ...     or: probing PID COMMAND ...\n");
     for (size_t i = 0; pb_commands[i]; i++)
         if (!(pb_commands[i]->flags & PB_CMD_HIDDEN))
-            printf("  %-9s %s\n", pb_commands[i]->name, pb_commands[i]->summary);
+            printf("  %-11s %s\n", pb_commands[i]->name, pb_commands[i]->summary);
     puts("\nTARGET is a pid, or part of the command line of one process; --all takes every match, or the "
          "workers of a launcher.\n"
          "probing help COMMAND explains one. `probe` is the same program.");
