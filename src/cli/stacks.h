@@ -62,7 +62,8 @@ struct pb_stacks {
     struct pb_py *py;                /* NULL: no Python in it */
     struct pb_shown_thread *threads; /* the most telling first */
     size_t n;
-    char verdict[512]; /* "": nothing can be said */
+    size_t frames, locals; /* kept so far, and bytes of locals: a hostile process must not fill our memory */
+    char verdict[512];     /* "": nothing can be said */
 };
 
 /* Opens the process; stacks can then be taken from it again and again. A process without Python has native

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define FILES_MAX 256
-#define BYTES_MAX (8 << 20)
+#define BYTES_MAX (64 << 20) /* of all of them */
 
 struct source_file {
     const char *name; /* of a code object: outlives us */
@@ -26,7 +26,7 @@ struct source_file {
 struct pb_sources {
     int root_fd, cwd_fd;
     struct source_file files[FILES_MAX];
-    size_t n;
+    size_t n, bytes;
 };
 
 struct pb_sources *pb_sources_new(pid_t pid)
@@ -68,13 +68,15 @@ static int open_in(const struct pb_sources *s, const char *file)
     return (int)syscall(SYS_openat2, s->cwd_fd, file, &how, sizeof(how));
 }
 
-static char *slurp(const struct pb_sources *s, const char *file)
+static char *slurp(struct pb_sources *s, const char *file)
 {
     struct stat st;
 
     _cleanup_close_ int fd = open_in(s, file);
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > BYTES_MAX)
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > BYTES_MAX ||
+        s->bytes + (size_t)st.st_size > BYTES_MAX)
         return NULL;
+    s->bytes += (size_t)st.st_size;
     char *text = malloc((size_t)st.st_size + 1);
     ssize_t n = text ? read(fd, text, (size_t)st.st_size) : -1;
     if (n < 0) {

@@ -44,7 +44,9 @@ int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_option
     return r;
 }
 
-#define TASKS_MAX 1000
+#define TASKS_MAX  1000
+#define FRAMES_MAX (1u << 20) /* of all threads together */
+#define LOCALS_MAX (32u << 20)
 
 static void drop_frames(struct pb_shown_thread *t)
 {
@@ -68,7 +70,7 @@ static void clear_threads(struct pb_stacks *s)
     }
     free(s->threads);
     s->threads = NULL;
-    s->n = 0;
+    s->n = s->frames = s->locals = 0;
 }
 
 void pb_stacks_done(struct pb_stacks *s)
@@ -89,12 +91,13 @@ struct reading {
 
 static struct pb_shown_frame show_frame(const struct reading *r, const struct pb_py_frame *f)
 {
-    return (struct pb_shown_frame){
-        .code = f->code,
-        .at = *f,
-        .line = pb_py_line(r->s->py, f),
-        .locals = r->options->locals ? pb_py_locals(r->s->py, f) : NULL,
-    };
+    struct pb_shown_frame shown = {.code = f->code, .at = *f, .line = pb_py_line(r->s->py, f)};
+
+    if (r->options->locals && r->s->locals < LOCALS_MAX)
+        shown.locals = pb_py_locals(r->s->py, f);
+    if (shown.locals)
+        r->s->locals += strlen(shown.locals);
+    return shown;
 }
 
 static int add_task(void *arg, const struct pb_py_task *task)
@@ -132,9 +135,10 @@ static int read_more(void *arg)
     t->gil = pb_py_holds_gil(py, &t->py);
     if (pb_py_thread_name(py, &t->py, r->stack, t->name, sizeof(t->name)) < 0)
         t->name[0] = '\0';
-    for (size_t i = 0; i < r->stack->n; i++)
+    size_t n = r->stack->n < FRAMES_MAX - r->s->frames ? r->stack->n : FRAMES_MAX - r->s->frames;
+    for (size_t i = 0; i < n; i++)
         t->frames[t->nframes++] = show_frame(r, &r->stack->at[i]);
-    t->truncated = r->stack->truncated;
+    t->truncated = r->stack->truncated || n < r->stack->n;
     /* A list of tasks that cannot be read does not spoil the stack. */
     pb_py_tasks(py, &t->py, r->stack, TASKS_MAX, add_task, r);
     return 0;
@@ -167,6 +171,7 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
     } else {
         t->failed = pb_py_sample_with(s->py, &t->py, &m, ways, stack, read_more, &reading);
         t->way = stack->way;
+        s->frames += t->nframes;
         if (t->failed < 0)
             drop_frames(t);
         else if (stack->way == PB_WAY_ASLEEP)
@@ -196,6 +201,9 @@ static int list(struct pb_stacks *s, const struct pb_native_threads *native, str
     int npy = s->py ? pb_py_threads(s->py, native, &py, err) : 0;
     if (npy < 0)
         return npy;
+    /* Some thread states may have no thread any more, and interpreters may share one; more are made up. */
+    if ((size_t)npy > 4 * native->n + 64)
+        npy = (int)(4 * native->n + 64);
     s->threads = calloc(native->n + (size_t)npy, sizeof(*s->threads));
     if (!s->threads)
         return pb_fail(err, -ENOMEM, "out of memory");

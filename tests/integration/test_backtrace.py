@@ -509,7 +509,7 @@ def check_tasks(pid, file):
     jobs.wait_until(lambda: open(f"/proc/{pid}/syscall").read().split()[0] in {"232", "281"}, what="the loop's poll")
     tasks = backtrace(pid)["threads"][0]["tasks"]
     chains = {tuple((f["name"], f["line"]) for f in task["frames"] if f["file"] == file): task for task in tasks}
-    assert set(chains) == {(("main", 21),), (("leaf", 4), ("middle", 9)), (("leaf", 4), ("numbers", 7), ("consume", 11)),
+    assert set(chains) == {(("main", 20),), (("leaf", 4), ("middle", 9)), (("leaf", 4), ("numbers", 7), ("consume", 11)),
                            (("parent", 14),)}
     awaited = chains[(("parent", 14),)]["waits_for"]
     # Tasks have names from 3.8 on; before that the type is named.

@@ -103,6 +103,10 @@ static inline int read_u64(struct pb_py *py, uint64_t addr, uint64_t *ret)
     return pb_source_read(py->source, addr, ret, sizeof(*ret));
 }
 
+/* reader.c: opens what is known already: where the list of interpreters begins, and its layout. For tests. */
+int pb_py_open_at(struct pb_source *source, const struct pb_py_layout *layout, uint64_t interp_head,
+                  struct pb_py **ret);
+
 /* find.c: fills version, layout and addresses. */
 int pb_py_find(struct pb_py *py, bool force, struct pb_err *err);
 

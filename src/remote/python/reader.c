@@ -47,6 +47,15 @@ static int measure(struct pb_py *py)
     return 0;
 }
 
+static int make_room(struct pb_py *py, struct pb_err *err)
+{
+    if (measure(py) < 0)
+        return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be");
+    py->guesses = calloc(GUESSES, sizeof(*py->guesses));
+    py->prefetched = malloc(GUESS_FRAMES * py->frame_len);
+    return py->guesses && py->prefetched ? 0 : pb_fail(err, -ENOMEM, "out of memory");
+}
+
 int pb_py_open(struct pb_source *source, bool force, struct pb_py **ret, struct pb_err *err)
 {
     struct pb_py *py = calloc(1, sizeof(*py));
@@ -55,14 +64,28 @@ int pb_py_open(struct pb_source *source, bool force, struct pb_py **ret, struct 
     py->source = source;
     py->tid_offset = -1;
     int r = pb_py_find(py, force, err);
-    if (r == 0 && measure(py) < 0)
-        r = pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be");
-    if (r == 0) {
-        py->guesses = calloc(GUESSES, sizeof(*py->guesses));
-        py->prefetched = malloc(GUESS_FRAMES * py->frame_len);
-        if (!py->guesses || !py->prefetched)
-            r = pb_fail(err, -ENOMEM, "out of memory");
+    if (r == 0)
+        r = make_room(py, err);
+    if (r < 0) {
+        pb_py_close(py);
+        return r;
     }
+    *ret = py;
+    return 0;
+}
+
+int pb_py_open_at(struct pb_source *source, const struct pb_py_layout *layout, uint64_t interp_head,
+                  struct pb_py **ret)
+{
+    struct pb_py *py = calloc(1, sizeof(*py));
+    if (!py)
+        return -ENOMEM;
+    py->source = source;
+    py->tid_offset = -1;
+    py->layout = *layout;
+    py->version = (uint32_t)layout->version << 8 | 0xff;
+    py->interp_head = interp_head;
+    int r = make_room(py, NULL);
     if (r < 0) {
         pb_py_close(py);
         return r;

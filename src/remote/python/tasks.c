@@ -13,7 +13,8 @@
 #define TASK_LEN    320
 #define NODE_SEARCH 40 /* words from the head of a Task to its link in the list */
 #define TYPE_SIZE   48
-#define SET_MAX     (1 << 20)
+#define SET_MAX     (1 << 16) /* slots or links that are looked at */
+#define TASKS_TRIED 4096
 
 enum { AFTER_HEAD_0 = 0, AFTER_HEAD_1 = 8 };
 
@@ -29,7 +30,7 @@ struct tour {
     struct pb_py *py;
     int (*visit)(void *arg, const struct pb_py_task *task);
     void *arg;
-    size_t max, n;
+    size_t max, n, tried;
 };
 
 static bool type_name(struct pb_py *py, uint64_t object, char *ret)
@@ -68,7 +69,12 @@ static uint64_t top_of(struct pb_py *py, uint64_t frame, uint64_t *ret_running)
     } else if (read_u64(py, frame + l->frame.top, &top) == 0) {
         *ret_running = top == 0;
     }
-    return top && read_u64(py, top - 8, &value) == 0 ? untag(py, value) : 0;
+    if (!top || read_u64(py, top - 8, &value) < 0)
+        return 0;
+    /* 3.15 keeps an index, or nothing, above what is awaited. */
+    if (l->tagged && ((value & 3) == 3 || !untag(py, value)) && read_u64(py, top - 16, &value) < 0)
+        return 0;
+    return untag(py, value);
 }
 
 /* The coroutine, generator or asynchronous generator that an awaited object stands for. 0: it is none. */
@@ -170,6 +176,8 @@ static int show(struct tour *tour, uint64_t task)
 {
     struct pb_py_task shown = {.addr = task};
     struct chain c = {0};
+    if (++tour->tried > TASKS_TRIED)
+        return 1;
     uint64_t coroutine = read_task(tour->py, task, shown.name, sizeof(shown.name));
 
     if (!coroutine)
