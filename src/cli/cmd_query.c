@@ -20,6 +20,7 @@ static int read_options(const struct pb_call *call, struct pb_query_options *ret
     struct pb_query_options o = {.timeout_ms = TIMEOUT_MS,
                                  .expanded = pb_call_option(call, "expanded"),
                                  .stats = pb_call_option(call, "stats"),
+                                 .names_first = pb_call_option(call, "columns"),
                                  .output = pb_call_option(call, "output")};
 
     if (format && pb_query_format(format, &o.format) < 0)
@@ -126,6 +127,7 @@ static const struct pb_option options[] = {
     {'f', "file", "FILE", "read the statements from a file"},
     {'x', "expanded", NULL, "one column a line"},
     {0, "watch", "TIME", "run it again and again, in place"},
+    {0, "columns", NULL, "jsonl: first a line with the names of the columns"},
     {0, "stats", NULL, "say how much was read, on stderr"},
     {0, "timeout", "TIME", "stop after this long: 30, 500ms, 2m (default 30s; 0: never)"},
     {0},

@@ -10,7 +10,7 @@
 
 struct pb_printer {
     enum pb_query_format format;
-    bool expanded;
+    bool expanded, names_first;
     FILE *out;
     char **names;
     unsigned ncolumns;
@@ -253,6 +253,16 @@ static void put_header(const struct pb_printer *p)
         fputs(i + 1 < p->ncolumns ? "| --- " : "| --- |\n", p->out);
 }
 
+/* For who must know the columns of a result without rows. */
+static void put_json_names(const struct pb_printer *p)
+{
+    for (unsigned i = 0; i < p->ncolumns; i++) {
+        fputs(i ? ", " : "[", p->out);
+        put_json_text(p->out, p->names[i], strlen(p->names[i]));
+    }
+    fputs("]\n", p->out);
+}
+
 static int begin(void *arg, const struct pb_sql_column *columns, unsigned n)
 {
     struct pb_printer *p = arg;
@@ -273,6 +283,8 @@ static int begin(void *arg, const struct pb_sql_column *columns, unsigned n)
     }
     if (p->format == PB_QUERY_CSV || p->format == PB_QUERY_TSV || p->format == PB_QUERY_MARKDOWN)
         put_header(p);
+    if (p->format == PB_QUERY_JSONL && p->names_first)
+        put_json_names(p);
     return 0;
 }
 
@@ -315,6 +327,11 @@ struct pb_printer *pb_printer_new(enum pb_query_format format, bool expanded, FI
     if (p)
         *p = (struct pb_printer){.format = format, .expanded = expanded, .out = out};
     return p;
+}
+
+void pb_printer_names_first(struct pb_printer *p)
+{
+    p->names_first = true;
 }
 
 int pb_printer_to_parquet(struct pb_printer *p, const char *file, struct pb_err *err)

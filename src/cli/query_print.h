@@ -30,6 +30,9 @@ int pb_query_format(const char *name, enum pb_query_format *ret);
  * memory. */
 struct pb_printer *pb_printer_new(enum pb_query_format format, bool expanded, FILE *out);
 
+/* jsonl begins with a line that is the array of column names. */
+void pb_printer_names_first(struct pb_printer *p);
+
 /* Rows go to a Parquet file at this absolute path instead. */
 int pb_printer_to_parquet(struct pb_printer *p, const char *file, struct pb_err *err);
 

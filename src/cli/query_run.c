@@ -43,6 +43,8 @@ static int run_into(const struct pb_call *call, const struct pb_query_options *o
     struct pb_printer *printer = pb_printer_new(o->format, o->expanded, out);
     if (!printer)
         return pb_fail(err, -ENOMEM, "out of memory");
+    if (o->names_first)
+        pb_printer_names_first(printer);
     if (o->format == PB_QUERY_PARQUET && (r = pb_printer_to_parquet(printer, path, err)) < 0) {
         pb_printer_free(printer);
         return r;

@@ -6,7 +6,7 @@
 
 struct pb_query_options {
     enum pb_query_format format;
-    bool expanded, stats;
+    bool expanded, stats, names_first;
     const char *output; /* NULL: stdout */
     unsigned timeout_ms, watch_ms;
 };

@@ -210,7 +210,7 @@ static int lock_slot(int dir, unsigned *ret_slot)
 /* Waits for a lock, a little differently long each time, so that nobody is always the second to look. */
 static int wait_for(int dir, uint64_t deadline, int (*lock)(int dir, void *arg), void *arg)
 {
-    for (unsigned i = 0;; i++) {
+    for (;;) {
         int fd = lock(dir, arg);
         if (fd != -EAGAIN)
             return fd;

@@ -162,13 +162,14 @@ static void skips_what_a_comparison_excludes(void **state)
 static void skips_in_ctes_joins_and_subqueries(void **state)
 {
     NEEDS_WORKER;
-    const char *const queries[] = {
-        "WITH recent AS (SELECT * FROM events WHERE timestamp > $CUT) SELECT count(*) FROM recent",
-        "SELECT count(*) FROM events a JOIN events b USING (n) WHERE a.timestamp > $CUT AND b.timestamp > "
-        "$CUT",
-        "SELECT (SELECT max(n) FROM events WHERE timestamp > $CUT)",
-        "SELECT n FROM events WHERE timestamp > $CUT UNION ALL SELECT n FROM events WHERE timestamp > $AGO",
-    };
+    static const char recent[] =
+        "WITH recent AS (SELECT * FROM events WHERE timestamp > $CUT) SELECT count(*) FROM recent";
+    static const char joined[] = "SELECT count(*) FROM events a JOIN events b USING (n) WHERE a.timestamp > "
+                                 "$CUT AND b.timestamp > $CUT";
+    static const char inside[] = "SELECT (SELECT max(n) FROM events WHERE timestamp > $CUT)";
+    static const char both[] =
+        "SELECT n FROM events WHERE timestamp > $CUT UNION ALL SELECT n FROM events WHERE timestamp > $AGO";
+    const char *const queries[] = {recent, joined, inside, both};
     for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++)
         assert_true(run(queries[i])->stats.segments_read < all_segments / 2);
 }
