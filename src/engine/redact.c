@@ -47,9 +47,9 @@ size_t pb_redact_command(char *args, size_t length)
 
     for (size_t at = 0; at < length;) {
         char *word = args + at;
-        size_t n = strnlen(word, length - at), name = strcspn(word, "=");
-        size_t kept = n;
-        name = name < n ? name : n;
+        size_t n = strnlen(word, length - at), kept = n;
+        const char *equals = memchr(word, '=', n);
+        size_t name = equals ? (size_t)(equals - word) : n;
         bool secret = pb_redact_name(word, name);
         if (next_is_secret && word[0] != '-')
             kept = mask(word, n);

@@ -126,7 +126,7 @@ static inline int use_own_worker(void **state)
     for (int up = 0; up < 2; up++)
         *strrchr(path, '/') = '\0';
     strcat(path, "/bin/probing-sql");
-    if (!mkdtemp(directory) || access(path, X_OK) < 0)
+    if (!mkdtemp(directory) || (!SANITIZED && access(path, X_OK) < 0))
         return -1;
     setenv("PROBING_SQL_WORKER", path, 1);
     setenv("XDG_RUNTIME_DIR", directory, 1);

@@ -1,0 +1,86 @@
+/* Statements, syntax trees and messages of any bytes: split, parsed, looked for bounds, received. */
+#include "engine/bounds.h"
+#include "engine/json.h"
+#include "engine/known.h"
+#include "engine/redact.h"
+#include "engine/text.h"
+#include "engine/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const char *time_column(void *arg, const char *schema, const char *table)
+{
+    return table[0] == 't' ? "ts" : NULL;
+}
+
+static int evaluate(void *arg, const char *expression, size_t length, int64_t *ret)
+{
+    *ret = (int64_t)length;
+    return 0;
+}
+
+static void touch(void *arg, const char *schema, const char *table, struct pb_range range)
+{
+}
+
+static void try_text(const char *text, size_t size)
+{
+    const char *end = text + size;
+
+    for (const char *p = text; p < end; p = pb_sql_statement_end(p, end) + 1)
+        pb_sql_is_blank(p, end);
+    free(pb_sql_qualify(text, end, pb_system_tables));
+    char *copy = malloc(size + 1);
+    memcpy(copy, text, size);
+    if (pb_redact_command(copy, size) > size)
+        abort();
+    free(copy);
+}
+
+static void try_tree(const char *text, size_t size)
+{
+    const struct pb_bounds_ops ops = {time_column, evaluate, touch, NULL};
+    struct pb_json j;
+
+    if (pb_json_parse(text, size, &j) < 0)
+        return;
+    pb_bounds_find(&j, &ops);
+    pb_bounds_names(&j, "ts");
+    pb_bounds_any_order(&j);
+    pb_json_done(&j);
+}
+
+static void try_message(const uint8_t *data, size_t size)
+{
+    struct pb_wire m = {0};
+    uint32_t length;
+    int pair[2];
+
+    if (size > 60000 || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0)
+        return;
+    if (write(pair[0], data, size) == (ssize_t)size) {
+        close(pair[0]);
+        while (pb_wire_receive(pair[1], &m, 0) == 0)
+            while (pb_wire_ok(&m) && m.at < m.size)
+                pb_wire_text(&m, &length);
+    }
+    pb_wire_done(&m);
+    close(pair[1]);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    /* Copies of the exact size, so that a byte read beyond the end shows. */
+    char *text = malloc(size ? size : 1);
+    memcpy(text, data, size);
+    try_text(text, size);
+    try_tree(text, size);
+    free(text);
+    try_message(data, size);
+    return 0;
+}

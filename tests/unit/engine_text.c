@@ -1,0 +1,112 @@
+/* SQL as text: where statements end, what is rewritten; which names tell of a secret. */
+#include "engine_test.h"
+
+#include "engine/redact.h"
+#include "engine/text.h"
+
+static const char *const tables[] = {"process", "maps", NULL};
+
+static void ends_at(const char *sql, size_t length)
+{
+    assert_int_equal(pb_sql_statement_end(sql, sql + strlen(sql)) - sql, length);
+}
+
+static void a_statement_ends_at_its_own_semicolon(void **state)
+{
+    ends_at("SELECT 1; SELECT 2", 8);
+    ends_at("SELECT ';'; x", 10);
+    ends_at("SELECT \";\"; x", 10);
+    ends_at("SELECT 'it''s;'; x", 15);
+    ends_at("SELECT E'\\';'; x", 13);
+    ends_at("-- ;\nSELECT 1; x", 13);
+    ends_at("/* ; /* ; */ ; */ 1; x", 19);
+    ends_at("SELECT $$;$$; x", 12);
+    ends_at("SELECT $a$;$$;$a$; x", 17);
+    ends_at("SELECT $1; x", 9);
+    ends_at("SELECT 'open; x", 15);
+    ends_at("/* open; x", 10);
+    ends_at("", 0);
+}
+
+static void blanks_and_comments_are_no_statement(void **state)
+{
+    const char *const blank[] = {"", " \n\t", ";;", "-- x", "/* x */ ; -- y\n"};
+    for (size_t i = 0; i < 5; i++)
+        assert_true(pb_sql_is_blank(blank[i], blank[i] + strlen(blank[i])));
+    assert_false(pb_sql_is_blank("/* x */ 1", "/* x */ 1" + 9));
+}
+
+static void becomes(const char *sql, const char *expected)
+{
+    char *got = pb_sql_qualify(sql, sql + strlen(sql), tables);
+    assert_string_equal(got, expected);
+    free(got);
+}
+
+static void only_our_tables_of_system_are_spelled_out(void **state)
+{
+    becomes("FROM system.process", "FROM memory.system.process");
+    becomes("FROM SYSTEM.Process p", "FROM memory.SYSTEM.Process p");
+    becomes("SELECT system.maps.path FROM system.maps",
+            "SELECT memory.system.maps.path FROM memory.system.maps");
+    becomes("FROM memory.system.process", "FROM memory.system.process");
+    becomes("FROM system.main.duckdb_tables", "FROM system.main.duckdb_tables");
+    becomes("SELECT 'system.process' -- system.process", "SELECT 'system.process' -- system.process");
+    becomes("FROM ecosystem.process, system.processes", "FROM ecosystem.process, system.processes");
+}
+
+static void names_are_near_by_their_edits(void **state)
+{
+    assert_int_equal(pb_name_distance("memory_usage", "MEMORY_USAGE"), 0);
+    assert_int_equal(pb_name_distance("memory_usge", "memory_usage"), 1);
+    assert_int_equal(pb_name_distance("", "abc"), 3);
+    assert_true(pb_name_distance("backtrace", "torch_trace") > 3);
+}
+
+static void secrets_are_told_by_their_names(void **state)
+{
+    unsetenv("PROBING_REDACT");
+    assert_true(pb_redact_name("AWS_SECRET_ACCESS", 17));
+    assert_true(pb_redact_name("Api_Key", 7));
+    assert_false(pb_redact_name("PATH", 4));
+    assert_false(pb_redact_name("", 0));
+    setenv("PROBING_REDACT", "path, other", 1);
+    assert_true(pb_redact_name("PATH", 4));
+    assert_false(pb_redact_name("API_KEY", 7));
+    setenv("PROBING_REDACT", "", 1);
+    assert_false(pb_redact_name("PASSWORD", 8));
+    unsetenv("PROBING_REDACT");
+}
+
+static void masked(const char *args, size_t length, const char *expected)
+{
+    char text[256] = "";
+    memcpy(text, args, length);
+    size_t n = pb_redact_command(text, length);
+    text[n] = '\0';
+    assert_string_equal(text, expected);
+}
+
+static void secrets_on_a_command_line_are_masked(void **state)
+{
+    masked("a\0--token=x\0b", 13, "a --token=* b");
+    masked("a\0--token=secret\0b", 18, "a --token=*** b");
+    masked("a\0--api-key\0value\0b", 19, "a --api-key *** b");
+    masked("a\0--password\0--verbose\0b", 24, "a --password --verbose b");
+    masked("env\0API_KEY=12345\0cmd", 21, "env API_KEY=*** cmd");
+    masked("plain\0words", 11, "plain words");
+    masked("", 0, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_statement_ends_at_its_own_semicolon),
+        cmocka_unit_test(blanks_and_comments_are_no_statement),
+        cmocka_unit_test(only_our_tables_of_system_are_spelled_out),
+        cmocka_unit_test(names_are_near_by_their_edits),
+        cmocka_unit_test(secrets_are_told_by_their_names),
+        cmocka_unit_test(secrets_on_a_command_line_are_masked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
