@@ -174,7 +174,7 @@ static void find_tid(struct pb_py *py, const struct pb_native_threads *native, c
     const struct pb_py_layout *l = &py->layout;
     const struct pb_native_thread *found = NULL;
 
-    if (!native)
+    if (!native || native->n == 0)
         return;
     if (l->tstate.native_id)
         found = pb_native_threads_find_ns(native, (pid_t)u64_at(tstate, l->tstate.native_id));
@@ -200,15 +200,35 @@ static struct pb_py_thread *new_thread(struct pb_py *py)
     return &py->threads[py->nthreads++];
 }
 
+/* Notices a list that goes round (Brent): what is seen again after a power of two of steps. */
+struct lap {
+    uint64_t seen;
+    size_t steps, until;
+};
+
+static bool goes_round(struct lap *lap, uint64_t at)
+{
+    if (at == lap->seen)
+        return true;
+    if (lap->steps++ >= lap->until) {
+        lap->seen = at;
+        lap->until = 2 * lap->steps;
+    }
+    return false;
+}
+
 /* -EAGAIN: the list changed under us. */
 static int list_threads(struct pb_py *py, const struct pb_native_threads *native, uint64_t interp, int64_t id)
 {
     const struct pb_py_layout *l = &py->layout;
     uint64_t tstate, holder = gil_holder(py, interp);
     uint8_t bytes[TSTATE_MAX];
+    struct lap lap = {0};
 
     int r = read_u64(py, interp + l->interp.tstate_head, &tstate);
     while (r == 0 && tstate) {
+        if (goes_round(&lap, tstate))
+            return -ELOOP;
         r = pb_source_read(py->source, tstate, bytes, py->tstate_len);
         if (r < 0 || u64_at(bytes, l->tstate.interp) != interp)
             return r == 0 || r == -EFAULT ? -EAGAIN : r;
@@ -231,10 +251,13 @@ static int list_all(struct pb_py *py, const struct pb_native_threads *native)
 {
     const struct pb_py_layout *l = &py->layout;
     uint64_t interp, id = 0;
+    struct lap lap = {0};
 
     py->nthreads = 0;
     int r = read_u64(py, py->interp_head, &interp);
     for (int n = 0; r == 0 && interp && n < INTERPRETERS_MAX; n++) {
+        if (goes_round(&lap, interp))
+            return -ELOOP;
         if (l->interp.id)
             r = read_u64(py, interp + l->interp.id, &id);
         if (r == 0)

@@ -218,6 +218,8 @@ static int push_heap(struct walk *w, uint64_t addr, const uint8_t *frame)
     const struct pb_py_layout *l = &w->py->layout;
     int32_t at = (int32_t)u32_at(frame, l->frame.instr);
 
+    if (at > INT32_MAX / 2)
+        return -EAGAIN;
     at = at < 0 ? NO_FRAME_AT : l->lasti_units ? at * 2 : at;
     w->rooted = true;
     return push(w, addr, u64_at(frame, l->frame.code), at, PB_PY_ENTRY);
