@@ -1,4 +1,4 @@
-/* source: see source.h. The kinds that read a live process; source_core.c has the core file. */
+/* source: see source.h. */
 #include "remote/source.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* source: the memory of a target, wherever it is: a process, or the core file it left.
+/* source: the memory of a target, wherever it is. A live process is the only kind there is yet.
  *
  * What reads a target's data structures (remote/python, remote/native) reads them through this, and so works
  * on all of them. Caller-owned; one thread at a time. Whatever comes back may be hostile: the reader bounds
@@ -37,9 +37,6 @@ struct pb_source {
 /* The memory of a live process: process_vm_readv, or /proc/PID/mem where that is forbidden. Needs the right
  * to trace it. -ESRCH: gone; -EPERM, -EACCES: not ours. */
 int pb_source_process(pid_t pid, struct pb_source *ret, struct pb_err *err);
-
-/* An ELF core file of a process. -ENOEXEC: it is none. */
-int pb_source_core(const char *path, struct pb_source *ret, struct pb_err *err);
 
 void pb_source_close(struct pb_source *s);
 

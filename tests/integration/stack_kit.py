@@ -14,7 +14,6 @@ def build(source, where):
     """Compiles a program of targets/ with the reader in it."""
     binary = where / Path(source).stem
     code = [TOP / "src" / name for name in READER] + sorted((TOP / "src/remote/python").glob("*.c"))
-    code += [path for path in [TOP / "src/remote/source_core.c"] if path.exists()]
     subprocess.run(["cc", "-std=gnu17", "-O2", "-g", "-D_GNU_SOURCE", f"-I{TOP / 'src'}", "-o", binary, TARGETS / source, *code], check=True)
     return binary
 
