@@ -119,6 +119,8 @@ static int grab(struct pb_hold *h, pid_t tid, uint64_t deadline)
     pb_step("seized");
     uint64_t limit = pb_now_ns() + STOP_LIMIT;
     r = pb_thread_stop(&h->thread, limit > deadline ? limit : deadline);
+    if (r == -ESTALE)
+        pb_thread_release(&h->thread);
     if (r < 0)
         return r;
     r = pb_arch_save(tid, &h->saved);
@@ -135,6 +137,15 @@ static void put_back(struct pb_hold *h)
         h->stats->longest_ns = ns;
 }
 
+/* From here on the thread cannot exec, and what is planned for it is true of it. */
+static int take(struct pb_hold *h)
+{
+    int r = pb_image_check(h->target->image, h->thread.pid);
+    if (r < 0)
+        put_back(h);
+    return r < 0 ? r : 1;
+}
+
 /* Returns 1 when the thread is ours, 0 when it was let go again. */
 static int try_thread(struct pb_hold *h, struct candidate *c, enum pb_hold_need need, uint64_t deadline)
 {
@@ -143,11 +154,11 @@ static int try_thread(struct pb_hold *h, struct candidate *c, enum pb_hold_need 
         return r;
     enum pb_safety safety = look(h, need);
     if (safety == PB_SAFE)
-        return 1;
+        return take(h);
     if (safety == PB_PERHAPS) {
         uint64_t now = pb_now_ns();
         if (c->doubtful_since && now - c->doubtful_since >= SETTLE)
-            return 1;
+            return take(h);
         if (!c->doubtful_since)
             c->doubtful_since = now;
     } else {
@@ -192,6 +203,8 @@ static int refuse(const struct pb_hold *h, int r, struct pb_err *err)
     pid_t pid = h->target->info.pid;
     if (r == -ESRCH)
         return pb_fail(err, r, "process %d ended", pid);
+    if (r == -ESTALE)
+        return pb_fail(err, r, "process %d began another program meanwhile", pid);
     if (r == -EAGAIN)
         return stuck(pid, h->thread.tid, err);
     if (r == -ETIMEDOUT)

@@ -38,7 +38,7 @@ static int put_frame(struct pb_hold *h)
     int r = pb_mem_read(pid, h->frame_addr, h->under, h->frame_len);
     if (r < 0)
         return r;
-    r = pb_mem_write(pid, h->frame_addr, h->frame, h->frame_len);
+    r = pb_image_write(h->target->image, h->frame_addr, h->frame, h->frame_len);
     if (r < 0)
         return r;
     pb_step("frame written");
@@ -78,8 +78,8 @@ static int run_until(struct pb_hold *h, int request, enum pb_event wanted)
             r = pb_thread_wait(&h->thread, deadline, false, &event, &signal);
         if (r < 0)
             return r;
-        if (event == PB_EVENT_EXIT)
-            return -ESRCH;
+        if (event == PB_EVENT_EXIT || event == PB_EVENT_EXEC)
+            return event == PB_EVENT_EXIT ? -ESRCH : -ESTALE;
         if (event == wanted)
             return 0;
     }
@@ -90,6 +90,8 @@ static int run_until(struct pb_hold *h, int request, enum pb_event wanted)
 int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t *ret)
 {
     const struct pb_target *t = h->target;
+    if (h->thread.execed)
+        return -ESTALE;
     int r =
         pb_arch_set_syscall(h->thread.tid, &h->saved, t->syscall_code, h->frame_sp, t->restorer, nr, args);
     if (r < 0)
@@ -137,8 +139,8 @@ int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, ui
         r = pb_thread_wait(&h->thread, deadline, true, &event, &signal);
         if (r < 0)
             return r;
-        if (event == PB_EVENT_EXIT)
-            return -ESRCH;
+        if (event == PB_EVENT_EXIT || event == PB_EVENT_EXEC)
+            return event == PB_EVENT_EXIT ? -ESRCH : -ESTALE;
         if (event == PB_EVENT_SIGNAL && signal == h->target->signal && stage_of(h, stub) == PB_STAGE_DONE)
             return 0;
         if (event == PB_EVENT_SIGNAL && is_crash(h, signal)) {
@@ -152,14 +154,14 @@ int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, ui
 
 int pb_hold_restore(struct pb_hold *h)
 {
-    if (!h->begun)
+    if (!h->begun || h->thread.execed)
         return 0;
     int r = pb_arch_restore(h->thread.tid, &h->saved);
     if (r < 0)
         return r;
     pb_step("registers restored");
     h->begun = false;
-    return pb_mem_write(h->thread.pid, h->frame_addr, h->under, h->frame_len);
+    return pb_image_write(h->target->image, h->frame_addr, h->under, h->frame_len);
 }
 
 static void let_go(struct pb_hold *h)

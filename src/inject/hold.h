@@ -38,7 +38,8 @@ enum pb_hold_need {
 };
 
 /* Finds a thread, stops it and begins the hold. -ETIMEDOUT: none came to a safe point by the deadline;
- * -EAGAIN: the process is in a job-control stop with a thread inside the allocator. */
+ * -EAGAIN: the process is in a job-control stop with a thread inside the allocator; -ESTALE: it runs another
+ * program than the one that target describes. */
 int pb_hold_begin(struct pb_hold *h, const struct pb_target *target, enum pb_hold_need need,
                   uint64_t deadline, struct pb_hold_stats *stats, struct pb_err *err);
 
@@ -46,8 +47,8 @@ int pb_hold_begin(struct pb_hold *h, const struct pb_target *target, enum pb_hol
 int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t *ret);
 
 /* Lets the thread run the stub and waits for its end: 0, or what pb_thread_wait gives (-ETIMEDOUT, -EINTR: it
- * goes on running, call again with start false), -ESRCH, or -EFAULT with the signal that it died of, which is
- * not delivered. */
+ * goes on running, call again with start false), -ESRCH, -ESTALE (it execed), or -EFAULT with the signal that
+ * it died of, which is not delivered. */
 int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, uint64_t stub,
                 uint64_t deadline, int *ret_signal);
 

@@ -45,6 +45,9 @@ enum {
 /* A load that has started is never abandoned before this: a library on a slow file system takes its time. */
 #define LOAD_LIMIT (600 * PB_NS_PER_S)
 
+/* How long a process may look like one that is starting before it is taken for what it looks like. */
+#define STARTING PB_NS_PER_S
+
 /* What lies behind the code in the memory that we map in the target. */
 struct data {
     struct pb_stub stub;
@@ -100,7 +103,8 @@ static int map_memory(struct session *s, struct pb_err *err)
         return pb_fail(err, r, "process %d cannot map %d KB: %s", pid, MEMORY_SIZE >> 10, strerror(-r));
     r = remote_mmap(s, s->memory, CODE_SIZE, PROT_READ | PROT_EXEC, MAP_FIXED, &code);
     if (r == 0)
-        r = pb_mem_force(pid, s->memory, pb_arch_stub, (size_t)(pb_arch_stub_end - pb_arch_stub));
+        r = pb_image_write(s->target.image, s->memory, pb_arch_stub,
+                           (size_t)(pb_arch_stub_end - pb_arch_stub));
     if (r < 0)
         return pb_fail(err, r,
                        "process %d may not map executable memory: %s (SELinux execmem or a seccomp filter)",
@@ -114,7 +118,7 @@ static int make_memfd(struct session *s)
     uint64_t name = s->memory + CODE_SIZE + offsetof(struct data, name);
     uint64_t args[6] = {name, MFD_CLOEXEC | MFD_EXEC};
     int64_t fd;
-    int r = pb_mem_write(s->target.info.pid, name, s->agent.name, sizeof(s->agent.name));
+    int r = pb_image_write(s->target.image, name, s->agent.name, sizeof(s->agent.name));
     if (r == 0)
         r = pb_hold_syscall(&s->hold, SYS_memfd_create, args, &fd);
     if (r == 0 && fd == -EINVAL) { /* a kernel before 6.3 does not know MFD_EXEC */
@@ -173,7 +177,7 @@ static int write_data(struct session *s, struct pb_err *err)
                       .symbol = "pb_agent_start"};
     snprintf(d.path, sizeof(d.path), "%s", s->place.path);
     snprintf(d.options, sizeof(d.options), "%s", s->req->options ? s->req->options : "");
-    int r = pb_mem_write(s->target.info.pid, at, &d, sizeof(d));
+    int r = pb_image_write(s->target.image, at, &d, sizeof(d));
     if (r < 0)
         return pb_fail(err, r, "cannot write into process %d: %s", s->target.info.pid, strerror(-r));
     pb_step("arguments written");
@@ -271,7 +275,7 @@ static int run_stub(struct session *s, struct pb_err *err)
     uint64_t frame = pb_arch_stub_frame(s->hold.frame_sp);
     int signal = 0;
     pid_t pid = s->target.info.pid;
-    int r = pb_mem_write(pid, stub + offsetof(struct pb_stub, frame), &frame, sizeof(frame));
+    int r = pb_image_write(s->target.image, stub + offsetof(struct pb_stub, frame), &frame, sizeof(frame));
     if (r < 0)
         return r;
     r = pb_hold_run(&s->hold, true, s->memory, stack, stub, s->deadline, &signal);
@@ -302,7 +306,7 @@ static int load(struct session *s, struct pb_inject_result *ret, struct pb_err *
     if (r < 0)
         return r;
     r = run_stub(s, err);
-    if (r == -ETIMEDOUT || r == -EINTR || r == -ESRCH) {
+    if (r == -ETIMEDOUT || r == -EINTR || r == -ESRCH || r == -ESTALE) {
         pb_hold_abandon(&s->hold);
         s->memory = 0; /* in use there */
         s->fd = -1;
@@ -319,10 +323,20 @@ static int load(struct session *s, struct pb_inject_result *ret, struct pb_err *
     return r;
 }
 
-static int by_ptrace(struct session *s, const struct pb_procinfo *info, struct pb_inject_result *ret,
-                     struct pb_err *err)
+static void count(const struct pb_hold_stats *stats, struct pb_inject_result *ret)
 {
-    int r = pb_target_open(info, &s->target, err);
+    ret->stopped_ns += stats->total_ns;
+    if (stats->longest_ns > ret->longest_ns)
+        ret->longest_ns = stats->longest_ns;
+    ret->unsafe_looks += stats->unsafe_looks;
+    ret->unsafe_rounds += stats->unsafe_rounds;
+    ret->process_stopped = stats->process_stopped;
+}
+
+static int by_ptrace(struct session *s, const struct pb_procinfo *info, const struct pb_image *image,
+                     struct pb_inject_result *ret, struct pb_err *err)
+{
+    int r = pb_target_open(info, image, &s->target, err);
     if (r < 0)
         return r;
     s->entry = 0;
@@ -334,11 +348,7 @@ static int by_ptrace(struct session *s, const struct pb_procinfo *info, struct p
         r = load(s, ret, err);
     undo(s);
     ret->reused = s->entry != 0;
-    ret->stopped_ns = s->stats.total_ns;
-    ret->longest_ns = s->stats.longest_ns;
-    ret->unsafe_looks = s->stats.unsafe_looks;
-    ret->unsafe_rounds = s->stats.unsafe_rounds;
-    ret->process_stopped = s->stats.process_stopped;
+    count(&s->stats, ret);
     return r;
 }
 
@@ -351,15 +361,25 @@ static const struct pb_check *first_failure(const struct pb_check *checks, int n
     return NULL;
 }
 
-static int run(const struct pb_inject_request *req, struct pb_inject_result *ret, struct pb_err *err)
+/* With the image open, or -1 in it where it is not ours to open. young: for a program that begins it is in
+ * order to have no C library yet. -ESTALE: look again. */
+static int attempt(const struct pb_inject_request *req, uint64_t deadline, const struct pb_image *image,
+                   bool young, struct pb_inject_result *ret, struct pb_err *err)
 {
     struct pb_check checks[PB_CHECKS_MAX];
     struct pb_procinfo info;
     int r = pb_procinfo_read(req->pid, &info, err);
     if (r < 0)
         return r;
+    if (pb_image_is_borrowed(info.pid, info.ppid))
+        return pb_fail(err, -ESTALE,
+                       "process %d runs in the memory of its parent, process %d, and has not "
+                       "begun a program of its own",
+                       info.pid, info.ppid);
     int n = pb_inject_check_info(&info, checks, PB_CHECKS_MAX);
     const struct pb_check *failure = first_failure(checks, n);
+    if (failure && info.libc == PB_LIBC_NONE && young && pb_target_has_loader(info.pid))
+        return -ESTALE;
     /* Only ptrace itself being refused leaves the other way open. */
     bool refused = failure && (strcmp(failure->name, "tracer") == 0 || strcmp(failure->name, "ptrace") == 0);
     if (failure && !(refused && pb_remote_debug_offered(req->pid)))
@@ -371,14 +391,59 @@ static int run(const struct pb_inject_request *req, struct pb_inject_result *ret
         return -ENOMEM;
     s->req = req;
     s->fd = s->place.dir = s->place.root = -1;
-    s->deadline = pb_now_ns() + (req->timeout_ms ? req->timeout_ms : DEFAULT_TIMEOUT_MS) * PB_NS_PER_MS;
+    s->deadline = deadline;
     r = pb_agent_open(req->agent_dir, info.libc, &s->agent, err);
     if (r < 0)
         return r;
+    if (!refused && image->mem < 0)
+        return pb_fail(err, -EACCES, "the memory of process %d is not ours to open", info.pid);
     if (!refused)
-        return by_ptrace(s, &info, ret, err);
+        return by_ptrace(s, &info, image, ret, err);
     ret->by_remote_debug = true;
     return pb_remote_debug_load(&info, &s->agent, req->options, s->deadline, &ret->status_address, err);
+}
+
+/* Where a process has no memory to look at and is not gone: an exec lets all threads end but one. */
+static bool is_between(pid_t pid)
+{
+    struct pb_procinfo info;
+    return pb_procinfo_read(pid, &info, NULL) == 0 && (info.threads > 1 || !strchr("ZX", info.state));
+}
+
+/* Whether a failure says nothing about the process but that it is on its way to another program: a thread
+ * that vanished, an address that is another. */
+static bool is_passing(pid_t pid, const struct pb_image *image, int failure, bool young)
+{
+    int r = image->mem < 0 ? 0 : pb_image_check(image, pid);
+    return failure == -ESTALE || r == -ESTALE ||
+           (young && (failure == -ESRCH || r == -ESRCH) && is_between(pid));
+}
+
+/* A process that execs while we look (a shell's child on its way to its program) is looked at anew. */
+static int run(const struct pb_inject_request *req, struct pb_inject_result *ret, struct pb_err *err)
+{
+    uint64_t start = pb_now_ns();
+    uint64_t deadline = start + (req->timeout_ms ? req->timeout_ms : DEFAULT_TIMEOUT_MS) * PB_NS_PER_MS;
+
+    for (;;) {
+        struct pb_image image = {.mem = -1};
+        bool young = pb_now_ns() - start < STARTING;
+        int r = pb_image_open(req->pid, &image);
+        if (r == -ESTALE)
+            pb_fail(err, r, "process %d is about to begin another program", req->pid);
+        else /* where it is refused, the checks know why */
+            r = attempt(req, deadline, &image, young, ret, err);
+        bool again = r < 0 && is_passing(req->pid, &image, r, young);
+        pb_image_done(&image);
+        if (!again)
+            return r;
+        if (pb_now_ns() >= deadline)
+            return pb_fail(err, -EAGAIN,
+                           "process %d was on its way to another program each time we looked; nothing was "
+                           "changed (try again)",
+                           req->pid);
+        pb_sleep_ns(PB_NS_PER_MS / 2);
+    }
 }
 
 /* A held thread waits for us at each step: on a busy machine that is most of the time it is held. Where we

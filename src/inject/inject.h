@@ -36,7 +36,8 @@ struct pb_inject_result {
 /* Blocks until the entry point has returned. On failure the target is as it was (its memory, registers,
  * descriptors and files) and err says in one line what is wrong and what would lift it.
  * -ESRCH: no such process, or it ended meanwhile; -EPERM, -EACCES: not allowed; -EBUSY: traced by another;
- * -ETIMEDOUT: no thread came to a safe point; -ENOEXEC: the library does not load there; -EINTR: SIGINT or
- * SIGTERM came while the library was loading (it goes on loading, and its thread restores itself);
- * -ECANCELED: pb_agent_start said no. SIGCHLD, SIGINT and SIGTERM are blocked meanwhile. */
+ * -ETIMEDOUT: no thread came to a safe point; -EAGAIN: it is stopped at a bad moment, or began one program
+ * after another until the time was over; -ENOEXEC: the library does not load there; -EINTR: SIGINT or SIGTERM
+ * came while the library was loading (it goes on loading, and its thread restores itself); -ECANCELED:
+ * pb_agent_start said no. SIGCHLD, SIGINT and SIGTERM are blocked meanwhile. */
 int pb_inject(const struct pb_inject_request *req, struct pb_inject_result *ret, struct pb_err *err);

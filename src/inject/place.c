@@ -117,12 +117,29 @@ static void unique_path(int fd, char *buf, size_t size)
     snprintf(buf, size, "/proc/self/fd/%s%d", dots, fd);
 }
 
+/* After an exec the number may be that of any file, which must not be opened to write, let alone written:
+ * the name of ours says what it is. */
+static int open_memfd(pid_t pid, int fd, const char *name)
+{
+    char path[64], found[128], wanted[64];
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+    _cleanup_close_ int there = open(path, O_PATH | O_CLOEXEC);
+    if (there < 0)
+        return -errno;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", there);
+    ssize_t n = readlink(path, found, sizeof(found) - 1);
+    found[n > 0 ? n : 0] = '\0';
+    snprintf(wanted, sizeof(wanted), "/memfd:%s (deleted)", name);
+    if (strcmp(found, wanted) != 0)
+        return -ESTALE;
+    int writable = open(path, O_WRONLY | O_CLOEXEC);
+    return writable < 0 ? -errno : writable;
+}
+
 int pb_place_fill(pid_t pid, int fd, const struct pb_agent *a, struct pb_place *ret, struct pb_err *err)
 {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
-    _cleanup_close_ int there = open(path, O_WRONLY | O_CLOEXEC);
-    int r = there < 0 ? -errno : write_all(there, a->data, a->len);
+    _cleanup_close_ int there = open_memfd(pid, fd, a->name);
+    int r = there < 0 ? there : write_all(there, a->data, a->len);
     if (r < 0)
         return pb_fail(err, r, "cannot write the agent into process %d: %s", pid, strerror(-r));
     *ret = (struct pb_place){.dir = -1, .root = -1};

@@ -140,16 +140,27 @@ static int ignored_signal(const struct pb_procinfo *info)
     return harmless[0];
 }
 
-static int find_all(struct pb_target *t, struct pb_err *err)
+static bool is_executable(const struct pb_maps *maps, uint64_t addr)
+{
+    const struct pb_map *map = pb_maps_find(maps, addr);
+    return map && map->prot & PROT_EXEC;
+}
+
+/* The loader maps the file as a whole, then each part in its place, the data last. */
+static bool has_data(const struct pb_maps *maps, const struct pb_map *object)
+{
+    for (size_t i = 0; i < maps->n; i++)
+        if (maps->at[i].inode == object->inode && maps->at[i].prot & PROT_WRITE)
+            return true;
+    return false;
+}
+
+static int find_in_libc(struct pb_target *t, const struct pb_map *map, struct pb_err *err)
 {
     _cleanup_(pb_elf_done) struct pb_elf libc = {0};
     struct pb_symbol s;
     pid_t pid = t->info.pid;
 
-    const struct pb_map *map = find_libc(&t->maps);
-    if (!map)
-        return pb_fail(err, -ENOEXEC, "process %d is a static executable: it has no loader to load with",
-                       pid);
     int r = pb_elf_open(pid, map->start, &libc);
     if (r < 0)
         return pb_fail(err, r, "process %d: cannot read the symbols of %s: %s", pid, map->path, strerror(-r));
@@ -162,6 +173,24 @@ static int find_all(struct pb_target *t, struct pb_err *err)
     r = find_syscalls(t, &libc, err);
     if (r < 0)
         return r;
+    if (!is_executable(&t->maps, t->syscall_code) || !is_executable(&t->maps, t->restorer))
+        return pb_fail(err, -ENOEXEC, "process %d: the code of %s is not executable", pid, map->path);
+    return 0;
+}
+
+static int find_all(struct pb_target *t, struct pb_err *err)
+{
+    pid_t pid = t->info.pid;
+
+    const struct pb_map *map = find_libc(&t->maps);
+    if (!map)
+        return pb_fail(err, -ENOEXEC, "process %d is a static executable: it has no loader to load with",
+                       pid);
+    int r = find_in_libc(t, map, err);
+    if (r < 0 && !has_data(&t->maps, map))
+        r = pb_fail(err, -ESTALE, "process %d is still being started", pid);
+    if (r < 0)
+        return r;
     r = pb_spans_find(pid, &t->maps, &t->spans);
     if (r < 0)
         return pb_fail(err, r, "process %d: cannot find its allocator: %s", pid, strerror(-r));
@@ -169,9 +198,10 @@ static int find_all(struct pb_target *t, struct pb_err *err)
     return 0;
 }
 
-int pb_target_open(const struct pb_procinfo *info, struct pb_target *ret, struct pb_err *err)
+int pb_target_open(const struct pb_procinfo *info, const struct pb_image *image, struct pb_target *ret,
+                   struct pb_err *err)
 {
-    _cleanup_(pb_target_done) struct pb_target t = {.info = *info};
+    _cleanup_(pb_target_done) struct pb_target t = {.info = *info, .image = image};
     int r = pb_maps_read(info->pid, &t.maps, err);
     if (r < 0)
         return r;
@@ -189,6 +219,12 @@ void pb_target_done(struct pb_target *t)
 {
     pb_maps_done(&t->maps);
     pb_spans_done(&t->spans);
+}
+
+bool pb_target_has_loader(pid_t pid)
+{
+    _cleanup_(pb_maps_done) struct pb_maps maps = {0};
+    return pb_maps_read(pid, &maps, NULL) == 0 && object(&maps, "ld-");
 }
 
 int pb_target_find_agent(const struct pb_target *t, const char *name, uint64_t *ret_entry)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "inject/image.h"
 #include "inject/spans.h"
 #include "remote/maps.h"
 #include "remote/procinfo.h"
@@ -16,6 +17,7 @@ struct pb_err;
 
 struct pb_target {
     struct pb_procinfo info;
+    const struct pb_image *image; /* all below is true of this one only */
     struct pb_maps maps;
     struct pb_spans spans;
     uint64_t syscall_code, restorer;
@@ -25,9 +27,14 @@ struct pb_target {
     int signal;       /* one the process ignores: how the stub calls its tracer */
 };
 
-/* info is what procinfo said. On failure err names what the process lacks. */
-int pb_target_open(const struct pb_procinfo *info, struct pb_target *ret, struct pb_err *err);
+/* info is what procinfo said; the image, opened before that, must outlive the target. On failure err names
+ * what the process lacks; -ESTALE: its loader is still at work on its C library. */
+int pb_target_open(const struct pb_procinfo *info, const struct pb_image *image, struct pb_target *ret,
+                   struct pb_err *err);
 void pb_target_done(struct pb_target *t);
+
+/* True where a loader is mapped: where there is no C library then, it is about to come. */
+bool pb_target_has_loader(pid_t pid);
 
 /* The entry point of an agent with this name (the memfd's or file's) that is mapped already. -ENOENT: none.
  */

@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "base/procfs.h"
 #include "base/time.h"
 
 #ifndef PTRACE_EVENT_STOP
@@ -14,7 +16,7 @@
 
 int pb_thread_seize(pid_t pid, pid_t tid, struct pb_thread *ret)
 {
-    if (ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD) < 0)
+    if (ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC) < 0)
         return -errno;
     *ret = (struct pb_thread){.pid = pid, .tid = tid};
     return 0;
@@ -27,6 +29,10 @@ static enum pb_event classify(struct pb_thread *t, int status, int *ret_signal)
         return PB_EVENT_EXIT;
     t->stopped = true;
     int signal = WSTOPSIG(status);
+    if (status >> 16 == PTRACE_EVENT_EXEC) {
+        t->execed = true;
+        return PB_EVENT_EXEC;
+    }
     if (status >> 16 == PTRACE_EVENT_STOP) {
         t->group_stop = signal != SIGTRAP;
         return PB_EVENT_STOP;
@@ -55,12 +61,24 @@ static void wait_for_child(uint64_t deadline)
     sigtimedwait(&set, NULL, &limit);
 }
 
+/* A thread that execs takes over the pid, and its own number is gone without a word. */
+static bool has_moved(const struct pb_thread *t)
+{
+    char text[2048];
+    return t->tid != t->pid && pb_proc_read(t->pid, "status", text, sizeof(text)) > 0 &&
+           pb_proc_number(text, "TracerPid", 10) == (uint64_t)getpid();
+}
+
 int pb_thread_wait(struct pb_thread *t, uint64_t deadline, bool interruptible, enum pb_event *ret,
                    int *ret_signal)
 {
     for (;;) {
         int status;
         pid_t pid = waitpid(t->tid, &status, __WALL | WNOHANG);
+        if (pid < 0 && errno == ECHILD && has_moved(t)) {
+            t->tid = t->pid;
+            continue;
+        }
         if (pid < 0 && errno != EINTR)
             return errno == ECHILD ? -ESRCH : -errno;
         if (pid == t->tid) {
@@ -102,16 +120,23 @@ int pb_thread_stop(struct pb_thread *t, uint64_t deadline)
             return r;
         if (event == PB_EVENT_STOP)
             return 0;
-        if (event == PB_EVENT_EXIT)
-            return -ESRCH;
+        if (event == PB_EVENT_EXIT || event == PB_EVENT_EXEC)
+            return event == PB_EVENT_EXIT ? -ESRCH : -ESTALE;
         r = pb_thread_resume(t, PTRACE_CONT, signal);
     }
     return r;
 }
 
+/* A thread that is killed while it is held, by an exec in another, must be collected: until then that exec
+ * waits for us, and we would wait for it when we seize the next. */
 uint64_t pb_thread_release(struct pb_thread *t)
 {
-    ptrace(PTRACE_DETACH, t->tid, 0, 0);
+    uint64_t deadline = pb_now_ns() + PB_NS_PER_S;
+    enum pb_event event = PB_EVENT_STOP;
+    int signal = 0;
+    while (event != PB_EVENT_EXIT && ptrace(PTRACE_DETACH, t->tid, 0, (void *)(long)signal) < 0)
+        if (errno != ESRCH || pb_thread_wait(t, deadline, false, &event, &signal) < 0)
+            break;
     t->stopped = false;
     return t->since ? pb_now_ns() - t->since : 0;
 }

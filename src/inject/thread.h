@@ -13,6 +13,7 @@ struct pb_thread {
     pid_t pid, tid;
     bool stopped;
     bool group_stop; /* the whole process is in a job-control stop */
+    bool execed;     /* it runs another program now: its registers are not the ones we saved */
     uint64_t since;  /* when we asked it to stop */
 };
 
@@ -20,13 +21,15 @@ enum pb_event {
     PB_EVENT_STOP,    /* because we asked, or a job-control stop */
     PB_EVENT_SYSCALL, /* on its way into or out of a system call */
     PB_EVENT_SIGNAL,  /* about to get `signal` */
+    PB_EVENT_EXEC,    /* it has begun another program; a thread that did has the pid for its tid now */
     PB_EVENT_EXIT,
 };
 
 /* -EPERM: not allowed, or traced by another; -ESRCH: it is gone. */
 int pb_thread_seize(pid_t pid, pid_t tid, struct pb_thread *ret);
 
-/* Stops it; signals on their way are delivered first. -ETIMEDOUT: it did not stop (uninterruptible). */
+/* Stops it; signals on their way are delivered first. -ETIMEDOUT: it did not stop (uninterruptible);
+ * -ESTALE: it did, at the start of another program. */
 int pb_thread_stop(struct pb_thread *t, uint64_t deadline);
 
 /* Lets it run with a ptrace request (PTRACE_CONT, PTRACE_SYSCALL) and gives it `signal`. */

@@ -19,7 +19,7 @@ MAGIC = 0x70726F62696E6721
 # Agents must load into older C libraries than this machine's, as the real one does.
 OLD_GLIBC = [sys.executable, "-m", "ziglang", "cc", "-target", f"{os.uname().machine}-linux-gnu.2.17"]
 AGENTS = ["ok", "missing", "noentry", "null", "crash", "slow"]
-TARGETS = ["malloc", "wait", "registers"]
+TARGETS = ["malloc", "wait", "registers", "exec"]
 
 
 def compile_c(*words):
@@ -32,7 +32,7 @@ class Kit:
 
     def __init__(self, where):
         self.where = Path(where)
-        modules = "doctor find hold inject judge place remote_debug spans target thread".split()
+        modules = "doctor find hold image inject judge place remote_debug spans target thread".split()
         code = [TOP / f"src/inject/{name}.c" for name in modules] + [TOP / f"src/inject/arch/{os.uname().machine}.c"]
         code += [TOP / f"src/remote/{name}.c" for name in ("elf", "maps", "mem", "procinfo")]
         code += [TOP / "src/base/procfs.c", TOP / "src/base/err.c", SOURCES / "inject_driver.c"]

@@ -8,6 +8,7 @@ import time
 
 import inject_kit
 import interpreters
+import jobs
 import pytest
 import roots
 from inject_kit import Kit, assert_agent_runs, traced
@@ -328,3 +329,43 @@ def test_remote_debugging_turned_off_is_respected(kit):
         target.wait_for("ready")
         with traced(target.pid):
             assert "is traced by" in kit.inject(target.pid)["error"]
+
+
+# ---- a process on its way to its program ---------------------------------------------------------------------------
+
+
+def count_of(target):
+    """How often it has begun; in the middle of an exec there is no command line."""
+    words = open(f"/proc/{target.pid}/cmdline").read().split("\0")
+    return int(words[3]) if len(words) > 3 else 0
+
+
+@pytest.mark.parametrize("who", ["main", "thread"])
+def test_a_process_that_execs_meanwhile_is_never_harmed(kit, libc, tmp_path, who):
+    """What was planned for one program must not be done to the next: each injection meets some execs."""
+    precious = tmp_path / "precious"
+    precious.write_text("never written")
+    with kit.run(libc + "exec", who, precious, 0) as target:
+        for i in range(100):
+            answer = kit.inject(target.pid, timeout_ms=100)
+            assert answer["r"] == 0 or "process" in answer["error"], answer
+            assert target.alive(), f"injection {i} ended it: {target.process.returncode}"
+        jobs.wait_until(lambda: count_of(target) > 0, what="a command line")
+        before = count_of(target)
+        jobs.wait_until(lambda: count_of(target) > before + 3, what="another exec")
+        assert inject_kit.status_field(target.pid, "TracerPid") == "0"
+    assert precious.read_text() == "never written"
+
+
+def test_a_program_that_a_shell_is_about_to_begin_gets_its_agent(kit):
+    for _ in range(30):
+        process = subprocess.Popen(["sh", "-c", f"exec sh -c 'exec {kit.where}/wait read'"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE)
+        target = inject_kit.Target(process)
+        try:
+            answer = kit.inject(target.pid)
+            assert target.line() == "ready" and target.alive()
+            assert answer["r"] == 0, answer
+        finally:
+            process.kill()
+            process.communicate()
