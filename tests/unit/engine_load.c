@@ -1,5 +1,5 @@
-/* Many queries at once, and queries under a writer at full speed: all are answered, and each sees a suffix of what was
- * written, whole rows only. */
+/* Many queries at once, and queries under a writer at full speed: all are answered, and each sees a suffix of
+ * what was written, whole rows only. */
 #include "engine_test.h"
 
 #include <errno.h>
@@ -52,12 +52,13 @@ static void *write_on(void *arg)
     return NULL;
 }
 
-/* Counts rows, gaps and rows whose cells do not belong together. Exit status: 0 good, 1 wrong, 2 nothing asked. */
+/* Counts rows, gaps and rows whose cells do not belong together. Exit status: 0 good, 1 wrong, 2 nothing
+ * asked. */
 static int query_on(void)
 {
-    static const char sql[] =
-        "SELECT count(*), max(n) - min(n) + 1, count(*) FILTER (WHERE proof <> n * 31 + 7 OR name <> 'name-' || (n % 17)), "
-        "max(n) FROM stream";
+    static const char sql[] = "SELECT count(*), max(n) - min(n) + 1, count(*) FILTER (WHERE proof <> n * 31 "
+                              "+ 7 OR name <> 'name-' || (n % 17)), "
+                              "max(n) FROM stream";
     struct timespec t;
     long long before = -1;
     int asked = 0;
