@@ -64,7 +64,7 @@ static struct pb_cat_table *new_table(struct pb_catalog *c, const char *full, co
     if (c->ntables == MAX_TABLES || !split_name(full, schema, name))
         return NULL;
     struct pb_cat_table *t = calloc(1, sizeof(*t));
-    struct pb_cat_table **more = realloc(c->tables, (c->ntables + 1) * sizeof(*more));
+    struct pb_cat_table **more = realloc(c->tables, (c->ntables + 1) * sizeof(void *));
     if (more)
         c->tables = more;
     if (!t || !more) {

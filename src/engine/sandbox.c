@@ -13,7 +13,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -219,6 +218,8 @@ static void write_filter(struct program *p)
 
 /* glibc's asks by way of newfstatat, whose path no filter can look at: it is not allowed. In this program,
  * and so in the arena's reader, it is this one. */
+struct stat;
+int fstat(int fd, struct stat *st);
 int fstat(int fd, struct stat *st)
 {
     return (int)syscall(SYS_fstat, fd, st);

@@ -20,7 +20,7 @@ struct pb_scan_request {
 int pb_scan_register(duckdb_connection connection);
 
 /* The request that scans are for, until the next call; NULL: none. */
-void pb_scan_begin(const struct pb_scan_request *request);
+void pb_scan_begin(const struct pb_scan_request *now);
 
 /* Rows handed over since pb_scan_begin, for a progress bar. */
 uint64_t pb_scan_rows(void);

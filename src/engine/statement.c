@@ -103,7 +103,7 @@ static void release(struct result *result)
 static int send_columns(struct pb_engine *e, struct result *result)
 {
     result->ncolumns = duck.column_count(&result->r);
-    result->types = calloc(result->ncolumns + 1, sizeof(*result->types));
+    result->types = calloc(result->ncolumns + 1, sizeof(void *));
     if (!result->types)
         return -ENOMEM;
     pb_wire_begin(&e->out, PB_SQL_COLUMNS);

@@ -58,7 +58,7 @@ static bool add_children(struct pb_value_type *t, duckdb_logical_type type, unsi
                                                                              : 0;
     if (t->nchildren == 0)
         return true;
-    t->children = calloc(t->nchildren, sizeof(*t->children));
+    t->children = calloc(t->nchildren, sizeof(void *));
     t->names = calloc(t->nchildren, sizeof(*t->names));
     if (!t->children || !t->names || depth > MAX_DEPTH)
         return false;

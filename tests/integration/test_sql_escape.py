@@ -126,10 +126,11 @@ NATIVE = ["open", "openat2", "proc", "create", "unlink", "mkdir", "rename", "sta
 @pytest.fixture(scope="module")
 def hole():
     """The environment in which queries go to a worker that does what an attacker would."""
-    if not WORKER.exists():
-        done = subprocess.run(["cmake", "--build", jobs.PROGRAM.parent.parent, "--target", "probing-sql-escape"], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, universal_newlines=True)
+    if jobs.PROGRAM == jobs.TOP / "build/release/bin/probing":
+        done = subprocess.run([jobs.TOP / "scripts/build.sh", "release", "probing-sql-escape"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              universal_newlines=True)
         assert done.returncode == 0, done.stdout
+    assert WORKER.exists(), "the test build of the worker is missing: build probing-sql-escape"
     return {**os.environ, "PROBING_SQL_WORKER": str(WORKER)}
 
 
