@@ -57,6 +57,7 @@ static int parse(const struct pb_call *call, struct recording *r, struct pb_err 
     int result = pb_profile_plan(call, &r->plan, err);
     if (result < 0)
         return result;
+    r->plan.sampler.with_gil = true;
     if (duration && pb_parse_duration(duration, &r->duration_ms) < 0)
         return pb_fail(err, PB_USAGE, "--duration takes a time such as 10, 500ms or 2m, not '%s'", duration);
     if (watchdog && (pb_parse_duration(watchdog, &ms) < 0 || ms == 0))

@@ -95,7 +95,7 @@ static void put_threads(FILE *out, const struct look *look, const struct thread_
     for (size_t i = 0; i < n; i++) {
         const struct thread_load *l = &loads[i];
         struct pb_profile_thread t = pb_profile_thread_at(look->p, l->thread);
-        if ((!l->running && !idle) || room <= 0) {
+        if ((t.hidden && !idle) || room <= 0) {
             quiet += l->running || l->waiting;
             continue;
         }
@@ -233,6 +233,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
         r = pb_profile_plan(call, &plan, err);
     if (r < 0)
         return r;
+    plan.sampler.with_gil = true;
     r = pb_profile_new(0, &p);
     if (r == 0)
         r = pb_sampler_new(&plan.sampler, p, &s);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 
 #define PROCESSES_MAX 1024
 #define CHILDREN_NS   (PB_NS_PER_S / 2) /* how often new children are looked for */
+#define SHORT_NS      3000              /* a sleep would take longer than that */
 #define LATE_PERIODS  1                 /* a tick that is due longer than this is left out */
 
 int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *profile,
@@ -40,6 +42,7 @@ int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *
         return r;
     }
     s->random = pb_now_ns() | 1;
+    (void)prctl(PR_SET_TIMERSLACK, 1); /* to be woken when it is time, not within 50 us of it */
     s->facts->rate = options->rate;
     s->facts->clock = options->gil ? "GIL" : options->cpu ? "CPU" : "wall";
     *ret = s;
@@ -127,6 +130,8 @@ int pb_sampler_wait(struct pb_sampler *s)
         s->next += missed * s->period;
         return 0;
     }
+    if (due < now + SHORT_NS)
+        return 0;
     struct timespec t = {.tv_sec = (time_t)(due / PB_NS_PER_S), .tv_nsec = (long)(due % PB_NS_PER_S)};
     return -clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }

@@ -18,11 +18,12 @@ struct pb_err;
 struct pb_sampler;
 
 struct pb_sampler_options {
-    double rate;       /* ticks a second */
-    bool cpu, gil;     /* only samples of threads that run, that hold the GIL */
-    bool native;       /* native frames too; a process without Python has nothing else */
-    bool no_stop;      /* never stop a thread: one that cannot be proved otherwise is refused */
-    bool force;        /* the nearest layout for an unknown version of CPython */
+    double rate;   /* ticks a second */
+    bool cpu, gil; /* only samples of threads that run, that hold the GIL */
+    bool with_gil; /* note of every sample whether the thread held the GIL: one more read while it is held */
+    bool native;   /* native frames too; a process without Python has nothing else */
+    bool no_stop;  /* never stop a thread: one that cannot be proved otherwise is refused */
+    bool force;    /* the nearest layout for an unknown version of CPython */
     bool subprocesses; /* also those that the processes start or have started */
     bool no_waits;     /* do not add what a thread waits for as its innermost frame */
 };

@@ -63,12 +63,14 @@ static uint32_t python_stack(struct pb_sampler *s, struct pb_process_watch *w, b
     return node;
 }
 
-static uint32_t wait_node(struct pb_sampler *s, uint32_t node, const struct pb_moment *m)
+static uint32_t wait_node(struct pb_sampler *s, uint32_t node, const struct pb_moment *m, char state)
 {
     const char *name = m->syscall >= 0 ? pb_syscall_name(m->syscall) : "the kernel";
     char text[64];
 
-    if (name)
+    if (state == 'T')
+        snprintf(text, sizeof(text), "[stopped by a signal]");
+    else if (name)
         snprintf(text, sizeof(text), "[waiting in %s]", name);
     else
         snprintf(text, sizeof(text), "[waiting in system call %d]", m->syscall);
@@ -103,7 +105,8 @@ static int read_more(struct reading *r)
 
     if (!t->python)
         return capture_native(r);
-    r->gil = pb_py_holds_gil(r->w->py, &t->py);
+    if (r->s->options.gil || r->s->options.with_gil)
+        r->gil = pb_py_holds_gil(r->w->py, &t->py);
     if (!t->named) {
         t->named = true;
         if (pb_py_thread_name(r->w->py, &t->py, &r->s->stack, name, sizeof(name)) == 0)
@@ -112,20 +115,25 @@ static int read_more(struct reading *r)
     return capture_native(r);
 }
 
-/* The CPU that a thread runs on, ran on last or waits for: field 39 of stat, counted from the end of the
- * name.
- */
-static int cpu_of(struct pb_process_watch *w, struct pb_watched *t)
-{
-    char text[1024];
+#define STAT_SIZE 1024
 
+/* The stat file of a thread from the end of its name on; NULL: it is gone. */
+static char *read_stat(struct pb_process_watch *w, struct pb_watched *t, char text[STAT_SIZE])
+{
     if (t->stat_fd < 0) {
-        snprintf(text, sizeof(text), "/proc/%d/task/%d/stat", (int)w->pid, (int)t->tid);
+        snprintf(text, STAT_SIZE, "/proc/%d/task/%d/stat", (int)w->pid, (int)t->tid);
         t->stat_fd = open(text, O_RDONLY | O_CLOEXEC);
     }
-    ssize_t n = t->stat_fd < 0 ? -1 : pread(t->stat_fd, text, sizeof(text) - 1, 0);
+    ssize_t n = t->stat_fd < 0 ? -1 : pread(t->stat_fd, text, STAT_SIZE - 1, 0);
     text[n > 0 ? n : 0] = '\0';
-    char *p = strrchr(text, ')');
+    return strrchr(text, ')');
+}
+
+/* The CPU that a thread runs on, ran on last or waits for: field 39. */
+static int cpu_of(struct pb_process_watch *w, struct pb_watched *t)
+{
+    char text[STAT_SIZE], *p = read_stat(w, t, text);
+
     for (int field = 2; p && field < 39; field++)
         p = strchr(p + 1, ' ');
     return p ? (int)strtol(p, NULL, 10) : -ESRCH;
@@ -193,6 +201,20 @@ static int read_thread(struct reading *r, unsigned ways)
         s->stack.way = (enum pb_way)way;
     }
     return result;
+}
+
+/* Whether a thread that was read off its CPU waits for something. Outside of a system call it may also have
+ * been on its way into or out of a stop of ours, which is no waiting of its own. */
+static bool waits(struct reading *r, char *ret_state)
+{
+    char text[STAT_SIZE];
+
+    *ret_state = 'S';
+    if (r->t->moment.syscall >= 0)
+        return true;
+    const char *p = read_stat(r->w, r->t, text);
+    *ret_state = p && p[1] == ' ' ? p[2] : 'R';
+    return strchr("SDT", *ret_state) != NULL;
 }
 
 static int make_node(struct reading *r, uint32_t *ret)
@@ -269,11 +291,13 @@ int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_
         s->facts->failed += result != -EAGAIN && result != -ESRCH;
         return result;
     }
-    t->flags = (asleep ? PB_SAMPLE_WAITING : 0) | (r.gil ? PB_SAMPLE_GIL : 0);
-    if (asleep && t->node != PB_PROFILE_ROOT && !s->options.no_waits)
-        t->node = wait_node(s, t->node, &t->moment);
-    t->settled = asleep && s->stack.way == PB_WAY_ASLEEP;
-    if (!asleep && !s->warming)
+    char state;
+    bool waiting = asleep && waits(&r, &state);
+    t->flags = (waiting ? PB_SAMPLE_WAITING : 0) | (r.gil ? PB_SAMPLE_GIL : 0);
+    if (waiting && t->node != PB_PROFILE_ROOT && !s->options.no_waits)
+        t->node = wait_node(s, t->node, &t->moment, state);
+    t->settled = waiting && s->stack.way == PB_WAY_ASLEEP;
+    if (!waiting && !s->warming)
         pb_profile_mark_ran(s->profile, t->thread);
     count(s, t, s->stack.way, now);
     return 0;

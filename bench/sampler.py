@@ -1,0 +1,308 @@
+"""The sampler beside py-spy and austin: how many true stacks a second, how true and how unbiased they are, what they cost.
+
+    build/venv/bin/python bench/sampler.py [ROW...]     rows: rate blocked impossible bias tiny slowdown idle
+
+py-spy comes with requirements/bench.txt; austin (PyPI austin-dist 3.7.0) is looked for on the PATH and beside this Python, or
+named by AUSTIN. Each row prints the target's run delay: a target that waits for a CPU makes every reader look right
+and fast. Figures hold for a machine with a free core.
+"""
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOP / "tests/integration"))
+import jobs  # noqa: E402
+import profile_kit  # noqa: E402
+from interpreters import INTERPRETERS, interpreter_id  # noqa: E402
+
+PROBING = Path(os.environ.get("PROBING_PROGRAM", TOP / "build/release/bin/probing"))
+PY_SPY = shutil.which("py-spy") or str(Path(sys.executable).parent / "py-spy")
+AUSTIN = os.environ.get("AUSTIN") or shutil.which("austin") or str(Path(sys.executable).parent / "austin")
+SECONDS = 4
+NEWEST = INTERPRETERS[-1]
+missed = []
+
+DEEP = """
+import sys
+def down(n):
+    if n: return down(n - 1)
+    while True: pass
+print("ready", flush=True)
+down(13)
+"""
+ASLEEP = """
+import time
+def down(n):
+    if n: return down(n - 1)
+    time.sleep(600)
+print("ready", flush=True)
+down(13)
+"""
+IDLE = """
+import threading
+for _ in range(160): threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("ready", flush=True)
+threading.Event().wait()
+"""
+# Ten functions that do the same: each has a tenth of what they have together.
+TINY = """
+{functions}
+print("ready", flush=True)
+while True:
+    {calls}
+"""
+# Steps of 9.5 ms of torch on one thread; how long each took, in a ring in a file.
+TRAINING = """
+import mmap, time, torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+layer = torch.nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
+model = torch.nn.TransformerEncoder(layer, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+data = torch.randn(4, 32, 128)
+with open({file!r}, "r+b") as f:
+    steps = memoryview(mmap.mmap(f.fileno(), 8)).cast("q")
+def step():
+    optimizer.zero_grad()
+    model(data).square().mean().backward()
+    optimizer.step()
+for _ in range(20): step()
+print("ready", flush=True)
+while True:
+    step()
+    steps[0] += 1
+"""
+
+
+def check(row, ok, text):
+    print(f"    {text}{'' if ok else '   <-- missed'}", flush=True)
+    if not ok:
+        missed.append(f"{row}: {text}")
+
+
+@contextmanager
+def delayed(row, pid):
+    """Prints how long the target waited for a CPU meanwhile."""
+    ran, waited = profile_kit.run_delay(pid)
+    yield
+    ran_after, waited_after = profile_kit.run_delay(pid)
+    if ran_after > ran:
+        print(f"    (target's run delay: {100 * (waited_after - waited) / (ran_after - ran + waited_after - waited):.1f}%)")
+
+
+def cpu_of_children(function):
+    """(what it returns, CPU seconds that its child processes took, wall seconds)."""
+    before, start = os.times(), time.monotonic()
+    result = function()
+    after = os.times()
+    return result, after.children_user + after.children_system - before.children_user - before.children_system, time.monotonic() - start
+
+
+def run(*command, timeout=120):
+    return subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, errors="replace", timeout=timeout)
+
+
+def probing(pid, out, rate, seconds=SECONDS, *options):
+    done = run(PROBING, "-t", pid, "flamegraph", "-o", out, "--rate", rate, "--duration", seconds, *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def py_spy(pid, out, rate, seconds=SECONDS, *options):
+    return run(PY_SPY, "record", "-p", pid, "-o", out, "-f", "raw", "-r", rate, "-d", seconds, *options)
+
+
+def austin(pid, out, interval_us, seconds=SECONDS):
+    return run(AUSTIN, "-i", interval_us, "-x", seconds, "-o", out, "-p", pid)
+
+
+def austin_stacks(path):
+    """Austin's lines as read_folded gives them: "P1;T0:1;file:function:line;... metric"."""
+    stacks = []
+    for row in Path(path).read_text(errors="replace").splitlines():
+        if row.startswith("#") or " " not in row:
+            continue
+        frames = [f for f in row.rsplit(" ", 1)[0].split(";") if not re.match(r"^[PT]\d", f)]
+        stacks.append(([(f.rsplit(":", 2)[1], int(f.rsplit(":", 2)[2])) for f in frames if f.count(":") >= 2], 1))
+    return stacks
+
+
+def samples_of(said):
+    return int(re.search(r": (\d+) samples", said)[1])
+
+
+def row_rate(where, row="rate", program=DEEP, must=10000):
+    with jobs.python(program, interpreter=NEWEST) as job:
+        with delayed(row, job.pid):
+            said = probing(job.pid, where / "a.folded", 1000000)
+        n = samples_of(said)
+        check(row, n / SECONDS >= must, f"probing {n / SECONDS:,.0f} true stacks/s, must be >= {must:,}; {said.splitlines()[1].strip()}")
+        done = py_spy(job.pid, where / "b.folded", 10000)
+        if done.returncode == 0:
+            n = sum(n for _, n in read_any(where / "b.folded"))
+            print(f"    py-spy (-r 10000, stopping) {n / SECONDS:,.0f}/s")
+        done = austin(job.pid, where / "c.austin", 50)
+        if done.returncode == 0:
+            print(f"    austin (-i 50) {len(austin_stacks(where / 'c.austin')) / SECONDS:,.0f}/s")
+
+
+def read_any(path):
+    return profile_kit.read_folded(Path(path).read_text())
+
+
+def row_blocked(where):
+    row_rate(where, "blocked", ASLEEP, 100000)
+
+
+def row_impossible(where):
+    tree = profile_kit.Tree()
+    for interpreter in INTERPRETERS:
+        version = interpreter_id(interpreter)
+        with jobs.python(tree.source, interpreter=interpreter) as job:
+            with delayed("impossible", job.pid):
+                probing(job.pid, where / "a.folded", 10000, 2, "--lines")
+            n, wrong, cut, _ = profile_kit.check_tree(tree, read_any(where / "a.folded"))
+            check("impossible", wrong == 0 and cut <= n / 100, f"{version} probing: {wrong} impossible, {cut} not of full depth, of {n}")
+            for name, options in (("py-spy", []), ("py-spy --nonblocking", ["--nonblocking"])):
+                if py_spy(job.pid, where / "b.folded", 1000, 2, *options).returncode == 0:
+                    stacks = [([(f, None) for f, _ in s], c) for s, c in read_any(where / "b.folded")]
+                    print(f"    {version} {name}: {describe(tree, stacks)}")
+            if austin(job.pid, where / "c.austin", 100, 2).returncode == 0:
+                stacks = [([(f, None) for f, _ in s], c) for s, c in austin_stacks(where / "c.austin")]
+                print(f"    {version} austin: {describe(tree, stacks)}")
+
+
+def describe(tree, stacks):
+    """Peers' lines are not asked for: a stack counts as right when its functions are."""
+    total = wrong = 0
+    for stack, count in stacks:
+        names = [name for name, _ in stack if re.fullmatch(r"f\d+|<module>", name)]
+        total += count
+        if names and names[-1] != "<module>" and names != [n for n, _ in tree.path(int(names[-1][1:]))]:
+            wrong += count
+    return f"{wrong} impossible or cut of {total}"
+
+
+def row_bias(where):
+    with profile_kit.shares(jobs, NEWEST) as (job, spent):
+        for name, options in (("probing", []), ("probing --no-stop", ["--no-stop"])):
+            before = spent()
+            with delayed("bias", job.pid):
+                probing(job.pid, where / "a.folded", 2000, SECONDS, *options)
+            show_bias(name, before, spent(), read_any(where / "a.folded"), True)
+        before = spent()
+        if py_spy(job.pid, where / "b.folded", 1000).returncode == 0:
+            show_bias("py-spy", before, spent(), read_any(where / "b.folded"), False)
+        before = spent()
+        if austin(job.pid, where / "c.austin", 500).returncode == 0:
+            show_bias("austin", before, spent(), austin_stacks(where / "c.austin"), False)
+
+
+def show_bias(name, before, after, stacks, ours):
+    truth = {f"g{i}": b - a for i, (a, b) in enumerate(zip(before, after))}
+    counts = {}
+    for stack, n in stacks:
+        if stack and stack[-1][0] in truth:
+            counts[stack[-1][0]] = counts.get(stack[-1][0], 0) + n
+    n = sum(counts.values())
+    if not n:
+        print(f"    {name}: no sample")
+        return
+    shares = [t / sum(truth.values()) for t in truth.values()]
+    floor = sum((2 / 3.14159 * s * (1 - s) / n) ** 0.5 for s in shares) / 2
+    found = profile_kit.distance(truth, counts)
+    text = f"{name}: distance {found:.4f} from what the program measured, {n} samples, noise floor {floor:.4f}"
+    if ours:
+        check("bias", found <= 0.02 + floor, text)
+    else:
+        print(f"    {text}")
+
+
+def row_tiny(where):
+    functions = "\n".join(f"def t{i}():\n    x = 0\n    for k in range(12): x += k" for i in range(10))
+    code = TINY.format(functions=functions, calls="; ".join(f"t{i}()" for i in range(10)))
+    with jobs.python(code, interpreter=NEWEST) as job:
+        for options in ([], ["--no-stop"]):
+            with delayed("tiny", job.pid):
+                probing(job.pid, where / "a.folded", 2000, SECONDS, *options)
+            counts = {}
+            for stack, n in read_any(where / "a.folded"):
+                counts[stack[-1][0]] = counts.get(stack[-1][0], 0) + n
+            own = [counts.get(f"t{i}", 0) for i in range(10)]
+            off = max(abs(100 * c / sum(own) - 10) for c in own)
+            check("tiny", off <= 2, f"probing {' '.join(options)}: functions of 1 us are at most {off:.1f} points off their tenth, must be <= 2")
+
+
+def row_slowdown(where):
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("    skipped: torch is not installed")
+        return
+    file = where / "steps"
+    file.write_bytes(bytes(8))
+
+    def steps():
+        return int.from_bytes(file.read_bytes(), "little")
+
+    def measure(sampler, seconds=3):
+        process = sampler and subprocess.Popen([str(w) for w in sampler], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.7)  # until it is at work
+        (ran, _), n, start = profile_kit.run_delay(job.pid), steps(), time.monotonic()
+        time.sleep(seconds)
+        rate = (steps() - n) / (time.monotonic() - start)
+        per_cpu = (steps() - n) / ((profile_kit.run_delay(job.pid)[0] - ran) / 1e9)
+        if process:
+            process.terminate()
+            process.wait()
+        return rate, per_cpu
+
+    with jobs.python(TRAINING.format(file=str(file))) as job, delayed("slowdown", job.pid):
+        for hz, must in ((100, 0.3), (1000, 1.5)):
+            samplers = {"probing": [PROBING, "-t", job.pid, "flamegraph", "-o", where / "x.svg", "-r", hz, "-d", 30],
+                        "py-spy": [PY_SPY, "record", "-p", job.pid, "-o", where / "y.svg", "-r", hz, "-d", 30]}
+            losses = {name: [] for name in samplers}
+            for _ in range(5):
+                for name, command in samplers.items():
+                    # Before, with, after: what the machine does meanwhile is in both.
+                    one, two, three = measure(None, 1.5), measure(command), measure(None, 1.5)
+                    losses[name].append(100 * (1 - two[0] / ((one[0] + three[0]) / 2)))
+            mine, theirs = statistics.median(losses["probing"]), statistics.median(losses["py-spy"])
+            check("slowdown", mine < must, f"{hz} Hz: probing {mine:+.2f}% (runs {[f'{x:+.1f}' for x in losses['probing']]}), must be < {must}%")
+            print(f"    {hz} Hz: py-spy {theirs:+.2f}%")
+
+
+def row_idle(where):
+    with jobs.python(IDLE, interpreter=NEWEST) as job:
+        _, cpu, wall = cpu_of_children(lambda: probing(job.pid, where / "a.folded", 100, 8, "--idle"))
+        check("idle", cpu / wall < 0.05, f"160 idle threads at 100 Hz: probing takes {100 * cpu / wall:.1f}% of a core, must be < 5%")
+        _, cpu, wall = cpu_of_children(lambda: py_spy(job.pid, where / "b.folded", 100, 5, "--idle"))
+        print(f"    py-spy {100 * cpu / wall:.1f}% of a core")
+        _, cpu, wall = cpu_of_children(lambda: austin(job.pid, where / "c.austin", 10000, 5))
+        print(f"    austin {100 * cpu / wall:.1f}% of a core")
+
+
+ROWS = {"rate": row_rate, "blocked": row_blocked, "impossible": row_impossible, "bias": row_bias, "tiny": row_tiny,
+        "slowdown": row_slowdown, "idle": row_idle}
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="probing-bench-") as where:
+        for name in sys.argv[1:] or ROWS:
+            print(f"{name}: load {os.getloadavg()[0]:.1f}", flush=True)
+            ROWS[name](Path(where))
+    print("missed: " + "; ".join(missed) if missed else "all bounds held")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
