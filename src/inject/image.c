@@ -13,11 +13,11 @@
 #include "base/procfs.h"
 #include "remote/mem.h"
 
-/* -ESTALE where there is a list without it: the kernel fills it in towards the end of an exec. */
+/* -ESTALE where the list is empty: the kernel fills it in towards the end of an exec. */
 static int find_random(pid_t pid, uint64_t *ret)
 {
     _Alignas(uint64_t) char buf[1024];
-    uint64_t pair[2];
+    uint64_t pair[2] = {~0ull};
 
     int n = pb_proc_read(pid, "auxv", buf, sizeof(buf));
     if (n <= 0)
@@ -29,7 +29,7 @@ static int find_random(pid_t pid, uint64_t *ret)
             return 0;
         }
     }
-    return -ESTALE;
+    return pair[0] == AT_NULL && n == sizeof(pair) ? -ESTALE : -ENOEXEC; /* of 32 bits */
 }
 
 int pb_image_open(pid_t pid, struct pb_image *ret)

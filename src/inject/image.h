@@ -17,7 +17,7 @@ struct pb_image {
     unsigned char token[16]; /* and what they are: others for each exec */
 };
 
-/* -ESTALE: the process is in the middle of an exec. */
+/* -ESTALE: the process is in the middle of an exec; -ENOEXEC: it is none of 64 bits. */
 int pb_image_open(pid_t pid, struct pb_image *ret);
 void pb_image_done(struct pb_image *image);
 
