@@ -5,13 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define NAME_SIZE 64
-#define RUNS_MAX  256 /* more are left for the next time */
 
 struct dead {
     char name[NAME_SIZE];
@@ -65,17 +63,41 @@ static int look_at(int user_fd, const char *name, struct dead *ret)
     return 1;
 }
 
-static int newest_first(const void *a, const void *b)
+/* The newest runs, newest first. On the stack: an agent counts them too, in a process that may hold the lock
+ * of its heap. */
+struct newest {
+    struct dead at[PB_RUNDIR_KEEP_RUNS];
+    size_t n;
+};
+
+/* Puts a run in its place; the oldest falls out where there is no room. Returns how many were removed. */
+static int keep(int user_fd, struct newest *kept, const struct dead *run)
 {
-    const struct dead *x = a, *y = b;
-    return (x->changed < y->changed) - (x->changed > y->changed);
+    size_t i = kept->n;
+    int removed = 0;
+
+    while (i > 0 && kept->at[i - 1].changed < run->changed)
+        i--;
+    if (i == PB_RUNDIR_KEEP_RUNS) {
+        pb_rundir_remove(user_fd, run->name);
+        return 1;
+    }
+    if (kept->n == PB_RUNDIR_KEEP_RUNS) {
+        pb_rundir_remove(user_fd, kept->at[--kept->n].name);
+        removed = 1;
+    }
+    memmove(&kept->at[i + 1], &kept->at[i], (kept->n - i) * sizeof(kept->at[0]));
+    kept->at[i] = *run;
+    kept->n++;
+    return removed;
 }
 
 int pb_rundir_collect(int user_fd, uint64_t keep_bytes, time_t keep_s)
 {
-    struct dead runs[RUNS_MAX];
+    struct newest runs = {.n = 0};
+    struct dead run;
     uint64_t kept = 0;
-    int n = 0, removed = 0;
+    int removed = 0;
 
     int fd = openat(user_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -84,16 +106,16 @@ int pb_rundir_collect(int user_fd, uint64_t keep_bytes, time_t keep_s)
             close(fd);
         return 0;
     }
-    for (struct dirent *e; n < RUNS_MAX && (e = readdir(dir));)
-        n += look_at(user_fd, e->d_name, &runs[n]);
+    for (struct dirent *e; (e = readdir(dir));)
+        if (look_at(user_fd, e->d_name, &run))
+            removed += keep(user_fd, &runs, &run);
     closedir(dir);
-    qsort(runs, (size_t)n, sizeof(runs[0]), newest_first);
-    for (int i = 0; i < n; i++) {
-        kept += runs[i].bytes;
-        if (kept <= keep_bytes && time(NULL) - runs[i].changed <= keep_s)
+    for (size_t i = 0; i < runs.n; i++) {
+        kept += runs.at[i].bytes;
+        if (kept <= keep_bytes && time(NULL) - runs.at[i].changed <= keep_s)
             continue;
-        kept -= runs[i].bytes;
-        pb_rundir_remove(user_fd, runs[i].name);
+        kept -= runs.at[i].bytes;
+        pb_rundir_remove(user_fd, runs.at[i].name);
         removed++;
     }
     return removed;

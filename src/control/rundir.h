@@ -10,9 +10,11 @@
 #include <stdint.h>
 #include <time.h>
 
-/* How much of dead runs one user's directory keeps: newest first, up to this much and this long. */
+/* How much of dead runs one user's directory keeps: newest first, up to this much, this many and this long.
+ */
 #define PB_RUNDIR_KEEP_BYTES (1ull << 30)
 #define PB_RUNDIR_KEEP_S     (7 * 86400)
+#define PB_RUNDIR_KEEP_RUNS  200
 
 /* Whether an agent holds the lock on the `about` file behind fd. */
 bool pb_rundir_locked(int about_fd);
@@ -21,5 +23,6 @@ bool pb_rundir_locked(int about_fd);
  * more. */
 void pb_rundir_remove(int user_fd, const char *name);
 
-/* Removes dead runs below user_fd (a directory of ours) beyond those limits. Returns how many. */
+/* Removes dead runs below user_fd (a directory of ours) beyond those limits, and beyond
+ * PB_RUNDIR_KEEP_RUNS. Returns how many. */
 int pb_rundir_collect(int user_fd, uint64_t keep_bytes, time_t keep_s);

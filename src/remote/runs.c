@@ -20,7 +20,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static const char *const usual_roots[] = {"dev/shm", "tmp", "var/tmp"};
+enum { USER_SIZE = 896 }; /* of the path of a user's folder; a run's name fits behind it */
+
+static const char *const usual_roots[] = {"/dev/shm", "/tmp", "/var/tmp"};
 
 /* Opens below dir_fd without following any symbolic link on the way: the path is in the hands of the target.
  */
@@ -32,6 +34,19 @@ static int open_below(int dir_fd, const char *path, int flags)
     int fd = (int)syscall(SYS_openat2, dir_fd, path, &how, sizeof(how));
     if (fd < 0 && errno == ENOSYS) /* before 5.6: only the last component is guarded */
         fd = openat(dir_fd, path, flags | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+/* The folder that a user's folder lies in. It may be reached by links, as the target reaches it: inside the
+ * root that top_fd is. */
+static int open_root(int top_fd, const char *path)
+{
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+
+    int fd = (int)syscall(SYS_openat2, top_fd, path, &how, sizeof(how));
+    if (fd < 0 && errno == ENOSYS) /* before 5.6: a link could lead out of that root */
+        return open_below(top_fd, path + strspn(path, "/"), O_RDONLY | O_DIRECTORY);
     return fd < 0 ? -errno : fd;
 }
 
@@ -82,6 +97,8 @@ static int look_at(int user_fd, const char *user_path, const char *name, struct 
     if (run.dir_fd < 0)
         return run.dir_fd;
     int r = fstat(run.dir_fd, &st) < 0 ? -errno : 0;
+    if (r == 0 && snprintf(run.path, sizeof(run.path), "%s/%s", user_path, name) >= (int)sizeof(run.path))
+        r = -ENAMETOOLONG;
     run.uid = st.st_uid;
     if (r == 0)
         r = read_file(&run, "about", run.about, sizeof(run.about));
@@ -89,7 +106,6 @@ static int look_at(int user_fd, const char *user_path, const char *name, struct 
         pb_run_done(&run);
         return r;
     }
-    snprintf(run.path, sizeof(run.path), "%s/%s", user_path, name);
     run.alive = is_alive(&run);
     const char *dash = strchr(name, '-');
     run.pid = dash ? (pid_t)strtol(dash + 1, NULL, 10) : 0;
@@ -113,17 +129,17 @@ struct visitor {
 
 static int visit_user_dir(struct visitor *v, int root_fd, const char *root_path, const char *name)
 {
-    char path[288];
+    char path[USER_SIZE];
     struct stat st;
 
     int fd = open_below(root_fd, name, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
         return 0;
-    if (fstat(fd, &st) < 0 || (!v->any_uid && st.st_uid != v->uid)) {
+    if (snprintf(path, sizeof(path), "%s/%s", root_path, name) >= (int)sizeof(path) || fstat(fd, &st) < 0 ||
+        (!v->any_uid && st.st_uid != v->uid)) {
         close(fd);
         return 0;
     }
-    snprintf(path, sizeof(path), "%s/%s", root_path, name);
     if (v->collect && st.st_uid == geteuid()) /* root leaves to others what is theirs */
         pb_rundir_collect(fd, PB_RUNDIR_KEEP_BYTES, PB_RUNDIR_KEEP_S);
     int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -140,19 +156,15 @@ static int visit_user_dir(struct visitor *v, int root_fd, const char *root_path,
 
 static int visit_root(struct visitor *v, int top_fd, const char *root)
 {
-    char path[256];
-
-    int fd = *root == '/' ? open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-                          : open_below(top_fd, root, O_RDONLY | O_DIRECTORY);
+    int fd = open_root(top_fd, root);
     if (fd < 0)
         return 0;
-    snprintf(path, sizeof(path), "%s%s", *root == '/' ? "" : "/", root);
     int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     DIR *dir = fdopendir(fd);
     int r = 0;
     for (struct dirent *e; dir && r == 0 && (e = readdir(dir));)
         if (strncmp(e->d_name, "probing-", 8) == 0)
-            r = visit_user_dir(v, dup_fd, path, e->d_name);
+            r = visit_user_dir(v, dup_fd, root, e->d_name);
     closedir(dir);
     close(dup_fd);
     return r;
@@ -166,7 +178,7 @@ static int visit_all(struct visitor *v, const char *top)
     _cleanup_close_ int top_fd = open(top, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (top_fd < 0)
         return -errno;
-    int r = own && *own == '/' ? visit_root(v, top_fd, own + 1) : 0;
+    int r = own && *own == '/' ? visit_root(v, top_fd, own) : 0;
     for (size_t i = 0; r == 0 && i < sizeof(usual_roots) / sizeof(usual_roots[0]); i++)
         r = visit_root(v, top_fd, usual_roots[i]);
     return r;
@@ -207,11 +219,10 @@ static int keep_any(struct visitor *v, int user_fd, const char *user_path, const
 
     if (look_at(user_fd, user_path, name, &run) < 0)
         return 0;
+    pb_run_done(&run); /* there may be more of them than descriptors */
     struct pb_run_info *more = realloc(runs->at, (runs->n + 1) * sizeof(*more));
-    if (!more) {
-        pb_run_done(&run);
+    if (!more)
         return -ENOMEM;
-    }
     runs->at = more;
     runs->at[runs->n++] = run;
     return 0;
@@ -270,9 +281,44 @@ const char *pb_run_get(const struct pb_run_info *run, const char *name, char *re
     return ret;
 }
 
+/* Opens the folder of a run that a scan found, by its path and the rules by which it was found. */
+static int reopen(const struct pb_run_info *run)
+{
+    char root[sizeof(run->path)];
+    struct stat st;
+
+    snprintf(root, sizeof(root), "%s", run->path);
+    char *name = strrchr(root, '/');
+    *name++ = '\0';
+    char *user = strrchr(root, '/');
+    *user++ = '\0';
+    _cleanup_close_ int top_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (top_fd < 0)
+        return -errno;
+    _cleanup_close_ int root_fd = open_root(top_fd, *root ? root : "/");
+    if (root_fd < 0)
+        return root_fd;
+    _cleanup_close_ int user_fd = open_below(root_fd, user, O_RDONLY | O_DIRECTORY);
+    if (user_fd < 0)
+        return user_fd;
+    _cleanup_close_ int fd = open_below(user_fd, name, O_RDONLY | O_DIRECTORY);
+    if (fd < 0)
+        return fd;
+    return fstat(fd, &st) < 0 ? -errno : st.st_uid != run->uid ? -EPERM : pb_take_fd(fd);
+}
+
 int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err)
 {
-    int fd = open_file(run, "arena");
+    _cleanup_(pb_run_done) struct pb_run_info again = {.dir_fd = -1};
+    int fd;
+
+    if (run->dir_fd >= 0) {
+        fd = open_file(run, "arena");
+    } else {
+        again.uid = run->uid;
+        again.dir_fd = reopen(run);
+        fd = again.dir_fd < 0 ? again.dir_fd : open_file(&again, "arena");
+    }
     return fd < 0 ? pb_fail(err, fd, "the tables of %s cannot be opened: %s", run->path, strerror(-fd)) : fd;
 }
 

@@ -2,8 +2,8 @@
  *
  * An agent makes its directory in its own view of the file system (agent/run.h has the layout), so a live
  * process's is reached through /proc/PID/root, in whatever container it is; dead runs are looked for in our
- * own view. Nothing in them is trusted: no symbolic link is followed, and only directories and regular files
- * of the expected owner are opened. */
+ * own view. The root that PROBING_DIR names may be a symbolic link of that view; below it nothing is trusted:
+ * no link is followed, and only directories and regular files of the expected owner are opened. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,9 +16,9 @@ struct pb_err;
 struct pb_procinfo;
 
 struct pb_run_info {
-    int dir_fd;
-    char path[256]; /* where it is, in our view or the target's */
-    bool alive;     /* an agent holds its lock */
+    int dir_fd;      /* -1: closed, of a run that a scan found; it is opened again where it is wanted */
+    char path[1024]; /* where it is, in our view or the target's */
+    bool alive;      /* an agent holds its lock */
     uid_t uid;
     pid_t pid;      /* in the namespace of the process */
     time_t changed; /* when it last wrote */

@@ -92,6 +92,37 @@ static void what_is_too_old_goes(void **state)
     assert_true(there(p, "1-11-100"));
 }
 
+static void make_many(struct place *p, int n, time_t age)
+{
+    for (int i = 0; i < n; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "1-%d-100", 1000 + i);
+        make_run(p, name, 1, age + i);
+    }
+}
+
+static void what_is_too_old_goes_however_much_it_is(void **state)
+{
+    struct place *p = *state;
+
+    make_many(p, 300, 8 * 86400);
+    assert_int_equal(pb_rundir_collect(p->fd, 1 << 30, PB_RUNDIR_KEEP_S), 300);
+    assert_false(there(p, "1-1000-100") || there(p, "1-1299-100"));
+}
+
+static void no_more_than_so_many_stay_and_they_are_the_newest(void **state)
+{
+    struct place *p = *state;
+    char name[64];
+
+    make_many(p, 300, 100);
+    assert_int_equal(pb_rundir_collect(p->fd, 1 << 30, PB_RUNDIR_KEEP_S), 300 - PB_RUNDIR_KEEP_RUNS);
+    for (int i = 0; i < 300; i++) {
+        snprintf(name, sizeof(name), "1-%d-100", 1000 + i);
+        assert_int_equal(there(p, name), i < PB_RUNDIR_KEEP_RUNS);
+    }
+}
+
 static void a_run_that_lives_or_is_not_ours_to_judge_stays(void **state)
 {
     struct place *p = *state;
@@ -138,6 +169,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_oldest_go_first_beyond_the_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_too_old_goes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_too_old_goes_however_much_it_is, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(no_more_than_so_many_stay_and_they_are_the_newest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_run_that_lives_or_is_not_ours_to_judge_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_directory_with_something_else_in_it_is_left, set_up, tear_down),
     };
