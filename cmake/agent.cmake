@@ -7,7 +7,7 @@ file(GLOB agent_sources CONFIGURE_DEPENDS src/agent/*.c)
 file(GLOB agent_headers CONFIGURE_DEPENDS src/agent/*.h src/table/*.h src/control/*.h)
 set(agent_shared src/control/frame.c src/control/identity.c src/control/rundir.c)
 file(GLOB agent_table CONFIGURE_DEPENDS src/table/*.c)
-list(FILTER agent_table EXCLUDE REGEX "reader|utf8|view")
+list(FILTER agent_table EXCLUDE REGEX "/(reader|utf8|view)[^/]*$") # by file name: the path before it is the user's
 list(TRANSFORM agent_shared PREPEND ${CMAKE_SOURCE_DIR}/)
 
 # The Python part, carried inside the agent.
@@ -19,10 +19,11 @@ add_custom_command(OUTPUT ${agent_embedded}
     COMMENT "Embedding the agent's Python part")
 add_custom_target(agent-embedded DEPENDS ${agent_embedded})
 
-# -z nodelete: nobody may unmap code that Python, a fork handler or a thread could still call.
+# -z nodelete: nobody may unmap code that Python, a fork handler or a thread could still call. -z defs: what is
+# missing must show here, and not when the agent is loaded.
 set(agent_flags -std=gnu17 -O2 -g -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -ffunction-sections -fno-sanitize=all
     ${PROBING_WARNINGS} -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" -I${CMAKE_BINARY_DIR}/embedded
-    -I${CMAKE_SOURCE_DIR}/src -Wl,-z,nodelete -Wl,-z,relro -Wl,-z,now -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
+    -I${CMAKE_SOURCE_DIR}/src -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
 
 function(pb_agent libc target)
     set(output ${PROBING_AGENT_DIR}/libprobing-${libc}.so)

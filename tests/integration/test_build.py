@@ -1,0 +1,48 @@
+"""The build itself, of a copy of the sources: what it must make wherever it lies, and what it must refuse."""
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parent.parent.parent
+AGENT = "lib/probing/libprobing-musl.so"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Sources in a folder whose name has the names of files in it that the agent does without."""
+    top = tmp_path / "reader-view-utf8" / "src-of-it"
+    top.mkdir(parents=True)
+    for name in ("CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md"):
+        shutil.copy(TOP / name, top / name)
+    for name in ("cmake", "src", "python", "scripts"):
+        shutil.copytree(TOP / name, top / name)
+    (top / "build").mkdir()
+    os.symlink(TOP / "build/venv", top / "build/venv")
+    return top
+
+
+def build_agent(top):
+    """The output of building the agent alone, and whether that went well."""
+    run = dict(cwd=top, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    done = subprocess.run(["cmake", "--preset", "release"], **run)
+    assert done.returncode == 0, done.stdout
+    done = subprocess.run(["ninja", "-C", "build/release", "agent-musl"], **run)
+    return done.stdout, done.returncode == 0
+
+
+def test_the_agent_has_its_tables_whatever_the_folder_is_called(tree):
+    output, good = build_agent(tree)
+    assert good, output
+    agent = (tree / "build/release" / AGENT).read_bytes()
+    assert b"pb_agent_start" in agent
+    symbols = subprocess.run(["nm", tree / "build/release" / AGENT], stdout=subprocess.PIPE, universal_newlines=True).stdout
+    assert "pb_arena_create" in symbols and " U pb_" not in symbols
+
+
+def test_an_agent_that_lacks_a_function_is_not_built(tree):
+    (tree / "src/table/arena.c").unlink()
+    output, good = build_agent(tree)
+    assert not good and "undefined symbol: pb_arena_create" in output
