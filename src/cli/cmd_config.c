@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/parts.h"
 #include "cli/rows.h"
+#include "cli/targets.h"
 #include "control/message.h"
 
 #include <errno.h>
@@ -63,27 +64,37 @@ static int collect(struct pb_client *client, const struct pb_target *target, int
     }
 }
 
+static int add_target(const struct pb_call *call, const struct pb_target *target, struct pb_rows *rows,
+                      struct pb_err *err)
+{
+    struct pb_session session;
+
+    int r = pb_parts_session(target->pid, false, call->timeout_ms, &session, err);
+    if (r < 0)
+        return r;
+    int64_t id = ask(&session.client, call->nargs ? call->args[0] : NULL);
+    r = id < 0 ? pb_fail(err, (int)id, "the setting could not be sent: %s", strerror((int)-id))
+               : collect(&session.client, target, call->timeout_ms ? (int)call->timeout_ms : -1, rows, err);
+    pb_session_done(&session);
+    return r;
+}
+
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     struct pb_rows rows;
-    int r = 0;
+    int failed = 0;
 
     pb_rows_init(&rows, columns, 4);
-    for (size_t i = 0; r == 0 && i < call->targets.n; i++) {
-        struct pb_session session;
-        r = pb_parts_session(call->targets.at[i].pid, false, call->timeout_ms, &session, err);
+    for (size_t i = 0; i < call->targets.n; i++) {
+        int r = add_target(call, &call->targets.at[i], &rows, err);
         if (r < 0)
-            break;
-        int64_t id = ask(&session.client, call->nargs ? call->args[0] : NULL);
-        r = id < 0 ? pb_fail(err, (int)id, "the setting could not be sent: %s", strerror((int)-id))
-                   : collect(&session.client, &call->targets.at[i],
-                             call->timeout_ms ? (int)call->timeout_ms : -1, &rows, err);
-        pb_session_done(&session);
+            failed = pb_target_failed(call, &call->targets.at[i], r, err);
     }
-    if (r == 0)
-        r = pb_rows_print(&rows, call->format, "there is no such setting", err);
+    int r = failed && call->targets.n == 1
+                ? failed
+                : pb_rows_print(&rows, call->format, "there is no such setting", err);
     pb_rows_done(&rows);
-    return r;
+    return r < 0 ? r : failed;
 }
 
 const struct pb_command pb_cmd_config = {

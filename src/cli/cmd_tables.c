@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/parts.h"
 #include "cli/rows.h"
+#include "cli/targets.h"
 #include "remote/runs.h"
 #include "table/reader.h"
 
@@ -111,15 +112,17 @@ static int add_target(const struct pb_call *call, const struct pb_target *target
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     struct pb_rows rows;
-    int r = 0;
+    int failed = 0;
 
     pb_rows_init(&rows, columns, COLUMNS);
-    for (size_t i = 0; r == 0 && i < call->targets.n; i++)
-        r = add_target(call, &call->targets.at[i], &rows, err);
-    if (r == 0)
-        r = pb_rows_print(&rows, call->format, "no tables", err);
+    for (size_t i = 0; i < call->targets.n; i++) {
+        int r = add_target(call, &call->targets.at[i], &rows, err);
+        if (r < 0)
+            failed = pb_target_failed(call, &call->targets.at[i], r, err);
+    }
+    int r = failed && call->targets.n == 1 ? failed : pb_rows_print(&rows, call->format, "no tables", err);
     pb_rows_done(&rows);
-    return r;
+    return r < 0 ? r : failed;
 }
 
 const struct pb_command pb_cmd_tables = {

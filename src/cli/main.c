@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/fanout.h"
 #include "cli/parse.h"
+#include "cli/rows.h"
 #include "cli/targets.h"
 
 #include <stdio.h>
@@ -14,7 +15,9 @@ static int report(const char *what, int r, const struct pb_err *err)
         return 0;
     if (r != PB_FAILED) {
         fflush(stdout);
-        fprintf(stderr, "probing: %s%s%s\n", what ? what : "", what ? ": " : "", pb_err_text(err, r));
+        fprintf(stderr, "probing: %s%s", what ? what : "", what ? ": " : "");
+        pb_put_plain(stderr, pb_err_text(err, r));
+        putc('\n', stderr);
     }
     return r == PB_USAGE ? 2 : 1;
 }

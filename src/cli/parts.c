@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PATH_SIZE 512
@@ -43,17 +44,41 @@ int pb_parts_agents(const char **ret, struct pb_err *err)
     return 0;
 }
 
+/* build/<preset> below the sources: what is beside any other folder is not ours to run. */
+static bool is_build_tree(const char *top)
+{
+    char path[PATH_SIZE + 32], *end;
+
+    snprintf(path, sizeof(path), "%s/CMakeCache.txt", top);
+    if (access(path, F_OK) < 0)
+        return false;
+    snprintf(path, sizeof(path), "%s", top);
+    end = strrchr(path, '/');
+    if (!end)
+        return false;
+    *end = '\0';
+    end = strrchr(path, '/');
+    return end && strcmp(end, "/build") == 0;
+}
+
+/* Nobody but us and root can have put it there. */
+static bool is_trusted(const char *path, mode_t kind)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && (st.st_mode & S_IFMT) == kind && !(st.st_mode & (S_IWGRP | S_IWOTH)) &&
+           (st.st_uid == geteuid() || st.st_uid == 0);
+}
+
 const char *pb_parts_python(void)
 {
     static char path[PATH_SIZE + 64];
     char top[PATH_SIZE], file[PATH_SIZE + 96];
 
-    if (prefix(top) < 0)
+    if (prefix(top) < 0 || !is_build_tree(top))
         return NULL;
-    /* build/<preset> below the sources */
     snprintf(path, sizeof(path), "%s/../../python/probing", top);
     snprintf(file, sizeof(file), "%s/_remote.py", path);
-    return access(file, R_OK) == 0 ? path : NULL;
+    return is_trusted(path, S_IFDIR) && is_trusted(file, S_IFREG) && access(file, R_OK) == 0 ? path : NULL;
 }
 
 int pb_parts_session(pid_t pid, bool no_inject, unsigned timeout_ms, struct pb_session *ret,

@@ -1,6 +1,8 @@
 /* rows: see rows.h. */
 #include "cli/rows.h"
 
+#include "table/reader.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -84,7 +86,13 @@ static size_t sequence(const unsigned char *p)
     for (size_t i = 1; i < n; i++)
         if ((p[i] & 0xc0) != 0x80)
             return 0;
-    return n;
+    return pb_utf8_valid((const char *)p, n) ? n : 0;
+}
+
+/* What a terminal takes as a command: C0, DEL, and C1 in its UTF-8 form. */
+static bool is_control(const unsigned char *p)
+{
+    return *p < 0x20 || *p == 0x7f || (p[0] == 0xc2 && p[1] < 0xa0);
 }
 
 /* Characters, as a terminal counts them for most of the world's text. */
@@ -107,7 +115,7 @@ static void put_clipped(const char *text, size_t max)
 
     for (const unsigned char *p = (const unsigned char *)text; *p && room > 0; room--) {
         size_t len = sequence(p);
-        if (len == 0 || *p < 0x20 || *p == 0x7f)
+        if (len == 0 || is_control(p))
             putchar('?');
         else
             fwrite(p, 1, len, stdout);
@@ -115,6 +123,18 @@ static void put_clipped(const char *text, size_t max)
     }
     if (clip)
         fputs("…", stdout);
+}
+
+void pb_put_plain(FILE *to, const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+        size_t len = sequence(p);
+        if (len == 0 || (is_control(p) && *p != '\n' && *p != '\t'))
+            putc('?', to);
+        else
+            fwrite(p, 1, len, to);
+        p += len ? len : 1;
+    }
 }
 
 static void pad(size_t n)

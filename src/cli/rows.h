@@ -5,6 +5,8 @@
 
 #include "cli/cli.h"
 
+#include <stdio.h>
+
 struct pb_rows {
     const char *const *columns;
     size_t ncolumns;
@@ -25,6 +27,10 @@ __attribute__((format(printf, 2, 3))) void pb_rows_number(struct pb_rows *rows, 
 /* Writes them to stdout. An empty table prints its header, or `empty` instead where that is given and a
  * person reads. */
 int pb_rows_print(const struct pb_rows *rows, enum pb_format format, const char *empty, struct pb_err *err);
+
+/* Text that may have come from anybody, for a person: control characters but newline and tab, and what is not
+ * UTF-8, are shown as '?'. */
+void pb_put_plain(FILE *to, const char *text);
 
 /* True on a terminal, unless NO_COLOR says otherwise. */
 bool pb_color(void);

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/procfs.h"
 #include "cli/processes.h"
+#include "cli/rows.h"
 #include "control/identity.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
@@ -22,6 +23,14 @@ void pb_targets_done(struct pb_targets *targets)
     *targets = (struct pb_targets){0};
 }
 
+/* A command line or an environment is another user's text, and may hold anything. */
+static void one_line(char *text)
+{
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if (*p < 0x20 || *p == 0x7f)
+            *p = '?';
+}
+
 void pb_target_label(pid_t pid, char *ret, size_t size)
 {
     _cleanup_free_ char *environment = NULL;
@@ -34,6 +43,18 @@ void pb_target_label(pid_t pid, char *ret, size_t size)
     pb_identity_read(environment, len, &id);
     if (id.value[PB_ID_RANK][0])
         snprintf(ret, size, "rank %s", id.value[PB_ID_RANK]);
+    one_line(ret);
+}
+
+int pb_target_failed(const struct pb_call *call, const struct pb_target *target, int r, struct pb_err *err)
+{
+    if (call->targets.n == 1)
+        return r;
+    fprintf(stderr, "[%s] probing: %s: ", target->label, call->command->name);
+    pb_put_plain(stderr, pb_err_text(err, r));
+    putc('\n', stderr);
+    err->text[0] = '\0'; /* said: not for the next one */
+    return PB_FAILED;
 }
 
 static int add(struct pb_targets *targets, pid_t pid)
@@ -93,13 +114,15 @@ static int match_pattern(const struct pb_processes *all, const char *pattern, bo
 static int name_candidates(const struct pb_processes *all, const struct pb_targets *t, const char *pattern,
                            struct pb_err *err)
 {
-    char list[300] = "";
+    char list[300] = "", command[41];
     size_t len = 0;
 
     for (size_t i = 0; i < t->n && len + 60 < sizeof(list); i++) {
         const struct pb_process *p = pb_processes_find(all, t->at[i].pid);
-        len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%d (%.40s)", i ? ", " : "",
-                                (int)t->at[i].pid, p ? p->command : "");
+        snprintf(command, sizeof(command), "%s", p ? p->command : "");
+        one_line(command);
+        len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%d (%s)", i ? ", " : "", (int)t->at[i].pid,
+                                command);
     }
     return pb_fail(err, -EINVAL, "%zu processes match '%.60s': %s (give a pid, or --all)", t->n, pattern,
                    list);
@@ -194,7 +217,9 @@ int pb_targets_resolve(const char *text, bool all, bool dead, struct pb_targets 
             err, -ENOTSUP,
             "%s is on another machine or behind a service, which this release cannot reach yet (give a pid)",
             text);
-    if (text[0] && strspn(text, "0123456789") == strlen(text))
+    if (!text[0]) /* it stands in every command line */
+        return pb_fail(err, PB_USAGE, "the target is empty (give a pid, or text of its command line)");
+    if (strspn(text, "0123456789") == strlen(text))
         r = resolve_pid(text, all, dead, &found, err);
     else
         r = resolve_pattern(text, all, &found, err);

@@ -4,7 +4,10 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -113,6 +116,7 @@ def test_a_forked_worker_is_not_taken_for_the_job():
     (["-t", "4194304", "eval", "1"], 1, "there is no process 4194304"),
     (["-t", "99999999999", "eval", "1"], 1, "there is no process"),
     (["-t", "0", "eval", "1"], 1, "there is no process 0"),
+    (["-t", "", "eval", "1"], 2, "the target is empty"),
     (["-t", "no such thing", "eval", "1"], 1, "no process has 'no such thing'"),
     (["127.0.0.1:1234", "eval", "1"], 1, "cannot reach yet"),
     (["-t", "1", "eval", "--timeout", "soon", "1"], 2, "takes a time"),
@@ -159,6 +163,127 @@ def test_odd_command_lines_come_out_right():
         assert 'a "quoted", thing' in command and "tab\there" in command and "é中😀" in command and "\ufffd" in command
         line = next(line for line in probe("list").stdout.splitlines() if line.split()[0] == str(job.pid))
         assert "\033" not in line and "\t" not in line, "what a terminal would obey is not passed on"
+
+
+def test_what_is_no_utf8_or_a_command_to_the_terminal_is_not_passed_on():
+    """Overlong forms and surrogates look like UTF-8; C1 controls are two harmless bytes, but not to a terminal."""
+    code = "import time; print('ready', flush=True); time.sleep(60)"
+    odd = [b"\xe0\x80\xaf", b"\xf0\x80\x80\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", "\x9b31m\u00a0".encode()]
+    with jobs.start(sys.executable, "-c", code, *(word.decode("utf-8", "surrogateescape") for word in odd), ready="ready") as job:
+        text = subprocess.run([jobs.PROGRAM, "list", "--format", "json"], stdout=subprocess.PIPE).stdout.decode()
+        command = next(row for row in json.loads(text) if row["pid"] == job.pid)["command"]
+        assert command.endswith(f"{'?' * 3} {'?' * 4} {'?' * 3} {'?' * 4} \x9b31m\u00a0".replace("?", "\ufffd"))
+        table = subprocess.run([jobs.PROGRAM, "list"], stdout=subprocess.PIPE).stdout.decode()
+        line = next(line for line in table.splitlines() if line.split()[:1] == [str(job.pid)])
+        assert "\x9b" not in line and "?31m\u00a0" in line
+
+
+def test_an_error_does_not_pass_on_what_a_stranger_named_his_process():
+    name = f"\033]0;x\007\x9b31m{time.monotonic_ns()}\nprobing: all is well"
+    with jobs.start(name, "60", executable=shutil.which("sleep")), jobs.start(name, "60", executable=shutil.which("sleep")):
+        done = probe("-t", name[12:], "eval", "1")
+        assert done.returncode == 1 and "2 processes match" in done.stderr and "??" in done.stderr
+        assert not re.search("[\0-\x09\x0b-\x1f\x7f-\x9f]", done.stderr) and "\nprobing: all" not in done.stderr.split("': ", 1)[1]
+
+
+@pytest.mark.parametrize("command", ["tables", "config"])
+def test_one_target_that_fails_does_not_hold_back_the_others(command):
+    mark = f"pair_{time.monotonic_ns()}"
+    code = "import time; print('ready', flush=True); time.sleep(60)"
+    with jobs.start(sys.executable, "-c", code, mark, ready="ready", env={"RANK": "0"}) as stopped, \
+            jobs.start(sys.executable, "-c", code, mark, ready="ready", env={"RANK": "1"}) as other:
+        os.kill(stopped.pid, signal.SIGSTOP)
+        done = probe("-t", mark, "--all", command, "--format", "json", "--timeout", "2")
+        assert done.returncode == 1 and {row["target"] for row in json.loads(done.stdout)} == {"rank 1"}
+        assert done.stderr.startswith(f"[rank 0] probing: {command}: ") and str(stopped.pid) in done.stderr
+        assert other.alive()
+
+
+def install(prefix):
+    """A copy of the program with its parts."""
+    shutil.copytree(jobs.PROGRAM.parent, prefix / "bin")
+    shutil.copytree(jobs.PROGRAM.parent.parent / "lib/probing", prefix / "lib/probing")
+    return prefix / "bin/probing"
+
+
+@pytest.mark.parametrize("prefix, cache, mode, taken", [
+    ("build/release", True, 0o755, True), ("opt/probing", True, 0o755, False), ("build/release", False, 0o755, False),
+    ("build/release", True, 0o775, False), ("build/release", True, 0o757, False)])
+def test_python_code_beside_an_installation_is_not_taken_for_ours(tmp_path, prefix, cache, mode, taken):
+    """Only a build tree that nobody else can write to brings a Python part of its own into a process."""
+    program = install(tmp_path / prefix)
+    if cache:
+        (tmp_path / prefix / "CMakeCache.txt").touch()
+    folder, mark = tmp_path / "python/probing", tmp_path / "mark"
+    folder.mkdir(parents=True)
+    part = (jobs.TOP / "python/probing/_remote.py").read_text()
+    (folder / "_remote.py").write_text(f"{part}\nopen({str(mark)!r}, 'w').close()\n")
+    folder.chmod(mode)
+    with jobs.python() as job:
+        done = subprocess.run([program, "-t", str(job.pid), "eval", "6 * 7"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.stdout == b"42\n" and mark.exists() == taken
+
+
+def dead_run(root):
+    """The folder of a run that has ended, below root."""
+    with jobs.python() as job:
+        assert probe(job.pid, "inject", env={**os.environ, "PROBING_DIR": str(root)}).returncode == 0
+    return next(root.glob(f"probing-*/*-{job.pid}-*"))
+
+
+def test_more_dead_runs_than_descriptors(tmp_path):
+    tmp_path.chmod(0o755)
+    run = dead_run(tmp_path)
+    pids = range(4100000, 4100100)
+    for pid in pids:
+        copy = run.parent / f"1-{pid}-1"
+        copy.mkdir(mode=0o700)
+        for name in ("about", "arena"):
+            shutil.copy2(run / name, copy / name)
+    for pid in pids[::10]:
+        done = probe("-t", pid, "tables", env={**os.environ, "PROBING_DIR": str(tmp_path)},
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_root_of_runs_may_be_a_link_and_nothing_below_it(tmp_path):
+    tmp_path.chmod(0o755)
+    root, link = tmp_path / "root", tmp_path / "link"
+    root.mkdir()
+    link.symlink_to("root")
+    run = dead_run(link)
+    pid = run.name.split("-")[1]
+    env = {**os.environ, "PROBING_DIR": str(link)}
+    done = probe("-t", pid, "tables", env=env)
+    assert done.returncode == 0, done.stderr
+    elsewhere = tmp_path / "elsewhere"
+    (root / run.parent.name / run.name).rename(elsewhere)
+    (root / run.parent.name / run.name).symlink_to(elsewhere)
+    assert probe("-t", pid, "tables", env=env).returncode == 1
+
+
+def test_a_stopped_process_with_a_full_backlog_is_given_up(tmp_path):
+    tmp_path.chmod(0o755)
+    env = {**os.environ, "PROBING_DIR": str(tmp_path)}
+    with jobs.python() as job:
+        assert probe(job.pid, "inject", env=env).returncode == 0
+        os.kill(job.pid, signal.SIGSTOP)
+        folder = os.open(next(tmp_path.glob(f"probing-*/*-{job.pid}-*")), os.O_RDONLY)
+        waiting = []
+        try:
+            while True:
+                waiting.append(socket.socket(socket.AF_UNIX))
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(f"/proc/self/fd/{folder}/control")
+        except BlockingIOError:
+            pass
+        try:
+            done = probe(job.pid, "eval", "--timeout", "1", "1", env=env, timeout=20)
+            assert done.returncode == 1 and "does not answer" in done.stderr
+        finally:
+            os.close(folder)
+            for connection in waiting:
+                connection.close()
 
 
 def on_a_terminal(words, columns, env=None):
