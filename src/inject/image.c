@@ -7,10 +7,12 @@
 #include <linux/kcmp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/procfs.h"
+#include "base/time.h"
 #include "remote/mem.h"
 
 /* -ESTALE where the list is empty: the kernel fills it in towards the end of an exec. */
@@ -58,6 +60,18 @@ void pb_image_done(struct pb_image *image)
     if (image->mem >= 0)
         close(image->mem);
     image->mem = -1;
+}
+
+int pb_image_lock(const struct pb_image *image, uint64_t deadline)
+{
+    while (flock(image->mem, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK)
+            return -errno;
+        if (pb_now_ns() >= deadline)
+            return -ETIMEDOUT;
+        pb_sleep_ns(PB_NS_PER_MS / 4);
+    }
+    return 0;
 }
 
 int pb_image_check(const struct pb_image *image, pid_t pid)

@@ -429,6 +429,11 @@ static int run(const struct pb_inject_request *req, struct pb_inject_result *ret
         struct pb_image image = {.mem = -1};
         bool young = pb_now_ns() - start < STARTING;
         int r = pb_image_open(req->pid, &image);
+        if (r == 0 && pb_image_lock(&image, deadline) == -ETIMEDOUT) {
+            pb_image_done(&image);
+            return pb_fail(err, -EBUSY, "another injection into process %d is under way (try again)",
+                           req->pid);
+        }
         if (r == -ESTALE)
             pb_fail(err, r, "process %d is about to begin another program", req->pid);
         else /* where it is refused, the checks know why */

@@ -1,6 +1,7 @@
 """Injection as it must hold: at any moment, into any kind of target, twice, refused, failing, and with the tool
 killed at every step. The driver is pb_inject itself (inject_kit.py)."""
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -369,3 +370,11 @@ def test_a_program_that_a_shell_is_about_to_begin_gets_its_agent(kit):
         finally:
             process.kill()
             process.communicate()
+
+
+def test_several_at_once_bring_in_one_agent(kit, libc):
+    with kit.run(libc + "wait", "read") as target:
+        drivers = [subprocess.Popen([str(kit.where / "driver"), str(target.pid), str(kit.agent("ok"))], stdout=subprocess.PIPE) for _ in range(6)]
+        answers = [json.loads(driver.communicate()[0]) for driver in drivers]
+        assert [answer["r"] for answer in answers] == [0] * 6, answers
+        assert sorted(answer["reused"] for answer in answers) == [0] + [1] * 5 and len({answer["status"] for answer in answers}) == 1
