@@ -347,7 +347,7 @@ def test_completions_are_what_the_shell_understands(shell, tmp_path):
     script.write_text(text)
     assert subprocess.run([shell, "-n", script]).returncode == 0
     if shell == "bash":
-        ask = f"source {script}; COMP_WORDS=(probing ex); COMP_CWORD=1; _probing; echo ${{COMPREPLY[@]}}"
+        ask = f"source {script}; COMP_WORDS=(probing exe); COMP_CWORD=1; _probing; echo ${{COMPREPLY[@]}}"
         assert subprocess.run(["bash", "-c", ask], stdout=subprocess.PIPE, universal_newlines=True).stdout.split() == ["execute"]
 
 
