@@ -105,9 +105,10 @@ void pb_profile_hurry(const struct pb_sampler_options *options)
     struct sched_param ahead = {.sched_priority = 1};
 
     /* Whoever comes late where CPUs are short sees threads asleep that were running when it was time to look.
-     * With native frames threads are stopped, and one that waits for our own CPU must get it for that. */
-    if (options->native || options->rate > HURRY_RATE ||
-        sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &ahead) < 0)
+     * At rates that take a whole CPU the target would not run any more. */
+    if (options->rate > HURRY_RATE)
+        return;
+    if (sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &ahead) < 0)
         (void)setpriority(PRIO_PROCESS, 0, -20);
 }
 

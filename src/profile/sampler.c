@@ -17,10 +17,11 @@
 #include "base/time.h"
 #include "profile/watch.h"
 
-#define PROCESSES_MAX 1024
-#define CHILDREN_NS   (PB_NS_PER_S / 2) /* how often new children are looked for */
-#define SHORT_NS      3000              /* a sleep would take longer than that */
-#define LATE_PERIODS  1                 /* a tick that is due longer than this is left out */
+#define PROCESSES_MAX  1024
+#define CHILDREN_NS    (PB_NS_PER_S / 2) /* how often new children are looked for */
+#define LOOKS_A_SECOND 5000              /* at threads that sleep: 1% of a core */
+#define SHORT_NS       3000              /* a sleep would take longer than that */
+#define LATE_PERIODS   1                 /* a tick that is due longer than this is left out */
 
 int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *profile,
                    struct pb_sampler **ret)
@@ -181,6 +182,7 @@ int pb_sampler_tick(struct pb_sampler *s)
     int alive = 0;
 
     s->facts->ticks++;
+    s->sparing = pb_sampler_threads(s) * s->options.rate > LOOKS_A_SECOND;
     attach_children(s, now);
     for (size_t i = 0; i < s->n; i++) {
         struct pb_process_watch *w = s->processes[i];
@@ -204,6 +206,11 @@ int pb_sampler_tick(struct pb_sampler *s)
 
 void pb_sampler_sum_up(struct pb_sampler *s)
 {
+    uint64_t now = pb_now_ns();
+
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t k = 0; k < s->processes[i]->n; k++)
+            pb_watch_settle(s, &s->processes[i]->threads[k], now);
     s->facts->duration_ns = pb_now_ns() - s->start;
 }
 

@@ -16,6 +16,8 @@ struct pb_watched {
     uint32_t thread; /* in the profile */
     bool named, seen;
     bool settled; /* asleep when it was last read, and proved to be: where it is as long as it has not run */
+    unsigned still;   /* samples in a row that found it there */
+    unsigned pending; /* ticks that the next look at it will prove, or not */
     uint32_t node;
     unsigned flags;
     bool truncated, apart;
@@ -56,6 +58,7 @@ struct pb_sampler {
     uint64_t random;
     uint64_t next_children;
     bool started, warming; /* the clock runs; samples do not count */
+    bool sparing;          /* there are so many threads that not all are looked at on every tick */
     struct pb_py_stack stack;
     struct pb_capture capture;
     struct pb_native_buffers *buffers;
@@ -73,6 +76,9 @@ void pb_watch_refresh(struct pb_sampler *s, struct pb_process_watch *w, uint64_t
 
 /* One sample of one thread. -ESRCH: it ended. */
 int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now);
+
+/* Looks at a thread that has ticks pending. */
+void pb_watch_settle(struct pb_sampler *s, struct pb_watched *t, uint64_t now);
 
 /* sampler_native.c: the capture of a moment that has just ended, unwound and merged with the Python stack
  * (which may be empty), as a node of the profile. *ret_guessed: by looking for return addresses, so it may be

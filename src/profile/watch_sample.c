@@ -238,15 +238,15 @@ static int make_node(struct reading *r, uint32_t *ret)
     return result;
 }
 
-static void count_way(struct pb_sampler *s, enum pb_way way)
+static void count_way(struct pb_sampler *s, enum pb_way way, unsigned n)
 {
-    s->facts->asleep += way == PB_WAY_ASLEEP;
-    s->facts->pinned += way == PB_WAY_PINNED;
-    s->facts->stopped += way == PB_WAY_STOPPED;
-    s->facts->dead += way == PB_WAY_DEAD;
+    s->facts->asleep += way == PB_WAY_ASLEEP ? n : 0;
+    s->facts->pinned += way == PB_WAY_PINNED ? n : 0;
+    s->facts->stopped += way == PB_WAY_STOPPED ? n : 0;
+    s->facts->dead += way == PB_WAY_DEAD ? n : 0;
 }
 
-static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, uint64_t now)
+static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, uint64_t now, unsigned n)
 {
     const struct pb_sampler_options *o = &s->options;
 
@@ -257,14 +257,44 @@ static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, u
     if (t->node == PB_PROFILE_ROOT || s->warming)
         return;
     if ((o->cpu && t->flags & PB_SAMPLE_WAITING) || (o->gil && !(t->flags & PB_SAMPLE_GIL))) {
-        s->facts->outside++;
+        s->facts->outside += n;
         return;
     }
-    count_way(s, way);
-    s->facts->truncated += t->truncated;
-    s->facts->apart += t->apart;
-    if (pb_profile_add(s->profile, t->thread, t->node, t->flags, now, 1) < 0)
-        s->facts->failed++;
+    count_way(s, way, n);
+    s->facts->truncated += t->truncated ? n : 0;
+    s->facts->apart += t->apart ? n : 0;
+    if (pb_profile_add(s->profile, t->thread, t->node, t->flags, now, n) < 0)
+        s->facts->failed += n;
+}
+
+#define STILL       32 /* samples in a row after which a thread is not looked at every time */
+#define PENDING_MAX 2
+
+/* Whether it is where it was; then it was on every tick since. Otherwise what it did on those is not known.
+ */
+static int look_again(struct pb_sampler *s, struct pb_watched *t, uint64_t now)
+{
+    unsigned pending = t->pending;
+
+    int same = pb_moment_end(&t->moment);
+    t->pending = 0;
+    if (same == 0) {
+        t->still++;
+        count(s, t, PB_WAY_ASLEEP, now, 1 + pending);
+        return 0;
+    }
+    t->still = 0;
+    s->facts->refused += pending;
+    pb_profile_mark_ran(s->profile, t->thread);
+    return same;
+}
+
+void pb_watch_settle(struct pb_sampler *s, struct pb_watched *t, uint64_t now)
+{
+    if (!t->settled || !t->pending)
+        return;
+    t->pending--; /* this look stands for one of them */
+    (void)look_again(s, t, now);
 }
 
 int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now)
@@ -272,14 +302,15 @@ int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_
     struct reading r = {s, w, t, false};
 
     if (t->settled) {
-        int same = pb_moment_end(&t->moment);
-        if (same == 0) {
-            count(s, t, PB_WAY_ASLEEP, now);
+        /* That it has not run is proved for all the time since the last look: a thread that has long been
+         * still is not looked at on every tick. */
+        if (s->sparing && t->still >= STILL && t->pending < PENDING_MAX && !s->warming) {
+            t->pending++;
             return 0;
         }
-        if (same == -ESRCH)
+        int same = look_again(s, t, now);
+        if (same == 0 || same == -ESRCH)
             return same;
-        pb_profile_mark_ran(s->profile, t->thread);
     }
     t->settled = false;
     int result = read_thread(&r, s->ways);
@@ -299,6 +330,6 @@ int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_
     t->settled = waiting && s->stack.way == PB_WAY_ASLEEP;
     if (!waiting && !s->warming)
         pb_profile_mark_ran(s->profile, t->thread);
-    count(s, t, s->stack.way, now);
+    count(s, t, s->stack.way, now, 1);
     return 0;
 }
