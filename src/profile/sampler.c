@@ -86,7 +86,7 @@ int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct
         return pb_fail(err, -EMFILE, "more than %d processes", PROCESSES_MAX);
     if (s->n == s->cap) {
         size_t cap = s->cap ? 2 * s->cap : 8;
-        struct pb_process_watch **more = reallocarray(s->processes, cap, sizeof(*more));
+        struct pb_process_watch **more = reallocarray(s->processes, cap, sizeof(struct pb_process_watch *));
         if (!more)
             return pb_fail(err, -ENOMEM, "out of memory");
         s->processes = more;
