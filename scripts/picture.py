@@ -11,7 +11,7 @@ WIDTH, SIZE, LINE = 108, 13, 18  # characters; font size and line height in pixe
 def lines_of(command):
     """The prompt line and the output, cut to the width as a terminal of that width would be told."""
     done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    shown = re.sub(r"\S*/bin/probing", "probing", command)
+    shown = re.sub(r"\S*/bin/probing", "probing", command.split(" | ")[0])  # a filter after it only makes it fit
     yield "prompt", f"$ {shown}"
     for line in done.stdout.splitlines():
         line = re.sub(r"\033\[\d*m", "", line)

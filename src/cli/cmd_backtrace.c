@@ -284,7 +284,7 @@ const struct pb_command pb_cmd_backtrace = {
             "A thread that sleeps is read as it sleeps; one that runs is stopped for some ten microseconds, "
             "since a\n"
             "stack read from a running thread never was (--no-stop forbids that). CPython 3.6 to 3.15.",
-    .example = "probing -t 4711 backtrace\n  probing -t 4711 backtrace --locals\n"
+    .example = "probing -t 4711 backtrace\nprobing -t 4711 backtrace --locals\n"
                "  probing -t train.py --all backtrace --merge",
     .options = options,
     .flags = PB_CMD_TARGET | PB_CMD_ROWS,

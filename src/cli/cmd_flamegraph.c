@@ -240,9 +240,9 @@ const struct pb_command pb_cmd_flamegraph = {
         "Without --cpu a thread that waits counts as well, and what it waits for is its innermost frame. "
         "The\n"
         "picture (.svg, .html) is one file, opens in a browser, zooms by a click and has a search (/).",
-    .example = "probing -t 4711 flamegraph -o train.svg\n  probing -t 4711 flamegraph --native --duration 30 "
+    .example = "probing -t 4711 flamegraph -o train.svg\nprobing -t 4711 flamegraph --native --duration 30 "
                "-o train.html\n"
-               "  probing flamegraph --diff monday.folded tuesday.folded -o diff.svg",
+               "probing flamegraph --diff monday.folded tuesday.folded -o diff.svg",
     .options = options,
     .max_args = 2,
     .flags = PB_CMD_MAY_TARGET | PB_CMD_ROWS,

@@ -172,8 +172,8 @@ static int run_background(struct recording *r, struct pb_err *err)
         waitpid(child, NULL, 0);
         return pb_fail(err, told[0], "%.255s", path);
     }
-    printf("%s: recording in the background (kill %d ends it)\n  probing flamegraph --from %s -o FILE\n",
-           path, (int)child, path);
+    printf("%s: recording in the background (kill %d ends it)\nprobing flamegraph --from %s -o FILE\n", path,
+           (int)child, path);
     return 0;
 }
 
@@ -207,7 +207,7 @@ const struct pb_command pb_cmd_record = {
             "line in\n"
             "every sample for that long: what it was doing is known even after somebody has killed it.",
     .example = "probing -t 4711 record --background --watchdog 60s\n"
-               "  probing flamegraph --from 4711 --since '5m ago' -o hang.svg",
+               "probing flamegraph --from 4711 --since '5m ago' -o hang.svg",
     .options = options,
     .flags = PB_CMD_TARGET | PB_CMD_ROWS,
     .run = run,

@@ -262,7 +262,7 @@ const struct pb_command pb_cmd_top = {
         "function's\n"
         "own running, WAIT what it waited, TOTAL includes what it called. q ends it. Where the output is no\n"
         "terminal it prints once as plain text, or --count times.",
-    .example = "probing -t 4711 top\n  probing -t 4711 top --native --interval 2\n  probing -t 4711 top "
+    .example = "probing -t 4711 top\nprobing -t 4711 top --native --interval 2\nprobing -t 4711 top "
                "--count 3 | cat",
     .options = options,
     .flags = PB_CMD_TARGET | PB_CMD_ROWS,

@@ -1,4 +1,4 @@
-/* clock: see clock.h. */
+/* clock: see clock.h. Signal-safe throughout. */
 #include "table/clock.h"
 
 #include <fcntl.h>

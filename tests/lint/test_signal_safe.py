@@ -13,10 +13,10 @@ PROMISE = "signal-safe throughout"
 MUST_PROMISE = {"append", "segment", "space", "dict", "cells"}
 # System calls that allocate nothing and take no lock, and string functions. clock_gettime is POSIX's and the vdso's.
 ALLOWED = {
-    "memcpy", "memset", "memmove", "memcmp", "strlen",
+    "memcpy", "memset", "memmove", "memcmp", "strlen", "strcmp",
     "clock_gettime", "getpid", "gettid", "syscall", "sched_yield",
     "mmap", "munmap", "madvise", "fallocate", "posix_fallocate", "pwrite", "pread", "ftruncate", "fstat", "fstatvfs",
-    "read", "write", "close", "getrlimit", "__errno_location", "pthread_self",
+    "open", "read", "write", "close", "getrlimit", "__errno_location", "pthread_self",
 }
 # What the compiler puts in by itself.
 COMPILER = re.compile(r"_GLOBAL_OFFSET_TABLE_|__stack_chk_fail|__(memcpy|memset|memmove)_chk|_?_?assert_fail")
