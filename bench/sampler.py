@@ -132,7 +132,8 @@ def austin_stacks(path):
         if row.startswith("#") or " " not in row:
             continue
         frames = [f for f in row.rsplit(" ", 1)[0].split(";") if not re.match(r"^[PT]\d", f)]
-        stacks.append(([(f.rsplit(":", 2)[1], int(f.rsplit(":", 2)[2])) for f in frames if f.count(":") >= 2], 1))
+        parts = [re.match(r"^(.*):([^:]*):(\d+)$", f) for f in frames]  # what it could not read is in another form
+        stacks.append(([(m[2], int(m[3])) if m else ("?", None) for m in parts], 1))
     return stacks
 
 
@@ -185,9 +186,11 @@ def describe(tree, stacks):
     """Peers' lines are not asked for: a stack counts as right when its functions are."""
     total = wrong = 0
     for stack, count in stacks:
-        names = [name for name, _ in stack if re.fullmatch(r"f\d+|<module>", name)]
+        names = [name for name, _ in stack]
         total += count
-        if names and names[-1] != "<module>" and names != [n for n, _ in tree.path(int(names[-1][1:]))]:
+        if not names or not re.fullmatch(r"f\d+|<module>", names[-1]):
+            wrong += count
+        elif names[-1] != "<module>" and names != [n for n, _ in tree.path(int(names[-1][1:]))]:
             wrong += count
     return f"{wrong} impossible or cut of {total}"
 
