@@ -98,8 +98,8 @@ static int set_open(const struct pb_call *call, const struct plan *p, struct set
 {
     set->n = call->targets.n;
     set->at = calloc(set->n, sizeof(*set->at));
-    set->shown = calloc(set->n, sizeof(*set->shown));
-    set->sources = calloc(set->n, sizeof(*set->sources));
+    set->shown = calloc(set->n, sizeof(struct pb_stacks *));
+    set->sources = calloc(set->n, sizeof(struct pb_sources *));
     set->opened = calloc(set->n, sizeof(*set->opened));
     if (!set->at || !set->shown || !set->sources || !set->opened)
         return pb_fail(err, -ENOMEM, "out of memory");

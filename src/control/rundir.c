@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAME_SIZE 64
+#define NAME_SIZE  64
+#define STARTING_S 10
 
 struct dead {
     char name[NAME_SIZE];
@@ -46,12 +47,16 @@ static int look_at(int user_fd, const char *name, struct dead *ret)
         return 0;
     snprintf(path, sizeof(path), "%s/about", name);
     int fd = openat(user_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
+        /* What is left of an agent that died while it started: empty, but for the last moment's. */
+        if (fstatat(user_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && time(NULL) - st.st_mtime > STARTING_S)
+            unlinkat(user_fd, name, AT_REMOVEDIR);
         return 0;
+    }
     bool dead = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && !pb_rundir_locked(fd);
     close(fd);
     /* An agent that is just starting has written the file and not locked it yet. */
-    if (!dead || time(NULL) - st.st_mtime < 10)
+    if (!dead || time(NULL) - st.st_mtime < STARTING_S)
         return 0;
     *ret = (struct dead){.changed = st.st_mtime};
     snprintf(ret->name, sizeof(ret->name), "%s", name);

@@ -110,8 +110,7 @@ static void fit(const struct pair *from, const struct pair *to)
     struct line l = {
         .base = to->ticks,
         .base_ns = to->ns,
-        .slope =
-            (uint64_t)(((unsigned __int128)(uint64_t)(to->ns - from->ns) << 32) / (to->ticks - from->ticks)),
+        .slope = (uint64_t)((double)(to->ns - from->ns) / (double)(to->ticks - from->ticks) * 4294967296.0),
     };
 
     lines[(n + 1) % FITS] = l;

@@ -164,6 +164,19 @@ static void a_directory_with_something_else_in_it_is_left(void **state)
     assert_true(there(p, "1-10-100/precious"));
 }
 
+static void what_a_start_that_failed_left_goes(void **state)
+{
+    struct place *p = *state;
+    struct timespec old[2] = {{.tv_sec = time(NULL) - 60}, {.tv_sec = time(NULL) - 60}};
+
+    assert_int_equal(mkdirat(p->fd, "1-10-100", 0700), 0);
+    assert_int_equal(mkdirat(p->fd, "1-11-100", 0700), 0);
+    assert_int_equal(utimensat(p->fd, "1-10-100", old, 0), 0);
+    pb_rundir_collect(p->fd, 0, 0);
+    assert_false(there(p, "1-10-100"));
+    assert_true(there(p, "1-11-100")); /* may be starting up */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +186,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_more_than_so_many_stay_and_they_are_the_newest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_run_that_lives_or_is_not_ours_to_judge_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_directory_with_something_else_in_it_is_left, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_a_start_that_failed_left_goes, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

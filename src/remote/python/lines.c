@@ -30,7 +30,7 @@ static int by_linetable(const uint8_t *table, size_t len, int first_line, int at
     int64_t line = first_line, end = 0;
 
     for (size_t i = 0; i + 1 < len; i += 2) {
-        int delta = (int8_t)table[i + 1];
+        int delta = table[i + 1] < 128 ? table[i + 1] : table[i + 1] - 256;
         end += table[i];
         if (delta != -128)
             line += delta;
