@@ -157,7 +157,7 @@ def row_rate(where, row="rate", program=DEEP, must=10000):
 
 
 def read_any(path):
-    return profile_kit.read_folded(Path(path).read_text())
+    return profile_kit.read_folded(Path(path).read_text(errors="replace"), strict=False)
 
 
 def row_blocked(where):

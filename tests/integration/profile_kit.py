@@ -52,8 +52,9 @@ class Tree:
         return [("<module>", line), *reversed(names)]
 
 
-def read_folded(text):
-    """[([(function, line or None), ...], samples), ...], outermost first; what a thread waits for is left out."""
+def read_folded(text, strict=True):
+    """[([(function, line or None), ...], samples), ...], outermost first; what a thread waits for is left out. What is no frame
+    is an error, or "?" where other tools are read."""
     stacks = []
     for row in text.splitlines():
         frames, count = row.rsplit(" ", 1)
@@ -62,8 +63,8 @@ def read_folded(text):
             if frame.startswith("["):
                 continue
             match = FRAME.match(frame)
-            assert match, frame
-            stack.append((match["name"], int(match["line"]) if match["line"] else None))
+            assert match or not strict, frame
+            stack.append((match["name"] if match else "?", int(match["line"]) if match and match["line"] else None))
         stacks.append((stack, int(count)))
     return stacks
 
