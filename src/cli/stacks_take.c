@@ -160,7 +160,7 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
 
     t->syscall = -1;
     t->gil = t->py.gil; /* as it was when they were listed; looked at again within the moment */
-    int r = t->native.tid ? pb_moment_open(s->pid, t->native.tid, false, &m) : -ESRCH;
+    int r = t->native.tid ? pb_moment_open(s->pid, t->native.tid, &m) : -ESRCH;
     if (r < 0) {
         t->failed = r;
         return;

@@ -16,6 +16,7 @@
 #include "base/procfs.h"
 #include "base/time.h"
 #include "profile/watch.h"
+#include "remote/trace.h"
 
 #define PROCESSES_MAX  1024
 #define CHILDREN_NS    (PB_NS_PER_S / 2) /* how often new children are looked for */
@@ -134,7 +135,11 @@ int pb_sampler_wait(struct pb_sampler *s)
     if (due < now + SHORT_NS)
         return 0;
     struct timespec t = {.tv_sec = (time_t)(due / PB_NS_PER_S), .tv_nsec = (long)(due % PB_NS_PER_S)};
-    return -clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+    int r;
+    do
+        r = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+    while (r == EINTR && pb_trace_woke_us());
+    return -r;
 }
 
 static bool is_watched(const struct pb_sampler *s, pid_t pid)

@@ -13,9 +13,8 @@
 #include "base/time.h"
 #include "remote/threads.h"
 
-#define KEEP_RATE 500                 /* from here on the next look is soon enough */
-#define LIST_NS   PB_NS_PER_S         /* threads are listed again at least this often */
-#define COUNT_NS  (20 * PB_NS_PER_MS) /* and counted this often: another number means another list */
+#define LIST_NS  PB_NS_PER_S         /* threads are listed again at least this often */
+#define COUNT_NS (20 * PB_NS_PER_MS) /* and counted this often: another number means another list */
 #define AGAIN_NS                                                                                             \
     (100 * PB_NS_PER_MS) /* a thread is native before it is Python: look again soon after a new one */
 
@@ -109,9 +108,7 @@ static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, c
     if (py)
         t.py = *py;
     t.thread = pb_profile_thread(s->profile, w->pid, tid, name, w->label);
-    /* Seized for good, a thread is stopped sooner; but its signals then wait for our next look. */
-    if (t.thread == PB_PROFILE_NONE ||
-        pb_moment_open(w->pid, tid, s->options.rate >= KEEP_RATE, &t.moment) < 0)
+    if (t.thread == PB_PROFILE_NONE || pb_moment_open(w->pid, tid, &t.moment) < 0)
         return;
     w->threads[w->n++] = t;
 }

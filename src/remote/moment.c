@@ -4,18 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ptrace.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/time.h"
-
-#define STOP_TIMEOUT_NS (2 * PB_NS_PER_S)
-#define SPINS           2000 /* looks at a thread that is about to stop before we sleep between looks */
+#include "remote/trace.h"
 
 const char *pb_way_name(enum pb_way way)
 {
@@ -41,10 +35,9 @@ static int open_of(const struct pb_moment *m, const char *name)
     return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
 }
 
-int pb_moment_open(pid_t pid, pid_t tid, bool keep_seized, struct pb_moment *ret)
+int pb_moment_open(pid_t pid, pid_t tid, struct pb_moment *ret)
 {
-    struct pb_moment m = {
-        .pid = pid, .tid = tid, .keep_seized = keep_seized, .stat_fd = -1, .pinned_cpu = -1};
+    struct pb_moment m = {.pid = pid, .tid = tid, .stat_fd = -1, .pinned_cpu = -1};
 
     m.schedstat_fd = open_of(&m, "schedstat");
     if (m.schedstat_fd < 0)
@@ -146,93 +139,24 @@ static bool is_preempted(struct pb_moment *m)
     return cpu >= 0 && pin_to(m, cpu) && read_cpu(m) == cpu;
 }
 
-static int seize(struct pb_moment *m)
-{
-    if (m->seized)
-        return 0;
-    if (ptrace(PTRACE_SEIZE, m->tid, NULL, NULL) < 0)
-        return -errno;
-    m->seized = true;
-    return 0;
-}
-
-static int wait_for_stop(struct pb_moment *m, int *ret_status)
-{
-    uint64_t deadline = 0;
-
-    for (int i = 0;; i++) {
-        pid_t got = waitpid(m->tid, ret_status, __WALL | WNOHANG);
-        if (got == m->tid)
-            return 0;
-        if (got < 0 && errno != EINTR)
-            return errno == ECHILD ? -ESRCH : -errno;
-        if (i < SPINS) {
-            sched_yield();
-            continue;
-        }
-        uint64_t now = pb_now_ns();
-        if (!deadline)
-            deadline = now + STOP_TIMEOUT_NS;
-        if (now > deadline)
-            return -ETIMEDOUT;
-        pb_sleep_ns(50000);
-    }
-}
-
-static int take_stop(struct pb_moment *m, int status)
-{
-    if (!WIFSTOPPED(status)) {
-        m->seized = false;
-        return -ESRCH;
-    }
-    bool event = status >> 16 == PTRACE_EVENT_STOP;
-    m->group_stop = event && WSTOPSIG(status) != SIGTRAP;
-    m->signal = event ? 0 : WSTOPSIG(status);
-    m->stopped = true;
-    return 0;
-}
-
-/* Whatever stop comes first will do, the one asked for or a signal's: the kernel forgets the request at any.
- */
 static int stop(struct pb_moment *m)
 {
-    int status;
+    int r = pb_trace_stop(m->pid, m->tid, &m->signal);
 
-    int r = seize(m);
-    if (r < 0)
-        return r;
-    if (ptrace(PTRACE_INTERRUPT, m->tid, NULL, NULL) < 0)
-        return -errno;
-    r = wait_for_stop(m, &status);
-    return r < 0 ? r : take_stop(m, status);
+    m->stopped = r == 0;
+    return r;
 }
 
 static void let_go(struct pb_moment *m)
 {
-    if (!m->stopped)
-        return;
-    if (!m->keep_seized) {
-        ptrace(PTRACE_DETACH, m->tid, NULL, (void *)(intptr_t)m->signal);
-        m->seized = false;
-    } else if (m->group_stop) {
-        /* Stopped by somebody's SIGSTOP: it stays so, but would tell us when that ends. */
-        ptrace(PTRACE_LISTEN, m->tid, NULL, NULL);
-    } else {
-        ptrace(PTRACE_CONT, m->tid, NULL, (void *)(intptr_t)m->signal);
-    }
+    if (m->stopped)
+        pb_trace_let_go(m->pid, m->tid, m->signal);
     m->stopped = false;
 }
 
 int pb_moment_begin(struct pb_moment *m, unsigned ways)
 {
-    int status, r;
-
-    /* A thread that stays seized also stops for its signals, and waits for us to hand them on. */
-    if (m->seized && waitpid(m->tid, &status, __WALL | WNOHANG) == m->tid) {
-        r = take_stop(m, status);
-        return r < 0 ? r : (int)(m->way = PB_WAY_STOPPED);
-    }
-    r = read_schedule(m, &m->run_ns, &m->slices);
+    int r = read_schedule(m, &m->run_ns, &m->slices);
     if (r < 0)
         return r;
     /* The order of reading is the proof: the count first, then that it is off its CPU, then the memory, and
@@ -264,12 +188,6 @@ int pb_moment_end(struct pb_moment *m)
 void pb_moment_close(struct pb_moment *m)
 {
     let_go(m);
-    if (m->seized && ptrace(PTRACE_DETACH, m->tid, NULL, NULL) < 0) {
-        /* Only a stopped thread can be detached. */
-        if (stop(m) == 0)
-            ptrace(PTRACE_DETACH, m->tid, NULL, (void *)(intptr_t)m->signal);
-    }
-    m->seized = m->stopped = false;
     if (m->stat_fd >= 0)
         close(m->stat_fd);
     if (m->syscall_fd >= 0)

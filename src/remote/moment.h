@@ -6,8 +6,8 @@
  * since (the count of time slices in schedstat is the same at the end). Also true of one that is stopped.
  *   pinned   it would run, but we run on the CPU it belongs to, and it was not scheduled in since: it was
  *            preempted by us. Moves the calling thread to that CPU; its affinity is the caller's to restore.
- *   stopped  PTRACE_SEIZE and INTERRUPT of this one thread: tens of microseconds.
- * If we die, the kernel lets the thread go on. Caller-owned; begin, end and close come from one thread of
+ *   stopped  by ptrace, this one thread, for tens of microseconds (remote/trace.h): its signals are handed
+ * on. If we die, the kernel lets the thread go on. Caller-owned; begin, end and close come from one thread of
  * ours (ptrace wants that). Does not allocate; a few short reads of /proc through descriptors kept open. */
 #pragma once
 
@@ -25,8 +25,7 @@ enum pb_way {
 struct pb_moment {
     pid_t pid, tid; /* in our pid namespace */
     int schedstat_fd, syscall_fd, stat_fd;
-    bool seized, keep_seized;
-    bool stopped, group_stop;
+    bool stopped;
     int signal;      /* to hand on when it goes on */
     int pinned_cpu;  /* -1: not pinned by us */
     enum pb_way way; /* of the moment that is open, or was last */
@@ -37,15 +36,13 @@ struct pb_moment {
     uint64_t sp, pc;
 };
 
-/* keep_seized: the first stop leaves the thread seized (but running) until close, which makes the next ones
- * cheaper; for samplers. Its signals then wait for the next begin. -ESRCH: no such thread; -EACCES, -EPERM:
- * not ours. */
-int pb_moment_open(pid_t pid, pid_t tid, bool keep_seized, struct pb_moment *ret);
+/* -ESRCH: no such thread; -EACCES, -EPERM: not ours. */
+int pb_moment_open(pid_t pid, pid_t tid, struct pb_moment *ret);
 void pb_moment_close(struct pb_moment *m);
 
 /* Starts a moment by the first of the allowed ways (a set of enum pb_way) that this thread permits now.
  * Returns the way. -EAGAIN: none of them (it runs, and stopping is not allowed); -ESRCH: it ended; -EPERM: it
- * may not be traced, or another tracer has it; -ETIMEDOUT: it did not stop. */
+ * may not be traced, or another tracer has it; -ETIMEDOUT, -EBUSY: it did not stop. */
 int pb_moment_begin(struct pb_moment *m, unsigned ways);
 
 /* Ends it and lets the thread go on where it was stopped. 0: what was read in between is of one moment.

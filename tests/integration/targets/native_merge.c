@@ -59,7 +59,7 @@ static int take(struct pb_py *py, pid_t pid, const struct pb_py_thread *t, struc
     struct pb_moment moment;
     unsigned flags;
     size_t n;
-    int r = pb_moment_open(pid, t->tid, false, &moment);
+    int r = pb_moment_open(pid, t->tid, &moment);
     if (r < 0)
         return r;
     s->tid = t->tid;

@@ -1,4 +1,4 @@
-/* stack_driver: the stack reader as a test needs it: PID TID COUNT WAYS [keep]. Samples one Python thread
+/* stack_driver: the stack reader as a test needs it: PID TID COUNT WAYS. Samples one Python thread
  * COUNT times by the allowed ways (letters of "aps": asleep, pinned, stopped) at random distances and prints
  * each different stack with its count, outermost frame first: "COUNT name:line name:line ..". The last line
  * tells how they were read. */
@@ -89,7 +89,7 @@ int main(int argc, char **argv)
         return 1;
     }
     const struct pb_py_thread *thread = find(py, pid, tid);
-    if (!thread || pb_moment_open(pid, tid, argc > 5, &m) < 0)
+    if (!thread || pb_moment_open(pid, tid, &m) < 0)
         return 1;
     struct pb_py_thread copy = *thread;
     uint64_t begin = pb_now_ns(), reading = 0;

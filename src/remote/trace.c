@@ -1,0 +1,201 @@
+/* trace: see trace.h. */
+#include "remote/trace.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/procfs.h"
+#include "base/time.h"
+
+#define STOP_TIMEOUT_NS (2 * PB_NS_PER_S)
+#define SPINS           2000 /* looks at a thread that is about to stop before we sleep between looks */
+#define LATE_MAX        64
+
+#ifndef PTRACE_EVENT_STOP
+#define PTRACE_EVENT_STOP 128
+#endif
+
+/* Threads that did not stop in time; tid 0: free. Written by the thread of ours that traces, read by the
+ * handler. */
+static struct late {
+    _Atomic pid_t tid;
+    pid_t pid, tracer;
+} late[LATE_MAX];
+static atomic_bool woke;
+
+static pid_t self(void)
+{
+    return (pid_t)syscall(SYS_gettid);
+}
+
+static pid_t number_of(pid_t pid, const char *key)
+{
+    char text[4096];
+    return pb_proc_read(pid, "status", text, sizeof(text)) > 0 ? (pid_t)pb_proc_number(text, key, 10) : 0;
+}
+
+/* A process that ended while we traced it is shown to its parent only when we have waited for it. If we are
+ * the parent as well, it is for whoever started it to do that. */
+static void reap(pid_t tid)
+{
+    if (number_of(tid, "PPid") != getpid())
+        waitpid(tid, NULL, __WALL | WNOHANG);
+}
+
+/* 1: it is stopped, and *ret_signal is to be handed on; 0: not yet; -ESRCH: it ended, or is not traced. */
+static int look(pid_t tid, int *ret_signal)
+{
+    siginfo_t info = {.si_pid = 0};
+
+    if (waitid(P_PID, (id_t)tid, &info, WSTOPPED | WEXITED | WNOHANG | WNOWAIT | __WALL) < 0)
+        return errno == EINTR ? 0 : -ESRCH;
+    if (info.si_pid == 0)
+        return 0;
+    if (info.si_code != CLD_TRAPPED && info.si_code != CLD_STOPPED) {
+        reap(tid);
+        return -ESRCH;
+    }
+    *ret_signal = info.si_status >> 8 == PTRACE_EVENT_STOP ? 0 : info.si_status & 0x7f;
+    return 1;
+}
+
+/* Lets a thread go that is or will be stopped. True: there is nothing left to do. */
+static bool settle(pid_t pid, pid_t tid)
+{
+    int signal;
+
+    int r = look(tid, &signal);
+    /* A thread that calls execve goes on under the id of its process. */
+    if (r == -ESRCH && tid != pid && number_of(pid, "TracerPid") == self()) {
+        tid = pid;
+        r = look(tid, &signal);
+    }
+    if (r == 1)
+        return ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)signal) == 0;
+    return r < 0;
+}
+
+/* Any thread of ours may get the signal; only the one that traces can act on it. */
+static void settle_late(int number, siginfo_t *info, void *context)
+{
+    int saved = errno;
+
+    for (int i = 0; i < LATE_MAX; i++) {
+        struct late *l = &late[i];
+        pid_t tid = l->tid;
+        if (!tid)
+            continue;
+        if (l->tracer == self()) {
+            if (settle(l->pid, tid))
+                l->tid = 0;
+        } else if (info && info->si_code != SI_TKILL) {
+            syscall(SYS_tgkill, getpid(), l->tracer, SIGCHLD);
+        }
+    }
+    woke = info != NULL || woke;
+    errno = saved;
+}
+
+bool pb_trace_woke_us(void)
+{
+    return atomic_exchange(&woke, false);
+}
+
+static bool listen_for_stops(void)
+{
+    static atomic_bool done;
+    struct sigaction action = {.sa_sigaction = settle_late, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigset_t set;
+
+    if (!done)
+        done = sigaction(SIGCHLD, &action, NULL) == 0;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    return done && pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0;
+}
+
+static bool is_full(void)
+{
+    for (int i = 0; i < LATE_MAX; i++)
+        if (!late[i].tid)
+            return false;
+    return true;
+}
+
+static void leave_to_handler(pid_t pid, pid_t tid)
+{
+    if (!listen_for_stops())
+        return;
+    for (int i = 0; i < LATE_MAX; i++) {
+        if (late[i].tid)
+            continue;
+        late[i].pid = pid;
+        late[i].tracer = self();
+        late[i].tid = tid;
+        break;
+    }
+    /* It may have stopped before it was in the list. */
+    settle_late(SIGCHLD, NULL, NULL);
+}
+
+static int wait_for_stop(pid_t tid, int *ret_signal)
+{
+    uint64_t deadline = 0;
+
+    for (int i = 0;; i++) {
+        int r = look(tid, ret_signal);
+        if (r != 0)
+            return r < 0 ? r : 0;
+        if (i < SPINS) {
+            sched_yield();
+            continue;
+        }
+        uint64_t now = pb_now_ns();
+        if (!deadline)
+            deadline = now + STOP_TIMEOUT_NS;
+        if (now > deadline)
+            return -ETIMEDOUT;
+        pb_sleep_ns(50000);
+    }
+}
+
+/* The kernel says EPERM also of one that has ended, as long as nobody has waited for it. */
+static bool has_ended(pid_t tid)
+{
+    char text[4096];
+    const char *state =
+        pb_proc_read(tid, "status", text, sizeof(text)) > 0 ? pb_proc_field(text, "State") : NULL;
+
+    return !state || *state == 'Z' || *state == 'X';
+}
+
+int pb_trace_stop(pid_t pid, pid_t tid, int *ret_signal)
+{
+    if (is_full())
+        return -EBUSY;
+    if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
+        return errno == EPERM && has_ended(tid) ? -ESRCH : -errno;
+    /* Whatever stop comes first will do, the one asked for or a signal's: to let go takes the request back.
+     */
+    int r = ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 ? -errno : wait_for_stop(tid, ret_signal);
+    if (r < 0)
+        leave_to_handler(pid, tid);
+    return r;
+}
+
+void pb_trace_let_go(pid_t pid, pid_t tid, int signal)
+{
+    /* It cannot be let go where it was killed meanwhile: then its end is to be waited for. */
+    if (ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)signal) < 0)
+        leave_to_handler(pid, tid);
+}

@@ -1,0 +1,22 @@
+/* trace: stops one thread of another process by ptrace and lets it go, whatever happens to it meanwhile.
+ *
+ * A traced thread also stops for each of its signals, and waits there for its tracer. So nothing stays traced
+ * between two stops: a signal is handed on within the microseconds of the stop that it hit. To keep threads
+ * seized would save a microsecond of twenty, and make signals wait for our next look.
+ * A thread that does not stop in time (it is in the kernel, or is given no CPU) is let go by a handler of
+ * SIGCHLD as soon as it does. If we die, the kernel lets go, and no signal is lost: stops are looked at,
+ * never taken off (a signal whose stop a dead tracer had waited for would be gone). The thread of ours that
+ * stopped a thread must let it go; there may be several of them. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Stops thread tid of process pid. *ret_signal: what pb_trace_let_go is to hand on. -ESRCH: it ended; -EPERM:
+ * it may not be traced, or has a tracer; -ETIMEDOUT: it did not stop within 2 s; -EBUSY: too many are like
+ * that. */
+int pb_trace_stop(pid_t pid, pid_t tid, int *ret_signal);
+void pb_trace_let_go(pid_t pid, pid_t tid, int signal);
+
+/* Whether the handler of SIGCHLD has run since this was last asked: a sleep that it cut short is to go on. */
+bool pb_trace_woke_us(void);
