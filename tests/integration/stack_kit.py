@@ -6,7 +6,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent.parent
 TARGETS = Path(__file__).resolve().parent / "targets"
-READER = ["base/err.c", "base/procfs.c", "remote/elf.c", "remote/maps.c", "remote/mem.c", "remote/source.c", "remote/moment.c",
+READER = ["base/err.c", "base/procfs.c", "remote/elf.c", "remote/maps.c", "remote/mem.c", "remote/source.c", "remote/moment.c", "remote/trace.c",
           "remote/threads.c", "remote/syscalls.c"]
 
 
