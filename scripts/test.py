@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
@@ -146,23 +147,29 @@ def tsan():
     return run_unit_suite("tsan", "tsan", has_threads, TSAN_OPTIONS="halt_on_error=1")
 
 
+def fuzz_one(source):
+    """Status, inputs tried and output of one fuzzer."""
+    program = TOP / f"build/fuzz/fuzz/fuzz-{source.stem}"
+    corpus = TOP / f"build/fuzz/corpus/{source.stem}"
+    corpus.mkdir(parents=True, exist_ok=True)
+    status, output = run([program, f"-max_total_time={FUZZ_SECONDS}", "-print_final_stats=1", f"-artifact_prefix={corpus}-", corpus],
+                         FUZZ_SECONDS + 60, capture=True)
+    runs = re.search(r"number_of_executed_units:\s*(\d+)", output)
+    return program.name, status, int(runs.group(1)) if runs else 0, output
+
+
 def fuzz():
     if not build("fuzz", "fuzzers"):
         return Count(failed=1)
     count = Count()
-    for source in sorted((TOP / "tests/fuzz").glob("*.c")):
-        program = TOP / f"build/fuzz/fuzz/fuzz-{source.stem}"
-        corpus = TOP / f"build/fuzz/corpus/{source.stem}"
-        corpus.mkdir(parents=True, exist_ok=True)
-        status, output = run([program, f"-max_total_time={FUZZ_SECONDS}", "-print_final_stats=1",
-                              f"-artifact_prefix={corpus}-", corpus], FUZZ_SECONDS + 60, capture=True)
-        runs = re.search(r"number_of_executed_units:\s*(\d+)", output)
-        if status == 0 and runs and int(runs.group(1)) > 0:
-            count.passed += 1
-            say(f"  {program.name}: {runs.group(1)} inputs in {FUZZ_SECONDS} s, no finding")
-        else:
-            count.failed += 1
-            say(indent(output[-8000:]) + f"    {program.name}: {outcome(status)}")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # a fuzzer has one thread
+        for name, status, runs, output in pool.map(fuzz_one, sorted((TOP / "tests/fuzz").glob("*.c"))):
+            if status == 0 and runs > 0:
+                count.passed += 1
+                say(f"  {name}: {runs} inputs in {FUZZ_SECONDS} s, no finding")
+            else:
+                count.failed += 1
+                say(indent(output[-8000:]) + f"    {name}: {outcome(status)}")
     return count
 
 

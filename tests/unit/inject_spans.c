@@ -1,5 +1,5 @@
 /* Tests of inject/spans and procinfo: that a thread inside the allocator or the loader is seen to be there.
- */
+ * tsan: no, its runtime's own allocator is on the stacks that are judged. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
