@@ -108,7 +108,7 @@ static int fetch_chunk(struct walk *w)
         w->chunk = (struct block){0};
         return 0;
     }
-    if (top < chunk + l->chunk.data || top - chunk > CHUNK_MAX)
+    if (top < chunk || top - chunk < l->chunk.data || top - chunk > CHUNK_MAX)
         return -EAGAIN;
     size_t len = top - chunk;
     if (w->chunk.addr != chunk || w->chunk.len < len) {
