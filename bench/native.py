@@ -3,9 +3,9 @@
     build/venv/bin/python bench/native.py [RUNS]
 
 The job has 16 threads of its own, in tensor code, in locks and asleep. Commands take turns, so that a slow spell of the
-machine hits all. "ours" is a program that prints every frame of every thread with lines (tests/integration/targets),
-started anew each time; py-spy prints Python frames too and leaves out threads without any. "one more sample" is a round
-over all threads with everything cached, as a sampler sees it.
+machine hits all. "ours" is `probing backtrace --native`: Python and native frames of every thread, with lines; py-spy leaves
+out threads without Python. "one more sample" is a round over all threads with everything cached, as a sampler sees it, by
+a program of the tests that takes native stacks only.
 """
 import os
 import re
@@ -66,7 +66,7 @@ def spread(name, times, failed):
 
 
 def compare(pid, dump):
-    commands = {"ours": [dump, pid], "ours, no lines": [dump, pid, "no-lines"]}
+    commands = {"ours": [str(RELEASE / "bin/probing"), "-t", pid, "backtrace", "--native"], "native frames alone": [dump, pid]}
     if peer():
         commands["py-spy dump --native"] = [peer(), "dump", "--native", "--pid", pid]
     else:

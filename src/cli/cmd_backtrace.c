@@ -15,6 +15,8 @@
 
 static const struct pb_option options[] = {
     {0, "locals", NULL, "arguments and local variables of each frame, shortened; secrets left out"},
+    {0, "native", NULL,
+     "native frames too, where they were called; a process without Python shows them anyhow"},
     {0, "json", NULL, "everything as JSON (the same as --format json)"},
     {0, "merge", NULL, "equal stacks once, the rarest first; with --all over all processes of a job"},
     {'w', "watch", NULL, "again and again, until Ctrl-C"},
@@ -41,6 +43,8 @@ static int make_plan(const struct pb_call *call, struct plan *ret, struct pb_err
 
     p.take.locals = pb_call_option(call, "locals");
     p.take.no_stop = pb_call_option(call, "no-stop");
+    p.take.native = pb_call_option(call, "native");
+    p.take.native_if_alone = true;
     p.take.force = pb_call_option(call, "force");
     p.json = pb_call_option(call, "json") || call->format == PB_FORMAT_JSON;
     p.merge = pb_call_option(call, "merge");
@@ -141,6 +145,8 @@ static uint64_t digest(const struct pb_shown_thread *t)
 
     for (size_t i = 0; i < t->nframes; i++)
         h = (h ^ t->frames[i].code->id) * 0x100000001b3ull + (uint64_t)t->frames[i].line;
+    for (size_t i = 0; i < t->nnatives; i++)
+        h = (h ^ t->natives[i].pc) * 0x100000001b3ull;
     return h ^ (t->off_cpu ? (uint64_t)t->syscall + 7 : 0) << 40;
 }
 
@@ -283,7 +289,10 @@ const struct pb_command pb_cmd_backtrace = {
             "for.\n"
             "A thread that sleeps is read as it sleeps; one that runs is stopped for some ten microseconds, "
             "since a\n"
-            "stack read from a running thread never was (--no-stop forbids that). CPython 3.6 to 3.15.",
+            "stack read from a running thread never was (--no-stop forbids that). CPython 3.6 to 3.15.\n"
+            "With --native the frames of C, C++ and other libraries stand where they were called: function "
+            "[module] (file:line).\n"
+            "A process without Python shows its native stacks without being asked.",
     .example = "probing -t 4711 backtrace\nprobing -t 4711 backtrace --locals\n"
                "  probing -t train.py --all backtrace --merge",
     .options = options,

@@ -11,6 +11,8 @@
 #include <sys/types.h>
 
 #include "cli/cli.h"
+#include "remote/native/merge.h"
+#include "remote/native/unwind.h"
 #include "remote/python/reader.h"
 #include "remote/source.h"
 #include "remote/threads.h"
@@ -18,7 +20,9 @@
 struct pb_sources;
 
 struct pb_stacks_options {
-    bool locals, no_stop, force, native;
+    bool locals, no_stop, force;
+    bool native;          /* native frames too; it is an error where there can be none */
+    bool native_if_alone; /* the same of a process without Python, where they can be had */
 };
 
 struct pb_shown_frame {
@@ -52,6 +56,13 @@ struct pb_shown_thread {
     bool truncated;
     enum pb_way way;
     int failed; /* negative errno: why there are no frames */
+    /* With native frames: these, and how they and the Python frames make one stack. */
+    struct pb_native_frame *natives;
+    size_t nnatives;
+    unsigned native_flags;
+    enum pb_merge merge;
+    struct pb_merged *merged; /* indices into natives and frames */
+    size_t nmerged;
 };
 
 struct pb_stacks {
@@ -60,10 +71,13 @@ struct pb_stacks {
     char command[256];
     struct pb_source source;
     struct pb_py *py;                /* NULL: no Python in it */
+    struct pb_native *native;        /* NULL: no native frames */
+    struct pb_capture capture;       /* of the thread that is being taken */
     struct pb_shown_thread *threads; /* the most telling first */
     size_t n;
-    size_t frames, locals; /* kept so far, and bytes of locals: a hostile process must not fill our memory */
-    char verdict[512];     /* "": nothing can be said */
+    size_t frames, natives,
+        locals;        /* kept so far, and bytes of locals: a hostile process must not fill our memory */
+    char verdict[512]; /* "": nothing can be said */
 };
 
 /* Opens the process; stacks can then be taken from it again and again. A process without Python has native
@@ -81,6 +95,14 @@ struct pb_sources *pb_sources_new(pid_t pid);
 void pb_sources_free(struct pb_sources *s);
 /* Without blanks at both ends; NULL: it cannot be read. Lives as long as s. */
 const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len);
+
+/* stacks_native.c, for stacks_take.c: all do nothing where native frames were not asked for. copy is called
+ * within the moment of a thread, merge after it. */
+int pb_stacks_native_open(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err);
+void pb_stacks_native_done(struct pb_stacks *s);
+int pb_stacks_native_copy(struct pb_stacks *s, const struct pb_moment *m);
+int pb_stacks_native_merge(struct pb_stacks *s, struct pb_shown_thread *t);
+void pb_stacks_native_drop(struct pb_shown_thread *t);
 
 /* Says what it waits for, where that can be known. May look at it again some time later, when it seems to
  * hang. */

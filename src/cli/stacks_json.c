@@ -91,6 +91,53 @@ static void put_frames(const struct pb_shown_frame *frames, size_t n)
     putchar(']');
 }
 
+static void put_or_null(const char *name, const char *text)
+{
+    printf(", \"%s\": ", name);
+    if (text)
+        put_string(text);
+    else
+        fputs("null", stdout);
+}
+
+static void put_native(const struct pb_native_frame *f)
+{
+    fputs("{\"kind\": \"native\"", stdout);
+    put_or_null("function", f->function);
+    put_or_null("module", f->module);
+    put_or_null("build_id", f->build_id);
+    put_or_null("file", f->file);
+    if (f->line)
+        printf(", \"line\": %u", f->line);
+    else
+        fputs(", \"line\": null", stdout);
+    printf(", \"pc\": \"0x%" PRIx64 "\", \"address\": \"0x%" PRIx64 "\", \"inlined\": %s, \"guessed\": %s}",
+           f->pc, f->address, f->flags & PB_NATIVE_INLINED ? "true" : "false",
+           f->flags & PB_NATIVE_BY_SCAN ? "true" : "false");
+}
+
+/* Native frames in full; a Python frame as its place in "frames", and what it is called. */
+static void put_merged(const struct pb_shown_thread *t)
+{
+    static const char *const how[] = {"full", "partial", "apart"};
+
+    printf(", \"merge\": \"%s\", \"native_truncated\": %s, \"stack\": [", how[t->merge],
+           t->native_flags & PB_NATIVE_TRUNCATED ? "true" : "false");
+    for (size_t i = 0; i < t->nmerged; i++) {
+        const struct pb_merged *m = &t->merged[i];
+        fputs(i ? ",\n      " : "\n      ", stdout);
+        if (!m->python) {
+            put_native(&t->natives[m->index]);
+            continue;
+        }
+        fputs("{\"kind\": \"python\"", stdout);
+        put_or_null("function", t->frames[m->index].code->qualname);
+        put_or_null("file", t->frames[m->index].code->file);
+        printf(", \"line\": %d, \"frame\": %zu}", t->frames[m->index].line, m->index);
+    }
+    putchar(']');
+}
+
 static void put_tasks(const struct pb_shown_thread *t)
 {
     fputs(", \"tasks\": [", stdout);
@@ -133,6 +180,8 @@ static void put_thread(const struct pb_shown_thread *t)
         if (t->ntasks)
             put_tasks(t);
     }
+    if (t->nmerged)
+        put_merged(t);
     putchar('}');
 }
 

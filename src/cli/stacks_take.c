@@ -39,6 +39,8 @@ int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_option
         ret->py = NULL;
         r = 0;
     }
+    if (r == 0)
+        r = pb_stacks_native_open(ret, options, err);
     if (r < 0)
         pb_stacks_done(ret);
     return r;
@@ -66,16 +68,18 @@ static void clear_threads(struct pb_stacks *s)
 {
     for (size_t i = 0; i < s->n; i++) {
         drop_frames(&s->threads[i]);
+        pb_stacks_native_drop(&s->threads[i]);
         free(s->threads[i].frames);
     }
     free(s->threads);
     s->threads = NULL;
-    s->n = s->frames = s->locals = 0;
+    s->n = s->frames = s->natives = s->locals = 0;
 }
 
 void pb_stacks_done(struct pb_stacks *s)
 {
     clear_threads(s);
+    pb_stacks_native_done(s);
     pb_py_close(s->py);
     pb_source_close(&s->source);
     *s = (struct pb_stacks){.source.fd = -1};
@@ -87,6 +91,7 @@ struct reading {
     const struct pb_stacks_options *options;
     struct pb_shown_thread *t;
     struct pb_py_stack *stack;
+    struct pb_moment *m;
 };
 
 static struct pb_shown_frame show_frame(const struct reading *r, const struct pb_py_frame *f)
@@ -141,7 +146,7 @@ static int read_more(void *arg)
     t->truncated = r->stack->truncated || n < r->stack->n;
     /* A list of tasks that cannot be read does not spoil the stack. */
     pb_py_tasks(py, &t->py, r->stack, TASKS_MAX, add_task, r);
-    return 0;
+    return pb_stacks_native_copy(r->s, r->m);
 }
 
 static void note_syscall(struct pb_shown_thread *t, const struct pb_moment *m)
@@ -151,32 +156,64 @@ static void note_syscall(struct pb_shown_thread *t, const struct pb_moment *m)
     memcpy(t->syscall_args, m->syscall_args, sizeof(t->syscall_args));
 }
 
+#define TRIES 10
+
+/* A thread without Python: what it waits in, and its native stack where that is wanted. */
+static int take_native(struct reading *r, unsigned ways)
+{
+    int result = -EAGAIN;
+
+    if (!r->s->native)
+        ways = PB_WAY_ASLEEP;
+    for (int i = 0; i < TRIES && result == -EAGAIN; i++) {
+        int way = pb_moment_begin(r->m, i < TRIES / 2 ? ways : ways & (unsigned)PB_WAY_STOPPED);
+        if (way < 0)
+            return way;
+        result = pb_stacks_native_copy(r->s, r->m);
+        int ended = pb_moment_end(r->m);
+        if (ended < 0)
+            result = ended;
+        r->t->way = (enum pb_way)way;
+    }
+    return result;
+}
+
+static int take_frames(struct reading *r, unsigned ways)
+{
+    if (!r->t->python)
+        return take_native(r, ways);
+    int result = pb_py_sample_with(r->s->py, &r->t->py, r->m, ways, r->stack, read_more, r);
+    r->t->way = r->stack->way;
+    return result;
+}
+
 static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *options,
                         struct pb_shown_thread *t, struct pb_py_stack *stack)
 {
-    struct reading reading = {s, options, t, stack};
     struct pb_moment m;
+    struct reading reading = {s, options, t, stack, &m};
     unsigned ways = PB_WAY_ASLEEP | (options->no_stop ? 0 : PB_WAY_STOPPED);
 
     t->syscall = -1;
     t->gil = t->py.gil; /* as it was when they were listed; looked at again within the moment */
-    int r = t->native.tid ? pb_moment_open(s->pid, t->native.tid, &m) : -ESRCH;
-    if (r < 0) {
-        t->failed = r;
+    t->failed = t->native.tid ? pb_moment_open(s->pid, t->native.tid, &m) : -ESRCH;
+    if (t->failed < 0)
         return;
-    }
-    if (!t->python) {
-        if (pb_moment_begin(&m, PB_WAY_ASLEEP) == PB_WAY_ASLEEP && pb_moment_end(&m) == 0)
-            note_syscall(t, &m);
-    } else {
-        t->failed = pb_py_sample_with(s->py, &t->py, &m, ways, stack, read_more, &reading);
-        t->way = stack->way;
-        s->frames += t->nframes;
-        if (t->failed < 0)
-            drop_frames(t);
-        else if (stack->way == PB_WAY_ASLEEP)
-            note_syscall(t, &m);
-    }
+    t->failed = take_frames(&reading, ways);
+    bool without = !t->python && !s->native; /* it has no stack to show: that is no failure */
+    if (t->failed == 0 && t->way == PB_WAY_ASLEEP)
+        note_syscall(t, &m);
+    if (t->failed == 0)
+        t->failed = pb_stacks_native_merge(s, t);
+    /* Of a thread that sleeps some registers are not known; stopped, they are. */
+    if (t->failed == 0 && t->native_flags & PB_NATIVE_BY_SCAN && t->way == PB_WAY_ASLEEP &&
+        !options->no_stop && take_frames(&reading, PB_WAY_STOPPED) == 0)
+        t->failed = pb_stacks_native_merge(s, t);
+    s->frames += t->nframes;
+    if (t->failed < 0)
+        drop_frames(t);
+    if (without)
+        t->failed = 0;
     pb_moment_close(&m);
 }
 

@@ -56,8 +56,55 @@ static void put_frame(const struct pb_shown_frame *f, struct pb_sources *sources
     }
 }
 
+static void put_native(const struct pb_native_frame *f)
+{
+    const char *base = f->module ? strrchr(f->module, '/') : NULL;
+
+    fputs("    ", stdout);
+    if (f->function)
+        put_text(f->function, -1);
+    else
+        printf("0x%" PRIx64, f->pc);
+    printf("%s [", tint(DIM));
+    put_text(base ? base + 1 : f->module ? f->module : "no file", -1);
+    putchar(']');
+    if (f->file) {
+        fputs(" (", stdout);
+        put_text(f->file, -1);
+        if (f->line)
+            printf(":%u", f->line);
+        putchar(')');
+    }
+    puts(tint(PLAIN));
+}
+
+static void put_merged(const struct pb_shown_thread *t, struct pb_sources *sources)
+{
+    for (size_t i = 0; i < t->nmerged; i++) {
+        if (i == EDGE_FRAMES && t->nmerged > 2 * EDGE_FRAMES + 1) {
+            printf("    %s.. %zu more frames ..%s\n", tint(DIM), t->nmerged - 2 * EDGE_FRAMES, tint(PLAIN));
+            i = t->nmerged - EDGE_FRAMES;
+        }
+        const struct pb_merged *m = &t->merged[i];
+        if (t->merge == PB_MERGE_APART && m->python && i && !t->merged[i - 1].python)
+            puts("    (where the Python frames belong among the native ones is not known; they are:)");
+        if (m->python)
+            put_frame(&t->frames[m->index], sources);
+        else
+            put_native(&t->natives[m->index]);
+    }
+    if (t->truncated || t->native_flags & PB_NATIVE_TRUNCATED)
+        puts("    .. and more: deeper than could be read ..");
+    if (t->native_flags & PB_NATIVE_BY_SCAN)
+        puts("    (some of the native frames are guessed)");
+}
+
 static void put_frames(const struct pb_shown_thread *t, struct pb_sources *sources)
 {
+    if (t->nmerged) {
+        put_merged(t, sources);
+        return;
+    }
     for (size_t i = 0; i < t->nframes; i++) {
         if (i == EDGE_FRAMES && t->nframes > 2 * EDGE_FRAMES + 1) {
             printf("    %s.. %zu more frames ..%s\n", tint(DIM), t->nframes - 2 * EDGE_FRAMES, tint(PLAIN));
@@ -112,11 +159,29 @@ static void put_thread(const struct pb_shown_thread *t, struct pb_sources *sourc
         puts("    (it runs, and its stack cannot be read truly without stopping it: leave out --no-stop)");
     else if (t->failed < 0)
         printf("    (its stack cannot be read: %s)\n", strerror(-t->failed));
-    else if (t->nframes == 0)
+    else if (t->nframes == 0 && t->nmerged == 0)
         puts("    (no Python code)");
 }
 
-/* Threads of the same name, without Python, that wait in the same call: one line for all. */
+static bool same_natives(const struct pb_shown_thread *a, const struct pb_shown_thread *b)
+{
+    if (a->nnatives != b->nnatives)
+        return false;
+    for (size_t i = 0; i < a->nnatives; i++)
+        if (a->natives[i].pc != b->natives[i].pc)
+            return false;
+    return true;
+}
+
+static void put_native_failed(const struct pb_stacks *s, const struct pb_shown_thread *t)
+{
+    if (s->native && t->failed == -EAGAIN)
+        puts("    (it runs, and its stack cannot be read truly without stopping it: leave out --no-stop)");
+    else if (s->native && t->failed < 0)
+        printf("    (its stack cannot be read: %s)\n", strerror(-t->failed));
+}
+
+/* Threads of the same name, without Python, that wait in the same call at the same place: once for all. */
 static size_t put_natives(const struct pb_stacks *s, size_t i)
 {
     const struct pb_shown_thread *t = &s->threads[i];
@@ -124,10 +189,12 @@ static size_t put_natives(const struct pb_stacks *s, size_t i)
 
     while (i + n < s->n && !s->threads[i + n].python && s->threads[i + n].off_cpu == t->off_cpu &&
            s->threads[i + n].syscall == t->syscall &&
-           strcmp(s->threads[i + n].native.name, t->native.name) == 0)
+           strcmp(s->threads[i + n].native.name, t->native.name) == 0 && same_natives(&s->threads[i + n], t))
         n++;
     if (n == 1) {
         put_head(t);
+        put_merged(t, NULL);
+        put_native_failed(s, t);
         return 1;
     }
     char buf[64];
@@ -137,6 +204,8 @@ static size_t put_natives(const struct pb_stacks *s, size_t i)
     for (size_t k = 1; k < n && k < 8; k++)
         printf(", %d", (int)s->threads[i + k].native.tid);
     printf("%s): %s\n", n > 8 ? ", .." : "", pb_stacks_state(t, buf, sizeof(buf)));
+    put_merged(t, NULL);
+    put_native_failed(s, t);
     return n;
 }
 
@@ -177,7 +246,7 @@ void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, cons
             putchar('\n');
             put_thread(&s->threads[i++], sources);
         } else {
-            if (i == 0 || s->threads[i - 1].python)
+            if (i == 0 || s->threads[i - 1].python || s->native)
                 putchar('\n');
             i += put_natives(s, i);
         }
