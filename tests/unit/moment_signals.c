@@ -152,7 +152,8 @@ static void sample_while_signals_come(void (*run)(void), unsigned ways, uint64_t
 {
     struct pb_moment m;
 
-    pid_t pid = shared->target = start(run);
+    pid_t pid = start(run);
+    shared->target = pid;
     assert_true(wait_for(&shared->ready, 1, 5000));
     assert_int_equal(pb_moment_open(pid, pid, &m), 0);
     assert_int_equal(pb_moment_begin(&m, PB_WAY_STOPPED), PB_WAY_STOPPED);
@@ -354,7 +355,8 @@ static void hold_in_a_signal(void)
 {
     struct pb_moment m;
 
-    pid_t pid = shared->target = start(count_queued);
+    pid_t pid = start(count_queued);
+    shared->target = pid;
     wait_for(&shared->ready, 1, 5000);
     pb_moment_open(pid, pid, &m);
     for (;;) {
