@@ -1,15 +1,17 @@
 """The sampler beside py-spy and austin: how many true stacks a second, how true and how unbiased they are, what they cost.
 
-    build/venv/bin/python bench/sampler.py [ROW...]     rows: rate blocked impossible bias tiny slowdown idle
+    build/venv/bin/python bench/sampler.py [ROW...]     rows: rate blocked impossible bias tiny slowdown100 slowdown1000 idle
 
-py-spy comes with requirements/bench.txt; austin (PyPI austin-dist 3.7.0) is looked for on the PATH and beside this Python, or
-named by AUSTIN. Each row prints the target's run delay: a target that waits for a CPU makes every reader look right
-and fast. Figures hold for a machine with a free core.
+The peers come with requirements/bench.txt; one that is not installed is said to be so and left out. Each row prints the
+target's run delay: a target that waits for a CPU makes every reader look right and fast. Figures hold for a machine with
+a free core. TURNS (20) is how often slowdown alternates.
 """
 import os
 import re
 import shutil
+import signal
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -24,9 +26,9 @@ import profile_kit  # noqa: E402
 from interpreters import INTERPRETERS, interpreter_id  # noqa: E402
 
 PROBING = Path(os.environ.get("PROBING_PROGRAM", TOP / "build/release/bin/probing"))
-PY_SPY = shutil.which("py-spy") or str(Path(sys.executable).parent / "py-spy")
-AUSTIN = os.environ.get("AUSTIN") or shutil.which("austin") or str(Path(sys.executable).parent / "austin")
+PY_SPY, AUSTIN = (shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") for name in ("py-spy", "austin"))
 SECONDS = 4
+TURNS = int(os.environ.get("TURNS", 20))
 NEWEST = INTERPRETERS[-1]
 missed = []
 
@@ -59,26 +61,27 @@ print("ready", flush=True)
 while True:
     {calls}
 """
-# Steps of 9.5 ms of torch on one thread; how long each took, in a ring in a file.
+# Steps of about 9.5 ms of torch on one thread; when each ended, in a ring in a file.
 TRAINING = """
-import mmap, time, torch
+import itertools, mmap, time, torch
 torch.set_num_threads(1)
 torch.manual_seed(0)
 layer = torch.nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
 model = torch.nn.TransformerEncoder(layer, 2)
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-data = torch.randn(4, 32, 128)
+data = torch.randn(8, 32, 128)
 with open({file!r}, "r+b") as f:
-    steps = memoryview(mmap.mmap(f.fileno(), 8)).cast("q")
+    ends = memoryview(mmap.mmap(f.fileno(), 0)).cast("q")
 def step():
     optimizer.zero_grad()
     model(data).square().mean().backward()
     optimizer.step()
 for _ in range(20): step()
 print("ready", flush=True)
-while True:
+for n in itertools.count(1):
     step()
-    steps[0] += 1
+    ends[n % (len(ends) - 1) + 1] = time.monotonic_ns()
+    ends[0] = n
 """
 
 
@@ -117,12 +120,20 @@ def probing(pid, out, rate, seconds=SECONDS, *options):
     return done.stdout
 
 
+def installed(name, program):
+    if not program:
+        print(f"    {name}: not installed")
+    return bool(program)
+
+
 def py_spy(pid, out, rate, seconds=SECONDS, *options):
-    return run(PY_SPY, "record", "-p", pid, "-o", out, "-f", "raw", "-r", rate, "-d", seconds, *options)
+    """Whether there is a file now."""
+    return installed("py-spy", PY_SPY) and run(PY_SPY, "record", "-p", pid, "-o", out, "-f", "raw", "-r", rate, "-d", seconds,
+                                               *options).returncode == 0
 
 
 def austin(pid, out, interval_us, seconds=SECONDS):
-    return run(AUSTIN, "-i", interval_us, "-x", seconds, "-o", out, "-p", pid)
+    return installed("austin", AUSTIN) and run(AUSTIN, "-i", interval_us, "-x", seconds, "-o", out, "-p", pid).returncode == 0
 
 
 def austin_stacks(path):
@@ -147,12 +158,10 @@ def row_rate(where, row="rate", program=DEEP, must=10000):
             said = probing(job.pid, where / "a.folded", 1000000)
         n = samples_of(said)
         check(row, n / SECONDS >= must, f"probing {n / SECONDS:,.0f} true stacks/s, must be >= {must:,}; {said.splitlines()[1].strip()}")
-        done = py_spy(job.pid, where / "b.folded", 10000)
-        if done.returncode == 0:
+        if py_spy(job.pid, where / "b.folded", 10000):
             n = sum(n for _, n in read_any(where / "b.folded"))
             print(f"    py-spy (-r 10000, stopping) {n / SECONDS:,.0f}/s")
-        done = austin(job.pid, where / "c.austin", 50)
-        if done.returncode == 0:
+        if austin(job.pid, where / "c.austin", 50):
             print(f"    austin (-i 50) {len(austin_stacks(where / 'c.austin')) / SECONDS:,.0f}/s")
 
 
@@ -174,10 +183,10 @@ def row_impossible(where):
             n, wrong, cut, _ = profile_kit.check_tree(tree, read_any(where / "a.folded"))
             check("impossible", wrong == 0 and cut <= n / 100, f"{version} probing: {wrong} impossible, {cut} not of full depth, of {n}")
             for name, options in (("py-spy", []), ("py-spy --nonblocking", ["--nonblocking"])):
-                if py_spy(job.pid, where / "b.folded", 1000, 2, *options).returncode == 0:
+                if py_spy(job.pid, where / "b.folded", 1000, 2, *options):
                     stacks = [([(f, None) for f, _ in s], c) for s, c in read_any(where / "b.folded")]
                     print(f"    {version} {name}: {describe(tree, stacks)}")
-            if austin(job.pid, where / "c.austin", 100, 2).returncode == 0:
+            if austin(job.pid, where / "c.austin", 100, 2):
                 stacks = [([(f, None) for f, _ in s], c) for s, c in austin_stacks(where / "c.austin")]
                 print(f"    {version} austin: {describe(tree, stacks)}")
 
@@ -203,10 +212,10 @@ def row_bias(where):
                 probing(job.pid, where / "a.folded", 2000, SECONDS, *options)
             show_bias(name, before, spent(), read_any(where / "a.folded"), True)
         before = spent()
-        if py_spy(job.pid, where / "b.folded", 1000).returncode == 0:
+        if py_spy(job.pid, where / "b.folded", 1000):
             show_bias("py-spy", before, spent(), read_any(where / "b.folded"), False)
         before = spent()
-        if austin(job.pid, where / "c.austin", 500).returncode == 0:
+        if austin(job.pid, where / "c.austin", 500):
             show_bias("austin", before, spent(), austin_stacks(where / "c.austin"), False)
 
 
@@ -245,57 +254,85 @@ def row_tiny(where):
             check("tiny", off <= 2, f"probing {' '.join(options)}: functions of 1 us are at most {off:.1f} points off their tenth, must be <= 2")
 
 
-def row_slowdown(where):
+SETTLE_S, WITH_S, WITHOUT_S = 0.5, 1.2, 0.8
+
+
+class Training:
+    """A job that trains, and how long its steps take."""
+
+    def __init__(self, file):
+        self.file = file
+        file.write_bytes(bytes(8 << 12))
+
+    def step_ms(self, seconds):
+        """The mean of the steps that end within the next seconds."""
+        start = time.monotonic_ns()
+        time.sleep(seconds)
+        until = time.monotonic_ns()
+        ring = struct.unpack(f"{1 << 12}q", self.file.read_bytes())
+        ends = sorted(t for t in ring[1:] if start <= t <= until)
+        return (ends[-1] - ends[0]) / (len(ends) - 1) / 1e6
+
+    def step_ms_under(self, command):
+        process = subprocess.Popen([str(w) for w in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(SETTLE_S)  # until it is at work
+        assert process.poll() is None, f"{command[0]} has ended"
+        ms = self.step_ms(WITH_S)
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        time.sleep(0.1)
+        return ms
+
+
+def row_slowdown(where, hz, must):
+    """Short turns without and with each tool, many times over: what the machine does meanwhile is in both."""
     try:
         import torch  # noqa: F401
     except ImportError:
         print("    skipped: torch is not installed")
         return
-    file = where / "steps"
-    file.write_bytes(bytes(8))
+    training = Training(where / "steps")
+    with jobs.python(TRAINING.format(file=str(training.file))) as job, delayed("slowdown", job.pid):
+        tools = {"probing": [PROBING, "-t", job.pid, "flamegraph", "-o", where / "x.folded", "-r", hz, "-d", 30]}
+        if installed("py-spy", PY_SPY):
+            tools["py-spy"] = [PY_SPY, "record", "-p", job.pid, "-o", where / "y.folded", "-f", "raw", "-r", hz, "-d", 30]
+        losses, plain = {name: [] for name in tools}, [training.step_ms(WITHOUT_S)]
+        for _ in range(TURNS):
+            for name, command in tools.items():
+                under = training.step_ms_under(command)
+                plain.append(training.step_ms(WITHOUT_S))
+                losses[name].append(100 * (under / ((plain[-2] + plain[-1]) / 2) - 1))
+    print(f"    {hz} Hz, a step takes {statistics.median(plain):.2f} ms, {TURNS} turns each")
+    for name, values in losses.items():
+        low, middle, high = statistics.quantiles(values)
+        text = f"{name} {middle:+.2f}% (quartiles {low:+.2f} {high:+.2f})"
+        if name == "probing":
+            check(f"slowdown at {hz} Hz", middle < must, f"{text}, must be < {must}%")
+        else:
+            print(f"    {text}, {middle / max(statistics.median(losses['probing']), 0.01):.0f} x ours")
 
-    def steps():
-        return int.from_bytes(file.read_bytes(), "little")
 
-    def measure(sampler, seconds=3):
-        process = sampler and subprocess.Popen([str(w) for w in sampler], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(0.7)  # until it is at work
-        (ran, _), n, start = profile_kit.run_delay(job.pid), steps(), time.monotonic()
-        time.sleep(seconds)
-        rate = (steps() - n) / (time.monotonic() - start)
-        per_cpu = (steps() - n) / ((profile_kit.run_delay(job.pid)[0] - ran) / 1e9)
-        if process:
-            process.terminate()
-            process.wait()
-        return rate, per_cpu
+def row_slowdown100(where):
+    row_slowdown(where, 100, 0.3)
 
-    with jobs.python(TRAINING.format(file=str(file))) as job, delayed("slowdown", job.pid):
-        for hz, must in ((100, 0.3), (1000, 1.5)):
-            samplers = {"probing": [PROBING, "-t", job.pid, "flamegraph", "-o", where / "x.svg", "-r", hz, "-d", 30],
-                        "py-spy": [PY_SPY, "record", "-p", job.pid, "-o", where / "y.svg", "-r", hz, "-d", 30]}
-            losses = {name: [] for name in samplers}
-            for _ in range(5):
-                for name, command in samplers.items():
-                    # Before, with, after: what the machine does meanwhile is in both.
-                    one, two, three = measure(None, 1.5), measure(command), measure(None, 1.5)
-                    losses[name].append(100 * (1 - two[0] / ((one[0] + three[0]) / 2)))
-            mine, theirs = statistics.median(losses["probing"]), statistics.median(losses["py-spy"])
-            check("slowdown", mine < must, f"{hz} Hz: probing {mine:+.2f}% (runs {[f'{x:+.1f}' for x in losses['probing']]}), must be < {must}%")
-            print(f"    {hz} Hz: py-spy {theirs:+.2f}%")
+
+def row_slowdown1000(where):
+    row_slowdown(where, 1000, 1.5)
 
 
 def row_idle(where):
     with jobs.python(IDLE, interpreter=NEWEST) as job:
         _, cpu, wall = cpu_of_children(lambda: probing(job.pid, where / "a.folded", 100, 8, "--idle"))
         check("idle", cpu / wall < 0.05, f"160 idle threads at 100 Hz: probing takes {100 * cpu / wall:.1f}% of a core, must be < 5%")
-        _, cpu, wall = cpu_of_children(lambda: py_spy(job.pid, where / "b.folded", 100, 5, "--idle"))
-        print(f"    py-spy {100 * cpu / wall:.1f}% of a core")
-        _, cpu, wall = cpu_of_children(lambda: austin(job.pid, where / "c.austin", 10000, 5))
-        print(f"    austin {100 * cpu / wall:.1f}% of a core")
+        for name, peer in (("py-spy", lambda: py_spy(job.pid, where / "b.folded", 100, 5, "--idle")),
+                           ("austin", lambda: austin(job.pid, where / "c.austin", 10000, 5))):
+            there, cpu, wall = cpu_of_children(peer)
+            if there:
+                print(f"    {name} {100 * cpu / wall:.1f}% of a core")
 
 
 ROWS = {"rate": row_rate, "blocked": row_blocked, "impossible": row_impossible, "bias": row_bias, "tiny": row_tiny,
-        "slowdown": row_slowdown, "idle": row_idle}
+        "slowdown100": row_slowdown100, "slowdown1000": row_slowdown1000, "idle": row_idle}
 
 
 def main():
