@@ -68,7 +68,7 @@ static void note(void *arg, const char *text)
 /* Milliseconds of one query within this process, worker warm. */
 static double ask(int arena_fd, const char *sql)
 {
-    const struct pb_sql_sink sink = {columns, row, note, NULL};
+    const struct pb_sql_sink sink = {columns, row, note, NULL, NULL};
     struct pb_sql_source source = {.live = {.pid = getpid(), .arena_fd = arena_fd}, .rank = -1};
     struct pb_sql_query q = {
         .sql = sql, .length = strlen(sql), .sources = &source, .nsources = 1, .timeout_ms = 60000};

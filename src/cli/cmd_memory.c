@@ -41,7 +41,7 @@ static void take_note(void *arg, const char *text)
 
 static int ask(const struct pb_query_sources *sources, const char *sql, struct few *ret, struct pb_err *err)
 {
-    const struct pb_sql_sink sink = {take_columns, take_row, take_note, ret};
+    const struct pb_sql_sink sink = {take_columns, take_row, take_note, ret, NULL};
     struct pb_sql_query q = {.sql = sql,
                              .length = strlen(sql),
                              .sources = sources->at,

@@ -7,6 +7,7 @@
 #include "engine/broker_slot.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,8 @@
 
 /* How long after its own deadline a worker may take to say so. */
 static const uint64_t GRACE_NS = 2500 * PB_NS_PER_MS, HELLO_NS = 30 * PB_NS_PER_S;
+
+enum { CANCEL_MS = 100 };
 
 struct talk {
     const struct pb_sql_query *q;
@@ -51,12 +54,26 @@ static int lost(const struct talk *t, int r, struct pb_err *err)
                    "the process it was asked about is unharmed, and the next query gets a new worker");
 }
 
+static bool is_cancelled(const struct pb_sql_query *q)
+{
+    return q->cancel && *q->cancel;
+}
+
 static int receive(struct talk *t, uint64_t deadline)
 {
     int r;
-    do
-        r = pb_wire_receive(t->slot.socket, &t->in, deadline);
-    while (r == -EINTR);
+
+    /* A signal just before we wait would not wake us: we look now and then. */
+    do {
+        struct pollfd p = {.fd = t->slot.socket, .events = POLLIN};
+        int ready = poll(&p, 1, CANCEL_MS);
+        if (is_cancelled(t->q))
+            return -ECANCELED;
+        if (ready > 0)
+            r = pb_wire_receive(t->slot.socket, &t->in, deadline);
+        else
+            r = deadline && pb_now_ns() >= deadline ? -ETIMEDOUT : -EINTR;
+    } while (r == -EINTR);
     return r;
 }
 
@@ -91,7 +108,8 @@ static int send_request(struct talk *t)
 
     pb_wire_begin(m, PB_SQL_REQUEST);
     pb_wire_put_u32(m, t->q->timeout_ms);
-    pb_wire_put_u32(m, t->q->no_agent);
+    pb_wire_put_u32(m, (t->q->no_agent ? PB_SQL_NO_AGENT : 0u) |
+                           (t->sink->progress ? PB_SQL_WANTS_PROGRESS : 0u));
     pb_wire_put_u32(m, t->q->nsources);
     for (unsigned i = 0; i < t->q->nsources; i++) {
         const struct pb_sql_source *s = &t->q->sources[i];
@@ -196,6 +214,17 @@ static void take_note(struct talk *t)
         t->sink->note(t->sink->arg, text);
 }
 
+static int take_progress(struct talk *t)
+{
+    uint64_t scanned = pb_wire_u64(&t->in), known = pb_wire_u64(&t->in);
+
+    if (!pb_wire_ok(&t->in))
+        return -EBADMSG;
+    if (t->sink->progress)
+        t->sink->progress(t->sink->arg, scanned, known);
+    return 0;
+}
+
 /* One message. 1: that was the last. */
 static int take_message(struct talk *t, struct pb_err *err)
 {
@@ -209,6 +238,8 @@ static int take_message(struct talk *t, struct pb_err *err)
     case PB_SQL_NOTE:
         take_note(t);
         return 0;
+    case PB_SQL_PROGRESS:
+        return take_progress(t);
     case PB_SQL_DONE:
         t->stats.segments_read = pb_wire_u64(&t->in);
         t->stats.segments_skipped = pb_wire_u64(&t->in);
@@ -267,7 +298,7 @@ int pb_sql_run(const struct pb_sql_query *q, const struct pb_sql_sink *sink, str
     if (q->length > PB_SQL_MAX_TEXT)
         return pb_fail(err, -E2BIG, "the statements are %zu bytes long; %u is the most", q->length,
                        PB_SQL_MAX_TEXT);
-    int r = pb_worker_take(&t.slot, 0, deadline, err);
+    int r = pb_worker_take(&t.slot, 0, deadline, q->cancel, err);
     if (r < 0)
         return r;
     r = meet(&t, err);
@@ -278,7 +309,7 @@ int pb_sql_run(const struct pb_sql_query *q, const struct pb_sql_sink *sink, str
         t.slot = (struct pb_worker){.lock = -1, .socket = -1};
         if (lock >= 0)
             close(lock);
-        r = pb_worker_take(&t.slot, 1, deadline, err);
+        r = pb_worker_take(&t.slot, 1, deadline, q->cancel, err);
         if (r == 0)
             r = meet(&t, err);
         if (r < 0 && !err->text[0])
@@ -287,6 +318,10 @@ int pb_sql_run(const struct pb_sql_query *q, const struct pb_sql_sink *sink, str
     if (r == 0) {
         t.deadline = q->timeout_ms ? pb_now_ns() + q->timeout_ms * PB_NS_PER_MS + GRACE_NS : 0;
         r = converse(&t, err);
+    }
+    if (r < 0 && is_cancelled(q)) {
+        end_worker(&t);
+        r = pb_fail(err, -ECANCELED, "stopped");
     }
     close_talk(&t);
     if (r == 0 && ret)

@@ -8,6 +8,7 @@
 #include "engine/live.h"
 #include "engine/wire.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,8 @@ struct pb_sql_query {
     unsigned nsources;
     bool no_agent;       /* the processes are not probed, which explains empty tables */
     unsigned timeout_ms; /* 0: none */
+    /* A signal handler sets it to stop the query: the worker is ended, -ECANCELED. NULL: never. */
+    const volatile sig_atomic_t *cancel;
 };
 
 struct pb_sql_column {
@@ -42,6 +45,8 @@ struct pb_sql_sink {
     int (*row)(void *arg, const struct pb_sql_cell *cells, unsigned n);
     void (*note)(void *arg, const char *text);
     void *arg;
+    /* Several times a second while it runs; NULL: nobody cares. known grows as further tables are begun. */
+    void (*progress)(void *arg, uint64_t scanned, uint64_t known);
 };
 
 struct pb_sql_stats {
@@ -49,6 +54,6 @@ struct pb_sql_stats {
 };
 
 /* Runs the statements. err has a sentence on failure, -EINVAL: they are wrong; -EPERM: they do more than
- * read; -ETIMEDOUT. ret may be NULL. */
+ * read; -ETIMEDOUT; -ECANCELED. ret may be NULL. */
 int pb_sql_run(const struct pb_sql_query *q, const struct pb_sql_sink *sink, struct pb_sql_stats *ret,
                struct pb_err *err);

@@ -208,7 +208,8 @@ static int lock_slot(int dir, unsigned *ret_slot)
 }
 
 /* Waits for a lock, a little differently long each time, so that nobody is always the second to look. */
-static int wait_for(int dir, uint64_t deadline, int (*lock)(int dir, void *arg), void *arg)
+static int wait_for(int dir, uint64_t deadline, const volatile sig_atomic_t *cancel,
+                    int (*lock)(int dir, void *arg), void *arg)
 {
     for (;;) {
         int fd = lock(dir, arg);
@@ -216,6 +217,8 @@ static int wait_for(int dir, uint64_t deadline, int (*lock)(int dir, void *arg),
             return fd;
         if (deadline && pb_now_ns() >= deadline)
             return -ETIMEDOUT;
+        if (cancel && *cancel)
+            return -ECANCELED;
         pb_sleep_ns(PB_NS_PER_MS + (pb_now_ns() ^ (uint64_t)getpid() * 7919) % (2 * PB_NS_PER_MS));
     }
 }
@@ -232,13 +235,14 @@ static int lock_any(int dir, void *ret_slot)
 
 /* The lock of a slot. Everybody goes through one queue, so that who has just had a worker does not get the
  * next one before those who wait. */
-static int wait_for_slot(int dir, uint64_t deadline, unsigned *ret_slot)
+static int wait_for_slot(int dir, uint64_t deadline, const volatile sig_atomic_t *cancel, unsigned *ret_slot)
 {
-    _cleanup_close_ int queue = wait_for(dir, deadline, lock_queue, NULL);
-    return queue < 0 ? queue : wait_for(dir, deadline, lock_any, ret_slot);
+    _cleanup_close_ int queue = wait_for(dir, deadline, cancel, lock_queue, NULL);
+    return queue < 0 ? queue : wait_for(dir, deadline, cancel, lock_any, ret_slot);
 }
 
-int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, struct pb_err *err)
+int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, const volatile sig_atomic_t *cancel,
+                   struct pb_err *err)
 {
     char path[PATH_SIZE], directory[PATH_SIZE], name[64];
     uint64_t id = 0;
@@ -250,7 +254,9 @@ int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, struct p
     _cleanup_close_ int dir = open_directory(directory);
     if (dir < 0)
         return take_private(ret, path, err);
-    _cleanup_close_ int lock = wait_for_slot(dir, deadline, &slot);
+    _cleanup_close_ int lock = wait_for_slot(dir, deadline, cancel, &slot);
+    if (lock == -ECANCELED)
+        return pb_fail(err, lock, "stopped");
     if (lock == -ETIMEDOUT)
         return pb_fail(err, lock, "all %u SQL workers are busy with other queries (try again, or --timeout)",
                        slots());

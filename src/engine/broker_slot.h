@@ -1,6 +1,7 @@
 /* broker_slot: a worker that is ours for one query. Used by broker.c alone. */
 #pragma once
 
+#include <signal.h>
 #include <stdint.h>
 
 struct pb_err;
@@ -11,8 +12,10 @@ struct pb_worker {
 };
 
 /* Takes a free worker or starts one; waits until the deadline (monotonic ns, 0: none) when there are as many
- * as there may be and all are busy. fresh: do not take one that was there before. */
-int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, struct pb_err *err);
+ * as there may be and all are busy. fresh: do not take one that was there before. cancel (may be
+ * NULL): stops waiting once it is set, -ECANCELED. */
+int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, const volatile sig_atomic_t *cancel,
+                   struct pb_err *err);
 void pb_worker_done(struct pb_worker *s);
 
 /* Starts the process that writes a Parquet file (parquet.c), and returns the socket to it. file: an absolute

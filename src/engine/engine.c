@@ -9,6 +9,7 @@
 #include "engine/text.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +62,40 @@ int pb_engine_ask(struct pb_engine *e, const char *sql, const char *parameter, s
     return r < 0 ? pb_fail(err, r, "DuckDB did not answer: %s", sql) : 0;
 }
 
+int pb_engine_send(struct pb_engine *e, struct pb_wire *m)
+{
+    pthread_mutex_lock(&e->sending);
+    int r = pb_wire_send(e->request->socket, m, 0);
+    pthread_mutex_unlock(&e->sending);
+    return r;
+}
+
+void pb_engine_progress(struct pb_engine *e)
+{
+    struct pollfd p = {.events = POLLOUT};
+
+    /* Whoever sends just now shows progress enough; so does a caller who has not read what was sent. */
+    if (pthread_mutex_trylock(&e->sending) != 0)
+        return;
+    p.fd = e->request && e->request->progress ? e->request->socket : -1;
+    if (poll(&p, 1, 0) == 1 && p.revents == POLLOUT) {
+        struct pb_wire m = {0};
+        pb_wire_begin(&m, PB_SQL_PROGRESS);
+        pb_wire_put_u64(&m, pb_scan_rows());
+        pb_wire_put_u64(&m, pb_scan_rows_known());
+        pb_wire_send(p.fd, &m, 0);
+        pb_wire_done(&m);
+    }
+    pthread_mutex_unlock(&e->sending);
+}
+
+static void set_request(struct pb_engine *e, struct pb_engine_request *request)
+{
+    pthread_mutex_lock(&e->sending);
+    e->request = request;
+    pthread_mutex_unlock(&e->sending);
+}
+
 void pb_engine_note(struct pb_engine *e, const char *format, ...)
 {
     struct pb_wire m = {0};
@@ -73,7 +108,7 @@ void pb_engine_note(struct pb_engine *e, const char *format, ...)
     pb_wire_begin(&m, PB_SQL_NOTE);
     pb_wire_put_text(&m, text, strlen(text));
     /* A socket that fails is noticed by the rows that follow. */
-    pb_wire_send(e->request->socket, &m, 0);
+    pb_engine_send(e, &m);
     pb_wire_done(&m);
 }
 
@@ -175,6 +210,7 @@ int pb_engine_open(unsigned threads, uint64_t memory, struct pb_engine **ret, st
     if (!e)
         return pb_fail(err, -ENOMEM, "out of memory");
     e->threads = threads;
+    pthread_mutex_init(&e->sending, NULL);
     int r = open_database(e, threads, memory, err);
     if (r == 0 &&
         (pb_scan_register(e->connection) < 0 || register_subtraction(e, DUCKDB_TYPE_TIMESTAMP) < 0 ||
@@ -291,7 +327,7 @@ static int send_end(struct pb_engine *e, int r, const struct pb_err *err)
         pb_wire_put_u64(&e->out, c->segments_skipped);
         pb_wire_put_u64(&e->out, pb_scan_rows());
     }
-    return pb_wire_send(e->request->socket, &e->out, 0);
+    return pb_engine_send(e, &e->out);
 }
 
 /* Whether the worker should end: DuckDB refuses everything from here on, or it was stopped somewhere in the
@@ -316,7 +352,7 @@ int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request)
 {
     struct pb_err err = {0};
 
-    e->request = request;
+    set_request(e, request);
     e->ordered = e->opaque = false;
     e->scans = (struct pb_scan_request){
         .catalog = &request->catalog, .prepare = pb_prepare_table, .arg = e, .threads = 1};
@@ -326,6 +362,6 @@ int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request)
     e->busy = false;
     int sent = send_end(e, r, &err);
     pb_scan_begin(NULL);
-    e->request = NULL;
+    set_request(e, NULL);
     return sent < 0 ? sent : r < 0 && is_spent(&err) ? -EIO : 0;
 }

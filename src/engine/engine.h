@@ -16,6 +16,7 @@ struct pb_engine_request {
     uint32_t length;
     unsigned timeout_ms; /* for the messages; the deadline itself is the worker's */
     bool no_agent;       /* the process is not probed: its recorded tables are empty */
+    bool progress;       /* the caller would like to hear how far it is */
     struct pb_catalog catalog;
     int socket; /* where results go, and what live tables are asked of */
 };
@@ -26,6 +27,9 @@ int pb_engine_open(unsigned threads, uint64_t memory, struct pb_engine **ret, st
 /* Runs all statements and sends what they give; a failure is sent as ERROR too. Negative: the socket failed,
  * or the database is no longer fit for use: the worker must end. */
 int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request);
+
+/* Tells the caller how far the query is, from another thread; never waits. */
+void pb_engine_progress(struct pb_engine *e);
 
 /* Stops what runs now, from another thread; may be called again and again. */
 void pb_engine_interrupt(struct pb_engine *e);

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/scan.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* A view that stands in the database for a table of the catalog. */
@@ -19,7 +20,8 @@ struct pb_engine {
     duckdb_connection connection;
     struct pb_engine_view *views;
     unsigned nviews;
-    struct pb_engine_request *request; /* the one that runs */
+    pthread_mutex_t sending;           /* one message at a time, also from the thread that watches */
+    struct pb_engine_request *request; /* the one that runs; changed with `sending` held */
     bool ordered;                      /* some statement of it depends on the order of rows */
     bool opaque;                       /* some statement of it has no tree: tables are read whole */
     struct pb_scan_request scans;
@@ -32,6 +34,9 @@ struct pb_engine {
 int pb_engine_do(struct pb_engine *e, const char *sql, struct pb_err *err);
 int pb_engine_ask(struct pb_engine *e, const char *sql, const char *parameter, size_t length, char **ret,
                   struct pb_err *err);
+
+/* Sends to the caller of the request that runs. */
+int pb_engine_send(struct pb_engine *e, struct pb_wire *m);
 
 void pb_engine_note(struct pb_engine *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

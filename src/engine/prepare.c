@@ -132,7 +132,7 @@ static int fetch_live(struct pb_engine *e, struct pb_cat_table *t, struct pb_err
     snprintf(full, sizeof(full), "%s.%s", t->schema, t->name);
     pb_wire_begin(&e->out, PB_SQL_NEED);
     pb_wire_put_text(&e->out, full, strlen(full));
-    int r = pb_wire_send(e->request->socket, &e->out, 0);
+    int r = pb_engine_send(e, &e->out);
     if (r == 0)
         r = pb_wire_receive(e->request->socket, &in, 0);
     if (r == 0 && in.type != PB_SQL_LIVE)

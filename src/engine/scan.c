@@ -15,7 +15,7 @@ enum { VECTOR = 2048 }; /* DuckDB's; a multiple of 64, so that validity words ca
 enum { LEAD_RANK, LEAD_PID, LEADS };
 
 static const struct pb_scan_request *request;
-static _Atomic uint64_t rows_given;
+static _Atomic uint64_t rows_given, rows_known;
 
 struct scan {
     struct pb_cat_table *table;
@@ -34,12 +34,17 @@ struct cursor {
 void pb_scan_begin(const struct pb_scan_request *now)
 {
     request = now;
-    rows_given = 0;
+    rows_given = rows_known = 0;
 }
 
 uint64_t pb_scan_rows(void)
 {
     return rows_given;
+}
+
+uint64_t pb_scan_rows_known(void)
+{
+    return rows_known;
 }
 
 static duckdb_type duck_type(enum pb_type type)
@@ -114,6 +119,7 @@ static void init(duckdb_init_info info)
         return;
     }
     s->table = t;
+    atomic_fetch_add(&rows_known, t->nrows);
     s->leads = request->catalog->ranks ? LEADS : 0;
     s->ncolumns = duck.init_get_column_count(info);
     for (idx_t i = 0; i < s->ncolumns; i++)

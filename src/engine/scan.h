@@ -22,5 +22,7 @@ int pb_scan_register(duckdb_connection connection);
 /* The request that scans are for, until the next call; NULL: none. */
 void pb_scan_begin(const struct pb_scan_request *now);
 
-/* Rows handed over since pb_scan_begin, for a progress bar. */
+/* Rows handed over since pb_scan_begin, and those of all scans that were begun: a progress bar. From any
+ * thread. */
 uint64_t pb_scan_rows(void);
+uint64_t pb_scan_rows_known(void);

@@ -117,7 +117,7 @@ static int send_columns(struct pb_engine *e, struct result *result)
         pb_wire_put_text(&e->out, name, strlen(name));
         pb_wire_put_text(&e->out, type, strlen(type));
     }
-    return pb_wire_send(e->request->socket, &e->out, 0);
+    return pb_engine_send(e, &e->out);
 }
 
 static int flush(struct pb_engine *e, uint32_t *rows)
@@ -128,7 +128,7 @@ static int flush(struct pb_engine *e, uint32_t *rows)
         return -EMSGSIZE;
     memcpy(e->out.data, rows, sizeof(*rows));
     *rows = 0;
-    return pb_wire_send(e->request->socket, &e->out, 0);
+    return pb_engine_send(e, &e->out);
 }
 
 static void begin_block(struct pb_engine *e)

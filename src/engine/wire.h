@@ -8,6 +8,7 @@
  *   worker: NEED(table)                 a live table is about to be read; the broker reads it now
  *   broker: LIVE                        one arena for each source, in memory
  *   worker: COLUMNS, ROWS..., NOTE...   for each statement
+ *   worker: PROGRESS                    now and then where it was asked for: rows scanned, rows there are
  *   worker: DONE or ERROR               then the next REQUEST, or the end */
 #pragma once
 
@@ -19,6 +20,9 @@
 #define PB_SQL_MAX_FDS     250
 #define PB_SQL_MAX_MESSAGE (64u << 20)
 #define PB_SQL_MAX_TEXT    (4u << 20) /* of the statements */
+
+/* Of a REQUEST. */
+enum pb_sql_flags { PB_SQL_NO_AGENT = 1, PB_SQL_WANTS_PROGRESS = 2 };
 
 enum pb_sql_message {
     PB_SQL_HELLO = 1,

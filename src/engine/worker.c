@@ -38,6 +38,7 @@ enum {
     IDLE_MS = 60000,
     CALLER_IDLE_MS = 10000,
     GRACE_MS = 1000,
+    PROGRESS_MS = 100,
     STACK = 64 << 20,
     MAX_THREADS = 4
 };
@@ -69,7 +70,7 @@ static void *watch(void *arg)
 {
     struct worker *w = arg;
     struct pollfd p = {.fd = w->wake, .events = POLLIN};
-    uint64_t since = 0, count;
+    uint64_t since = 0, said = 0, count;
 
     for (;;) {
         uint64_t deadline = w->deadline;
@@ -79,6 +80,10 @@ static void *watch(void *arg)
         uint64_t now = pb_now_ns();
         if (!deadline || (now < deadline && !caller_is_gone(w->watched))) {
             since = 0;
+            if (deadline && now - said > PROGRESS_MS * PB_NS_PER_MS) {
+                said = now;
+                pb_engine_progress(w->engine);
+            }
             continue;
         }
         if (!since)
@@ -124,7 +129,9 @@ static int say_hello(const struct worker *w)
 static int read_request(struct pb_wire *m, struct pb_engine_request *q, struct pb_err *err)
 {
     q->timeout_ms = pb_wire_u32(m);
-    q->no_agent = pb_wire_u32(m) & 1;
+    uint32_t flags = pb_wire_u32(m);
+    q->no_agent = flags & PB_SQL_NO_AGENT;
+    q->progress = flags & PB_SQL_WANTS_PROGRESS;
     uint32_t n = pb_wire_u32(m), taken = 0;
     if (!pb_wire_ok(m) || n > PB_SQL_MAX_FDS)
         return -EBADMSG;

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #define NEEDS_WORKER                                                                                         \
@@ -106,12 +107,18 @@ static void every_result_under_a_writer_is_a_suffix(void **state)
     assert_true(written > 1000000);
 }
 
-static void a_hundred_queries_at_once_are_all_answered(void **state)
+static void a_hundred_queries_beside_a_slow_one_are_all_answered(void **state)
 {
-    pid_t pids[CROWD];
+    pid_t pids[CROWD], slow;
     int status;
 
     NEEDS_WORKER;
+    slow = fork();
+    if (slow == 0) {
+        int none = -1;
+        ask_all(&none, 1, "SELECT count(*) FROM range(100000000000)", 0);
+        _exit(1);
+    }
     for (int i = 0; i < CROWD; i++) {
         pids[i] = fork();
         if (pids[i] == 0) {
@@ -123,6 +130,10 @@ static void a_hundred_queries_at_once_are_all_answered(void **state)
         waitpid(pids[i], &status, 0);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
+    /* It was there all the while. */
+    assert_int_equal(waitpid(slow, &status, WNOHANG), 0);
+    kill(slow, SIGKILL);
+    waitpid(slow, &status, 0);
 }
 
 /* Workers there are now, in this test's directory. */
@@ -178,14 +189,68 @@ static void a_deadline_is_kept(void **state)
     expect(-1, "SELECT 1", "1\n");
 }
 
+static volatile sig_atomic_t cancelled;
+static uint64_t most_scanned, most_known;
+
+static void cancel(int number)
+{
+    cancelled = 1;
+}
+
+static void see_progress(void *arg, uint64_t scanned, uint64_t known)
+{
+    most_scanned = scanned;
+    most_known = known;
+}
+
+/* A query that would take for ever, over the table of this test. */
+static int run_for_ever(struct pb_err *err)
+{
+    static const char sql[] = "SELECT count(*) FROM stream, range(1000000000000) WHERE n + range < 0";
+    static struct answer a;
+    const struct pb_sql_sink sink = {take_columns, take_row, take_note, &a, see_progress};
+    const struct pb_sql_source source = {.live = {.pid = getpid(), .arena_fd = pb_arena_fd(arena)}};
+    const struct pb_sql_query q = {
+        .sql = sql, .length = sizeof(sql) - 1, .sources = &source, .nsources = 1, .cancel = &cancelled};
+
+    return pb_sql_run(&q, &sink, NULL, err);
+}
+
+static void a_query_tells_how_far_it_is_and_is_cancelled_at_once(void **state)
+{
+    const struct itimerval second = {.it_value = {.tv_sec = 1}};
+    struct pb_err err = {0};
+
+    NEEDS_WORKER;
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = cancel}, NULL);
+    setitimer(ITIMER_REAL, &second, NULL);
+    int64_t began = mono_now();
+    assert_int_equal(run_for_ever(&err), -ECANCELED);
+    assert_true(mono_now() - began < 2 * SECOND);
+    assert_true(most_known > 0 && most_scanned <= most_known);
+    cancelled = 0;
+    expect(-1, "SELECT 1", "1\n");
+}
+
+static void a_query_cancelled_before_it_begins_does_not_run(void **state)
+{
+    NEEDS_WORKER;
+    cancelled = 1;
+    struct pb_err err = {0};
+    assert_int_equal(run_for_ever(&err), -ECANCELED);
+    cancelled = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_result_under_a_writer_is_a_suffix),
-        cmocka_unit_test(a_hundred_queries_at_once_are_all_answered),
+        cmocka_unit_test(a_hundred_queries_beside_a_slow_one_are_all_answered),
         cmocka_unit_test(there_are_never_more_workers_than_the_bound),
         cmocka_unit_test(a_long_query_does_not_hold_up_another),
         cmocka_unit_test(a_deadline_is_kept),
+        cmocka_unit_test(a_query_tells_how_far_it_is_and_is_cancelled_at_once),
+        cmocka_unit_test(a_query_cancelled_before_it_begins_does_not_run),
     };
     return cmocka_run_group_tests(tests, make_arena, remove_own_directory);
 }

@@ -74,7 +74,7 @@ static inline struct answer *ask_all(const int *fds, unsigned n, const char *sql
 {
     static struct answer a;
     struct pb_sql_source sources[8];
-    const struct pb_sql_sink sink = {take_columns, take_row, take_note, &a};
+    const struct pb_sql_sink sink = {take_columns, take_row, take_note, &a, NULL};
 
     memset(&a, 0, sizeof(a));
     for (unsigned i = 0; i < n; i++)
