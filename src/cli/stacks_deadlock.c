@@ -120,7 +120,7 @@ static bool still_sleeps(struct pb_stacks *s, const struct suspect *x)
 {
     struct pb_moment m;
 
-    if (pb_moment_open(s->pid, x->t->native.tid, &m) < 0)
+    if (pb_source_moment(&s->source, x->t->native.tid, &m) < 0)
         return false;
     bool same = pb_moment_begin(&m, PB_WAY_ASLEEP) == PB_WAY_ASLEEP && m.syscall == x->t->syscall &&
                 m.syscall_args[0] == x->t->syscall_args[0] && pb_moment_end(&m) == 0;

@@ -13,7 +13,7 @@ int pb_stacks_native_open(struct pb_stacks *s, const struct pb_stacks_options *o
 {
     if (!options->native && !(options->native_if_alone && !s->py))
         return 0;
-    int r = pb_native_new(s->pid, NULL, &s->native, options->native ? err : NULL);
+    int r = pb_native_new(&s->source, NULL, &s->native, options->native ? err : NULL);
     /* Nobody asked for it: then a process that cannot be unwound is shown without. */
     return options->native ? r : 0;
 }

@@ -196,7 +196,7 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
 
     t->syscall = -1;
     t->gil = t->py.gil; /* as it was when they were listed; looked at again within the moment */
-    t->failed = t->native.tid ? pb_moment_open(s->pid, t->native.tid, &m) : -ESRCH;
+    t->failed = t->native.tid ? pb_source_moment(&s->source, t->native.tid, &m) : -ESRCH;
     if (t->failed < 0)
         return;
     t->failed = take_frames(&reading, ways);
@@ -268,7 +268,7 @@ int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options,
     _cleanup_(pb_py_stack_done) struct pb_py_stack stack = {0};
 
     clear_threads(s);
-    int r = pb_native_threads_read(s->pid, &native, err);
+    int r = pb_source_threads(&s->source, &native, err);
     if (r == 0)
         r = list(s, &native, err);
     if (r < 0)

@@ -16,6 +16,7 @@
 #include "remote/maps.h"
 #include "remote/mem.h"
 #include "remote/procinfo.h"
+#include "remote/source.h"
 
 #define PLEASE_STOP (1ull << 5) /* the eval breaker's bit that makes the main loop look */
 
@@ -47,6 +48,7 @@ struct door {
 static int find_runtime(pid_t pid, uint64_t *ret)
 {
     _cleanup_(pb_maps_done) struct pb_maps maps = {0};
+    struct pb_source memory = pb_source_of(pid);
     int r = pb_maps_read(pid, &maps, NULL);
     if (r < 0)
         return r;
@@ -56,7 +58,7 @@ static int find_runtime(pid_t pid, uint64_t *ret)
         if (map->offset != 0 || !map->inode || !strstr(map->path, "python") || strcmp(map->path, last) == 0)
             continue;
         last = map->path;
-        if (pb_elf_lookup(pid, map->start, "_PyRuntime", ret) == 0)
+        if (pb_elf_lookup(&memory, map->start, "_PyRuntime", ret) == 0)
             return 0;
     }
     return -ENOENT;

@@ -11,6 +11,7 @@
 #include "remote/mem.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
+#include "remote/source.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -79,13 +80,14 @@ static int connect_through_door(pid_t pid, int door, struct pb_err *err)
 static int find_status(pid_t pid, struct pb_agent_status *ret)
 {
     _cleanup_(pb_maps_done) struct pb_maps maps = {0};
+    struct pb_source memory = pb_source_of(pid);
     uint64_t address;
 
     int r = pb_maps_read(pid, &maps, NULL);
     for (size_t i = 0; r == 0 && i < maps.n; i++) {
         if (maps.at[i].offset != 0 || !strstr(maps.at[i].path, "probing"))
             continue;
-        if (pb_elf_lookup(pid, maps.at[i].start, "pb_agent_status", &address) == 0 &&
+        if (pb_elf_lookup(&memory, maps.at[i].start, "pb_agent_status", &address) == 0 &&
             pb_mem_read(pid, address, ret, sizeof(*ret)) == 0 && ret->magic == PB_STATUS_MAGIC &&
             ret->state == PB_AGENT_READY)
             return 0;

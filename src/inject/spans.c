@@ -11,6 +11,7 @@
 #include "remote/elf.h"
 #include "remote/maps.h"
 #include "remote/procinfo.h"
+#include "remote/source.h"
 
 /* The exported functions of malloc.o: the static ones lie between and beside them. */
 static const char *const allocator[] = {
@@ -177,10 +178,10 @@ static bool is_any(const char *base, const char *const *prefixes)
 
 /* The C library and what belongs to it: allocator and single functions, by symbol. In musl loader and library
  * are one object: there the static functions around dlopen count too. */
-static int add_libc(struct pb_spans *spans, pid_t pid, const struct pb_map *map, bool musl)
+static int add_libc(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map, bool musl)
 {
     _cleanup_(pb_elf_done) struct pb_elf e = {0};
-    int r = pb_elf_open(pid, map->start, &e);
+    int r = pb_elf_open(from, map->start, &e);
     if (r < 0)
         return r;
     r = add_allocator(spans, &e);
@@ -189,16 +190,16 @@ static int add_libc(struct pb_spans *spans, pid_t pid, const struct pb_map *map,
     return add_functions(spans, &e, musl);
 }
 
-static int add_whole(struct pb_spans *spans, pid_t pid, const struct pb_map *map)
+static int add_whole(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map)
 {
     _cleanup_(pb_elf_done) struct pb_elf e = {0};
-    int r = pb_elf_open(pid, map->start, &e);
+    int r = pb_elf_open(from, map->start, &e);
     if (r < 0)
         return r;
     return add(spans, e.text, e.text_end, false);
 }
 
-static int add_object(struct pb_spans *spans, pid_t pid, const struct pb_map *map, bool program)
+static int add_object(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map, bool program)
 {
     static const char *const loader[] = {"ld-linux", "ld-2.", "ld.so", "libdl.so.2", "libdl-2.", NULL};
     static const char *const pthread[] = {"libpthread.so.0", "libpthread-2.", NULL};
@@ -207,20 +208,21 @@ static int add_object(struct pb_spans *spans, pid_t pid, const struct pb_map *ma
     uint64_t addr;
 
     if (is_any(base, loader))
-        return add_whole(spans, pid, map);
+        return add_whole(spans, from, map);
     if (libc != PB_LIBC_NONE || is_any(base, pthread))
-        return add_libc(spans, pid, map, libc == PB_LIBC_MUSL);
-    if (pb_elf_lookup(pid, map->start, "malloc", &addr) < 0)
+        return add_libc(spans, from, map, libc == PB_LIBC_MUSL);
+    if (pb_elf_lookup(from, map->start, "malloc", &addr) < 0)
         return 0;
     /* A program with an allocator linked in is not all allocator: there only what lies around malloc. */
     if (program)
-        return add_libc(spans, pid, map, false);
-    return add_whole(spans, pid, map);
+        return add_libc(spans, from, map, false);
+    return add_whole(spans, from, map);
 }
 
 int pb_spans_find(pid_t pid, const struct pb_maps *maps, struct pb_spans *ret)
 {
     _cleanup_(pb_spans_done) struct pb_spans spans = {0};
+    struct pb_source memory = pb_source_of(pid);
     const char *last = "";
     char exe[512];
 
@@ -232,7 +234,7 @@ int pb_spans_find(pid_t pid, const struct pb_maps *maps, struct pb_spans *ret)
         if (map->offset != 0 || !map->inode || !(map->prot & PROT_READ) || strcmp(map->path, last) == 0)
             continue;
         last = map->path;
-        r = add_object(&spans, pid, map, strcmp(map->path, exe) == 0);
+        r = add_object(&spans, &memory, map, strcmp(map->path, exe) == 0);
         if (r < 0 && r != -ENOEXEC && r != -EFAULT)
             return r;
     }

@@ -13,6 +13,7 @@
 #include "inject/arch.h"
 #include "remote/elf.h"
 #include "remote/mem.h"
+#include "remote/source.h"
 
 #define GLIBC_PRIVATE_MODE 0x80000000u /* __RTLD_DLOPEN: what __libc_dlopen_mode wants to be told */
 
@@ -111,6 +112,7 @@ static bool take_dl(struct pb_target *t, const struct pb_elf *e, const char *ope
 static int find_dlopen(struct pb_target *t, const struct pb_elf *libc, struct pb_err *err)
 {
     pid_t pid = t->info.pid;
+    struct pb_source memory = pb_source_of(pid);
     if (take_dl(t, libc, "dlopen", "dlsym", "dlclose"))
         return 0;
     const struct pb_map *map = object(&t->maps, "libdl.so.2");
@@ -118,7 +120,7 @@ static int find_dlopen(struct pb_target *t, const struct pb_elf *libc, struct pb
         map = object(&t->maps, "libdl-2.");
     if (map) {
         _cleanup_(pb_elf_done) struct pb_elf e = {0};
-        if (pb_elf_open(pid, map->start, &e) == 0 && take_dl(t, &e, "dlopen", "dlsym", "dlclose"))
+        if (pb_elf_open(&memory, map->start, &e) == 0 && take_dl(t, &e, "dlopen", "dlsym", "dlclose"))
             return 0;
     }
     if (take_dl(t, libc, "__libc_dlopen_mode", "__libc_dlsym", "__libc_dlclose")) {
@@ -160,8 +162,9 @@ static int find_in_libc(struct pb_target *t, const struct pb_map *map, struct pb
     _cleanup_(pb_elf_done) struct pb_elf libc = {0};
     struct pb_symbol s;
     pid_t pid = t->info.pid;
+    struct pb_source memory = pb_source_of(pid);
 
-    int r = pb_elf_open(pid, map->start, &libc);
+    int r = pb_elf_open(&memory, map->start, &libc);
     if (r < 0)
         return pb_fail(err, r, "process %d: cannot read the symbols of %s: %s", pid, map->path, strerror(-r));
     if (pb_elf_find(&libc, "__errno_location", &s) < 0)
@@ -229,6 +232,7 @@ bool pb_target_has_loader(pid_t pid)
 
 int pb_target_find_agent(const struct pb_target *t, const char *name, uint64_t *ret_entry)
 {
+    struct pb_source memory = pb_source_of(t->info.pid);
     for (size_t i = 0; i < t->maps.n; i++) {
         const struct pb_map *map = &t->maps.at[i];
         const char *base = pb_maps_base(map);
@@ -238,7 +242,7 @@ int pb_target_find_agent(const struct pb_target *t, const char *name, uint64_t *
             base += 6;
         if (strncmp(base, name, strlen(name)) != 0)
             continue;
-        if (pb_elf_lookup(t->info.pid, map->start, "pb_agent_start", ret_entry) == 0)
+        if (pb_elf_lookup(&memory, map->start, "pb_agent_start", ret_entry) == 0)
             return 0;
     }
     return -ENOENT;

@@ -45,7 +45,7 @@ int pb_watch_open(struct pb_sampler *s, pid_t pid, const char *label, struct pb_
         r = pb_fail(err, -ENOENT, "there is no Python in process %d (--native samples its native stacks)",
                     (int)pid);
     if (r == 0 && s->options.native)
-        r = pb_native_new(pid, NULL, &w->native, err);
+        r = pb_native_new(&w->source, NULL, &w->native, err);
     if (r < 0) {
         pb_watch_free(w);
         return r;

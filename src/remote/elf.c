@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "remote/mem.h"
+#include "remote/source.h"
 
 enum {
     MAX_PHDRS = 64,
@@ -19,9 +19,9 @@ struct dynamic {
     uint64_t symtab, strtab, strsz, hash, gnu_hash;
 };
 
-static int read_phdrs(pid_t pid, uint64_t base, Elf64_Ehdr *eh, Elf64_Phdr *ph)
+static int read_phdrs(struct pb_source *from, uint64_t base, Elf64_Ehdr *eh, Elf64_Phdr *ph)
 {
-    int r = pb_mem_read(pid, base, eh, sizeof(*eh));
+    int r = pb_source_read(from, base, eh, sizeof(*eh));
     if (r < 0)
         return r;
     if (memcmp(eh->e_ident, ELFMAG, SELFMAG) != 0 || eh->e_ident[EI_CLASS] != ELFCLASS64 ||
@@ -29,7 +29,7 @@ static int read_phdrs(pid_t pid, uint64_t base, Elf64_Ehdr *eh, Elf64_Phdr *ph)
         return -ENOEXEC;
     if (eh->e_phentsize != sizeof(*ph) || eh->e_phnum == 0 || eh->e_phnum > MAX_PHDRS)
         return -ENOEXEC;
-    return pb_mem_read(pid, base + eh->e_phoff, ph, eh->e_phnum * sizeof(*ph));
+    return pb_source_read(from, base + eh->e_phoff, ph, eh->e_phnum * sizeof(*ph));
 }
 
 /* The first segment's address in the file is not 0 in every object: the bias is counted from it. */
@@ -64,13 +64,14 @@ static uint64_t place(const struct pb_elf *e, uint64_t value)
     return value < e->bias ? value + e->bias : value;
 }
 
-static int read_dynamic(pid_t pid, const struct pb_elf *e, const Elf64_Phdr *ph, struct dynamic *ret)
+static int read_dynamic(struct pb_source *from, const struct pb_elf *e, const Elf64_Phdr *ph,
+                        struct dynamic *ret)
 {
     Elf64_Dyn dyn[MAX_DYNAMIC];
     size_t n = ph->p_memsz / sizeof(dyn[0]);
     if (n > MAX_DYNAMIC)
         n = MAX_DYNAMIC;
-    int r = pb_mem_read(pid, e->bias + ph->p_vaddr, dyn, n * sizeof(dyn[0]));
+    int r = pb_source_read(from, e->bias + ph->p_vaddr, dyn, n * sizeof(dyn[0]));
     if (r < 0)
         return r;
     struct dynamic d = {0};
@@ -101,12 +102,12 @@ static int read_dynamic(pid_t pid, const struct pb_elf *e, const Elf64_Phdr *ph,
 }
 
 /* The GNU table says how many symbols there are only by the end of its last chain. */
-static int count_by_gnu_hash(pid_t pid, uint64_t table, size_t *ret)
+static int count_by_gnu_hash(struct pb_source *from, uint64_t table, size_t *ret)
 {
     struct {
         uint32_t buckets, first, bloom, shift;
     } head;
-    int r = pb_mem_read(pid, table, &head, sizeof(head));
+    int r = pb_source_read(from, table, &head, sizeof(head));
     if (r < 0)
         return r;
     if (head.buckets == 0 || head.buckets > MAX_SYMBOLS || head.bloom > MAX_SYMBOLS)
@@ -115,7 +116,7 @@ static int count_by_gnu_hash(pid_t pid, uint64_t table, size_t *ret)
     if (!bucket)
         return -ENOMEM;
     uint64_t at = table + sizeof(head) + 8ull * head.bloom;
-    r = pb_mem_read(pid, at, bucket, head.buckets * sizeof(*bucket));
+    r = pb_source_read(from, at, bucket, head.buckets * sizeof(*bucket));
     if (r < 0)
         return r;
     uint32_t last = 0;
@@ -129,7 +130,7 @@ static int count_by_gnu_hash(pid_t pid, uint64_t table, size_t *ret)
     uint64_t chain = at + 4ull * head.buckets - 4ull * head.first;
     for (; last < MAX_SYMBOLS; last++) {
         uint32_t word;
-        r = pb_mem_read(pid, chain + 4ull * last, &word, sizeof(word));
+        r = pb_source_read(from, chain + 4ull * last, &word, sizeof(word));
         if (r < 0)
             return r;
         if (word & 1) {
@@ -140,14 +141,14 @@ static int count_by_gnu_hash(pid_t pid, uint64_t table, size_t *ret)
     return -ENOEXEC;
 }
 
-static int count_symbols(pid_t pid, const struct dynamic *d, size_t *ret)
+static int count_symbols(struct pb_source *from, const struct dynamic *d, size_t *ret)
 {
     if (d->gnu_hash)
-        return count_by_gnu_hash(pid, d->gnu_hash, ret);
+        return count_by_gnu_hash(from, d->gnu_hash, ret);
     uint32_t head[2];
     if (!d->hash)
         return -ENOEXEC;
-    int r = pb_mem_read(pid, d->hash, head, sizeof(head));
+    int r = pb_source_read(from, d->hash, head, sizeof(head));
     if (r < 0)
         return r;
     if (head[1] > MAX_SYMBOLS)
@@ -156,29 +157,29 @@ static int count_symbols(pid_t pid, const struct dynamic *d, size_t *ret)
     return 0;
 }
 
-static int read_head(pid_t pid, struct pb_elf *e, struct dynamic *ret)
+static int read_head(struct pb_source *from, struct pb_elf *e, struct dynamic *ret)
 {
     Elf64_Ehdr eh;
     Elf64_Phdr ph[MAX_PHDRS];
-    int r = read_phdrs(pid, e->base, &eh, ph);
+    int r = read_phdrs(from, e->base, &eh, ph);
     if (r < 0)
         return r;
     e->machine = eh.e_machine;
     const Elf64_Phdr *dynamic = place_segments(e, ph, eh.e_phnum);
     if (!dynamic)
         return -ENOEXEC;
-    return read_dynamic(pid, e, dynamic, ret);
+    return read_dynamic(from, e, dynamic, ret);
 }
 
-int pb_elf_open(pid_t pid, uint64_t base, struct pb_elf *ret)
+int pb_elf_open(struct pb_source *from, uint64_t base, struct pb_elf *ret)
 {
     _cleanup_(pb_elf_done) struct pb_elf e = {.base = base};
     struct dynamic d;
 
-    int r = read_head(pid, &e, &d);
+    int r = read_head(from, &e, &d);
     if (r < 0)
         return r;
-    r = count_symbols(pid, &d, &e.n);
+    r = count_symbols(from, &d, &e.n);
     if (r < 0)
         return r;
     e.sym = malloc((e.n + 1) * sizeof(*e.sym));
@@ -186,10 +187,10 @@ int pb_elf_open(pid_t pid, uint64_t base, struct pb_elf *ret)
     e.str_len = d.strsz;
     if (!e.sym || !e.str)
         return -ENOMEM;
-    r = pb_mem_read(pid, d.symtab, e.sym, e.n * sizeof(*e.sym));
+    r = pb_source_read(from, d.symtab, e.sym, e.n * sizeof(*e.sym));
     if (r < 0)
         return r;
-    r = pb_mem_read(pid, d.strtab, e.str, d.strsz);
+    r = pb_source_read(from, d.strtab, e.str, d.strsz);
     if (r < 0)
         return r;
     e.str[d.strsz] = '\0';
@@ -239,51 +240,51 @@ static uint32_t gnu_hash(const char *name)
     return h;
 }
 
-static int check_name(pid_t pid, const struct dynamic *d, const Elf64_Sym *sym, const char *name)
+static int check_name(struct pb_source *from, const struct dynamic *d, const Elf64_Sym *sym, const char *name)
 {
     char there[1024];
     size_t len = strlen(name) + 1;
     if (len > sizeof(there) || sym->st_name > d->strsz || sym->st_shndx == SHN_UNDEF)
         return -ENOENT;
-    int r = pb_mem_read(pid, d->strtab + sym->st_name, there, len);
+    int r = pb_source_read(from, d->strtab + sym->st_name, there, len);
     if (r < 0)
         return r;
     return memcmp(there, name, len) == 0 ? 0 : -ENOENT;
 }
 
 /* Bloom filter, bucket, chain, as the loader does it. */
-static int lookup_gnu(pid_t pid, const struct pb_elf *e, const struct dynamic *d, const char *name,
-                      uint64_t *ret)
+static int lookup_gnu(struct pb_source *from, const struct pb_elf *e, const struct dynamic *d,
+                      const char *name, uint64_t *ret)
 {
     struct {
         uint32_t buckets, first, bloom, shift;
     } head;
     uint64_t filter;
     uint32_t h = gnu_hash(name), i, word;
-    int r = pb_mem_read(pid, d->gnu_hash, &head, sizeof(head));
+    int r = pb_source_read(from, d->gnu_hash, &head, sizeof(head));
     if (r < 0)
         return r;
     if (!head.buckets || !head.bloom || head.buckets > MAX_SYMBOLS || head.bloom > MAX_SYMBOLS)
         return -ENOEXEC;
     uint64_t at = d->gnu_hash + sizeof(head);
-    r = pb_mem_read(pid, at + 8ull * (h / 64 % head.bloom), &filter, sizeof(filter));
+    r = pb_source_read(from, at + 8ull * (h / 64 % head.bloom), &filter, sizeof(filter));
     if (r < 0)
         return r;
     if (!(filter >> h % 64 & 1) || !(filter >> (h >> (head.shift & 31)) % 64 & 1))
         return -ENOENT;
     at += 8ull * head.bloom;
-    r = pb_mem_read(pid, at + 4ull * (h % head.buckets), &i, sizeof(i));
+    r = pb_source_read(from, at + 4ull * (h % head.buckets), &i, sizeof(i));
     if (r < 0)
         return r;
     for (at += 4ull * head.buckets; i >= head.first && i < MAX_SYMBOLS; i++) {
         Elf64_Sym sym;
-        r = pb_mem_read(pid, at + 4ull * (i - head.first), &word, sizeof(word));
+        r = pb_source_read(from, at + 4ull * (i - head.first), &word, sizeof(word));
         if (r < 0)
             return r;
         if ((word | 1) == (h | 1)) {
-            r = pb_mem_read(pid, d->symtab + i * sizeof(sym), &sym, sizeof(sym));
+            r = pb_source_read(from, d->symtab + i * sizeof(sym), &sym, sizeof(sym));
             if (r == 0)
-                r = check_name(pid, d, &sym, name);
+                r = check_name(from, d, &sym, name);
             if (r == 0)
                 *ret = e->bias + sym.st_value;
             if (r != -ENOENT)
@@ -295,19 +296,19 @@ static int lookup_gnu(pid_t pid, const struct pb_elf *e, const struct dynamic *d
     return -ENOENT;
 }
 
-int pb_elf_lookup(pid_t pid, uint64_t base, const char *name, uint64_t *ret_addr)
+int pb_elf_lookup(struct pb_source *from, uint64_t base, const char *name, uint64_t *ret_addr)
 {
     struct pb_elf head = {.base = base};
     struct dynamic d;
-    int r = read_head(pid, &head, &d);
+    int r = read_head(from, &head, &d);
     if (r < 0)
         return r;
     if (d.gnu_hash)
-        return lookup_gnu(pid, &head, &d, name, ret_addr);
+        return lookup_gnu(from, &head, &d, name, ret_addr);
 
     _cleanup_(pb_elf_done) struct pb_elf e = {0};
     struct pb_symbol s;
-    r = pb_elf_open(pid, base, &e);
+    r = pb_elf_open(from, base, &e);
     if (r == 0)
         r = pb_elf_find(&e, name, &s);
     if (r == 0)

@@ -1,6 +1,6 @@
-/* elf: the dynamic symbols of an object mapped in another process.
+/* elf: the dynamic symbols of an object mapped in a target.
  *
- * Everything is read from the process's memory, never from a file: the file may be deleted, replaced, or in
+ * Everything is read from the target's memory, never from a file: the file may be deleted, replaced, or in
  * another mount namespace, and a path that the target names proves nothing. What is read may be hostile:
  * every size and index is bounded. A snapshot owned by the caller. 64-bit little-endian objects only. */
 #pragma once
@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
+
+struct pb_source;
 
 struct pb_elf {
     uint64_t base;           /* where its first byte is mapped */
@@ -29,7 +30,7 @@ struct pb_symbol {
 };
 
 /* Reads the object whose header is mapped at base. -ENOEXEC: there is no such object. */
-int pb_elf_open(pid_t pid, uint64_t base, struct pb_elf *ret);
+int pb_elf_open(struct pb_source *from, uint64_t base, struct pb_elf *ret);
 void pb_elf_done(struct pb_elf *e);
 
 /* The i-th symbol, i < n, into *ret. False: it is not defined here, or has no sane name. */
@@ -40,4 +41,4 @@ int pb_elf_find(const struct pb_elf *e, const char *name, struct pb_symbol *ret)
 
 /* One symbol by the object's own hash table: a handful of short reads, for asking hundreds of objects.
  * -ENOENT: not defined there; -ENOEXEC: no such object. *ret_addr is written on success only. */
-int pb_elf_lookup(pid_t pid, uint64_t base, const char *name, uint64_t *ret_addr);
+int pb_elf_lookup(struct pb_source *from, uint64_t base, const char *name, uint64_t *ret_addr);

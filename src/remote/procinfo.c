@@ -15,7 +15,7 @@
 #include "base/procfs.h"
 #include "remote/elf.h"
 #include "remote/maps.h"
-#include "remote/mem.h"
+#include "remote/source.h"
 
 /* The name is in parentheses and may hold some itself: fields are counted from the last one. */
 static int read_stat(struct pb_procinfo *p)
@@ -157,11 +157,12 @@ static int version_in(const char *name)
 /* Asks the symbols, which cannot be wrong as a file name can. True: this object is an interpreter. */
 static bool ask_symbols(struct pb_procinfo *p, const struct pb_map *map)
 {
+    struct pb_source memory = pb_source_of(p->pid);
     uint64_t addr, version;
-    if (pb_elf_lookup(p->pid, map->start, "Py_IsInitialized", &addr) < 0)
+    if (pb_elf_lookup(&memory, map->start, "Py_IsInitialized", &addr) < 0)
         return false;
-    if (pb_elf_lookup(p->pid, map->start, "Py_Version", &addr) == 0 &&
-        pb_mem_read(p->pid, addr, &version, sizeof(version)) == 0 && version >> 24 == 3)
+    if (pb_elf_lookup(&memory, map->start, "Py_Version", &addr) == 0 &&
+        pb_source_read(&memory, addr, &version, sizeof(version)) == 0 && version >> 24 == 3)
         p->python_version = (int)(version >> 16 & 0xffff);
     return true;
 }

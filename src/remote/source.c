@@ -9,6 +9,11 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/procfs.h"
+#include "remote/maps.h"
+#include "remote/mem.h"
+#include "remote/moment.h"
+#include "remote/threads.h"
 
 enum { BATCH = 64 };
 
@@ -43,24 +48,26 @@ static ssize_t vm_readv(struct pb_source *s, const struct pb_piece *pieces, size
     return (ssize_t)done;
 }
 
-static ssize_t file_readv(struct pb_source *s, const struct pb_piece *pieces, size_t n)
+static ssize_t vm_read(struct pb_source *s, uint64_t addr, void *buf, size_t len)
 {
-    for (size_t i = 0; i < n; i++) {
-        ssize_t got = pread(s->fd, pieces[i].buf, pieces[i].len, (off_t)pieces[i].addr);
-        /* Where the address space is gone the file reads as empty. */
-        if (got == 0 && pieces[i].len)
-            return -ESRCH;
-        if (got < 0 && errno != EIO && errno != EFAULT)
-            return -errno;
-        if (got < 0 || (size_t)got < pieces[i].len)
-            return (ssize_t)i;
-    }
-    return (ssize_t)n;
+    struct iovec local = {buf, len}, remote = {(void *)(uintptr_t)addr, len};
+
+    ssize_t got = process_vm_readv(s->pid, &local, 1, &remote, 1, 0);
+    return got < 0 ? -errno : got;
 }
 
-static void nothing_to_close(struct pb_source *s)
+static ssize_t file_read(struct pb_source *s, uint64_t addr, void *buf, size_t len)
 {
-    (void)s;
+    ssize_t got = pread(s->fd, buf, len, (off_t)addr);
+    if (got < 0)
+        return errno == EIO ? -EFAULT : -errno;
+    /* Where the address space is gone the file reads as empty. */
+    return got == 0 && len ? -ESRCH : got;
+}
+
+static ssize_t mem_read(struct pb_source *s, uint64_t addr, void *buf, size_t len)
+{
+    return pb_mem_read_some(s->pid, addr, buf, len);
 }
 
 static void close_file(struct pb_source *s)
@@ -68,8 +75,14 @@ static void close_file(struct pb_source *s)
     close(s->fd);
 }
 
-static const struct pb_source_ops by_call = {"process_vm_readv", vm_readv, nothing_to_close};
-static const struct pb_source_ops by_file = {"/proc/PID/mem", file_readv, close_file};
+static const struct pb_source_ops by_call = {.name = "process_vm_readv", .read = vm_read, .readv = vm_readv};
+static const struct pb_source_ops by_file = {.name = "/proc/PID/mem", .read = file_read, .close = close_file};
+static const struct pb_source_ops by_either = {.name = "the process", .read = mem_read};
+
+struct pb_source pb_source_of(pid_t pid)
+{
+    return (struct pb_source){.ops = &by_either, .pid = pid, .fd = -1};
+}
 
 /* Whether the call is allowed at all: some containers' filters forbid it where they allow the file. The
  * address is nobody's, so a permitted call says EFAULT. */
@@ -113,20 +126,52 @@ int pb_source_process(pid_t pid, struct pb_source *ret, struct pb_err *err)
 
 void pb_source_close(struct pb_source *s)
 {
-    if (s->ops)
+    if (s->ops && s->ops->close)
         s->ops->close(s);
     *s = (struct pb_source){.fd = -1};
 }
 
 ssize_t pb_source_readv(struct pb_source *s, const struct pb_piece *pieces, size_t n)
 {
-    return s->ops->readv(s, pieces, n);
+    if (s->ops->readv)
+        return s->ops->readv(s, pieces, n);
+    for (size_t i = 0; i < n; i++) {
+        ssize_t got = s->ops->read(s, pieces[i].addr, pieces[i].buf, pieces[i].len);
+        if (got < 0 && got != -EFAULT)
+            return got;
+        if (got < 0 || (size_t)got < pieces[i].len)
+            return (ssize_t)i;
+    }
+    return (ssize_t)n;
+}
+
+ssize_t pb_source_read_some(struct pb_source *s, uint64_t addr, void *buf, size_t len)
+{
+    return s->ops->read(s, addr, buf, len);
 }
 
 int pb_source_read(struct pb_source *s, uint64_t addr, void *buf, size_t len)
 {
-    struct pb_piece piece = {addr, buf, len};
+    ssize_t got = s->ops->read(s, addr, buf, len);
+    return got < 0 ? (int)got : (size_t)got == len ? 0 : -EFAULT;
+}
 
-    ssize_t n = s->ops->readv(s, &piece, 1);
-    return n < 0 ? (int)n : n == 1 ? 0 : -EFAULT;
+int pb_source_maps(struct pb_source *s, struct pb_maps *ret, struct pb_err *err)
+{
+    return s->ops->maps ? s->ops->maps(s, ret, err) : pb_maps_read(s->pid, ret, err);
+}
+
+int pb_source_threads(struct pb_source *s, struct pb_native_threads *ret, struct pb_err *err)
+{
+    return s->ops->threads ? s->ops->threads(s, ret, err) : pb_native_threads_read(s->pid, ret, err);
+}
+
+int pb_source_moment(struct pb_source *s, pid_t tid, struct pb_moment *ret)
+{
+    return s->ops->moment ? s->ops->moment(s, tid, ret) : pb_moment_open(s->pid, tid, ret);
+}
+
+int pb_source_exe(struct pb_source *s, char *ret, size_t size)
+{
+    return s->ops->exe ? s->ops->exe(s, ret, size) : pb_proc_link(s->pid, "exe", ret, size);
 }

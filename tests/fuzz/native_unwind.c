@@ -9,6 +9,7 @@
 #include "remote/native/arch.h"
 #include "remote/native/perfmap.h"
 #include "remote/native/unwind.h"
+#include "remote/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -43,7 +44,7 @@ static uint64_t word(const uint8_t *data, size_t size, size_t at)
 
 static void walk(struct pb_native *n, const uint8_t *data, size_t size)
 {
-    const struct pb_native_arch *arch = pb_native_arch();
+    const struct pb_native_arch *arch = pb_native_arch(0);
     static uint64_t stack[512];
     struct pb_native_pc pcs[FRAMES];
     struct pb_native_frame frame[PB_NATIVE_INLINE_MAX];
@@ -84,9 +85,11 @@ static void parse_perf_map(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct pb_native *n;
+    static struct pb_source source;
     static unsigned uses;
     const struct pb_native_options options = {.no_lines = true, .memory_max = 64 << 20};
-    if (!n && pb_native_new(getpid(), &options, &n, NULL) < 0)
+    source = pb_source_of(getpid());
+    if (!n && pb_native_new(&source, &options, &n, NULL) < 0)
         abort();
     walk(n, data, size);
     parse_perf_map(data, size);

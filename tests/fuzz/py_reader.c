@@ -2,6 +2,7 @@
  * gives strings that are strings. The input is the memory: every address has bytes, over and over, so that
  * every chain of pointers can be endless. The first byte chooses the version, the second where the list of
  * interpreters begins. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,28 +29,21 @@ static void must(bool holds, const char *what)
     }
 }
 
-static ssize_t readv_input(struct pb_source *s, const struct pb_piece *pieces, size_t n)
+static ssize_t read_input(struct pb_source *s, uint64_t addr, void *buf, size_t len)
 {
     struct memory *m = s->extra;
 
-    for (size_t i = 0; i < n; i++) {
-        /* Low addresses are nobody's, so that lists can end. */
-        if (pieces[i].addr < 4096 || ++m->reads > READS_MAX)
-            return (ssize_t)i;
-        for (size_t k = 0; k < pieces[i].len;) {
-            size_t at = (pieces[i].addr + k) % m->size, part = m->size - at;
-            if (part > pieces[i].len - k)
-                part = pieces[i].len - k;
-            memcpy((uint8_t *)pieces[i].buf + k, m->data + at, part);
-            k += part;
-        }
+    /* Low addresses are nobody's, so that lists can end. */
+    if (addr < 4096 || ++m->reads > READS_MAX)
+        return -EFAULT;
+    for (size_t k = 0; k < len;) {
+        size_t at = (addr + k) % m->size, part = m->size - at;
+        if (part > len - k)
+            part = len - k;
+        memcpy((uint8_t *)buf + k, m->data + at, part);
+        k += part;
     }
-    return (ssize_t)n;
-}
-
-static void nothing(struct pb_source *s)
-{
-    (void)s;
+    return (ssize_t)len;
 }
 
 static int see_task(void *arg, const struct pb_py_task *task)
@@ -104,7 +98,7 @@ static void try_offsets(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct pb_source_ops ops = {"input", readv_input, nothing};
+    static const struct pb_source_ops ops = {.name = "input", .read = read_input};
     const struct pb_native_threads none = {0};
     const struct pb_py_thread *threads;
     struct pb_py *py;

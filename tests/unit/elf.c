@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "remote/elf.h"
 #include "remote/maps.h"
+#include "remote/source.h"
 
 /* Where the object that holds addr begins, as the loader says. */
 static uint64_t base_of(const void *addr)
@@ -25,13 +26,15 @@ static uint64_t base_of(const void *addr)
     return (uint64_t)(uintptr_t)info.dli_fbase;
 }
 
+static struct pb_source self;
+
 static void finds_functions_where_the_loader_does(void **state)
 {
     static const char *const names[] = {"malloc", "free",      "dlopen",
                                         "getpid", "sigaction", "__errno_location"};
     uint64_t libc = base_of(dlsym(RTLD_DEFAULT, "getpid"));
     _cleanup_(pb_elf_done) struct pb_elf e = {0};
-    assert_int_equal(pb_elf_open(getpid(), libc, &e), 0);
+    assert_int_equal(pb_elf_open(&self, libc, &e), 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         /* From libc itself: a sanitizer puts its own malloc in front. */
         void *handle = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
@@ -39,7 +42,7 @@ static void finds_functions_where_the_loader_does(void **state)
         struct pb_symbol s;
         assert_int_equal(pb_elf_find(&e, names[i], &s), 0);
         assert_int_equal(s.addr, wanted);
-        assert_int_equal(pb_elf_lookup(getpid(), libc, names[i], &by_hash), 0);
+        assert_int_equal(pb_elf_lookup(&self, libc, names[i], &by_hash), 0);
         assert_int_equal(by_hash, wanted);
         assert_in_range(s.addr, e.text, e.text_end - 1);
         dlclose(handle);
@@ -51,11 +54,11 @@ static void does_not_find_what_is_not_defined_there(void **state)
     uint64_t libc = base_of(dlsym(RTLD_DEFAULT, "getpid")), ours = base_of((void *)(uintptr_t)&base_of), addr;
     _cleanup_(pb_elf_done) struct pb_elf e = {0};
     struct pb_symbol s;
-    assert_int_equal(pb_elf_open(getpid(), libc, &e), 0);
+    assert_int_equal(pb_elf_open(&self, libc, &e), 0);
     assert_int_equal(pb_elf_find(&e, "pb_no_such_symbol", &s), -ENOENT);
-    assert_int_equal(pb_elf_lookup(getpid(), libc, "pb_no_such_symbol", &addr), -ENOENT);
+    assert_int_equal(pb_elf_lookup(&self, libc, "pb_no_such_symbol", &addr), -ENOENT);
     /* Used here, defined elsewhere. */
-    assert_int_equal(pb_elf_lookup(getpid(), ours, "getpid", &addr), -ENOENT);
+    assert_int_equal(pb_elf_lookup(&self, ours, "getpid", &addr), -ENOENT);
 }
 
 static void finds_the_symbols_of_every_object_here(void **state)
@@ -65,8 +68,7 @@ static void finds_the_symbols_of_every_object_here(void **state)
     assert_int_equal(pb_maps_read(getpid(), &m, NULL), 0);
     for (size_t i = 0; i < m.n; i++) {
         _cleanup_(pb_elf_done) struct pb_elf e = {0};
-        if (m.at[i].offset != 0 || !strstr(m.at[i].path, ".so") ||
-            pb_elf_open(getpid(), m.at[i].start, &e) < 0)
+        if (m.at[i].offset != 0 || !strstr(m.at[i].path, ".so") || pb_elf_open(&self, m.at[i].start, &e) < 0)
             continue;
         objects++;
         for (size_t k = 0; k < e.n; k++) {
@@ -75,7 +77,7 @@ static void finds_the_symbols_of_every_object_here(void **state)
             /* Names of up to a kilobyte are looked up: nobody asks for one of C++'s longest. */
             if (!pb_elf_at(&e, k, &s) || s.type != STT_FUNC || strlen(s.name) > 1000)
                 continue;
-            assert_int_equal(pb_elf_lookup(getpid(), m.at[i].start, s.name, &addr), 0);
+            assert_int_equal(pb_elf_lookup(&self, m.at[i].start, s.name, &addr), 0);
         }
     }
     assert_true(objects >= 3);
@@ -94,18 +96,19 @@ static void survives_damage(void **state)
         for (int hit = 0; hit < 1 + round % 8; hit++)
             copy[rand() % 1024] = (unsigned char)rand();
         /* What is mapped there is not a whole object: anything but a crash will do. */
-        pb_elf_open(getpid(), (uint64_t)(uintptr_t)copy, &e);
-        pb_elf_lookup(getpid(), (uint64_t)(uintptr_t)copy, "malloc", &addr);
+        pb_elf_open(&self, (uint64_t)(uintptr_t)copy, &e);
+        pb_elf_lookup(&self, (uint64_t)(uintptr_t)copy, "malloc", &addr);
     }
     memset(copy, 0, SIZE);
     struct pb_elf none = {0};
-    assert_int_equal(pb_elf_open(getpid(), (uint64_t)(uintptr_t)copy, &none), -ENOEXEC);
-    assert_int_equal(pb_elf_open(getpid(), 4096, &none), -EFAULT);
+    assert_int_equal(pb_elf_open(&self, (uint64_t)(uintptr_t)copy, &none), -ENOEXEC);
+    assert_int_equal(pb_elf_open(&self, 4096, &none), -EFAULT);
     munmap(copy, SIZE);
 }
 
 int main(void)
 {
+    self = pb_source_of(getpid());
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_functions_where_the_loader_does),
         cmocka_unit_test(does_not_find_what_is_not_defined_there),

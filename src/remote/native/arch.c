@@ -122,8 +122,10 @@ const struct pb_native_arch pb_native_aarch64 = {
     .sets_frame_pointer = arm_sets_frame_pointer,
 };
 
-const struct pb_native_arch *pb_native_arch(void)
+const struct pb_native_arch *pb_native_arch(uint16_t machine)
 {
+    if (machine == EM_X86_64 || machine == EM_AARCH64)
+        return machine == EM_X86_64 ? &pb_native_x86_64 : &pb_native_aarch64;
 #if defined(__x86_64__)
     return &pb_native_x86_64;
 #elif defined(__aarch64__)
@@ -148,7 +150,7 @@ static void take(struct pb_capture *c, const struct user_regs_struct *r)
 
 int pb_native_registers(pid_t tid, struct pb_capture *ret)
 {
-    const struct pb_native_arch *arch = pb_native_arch();
+    const struct pb_native_arch *arch = pb_native_arch(0);
     struct user_regs_struct regs;
     struct iovec io = {&regs, sizeof(regs)};
     if (ptrace(PTRACE_GETREGSET, tid, (void *)(long)NT_PRSTATUS, &io) < 0)

@@ -33,8 +33,8 @@ struct pb_native_arch {
 
 extern const struct pb_native_arch pb_native_x86_64, pb_native_aarch64;
 
-/* The one we run on. */
-const struct pb_native_arch *pb_native_arch(void);
+/* Of a machine (EM_*); 0 and what is not known: the one we run on. */
+const struct pb_native_arch *pb_native_arch(uint16_t machine);
 
 /* The registers of a thread in a ptrace stop. -ENOTSUP: it runs code of another width. */
 int pb_native_registers(pid_t tid, struct pb_capture *ret);

@@ -11,7 +11,6 @@
 #include "base/err.h"
 #include "base/procfs.h"
 #include "base/time.h"
-#include "remote/mem.h"
 #include "remote/native/arch.h"
 #include "remote/native/process.h"
 
@@ -69,7 +68,7 @@ static int copy_part(struct pb_native *n, struct pb_capture *c, struct pb_captur
         p->data = more;
         p->room = room;
     }
-    ssize_t got = pb_mem_read_some(n->pid, addr, p->data, len);
+    ssize_t got = pb_source_read_some(n->source, addr, p->data, len);
     if (got < 0)
         return (int)got;
     p->addr = addr;
@@ -102,7 +101,8 @@ static void begin(struct pb_capture *c, pid_t tid)
 int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c)
 {
     begin(c, tid);
-    int r = pb_native_registers(tid, c);
+    int r = n->source->ops->registers ? n->source->ops->registers(n->source, tid, c)
+                                      : pb_native_registers(tid, c);
     return r < 0 ? r : copy_stack(n, c);
 }
 
@@ -225,13 +225,13 @@ int pb_native_peek(struct pb_native *n, pid_t tid, struct pb_capture *c)
 {
     char before[64], after[64];
     uint64_t sp, pc;
-    int r = run_time(n->pid, tid, before);
+    int r = run_time(n->source->pid, tid, before);
     if (r >= 0)
-        r = where_it_waits(n->pid, tid, &sp, &pc);
+        r = where_it_waits(n->source->pid, tid, &sp, &pc);
     if (r >= 0)
         r = pb_native_copy_asleep(n, tid, pc, sp, c);
     if (r >= 0)
-        r = run_time(n->pid, tid, after);
+        r = run_time(n->source->pid, tid, after);
     if (r < 0)
         return r;
     return strcmp(before, after) == 0 ? 0 : -EBUSY;

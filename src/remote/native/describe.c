@@ -111,7 +111,7 @@ static void find_function(struct pb_native *n, struct pb_range *r, uint64_t addr
 static void find_jit(struct pb_native *n, struct pb_native_frame *f, uint64_t pc)
 {
     struct pb_perf_entry entry;
-    if (pb_perf_map_find(&n->perf, n->pid, pc, &entry) < 0)
+    if (pb_perf_map_find(&n->perf, n->source->pid, pc, &entry) < 0)
         return;
     f->function = pb_names_keep(&n->names, entry.name);
     f->offset = f->pc - entry.start;

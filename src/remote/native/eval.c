@@ -29,7 +29,7 @@ bool pb_eval_is_loop(struct pb_native *n, const struct pb_file *f, const char *n
         return (strncmp(name, loop_name, len) == 0 && (!name[len] || name[len] == '.')) ||
                strncmp(name, "_TAIL_CALL_", 11) == 0;
     return strcmp(name, "PyEval_EvalFrameEx") == 0 &&
-           pb_elf_lookup(n->pid, f->base, loop_name, &addr) == -ENOENT;
+           pb_elf_lookup(n->source, f->base, loop_name, &addr) == -ENOENT;
 }
 
 struct part {
@@ -98,7 +98,7 @@ static uint64_t look_for_part(struct pb_native *n, const struct pb_range *r)
     /* With all symbols there, it has a name of its own. */
     if (!s || !s->partial || n->arch->machine != EM_X86_64)
         return 0;
-    if (pb_elf_lookup(n->pid, r->file->base, loop_name, &addr) < 0)
+    if (pb_elf_lookup(n->source, r->file->base, loop_name, &addr) < 0)
         return 0;
     if (pb_symbols_find(s, addr - r->bias, &loop) < 0)
         return 0;

@@ -37,7 +37,7 @@ static int open_map_file(struct pb_native *n, const struct pb_range *r)
     char path[80];
     if (n->no_map_files)
         return -EPERM;
-    snprintf(path, sizeof(path), "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, n->pid, r->start, r->end);
+    snprintf(path, sizeof(path), "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, n->source->pid, r->start, r->end);
     _cleanup_close_ int fd = open(path, O_PATH | O_CLOEXEC);
     if (fd < 0) {
         n->no_map_files = errno == EPERM || errno == EACCES;
@@ -67,16 +67,18 @@ static int open_in_root(pid_t pid, const char *path, uint64_t inode)
 int pb_file_open(struct pb_native *n, struct pb_file *f, const struct pb_range *r)
 {
     int fd = -ENOENT;
-    if (f->path[0] == '/') {
+    if (f->path[0] == '/' && n->source->ops->open_file) {
+        fd = n->source->ops->open_file(n->source, f->path, f->base);
+    } else if (f->path[0] == '/') {
         fd = open_map_file(n, r);
         /* A deleted file's path ends in " (deleted)" and names nothing, or something else of another inode.
          */
         if (fd < 0)
-            fd = open_in_root(n->pid, f->path, f->inode);
+            fd = open_in_root(n->source->pid, f->path, f->inode);
     }
     if (fd >= 0 && pb_object_open(fd, &f->object) == 0)
         return 0;
-    return pb_object_map(n->pid, f->base, &f->object);
+    return pb_object_map(n->source, f->base, &f->object);
 }
 
 int pb_debug_open(struct pb_native *n, struct pb_file *f)
@@ -86,7 +88,7 @@ int pb_debug_open(struct pb_native *n, struct pb_file *f)
     if (strlen(id) < 8)
         return -ENOENT;
     snprintf(path, sizeof(path), "/usr/lib/debug/.build-id/%.2s/%s.debug", id, id + 2);
-    const pid_t roots[] = {n->pid, 0};
+    const pid_t roots[] = {n->source->pid, 0};
     for (unsigned i = 0; i < 2; i++) {
         struct pb_object o;
         int fd = open_in_root(roots[i], path, 0);

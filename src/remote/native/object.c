@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "remote/mem.h"
+#include "remote/source.h"
 
 enum {
     MAX_PHDRS = 64,
@@ -30,7 +30,7 @@ int pb_object_read_file(const struct pb_object *o, uint64_t offset, void *buf, s
 ssize_t pb_object_read_some(const struct pb_object *o, uint64_t addr, void *buf, size_t len)
 {
     if (o->fd < 0)
-        return pb_mem_read_some(o->pid, o->bias + addr, buf, len);
+        return pb_source_read_some(o->memory, o->bias + addr, buf, len);
     for (unsigned i = 0; i < o->nsegments; i++) {
         const struct pb_segment *s = &o->segment[i];
         uint64_t in = addr - s->addr;
@@ -151,17 +151,17 @@ int pb_object_open(int fd, struct pb_object *ret)
     return 0;
 }
 
-int pb_object_map(pid_t pid, uint64_t base, struct pb_object *ret)
+int pb_object_map(struct pb_source *memory, uint64_t base, struct pb_object *ret)
 {
-    struct pb_object o = {.fd = -1, .pid = pid, .bias = base};
+    struct pb_object o = {.fd = -1, .memory = memory, .bias = base};
     Elf64_Ehdr eh;
     Elf64_Phdr ph[MAX_PHDRS];
 
-    int r = pb_mem_read(pid, base, &eh, sizeof(eh));
+    int r = pb_source_read(memory, base, &eh, sizeof(eh));
     if (r == 0)
         r = check_header(&eh);
     if (r == 0)
-        r = pb_mem_read(pid, base + eh.e_phoff, ph, eh.e_phnum * sizeof(ph[0]));
+        r = pb_source_read(memory, base + eh.e_phoff, ph, eh.e_phnum * sizeof(ph[0]));
     if (r < 0)
         return r;
     take_headers(&o, &eh, ph);

@@ -14,6 +14,7 @@
 
 struct pb_row;
 struct pb_object;
+struct pb_source;
 
 /* A table of (function start, FDE) for an object without .eh_frame_hdr, made by reading its frames once. */
 struct pb_fde_index {
@@ -32,8 +33,8 @@ struct pb_section {
 };
 
 struct pb_object {
-    int fd;    /* -1: from memory */
-    pid_t pid; /* whose memory */
+    int fd;                   /* -1: from memory */
+    struct pb_source *memory; /* used then */
     uint64_t bias;
     struct pb_segment {
         uint64_t addr, offset, filesz, memsz;
@@ -55,8 +56,8 @@ struct pb_object {
 /* Takes over fd. -ENOEXEC: no object of ours. */
 int pb_object_open(int fd, struct pb_object *ret);
 
-/* What is mapped at base in pid. */
-int pb_object_map(pid_t pid, uint64_t base, struct pb_object *ret);
+/* What is mapped at base in the target. */
+int pb_object_map(struct pb_source *memory, uint64_t base, struct pb_object *ret);
 void pb_object_done(struct pb_object *o);
 
 /* Bytes at an address of the object; -EFAULT: not there, or not all of them. */

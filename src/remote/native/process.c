@@ -14,7 +14,6 @@
 #include "remote/native/library.h"
 #include "remote/native/lines.h"
 #include "remote/native/perfmap.h"
-#include "remote/procinfo.h"
 
 enum {
     MAX_FILES = 16384,
@@ -100,7 +99,7 @@ static int read_maps(struct pb_native *n, bool *ret_changed, struct pb_err *err)
     _cleanup_(pb_maps_done) struct pb_maps maps = {0};
     struct pb_range *range;
     size_t count;
-    int r = pb_maps_read(n->pid, &maps, err);
+    int r = pb_source_maps(n->source, &maps, err);
     if (r < 0)
         return r;
     r = make_ranges(n, &maps, &range, &count);
@@ -231,15 +230,15 @@ struct pb_symbols *pb_process_symbols(struct pb_native *n, struct pb_file *f)
     return f->symbols_state == PB_OPEN ? &f->symbols : NULL;
 }
 
-int pb_native_new(pid_t pid, const struct pb_native_options *options, struct pb_native **ret,
+int pb_native_new(struct pb_source *source, const struct pb_native_options *options, struct pb_native **ret,
                   struct pb_err *err)
 {
     struct pb_native *n = calloc(1, sizeof(*n));
     bool changed;
     if (!n)
         return -ENOMEM;
-    n->pid = pid;
-    n->arch = pb_native_arch();
+    n->source = source;
+    n->arch = pb_native_arch(source->machine);
     if (options)
         n->options = *options;
     if (!n->options.stack_max)
@@ -249,7 +248,7 @@ int pb_native_new(pid_t pid, const struct pb_native_options *options, struct pb_
     n->names.limit = n->options.memory_max / 4;
     int r = read_maps(n, &changed, err);
     if (r == 0 && n->nranges == 0)
-        r = pb_fail(err, -ESRCH, "process %d has no code", pid);
+        r = pb_fail(err, -ESRCH, "there is no code in it");
     if (r < 0) {
         pb_native_free(n);
         return r;

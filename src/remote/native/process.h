@@ -15,6 +15,7 @@
 #include "remote/native/object.h"
 #include "remote/native/symbols.h"
 #include "remote/native/unwind.h"
+#include "remote/source.h"
 
 struct pb_native_arch;
 struct pb_library;
@@ -61,7 +62,7 @@ enum { PB_ROW_SLOTS = 4096 };
 struct pb_description;
 
 struct pb_native {
-    pid_t pid;
+    struct pb_source *source;
     const struct pb_native_arch *arch;
     struct pb_native_options options;
     struct pb_maps maps;

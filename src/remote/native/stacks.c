@@ -143,7 +143,7 @@ int pb_native_stacks_take(struct pb_native *n, bool no_stop, struct pb_native_st
     _cleanup_(pb_native_stacks_done) struct pb_native_stacks stacks = {0};
     _cleanup_(pb_native_threads_done) struct pb_native_threads threads = {0};
     _cleanup_(free_pile) struct pile pile = {0};
-    int r = pb_native_threads_read(n->pid, &threads, err);
+    int r = pb_source_threads(n->source, &threads, err);
     if (r == 0)
         r = take_all(n, no_stop, &threads, &stacks, &pile);
     if (r == 0)
@@ -151,7 +151,7 @@ int pb_native_stacks_take(struct pb_native *n, bool no_stop, struct pb_native_st
     if (r < 0)
         return r;
     if (stacks.n == 0)
-        return pb_fail(err, -ESRCH, "process %d is gone", n->pid);
+        return pb_fail(err, -ESRCH, "the process is gone");
     *ret = stacks;
     stacks = (struct pb_native_stacks){0};
     return 0;

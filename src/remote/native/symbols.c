@@ -71,10 +71,10 @@ static int open_section(const struct pb_object *o, const char *name, struct pb_s
 }
 
 /* What the loader needs is in memory: the dynamic symbols. */
-static int open_memory(pid_t pid, uint64_t base, struct pb_symbols *s)
+static int open_memory(struct pb_source *memory, uint64_t base, struct pb_symbols *s)
 {
     _cleanup_(pb_elf_done) struct pb_elf e = {0};
-    int r = pb_elf_open(pid, base, &e);
+    int r = pb_elf_open(memory, base, &e);
     if (r < 0)
         return r;
     *s = (struct pb_symbols){.n = e.n, .names_len = e.str_len, .sym = e.sym, .text = e.str};
@@ -93,7 +93,7 @@ int pb_symbols_open(const struct pb_object *o, const struct pb_object *debug, ui
         return 0;
     r = open_section(o, ".dynsym", ret);
     if (r < 0 && o->fd < 0)
-        r = open_memory(o->pid, base, ret);
+        r = open_memory(o->memory, base, ret);
     if (r == 0)
         ret->partial = true;
     return r;

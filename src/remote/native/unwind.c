@@ -244,7 +244,8 @@ static uint64_t follow_plt(struct walk *w, uint64_t target)
     struct pb_range *r = pb_process_range(w->n, target);
     if (!pb_range_usable(r) || pb_object_read(&r->file->object, target - r->bias, code, sizeof(code)) < 0)
         return target;
-    if (!w->n->arch->jump_slot(code, target, &slot) || pb_mem_read(w->n->pid, slot, &to, sizeof(to)) < 0)
+    if (!w->n->arch->jump_slot(code, target, &slot) ||
+        pb_source_read(w->n->source, slot, &to, sizeof(to)) < 0)
         return target;
     return to;
 }

@@ -19,6 +19,7 @@
 
 struct pb_err;
 struct pb_native;
+struct pb_source;
 
 struct pb_native_options {
     size_t stack_max;  /* bytes of stack copied at most; 0: 16 MiB */
@@ -27,8 +28,9 @@ struct pb_native_options {
     bool packed_lines; /* read compressed debug information too: tens of milliseconds a file, once */
 };
 
-/* options may be NULL. -ESRCH: gone; -EACCES: not ours to read; -ENOTSUP: not of this processor (32-bit). */
-int pb_native_new(pid_t pid, const struct pb_native_options *options, struct pb_native **ret,
+/* options may be NULL; the source outlives it. -ESRCH: gone; -EACCES: not ours to read; -ENOTSUP: not of this
+ * processor (32-bit). */
+int pb_native_new(struct pb_source *source, const struct pb_native_options *options, struct pb_native **ret,
                   struct pb_err *err);
 void pb_native_free(struct pb_native *n);
 
@@ -55,8 +57,8 @@ struct pb_capture {
 /* A capture starts as {0}; it may be reused, also for another process. */
 void pb_capture_done(struct pb_capture *c);
 
-/* Of a thread that the caller has in a ptrace stop: the same moment as whatever else it reads then.
- * About 10 us and 0.1 us a KiB of stack. */
+/* Of a thread that the caller has in a ptrace stop, or of a core file: the same moment as whatever else it
+ * reads then. About 10 us and 0.1 us a KiB of stack. */
 int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c);
 
 /* Stops the thread, copies, lets it go. -ESRCH: it ended; -EPERM: not allowed, or another tracer has it;

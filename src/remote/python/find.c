@@ -10,7 +10,6 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "base/procfs.h"
 #include "remote/elf.h"
 #include "remote/maps.h"
 #include "remote/python/internal.h"
@@ -39,13 +38,13 @@ static int look_into(struct pb_py *py, const struct pb_map *map, struct place *r
 {
     struct place p = {0};
     uint64_t addr, version;
-    pid_t pid = py->source->pid;
+    struct pb_source *from = py->source;
 
-    if (pb_elf_lookup(pid, map->start, "_PyRuntime", &p.runtime) < 0 &&
-        (pb_elf_lookup(pid, map->start, "_PyThreadState_Current", &p.current) < 0 ||
-         pb_elf_lookup(pid, map->start, "PyInterpreterState_Head", &p.head_function) < 0))
+    if (pb_elf_lookup(from, map->start, "_PyRuntime", &p.runtime) < 0 &&
+        (pb_elf_lookup(from, map->start, "_PyThreadState_Current", &p.current) < 0 ||
+         pb_elf_lookup(from, map->start, "PyInterpreterState_Head", &p.head_function) < 0))
         return -ENOENT;
-    if (pb_elf_lookup(pid, map->start, "Py_Version", &addr) == 0 && read_u64(py, addr, &version) == 0 &&
+    if (pb_elf_lookup(from, map->start, "Py_Version", &addr) == 0 && read_u64(py, addr, &version) == 0 &&
         version >> 24 == 3)
         p.version = (uint32_t)version >> 8;
     else if (version_in(pb_maps_base(map)))
@@ -64,7 +63,7 @@ static int find_place(struct pb_py *py, const struct pb_maps *maps, struct place
 {
     char exe[4096];
 
-    if (pb_proc_link(py->source->pid, "exe", exe, sizeof(exe)) < 0)
+    if (pb_source_exe(py->source, exe, sizeof(exe)) < 0)
         exe[0] = '\0';
     for (int pass = 0; pass < 3; pass++)
         for (size_t i = 0; i < maps->n; i++) {
@@ -178,13 +177,12 @@ int pb_py_find(struct pb_py *py, bool force, struct pb_err *err)
 {
     _cleanup_(pb_maps_done) struct pb_maps maps = {0};
     struct place p;
-    pid_t pid = py->source->pid;
 
-    int r = pb_maps_read(pid, &maps, err);
+    int r = pb_source_maps(py->source, &maps, err);
     if (r < 0)
         return r;
     r = find_place(py, &maps, &p);
     if (r < 0)
-        return pb_fail(err, r, "there is no CPython in process %d", (int)pid);
+        return pb_fail(err, r, "there is no CPython in it");
     return choose_layout(py, &p, force, err);
 }

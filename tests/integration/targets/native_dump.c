@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "remote/native/unwind.h"
+#include "remote/source.h"
 
 static const char *or_dash(const char *text)
 {
@@ -43,7 +44,8 @@ int main(int argc, char **argv)
             repeat = atoi(argv[i] + 7);
     }
     uint64_t began = pb_now_ns(), first = 0, held = 0, holds = 0;
-    int r = argc > 1 ? pb_native_new(atoi(argv[1]), &options, &n, &err) : -1;
+    struct pb_source source = pb_source_of(argc > 1 ? atoi(argv[1]) : 0);
+    int r = argc > 1 ? pb_native_new(&source, &options, &n, &err) : -1;
     if (r < 0) {
         fprintf(stderr, "native_dump: %s\n", pb_err_text(&err, r));
         return 1;

@@ -89,7 +89,7 @@ int main(int argc, char **argv)
     pid_t pid = argc > 1 ? atoi(argv[1]) : 0;
     int rounds = argc > 2 ? atoi(argv[2]) : 0;
     if (pb_source_process(pid, &source, &err) < 0 || pb_py_open(&source, false, &py, &err) < 0 ||
-        pb_native_new(pid, NULL, &s.native, &err) < 0 || pb_native_threads_read(pid, &native, &err) < 0) {
+        pb_native_new(&source, NULL, &s.native, &err) < 0 || pb_native_threads_read(pid, &native, &err) < 0) {
         fprintf(stderr, "native_merge: %s\n", err.text);
         return 1;
     }
