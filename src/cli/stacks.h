@@ -56,7 +56,10 @@ struct pb_shown_thread {
     bool truncated;
     enum pb_way way;
     int failed; /* negative errno: why there are no frames */
-    /* With native frames: these, and how they and the Python frames make one stack. */
+    /* With native frames: where it stood, what that is called, and how they and the Python frames make one
+     * stack. */
+    struct pb_native_pc *pcs;
+    size_t npcs;
     struct pb_native_frame *natives;
     size_t nnatives;
     unsigned native_flags;
@@ -97,11 +100,12 @@ void pb_sources_free(struct pb_sources *s);
 const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len);
 
 /* stacks_native.c, for stacks_take.c: all do nothing where native frames were not asked for. copy is called
- * within the moment of a thread, merge after it. */
+ * within the moment of a thread, unwind after it, describe when all threads have been taken. */
 int pb_stacks_native_open(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err);
 void pb_stacks_native_done(struct pb_stacks *s);
 int pb_stacks_native_copy(struct pb_stacks *s, const struct pb_moment *m);
-int pb_stacks_native_merge(struct pb_stacks *s, struct pb_shown_thread *t);
+int pb_stacks_native_unwind(struct pb_stacks *s, struct pb_shown_thread *t);
+int pb_stacks_native_describe(struct pb_stacks *s);
 void pb_stacks_native_drop(struct pb_shown_thread *t);
 
 /* Says what it waits for, where that can be known. May look at it again some time later, when it seems to

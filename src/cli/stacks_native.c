@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PCS_MAX    4096
 #define FRAMES_MAX (1u << 18) /* of all threads together: a hostile process must not fill our memory */
@@ -27,11 +28,13 @@ void pb_stacks_native_done(struct pb_stacks *s)
 
 void pb_stacks_native_drop(struct pb_shown_thread *t)
 {
+    free(t->pcs);
     free(t->natives);
     free(t->merged);
+    t->pcs = NULL;
     t->natives = NULL;
     t->merged = NULL;
-    t->nnatives = t->nmerged = 0;
+    t->npcs = t->nnatives = t->nmerged = 0;
 }
 
 int pb_stacks_native_copy(struct pb_stacks *s, const struct pb_moment *m)
@@ -43,14 +46,48 @@ int pb_stacks_native_copy(struct pb_stacks *s, const struct pb_moment *m)
     return pb_native_copy(s->native, m->tid, &s->capture);
 }
 
-static int describe(struct pb_stacks *s, struct pb_shown_thread *t)
+int pb_stacks_native_unwind(struct pb_stacks *s, struct pb_shown_thread *t)
 {
     static struct pb_native_pc pcs[PCS_MAX];
 
+    if (!s->native)
+        return 0;
+    pb_stacks_native_drop(t);
     size_t n = pb_native_unwind(s->native, &s->capture, pcs, PCS_MAX, &t->native_flags);
+    t->pcs = reallocarray(NULL, n, sizeof(*t->pcs));
+    if (!t->pcs)
+        return -ENOMEM;
+    memcpy(t->pcs, pcs, n * sizeof(*pcs));
+    t->npcs = n;
+    return 0;
+}
+
+/* The symbols of all threads in one pass over each table: those of libtorch have half a million entries. */
+static void prepare(struct pb_stacks *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n; i++)
+        n += s->threads[i].npcs;
+    struct pb_native_pc *all = reallocarray(NULL, n + 1, sizeof(*all));
+    if (!all)
+        return;
+    n = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct pb_shown_thread *t = &s->threads[i];
+        if (t->npcs)
+            memcpy(all + n, t->pcs, t->npcs * sizeof(*all));
+        n += t->npcs;
+    }
+    pb_native_prepare(s->native, all, n);
+    free(all);
+}
+
+static int describe(struct pb_stacks *s, struct pb_shown_thread *t)
+{
     size_t room = 0, used = s->natives < FRAMES_MAX ? s->natives : FRAMES_MAX;
-    pb_native_prepare(s->native, pcs, n);
-    for (size_t i = 0; i < n && used + t->nnatives < FRAMES_MAX; i++) {
+
+    for (size_t i = 0; i < t->npcs && used + t->nnatives < FRAMES_MAX; i++) {
         if (room < t->nnatives + PB_NATIVE_INLINE_MAX) {
             room = 2 * room + 4 * PB_NATIVE_INLINE_MAX;
             struct pb_native_frame *more = reallocarray(t->natives, room, sizeof(*more));
@@ -58,19 +95,17 @@ static int describe(struct pb_stacks *s, struct pb_shown_thread *t)
                 return -ENOMEM;
             t->natives = more;
         }
-        t->nnatives += pb_native_describe(s->native, &pcs[i], t->natives + t->nnatives, PB_NATIVE_INLINE_MAX);
+        t->nnatives +=
+            pb_native_describe(s->native, &t->pcs[i], t->natives + t->nnatives, PB_NATIVE_INLINE_MAX);
     }
     s->natives += t->nnatives;
     return 0;
 }
 
-int pb_stacks_native_merge(struct pb_stacks *s, struct pb_shown_thread *t)
+static int merge(struct pb_shown_thread *t)
 {
-    if (!s->native)
-        return 0;
-    pb_stacks_native_drop(t);
-    int r = describe(s, t);
-    struct pb_py_frame *python = r == 0 ? calloc(t->nframes + 1, sizeof(*python)) : NULL;
+    struct pb_py_frame *python = calloc(t->nframes + 1, sizeof(*python));
+
     t->merged = python ? calloc(t->nnatives + t->nframes + 1, sizeof(*t->merged)) : NULL;
     if (t->merged) {
         for (size_t i = 0; i < t->nframes; i++)
@@ -80,4 +115,21 @@ int pb_stacks_native_merge(struct pb_stacks *s, struct pb_shown_thread *t)
     }
     free(python);
     return t->merged ? 0 : -ENOMEM;
+}
+
+int pb_stacks_native_describe(struct pb_stacks *s)
+{
+    int r = 0;
+
+    if (!s->native)
+        return 0;
+    prepare(s);
+    for (size_t i = 0; r == 0 && i < s->n; i++) {
+        if (!s->threads[i].npcs)
+            continue;
+        r = describe(s, &s->threads[i]);
+        if (r == 0)
+            r = merge(&s->threads[i]);
+    }
+    return r;
 }

@@ -204,14 +204,16 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
     if (t->failed == 0 && t->way == PB_WAY_ASLEEP)
         note_syscall(t, &m);
     if (t->failed == 0)
-        t->failed = pb_stacks_native_merge(s, t);
+        t->failed = pb_stacks_native_unwind(s, t);
     /* Of a thread that sleeps some registers are not known; stopped, they are. */
     if (t->failed == 0 && t->native_flags & PB_NATIVE_BY_SCAN && t->way == PB_WAY_ASLEEP &&
         !options->no_stop && take_frames(&reading, PB_WAY_STOPPED) == 0)
-        t->failed = pb_stacks_native_merge(s, t);
+        t->failed = pb_stacks_native_unwind(s, t);
     s->frames += t->nframes;
-    if (t->failed < 0)
+    if (t->failed < 0) {
         drop_frames(t);
+        pb_stacks_native_drop(t);
+    }
     if (without)
         t->failed = 0;
     pb_moment_close(&m);
@@ -275,6 +277,8 @@ int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options,
         return r;
     for (size_t i = 0; i < s->n; i++)
         take_thread(s, options, &s->threads[i], &stack);
+    if (pb_stacks_native_describe(s) < 0)
+        return pb_fail(err, -ENOMEM, "out of memory");
     qsort(s->threads, s->n, sizeof(*s->threads), most_telling_first);
     if (s->n && s->threads[0].failed == -ESRCH && access("/proc/self", F_OK) == 0) {
         char path[32];
