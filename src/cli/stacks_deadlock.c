@@ -13,12 +13,21 @@
 
 #define FRAMES_LOOKED_AT 64
 #define LOCKS_OF_FRAME   16
+#define LOCKS_OF_THREAD  32
 #define SUSPECTS_MAX     256
 #define NAME_SIZE        160
+
+/* A lock whose `with` block is open, and the innermost frame that it is open in. */
+struct entered {
+    uint64_t lock;
+    size_t frame;
+};
 
 struct suspect {
     const struct pb_shown_thread *t;
     struct pb_py_lock lock;
+    struct entered entered[LOCKS_OF_THREAD];
+    size_t nentered;
     int holder;     /* index of a suspect; -1: none */
     size_t held_in; /* frame of the holder that has the lock */
 };
@@ -56,15 +65,12 @@ static bool find_wanted(struct pb_stacks *s, struct suspect *x)
     return false;
 }
 
-/* Whether a frame is in a `with` block of that lock. In the frame that waits for it only what lies below
- * counts: what it waits with is on top, be it the lock, a method or, up to 3.11, the exit method of the block
- * it is entering. 3.11 does not tell which slots of that frame are in use: there one cannot be told from the
- * other. */
-static bool is_inside(struct pb_stacks *s, const struct pb_shown_frame *f, uint64_t lock, bool waits)
+/* Whether a frame that has these locks on its stack is in a `with` block of that one. In the frame that waits
+ * for it only what lies below counts: what it waits with is on top, be it the lock, a method or, up to 3.11,
+ * the exit method of the block it is entering. 3.11 does not tell which slots of that frame are in use: there
+ * one cannot be told from the other. */
+static bool is_inside(struct pb_stacks *s, const struct pb_py_lock *locks, int n, uint64_t lock, bool waits)
 {
-    struct pb_py_lock locks[LOCKS_OF_FRAME];
-    int n = pb_py_frame_locks(s->py, &f->at, locks, LOCKS_OF_FRAME);
-
     if (waits && pb_py_version(s->py) >> 8 == 0x030b)
         return false;
     for (int i = 0; i < n; i++) {
@@ -78,40 +84,47 @@ static bool is_inside(struct pb_stacks *s, const struct pb_shown_frame *f, uint6
     return false;
 }
 
-static bool has_entered(struct pb_stacks *s, const struct suspect *x, uint64_t lock, size_t *ret_frame)
+static const struct entered *find_entered(const struct suspect *x, uint64_t lock)
 {
-    size_t n = x->t->nframes < FRAMES_LOOKED_AT ? x->t->nframes : FRAMES_LOOKED_AT;
+    for (size_t i = 0; i < x->nentered; i++)
+        if (x->entered[i].lock == lock)
+            return &x->entered[i];
+    return NULL;
+}
 
-    for (size_t i = 0; i < n; i++)
-        if (is_inside(s, &x->t->frames[i], lock, i == 0 && x->lock.addr == lock)) {
-            *ret_frame = i;
-            return true;
+/* All that a suspect has entered, once: its frames are not read again for every other suspect. */
+static void find_all_entered(struct pb_stacks *s, struct suspect *x)
+{
+    struct pb_py_lock locks[LOCKS_OF_FRAME];
+    size_t frames = x->t->nframes < FRAMES_LOOKED_AT ? x->t->nframes : FRAMES_LOOKED_AT;
+
+    for (size_t i = 0; i < frames; i++) {
+        int n = pb_py_frame_locks(s->py, &x->t->frames[i].at, locks, LOCKS_OF_FRAME);
+        for (int k = 0; k < n && x->nentered < LOCKS_OF_THREAD; k++) {
+            uint64_t lock = locks[k].addr;
+            if (!find_entered(x, lock) && is_inside(s, locks, n, lock, i == 0 && x->lock.addr == lock))
+                x->entered[x->nentered++] = (struct entered){lock, i};
         }
-    return false;
+    }
 }
 
 /* Only threads that wait themselves can close a circle: the others need not be looked at. But two that have
  * entered one lock would be a contradiction, and then nothing is known. */
-static void find_holder(struct pb_stacks *s, struct suspect *all, int n, struct suspect *x)
+static void find_holder(const struct suspect *all, int n, struct suspect *x)
 {
-    size_t frame;
-
     x->holder = -1;
     for (int i = 0; i < n; i++) {
-        if (x->lock.owner) {
-            if (all[i].t->py.ident == x->lock.owner) {
-                x->holder = i;
-                x->held_in = has_entered(s, &all[i], x->lock.addr, &frame) ? frame : 0;
-                return;
-            }
-        } else if (x->lock.locked && has_entered(s, &all[i], x->lock.addr, &frame)) {
-            if (x->holder >= 0) {
-                x->holder = -1;
-                return;
-            }
-            x->holder = i;
-            x->held_in = frame;
+        const struct entered *e = find_entered(&all[i], x->lock.addr);
+        if (x->lock.owner ? all[i].t->py.ident != x->lock.owner : !x->lock.locked || !e)
+            continue;
+        if (x->holder >= 0) {
+            x->holder = -1;
+            return;
         }
+        x->holder = i;
+        x->held_in = e ? e->frame : 0;
+        if (x->lock.owner)
+            return;
     }
 }
 
@@ -166,7 +179,9 @@ static bool look(struct pb_stacks *s, struct suspect *all, int n, char *ret, siz
     int members[16];
 
     for (int i = 0; i < n; i++)
-        find_holder(s, all, n, &all[i]);
+        find_all_entered(s, &all[i]);
+    for (int i = 0; i < n; i++)
+        find_holder(all, n, &all[i]);
     for (int i = 0; i < n; i++) {
         int found = circle(all, i, members, 16);
         bool asleep = found > 0;
