@@ -21,6 +21,8 @@
 struct source_file {
     const char *name; /* of a code object: outlives us */
     char *text;       /* NULL: cannot be read */
+    uint32_t *line;   /* where each begins, as far as was asked: threads share their outer frames */
+    size_t nlines;
 };
 
 struct pb_sources {
@@ -47,8 +49,10 @@ void pb_sources_free(struct pb_sources *s)
 {
     if (!s)
         return;
-    for (size_t i = 0; i < s->n; i++)
+    for (size_t i = 0; i < s->n; i++) {
         free(s->files[i].text);
+        free(s->files[i].line);
+    }
     if (s->root_fd >= 0)
         close(s->root_fd);
     if (s->cwd_fd >= 0)
@@ -87,25 +91,51 @@ static char *slurp(struct pb_sources *s, const char *file)
     return text;
 }
 
-static const char *text_of(struct pb_sources *s, const char *file)
+static struct source_file *find_file(struct pb_sources *s, const char *file)
 {
     for (size_t i = 0; i < s->n; i++)
         if (s->files[i].name == file || strcmp(s->files[i].name, file) == 0)
-            return s->files[i].text;
+            return &s->files[i];
     if (s->n == FILES_MAX || file[0] == '<' || !file[0])
         return NULL;
-    s->files[s->n] = (struct source_file){file, slurp(s, file)};
-    return s->files[s->n++].text;
+    s->files[s->n] = (struct source_file){.name = file, .text = slurp(s, file)};
+    return &s->files[s->n++];
+}
+
+/* Where the next line begins. False: there is none. */
+static bool next_line(struct source_file *f)
+{
+    const char *at = f->text;
+
+    if (f->nlines) {
+        at = strchr(f->text + f->line[f->nlines - 1], '\n');
+        if (!at++)
+            return false;
+    }
+    /* Grown in powers of two from 64 on, so the count alone says when the room is used up. */
+    if (f->nlines == 0 || (f->nlines >= 64 && (f->nlines & (f->nlines - 1)) == 0)) {
+        uint32_t *more = reallocarray(f->line, f->nlines ? 2 * f->nlines : 64, sizeof(*more));
+        if (!more)
+            return false;
+        f->line = more;
+    }
+    f->line[f->nlines++] = (uint32_t)(at - f->text);
+    return true;
+}
+
+static const char *line_of(struct source_file *f, size_t line)
+{
+    while (f->nlines < line)
+        if (!next_line(f))
+            return NULL;
+    return f->text + f->line[line - 1];
 }
 
 const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len)
 {
-    const char *at = s && line > 0 ? text_of(s, file) : NULL;
+    struct source_file *f = s && line > 0 ? find_file(s, file) : NULL;
+    const char *at = f && f->text ? line_of(f, (size_t)line) : NULL;
 
-    for (int i = 1; at && i < line; i++) {
-        at = strchr(at, '\n');
-        at = at ? at + 1 : NULL;
-    }
     if (!at)
         return NULL;
     at += strspn(at, " \t\f");
