@@ -227,9 +227,8 @@ def test_no_stop_refuses_what_it_cannot_prove():
 
 def test_a_process_without_python():
     with jobs.start("sleep", "1000") as job:
-        jobs.wait_until(lambda: "sleep" in job.threads())
-        process = backtrace(job.pid)
-        assert process["python"] is None and process["threads"][0]["syscall"] in ("clock_nanosleep", "nanosleep")
+        jobs.wait_until(lambda: backtrace(job.pid)["threads"][0]["syscall"] in ("clock_nanosleep", "nanosleep"))
+        assert backtrace(job.pid)["python"] is None
         assert "no Python" in probe("-t", job.pid, "backtrace").stdout
 
 
