@@ -5,7 +5,7 @@ set(PROBING_AGENT_DIR ${CMAKE_BINARY_DIR}/lib/probing)
 
 file(GLOB agent_sources CONFIGURE_DEPENDS src/agent/*.c)
 file(GLOB agent_headers CONFIGURE_DEPENDS src/agent/*.h src/table/*.h src/control/*.h)
-set(agent_shared src/control/frame.c src/control/identity.c src/control/rundir.c)
+set(agent_shared src/control/frame.c src/control/identity.c src/control/redact.c src/control/rundir.c src/control/settings.c)
 file(GLOB agent_table CONFIGURE_DEPENDS src/table/*.c)
 list(FILTER agent_table EXCLUDE REGEX "/(reader|utf8|view)[^/]*$") # by file name: the path before it is the user's
 list(TRANSFORM agent_shared PREPEND ${CMAKE_SOURCE_DIR}/)

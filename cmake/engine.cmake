@@ -6,7 +6,7 @@ set(duckdb_library ${PROBING_DUCKDB_DIR}/${PROBING_ARCH}/libduckdb.so)
 file(GLOB engine_caller CONFIGURE_DEPENDS src/engine/broker*.c src/engine/live*.c)
 file(GLOB engine_worker CONFIGURE_DEPENDS src/engine/*.c)
 # What needs neither DuckDB nor a process, for both and for unit tests.
-set(engine_shared src/engine/wire.c src/engine/known.c src/engine/redact.c src/engine/json.c src/engine/bounds.c src/engine/text.c)
+set(engine_shared src/engine/wire.c src/engine/known.c src/engine/json.c src/engine/bounds.c src/engine/text.c)
 list(TRANSFORM engine_shared PREPEND ${CMAKE_SOURCE_DIR}/)
 list(REMOVE_ITEM engine_worker ${engine_caller} ${engine_shared})
 

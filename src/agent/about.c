@@ -4,6 +4,7 @@
 #include "agent/files.h"
 #include "agent/python.h"
 #include "control/identity.h"
+#include "control/redact.h"
 #include "control/status.h"
 
 #include <link.h>
@@ -114,16 +115,17 @@ static void put_python(struct text *t)
     put(t, "python", version);
 }
 
-static void put_command(struct text *t)
+static void put_command(struct text *t, const char *redact)
 {
     char command[4096];
 
     long n = pb_file_read("/proc/self/cmdline", command, sizeof(command));
-    for (long i = 0; i + 1 < n; i++)
-        if (command[i] == '\0')
-            command[i] = ' ';
-    if (n > 0)
-        put(t, "command", command);
+    if (n <= 0)
+        return;
+    while (n > 0 && command[n - 1] == '\0')
+        n--;
+    command[pb_redact_command(redact, command, (size_t)n)] = '\0';
+    put(t, "command", command);
 }
 
 static void put_identity(struct text *t)
@@ -146,7 +148,7 @@ static void put_identity(struct text *t)
         put(t, "node", host.nodename);
 }
 
-void pb_about_write(char *ret, size_t size, const char *host_pid)
+void pb_about_write(char *ret, size_t size, const char *host_pid, const char *redact)
 {
     struct text t = {ret, size, 0};
     struct timespec mono, utc;
@@ -166,6 +168,6 @@ void pb_about_write(char *ret, size_t size, const char *host_pid)
     put_python(&t);
     put_torch(&t);
     put_identity(&t);
-    put_command(&t);
+    put_command(&t, redact);
     t.at[t.len] = '\0';
 }

@@ -10,4 +10,5 @@
  */
 void pb_about_run_name(char *ret, size_t size);
 
-void pb_about_write(char *ret, size_t size, const char *host_pid);
+/* redact: the words of probing.redact, for the command line. */
+void pb_about_write(char *ret, size_t size, const char *host_pid, const char *redact);

@@ -3,7 +3,7 @@
 
 #include "agent/run.h"
 #include "agent/server.h"
-#include "agent/settings.h"
+#include "control/settings.h"
 
 #include <stdint.h>
 

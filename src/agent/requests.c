@@ -78,38 +78,52 @@ static void run(struct pb_agent *agent, struct pb_server_client *c, const struct
         pb_server_send_error(&agent->server, c->id, frame->id, r, why);
 }
 
-static void send_setting(struct pb_agent *agent, struct pb_server_client *c, uint32_t request,
-                         enum pb_setting i)
+static void send_setting(struct pb_agent *agent, struct pb_server_client *c, uint32_t request, int i)
 {
-    uint8_t buf[256];
+    uint8_t buf[PB_SETTING_LENGTH + 256];
     struct pb_frame_writer w;
-    char value[64];
 
-    pb_settings_text(&agent->settings, i, value, sizeof(value));
     pb_frame_begin(&w, buf, sizeof(buf));
-    pb_frame_put_str(&w, PB_TAG_NAME, pb_settings_name(i));
-    pb_frame_put_str(&w, PB_TAG_VALUE, value);
-    pb_frame_put_str(&w, PB_TAG_TEXT, agent->settings.origin[i]);
+    pb_frame_put_str(&w, PB_TAG_NAME, pb_setting_info[i].name);
+    pb_frame_put_str(&w, PB_TAG_VALUE, agent->settings.at[i].text);
+    pb_frame_put_str(&w, PB_TAG_TEXT, pb_origin_name(agent->settings.at[i].origin));
     pb_server_send(&agent->server, c->id, buf, (size_t)pb_frame_end(&w, PB_MSG_OUTPUT, request));
+}
+
+/* Kept before it holds: a tool that reads the file must not mask less than the process was told to. */
+static int set(struct pb_agent *agent, const char *name, const char *value, char *why, size_t why_size)
+{
+    struct pb_settings next = agent->settings;
+
+    int r = pb_settings_set(&next, name, value, why, why_size);
+    if (r < 0)
+        return r;
+    r = pb_run_keep_settings(&agent->run, &next);
+    if (r < 0) {
+        snprintf(why, why_size, "the setting cannot be kept in %s: %s", agent->run.dir, strerror(-r));
+        return r;
+    }
+    agent->settings = next;
+    pb_arena_set_bound(agent->arena, (uint64_t)next.at[PB_SET_MAX_MEMORY].number);
+    pb_arena_tend(agent->arena);
+    return 0;
 }
 
 static void config(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
 {
-    char name[64] = "", value[64], why[256];
+    char name[64] = "", value[PB_SETTING_LENGTH], why[400];
     pb_client_id id = c->id;
 
     int named = text_field(frame, PB_TAG_NAME, name, sizeof(name)) == 0;
     if (named && text_field(frame, PB_TAG_VALUE, value, sizeof(value)) == 0) {
-        int r = pb_settings_set(&agent->settings, name, value, why, sizeof(why));
+        int r = set(agent, name, value, why, sizeof(why));
         if (r < 0) {
             pb_server_send_error(&agent->server, id, frame->id, r, why);
             return;
         }
-        pb_arena_set_bound(agent->arena, agent->settings.value[PB_SET_MAX_MEMORY]);
-        pb_arena_tend(agent->arena);
     }
     for (int i = 0; i < PB_SETTINGS && c->id == id; i++)
-        if (!named || strcmp(name, pb_settings_name(i)) == 0)
+        if (!named || strcmp(name, pb_setting_info[i].name) == 0)
             send_setting(agent, c, frame->id, i);
     pb_server_send_done(&agent->server, id, frame->id, 0);
 }

@@ -77,13 +77,13 @@ static int set_up(struct pb_agent *a, char *why, size_t why_size)
     pb_settings_init(&a->settings, environment.data, environment.size);
     pb_block_done(&environment);
     if (option("max_memory", value, sizeof(value))[0] &&
-        pb_settings_set(&a->settings, pb_settings_name(PB_SET_MAX_MEMORY), value, why, why_size) < 0)
+        pb_settings_set(&a->settings, pb_setting_info[PB_SET_MAX_MEMORY].name, value, why, why_size) < 0)
         return -EINVAL;
     pb_embed_override(option("python_dir", python_dir, sizeof(python_dir)));
 
     const struct pb_run_options how = {
         .dir = option("dir", dir, sizeof(dir))[0] ? dir : NULL,
-        .max_memory = a->settings.value[PB_SET_MAX_MEMORY],
+        .settings = &a->settings,
         .host_pid = option("host_pid", host_pid, sizeof(host_pid)),
     };
     int r = pb_run_open(&how, &a->run, why, why_size);

@@ -3,6 +3,7 @@
 
 #include "agent/about.h"
 #include "control/rundir.h"
+#include "control/settings.h"
 #include "table/arena.h"
 
 #include <errno.h>
@@ -17,6 +18,11 @@
 #include <unistd.h>
 
 #define BACKLOG 16
+
+static uint64_t max_memory_of(const struct pb_run_options *options)
+{
+    return (uint64_t)options->settings->at[PB_SET_MAX_MEMORY].number;
+}
 
 static int make_secret(char ret[40])
 {
@@ -104,12 +110,15 @@ static int fill_dir(const struct pb_run_options *options, struct pb_run *run)
     int r = write_file(run->dir_fd, "secret", run->secret, 0);
     if (r < 0)
         return r;
-    pb_about_write(about, sizeof(about), options->host_pid);
+    pb_about_write(about, sizeof(about), options->host_pid, options->settings->at[PB_SET_REDACT].text);
     run->about_fd = write_file(run->dir_fd, "about", about, 1);
     if (run->about_fd < 0)
         return run->about_fd;
     if (fcntl(run->about_fd, F_OFD_SETLK, &lock) < 0)
         return -errno;
+    r = pb_run_keep_settings(run, options->settings);
+    if (r < 0)
+        return r;
     run->listen_fd = listen_in(run->dir_fd);
     return run->listen_fd < 0 ? run->listen_fd : 0;
 }
@@ -177,11 +186,11 @@ static int find_place(const struct pb_run_options *options, struct pb_run *run)
     struct pb_place place;
     int r = -ENOENT;
 
-    pb_arena_place("/dev/shm", NULL, options->max_memory, &place);
+    pb_arena_place("/dev/shm", NULL, max_memory_of(options), &place);
     if (place.kind == PB_PLACE_SHM)
         r = try_root(options, "/dev/shm", run);
     for (size_t i = 0; r < 0 && i < sizeof(disks) / sizeof(disks[0]); i++) {
-        pb_arena_place("", disks[i], options->max_memory, &place);
+        pb_arena_place("", disks[i], max_memory_of(options), &place);
         if (place.kind == PB_PLACE_RUN_DIR)
             r = try_root(options, disks[i], run);
     }
@@ -193,7 +202,7 @@ static int find_place(const struct pb_run_options *options, struct pb_run *run)
 int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *why, size_t why_size)
 {
     struct pb_run run = {
-        .dir_fd = -1, .about_fd = -1, .listen_fd = -1, .door = {-1, -1}, .bound = options->max_memory};
+        .dir_fd = -1, .about_fd = -1, .listen_fd = -1, .door = {-1, -1}, .bound = max_memory_of(options)};
 
     int r = make_secret(run.secret);
     if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, run.door) < 0)
@@ -210,6 +219,20 @@ int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *
     }
     *ret = run; /* without a directory where none could be made: the door is open */
     return 0;
+}
+
+int pb_run_keep_settings(const struct pb_run *run, const struct pb_settings *settings)
+{
+    char text[PB_SETTINGS_FILE_SIZE];
+
+    if (run->dir_fd < 0)
+        return 0;
+    pb_settings_write(settings, text, sizeof(text));
+    unlinkat(run->dir_fd, PB_SETTINGS_FILE_NEW, 0); /* of an attempt that failed */
+    int r = write_file(run->dir_fd, PB_SETTINGS_FILE_NEW, text, 0);
+    if (r == 0 && renameat(run->dir_fd, PB_SETTINGS_FILE_NEW, run->dir_fd, PB_SETTINGS_FILE) < 0)
+        r = -errno;
+    return r;
 }
 
 void pb_run_remove(struct pb_run *run)

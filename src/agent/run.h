@@ -10,9 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct pb_settings;
+
 struct pb_run_options {
-    const char *dir;      /* the only place to try, NULL for the usual ones */
-    uint64_t max_memory;  /* for the tables */
+    const char *dir; /* the only place to try, NULL for the usual ones */
+    const struct pb_settings *settings;
     const char *host_pid; /* this process as the tool sees it; "" if not known */
 };
 
@@ -32,6 +34,10 @@ int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *
 /* Removes the directory and all in it; a directory with anything unexpected in it is left. listen_fd and
  * door[0] are the server's to close. */
 void pb_run_remove(struct pb_run *run);
+
+/* Writes the settings into the directory, for who reads them from outside, now or when the process has ended:
+ * whole, or as they were. Without a directory there is nothing to write. 0 or negative errno. */
+int pb_run_keep_settings(const struct pb_run *run, const struct pb_settings *settings);
 
 /* In a forked child: closes what came along, touches no file. */
 void pb_run_forget(struct pb_run *run);

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/processes.h"
 #include "cli/rows.h"
+#include "cli/settings.h"
 #include "control/identity.h"
 #include "inject/session.h"
 #include "remote/procinfo.h"
@@ -89,6 +90,7 @@ static void add_live(struct pb_rows *rows, const struct pb_call *call, const str
 {
     _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
     struct pb_procinfo info;
+    char command[1 << 16];
 
     if (p->pid == getpid() || pb_procinfo_read(p->pid, &info, NULL) < 0)
         return;
@@ -102,7 +104,8 @@ static void add_live(struct pb_rows *rows, const struct pb_call *call, const str
     add_rank(rows, p->pid);
     add_duration(rows, call->format, now - (double)info.start_time / (double)sysconf(_SC_CLK_TCK));
     add_memory(rows, p->pid);
-    pb_rows_text(rows, p->command);
+    pb_redact_cmdline(p->pid, command, sizeof(command));
+    pb_rows_text(rows, command);
 }
 
 static void add_dead(struct pb_rows *rows, const struct pb_call *call, const struct pb_run_info *run)

@@ -1,5 +1,6 @@
 /* man: the manual page, made from the tables of commands and options so that it cannot fall behind them. */
 #include "cli/cli.h"
+#include "control/settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -85,8 +86,12 @@ static int run(const struct pb_call *call, struct pb_err *err)
          ".SH ENVIRONMENT\n"
          ".TP\n.B PROBING_DIR\nthe folder in which runs are kept and looked for, instead of /dev/shm, /tmp "
          "and /var/tmp\n"
-         ".TP\n.B PROBING_MAX_MEMORY\nin the environment of a target: the bound of its tables\n"
          ".TP\n.B NO_COLOR\nno colour on a terminal");
+    for (int i = 0; i < PB_SETTINGS; i++) {
+        printf(".TP\n.B %s\n", pb_setting_info[i].variable);
+        put(pb_setting_info[i].text);
+        printf("; takes %s (default: %s)\n", pb_setting_info[i].allowed, pb_setting_info[i].fallback);
+    }
     return 0;
 }
 

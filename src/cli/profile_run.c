@@ -10,9 +10,10 @@
 #include <sys/resource.h>
 
 #include "base/cleanup.h"
-#include "base/procfs.h"
+#include "cli/settings.h"
 
 #define RATE_MAX   1e6
+#define FULL_RATE  1000 /* that probing.sample_rate is a share of */
 #define HURRY_RATE 2000 /* more often than that we would be ahead of others all the time */
 
 static volatile sig_atomic_t caught;
@@ -38,11 +39,15 @@ int pb_profile_signal(void)
 
 int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, struct pb_err *err)
 {
-    struct pb_profile_plan plan = {.sampler.rate = 100};
+    struct pb_profile_plan plan = {0};
     const char *rate = pb_call_option(call, "rate");
     char *end;
 
-    if (rate) {
+    if (!rate) {
+        struct pb_settings settings;
+        pb_settings_for(call->targets.n ? &call->targets.at[0] : NULL, &settings);
+        plan.sampler.rate = settings.at[PB_SET_SAMPLE_RATE].number * FULL_RATE;
+    } else {
         plan.sampler.rate = strtod(rate, &end);
         if (*end || !(plan.sampler.rate >= 0.01 && plan.sampler.rate <= RATE_MAX))
             return pb_fail(err, PB_USAGE, "--rate takes samples a second, 0.01 to %.0f, not '%s'", RATE_MAX,
@@ -65,13 +70,13 @@ int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, str
 static void read_title(pid_t pid, char *ret, size_t size)
 {
     char text[1024];
-    int n = pb_proc_read(pid, "cmdline", text, sizeof(text));
-    const char *program = n > 0 ? strrchr(text, '/') : NULL;
 
-    for (int i = 0; i + 1 < n; i++)
-        if ((unsigned char)text[i] < ' ')
-            text[i] = ' ';
-    if (n <= 0 || !text[0])
+    pb_redact_cmdline(pid, text, sizeof(text));
+    const char *program = memrchr(text, '/', strcspn(text, " "));
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < ' ')
+            *p = ' ';
+    if (!text[0])
         snprintf(ret, size, "process %d", (int)pid);
     else
         snprintf(ret, size, "%.255s", program ? program + 1 : text);

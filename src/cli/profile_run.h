@@ -8,7 +8,7 @@
 
 /* The options that all of them take, for a table of options. */
 #define PB_PROFILE_OPTIONS                                                                                   \
-    {'r', "rate", "HZ", "samples a second of each thread (default 100)"},                                    \
+    {'r', "rate", "HZ", "samples a second of each thread (default: probing.sample_rate, 100)"},              \
         {0, "cpu", NULL, "only threads that run: CPU time"},                                                 \
         {0, "wall", NULL, "threads that run and that wait: time as it passes (the default)"},                \
         {0, "gil", NULL, "only the thread that holds the GIL"},                                              \

@@ -3,8 +3,8 @@
 
 #include "base/cleanup.h"
 #include "cli/parts.h"
+#include "cli/settings.h"
 #include "cli/stacks.h"
-#include "control/message.h"
 #include "engine/known.h"
 #include "remote/runs.h"
 
@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { CONFIG_TIMEOUT_MS = 2000 };
 
 void pb_query_sources_done(struct pb_query_sources *s)
 {
@@ -24,33 +22,34 @@ void pb_query_sources_done(struct pb_query_sources *s)
     *s = (struct pb_query_sources){0};
 }
 
-/* Rows of probing.config: what the agent answers. */
-static int add_config(void *arg, pid_t pid, struct pb_table *to, struct pb_err *err)
+/* Rows of probing.config. */
+static int add_config(const struct pb_live_source *source, struct pb_table *to, struct pb_err *err)
 {
-    static const uint16_t tags[] = {PB_TAG_NAME, PB_TAG_VALUE, PB_TAG_TEXT};
-    struct pb_session session;
-    struct pb_frame_writer w;
-    struct pb_frame frame;
-    uint8_t buf[64];
+    const struct pb_target target = {.pid = source->pid, .dead = source->dead};
+    struct pb_settings settings;
 
-    int r = pb_parts_session(pid, true, CONFIG_TIMEOUT_MS, &session, err);
-    if (r < 0)
-        return r == -ENOENT ? 0 : r;
-    pb_frame_begin(&w, buf, sizeof(buf));
-    int64_t id = pb_client_request(&session.client, &w, PB_MSG_CONFIG);
-    r = id < 0 ? (int)id : 0;
-    while (r == 0 && (r = pb_client_next(&session.client, &frame, CONFIG_TIMEOUT_MS)) == 0 &&
-           frame.type == PB_MSG_OUTPUT) {
-        char text[3][128] = {{0}};
-        for (int i = 0; i < 3; i++) {
-            struct pb_field field;
-            if (pb_field_find(&frame, tags[i], &field) == 0)
-                snprintf(text[i], sizeof(text[i]), "%.*s", (int)field.size, (const char *)field.data);
-        }
-        pb_live_add_strings(to, (const char *const[]){text[0], text[1], text[2]}, 3);
+    int r = pb_settings_of(source->pid ? &target : NULL, &settings, err);
+    for (int i = 0; r == 0 && i < PB_SETTINGS; i++) {
+        const struct pb_setting_info *info = &pb_setting_info[i];
+        const char *const values[] = {info->name,
+                                      settings.at[i].text,
+                                      info->fallback,
+                                      info->unit[0] ? info->unit : NULL,
+                                      pb_origin_name(settings.at[i].origin),
+                                      info->text};
+        struct pb_row row;
+        if (pb_row_begin(to, &row) < 0)
+            continue;
+        for (unsigned k = 0; k < sizeof(values) / sizeof(values[0]); k++)
+            pb_set_string(&row, k, values[k], values[k] ? strlen(values[k]) : 0);
+        pb_row_commit(&row);
     }
-    pb_session_done(&session);
-    return r < 0 ? pb_fail(err, r, "the agent of process %d does not answer: %s", (int)pid, strerror(-r)) : 0;
+    return r;
+}
+
+static void words_of(pid_t pid, char ret[PB_REDACT_SIZE])
+{
+    pb_redact_words(&(struct pb_target){.pid = pid}, ret);
 }
 
 static void add_frame(struct pb_table *to, const struct pb_shown_thread *t, size_t depth)
@@ -130,7 +129,8 @@ static int open_source(const struct pb_target *target, struct pb_sql_source *ret
         return fd;
     s.live.arena_fd = fd < 0 ? -1 : fd;
     s.live.backtrace = add_backtrace;
-    s.live.config = fd < 0 || target->dead ? NULL : add_config;
+    s.live.config = add_config;
+    s.live.redact = words_of;
     *ret = s;
     return 0;
 }
@@ -154,7 +154,7 @@ int pb_query_sources_open(const struct pb_call *call, struct pb_query_sources *r
         s.no_agent = s.no_agent && s.at[i].live.arena_fd < 0;
     }
     if (s.n == 0 && r == 0)
-        s.at[s.n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1}};
+        s.at[s.n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1, .config = add_config}};
     if (r < 0) {
         pb_query_sources_done(&s);
         return r;

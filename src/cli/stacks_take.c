@@ -4,6 +4,7 @@
  * apart. The process is never stopped as a whole. */
 #include "base/cleanup.h"
 #include "base/procfs.h"
+#include "cli/settings.h"
 #include "cli/stacks.h"
 
 #include <errno.h>
@@ -14,19 +15,17 @@
 
 static void read_command(struct pb_stacks *s)
 {
-    int n = pb_proc_read(s->pid, "cmdline", s->command, sizeof(s->command));
-
-    for (int i = 0; i < n; i++)
-        if ((unsigned char)s->command[i] < ' ')
-            s->command[i] = i == n - 1 ? '\0' : ' ';
-    if (n <= 0)
-        s->command[0] = '\0';
+    pb_redact_cmdline(s->pid, s->command, sizeof(s->command));
+    for (char *p = s->command; *p; p++)
+        if ((unsigned char)*p < ' ')
+            *p = ' ';
 }
 
 int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_options *options,
                    struct pb_stacks *ret, struct pb_err *err)
 {
     struct pb_stacks s = {.pid = target->pid};
+    char words[PB_REDACT_SIZE];
 
     snprintf(s.label, sizeof(s.label), "%s", target->label);
     int r = pb_source_process(target->pid, &s.source, err);
@@ -38,6 +37,10 @@ int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_option
     if (r == -ENOENT) { /* no Python: still a process with threads */
         ret->py = NULL;
         r = 0;
+    }
+    if (r == 0 && ret->py && options->locals) {
+        pb_redact_words(target, words);
+        pb_py_redact(ret->py, words);
     }
     if (r == 0)
         r = pb_stacks_native_open(ret, options, err);

@@ -5,6 +5,7 @@
 #include "base/procfs.h"
 #include "cli/processes.h"
 #include "cli/rows.h"
+#include "cli/settings.h"
 #include "control/identity.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
@@ -111,15 +112,13 @@ static int match_pattern(const struct pb_processes *all, const char *pattern, bo
     return r;
 }
 
-static int name_candidates(const struct pb_processes *all, const struct pb_targets *t, const char *pattern,
-                           struct pb_err *err)
+static int name_candidates(const struct pb_targets *t, const char *pattern, struct pb_err *err)
 {
     char list[300] = "", command[41];
     size_t len = 0;
 
     for (size_t i = 0; i < t->n && len + 60 < sizeof(list); i++) {
-        const struct pb_process *p = pb_processes_find(all, t->at[i].pid);
-        snprintf(command, sizeof(command), "%s", p ? p->command : "");
+        pb_redact_cmdline(t->at[i].pid, command, sizeof(command));
         one_line(command);
         len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%d (%s)", i ? ", " : "", (int)t->at[i].pid,
                                 command);
@@ -150,7 +149,7 @@ static int resolve_pattern(const char *pattern, bool all, struct pb_targets *ret
             err, -ESRCH,
             "no process has '%.100s' in its command line (probing list shows what could be probed)", pattern);
     if (found.n > 1 && !all)
-        return name_candidates(&processes, &found, pattern, err);
+        return name_candidates(&found, pattern, err);
     *ret = found;
     found = (struct pb_targets){0};
     return 0;

@@ -1,6 +1,8 @@
 /* rundir: see rundir.h. */
 #include "control/rundir.h"
 
+#include "control/settings.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +18,7 @@ struct dead {
     char name[NAME_SIZE];
     time_t changed;
     uint64_t bytes;
+    time_t keep_s; /* as it was told to be kept; 0: it was not */
 };
 
 bool pb_rundir_locked(int about_fd)
@@ -26,7 +29,8 @@ bool pb_rundir_locked(int about_fd)
 
 void pb_rundir_remove(int user_fd, const char *name)
 {
-    static const char *const files[] = {"control", "secret", "arena", "about"};
+    static const char *const files[] = {"control", "secret",         "arena",
+                                        "about",   PB_SETTINGS_FILE, PB_SETTINGS_FILE_NEW};
 
     int fd = openat(user_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
@@ -35,6 +39,27 @@ void pb_rundir_remove(int user_fd, const char *name)
         unlinkat(fd, files[i], 0);
     close(fd);
     unlinkat(user_fd, name, AT_REMOVEDIR);
+}
+
+/* What the process was told of its retention; 0: nothing. */
+static time_t retention_of(int user_fd, const char *name)
+{
+    char path[NAME_SIZE + 8], text[PB_SETTINGS_FILE_SIZE];
+    struct pb_settings s;
+
+    snprintf(path, sizeof(path), "%s/" PB_SETTINGS_FILE, name);
+    int fd = openat(user_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    pb_settings_init(&s, "", 0);
+    pb_settings_read(&s, text);
+    return s.at[PB_SET_RETENTION_DAYS].origin == PB_ORIGIN_DEFAULT
+               ? 0
+               : (time_t)(s.at[PB_SET_RETENTION_DAYS].number * 86400) + 1;
 }
 
 /* 1: a dead run, described in *ret; 0: alive, starting up, or not a run. */
@@ -58,7 +83,7 @@ static int look_at(int user_fd, const char *name, struct dead *ret)
     /* An agent that is just starting has written the file and not locked it yet. */
     if (!dead || time(NULL) - st.st_mtime < STARTING_S)
         return 0;
-    *ret = (struct dead){.changed = st.st_mtime};
+    *ret = (struct dead){.changed = st.st_mtime, .keep_s = retention_of(user_fd, name)};
     snprintf(ret->name, sizeof(ret->name), "%s", name);
     snprintf(path, sizeof(path), "%s/arena", name);
     if (fstatat(user_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0) {
@@ -117,7 +142,8 @@ int pb_rundir_collect(int user_fd, uint64_t keep_bytes, time_t keep_s)
     closedir(dir);
     for (size_t i = 0; i < runs.n; i++) {
         kept += runs.at[i].bytes;
-        if (kept <= keep_bytes && time(NULL) - runs.at[i].changed <= keep_s)
+        time_t keep_this = runs.at[i].keep_s ? runs.at[i].keep_s : keep_s;
+        if (kept <= keep_bytes && time(NULL) - runs.at[i].changed <= keep_this)
             continue;
         kept -= runs.at[i].bytes;
         pb_rundir_remove(user_fd, runs.at[i].name);

@@ -13,7 +13,7 @@
 /* How much of dead runs one user's directory keeps: newest first, up to this much, this many and this long.
  */
 #define PB_RUNDIR_KEEP_BYTES (1ull << 30)
-#define PB_RUNDIR_KEEP_S     (7 * 86400)
+#define PB_RUNDIR_KEEP_S     (7 * 86400) /* unless the run says otherwise: probing.retention_days */
 #define PB_RUNDIR_KEEP_RUNS  200
 
 /* Whether an agent holds the lock on the `about` file behind fd. */

@@ -70,7 +70,10 @@ static const struct pb_column cgroup[] = {
 static const struct pb_column config[] = {
     {"name", PB_STRING, 0, NULL, "name of the setting"},
     {"value", PB_STRING, 0, NULL, "its value now"},
-    {"origin", PB_STRING, 0, NULL, "default, environment or set"},
+    {"default_value", PB_STRING, 0, NULL, "its value where nobody has set it"},
+    {"unit", PB_STRING, 0, NULL, "of the value; NULL: none"},
+    {"origin", PB_STRING, 0, NULL, "default, environment (PROBING_*) or command"},
+    {"explanation", PB_STRING, 0, NULL, "what it is, and where it takes effect"},
 };
 static const struct pb_column tables[] = {
     {"name", PB_STRING, 0, NULL, "name of the table with its schema"},
@@ -196,7 +199,7 @@ const struct pb_known pb_known[] = {
     LIVE("system.envs", "its environment at start, secrets masked", envs),
     LIVE("system.cgroup", "limits and use of its control group", cgroup),
     LIVE("python.backtrace", "the Python stack of every thread, read from outside", backtrace),
-    LIVE("probing.config", "settings of the agent", config),
+    LIVE("probing.config", "the settings of the process, or of this tool where none is named", config),
     LIVE("probing.tables", "every table there is", tables),
     LIVE("probing.columns", "every column there is, with unit and meaning", columns_of),
     RECORDED("memory_usage", "what the process takes of the machine, a row a second", memory_usage),

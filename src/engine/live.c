@@ -34,7 +34,7 @@ void pb_live_add_strings(struct pb_table *t, const char *const *values, unsigned
 
 static int read_config(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
 {
-    return source->config ? source->config(source->arg, source->pid, t, err) : 0;
+    return source->config ? source->config(source, t, err) : 0;
 }
 
 static int read_backtrace(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
@@ -67,7 +67,7 @@ static void add_table(struct pb_table *t, const char *name, const char *kind, co
         return;
     add_string(&row, T_NAME, name);
     add_string(&row, T_KIND, kind);
-    pb_set_bool(&row, T_IN_TARGET, strcmp(name, "probing.config") == 0);
+    pb_set_bool(&row, T_IN_TARGET, false); /* no table needs the process yet */
     if (stats) {
         pb_set_i64(&row, T_ROWS, (int64_t)stats->rows);
         pb_set_i64(&row, T_BYTES, (int64_t)stats->bytes);
@@ -147,7 +147,7 @@ static const struct {
     {"system.process", pb_live_process, true},  {"system.threads", pb_live_threads, true},
     {"system.maps", pb_live_maps, true},        {"system.fds", pb_live_fds, true},
     {"system.envs", pb_live_envs, true},        {"system.cgroup", pb_live_cgroup, true},
-    {"python.backtrace", read_backtrace, true}, {"probing.config", read_config, true},
+    {"python.backtrace", read_backtrace, true}, {"probing.config", read_config, false},
     {"probing.tables", read_tables, false},     {"probing.columns", read_columns, false},
 };
 

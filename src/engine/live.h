@@ -3,6 +3,8 @@
  * The worker can read nothing itself: what it gets is a descriptor of such an arena. */
 #pragma once
 
+#include "control/redact.h"
+
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -14,8 +16,10 @@ struct pb_live_source {
     pid_t pid;    /* 0: no process was named */
     int arena_fd; /* of its recorded tables; -1: none */
     bool dead;
-    /* Adds a row to probing.config for each setting of the process; NULL: there is no agent to ask. */
-    int (*config)(void *arg, pid_t pid, struct pb_table *to, struct pb_err *err);
+    /* The words that tell of the secrets of the process: control/redact.h. */
+    void (*redact)(pid_t pid, char ret[PB_REDACT_SIZE]);
+    /* Adds a row to probing.config for each setting. */
+    int (*config)(const struct pb_live_source *source, struct pb_table *to, struct pb_err *err);
     /* Adds a row to python.backtrace for each frame; locals: with its variables. */
     int (*backtrace)(void *arg, pid_t pid, bool locals, struct pb_table *to, struct pb_err *err);
     bool locals;

@@ -4,7 +4,6 @@
 #include "base/err.h"
 #include "base/procfs.h"
 #include "engine/live.h"
-#include "engine/redact.h"
 #include "remote/procinfo.h"
 #include "table/arena.h"
 
@@ -90,16 +89,18 @@ static void put_sizes(struct pb_row *row, pid_t pid)
     }
 }
 
-static void put_command(struct pb_row *row, pid_t pid)
+static void put_command(struct pb_row *row, const struct pb_live_source *source)
 {
+    char words[PB_REDACT_SIZE];
     _cleanup_free_ char *command = NULL;
     size_t length;
 
-    if (pb_proc_slurp(pid, "cmdline", &command, &length) < 0)
+    if (pb_proc_slurp(source->pid, "cmdline", &command, &length) < 0)
         return;
     while (length && command[length - 1] == '\0')
         length--;
-    put(row, P_COMMAND, command, pb_redact_command(command, length));
+    source->redact(source->pid, words);
+    put(row, P_COMMAND, command, pb_redact_command(words, command, length));
 }
 
 int pb_live_process(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
@@ -118,7 +119,7 @@ int pb_live_process(struct pb_table *t, const struct pb_live_source *source, str
     pb_set_i32(&row, P_PPID, info.ppid);
     put_text(&row, P_NAME, info.comm);
     put_text(&row, P_STATE, state);
-    put_command(&row, info.pid);
+    put_command(&row, source);
     put_text(&row, P_EXE, info.exe);
     if (pb_proc_link(info.pid, "cwd", text, sizeof(text)) > 0)
         put_text(&row, P_CWD, text);
@@ -330,8 +331,10 @@ int pb_live_fds(struct pb_table *t, const struct pb_live_source *source, struct 
 int pb_live_envs(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
 {
     _cleanup_free_ char *block = NULL;
+    char words[PB_REDACT_SIZE];
     size_t length;
 
+    source->redact(source->pid, words);
     int r = pb_proc_slurp(source->pid, "environ", &block, &length);
     if (r < 0)
         return pb_fail(err, r, "the environment of process %d cannot be read: %s", (int)source->pid,
@@ -344,7 +347,7 @@ int pb_live_envs(struct pb_table *t, const struct pb_live_source *source, struct
         if (name == 0 || name >= n || pb_row_begin(t, &row) < 0)
             continue;
         put(&row, 0, entry, name);
-        if (pb_redact_name(entry, name))
+        if (pb_redact_name(words, entry, name))
             put_text(&row, 1, PB_REDACTED);
         else
             pb_set_string(&row, 1, entry + name + 1, n - name - 1 < TEXT_MAX ? n - name - 1 : TEXT_MAX);

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "control/rundir.h"
+#include "control/settings.h"
 #include "remote/procinfo.h"
 
 #include <dirent.h>
@@ -307,18 +308,36 @@ static int reopen(const struct pb_run_info *run)
     return fstat(fd, &st) < 0 ? -errno : st.st_uid != run->uid ? -EPERM : pb_take_fd(fd);
 }
 
+/* A file of a run whose folder may have been closed. */
+static int open_again(const struct pb_run_info *run, const char *name)
+{
+    _cleanup_(pb_run_done) struct pb_run_info again = {.dir_fd = -1, .uid = run->uid};
+
+    if (run->dir_fd >= 0)
+        return open_file(run, name);
+    again.dir_fd = reopen(run);
+    return again.dir_fd < 0 ? again.dir_fd : open_file(&again, name);
+}
+
+int pb_run_settings(const struct pb_run_info *run, struct pb_settings *ret)
+{
+    char text[PB_SETTINGS_FILE_SIZE];
+
+    _cleanup_close_ int fd = open_again(run, PB_SETTINGS_FILE);
+    if (fd < 0)
+        return fd;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    if (n < 0)
+        return -errno;
+    text[n] = '\0';
+    pb_settings_init(ret, "", 0);
+    pb_settings_read(ret, text);
+    return 0;
+}
+
 int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err)
 {
-    _cleanup_(pb_run_done) struct pb_run_info again = {.dir_fd = -1};
-    int fd;
-
-    if (run->dir_fd >= 0) {
-        fd = open_file(run, "arena");
-    } else {
-        again.uid = run->uid;
-        again.dir_fd = reopen(run);
-        fd = again.dir_fd < 0 ? again.dir_fd : open_file(&again, "arena");
-    }
+    int fd = open_again(run, "arena");
     return fd < 0 ? pb_fail(err, fd, "the tables of %s cannot be opened: %s", run->path, strerror(-fd)) : fd;
 }
 

@@ -14,6 +14,7 @@
 
 struct pb_err;
 struct pb_procinfo;
+struct pb_settings;
 
 struct pb_run_info {
     int dir_fd;      /* -1: closed, of a run that a scan found; it is opened again where it is wanted */
@@ -41,6 +42,9 @@ void pb_run_done(struct pb_run_info *run);
 
 /* A value of the description, unescaped; "" when it is not there. Returns ret. */
 const char *pb_run_get(const struct pb_run_info *run, const char *name, char *ret, size_t size);
+
+/* Its settings, as its agent last kept them. -ENOENT: it kept none. */
+int pb_run_settings(const struct pb_run_info *run, struct pb_settings *ret);
 
 /* The file of its tables, to read. The caller closes it. */
 int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err);

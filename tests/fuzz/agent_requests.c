@@ -19,6 +19,7 @@ static void start(void)
     const struct pb_arena_options options = {.bound = 4 << 20};
 
     pb_settings_init(&agent.settings, "", 0);
+    agent.run.dir_fd = -1;
     memcpy(agent.run.secret, "0123456789abcdef", 17);
     if (pb_arena_create(PB_ARENA_MEMFD, "fuzz", &options, &agent.arena) < 0 ||
         socketpair(AF_UNIX, SOCK_SEQPACKET, 0, door) < 0 || pb_server_init(&agent.server, -1, door[0]) < 0)

@@ -186,16 +186,16 @@ def test_an_error_does_not_pass_on_what_a_stranger_named_his_process():
         assert not re.search("[\0-\x09\x0b-\x1f\x7f-\x9f]", done.stderr) and "\nprobing: all" not in done.stderr.split("': ", 1)[1]
 
 
-@pytest.mark.parametrize("command", ["tables", "config"])
+@pytest.mark.parametrize("command", [["tables"], ["config", "probing.sample_rate=0.2"]], ids=lambda words: words[0])
 def test_one_target_that_fails_does_not_hold_back_the_others(command):
     mark = f"pair_{time.monotonic_ns()}"
     code = "import time; print('ready', flush=True); time.sleep(60)"
     with jobs.start(sys.executable, "-c", code, mark, ready="ready", env={"RANK": "0"}) as stopped, \
             jobs.start(sys.executable, "-c", code, mark, ready="ready", env={"RANK": "1"}) as other:
         os.kill(stopped.pid, signal.SIGSTOP)
-        done = probe("-t", mark, "--all", command, "--format", "json", "--timeout", "2")
+        done = probe("-t", mark, "--all", *command, "--format", "json", "--timeout", "2")
         assert done.returncode == 1 and {row["target"] for row in json.loads(done.stdout)} == {"rank 1"}
-        assert done.stderr.startswith(f"[rank 0] probing: {command}: ") and str(stopped.pid) in done.stderr
+        assert done.stderr.startswith(f"[rank 0] probing: {command[0]}: ") and str(stopped.pid) in done.stderr
         assert other.alive()
 
 

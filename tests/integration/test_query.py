@@ -94,12 +94,13 @@ def test_tables_columns_and_settings_explain_themselves(job):
     tables = {row["name"]: row for row in rows(job.pid, "SELECT * FROM probing.tables")}
     assert tables["memory_usage"]["kind"] == "recorded" and tables["memory_usage"]["rows"] >= 2
     assert tables["system.envs"]["kind"] == "live" and tables["gpu_metrics"]["rows"] == 0
-    assert [name for name, row in tables.items() if row["in_target"]] == ["probing.config"]
+    assert [name for name, row in tables.items() if row["in_target"]] == []
     assert not [name for name, row in tables.items() if not row["comment"]]
     columns = rows(job.pid, "SELECT * FROM probing.columns")
     assert {row["table"] for row in columns} == set(tables)
     assert not [row for row in columns if not row["comment"]]
-    assert {"name": "probing.max_memory", "value": "64MB", "origin": "default"} in rows(job.pid, "SELECT * FROM probing.config")
+    setting = {row["name"]: row for row in rows(job.pid, "SELECT * FROM probing.config")}["probing.max_memory"]
+    assert (setting["value"], setting["default_value"], setting["origin"], setting["unit"]) == ("64MB", "64MB", "default", "bytes")
     described = {row["column_name"]: row["column_type"] for row in rows(job.pid, "DESCRIBE python.backtrace")}
     assert described["func"] == "VARCHAR" and described["lineno"] == "INTEGER"
     shown = rows(job.pid, "SELECT comment FROM duckdb_columns() WHERE table_name = 'memory_usage' AND column_name = 'memory_mb'")

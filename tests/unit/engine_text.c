@@ -1,7 +1,8 @@
 /* SQL as text: where statements end, what is rewritten; which names tell of a secret. */
 #include "engine_test.h"
 
-#include "engine/redact.h"
+#include "control/redact.h"
+#include "control/settings.h"
 #include "engine/text.h"
 
 static const char *const tables[] = {"process", "maps", NULL};
@@ -63,26 +64,25 @@ static void names_are_near_by_their_edits(void **state)
     assert_true(pb_name_distance("backtrace", "torch_trace") > 3);
 }
 
+#define WORDS pb_setting_info[PB_SET_REDACT].fallback
+
 static void secrets_are_told_by_their_names(void **state)
 {
-    unsetenv("PROBING_REDACT");
-    assert_true(pb_redact_name("AWS_SECRET_ACCESS", 17));
-    assert_true(pb_redact_name("Api_Key", 7));
-    assert_false(pb_redact_name("PATH", 4));
-    assert_false(pb_redact_name("", 0));
-    setenv("PROBING_REDACT", "path, other", 1);
-    assert_true(pb_redact_name("PATH", 4));
-    assert_false(pb_redact_name("API_KEY", 7));
-    setenv("PROBING_REDACT", "", 1);
-    assert_false(pb_redact_name("PASSWORD", 8));
-    unsetenv("PROBING_REDACT");
+    assert_true(pb_redact_name(WORDS, "AWS_SECRET_ACCESS", 17));
+    assert_true(pb_redact_name(WORDS, "Api_Key", 7));
+    assert_false(pb_redact_name(WORDS, "PATH", 4));
+    assert_false(pb_redact_name(WORDS, "", 0));
+    assert_true(pb_redact_name("path, other", "PATH", 4));
+    assert_false(pb_redact_name("path, other", "API_KEY", 7));
+    assert_false(pb_redact_name("", "PASSWORD", 8));
+    assert_false(pb_redact_name(" , ,", "PASSWORD", 8));
 }
 
 static void masked(const char *args, size_t length, const char *expected)
 {
     char text[256] = "";
     memcpy(text, args, length);
-    size_t n = pb_redact_command(text, length);
+    size_t n = pb_redact_command(WORDS, text, length);
     text[n] = '\0';
     assert_string_equal(text, expected);
 }

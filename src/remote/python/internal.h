@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "control/redact.h"
 #include "remote/python/layout.h"
 #include "remote/python/reader.h"
 #include "remote/source.h"
@@ -70,6 +71,7 @@ struct pb_py {
     struct code **all; /* every one ever made */
     size_t nall, all_cap;
     uint64_t stack_number;
+    char redact[PB_REDACT_SIZE];
     uint64_t *raw; /* addresses of the codes of the stack that is read */
     size_t raw_cap;
 

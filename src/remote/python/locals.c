@@ -67,17 +67,16 @@ static void put_local(FILE *out, struct pb_py *py, const char *name, uint64_t bi
     char value[VALUE_SIZE];
     struct value_out o = {.py = py, .buf = value, .size = sizeof(value)};
 
-    if (py->layout.tagged && (bits & 3) == 3)
+    bool tagged = py->layout.tagged && (bits & 3) == 3;
+    uint64_t object = tagged ? 0 : value_of(py, bits);
+    if (!tagged && !object)
+        return;
+    if (pb_py_is_secret(py, name))
+        pb_py_put(&o, "<redacted>");
+    else if (tagged)
         pb_py_putf(&o, "%lld", (long long)((int64_t)bits >> 2));
-    else {
-        uint64_t object = value_of(py, bits);
-        if (!object)
-            return;
-        if (pb_py_is_secret(name))
-            pb_py_put(&o, "<redacted>");
-        else
-            pb_py_put_value(&o, object, VALUE_DEPTH);
-    }
+    else
+        pb_py_put_value(&o, object, VALUE_DEPTH);
     fprintf(out, "%s = %s\n", name, value);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "control/settings.h"
 #include "remote/python/internal.h"
 #include "remote/threads.h"
 
@@ -51,6 +52,7 @@ static int make_room(struct pb_py *py, struct pb_err *err)
 {
     if (measure(py) < 0)
         return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be");
+    pb_py_redact(py, pb_setting_info[PB_SET_REDACT].fallback);
     py->guesses = calloc(GUESSES, sizeof(*py->guesses));
     py->prefetched = malloc(GUESS_FRAMES * py->frame_len);
     return py->guesses && py->prefetched ? 0 : pb_fail(err, -ENOMEM, "out of memory");

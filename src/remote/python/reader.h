@@ -114,9 +114,12 @@ int pb_py_line(struct pb_py *py, const struct pb_py_frame *f);
 int pb_py_thread_name(struct pb_py *py, const struct pb_py_thread *t, const struct pb_py_stack *stack,
                       char *ret, size_t size);
 
+/* The words that tell of secrets (control/redact.h); those of probing.redact's default until it is called. */
+void pb_py_redact(struct pb_py *py, const char *words);
+
 /* The arguments and locals of a frame, a line each, "name = value"; NULL: none, or no memory. The caller
- * frees it. Bounded in depth, items and bytes; values whose name says key, token, secret, password or
- * credential are left out. Within the frame's moment, like the stack itself. */
+ * frees it. Bounded in depth, items and bytes; values whose names tell of a secret
+ * are left out. Within the frame's moment, like the stack itself. */
 char *pb_py_locals(struct pb_py *py, const struct pb_py_frame *f);
 
 /* A lock (threading.Lock, RLock) that a frame has on its stack of operands: it waits for it, or has entered

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <strings.h>
 
 #include "base/cleanup.h"
 #include "remote/python/dict.h"
@@ -25,14 +24,14 @@ enum {
 };
 #define TYPE_TYPE (1u << 31)
 
-bool pb_py_is_secret(const char *name)
+void pb_py_redact(struct pb_py *py, const char *words)
 {
-    static const char *const words[] = {"key", "token", "secret", "password", "passwd", "credential"};
+    snprintf(py->redact, sizeof(py->redact), "%s", words);
+}
 
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strcasestr(name, words[i]))
-            return true;
-    return false;
+bool pb_py_is_secret(const struct pb_py *py, const char *name)
+{
+    return pb_redact_name(py->redact, name, strlen(name));
 }
 
 void pb_py_put(struct value_out *o, const char *text)
@@ -258,14 +257,15 @@ static void put_items(struct value_out *o, struct items *it, bool attributes, in
             pb_py_put(o, "..");
             break;
         }
-        bool named = pb_py_text(o->py, key, name, sizeof(name), NULL) >= 0;
+        size_t begin = o->len;
         if (attributes)
-            pb_py_putf(o, "%s=", named ? name : "?");
-        else {
+            pb_py_put(o, pb_py_text(o->py, key, name, sizeof(name), NULL) >= 0 ? name : "?");
+        else
             pb_py_put_value(o, key, depth - 1);
-            pb_py_put(o, ": ");
-        }
-        if (named && pb_py_is_secret(name))
+        /* As it is shown: keys may be bytes or tuples as well. */
+        bool secret = pb_redact_name(o->py->redact, o->buf + begin, o->len - begin);
+        pb_py_put(o, attributes ? "=" : ": ");
+        if (secret)
             pb_py_put(o, "<redacted>");
         else
             pb_py_put_value(o, value, depth - 1);

@@ -22,8 +22,8 @@ __attribute__((format(printf, 2, 3))) void pb_py_putf(struct value_out *o, const
 /* One object; depth counts down. What cannot be read is shown as <type at 0x..>, or <?>. */
 void pb_py_put_value(struct value_out *o, uint64_t addr, int depth);
 
-/* Whether a name is one whose value is nobody's business: key, token, secret, password, credential. */
-bool pb_py_is_secret(const char *name);
+/* Whether a name is one whose value is nobody's business: see pb_py_redact. */
+bool pb_py_is_secret(const struct pb_py *py, const char *name);
 
 /* tensor.c: numpy arrays and torch tensors as dtype, shape, device and data pointer. False: it is none, or
  * its layout is not the one we know. */

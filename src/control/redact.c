@@ -1,16 +1,8 @@
 /* redact: see redact.h. */
-#include "engine/redact.h"
+#include "control/redact.h"
 
-#include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-static const char *words(void)
-{
-    const char *set = getenv("PROBING_REDACT");
-    return set ? set : "key,token,secret,password,credential";
-}
 
 static bool contains(const char *text, size_t length, const char *word, size_t n)
 {
@@ -20,9 +12,9 @@ static bool contains(const char *text, size_t length, const char *word, size_t n
     return false;
 }
 
-bool pb_redact_name(const char *name, size_t length)
+bool pb_redact_name(const char *words, const char *name, size_t length)
 {
-    for (const char *p = words(); *p;) {
+    for (const char *p = words; *p;) {
         size_t n = strcspn(p, ", ");
         if (contains(name, length, p, n))
             return true;
@@ -40,7 +32,7 @@ static size_t mask(char *value, size_t length)
     return n;
 }
 
-size_t pb_redact_command(char *args, size_t length)
+size_t pb_redact_command(const char *words, char *args, size_t length)
 {
     size_t out = 0;
     bool next_is_secret = false;
@@ -50,7 +42,7 @@ size_t pb_redact_command(char *args, size_t length)
         size_t n = strnlen(word, length - at), kept = n;
         const char *equals = memchr(word, '=', n);
         size_t name = equals ? (size_t)(equals - word) : n;
-        bool secret = pb_redact_name(word, name);
+        bool secret = pb_redact_name(words, word, name);
         if (next_is_secret && word[0] != '-')
             kept = mask(word, n);
         else if (secret && name < n)

@@ -1,0 +1,23 @@
+/* settings: what is set for a process, as a tool finds it: without asking the process where it can be read.
+ */
+#pragma once
+
+#include "cli/cli.h"
+#include "control/redact.h"
+#include "control/settings.h"
+
+/* The process's own settings: as its agent kept them, live or left behind; of a process that is not probed
+ * what its environment says. target NULL: those of this tool's environment. A process whose agent could keep
+ * nothing is asked; where it does not answer, err says so and ret is what its environment says. */
+int pb_settings_of(const struct pb_target *target, struct pb_settings *ret, struct pb_err *err);
+
+/* The same, and where the process says nothing the tool's environment does. What cannot be read is as if it
+ * said nothing. For who only uses them: archive, record. */
+void pb_settings_for(const struct pb_target *target, struct pb_settings *ret);
+
+/* The words by which names of secrets of a process are known: its own, and those of the tool's environment.
+ */
+void pb_redact_words(const struct pb_target *target, char ret[PB_REDACT_SIZE]);
+
+/* The command line of a process for a person to read, secrets masked, control characters as they are. */
+void pb_redact_cmdline(pid_t pid, char *ret, size_t size);

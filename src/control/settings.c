@@ -1,0 +1,251 @@
+/* settings: see settings.h. */
+#include "control/settings.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define GB (1ull << 30)
+
+const struct pb_setting_info pb_setting_info[PB_SETTINGS] = {
+    [PB_SET_SAMPLE_RATE] =
+        {"probing.sample_rate", "PROBING_SAMPLE_RATE", PB_SETTING_NUMBER, "share", "0.1", 0.0001, 1, NULL,
+         "a share from 0.0001 to 1, such as 0.05",
+         "share of the milliseconds at which record, flamegraph and top look at the process "
+         "(0.1: 100 Hz); --rate is stronger"},
+    [PB_SET_MAX_MEMORY] = {"probing.max_memory", "PROBING_MAX_MEMORY", PB_SETTING_SIZE, "bytes", "64MB",
+                           2 << 20, (double)(1024 * GB), NULL, "a size from 2MB to 1TB, such as 64MB or 1GB",
+                           "bound of the tables of the process; the oldest rows make room, at once"},
+    [PB_SET_RETENTION_DAYS] = {"probing.retention_days", "PROBING_RETENTION_DAYS", PB_SETTING_NUMBER, "days",
+                               "7", 0.01, 3650, NULL, "days from 0.01 to 3650, such as 7",
+                               "how long what the process leaves is kept: its run when it has ended, and its "
+                               "archive"},
+    [PB_SET_COMPRESSION] = {"probing.compression", "PROBING_COMPRESSION", PB_SETTING_CHOICE, "", "zstd", 0, 0,
+                            "zstd,snappy,gzip,none", "zstd, snappy, gzip or none",
+                            "how archived Parquet files are compressed"},
+    [PB_SET_REDACT] =
+        {"probing.redact", "PROBING_REDACT", PB_SETTING_WORDS, "",
+         "key,token,secret,password,passwd,credential", 0, 0, NULL,
+         "words of letters, digits, '_', '-' and '.' with commas between them, at most 255 bytes; "
+         "nothing masks nothing",
+         "variables, locals and options with such a word in their names are masked; the tool's own "
+         "PROBING_REDACT adds to it"},
+};
+
+static const char *const origins[] = {
+    [PB_ORIGIN_DEFAULT] = "default",
+    [PB_ORIGIN_BAD_VARIABLE] = "default, its variable is wrong",
+    [PB_ORIGIN_ENVIRONMENT] = "environment",
+    [PB_ORIGIN_COMMAND] = "command",
+};
+
+const char *pb_origin_name(enum pb_origin origin)
+{
+    return origins[origin];
+}
+
+int pb_setting_find(const char *name)
+{
+    for (int i = 0; i < PB_SETTINGS; i++)
+        if (strcmp(name, pb_setting_info[i].name) == 0)
+            return i;
+    return -ENOENT;
+}
+
+/* strtod would take the host's locale, in which "0.5" may be 0. Up to 18 digits; *ret_end: what follows. */
+static int parse_decimal(const char *text, const char **ret_end, double *ret)
+{
+    uint64_t digits = 0, scale = 1;
+    int n = 0, point = 0;
+
+    for (; (*text >= '0' && *text <= '9') || (*text == '.' && !point); text++) {
+        if (*text == '.') {
+            point = 1;
+            continue;
+        }
+        if (++n > 18)
+            return -EINVAL;
+        digits = digits * 10 + (uint64_t)(*text - '0');
+        scale *= point ? 10 : 1;
+    }
+    if (n == 0)
+        return -EINVAL;
+    *ret_end = text;
+    *ret = (double)digits / (double)scale;
+    return 0;
+}
+
+int pb_parse_size(const char *text, uint64_t *ret)
+{
+    static const char *const units[][3] = {
+        {"", "b", "b"}, {"k", "kb", "kib"}, {"m", "mb", "mib"}, {"g", "gb", "gib"}, {"t", "tb", "tib"}};
+    const char *end;
+    double number;
+
+    int r = parse_decimal(text, &end, &number);
+    if (r < 0)
+        return r;
+    while (*end == ' ')
+        end++;
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < 3; k++)
+            if (strcasecmp(end, units[i][k]) == 0) {
+                number *= (double)(1ull << (10 * i));
+                if (number >= 1e18)
+                    return -EINVAL;
+                *ret = (uint64_t)number;
+                return 0;
+            }
+    return -EINVAL;
+}
+
+/* In the largest unit that is exact. */
+static void print_size(uint64_t bytes, char *ret, size_t size)
+{
+    static const char *const units[] = {"", "KB", "MB", "GB", "TB"};
+    int unit = 0;
+
+    for (; unit < 4 && bytes && bytes % 1024 == 0; unit++)
+        bytes /= 1024;
+    snprintf(ret, size, "%llu%s", (unsigned long long)bytes, units[unit]);
+}
+
+static int is_choice(const char *choices, const char *value)
+{
+    size_t n = strlen(value);
+
+    for (const char *p = choices; n && !strchr(value, ',') && *p; p += strcspn(p, ","), p += *p == ',')
+        if (strncmp(p, value, n) == 0 && (p[n] == ',' || !p[n]))
+            return 1;
+    return 0;
+}
+
+static int is_words(const char *value)
+{
+    for (; *value; value++)
+        if (!isalnum((unsigned char)*value) && !strchr("_-., ", *value))
+            return 0;
+    return 1;
+}
+
+static int set(struct pb_settings *s, int i, const char *value, enum pb_origin origin)
+{
+    const struct pb_setting_info *info = &pb_setting_info[i];
+    char text[PB_SETTING_LENGTH] = "";
+    double number = 0;
+    uint64_t bytes;
+    const char *end;
+    int ok;
+
+    if (strlen(value) >= sizeof(text))
+        return -EINVAL;
+    snprintf(text, sizeof(text), "%s", value);
+    switch (info->kind) {
+    case PB_SETTING_SIZE:
+        ok = pb_parse_size(value, &bytes) == 0;
+        if (ok) {
+            number = (double)bytes;
+            print_size(bytes, text, sizeof(text));
+        }
+        break;
+    case PB_SETTING_NUMBER:
+        ok = parse_decimal(value, &end, &number) == 0 && !*end;
+        break;
+    case PB_SETTING_CHOICE:
+        ok = is_choice(info->choices, value);
+        break;
+    default:
+        ok = is_words(value);
+    }
+    if (!ok || number < info->least || number > info->most)
+        return -EINVAL;
+    memcpy(s->at[i].text, text, sizeof(text));
+    s->at[i].number = number;
+    s->at[i].origin = origin;
+    return 0;
+}
+
+void pb_settings_init(struct pb_settings *s, const char *environment, size_t size)
+{
+    char value[PB_SETTING_LENGTH];
+
+    memset(s, 0, sizeof(*s));
+    for (int i = 0; i < PB_SETTINGS; i++)
+        set(s, i, pb_setting_info[i].fallback, PB_ORIGIN_DEFAULT);
+    while (size > 0) {
+        size_t entry = strnlen(environment, size);
+        for (int i = 0; i < PB_SETTINGS; i++) {
+            size_t n = strlen(pb_setting_info[i].variable);
+            if (entry <= n || environment[n] != '=' ||
+                memcmp(environment, pb_setting_info[i].variable, n) != 0)
+                continue;
+            size_t length = entry - n - 1;
+            snprintf(value, sizeof(value), "%.*s", (int)(length < sizeof(value) ? length : 0),
+                     environment + n + 1);
+            if (length >= sizeof(value) || set(s, i, value, PB_ORIGIN_ENVIRONMENT) < 0)
+                s->at[i].origin = PB_ORIGIN_BAD_VARIABLE;
+        }
+        size_t step = entry < size ? entry + 1 : entry;
+        environment += step;
+        size -= step;
+    }
+}
+
+int pb_settings_set(struct pb_settings *s, const char *name, const char *value, char *why, size_t why_size)
+{
+    int i = pb_setting_find(name);
+
+    if (i < 0) {
+        int n = snprintf(why, why_size, "there is no setting '%.60s'; there are", name);
+        for (i = 0; i < PB_SETTINGS && n > 0 && (size_t)n < why_size; i++)
+            n += snprintf(why + n, why_size - (size_t)n, "%s %s", i ? "," : "", pb_setting_info[i].name);
+        return -ENOENT;
+    }
+    int r = set(s, i, value, PB_ORIGIN_COMMAND);
+    if (r < 0)
+        snprintf(why, why_size, "%s takes %s, not '%.40s'", name, pb_setting_info[i].allowed, value);
+    return r;
+}
+
+void pb_settings_fall_back(struct pb_settings *s, const struct pb_settings *other)
+{
+    for (int i = 0; i < PB_SETTINGS; i++)
+        if (s->at[i].origin <= PB_ORIGIN_BAD_VARIABLE && other->at[i].origin > PB_ORIGIN_BAD_VARIABLE)
+            s->at[i] = other->at[i];
+}
+
+size_t pb_settings_write(const struct pb_settings *s, char *ret, size_t size)
+{
+    size_t len = 0;
+
+    ret[0] = '\0';
+    for (int i = 0; i < PB_SETTINGS; i++) {
+        int n = snprintf(ret + len, size - len, "%d %s=%s\n", (int)s->at[i].origin, pb_setting_info[i].name,
+                         s->at[i].text);
+        if (n < 0 || (size_t)n >= size - len) {
+            ret[len] = '\0';
+            break;
+        }
+        len += (size_t)n;
+    }
+    return len;
+}
+
+void pb_settings_read(struct pb_settings *s, const char *text)
+{
+    while (*text) {
+        size_t len = strcspn(text, "\n"), name = strcspn(text, "=");
+        char line[64 + PB_SETTING_LENGTH];
+        unsigned origin = (unsigned char)text[0] - '0';
+        if (origin <= PB_ORIGIN_COMMAND && len < sizeof(line) && len > 2 && text[1] == ' ' && name < len) {
+            snprintf(line, sizeof(line), "%.*s", (int)len, text);
+            line[name] = '\0';
+            int i = pb_setting_find(line + 2);
+            if (i >= 0)
+                set(s, i, line + name + 1, (enum pb_origin)origin);
+        }
+        text += len + (text[len] == '\n');
+    }
+}

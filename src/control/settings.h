@@ -1,0 +1,83 @@
+/* settings: what can be set, by name, as text: one table for the agent, the tools, SQL and the manual.
+ *
+ * A value is the default, or that of a PROBING_* variable, or what a command set; later ones win in that
+ * order. Of a process its own environment and commands count; a tool has an environment too, which counts
+ * where the process says nothing (pb_settings_fall_back). No heap, no locale: it runs inside other people's
+ * processes. One thread only. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Numbers index arrays only: what is kept and sent goes by name. */
+enum pb_setting {
+    PB_SET_SAMPLE_RATE,
+    PB_SET_MAX_MEMORY,
+    PB_SET_RETENTION_DAYS,
+    PB_SET_COMPRESSION,
+    PB_SET_REDACT,
+    PB_SETTINGS,
+};
+
+enum pb_setting_kind {
+    PB_SETTING_SIZE,   /* bytes: "64MB", "1.5 GB", "1048576", in units of 1024 */
+    PB_SETTING_NUMBER, /* decimal */
+    PB_SETTING_CHOICE, /* one of a few words */
+    PB_SETTING_WORDS,  /* words with commas between them */
+};
+
+struct pb_setting_info {
+    const char *name, *variable;
+    enum pb_setting_kind kind;
+    const char *unit; /* "" : none */
+    const char *fallback;
+    double least, most;
+    const char *choices; /* "zstd,none"; NULL where it is no choice */
+    const char *allowed; /* for a sentence: "takes .." */
+    const char *text;    /* one line: what it is, and where it takes effect */
+};
+
+extern const struct pb_setting_info pb_setting_info[PB_SETTINGS];
+
+enum pb_origin {
+    PB_ORIGIN_DEFAULT,
+    PB_ORIGIN_BAD_VARIABLE, /* the default, since its variable has a value that is not allowed */
+    PB_ORIGIN_ENVIRONMENT,
+    PB_ORIGIN_COMMAND,
+};
+
+#define PB_SETTING_LENGTH 256 /* of a value, with its end */
+
+struct pb_settings {
+    struct {
+        char text[PB_SETTING_LENGTH];
+        double number; /* of sizes and numbers */
+        enum pb_origin origin;
+    } at[PB_SETTINGS];
+};
+
+const char *pb_origin_name(enum pb_origin origin);
+
+/* The setting of that name, or -ENOENT. */
+int pb_setting_find(const char *name);
+
+/* Defaults, then what the environment block (NUL-separated NAME=value, size bytes of anything) has. */
+void pb_settings_init(struct pb_settings *s, const char *environment, size_t size);
+
+/* Sets one, by a command. 0; -ENOENT: no such name; -EINVAL: a value that is not allowed; why then is a
+ * sentence that says what is. */
+int pb_settings_set(struct pb_settings *s, const char *name, const char *value, char *why, size_t why_size);
+
+/* Takes from `other` what s has by default only. */
+void pb_settings_fall_back(struct pb_settings *s, const struct pb_settings *other);
+
+/* As a run directory keeps them: a line each, "origin name=value". Both bounded; what does not parse is
+ * passed over. */
+#define PB_SETTINGS_FILE      "config"
+#define PB_SETTINGS_FILE_NEW  "config.new" /* until it is whole */
+#define PB_SETTINGS_FILE_SIZE 2048
+size_t pb_settings_write(const struct pb_settings *s, char *ret, size_t size);
+void pb_settings_read(struct pb_settings *s, const char *text);
+
+/* "64MB": bytes. -EINVAL. */
+int pb_parse_size(const char *text, uint64_t *ret);

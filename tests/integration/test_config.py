@@ -1,0 +1,77 @@
+"""Settings: shown with all that is known of them, changed in a running process, kept when it has ended. And what they
+do: the bound holds, secrets are masked at every outlet."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+import jobs
+
+SETTINGS = {"probing.sample_rate", "probing.max_memory", "probing.retention_days", "probing.compression", "probing.redact"}
+IDLE = "print('ready', flush=True); import time; time.sleep(120)"
+
+
+def probe(*args, env=None):
+    return subprocess.run([jobs.PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=60, env={**os.environ, **(env or {})})
+
+
+def config(*args, env=None):
+    done = probe(*args, "config", "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    return {row["name"]: row for row in json.loads(done.stdout)}
+
+
+def rows(pid, sql):
+    done = probe(pid, "query", "--format", "json", sql)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_without_a_process_the_defaults_and_this_environment_are_shown():
+    shown = config(env={"PROBING_SAMPLE_RATE": "0.1", "PROBING_RETENTION_DAYS": "30", "PROBING_COMPRESSION": "best"})
+    assert set(shown) == SETTINGS
+    for row in shown.values():
+        assert row["default_value"] and row["explanation"] and row["target"] is None
+    assert (shown["probing.sample_rate"]["value"], shown["probing.sample_rate"]["origin"]) == ("0.1", "environment")
+    assert (shown["probing.retention_days"]["value"], shown["probing.retention_days"]["unit"]) == ("30", "days")
+    assert shown["probing.compression"]["value"] == "zstd" and "wrong" in shown["probing.compression"]["origin"]
+    text = probe("config").stdout
+    assert all(name in text for name in SETTINGS) and "default" in text
+    assert len(probe("config", "--format", "csv").stdout.splitlines()) == 1 + len(SETTINGS)
+    done = probe("config", "probing.sample_rate=0.5")
+    assert done.returncode == 2 and "which process" in done.stderr
+
+
+@pytest.mark.parametrize("word, said", [
+    ("probing.sample_rat=0.5", "did you mean probing.sample_rate?"), ("retention_day", "did you mean probing.retention_days?"),
+    ("quux", "(probing config lists them)"), ("probing.sample_rate=2", "a share from 0.0001 to 1"), ("probing.sample_rate=", "a share"),
+    ("probing.max_memory=1", "a size from 2MB to 1TB"), ("probing.compression=fast", "zstd, snappy, gzip or none"),
+    ("probing.retention_days=never", "days from 0.01 to 3650"), ("probing.redact=a b;c", "words of letters")])
+def test_what_is_wrong_is_said_with_what_is_allowed(word, said):
+    done = probe(os.getpid(), "config", word)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_settings_of_a_running_process_are_changed_several_at_once_or_none():
+    with jobs.python(IDLE, env={"PROBING_SAMPLE_RATE": "0.2"}) as job:
+        assert config(job.pid)["probing.sample_rate"]["value"] == "0.2"
+        assert "probing" not in job.threads(), "to show is not to inject"
+        done = probe(job.pid, "config", "probing.max_memory=8MB", "probing.compression=gzip", "--format", "json")
+        assert [row["value"] for row in json.loads(done.stdout)] == ["8MB", "gzip"]
+        assert probe(job.pid, "config", "probing.compression=none", "probing.max_memory=1").returncode == 2
+        shown = config(job.pid)
+        assert {name: (row["value"], row["origin"]) for name, row in shown.items() if row["origin"] != "default"} == {
+            "probing.sample_rate": ("0.2", "environment"), "probing.max_memory": ("8MB", "command"), "probing.compression": ("gzip", "command")}
+        in_sql = {row["name"]: row["value"] for row in rows(job.pid, "SELECT * FROM probing.config")}
+        assert in_sql == {name: row["value"] for name, row in shown.items()}
+        os.kill(job.pid, signal.SIGSTOP)  # nobody in the process need answer
+        assert config(job.pid)["probing.max_memory"]["value"] == "8MB"
+        os.kill(job.pid, signal.SIGKILL)
+        job.process.wait()
+        assert config(job.pid) == {name: {**row, "target": config(job.pid)[name]["target"]} for name, row in shown.items()}
+        done = probe(job.pid, "config", "probing.max_memory=1GB")
+        assert done.returncode == 1 and "has ended" in done.stderr
+
