@@ -42,6 +42,9 @@ typedef _PyInterpreterFrame Frame;
 #else
 typedef PyFrameObject Frame;
 #endif
+#if PY_VERSION_HEX >= 0x030C0000
+#include <internal/pycore_obmalloc.h>
+#endif
 #if PY_VERSION_HEX >= 0x030D0000
 #include <internal/pycore_code.h>
 #include <internal/pycore_genobject.h>
@@ -163,6 +166,14 @@ FIELDS = {
     "gen.code": field(GEN, (ALWAYS, "gi_code"), ((3, 12), None)),
     "gen.name": field(GEN, (ALWAYS, "gi_name")),
     "gen.qualname": field(GEN, (ALWAYS, "gi_qualname")),
+    "gc.runtime": field("offsetof(_PyRuntimeState, %s)", (ALWAYS, None), ((3, 7), "gc.generations"), ((3, 9), None)),
+    "gc.interp": field(INTERP, (ALWAYS, None), ((3, 9), "gc.generations")),
+    "gc.size": field(None, (ALWAYS, None), ((3, 7), "sizeof(struct gc_generation)")),
+    "gc.count": field("offsetof(struct gc_generation, %s)", (ALWAYS, None), ((3, 7), "count")),
+    "heap.state": field(INTERP, (ALWAYS, None), ((3, 12), "obmalloc")),
+    "heap.indirect": [(ALWAYS, None), ((3, 13), "1")],
+    "heap.arenas": field("offsetof(struct _obmalloc_state, %s)", (ALWAYS, None), ((3, 12), "mgmt.arenas")),
+    "heap.maxarenas": field("offsetof(struct _obmalloc_state, %s)", (ALWAYS, None), ((3, 12), "mgmt.maxarenas")),
 }
 
 

@@ -100,6 +100,16 @@ struct pb_py_layout {
         uint32_t frame; /* up to 3.10 a pointer to the frame; from 3.11 on the frame itself */
         uint32_t state, code, name, qualname;
     } gen;
+    struct {
+        uint32_t runtime,
+            interp; /* the youngest of three generations: in the runtime (3.7, 3.8), in the interpreter */
+        uint32_t size, count; /* of one; 3.6 has them nowhere that a header tells */
+    } gc;
+    struct { /* 3.12 on: of the allocator of small blocks */
+        uint32_t state;
+        bool indirect; /* a pointer to it */
+        uint32_t arenas, maxarenas;
+    } heap;
 };
 
 /* One field that a process tells: where it goes in our struct, where it stands in _Py_DebugOffsets. */

@@ -77,4 +77,7 @@ const struct pb_py_layout pb_py_layout_3_10 = {
     .gen.code = 24,
     .gen.name = 40,
     .gen.qualname = 48,
+    .gc.interp = 640,
+    .gc.size = 24,
+    .gc.count = 20,
 };

@@ -84,4 +84,7 @@ const struct pb_py_layout pb_py_layout_3_11 = {
     .gen.code = 16,
     .gen.name = 32,
     .gen.qualname = 40,
+    .gc.interp = 672,
+    .gc.size = 24,
+    .gc.count = 20,
 };

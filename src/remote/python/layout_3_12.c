@@ -83,4 +83,10 @@ const struct pb_py_layout pb_py_layout_3_12 = {
     .gen.state = 67,
     .gen.name = 24,
     .gen.qualname = 32,
+    .gc.interp = 136,
+    .gc.size = 24,
+    .gc.count = 20,
+    .heap.state = 3960,
+    .heap.arenas = 512,
+    .heap.maxarenas = 520,
 };

@@ -84,6 +84,13 @@ const struct pb_py_layout pb_py_layout_3_15 = {
     .gen.state = 67,
     .gen.name = 24,
     .gen.qualname = 32,
+    .gc.interp = 7408,
+    .gc.size = 24,
+    .gc.count = 20,
+    .heap.state = 10880,
+    .heap.indirect = 1,
+    .heap.arenas = 512,
+    .heap.maxarenas = 520,
 };
 const struct pb_py_told pb_py_told_3_15[] = {
     {offsetof(struct pb_py_layout, runtime.interp_head), 40},

@@ -76,4 +76,7 @@ const struct pb_py_layout pb_py_layout_3_7 = {
     .gen.code = 32,
     .gen.name = 48,
     .gen.qualname = 56,
+    .gc.runtime = 352,
+    .gc.size = 48,
+    .gc.count = 36,
 };

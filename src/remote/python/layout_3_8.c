@@ -76,4 +76,7 @@ const struct pb_py_layout pb_py_layout_3_8 = {
     .gen.code = 32,
     .gen.name = 48,
     .gen.qualname = 56,
+    .gc.runtime = 368,
+    .gc.size = 24,
+    .gc.count = 20,
 };

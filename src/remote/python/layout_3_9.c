@@ -76,4 +76,7 @@ const struct pb_py_layout pb_py_layout_3_9 = {
     .gen.code = 32,
     .gen.name = 48,
     .gen.qualname = 56,
+    .gc.interp = 640,
+    .gc.size = 24,
+    .gc.count = 20,
 };
