@@ -6,6 +6,7 @@
 #include "cli/settings.h"
 #include "cli/stacks.h"
 #include "engine/known.h"
+#include "remote/procinfo.h"
 #include "remote/runs.h"
 
 #include <errno.h>
@@ -15,9 +16,12 @@
 
 void pb_query_sources_done(struct pb_query_sources *s)
 {
-    for (unsigned i = 0; i < s->n; i++)
+    for (unsigned i = 0; i < s->n; i++) {
         if (s->at[i].live.arena_fd >= 0)
             close(s->at[i].live.arena_fd);
+        for (unsigned k = 0; k < s->at[i].live.nmore; k++)
+            close(s->at[i].live.more[k]);
+    }
     free(s->at);
     *s = (struct pb_query_sources){0};
 }
@@ -103,6 +107,13 @@ static int32_t rank_of(const struct pb_target *target)
     return strncmp(target->label, "rank ", 5) == 0 ? atoi(target->label + 5) : -1;
 }
 
+static void open_recordings(struct pb_live_source *live, uint64_t start_time, uid_t uid)
+{
+    live->nmore = (unsigned)pb_runs_recordings(live->pid, start_time, uid, live->more,
+                                               sizeof(live->more) / sizeof(live->more[0]));
+}
+
+/* Its own tables, and what was recorded of it. A process that was never probed may have been recorded. */
 static int open_dead(struct pb_sql_source *s, struct pb_err *err)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
@@ -114,9 +125,22 @@ static int open_dead(struct pb_sql_source *s, struct pb_err *err)
             continue;
         pb_run_get(&runs.at[i], "rank", rank, sizeof(rank));
         s->rank = rank[0] ? atoi(rank) : -1;
+        const char *start = strrchr(runs.at[i].path, '-');
+        open_recordings(&s->live, start ? strtoull(start + 1, NULL, 10) : 0, runs.at[i].uid);
         return pb_run_open_arena(&runs.at[i], err);
     }
+    open_recordings(&s->live, 0, geteuid());
+    if (s->live.nmore)
+        return -ENOENT;
     return r < 0 ? r : pb_fail(err, -ENOENT, "process %d left nothing behind", (int)s->live.pid);
+}
+
+static void open_live_recordings(struct pb_live_source *live)
+{
+    struct pb_procinfo process;
+
+    if (pb_procinfo_identify(live->pid, &process) == 0)
+        open_recordings(live, process.start_time, process.euid);
 }
 
 static int open_source(const struct pb_target *target, struct pb_sql_source *ret, struct pb_err *err)
@@ -125,8 +149,12 @@ static int open_source(const struct pb_target *target, struct pb_sql_source *ret
                               .live = {.pid = target->pid, .dead = target->dead, .arena_fd = -1}};
 
     int fd = target->dead ? open_dead(&s, err) : pb_session_open_arena(target->pid, err);
-    if (fd < 0 && (target->dead || fd != -ENOENT))
+    if (fd < 0 && fd != -ENOENT)
         return fd;
+    if (fd < 0 && target->dead && s.live.nmore == 0)
+        return fd;
+    if (!target->dead)
+        open_live_recordings(&s.live);
     s.live.arena_fd = fd < 0 ? -1 : fd;
     s.live.backtrace = add_backtrace;
     s.live.config = add_config;

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { ASK_TIMEOUT_MS = 2000 };
 
@@ -76,49 +75,12 @@ static int ask(pid_t pid, struct pb_settings *ret, struct pb_err *err)
     return r < 0 ? pb_fail(err, r, "the agent of process %d does not answer: %s", (int)pid, strerror(-r)) : 0;
 }
 
-/* As much of a process's description as its run is found by: the rest costs more than all this. */
-static int identify(pid_t pid, struct pb_procinfo *ret)
-{
-    char stat_text[1024], status[4096], path[64];
-    struct pb_procinfo p = {.pid = pid};
-    struct stat st;
-
-    int r = pb_proc_read(pid, "stat", stat_text, sizeof(stat_text));
-    if (r >= 0)
-        r = pb_proc_read(pid, "status", status, sizeof(status));
-    if (r < 0)
-        return r;
-    const char *at = strrchr(stat_text, ')'), *pids = pb_proc_field(status, "NSpid"),
-               *uids = pb_proc_field(status, "Uid");
-    for (int field = 2; at && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    if (!at)
-        return -EBADMSG;
-    p.start_time = strtoull(at, NULL, 10);
-    p.ns_pid = pid;
-    for (char *end; pids && *pids && *pids != '\n'; pids = end) {
-        long number = strtol(pids, &end, 10);
-        if (end == pids)
-            break;
-        p.ns_pid = (pid_t)number;
-        end += strspn(end, " \t");
-    }
-    if (!uids || sscanf(uids, "%*u %u", &p.euid) != 1)
-        return -EBADMSG;
-    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
-    if (stat(path, &st) < 0)
-        return -errno;
-    p.pid_ns = st.st_ino;
-    *ret = p;
-    return 0;
-}
-
 /* What the agent kept, else what the environment says. 1: an agent that keeps nothing may be there. */
 static int of_files(pid_t pid, struct pb_procinfo *ret_process, struct pb_settings *ret, struct pb_err *err)
 {
     _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
 
-    int r = identify(pid, ret_process);
+    int r = pb_procinfo_identify(pid, ret_process);
     if (r < 0)
         return pb_fail(err, r, "process %d cannot be looked at: %s", (int)pid, strerror(-r));
     if (pb_run_of(ret_process, &run) == 0 && pb_run_settings(&run, ret) == 0)

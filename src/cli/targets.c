@@ -179,7 +179,11 @@ static bool has_dead_run(pid_t pid)
     for (size_t i = 0; i < runs.n; i++)
         if (runs.at[i].pid == pid && !runs.at[i].alive)
             return true;
-    return false;
+    /* Or somebody recorded it. */
+    int fd, n = pb_runs_recordings(pid, 0, geteuid(), &fd, 1);
+    if (n)
+        close(fd);
+    return n;
 }
 
 static int resolve_pid(const char *text, bool all, bool dead, struct pb_targets *ret, struct pb_err *err)

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAME_SIZE  64
+#define NAME_SIZE  112
 #define STARTING_S 10
 
 struct dead {

@@ -1,6 +1,7 @@
 /* rundir: the life of run directories, as the agents that make them and the tools that read them agree on it.
  *
- *   ROOT/probing-UID/PIDNS-PID-START[.N]/   about  arena  control  secret
+ *   ROOT/probing-UID/PIDNS-PID-START[.N]/              about  arena  control  secret  config
+ *   ROOT/probing-UID/PIDNS-PID-START.of-PID-START[.N]/ about  arena: of a recorder, and of what it records
  *
  * `about` is locked (fcntl) by the process of the run as long as its agent lives, in whatever pid namespace.
  */
@@ -9,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
+
+#define PB_RUNDIR_OF ".of-"
 
 /* How much of dead runs one user's directory keeps: newest first, up to this much, this many and this long.
  */

@@ -102,6 +102,15 @@ static int meet(struct talk *t, struct pb_err *err)
     return 0;
 }
 
+static uint32_t count_arenas(const struct pb_sql_query *q)
+{
+    uint32_t n = q->nsources;
+
+    for (unsigned i = 0; i < q->nsources; i++)
+        n += q->sources[i].live.nmore;
+    return n;
+}
+
 static int send_request(struct talk *t)
 {
     struct pb_wire *m = &t->out;
@@ -110,7 +119,7 @@ static int send_request(struct talk *t)
     pb_wire_put_u32(m, t->q->timeout_ms);
     pb_wire_put_u32(m, (t->q->no_agent ? PB_SQL_NO_AGENT : 0u) |
                            (t->sink->progress ? PB_SQL_WANTS_PROGRESS : 0u));
-    pb_wire_put_u32(m, t->q->nsources);
+    pb_wire_put_u32(m, count_arenas(t->q));
     for (unsigned i = 0; i < t->q->nsources; i++) {
         const struct pb_sql_source *s = &t->q->sources[i];
         pb_wire_put_u32(m, (uint32_t)s->rank);
@@ -119,6 +128,14 @@ static int send_request(struct talk *t)
         if (s->live.arena_fd >= 0)
             pb_wire_put_fd(m, s->live.arena_fd);
     }
+    /* What others recorded comes after all of those: live tables are read once a process. */
+    for (unsigned i = 0; i < t->q->nsources; i++)
+        for (unsigned k = 0; k < t->q->sources[i].live.nmore; k++) {
+            pb_wire_put_u32(m, (uint32_t)t->q->sources[i].rank);
+            pb_wire_put_u32(m, (uint32_t)t->q->sources[i].live.pid);
+            pb_wire_put_u32(m, 1);
+            pb_wire_put_fd(m, t->q->sources[i].live.more[k]);
+        }
     pb_wire_put_text(m, t->q->sql, t->q->length);
     return pb_wire_send(t->slot.socket, m, t->deadline);
 }

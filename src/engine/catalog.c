@@ -184,7 +184,10 @@ int pb_catalog_init(struct pb_catalog *c, struct pb_cat_source *sources, unsigne
 {
     char why[PB_WHY_SIZE];
 
-    *c = (struct pb_catalog){.sources = sources, .nsources = nsources, .ranks = nsources > 1};
+    *c = (struct pb_catalog){.sources = sources, .nsources = nsources};
+    /* Several arenas of one process are still one process. */
+    for (unsigned i = 1; i < nsources; i++)
+        c->ranks = c->ranks || sources[i].pid != sources[0].pid;
     int r = add_known(c);
     for (unsigned i = 0; r == 0 && i < nsources; i++) {
         if (sources[i].fd < 0)

@@ -70,7 +70,7 @@ struct pb_cat_source {
 struct pb_catalog {
     struct pb_cat_source *sources;
     unsigned nsources;
-    bool ranks; /* several sources: rank and target_pid lead each table */
+    bool ranks; /* several processes: rank and target_pid lead each table */
     struct pb_cat_table **tables;
     unsigned ntables;
     uint64_t bytes; /* of all snapshots */

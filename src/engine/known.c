@@ -119,14 +119,17 @@ static const struct pb_column memory_usage[] = {
 };
 static const struct pb_column python_memory[] = {
     TIME,
+    {"pid", PB_I32, 0, NULL, "process"},
     {"rss_bytes", PB_I64, 0, "bytes", "memory in RAM"},
-    {"heap_blocks", PB_I64, 0, NULL, "blocks that Python's allocator has given out"},
-    {"heap_arenas", PB_I64, 0, NULL, "arenas of Python's allocator"},
-    {"gc_gen0", PB_I64, 0, NULL, "objects in the collector's youngest generation"},
-    {"gc_gen1", PB_I64, 0, NULL, "objects in its middle generation"},
-    {"gc_gen2", PB_I64, 0, NULL, "objects in its oldest generation"},
-    {"torch_cpu_bytes", PB_I64, 0, "bytes", "held by torch tensors in RAM"},
-    {"torch_cuda_bytes", PB_I64, 0, "bytes", "held by torch on GPUs"},
+    {"heap_blocks", PB_I64, 0, NULL, "small blocks of Python's allocator in use"},
+    {"heap_arenas", PB_I64, 0, NULL, "regions that Python's allocator has"},
+    {"heap_bytes", PB_I64, 0, "bytes", "their size"},
+    {"gc_gen0", PB_I64, 0, NULL, "gc.get_count(): new objects since a collection"},
+    {"gc_gen1", PB_I64, 0, NULL, "young collections since a middle one"},
+    {"gc_gen2", PB_I64, 0, NULL, "middle collections since a full one"},
+    {"torch_cpu_bytes", PB_I64, 0, "bytes", "of torch tensors in RAM; NULL: nobody knows"},
+    {"torch_cuda_bytes", PB_I64, 0, "bytes", "of torch tensors on GPUs; NULL: not asked"},
+    {"gpu_bytes", PB_I64, 0, "bytes", "memory of the process on GPUs, as NVML says"},
 };
 static const struct pb_column torch_trace[] = {
     TIME,
@@ -157,11 +160,16 @@ static const struct pb_column comm_metrics[] = {
 static const struct pb_column gpu_metrics[] = {
     TIME,
     {"gpu", PB_I32, 0, NULL, "number of the GPU"},
+    {"name", PB_STRING, 0, NULL, "its model"},
+    {"uuid", PB_STRING, 0, NULL, "its own id"},
     {"gpu_util", PB_F64, 0, "%", "share of time in which a kernel ran"},
+    {"memory_util", PB_F64, 0, "%", "share of time in which its memory was busy"},
     {"memory_used_mb", PB_F64, 0, "MB", "memory in use"},
     {"memory_total_mb", PB_F64, 0, "MB", "memory there is"},
     {"temperature_c", PB_F64, 0, "C", "temperature"},
     {"power_w", PB_F64, 0, "W", "power drawn"},
+    {"sm_clock_mhz", PB_F64, 0, "MHz", "clock of its processors"},
+    {"process_memory_mb", PB_F64, 0, "MB", "memory of the recorded processes on it"},
 };
 static const struct pb_column memory_allocations[] = {
     TIME,
@@ -170,16 +178,25 @@ static const struct pb_column memory_allocations[] = {
 };
 static const struct pb_column samples[] = {
     TIME,
+    {"until", PB_TIMESTAMP, 0, NULL, "the last sample of this row"},
+    {"pid", PB_I32, 0, NULL, "process"},
     {"tid", PB_I32, 0, NULL, "thread id"},
-    {"stack", PB_I64, 0, NULL, "id of the stack in python.stacks"},
+    {"thread", PB_STRING, 0, NULL, "name of the thread"},
+    {"process", PB_STRING, 0, NULL, "rank or pid"},
+    {"stack", PB_U32, 0, NULL, "id of the stack in python.stacks"},
+    {"samples", PB_U32, 0, NULL, "how many in a row"},
+    {"waiting", PB_BOOL, 0, NULL, "off its CPU"},
+    {"gil", PB_BOOL, 0, NULL, "held the GIL"},
+    {"ran", PB_BOOL, 0, NULL, "the thread was seen to run so far"},
 };
 static const struct pb_column stacks[] = {
     TIME,
-    {"stack", PB_I64, 0, NULL, "id of the stack"},
-    {"depth", PB_I32, 0, NULL, "0 is the innermost frame"},
-    {"func", PB_STRING, 0, NULL, "function"},
+    {"stack", PB_U32, 0, NULL, "id of the stack"},
+    {"parent", PB_U32, 0, NULL, "the stack that called it; 0: none"},
+    {"function", PB_STRING, 0, NULL, "of its innermost frame"},
     {"file", PB_STRING, 0, NULL, "file of its source"},
-    {"lineno", PB_I32, 0, NULL, "line"},
+    {"line", PB_I32, 0, NULL, "line"},
+    {"kind", PB_U8, 0, NULL, "0 Python, 1 native, 2 what it waits for"},
 };
 
 #define LIVE(n, c, list)                                                                                     \
@@ -224,4 +241,14 @@ const struct pb_known *pb_known_find(const char *name)
         if (pb_known[i].live && strcmp(pb_known[i].spec.name, name) == 0)
             return &pb_known[i];
     return NULL;
+}
+
+bool pb_known_by_recorder(const char *schema, const char *name)
+{
+    static const char *const python[] = {"samples", "stacks", "hangs", "sampling", "memory"};
+
+    for (size_t i = 0; i < sizeof(python) / sizeof(python[0]); i++)
+        if (strcmp(schema, "python") == 0 && strcmp(name, python[i]) == 0)
+            return true;
+    return strcmp(schema, "main") == 0 && strcmp(name, "gpu_metrics") == 0;
 }

@@ -32,5 +32,8 @@ extern const unsigned pb_nknown;
 /* The live table of that name, or NULL. */
 const struct pb_known *pb_known_find(const char *name);
 
+/* Whether it is `probing record` that fills the table. */
+bool pb_known_by_recorder(const char *schema, const char *name);
+
 /* Names in the schema system, for pb_sql_qualify; ends with NULL. */
 extern const char *const pb_system_tables[];

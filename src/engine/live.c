@@ -80,60 +80,110 @@ static void add_table(struct pb_table *t, const char *name, const char *kind, co
     pb_row_commit(&row);
 }
 
-static struct pb_reader *open_recorded(const struct pb_live_source *source)
-{
-    struct pb_reader *reader = NULL;
+/* All arenas of a process. */
+struct recorded {
+    struct pb_reader *at[1 + sizeof(((struct pb_live_source *)0)->more) / sizeof(int)];
+    unsigned n;
+};
 
-    if (source->arena_fd < 0 || pb_reader_open(source->arena_fd, &reader, NULL) < 0)
-        return NULL;
-    return reader;
+static void open_recorded(const struct pb_live_source *source, struct recorded *ret)
+{
+    ret->n = 0;
+    if (source->arena_fd >= 0 && pb_reader_open(source->arena_fd, &ret->at[ret->n], NULL) == 0)
+        ret->n++;
+    for (unsigned i = 0; i < source->nmore; i++)
+        if (pb_reader_open(source->more[i], &ret->at[ret->n], NULL) == 0)
+            ret->n++;
+}
+
+static void recorded_done(struct recorded *r)
+{
+    for (unsigned i = 0; i < r->n; i++)
+        pb_reader_close(r->at[i]);
+}
+
+static bool is_recorded(const struct recorded *r, unsigned n, const char *name)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (pb_reader_find(r->at[i], name) >= 0)
+            return true;
+    return false;
+}
+
+/* The same table in several arenas is one. */
+static void sum_up(const struct recorded *r, const char *name, struct pb_table_stats *ret_stats,
+                   struct pb_table_info *ret_info)
+{
+    struct pb_table_stats one, sum = {0};
+    struct pb_table_info info;
+    uint64_t dropped = 0, recycled = 0;
+
+    for (unsigned i = 0; i < r->n; i++) {
+        int table = pb_reader_find(r->at[i], name);
+        if (table < 0 || pb_reader_stats(r->at[i], (unsigned)table, &one) < 0 ||
+            pb_reader_table(r->at[i], (unsigned)table, &info) < 0)
+            continue;
+        sum.rows += one.rows;
+        sum.bytes += one.bytes;
+        sum.first = one.first && (!sum.first || one.first < sum.first) ? one.first : sum.first;
+        sum.last = one.last > sum.last ? one.last : sum.last;
+        dropped += info.dropped;
+        recycled += info.recycled;
+    }
+    *ret_stats = sum;
+    ret_info->dropped = dropped;
+    ret_info->recycled = recycled;
 }
 
 static int read_tables(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
 {
-    struct pb_reader *reader = open_recorded(source);
+    _cleanup_(recorded_done) struct recorded recorded;
+    struct pb_table_info info;
+    struct pb_table_stats stats = {0};
 
+    open_recorded(source, &recorded);
     for (unsigned i = 0; i < pb_nknown; i++) {
         const struct pb_table_spec *spec = &pb_known[i].spec;
-        struct pb_table_stats none = {0};
-        if (pb_known[i].live || !reader || pb_reader_find(reader, spec->name) < 0)
+        if (pb_known[i].live || !is_recorded(&recorded, recorded.n, spec->name))
             add_table(t, spec->name, pb_known[i].live ? "live" : "recorded", spec->comment,
-                      pb_known[i].live ? NULL : &none, NULL);
+                      pb_known[i].live ? NULL : &stats, NULL);
     }
-    for (unsigned i = 0; reader && i < pb_reader_ntables(reader); i++) {
-        struct pb_table_info info;
-        struct pb_table_stats stats;
-        if (pb_reader_table(reader, i, &info) == 0 && !pb_known_find(info.name) &&
-            pb_reader_stats(reader, i, &stats) == 0)
+    for (unsigned k = 0; k < recorded.n; k++)
+        for (unsigned i = 0; i < pb_reader_ntables(recorded.at[k]); i++) {
+            if (pb_reader_table(recorded.at[k], i, &info) < 0 || pb_known_find(info.name) ||
+                is_recorded(&recorded, k, info.name))
+                continue;
+            sum_up(&recorded, info.name, &stats, &info);
             add_table(t, info.name, "recorded", info.comment, &stats, &info);
-    }
-    pb_reader_close(reader);
+        }
     return 0;
 }
 
 static int read_columns(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
 {
-    struct pb_reader *reader = open_recorded(source);
+    _cleanup_(recorded_done) struct recorded recorded;
     struct pb_table_info info;
 
+    open_recorded(source, &recorded);
     for (unsigned i = 0; i < pb_nknown; i++) {
         const struct pb_table_spec *spec = &pb_known[i].spec;
-        bool recorded = reader && !pb_known[i].live && pb_reader_find(reader, spec->name) >= 0;
-        for (unsigned k = 0; k < spec->ncolumns && !recorded; k++)
+        bool by_others = !pb_known[i].live && is_recorded(&recorded, recorded.n, spec->name);
+        for (unsigned k = 0; k < spec->ncolumns && !by_others; k++)
             pb_live_add_strings(t,
                                 (const char *const[]){spec->name, spec->columns[k].name,
                                                       spec->columns[k].unit, spec->columns[k].comment},
                                 4);
     }
-    for (unsigned i = 0; reader && i < pb_reader_ntables(reader); i++) {
-        if (pb_reader_table(reader, i, &info) < 0)
-            continue;
-        for (unsigned k = 0; k < info.ncolumns; k++) {
-            const struct pb_column_info *c = &info.columns[k];
-            pb_live_add_strings(t, (const char *const[]){info.name, c->name, c->unit, c->comment}, 4);
+    for (unsigned k = 0; k < recorded.n; k++)
+        for (unsigned i = 0; i < pb_reader_ntables(recorded.at[k]); i++) {
+            if (pb_reader_table(recorded.at[k], i, &info) < 0 || is_recorded(&recorded, k, info.name))
+                continue;
+            for (unsigned c = 0; c < info.ncolumns; c++) {
+                const struct pb_column_info *column = &info.columns[c];
+                pb_live_add_strings(
+                    t, (const char *const[]){info.name, column->name, column->unit, column->comment}, 4);
+            }
         }
-    }
-    pb_reader_close(reader);
     return 0;
 }
 

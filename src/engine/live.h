@@ -15,6 +15,8 @@ struct pb_table;
 struct pb_live_source {
     pid_t pid;    /* 0: no process was named */
     int arena_fd; /* of its recorded tables; -1: none */
+    int more[16]; /* of what others recorded of it */
+    unsigned nmore;
     bool dead;
     /* The words that tell of the secrets of the process: control/redact.h. */
     void (*redact)(pid_t pid, char ret[PB_REDACT_SIZE]);

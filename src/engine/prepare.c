@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "engine/bounds.h"
 #include "engine/json.h"
+#include "engine/known.h"
 #include "engine/scan.h"
 
 #include <errno.h>
@@ -157,6 +158,19 @@ static int fetch_live(struct pb_engine *e, struct pb_cat_table *t, struct pb_err
     return r;
 }
 
+static void note_empty(struct pb_engine *e, const struct pb_cat_table *t)
+{
+    const struct pb_catalog *c = &e->request->catalog;
+
+    if (t->live || t->nparts || c->nsources == 0 || c->sources[0].pid == 0)
+        return;
+    if (pb_known_by_recorder(t->schema, t->name))
+        pb_engine_note(e, "%s is empty: nobody has recorded it (probing -t PID record%s)", t->name,
+                       strcmp(t->name, "gpu_metrics") == 0 ? ", where there is a GPU" : "");
+    else if (e->request->no_agent)
+        pb_engine_note(e, "%s is empty: the process is not probed yet (probing -t PID inject)", t->name);
+}
+
 static void note_range(struct pb_engine *e, const struct pb_cat_table *t)
 {
     char text[32];
@@ -179,8 +193,7 @@ int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err)
         r = pb_catalog_take(&e->request->catalog, t, err);
     if (r < 0)
         return r;
-    if (!t->live && e->request->no_agent)
-        pb_engine_note(e, "%s is empty: the process is not probed yet (probing -t PID inject)", t->name);
+    note_empty(e, t);
     note_range(e, t);
     return 0;
 }

@@ -25,8 +25,8 @@ struct pb_store {
 static const struct pb_column sample_columns[PB_SAMPLES_COLUMNS] = {
     [PB_SAMPLES_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "the first sample of this row"},
     [PB_SAMPLES_UNTIL] = {"until", PB_TIMESTAMP, 0, NULL, "the last one"},
-    [PB_SAMPLES_PID] = {"pid", PB_I32, 0, NULL, NULL},
-    [PB_SAMPLES_TID] = {"tid", PB_I32, 0, NULL, NULL},
+    [PB_SAMPLES_PID] = {"pid", PB_I32, 0, NULL, "process"},
+    [PB_SAMPLES_TID] = {"tid", PB_I32, 0, NULL, "thread id"},
     [PB_SAMPLES_THREAD] = {"thread", PB_STRING, 0, NULL, "its name"},
     [PB_SAMPLES_PROCESS] = {"process", PB_STRING, 0, NULL, "rank or pid"},
     [PB_SAMPLES_STACK] = {"stack", PB_U32, 0, NULL, "python.stacks has its frames"},
@@ -38,31 +38,31 @@ static const struct pb_column sample_columns[PB_SAMPLES_COLUMNS] = {
 
 static const struct pb_column stack_columns[PB_STACKS_COLUMNS] = {
     [PB_STACKS_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when the row was written"},
-    [PB_STACKS_STACK] = {"stack", PB_U32, 0, NULL, NULL},
+    [PB_STACKS_STACK] = {"stack", PB_U32, 0, NULL, "id of the stack"},
     [PB_STACKS_PARENT] = {"parent", PB_U32, 0, NULL, "the stack that called it; 0: none"},
     [PB_STACKS_FUNCTION] = {"function", PB_STRING, 0, NULL, "of its innermost frame"},
-    [PB_STACKS_FILE] = {"file", PB_STRING, 0, NULL, NULL},
-    [PB_STACKS_LINE] = {"line", PB_I32, 0, NULL, NULL},
+    [PB_STACKS_FILE] = {"file", PB_STRING, 0, NULL, "file of its source"},
+    [PB_STACKS_LINE] = {"line", PB_I32, 0, NULL, "line"},
     [PB_STACKS_KIND] = {"kind", PB_U8, 0, NULL, "0 Python, 1 native, 2 what it waits for"},
 };
 
 static const struct pb_column hang_columns[PB_HANGS_COLUMNS] = {
-    [PB_HANGS_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, NULL},
-    [PB_HANGS_PID] = {"pid", PB_I32, 0, NULL, NULL},
-    [PB_HANGS_TID] = {"tid", PB_I32, 0, NULL, NULL},
+    [PB_HANGS_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"},
+    [PB_HANGS_PID] = {"pid", PB_I32, 0, NULL, "process"},
+    [PB_HANGS_TID] = {"tid", PB_I32, 0, NULL, "thread id"},
     [PB_HANGS_THREAD] = {"thread", PB_STRING, 0, NULL, "its name"},
     [PB_HANGS_PROCESS] = {"process", PB_STRING, 0, NULL, "rank or pid"},
     [PB_HANGS_DEPTH] = {"depth", PB_I32, 0, NULL, "0: the innermost frame"},
-    [PB_HANGS_FUNCTION] = {"function", PB_STRING, 0, NULL, NULL},
-    [PB_HANGS_FILE] = {"file", PB_STRING, 0, NULL, NULL},
-    [PB_HANGS_LINE] = {"line", PB_I32, 0, NULL, NULL},
+    [PB_HANGS_FUNCTION] = {"function", PB_STRING, 0, NULL, "function"},
+    [PB_HANGS_FILE] = {"file", PB_STRING, 0, NULL, "file of its source"},
+    [PB_HANGS_LINE] = {"line", PB_I32, 0, NULL, "line it is at"},
     [PB_HANGS_LOCALS] = {"locals", PB_STRING, 0, NULL, "name = value, a line each"},
     [PB_HANGS_SECONDS] = {"seconds", PB_F64, 0, "s", "without progress when it was taken"},
     [PB_HANGS_VERDICT] = {"verdict", PB_STRING, 0, NULL, "what the process waits for, where that is known"},
 };
 
 static const struct pb_column sampling_columns[PB_SAMPLING_COLUMNS] = {
-    [PB_SAMPLING_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, NULL},
+    [PB_SAMPLING_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"},
     [PB_SAMPLING_TICKS] = {"ticks", PB_I64, 0, NULL, "instants at which all threads were looked at"},
     [PB_SAMPLING_ASLEEP] = {"asleep", PB_I64, 0, NULL, "stacks read while the thread slept"},
     [PB_SAMPLING_PREEMPTED] = {"preempted", PB_I64, 0, NULL, "while it waited for our CPU"},
@@ -141,6 +141,11 @@ void pb_store_close(struct pb_store *s)
 const char *pb_store_path(const struct pb_store *s)
 {
     return s->dir.path;
+}
+
+struct pb_arena *pb_store_arena(struct pb_store *s)
+{
+    return s->arena;
 }
 
 static void set_text(struct pb_row *row, unsigned column, const char *text)

@@ -29,6 +29,7 @@ struct pb_store_options {
 int pb_store_new(const struct pb_store_options *options, struct pb_store **ret, struct pb_err *err);
 void pb_store_close(struct pb_store *s);
 const char *pb_store_path(const struct pb_store *s);
+struct pb_arena *pb_store_arena(struct pb_store *s); /* for who records more into it */
 
 /* Writes what the profile has, and forgets its samples (not what is interned). Call it every second or so. */
 int pb_store_flush(struct pb_store *s, struct pb_profile *p);

@@ -78,10 +78,12 @@ static int write_about(int dir_fd, const struct pb_store_options *o, const struc
 static int make_in(const char *root, const struct pb_store_options *o, struct pb_store_dir *ret)
 {
     struct pb_store_dir d = {.fd = -1, .about_fd = -1};
-    struct pb_procinfo self;
-    char user[200], name[96];
+    struct pb_procinfo self, of;
+    char user[200], name[112];
 
     int r = pb_procinfo_read(getpid(), &self, NULL);
+    if (r == 0)
+        r = pb_procinfo_read(o->pid, &of, NULL);
     if (r < 0)
         return r;
     _cleanup_close_ int user_fd = open_user_dir(root, user, sizeof(user));
@@ -89,8 +91,10 @@ static int make_in(const char *root, const struct pb_store_options *o, struct pb
         return user_fd;
     pb_rundir_collect(user_fd, PB_RUNDIR_KEEP_BYTES, PB_RUNDIR_KEEP_S);
     for (int n = 0; n < NAMES_MAX; n++) {
-        int len = snprintf(name, sizeof(name), "%llu-%d-%llu", (unsigned long long)self.pid_ns,
-                           (int)self.ns_pid, (unsigned long long)self.start_time);
+        int len =
+            snprintf(name, sizeof(name), "%llu-%d-%llu" PB_RUNDIR_OF "%d-%llu",
+                     (unsigned long long)self.pid_ns, (int)self.ns_pid, (unsigned long long)self.start_time,
+                     (int)o->pid, (unsigned long long)of.start_time);
         if (n)
             snprintf(name + len, sizeof(name) - (size_t)len, ".%d", n);
         if (mkdirat(user_fd, name, 0700) == 0)
@@ -98,7 +102,7 @@ static int make_in(const char *root, const struct pb_store_options *o, struct pb
         if (errno != EEXIST || n + 1 == NAMES_MAX)
             return -errno;
     }
-    snprintf(d.path, sizeof(d.path), "%.150s/%.95s", user, name);
+    snprintf(d.path, sizeof(d.path), "%.140s/%.111s", user, name);
     d.fd = openat(user_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (d.fd < 0)
         return -errno;

@@ -232,3 +232,39 @@ const char *pb_libc_name(enum pb_libc libc)
     }
     return "unknown";
 }
+
+int pb_procinfo_identify(pid_t pid, struct pb_procinfo *ret)
+{
+    char stat_text[1024], status[4096], path[64];
+    struct pb_procinfo p = {.pid = pid};
+    struct stat st;
+
+    int r = pb_proc_read(pid, "stat", stat_text, sizeof(stat_text));
+    if (r >= 0)
+        r = pb_proc_read(pid, "status", status, sizeof(status));
+    if (r < 0)
+        return r;
+    const char *at = strrchr(stat_text, ')'), *pids = pb_proc_field(status, "NSpid"),
+               *uids = pb_proc_field(status, "Uid");
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    if (!at)
+        return -EBADMSG;
+    p.start_time = strtoull(at, NULL, 10);
+    p.ns_pid = pid;
+    for (char *end; pids && *pids && *pids != '\n'; pids = end) {
+        long number = strtol(pids, &end, 10);
+        if (end == pids)
+            break;
+        p.ns_pid = (pid_t)number;
+        end += strspn(end, " \t");
+    }
+    if (!uids || sscanf(uids, "%*u %u", &p.euid) != 1)
+        return -EBADMSG;
+    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+    if (stat(path, &st) < 0)
+        return -errno;
+    p.pid_ns = st.st_ino;
+    *ret = p;
+    return 0;
+}

@@ -235,6 +235,71 @@ static int newest_first(const void *a, const void *b)
     return x->changed < y->changed ? 1 : x->changed > y->changed ? -1 : 0;
 }
 
+/* "NS-PID-START.of-PID-START[.N]": the recorder, and what it records. */
+static bool is_recording(const char *name, pid_t pid, uint64_t start_time)
+{
+    const char *of = strstr(name, PB_RUNDIR_OF);
+    char *end;
+
+    if (!of || strtol(of + strlen(PB_RUNDIR_OF), &end, 10) != pid || *end != '-')
+        return false;
+    uint64_t start = strtoull(end + 1, &end, 10);
+    return (*end == '\0' || *end == '.') && (start_time == 0 || start == start_time);
+}
+
+struct recordings {
+    pid_t pid;
+    uint64_t start_time;
+    uid_t uid;
+    struct {
+        int fd;
+        time_t changed;
+    } at[PB_RUNS_RECORDINGS];
+    unsigned n, max;
+};
+
+static int keep_recording(struct visitor *v, int user_fd, const char *user_path, const char *name)
+{
+    struct recordings *all = v->result;
+    char path[128];
+    struct stat st;
+
+    if (!is_recording(name, all->pid, all->start_time) ||
+        snprintf(path, sizeof(path), "%s/arena", name) >= (int)sizeof(path))
+        return 0;
+    int fd = open_below(user_fd, path, O_RDONLY | O_NONBLOCK);
+    if (fd < 0)
+        return 0;
+    bool ours =
+        fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_uid == geteuid() || st.st_uid == all->uid);
+    unsigned i = all->n;
+    while (i > 0 && all->at[i - 1].changed < st.st_mtime)
+        i--;
+    if (!ours || i == all->max) {
+        close(fd);
+        return 0;
+    }
+    if (all->n == all->max)
+        close(all->at[--all->n].fd);
+    memmove(&all->at[i + 1], &all->at[i], (all->n - i) * sizeof(all->at[0]));
+    all->at[i].fd = fd;
+    all->at[i].changed = st.st_mtime;
+    all->n++;
+    return 0;
+}
+
+int pb_runs_recordings(pid_t pid, uint64_t start_time, uid_t uid, int *ret, unsigned max)
+{
+    struct recordings all = {.pid = pid, .start_time = start_time, .uid = uid};
+    struct visitor v = {.visit = keep_recording, .wanted = "", .any_uid = true, .result = &all};
+
+    all.max = max < PB_RUNS_RECORDINGS ? max : PB_RUNS_RECORDINGS;
+    visit_all(&v, "/");
+    for (unsigned i = 0; i < all.n; i++)
+        ret[i] = all.at[i].fd;
+    return (int)all.n;
+}
+
 int pb_runs_scan(struct pb_runs *ret, struct pb_err *err)
 {
     struct pb_runs runs = {0};

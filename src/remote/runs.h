@@ -16,6 +16,8 @@ struct pb_err;
 struct pb_procinfo;
 struct pb_settings;
 
+#define PB_RUNS_RECORDINGS 16
+
 struct pb_run_info {
     int dir_fd;      /* -1: closed, of a run that a scan found; it is opened again where it is wanted */
     char path[1024]; /* where it is, in our view or the target's */
@@ -48,6 +50,11 @@ int pb_run_settings(const struct pb_run_info *run, struct pb_settings *ret);
 
 /* The file of its tables, to read. The caller closes it. */
 int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err);
+
+/* The tables of recordings (profile/store.h) of that process, which the caller closes: at most max, newest
+ * first. start_time: of the process, as procinfo has it; 0: any of that pid. Only those of ours and of uid,
+ * the process's own. Names tell what they are of: nothing is opened to find out. Returns how many. */
+int pb_runs_recordings(pid_t pid, uint64_t start_time, uid_t uid, int *ret, unsigned max);
 
 /* A connected control socket, and the secret to say on it (40 bytes). -ETIMEDOUT: nobody took the connection
  * within timeout_ms. */

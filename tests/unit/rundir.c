@@ -110,6 +110,32 @@ static void what_is_too_old_goes_however_much_it_is(void **state)
     assert_false(there(p, "1-1000-100") || there(p, "1-1299-100"));
 }
 
+static void keep_for(struct place *p, const char *name, const char *line)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/config", name);
+    int fd = openat(p->fd, path, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0 && write(fd, line, strlen(line)) == (ssize_t)strlen(line));
+    close(fd);
+}
+
+static void a_run_is_kept_as_long_as_it_was_told(void **state)
+{
+    struct place *p = *state;
+
+    make_run(p, "1-10-100", 10, 20 * 86400);
+    keep_for(p, "1-10-100", "3 probing.retention_days=30\n");
+    make_run(p, "1-11-100", 10, 2 * 86400);
+    keep_for(p, "1-11-100", "2 probing.retention_days=1\n");
+    make_run(p, "1-12-100", 10, 2 * 86400);
+    keep_for(p, "1-12-100",
+             "0 probing.retention_days=1\n"); /* a default of another release is not its wish */
+    assert_int_equal(pb_rundir_collect(p->fd, 1 << 30, 7 * 86400), 1);
+    assert_true(there(p, "1-10-100") && there(p, "1-12-100"));
+    assert_false(there(p, "1-11-100"));
+}
+
 static void no_more_than_so_many_stay_and_they_are_the_newest(void **state)
 {
     struct place *p = *state;
@@ -183,6 +209,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_oldest_go_first_beyond_the_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_too_old_goes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_too_old_goes_however_much_it_is, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_run_is_kept_as_long_as_it_was_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_more_than_so_many_stay_and_they_are_the_newest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_run_that_lives_or_is_not_ours_to_judge_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_directory_with_something_else_in_it_is_left, set_up, tear_down),
