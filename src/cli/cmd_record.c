@@ -15,6 +15,7 @@
 #include "cli/cli.h"
 #include "cli/profile_run.h"
 #include "cli/profile_watchdog.h"
+#include "profile/meter.h"
 #include "profile/store.h"
 
 #define FLUSH_NS PB_NS_PER_S
@@ -36,6 +37,7 @@ struct recording {
     struct pb_profile *p;
     struct pb_sampler *s;
     struct pb_store *store;
+    struct pb_meter *meter;
     struct pb_watchdog watchdog;
 };
 
@@ -43,7 +45,8 @@ static void recording_done(struct recording *r)
 {
     pb_watchdog_done(&r->watchdog);
     pb_sampler_free(r->s);
-    pb_store_close(r->store);
+    if (pb_meter_stop(r->meter)) /* else a thread of it still writes there */
+        pb_store_close(r->store);
     pb_profile_free(r->p);
 }
 
@@ -72,6 +75,18 @@ static int parse(const struct pb_call *call, struct recording *r, struct pb_err 
     return 0;
 }
 
+static int start_meter(struct recording *r, struct pb_err *err)
+{
+    const struct pb_targets *targets = &r->call->targets;
+    _cleanup_free_ pid_t *pids = calloc(targets->n, sizeof(*pids));
+
+    if (!pids)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < targets->n; i++)
+        pids[i] = targets->at[i].pid;
+    return pb_meter_start(pb_store_arena(r->store), pids, targets->n, &r->meter, err);
+}
+
 static int open_all(struct recording *r, struct pb_err *err)
 {
     int result = pb_profile_new(0, &r->p);
@@ -85,7 +100,8 @@ static int open_all(struct recording *r, struct pb_err *err)
                                      .pid = r->call->targets.at[0].pid,
                                      .command = pb_profile_facts(r->p)->title,
                                      .rate = r->plan.sampler.rate};
-    return pb_store_new(&store, &r->store, err);
+    result = pb_store_new(&store, &r->store, err);
+    return result < 0 ? result : start_meter(r, err);
 }
 
 static int record(struct recording *r, struct pb_err *err)

@@ -220,7 +220,7 @@ static int print_table(const struct pb_rows *rows)
     return 0;
 }
 
-static void put_json(const char *text)
+void pb_put_json(const char *text)
 {
     putchar('"');
     for (const unsigned char *p = (const unsigned char *)text; *p;) {
@@ -245,10 +245,10 @@ static void print_json(const struct pb_rows *rows)
         const struct pb_cell *cell = &rows->cells[i];
         size_t column = i % rows->ncolumns;
         fputs(column ? ", " : i ? ",\n {" : "\n {", stdout);
-        put_json(rows->columns[column]);
+        pb_put_json(rows->columns[column]);
         fputs(": ", stdout);
         if (cell->kind == CELL_TEXT)
-            put_json(cell->text);
+            pb_put_json(cell->text);
         else
             fputs(cell->kind == CELL_NULL ? "null" : cell->text, stdout);
         if (column + 1 == rows->ncolumns)

@@ -32,5 +32,8 @@ int pb_rows_print(const struct pb_rows *rows, enum pb_format format, const char 
  * UTF-8, are shown as '?'. */
 void pb_put_plain(FILE *to, const char *text);
 
+/* Text as a JSON string, to stdout. */
+void pb_put_json(const char *text);
+
 /* True on a terminal, unless NO_COLOR says otherwise. */
 bool pb_color(void);

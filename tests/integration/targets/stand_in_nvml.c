@@ -1,0 +1,55 @@
+/* A stand-in for libnvidia-ml.so.1 on machines without a GPU, for the ways NVML can disappoint: what STAND_IN says.
+ * "two": two GPUs, of which the second knows nothing but its temperature; "none": no GPU; "broken": it does not start;
+ * "hangs": utilization never comes back. Without -DWHOLE most functions are missing, as in a driver of long ago. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OK = 0, UNKNOWN = 999, NOT_SUPPORTED = 3, NOT_LOADED = 9 };
+static int gpus[2] = {0, 1};
+
+static int is(const char *mode)
+{
+    const char *set = getenv("STAND_IN");
+    return set && strcmp(set, mode) == 0;
+}
+
+int nvmlInit_v2(void) { return is("broken") ? NOT_LOADED : OK; }
+int nvmlShutdown(void) { return OK; }
+int nvmlDeviceGetCount_v2(unsigned *n) { return *n = is("none") ? 0 : 2, OK; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, int **ret) { return *ret = &gpus[i], OK; }
+const char *nvmlErrorString(int error) { return "stand-in error"; }
+int nvmlDeviceGetTemperature(int *gpu, int sensor, unsigned *ret) { return *ret = 41 + (unsigned)*gpu, OK; }
+
+#ifdef WHOLE
+struct utilization { unsigned gpu, memory; };
+struct memory { unsigned long long total, free, used; };
+struct process { unsigned pid; unsigned long long bytes; unsigned instance, compute; };
+
+int nvmlDeviceGetUtilizationRates(int *gpu, struct utilization *ret)
+{
+    if (is("hangs"))
+        pause();
+    *ret = (struct utilization){75, 30};
+    return *gpu ? NOT_SUPPORTED : OK;
+}
+
+int nvmlDeviceGetMemoryInfo(int *gpu, struct memory *ret)
+{
+    *ret = (struct memory){80ull << 30, 79ull << 30, 1ull << 30};
+    return *gpu ? NOT_SUPPORTED : OK;
+}
+
+int nvmlDeviceGetPowerUsage(int *gpu, unsigned *ret) { return *ret = 312500, *gpu ? NOT_SUPPORTED : OK; }
+int nvmlDeviceGetName(int *gpu, char *ret, unsigned size) { return strncpy(ret, "Stand-in", size), OK; }
+
+int nvmlDeviceGetComputeRunningProcesses_v3(int *gpu, unsigned *n, struct process *ret)
+{
+    if (*gpu || *n < 2)
+        return UNKNOWN;
+    ret[0] = (struct process){1, ~0ull, 0, 0}; /* not available */
+    ret[1] = (struct process){(unsigned)atoi(getenv("STAND_IN_PID")), 512ull << 20, 0, 0};
+    *n = 2;
+    return OK;
+}
+#endif
