@@ -1,5 +1,6 @@
 /* tend: what a resident thread does for the writers: segments made ready ahead of them, with their pages
- * touched, and what is above the bound given back. Writers do without it; they are only slower then. */
+ * touched, what is above the bound given back, and what was left open sealed. Writers do without it; they are
+ * only slower then. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -82,6 +83,20 @@ static int make_ready(struct pb_arena *a)
     return r;
 }
 
+/* Seals segments that are still open when half of the arena was written after them: of a thread that has
+ * long been idle. They would be recycled soon, and only what is sealed can be archived in time. */
+static void seal_old(struct pb_arena *a)
+{
+    uint32_t n = (uint32_t)__atomic_load_n(&a->header->nslots, __ATOMIC_ACQUIRE), half = pb_slot_limit(a) / 2;
+    uint64_t next = __atomic_load_n(&a->header->next_serial, __ATOMIC_RELAXED);
+
+    for (uint32_t slot = 0; slot < n && slot < a->max_slots; slot++) {
+        uint64_t state = atomic_load_explicit(&a->control->segments[slot].state, memory_order_relaxed);
+        if (PB_STATE_IS(state, PB_SEG_OPEN) && PB_SERIAL(state) + half < next)
+            pb_segment_seal(a, PB_SERIAL(state) << PB_SERIAL_SHIFT | slot);
+    }
+}
+
 int pb_arena_tend(struct pb_arena *a)
 {
     struct pb_control *c = a->control;
@@ -96,6 +111,7 @@ int pb_arena_tend(struct pb_arena *a)
         (void)n; /* nothing to read: called by the clock */
     }
     pb_clock_tend();
+    seal_old(a);
     int r = shrink(a), made = 0;
     uint32_t target = choose_target(a);
     atomic_store(&c->ready_target, target);

@@ -187,6 +187,38 @@ static void tending_makes_segments_ready_within_the_bound(void **state)
     pb_arena_close(a);
 }
 
+static bool has_open_segment(struct pb_arena *a, const char *name)
+{
+    struct pb_reader *r;
+    struct pb_segment_info *list = NULL;
+
+    assert_int_equal(pb_reader_open(pb_arena_fd(a), &r, NULL), 0);
+    int n = pb_reader_segments(r, (unsigned)pb_reader_find(r, name), &list);
+    bool open = n > 0 && list[0].open;
+    free(list);
+    pb_reader_close(r);
+    return open;
+}
+
+static void what_an_idle_thread_left_open_is_sealed_in_time(void **state)
+{
+    struct pb_arena *a = make(32);
+    struct pb_table *idle, *busy;
+
+    assert_int_equal(proof_table(a, "idle", 1, &idle), 0);
+    assert_int_equal(proof_table(a, "busy", 1, &busy), 0);
+    append_many(idle, 1);
+    append_many(busy, 1);
+    assert_true(pb_arena_tend(a) >= 0);
+    assert_true(has_open_segment(a, "idle"));
+    append_many(busy, 50000);
+    assert_true(pb_arena_tend(a) >= 0);
+    assert_false(has_open_segment(a, "idle"));
+    append_many(idle, 1);
+    assert_int_equal(each_row(pb_arena_fd(a), "idle", NULL, NULL), 2);
+    pb_arena_close(a);
+}
+
 /* In a child, because a limit or a signal concerns the whole process. Returns its exit status. */
 static int in_child(int (*fn)(void *), void *arg)
 {
@@ -365,6 +397,7 @@ int main(void)
         cmocka_unit_test(a_row_under_way_keeps_its_segment),
         cmocka_unit_test(rows_that_find_no_room_are_counted),
         cmocka_unit_test(tending_makes_segments_ready_within_the_bound),
+        cmocka_unit_test(what_an_idle_thread_left_open_is_sealed_in_time),
         cmocka_unit_test(a_file_size_limit_neither_kills_nor_stops_the_rows),
         cmocka_unit_test(a_full_disk_neither_kills_nor_stops_the_rows),
         cmocka_unit_test(a_child_of_fork_cannot_write),
