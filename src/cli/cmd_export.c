@@ -49,6 +49,9 @@ static int run(const struct pb_call *call, struct pb_err *err)
     struct pb_query_options o = {.output = output, .timeout_ms = TIMEOUT_MS};
     char sql[1024];
 
+    if (!call->targets.n && !pb_call_option(call, "archive"))
+        return pb_fail(err, PB_USAGE,
+                       "which process? (-t PID, or --archive DIR for all that is archived there)");
     if (!output)
         return pb_fail(err, PB_USAGE, "where to? (-o FILE.parquet or -o FILE.csv)");
     o.format = pb_query_format_of(output);
@@ -73,6 +76,8 @@ static const struct pb_option options[] = {
     {0, "format", "FORMAT", "parquet, csv, tsv, json, jsonl or markdown"},
     {0, "since", "TIME", "rows from then on: 5m or 2h back from now, or '2026-01-31 12:00:00' (UTC)"},
     {0, "until", "TIME", "rows before then"},
+    {0, "archive", "DIR",
+     "archived rows from there (default: PROBING_ARCHIVE, see archive); none: leave them out"},
     {0},
 };
 
@@ -80,12 +85,13 @@ const struct pb_command pb_cmd_export = {
     .name = "export",
     .summary = "a table as a Parquet or CSV file",
     .synopsis = "TABLE -o FILE",
-    .text = "Any table that query knows, live or recorded, of a process that runs or has ended.",
+    .text = "Any table that query knows, live, recorded or archived, of a process that runs or has ended.\n"
+            "With --archive a process need not be given: then it is the table of every run in that archive.",
     .example = "probing -t 4711 export memory_usage -o memory.parquet\n"
                "  probing -t 4711 export python.torch_trace --since 10m -o trace.csv",
     .options = options,
     .min_args = 1,
     .max_args = 1,
-    .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS,
     .run = run,
 };

@@ -7,11 +7,13 @@
 #include "cli/rows.h"
 #include "cli/settings.h"
 #include "control/identity.h"
+#include "engine/archive_list.h"
 #include "inject/session.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,12 +110,13 @@ static void add_live(struct pb_rows *rows, const struct pb_call *call, const str
     pb_rows_text(rows, command);
 }
 
-static void add_dead(struct pb_rows *rows, const struct pb_call *call, const struct pb_run_info *run)
+static void add_dead(struct pb_rows *rows, const struct pb_call *call, const struct pb_run_info *run,
+                     const char *state)
 {
     char text[1024];
 
     pb_rows_number(rows, "%d", (int)run->pid);
-    pb_rows_text(rows, "dead");
+    pb_rows_text(rows, state);
     pb_rows_text(rows, pb_run_get(run, "python", text, sizeof(text))[0] ? text : NULL);
     pb_rows_text(rows, pb_run_get(run, "rank", text, sizeof(text))[0] ? text : NULL);
     double since = strtod(pb_run_get(run, "probed_since", text, sizeof(text)), NULL);
@@ -121,6 +124,43 @@ static void add_dead(struct pb_rows *rows, const struct pb_call *call, const str
                  since > 0 && (double)run->changed > since ? (double)run->changed - since : 0);
     pb_rows_text(rows, NULL);
     pb_rows_text(rows, pb_run_get(run, "command", text, sizeof(text)));
+}
+
+/* A run of which only the archive is left. */
+static bool is_gone(const struct pb_archive_run *archived, const struct pb_runs *runs)
+{
+    struct pb_procinfo info;
+    struct pb_run_info run = {.dir_fd = -1};
+
+    for (size_t i = 0; i < runs->n; i++)
+        if (strcmp(runs->at[i].about, archived->about) == 0)
+            return false;
+    /* One whose directory is in another view of the file system. */
+    bool alive = pb_procinfo_read(archived->pid, &info, NULL) == 0 && pb_run_of(&info, &run) == 0 &&
+                 strcmp(run.about, archived->about) == 0;
+    pb_run_done(&run);
+    return !alive;
+}
+
+static int add_archived(struct pb_rows *rows, const struct pb_call *call, const struct pb_runs *runs,
+                        struct pb_err *err)
+{
+    _cleanup_(pb_archive_runs_done) struct pb_archive_runs archived = {0};
+    struct pb_run_info run = {.dir_fd = -1};
+    char folder[PATH_MAX];
+
+    int r = pb_archive_folder(NULL, folder, sizeof(folder), NULL) < 0
+                ? 0
+                : pb_archive_runs_read(folder, &archived, err);
+    for (size_t i = 0; r == 0 && i < archived.n; i++) {
+        if (!is_gone(&archived.at[i], runs))
+            continue;
+        run.pid = archived.at[i].pid;
+        run.changed = archived.at[i].changed;
+        memcpy(run.about, archived.at[i].about, sizeof(run.about));
+        add_dead(rows, call, &run, "archived");
+    }
+    return r;
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)
@@ -140,9 +180,12 @@ static int run(const struct pb_call *call, struct pb_err *err)
         add_live(&rows, call, &processes.at[i], now);
     for (size_t i = 0; i < runs.n; i++)
         if (!runs.at[i].alive)
-            add_dead(&rows, call, &runs.at[i]);
-    r = pb_rows_print(&rows, call->format, "no Python process is running here, and no run was left behind",
-                      err);
+            add_dead(&rows, call, &runs.at[i], "dead");
+    if (r == 0)
+        r = add_archived(&rows, call, &runs, err);
+    if (r == 0)
+        r = pb_rows_print(&rows, call->format,
+                          "no Python process is running here, and no run was left behind", err);
     pb_rows_done(&rows);
     return r;
 }
@@ -154,7 +197,9 @@ const struct pb_command pb_cmd_list = {
     .synopsis = "",
     .text = "state: probed (an agent is in it), python (could be probed), dead (its process has ended; "
             "uptime is then how long it\n"
-            "was probed, and its tables can still be read). Dead runs are kept for 7 days and up to 1 GB.",
+            "was probed, and its tables can still be read). Dead runs are kept for 7 days and up to 1 GB. "
+            "archived: only "
+            "its archive is left.",
     .example = "probing list\nprobing list --format json",
     .flags = PB_CMD_ROWS,
     .run = run,

@@ -128,6 +128,8 @@ static const struct pb_option options[] = {
     {'x', "expanded", NULL, "one column a line"},
     {0, "watch", "TIME", "run it again and again, in place"},
     {0, "columns", NULL, "jsonl: first a line with the names of the columns"},
+    {0, "archive", "DIR",
+     "archived rows from there (default: PROBING_ARCHIVE, see archive); none: leave them out"},
     {0, "stats", NULL, "say how much was read, on stderr"},
     {0, "timeout", "TIME", "stop after this long: 30, 500ms, 2m (default 30s; 0: never)"},
     {0},

@@ -16,6 +16,7 @@
     X(eval)                                                                                                  \
     X(execute)                                                                                               \
     X(query)                                                                                                 \
+    X(archive)                                                                                               \
     X(export)                                                                                                \
     X(memory)                                                                                                \
     X(tables)                                                                                                \

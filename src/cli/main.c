@@ -8,6 +8,7 @@
 #include "cli/targets.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static int report(const char *what, int r, const struct pb_err *err)
 {
@@ -34,6 +35,9 @@ static int run(struct pb_call *call)
     struct pb_err err = {0};
     int r = 0;
 
+    /* Targets may be runs that are left in an archive only. */
+    if (pb_call_option(call, "archive"))
+        setenv("PROBING_ARCHIVE", pb_call_option(call, "archive"), 1);
     if (call->target && !(command->flags & (PB_CMD_TARGET | PB_CMD_MAY_TARGET)))
         r = pb_fail(&err, PB_USAGE, "it takes no target");
     else if (call->target)

@@ -52,6 +52,7 @@ static int ask(const struct pb_query_sources *sources, const char *sql, struct f
                              .length = strlen(sql),
                              .sources = sources->at,
                              .nsources = sources->n,
+                             .archive = sources->archive,
                              .timeout_ms = TIMEOUT_MS};
 
     ret->n = 0;

@@ -29,6 +29,15 @@ enum pb_query_format pb_query_format_of(const char *path)
     return PB_QUERY_CSV;
 }
 
+static void print_stats(const struct pb_sql_stats *s)
+{
+    fprintf(stderr, "segments read: %" PRIu64 ", skipped: %" PRIu64 ", rows scanned: %" PRIu64 "\n",
+            s->segments_read, s->segments_skipped, s->rows_scanned);
+    if (s->files_read || s->files_skipped)
+        fprintf(stderr, "archived files read: %" PRIu64 ", skipped: %" PRIu64 "\n", s->files_read,
+                s->files_skipped);
+}
+
 static int run_into(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
                     size_t length, FILE *out, const char *path, struct pb_err *err)
 {
@@ -53,6 +62,7 @@ static int run_into(const struct pb_call *call, const struct pb_query_options *o
                              .length = length,
                              .sources = sources.at,
                              .nsources = sources.n,
+                             .archive = sources.archive,
                              .no_agent = sources.no_agent,
                              .timeout_ms = o->timeout_ms};
     struct pb_sql_sink sink = pb_printer_sink(printer);
@@ -60,8 +70,7 @@ static int run_into(const struct pb_call *call, const struct pb_query_options *o
     int ended = pb_printer_end(printer, r < 0 ? NULL : err);
     pb_printer_free(printer);
     if (r == 0 && o->stats)
-        fprintf(stderr, "segments read: %" PRIu64 ", skipped: %" PRIu64 ", rows scanned: %" PRIu64 "\n",
-                stats.segments_read, stats.segments_skipped, stats.rows_scanned);
+        print_stats(&stats);
     return r < 0 ? r : ended;
 }
 

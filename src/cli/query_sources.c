@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "cli/parts.h"
+#include "cli/query_archive.h"
 #include "cli/settings.h"
 #include "cli/stacks.h"
 #include "engine/known.h"
@@ -21,7 +22,11 @@ void pb_query_sources_done(struct pb_query_sources *s)
             close(s->at[i].live.arena_fd);
         for (unsigned k = 0; k < s->at[i].live.nmore; k++)
             close(s->at[i].live.more[k]);
+        free((struct pb_archive_run *)s->at[i].archived);
     }
+    if (s->archive)
+        close(s->hold);
+    free(s->archive);
     free(s->at);
     *s = (struct pb_query_sources){0};
 }
@@ -129,10 +134,18 @@ static int open_dead(struct pb_sql_source *s, struct pb_err *err)
         open_recordings(&s->live, start ? strtoull(start + 1, NULL, 10) : 0, runs.at[i].uid);
         return pb_run_open_arena(&runs.at[i], err);
     }
+    if (r < 0)
+        return r;
     open_recordings(&s->live, 0, geteuid());
-    if (s->live.nmore)
+    struct pb_archive_run *run = malloc(sizeof(*run));
+    if (run && pb_query_archived_run(s->live.pid, run) == 0) {
+        s->rank = run->rank;
+        s->archived = run;
         return -ENOENT;
-    return r < 0 ? r : pb_fail(err, -ENOENT, "process %d left nothing behind", (int)s->live.pid);
+    }
+    free(run);
+    return s->live.nmore ? -ENOENT
+                         : pb_fail(err, -ENOENT, "process %d left nothing behind", (int)s->live.pid);
 }
 
 static void open_live_recordings(struct pb_live_source *live)
@@ -151,7 +164,7 @@ static int open_source(const struct pb_target *target, struct pb_sql_source *ret
     int fd = target->dead ? open_dead(&s, err) : pb_session_open_arena(target->pid, err);
     if (fd < 0 && fd != -ENOENT)
         return fd;
-    if (fd < 0 && target->dead && s.live.nmore == 0)
+    if (fd < 0 && target->dead && s.live.nmore == 0 && !s.archived)
         return fd;
     if (!target->dead)
         open_live_recordings(&s.live);
@@ -179,7 +192,14 @@ int pb_query_sources_open(const struct pb_call *call, struct pb_query_sources *r
         if (r < 0)
             break;
         s.n++;
-        s.no_agent = s.no_agent && s.at[i].live.arena_fd < 0;
+        s.no_agent = s.no_agent && s.at[i].live.arena_fd < 0 && !s.at[i].archived;
+    }
+    if (call->targets.n == 0 && pb_call_option(call, "archive")) {
+        free(s.at);
+        s.at = NULL;
+        r = pb_query_open_archive(&s, err);
+    } else if (r == 0) {
+        r = pb_query_attach_archive(&s, err);
     }
     if (s.n == 0 && r == 0)
         s.at[s.n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1, .config = add_config}};

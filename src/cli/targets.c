@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/procfs.h"
 #include "cli/processes.h"
+#include "cli/query_archive.h"
 #include "cli/rows.h"
 #include "cli/settings.h"
 #include "control/identity.h"
@@ -186,6 +187,12 @@ static bool has_dead_run(pid_t pid)
     return n;
 }
 
+static bool has_archive(pid_t pid)
+{
+    struct pb_archive_run run;
+    return pb_query_archived_run(pid, &run) == 0;
+}
+
 static int resolve_pid(const char *text, bool all, bool dead, struct pb_targets *ret, struct pb_err *err)
 {
     char *end;
@@ -196,7 +203,7 @@ static int resolve_pid(const char *text, bool all, bool dead, struct pb_targets 
     bool there = kill((pid_t)pid, 0) == 0 || errno == EPERM;
     if (there && all)
         return resolve_children((pid_t)pid, ret, err);
-    bool left = !there && has_dead_run((pid_t)pid);
+    bool left = !there && (has_dead_run((pid_t)pid) || has_archive((pid_t)pid));
     if (!there && !left)
         return pb_fail(err, -ESRCH, "there is no process %ld (probing list shows what could be probed)", pid);
     if (left && !dead)

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "engine/broker_archive.h"
 #include "engine/broker_slot.h"
 
 #include <errno.h>
@@ -136,6 +137,10 @@ static int send_request(struct talk *t)
             pb_wire_put_u32(m, 1);
             pb_wire_put_fd(m, t->q->sources[i].live.more[k]);
         }
+    for (unsigned i = 0; i < t->q->nsources; i++)
+        pb_broker_put_tables(t->q, &t->q->sources[i], m);
+    for (unsigned i = t->q->nsources; i < count_arenas(t->q); i++)
+        pb_wire_put_u32(m, 0);
     pb_wire_put_text(m, t->q->sql, t->q->length);
     return pb_wire_send(t->slot.socket, m, t->deadline);
 }
@@ -245,9 +250,14 @@ static int take_progress(struct talk *t)
 /* One message. 1: that was the last. */
 static int take_message(struct talk *t, struct pb_err *err)
 {
+    int r;
+
     switch (t->in.type) {
     case PB_SQL_NEED:
         return send_live(t);
+    case PB_SQL_WHICH:
+        r = pb_broker_put_files(t->q, &t->in, &t->out, &t->stats);
+        return r < 0 ? r : pb_wire_send(t->slot.socket, &t->out, t->deadline);
     case PB_SQL_COLUMNS:
         return take_columns(t);
     case PB_SQL_ROWS:
@@ -315,7 +325,7 @@ int pb_sql_run(const struct pb_sql_query *q, const struct pb_sql_sink *sink, str
     if (q->length > PB_SQL_MAX_TEXT)
         return pb_fail(err, -E2BIG, "the statements are %zu bytes long; %u is the most", q->length,
                        PB_SQL_MAX_TEXT);
-    int r = pb_worker_take(&t.slot, 0, deadline, q->cancel, err);
+    int r = pb_worker_take(&t.slot, 0, q->archive, deadline, q->cancel, err);
     if (r < 0)
         return r;
     r = meet(&t, err);
@@ -326,7 +336,7 @@ int pb_sql_run(const struct pb_sql_query *q, const struct pb_sql_sink *sink, str
         t.slot = (struct pb_worker){.lock = -1, .socket = -1};
         if (lock >= 0)
             close(lock);
-        r = pb_worker_take(&t.slot, 1, deadline, q->cancel, err);
+        r = pb_worker_take(&t.slot, 1, q->archive, deadline, q->cancel, err);
         if (r == 0)
             r = meet(&t, err);
         if (r < 0 && !err->text[0])

@@ -13,9 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct pb_archive_run;
+
 struct pb_sql_source {
     struct pb_live_source live;
-    int32_t rank; /* -1: none */
+    int32_t rank;                          /* -1: none */
+    const struct pb_archive_run *archived; /* what the archive holds of its run; NULL: nothing */
 };
 
 struct pb_sql_query {
@@ -23,6 +26,7 @@ struct pb_sql_query {
     size_t length;
     const struct pb_sql_source *sources;
     unsigned nsources;
+    const char *archive; /* its folder, without links; NULL: nothing is archived */
     bool no_agent;       /* the processes are not probed, which explains empty tables */
     unsigned timeout_ms; /* 0: none */
     /* A signal handler sets it to stop the query: the worker is ended, -ECANCELED. NULL: never. */
@@ -51,6 +55,7 @@ struct pb_sql_sink {
 
 struct pb_sql_stats {
     uint64_t segments_read, segments_skipped, rows_scanned;
+    uint64_t files_read, files_skipped; /* of the archive */
 };
 
 /* Runs the statements. err has a sentence on failure, -EINVAL: they are wrong; -EPERM: they do more than

@@ -135,7 +135,8 @@ static int connect_to(int dir, const char *name)
     return pb_take_fd(fd);
 }
 
-static int start_listener(int dir, const char *name, const char *path, struct pb_err *err)
+static int start_listener(int dir, const char *name, const char *path, const char *archive,
+                          struct pb_err *err)
 {
     struct sockaddr_un address;
 
@@ -143,7 +144,7 @@ static int start_listener(int dir, const char *name, const char *path, struct pb
     _cleanup_close_ int fd = address_of(dir, name, &address);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, 4) < 0)
         return pb_fail(err, -errno, "no socket for the SQL worker: %s", strerror(errno));
-    int r = start_worker(path, "listen", fd, NULL, err);
+    int r = start_worker(path, "listen", fd, archive, err);
     if (r < 0)
         return r;
     /* We connect while the listener is still open here: a worker that fails to start then resets us. */
@@ -175,10 +176,19 @@ int pb_worker_start_writer(const char *file, struct pb_err *err)
     return r < 0 ? r : start_private(path, "parquet", file, err);
 }
 
-/* Where no directory can be had. */
-static int take_private(struct pb_worker *ret, const char *path, struct pb_err *err)
+int pb_worker_start_archiver(struct pb_err *err)
 {
-    int socket = start_private(path, "serve", NULL, err);
+    char path[PATH_SIZE];
+    uint64_t id;
+
+    int r = worker_path(path, &id, err);
+    return r < 0 ? r : start_private(path, "archive", NULL, err);
+}
+
+/* Where no directory can be had. */
+static int take_private(struct pb_worker *ret, const char *path, const char *archive, struct pb_err *err)
+{
+    int socket = start_private(path, "serve", archive, err);
     if (socket >= 0)
         *ret = (struct pb_worker){.lock = -1, .socket = socket};
     return socket < 0 ? socket : 0;
@@ -241,8 +251,8 @@ static int wait_for_slot(int dir, uint64_t deadline, const volatile sig_atomic_t
     return queue < 0 ? queue : wait_for(dir, deadline, cancel, lock_any, ret_slot);
 }
 
-int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, const volatile sig_atomic_t *cancel,
-                   struct pb_err *err)
+int pb_worker_take(struct pb_worker *ret, int fresh, const char *archive, uint64_t deadline,
+                   const volatile sig_atomic_t *cancel, struct pb_err *err)
 {
     char path[PATH_SIZE], directory[PATH_SIZE], name[64];
     uint64_t id = 0;
@@ -253,7 +263,10 @@ int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, const vo
         return r;
     _cleanup_close_ int dir = open_directory(directory);
     if (dir < 0)
-        return take_private(ret, path, err);
+        return take_private(ret, path, archive, err);
+    /* Who may read an archive is another worker than who may read nothing. */
+    for (const char *p = archive; p && *p; p++)
+        id = (id ^ (unsigned char)*p) * 1099511628211ull;
     _cleanup_close_ int lock = wait_for_slot(dir, deadline, cancel, &slot);
     if (lock == -ECANCELED)
         return pb_fail(err, lock, "stopped");
@@ -261,11 +274,11 @@ int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, const vo
         return pb_fail(err, lock, "all %u SQL workers are busy with other queries (try again, or --timeout)",
                        slots());
     if (lock < 0)
-        return take_private(ret, path, err);
+        return take_private(ret, path, archive, err);
     snprintf(name, sizeof(name), "sql-%u-%016llx", slot, (unsigned long long)id);
     int socket = fresh ? -ECONNREFUSED : connect_to(dir, name);
     if (socket < 0)
-        socket = start_listener(dir, name, path, err);
+        socket = start_listener(dir, name, path, archive, err);
     if (socket < 0)
         return socket;
     *ret = (struct pb_worker){.lock = pb_take_fd(lock), .socket = socket};

@@ -13,11 +13,15 @@ struct pb_worker {
 
 /* Takes a free worker or starts one; waits until the deadline (monotonic ns, 0: none) when there are as many
  * as there may be and all are busy. fresh: do not take one that was there before. cancel (may be
- * NULL): stops waiting once it is set, -ECANCELED. */
-int pb_worker_take(struct pb_worker *ret, int fresh, uint64_t deadline, const volatile sig_atomic_t *cancel,
-                   struct pb_err *err);
+ * NULL): stops waiting once it is set, -ECANCELED. archive: the folder that it may read, without links; NULL:
+ * no file at all. */
+int pb_worker_take(struct pb_worker *ret, int fresh, const char *archive, uint64_t deadline,
+                   const volatile sig_atomic_t *cancel, struct pb_err *err);
 void pb_worker_done(struct pb_worker *s);
 
 /* Starts the process that writes a Parquet file (parquet.c), and returns the socket to it. file: an absolute
  * path. */
 int pb_worker_start_writer(const char *file, struct pb_err *err);
+
+/* The same for the process that writes archives (archive_write.c). */
+int pb_worker_start_archiver(struct pb_err *err);

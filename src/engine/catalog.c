@@ -2,6 +2,7 @@
 #include "engine/catalog.h"
 
 #include "base/err.h"
+#include "engine/archive_scan.h"
 #include "engine/duck.h"
 #include "engine/known.h"
 #include "engine/pool.h"
@@ -105,6 +106,22 @@ static int add_column(struct pb_cat_table *t, const char *name, enum pb_type typ
     snprintf(column->unit, sizeof(column->unit), "%s", unit ? unit : "");
     snprintf(column->comment, sizeof(column->comment), "%s", comment ? comment : "");
     return (int)t->ncolumns++;
+}
+
+struct pb_cat_table *pb_catalog_table(struct pb_catalog *c, const char *full)
+{
+    char schema[PB_CAT_NAME], name[PB_CAT_NAME];
+
+    if (!split_name(full, schema, name))
+        return NULL;
+    struct pb_cat_table *t = pb_catalog_find(c, schema, name);
+    return t ? t : new_table(c, full, "");
+}
+
+int pb_catalog_column(struct pb_cat_table *t, const char *name, enum pb_type type, const char *unit,
+                      const char *comment)
+{
+    return add_column(t, name, type, unit, comment);
 }
 
 static int add_known(struct pb_catalog *c)
@@ -220,6 +237,7 @@ static void release_table(struct pb_cat_table *t)
         pb_reader_close(t->parts[i].reader);
         close(t->parts[i].fd);
     }
+    pb_archive_release(t);
     free(t->segments);
     free(t->parts);
     free(t);

@@ -45,6 +45,9 @@ struct pb_cat_part {
     int columns[PB_MAX_COLUMNS]; /* the table's column -> the part's, -1: it has none */
 };
 
+/* What the archive holds of a source's table of that name: see archive_scan.h. */
+struct pb_cat_archived;
+
 struct pb_cat_table {
     char schema[PB_CAT_NAME], name[PB_CAT_NAME], comment[128];
     bool live, touched, taken;
@@ -59,6 +62,9 @@ struct pb_cat_table {
     unsigned nsegments;
     uint64_t nrows;
     int64_t oldest; /* time of the oldest row held, INT64_MAX: none */
+    struct pb_cat_archived *archived;
+    unsigned narchived;
+    bool named; /* some statement has its name, in whatever place: archived rows may be wanted */
 };
 
 struct pb_cat_source {
@@ -86,6 +92,13 @@ void pb_catalog_done(struct pb_catalog *c);
 
 /* schema "" stands for main. */
 struct pb_cat_table *pb_catalog_find(struct pb_catalog *c, const char *schema, const char *name);
+
+/* The table "schema.name" or "name", made where it is new; NULL: no such table can be shown, or no memory. */
+struct pb_cat_table *pb_catalog_table(struct pb_catalog *c, const char *full);
+
+/* The column of that name, made where it is new; -1: it cannot be. */
+int pb_catalog_column(struct pb_cat_table *t, const char *name, enum pb_type type, const char *unit,
+                      const char *comment);
 
 /* Adds the arenas of a live table, one a source, -1 where it could not be read; the
  * descriptors stay the caller's. */

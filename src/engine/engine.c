@@ -2,6 +2,7 @@
 #include "engine/internal.h"
 
 #include "base/cleanup.h"
+#include "engine/archive_scan.h"
 #include "engine/escape.h"
 #include "engine/hints.h"
 #include "engine/known.h"
@@ -167,7 +168,6 @@ static int open_database(struct pb_engine *e, unsigned threads, uint64_t memory,
     snprintf(nthreads, sizeof(nthreads), "%u", threads);
     snprintf(limit, sizeof(limit), "%lluMiB", (unsigned long long)(memory >> 20));
     const char *const settings[][2] = {
-        {"enable_external_access", "false"},
         {"autoinstall_known_extensions", "false"},
         {"autoload_known_extensions", "false"},
         {"allow_community_extensions", "false"},
@@ -203,7 +203,15 @@ static const char *const first_words[] = {
     "SET lock_configuration = true",
 };
 
-int pb_engine_open(unsigned threads, uint64_t memory, struct pb_engine **ret, struct pb_err *err)
+/* No file at all, or those of the archive. */
+static int close_files(struct pb_engine *e, const char *archive, struct pb_err *err)
+{
+    int r = archive ? pb_archive_open_folder(e, archive, err) : 0;
+    return r < 0 ? r : pb_engine_do(e, "SET enable_external_access = false", err);
+}
+
+int pb_engine_open(unsigned threads, uint64_t memory, const char *archive, struct pb_engine **ret,
+                   struct pb_err *err)
 {
     struct pb_engine *e = calloc(1, sizeof(*e));
 
@@ -220,6 +228,8 @@ int pb_engine_open(unsigned threads, uint64_t memory, struct pb_engine **ret, st
     if (r == 0)
         pb_escape_register(e->connection);
 #endif
+    if (r == 0)
+        r = close_files(e, archive, err);
     for (size_t i = 0; r == 0 && i < sizeof(first_words) / sizeof(first_words[0]); i++)
         r = pb_engine_do(e, first_words[i], err);
     /* On failure the process ends: nothing is worth releasing. */

@@ -21,8 +21,10 @@ struct pb_engine_request {
     int socket; /* where results go, and what live tables are asked of */
 };
 
-/* Opens the database inside the sandbox; threads: how many may work on one query. */
-int pb_engine_open(unsigned threads, uint64_t memory, struct pb_engine **ret, struct pb_err *err);
+/* Opens the database inside the sandbox; threads: how many may work on one query; archive: the folder that
+ * the sandbox lets it read, NULL: none. */
+int pb_engine_open(unsigned threads, uint64_t memory, const char *archive, struct pb_engine **ret,
+                   struct pb_err *err);
 
 /* Runs all statements and sends what they give; a failure is sent as ERROR too. Negative: the socket failed,
  * or the database is no longer fit for use: the worker must end. */

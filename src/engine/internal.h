@@ -26,6 +26,7 @@ struct pb_engine {
     bool opaque;                       /* some statement of it has no tree: tables are read whole */
     struct pb_scan_request scans;
     unsigned threads;
+    char *archive; /* the folder of the archive; NULL: none */
     struct pb_wire out;
     _Atomic bool busy;
 };
@@ -42,6 +43,7 @@ void pb_engine_note(struct pb_engine *e, const char *format, ...) __attribute__(
 
 /* views.c: brings the views to what the catalog says. With ENUMs where the snapshot has them. */
 int pb_views_sync(struct pb_engine *e, struct pb_err *err);
+int pb_views_use_archive(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err);
 int pb_views_use_enums(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err);
 int pb_views_comment(struct pb_engine *e, struct pb_err *err);
 

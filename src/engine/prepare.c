@@ -3,6 +3,7 @@
 #include "engine/internal.h"
 
 #include "base/cleanup.h"
+#include "engine/archive_scan.h"
 #include "engine/bounds.h"
 #include "engine/json.h"
 #include "engine/known.h"
@@ -115,6 +116,7 @@ static int look_into(struct pb_engine *e, const char *sql)
 
 void pb_prepare_statement(struct pb_engine *e, const char *sql)
 {
+    pb_archive_want(e, sql);
     if (!strcasestr(sql, "from"))
         return;
     /* What has no tree (DESCRIBE, EXPLAIN, what is wrong) reads its tables whole and as strings. */
@@ -162,7 +164,7 @@ static void note_empty(struct pb_engine *e, const struct pb_cat_table *t)
 {
     const struct pb_catalog *c = &e->request->catalog;
 
-    if (t->live || t->nparts || c->nsources == 0 || c->sources[0].pid == 0)
+    if (t->live || t->nparts || t->narchived || c->nsources == 0 || c->sources[0].pid == 0)
         return;
     if (pb_known_by_recorder(t->schema, t->name))
         pb_engine_note(e, "%s is empty: nobody has recorded it (probing -t PID record%s)", t->name,
@@ -194,7 +196,6 @@ int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err)
     if (r < 0)
         return r;
     note_empty(e, t);
-    note_range(e, t);
     return 0;
 }
 
@@ -205,9 +206,17 @@ int pb_prepare_tables(struct pb_engine *e, struct pb_err *err)
 
     for (unsigned i = 0; r == 0 && i < c->ntables; i++) {
         struct pb_cat_table *t = c->tables[i];
-        if (!t->touched)
+        if (!t->touched && !t->named)
             continue;
         r = pb_prepare_table(e, t, err);
+        if (r == 0)
+            r = pb_archive_take(e, t, err);
+        if (r == 0)
+            note_range(e, t);
+        if (r == 0 && pb_archive_has_files(t)) {
+            r = pb_views_use_archive(e, t, err);
+            continue;
+        }
         if (r == 0 && (r = pb_catalog_make_enums(t)) < 0)
             pb_fail(err, r, "out of memory");
         if (r == 0)

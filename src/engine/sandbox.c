@@ -4,10 +4,12 @@
 #include "base/err.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -37,17 +39,39 @@ int pb_sandbox_bound_memory(uint64_t bytes, struct pb_err *err)
 struct ruleset {
     uint64_t fs, net, scoped;
 };
+struct __attribute__((packed)) path_rule {
+    uint64_t allowed;
+    int32_t fd;
+};
 #define LANDLOCK_CREATE   444
+#define LANDLOCK_ADD      445
 #define LANDLOCK_RESTRICT 446
 #define LANDLOCK_VERSION  1u
+#define LANDLOCK_BENEATH  1u
+#define LANDLOCK_READ     (1u << 2) /* of files; folders need not be listed */
 
-static int enter_landlock(struct pb_err *err)
+static int allow_reading(int rules, const char *folder, struct pb_err *err)
+{
+    struct path_rule rule = {.allowed = LANDLOCK_READ, .fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC)};
+
+    int r = rule.fd < 0 || syscall(LANDLOCK_ADD, rules, LANDLOCK_BENEATH, &rule, 0) < 0 ? -errno : 0;
+    if (rule.fd >= 0)
+        close(rule.fd);
+    return r < 0 ? pb_fail(err, r, "the archive %s cannot be opened: %s", folder, strerror(-r)) : 0;
+}
+
+static int enter_landlock(const char *archive, struct pb_err *err)
 {
     /* Rights by version of the interface: 13 of files at first, then refer, truncate, TCP, ioctl, scopes. */
     long version = syscall(LANDLOCK_CREATE, NULL, 0, LANDLOCK_VERSION);
     struct ruleset rules = {.fs = (1u << 13) - 1};
     size_t size = 8;
 
+    if (version <= 0 && archive)
+        return pb_fail(err, -ENOSYS,
+                       "this kernel has no Landlock (5.13 has), so the archive %s cannot be opened safely "
+                       "(--archive none leaves it out)",
+                       archive);
     if (version <= 0)
         return 0;
     rules.fs |= version >= 2 ? 1u << 13 : 0;
@@ -64,6 +88,10 @@ static int enter_landlock(struct pb_err *err)
     int fd = (int)syscall(LANDLOCK_CREATE, &rules, size, 0);
     if (fd < 0)
         return pb_fail(err, -errno, "Landlock refused its rules: %s", strerror(errno));
+    if (archive && allow_reading(fd, archive, err) < 0) {
+        close(fd);
+        return -EACCES;
+    }
     long r = syscall(LANDLOCK_RESTRICT, fd, 0);
     int saved = errno;
     close(fd);
@@ -158,7 +186,7 @@ static void add(struct program *p, const struct sock_filter *code, size_t n)
 
 /* The program: an architecture that is not ours is killed (its numbers mean other calls), memory may not be
  * made executable, threads may be made but no processes. */
-static void write_filter(struct program *p)
+static void write_filter(struct program *p, bool archive)
 {
     const struct sock_filter head[] = {
         LOAD(offsetof(struct seccomp_data, arch)),
@@ -205,9 +233,19 @@ static void write_filter(struct program *p)
         DENY(EPERM),
         ALLOW,
     };
+    /* To read only; which files is for Landlock to say. */
+    const struct sock_filter reading[] = {
+        IF_EQUAL(SYS_openat, 0, 4),
+        LOAD(ARG2),
+        IF_BITS(O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_PATH, 0, 1),
+        DENY(EPERM),
+        ALLOW,
+    };
 
     add(p, head, sizeof(head) / sizeof(head[0]));
     add(p, checked, sizeof(checked) / sizeof(checked[0]));
+    if (archive)
+        add(p, reading, sizeof(reading) / sizeof(reading[0]));
     for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++) {
         const struct sock_filter one[] = {IF_EQUAL((uint32_t)allowed[i], 0, 1), ALLOW};
         add(p, one, 2);
@@ -225,16 +263,16 @@ int fstat(int fd, struct stat *st)
     return (int)syscall(SYS_fstat, fd, st);
 }
 
-int pb_sandbox_enter(struct pb_err *err)
+int pb_sandbox_enter(const char *archive, struct pb_err *err)
 {
     struct program p = {0};
 
-    write_filter(&p);
+    write_filter(&p, archive);
     if (p.n == MAX_FILTER)
         return pb_fail(err, -E2BIG, "the sandbox's filter is too long");
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return pb_fail(err, -errno, "no_new_privs: %s", strerror(errno));
-    int r = enter_landlock(err);
+    int r = enter_landlock(archive, err);
     if (r < 0)
         return r;
     struct sock_fprog filter = {.len = p.n, .filter = p.at};

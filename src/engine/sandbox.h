@@ -2,7 +2,8 @@
  *
  * After pb_sandbox_enter the process and its threads can compute, use the descriptors they have and those
  * that are sent to them, and nothing else: no file can be opened, no socket made, no program run, no process
- * traced, read or signalled. The kernel holds this, whatever code runs in here. */
+ * traced, read or signalled. With an archive the files below its folder can be opened to be read, and no
+ * others. The kernel holds this, whatever code runs in here. */
 #pragma once
 
 #include <stdint.h>
@@ -12,6 +13,6 @@ struct pb_err;
 /* Bounds the address space; call it before anything large is loaded. */
 int pb_sandbox_bound_memory(uint64_t bytes, struct pb_err *err);
 
-/* From here on there is no way back. Where the kernel has no Landlock (before 5.13) seccomp alone holds it.
- */
-int pb_sandbox_enter(struct pb_err *err);
+/* From here on there is no way back. Where the kernel has no Landlock (before 5.13) seccomp alone holds it,
+ * and there is no archive (-ENOSYS). archive: the folder that may be read; NULL: none. */
+int pb_sandbox_enter(const char *archive, struct pb_err *err);

@@ -100,7 +100,8 @@ static void bind(duckdb_bind_info info)
         if (c->strings.type)
             duck.bind_add_result_column(info, c->name, c->strings.type);
         else
-            add_column(info, c->name, duck_type(c->type));
+            add_column(info, c->name,
+                       duck_type(request->raw_times && c->type == PB_TIMESTAMP ? PB_I64 : c->type));
     }
     if (t->taken)
         duck.bind_set_cardinality(info, t->nrows, true);
@@ -233,7 +234,7 @@ static void fill_column(duckdb_vector vector, const struct pb_cat_table *t, unsi
         duck.vector_ensure_validity_writable(vector);
         memcpy(duck.vector_get_validity(vector), &c->validity[row / 64], (n + 63) / 64 * 8);
     }
-    if (c->type == PB_TIMESTAMP)
+    if (c->type == PB_TIMESTAMP && !request->raw_times)
         fill_times(vector, (const int64_t *)(const void *)cells, n);
     else if (c->type == PB_STRING && t->columns[column].strings.type)
         fill_enum(vector, (const uint16_t *)(const void *)cells, s->ids[column],

@@ -2,6 +2,9 @@
  * changed: a table that a process has made since is seen by the next query, at no cost for the others. */
 #include "engine/internal.h"
 
+#include "base/cleanup.h"
+#include "engine/archive_scan.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,11 +47,14 @@ static int make_view(struct pb_engine *e, const struct pb_cat_table *t, struct p
         if (r < 0)
             return r;
     }
+    _cleanup_free_ char *archived = NULL, *text = NULL;
+    int r = pb_archive_select(e, t, &archived);
     /* Names of tables are letters, digits and underscores: see catalog.c. */
-    snprintf(sql, sizeof(sql),
-             "CREATE OR REPLACE VIEW memory.\"%s\".\"%s\" AS SELECT * FROM pb_scan('%s.%s')", t->schema,
-             t->name, t->schema, t->name);
-    return pb_engine_do(e, sql, err);
+    if (r < 0 ||
+        asprintf(&text, "CREATE OR REPLACE VIEW memory.\"%s\".\"%s\" AS %sSELECT * FROM pb_scan('%s.%s')",
+                 t->schema, t->name, archived ? archived : "", t->schema, t->name) < 0)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    return pb_engine_do(e, text, err);
 }
 
 static int add_view(struct pb_engine *e, const struct pb_cat_table *t, struct pb_engine_view **ret)
@@ -102,6 +108,17 @@ int pb_views_sync(struct pb_engine *e, struct pb_err *err)
             v->signature = signature;
     }
     return r;
+}
+
+/* For this request: the next one makes the view again. */
+int pb_views_use_archive(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
+{
+    struct pb_engine_view *v = find_view(e, t->schema, t->name);
+
+    if (!v)
+        return 0;
+    v->signature = 0;
+    return make_view(e, t, err);
 }
 
 int pb_views_use_enums(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)

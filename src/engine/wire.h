@@ -7,6 +7,8 @@
  *   broker: REQUEST                     the statements, the arenas, the time it may take
  *   worker: NEED(table)                 a live table is about to be read; the broker reads it now
  *   broker: LIVE                        one arena for each source, in memory
+ *   worker: WHICH(table, times)         its snapshot is taken: which files of the archive belong to it?
+ *   broker: FILES                       their paths below the folder, by source
  *   worker: COLUMNS, ROWS..., NOTE...   for each statement
  *   worker: PROGRESS                    now and then where it was asked for: rows scanned, rows there are
  *   worker: DONE or ERROR               then the next REQUEST, or the end */
@@ -29,6 +31,8 @@ enum pb_sql_message {
     PB_SQL_REQUEST,
     PB_SQL_NEED,
     PB_SQL_LIVE,
+    PB_SQL_WHICH,
+    PB_SQL_FILES,
     PB_SQL_COLUMNS,
     PB_SQL_ROWS,
     PB_SQL_NOTE,

@@ -4,6 +4,9 @@
  *                        for a minute: the next query does not have to load DuckDB again
  * probing-sql serve 3    answers the one caller at the other end of socket 3
  *
+ * Both take the folder of an archive as one more word: it may be read then.
+ *
+ * probing-sql archive 3        writes segments of arenas to an archive: see archive_write.c
  * probing-sql parquet 3 FILE   writes the rows that come through socket 3 to a file: see parquet.c
  *
  * Started by the caller (broker.c), never by a person. One query runs at a time; a second thread watches the
@@ -11,6 +14,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "engine/archive_scan.h"
+#include "engine/archive_write.h"
 #include "engine/duck.h"
 #include "engine/engine.h"
 #include "engine/parquet.h"
@@ -145,9 +150,13 @@ static int read_request(struct pb_wire *m, struct pb_engine_request *q, struct p
         if (sources[i].fd >= 0)
             m->fds[taken++] = -1;
     }
-    q->sql = pb_wire_text(m, &q->length);
     int r = pb_catalog_init(&q->catalog, sources, n, err);
-    return pb_wire_ok(m) && q->sql ? r : -EBADMSG;
+    for (uint32_t i = 0; r == 0 && i < n; i++)
+        r = pb_archive_read_tables(m, &q->catalog, i);
+    if (r < 0)
+        return r;
+    q->sql = pb_wire_text(m, &q->length);
+    return pb_wire_ok(m) && q->sql ? 0 : -EBADMSG;
 }
 
 static int send_failure(int fd, int r, const struct pb_err *err)
@@ -261,7 +270,7 @@ static int start_thread(void *(*f)(void *), struct worker *w)
     return r;
 }
 
-static int start(struct worker *w, struct pb_err *err)
+static int start(struct worker *w, const char *archive, struct pb_err *err)
 {
     unsigned n = threads();
     uint64_t bytes = space();
@@ -275,8 +284,8 @@ static int start(struct worker *w, struct pb_err *err)
     if (r == 0)
         r = pb_sandbox_bound_memory(bytes, err);
     if (r == 0)
-        r = pb_sandbox_enter(err);
-    return r < 0 ? r : pb_engine_open(n, bytes / 2, &w->engine, err);
+        r = pb_sandbox_enter(archive, err);
+    return r < 0 ? r : pb_engine_open(n, bytes / 2, archive, &w->engine, err);
 }
 
 int main(int argc, char **argv)
@@ -286,13 +295,15 @@ int main(int argc, char **argv)
 
     if (argc == 4 && strcmp(argv[1], "parquet") == 0)
         return pb_parquet_write(atoi(argv[2]), argv[3]);
-    if (argc != 3 || (strcmp(argv[1], "listen") != 0 && strcmp(argv[1], "serve") != 0)) {
+    if (argc == 3 && strcmp(argv[1], "archive") == 0)
+        return pb_archive_write(atoi(argv[2]));
+    if (argc < 3 || argc > 4 || (strcmp(argv[1], "listen") != 0 && strcmp(argv[1], "serve") != 0)) {
         fputs("probing-sql: it is started by probing, not by hand\n", stderr);
         return 2;
     }
     bool listens = strcmp(argv[1], "listen") == 0;
     int fd = atoi(argv[2]);
-    int r = start(&w, &err);
+    int r = start(&w, argc == 4 ? argv[3] : NULL, &err);
     w.listener = listens ? fd : -1;
     w.caller = listens ? -1 : fd;
     if (r < 0) {

@@ -1,0 +1,86 @@
+/* archive: rows that have left the arena, in Parquet files that any engine reads as they are.
+ *
+ *   FOLDER/TABLE/job=J/node=N/rank=R/date=YYYY-MM-DD/NAME.parquet   rows; the name tells all that we need to
+ * know FOLDER/TABLE/job=J/node=N/rank=R/.tmp-*, .commit.*               files that are being written
+ *   FOLDER/_probing/RUN/                                             about, lock, log, TABLE.columns of a run
+ *
+ * A name is RUN-FIRST-LAST-PARTofPARTS-cCOLUMNS-rTOTAL-SEGMENTS.parquet: the run, the times of its first and
+ * last row (us), which part of a batch it is (a batch that spans midnight has a file a day), how many columns
+ * the table had, how many rows of the table were archived up to its end, and the serials of the segments in
+ * it. Names are the only record of what is archived: they appear with the rows or not at all.
+ * What is here is text and paths; shared by broker and worker. */
+#pragma once
+
+#include "table/layout.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct pb_err;
+
+enum {
+    PB_ARCHIVE_RUN = 17,      /* sixteen digits and NUL */
+    PB_ARCHIVE_PATH = 512,    /* of a path below the folder */
+    PB_ARCHIVE_SERIALS = 128, /* of the segments' text in a name */
+    PB_ARCHIVE_BATCH = 128,   /* segments in a file at most */
+    PB_ARCHIVE_PARTS = 8      /* files in a batch at most */
+};
+#define PB_ARCHIVE_OWN "_probing" /* our records; Spark, pyarrow and others pass over such names */
+
+/* What a file's name tells. */
+struct pb_archive_name {
+    char run[PB_ARCHIVE_RUN];
+    int64_t first, last; /* UTC us, of its rows */
+    unsigned part, parts;
+    unsigned ncolumns;
+    uint64_t total;
+    char serials[PB_ARCHIVE_SERIALS + 1];
+};
+
+/* -EINVAL: it is no name of ours. */
+int pb_archive_name_read(const char *text, struct pb_archive_name *ret);
+void pb_archive_name_write(const struct pb_archive_name *name, char *ret, size_t size);
+
+/* Ascending serials as text. Returns how many fitted. */
+size_t pb_archive_serials_pack(const uint64_t *serials, size_t n, char ret[PB_ARCHIVE_SERIALS + 1]);
+/* Returns how many there are, at most PB_ARCHIVE_BATCH; -EINVAL. */
+int pb_archive_serials_unpack(const char *text, uint64_t ret[PB_ARCHIVE_BATCH]);
+
+/* The folder that is given, or the setting's: PROBING_ARCHIVE, else probing/archive in the user's data
+ * directory. Nothing is made. -ENOENT: it is "none", or there is no home. */
+int pb_archive_folder(const char *given, char *ret, size_t size, struct pb_err *err);
+
+/* A text as one component of a path or one field of a line: what could end it is written %XX. */
+void pb_archive_escape(FILE *out, const char *text);
+/* Undoes it in place. */
+void pb_archive_unescape(char *text);
+
+/* job=J/node=N/rank=R from values of which any may be "" (Hive's name for NULL). */
+int pb_archive_partition(const char *job, const char *node, const char *rank, char *ret, size_t size);
+
+/* --- the columns of a table, as TABLE.columns keeps them: a line each --- */
+
+struct pb_archive_column {
+    enum pb_type type;
+    bool late;
+    bool stored; /* false: a name that no file can hold; the place is kept */
+    char name[64], unit[16], comment[64];
+};
+
+struct pb_archive_columns {
+    struct pb_archive_column at[PB_MAX_COLUMNS];
+    unsigned n;
+    int time; /* index of the time column; -1: none */
+};
+
+/* Reads lines; what makes no sense ends it. */
+void pb_archive_columns_read(const char *text, size_t length, struct pb_archive_columns *ret);
+void pb_archive_columns_write(FILE *out, const struct pb_archive_columns *columns);
+
+/* Sets stored and time: a name is empty, no UTF-8, or was there before. */
+void pb_archive_columns_judge(struct pb_archive_columns *columns);
+
+/* Whether a time column's nanoseconds have a column of their own, NAME_ns; ret may be NULL. */
+bool pb_archive_column_ns(const struct pb_archive_columns *columns, unsigned i, char ret[72]);

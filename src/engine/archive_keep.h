@@ -1,0 +1,23 @@
+/* archive_keep: how much of an archive is kept: by age and by size, whole files, the oldest first.
+ *
+ * Only files that we wrote, in the places where we write them, are ever removed; folders only where they are
+ * empty. Waits a little for queries that read (pb_archive_hold), then leaves it to the next time. */
+#pragma once
+
+#include <stdint.h>
+
+struct pb_err;
+
+struct pb_archive_limits {
+    double days;    /* rows older than this go; 0: no limit */
+    uint64_t bytes; /* of all files; 0: no limit */
+};
+
+struct pb_archive_kept {
+    uint64_t removed, removed_bytes; /* files */
+    uint64_t files, bytes;           /* that stay */
+};
+
+/* -EBUSY: queries read all the time; nothing was removed. */
+int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, struct pb_archive_kept *ret,
+                    struct pb_err *err);

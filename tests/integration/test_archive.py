@@ -1,0 +1,352 @@
+"""archive: rows outlive the arena and the process, as Parquet that any engine reads; archived and live rows are one table,
+none twice and none lost, wherever the recorder is killed."""
+import datetime
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import jobs
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+
+SOAK = bool(os.environ.get("PROBING_SOAK"))
+SUM = "SELECT count(*), count(DISTINCT n), min(n), max(n), bool_and(proof = n * 31 + 7) FROM test.stream"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    binary = tmp_path_factory.mktemp("writer") / "archive_writer"
+    subprocess.run(["cc", "-std=gnu17", "-O2", "-D_GNU_SOURCE", f"-I{jobs.TOP / 'src'}", "-pthread", "-o", binary,
+                    jobs.TOP / "tests/integration/targets/archive_writer.c", *sorted((jobs.TOP / "src/table").glob("*.c"))], check=True)
+    return binary
+
+
+class Writer:
+    """A run that writes when it is told to, and an archive of its own."""
+
+    def __init__(self, program, where, bound, segment, job, rank):
+        self.archive = where / "archive"
+        self.env = {**os.environ, "PROBING_DIR": str(where), "PROBING_ARCHIVE": str(self.archive)}
+        self.process = subprocess.Popen([program, str(bound), str(segment), job, rank], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        env=self.env, universal_newlines=True)
+        self.pid = self.process.pid
+        assert self.process.stdout.readline() == "ready\n"
+
+    def tell(self, words):
+        self.say(words)
+        return int(self.process.stdout.readline())
+
+    def say(self, words):
+        self.process.stdin.write(words + "\n")
+        self.process.stdin.flush()
+
+    def probe(self, *words, **options):
+        return jobs.probe(*words, env=self.env, **options)
+
+    def archived(self, *words):
+        done = self.probe("-t", self.pid, "archive", *(words or ["--once"]))
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def rows(self, sql=SUM, *words):
+        done = self.probe("-t", self.pid, "query", "--format", "csv", *words, sql)
+        assert done.returncode == 0, done.stderr
+        return [line.split(",") for line in done.stdout.splitlines()[1:]]
+
+    def count(self):
+        """Rows, after a look at each: all are different, whole, and nothing is between them that is not there."""
+        n, different, first, last, whole = self.rows()[0]
+        assert n == different and whole == "true", (n, different, whole)
+        return int(n), int(first), int(last)
+
+    def files(self, table="test.stream"):
+        return sorted(self.archive.glob(f"{table}/*/*/*/*/*.parquet"))
+
+    def glob(self, table="test.stream"):
+        return f"{self.archive}/{table}/*/*/*/*/*.parquet"
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def writer(program, tmp_path):
+    made = []
+
+    def make(bound=4 << 20, segment=1 << 16, job="a/b c", rank="3", where=tmp_path):
+        made.append(Writer(program, where, bound, segment, job, rank))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill()
+
+
+def test_archived_and_live_rows_are_one_table(writer):
+    w = writer()
+    assert w.tell("rows 20000") == 20000
+    assert w.count() == (20000, 0, 19999)
+    said = w.archived().stdout
+    moved = int(re.search(r"test.stream: (\d+) rows of \d+ segments", said).group(1))
+    assert 15000 < moved < 20000 and w.count() == (20000, 0, 19999)
+    assert w.archived().stdout.startswith("nothing to archive") and len(w.files()) == 1
+    # What the arena has no room for any more is still there; times choose between the files.
+    for _ in range(3):
+        w.tell("rows 15000")
+        w.archived()
+    assert w.count() == (65000, 0, 64999)
+    assert int(w.rows("SELECT count(*) FROM test.stream", "--archive", "none")[0][0]) < 40000
+    done = w.probe("-t", w.pid, "query", "--stats", "SELECT count(*) FROM test.stream WHERE timestamp < (SELECT min(timestamp) FROM test.stream)")
+    assert "archived files read: 4, skipped: 0" in done.stderr  # the bound is no constant
+    middle = w.rows("SELECT max(timestamp) FROM test.stream WHERE n < 20000")[0][0]
+    done = w.probe("-t", w.pid, "query", "--format", "csv", "--stats", f"SELECT count(*) FROM test.stream WHERE timestamp <= '{middle}'")
+    assert "archived files read: 2, skipped: 2" in done.stderr, done.stderr
+    assert int(done.stdout.split()[1]) >= 20000
+    assert w.rows("SELECT n FROM test.stream LIMIT 3") == [["0"], ["1"], ["2"]]
+    assert w.rows("SELECT count(*) FROM (SUMMARIZE test.stream) WHERE count = 65000")[0][0] == "9"
+    assert w.rows("SELECT count(*) FROM query('FROM test.stream')")[0][0] == "65000"
+    assert w.rows("SELECT a.n FROM test.stream a JOIN test.stream b ON a.n + 64990 = b.n WHERE a.n < 3 ORDER BY 1") == [["0"], ["1"], ["2"]]
+
+
+def test_a_run_outlives_what_it_left(writer, tmp_path):
+    w, other = writer(), writer(job="", rank="")
+    w.tell("rows 5000")
+    other.tell("rows 100")
+    w.archived()
+    w.kill()
+    other.kill()
+    assert w.count() == (5000, 0, 4999)
+    # An ended process: everything that it left, open segments too.
+    w.archived()
+    other.archived()
+    for run in tmp_path.glob("probing-*"):
+        shutil.rmtree(run)
+    assert w.count() == (5000, 0, 4999) and w.rows("SELECT count(*) FROM shy")[0][0] == "1"
+    listed = w.probe("list", "--format", "csv").stdout
+    assert re.search(rf"^{w.pid},archived,,3,.*writer$", listed, re.M), listed
+    # Nobody is named: all that is archived, told apart by rank and process.
+    done = jobs.probe("query", "--archive", w.archive, "--format", "csv",
+                      "SELECT rank, target_pid, count(*) FROM test.stream GROUP BY ALL ORDER BY ALL")
+    assert done.stdout.splitlines()[1:] == [f"3,{w.pid},5000", f",{other.pid},100"]
+    out = tmp_path / "out.parquet"
+    assert w.probe("-t", w.pid, "export", "test.stream", "-o", out).returncode == 0
+    assert sorted(pyarrow.parquet.read_table(out)["n"].to_pylist()) == list(range(5000))
+    assert jobs.probe("export", "test.stream", "--archive", w.archive, "-o", out).returncode == 0
+    assert pyarrow.parquet.read_table(out).num_rows == 5100
+    done = w.probe("-t", w.pid, "archive", "--once")
+    assert done.returncode == 1 and "left nothing but its archive" in done.stderr
+    assert "unit" in w.probe("-t", w.pid, "query", "SELECT * FROM probing.columns LIMIT 0").stdout
+
+
+def test_other_engines_read_it_as_it_is(writer):
+    w = writer()
+    w.tell("rows 3000")
+    w.tell("at 4102444790 20")  # 2099-12-31 23:59:50, over midnight
+    w.tell("grow later")
+    w.tell("rows 3000")
+    w.kill()
+    w.archived("--retention", "0")
+    table = pyarrow.dataset.dataset(str(w.archive / "test.stream"), partitioning="hive", format="parquet").to_table()
+    kinds = {field.name: str(field.type) for field in table.schema}
+    assert {k: kinds[k] for k in ("timestamp", "timestamp_ns", "n", "name", "address", "ratio", "flag", "raw", "size", "rank", "date")} == {
+        "timestamp": "timestamp[us]", "timestamp_ns": "int64", "n": "int64", "name": "string", "address": "int64", "ratio": "double",
+        "flag": "bool", "raw": "binary", "size": "int64", "rank": "int32", "date": "string"}
+    rows = {row["n"]: row for row in table.to_pylist()}
+    assert len(rows) == table.num_rows == 6020
+    assert rows[5]["address"] % 2**64 == 2**64 - 6 and rows[4]["address"] == 4 and rows[4]["ratio"] == 1.0 and rows[3]["ratio"] is None
+    assert rows[4]["name"] == "näme '4\"" and rows[4]["raw"] == b"\0\xff" and rows[4]["size"] == 2**32 - 5 and rows[4]["job"] == "a/b c"
+    epoch = datetime.datetime(1970, 1, 1)
+    assert all(row["timestamp"] == epoch + datetime.timedelta(microseconds=row["timestamp_ns"] // 1000) for row in rows.values())
+    # A day's folder holds that day's rows, also of a segment that spans midnight.
+    assert all(str(row["timestamp"].date()) == row["date"] for row in rows.values())
+    assert {row["date"] for row in rows.values()} >= {"2099-12-31", "2100-01-01"}
+    assert not {str(name) for file in w.files() for name in [pyarrow.parquet.ParquetFile(file).metadata.row_group(0).column(0).compression]} - {"ZSTD"}
+    theirs = duckdb.sql(f"SELECT count(*), sum(proof), min(rank), max(job), count(later) FROM read_parquet('{w.glob()}', union_by_name = true)").fetchall()[0]
+    assert theirs == (6020, sum(n * 31 + 7 for n in range(6020)), 3, "a/b c", 3000)
+    # And we read back what was written, in the types it had.
+    assert w.count() == (6020, 0, 6019)
+    assert w.rows("SELECT typeof(address), address, typeof(size), typeof(timestamp), later FROM test.stream WHERE n = 5") == [
+        ["UBIGINT", str(2**64 - 6), "UINTEGER", "TIMESTAMP", ""]]
+    assert w.rows("SELECT later, count(*) FROM test.stream WHERE n = 6019 GROUP BY ALL") == [["6019", "1"]]
+
+
+def test_compression_is_what_is_set(writer):
+    w = writer()
+    w.env["PROBING_COMPRESSION"] = "snappy"
+    w.tell("rows 3000")
+    w.archived()
+    assert pyarrow.parquet.ParquetFile(w.files()[0]).metadata.row_group(0).column(0).compression == "SNAPPY"
+
+
+def test_only_one_archives_a_run(writer):
+    w = writer()
+    w.tell("rows 3000")
+    done = w.archived("--background", "--every", "100ms")
+    recorder = int(re.search(r"by process (\d+)", done.stdout).group(1))
+    try:
+        second = w.probe("-t", w.pid, "archive", "--once")
+        assert second.returncode == 1 and f"is being archived to {w.archive} already (by process {recorder})" in second.stderr
+        w.tell("rows 10000")
+        jobs.wait_until(lambda: sum(pyarrow.parquet.read_metadata(file).num_rows for file in w.files()) > 12000, what="the archive")
+        w.kill()
+        jobs.wait_until(lambda: not Path(f"/proc/{recorder}").exists(), what="the recorder's end")
+    finally:
+        if Path(f"/proc/{recorder}").exists():
+            os.kill(recorder, signal.SIGKILL)
+    # It saw the process end and took the rest.
+    assert duckdb.sql(f"SELECT count(*), count(DISTINCT n) FROM read_parquet('{w.glob()}')").fetchall()[0] == (13000, 13000)
+
+
+def test_what_was_overwritten_is_said_and_counted(writer):
+    w = writer(bound=1 << 20)
+    w.tell("rows 30000")
+    done = w.archived()
+    n, first, last = w.count()
+    lost = int(re.search(r"test.stream: (\d+) rows were overwritten before they were archived", done.stderr).group(1))
+    assert lost == 30000 - n and last == 29999
+    w.tell("rows 1000")
+    assert "overwritten" not in w.archived().stderr.replace(f"{lost} rows were overwritten before they were archived, {lost} in all", "")
+
+
+def test_nothing_is_lost_or_doubled_wherever_it_is_killed(writer, tmp_path):
+    """The recorder is killed at random moments while the process writes; other engines never see a file that is not whole."""
+    w = writer(bound=16 << 20)
+    chance = random.Random(os.environ.get("PROBING_SEED", "11"))
+    written = 0
+    for turn in range(300 if SOAK else 30):
+        written = w.tell(f"rows {chance.choice([500, 2000])}")
+        if turn % 5 == 0:
+            written = w.tell(f"at {4102444780 + turn * 86400} 40")  # over midnight
+            written = w.tell("rows 400")
+        recorder = subprocess.Popen([jobs.PROGRAM, "-t", str(w.pid), "archive", "--once", "--retention", "0"], env=w.env,
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(chance.uniform(0, 0.12))
+        recorder.kill()
+        recorder.wait()
+        if turn % 6 == 0:
+            assert w.count() == (written, 0, written - 1)
+        for file in w.files():
+            pyarrow.parquet.read_metadata(file)
+    w.archived("--once", "--retention", "0")
+    w.kill()
+    w.archived("--once", "--retention", "0")
+    assert w.count() == (written, 0, written - 1)
+    assert duckdb.sql(f"SELECT count(*), count(DISTINCT n), min(n), max(n) FROM read_parquet('{w.glob()}', union_by_name = true)").fetchall()[0] == (
+        written, written, 0, written - 1)
+    assert not [path for path in w.archive.rglob(".*")], "something was left half done"
+
+
+def test_queries_see_every_row_once_while_it_is_archived(writer):
+    w = writer(bound=8 << 20)
+    w.tell("rows 1000")
+    recorder = subprocess.Popen([jobs.PROGRAM, "-t", str(w.pid), "archive", "--every", "100ms"], env=w.env,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, universal_newlines=True)
+    try:
+        seconds = 60 if SOAK else 6
+        w.say(f"rate 20000 {seconds}")
+        before, asked, end = 0, 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            n, first, last = w.count()
+            assert n == last + 1 and first == 0 and last >= before, (n, first, last, before)
+            before, asked = last, asked + 1
+        written = int(w.process.stdout.readline())
+        assert asked > 5 and written > 20000 and w.files()
+        assert w.count() == (written, 0, written - 1)
+    finally:
+        recorder.terminate()
+        assert recorder.wait(10) == 0
+    assert "overwritten" not in recorder.stderr.read()
+
+
+def age(path, days):
+    """Makes a file of the archive look as if its rows were that much older."""
+    run, first, last, rest = path.name.split("-", 3)
+    older = [str(int(us) - days * 86400 * 10**6) for us in (first, last)]
+    return path.rename(path.with_name("-".join([run, *older, rest])))
+
+
+def test_retention_takes_the_oldest_and_nothing_foreign(writer):
+    w = writer(bound=16 << 20)
+    for _ in range(6):
+        w.tell("rows 4000")
+        w.archived()
+    files = w.files()
+    assert len(files) == 6
+    folder = files[0].parent
+    foreign = [folder / "notes.parquet", folder / ".hidden", w.archive / "README", w.archive / "test.stream" / "mine.txt",
+               w.archive / "own" / files[0].name]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+        os.utime(path, (0, 0))
+    outside = w.archive.parent / files[0].name
+    outside.write_text("not ours to touch")
+    link = folder / files[0].name.replace("-1of1-", "-1of2-")
+    link.symlink_to(outside)
+    oldest = age(files[0], 40)
+    sizes = {path: path.stat().st_size for path in files[1:]}
+    said = w.archived("--once", "--retention", "30").stdout
+    assert "1 old files removed" in said and not oldest.exists() and all(path.exists() for path in sizes)
+    room = sum(sizes[path] for path in files[3:])
+    w.archived("--once", "--max-size", str(room))
+    assert w.files() == sorted([*files[3:], folder / "notes.parquet", link])
+    assert all(path.read_text() == "mine" for path in foreign) and outside.read_text() == "not ours to touch"
+    # What is still live is not lost to a query, whatever was removed.
+    assert w.count()[2] == 23999
+    for words in (["--retention", "x"], ["--max-size", "lots"], ["--every", "1ms"], ["--once", "--background"]):
+        done = w.probe("-t", w.pid, "archive", *words)
+        assert done.returncode == 2 and done.stderr.startswith("probing: archive: --")
+
+
+@contextmanager
+def small_disk(where, size):
+    where.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", where], stderr=subprocess.PIPE, universal_newlines=True)
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", where], check=True)
+
+
+def test_a_full_disk_loses_nothing(writer, tmp_path):
+    w = writer(bound=16 << 20)
+    disk = tmp_path / "disk"
+    with small_disk(disk, "400k"):
+        w.archive = disk / "archive"
+        w.env["PROBING_ARCHIVE"] = str(w.archive)
+        w.tell("rows 5000")
+        w.archived()
+        w.tell("rows 30000")
+        (disk / "ballast").write_bytes(bytes(300 << 10)) if shutil.disk_usage(disk).free > (300 << 10) else None
+        done = w.probe("-t", w.pid, "archive", "--once")
+        assert done.returncode == 1 and re.fullmatch(r"probing: archive: .*(disk is full|No space left).*\n", done.stderr), done.stderr
+        assert w.count() == (35000, 0, 34999) and not list(w.archive.rglob(".tmp*"))
+        subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
+        w.archived()
+        assert w.count() == (35000, 0, 34999) and len(w.files()) >= 2
+
+
+def test_a_query_reads_the_archive_and_no_other_file(writer, tmp_path):
+    w = writer()
+    w.tell("rows 3000")
+    w.archived()
+    secret = tmp_path / "secret.parquet"
+    duckdb.sql("SELECT 1 AS x").write_parquet(str(secret))
+    file = w.files()[0]
+    assert w.rows(f"SELECT count(*) > 1000 FROM test.stream, (SELECT count(*) FROM read_parquet('{file}'))") == [["true"]]
+    for sql in (f"FROM read_parquet('{secret}')", f"FROM read_parquet('{w.archive}/../secret.parquet')", "FROM read_text('/etc/passwd')",
+                f"COPY (SELECT 1) TO '{w.archive}/x.parquet'", f"FROM glob('{tmp_path}/*')", f"ATTACH '{w.archive}/x.db'"):
+        done = w.probe("-t", w.pid, "query", f"SELECT count(*) FROM test.stream; {sql}")
+        assert done.returncode == 1 and done.stderr.startswith("probing: query: "), (sql, done.stdout)
+    assert w.rows("SELECT count(*) FROM test.stream") == [["3000"]] and not (w.archive / "x.parquet").exists()
