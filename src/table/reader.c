@@ -57,6 +57,9 @@ int pb_reader_read_commits(const struct pb_reader *r, uint64_t offset, uint64_t 
         result = pb_reader_read(r, offset, to, n * sizeof(*to));
     if (result < 0)
         return result;
+    /* Nearly always nothing was stored meanwhile. */
+    if (memcmp(to, spare, n * sizeof(*to)) == 0)
+        return 0;
     /* A copy need not be made of whole words. But a word that showed its serial once was stored before the
      * second look, which therefore saw all of it. */
     bool again = false;
@@ -406,6 +409,7 @@ static void describe_segment(const struct pb_file_segment *f, uint32_t slot, str
                                     .table = f->table,
                                     .schema = f->schema,
                                     .open = open,
+                                    .rows = f->count < f->capacity ? f->count : f->capacity,
                                     .first = pb_add_time(f->ts_min, pb_utc_offset(f)),
                                     .last = INT64_MAX};
     if (!open && f->sealed_at)

@@ -83,6 +83,7 @@ struct pb_segment_info {
     uint64_t serial; /* larger is newer */
     uint32_t slot, table, schema;
     bool open;
+    uint32_t rows; /* begun in it, once it is sealed */
     int64_t first,
         last; /* UTC ns that bound the times of its rows; last is INT64_MAX while that is not known */
 };
@@ -121,6 +122,9 @@ struct pb_view {
     /* Columns to load, bit i % 64 of word i / 64; NULL: all. The others read as NULL and cost nothing. The
      * caller's, set before loading; it stays as it is. */
     const uint64_t *wanted;
+    /* With `wanted`: PB_STRING cells are ids as they stand in the file, unchecked, and the strings are not
+     * loaded for them. The caller's, as `wanted` is. */
+    bool ids_only;
     void *memory[4];       /* private */
     size_t memory_size[4]; /* private */
 };
@@ -128,6 +132,9 @@ struct pb_view {
 /* Loads a segment that pb_reader_segments named. Timestamps are UTC ns. -ESTALE: it was recycled since, or
  * while it was copied: nothing of it may be used. -EBADMSG: damaged. */
 int pb_view_load(struct pb_reader *r, const struct pb_segment_info *segment, struct pb_view *v);
+
+/* Loads only the strings of a segment: the view has no rows and no columns. Fails as pb_view_load does. */
+int pb_view_load_strings(struct pb_reader *r, const struct pb_segment_info *segment, struct pb_view *v);
 
 /* Whether the segment still holds the rows the view was made of; what the view copied stays good either way.
  */

@@ -23,6 +23,7 @@ struct load {
     uint32_t *rows; /* their places */
     uint32_t nrows;
     uint32_t settled;  /* committed or void */
+    bool dense;        /* they are the first nrows: nothing has to move */
     bool texts;        /* the dictionary and the heap were copied */
     uint64_t any_null; /* columns of the commit words in which any row has none */
 };
@@ -60,6 +61,21 @@ static int copy_piece(const struct load *l, uint64_t at, uint64_t offset, uint64
     return pb_reader_read(l->r, at + offset, l->base + offset, length);
 }
 
+/* The dictionary and as much of the heap as was given out, which the copy of the header tells. */
+static int copy_texts(const struct load *l, uint64_t at)
+{
+    const struct pb_file_segment *f = &l->f;
+    struct pb_file_segment now;
+
+    memcpy(&now, l->base, sizeof(now));
+    uint64_t strings = now.dict >> 32, bytes = (uint32_t)now.dict;
+    int result = copy_piece(l, at, f->entries_offset,
+                            (strings < f->max_strings ? strings : f->max_strings) * sizeof(uint64_t));
+    if (result < 0)
+        return result;
+    return copy_piece(l, at, f->heap_offset, bytes < f->heap_size ? bytes : f->heap_size);
+}
+
 /* The columns that are asked for, and what their strings and bytes need. */
 static int copy_wanted(struct load *l, const struct pb_view *v, uint64_t at)
 {
@@ -71,17 +87,30 @@ static int copy_wanted(struct load *l, const struct pb_view *v, uint64_t at)
         if (!is_wanted(v, i))
             continue;
         result = copy_piece(l, at, column_offset(l, i), (uint64_t)f->capacity * pb_type_width(type));
-        l->texts = l->texts || type == PB_STRING || type == PB_BYTES;
+        l->texts = l->texts || (type == PB_STRING && !v->ids_only) || type == PB_BYTES;
     }
-    if (result == 0 && l->texts)
-        result = copy_piece(l, at, f->entries_offset, (uint64_t)f->max_strings * 8);
-    return result == 0 && l->texts ? copy_piece(l, at, f->heap_offset, f->heap_size) : result;
+    return result == 0 && l->texts ? copy_texts(l, at) : result;
+}
+
+/* Whether what was copied was the segment's all the while. */
+static int check_serial(const struct load *l, uint64_t at, uint64_t serial)
+{
+    uint64_t state;
+
+    atomic_thread_fence(memory_order_acquire);
+    int result = pb_reader_read(l->r, at, &state, sizeof(state));
+    if (result < 0)
+        return result;
+    uint64_t st = state & ((1u << PB_SERIAL_SHIFT) - 1);
+    if (state >> PB_SERIAL_SHIFT != serial || (st != PB_SEG_OPEN && st != PB_SEG_SEALED))
+        return -ESTALE;
+    return 0;
 }
 
 static int copy_segment(struct load *l, struct pb_view *v, uint32_t slot, uint64_t serial)
 {
     size_t rows = l->f.capacity, masks = rows * l->f.mask_words;
-    uint64_t at = pb_reader_slot_offset(l->r, slot), state;
+    uint64_t at = pb_reader_slot_offset(l->r, slot);
     uint64_t *words = piece(v, WORDS, (rows * 2 + masks) * 8 + rows * sizeof(*l->rows));
 
     l->base = piece(v, SEGMENT, l->r->header.segment_size);
@@ -98,15 +127,22 @@ static int copy_segment(struct load *l, struct pb_view *v, uint32_t slot, uint64
     if (result == 0)
         result =
             v->wanted ? copy_wanted(l, v, at) : pb_reader_read(l->r, at, l->base, l->r->header.segment_size);
-    atomic_thread_fence(memory_order_acquire);
-    if (result == 0)
-        result = pb_reader_read(l->r, at, &state, sizeof(state));
-    if (result < 0)
-        return result;
-    uint64_t st = state & ((1u << PB_SERIAL_SHIFT) - 1);
-    if (state >> PB_SERIAL_SHIFT != serial || (st != PB_SEG_OPEN && st != PB_SEG_SEALED))
-        return -ESTALE;
-    return 0;
+    return result < 0 ? result : check_serial(l, at, serial);
+}
+
+/* The common case, told in one pass without branches: the first n rows are there, none of them void. */
+static bool are_dense(struct load *l, uint64_t serial)
+{
+    uint64_t differ = 0;
+    uint32_t n = l->f.capacity;
+
+    while (n > 0 && l->commits[n - 1] >> PB_SERIAL_SHIFT != serial)
+        n--;
+    for (uint32_t i = 0; i < n; i++)
+        differ |= l->commits[i] ^ serial << PB_SERIAL_SHIFT;
+    l->nrows = l->settled = n;
+    l->any_null = differ;
+    return differ < PB_COMMIT_VOID;
 }
 
 /* Committed rows that are not void, and their NULL words moved together. */
@@ -114,7 +150,11 @@ static void choose_rows(struct load *l, uint64_t serial)
 {
     uint32_t words = l->f.mask_words;
 
+    l->dense = are_dense(l, serial);
+    if (l->dense)
+        return;
     l->nrows = l->settled = 0;
+    l->any_null = 0;
     for (uint32_t i = 0; i < l->f.capacity; i++) {
         if (l->commits[i] >> PB_SERIAL_SHIFT != serial)
             continue;
@@ -136,7 +176,7 @@ static void choose_rows(struct load *l, uint64_t serial)
 
 static void compact(const struct load *l, void *cells, unsigned width)
 {
-    if (l->nrows == 0 || l->rows[l->nrows - 1] == l->nrows - 1)
+    if (l->dense)
         return;
     switch (width) {
     case 1:
@@ -180,11 +220,11 @@ static void find_strings(const struct load *l, struct pb_view *v, struct pb_text
     /* The count comes from the copy made after the commit words: it covers every id a row can name. */
     memcpy(&f, l->base, sizeof(f));
     v->complete = (f.state & 0xf) == PB_SEG_SEALED && f.count == l->settled;
-    uint32_t given = l->texts ? (uint32_t)(f.dict >> 32) : 0;
+    uint32_t given = l->texts ? (uint32_t)(f.dict >> 32) : 0, used = l->texts ? (uint32_t)f.dict : 0;
     v->strings = strings;
     v->nstrings = given < l->f.max_strings ? given : l->f.max_strings;
     v->heap = l->base + l->f.heap_offset;
-    v->heap_size = l->f.heap_size;
+    v->heap_size = used < l->f.heap_size ? used : l->f.heap_size;
     for (uint32_t i = 0; i < v->nstrings; i++) {
         uint64_t e;
         memcpy(&e, l->base + l->f.entries_offset + i * sizeof(e), sizeof(e));
@@ -209,9 +249,16 @@ static bool cell_is_good(const struct pb_view *v, const struct pb_view_column *c
 static void make_utc(const struct load *l, int64_t *times)
 {
     int64_t offset = pb_utc_offset(&l->f);
+    uint64_t overflow = 0;
 
-    for (uint32_t i = 0; i < l->nrows; i++)
-        times[i] = pb_add_time(times[i], offset);
+    for (uint32_t i = 0; i < l->nrows; i++) {
+        uint64_t sum = (uint64_t)times[i] + (uint64_t)offset;
+        overflow |= ((uint64_t)times[i] ^ sum) & ((uint64_t)offset ^ sum);
+        times[i] = (int64_t)sum;
+    }
+    /* A hostile time: once more, with care. */
+    for (uint32_t i = 0; overflow >> 63 && i < l->nrows; i++)
+        times[i] = pb_add_time((int64_t)((uint64_t)times[i] - (uint64_t)offset), offset);
 }
 
 /* Whether every row has a string that is there: the common case, told in one pass without branches. */
@@ -238,13 +285,15 @@ static void make_good(struct load *l, struct pb_view *v, struct pb_view_column *
     for (uint32_t i = 0; i < l->nrows; i++) {
         if (c->type == PB_BOOL) {
             truths[i] = truths[i] != 0;
-        } else if (!(validity[i / 64] >> i % 64 & 1)) {
-            /* What is NULL points nowhere: an id or a place of 0 is harmless to who looks anyway. */
-            memset((char *)cells + (size_t)i * pb_type_width(c->type), 0, pb_type_width(c->type));
-        } else if (!cell_is_good(v, c, i)) {
-            validity[i / 64] &= ~(UINT64_C(1) << i % 64);
-            v->damaged++;
+            continue;
         }
+        bool null = !(validity[i / 64] >> i % 64 & 1);
+        if (!null && cell_is_good(v, c, i))
+            continue;
+        /* What is NULL points nowhere: an id or a place of 0 is harmless to who looks anyway. */
+        memset((char *)cells + (size_t)i * pb_type_width(c->type), 0, pb_type_width(c->type));
+        validity[i / 64] &= ~(UINT64_C(1) << i % 64);
+        v->damaged += !null;
     }
 }
 
@@ -275,9 +324,8 @@ static int fill_column(struct load *l, struct pb_view *v, uint32_t i, uint64_t *
     find_validity(l, i, validity);
     if (c->type == PB_TIMESTAMP)
         make_utc(l, cells);
-    else if (c->type == PB_STRING && ids_are_good(l, v, i, cells))
-        c->nulls = 0;
-    else if (c->type == PB_BOOL || c->type == PB_STRING || c->type == PB_BYTES)
+    else if (c->type == PB_BOOL || c->type == PB_BYTES ||
+             (c->type == PB_STRING && !v->ids_only && !ids_are_good(l, v, i, cells)))
         make_good(l, v, c, cells, validity);
     c->nulls = count_nulls(validity, l->nrows);
     return 0;
@@ -321,21 +369,51 @@ static int lay_out(struct load *l, struct pb_view *v)
     return 0;
 }
 
+static int begin_load(struct load *l, const struct pb_segment_info *segment, struct pb_view *v)
+{
+    v->nrows = v->nstrings = 0;
+    int result = pb_reader_segment(l->r, segment->slot, &l->f);
+    if (result == -ENOENT || (result == 0 && l->f.state >> PB_SERIAL_SHIFT != segment->serial))
+        return -ESTALE;
+    if (result < 0)
+        return result;
+    if (l->f.table >= l->r->header.ntables)
+        return -EBADMSG;
+    l->schema = &l->r->schemas[l->f.schema];
+    l->newest = &l->r->schemas[l->r->newest[l->f.table]];
+    return 0;
+}
+
+int pb_view_load_strings(struct pb_reader *r, const struct pb_segment_info *segment, struct pb_view *v)
+{
+    struct load l = {.r = r, .texts = true};
+
+    int result = begin_load(&l, segment, v);
+    if (result < 0)
+        return result;
+    uint64_t at = pb_reader_slot_offset(r, segment->slot);
+    struct pb_text *strings = piece(v, STRINGS, (l.f.max_strings + 1) * sizeof(*strings));
+    l.base = piece(v, SEGMENT, r->header.segment_size);
+    if (!strings || !l.base)
+        return -ENOMEM;
+    result = copy_piece(&l, at, 0, sizeof(l.f));
+    if (result == 0)
+        result = copy_texts(&l, at);
+    if (result == 0)
+        result = check_serial(&l, at, segment->serial);
+    if (result < 0)
+        return result;
+    find_strings(&l, v, strings);
+    return 0;
+}
+
 int pb_view_load(struct pb_reader *r, const struct pb_segment_info *segment, struct pb_view *v)
 {
     struct load l = {.r = r};
 
-    v->nrows = v->nstrings = 0;
-    int result = pb_reader_segment(r, segment->slot, &l.f);
-    if (result == -ENOENT || (result == 0 && l.f.state >> PB_SERIAL_SHIFT != segment->serial))
-        return -ESTALE;
-    if (result < 0)
-        return result;
-    l.schema = &r->schemas[l.f.schema];
-    if (l.f.table >= r->header.ntables)
-        return -EBADMSG;
-    l.newest = &r->schemas[r->newest[l.f.table]];
-    result = copy_segment(&l, v, segment->slot, segment->serial);
+    int result = begin_load(&l, segment, v);
+    if (result == 0)
+        result = copy_segment(&l, v, segment->slot, segment->serial);
     if (result < 0)
         return result;
     choose_rows(&l, segment->serial);
