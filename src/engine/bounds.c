@@ -9,7 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
-enum { NAME_SIZE = 64, MAX_TABLES = 32 };
+/* Each constant that is evaluated costs a query of our own: a statement with very many does without. */
+enum { NAME_SIZE = 64, MAX_TABLES = 32, MAX_EVALUATED = 64 };
 
 /* Rows may be written between our look at the clock and the statement's own. */
 static const int64_t SLACK_NS = 60000000000;
@@ -25,6 +26,7 @@ struct base_table {
 struct finder {
     const struct pb_json *j;
     const struct pb_bounds_ops *ops;
+    unsigned evaluated;
 };
 
 /* The tables in one FROM. */
@@ -51,7 +53,15 @@ static bool is_empty(const struct pb_json *j, uint32_t node)
     return !node || (j->nodes[node].kind == '[' && !j->nodes[node].child);
 }
 
-static void add_base_table(const struct finder *f, uint32_t node, struct from *from)
+static bool is_one_of(const struct pb_json *j, uint32_t node, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (pb_json_is(j, node, names[i]))
+            return true;
+    return false;
+}
+
+static void add_base_table(struct finder *f, uint32_t node, struct from *from)
 {
     const struct pb_json *j = f->j;
     struct base_table t = {0};
@@ -70,7 +80,7 @@ static void add_base_table(const struct finder *f, uint32_t node, struct from *f
         from->at[from->n++] = t;
 }
 
-static void collect_from(const struct finder *f, uint32_t node, struct from *from)
+static void collect_from(struct finder *f, uint32_t node, struct from *from)
 {
     const struct pb_json *j = f->j;
     uint32_t type = pb_json_get(j, node, "type");
@@ -89,15 +99,10 @@ static void collect_from(const struct finder *f, uint32_t node, struct from *fro
     }
 }
 
-/* Functions that give the same for every row of one statement. */
+/* Functions that give the same for every row of one statement, later ones for later times. */
 static bool is_constant_function(const struct pb_json *j, uint32_t name)
 {
-    static const char *const names[] = {"now",
-                                        "get_current_timestamp",
-                                        "current_timestamp",
-                                        "today",
-                                        "current_date",
-                                        "+",
+    static const char *const names[] = {"+",
                                         "-",
                                         "*",
                                         "/",
@@ -117,10 +122,15 @@ static bool is_constant_function(const struct pb_json *j, uint32_t name)
                                         "strptime",
                                         "timezone"};
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (pb_json_is(j, name, names[i]))
-            return true;
-    return false;
+    return is_one_of(j, name, names, sizeof(names) / sizeof(names[0]));
+}
+
+static bool is_clock_function(const struct pb_json *j, uint32_t name)
+{
+    static const char *const names[] = {"now", "get_current_timestamp", "current_timestamp", "today",
+                                        "current_date"};
+
+    return is_one_of(j, name, names, sizeof(names) / sizeof(names[0]));
 }
 
 static bool is_current_timestamp(const struct pb_json *j, uint32_t node)
@@ -131,26 +141,35 @@ static bool is_current_timestamp(const struct pb_json *j, uint32_t node)
            (pb_json_is(j, only, "current_timestamp") || pb_json_is(j, only, "current_date"));
 }
 
-/* Whether it is a constant; *clock tells whether it depends on the time of day. */
-static bool is_constant(const struct pb_json *j, uint32_t node, bool *clock)
+/* Whether it is a constant; *clock tells whether it depends on the time of day. We look at the clock before
+ * the statement does: what gets smaller as time goes on would be a bound that is too narrow by then. */
+static bool is_constant(const struct pb_json *j, uint32_t node, bool *clock, unsigned depth)
 {
-    uint32_t class = pb_json_get(j, node, "class");
+    uint32_t class = pb_json_get(j, node, "class"), function = pb_json_get(j, node, "function_name");
 
+    if (depth > 200)
+        return false;
     if (pb_json_is(j, class, "CONSTANT"))
         return true;
     if (pb_json_is(j, class, "CAST"))
-        return is_constant(j, pb_json_get(j, node, "child"), clock);
-    if (pb_json_is(j, class, "COLUMN_REF")) {
+        return is_constant(j, pb_json_get(j, node, "child"), clock, depth + 1);
+    if ((pb_json_is(j, class, "COLUMN_REF") && is_current_timestamp(j, node)) ||
+        (pb_json_is(j, class, "FUNCTION") && is_clock_function(j, function))) {
         *clock = true;
-        return is_current_timestamp(j, node);
+        return true;
     }
-    if (!pb_json_is(j, class, "FUNCTION") || !is_constant_function(j, pb_json_get(j, node, "function_name")))
+    if (!pb_json_is(j, class, "FUNCTION") || !is_constant_function(j, function))
         return false;
-    *clock = true;
-    uint32_t children = pb_json_get(j, node, "children");
-    for (uint32_t c = children ? j->nodes[children].child : 0; c; c = j->nodes[c].next)
-        if (!is_constant(j, c, clock))
+    uint32_t children = pb_json_get(j, node, "children"), first = children ? j->nodes[children].child : 0;
+    for (uint32_t c = first; c; c = j->nodes[c].next) {
+        bool of_clock = false;
+        if (!is_constant(j, c, &of_clock, depth + 1))
             return false;
+        if (of_clock && (pb_json_is(j, function, "*") || pb_json_is(j, function, "/") ||
+                         (pb_json_is(j, function, "-") && (c != first || !j->nodes[c].next))))
+            return false;
+        *clock = *clock || of_clock;
+    }
     return true;
 }
 
@@ -180,15 +199,15 @@ static int64_t plus(int64_t a, int64_t b)
 }
 
 /* Narrows a range by "time > expression" (lower) or "time < expression"; equality does both. */
-static void narrow(const struct finder *f, uint32_t expression, bool lower, bool upper,
-                   struct pb_range *range)
+static void narrow(struct finder *f, uint32_t expression, bool lower, bool upper, struct pb_range *range)
 {
     bool clock = false;
     size_t length;
     int64_t at;
 
-    if (!is_constant(f->j, expression, &clock))
+    if (f->evaluated == MAX_EVALUATED || !is_constant(f->j, expression, &clock, 0))
         return;
+    f->evaluated++;
     const char *text = pb_json_span(f->j, expression, &length);
     if (f->ops->evaluate(f->ops->arg, text, length, &at) < 0)
         return;
@@ -198,7 +217,7 @@ static void narrow(const struct finder *f, uint32_t expression, bool lower, bool
         range->to = plus(at, ROUND_NS + (clock ? SLACK_NS : 0));
 }
 
-static void compare(const struct finder *f, uint32_t node, const struct base_table *t, struct pb_range *range)
+static void compare(struct finder *f, uint32_t node, const struct base_table *t, struct pb_range *range)
 {
     const struct pb_json *j = f->j;
     uint32_t type = pb_json_get(j, node, "type"), left = pb_json_get(j, node, "left"),
@@ -214,8 +233,7 @@ static void compare(const struct finder *f, uint32_t node, const struct base_tab
         narrow(f, left, less || equal, greater || equal, range);
 }
 
-static struct pb_range range_of(const struct finder *f, uint32_t node, const struct base_table *t,
-                                unsigned depth)
+static struct pb_range range_of(struct finder *f, uint32_t node, const struct base_table *t, unsigned depth)
 {
     const struct pb_json *j = f->j;
     struct pb_range range = PB_RANGE_ALL;
@@ -243,7 +261,7 @@ static struct pb_range range_of(const struct finder *f, uint32_t node, const str
     return range;
 }
 
-static void select_node(const struct finder *f, uint32_t node)
+static void select_node(struct finder *f, uint32_t node)
 {
     const struct pb_json *j = f->j;
     uint32_t where = pb_json_get(j, node, "where_clause");
@@ -259,7 +277,7 @@ static void select_node(const struct finder *f, uint32_t node)
 }
 
 /* A table named outside a SELECT's own FROM tree (PIVOT, SHOW, lateral things) is read as a whole. */
-static void walk(const struct finder *f, uint32_t node, bool in_from, unsigned depth)
+static void walk(struct finder *f, uint32_t node, bool in_from, unsigned depth)
 {
     const struct pb_json *j = f->j;
     uint32_t type = pb_json_get(j, node, "type");
@@ -325,37 +343,56 @@ unsigned pb_bounds_mentions(const struct pb_json *tree, const char *text)
     return n;
 }
 
-static bool is_one_of(const struct pb_json *j, uint32_t node, const char *const *names, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (pb_json_is(j, node, names[i]))
-            return true;
-    return false;
-}
-
-int pb_bounds_any_order(const struct pb_json *tree)
+static bool has_aggregate(const struct pb_json *j, uint32_t node, unsigned depth)
 {
     static const char *const good[] = {
         "count",    "count_star",    "sum",      "avg",           "min",
         "max",      "stddev",        "median",   "quantile_cont", "approx_count_distinct",
         "var_samp", "quantile_disc", "count_if", "bool_or",       "bool_and"};
-    bool aggregates = false;
 
-    for (uint32_t i = 1; i < tree->n; i++) {
-        uint32_t class = pb_json_get(tree, i, "class");
-        /* Whatever else the rows pass through may depend on their order: windows, list, first, LIMIT without
-         * ORDER. */
-        if (pb_json_is(tree, class, "WINDOW"))
-            return false;
-        if (pb_json_is(tree, class, "FUNCTION"))
-            aggregates = aggregates || is_one_of(tree, pb_json_get(tree, i, "function_name"), good,
-                                                 sizeof(good) / sizeof(good[0]));
+    /* What a subquery aggregates is not what its SELECT does. */
+    if (depth > 200 || pb_json_is(j, pb_json_get(j, node, "type"), "SELECT_NODE"))
+        return false;
+    if (is_one_of(j, pb_json_get(j, node, "function_name"), good, sizeof(good) / sizeof(good[0])))
+        return true;
+    for (uint32_t c = node ? j->nodes[node].child : 0; c; c = j->nodes[c].next)
+        if (has_aggregate(j, c, depth + 1))
+            return true;
+    return false;
+}
+
+/* Whether the modifiers of a SELECT pick rows by their order: LIMIT, but for that of the whole statement,
+ * which comes after its aggregates; DISTINCT ON. */
+static bool picks_rows(const struct pb_json *j, uint32_t modifiers, bool outermost)
+{
+    for (uint32_t c = modifiers ? j->nodes[modifiers].child : 0; c; c = j->nodes[c].next) {
+        uint32_t type = pb_json_get(j, c, "type");
+        if (!outermost &&
+            (pb_json_is(j, type, "LIMIT_MODIFIER") || pb_json_is(j, type, "LIMIT_PERCENT_MODIFIER")))
+            return true;
+        if (!is_empty(j, pb_json_get(j, c, "distinct_on_targets")))
+            return true;
     }
+    return false;
+}
+
+int pb_bounds_any_order(const struct pb_json *tree)
+{
     static const char *const bad[] = {"list",       "array_agg",    "first",     "last",    "any_value",
                                       "string_agg", "group_concat", "arbitrary", "arg_min", "arg_max",
                                       "listagg",    "mode",         "histogram"};
-    for (uint32_t i = 1; aggregates && i < tree->n; i++)
-        if (is_one_of(tree, pb_json_get(tree, i, "function_name"), bad, sizeof(bad) / sizeof(bad[0])))
+    uint32_t statements = pb_json_get(tree, 1, "statements"),
+             node = statements ? pb_json_get(tree, tree->nodes[statements].child, "node") : 0;
+
+    /* The rows of tables must end in an aggregate of the outermost SELECT that does not care. */
+    if (!pb_json_is(tree, pb_json_get(tree, node, "type"), "SELECT_NODE") ||
+        (is_empty(tree, pb_json_get(tree, node, "group_expressions")) &&
+         !has_aggregate(tree, pb_json_get(tree, node, "select_list"), 0)))
+        return false;
+    for (uint32_t i = 1; i < tree->n; i++)
+        if (pb_json_is(tree, pb_json_get(tree, i, "class"), "WINDOW") ||
+            picks_rows(tree, pb_json_get(tree, i, "modifiers"), i == node) ||
+            is_one_of(tree, pb_json_get(tree, i, "function_name"), bad, sizeof(bad) / sizeof(bad[0])))
             return false;
-    return aggregates;
+    return true;
 }
