@@ -291,7 +291,7 @@ static int write_batch(struct batch *b, struct pb_err *err)
     int r = load(b);
     if (r < 0)
         return pb_fail(err, r, "%s cannot be read: %s", b->table->name, strerror(-r));
-    b->table->taken = true;
+    b->table->taken = b->table->whole = true;
     if (b->table->nrows == 0) {
         b->ndays = 0;
         return 0;

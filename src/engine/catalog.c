@@ -158,6 +158,7 @@ static int add_part(struct pb_cat_table *t, struct pb_reader *reader, unsigned i
         int ours = add_column(t, theirs->name, theirs->type, theirs->unit, theirs->comment);
         if (ours < 0 || part->columns[ours] >= 0)
             continue;
+        t->columns[ours].late = t->columns[ours].late || (theirs->flags & PB_COL_LATE);
         /* The first who records decides what type a column has. */
         if (t->nparts == 1)
             t->columns[ours].type = theirs->type;
@@ -222,23 +223,38 @@ static void release_segment(struct pb_cat_segment *s, unsigned ncolumns)
     for (unsigned i = 0; s->ids && i < ncolumns; i++)
         free(s->ids[i]);
     free(s->ids);
+    free(s->places);
     pb_pool_give(&s->view);
+}
+
+void pb_catalog_drop(struct pb_cat_table *t)
+{
+    for (unsigned i = 0; i < t->nsegments; i++)
+        release_segment(&t->segments[i], t->ncolumns);
+    for (unsigned i = 0; i < t->ncolumns; i++) {
+        if (t->columns[i].strings.type && !t->shared.type)
+            duck.destroy_logical_type(&t->columns[i].strings.type);
+        t->columns[i].strings = (struct pb_cat_enum){0};
+    }
+    if (t->shared.type)
+        duck.destroy_logical_type(&t->shared.type);
+    free(t->segments);
+    t->segments = NULL;
+    t->nsegments = t->ndeferred = t->scans = 0;
+    t->nrows = t->segments_read = t->segments_skipped = t->bytes = 0;
+    t->damaged = 0;
+    t->taken = false;
 }
 
 static void release_table(struct pb_cat_table *t)
 {
-    for (unsigned i = 0; i < t->nsegments; i++)
-        release_segment(&t->segments[i], t->ncolumns);
-    for (unsigned i = 0; i < t->ncolumns; i++)
-        if (t->columns[i].strings.type)
-            duck.destroy_logical_type(&t->columns[i].strings.type);
+    pb_catalog_drop(t);
     /* A live table's readers are its own; the others belong to the sources. */
     for (unsigned i = 0; t->live && i < t->nparts; i++) {
         pb_reader_close(t->parts[i].reader);
         close(t->parts[i].fd);
     }
     pb_archive_release(t);
-    free(t->segments);
     free(t->parts);
     free(t);
 }

@@ -1,9 +1,11 @@
 /* catalog: the tables one request can read, merged over its sources, and the snapshot of each.
  *
  * Worker only; one thread prepares, DuckDB's threads read what is prepared. A table's parts are the tables of
- * that name in each source's arena; its columns are those of all of them by name. A snapshot is a copy of the
- * segments in range, taken newest to oldest: when the writer overtakes it, what is older is left out, so that
- * it always is a suffix of what was written. */
+ * that name in each source's arena; its columns are those of all of them by name. A snapshot is a list of the
+ * segments in range. Those that rows are still added to are copied at once; of many others the serial is
+ * noted, and they are read when they are scanned: when the writer has recycled one by then, the scan fails,
+ * and the snapshot is taken again with the oldest copied too, newest to oldest, and what is older than the
+ * first that is gone left out. So it always is a suffix of what was written. */
 #pragma once
 
 #include "engine/bounds.h"
@@ -26,14 +28,28 @@ struct pb_cat_column {
     char name[PB_CAT_NAME], unit[16], comment[64];
     enum pb_type type;
     bool wanted; /* some statement may read it */
+    bool late;   /* its cells may be filled in after the row was there */
     struct pb_cat_enum strings;
 };
 
-/* A segment that was copied. */
+#define PB_NO_PLACE UINT16_MAX
+
 struct pb_cat_segment {
-    struct pb_view view;
+    bool deferred;             /* read when it is scanned; else copied */
+    struct pb_view view;       /* the copy */
+    struct pb_segment_info at; /* what to read then */
+    uint32_t seen;             /* rows that the first scan of it found, + 1; atomic */
     unsigned part;
-    uint32_t **ids; /* by the table's column: an ENUM index for each string of the view; NULL: none */
+    uint16_t **ids;   /* by the table's column: an ENUM index for each string of the view; NULL: none */
+    uint16_t *places; /* by string: its index in the table's shared ENUM, or PB_NO_PLACE; NULL: none */
+    uint32_t nplaces;
+};
+
+/* How much of a table is copied when its snapshot is taken. */
+enum pb_cat_copies {
+    PB_COPY_OPEN,   /* what rows are added to, and small tables */
+    PB_COPY_OLDEST, /* that and what may be recycled while the query runs again */
+    PB_COPY_ALL,
 };
 
 /* A source's table of that name. */
@@ -42,6 +58,7 @@ struct pb_cat_part {
     unsigned table;
     unsigned source;
     int fd;                      /* of a live table; -1: the source has it */
+    uint64_t end;                /* serials at the last snapshot were below it */
     int columns[PB_MAX_COLUMNS]; /* the table's column -> the part's, -1: it has none */
 };
 
@@ -59,9 +76,15 @@ struct pb_cat_table {
     struct pb_cat_part *parts;
     unsigned nparts;
     struct pb_cat_segment *segments; /* oldest first */
-    unsigned nsegments;
-    uint64_t nrows;
-    int64_t oldest; /* time of the oldest row held, INT64_MAX: none */
+    unsigned nsegments, ndeferred;
+    enum pb_cat_copies copies;
+    unsigned scans;            /* begun; atomic */
+    struct pb_cat_enum shared; /* of all string columns, where segments are deferred */
+    uint64_t nrows;            /* about */
+    uint64_t segments_read, segments_skipped;
+    uint64_t bytes;           /* copied */
+    _Atomic uint64_t damaged; /* segments and cells that made no sense */
+    int64_t oldest;           /* time of the oldest row held, INT64_MAX: none */
     struct pb_cat_archived *archived;
     unsigned narchived;
     bool named; /* some statement has its name, in whatever place: archived rows may be wanted */
@@ -79,9 +102,6 @@ struct pb_catalog {
     bool ranks; /* several processes: rank and target_pid lead each table */
     struct pb_cat_table **tables;
     unsigned ntables;
-    uint64_t bytes; /* of all snapshots */
-    uint64_t segments_read, segments_skipped;
-    uint64_t damaged; /* segments and cells that made no sense */
 };
 
 /* Takes over sources (and their descriptors), opens their arenas and lists the tables. An arena that cannot
@@ -106,7 +126,13 @@ int pb_catalog_add_live(struct pb_catalog *c, struct pb_cat_table *t, const int 
                         struct pb_err *err);
 
 /* Takes the snapshot. */
-int pb_catalog_take(struct pb_catalog *c, struct pb_cat_table *t, struct pb_err *err);
+int pb_catalog_take(struct pb_cat_table *t, struct pb_err *err);
 
-/* Makes ENUMs of the strings in a snapshot where that is worth it. */
-int pb_catalog_make_enums(struct pb_cat_table *t);
+/* Gives it back, with its ENUMs. */
+void pb_catalog_drop(struct pb_cat_table *t);
+
+/* Makes ENUMs of the strings in a snapshot where that is worth it; it may be taken again for that. */
+int pb_catalog_make_enums(struct pb_cat_table *t, struct pb_err *err);
+
+/* One ENUM for all string columns that are wanted. -E2BIG: it cannot be. */
+int pb_catalog_make_shared_enum(struct pb_cat_table *t);

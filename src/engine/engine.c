@@ -304,6 +304,7 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
         r = pb_views_sync(e, err);
     if (r == 0 && asks_for_comments(&s))
         r = pb_views_comment(e, err);
+    e->several = s.n > 1;
     for (size_t i = 0; r == 0 && i < s.n; i++)
         pb_prepare_statement(e, s.at[i]);
     if (r == 0)
@@ -322,20 +323,27 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
 static int send_end(struct pb_engine *e, int r, const struct pb_err *err)
 {
     const struct pb_catalog *c = &e->request->catalog;
+    uint64_t read = 0, skipped = 0, damaged = 0;
     char text[2048];
 
-    if (c->damaged)
+    for (unsigned i = 0; i < c->ntables; i++) {
+        read += c->tables[i]->segments_read;
+        skipped += c->tables[i]->segments_skipped;
+        damaged += c->tables[i]->damaged;
+    }
+    if (damaged)
         pb_engine_note(e, "%llu segments or cells made no sense and were left out: the file is damaged",
-                       (unsigned long long)c->damaged);
+                       (unsigned long long)damaged);
     pb_wire_begin(&e->out, r < 0 ? PB_SQL_ERROR : PB_SQL_DONE);
     if (r < 0) {
         pb_hint(c, pb_err_text(err, r), e->request->timeout_ms, text, sizeof(text));
         pb_wire_put_u32(&e->out, (uint32_t)-r);
         pb_wire_put_text(&e->out, text, strlen(text));
     } else {
-        pb_wire_put_u64(&e->out, c->segments_read);
-        pb_wire_put_u64(&e->out, c->segments_skipped);
+        pb_wire_put_u64(&e->out, read);
+        pb_wire_put_u64(&e->out, skipped);
         pb_wire_put_u64(&e->out, pb_scan_rows());
+        pb_wire_put_u64(&e->out, e->reruns);
     }
     return pb_engine_send(e, &e->out);
 }
@@ -364,6 +372,7 @@ int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request)
 
     set_request(e, request);
     e->ordered = e->opaque = false;
+    e->reruns = 0;
     e->scans = (struct pb_scan_request){
         .catalog = &request->catalog, .prepare = pb_prepare_table, .arg = e, .threads = 1};
     pb_scan_begin(&e->scans);

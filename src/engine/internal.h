@@ -24,6 +24,8 @@ struct pb_engine {
     struct pb_engine_request *request; /* the one that runs; changed with `sending` held */
     bool ordered;                      /* some statement of it depends on the order of rows */
     bool opaque;                       /* some statement of it has no tree: tables are read whole */
+    bool several;                      /* it has more than one statement */
+    unsigned reruns;                   /* of statements, because the writer was faster */
     struct pb_scan_request scans;
     unsigned threads;
     char *archive; /* the folder of the archive; NULL: none */
@@ -50,6 +52,7 @@ int pb_views_comment(struct pb_engine *e, struct pb_err *err);
 /* prepare.c: which tables a statement reads, their ranges, their snapshots. */
 void pb_prepare_statement(struct pb_engine *e, const char *sql);
 int pb_prepare_tables(struct pb_engine *e, struct pb_err *err);
+int pb_prepare_again(struct pb_engine *e, enum pb_cat_copies copies, struct pb_err *err);
 int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err);
 
 /* statement.c: runs one, sends its rows. */

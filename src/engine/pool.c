@@ -2,6 +2,7 @@
 #include "engine/pool.h"
 
 #include <pthread.h>
+#include <string.h>
 
 enum { MOST_VIEWS = 8192 };
 static const uint64_t MOST_BYTES = 1u << 30;
@@ -24,7 +25,9 @@ void pb_pool_take(struct pb_view *ret)
     *ret = (struct pb_view){0};
     pthread_mutex_lock(&lock);
     if (nkept) {
-        *ret = kept[--nkept];
+        nkept--;
+        memcpy(ret->memory, kept[nkept].memory, sizeof(ret->memory));
+        memcpy(ret->memory_size, kept[nkept].memory_size, sizeof(ret->memory_size));
         bytes -= size_of(ret);
     }
     pthread_mutex_unlock(&lock);

@@ -4,7 +4,7 @@
 
 #include "table/reader.h"
 
-/* A view with memory of an earlier one, or an empty one. */
+/* An empty view, with memory of an earlier one where there is some. */
 void pb_pool_take(struct pb_view *ret);
 
 /* Takes a view back, which is empty then. Any thread. */

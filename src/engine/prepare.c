@@ -84,6 +84,7 @@ static void want_columns(struct pb_engine *e, const struct pb_json *tree)
         struct pb_cat_table *t = c->tables[i];
         if (!t->touched)
             continue;
+        /* What is missed here (a name that JSON escapes, a column by its number) the scan notices. */
         for (unsigned k = 0; k < t->ncolumns; k++)
             t->columns[k].wanted = t->columns[k].wanted || pb_bounds_names(tree, t->columns[k].name);
         /* A table's name where a column could stand is a whole row of it: told from its own mention by its
@@ -117,8 +118,11 @@ static int look_into(struct pb_engine *e, const char *sql)
 void pb_prepare_statement(struct pb_engine *e, const char *sql)
 {
     pb_archive_want(e, sql);
-    if (!strcasestr(sql, "from"))
+    if (!strcasestr(sql, "from")) {
+        /* TABLE t and PIVOT t name one all the same. */
+        e->ordered = true;
         return;
+    }
     /* What has no tree (DESCRIBE, EXPLAIN, what is wrong) reads its tables whole and as strings. */
     if (strlen(sql) > MAX_TREE_SQL || look_into(e, sql) < 0)
         e->ordered = e->opaque = true;
@@ -189,14 +193,46 @@ int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err)
 {
     struct pb_engine *e = engine;
 
-    t->whole = t->whole || !t->touched || e->opaque;
+    t->whole = t->whole || !t->touched || e->opaque || t->narchived;
     int r = t->live && !t->taken ? fetch_live(e, t, err) : 0;
+    /* What is not known to be read once, in one statement, is copied: its reads must agree. So is what the
+     * archive holds too: it would have to be asked again with every snapshot. */
+    if (!t->touched || e->opaque || e->several || t->narchived)
+        t->copies = PB_COPY_ALL;
     if (r == 0)
-        r = pb_catalog_take(&e->request->catalog, t, err);
+        r = pb_catalog_take(t, err);
     if (r < 0)
         return r;
     note_empty(e, t);
     return 0;
+}
+
+static int make_enums(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
+{
+    int r = pb_catalog_make_enums(t, err);
+    if (r < 0)
+        return err->text[0] ? r : pb_fail(err, r, "out of memory");
+    return pb_views_use_enums(e, t, err);
+}
+
+int pb_prepare_again(struct pb_engine *e, enum pb_cat_copies copies, struct pb_err *err)
+{
+    struct pb_catalog *c = &e->request->catalog;
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < c->ntables; i++) {
+        struct pb_cat_table *t = c->tables[i];
+        if (!t->taken || t->narchived)
+            continue;
+        /* Cells may have been filled in between two scans. */
+        if (t->copies != PB_COPY_ALL)
+            t->copies = t->scans > 1 ? PB_COPY_ALL : copies;
+        pb_catalog_drop(t);
+        r = pb_catalog_take(t, err);
+        if (r == 0)
+            r = make_enums(e, t, err);
+    }
+    return r;
 }
 
 int pb_prepare_tables(struct pb_engine *e, struct pb_err *err)
@@ -217,10 +253,8 @@ int pb_prepare_tables(struct pb_engine *e, struct pb_err *err)
             r = pb_views_use_archive(e, t, err);
             continue;
         }
-        if (r == 0 && (r = pb_catalog_make_enums(t)) < 0)
-            pb_fail(err, r, "out of memory");
         if (r == 0)
-            r = pb_views_use_enums(e, t, err);
+            r = make_enums(e, t, err);
     }
     return r;
 }

@@ -23,6 +23,11 @@ int pb_scan_register(duckdb_connection connection);
 /* The request that scans are for, until the next call; NULL: none. */
 void pb_scan_begin(const struct pb_scan_request *now);
 
+/* Whether a scan failed since the last call because its snapshot is not what it needs: a segment that was
+ * left until it is scanned has changed, or a column is asked for that nobody foresaw (its table is `whole`
+ * now). The statement must run again, on another snapshot. */
+bool pb_scan_must_repeat(void);
+
 /* Rows handed over since pb_scan_begin, and those of all scans that were begun: a progress bar. From any
  * thread. */
 uint64_t pb_scan_rows(void);

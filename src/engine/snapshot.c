@@ -1,27 +1,31 @@
-/* snapshot: copies the segments of a table that a query may read, the newest first, with several threads
- * where there are many. Where the writer has overtaken us everything older is left out: what is kept is
- * always a suffix. */
+/* snapshot: notes or copies the segments of a table that a query may read, the newest first, with several
+ * threads where there are many. Where the writer has overtaken us everything older is left out: what is kept
+ * is always a suffix. */
 #include "engine/catalog.h"
 
 #include "base/err.h"
 #include "engine/pool.h"
+#include "engine/threads.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* More than this is not copied for one query: who asks is told to narrow the time. */
+/* More than this is not copied of one table: who asks is told to narrow the time. Only what is read more than
+ * once (several statements) or what a writer overtakes again and again is copied at all. */
 static const uint64_t MAX_BYTES = 2ull << 30;
-enum { MAX_THREADS = 4, SEGMENTS_A_THREAD = 32 };
+/* Fewer are copied whatever they are; so many more than were recycled meanwhile are copied the second time.
+ */
+enum { FEW = 32, MARGIN = 64, MAX_LOOKS = 16 };
 
 struct job {
     const struct pb_cat_part *part;
     const struct pb_segment_info *list; /* to load, newest first */
     struct pb_cat_segment *to;
     unsigned n;
+    unsigned copied; /* of the oldest */
     uint64_t wanted[PB_MAX_COLUMNS / 64];
     bool whole;
     _Atomic unsigned next;
@@ -30,9 +34,20 @@ struct job {
     _Atomic int failed;
 };
 
+static bool is_deferred(const struct job *job, unsigned i)
+{
+    return !job->list[i].open && i + job->copied < job->n;
+}
+
 static void load_one(struct job *job, struct pb_reader *reader, unsigned i)
 {
     struct pb_view view;
+
+    if (is_deferred(job, i)) {
+        job->to[i].deferred = true;
+        job->to[i].at = job->list[i];
+        return;
+    }
 
     pb_pool_take(&view);
     view.wanted = job->whole ? NULL : job->wanted;
@@ -55,7 +70,7 @@ static void load_one(struct job *job, struct pb_reader *reader, unsigned i)
         job->failed = r;
 }
 
-static void *load(void *arg)
+static void load(void *arg, unsigned thread)
 {
     struct job *job = arg;
     struct pb_reader *reader = NULL;
@@ -68,21 +83,6 @@ static void *load(void *arg)
     while (r == 0 && !job->failed && (i = job->next++) < job->n)
         load_one(job, reader, i);
     pb_reader_close(reader);
-    return NULL;
-}
-
-static void load_all(struct job *job)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned most = cores < 1 ? 1 : cores > MAX_THREADS ? MAX_THREADS : (unsigned)cores;
-    unsigned n = job->n / SEGMENTS_A_THREAD < most ? job->n / SEGMENTS_A_THREAD : most, started = 0;
-    pthread_t threads[MAX_THREADS];
-
-    while (started + 1 < n && pthread_create(&threads[started], NULL, load, job) == 0)
-        started++;
-    load(job);
-    for (unsigned i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
 }
 
 /* No segment that exists now has this serial or a larger one. */
@@ -94,8 +94,7 @@ static int next_serial(int fd, uint64_t *ret)
 
 /* The segments in range, moved to the front of the list. Slots were looked at one after the other: of the
  * segments that were made meanwhile some were seen and some not, so none of them counts. */
-static unsigned choose(struct pb_catalog *c, struct pb_cat_table *t, struct pb_segment_info *list, unsigned n,
-                       uint64_t end)
+static unsigned choose(struct pb_cat_table *t, struct pb_segment_info *list, unsigned n, uint64_t end)
 {
     unsigned kept = 0;
 
@@ -105,7 +104,7 @@ static unsigned choose(struct pb_catalog *c, struct pb_cat_table *t, struct pb_s
         if (t->time_column >= 0 && list[i].first < t->oldest)
             t->oldest = list[i].first;
         if (t->time_column >= 0 && (list[i].last < t->range.from || list[i].first > t->range.to))
-            c->segments_skipped++;
+            t->segments_skipped++;
         else
             list[kept++] = list[i];
     }
@@ -122,28 +121,55 @@ static void set_wanted(const struct pb_cat_table *t, struct job *job)
     }
 }
 
-/* Appends what was loaded, oldest first, up to the first that was gone. */
-static void keep(struct pb_catalog *c, struct pb_cat_table *t, unsigned part, struct job *job)
+/* Appends what was found, oldest first, up to the first that was gone. */
+static void keep(struct pb_cat_table *t, unsigned part, struct job *job)
 {
     for (unsigned i = job->n; i-- > 0;) {
         struct pb_cat_segment *s = &job->to[i];
-        if (i >= job->stale || job->failed || s->view.nrows == 0) {
+        if (i >= job->stale || job->failed || (!s->deferred && s->view.nrows == 0)) {
             pb_pool_give(&s->view);
             continue;
         }
         s->part = part;
-        t->nrows += s->view.nrows;
+        t->nrows += s->deferred ? s->at.rows : s->view.nrows;
+        t->ndeferred += s->deferred;
         t->segments[t->nsegments++] = *s;
     }
-    c->segments_read += job->n;
-    c->damaged += job->damaged;
+    t->segments_read += job->n;
+    t->damaged += job->damaged;
 }
 
-static int take_part(struct pb_catalog *c, struct pb_cat_table *t, unsigned part)
+/* How many of the oldest are copied at once. */
+static unsigned count_copied(const struct pb_cat_table *t, const struct job *job, uint64_t end)
+{
+    uint64_t recycled = end - job->part->end;
+
+    if (t->copies == PB_COPY_ALL || job->n <= FEW)
+        return job->n;
+    /* It was overtaken before, and it will take that long again, and longer. */
+    if (t->copies == PB_COPY_OLDEST)
+        return recycled > job->n ? job->n : (unsigned)recycled * 2 + MARGIN;
+    return 0;
+}
+
+static int load_all(struct pb_cat_table *t, unsigned part, struct job *job)
+{
+    job->to = calloc(job->n + 1, sizeof(*job->to));
+    struct pb_cat_segment *more = realloc(t->segments, (t->nsegments + job->n + 1) * sizeof(*more));
+    if (more)
+        t->segments = more;
+    if (!job->to || !more)
+        return -ENOMEM;
+    pb_threads_run(pb_threads_for(job->copied), load, job);
+    keep(t, part, job);
+    return job->failed;
+}
+
+/* One look at a part. -EAGAIN: even the newest segment was gone before it was copied. */
+static int look(struct pb_cat_table *t, unsigned part, uint32_t segment_size)
 {
     struct job job = {.part = &t->parts[part]};
     struct pb_segment_info *list = NULL;
-    struct pb_reader_info info;
     uint64_t end;
 
     int r = next_serial(job.part->fd, &end);
@@ -152,28 +178,40 @@ static int take_part(struct pb_catalog *c, struct pb_cat_table *t, unsigned part
     int n = pb_reader_segments(job.part->reader, job.part->table, &list);
     if (n <= 0)
         return n;
-    pb_reader_info(job.part->reader, &info);
     job.list = list;
-    job.n = choose(c, t, list, (unsigned)n, end);
+    job.n = choose(t, list, (unsigned)n, end);
     job.stale = job.n;
-    c->bytes += (uint64_t)job.n * info.segment_size;
+    job.copied = count_copied(t, &job, end);
+    t->parts[part].end = end;
     set_wanted(t, &job);
-    job.to = calloc(job.n + 1, sizeof(*job.to));
-    struct pb_cat_segment *more = realloc(t->segments, (t->nsegments + job.n + 1) * sizeof(*more));
-    if (more)
-        t->segments = more;
-    r = c->bytes > MAX_BYTES ? -E2BIG : job.to && more ? 0 : -ENOMEM;
-    if (r == 0) {
-        load_all(&job);
-        keep(c, t, part, &job);
-        r = job.failed;
-    }
+    for (unsigned i = 0; i < job.n; i++)
+        t->bytes += is_deferred(&job, i) ? 0 : segment_size;
+    r = t->bytes > MAX_BYTES ? -E2BIG : load_all(t, part, &job);
+    if (r == 0 && job.n && job.stale == 0)
+        r = -EAGAIN;
     free(job.to);
     free(list);
     return r;
 }
 
-int pb_catalog_take(struct pb_catalog *c, struct pb_cat_table *t, struct pb_err *err)
+static int take_part(struct pb_cat_table *t, unsigned part)
+{
+    uint64_t read = t->segments_read, skipped = t->segments_skipped, bytes = t->bytes;
+    struct pb_reader_info info;
+    int r = -EAGAIN;
+
+    pb_reader_info(t->parts[part].reader, &info);
+    for (int tries = 0; r == -EAGAIN && tries < MAX_LOOKS; tries++) {
+        t->segments_read = read;
+        t->segments_skipped = skipped;
+        t->bytes = bytes;
+        r = look(t, part, info.segment_size);
+    }
+    /* A machine so busy that we never see a row in time: no rows is a suffix too. */
+    return r == -EAGAIN ? 0 : r;
+}
+
+int pb_catalog_take(struct pb_cat_table *t, struct pb_err *err)
 {
     int r = 0;
 
@@ -181,7 +219,7 @@ int pb_catalog_take(struct pb_catalog *c, struct pb_cat_table *t, struct pb_err 
         return 0;
     t->taken = true;
     for (unsigned i = 0; r == 0 && i < t->nparts; i++)
-        r = take_part(c, t, i);
+        r = take_part(t, i);
     if (r == -E2BIG)
         return pb_fail(err, r,
                        "%s holds more than %llu MB in that range; narrow the time (WHERE timestamp > ...)",

@@ -216,6 +216,27 @@ static int run_text(struct pb_engine *e, const char *sql, struct pb_err *err)
     return r;
 }
 
+/* Runs a statement until the writer has not overtaken it: nothing is sent before all is read, so nobody
+ * notices. The last time everything is copied first, and cannot be overtaken. */
+static int run_steadily(struct pb_engine *e, const char *sql, struct pb_err *err)
+{
+    int r = run_text(e, sql, err);
+
+    for (enum pb_cat_copies copies = PB_COPY_OLDEST; copies <= PB_COPY_ALL; copies++) {
+        if (!pb_scan_must_repeat() || r == 0)
+            break;
+        *err = (struct pb_err){0};
+        e->reruns++;
+        pb_engine_do(e, "ROLLBACK", NULL);
+        r = pb_prepare_again(e, copies, err);
+        if (r == 0)
+            r = pb_engine_do(e, "BEGIN TRANSACTION READ ONLY", err);
+        if (r == 0)
+            r = run_text(e, sql, err);
+    }
+    return r;
+}
+
 /* The tree with the k-th SELECT told to group by whatever is no aggregate; NULL: there are not so many. */
 static char *regroup(const char *tree, unsigned k)
 {
@@ -256,7 +277,7 @@ static int run_grouped(struct pb_engine *e, const char *sql, int failed)
                 0 ||
             !text)
             continue;
-        if (run_text(e, text, &ignored) == 0) {
+        if (run_steadily(e, text, &ignored) == 0) {
             pb_engine_note(e, "columns stand beside aggregates without GROUP BY: taken as GROUP BY ALL");
             return 0;
         }
@@ -268,7 +289,7 @@ static int run_grouped(struct pb_engine *e, const char *sql, int failed)
 
 int pb_statement_run(struct pb_engine *e, const char *sql, struct pb_err *err)
 {
-    int r = run_text(e, sql, err);
+    int r = run_steadily(e, sql, err);
 
     if (r == -EINVAL && strstr(err->text, "must appear in the GROUP BY clause"))
         r = run_grouped(e, sql, r);
