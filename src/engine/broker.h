@@ -56,7 +56,7 @@ struct pb_sql_sink {
 struct pb_sql_stats {
     uint64_t segments_read, segments_skipped, rows_scanned;
     uint64_t files_read, files_skipped; /* of the archive */
-    uint64_t reruns; /* of a statement, because the writer overtook it */
+    uint64_t reruns;                    /* of a statement, because the writer overtook it */
 };
 
 /* Runs the statements. err has a sentence on failure, -EINVAL: they are wrong; -EPERM: they do more than

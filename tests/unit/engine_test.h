@@ -69,6 +69,11 @@ static inline void take_note(void *arg, const char *text)
     add_text(a->notes, sizeof(a->notes), "\n", 1);
 }
 
+static inline void no_secrets(pid_t pid, char ret[PB_REDACT_SIZE])
+{
+    ret[0] = '\0';
+}
+
 /* Runs statements over one arena (-1: none), or over several as ranks 0, 1, ... of two processes. Static
  * memory. */
 static inline struct answer *ask_all(const int *fds, unsigned n, const char *sql, unsigned timeout_ms)
@@ -79,8 +84,9 @@ static inline struct answer *ask_all(const int *fds, unsigned n, const char *sql
 
     memset(&a, 0, sizeof(a));
     for (unsigned i = 0; i < n; i++)
-        sources[i] = (struct pb_sql_source){.live = {.pid = i ? getppid() : getpid(), .arena_fd = fds[i]},
-                                            .rank = (int32_t)i};
+        sources[i] = (struct pb_sql_source){
+            .live = {.pid = i ? getppid() : getpid(), .arena_fd = fds[i], .redact = no_secrets},
+            .rank = (int32_t)i};
     struct pb_sql_query q = {
         .sql = sql, .length = strlen(sql), .sources = sources, .nsources = n, .timeout_ms = timeout_ms};
     a.r = pb_sql_run(&q, &sink, &a.stats, &a.err);
