@@ -32,6 +32,8 @@ struct pb_target {
     pid_t pid;
     char label[PB_LABEL_MAX]; /* "rank 3", or "pid 4711" where there is no rank */
     bool dead;                /* only its run is left */
+    const char *core;         /* it is this core file; NULL: a process */
+    const char *root;         /* then: where its files are; NULL: "/" */
 };
 
 struct pb_targets {

@@ -75,7 +75,7 @@ struct set {
 static void complain(const struct pb_call *call, struct set *set, size_t i, int r, const struct pb_err *err)
 {
     fflush(stdout);
-    fprintf(stderr, "probing: backtrace: %s%s%s\n", set->n > 1 ? call->targets.at[i].label : "",
+    fprintf(stderr, "probing: %s: %s%s%s\n", call->command->name, set->n > 1 ? call->targets.at[i].label : "",
             set->n > 1 ? ": " : "", pb_err_text(err, r));
     if (set->opened[i]) {
         pb_stacks_done(&set->at[i]);
@@ -211,7 +211,7 @@ static void print_texts(struct set *set, size_t n, struct history *histories, bo
     for (size_t k = 0; k < n; k++) {
         size_t i = (size_t)(set->shown[k] - set->at);
         if (!set->sources[i])
-            set->sources[i] = pb_sources_new(set->at[i].pid);
+            set->sources[i] = pb_sources_new(&set->at[i]);
         bool *changed = histories ? compare(&set->at[i], &histories[i], first) : NULL;
         if (k)
             putchar('\n');
@@ -255,7 +255,7 @@ static int repeat(const struct pb_call *call, const struct plan *p, struct set *
     return r;
 }
 
-static int run(const struct pb_call *call, struct pb_err *err)
+int pb_backtrace(const struct pb_call *call, struct pb_err *err)
 {
     struct set set = {0};
     struct plan p;
@@ -297,5 +297,5 @@ const struct pb_command pb_cmd_backtrace = {
                "  probing -t train.py --all backtrace --merge",
     .options = options,
     .flags = PB_CMD_TARGET | PB_CMD_ROWS,
-    .run = run,
+    .run = pb_backtrace,
 };

@@ -9,6 +9,7 @@
 #define COMMANDS(X)                                                                                          \
     X(list)                                                                                                  \
     X(backtrace)                                                                                             \
+    X(core)                                                                                                  \
     X(flamegraph)                                                                                            \
     X(top)                                                                                                   \
     X(record)                                                                                                \

@@ -81,6 +81,8 @@ struct pb_stacks {
     size_t frames, natives,
         locals;        /* kept so far, and bytes of locals: a hostile process must not fill our memory */
     char verdict[512]; /* "": nothing can be said */
+    char note[256];    /* why there is no Python, where it could not be read; "": none */
+    const char *root;  /* where the files of a core are */
 };
 
 /* Opens the process; stacks can then be taken from it again and again. A process without Python has native
@@ -94,7 +96,7 @@ void pb_stacks_done(struct pb_stacks *s);
 const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t size);
 
 /* The lines of source files as the process sees them. */
-struct pb_sources *pb_sources_new(pid_t pid);
+struct pb_sources *pb_sources_new(const struct pb_stacks *s);
 void pb_sources_free(struct pb_sources *s);
 /* Without blanks at both ends; NULL: it cannot be read. Lives as long as s. */
 const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len);
@@ -107,6 +109,14 @@ int pb_stacks_native_copy(struct pb_stacks *s, const struct pb_moment *m);
 int pb_stacks_native_unwind(struct pb_stacks *s, struct pb_shown_thread *t);
 int pb_stacks_native_describe(struct pb_stacks *s);
 void pb_stacks_native_drop(struct pb_shown_thread *t);
+
+/* cmd_backtrace.c: the command, for targets that need not be processes. */
+int pb_backtrace(const struct pb_call *call, struct pb_err *err);
+
+/* stacks_core.c: what a process died of, in a sentence. False: it did not, or is no core. */
+bool pb_stacks_died(const struct pb_stacks *s, char *ret, size_t size);
+/* "SIGSEGV"; static or in buf. */
+const char *pb_stacks_signal(int number, char *buf, size_t size);
 
 /* Says what it waits for, where that can be known. May look at it again some time later, when it seems to
  * hang. */

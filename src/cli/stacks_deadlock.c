@@ -135,7 +135,8 @@ static bool still_sleeps(struct pb_stacks *s, const struct suspect *x)
 
     if (pb_source_moment(&s->source, x->t->native.tid, &m) < 0)
         return false;
-    bool same = pb_moment_begin(&m, PB_WAY_ASLEEP) == PB_WAY_ASLEEP && m.syscall == x->t->syscall &&
+    int way = pb_moment_begin(&m, PB_WAY_ASLEEP);
+    bool same = (way == PB_WAY_ASLEEP || way == PB_WAY_DEAD) && m.syscall == x->t->syscall &&
                 m.syscall_args[0] == x->t->syscall_args[0] && pb_moment_end(&m) == 0;
     pb_moment_close(&m);
     return same;

@@ -1,5 +1,6 @@
 /* stacks_json: stacks for a program to read; see stacks.h. One array, an object a process. */
 #include "cli/stacks.h"
+#include "remote/core.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -185,6 +186,29 @@ static void put_thread(const struct pb_shown_thread *t)
     putchar('}');
 }
 
+/* What the memory was read through, and what to know of it. */
+static void put_source(const struct pb_stacks *s)
+{
+    const struct pb_core_info *core = pb_core_info(&s->source);
+    char buf[32];
+
+    fputs(", \"source\": ", stdout);
+    put_string(s->source.ops->name);
+    if (core && core->signal) {
+        fputs(", \"signal\": ", stdout);
+        put_string(pb_stacks_signal(core->signal, buf, sizeof(buf)));
+        printf(", \"died_in\": %d", (int)core->died_in);
+    }
+    fputs(", \"notes\": [", stdout);
+    if (s->note[0])
+        put_string(s->note);
+    for (unsigned i = 0; core && i < core->nnotes; i++) {
+        fputs(i || s->note[0] ? ", " : "", stdout);
+        put_string(core->notes[i]);
+    }
+    putchar(']');
+}
+
 static void put_process(const struct pb_stacks *s)
 {
     printf("  {\"pid\": %d, \"label\": ", (int)s->pid);
@@ -203,6 +227,7 @@ static void put_process(const struct pb_stacks *s)
         put_string(s->verdict);
     else
         fputs("null", stdout);
+    put_source(s);
     fputs(", \"threads\": [", stdout);
     for (size_t i = 0; i < s->n; i++) {
         fputs(i ? ",\n    " : "\n    ", stdout);

@@ -31,17 +31,23 @@ struct pb_sources {
     size_t n, bytes;
 };
 
-struct pb_sources *pb_sources_new(pid_t pid)
+/* Of a core no working directory is known. */
+static void open_folders(struct pb_sources *s, pid_t pid, const char *root)
 {
-    struct pb_sources *s = calloc(1, sizeof(*s));
     char path[32];
 
-    if (!s)
-        return NULL;
     snprintf(path, sizeof(path), "/proc/%d/root", (int)pid);
-    s->root_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    s->root_fd = open(pid ? path : root ? root : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pid);
-    s->cwd_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    s->cwd_fd = pid ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+}
+
+struct pb_sources *pb_sources_new(const struct pb_stacks *stacks)
+{
+    struct pb_sources *s = calloc(1, sizeof(*s));
+
+    if (s)
+        open_folders(s, stacks->source.pid, stacks->root);
     return s;
 }
 

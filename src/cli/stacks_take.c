@@ -6,6 +6,7 @@
 #include "base/procfs.h"
 #include "cli/settings.h"
 #include "cli/stacks.h"
+#include "remote/core.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,12 +14,56 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A core has the arguments with blanks between them, and only the beginning. */
+static void core_command(const struct pb_core_info *core, char *ret, size_t size)
+{
+    char words[PB_REDACT_SIZE];
+
+    int n = snprintf(ret, size, "%s", core->command[0] ? core->command : core->name);
+    for (int i = 0; i < n; i++)
+        if (ret[i] == ' ')
+            ret[i] = '\0';
+    pb_redact_words(NULL, words);
+    ret[pb_redact_command(words, ret, (size_t)n)] = '\0';
+}
+
 static void read_command(struct pb_stacks *s)
 {
-    pb_redact_cmdline(s->pid, s->command, sizeof(s->command));
+    const struct pb_core_info *core = pb_core_info(&s->source);
+
+    if (core)
+        core_command(core, s->command, sizeof(s->command));
+    else
+        pb_redact_cmdline(s->pid, s->command, sizeof(s->command));
     for (char *p = s->command; *p; p++)
         if ((unsigned char)*p < ' ')
             *p = ' ';
+}
+
+static int open_source(const struct pb_target *target, struct pb_stacks *s, struct pb_err *err)
+{
+    if (!target->core)
+        return pb_source_process(target->pid, &s->source, err);
+    int r = pb_core_open(target->core, target->root, &s->source, err);
+    if (r == 0)
+        s->pid = s->source.main;
+    s->root = target->root;
+    return r;
+}
+
+/* No Python: still a process with threads. So is a core from which it cannot be read. */
+static int open_python(struct pb_stacks *s, bool force, struct pb_err *err)
+{
+    struct pb_err why = {0};
+
+    int r = pb_py_open(&s->source, force, &s->py, &why);
+    if (r == -ENOENT || (r < 0 && pb_core_info(&s->source))) {
+        if (r != -ENOENT)
+            snprintf(s->note, sizeof(s->note), "its Python cannot be read: %s", pb_err_text(&why, r));
+        s->py = NULL;
+        return 0;
+    }
+    return r < 0 ? pb_fail(err, r, "%s", pb_err_text(&why, r)) : 0;
 }
 
 int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_options *options,
@@ -28,18 +73,14 @@ int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_option
     char words[PB_REDACT_SIZE];
 
     snprintf(s.label, sizeof(s.label), "%s", target->label);
-    int r = pb_source_process(target->pid, &s.source, err);
+    int r = open_source(target, &s, err);
     if (r < 0)
         return r;
     read_command(&s);
     *ret = s;
-    r = pb_py_open(&ret->source, options->force, &ret->py, err);
-    if (r == -ENOENT) { /* no Python: still a process with threads */
-        ret->py = NULL;
-        r = 0;
-    }
+    r = open_python(ret, options->force, err);
     if (r == 0 && ret->py && options->locals) {
-        pb_redact_words(target, words);
+        pb_redact_words(target->core ? NULL : target, words);
         pb_py_redact(ret->py, words);
     }
     if (r == 0)
@@ -204,7 +245,7 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
         return;
     t->failed = take_frames(&reading, ways);
     bool without = !t->python && !s->native; /* it has no stack to show: that is no failure */
-    if (t->failed == 0 && t->way == PB_WAY_ASLEEP)
+    if (t->failed == 0 && (t->way == PB_WAY_ASLEEP || (t->way == PB_WAY_DEAD && m.syscall >= 0)))
         note_syscall(t, &m);
     if (t->failed == 0)
         t->failed = pb_stacks_native_unwind(s, t);
@@ -224,8 +265,8 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
 
 static int weight(const struct pb_shown_thread *t)
 {
-    return (t->gil ? 8 : 0) + (t->python && !t->off_cpu ? 4 : 0) + (t->python ? 2 : 0) +
-           (!t->off_cpu ? 1 : 0);
+    return (t->native.signal ? 16 : 0) + (t->gil ? 8 : 0) + (t->python && !t->off_cpu ? 4 : 0) +
+           (t->python ? 2 : 0) + (!t->off_cpu ? 1 : 0);
 }
 
 static int most_telling_first(const void *a, const void *b)
@@ -283,7 +324,7 @@ int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options,
     if (pb_stacks_native_describe(s) < 0)
         return pb_fail(err, -ENOMEM, "out of memory");
     qsort(s->threads, s->n, sizeof(*s->threads), most_telling_first);
-    if (s->n && s->threads[0].failed == -ESRCH && access("/proc/self", F_OK) == 0) {
+    if (s->n && s->threads[0].failed == -ESRCH && s->source.pid && access("/proc/self", F_OK) == 0) {
         char path[32];
         snprintf(path, sizeof(path), "/proc/%d/mem", (int)s->pid);
         if (access(path, F_OK) < 0)
@@ -296,6 +337,11 @@ const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t s
 {
     const char *name = t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL;
 
+    if (t->native.signal) {
+        char number[24];
+        snprintf(buf, size, "died of %s", pb_stacks_signal(t->native.signal, number, sizeof(number)));
+        return buf;
+    }
     switch (t->native.state) {
     case 'T':
         return "stopped by a signal";

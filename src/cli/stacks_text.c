@@ -1,6 +1,7 @@
 /* stacks_text: stacks for a person to read, the innermost frame first; see stacks.h. */
 #include "cli/rows.h"
 #include "cli/stacks.h"
+#include "remote/core.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -155,7 +156,9 @@ static void put_thread(const struct pb_shown_thread *t, struct pb_sources *sourc
         return;
     put_frames(t, sources);
     put_tasks(t, sources);
-    if (t->failed == -EAGAIN)
+    if (t->failed == -EAGAIN && t->way == PB_WAY_DEAD)
+        puts("    (it died while its Python stack was being changed, or that is damaged)");
+    else if (t->failed == -EAGAIN)
         puts("    (it runs, and its stack cannot be read truly without stopping it: leave out --no-stop)");
     else if (t->failed < 0)
         printf("    (its stack cannot be read: %s)\n", strerror(-t->failed));
@@ -209,13 +212,29 @@ static size_t put_natives(const struct pb_stacks *s, size_t i)
     return n;
 }
 
+/* What to know of where this comes from. */
+static void put_notes(const struct pb_stacks *s)
+{
+    const struct pb_core_info *core = pb_core_info(&s->source);
+
+    if (s->note[0]) {
+        put_text(s->note, -1);
+        putchar('\n');
+    }
+    for (unsigned i = 0; core && i < core->nnotes; i++) {
+        put_text(core->notes[i], -1);
+        putchar('\n');
+    }
+}
+
 static void put_process(const struct pb_stacks *s)
 {
     size_t python = 0;
 
     for (size_t i = 0; i < s->n; i++)
         python += s->threads[i].python;
-    printf("%sprocess %d%s", tint(BOLD), (int)s->pid, tint(PLAIN));
+    printf("%s%sprocess %d%s", tint(BOLD), pb_core_info(&s->source) ? "core of " : "", (int)s->pid,
+           tint(PLAIN));
     if (strncmp(s->label, "pid ", 4) != 0)
         printf(" (%s)", s->label);
     fputs(": ", stdout);
@@ -231,6 +250,7 @@ static void put_process(const struct pb_stacks *s)
     }
     if (s->verdict[0])
         printf("%s%s%s\n", tint(BOLD), s->verdict, tint(PLAIN));
+    put_notes(s);
 }
 
 void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const bool *changed)

@@ -150,11 +150,13 @@ void pb_stacks_verdict(struct pb_stacks *s)
     const struct pb_shown_thread *t = main_thread(s);
 
     s->verdict[0] = '\0';
-    if (s->py && gil_held_in_c(s, s->verdict, sizeof(s->verdict)))
+    if (pb_stacks_died(s, s->verdict, sizeof(s->verdict)))
+        return;
+    if (s->py && s->source.pid && gil_held_in_c(s, s->verdict, sizeof(s->verdict)))
         return;
     s->verdict[0] = '\0';
     if (pb_stacks_deadlock(s, s->verdict, sizeof(s->verdict)) || !t || !t->off_cpu)
         return;
-    if (!library_wait(t, s->verdict, sizeof(s->verdict)))
+    if (!library_wait(t, s->verdict, sizeof(s->verdict)) && s->source.pid)
         read_wait(s, t, s->verdict, sizeof(s->verdict));
 }

@@ -156,6 +156,8 @@ static void let_go(struct pb_moment *m)
 
 int pb_moment_begin(struct pb_moment *m, unsigned ways)
 {
+    if (m->dead)
+        return m->way = PB_WAY_DEAD;
     int r = read_schedule(m, &m->run_ns, &m->slices);
     if (r < 0)
         return r;
@@ -175,7 +177,7 @@ int pb_moment_end(struct pb_moment *m)
 {
     uint64_t run_ns, slices;
 
-    if (m->way == PB_WAY_STOPPED) {
+    if (m->way == PB_WAY_STOPPED || m->way == PB_WAY_DEAD) {
         let_go(m);
         return 0;
     }

@@ -26,11 +26,12 @@ struct pb_moment {
     pid_t pid, tid; /* in our pid namespace */
     int schedstat_fd, syscall_fd, stat_fd;
     bool stopped;
+    bool dead;       /* of a core: always PB_WAY_DEAD */
     int signal;      /* to hand on when it goes on */
     int pinned_cpu;  /* -1: not pinned by us */
     enum pb_way way; /* of the moment that is open, or was last */
     uint64_t slices, run_ns;
-    /* Of the last moment that was PB_WAY_ASLEEP: */
+    /* Of the last moment that was PB_WAY_ASLEEP, and of a core: */
     int syscall; /* number; -1: none (a page fault) */
     uint64_t syscall_args[6];
     uint64_t sp, pc;

@@ -81,7 +81,7 @@ static const struct pb_source_ops by_either = {.name = "the process", .read = me
 
 struct pb_source pb_source_of(pid_t pid)
 {
-    return (struct pb_source){.ops = &by_either, .pid = pid, .fd = -1};
+    return (struct pb_source){.ops = &by_either, .pid = pid, .main = pid, .fd = -1};
 }
 
 /* Whether the call is allowed at all: some containers' filters forbid it where they allow the file. The
@@ -111,7 +111,7 @@ int pb_source_process(pid_t pid, struct pb_source *ret, struct pb_err *err)
 
     int r = try_call(pid);
     if (r == 0) {
-        *ret = (struct pb_source){.ops = &by_call, .pid = pid, .fd = -1};
+        *ret = (struct pb_source){.ops = &by_call, .pid = pid, .main = pid, .fd = -1};
         return 0;
     }
     if (r != -EPERM && r != -ENOSYS)
@@ -120,7 +120,7 @@ int pb_source_process(pid_t pid, struct pb_source *ret, struct pb_err *err)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return refused(pid, errno == ENOENT ? -ESRCH : -errno, err);
-    *ret = (struct pb_source){.ops = &by_file, .pid = pid, .fd = fd};
+    *ret = (struct pb_source){.ops = &by_file, .pid = pid, .main = pid, .fd = fd};
     return 0;
 }
 

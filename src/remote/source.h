@@ -44,6 +44,7 @@ struct pb_source_ops {
 struct pb_source {
     const struct pb_source_ops *ops;
     pid_t pid;        /* 0: no live process */
+    pid_t main;       /* its first thread */
     int fd;           /* -1: none */
     uint16_t machine; /* EM_*; 0: ours */
     void *extra;      /* of the kind */

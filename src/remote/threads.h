@@ -14,6 +14,8 @@ struct pb_native_thread {
     pid_t ns_tid;  /* in its own */
     char state;    /* R S D T t Z X I; '?': could not be read */
     int cpu;       /* it ran on last */
+    int signal;    /* of a core: what it died of, 0: nothing */
+    uint64_t tls;  /* of a core: its thread pointer, 0: not known */
     char name[16]; /* the kernel's: up to 15 bytes, any of them */
 };
 

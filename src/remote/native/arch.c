@@ -135,29 +135,29 @@ const struct pb_native_arch *pb_native_arch(uint16_t machine)
 #endif
 }
 
-static void take(struct pb_capture *c, const struct user_regs_struct *r)
+void pb_native_place_registers(uint16_t machine, const uint64_t *raw, uint64_t *reg)
 {
-#if defined(__x86_64__)
-    const uint64_t reg[] = {r->rax, r->rdx, r->rcx, r->rbx, r->rsi, r->rdi, r->rbp, r->rsp, r->r8,
-                            r->r9,  r->r10, r->r11, r->r12, r->r13, r->r14, r->r15, r->rip};
-    memcpy(c->reg, reg, sizeof(reg));
-#else
-    memcpy(c->reg, r->regs, sizeof(r->regs));
-    c->reg[31] = r->sp;
-    c->reg[32] = r->pc;
-#endif
+    /* Where struct user_regs_struct has rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, rip. */
+    static const unsigned char x86[] = {10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0, 16};
+
+    if (machine == EM_AARCH64) {
+        memcpy(reg, raw, 33 * sizeof(*reg));
+        return;
+    }
+    for (size_t i = 0; i < sizeof(x86); i++)
+        reg[i] = raw[x86[i]];
 }
 
 int pb_native_registers(pid_t tid, struct pb_capture *ret)
 {
     const struct pb_native_arch *arch = pb_native_arch(0);
-    struct user_regs_struct regs;
-    struct iovec io = {&regs, sizeof(regs)};
+    uint64_t raw[sizeof(struct user_regs_struct) / sizeof(uint64_t)];
+    struct iovec io = {raw, sizeof(raw)};
     if (ptrace(PTRACE_GETREGSET, tid, (void *)(long)NT_PRSTATUS, &io) < 0)
         return -errno;
-    if (io.iov_len != sizeof(regs))
+    if (io.iov_len != sizeof(raw))
         return -ENOTSUP;
-    take(ret, &regs);
+    pb_native_place_registers(arch->machine, raw, ret->reg);
     ret->known = (1ull << arch->nregs) - 1;
     ret->pc = ret->reg[arch->pc];
     ret->sp = ret->reg[arch->sp];

@@ -36,5 +36,8 @@ extern const struct pb_native_arch pb_native_x86_64, pb_native_aarch64;
 /* Of a machine (EM_*); 0 and what is not known: the one we run on. */
 const struct pb_native_arch *pb_native_arch(uint16_t machine);
 
+/* From the kernel's order (struct user_regs_struct of that machine) to DWARF numbers. */
+void pb_native_place_registers(uint16_t machine, const uint64_t *raw, uint64_t *reg);
+
 /* The registers of a thread in a ptrace stop. -ENOTSUP: it runs code of another width. */
 int pb_native_registers(pid_t tid, struct pb_capture *ret);

@@ -4,33 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "remote/native/process.h"
-
-#ifndef SYS_openat2
-#define SYS_openat2 437
-#endif
-
-/* Opened without effect first: opening a device or a pipe can have one. */
-static int reopen_regular(int path_fd, uint64_t inode)
-{
-    struct stat st;
-    char path[32];
-    if (fstat(path_fd, &st) < 0)
-        return -errno;
-    if (!S_ISREG(st.st_mode) || (inode && st.st_ino != inode))
-        return -ESTALE;
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", path_fd);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
-}
+#include "remote/openin.h"
 
 static int open_map_file(struct pb_native *n, const struct pb_range *r)
 {
@@ -43,25 +22,16 @@ static int open_map_file(struct pb_native *n, const struct pb_range *r)
         n->no_map_files = errno == EPERM || errno == EACCES;
         return -errno;
     }
-    return reopen_regular(fd, 0);
+    return pb_reopen_regular(fd, 0);
 }
 
 /* path within the file system that pid sees; 0: ours. */
 static int open_in_root(pid_t pid, const char *path, uint64_t inode)
 {
     char name[32];
-    struct open_how how = {
-        .flags = O_PATH | O_CLOEXEC,
-        .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
-    };
     snprintf(name, sizeof(name), "/proc/%d/root", pid);
     _cleanup_close_ int root = open(pid ? name : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (root < 0)
-        return -errno;
-    _cleanup_close_ int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
-    if (fd < 0)
-        return -errno;
-    return reopen_regular(fd, inode);
+    return root < 0 ? -errno : pb_open_regular(root, path, inode);
 }
 
 int pb_file_open(struct pb_native *n, struct pb_file *f, const struct pb_range *r)

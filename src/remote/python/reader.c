@@ -14,6 +14,7 @@
 #define LIST_TRIES       5
 #define GIL_LEN          256 /* its two condition variables and mutexes are in it */
 #define PTHREAD_LEN      768
+#define TLS_LOOKED_AT    16384 /* threads: the search is linear */
 
 /* Where a struct pthread has its tid: glibc on x86-64 and on aarch64 (before the thread pointer there), musl.
  * What is found must be a thread of the process. */
@@ -168,6 +169,16 @@ native_by_pthread(struct pb_py *py, const struct pb_native_threads *native, uint
     return NULL;
 }
 
+/* A core taken from outside a container knows its threads by other numbers than they do. There a thread is
+ * known by its thread pointer, which glibc and musl take for the thread itself. */
+static const struct pb_native_thread *native_by_tls(const struct pb_native_threads *native, uint64_t pthread)
+{
+    for (size_t i = 0; pthread && i < native->n && i < TLS_LOOKED_AT; i++)
+        if (native->at[i].tls == pthread)
+            return &native->at[i];
+    return NULL;
+}
+
 /* The kernel's id is in the thread state from 3.11 on; a forked child of 3.11 may still have its parent's
  * there. */
 static void find_tid(struct pb_py *py, const struct pb_native_threads *native, const uint8_t *tstate,
@@ -178,7 +189,9 @@ static void find_tid(struct pb_py *py, const struct pb_native_threads *native, c
 
     if (!native || native->n == 0)
         return;
-    if (l->tstate.native_id)
+    if (native->at[0].tls)
+        found = native_by_tls(native, t->ident);
+    if (!found && l->tstate.native_id)
         found = pb_native_threads_find_ns(native, (pid_t)u64_at(tstate, l->tstate.native_id));
     if (!found)
         found = native_by_pthread(py, native, t->ident);
@@ -298,7 +311,7 @@ int pb_py_thread_name(struct pb_py *py, const struct pb_py_thread *t, const stru
 {
     uint64_t thread, name;
 
-    if (t->tid && t->tid == py->source->pid && t->interp == 0) {
+    if (t->tid && t->tid == py->source->main && t->interp == 0) {
         snprintf(ret, size, "MainThread");
         return 0;
     }
