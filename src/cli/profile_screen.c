@@ -1,73 +1,36 @@
 /* profile_screen: see profile_screen.h. */
 #include "cli/profile_screen.h"
 
-#include <errno.h>
+#include "cli/glyph.h"
+#include "cli/terminal.h"
+
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
 #define ENTER "\033[?1049h\033[?25l"
 #define LEAVE "\033[?25h\033[?1049l"
 
-static struct termios before;
-static volatile sig_atomic_t open_now;
-
-/* Async-signal-safe. */
-static void restore(void)
-{
-    if (!open_now)
-        return;
-    open_now = 0;
-    (void)!write(STDOUT_FILENO, LEAVE, sizeof(LEAVE) - 1);
-    tcsetattr(STDIN_FILENO, TCSANOW, &before);
-}
-
-static void on_crash(int number)
-{
-    restore();
-    raise(number); /* the handler is gone by now (SA_RESETHAND) */
-}
-
 int pb_screen_open(void)
 {
-    static const int crashes[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGQUIT};
-    struct sigaction action = {.sa_handler = on_crash, .sa_flags = (int)SA_RESETHAND | SA_NODEFER};
-    struct termios raw;
-
-    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &before) < 0)
-        return -ENOTTY;
-    for (size_t i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++)
-        sigaction(crashes[i], &action, NULL);
-    raw = before;
-    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-    raw.c_cc[VSUSP] = _POSIX_VDISABLE; /* stopped, we would leave the terminal as ours */
-    open_now = 1;
-    tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-    (void)!write(STDOUT_FILENO, ENTER, sizeof(ENTER) - 1);
-    return 0;
+    return pb_terminal_take(STDIN_FILENO, STDOUT_FILENO, PB_TERMINAL_KEYS, ENTER, LEAVE);
 }
 
 void pb_screen_close(void)
 {
-    restore();
+    pb_terminal_give_back();
 }
 
 void pb_screen_size(int *ret_rows, int *ret_columns)
 {
-    struct winsize size;
-
-    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0;
-    *ret_rows = known ? size.ws_row : 24;
-    *ret_columns = known ? size.ws_col : 80;
+    pb_terminal_size(STDOUT_FILENO, ret_rows, ret_columns);
 }
 
-/* The bytes of a line that fill so many columns; escapes take none, a character one. */
+/* The bytes of a line that fill so many columns; escapes take none. */
 static size_t cut(const char *line, size_t len, int columns)
 {
+    struct pb_glyph g;
     size_t i = 0;
 
     for (int used = 0; i < len;) {
@@ -77,9 +40,11 @@ static size_t cut(const char *line, size_t len, int columns)
             i += i < len;
             continue;
         }
-        if (((unsigned char)line[i] & 0xc0) != 0x80 && used++ == columns)
+        pb_glyph_read(line + i, len - i, &g);
+        used += (int)g.columns;
+        if (used > columns)
             break;
-        i++;
+        i += g.bytes;
     }
     return i;
 }
