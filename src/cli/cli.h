@@ -12,11 +12,12 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define PB_USAGE     (-10000)
-#define PB_FAILED    (-10001) /* failed, and everything there is to say has been said */
-#define PB_ARGS_MAX  64
-#define PB_OPTS_MAX  24
-#define PB_LABEL_MAX 32
+#define PB_USAGE           (-10000)
+#define PB_FAILED          (-10001)            /* failed, and everything there is to say has been said */
+#define PB_STOPPED(signal) (-10100 - (signal)) /* a signal asked us to stop: exit status 128 + signal */
+#define PB_ARGS_MAX        64
+#define PB_OPTS_MAX        24
+#define PB_LABEL_MAX       32
 
 struct pb_option {
     char letter; /* 0: none */

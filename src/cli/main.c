@@ -1,5 +1,6 @@
 /* main: reads the command line, resolves the targets, runs the command, and turns what it returns into an
- * exit status: 0, 1 (failed), 2 (called wrongly). Errors go to stderr as "probing: what: why (what to do)".
+ * exit status: 0, 1 (failed), 2 (called wrongly), 128 + n (stopped by signal n). Errors go to stderr as
+ * "probing: what: why (what to do)".
  */
 #include "cli/cli.h"
 #include "cli/fanout.h"
@@ -20,6 +21,8 @@ static int report(const char *what, int r, const struct pb_err *err)
         pb_put_plain(stderr, pb_err_text(err, r));
         putc('\n', stderr);
     }
+    if (r < PB_STOPPED(0))
+        return 128 + (PB_STOPPED(0) - r);
     return r == PB_USAGE ? 2 : 1;
 }
 

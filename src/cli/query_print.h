@@ -1,8 +1,8 @@
 /* query_print: the rows of a query as text for a person or a program, written as they come.
  *
  * NULL, empty strings and numbers of any size stay apart and exact in every format: csv has nothing for NULL
- * and "" for an empty string, tsv \N, json null. A table is kept until its result ends, to know its widths.
- */
+ * and "" for an empty string, tsv \N, json null. Of a table the first rows are kept, to know its widths. To a
+ * terminal nothing goes that it would obey. */
 #pragma once
 
 #include "cli/cli.h"
@@ -26,12 +26,15 @@ struct pb_printer;
 /* -EINVAL: there is no format of that name. */
 int pb_query_format(const char *name, enum pb_query_format *ret);
 
-/* out: where to; a table that goes to stdout fits the terminal. expanded: one column a line. NULL: out of
- * memory. */
-struct pb_printer *pb_printer_new(enum pb_query_format format, bool expanded, FILE *out);
+struct pb_print_options {
+    bool expanded; /* a table has one column a line */
+    bool columns; /* jsonl begins with a line that is an array of the columns' names and types; each row is an
+                     array */
+    bool screen;  /* out is drawn on the terminal: a table fits it, and notes go there too */
+};
 
-/* jsonl begins with a line that is the array of column names. */
-void pb_printer_names_first(struct pb_printer *p);
+/* out: where to; a table that goes to stdout fits the terminal. NULL: out of memory. */
+struct pb_printer *pb_printer_new(enum pb_query_format format, const struct pb_print_options *o, FILE *out);
 
 /* Rows go to a Parquet file at this absolute path instead. */
 int pb_printer_to_parquet(struct pb_printer *p, const char *file, struct pb_err *err);

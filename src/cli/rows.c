@@ -1,6 +1,8 @@
 /* rows: see rows.h. */
 #include "cli/rows.h"
 
+#include "cli/glyph.h"
+#include "cli/terminal.h"
 #include "table/reader.h"
 
 #include <errno.h>
@@ -9,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum kind { CELL_NULL, CELL_TEXT, CELL_NUMBER };
@@ -19,9 +20,17 @@ struct pb_cell {
     char *text;
 };
 
+static size_t terminal_width(void);
+
 void pb_rows_init(struct pb_rows *rows, const char *const *columns, size_t ncolumns)
 {
-    *rows = (struct pb_rows){.columns = columns, .ncolumns = ncolumns};
+    *rows = (struct pb_rows){.columns = columns,
+                             .ncolumns = ncolumns,
+                             .out = stdout,
+                             .notes = stderr,
+                             .room = terminal_width(),
+                             .color = pb_color(),
+                             .remedy = "--format json shows all"};
 }
 
 void pb_rows_done(struct pb_rows *rows)
@@ -29,6 +38,7 @@ void pb_rows_done(struct pb_rows *rows)
     for (size_t i = 0; i < rows->n; i++)
         free(rows->cells[i].text);
     free(rows->cells);
+    free(rows->widths);
     *rows = (struct pb_rows){0};
 }
 
@@ -50,6 +60,7 @@ static void add(struct pb_rows *rows, enum kind kind, const char *text)
         return;
     }
     rows->cells[rows->n++] = (struct pb_cell){kind, copy};
+    rows->bytes += sizeof(struct pb_cell) + (text ? strlen(text) + 16 : 0);
 }
 
 void pb_rows_text(struct pb_rows *rows, const char *text)
@@ -74,107 +85,92 @@ bool pb_color(void)
     return isatty(STDOUT_FILENO) && !(no && *no);
 }
 
-/* Length of the UTF-8 sequence at p, 0 where there is none. */
-static size_t sequence(const unsigned char *p)
-{
-    size_t n = p[0] < 0x80                   ? 1
-               : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
-               : (p[0] & 0xf0) == 0xe0       ? 3
-               : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
-                                             : 0;
-
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    return pb_utf8_valid((const char *)p, n) ? n : 0;
-}
-
-/* What a terminal takes as a command: C0, DEL, and C1 in its UTF-8 form. */
-static bool is_control(const unsigned char *p)
-{
-    return *p < 0x20 || *p == 0x7f || (p[0] == 0xc2 && p[1] < 0xa0);
-}
-
-/* Characters, as a terminal counts them for most of the world's text. */
-static size_t width(const char *text)
-{
-    size_t n = 0;
-
-    for (const unsigned char *p = (const unsigned char *)text; *p; n++) {
-        size_t len = sequence(p);
-        p += len ? len : 1;
-    }
-    return n;
-}
-
-/* Writes up to max characters of one line; what a terminal would take as a command is shown as '?'. */
-static void put_clipped(const char *text, size_t max)
-{
-    bool clip = width(text) > max;
-    size_t room = clip ? max - 1 : max;
-
-    for (const unsigned char *p = (const unsigned char *)text; *p && room > 0; room--) {
-        size_t len = sequence(p);
-        if (len == 0 || is_control(p))
-            putchar('?');
-        else
-            fwrite(p, 1, len, stdout);
-        p += len ? len : 1;
-    }
-    if (clip)
-        fputs("…", stdout);
-}
-
 void pb_put_plain(FILE *to, const char *text)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
-        size_t len = sequence(p);
-        if (len == 0 || (is_control(p) && *p != '\n' && *p != '\t'))
-            putc('?', to);
+    struct pb_glyph g;
+
+    for (size_t left = strlen(text); left > 0; left -= g.bytes, text += g.bytes) {
+        pb_glyph_read(text, left, &g);
+        if (*text == '\n' || *text == '\t')
+            putc(*text, to);
         else
-            fwrite(p, 1, len, to);
-        p += len ? len : 1;
+            fputs(g.shown, to);
     }
 }
 
-static void pad(size_t n)
+/* --- a table --- */
+
+/* Writes up to max columns of one line. */
+static void put_clipped(FILE *to, const char *text, size_t max)
+{
+    size_t left = strlen(text), room = max;
+    bool clip = pb_glyph_columns(text, left) > max;
+    struct pb_glyph g;
+
+    room -= clip && room;
+    for (; left > 0; left -= g.bytes, text += g.bytes) {
+        pb_glyph_read(text, left, &g);
+        if (g.columns > room)
+            break;
+        fputs(g.shown, to);
+        room -= g.columns;
+    }
+    for (; clip && room > 0; room--)
+        putc(' ', to);
+    if (clip)
+        fputs("…", to);
+}
+
+static void pad(FILE *to, size_t n)
 {
     while (n-- > 0)
-        putchar(' ');
+        putc(' ', to);
 }
 
 static size_t terminal_width(void)
 {
-    struct winsize size;
     const char *columns = getenv("COLUMNS");
+    int rows, width;
 
     if (!isatty(STDOUT_FILENO))
         return SIZE_MAX;
     if (columns && atoi(columns) > 0)
         return (size_t)atoi(columns);
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+    pb_terminal_size(STDOUT_FILENO, &rows, &width);
+    return (size_t)width;
 }
 
-#define GAP 2
+enum { GAP = 2, LEAST = 8 }; /* LEAST: narrower than this a column says nothing; it is left out instead */
 
-/* Takes from the widest column until the line fits: the one that has most to give is seldom the one that
- * matters. */
-static void fit(size_t widths[], size_t n)
+static size_t least(size_t width)
 {
-    size_t room = terminal_width(), total = GAP * (n - 1);
+    return width < LEAST ? width : LEAST;
+}
 
-    for (size_t i = 0; i < n; i++)
-        total += widths[i];
-    while (total > room) {
-        size_t widest = 0;
-        for (size_t i = 1; i < n; i++)
-            if (widths[i] > widths[widest])
-                widest = i;
-        if (widths[widest] <= 4)
-            return;
-        widths[widest]--;
-        total--;
+/* How many columns have room, from the left; at least one. Takes from the widest until the line fits: the one
+ * that has most to give is seldom the one that matters. */
+static size_t fit(size_t widths[], size_t n, size_t room)
+{
+    size_t shown = 0, total = 0;
+
+    while (shown < n && (shown == 0 || total + GAP + least(widths[shown]) <= room)) {
+        total += least(widths[shown]) + (shown ? GAP : 0);
+        shown++;
     }
+    total = GAP * (shown - 1);
+    for (size_t i = 0; i < shown; i++) {
+        widths[i] = widths[i] > room ? room : widths[i];
+        total += widths[i];
+    }
+    for (; total > room; total--) {
+        size_t widest = 0;
+        for (size_t i = 1; i < shown; i++)
+            widest = widths[i] > widths[widest] ? i : widest;
+        if (widths[widest] == 1)
+            break;
+        widths[widest]--;
+    }
+    return shown;
 }
 
 static const char *shown(const struct pb_rows *rows, size_t i)
@@ -183,57 +179,116 @@ static const char *shown(const struct pb_rows *rows, size_t i)
     return cell->kind != CELL_NULL ? cell->text : rows->null ? rows->null : "-";
 }
 
-static int print_table(const struct pb_rows *rows)
+static size_t columns_of(const char *text)
 {
-    size_t n = rows->ncolumns, *widths = calloc(n, sizeof(*widths));
-    bool color = pb_color();
+    return pb_glyph_columns(text, strlen(text));
+}
 
-    if (!widths)
+/* Wide enough for what is held now. */
+static int lay_out(struct pb_rows *rows)
+{
+    size_t n = rows->ncolumns;
+
+    rows->widths = calloc(n, sizeof(*rows->widths));
+    if (!rows->widths)
         return -ENOMEM;
-
     for (size_t i = 0; i < n; i++)
-        widths[i] = width(rows->columns[i]);
-    for (size_t i = 0; i < rows->n; i++)
-        if (width(shown(rows, i)) > widths[i % n])
-            widths[i % n] = width(shown(rows, i));
-    fit(widths, n);
-    fputs(color ? "\033[1m" : "", stdout);
-    for (size_t i = 0; i < n; i++) {
-        bool right = rows->n && rows->cells[i].kind == CELL_NUMBER;
-        size_t w = width(rows->columns[i]);
-        pad(right && w < widths[i] ? widths[i] - w : 0);
-        put_clipped(rows->columns[i], widths[i]);
-        pad(i + 1 < n ? (right || w > widths[i] ? 0 : widths[i] - w) + GAP : 0);
-    }
-    fputs(color ? "\033[0m\n" : "\n", stdout);
+        rows->widths[i] = columns_of(rows->columns[i]);
     for (size_t i = 0; i < rows->n; i++) {
-        const struct pb_cell *cell = &rows->cells[i];
-        size_t column = i % n, w = width(shown(rows, i)), space = w < widths[column] ? widths[column] - w : 0;
-        pad(cell->kind == CELL_NUMBER ? space : 0);
-        put_clipped(shown(rows, i), widths[column]);
-        if (column + 1 < n)
-            pad((cell->kind == CELL_NUMBER ? 0 : space) + GAP);
-        else
-            putchar('\n');
+        size_t width = columns_of(shown(rows, i));
+        rows->widths[i % n] = width > rows->widths[i % n] ? width : rows->widths[i % n];
     }
-    free(widths);
+    rows->nshown = rows->room == SIZE_MAX ? n : fit(rows->widths, n, rows->room);
     return 0;
 }
 
+static void put_cell(const struct pb_rows *rows, size_t column, const char *text, bool right)
+{
+    size_t width = rows->widths[column], w = columns_of(text), space = w < width ? width - w : 0;
+    bool last = column + 1 == rows->nshown;
+
+    pad(rows->out, right ? space : 0);
+    put_clipped(rows->out, text, rows->room == SIZE_MAX ? SIZE_MAX : width);
+    if (last)
+        putc('\n', rows->out);
+    else
+        pad(rows->out, (right ? 0 : space) + GAP);
+}
+
+static void put_header(const struct pb_rows *rows)
+{
+    fputs(rows->color ? "\033[1m" : "", rows->out);
+    for (size_t i = 0; i < rows->nshown; i++)
+        put_cell(rows, i, rows->columns[i], rows->n && rows->cells[i].kind == CELL_NUMBER);
+    fputs(rows->color ? "\033[0m" : "", rows->out);
+}
+
+static int put_block(struct pb_rows *rows)
+{
+    if (!rows->widths) {
+        int r = lay_out(rows);
+        if (r < 0)
+            return r;
+        put_header(rows);
+    }
+    for (size_t i = 0; i < rows->n; i++) {
+        if (i % rows->ncolumns < rows->nshown)
+            put_cell(rows, i % rows->ncolumns, shown(rows, i), rows->cells[i].kind == CELL_NUMBER);
+        free(rows->cells[i].text);
+    }
+    rows->n = rows->bytes = 0;
+    return 0;
+}
+
+/* What had no room, by name as far as a line goes. */
+static void tell_left_out(const struct pb_rows *rows)
+{
+    enum { NAMES = 12 };
+    size_t left = rows->ncolumns - rows->nshown;
+
+    fflush(rows->out);
+    fprintf(rows->notes, "note: %zu of %zu columns fit; not shown: ", rows->nshown, rows->ncolumns);
+    for (size_t i = 0; i < left && i < NAMES; i++) {
+        fputs(i ? ", " : "", rows->notes);
+        pb_put_plain(rows->notes, rows->columns[rows->nshown + i]);
+    }
+    if (left > NAMES)
+        fprintf(rows->notes, " and %zu more", left - NAMES);
+    fprintf(rows->notes, " (%s)\n", rows->remedy);
+}
+
+static int print_table(struct pb_rows *rows)
+{
+    int r = put_block(rows);
+
+    if (r == 0 && rows->nshown < rows->ncolumns)
+        tell_left_out(rows);
+    return r;
+}
+
+int pb_rows_flush(struct pb_rows *rows)
+{
+    return rows->failed ? -ENOMEM : put_block(rows);
+}
+
+/* --- for programs --- */
+
 void pb_put_json(const char *text)
 {
+    struct pb_glyph g;
+
     putchar('"');
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
-        size_t len = sequence(p);
-        if (*p == '"' || *p == '\\')
-            printf("\\%c", *p);
-        else if (len == 0)
+    for (size_t left = strlen(text); left > 0; left -= g.bytes, text += g.bytes) {
+        unsigned char c = (unsigned char)*text;
+        pb_glyph_read(text, left, &g);
+        if (c == '"' || c == '\\')
+            printf("\\%c", c);
+        else if (!pb_utf8_valid(text, g.bytes))
             fputs("\xef\xbf\xbd", stdout); /* U+FFFD: JSON has no other way to say it */
-        else if (*p < 0x20)
-            printf("\\u%04x", *p);
+        else if (c < 0x20)
+            printf("\\u%04x", c);
         else
-            fwrite(p, 1, len, stdout);
-        p += len ? len : 1;
+            fwrite(text, 1, g.bytes, stdout);
     }
     putchar('"');
 }
@@ -301,15 +356,16 @@ static void print_separated(const struct pb_rows *rows, char separator, void (*p
     }
 }
 
-int pb_rows_print(const struct pb_rows *rows, enum pb_format format, const char *empty, struct pb_err *err)
+int pb_rows_print(struct pb_rows *rows, enum pb_format format, const char *empty, struct pb_err *err)
 {
     int r = rows->failed ? -ENOMEM : 0;
+    bool none = rows->n == 0;
 
-    if (r == 0 && format == PB_FORMAT_TABLE && (rows->n || !empty))
+    if (r == 0 && format == PB_FORMAT_TABLE && (!none || !empty))
         r = print_table(rows);
     if (r < 0)
         return pb_fail(err, r, "out of memory");
-    if (format == PB_FORMAT_TABLE && rows->n == 0 && empty)
+    if (format == PB_FORMAT_TABLE && none && empty)
         puts(empty);
     else if (format == PB_FORMAT_JSON)
         print_json(rows);
@@ -317,6 +373,6 @@ int pb_rows_print(const struct pb_rows *rows, enum pb_format format, const char 
         print_separated(rows, ',', put_csv);
     else if (format == PB_FORMAT_TSV)
         print_separated(rows, '\t', put_tsv);
-    return fflush(stdout) != 0 ? pb_fail(err, -errno, "the output cannot be written: %s", strerror(errno))
-                               : 0;
+    return fflush(rows->out) != 0 ? pb_fail(err, -errno, "the output cannot be written: %s", strerror(errno))
+                                  : 0;
 }

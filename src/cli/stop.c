@@ -1,0 +1,43 @@
+/* stop: see stop.h. */
+#include "cli/stop.h"
+
+#include <stddef.h>
+
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+#define NUMBERS (sizeof(numbers) / sizeof(numbers[0]))
+
+static struct sigaction before[NUMBERS];
+static int depth;
+volatile sig_atomic_t pb_stop_flag;
+
+static void note(int number)
+{
+    pb_stop_flag = number;
+}
+
+void pb_stop_begin(void)
+{
+    struct sigaction action = {.sa_handler = note}; /* without SA_RESTART: whoever waits shall look */
+
+    if (depth++ > 0)
+        return;
+    pb_stop_flag = 0;
+    for (size_t i = 0; i < NUMBERS; i++) {
+        sigaction(numbers[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    }
+}
+
+void pb_stop_end(void)
+{
+    if (--depth > 0)
+        return;
+    for (size_t i = 0; i < NUMBERS; i++)
+        sigaction(numbers[i], &before[i], NULL);
+}
+
+int pb_stop_signal(void)
+{
+    return pb_stop_flag;
+}
