@@ -359,6 +359,7 @@ static void put_header(const struct pb_printer *p)
 /* For a program that must know the columns of a result without rows, and the types of all. */
 static void put_json_columns(const struct pb_printer *p)
 {
+    fputs("{\"columns\":", p->out);
     for (unsigned i = 0; i < p->ncolumns; i++) {
         fputs(i ? "," : "[", p->out);
         fputs("{\"name\":", p->out);
@@ -367,7 +368,7 @@ static void put_json_columns(const struct pb_printer *p)
         put_json_text(p->out, p->types[i], strlen(p->types[i]));
         putc('}', p->out);
     }
-    fputs("]\n", p->out);
+    fputs("]}\n", p->out);
 }
 
 static void begin_table(struct pb_printer *p)

@@ -28,9 +28,9 @@ int pb_query_format(const char *name, enum pb_query_format *ret);
 
 struct pb_print_options {
     bool expanded; /* a table has one column a line */
-    bool columns; /* jsonl begins with a line that is an array of the columns' names and types; each row is an
-                     array */
-    bool screen;  /* out is drawn on the terminal: a table fits it, and notes go there too */
+    bool columns;  /* jsonl begins with {"columns": [{"name": ..., "type": ...}, ...]}, then each row is an
+                      array */
+    bool screen;   /* out is drawn on the terminal: a table fits it, and notes go there too */
 };
 
 /* out: where to; a table that goes to stdout fits the terminal. NULL: out of memory. */
