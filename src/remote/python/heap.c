@@ -94,14 +94,12 @@ struct arenas {
 static bool add_batch(struct arenas *a, uint64_t from, uint64_t n)
 {
     uint8_t batch[BATCH][ARENA_LEN];
-    int64_t used = 0;
 
     if (pb_source_read(a->py->source, a->first + from * ARENA_LEN, batch, n * ARENA_LEN) < 0)
         return false;
     for (uint64_t i = 0; i < n; i++) {
-        if (is_used(a->py, batch[i]))
-            used++;
-        else if (!is_unused(batch[i], a->first) && (a->n == 0 || u64_at(batch[i], 0)))
+        bool sane = is_used(a->py, batch[i]) || is_unused(batch[i], a->first);
+        if (!sane && (a->n == 0 || u64_at(batch[i], 0)))
             return false;
     }
     for (uint64_t i = 0; i < n; i++)

@@ -1,6 +1,7 @@
-/* A stand-in for libnvidia-ml.so.1 on machines without a GPU, for the ways NVML can disappoint: what STAND_IN says.
- * "two": two GPUs, of which the second knows nothing but its temperature; "none": no GPU; "broken": it does not start;
- * "hangs": utilization never comes back. Without -DWHOLE most functions are missing, as in a driver of long ago. */
+/* A stand-in for libnvidia-ml.so.1 on machines without a GPU, for the ways NVML can disappoint: what STAND_IN
+ * says. "two": two GPUs, of which the second knows nothing but its temperature; "none": no GPU; "broken": it
+ * does not start; "hangs": utilization never comes back. Without -DWHOLE most functions are missing, as in a
+ * driver of long ago. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,17 +15,43 @@ static int is(const char *mode)
     return set && strcmp(set, mode) == 0;
 }
 
-int nvmlInit_v2(void) { return is("broken") ? NOT_LOADED : OK; }
-int nvmlShutdown(void) { return OK; }
-int nvmlDeviceGetCount_v2(unsigned *n) { return *n = is("none") ? 0 : 2, OK; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, int **ret) { return *ret = &gpus[i], OK; }
-const char *nvmlErrorString(int error) { return "stand-in error"; }
-int nvmlDeviceGetTemperature(int *gpu, int sensor, unsigned *ret) { return *ret = 41 + (unsigned)*gpu, OK; }
+int nvmlInit_v2(void)
+{
+    return is("broken") ? NOT_LOADED : OK;
+}
+int nvmlShutdown(void)
+{
+    return OK;
+}
+int nvmlDeviceGetCount_v2(unsigned *n)
+{
+    return *n = is("none") ? 0 : 2, OK;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, int **ret)
+{
+    return *ret = &gpus[i], OK;
+}
+const char *nvmlErrorString(int error)
+{
+    return "stand-in error";
+}
+int nvmlDeviceGetTemperature(int *gpu, int sensor, unsigned *ret)
+{
+    return *ret = 41 + (unsigned)*gpu, OK;
+}
 
 #ifdef WHOLE
-struct utilization { unsigned gpu, memory; };
-struct memory { unsigned long long total, free, used; };
-struct process { unsigned pid; unsigned long long bytes; unsigned instance, compute; };
+struct utilization {
+    unsigned gpu, memory;
+};
+struct memory {
+    unsigned long long total, free, used;
+};
+struct process {
+    unsigned pid;
+    unsigned long long bytes;
+    unsigned instance, compute;
+};
 
 int nvmlDeviceGetUtilizationRates(int *gpu, struct utilization *ret)
 {
@@ -40,8 +67,14 @@ int nvmlDeviceGetMemoryInfo(int *gpu, struct memory *ret)
     return *gpu ? NOT_SUPPORTED : OK;
 }
 
-int nvmlDeviceGetPowerUsage(int *gpu, unsigned *ret) { return *ret = 312500, *gpu ? NOT_SUPPORTED : OK; }
-int nvmlDeviceGetName(int *gpu, char *ret, unsigned size) { return strncpy(ret, "Stand-in", size), OK; }
+int nvmlDeviceGetPowerUsage(int *gpu, unsigned *ret)
+{
+    return *ret = 312500, *gpu ? NOT_SUPPORTED : OK;
+}
+int nvmlDeviceGetName(int *gpu, char *ret, unsigned size)
+{
+    return strncpy(ret, "Stand-in", size), OK;
+}
 
 int nvmlDeviceGetComputeRunningProcesses_v3(int *gpu, unsigned *n, struct process *ret)
 {
