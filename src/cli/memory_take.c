@@ -97,17 +97,16 @@ static int take_process(const struct pb_query_sources *sources, struct few *few,
     return r;
 }
 
-/* What the agent recorded, or else what `record` did. */
+/* Rows of the agent and of `record` together: both say what was in RAM. */
 static int take_history(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
                         struct pb_err *err)
 {
-    static const char *const totals = "WITH h AS (SELECT timestamp, memory_mb * 1048576 AS bytes FROM "
-                                      "memory_usage UNION ALL SELECT timestamp, "
-                                      "rss_bytes::DOUBLE FROM python.memory WHERE pid = %d AND NOT EXISTS "
-                                      "(SELECT * FROM memory_usage LIMIT 1)) ";
+    static const char *const both =
+        "WITH h AS (SELECT timestamp, memory_mb * 1048576 AS bytes FROM memory_usage UNION ALL "
+        "SELECT timestamp, rss_bytes::DOUBLE FROM python.memory WHERE pid = %d) ";
     char sql[1024];
 
-    int len = snprintf(sql, sizeof(sql), totals, (int)m->pid);
+    int len = snprintf(sql, sizeof(sql), both, (int)m->pid);
     snprintf(sql + len, sizeof(sql) - (size_t)len,
              "SELECT count(*), epoch(max(timestamp)) - epoch(min(timestamp)), regr_slope(bytes, "
              "epoch(timestamp)) * 60, "

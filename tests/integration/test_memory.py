@@ -133,6 +133,45 @@ def test_record_keeps_python_memory_of_a_process_that_was_never_probed():
         assert found["dead"] and found["heap_blocks"] > 1000 and found["growth_bytes_per_minute"] > 0
 
 
+# A stand-in for torch with CUDA, which this machine cannot run: its two sums, and a mapped file of the library's name.
+TORCH = """
+import mmap, sys, time, types
+folder = sys.argv[1]
+with open(folder + "/libtorch_cuda.so", "w+b") as library:
+    library.write(bytes(4096))
+    library.flush()
+    mapped = mmap.mmap(library.fileno(), 4096)
+cuda = types.SimpleNamespace(device_count=lambda: 2, is_initialized=lambda: True, memory_allocated=lambda gpu: 1000 + gpu,
+                             memory_reserved=lambda gpu: 4000)
+sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
+print("ready", flush=True)
+if len(sys.argv) > 2:
+    import re
+    re.match("(a|aa)*b", "a" * 60)  # holds the GIL for ever
+time.sleep(120)
+"""
+
+
+def test_torch_is_asked_for_what_only_it_knows(tmp_path):
+    (tmp_path / "job.py").write_text(TORCH)
+    with jobs.start(sys.executable, tmp_path / "job.py", tmp_path, ready="ready") as job:
+        assert "known when the process is probed" in probe(job.pid, "memory").stdout
+        assert probe(job.pid, "inject").returncode == 0
+        found = memory(job.pid)
+        assert (found["torch_cuda_bytes"], found["torch_cuda_reserved_bytes"]) == (2001, 8000)
+        assert found["torch_cpu_bytes"] is None
+
+
+def test_a_python_that_does_not_answer_does_not_hold_up_the_rest(tmp_path):
+    (tmp_path / "job.py").write_text(TORCH)
+    with jobs.start(sys.executable, tmp_path / "job.py", tmp_path, "stuck", ready="ready") as job:
+        assert probe(job.pid, "inject").returncode == 0
+        begun = time.monotonic()
+        text = probe(job.pid, "memory").stdout
+        assert "Python did not answer within a second" in text and "Python heap" in text and "in RAM" in text
+        assert time.monotonic() - begun < 8
+
+
 # --- GPUs. What a real one says is proved by tests/device/gpu_metrics.sh; here: a stand-in for what goes wrong. ---
 
 @pytest.fixture(scope="module")
