@@ -45,7 +45,7 @@ static void show_progress(const struct pb_profile *p, const struct pb_sampler *s
                           uint64_t of_ns)
 {
     const struct pb_profile_facts *f = pb_profile_facts_of(p);
-    uint64_t samples = f->asleep + f->pinned + f->stopped;
+    uint64_t samples = f->asleep + f->interrupted + f->pinned + f->stopped;
 
     if (of_ns) {
         int filled = (int)(done_ns >= of_ns ? BAR_WIDTH : done_ns * BAR_WIDTH / of_ns);

@@ -403,8 +403,12 @@ const char *pb_profile_methods(const struct pb_profile *p, char *buf, size_t siz
     const struct {
         const char *name;
         uint64_t n;
-    } ways[] = {{"asleep", f->asleep}, {"preempted", f->pinned}, {"stopped", f->stopped}, {"dead", f->dead}};
-    uint64_t all = f->asleep + f->pinned + f->stopped + f->dead;
+    } ways[] = {{"asleep", f->asleep},
+                {"interrupted", f->interrupted},
+                {"preempted", f->pinned},
+                {"stopped", f->stopped},
+                {"dead", f->dead}};
+    uint64_t all = f->asleep + f->interrupted + f->pinned + f->stopped + f->dead;
     size_t len = 0;
 
     buf[0] = '\0';

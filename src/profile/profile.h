@@ -81,14 +81,14 @@ struct pb_profile_facts {
     uint64_t start_ns;    /* monotonic */
     int64_t start_utc_ns; /* the same instant */
     uint64_t duration_ns;
-    uint64_t ticks;                         /* instants at which all threads were looked at */
-    uint64_t late;                          /* instants that passed before the sampler got to them */
-    uint64_t asleep, pinned, stopped, dead; /* stacks by the way they were proved */
-    uint64_t refused;                       /* no allowed way could prove the stack: no sample */
-    uint64_t failed;                        /* could not be read for another reason: no sample */
-    uint64_t truncated;                     /* samples whose stack is cut */
-    uint64_t apart;                         /* samples whose native and Python frames did not fit together */
-    uint64_t outside;                       /* samples left out by --gil or --cpu */
+    uint64_t ticks; /* instants at which all threads were looked at */
+    uint64_t late;  /* instants that passed before the sampler got to them */
+    uint64_t asleep, interrupted, pinned, stopped, dead; /* stacks by the way they were proved */
+    uint64_t refused;                                    /* no allowed way could prove the stack: no sample */
+    uint64_t failed;                                     /* could not be read for another reason: no sample */
+    uint64_t truncated;                                  /* samples whose stack is cut */
+    uint64_t apart;   /* samples whose native and Python frames did not fit together */
+    uint64_t outside; /* samples left out by --gil or --cpu */
     unsigned processes;
 };
 

@@ -37,12 +37,15 @@ int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *
     s->cpu = -1;
     s->period = options->rate > 0 ? (uint64_t)(1e9 / options->rate) : 0;
     /* Stopping from another CPU holds a thread for a shorter time than taking its CPU does. */
-    s->ways = PB_WAY_ASLEEP | (options->no_stop ? (options->native ? 0 : PB_WAY_PINNED) : PB_WAY_STOPPED);
+    s->ways = PB_WAY_ASLEEP | PB_WAY_INTERRUPTED |
+              (options->no_stop ? (options->native ? 0 : PB_WAY_PINNED) : PB_WAY_STOPPED);
     int r = options->native ? pb_native_buffers_new(&s->buffers) : 0;
     if (r < 0) {
         free(s);
         return r;
     }
+    if (sched_getaffinity(0, sizeof(s->allowed), &s->allowed) < 0)
+        CPU_ZERO(&s->allowed);
     s->random = pb_now_ns() | 1;
     (void)prctl(PR_SET_TIMERSLACK, 1); /* to be woken when it is time, not within 50 us of it */
     s->facts->rate = options->rate;

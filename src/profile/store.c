@@ -65,6 +65,7 @@ static const struct pb_column sampling_columns[PB_SAMPLING_COLUMNS] = {
     [PB_SAMPLING_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"},
     [PB_SAMPLING_TICKS] = {"ticks", PB_I64, 0, NULL, "instants at which all threads were looked at"},
     [PB_SAMPLING_ASLEEP] = {"asleep", PB_I64, 0, NULL, "stacks read while the thread slept"},
+    [PB_SAMPLING_INTERRUPTED] = {"interrupted", PB_I64, 0, NULL, "in an interrupt of its CPU"},
     [PB_SAMPLING_PREEMPTED] = {"preempted", PB_I64, 0, NULL, "while it waited for our CPU"},
     [PB_SAMPLING_STOPPED] = {"stopped", PB_I64, 0, NULL, "while it was stopped"},
     [PB_SAMPLING_REFUSED] = {"refused", PB_I64, 0, NULL, "no allowed way could prove the stack"},
@@ -219,6 +220,7 @@ static int write_sampling(struct pb_store *s, const struct pb_profile_facts *now
         return r;
     pb_set_i64(&row, PB_SAMPLING_TICKS, (int64_t)(now->ticks - b->ticks));
     pb_set_i64(&row, PB_SAMPLING_ASLEEP, (int64_t)(now->asleep - b->asleep));
+    pb_set_i64(&row, PB_SAMPLING_INTERRUPTED, (int64_t)(now->interrupted - b->interrupted));
     pb_set_i64(&row, PB_SAMPLING_PREEMPTED, (int64_t)(now->pinned - b->pinned));
     pb_set_i64(&row, PB_SAMPLING_STOPPED, (int64_t)(now->stopped - b->stopped));
     pb_set_i64(&row, PB_SAMPLING_REFUSED, (int64_t)(now->refused - b->refused));

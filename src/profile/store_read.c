@@ -112,15 +112,11 @@ static const struct wanted stack_wanted[PB_STACKS_COLUMNS] = {
 };
 
 static const struct wanted sampling_wanted[PB_SAMPLING_COLUMNS] = {
-    [PB_SAMPLING_TIME] = {"timestamp", PB_TIMESTAMP},
-    [PB_SAMPLING_TICKS] = {"ticks", PB_I64},
-    [PB_SAMPLING_ASLEEP] = {"asleep", PB_I64},
-    [PB_SAMPLING_PREEMPTED] = {"preempted", PB_I64},
-    [PB_SAMPLING_STOPPED] = {"stopped", PB_I64},
-    [PB_SAMPLING_REFUSED] = {"refused", PB_I64},
-    [PB_SAMPLING_FAILED] = {"failed", PB_I64},
-    [PB_SAMPLING_TRUNCATED] = {"truncated", PB_I64},
-    [PB_SAMPLING_LATE] = {"late", PB_I64},
+    [PB_SAMPLING_TIME] = {"timestamp", PB_TIMESTAMP}, [PB_SAMPLING_TICKS] = {"ticks", PB_I64},
+    [PB_SAMPLING_ASLEEP] = {"asleep", PB_I64},        [PB_SAMPLING_INTERRUPTED] = {"interrupted", PB_I64},
+    [PB_SAMPLING_PREEMPTED] = {"preempted", PB_I64},  [PB_SAMPLING_STOPPED] = {"stopped", PB_I64},
+    [PB_SAMPLING_REFUSED] = {"refused", PB_I64},      [PB_SAMPLING_FAILED] = {"failed", PB_I64},
+    [PB_SAMPLING_TRUNCATED] = {"truncated", PB_I64},  [PB_SAMPLING_LATE] = {"late", PB_I64},
 };
 
 /* One row, its columns where the table has them. */
@@ -303,6 +299,7 @@ static int take_sampling(struct reading *r, const struct row *row)
         return 0;
     f->ticks += (uint64_t)i64(row, PB_SAMPLING_TICKS);
     f->asleep += (uint64_t)i64(row, PB_SAMPLING_ASLEEP);
+    f->interrupted += (uint64_t)i64(row, PB_SAMPLING_INTERRUPTED);
     f->pinned += (uint64_t)i64(row, PB_SAMPLING_PREEMPTED);
     f->stopped += (uint64_t)i64(row, PB_SAMPLING_STOPPED);
     f->refused += (uint64_t)i64(row, PB_SAMPLING_REFUSED);

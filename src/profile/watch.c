@@ -20,7 +20,12 @@
 
 static void open_python(struct pb_sampler *s, struct pb_process_watch *w, struct pb_err *err, int *ret)
 {
+    pb_py_glance_free(w->glance);
+    w->glance = NULL;
     *ret = pb_py_open(&w->source, s->options.force, &w->py, err);
+    /* Registers are not copied: native stacks take a stop. Who may not do this stops threads too. */
+    if (*ret == 0 && !s->options.native && pb_py_glance_new(w->py, &w->glance) < 0)
+        w->glance = NULL;
     if (*ret == -ENOENT) { /* no Python: native frames are all there is */
         w->py = NULL;
         *ret = 0;
@@ -70,6 +75,7 @@ void pb_watch_free(struct pb_process_watch *w)
         pb_watch_drop(w, w->n - 1);
     free(w->threads);
     free(w->codes.at);
+    pb_py_glance_free(w->glance);
     pb_native_free(w->native);
     pb_py_close(w->py);
     if (w->source.ops)
@@ -91,7 +97,8 @@ static struct pb_watched *find(struct pb_process_watch *w, pid_t tid, const stru
 static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, const char *name,
                   const struct pb_py_thread *py)
 {
-    struct pb_watched *known = find(w, tid, py), t = {.tid = tid, .stat_fd = -1, .python = py, .seen = true};
+    struct pb_watched *known = find(w, tid, py),
+                      t = {.tid = tid, .stat_fd = -1, .last_cpu = -1, .python = py, .seen = true};
 
     if (known) {
         known->seen = true;

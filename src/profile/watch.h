@@ -2,6 +2,8 @@
  * the sampler. */
 #pragma once
 
+#include <sched.h>
+
 #include "profile/sampler.h"
 #include "remote/native/unwind.h"
 #include "remote/python/reader.h"
@@ -12,8 +14,10 @@ struct pb_watched {
     bool python;
     struct pb_py_thread py;
     struct pb_moment moment;
-    int stat_fd;     /* -1: not open */
-    uint32_t thread; /* in the profile */
+    int stat_fd;              /* -1: not open */
+    int last_cpu;             /* where it was last found; -1: not yet */
+    unsigned glances, misses; /* of the last while: how often the copy held all of its stack */
+    uint32_t thread;          /* in the profile */
     bool named, seen;
     bool settled; /* asleep when it was last read, and proved to be: where it is as long as it has not run */
     unsigned still;   /* samples in a row that found it there */
@@ -35,8 +39,9 @@ struct pb_process_watch {
     pid_t pid;
     char label[64];
     struct pb_source source;
-    struct pb_py *py;         /* NULL: no Python in it */
-    struct pb_native *native; /* NULL: not wanted */
+    struct pb_py *py;            /* NULL: no Python in it */
+    struct pb_native *native;    /* NULL: not wanted */
+    struct pb_py_glance *glance; /* NULL: not ours to do, or not for native stacks */
     struct pb_code_map codes;
     struct pb_watched *threads;
     size_t n, cap;
@@ -53,7 +58,9 @@ struct pb_sampler {
     struct pb_process_watch **processes;
     size_t n, cap;
     unsigned ways;
-    int cpu; /* that we are pinned to by the last moment; -1: none */
+    int cpu;             /* that we are pinned to by the last moment; -1: none */
+    cpu_set_t allowed;   /* where we may run */
+    uint64_t next_aside; /* tick before which we do not move to another CPU again */
     uint64_t period, start, next, index;
     uint64_t random;
     uint64_t next_children;

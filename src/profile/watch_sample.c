@@ -139,22 +139,71 @@ static int cpu_of(struct pb_process_watch *w, struct pb_watched *t)
     return p ? (int)strtol(p, NULL, 10) : -ESRCH;
 }
 
-/* A thread that is to stop on the CPU that we have must get it for that. */
-static void step_aside(int cpu)
-{
-    cpu_set_t ours, others;
+#define WINDOW     128
+#define MISSES_MAX 2 /* of as many glances: whoever falls back on another way samples a later instant */
 
-    if (sched_getaffinity(0, sizeof(ours), &ours) < 0)
-        return;
-    others = ours;
-    CPU_CLR((size_t)cpu, &others);
-    if (CPU_COUNT(&others) && sched_setaffinity(0, sizeof(others), &others) == 0)
-        (void)sched_setaffinity(0, sizeof(ours), &ours);
+static int note_miss(struct pb_watched *t)
+{
+    t->misses++;
+    return -ENODATA;
 }
 
-/* Begins a moment. A thread that is not asleep may be waiting for the very CPU that we have: then it does not
- * run, and since its count of time slices was read before, the end of the moment proves that it did not
- * meanwhile. To stop it there would only make us wait for it. Registers are known of a stopped thread only.
+/* The stack of a thread that runs, without a stop. -EAGAIN: it waits for the CPU that it belongs to, and has
+ * not run since its moment began. A thread whose stacks the copy often does not hold is left to the other
+ * ways for a while: those it does hold would be more of its samples than of its time. */
+static int glance(struct reading *r)
+{
+    struct pb_watched *t = r->t;
+    int result = -EAGAIN;
+
+    if (!r->w->glance || !t->python || !t->named)
+        return -ENODATA;
+    if (++t->glances > WINDOW) {
+        t->misses = t->misses > MISSES_MAX && t->misses <= WINDOW ? WINDOW + 1 : 0;
+        t->glances = 0;
+    }
+    if (t->misses > WINDOW)
+        return -ENODATA;
+    if (t->last_cpu >= 0)
+        result = pb_py_glance(r->w->glance, &t->py, t->last_cpu, &r->s->stack, &r->gil);
+    if (result == -EAGAIN) {
+        t->last_cpu = cpu_of(r->w, t);
+        if (t->last_cpu >= 0 && t->last_cpu != sched_getcpu())
+            result = pb_py_glance(r->w->glance, &t->py, t->last_cpu, &r->s->stack, &r->gil);
+    }
+    return result == -ENODATA ? note_miss(t) : result;
+}
+
+/* Leaves the CPU that we have to a thread that is to run or to stop there. */
+static void step_aside(struct pb_sampler *s, int cpu)
+{
+    cpu_set_t others = s->allowed;
+
+    CPU_CLR((size_t)cpu, &others);
+    if (CPU_COUNT(&others) && sched_setaffinity(0, sizeof(others), &others) == 0)
+        (void)sched_setaffinity(0, sizeof(s->allowed), &s->allowed);
+    s->cpu = -1;
+}
+
+#define ASIDE_TICKS 16 /* where every CPU has a thread of the target there is no better place */
+
+/* We were woken on the CPU of a thread that runs, and will be again: the kernel leaves us where we were. */
+static void make_way(struct reading *r)
+{
+    struct pb_sampler *s = r->s;
+
+    int cpu = sched_getcpu();
+
+    if (cpu != r->t->last_cpu || (s->options.no_stop && !r->w->glance) || s->facts->ticks < s->next_aside)
+        return;
+    s->next_aside = s->facts->ticks + ASIDE_TICKS;
+    step_aside(s, cpu);
+}
+
+/* Begins a moment. A thread that is not asleep may be waiting for a CPU, the very one that we have among
+ * others: then it does not run, and since its count of time slices was read before, the end of the moment
+ * proves that it did not meanwhile. To stop it there would only make us wait for it. Registers are known of a
+ * stopped thread only.
  */
 static int begin(struct reading *r, unsigned ways)
 {
@@ -163,11 +212,15 @@ static int begin(struct reading *r, unsigned ways)
     int way = ways & PB_WAY_ASLEEP ? pb_moment_begin(m, PB_WAY_ASLEEP) : -EAGAIN;
     if (way != -EAGAIN)
         return way;
-    int cpu = cpu_of(r->w, r->t);
+    int seen = ways & PB_WAY_INTERRUPTED ? glance(r) : -ENODATA;
+    if (seen == 0 || seen == -EAGAIN)
+        return (int)(m->way = seen == 0 ? PB_WAY_INTERRUPTED : PB_WAY_PINNED);
+    ways &= ~(unsigned)PB_WAY_INTERRUPTED;
+    int cpu = r->t->last_cpu = cpu_of(r->w, r->t);
     if (cpu >= 0 && cpu == sched_getcpu()) {
         if (!r->w->native && ways & PB_WAY_ASLEEP)
             return (int)(m->way = PB_WAY_PINNED);
-        step_aside(cpu);
+        step_aside(r->s, cpu);
     }
     return ways & ~(unsigned)PB_WAY_ASLEEP ? pb_moment_begin(m, ways & ~(unsigned)PB_WAY_ASLEEP) : -EAGAIN;
 }
@@ -191,6 +244,8 @@ static int read_thread(struct reading *r, unsigned ways)
         s->cpu = t->moment.pinned_cpu;
         if (way < 0)
             return way;
+        if (way == PB_WAY_INTERRUPTED)
+            return 0;
         result = t->python ? pb_py_stack(r->w->py, &t->py, &s->stack) : 0;
         if (result == 0)
             result = read_more(r);
@@ -241,6 +296,7 @@ static int make_node(struct reading *r, uint32_t *ret)
 static void count_way(struct pb_sampler *s, enum pb_way way, unsigned n)
 {
     s->facts->asleep += way == PB_WAY_ASLEEP ? n : 0;
+    s->facts->interrupted += way == PB_WAY_INTERRUPTED ? n : 0;
     s->facts->pinned += way == PB_WAY_PINNED ? n : 0;
     s->facts->stopped += way == PB_WAY_STOPPED ? n : 0;
     s->facts->dead += way == PB_WAY_DEAD ? n : 0;
@@ -331,5 +387,7 @@ int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_
     if (!waiting && !s->warming)
         pb_profile_mark_ran(s->profile, t->thread);
     count(s, t, s->stack.way, now, 1);
+    if (s->stack.way == PB_WAY_PINNED)
+        make_way(&r);
     return 0;
 }

@@ -20,6 +20,8 @@ const char *pb_way_name(enum pb_way way)
         return "pinned";
     case PB_WAY_STOPPED:
         return "stopped";
+    case PB_WAY_INTERRUPTED:
+        return "interrupted";
     case PB_WAY_DEAD:
         return "dead";
     }

@@ -19,7 +19,8 @@ enum pb_way {
     PB_WAY_ASLEEP = 1,
     PB_WAY_PINNED = 2,
     PB_WAY_STOPPED = 4,
-    PB_WAY_DEAD = 8, /* a core file: nothing moves */
+    PB_WAY_DEAD = 8,         /* a core file: nothing moves */
+    PB_WAY_INTERRUPTED = 16, /* no moment: the copy was made in an interrupt (pb_py_glance) */
 };
 
 struct pb_moment {

@@ -2,6 +2,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -277,11 +278,26 @@ def test_a_sampler_that_is_killed_leaves_nothing_stopped(options, tmp_path):
 def test_signals_reach_a_process_that_is_sampled(tmp_path):
     code = ("import signal, time\nn = 0\ndef tick(*_):\n    global n\n    n += 1\nsignal.signal(signal.SIGALRM, tick)\n"
             "signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)\nprint('ready', flush=True)\nend = time.monotonic() + 4\n"
-            "while time.monotonic() < end: pass\nprint('ticks', n, flush=True)\ntime.sleep(60)\n")
+            "while time.monotonic() < end: pass\nprint('ticks', n, time.process_time(), flush=True)\ntime.sleep(60)\n")
     with jobs.python(code) as job:
         flamegraph(job.pid, tmp_path / "a.folded", "--rate", 1000, duration=3)
         wait_until(lambda: "ticks" in job.output)
-        assert int(job.output.split()[-1]) > 400
+        ticks, ran = (float(word) for word in job.output.split()[-2:])
+        assert ticks > 0.5 * ran / 0.005  # signals that come while it has no CPU are one
+
+
+def may_interrupt():
+    """Whether this user may run a program in an interrupt: CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN."""
+    held = int(re.search(r"CapEff:\s*(\w+)", Path("/proc/self/status").read_text())[1], 16)
+    return held >> 21 & 1 or (held >> 38 & 1 and held >> 39 & 1)
+
+
+@pytest.mark.skipif(not may_interrupt(), reason="needs CAP_BPF and CAP_PERFMON")
+@pytest.mark.parametrize("options", [[], ["--no-stop"], ["--gil"]])
+def test_a_thread_that_runs_is_not_stopped(options, mixed, tmp_path):
+    said = flamegraph(mixed.pid, tmp_path / "a.folded", "--rate", 500, *options)
+    shares = {name: float(share) for name, share in re.findall(r"(\w+) ([\d.]+)%[,;]", said)}
+    assert shares["interrupted"] > 0 and shares.get("stopped", 0) < 3, said
 
 
 def test_children_are_sampled_on_request(tmp_path):

@@ -106,6 +106,17 @@ int pb_py_sample(struct pb_py *py, const struct pb_py_thread *t, struct pb_momen
 int pb_py_sample_with(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
                       struct pb_py_stack *stack, int (*more)(void *arg), void *arg);
 
+/* The stack of a thread that runs on that CPU, copied in an interrupt of it (remote/bpf.h): true without a
+ * moment, and without a stop. -EAGAIN: it does not run there; -ENODATA: the copy does not hold all of it (it
+ * is very deep, or at a place between two stores), other ways will; -ESRCH. */
+struct pb_py_glance;
+int pb_py_glance(struct pb_py_glance *g, const struct pb_py_thread *t, int cpu, struct pb_py_stack *stack,
+                 bool *ret_gil);
+
+/* py must outlive it. -EPERM: not ours to do; other errors: not on this kernel. */
+int pb_py_glance_new(struct pb_py *py, struct pb_py_glance **ret);
+void pb_py_glance_free(struct pb_py_glance *g);
+
 /* The line a frame is at; 0: its instruction has none (code that the compiler added). Cheap: no reading. */
 int pb_py_line(struct pb_py *py, const struct pb_py_frame *f);
 
