@@ -251,6 +251,7 @@ def test_a_process_that_ends_meanwhile_leaves_its_profile(tmp_path):
 
 def test_a_stopped_process_is_sampled_and_stays_stopped(tmp_path):
     with jobs.python() as job:
+        wait_until(lambda: "train (" in probe("-t", job.pid, "backtrace").stdout)  # not still on its way there
         os.kill(job.pid, signal.SIGSTOP)
         flamegraph(job.pid, tmp_path / "a.folded", "--rate", 200)
         assert Path(f"/proc/{job.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
