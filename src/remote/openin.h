@@ -5,9 +5,20 @@
 #pragma once
 
 #include <stdint.h>
+#include <sys/types.h>
 
 /* inode: it must be this one, 0: any. Returns a descriptor to read from. -ESTALE: it is something else. */
 int pb_open_regular(int root_fd, const char *path, uint64_t inode);
 
 /* The same of a descriptor that was opened with O_PATH, and stays open. */
 int pb_reopen_regular(int path_fd, uint64_t inode);
+
+/* What pid has mapped there, by the kernel's own link to it: also where the path is gone or names another
+ * file. -EPERM, -EACCES: only root may. */
+int pb_open_mapped(pid_t pid, uint64_t start, uint64_t end);
+
+/* The program that pid runs, by the kernel's link. */
+int pb_open_program(pid_t pid);
+
+/* As pb_open_regular, below the root that pid sees; 0: ours. */
+int pb_open_in_root(pid_t pid, const char *path, uint64_t inode);

@@ -2,36 +2,19 @@
 #include "remote/native/files.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "remote/native/process.h"
 #include "remote/openin.h"
 
 static int open_map_file(struct pb_native *n, const struct pb_range *r)
 {
-    char path[80];
     if (n->no_map_files)
         return -EPERM;
-    snprintf(path, sizeof(path), "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, n->source->pid, r->start, r->end);
-    _cleanup_close_ int fd = open(path, O_PATH | O_CLOEXEC);
-    if (fd < 0) {
-        n->no_map_files = errno == EPERM || errno == EACCES;
-        return -errno;
-    }
-    return pb_reopen_regular(fd, 0);
-}
-
-/* path within the file system that pid sees; 0: ours. */
-static int open_in_root(pid_t pid, const char *path, uint64_t inode)
-{
-    char name[32];
-    snprintf(name, sizeof(name), "/proc/%d/root", pid);
-    _cleanup_close_ int root = open(pid ? name : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return root < 0 ? -errno : pb_open_regular(root, path, inode);
+    int fd = pb_open_mapped(n->source->pid, r->start, r->end);
+    n->no_map_files = fd == -EPERM || fd == -EACCES;
+    return fd;
 }
 
 int pb_file_open(struct pb_native *n, struct pb_file *f, const struct pb_range *r)
@@ -44,7 +27,7 @@ int pb_file_open(struct pb_native *n, struct pb_file *f, const struct pb_range *
         /* A deleted file's path ends in " (deleted)" and names nothing, or something else of another inode.
          */
         if (fd < 0)
-            fd = open_in_root(n->source->pid, f->path, f->inode);
+            fd = pb_open_in_root(n->source->pid, f->path, f->inode);
     }
     if (fd >= 0 && pb_object_open(fd, &f->object) == 0)
         return 0;
@@ -61,7 +44,7 @@ int pb_debug_open(struct pb_native *n, struct pb_file *f)
     const pid_t roots[] = {n->source->pid, 0};
     for (unsigned i = 0; i < 2; i++) {
         struct pb_object o;
-        int fd = open_in_root(roots[i], path, 0);
+        int fd = pb_open_in_root(roots[i], path, 0);
         if (fd < 0 || pb_object_open(fd, &o) < 0)
             continue;
         if (strcmp(o.build_id, id) == 0 || !o.build_id[0]) {
