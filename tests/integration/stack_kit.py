@@ -6,15 +6,14 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent.parent
 TARGETS = Path(__file__).resolve().parent / "targets"
-READER = ["base/err.c", "base/procfs.c", "remote/elf.c", "remote/maps.c", "remote/mem.c", "remote/source.c", "remote/moment.c", "remote/trace.c",
-          "remote/threads.c", "remote/syscalls.c"]
+LIBRARIES = [TOP / f"build/release/libpb_{name}.a" for name in ("remote", "control", "table", "base")]
 
 
 def build(source, where):
     """Compiles a program of targets/ with the reader in it."""
     binary = where / Path(source).stem
-    code = [TOP / "src" / name for name in READER] + sorted((TOP / "src/remote/python").glob("*.c"))
-    subprocess.run(["cc", "-std=gnu17", "-O2", "-g", "-D_GNU_SOURCE", f"-I{TOP / 'src'}", "-o", binary, TARGETS / source, *code], check=True)
+    subprocess.run(["cc", "-std=gnu17", "-O2", "-g", "-D_GNU_SOURCE", f"-I{TOP / 'src'}", "-o", binary, TARGETS / source, *LIBRARIES, "-ldl"],
+                   check=True)
     return binary
 
 

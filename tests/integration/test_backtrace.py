@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import interpreters
 import jobs
@@ -156,7 +157,8 @@ time.sleep(1000)
 def test_a_stopped_process(interpreter):
     with jobs.python(THREADS, interpreter) as job:
         os.kill(job.pid, signal.SIGSTOP)
-        jobs.wait_until(lambda: open(f"/proc/{job.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "T")
+        jobs.wait_until(lambda: all(task.read_text().rsplit(")", 1)[1].split()[0] == "T"
+                                    for task in Path(f"/proc/{job.pid}/task").glob("*/stat")), what="the stop of all threads")
         threads = by_name(backtrace(job.pid, "--no-stop"))
         assert functions(threads["spi)n (ner"])[0] == "spin" and threads["spi)n (ner"]["state"] == "stopped by a signal"
         os.kill(job.pid, signal.SIGCONT)
