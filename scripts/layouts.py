@@ -4,7 +4,8 @@ scripts/layouts.py [--check] [INTERPRETER | FOLDER...]    default: every interpr
 
 A folder is one that holds Python.h, for versions that do not run here. Each field is an expression over the headers of
 one version; a small program compiled against them prints the table, and from 3.13 on where _Py_DebugOffsets has each
-field. --check writes nothing and fails where a file differs. Only 64-bit Linux builds with the GIL.
+field, once more for the free-threaded build (layout_3_*t.c), which the same headers describe. Tables of 3.4 and 3.5 are that
+of 3.6 with what their public headers have elsewhere. --check writes nothing and fails where a file differs. 64-bit Linux only.
 """
 import re
 import subprocess
@@ -53,6 +54,18 @@ typedef PyFrameObject Frame;
 #include <internal/pycore_interpframe.h>
 #include <internal/pycore_debug_offsets.h>
 #endif
+#if PY_VERSION_HEX >= 0x030D0000
+#include <internal/pycore_object.h>
+#endif
+
+static unsigned kind_shift(void)
+{
+    PyASCIIObject o = {0};
+    unsigned bits;
+    o.state.kind = 7;
+    memcpy(&bits, &o.state, sizeof(bits));
+    return (unsigned)__builtin_ctz(bits);
+}
 """
 
 ALWAYS = (3, 0)
@@ -73,11 +86,20 @@ def plain(expression):
     return [(ALWAYS, expression)]
 
 
+def free_threaded(expression, since):
+    """A field that only the free-threaded build has."""
+    return [(ALWAYS, None), (since, Only(expression))]
+
+
+class Only(str):
+    pass
+
+
 FIELDS = {
     "frames": [(ALWAYS, '"PB_PY_FRAMES_HEAP"'), ((3, 11), '"PB_PY_FRAMES_CFRAME"'), ((3, 13), '"PB_PY_FRAMES_TSTATE"')],
     "lines": [(ALWAYS, '"PB_PY_LINES_LNOTAB"'), ((3, 10), '"PB_PY_LINES_LINETABLE"'), ((3, 11), '"PB_PY_LINES_LOCATIONS"')],
     "tagged": [(ALWAYS, None), ((3, 14), "1")],
-    "kind_shift": plain("2"),
+    "kind_shift": plain("kind_shift()"),
     "lasti_units": [(ALWAYS, None), ((3, 10), "1"), ((3, 11), None)],
     "runtime.interp_head": field("offsetof(_PyRuntimeState, %s)", (ALWAYS, None), ((3, 7), "interpreters.head")),
     "runtime.current": field("offsetof(_PyRuntimeState, %s)", (ALWAYS, None), ((3, 7), "gilstate.tstate_current"),
@@ -91,6 +113,7 @@ FIELDS = {
     "interp.gil": field(INTERP, (ALWAYS, None), ((3, 12), "ceval.gil")),
     "gil.holder": field("offsetof(struct _gil_runtime_state, %s)", (ALWAYS, None), ((3, 12), "last_holder")),
     "gil.locked": field("offsetof(struct _gil_runtime_state, %s)", (ALWAYS, None), ((3, 12), "locked")),
+    "gil.enabled": free_threaded("offsetof(struct _gil_runtime_state, enabled)", (3, 13)),
     "tstate.next": field(TSTATE, (ALWAYS, "next")),
     "tstate.interp": field(TSTATE, (ALWAYS, "interp")),
     "tstate.frame": field(TSTATE, (ALWAYS, "frame"), ((3, 11), "cframe"), ((3, 13), "current_frame")),
@@ -116,6 +139,7 @@ FIELDS = {
     "frame.is_entry": field(FRAME, (ALWAYS, None), ((3, 11), "is_entry"), ((3, 12), None)),
     "frame.owner": field(FRAME, (ALWAYS, None), ((3, 11), "owner")),
     "frame.stacktop": field(FRAME, (ALWAYS, None), ((3, 11), "stacktop"), ((3, 14), None)),
+    "frame.tlbc": free_threaded("offsetof(Frame, tlbc_index)", (3, 14)),
     "code.file": field(CODE, (ALWAYS, "co_filename")),
     "code.name": field(CODE, (ALWAYS, "co_name")),
     "code.qualname": field(CODE, (ALWAYS, None), ((3, 11), "co_qualname")),
@@ -132,6 +156,7 @@ FIELDS = {
     "code.freevars": field(CODE, (ALWAYS, "co_freevars"), ((3, 11), None)),
     "code.bytes": field(CODE, (ALWAYS, "co_code"), ((3, 11), None)),
     "code.adaptive": field(CODE, (ALWAYS, None), ((3, 11), "co_code_adaptive")),
+    "code.tlbc": free_threaded("offsetof(PyCodeObject, co_tlbc)", (3, 14)),
     "object.type": plain("offsetof(PyObject, ob_type)"),
     "object.size": plain("sizeof(PyObject)"),
     "type.name": field(TYPE, (ALWAYS, "tp_name")),
@@ -141,6 +166,7 @@ FIELDS = {
     "type.dictoffset": field(TYPE, (ALWAYS, "tp_dictoffset")),
     "type.base": field(TYPE, (ALWAYS, "tp_base")),
     "type.cached_keys": plain("offsetof(PyHeapTypeObject, ht_cached_keys)"),
+    "type.managed_dict": [(ALWAYS, None), ((3, 11), "24"), ((3, 13), "-(MANAGED_DICT_OFFSET)")],
     "unicode.length": plain("offsetof(PyASCIIObject, length)"),
     "unicode.state": plain("offsetof(PyASCIIObject, state)"),
     "unicode.ascii_size": plain("sizeof(PyASCIIObject)"),
@@ -227,19 +253,26 @@ DEBUG = {
 }
 
 
+# What 3.4 and 3.5 have elsewhere than 3.6, by their public headers: co_firstlineno stood before co_lnotab, a dict had no version
+# tag and its entries lay in the hash table itself, lines only counted upwards.
+OLDER = {"lines": "PB_PY_LINES_UNSIGNED", "code.first_line": 112, "code.lines": 120, "dict.keys": 24, "dict.values": 32}
+
+
 def chosen(cases, version):
     return [expression for since, expression in cases if since <= version][-1]
 
 
-def program(version):
+def program(version, free):
     lines = []
     for name, cases in FIELDS.items():
         expression = chosen(cases, version)
-        if expression is not None:
+        if free and name.startswith(("gc.", "heap.")):  # another collector, another allocator
+            continue
+        if expression is not None and (free or not isinstance(expression, Only)):
             form, cast = ("%s", "") if expression.startswith('"') else ("%u", "(unsigned)")
             lines.append(f'    printf("    .{name} = {form},\\n", {cast}{expression});')
     lines.append('    puts("};");')
-    if version >= (3, 13):
+    if version >= (3, 13) and not free:  # the free-threaded build has the same
         lines.append(f'    puts("const struct pb_py_told pb_py_told_3_{version[1]}[] = {{");')
         lines += [f'    printf("    {{offsetof(struct pb_py_layout, {ours}), %u}},\\n", '
                   f'(unsigned)offsetof(_Py_DebugOffsets, {its}));' for ours, its in DEBUG.items()]
@@ -259,32 +292,51 @@ def version_of(include):
     return re.search(r'#define PY_VERSION\s+"([\d.]+)', (include / "patchlevel.h").read_text()).group(1)
 
 
-def offsets(include, version):
+def offsets(include, version, free):
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder, "layout.c"), Path(folder, "layout")
-        source.write_text(program(version))
-        subprocess.run(["cc", "-w", f"-I{include}", f"-I{include}/internal", f"-I{include.parent}", source, "-o", binary],
+        source.write_text(program(version, free))
+        build = ["-DPy_GIL_DISABLED=1"] if free else []
+        subprocess.run(["cc", "-w", *build, f"-I{include}", f"-I{include}/internal", f"-I{include.parent}", source, "-o", binary],
                        check=True)
         return subprocess.run([binary], check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout
 
 
-def table(include):
-    release = version_of(include)
-    major, minor = map(int, release.split(".")[:2])
-    name = f"{major}_{minor}"
+def text_of(name, release, version, fields, flags):
     text = f"""/* layout_{name}: written by scripts/layouts.py from the headers of CPython {release}; see layout.h. */
 #include <stddef.h>
 
 #include "remote/python/layout.h"
 
 const struct pb_py_layout pb_py_layout_{name} = {{
-    .version = 0x{major:02x}{minor:02x},
-    .verified = true,
-{offsets(include, (major, minor))}
+    .version = 0x{version[0]:02x}{version[1]:02x},
+{flags}{fields}
 """
     done = subprocess.run([CLANG_FORMAT, "--assume-filename", FOLDER / "x.c"], input=text, check=True, stdout=subprocess.PIPE,
                           universal_newlines=True)
     return FOLDER / f"layout_{name}.c", done.stdout
+
+
+def older(fields):
+    """The fields of 3.6 as 3.4 and 3.5 have them."""
+    for name, value in OLDER.items():
+        fields, n = re.subn(rf"(?m)^    \.{re.escape(name)} = .*,$", f"    .{name} = {value},", fields)
+        assert n == 1, name
+    return fields
+
+
+def tables_of(include):
+    release = version_of(include)
+    version = tuple(map(int, release.split(".")[:2]))
+    name = f"{version[0]}_{version[1]}"
+    fields = offsets(include, version, False)
+    yield text_of(name, release, version, fields, "    .verified = true,\n")
+    if version >= (3, 13):
+        yield text_of(f"{name}t", release, version, offsets(include, version, True),
+                      "    .verified = true,\n    .free_threaded = true,\n")
+    if version == (3, 6):
+        for minor in (4, 5):
+            yield text_of(f"3_{minor}", f"{release} and what 3.{minor} has elsewhere", (3, minor), older(fields), "")
 
 
 def main():
@@ -292,7 +344,7 @@ def main():
     wanted = [word for word in sys.argv[1:] if word != "--check"] or interpreters.INTERPRETERS
     # Two releases of one minor version: the later one that has headers writes the file.
     includes = [include for include in map(include_dir, wanted) if (include / "Python.h").exists()]
-    tables = dict(table(include) for include in includes)
+    tables = dict(table for include in includes for table in tables_of(include))
     stale = [path.name for path, text in tables.items() if not path.exists() or path.read_text() != text]
     if not check:
         for path, text in tables.items():

@@ -289,7 +289,7 @@ const struct pb_command pb_cmd_backtrace = {
             "for.\n"
             "A thread that sleeps is read as it sleeps; one that runs is stopped for some ten microseconds, "
             "since a\n"
-            "stack read from a running thread never was (--no-stop forbids that). CPython 3.6 to 3.15.\n"
+            "stack read from a running thread never was (--no-stop forbids that). CPython 3.4 to 3.15.\n"
             "With --native the frames of C, C++ and other libraries stand where they were called: function "
             "[module] (file:line).\n"
             "A process without Python shows its native stacks without being asked.",

@@ -222,6 +222,9 @@ static void put_process(const struct pb_stacks *s)
         printf(", \"python\": \"%u.%u\"", version >> 16, version >> 8 & 0xff);
     else
         printf(", \"python\": \"%u.%u.%u\"", version >> 16, version >> 8 & 0xff, version & 0xff);
+    if (s->py)
+        printf(", \"free_threaded\": %s, \"verified\": %s", pb_py_free_threaded(s->py) ? "true" : "false",
+               pb_py_verified(s->py) ? "true" : "false");
     fputs(", \"verdict\": ", stdout);
     if (s->verdict[0])
         put_string(s->verdict);

@@ -244,6 +244,10 @@ static void put_process(const struct pb_stacks *s)
         printf("\nCPython %u.%u", version >> 16, version >> 8 & 0xff);
         if ((version & 0xff) != 0xff)
             printf(".%u", version & 0xff);
+        if (pb_py_free_threaded(s->py))
+            fputs(", free-threaded", stdout);
+        if (!pb_py_verified(s->py))
+            fputs(" (read by a layout that was not verified for it: doubt what looks odd)", stdout);
         printf(", %zu Python thread%s, %zu native\n", python, python == 1 ? "" : "s", s->n - python);
     } else {
         printf("\nno Python in it, %zu thread%s\n", s->n, s->n == 1 ? "" : "s");

@@ -88,12 +88,11 @@ static void try_offsets(const uint8_t *data, size_t size)
     static uint8_t told[PB_PY_OFFSETS_SIZE];
     struct pb_py_layout layout;
     uint32_t version;
-    bool free_threaded;
 
     memset(told, 0, sizeof(told));
     memcpy(told, data, size < sizeof(told) ? size : sizeof(told));
     memcpy(told, "xdebugpy", 8);
-    pb_py_layout_told(told, true, &layout, &version, &free_threaded);
+    pb_py_layout_told(told, true, &layout, &version);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -109,7 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (pb_py_layouts[nlayouts])
         nlayouts++;
     try_offsets(data, size);
-    for (int kind = 0; kind < 3; kind++)
+    for (int kind = 0; kind < 4; kind++)
         pb_py_line_at((enum pb_py_lines)kind, data, size, data[2], data[3] * 2);
 
     struct memory memory = {data + 2, size - 2, 0};

@@ -229,6 +229,7 @@ static int make(struct pb_py *py, uint64_t addr, const uint8_t *head, const stru
     code->kinds = l->code.kinds ? u64_at(head, l->code.kinds) : 0;
     code->cellvars = l->code.cellvars ? u64_at(head, l->code.cellvars) : 0;
     code->freevars = l->code.freevars ? u64_at(head, l->code.freevars) : 0;
+    code->copies = l->code.tlbc ? u64_at(head, l->code.tlbc) : 0;
     code->checked = py->stack_number;
     int r = read_parts(py, code, l->code.qualname ? u64_at(head, l->code.qualname) : 0);
     if (r >= 0)
@@ -247,6 +248,8 @@ static int check_one(struct pb_py *py, uint64_t addr, const uint8_t *head)
     struct code *known = lookup(py, addr);
     if (!known || !is_same(&known->id, &id))
         return make(py, addr, head, &id);
+    /* It is replaced by a longer one when there are more threads. */
+    known->copies = py->layout.code.tlbc ? u64_at(head, py->layout.code.tlbc) : 0;
     known->checked = py->stack_number;
     return 0;
 }
@@ -299,6 +302,51 @@ int pb_py_codes(struct pb_py *py, const uint64_t *raw, struct pb_py_frame *frame
     for (size_t i = 0; r == 0 && i < n; i++)
         frames[i].code = &lookup(py, raw[i])->pub;
     return r;
+}
+
+/* The array of copies begins with how many there are. */
+static int at_of_batch(struct pb_py *py, const struct copy *const *copies, struct pb_py_frame *const *frames,
+                       size_t n)
+{
+    uint64_t words[BATCH / 2][2];
+    struct pb_piece pieces[BATCH];
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t array = ((const struct code *)frames[i]->code)->copies;
+        pieces[2 * i] = (struct pb_piece){array, &words[i][0], 8};
+        pieces[2 * i + 1] = (struct pb_piece){array + 8 + 8ull * copies[i]->index, &words[i][1], 8};
+    }
+    ssize_t have = n ? pb_source_readv(py->source, pieces, 2 * n) : 0;
+    if (have < (ssize_t)(2 * n))
+        return have < 0 ? (int)have : -EAGAIN;
+    for (size_t i = 0; i < n; i++) {
+        int64_t at = (int64_t)(copies[i]->instr - words[i][1]);
+        /* One unit before the first instruction: it is about to begin. */
+        if (copies[i]->index >= words[i][0] || at < -2 || at > INT32_MAX)
+            return -EAGAIN;
+        frames[i]->at = at < 0 ? -1 : (int32_t)at;
+    }
+    return 0;
+}
+
+int pb_py_at_of_copies(struct pb_py *py, const struct copy *copies, struct pb_py_frame *frames, size_t n)
+{
+    const struct copy *some[BATCH / 2];
+    struct pb_py_frame *theirs[BATCH / 2];
+    size_t nsome = 0;
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        if (!copies[i].index)
+            continue;
+        some[nsome] = &copies[i];
+        theirs[nsome++] = &frames[i];
+        if (nsome == BATCH / 2) {
+            r = at_of_batch(py, some, theirs, nsome);
+            nsome = 0;
+        }
+    }
+    return r < 0 ? r : at_of_batch(py, some, theirs, nsome);
 }
 
 int pb_py_line(struct pb_py *py, const struct pb_py_frame *f)

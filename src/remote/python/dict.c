@@ -25,6 +25,11 @@ static int open_keys(struct pb_py *py, uint64_t keys, struct items *ret)
         it.entries = keys + 32 + (1ull << head[9]);
         it.stride = general ? 24 : 16;
         it.key_at = general ? 8 : 0;
+    } else if (py->layout.version < 0x0306) { /* no indices yet: the entries are the hash table */
+        it.n = u64_at(head, 8);
+        it.entries = keys + 32;
+        it.stride = 24;
+        it.key_at = 8;
     } else {
         uint64_t size = u64_at(head, 8);
         it.n = u64_at(head, 32);
@@ -78,7 +83,7 @@ static int open_managed(struct pb_py *py, uint64_t object, uint64_t keys, uint64
     unsigned version = py->layout.version;
     uint64_t before[2]; /* up to 3.11 values, then the dictionary */
 
-    int r = pb_source_read(py->source, object - 32, before, sizeof(before));
+    int r = pb_source_read(py->source, object - py->layout.type.managed_dict - 8, before, sizeof(before));
     if (r < 0)
         return r;
     if (version == 0x030b)
@@ -132,6 +137,54 @@ int pb_py_items_next(struct pb_py *py, struct items *it, uint64_t *ret_key, uint
         }
     }
     return 0;
+}
+
+#define KEYS_MAX   1024
+#define KEYS_BATCH 32
+#define KEY_WINDOW 160 /* of a key: its head and any name that we ask for */
+
+/* Which of some keys is that name; -ENOENT: none. */
+static int find_key(struct pb_py *py, const uint64_t *keys, size_t n, const char *name)
+{
+    uint8_t windows[KEYS_BATCH][KEY_WINDOW];
+    struct pb_piece pieces[KEYS_BATCH] = {0};
+    char text[PB_PY_NAME_MAX];
+
+    for (size_t i = 0; i < n; i++)
+        pieces[i] = (struct pb_piece){keys[i], windows[i], KEY_WINDOW};
+    ssize_t have = pb_source_readv(py->source, pieces, n);
+    for (size_t i = 0; i < n; i++) {
+        /* One that lies at the end of its mapping stops the batch: from there on they are read alone. */
+        int len = (ssize_t)i < have
+                      ? pb_py_text_of(py, keys[i], windows[i], KEY_WINDOW, text, sizeof(text), NULL)
+                      : pb_py_text(py, keys[i], text, sizeof(text), NULL);
+        if (len >= 0 && strcmp(text, name) == 0)
+            return (int)i;
+    }
+    return -ENOENT;
+}
+
+int pb_py_dict_get(struct pb_py *py, uint64_t dict, const char *name, uint64_t *ret)
+{
+    struct items it;
+    uint64_t keys[KEYS_BATCH], values[KEYS_BATCH];
+
+    int more = pb_py_items_of_dict(py, dict, &it);
+    if (more < 0)
+        return more;
+    for (size_t seen = 0, n = 0; seen < KEYS_MAX; seen += n) {
+        for (n = 0; n < KEYS_BATCH; n++) {
+            more = pb_py_items_next(py, &it, &keys[n], &values[n]);
+            if (more <= 0)
+                break;
+        }
+        int at = n ? find_key(py, keys, n, name) : -ENOENT;
+        if (at >= 0)
+            *ret = values[at];
+        if (at >= 0 || more <= 0)
+            return at >= 0 ? 0 : more < 0 ? more : -ENOENT;
+    }
+    return -ENOENT;
 }
 
 #define ATTRIBUTES_MAX 256

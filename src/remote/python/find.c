@@ -1,93 +1,29 @@
-/* find: where a process has CPython, which version it is, and which layout fits.
+/* find: which CPython a target has, and which layout fits it.
  *
- * By symbols of the mapped objects, never by running or opening what the target names: libpython, else the
- * program itself, else whichever object has the symbols. From 3.13 on the runtime tells its offsets. Before,
- * the version comes from Py_Version (3.11 on) or the file's name, and where that fails every table is tried;
- * what is taken is checked in each case: an interpreter must have a thread that points back at it. */
-#include <ctype.h>
+ * Never by running what the target names. From 3.13 on the runtime tells its offsets. Before, the version
+ * comes from Py_Version (3.11 on), from sys.hexversion, or stands in a file's name; and what is taken is
+ * checked in each case: an interpreter must have a thread that points back at it, and its sys module must be
+ * where the layout says and name that version. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "remote/elf.h"
 #include "remote/maps.h"
-#include "remote/python/internal.h"
+#include "remote/python/dict.h"
+#include "remote/python/place.h"
 
-struct place {
-    uint64_t runtime;       /* _PyRuntime; 0: before 3.7 */
-    uint64_t current;       /* 3.6: _PyThreadState_Current */
-    uint64_t head_function; /* 3.6: PyInterpreterState_Head */
-    uint32_t version;       /* 0: not told */
-};
+#define OLDEST_WITH_RUNTIME 0x0307
+#define FIRST_THAT_TELLS    0x030d
 
-static bool begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
-/* "libpython3.8.so.1.0", "python3.11": 0x0308, 0x030b. 0: no version in it. */
-static unsigned version_in(const char *name)
-{
-    const char *at = strstr(name, "python3.");
-    unsigned minor = at && isdigit((unsigned char)at[8]) ? (unsigned)strtoul(at + 8, NULL, 10) : 0;
-    return minor && minor < 256 ? 0x0300 | minor : 0;
-}
-
-static int look_into(struct pb_py *py, const struct pb_map *map, struct place *ret)
-{
-    struct place p = {0};
-    uint64_t addr, version;
-    struct pb_source *from = py->source;
-
-    if (pb_elf_lookup(from, map->start, "_PyRuntime", &p.runtime) < 0 &&
-        (pb_elf_lookup(from, map->start, "_PyThreadState_Current", &p.current) < 0 ||
-         pb_elf_lookup(from, map->start, "PyInterpreterState_Head", &p.head_function) < 0))
-        return -ENOENT;
-    if (pb_elf_lookup(from, map->start, "Py_Version", &addr) == 0 && read_u64(py, addr, &version) == 0 &&
-        version >> 24 == 3)
-        p.version = (uint32_t)version >> 8;
-    else if (version_in(pb_maps_base(map)))
-        p.version = version_in(pb_maps_base(map)) << 8 | 0xff;
-    *ret = p;
-    return 0;
-}
-
-static bool is_object(const struct pb_map *map)
-{
-    return map->offset == 0 && map->inode && (map->prot & 1);
-}
-
-/* In the order in which it is likely: libpython, the program, any other. */
-static int find_place(struct pb_py *py, const struct pb_maps *maps, struct place *ret)
-{
-    char exe[4096];
-
-    if (pb_source_exe(py->source, exe, sizeof(exe)) < 0)
-        exe[0] = '\0';
-    for (int pass = 0; pass < 3; pass++)
-        for (size_t i = 0; i < maps->n; i++) {
-            const struct pb_map *map = &maps->at[i];
-            bool python = begins(pb_maps_base(map), "libpython3"), program = strcmp(map->path, exe) == 0;
-            if (is_object(map) &&
-                (pass == 0   ? python
-                 : pass == 1 ? program
-                             : !python && !program) &&
-                look_into(py, map, ret) == 0)
-                return 0;
-        }
-    return -ENOENT;
-}
-
-/* 3.6 keeps the list of interpreters in a static variable, which PyInterpreterState_Head returns: its first
- * instruction says where, "mov rel32(%rip), %rax". */
-static uint64_t head_of_3_6(struct pb_py *py, uint64_t function)
+/* Up to 3.6 the list of interpreters is in a static variable, which PyInterpreterState_Head returns: its
+ * first instruction says where, "mov rel32(%rip), %rax". What comes out is checked like any other. */
+static uint64_t head_by_code(struct pb_py *py, uint64_t function)
 {
     static const uint8_t endbr64[] = {0xf3, 0x0f, 0x1e, 0xfa}, mov[] = {0x48, 0x8b, 0x05};
     uint8_t text[16];
     size_t at;
 
-    if (pb_source_read(py->source, function, text, sizeof(text)) < 0)
+    if (!function || pb_source_read(py->source, function, text, sizeof(text)) < 0)
         return 0;
     at = memcmp(text, endbr64, sizeof(endbr64)) == 0 ? sizeof(endbr64) : 0;
     if (memcmp(text + at, mov, sizeof(mov)) != 0)
@@ -95,19 +31,21 @@ static uint64_t head_of_3_6(struct pb_py *py, uint64_t function)
     return function + at + 7 + (uint64_t)(int64_t)(int32_t)u32_at(text, at + 3);
 }
 
-static void take_layout(struct pb_py *py, const struct pb_py_layout *layout, const struct place *p)
+void pb_py_take_layout(struct pb_py *py, const struct pb_py_layout *layout, const struct place *p)
 {
     py->layout = *layout;
-    py->interp_head =
-        p->runtime ? p->runtime + layout->runtime.interp_head : head_of_3_6(py, p->head_function);
-    py->runtime_gil = p->runtime && layout->runtime.gil ? p->runtime + layout->runtime.gil : 0;
-    py->current = !p->runtime               ? p->current
-                  : layout->runtime.current ? p->runtime + layout->runtime.current
-                                            : 0;
+    if (!p->runtime) {
+        py->interp_head = p->head ? p->head : head_by_code(py, p->head_function);
+        py->runtime_gil = 0;
+        py->current = p->current;
+        return;
+    }
+    py->interp_head = p->runtime + layout->runtime.interp_head;
+    py->runtime_gil = layout->runtime.gil ? p->runtime + layout->runtime.gil : 0;
+    py->current = layout->runtime.current ? p->runtime + layout->runtime.current : 0;
 }
 
-/* Whether what is there looks like an interpreter with a thread, read by this layout. */
-static bool fits(struct pb_py *py)
+bool pb_py_fits(struct pb_py *py)
 {
     const struct pb_py_layout *l = &py->layout;
     uint64_t interp, tstate, back;
@@ -117,26 +55,58 @@ static bool fits(struct pb_py *py)
            read_u64(py, tstate + l->tstate.interp, &back) == 0 && back == interp;
 }
 
-/* The tables that can be meant where a process does not tell its offsets, the likely one first. */
-static int try_tables(struct pb_py *py, const struct place *p)
+/* The type of an object is named that. */
+static bool is_a(struct pb_py *py, uint64_t object, const char *type)
 {
-    const struct pb_py_layout *named = pb_py_layout_find(p->version >> 8);
+    uint64_t at;
+    char text[16];
+    size_t len = strlen(type) + 1;
 
-    if (named && (named->version == 0x0306) == !p->runtime) {
-        py->version = p->version;
-        take_layout(py, named, p);
-        if (fits(py))
+    return object % 8 == 0 && len <= sizeof(text) &&
+           read_u64(py, object + py->layout.object.type, &at) == 0 &&
+           read_u64(py, at + py->layout.type.name, &at) == 0 &&
+           pb_source_read(py->source, at, text, len) == 0 && memcmp(text, type, len) == 0;
+}
+
+uint32_t pb_py_told_version(struct pb_py *py)
+{
+    const struct pb_py_layout *l = &py->layout;
+    uint64_t interp, sys, number;
+    uint32_t digit;
+
+    if (read_u64(py, py->interp_head, &interp) < 0 || read_u64(py, interp + l->interp.sysdict, &sys) < 0 ||
+        !is_a(py, sys, "dict") || pb_py_dict_get(py, sys, "hexversion", &number) < 0 ||
+        !is_a(py, number, "int") ||
+        pb_source_read(py->source, number + l->integer.digits, &digit, sizeof(digit)) < 0)
+        return 0;
+    return digit >> 24 == 3 ? digit >> 8 : 0;
+}
+
+static bool try_table(struct pb_py *py, const struct pb_py_layout *layout, const struct place *p)
+{
+    pb_py_take_layout(py, layout, p);
+    if (!pb_py_fits(py))
+        return false;
+    py->version = p->exact ? p->version : pb_py_told_version(py);
+    return py->version >> 8 == layout->version;
+}
+
+/* The tables that can be meant where a process does not tell its offsets, the likely one first. */
+static int try_tables(struct pb_py *py, const struct place *p, bool force)
+{
+    const struct pb_py_layout *named = pb_py_layout_find(p->version >> 8, false);
+
+    if (named && (named->version < OLDEST_WITH_RUNTIME) == !p->runtime && try_table(py, named, p))
+        return 0;
+    for (size_t i = 0; !p->exact && pb_py_layouts[i] && pb_py_layouts[i]->version < FIRST_THAT_TELLS; i++)
+        if ((pb_py_layouts[i]->version < OLDEST_WITH_RUNTIME) == !p->runtime &&
+            try_table(py, pb_py_layouts[i], p))
             return 0;
-    }
-    for (size_t i = 0; pb_py_layouts[i] && pb_py_layouts[i]->version < 0x030d; i++) {
-        if ((pb_py_layouts[i]->version == 0x0306) != !p->runtime)
-            continue;
-        py->version = (uint32_t)pb_py_layouts[i]->version << 8 | 0xff;
-        take_layout(py, pb_py_layouts[i], p);
-        if (fits(py))
-            return 0;
-    }
-    return -ENOTSUP;
+    if (!force || !p->version)
+        return -ENOTSUP;
+    py->version = p->version;
+    pb_py_take_layout(py, pb_py_layout_nearest(p->version >> 8, false), p);
+    return pb_py_fits(py) ? 0 : -ENOTSUP;
 }
 
 static int take_told(struct pb_py *py, const struct place *p, bool force)
@@ -146,14 +116,17 @@ static int take_told(struct pb_py *py, const struct place *p, bool force)
 
     int r = p->runtime ? pb_source_read(py->source, p->runtime, told, sizeof(told)) : -ENOENT;
     if (r == 0)
-        r = pb_py_layout_told(told, force, &layout, &py->version, &py->free_threaded);
+        r = pb_py_layout_told(told, force, &layout, &py->version);
     if (r == 0)
-        take_layout(py, &layout, p);
+        pb_py_take_layout(py, &layout, p);
     return r;
 }
 
 static int choose_layout(struct pb_py *py, const struct place *p, bool force, struct pb_err *err)
 {
+    if (p->version && p->version >> 16 != 3)
+        return pb_fail(err, -ENOTSUP, "CPython %u.%u cannot be read, only 3.4 to 3.15", p->version >> 16,
+                       p->version >> 8 & 0xff);
     int r = take_told(py, p, force);
     if (r == -ENOTSUP)
         return pb_fail(err, r,
@@ -162,27 +135,43 @@ static int choose_layout(struct pb_py *py, const struct place *p, bool force, st
     if (r == -EBADMSG)
         return pb_fail(err, r, "its CPython tells offsets that cannot be");
     if (r < 0)
-        r = try_tables(py, p);
+        r = try_tables(py, p, force);
+    if (r < 0 && p->version && !pb_py_layout_find(p->version >> 8, false))
+        return pb_fail(err, r,
+                       "CPython %u.%u is none that this release knows (3.4 to 3.15; --force tries the "
+                       "nearest layout)",
+                       p->version >> 16, p->version >> 8 & 0xff);
     if (r < 0)
         return pb_fail(err, r,
-                       "it has CPython, but no known layout (3.6 to 3.15) fits it, or it is only starting");
-    if (py->free_threaded)
-        return pb_fail(err, -ENOTSUP,
-                       "its CPython %u.%u is a free-threaded build, whose stacks cannot be read yet",
-                       py->version >> 16, py->version >> 8 & 0xff);
+                       "it has CPython, but no known layout (3.4 to 3.15) fits it, or it is only starting "
+                       "(then try again)");
     return 0;
 }
 
 int pb_py_find(struct pb_py *py, bool force, struct pb_err *err)
 {
     _cleanup_(pb_maps_done) struct pb_maps maps = {0};
-    struct place p;
+    struct place p = {0};
+    struct pb_err why = {0};
 
     int r = pb_source_maps(py->source, &maps, err);
     if (r < 0)
         return r;
-    r = find_place(py, &maps, &p);
-    if (r < 0)
-        return pb_fail(err, r, "there is no CPython in it");
-    return choose_layout(py, &p, force, err);
+    int found = pb_py_place_by_symbols(py, &maps, &p);
+    if (found < 0)
+        found = pb_py_place_by_files(py, &maps, &p);
+    if (found == 0) {
+        r = choose_layout(py, &p, force, &why);
+        /* Before 3.7 symbols may be there and still not say where the list of interpreters is. */
+        if (r == 0 || p.runtime || p.version >> 16 == 2) {
+            if (r < 0 && err)
+                *err = why;
+            return r;
+        }
+    }
+    if (pb_py_place_by_scan(py, &maps, &p) == 0)
+        return choose_layout(py, &p, force, err);
+    if (found == 0 && err)
+        *err = why;
+    return found == 0 ? r : pb_fail(err, -ENOENT, "there is no CPython in it");
 }

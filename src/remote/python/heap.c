@@ -254,7 +254,7 @@ int pb_py_memory(struct pb_py *py, struct pb_py_heap *heap, struct pb_py_memory 
     if (!heap->searched)
         search(py, heap);
     /* Builds without the GIL have another allocator and another collector. */
-    if (!py->free_threaded) {
+    if (!py->layout.free_threaded) {
         read_generations(py, heap, interp, &memory);
         if (find_arenas(py, heap, interp, &arenas) && add_arenas(&arenas)) {
             memory.heap_arenas = arenas.used;

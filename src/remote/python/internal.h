@@ -31,6 +31,7 @@ struct code {
     size_t table_len;
     uint32_t flags, argcount, kwonly, nlocals, stacksize;
     uint64_t varnames, kinds, cellvars, freevars;
+    uint64_t copies;  /* free-threaded: array of the copies of its instructions */
     uint64_t checked; /* the stack it was last compared in */
     char *text;       /* what the names point into */
 };
@@ -45,6 +46,12 @@ struct guess {
     uint64_t frames[GUESS_FRAMES]; /* those outside of the chunk */
 };
 
+/* Free-threaded: where a frame executes a copy of its code that only its thread has. */
+struct copy {
+    uint64_t instr;
+    uint32_t index; /* of the copy; 0: the code itself */
+};
+
 struct bytes {
     uint8_t *at;
     size_t cap;
@@ -54,7 +61,6 @@ struct pb_py {
     struct pb_source *source;
     struct pb_py_layout layout;
     uint32_t version;
-    bool free_threaded;
     uint64_t interp_head; /* address of the pointer to the first interpreter */
     uint64_t runtime_gil; /* 3.7 to 3.11: address of the GIL */
     uint64_t current;     /* address of the pointer to the thread state that has the GIL; 0: not kept there */
@@ -72,7 +78,8 @@ struct pb_py {
     size_t nall, all_cap;
     uint64_t stack_number;
     char redact[PB_REDACT_SIZE];
-    uint64_t *raw; /* addresses of the codes of the stack that is read */
+    uint64_t *raw;       /* addresses of the codes of the stack that is read */
+    struct copy *copies; /* of the same frames */
     size_t raw_cap;
 
     struct guess *guesses;
@@ -123,6 +130,9 @@ int pb_py_text_of(struct pb_py *py, uint64_t addr, const uint8_t *object, size_t
  * code object. */
 int pb_py_codes(struct pb_py *py, const uint64_t *raw, struct pb_py_frame *frames, size_t n);
 void pb_py_codes_done(struct pb_py *py);
+
+/* code.c: where a frame stands that executes a copy of its code: bytes into the code. -EAGAIN: not in it. */
+int pb_py_at_of_copies(struct pb_py *py, const struct copy *copies, struct pb_py_frame *frames, size_t n);
 
 /* dict.c: an attribute of an instance, from its own dictionary. -ENOENT: it has none of that name. */
 int pb_py_attribute(struct pb_py *py, uint64_t object, const char *name, uint64_t *ret);

@@ -16,14 +16,16 @@ enum pb_py_frames {
 };
 
 enum pb_py_lines {
-    PB_PY_LINES_LNOTAB,    /* up to 3.9: pairs of deltas, signed lines */
+    PB_PY_LINES_LNOTAB,    /* 3.6 to 3.9: pairs of deltas, signed lines */
     PB_PY_LINES_LINETABLE, /* 3.10 */
     PB_PY_LINES_LOCATIONS, /* 3.11 on */
+    PB_PY_LINES_UNSIGNED,  /* up to 3.5: as LNOTAB, but lines only count upwards */
 };
 
 struct pb_py_layout {
     uint16_t version; /* 0x030b: 3.11 */
     bool verified;    /* made from headers of a build that the tests ran against */
+    bool free_threaded;
     enum pb_py_frames frames;
     enum pb_py_lines lines;
     bool lasti_units;    /* instructions are counted in units of two bytes */
@@ -41,6 +43,7 @@ struct pb_py_layout {
     } interp;
     struct {
         uint32_t holder, locked;
+        uint32_t enabled; /* free-threaded: an int that is 0 where nobody needs the GIL; may be 0 */
     } gil;
     struct {
         uint32_t next, interp;
@@ -63,6 +66,7 @@ struct pb_py_layout {
         uint32_t valuestack; /* up to 3.10: pointer to the first slot of its stack */
         uint32_t top; /* up to 3.9 and from 3.14 on a pointer past the last slot in use; 3.10: how many are */
         uint32_t iblock, blocks; /* up to 3.10: the open blocks, and from which slot on */
+        uint32_t tlbc;           /* free-threaded, 3.14 on: which copy of the code it executes */
     } frame;
     struct {
         uint32_t file, name, qualname, lines, first_line, flags;
@@ -72,12 +76,14 @@ struct pb_py_layout {
         uint32_t cellvars, freevars;
         uint32_t bytes;    /* up to 3.10: pointer to the bytes object */
         uint32_t adaptive; /* 3.11 on: the code itself */
+        uint32_t tlbc;     /* free-threaded, 3.14 on: pointer to the copies of the code that threads have */
     } code;
     struct {
         uint32_t type, size;
     } object;
     struct {
         uint32_t name, flags, basicsize, itemsize, dictoffset, cached_keys, base;
+        uint32_t managed_dict; /* 3.11 on: how far before an object its dictionary hangs */
     } type;
     struct {
         uint32_t length, state, ascii_size, compact_size;
@@ -117,23 +123,25 @@ struct pb_py_told {
     uint16_t ours, theirs;
 };
 
-extern const struct pb_py_layout pb_py_layout_3_6, pb_py_layout_3_7, pb_py_layout_3_8, pb_py_layout_3_9,
-    pb_py_layout_3_10, pb_py_layout_3_11, pb_py_layout_3_12, pb_py_layout_3_13, pb_py_layout_3_14,
-    pb_py_layout_3_15;
+extern const struct pb_py_layout pb_py_layout_3_4, pb_py_layout_3_5, pb_py_layout_3_6, pb_py_layout_3_7,
+    pb_py_layout_3_8, pb_py_layout_3_9, pb_py_layout_3_10, pb_py_layout_3_11, pb_py_layout_3_12,
+    pb_py_layout_3_13, pb_py_layout_3_14, pb_py_layout_3_15, pb_py_layout_3_13t, pb_py_layout_3_14t,
+    pb_py_layout_3_15t;
 extern const struct pb_py_told pb_py_told_3_13[], pb_py_told_3_14[], pb_py_told_3_15[]; /* end with zeros */
 
 /* The table of a minor version, 0x030b. NULL: there is none. */
-const struct pb_py_layout *pb_py_layout_find(unsigned version);
+const struct pb_py_layout *pb_py_layout_find(unsigned version, bool free_threaded);
 
 /* The newest one that is not newer, or the oldest: what --force takes for a version nobody knows. */
-const struct pb_py_layout *pb_py_layout_nearest(unsigned version);
+const struct pb_py_layout *pb_py_layout_nearest(unsigned version, bool free_threaded);
 
-/* All of them, oldest first; ends with NULL. */
+/* All of them, oldest first, then the free-threaded ones; ends with NULL. */
 extern const struct pb_py_layout *const pb_py_layouts[];
 
-#define PB_PY_OFFSETS_SIZE 1024 /* of _Py_DebugOffsets, as much as any version has */
+#define PB_PY_OFFSETS_SIZE 1024       /* of _Py_DebugOffsets, as much as any version has */
+#define PB_PY_COOKIE       "xdebugpy" /* what it begins with */
 
 /* Lays what a process tells (the bytes at its _PyRuntime) over the table of its version. -ENOENT: it tells
  * nothing; -ENOTSUP: a version without table (unless force); -EBADMSG: offsets that cannot be. */
 int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct pb_py_layout *ret,
-                      uint32_t *ret_version, bool *ret_free_threaded);
+                      uint32_t *ret_version);

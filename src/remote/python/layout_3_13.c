@@ -58,6 +58,7 @@ const struct pb_py_layout pb_py_layout_3_13 = {
     .type.dictoffset = 288,
     .type.base = 256,
     .type.cached_keys = 880,
+    .type.managed_dict = 24,
     .unicode.length = 16,
     .unicode.state = 32,
     .unicode.ascii_size = 40,

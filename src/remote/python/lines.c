@@ -10,7 +10,7 @@ static int checked(int64_t line)
 }
 
 /* Pairs (bytes of code, lines): the line of a pair begins after its bytes. */
-static int by_lnotab(const uint8_t *table, size_t len, int first_line, int at)
+static int by_lnotab(const uint8_t *table, size_t len, int first_line, int at, bool upwards)
 {
     int64_t line = first_line, address = 0;
 
@@ -18,7 +18,7 @@ static int by_lnotab(const uint8_t *table, size_t len, int first_line, int at)
         address += table[i];
         if (address > at)
             break;
-        line += (int8_t)table[i + 1];
+        line += upwards ? table[i + 1] : (int8_t)table[i + 1];
     }
     return checked(line);
 }
@@ -102,7 +102,9 @@ int pb_py_line_at(enum pb_py_lines kind, const uint8_t *table, size_t len, int f
         return checked(first_line);
     switch (kind) {
     case PB_PY_LINES_LNOTAB:
-        return by_lnotab(table, len, first_line, at);
+        return by_lnotab(table, len, first_line, at, false);
+    case PB_PY_LINES_UNSIGNED:
+        return by_lnotab(table, len, first_line, at, true);
     case PB_PY_LINES_LINETABLE:
         return by_linetable(table, len, first_line, at);
     case PB_PY_LINES_LOCATIONS:

@@ -1,4 +1,4 @@
-/* lines: from an instruction to the line it belongs to, by the three kinds of line tables CPython has had.
+/* lines: from an instruction to the line it belongs to, by the four kinds of line tables CPython has had.
  *
  * Pure functions over bytes that may be hostile; they end after at most as many steps as there are bytes. */
 #pragma once

@@ -32,12 +32,12 @@ static size_t max_of(const uint32_t *offsets, size_t n)
 static int measure(struct pb_py *py)
 {
     const struct pb_py_layout *l = &py->layout;
-    const uint32_t frame[] = {l->frame.back, l->frame.code, l->frame.instr, l->frame.is_entry,
-                              l->frame.owner};
-    const uint32_t code[] = {l->code.file,       l->code.name,     l->code.qualname, l->code.lines,
-                             l->code.first_line, l->code.flags,    l->code.argcount, l->code.kwonly,
-                             l->code.bytes,      l->code.varnames, l->code.cellvars, l->code.freevars,
-                             l->code.kinds,      l->code.nlocals,  l->code.stacksize};
+    const uint32_t frame[] = {l->frame.back,     l->frame.code,  l->frame.instr,
+                              l->frame.is_entry, l->frame.owner, l->frame.tlbc};
+    const uint32_t code[] = {l->code.file,       l->code.name,     l->code.qualname,  l->code.lines,
+                             l->code.first_line, l->code.flags,    l->code.argcount,  l->code.kwonly,
+                             l->code.bytes,      l->code.varnames, l->code.cellvars,  l->code.freevars,
+                             l->code.kinds,      l->code.nlocals,  l->code.stacksize, l->code.tlbc};
     const uint32_t tstate[] = {l->tstate.next,      l->tstate.interp,    l->tstate.frame, l->tstate.thread_id,
                                l->tstate.native_id, l->tstate.chunk_top, l->tstate.chunk};
 
@@ -104,6 +104,7 @@ void pb_py_close(struct pb_py *py)
     pb_py_codes_done(py);
     free(py->threads);
     free(py->raw);
+    free(py->copies);
     free(py->guesses);
     free(py->prefetched);
     free(py->chunk.at);
@@ -118,7 +119,12 @@ uint32_t pb_py_version(const struct pb_py *py)
 
 bool pb_py_free_threaded(const struct pb_py *py)
 {
-    return py->free_threaded;
+    return py->layout.free_threaded;
+}
+
+bool pb_py_verified(const struct pb_py *py)
+{
+    return py->layout.verified && py->layout.version == py->version >> 8;
 }
 
 /* The thread state that holds the GIL of an interpreter; 0: none does. */
@@ -134,6 +140,8 @@ static uint64_t gil_holder(struct pb_py *py, uint64_t interp)
         return 0;
     if (read_u64(py, interp + l->interp.gil, &gil) < 0 ||
         pb_source_read(py->source, gil, bytes, sizeof(bytes)) < 0)
+        return 0;
+    if (l->free_threaded && u32_at(bytes, l->gil.enabled) == 0)
         return 0;
     return u32_at(bytes, l->gil.locked) == 1 ? u64_at(bytes, l->gil.holder) : 0;
 }

@@ -78,6 +78,8 @@ void pb_py_close(struct pb_py *py);
 /* 0x030b07: 3.11.7; the last byte is 0xff where only the minor version is known. */
 uint32_t pb_py_version(const struct pb_py *py);
 bool pb_py_free_threaded(const struct pb_py *py);
+/* False: its layout comes from public headers only, or is that of another version (force). */
+bool pb_py_verified(const struct pb_py *py);
 
 /* Lists the Python threads of all interpreters. native: of the same process, to find tids; read it just
  * before. The array belongs to py, until the next call. Returns how many. */

@@ -203,12 +203,17 @@ static int push(struct walk *w, uint64_t addr, uint64_t code, int32_t at, unsign
     }
     if (py->raw_cap < s->cap) {
         uint64_t *more = reallocarray(py->raw, s->cap, sizeof(*more));
-        if (!more)
+        if (more)
+            py->raw = more;
+        struct copy *copies = reallocarray(py->copies, s->cap, sizeof(*copies));
+        if (copies)
+            py->copies = copies;
+        if (!more || !copies)
             return -ENOMEM;
-        py->raw = more;
         py->raw_cap = s->cap;
     }
     py->raw[s->n] = code;
+    py->copies[s->n] = (struct copy){0};
     s->at[s->n++] = (struct pb_py_frame){.addr = addr, .at = at, .flags = flags};
     return 0;
 }
@@ -251,6 +256,14 @@ static int push_chunked(struct walk *w, uint64_t addr, const uint8_t *frame)
     }
     if (entry)
         note_entry(w, back);
+    struct copy copy = {.instr = u64_at(frame, l->frame.instr),
+                        .index = l->frame.tlbc ? u32_at(frame, l->frame.tlbc) : 0};
+    if (copy.index) {
+        int r = push(w, addr, code, NO_FRAME_AT, 0);
+        if (r == 0)
+            w->py->copies[w->stack->n - 1] = copy;
+        return r;
+    }
     /* One unit before the first instruction: it is about to begin. */
     if (at < -2 || at > INT32_MAX)
         return -EAGAIN;
@@ -314,6 +327,8 @@ static int check_codes(struct walk *w)
     struct pb_py_stack *s = w->stack;
 
     int r = pb_py_codes(w->py, w->py->raw, s->at, s->n);
+    if (r == 0 && l->code.tlbc)
+        r = pb_py_at_of_copies(w->py, w->py->copies, s->at, s->n);
     for (size_t i = 0; r == 0 && i < s->n; i++) {
         const struct code *code = (const struct code *)s->at[i].code;
         if (code->flags & CO_GENERATORS)

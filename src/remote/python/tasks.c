@@ -20,6 +20,7 @@ enum { AFTER_HEAD_0 = 0, AFTER_HEAD_1 = 8 };
 
 struct chain {
     uint64_t codes[CHAIN_MAX];
+    struct copy copies[CHAIN_MAX];
     struct pb_py_frame frames[CHAIN_MAX];
     size_t n;
     uint64_t awaited; /* by the innermost; 0: nothing */
@@ -107,6 +108,10 @@ static void follow(struct pb_py *py, uint64_t coroutine, struct chain *c)
         code = untag(py, code);
         int64_t at = l->frames != PB_PY_FRAMES_HEAP ? (int64_t)(instr - (code + l->code.adaptive))
                                                     : (int64_t)(int32_t)instr * (l->lasti_units ? 2 : 1);
+        uint32_t index = 0;
+        if (l->frame.tlbc && pb_source_read(py->source, frame + l->frame.tlbc, &index, sizeof(index)) < 0)
+            return;
+        c->copies[c->n] = (struct copy){instr, index};
         c->codes[c->n] = code;
         c->frames[c->n++] = (struct pb_py_frame){
             .addr = frame, .at = at < 0 || at > INT32_MAX ? -1 : (int32_t)at, .flags = PB_PY_GENERATOR};
@@ -122,7 +127,10 @@ static void reverse(struct chain *c)
 {
     for (size_t i = 0; i < c->n / 2; i++) {
         struct pb_py_frame f = c->frames[i];
+        struct copy copy = c->copies[i];
         uint64_t code = c->codes[i];
+        c->copies[i] = c->copies[c->n - 1 - i];
+        c->copies[c->n - 1 - i] = copy;
         c->frames[i] = c->frames[c->n - 1 - i];
         c->codes[i] = c->codes[c->n - 1 - i];
         c->frames[c->n - 1 - i] = f;
@@ -186,7 +194,8 @@ static int show(struct tour *tour, uint64_t task)
     if (c.n == 0) /* it has ended */
         return 0;
     reverse(&c);
-    if (pb_py_codes(tour->py, c.codes, c.frames, c.n) < 0)
+    if (pb_py_codes(tour->py, c.codes, c.frames, c.n) < 0 ||
+        pb_py_at_of_copies(tour->py, c.copies, c.frames, c.n) < 0)
         return 0;
     shown.running = c.running;
     if (!c.running) {

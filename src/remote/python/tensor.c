@@ -9,7 +9,9 @@
 
 #include "remote/python/value.h"
 
-#define NDIM_MAX 16
+#define NDIM_MAX   16
+#define DESCR_LEN  64 /* the head of a free-threaded object takes half of it */
+#define DESCR_CHAR 9  /* after the head: type object, kind, then the character of the type */
 
 static void put_shape(struct value_out *o, const int64_t *sizes, uint64_t n)
 {
@@ -42,15 +44,16 @@ static bool put_numpy(struct value_out *o, uint64_t addr)
 {
     uint64_t fields[6], object = o->py->layout.object.size;
     int64_t sizes[NDIM_MAX];
-    uint8_t descr[32];
+    uint8_t descr[DESCR_LEN];
 
     if (pb_source_read(o->py->source, addr + object, fields, sizeof(fields)) < 0)
         return false;
     uint64_t n = (uint32_t)fields[1];
-    if (n > NDIM_MAX || (n && pb_source_read(o->py->source, fields[2], sizes, n * 8) < 0) ||
+    if (object + DESCR_CHAR >= sizeof(descr) || n > NDIM_MAX ||
+        (n && pb_source_read(o->py->source, fields[2], sizes, n * 8) < 0) ||
         pb_source_read(o->py->source, fields[5], descr, sizeof(descr)) < 0)
         return false;
-    const char *type = numpy_type((char)descr[object + 9]);
+    const char *type = numpy_type((char)descr[object + DESCR_CHAR]);
     pb_py_putf(o, "array(dtype=%s, shape=", type ? type : "?");
     put_shape(o, sizes, n);
     pb_py_putf(o, ", data=0x%" PRIx64 ")", fields[0]);

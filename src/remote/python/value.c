@@ -331,7 +331,8 @@ void pb_py_put_value(struct value_out *o, uint64_t addr, int depth)
         pb_py_put(o, "<?>");
         return;
     }
-    bool container = flags & (TYPE_LIST | TYPE_TUPLE | TYPE_DICT) || strcmp(name, "set") == 0;
+    bool container = flags & (TYPE_LIST | TYPE_TUPLE | TYPE_DICT) || strcmp(name, "set") == 0 ||
+                     strcmp(name, "frozenset") == 0;
     if (container && depth <= 0)
         pb_py_put(o, flags & TYPE_LIST ? "[..]" : flags & TYPE_TUPLE ? "(..)" : "{..}");
     else if (strcmp(name, "NoneType") == 0)

