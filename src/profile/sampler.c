@@ -204,8 +204,6 @@ int pb_sampler_tick(struct pb_sampler *s)
                 k++;
             }
         }
-        if (w->native)
-            pb_native_settle(w->native);
         alive += !w->ended;
     }
     s->facts->duration_ns = pb_now_ns() - s->start;

@@ -9,7 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/time.h"
 #include "remote/trace.h"
+
+#define STOP_WITHIN_NS (2 * PB_NS_PER_S)
 
 const char *pb_way_name(enum pb_way way)
 {
@@ -143,7 +146,7 @@ static bool is_preempted(struct pb_moment *m)
 
 static int stop(struct pb_moment *m)
 {
-    int r = pb_trace_stop(m->pid, m->tid, &m->signal);
+    int r = pb_trace_stop(m->pid, m->tid, STOP_WITHIN_NS, &m->signal);
 
     m->stopped = r == 0;
     return r;

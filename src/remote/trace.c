@@ -2,6 +2,7 @@
 #include "remote/trace.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,9 +18,8 @@
 #include "base/procfs.h"
 #include "base/time.h"
 
-#define STOP_TIMEOUT_NS (2 * PB_NS_PER_S)
-#define SPINS           2000 /* looks at a thread that is about to stop before we sleep between looks */
-#define LATE_MAX        64
+#define SPINS    2000 /* looks at a thread that is about to stop before we sleep between looks */
+#define LATE_MAX 64
 
 #ifndef PTRACE_EVENT_STOP
 #define PTRACE_EVENT_STOP 128
@@ -38,17 +38,44 @@ static pid_t self(void)
     return (pid_t)syscall(SYS_gettid);
 }
 
+/* "/proc/PID/status", written without printf: the handler needs it, and may have interrupted a printf. */
+static void write_path(char path[32], pid_t pid)
+{
+    char digits[16];
+    int n = 0, at = 6;
+
+    memcpy(path, "/proc/", 6);
+    do
+        digits[n++] = (char)('0' + pid % 10);
+    while (pid /= 10);
+    while (n)
+        path[at++] = digits[--n];
+    memcpy(path + at, "/status", sizeof("/status"));
+}
+
+/* A number from the status of a process; key as "\nPPid:". 0: it is gone, or has none. Signal-safe. */
 static pid_t number_of(pid_t pid, const char *key)
 {
-    char text[4096];
-    return pb_proc_read(pid, "status", text, sizeof(text)) > 0 ? (pid_t)pb_proc_number(text, key, 10) : 0;
+    char path[32], text[4096];
+    pid_t number = 0;
+
+    write_path(path, pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *p = strstr(text, key);
+    for (p = p ? p + strlen(key) : ""; *p == '\t' || (*p >= '0' && *p <= '9'); p++)
+        number = *p == '\t' ? 0 : number * 10 + (*p - '0');
+    return number;
 }
 
 /* A process that ended while we traced it is shown to its parent only when we have waited for it. If we are
  * the parent as well, it is for whoever started it to do that. */
 static void reap(pid_t tid)
 {
-    if (number_of(tid, "PPid") != getpid())
+    if (number_of(tid, "\nPPid:") != getpid())
         waitpid(tid, NULL, __WALL | WNOHANG);
 }
 
@@ -76,7 +103,7 @@ static bool settle(pid_t pid, pid_t tid)
 
     int r = look(tid, &signal);
     /* A thread that calls execve goes on under the id of its process. */
-    if (r == -ESRCH && tid != pid && number_of(pid, "TracerPid") == self()) {
+    if (r == -ESRCH && tid != pid && number_of(pid, "\nTracerPid:") == self()) {
         tid = pid;
         r = look(tid, &signal);
     }
@@ -148,7 +175,7 @@ static void leave_to_handler(pid_t pid, pid_t tid)
     settle_late(SIGCHLD, NULL, NULL);
 }
 
-static int wait_for_stop(pid_t tid, int *ret_signal)
+static int wait_for_stop(pid_t tid, uint64_t within_ns, int *ret_signal)
 {
     uint64_t deadline = 0;
 
@@ -162,7 +189,7 @@ static int wait_for_stop(pid_t tid, int *ret_signal)
         }
         uint64_t now = pb_now_ns();
         if (!deadline)
-            deadline = now + STOP_TIMEOUT_NS;
+            deadline = now + within_ns;
         if (now > deadline)
             return -ETIMEDOUT;
         pb_sleep_ns(50000);
@@ -179,7 +206,7 @@ static bool has_ended(pid_t tid)
     return !state || *state == 'Z' || *state == 'X';
 }
 
-int pb_trace_stop(pid_t pid, pid_t tid, int *ret_signal)
+int pb_trace_stop(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal)
 {
     if (is_full())
         return -EBUSY;
@@ -187,7 +214,8 @@ int pb_trace_stop(pid_t pid, pid_t tid, int *ret_signal)
         return errno == EPERM && has_ended(tid) ? -ESRCH : -errno;
     /* Whatever stop comes first will do, the one asked for or a signal's: to let go takes the request back.
      */
-    int r = ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 ? -errno : wait_for_stop(tid, ret_signal);
+    int r =
+        ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 ? -errno : wait_for_stop(tid, within_ns, ret_signal);
     if (r < 0)
         leave_to_handler(pid, tid);
     return r;

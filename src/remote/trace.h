@@ -10,12 +10,13 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Stops thread tid of process pid. *ret_signal: what pb_trace_let_go is to hand on. -ESRCH: it ended; -EPERM:
- * it may not be traced, or has a tracer; -ETIMEDOUT: it did not stop within 2 s; -EBUSY: too many are like
+ * it may not be traced, or has a tracer; -ETIMEDOUT: it did not stop in time; -EBUSY: too many are like
  * that. */
-int pb_trace_stop(pid_t pid, pid_t tid, int *ret_signal);
+int pb_trace_stop(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal);
 void pb_trace_let_go(pid_t pid, pid_t tid, int signal);
 
 /* Whether the handler of SIGCHLD has run since this was last asked: a sleep that it cut short is to go on. */

@@ -1,29 +1,22 @@
 /* capture: the part of unwind.h that touches a live thread: stop it, copy registers and stack, let it go. */
 #include <errno.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ptrace.h>
-#include <sys/wait.h>
 
 #include "base/err.h"
 #include "base/procfs.h"
 #include "base/time.h"
 #include "remote/native/arch.h"
 #include "remote/native/process.h"
-
-#ifndef PTRACE_EVENT_STOP
-#define PTRACE_EVENT_STOP 128
-#endif
+#include "remote/trace.h"
 
 enum {
     FIRST_ROOM = 64 << 10,
     RED_ZONE = 128, /* what a leaf may keep below its stack pointer */
 };
 
-static const uint64_t stop_within = 100 * PB_NS_PER_MS, spin_for = PB_NS_PER_MS / 5;
+#define STOP_WITHIN_NS (100 * PB_NS_PER_MS)
 
 void pb_capture_done(struct pb_capture *c)
 {
@@ -106,76 +99,15 @@ int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c)
     return r < 0 ? r : copy_stack(n, c);
 }
 
-/* 1: in the stop we asked for; 0: not yet; a signal that comes first is passed on. */
-static int look(pid_t tid)
-{
-    int status;
-    pid_t pid = waitpid(tid, &status, __WALL | WNOHANG);
-    if (pid < 0)
-        return errno == EINTR ? 0 : errno == ECHILD ? -ESRCH : -errno;
-    if (pid == 0)
-        return 0;
-    if (!WIFSTOPPED(status))
-        return -ESRCH;
-    if (status >> 16 == PTRACE_EVENT_STOP)
-        return 1;
-    ptrace(PTRACE_CONT, tid, 0, (void *)(long)WSTOPSIG(status));
-    return 0;
-}
-
-/* Mostly it stops at once: asking again is quicker than any sleep. */
-static int wait_for_stop(pid_t tid)
-{
-    uint64_t began = pb_now_ns();
-    for (;;) {
-        int r = look(tid);
-        if (r != 0)
-            return r;
-        uint64_t waited = pb_now_ns() - began;
-        if (waited > stop_within)
-            return -ETIMEDOUT;
-        if (waited < spin_for)
-            sched_yield();
-        else
-            pb_sleep_ns(PB_NS_PER_MS / 10);
-    }
-}
-
-void pb_native_settle(struct pb_native *n)
-{
-    unsigned left = 0;
-    for (unsigned i = 0; i < n->nlate; i++) {
-        int r = look(n->late[i]);
-        if (r > 0)
-            ptrace(PTRACE_DETACH, n->late[i], 0, 0);
-        else if (r == 0)
-            n->late[left++] = n->late[i];
-    }
-    n->nlate = left;
-}
-
-static int stop(struct pb_native *n, pid_t tid)
-{
-    pb_native_settle(n);
-    if (n->nlate == sizeof(n->late) / sizeof(n->late[0]))
-        return -EBUSY;
-    if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
-        return -errno;
-    int r = ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0 ? -errno : wait_for_stop(tid);
-    if (r == -ETIMEDOUT)
-        n->late[n->nlate++] = tid;
-    return r < 0 ? r : 0;
-}
-
 int pb_native_capture(struct pb_native *n, pid_t tid, struct pb_capture *c, struct pb_err *err)
 {
     uint64_t began = pb_now_ns();
-    int r = stop(n, tid);
+    pid_t pid = n->source->pid;
+    int signal, r = pb_trace_stop(pid, tid, STOP_WITHIN_NS, &signal);
     if (r < 0)
         return pb_fail(err, r, "cannot stop thread %d: %s", tid, strerror(-r));
     r = pb_native_copy(n, tid, c);
-    if (ptrace(PTRACE_DETACH, tid, 0, 0) < 0 && r == 0)
-        r = -errno;
+    pb_trace_let_go(pid, tid, signal);
     c->held_ns = pb_now_ns() - began;
     if (r == -ENOTSUP)
         return pb_fail(err, r, "thread %d runs 32-bit code, which is not unwound", tid);

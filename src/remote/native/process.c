@@ -273,7 +273,6 @@ void pb_native_free(struct pb_native *n)
 {
     if (!n)
         return;
-    pb_native_settle(n);
     pb_describe_forget(n);
     free(n->described);
     for (struct pb_file *f = n->files, *next; f; f = next) {

@@ -78,8 +78,6 @@ struct pb_native {
     struct pb_library *library;
     uint64_t clock; /* counts lookups, for `used` */
     bool no_map_files;
-    pid_t late[32]; /* threads that were asked to stop and have not yet */
-    unsigned nlate;
 };
 
 /* Reads the mappings again where that is due: they are older than a second, or `missing` says that an address

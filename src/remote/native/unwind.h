@@ -62,7 +62,7 @@ void pb_capture_done(struct pb_capture *c);
 int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c);
 
 /* Stops the thread, copies, lets it go. -ESRCH: it ended; -EPERM: not allowed, or another tracer has it;
- * -ETIMEDOUT: it did not stop within 100 ms (it is let go as soon as it does: see pb_native_settle). */
+ * -ETIMEDOUT: it did not stop within 100 ms (it is let go as soon as it does: remote/trace.h). */
 int pb_native_capture(struct pb_native *n, pid_t tid, struct pb_capture *c, struct pb_err *err);
 
 /* Of a thread that the caller knows not to run (a moment of remote/moment.h that is PB_WAY_ASLEEP) and whose
@@ -72,10 +72,6 @@ int pb_native_copy_asleep(struct pb_native *n, pid_t tid, uint64_t pc, uint64_t 
 /* Without stopping it: a thread that waits in the kernel and does not run meanwhile. Callee-saved registers
  * are not known, so that the unwinding may have to guess (and says so). -EBUSY: it runs. */
 int pb_native_peek(struct pb_native *n, pid_t tid, struct pb_capture *c);
-
-/* Lets threads go that stopped after their capture had given up. Cheap; a sampler calls it on every tick, and
- * pb_native_free does. */
-void pb_native_settle(struct pb_native *n);
 
 /* Flags of a frame and, or'ed together, of a stack. */
 enum pb_native_flags {
