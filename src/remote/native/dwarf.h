@@ -51,9 +51,18 @@ enum pb_debug_section {
     PB_DEBUG_SECTIONS,
 };
 
+/* A stretch of a section that was read together: lists of ranges lie side by side. */
+struct pb_dwarf_window {
+    enum pb_debug_section section;
+    uint64_t at;
+    size_t len; /* 0: nothing yet */
+    unsigned char data[32 << 10];
+};
+
 struct pb_dwarf {
     const struct pb_object *object;
     struct pb_section section[PB_DEBUG_SECTIONS]; /* size 0: not there */
+    struct pb_dwarf_window *window;
     uint64_t *budget; /* work that may still be done, about 50 ns each; then everything is -EBADMSG */
 };
 

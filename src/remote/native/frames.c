@@ -13,7 +13,7 @@ enum {
     ENTRY_MAX = 256 << 10, /* of one function's frame information */
     CIE_MAX = 512,
     FRAMES_MAX = 64 << 20, /* of a section read whole */
-    PROBE = 64,            /* pairs read at once, when a search has come so near */
+    PROBE = 512,           /* pairs read at once, when a search has come so near: a page */
 };
 
 /* ntable stays 0 where the header is of a form that linkers do not write. */

@@ -44,12 +44,13 @@ struct pb_lines {
     struct pb_dwarf dwarf;
     struct area *area; /* sorted */
     size_t nareas;
-    uint64_t *start; /* of all units, for references from one to another */
+    uint64_t *start; /* of all units, for references from one to another; only when there is one */
     size_t nunits;
     struct kept kept[UNITS_KEPT];
     uint64_t clock;
     uint64_t left;   /* of the work that may be done for this file in all */
     uint64_t budget; /* for what is being asked now */
+    struct pb_dwarf_window window;
 };
 
 static int add_area(struct pb_lines *l, uint64_t low, uint64_t high, uint64_t unit)
@@ -159,6 +160,7 @@ int pb_lines_open(const struct pb_object *o, struct pb_lines **ret)
         return -ENOMEM;
     int r = pb_dwarf_open(o, &l->dwarf);
     l->dwarf.budget = &l->budget;
+    l->dwarf.window = &l->window;
     l->left = WORK_MAX;
     l->budget = WORK_EACH;
     if (r < 0) {
@@ -166,7 +168,8 @@ int pb_lines_open(const struct pb_object *o, struct pb_lines **ret)
         return r;
     }
     /* Clang writes no table of ranges. */
-    read_units(l, read_aranges(l) < 0 || l->nareas == 0);
+    if (read_aranges(l) < 0 || l->nareas == 0)
+        read_units(l, true);
     if (l->nareas)
         qsort(l->area, l->nareas, sizeof(*l->area), by_low);
     *ret = l;
@@ -268,8 +271,10 @@ static int open_kept(struct pb_lines *l, uint64_t offset, struct kept **ret)
 }
 
 /* The unit that holds an offset of .debug_info. */
-static int unit_holding(const struct pb_lines *l, uint64_t offset, uint64_t *ret)
+static int unit_holding(struct pb_lines *l, uint64_t offset, uint64_t *ret)
 {
+    if (!l->nunits)
+        read_units(l, false);
     size_t low = 0, high = l->nunits;
     while (low < high) {
         size_t mid = low + (high - low) / 2;

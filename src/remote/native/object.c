@@ -13,6 +13,7 @@ enum {
     MAX_PHDRS = 64,
     MAX_SECTIONS = 4096,
     MAX_NOTE = 4096,
+    MAX_NAMES = 256 << 10, /* bytes, of the sections */
 };
 
 int pb_object_read_file(const struct pb_object *o, uint64_t offset, void *buf, size_t len)
@@ -93,11 +94,27 @@ static void take_headers(struct pb_object *o, const Elf64_Ehdr *eh, const Elf64_
             break;
         }
     }
-    if (o->fd >= 0 && eh->e_shentsize == sizeof(Elf64_Shdr) && eh->e_shnum <= MAX_SECTIONS) {
-        o->shoff = eh->e_shoff;
-        o->shnum = eh->e_shnum;
-        o->shstrndx = eh->e_shstrndx;
+}
+
+/* All at once: a dozen are asked for by name. An object without them is still good for unwinding. */
+static void read_sections(struct pb_object *o, const Elf64_Ehdr *eh)
+{
+    if (eh->e_shentsize != sizeof(Elf64_Shdr) || eh->e_shnum > MAX_SECTIONS || eh->e_shstrndx >= eh->e_shnum)
+        return;
+    Elf64_Shdr *section = reallocarray(NULL, eh->e_shnum, sizeof(*section));
+    int r = section ? pb_object_read_file(o, eh->e_shoff, section, eh->e_shnum * sizeof(*section)) : -ENOMEM;
+    uint64_t len = r == 0 ? section[eh->e_shstrndx].sh_size : MAX_NAMES;
+    char *names = len < MAX_NAMES ? malloc(len + 1) : NULL;
+    if (!names || pb_object_read_file(o, section[eh->e_shstrndx].sh_offset, names, len) < 0) {
+        free(section);
+        free(names);
+        return;
     }
+    names[len] = '\0';
+    o->section = section;
+    o->nsections = eh->e_shnum;
+    o->names = names;
+    o->names_len = len;
 }
 
 static void take_build_id(struct pb_object *o, const unsigned char *note, size_t len)
@@ -147,6 +164,7 @@ int pb_object_open(int fd, struct pb_object *ret)
     }
     take_headers(&o, &eh, ph);
     read_notes(&o, &eh, ph);
+    read_sections(&o, &eh);
     *ret = o;
     return 0;
 }
@@ -180,46 +198,31 @@ void pb_object_done(struct pb_object *o)
     if (o->fd >= 0)
         close(o->fd);
     free(o->index.at);
+    free(o->section);
+    free(o->names);
 }
 
 int pb_object_section_at(const struct pb_object *o, unsigned index, struct pb_section *ret)
 {
-    Elf64_Shdr sh;
-    if (index >= o->shnum)
+    if (index >= o->nsections)
         return -ENOENT;
-    int r = pb_object_read_file(o, o->shoff + index * sizeof(sh), &sh, sizeof(sh));
-    if (r < 0)
-        return r;
+    const Elf64_Shdr *sh = &o->section[index];
     *ret = (struct pb_section){
-        .addr = sh.sh_addr,
-        .offset = sh.sh_offset,
-        .size = sh.sh_type == SHT_NOBITS ? 0 : sh.sh_size,
-        .link = sh.sh_link,
-        .type = sh.sh_type,
-        .flags = sh.sh_flags,
+        .addr = sh->sh_addr,
+        .offset = sh->sh_offset,
+        .size = sh->sh_type == SHT_NOBITS ? 0 : sh->sh_size,
+        .link = sh->sh_link,
+        .type = sh->sh_type,
+        .flags = sh->sh_flags,
     };
     return 0;
 }
 
 int pb_object_section(const struct pb_object *o, const char *name, struct pb_section *ret)
 {
-    Elf64_Shdr sh[64];
-    struct pb_section names;
-    char found[24];
-    size_t len = strlen(name) + 1;
-
-    if (len > sizeof(found) || pb_object_section_at(o, o->shstrndx, &names) < 0)
-        return -ENOENT;
-    for (unsigned i = 0; i < o->shnum; i++) {
-        unsigned left = o->shnum - i < 64 ? o->shnum - i : 64;
-        if (i % 64 == 0 && pb_object_read_file(o, o->shoff + i * sizeof(sh[0]), sh, left * sizeof(sh[0])) < 0)
-            return -ENOENT;
-        uint32_t at = sh[i % 64].sh_name;
-        if (at >= names.size || len > names.size - at)
-            continue;
-        if (pb_object_read_file(o, names.offset + at, found, len) == 0 && memcmp(found, name, len) == 0)
+    for (unsigned i = 0; i < o->nsections; i++)
+        if (o->section[i].sh_name < o->names_len && strcmp(o->names + o->section[i].sh_name, name) == 0)
             return pb_object_section_at(o, i, ret);
-    }
     return -ENOENT;
 }
 

@@ -42,8 +42,10 @@ struct pb_object {
     } segment[PB_OBJECT_SEGMENTS];
     unsigned nsegments;
     uint16_t machine;
-    uint64_t shoff;
-    unsigned shnum, shstrndx;
+    Elf64_Shdr *section; /* NULL: from memory, or they cannot be read */
+    unsigned nsections;
+    char *names; /* of the sections, ended by a zero */
+    size_t names_len;
     uint64_t hdr_addr, hdr_size;  /* .eh_frame_hdr; size 0: none */
     uint64_t table, ntable;       /* its search table and how many pairs are there; ntable 0: not usable */
     uint64_t frames, frames_size; /* .eh_frame or .debug_frame, for the linear index */

@@ -20,23 +20,30 @@ enum {
 
 typedef bool each_range(void *arg, uint64_t low, uint64_t high);
 
-static size_t read_list(const struct pb_unit *u, enum pb_debug_section s, uint64_t at, unsigned char *buf)
+/* A cursor over the list and what follows it, good until the next one is read; empty where there is none. */
+static struct pb_cursor read_list(const struct pb_unit *u, enum pb_debug_section s, uint64_t at)
 {
-    uint64_t size = u->dwarf->section[s].size;
-    if (at >= size)
-        return 0;
-    size_t len = size - at < LIST_MAX ? (size_t)(size - at) : LIST_MAX;
-    if (!pb_dwarf_spend(u->dwarf, 20 + len / 256))
-        return 0;
-    return pb_dwarf_read(u->dwarf, s, at, buf, len) < 0 ? 0 : len;
+    struct pb_dwarf_window *w = u->dwarf->window;
+    uint64_t size = u->dwarf->section[s].size, left = at < size ? size - at : 0;
+    size_t len = left < LIST_MAX ? (size_t)left : LIST_MAX;
+
+    if (len && !pb_dwarf_spend(u->dwarf, 20 + len / 256))
+        len = 0;
+    if (len && (w->section != s || at < w->at || at - w->at > w->len || w->len - (at - w->at) < len)) {
+        w->section = s;
+        w->at = at;
+        w->len = left < sizeof(w->data) ? (size_t)left : sizeof(w->data);
+        if (pb_dwarf_read(u->dwarf, s, at, w->data, w->len) < 0)
+            len = w->len = 0;
+    }
+    const unsigned char *data = len ? w->data + (at - w->at) : w->data;
+    return (struct pb_cursor){data, data + len, false};
 }
 
 /* DWARF 2 to 4: pairs of addresses. */
 static bool old_list(const struct pb_unit *u, uint64_t at, each_range *each, void *arg)
 {
-    unsigned char buf[LIST_MAX];
-    size_t n = read_list(u, PB_DEBUG_RANGES, at, buf);
-    struct pb_cursor c = {buf, buf + n, false};
+    struct pb_cursor c = read_list(u, PB_DEBUG_RANGES, at);
     uint64_t base = u->low_pc;
     while (pb_left(&c)) {
         uint64_t low = pb_u64(&c), high = pb_u64(&c);
@@ -98,7 +105,6 @@ static bool next_entry(const struct pb_unit *u, struct pb_cursor *c, uint64_t *b
 
 static bool new_list(const struct pb_unit *u, const struct pb_value *v, each_range *each, void *arg)
 {
-    unsigned char buf[LIST_MAX];
     uint64_t at = v->number, base = u->low_pc, low, high;
     if (v->is_index) {
         uint64_t size = u->wide ? 8 : 4, by = 0;
@@ -107,8 +113,7 @@ static bool new_list(const struct pb_unit *u, const struct pb_value *v, each_ran
             return false;
         at = u->rnglists + by;
     }
-    size_t n = read_list(u, PB_DEBUG_RNGLISTS, at, buf);
-    struct pb_cursor c = {buf, buf + n, false};
+    struct pb_cursor c = read_list(u, PB_DEBUG_RNGLISTS, at);
     while (pb_left(&c) && next_entry(u, &c, &base, &low, &high))
         if (low < high && each(arg, low, high))
             return true;
