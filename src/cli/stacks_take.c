@@ -231,6 +231,25 @@ static int take_frames(struct reading *r, unsigned ways)
     return result;
 }
 
+/* Of a thread that sleeps some registers are not known; stopped, they are. Where it cannot be stopped, what
+ * is missing is guessed, which takes far longer than to stop it. A handler on a stack of its own needs a
+ * second look too, at the stack that it left. */
+static int unwind(struct reading *r, bool may_stop)
+{
+    struct pb_capture *c = &r->s->capture;
+    struct pb_shown_thread *t = r->t;
+
+    c->no_guesses = may_stop && t->way == PB_WAY_ASLEEP;
+    int result = pb_stacks_native_unwind(r->s, t);
+    if (result < 0 || !may_stop || !(t->native_flags & PB_NATIVE_TRUNCATED) || !(c->no_guesses || c->wanted))
+        return result;
+    result = take_frames(r, PB_WAY_STOPPED);
+    if (result == -ESRCH || result == -EAGAIN)
+        return result;
+    c->no_guesses = false;
+    return pb_stacks_native_unwind(r->s, t);
+}
+
 static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *options,
                         struct pb_shown_thread *t, struct pb_py_stack *stack)
 {
@@ -248,11 +267,7 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
     if (t->failed == 0 && (t->way == PB_WAY_ASLEEP || (t->way == PB_WAY_DEAD && m.syscall >= 0)))
         note_syscall(t, &m);
     if (t->failed == 0)
-        t->failed = pb_stacks_native_unwind(s, t);
-    /* Of a thread that sleeps some registers are not known; stopped, they are. */
-    if (t->failed == 0 && t->native_flags & PB_NATIVE_BY_SCAN && t->way == PB_WAY_ASLEEP &&
-        !options->no_stop && take_frames(&reading, PB_WAY_STOPPED) == 0)
-        t->failed = pb_stacks_native_unwind(s, t);
+        t->failed = unwind(&reading, !options->no_stop && t->native.state != 'D');
     s->frames += t->nframes;
     if (t->failed < 0) {
         drop_frames(t);

@@ -387,7 +387,7 @@ static bool step_by_guess(struct walk *w)
 {
     if (step_out_of_nowhere(w))
         return true;
-    if (w->guesses++ == GUESSES_MAX || !is_known(w, w->n->arch->sp))
+    if (w->c->no_guesses || w->guesses++ == GUESSES_MAX || !is_known(w, w->n->arch->sp))
         return false;
     return step_by_scan(w, true) || step_by_frame_pointer(w) || step_by_scan(w, false);
 }

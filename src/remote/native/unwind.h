@@ -50,8 +50,9 @@ struct pb_capture {
         size_t len, room;
     } part[PB_CAPTURE_PARTS]; /* the stack it is on; and the one it came from (signal stack, coroutine) */
     bool cut;                 /* the stack is longer than the copy */
-    uint64_t held_ns;         /* how long the thread was held; 0: not by us */
-    uint64_t wanted; /* what the unwinding missed: the next capture of the same thread copies that as well */
+    bool no_guesses;  /* the caller's to set: what tables do not lead to ends the stack, as truncated */
+    uint64_t held_ns; /* how long the thread was held; 0: not by us */
+    uint64_t wanted;  /* what the unwinding missed: the next capture of the same thread copies that as well */
 };
 
 /* A capture starts as {0}; it may be reused, also for another process. */
