@@ -20,7 +20,7 @@ static const struct pb_option options[] = {
     {0, "json", NULL, "everything as JSON (the same as --format json)"},
     {0, "merge", NULL, "equal stacks once, the rarest first; with --all over all processes of a job"},
     {'w', "watch", NULL, "again and again, until Ctrl-C"},
-    {0, "count", "N", "so many times; after the first only what changed"},
+    {0, "count", "N", "so many times; after the first only what changed, is new or has ended"},
     {0, "interval", "TIME", "between two of them (default 1s)"},
     {0, "no-stop", NULL,
      "never stop a thread, not for microseconds; one that runs is then shown without stack"},
@@ -138,43 +138,6 @@ static size_t set_take(const struct pb_call *call, const struct plan *p, struct 
     return n;
 }
 
-/* What a thread was doing, in one number. */
-static uint64_t digest(const struct pb_shown_thread *t)
-{
-    uint64_t h = (uint64_t)t->native.tid * 31 + t->nframes;
-
-    for (size_t i = 0; i < t->nframes; i++)
-        h = (h ^ t->frames[i].code->id) * 0x100000001b3ull + (uint64_t)t->frames[i].line;
-    for (size_t i = 0; i < t->nnatives; i++)
-        h = (h ^ t->natives[i].pc) * 0x100000001b3ull;
-    return h ^ (t->off_cpu ? (uint64_t)t->syscall + 7 : 0) << 40;
-}
-
-struct history {
-    uint64_t *seen;
-    size_t n;
-};
-
-/* Which threads do something else than the last time. NULL: all of them, or there is no memory for it. */
-static bool *compare(const struct pb_stacks *s, struct history *h, bool first)
-{
-    uint64_t *now = calloc(s->n + 1, sizeof(*now));
-    bool *changed = first ? NULL : calloc(s->n + 1, sizeof(*changed));
-
-    for (size_t i = 0; now && i < s->n; i++) {
-        now[i] = digest(&s->threads[i]);
-        if (!changed)
-            continue;
-        changed[i] = true;
-        for (size_t k = 0; k < h->n; k++)
-            if (h->seen[k] == now[i])
-                changed[i] = false;
-    }
-    free(h->seen);
-    *h = (struct history){now, now ? s->n : 0};
-    return changed;
-}
-
 static void print_rows(struct set *set, size_t n, enum pb_format format, struct pb_err *err)
 {
     static const char *const columns[] = {"target", "tid",      "thread", "state", "gil",
@@ -206,22 +169,23 @@ static void print_rows(struct set *set, size_t n, enum pb_format format, struct 
     pb_rows_done(&rows);
 }
 
-static void print_texts(struct set *set, size_t n, struct history *histories, bool first)
+static void print_texts(struct set *set, size_t n, struct pb_history *histories)
 {
     for (size_t k = 0; k < n; k++) {
         size_t i = (size_t)(set->shown[k] - set->at);
         if (!set->sources[i])
             set->sources[i] = pb_sources_new(&set->at[i]);
-        bool *changed = histories ? compare(&set->at[i], &histories[i], first) : NULL;
+        struct pb_history *since = histories ? &histories[i] : NULL;
+        if (since && pb_history_add(since, &set->at[i]) < 0)
+            since = NULL;
         if (k)
             putchar('\n');
-        pb_stacks_print(&set->at[i], set->sources[i], changed);
-        free(changed);
+        pb_stacks_print(&set->at[i], set->sources[i], since);
     }
 }
 
 static int print_once(const struct pb_call *call, const struct plan *p, struct set *set, size_t n,
-                      struct history *histories, bool first, struct pb_err *err)
+                      struct pb_history *histories, struct pb_err *err)
 {
     if (n == 0)
         return 0;
@@ -232,12 +196,12 @@ static int print_once(const struct pb_call *call, const struct plan *p, struct s
     else if (p->merge)
         return pb_stacks_print_merged(set->shown, n, err);
     else
-        print_texts(set, n, histories, first);
+        print_texts(set, n, histories);
     return 0;
 }
 
 static int repeat(const struct pb_call *call, const struct plan *p, struct set *set,
-                  struct history *histories, struct pb_err *err)
+                  struct pb_history *histories, struct pb_err *err)
 {
     int r = 0;
 
@@ -248,7 +212,7 @@ static int repeat(const struct pb_call *call, const struct plan *p, struct set *
             putchar('\n');
         }
         size_t n = set_take(call, p, set);
-        r = print_once(call, p, set, n, histories, i == 0, err);
+        r = print_once(call, p, set, n, histories, err);
         if (n == 0)
             break;
     }
@@ -263,14 +227,14 @@ int pb_backtrace(const struct pb_call *call, struct pb_err *err)
     int r = make_plan(call, &p, err);
     if (r < 0)
         return r;
-    struct history *histories = p.count != 1 ? calloc(call->targets.n, sizeof(*histories)) : NULL;
+    struct pb_history *histories = p.count != 1 ? calloc(call->targets.n, sizeof(*histories)) : NULL;
     /* Everything at once: a terminal must not make us wait between two threads. */
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
     r = set_open(call, &p, &set, err);
     if (r == 0)
         r = repeat(call, &p, &set, histories, err);
     for (size_t i = 0; histories && i < set.n; i++)
-        free(histories[i].seen);
+        pb_history_done(&histories[i]);
     free(histories);
     set_done(&set);
     return r < 0 ? r : set.failed ? PB_FAILED : 0;

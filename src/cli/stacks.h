@@ -75,6 +75,7 @@ struct pb_stacks {
     struct pb_source source;
     struct pb_py *py;                /* NULL: no Python in it */
     struct pb_native *native;        /* NULL: no native frames */
+    uint64_t names_round;            /* of pages of the source, for the names of threads */
     struct pb_capture capture;       /* of the thread that is being taken */
     struct pb_shown_thread *threads; /* the most telling first */
     size_t n;
@@ -129,7 +130,32 @@ void pb_stacks_peer(pid_t pid, int fd, char *ret, size_t size);
 /* `thread 17 "name"`, safe for a terminal. */
 const char *pb_stacks_thread_name(const struct pb_shown_thread *t, char *buf, size_t size);
 
-/* To stdout. changed_only: threads for which it is false are counted only (NULL: all). */
-void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const bool *changed);
+/* What the threads of one process did when they were taken before: stacks_changes.c. Starts as {0}. */
+enum pb_change { PB_CHANGED, PB_NEW, PB_AS_BEFORE };
+
+struct pb_seen {
+    pid_t tid;
+    int64_t interp;
+    uint64_t digest;
+    bool again; /* it was there the next time too */
+    char name[80];
+};
+
+struct pb_history {
+    struct pb_seen *last;
+    size_t n;
+    struct pb_seen *ended; /* the time before; those that are not `again` */
+    size_t nended;
+    enum pb_change *change; /* of the threads of the stacks added last, in their order */
+    size_t times;
+};
+
+/* Compares with what was added before. -1: out of memory, and nothing has changed. */
+int pb_history_add(struct pb_history *h, const struct pb_stacks *s);
+void pb_history_done(struct pb_history *h);
+
+/* To stdout. since: s was added to it last; threads that do what they did are counted only (NULL: all are
+ * shown). */
+void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const struct pb_history *since);
 void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n);
 int pb_stacks_print_merged(const struct pb_stacks *const *all, size_t n, struct pb_err *err);

@@ -117,7 +117,7 @@ static void put_frames(const struct pb_shown_thread *t, struct pb_sources *sourc
         puts("    .. and more: deeper than is read ..");
 }
 
-static void put_head(const struct pb_shown_thread *t)
+static void put_head(const struct pb_shown_thread *t, const char *mark)
 {
     char buf[64];
 
@@ -129,7 +129,7 @@ static void put_head(const struct pb_shown_thread *t)
     }
     if (t->python && t->py.interp != 0)
         printf(" of interpreter %" PRId64, t->py.interp);
-    printf(": %s%s\n", pb_stacks_state(t, buf, sizeof(buf)), t->gil ? ", holds the GIL" : "");
+    printf(": %s%s%s\n", pb_stacks_state(t, buf, sizeof(buf)), t->gil ? ", holds the GIL" : "", mark);
 }
 
 static void put_tasks(const struct pb_shown_thread *t, struct pb_sources *sources)
@@ -149,9 +149,9 @@ static void put_tasks(const struct pb_shown_thread *t, struct pb_sources *source
     }
 }
 
-static void put_thread(const struct pb_shown_thread *t, struct pb_sources *sources)
+static void put_thread(const struct pb_shown_thread *t, const char *mark, struct pb_sources *sources)
 {
-    put_head(t);
+    put_head(t, mark);
     if (!t->python)
         return;
     put_frames(t, sources);
@@ -185,17 +185,17 @@ static void put_native_failed(const struct pb_stacks *s, const struct pb_shown_t
 }
 
 /* Threads of the same name, without Python, that wait in the same call at the same place: once for all. */
-static size_t put_natives(const struct pb_stacks *s, size_t i)
+static size_t put_natives(const struct pb_stacks *s, size_t i, const enum pb_change *change, const char *mark)
 {
     const struct pb_shown_thread *t = &s->threads[i];
     size_t n = 1;
 
-    while (i + n < s->n && !s->threads[i + n].python && s->threads[i + n].off_cpu == t->off_cpu &&
-           s->threads[i + n].syscall == t->syscall &&
+    while (i + n < s->n && !s->threads[i + n].python && (!change || change[i + n] == change[i]) &&
+           s->threads[i + n].off_cpu == t->off_cpu && s->threads[i + n].syscall == t->syscall &&
            strcmp(s->threads[i + n].native.name, t->native.name) == 0 && same_natives(&s->threads[i + n], t))
         n++;
     if (n == 1) {
-        put_head(t);
+        put_head(t, mark);
         put_merged(t, NULL);
         put_native_failed(s, t);
         return 1;
@@ -206,7 +206,7 @@ static size_t put_natives(const struct pb_stacks *s, size_t i)
     printf("\" (%d", (int)t->native.tid);
     for (size_t k = 1; k < n && k < 8; k++)
         printf(", %d", (int)s->threads[i + k].native.tid);
-    printf("%s): %s\n", n > 8 ? ", .." : "", pb_stacks_state(t, buf, sizeof(buf)));
+    printf("%s): %s%s\n", n > 8 ? ", .." : "", pb_stacks_state(t, buf, sizeof(buf)), mark);
     put_merged(t, NULL);
     put_native_failed(s, t);
     return n;
@@ -257,24 +257,35 @@ static void put_process(const struct pb_stacks *s)
     put_notes(s);
 }
 
-void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const bool *changed)
+static void put_ended(const struct pb_history *since)
 {
+    for (size_t i = 0; i < since->nended; i++)
+        if (!since->ended[i].again)
+            printf("\nended: %s\n", since->ended[i].name);
+}
+
+void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const struct pb_history *since)
+{
+    const enum pb_change *change = since && since->times > 1 ? since->change : NULL;
     size_t unchanged = 0;
 
     put_process(s);
     for (size_t i = 0; i < s->n;) {
-        if (changed && !changed[i]) {
+        const char *mark = change && change[i] == PB_NEW ? ", new" : "";
+        if (change && change[i] == PB_AS_BEFORE) {
             unchanged++;
             i++;
         } else if (s->threads[i].python) {
             putchar('\n');
-            put_thread(&s->threads[i++], sources);
+            put_thread(&s->threads[i++], mark, sources);
         } else {
             if (i == 0 || s->threads[i - 1].python || s->native)
                 putchar('\n');
-            i += put_natives(s, i);
+            i += put_natives(s, i, change, mark);
         }
     }
+    if (change)
+        put_ended(since);
     if (unchanged)
         printf("\n%zu thread%s as before\n", unchanged, unchanged == 1 ? "" : "s");
 }

@@ -1,6 +1,7 @@
 """backtrace: right stacks of processes in every state a person meets them in, on every interpreter."""
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -365,17 +366,25 @@ def test_the_odd_rank_is_seen(tmp_path):
 def test_repeating_shows_what_changed():
     code = """
 import threading, time
-def first(): time.sleep(0.5)
+def first():
+    print("ready", flush=True)
+    time.sleep(2)
 def second(): time.sleep(1000)
-def both(): first(); second()
-print("ready", flush=True)
+def both():
+    threading.Thread(target=ends, name="goer").start()
+    first()
+    threading.Thread(target=second, name="comer").start()
+    second()
+def ends(): time.sleep(2)
 threading.Thread(target=both, name="mover").start()
 """
     with jobs.python(code) as job:
-        text = probe("-t", job.pid, "backtrace", "--count", 2, "--interval", "1s").stdout
+        text = probe("-t", job.pid, "backtrace", "--count", 2, "--interval", "3s").stdout
         once, again = text.split(f"process {job.pid}")[1:]
-        assert "first (" in once and "MainThread" in once
+        assert "first (" in once and "MainThread" in once and "goer" in once and "new" not in once
         assert "second (" in again and "MainThread" not in again and "1 thread as before" in again
+        assert re.search(r'"comer": waiting in \S+, new\n', again) and not re.search(r'"mover": .*new', again)
+        assert re.search(r'\nended: thread \d+ "goer"\n', again)
 
 
 LOCKS = """
