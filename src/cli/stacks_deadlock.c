@@ -203,12 +203,15 @@ bool pb_stacks_deadlock(struct pb_stacks *s, char *ret, size_t size)
     if (!s->py)
         return false;
     struct suspect *all = calloc(SUSPECTS_MAX, sizeof(*all));
+    /* Those that make a circle are looked at again at the end: until then what they have need not be new. */
+    pb_source_keep(&s->source, 0);
     for (size_t i = 0; all && i < s->n && n < SUSPECTS_MAX; i++) {
         all[n] = (struct suspect){.t = &s->threads[i]};
         if (is_suspect(s, &s->threads[i]) && find_wanted(s, &all[n]))
             n++;
     }
     bool found = n > 0 && look(s, all, n, ret, size);
+    pb_source_forget(&s->source);
     free(all);
     return found;
 }

@@ -78,7 +78,9 @@ int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_option
         return r;
     read_command(&s);
     *ret = s;
+    pb_source_keep(&ret->source, 0);
     r = open_python(ret, options->force, err);
+    pb_source_forget(&ret->source);
     if (r == 0 && ret->py && options->locals) {
         pb_redact_words(target->core ? NULL : target, words);
         pb_py_redact(ret->py, words);
@@ -168,29 +170,50 @@ static int add_task(void *arg, const struct pb_py_task *task)
     return shown->frames ? 0 : -ENOMEM;
 }
 
-static int read_more(void *arg)
+static int read_frames(struct reading *r)
 {
-    struct reading *r = arg;
     struct pb_py *py = r->s->py;
     struct pb_shown_thread *t = r->t;
 
-    drop_frames(t);
     if (r->stack->n) {
         struct pb_shown_frame *frames = reallocarray(t->frames, r->stack->n, sizeof(*frames));
         if (!frames)
             return -ENOMEM;
         t->frames = frames;
     }
-    t->gil = pb_py_holds_gil(py, &t->py);
-    if (pb_py_thread_name(py, &t->py, r->stack, t->name, sizeof(t->name)) < 0)
-        t->name[0] = '\0';
     size_t n = r->stack->n < FRAMES_MAX - r->s->frames ? r->stack->n : FRAMES_MAX - r->s->frames;
     for (size_t i = 0; i < n; i++)
         t->frames[t->nframes++] = show_frame(r, &r->stack->at[i]);
     t->truncated = r->stack->truncated || n < r->stack->n;
     /* A list of tasks that cannot be read does not spoil the stack. */
     pb_py_tasks(py, &t->py, r->stack, TASKS_MAX, add_task, r);
-    return pb_stacks_native_copy(r->s, r->m);
+    return 0;
+}
+
+static void read_name(struct reading *r)
+{
+    struct pb_shown_thread *t = r->t;
+
+    /* The name of a thread is what it was when we began: what all of them share is read once. */
+    r->s->names_round = pb_source_keep(&r->s->source, r->s->names_round);
+    if (pb_py_thread_name(r->s->py, &t->py, r->stack, t->name, sizeof(t->name)) < 0)
+        t->name[0] = '\0';
+    pb_source_forget(&r->s->source);
+}
+
+static int read_more(void *arg)
+{
+    struct reading *r = arg;
+    struct pb_shown_thread *t = r->t;
+
+    drop_frames(t);
+    t->gil = pb_py_holds_gil(r->s->py, &t->py);
+    read_name(r);
+    /* Within the moment of a thread what belongs to it does not change. */
+    pb_source_keep(&r->s->source, 0);
+    int result = read_frames(r);
+    pb_source_forget(&r->s->source);
+    return result < 0 ? result : pb_stacks_native_copy(r->s, r->m);
 }
 
 static void note_syscall(struct pb_shown_thread *t, const struct pb_moment *m)
@@ -329,6 +352,7 @@ int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options,
     _cleanup_(pb_py_stack_done) struct pb_py_stack stack = {0};
 
     clear_threads(s);
+    s->names_round = 0;
     int r = pb_source_threads(&s->source, &native, err);
     if (r == 0)
         r = list(s, &native, err);

@@ -15,6 +15,7 @@ struct pb_err;
 struct pb_maps;
 struct pb_moment;
 struct pb_native_threads;
+struct pb_pages;
 struct pb_source;
 
 /* One piece of a batch: len bytes at addr into buf. */
@@ -43,11 +44,13 @@ struct pb_source_ops {
 
 struct pb_source {
     const struct pb_source_ops *ops;
-    pid_t pid;        /* 0: no live process */
-    pid_t main;       /* its first thread */
-    int fd;           /* -1: none */
-    uint16_t machine; /* EM_*; 0: ours */
-    void *extra;      /* of the kind */
+    pid_t pid;              /* 0: no live process */
+    pid_t main;             /* its first thread */
+    int fd;                 /* -1: none */
+    uint16_t machine;       /* EM_*; 0: ours */
+    void *extra;            /* of the kind */
+    struct pb_pages *pages; /* kept; NULL: none yet */
+    uint64_t round;         /* 0: none are kept now */
 };
 
 /* The memory of a live process: process_vm_readv, or /proc/PID/mem where that is forbidden. Needs the right
@@ -68,6 +71,13 @@ ssize_t pb_source_read_some(struct pb_source *s, uint64_t addr, void *buf, size_
 /* A batch in as few calls as there can be. Returns how many pieces, from the first on, are whole; the rest is
  * undefined. Negative: -ESRCH (the process is gone), -EPERM. */
 ssize_t pb_source_readv(struct pb_source *s, const struct pb_piece *pieces, size_t n);
+
+/* From here on, up to pb_source_forget, small reads are answered from whole pages, each read once: words that
+ * lie near each other cost one call. For what does not change meanwhile (a thread that is held, or was proved
+ * asleep), or where one look is as good as the next. round: 0 forgets all pages; what an earlier call
+ * returned goes on with those of that time. Does nothing where the source is no live process. */
+uint64_t pb_source_keep(struct pb_source *s, uint64_t round);
+void pb_source_forget(struct pb_source *s);
 
 /* As pb_maps_read and pb_native_threads_read. */
 int pb_source_maps(struct pb_source *s, struct pb_maps *ret, struct pb_err *err);

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "remote/loaded.h"
 #include "remote/maps.h"
 #include "remote/python/dict.h"
 #include "remote/python/place.h"
@@ -150,10 +151,14 @@ static int choose_layout(struct pb_py *py, const struct place *p, bool force, st
 
 int pb_py_find(struct pb_py *py, bool force, struct pb_err *err)
 {
-    _cleanup_(pb_maps_done) struct pb_maps maps = {0};
+    _cleanup_(pb_maps_done) struct pb_maps maps = {0}, likely = {0};
     struct place p = {0};
     struct pb_err why = {0};
 
+    /* Nearly always right, and without the list of all mappings. */
+    if (pb_loaded_find(py->source, "libpython3", &likely) == 0 &&
+        pb_py_place_by_symbols(py, &likely, &p) == 0 && choose_layout(py, &p, force, NULL) == 0)
+        return 0;
     int r = pb_source_maps(py->source, &maps, err);
     if (r < 0)
         return r;

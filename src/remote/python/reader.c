@@ -308,8 +308,8 @@ int pb_py_threads(struct pb_py *py, const struct pb_native_threads *native, cons
 
 bool pb_py_holds_gil(struct pb_py *py, const struct pb_py_thread *t)
 {
-    uint64_t interp;
-    return read_u64(py, t->tstate + py->layout.tstate.interp, &interp) == 0 &&
+    uint64_t interp = 0;
+    return (py->current || read_u64(py, t->tstate + py->layout.tstate.interp, &interp) == 0) &&
            gil_holder(py, interp) == t->tstate;
 }
 
