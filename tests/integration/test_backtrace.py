@@ -215,7 +215,7 @@ def test_it_is_found_under_another_name_and_when_its_file_is_gone(interpreter, t
     with jobs.python(THREADS, copy, env={"PYTHONHOME": home, "LD_LIBRARY_PATH": f"{home}/lib"}) as job:
         copy.unlink()
         settle(job.pid)
-        check_threads(backtrace(job.pid), job.script)
+        check_threads(backtrace_while_it_spins(job.pid), job.script)
 
 
 def test_no_stop_refuses_what_it_cannot_prove():
