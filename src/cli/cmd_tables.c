@@ -3,9 +3,9 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/parts.h"
+#include "cli/query_sources.h"
 #include "cli/rows.h"
 #include "cli/targets.h"
-#include "remote/runs.h"
 #include "table/reader.h"
 
 #include <errno.h>
@@ -17,30 +17,6 @@
 static const char *const columns[] = {"target", "table", "rows",    "bytes",
                                       "first",  "last",  "dropped", "columns"};
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))
-
-static int open_dead(pid_t pid, struct pb_err *err)
-{
-    _cleanup_(pb_runs_done) struct pb_runs runs = {0};
-
-    int r = pb_runs_scan(&runs, err);
-    for (size_t i = 0; r == 0 && i < runs.n; i++)
-        if (runs.at[i].pid == pid && !runs.at[i].alive)
-            return pb_run_open_arena(&runs.at[i], err);
-    return r < 0 ? r : pb_fail(err, -ENOENT, "process %d left nothing behind", (int)pid);
-}
-
-static int open_arena(const struct pb_call *call, const struct pb_target *target, struct pb_err *err)
-{
-    struct pb_session session;
-
-    if (target->dead)
-        return open_dead(target->pid, err);
-    int r = pb_parts_session(target->pid, false, call->timeout_ms, &session, err);
-    if (r < 0)
-        return r;
-    pb_session_done(&session);
-    return pb_session_open_arena(target->pid, err);
-}
 
 /* UTC, as SQL writes it. */
 static void add_time(struct pb_rows *rows, int64_t ns)
@@ -90,15 +66,11 @@ static int add_table(struct pb_rows *rows, const char *label, struct pb_reader *
     return 0;
 }
 
-static int add_target(const struct pb_call *call, const struct pb_target *target, struct pb_rows *rows,
-                      struct pb_err *err)
+static int add_arena(int fd, const struct pb_target *target, struct pb_rows *rows, struct pb_err *err)
 {
     char why[PB_WHY_SIZE];
     struct pb_reader *reader;
 
-    _cleanup_close_ int fd = open_arena(call, target, err);
-    if (fd < 0)
-        return fd;
     int r = pb_reader_open(fd, &reader, why);
     if (r < 0)
         return pb_fail(err, r, "the tables of process %d cannot be read: %s", (int)target->pid, why);
@@ -107,6 +79,37 @@ static int add_target(const struct pb_call *call, const struct pb_target *target
     pb_reader_close(reader);
     return r < 0 ? pb_fail(err, r, "a table of process %d cannot be read: %s", (int)target->pid, strerror(-r))
                  : 0;
+}
+
+/* A process that is not probed yet is, and one that has ended is not. */
+static int bring_in(const struct pb_call *call, const struct pb_target *target, struct pb_err *err)
+{
+    struct pb_session session;
+
+    int r = target->dead ? 0 : pb_parts_session(target->pid, false, call->timeout_ms, &session, err);
+    if (r == 0 && !target->dead)
+        pb_session_done(&session);
+    return r;
+}
+
+/* What it recorded itself, and what others recorded of it. */
+static int add_target(const struct pb_call *call, const struct pb_target *target, struct pb_rows *rows,
+                      struct pb_err *err)
+{
+    _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
+    struct pb_target copy = *target;
+    struct pb_call one = *call;
+
+    one.targets = (struct pb_targets){&copy, 1};
+    int r = bring_in(call, target, err);
+    if (r == 0)
+        r = pb_query_sources_open(&one, &sources, err);
+    const struct pb_live_source *live = r == 0 ? &sources.at[0].live : NULL;
+    if (r == 0 && live->arena_fd >= 0)
+        r = add_arena(live->arena_fd, target, rows, err);
+    for (unsigned i = 0; r == 0 && i < live->nmore; i++)
+        r = add_arena(live->more[i], target, rows, err);
+    return r;
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)
@@ -129,7 +132,9 @@ const struct pb_command pb_cmd_tables = {
     .name = "tables",
     .summary = "the tables of a process: columns, rows, bytes, time range",
     .synopsis = "",
-    .text = "Works on a process that has ended as well, by its old pid, from what it left. Times are UTC.",
+    .text = "What its agent recorded, and what `record` did of it. Works on a process that has ended as "
+            "well, by its\n"
+            "old pid, from what it left. Times are UTC.",
     .example = "probing -t 4711 tables\nprobing -t 4711 tables --format json",
     .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS,
     .run = run,

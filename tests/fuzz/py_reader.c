@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "remote/python/heap.h"
 #include "remote/python/internal.h"
 #include "remote/python/lines.h"
 #include "remote/threads.h"
@@ -83,6 +84,20 @@ static void read_values(struct pb_py *py, uint64_t at)
     must(len < 0 || (len < (int)sizeof(text) && text[len] == '\0'), "a text without end");
 }
 
+/* With a place for the allocator's variables: finding it by mappings would read ours. */
+static void read_heap(struct pb_py *py)
+{
+    struct pb_py_heap heap = {.searched = true, .variables = {4096 + 64}, .nvariables = 1};
+    struct pb_py_memory memory;
+
+    if (pb_py_memory(py, &heap, &memory) < 0)
+        return;
+    must(memory.heap_arenas >= PB_UNKNOWN && memory.heap_arenas <= 1 << 16, "more arenas than can be");
+    must(memory.heap_blocks == PB_UNKNOWN || memory.heap_blocks <= memory.heap_arenas * 64 * 2048,
+         "more blocks than fit");
+    must(memory.gc[0] >= PB_UNKNOWN && memory.gc[2] >= PB_UNKNOWN, "a negative count");
+}
+
 static void try_offsets(const uint8_t *data, size_t size)
 {
     static uint8_t told[PB_PY_OFFSETS_SIZE];
@@ -119,6 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < n && i < 3; i++)
         look_at(py, &threads[i]);
     read_values(py, 4096 + data[1]);
+    read_heap(py);
     pb_py_close(py);
     return 0;
 }

@@ -75,3 +75,20 @@ def test_settings_of_a_running_process_are_changed_several_at_once_or_none():
         done = probe(job.pid, "config", "probing.max_memory=1GB")
         assert done.returncode == 1 and "has ended" in done.stderr
 
+
+def test_the_sample_rate_is_what_is_sampled_with():
+    with jobs.python() as job:
+        for env, set_there, rate in (({}, None, "100"), ({"PROBING_SAMPLE_RATE": "0.05"}, None, "50"), ({}, "probing.sample_rate=0.02", "20"),
+                                     ({"PROBING_SAMPLE_RATE": "0.05"}, None, "20")):
+            if set_there:
+                assert probe(job.pid, "config", set_there).returncode == 0
+            assert f" at {rate} Hz" in probe(job.pid, "record", "--duration", "0.5", env=env).stdout
+        assert " at 200 Hz" in probe(job.pid, "record", "--duration", "0.5", "--rate", "200").stdout
+
+
+def test_the_manual_and_the_document_tell_of_every_setting():
+    document = (jobs.TOP / "docs/settings.md").read_text()
+    manual = probe("man").stdout
+    for name, row in config().items():
+        assert f"| `{name}` | {row['default_value']} |" in document
+        assert name.upper().replace(".", "_") in manual
