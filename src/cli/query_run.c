@@ -39,8 +39,12 @@ enum pb_query_format pb_query_format_of(const char *path)
 
 static void print_stats(const struct pb_sql_stats *s)
 {
-    fprintf(stderr, "segments read: %" PRIu64 ", skipped: %" PRIu64 ", rows scanned: %" PRIu64 "\n",
-            s->segments_read, s->segments_skipped, s->rows_scanned);
+    fprintf(stderr,
+            "segments read: %" PRIu64 ", skipped: %" PRIu64 ", rows scanned: %" PRIu64
+            ", in the worker: %.2f ms"
+            "%s\n",
+            s->segments_read, s->segments_skipped, s->rows_scanned, (double)s->elapsed_ns / 1e6,
+            s->reruns ? ", run again because rows were overwritten" : "");
     if (s->files_read || s->files_skipped)
         fprintf(stderr, "archived files read: %" PRIu64 ", skipped: %" PRIu64 "\n", s->files_read,
                 s->files_skipped);

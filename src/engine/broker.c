@@ -272,6 +272,7 @@ static int take_message(struct talk *t, struct pb_err *err)
         t->stats.segments_skipped = pb_wire_u64(&t->in);
         t->stats.rows_scanned = pb_wire_u64(&t->in);
         t->stats.reruns = pb_wire_u64(&t->in);
+        t->stats.elapsed_ns = pb_wire_u64(&t->in);
         return pb_wire_ok(&t->in) ? 1 : -EBADMSG;
     case PB_SQL_ERROR:
         return told(t, err);

@@ -2,6 +2,7 @@
 #include "engine/internal.h"
 
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "engine/archive_scan.h"
 #include "engine/escape.h"
 #include "engine/hints.h"
@@ -47,20 +48,39 @@ static int first_cell(duckdb_result *result, char **ret)
     return *ret ? 0 : -ENODATA;
 }
 
+static int execute(duckdb_prepared_statement statement, const char *parameter, size_t length, char **ret)
+{
+    duckdb_result result = {0};
+    int r = -EIO;
+
+    if ((!parameter || duck.bind_varchar_length(statement, 1, parameter, length) == DuckDBSuccess) &&
+        duck.execute_prepared(statement, &result) == DuckDBSuccess)
+        r = first_cell(&result, ret);
+    duck.destroy_result(&result);
+    return r;
+}
+
 int pb_engine_ask(struct pb_engine *e, const char *sql, const char *parameter, size_t length, char **ret,
                   struct pb_err *err)
 {
     duckdb_prepared_statement statement = NULL;
-    duckdb_result result = {0};
     int r = -EIO;
 
-    if (duck.prepare(e->connection, sql, &statement) == DuckDBSuccess &&
-        (!parameter || duck.bind_varchar_length(statement, 1, parameter, length) == DuckDBSuccess) &&
-        duck.execute_prepared(statement, &result) == DuckDBSuccess)
-        r = first_cell(&result, ret);
-    duck.destroy_result(&result);
+    if (duck.prepare(e->connection, sql, &statement) == DuckDBSuccess)
+        r = execute(statement, parameter, length, ret);
     duck.destroy_prepare(&statement);
     return r < 0 ? pb_fail(err, r, "DuckDB did not answer: %s", sql) : 0;
+}
+
+int pb_engine_tree(struct pb_engine *e, const char *sql, char **ret)
+{
+    static const char serialize[] = "SELECT json_serialize_sql($1::VARCHAR)";
+
+    *ret = NULL;
+    if (!e->serialize && duck.prepare(e->connection, serialize, &e->serialize) != DuckDBSuccess)
+        duck.destroy_prepare(&e->serialize);
+    int r = e->serialize ? execute(e->serialize, sql, strlen(sql), ret) : -EIO;
+    return r < 0 ? r : *ret ? 0 : -EBADMSG;
 }
 
 int pb_engine_send(struct pb_engine *e, struct pb_wire *m)
@@ -344,6 +364,7 @@ static int send_end(struct pb_engine *e, int r, const struct pb_err *err)
         pb_wire_put_u64(&e->out, skipped);
         pb_wire_put_u64(&e->out, pb_scan_rows());
         pb_wire_put_u64(&e->out, e->reruns);
+        pb_wire_put_u64(&e->out, pb_now_ns() - e->request->received);
     }
     return pb_engine_send(e, &e->out);
 }

@@ -14,6 +14,7 @@ struct pb_engine;
 struct pb_engine_request {
     const char *sql;
     uint32_t length;
+    uint64_t received;   /* when, on the monotonic clock */
     unsigned timeout_ms; /* for the messages; the deadline itself is the worker's */
     bool no_agent;       /* the process is not probed: its recorded tables are empty */
     bool progress;       /* the caller would like to hear how far it is */

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* With fewer rows an ENUM, which needs a view of its own, costs more than it saves. */
+enum { LEAST_ROWS = 20000 };
+
 /* Where one column's strings are too many for an ENUM, another's need not be: so many segments are copied to
  * find out. */
 enum { MAX_COPIED = 1024 };
@@ -94,7 +97,7 @@ int pb_catalog_make_enums(struct pb_cat_table *t, struct pb_err *err)
         t->columns[i].wanted = t->columns[i].wanted || t->whole;
         any = any || (t->columns[i].type == PB_STRING && t->columns[i].wanted);
     }
-    if (!any || t->nsegments == 0)
+    if (!any || t->nrows < LEAST_ROWS)
         return 0;
     if (t->ndeferred) {
         r = pb_catalog_make_shared_enum(t);

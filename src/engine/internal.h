@@ -18,6 +18,7 @@ struct pb_engine_view {
 struct pb_engine {
     duckdb_database db;
     duckdb_connection connection;
+    duckdb_prepared_statement serialize; /* prepared once: it comes before every statement */
     struct pb_engine_view *views;
     unsigned nviews;
     pthread_mutex_t sending;           /* one message at a time, also from the thread that watches */
@@ -40,6 +41,9 @@ int pb_engine_ask(struct pb_engine *e, const char *sql, const char *parameter, s
 
 /* Sends to the caller of the request that runs. */
 int pb_engine_send(struct pb_engine *e, struct pb_wire *m);
+
+/* The statement's syntax tree as JSON, of malloc. */
+int pb_engine_tree(struct pb_engine *e, const char *sql, char **ret);
 
 void pb_engine_note(struct pb_engine *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

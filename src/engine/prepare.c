@@ -100,10 +100,9 @@ static int look_into(struct pb_engine *e, const char *sql)
     struct pb_bounds_ops ops = {.time_column = time_column, .evaluate = evaluate, .touch = touch, .arg = e};
     struct pb_json j;
 
-    int r = pb_engine_ask(e, "SELECT json_serialize_sql($1::VARCHAR)", sql, strlen(sql), &tree, NULL);
-    if (r < 0 || !tree)
-        return -EBADMSG;
-    r = pb_json_parse(tree, strlen(tree), &j);
+    int r = pb_engine_tree(e, sql, &tree);
+    if (r == 0)
+        r = pb_json_parse(tree, strlen(tree), &j);
     if (r < 0)
         return r;
     r = pb_bounds_find(&j, &ops);

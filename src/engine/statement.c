@@ -264,9 +264,7 @@ static int run_grouped(struct pb_engine *e, const char *sql, int failed)
 {
     _cleanup_free_ char *tree = NULL;
 
-    if (begin_again(e, NULL) < 0 ||
-        pb_engine_ask(e, "SELECT json_serialize_sql($1::VARCHAR)", sql, strlen(sql), &tree, NULL) < 0 ||
-        !tree)
+    if (begin_again(e, NULL) < 0 || pb_engine_tree(e, sql, &tree) < 0)
         return failed;
     for (unsigned k = 0; k < MAX_REGROUP; k++) {
         _cleanup_free_ char *changed = regroup(tree, k), *text = NULL;

@@ -174,7 +174,7 @@ static int send_failure(int fd, int r, const struct pb_err *err)
 
 static int answer(struct worker *w, struct pb_wire *m)
 {
-    struct pb_engine_request q = {.socket = w->caller};
+    struct pb_engine_request q = {.socket = w->caller, .received = pb_now_ns()};
     struct pb_err err = {0};
 
     int r = m->type == PB_SQL_REQUEST ? read_request(m, &q, &err) : -EBADMSG;
