@@ -6,7 +6,7 @@ set(duckdb_library ${PROBING_DUCKDB_DIR}/${PROBING_ARCH}/libduckdb.so)
 file(GLOB engine_caller CONFIGURE_DEPENDS src/engine/broker*.c src/engine/live*.c src/engine/archive_[clkr]*.c)
 file(GLOB engine_worker CONFIGURE_DEPENDS src/engine/*.c)
 # What needs neither DuckDB nor a process, for both and for unit tests.
-set(engine_shared src/engine/archive.c src/engine/wire.c src/engine/known.c src/engine/json.c src/engine/bounds.c src/engine/text.c)
+set(engine_shared src/engine/archive.c src/engine/wire.c src/engine/known.c src/engine/json.c src/engine/bounds.c src/engine/text.c src/engine/type_name.c)
 list(TRANSFORM engine_shared PREPEND ${CMAKE_SOURCE_DIR}/)
 list(REMOVE_ITEM engine_worker ${engine_caller} ${engine_shared})
 

@@ -34,7 +34,7 @@ static unsigned slots(void)
 /* probing-sql, beside this program. PROBING_SQL_WORKER names another, for tests. */
 static int worker_path(char ret[PATH_SIZE], uint64_t *ret_id, struct pb_err *err)
 {
-    const char *set = getenv("PROBING_SQL_WORKER");
+    const char *set = secure_getenv("PROBING_SQL_WORKER");
     char self[PATH_SIZE - 32];
     struct stat st;
 
@@ -58,7 +58,7 @@ static int worker_path(char ret[PATH_SIZE], uint64_t *ret_id, struct pb_err *err
 /* The user's own directory, which nobody else can have made. */
 static int open_directory(char ret[PATH_SIZE])
 {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
     struct stat st;
 
     if (runtime && runtime[0] == '/')

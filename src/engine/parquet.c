@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "engine/duck.h"
+#include "engine/type_name.h"
 #include "engine/wire.h"
 
 #include <errno.h>
@@ -78,8 +79,8 @@ static int take_columns(struct writer *w, const char *path, struct pb_err *err)
     for (unsigned i = 0; i < w->ncolumns; i++) {
         uint32_t name_length, type_length;
         const char *name = pb_wire_text(&w->in, &name_length), *type = pb_wire_text(&w->in, &type_length);
-        if (!name || !type)
-            return pb_fail(err, -EBADMSG, "the columns of the result are cut off");
+        if (!name || !type || !pb_type_name_is_good(type, type_length))
+            return pb_fail(err, -EBADMSG, "the columns of the result make no sense");
         fprintf(make, "%sc%u VARCHAR", i ? ", " : "", i);
         fputs(i ? ", " : "", copy);
         put_cast(copy, i, type, type_length);

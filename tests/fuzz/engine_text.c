@@ -4,6 +4,7 @@
 #include "engine/json.h"
 #include "engine/known.h"
 #include "engine/text.h"
+#include "engine/type_name.h"
 #include "engine/wire.h"
 
 #include <stdlib.h>
@@ -35,8 +36,13 @@ static void try_text(const char *text, size_t size)
     for (const char *p = text; p < end; p = pb_sql_statement_end(p, end) + 1)
         pb_sql_is_blank(p, end);
     free(pb_sql_qualify(text, end, pb_system_tables));
+    pb_type_name_is_good(text, size);
     char *copy = malloc(size + 1);
     memcpy(copy, text, size);
+    copy[size] = '\0';
+    const char *inside;
+    pb_sql_has_word(copy, "create");
+    pb_sql_after_parentheses(copy, &inside);
     if (pb_redact_command("key,token", copy, size) > size)
         abort();
     free(copy);
