@@ -37,19 +37,17 @@ static int prepare_one(struct pb_engine *e, duckdb_extracted_statements all, idx
     return -EINVAL;
 }
 
-/* The statement that an EXPLAIN explains: what follows it, ANALYZE and options in parentheses. */
+/* The statement that an EXPLAIN explains: what follows it, ANALYZE and options in parentheses. NULL: it is no
+ * EXPLAIN. A comment is none either, whatever it says. */
 static const char *explained(const char *sql)
 {
-    const char *p = strcasestr(sql, "explain") + strlen("explain");
+    const char *p = pb_sql_after_word(sql, "explain"), *analyzed = p ? pb_sql_after_word(p, "analyze") : NULL,
+               *inside, *options = p ? pb_sql_after_parentheses(p, &inside) : NULL;
 
-    while (isspace((unsigned char)*p))
-        p++;
-    if (pb_sql_starts_with(p, "analyze"))
-        p = strcasestr(p, "analyze") + strlen("analyze");
-    while (isspace((unsigned char)*p))
-        p++;
-    bool options = *p == '(' && (pb_sql_starts_with(p + 1, "analyze") || pb_sql_starts_with(p + 1, "format"));
-    return options && strchr(p, ')') ? strchr(p, ')') + 1 : p;
+    /* "(SELECT ...)" is no list of options. */
+    if (options && (pb_sql_after_word(inside, "analyze") || pb_sql_after_word(inside, "format")))
+        return options;
+    return analyzed ? analyzed : p;
 }
 
 /* EXPLAIN ANALYZE runs what it explains, whatever that is: it must be a SELECT itself. */
@@ -58,8 +56,8 @@ static int check_explained(struct pb_engine *e, const char *sql, struct pb_err *
     duckdb_extracted_statements all = NULL;
     duckdb_prepared_statement inner = NULL;
 
-    idx_t n =
-        pb_sql_starts_with(sql, "explain") ? duck.extract_statements(e->connection, explained(sql), &all) : 0;
+    const char *inside = explained(sql);
+    idx_t n = inside ? duck.extract_statements(e->connection, inside, &all) : 0;
     int r = n == 1 ? prepare_one(e, all, 0, &inner, err) : refuse(err);
     if (r == 0 && duck.prepared_statement_type(inner) != DUCKDB_STATEMENT_TYPE_SELECT)
         r = refuse(err);
@@ -78,8 +76,10 @@ static int check_type(struct pb_engine *e, const char *sql, duckdb_prepared_stat
         return 0;
     if (type == DUCKDB_STATEMENT_TYPE_EXPLAIN)
         return check_explained(e, sql, err);
-    /* PIVOT without a list makes a temporary type of the values it finds first. */
-    if (!last && type == DUCKDB_STATEMENT_TYPE_CREATE && strcasestr(sql, "pivot"))
+    /* PIVOT without a list makes a temporary type of the values it finds first; nobody wrote CREATE then. */
+    if (!last && type == DUCKDB_STATEMENT_TYPE_CREATE &&
+        (pb_sql_has_word(sql, "pivot") || pb_sql_has_word(sql, "pivot_wider")) &&
+        !pb_sql_has_word(sql, "create"))
         return 0;
     return refuse(err);
 }

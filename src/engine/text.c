@@ -60,8 +60,11 @@ static const char *after_token(const char *p, const char *end)
         const char *q = memchr(p + 1, *p, (size_t)(end - p - 1));
         return q ? q + 1 : end;
     }
-    if (*p == '-' && end - p >= 2 && p[1] == '-')
-        return find(p, end, "\n");
+    if (*p == '-' && end - p >= 2 && p[1] == '-') {
+        while (p < end && *p != '\n' && *p != '\r')
+            p++;
+        return p;
+    }
     if (*p == '/' && end - p >= 2 && p[1] == '*')
         return after_block_comment(p, end);
     if (*p == '$')
@@ -149,14 +152,48 @@ char *pb_sql_qualify(const char *text, const char *end, const char *const names[
     return copy;
 }
 
-bool pb_sql_starts_with(const char *text, const char *word)
+static const char *after_blanks(const char *text, const char *end)
 {
-    size_t n = strlen(word);
-    const char *end = text + strlen(text);
-
     while (text < end && (isspace((unsigned char)*text) || is_comment(text, end)))
         text = after_token(text, end);
-    return strncasecmp(text, word, n) == 0 && !is_word(text[n]);
+    return text;
+}
+
+const char *pb_sql_after_word(const char *text, const char *word)
+{
+    size_t n = strlen(word);
+
+    text = after_blanks(text, text + strlen(text));
+    return strncasecmp(text, word, n) == 0 && !is_word(text[n]) ? text + n : NULL;
+}
+
+const char *pb_sql_after_parentheses(const char *text, const char **ret_inside)
+{
+    const char *end = text + strlen(text), *p = after_blanks(text, end);
+    int depth = 0;
+
+    if (*p != '(')
+        return NULL;
+    *ret_inside = p + 1;
+    for (; p < end; p = after_token(p, end)) {
+        depth += *p == '(' ? 1 : *p == ')' ? -1 : 0;
+        if (depth == 0)
+            return p + 1;
+    }
+    return NULL;
+}
+
+bool pb_sql_has_word(const char *text, const char *word)
+{
+    const char *end = text + strlen(text);
+    size_t n = strlen(word);
+
+    for (const char *p = text, *next; p < end; p = next) {
+        next = after_token(p, end);
+        if ((size_t)(next - p) == n && strncasecmp(p, word, n) == 0)
+            return true;
+    }
+    return false;
 }
 
 #define NAME_MAX_LENGTH 63

@@ -15,8 +15,14 @@ bool pb_sql_is_blank(const char *text, const char *end);
  * ours: DuckDB has a catalog called system and would find the name ambiguous. NULL: out of memory. */
 char *pb_sql_qualify(const char *text, const char *end, const char *const names[]);
 
-/* Whether the first word is this one, whatever its case. */
-bool pb_sql_starts_with(const char *text, const char *word);
+/* What follows the first word, if it is this one, whatever its case; NULL: it is another. */
+const char *pb_sql_after_word(const char *text, const char *word);
+
+/* What follows the parentheses that the text begins with, and what they hold; NULL: it does not begin so. */
+const char *pb_sql_after_parentheses(const char *text, const char **ret_inside);
+
+/* Whether the word stands there, outside of quotes and comments. */
+bool pb_sql_has_word(const char *text, const char *word);
 
 /* Edits between two names, up to a bound beyond which they are not alike; case does not count. */
 int pb_name_distance(const char *a, const char *b);

@@ -42,6 +42,9 @@ REFUSED = [
     "CREATE TABLE pivot AS SELECT 1", "SELECT * FROM pb_scan('nowhere.at_all')", "SELECT * FROM pb_scan('x')",
     "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('DROP VIEW memory_usage'))",
     "SELECT * FROM query('DROP VIEW memory_usage')", "SELECT * FROM query('SELECT 1; DROP VIEW memory_usage')",
+    "-- explain SELECT 1 /*\nEXPLAIN ANALYZE CREATE TEMP TABLE t AS SELECT 1 -- */", "EXPLAIN /* (analyze) SELECT 1 */ ANALYZE CREATE TEMP TABLE t AS SELECT 1",
+    "EXPLAIN (ANALYZE /* ) SELECT 1 */) CREATE TEMP TABLE t AS SELECT 1", "CREATE TEMP TABLE t AS SELECT 1 -- pivot\r; SELECT * FROM t",
+    "CREATE TEMP MACRO now() AS 1 -- pivot\r; SELECT now()", "CREATE TEMP TABLE t AS SELECT 1 AS pivot \r; SELECT 1",
     # nonsense
     "SELEC 1", "SELECT", ";", "", "SELECT 'open", "SELECT \"open", "SELECT $$open", "/* open", "SELECT * FROM nowhere", "SELECT 1 FROM",
     "SELECT (" * 3000 + "1" + ")" * 3000, "SELECT " + "-" * 20001 + "1", "SELECT " + "[" * 2000 + "]" * 2000,

@@ -4,6 +4,7 @@
 #include "control/redact.h"
 #include "control/settings.h"
 #include "engine/text.h"
+#include "engine/type_name.h"
 
 static const char *const tables[] = {"process", "maps", NULL};
 
@@ -20,6 +21,7 @@ static void a_statement_ends_at_its_own_semicolon(void **state)
     ends_at("SELECT 'it''s;'; x", 15);
     ends_at("SELECT E'\\';'; x", 13);
     ends_at("-- ;\nSELECT 1; x", 13);
+    ends_at("SELECT 1 -- ;\r; x", 14);
     ends_at("/* ; /* ; */ ; */ 1; x", 19);
     ends_at("SELECT $$;$$; x", 12);
     ends_at("SELECT $a$;$$;$a$; x", 17);
@@ -54,6 +56,67 @@ static void only_our_tables_of_system_are_spelled_out(void **state)
     becomes("FROM system.main.duckdb_tables", "FROM system.main.duckdb_tables");
     becomes("SELECT 'system.process' -- system.process", "SELECT 'system.process' -- system.process");
     becomes("FROM ecosystem.process, system.processes", "FROM ecosystem.process, system.processes");
+}
+
+static void words_are_told_from_comments_and_quotes(void **state)
+{
+    const char *inside, *sql = "/* b */ a (c, (d) ')') e";
+
+    assert_null(pb_sql_after_word(sql, "b"));
+    assert_string_equal(pb_sql_after_word(sql, "A"), " (c, (d) ')') e");
+    assert_null(pb_sql_after_word("ab", "a"));
+    assert_string_equal(pb_sql_after_parentheses(" (c, (d) ')') e", &inside), " e");
+    assert_string_equal(inside, "c, (d) ')') e");
+    assert_string_equal(pb_sql_after_parentheses("-- (x)\n(y) z", &inside), " z");
+    assert_null(pb_sql_after_parentheses("(open", &inside));
+    assert_null(pb_sql_after_parentheses("x ()", &inside));
+    assert_true(pb_sql_has_word("PIVOT t", "pivot"));
+    assert_false(pb_sql_has_word("SELECT 'create' -- create", "create"));
+    assert_false(pb_sql_has_word("SELECT created", "create"));
+}
+
+static bool is_type(const char *text)
+{
+    return pb_type_name_is_good(text, strlen(text));
+}
+
+static void nothing_but_a_type_passes_for_one(void **state)
+{
+    const char *const good[] = {"INTEGER",
+                                "TIMESTAMP_NS",
+                                "DECIMAL(38,10)",
+                                "BIGINT[]",
+                                "DOUBLE[3][]",
+                                "STRUCT(\"a b\" INTEGER, \"\"\"\" VARCHAR[])",
+                                "MAP(VARCHAR, STRUCT(\"x) FROM y\" DATE))",
+                                "UNION(\"n\" INTEGER)[]"};
+    const char *const bad[] = {"",
+                               "integer",
+                               "INTEGER ",
+                               "INTEGER) FROM read_text('x'",
+                               "INTEGER)",
+                               "INTEGER;",
+                               "DECIMAL(1)",
+                               "DECIMAL(a,b)",
+                               "DECIMAL((SELECT 1),2)",
+                               "STRUCT(a INTEGER)",
+                               "STRUCT(\"a INTEGER)",
+                               "STRUCT(\"a\" INTEGER",
+                               "MAP(VARCHAR",
+                               "INTEGER[",
+                               "INTEGER[x]",
+                               "INTEGER--",
+                               "INTEGER/**/"};
+
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+        assert_true(is_type(good[i]));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_false(is_type(bad[i]));
+    assert_false(pb_type_name_is_good("DATE\0)", 6));
+    char deep[4096] = "";
+    for (int i = 0; i < 500; i++)
+        strcat(deep, "MAP(");
+    assert_false(is_type(deep));
 }
 
 static void names_are_near_by_their_edits(void **state)
@@ -104,6 +167,8 @@ int main(void)
         cmocka_unit_test(a_statement_ends_at_its_own_semicolon),
         cmocka_unit_test(blanks_and_comments_are_no_statement),
         cmocka_unit_test(only_our_tables_of_system_are_spelled_out),
+        cmocka_unit_test(words_are_told_from_comments_and_quotes),
+        cmocka_unit_test(nothing_but_a_type_passes_for_one),
         cmocka_unit_test(names_are_near_by_their_edits),
         cmocka_unit_test(secrets_are_told_by_their_names),
         cmocka_unit_test(secrets_on_a_command_line_are_masked),
