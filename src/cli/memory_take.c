@@ -177,14 +177,17 @@ static void take_gpu(struct pb_memory *m)
 {
     struct pb_err err;
     struct pb_gpus *gpus;
+    int64_t sum = -1;
 
     if (pb_gpus_open(&gpus, &err) < 0)
         return;
     for (unsigned i = 0; i < pb_gpus_count(gpus); i++) {
         int64_t bytes = pb_gpus_memory_of(gpus, i, m->pid);
         if (bytes >= 0)
-            m->gpu = (isnan(m->gpu) ? 0 : m->gpu) + (double)bytes;
+            sum = (sum < 0 ? 0 : sum) + bytes;
     }
+    if (sum >= 0)
+        m->gpu = (double)sum; /* instead of what was recorded last */
     pb_gpus_close(gpus);
 }
 

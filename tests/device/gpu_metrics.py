@@ -75,6 +75,8 @@ def main():
         shown = json.loads(probing(job.pid, "memory", "--json"))[0]
         check("memory: torch_cuda_bytes", near(shown["torch_cuda_bytes"], held[0], 0.4, 512 << 20), f"{shown['torch_cuda_bytes']}, torch {held[0]}")
         check("memory: reserved", near(shown["torch_cuda_reserved_bytes"], held[1], 0.01), f"{shown['torch_cuda_reserved_bytes']}, torch {held[1]}")
+        if job.pid in listed:
+            check("memory: gpu_bytes", near(shown["gpu_bytes"], listed[job.pid] * 2**20, 0.2), f"{shown['gpu_bytes']}, nvidia-smi {listed[job.pid]} MB")
         check("memory: Python heap", (shown["heap_blocks"] or 0) > 10000, shown["heap_blocks"])
         print(probing(job.pid, "memory"))
         os.kill(job.pid, signal.SIGKILL)
