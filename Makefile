@@ -16,8 +16,9 @@ test: ## set up what is missing, build and run every test
 	@scripts/setup.sh test
 	@build/venv/bin/python scripts/test.py
 
-soak: ## the long form of the tests: more injections, more kills, minutes of fuzzing
+soak: ## the long form of the tests: more injections, more kills, minutes of fuzzing, Spark
 	@scripts/setup.sh test
+	@scripts/setup.sh soak
 	@PROBING_SOAK=1 build/venv/bin/python scripts/test.py
 
 bench: ## every performance figure, beside its peer

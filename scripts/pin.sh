@@ -20,6 +20,10 @@ for set in build cmake node test sql bench wheel; do
     { head_line $set; cat "$tmp/$set.txt"; } >requirements/$set.txt
 done
 
+"$tmp/venv/bin/uv" pip compile -q --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
+    requirements/soak.in -o "$tmp/soak.txt"
+{ head_line soak; cat "$tmp/soak.txt"; } >requirements/soak.txt
+
 python3.11 -m pip download -q -r requirements/torch.in -d "$tmp/torch"
 {
     head_line torch

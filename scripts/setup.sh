@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what a target of the Makefile needs and the machine lacks: scripts/setup.sh build|test|bench|demo|wheel|roots
+# Installs what a target of the Makefile needs and the machine lacks: scripts/setup.sh build|test|soak|bench|demo|wheel|roots
 #
 # Debian packages are looked for by what they bring (a program or a file), so that a tool from elsewhere counts too.
 # Python packages go into build/venv, pinned by version and hash; the copy of a requirements file under
@@ -27,6 +27,7 @@ musl-tools musl-gcc
 zsh zsh
 fish fish
 util-linux unshare" ;;
+    soak) echo "openjdk-17-jre-headless java" ;;
     bench) echo "gdb gdb" ;;
     roots) echo "debootstrap /usr/sbin/debootstrap
 debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg" ;;
@@ -37,11 +38,12 @@ sets_for() {
     case $1 in
     build) echo build ;;
     test) echo build test sql wheel torch ;;
+    soak) echo soak ;;
     bench) echo build bench ;;
     demo) echo build torch ;;
     wheel) echo build wheel ;;
     roots) ;;
-    *) echo "usage: scripts/setup.sh build|test|bench|demo|wheel|roots" >&2 && return 2 ;;
+    *) echo "usage: scripts/setup.sh build|test|soak|bench|demo|wheel|roots" >&2 && return 2 ;;
     esac
 }
 
@@ -120,8 +122,9 @@ install_set() {
     progress=off
     [ -t 1 ] && progress=on
     say "installing the Python packages of requirements/$1.txt into $venv"
+    # Spark's package comes as source only, with nothing in it to compile.
     $venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar $progress \
-        --only-binary :all: --require-hashes -r "requirements/$1.txt"
+        --only-binary :all: --no-binary pyspark --require-hashes -r "requirements/$1.txt"
 }
 
 # torch is wanted, not needed: without it the reason is kept for whoever skips (tests/conftest.py, scripts/demo.sh).

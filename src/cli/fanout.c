@@ -71,6 +71,9 @@ static pid_t start(const struct pb_call *call, size_t i, struct stream out[2])
         one.targets = (struct pb_targets){.at = &call->targets.at[i], .n = 1};
         dup2(pipes[0][1], STDOUT_FILENO);
         dup2(pipes[1][1], STDERR_FILENO);
+        /* One that goes on in the background must not keep us waiting for its end. */
+        close(pipes[0][1]);
+        close(pipes[1][1]);
         setvbuf(stdout, NULL, _IOLBF, 0);
         int status = pb_run_one(&one);
         fflush(NULL);

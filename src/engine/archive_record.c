@@ -50,6 +50,7 @@ struct pb_recorder {
     int arena_fd, folder_fd, own_fd, lock_fd;
     int writer; /* socket; -1: not started */
     unsigned counter;
+    uint64_t next_serial; /* of the arena, when the last round began */
     struct table *tables;
     unsigned ntables;
     struct pb_wire in, out;
@@ -559,28 +560,29 @@ static bool is_plain(const char *name)
 
 int pb_recorder_pending(struct pb_recorder *r, unsigned *ret_percent)
 {
-    int pending = 0, x = add_tables(r);
+    struct pb_file_header h;
 
-    for (unsigned i = 0; x == 0 && i < r->ntables; i++) {
-        _cleanup_free_ struct pb_segment_info *list = NULL;
-        int n = is_plain(r->tables[i].name) ? pb_reader_segments(r->reader, i, &list) : 0;
-        for (int k = 0; k < n; k++)
-            pending += !list[k].open && !find_done(&r->tables[i], list[k].serial);
-    }
-    pb_reader_info(r->reader, &r->info);
-    uint64_t slots = r->info.bound / r->info.segment_size;
-    *ret_percent = slots ? (unsigned)((uint64_t)pending * 100 / slots) : 0;
-    return x < 0 ? x : pending;
+    ssize_t n = pread(r->arena_fd, &h, sizeof(h), 0);
+    if (n != sizeof(h))
+        return n < 0 ? -errno : -ENODATA;
+    uint64_t slots = h.bound / r->info.segment_size, opened = h.next_serial - r->next_serial;
+    if (opened > INT_MAX)
+        opened = INT_MAX;
+    *ret_percent = slots ? (unsigned)(opened * 100 / slots) : 0;
+    return (int)opened;
 }
 
 int pb_recorder_round(struct pb_recorder *r, bool ended,
                       void (*each)(void *arg, const struct pb_recorder_table *table), void *arg,
                       struct pb_err *err)
 {
+    struct pb_file_header h;
     int x = add_tables(r);
 
     if (x < 0)
         return pb_fail(err, x, "out of memory");
+    if (pread(r->arena_fd, &h, sizeof(h), 0) == sizeof(h))
+        r->next_serial = h.next_serial;
     for (unsigned i = 0; x == 0 && i < r->ntables; i++) {
         struct table *t = &r->tables[i];
         struct pb_recorder_table report = {.name = t->name};

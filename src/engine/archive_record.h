@@ -32,7 +32,8 @@ struct pb_recorder_options {
 int pb_recorder_open(const struct pb_recorder_options *o, struct pb_recorder **ret, struct pb_err *err);
 void pb_recorder_close(struct pb_recorder *r);
 
-/* Segments that are closed and not archived; what share of the arena that is, in percent. */
+/* Segments that were opened since the last round, about as many as were closed; what share of the arena that
+ * is, in percent. One look at the file's head. */
 int pb_recorder_pending(struct pb_recorder *r, unsigned *ret_percent);
 
 /* Archives what is closed; ended: everything, for nobody writes any more. each may be NULL; it is called

@@ -16,6 +16,7 @@ import jobs
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
+from test_sql_escape import NATIVE, hole  # noqa: F401
 
 SOAK = bool(os.environ.get("PROBING_SOAK"))
 SUM = "SELECT count(*), count(DISTINCT n), min(n), max(n), bool_and(proof = n * 31 + 7) FROM test.stream"
@@ -206,6 +207,22 @@ def test_only_one_archives_a_run(writer):
     assert duckdb.sql(f"SELECT count(*), count(DISTINCT n) FROM read_parquet('{w.glob()}')").fetchall()[0] == (13000, 13000)
 
 
+def test_all_ranks_are_archived_in_the_background(writer, tmp_path):
+    mark = f"job-{time.monotonic_ns()}"
+    ranks = [writer(job=mark, rank=str(rank)) for rank in range(3)]
+    for w in ranks:
+        w.tell("rows 4000")
+    w = ranks[0]
+    done = w.probe("-t", mark, "--all", "archive", "--background", "--every", "100ms", timeout=20)
+    recorders = [int(pid) for pid in re.findall(r"by process (\d+)", done.stdout)]
+    assert len(recorders) == 3, done.stderr
+    for one in ranks:
+        one.kill()
+    jobs.wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in recorders), what="the recorders' end")
+    done = jobs.probe("query", "--archive", w.archive, "--format", "csv", "SELECT rank, count(*), max(n) FROM test.stream GROUP BY rank ORDER BY rank")
+    assert done.stdout.splitlines()[1:] == [f"{rank},4000,3999" for rank in range(3)]
+
+
 def test_what_was_overwritten_is_said_and_counted(writer):
     w = writer(bound=1 << 20)
     w.tell("rows 30000")
@@ -350,3 +367,36 @@ def test_a_query_reads_the_archive_and_no_other_file(writer, tmp_path):
         done = w.probe("-t", w.pid, "query", f"SELECT count(*) FROM test.stream; {sql}")
         assert done.returncode == 1 and done.stderr.startswith("probing: query: "), (sql, done.stdout)
     assert w.rows("SELECT count(*) FROM test.stream") == [["3000"]] and not (w.archive / "x.parquet").exists()
+
+
+def test_the_kernel_denies_what_the_archive_is_not(writer, hole):
+    """A worker that may read an archive, taken over by an attacker: the rest of the file system is closed all the same."""
+    w = writer()
+    w.tell("rows 3000")
+    w.archived()
+    w.env["PROBING_SQL_WORKER"] = hole["PROBING_SQL_WORKER"]
+    said = w.rows(" UNION ALL ".join(f"SELECT '{what}', pb_escape('{what}')" for what in NATIVE) + " UNION ALL SELECT 'rows', count(*)::VARCHAR FROM test.stream")
+    assert dict(said) == {**{what: "EPERM" for what in NATIVE}, "open": "EACCES", "rows": "3000"}
+
+
+@pytest.mark.skipif(not SOAK, reason="the long form starts Spark: make soak")
+def test_spark_reads_it_as_it_is(writer, tmp_path):
+    from pyspark.sql import SparkSession
+
+    w = writer()
+    w.tell("rows 5000")
+    w.tell("at 4102444790 20")
+    w.kill()
+    w.archived("--retention", "0")
+    session = SparkSession.builder.master("local[1]").config("spark.sql.session.timeZone", "UTC").config("spark.ui.enabled", "false").getOrCreate()
+    try:
+        rows = session.read.parquet(str(w.archive / "test.stream"))
+        kinds = dict(rows.dtypes)
+        assert {k: kinds[k] for k in ("timestamp", "timestamp_ns", "n", "name", "address", "ratio", "flag", "raw", "size", "rank", "date")} == {
+            "timestamp": "timestamp_ntz", "timestamp_ns": "bigint", "n": "bigint", "name": "string", "address": "bigint", "ratio": "double",
+            "flag": "boolean", "raw": "binary", "size": "bigint", "rank": "int", "date": "date"}
+        assert rows.selectExpr("count(*)", "sum(proof)", "max(job)", "count_if(date = to_date(timestamp))").collect()[0][:] == (
+            5020, sum(n * 31 + 7 for n in range(5020)), "a/b c", 5020)
+        assert rows.where("date = '2100-01-01'").count() == 10
+    finally:
+        session.stop()
