@@ -229,7 +229,8 @@ int pb_backtrace(const struct pb_call *call, struct pb_err *err)
         return r;
     struct pb_history *histories = p.count != 1 ? calloc(call->targets.n, sizeof(*histories)) : NULL;
     /* Everything at once: a terminal must not make us wait between two threads. */
-    setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+    static char buffer[1 << 16];
+    setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
     r = set_open(call, &p, &set, err);
     if (r == 0)
         r = repeat(call, &p, &set, histories, err);

@@ -16,7 +16,9 @@
 #define FRAME_MAX     512
 #define GUESSES       64 /* threads whose last stack is remembered */
 #define GUESS_FRAMES  96
-#define CODES_MAX     (1u << 20)
+#define GUESS_CHUNK_MAX                                                                                      \
+    (16 << 10) /* of a chunk that is guessed before a stack was read; CPython makes them so large */
+#define CODES_MAX (1u << 20)
 
 /* What makes a code object the one we know, and not another that took its place in memory. */
 struct identity {
@@ -84,7 +86,9 @@ struct pb_py {
 
     struct guess *guesses;
     struct bytes chunk, older; /* the newest data stack chunk, and the older one that is walked */
-    uint8_t *prefetched;       /* GUESS_FRAMES frames */
+    uint64_t chunk_addr;       /* what is in chunk, of the stack that was read last */
+    size_t chunk_len;
+    uint8_t *prefetched; /* GUESS_FRAMES frames */
 };
 
 static inline uint64_t u64_at(const void *buf, size_t at)
@@ -125,6 +129,9 @@ int pb_py_text(struct pb_py *py, uint64_t addr, char *ret, size_t size, bool *re
 /* The same of an object whose first `have` bytes have been read already. */
 int pb_py_text_of(struct pb_py *py, uint64_t addr, const uint8_t *object, size_t have, char *ret, size_t size,
                   bool *ret_cut);
+
+/* stack.c: a word of a frame of the stack that was read last, within the same moment. */
+int pb_py_word_of_stack(struct pb_py *py, uint64_t addr, uint64_t *ret);
 
 /* code.c: gives the frames of one stack their codes, whose addresses are in raw. -EAGAIN: one of them is no
  * code object. */

@@ -44,6 +44,9 @@ static int measure(struct pb_py *py)
     py->frame_len = max_of(frame, sizeof(frame) / sizeof(frame[0])) + 8;
     py->code_len = max_of(code, sizeof(code) / sizeof(code[0])) + 8;
     py->tstate_len = max_of(tstate, sizeof(tstate) / sizeof(tstate[0])) + 8;
+    /* With it its outermost cframe, which is among its last members. */
+    if (l->frames == PB_PY_FRAMES_CFRAME)
+        py->tstate_len += 56;
     if (py->frame_len > FRAME_MAX || py->code_len > CODE_HEAD_MAX || py->tstate_len > TSTATE_MAX)
         return -EBADMSG;
     return 0;
@@ -240,6 +243,19 @@ static bool goes_round(struct lap *lap, uint64_t at)
     return false;
 }
 
+static void note_stack(const struct pb_py_layout *l, const uint8_t *tstate, struct pb_py_thread *t)
+{
+    if (l->frames == PB_PY_FRAMES_HEAP)
+        return;
+    if (l->frames == PB_PY_FRAMES_CFRAME)
+        t->cframe = u64_at(tstate, l->tstate.frame);
+    uint64_t chunk = u64_at(tstate, l->tstate.chunk), len = u64_at(tstate, l->tstate.chunk_top) - chunk;
+    if (len <= GUESS_CHUNK_MAX) {
+        t->chunk = chunk;
+        t->chunk_len = (uint32_t)len;
+    }
+}
+
 /* -EAGAIN: the list changed under us. */
 static int list_threads(struct pb_py *py, const struct pb_native_threads *native, uint64_t interp, int64_t id)
 {
@@ -264,6 +280,7 @@ static int list_threads(struct pb_py *py, const struct pb_native_threads *native
             .interp = id,
             .gil = tstate == holder,
         };
+        note_stack(l, bytes, t);
         find_tid(py, native, bytes, t);
         tstate = u64_at(bytes, l->tstate.next);
     }
@@ -325,7 +342,7 @@ int pb_py_thread_name(struct pb_py *py, const struct pb_py_thread *t, const stru
     }
     if (stack->n == 0 || stack->truncated || strcmp(stack->at[stack->n - 1].code->name, "_bootstrap") != 0)
         return -ENOENT;
-    int r = read_u64(py, stack->at[stack->n - 1].addr + py->layout.frame.locals, &thread);
+    int r = pb_py_word_of_stack(py, stack->at[stack->n - 1].addr + py->layout.frame.locals, &thread);
     if (r == 0)
         r = pb_py_attribute(py, untag(py, thread), "_name", &name);
     if (r == 0)

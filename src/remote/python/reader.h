@@ -67,6 +67,9 @@ struct pb_py_thread {
     int64_t interp;    /* id of its interpreter; 0 is the main one */
     pid_t tid, ns_tid; /* in our pid namespace, in its own */
     bool gil;          /* it holds the GIL of its interpreter, at the instant it was looked at */
+    /* Where its stack was at that instant, 3.11 on: what to guess when it is first read. 0: not known. */
+    uint64_t cframe, chunk;
+    uint32_t chunk_len;
 };
 
 /* Opens what source has: a process, or a core (then ways are PB_WAY_DEAD). The source must outlive the pb_py.

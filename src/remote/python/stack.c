@@ -32,6 +32,9 @@ struct walk {
     struct guess *guess;
     struct pb_py_stack *stack;
     uint8_t tstate[TSTATE_MAX];
+    uint64_t tstate_at;
+    uint8_t cframe[CFRAME_LEN];
+    uint64_t cframe_at; /* 0: the guess did not bring it */
     struct block chunk, older;
     uint64_t chunk_end;  /* of the newest chunk, used or not */
     uint64_t next_older; /* chunk that has not been looked at */
@@ -61,30 +64,39 @@ static int reserve(struct bytes *b, size_t len)
     return 0;
 }
 
-static struct guess *guess_of(struct pb_py *py, uint64_t tstate)
+static struct guess *guess_of(struct pb_py *py, const struct pb_py_thread *t)
 {
-    struct guess *g = &py->guesses[(tstate >> 6) * 0x9e3779b97f4a7c15ull >> 58];
+    struct guess *g = &py->guesses[(t->tstate >> 6) * 0x9e3779b97f4a7c15ull >> 58];
 
-    if (g->tstate != tstate)
-        *g = (struct guess){.tstate = tstate};
+    if (g->tstate != t->tstate)
+        *g = (struct guess){
+            .tstate = t->tstate, .cframe = t->cframe, .chunk = t->chunk, .chunk_len = t->chunk_len};
     return g;
 }
 
+static size_t cframe_len(const struct pb_py *py)
+{
+    return py->layout.cframe_frame + 16;
+}
+
 /* The thread state, and with it what the guess says. Only the first must come. */
-static int fetch(struct walk *w, uint64_t tstate)
+static int fetch(struct walk *w)
 {
     struct pb_py *py = w->py;
     struct guess *g = w->guess;
-    struct pb_piece pieces[2 + GUESS_FRAMES];
+    struct pb_piece pieces[3 + GUESS_FRAMES];
     size_t n = 0;
 
-    pieces[n++] = (struct pb_piece){tstate, w->tstate, py->tstate_len};
+    py->chunk_len = 0;
+    pieces[n++] = (struct pb_piece){w->tstate_at, w->tstate, py->tstate_len};
     if (g->chunk_len) {
         int r = reserve(&py->chunk, g->chunk_len);
         if (r < 0)
             return r;
         pieces[n++] = (struct pb_piece){g->chunk, py->chunk.at, g->chunk_len};
     }
+    if (g->cframe)
+        pieces[n++] = (struct pb_piece){g->cframe, w->cframe, cframe_len(py)};
     size_t frames_from = n;
     for (size_t i = 0; i < g->n; i++)
         pieces[n++] = (struct pb_piece){g->frames[i], py->prefetched + i * py->frame_len, py->frame_len};
@@ -93,6 +105,8 @@ static int fetch(struct walk *w, uint64_t tstate)
         return have < 0 ? (int)have : -ESRCH;
     if (g->chunk_len && have > 1)
         w->chunk = (struct block){g->chunk, g->chunk_len, py->chunk.at};
+    if (g->cframe && (size_t)have >= frames_from)
+        w->cframe_at = g->cframe;
     w->prefetched = (size_t)have > frames_from ? (size_t)have - frames_from : 0;
     return 0;
 }
@@ -119,6 +133,8 @@ static int fetch_chunk(struct walk *w)
             return r == -EFAULT ? -EAGAIN : r;
     }
     w->chunk = (struct block){chunk, len, py->chunk.at};
+    py->chunk_addr = chunk;
+    py->chunk_len = len;
     w->chunk_end = chunk + u64_at(w->chunk.at, l->chunk.size);
     w->next_older = u64_at(w->chunk.at, l->chunk.previous);
     w->next.chunk = chunk;
@@ -304,20 +320,32 @@ static int find_head(struct walk *w, uint64_t *ret_head, uint64_t *ret_before)
 {
     struct pb_py *py = w->py;
     const struct pb_py_layout *l = &py->layout;
-    uint8_t cframe[CFRAME_LEN];
     uint64_t head = u64_at(w->tstate, l->tstate.frame), before = 0;
 
     if (l->frames == PB_PY_FRAMES_CFRAME && head) {
-        int r = pb_source_read(py->source, head, cframe, l->cframe_frame + 16);
+        int r = w->cframe_at == head ? 0 : pb_source_read(py->source, head, w->cframe, cframe_len(py));
         if (r < 0)
             return r == -EFAULT ? -EAGAIN : r;
-        uint64_t previous = u64_at(cframe, l->cframe_frame + 8);
-        head = u64_at(cframe, l->cframe_frame);
-        if (previous && read_u64(py, previous + l->cframe_frame, &before) < 0)
+        w->next.cframe = head;
+        uint64_t previous = u64_at(w->cframe, l->cframe_frame + 8), in = previous - w->tstate_at;
+        head = u64_at(w->cframe, l->cframe_frame);
+        if (in < py->tstate_len && py->tstate_len - in >= cframe_len(py))
+            before = u64_at(w->tstate, in + l->cframe_frame);
+        else if (previous && read_u64(py, previous + l->cframe_frame, &before) < 0)
             return -EAGAIN;
     }
     *ret_head = head;
     *ret_before = before;
+    return 0;
+}
+
+int pb_py_word_of_stack(struct pb_py *py, uint64_t addr, uint64_t *ret)
+{
+    struct block newest = {py->chunk_addr, py->chunk_len, py->chunk.at};
+
+    if (!holds(&newest, addr, sizeof(*ret)))
+        return read_u64(py, addr, ret);
+    *ret = u64_at(newest.at, addr - newest.addr);
     return 0;
 }
 
@@ -342,13 +370,13 @@ static int check_codes(struct walk *w)
 int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_stack *stack)
 {
     const struct pb_py_layout *l = &py->layout;
-    struct walk w = {.py = py, .stack = stack, .guess = guess_of(py, t->tstate)};
+    struct walk w = {.py = py, .stack = stack, .guess = guess_of(py, t), .tstate_at = t->tstate};
     uint64_t head = 0, before = 0;
 
     stack->n = 0;
     stack->truncated = false;
     w.next.tstate = t->tstate;
-    int r = fetch(&w, t->tstate);
+    int r = fetch(&w);
     if (r < 0)
         return r;
     if (u64_at(w.tstate, l->tstate.thread_id) != t->ident)
