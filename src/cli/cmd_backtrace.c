@@ -138,33 +138,63 @@ static size_t set_take(const struct pb_call *call, const struct plan *p, struct 
     return n;
 }
 
-static void print_rows(struct set *set, size_t n, enum pb_format format, struct pb_err *err)
+static void add_thread(struct pb_rows *rows, const struct pb_stacks *s, const struct pb_shown_thread *t,
+                       size_t depth)
 {
-    static const char *const columns[] = {"target", "tid",      "thread", "state", "gil",
-                                          "depth",  "function", "file",   "line"};
-    struct pb_rows rows;
     char buf[64];
 
-    pb_rows_init(&rows, columns, sizeof(columns) / sizeof(columns[0]));
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < set->shown[i]->n; k++) {
-            const struct pb_shown_thread *t = &set->shown[i]->threads[k];
-            for (size_t d = 0; d < (t->nframes ? t->nframes : 1); d++) {
-                const struct pb_shown_frame *f = t->nframes ? &t->frames[d] : NULL;
-                pb_rows_text(&rows, set->shown[i]->label);
-                pb_rows_number(&rows, "%d", (int)t->native.tid);
-                pb_rows_text(&rows, t->name[0] ? t->name : t->native.name);
-                pb_rows_text(&rows, pb_stacks_state(t, buf, sizeof(buf)));
-                pb_rows_number(&rows, "%d", t->gil);
-                pb_rows_number(&rows, "%zu", d);
-                pb_rows_text(&rows, f ? f->code->qualname : NULL);
-                pb_rows_text(&rows, f ? f->code->file : NULL);
-                if (f && f->line)
-                    pb_rows_number(&rows, "%d", f->line);
-                else
-                    pb_rows_text(&rows, NULL);
-            }
+    pb_rows_text(rows, s->label);
+    pb_rows_number(rows, "%d", (int)t->native.tid);
+    pb_rows_text(rows, t->name[0] ? t->name : t->native.name);
+    pb_rows_text(rows, pb_stacks_state(t, buf, sizeof(buf)));
+    pb_rows_number(rows, "%d", t->gil);
+    pb_rows_number(rows, "%zu", depth);
+}
+
+static void add_line(struct pb_rows *rows, long line)
+{
+    if (line > 0)
+        pb_rows_number(rows, "%ld", line);
+    else
+        pb_rows_text(rows, NULL);
+}
+
+/* A thread without frames has one row too. */
+static void add_frames(struct pb_rows *rows, const struct pb_stacks *s, const struct pb_shown_thread *t,
+                       bool natives)
+{
+    size_t n = t->nmerged ? t->nmerged : t->nframes;
+
+    for (size_t d = 0; d < (n ? n : 1); d++) {
+        size_t index = t->nmerged ? t->merged[d].index : d;
+        const struct pb_native_frame *native = t->nmerged && !t->merged[d].python ? &t->natives[index] : NULL;
+        const struct pb_shown_frame *f = n && !native ? &t->frames[index] : NULL;
+        add_thread(rows, s, t, d);
+        pb_rows_text(rows, f ? f->code->qualname : native ? native->function : NULL);
+        pb_rows_text(rows, f ? f->code->file : native ? native->file : NULL);
+        add_line(rows, f ? f->line : native ? (long)native->line : 0);
+        if (natives) {
+            pb_rows_text(rows, f ? "python" : native ? "native" : NULL);
+            pb_rows_text(rows, native ? native->module : NULL);
         }
+    }
+}
+
+static void print_rows(struct set *set, size_t n, enum pb_format format, struct pb_err *err)
+{
+    /* The last two only with native frames: without, the columns stay as they always were. */
+    static const char *const columns[] = {"target",   "tid",  "thread", "state", "gil",   "depth",
+                                          "function", "file", "line",   "kind",  "module"};
+    size_t ncolumns = sizeof(columns) / sizeof(columns[0]);
+    struct pb_rows rows;
+
+    bool native = false;
+    for (size_t i = 0; i < n; i++)
+        native |= set->shown[i]->native != NULL;
+    pb_rows_init(&rows, columns, native ? ncolumns : ncolumns - 2);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < set->shown[i]->n; k++)
+            add_frames(&rows, set->shown[i], &set->shown[i]->threads[k], native);
     pb_rows_print(&rows, format, NULL, err);
     pb_rows_done(&rows);
 }

@@ -157,5 +157,7 @@ void pb_history_done(struct pb_history *h);
 /* To stdout. since: s was added to it last; threads that do what they did are counted only (NULL: all are
  * shown). */
 void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const struct pb_history *since);
+/* One native frame, a line: function [module] (file:line). */
+void pb_stacks_put_native(const struct pb_native_frame *f);
 void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n);
 int pb_stacks_print_merged(const struct pb_stacks *const *all, size_t n, struct pb_err *err);

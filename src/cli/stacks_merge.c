@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMED_MAX 16
+#define NAMED_MAX   16
+#define EDGE_FRAMES 60 /* of a deep stack, at both ends */
 
 struct member {
     const struct pb_stacks *s;
@@ -27,12 +28,52 @@ static int compare_frames(const struct pb_shown_frame *a, const struct pb_shown_
     return d;
 }
 
+static int compare_texts(const char *a, const char *b)
+{
+    return a == b ? 0 : !a ? -1 : !b ? 1 : strcmp(a, b);
+}
+
+static int compare_natives(const struct pb_native_frame *a, const struct pb_native_frame *b)
+{
+    int d = compare_texts(a->function, b->function);
+
+    if (d == 0)
+        d = compare_texts(a->module, b->module);
+    if (d == 0)
+        d = compare_texts(a->file, b->file);
+    if (d == 0)
+        d = (a->line > b->line) - (a->line < b->line);
+    /* What has no name is told apart by its place in its file; ranks load it at different addresses. */
+    if (d == 0 && !a->function)
+        d = (a->address > b->address) - (a->address < b->address);
+    return d;
+}
+
+/* How many frames a stack has, as it is shown. */
+static size_t length(const struct pb_shown_thread *t)
+{
+    return t->nmerged ? t->nmerged : t->nframes;
+}
+
+static const struct pb_native_frame *native_at(const struct pb_shown_thread *t, size_t i)
+{
+    return t->nmerged && !t->merged[i].python ? &t->natives[t->merged[i].index] : NULL;
+}
+
+static const struct pb_shown_frame *python_at(const struct pb_shown_thread *t, size_t i)
+{
+    return &t->frames[t->nmerged ? t->merged[i].index : i];
+}
+
 static int compare_stacks(const struct pb_shown_thread *a, const struct pb_shown_thread *b)
 {
-    if (a->nframes != b->nframes)
-        return a->nframes < b->nframes ? -1 : 1;
-    for (size_t i = 0; i < a->nframes; i++) {
-        int d = compare_frames(&a->frames[i], &b->frames[i]);
+    if (length(a) != length(b))
+        return length(a) < length(b) ? -1 : 1;
+    for (size_t i = 0; i < length(a); i++) {
+        const struct pb_native_frame *x = native_at(a, i), *y = native_at(b, i);
+        int d = !x != !y ? (x ? 1 : -1)
+                : x      ? compare_natives(x, y)
+                         : compare_frames(python_at(a, i), python_at(b, i));
         if (d)
             return d;
     }
@@ -67,7 +108,8 @@ static int smallest_first(const void *a, const void *b)
     const struct group *x = a, *y = b;
     if (x->n != y->n)
         return x->n < y->n ? -1 : 1;
-    return x->at[0].t->nframes < y->at[0].t->nframes ? 1 : x->at[0].t->nframes > y->at[0].t->nframes ? -1 : 0;
+    size_t a_length = length(x->at[0].t), b_length = length(y->at[0].t);
+    return a_length < b_length ? 1 : a_length > b_length ? -1 : 0;
 }
 
 static void put_safe(const char *text)
@@ -102,23 +144,32 @@ static void put_members(const struct group *g, size_t nprocesses)
     putchar('\n');
 }
 
+static void put_python(const struct pb_shown_frame *f)
+{
+    fputs("    ", stdout);
+    put_safe(f->code->qualname);
+    fputs(" (", stdout);
+    put_safe(f->code->file);
+    if (f->line)
+        printf(":%d", f->line);
+    puts(")");
+}
+
 static void put_group(const struct group *g, size_t nprocesses)
 {
     const struct pb_shown_thread *t = g->at[0].t;
+    size_t n = length(t);
 
     put_members(g, nprocesses);
-    for (size_t i = 0; i < t->nframes; i++) {
-        if (i == 60 && t->nframes > 121) {
-            printf("    .. %zu more frames ..\n", t->nframes - 120);
-            i = t->nframes - 60;
+    for (size_t i = 0; i < n; i++) {
+        if (i == EDGE_FRAMES && n > 2 * EDGE_FRAMES + 1) {
+            printf("    .. %zu more frames ..\n", n - 2 * EDGE_FRAMES);
+            i = n - EDGE_FRAMES;
         }
-        fputs("    ", stdout);
-        put_safe(t->frames[i].code->qualname);
-        fputs(" (", stdout);
-        put_safe(t->frames[i].code->file);
-        if (t->frames[i].line)
-            printf(":%d", t->frames[i].line);
-        puts(")");
+        if (native_at(t, i))
+            pb_stacks_put_native(native_at(t, i));
+        else
+            put_python(python_at(t, i));
     }
 }
 
@@ -130,7 +181,7 @@ static size_t collect(const struct pb_stacks *const *all, size_t n, struct membe
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < all[i]->n; k++) {
             const struct pb_shown_thread *t = &all[i]->threads[k];
-            if (t->nframes == 0)
+            if (length(t) == 0)
                 ++*ret_without;
             else
                 ret[count++] = (struct member){all[i], t};
@@ -157,8 +208,11 @@ int pb_stacks_print_merged(const struct pb_stacks *const *all, size_t n, struct 
         groups[ngroups] = (struct group){&members[i], same(&members[i], count - i)};
     qsort(groups, ngroups, sizeof(*groups), smallest_first);
 
-    printf("%zu process%s, %zu thread%s with Python code, %zu different stack%s, the rarest first\n", n,
-           n == 1 ? "" : "es", count, count == 1 ? "" : "s", ngroups, ngroups == 1 ? "" : "s");
+    bool native = false;
+    for (size_t i = 0; i < n; i++)
+        native |= all[i]->native != NULL;
+    printf("%zu process%s, %zu thread%s%s, %zu different stack%s, the rarest first\n", n, n == 1 ? "" : "es",
+           count, count == 1 ? "" : "s", native ? "" : " with Python code", ngroups, ngroups == 1 ? "" : "s");
     for (size_t i = 0; i < n; i++)
         if (all[i]->verdict[0])
             printf("%s: %s\n", all[i]->label, all[i]->verdict);
@@ -167,7 +221,8 @@ int pb_stacks_print_merged(const struct pb_stacks *const *all, size_t n, struct 
         put_group(&groups[i], n);
     }
     if (without)
-        printf("\n%zu thread%s without Python code\n", without, without == 1 ? "" : "s");
+        printf("\n%zu thread%s without %s\n", without, without == 1 ? "" : "s",
+               native ? "a stack that could be read" : "Python code");
     free(members);
     free(groups);
     return 0;

@@ -57,13 +57,47 @@ static void put_frame(const struct pb_shown_frame *f, struct pb_sources *sources
     }
 }
 
-static void put_native(const struct pb_native_frame *f)
+#define NAME_FITS 100 /* a longer C++ name is shown without its template arguments and parameters */
+
+/* The bracket that ends what p opens, or NULL: there is none, or it belongs to an operator's name. */
+static const char *closing(const char *name, const char *p)
+{
+    int depth = 0;
+
+    if ((p - name >= 8 && memcmp(p - 8, "operator", 8) == 0) || strncmp(p, "(anonymous namespace)", 21) == 0)
+        return NULL;
+    for (const char *q = p; *q; q++) {
+        depth += *q == '<' || *q == '(';
+        depth -= (*q == '>' && q[-1] != '-') || *q == ')';
+        if (depth == 0)
+            return q;
+    }
+    return NULL;
+}
+
+static void put_name(const char *name)
+{
+    if (strlen(name) <= NAME_FITS) {
+        put_text(name, -1);
+        return;
+    }
+    for (const char *p = name; *p; p++) {
+        const char *end = *p == '<' || *p == '(' ? closing(name, p) : NULL;
+        put_text(p, 1);
+        if (!end || end == p + 1)
+            continue;
+        fputs("..", stdout);
+        p = end - 1;
+    }
+}
+
+void pb_stacks_put_native(const struct pb_native_frame *f)
 {
     const char *base = f->module ? strrchr(f->module, '/') : NULL;
 
     fputs("    ", stdout);
     if (f->function)
-        put_text(f->function, -1);
+        put_name(f->function);
     else
         printf("0x%" PRIx64, f->pc);
     printf("%s [", tint(DIM));
@@ -92,7 +126,7 @@ static void put_merged(const struct pb_shown_thread *t, struct pb_sources *sourc
         if (m->python)
             put_frame(&t->frames[m->index], sources);
         else
-            put_native(&t->natives[m->index]);
+            pb_stacks_put_native(&t->natives[m->index]);
     }
     if (t->truncated || t->native_flags & PB_NATIVE_TRUNCATED)
         puts("    .. and more: deeper than could be read ..");

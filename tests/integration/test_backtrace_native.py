@@ -1,4 +1,6 @@
 """`probing backtrace --native`: native frames where they were called, beside Python's, and of programs without Python."""
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -134,3 +136,23 @@ def test_a_torch_thread_shows_its_kernels():
                 assert any("at::" in (f["function"] or "") for t in found for f in t["stack"])  # demangled
                 return
         raise AssertionError(modules)
+
+
+def test_native_frames_are_merged_and_written_as_rows_too(c_program):
+    with jobs.start(c_program, ready="ready") as job:
+        time.sleep(0.1)
+        merged = backtrace(job.pid, "--merge", "--native")
+        assert merged.startswith("1 process, 3 threads, 2 different stacks"), merged
+        groups = {group.splitlines()[0].split(":")[0]: group for group in merged.split("\n\n")[1:]}
+        assert "innermost [waits]" in groups["2 threads"] and "spinner [waits]" in groups["1 thread"], merged
+        rows = list(csv.DictReader(io.StringIO(backtrace(job.pid, "--native", "--format", "csv"))))
+        assert {row["kind"] for row in rows} == {"native"} and all(row["module"] for row in rows)
+        of_main = [row["function"] for row in rows if row["tid"] == str(job.pid)]
+        assert of_main[0] == "spinner" and "main" in of_main
+        assert [int(row["depth"]) for row in rows if row["tid"] == str(job.pid)] == list(range(len(of_main)))
+    with jobs.python(CODE) as job:
+        time.sleep(0.2)
+        rows = list(csv.DictReader(io.StringIO(backtrace(job.pid, "--native", "--format", "tsv")), delimiter="\t"))
+        assert {row["kind"] for row in rows} == {"native", "python"}
+        assert all(row["module"] for row in rows if row["kind"] == "native") and not any(row["module"] for row in rows if row["kind"] == "python")
+        assert backtrace(job.pid, "--format", "csv").splitlines()[0].endswith(",line")
