@@ -7,6 +7,7 @@
 #include "base/time.h"
 #include "cli/stacks.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,10 +36,22 @@ static double last_ran(pid_t pid, pid_t tid)
     return colon ? strtod(colon + 1, NULL) / 1e3 : 0;
 }
 
-static double seconds_asleep(pid_t pid, pid_t tid)
+/* Each CPU has a clock of its own for this: ours is read where the thread last ran. 0: not known. */
+static double seconds_asleep(pid_t pid, const struct pb_shown_thread *t)
 {
-    double then = last_ran(pid, tid), now = last_ran(0, 0);
-    return then > 0 && now > then ? now - then : 0;
+    cpu_set_t before, there;
+    double then = last_ran(pid, t->native.tid), now = 0;
+
+    if (then <= 0 || t->native.cpu < 0 || t->native.cpu >= CPU_SETSIZE ||
+        sched_getaffinity(0, sizeof(before), &before) < 0)
+        return 0;
+    CPU_ZERO(&there);
+    CPU_SET((size_t)t->native.cpu, &there);
+    if (sched_setaffinity(0, sizeof(there), &there) == 0) {
+        now = last_ran(0, 0);
+        sched_setaffinity(0, sizeof(before), &before);
+    }
+    return now > then ? now - then : 0;
 }
 
 static const struct pb_shown_thread *find_waiter(const struct pb_stacks *s)
@@ -78,7 +91,7 @@ static bool gil_held_in_c(struct pb_stacks *s, char *ret, size_t size)
         return false;
     if (holder->off_cpu && before != after)
         return false;
-    double seconds = holder->off_cpu ? seconds_asleep(s->pid, holder->native.tid) : 0;
+    double seconds = holder->off_cpu ? seconds_asleep(s->pid, holder) : 0;
     int len = snprintf(ret, size, "the GIL is held in C by %s, %s",
                        pb_stacks_thread_name(holder, name, sizeof(name)),
                        pb_stacks_state(holder, buf, sizeof(buf)));
@@ -104,22 +117,27 @@ static bool ends(const char *text, const char *with)
     return n >= m && strcmp(text + n - m, with) == 0;
 }
 
-/* By the frames of the libraries that do the waiting. */
+/* By the frames of the libraries that do the waiting. A data loader without workers calls the user's data set
+ * from the same file: only the function that waits for a worker will do. */
 static bool library_wait(const struct pb_shown_thread *t, char *ret, size_t size)
 {
     static const struct {
-        const char *file, *what;
+        const char *file, *function, *what;
     } known[] = {
-        {"torch/distributed/distributed_c10d.py", "waiting in a collective"},
-        {"torch/utils/data/dataloader.py", "waiting for a data-loader worker"},
+        {"torch/distributed/distributed_c10d.py", "init_process_group", "waiting for other ranks to join"},
+        {"torch/distributed/distributed_c10d.py", NULL, "waiting in a collective"},
+        {"torch/utils/data/dataloader.py", "_try_get_data", "waiting for a data-loader worker"},
     };
 
-    for (size_t i = 0; i < t->nframes && i < 32; i++)
-        for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++)
-            if (ends(t->frames[i].code->file, known[k].file)) {
-                snprintf(ret, size, "the main thread is %s: %s", known[k].what, t->frames[i].code->name);
-                return true;
-            }
+    for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++)
+        for (size_t i = 0; i < t->nframes && i < 32; i++) {
+            const struct pb_py_code *code = t->frames[i].code;
+            if (!ends(code->file, known[k].file) ||
+                (known[k].function && strcmp(code->name, known[k].function) != 0))
+                continue;
+            snprintf(ret, size, "the main thread is %s: %s", known[k].what, code->name);
+            return true;
+        }
     return false;
 }
 
@@ -137,7 +155,7 @@ static bool read_wait(const struct pb_stacks *s, const struct pb_shown_thread *t
             return false;
         int len = snprintf(ret, size, "the main thread waits to read from %s (descriptor %d)", peer,
                            (int)t->syscall_args[0]);
-        double seconds = seconds_asleep(s->pid, t->native.tid);
+        double seconds = seconds_asleep(s->pid, t);
         if (seconds >= 0.1)
             snprintf(ret + len, size - (size_t)len, ", for %.1f s", seconds);
         return true;

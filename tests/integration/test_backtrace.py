@@ -183,6 +183,15 @@ def test_the_gil_held_in_c_for_ever(interpreter):
         first = process["threads"][0]
         assert first["name"] == "holder" and first["gil"] and functions(first)[0] == "hold"
         assert "GIL" in process["verdict"] and "holder" in process["verdict"]
+        seconds = re.search(r", for (\d+\.\d) s$", process["verdict"])
+        if os.path.exists("/proc/self/sched"):  # not every kernel has it
+            assert seconds and 0.1 <= float(seconds[1]) < 60, process["verdict"]
+
+
+def test_the_gil_of_a_busy_thread_is_not_held_in_c():
+    with jobs.python(THREADS) as job:
+        settle(job.pid)
+        assert backtrace_while_it_spins(job.pid)["verdict"] is None
 
 
 @EVERY
