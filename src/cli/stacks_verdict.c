@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define LOOK_AGAIN_NS (50 * PB_NS_PER_MS) /* ten times as long as Python waits before it asks for the GIL */
+#define LOOK_EVERY_NS (PB_NS_PER_MS / 2)
 #define NAME_SIZE     160
 
 const char *pb_stacks_thread_name(const struct pb_shown_thread *t, char *buf, size_t size)
@@ -74,22 +75,31 @@ static bool slices_of(pid_t pid, pid_t tid, unsigned long *ret)
     return pb_proc_read(pid, path, text, sizeof(text)) > 0 && sscanf(text, "%*s %*s %lu", ret) == 1;
 }
 
+/* Whether it holds the GIL all the time, and sleeps all the time if it slept. Looked at often: threads that
+ * only take turns are not to cost the whole time. */
+static bool keeps_gil(struct pb_stacks *s, const struct pb_shown_thread *holder)
+{
+    unsigned long before, after;
+
+    if (!slices_of(s->pid, holder->native.tid, &before))
+        return false;
+    for (uint64_t until = pb_now_ns() + LOOK_AGAIN_NS; pb_now_ns() < until;) {
+        pb_sleep_ns(LOOK_EVERY_NS);
+        if (!pb_py_holds_gil(s->py, &holder->py) || !slices_of(s->pid, holder->native.tid, &after) ||
+            (holder->off_cpu && before != after))
+            return false;
+    }
+    return true;
+}
+
 /* Asleep with the GIL and not awake since, or asked for it by another thread all the time: either way it is
  * in C code that does not give it up. Python code would have within milliseconds. */
 static bool gil_held_in_c(struct pb_stacks *s, char *ret, size_t size)
 {
     const struct pb_shown_thread *holder = s->n && s->threads[0].gil ? &s->threads[0] : NULL;
-    unsigned long before = 0, after = 1;
     char name[NAME_SIZE], buf[64];
 
-    if (!holder || (!holder->off_cpu && !find_waiter(s)))
-        return false;
-    if (!slices_of(s->pid, holder->native.tid, &before))
-        return false;
-    pb_sleep_ns(LOOK_AGAIN_NS);
-    if (!pb_py_holds_gil(s->py, &holder->py) || !slices_of(s->pid, holder->native.tid, &after))
-        return false;
-    if (holder->off_cpu && before != after)
+    if (!holder || (!holder->off_cpu && !find_waiter(s)) || !keeps_gil(s, holder))
         return false;
     double seconds = holder->off_cpu ? seconds_asleep(s->pid, holder) : 0;
     int len = snprintf(ret, size, "the GIL is held in C by %s, %s",
