@@ -55,6 +55,13 @@ static double seconds_asleep(pid_t pid, const struct pb_shown_thread *t)
     return now > then ? now - then : 0;
 }
 
+static void put_seconds(const struct pb_stacks *s, const struct pb_shown_thread *t, char *ret, size_t size)
+{
+    double seconds = s->source.pid ? seconds_asleep(s->pid, t) : 0; /* a core file has no clock */
+    if (seconds >= 0.1)
+        snprintf(ret, size, ", for %.1f s", seconds);
+}
+
 static const struct pb_shown_thread *find_waiter(const struct pb_stacks *s)
 {
     for (size_t i = 0; i < s->n; i++) {
@@ -101,15 +108,14 @@ static bool gil_held_in_c(struct pb_stacks *s, char *ret, size_t size)
 
     if (!holder || (!holder->off_cpu && !find_waiter(s)) || !keeps_gil(s, holder))
         return false;
-    double seconds = holder->off_cpu ? seconds_asleep(s->pid, holder) : 0;
     int len = snprintf(ret, size, "the GIL is held in C by %s, %s",
                        pb_stacks_thread_name(holder, name, sizeof(name)),
                        pb_stacks_state(holder, buf, sizeof(buf)));
     if (holder->nframes)
         len += snprintf(ret + len, size - (size_t)len, ", called from %s:%d", holder->frames[0].code->name,
                         holder->frames[0].line);
-    if (seconds >= 0.1)
-        snprintf(ret + len, size - (size_t)len, ", for %.1f s", seconds);
+    if (holder->off_cpu)
+        put_seconds(s, holder, ret + len, size - (size_t)len);
     return true;
 }
 
@@ -129,7 +135,7 @@ static bool ends(const char *text, const char *with)
 
 /* By the frames of the libraries that do the waiting. A data loader without workers calls the user's data set
  * from the same file: only the function that waits for a worker will do. */
-static bool library_wait(const struct pb_shown_thread *t, char *ret, size_t size)
+static bool library_wait(const struct pb_stacks *s, const struct pb_shown_thread *t, char *ret, size_t size)
 {
     static const struct {
         const char *file, *function, *what;
@@ -145,7 +151,8 @@ static bool library_wait(const struct pb_shown_thread *t, char *ret, size_t size
             if (!ends(code->file, known[k].file) ||
                 (known[k].function && strcmp(code->name, known[k].function) != 0))
                 continue;
-            snprintf(ret, size, "the main thread is %s: %s", known[k].what, code->name);
+            int len = snprintf(ret, size, "the main thread is %s: %s", known[k].what, code->name);
+            put_seconds(s, t, ret + len, size - (size_t)len);
             return true;
         }
     return false;
@@ -165,9 +172,7 @@ static bool read_wait(const struct pb_stacks *s, const struct pb_shown_thread *t
             return false;
         int len = snprintf(ret, size, "the main thread waits to read from %s (descriptor %d)", peer,
                            (int)t->syscall_args[0]);
-        double seconds = seconds_asleep(s->pid, t);
-        if (seconds >= 0.1)
-            snprintf(ret + len, size - (size_t)len, ", for %.1f s", seconds);
+        put_seconds(s, t, ret + len, size - (size_t)len);
         return true;
     }
     return false;
@@ -180,11 +185,16 @@ void pb_stacks_verdict(struct pb_stacks *s)
     s->verdict[0] = '\0';
     if (pb_stacks_died(s, s->verdict, sizeof(s->verdict)))
         return;
+    if (s->source.pid && t && t->native.state == 'T') {
+        snprintf(s->verdict, sizeof(s->verdict),
+                 "the process is stopped by a signal (kill -CONT %d lets it go on)", (int)s->pid);
+        return;
+    }
     if (s->py && s->source.pid && gil_held_in_c(s, s->verdict, sizeof(s->verdict)))
         return;
     s->verdict[0] = '\0';
     if (pb_stacks_deadlock(s, s->verdict, sizeof(s->verdict)) || !t || !t->off_cpu)
         return;
-    if (!library_wait(t, s->verdict, sizeof(s->verdict)) && s->source.pid)
+    if (!library_wait(s, t, s->verdict, sizeof(s->verdict)) && s->source.pid)
         read_wait(s, t, s->verdict, sizeof(s->verdict));
 }

@@ -160,7 +160,9 @@ def test_a_stopped_process(interpreter):
         os.kill(job.pid, signal.SIGSTOP)
         jobs.wait_until(lambda: all(task.read_text().rsplit(")", 1)[1].split()[0] == "T"
                                     for task in Path(f"/proc/{job.pid}/task").glob("*/stat")), what="the stop of all threads")
-        threads = by_name(backtrace(job.pid, "--no-stop"))
+        process = backtrace(job.pid, "--no-stop")
+        threads = by_name(process)
+        assert f"stopped by a signal (kill -CONT {job.pid}" in process["verdict"]
         assert functions(threads["spi)n (ner"])[0] == "spin" and threads["spi)n (ner"]["state"] == "stopped by a signal"
         os.kill(job.pid, signal.SIGCONT)
 
