@@ -11,6 +11,7 @@ oneself: the GIL is free meanwhile. Standard library only; 3.6 and newer.
 import html
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from . import _types
 __all__ = ["query", "Rows", "Error"]
 
 _SHOWN = 100  # rows of a table in a notebook
+_TURN_MS = 200
 
 
 class Error(Exception):
@@ -85,6 +87,23 @@ def _scratch():
     return tempfile.TemporaryFile()
 
 
+def _wait(process):
+    """Its exit status. Without the GIL; and in short turns, since a signal may come to another thread, of some library, and then wakes
+    nobody here, while a KeyboardInterrupt is raised between two turns only."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # before 3.9, an old kernel, or it is gone
+        return process.wait()
+    try:
+        ended = select.poll()
+        ended.register(fd, select.POLLIN)
+        while not ended.poll(_TURN_MS):
+            pass
+    finally:
+        os.close(fd)
+    return process.wait()
+
+
 def _run(words, text):
     """Exit status, output (a file) and errors of a program that is given a text. Whatever interrupts us ends it."""
     said = _scratch()
@@ -94,7 +113,7 @@ def _run(words, text):
         # Without close_fds it is spawned, not forked; Python's own descriptors are closed at exec all the same.
         process = subprocess.Popen(words, stdin=given, stdout=said, stderr=errors, close_fds=False)
         try:
-            status = process.wait()  # without the GIL
+            status = _wait(process)
         except BaseException:
             process.kill()
             process.wait()
