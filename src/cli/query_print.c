@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { UNIQUE_MAX = 2000 };
 enum { TABLE_BYTES = 8 << 20 }; /* of rows that are held to know a table's widths */
 
 struct pb_printer {
@@ -119,8 +120,11 @@ static size_t put_shown(FILE *out, const char *text, size_t left)
     return g.bytes;
 }
 
+/* NULL is written so where an empty line would be lost: the text is quoted. */
 static bool needs_quotes(const char *text, size_t length)
 {
+    if (length == 4 && memcmp(text, "NULL", 4) == 0)
+        return true;
     for (size_t i = 0; i < length; i++)
         if (strchr(",\"\r\n", text[i]) || text[i] == '\0')
             return true;
@@ -267,7 +271,8 @@ static void put_expanded(const struct pb_printer *p, const struct pb_sql_cell *c
     for (unsigned i = 0; i < p->ncolumns; i++) {
         size_t n = strlen(p->names[i]);
         fprintf(p->out, "%*s", (int)(width - pb_glyph_columns(p->names[i], n)), "");
-        put_indented(p->out, p->names[i], n, 0);
+        for (size_t k = 0; k < n;)
+            k += put_shown(p->out, p->names[i] + k, n - k);
         fputs(": ", p->out);
         if (cells[i].kind == PB_SQL_NULL)
             fputs("NULL", p->out);
@@ -283,10 +288,30 @@ static bool is_plan(const struct pb_printer *p)
     return p->ncolumns == 2 && strcmp(p->names[1], "explain_value") == 0 && p->format == PB_QUERY_TABLE;
 }
 
+/* A copy, in which a NUL is as any control character is shown. */
+static char *terminated(const char *text, size_t length)
+{
+    size_t nuls = 0, n = 0;
+
+    for (size_t i = 0; i < length; i++)
+        nuls += text[i] == '\0';
+    char *copy = malloc(length + 3 * nuls + 1);
+    for (size_t i = 0; copy && i < length; i++)
+        if (text[i])
+            copy[n++] = text[i];
+        else
+            n = (size_t)(stpcpy(copy + n, "\\x00") - copy);
+    if (copy)
+        copy[n] = '\0';
+    return copy;
+}
+
 static int add_to_table(struct pb_printer *p, const struct pb_sql_cell *cells)
 {
     for (unsigned i = 0; i < p->ncolumns; i++) {
-        char *text = cells[i].kind == PB_SQL_NULL ? NULL : strndup(cells[i].text, cells[i].length);
+        char *text = cells[i].kind == PB_SQL_NULL ? NULL : terminated(cells[i].text, cells[i].length);
+        if (!text && cells[i].kind != PB_SQL_NULL)
+            return -ENOMEM;
         if (cells[i].kind == PB_SQL_NUMBER && cells[i].length < 60)
             pb_rows_number(&p->rows, "%s", text ? text : "");
         else
@@ -323,6 +348,31 @@ static void release_names(struct pb_printer *p)
     p->names = p->types = NULL;
 }
 
+/* A name that comes twice in an object loses the first value: the second becomes name_1. */
+static int make_unique(struct pb_printer *p)
+{
+    for (unsigned i = 1; i < p->ncolumns && p->ncolumns <= UNIQUE_MAX; i++) {
+        char *given = p->names[i];
+        unsigned k = 0, n = 0;
+        while (k < i) {
+            if (strcmp(p->names[k], p->names[i]) != 0) {
+                k++;
+                continue;
+            }
+            char *name;
+            if (asprintf(&name, "%s_%u", given, ++n) < 0)
+                return -ENOMEM;
+            if (p->names[i] != given)
+                free(p->names[i]);
+            p->names[i] = name;
+            k = 0;
+        }
+        if (p->names[i] != given)
+            free(given);
+    }
+    return 0;
+}
+
 static int keep_names(struct pb_printer *p, const struct pb_sql_column *columns, unsigned n)
 {
     release_names(p);
@@ -334,7 +384,7 @@ static int keep_names(struct pb_printer *p, const struct pb_sql_column *columns,
     for (unsigned i = 0; i < n; i++)
         if (!(p->names[i] = strdup(columns[i].name)) || !(p->types[i] = strdup(columns[i].type)))
             return -ENOMEM;
-    return 0;
+    return p->format == PB_QUERY_JSON || (p->format == PB_QUERY_JSONL && !p->o.columns) ? make_unique(p) : 0;
 }
 
 static void put_header(const struct pb_printer *p)
@@ -434,7 +484,7 @@ static int add_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
     else if (p->format == PB_QUERY_TABLE)
         r = add_to_table(p, cells);
     p->nrows++;
-    return ferror(p->out) ? -EIO : r;
+    return ferror(p->out) ? -(errno ? errno : EIO) : r;
 }
 
 static void note(void *arg, const char *text)

@@ -101,6 +101,8 @@ static int run_printed(const struct pb_query_options *o, const struct pb_sql_que
     int ended = pb_printer_end(v->printer, r < 0 ? NULL : err);
     if (r == 0 && o->stats)
         print_stats(&stats);
+    if (r < 0 && !err->text[0])
+        pb_fail(err, r, "the output cannot be written: %s", strerror(-r));
     r = r < 0 ? r : ended;
     /* A signal makes a write fail as well: what stopped us is the signal. */
     return r < 0 && pb_stop_signal() ? pb_fail(err, PB_STOPPED(pb_stop_signal()), "stopped") : r;

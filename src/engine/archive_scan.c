@@ -202,7 +202,7 @@ int pb_archive_take(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *
     pb_wire_put_text(&e->out, full, strlen(full));
     pb_wire_put_u64(&e->out, (uint64_t)(t->touched ? t->range.from : INT64_MIN));
     pb_wire_put_u64(&e->out, (uint64_t)(t->touched ? t->range.to : INT64_MAX));
-    int r = pb_wire_send(e->request->socket, &e->out, 0);
+    int r = pb_engine_send(e, &e->out);
     if (r == 0)
         r = pb_wire_receive(e->request->socket, &in, 0);
     r = r < 0 ? pb_fail(err, r, "the archive could not be asked for: %s", strerror(-r))

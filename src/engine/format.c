@@ -196,6 +196,28 @@ static enum pb_sql_kind put_uuid(struct pb_wire *m, duckdb_hugeint v)
                high >> 16 & 0xffff, high & 0xffff, v.lower >> 48, v.lower & UINT64_C(0xffffffffffff));
 }
 
+/* The time and its distance from UTC, which is stored so that equal moments sort by it. */
+static enum pb_sql_kind put_time_tz(struct pb_wire *m, uint64_t bits)
+{
+    int64_t offset = 16 * 3600 - 1 - (int64_t)(bits & 0xffffff), size = offset < 0 ? -offset : offset;
+
+    put_clock(m, (int64_t)(bits >> 24), 1000000, 6);
+    put(m, "%c%02" PRId64, offset < 0 ? '-' : '+', size / 3600);
+    if (size % 3600)
+        put(m, ":%02" PRId64, size / 60 % 60);
+    if (size % 60)
+        put(m, ":%02" PRId64, size % 60);
+    return PB_SQL_TEXT;
+}
+
+/* The first byte says how many bits of the second are not part of it. */
+static enum pb_sql_kind put_bits(struct pb_wire *m, const char *data, size_t n)
+{
+    for (size_t i = n > 1 ? 8 + (size_t)(data[0] & 7) : 8 * n; i < 8 * n; i++)
+        pb_wire_put(m, (unsigned char)data[i / 8] >> (7 - i % 8) & 1 ? "1" : "0", 1);
+    return PB_SQL_TEXT;
+}
+
 static i128 wide(duckdb_hugeint v)
 {
     return (i128)((u128)(uint64_t)v.upper << 64 | v.lower);
@@ -244,6 +266,11 @@ enum pb_sql_kind pb_format_plain(struct pb_wire *m, duckdb_type id, const void *
     case DUCKDB_TYPE_TIME:
         put_clock(m, AT(int64_t), 1000000, 6);
         return PB_SQL_TEXT;
+    case DUCKDB_TYPE_TIME_NS:
+        put_clock(m, AT(int64_t), 1000000000, 9);
+        return PB_SQL_TEXT;
+    case DUCKDB_TYPE_TIME_TZ:
+        return put_time_tz(m, AT(uint64_t));
     case DUCKDB_TYPE_TIMESTAMP:
         return put_timestamp(m, AT(int64_t), 1000000, 6);
     case DUCKDB_TYPE_TIMESTAMP_TZ:
@@ -260,6 +287,7 @@ enum pb_sql_kind pb_format_plain(struct pb_wire *m, duckdb_type id, const void *
     case DUCKDB_TYPE_UUID:
         return put_uuid(m, AT(duckdb_hugeint));
     case DUCKDB_TYPE_VARCHAR:
+    case DUCKDB_TYPE_BIT:
     case DUCKDB_TYPE_BLOB: {
         const duckdb_string_t *s = &AT(duckdb_string_t);
         uint32_t n = s->value.inlined.length;
@@ -267,6 +295,8 @@ enum pb_sql_kind pb_format_plain(struct pb_wire *m, duckdb_type id, const void *
             n <= sizeof(s->value.inlined.inlined) ? s->value.inlined.inlined : s->value.pointer.ptr;
         if (id == DUCKDB_TYPE_BLOB)
             return put_blob(m, text, n);
+        if (id == DUCKDB_TYPE_BIT)
+            return put_bits(m, text, n);
         pb_wire_put(m, text, n);
         return PB_SQL_TEXT;
     }
