@@ -1,6 +1,7 @@
 /* requests: what each message of a client does. The resident thread runs this: nothing here may block. */
 #include "agent/agent.h"
 #include "agent/job.h"
+#include "agent/peek.h"
 #include "control/message.h"
 #include "table/arena.h"
 
@@ -148,6 +149,15 @@ void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client 
         break;
     case PB_MSG_CONFIG:
         config(agent, c, frame);
+        break;
+    case PB_MSG_READ:
+        pb_peek_memory(s, c, frame);
+        break;
+    case PB_MSG_MAPS:
+        pb_peek_maps(s, c, frame);
+        break;
+    case PB_MSG_THREAD:
+        pb_peek_thread(s, c, frame);
         break;
     case PB_MSG_DETACH:
         agent->detach = 1;

@@ -10,10 +10,29 @@
 #define PCS_MAX    4096
 #define FRAMES_MAX (1u << 18) /* of all threads together: a hostile process must not fill our memory */
 
+/* Where only the agent may look it may not know where a thread stands, not even of one that sleeps. */
+static bool registers_are_told(struct pb_stacks *s)
+{
+    struct pb_moment m;
+    uint64_t ran_ns;
+    char call[256];
+
+    return !s->source.ops->look ||
+           (pb_source_moment(&s->source, s->pid, &m) == 0 &&
+            s->source.ops->look(&s->source, m.ns_tid, &ran_ns, call, sizeof(call)) == 0 && call[0]);
+}
+
 int pb_stacks_native_open(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err)
 {
     if (!options->native && !(options->native_if_alone && !s->py))
         return 0;
+    if (!registers_are_told(s))
+        return !options->native
+                   ? 0
+                   : pb_fail(err, -ENOTSUP,
+                             "native frames need registers, and those of process %d only a tracer may "
+                             "read (be root, or leave out --native)",
+                             (int)s->pid);
     int r = pb_native_new(&s->source, NULL, &s->native, options->native ? err : NULL);
     /* Nobody asked for it: then a process that cannot be unwound is shown without. */
     return options->native ? r : 0;

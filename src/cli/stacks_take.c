@@ -7,6 +7,7 @@
 #include "cli/settings.h"
 #include "cli/stacks.h"
 #include "remote/core.h"
+#include "remote/source_agent.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -43,7 +44,7 @@ static void read_command(struct pb_stacks *s)
 static int open_source(const struct pb_target *target, struct pb_stacks *s, struct pb_err *err)
 {
     if (!target->core)
-        return pb_source_process(target->pid, &s->source, err);
+        return pb_source_open(target->pid, &s->source, err);
     int r = pb_core_open(target->core, target->root, &s->source, err);
     if (r == 0)
         s->pid = s->source.main;
@@ -218,7 +219,8 @@ static int read_more(void *arg)
 
 static void note_syscall(struct pb_shown_thread *t, const struct pb_moment *m)
 {
-    t->off_cpu = true;
+    /* Of one that somebody else looked at it may not be known whether it slept or waited for a CPU. */
+    t->off_cpu = m->pc || t->native.state != 'R';
     t->syscall = m->syscall;
     memcpy(t->syscall_args, m->syscall_args, sizeof(t->syscall_args));
 }

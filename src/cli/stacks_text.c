@@ -183,17 +183,26 @@ static void put_tasks(const struct pb_shown_thread *t, struct pb_sources *source
     }
 }
 
-static void put_thread(const struct pb_shown_thread *t, const char *mark, struct pb_sources *sources)
+static void put_refused(const struct pb_stacks *s, const struct pb_shown_thread *t)
+{
+    if (t->way == PB_WAY_DEAD)
+        puts("    (it died while its Python stack was being changed, or that is damaged)");
+    else if (s->source.ops->look)
+        puts("    (it runs, and only who may trace it could stop it to read its stack: be root)");
+    else
+        puts("    (it runs, and its stack cannot be read truly without stopping it: leave out --no-stop)");
+}
+
+static void put_thread(const struct pb_stacks *s, const struct pb_shown_thread *t, const char *mark,
+                       struct pb_sources *sources)
 {
     put_head(t, mark);
     if (!t->python)
         return;
     put_frames(t, sources);
     put_tasks(t, sources);
-    if (t->failed == -EAGAIN && t->way == PB_WAY_DEAD)
-        puts("    (it died while its Python stack was being changed, or that is damaged)");
-    else if (t->failed == -EAGAIN)
-        puts("    (it runs, and its stack cannot be read truly without stopping it: leave out --no-stop)");
+    if (t->failed == -EAGAIN)
+        put_refused(s, t);
     else if (t->failed < 0)
         printf("    (its stack cannot be read: %s)\n", strerror(-t->failed));
     else if (t->nframes == 0 && t->nmerged == 0)
@@ -213,7 +222,7 @@ static bool same_natives(const struct pb_shown_thread *a, const struct pb_shown_
 static void put_native_failed(const struct pb_stacks *s, const struct pb_shown_thread *t)
 {
     if (s->native && t->failed == -EAGAIN)
-        puts("    (it runs, and its stack cannot be read truly without stopping it: leave out --no-stop)");
+        put_refused(s, t);
     else if (s->native && t->failed < 0)
         printf("    (its stack cannot be read: %s)\n", strerror(-t->failed));
 }
@@ -251,6 +260,8 @@ static void put_notes(const struct pb_stacks *s)
 {
     const struct pb_core_info *core = pb_core_info(&s->source);
 
+    if (s->source.ops->look)
+        puts("read through the agent in it, since we may not trace it");
     if (s->note[0]) {
         put_text(s->note, -1);
         putchar('\n');
@@ -311,7 +322,7 @@ void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, cons
             i++;
         } else if (s->threads[i].python) {
             putchar('\n');
-            put_thread(&s->threads[i++], mark, sources);
+            put_thread(s, &s->threads[i++], mark, sources);
         } else {
             if (i == 0 || s->threads[i - 1].python || s->native)
                 putchar('\n');

@@ -7,6 +7,9 @@
 
 #define PB_CONTROL_VERSION 1u
 
+#define PB_PEEK_MAX    (64u << 10) /* bytes of memory in one answer */
+#define PB_PEEK_PIECES 64u
+
 enum pb_msg {
     /* requests */
     PB_MSG_HELLO = 1,  /* SECRET, VERSION -> DONE(VERSION, TEXT: the agent's release) */
@@ -15,6 +18,10 @@ enum pb_msg {
     PB_MSG_CANCEL = 4, /* the id names the RUN to stop; that RUN is answered, CANCEL itself is not */
     PB_MSG_DETACH = 5, /* -> DONE when all is gone but the code */
     PB_MSG_CONFIG = 6, /* NAME and VALUE: set; NAME: get; none: all -> one OUTPUT a setting, DONE */
+    PB_MSG_READ =
+        7, /* PIECES -> DONE(DATA: of the pieces in order, up to the first byte that is not mapped) */
+    PB_MSG_MAPS = 8,   /* OFFSET -> DONE(DATA: of its list of mappings; less than PB_PEEK_MAX at its end) */
+    PB_MSG_THREAD = 9, /* TID -> DONE(VALUE: ns that it has run, TEXT: what it waits in, as /proc has it) */
 
     /* replies */
     PB_MSG_OUTPUT = 64, /* STREAM, TEXT (RUN) or NAME, VALUE (CONFIG) */
@@ -35,6 +42,10 @@ enum pb_tag {
     PB_TAG_ERRNO = 10,
     PB_TAG_NAME = 11,
     PB_TAG_VALUE = 12,
+    PB_TAG_PIECES = 13, /* address and size of each, 8 bytes each */
+    PB_TAG_DATA = 14,
+    PB_TAG_OFFSET = 15,
+    PB_TAG_TID = 16,
 };
 
 enum pb_run_mode {

@@ -378,9 +378,10 @@ static int registers_core(struct pb_source *s, pid_t tid, struct pb_capture *ret
     return 0;
 }
 
-static int open_file_core(struct pb_source *s, const char *path, uint64_t base)
+static int open_file_core(struct pb_source *s, const char *path, uint64_t inode, uint64_t base)
 {
     (void)path;
+    (void)inode;
     return pb_core_files_open(s->extra, base);
 }
 

@@ -15,6 +15,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct pb_source;
+
 enum pb_way {
     PB_WAY_ASLEEP = 1,
     PB_WAY_PINNED = 2,
@@ -24,7 +26,9 @@ enum pb_way {
 };
 
 struct pb_moment {
-    pid_t pid, tid; /* in our pid namespace */
+    pid_t pid, tid;            /* in our pid namespace */
+    pid_t ns_tid;              /* in its own; used with `through` */
+    struct pb_source *through; /* who tells of the thread, where /proc does not; NULL: /proc */
     int schedstat_fd, syscall_fd, stat_fd;
     bool stopped;
     bool dead;       /* of a core: always PB_WAY_DEAD */

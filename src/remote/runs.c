@@ -201,15 +201,25 @@ static int keep_live(struct visitor *v, int user_fd, const char *user_path, cons
     return 1;
 }
 
+/* Of a process whose namespace is not told: it is ours, or its number there is not known to be ours. */
+static uint64_t our_pid_ns(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) < 0 ? 0 : (uint64_t)st.st_ino;
+}
+
 int pb_run_of(const struct pb_procinfo *p, struct pb_run_info *ret)
 {
     char name[96], top[64];
 
-    snprintf(name, sizeof(name), "%llu-%d-%llu", (unsigned long long)p->pid_ns, (int)p->ns_pid,
-             (unsigned long long)p->start_time);
+    snprintf(name, sizeof(name), "%llu-%d-%llu", (unsigned long long)(p->pid_ns ? p->pid_ns : our_pid_ns()),
+             (int)p->ns_pid, (unsigned long long)p->start_time);
     snprintf(top, sizeof(top), "/proc/%d/root", (int)p->pid);
     struct visitor v = {.visit = keep_live, .wanted = name, .uid = p->euid, .result = ret};
     int r = visit_all(&v, top);
+    /* Its view is not ours to enter without the right to trace it; it may be the same as ours. */
+    if (r == -EACCES || r == -EPERM)
+        r = visit_all(&v, "/");
     return r < 0 ? r : r ? 0 : -ENOENT;
 }
 

@@ -37,7 +37,11 @@ struct pb_source_ops {
     int (*threads)(struct pb_source *s, struct pb_native_threads *ret, struct pb_err *err);
     int (*moment)(struct pb_source *s, pid_t tid, struct pb_moment *ret);
     int (*registers)(struct pb_source *s, pid_t tid, struct pb_capture *ret);
-    int (*open_file)(struct pb_source *s, const char *path, uint64_t base);
+    /* How long a thread has run, and what /proc/PID/task/TID/syscall says of it; "" where that is not told.
+     */
+    int (*look)(struct pb_source *s, pid_t ns_tid, uint64_t *ret_ran_ns, char *ret_call, size_t size);
+    /* The file at path, which is mapped at base. inode: of a live process's file; else it means nothing. */
+    int (*open_file)(struct pb_source *s, const char *path, uint64_t inode, uint64_t base);
     int (*exe)(struct pb_source *s, char *ret, size_t size);
     void (*close)(struct pb_source *s);
 };

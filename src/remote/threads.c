@@ -72,8 +72,9 @@ static bool is_in_our_namespace(pid_t pid)
 {
     char ours[64], its[64];
 
-    return pb_proc_link(0, "ns/pid", ours, sizeof(ours)) < 0 ||
-           pb_proc_link(pid, "ns/pid", its, sizeof(its)) < 0 || strcmp(ours, its) == 0;
+    /* Where it is not told, the numbers are looked at. */
+    return pb_proc_link(0, "ns/pid", ours, sizeof(ours)) >= 0 &&
+           pb_proc_link(pid, "ns/pid", its, sizeof(its)) >= 0 && strcmp(ours, its) == 0;
 }
 
 static int append(struct pb_native_threads *all, pid_t tid)

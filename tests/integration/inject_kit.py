@@ -34,7 +34,7 @@ class Kit:
         self.where = Path(where)
         modules = "doctor find hold image inject judge place remote_debug spans target thread".split()
         code = [TOP / f"src/inject/{name}.c" for name in modules] + [TOP / f"src/inject/arch/{os.uname().machine}.c"]
-        code += [TOP / f"src/remote/{name}.c" for name in ("elf", "maps", "mem", "procinfo")]
+        code += [TOP / f"src/remote/{name}.c" for name in ("elf", "maps", "mem", "moment", "procinfo", "source", "threads", "trace")]
         code += [TOP / "src/base/procfs.c", TOP / "src/base/err.c", SOURCES / "inject_driver.c"]
         compile_c("gcc", *FLAGS, "-DPROBING_TEST_STEPS", "-I", TOP / "src", *code, "-o", self.where / "driver")
         for name in TARGETS:

@@ -21,7 +21,7 @@ int pb_file_open(struct pb_native *n, struct pb_file *f, const struct pb_range *
 {
     int fd = -ENOENT;
     if (f->path[0] == '/' && n->source->ops->open_file) {
-        fd = n->source->ops->open_file(n->source, f->path, f->base);
+        fd = n->source->ops->open_file(n->source, f->path, f->inode, f->base);
     } else if (f->path[0] == '/') {
         fd = open_map_file(n, r);
         /* A deleted file's path ends in " (deleted)" and names nothing, or something else of another inode.

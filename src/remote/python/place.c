@@ -132,7 +132,7 @@ static int open_file(struct pb_py *py, const struct pb_map *map, bool program, s
     pid_t pid = from->pid;
 
     if (from->ops->open_file) {
-        int theirs = from->ops->open_file(from, map->path, map->start);
+        int theirs = from->ops->open_file(from, map->path, map->inode, map->start);
         return theirs < 0 ? theirs : pb_object_open(theirs, ret);
     }
     int fd = pb_open_mapped(pid, map->start, map->end);

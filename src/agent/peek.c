@@ -1,0 +1,129 @@
+/* peek: see peek.h. */
+#include "agent/peek.h"
+
+#include "agent/server.h"
+#include "control/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+/* One answer at a time, and the resident thread alone makes them. */
+static uint8_t data[PB_PEEK_MAX], reply[PB_PEEK_MAX + 64];
+
+static void answer(struct pb_server *s, pb_client_id client, uint32_t request, size_t len)
+{
+    struct pb_frame_writer w;
+
+    pb_frame_begin(&w, reply, sizeof(reply));
+    pb_frame_put(&w, PB_TAG_DATA, data, len);
+    int size = pb_frame_end(&w, PB_MSG_DONE, request);
+    if (size < 0 || pb_server_send(s, client, reply, (size_t)size) == -EAGAIN)
+        pb_server_send_error(s, client, request, ENOBUFS, "read the answers before asking more");
+}
+
+/* Where process_vm_readv is filtered: the file, which is opened and closed for each request, so that a fork
+ * never finds it. */
+static ssize_t read_by_file(const struct iovec *there, size_t n)
+{
+    size_t done = 0;
+
+    int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    for (size_t i = 0; i < n; i++) {
+        ssize_t got = pread(fd, data + done, there[i].iov_len, (off_t)(uintptr_t)there[i].iov_base);
+        done += got > 0 ? (size_t)got : 0;
+        if (got < (ssize_t)there[i].iov_len)
+            break;
+    }
+    close(fd);
+    return done ? (ssize_t)done : -EFAULT;
+}
+
+void pb_peek_memory(struct pb_server *s, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    struct iovec there[PB_PEEK_PIECES], here = {data, 0};
+    struct pb_field pieces;
+    size_t n = 0;
+
+    if (pb_field_find(frame, PB_TAG_PIECES, &pieces) < 0 || pieces.size % 16 ||
+        pieces.size / 16 > PB_PEEK_PIECES) {
+        pb_server_send_error(s, c->id, frame->id, EINVAL, "which memory? at most 64 pieces of it");
+        return;
+    }
+    for (; n < pieces.size / 16; n++) {
+        uint64_t piece[2];
+        memcpy(piece, pieces.data + n * 16, sizeof(piece));
+        if (piece[1] > sizeof(data) - here.iov_len) {
+            pb_server_send_error(s, c->id, frame->id, EMSGSIZE, "more memory than one answer holds");
+            return;
+        }
+        there[n] = (struct iovec){(void *)(uintptr_t)piece[0], (size_t)piece[1]};
+        here.iov_len += (size_t)piece[1];
+    }
+    ssize_t got = syscall(SYS_process_vm_readv, getpid(), &here, 1ul, there, n, 0ul);
+    if (got < 0)
+        got = errno == ENOSYS || errno == EPERM ? read_by_file(there, n) : -errno;
+    if (got < 0 && got != -EFAULT)
+        pb_server_send_error(s, c->id, frame->id, (int)got, "the process may not read its own memory");
+    else
+        answer(s, c->id, frame->id, got < 0 ? 0 : (size_t)got);
+}
+
+/* Whole reads of a file of /proc; an empty answer where it ends or is not ours to open. */
+static size_t read_proc(const char *path, uint64_t offset, uint8_t *buf, size_t size)
+{
+    size_t len = 0;
+
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    for (ssize_t n = 1; n > 0 && len < size && offset + len<INT64_MAX; len += n> 0 ? (size_t)n : 0)
+        n = pread(fd, buf + len, size - len, (off_t)(offset + len));
+    close(fd);
+    return len;
+}
+
+void pb_peek_maps(struct pb_server *s, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    uint64_t offset = pb_field_u64(frame, PB_TAG_OFFSET, 0);
+    answer(s, c->id, frame->id, read_proc("/proc/self/maps", offset, data, sizeof(data)));
+}
+
+/* The clock of a thread counts each nanosecond that it runs: the same value later is the proof that it did
+ * not. Only a thread of the same process may ask for it. */
+static int thread_ns(int tid, uint64_t *ret)
+{
+    struct timespec ts;
+    clockid_t clock = (clockid_t)((~(unsigned)tid << 3) | 6); /* by the scheduler, of one thread */
+
+    if (syscall(SYS_clock_gettime, clock, &ts) < 0)
+        return -errno;
+    *ret = (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+    return 0;
+}
+
+void pb_peek_thread(struct pb_server *s, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    uint8_t buf[512], text[256];
+    struct pb_frame_writer w;
+    char path[64];
+    uint64_t ns = 0, tid = pb_field_u64(frame, PB_TAG_TID, 0);
+
+    int r = tid && tid <= INT32_MAX ? thread_ns((int)tid, &ns) : -EINVAL;
+    if (r < 0) {
+        pb_server_send_error(s, c->id, frame->id, ESRCH, "there is no such thread");
+        return;
+    }
+    snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", (int)tid);
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_u64(&w, PB_TAG_VALUE, ns);
+    pb_frame_put(&w, PB_TAG_TEXT, text, read_proc(path, 0, text, sizeof(text)));
+    pb_server_send(s, c->id, buf, (size_t)pb_frame_end(&w, PB_MSG_DONE, frame->id));
+}
