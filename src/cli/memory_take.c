@@ -132,16 +132,20 @@ static int take_history(const struct pb_query_sources *sources, struct few *few,
     return r;
 }
 
+/* The last that was known of each: not every row has all. */
 static int take_recorded_python(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
                                 struct pb_err *err)
 {
-    char sql[256];
+    static const char *const columns[] = {"heap_arenas",     "heap_bytes",       "heap_blocks",
+                                          "gc_gen0",         "gc_gen1",          "gc_gen2",
+                                          "torch_cpu_bytes", "torch_cuda_bytes", "gpu_bytes"};
+    char sql[1024] = "SELECT ";
+    size_t len = strlen(sql);
 
-    snprintf(sql, sizeof(sql),
-             "SELECT heap_arenas, heap_bytes, heap_blocks, gc_gen0, gc_gen1, gc_gen2, torch_cpu_bytes, "
-             "torch_cuda_bytes, "
-             "gpu_bytes FROM python.memory WHERE pid = %d ORDER BY timestamp DESC LIMIT 1",
-             (int)m->pid);
+    for (unsigned i = 0; i < CELLS; i++)
+        len += (size_t)snprintf(sql + len, sizeof(sql) - len, "%sarg_max(%s, timestamp)", i ? ", " : "",
+                                columns[i]);
+    snprintf(sql + len, sizeof(sql) - len, " FROM python.memory WHERE pid = %d", (int)m->pid);
     int r = ask(sources, sql, few, err);
     if (r < 0)
         return r;

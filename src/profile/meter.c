@@ -13,13 +13,14 @@
 
 #include "base/err.h"
 #include "base/procfs.h"
+#include "base/time.h"
 #include "profile/gpu.h"
 #include "remote/python/heap.h"
 #include "remote/python/reader.h"
 #include "remote/source.h"
 #include "table/arena.h"
 
-enum { PERIOD_S = 1, STOP_S = 3 };
+enum { PERIOD_S = 1, STOP_S = 3, COUNT_SHARE = 100 };
 
 enum {
     M_TIME,
@@ -98,6 +99,7 @@ struct process {
     struct pb_source source;
     struct pb_py *py; /* NULL: no Python that can be read */
     struct pb_py_heap heap;
+    uint64_t count_at; /* when its blocks are counted next: large heaps are not every second */
 };
 
 struct pb_meter {
@@ -147,6 +149,18 @@ static int64_t gpu_memory_of(struct pb_meter *m, pid_t pid)
     return sum;
 }
 
+/* Counting blocks may take one percent of a core. */
+static int measure_python(struct process *p, struct pb_py_memory *ret)
+{
+    uint64_t begun = pb_now_ns();
+
+    p->heap.skip_blocks = begun < p->count_at;
+    int r = pb_py_memory(p->py, &p->heap, ret);
+    if (!p->heap.skip_blocks)
+        p->count_at = begun + COUNT_SHARE * (pb_now_ns() - begun);
+    return r;
+}
+
 static void measure_process(struct pb_meter *m, struct process *p)
 {
     struct pb_py_memory memory;
@@ -157,7 +171,7 @@ static void measure_process(struct pb_meter *m, struct process *p)
         p->gone = true;
         return;
     }
-    bool python = p->py && pb_py_memory(p->py, &p->heap, &memory) == 0;
+    bool python = p->py && measure_python(p, &memory) == 0;
     int64_t gpu = gpu_memory_of(m, p->pid);
     if (pb_row_begin(m->memory, &row) < 0)
         return;

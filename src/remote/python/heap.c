@@ -88,6 +88,7 @@ struct arenas {
     struct pb_py *py;
     uint64_t first, n; /* n: descriptions; 0: as many as make sense */
     int64_t used, blocks;
+    bool skip_blocks;
 };
 
 /* One batch of descriptions. False: they are none. */
@@ -103,7 +104,7 @@ static bool add_batch(struct arenas *a, uint64_t from, uint64_t n)
             return false;
     }
     for (uint64_t i = 0; i < n; i++)
-        if (is_used(a->py, batch[i]) && a->used++ < COUNTED_MAX)
+        if (is_used(a->py, batch[i]) && a->used++ < COUNTED_MAX && !a->skip_blocks)
             a->blocks += count_blocks(a->py, batch[i]);
     return true;
 }
@@ -151,7 +152,8 @@ static void scan_words(struct pb_py *py, const struct pb_maps *maps, uint64_t st
 
     for (size_t at = 0; at + 8 <= length; at += 8) {
         uint64_t value = u64_at(data, at);
-        if (!is_pointer(maps, value) || value > *least ||
+        /* Most lead to data of the interpreter itself. */
+        if (value - start < length || value > *least || !is_pointer(maps, value) ||
             pb_source_read(py->source, value, arena, sizeof(arena)) < 0 || !is_used(py, arena))
             continue;
         if (value < *least) {
@@ -167,7 +169,7 @@ static void find_variables(struct pb_py *py, const struct pb_maps *maps, struct 
 {
     const struct pb_map *map = pb_maps_find(maps, py->interp_head), *end = maps->at + maps->n;
     uint64_t least = UINT64_MAX;
-    struct arenas arenas = {.py = py};
+    struct arenas arenas = {.py = py, .skip_blocks = true};
 
     while (map && map > maps->at && (map - 1)->end == map->start && ((map - 1)->prot & PROT_WRITE))
         map--;
@@ -246,7 +248,7 @@ static void read_generations(struct pb_py *py, const struct pb_py_heap *heap, ui
 int pb_py_memory(struct pb_py *py, struct pb_py_heap *heap, struct pb_py_memory *ret)
 {
     struct pb_py_memory memory = {PB_UNKNOWN, PB_UNKNOWN, PB_UNKNOWN, {PB_UNKNOWN, PB_UNKNOWN, PB_UNKNOWN}};
-    struct arenas arenas = {.py = py};
+    struct arenas arenas = {.py = py, .skip_blocks = heap->skip_blocks};
 
     uint64_t interp = main_interpreter(py);
     if (!interp)
@@ -259,7 +261,8 @@ int pb_py_memory(struct pb_py *py, struct pb_py_heap *heap, struct pb_py_memory 
         if (find_arenas(py, heap, interp, &arenas) && add_arenas(&arenas)) {
             memory.heap_arenas = arenas.used;
             memory.heap_bytes = arenas.used * (int64_t)(POOLS * pool_size(py));
-            memory.heap_blocks = arenas.used <= COUNTED_MAX ? arenas.blocks : PB_UNKNOWN;
+            memory.heap_blocks =
+                arenas.used <= COUNTED_MAX && !heap->skip_blocks ? arenas.blocks : PB_UNKNOWN;
         }
     }
     *ret = memory;

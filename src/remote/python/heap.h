@@ -22,6 +22,8 @@ struct pb_py_memory {
 
 /* What was found once. Zeros before the first use; nothing to release. */
 struct pb_py_heap {
+    bool skip_blocks; /* the caller's: do not count them this time; that reads a word of each 16 KB of the
+                         heap */
     bool searched;
     uint64_t variables[8]; /* all that lead to the arenas; the least leads to the first */
     unsigned nvariables;
