@@ -1,9 +1,14 @@
 /* memory_take: see memory.h. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -15,7 +20,7 @@
 #include "remote/python/reader.h"
 #include "remote/source.h"
 
-enum { TIMEOUT_MS = 30000, TORCH_TIMEOUT_MS = 1000, CELLS = 9 };
+enum { TIMEOUT_MS = 30000, TORCH_TIMEOUT_MS = 1000, GPU_TIMEOUT_MS = 3000, CELLS = 9 };
 
 /* A few rows of a few cells, as text; NULL is "". */
 struct few {
@@ -177,22 +182,48 @@ static void take_python(struct pb_memory *m)
     pb_source_close(&source);
 }
 
-static void take_gpu(struct pb_memory *m)
+/* What the driver says; -1: nothing. */
+static int64_t gpu_memory_of(pid_t pid)
 {
     struct pb_err err;
     struct pb_gpus *gpus;
     int64_t sum = -1;
 
     if (pb_gpus_open(&gpus, &err) < 0)
-        return;
+        return -1;
     for (unsigned i = 0; i < pb_gpus_count(gpus); i++) {
-        int64_t bytes = pb_gpus_memory_of(gpus, i, m->pid);
+        int64_t bytes = pb_gpus_memory_of(gpus, i, pid);
         if (bytes >= 0)
             sum = (sum < 0 ? 0 : sum) + bytes;
     }
-    if (sum >= 0)
-        m->gpu = (double)sum; /* instead of what was recorded last */
     pb_gpus_close(gpus);
+    return sum;
+}
+
+/* In a process of its own: from a driver in trouble no call comes back. */
+static void take_gpu(struct pb_memory *m)
+{
+    struct pollfd answer = {.events = POLLIN};
+    int64_t bytes = -1;
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return;
+    pid_t child = fork();
+    if (child == 0) {
+        bytes = gpu_memory_of(m->pid);
+        _exit(write(ends[1], &bytes, sizeof(bytes)) != sizeof(bytes));
+    }
+    close(ends[1]);
+    answer.fd = ends[0];
+    if (child > 0 && poll(&answer, 1, GPU_TIMEOUT_MS) == 1 &&
+        read(ends[0], &bytes, sizeof(bytes)) == sizeof(bytes) && bytes >= 0)
+        m->gpu = (double)bytes; /* instead of what was recorded last */
+    close(ends[0]);
+    if (child > 0) {
+        kill(child, SIGKILL);
+        waitpid(child, NULL, WNOHANG); /* it may be stuck where no signal reaches it */
+    }
 }
 
 /* --- torch: only its own allocator knows, and only Python can ask it --- */

@@ -203,6 +203,8 @@ def test_gpu_metrics_has_a_row_a_second_and_gpu(stand_in):
         assert seen[1]["temperature_c"] == 42 and seen[1]["gpu_util"] is None and seen[1]["process_memory_mb"] is None
         assert rows(job.pid, "SELECT avg(gpu_util) AS util FROM gpu_metrics WHERE timestamp > now() - 60") == [{"util": 75}]
         assert {row["gpu_bytes"] for row in rows(job.pid, "SELECT gpu_bytes FROM python.memory")} == {512 << 20}
+        env = {"LD_LIBRARY_PATH": str(stand_in["whole"]), "STAND_IN": "two", "STAND_IN_PID": str(job.pid)}
+        assert memory(job.pid, env=env)["gpu_bytes"] == memory(job.pid)["gpu_bytes"] == 512 << 20, "now, and as last recorded"
 
 
 @pytest.mark.parametrize("kind, mode, util, said", [
@@ -220,6 +222,8 @@ def test_a_driver_that_hangs_holds_up_nobody(stand_in):
         begun = time.monotonic()
         assert record(job, stand_in["whole"], "hangs", "2").returncode == 0
         assert time.monotonic() - begun < 9
+        assert memory(job.pid, env={"LD_LIBRARY_PATH": str(stand_in["whole"]), "STAND_IN": "hangs"})["gpu_bytes"] is None
+        assert time.monotonic() - begun < 15
         assert rows(job.pid, "SELECT sum(samples) AS n FROM python.samples")[0]["n"] > 50
 
 
