@@ -1,10 +1,11 @@
 """The sampler beside py-spy and austin: how many true stacks a second, how true and how unbiased they are, what they cost.
 
-    build/venv/bin/python bench/sampler.py [ROW...]     rows: rate blocked impossible bias tiny slowdown100 slowdown1000 idle
+    build/venv/bin/python bench/sampler.py [ROW...]     rows: rate blocked impossible bias tiny idle taken100 taken1000
+                                                        slowdown100 slowdown1000
 
 The peers come with requirements/bench.txt; one that is not installed is said to be so and left out. Each row prints the
 target's run delay: a target that waits for a CPU makes every reader look right and fast. Figures hold for a machine with
-a free core. TURNS (20) is how often slowdown alternates.
+a free core. TURNS (20) is how often slowdown alternates, SAMPLES (20000) how many impossible looks at, of the VERSIONS named.
 """
 import os
 import re
@@ -23,12 +24,13 @@ TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "tests/integration"))
 import jobs  # noqa: E402
 import profile_kit  # noqa: E402
-from interpreters import INTERPRETERS, interpreter_id  # noqa: E402
+from interpreters import INTERPRETERS  # noqa: E402
 
 PROBING = Path(os.environ.get("PROBING_PROGRAM", TOP / "build/release/bin/probing"))
 PY_SPY, AUSTIN = (shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") for name in ("py-spy", "austin"))
 SECONDS = 4
 TURNS = int(os.environ.get("TURNS", 20))
+SAMPLES = int(os.environ.get("SAMPLES", 20000))
 NEWEST = INTERPRETERS[-1]
 missed = []
 
@@ -82,6 +84,21 @@ for n in itertools.count(1):
     step()
     ends[n % (len(ends) - 1) + 1] = time.monotonic_ns()
     ends[0] = n
+"""
+COMPUTING = """
+import mmap, time
+with open({file!r}, "r+b") as f:
+    lost = memoryview(mmap.mmap(f.fileno(), 8)).cast("q")
+def watch(clock, total):
+    last = clock()
+    while True:
+        now = clock()
+        if now - last > 1000:
+            total += now - last
+            lost[0] = total
+        last = now
+print("ready", flush=True)
+watch(time.perf_counter_ns, 0)
 """
 
 
@@ -174,21 +191,26 @@ def row_blocked(where):
 
 
 def row_impossible(where):
-    tree = profile_kit.Tree()
-    for interpreter in INTERPRETERS:
-        version = interpreter_id(interpreter)
-        with jobs.python(tree.source, interpreter=interpreter) as job:
-            with delayed("impossible", job.pid):
-                probing(job.pid, where / "a.folded", 10000, 2, "--lines")
-            n, wrong, cut, _ = profile_kit.check_tree(tree, read_any(where / "a.folded"))
-            check("impossible", wrong == 0 and cut <= n / 100, f"{version} probing: {wrong} impossible, {cut} not of full depth, of {n}")
-            for name, options in (("py-spy", []), ("py-spy --nonblocking", ["--nonblocking"])):
-                if py_spy(job.pid, where / "b.folded", 1000, 2, *options):
-                    stacks = [([(f, None) for f, _ in s], c) for s, c in read_any(where / "b.folded")]
-                    print(f"    {version} {name}: {describe(tree, stacks)}")
-            if austin(job.pid, where / "c.austin", 100, 2):
-                stacks = [([(f, None) for f, _ in s], c) for s, c in austin_stacks(where / "c.austin")]
-                print(f"    {version} austin: {describe(tree, stacks)}")
+    tree, only = profile_kit.Tree(), os.environ.get("VERSIONS", "").split()
+    for version, interpreter, root in profile_kit.everywhere():
+        if only and not any(version.startswith(v) for v in only):
+            continue
+        with profile_kit.started(tree.source, interpreter, root, where) as job:
+            n, wrong, cut, _, delay, said = profile_kit.sample_tree(tree, job.pid, jobs.probe, SAMPLES, 30000, 110, where / "a.folded")
+            check("impossible", wrong == 0 and cut <= n / 100, f"{version} probing: {wrong} impossible, {cut} not of full depth, of {n:,} "
+                  f"(run delay {delay:.1%}); {said.splitlines()[1].strip()}")
+            if SAMPLES <= 20000:
+                show_peers(where, tree, version, job)
+
+
+def show_peers(where, tree, version, job):
+    for name, options in (("py-spy", []), ("py-spy --nonblocking", ["--nonblocking"])):
+        if py_spy(job.pid, where / "b.folded", 1000, 2, *options):
+            stacks = [([(f, None) for f, _ in s], c) for s, c in read_any(where / "b.folded")]
+            print(f"    {version} {name}: {describe(tree, stacks)}")
+    if austin(job.pid, where / "c.austin", 100, 2):
+        stacks = [([(f, None) for f, _ in s], c) for s, c in austin_stacks(where / "c.austin")]
+        print(f"    {version} austin: {describe(tree, stacks)}")
 
 
 def describe(tree, stacks):
@@ -205,7 +227,7 @@ def describe(tree, stacks):
 
 
 def row_bias(where):
-    with profile_kit.shares(jobs, NEWEST) as (job, spent):
+    with profile_kit.shares(NEWEST) as (job, spent):
         for name, options in (("probing", []), ("probing --no-stop", ["--no-stop"])):
             before = spent()
             with delayed("bias", job.pid):
@@ -258,14 +280,14 @@ SETTLE_S, WITH_S, WITHOUT_S = 0.5, 1.2, 0.8
 
 
 class Training:
-    """A job that trains, and how long its steps take."""
+    """A job that trains: ms a step, of those that end within so many seconds."""
+    code, unit = TRAINING, "ms a step"
 
     def __init__(self, file):
         self.file = file
         file.write_bytes(bytes(8 << 12))
 
-    def step_ms(self, seconds):
-        """The mean of the steps that end within the next seconds."""
+    def measure(self, seconds):
         start = time.monotonic_ns()
         time.sleep(seconds)
         until = time.monotonic_ns()
@@ -273,36 +295,56 @@ class Training:
         ends = sorted(t for t in ring[1:] if start <= t <= until)
         return (ends[-1] - ends[0]) / (len(ends) - 1) / 1e6
 
-    def step_ms_under(self, command):
-        process = subprocess.Popen([str(w) for w in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(SETTLE_S)  # until it is at work
-        assert process.poll() is None, f"{command[0]} has ended"
-        ms = self.step_ms(WITH_S)
-        process.send_signal(signal.SIGINT)
-        process.wait()
-        time.sleep(0.1)
-        return ms
+    @staticmethod
+    def loss(without, under):
+        return 100 * (under / without - 1)
 
 
-def row_slowdown(where, hz, must):
+class Computing:
+    """A thread that does nothing but look at the clock: how much of its time it was not let, in percent. What a sampler takes is
+    seen here to a few hundredths, where the time of a step is not."""
+    code, unit = COMPUTING, "% of the time is taken by others"
+
+    def __init__(self, file):
+        self.file = file
+        file.write_bytes(bytes(8))
+
+    def measure(self, seconds):
+        before, start = int.from_bytes(self.file.read_bytes(), "little"), time.monotonic_ns()
+        time.sleep(seconds)
+        return 100 * (int.from_bytes(self.file.read_bytes(), "little") - before) / (time.monotonic_ns() - start)
+
+    @staticmethod
+    def loss(without, under):
+        return under - without
+
+
+def under(command, target):
+    """The same while a command runs."""
+    process = subprocess.Popen([str(w) for w in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(SETTLE_S)  # until it is at work
+    assert process.poll() is None, f"{command[0]} has ended"
+    result = target.measure(WITH_S)
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    time.sleep(0.1)
+    return result
+
+
+def slow_down(where, target, interpreter, hz, must):
     """Short turns without and with each tool, many times over: what the machine does meanwhile is in both."""
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        print("    skipped: torch is not installed")
-        return
-    training = Training(where / "steps")
-    with jobs.python(TRAINING.format(file=str(training.file))) as job, delayed("slowdown", job.pid):
+    with jobs.python(target.code.format(file=str(target.file)), interpreter=interpreter) as job, delayed("slowdown", job.pid):
         tools = {"probing": [PROBING, "-t", job.pid, "flamegraph", "-o", where / "x.folded", "-r", hz, "-d", 30]}
         if installed("py-spy", PY_SPY):
             tools["py-spy"] = [PY_SPY, "record", "-p", job.pid, "-o", where / "y.folded", "-f", "raw", "-r", hz, "-d", 30]
-        losses, plain = {name: [] for name in tools}, [training.step_ms(WITHOUT_S)]
+        losses, plain = {name: [] for name in tools}, [target.measure(WITHOUT_S)]
         for _ in range(TURNS):
             for name, command in tools.items():
-                under = training.step_ms_under(command)
-                plain.append(training.step_ms(WITHOUT_S))
-                losses[name].append(100 * (under / ((plain[-2] + plain[-1]) / 2) - 1))
-    print(f"    {hz} Hz, a step takes {statistics.median(plain):.2f} ms, {TURNS} turns each")
+                with_it = under(command, target)
+                plain.append(target.measure(WITHOUT_S))
+                losses[name].append(target.loss((plain[-2] + plain[-1]) / 2, with_it))
+    low, middle, high = statistics.quantiles(plain)
+    print(f"    {type(target).__name__.lower()}, {hz} Hz, {TURNS} turns: without, {middle:.2f} {target.unit} (quartiles {low:.2f} {high:.2f})")
     for name, values in losses.items():
         low, middle, high = statistics.quantiles(values)
         text = f"{name} {middle:+.2f}% (quartiles {low:+.2f} {high:+.2f})"
@@ -312,12 +354,17 @@ def row_slowdown(where, hz, must):
             print(f"    {text}, {middle / max(statistics.median(losses['probing']), 0.01):.0f} x ours")
 
 
-def row_slowdown100(where):
-    row_slowdown(where, 100, 0.3)
+def row_taken(where, hz, must):
+    slow_down(where, Computing(where / "lost"), NEWEST, hz, must)
 
 
-def row_slowdown1000(where):
-    row_slowdown(where, 1000, 1.5)
+def row_slowdown(where, hz, must):
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("    skipped: torch is not installed")
+        return
+    slow_down(where, Training(where / "steps"), sys.executable, hz, must)
 
 
 def row_idle(where):
@@ -332,7 +379,8 @@ def row_idle(where):
 
 
 ROWS = {"rate": row_rate, "blocked": row_blocked, "impossible": row_impossible, "bias": row_bias, "tiny": row_tiny,
-        "slowdown100": row_slowdown100, "slowdown1000": row_slowdown1000, "idle": row_idle}
+        "idle": row_idle, "taken100": lambda where: row_taken(where, 100, 0.3), "taken1000": lambda where: row_taken(where, 1000, 1.5),
+        "slowdown100": lambda where: row_slowdown(where, 100, 0.3), "slowdown1000": lambda where: row_slowdown(where, 1000, 1.5)}
 
 
 def main():

@@ -9,8 +9,13 @@ import random
 import re
 import struct
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
+
+import jobs
+import roots
+from interpreters import INTERPRETERS, interpreter_id
 
 FUNCTIONS, GENERATORS = 200, 30
 FRAME = re.compile(r"^(?P<name>.*) \((?P<file>.*?)(:(?P<line>\d+))?\)$")
@@ -110,7 +115,7 @@ while True:
 
 
 @contextmanager
-def shares(jobs, interpreter, loops=(400, 50, 900, 100, 200, 1500, 30, 700, 300, 60)):
+def shares(interpreter, loops=(400, 50, 900, 100, 200, 1500, 30, 700, 300, 60)):
     """A program with a function for each of loops, and a function that gives the ns each has taken so far."""
     functions = "\n".join(f"def g{i}():\n    for _ in range({n}): pass" for i, n in enumerate(loops))
     with tempfile.NamedTemporaryFile(prefix="probing-shares-") as file:
@@ -119,6 +124,45 @@ def shares(jobs, interpreter, loops=(400, 50, 900, 100, 200, 1500, 30, 700, 300,
         code = code.replace("sys.argv[1]", repr(file.name))
         with jobs.python(code, interpreter=interpreter) as job, mmap.mmap(file.fileno(), 0) as shared:
             yield job, lambda: struct.unpack(f"{len(loops)}q", shared[:])
+
+
+def everywhere():
+    """[(version, interpreter, root or None), ...]: those of this machine, and newer ones that a root has."""
+    found = [(interpreter_id(path), path, None) for path in INTERPRETERS]
+    newest = found[-1][0] if found else ""
+    inside = [(program.rsplit("python", 1)[1], program, "sid") for program in roots.INTERPRETERS["sid"]]
+    return found + [it for it in inside if not newest.startswith(it[0])]
+
+
+@contextmanager
+def started(code, interpreter, root, folder):
+    """A program under one of those, ready to be sampled."""
+    if not root:
+        with jobs.python(code, interpreter=interpreter) as job:
+            yield job
+        return
+    roots.path(root)
+    script = Path(folder) / "program.py"
+    script.write_text(code)
+    with roots.start(root, interpreter, roots.put(root, script)) as target:
+        target.wait_for("ready")
+        yield target
+
+
+def sample_tree(tree, pid, probe, wanted, rate, seconds, out):
+    """Samples a tree that runs, slice by slice, until there are as many samples as wanted or the time is up: (samples, impossible,
+    not of full depth, examples, how long the target waited for a CPU as a part of the time it wanted one, what was said)."""
+    total, impossible, cut, examples, said = 0, 0, 0, [], ""
+    deadline, (ran, waited) = time.monotonic() + seconds, run_delay(pid)
+    while total < wanted and time.monotonic() < deadline:
+        left = min(max(1, (wanted - total) / rate), 10, max(1, deadline - time.monotonic()))
+        done = probe("-t", pid, "flamegraph", "-o", out, "--lines", "--rate", rate, "--duration", left, timeout=120)
+        assert done.returncode == 0, done.stderr
+        n, wrong, short, example = check_tree(tree, read_folded(Path(out).read_text()))
+        total, impossible, cut = total + n, impossible + wrong, cut + short
+        examples, said = examples + example, done.stdout
+    ran, waited = (after - before for after, before in zip(run_delay(pid), (ran, waited)))
+    return total, impossible, cut, examples[:3], waited / max(1, ran + waited), said
 
 
 def distance(truth, counts):

@@ -2,9 +2,9 @@
 import jobs
 import profile_kit
 import pytest
-from interpreters import INTERPRETERS, interpreter_id
+from interpreters import INTERPRETERS
 
-SAMPLES, SOAK_SAMPLES, RATE = 20000, 1000000, 10000
+SAMPLES, SOAK_SAMPLES, RATE = 20000, 1000000, 30000
 
 
 def folded(tmp_path, pid, *options):
@@ -14,26 +14,24 @@ def folded(tmp_path, pid, *options):
     return profile_kit.read_folded(out.read_text()), done.stdout
 
 
-@pytest.mark.parametrize("interpreter", INTERPRETERS, ids=interpreter_id)
-def test_no_stack_is_one_that_the_program_cannot_form(interpreter, tmp_path, soak):
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("version, interpreter, root", profile_kit.everywhere())
+def test_no_stack_is_one_that_the_program_cannot_form(version, interpreter, root, tmp_path, soak):
     tree = profile_kit.Tree()
-    wanted, total, impossible, cut, examples, said = SOAK_SAMPLES if soak else SAMPLES, 0, 0, 0, [], ""
-    with jobs.python(tree.source, interpreter=interpreter) as job:
-        for _ in range(40):
-            stacks, said = folded(tmp_path, job.pid, "--lines", "--rate", RATE, "--duration", max(1, wanted / RATE / 8))
-            n, wrong, short, example = profile_kit.check_tree(tree, stacks)
-            total, impossible, cut, examples = total + n, impossible + wrong, cut + short, examples + example
-            if total >= wanted:
-                break
-    assert total >= wanted / 4, f"only {total} samples\n{said}"
-    assert impossible == 0, f"{impossible} of {total} are impossible, such as {examples[:2]}\n{said}"
-    assert cut <= total / 100, f"{cut} of {total} are not of full depth, such as {examples[:2]}\n{said}"
+    wanted, seconds = (SOAK_SAMPLES, 900) if soak else (SAMPLES, 6)
+    with profile_kit.started(tree.source, interpreter, root, tmp_path) as job:
+        total, impossible, cut, examples, delay, said = profile_kit.sample_tree(tree, job.pid, jobs.probe, wanted, RATE, seconds,
+                                                                               tmp_path / "a.folded")
+    said = f"of {total} samples, {delay:.0%} of the time without a CPU, such as {examples}\n{said}"
+    assert total >= (wanted if soak else wanted / 8), said
+    assert impossible == 0, f"{impossible} are impossible {said}"
+    assert cut <= total / 100, f"{cut} are not of full depth {said}"
 
 
 @pytest.mark.parametrize("options", [[], ["--no-stop"]], ids=["stopping", "no-stop"])
 def test_functions_are_seen_as_often_as_they_run(options, tmp_path):
     interpreter = INTERPRETERS[-1]
-    with profile_kit.shares(jobs, interpreter) as (job, spent):
+    with profile_kit.shares(interpreter) as (job, spent):
         before, (ran, delayed) = spent(), profile_kit.run_delay(job.pid)
         stacks, said = folded(tmp_path, job.pid, "--rate", 2000, "--duration", 4, *options)
         after, (ran_after, delayed_after) = spent(), profile_kit.run_delay(job.pid)
