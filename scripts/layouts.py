@@ -156,6 +156,7 @@ FIELDS = {
     "code.freevars": field(CODE, (ALWAYS, "co_freevars"), ((3, 11), None)),
     "code.bytes": field(CODE, (ALWAYS, "co_code"), ((3, 11), None)),
     "code.adaptive": field(CODE, (ALWAYS, None), ((3, 11), "co_code_adaptive")),
+    "code.first_traceable": field(CODE, (ALWAYS, None), ((3, 11), "_co_firsttraceable")),
     "code.tlbc": free_threaded("offsetof(PyCodeObject, co_tlbc)", (3, 14)),
     "object.type": plain("offsetof(PyObject, ob_type)"),
     "object.size": plain("sizeof(PyObject)"),

@@ -230,6 +230,7 @@ static int make(struct pb_py *py, uint64_t addr, const uint8_t *head, const stru
     code->cellvars = l->code.cellvars ? u64_at(head, l->code.cellvars) : 0;
     code->freevars = l->code.freevars ? u64_at(head, l->code.freevars) : 0;
     code->copies = l->code.tlbc ? u64_at(head, l->code.tlbc) : 0;
+    code->hidden = l->code.first_traceable && u32_at(head, l->code.first_traceable) >= id->size;
     code->checked = py->stack_number;
     int r = read_parts(py, code, l->code.qualname ? u64_at(head, l->code.qualname) : 0);
     if (r >= 0)

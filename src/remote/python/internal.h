@@ -33,6 +33,7 @@ struct code {
     size_t table_len;
     uint32_t flags, argcount, kwonly, nlocals, stacksize;
     uint64_t varnames, kinds, cellvars, freevars;
+    bool hidden;      /* no frame of it is one for Python: what cleans up after __init__ (3.13 on) */
     uint64_t copies;  /* free-threaded: array of the copies of its instructions */
     uint64_t checked; /* the stack it was last compared in */
     char *text;       /* what the names point into */

@@ -74,9 +74,10 @@ struct pb_py_layout {
         uint32_t varnames; /* all fast locals, or from 3.11 on locals, cells and free variables */
         uint32_t kinds;    /* 3.11 on: what each of those is */
         uint32_t cellvars, freevars;
-        uint32_t bytes;    /* up to 3.10: pointer to the bytes object */
-        uint32_t adaptive; /* 3.11 on: the code itself */
-        uint32_t tlbc;     /* free-threaded, 3.14 on: pointer to the copies of the code that threads have */
+        uint32_t bytes;           /* up to 3.10: pointer to the bytes object */
+        uint32_t adaptive;        /* 3.11 on: the code itself */
+        uint32_t first_traceable; /* 3.11 on: before this instruction a frame is not yet one for Python */
+        uint32_t tlbc; /* free-threaded, 3.14 on: pointer to the copies of the code that threads have */
     } code;
     struct {
         uint32_t type, size;

@@ -50,6 +50,7 @@ const struct pb_py_layout pb_py_layout_3_11 = {
     .code.varnames = 96,
     .code.kinds = 104,
     .code.adaptive = 184,
+    .code.first_traceable = 168,
     .object.type = 8,
     .object.size = 16,
     .type.name = 24,

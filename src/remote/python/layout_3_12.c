@@ -50,6 +50,7 @@ const struct pb_py_layout pb_py_layout_3_12 = {
     .code.varnames = 96,
     .code.kinds = 104,
     .code.adaptive = 192,
+    .code.first_traceable = 176,
     .object.type = 8,
     .object.size = 16,
     .type.name = 24,

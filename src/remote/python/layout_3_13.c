@@ -49,6 +49,7 @@ const struct pb_py_layout pb_py_layout_3_13 = {
     .code.varnames = 96,
     .code.kinds = 104,
     .code.adaptive = 200,
+    .code.first_traceable = 184,
     .object.type = 8,
     .object.size = 16,
     .type.name = 24,

@@ -51,6 +51,7 @@ const struct pb_py_layout pb_py_layout_3_13t = {
     .code.varnames = 112,
     .code.kinds = 120,
     .code.adaptive = 216,
+    .code.first_traceable = 200,
     .object.type = 24,
     .object.size = 32,
     .type.name = 40,

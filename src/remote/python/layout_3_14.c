@@ -51,6 +51,7 @@ const struct pb_py_layout pb_py_layout_3_14 = {
     .code.varnames = 96,
     .code.kinds = 104,
     .code.adaptive = 208,
+    .code.first_traceable = 192,
     .object.type = 8,
     .object.size = 16,
     .type.name = 24,

@@ -54,6 +54,7 @@ const struct pb_py_layout pb_py_layout_3_14t = {
     .code.varnames = 112,
     .code.kinds = 120,
     .code.adaptive = 232,
+    .code.first_traceable = 208,
     .code.tlbc = 224,
     .object.type = 24,
     .object.size = 32,

@@ -34,10 +34,11 @@ static int measure(struct pb_py *py)
     const struct pb_py_layout *l = &py->layout;
     const uint32_t frame[] = {l->frame.back,     l->frame.code,  l->frame.instr,
                               l->frame.is_entry, l->frame.owner, l->frame.tlbc};
-    const uint32_t code[] = {l->code.file,       l->code.name,     l->code.qualname,  l->code.lines,
-                             l->code.first_line, l->code.flags,    l->code.argcount,  l->code.kwonly,
-                             l->code.bytes,      l->code.varnames, l->code.cellvars,  l->code.freevars,
-                             l->code.kinds,      l->code.nlocals,  l->code.stacksize, l->code.tlbc};
+    const uint32_t code[] = {l->code.file,           l->code.name,     l->code.qualname,  l->code.lines,
+                             l->code.first_line,     l->code.flags,    l->code.argcount,  l->code.kwonly,
+                             l->code.bytes,          l->code.varnames, l->code.cellvars,  l->code.freevars,
+                             l->code.kinds,          l->code.nlocals,  l->code.stacksize, l->code.tlbc,
+                             l->code.first_traceable};
     const uint32_t tstate[] = {l->tstate.next,      l->tstate.interp,    l->tstate.frame, l->tstate.thread_id,
                                l->tstate.native_id, l->tstate.chunk_top, l->tstate.chunk};
 

@@ -349,6 +349,20 @@ int pb_py_word_of_stack(struct pb_py *py, uint64_t addr, uint64_t *ret)
     return 0;
 }
 
+/* Takes out the frames that the interpreter makes for its own use, as Python does. */
+static void drop_hidden(struct pb_py_stack *s)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < s->n; i++) {
+        if (!((const struct code *)s->at[i].code)->hidden)
+            s->at[kept++] = s->at[i];
+        else if (kept)
+            s->at[kept - 1].flags |= s->at[i].flags & PB_PY_ENTRY;
+    }
+    s->n = kept;
+}
+
 static int check_codes(struct walk *w)
 {
     const struct pb_py_layout *l = &w->py->layout;
@@ -364,6 +378,8 @@ static int check_codes(struct walk *w)
         if (l->frames != PB_PY_FRAMES_HEAP && s->at[i].at >= 0 && (uint64_t)s->at[i].at >= 2 * code->id.size)
             r = -EAGAIN;
     }
+    if (r == 0 && l->code.first_traceable)
+        drop_hidden(s);
     return r;
 }
 
