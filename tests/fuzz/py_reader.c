@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "remote/maps.h"
 #include "remote/python/heap.h"
 #include "remote/python/internal.h"
 #include "remote/python/lines.h"
+#include "remote/python/place.h"
 #include "remote/threads.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -110,6 +112,17 @@ static void try_offsets(const uint8_t *data, size_t size)
     pb_py_layout_told(told, true, &layout, &version);
 }
 
+/* Looks for a runtime in all of it, as among the variables of an object. */
+static void search(struct pb_py *py, size_t size)
+{
+    struct pb_map map = {.start = 4096, .end = 4096 + size / 8 * 8, .inode = 1, .prot = 3, .path = ""};
+    const struct pb_maps maps = {.at = &map, .n = 1};
+    struct place p;
+
+    if (pb_py_place_by_scan(py, &maps, &p) == 0)
+        must(p.runtime || p.head, "a place that is nowhere");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct pb_source_ops ops = {.name = "input", .read = read_input};
@@ -135,6 +148,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         look_at(py, &threads[i]);
     read_values(py, 4096 + data[1]);
     read_heap(py);
+    pb_py_told_version(py);
+    search(py, size); /* by other layouts: last */
     pb_py_close(py);
     return 0;
 }

@@ -9,7 +9,8 @@
 
 #include "remote/python/value.h"
 
-#define NDIM_MAX   16
+#define NDIM_MAX   64 /* of numpy 2; torch has the same */
+#define BASES_MAX  16
 #define DESCR_LEN  64 /* the head of a free-threaded object takes half of it */
 #define DESCR_CHAR 9  /* after the head: type object, kind, then the character of the type */
 
@@ -62,18 +63,32 @@ static bool put_numpy(struct value_out *o, uint64_t addr)
 
 enum { IMPL_LEN = 256, IMPL_SEARCH = 96, INLINE_DIMS = 5 };
 
+/* By the number of its ScalarType; NULL: one we do not know. */
 static const char *torch_type(unsigned type, unsigned *ret_size)
 {
-    static const struct {
-        const char *name;
-        unsigned size;
-    } types[] = {{"uint8", 1},     {"int8", 1},      {"int16", 2},       {"int32", 4},
-                 {"int64", 8},     {"float16", 2},   {"float32", 4},     {"float64", 8},
-                 {"complex32", 4}, {"complex64", 8}, {"complex128", 16}, {"bool", 1},
-                 {"qint8", 1},     {"quint8", 1},    {"qint32", 4},      {"bfloat16", 2}};
+    static const char *const names[] = {"uint8",           "int8",
+                                        "int16",           "int32",
+                                        "int64",           "float16",
+                                        "float32",         "float64",
+                                        "complex32",       "complex64",
+                                        "complex128",      "bool",
+                                        "qint8",           "quint8",
+                                        "qint32",          "bfloat16",
+                                        "quint4x2",        "quint2x4",
+                                        "bits1x8",         "bits2x4",
+                                        "bits4x2",         "bits8",
+                                        "bits16",          "float8_e5m2",
+                                        "float8_e4m3fn",   "float8_e5m2fnuz",
+                                        "float8_e4m3fnuz", "uint16",
+                                        "uint32",          "uint64"};
+    static const uint8_t sizes[] = {1, 1, 2, 4, 8, 2, 4, 8, 4, 8, 16, 1, 1, 1, 4,
+                                    2, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1,  1, 2, 4, 8};
+    _Static_assert(sizeof(names) / sizeof(names[0]) == sizeof(sizes), "a size for each");
 
-    *ret_size = type < 16 ? types[type].size : 0;
-    return type < 16 ? types[type].name : type == 23 ? "float8_e5m2" : type == 24 ? "float8_e4m3fn" : NULL;
+    if (type >= sizeof(sizes))
+        return NULL;
+    *ret_size = sizes[type];
+    return names[type];
 }
 
 static const char *torch_device(unsigned type)
@@ -99,7 +114,7 @@ static bool put_impl(struct value_out *o, const uint8_t *impl, size_t sizes_at)
     const uint8_t *after = impl + sizes_at + 8 + 2 * INLINE_DIMS * 8;
     uint64_t n = u64_at(impl, sizes_at), data = 0;
     int64_t sizes[NDIM_MAX], product = 1;
-    unsigned item;
+    unsigned item = 0;
 
     if (!read_sizes(o, impl + sizes_at, n, sizes))
         return false;
@@ -114,10 +129,10 @@ static bool put_impl(struct value_out *o, const uint8_t *impl, size_t sizes_at)
         data = 0;
     pb_py_putf(o, "tensor(dtype=%s, shape=", type);
     put_shape(o, sizes, n);
-    unsigned device = after[18];
-    pb_py_putf(o, ", device=%s", torch_device(device));
-    if (device)
-        pb_py_putf(o, ":%d", (int8_t)after[19]);
+    int index = (int8_t)after[19];
+    pb_py_putf(o, ", device=%s", torch_device(after[18]));
+    if (index >= 0)
+        pb_py_putf(o, ":%d", index);
     pb_py_putf(o, ", data=0x%" PRIx64 ")", data ? data + u64_at(after, 0) * item : 0);
     return true;
 }
@@ -141,9 +156,32 @@ static bool put_torch(struct value_out *o, uint64_t addr)
     return false;
 }
 
-bool pb_py_put_array(struct value_out *o, uint64_t addr, const char *type)
+/* Whether a class or one it is derived from is that. */
+static bool derives_from(struct pb_py *py, uint64_t object, const char *name)
 {
-    if (strcmp(type, "numpy.ndarray") == 0)
+    const struct pb_py_layout *l = &py->layout;
+    uint64_t type, at;
+    char text[32];
+    size_t len = strlen(name) + 1;
+
+    if (len > sizeof(text) || read_u64(py, object + l->object.type, &type) < 0)
+        return false;
+    for (int i = 0; type && i < BASES_MAX; i++) {
+        if (read_u64(py, type + l->type.name, &at) == 0 && pb_source_read(py->source, at, text, len) == 0 &&
+            memcmp(text, name, len) == 0)
+            return true;
+        if (read_u64(py, type + l->type.base, &type) < 0)
+            return false;
+    }
+    return false;
+}
+
+bool pb_py_put_array(struct value_out *o, uint64_t addr)
+{
+    if (derives_from(o->py, addr, "numpy.ndarray"))
         return put_numpy(o, addr);
-    return (strcmp(type, "Tensor") == 0 || strcmp(type, "Parameter") == 0) && put_torch(o, addr);
+    /* It was called _TensorBase up to torch 2.0. */
+    return (derives_from(o->py, addr, "torch._C.TensorBase") ||
+            derives_from(o->py, addr, "torch._C._TensorBase")) &&
+           put_torch(o, addr);
 }

@@ -66,12 +66,13 @@ void pb_py_putf(struct value_out *o, const char *format, ...)
     pb_py_put(o, text);
 }
 
-static void put_quoted(struct value_out *o, const char *text, bool cut)
+/* A string of Python may hold NUL: its length counts. */
+static void put_quoted(struct value_out *o, const char *text, size_t len, bool cut)
 {
     char one[8];
 
     pb_py_put(o, "'");
-    for (const char *p = text; *p && !o->full; p++) {
+    for (const char *p = text; p < text + len && !o->full; p++) {
         if (*p == '\'' || *p == '\\')
             snprintf(one, sizeof(one), "\\%c", *p);
         else if (*p == '\n')
@@ -95,10 +96,11 @@ static void put_str(struct value_out *o, uint64_t addr)
     char text[VALUE_SIZE];
     bool cut;
 
-    if (pb_py_text(o->py, addr, text, sizeof(text), &cut) < 0)
+    int len = pb_py_text(o->py, addr, text, sizeof(text), &cut);
+    if (len < 0)
         pb_py_put(o, "<str?>");
     else
-        put_quoted(o, text, cut);
+        put_quoted(o, text, (size_t)len, cut);
 }
 
 static void put_bytes(struct value_out *o, uint64_t addr)
@@ -289,7 +291,7 @@ static void put_object(struct value_out *o, uint64_t addr, const char *type, int
     struct items it;
     const char *dot = strrchr(type, '.');
 
-    if (pb_py_put_array(o, addr, type))
+    if (pb_py_put_array(o, addr))
         return;
     if (depth <= 0 || pb_py_items_of_instance(o->py, addr, &it) < 0) {
         pb_py_putf(o, "<%s at 0x%" PRIx64 ">", dot ? dot + 1 : type, addr);

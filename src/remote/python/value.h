@@ -27,4 +27,4 @@ bool pb_py_is_secret(const struct pb_py *py, const char *name);
 
 /* tensor.c: numpy arrays and torch tensors as dtype, shape, device and data pointer. False: it is none, or
  * its layout is not the one we know. */
-bool pb_py_put_array(struct value_out *o, uint64_t addr, const char *type);
+bool pb_py_put_array(struct value_out *o, uint64_t addr);
