@@ -17,6 +17,8 @@ for source in bench/*.c bench/*.py; do
     [ -e "$source" ] || continue
     name=$(basename "${source%.*}")
     wanted "$name" || continue
+    # A program with a script of the same name is the script's.
+    [ "${source##*.}" = c ] && [ -e "bench/$name.py" ] && continue
     echo "== $source"
     case $source in
     *.c) build/release/bench/bench-"$name" || failed="$failed $source" ;;
