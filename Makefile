@@ -37,8 +37,8 @@ dist: ## dist/probing-*.tar.gz, which unpacks and runs
 	@scripts/build.sh zig all
 	@scripts/dist.sh
 
-clean: ## remove what was built, but not what was set up (build/venv, build/roots)
-	@find build -mindepth 1 -maxdepth 1 ! -name venv ! -name roots -exec rm -rf {} + 2>/dev/null || true
+clean: ## remove what was built, but not what was set up (build/venv, build/roots, build/duckdb)
+	@find build -mindepth 1 -maxdepth 1 ! -name venv ! -name roots ! -name duckdb -exec rm -rf {} + 2>/dev/null || true
 	@rm -rf dist
 
 help: ## this list
