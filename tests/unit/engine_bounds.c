@@ -157,6 +157,8 @@ static void skips_what_a_comparison_excludes(void **state)
     skips("timestamp > $CUT OR timestamp BETWEEN $AGO AND now()");
     skips("timestamp > $CUT OR (timestamp > $CUT AND n > 5)");
     skips("timestamp > current_timestamp - interval '1 hour' AND timestamp > $CUT");
+    skips("timestamp BETWEEN now() - 3600 AND $CUT");
+    skips("NOT timestamp > $CUT");
 }
 
 static void skips_in_ctes_joins_and_subqueries(void **state)
@@ -169,7 +171,13 @@ static void skips_in_ctes_joins_and_subqueries(void **state)
     static const char inside[] = "SELECT (SELECT max(n) FROM events WHERE timestamp > $CUT)";
     static const char both[] =
         "SELECT n FROM events WHERE timestamp > $CUT UNION ALL SELECT n FROM events WHERE timestamp > $AGO";
-    const char *const queries[] = {recent, joined, inside, both};
+    static const char outer[] =
+        "SELECT count(*) FROM events a LEFT JOIN events b USING (n) WHERE a.timestamp > $CUT "
+        "AND b.timestamp > $CUT";
+    static const char twice[] =
+        "WITH r AS (SELECT * FROM events WHERE timestamp > $CUT OR timestamp > now() - 1) "
+        "SELECT count(*) FROM r a JOIN r b USING (n)";
+    const char *const queries[] = {recent, joined, inside, both, outer, twice};
     for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++)
         assert_true(run(queries[i])->stats.segments_read < all_segments / 2);
 }
@@ -202,6 +210,14 @@ static void bounds_that_must_not_be_used_are_not(void **state)
     reads_all("SELECT before FROM (SELECT *, lag(n) OVER (ORDER BY timestamp) AS before FROM events) WHERE "
               "timestamp > $CUT LIMIT 1");
     reads_all("SELECT count(*) FROM query_table('events') WHERE timestamp > $CUT");
+    reads_all("SELECT count(*) FROM events WHERE NOT (timestamp > $CUT AND n > 5)");
+    reads_all("SELECT count(*) FROM events WHERE timestamp NOT BETWEEN $CUT AND now()");
+    reads_all("SELECT count(*) FROM events a LEFT JOIN events b ON a.n = b.n AND b.timestamp > $CUT");
+    reads_all("SELECT count(*) FROM (SELECT * FROM events) events WHERE events.timestamp > $CUT");
+    reads_all("SELECT n, max(timestamp) t FROM events GROUP BY n HAVING max(timestamp) > $CUT LIMIT 1");
+    reads_all("SELECT count(*) FROM events a SEMI JOIN events b ON a.n = b.n WHERE a.timestamp > $CUT");
+    /* What gets smaller while the statement waits for its turn. */
+    reads_all("SELECT count(*) FROM events WHERE timestamp > $CUT - (now() - $CUT)");
 }
 
 static void says_from_when_on_there_is_data(void **state)
