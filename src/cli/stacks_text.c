@@ -266,6 +266,8 @@ static void put_notes(const struct pb_stacks *s)
         put_text(s->note, -1);
         putchar('\n');
     }
+    if (core && !core->signal)
+        puts("it was alive when the core was taken");
     for (unsigned i = 0; core && i < core->nnotes; i++) {
         put_text(core->notes[i], -1);
         putchar('\n');
