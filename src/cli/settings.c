@@ -152,9 +152,12 @@ void pb_redact_words(const struct pb_target *target, char ret[PB_REDACT_SIZE])
     struct pb_err err;
 
     pb_settings_init(&own, "", 0);
-    if (target)
-        pb_settings_of(target, &own, &err);
+    int r = target ? pb_settings_of(target, &own, &err) : 0;
     join_words(&own, ret);
+    /* Where the process's words are not known, no fewer than the usual ones count. */
+    size_t len = strlen(ret);
+    if (r < 0)
+        snprintf(ret + len, PB_REDACT_SIZE - len, ",%s", pb_setting_info[PB_SET_REDACT].fallback);
 }
 
 void pb_redact_cmdline(pid_t pid, char *ret, size_t size)

@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #define PB_REDACTED    "***"
-#define PB_REDACT_SIZE 512 /* of words: a process's and a tool's */
+#define PB_REDACT_SIZE 640 /* of words: a process's, a tool's, and the default's */
 
 bool pb_redact_name(const char *words, const char *name, size_t length);
 
