@@ -26,8 +26,17 @@ static const char *tint(const char *code)
 /* Names come from the target: control characters must not reach a terminal. */
 static void put_text(const char *text, int len)
 {
-    for (int i = 0; (len < 0 || i < len) && text[i]; i++)
-        putchar((unsigned char)text[i] < ' ' || text[i] == 127 ? '?' : text[i]);
+    const char *end = text + (len < 0 ? strlen(text) : strnlen(text, (size_t)len));
+
+    while (text < end) {
+        const char *p = text;
+        while (p < end && (unsigned char)*p >= ' ' && *p != 127)
+            p++;
+        fwrite(text, 1, (size_t)(p - text), stdout);
+        if (p < end)
+            putchar('?');
+        text = p + 1;
+    }
 }
 
 static void put_frame(const struct pb_shown_frame *f, struct pb_sources *sources)
