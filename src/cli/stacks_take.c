@@ -208,7 +208,7 @@ static int read_more(void *arg)
     struct pb_shown_thread *t = r->t;
 
     drop_frames(t);
-    t->gil = pb_py_holds_gil(r->s->py, &t->py);
+    t->gil = r->stack->holder_known ? r->stack->holder == t->py.tstate : pb_py_holds_gil(r->s->py, &t->py);
     read_name(r);
     /* Within the moment of a thread what belongs to it does not change. */
     pb_source_keep(&r->s->source, 0);

@@ -56,6 +56,10 @@ struct pb_py_stack {
     size_t n, cap;
     bool truncated; /* there are more frames outwards than PB_PY_FRAMES_MAX, or the chain is broken there */
     enum pb_way way;
+    /* The thread state that held the GIL in the same moment; only where that is known without asking twice.
+     */
+    uint64_t holder;
+    bool holder_known;
 };
 void pb_py_stack_done(struct pb_py_stack *s);
 

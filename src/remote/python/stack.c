@@ -84,11 +84,14 @@ static int fetch(struct walk *w)
 {
     struct pb_py *py = w->py;
     struct guess *g = w->guess;
-    struct pb_piece pieces[3 + GUESS_FRAMES];
+    struct pb_piece pieces[4 + GUESS_FRAMES];
     size_t n = 0;
 
     py->chunk_len = 0;
     pieces[n++] = (struct pb_piece){w->tstate_at, w->tstate, py->tstate_len};
+    if (py->current)
+        pieces[n++] = (struct pb_piece){py->current, &w->stack->holder, sizeof(w->stack->holder)};
+    size_t chunk_at = n;
     if (g->chunk_len) {
         int r = reserve(&py->chunk, g->chunk_len);
         if (r < 0)
@@ -103,7 +106,8 @@ static int fetch(struct walk *w)
     ssize_t have = pb_source_readv(py->source, pieces, n);
     if (have < 1)
         return have < 0 ? (int)have : -ESRCH;
-    if (g->chunk_len && have > 1)
+    w->stack->holder_known = py->current && have > 1;
+    if (g->chunk_len && (size_t)have > chunk_at)
         w->chunk = (struct block){g->chunk, g->chunk_len, py->chunk.at};
     if (g->cframe && (size_t)have >= frames_from)
         w->cframe_at = g->cframe;
