@@ -14,6 +14,7 @@ INTEGERS = {"TINYINT": "int8", "SMALLINT": "int16", "INTEGER": "int32", "BIGINT"
             "UTINYINT": "uint8", "USMALLINT": "uint16", "UINTEGER": "uint32", "UBIGINT": "uint64"}
 FLOATS = {"FLOAT": "float32", "DOUBLE": "float64"}
 TIMES = {"TIMESTAMP": "us", "TIMESTAMP_S": "s", "TIMESTAMP_MS": "ms", "TIMESTAMP_NS": "ns", "TIMESTAMPTZ": "us"}
+_BLOCK = 1000  # lines that are read at once
 TOKEN = re.compile(r'\s*(?:"((?:[^"]|"")*)"|(\w+)|(.))')
 WHEN = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6})0*)?)?(?:\+00)?$")
 CLOCK = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
@@ -136,8 +137,12 @@ def _map_reader(key, value):
     return read
 
 
+def _same(value):
+    return value
+
+
 def reader(kind):
-    """From a value of JSON to one of Python."""
+    """From a value of JSON to one of Python; _same where that is the same."""
     inner = [reader(member) for _, member in kind.members]
     if kind.name == "LIST":
         read = lambda values: [inner[0](value) for value in values]  # noqa: E731
@@ -149,16 +154,19 @@ def reader(kind):
     elif kind.name in PLAIN:
         read = PLAIN[kind.name]
     else:
-        return lambda value: value
+        return _same
     return lambda value: None if value is None else read(value)
 
 
 def read_rows(lines, kinds):
     """Rows of values, from lines that are JSON arrays."""
-    readers = [reader(kind) for kind in kinds]
+    readers = [(i, reader(kind)) for i, kind in enumerate(kinds) if reader(kind) is not _same]
     exact = {"parse_float": decimal.Decimal} if any(kind.is_any("DECIMAL") for kind in kinds) else {}
-    for line in lines:
-        yield [read(value) for read, value in zip(readers, json.loads(line, **exact))]
+    for at in range(0, len(lines), _BLOCK):
+        for row in json.loads("[%s]" % ",".join(lines[at:at + _BLOCK]), **exact):
+            for i, read in readers:
+                row[i] = read(row[i])
+            yield row
 
 
 # --- columns ---

@@ -134,6 +134,16 @@ def test_the_terminal_is_given_back(state):
             assert before == (True, True, True) and "2004" not in terminal.screen.modes
 
 
+def test_a_terminal_that_can_do_nothing_is_asked_line_by_line(state):
+    with probing("query", env={**state, "TERM": "dumb"}) as terminal:
+        terminal.wait("sql>")
+        terminal.send("SELECT 1 AS a,\n2 AS b;\n")
+        terminal.wait("a  b\n1  2\nsql>")
+        assert b"\x1b[J" not in terminal.raw and b"?2004" not in terminal.raw
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+
+
 def test_a_resize_draws_it_anew(prompt):
     prompt.send("SELECT 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa中文' AS text")
     prompt.wait("AS text")
