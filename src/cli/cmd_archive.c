@@ -302,8 +302,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 }
 
 static const struct pb_option options[] = {
-    {0, "to", "DIR",
-     "the archive (default: PROBING_ARCHIVE, or ~/.local/share/probing/archive)"},
+    {0, "to", "DIR", "the archive (default: PROBING_ARCHIVE, or ~/.local/share/probing/archive)"},
     {0, "once", NULL, "archive what is closed now, and end"},
     {'b', "background", NULL, "go on in the background until the process ends"},
     {0, "every", "TIME", "how long closed rows may wait: 30s; sooner when there are many"},

@@ -126,7 +126,7 @@ int pb_archive_serials_unpack(const char *text, uint64_t ret[PB_ARCHIVE_BATCH])
         if (n == PB_ARCHIVE_BATCH)
             return -EINVAL;
         if (*text >= 'g' && *text <= 'z')
-            more = (uint64_t)(*text++ - 'g' + 1);
+            more = (uint64_t)*text++ - 'g' + 1;
         else if (*text++ != '_' || read_hex(&text, &more) < 0)
             return -EINVAL;
         ret[n] = ret[n - 1] + more;

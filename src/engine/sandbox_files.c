@@ -13,15 +13,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define EXPORTED __attribute__((visibility("default")))
+/* Under the names that the library asks for. */
+#define STANDS_FOR(name) __asm__(#name) __attribute__((visibility("default")))
 
 struct stat;
-EXPORTED int access(const char *path, int mode);
-EXPORTED int stat(const char *path, struct stat *ret);
-EXPORTED int __xstat(int version, const char *path, struct stat *ret);
-EXPORTED char *realpath(const char *path, char *ret);
+int pb_file_access(const char *path, int mode) STANDS_FOR(access);
+int pb_file_stat(const char *path, struct stat *ret) STANDS_FOR(stat);
+int pb_file_xstat(int version, const char *path, struct stat *ret) STANDS_FOR(__xstat);
+char *pb_file_realpath(const char *path, char *ret) STANDS_FOR(realpath);
 
-EXPORTED int access(const char *path, int mode)
+int pb_file_access(const char *path, int mode)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
@@ -33,7 +34,7 @@ EXPORTED int access(const char *path, int mode)
     return mode & (W_OK | X_OK) ? -1 : 0;
 }
 
-EXPORTED int stat(const char *path, struct stat *ret)
+int pb_file_stat(const char *path, struct stat *ret)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
@@ -44,13 +45,13 @@ EXPORTED int stat(const char *path, struct stat *ret)
     return (int)r;
 }
 
-EXPORTED int __xstat(int version, const char *path, struct stat *ret)
+int pb_file_xstat(int version, const char *path, struct stat *ret)
 {
-    return stat(path, ret);
+    return pb_file_stat(path, ret);
 }
 
 /* Paths of the archive come without links, from the broker; one that climbs is none of them. */
-EXPORTED char *realpath(const char *path, char *ret)
+char *pb_file_realpath(const char *path, char *ret)
 {
     if (path[0] != '/' || strstr(path, "/../") || strlen(path) >= PATH_MAX) {
         errno = EACCES;
