@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/time.h"
 #include "engine/archive_list.h"
 #include "engine/broker_slot.h"
 #include "engine/wire.h"
@@ -12,6 +13,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -22,6 +24,8 @@
 /* A late cell is filled soon after its row: where a table has such cells its segments wait a little. */
 static const int64_t LATE_NS = 2 * INT64_C(1000000000);
 static const uint64_t MAX_BYTES = 64 << 20; /* of a batch's segments */
+
+enum { LOCK_TRIES = 50 };
 
 /* A segment that is archived and still in the arena. */
 struct done {
@@ -83,13 +87,19 @@ static int take_lock(struct pb_recorder *r, pid_t pid, struct pb_err *err)
     r->lock_fd = openat(r->own_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (r->lock_fd < 0)
         return pb_fail(err, -errno, "the archive %s cannot be written: %s", r->folder, strerror(errno));
-    if (flock(r->lock_fd, LOCK_EX | LOCK_NB) == 0) {
-        pb_recorder_sign(r);
-        return 0;
+    for (int tries = 0; tries < LOCK_TRIES; tries++) {
+        if (flock(r->lock_fd, LOCK_EX | LOCK_NB) == 0) {
+            pb_recorder_sign(r);
+            return 0;
+        }
+        ssize_t n = pread(r->lock_fd, who, sizeof(who) - 1, 0);
+        who[n > 0 ? n : 0] = '\0';
+        who[strspn(who, "0123456789")] = '\0';
+        /* One that was killed while it started its writer: the child lets go of the lock at once. */
+        if (!who[0] || kill((pid_t)atoi(who), 0) == 0 || errno != ESRCH)
+            break;
+        pb_sleep_ns(20 * PB_NS_PER_MS);
     }
-    if (pread(r->lock_fd, who, sizeof(who) - 1, 0) < 0)
-        who[0] = '\0';
-    who[strspn(who, "0123456789")] = '\0';
     return pb_fail(err, -EBUSY, "process %d is being archived to %s already (by process %s)", (int)pid,
                    r->folder, who[0] ? who : "of another machine");
 }
