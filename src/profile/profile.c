@@ -424,6 +424,9 @@ const char *pb_profile_methods(const struct pb_profile *p, char *buf, size_t siz
     if (f->late && len < size)
         len += (size_t)snprintf(buf + len, size - len, ", %llu late", (unsigned long long)f->late);
     if (f->apart && len < size)
-        snprintf(buf + len, size - len, ", %llu with native frames apart", (unsigned long long)f->apart);
+        len += (size_t)snprintf(buf + len, size - len, ", %llu with native frames apart",
+                                (unsigned long long)f->apart);
+    if (f->unverified && len < size)
+        snprintf(buf + len, size - len, "; by a layout that was not verified: doubt what looks odd");
     return buf;
 }

@@ -90,6 +90,7 @@ struct pb_profile_facts {
     uint64_t apart;   /* samples whose native and Python frames did not fit together */
     uint64_t outside; /* samples left out by --gil or --cpu */
     unsigned processes;
+    bool unverified; /* a layout was used that nobody verified for that version of CPython */
 };
 
 /* memory_max 0: 512 MiB. */

@@ -26,6 +26,8 @@ static void open_python(struct pb_sampler *s, struct pb_process_watch *w, struct
     /* Registers are not copied: native stacks take a stop. Who may not do this stops threads too. */
     if (*ret == 0 && !s->options.native && pb_py_glance_new(w->py, &w->glance) < 0)
         w->glance = NULL;
+    if (*ret == 0 && !pb_py_verified(w->py))
+        s->facts->unverified = true;
     if (*ret == -ENOENT) { /* no Python: native frames are all there is */
         w->py = NULL;
         *ret = 0;

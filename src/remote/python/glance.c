@@ -308,7 +308,8 @@ int pb_py_glance_new(struct pb_py *py, struct pb_py_glance **ret)
 {
     struct pb_py_glance *g;
 
-    if (py->frame_len > FRAME_COPY || py->source->pid <= 0)
+    /* Where a thread executes its own copy of the code, more would have to be copied to say where it is. */
+    if (py->frame_len > FRAME_COPY || py->source->pid <= 0 || py->layout.code.tlbc)
         return -ENOTSUP;
     g = calloc(1, sizeof(*g));
     if (!g)
