@@ -129,7 +129,7 @@ static bool put_impl(struct value_out *o, const uint8_t *impl, size_t sizes_at)
         data = 0;
     pb_py_putf(o, "tensor(dtype=%s, shape=", type);
     put_shape(o, sizes, n);
-    int index = (int8_t)after[19];
+    int index = after[19] < 128 ? after[19] : -1; /* a signed byte */
     pb_py_putf(o, ", device=%s", torch_device(after[18]));
     if (index >= 0)
         pb_py_putf(o, ":%d", index);
