@@ -3,12 +3,14 @@
  *
  *   rows N         N rows to "stream", numbered on; every row's proof belongs to its number
  *   at SECONDS N   the same with times around that moment (UTC), a second apart
+ *   odd N          the same with ratios that are no ordinary numbers
  *   rate N S       N rows a second for S seconds
  *   grow NAME      one more column, which rows have from then on
  *
  * It answers each with the number of rows written so far. archive_writer BOUND SEGMENT JOB RANK */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -61,8 +63,9 @@ static int make_run(const char *job, const char *rank)
                : dir;
 }
 
-static void write_row(int64_t utc)
+static void write_row(int64_t utc, bool odd)
 {
+    static const double odds[] = {NAN, INFINITY, -INFINITY, -0.0};
     struct pb_row row;
     char name[64];
     long long n = written;
@@ -76,7 +79,7 @@ static void write_row(int64_t utc)
     pb_set_string(&row, 3, name, (size_t)snprintf(name, sizeof(name), "näme '%lld\"", n % 17));
     pb_set_u64(&row, 4, n % 2 ? UINT64_MAX - (uint64_t)n : (uint64_t)n);
     if (n % 3)
-        pb_set_f64(&row, 5, (double)n / 4);
+        pb_set_f64(&row, 5, odd ? odds[n % 4] : (double)n / 4);
     pb_set_bool(&row, 6, n % 5 == 0);
     pb_set_bytes(&row, 7, "\0\xff", 2);
     pb_set_u32(&row, 8, (uint32_t)(UINT32_MAX - n));
@@ -95,7 +98,7 @@ static void write_at_a_rate(long long rate, double seconds)
     for (long long n = 0; (double)(clock_ns(CLOCK_MONOTONIC) - began) < seconds * SECOND;) {
         long long due = (long long)((double)(clock_ns(CLOCK_MONOTONIC) - began) / SECOND * (double)rate);
         for (; n < due; n++)
-            write_row(0);
+            write_row(0, false);
         usleep(1000);
     }
 }
@@ -131,10 +134,13 @@ int main(int argc, char **argv)
     while (fgets(line, sizeof(line), stdin)) {
         if (sscanf(line, "rows %lld", &n) == 1)
             while (n-- > 0)
-                write_row(0);
+                write_row(0, false);
+        else if (sscanf(line, "odd %lld", &n) == 1)
+            while (n-- > 0)
+                write_row(0, true);
         else if (sscanf(line, "at %lld %lld", &at, &n) == 2)
             for (long long i = 0; i < n; i++)
-                write_row((at + i) * SECOND + 123456789);
+                write_row((at + i) * SECOND + 123456789, false);
         else if (sscanf(line, "rate %lld %lf", &n, &seconds) == 2)
             write_at_a_rate(n, seconds);
         else if (sscanf(line, "grow %63s", word) == 1)
