@@ -114,8 +114,8 @@ static int load(struct batch *b)
         struct day days[PB_ARCHIVE_PARTS];
         memcpy(days, b->days, sizeof(days));
         pb_pool_take(&s->view);
-        if (k == n || pb_view_load(part->reader, &list[k], &s->view) < 0 || (!s->view.complete && !b->dead) ||
-            !take_times(b, &s->view)) {
+        if (k == n || pb_view_load(part->reader, &list[k], &s->view) < 0 ||
+            !pb_catalog_fits(t, 0, &s->view) || (!s->view.complete && !b->dead) || !take_times(b, &s->view)) {
             /* With more days than a batch may have, it goes into the next one. */
             memcpy(b->days, days, sizeof(days));
             b->ndays = before.ndays;

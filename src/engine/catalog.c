@@ -227,6 +227,16 @@ static void release_segment(struct pb_cat_segment *s, unsigned ncolumns)
     pb_pool_give(&s->view);
 }
 
+bool pb_catalog_fits(const struct pb_cat_table *t, unsigned part, const struct pb_view *v)
+{
+    for (unsigned i = 0; i < t->ncolumns; i++) {
+        int theirs = t->parts[part].columns[i];
+        if (theirs >= 0 && ((unsigned)theirs >= v->ncolumns || v->columns[theirs].type != t->columns[i].type))
+            return false;
+    }
+    return true;
+}
+
 void pb_catalog_drop(struct pb_cat_table *t)
 {
     for (unsigned i = 0; i < t->nsegments; i++)

@@ -128,6 +128,10 @@ int pb_catalog_add_live(struct pb_catalog *c, struct pb_cat_table *t, const int 
 /* Takes the snapshot. */
 int pb_catalog_take(struct pb_cat_table *t, struct pb_err *err);
 
+/* Whether a view of a part's segment has the columns that were listed, in their types: a file may say one
+ * thing today and another tomorrow. What does not fit must not be read. */
+bool pb_catalog_fits(const struct pb_cat_table *t, unsigned part, const struct pb_view *v);
+
 /* Gives it back, with its ENUMs. */
 void pb_catalog_drop(struct pb_cat_table *t);
 

@@ -394,6 +394,8 @@ static int read_now(const struct scan *s, struct cursor *c)
     if (r == 0)
         r = pb_view_load(c->reader, &c->segment->at, &c->mine);
     c->mine.wanted = NULL;
+    if (r == 0 && !pb_catalog_fits(t, c->segment->part, &c->mine))
+        r = -EBADMSG;
     for (unsigned i = 0; r == 0 && t->shared.type && i < t->ncolumns; i++) {
         int theirs = part->columns[i];
         if (theirs >= 0 && c->mine.columns[theirs].type == PB_STRING &&

@@ -21,6 +21,7 @@ static const uint64_t MAX_BYTES = 2ull << 30;
 enum { FEW = 32, MARGIN = 64, MAX_LOOKS = 16 };
 
 struct job {
+    const struct pb_cat_table *table;
     const struct pb_cat_part *part;
     const struct pb_segment_info *list; /* to load, newest first */
     struct pb_cat_segment *to;
@@ -53,6 +54,8 @@ static void load_one(struct job *job, struct pb_reader *reader, unsigned i)
     view.wanted = job->whole ? NULL : job->wanted;
     int r = pb_view_load(reader, &job->list[i], &view);
     view.wanted = NULL;
+    if (r == 0 && !pb_catalog_fits(job->table, (unsigned)(job->part - job->table->parts), &view))
+        r = -EBADMSG;
     if (r == 0) {
         job->damaged += view.damaged;
         job->to[i].view = view;
@@ -168,7 +171,7 @@ static int load_all(struct pb_cat_table *t, unsigned part, struct job *job)
 /* One look at a part. -EAGAIN: even the newest segment was gone before it was copied. */
 static int look(struct pb_cat_table *t, unsigned part, uint32_t segment_size)
 {
-    struct job job = {.part = &t->parts[part]};
+    struct job job = {.table = t, .part = &t->parts[part]};
     struct pb_segment_info *list = NULL;
     uint64_t end;
 

@@ -186,6 +186,39 @@ static void more_strings_than_an_enum_holds_are_strings(void **state)
            "error|7778|line 0\ninfo|62222|line 1\n");
 }
 
+/* Changes the file as its process could: the table's newest schema says another type than when it was listed.
+ */
+static void a_column_that_changes_its_type_is_not_read(void **state)
+{
+    const struct pb_column columns[] = {{"small", PB_I8, 0, NULL, NULL}, {"text", PB_STRING, 0, NULL, NULL}};
+    const struct pb_table_spec spec = {.name = "turncoat", .columns = columns, .ncolumns = 2};
+    struct pb_file_header h;
+    struct pb_table *t;
+    struct pb_row row;
+    int fd = pb_arena_fd(arena);
+
+    NEEDS_WORKER;
+    assert_int_equal(pb_table_new(arena, &spec, &t), 0);
+    for (int i = 0; i < ROWS * 20; i++) {
+        assert_int_equal(pb_row_begin(t, &row), 0);
+        pb_set_i8(&row, 0, 1);
+        pb_row_commit(&row);
+    }
+    expect(fd, "SELECT sum(small) FROM turncoat", "1200000\n");
+    assert_int_equal(pread(fd, &h, sizeof(h), 0), sizeof(h));
+    off_t type = (off_t)(h.schemas_offset + h.schemas_used - 2 * sizeof(struct pb_file_column) +
+                         offsetof(struct pb_file_column, type));
+    for (int i = 0; i < 200; i++) {
+        char wide = i % 2 ? PB_I8 : PB_I64;
+        assert_int_equal(pwrite(fd, &wide, 1, type), 1);
+        if (i % 20 == 0) {
+            struct answer *a = ask(fd, "SELECT count(small) FROM turncoat");
+            assert_int_equal(a->r, 0);
+        }
+    }
+    expect(fd, "SELECT sum(small) FROM turncoat", "1200000\n");
+}
+
 static int empty(void **state)
 {
     pb_arena_close(arena);
@@ -201,6 +234,7 @@ int main(void)
         cmocka_unit_test(late_cells_are_the_same_in_all_scans_of_a_query),
         cmocka_unit_test(bytes_that_are_no_text_are_shown_in_a_large_table),
         cmocka_unit_test(more_strings_than_an_enum_holds_are_strings),
+        cmocka_unit_test(a_column_that_changes_its_type_is_not_read),
     };
     return cmocka_run_group_tests(tests, fill, empty);
 }
