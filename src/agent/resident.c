@@ -17,6 +17,7 @@
 #include "table/arena.h"
 
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,11 +69,39 @@ static int open_tables(struct pb_agent *a, char *why, size_t why_size)
     return r;
 }
 
+static int rename_our_object(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    static const char opened_by[] = "/proc/self/fd/", name[] = "libprobing.so";
+    uintptr_t us = (uintptr_t)&pb_agent_status;
+    (void)size;
+    (void)unused;
+
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        if (p->p_type != PT_LOAD || us - (info->dlpi_addr + p->p_vaddr) >= p->p_memsz)
+            continue;
+        if (strncmp(info->dlpi_name, opened_by, strlen(opened_by)) == 0)
+            memcpy((char *)(uintptr_t)info->dlpi_name, name, sizeof(name));
+        return 1;
+    }
+    return 0;
+}
+
+/* The loader's list has us by the path that we were opened by: a descriptor that is closed by now, or is
+ * anybody's. Who opens what is listed there (a debugger, a program that prints its own stack) would open
+ * that; gdb reads a pipe of its own and hangs. The string is the loader's, but nobody else's, and long
+ * enough. */
+static void lose_our_path(void)
+{
+    dl_iterate_phdr(rename_our_object, NULL);
+}
+
 static int set_up(struct pb_agent *a, char *why, size_t why_size)
 {
     char dir[192], value[64], host_pid[16], python_dir[256];
     struct pb_block environment;
 
+    lose_our_path();
     pb_file_slurp("/proc/self/environ", &environment);
     pb_settings_init(&a->settings, environment.data, environment.size);
     pb_block_done(&environment);

@@ -1,6 +1,7 @@
 """The agent in its target: small, quiet, gone without a trace, and never in the way of fork, exec or exit."""
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -86,6 +87,35 @@ def test_it_is_small_quiet_and_leaves_nothing(interpreter):
         assert again == [line[0] for line in left], "the code that was there is used again"
         assert probe(job.pid, "eval", "2").stdout == "2\n"
         assert job.alive()
+
+
+LOADED = """
+import ctypes
+class Info(ctypes.Structure):
+    _fields_ = [("addr", ctypes.c_size_t), ("name", ctypes.c_char_p)]
+names = []
+keep = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Info), ctypes.c_size_t, ctypes.c_void_p)
+ctypes.CDLL(None).dl_iterate_phdr(keep(lambda info, size, arg: names.append(info.contents.name.decode()) or 0), None)
+print("\\n".join(names))
+"""
+
+
+@pytest.mark.parametrize("interpreter", INTERPRETERS, ids=interpreter_id)
+def test_the_loader_lists_no_path_that_somebody_would_open(interpreter):
+    with jobs.python(interpreter=interpreter) as job:
+        inject(job)
+        listed = probe(job.pid, "eval", LOADED).stdout.split()
+        assert "libprobing.so" in listed
+        assert not [name for name in listed if name.startswith("/proc")]
+
+
+@pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
+def test_a_debugger_can_still_attach():
+    with jobs.python() as job:
+        inject(job)
+        done = subprocess.run(["gdb", "--nx", "--batch", "-ex", "info sharedlibrary", "-p", str(job.pid)], timeout=60, check=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        assert "libprobing.so" in done.stdout
 
 
 def test_a_process_without_python_is_a_target_like_any_other():
