@@ -69,7 +69,7 @@ def test_it_is_small_quiet_and_leaves_nothing(interpreter):
         assert sorted(job.threads()) == sorted([*threads, "probing"])
         directory = run_dir(job.pid)
         assert directory and stat.S_IMODE(directory.stat().st_mode) == 0o700
-        assert sorted(path.name for path in directory.iterdir()) == ["about", "arena", "control", "secret"]
+        assert sorted(path.name for path in directory.iterdir()) == ["about", "arena", "config", "control", "secret"]
         assert probe(job.pid, "eval", "1").stdout == "1\n"
         assert signals_of(job.pid) == signals
 
