@@ -164,6 +164,8 @@ static const int allowed[] = {
 #define ARG0 offsetof(struct seccomp_data, args[0])
 #define ARG2 offsetof(struct seccomp_data, args[2])
 
+#define ARG2_HIGH (ARG2 + 4)
+
 #define LOAD(at)             BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (at))
 #define RETURN(what)         BPF_STMT(BPF_RET | BPF_K, (what))
 #define IF_EQUAL(k, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (k), (yes), (no))
@@ -224,11 +226,14 @@ static void write_filter(struct program *p, bool archive)
         DENY(EPERM),
         ALLOW,
         /* Limits of ourselves may be read, not those of others. */
-        IF_EQUAL(SYS_prlimit64, 0, 7),
+        IF_EQUAL(SYS_prlimit64, 0, 10),
         LOAD(ARG0),
         IF_EQUAL(0, 1, 0),
         DENY(EPERM),
         LOAD(ARG2),
+        IF_EQUAL(0, 1, 0),
+        DENY(EPERM),
+        LOAD(ARG2_HIGH), /* an address is 64 bits */
         IF_EQUAL(0, 1, 0),
         DENY(EPERM),
         ALLOW,

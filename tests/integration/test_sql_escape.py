@@ -122,7 +122,7 @@ def test_bytes_that_are_no_statement_are_refused(job):
 
 NATIVE = ["open", "openat2", "proc", "create", "unlink", "mkdir", "rename", "stat", "readlink", "chdir", "chmod", "socket", "unix", "connect",
           "exec", "execveat", "fork", "ptrace", "vm_readv", "vm_writev", "kill", "tgkill", "pidfd_open", "pidfd_getfd", "mmap_exec",
-          "mprotect_exec", "memfd", "io_uring", "bpf", "mount", "unshare", "setns", "setuid", "prctl", "limit", "sched", "keyctl",
+          "mprotect_exec", "memfd", "io_uring", "bpf", "mount", "unshare", "setns", "setuid", "prctl", "limit", "limit_unseen", "sched", "keyctl",
           "userfaultfd", "perf", "shm", "name_to_handle", "ioctl", "fcntl"]
 
 
