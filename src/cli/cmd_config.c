@@ -59,6 +59,13 @@ static int parse(const struct pb_call *call, struct wanted *ret, bool *ret_sets,
         size_t n = equals ? (size_t)(equals - call->args[i]) : strlen(call->args[i]);
         snprintf(ret[i].name, sizeof(ret[i].name), "%.*s", (int)n, call->args[i]);
         ret[i].value = equals ? equals + 1 : NULL;
+        if (strcmp(ret[i].name, PB_SETTING_ARCHIVE) == 0 && !ret[i].value)
+            continue;
+        if (strcmp(ret[i].name, PB_SETTING_ARCHIVE) == 0)
+            return pb_fail(err, PB_USAGE,
+                           PB_SETTING_ARCHIVE " is this tool's, not a process's: PROBING_ARCHIVE=%.200s in "
+                                              "its environment, or archive --to",
+                           ret[i].value);
         if (pb_setting_find(ret[i].name) < 0)
             return unknown(ret[i].name, err);
         if (ret[i].value && pb_settings_set(&scratch, ret[i].name, ret[i].value, why, sizeof(why)) < 0)
@@ -121,42 +128,51 @@ static bool is_wanted(const struct pb_call *call, const struct wanted *wanted, c
 }
 
 /* For a person: two lines a setting, since its explanation takes one. */
-static void print_setting(const struct pb_settings *s, int i)
+static void print_setting(const struct pb_shown_setting *s)
 {
-    const struct pb_setting_info *info = &pb_setting_info[i];
+    printf("%-24s", s->name);
+    pb_put_plain(stdout, s->value[0] ? s->value : "(nothing)");
+    printf("%s%s  (%s", s->unit && !s->with_unit ? " " : "", s->unit && !s->with_unit ? s->unit : "",
+           s->origin);
+    if (strcmp(s->value, s->fallback) != 0)
+        printf("; default %s", s->fallback);
+    printf(")\n    %s\n", s->text);
+}
 
-    printf("%-24s", info->name);
-    pb_put_plain(stdout, s->at[i].text[0] ? s->at[i].text : "(nothing)");
-    printf("%s%s  (%s", info->unit[0] ? " " : "", info->unit, pb_origin_name(s->at[i].origin));
-    if (strcmp(s->at[i].text, info->fallback) != 0)
-        printf("; default %s", info->fallback);
-    printf(")\n    %s\n", info->text);
+struct shown {
+    const struct pb_call *call;
+    const struct pb_target *target;
+    const struct wanted *wanted;
+    struct pb_rows *rows; /* NULL: for a person */
+};
+
+static void show_one(void *arg, const struct pb_shown_setting *s)
+{
+    const struct shown *to = arg;
+
+    if (!is_wanted(to->call, to->wanted, s->name))
+        return;
+    if (!to->rows) {
+        print_setting(s);
+        return;
+    }
+    const char *const texts[COLUMNS] = {
+        to->target ? to->target->label : NULL, s->name, s->value, s->fallback, s->unit, s->origin, s->text};
+    for (size_t i = 0; i < COLUMNS; i++)
+        pb_rows_text(to->rows, texts[i]);
 }
 
 static int show(const struct pb_call *call, const struct pb_target *target, const struct wanted *wanted,
                 struct pb_rows *rows, struct pb_err *err)
 {
+    struct shown to = {call, target, wanted, rows};
     struct pb_settings settings;
 
     int r = pb_settings_of(target, &settings, err);
     if (r == 0 && !rows && call->targets.n > 1)
         printf("%s\n", target->label);
-    for (int i = 0; r == 0 && i < PB_SETTINGS; i++) {
-        const struct pb_setting_info *info = &pb_setting_info[i];
-        if (!is_wanted(call, wanted, info->name))
-            continue;
-        if (!rows) {
-            print_setting(&settings, i);
-            continue;
-        }
-        pb_rows_text(rows, target ? target->label : NULL);
-        pb_rows_text(rows, info->name);
-        pb_rows_text(rows, settings.at[i].text);
-        pb_rows_text(rows, info->fallback);
-        pb_rows_text(rows, info->unit[0] ? info->unit : NULL);
-        pb_rows_text(rows, pb_origin_name(settings.at[i].origin));
-        pb_rows_text(rows, info->text);
-    }
+    if (r == 0)
+        pb_settings_each(&settings, show_one, &to);
     return r;
 }
 

@@ -34,6 +34,7 @@ struct recording {
     struct pb_profile_plan plan;
     unsigned duration_ms;
     uint64_t size;
+    double set_rate; /* as it was last looked up */
     struct pb_profile *p;
     struct pb_sampler *s;
     struct pb_store *store;
@@ -61,6 +62,7 @@ static int parse(const struct pb_call *call, struct recording *r, struct pb_err 
     if (result < 0)
         return result;
     r->plan.sampler.with_gil = true;
+    r->set_rate = pb_profile_set_rate(call);
     if (duration && pb_parse_duration(duration, &r->duration_ms) < 0)
         return pb_fail(err, PB_USAGE, "--duration takes a time such as 10, 500ms or 2m, not '%s'", duration);
     if (watchdog && (pb_parse_duration(watchdog, &ms) < 0 || ms == 0))
@@ -104,6 +106,30 @@ static int open_all(struct recording *r, struct pb_err *err)
     return result < 0 ? result : start_meter(r, err);
 }
 
+/* Goes on at the rate that is set by now. A recording has one rate, which its samples count by: what is taken
+ * at another goes into a new one. */
+static int follow_rate(struct recording *r, struct pb_err *err)
+{
+    const struct pb_watchdog watchdog = {.limit_ns = r->watchdog.limit_ns, .hangs = r->watchdog.hangs};
+    double rate = pb_profile_set_rate(r->call);
+
+    if (rate == r->set_rate)
+        return 0;
+    r->set_rate = rate;
+    pb_sampler_sum_up(r->s);
+    int result = pb_store_flush(r->store, r->p);
+    if (result < 0)
+        return result;
+    recording_done(r);
+    r->p = NULL;
+    r->s = NULL;
+    r->store = NULL;
+    r->meter = NULL;
+    r->watchdog = watchdog;
+    r->plan.sampler.rate = rate;
+    return open_all(r, err);
+}
+
 static int record(struct recording *r, struct pb_err *err)
 {
     uint64_t start = pb_now_ns(), next = start + FLUSH_NS;
@@ -117,6 +143,8 @@ static int record(struct recording *r, struct pb_err *err)
             result = pb_store_flush(r->store, r->p);
             pb_watchdog_check(&r->watchdog, r->s, r->store);
             next = now + FLUSH_NS;
+            if (result == 0 && (result = follow_rate(r, err)) < 0)
+                return result;
         }
         if (r->duration_ms && now - start >= r->duration_ms * PB_NS_PER_MS)
             break;

@@ -37,6 +37,16 @@ int pb_profile_signal(void)
     return caught;
 }
 
+double pb_profile_set_rate(const struct pb_call *call)
+{
+    struct pb_settings settings;
+
+    if (pb_call_option(call, "rate") || call->targets.n == 0)
+        return 0;
+    pb_settings_kept(call->targets.at[0].pid, &settings);
+    return settings.at[PB_SET_SAMPLE_RATE].number * FULL_RATE;
+}
+
 int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, struct pb_err *err)
 {
     struct pb_profile_plan plan = {0};

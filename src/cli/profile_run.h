@@ -28,6 +28,10 @@ struct pb_profile_plan {
 
 int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, struct pb_err *err);
 
+/* The rate that is set for the first target now, without asking it; 0: --rate was given, which is stronger.
+ */
+double pb_profile_set_rate(const struct pb_call *call);
+
 /* From now on SIGINT, SIGTERM and SIGHUP do not end us but are remembered. */
 void pb_profile_catch_signals(void);
 /* The signal that came; 0: none. */

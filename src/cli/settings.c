@@ -5,10 +5,12 @@
 #include "base/procfs.h"
 #include "cli/parts.h"
 #include "control/message.h"
+#include "engine/archive.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +136,53 @@ void pb_settings_for(const struct pb_target *target, struct pb_settings *ret)
     pb_settings_init(ret, "", 0);
     pb_settings_of(target, ret, &err);
     pb_settings_fall_back(ret, &tool);
+}
+
+void pb_settings_kept(pid_t pid, struct pb_settings *ret)
+{
+    struct pb_procinfo process;
+    struct pb_settings tool;
+
+    of_tool(&tool);
+    pb_settings_init(ret, "", 0);
+    of_files(pid, &process, ret, NULL);
+    pb_settings_fall_back(ret, &tool);
+}
+
+/* Where archives are. A process does not say where this tool writes. */
+static void show_archive(void (*each)(void *arg, const struct pb_shown_setting *setting), void *arg)
+{
+    const char *set = getenv("PROBING_ARCHIVE");
+    char folder[PATH_MAX] = "none", usual[PATH_MAX] = "none";
+
+    if (!set || strcmp(set, "none") != 0)
+        pb_archive_folder(set, folder, sizeof(folder), NULL);
+    pb_archive_folder_usual(usual, sizeof(usual));
+    each(arg,
+         &(const struct pb_shown_setting){
+             .name = PB_SETTING_ARCHIVE,
+             .value = folder,
+             .fallback = usual,
+             .origin = pb_origin_name(set && *set ? PB_ORIGIN_ENVIRONMENT : PB_ORIGIN_DEFAULT),
+             .text =
+                 "where archive writes and query finds what is archived; of this tool, not of the process: "
+                 "PROBING_ARCHIVE, --to, --archive"});
+}
+
+void pb_settings_each(const struct pb_settings *s,
+                      void (*each)(void *arg, const struct pb_shown_setting *setting), void *arg)
+{
+    for (int i = 0; i < PB_SETTINGS; i++) {
+        const struct pb_setting_info *info = &pb_setting_info[i];
+        each(arg, &(const struct pb_shown_setting){.name = info->name,
+                                                   .value = s->at[i].text,
+                                                   .fallback = info->fallback,
+                                                   .unit = info->unit[0] ? info->unit : NULL,
+                                                   .origin = pb_origin_name(s->at[i].origin),
+                                                   .text = info->text,
+                                                   .with_unit = info->kind == PB_SETTING_SIZE});
+    }
+    show_archive(each, arg);
 }
 
 static void join_words(const struct pb_settings *own, char ret[PB_REDACT_SIZE])

@@ -136,10 +136,21 @@ int pb_archive_serials_unpack(const char *text, uint64_t ret[PB_ARCHIVE_BATCH])
     return n;
 }
 
+int pb_archive_folder_usual(char *ret, size_t size)
+{
+    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    bool own = data && *data == '/';
+
+    if (!own && (!home || *home != '/'))
+        return -ENOENT;
+    int n = snprintf(ret, size, "%s%s/probing/archive", own ? data : home, own ? "" : "/.local/share");
+    return n < (int)size ? 0 : -ENAMETOOLONG;
+}
+
 int pb_archive_folder(const char *given, char *ret, size_t size, struct pb_err *err)
 {
-    const char *set = getenv("PROBING_ARCHIVE"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-    int n;
+    const char *set = getenv("PROBING_ARCHIVE");
+    int n = 0, r = 0;
 
     if (strcmp(given && *given ? given : set ? set : "", "none") == 0)
         return pb_fail(err, -ENOENT, "the archive is 'none' (give a folder: --to DIR, or PROBING_ARCHIVE)");
@@ -147,14 +158,11 @@ int pb_archive_folder(const char *given, char *ret, size_t size, struct pb_err *
         n = snprintf(ret, size, "%s", given);
     else if (set && *set)
         n = snprintf(ret, size, "%s", set);
-    else if (data && *data == '/')
-        n = snprintf(ret, size, "%s/probing/archive", data);
-    else if (home && *home == '/')
-        n = snprintf(ret, size, "%s/.local/share/probing/archive", home);
     else
-        return pb_fail(err, -ENOENT,
-                       "there is no folder for the archive (give one: --to DIR, or PROBING_ARCHIVE)");
-    if (n >= (int)size)
+        r = pb_archive_folder_usual(ret, size);
+    if (r == -ENOENT)
+        return pb_fail(err, r, "there is no folder for the archive (give one: --to DIR, or PROBING_ARCHIVE)");
+    if (r < 0 || n >= (int)size)
         return pb_fail(err, -ENAMETOOLONG, "the path of the archive is too long");
     /* DuckDB would take it for a pattern. */
     if (strpbrk(ret, "*?["))

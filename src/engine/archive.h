@@ -3,6 +3,7 @@
  *   FOLDER/TABLE/job=J/node=N/rank=R/date=YYYY-MM-DD/NAME.parquet   rows; the name tells all that we need to
  * know FOLDER/TABLE/job=J/node=N/rank=R/.tmp-*, .commit.*               files that are being written
  *   FOLDER/_probing/RUN/                                             about, lock, log, TABLE.columns of a run
+ *   FOLDER/_probing/RUN.of-PID-START                                 that run is a recording of this process
  *
  * A name is RUN-FIRST-LAST-PARTofPARTS-cCOLUMNS-rTOTAL-SEGMENTS.parquet: the run, the times of its first and
  * last row (us), which part of a batch it is (a batch that spans midnight has a file a day), how many columns
@@ -28,6 +29,7 @@ enum {
     PB_ARCHIVE_PARTS = 8      /* files in a batch at most */
 };
 #define PB_ARCHIVE_OWN "_probing" /* our records; Spark, pyarrow and others pass over such names */
+#define PB_ARCHIVE_OF  ".of-" /* RUN.of-PID-START: an empty file beside a recording's, names its process */
 
 /* What a file's name tells. */
 struct pb_archive_name {
@@ -51,6 +53,9 @@ int pb_archive_serials_unpack(const char *text, uint64_t ret[PB_ARCHIVE_BATCH]);
 /* The folder that is given, or the setting's: PROBING_ARCHIVE, else probing/archive in the user's data
  * directory. Nothing is made. -ENOENT: it is "none", or there is no home. */
 int pb_archive_folder(const char *given, char *ret, size_t size, struct pb_err *err);
+
+/* probing/archive in the user's data directory. -ENOENT: there is no home. */
+int pb_archive_folder_usual(char *ret, size_t size);
 
 /* A text as one component of a path or one field of a line: what could end it is written %XX. */
 void pb_archive_escape(FILE *out, const char *text);

@@ -5,12 +5,14 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 
 import jobs
 
-SETTINGS = {"probing.sample_rate", "probing.max_memory", "probing.retention_days", "probing.compression", "probing.redact"}
+SETTINGS = {"probing.sample_rate", "probing.max_memory", "probing.retention_days", "probing.compression", "probing.redact",
+            "probing.archive"}
 IDLE = "print('ready', flush=True); import time; time.sleep(120)"
 
 
@@ -39,7 +41,12 @@ def test_without_a_process_the_defaults_and_this_environment_are_shown():
     assert (shown["probing.retention_days"]["value"], shown["probing.retention_days"]["unit"]) == ("30", "days")
     assert shown["probing.compression"]["value"] == "zstd" and "wrong" in shown["probing.compression"]["origin"]
     text = probe("config").stdout
-    assert all(name in text for name in SETTINGS) and "default" in text
+    assert all(name in text for name in SETTINGS) and "default" in text and "64MB  (default)" in text
+    archive = config(env={"PROBING_ARCHIVE": "/data/a", "XDG_DATA_HOME": "/home/x"})["probing.archive"]
+    assert (archive["value"], archive["default_value"], archive["origin"]) == ("/data/a", "/home/x/probing/archive", "environment")
+    assert config(env={"PROBING_ARCHIVE": "none"})["probing.archive"]["value"] == "none"
+    done = probe("config", "probing.archive=/data/a")
+    assert done.returncode == 2 and "PROBING_ARCHIVE=/data/a" in done.stderr
     assert len(probe("config", "--format", "csv").stdout.splitlines()) == 1 + len(SETTINGS)
     done = probe("config", "probing.sample_rate=0.5")
     assert done.returncode == 2 and "which process" in done.stderr
@@ -84,11 +91,18 @@ def test_the_sample_rate_is_what_is_sampled_with():
                 assert probe(job.pid, "config", set_there).returncode == 0
             assert f" at {rate} Hz" in probe(job.pid, "record", "--duration", "0.5", env=env).stdout
         assert " at 200 Hz" in probe(job.pid, "record", "--duration", "0.5", "--rate", "200").stdout
+        # One that runs goes on at the rate that is set meanwhile.
+        recorder = subprocess.Popen([jobs.PROGRAM, "-t", str(job.pid), "record", "--duration", "4"], stdout=subprocess.PIPE,
+                                    stderr=subprocess.DEVNULL, text=True)
+        time.sleep(0.7)
+        assert probe(job.pid, "config", "probing.sample_rate=0.04").returncode == 0
+        assert " at 40 Hz" in recorder.communicate(timeout=30)[0] and recorder.returncode == 0
 
 
 def test_the_manual_and_the_document_tell_of_every_setting():
     document = (jobs.TOP / "docs/settings.md").read_text()
     manual = probe("man").stdout
     for name, row in config().items():
-        assert f"| `{name}` | {row['default_value']} |" in document
+        default = "~/.local/share/probing/archive" if name == "probing.archive" else row["default_value"]
+        assert f"| `{name}` | {default} |" in document
         assert name.upper().replace(".", "_") in manual
