@@ -1,10 +1,12 @@
 /* archive: moves what a process has recorded into Parquet files, before newer rows take its place. */
 #include "base/cleanup.h"
+#include "base/procfs.h"
 #include "base/time.h"
+#include "cli/archive_parts.h"
 #include "cli/cli.h"
 #include "cli/settings.h"
+#include "control/identity.h"
 #include "engine/archive_keep.h"
-#include "engine/archive_record.h"
 #include "inject/session.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
@@ -17,9 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 enum { EVERY_MS = 30000, LEAST_EVERY_MS = 100, KEEP_S = 60, MANY_SEGMENTS = 64, MANY_PERCENT = 12 };
+enum { LOOK_S = 2, LAST_LOOKS = 50 }; /* for recordings; for those that end with the process */
 
 struct job {
     const struct pb_target *target;
@@ -28,10 +32,9 @@ struct job {
     struct pb_settings settings;
     unsigned every_ms;
     bool once, background;
-    int arena_fd;
-    uint64_t start_time;    /* of the process */
+    bool own;               /* it has tables of its own */
     struct pb_run_info run; /* its description; without a folder where the process could make none */
-    struct pb_recorder *recorder;
+    struct pb_archive_parts parts;
     uint64_t files, rows; /* archived by us */
     struct pb_err said;   /* the last failure that was told */
 };
@@ -84,39 +87,88 @@ static int open_dead(struct job *job, struct pb_err *err)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
 
+    job->parts.uid = geteuid();
     int r = pb_runs_scan(&runs, err);
     for (size_t i = 0; r == 0 && i < runs.n; i++) {
         if (runs.at[i].pid != job->target->pid || runs.at[i].alive)
             continue;
+        char start[32];
         job->run = runs.at[i];
+        job->parts.uid = job->run.uid;
+        job->parts.start_time = strtoull(pb_run_get(&job->run, "start_time", start, sizeof(start)), NULL, 10);
         return pb_run_open_arena(&runs.at[i], err);
     }
-    return r < 0 ? r
-                 : pb_fail(err, -ENOENT, "process %d left nothing but its archive", (int)job->target->pid);
+    return r < 0 ? r : -ENOENT;
 }
 
-static int open_run(struct job *job, struct pb_err *err)
+/* What can be told from outside of a process that wrote no description. */
+static void describe(const struct pb_procinfo *info, struct pb_run_info *ret)
 {
-    const struct pb_target *t = job->target;
+    _cleanup_free_ char *environment = NULL;
+    struct pb_identity id = {0};
+    struct utsname host;
+    char command[1024];
+    size_t size;
+
+    ret->dir_fd = -1;
+    if (pb_proc_slurp(info->pid, "environ", &environment, &size) == 0)
+        pb_identity_read(environment, size, &id);
+    if (!id.value[PB_ID_NODE][0] && uname(&host) == 0)
+        snprintf(id.value[PB_ID_NODE], sizeof(id.value[PB_ID_NODE]), "%s", host.nodename);
+    pb_redact_cmdline(info->pid, command, sizeof(command));
+    command[strcspn(command, "\n\\")] = '\0';
+    size_t n = (size_t)snprintf(ret->about, sizeof(ret->about), "pid=%d\nstart_time=%llu\ncommand=%s\n",
+                                (int)info->pid, (unsigned long long)info->start_time, command);
+    for (int i = 0; i < PB_ID_FIELDS && n < sizeof(ret->about); i++)
+        if (id.value[i][0] && !strpbrk(id.value[i], "\n\\"))
+            n += (size_t)snprintf(ret->about + n, sizeof(ret->about) - n, "%s=%s\n", pb_identity_name(i),
+                                  id.value[i]);
+}
+
+/* Its own tables; -ENOENT: it has none. */
+static int open_own(struct job *job, struct pb_err *err)
+{
     struct pb_procinfo info;
 
-    if (t->dead)
+    if (job->target->dead)
         return open_dead(job, err);
-    int r = pb_procinfo_read(t->pid, &info, err);
+    int r = pb_procinfo_read(job->target->pid, &info, err);
     if (r < 0)
         return r;
-    job->start_time = info.start_time;
-    if (pb_run_of(&info, &job->run) < 0) {
-        job->run.dir_fd = -1;
-        snprintf(job->run.about, sizeof(job->run.about), "pid=%d\n%s%.20s%s", (int)t->pid,
-                 strncmp(t->label, "rank ", 5) == 0 ? "rank=" : "",
-                 strncmp(t->label, "rank ", 5) == 0 ? t->label + 5 : "",
-                 strncmp(t->label, "rank ", 5) == 0 ? "\n" : "");
-    }
-    int fd = pb_session_open_arena(t->pid, err);
-    return fd == -ENOENT
-               ? pb_fail(err, fd, "process %d is not probed (probing -t %d inject)", (int)t->pid, (int)t->pid)
-               : fd;
+    job->parts.start_time = info.start_time;
+    job->parts.uid = info.euid;
+    if (pb_run_of(&info, &job->run) < 0)
+        describe(&info, &job->run);
+    return pb_session_open_arena(job->target->pid, err);
+}
+
+static int open_parts(struct job *job, struct pb_err *err)
+{
+    pid_t pid = job->parts.pid = job->target->pid;
+
+    job->parts.folder = job->folder;
+    job->parts.compression = job->settings.at[PB_SET_COMPRESSION].text;
+    job->parts.about = job->run.about;
+    int fd = open_own(job, err);
+    if (fd < 0 && fd != -ENOENT)
+        return fd;
+    err->text[0] = '\0';
+    int r = fd >= 0 ? pb_archive_parts_own(&job->parts, fd, err) : 0;
+    job->own = fd >= 0;
+    if (r == 0)
+        r = pb_archive_parts_look(&job->parts, err);
+    /* In the background we work elsewhere. */
+    char *whole = r == 0 && job->parts.n ? realpath(job->folder, NULL) : NULL;
+    if (whole)
+        snprintf(job->folder, sizeof(job->folder), "%s", whole);
+    free(whole);
+    if (r < 0 || job->parts.n)
+        return r;
+    if (job->target->dead)
+        return pb_fail(err, -ENOENT, "process %d left nothing but its archive", (int)pid);
+    return pb_fail(err, -ENOENT,
+                   "process %d is neither probed nor recorded (probing -t %d inject, or record)", (int)pid,
+                   (int)pid);
 }
 
 /* Whether nobody writes to the arena any more: the process has ended, runs another program, or was left. */
@@ -126,8 +178,10 @@ static bool has_ended(const struct job *job)
     struct pb_procinfo info;
 
     if (job->target->dead || pb_procinfo_read(job->target->pid, &info, NULL) < 0 ||
-        info.start_time != job->start_time || info.state == 'Z' || info.state == 'X')
+        info.start_time != job->parts.start_time || info.state == 'Z' || info.state == 'X')
         return true;
+    if (!job->own)
+        return false;
     if (pb_run_of(&info, &run) == 0)
         return job->run.path[0] && strcmp(run.about, job->run.about) != 0;
     return !pb_session_probed(&info);
@@ -177,7 +231,14 @@ static int finish(struct job *job, bool ended, struct pb_err *err)
 {
     struct pb_archive_kept kept = {0};
 
-    int r = pb_recorder_round(job->recorder, ended, tell, job, err);
+    /* Recordings end with the process, a moment later. */
+    int r = pb_archive_parts_look(&job->parts, err);
+    for (int i = 0; r == 0 && ended && i < LAST_LOOKS && pb_archive_parts_recorded(&job->parts); i++) {
+        pb_sleep_ns(100 * PB_NS_PER_MS);
+        r = pb_archive_parts_look(&job->parts, err);
+    }
+    if (r == 0)
+        r = pb_archive_parts_round(&job->parts, ended, tell, job, err);
     if (r == 0)
         r = keep(job, &kept, err);
     if (r < 0)
@@ -193,7 +254,7 @@ static int finish(struct job *job, bool ended, struct pb_err *err)
  * large files are better than many small ones. */
 static int record(struct job *job, struct pb_err *err)
 {
-    uint64_t archived = 0, kept_at = 0;
+    uint64_t archived = 0, kept_at = 0, looked = pb_now_ns();
 
     while (!stop) {
         struct pb_archive_kept kept;
@@ -201,12 +262,18 @@ static int record(struct job *job, struct pb_err *err)
         uint64_t now = pb_now_ns();
         if (has_ended(job))
             return finish(job, true, err);
-        int n = pb_recorder_pending(job->recorder, &percent);
         bool due = now - archived >= job->every_ms * PB_NS_PER_MS;
-        int r = n < 0 ? pb_fail(err, n, "the tables cannot be read: %s", strerror(-n)) : 0;
+        int r = 0;
+        if (due || now - looked >= LOOK_S * PB_NS_PER_S) {
+            looked = now;
+            r = pb_archive_parts_look(&job->parts, err);
+        }
+        int n = r < 0 ? 0 : pb_archive_parts_pending(&job->parts, &percent);
+        if (n < 0)
+            r = pb_fail(err, n, "the tables cannot be read: %s", strerror(-n));
         if (r == 0 && (due || n >= MANY_SEGMENTS || percent >= MANY_PERCENT)) {
             archived = now;
-            r = pb_recorder_round(job->recorder, false, tell, job, err);
+            r = pb_archive_parts_round(&job->parts, false, tell, job, err);
         }
         if (r == 0 && (kept_at == 0 || now - kept_at >= KEEP_S * PB_NS_PER_S)) {
             kept_at = now;
@@ -222,12 +289,17 @@ static int record(struct job *job, struct pb_err *err)
 
 /* --- in the background --- */
 
+static const char *place_of(const struct job *job)
+{
+    return pb_recorder_place(job->parts.at[0].recorder);
+}
+
 /* 0 in the child, its pid in the parent. What it has to say goes to the log in the archive. */
 static pid_t leave(struct job *job, struct pb_err *err)
 {
     char path[PATH_MAX + 8];
 
-    snprintf(path, sizeof(path), "%s/log", pb_recorder_place(job->recorder));
+    snprintf(path, sizeof(path), "%s/log", place_of(job));
     int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     pid_t pid = log < 0 || null < 0 ? -1 : fork();
@@ -240,7 +312,8 @@ static pid_t leave(struct job *job, struct pb_err *err)
         dup2(log, STDERR_FILENO);
         if (chdir("/") < 0)
             _exit(1);
-        pb_recorder_sign(job->recorder);
+        for (size_t i = 0; i < job->parts.n; i++)
+            pb_recorder_sign(job->parts.at[i].recorder);
     }
     if (log >= 0)
         close(log);
@@ -259,7 +332,7 @@ static int run_job(struct job *job, struct pb_err *err)
         pid_t pid = leave(job, err);
         if (pid > 0)
             printf("process %d is archived to %s in the background, by process %d (log: %s/log)\n",
-                   (int)job->target->pid, job->folder, (int)pid, pb_recorder_place(job->recorder));
+                   (int)job->target->pid, job->folder, (int)pid, place_of(job));
         if (pid != 0)
             return pid < 0 ? -ECHILD : 0;
     } else {
@@ -278,24 +351,13 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (!job)
         return pb_fail(err, -ENOMEM, "out of memory");
     job->target = &call->targets.at[0];
-    job->arena_fd = job->run.dir_fd = -1;
+    job->run.dir_fd = -1;
     int r = read_options(call, job, err);
     if (r == 0)
-        r = job->arena_fd = open_run(job, err);
-    if (r >= 0) {
-        const struct pb_recorder_options o = {.folder = job->folder,
-                                              .arena_fd = job->arena_fd,
-                                              .about = job->run.about,
-                                              .compression = job->settings.at[PB_SET_COMPRESSION].text,
-                                              .pid = job->target->pid};
-        r = pb_recorder_open(&o, &job->recorder, err);
-    }
-    if (r >= 0)
+        r = open_parts(job, err);
+    if (r == 0)
         r = run_job(job, err);
-    if (job->recorder)
-        pb_recorder_close(job->recorder);
-    if (job->arena_fd >= 0)
-        close(job->arena_fd);
+    pb_archive_parts_done(&job->parts);
     pb_run_done(&job->run);
     free(job);
     return r < 0 ? r : 0;
@@ -319,10 +381,12 @@ const struct pb_command pb_cmd_archive = {
             "DIR/TABLE/job=/node=/rank=/date=/*.parquet, which DuckDB, Spark and pyarrow read as they are. "
             "query and\n"
             "export see archived and live rows as one table, also after the process and what it left are "
-            "gone. Of a\n"
-            "process that has ended: what it left. A file is there whole or not at all; killed at any "
-            "moment, the next\n"
-            "archive goes on without loss and without doubles. Files that are not its own are never touched.",
+            "gone. What\n"
+            "`record` writes of it is archived too. Of a process that has ended: what it left. A file is "
+            "there whole\n"
+            "or not at all; killed at any moment, the next archive goes on without loss and without doubles. "
+            "Files\n"
+            "that are not its own are never touched.",
     .example = "probing -t 4711 archive --background\n"
                "  probing -t 4711 archive --once --to /data/archive\n"
                "  probing -t train.py --all archive --max-size 20GB --retention 30\n"

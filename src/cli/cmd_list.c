@@ -142,6 +142,24 @@ static bool is_gone(const struct pb_archive_run *archived, const struct pb_runs 
     return !alive;
 }
 
+/* A recording of a process that nothing else tells of. */
+static bool is_orphan(const struct pb_archive_runs *all, size_t at, const struct pb_runs *runs)
+{
+    const struct pb_archive_run *r = &all->at[at];
+    struct pb_procinfo info;
+    char of[64];
+
+    for (size_t i = 0; i < all->n; i++)
+        if (all->at[i].pid == r->pid && all->at[i].start_time == r->start_time &&
+            (!all->at[i].recording || i < at))
+            return false;
+    snprintf(of, sizeof(of), PB_ARCHIVE_OF "%d-%llu", (int)r->pid, (unsigned long long)r->start_time);
+    for (size_t i = 0; i < runs->n; i++)
+        if (strstr(runs->at[i].path, of))
+            return false;
+    return pb_procinfo_read(r->pid, &info, NULL) < 0 || info.start_time != r->start_time;
+}
+
 static int add_archived(struct pb_rows *rows, const struct pb_call *call, const struct pb_runs *runs,
                         struct pb_err *err)
 {
@@ -153,7 +171,7 @@ static int add_archived(struct pb_rows *rows, const struct pb_call *call, const 
                 ? 0
                 : pb_archive_runs_read(folder, &archived, err);
     for (size_t i = 0; r == 0 && i < archived.n; i++) {
-        if (!is_gone(&archived.at[i], runs))
+        if (archived.at[i].recording ? !is_orphan(&archived, i, runs) : !is_gone(&archived.at[i], runs))
             continue;
         run.pid = archived.at[i].pid;
         run.changed = archived.at[i].changed;

@@ -6,11 +6,14 @@
 #include "cli/query_sources.h"
 #include "cli/rows.h"
 #include "cli/targets.h"
+#include "engine/archive_count.h"
+#include "engine/archive_list.h"
 #include "table/reader.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -45,39 +48,88 @@ static void add_columns(struct pb_rows *rows, const struct pb_table_info *table)
     pb_rows_text(rows, text);
 }
 
-static int add_table(struct pb_rows *rows, const char *label, struct pb_reader *reader, unsigned i)
+static void add_archived_columns(struct pb_rows *rows, const char *lines)
+{
+    struct pb_archive_columns *held = calloc(1, sizeof(*held));
+    char text[2048] = "";
+    size_t len = 0;
+
+    if (held)
+        pb_archive_columns_read(lines, strlen(lines), held);
+    for (unsigned i = 0; held && i < held->n && len + 1 < sizeof(text); i++)
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s", i ? ", " : "", held->at[i].name);
+    pb_rows_text(rows, text);
+    free(held);
+}
+
+static void add_stats(struct pb_rows *rows, const char *label, const char *name,
+                      const struct pb_table_stats *stats, uint64_t dropped)
+{
+    pb_rows_text(rows, label);
+    pb_rows_text(rows, name);
+    pb_rows_number(rows, "%" PRIu64, stats->rows);
+    pb_rows_number(rows, "%" PRIu64, stats->bytes);
+    add_time(rows, stats->first);
+    add_time(rows, stats->last);
+    pb_rows_number(rows, "%" PRIu64, dropped);
+}
+
+/* An arena and what is archived of it. */
+struct part {
+    struct pb_rows *rows;
+    const struct pb_target *target;
+    struct pb_reader *reader;         /* NULL: only the archive is left */
+    const char *archive;              /* its folder */
+    const struct pb_archive_run *run; /* NULL: nothing is archived */
+};
+
+static int add_table(const struct part *p, unsigned i)
 {
     struct pb_table_info table;
     struct pb_table_stats stats;
 
-    int r = pb_reader_table(reader, i, &table);
+    int r = pb_reader_table(p->reader, i, &table);
     if (r == 0)
-        r = pb_reader_stats(reader, i, &stats);
+        r = pb_reader_stats(p->reader, i, &stats);
+    if (r == 0 && p->run)
+        r = pb_archive_count(p->archive, p->run, table.name, p->reader, i, &stats);
     if (r < 0)
         return r;
-    pb_rows_text(rows, label);
-    pb_rows_text(rows, table.name);
-    pb_rows_number(rows, "%" PRIu64, stats.rows);
-    pb_rows_number(rows, "%" PRIu64, stats.bytes);
-    add_time(rows, stats.first);
-    add_time(rows, stats.last);
-    pb_rows_number(rows, "%" PRIu64, table.dropped);
-    add_columns(rows, &table);
+    add_stats(p->rows, p->target->label, table.name, &stats, table.dropped);
+    add_columns(p->rows, &table);
     return 0;
 }
 
-static int add_arena(int fd, const struct pb_target *target, struct pb_rows *rows, struct pb_err *err)
+/* A table that the arena does not have. */
+static int add_archived(void *arg, const char *name, const char *lines)
+{
+    const struct part *p = arg;
+    struct pb_table_stats stats = {0};
+
+    if (p->reader && pb_reader_find(p->reader, name) >= 0)
+        return 0;
+    int r = pb_archive_count(p->archive, p->run, name, NULL, 0, &stats);
+    if (r < 0)
+        return r;
+    add_stats(p->rows, p->target->label, name, &stats, 0);
+    add_archived_columns(p->rows, lines);
+    return 0;
+}
+
+static int add_part(struct part *p, int fd, struct pb_err *err)
 {
     char why[PB_WHY_SIZE];
-    struct pb_reader *reader;
 
-    int r = pb_reader_open(fd, &reader, why);
+    int r = fd < 0 ? 0 : pb_reader_open(fd, &p->reader, why);
     if (r < 0)
-        return pb_fail(err, r, "the tables of process %d cannot be read: %s", (int)target->pid, why);
-    for (unsigned i = 0; r == 0 && i < pb_reader_ntables(reader); i++)
-        r = add_table(rows, target->label, reader, i);
-    pb_reader_close(reader);
-    return r < 0 ? pb_fail(err, r, "a table of process %d cannot be read: %s", (int)target->pid, strerror(-r))
+        return pb_fail(err, r, "the tables of process %d cannot be read: %s", (int)p->target->pid, why);
+    for (unsigned i = 0; r == 0 && p->reader && i < pb_reader_ntables(p->reader); i++)
+        r = add_table(p, i);
+    if (r == 0 && p->run)
+        r = pb_archive_tables(p->archive, p->run->id, add_archived, p);
+    pb_reader_close(p->reader);
+    return r < 0 ? pb_fail(err, r, "a table of process %d cannot be read: %s", (int)p->target->pid,
+                           strerror(-r))
                  : 0;
 }
 
@@ -104,11 +156,14 @@ static int add_target(const struct pb_call *call, const struct pb_target *target
     int r = bring_in(call, target, err);
     if (r == 0)
         r = pb_query_sources_open(&one, &sources, err);
-    const struct pb_live_source *live = r == 0 ? &sources.at[0].live : NULL;
-    if (r == 0 && live->arena_fd >= 0)
-        r = add_arena(live->arena_fd, target, rows, err);
-    for (unsigned i = 0; r == 0 && i < live->nmore; i++)
-        r = add_arena(live->more[i], target, rows, err);
+    for (unsigned i = 0; r == 0 && i < 1 + sources.at[0].live.nmore; i++) {
+        const struct pb_sql_source *s = &sources.at[0];
+        struct part part = {.rows = rows,
+                            .target = target,
+                            .archive = sources.archive,
+                            .run = i ? s->more[i - 1] : s->archived};
+        r = add_part(&part, i ? s->live.more[i - 1] : s->live.arena_fd, err);
+    }
     return r;
 }
 
@@ -132,7 +187,8 @@ const struct pb_command pb_cmd_tables = {
     .name = "tables",
     .summary = "the tables of a process: columns, rows, bytes, time range",
     .synopsis = "",
-    .text = "What its agent recorded, and what `record` did of it. Works on a process that has ended as "
+    .text = "What its agent recorded, and what `record` did of it, with what is archived of them. Works on a "
+            "process that has ended as "
             "well, by its\n"
             "old pid, from what it left. Times are UTC.",
     .example = "probing -t 4711 tables\nprobing -t 4711 tables --format json",

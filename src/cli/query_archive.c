@@ -26,23 +26,63 @@ int pb_query_archived_run(pid_t pid, struct pb_archive_run *ret)
     int r = find_folder(folder);
     if (r == 0)
         r = pb_archive_runs_read(folder, &runs, NULL);
-    for (size_t i = 0; r == 0 && i < runs.n; i++)
-        if (runs.at[i].pid == pid) {
-            *ret = runs.at[i];
-            return 0;
-        }
-    return -ENOENT;
+    const struct pb_archive_run *found = NULL;
+    for (size_t i = 0; r == 0 && i < runs.n; i++) {
+        const struct pb_archive_run *run = &runs.at[i];
+        /* The newest process of that pid; its own run rather than a recording of it. */
+        if (run->pid == pid &&
+            (!found || (found->recording && !run->recording && run->start_time == found->start_time)))
+            found = run;
+    }
+    if (found)
+        *ret = *found;
+    return found ? 0 : -ENOENT;
 }
 
-static int keep_run(struct pb_sql_source *s, const struct pb_archive_run *run)
+static int keep_run(const struct pb_archive_run **to, const struct pb_archive_run *run)
 {
     struct pb_archive_run *copy = malloc(sizeof(*copy));
 
     if (!copy)
         return -ENOMEM;
     *copy = *run;
-    s->archived = copy;
+    *to = copy;
     return 0;
+}
+
+static int add_recording(struct pb_sql_source *s, const struct pb_archive_run *run)
+{
+    unsigned k = s->live.nmore;
+
+    if (k == PB_LIVE_MORE)
+        return 0;
+    s->live.more[k] = -1;
+    int r = keep_run(&s->more[k], run);
+    if (r == 0)
+        s->live.nmore++;
+    return r;
+}
+
+/* What others recorded of a source, as far as it is archived: with its file, or only the archive is left. */
+static int attach_recordings(struct pb_sql_source *s, const char *folder)
+{
+    char ids[2 * PB_LIVE_MORE][PB_ARCHIVE_RUN], id[PB_ARCHIVE_RUN];
+    struct pb_archive_run run;
+    int r = 0;
+
+    if (s->live.pid == 0)
+        return 0;
+    unsigned n = pb_archive_recordings(folder, s->live.pid, s->live.start_time, ids, 2 * PB_LIVE_MORE);
+    for (unsigned i = 0; r == 0 && i < n; i++) {
+        unsigned k = 0, nmore = s->live.nmore;
+        while (k < nmore && !(s->live.more[k] >= 0 && pb_archive_run_id(s->live.more[k], id) == 0 &&
+                              strcmp(id, ids[i]) == 0))
+            k++;
+        if (pb_archive_run_read(folder, ids[i], &run) < 0)
+            continue;
+        r = k < nmore ? keep_run(&s->more[k], &run) : add_recording(s, &run);
+    }
+    return r;
 }
 
 /* While a query reads, nobody removes files. */
@@ -68,12 +108,36 @@ int pb_query_attach_archive(struct pb_query_sources *s, struct pb_err *err)
         struct pb_sql_source *source = &s->at[i];
         if (!source->archived && source->live.arena_fd >= 0 &&
             pb_archive_run_id(source->live.arena_fd, id) == 0 && pb_archive_run_read(folder, id, &run) == 0)
-            r = keep_run(source, &run);
+            r = keep_run(&source->archived, &run);
+        if (r == 0)
+            r = attach_recordings(source, folder);
         any = any || source->archived;
+        for (unsigned k = 0; k < source->live.nmore; k++)
+            any = any || source->more[k];
     }
     if (r < 0)
         return pb_fail(err, r, "out of memory");
     return any ? hold(s, folder, err) : 0;
+}
+
+static struct pb_sql_source *add_source(struct pb_query_sources *s, const struct pb_archive_run *run)
+{
+    struct pb_sql_source *source = &s->at[s->n++];
+
+    *source = (struct pb_sql_source){
+        .rank = run->rank,
+        .live = {.pid = run->pid, .start_time = run->start_time, .dead = true, .arena_fd = -1}};
+    return source;
+}
+
+/* The process that a recording is of, with room for it. */
+static struct pb_sql_source *source_of(struct pb_query_sources *s, const struct pb_archive_run *run)
+{
+    for (unsigned i = 0; i < s->n; i++)
+        if (s->at[i].live.pid == run->pid && s->at[i].live.start_time == run->start_time &&
+            s->at[i].live.nmore < PB_LIVE_MORE)
+            return &s->at[i];
+    return add_source(s, run);
 }
 
 int pb_query_open_archive(struct pb_query_sources *s, struct pb_err *err)
@@ -96,11 +160,11 @@ int pb_query_open_archive(struct pb_query_sources *s, struct pb_err *err)
     s->at = r == 0 ? calloc(runs.n, sizeof(*s->at)) : NULL;
     if (!s->at)
         return r < 0 ? r : pb_fail(err, -ENOMEM, "out of memory");
-    for (; r == 0 && s->n < runs.n; s->n++) {
-        const struct pb_archive_run *run = &runs.at[s->n];
-        s->at[s->n] = (struct pb_sql_source){.rank = run->rank,
-                                             .live = {.pid = run->pid, .dead = true, .arena_fd = -1}};
-        r = keep_run(&s->at[s->n], run);
-    }
+    for (size_t i = 0; r == 0 && i < runs.n; i++)
+        if (!runs.at[i].recording)
+            r = keep_run(&add_source(s, &runs.at[i])->archived, &runs.at[i]);
+    for (size_t i = 0; r == 0 && i < runs.n; i++)
+        if (runs.at[i].recording)
+            r = add_recording(source_of(s, &runs.at[i]), &runs.at[i]);
     return r < 0 ? pb_fail(err, r, "out of memory") : hold(s, folder, err);
 }

@@ -20,8 +20,11 @@ void pb_query_sources_done(struct pb_query_sources *s)
     for (unsigned i = 0; i < s->n; i++) {
         if (s->at[i].live.arena_fd >= 0)
             close(s->at[i].live.arena_fd);
-        for (unsigned k = 0; k < s->at[i].live.nmore; k++)
-            close(s->at[i].live.more[k]);
+        for (unsigned k = 0; k < s->at[i].live.nmore; k++) {
+            if (s->at[i].live.more[k] >= 0)
+                close(s->at[i].live.more[k]);
+            free((struct pb_archive_run *)s->at[i].more[k]);
+        }
         free((struct pb_archive_run *)s->at[i].archived);
     }
     if (s->archive)
@@ -31,6 +34,18 @@ void pb_query_sources_done(struct pb_query_sources *s)
     *s = (struct pb_query_sources){0};
 }
 
+static void add_setting(void *arg, const struct pb_shown_setting *s)
+{
+    const char *const values[] = {s->name, s->value, s->fallback, s->unit, s->origin, s->text};
+    struct pb_row row;
+
+    if (pb_row_begin(arg, &row) < 0)
+        return;
+    for (unsigned k = 0; k < sizeof(values) / sizeof(values[0]); k++)
+        pb_set_string(&row, k, values[k], values[k] ? strlen(values[k]) : 0);
+    pb_row_commit(&row);
+}
+
 /* Rows of probing.config. */
 static int add_config(const struct pb_live_source *source, struct pb_table *to, struct pb_err *err)
 {
@@ -38,21 +53,8 @@ static int add_config(const struct pb_live_source *source, struct pb_table *to, 
     struct pb_settings settings;
 
     int r = pb_settings_of(source->pid ? &target : NULL, &settings, err);
-    for (int i = 0; r == 0 && i < PB_SETTINGS; i++) {
-        const struct pb_setting_info *info = &pb_setting_info[i];
-        const char *const values[] = {info->name,
-                                      settings.at[i].text,
-                                      info->fallback,
-                                      info->unit[0] ? info->unit : NULL,
-                                      pb_origin_name(settings.at[i].origin),
-                                      info->text};
-        struct pb_row row;
-        if (pb_row_begin(to, &row) < 0)
-            continue;
-        for (unsigned k = 0; k < sizeof(values) / sizeof(values[0]); k++)
-            pb_set_string(&row, k, values[k], values[k] ? strlen(values[k]) : 0);
-        pb_row_commit(&row);
-    }
+    if (r == 0)
+        pb_settings_each(&settings, add_setting, to);
     return r;
 }
 
@@ -114,12 +116,17 @@ static int32_t rank_of(const struct pb_target *target)
 
 static void open_recordings(struct pb_live_source *live, uint64_t start_time, uid_t uid)
 {
-    live->nmore = (unsigned)pb_runs_recordings(live->pid, start_time, uid, live->more,
-                                               sizeof(live->more) / sizeof(live->more[0]));
+    struct pb_recording found[PB_LIVE_MORE];
+
+    live->start_time = start_time;
+    live->nmore = (unsigned)pb_runs_recordings(live->pid, start_time, uid, found, PB_LIVE_MORE);
+    for (unsigned i = 0; i < live->nmore; i++)
+        live->more[i] = found[i].fd;
 }
 
-/* Its own tables, and what was recorded of it. A process that was never probed may have been recorded. */
-static int open_dead(struct pb_sql_source *s, struct pb_err *err)
+/* Its own tables, and what was recorded of it. A process that was never probed may have been recorded, or
+ * only its archive be left: -1 in *ret then. */
+static int open_dead(struct pb_sql_source *s, int *ret, struct pb_err *err)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
     char rank[16];
@@ -132,20 +139,22 @@ static int open_dead(struct pb_sql_source *s, struct pb_err *err)
         s->rank = rank[0] ? atoi(rank) : -1;
         const char *start = strrchr(runs.at[i].path, '-');
         open_recordings(&s->live, start ? strtoull(start + 1, NULL, 10) : 0, runs.at[i].uid);
-        return pb_run_open_arena(&runs.at[i], err);
+        *ret = pb_run_open_arena(&runs.at[i], err);
+        return *ret < 0 && *ret != -ENOENT ? *ret : 0;
     }
     if (r < 0)
         return r;
-    open_recordings(&s->live, 0, geteuid());
     struct pb_archive_run *run = malloc(sizeof(*run));
-    if (run && pb_query_archived_run(s->live.pid, run) == 0) {
+    bool archived = run && pb_query_archived_run(s->live.pid, run) == 0;
+    if (archived)
         s->rank = run->rank;
-        s->archived = run;
-        return -ENOENT;
-    }
+    open_recordings(&s->live, archived ? run->start_time : 0, geteuid());
+    if (archived && !run->recording)
+        s->archived = pb_take_ptr(run);
     free(run);
-    return s->live.nmore ? -ENOENT
-                         : pb_fail(err, -ENOENT, "process %d left nothing behind", (int)s->live.pid);
+    return archived || s->live.nmore
+               ? 0
+               : pb_fail(err, -ENOENT, "process %d left nothing behind", (int)s->live.pid);
 }
 
 static void open_live_recordings(struct pb_live_source *live)
@@ -161,11 +170,13 @@ static int open_source(const struct pb_target *target, struct pb_sql_source *ret
     struct pb_sql_source s = {.rank = rank_of(target),
                               .live = {.pid = target->pid, .dead = target->dead, .arena_fd = -1}};
 
-    int fd = target->dead ? open_dead(&s, err) : pb_session_open_arena(target->pid, err);
-    if (fd < 0 && fd != -ENOENT)
-        return fd;
-    if (fd < 0 && target->dead && s.live.nmore == 0 && !s.archived)
-        return fd;
+    int fd = -1, r = 0;
+    if (target->dead)
+        r = open_dead(&s, &fd, err);
+    else if ((fd = pb_session_open_arena(target->pid, err)) < 0 && fd != -ENOENT)
+        r = fd;
+    if (r < 0)
+        return r;
     if (!target->dead)
         open_live_recordings(&s.live);
     s.live.arena_fd = fd < 0 ? -1 : fd;
@@ -174,6 +185,26 @@ static int open_source(const struct pb_target *target, struct pb_sql_source *ret
     s.live.redact = words_of;
     *ret = s;
     return 0;
+}
+
+/* Descriptors that go with one message are bounded: the oldest recordings have to stay behind then. */
+static void bound_recordings(struct pb_query_sources *s)
+{
+    unsigned room = PB_SQL_MAX_FDS - s->n, left_out = 0;
+
+    for (unsigned i = 0; i < s->n; i++) {
+        struct pb_sql_source *source = &s->at[i];
+        for (; source->live.nmore > room / (s->n - i); left_out++) {
+            unsigned k = --source->live.nmore;
+            if (source->live.more[k] >= 0)
+                close(source->live.more[k]);
+            free((struct pb_archive_run *)source->more[k]);
+        }
+        room -= source->live.nmore;
+    }
+    if (left_out)
+        fprintf(stderr, "note: %u recordings are left out: one query takes %d (name fewer processes)\n",
+                left_out, PB_SQL_MAX_FDS);
 }
 
 int pb_query_sources_open(const struct pb_call *call, struct pb_query_sources *ret, struct pb_err *err)
@@ -201,6 +232,8 @@ int pb_query_sources_open(const struct pb_call *call, struct pb_query_sources *r
     } else if (r == 0) {
         r = pb_query_attach_archive(&s, err);
     }
+    if (r == 0 && s.n)
+        bound_recordings(&s);
     if (s.n == 0 && r == 0)
         s.at[s.n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1, .config = add_config}};
     if (r < 0) {

@@ -181,9 +181,10 @@ static bool has_dead_run(pid_t pid)
         if (runs.at[i].pid == pid && !runs.at[i].alive)
             return true;
     /* Or somebody recorded it. */
-    int fd, n = pb_runs_recordings(pid, 0, geteuid(), &fd, 1);
+    struct pb_recording recording;
+    int n = pb_runs_recordings(pid, 0, geteuid(), &recording, 1);
     if (n)
-        close(fd);
+        close(recording.fd);
     return n;
 }
 

@@ -66,6 +66,17 @@ int pb_archive_put_text(int dir, const char *name, const char *text, size_t leng
     return r;
 }
 
+int pb_archive_put_mark(int own, const char *run, const char *recorded)
+{
+    char name[PB_ARCHIVE_RUN + 64];
+
+    snprintf(name, sizeof(name), "%s" PB_ARCHIVE_OF "%.50s", run, recorded);
+    _cleanup_close_ int all = openat(own, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int fd =
+        all < 0 ? -1 : openat(all, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    return fd < 0 || fsync(all) < 0 ? -errno : 0;
+}
+
 static int place(int partition, const char *from, const char *date, const char *name)
 {
     /* Somebody who keeps the archive small may remove the empty folder just then. */

@@ -143,6 +143,20 @@ static bool has_files(const struct walk *w, const char *run)
     return false;
 }
 
+/* RUN.of-PID-START of a recording. */
+static void forget_mark(int own, const char *run)
+{
+    DIR *dir = fdopendir(openat(own, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    size_t n = strlen(run);
+
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (strncmp(e->d_name, run, n) == 0 &&
+            strncmp(e->d_name + n, PB_ARCHIVE_OF, strlen(PB_ARCHIVE_OF)) == 0)
+            unlinkat(own, e->d_name, 0);
+    if (dir)
+        closedir(dir);
+}
+
 /* Our record of a run of which nothing is left and that nobody archives. */
 static void forget_run(int own, const char *run)
 {
@@ -161,6 +175,7 @@ static void forget_run(int own, const char *run)
         closedir(dir);
     unlinkat(fd, "lock", 0);
     unlinkat(own, run, AT_REMOVEDIR);
+    forget_mark(own, run);
 }
 
 /* Runs that lost files, each once. */

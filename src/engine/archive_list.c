@@ -83,7 +83,7 @@ static int each_name(int dir_fd, int (*each)(void *arg, int dir, const char *nam
 static int read_run(int own, const char *id, struct pb_archive_run *ret)
 {
     struct pb_run_info about = {.dir_fd = -1};
-    char job[256], node[256], rank[256], pid[32];
+    char job[256], node[256], rank[256], number[32];
     struct stat st;
 
     if (strlen(id) != PB_ARCHIVE_RUN - 1 || strspn(id, "0123456789abcdef") != PB_ARCHIVE_RUN - 1)
@@ -97,7 +97,9 @@ static int read_run(int own, const char *id, struct pb_archive_run *ret)
     struct pb_archive_run run = {.rank = -1};
     memcpy(run.id, id, sizeof(run.id));
     memcpy(run.about, about.about, sizeof(run.about));
-    run.pid = (pid_t)atoi(pb_run_get(&about, "pid", pid, sizeof(pid)));
+    run.pid = (pid_t)atoi(pb_run_get(&about, "pid", number, sizeof(number)));
+    run.start_time = strtoull(pb_run_get(&about, "start_time", number, sizeof(number)), NULL, 10);
+    run.recording = pb_run_get(&about, "recording", number, sizeof(number))[0];
     pb_run_get(&about, "rank", rank, sizeof(rank));
     if (rank[0])
         run.rank = atoi(rank);
@@ -169,6 +171,41 @@ int pb_archive_run_read(const char *folder, const char *id, struct pb_archive_ru
 {
     _cleanup_close_ int own = open_own(folder);
     return own < 0 ? own : read_run(own, id, ret);
+}
+
+struct recordings {
+    char of[64]; /* how the names of their marks go on */
+    char (*ids)[PB_ARCHIVE_RUN];
+    unsigned n, max;
+};
+
+static int add_recording(void *arg, int own, const char *name)
+{
+    struct recordings *all = arg;
+    size_t id = PB_ARCHIVE_RUN - 1;
+
+    if (strnlen(name, id) < id || strncmp(name + id, all->of, strlen(all->of)) != 0)
+        return 0;
+    /* A whole number: "-" without a start stands for all. */
+    size_t end = id + strlen(all->of);
+    if (name[end] && all->of[strlen(all->of) - 1] != '-')
+        return 0;
+    snprintf(all->ids[all->n], PB_ARCHIVE_RUN, "%.16s", name);
+    return ++all->n == all->max;
+}
+
+unsigned pb_archive_recordings(const char *folder, pid_t pid, uint64_t start_time,
+                               char (*ret)[PB_ARCHIVE_RUN], unsigned max)
+{
+    struct recordings all = {.ids = ret, .max = max};
+
+    _cleanup_close_ int own = open_own(folder);
+    int n = snprintf(all.of, sizeof(all.of), PB_ARCHIVE_OF "%d-", (int)pid);
+    if (start_time)
+        snprintf(all.of + n, sizeof(all.of) - (size_t)n, "%llu", (unsigned long long)start_time);
+    if (own >= 0 && max)
+        each_name(own, add_recording, &all);
+    return all.n;
 }
 
 struct tables {

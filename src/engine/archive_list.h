@@ -10,8 +10,10 @@
 
 struct pb_archive_run {
     char id[PB_ARCHIVE_RUN];
-    pid_t pid;    /* as it was, in its namespace */
-    int32_t rank; /* -1: none */
+    pid_t pid; /* as it was, in its namespace; of a recording: that was recorded, as its recorder saw it */
+    uint64_t start_time; /* of that process; 0: not known */
+    bool recording;      /* what somebody recorded of it */
+    int32_t rank;        /* -1: none */
     char partition[PB_ARCHIVE_PATH];
     char about[8192]; /* as in its run directory: see pb_run_get */
     time_t changed;   /* when it was last archived */
@@ -31,6 +33,11 @@ void pb_archive_runs_done(struct pb_archive_runs *runs);
 
 /* One of them. -ENOENT. */
 int pb_archive_run_read(const char *folder, const char *id, struct pb_archive_run *ret);
+
+/* The ids of archived recordings of a process, at most max; start_time 0: any of that pid. No other run is
+ * opened. Returns how many. */
+unsigned pb_archive_recordings(const char *folder, pid_t pid, uint64_t start_time,
+                               char (*ret)[PB_ARCHIVE_RUN], unsigned max);
 
 /* Calls back with each table of a run and the text of its columns. */
 int pb_archive_tables(const char *folder, const char *run,

@@ -114,7 +114,7 @@ void pb_recorder_sign(struct pb_recorder *r)
         return;
 }
 
-static int open_places(struct pb_recorder *r, const char *about, pid_t pid, struct pb_err *err)
+static int open_places(struct pb_recorder *r, const struct pb_recorder_options *o, struct pb_err *err)
 {
     char own[64];
 
@@ -133,9 +133,11 @@ static int open_places(struct pb_recorder *r, const char *about, pid_t pid, stru
     if (r->own_fd < 0)
         return pb_fail(err, r->own_fd, "the archive %s cannot be written: %s", r->folder,
                        strerror(-r->own_fd));
-    x = take_lock(r, pid, err);
+    x = take_lock(r, o->pid, err);
     if (x == 0 && faccessat(r->own_fd, "about", F_OK, 0) < 0) {
-        x = pb_archive_put_text(r->own_fd, "about", about, strlen(about));
+        x = o->recorded ? pb_archive_put_mark(r->own_fd, r->run.id, o->recorded) : 0;
+        if (x == 0)
+            x = pb_archive_put_text(r->own_fd, "about", o->about, strlen(o->about));
         if (x < 0)
             pb_fail(err, x, "the archive %s cannot be written: %s", r->folder, strerror(-x));
     }
@@ -165,7 +167,7 @@ int pb_recorder_open(const struct pb_recorder_options *o, struct pb_recorder **r
     if (x == 0 && (x = pb_archive_run_id(o->arena_fd, r->run.id)) < 0)
         pb_fail(err, x, "the tables of process %d cannot be read: %s", (int)o->pid, strerror(-x));
     if (x == 0)
-        x = open_places(r, o->about, o->pid, err);
+        x = open_places(r, o, err);
     if (x < 0) {
         pb_recorder_close(r);
         return x;

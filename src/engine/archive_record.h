@@ -24,6 +24,7 @@ struct pb_recorder_options {
     const char *folder;
     int arena_fd;            /* stays the caller's */
     const char *about;       /* the description of the run, as in its run directory */
+    const char *recorded;    /* of a recording: PID-START of the process; else NULL */
     const char *compression; /* as the setting probing.compression has it */
     pid_t pid;               /* for messages */
 };
@@ -59,6 +60,9 @@ int pb_archive_commit(int partition, const char *prefix, const struct pb_archive
 
 /* A file of ours with this text, whole or not at all. */
 int pb_archive_put_text(int dir, const char *name, const char *text, size_t length);
+
+/* Names the process ("PID-START") that the run is a recording of; own: the folder of the run's record. */
+int pb_archive_put_mark(int own, const char *run, const char *recorded);
 
 /* Makes the folders of a path below dir, which last, and opens the last. */
 int pb_archive_make_path(int dir, const char *path);

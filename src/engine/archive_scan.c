@@ -22,6 +22,8 @@ struct pb_cat_archived {
     int map[PB_MAX_COLUMNS]; /* the table's column -> the archive's, -1: it has none */
     struct file *files;
     unsigned nfiles;
+    uint64_t *held; /* serials of the segments in the files */
+    size_t nheld;
 };
 
 /* --- tables --- */
@@ -76,13 +78,24 @@ int pb_archive_read_tables(struct pb_wire *m, struct pb_catalog *c, unsigned sou
     return r;
 }
 
-void pb_archive_release(struct pb_cat_table *t)
+static void forget_files(struct pb_cat_table *t)
 {
     for (unsigned i = 0; i < t->narchived; i++) {
-        for (unsigned k = 0; k < t->archived[i].nfiles; k++)
-            free(t->archived[i].files[k].path);
-        free(t->archived[i].files);
+        struct pb_cat_archived *a = &t->archived[i];
+        for (unsigned k = 0; k < a->nfiles; k++)
+            free(a->files[k].path);
+        free(a->files);
+        free(a->held);
+        a->files = NULL;
+        a->held = NULL;
+        a->nfiles = 0;
+        a->nheld = 0;
     }
+}
+
+void pb_archive_release(struct pb_cat_table *t)
+{
+    forget_files(t);
     free(t->archived);
 }
 
@@ -125,18 +138,30 @@ void pb_archive_want(struct pb_engine *e, const char *sql)
 
 /* --- files --- */
 
+static int by_serial(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+bool pb_archive_holds(const struct pb_cat_table *t, unsigned source, uint64_t serial)
+{
+    for (unsigned i = 0; i < t->narchived; i++) {
+        const struct pb_cat_archived *a = &t->archived[i];
+        if (a->source == source)
+            return a->nheld && bsearch(&serial, a->held, a->nheld, sizeof(serial), by_serial);
+    }
+    return false;
+}
+
 /* The rows of segments that a file holds are not taken from the arena too. */
-static void leave_out(struct pb_cat_table *t, unsigned source, const uint64_t *serials, int n)
+static void leave_out(struct pb_cat_table *t)
 {
     unsigned kept = 0;
 
     for (unsigned i = 0; i < t->nsegments; i++) {
         struct pb_cat_segment *s = &t->segments[i];
-        bool archived = false, near = n > 0 && t->parts[s->part].source == source &&
-                                      serials[0] <= s->view.serial && s->view.serial <= serials[n - 1];
-        for (int k = 0; near && !archived && k < n; k++)
-            archived = serials[k] == s->view.serial;
-        if (archived) {
+        if (pb_archive_holds(t, t->parts[s->part].source, s->view.serial)) {
             t->nrows -= s->view.nrows;
             pb_pool_give(&s->view);
         } else {
@@ -166,7 +191,15 @@ static int add_file(struct pb_cat_table *t, unsigned source, const char *path, u
         return -ENOMEM;
     a->files = more;
     a->files[a->nfiles++] = (struct file){.path = pb_take_ptr(copy), .ncolumns = name.ncolumns};
-    leave_out(t, source, serials, pb_archive_serials_unpack(name.serials, serials));
+    int n = pb_archive_serials_unpack(name.serials, serials);
+    if (n <= 0)
+        return 0;
+    uint64_t *held = realloc(a->held, (a->nheld + (size_t)n) * sizeof(*held));
+    if (!held)
+        return -ENOMEM;
+    a->held = held;
+    memcpy(held + a->nheld, serials, (size_t)n * sizeof(*held));
+    a->nheld += (size_t)n;
     return 0;
 }
 
@@ -182,16 +215,21 @@ static int read_files(struct pb_wire *in, struct pb_cat_table *t, struct pb_err 
         const char *path = pb_wire_text(in, &length);
         r = path ? add_file(t, source, path, length) : -EBADMSG;
     }
+    for (unsigned i = 0; i < t->narchived; i++)
+        if (t->archived[i].nheld)
+            qsort(t->archived[i].held, t->archived[i].nheld, sizeof(uint64_t), by_serial);
     if (t->time_column >= 0 && oldest < t->oldest)
         t->oldest = oldest;
     return r < 0 ? pb_fail(err, r, "the archive of %s cannot be read: %s", t->name, strerror(-r)) : 0;
 }
 
-int pb_archive_take(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
+/* last: of the two times that it is asked, the one that counts. */
+static int ask(struct pb_engine *e, struct pb_cat_table *t, bool last, struct pb_err *err)
 {
     struct pb_wire in = {0};
     char full[2 * PB_CAT_NAME];
 
+    forget_files(t);
     if (t->narchived == 0 || !e->archive)
         return 0;
     if (strcmp(t->schema, "main") == 0)
@@ -202,12 +240,26 @@ int pb_archive_take(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *
     pb_wire_put_text(&e->out, full, strlen(full));
     pb_wire_put_u64(&e->out, (uint64_t)(t->touched ? t->range.from : INT64_MIN));
     pb_wire_put_u64(&e->out, (uint64_t)(t->touched ? t->range.to : INT64_MAX));
+    pb_wire_put_u32(&e->out, last);
     int r = pb_engine_send(e, &e->out);
     if (r == 0)
         r = pb_wire_receive(e->request->socket, &in, 0);
     r = r < 0 ? pb_fail(err, r, "the archive could not be asked for: %s", strerror(-r))
               : read_files(&in, t, err);
     pb_wire_done(&in);
+    return r;
+}
+
+int pb_archive_look(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
+{
+    return ask(e, t, false, err);
+}
+
+int pb_archive_take(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
+{
+    int r = ask(e, t, true, err);
+    if (r == 0)
+        leave_out(t);
     return r;
 }
 

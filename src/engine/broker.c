@@ -103,45 +103,34 @@ static int meet(struct talk *t, struct pb_err *err)
     return 0;
 }
 
-static uint32_t count_arenas(const struct pb_sql_query *q)
+static void put_arena(struct pb_wire *m, const struct pb_sql_source *s, int fd)
 {
-    uint32_t n = q->nsources;
-
-    for (unsigned i = 0; i < q->nsources; i++)
-        n += q->sources[i].live.nmore;
-    return n;
+    pb_wire_put_u32(m, (uint32_t)s->rank);
+    pb_wire_put_u32(m, (uint32_t)s->live.pid);
+    pb_wire_put_u32(m, fd >= 0);
+    if (fd >= 0)
+        pb_wire_put_fd(m, fd);
 }
 
 static int send_request(struct talk *t)
 {
+    const struct pb_sql_query *q = t->q;
     struct pb_wire *m = &t->out;
 
     pb_wire_begin(m, PB_SQL_REQUEST);
-    pb_wire_put_u32(m, t->q->timeout_ms);
-    pb_wire_put_u32(m, (t->q->no_agent ? PB_SQL_NO_AGENT : 0u) |
-                           (t->sink->progress ? PB_SQL_WANTS_PROGRESS : 0u));
-    pb_wire_put_u32(m, count_arenas(t->q));
-    for (unsigned i = 0; i < t->q->nsources; i++) {
-        const struct pb_sql_source *s = &t->q->sources[i];
-        pb_wire_put_u32(m, (uint32_t)s->rank);
-        pb_wire_put_u32(m, (uint32_t)s->live.pid);
-        pb_wire_put_u32(m, s->live.arena_fd >= 0);
-        if (s->live.arena_fd >= 0)
-            pb_wire_put_fd(m, s->live.arena_fd);
-    }
+    pb_wire_put_u32(m, q->timeout_ms);
+    pb_wire_put_u32(m,
+                    (q->no_agent ? PB_SQL_NO_AGENT : 0u) | (t->sink->progress ? PB_SQL_WANTS_PROGRESS : 0u));
+    pb_wire_put_u32(m, pb_broker_arenas(q));
+    for (unsigned i = 0; i < q->nsources; i++)
+        put_arena(m, &q->sources[i], q->sources[i].live.arena_fd);
     /* What others recorded comes after all of those: live tables are read once a process. */
-    for (unsigned i = 0; i < t->q->nsources; i++)
-        for (unsigned k = 0; k < t->q->sources[i].live.nmore; k++) {
-            pb_wire_put_u32(m, (uint32_t)t->q->sources[i].rank);
-            pb_wire_put_u32(m, (uint32_t)t->q->sources[i].live.pid);
-            pb_wire_put_u32(m, 1);
-            pb_wire_put_fd(m, t->q->sources[i].live.more[k]);
-        }
-    for (unsigned i = 0; i < t->q->nsources; i++)
-        pb_broker_put_tables(t->q, &t->q->sources[i], m);
-    for (unsigned i = t->q->nsources; i < count_arenas(t->q); i++)
-        pb_wire_put_u32(m, 0);
-    pb_wire_put_text(m, t->q->sql, t->q->length);
+    for (unsigned i = 0; i < q->nsources; i++)
+        for (unsigned k = 0; k < q->sources[i].live.nmore; k++)
+            put_arena(m, &q->sources[i], q->sources[i].live.more[k]);
+    for (unsigned i = 0; i < pb_broker_arenas(q); i++)
+        pb_broker_put_tables(q, i, m);
+    pb_wire_put_text(m, q->sql, q->length);
     return pb_wire_send(t->slot.socket, m, t->deadline);
 }
 
@@ -160,7 +149,12 @@ static int send_live(struct talk *t)
     pb_wire_begin(&t->out, PB_SQL_LIVE);
     pb_wire_put_u32(&t->out, t->q->nsources);
     for (unsigned i = 0; i < t->q->nsources; i++) {
-        int fd = pb_live_read(name, &t->q->sources[i].live, &err);
+        const struct pb_sql_source *s = &t->q->sources[i];
+        struct pb_live_source live = s->live;
+        live.archive = t->q->archive;
+        live.archived[0] = s->archived;
+        memcpy(&live.archived[1], s->more, sizeof(s->more));
+        int fd = pb_live_read(name, &live, &err);
         pb_wire_put_u32(&t->out, fd >= 0);
         if (fd >= 0)
             pb_wire_put_fd(&t->out, fd);

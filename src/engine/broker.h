@@ -17,8 +17,9 @@ struct pb_archive_run;
 
 struct pb_sql_source {
     struct pb_live_source live;
-    int32_t rank;                          /* -1: none */
-    const struct pb_archive_run *archived; /* what the archive holds of its run; NULL: nothing */
+    int32_t rank;                                    /* -1: none */
+    const struct pb_archive_run *archived;           /* what the archive holds of its run; NULL: nothing */
+    const struct pb_archive_run *more[PB_LIVE_MORE]; /* and of what others recorded of it: live.more */
 };
 
 struct pb_sql_query {

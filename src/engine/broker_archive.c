@@ -23,15 +23,39 @@ static int put_table(void *arg, const char *table, const char *columns)
     return ++t->n == MAX_TABLES;
 }
 
-void pb_broker_put_tables(const struct pb_sql_query *q, const struct pb_sql_source *s, struct pb_wire *to)
+unsigned pb_broker_arenas(const struct pb_sql_query *q)
 {
+    unsigned n = q->nsources;
+
+    for (unsigned i = 0; i < q->nsources; i++)
+        n += q->sources[i].live.nmore;
+    return n;
+}
+
+/* What the archive holds of an arena; NULL: nothing. */
+static const struct pb_archive_run *archived(const struct pb_sql_query *q, unsigned arena)
+{
+    if (arena < q->nsources)
+        return q->sources[arena].archived;
+    arena -= q->nsources;
+    for (unsigned i = 0; i < q->nsources; i++) {
+        if (arena < q->sources[i].live.nmore)
+            return q->sources[i].more[arena];
+        arena -= q->sources[i].live.nmore;
+    }
+    return NULL;
+}
+
+void pb_broker_put_tables(const struct pb_sql_query *q, unsigned arena, struct pb_wire *to)
+{
+    const struct pb_archive_run *run = archived(q, arena);
     struct tables t = {.to = to};
     size_t at = to->size;
 
     pb_wire_put_u32(to, 0);
-    if (!q->archive || !s->archived)
+    if (!q->archive || !run)
         return;
-    pb_archive_tables(q->archive, s->archived->id, put_table, &t);
+    pb_archive_tables(q->archive, run->id, put_table, &t);
     if (!to->failed)
         memcpy(to->data + at, &t.n, sizeof(t.n));
 }
@@ -48,12 +72,13 @@ struct answer {
     uint32_t n, skipped;
 };
 
-static int put_source(const struct pb_sql_query *q, unsigned source, const char *table, struct answer *a)
+static int put_arena(const struct pb_sql_query *q, unsigned arena, const char *table, struct answer *a)
 {
+    const struct pb_archive_run *run = archived(q, arena);
     struct pb_archive_files files;
 
-    int r = pb_archive_files_read(q->archive, q->sources[source].archived, table, &files);
-    if (r < 0)
+    int r = run ? pb_archive_files_read(q->archive, run, table, &files) : 0;
+    if (!run || r < 0)
         return r;
     for (size_t i = 0; i < files.n; i++) {
         const struct pb_archive_name *name = &files.at[i].name;
@@ -65,7 +90,7 @@ static int put_source(const struct pb_sql_query *q, unsigned source, const char 
             continue;
         }
         a->n++;
-        pb_wire_put_u32(a->to, source);
+        pb_wire_put_u32(a->to, arena);
         pb_wire_put_text(a->to, files.at[i].path, strlen(files.at[i].path));
     }
     pb_archive_files_done(&files);
@@ -83,6 +108,7 @@ int pb_broker_put_files(const struct pb_sql_query *q, struct pb_wire *which, str
     const char *text = pb_wire_text(which, &length);
     a.from = floor_us((int64_t)pb_wire_u64(which));
     a.until = floor_us((int64_t)pb_wire_u64(which));
+    bool last = pb_wire_u32(which);
     if (!pb_wire_ok(which) || !q->archive || length >= sizeof(table) || memchr(text, '/', length))
         return -EBADMSG;
     snprintf(table, sizeof(table), "%.*s", (int)length, text);
@@ -91,16 +117,15 @@ int pb_broker_put_files(const struct pb_sql_query *q, struct pb_wire *which, str
     pb_wire_put_u32(to, 0);
     pb_wire_put_u64(to, 0);
     pb_wire_put_u32(to, 0);
-    for (unsigned i = 0; r == 0 && i < q->nsources; i++)
-        if (q->sources[i].archived)
-            r = put_source(q, i, table, &a);
+    for (unsigned i = 0; r == 0 && i < pb_broker_arenas(q); i++)
+        r = put_arena(q, i, table, &a);
     if (to->failed)
         return -EMSGSIZE;
     uint32_t number = (uint32_t)-r;
     memcpy(to->data, &number, sizeof(number));
     memcpy(to->data + 4, &a.oldest, sizeof(a.oldest));
     memcpy(to->data + 12, &a.n, sizeof(a.n));
-    stats->files_read += a.n;
-    stats->files_skipped += a.skipped;
+    stats->files_read += last ? a.n : 0;
+    stats->files_skipped += last ? a.skipped : 0;
     return 0;
 }

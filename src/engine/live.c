@@ -3,16 +3,20 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "engine/archive_count.h"
+#include "engine/archive_list.h"
 #include "engine/known.h"
 #include "table/reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { SEGMENT = 1 << 20 };
+enum { SEGMENT = 1 << 20, MOST_ARCHIVED = 1024 };
 static const uint64_t MOST_BYTES = 256u << 20;
 
 static void add_string(struct pb_row *row, unsigned column, const char *text)
@@ -80,59 +84,115 @@ static void add_table(struct pb_table *t, const char *name, const char *kind, co
     pb_row_commit(&row);
 }
 
-/* All arenas of a process. */
-struct recorded {
-    struct pb_reader *at[1 + sizeof(((struct pb_live_source *)0)->more) / sizeof(int)];
-    unsigned n;
+/* A table of which an archive has rows. */
+struct archived {
+    unsigned arena;
+    char name[128];
+    char *columns; /* as the archive keeps them */
 };
+
+/* All arenas of a process, and what is archived of them. */
+struct recorded {
+    const struct pb_live_source *source;
+    struct pb_reader *at[1 + PB_LIVE_MORE]; /* NULL: only the archive is left */
+    unsigned n;
+    struct archived *archived;
+    unsigned narchived;
+};
+
+static int add_archived(void *arg, const char *table, const char *columns)
+{
+    struct recorded *r = arg;
+    struct archived *more = realloc(r->archived, (r->narchived + 1) * sizeof(*more));
+
+    if (!more)
+        return -ENOMEM;
+    r->archived = more;
+    more[r->narchived] = (struct archived){.arena = r->n, .columns = strdup(columns)};
+    snprintf(more[r->narchived++].name, sizeof(more->name), "%s", table);
+    return r->narchived == MOST_ARCHIVED;
+}
 
 static void open_recorded(const struct pb_live_source *source, struct recorded *ret)
 {
-    ret->n = 0;
-    if (source->arena_fd >= 0 && pb_reader_open(source->arena_fd, &ret->at[ret->n], NULL) == 0)
-        ret->n++;
-    for (unsigned i = 0; i < source->nmore; i++)
-        if (pb_reader_open(source->more[i], &ret->at[ret->n], NULL) == 0)
-            ret->n++;
+    *ret = (struct recorded){.source = source};
+    for (; ret->n < 1 + source->nmore; ret->n++) {
+        const struct pb_archive_run *run = source->archive ? source->archived[ret->n] : NULL;
+        int fd = ret->n ? source->more[ret->n - 1] : source->arena_fd;
+        if (fd < 0 || pb_reader_open(fd, &ret->at[ret->n], NULL) < 0)
+            ret->at[ret->n] = NULL;
+        if (run)
+            pb_archive_tables(source->archive, run->id, add_archived, ret);
+    }
 }
 
 static void recorded_done(struct recorded *r)
 {
     for (unsigned i = 0; i < r->n; i++)
         pb_reader_close(r->at[i]);
+    for (unsigned i = 0; i < r->narchived; i++)
+        free(r->archived[i].columns);
+    free(r->archived);
 }
 
+static int find_in(const struct recorded *r, unsigned arena, const char *name)
+{
+    return r->at[arena] ? pb_reader_find(r->at[arena], name) : -ENOENT;
+}
+
+/* In one of the first n arenas. */
 static bool is_recorded(const struct recorded *r, unsigned n, const char *name)
 {
     for (unsigned i = 0; i < n; i++)
-        if (pb_reader_find(r->at[i], name) >= 0)
+        if (find_in(r, i, name) >= 0)
             return true;
     return false;
 }
 
-/* The same table in several arenas is one. */
+static bool is_archived(const struct recorded *r, unsigned n, const char *name)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (strcmp(r->archived[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* The same table in several arenas is one, and their archives are part of it. */
 static void sum_up(const struct recorded *r, const char *name, struct pb_table_stats *ret_stats,
                    struct pb_table_info *ret_info)
 {
-    struct pb_table_stats one, sum = {0};
+    struct pb_table_stats sum = {0};
     struct pb_table_info info;
     uint64_t dropped = 0, recycled = 0;
 
     for (unsigned i = 0; i < r->n; i++) {
-        int table = pb_reader_find(r->at[i], name);
-        if (table < 0 || pb_reader_stats(r->at[i], (unsigned)table, &one) < 0 ||
-            pb_reader_table(r->at[i], (unsigned)table, &info) < 0)
-            continue;
+        const struct pb_archive_run *run = r->source->archive ? r->source->archived[i] : NULL;
+        struct pb_table_stats one = {0};
+        int table = find_in(r, i, name);
+        if (table >= 0 && pb_reader_table(r->at[i], (unsigned)table, &info) == 0 &&
+            pb_reader_stats(r->at[i], (unsigned)table, &one) == 0) {
+            dropped += info.dropped;
+            recycled += info.recycled;
+        }
+        if (run)
+            pb_archive_count(r->source->archive, run, name, table < 0 ? NULL : r->at[i],
+                             table < 0 ? 0 : (unsigned)table, &one);
         sum.rows += one.rows;
         sum.bytes += one.bytes;
         sum.first = one.first && (!sum.first || one.first < sum.first) ? one.first : sum.first;
         sum.last = one.last > sum.last ? one.last : sum.last;
-        dropped += info.dropped;
-        recycled += info.recycled;
     }
     *ret_stats = sum;
     ret_info->dropped = dropped;
     ret_info->recycled = recycled;
+}
+
+static const char *known_comment(const char *name)
+{
+    for (unsigned i = 0; i < pb_nknown; i++)
+        if (strcmp(pb_known[i].spec.name, name) == 0)
+            return pb_known[i].spec.comment;
+    return "";
 }
 
 static int read_tables(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
@@ -144,19 +204,44 @@ static int read_tables(struct pb_table *t, const struct pb_live_source *source, 
     open_recorded(source, &recorded);
     for (unsigned i = 0; i < pb_nknown; i++) {
         const struct pb_table_spec *spec = &pb_known[i].spec;
-        if (pb_known[i].live || !is_recorded(&recorded, recorded.n, spec->name))
+        if (pb_known[i].live || (!is_recorded(&recorded, recorded.n, spec->name) &&
+                                 !is_archived(&recorded, recorded.narchived, spec->name)))
             add_table(t, spec->name, pb_known[i].live ? "live" : "recorded", spec->comment,
                       pb_known[i].live ? NULL : &stats, NULL);
     }
     for (unsigned k = 0; k < recorded.n; k++)
-        for (unsigned i = 0; i < pb_reader_ntables(recorded.at[k]); i++) {
+        for (unsigned i = 0; recorded.at[k] && i < pb_reader_ntables(recorded.at[k]); i++) {
             if (pb_reader_table(recorded.at[k], i, &info) < 0 || pb_known_find(info.name) ||
                 is_recorded(&recorded, k, info.name))
                 continue;
             sum_up(&recorded, info.name, &stats, &info);
             add_table(t, info.name, "recorded", info.comment, &stats, &info);
         }
+    for (unsigned i = 0; i < recorded.narchived; i++) {
+        const char *name = recorded.archived[i].name;
+        if (pb_known_find(name) || is_recorded(&recorded, recorded.n, name) ||
+            is_archived(&recorded, i, name))
+            continue;
+        sum_up(&recorded, name, &stats, &info);
+        add_table(t, name, "recorded", known_comment(name), &stats, &info);
+    }
     return 0;
+}
+
+/* Columns of a table of which nothing but the archive is left. */
+static void add_archived_columns(struct pb_table *t, const struct archived *a)
+{
+    struct pb_archive_columns *columns = calloc(1, sizeof(*columns));
+
+    if (columns && a->columns)
+        pb_archive_columns_read(a->columns, strlen(a->columns), columns);
+    for (unsigned i = 0; columns && i < columns->n; i++)
+        if (columns->at[i].stored)
+            pb_live_add_strings(t,
+                                (const char *const[]){a->name, columns->at[i].name, columns->at[i].unit,
+                                                      columns->at[i].comment},
+                                4);
+    free(columns);
 }
 
 static int read_columns(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
@@ -167,7 +252,8 @@ static int read_columns(struct pb_table *t, const struct pb_live_source *source,
     open_recorded(source, &recorded);
     for (unsigned i = 0; i < pb_nknown; i++) {
         const struct pb_table_spec *spec = &pb_known[i].spec;
-        bool by_others = !pb_known[i].live && is_recorded(&recorded, recorded.n, spec->name);
+        bool by_others = !pb_known[i].live && (is_recorded(&recorded, recorded.n, spec->name) ||
+                                               is_archived(&recorded, recorded.narchived, spec->name));
         for (unsigned k = 0; k < spec->ncolumns && !by_others; k++)
             pb_live_add_strings(t,
                                 (const char *const[]){spec->name, spec->columns[k].name,
@@ -175,7 +261,7 @@ static int read_columns(struct pb_table *t, const struct pb_live_source *source,
                                 4);
     }
     for (unsigned k = 0; k < recorded.n; k++)
-        for (unsigned i = 0; i < pb_reader_ntables(recorded.at[k]); i++) {
+        for (unsigned i = 0; recorded.at[k] && i < pb_reader_ntables(recorded.at[k]); i++) {
             if (pb_reader_table(recorded.at[k], i, &info) < 0 || is_recorded(&recorded, k, info.name))
                 continue;
             for (unsigned c = 0; c < info.ncolumns; c++) {
@@ -184,6 +270,10 @@ static int read_columns(struct pb_table *t, const struct pb_live_source *source,
                     t, (const char *const[]){info.name, column->name, column->unit, column->comment}, 4);
             }
         }
+    for (unsigned i = 0; i < recorded.narchived; i++)
+        if (!is_recorded(&recorded, recorded.n, recorded.archived[i].name) &&
+            !is_archived(&recorded, i, recorded.archived[i].name))
+            add_archived_columns(t, &recorded.archived[i]);
     return 0;
 }
 

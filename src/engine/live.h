@@ -6,18 +6,25 @@
 #include "control/redact.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
+struct pb_archive_run;
 struct pb_err;
 struct pb_table;
 
+#define PB_LIVE_MORE 16
+
 /* What live tables are about. */
 struct pb_live_source {
-    pid_t pid;    /* 0: no process was named */
-    int arena_fd; /* of its recorded tables; -1: none */
-    int more[16]; /* of what others recorded of it */
+    pid_t pid;              /* 0: no process was named */
+    uint64_t start_time;    /* of the process, as procinfo has it; 0: not known */
+    int arena_fd;           /* of its recorded tables; -1: none */
+    int more[PB_LIVE_MORE]; /* of what others recorded of it; -1: only the archive is left of that */
     unsigned nmore;
     bool dead;
+    const char *archive; /* its folder; NULL: none. What it holds of arena_fd and then of more: */
+    const struct pb_archive_run *archived[1 + PB_LIVE_MORE];
     /* The words that tell of the secrets of the process: control/redact.h. */
     void (*redact)(pid_t pid, char ret[PB_REDACT_SIZE]);
     /* Adds a row to probing.config for each setting. */

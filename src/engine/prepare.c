@@ -243,7 +243,9 @@ int pb_prepare_tables(struct pb_engine *e, struct pb_err *err)
         struct pb_cat_table *t = c->tables[i];
         if (!t->touched && !t->named)
             continue;
-        r = pb_prepare_table(e, t, err);
+        r = pb_archive_look(e, t, err);
+        if (r == 0)
+            r = pb_prepare_table(e, t, err);
         if (r == 0)
             r = pb_archive_take(e, t, err);
         if (r == 0)

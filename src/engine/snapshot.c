@@ -4,6 +4,7 @@
 #include "engine/catalog.h"
 
 #include "base/err.h"
+#include "engine/archive_scan.h"
 #include "engine/pool.h"
 #include "engine/threads.h"
 
@@ -97,7 +98,8 @@ static int next_serial(int fd, uint64_t *ret)
 
 /* The segments in range, moved to the front of the list. Slots were looked at one after the other: of the
  * segments that were made meanwhile some were seen and some not, so none of them counts. */
-static unsigned choose(struct pb_cat_table *t, struct pb_segment_info *list, unsigned n, uint64_t end)
+static unsigned choose(struct pb_cat_table *t, unsigned source, struct pb_segment_info *list, unsigned n,
+                       uint64_t end)
 {
     unsigned kept = 0;
 
@@ -108,7 +110,7 @@ static unsigned choose(struct pb_cat_table *t, struct pb_segment_info *list, uns
             t->oldest = list[i].first;
         if (t->time_column >= 0 && (list[i].last < t->range.from || list[i].first > t->range.to))
             t->segments_skipped++;
-        else
+        else if (!pb_archive_holds(t, source, list[i].serial))
             list[kept++] = list[i];
     }
     return kept;
@@ -182,7 +184,7 @@ static int look(struct pb_cat_table *t, unsigned part, uint32_t segment_size)
     if (n <= 0)
         return n;
     job.list = list;
-    job.n = choose(t, list, (unsigned)n, end);
+    job.n = choose(t, job.part->source, list, (unsigned)n, end);
     job.stale = job.n;
     job.copied = count_copied(t, &job, end);
     t->parts[part].end = end;

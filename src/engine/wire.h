@@ -7,11 +7,10 @@
  *   broker: REQUEST                     the statements, the arenas, the time it may take
  *   worker: NEED(table)                 a live table is about to be read; the broker reads it now
  *   broker: LIVE                        one arena for each source, in memory
- *   worker: WHICH(table, times)         its snapshot is taken: which files of the archive belong to it?
- *   broker: FILES                       their paths below the folder, by source
- *   worker: COLUMNS, ROWS..., NOTE...   for each statement
- *   worker: PROGRESS                    now and then where it was asked for: rows scanned, rows there are
- *   worker: DONE or ERROR               then the next REQUEST, or the end */
+ *   worker: WHICH(table, times, last)   which files of the archive belong to it? Before its snapshot, and
+ * after broker: FILES                       their paths below the folder, by source worker: COLUMNS, ROWS...,
+ * NOTE...   for each statement worker: PROGRESS                    now and then where it was asked for: rows
+ * scanned, rows there are worker: DONE or ERROR               then the next REQUEST, or the end */
 #pragma once
 
 #include <stdbool.h>

@@ -246,25 +246,22 @@ static int newest_first(const void *a, const void *b)
 }
 
 /* "NS-PID-START.of-PID-START[.N]": the recorder, and what it records. */
-static bool is_recording(const char *name, pid_t pid, uint64_t start_time)
+static bool is_recording(const char *name, pid_t pid, uint64_t start_time, uint64_t *ret_start)
 {
     const char *of = strstr(name, PB_RUNDIR_OF);
     char *end;
 
     if (!of || strtol(of + strlen(PB_RUNDIR_OF), &end, 10) != pid || *end != '-')
         return false;
-    uint64_t start = strtoull(end + 1, &end, 10);
-    return (*end == '\0' || *end == '.') && (start_time == 0 || start == start_time);
+    *ret_start = strtoull(end + 1, &end, 10);
+    return (*end == '\0' || *end == '.') && (start_time == 0 || *ret_start == start_time);
 }
 
 struct recordings {
     pid_t pid;
     uint64_t start_time;
     uid_t uid;
-    struct {
-        int fd;
-        time_t changed;
-    } at[PB_RUNS_RECORDINGS];
+    struct pb_recording at[PB_RUNS_RECORDINGS];
     unsigned n, max;
 };
 
@@ -273,10 +270,15 @@ static int keep_recording(struct visitor *v, int user_fd, const char *user_path,
     struct recordings *all = v->result;
     char path[128];
     struct stat st;
+    uint64_t start;
 
-    if (!is_recording(name, all->pid, all->start_time) ||
-        snprintf(path, sizeof(path), "%s/arena", name) >= (int)sizeof(path))
+    if (!is_recording(name, all->pid, all->start_time, &start) ||
+        snprintf(path, sizeof(path), "%s/about", name) >= (int)sizeof(path))
         return 0;
+    /* Before the tables are opened: what is dead now has written all that it ever will. */
+    _cleanup_close_ int about = open_below(user_fd, path, O_RDONLY | O_NONBLOCK);
+    bool alive = about >= 0 && pb_rundir_locked(about);
+    snprintf(path, sizeof(path), "%s/arena", name);
     int fd = open_below(user_fd, path, O_RDONLY | O_NONBLOCK);
     if (fd < 0)
         return 0;
@@ -292,21 +294,19 @@ static int keep_recording(struct visitor *v, int user_fd, const char *user_path,
     if (all->n == all->max)
         close(all->at[--all->n].fd);
     memmove(&all->at[i + 1], &all->at[i], (all->n - i) * sizeof(all->at[0]));
-    all->at[i].fd = fd;
-    all->at[i].changed = st.st_mtime;
+    all->at[i] = (struct pb_recording){.fd = fd, .start_time = start, .alive = alive, .changed = st.st_mtime};
     all->n++;
     return 0;
 }
 
-int pb_runs_recordings(pid_t pid, uint64_t start_time, uid_t uid, int *ret, unsigned max)
+int pb_runs_recordings(pid_t pid, uint64_t start_time, uid_t uid, struct pb_recording *ret, unsigned max)
 {
     struct recordings all = {.pid = pid, .start_time = start_time, .uid = uid};
     struct visitor v = {.visit = keep_recording, .wanted = "", .any_uid = true, .result = &all};
 
     all.max = max < PB_RUNS_RECORDINGS ? max : PB_RUNS_RECORDINGS;
     visit_all(&v, "/");
-    for (unsigned i = 0; i < all.n; i++)
-        ret[i] = all.at[i].fd;
+    memcpy(ret, all.at, all.n * sizeof(*ret));
     return (int)all.n;
 }
 

@@ -51,10 +51,17 @@ int pb_run_settings(const struct pb_run_info *run, struct pb_settings *ret);
 /* The file of its tables, to read. The caller closes it. */
 int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err);
 
-/* The tables of recordings (profile/store.h) of that process, which the caller closes: at most max, newest
- * first. start_time: of the process, as procinfo has it; 0: any of that pid. Only those of ours and of uid,
- * the process's own. Names tell what they are of: nothing is opened to find out. Returns how many. */
-int pb_runs_recordings(pid_t pid, uint64_t start_time, uid_t uid, int *ret, unsigned max);
+/* A recording (profile/store.h) of a process. */
+struct pb_recording {
+    int fd;              /* of its tables; the caller closes it */
+    uint64_t start_time; /* of the process, as procinfo has it */
+    bool alive;          /* it goes on */
+    time_t changed;
+};
+
+/* Recordings of that process: at most max, newest first. start_time 0: any of that pid. Only those of ours
+ * and of uid, the process's own. Names tell what they are of: no other is opened. Returns how many. */
+int pb_runs_recordings(pid_t pid, uint64_t start_time, uid_t uid, struct pb_recording *ret, unsigned max);
 
 /* A connected control socket, and the secret to say on it (40 bytes). -ETIMEDOUT: nobody took the connection
  * within timeout_ms. */

@@ -1,6 +1,7 @@
 """archive: rows outlive the arena and the process, as Parquet that any engine reads; archived and live rows are one table,
 none twice and none lost, wherever the recorder is killed."""
 import datetime
+import json
 import os
 import random
 import re
@@ -68,6 +69,15 @@ class Writer:
         assert n == different and whole == "true", (n, different, whole)
         return int(n), int(first), int(last)
 
+    def listed(self, table="test.stream"):
+        """Rows as the lists of tables tell."""
+        [[said]] = self.rows(f"SELECT rows FROM probing.tables WHERE name = '{table}'")
+        assert self.rows(f"SELECT count(*) > 5 FROM probing.columns WHERE \"table\" = '{table}'") == [["true"]]
+        if self.process.poll() is not None:  # one that runs would be injected
+            rows = json.loads(self.probe("-t", self.pid, "tables", "--format", "json").stdout)
+            assert [str(row["rows"]) for row in rows if row["table"] == table] == [said]
+        return int(said)
+
     def files(self, table="test.stream"):
         return sorted(self.archive.glob(f"{table}/*/*/*/*/*.parquet"))
 
@@ -106,6 +116,7 @@ def test_archived_and_live_rows_are_one_table(writer):
         w.archived()
     assert w.count() == (65000, 0, 64999)
     assert int(w.rows("SELECT count(*) FROM test.stream", "--archive", "none")[0][0]) < 40000
+    assert w.listed() == 65000
     done = w.probe("-t", w.pid, "query", "--stats", "SELECT count(*) FROM test.stream WHERE timestamp < (SELECT min(timestamp) FROM test.stream)")
     assert "archived files read: 4, skipped: 0" in done.stderr  # the bound is no constant
     middle = w.rows("SELECT max(timestamp) FROM test.stream WHERE n < 20000")[0][0]
@@ -132,6 +143,7 @@ def test_a_run_outlives_what_it_left(writer, tmp_path):
     for run in tmp_path.glob("probing-*"):
         shutil.rmtree(run)
     assert w.count() == (5000, 0, 4999) and w.rows("SELECT count(*) FROM shy")[0][0] == "1"
+    assert w.listed() == 5000
     listed = w.probe("list", "--format", "csv").stdout
     assert re.search(rf"^{w.pid},archived,,3,.*writer$", listed, re.M), listed
     # Nobody is named: all that is archived, told apart by rank and process.
@@ -147,6 +159,65 @@ def test_a_run_outlives_what_it_left(writer, tmp_path):
     assert done.returncode == 1 and "left nothing but its archive" in done.stderr
     assert "unit" in w.probe("-t", w.pid, "query", "SELECT * FROM probing.columns LIMIT 0").stdout
 
+
+RECORDED = ("python.samples", "python.stacks", "python.memory")
+
+
+@pytest.mark.parametrize("probed", [True, False])
+def test_what_was_recorded_of_a_process_is_archived_with_it(writer, tmp_path, probed):
+    archive = tmp_path / "archive"
+    env = {**os.environ, "PROBING_DIR": str(tmp_path), "PROBING_ARCHIVE": str(archive), "RANK": "5"}
+
+    def probe(*words):
+        done = jobs.probe(*words, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def counts(*target):
+        sql = "SELECT " + ", ".join(f"(SELECT count(*) FROM {table})" for table in RECORDED)
+        return [int(n) for n in probe(*target, "query", "--format", "csv", sql).splitlines()[1].split(",")]
+
+    with jobs.python(env=env) as job:
+        if probed:
+            probe("-t", job.pid, "inject")
+        else:
+            done = jobs.probe("-t", job.pid, "archive", "--once", env=env)
+            assert done.returncode == 1 and "neither probed nor recorded" in done.stderr
+        probe("-t", job.pid, "record", "--duration", "1.5")
+        once = counts("-t", job.pid)
+        assert all(once)
+        assert "python.samples" in probe("-t", job.pid, "archive", "--once")
+        assert counts("-t", job.pid) == once, "what is on both sides is counted once"
+        # A recording that begins later, and goes on while it is archived, until the process ends.
+        said = probe("-t", job.pid, "archive", "--background", "--every", "100ms")
+        recorder = int(re.search(r"by process (\d+)", said).group(1))
+        try:
+            probe("-t", job.pid, "record", "--background")
+            time.sleep(2.5)
+            assert all(n > m for n, m in zip(counts("-t", job.pid), once))
+            job.process.kill()
+            job.process.wait()
+            jobs.wait_until(lambda: not Path(f"/proc/{recorder}").exists(), what="the recorder's end")
+        finally:
+            if Path(f"/proc/{recorder}").exists():
+                os.kill(recorder, signal.SIGKILL)
+        left = counts("-t", job.pid)
+        for table, n in zip(RECORDED, left):
+            theirs = duckdb.sql(f"SELECT count(*), min(rank) FROM read_parquet('{archive}/{table}/*/*/*/*/*.parquet')").fetchall()[0]
+            assert theirs == (n, 5), table
+        for run in tmp_path.glob("probing-*"):
+            shutil.rmtree(run)
+        assert counts("-t", job.pid) == left
+        assert len(re.findall(rf"^{job.pid},archived,", probe("list", "--format", "csv"), re.M)) == 1
+        everybody = probe("query", "--archive", archive, "--format", "csv", "SELECT DISTINCT pid, count(*) FROM python.memory GROUP BY pid")
+        assert everybody.split()[1] == f"{job.pid},{left[2]}"
+    # What is too old goes, with all that is written down of it.
+    for file in archive.glob("*/*/*/*/*/*.parquet"):
+        age(file, 40)
+    w = writer()
+    w.tell("rows 3000")
+    w.archived("--once", "--retention", "30")
+    assert len(list((archive / "_probing").iterdir())) == 1
 
 def test_other_engines_read_it_as_it_is(writer):
     w = writer()

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "engine/archive.h"
+#include "engine/archive_count.h"
 
 static const struct pb_archive_name example = {.run = "0123456789abcdef",
                                                .first = -62135596800000000,
@@ -34,6 +35,31 @@ static void a_name_tells_what_was_written(void **state)
     assert_true(back.first == example.first && back.last == example.last && back.part == 1 &&
                 back.parts == 2);
     assert_true(back.ncolumns == 9 && back.total == 45144);
+}
+
+/* version, a schema of one element, num_rows: as the format's definition has them. */
+static const uint8_t footer[] = {0x15, 4,   0x19, 0x1c, 0x48, 6,    's',  'c',
+                                 'h',  'e', 'm',  'a',  0,    0x16, 0x8a, 1};
+
+static void rows_are_counted_from_footers(void **state)
+{
+    uint8_t bad[sizeof(footer)];
+
+    assert_int_equal(pb_parquet_footer_rows(footer, sizeof(footer)), 69);
+    for (size_t n = 0; n < sizeof(footer); n++)
+        assert_int_equal(pb_parquet_footer_rows(footer, n), -EBADMSG);
+    /* Whatever stands there, it ends, within its bounds. */
+    for (size_t i = 0; i < sizeof(footer); i++)
+        for (int value = 0; value < 256; value++) {
+            memcpy(bad, footer, sizeof(bad));
+            bad[i] = (uint8_t)value;
+            assert_true(pb_parquet_footer_rows(bad, sizeof(bad)) >= -EBADMSG);
+        }
+    uint8_t deep[4096];
+    memset(deep, 0x1c, sizeof(deep));
+    assert_int_equal(pb_parquet_footer_rows(deep, sizeof(deep)), -EBADMSG);
+    memset(deep, 0x19, sizeof(deep));
+    assert_int_equal(pb_parquet_footer_rows(deep, sizeof(deep)), -EBADMSG);
 }
 
 static void other_names_are_not_ours(void **state)
@@ -120,6 +146,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_tells_what_was_written),
+        cmocka_unit_test(rows_are_counted_from_footers),
         cmocka_unit_test(other_names_are_not_ours),
         cmocka_unit_test(serials_come_back_as_they_went_in),
         cmocka_unit_test(a_partition_is_one_folder_a_value),

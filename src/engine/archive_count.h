@@ -1,0 +1,19 @@
+/* archive_count: how much of a table is there for a query, archived and live, no row counted twice.
+ *
+ * Rows of files are counted from their footers, which say so; nothing else of them is read. Caller's side. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct pb_archive_run;
+struct pb_reader;
+struct pb_table_stats;
+
+/* Adds what the archive holds of a run's table to what its arena holds (stats), less what is in both.
+ * reader, index: the table in the arena; NULL: it is not there. Files that make no sense count as empty. */
+int pb_archive_count(const char *folder, const struct pb_archive_run *run, const char *table,
+                     struct pb_reader *reader, unsigned index, struct pb_table_stats *stats);
+
+/* num_rows of a Parquet file's footer: thrift's compact protocol. -EBADMSG. */
+int64_t pb_parquet_footer_rows(const uint8_t *footer, size_t size);
