@@ -168,7 +168,9 @@ static int glance(struct reading *r)
         result = pb_py_glance(r->w->glance, &t->py, t->last_cpu, &r->s->stack, &r->gil);
     if (result == -EAGAIN) {
         t->last_cpu = cpu_of(r->w, t);
-        if (t->last_cpu >= 0 && t->last_cpu != sched_getcpu())
+        if (t->last_cpu < 0) /* we do not know where it is: that is no proof that it waits */
+            return -ENODATA;
+        if (t->last_cpu != sched_getcpu())
             result = pb_py_glance(r->w->glance, &t->py, t->last_cpu, &r->s->stack, &r->gil);
     }
     return result == -ENODATA ? note_miss(t) : result;

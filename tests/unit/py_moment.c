@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -119,6 +120,24 @@ static void one_that_runs_is_refused_or_stopped_and_goes_on(void **state)
     end(pid);
 }
 
+/* Some kernels say "0 0 0" of every thread. */
+static void who_is_not_counted_proves_nothing(void **state)
+{
+    struct pb_moment m;
+    pid_t pid = start(sleep_long);
+
+    open_after(pid, 30 * PB_NS_PER_MS, &m);
+    close(m.schedstat_fd);
+    m.schedstat_fd = memfd_create("schedstat", MFD_CLOEXEC);
+    assert_int_equal(write(m.schedstat_fd, "0 0 0\n", 6), 6);
+    assert_int_equal(pb_moment_begin(&m, PB_WAY_ASLEEP), PB_WAY_ASLEEP);
+    assert_int_equal(pb_moment_end(&m), -EAGAIN);
+    assert_int_equal(pb_moment_begin(&m, PB_WAY_STOPPED), PB_WAY_STOPPED);
+    assert_int_equal(pb_moment_end(&m), 0);
+    pb_moment_close(&m);
+    end(pid);
+}
+
 static void a_stopped_process_stays_stopped(void **state)
 {
     struct pb_native_threads threads;
@@ -155,6 +174,7 @@ int main(void)
         cmocka_unit_test(a_sleeper_proves_itself_and_names_its_call),
         cmocka_unit_test(one_that_woke_is_noticed),
         cmocka_unit_test(one_that_runs_is_refused_or_stopped_and_goes_on),
+        cmocka_unit_test(who_is_not_counted_proves_nothing),
         cmocka_unit_test(a_stopped_process_stays_stopped),
         cmocka_unit_test(a_thread_that_is_gone_is_told),
     };
