@@ -196,6 +196,21 @@ static int wait_for_stop(pid_t tid, uint64_t within_ns, int *ret_signal)
     }
 }
 
+/* Ctrl-Z must not stop us while we hold a thread: it would stand still until somebody brings us back. */
+static void hold_back_ctrl_z(bool hold)
+{
+    static _Thread_local unsigned held;
+    static _Thread_local bool ours;
+    sigset_t set, before;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTSTP);
+    if (hold && held++ == 0)
+        ours = pthread_sigmask(SIG_BLOCK, &set, &before) == 0 && !sigismember(&before, SIGTSTP);
+    else if (!hold && --held == 0 && ours)
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 /* The kernel says EPERM also of one that has ended, as long as nobody has waited for it. */
 static bool has_ended(pid_t tid)
 {
@@ -206,7 +221,7 @@ static bool has_ended(pid_t tid)
     return !state || *state == 'Z' || *state == 'X';
 }
 
-int pb_trace_stop(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal)
+static int stop(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal)
 {
     if (is_full())
         return -EBUSY;
@@ -221,9 +236,19 @@ int pb_trace_stop(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal)
     return r;
 }
 
+int pb_trace_stop(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal)
+{
+    hold_back_ctrl_z(true);
+    int r = stop(pid, tid, within_ns, ret_signal);
+    if (r < 0)
+        hold_back_ctrl_z(false);
+    return r;
+}
+
 void pb_trace_let_go(pid_t pid, pid_t tid, int signal)
 {
     /* It cannot be let go where it was killed meanwhile: then its end is to be waited for. */
     if (ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)signal) < 0)
         leave_to_handler(pid, tid);
+    hold_back_ctrl_z(false);
 }

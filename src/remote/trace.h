@@ -5,8 +5,9 @@
  * seized would save a microsecond of twenty, and make signals wait for our next look.
  * A thread that does not stop in time (it is in the kernel, or is given no CPU) is let go by a handler of
  * SIGCHLD as soon as it does. If we die, the kernel lets go, and no signal is lost: stops are looked at,
- * never taken off (a signal whose stop a dead tracer had waited for would be gone). The thread of ours that
- * stopped a thread must let it go; there may be several of them. */
+ * never taken off (a signal whose stop a dead tracer had waited for would be gone). Ctrl-Z waits until we
+ * have let go. The thread of ours that stopped a thread must let it go, once; there may be several of them.
+ */
 #pragma once
 
 #include <stdbool.h>

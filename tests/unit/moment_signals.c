@@ -426,6 +426,38 @@ static void one_that_stops_late_is_let_go_at_once(void **state)
     assert_done(pid, 2000);
 }
 
+static void spin_for_ever(void)
+{
+    shared->ready = 1;
+    for (;;)
+        shared->turns++;
+}
+
+static void ctrl_z_waits_until_the_thread_is_let_go(void **state)
+{
+    struct pb_moment m;
+    pid_t pid = start(spin_for_ever);
+
+    handle(SIGTSTP);
+    assert_true(wait_for(&shared->ready, 1, 5000));
+    assert_int_equal(pb_moment_open(pid, pid, &m), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pb_moment_begin(&m, PB_WAY_STOPPED), PB_WAY_STOPPED);
+        raise(SIGTSTP);
+        assert_int_equal(shared->handled, i);
+        assert_int_equal(pb_moment_end(&m), 0);
+        assert_int_equal(shared->handled, i + 1);
+    }
+    kill(pid, SIGKILL);
+    assert_true(WIFSIGNALED(status_of(pid, 1000)));
+    /* Nor does one that cannot be stopped keep it back. */
+    assert_int_equal(pb_moment_begin(&m, PB_WAY_STOPPED), -ESRCH);
+    raise(SIGTSTP);
+    assert_int_equal(shared->handled, 4);
+    pb_moment_close(&m);
+    signal(SIGTSTP, SIG_DFL);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -441,6 +473,7 @@ int main(void)
         TEST(a_fault_is_its_own_affair),
         TEST(no_signal_is_lost_with_the_sampler),
         TEST(one_that_stops_late_is_let_go_at_once),
+        TEST(ctrl_z_waits_until_the_thread_is_let_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
