@@ -347,10 +347,13 @@ int pb_py_word_of_stack(struct pb_py *py, uint64_t addr, uint64_t *ret)
 {
     struct block newest = {py->chunk_addr, py->chunk_len, py->chunk.at};
 
-    if (!holds(&newest, addr, sizeof(*ret)))
-        return read_u64(py, addr, ret);
-    *ret = u64_at(newest.at, addr - newest.addr);
-    return 0;
+    if (holds(&newest, addr, sizeof(*ret))) {
+        *ret = u64_at(newest.at, addr - newest.addr);
+        return 0;
+    }
+    /* Not from a page that is kept: that may be older than the frame. */
+    ssize_t got = pb_source_read_some(py->source, addr, ret, sizeof(*ret));
+    return got < 0 ? (int)got : got == sizeof(*ret) ? 0 : -EFAULT;
 }
 
 /* Takes out the frames that the interpreter makes for its own use, as Python does. */
