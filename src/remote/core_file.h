@@ -57,6 +57,7 @@ struct pb_core {
     size_t names_len;
     struct pb_core_thread *threads; /* by tid */
     size_t nthreads;
+    unsigned seen;       /* notes, of any kind */
     uint64_t phdr, vdso; /* of the auxiliary vector; 0: not told */
     uint64_t main_sp;    /* stack pointer of the main thread */
 };

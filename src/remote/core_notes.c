@@ -19,7 +19,7 @@
 #endif
 
 enum {
-    NOTES_MAX = 16 << 20, /* how many, of any kind */
+    NOTES_MAX = 1 << 20, /* in all: many headers may point to the same ones */
     THREADS_MAX = 1 << 20,
     FILES_MAX = 1 << 17,
     FILES_SIZE_MAX = 256 << 20,
@@ -255,7 +255,8 @@ int pb_core_read_notes(struct pb_core *c, uint64_t offset, uint64_t size)
     struct note note;
     int r = end < offset ? -ENODATA : 1;
 
-    for (unsigned n = 0; r > 0 && n < NOTES_MAX; n++) {
+    while (r > 0 && c->seen < NOTES_MAX) {
+        c->seen++;
         r = next_note(c, &at, end, &note);
         if (r <= 0)
             break;

@@ -251,6 +251,32 @@ static void says_what_a_file_is_that_is_no_core(void **state)
     assert_non_null(strstr(err.text, "no threads"));
 }
 
+/* As many headers as there can be, all of the same notes: they are not read for ever. */
+static void notes_are_bounded_however_often_they_are_named(void **state)
+{
+    enum { HEADERS = 65000, EMPTY = 100 };
+    _cleanup_(pb_native_threads_done) struct pb_native_threads threads = {0};
+    _cleanup_(pb_source_close) struct pb_source s = {.fd = -1};
+    struct image m;
+
+    make(&m, EM_X86_64);
+    m.notes_len = EMPTY * sizeof(Elf64_Nhdr);
+    memset(m.notes, 0, m.notes_len);
+    add_thread(&m, 7, SIGSEGV, EM_X86_64);
+    m.eh.e_phoff = sizeof(m);
+    m.eh.e_phnum = HEADERS;
+    m.ph[0].p_filesz = m.notes_len;
+    size_t size = sizeof(m) + HEADERS * sizeof(m.ph[0]);
+    _cleanup_free_ unsigned char *file = malloc(size);
+    assert_non_null(file);
+    memcpy(file, &m, sizeof(m));
+    for (size_t i = 0; i < HEADERS; i++)
+        memcpy(file + sizeof(m) + i * sizeof(m.ph[0]), &m.ph[0], sizeof(m.ph[0]));
+    assert_int_equal(open_bytes(file, size, &s, NULL), 0);
+    assert_int_equal(pb_source_threads(&s, &threads, NULL), 0);
+    assert_in_range(threads.n, 1, 20000);
+}
+
 static void survives_damage(void **state)
 {
     struct image m;
@@ -282,6 +308,7 @@ int main(void)
         cmocka_unit_test(reads_what_was_dumped_and_nothing_else),
         cmocka_unit_test(what_is_cut_off_is_missing_not_wrong),
         cmocka_unit_test(says_what_a_file_is_that_is_no_core),
+        cmocka_unit_test(notes_are_bounded_however_often_they_are_named),
         cmocka_unit_test(survives_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
