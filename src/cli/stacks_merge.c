@@ -159,6 +159,7 @@ static void put_group(const struct group *g, size_t nprocesses)
 {
     const struct pb_shown_thread *t = g->at[0].t;
     size_t n = length(t);
+    bool said = false;
 
     put_members(g, nprocesses);
     for (size_t i = 0; i < n; i++) {
@@ -166,6 +167,8 @@ static void put_group(const struct group *g, size_t nprocesses)
             printf("    .. %zu more frames ..\n", n - 2 * EDGE_FRAMES);
             i = n - EDGE_FRAMES;
         }
+        if (t->nmerged)
+            pb_stacks_put_apart(t, i, &said);
         if (native_at(t, i))
             pb_stacks_put_native(native_at(t, i));
         else

@@ -122,16 +122,25 @@ void pb_stacks_put_native(const struct pb_native_frame *f)
     puts(tint(PLAIN));
 }
 
+void pb_stacks_put_apart(const struct pb_shown_thread *t, size_t i, bool *said)
+{
+    if (*said || t->merge != PB_MERGE_APART || !t->nnatives || !t->merged[i].python)
+        return;
+    puts("    (where the Python frames belong among the native ones is not known; they are:)");
+    *said = true;
+}
+
 static void put_merged(const struct pb_shown_thread *t, struct pb_sources *sources)
 {
+    bool said = false;
+
     for (size_t i = 0; i < t->nmerged; i++) {
         if (i == EDGE_FRAMES && t->nmerged > 2 * EDGE_FRAMES + 1) {
             printf("    %s.. %zu more frames ..%s\n", tint(DIM), t->nmerged - 2 * EDGE_FRAMES, tint(PLAIN));
             i = t->nmerged - EDGE_FRAMES;
         }
         const struct pb_merged *m = &t->merged[i];
-        if (t->merge == PB_MERGE_APART && m->python && i && !t->merged[i - 1].python)
-            puts("    (where the Python frames belong among the native ones is not known; they are:)");
+        pb_stacks_put_apart(t, i, &said);
         if (m->python)
             put_frame(&t->frames[m->index], sources);
         else

@@ -38,6 +38,21 @@ int main(void)
     return spinner(&x);
 }
 """
+# Waits in a function that looks like a call of the interpreter's loop, but has no Python frames: as if just entered.
+FALSE_LOOP = r"""
+#include <unistd.h>
+__attribute__((noinline)) static int down(int n) { return n ? down(n - 1) + 1 : pause(); }
+int _PyEval_EvalFrameDefault(int n) { return down(n) + 1; }
+"""
+CALLS_IT = """
+import ctypes
+enter = ctypes.CDLL({library!r})._PyEval_EvalFrameDefault
+def called(n):
+    if n: return called(n - 1)
+    print("ready", flush=True)
+    enter({depth})
+called({depth})
+"""
 TORCH = """
 import threading, torch
 def multiply():
@@ -156,3 +171,34 @@ def test_native_frames_are_merged_and_written_as_rows_too(c_program):
         assert {row["kind"] for row in rows} == {"native", "python"}
         assert all(row["module"] for row in rows if row["kind"] == "native") and not any(row["module"] for row in rows if row["kind"] == "python")
         assert backtrace(job.pid, "--format", "csv").splitlines()[0].endswith(",line")
+
+
+@pytest.fixture(scope="module")
+def false_loop(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("apart")
+    (folder / "loop.c").write_text(FALSE_LOOP)
+    subprocess.run(["cc", "-O1", "-fno-optimize-sibling-calls", "-shared", "-fPIC", str(folder / "loop.c"), "-o", str(folder / "loop.so")], check=True)
+    return str(folder / "loop.so")
+
+
+@pytest.mark.parametrize("depth", [0, 100], ids=["short", "deep"])
+def test_frames_that_do_not_fit_are_shown_apart_and_it_is_said(depth, false_loop, tmp_path):
+    remark = "(where the Python frames belong among the native ones is not known; they are:)"
+    with jobs.python(CALLS_IT.format(library=false_loop, depth=depth)) as job:
+        time.sleep(0.2)
+        (thread,) = threads(job.pid, "--native")
+        assert thread["merge"] == "apart" and thread["read"] in ("asleep", "stopped"), thread
+        kinds, functions = [f["kind"] for f in thread["stack"]], [f["function"] for f in thread["stack"]]
+        first = kinds.index("python")
+        assert set(kinds[:first]) == {"native"} and set(kinds[first:]) == {"python"}, kinds
+        assert functions[first:] == [f["function"] for f in thread["frames"]] == ["called"] * (depth + 1) + ["<module>"]
+        assert functions[:first].count("down") == depth + 1 and functions[:first].count("_PyEval_EvalFrameDefault") >= 2, functions
+        for words in ([], ["--merge"]):
+            text = backtrace(job.pid, "--native", *words)
+            assert text.count(remark) == 1 and text.index(" down [loop.so]") < text.index(remark) < text.index("<module> ("), text
+            assert ("more frames .." in text) == (depth > 0)
+            after = text[text.index(remark) + len(remark):]
+            assert "called (" in after and "[" not in after, after
+        assert remark not in backtrace(job.pid)
+        done = jobs.probe("-t", job.pid, "flamegraph", "--native", "--idle", "--duration", 1, "-o", tmp_path / "a.folded")
+        assert done.returncode == 0 and " with native frames apart" in done.stdout, done
