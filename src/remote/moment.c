@@ -33,29 +33,39 @@ const char *pb_way_name(enum pb_way way)
     return "?";
 }
 
-static int open_of(const struct pb_moment *m, const char *name)
+/* From the folder of threads on where that is open: half of the time is the way there. */
+static int open_of(const struct pb_moment *m, int tasks, const char *name)
 {
     char path[64];
 
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", (int)m->pid, (int)m->tid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (tasks >= 0)
+        snprintf(path, sizeof(path), "%d/%s", (int)m->tid, name);
+    else
+        snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", (int)m->pid, (int)m->tid, name);
+    int fd = openat(tasks, path, O_RDONLY | O_CLOEXEC);
     return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
+}
+
+int pb_moment_open_in(int tasks, pid_t pid, pid_t tid, struct pb_moment *ret)
+{
+    struct pb_moment m = {.pid = pid, .tid = tid, .stat_fd = -1, .pinned_cpu = -1};
+
+    m.schedstat_fd = open_of(&m, tasks, "schedstat");
+    if (m.schedstat_fd < 0)
+        return m.schedstat_fd;
+    m.syscall_fd = open_of(&m, tasks, "syscall");
+    /* Who may not read that one can still stop it. */
+    if (m.syscall_fd < 0 && m.syscall_fd != -EACCES && m.syscall_fd != -EPERM) {
+        close(m.schedstat_fd);
+        return m.syscall_fd;
+    }
+    *ret = m;
+    return 0;
 }
 
 int pb_moment_open(pid_t pid, pid_t tid, struct pb_moment *ret)
 {
-    struct pb_moment m = {.pid = pid, .tid = tid, .stat_fd = -1, .pinned_cpu = -1};
-
-    m.schedstat_fd = open_of(&m, "schedstat");
-    if (m.schedstat_fd < 0)
-        return m.schedstat_fd;
-    m.syscall_fd = open_of(&m, "syscall");
-    if (m.syscall_fd == -ESRCH) {
-        close(m.schedstat_fd);
-        return -ESRCH;
-    }
-    *ret = m;
-    return 0;
+    return pb_moment_open_in(-1, pid, tid, ret);
 }
 
 static int read_text(int fd, char *buf, size_t size)
@@ -151,7 +161,7 @@ static int read_cpu(struct pb_moment *m)
     char text[1024];
 
     if (m->stat_fd < 0)
-        m->stat_fd = open_of(m, "stat");
+        m->stat_fd = open_of(m, -1, "stat");
     if (m->stat_fd < 0 || read_text(m->stat_fd, text, sizeof(text)) <= 0)
         return -ESRCH;
     char *p = strrchr(text, ')');

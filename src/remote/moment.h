@@ -44,6 +44,8 @@ struct pb_moment {
 
 /* -ESRCH: no such thread; -EACCES, -EPERM: not ours. */
 int pb_moment_open(pid_t pid, pid_t tid, struct pb_moment *ret);
+/* The same for many threads of one process; tasks: its /proc/PID/task, open; -1: not. */
+int pb_moment_open_in(int tasks, pid_t pid, pid_t tid, struct pb_moment *ret);
 void pb_moment_close(struct pb_moment *m);
 
 /* Starts a moment by the first of the allowed ways (a set of enum pb_way) that this thread permits now.

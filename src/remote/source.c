@@ -134,6 +134,8 @@ int pb_source_process(pid_t pid, struct pb_source *ret, struct pb_err *err)
 void pb_source_close(struct pb_source *s)
 {
     free(s->pages);
+    if (s->tasks)
+        close(s->tasks - 1);
     if (s->ops && s->ops->close)
         s->ops->close(s);
     *s = (struct pb_source){.fd = -1};
@@ -241,7 +243,15 @@ int pb_source_threads(struct pb_source *s, struct pb_native_threads *ret, struct
 
 int pb_source_moment(struct pb_source *s, pid_t tid, struct pb_moment *ret)
 {
-    return s->ops->moment ? s->ops->moment(s, tid, ret) : pb_moment_open(s->pid, tid, ret);
+    char path[32];
+
+    if (s->ops->moment)
+        return s->ops->moment(s, tid, ret);
+    if (!s->tasks) {
+        snprintf(path, sizeof(path), "/proc/%d/task", (int)s->pid);
+        s->tasks = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) + 1;
+    }
+    return pb_moment_open_in(s->tasks - 1, s->pid, tid, ret);
 }
 
 int pb_source_exe(struct pb_source *s, char *ret, size_t size)

@@ -51,6 +51,7 @@ struct pb_source {
     pid_t pid;              /* 0: no live process */
     pid_t main;             /* its first thread */
     int fd;                 /* -1: none */
+    int tasks;              /* 1 + its folder of threads, kept open; 0: not yet */
     uint16_t machine;       /* EM_*; 0: ours */
     void *extra;            /* of the kind */
     struct pb_pages *pages; /* kept; NULL: none yet */
