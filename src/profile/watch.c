@@ -117,8 +117,11 @@ static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, c
     if (py)
         t.py = *py;
     t.thread = pb_profile_thread(s->profile, w->pid, tid, name, w->label);
-    if (t.thread == PB_PROFILE_NONE || pb_moment_open(w->pid, tid, &t.moment) < 0)
+    int r = t.thread == PB_PROFILE_NONE ? -ENOMEM : pb_moment_open(w->pid, tid, &t.moment);
+    if (r < 0) {
+        s->facts->failed += r != -ESRCH;
         return;
+    }
     w->threads[w->n++] = t;
 }
 

@@ -1,6 +1,7 @@
 """Sampling what is hard to sample: very many threads, very deep stacks, processes that fork, exec, end or are stopped meanwhile."""
 import os
 import re
+import resource
 import signal
 import sys
 import time
@@ -74,7 +75,12 @@ def state(pid):
 
 def test_a_thousand_threads(tmp_path):
     with jobs.python(THREADS) as job:
-        said = flamegraph(job.pid, tmp_path / "a.folded", "--idle", duration=2)
+        # As a shell starts it, which allows fewer open files than there are threads.
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        done = probe("-t", job.pid, "flamegraph", "-o", tmp_path / "a.folded", "--idle", "--duration", 2,
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)))
+        assert done.returncode == 0, done.stderr
+        said = done.stdout
         threads = len(os.listdir(f"/proc/{job.pid}/task"))
     assert threads == 1000 and "of 1000 threads" in said, said
     # Each was there all the time: as many samples of the one that runs as of each that waits.
