@@ -81,11 +81,15 @@ static size_t read_proc(const char *path, uint64_t offset, uint8_t *buf, size_t 
 {
     size_t len = 0;
 
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = offset < INT64_MAX - size ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0)
         return 0;
-    for (ssize_t n = 1; n > 0 && len < size && offset + len<INT64_MAX; len += n> 0 ? (size_t)n : 0)
-        n = pread(fd, buf + len, size - len, (off_t)(offset + len));
+    while (len < size) {
+        ssize_t n = pread(fd, buf + len, size - len, (off_t)(offset + len));
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+    }
     close(fd);
     return len;
 }

@@ -64,6 +64,14 @@ static void put_locals(const char *lines)
     putchar('}');
 }
 
+static void put_line(long line)
+{
+    if (line)
+        printf(", \"line\": %ld", line);
+    else
+        fputs(", \"line\": null", stdout);
+}
+
 static void put_frame(const struct pb_shown_frame *f)
 {
     fputs("{\"function\": ", stdout);
@@ -72,10 +80,7 @@ static void put_frame(const struct pb_shown_frame *f)
     put_string(f->code->name);
     fputs(", \"file\": ", stdout);
     put_string(f->code->file);
-    if (f->line)
-        printf(", \"line\": %d", f->line);
-    else
-        fputs(", \"line\": null", stdout);
+    put_line(f->line);
     printf(", \"first_line\": %d", f->code->first_line);
     if (f->locals)
         put_locals(f->locals);
@@ -108,10 +113,7 @@ static void put_native(const struct pb_native_frame *f)
     put_or_null("module", f->module);
     put_or_null("build_id", f->build_id);
     put_or_null("file", f->file);
-    if (f->line)
-        printf(", \"line\": %u", f->line);
-    else
-        fputs(", \"line\": null", stdout);
+    put_line((long)f->line);
     printf(", \"pc\": \"0x%" PRIx64 "\", \"address\": \"0x%" PRIx64 "\", \"inlined\": %s, \"guessed\": %s}",
            f->pc, f->address, f->flags & PB_NATIVE_INLINED ? "true" : "false",
            f->flags & PB_NATIVE_BY_SCAN ? "true" : "false");
@@ -134,7 +136,8 @@ static void put_merged(const struct pb_shown_thread *t)
         fputs("{\"kind\": \"python\"", stdout);
         put_or_null("function", t->frames[m->index].code->qualname);
         put_or_null("file", t->frames[m->index].code->file);
-        printf(", \"line\": %d, \"frame\": %zu}", t->frames[m->index].line, m->index);
+        put_line(t->frames[m->index].line);
+        printf(", \"frame\": %zu}", m->index);
     }
     putchar(']');
 }

@@ -41,7 +41,8 @@ static void name_writer(pid_t reader, const char *pipe, char *ret, size_t size)
     char comm[32];
     int looked_at = 0;
 
-    snprintf(ret, size, "a pipe that nobody writes to");
+    /* Writers of another user or container are not seen. */
+    snprintf(ret, size, "a pipe that no process we can see writes to");
     DIR *dir = opendir("/proc");
     for (struct dirent *e; dir && looked_at < PROCESSES_MAX && (e = readdir(dir));) {
         pid_t pid = isdigit((unsigned char)e->d_name[0]) ? (pid_t)atoi(e->d_name) : 0;
