@@ -286,11 +286,14 @@ static int take_terminal(const struct pb_line *l)
 static void suspend(struct pb_line *l)
 {
     struct sigaction before, standard = {.sa_handler = SIG_DFL};
+    sigset_t ours;
 
     pb_line_draw_end(&l->screen, "");
     pb_terminal_give_back();
     sigaction(SIGTSTP, &standard, &before);
     raise(SIGTSTP);
+    sigprocmask(SIG_SETMASK, &l->keys.mask, &ours); /* here it stops */
+    sigprocmask(SIG_SETMASK, &ours, NULL);
     sigaction(SIGTSTP, &before, NULL);
     take_terminal(l);
 }
@@ -488,21 +491,29 @@ static int read_plain(struct pb_line *l)
     }
 }
 
+/* The signals come in only while a key is waited for: none is missed by coming just before that, or stops us
+ * while the terminal is ours. */
 static int read_edited(struct pb_line *l)
 {
     static const int numbers[] = {SIGWINCH, SIGTSTP, SIGCONT};
     struct sigaction before[3], action = {.sa_handler = on_signal};
+    sigset_t ours;
 
+    sigemptyset(&ours);
+    for (int i = 0; i < 3; i++)
+        sigaddset(&ours, numbers[i]);
+    sigprocmask(SIG_BLOCK, &ours, &l->keys.mask);
     int r = take_terminal(l);
-    if (r < 0)
-        return r;
-    for (int i = 0; i < 3; i++)
-        sigaction(numbers[i], &action, &before[i]);
-    r = edit(l);
-    end_screen(l, "");
-    for (int i = 0; i < 3; i++)
-        sigaction(numbers[i], &before[i], NULL);
-    pb_terminal_give_back();
+    if (r == 0) {
+        for (int i = 0; i < 3; i++)
+            sigaction(numbers[i], &action, &before[i]);
+        r = edit(l);
+        end_screen(l, "");
+        pb_terminal_give_back();
+        for (int i = 0; i < 3; i++)
+            sigaction(numbers[i], &before[i], NULL);
+    }
+    sigprocmask(SIG_SETMASK, &l->keys.mask, NULL);
     return r;
 }
 

@@ -21,9 +21,10 @@ bool pb_line_keys_waiting(const struct pb_line_keys *k)
 static int next_byte(struct pb_line_keys *k, int wait_ms)
 {
     struct pollfd p = {.fd = k->in, .events = POLLIN};
+    struct timespec wait = {.tv_sec = wait_ms / 1000, .tv_nsec = wait_ms % 1000 * 1000000L};
 
     if (k->at == k->n) {
-        int ready = poll(&p, 1, wait_ms);
+        int ready = ppoll(&p, 1, wait_ms < 0 ? NULL : &wait, &k->mask);
         if (ready <= 0)
             return ready == 0 ? PB_KEY_NONE : errno == EINTR ? PB_KEY_SIGNAL : PB_KEY_GONE;
         ssize_t n = read(k->in, k->block, sizeof(k->block));

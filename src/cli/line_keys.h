@@ -1,6 +1,7 @@
 /* line_keys: what is pressed on a terminal in raw mode, key by key. Used by line_*.c alone. */
 #pragma once
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -23,9 +24,10 @@ enum pb_key {
     PB_KEY_NONE    /* nothing that we know */
 };
 
-/* Zero but for `in` at first. What has been read and not been used stays for the next. */
+/* Zero but for `in` and `mask` at first. What has been read and not been used stays for the next. */
 struct pb_line_keys {
     int in;
+    sigset_t mask; /* signals that wait while a key is waited for: those that end the waiting are not in it */
     unsigned char block[4096];
     size_t n, at;
 };
