@@ -173,11 +173,11 @@ def fuzz():
     return count
 
 
-def run_pytest(suite):
-    report = REPORTS / f"{suite}.xml"
-    arguments = ["--timeout=3600"] if SOAK else []
+def run_pytest(suite, *arguments, part=""):
+    report = REPORTS / f"{suite}{part}.xml"
+    timeout = ["--timeout=3600"] if SOAK else []
     status, _ = run([sys.executable, "-m", "pytest", f"tests/{suite}", "-ra", "--durations=5", f"--junitxml={report}",
-                     *arguments], PYTEST_SECONDS)
+                     *timeout, *arguments], PYTEST_SECONDS)
     count = read_reports([report]) if report.exists() else Count()
     if status != 0 and count.failed == 0:
         count.failed = 1
@@ -198,7 +198,10 @@ def integration():
     # root skip and say so.
     if os.geteuid() == 0:
         run([TOP / "scripts/root.sh", "bullseye", "sid"], 300)
-    return run_pytest("integration")
+    # Most tests wait most of the time: two files at once. What measures has the machine for itself.
+    count = run_pytest("integration", "-m", "not alone", "-n", "2", "--dist", "loadfile")
+    count += run_pytest("integration", "-m", "alone", part="-alone")
+    return count
 
 
 SUITES = [unit, asan, tsan, fuzz, lint, integration]

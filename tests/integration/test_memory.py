@@ -117,7 +117,10 @@ def test_record_keeps_python_memory_of_a_process_that_was_never_probed():
         assert probe(job.pid, "record", "--duration", "3.5").returncode == 0
         recorded = rows(job.pid, "SELECT * FROM python.memory ORDER BY timestamp")
         assert 3 <= len(recorded) <= 6 and {row["pid"] for row in recorded} == {job.pid}
-        assert recorded[0]["rss_bytes"] < recorded[-1]["rss_bytes"] and all(row["heap_blocks"] > 1000 for row in recorded)
+        assert recorded[0]["rss_bytes"] < recorded[-1]["rss_bytes"]
+        # On a loaded machine not every row counts them: that is bounded by time.
+        blocks = [row["heap_blocks"] for row in recorded if row["heap_blocks"] is not None]
+        assert blocks and min(blocks) > 1000
         assert {row["torch_cpu_bytes"] for row in recorded} == {row["gpu_bytes"] for row in recorded} == {None}
         assert "probing" not in job.threads()
         assert rows(job.pid, "SELECT sum(samples) AS n FROM python.samples")[0]["n"] > 50
