@@ -42,8 +42,8 @@ def test_without_a_process_the_defaults_and_this_environment_are_shown():
     assert shown["probing.compression"]["value"] == "zstd" and "wrong" in shown["probing.compression"]["origin"]
     text = probe("config").stdout
     assert all(name in text for name in SETTINGS) and "default" in text and "64MB  (default)" in text
-    archive = config(env={"PROBING_ARCHIVE": "/data/a", "XDG_DATA_HOME": "/home/x"})["probing.archive"]
-    assert (archive["value"], archive["default_value"], archive["origin"]) == ("/data/a", "/home/x/probing/archive", "environment")
+    archive = config(env={"PROBING_ARCHIVE": "/data/a", "XDG_DATA_HOME": "/data/x"})["probing.archive"]
+    assert (archive["value"], archive["default_value"], archive["origin"]) == ("/data/a", "/data/x/probing/archive", "environment")
     assert config(env={"PROBING_ARCHIVE": "none"})["probing.archive"]["value"] == "none"
     done = probe("config", "probing.archive=/data/a")
     assert done.returncode == 2 and "PROBING_ARCHIVE=/data/a" in done.stderr

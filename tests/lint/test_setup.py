@@ -25,7 +25,7 @@ def test_setup_is_silent_and_quick_when_nothing_is_missing():
         done = subprocess.run([SETUP, "test"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         best = min(best, time.monotonic() - began)
         assert (done.returncode, done.stdout) == (0, b"")
-    assert best < 0.3
+    assert best < 1
 
 
 def test_without_rights_it_prints_the_command_to_run(tmp_path):
