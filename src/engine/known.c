@@ -183,7 +183,7 @@ static const struct pb_column samples[] = {
     {"tid", PB_I32, 0, NULL, "thread id"},
     {"thread", PB_STRING, 0, NULL, "name of the thread"},
     {"process", PB_STRING, 0, NULL, "rank or pid"},
-    {"stack", PB_U32, 0, NULL, "id of the stack in python.stacks"},
+    {"stack", PB_I64, 0, NULL, "id of the stack in python.stacks"},
     {"samples", PB_U32, 0, NULL, "how many in a row"},
     {"waiting", PB_BOOL, 0, NULL, "off its CPU"},
     {"gil", PB_BOOL, 0, NULL, "held the GIL"},
@@ -191,8 +191,8 @@ static const struct pb_column samples[] = {
 };
 static const struct pb_column stacks[] = {
     TIME,
-    {"stack", PB_U32, 0, NULL, "id of the stack"},
-    {"parent", PB_U32, 0, NULL, "the stack that called it; 0: none"},
+    {"stack", PB_I64, 0, NULL, "id of the stack, in all recordings"},
+    {"parent", PB_I64, 0, NULL, "the stack that called it; 0: none"},
     {"function", PB_STRING, 0, NULL, "of its innermost frame"},
     {"file", PB_STRING, 0, NULL, "file of its source"},
     {"line", PB_I32, 0, NULL, "line"},

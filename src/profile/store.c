@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/err.h"
 #include "base/time.h"
@@ -20,6 +21,7 @@ struct pb_store {
     struct pb_profile_facts before; /* as they were at the last flush */
     uint64_t *written;              /* when each node was last written; 0: never */
     size_t written_cap;
+    int64_t base; /* of the ids of its stacks: what sets them apart from those of other recordings */
 };
 
 static const struct pb_column sample_columns[PB_SAMPLES_COLUMNS] = {
@@ -29,7 +31,7 @@ static const struct pb_column sample_columns[PB_SAMPLES_COLUMNS] = {
     [PB_SAMPLES_TID] = {"tid", PB_I32, 0, NULL, "thread id"},
     [PB_SAMPLES_THREAD] = {"thread", PB_STRING, 0, NULL, "its name"},
     [PB_SAMPLES_PROCESS] = {"process", PB_STRING, 0, NULL, "rank or pid"},
-    [PB_SAMPLES_STACK] = {"stack", PB_U32, 0, NULL, "python.stacks has its frames"},
+    [PB_SAMPLES_STACK] = {"stack", PB_I64, 0, NULL, "python.stacks has its frames"},
     [PB_SAMPLES_SAMPLES] = {"samples", PB_U32, 0, NULL, "how many in a row"},
     [PB_SAMPLES_WAITING] = {"waiting", PB_BOOL, 0, NULL, "off its CPU"},
     [PB_SAMPLES_GIL] = {"gil", PB_BOOL, 0, NULL, "held the GIL"},
@@ -38,8 +40,8 @@ static const struct pb_column sample_columns[PB_SAMPLES_COLUMNS] = {
 
 static const struct pb_column stack_columns[PB_STACKS_COLUMNS] = {
     [PB_STACKS_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when the row was written"},
-    [PB_STACKS_STACK] = {"stack", PB_U32, 0, NULL, "id of the stack"},
-    [PB_STACKS_PARENT] = {"parent", PB_U32, 0, NULL, "the stack that called it; 0: none"},
+    [PB_STACKS_STACK] = {"stack", PB_I64, 0, NULL, "id of the stack, in all recordings"},
+    [PB_STACKS_PARENT] = {"parent", PB_I64, 0, NULL, "the stack that called it; 0: none"},
     [PB_STACKS_FUNCTION] = {"function", PB_STRING, 0, NULL, "of its innermost frame"},
     [PB_STACKS_FILE] = {"file", PB_STRING, 0, NULL, "file of its source"},
     [PB_STACKS_LINE] = {"line", PB_I32, 0, NULL, "line"},
@@ -116,6 +118,10 @@ int pb_store_new(const struct pb_store_options *options, struct pb_store **ret, 
         free(s);
         return r;
     }
+    uint32_t apart;
+    if (getrandom(&apart, sizeof(apart), 0) != sizeof(apart))
+        apart = (uint32_t)pb_now_ns();
+    s->base = (int64_t)(apart >> 1 | 1) << 32;
     struct pb_arena_options arena = {.bound = s->dir.bound};
     r = pb_arena_create(s->dir.fd, "arena", &arena, &s->arena);
     if (r == 0)
@@ -155,6 +161,12 @@ static void set_text(struct pb_row *row, unsigned column, const char *text)
         pb_set_string(row, column, text, strlen(text));
 }
 
+/* Recordings are one table to a query: numbers of their own must not mean stacks of others. */
+static int64_t id_of(const struct pb_store *s, uint32_t node)
+{
+    return node == PB_PROFILE_ROOT ? 0 : s->base | node;
+}
+
 static int write_node(struct pb_store *s, const struct pb_profile *p, uint32_t node)
 {
     struct pb_node n = pb_profile_node_at(p, node);
@@ -165,8 +177,8 @@ static int write_node(struct pb_store *s, const struct pb_profile *p, uint32_t n
     int r = pb_row_begin(s->stacks, &row);
     if (r < 0)
         return r;
-    pb_set_u32(&row, PB_STACKS_STACK, node);
-    pb_set_u32(&row, PB_STACKS_PARENT, n.parent);
+    pb_set_i64(&row, PB_STACKS_STACK, id_of(s, node));
+    pb_set_i64(&row, PB_STACKS_PARENT, id_of(s, n.parent));
     set_text(&row, PB_STACKS_FUNCTION, f.name);
     set_text(&row, PB_STACKS_FILE, f.file);
     if (frame.line)
@@ -202,7 +214,7 @@ static int write_span(struct pb_store *s, const struct pb_profile *p, const stru
     pb_set_i32(&row, PB_SAMPLES_TID, t.tid);
     set_text(&row, PB_SAMPLES_THREAD, t.name);
     set_text(&row, PB_SAMPLES_PROCESS, t.process);
-    pb_set_u32(&row, PB_SAMPLES_STACK, span->node);
+    pb_set_i64(&row, PB_SAMPLES_STACK, id_of(s, span->node));
     pb_set_u32(&row, PB_SAMPLES_SAMPLES, span->samples);
     pb_set_bool(&row, PB_SAMPLES_WAITING, span->flags & PB_SAMPLE_WAITING);
     pb_set_bool(&row, PB_SAMPLES_GIL, span->flags & PB_SAMPLE_GIL);

@@ -94,7 +94,7 @@ static const struct wanted sample_wanted[PB_SAMPLES_COLUMNS] = {
     [PB_SAMPLES_TID] = {"tid", PB_I32},
     [PB_SAMPLES_THREAD] = {"thread", PB_STRING},
     [PB_SAMPLES_PROCESS] = {"process", PB_STRING},
-    [PB_SAMPLES_STACK] = {"stack", PB_U32},
+    [PB_SAMPLES_STACK] = {"stack", PB_I64},
     [PB_SAMPLES_SAMPLES] = {"samples", PB_U32},
     [PB_SAMPLES_WAITING] = {"waiting", PB_BOOL},
     [PB_SAMPLES_GIL] = {"gil", PB_BOOL},
@@ -103,8 +103,8 @@ static const struct wanted sample_wanted[PB_SAMPLES_COLUMNS] = {
 
 static const struct wanted stack_wanted[PB_STACKS_COLUMNS] = {
     [PB_STACKS_TIME] = {"timestamp", PB_TIMESTAMP},
-    [PB_STACKS_STACK] = {"stack", PB_U32},
-    [PB_STACKS_PARENT] = {"parent", PB_U32},
+    [PB_STACKS_STACK] = {"stack", PB_I64},
+    [PB_STACKS_PARENT] = {"parent", PB_I64},
     [PB_STACKS_FUNCTION] = {"function", PB_STRING},
     [PB_STACKS_FILE] = {"file", PB_STRING},
     [PB_STACKS_LINE] = {"line", PB_I32},
@@ -188,7 +188,8 @@ static int each_row(struct reading *r, const char *name, const struct wanted *wa
 
 static int take_stack(struct reading *r, const struct row *row)
 {
-    uint32_t id = u32(row, PB_STACKS_STACK), parent = u32(row, PB_STACKS_PARENT);
+    /* The upper half tells recordings apart; this is one. */
+    uint32_t id = (uint32_t)i64(row, PB_STACKS_STACK), parent = (uint32_t)i64(row, PB_STACKS_PARENT);
     uint8_t kind = u8(row, PB_STACKS_KIND);
     char name[4096], file[4096];
 
@@ -282,7 +283,7 @@ static int take_sample(struct reading *r, const struct row *row)
     struct pb_span span = {.start = (uint64_t)start,
                            .end = (uint64_t)end,
                            .thread = thread,
-                           .node = node_of(r, u32(row, PB_SAMPLES_STACK), n),
+                           .node = node_of(r, (uint32_t)i64(row, PB_SAMPLES_STACK), n),
                            .flags = (u8(row, PB_SAMPLES_WAITING) ? PB_SAMPLE_WAITING : 0u) |
                                     (u8(row, PB_SAMPLES_GIL) ? PB_SAMPLE_GIL : 0u),
                            .samples = n};

@@ -202,6 +202,11 @@ def test_what_was_recorded_of_a_process_is_archived_with_it(writer, tmp_path, pr
             if Path(f"/proc/{recorder}").exists():
                 os.kill(recorder, signal.SIGKILL)
         left = counts("-t", job.pid)
+        # Stacks of different recordings are different ones.
+        stacks = probe("-t", job.pid, "query", "--format", "csv",
+                       "SELECT max(n), max(recordings) FROM (SELECT count(DISTINCT (function, line, kind)) AS n FROM python.stacks GROUP BY stack), "
+                       "(SELECT count(DISTINCT stack >> 32) AS recordings FROM python.samples SEMI JOIN python.stacks USING (stack))")
+        assert stacks.splitlines()[1] == "1,2"
         for table, n in zip(RECORDED, left):
             theirs = duckdb.sql(f"SELECT count(*), min(rank) FROM read_parquet('{archive}/{table}/*/*/*/*/*.parquet')").fetchall()[0]
             assert theirs == (n, 5), table
