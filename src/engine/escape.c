@@ -30,15 +30,16 @@ static long raise_limit(void)
     return syscall(SYS_prlimit64, 0, RLIMIT_AS, &more, NULL);
 }
 
-/* By an address whose lower half is zero, as if there were none. */
-static long raise_limit_unseen(void)
+/* To what it is, which needs no right; by an address whose lower half is zero, as if there were none. */
+static long set_limit_unseen(void)
 {
     struct rlimit *more = mmap((void *)(3ul << 32), 4096, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (more == MAP_FAILED)
         return -1;
-    *more = (struct rlimit){RLIM_INFINITY, RLIM_INFINITY};
-    long r = syscall(SYS_prlimit64, 0, RLIMIT_AS, more, NULL);
+    long r = syscall(SYS_prlimit64, 0, RLIMIT_AS, NULL, more);
+    if (r == 0)
+        r = syscall(SYS_prlimit64, 0, RLIMIT_AS, more, NULL);
     int saved = errno;
     munmap(more, 4096);
     errno = saved;
@@ -97,7 +98,7 @@ static long attempt(const char *what)
     TRY("setuid", syscall(SYS_setuid, 0))
     TRY("prctl", syscall(SYS_prctl, PR_SET_DUMPABLE, 1))
     TRY("limit", raise_limit())
-    TRY("limit_unseen", raise_limit_unseen())
+    TRY("limit_unseen", set_limit_unseen())
     TRY("sched", syscall(SYS_sched_setaffinity, 0, 8, text))
     TRY("keyctl", syscall(SYS_keyctl, 0, 0, 0))
     TRY("userfaultfd", syscall(SYS_userfaultfd, 0))
