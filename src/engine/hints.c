@@ -78,12 +78,31 @@ static bool missing_table(const char *error, char *ret, size_t size)
     return true;
 }
 
+/* The path in what DuckDB says of a file that is none, or none any more: in its first pair of quotes. */
+static bool damaged_file(const char *error, char *ret, size_t size)
+{
+    static const char *const signs[] = {"No magic bytes found", "too small to be a Parquet file",
+                                        "Footer length error", "TProtocolException"};
+    const char *at = strchr(error, '\''), *end = at ? strstr(at, ".parquet'") : NULL;
+    bool damaged = false;
+
+    for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]); i++)
+        damaged = damaged || strstr(error, signs[i]);
+    if (damaged && end)
+        snprintf(ret, size, "%.*s.parquet", (int)(end - at - 1), at + 1);
+    return damaged && end;
+}
+
 void pb_hint(const struct pb_catalog *c, const char *error, unsigned timeout_ms, char *ret, size_t size)
 {
-    char name[2 * PB_CAT_NAME];
+    char name[2 * PB_CAT_NAME], path[1024];
 
     if (missing_table(error, name, sizeof(name)))
         hint_table(c, name, ret, size);
+    else if (damaged_file(error, path, sizeof(path)))
+        snprintf(ret, size,
+                 "the archived file %s is damaged (remove it, or --archive none leaves archived rows out)",
+                 path);
     else if (strstr(error, "INTERRUPT"))
         snprintf(ret, size, "it took longer than %g s and was stopped (--timeout gives it more)",
                  timeout_ms / 1e3);

@@ -430,6 +430,20 @@ def test_a_full_disk_loses_nothing(writer, tmp_path):
         assert w.count() == (35000, 0, 34999) and len(w.files()) >= 2
 
 
+def test_a_damaged_file_is_named(writer):
+    w = writer()
+    w.tell("rows 3000")
+    w.archived()
+    whole = w.files()[0].read_bytes()
+    for text in (b"", b"nothing of ours", whole[:-6], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
+        w.files()[0].write_bytes(text)
+        done = w.probe("-t", w.pid, "query", "SELECT count(*) FROM test.stream")
+        assert done.returncode == 1 and done.stderr == (f"probing: query: the archived file {w.files()[0]} is damaged "
+                                                        "(remove it, or --archive none leaves archived rows out)\n"), done.stderr
+    w.files()[0].unlink()
+    assert w.count() == (3000, 0, 2999)
+
+
 def test_a_query_reads_the_archive_and_no_other_file(writer, tmp_path):
     w = writer()
     w.tell("rows 3000")
