@@ -33,7 +33,7 @@ const char *pb_way_name(enum pb_way way)
     return "?";
 }
 
-/* From the folder of threads on where that is open: half of the time is the way there. */
+/* From the folder of threads on where that is open: the way there is half a microsecond. */
 static int open_of(const struct pb_moment *m, int tasks, const char *name)
 {
     char path[64];

@@ -314,8 +314,12 @@ int pb_py_threads(struct pb_py *py, const struct pb_native_threads *native, cons
 {
     int r = -EAGAIN;
 
-    for (int i = 0; i < LIST_TRIES && r == -EAGAIN; i++)
+    /* Thread states lie near each other, and the list is one look at each: by the page. */
+    for (int i = 0; i < LIST_TRIES && r == -EAGAIN; i++) {
+        pb_source_keep(py->source, 0);
         r = list_all(py, native);
+    }
+    pb_source_forget(py->source);
     if (r == -ESRCH)
         return pb_fail(err, r, "the process ended while it was read");
     if (r < 0)
