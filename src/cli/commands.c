@@ -118,6 +118,9 @@ int pb_parse_duration(const char *text, unsigned *ret_ms)
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
         if (strcmp(end, units[i].suffix) == 0 && number * units[i].ms < 4e9) {
             *ret_ms = (unsigned)(number * units[i].ms);
+            /* 0 stands for no limit: what is very short is not that. */
+            if (*ret_ms == 0 && number > 0)
+                *ret_ms = 1;
             return 0;
         }
     return -EINVAL;

@@ -225,7 +225,8 @@ int pb_query_sources_open(const struct pb_call *call, struct pb_query_sources *r
         s.n++;
         s.no_agent = s.no_agent && s.at[i].live.arena_fd < 0 && !s.at[i].archived;
     }
-    if (call->targets.n == 0 && pb_call_option(call, "archive")) {
+    const char *archive = pb_call_option(call, "archive");
+    if (call->targets.n == 0 && archive && strcmp(archive, "none") != 0) {
         free(s.at);
         s.at = NULL;
         r = pb_query_open_archive(&s, err);

@@ -395,6 +395,8 @@ def test_retention_takes_the_oldest_and_nothing_foreign(writer):
     assert all(path.read_text() == "mine" for path in foreign) and outside.read_text() == "not ours to touch"
     # What is still live is not lost to a query, whatever was removed.
     assert w.count()[2] == 23999
+    done = jobs.probe("query", "--archive", "none", "--format", "csv", "SELECT 1 AS one")
+    assert done.stdout == "one\n1\n", done.stderr
     for words in (["--retention", "x"], ["--max-size", "lots"], ["--every", "1ms"], ["--once", "--background"]):
         done = w.probe("-t", w.pid, "archive", *words)
         assert done.returncode == 2 and done.stderr.startswith("probing: archive: --")

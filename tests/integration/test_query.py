@@ -181,6 +181,9 @@ def test_statements_come_from_anywhere(tmp_path):
 
 
 def test_calls_that_are_wrong_say_so():
+    # Not 0, which is no limit.
+    done = probe("query", "--timeout", "0.01ms", "SELECT count(*) FROM range(1000000000) a, range(1000000) b")
+    assert done.returncode == 1 and "took longer than" in done.stderr
     for words in (["--format", "xml", "SELECT 1"], ["--timeout", "soon", "SELECT 1"], ["--watch", "0", "SELECT 1"], ["-f", "x", "SELECT 1"]):
         done = probe("query", *words)
         assert done.returncode == 2 and done.stderr.startswith("probing: query: "), words
