@@ -217,11 +217,12 @@ static int lock_slot(int dir, unsigned *ret_slot)
     return -EAGAIN;
 }
 
-/* Waits for a lock, a little differently long each time, so that nobody is always the second to look. */
-static int wait_for(int dir, uint64_t deadline, const volatile sig_atomic_t *cancel,
+/* Waits for a lock, a little differently long each time, so that nobody is always the second to look, and
+ * longer each time up to `most`: a hundred who look every millisecond would keep the workers from the CPU. */
+static int wait_for(int dir, uint64_t deadline, const volatile sig_atomic_t *cancel, uint64_t most,
                     int (*lock)(int dir, void *arg), void *arg)
 {
-    for (;;) {
+    for (uint64_t pause = PB_NS_PER_MS;; pause = 2 * pause < most ? 2 * pause : most) {
         int fd = lock(dir, arg);
         if (fd != -EAGAIN)
             return fd;
@@ -229,7 +230,7 @@ static int wait_for(int dir, uint64_t deadline, const volatile sig_atomic_t *can
             return -ETIMEDOUT;
         if (cancel && *cancel)
             return -ECANCELED;
-        pb_sleep_ns(PB_NS_PER_MS + (pb_now_ns() ^ (uint64_t)getpid() * 7919) % (2 * PB_NS_PER_MS));
+        pb_sleep_ns(pause + (pb_now_ns() ^ (uint64_t)getpid() * 7919) % pause);
     }
 }
 
@@ -247,8 +248,8 @@ static int lock_any(int dir, void *ret_slot)
  * next one before those who wait. */
 static int wait_for_slot(int dir, uint64_t deadline, const volatile sig_atomic_t *cancel, unsigned *ret_slot)
 {
-    _cleanup_close_ int queue = wait_for(dir, deadline, cancel, lock_queue, NULL);
-    return queue < 0 ? queue : wait_for(dir, deadline, cancel, lock_any, ret_slot);
+    _cleanup_close_ int queue = wait_for(dir, deadline, cancel, 16 * PB_NS_PER_MS, lock_queue, NULL);
+    return queue < 0 ? queue : wait_for(dir, deadline, cancel, PB_NS_PER_MS, lock_any, ret_slot);
 }
 
 int pb_worker_take(struct pb_worker *ret, int fresh, const char *archive, uint64_t deadline,
