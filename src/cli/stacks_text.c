@@ -1,4 +1,5 @@
 /* stacks_text: stacks for a person to read, the innermost frame first; see stacks.h. */
+#include "cli/glyph.h"
 #include "cli/rows.h"
 #include "cli/stacks.h"
 #include "remote/core.h"
@@ -29,13 +30,17 @@ static void put_text(const char *text, int len)
     const char *end = text + (len < 0 ? strlen(text) : strnlen(text, (size_t)len));
 
     while (text < end) {
+        struct pb_glyph g;
         const char *p = text;
-        while (p < end && (unsigned char)*p >= ' ' && *p != 127)
+        while (p < end && *p >= ' ' && *p < 127)
             p++;
         fwrite(text, 1, (size_t)(p - text), stdout);
-        if (p < end)
-            putchar('?');
-        text = p + 1;
+        text = p;
+        if (p == end)
+            break;
+        pb_glyph_read(p, (size_t)(end - p), &g);
+        fputs(g.shown, stdout);
+        text += g.bytes;
     }
 }
 
@@ -86,18 +91,19 @@ static const char *closing(const char *name, const char *p)
 
 static void put_name(const char *name)
 {
-    if (strlen(name) <= NAME_FITS) {
-        put_text(name, -1);
-        return;
-    }
-    for (const char *p = name; *p; p++) {
+    const char *from = name;
+    bool fits = strlen(name) <= NAME_FITS;
+
+    for (const char *p = name; !fits && *p; p++) {
         const char *end = *p == '<' || *p == '(' ? closing(name, p) : NULL;
-        put_text(p, 1);
         if (!end || end == p + 1)
             continue;
+        put_text(from, (int)(p + 1 - from));
         fputs("..", stdout);
+        from = end;
         p = end - 1;
     }
+    put_text(from, -1);
 }
 
 void pb_stacks_put_native(const struct pb_native_frame *f)
