@@ -388,9 +388,9 @@ const struct pb_command pb_cmd_archive = {
             "Files\n"
             "that are not its own are never touched.",
     .example = "probing -t 4711 archive --background\n"
-               "  probing -t 4711 archive --once --to /data/archive\n"
-               "  probing -t train.py --all archive --max-size 20GB --retention 30\n"
-               "  probing query --archive /data/archive \"SELECT rank, max(memory_mb) FROM memory_usage "
+               "probing -t 4711 archive --once --to /data/archive\n"
+               "probing -t train.py --all archive --max-size 20GB --retention 30\n"
+               "probing query --archive /data/archive \"SELECT rank, max(memory_mb) FROM memory_usage "
                "GROUP BY rank\"",
     .options = options,
     .flags = PB_CMD_TARGET | PB_CMD_DEAD,

@@ -27,11 +27,14 @@ static void print_option(const struct pb_option *o)
     printf("  %-22s %s\n", left, o->help);
 }
 
-/* Whether a common option means something to this command. */
+/* Whether a common option means something to this command, which may have one of that name itself. */
 static bool applies(const struct pb_command *command, const struct pb_option *o)
 {
     bool target = command->flags & (PB_CMD_TARGET | PB_CMD_MAY_TARGET);
 
+    for (size_t i = 0; command->options && command->options[i].name; i++)
+        if (strcmp(command->options[i].name, o->name) == 0)
+            return false;
     switch (o->name[0]) {
     case 'f':
         return command->flags & PB_CMD_ROWS;
