@@ -235,8 +235,9 @@ const struct pb_command pb_cmd_flamegraph = {
     .text =
         "Takes the stacks of all threads a hundred times a second, without loading anything into the "
         "process.\n"
-        "Every stack is true: a thread is read while it sleeps, or is stopped for some ten microseconds, it\n"
-        "alone; how many were read in which way is printed, and how many had to be refused.\n"
+        "Every stack is true: a thread is read while it sleeps, in an interrupt of its CPU (root), or is\n"
+        "stopped, it alone, for some ten microseconds; how many were read in which way is printed, and\n"
+        "how many had to be refused.\n"
         "Without --cpu a thread that waits counts as well, and what it waits for is its innermost frame. "
         "The\n"
         "picture (.svg, .html) is one file, opens in a browser, zooms by a click and has a search (/).",

@@ -245,14 +245,15 @@ const struct pb_command pb_cmd_record = {
     .name = "record",
     .summary = "sample into tables that outlive the process; profiles of any time of it can be made later",
     .synopsis = "[--background] [--watchdog TIME] [--duration TIME]",
-    .text = "Writes python.samples and python.stacks into a run folder of its own, bounded in size; and once "
-            "a second\n"
-            "what the process and the GPUs take: python.memory, gpu_metrics. All are tables of the process "
-            "in SQL.\n"
-            "With --watchdog\n"
-            "it keeps all stacks with locals (python.hangs) each time the main thread stands at the same "
-            "line in\n"
-            "every sample for that long: what it was doing is known even after somebody has killed it.",
+    .text =
+        "Writes python.samples and python.stacks into a run folder of its own, bounded in size; and once "
+        "a second\n"
+        "what the process and the GPUs take: python.memory, gpu_metrics. All are tables of the process in "
+        "SQL.\n"
+        "With --watchdog it keeps all stacks with locals (python.hangs) each time the main thread stands "
+        "at the\n"
+        "same line in every sample for that long: what it was doing is known even after somebody has "
+        "killed it.",
     .example = "probing -t 4711 record --background --watchdog 60s\n"
                "probing flamegraph --from 4711 --since '5m ago' -o hang.svg",
     .options = options,
