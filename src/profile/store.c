@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/time.h"
@@ -119,7 +120,7 @@ int pb_store_new(const struct pb_store_options *options, struct pb_store **ret, 
         return r;
     }
     uint32_t apart;
-    if (getrandom(&apart, sizeof(apart), 0) != sizeof(apart))
+    if (syscall(SYS_getrandom, &apart, sizeof(apart), 0) != sizeof(apart)) /* no wrapper in glibc 2.17 */
         apart = (uint32_t)pb_now_ns();
     s->base = (int64_t)(apart >> 1 | 1) << 32;
     struct pb_arena_options arena = {.bound = s->dir.bound};
