@@ -440,6 +440,7 @@ def test_where_the_run_directory_is_the_tool_s_affair_alone(tmp_path):
     assert done.returncode == 1
 
 
+@pytest.mark.alone
 def test_out_of_descriptors_the_agent_waits_quietly():
     code = """
 import os, resource, time

@@ -229,6 +229,7 @@ def test_it_is_found_under_another_name_and_when_its_file_is_gone(interpreter, t
         check_threads(backtrace_while_it_spins(job.pid), job.script)
 
 
+@pytest.mark.alone
 def test_no_stop_refuses_what_it_cannot_prove():
     with jobs.python(THREADS) as job:
         settle(job.pid)

@@ -183,6 +183,7 @@ def test_perfetto_has_a_call_stack_for_every_sample(mixed, tmp_path):
     assert f" {samples} samples" in said
 
 
+@pytest.mark.alone
 def test_cpu_leaves_out_what_waits(mixed, tmp_path):
     flamegraph(mixed.pid, tmp_path / "wall.folded", "--rate", 500)
     flamegraph(mixed.pid, tmp_path / "cpu.folded", "--rate", 500, "--cpu")
@@ -293,6 +294,7 @@ def may_interrupt():
     return held >> 21 & 1 or (held >> 38 & 1 and held >> 39 & 1)
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not may_interrupt(), reason="needs CAP_BPF and CAP_PERFMON")
 @pytest.mark.parametrize("options", [[], ["--no-stop"], ["--gil"]])
 def test_a_thread_that_runs_is_not_stopped(options, mixed, tmp_path):

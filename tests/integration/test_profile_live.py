@@ -74,6 +74,7 @@ def test_top_gives_the_terminal_back(end):
     assert not before & termios.ICANON and after & termios.ICANON and after & termios.ECHO
 
 
+@pytest.mark.alone
 def test_a_recording_becomes_any_profile_later(runs, tmp_path):
     with jobs.python() as job:
         done = probe("-t", job.pid, "record", "--duration", 3, "--rate", 200)

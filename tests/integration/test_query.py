@@ -212,6 +212,7 @@ def test_all_ranks_are_one_table():
         assert mine == [{"rank": 0, "target_pid": zero.pid, "pid": zero.pid}, {"rank": 1, "target_pid": one.pid, "pid": one.pid}]
 
 
+@pytest.mark.alone
 def test_a_warm_worker_answers_at_once_and_costs_the_target_nothing(job):
     probe("query", "SELECT 1")
     took = []
