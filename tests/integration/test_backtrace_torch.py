@@ -27,15 +27,17 @@ dist.all_reduce(torch.ones(8))
 """
 
 LOADER = """
-import os, time
+import ctypes, os, time
 from torch.utils.data import DataLoader, Dataset
 class Slow(Dataset):
     def __len__(self): return 100
     def __getitem__(self, i):
         time.sleep(1000)
+def end_with_the_job(worker):
+    ctypes.CDLL(None).prctl(1, 9)
 if __name__ == "__main__":
     print("ready", flush=True)
-    for batch in DataLoader(Slow(), num_workers=int(os.environ["WORKERS"])):
+    for batch in DataLoader(Slow(), num_workers=int(os.environ["WORKERS"]), worker_init_fn=end_with_the_job):
         pass
 """
 
