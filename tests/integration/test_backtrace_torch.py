@@ -33,8 +33,10 @@ class Slow(Dataset):
     def __len__(self): return 100
     def __getitem__(self, i):
         time.sleep(1000)
+job = os.getpid()
 def end_with_the_job(worker):
     ctypes.CDLL(None).prctl(1, 9)
+    if os.getppid() != job: os._exit(0)
 if __name__ == "__main__":
     print("ready", flush=True)
     for batch in DataLoader(Slow(), num_workers=int(os.environ["WORKERS"]), worker_init_fn=end_with_the_job):
