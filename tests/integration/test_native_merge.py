@@ -80,13 +80,14 @@ def test_every_frame_is_where_it_was_called(interpreter, native_merge):
             assert names[-1] in ("_start", "__clone", "clone", "clone3", "__clone3", "__GI___clone3", "__GI___clone"), names[-1]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("interpreter", [INTERPRETERS[0], INTERPRETERS[-1]], ids=interpreter_id)
 def test_running_threads_fit_nearly_always(interpreter, native_merge):
     """Now and then one is stopped between entering the loop and telling of its frame: then both are shown apart."""
     with jobs.python(BUSY, interpreter=interpreter) as job:
         full, partial, apart, failed = map(int, re.findall(r"\d+", stacks(native_merge, job.pid, "200")))
         assert full + partial + apart + failed == 600
-        assert full >= 0.97 * (full + partial + apart) and failed < 60, (full, partial, apart, failed)
+        assert full >= 0.9 * (full + partial + apart) and failed < 60, (full, partial, apart, failed)
 
 
 @pytest.mark.parametrize("root, interpreter", [(root, path) for root, paths in roots.INTERPRETERS.items() for path in paths])
