@@ -5,6 +5,7 @@
 #include "engine/archive.h"
 #include "engine/internal.h"
 #include "engine/pool.h"
+#include "engine/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -99,17 +100,6 @@ void pb_archive_release(struct pb_cat_table *t)
     free(t->archived);
 }
 
-static void put_quoted(FILE *out, const char *text, char quote)
-{
-    putc(quote, out);
-    for (; *text; text++) {
-        if (*text == quote)
-            putc(quote, out);
-        putc(*text, out);
-    }
-    putc(quote, out);
-}
-
 int pb_archive_open_folder(struct pb_engine *e, const char *folder, struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
@@ -121,7 +111,7 @@ int pb_archive_open_folder(struct pb_engine *e, const char *folder, struct pb_er
     if (!out || !e->archive || asprintf(&with_slash, "%s/", folder) < 0)
         return pb_fail(err, -ENOMEM, "out of memory");
     fputs("SET allowed_directories = [", out);
-    put_quoted(out, with_slash, '\'');
+    pb_put_quoted(out, with_slash, '\'');
     fputs("]", out);
     free(with_slash);
     return fclose(out) == 0 ? pb_engine_do(e, sql, err) : pb_fail(err, -ENOMEM, "out of memory");
@@ -287,14 +277,14 @@ static void put_column(FILE *out, const struct pb_cat_column *c, bool held)
     if (!held)
         fputs("NULL", out);
     else if (c->type == PB_U64) {
-        put_quoted(out, c->name, '"');
+        pb_put_quoted(out, c->name, '"');
         fputs("::HUGEINT + CASE WHEN ", out);
-        put_quoted(out, c->name, '"');
+        pb_put_quoted(out, c->name, '"');
         fputs(" < 0 THEN 18446744073709551616::HUGEINT ELSE 0 END", out);
     } else
-        put_quoted(out, c->name, '"');
+        pb_put_quoted(out, c->name, '"');
     fprintf(out, " AS %s) AS ", types[c->type]);
-    put_quoted(out, c->name, '"');
+    pb_put_quoted(out, c->name, '"');
 }
 
 /* The files from `at` on that have as many columns as the first of them: they have one schema. Returns where
@@ -323,7 +313,7 @@ static unsigned put_files(FILE *out, const struct pb_engine *e, const struct pb_
         if (asprintf(&path, "%s/%s", e->archive, a->files[at].path) < 0)
             path = NULL;
         fputs(at > first ? ", " : "", out);
-        put_quoted(out, path ? path : "", '\'');
+        pb_put_quoted(out, path ? path : "", '\'');
     }
     fputs("], hive_partitioning = false) UNION ALL ", out);
     return at;

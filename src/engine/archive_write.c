@@ -8,6 +8,7 @@
 #include "engine/duck.h"
 #include "engine/pool.h"
 #include "engine/scan.h"
+#include "engine/text.h"
 #include "engine/wire.h"
 
 #include <errno.h>
@@ -133,17 +134,6 @@ static int load(struct batch *b)
 
 /* --- SQL --- */
 
-static void put_quoted(FILE *out, const char *text, char quote)
-{
-    putc(quote, out);
-    for (; *text; text++) {
-        if (*text == quote)
-            putc(quote, out);
-        putc(*text, out);
-    }
-    putc(quote, out);
-}
-
 /* A column in types that every engine reads: signed, times in microseconds (floor) with the nanoseconds
  * beside them. 64 unsigned bits keep their bits. */
 static void put_column(FILE *out, const struct pb_archive_columns *columns, unsigned i)
@@ -156,7 +146,7 @@ static void put_column(FILE *out, const struct pb_archive_columns *columns, unsi
     FILE *name = fmemopen(quoted, sizeof(quoted), "w");
     if (!name)
         return;
-    put_quoted(name, c->name, '"');
+    pb_put_quoted(name, c->name, '"');
     putc('\0', name);
     fclose(name);
     if (c->type == PB_TIMESTAMP)
@@ -172,7 +162,7 @@ static void put_column(FILE *out, const struct pb_archive_columns *columns, unsi
         fputs(quoted, out);
     if (pb_archive_column_ns(columns, i, ns)) {
         fprintf(out, ", %s AS ", quoted);
-        put_quoted(out, ns, '"');
+        pb_put_quoted(out, ns, '"');
     }
 }
 
@@ -183,12 +173,12 @@ static void put_day(FILE *out, const struct batch *b, unsigned day)
     if (b->ndays < 2)
         return;
     fputs(" WHERE ", out);
-    put_quoted(out, b->columns.at[b->columns.time].name, '"');
+    pb_put_quoted(out, b->columns.at[b->columns.time].name, '"');
     fprintf(out, " BETWEEN %" PRId64 " AND %" PRId64, from, from + DAY_NS - 1);
     /* A row without a time goes to the first day. */
     if (day == 0) {
         fputs(" OR ", out);
-        put_quoted(out, b->columns.at[b->columns.time].name, '"');
+        pb_put_quoted(out, b->columns.at[b->columns.time].name, '"');
         fputs(" IS NULL", out);
     }
 }
@@ -215,7 +205,7 @@ static int write_day(struct batch *b, unsigned day, struct pb_err *err)
     put_day(out, b, day);
     fputs(") TO ", out);
     snprintf(path, sizeof(path), "%s.%u", b->prefix, day + 1);
-    put_quoted(out, path, '\'');
+    pb_put_quoted(out, path, '\'');
     fprintf(out, " (FORMAT parquet, COMPRESSION %s)", b->compression);
     return fclose(out) == 0 ? run(sql, err) : pb_fail(err, -ENOMEM, "out of memory");
 }

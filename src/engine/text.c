@@ -217,3 +217,14 @@ int pb_name_distance(const char *a, const char *b)
     }
     return row[m];
 }
+
+void pb_put_quoted(FILE *out, const char *text, char quote)
+{
+    putc(quote, out);
+    for (; *text; text++) {
+        if (*text == quote)
+            putc(quote, out);
+        putc(*text, out);
+    }
+    putc(quote, out);
+}

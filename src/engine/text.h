@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* The end of the statement that starts at text: the place of its semicolon, or end. Quotes, dollar quotes and
  * comments are passed over. */
@@ -26,3 +27,6 @@ bool pb_sql_has_word(const char *text, const char *word);
 
 /* Edits between two names, up to a bound beyond which they are not alike; case does not count. */
 int pb_name_distance(const char *a, const char *b);
+
+/* Text between quotes as SQL has it: a quote in it is doubled. */
+void pb_put_quoted(FILE *out, const char *text, char quote);

@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "engine/archive_scan.h"
+#include "engine/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -135,17 +136,6 @@ int pb_views_use_enums(struct pb_engine *e, struct pb_cat_table *t, struct pb_er
     return make_view(e, t, err);
 }
 
-static void put_quoted(FILE *out, const char *text, char quote)
-{
-    putc(quote, out);
-    for (; *text; text++) {
-        if (*text == quote)
-            putc(quote, out);
-        putc(*text, out);
-    }
-    putc(quote, out);
-}
-
 int pb_views_comment(struct pb_engine *e, struct pb_err *err)
 {
     struct pb_catalog *c = &e->request->catalog;
@@ -158,7 +148,7 @@ int pb_views_comment(struct pb_engine *e, struct pb_err *err)
     for (unsigned i = 0; i < c->ntables; i++) {
         const struct pb_cat_table *t = c->tables[i];
         fprintf(out, "COMMENT ON VIEW memory.\"%s\".\"%s\" IS ", t->schema, t->name);
-        put_quoted(out, t->comment, '\'');
+        pb_put_quoted(out, t->comment, '\'');
         for (unsigned k = 0; k < t->ncolumns; k++) {
             char text[128];
             const struct pb_cat_column *column = &t->columns[k];
@@ -167,9 +157,9 @@ int pb_views_comment(struct pb_engine *e, struct pb_err *err)
                 continue;
             snprintf(text, sizeof(text), column->unit[0] ? "%s (%s)" : "%s", column->comment, column->unit);
             fprintf(out, "; COMMENT ON COLUMN memory.\"%s\".\"%s\".", t->schema, t->name);
-            put_quoted(out, column->name, '"');
+            pb_put_quoted(out, column->name, '"');
             fputs(" IS ", out);
-            put_quoted(out, text, '\'');
+            pb_put_quoted(out, text, '\'');
         }
         fputs(";\n", out);
     }
