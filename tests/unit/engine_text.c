@@ -161,9 +161,21 @@ static void secrets_on_a_command_line_are_masked(void **state)
     masked("", 0, "");
 }
 
+static void a_quote_in_a_name_stays_in_it(void **state)
+{
+    char text[64] = "";
+    FILE *out = fmemopen(text, sizeof(text), "w");
+
+    pb_put_quoted(out, "a\"b'c", '"');
+    pb_put_quoted(out, "it's", '\'');
+    fclose(out);
+    assert_string_equal(text, "\"a\"\"b'c\"'it''s'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_quote_in_a_name_stays_in_it),
         cmocka_unit_test(a_statement_ends_at_its_own_semicolon),
         cmocka_unit_test(blanks_and_comments_are_no_statement),
         cmocka_unit_test(only_our_tables_of_system_are_spelled_out),
