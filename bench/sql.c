@@ -6,7 +6,7 @@
  * with the milliseconds they took; $T stands for the table */
 #include "base/err.h"
 #include "base/time.h"
-#include "engine/broker.h"
+#include "engine/caller/broker.h"
 #include "table/arena.h"
 
 #include <dlfcn.h>

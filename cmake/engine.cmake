@@ -3,20 +3,18 @@
 set(PROBING_DUCKDB_DIR ${CMAKE_SOURCE_DIR}/build/duckdb CACHE PATH "folder of duckdb.h and MACHINE/libduckdb.so")
 set(duckdb_library ${PROBING_DUCKDB_DIR}/${PROBING_ARCH}/libduckdb.so)
 
-file(GLOB engine_caller CONFIGURE_DEPENDS src/engine/broker*.c src/engine/live*.c src/engine/archive_[clkr]*.c)
-file(GLOB engine_worker CONFIGURE_DEPENDS src/engine/*.c)
-# What needs neither DuckDB nor a process, for both and for unit tests.
-set(engine_shared src/engine/archive.c src/engine/wire.c src/engine/known.c src/engine/json.c src/engine/bounds.c src/engine/text.c src/engine/type_name.c)
-list(TRANSFORM engine_shared PREPEND ${CMAKE_SOURCE_DIR}/)
-list(REMOVE_ITEM engine_worker ${engine_caller} ${engine_shared})
+# Which code runs where is told by its folder: caller and archive in probing itself, with its rights; worker in the sandbox
+# of probing-sql; writer in the processes of probing-sql that write files; shared in all of them, and in unit tests.
+file(GLOB engine_caller CONFIGURE_DEPENDS src/engine/caller/*.c src/engine/archive/*.c src/engine/shared/*.c)
+file(GLOB engine_worker CONFIGURE_DEPENDS src/engine/main.c src/engine/worker/*.c src/engine/writer/*.c)
 
-add_library(pb_engine STATIC ${engine_caller} ${engine_shared})
+add_library(pb_engine STATIC ${engine_caller})
 target_include_directories(pb_engine PUBLIC src)
 target_link_libraries(pb_engine PUBLIC pb_remote)
 target_link_libraries(probing PRIVATE pb_engine)
 
 # Loops over millions of cells, written to be turned into vector instructions.
-set_source_files_properties(src/table/view.c src/engine/scan.c PROPERTIES COMPILE_OPTIONS
+set_source_files_properties(src/table/view.c src/engine/worker/scan.c PROPERTIES COMPILE_OPTIONS
     "$<$<CONFIG:RelWithDebInfo>:-O3>")
 
 if(EXISTS ${PROBING_DUCKDB_DIR}/duckdb.h)

@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "engine/archive_list.h"
+#include "engine/archive/archive_list.h"
 #include "remote/runs.h"
 
 #include <errno.h>

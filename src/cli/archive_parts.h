@@ -4,7 +4,7 @@
  * begin and end while the process runs: they are looked for again and again. */
 #pragma once
 
-#include "engine/archive_record.h"
+#include "engine/archive/archive_record.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "cli/settings.h"
 #include "control/identity.h"
-#include "engine/archive_keep.h"
+#include "engine/archive/archive_keep.h"
 #include "inject/session.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"

@@ -6,7 +6,7 @@
 #include "cli/settings.h"
 #include "cli/targets.h"
 #include "control/message.h"
-#include "engine/text.h"
+#include "engine/shared/text.h"
 
 #include <errno.h>
 #include <stdint.h>

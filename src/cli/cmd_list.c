@@ -7,7 +7,7 @@
 #include "cli/rows.h"
 #include "cli/settings.h"
 #include "control/identity.h"
-#include "engine/archive_list.h"
+#include "engine/archive/archive_list.h"
 #include "inject/session.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"

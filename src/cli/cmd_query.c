@@ -3,7 +3,7 @@
 #include "cli/cli.h"
 #include "cli/query_prompt.h"
 #include "cli/query_run.h"
-#include "engine/wire.h"
+#include "engine/shared/wire.h"
 
 #include <errno.h>
 #include <fcntl.h>

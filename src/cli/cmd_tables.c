@@ -6,8 +6,8 @@
 #include "cli/query_sources.h"
 #include "cli/rows.h"
 #include "cli/targets.h"
-#include "engine/archive_count.h"
-#include "engine/archive_list.h"
+#include "engine/archive/archive_count.h"
+#include "engine/archive/archive_list.h"
 #include "table/reader.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/query_sources.h"
-#include "engine/archive_list.h"
+#include "engine/archive/archive_list.h"
 
 /* The newest archived run of a process that has ended. -ENOENT: there is none. */
 int pb_query_archived_run(pid_t pid, struct pb_archive_run *ret);

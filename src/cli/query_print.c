@@ -3,7 +3,7 @@
 
 #include "cli/glyph.h"
 #include "cli/rows.h"
-#include "engine/broker_parquet.h"
+#include "engine/caller/broker_parquet.h"
 #include "table/reader.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "cli/cli.h"
-#include "engine/broker.h"
+#include "engine/caller/broker.h"
 
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
 #include "cli/query_names.h"
 #include "cli/rows.h"
 #include "cli/terminal.h"
-#include "engine/text.h"
+#include "engine/shared/text.h"
 
 #include <ctype.h>
 #include <errno.h>

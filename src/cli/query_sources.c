@@ -6,7 +6,7 @@
 #include "cli/query_archive.h"
 #include "cli/settings.h"
 #include "cli/stacks.h"
-#include "engine/known.h"
+#include "engine/shared/known.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/cli.h"
-#include "engine/broker.h"
+#include "engine/caller/broker.h"
 
 struct pb_query_sources {
     struct pb_sql_source *at;

@@ -5,7 +5,7 @@
 #include "base/procfs.h"
 #include "cli/parts.h"
 #include "control/message.h"
-#include "engine/archive.h"
+#include "engine/shared/archive.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
 

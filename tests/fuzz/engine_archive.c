@@ -1,6 +1,6 @@
 /* Names of files and descriptions of columns, which anybody can put into an archive: whatever is read is in
  * its bounds, and a name that is ours is written as it was read. */
-#include "engine/archive.h"
+#include "engine/shared/archive.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* Statements, syntax trees and messages of any bytes: split, parsed, looked for bounds, received. */
 #include "control/redact.h"
-#include "engine/bounds.h"
-#include "engine/json.h"
-#include "engine/known.h"
-#include "engine/text.h"
-#include "engine/type_name.h"
-#include "engine/wire.h"
+#include "engine/shared/bounds.h"
+#include "engine/shared/json.h"
+#include "engine/shared/known.h"
+#include "engine/shared/text.h"
+#include "engine/shared/type_name.h"
+#include "engine/shared/wire.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -45,6 +45,26 @@ def test_every_folder_has_a_level():
     assert {path.parts[1] for path in files("src/*.c", "src/*.h")} <= set(LEVEL) | {"agent"}
 
 
+# The engine's folders are processes with different rights: what runs in the sandbox must be readable from the path.
+ENGINE_SEES = {"shared": {"shared"}, "worker": {"worker", "shared"}, "writer": {"writer", "worker", "shared"},
+               "caller": {"caller", "archive", "shared"}, "archive": {"archive", "caller", "shared"},
+               "main.c": {"worker", "writer", "shared"}}
+
+
+def engine_trespasses(path, content):
+    for name in INCLUDE.findall(content):
+        if name.startswith("engine/") and name.split("/")[1] not in ENGINE_SEES[path.parts[2]]:
+            yield name
+
+
+def test_a_process_of_the_engine_uses_only_what_it_may():
+    sources = files("src/engine/*.c", "src/engine/*.h")
+    assert sources
+    wrong = [f"{path}: {name}" for path in sources for name in engine_trespasses(path, text(path))]
+    assert not wrong, "\n".join(wrong)
+    assert list(engine_trespasses(Path("src/engine/worker/scan.c"), '#include "engine/caller/broker.h"\n'))
+
+
 @pytest.mark.parametrize("path, include", [
     ("src/base/err.c", "remote/maps.h"), ("src/agent/main.c", "base/err.h"), ("src/remote/maps.c", "inject/inject.h"),
     ("src/table/reader.c", "control/frame.h"), ("src/cli/main.c", "agent/agent.h"), ("src/base/err.c", "../cli/main.h"),

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "engine/archive.h"
-#include "engine/archive_count.h"
+#include "engine/archive/archive_count.h"
+#include "engine/shared/archive.h"
 
 static const struct pb_archive_name example = {.run = "0123456789abcdef",
                                                .first = -62135596800000000,

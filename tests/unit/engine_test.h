@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/err.h"
-#include "engine/broker.h"
+#include "engine/caller/broker.h"
 #include "table/arena.h"
 
 #define SECOND INT64_C(1000000000)

@@ -3,8 +3,8 @@
 
 #include "control/redact.h"
 #include "control/settings.h"
-#include "engine/text.h"
-#include "engine/type_name.h"
+#include "engine/shared/text.h"
+#include "engine/shared/type_name.h"
 
 static const char *const tables[] = {"process", "maps", NULL};
 

@@ -1,0 +1,230 @@
+/* archive_count: see archive_count.h. */
+#include "engine/archive/archive_count.h"
+
+#include "base/cleanup.h"
+#include "engine/archive/archive_list.h"
+#include "table/reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_FOOTER = 4 << 20, MAX_DEPTH = 8, NUM_ROWS = 3 };
+
+/* --- footers --- */
+
+/* Types of thrift's compact protocol. */
+enum { STOP, YES, NO, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT };
+
+struct cursor {
+    const uint8_t *at, *end;
+    bool failed;
+};
+
+static uint8_t next_byte(struct cursor *c)
+{
+    c->failed = c->failed || c->at == c->end;
+    return c->failed ? 0 : *c->at++;
+}
+
+static uint64_t next_varint(struct cursor *c)
+{
+    uint64_t value = 0;
+
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        uint8_t byte = next_byte(c);
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80))
+            return value;
+    }
+    c->failed = true;
+    return 0;
+}
+
+static void pass(struct cursor *c, uint64_t n)
+{
+    c->failed = c->failed || n > (uint64_t)(c->end - c->at);
+    if (!c->failed)
+        c->at += n;
+}
+
+/* The type of the next field; its number goes on from *id. */
+static uint8_t next_field(struct cursor *c, int64_t *id)
+{
+    uint8_t head = next_byte(c);
+
+    if (head >> 4) {
+        *id += head >> 4;
+    } else if (head & 0xf) {
+        uint64_t zigzag = next_varint(c);
+        *id = (int64_t)(zigzag >> 1) ^ -(int64_t)(zigzag & 1);
+    }
+    return c->failed ? STOP : head & 0xf;
+}
+
+static void pass_value(struct cursor *c, uint8_t type, unsigned depth);
+
+/* Elements are at least a byte long in the file, so that their number is bounded by it. */
+static void pass_list(struct cursor *c, unsigned depth)
+{
+    uint8_t head = next_byte(c), type = head & 0xf;
+    uint64_t n = head >> 4 == 15 ? next_varint(c) : head >> 4;
+
+    for (uint64_t i = 0; i < n && !c->failed; i++)
+        if (type == YES || type == NO)
+            pass(c, 1);
+        else
+            pass_value(c, type, depth + 1);
+}
+
+static void pass_value(struct cursor *c, uint8_t type, unsigned depth)
+{
+    int64_t id = 0;
+    uint8_t inner;
+
+    c->failed = c->failed || depth > MAX_DEPTH;
+    switch (type) {
+    case YES:
+    case NO:
+        return;
+    case BYTE:
+        pass(c, 1);
+        return;
+    case I16:
+    case I32:
+    case I64:
+        next_varint(c);
+        return;
+    case DOUBLE:
+        pass(c, 8);
+        return;
+    case BINARY:
+        pass(c, next_varint(c));
+        return;
+    case LIST:
+    case SET:
+        pass_list(c, depth);
+        return;
+    case STRUCT:
+        while (!c->failed && (inner = next_field(c, &id)) != STOP)
+            pass_value(c, inner, depth + 1);
+        return;
+    default: /* Parquet has no maps */
+        c->failed = true;
+    }
+}
+
+int64_t pb_parquet_footer_rows(const uint8_t *footer, size_t size)
+{
+    struct cursor c = {.at = footer, .end = footer + size};
+    int64_t id = 0;
+    uint8_t type;
+
+    while ((type = next_field(&c, &id)) != STOP) {
+        if (id == NUM_ROWS && type == I64) {
+            uint64_t zigzag = next_varint(&c);
+            return c.failed || zigzag & 1 ? -EBADMSG : (int64_t)(zigzag >> 1);
+        }
+        pass_value(&c, type, 0);
+    }
+    return -EBADMSG;
+}
+
+static int64_t count_file(int top, const char *path, uint64_t *ret_bytes)
+{
+    uint8_t tail[8];
+    struct stat st;
+    uint32_t size;
+
+    _cleanup_close_ int fd = openat(top, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    *ret_bytes = (uint64_t)st.st_size;
+    if (st.st_size < 12 || pread(fd, tail, sizeof(tail), st.st_size - 8) != sizeof(tail) ||
+        memcmp(tail + 4, "PAR1", 4) != 0)
+        return -EBADMSG;
+    memcpy(&size, tail, sizeof(size));
+    if (size > MAX_FOOTER || size > (uint64_t)st.st_size - 8)
+        return -EBADMSG;
+    _cleanup_free_ uint8_t *footer = malloc(size + 1);
+    if (!footer)
+        return -ENOMEM;
+    if (pread(fd, footer, size, st.st_size - 8 - (off_t)size) != (ssize_t)size)
+        return -EBADMSG;
+    return pb_parquet_footer_rows(footer, size);
+}
+
+/* --- what is in both --- */
+
+static int by_serial(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The serials in the names of files, ascending, to an array of malloc. */
+static uint64_t *list_serials(const struct pb_archive_files *files, size_t *ret_n)
+{
+    uint64_t *all = malloc((files->n + 1) * PB_ARCHIVE_BATCH * sizeof(*all));
+
+    *ret_n = 0;
+    for (size_t i = 0; all && i < files->n; i++) {
+        int n = pb_archive_serials_unpack(files->at[i].name.serials, all + *ret_n);
+        *ret_n += n > 0 ? (size_t)n : 0;
+    }
+    if (*ret_n)
+        qsort(all, *ret_n, sizeof(*all), by_serial);
+    return all;
+}
+
+static int take_off(const struct pb_archive_files *files, struct pb_reader *reader, unsigned index,
+                    struct pb_table_stats *stats)
+{
+    const uint64_t nothing[PB_MAX_COLUMNS / 64] = {0};
+    _cleanup_free_ struct pb_segment_info *list = NULL;
+    size_t nserials;
+
+    _cleanup_free_ uint64_t *serials = list_serials(files, &nserials);
+    if (!serials)
+        return -ENOMEM;
+    int n = pb_reader_segments(reader, index, &list);
+    for (int i = 0; i < n; i++) {
+        struct pb_view v = {.wanted = nothing};
+        if (bsearch(&list[i].serial, serials, nserials, sizeof(*serials), by_serial) &&
+            pb_view_load(reader, &list[i], &v) == 0)
+            stats->rows -= v.nrows < stats->rows ? v.nrows : stats->rows;
+        pb_view_done(&v);
+    }
+    return n < 0 ? n : 0;
+}
+
+int pb_archive_count(const char *folder, const struct pb_archive_run *run, const char *table,
+                     struct pb_reader *reader, unsigned index, struct pb_table_stats *stats)
+{
+    _cleanup_(pb_archive_files_done) struct pb_archive_files files = {0};
+
+    _cleanup_close_ int top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r = top < 0 ? -errno : pb_archive_files_read(folder, run, table, &files);
+    if (r < 0)
+        return r;
+    if (reader && files.n)
+        r = take_off(&files, reader, index, stats);
+    for (size_t i = 0; r == 0 && i < files.n; i++) {
+        const struct pb_archive_name *name = &files.at[i].name;
+        uint64_t bytes = 0;
+        int64_t rows = count_file(top, files.at[i].path, &bytes);
+        if (rows <= 0)
+            continue;
+        stats->rows += (uint64_t)rows;
+        stats->bytes += bytes;
+        if (name->first > INT64_MIN / 1000 && (!stats->first || name->first * 1000 < stats->first))
+            stats->first = name->first * 1000;
+        if (name->last < INT64_MAX / 1000 && name->last * 1000 > stats->last)
+            stats->last = name->last * 1000;
+    }
+    return r;
+}

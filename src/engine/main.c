@@ -1,0 +1,321 @@
+/* probing-sql: the worker that runs SQL for others, in a sandbox.
+ *
+ * probing-sql listen 3   answers on the listening socket 3, one caller after the other, until nobody has come
+ *                        for a minute: the next query does not have to load DuckDB again
+ * probing-sql serve 3    answers the one caller at the other end of socket 3
+ *
+ * Both take the folder of an archive as one more word: it may be read then.
+ *
+ * probing-sql archive 3        writes segments of arenas to an archive: see archive_write.c
+ * probing-sql parquet 3 FILE   writes the rows that come through socket 3 to a file: see parquet.c
+ *
+ * Started by the caller (broker.c), never by a person. One query runs at a time; a second thread watches the
+ * clock and the caller: it interrupts DuckDB, and when that does not help, ends the process. */
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "engine/worker/archive_scan.h"
+#include "engine/worker/duck.h"
+#include "engine/worker/engine.h"
+#include "engine/worker/pool.h"
+#include "engine/worker/sandbox.h"
+#include "engine/writer/archive_write.h"
+#include "engine/writer/parquet.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+/* After a pause its memory goes back, after a minute the worker. */
+enum {
+    PAUSE_MS = 2000,
+    IDLE_MS = 60000,
+    CALLER_IDLE_MS = 10000,
+    GRACE_MS = 1000,
+    PROGRESS_MS = 100,
+    STACK = 64 << 20,
+    MAX_THREADS = 4
+};
+
+/* What a query may take at most, as a share of the machine and in bytes. */
+static const uint64_t MOST_SPACE = 8ull << 30, LEAST_SPACE = 2ull << 30;
+
+struct worker {
+    int listener; /* -1: one caller only */
+    int caller;
+    int pidfd;
+    struct pb_engine *engine;
+    /* for the watching thread */
+    int wake;
+    _Atomic uint64_t deadline; /* 0: nothing runs */
+    _Atomic int watched;       /* the caller's socket while something runs, else -1 */
+};
+
+/* --- the watch --- */
+
+static bool caller_is_gone(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    return fd >= 0 && poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR);
+}
+
+/* Ends what takes too long or what nobody waits for. */
+static void *watch(void *arg)
+{
+    struct worker *w = arg;
+    struct pollfd p = {.fd = w->wake, .events = POLLIN};
+    uint64_t since = 0, said = 0, count;
+
+    for (;;) {
+        uint64_t deadline = w->deadline;
+        if (poll(&p, 1, deadline ? 20 : -1) > 0 && read(w->wake, &count, sizeof(count)) < 0)
+            return NULL;
+        deadline = w->deadline;
+        uint64_t now = pb_now_ns();
+        if (!deadline || (now < deadline && !caller_is_gone(w->watched))) {
+            since = 0;
+            if (deadline && now - said > PROGRESS_MS * PB_NS_PER_MS) {
+                said = now;
+                pb_engine_progress(w->engine);
+            }
+            continue;
+        }
+        if (!since)
+            since = now;
+        if (now - since > GRACE_MS * PB_NS_PER_MS)
+            _exit(3);
+        pb_engine_interrupt(w->engine);
+    }
+}
+
+static void begin_watch(struct worker *w, unsigned timeout_ms)
+{
+    uint64_t one = 1;
+
+    w->watched = w->caller;
+    w->deadline = timeout_ms ? pb_now_ns() + timeout_ms * PB_NS_PER_MS : UINT64_MAX;
+    if (write(w->wake, &one, sizeof(one)) < 0)
+        _exit(4);
+}
+
+static void end_watch(struct worker *w)
+{
+    w->deadline = 0;
+    w->watched = -1;
+}
+
+/* --- a caller --- */
+
+static int say_hello(const struct worker *w)
+{
+    struct pb_wire m = {0};
+
+    pb_wire_begin(&m, PB_SQL_HELLO);
+    pb_wire_put_u32(&m, PB_SQL_VERSION);
+    pb_wire_put_text(&m, PROBING_VERSION, strlen(PROBING_VERSION));
+    pb_wire_put_fd(&m, w->pidfd);
+    int r = pb_wire_send(w->caller, &m, pb_now_ns() + 5 * PB_NS_PER_S);
+    pb_wire_done(&m);
+    return r;
+}
+
+/* Takes a request apart: its sources go to the catalog with their descriptors. */
+static int read_request(struct pb_wire *m, struct pb_engine_request *q, struct pb_err *err)
+{
+    q->timeout_ms = pb_wire_u32(m);
+    uint32_t flags = pb_wire_u32(m);
+    q->no_agent = flags & PB_SQL_NO_AGENT;
+    q->progress = flags & PB_SQL_WANTS_PROGRESS;
+    uint32_t n = pb_wire_u32(m), taken = 0;
+    if (!pb_wire_ok(m) || n > PB_SQL_MAX_FDS)
+        return -EBADMSG;
+    struct pb_cat_source *sources = calloc(n + 1, sizeof(*sources));
+    if (!sources)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        sources[i].rank = (int32_t)pb_wire_u32(m);
+        sources[i].pid = (int32_t)pb_wire_u32(m);
+        sources[i].fd = pb_wire_u32(m) && taken < m->nfds ? m->fds[taken] : -1;
+        if (sources[i].fd >= 0)
+            m->fds[taken++] = -1;
+    }
+    int r = pb_catalog_init(&q->catalog, sources, n, err);
+    for (uint32_t i = 0; r == 0 && i < n; i++)
+        r = pb_archive_read_tables(m, &q->catalog, i);
+    if (r < 0)
+        return r;
+    q->sql = pb_wire_text(m, &q->length);
+    return pb_wire_ok(m) && q->sql ? 0 : -EBADMSG;
+}
+
+static int send_failure(int fd, int r, const struct pb_err *err)
+{
+    struct pb_wire m = {0};
+    const char *text = pb_err_text(err, r);
+
+    pb_wire_begin(&m, PB_SQL_ERROR);
+    pb_wire_put_u32(&m, (uint32_t)-r);
+    pb_wire_put_text(&m, text, strlen(text));
+    r = pb_wire_send(fd, &m, 0);
+    pb_wire_done(&m);
+    return r;
+}
+
+static int answer(struct worker *w, struct pb_wire *m)
+{
+    struct pb_engine_request q = {.socket = w->caller, .received = pb_now_ns()};
+    struct pb_err err = {0};
+
+    int r = m->type == PB_SQL_REQUEST ? read_request(m, &q, &err) : -EBADMSG;
+    if (r < 0) {
+        r = r == -EBADMSG && !err.text[0] ? r : send_failure(w->caller, r, &err);
+    } else {
+        begin_watch(w, q.timeout_ms);
+        r = pb_engine_run(w->engine, &q);
+        end_watch(w);
+    }
+    pb_catalog_done(&q.catalog);
+    return r;
+}
+
+static int serve(struct worker *w)
+{
+    struct pb_wire m = {0};
+
+    int r = say_hello(w), status = 0;
+    while (r == 0 && status == 0) {
+        r = pb_wire_receive(w->caller, &m, pb_now_ns() + CALLER_IDLE_MS * PB_NS_PER_MS);
+        if (r == 0)
+            status = answer(w, &m);
+    }
+    for (unsigned i = 0; i < m.nfds; i++)
+        if (m.fds[i] >= 0)
+            close(m.fds[i]);
+    m.nfds = 0;
+    pb_wire_done(&m);
+    close(w->caller);
+    /* Only a database that is broken ends the worker; a caller that left does not. */
+    return status == -EIO ? status : 0;
+}
+
+static bool same_user(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    int r = 0;
+
+    while (r == 0 && w->listener >= 0) {
+        struct pollfd p = {.fd = w->listener, .events = POLLIN};
+        if (poll(&p, 1, PAUSE_MS) == 0) {
+            pb_pool_clear();
+            malloc_trim(0);
+            if (poll(&p, 1, IDLE_MS) <= 0)
+                break;
+        }
+        w->caller = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC);
+        if (w->caller < 0)
+            continue;
+        if (same_user(w->caller))
+            r = serve(w);
+        else
+            close(w->caller);
+    }
+    if (w->listener < 0)
+        r = serve(w);
+    _exit(r < 0 ? 1 : 0);
+}
+
+/* --- start --- */
+
+static uint64_t space(void)
+{
+    struct sysinfo info;
+    uint64_t half = sysinfo(&info) == 0 ? (uint64_t)info.totalram * info.mem_unit / 2 : LEAST_SPACE;
+    return half > MOST_SPACE ? MOST_SPACE : half < LEAST_SPACE ? LEAST_SPACE : half;
+}
+
+static unsigned threads(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (unsigned)n;
+}
+
+static int start_thread(void *(*f)(void *), struct worker *w)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+
+    pthread_attr_init(&attributes);
+    /* DuckDB's parser goes deep before it says that something is nested too deeply. */
+    pthread_attr_setstacksize(&attributes, STACK);
+    int r = -pthread_create(&thread, &attributes, f, w);
+    pthread_attr_destroy(&attributes);
+    return r;
+}
+
+static int start(struct worker *w, const char *archive, struct pb_err *err)
+{
+    unsigned n = threads();
+    uint64_t bytes = space();
+
+    signal(SIGPIPE, SIG_IGN);
+    w->wake = eventfd(0, EFD_CLOEXEC);
+    w->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (w->wake < 0 || w->pidfd < 0)
+        return pb_fail(err, -errno, "the worker cannot start: %s", strerror(errno));
+    int r = pb_duck_load(err);
+    if (r == 0)
+        r = pb_sandbox_bound_memory(bytes, err);
+    if (r == 0)
+        r = pb_sandbox_enter(archive, err);
+    return r < 0 ? r : pb_engine_open(n, bytes / 2, archive, &w->engine, err);
+}
+
+int main(int argc, char **argv)
+{
+    struct worker w = {.listener = -1, .caller = -1, .watched = -1};
+    struct pb_err err = {0};
+
+    if (argc == 4 && strcmp(argv[1], "parquet") == 0)
+        return pb_parquet_write(atoi(argv[2]), argv[3]);
+    if (argc == 3 && strcmp(argv[1], "archive") == 0)
+        return pb_archive_write(atoi(argv[2]));
+    if (argc < 3 || argc > 4 || (strcmp(argv[1], "listen") != 0 && strcmp(argv[1], "serve") != 0)) {
+        fputs("probing-sql: it is started by probing, not by hand\n", stderr);
+        return 2;
+    }
+    bool listens = strcmp(argv[1], "listen") == 0;
+    int fd = atoi(argv[2]);
+    int r = start(&w, argc == 4 ? argv[3] : NULL, &err);
+    w.listener = listens ? fd : -1;
+    w.caller = listens ? -1 : fd;
+    if (r < 0) {
+        /* Who started us is the first to call: the reason goes there. */
+        if (listens)
+            w.caller = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        send_failure(w.caller, r, &err);
+        return 1;
+    }
+    r = start_thread(work, &w);
+    if (r < 0)
+        return 1;
+    watch(&w);
+    return 0;
+}

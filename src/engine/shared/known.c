@@ -1,0 +1,254 @@
+/* known: see known.h. */
+#include "engine/shared/known.h"
+
+#define COLUMNS(list) .columns = list, .ncolumns = sizeof(list) / sizeof(list[0])
+
+/* --- live: columns in the order that live*.c fills them --- */
+
+static const struct pb_column process[] = {
+    {"pid", PB_I32, 0, NULL, "process id"},
+    {"ppid", PB_I32, 0, NULL, "process id of the parent"},
+    {"name", PB_STRING, 0, NULL, "name of the program"},
+    {"state", PB_STRING, 0, NULL, "R runs, S sleeps, D waits for a disk, T stopped, Z ended"},
+    {"command", PB_STRING, 0, NULL, "command line, secrets masked"},
+    {"exe", PB_STRING, 0, NULL, "path of the program"},
+    {"cwd", PB_STRING, 0, NULL, "its working directory"},
+    {"uid", PB_I32, 0, NULL, "user it runs as"},
+    {"started", PB_TIMESTAMP, 0, NULL, "when it was started"},
+    {"threads", PB_I32, 0, NULL, "threads alive"},
+    {"rss_bytes", PB_I64, 0, "bytes", "memory in RAM"},
+    {"vms_bytes", PB_I64, 0, "bytes", "memory mapped"},
+    {"swap_bytes", PB_I64, 0, "bytes", "memory swapped out"},
+    {"peak_rss_bytes", PB_I64, 0, "bytes", "most memory in RAM so far"},
+    {"cpu_user_s", PB_F64, 0, "s", "CPU time in user code, since start"},
+    {"cpu_system_s", PB_F64, 0, "s", "CPU time in the kernel, since start"},
+    {"read_bytes", PB_I64, 0, "bytes", "read from storage since start"},
+    {"written_bytes", PB_I64, 0, "bytes", "written to storage since start"},
+    {"python", PB_STRING, 0, NULL, "version of its Python; NULL: none"},
+};
+static const struct pb_column threads[] = {
+    {"tid", PB_I32, 0, NULL, "thread id"},
+    {"name", PB_STRING, 0, NULL, "name of the thread"},
+    {"state", PB_STRING, 0, NULL, "R runs, S sleeps, D waits for a disk, T stopped"},
+    {"wchan", PB_STRING, 0, NULL, "where in the kernel it waits"},
+    {"syscall", PB_I32, 0, NULL, "number of the system call it is in"},
+    {"cpu", PB_I32, 0, NULL, "CPU it ran on last"},
+    {"cpu_user_s", PB_F64, 0, "s", "CPU time in user code"},
+    {"cpu_system_s", PB_F64, 0, "s", "CPU time in the kernel"},
+    {"voluntary_switches", PB_I64, 0, NULL, "times it gave up the CPU"},
+    {"involuntary_switches", PB_I64, 0, NULL, "times the CPU was taken away"},
+};
+static const struct pb_column maps[] = {
+    {"start", PB_U64, 0, NULL, "first address"},
+    {"end", PB_U64, 0, NULL, "address after the last"},
+    {"bytes", PB_I64, 0, "bytes", "its size"},
+    {"perms", PB_STRING, 0, NULL, "rwx, and p for private or s for shared"},
+    {"offset", PB_U64, 0, "bytes", "where in the file it begins"},
+    {"inode", PB_U64, 0, NULL, "of the file; 0: none"},
+    {"path", PB_STRING, 0, NULL, "the file, or what the kernel calls it; NULL: anonymous"},
+    {"rss_bytes", PB_I64, 0, "bytes", "of it in RAM"},
+    {"pss_bytes", PB_I64, 0, "bytes", "in RAM, shared pages divided by who shares them"},
+    {"dirty_bytes", PB_I64, 0, "bytes", "in RAM, private and written to"},
+    {"swap_bytes", PB_I64, 0, "bytes", "swapped out"},
+};
+static const struct pb_column fds[] = {
+    {"fd", PB_I32, 0, NULL, "number of the descriptor"},
+    {"kind", PB_STRING, 0, NULL, "file, socket, pipe, anon_inode or device"},
+    {"path", PB_STRING, 0, NULL, "what it leads to"},
+    {"position", PB_I64, 0, "bytes", "where the next read or write begins"},
+    {"flags", PB_STRING, 0, NULL, "as open(2) knows them, octal"},
+};
+static const struct pb_column envs[] = {
+    {"name", PB_STRING, 0, NULL, "name of the variable"},
+    {"value", PB_STRING, 0, NULL, "its value; *** where the name tells of a secret"},
+};
+static const struct pb_column cgroup[] = {
+    {"path", PB_STRING, 0, NULL, "control group of the process"},
+    {"name", PB_STRING, 0, NULL, "file of the controller, such as memory.max"},
+    {"value", PB_STRING, 0, NULL, "what it says; several lines are one value"},
+};
+static const struct pb_column config[] = {
+    {"name", PB_STRING, 0, NULL, "name of the setting"},
+    {"value", PB_STRING, 0, NULL, "its value now"},
+    {"default_value", PB_STRING, 0, NULL, "its value where nobody has set it"},
+    {"unit", PB_STRING, 0, NULL, "of the value; NULL: none"},
+    {"origin", PB_STRING, 0, NULL, "default, environment (PROBING_*) or command"},
+    {"explanation", PB_STRING, 0, NULL, "what it is, and where it takes effect"},
+};
+static const struct pb_column tables[] = {
+    {"name", PB_STRING, 0, NULL, "name of the table with its schema"},
+    {"kind", PB_STRING, 0, NULL, "live: read when asked; recorded: written by the process"},
+    {"in_target", PB_BOOL, 0, NULL, "whether reading it asks the process"},
+    {"rows", PB_I64, 0, NULL, "that can be read now; NULL for live tables"},
+    {"bytes", PB_I64, 0, "bytes", "of the segments that hold them"},
+    {"first", PB_TIMESTAMP, PB_COL_LATE, NULL, "time of its oldest row"},
+    {"last", PB_TIMESTAMP, PB_COL_LATE, NULL, "time of its newest row"},
+    {"dropped", PB_I64, 0, NULL, "rows that found no room"},
+    {"recycled", PB_I64, 0, NULL, "rows that made room for newer ones"},
+    {"comment", PB_STRING, 0, NULL, "what it holds"},
+};
+static const struct pb_column columns_of[] = {
+    {"table", PB_STRING, 0, NULL, "name of the table with its schema"},
+    {"column", PB_STRING, 0, NULL, "name of the column"},
+    {"unit", PB_STRING, 0, NULL, "unit of its values; NULL: none"},
+    {"comment", PB_STRING, 0, NULL, "what it holds"},
+};
+
+static const struct pb_column backtrace[] = {
+    {"thread", PB_STRING, 0, NULL, "name of the thread"},
+    {"tid", PB_I32, 0, NULL, "thread id"},
+    {"depth", PB_I32, 0, NULL, "0 is the innermost frame; NULL: no stack could be read"},
+    {"func", PB_STRING, 0, NULL, "function"},
+    {"file", PB_STRING, 0, NULL, "file of its source"},
+    {"lineno", PB_I32, 0, NULL, "line it is at"},
+    {"is_gil", PB_BOOL, 0, NULL, "whether the thread holds the GIL"},
+    {"state", PB_STRING, 0, NULL, "what the thread does: runs, or waits in what"},
+    {"locals", PB_STRING, 0, NULL, "name = value a line; read when the query names it"},
+};
+
+/* --- recorded: what must be there before anybody writes it --- */
+
+#define TIME                                                                                                 \
+    {                                                                                                        \
+        "timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"                                                      \
+    }
+
+static const struct pb_column memory_usage[] = {
+    TIME,
+    {"memory_mb", PB_F64, 0, "MB", "memory in RAM"},
+};
+static const struct pb_column python_memory[] = {
+    TIME,
+    {"pid", PB_I32, 0, NULL, "process"},
+    {"rss_bytes", PB_I64, 0, "bytes", "memory in RAM"},
+    {"heap_blocks", PB_I64, 0, NULL, "small blocks of Python's allocator in use"},
+    {"heap_arenas", PB_I64, 0, NULL, "regions that Python's allocator has"},
+    {"heap_bytes", PB_I64, 0, "bytes", "their size"},
+    {"gc_gen0", PB_I64, 0, NULL, "gc.get_count(): new objects since a collection"},
+    {"gc_gen1", PB_I64, 0, NULL, "young collections since a middle one"},
+    {"gc_gen2", PB_I64, 0, NULL, "middle collections since a full one"},
+    {"torch_cpu_bytes", PB_I64, 0, "bytes", "of torch tensors in RAM; NULL: nobody knows"},
+    {"torch_cuda_bytes", PB_I64, 0, "bytes", "of torch tensors on GPUs; NULL: not asked"},
+    {"gpu_bytes", PB_I64, 0, "bytes", "memory of the process on GPUs, as NVML says"},
+};
+static const struct pb_column torch_trace[] = {
+    TIME,
+    {"step", PB_I64, 0, NULL, "training step"},
+    {"operation_name", PB_STRING, 0, NULL, "module or operation"},
+    {"stage", PB_STRING, 0, NULL, "forward, backward, optimizer or other"},
+    {"duration_ms", PB_F64, 0, "ms", "how long it took"},
+};
+static const struct pb_column profiling_data[] = {
+    TIME,
+    {"operation_name", PB_STRING, 0, NULL, "what was measured"},
+    {"duration_ms", PB_F64, 0, "ms", "how long it took"},
+};
+static const struct pb_column training_logs[] = {
+    TIME,
+    {"epoch", PB_I64, 0, NULL, "epoch of the training"},
+    {"step", PB_I64, 0, NULL, "step of the training"},
+    {"loss", PB_F64, 0, NULL, "loss of the step"},
+};
+static const struct pb_column comm_metrics[] = {
+    TIME,
+    {"operation", PB_STRING, 0, NULL, "collective or transfer"},
+    {"src_rank", PB_I32, 0, NULL, "rank that sends"},
+    {"dst_rank", PB_I32, 0, NULL, "rank that receives"},
+    {"bytes", PB_I64, 0, "bytes", "how much was moved"},
+    {"latency_ms", PB_F64, 0, "ms", "how long it took"},
+};
+static const struct pb_column gpu_metrics[] = {
+    TIME,
+    {"gpu", PB_I32, 0, NULL, "number of the GPU"},
+    {"name", PB_STRING, 0, NULL, "its model"},
+    {"uuid", PB_STRING, 0, NULL, "its own id"},
+    {"gpu_util", PB_F64, 0, "%", "share of time in which a kernel ran"},
+    {"memory_util", PB_F64, 0, "%", "share of time in which its memory was busy"},
+    {"memory_used_mb", PB_F64, 0, "MB", "memory in use"},
+    {"memory_total_mb", PB_F64, 0, "MB", "memory there is"},
+    {"temperature_c", PB_F64, 0, "C", "temperature"},
+    {"power_w", PB_F64, 0, "W", "power drawn"},
+    {"sm_clock_mhz", PB_F64, 0, "MHz", "clock of its processors"},
+    {"process_memory_mb", PB_F64, 0, "MB", "memory of the recorded processes on it"},
+};
+static const struct pb_column memory_allocations[] = {
+    TIME,
+    {"function_name", PB_STRING, 0, NULL, "function that allocated"},
+    {"allocated_bytes", PB_I64, 0, "bytes", "how much it allocated"},
+};
+static const struct pb_column samples[] = {
+    TIME,
+    {"until", PB_TIMESTAMP, 0, NULL, "the last sample of this row"},
+    {"pid", PB_I32, 0, NULL, "process"},
+    {"tid", PB_I32, 0, NULL, "thread id"},
+    {"thread", PB_STRING, 0, NULL, "name of the thread"},
+    {"process", PB_STRING, 0, NULL, "rank or pid"},
+    {"stack", PB_I64, 0, NULL, "id of the stack in python.stacks"},
+    {"samples", PB_U32, 0, NULL, "how many in a row"},
+    {"waiting", PB_BOOL, 0, NULL, "off its CPU"},
+    {"gil", PB_BOOL, 0, NULL, "held the GIL"},
+    {"ran", PB_BOOL, 0, NULL, "the thread was seen to run so far"},
+};
+static const struct pb_column stacks[] = {
+    TIME,
+    {"stack", PB_I64, 0, NULL, "id of the stack, in all recordings"},
+    {"parent", PB_I64, 0, NULL, "the stack that called it; 0: none"},
+    {"function", PB_STRING, 0, NULL, "of its innermost frame"},
+    {"file", PB_STRING, 0, NULL, "file of its source"},
+    {"line", PB_I32, 0, NULL, "line"},
+    {"kind", PB_U8, 0, NULL, "0 Python, 1 native, 2 what it waits for"},
+};
+
+#define LIVE(n, c, list)                                                                                     \
+    {                                                                                                        \
+        {.name = n, .comment = c, COLUMNS(list), .heap_percent = 60}, true                                   \
+    }
+#define RECORDED(n, c, list)                                                                                 \
+    {                                                                                                        \
+        {.name = n, .comment = c, COLUMNS(list)}, false                                                      \
+    }
+
+const struct pb_known pb_known[] = {
+    LIVE("system.process", "the process as the kernel sees it, one row", process),
+    LIVE("system.threads", "its threads as the kernel sees them", threads),
+    LIVE("system.maps", "its memory mappings", maps),
+    LIVE("system.fds", "its open descriptors", fds),
+    LIVE("system.envs", "its environment at start, secrets masked", envs),
+    LIVE("system.cgroup", "limits and use of its control group", cgroup),
+    LIVE("python.backtrace", "the Python stack of every thread, read from outside", backtrace),
+    LIVE("probing.config", "the settings of the process, or of this tool where none is named", config),
+    LIVE("probing.tables", "every table there is", tables),
+    LIVE("probing.columns", "every column there is, with unit and meaning", columns_of),
+    RECORDED("memory_usage", "what the process takes of the machine, a row a second", memory_usage),
+    RECORDED("python.memory", "memory of the Python runtime over time", python_memory),
+    RECORDED("python.torch_trace", "modules and operations of torch, with their times", torch_trace),
+    RECORDED("python.samples", "stacks sampled over time", samples),
+    RECORDED("python.stacks", "frames of the sampled stacks", stacks),
+    RECORDED("profiling_data", "what was measured, by operation", profiling_data),
+    RECORDED("training_logs", "a row a step: tracked variables and what probing.log was given",
+             training_logs),
+    RECORDED("comm_metrics", "collectives and transfers between ranks", comm_metrics),
+    RECORDED("gpu_metrics", "use of the GPUs, a row a second and GPU", gpu_metrics),
+    RECORDED("memory_allocations", "memory allocated, by function", memory_allocations),
+};
+const unsigned pb_nknown = sizeof(pb_known) / sizeof(pb_known[0]);
+
+const char *const pb_system_tables[] = {"process", "threads", "maps", "fds", "envs", "cgroup", NULL};
+
+const struct pb_known *pb_known_find(const char *name)
+{
+    for (unsigned i = 0; i < pb_nknown; i++)
+        if (pb_known[i].live && strcmp(pb_known[i].spec.name, name) == 0)
+            return &pb_known[i];
+    return NULL;
+}
+
+bool pb_known_by_recorder(const char *schema, const char *name)
+{
+    static const char *const python[] = {"samples", "stacks", "hangs", "sampling", "memory"};
+
+    for (size_t i = 0; i < sizeof(python) / sizeof(python[0]); i++)
+        if (strcmp(schema, "python") == 0 && strcmp(name, python[i]) == 0)
+            return true;
+    return strcmp(schema, "main") == 0 && strcmp(name, "gpu_metrics") == 0;
+}

@@ -1,0 +1,85 @@
+/* type_name: see type_name.h. */
+#include "engine/shared/type_name.h"
+
+#include <ctype.h>
+#include <string.h>
+
+enum { MAX_DEPTH = 80 };
+
+struct text {
+    const char *at, *end;
+};
+
+static bool skip(struct text *t, const char *what)
+{
+    size_t n = strlen(what);
+
+    if ((size_t)(t->end - t->at) < n || memcmp(t->at, what, n) != 0)
+        return false;
+    t->at += n;
+    return true;
+}
+
+static bool skip_number(struct text *t)
+{
+    const char *start = t->at;
+
+    while (t->at < t->end && isdigit((unsigned char)*t->at))
+        t->at++;
+    return t->at > start && t->at - start <= 9;
+}
+
+static bool skip_word(struct text *t)
+{
+    const char *start = t->at;
+
+    while (t->at < t->end && (isupper((unsigned char)*t->at) || *t->at == '_'))
+        t->at++;
+    return t->at > start;
+}
+
+/* A quoted name and the blank behind it; a quote in it is doubled. */
+static bool skip_name(struct text *t)
+{
+    if (!skip(t, "\""))
+        return false;
+    while (t->at < t->end && (*t->at != '"' || (t->at + 1 < t->end && t->at[1] == '"')))
+        t->at += *t->at == '"' ? 2 : 1;
+    return skip(t, "\" ");
+}
+
+static bool skip_type(struct text *t, unsigned depth);
+
+static bool skip_members(struct text *t, bool named, unsigned depth)
+{
+    do {
+        if ((named && !skip_name(t)) || !skip_type(t, depth + 1))
+            return false;
+    } while (skip(t, ", "));
+    return skip(t, ")");
+}
+
+static bool skip_type(struct text *t, unsigned depth)
+{
+    bool good = depth < MAX_DEPTH;
+
+    if (!good)
+        return false;
+    if (skip(t, "DECIMAL("))
+        good = skip_number(t) && skip(t, ",") && skip_number(t) && skip(t, ")");
+    else if (skip(t, "STRUCT(") || skip(t, "UNION("))
+        good = skip_members(t, true, depth);
+    else if (skip(t, "MAP("))
+        good = skip_members(t, false, depth);
+    else
+        good = skip_word(t);
+    while (good && skip(t, "["))
+        good = skip(t, "]") || (skip_number(t) && skip(t, "]"));
+    return good;
+}
+
+bool pb_type_name_is_good(const char *text, size_t length)
+{
+    struct text t = {.at = text, .end = text + length};
+    return !memchr(text, 0, length) && skip_type(&t, 0) && t.at == t.end;
+}

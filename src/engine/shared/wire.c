@@ -1,0 +1,276 @@
+/* wire: see wire.h. */
+#include "engine/shared/wire.h"
+
+#include "base/time.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct header {
+    uint32_t size, type;
+};
+
+static void close_fds(struct pb_wire *m)
+{
+    for (unsigned i = 0; i < m->nfds; i++)
+        if (m->fds[i] >= 0)
+            close(m->fds[i]);
+    m->nfds = 0;
+}
+
+void pb_wire_begin(struct pb_wire *m, uint32_t type)
+{
+    m->type = type;
+    m->size = m->at = 0;
+    m->failed = false;
+    m->nfds = 0;
+}
+
+void pb_wire_done(struct pb_wire *m)
+{
+    free(m->data);
+    *m = (struct pb_wire){0};
+}
+
+static bool make_room(struct pb_wire *m, size_t size)
+{
+    if (size > PB_SQL_MAX_MESSAGE || m->size > PB_SQL_MAX_MESSAGE - size) {
+        m->failed = true;
+        return false;
+    }
+    if (m->size + size <= m->room)
+        return true;
+    size_t room = m->room ? m->room : 256;
+    while (room < m->size + size)
+        room *= 2;
+    uint8_t *more = realloc(m->data, room);
+    if (!more) {
+        m->failed = true;
+        return false;
+    }
+    m->data = more;
+    m->room = room;
+    return true;
+}
+
+void pb_wire_put(struct pb_wire *m, const void *data, size_t size)
+{
+    if (size == 0 || !make_room(m, size))
+        return;
+    memcpy(m->data + m->size, data, size);
+    m->size += size;
+}
+
+void pb_wire_put_u32(struct pb_wire *m, uint32_t value)
+{
+    pb_wire_put(m, &value, sizeof(value));
+}
+
+void pb_wire_put_u64(struct pb_wire *m, uint64_t value)
+{
+    pb_wire_put(m, &value, sizeof(value));
+}
+
+void pb_wire_put_text(struct pb_wire *m, const char *text, size_t length)
+{
+    if (length > PB_SQL_MAX_MESSAGE) {
+        m->failed = true;
+        return;
+    }
+    pb_wire_put_u32(m, (uint32_t)length);
+    pb_wire_put(m, text, length);
+}
+
+void pb_wire_put_fd(struct pb_wire *m, int fd)
+{
+    if (m->nfds == PB_SQL_MAX_FDS)
+        m->failed = true;
+    else
+        m->fds[m->nfds++] = fd;
+}
+
+static bool take(struct pb_wire *m, void *to, size_t size)
+{
+    if (m->failed || size > m->size - m->at) {
+        m->failed = true;
+        memset(to, 0, size);
+        return false;
+    }
+    memcpy(to, m->data + m->at, size);
+    m->at += size;
+    return true;
+}
+
+uint32_t pb_wire_u32(struct pb_wire *m)
+{
+    uint32_t value;
+    take(m, &value, sizeof(value));
+    return value;
+}
+
+uint64_t pb_wire_u64(struct pb_wire *m)
+{
+    uint64_t value;
+    take(m, &value, sizeof(value));
+    return value;
+}
+
+const char *pb_wire_text(struct pb_wire *m, uint32_t *ret_length)
+{
+    uint32_t length = pb_wire_u32(m);
+
+    if (m->failed || length > m->size - m->at) {
+        m->failed = true;
+        return NULL;
+    }
+    const char *text = (const char *)m->data + m->at;
+    m->at += length;
+    *ret_length = length;
+    return text;
+}
+
+bool pb_wire_ok(const struct pb_wire *m)
+{
+    return !m->failed;
+}
+
+/* Until the socket can be used. */
+static int wait_for(int fd, short events, uint64_t deadline_ns)
+{
+    struct pollfd p = {.fd = fd, .events = events};
+    int timeout = -1;
+
+    if (deadline_ns) {
+        uint64_t now = pb_now_ns();
+        if (now >= deadline_ns)
+            return -ETIMEDOUT;
+        timeout = (int)((deadline_ns - now) / PB_NS_PER_MS) + 1;
+    }
+    int r = poll(&p, 1, timeout);
+    return r < 0 ? -errno : r == 0 ? -ETIMEDOUT : 0;
+}
+
+static ssize_t send_some(int fd, const struct iovec *piece, const struct pb_wire *with_fds)
+{
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(PB_SQL_MAX_FDS * sizeof(int))];
+    } control;
+    struct msghdr h = {.msg_iov = (struct iovec *)piece, .msg_iovlen = 1};
+
+    if (with_fds && with_fds->nfds) {
+        size_t bytes = with_fds->nfds * sizeof(int);
+        h.msg_control = control.space;
+        h.msg_controllen = CMSG_SPACE(bytes);
+        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(bytes);
+        memcpy(CMSG_DATA(c), with_fds->fds, bytes);
+    }
+    return sendmsg(fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static int send_all(int fd, const void *data, size_t size, const struct pb_wire *with_fds,
+                    uint64_t deadline_ns)
+{
+    for (size_t done = 0; done < size;) {
+        struct iovec piece = {.iov_base = (char *)data + done, .iov_len = size - done};
+        ssize_t n = send_some(fd, &piece, with_fds);
+        if (n > 0) {
+            done += (size_t)n;
+            with_fds = NULL;
+            continue;
+        }
+        if (errno != EAGAIN && errno != EINTR)
+            return -errno;
+        int r = errno == EAGAIN ? wait_for(fd, POLLOUT, deadline_ns) : 0;
+        if (r < 0 && r != -EINTR)
+            return r;
+    }
+    return 0;
+}
+
+int pb_wire_send(int fd, struct pb_wire *m, uint64_t deadline_ns)
+{
+    struct header h = {.size = (uint32_t)m->size, .type = m->type};
+
+    if (m->failed)
+        return -EMSGSIZE;
+    int r = send_all(fd, &h, sizeof(h), m, deadline_ns);
+    return r < 0 ? r : send_all(fd, m->data, m->size, NULL, deadline_ns);
+}
+
+static ssize_t receive_some(int fd, void *to, size_t size, struct pb_wire *m)
+{
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(PB_SQL_MAX_FDS * sizeof(int))];
+    } control;
+    struct iovec piece = {.iov_base = to, .iov_len = size};
+    struct msghdr h = {.msg_iov = &piece,
+                       .msg_iovlen = 1,
+                       .msg_control = control.space,
+                       .msg_controllen = sizeof(control.space)};
+
+    ssize_t n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (n <= 0)
+        return n;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        int *fds = (int *)(void *)CMSG_DATA(c);
+        for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+            if (m->nfds < PB_SQL_MAX_FDS)
+                m->fds[m->nfds++] = fds[i];
+            else
+                close(fds[i]);
+        }
+    }
+    return n;
+}
+
+static int receive_all(int fd, void *to, size_t size, struct pb_wire *m, uint64_t deadline_ns, bool begun)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t n = receive_some(fd, (char *)to + done, size - done, m);
+        if (n > 0) {
+            done += (size_t)n;
+            begun = true;
+            continue;
+        }
+        if (n == 0)
+            return -ECONNRESET;
+        if (errno != EAGAIN && errno != EINTR)
+            return -errno;
+        int r = errno == EAGAIN ? wait_for(fd, POLLIN, deadline_ns) : -EINTR;
+        if (r < 0 && !(r == -EINTR && begun))
+            return r;
+    }
+    return 0;
+}
+
+int pb_wire_receive(int fd, struct pb_wire *m, uint64_t deadline_ns)
+{
+    struct header h;
+
+    close_fds(m);
+    m->size = m->at = 0;
+    m->failed = false;
+    int r = receive_all(fd, &h, sizeof(h), m, deadline_ns, false);
+    if (r < 0)
+        return r;
+    if (h.type == 0 || h.type >= PB_SQL_MESSAGE_END || h.size > PB_SQL_MAX_MESSAGE)
+        return -EBADMSG;
+    m->type = h.type;
+    if (!make_room(m, h.size))
+        return -ENOMEM;
+    r = receive_all(fd, m->data, h.size, m, deadline_ns, true);
+    if (r == 0)
+        m->size = h.size;
+    return r;
+}

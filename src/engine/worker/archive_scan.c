@@ -1,0 +1,336 @@
+/* archive_scan: see archive_scan.h. */
+#include "engine/worker/archive_scan.h"
+
+#include "base/cleanup.h"
+#include "engine/shared/archive.h"
+#include "engine/shared/text.h"
+#include "engine/worker/internal.h"
+#include "engine/worker/pool.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct file {
+    char *path; /* below the folder */
+    unsigned ncolumns;
+};
+
+struct pb_cat_archived {
+    unsigned source;
+    struct pb_archive_columns columns;
+    int map[PB_MAX_COLUMNS]; /* the table's column -> the archive's, -1: it has none */
+    struct file *files;
+    unsigned nfiles;
+    uint64_t *held; /* serials of the segments in the files */
+    size_t nheld;
+};
+
+/* --- tables --- */
+
+static int add_table(struct pb_catalog *c, unsigned source, const char *full, const char *columns,
+                     size_t length)
+{
+    struct pb_cat_table *t = pb_catalog_table(c, full);
+
+    if (!t || t->live)
+        return 0;
+    struct pb_cat_archived *more = realloc(t->archived, (t->narchived + 1) * sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    t->archived = more;
+    struct pb_cat_archived *a = &more[t->narchived++];
+    memset(a, 0, sizeof(*a));
+    a->source = source;
+    memset(a->map, 0xff, sizeof(a->map));
+    pb_archive_columns_read(columns, length, &a->columns);
+    /* As with arenas: the first who records decides what type a column has. */
+    bool first = t->nparts == 0 && t->narchived == 1;
+    for (unsigned i = 0; i < a->columns.n; i++) {
+        const struct pb_archive_column *from = &a->columns.at[i];
+        int ours =
+            from->stored ? pb_catalog_column(t, from->name, from->type, from->unit, from->comment) : -1;
+        if (ours < 0)
+            continue;
+        if (first)
+            t->columns[ours].type = from->type;
+        if (t->columns[ours].type == from->type)
+            a->map[ours] = (int)i;
+        if (first && (int)i == a->columns.time)
+            t->time_column = ours;
+    }
+    return 0;
+}
+
+int pb_archive_read_tables(struct pb_wire *m, struct pb_catalog *c, unsigned source)
+{
+    uint32_t n = pb_wire_u32(m), lengths[2];
+    char full[128];
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < n; i++) {
+        const char *name = pb_wire_text(m, &lengths[0]), *columns = pb_wire_text(m, &lengths[1]);
+        if (!name || !columns || lengths[0] >= sizeof(full))
+            return -EBADMSG;
+        snprintf(full, sizeof(full), "%.*s", (int)lengths[0], name);
+        r = add_table(c, source, full, columns, lengths[1]);
+    }
+    return r;
+}
+
+static void forget_files(struct pb_cat_table *t)
+{
+    for (unsigned i = 0; i < t->narchived; i++) {
+        struct pb_cat_archived *a = &t->archived[i];
+        for (unsigned k = 0; k < a->nfiles; k++)
+            free(a->files[k].path);
+        free(a->files);
+        free(a->held);
+        a->files = NULL;
+        a->held = NULL;
+        a->nfiles = 0;
+        a->nheld = 0;
+    }
+}
+
+void pb_archive_release(struct pb_cat_table *t)
+{
+    forget_files(t);
+    free(t->archived);
+}
+
+int pb_archive_open_folder(struct pb_engine *e, const char *folder, struct pb_err *err)
+{
+    _cleanup_free_ char *sql = NULL;
+    char *with_slash = NULL;
+    size_t size;
+
+    FILE *out = open_memstream(&sql, &size);
+    e->archive = strdup(folder);
+    if (!out || !e->archive || asprintf(&with_slash, "%s/", folder) < 0)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    fputs("SET allowed_directories = [", out);
+    pb_put_quoted(out, with_slash, '\'');
+    fputs("]", out);
+    free(with_slash);
+    return fclose(out) == 0 ? pb_engine_do(e, sql, err) : pb_fail(err, -ENOMEM, "out of memory");
+}
+
+void pb_archive_want(struct pb_engine *e, const char *sql)
+{
+    struct pb_catalog *c = &e->request->catalog;
+
+    for (unsigned i = 0; i < c->ntables; i++)
+        if (c->tables[i]->narchived && strcasestr(sql, c->tables[i]->name))
+            c->tables[i]->named = true;
+}
+
+/* --- files --- */
+
+static int by_serial(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+bool pb_archive_holds(const struct pb_cat_table *t, unsigned source, uint64_t serial)
+{
+    for (unsigned i = 0; i < t->narchived; i++) {
+        const struct pb_cat_archived *a = &t->archived[i];
+        if (a->source == source)
+            return a->nheld && bsearch(&serial, a->held, a->nheld, sizeof(serial), by_serial);
+    }
+    return false;
+}
+
+/* The rows of segments that a file holds are not taken from the arena too. */
+static void leave_out(struct pb_cat_table *t)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < t->nsegments; i++) {
+        struct pb_cat_segment *s = &t->segments[i];
+        if (pb_archive_holds(t, t->parts[s->part].source, s->view.serial)) {
+            t->nrows -= s->view.nrows;
+            pb_pool_give(&s->view);
+        } else {
+            t->segments[kept++] = *s;
+        }
+    }
+    t->nsegments = kept;
+}
+
+static int add_file(struct pb_cat_table *t, unsigned source, const char *path, uint32_t length)
+{
+    _cleanup_free_ char *copy = strndup(path, length);
+    struct pb_archive_name name;
+    uint64_t serials[PB_ARCHIVE_BATCH];
+    unsigned i = 0;
+
+    const char *base = copy ? strrchr(copy, '/') : NULL;
+    while (i < t->narchived && t->archived[i].source != source)
+        i++;
+    if (!copy)
+        return -ENOMEM;
+    if (!base || i == t->narchived || pb_archive_name_read(base + 1, &name) < 0)
+        return -EBADMSG;
+    struct pb_cat_archived *a = &t->archived[i];
+    struct file *more = realloc(a->files, (a->nfiles + 1) * sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    a->files = more;
+    a->files[a->nfiles++] = (struct file){.path = pb_take_ptr(copy), .ncolumns = name.ncolumns};
+    int n = pb_archive_serials_unpack(name.serials, serials);
+    if (n <= 0)
+        return 0;
+    uint64_t *held = realloc(a->held, (a->nheld + (size_t)n) * sizeof(*held));
+    if (!held)
+        return -ENOMEM;
+    a->held = held;
+    memcpy(held + a->nheld, serials, (size_t)n * sizeof(*held));
+    a->nheld += (size_t)n;
+    return 0;
+}
+
+static int read_files(struct pb_wire *in, struct pb_cat_table *t, struct pb_err *err)
+{
+    uint32_t number = pb_wire_u32(in);
+    int64_t oldest = (int64_t)pb_wire_u64(in);
+    uint32_t n = pb_wire_u32(in);
+    int r = pb_wire_ok(in) && in->type == PB_SQL_FILES && number < 4096 ? -(int)number : -EBADMSG;
+
+    for (uint32_t i = 0; r == 0 && i < n; i++) {
+        uint32_t source = pb_wire_u32(in), length;
+        const char *path = pb_wire_text(in, &length);
+        r = path ? add_file(t, source, path, length) : -EBADMSG;
+    }
+    for (unsigned i = 0; i < t->narchived; i++)
+        if (t->archived[i].nheld)
+            qsort(t->archived[i].held, t->archived[i].nheld, sizeof(uint64_t), by_serial);
+    if (t->time_column >= 0 && oldest < t->oldest)
+        t->oldest = oldest;
+    return r < 0 ? pb_fail(err, r, "the archive of %s cannot be read: %s", t->name, strerror(-r)) : 0;
+}
+
+/* last: of the two times that it is asked, the one that counts. */
+static int ask(struct pb_engine *e, struct pb_cat_table *t, bool last, struct pb_err *err)
+{
+    struct pb_wire in = {0};
+    char full[2 * PB_CAT_NAME];
+
+    forget_files(t);
+    if (t->narchived == 0 || !e->archive)
+        return 0;
+    if (strcmp(t->schema, "main") == 0)
+        snprintf(full, sizeof(full), "%s", t->name);
+    else
+        snprintf(full, sizeof(full), "%s.%s", t->schema, t->name);
+    pb_wire_begin(&e->out, PB_SQL_WHICH);
+    pb_wire_put_text(&e->out, full, strlen(full));
+    pb_wire_put_u64(&e->out, (uint64_t)(t->touched ? t->range.from : INT64_MIN));
+    pb_wire_put_u64(&e->out, (uint64_t)(t->touched ? t->range.to : INT64_MAX));
+    pb_wire_put_u32(&e->out, last);
+    int r = pb_engine_send(e, &e->out);
+    if (r == 0)
+        r = pb_wire_receive(e->request->socket, &in, 0);
+    r = r < 0 ? pb_fail(err, r, "the archive could not be asked for: %s", strerror(-r))
+              : read_files(&in, t, err);
+    pb_wire_done(&in);
+    return r;
+}
+
+int pb_archive_look(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
+{
+    return ask(e, t, false, err);
+}
+
+int pb_archive_take(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
+{
+    int r = ask(e, t, true, err);
+    if (r == 0)
+        leave_out(t);
+    return r;
+}
+
+bool pb_archive_has_files(const struct pb_cat_table *t)
+{
+    for (unsigned i = 0; i < t->narchived; i++)
+        if (t->archived[i].nfiles)
+            return true;
+    return false;
+}
+
+/* --- the view --- */
+
+/* As the scan gives it: what was written in a wider or a signed type is what it was again. */
+static void put_column(FILE *out, const struct pb_cat_column *c, bool held)
+{
+    static const char *const types[PB_TYPE_END] = {
+        [PB_I8] = "TINYINT",     [PB_I16] = "SMALLINT",  [PB_I32] = "INTEGER",  [PB_I64] = "BIGINT",
+        [PB_U8] = "UTINYINT",    [PB_U16] = "USMALLINT", [PB_U32] = "UINTEGER", [PB_U64] = "UBIGINT",
+        [PB_F32] = "FLOAT",      [PB_F64] = "DOUBLE",    [PB_BOOL] = "BOOLEAN", [PB_TIMESTAMP] = "TIMESTAMP",
+        [PB_STRING] = "VARCHAR", [PB_BYTES] = "BLOB",
+    };
+
+    fputs("CAST(", out);
+    if (!held)
+        fputs("NULL", out);
+    else if (c->type == PB_U64) {
+        pb_put_quoted(out, c->name, '"');
+        fputs("::HUGEINT + CASE WHEN ", out);
+        pb_put_quoted(out, c->name, '"');
+        fputs(" < 0 THEN 18446744073709551616::HUGEINT ELSE 0 END", out);
+    } else
+        pb_put_quoted(out, c->name, '"');
+    fprintf(out, " AS %s) AS ", types[c->type]);
+    pb_put_quoted(out, c->name, '"');
+}
+
+/* The files from `at` on that have as many columns as the first of them: they have one schema. Returns where
+ * the next begin. */
+static unsigned put_files(FILE *out, const struct pb_engine *e, const struct pb_cat_table *t,
+                          const struct pb_cat_archived *a, unsigned at)
+{
+    const struct pb_cat_source *source = &e->request->catalog.sources[a->source];
+    unsigned ncolumns = a->files[at].ncolumns, first = at;
+
+    fputs("SELECT ", out);
+    if (e->request->catalog.ranks) {
+        if (source->rank < 0)
+            fputs("NULL::INTEGER AS rank", out);
+        else
+            fprintf(out, "%d::INTEGER AS rank", (int)source->rank);
+        fprintf(out, ", %d::INTEGER AS target_pid, ", (int)source->pid);
+    }
+    for (unsigned i = 0; i < t->ncolumns; i++) {
+        fputs(i ? ", " : "", out);
+        put_column(out, &t->columns[i], a->map[i] >= 0 && (unsigned)a->map[i] < ncolumns);
+    }
+    fputs(" FROM read_parquet([", out);
+    for (; at < a->nfiles && a->files[at].ncolumns == ncolumns; at++) {
+        _cleanup_free_ char *path = NULL;
+        if (asprintf(&path, "%s/%s", e->archive, a->files[at].path) < 0)
+            path = NULL;
+        fputs(at > first ? ", " : "", out);
+        pb_put_quoted(out, path ? path : "", '\'');
+    }
+    fputs("], hive_partitioning = false) UNION ALL ", out);
+    return at;
+}
+
+int pb_archive_select(struct pb_engine *e, const struct pb_cat_table *t, char **ret)
+{
+    size_t size;
+
+    *ret = NULL;
+    if (!pb_archive_has_files(t))
+        return 0;
+    FILE *out = open_memstream(ret, &size);
+    if (!out)
+        return -ENOMEM;
+    for (unsigned i = 0; i < t->narchived; i++)
+        for (unsigned at = 0; at < t->archived[i].nfiles;)
+            at = put_files(out, e, t, &t->archived[i], at);
+    return fclose(out) == 0 ? 0 : -ENOMEM;
+}

@@ -1,0 +1,110 @@
+/* members: see members.h. */
+#include "engine/worker/members.h"
+
+#include "engine/worker/duck.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_ROOM = 256 };
+
+void pb_members_clear(struct pb_members *m)
+{
+    if (m->n)
+        memset(m->hash, 0, (size_t)m->room * 2 * sizeof(*m->hash));
+    m->n = 0;
+}
+
+void pb_members_done(struct pb_members *m)
+{
+    free(m->at);
+    free(m->hash);
+    *m = (struct pb_members){0};
+}
+
+static uint32_t hash_of(const char *data, uint32_t length)
+{
+    uint64_t h = 1469598103934665603ull;
+    for (uint32_t i = 0; i < length; i++)
+        h = (h ^ (unsigned char)data[i]) * 1099511628211ull;
+    return (uint32_t)(h ^ h >> 32);
+}
+
+/* Where the string's place stands, or should stand, in a table that is never more than half full. */
+static uint32_t *find(const struct pb_members *m, const char *data, uint32_t length)
+{
+    for (uint32_t slot = hash_of(data, length);; slot++) {
+        uint32_t *place = &m->hash[slot & (m->room * 2 - 1)];
+        const struct pb_member *have = *place ? &m->at[*place - 1] : NULL;
+        if (!have || (have->length == length && memcmp(have->data, data, length) == 0))
+            return place;
+    }
+}
+
+static int grow(struct pb_members *m)
+{
+    uint32_t room = m->room ? m->room * 4 : FIRST_ROOM;
+    struct pb_member *at = realloc(m->at, room * sizeof(*at));
+    uint32_t *hash = calloc((size_t)room * 2, sizeof(*hash));
+
+    if (at)
+        m->at = at;
+    if (!at || !hash) {
+        free(hash);
+        return -ENOMEM;
+    }
+    free(m->hash);
+    m->hash = hash;
+    m->room = room;
+    for (uint32_t i = 0; i < m->n; i++)
+        *find(m, m->at[i].data, m->at[i].length) = i + 1;
+    return 0;
+}
+
+int pb_members_place(struct pb_members *m, const struct pb_text *text, uint32_t *ret)
+{
+    if (!text->utf8 || memchr(text->data, 0, text->length))
+        return -E2BIG;
+    if (m->n == m->room && grow(m) < 0)
+        return -ENOMEM;
+    uint32_t *place = find(m, text->data, text->length);
+    if (*place == 0) {
+        if (m->n == PB_MAX_MEMBERS)
+            return -E2BIG;
+        m->at[m->n] = (struct pb_member){.data = text->data, .length = text->length, .order = m->n};
+        *place = ++m->n;
+    }
+    *ret = *place - 1;
+    return 0;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct pb_member *x = a, *y = b;
+    int r = memcmp(x->data, y->data, x->length < y->length ? x->length : y->length);
+    return r ? r : (x->length > y->length) - (x->length < y->length);
+}
+
+int pb_members_make_type(struct pb_members *m, struct pb_cat_enum *ret, uint32_t *to)
+{
+    char **names = calloc(m->n, sizeof(*names));
+    int r = names ? 0 : -ENOMEM;
+
+    qsort(m->at, m->n, sizeof(*m->at), by_bytes);
+    for (uint32_t i = 0; r == 0 && i < m->n; i++) {
+        to[m->at[i].order] = i;
+        names[i] = strndup(m->at[i].data, m->at[i].length);
+        r = names[i] ? 0 : -ENOMEM;
+    }
+    if (r == 0) {
+        ret->type = duck.create_enum_type((const char **)names, m->n);
+        duckdb_type width = ret->type ? duck.enum_internal_type(ret->type) : DUCKDB_TYPE_INVALID;
+        ret->width = width == DUCKDB_TYPE_UTINYINT ? 1 : width == DUCKDB_TYPE_USMALLINT ? 2 : 4;
+        r = ret->type ? 0 : -EINVAL;
+    }
+    for (uint32_t i = 0; names && i < m->n; i++)
+        free(names[i]);
+    free(names);
+    return r;
+}

@@ -1,0 +1,261 @@
+/* prepare: what happens before a statement runs: the tables it names are found in its syntax tree, with the
+ * times it asks for; live ones are read by the broker; a snapshot is taken of each. */
+#include "engine/worker/internal.h"
+
+#include "base/cleanup.h"
+#include "engine/shared/bounds.h"
+#include "engine/shared/json.h"
+#include "engine/shared/known.h"
+#include "engine/worker/archive_scan.h"
+#include "engine/worker/scan.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A tree is some hundred times its statement. */
+enum { MAX_TREE_SQL = 256 << 10 };
+
+static const char *time_column(void *arg, const char *schema, const char *table)
+{
+    struct pb_engine *e = arg;
+    struct pb_cat_table *t = pb_catalog_find(&e->request->catalog, schema, table);
+    return !t ? NULL : t->time_column < 0 ? "" : t->columns[t->time_column].name;
+}
+
+/* A statement's tree around one expression. */
+#define TREE_HEAD                                                                                            \
+    "{\"error\":false,\"statements\":[{\"node\":{\"type\":\"SELECT_NODE\",\"modifiers\":[],\"cte_map\":"     \
+    "{\"map\":[]},\"select_list\":["
+#define TREE_TAIL                                                                                            \
+    "],\"from_table\":{\"type\":\"EMPTY\",\"alias\":\"\",\"sample\":null,\"query_location\":"                \
+    "18446744073709551615},\"where_clause\":null,\"group_expressions\":[],\"group_sets\":[],"                \
+    "\"aggregate_handling\":\"STANDARD_HANDLING\",\"having\":null,\"sample\":null,\"qualify\":null},"        \
+    "\"named_param_map\":[]}]}"
+
+static int evaluate(void *arg, const char *expression, size_t length, int64_t *ret)
+{
+    struct pb_engine *e = arg;
+    _cleanup_free_ char *tree = NULL, *text = NULL, *sql = NULL, *value = NULL;
+
+    if (asprintf(&tree, "%s%.*s%s", TREE_HEAD, (int)length, expression, TREE_TAIL) < 0) {
+        tree = NULL;
+        return -ENOMEM;
+    }
+    int r = pb_engine_ask(e, "SELECT json_deserialize_sql($1::JSON)", tree, strlen(tree), &text, NULL);
+    if (r < 0 || !text)
+        return r < 0 ? r : -EINVAL;
+    if (asprintf(&sql, "SELECT epoch_ns(CAST((%s) AS TIMESTAMP))::VARCHAR", text) < 0) {
+        sql = NULL;
+        return -ENOMEM;
+    }
+    r = pb_engine_ask(e, sql, NULL, 0, &value, NULL);
+    if (r < 0 || !value)
+        return r < 0 ? r : -EINVAL;
+    *ret = strtoll(value, NULL, 10);
+    return 0;
+}
+
+static void touch(void *arg, const char *schema, const char *table, struct pb_range range)
+{
+    struct pb_engine *e = arg;
+    struct pb_cat_table *t = pb_catalog_find(&e->request->catalog, schema, table);
+
+    if (!t)
+        return;
+    if (!t->touched) {
+        t->range = range;
+    } else {
+        t->range.from = range.from < t->range.from ? range.from : t->range.from;
+        t->range.to = range.to > t->range.to ? range.to : t->range.to;
+    }
+    t->touched = true;
+}
+
+/* Marks the columns of touched tables that the statement may read. */
+static void want_columns(struct pb_engine *e, const struct pb_json *tree)
+{
+    struct pb_catalog *c = &e->request->catalog;
+
+    for (unsigned i = 0; i < c->ntables; i++) {
+        struct pb_cat_table *t = c->tables[i];
+        if (!t->touched)
+            continue;
+        /* What is missed here (a name that JSON escapes, a column by its number) the scan notices. */
+        for (unsigned k = 0; k < t->ncolumns; k++)
+            t->columns[k].wanted = t->columns[k].wanted || pb_bounds_names(tree, t->columns[k].name);
+        /* A table's name where a column could stand is a whole row of it: told from its own mention by its
+         * number. */
+        t->whole = t->whole || pb_bounds_mentions(tree, t->name) > 1;
+    }
+}
+
+/* One statement that cannot be looked into makes the order of all count, and all columns wanted. */
+static int look_into(struct pb_engine *e, const char *sql)
+{
+    _cleanup_free_ char *tree = NULL;
+    struct pb_bounds_ops ops = {.time_column = time_column, .evaluate = evaluate, .touch = touch, .arg = e};
+    struct pb_json j;
+
+    int r = pb_engine_tree(e, sql, &tree);
+    if (r == 0)
+        r = pb_json_parse(tree, strlen(tree), &j);
+    if (r < 0)
+        return r;
+    r = pb_bounds_find(&j, &ops);
+    if (r == 0)
+        want_columns(e, &j);
+    if (r == 0 && !pb_bounds_any_order(&j))
+        e->ordered = true;
+    pb_json_done(&j);
+    return r;
+}
+
+void pb_prepare_statement(struct pb_engine *e, const char *sql)
+{
+    pb_archive_want(e, sql);
+    if (!strcasestr(sql, "from")) {
+        /* TABLE t and PIVOT t name one all the same. */
+        e->ordered = true;
+        return;
+    }
+    /* What has no tree (DESCRIBE, EXPLAIN, what is wrong) reads its tables whole and as strings. */
+    if (strlen(sql) > MAX_TREE_SQL || look_into(e, sql) < 0)
+        e->ordered = e->opaque = true;
+}
+
+/* Asks the broker for a live table. */
+static int fetch_live(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
+{
+    struct pb_wire in = {0};
+    char full[2 * PB_CAT_NAME];
+    int fds[PB_SQL_MAX_FDS];
+    uint32_t length;
+
+    snprintf(full, sizeof(full), "%s.%s", t->schema, t->name);
+    pb_wire_begin(&e->out, PB_SQL_NEED);
+    pb_wire_put_text(&e->out, full, strlen(full));
+    int r = pb_engine_send(e, &e->out);
+    if (r == 0)
+        r = pb_wire_receive(e->request->socket, &in, 0);
+    if (r == 0 && in.type != PB_SQL_LIVE)
+        r = -EBADMSG;
+    if (r < 0) {
+        pb_wire_done(&in);
+        return pb_fail(err, r, "%s could not be asked for: %s", full, strerror(-r));
+    }
+    uint32_t n = pb_wire_u32(&in), taken = 0;
+    for (uint32_t i = 0; i < n && i < e->request->catalog.nsources; i++)
+        fds[i] = pb_wire_u32(&in) && taken < in.nfds ? in.fds[taken++] : -1;
+    const char *why = pb_wire_text(&in, &length);
+    if (!pb_wire_ok(&in) || n > e->request->catalog.nsources)
+        r = pb_fail(err, -EBADMSG, "%s could not be read", full);
+    else if (n && taken == 0)
+        r = pb_fail(err, -EIO, "%s cannot be read: %.*s", full, (int)length, why);
+    else
+        r = pb_catalog_add_live(&e->request->catalog, t, fds, n, err);
+    for (unsigned i = 0; i < in.nfds; i++)
+        close(in.fds[i]);
+    pb_wire_done(&in);
+    return r;
+}
+
+static void note_empty(struct pb_engine *e, const struct pb_cat_table *t)
+{
+    const struct pb_catalog *c = &e->request->catalog;
+
+    if (t->live || t->nparts || t->narchived || c->nsources == 0 || c->sources[0].pid == 0)
+        return;
+    if (pb_known_by_recorder(t->schema, t->name))
+        pb_engine_note(e, "%s is empty: nobody has recorded it (probing -t PID record%s)", t->name,
+                       strcmp(t->name, "gpu_metrics") == 0 ? ", where there is a GPU" : "");
+    else if (e->request->no_agent)
+        pb_engine_note(e, "%s is empty: the process is not probed yet (probing -t PID inject)", t->name);
+}
+
+static void note_range(struct pb_engine *e, const struct pb_cat_table *t)
+{
+    char text[32];
+    time_t s = (time_t)(t->oldest / 1000000000);
+    struct tm tm;
+
+    if (t->range.from == INT64_MIN || t->oldest == INT64_MAX || t->range.from >= t->oldest)
+        return;
+    strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", gmtime_r(&s, &tm));
+    pb_engine_note(e, "%s holds rows from %s UTC on; the time asked for begins earlier", t->name, text);
+}
+
+int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err)
+{
+    struct pb_engine *e = engine;
+
+    t->whole = t->whole || !t->touched || e->opaque || t->narchived;
+    int r = t->live && !t->taken ? fetch_live(e, t, err) : 0;
+    /* What is not known to be read once, in one statement, is copied: its reads must agree. So is what the
+     * archive holds too: it would have to be asked again with every snapshot. */
+    if (!t->touched || e->opaque || e->several || t->narchived)
+        t->copies = PB_COPY_ALL;
+    if (r == 0)
+        r = pb_catalog_take(t, err);
+    if (r < 0)
+        return r;
+    note_empty(e, t);
+    return 0;
+}
+
+static int make_enums(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
+{
+    int r = pb_catalog_make_enums(t, err);
+    if (r < 0)
+        return err->text[0] ? r : pb_fail(err, r, "out of memory");
+    return pb_views_use_enums(e, t, err);
+}
+
+int pb_prepare_again(struct pb_engine *e, enum pb_cat_copies copies, struct pb_err *err)
+{
+    struct pb_catalog *c = &e->request->catalog;
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < c->ntables; i++) {
+        struct pb_cat_table *t = c->tables[i];
+        if (!t->taken || t->narchived)
+            continue;
+        /* Cells may have been filled in between two scans. */
+        if (t->copies != PB_COPY_ALL)
+            t->copies = t->scans > 1 ? PB_COPY_ALL : copies;
+        pb_catalog_drop(t);
+        r = pb_catalog_take(t, err);
+        if (r == 0)
+            r = make_enums(e, t, err);
+    }
+    return r;
+}
+
+int pb_prepare_tables(struct pb_engine *e, struct pb_err *err)
+{
+    struct pb_catalog *c = &e->request->catalog;
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < c->ntables; i++) {
+        struct pb_cat_table *t = c->tables[i];
+        if (!t->touched && !t->named)
+            continue;
+        r = pb_archive_look(e, t, err);
+        if (r == 0)
+            r = pb_prepare_table(e, t, err);
+        if (r == 0)
+            r = pb_archive_take(e, t, err);
+        if (r == 0)
+            note_range(e, t);
+        if (r == 0 && pb_archive_has_files(t)) {
+            r = pb_views_use_archive(e, t, err);
+            continue;
+        }
+        if (r == 0)
+            r = make_enums(e, t, err);
+    }
+    return r;
+}
