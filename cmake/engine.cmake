@@ -11,7 +11,7 @@ file(GLOB engine_worker CONFIGURE_DEPENDS src/engine/main.c src/engine/worker/*.
 add_library(pb_engine STATIC ${engine_caller})
 target_include_directories(pb_engine PUBLIC src)
 target_link_libraries(pb_engine PUBLIC pb_remote)
-target_link_libraries(probing PRIVATE pb_engine)
+target_link_libraries(pb_ask PUBLIC pb_engine)
 
 # Loops over millions of cells, written to be turned into vector instructions.
 set_source_files_properties(src/table/view.c src/engine/worker/scan.c PROPERTIES COMPILE_OPTIONS

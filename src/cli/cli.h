@@ -6,6 +6,8 @@
  * call). */
 #pragma once
 
+#include "ask/ask.h"
+#include "ask/targets.h"
 #include "base/err.h"
 
 #include <stdbool.h>
@@ -17,7 +19,6 @@
 #define PB_STOPPED(signal) (-10100 - (signal)) /* a signal asked us to stop: exit status 128 + signal */
 #define PB_ARGS_MAX        64
 #define PB_OPTS_MAX        24
-#define PB_LABEL_MAX       32
 
 struct pb_option {
     char letter; /* 0: none */
@@ -28,21 +29,8 @@ struct pb_option {
 
 enum pb_format { PB_FORMAT_TABLE, PB_FORMAT_JSON, PB_FORMAT_CSV, PB_FORMAT_TSV };
 
-/* A process a command is about. */
-struct pb_target {
-    pid_t pid;
-    char label[PB_LABEL_MAX]; /* "rank 3", or "pid 4711" where there is no rank */
-    bool dead;                /* only its run is left */
-    const char *core;         /* it is this core file; NULL: a process */
-    const char *root;         /* then: where its files are; NULL: "/" */
-};
-
-struct pb_targets {
-    struct pb_target *at;
-    size_t n;
-};
-
 struct pb_call {
+    struct pb_ask ask;
     const struct pb_command *command;
     const char *target; /* as given, NULL: none */
     bool all;

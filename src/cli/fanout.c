@@ -1,6 +1,8 @@
 /* fanout: see fanout.h. */
 #include "cli/fanout.h"
 
+#include "cli/print/rows.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -130,4 +132,15 @@ int pb_fanout(const struct pb_call *call, struct pb_err *err)
     free(waited);
     free(pids);
     return r < 0 ? r : failed ? PB_FAILED : 0;
+}
+
+int pb_target_failed(const struct pb_call *call, const struct pb_target *target, int r, struct pb_err *err)
+{
+    if (call->targets.n == 1)
+        return r;
+    fprintf(stderr, "[%s] probing: %s: ", target->label, call->command->name);
+    pb_put_plain(stderr, pb_err_text(err, r));
+    putc('\n', stderr);
+    err->text[0] = '\0'; /* said: not for the next one */
+    return PB_FAILED;
 }

@@ -9,3 +9,8 @@ int pb_fanout(const struct pb_call *call, struct pb_err *err);
 
 /* Runs it for one target and prints the error, if any, as every command does. Returns the exit status. */
 int pb_run_one(const struct pb_call *call);
+
+/* One of several targets failed: says so on stderr, with its label, so that the others' rows are shown all
+ * the same, and returns PB_FAILED. The only target's failure is the command's: r and err are left to be
+ * reported. */
+int pb_target_failed(const struct pb_call *call, const struct pb_target *target, int r, struct pb_err *err);

@@ -2,11 +2,11 @@
  * exit status: 0, 1 (failed), 2 (called wrongly), 128 + n (stopped by signal n). Errors go to stderr as
  * "probing: what: why (what to do)".
  */
+#include "ask/targets.h"
 #include "cli/cli.h"
 #include "cli/fanout.h"
 #include "cli/parse.h"
-#include "cli/rows.h"
-#include "cli/targets.h"
+#include "cli/print/rows.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,13 +38,14 @@ static int run(struct pb_call *call)
     struct pb_err err = {0};
     int r = 0;
 
-    /* Targets may be runs that are left in an archive only. */
-    if (pb_call_option(call, "archive"))
-        setenv("PROBING_ARCHIVE", pb_call_option(call, "archive"), 1);
+    call->ask.archive = pb_call_option(call, "archive");
     if (call->target && !(command->flags & (PB_CMD_TARGET | PB_CMD_MAY_TARGET)))
         r = pb_fail(&err, PB_USAGE, "it takes no target");
+    else if (call->target && !call->target[0]) /* which stands in every command line */
+        r = pb_fail(&err, PB_USAGE, "the target is empty (give a pid, or text of its command line)");
     else if (call->target)
-        r = pb_targets_resolve(call->target, call->all, command->flags & PB_CMD_DEAD, &call->targets, &err);
+        r = pb_targets_resolve(&call->ask, call->target, call->all, command->flags & PB_CMD_DEAD,
+                               &call->targets, &err);
     if (r < 0)
         return report(command->name, r, &err);
     if (command->flags & PB_CMD_ROWS || call->targets.n <= 1)

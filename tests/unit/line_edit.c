@@ -10,9 +10,9 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
-#include "cli/glyph.h"
-#include "cli/line_edit.h"
-#include "cli/line_history.h"
+#include "cli/line/line_edit.h"
+#include "cli/line/line_history.h"
+#include "cli/print/glyph.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,179 @@
+/* archive_parts: see archive_parts.h. */
+#include "ask/archive_parts.h"
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "engine/archive/archive_list.h"
+#include "remote/runs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void close_part(struct pb_archive_part *part)
+{
+    if (part->recorder)
+        pb_recorder_close(part->recorder);
+    if (part->fd >= 0)
+        close(part->fd);
+    part->recorder = NULL;
+    part->fd = -1;
+}
+
+void pb_archive_parts_done(struct pb_archive_parts *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        close_part(&p->at[i]);
+    free(p->at);
+    p->at = NULL;
+    p->n = 0;
+}
+
+/* The description of a recording: the process's, which its rows are about. */
+static char *describe(const struct pb_archive_parts *p, uint64_t start_time)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return NULL;
+    fprintf(out, "pid=%d\nstart_time=%llu\nrecording=1\n", (int)p->pid, (unsigned long long)start_time);
+    for (const char *line = p->about; *line;) {
+        int n = (int)strcspn(line, "\n");
+        if (strncmp(line, "pid=", 4) != 0 && strncmp(line, "start_time=", 11) != 0)
+            fprintf(out, "%.*s\n", n, line);
+        line += n + (line[n] == '\n');
+    }
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* Takes over fd where it succeeds. recorded: of a recording. */
+static int add(struct pb_archive_parts *p, int fd, const char *about, const char *recorded,
+               struct pb_err *err)
+{
+    const struct pb_recorder_options o = {.folder = p->folder,
+                                          .arena_fd = fd,
+                                          .about = about,
+                                          .recorded = recorded,
+                                          .compression = p->compression,
+                                          .pid = p->pid};
+    struct pb_archive_part part = {.fd = fd, .recording = recorded};
+
+    struct pb_archive_part *more = realloc(p->at, (p->n + 1) * sizeof(*more));
+    if (!more)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    p->at = more;
+    int r = pb_archive_run_id(fd, part.id);
+    if (r < 0)
+        return pb_fail(err, r, "the tables of process %d cannot be read: %s", (int)p->pid, strerror(-r));
+    r = pb_recorder_open(&o, &part.recorder, err);
+    if (r == 0)
+        p->at[p->n++] = part;
+    return r;
+}
+
+int pb_archive_parts_own(struct pb_archive_parts *p, int fd, struct pb_err *err)
+{
+    int r = add(p, fd, p->about, NULL, err);
+    if (r < 0)
+        close(fd);
+    return r;
+}
+
+static struct pb_archive_part *find(const struct pb_archive_parts *p, int fd)
+{
+    char id[PB_ARCHIVE_RUN];
+
+    int r = pb_archive_run_id(fd, id);
+    for (size_t i = 0; r == 0 && i < p->n; i++)
+        if (strcmp(p->at[i].id, id) == 0)
+            return &p->at[i];
+    return NULL;
+}
+
+static int add_recording(struct pb_archive_parts *p, const struct pb_recording *found, struct pb_err *err)
+{
+    _cleanup_free_ char *about = describe(p, found->start_time);
+    char recorded[48];
+
+    if (!about)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    snprintf(recorded, sizeof(recorded), "%d-%llu", (int)p->pid, (unsigned long long)found->start_time);
+    int r = add(p, found->fd, about, recorded, err);
+    if (r == 0)
+        p->at[p->n - 1].ended = !found->alive;
+    return r;
+}
+
+int pb_archive_parts_look(struct pb_archive_parts *p, struct pb_err *err)
+{
+    struct pb_recording found[PB_RUNS_RECORDINGS];
+    bool seen[PB_RUNS_RECORDINGS] = {0};
+    int r = 0;
+
+    int n = pb_runs_recordings(p->pid, p->start_time, p->uid, found, PB_RUNS_RECORDINGS);
+    for (size_t k = 0; k < p->n; k++) {
+        bool alive = false;
+        for (int i = 0; i < n; i++)
+            if (find(p, found[i].fd) == &p->at[k]) {
+                seen[i] = true;
+                alive = found[i].alive;
+            }
+        p->at[k].ended = p->at[k].recording && !alive;
+    }
+    for (int i = 0; i < n; i++) {
+        int added = seen[i] || r < 0 ? -EEXIST : add_recording(p, &found[i], err);
+        if (added < 0)
+            close(found[i].fd);
+        if (added < 0 && !seen[i])
+            r = r < 0 ? r : added;
+    }
+    return r;
+}
+
+bool pb_archive_parts_recorded(const struct pb_archive_parts *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->at[i].recording && !p->at[i].ended)
+            return true;
+    return false;
+}
+
+int pb_archive_parts_pending(const struct pb_archive_parts *p, unsigned *ret_percent)
+{
+    int most = 0;
+
+    *ret_percent = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        unsigned percent = 0;
+        int n = p->at[i].recorder ? pb_recorder_pending(p->at[i].recorder, &percent) : 0;
+        if (n < 0)
+            return n;
+        most = n > most ? n : most;
+        *ret_percent = percent > *ret_percent ? percent : *ret_percent;
+    }
+    return most;
+}
+
+int pb_archive_parts_round(struct pb_archive_parts *p, bool ended,
+                           void (*each)(void *arg, const struct pb_recorder_table *table), void *arg,
+                           struct pb_err *err)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < p->n; i++) {
+        struct pb_archive_part *part = &p->at[i];
+        bool last = part->recording ? part->ended : ended;
+        if (part->recorder)
+            r = pb_recorder_round(part->recorder, last, each, arg, err);
+        if (r == 0 && part->recording && last)
+            close_part(part);
+    }
+    return r;
+}

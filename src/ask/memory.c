@@ -1,0 +1,316 @@
+/* memory: see memory.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ask/memory.h"
+#include "ask/parts.h"
+#include "ask/sources.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "control/message.h"
+#include "profile/gpu.h"
+#include "remote/python/reader.h"
+#include "remote/source.h"
+
+enum { TIMEOUT_MS = 30000, TORCH_TIMEOUT_MS = 1000, GPU_TIMEOUT_MS = 3000, CELLS = 9 };
+
+/* A few rows of a few cells, as text; NULL is "". */
+struct few {
+    char cells[PB_MEMORY_POINTS][CELLS][160];
+    unsigned n;
+};
+
+static int take_columns(void *arg, const struct pb_sql_column *columns, unsigned n)
+{
+    return 0;
+}
+
+static int take_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
+{
+    struct few *few = arg;
+
+    if (few->n == PB_MEMORY_POINTS)
+        return 0;
+    for (unsigned i = 0; i < n && i < CELLS; i++)
+        snprintf(few->cells[few->n][i], sizeof(few->cells[0][0]), "%.*s",
+                 cells[i].kind == PB_SQL_NULL ? 0 : (int)cells[i].length, cells[i].text);
+    few->n++;
+    return 0;
+}
+
+static void take_note(void *arg, const char *text)
+{
+}
+
+static int ask(const struct pb_query_sources *sources, const char *sql, struct few *ret, struct pb_err *err)
+{
+    const struct pb_sql_sink sink = {.columns = take_columns, .row = take_row, .note = take_note, .arg = ret};
+    struct pb_sql_query q = {.sql = sql,
+                             .length = strlen(sql),
+                             .sources = sources->at,
+                             .nsources = sources->n,
+                             .archive = sources->archive,
+                             .timeout_ms = TIMEOUT_MS};
+
+    ret->n = 0;
+    return pb_sql_run(&q, &sink, NULL, err);
+}
+
+static double number(const struct few *few, unsigned row, unsigned cell)
+{
+    return row < few->n && few->cells[row][cell][0] ? strtod(few->cells[row][cell], NULL) : NAN;
+}
+
+static int64_t count(const struct few *few, unsigned row, unsigned cell)
+{
+    double value = number(few, row, cell);
+    return isnan(value) ? PB_UNKNOWN : (int64_t)value;
+}
+
+/* The kernel's view, of a live process. */
+static int take_process(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
+                        struct pb_err *err)
+{
+    int r =
+        ask(sources, "SELECT rss_bytes, peak_rss_bytes, vms_bytes, swap_bytes FROM system.process", few, err);
+    if (r < 0)
+        return r;
+    m->rss = number(few, 0, 0);
+    m->peak = number(few, 0, 1);
+    m->vms = number(few, 0, 2);
+    m->swap = number(few, 0, 3);
+    r = ask(sources,
+            "SELECT coalesce(path, 'anonymous'), sum(rss_bytes)::BIGINT, sum(bytes)::BIGINT, count(*) FROM "
+            "system.maps "
+            "GROUP BY 1 ORDER BY 2 DESC NULLS LAST LIMIT 5",
+            few, err);
+    for (unsigned i = 0; r == 0 && i < few->n && i < PB_MEMORY_MAPS; i++) {
+        snprintf(m->maps[i].path, sizeof(m->maps[i].path), "%s", few->cells[i][0]);
+        m->maps[i].rss = number(few, i, 1);
+        m->maps[i].size = number(few, i, 2);
+        m->maps[i].count = (unsigned)count(few, i, 3);
+        m->nmaps++;
+    }
+    return r;
+}
+
+/* Rows of the agent and of `record` together: both say what was in RAM. */
+static int take_history(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
+                        struct pb_err *err)
+{
+    static const char *const both =
+        "WITH h AS (SELECT timestamp, memory_mb * 1048576 AS bytes FROM memory_usage UNION ALL "
+        "SELECT timestamp, rss_bytes::DOUBLE FROM python.memory WHERE pid = %d) ";
+    char sql[1024];
+
+    int len = snprintf(sql, sizeof(sql), both, (int)m->pid);
+    snprintf(sql + len, sizeof(sql) - (size_t)len,
+             "SELECT count(*), epoch(max(timestamp)) - epoch(min(timestamp)), regr_slope(bytes, "
+             "epoch(timestamp)) * 60, "
+             "arg_max(bytes, timestamp), max(bytes) FROM h WHERE bytes IS NOT NULL");
+    int r = ask(sources, sql, few, err);
+    if (r < 0 || few->n == 0)
+        return r;
+    m->rows = (unsigned)count(few, 0, 0);
+    m->recorded_s = number(few, 0, 1);
+    m->growth = number(few, 0, 2);
+    if (m->dead) {
+        m->rss = number(few, 0, 3);
+        m->peak = number(few, 0, 4);
+    }
+    snprintf(sql + len, sizeof(sql) - (size_t)len,
+             "SELECT avg(bytes) FROM (SELECT bytes, ntile(%d) OVER (ORDER BY timestamp) AS piece FROM h) "
+             "GROUP BY piece "
+             "ORDER BY piece",
+             (int)PB_MEMORY_POINTS);
+    r = ask(sources, sql, few, err);
+    for (unsigned i = 0; r == 0 && i < few->n; i++)
+        m->points[m->npoints++] = number(few, i, 0);
+    return r;
+}
+
+/* The last that was known of each: not every row has all. */
+static int take_recorded_python(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
+                                struct pb_err *err)
+{
+    static const char *const columns[] = {"heap_arenas",     "heap_bytes",       "heap_blocks",
+                                          "gc_gen0",         "gc_gen1",          "gc_gen2",
+                                          "torch_cpu_bytes", "torch_cuda_bytes", "gpu_bytes"};
+    char sql[1024] = "SELECT ";
+    size_t len = strlen(sql);
+
+    for (unsigned i = 0; i < CELLS; i++)
+        len += (size_t)snprintf(sql + len, sizeof(sql) - len, "%sarg_max(%s, timestamp)", i ? ", " : "",
+                                columns[i]);
+    snprintf(sql + len, sizeof(sql) - len, " FROM python.memory WHERE pid = %d", (int)m->pid);
+    int r = ask(sources, sql, few, err);
+    if (r < 0)
+        return r;
+    m->python = (struct pb_py_memory){count(few, 0, 0),
+                                      count(few, 0, 1),
+                                      count(few, 0, 2),
+                                      {count(few, 0, 3), count(few, 0, 4), count(few, 0, 5)}};
+    m->torch_cpu = number(few, 0, 6);
+    m->torch_cuda = number(few, 0, 7);
+    m->gpu = number(few, 0, 8);
+    return 0;
+}
+
+/* From outside, as it is now. */
+static void take_python(struct pb_memory *m)
+{
+    struct pb_source source;
+    struct pb_py_heap heap = {0};
+    struct pb_py_memory now;
+    struct pb_py *py;
+
+    if (pb_source_process(m->pid, &source, NULL) < 0)
+        return;
+    if (pb_py_open(&source, false, &py, NULL) == 0) {
+        if (pb_py_memory(py, &heap, &now) == 0)
+            m->python = now;
+        pb_py_close(py);
+    }
+    pb_source_close(&source);
+}
+
+/* What the driver says; -1: nothing. */
+static int64_t gpu_memory_of(pid_t pid)
+{
+    struct pb_err err;
+    struct pb_gpus *gpus;
+    int64_t sum = -1;
+
+    if (pb_gpus_open(&gpus, &err) < 0)
+        return -1;
+    for (unsigned i = 0; i < pb_gpus_count(gpus); i++) {
+        int64_t bytes = pb_gpus_memory_of(gpus, i, pid);
+        if (bytes >= 0)
+            sum = (sum < 0 ? 0 : sum) + bytes;
+    }
+    pb_gpus_close(gpus);
+    return sum;
+}
+
+/* In a process of its own: from a driver in trouble no call comes back. */
+static void take_gpu(struct pb_memory *m)
+{
+    struct pollfd answer = {.events = POLLIN};
+    int64_t bytes = -1;
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return;
+    pid_t child = fork();
+    if (child == 0) {
+        bytes = gpu_memory_of(m->pid);
+        _exit(write(ends[1], &bytes, sizeof(bytes)) != sizeof(bytes));
+    }
+    close(ends[1]);
+    answer.fd = ends[0];
+    if (child > 0 && poll(&answer, 1, GPU_TIMEOUT_MS) == 1 &&
+        read(ends[0], &bytes, sizeof(bytes)) == sizeof(bytes) && bytes >= 0)
+        m->gpu = (double)bytes; /* instead of what was recorded last */
+    close(ends[0]);
+    if (child > 0) {
+        kill(child, SIGKILL);
+        waitpid(child, NULL, WNOHANG); /* it may be stuck where no signal reaches it */
+    }
+}
+
+/* --- torch: only its own allocator knows, and only Python can ask it --- */
+
+static const char question[] =
+    "(lambda t: (sum(map(t.cuda.memory_allocated, range(t.cuda.device_count()))), "
+    "sum(map(t.cuda.memory_reserved, range(t.cuda.device_count())))) "
+    "if t is not None and t.cuda.is_initialized() else (0, 0))(__import__('sys').modules.get('torch'))";
+
+static int ask_torch(struct pb_client *client, struct pb_memory *m)
+{
+    uint8_t buf[sizeof(question) + 256];
+    struct pb_frame_writer w;
+    struct pb_frame frame;
+    struct pb_field text;
+    char value[128];
+
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_str(&w, PB_TAG_CODE, question);
+    pb_frame_put_str(&w, PB_TAG_FILENAME, "<memory>");
+    pb_frame_put_u64(&w, PB_TAG_MODE, PB_RUN_EVAL);
+    pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, TORCH_TIMEOUT_MS);
+    int64_t id = pb_client_request(client, &w, PB_MSG_RUN);
+    int r = id < 0 ? (int)id : 0, got = -ENODATA;
+    while (r == 0 && (r = pb_client_next(client, &frame, 2 * TORCH_TIMEOUT_MS)) == 0 &&
+           frame.type == PB_MSG_OUTPUT) {
+        if (pb_field_u64(&frame, PB_TAG_STREAM, 0) != PB_STREAM_VALUE ||
+            pb_field_find(&frame, PB_TAG_TEXT, &text) < 0)
+            continue;
+        snprintf(value, sizeof(value), "%.*s", (int)text.size, (const char *)text.data);
+        if (sscanf(value, "(%lf, %lf)", &m->torch_cuda, &m->torch_cuda_reserved) == 2)
+            got = 0;
+    }
+    return r < 0 ? r : got;
+}
+
+static void take_torch(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m)
+{
+    struct pb_session session;
+    struct pb_err err;
+
+    if (ask(sources, "SELECT count(*) FROM system.maps WHERE path LIKE '%/libtorch\\_cuda%' ESCAPE '\\'", few,
+            &err) < 0 ||
+        count(few, 0, 0) <= 0)
+        return;
+    if (pb_parts_session(m->pid, true, TORCH_TIMEOUT_MS, &session, &err) < 0) {
+        m->torch_note = "known when the process is probed (probing -t PID inject)";
+        return;
+    }
+    if (ask_torch(&session.client, m) < 0)
+        m->torch_note = "Python did not answer within a second";
+    pb_session_done(&session);
+}
+
+int pb_memory_take(const struct pb_ask *ask, const struct pb_target *target, struct pb_memory *ret,
+                   struct pb_err *err)
+{
+    _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
+    _cleanup_free_ struct few *few = calloc(1, sizeof(*few));
+    struct pb_target copy = *target;
+    struct pb_memory m = {.pid = target->pid,
+                          .dead = target->dead,
+                          .rss = NAN,
+                          .peak = NAN,
+                          .vms = NAN,
+                          .swap = NAN,
+                          .torch_cpu = NAN,
+                          .torch_cuda = NAN,
+                          .torch_cuda_reserved = NAN,
+                          .gpu = NAN};
+
+    memcpy(m.label, target->label, sizeof(m.label));
+    int r = few ? pb_sources_open(ask, &(struct pb_targets){&copy, 1}, &sources, err)
+                : pb_fail(err, -ENOMEM, "out of memory");
+    if (r == 0 && !m.dead)
+        r = take_process(&sources, few, &m, err);
+    if (r == 0)
+        r = take_history(&sources, few, &m, err);
+    if (r == 0)
+        r = take_recorded_python(&sources, few, &m, err);
+    if (r < 0)
+        return r;
+    if (!m.dead) {
+        take_python(&m);
+        take_gpu(&m);
+        take_torch(&sources, few, &m);
+    }
+    *ret = m;
+    return 0;
+}

@@ -1,0 +1,235 @@
+/* settings: see settings.h. */
+#include "ask/settings.h"
+
+#include "ask/parts.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/procfs.h"
+#include "control/message.h"
+#include "engine/shared/archive.h"
+#include "remote/procinfo.h"
+#include "remote/runs.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ASK_TIMEOUT_MS = 2000 };
+
+static void of_environment(pid_t pid, struct pb_settings *ret)
+{
+    _cleanup_free_ char *block = NULL;
+    size_t length = 0;
+
+    if (pb_proc_slurp(pid, "environ", &block, &length) < 0)
+        length = 0;
+    pb_settings_init(ret, length ? block : "", length);
+}
+
+static int of_dead(pid_t pid, struct pb_settings *ret, struct pb_err *err)
+{
+    _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+
+    int r = pb_runs_scan(&runs, err);
+    for (size_t i = 0; r == 0 && i < runs.n; i++)
+        if (runs.at[i].pid == pid && !runs.at[i].alive) {
+            r = pb_run_settings(&runs.at[i], ret);
+            return r < 0 ? pb_fail(err, r, "process %d left no settings: %s", (int)pid, strerror(-r)) : 0;
+        }
+    return r < 0 ? r : pb_fail(err, -ENOENT, "process %d left nothing behind", (int)pid);
+}
+
+/* An agent that has no directory can only tell. */
+static int ask(pid_t pid, struct pb_settings *ret, struct pb_err *err)
+{
+    struct pb_session session;
+    struct pb_frame_writer w;
+    struct pb_frame frame;
+    uint8_t buf[64];
+    char why[64];
+
+    int r = pb_parts_session(pid, true, ASK_TIMEOUT_MS, &session, err);
+    if (r < 0)
+        return r;
+    pb_frame_begin(&w, buf, sizeof(buf));
+    int64_t id = pb_client_request(&session.client, &w, PB_MSG_CONFIG);
+    r = id < 0 ? (int)id : 0;
+    while (r == 0 && (r = pb_client_next(&session.client, &frame, ASK_TIMEOUT_MS)) == 0 &&
+           frame.type == PB_MSG_OUTPUT) {
+        struct pb_field name, value, origin;
+        char texts[2][PB_SETTING_LENGTH];
+        if (pb_field_find(&frame, PB_TAG_NAME, &name) < 0 ||
+            pb_field_find(&frame, PB_TAG_VALUE, &value) < 0 ||
+            pb_field_find(&frame, PB_TAG_TEXT, &origin) < 0)
+            continue;
+        snprintf(texts[0], sizeof(texts[0]), "%.*s", (int)name.size, (const char *)name.data);
+        snprintf(texts[1], sizeof(texts[1]), "%.*s", (int)value.size, (const char *)value.data);
+        int i = pb_setting_find(texts[0]);
+        if (i < 0 || pb_settings_set(ret, texts[0], texts[1], why, sizeof(why)) < 0)
+            continue;
+        for (int k = 0; k <= PB_ORIGIN_COMMAND; k++)
+            if (strncmp(pb_origin_name(k), (const char *)origin.data, origin.size) == 0 &&
+                strlen(pb_origin_name(k)) == origin.size)
+                ret->at[i].origin = k;
+    }
+    pb_session_done(&session);
+    return r < 0 ? pb_fail(err, r, "the agent of process %d does not answer: %s", (int)pid, strerror(-r)) : 0;
+}
+
+/* What the agent kept, else what the environment says. 1: an agent that keeps nothing may be there. */
+static int of_files(pid_t pid, struct pb_procinfo *ret_process, struct pb_settings *ret, struct pb_err *err)
+{
+    _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
+
+    int r = pb_procinfo_identify(pid, ret_process);
+    if (r < 0)
+        return pb_fail(err, r, "process %d cannot be looked at: %s", (int)pid, strerror(-r));
+    if (pb_run_of(ret_process, &run) == 0 && pb_run_settings(&run, ret) == 0)
+        return 0;
+    of_environment(pid, ret);
+    return 1;
+}
+
+static int of_live(pid_t pid, struct pb_settings *ret, struct pb_err *err)
+{
+    struct pb_procinfo process;
+
+    int r = of_files(pid, &process, ret, err);
+    return r == 1 && pb_session_probed(&process) ? ask(pid, ret, err) : r < 0 ? r : 0;
+}
+
+static void of_tool(struct pb_settings *ret)
+{
+    _cleanup_free_ char *block = NULL;
+    size_t size;
+    FILE *out = open_memstream(&block, &size);
+
+    for (int i = 0; out && i < PB_SETTINGS; i++) {
+        const char *value = getenv(pb_setting_info[i].variable);
+        if (value)
+            fprintf(out, "%s=%s%c", pb_setting_info[i].variable, value, 0);
+    }
+    bool whole = out && fclose(out) == 0;
+    pb_settings_init(ret, whole ? block : "", whole ? size : 0);
+}
+
+int pb_settings_of(const struct pb_target *target, struct pb_settings *ret, struct pb_err *err)
+{
+    if (!target) {
+        of_tool(ret);
+        return 0;
+    }
+    return target->dead ? of_dead(target->pid, ret, err) : of_live(target->pid, ret, err);
+}
+
+void pb_settings_for(const struct pb_target *target, struct pb_settings *ret)
+{
+    struct pb_settings tool;
+    struct pb_err err;
+
+    of_tool(&tool);
+    if (!target) {
+        *ret = tool;
+        return;
+    }
+    pb_settings_init(ret, "", 0);
+    pb_settings_of(target, ret, &err);
+    pb_settings_fall_back(ret, &tool);
+}
+
+void pb_settings_kept(pid_t pid, struct pb_settings *ret)
+{
+    struct pb_procinfo process;
+    struct pb_settings tool;
+
+    of_tool(&tool);
+    pb_settings_init(ret, "", 0);
+    of_files(pid, &process, ret, NULL);
+    pb_settings_fall_back(ret, &tool);
+}
+
+/* Where archives are. A process does not say where this tool writes. */
+static void show_archive(void (*each)(void *arg, const struct pb_shown_setting *setting), void *arg)
+{
+    const char *set = getenv("PROBING_ARCHIVE");
+    char folder[PATH_MAX] = "none", usual[PATH_MAX] = "none";
+
+    if (!set || strcmp(set, "none") != 0)
+        pb_archive_folder(set, folder, sizeof(folder), NULL);
+    pb_archive_folder_usual(usual, sizeof(usual));
+    each(arg,
+         &(const struct pb_shown_setting){
+             .name = PB_SETTING_ARCHIVE,
+             .value = folder,
+             .fallback = usual,
+             .origin = pb_origin_name(set && *set ? PB_ORIGIN_ENVIRONMENT : PB_ORIGIN_DEFAULT),
+             .text =
+                 "where archive writes and query finds what is archived; of this tool, not of the process: "
+                 "PROBING_ARCHIVE, --to, --archive"});
+}
+
+void pb_settings_each(const struct pb_settings *s,
+                      void (*each)(void *arg, const struct pb_shown_setting *setting), void *arg)
+{
+    for (int i = 0; i < PB_SETTINGS; i++) {
+        const struct pb_setting_info *info = &pb_setting_info[i];
+        each(arg, &(const struct pb_shown_setting){.name = info->name,
+                                                   .value = s->at[i].text,
+                                                   .fallback = info->fallback,
+                                                   .unit = info->unit[0] ? info->unit : NULL,
+                                                   .origin = pb_origin_name(s->at[i].origin),
+                                                   .text = info->text,
+                                                   .with_unit = info->kind == PB_SETTING_SIZE});
+    }
+    show_archive(each, arg);
+}
+
+static void join_words(const struct pb_settings *own, char ret[PB_REDACT_SIZE])
+{
+    struct pb_settings tool;
+
+    of_tool(&tool);
+    bool more = tool.at[PB_SET_REDACT].origin == PB_ORIGIN_ENVIRONMENT;
+    snprintf(ret, PB_REDACT_SIZE, "%s%s%s", own->at[PB_SET_REDACT].text, more ? "," : "",
+             more ? tool.at[PB_SET_REDACT].text : "");
+}
+
+void pb_redact_words(const struct pb_target *target, char ret[PB_REDACT_SIZE])
+{
+    struct pb_settings own;
+    struct pb_err err;
+
+    pb_settings_init(&own, "", 0);
+    int r = target ? pb_settings_of(target, &own, &err) : 0;
+    join_words(&own, ret);
+    /* Where the process's words are not known, no fewer than the usual ones count. */
+    size_t len = strlen(ret);
+    if (r < 0)
+        snprintf(ret + len, PB_REDACT_SIZE - len, ",%s", pb_setting_info[PB_SET_REDACT].fallback);
+}
+
+void pb_redact_cmdline(pid_t pid, char *ret, size_t size)
+{
+    struct pb_procinfo process;
+    struct pb_settings own;
+    struct pb_err err;
+    char words[PB_REDACT_SIZE];
+
+    int n = pb_proc_read(pid, "cmdline", ret, size);
+    while (n > 0 && ret[n - 1] == '\0')
+        n--;
+    if (n <= 0) {
+        ret[0] = '\0';
+        return;
+    }
+    /* What has neither options nor assignments has nothing to mask, and need not be looked up. */
+    words[0] = '\0';
+    if (memchr(ret, '=', (size_t)n) || memchr(ret, '-', (size_t)n)) {
+        pb_settings_init(&own, "", 0);
+        of_files(pid, &process, &own, &err);
+        join_words(&own, words);
+    }
+    ret[pb_redact_command(words, ret, (size_t)n)] = '\0';
+}

@@ -1,0 +1,259 @@
+/* sources: see sources.h. */
+#include "ask/sources.h"
+
+#include "ask/archived.h"
+#include "ask/parts.h"
+#include "ask/settings.h"
+#include "ask/stacks.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "engine/shared/known.h"
+#include "remote/procinfo.h"
+#include "remote/runs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void pb_query_sources_done(struct pb_query_sources *s)
+{
+    for (unsigned i = 0; i < s->n; i++) {
+        if (s->at[i].live.arena_fd >= 0)
+            close(s->at[i].live.arena_fd);
+        for (unsigned k = 0; k < s->at[i].live.nmore; k++) {
+            if (s->at[i].live.more[k] >= 0)
+                close(s->at[i].live.more[k]);
+            free((struct pb_archive_run *)s->at[i].more[k]);
+        }
+        free((struct pb_archive_run *)s->at[i].archived);
+    }
+    if (s->archive)
+        close(s->hold);
+    free(s->archive);
+    free(s->at);
+    *s = (struct pb_query_sources){0};
+}
+
+static void add_setting(void *arg, const struct pb_shown_setting *s)
+{
+    const char *const values[] = {s->name, s->value, s->fallback, s->unit, s->origin, s->text};
+    struct pb_row row;
+
+    if (pb_row_begin(arg, &row) < 0)
+        return;
+    for (unsigned k = 0; k < sizeof(values) / sizeof(values[0]); k++)
+        pb_set_string(&row, k, values[k], values[k] ? strlen(values[k]) : 0);
+    pb_row_commit(&row);
+}
+
+/* Rows of probing.config. */
+static int add_config(const struct pb_live_source *source, struct pb_table *to, struct pb_err *err)
+{
+    const struct pb_target target = {.pid = source->pid, .dead = source->dead};
+    struct pb_settings settings;
+
+    int r = pb_settings_of(source->pid ? &target : NULL, &settings, err);
+    if (r == 0)
+        pb_settings_each(&settings, add_setting, to);
+    return r;
+}
+
+static void words_of(pid_t pid, char ret[PB_REDACT_SIZE])
+{
+    pb_redact_words(&(struct pb_target){.pid = pid}, ret);
+}
+
+static void add_frame(struct pb_table *to, const struct pb_shown_thread *t, size_t depth)
+{
+    const struct pb_shown_frame *f = t->nframes ? &t->frames[depth] : NULL;
+    const char *name = t->name[0] ? t->name : t->native.name, *state;
+    struct pb_row row;
+    char buf[64];
+
+    if (pb_row_begin(to, &row) < 0)
+        return;
+    state = pb_stacks_state(t, buf, sizeof(buf));
+    pb_set_string(&row, PB_BT_THREAD, name, strlen(name));
+    pb_set_i32(&row, PB_BT_TID, t->native.tid);
+    pb_set_bool(&row, PB_BT_IS_GIL, t->gil);
+    pb_set_string(&row, PB_BT_STATE, state, strlen(state));
+    if (f) {
+        pb_set_i32(&row, PB_BT_DEPTH, (int32_t)depth);
+        pb_set_string(&row, PB_BT_FUNC, f->code->qualname, strlen(f->code->qualname));
+        pb_set_string(&row, PB_BT_FILE, f->code->file, strlen(f->code->file));
+        if (f->line)
+            pb_set_i32(&row, PB_BT_LINENO, f->line);
+        if (f->locals)
+            pb_set_string(&row, PB_BT_LOCALS, f->locals, strlen(f->locals));
+    }
+    pb_row_commit(&row);
+}
+
+/* Rows of python.backtrace: a frame each; a thread whose stack cannot be read has one row that says so. */
+static int add_backtrace(void *arg, pid_t pid, bool locals, struct pb_table *to, struct pb_err *err)
+{
+    const struct pb_stacks_options options = {.locals = locals};
+    struct pb_target target = {.pid = pid};
+    struct pb_stacks stacks;
+
+    int r = pb_stacks_open(&target, &options, &stacks, err);
+    if (r < 0)
+        return r;
+    r = stacks.py ? pb_stacks_take(&stacks, &options, err) : 0;
+    for (size_t i = 0; r == 0 && stacks.py && i < stacks.n; i++) {
+        const struct pb_shown_thread *t = &stacks.threads[i];
+        for (size_t k = 0; t->python && k < (t->nframes ? t->nframes : 1); k++)
+            add_frame(to, t, k);
+    }
+    pb_stacks_done(&stacks);
+    return r;
+}
+
+static int32_t rank_of(const struct pb_target *target)
+{
+    return strncmp(target->label, "rank ", 5) == 0 ? atoi(target->label + 5) : -1;
+}
+
+static void open_recordings(struct pb_live_source *live, uint64_t start_time, uid_t uid)
+{
+    struct pb_recording found[PB_LIVE_MORE];
+
+    live->start_time = start_time;
+    live->nmore = (unsigned)pb_runs_recordings(live->pid, start_time, uid, found, PB_LIVE_MORE);
+    for (unsigned i = 0; i < live->nmore; i++)
+        live->more[i] = found[i].fd;
+}
+
+/* Its own tables, and what was recorded of it. A process that was never probed may have been recorded, or
+ * only its archive be left: -1 in *ret then. */
+static int open_dead(const struct pb_ask *ask, struct pb_sql_source *s, int *ret, struct pb_err *err)
+{
+    _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+    char rank[16];
+
+    int r = pb_runs_scan(&runs, err);
+    for (size_t i = 0; r == 0 && i < runs.n; i++) {
+        if (runs.at[i].pid != s->live.pid || runs.at[i].alive)
+            continue;
+        pb_run_get(&runs.at[i], "rank", rank, sizeof(rank));
+        s->rank = rank[0] ? atoi(rank) : -1;
+        const char *start = strrchr(runs.at[i].path, '-');
+        open_recordings(&s->live, start ? strtoull(start + 1, NULL, 10) : 0, runs.at[i].uid);
+        *ret = pb_run_open_arena(&runs.at[i], err);
+        return *ret < 0 && *ret != -ENOENT ? *ret : 0;
+    }
+    if (r < 0)
+        return r;
+    struct pb_archive_run *run = malloc(sizeof(*run));
+    bool archived = run && pb_archived_run(ask, s->live.pid, run) == 0;
+    if (archived)
+        s->rank = run->rank;
+    open_recordings(&s->live, archived ? run->start_time : 0, geteuid());
+    if (archived && !run->recording)
+        s->archived = pb_take_ptr(run);
+    free(run);
+    return archived || s->live.nmore
+               ? 0
+               : pb_fail(err, -ENOENT, "process %d left nothing behind", (int)s->live.pid);
+}
+
+static void open_live_recordings(struct pb_live_source *live)
+{
+    struct pb_procinfo process;
+
+    if (pb_procinfo_identify(live->pid, &process) == 0)
+        open_recordings(live, process.start_time, process.euid);
+}
+
+static int open_source(const struct pb_ask *ask, const struct pb_target *target, struct pb_sql_source *ret,
+                       struct pb_err *err)
+{
+    struct pb_sql_source s = {.rank = rank_of(target),
+                              .live = {.pid = target->pid, .dead = target->dead, .arena_fd = -1}};
+
+    int fd = -1, r = 0;
+    if (target->dead)
+        r = open_dead(ask, &s, &fd, err);
+    else if ((fd = pb_session_open_arena(target->pid, err)) < 0 && fd != -ENOENT)
+        r = fd;
+    if (r < 0)
+        return r;
+    if (!target->dead)
+        open_live_recordings(&s.live);
+    s.live.arena_fd = fd < 0 ? -1 : fd;
+    s.live.backtrace = add_backtrace;
+    s.live.config = add_config;
+    s.live.redact = words_of;
+    *ret = s;
+    return 0;
+}
+
+/* Descriptors that go with one message are bounded: the oldest recordings have to stay behind then. */
+static void bound_recordings(struct pb_query_sources *s)
+{
+    unsigned room = PB_SQL_MAX_FDS - s->n, left_out = 0;
+
+    for (unsigned i = 0; i < s->n; i++) {
+        struct pb_sql_source *source = &s->at[i];
+        for (; source->live.nmore > room / (s->n - i); left_out++) {
+            unsigned k = --source->live.nmore;
+            if (source->live.more[k] >= 0)
+                close(source->live.more[k]);
+            free((struct pb_archive_run *)source->more[k]);
+        }
+        room -= source->live.nmore;
+    }
+    if (left_out)
+        snprintf(s->note, sizeof(s->note),
+                 "%u recordings are left out: one query takes %d (name fewer processes)", left_out,
+                 PB_SQL_MAX_FDS);
+}
+
+int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_query_sources *ret,
+                    struct pb_err *err)
+{
+    struct pb_query_sources s = {.no_agent = targets->n > 0};
+    int r = 0;
+
+    if (targets->n > PB_SQL_MAX_FDS)
+        return pb_fail(err, -E2BIG, "%zu processes are too many for one query; %d is the most", targets->n,
+                       PB_SQL_MAX_FDS);
+    s.at = calloc(targets->n + 1, sizeof(*s.at));
+    if (!s.at)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; r == 0 && i < targets->n; i++) {
+        r = open_source(ask, &targets->at[i], &s.at[i], err);
+        if (r < 0)
+            break;
+        s.n++;
+        s.no_agent = s.no_agent && s.at[i].live.arena_fd < 0 && !s.at[i].archived;
+    }
+    if (r == 0)
+        r = pb_archived_attach(ask, &s, err);
+    if (r == 0 && s.n)
+        bound_recordings(&s);
+    if (s.n == 0 && r == 0)
+        s.at[s.n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1, .config = add_config}};
+    if (r < 0) {
+        pb_query_sources_done(&s);
+        return r;
+    }
+    err->text[0] = '\0';
+    *ret = s;
+    return 0;
+}
+
+int pb_sources_open_archive(const struct pb_ask *ask, struct pb_query_sources *ret, struct pb_err *err)
+{
+    struct pb_query_sources s = {0};
+
+    int r = pb_archived_open(ask, &s, err);
+    if (r < 0) {
+        pb_query_sources_done(&s);
+        return r;
+    }
+    bound_recordings(&s);
+    *ret = s;
+    return 0;
+}

@@ -1,0 +1,151 @@
+/* stacks: the stacks of one process, taken at once, as data.
+ *
+ * A snapshot, caller-owned. stacks_take.c takes it, stacks_verdict.c says what the process waits for, where
+ * that can be known. cli/print/ has its forms for people and programs. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "ask/targets.h"
+#include "remote/native/merge.h"
+#include "remote/native/unwind.h"
+#include "remote/python/reader.h"
+#include "remote/source.h"
+#include "remote/threads.h"
+
+struct pb_sources;
+
+struct pb_stacks_options {
+    bool locals, no_stop, force;
+    bool native;          /* native frames too; it is an error where there can be none */
+    bool native_if_alone; /* the same of a process without Python, where they can be had */
+};
+
+struct pb_shown_frame {
+    const struct pb_py_code *code;
+    struct pb_py_frame at;
+    int line;     /* 0: none */
+    char *locals; /* "name = value" lines; NULL: not asked for, or none */
+};
+
+/* A task of asyncio that is suspended, or (without frames) the one that runs. */
+struct pb_shown_task {
+    char name[PB_PY_NAME_MAX], waits_for[PB_PY_NAME_MAX];
+    bool running;
+    struct pb_shown_frame *frames;
+    size_t nframes;
+};
+
+struct pb_shown_thread {
+    struct pb_native_thread native;
+    bool python; /* it has a Python thread state */
+    struct pb_py_thread py;
+    bool gil;
+    bool off_cpu; /* it was asleep when it was read, in: */
+    int syscall;  /* -1: none */
+    uint64_t syscall_args[6];
+    char name[PB_PY_NAME_MAX]; /* Python's, "" where it has none */
+    struct pb_shown_frame *frames;
+    size_t nframes;
+    struct pb_shown_task *tasks; /* of the event loop that runs in it */
+    size_t ntasks;
+    bool truncated;
+    enum pb_way way;
+    int failed; /* negative errno: why there are no frames */
+    /* With native frames: where it stood, what that is called, and how they and the Python frames make one
+     * stack. */
+    struct pb_native_pc *pcs;
+    size_t npcs;
+    struct pb_native_frame *natives;
+    size_t nnatives;
+    unsigned native_flags;
+    enum pb_merge merge;
+    struct pb_merged *merged; /* indices into natives and frames */
+    size_t nmerged;
+};
+
+struct pb_stacks {
+    pid_t pid;
+    char label[PB_LABEL_MAX];
+    char command[256];
+    struct pb_source source;
+    struct pb_py *py;                /* NULL: no Python in it */
+    struct pb_native *native;        /* NULL: no native frames */
+    uint64_t names_round;            /* of pages of the source, for the names of threads */
+    struct pb_capture capture;       /* of the thread that is being taken */
+    struct pb_shown_thread *threads; /* the most telling first */
+    size_t n;
+    size_t frames, natives,
+        locals;        /* kept so far, and bytes of locals: a hostile process must not fill our memory */
+    char verdict[512]; /* "": nothing can be said */
+    char note[256];    /* why there is no Python, where it could not be read; "": none */
+    const char *root;  /* where the files of a core are */
+};
+
+/* Opens the process; stacks can then be taken from it again and again. A process without Python has native
+ * threads only. */
+int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_options *options,
+                   struct pb_stacks *ret, struct pb_err *err);
+int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err);
+void pb_stacks_done(struct pb_stacks *s);
+
+/* "running", "holds the GIL", "waiting in futex", ...: for a person. Static or in buf. */
+const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t size);
+
+/* The lines of source files as the process sees them. */
+struct pb_sources *pb_sources_new(const struct pb_stacks *s);
+void pb_sources_free(struct pb_sources *s);
+/* Without blanks at both ends; NULL: it cannot be read. Lives as long as s. */
+const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len);
+
+/* stacks_native.c, for stacks_take.c: all do nothing where native frames were not asked for. copy is called
+ * within the moment of a thread, unwind after it, describe when all threads have been taken. */
+int pb_stacks_native_open(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err);
+void pb_stacks_native_done(struct pb_stacks *s);
+int pb_stacks_native_copy(struct pb_stacks *s, const struct pb_moment *m);
+int pb_stacks_native_unwind(struct pb_stacks *s, struct pb_shown_thread *t);
+int pb_stacks_native_describe(struct pb_stacks *s);
+void pb_stacks_native_drop(struct pb_shown_thread *t);
+
+/* stacks_core.c: what a process died of, in a sentence. False: it did not, or is no core. */
+bool pb_stacks_died(const struct pb_stacks *s, char *ret, size_t size);
+/* "SIGSEGV"; static or in buf. */
+const char *pb_stacks_signal(int number, char *buf, size_t size);
+
+/* Says what it waits for, where that can be known. May look at it again some time later, when it seems to
+ * hang. */
+void pb_stacks_verdict(struct pb_stacks *s);
+/* stacks_deadlock.c: true where threads wait for each other's locks; the sentence is in ret. */
+bool pb_stacks_deadlock(struct pb_stacks *s, char *ret, size_t size);
+/* stacks_peer.c: who is at the other end of a descriptor: "a pipe from process 17 (cat)". "" where unknown.
+ */
+void pb_stacks_peer(pid_t pid, int fd, char *ret, size_t size);
+/* `thread 17 "name"`, safe for a terminal. */
+const char *pb_stacks_thread_name(const struct pb_shown_thread *t, char *buf, size_t size);
+
+/* What the threads of one process did when they were taken before: stacks_changes.c. Starts as {0}. */
+enum pb_change { PB_CHANGED, PB_NEW, PB_AS_BEFORE };
+
+struct pb_seen {
+    pid_t tid;
+    int64_t interp;
+    uint64_t digest;
+    bool again; /* it was there the next time too */
+    char name[80];
+};
+
+struct pb_history {
+    struct pb_seen *last;
+    size_t n;
+    struct pb_seen *ended; /* the time before; those that are not `again` */
+    size_t nended;
+    enum pb_change *change; /* of the threads of the stacks added last, in their order */
+    size_t times;
+};
+
+/* Compares with what was added before. -1: out of memory, and nothing has changed. */
+int pb_history_add(struct pb_history *h, const struct pb_stacks *s);
+void pb_history_done(struct pb_history *h);

@@ -1,0 +1,217 @@
+/* stacks_deadlock: threads that wait for locks of each other; see stacks.h.
+ *
+ * Which lock a thread waits for is known: the kernel has the address it sleeps at, and the lock is on the
+ * stack of its innermost frame. Who holds it an RLock tells; a plain Lock does not, so it is inferred from
+ * the one thread that has a `with` block of it open. Where that is nobody or more than one, nothing is
+ * claimed. */
+#include "ask/stacks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FRAMES_LOOKED_AT 64
+#define LOCKS_OF_FRAME   16
+#define LOCKS_OF_THREAD  32
+#define SUSPECTS_MAX     256
+#define NAME_SIZE        160
+
+/* A lock whose `with` block is open, and the innermost frame that it is open in. */
+struct entered {
+    uint64_t lock;
+    size_t frame;
+};
+
+struct suspect {
+    const struct pb_shown_thread *t;
+    struct pb_py_lock lock;
+    struct entered entered[LOCKS_OF_THREAD];
+    size_t nentered;
+    int holder;     /* index of a suspect; -1: none */
+    size_t held_in; /* frame of the holder that has the lock */
+};
+
+/* Waiting for work is no deadlock: conditions, queues and joins sleep in these. */
+static bool waits_for_work(const struct pb_shown_frame *f)
+{
+    size_t n = strlen(f->code->file);
+
+    return n >= 12 && strcmp(f->code->file + n - 12, "threading.py") == 0 &&
+           (strcmp(f->code->name, "wait") == 0 || strcmp(f->code->name, "_wait_for_tstate_lock") == 0 ||
+            strcmp(f->code->name, "join") == 0 || strcmp(f->code->name, "_shutdown") == 0);
+}
+
+static bool is_suspect(struct pb_stacks *s, const struct pb_shown_thread *t)
+{
+    const char *call = t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL;
+
+    return t->python && t->nframes && call && strncmp(call, "futex", 5) == 0 &&
+           !waits_for_work(&t->frames[0]) && !pb_py_waits_for_gil(s->py, &t->py, t->syscall_args[0]);
+}
+
+/* The lock a suspect sleeps for: the one whose semaphore the kernel names or, from 3.14 on, that is waited
+ * for. */
+static bool find_wanted(struct pb_stacks *s, struct suspect *x)
+{
+    struct pb_py_lock locks[LOCKS_OF_FRAME];
+    int n = pb_py_frame_locks(s->py, &x->t->frames[0].at, locks, LOCKS_OF_FRAME);
+
+    for (int i = n; i-- > 0;)
+        if (locks[i].futex ? locks[i].futex == x->t->syscall_args[0] : locks[i].wanted) {
+            x->lock = locks[i];
+            return true;
+        }
+    return false;
+}
+
+/* Whether a frame that has these locks on its stack is in a `with` block of that one. In the frame that waits
+ * for it only what lies below counts: what it waits with is on top, be it the lock, a method or, up to 3.11,
+ * the exit method of the block it is entering. 3.11 does not tell which slots of that frame are in use: there
+ * one cannot be told from the other. */
+static bool is_inside(struct pb_stacks *s, const struct pb_py_lock *locks, int n, uint64_t lock, bool waits)
+{
+    if (waits && pb_py_version(s->py) >> 8 == 0x030b)
+        return false;
+    for (int i = 0; i < n; i++) {
+        if (locks[i].addr != lock)
+            continue;
+        if (!locks[i].entered)
+            return false;
+        if (locks[i].in_use)
+            return true;
+    }
+    return false;
+}
+
+static const struct entered *find_entered(const struct suspect *x, uint64_t lock)
+{
+    for (size_t i = 0; i < x->nentered; i++)
+        if (x->entered[i].lock == lock)
+            return &x->entered[i];
+    return NULL;
+}
+
+/* All that a suspect has entered, once: its frames are not read again for every other suspect. */
+static void find_all_entered(struct pb_stacks *s, struct suspect *x)
+{
+    struct pb_py_lock locks[LOCKS_OF_FRAME];
+    size_t frames = x->t->nframes < FRAMES_LOOKED_AT ? x->t->nframes : FRAMES_LOOKED_AT;
+
+    for (size_t i = 0; i < frames; i++) {
+        int n = pb_py_frame_locks(s->py, &x->t->frames[i].at, locks, LOCKS_OF_FRAME);
+        for (int k = 0; k < n && x->nentered < LOCKS_OF_THREAD; k++) {
+            uint64_t lock = locks[k].addr;
+            if (!find_entered(x, lock) && is_inside(s, locks, n, lock, i == 0 && x->lock.addr == lock))
+                x->entered[x->nentered++] = (struct entered){lock, i};
+        }
+    }
+}
+
+/* Only threads that wait themselves can close a circle: the others need not be looked at. But two that have
+ * entered one lock would be a contradiction, and then nothing is known. */
+static void find_holder(const struct suspect *all, int n, struct suspect *x)
+{
+    x->holder = -1;
+    for (int i = 0; i < n; i++) {
+        const struct entered *e = find_entered(&all[i], x->lock.addr);
+        if (x->lock.owner ? all[i].t->py.ident != x->lock.owner : !x->lock.locked || !e)
+            continue;
+        if (x->holder >= 0) {
+            x->holder = -1;
+            return;
+        }
+        x->holder = i;
+        x->held_in = e ? e->frame : 0;
+        if (x->lock.owner)
+            return;
+    }
+}
+
+/* One that woke up since it was read waits for nothing. */
+static bool still_sleeps(struct pb_stacks *s, const struct suspect *x)
+{
+    struct pb_moment m;
+
+    if (pb_source_moment(&s->source, x->t->native.tid, &m) < 0)
+        return false;
+    int way = pb_moment_begin(&m, PB_WAY_ASLEEP);
+    bool same = (way == PB_WAY_ASLEEP || way == PB_WAY_DEAD) && m.syscall == x->t->syscall &&
+                m.syscall_args[0] == x->t->syscall_args[0] && pb_moment_end(&m) == 0;
+    pb_moment_close(&m);
+    return same;
+}
+
+/* The members of a circle that begins at `first`, or 0. */
+static int circle(const struct suspect *all, int first, int *ret, int max)
+{
+    int n = 0;
+
+    for (int at = first; at >= 0 && n < max; at = all[at].holder) {
+        ret[n++] = at;
+        if (all[at].holder == first)
+            return n;
+    }
+    return 0;
+}
+
+static void describe(const struct suspect *all, const int *members, int n, char *ret, size_t size)
+{
+    char name[NAME_SIZE];
+    size_t len = (size_t)snprintf(ret, size, "deadlock: ");
+
+    for (int i = 0; i < n && len < size; i++) {
+        const struct suspect *x = &all[members[i]], *holder = &all[x->holder];
+        const struct pb_shown_frame *f = &holder->t->frames[x->held_in];
+        len += (size_t)snprintf(ret + len, size - len, "%s%s waits for a%s that ", i ? "; " : "",
+                                pb_stacks_thread_name(x->t, name, sizeof(name)),
+                                x->lock.recursive ? "n RLock" : " Lock");
+        if (len < size && holder == x)
+            len += (size_t)snprintf(ret + len, size - len, "it holds itself (%s:%d)", f->code->name, f->line);
+        else if (len < size)
+            len += (size_t)snprintf(ret + len, size - len, "%s holds (%s:%d)",
+                                    pb_stacks_thread_name(holder->t, name, sizeof(name)), f->code->name,
+                                    f->line);
+    }
+}
+
+static bool look(struct pb_stacks *s, struct suspect *all, int n, char *ret, size_t size)
+{
+    int members[16];
+
+    for (int i = 0; i < n; i++)
+        find_all_entered(s, &all[i]);
+    for (int i = 0; i < n; i++)
+        find_holder(all, n, &all[i]);
+    for (int i = 0; i < n; i++) {
+        int found = circle(all, i, members, 16);
+        bool asleep = found > 0;
+        for (int k = 0; asleep && k < found; k++)
+            asleep = still_sleeps(s, &all[members[k]]);
+        if (asleep) {
+            describe(all, members, found, ret, size);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool pb_stacks_deadlock(struct pb_stacks *s, char *ret, size_t size)
+{
+    int n = 0;
+
+    if (!s->py)
+        return false;
+    struct suspect *all = calloc(SUSPECTS_MAX, sizeof(*all));
+    /* Those that make a circle are looked at again at the end: until then what they have need not be new. */
+    pb_source_keep(&s->source, 0);
+    for (size_t i = 0; all && i < s->n && n < SUSPECTS_MAX; i++) {
+        all[n] = (struct suspect){.t = &s->threads[i]};
+        if (is_suspect(s, &s->threads[i]) && find_wanted(s, &all[n]))
+            n++;
+    }
+    bool found = n > 0 && look(s, all, n, ret, size);
+    pb_source_forget(&s->source);
+    free(all);
+    return found;
+}

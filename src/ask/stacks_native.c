@@ -1,0 +1,154 @@
+/* stacks_native: the native frames of a thread, taken in the same moment as its Python frames, and the two in
+ * one stack; see stacks.h. */
+#include "ask/stacks.h"
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PCS_MAX    4096
+#define FRAMES_MAX (1u << 18) /* of all threads together: a hostile process must not fill our memory */
+
+/* Where only the agent may look it may not know where a thread stands, not even of one that sleeps. */
+static bool registers_are_told(struct pb_stacks *s)
+{
+    struct pb_moment m;
+    uint64_t ran_ns;
+    char call[256];
+
+    return !s->source.ops->look ||
+           (pb_source_moment(&s->source, s->pid, &m) == 0 &&
+            s->source.ops->look(&s->source, m.ns_tid, &ran_ns, call, sizeof(call)) == 0 && call[0]);
+}
+
+int pb_stacks_native_open(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err)
+{
+    if (!options->native && !(options->native_if_alone && !s->py))
+        return 0;
+    if (!registers_are_told(s))
+        return !options->native
+                   ? 0
+                   : pb_fail(err, -ENOTSUP,
+                             "native frames need registers, and those of process %d only a tracer may "
+                             "read (be root, or leave out --native)",
+                             (int)s->pid);
+    int r = pb_native_new(&s->source, NULL, &s->native, options->native ? err : NULL);
+    /* Nobody asked for it: then a process that cannot be unwound is shown without. */
+    return options->native ? r : 0;
+}
+
+void pb_stacks_native_done(struct pb_stacks *s)
+{
+    pb_capture_done(&s->capture);
+    pb_native_free(s->native);
+    s->native = NULL;
+}
+
+void pb_stacks_native_drop(struct pb_shown_thread *t)
+{
+    free(t->pcs);
+    free(t->natives);
+    free(t->merged);
+    t->pcs = NULL;
+    t->natives = NULL;
+    t->merged = NULL;
+    t->npcs = t->nnatives = t->nmerged = 0;
+}
+
+int pb_stacks_native_copy(struct pb_stacks *s, const struct pb_moment *m)
+{
+    if (!s->native)
+        return 0;
+    if (m->way == PB_WAY_ASLEEP)
+        return pb_native_copy_asleep(s->native, m->tid, m->pc, m->sp, &s->capture);
+    return pb_native_copy(s->native, m->tid, &s->capture);
+}
+
+int pb_stacks_native_unwind(struct pb_stacks *s, struct pb_shown_thread *t)
+{
+    static struct pb_native_pc pcs[PCS_MAX];
+
+    if (!s->native)
+        return 0;
+    pb_stacks_native_drop(t);
+    size_t n = pb_native_unwind(s->native, &s->capture, pcs, PCS_MAX, &t->native_flags);
+    t->pcs = reallocarray(NULL, n, sizeof(*t->pcs));
+    if (!t->pcs)
+        return -ENOMEM;
+    memcpy(t->pcs, pcs, n * sizeof(*pcs));
+    t->npcs = n;
+    return 0;
+}
+
+/* The symbols of all threads in one pass over each table: those of libtorch have half a million entries. */
+static void prepare(struct pb_stacks *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n; i++)
+        n += s->threads[i].npcs;
+    struct pb_native_pc *all = reallocarray(NULL, n + 1, sizeof(*all));
+    if (!all)
+        return;
+    n = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct pb_shown_thread *t = &s->threads[i];
+        if (t->npcs)
+            memcpy(all + n, t->pcs, t->npcs * sizeof(*all));
+        n += t->npcs;
+    }
+    pb_native_prepare(s->native, all, n);
+    free(all);
+}
+
+static int describe(struct pb_stacks *s, struct pb_shown_thread *t)
+{
+    size_t room = 0, used = s->natives < FRAMES_MAX ? s->natives : FRAMES_MAX;
+
+    for (size_t i = 0; i < t->npcs && used + t->nnatives < FRAMES_MAX; i++) {
+        if (room < t->nnatives + PB_NATIVE_INLINE_MAX) {
+            room = 2 * room + 4 * PB_NATIVE_INLINE_MAX;
+            struct pb_native_frame *more = reallocarray(t->natives, room, sizeof(*more));
+            if (!more)
+                return -ENOMEM;
+            t->natives = more;
+        }
+        t->nnatives +=
+            pb_native_describe(s->native, &t->pcs[i], t->natives + t->nnatives, PB_NATIVE_INLINE_MAX);
+    }
+    s->natives += t->nnatives;
+    return 0;
+}
+
+static int merge(struct pb_shown_thread *t)
+{
+    struct pb_py_frame *python = calloc(t->nframes + 1, sizeof(*python));
+
+    t->merged = python ? calloc(t->nnatives + t->nframes + 1, sizeof(*t->merged)) : NULL;
+    if (t->merged) {
+        for (size_t i = 0; i < t->nframes; i++)
+            python[i] = t->frames[i].at;
+        t->merge = pb_merge_stacks(t->natives, t->nnatives, t->native_flags, python, t->nframes, t->truncated,
+                                   t->merged, &t->nmerged);
+    }
+    free(python);
+    return t->merged ? 0 : -ENOMEM;
+}
+
+int pb_stacks_native_describe(struct pb_stacks *s)
+{
+    int r = 0;
+
+    if (!s->native)
+        return 0;
+    prepare(s);
+    for (size_t i = 0; r == 0 && i < s->n; i++) {
+        if (!s->threads[i].npcs)
+            continue;
+        r = describe(s, &s->threads[i]);
+        if (r == 0)
+            r = merge(&s->threads[i]);
+    }
+    return r;
+}

@@ -1,0 +1,153 @@
+/* stacks_source: lines of source files as another process sees them.
+ *
+ * Files are opened below the process's own root, links resolved in there, relative ones below its working
+ * directory. What is no regular file is not read: a name that the target chose must not make us wait. */
+#include "ask/stacks.h"
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FILES_MAX 256
+#define BYTES_MAX (64 << 20) /* of all of them */
+
+struct source_file {
+    const char *name; /* of a code object: outlives us */
+    char *text;       /* NULL: cannot be read */
+    uint32_t *line;   /* where each begins, as far as was asked: threads share their outer frames */
+    size_t nlines;
+};
+
+struct pb_sources {
+    int root_fd, cwd_fd;
+    struct source_file files[FILES_MAX];
+    size_t n, bytes;
+};
+
+/* Of a core no working directory is known. */
+static void open_folders(struct pb_sources *s, pid_t pid, const char *root)
+{
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/%d/root", (int)pid);
+    s->root_fd = open(pid ? path : root ? root : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pid);
+    s->cwd_fd = pid ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+}
+
+struct pb_sources *pb_sources_new(const struct pb_stacks *stacks)
+{
+    struct pb_sources *s = calloc(1, sizeof(*s));
+
+    if (s)
+        open_folders(s, stacks->source.pid, stacks->root);
+    return s;
+}
+
+void pb_sources_free(struct pb_sources *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n; i++) {
+        free(s->files[i].text);
+        free(s->files[i].line);
+    }
+    if (s->root_fd >= 0)
+        close(s->root_fd);
+    if (s->cwd_fd >= 0)
+        close(s->cwd_fd);
+    free(s);
+}
+
+static int open_in(const struct pb_sources *s, const char *file)
+{
+    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+                           .resolve = RESOLVE_NO_MAGICLINKS};
+
+    if (*file == '/') {
+        how.resolve |= RESOLVE_IN_ROOT;
+        return (int)syscall(SYS_openat2, s->root_fd, file, &how, sizeof(how));
+    }
+    return (int)syscall(SYS_openat2, s->cwd_fd, file, &how, sizeof(how));
+}
+
+static char *slurp(struct pb_sources *s, const char *file)
+{
+    struct stat st;
+
+    _cleanup_close_ int fd = open_in(s, file);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > BYTES_MAX ||
+        s->bytes + (size_t)st.st_size > BYTES_MAX)
+        return NULL;
+    s->bytes += (size_t)st.st_size;
+    char *text = malloc((size_t)st.st_size + 1);
+    ssize_t n = text ? read(fd, text, (size_t)st.st_size) : -1;
+    if (n < 0) {
+        free(text);
+        return NULL;
+    }
+    text[n] = '\0';
+    return text;
+}
+
+static struct source_file *find_file(struct pb_sources *s, const char *file)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->files[i].name == file || strcmp(s->files[i].name, file) == 0)
+            return &s->files[i];
+    if (s->n == FILES_MAX || file[0] == '<' || !file[0])
+        return NULL;
+    s->files[s->n] = (struct source_file){.name = file, .text = slurp(s, file)};
+    return &s->files[s->n++];
+}
+
+/* Where the next line begins. False: there is none. */
+static bool next_line(struct source_file *f)
+{
+    const char *at = f->text;
+
+    if (f->nlines) {
+        at = strchr(f->text + f->line[f->nlines - 1], '\n');
+        if (!at++)
+            return false;
+    }
+    /* Grown in powers of two from 64 on, so the count alone says when the room is used up. */
+    if (f->nlines == 0 || (f->nlines >= 64 && (f->nlines & (f->nlines - 1)) == 0)) {
+        uint32_t *more = reallocarray(f->line, f->nlines ? 2 * f->nlines : 64, sizeof(*more));
+        if (!more)
+            return false;
+        f->line = more;
+    }
+    f->line[f->nlines++] = (uint32_t)(at - f->text);
+    return true;
+}
+
+static const char *line_of(struct source_file *f, size_t line)
+{
+    while (f->nlines < line)
+        if (!next_line(f))
+            return NULL;
+    return f->text + f->line[line - 1];
+}
+
+const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len)
+{
+    struct source_file *f = s && line > 0 ? find_file(s, file) : NULL;
+    const char *at = f && f->text ? line_of(f, (size_t)line) : NULL;
+
+    if (!at)
+        return NULL;
+    at += strspn(at, " \t\f");
+    size_t len = strcspn(at, "\n");
+    while (len && (at[len - 1] == ' ' || at[len - 1] == '\r' || at[len - 1] == '\t'))
+        len--;
+    *ret_len = len > 400 ? 400 : (int)len;
+    return len ? at : NULL;
+}

@@ -1,0 +1,409 @@
+/* stacks_take: takes the stacks of all threads of a process; see stacks.h.
+ *
+ * Each thread is read at a moment of its own: its stack is true, two threads' stacks may be some microseconds
+ * apart. The process is never stopped as a whole. */
+#include "ask/settings.h"
+#include "ask/stacks.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/procfs.h"
+#include "remote/core.h"
+#include "remote/source_agent.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A core has the arguments with blanks between them, and only the beginning. */
+static void core_command(const struct pb_core_info *core, char *ret, size_t size)
+{
+    char words[PB_REDACT_SIZE];
+
+    int n = snprintf(ret, size, "%s", core->command[0] ? core->command : core->name);
+    for (int i = 0; i < n; i++)
+        if (ret[i] == ' ')
+            ret[i] = '\0';
+    pb_redact_words(NULL, words);
+    ret[pb_redact_command(words, ret, (size_t)n)] = '\0';
+}
+
+static void read_command(struct pb_stacks *s)
+{
+    const struct pb_core_info *core = pb_core_info(&s->source);
+
+    if (core)
+        core_command(core, s->command, sizeof(s->command));
+    else
+        pb_redact_cmdline(s->pid, s->command, sizeof(s->command));
+    for (char *p = s->command; *p; p++)
+        if ((unsigned char)*p < ' ')
+            *p = ' ';
+}
+
+static int open_source(const struct pb_target *target, struct pb_stacks *s, struct pb_err *err)
+{
+    if (!target->core)
+        return pb_source_open(target->pid, &s->source, err);
+    int r = pb_core_open(target->core, target->root, &s->source, err);
+    if (r == 0)
+        s->pid = s->source.main;
+    s->root = target->root;
+    return r;
+}
+
+/* No Python: still a process with threads. So is a core from which it cannot be read. */
+static int open_python(struct pb_stacks *s, bool force, struct pb_err *err)
+{
+    struct pb_err why = {0};
+
+    int r = pb_py_open(&s->source, force, &s->py, &why);
+    if (r == -ENOENT || (r < 0 && pb_core_info(&s->source))) {
+        if (r != -ENOENT)
+            snprintf(s->note, sizeof(s->note), "its Python cannot be read: %s", pb_err_text(&why, r));
+        s->py = NULL;
+        return 0;
+    }
+    return r < 0 ? pb_fail(err, r, "%s", pb_err_text(&why, r)) : 0;
+}
+
+int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_options *options,
+                   struct pb_stacks *ret, struct pb_err *err)
+{
+    struct pb_stacks s = {.pid = target->pid};
+    char words[PB_REDACT_SIZE];
+
+    snprintf(s.label, sizeof(s.label), "%s", target->label);
+    int r = open_source(target, &s, err);
+    if (r < 0)
+        return r;
+    read_command(&s);
+    *ret = s;
+    pb_source_keep(&ret->source, 0);
+    r = open_python(ret, options->force, err);
+    pb_source_forget(&ret->source);
+    if (r == 0 && ret->py && options->locals) {
+        pb_redact_words(target->core ? NULL : target, words);
+        pb_py_redact(ret->py, words);
+    }
+    if (r == 0)
+        r = pb_stacks_native_open(ret, options, err);
+    if (r < 0)
+        pb_stacks_done(ret);
+    return r;
+}
+
+#define TASKS_MAX  1000
+#define FRAMES_MAX (1u << 20) /* of all threads together */
+#define LOCALS_MAX (32u << 20)
+
+static void drop_frames(struct pb_shown_thread *t)
+{
+    for (size_t i = 0; i < t->nframes; i++)
+        free(t->frames[i].locals);
+    for (size_t i = 0; i < t->ntasks; i++) {
+        for (size_t k = 0; k < t->tasks[i].nframes; k++)
+            free(t->tasks[i].frames[k].locals);
+        free(t->tasks[i].frames);
+    }
+    free(t->tasks);
+    t->tasks = NULL;
+    t->nframes = t->ntasks = 0;
+}
+
+static void clear_threads(struct pb_stacks *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        drop_frames(&s->threads[i]);
+        pb_stacks_native_drop(&s->threads[i]);
+        free(s->threads[i].frames);
+    }
+    free(s->threads);
+    s->threads = NULL;
+    s->n = s->frames = s->natives = s->locals = 0;
+}
+
+void pb_stacks_done(struct pb_stacks *s)
+{
+    clear_threads(s);
+    pb_stacks_native_done(s);
+    pb_py_close(s->py);
+    pb_source_close(&s->source);
+    *s = (struct pb_stacks){.source.fd = -1};
+}
+
+/* What is read within the moment of a thread. */
+struct reading {
+    struct pb_stacks *s;
+    const struct pb_stacks_options *options;
+    struct pb_shown_thread *t;
+    struct pb_py_stack *stack;
+    struct pb_moment *m;
+};
+
+static struct pb_shown_frame show_frame(const struct reading *r, const struct pb_py_frame *f)
+{
+    struct pb_shown_frame shown = {.code = f->code, .at = *f, .line = pb_py_line(r->s->py, f)};
+
+    if (r->options->locals && r->s->locals < LOCALS_MAX)
+        shown.locals = pb_py_locals(r->s->py, f);
+    if (shown.locals)
+        r->s->locals += strlen(shown.locals);
+    return shown;
+}
+
+static int add_task(void *arg, const struct pb_py_task *task)
+{
+    struct reading *r = arg;
+    struct pb_shown_thread *t = r->t;
+    struct pb_shown_task *more = reallocarray(t->tasks, t->ntasks + 1, sizeof(*more));
+
+    if (!more)
+        return -ENOMEM;
+    t->tasks = more;
+    struct pb_shown_task *shown = &t->tasks[t->ntasks++];
+    *shown = (struct pb_shown_task){.running = task->running};
+    snprintf(shown->name, sizeof(shown->name), "%s", task->name);
+    snprintf(shown->waits_for, sizeof(shown->waits_for), "%s", task->waits_for);
+    shown->frames = calloc(task->n + 1, sizeof(*shown->frames));
+    for (size_t i = 0; shown->frames && i < task->n; i++)
+        shown->frames[shown->nframes++] = show_frame(r, &task->frames[i]);
+    return shown->frames ? 0 : -ENOMEM;
+}
+
+static int read_frames(struct reading *r)
+{
+    struct pb_py *py = r->s->py;
+    struct pb_shown_thread *t = r->t;
+
+    if (r->stack->n) {
+        struct pb_shown_frame *frames = reallocarray(t->frames, r->stack->n, sizeof(*frames));
+        if (!frames)
+            return -ENOMEM;
+        t->frames = frames;
+    }
+    size_t n = r->stack->n < FRAMES_MAX - r->s->frames ? r->stack->n : FRAMES_MAX - r->s->frames;
+    for (size_t i = 0; i < n; i++)
+        t->frames[t->nframes++] = show_frame(r, &r->stack->at[i]);
+    t->truncated = r->stack->truncated || n < r->stack->n;
+    /* A list of tasks that cannot be read does not spoil the stack. */
+    pb_py_tasks(py, &t->py, r->stack, TASKS_MAX, add_task, r);
+    return 0;
+}
+
+static void read_name(struct reading *r)
+{
+    struct pb_shown_thread *t = r->t;
+
+    /* The name of a thread is what it was when we began: what all of them share is read once. */
+    r->s->names_round = pb_source_keep(&r->s->source, r->s->names_round);
+    if (pb_py_thread_name(r->s->py, &t->py, r->stack, t->name, sizeof(t->name)) < 0)
+        t->name[0] = '\0';
+    pb_source_forget(&r->s->source);
+}
+
+static int read_more(void *arg)
+{
+    struct reading *r = arg;
+    struct pb_shown_thread *t = r->t;
+
+    drop_frames(t);
+    t->gil = r->stack->holder_known ? r->stack->holder == t->py.tstate : pb_py_holds_gil(r->s->py, &t->py);
+    read_name(r);
+    /* Within the moment of a thread what belongs to it does not change. */
+    pb_source_keep(&r->s->source, 0);
+    int result = read_frames(r);
+    pb_source_forget(&r->s->source);
+    return result < 0 ? result : pb_stacks_native_copy(r->s, r->m);
+}
+
+static void note_syscall(struct pb_shown_thread *t, const struct pb_moment *m)
+{
+    /* Of one that somebody else looked at it may not be known whether it slept or waited for a CPU. */
+    t->off_cpu = m->pc || t->native.state != 'R';
+    t->syscall = m->syscall;
+    memcpy(t->syscall_args, m->syscall_args, sizeof(t->syscall_args));
+}
+
+#define TRIES 10
+
+/* A thread without Python: what it waits in, and its native stack where that is wanted. */
+static int take_native(struct reading *r, unsigned ways)
+{
+    int result = -EAGAIN;
+
+    if (!r->s->native)
+        ways = PB_WAY_ASLEEP;
+    for (int i = 0; i < TRIES && result == -EAGAIN; i++) {
+        int way = pb_moment_begin(r->m, i < TRIES / 2 ? ways : ways & (unsigned)PB_WAY_STOPPED);
+        if (way < 0)
+            return way;
+        result = pb_stacks_native_copy(r->s, r->m);
+        int ended = pb_moment_end(r->m);
+        if (ended < 0)
+            result = ended;
+        r->t->way = (enum pb_way)way;
+    }
+    return result;
+}
+
+static int take_frames(struct reading *r, unsigned ways)
+{
+    if (!r->t->python)
+        return take_native(r, ways);
+    int result = pb_py_sample_with(r->s->py, &r->t->py, r->m, ways, r->stack, read_more, r);
+    r->t->way = r->stack->way;
+    return result;
+}
+
+/* Of a thread that sleeps some registers are not known; stopped, they are. Where it cannot be stopped, what
+ * is missing is guessed, which takes far longer than to stop it. A handler on a stack of its own needs a
+ * second look too, at the stack that it left. */
+static int unwind(struct reading *r, bool may_stop)
+{
+    struct pb_capture *c = &r->s->capture;
+    struct pb_shown_thread *t = r->t;
+
+    c->no_guesses = may_stop && t->way == PB_WAY_ASLEEP;
+    int result = pb_stacks_native_unwind(r->s, t);
+    if (result < 0 || !may_stop || !(t->native_flags & PB_NATIVE_TRUNCATED) || !(c->no_guesses || c->wanted))
+        return result;
+    result = take_frames(r, PB_WAY_STOPPED);
+    if (result == -ESRCH || result == -EAGAIN)
+        return result;
+    c->no_guesses = false;
+    return pb_stacks_native_unwind(r->s, t);
+}
+
+static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *options,
+                        struct pb_shown_thread *t, struct pb_py_stack *stack)
+{
+    struct pb_moment m;
+    struct reading reading = {s, options, t, stack, &m};
+    unsigned ways = PB_WAY_ASLEEP | (options->no_stop ? 0 : PB_WAY_STOPPED);
+
+    t->syscall = -1;
+    t->gil = t->py.gil; /* as it was when they were listed; looked at again within the moment */
+    t->failed = t->native.tid ? pb_source_moment(&s->source, t->native.tid, &m) : -ESRCH;
+    if (t->failed < 0)
+        return;
+    t->failed = take_frames(&reading, ways);
+    bool without = !t->python && !s->native; /* it has no stack to show: that is no failure */
+    if (t->failed == 0 && (t->way == PB_WAY_ASLEEP || (t->way == PB_WAY_DEAD && m.syscall >= 0)))
+        note_syscall(t, &m);
+    if (t->failed == 0)
+        t->failed = unwind(&reading, !options->no_stop && t->native.state != 'D');
+    s->frames += t->nframes;
+    if (t->failed < 0) {
+        drop_frames(t);
+        pb_stacks_native_drop(t);
+    }
+    if (without)
+        t->failed = 0;
+    pb_moment_close(&m);
+}
+
+static int weight(const struct pb_shown_thread *t)
+{
+    return (t->native.signal ? 16 : 0) + (t->gil ? 8 : 0) + (t->python && !t->off_cpu ? 4 : 0) +
+           (t->python ? 2 : 0) + (!t->off_cpu ? 1 : 0);
+}
+
+static int most_telling_first(const void *a, const void *b)
+{
+    const struct pb_shown_thread *x = a, *y = b;
+    int d = weight(y) - weight(x);
+    return d ? d : (x->native.tid > y->native.tid) - (x->native.tid < y->native.tid);
+}
+
+/* One row for each native thread, and for each Python thread state that no native thread is known for. */
+static int list(struct pb_stacks *s, const struct pb_native_threads *native, struct pb_err *err)
+{
+    const struct pb_py_thread *py = NULL;
+
+    int npy = s->py ? pb_py_threads(s->py, native, &py, err) : 0;
+    if (npy < 0)
+        return npy;
+    /* Some thread states may have no thread any more, and interpreters may share one; more are made up. */
+    if ((size_t)npy > 4 * native->n + 64)
+        npy = (int)(4 * native->n + 64);
+    s->threads = calloc(native->n + (size_t)npy, sizeof(*s->threads));
+    if (!s->threads)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < native->n; i++)
+        s->threads[s->n++].native = native->at[i];
+    for (int i = 0; i < npy; i++) {
+        struct pb_native_thread *n = py[i].tid ? pb_native_threads_find(native, py[i].tid) : NULL;
+        struct pb_shown_thread *t = n ? &s->threads[n - native->at] : NULL;
+        /* Two interpreters may share a thread: each has its own frames on it. */
+        if (!t || t->python)
+            t = &s->threads[s->n++];
+        if (n)
+            t->native = *n;
+        else
+            t->native.state = '?';
+        t->python = true;
+        t->py = py[i];
+    }
+    return 0;
+}
+
+int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err)
+{
+    _cleanup_(pb_native_threads_done) struct pb_native_threads native = {0};
+    _cleanup_(pb_py_stack_done) struct pb_py_stack stack = {0};
+
+    clear_threads(s);
+    s->names_round = 0;
+    int r = pb_source_threads(&s->source, &native, err);
+    if (r == 0)
+        r = list(s, &native, err);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < s->n; i++)
+        take_thread(s, options, &s->threads[i], &stack);
+    if (pb_stacks_native_describe(s) < 0)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    qsort(s->threads, s->n, sizeof(*s->threads), most_telling_first);
+    if (s->n && s->threads[0].failed == -ESRCH && s->source.pid && access("/proc/self", F_OK) == 0) {
+        char path[32];
+        snprintf(path, sizeof(path), "/proc/%d/mem", (int)s->pid);
+        if (access(path, F_OK) < 0)
+            return pb_fail(err, -ESRCH, "the process ended while it was read");
+    }
+    return 0;
+}
+
+const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t size)
+{
+    const char *name = t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL;
+
+    if (t->native.signal) {
+        char number[24];
+        snprintf(buf, size, "died of %s", pb_stacks_signal(t->native.signal, number, sizeof(number)));
+        return buf;
+    }
+    switch (t->native.state) {
+    case 'T':
+        return "stopped by a signal";
+    case 't':
+        return "stopped by a tracer";
+    case 'Z':
+    case 'X':
+        return "ended";
+    case '?':
+        return "no native thread is known for it";
+    default:
+        break;
+    }
+    if (!t->off_cpu)
+        return "running";
+    if (name)
+        snprintf(buf, size, "%s in %s", t->native.state == 'D' ? "blocked" : "waiting", name);
+    else if (t->syscall >= 0)
+        snprintf(buf, size, "waiting in system call %d", t->syscall);
+    else
+        snprintf(buf, size, "waiting in the kernel");
+    return buf;
+}

@@ -1,0 +1,36 @@
+/* targets: the processes a question is about: what they are, and how they are found by what a person typed.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct pb_ask;
+struct pb_err;
+
+#define PB_LABEL_MAX 32
+
+struct pb_target {
+    pid_t pid;
+    char label[PB_LABEL_MAX]; /* "rank 3", or "pid 4711" where there is no rank */
+    bool dead;                /* only its run is left */
+    const char *core;         /* it is this core file; NULL: a process */
+    const char *root;         /* then: where its files are; NULL: "/" */
+};
+
+struct pb_targets {
+    struct pb_target *at;
+    size_t n;
+};
+
+/* text: a pid, or a pattern: text that stands in the command line, not empty. Without all exactly one process
+ * must fit; otherwise err names the candidates. With all: every match, or the workers below a launcher given
+ * by its pid. dead: a pid whose process is gone counts when its run, a recording or an archive of it is left.
+ */
+int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, bool dead,
+                       struct pb_targets *ret, struct pb_err *err);
+void pb_targets_done(struct pb_targets *targets);
+
+/* "rank 3" or "pid 4711". */
+void pb_target_label(pid_t pid, char *ret, size_t size);

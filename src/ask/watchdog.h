@@ -1,0 +1,22 @@
+/* watchdog: keeps all stacks, with locals, of a process that makes no progress, before somebody kills
+ * it.
+ *
+ * Progress is that the main thread is seen elsewhere than before: another line, another function. A process
+ * is told of once each time it comes to a stand. */
+#pragma once
+
+#include <stdint.h>
+
+#include "profile/sampler.h"
+#include "profile/store.h"
+
+struct pb_watchdog {
+    uint64_t limit_ns; /* 0: off */
+    bool *told;        /* by process */
+    size_t n;
+    unsigned hangs; /* so far */
+};
+
+/* After a tick, now and then. */
+void pb_watchdog_check(struct pb_watchdog *w, const struct pb_sampler *s, struct pb_store *store);
+void pb_watchdog_done(struct pb_watchdog *w);

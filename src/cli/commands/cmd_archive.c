@@ -1,0 +1,398 @@
+/* archive: moves what a process has recorded into Parquet files, before newer rows take its place. */
+#include "ask/archive_parts.h"
+#include "ask/settings.h"
+#include "base/cleanup.h"
+#include "base/procfs.h"
+#include "base/time.h"
+#include "cli/cli.h"
+#include "control/identity.h"
+#include "engine/archive/archive_keep.h"
+#include "inject/session.h"
+#include "remote/procinfo.h"
+#include "remote/runs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+enum { EVERY_MS = 30000, LEAST_EVERY_MS = 100, KEEP_S = 60, MANY_SEGMENTS = 64, MANY_PERCENT = 12 };
+enum { LOOK_S = 2, LAST_LOOKS = 50 }; /* for recordings; for those that end with the process */
+
+struct job {
+    const struct pb_target *target;
+    char folder[PATH_MAX];
+    struct pb_archive_limits limits;
+    struct pb_settings settings;
+    unsigned every_ms;
+    bool once, background;
+    bool own;               /* it has tables of its own */
+    struct pb_run_info run; /* its description; without a folder where the process could make none */
+    struct pb_archive_parts parts;
+    uint64_t files, rows; /* archived by us */
+    struct pb_err said;   /* the last failure that was told */
+};
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+    stop = number;
+}
+
+/* --- what is asked --- */
+
+static int read_limits(const struct pb_call *call, struct job *job, struct pb_err *err)
+{
+    const char *days = pb_call_option(call, "retention"), *size = pb_call_option(call, "max-size");
+    char *end = NULL;
+
+    job->limits.days = days ? strtod(days, &end) : job->settings.at[PB_SET_RETENTION_DAYS].number;
+    if (days && (end == days || *end || !(job->limits.days >= 0 && job->limits.days < 1e6)))
+        return pb_fail(err, PB_USAGE, "--retention takes days such as 7 or 0.5 (0: no limit), not '%s'",
+                       days);
+    if (size && pb_parse_size(size, &job->limits.bytes) < 0)
+        return pb_fail(err, PB_USAGE, "--max-size takes a size such as 500MB or 20GB, not '%s'", size);
+    return 0;
+}
+
+static int read_options(const struct pb_call *call, struct job *job, struct pb_err *err)
+{
+    const char *every = pb_call_option(call, "every");
+
+    job->once = pb_call_option(call, "once");
+    job->background = pb_call_option(call, "background");
+    job->every_ms = EVERY_MS;
+    if (job->once && job->background)
+        return pb_fail(err, PB_USAGE, "--once or --background, not both");
+    if (every && (pb_parse_duration(every, &job->every_ms) < 0 || job->every_ms < LEAST_EVERY_MS))
+        return pb_fail(err, PB_USAGE, "--every takes a time of at least 100ms such as 30 or 5m, not '%s'",
+                       every);
+    int r = pb_archive_folder(pb_call_option(call, "to"), job->folder, sizeof(job->folder), err);
+    if (r < 0)
+        return r;
+    pb_settings_for(job->target, &job->settings);
+    return read_limits(call, job, err);
+}
+
+/* --- the run --- */
+
+static int open_dead(struct job *job, struct pb_err *err)
+{
+    _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+
+    job->parts.uid = geteuid();
+    int r = pb_runs_scan(&runs, err);
+    for (size_t i = 0; r == 0 && i < runs.n; i++) {
+        if (runs.at[i].pid != job->target->pid || runs.at[i].alive)
+            continue;
+        char start[32];
+        job->run = runs.at[i];
+        job->parts.uid = job->run.uid;
+        job->parts.start_time = strtoull(pb_run_get(&job->run, "start_time", start, sizeof(start)), NULL, 10);
+        return pb_run_open_arena(&runs.at[i], err);
+    }
+    return r < 0 ? r : -ENOENT;
+}
+
+/* What can be told from outside of a process that wrote no description. */
+static void describe(const struct pb_procinfo *info, struct pb_run_info *ret)
+{
+    _cleanup_free_ char *environment = NULL;
+    struct pb_identity id = {0};
+    struct utsname host;
+    char command[1024];
+    size_t size;
+
+    ret->dir_fd = -1;
+    if (pb_proc_slurp(info->pid, "environ", &environment, &size) == 0)
+        pb_identity_read(environment, size, &id);
+    if (!id.value[PB_ID_NODE][0] && uname(&host) == 0)
+        snprintf(id.value[PB_ID_NODE], sizeof(id.value[PB_ID_NODE]), "%s", host.nodename);
+    pb_redact_cmdline(info->pid, command, sizeof(command));
+    command[strcspn(command, "\n\\")] = '\0';
+    size_t n = (size_t)snprintf(ret->about, sizeof(ret->about), "pid=%d\nstart_time=%llu\ncommand=%s\n",
+                                (int)info->pid, (unsigned long long)info->start_time, command);
+    for (int i = 0; i < PB_ID_FIELDS && n < sizeof(ret->about); i++)
+        if (id.value[i][0] && !strpbrk(id.value[i], "\n\\"))
+            n += (size_t)snprintf(ret->about + n, sizeof(ret->about) - n, "%s=%s\n", pb_identity_name(i),
+                                  id.value[i]);
+}
+
+/* Its own tables; -ENOENT: it has none. */
+static int open_own(struct job *job, struct pb_err *err)
+{
+    struct pb_procinfo info;
+
+    if (job->target->dead)
+        return open_dead(job, err);
+    int r = pb_procinfo_read(job->target->pid, &info, err);
+    if (r < 0)
+        return r;
+    job->parts.start_time = info.start_time;
+    job->parts.uid = info.euid;
+    if (pb_run_of(&info, &job->run) < 0)
+        describe(&info, &job->run);
+    return pb_session_open_arena(job->target->pid, err);
+}
+
+static int open_parts(struct job *job, struct pb_err *err)
+{
+    pid_t pid = job->parts.pid = job->target->pid;
+
+    job->parts.folder = job->folder;
+    job->parts.compression = job->settings.at[PB_SET_COMPRESSION].text;
+    job->parts.about = job->run.about;
+    int fd = open_own(job, err);
+    if (fd < 0 && fd != -ENOENT)
+        return fd;
+    err->text[0] = '\0';
+    int r = fd >= 0 ? pb_archive_parts_own(&job->parts, fd, err) : 0;
+    job->own = fd >= 0;
+    if (r == 0)
+        r = pb_archive_parts_look(&job->parts, err);
+    /* In the background we work elsewhere. */
+    char *whole = r == 0 && job->parts.n ? realpath(job->folder, NULL) : NULL;
+    if (whole)
+        snprintf(job->folder, sizeof(job->folder), "%s", whole);
+    free(whole);
+    if (r < 0 || job->parts.n)
+        return r;
+    if (job->target->dead)
+        return pb_fail(err, -ENOENT, "process %d left nothing but its archive", (int)pid);
+    return pb_fail(err, -ENOENT,
+                   "process %d is neither probed nor recorded (probing -t %d inject, or record)", (int)pid,
+                   (int)pid);
+}
+
+/* Whether nobody writes to the arena any more: the process has ended, runs another program, or was left. */
+static bool has_ended(const struct job *job)
+{
+    _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
+    struct pb_procinfo info;
+
+    if (job->target->dead || pb_procinfo_read(job->target->pid, &info, NULL) < 0 ||
+        info.start_time != job->parts.start_time || info.state == 'Z' || info.state == 'X')
+        return true;
+    if (!job->own)
+        return false;
+    if (pb_run_of(&info, &run) == 0)
+        return job->run.path[0] && strcmp(run.about, job->run.about) != 0;
+    return !pb_session_probed(&info);
+}
+
+/* --- rounds --- */
+
+static void tell(void *arg, const struct pb_recorder_table *t)
+{
+    struct job *job = arg;
+
+    job->files += t->files;
+    job->rows += t->rows;
+    if (t->files)
+        printf("%s: %" PRIu64 " rows of %" PRIu64 " segments archived\n", t->name, t->rows, t->segments);
+    if (t->lost_now) {
+        fflush(stdout);
+        fprintf(stderr,
+                "probing: archive: %s: %" PRIu64 " rows were overwritten before they were archived, %" PRIu64
+                " in all (archive more often, or raise probing.max_memory)\n",
+                t->name, t->lost_now, t->lost);
+    }
+    fflush(stdout);
+}
+
+/* A failure is told when it is new: the next round tries again. */
+static void complain(struct job *job, int r, const struct pb_err *err)
+{
+    if (strcmp(job->said.text, pb_err_text(err, r)) == 0)
+        return;
+    fprintf(stderr, "probing: archive: %s\n", pb_err_text(err, r));
+    snprintf(job->said.text, sizeof(job->said.text), "%s", pb_err_text(err, r));
+}
+
+static int keep(struct job *job, struct pb_archive_kept *ret, struct pb_err *err)
+{
+    int r = pb_archive_keep(job->folder, &job->limits, ret, err);
+    if (ret->removed)
+        printf("%" PRIu64 " old files removed, %.1f MB\n", ret->removed,
+               (double)ret->removed_bytes / (1 << 20));
+    fflush(stdout);
+    return r;
+}
+
+/* Everything that can be archived now, and no more; the last of what an ended process left. */
+static int finish(struct job *job, bool ended, struct pb_err *err)
+{
+    struct pb_archive_kept kept = {0};
+
+    /* Recordings end with the process, a moment later. */
+    int r = pb_archive_parts_look(&job->parts, err);
+    for (int i = 0; r == 0 && ended && i < LAST_LOOKS && pb_archive_parts_recorded(&job->parts); i++) {
+        pb_sleep_ns(100 * PB_NS_PER_MS);
+        r = pb_archive_parts_look(&job->parts, err);
+    }
+    if (r == 0)
+        r = pb_archive_parts_round(&job->parts, ended, tell, job, err);
+    if (r == 0)
+        r = keep(job, &kept, err);
+    if (r < 0)
+        return r;
+    if (job->files == 0)
+        printf("nothing to archive: %s\n", ended ? "everything was archived before"
+                                                 : "no segment was closed since; what is open is read live");
+    printf("%s holds %" PRIu64 " files, %.1f MB\n", job->folder, kept.files, (double)kept.bytes / (1 << 20));
+    return 0;
+}
+
+/* Until the process has ended or somebody stops us. Segments wait until there are many or time is up: few
+ * large files are better than many small ones. */
+static int record(struct job *job, struct pb_err *err)
+{
+    uint64_t archived = 0, kept_at = 0, looked = pb_now_ns();
+
+    while (!stop) {
+        struct pb_archive_kept kept;
+        unsigned percent = 0;
+        uint64_t now = pb_now_ns();
+        if (has_ended(job))
+            return finish(job, true, err);
+        bool due = now - archived >= job->every_ms * PB_NS_PER_MS;
+        int r = 0;
+        if (due || now - looked >= LOOK_S * PB_NS_PER_S) {
+            looked = now;
+            r = pb_archive_parts_look(&job->parts, err);
+        }
+        int n = r < 0 ? 0 : pb_archive_parts_pending(&job->parts, &percent);
+        if (n < 0)
+            r = pb_fail(err, n, "the tables cannot be read: %s", strerror(-n));
+        if (r == 0 && (due || n >= MANY_SEGMENTS || percent >= MANY_PERCENT)) {
+            archived = now;
+            r = pb_archive_parts_round(&job->parts, false, tell, job, err);
+        }
+        if (r == 0 && (kept_at == 0 || now - kept_at >= KEEP_S * PB_NS_PER_S)) {
+            kept_at = now;
+            r = keep(job, &kept, err);
+        }
+        if (r < 0)
+            complain(job, r, err);
+        uint64_t pause = job->every_ms < 1000 ? job->every_ms : 1000;
+        pb_sleep_ns((r < 0 ? 1000 : pause / 2) * PB_NS_PER_MS);
+    }
+    return 0;
+}
+
+/* --- in the background --- */
+
+static const char *place_of(const struct job *job)
+{
+    return pb_recorder_place(job->parts.at[0].recorder);
+}
+
+/* 0 in the child, its pid in the parent. What it has to say goes to the log in the archive. */
+static pid_t leave(struct job *job, struct pb_err *err)
+{
+    char path[PATH_MAX + 8];
+
+    snprintf(path, sizeof(path), "%s/log", place_of(job));
+    int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    pid_t pid = log < 0 || null < 0 ? -1 : fork();
+    if (pid < 0)
+        pb_fail(err, -errno, "it cannot go to the background: %s", strerror(errno));
+    if (pid == 0) {
+        setsid();
+        dup2(null, STDIN_FILENO);
+        dup2(log, STDOUT_FILENO);
+        dup2(log, STDERR_FILENO);
+        if (chdir("/") < 0)
+            _exit(1);
+        for (size_t i = 0; i < job->parts.n; i++)
+            pb_recorder_sign(job->parts.at[i].recorder);
+    }
+    if (log >= 0)
+        close(log);
+    if (null >= 0)
+        close(null);
+    return pid;
+}
+
+static int run_job(struct job *job, struct pb_err *err)
+{
+    const struct sigaction action = {.sa_handler = on_signal};
+
+    if (job->once || job->target->dead)
+        return finish(job, job->target->dead, err);
+    if (job->background) {
+        pid_t pid = leave(job, err);
+        if (pid > 0)
+            printf("process %d is archived to %s in the background, by process %d (log: %s/log)\n",
+                   (int)job->target->pid, job->folder, (int)pid, place_of(job));
+        if (pid != 0)
+            return pid < 0 ? -ECHILD : 0;
+    } else {
+        printf("process %d is archived to %s until it ends, or Ctrl-C\n", (int)job->target->pid, job->folder);
+        fflush(stdout);
+    }
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    return record(job, err);
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    struct job *job = calloc(1, sizeof(*job));
+
+    if (!job)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    job->target = &call->targets.at[0];
+    job->run.dir_fd = -1;
+    int r = read_options(call, job, err);
+    if (r == 0)
+        r = open_parts(job, err);
+    if (r == 0)
+        r = run_job(job, err);
+    pb_archive_parts_done(&job->parts);
+    pb_run_done(&job->run);
+    free(job);
+    return r < 0 ? r : 0;
+}
+
+static const struct pb_option options[] = {
+    {0, "to", "DIR", "the archive (default: PROBING_ARCHIVE, or ~/.local/share/probing/archive)"},
+    {0, "once", NULL, "archive what is closed now, and end"},
+    {'b', "background", NULL, "go on in the background until the process ends"},
+    {0, "every", "TIME", "how long closed rows may wait: 30s; sooner when there are many"},
+    {0, "retention", "DAYS", "remove files whose rows are older (default: probing.retention_days; 0: never)"},
+    {0, "max-size", "SIZE", "remove the oldest files of the archive beyond this size, such as 20GB"},
+    {0},
+};
+
+const struct pb_command pb_cmd_archive = {
+    .name = "archive",
+    .summary = "keep what a process records, as Parquet files",
+    .synopsis = "[--to DIR] [--once | --background]",
+    .text = "Tables are bounded: newer rows take the place of older ones. This moves rows out in time, to\n"
+            "DIR/TABLE/job=/node=/rank=/date=/*.parquet, which DuckDB, Spark and pyarrow read as they are. "
+            "query and\n"
+            "export see archived and live rows as one table, also after the process and what it left are "
+            "gone. What\n"
+            "`record` writes of it is archived too. Of a process that has ended: what it left. A file is "
+            "there whole\n"
+            "or not at all; killed at any moment, the next archive goes on without loss and without doubles. "
+            "Files\n"
+            "that are not its own are never touched.",
+    .example = "probing -t 4711 archive --background\n"
+               "probing -t 4711 archive --once --to /data/archive\n"
+               "probing -t train.py --all archive --max-size 20GB --retention 30\n"
+               "probing query --archive /data/archive \"SELECT rank, max(memory_mb) FROM memory_usage "
+               "GROUP BY rank\"",
+    .options = options,
+    .flags = PB_CMD_TARGET | PB_CMD_DEAD,
+    .run = run,
+};

@@ -1,0 +1,296 @@
+/* backtrace: what every thread of a process is doing, read from outside: no injection, no GIL, nothing
+ * loaded. */
+#include "base/err.h"
+#include "base/time.h"
+#include "cli/cli.h"
+#include "cli/print/rows.h"
+#include "cli/print/stacks_print.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct pb_option options[] = {
+    {0, "locals", NULL, "arguments and local variables of each frame, shortened; secrets left out"},
+    {0, "native", NULL,
+     "native frames too, where they were called; a process without Python shows them anyhow"},
+    {0, "json", NULL, "everything as JSON (the same as --format json)"},
+    {0, "merge", NULL, "equal stacks once, the rarest first; with --all over all processes of a job"},
+    {'w', "watch", NULL, "again and again, until Ctrl-C"},
+    {0, "count", "N", "so many times; after the first only what changed, is new or has ended"},
+    {0, "interval", "TIME", "between two of them (default 1s)"},
+    {0, "no-stop", NULL,
+     "never stop a thread, not for microseconds; one that runs is then shown without stack"},
+    {0, "force", NULL, "take the nearest known layout for an unknown version of CPython"},
+    {0},
+};
+
+struct plan {
+    struct pb_stacks_options take;
+    bool json, merge;
+    uint64_t count; /* 0: for ever */
+    unsigned interval_ms;
+};
+
+static int make_plan(const struct pb_call *call, struct plan *ret, struct pb_err *err)
+{
+    struct plan p = {.count = 1, .interval_ms = 1000};
+    const char *count = pb_call_option(call, "count"), *interval = pb_call_option(call, "interval");
+    char *end = NULL;
+
+    p.take.locals = pb_call_option(call, "locals");
+    p.take.no_stop = pb_call_option(call, "no-stop");
+    p.take.native = pb_call_option(call, "native");
+    p.take.native_if_alone = true;
+    p.take.force = pb_call_option(call, "force");
+    p.json = pb_call_option(call, "json") || call->format == PB_FORMAT_JSON;
+    p.merge = pb_call_option(call, "merge");
+    if (pb_call_option(call, "watch"))
+        p.count = 0;
+    if (count) {
+        p.count = strtoull(count, &end, 10);
+        if (*end || p.count == 0 || count[0] == '-')
+            return pb_fail(err, PB_USAGE, "--count takes a number from 1 on, not '%s'", count);
+    }
+    if (interval && pb_parse_duration(interval, &p.interval_ms) < 0)
+        return pb_fail(err, PB_USAGE, "--interval takes a time such as 2, 500ms or 1m, not '%s'", interval);
+    *ret = p;
+    return 0;
+}
+
+/* The processes of one call. A process that cannot be opened or has ended is told of, and the others go on.
+ */
+struct set {
+    struct pb_stacks *at;
+    const struct pb_stacks **shown;
+    struct pb_sources **sources;
+    bool *opened;
+    size_t n;
+    bool failed;
+};
+
+static void complain(const struct pb_call *call, struct set *set, size_t i, int r, const struct pb_err *err)
+{
+    fflush(stdout);
+    fprintf(stderr, "probing: %s: %s%s%s\n", call->command->name, set->n > 1 ? call->targets.at[i].label : "",
+            set->n > 1 ? ": " : "", pb_err_text(err, r));
+    if (set->opened[i]) {
+        pb_stacks_done(&set->at[i]);
+        set->opened[i] = false;
+    }
+    set->failed = true;
+}
+
+static void set_done(struct set *set)
+{
+    for (size_t i = 0; i < set->n; i++) {
+        if (set->opened && set->opened[i])
+            pb_stacks_done(&set->at[i]);
+        if (set->sources)
+            pb_sources_free(set->sources[i]);
+    }
+    free(set->at);
+    free(set->shown);
+    free(set->sources);
+    free(set->opened);
+}
+
+static int set_open(const struct pb_call *call, const struct plan *p, struct set *set, struct pb_err *err)
+{
+    set->n = call->targets.n;
+    set->at = calloc(set->n, sizeof(*set->at));
+    set->shown = calloc(set->n, sizeof(struct pb_stacks *));
+    set->sources = calloc(set->n, sizeof(struct pb_sources *));
+    set->opened = calloc(set->n, sizeof(*set->opened));
+    if (!set->at || !set->shown || !set->sources || !set->opened)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < set->n; i++) {
+        struct pb_err one = {0};
+        int r = pb_stacks_open(&call->targets.at[i], &p->take, &set->at[i], &one);
+        if (r < 0)
+            complain(call, set, i, r, &one);
+        else
+            set->opened[i] = true;
+    }
+    return 0;
+}
+
+/* Takes all of them first and prints then: so the processes of a job are seen as close together as can be. */
+static size_t set_take(const struct pb_call *call, const struct plan *p, struct set *set)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < set->n; i++) {
+        struct pb_err one = {0};
+        if (!set->opened[i])
+            continue;
+        int r = pb_stacks_take(&set->at[i], &p->take, &one);
+        if (r < 0) {
+            complain(call, set, i, r, &one);
+            continue;
+        }
+        pb_stacks_verdict(&set->at[i]);
+        set->shown[n++] = &set->at[i];
+    }
+    return n;
+}
+
+static void add_thread(struct pb_rows *rows, const struct pb_stacks *s, const struct pb_shown_thread *t,
+                       size_t depth)
+{
+    char buf[64];
+
+    pb_rows_text(rows, s->label);
+    pb_rows_number(rows, "%d", (int)t->native.tid);
+    pb_rows_text(rows, t->name[0] ? t->name : t->native.name);
+    pb_rows_text(rows, pb_stacks_state(t, buf, sizeof(buf)));
+    pb_rows_number(rows, "%d", t->gil);
+    pb_rows_number(rows, "%zu", depth);
+}
+
+static void add_line(struct pb_rows *rows, long line)
+{
+    if (line > 0)
+        pb_rows_number(rows, "%ld", line);
+    else
+        pb_rows_text(rows, NULL);
+}
+
+/* A thread without frames has one row too. */
+static void add_frames(struct pb_rows *rows, const struct pb_stacks *s, const struct pb_shown_thread *t,
+                       bool natives)
+{
+    size_t n = t->nmerged ? t->nmerged : t->nframes;
+
+    for (size_t d = 0; d < (n ? n : 1); d++) {
+        size_t index = t->nmerged ? t->merged[d].index : d;
+        const struct pb_native_frame *native = t->nmerged && !t->merged[d].python ? &t->natives[index] : NULL;
+        const struct pb_shown_frame *f = n && !native ? &t->frames[index] : NULL;
+        add_thread(rows, s, t, d);
+        pb_rows_text(rows, f ? f->code->qualname : native ? native->function : NULL);
+        pb_rows_text(rows, f ? f->code->file : native ? native->file : NULL);
+        add_line(rows, f ? f->line : native ? (long)native->line : 0);
+        if (natives) {
+            pb_rows_text(rows, f ? "python" : native ? "native" : NULL);
+            pb_rows_text(rows, native ? native->module : NULL);
+        }
+    }
+}
+
+static void print_rows(struct set *set, size_t n, enum pb_format format, struct pb_err *err)
+{
+    /* The last two only with native frames: without, the columns stay as they always were. */
+    static const char *const columns[] = {"target",   "tid",  "thread", "state", "gil",   "depth",
+                                          "function", "file", "line",   "kind",  "module"};
+    size_t ncolumns = sizeof(columns) / sizeof(columns[0]);
+    struct pb_rows rows;
+
+    bool native = false;
+    for (size_t i = 0; i < n; i++)
+        native |= set->shown[i]->native != NULL;
+    pb_rows_init(&rows, columns, native ? ncolumns : ncolumns - 2);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < set->shown[i]->n; k++)
+            add_frames(&rows, set->shown[i], &set->shown[i]->threads[k], native);
+    pb_rows_print(&rows, format, NULL, err);
+    pb_rows_done(&rows);
+}
+
+static void print_texts(struct set *set, size_t n, struct pb_history *histories)
+{
+    for (size_t k = 0; k < n; k++) {
+        size_t i = (size_t)(set->shown[k] - set->at);
+        if (!set->sources[i])
+            set->sources[i] = pb_sources_new(&set->at[i]);
+        struct pb_history *since = histories ? &histories[i] : NULL;
+        if (since && pb_history_add(since, &set->at[i]) < 0)
+            since = NULL;
+        if (k)
+            putchar('\n');
+        pb_stacks_print(&set->at[i], set->sources[i], since);
+    }
+}
+
+static int print_once(const struct pb_call *call, const struct plan *p, struct set *set, size_t n,
+                      struct pb_history *histories, struct pb_err *err)
+{
+    if (n == 0)
+        return 0;
+    if (p->json)
+        pb_stacks_print_json(set->shown, n);
+    else if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
+        print_rows(set, n, call->format, err);
+    else if (p->merge)
+        return pb_stacks_print_merged(set->shown, n, err);
+    else
+        print_texts(set, n, histories);
+    return 0;
+}
+
+static int repeat(const struct pb_call *call, const struct plan *p, struct set *set,
+                  struct pb_history *histories, struct pb_err *err)
+{
+    int r = 0;
+
+    for (uint64_t i = 0; r == 0 && (p->count == 0 || i < p->count); i++) {
+        if (i) {
+            fflush(stdout);
+            pb_sleep_ns(p->interval_ms * PB_NS_PER_MS);
+            putchar('\n');
+        }
+        size_t n = set_take(call, p, set);
+        r = print_once(call, p, set, n, histories, err);
+        if (n == 0)
+            break;
+    }
+    return r;
+}
+
+int pb_backtrace(const struct pb_call *call, struct pb_err *err)
+{
+    struct set set = {0};
+    struct plan p;
+
+    int r = make_plan(call, &p, err);
+    if (r < 0)
+        return r;
+    struct pb_history *histories = p.count != 1 ? calloc(call->targets.n, sizeof(*histories)) : NULL;
+    /* Everything at once: a terminal must not make us wait between two threads. */
+    static char buffer[1 << 16];
+    setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
+    r = set_open(call, &p, &set, err);
+    if (r == 0)
+        r = repeat(call, &p, &set, histories, err);
+    for (size_t i = 0; histories && i < set.n; i++)
+        pb_history_done(&histories[i]);
+    free(histories);
+    set_done(&set);
+    return r < 0 ? r : set.failed ? PB_FAILED : 0;
+}
+
+const struct pb_command pb_cmd_backtrace = {
+    .name = "backtrace",
+    .alias = "dump",
+    .summary = "what every thread is doing now: Python stacks, read from outside",
+    .synopsis = "",
+    .text = "Works on any process, also one that hangs, is stopped (SIGSTOP), holds the GIL for ever, or "
+            "runs in a\n"
+            "container; nothing is loaded into it. The thread that holds the GIL comes first, then those "
+            "that run; the\n"
+            "innermost frame is at the top. Where it can be known, a line on top says what the process waits "
+            "for.\n"
+            "A thread that sleeps is read as it sleeps; one that runs is stopped for some ten microseconds, "
+            "since a\n"
+            "stack read from a running thread never was (--no-stop forbids that). CPython 3.4 to 3.15.\n"
+            "With --native the frames of C, C++ and other libraries stand where they were called: function "
+            "[module] (file:line).\n"
+            "A process without Python shows its native stacks without being asked.",
+    .example = "probing -t 4711 backtrace\nprobing -t 4711 backtrace --locals\n"
+               "  probing -t train.py --all backtrace --merge",
+    .options = options,
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS,
+    .run = pb_backtrace,
+};

@@ -1,0 +1,227 @@
+/* config: shows the settings of a process, live or ended, or of this tool; changes those of a live one. */
+#include "ask/parts.h"
+#include "ask/settings.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/fanout.h"
+#include "cli/print/rows.h"
+#include "control/message.h"
+#include "engine/shared/text.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ALIKE = 4 }; /* edits between names that may have been meant */
+
+static const char *const columns[] = {"target", "name",   "value",      "default_value",
+                                      "unit",   "origin", "explanation"};
+#define COLUMNS (sizeof(columns) / sizeof(columns[0]))
+
+static const struct pb_option options[] = {
+    {0, "json", NULL, "the same as --format json"},
+    {0},
+};
+
+/* An argument: NAME or NAME=VALUE. */
+struct wanted {
+    char name[64];
+    const char *value; /* NULL: shown only */
+};
+
+static int unknown(const char *name, struct pb_err *err)
+{
+    char near[256] = "";
+    size_t len = 0;
+
+    for (int i = 0; i < PB_SETTINGS; i++) {
+        const char *full = pb_setting_info[i].name, *last = strchr(full, '.') + 1;
+        if ((pb_name_distance(name, full) <= ALIKE || pb_name_distance(name, last) <= ALIKE) &&
+            len < sizeof(near))
+            len += (size_t)snprintf(near + len, sizeof(near) - len, "%s%s", len ? " or " : "", full);
+    }
+    if (len)
+        return pb_fail(err, PB_USAGE, "there is no setting '%.60s'; did you mean %s?", name, near);
+    return pb_fail(err, PB_USAGE, "there is no setting '%.60s' (probing config lists them)", name);
+}
+
+/* Everything is checked before anything is set. */
+static int parse(const struct pb_call *call, struct wanted *ret, bool *ret_sets, struct pb_err *err)
+{
+    struct pb_settings scratch;
+    char why[400];
+
+    *ret_sets = false;
+    pb_settings_init(&scratch, "", 0);
+    for (int i = 0; i < call->nargs; i++) {
+        const char *equals = strchr(call->args[i], '=');
+        size_t n = equals ? (size_t)(equals - call->args[i]) : strlen(call->args[i]);
+        snprintf(ret[i].name, sizeof(ret[i].name), "%.*s", (int)n, call->args[i]);
+        ret[i].value = equals ? equals + 1 : NULL;
+        if (strcmp(ret[i].name, PB_SETTING_ARCHIVE) == 0 && !ret[i].value)
+            continue;
+        if (strcmp(ret[i].name, PB_SETTING_ARCHIVE) == 0)
+            return pb_fail(err, PB_USAGE,
+                           PB_SETTING_ARCHIVE " is this tool's, not a process's: PROBING_ARCHIVE=%.200s in "
+                                              "its environment, or archive --to",
+                           ret[i].value);
+        if (pb_setting_find(ret[i].name) < 0)
+            return unknown(ret[i].name, err);
+        if (ret[i].value && pb_settings_set(&scratch, ret[i].name, ret[i].value, why, sizeof(why)) < 0)
+            return pb_fail(err, PB_USAGE, "%s", why);
+        *ret_sets = *ret_sets || ret[i].value;
+    }
+    return 0;
+}
+
+static int set_one(struct pb_client *client, const struct pb_target *target, int timeout_ms,
+                   const struct wanted *wanted, struct pb_err *err)
+{
+    uint8_t buf[PB_SETTING_LENGTH + 256];
+    struct pb_frame_writer w;
+    struct pb_frame frame;
+    struct pb_field text = {.data = (const uint8_t *)""};
+
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_str(&w, PB_TAG_NAME, wanted->name);
+    pb_frame_put_str(&w, PB_TAG_VALUE, wanted->value);
+    int64_t id = pb_client_request(client, &w, PB_MSG_CONFIG);
+    int r = id < 0 ? (int)id : 0;
+    do
+        r = r < 0 ? r : pb_client_next(client, &frame, timeout_ms);
+    while (r == 0 && frame.type == PB_MSG_OUTPUT);
+    if (r < 0)
+        return pb_fail(err, r, "the agent of process %d does not answer: %s", (int)target->pid, strerror(-r));
+    if (frame.type == PB_MSG_DONE)
+        return 0;
+    pb_field_find(&frame, PB_TAG_TEXT, &text);
+    return pb_fail(err, -(int)pb_field_u64(&frame, PB_TAG_ERRNO, EIO), "%.*s", (int)text.size,
+                   (const char *)text.data);
+}
+
+static int set_all(const struct pb_call *call, const struct pb_target *target, const struct wanted *wanted,
+                   struct pb_err *err)
+{
+    struct pb_session session;
+
+    if (target->dead)
+        return pb_fail(err, -ESRCH, "process %d has ended: its settings can be shown, not changed",
+                       (int)target->pid);
+    int r = pb_parts_session(target->pid, false, call->timeout_ms, &session, err);
+    if (r < 0)
+        return r;
+    for (int i = 0; r == 0 && i < call->nargs; i++)
+        if (wanted[i].value)
+            r = set_one(&session.client, target, call->timeout_ms ? (int)call->timeout_ms : -1, &wanted[i],
+                        err);
+    pb_session_done(&session);
+    return r;
+}
+
+static bool is_wanted(const struct pb_call *call, const struct wanted *wanted, const char *name)
+{
+    for (int i = 0; i < call->nargs; i++)
+        if (strcmp(wanted[i].name, name) == 0)
+            return true;
+    return call->nargs == 0;
+}
+
+/* For a person: two lines a setting, since its explanation takes one. */
+static void print_setting(const struct pb_shown_setting *s)
+{
+    printf("%-24s", s->name);
+    pb_put_plain(stdout, s->value[0] ? s->value : "(nothing)");
+    printf("%s%s  (%s", s->unit && !s->with_unit ? " " : "", s->unit && !s->with_unit ? s->unit : "",
+           s->origin);
+    if (strcmp(s->value, s->fallback) != 0)
+        printf("; default %s", s->fallback);
+    printf(")\n    %s\n", s->text);
+}
+
+struct shown {
+    const struct pb_call *call;
+    const struct pb_target *target;
+    const struct wanted *wanted;
+    struct pb_rows *rows; /* NULL: for a person */
+};
+
+static void show_one(void *arg, const struct pb_shown_setting *s)
+{
+    const struct shown *to = arg;
+
+    if (!is_wanted(to->call, to->wanted, s->name))
+        return;
+    if (!to->rows) {
+        print_setting(s);
+        return;
+    }
+    const char *const texts[COLUMNS] = {
+        to->target ? to->target->label : NULL, s->name, s->value, s->fallback, s->unit, s->origin, s->text};
+    for (size_t i = 0; i < COLUMNS; i++)
+        pb_rows_text(to->rows, texts[i]);
+}
+
+static int show(const struct pb_call *call, const struct pb_target *target, const struct wanted *wanted,
+                struct pb_rows *rows, struct pb_err *err)
+{
+    struct shown to = {call, target, wanted, rows};
+    struct pb_settings settings;
+
+    int r = pb_settings_of(target, &settings, err);
+    if (r == 0 && !rows && call->targets.n > 1)
+        printf("%s\n", target->label);
+    if (r == 0)
+        pb_settings_each(&settings, show_one, &to);
+    return r;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    struct wanted wanted[PB_ARGS_MAX];
+    enum pb_format format = pb_call_option(call, "json") ? PB_FORMAT_JSON : call->format;
+    struct pb_rows rows, *to = format == PB_FORMAT_TABLE ? NULL : &rows;
+    int failed = 0;
+    bool sets;
+
+    int r = parse(call, wanted, &sets, err);
+    if (r == 0 && sets && call->targets.n == 0)
+        r = pb_fail(err, PB_USAGE,
+                    "which process? (-t PID sets it in a running one; PROBING_* in the environment for those "
+                    "to come)");
+    if (r < 0)
+        return r;
+    pb_rows_init(&rows, columns, COLUMNS);
+    if (call->targets.n == 0)
+        failed = show(call, NULL, wanted, to, err);
+    for (size_t i = 0; i < call->targets.n; i++) {
+        const struct pb_target *target = &call->targets.at[i];
+        r = sets ? set_all(call, target, wanted, err) : 0;
+        if (r == 0)
+            r = show(call, target, wanted, to, err);
+        if (r < 0)
+            failed = pb_target_failed(call, target, r, err);
+    }
+    r = !to || (failed && call->targets.n == 1) ? failed : pb_rows_print(&rows, format, NULL, err);
+    pb_rows_done(&rows);
+    return r < 0 ? r : failed;
+}
+
+const struct pb_command pb_cmd_config = {
+    .name = "config",
+    .summary = "show or change settings",
+    .synopsis = "[NAME | NAME=VALUE]...",
+    .text = "With values: sets them in the running process, which is injected where it was not; they hold at "
+            "once and "
+            "until it\nends. Without: shows every setting, its default, where its value came from (default, "
+            "environment, command) and\nwhat it does; of a process that has ended, as it left them; without "
+            "a target, "
+            "what this environment says.\nEach is also a variable: PROBING_SAMPLE_RATE=0.05 is "
+            "probing.sample_rate.",
+    .example = "probing config\nprobing -t 4711 config\nprobing -t 4711 config probing.max_memory=1GB "
+               "probing.sample_rate=0.05",
+    .options = options,
+    .max_args = 16,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS,
+    .run = run,
+};

@@ -1,0 +1,54 @@
+/* core: the stacks of a process that died, from its core file, by the same readers and in the same forms as
+ * `backtrace` shows those of a live one. */
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/print/stacks_print.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Those of backtrace that make sense for what does not move, by the same names. */
+static const struct pb_option options[] = {
+    {0, "locals", NULL, "arguments and local variables of each frame, shortened; secrets left out"},
+    {0, "native", NULL, "native frames too, where they were called; without Python they are shown anyhow"},
+    {0, "json", NULL, "everything as JSON (the same as --format json)"},
+    {0, "merge", NULL, "equal stacks once, the rarest first"},
+    {0, "force", NULL, "take the nearest known layout for an unknown version of CPython"},
+    {0, "root", "DIR", "where its files are, of a process from a container or another machine (default /)"},
+    {0},
+};
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    const char *slash = strrchr(call->args[0], '/');
+    struct pb_target target = {.core = call->args[0], .root = pb_call_option(call, "root")};
+    struct pb_call backtrace = *call;
+
+    if (call->nargs > 1 && strcmp(call->args[1], "backtrace") != 0 && strcmp(call->args[1], "dump") != 0)
+        return pb_fail(err, PB_USAGE,
+                       "a core file has a backtrace, but no '%s' (probing core FILE backtrace)",
+                       call->args[1]);
+    snprintf(target.label, sizeof(target.label), "%s", slash ? slash + 1 : call->args[0]);
+    backtrace.targets = (struct pb_targets){&target, 1};
+    return pb_backtrace(&backtrace, err);
+}
+
+const struct pb_command pb_cmd_core = {
+    .name = "core",
+    .summary = "the stacks of a process that died, from its core file",
+    .synopsis = "FILE [backtrace]",
+    .text =
+        "Python stacks with lines and locals, who held the GIL, native frames, and what it died of, from a "
+        "core of the\n"
+        "kernel or of gdb (gcore PID). Nothing runs, and no Python or debugger is needed. Code and constants "
+        "are not in\n"
+        "most cores: they are read from the files that were mapped, if those are still the same (by build "
+        "id, else size).\n"
+        "For a core from a container, --root names its file system. A packed core is to be unpacked first.",
+    .example = "probing core /tmp/core.4711 backtrace --native\nprobing core core --locals --root /mnt/image",
+    .options = options,
+    .min_args = 1,
+    .max_args = 2,
+    .flags = PB_CMD_ROWS,
+    .run = run,
+};

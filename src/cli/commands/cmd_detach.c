@@ -1,0 +1,51 @@
+/* detach: takes the agent out of a process again. */
+#include "ask/parts.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "control/message.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    struct pb_session session;
+    struct pb_frame frame;
+    pid_t pid = call->targets.at[0].pid;
+
+    int r = pb_parts_session(pid, true, call->timeout_ms, &session, err);
+    if (r == -ENOENT) {
+        printf("process %d is not probed\n", (int)pid);
+        return 0;
+    }
+    if (r < 0)
+        return r;
+    r = pb_client_signal(&session.client, PB_MSG_DETACH, 1);
+    if (r == 0)
+        r = pb_client_next(&session.client, &frame, call->timeout_ms ? (int)call->timeout_ms : -1);
+    pb_session_done(&session);
+    if (r == -ECONNRESET || r == -EPIPE) { /* somebody else's detach was faster */
+        r = pb_parts_session(pid, true, call->timeout_ms, &session, err);
+        if (r == 0)
+            pb_session_done(&session);
+        r = r == -ENOENT ? 0 : r == 0 ? -ECONNRESET : r;
+    }
+    if (r < 0)
+        return pb_fail(err, r, "the agent of process %d does not answer: %s (is the process stopped?)",
+                       (int)pid, strerror(-r));
+    printf("process %d is not probed any more\n", (int)pid);
+    return 0;
+}
+
+const struct pb_command pb_cmd_detach = {
+    .name = "detach",
+    .summary = "take the agent out of a process again",
+    .synopsis = "",
+    .text = "Its thread, sockets, tables and files go. The code stays mapped, since Python might still call "
+            "it, and is used\n"
+            "again by the next inject.",
+    .example = "probing -t 4711 detach",
+    .flags = PB_CMD_TARGET,
+    .run = run,
+};

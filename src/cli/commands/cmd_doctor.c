@@ -1,0 +1,72 @@
+/* doctor: can this process be probed, and what would lift what stands in the way. */
+#include "cli/cli.h"
+#include "cli/print/rows.h"
+#include "inject/doctor.h"
+#include "remote/source.h"
+#include "remote/source_agent.h"
+
+#include <stdio.h>
+
+static const char *const columns[] = {"target", "check", "state", "found", "remedy"};
+static const char *const states[] = {
+    [PB_CHECK_OK] = "ok", [PB_CHECK_WARN] = "warning", [PB_CHECK_FAIL] = "fail"};
+
+static void add_row(struct pb_rows *rows, const struct pb_target *target, const struct pb_check *c)
+{
+    pb_rows_text(rows, target->label);
+    pb_rows_text(rows, c->name);
+    pb_rows_text(rows, states[c->state]);
+    pb_rows_text(rows, c->found);
+    pb_rows_text(rows, c->remedy[0] ? c->remedy : NULL);
+}
+
+/* By which of its ways backtrace would read the process; it needs no injection, so it fails by itself. */
+static void add_stacks(struct pb_rows *rows, const struct pb_target *target)
+{
+    struct pb_check c = {.name = "stacks"};
+    struct pb_source source = {.fd = -1};
+    struct pb_err err = {""};
+
+    if (pb_source_open(target->pid, &source, &err) < 0) {
+        c.state = PB_CHECK_WARN;
+        snprintf(c.found, sizeof(c.found), "cannot be read: no right to trace it, and no agent in it");
+        snprintf(c.remedy, sizeof(c.remedy), "be root, or have an agent injected while that is allowed");
+    } else if (source.ops->look) {
+        snprintf(c.found, sizeof(c.found), "read through the agent in it, of threads that do not run");
+    } else {
+        snprintf(c.found, sizeof(c.found), "read from outside, by %s", source.ops->name);
+    }
+    pb_source_close(&source);
+    add_row(rows, target, &c);
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    struct pb_rows rows;
+    bool failed = false;
+
+    pb_rows_init(&rows, columns, 5);
+    for (size_t t = 0; t < call->targets.n; t++) {
+        struct pb_check checks[PB_CHECKS_MAX];
+        int n = pb_inject_check(call->targets.at[t].pid, checks, PB_CHECKS_MAX);
+        for (int i = 0; i < n; i++) {
+            add_row(&rows, &call->targets.at[t], &checks[i]);
+            failed = failed || checks[i].state == PB_CHECK_FAIL;
+        }
+        if (n > 1) /* there is such a process */
+            add_stacks(&rows, &call->targets.at[t]);
+    }
+    int r = pb_rows_print(&rows, call->format, NULL, err);
+    pb_rows_done(&rows);
+    return r < 0 ? r : failed ? PB_FAILED : 0;
+}
+
+const struct pb_command pb_cmd_doctor = {
+    .name = "doctor",
+    .summary = "can this process be probed, and what would lift what stands in the way",
+    .synopsis = "",
+    .text = "Looks only; nothing is attached. Exit status 1 when something stands in the way.",
+    .example = "probing -t 4711 doctor",
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS,
+    .run = run,
+};

@@ -1,0 +1,197 @@
+/* eval, execute: run Python code inside the target and show what it prints. */
+#include "ask/parts.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "cli/cli.h"
+#include "control/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define ANSWER_GRACE_MS                                                                                      \
+    6000 /* beyond the deadline that the agent keeps: then it is the agent that does not answer */
+
+static volatile sig_atomic_t interrupts;
+
+static void count_interrupt(int signal)
+{
+    (void)signal;
+    interrupts++;
+}
+
+static void show(const struct pb_frame *frame)
+{
+    uint64_t stream = pb_field_u64(frame, PB_TAG_STREAM, PB_STREAM_OUT);
+    FILE *to = stream == PB_STREAM_OUT || stream == PB_STREAM_VALUE ? stdout : stderr;
+    struct pb_field text;
+
+    if (pb_field_find(frame, PB_TAG_TEXT, &text) < 0)
+        return;
+    fwrite(text.data, 1, text.size, to);
+    fflush(to);
+}
+
+static int answer(const struct pb_frame *frame, struct pb_err *err)
+{
+    struct pb_field text;
+
+    if (frame->type == PB_MSG_DONE)
+        return pb_field_u64(frame, PB_TAG_STATUS, 0) ? PB_FAILED : 0;
+    if (pb_field_find(frame, PB_TAG_TEXT, &text) < 0)
+        return pb_fail(err, -EPROTO, "the agent answered with an error that it did not explain");
+    return pb_fail(err, -(int)pb_field_u64(frame, PB_TAG_ERRNO, EIO), "%.*s", (int)text.size,
+                   (const char *)text.data);
+}
+
+/* Shows output until the answer comes. Ctrl-C stops the code there, a second one leaves it alone. */
+static int follow(struct pb_client *client, uint32_t id, unsigned timeout_ms, struct pb_err *err)
+{
+    uint64_t end = timeout_ms ? pb_now_ns() + (timeout_ms + (uint64_t)ANSWER_GRACE_MS) * PB_NS_PER_MS : 0;
+    struct pb_frame frame;
+    int told = 0;
+
+    for (;;) {
+        if (interrupts > told) {
+            told = interrupts;
+            if (told > 1)
+                return pb_fail(err, -EINTR, "left; the code was told to stop and may still be running there");
+            pb_client_signal(client, PB_MSG_CANCEL, id);
+        }
+        int r = pb_client_next(client, &frame, 500);
+        if (r == -ETIMEDOUT && end && pb_now_ns() > end)
+            return pb_fail(err, r, "the agent does not answer (is the process stopped?)");
+        if (r == -ETIMEDOUT || r == -EINTR)
+            continue;
+        if (r < 0)
+            return pb_fail(err, r, "the process ended, or its agent was detached, before the code was done");
+        if (frame.id != id)
+            continue;
+        if (frame.type == PB_MSG_OUTPUT)
+            show(&frame);
+        else
+            return answer(&frame, err);
+    }
+}
+
+static int run_code(const struct pb_call *call, const char *code, size_t size, const char *filename,
+                    enum pb_run_mode mode, struct pb_err *err)
+{
+    _cleanup_free_ uint8_t *buf = malloc(PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
+    struct sigaction on_interrupt = {.sa_handler = count_interrupt};
+    struct pb_frame_writer w;
+    struct pb_session session;
+
+    if (!buf)
+        return -ENOMEM;
+    pb_frame_begin(&w, buf, PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
+    pb_frame_put(&w, PB_TAG_CODE, code, size);
+    pb_frame_put_str(&w, PB_TAG_FILENAME, filename);
+    pb_frame_put_u64(&w, PB_TAG_MODE, mode);
+    pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, call->timeout_ms);
+    int r = pb_parts_session(call->targets.at[0].pid, false, call->timeout_ms, &session, err);
+    if (r < 0)
+        return r;
+    sigaction(SIGINT, &on_interrupt, NULL);
+    int64_t id = pb_client_request(&session.client, &w, PB_MSG_RUN);
+    if (id == -EMSGSIZE)
+        r = pb_fail(err, -EMSGSIZE,
+                    "the code is larger than 1 MB (put it into a file that the target can import)");
+    else if (id < 0)
+        r = pb_fail(err, (int)id, "the agent does not take the code: %s", strerror((int)-id));
+    else
+        r = follow(&session.client, (uint32_t)id, call->timeout_ms, err);
+    pb_session_done(&session);
+    return r;
+}
+
+static int run_eval(const struct pb_call *call, struct pb_err *err)
+{
+    return run_code(call, call->args[0], strlen(call->args[0]), "<eval>", PB_RUN_EVAL, err);
+}
+
+static int read_all(int fd, char **ret, size_t *ret_size)
+{
+    _cleanup_free_ char *text = NULL;
+    size_t size = 0, cap = 0;
+    ssize_t n;
+
+    do {
+        if (cap - size < 65536) {
+            char *more = realloc(text, cap += 1u << 18);
+            if (!more)
+                return -ENOMEM;
+            text = more;
+        }
+        n = read(fd, text + size, cap - size);
+        if (n < 0)
+            return -errno;
+        size += (size_t)n;
+    } while (n > 0 && size <= PB_FRAME_MAX_PAYLOAD);
+    *ret = pb_take_ptr(text);
+    *ret_size = size;
+    return 0;
+}
+
+/* A file when there is one of that name, "-" for stdin, else the code itself. */
+static int run_execute(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_free_ char *text = NULL;
+    const char *given = call->args[0];
+    size_t size;
+    struct stat st;
+
+    if (strcmp(given, "-") == 0) {
+        int r = read_all(STDIN_FILENO, &text, &size);
+        return r < 0 ? pb_fail(err, r, "stdin cannot be read: %s", strerror(-r))
+                     : run_code(call, text, size, "<stdin>", PB_RUN_SCRIPT, err);
+    }
+    size_t len = strlen(given);
+    bool named_like_a_file = len > 3 && strcmp(given + len - 3, ".py") == 0 && !strchr(given, '\n');
+    if (stat(given, &st) < 0 && !named_like_a_file)
+        return run_code(call, given, len, "<execute>", PB_RUN_EVAL, err);
+    _cleanup_close_ int fd = open(given, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return pb_fail(err, -errno, "%s cannot be read: %s", given, strerror(errno));
+    int r = read_all(fd, &text, &size);
+    return r < 0 ? pb_fail(err, r, "%s cannot be read: %s", given, strerror(-r))
+                 : run_code(call, text, size, given, PB_RUN_SCRIPT, err);
+}
+
+const struct pb_command pb_cmd_eval = {
+    .name = "eval",
+    .summary = "run Python code in the process and show what it prints",
+    .synopsis = "CODE",
+    .text =
+        "Names are those of __main__, then the locals of the main thread's user code (innermost first), then "
+        "gc,\n"
+        "sys and, where the program has imported it, torch. Assignments reach __main__. The value of a last\n"
+        "expression is shown; an exception comes back with its traceback and exit status 1. Ctrl-C and "
+        "--timeout\n"
+        "stop the code there (KeyboardInterrupt).",
+    .example = "probing -t 4711 eval \"print(loss.item())\"\nprobing -t 4711 eval \"len(gc.get_objects())\"",
+    .min_args = 1,
+    .max_args = 1,
+    .flags = PB_CMD_TARGET,
+    .run = run_eval,
+};
+
+const struct pb_command pb_cmd_execute = {
+    .name = "execute",
+    .alias = "exec",
+    .summary = "run a Python file in the process",
+    .synopsis = "FILE.py | - | CODE",
+    .text = "As eval, with the code from a file, from stdin (-), or as given when no file has that name.",
+    .example = "probing -t 4711 execute script.py\nprobing -t 4711 execute \"import traceback; "
+               "traceback.print_stack()\"",
+    .min_args = 1,
+    .max_args = 1,
+    .flags = PB_CMD_TARGET,
+    .run = run_execute,
+};

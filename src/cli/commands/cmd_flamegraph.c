@@ -1,0 +1,251 @@
+/* flamegraph: where the time goes, sampled from outside, as a picture or in the formats that others read. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "cli/cli.h"
+#include "cli/profile/profile_from.h"
+#include "cli/profile/profile_run.h"
+#include "profile/write.h"
+
+#define BAR_WIDTH   30
+#define BAR_EVERY   (100 * PB_NS_PER_MS)
+#define DURATION_MS 10000
+
+static const struct pb_option options[] = {
+    {'o', "output", "FILE", ".svg .html .folded .json (speedscope) .pb.gz (pprof) .perfetto"},
+    {'d', "duration", "TIME", "how long (default 10s; 0: until Ctrl-C, which ends any and writes)"},
+    PB_PROFILE_OPTIONS,
+    {0, "threads", NULL, "a level for each thread"},
+    {0, "lines", NULL, "a function at two lines is two frames"},
+    {0, "diff", NULL, "compare two: FILE.folded or recordings, before and after"},
+    {0, "from", "RUN", "of a recording (probing record): its folder, or the pid it is of"},
+    {0, "since", "TIME", "of the recording only from then on: 5m ago, or 14:30:00"},
+    {0, "until", "TIME", "and only up to then"},
+    {0},
+};
+
+static void profile_cleanup(struct pb_profile **p)
+{
+    pb_profile_free(*p);
+}
+
+static void sampler_cleanup(struct pb_sampler **s)
+{
+    pb_sampler_free(*s);
+}
+
+static void show_progress(const struct pb_profile *p, const struct pb_sampler *s, uint64_t done_ns,
+                          uint64_t of_ns)
+{
+    const struct pb_profile_facts *f = pb_profile_facts_of(p);
+    uint64_t samples = f->asleep + f->interrupted + f->pinned + f->stopped;
+
+    if (of_ns) {
+        int filled = (int)(done_ns >= of_ns ? BAR_WIDTH : done_ns * BAR_WIDTH / of_ns);
+        fprintf(stderr, "\r[%.*s%*s] %5.1f / %.1f s", filled, "##############################",
+                BAR_WIDTH - filled, "", (double)done_ns / 1e9, (double)of_ns / 1e9);
+    } else {
+        fprintf(stderr, "\r%7.1f s (Ctrl-C ends)", (double)done_ns / 1e9);
+    }
+    fprintf(stderr, "  %llu samples, %u threads \033[K", (unsigned long long)samples, pb_sampler_threads(s));
+}
+
+static void sample(struct pb_profile *p, struct pb_sampler *s, uint64_t duration_ns)
+{
+    uint64_t start = pb_now_ns(), next_bar = start;
+    bool bar = isatty(STDERR_FILENO);
+
+    pb_profile_catch_signals();
+    while (!pb_profile_signal() && pb_sampler_wait(s) != -EINTR && pb_sampler_tick(s) > 0) {
+        uint64_t now = pb_now_ns();
+        if (duration_ns && now - start >= duration_ns)
+            break;
+        if (bar && now >= next_bar) {
+            show_progress(p, s, now - start, duration_ns);
+            next_bar = now + BAR_EVERY;
+        }
+    }
+    pb_sampler_sum_up(s);
+    if (bar)
+        fputs("\r\033[K", stderr);
+}
+
+static void name_output(const struct pb_call *call, char *ret, size_t size)
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    char when[32];
+
+    strftime(when, sizeof(when), "%Y%m%d-%H%M%S", localtime_r(&now, &tm));
+    if (call->targets.n)
+        snprintf(ret, size, "flame-%d-%s.svg", (int)call->targets.at[0].pid, when);
+    else
+        snprintf(ret, size, "flame-%s.svg", when);
+}
+
+static void say(const struct pb_profile *p, const char *output, size_t hidden)
+{
+    const struct pb_profile_facts *f = pb_profile_facts_of(p);
+    char text[512];
+    size_t threads = 0;
+
+    for (uint32_t i = 0; i < pb_profile_nthreads(p); i++)
+        threads += !pb_profile_thread_at(p, i).hidden;
+    printf("%s: %llu samples of %zu thread%s in %.1f s at %g Hz, %s time\n", output,
+           (unsigned long long)pb_profile_samples(p), threads, threads == 1 ? "" : "s",
+           (double)f->duration_ns / 1e9, f->rate, f->clock);
+    printf("  stacks read %s\n", pb_profile_methods(p, text, sizeof(text)));
+    if (*pb_profile_hottest(p, 3, text, sizeof(text)))
+        printf("  hottest: %s\n", text);
+    if (hidden)
+        printf("  %zu thread%s that never ran %s left out (--idle shows them)\n", hidden,
+               hidden == 1 ? "" : "s", hidden == 1 ? "is" : "are");
+    if (f->outside)
+        printf("  %llu samples of other states left out\n", (unsigned long long)f->outside);
+    if (pb_profile_timeline_cut(p))
+        printf("  the time line is cut: there was no memory for more\n");
+}
+
+/* Writes it, and says so. */
+static int finish(const struct pb_call *call, struct pb_profile *p, bool idle, struct pb_err *err)
+{
+    const char *output = pb_call_option(call, "output");
+    struct pb_flame_options flame = {.lines = pb_call_option(call, "lines"),
+                                     .threads = pb_call_option(call, "threads"),
+                                     .processes = pb_profile_facts_of(p)->processes > 1};
+    char named[64];
+
+    size_t hidden = idle ? 0 : pb_profile_hide_idle(p);
+    if (pb_profile_samples(p) == 0)
+        return pb_fail(err, -ENODATA, "there is not one sample%s",
+                       pb_profile_facts_of(p)->refused ? ": all were refused" : "");
+    if (!output) {
+        name_output(call, named, sizeof(named));
+        output = named;
+    }
+    int r = pb_write_file(output, p, &flame, err);
+    if (r == 0)
+        say(p, output, hidden);
+    return r;
+}
+
+static int run_live(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_(profile_cleanup) struct pb_profile *p = NULL;
+    _cleanup_(sampler_cleanup) struct pb_sampler *s = NULL;
+    const char *duration = pb_call_option(call, "duration");
+    struct pb_profile_plan plan;
+    unsigned duration_ms = DURATION_MS;
+
+    int r = pb_profile_plan(call, &plan, err);
+    if (r < 0)
+        return r;
+    if (duration && pb_parse_duration(duration, &duration_ms) < 0)
+        return pb_fail(err, PB_USAGE, "--duration takes a time such as 10, 500ms or 2m, not '%s'", duration);
+    r = pb_profile_new(0, &p);
+    if (r == 0)
+        r = pb_sampler_new(&plan.sampler, p, &s);
+    if (r == 0)
+        r = pb_profile_attach(call, s, p, err);
+    if (r < 0)
+        return r;
+    pb_profile_hurry(&plan.sampler);
+    sample(p, s, duration_ms * PB_NS_PER_MS);
+    return finish(call, p, plan.idle, err);
+}
+
+static int run_from(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_(profile_cleanup) struct pb_profile *p = NULL;
+    struct pb_profile_range range;
+
+    int r = pb_profile_range(call, &range, err);
+    if (r == 0)
+        r = pb_profile_new(0, &p);
+    if (r == 0)
+        r = pb_profile_from(pb_call_option(call, "from"), &range, p, err);
+    return r < 0 ? r : finish(call, p, pb_call_option(call, "idle"), err);
+}
+
+static int run_diff(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_(profile_cleanup) struct pb_profile *before = NULL;
+    _cleanup_(profile_cleanup) struct pb_profile *after = NULL;
+    const char *output = pb_call_option(call, "output");
+    struct pb_flame_options flame = {.lines = pb_call_option(call, "lines")};
+    struct pb_profile_range range;
+    char named[64];
+
+    int r = pb_profile_range(call, &range, err);
+    if (r == 0)
+        r = pb_profile_new(0, &before);
+    if (r == 0)
+        r = pb_profile_new(0, &after);
+    if (r == 0)
+        r = pb_profile_from(call->args[0], &range, before, err);
+    if (r == 0)
+        r = pb_profile_from(call->args[1], &range, after, err);
+    if (r < 0)
+        return r;
+    if (!output) {
+        name_output(call, named, sizeof(named));
+        output = named;
+    }
+    r = pb_write_diff_file(output, before, after, &flame, err);
+    if (r == 0)
+        pb_profile_say_diff(output, before, after);
+    return r;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    enum pb_write_format format;
+    const char *output = pb_call_option(call, "output");
+    bool diff = pb_call_option(call, "diff"), from = pb_call_option(call, "from");
+
+    /* Before the sampling, not after it. */
+    if (output && pb_write_format_of(output, &format, err) < 0)
+        return PB_USAGE;
+    if (diff && (from || call->target || call->nargs != 2))
+        return pb_fail(err, PB_USAGE, "it is called: probing flamegraph --diff BEFORE AFTER");
+    if (!diff && call->nargs)
+        return pb_fail(err, PB_USAGE, "'%s' is one word too many", call->args[0]);
+    if (diff)
+        return run_diff(call, err);
+    if (from)
+        return run_from(call, err);
+    if (!call->target)
+        return pb_fail(err, PB_USAGE,
+                       "which process? (-t PID, or probing PID flamegraph; probing list shows them)");
+    return run_live(call, err);
+}
+
+const struct pb_command pb_cmd_flamegraph = {
+    .name = "flamegraph",
+    .alias = "pprof",
+    .summary = "where the time goes: a flame graph of all threads, sampled from outside",
+    .synopsis = "[-o FILE] [--duration TIME] [--diff BEFORE AFTER]",
+    .text =
+        "Takes the stacks of all threads a hundred times a second, without loading anything into the "
+        "process.\n"
+        "Every stack is true: a thread is read while it sleeps, in an interrupt of its CPU (root), or is\n"
+        "stopped, it alone, for some ten microseconds; how many were read in which way is printed, and\n"
+        "how many had to be refused.\n"
+        "Without --cpu a thread that waits counts as well, and what it waits for is its innermost frame. "
+        "The\n"
+        "picture (.svg, .html) is one file, opens in a browser, zooms by a click and has a search (/).",
+    .example = "probing -t 4711 flamegraph -o train.svg\nprobing -t 4711 flamegraph --native --duration 30 "
+               "-o train.html\n"
+               "probing flamegraph --diff monday.folded tuesday.folded -o diff.svg",
+    .options = options,
+    .max_args = 2,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_ROWS,
+    .run = run,
+};

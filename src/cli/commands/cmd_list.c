@@ -1,0 +1,224 @@
+/* list: probed processes, Python processes that could be probed, and runs whose process has ended. */
+#include "ask/processes.h"
+#include "ask/settings.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/procfs.h"
+#include "cli/cli.h"
+#include "cli/print/rows.h"
+#include "control/identity.h"
+#include "engine/archive/archive_list.h"
+#include "inject/session.h"
+#include "remote/procinfo.h"
+#include "remote/runs.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DAY_S 86400
+
+static const char *const columns[] = {"pid", "state", "python", "rank", "uptime", "memory_mb", "command"};
+#define COLUMNS (sizeof(columns) / sizeof(columns[0]))
+
+static double seconds_since_boot(void)
+{
+    char text[64];
+    return pb_proc_read(0, "../uptime", text, sizeof(text)) > 0 ? strtod(text, NULL) : 0;
+}
+
+/* For a person "3h 12m", for a program seconds. */
+static void add_duration(struct pb_rows *rows, enum pb_format format, double seconds)
+{
+    long s = (long)seconds;
+    char text[32];
+
+    if (format != PB_FORMAT_TABLE) {
+        pb_rows_number(rows, "%.0f", seconds);
+        return;
+    }
+    if (s >= DAY_S)
+        snprintf(text, sizeof(text), "%ldd %ldh", s / DAY_S, s % DAY_S / 3600);
+    else if (s >= 3600)
+        snprintf(text, sizeof(text), "%ldh %ldm", s / 3600, s % 3600 / 60);
+    else if (s >= 60)
+        snprintf(text, sizeof(text), "%ldm %lds", s / 60, s % 60);
+    else
+        snprintf(text, sizeof(text), "%lds", s);
+    pb_rows_text(rows, text);
+}
+
+static void add_memory(struct pb_rows *rows, pid_t pid)
+{
+    char statm[128];
+    long total, resident;
+
+    if (pb_proc_read(pid, "statm", statm, sizeof(statm)) > 0 &&
+        sscanf(statm, "%ld %ld", &total, &resident) == 2)
+        pb_rows_number(rows, "%.1f", (double)resident * (double)sysconf(_SC_PAGESIZE) / (1 << 20));
+    else
+        pb_rows_text(rows, NULL);
+}
+
+static void add_rank(struct pb_rows *rows, pid_t pid)
+{
+    _cleanup_free_ char *environment = NULL;
+    struct pb_identity id = {0};
+    size_t len;
+
+    if (pb_proc_slurp(pid, "environ", &environment, &len) == 0)
+        pb_identity_read(environment, len, &id);
+    pb_rows_text(rows, id.value[PB_ID_RANK][0] ? id.value[PB_ID_RANK] : NULL);
+}
+
+/* The version as the agent knows it, 3.11.7, or as the files it maps tell, 3.11. */
+static void add_python(struct pb_rows *rows, const struct pb_procinfo *info, const struct pb_run_info *run)
+{
+    char version[32] = "";
+
+    if (run)
+        pb_run_get(run, "python", version, sizeof(version));
+    if (!version[0] && info->python_version)
+        snprintf(version, sizeof(version), "%d.%d", info->python_version >> 8, info->python_version & 0xff);
+    pb_rows_text(rows, version[0] ? version : info->python ? "?" : NULL);
+}
+
+static void add_live(struct pb_rows *rows, const struct pb_call *call, const struct pb_process *p, double now)
+{
+    _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
+    struct pb_procinfo info;
+    char command[1 << 16];
+
+    if (p->pid == getpid() || pb_procinfo_read(p->pid, &info, NULL) < 0)
+        return;
+    bool described = pb_run_of(&info, &run) == 0;
+    if (!described && !info.python)
+        return;
+    bool probed = described || pb_session_probed(&info);
+    pb_rows_number(rows, "%d", (int)p->pid);
+    pb_rows_text(rows, probed ? "probed" : "python");
+    add_python(rows, &info, described ? &run : NULL);
+    add_rank(rows, p->pid);
+    add_duration(rows, call->format, now - (double)info.start_time / (double)sysconf(_SC_CLK_TCK));
+    add_memory(rows, p->pid);
+    pb_redact_cmdline(p->pid, command, sizeof(command));
+    pb_rows_text(rows, command);
+}
+
+static void add_dead(struct pb_rows *rows, const struct pb_call *call, const struct pb_run_info *run,
+                     const char *state)
+{
+    char text[1024];
+
+    pb_rows_number(rows, "%d", (int)run->pid);
+    pb_rows_text(rows, state);
+    pb_rows_text(rows, pb_run_get(run, "python", text, sizeof(text))[0] ? text : NULL);
+    pb_rows_text(rows, pb_run_get(run, "rank", text, sizeof(text))[0] ? text : NULL);
+    double since = strtod(pb_run_get(run, "probed_since", text, sizeof(text)), NULL);
+    add_duration(rows, call->format,
+                 since > 0 && (double)run->changed > since ? (double)run->changed - since : 0);
+    pb_rows_text(rows, NULL);
+    pb_rows_text(rows, pb_run_get(run, "command", text, sizeof(text)));
+}
+
+/* A run of which only the archive is left. */
+static bool is_gone(const struct pb_archive_run *archived, const struct pb_runs *runs)
+{
+    struct pb_procinfo info;
+    struct pb_run_info run = {.dir_fd = -1};
+
+    for (size_t i = 0; i < runs->n; i++)
+        if (strcmp(runs->at[i].about, archived->about) == 0)
+            return false;
+    /* One whose directory is in another view of the file system. */
+    bool alive = pb_procinfo_read(archived->pid, &info, NULL) == 0 && pb_run_of(&info, &run) == 0 &&
+                 strcmp(run.about, archived->about) == 0;
+    pb_run_done(&run);
+    return !alive;
+}
+
+/* A recording of a process that nothing else tells of. */
+static bool is_orphan(const struct pb_archive_runs *all, size_t at, const struct pb_runs *runs)
+{
+    const struct pb_archive_run *r = &all->at[at];
+    struct pb_procinfo info;
+    char of[64];
+
+    for (size_t i = 0; i < all->n; i++)
+        if (all->at[i].pid == r->pid && all->at[i].start_time == r->start_time &&
+            (!all->at[i].recording || i < at))
+            return false;
+    snprintf(of, sizeof(of), PB_ARCHIVE_OF "%d-%llu", (int)r->pid, (unsigned long long)r->start_time);
+    for (size_t i = 0; i < runs->n; i++)
+        if (strstr(runs->at[i].path, of))
+            return false;
+    return pb_procinfo_read(r->pid, &info, NULL) < 0 || info.start_time != r->start_time;
+}
+
+static int add_archived(struct pb_rows *rows, const struct pb_call *call, const struct pb_runs *runs,
+                        struct pb_err *err)
+{
+    _cleanup_(pb_archive_runs_done) struct pb_archive_runs archived = {0};
+    struct pb_run_info run = {.dir_fd = -1};
+    char folder[PATH_MAX];
+
+    int r = pb_archive_folder(NULL, folder, sizeof(folder), NULL) < 0
+                ? 0
+                : pb_archive_runs_read(folder, &archived, err);
+    for (size_t i = 0; r == 0 && i < archived.n; i++) {
+        if (archived.at[i].recording ? !is_orphan(&archived, i, runs) : !is_gone(&archived.at[i], runs))
+            continue;
+        run.pid = archived.at[i].pid;
+        run.changed = archived.at[i].changed;
+        memcpy(run.about, archived.at[i].about, sizeof(run.about));
+        add_dead(rows, call, &run, "archived");
+    }
+    return r;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_(pb_processes_done) struct pb_processes processes = {0};
+    _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+    struct pb_rows rows;
+
+    int r = pb_processes_read(&processes, err);
+    if (r == 0)
+        r = pb_runs_scan(&runs, err);
+    if (r < 0)
+        return r;
+    double now = seconds_since_boot();
+    pb_rows_init(&rows, columns, COLUMNS);
+    for (size_t i = 0; i < processes.n; i++)
+        add_live(&rows, call, &processes.at[i], now);
+    for (size_t i = 0; i < runs.n; i++)
+        if (!runs.at[i].alive)
+            add_dead(&rows, call, &runs.at[i], "dead");
+    if (r == 0)
+        r = add_archived(&rows, call, &runs, err);
+    if (r == 0)
+        r = pb_rows_print(&rows, call->format,
+                          "no Python process is running here, and no run was left behind", err);
+    pb_rows_done(&rows);
+    return r;
+}
+
+const struct pb_command pb_cmd_list = {
+    .name = "list",
+    .alias = "ls",
+    .summary = "probed processes, Python processes that could be probed, runs that ended",
+    .synopsis = "",
+    .text = "state: probed (an agent is in it), python (could be probed), dead (its process has ended; "
+            "uptime is then how long it\n"
+            "was probed, and its tables can still be read). Dead runs are kept for 7 days and up to 1 GB. "
+            "archived: only "
+            "its archive is left.",
+    .example = "probing list\nprobing list --format json",
+    .flags = PB_CMD_ROWS,
+    .run = run,
+};

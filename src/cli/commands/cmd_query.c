@@ -1,0 +1,164 @@
+/* query: SQL over everything that is known of a process, live or dead. */
+#include "base/cleanup.h"
+#include "cli/cli.h"
+#include "cli/query/query_prompt.h"
+#include "cli/query/query_run.h"
+#include "engine/shared/wire.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TIMEOUT_MS = 30000 };
+
+static int read_options(const struct pb_call *call, struct pb_query_options *ret, struct pb_err *err)
+{
+    const char *format = pb_call_option(call, "format"), *timeout = pb_call_option(call, "timeout"),
+               *watch = pb_call_option(call, "watch");
+    struct pb_query_options o = {
+        .timeout_ms = TIMEOUT_MS,
+        .print = {.expanded = pb_call_option(call, "expanded"), .columns = pb_call_option(call, "columns")},
+        .stats = pb_call_option(call, "stats"),
+        .output = pb_call_option(call, "output")};
+
+    if (format && pb_query_format(format, &o.format) < 0)
+        return pb_fail(
+            err, PB_USAGE,
+            "there is no format '%s'; there are table, json, jsonl, csv, tsv, markdown and parquet", format);
+    if (o.output && !format)
+        o.format = pb_query_format_of(o.output);
+    if (timeout && pb_parse_duration(timeout, &o.timeout_ms) < 0)
+        return pb_fail(err, PB_USAGE, "--timeout takes a time such as 30, 500ms or 2m, not '%s'", timeout);
+    if (watch && (pb_parse_duration(watch, &o.watch_ms) < 0 || o.watch_ms < 100))
+        return pb_fail(err, PB_USAGE, "--watch takes a time of at least 100ms such as 2 or 500ms, not '%s'",
+                       watch);
+    if (o.print.expanded && o.format != PB_QUERY_TABLE)
+        return pb_fail(err, PB_USAGE, "--expanded is a form of the table format alone");
+    if (o.print.columns && o.format != PB_QUERY_JSONL)
+        return pb_fail(err, PB_USAGE, "--columns goes with --format jsonl alone");
+    if (watch && o.output)
+        return pb_fail(err, PB_USAGE, "--watch shows rows again and again; they do not go to a file (-o)");
+    if (o.format == PB_QUERY_PARQUET && !o.output)
+        return pb_fail(err, PB_USAGE, "parquet is a file: -o FILE says which");
+    *ret = o;
+    return 0;
+}
+
+/* All of a file, up to a little more than the worker would take. */
+static int slurp(FILE *file, const char *name, char **ret, size_t *ret_length, struct pb_err *err)
+{
+    size_t room = 1 << 16, n = 0;
+    char *text = malloc(room);
+
+    while (text && n <= PB_SQL_MAX_TEXT) {
+        n += fread(text + n, 1, room - n, file);
+        if (n < room)
+            break;
+        char *more = realloc(text, room *= 2);
+        if (!more)
+            free(text);
+        text = more;
+    }
+    if (!text || ferror(file)) {
+        free(text);
+        return pb_fail(err, text ? -EIO : -ENOMEM, "%s cannot be read: %s", name,
+                       strerror(text ? errno : ENOMEM));
+    }
+    *ret = text;
+    *ret_length = n;
+    return 0;
+}
+
+/* The statements: the argument, a file (-f), or standard input. */
+static int read_sql(const struct pb_call *call, char **ret, size_t *ret_length, struct pb_err *err)
+{
+    const char *path = pb_call_option(call, "file");
+    bool input = !path && (call->nargs == 0 || strcmp(call->args[0], "-") == 0);
+
+    if (path && call->nargs)
+        return pb_fail(err, PB_USAGE, "give the statements or a file, not both");
+    if (input && call->nargs == 0 && isatty(STDIN_FILENO))
+        return pb_fail(err, PB_USAGE, "which query? (probing -t PID query \"SELECT ...\", or -f FILE)");
+    if (!path && !input) {
+        *ret = strdup(call->args[0]);
+        *ret_length = strlen(call->args[0]);
+        return *ret ? 0 : pb_fail(err, -ENOMEM, "out of memory");
+    }
+    FILE *file = input ? stdin : fopen(path, "re");
+    if (!file)
+        return pb_fail(err, -errno, "%s cannot be opened: %s", path, strerror(errno));
+    int r = slurp(file, input ? "standard input" : path, ret, ret_length, err);
+    if (!input)
+        fclose(file);
+    return r;
+}
+
+/* Nothing to run, and a person to ask. */
+static bool is_prompt(const struct pb_call *call, const struct pb_query_options *o)
+{
+    return call->nargs == 0 && !pb_call_option(call, "file") && !o->output && !o->watch_ms &&
+           isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_free_ char *sql = NULL;
+    struct pb_query_options o;
+    size_t length = 0;
+
+    int r = read_options(call, &o, err);
+    if (r == 0 && is_prompt(call, &o))
+        return pb_query_prompt(call, &o, err);
+    if (r == 0)
+        r = read_sql(call, &sql, &length, err);
+    if (r < 0)
+        return r;
+    if (o.watch_ms)
+        return pb_query_watch(call, &o, sql, length, err);
+    if (o.output)
+        return pb_query_run_to_file(call, &o, sql, length, err);
+    return pb_query_run(call, &o, sql, length, stdout, err);
+}
+
+static const struct pb_option options[] = {
+    {0, "format", "FORMAT", "table, json, jsonl, csv, tsv, markdown or parquet"},
+    {'o', "output", "FILE", "write to a file, which appears whole or not at all"},
+    {'f', "file", "FILE", "read the statements from a file"},
+    {'x', "expanded", NULL, "one column a line"},
+    {0, "watch", "TIME", "run it again and again, in place; q ends it"},
+    {0, "columns", NULL, "jsonl: first a line with the names and types of the columns, then rows as arrays"},
+    {0, "archive", "DIR",
+     "archived rows from there (default: PROBING_ARCHIVE, see archive); none: leave them out"},
+    {0, "stats", NULL, "say how much was read, on stderr"},
+    {0, "timeout", "TIME", "stop after this long: 30, 500ms, 2m (default 30s; 0: never)"},
+    {0},
+};
+
+const struct pb_command pb_cmd_query = {
+    .name = "query",
+    .summary = "SQL over everything known of a process, live or dead",
+    .synopsis = "[SQL | -]",
+    .text = "DuckDB's SQL over what the process has recorded (memory_usage, python.*), what can be seen of "
+            "it now\n"
+            "(system.*), and what is known of both (probing.tables, probing.columns). It runs in a process "
+            "of its own\n"
+            "that may do nothing but compute; the target is not asked and not slowed. Times are UTC. With "
+            "--all a\n"
+            "rank and a target_pid column lead each table. Several statements are separated by semicolons.\n"
+            "Without SQL, on a terminal, it is a prompt: history, completion with Tab, .help for the rest. "
+            "Ctrl-C\n"
+            "stops a query (exit status 130).",
+    .example =
+        "probing -t 4711 query\n"
+        "probing -t 4711 query \"SELECT * FROM memory_usage WHERE timestamp > now() - interval '5 min'\"\n"
+        "probing -t 4711 query \"SELECT name, comment FROM probing.tables\"\n"
+        "probing -t train.py --all query \"SELECT rank, max(memory_mb) FROM memory_usage GROUP BY rank\"\n"
+        "probing -t 4711 query --format csv -o rows.csv -f report.sql",
+    .options = options,
+    .max_args = 1,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS,
+    .run = run,
+};

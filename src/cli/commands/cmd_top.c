@@ -1,0 +1,270 @@
+/* top: which functions take the time just now, refreshed in place; plain text where nobody watches. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "cli/cli.h"
+#include "cli/print/rows.h"
+#include "cli/profile/profile_run.h"
+#include "cli/profile/profile_screen.h"
+
+#define PLAIN_FUNCTIONS 20
+#define PLAIN_THREADS   20
+
+static const struct pb_option options[] = {
+    {0, "interval", "TIME", "between two looks at it (default 1s)"},
+    {0, "count", "N", "so many times (default: until q or Ctrl-C; once where it is no terminal)"},
+    PB_PROFILE_OPTIONS,
+    {0},
+};
+
+/* What was seen since the last look. */
+struct look {
+    const struct pb_call *call;
+    struct pb_profile *p;
+    struct pb_sampler *s;
+    uint64_t ticks; /* of the profile at the last look */
+    bool color;
+};
+
+struct thread_load {
+    uint32_t thread;
+    uint64_t running, waiting, gil;
+};
+
+static int busiest_first(const void *a, const void *b)
+{
+    const struct thread_load *x = a, *y = b;
+
+    if (x->running != y->running)
+        return x->running < y->running ? 1 : -1;
+    return (x->thread > y->thread) - (x->thread < y->thread);
+}
+
+static struct thread_load *thread_loads(const struct pb_profile *p)
+{
+    struct thread_load *loads = calloc(pb_profile_nthreads(p) + 1, sizeof(*loads));
+
+    for (size_t i = 0; loads && i < pb_profile_nthreads(p); i++)
+        loads[i].thread = (uint32_t)i;
+    for (size_t i = 0; loads && i < pb_profile_ncounts(p); i++) {
+        struct pb_count c = pb_profile_count_at(p, i);
+        *(c.flags & PB_SAMPLE_WAITING ? &loads[c.thread].waiting : &loads[c.thread].running) += c.samples;
+        loads[c.thread].gil += c.flags & PB_SAMPLE_GIL ? c.samples : 0;
+    }
+    if (loads)
+        qsort(loads, pb_profile_nthreads(p), sizeof(*loads), busiest_first);
+    return loads;
+}
+
+static const char *paint(const struct look *look, const char *escape)
+{
+    return look->color ? escape : "";
+}
+
+static void put_head(FILE *out, const struct look *look, const struct thread_load *loads, double ticks)
+{
+    const struct pb_profile_facts *f = pb_profile_facts_of(look->p);
+    uint64_t gil = 0, running = 0;
+    char methods[256];
+
+    for (size_t i = 0; i < pb_profile_nthreads(look->p); i++) {
+        gil += loads[i].gil;
+        running += loads[i].running;
+    }
+    fprintf(out, "%s%s%s\n", paint(look, "\033[1m"), f->title, paint(look, "\033[0m"));
+    fprintf(out, "%g Hz, %s time, %u threads; %.0f%% of a core running, GIL held %.0f%% of the time\n",
+            f->rate, f->clock, pb_sampler_threads(look->s), 100 * (double)running / ticks,
+            100 * (double)gil / ticks);
+    fprintf(out, "stacks read %s\n\n", pb_profile_methods(look->p, methods, sizeof(methods)));
+}
+
+static void put_threads(FILE *out, const struct look *look, const struct thread_load *loads, double ticks,
+                        int room)
+{
+    size_t n = pb_profile_nthreads(look->p), quiet = 0;
+    bool idle = pb_call_option(look->call, "idle");
+
+    fprintf(out, "%s  RUN%%  WAIT%%   GIL%%      TID  THREAD%s\n", paint(look, "\033[7m"),
+            paint(look, "\033[0m"));
+    for (size_t i = 0; i < n; i++) {
+        const struct thread_load *l = &loads[i];
+        struct pb_profile_thread t = pb_profile_thread_at(look->p, l->thread);
+        if ((t.hidden && !idle) || room <= 0) {
+            quiet += l->running || l->waiting;
+            continue;
+        }
+        fprintf(out, "%6.1f %6.1f %6.1f %8d  %s\n", 100 * (double)l->running / ticks,
+                100 * (double)l->waiting / ticks, 100 * (double)l->gil / ticks, (int)t.tid, t.name);
+        room--;
+    }
+    if (quiet)
+        fprintf(out, "%*s(%zu more wait%s)\n", 32, "", quiet, idle ? "" : "; --idle shows them");
+    fputc('\n', out);
+}
+
+/* What runs first, then what waits. */
+static int running_first(const void *a, const void *b)
+{
+    const struct pb_hot *x = a, *y = b;
+    uint64_t s = x->self - x->waiting, t = y->self - y->waiting;
+
+    if (s != t)
+        return s < t ? 1 : -1;
+    return x->total != y->total ? (x->total < y->total ? 1 : -1) : 0;
+}
+
+static void put_functions(FILE *out, const struct look *look, double ticks, int room)
+{
+    _cleanup_free_ struct pb_hot *hot = NULL;
+    char label[300];
+
+    int n = pb_profile_hot(look->p, &hot);
+    if (n > 0)
+        qsort(hot, (size_t)n, sizeof(*hot), running_first);
+    fprintf(out, "%s SELF%%  WAIT%%  TOTAL%%  FUNCTION%s\n", paint(look, "\033[7m"), paint(look, "\033[0m"));
+    for (int i = 0; i < n && i < room; i++) {
+        double self = 100 * (double)(hot[i].self - hot[i].waiting) / ticks;
+        fprintf(out, "%s%6.1f %6.1f %7.1f  %s%s\n", self >= 20 ? paint(look, "\033[1m") : "", self,
+                100 * (double)hot[i].waiting / ticks, 100 * (double)hot[i].total / ticks,
+                pb_profile_label(look->p, hot[i].function, label, sizeof(label)), paint(look, "\033[0m"));
+    }
+}
+
+static int show(struct look *look, bool screen)
+{
+    _cleanup_free_ struct thread_load *loads = thread_loads(look->p);
+    _cleanup_free_ char *text = NULL;
+    uint64_t ticks = pb_profile_facts_of(look->p)->ticks - look->ticks;
+    int rows = 0, columns;
+    size_t size;
+
+    if (!pb_call_option(look->call, "idle"))
+        pb_profile_hide_idle(look->p);
+    FILE *out = open_memstream(&text, &size);
+    if (!out || !loads)
+        return -ENOMEM;
+    if (screen)
+        pb_screen_size(&rows, &columns);
+    int threads = screen ? rows / 4 : PLAIN_THREADS;
+    put_head(out, look, loads, ticks ? (double)ticks : 1);
+    put_threads(out, look, loads, ticks ? (double)ticks : 1, threads);
+    put_functions(out, look, ticks ? (double)ticks : 1, screen ? rows : PLAIN_FUNCTIONS);
+    if (fclose(out) != 0)
+        return -ENOMEM;
+    if (screen)
+        pb_screen_show(text);
+    else
+        fputs(text, stdout);
+    fflush(stdout);
+    look->ticks = pb_profile_facts_of(look->p)->ticks;
+    pb_profile_forget_samples(look->p);
+    return 0;
+}
+
+static int repeat(struct look *look, uint64_t count, uint64_t interval_ns, bool screen)
+{
+    uint64_t next = pb_now_ns() + interval_ns;
+    int r = 0;
+
+    for (uint64_t shown = 0; r == 0 && (count == 0 || shown < count);) {
+        bool over =
+            pb_profile_signal() || pb_sampler_wait(look->s) == -EINTR || pb_sampler_tick(look->s) == 0;
+        int key = screen ? pb_screen_key() : 0;
+        if (key == 'q' || key == 'Q' || (over && pb_profile_signal()))
+            return 0;
+        if (pb_now_ns() < next && !over)
+            continue;
+        if (!screen && shown)
+            putchar('\n');
+        r = show(look, screen);
+        shown++;
+        next = pb_now_ns() + interval_ns;
+        if (over)
+            return r < 0 ? r : 1;
+    }
+    return r;
+}
+
+static void profile_cleanup(struct pb_profile **p)
+{
+    pb_profile_free(*p);
+}
+
+static void sampler_cleanup(struct pb_sampler **s)
+{
+    pb_sampler_free(*s);
+}
+
+static int parse(const struct pb_call *call, bool screen, uint64_t *ret_count, unsigned *ret_ms,
+                 struct pb_err *err)
+{
+    const char *count = pb_call_option(call, "count"), *interval = pb_call_option(call, "interval");
+    char *end;
+
+    *ret_count = screen ? 0 : 1;
+    *ret_ms = 1000;
+    if (count) {
+        *ret_count = strtoull(count, &end, 10);
+        if (*end || *ret_count == 0 || count[0] == '-')
+            return pb_fail(err, PB_USAGE, "--count takes a number from 1 on, not '%s'", count);
+    }
+    if (interval && (pb_parse_duration(interval, ret_ms) < 0 || *ret_ms == 0))
+        return pb_fail(err, PB_USAGE, "--interval takes a time such as 2, 500ms or 1m, not '%s'", interval);
+    return 0;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_(profile_cleanup) struct pb_profile *p = NULL;
+    _cleanup_(sampler_cleanup) struct pb_sampler *s = NULL;
+    struct pb_profile_plan plan;
+    uint64_t count;
+    unsigned interval_ms;
+
+    bool screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    int r = parse(call, screen, &count, &interval_ms, err);
+    if (r == 0)
+        r = pb_profile_plan(call, &plan, err);
+    if (r < 0)
+        return r;
+    plan.sampler.with_gil = true;
+    r = pb_profile_new(0, &p);
+    if (r == 0)
+        r = pb_sampler_new(&plan.sampler, p, &s);
+    if (r == 0)
+        r = pb_profile_attach(call, s, p, err);
+    if (r < 0)
+        return r;
+    struct look look = {.call = call, .p = p, .s = s, .color = pb_color()};
+    pb_profile_catch_signals();
+    pb_profile_hurry(&plan.sampler);
+    if (screen)
+        screen = pb_screen_open() == 0;
+    r = repeat(&look, count, interval_ms * PB_NS_PER_MS, screen);
+    pb_screen_close();
+    if (r > 0)
+        fprintf(stderr, "probing: top: the process has ended\n");
+    return r < 0 ? r : 0;
+}
+
+const struct pb_command pb_cmd_top = {
+    .name = "top",
+    .summary = "which functions take the time just now, refreshed in place",
+    .synopsis = "[--interval TIME] [--count N]",
+    .text =
+        "Shares are of the time since the last look: 100% is one thread all of that time. SELF is a "
+        "function's\n"
+        "own running, WAIT what it waited, TOTAL includes what it called. q ends it. Where the output is no\n"
+        "terminal it prints once as plain text, or --count times.",
+    .example = "probing -t 4711 top\nprobing -t 4711 top --native --interval 2\nprobing -t 4711 top "
+               "--count 3 | cat",
+    .options = options,
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS,
+    .run = run,
+};

@@ -1,0 +1,170 @@
+/* line_history: see line_history.h. */
+#include "cli/line/line_history.h"
+
+#include "base/cleanup.h"
+#include "cli/line/line_edit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FILE_MAX = 8 << 20 }; /* a file larger than this was not written by us */
+
+static void push(struct pb_line_history *h, char *entry)
+{
+    if (!h->at || !entry) {
+        free(entry);
+        return;
+    }
+    if (h->n == PB_HISTORY_MAX) {
+        free(h->at[0]);
+        memmove(h->at, h->at + 1, --h->n * sizeof(*h->at));
+    }
+    h->at[h->n++] = entry;
+}
+
+void pb_line_history_done(struct pb_line_history *h)
+{
+    for (size_t i = 0; i < h->n; i++)
+        free(h->at[i]);
+    free(h->at);
+    free(h->path);
+    *h = (struct pb_line_history){0};
+}
+
+/* --- the file --- */
+
+static char *unescaped(const char *line, size_t n)
+{
+    char *text = malloc(n + 1), *to = text;
+
+    for (size_t i = 0; text && i < n; i++) {
+        bool escape = line[i] == '\\' && i + 1 < n;
+        i += escape;
+        *to++ = (char)(escape && line[i] == 'n' ? '\n' : line[i]);
+    }
+    if (text)
+        *to = '\0';
+    return text;
+}
+
+static void put_escaped(FILE *to, const char *text)
+{
+    for (const char *p = text; *p; p++)
+        if (*p == '\n')
+            fputs("\\n", to);
+        else if (*p == '\\')
+            fputs("\\\\", to);
+        else
+            putc(*p, to);
+    putc('\n', to);
+}
+
+/* The file, locked; it is a plain one of this user's. */
+static int open_file(const char *path)
+{
+    struct stat st;
+
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_size > FILE_MAX)
+        return -EPERM;
+    if (fchmod(fd, 0600) < 0 || flock(fd, LOCK_EX) < 0)
+        return -errno;
+    return pb_take_fd(fd);
+}
+
+/* Lines there are; those that are kept are pushed. */
+static size_t read_lines(struct pb_line_history *h, FILE *file)
+{
+    _cleanup_free_ char *line = NULL;
+    size_t room = 0, lines = 0;
+
+    for (ssize_t n; (n = getline(&line, &room, file)) > 0; lines++) {
+        n -= line[n - 1] == '\n';
+        if (n > 0 && n <= (ssize_t)PB_HISTORY_BYTES && !memchr(line, 0, (size_t)n))
+            push(h, unescaped(line, (size_t)n));
+    }
+    return lines;
+}
+
+/* What is left of a file that has grown too long. In place, under the lock: others append to this very file.
+ */
+static void rewrite(const struct pb_line_history *h, FILE *file)
+{
+    if (ftruncate(fileno(file), 0) < 0)
+        return;
+    for (size_t i = 0; i < h->n; i++)
+        put_escaped(file, h->at[i]);
+}
+
+int pb_line_history_open(const char *path, struct pb_line_history *ret)
+{
+    struct pb_line_history h = {.at = calloc(PB_HISTORY_MAX, sizeof(*h.at))};
+
+    if (!h.at)
+        return -ENOMEM;
+    int fd = path ? open_file(path) : -ENOENT;
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r+");
+    if (file) {
+        h.path = strdup(path);
+        if (read_lines(&h, file) > 2 * PB_HISTORY_MAX)
+            rewrite(&h, file);
+        fclose(file);
+    } else if (fd >= 0) {
+        close(fd);
+    }
+    *ret = h;
+    return 0;
+}
+
+void pb_line_history_add(struct pb_line_history *h, const char *text)
+{
+    if (text[strspn(text, " \t\n")] == '\0' || (h->n && strcmp(h->at[h->n - 1], text) == 0))
+        return;
+    push(h, strdup(text));
+    if (!h->path || strlen(text) > PB_HISTORY_BYTES / 2)
+        return;
+    int fd = open_file(h->path);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "a");
+    if (file) {
+        put_escaped(file, text);
+        fclose(file);
+    } else if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* --- where it is --- */
+
+static int make_directories(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        int r = mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
+        *slash = '/';
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int pb_line_history_path(const char *name, char *ret, size_t size)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    int n;
+
+    if (state && state[0] == '/')
+        n = snprintf(ret, size, "%s/probing/%s_history", state, name);
+    else if (home && home[0] == '/')
+        n = snprintf(ret, size, "%s/.local/state/probing/%s_history", home, name);
+    else
+        return -ENOENT;
+    return n < (int)size && make_directories(ret) == 0 ? 0 : -ENOENT;
+}

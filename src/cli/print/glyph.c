@@ -1,0 +1,130 @@
+/* glyph: see glyph.h. The tables are the ranges of Unicode 15 that people meet, joined where nothing but
+ * unassigned characters lies between. */
+#include "cli/print/glyph.h"
+
+#include "table/reader.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+struct range {
+    uint32_t first, last;
+};
+
+/* Two columns: East Asian wide and fullwidth, emoji. */
+static const struct range wide[] = {
+    {0x1100, 0x115f},   {0x231a, 0x231b},   {0x2329, 0x232a},   {0x23e9, 0x23ec},   {0x23f0, 0x23f0},
+    {0x23f3, 0x23f3},   {0x25fd, 0x25fe},   {0x2614, 0x2615},   {0x2648, 0x2653},   {0x267f, 0x267f},
+    {0x2693, 0x2693},   {0x26a1, 0x26a1},   {0x26aa, 0x26ab},   {0x26bd, 0x26be},   {0x26c4, 0x26c5},
+    {0x26ce, 0x26ce},   {0x26d4, 0x26d4},   {0x26ea, 0x26ea},   {0x26f2, 0x26f3},   {0x26f5, 0x26f5},
+    {0x26fa, 0x26fa},   {0x26fd, 0x26fd},   {0x2705, 0x2705},   {0x270a, 0x270b},   {0x2728, 0x2728},
+    {0x274c, 0x274c},   {0x274e, 0x274e},   {0x2753, 0x2755},   {0x2757, 0x2757},   {0x2795, 0x2797},
+    {0x27b0, 0x27b0},   {0x27bf, 0x27bf},   {0x2b1b, 0x2b1c},   {0x2b50, 0x2b50},   {0x2b55, 0x2b55},
+    {0x2e80, 0x303e},   {0x3041, 0x3247},   {0x3250, 0x4dbf},   {0x4e00, 0xa4cf},   {0xa960, 0xa97c},
+    {0xac00, 0xd7a3},   {0xf900, 0xfaff},   {0xfe10, 0xfe19},   {0xfe30, 0xfe6b},   {0xff01, 0xff60},
+    {0xffe0, 0xffe6},   {0x16fe0, 0x1b2fb}, {0x1f004, 0x1f004}, {0x1f0cf, 0x1f0cf}, {0x1f18e, 0x1f18e},
+    {0x1f191, 0x1f19a}, {0x1f200, 0x1f320}, {0x1f32d, 0x1f335}, {0x1f337, 0x1f37c}, {0x1f37e, 0x1f393},
+    {0x1f3a0, 0x1f3ca}, {0x1f3cf, 0x1f3d3}, {0x1f3e0, 0x1f3f0}, {0x1f3f4, 0x1f3f4}, {0x1f3f8, 0x1f43e},
+    {0x1f440, 0x1f440}, {0x1f442, 0x1f4fc}, {0x1f4ff, 0x1f53d}, {0x1f54b, 0x1f567}, {0x1f57a, 0x1f57a},
+    {0x1f595, 0x1f596}, {0x1f5a4, 0x1f5a4}, {0x1f5fb, 0x1f64f}, {0x1f680, 0x1f6c5}, {0x1f6cc, 0x1f6cc},
+    {0x1f6d0, 0x1f6d2}, {0x1f6d5, 0x1f6df}, {0x1f6eb, 0x1f6ec}, {0x1f6f4, 0x1f6fc}, {0x1f7e0, 0x1f7f0},
+    {0x1f90c, 0x1f93a}, {0x1f93c, 0x1f945}, {0x1f947, 0x1f9ff}, {0x1fa70, 0x1faff}, {0x20000, 0x3fffd},
+};
+
+/* None: marks that go onto the character before, joiners, variation selectors. */
+static const struct range marks[] = {
+    {0x0300, 0x036f}, {0x0483, 0x0489}, {0x0591, 0x05bd}, {0x05bf, 0x05bf},   {0x05c1, 0x05c2},
+    {0x05c4, 0x05c5}, {0x05c7, 0x05c7}, {0x0610, 0x061a}, {0x064b, 0x065f},   {0x0670, 0x0670},
+    {0x06d6, 0x06dc}, {0x06df, 0x06e4}, {0x06e7, 0x06e8}, {0x06ea, 0x06ed},   {0x0711, 0x0711},
+    {0x0730, 0x074a}, {0x07a6, 0x07b0}, {0x0816, 0x082d}, {0x08d3, 0x0902},   {0x093a, 0x093a},
+    {0x093c, 0x093c}, {0x0941, 0x0948}, {0x094d, 0x094d}, {0x0951, 0x0957},   {0x0962, 0x0963},
+    {0x0981, 0x0981}, {0x09bc, 0x09bc}, {0x09c1, 0x09c4}, {0x09cd, 0x09cd},   {0x0a01, 0x0a02},
+    {0x0a3c, 0x0a3c}, {0x0a41, 0x0a51}, {0x0abc, 0x0abc}, {0x0ac1, 0x0ac8},   {0x0acd, 0x0acd},
+    {0x0b3c, 0x0b3c}, {0x0b4d, 0x0b4d}, {0x0bcd, 0x0bcd}, {0x0c4d, 0x0c4d},   {0x0ccd, 0x0ccd},
+    {0x0d4d, 0x0d4d}, {0x0e31, 0x0e31}, {0x0e34, 0x0e3a}, {0x0e47, 0x0e4e},   {0x0eb1, 0x0eb1},
+    {0x0eb4, 0x0ebc}, {0x0ec8, 0x0ecd}, {0x1160, 0x11ff}, {0x135d, 0x135f},   {0x1ab0, 0x1ace},
+    {0x1dc0, 0x1dff}, {0x200b, 0x200d}, {0x2060, 0x2064}, {0x20d0, 0x20f0},   {0x302a, 0x302d},
+    {0x3099, 0x309a}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0x1f3fb, 0x1f3ff}, {0xe0100, 0xe01ef},
+};
+
+/* What changes the direction of writing, or what a terminal may take as the end of a line. */
+static const struct range turns[] = {{0x061c, 0x061c}, {0x200e, 0x200f}, {0x2028, 0x202e},
+                                     {0x2066, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}};
+
+static bool within(const struct range *ranges, size_t n, uint32_t code)
+{
+    size_t low = 0;
+
+    while (low < n) {
+        size_t middle = low + (n - low) / 2;
+        if (code < ranges[middle].first)
+            n = middle;
+        else if (code > ranges[middle].last)
+            low = middle + 1;
+        else
+            return true;
+    }
+    return false;
+}
+
+#define WITHIN(ranges, code) within(ranges, sizeof(ranges) / sizeof((ranges)[0]), code)
+
+/* Length of the sequence at text, 0 where there is none. */
+static size_t sequence(const unsigned char *p, size_t left)
+{
+    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+    return n <= left && pb_utf8_valid((const char *)p, n) ? n : 0;
+}
+
+static uint32_t decode(const unsigned char *p, size_t n)
+{
+    uint32_t code = n == 1 ? p[0] : p[0] & (0x7fu >> n);
+
+    for (size_t i = 1; i < n; i++)
+        code = code << 6 | (p[i] & 0x3f);
+    return code;
+}
+
+static void show_number(struct pb_glyph *g, const char *format, uint32_t number)
+{
+    g->columns = (unsigned)snprintf(g->shown, sizeof(g->shown), format, number);
+}
+
+void pb_glyph_read(const char *text, size_t left, struct pb_glyph *ret)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    size_t n = sequence(p, left);
+    uint32_t code = n ? decode(p, n) : p[0];
+
+    *ret = (struct pb_glyph){.bytes = n ? n : 1, .columns = 1};
+    if (code == '\n' || code == '\t' || code == '\r')
+        show_number(ret, "\\%c", code == '\n' ? 'n' : code == '\t' ? 't' : 'r');
+    else if (n == 0 || code < 0x20 || (code >= 0x7f && code < 0xa0))
+        show_number(ret, "\\x%02x", code);
+    else if (WITHIN(turns, code))
+        show_number(ret, "\\u%04x", code);
+    else {
+        memcpy(ret->shown, text, n);
+        if (code >= 0x300)
+            ret->columns = WITHIN(marks, code) ? 0 : WITHIN(wide, code) ? 2 : 1;
+    }
+}
+
+size_t pb_glyph_columns(const char *text, size_t length)
+{
+    struct pb_glyph g;
+    size_t columns = 0;
+
+    for (size_t i = 0; i < length; i += g.bytes) {
+        /* Nearly all text is this. */
+        if (text[i] >= 0x20 && text[i] < 0x7f) {
+            g.bytes = 1;
+            columns++;
+            continue;
+        }
+        pb_glyph_read(text + i, length - i, &g);
+        columns += g.columns;
+    }
+    return columns;
+}

@@ -1,0 +1,168 @@
+/* memory_print: see memory.h. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "cli/print/memory_print.h"
+#include "cli/print/rows.h"
+
+#define MB 1048576.0
+
+static void print_size(const char *what, double bytes)
+{
+    if (!isnan(bytes))
+        printf("%-14s %10.1f MB\n", what, bytes / MB);
+}
+
+/* Eight heights from the least to the most of what was recorded. */
+static void print_sparkline(const struct pb_memory *m)
+{
+    static const char *const bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    double least = m->points[0], most = least;
+
+    for (unsigned i = 0; i < m->npoints; i++) {
+        least = m->points[i] < least ? m->points[i] : least;
+        most = m->points[i] > most ? m->points[i] : most;
+    }
+    for (unsigned i = 0; i < m->npoints; i++)
+        fputs(bars[most > least ? (int)((m->points[i] - least) / (most - least) * 7.999) : 0], stdout);
+    printf("  %.1f to %.1f MB\n", least / MB, most / MB);
+}
+
+static void print_history(const struct pb_memory *m)
+{
+    if (m->rows < 2 || isnan(m->growth)) {
+        puts(m->dead ? "growth         not known: less than two seconds were recorded"
+                     : "growth         not known yet: `probing inject` or `record` keeps a row a second");
+        return;
+    }
+    printf("%-14s %+10.2f MB a minute, over the %.0f s recorded\n", "growth", m->growth / MB, m->recorded_s);
+    print_sparkline(m);
+}
+
+static void print_python(const struct pb_memory *m)
+{
+    const struct pb_py_memory *p = &m->python;
+
+    if (p->heap_arenas >= 0) {
+        printf("%-14s %10.1f MB", "Python heap", (double)p->heap_bytes / MB);
+        if (p->heap_blocks >= 0)
+            printf(", %" PRId64 " small blocks in use", p->heap_blocks);
+        putchar('\n');
+    }
+    if (p->gc[0] >= 0)
+        printf("%-14s %10" PRId64 " new objects, %" PRId64 " young and %" PRId64
+               " middle collections since\n",
+               "collector", p->gc[0], p->gc[1], p->gc[2]);
+    print_size("torch, CPU", m->torch_cpu);
+    print_size("torch, GPU", m->torch_cuda);
+    print_size("  reserved", m->torch_cuda_reserved);
+    if (m->torch_note)
+        printf("%-14s %s\n", "torch, GPU", m->torch_note);
+    print_size("on GPUs", m->gpu);
+}
+
+void pb_memory_print(const struct pb_memory *m)
+{
+    print_size(m->dead ? "last in RAM" : "in RAM", m->rss);
+    print_size("at most", m->peak);
+    print_size("mapped", m->vms);
+    print_size("swapped out", m->swap);
+    print_history(m);
+    print_python(m);
+    if (m->nmaps)
+        puts("largest mappings, in RAM and mapped:");
+    for (unsigned i = 0; i < m->nmaps; i++) {
+        printf("  %9.1f MB %9.1f MB  ", m->maps[i].rss / MB, m->maps[i].size / MB);
+        pb_put_plain(stdout, m->maps[i].path);
+        printf(" (%u)\n", m->maps[i].count);
+    }
+}
+
+/* --- for programs --- */
+
+static void put_number(const char *name, double value)
+{
+    printf(", \"%s\": ", name);
+    if (isnan(value))
+        fputs("null", stdout);
+    else
+        printf("%.0f", value);
+}
+
+static void put_count(const char *name, int64_t value)
+{
+    put_number(name, value < 0 ? NAN : (double)value);
+}
+
+void pb_memory_print_json(const struct pb_memory *m)
+{
+    printf("{\"pid\": %d, \"target\": ", (int)m->pid);
+    pb_put_json(m->label);
+    printf(", \"dead\": %s", m->dead ? "true" : "false");
+    put_number("rss_bytes", m->rss);
+    put_number("peak_rss_bytes", m->peak);
+    put_number("vms_bytes", m->vms);
+    put_number("swap_bytes", m->swap);
+    put_number("growth_bytes_per_minute", m->growth);
+    put_number("recorded_s", m->recorded_s);
+    printf(", \"rows\": %u, \"history_bytes\": [", m->rows);
+    for (unsigned i = 0; i < m->npoints; i++)
+        printf("%s%.0f", i ? ", " : "", m->points[i]);
+    putchar(']');
+    put_count("heap_arenas", m->python.heap_arenas);
+    put_count("heap_bytes", m->python.heap_bytes);
+    put_count("heap_blocks", m->python.heap_blocks);
+    put_count("gc_gen0", m->python.gc[0]);
+    put_count("gc_gen1", m->python.gc[1]);
+    put_count("gc_gen2", m->python.gc[2]);
+    put_number("torch_cpu_bytes", m->torch_cpu);
+    put_number("torch_cuda_bytes", m->torch_cuda);
+    put_number("torch_cuda_reserved_bytes", m->torch_cuda_reserved);
+    put_number("gpu_bytes", m->gpu);
+    fputs(", \"mappings\": [", stdout);
+    for (unsigned i = 0; i < m->nmaps; i++) {
+        printf("%s{\"path\": ", i ? ", " : "");
+        pb_put_json(m->maps[i].path);
+        put_number("rss_bytes", m->maps[i].rss);
+        put_number("bytes", m->maps[i].size);
+        printf(", \"count\": %u}", m->maps[i].count);
+    }
+    fputs("]}", stdout);
+}
+
+const char *const pb_memory_columns[] = {"target",
+                                         "rss_bytes",
+                                         "peak_rss_bytes",
+                                         "vms_bytes",
+                                         "swap_bytes",
+                                         "recorded_s",
+                                         "growth_bytes_per_minute",
+                                         "heap_bytes",
+                                         "heap_blocks",
+                                         "torch_cuda_bytes",
+                                         "gpu_bytes"};
+const size_t pb_memory_ncolumns = sizeof(pb_memory_columns) / sizeof(pb_memory_columns[0]);
+
+static void add(struct pb_rows *rows, double value)
+{
+    if (isnan(value))
+        pb_rows_text(rows, NULL);
+    else
+        pb_rows_number(rows, "%.0f", value);
+}
+
+void pb_memory_add_row(struct pb_rows *rows, const struct pb_memory *m)
+{
+    pb_rows_text(rows, m->label);
+    add(rows, m->rss);
+    add(rows, m->peak);
+    add(rows, m->vms);
+    add(rows, m->swap);
+    add(rows, m->recorded_s);
+    add(rows, m->growth);
+    add(rows, m->python.heap_bytes < 0 ? NAN : (double)m->python.heap_bytes);
+    add(rows, m->python.heap_blocks < 0 ? NAN : (double)m->python.heap_blocks);
+    add(rows, m->torch_cuda);
+    add(rows, m->gpu);
+}

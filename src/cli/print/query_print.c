@@ -1,0 +1,537 @@
+/* query_print: see query_print.h. */
+#include "cli/print/query_print.h"
+
+#include "cli/print/glyph.h"
+#include "cli/print/rows.h"
+#include "engine/caller/broker_parquet.h"
+#include "table/reader.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { UNIQUE_MAX = 2000 };
+enum { TABLE_BYTES = 8 << 20 }; /* of rows that are held to know a table's widths */
+
+struct pb_printer {
+    struct pb_print_options o;
+    enum pb_query_format format;
+    FILE *out;
+    bool careful; /* a terminal reads it, whatever the format: it gets no commands from us */
+    char **names, **types;
+    unsigned ncolumns;
+    uint64_t nrows, results;
+    struct pb_rows rows;
+    struct pb_parquet *parquet;
+};
+
+static const char *const names[PB_QUERY_FORMATS] = {"table", "json",     "jsonl",  "csv",
+                                                    "tsv",   "markdown", "parquet"};
+
+int pb_query_format(const char *name, enum pb_query_format *ret)
+{
+    for (int i = 0; i < PB_QUERY_FORMATS; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *ret = (enum pb_query_format)i;
+            return 0;
+        }
+    return -EINVAL;
+}
+
+/* --- texts --- */
+
+/* One character of JSON text. What is not UTF-8 JSON has no way to say. */
+static void put_json_glyph(FILE *out, const char *text, const struct pb_glyph *g)
+{
+    unsigned char c = (unsigned char)*text;
+
+    if (c == '\n')
+        fputs("\\n", out);
+    else if (c < 0x20 || c == 0x7f)
+        fprintf(out, "\\u%04x", c);
+    else if (c == 0xc2 && g->bytes == 2 && (unsigned char)text[1] < 0xa0)
+        fprintf(out, "\\u%04x", (unsigned char)text[1]);
+    else if (strncmp(g->shown, "\\u", 2) == 0)
+        fputs(g->shown, out);
+    else if (!pb_utf8_valid(text, g->bytes))
+        fputs("\xef\xbf\xbd", out);
+    else
+        fwrite(text, 1, g->bytes, out);
+}
+
+static bool is_plain(unsigned char c)
+{
+    return c >= 0x20 && c < 0x7f;
+}
+
+static void put_json_text(FILE *out, const char *text, size_t length)
+{
+    struct pb_glyph g;
+
+    putc('"', out);
+    for (size_t i = 0; i < length; i += g.bytes) {
+        g.bytes = 1;
+        if (text[i] == '"' || text[i] == '\\')
+            fprintf(out, "\\%c", text[i]);
+        else if (is_plain((unsigned char)text[i]))
+            putc(text[i], out);
+        else {
+            pb_glyph_read(text + i, length - i, &g);
+            put_json_glyph(out, text + i, &g);
+        }
+    }
+    putc('"', out);
+}
+
+/* What is JSON already, but for characters that a terminal would obey. */
+static void put_json_value(FILE *out, const char *text, size_t length)
+{
+    struct pb_glyph g;
+
+    for (size_t i = 0; i < length; i += g.bytes) {
+        g.bytes = 1;
+        if (is_plain((unsigned char)text[i])) {
+            putc(text[i], out);
+        } else {
+            pb_glyph_read(text + i, length - i, &g);
+            put_json_glyph(out, text + i, &g);
+        }
+    }
+}
+
+static void put_json(FILE *out, const struct pb_sql_cell *cell)
+{
+    if (cell->kind == PB_SQL_NULL)
+        fputs("null", out);
+    else if (cell->kind == PB_SQL_TEXT)
+        put_json_text(out, cell->text, cell->length);
+    else
+        put_json_value(out, cell->text, cell->length);
+}
+
+/* One character for a person: what it is, or its number. */
+static size_t put_shown(FILE *out, const char *text, size_t left)
+{
+    struct pb_glyph g;
+
+    pb_glyph_read(text, left, &g);
+    fputs(g.shown, out);
+    return g.bytes;
+}
+
+/* NULL is written so where an empty line would be lost: the text is quoted. */
+static bool needs_quotes(const char *text, size_t length)
+{
+    if (length == 4 && memcmp(text, "NULL", 4) == 0)
+        return true;
+    for (size_t i = 0; i < length; i++)
+        if (strchr(",\"\r\n", text[i]) || text[i] == '\0')
+            return true;
+    return length == 0;
+}
+
+/* As it is, but to a terminal. */
+static size_t put_exact(FILE *out, const char *text, size_t left, bool careful)
+{
+    if (careful && *text != '\n')
+        return put_shown(out, text, left);
+    putc(*text, out);
+    return 1;
+}
+
+static void put_csv(FILE *out, const char *text, size_t length, bool careful)
+{
+    bool quotes = needs_quotes(text, length);
+
+    if (!quotes && !careful) {
+        fwrite(text, 1, length, out);
+        return;
+    }
+    fputs(quotes ? "\"" : "", out);
+    for (size_t i = 0; i < length;) {
+        if (text[i] == '"')
+            putc('"', out);
+        i += put_exact(out, text + i, length - i, careful);
+    }
+    fputs(quotes ? "\"" : "", out);
+}
+
+/* As PostgreSQL's COPY writes it. */
+static void put_tsv(FILE *out, const char *text, size_t length, bool careful)
+{
+    for (size_t i = 0; i < length;) {
+        const char *escape = text[i] == '\t'   ? "\\t"
+                             : text[i] == '\n' ? "\\n"
+                             : text[i] == '\r' ? "\\r"
+                             : text[i] == '\\' ? "\\\\"
+                                               : NULL;
+        if (escape)
+            fputs(escape, out);
+        i += escape ? 1 : put_exact(out, text + i, length - i, careful);
+    }
+}
+
+/* What would end the cell, or be taken as markup or HTML. */
+static void put_markdown(FILE *out, const char *text, size_t length)
+{
+    for (size_t i = 0; i < length;) {
+        if (text[i] == '\n') {
+            fputs("<br>", out);
+            i++;
+        } else if (strchr("|\\`*_[]~", text[i]) && text[i]) {
+            fprintf(out, "\\%c", text[i++]);
+        } else if (text[i] == '<' || text[i] == '&') {
+            fputs(text[i] == '<' ? "&lt;" : "&amp;", out);
+            i++;
+        } else {
+            i += put_shown(out, text + i, length - i);
+        }
+    }
+}
+
+/* --- a result --- */
+
+static void put_json_array(const struct pb_printer *p, const struct pb_sql_cell *cells)
+{
+    for (unsigned i = 0; i < p->ncolumns; i++) {
+        putc(i ? ',' : '[', p->out);
+        put_json(p->out, &cells[i]);
+    }
+    putc(']', p->out);
+}
+
+static void put_json_row(const struct pb_printer *p, const struct pb_sql_cell *cells)
+{
+    for (unsigned i = 0; i < p->ncolumns; i++) {
+        fputs(i ? ", " : "{", p->out);
+        put_json_text(p->out, p->names[i], strlen(p->names[i]));
+        fputs(": ", p->out);
+        put_json(p->out, &cells[i]);
+    }
+    putc('}', p->out);
+}
+
+static void put_separated(const struct pb_printer *p, const struct pb_sql_cell *cells)
+{
+    bool csv = p->format == PB_QUERY_CSV;
+
+    for (unsigned i = 0; i < p->ncolumns; i++) {
+        if (i)
+            putc(csv ? ',' : '\t', p->out);
+        if (cells[i].kind == PB_SQL_NULL)
+            fputs(csv ? "" : "\\N", p->out);
+        else if (csv)
+            put_csv(p->out, cells[i].text, cells[i].length, p->careful);
+        else
+            put_tsv(p->out, cells[i].text, cells[i].length, p->careful);
+    }
+    /* A row of one NULL would be an empty line, which readers skip. */
+    if (csv && p->ncolumns == 1 && cells[0].kind == PB_SQL_NULL)
+        fputs("NULL", p->out);
+    putc('\n', p->out);
+}
+
+static void put_markdown_row(const struct pb_printer *p, const struct pb_sql_cell *cells)
+{
+    for (unsigned i = 0; i < p->ncolumns; i++) {
+        fputs("| ", p->out);
+        if (cells[i].kind == PB_SQL_NULL)
+            fputs("NULL", p->out);
+        else
+            put_markdown(p->out, cells[i].text, cells[i].length);
+        putc(' ', p->out);
+    }
+    fputs("|\n", p->out);
+}
+
+/* A value's further lines stand below its first. */
+static void put_indented(FILE *out, const char *text, size_t length, size_t indent)
+{
+    for (size_t i = 0; i < length;) {
+        if (text[i] == '\n') {
+            fprintf(out, "\n%*s", (int)indent, "");
+            i++;
+        } else {
+            i += put_shown(out, text + i, length - i);
+        }
+    }
+}
+
+/* One column a line, for rows wider than any terminal. */
+static void put_expanded(const struct pb_printer *p, const struct pb_sql_cell *cells)
+{
+    size_t width = 0;
+
+    for (unsigned i = 0; i < p->ncolumns; i++) {
+        size_t n = pb_glyph_columns(p->names[i], strlen(p->names[i]));
+        width = n > width ? n : width;
+    }
+    fprintf(p->out, "-- row %llu\n", (unsigned long long)p->nrows + 1);
+    for (unsigned i = 0; i < p->ncolumns; i++) {
+        size_t n = strlen(p->names[i]);
+        fprintf(p->out, "%*s", (int)(width - pb_glyph_columns(p->names[i], n)), "");
+        for (size_t k = 0; k < n;)
+            k += put_shown(p->out, p->names[i] + k, n - k);
+        fputs(": ", p->out);
+        if (cells[i].kind == PB_SQL_NULL)
+            fputs("NULL", p->out);
+        else
+            put_indented(p->out, cells[i].text, cells[i].length, width + 2);
+        putc('\n', p->out);
+    }
+}
+
+/* A plan is a drawing over many lines: it is shown as it is. */
+static bool is_plan(const struct pb_printer *p)
+{
+    return p->ncolumns == 2 && strcmp(p->names[1], "explain_value") == 0 && p->format == PB_QUERY_TABLE;
+}
+
+/* A copy, in which a NUL is as any control character is shown. */
+static char *terminated(const char *text, size_t length)
+{
+    size_t nuls = 0, n = 0;
+
+    for (size_t i = 0; i < length; i++)
+        nuls += text[i] == '\0';
+    char *copy = malloc(length + 3 * nuls + 1);
+    for (size_t i = 0; copy && i < length; i++)
+        if (text[i])
+            copy[n++] = text[i];
+        else
+            n = (size_t)(stpcpy(copy + n, "\\x00") - copy);
+    if (copy)
+        copy[n] = '\0';
+    return copy;
+}
+
+static int add_to_table(struct pb_printer *p, const struct pb_sql_cell *cells)
+{
+    for (unsigned i = 0; i < p->ncolumns; i++) {
+        char *text = cells[i].kind == PB_SQL_NULL ? NULL : terminated(cells[i].text, cells[i].length);
+        if (!text && cells[i].kind != PB_SQL_NULL)
+            return -ENOMEM;
+        if (cells[i].kind == PB_SQL_NUMBER && cells[i].length < 60)
+            pb_rows_number(&p->rows, "%s", text ? text : "");
+        else
+            pb_rows_text(&p->rows, text);
+        free(text);
+    }
+    /* A result of any size passes through bounded memory. */
+    return p->rows.bytes > TABLE_BYTES ? pb_rows_flush(&p->rows) : 0;
+}
+
+static int finish(struct pb_printer *p, struct pb_err *err)
+{
+    int r = 0;
+
+    if (p->results == 0)
+        return 0;
+    if (p->format == PB_QUERY_JSON)
+        fputs(p->nrows ? "\n]\n" : "[]\n", p->out);
+    if (p->format == PB_QUERY_TABLE && !p->o.expanded && !is_plan(p)) {
+        r = pb_rows_print(&p->rows, PB_FORMAT_TABLE, NULL, err);
+        pb_rows_done(&p->rows);
+    }
+    return r;
+}
+
+static void release_names(struct pb_printer *p)
+{
+    for (unsigned i = 0; p->names && i < p->ncolumns; i++) {
+        free(p->names[i]);
+        free(p->types ? p->types[i] : NULL);
+    }
+    free(p->names);
+    free(p->types);
+    p->names = p->types = NULL;
+}
+
+/* A name that comes twice in an object loses the first value: the second becomes name_1. */
+static int make_unique(struct pb_printer *p)
+{
+    for (unsigned i = 1; i < p->ncolumns && p->ncolumns <= UNIQUE_MAX; i++) {
+        char *given = p->names[i];
+        unsigned k = 0, n = 0;
+        while (k < i) {
+            if (strcmp(p->names[k], p->names[i]) != 0) {
+                k++;
+                continue;
+            }
+            char *name;
+            if (asprintf(&name, "%s_%u", given, ++n) < 0)
+                return -ENOMEM;
+            if (p->names[i] != given)
+                free(p->names[i]);
+            p->names[i] = name;
+            k = 0;
+        }
+        if (p->names[i] != given)
+            free(given);
+    }
+    return 0;
+}
+
+static int keep_names(struct pb_printer *p, const struct pb_sql_column *columns, unsigned n)
+{
+    release_names(p);
+    p->ncolumns = n;
+    p->names = calloc(n, sizeof(*p->names));
+    p->types = calloc(n, sizeof(*p->types));
+    if (!p->names || !p->types)
+        return -ENOMEM;
+    for (unsigned i = 0; i < n; i++)
+        if (!(p->names[i] = strdup(columns[i].name)) || !(p->types[i] = strdup(columns[i].type)))
+            return -ENOMEM;
+    return p->format == PB_QUERY_JSON || (p->format == PB_QUERY_JSONL && !p->o.columns) ? make_unique(p) : 0;
+}
+
+static void put_header(const struct pb_printer *p)
+{
+    for (unsigned i = 0; i < p->ncolumns; i++) {
+        const char *name = p->names[i];
+        if (p->format == PB_QUERY_MARKDOWN) {
+            fputs("| ", p->out);
+            put_markdown(p->out, name, strlen(name));
+            putc(' ', p->out);
+        } else {
+            if (i)
+                putc(p->format == PB_QUERY_CSV ? ',' : '\t', p->out);
+            (p->format == PB_QUERY_CSV ? put_csv : put_tsv)(p->out, name, strlen(name), p->careful);
+        }
+    }
+    fputs(p->format == PB_QUERY_MARKDOWN ? "|\n" : "\n", p->out);
+    for (unsigned i = 0; p->format == PB_QUERY_MARKDOWN && i < p->ncolumns; i++)
+        fputs(i + 1 < p->ncolumns ? "| --- " : "| --- |\n", p->out);
+}
+
+/* For a program that must know the columns of a result without rows, and the types of all. */
+static void put_json_columns(const struct pb_printer *p)
+{
+    fputs("{\"columns\":", p->out);
+    for (unsigned i = 0; i < p->ncolumns; i++) {
+        fputs(i ? "," : "[", p->out);
+        fputs("{\"name\":", p->out);
+        put_json_text(p->out, p->names[i], strlen(p->names[i]));
+        fputs(",\"type\":", p->out);
+        put_json_text(p->out, p->types[i], strlen(p->types[i]));
+        putc('}', p->out);
+    }
+    fputs("]}\n", p->out);
+}
+
+static void begin_table(struct pb_printer *p)
+{
+    pb_rows_init(&p->rows, (const char *const *)p->names, p->ncolumns);
+    p->rows.null = "NULL";
+    p->rows.remedy = "--expanded shows all";
+    p->rows.out = p->out;
+    if (p->o.screen) {
+        p->rows.notes = p->out;
+    } else if (p->out != stdout) {
+        p->rows.room = SIZE_MAX;
+        p->rows.color = false;
+    }
+}
+
+static int begin(void *arg, const struct pb_sql_column *columns, unsigned n)
+{
+    struct pb_printer *p = arg;
+
+    if (p->parquet)
+        return pb_parquet_columns(p->parquet, columns, n);
+    int r = finish(p, NULL);
+    if (r == 0)
+        r = keep_names(p, columns, n);
+    if (r < 0)
+        return r;
+    if (p->results++ && p->format != PB_QUERY_JSONL)
+        putc('\n', p->out);
+    p->nrows = 0;
+    if (p->format == PB_QUERY_TABLE)
+        begin_table(p);
+    if (p->format == PB_QUERY_CSV || p->format == PB_QUERY_TSV || p->format == PB_QUERY_MARKDOWN)
+        put_header(p);
+    if (p->format == PB_QUERY_JSONL && p->o.columns)
+        put_json_columns(p);
+    return 0;
+}
+
+static int add_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
+{
+    struct pb_printer *p = arg;
+    int r = 0;
+
+    if (p->parquet)
+        return pb_parquet_row(p->parquet, cells, n);
+    if (p->format == PB_QUERY_JSON)
+        fputs(p->nrows ? ",\n  " : "[\n  ", p->out);
+    if (p->format == PB_QUERY_JSONL && p->o.columns)
+        put_json_array(p, cells);
+    else if (p->format == PB_QUERY_JSON || p->format == PB_QUERY_JSONL)
+        put_json_row(p, cells);
+    if (p->format == PB_QUERY_JSONL)
+        putc('\n', p->out);
+    if (p->format == PB_QUERY_CSV || p->format == PB_QUERY_TSV)
+        put_separated(p, cells);
+    if (p->format == PB_QUERY_MARKDOWN)
+        put_markdown_row(p, cells);
+    if (is_plan(p))
+        put_indented(p->out, cells[1].text, cells[1].length, 0);
+    else if (p->format == PB_QUERY_TABLE && p->o.expanded)
+        put_expanded(p, cells);
+    else if (p->format == PB_QUERY_TABLE)
+        r = add_to_table(p, cells);
+    p->nrows++;
+    return ferror(p->out) ? -(errno ? errno : EIO) : r;
+}
+
+static void note(void *arg, const char *text)
+{
+    struct pb_printer *p = arg;
+    FILE *to = p->o.screen ? p->out : stderr;
+
+    fflush(p->out);
+    fputs("note: ", to);
+    pb_put_plain(to, text);
+    putc('\n', to);
+}
+
+struct pb_printer *pb_printer_new(enum pb_query_format format, const struct pb_print_options *o, FILE *out)
+{
+    struct pb_printer *p = calloc(1, sizeof(*p));
+
+    if (p)
+        *p = (struct pb_printer){
+            .format = format, .o = *o, .out = out, .careful = o->screen || isatty(fileno(out))};
+    return p;
+}
+
+int pb_printer_to_parquet(struct pb_printer *p, const char *file, struct pb_err *err)
+{
+    return pb_parquet_open(file, &p->parquet, err);
+}
+
+struct pb_sql_sink pb_printer_sink(struct pb_printer *p)
+{
+    return (struct pb_sql_sink){.columns = begin, .row = add_row, .note = note, .arg = p};
+}
+
+int pb_printer_end(struct pb_printer *p, struct pb_err *err)
+{
+    if (p->parquet)
+        return err ? pb_parquet_end(p->parquet, err) : 0;
+    int r = finish(p, err);
+    if (r == 0 && (fflush(p->out) != 0 || ferror(p->out)))
+        r = pb_fail(err, -errno, "the output cannot be written: %s", strerror(errno));
+    return r;
+}
+
+void pb_printer_free(struct pb_printer *p)
+{
+    pb_rows_done(&p->rows);
+    pb_parquet_free(p->parquet);
+    release_names(p);
+    free(p);
+}

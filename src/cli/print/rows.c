@@ -1,0 +1,378 @@
+/* rows: see rows.h. */
+#include "cli/print/rows.h"
+
+#include "cli/print/glyph.h"
+#include "cli/print/terminal.h"
+#include "table/reader.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum kind { CELL_NULL, CELL_TEXT, CELL_NUMBER };
+
+struct pb_cell {
+    enum kind kind;
+    char *text;
+};
+
+static size_t terminal_width(void);
+
+void pb_rows_init(struct pb_rows *rows, const char *const *columns, size_t ncolumns)
+{
+    *rows = (struct pb_rows){.columns = columns,
+                             .ncolumns = ncolumns,
+                             .out = stdout,
+                             .notes = stderr,
+                             .room = terminal_width(),
+                             .color = pb_color(),
+                             .remedy = "--format json shows all"};
+}
+
+void pb_rows_done(struct pb_rows *rows)
+{
+    for (size_t i = 0; i < rows->n; i++)
+        free(rows->cells[i].text);
+    free(rows->cells);
+    free(rows->widths);
+    *rows = (struct pb_rows){0};
+}
+
+static void add(struct pb_rows *rows, enum kind kind, const char *text)
+{
+    if (rows->n == rows->cap) {
+        size_t cap = rows->cap ? 2 * rows->cap : 64;
+        struct pb_cell *more = realloc(rows->cells, cap * sizeof(*more));
+        if (!more) {
+            rows->failed = true;
+            return;
+        }
+        rows->cells = more;
+        rows->cap = cap;
+    }
+    char *copy = text ? strdup(text) : NULL;
+    if (text && !copy) {
+        rows->failed = true;
+        return;
+    }
+    rows->cells[rows->n++] = (struct pb_cell){kind, copy};
+    rows->bytes += sizeof(struct pb_cell) + (text ? strlen(text) + 16 : 0);
+}
+
+void pb_rows_text(struct pb_rows *rows, const char *text)
+{
+    add(rows, text ? CELL_TEXT : CELL_NULL, text);
+}
+
+void pb_rows_number(struct pb_rows *rows, const char *format, ...)
+{
+    char text[64];
+    va_list ap;
+
+    va_start(ap, format);
+    vsnprintf(text, sizeof(text), format, ap);
+    va_end(ap);
+    add(rows, CELL_NUMBER, text);
+}
+
+bool pb_color(void)
+{
+    const char *no = getenv("NO_COLOR");
+    return isatty(STDOUT_FILENO) && !(no && *no);
+}
+
+void pb_put_plain(FILE *to, const char *text)
+{
+    struct pb_glyph g;
+
+    for (size_t left = strlen(text); left > 0; left -= g.bytes, text += g.bytes) {
+        pb_glyph_read(text, left, &g);
+        if (*text == '\n' || *text == '\t')
+            putc(*text, to);
+        else
+            fputs(g.shown, to);
+    }
+}
+
+/* --- a table --- */
+
+/* Writes up to max columns of one line. */
+static void put_clipped(FILE *to, const char *text, size_t max)
+{
+    size_t left = strlen(text), room = max;
+    bool clip = pb_glyph_columns(text, left) > max;
+    struct pb_glyph g;
+
+    room -= clip && room;
+    for (; left > 0; left -= g.bytes, text += g.bytes) {
+        pb_glyph_read(text, left, &g);
+        if (g.columns > room)
+            break;
+        fputs(g.shown, to);
+        room -= g.columns;
+    }
+    for (; clip && room > 0; room--)
+        putc(' ', to);
+    if (clip)
+        fputs("…", to);
+}
+
+static void pad(FILE *to, size_t n)
+{
+    while (n-- > 0)
+        putc(' ', to);
+}
+
+static size_t terminal_width(void)
+{
+    const char *columns = getenv("COLUMNS");
+    int rows, width;
+
+    if (!isatty(STDOUT_FILENO))
+        return SIZE_MAX;
+    if (columns && atoi(columns) > 0)
+        return (size_t)atoi(columns);
+    pb_terminal_size(STDOUT_FILENO, &rows, &width);
+    return (size_t)width;
+}
+
+enum { GAP = 2, LEAST = 8 }; /* LEAST: narrower than this a column says nothing; it is left out instead */
+
+static size_t least(size_t width)
+{
+    return width < LEAST ? width : LEAST;
+}
+
+/* How many columns have room, from the left; at least one. Takes from the widest until the line fits: the one
+ * that has most to give is seldom the one that matters. */
+static size_t fit(size_t widths[], size_t n, size_t room)
+{
+    size_t shown = 0, total = 0;
+
+    while (shown < n && (shown == 0 || total + GAP + least(widths[shown]) <= room)) {
+        total += least(widths[shown]) + (shown ? GAP : 0);
+        shown++;
+    }
+    total = GAP * (shown - 1);
+    for (size_t i = 0; i < shown; i++) {
+        widths[i] = widths[i] > room ? room : widths[i];
+        total += widths[i];
+    }
+    for (; total > room; total--) {
+        size_t widest = 0;
+        for (size_t i = 1; i < shown; i++)
+            widest = widths[i] > widths[widest] ? i : widest;
+        if (widths[widest] == 1)
+            break;
+        widths[widest]--;
+    }
+    return shown;
+}
+
+static const char *shown(const struct pb_rows *rows, size_t i)
+{
+    const struct pb_cell *cell = &rows->cells[i];
+    return cell->kind != CELL_NULL ? cell->text : rows->null ? rows->null : "-";
+}
+
+static size_t columns_of(const char *text)
+{
+    return pb_glyph_columns(text, strlen(text));
+}
+
+/* Wide enough for what is held now. */
+static int lay_out(struct pb_rows *rows)
+{
+    size_t n = rows->ncolumns;
+
+    rows->widths = calloc(n, sizeof(*rows->widths));
+    if (!rows->widths)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        rows->widths[i] = columns_of(rows->columns[i]);
+    for (size_t i = 0; i < rows->n; i++) {
+        size_t width = columns_of(shown(rows, i));
+        rows->widths[i % n] = width > rows->widths[i % n] ? width : rows->widths[i % n];
+    }
+    rows->nshown = rows->room == SIZE_MAX ? n : fit(rows->widths, n, rows->room);
+    return 0;
+}
+
+static void put_cell(const struct pb_rows *rows, size_t column, const char *text, bool right)
+{
+    size_t width = rows->widths[column], w = columns_of(text), space = w < width ? width - w : 0;
+    bool last = column + 1 == rows->nshown;
+
+    pad(rows->out, right ? space : 0);
+    put_clipped(rows->out, text, rows->room == SIZE_MAX ? SIZE_MAX : width);
+    if (last)
+        putc('\n', rows->out);
+    else
+        pad(rows->out, (right ? 0 : space) + GAP);
+}
+
+static void put_header(const struct pb_rows *rows)
+{
+    fputs(rows->color ? "\033[1m" : "", rows->out);
+    for (size_t i = 0; i < rows->nshown; i++)
+        put_cell(rows, i, rows->columns[i], rows->n && rows->cells[i].kind == CELL_NUMBER);
+    fputs(rows->color ? "\033[0m" : "", rows->out);
+}
+
+static int put_block(struct pb_rows *rows)
+{
+    if (!rows->widths) {
+        int r = lay_out(rows);
+        if (r < 0)
+            return r;
+        put_header(rows);
+    }
+    for (size_t i = 0; i < rows->n; i++) {
+        if (i % rows->ncolumns < rows->nshown)
+            put_cell(rows, i % rows->ncolumns, shown(rows, i), rows->cells[i].kind == CELL_NUMBER);
+        free(rows->cells[i].text);
+    }
+    rows->n = rows->bytes = 0;
+    return 0;
+}
+
+/* What had no room, by name as far as a line goes. */
+static void tell_left_out(const struct pb_rows *rows)
+{
+    enum { NAMES = 12 };
+    size_t left = rows->ncolumns - rows->nshown;
+
+    fflush(rows->out);
+    fprintf(rows->notes, "note: %zu of %zu columns fit; not shown: ", rows->nshown, rows->ncolumns);
+    for (size_t i = 0; i < left && i < NAMES; i++) {
+        fputs(i ? ", " : "", rows->notes);
+        pb_put_plain(rows->notes, rows->columns[rows->nshown + i]);
+    }
+    if (left > NAMES)
+        fprintf(rows->notes, " and %zu more", left - NAMES);
+    fprintf(rows->notes, " (%s)\n", rows->remedy);
+}
+
+static int print_table(struct pb_rows *rows)
+{
+    int r = put_block(rows);
+
+    if (r == 0 && rows->nshown < rows->ncolumns)
+        tell_left_out(rows);
+    return r;
+}
+
+int pb_rows_flush(struct pb_rows *rows)
+{
+    return rows->failed ? -ENOMEM : put_block(rows);
+}
+
+/* --- for programs --- */
+
+void pb_put_json(const char *text)
+{
+    struct pb_glyph g;
+
+    putchar('"');
+    for (size_t left = strlen(text); left > 0; left -= g.bytes, text += g.bytes) {
+        unsigned char c = (unsigned char)*text;
+        pb_glyph_read(text, left, &g);
+        if (c == '"' || c == '\\')
+            printf("\\%c", c);
+        else if (!pb_utf8_valid(text, g.bytes))
+            fputs("\xef\xbf\xbd", stdout); /* U+FFFD: JSON has no other way to say it */
+        else if (c < 0x20)
+            printf("\\u%04x", c);
+        else
+            fwrite(text, 1, g.bytes, stdout);
+    }
+    putchar('"');
+}
+
+static void print_json(const struct pb_rows *rows)
+{
+    putchar('[');
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct pb_cell *cell = &rows->cells[i];
+        size_t column = i % rows->ncolumns;
+        fputs(column ? ", " : i ? ",\n {" : "\n {", stdout);
+        pb_put_json(rows->columns[column]);
+        fputs(": ", stdout);
+        if (cell->kind == CELL_TEXT)
+            pb_put_json(cell->text);
+        else
+            fputs(cell->kind == CELL_NULL ? "null" : cell->text, stdout);
+        if (column + 1 == rows->ncolumns)
+            putchar('}');
+    }
+    fputs(rows->n ? "\n]\n" : "]\n", stdout);
+}
+
+static void put_csv(const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, stdout);
+        return;
+    }
+    putchar('"');
+    for (const char *p = text; *p; p++)
+        printf(*p == '"' ? "\"\"" : "%c", *p);
+    putchar('"');
+}
+
+/* Tabs, newlines and backslashes as PostgreSQL's COPY writes them. */
+static void put_tsv(const char *text)
+{
+    for (const char *p = text; *p; p++)
+        switch (*p) {
+        case '\t':
+            fputs("\\t", stdout);
+            break;
+        case '\n':
+            fputs("\\n", stdout);
+            break;
+        case '\\':
+            fputs("\\\\", stdout);
+            break;
+        default:
+            putchar(*p);
+        }
+}
+
+static void print_separated(const struct pb_rows *rows, char separator, void (*put)(const char *))
+{
+    for (size_t i = 0; i < rows->ncolumns; i++) {
+        put(rows->columns[i]);
+        putchar(i + 1 < rows->ncolumns ? separator : '\n');
+    }
+    for (size_t i = 0; i < rows->n; i++) {
+        if (rows->cells[i].kind != CELL_NULL)
+            put(rows->cells[i].text);
+        putchar((i + 1) % rows->ncolumns ? separator : '\n');
+    }
+}
+
+int pb_rows_print(struct pb_rows *rows, enum pb_format format, const char *empty, struct pb_err *err)
+{
+    int r = rows->failed ? -ENOMEM : 0;
+    bool none = rows->n == 0;
+
+    if (r == 0 && format == PB_FORMAT_TABLE && (!none || !empty))
+        r = print_table(rows);
+    if (r < 0)
+        return pb_fail(err, r, "out of memory");
+    if (format == PB_FORMAT_TABLE && none && empty)
+        puts(empty);
+    else if (format == PB_FORMAT_JSON)
+        print_json(rows);
+    else if (format == PB_FORMAT_CSV)
+        print_separated(rows, ',', put_csv);
+    else if (format == PB_FORMAT_TSV)
+        print_separated(rows, '\t', put_tsv);
+    return fflush(rows->out) != 0 ? pb_fail(err, -errno, "the output cannot be written: %s", strerror(errno))
+                                  : 0;
+}

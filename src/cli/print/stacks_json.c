@@ -1,0 +1,253 @@
+/* stacks_json: stacks for a program to read; see stacks.h. One array, an object a process. */
+#include "cli/print/stacks_print.h"
+#include "remote/core.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Bytes that are no UTF-8 (a kernel's thread name may hold any) become a replacement character. */
+static size_t utf8_length(const unsigned char *p)
+{
+    size_t n = *p < 0x80                 ? 1
+               : *p >= 0xc2 && *p < 0xe0 ? 2
+               : *p >= 0xe0 && *p < 0xf0 ? 3
+               : *p >= 0xf0 && *p < 0xf5 ? 4
+                                         : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}
+
+static void put_string_n(const char *text, size_t len)
+{
+    putchar('"');
+    for (const unsigned char *p = (const unsigned char *)text, *end = p + len; p < end && *p;) {
+        size_t n = utf8_length(p);
+        if (*p == '"' || *p == '\\')
+            printf("\\%c", *p);
+        else if (*p < ' ' || *p == 127)
+            printf("\\u%04x", *p);
+        else if (n == 0)
+            fputs("\\ufffd", stdout);
+        else
+            fwrite(p, 1, n, stdout);
+        p += n ? n : 1;
+    }
+    putchar('"');
+}
+
+static void put_string(const char *text)
+{
+    put_string_n(text, strlen(text));
+}
+
+static void put_locals(const char *lines)
+{
+    bool first = true;
+
+    fputs(", \"locals\": {", stdout);
+    while (*lines) {
+        size_t n = strcspn(lines, "\n");
+        const char *is = memmem(lines, n, " = ", 3);
+        if (is) {
+            fputs(first ? "" : ", ", stdout);
+            put_string_n(lines, (size_t)(is - lines));
+            fputs(": ", stdout);
+            put_string_n(is + 3, n - (size_t)(is + 3 - lines));
+            first = false;
+        }
+        lines += n + (lines[n] == '\n');
+    }
+    putchar('}');
+}
+
+static void put_line(long line)
+{
+    if (line)
+        printf(", \"line\": %ld", line);
+    else
+        fputs(", \"line\": null", stdout);
+}
+
+static void put_frame(const struct pb_shown_frame *f)
+{
+    fputs("{\"function\": ", stdout);
+    put_string(f->code->qualname);
+    fputs(", \"name\": ", stdout);
+    put_string(f->code->name);
+    fputs(", \"file\": ", stdout);
+    put_string(f->code->file);
+    put_line(f->line);
+    printf(", \"first_line\": %d", f->code->first_line);
+    if (f->locals)
+        put_locals(f->locals);
+    putchar('}');
+}
+
+static void put_frames(const struct pb_shown_frame *frames, size_t n)
+{
+    putchar('[');
+    for (size_t i = 0; i < n; i++) {
+        fputs(i ? ",\n      " : "\n      ", stdout);
+        put_frame(&frames[i]);
+    }
+    putchar(']');
+}
+
+static void put_or_null(const char *name, const char *text)
+{
+    printf(", \"%s\": ", name);
+    if (text)
+        put_string(text);
+    else
+        fputs("null", stdout);
+}
+
+static void put_native(const struct pb_native_frame *f)
+{
+    fputs("{\"kind\": \"native\"", stdout);
+    put_or_null("function", f->function);
+    put_or_null("module", f->module);
+    put_or_null("build_id", f->build_id);
+    put_or_null("file", f->file);
+    put_line((long)f->line);
+    printf(", \"pc\": \"0x%" PRIx64 "\", \"address\": \"0x%" PRIx64 "\", \"inlined\": %s, \"guessed\": %s}",
+           f->pc, f->address, f->flags & PB_NATIVE_INLINED ? "true" : "false",
+           f->flags & PB_NATIVE_BY_SCAN ? "true" : "false");
+}
+
+/* Native frames in full; a Python frame as its place in "frames", and what it is called. */
+static void put_merged(const struct pb_shown_thread *t)
+{
+    static const char *const how[] = {"full", "partial", "apart"};
+
+    printf(", \"merge\": \"%s\", \"native_truncated\": %s, \"stack\": [", how[t->merge],
+           t->native_flags & PB_NATIVE_TRUNCATED ? "true" : "false");
+    for (size_t i = 0; i < t->nmerged; i++) {
+        const struct pb_merged *m = &t->merged[i];
+        fputs(i ? ",\n      " : "\n      ", stdout);
+        if (!m->python) {
+            put_native(&t->natives[m->index]);
+            continue;
+        }
+        fputs("{\"kind\": \"python\"", stdout);
+        put_or_null("function", t->frames[m->index].code->qualname);
+        put_or_null("file", t->frames[m->index].code->file);
+        put_line(t->frames[m->index].line);
+        printf(", \"frame\": %zu}", m->index);
+    }
+    putchar(']');
+}
+
+static void put_tasks(const struct pb_shown_thread *t)
+{
+    fputs(", \"tasks\": [", stdout);
+    for (size_t i = 0; i < t->ntasks; i++) {
+        fputs(i ? ",\n     {\"name\": " : "\n     {\"name\": ", stdout);
+        put_string(t->tasks[i].name);
+        printf(", \"running\": %s, \"waits_for\": ", t->tasks[i].running ? "true" : "false");
+        put_string(t->tasks[i].waits_for);
+        fputs(", \"frames\": ", stdout);
+        put_frames(t->tasks[i].frames, t->tasks[i].nframes);
+        putchar('}');
+    }
+    putchar(']');
+}
+
+static void put_thread(const struct pb_shown_thread *t)
+{
+    char buf[64];
+
+    printf("{\"tid\": %d, \"name\": ", (int)t->native.tid);
+    put_string(t->name[0] ? t->name : t->native.name);
+    fputs(", \"native_name\": ", stdout);
+    put_string(t->native.name);
+    fputs(", \"state\": ", stdout);
+    put_string(pb_stacks_state(t, buf, sizeof(buf)));
+    printf(", \"running\": %s, \"syscall\": ", t->off_cpu ? "false" : "true");
+    const char *call = t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL;
+    if (call)
+        put_string(call);
+    else
+        fputs("null", stdout);
+    printf(", \"python\": %s", t->python ? "true" : "false");
+    if (t->python) {
+        printf(", \"ident\": %" PRIu64 ", \"interpreter\": %" PRId64 ", \"gil\": %s", t->py.ident,
+               t->py.interp, t->gil ? "true" : "false");
+        fputs(", \"read\": ", stdout);
+        put_string(t->failed == -EAGAIN ? "refused" : t->failed < 0 ? "failed" : pb_way_name(t->way));
+        printf(", \"truncated\": %s, \"frames\": ", t->truncated ? "true" : "false");
+        put_frames(t->frames, t->nframes);
+        if (t->ntasks)
+            put_tasks(t);
+    }
+    if (t->nmerged)
+        put_merged(t);
+    putchar('}');
+}
+
+/* What the memory was read through, and what to know of it. */
+static void put_source(const struct pb_stacks *s)
+{
+    const struct pb_core_info *core = pb_core_info(&s->source);
+    char buf[32];
+
+    fputs(", \"source\": ", stdout);
+    put_string(s->source.ops->name);
+    if (core && core->signal) {
+        fputs(", \"signal\": ", stdout);
+        put_string(pb_stacks_signal(core->signal, buf, sizeof(buf)));
+        printf(", \"died_in\": %d", (int)core->died_in);
+    }
+    fputs(", \"notes\": [", stdout);
+    if (s->note[0])
+        put_string(s->note);
+    for (unsigned i = 0; core && i < core->nnotes; i++) {
+        fputs(i || s->note[0] ? ", " : "", stdout);
+        put_string(core->notes[i]);
+    }
+    putchar(']');
+}
+
+static void put_process(const struct pb_stacks *s)
+{
+    printf("  {\"pid\": %d, \"label\": ", (int)s->pid);
+    put_string(s->label);
+    fputs(", \"command\": ", stdout);
+    put_string(s->command);
+    uint32_t version = s->py ? pb_py_version(s->py) : 0;
+    if (!s->py)
+        fputs(", \"python\": null", stdout);
+    else if ((version & 0xff) == 0xff)
+        printf(", \"python\": \"%u.%u\"", version >> 16, version >> 8 & 0xff);
+    else
+        printf(", \"python\": \"%u.%u.%u\"", version >> 16, version >> 8 & 0xff, version & 0xff);
+    if (s->py)
+        printf(", \"free_threaded\": %s, \"verified\": %s", pb_py_free_threaded(s->py) ? "true" : "false",
+               pb_py_verified(s->py) ? "true" : "false");
+    fputs(", \"verdict\": ", stdout);
+    if (s->verdict[0])
+        put_string(s->verdict);
+    else
+        fputs("null", stdout);
+    put_source(s);
+    fputs(", \"threads\": [", stdout);
+    for (size_t i = 0; i < s->n; i++) {
+        fputs(i ? ",\n    " : "\n    ", stdout);
+        put_thread(&s->threads[i]);
+    }
+    fputs("]}", stdout);
+}
+
+void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n)
+{
+    puts("[");
+    for (size_t i = 0; i < n; i++) {
+        put_process(all[i]);
+        puts(i + 1 < n ? "," : "");
+    }
+    puts("]");
+}

@@ -1,0 +1,362 @@
+/* stacks_text: stacks for a person to read, the innermost frame first; see stacks.h. */
+#include "cli/print/glyph.h"
+#include "cli/print/rows.h"
+#include "cli/print/stacks_print.h"
+#include "remote/core.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EDGE_FRAMES 60 /* of a deep stack, at both ends */
+
+#define BOLD  "\033[1m"
+#define DIM   "\033[2m"
+#define PLAIN "\033[0m"
+
+static const char *tint(const char *code)
+{
+    static int color = -1; /* asked once: it is a system call */
+
+    if (color < 0)
+        color = pb_color();
+    return color ? code : "";
+}
+
+/* Names come from the target: control characters must not reach a terminal. */
+static void put_text(const char *text, int len)
+{
+    const char *end = text + (len < 0 ? strlen(text) : strnlen(text, (size_t)len));
+
+    while (text < end) {
+        struct pb_glyph g;
+        const char *p = text;
+        while (p < end && *p >= ' ' && *p < 127)
+            p++;
+        fwrite(text, 1, (size_t)(p - text), stdout);
+        text = p;
+        if (p == end)
+            break;
+        pb_glyph_read(p, (size_t)(end - p), &g);
+        fputs(g.shown, stdout);
+        text += g.bytes;
+    }
+}
+
+static void put_frame(const struct pb_shown_frame *f, struct pb_sources *sources)
+{
+    int len;
+
+    fputs("    ", stdout);
+    put_text(f->code->qualname, -1);
+    fputs(tint(DIM), stdout);
+    fputs(" (", stdout);
+    put_text(f->code->file, -1);
+    if (f->line)
+        printf(":%d", f->line);
+    printf(")%s\n", tint(PLAIN));
+    const char *text = pb_sources_line(sources, f->code->file, f->line, &len);
+    if (text) {
+        fputs("        ", stdout);
+        put_text(text, len);
+        putchar('\n');
+    }
+    for (const char *line = f->locals; line && *line;) {
+        size_t n = strcspn(line, "\n");
+        fputs("          ", stdout);
+        put_text(line, (int)n);
+        putchar('\n');
+        line += n + (line[n] == '\n');
+    }
+}
+
+#define NAME_FITS 100 /* a longer C++ name is shown without its template arguments and parameters */
+
+/* The bracket that ends what p opens, or NULL: there is none, or it belongs to an operator's name. */
+static const char *closing(const char *name, const char *p)
+{
+    int depth = 0;
+
+    if ((p - name >= 8 && memcmp(p - 8, "operator", 8) == 0) || strncmp(p, "(anonymous namespace)", 21) == 0)
+        return NULL;
+    for (const char *q = p; *q; q++) {
+        depth += *q == '<' || *q == '(';
+        depth -= (*q == '>' && q[-1] != '-') || *q == ')';
+        if (depth == 0)
+            return q;
+    }
+    return NULL;
+}
+
+static void put_name(const char *name)
+{
+    const char *from = name;
+    bool fits = strlen(name) <= NAME_FITS;
+
+    for (const char *p = name; !fits && *p; p++) {
+        const char *end = *p == '<' || *p == '(' ? closing(name, p) : NULL;
+        if (!end || end == p + 1)
+            continue;
+        put_text(from, (int)(p + 1 - from));
+        fputs("..", stdout);
+        from = end;
+        p = end - 1;
+    }
+    put_text(from, -1);
+}
+
+void pb_stacks_put_native(const struct pb_native_frame *f)
+{
+    const char *base = f->module ? strrchr(f->module, '/') : NULL;
+
+    fputs("    ", stdout);
+    if (f->function)
+        put_name(f->function);
+    else
+        printf("0x%" PRIx64, f->pc);
+    printf("%s [", tint(DIM));
+    put_text(base ? base + 1 : f->module ? f->module : "no file", -1);
+    putchar(']');
+    if (f->file) {
+        fputs(" (", stdout);
+        put_text(f->file, -1);
+        if (f->line)
+            printf(":%u", f->line);
+        putchar(')');
+    }
+    puts(tint(PLAIN));
+}
+
+void pb_stacks_put_apart(const struct pb_shown_thread *t, size_t i, bool *said)
+{
+    if (*said || t->merge != PB_MERGE_APART || !t->nnatives || !t->merged[i].python)
+        return;
+    puts("    (where the Python frames belong among the native ones is not known; they are:)");
+    *said = true;
+}
+
+static void put_merged(const struct pb_shown_thread *t, struct pb_sources *sources)
+{
+    bool said = false;
+
+    for (size_t i = 0; i < t->nmerged; i++) {
+        if (i == EDGE_FRAMES && t->nmerged > 2 * EDGE_FRAMES + 1) {
+            printf("    %s.. %zu more frames ..%s\n", tint(DIM), t->nmerged - 2 * EDGE_FRAMES, tint(PLAIN));
+            i = t->nmerged - EDGE_FRAMES;
+        }
+        const struct pb_merged *m = &t->merged[i];
+        pb_stacks_put_apart(t, i, &said);
+        if (m->python)
+            put_frame(&t->frames[m->index], sources);
+        else
+            pb_stacks_put_native(&t->natives[m->index]);
+    }
+    if (t->truncated || t->native_flags & PB_NATIVE_TRUNCATED)
+        puts("    .. and more: deeper than could be read ..");
+    if (t->native_flags & PB_NATIVE_BY_SCAN)
+        puts("    (some of the native frames are guessed)");
+}
+
+static void put_frames(const struct pb_shown_thread *t, struct pb_sources *sources)
+{
+    if (t->nmerged) {
+        put_merged(t, sources);
+        return;
+    }
+    for (size_t i = 0; i < t->nframes; i++) {
+        if (i == EDGE_FRAMES && t->nframes > 2 * EDGE_FRAMES + 1) {
+            printf("    %s.. %zu more frames ..%s\n", tint(DIM), t->nframes - 2 * EDGE_FRAMES, tint(PLAIN));
+            i = t->nframes - EDGE_FRAMES;
+        }
+        put_frame(&t->frames[i], sources);
+    }
+    if (t->truncated)
+        puts("    .. and more: deeper than is read ..");
+}
+
+static void put_head(const struct pb_shown_thread *t, const char *mark)
+{
+    char buf[64];
+
+    printf("%sthread %d%s", tint(BOLD), (int)t->native.tid, tint(PLAIN));
+    if (t->name[0] || t->native.name[0]) {
+        fputs(" \"", stdout);
+        put_text(t->name[0] ? t->name : t->native.name, -1);
+        putchar('"');
+    }
+    if (t->python && t->py.interp != 0)
+        printf(" of interpreter %" PRId64, t->py.interp);
+    printf(": %s%s%s\n", pb_stacks_state(t, buf, sizeof(buf)), t->gil ? ", holds the GIL" : "", mark);
+}
+
+static void put_tasks(const struct pb_shown_thread *t, struct pb_sources *sources)
+{
+    for (size_t i = 0; i < t->ntasks; i++) {
+        const struct pb_shown_task *task = &t->tasks[i];
+        printf("  %stask%s \"", tint(BOLD), tint(PLAIN));
+        put_text(task->name, -1);
+        fputs(task->running ? "\": running" : "\"", stdout);
+        if (task->waits_for[0]) {
+            fputs(" waits for ", stdout);
+            put_text(task->waits_for, -1);
+        }
+        putchar('\n');
+        for (size_t k = 0; k < task->nframes; k++)
+            put_frame(&task->frames[k], sources);
+    }
+}
+
+static void put_refused(const struct pb_stacks *s, const struct pb_shown_thread *t)
+{
+    if (t->way == PB_WAY_DEAD)
+        puts("    (it died while its Python stack was being changed, or that is damaged)");
+    else if (s->source.ops->look)
+        puts("    (it runs, and only who may trace it could stop it to read its stack: be root)");
+    else
+        puts("    (it runs, and its stack cannot be read truly without stopping it: leave out --no-stop)");
+}
+
+static void put_thread(const struct pb_stacks *s, const struct pb_shown_thread *t, const char *mark,
+                       struct pb_sources *sources)
+{
+    put_head(t, mark);
+    if (!t->python)
+        return;
+    put_frames(t, sources);
+    put_tasks(t, sources);
+    if (t->failed == -EAGAIN)
+        put_refused(s, t);
+    else if (t->failed < 0)
+        printf("    (its stack cannot be read: %s)\n", strerror(-t->failed));
+    else if (t->nframes == 0 && t->nmerged == 0)
+        puts("    (no Python code)");
+}
+
+static bool same_natives(const struct pb_shown_thread *a, const struct pb_shown_thread *b)
+{
+    if (a->nnatives != b->nnatives)
+        return false;
+    for (size_t i = 0; i < a->nnatives; i++)
+        if (a->natives[i].pc != b->natives[i].pc)
+            return false;
+    return true;
+}
+
+static void put_native_failed(const struct pb_stacks *s, const struct pb_shown_thread *t)
+{
+    if (s->native && t->failed == -EAGAIN)
+        put_refused(s, t);
+    else if (s->native && t->failed < 0)
+        printf("    (its stack cannot be read: %s)\n", strerror(-t->failed));
+}
+
+/* Threads of the same name, without Python, that wait in the same call at the same place: once for all. */
+static size_t put_natives(const struct pb_stacks *s, size_t i, const enum pb_change *change, const char *mark)
+{
+    const struct pb_shown_thread *t = &s->threads[i];
+    size_t n = 1;
+
+    while (i + n < s->n && !s->threads[i + n].python && (!change || change[i + n] == change[i]) &&
+           s->threads[i + n].off_cpu == t->off_cpu && s->threads[i + n].syscall == t->syscall &&
+           strcmp(s->threads[i + n].native.name, t->native.name) == 0 && same_natives(&s->threads[i + n], t))
+        n++;
+    if (n == 1) {
+        put_head(t, mark);
+        put_merged(t, NULL);
+        put_native_failed(s, t);
+        return 1;
+    }
+    char buf[64];
+    printf("%s%zu threads%s \"", tint(BOLD), n, tint(PLAIN));
+    put_text(t->native.name, -1);
+    printf("\" (%d", (int)t->native.tid);
+    for (size_t k = 1; k < n && k < 8; k++)
+        printf(", %d", (int)s->threads[i + k].native.tid);
+    printf("%s): %s%s\n", n > 8 ? ", .." : "", pb_stacks_state(t, buf, sizeof(buf)), mark);
+    put_merged(t, NULL);
+    put_native_failed(s, t);
+    return n;
+}
+
+/* What to know of where this comes from. */
+static void put_notes(const struct pb_stacks *s)
+{
+    const struct pb_core_info *core = pb_core_info(&s->source);
+
+    if (s->source.ops->look)
+        puts("read through the agent in it, since we may not trace it");
+    if (s->note[0]) {
+        put_text(s->note, -1);
+        putchar('\n');
+    }
+    if (core && !core->signal)
+        puts("it was alive when the core was taken");
+    for (unsigned i = 0; core && i < core->nnotes; i++) {
+        put_text(core->notes[i], -1);
+        putchar('\n');
+    }
+}
+
+static void put_process(const struct pb_stacks *s)
+{
+    size_t python = 0;
+
+    for (size_t i = 0; i < s->n; i++)
+        python += s->threads[i].python;
+    printf("%s%sprocess %d%s", tint(BOLD), pb_core_info(&s->source) ? "core of " : "", (int)s->pid,
+           tint(PLAIN));
+    if (strncmp(s->label, "pid ", 4) != 0)
+        printf(" (%s)", s->label);
+    fputs(": ", stdout);
+    put_text(s->command, -1);
+    if (s->py) {
+        uint32_t version = pb_py_version(s->py);
+        printf("\nCPython %u.%u", version >> 16, version >> 8 & 0xff);
+        if ((version & 0xff) != 0xff)
+            printf(".%u", version & 0xff);
+        if (pb_py_free_threaded(s->py))
+            fputs(", free-threaded", stdout);
+        if (!pb_py_verified(s->py))
+            fputs(" (read by a layout that was not verified for it: doubt what looks odd)", stdout);
+        printf(", %zu Python thread%s, %zu native\n", python, python == 1 ? "" : "s", s->n - python);
+    } else {
+        printf("\nno Python in it, %zu thread%s\n", s->n, s->n == 1 ? "" : "s");
+    }
+    if (s->verdict[0])
+        printf("%s%s%s\n", tint(BOLD), s->verdict, tint(PLAIN));
+    put_notes(s);
+}
+
+static void put_ended(const struct pb_history *since)
+{
+    for (size_t i = 0; i < since->nended; i++)
+        if (!since->ended[i].again)
+            printf("\nended: %s\n", since->ended[i].name);
+}
+
+void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const struct pb_history *since)
+{
+    const enum pb_change *change = since && since->times > 1 ? since->change : NULL;
+    size_t unchanged = 0;
+
+    put_process(s);
+    for (size_t i = 0; i < s->n;) {
+        const char *mark = change && change[i] == PB_NEW ? ", new" : "";
+        if (change && change[i] == PB_AS_BEFORE) {
+            unchanged++;
+            i++;
+        } else if (s->threads[i].python) {
+            putchar('\n');
+            put_thread(s, &s->threads[i++], mark, sources);
+        } else {
+            if (i == 0 || s->threads[i - 1].python || s->native)
+                putchar('\n');
+            i += put_natives(s, i, change, mark);
+        }
+    }
+    if (change)
+        put_ended(since);
+    if (unchanged)
+        printf("\n%zu thread%s as before\n", unchanged, unchanged == 1 ? "" : "s");
+}
