@@ -1,6 +1,6 @@
 /* stacks: the stacks of one process, taken at once, as data.
  *
- * A snapshot, caller-owned. stacks_take.c takes it, stacks_verdict.c says what the process waits for, where
+ * A snapshot, caller-owned. stacks_take.c takes it, verdict.c says what the process waits for, where
  * that can be known. cli/print/ has its forms for people and programs. */
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "ask/targets.h"
+#include "ask/waits.h"
 #include "remote/native/merge.h"
 #include "remote/native/unwind.h"
 #include "remote/python/reader.h"
@@ -79,10 +80,11 @@ struct pb_stacks {
     struct pb_shown_thread *threads; /* the most telling first */
     size_t n;
     size_t frames, natives,
-        locals;        /* kept so far, and bytes of locals: a hostile process must not fill our memory */
-    char verdict[512]; /* "": nothing can be said */
-    char note[256];    /* why there is no Python, where it could not be read; "": none */
-    const char *root;  /* where the files of a core are */
+        locals;            /* kept so far, and bytes of locals: a hostile process must not fill our memory */
+    struct pb_waits waits; /* one for each thread, after pb_stacks_waits; else none */
+    char verdict[512];     /* "": nothing can be said */
+    char note[256];        /* why there is no Python, where it could not be read; "": none */
+    const char *root;      /* where the files of a core are */
 };
 
 /* Opens the process; stacks can then be taken from it again and again. A process without Python has native
@@ -115,14 +117,9 @@ bool pb_stacks_died(const struct pb_stacks *s, char *ret, size_t size);
 /* "SIGSEGV"; static or in buf. */
 const char *pb_stacks_signal(int number, char *buf, size_t size);
 
-/* Says what it waits for, where that can be known. May look at it again some time later, when it seems to
- * hang. */
-void pb_stacks_verdict(struct pb_stacks *s);
-/* stacks_deadlock.c: true where threads wait for each other's locks; the sentence is in ret. */
-bool pb_stacks_deadlock(struct pb_stacks *s, char *ret, size_t size);
-/* stacks_peer.c: who is at the other end of a descriptor: "a pipe from process 17 (cat)". "" where unknown.
- */
-void pb_stacks_peer(pid_t pid, int fd, char *ret, size_t size);
+/* What each thread waits for, in s->waits, and from that what a person should look at first, in s->verdict.
+ * May look at the process again some time later, when it seems to hang. -ENOMEM. */
+int pb_stacks_waits(struct pb_stacks *s, enum pb_waits_depth depth);
 /* `thread 17 "name"`, safe for a terminal. */
 const char *pb_stacks_thread_name(const struct pb_shown_thread *t, char *buf, size_t size);
 

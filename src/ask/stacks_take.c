@@ -120,6 +120,8 @@ static void clear_threads(struct pb_stacks *s)
         free(s->threads[i].frames);
     }
     free(s->threads);
+    pb_waits_done(&s->waits);
+    s->verdict[0] = '\0';
     s->threads = NULL;
     s->n = s->frames = s->natives = s->locals = 0;
 }

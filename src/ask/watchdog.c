@@ -18,7 +18,7 @@ static int keep(const struct pb_stuck *stuck, struct pb_store *store)
         return r;
     r = pb_stacks_take(&stacks, &options, NULL);
     if (r == 0)
-        pb_stacks_verdict(&stacks);
+        r = pb_stacks_waits(&stacks, PB_WAITS_MAIN);
     for (size_t i = 0; r == 0 && i < stacks.n; i++) {
         const struct pb_shown_thread *t = &stacks.threads[i];
         struct pb_hang_frame frame = {.pid = stuck->pid,

@@ -128,11 +128,12 @@ static size_t set_take(const struct pb_call *call, const struct plan *p, struct 
         if (!set->opened[i])
             continue;
         int r = pb_stacks_take(&set->at[i], &p->take, &one);
+        if (r == 0)
+            r = pb_stacks_waits(&set->at[i], p->json ? PB_WAITS_ALL : PB_WAITS_MAIN);
         if (r < 0) {
             complain(call, set, i, r, &one);
             continue;
         }
-        pb_stacks_verdict(&set->at[i]);
         set->shown[n++] = &set->at[i];
     }
     return n;

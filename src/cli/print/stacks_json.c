@@ -157,7 +157,32 @@ static void put_tasks(const struct pb_shown_thread *t)
     putchar(']');
 }
 
-static void put_thread(const struct pb_shown_thread *t)
+static void put_wait(const struct pb_wait *w)
+{
+    fputs(", \"waits_for\": ", stdout);
+    if (w->kind == PB_WAIT_NONE) {
+        fputs("null", stdout);
+        return;
+    }
+    printf("{\"kind\": \"%s\"", pb_wait_name(w->kind));
+    if (w->object)
+        printf(", \"object\": %" PRIu64, w->object);
+    if (w->fd >= 0)
+        printf(", \"descriptor\": %d", w->fd);
+    if (w->text[0]) {
+        fputs(", \"what\": ", stdout);
+        put_string(w->text);
+    }
+    if (w->holder_pid)
+        printf(", \"holder_pid\": %d", (int)w->holder_pid);
+    if (w->holder_tid)
+        printf(", \"holder_tid\": %d", (int)w->holder_tid);
+    if (w->seconds >= 0)
+        printf(", \"seconds\": %.3f", w->seconds);
+    putchar('}');
+}
+
+static void put_thread(const struct pb_shown_thread *t, const struct pb_wait *w)
 {
     char buf[64];
 
@@ -173,6 +198,8 @@ static void put_thread(const struct pb_shown_thread *t)
         put_string(call);
     else
         fputs("null", stdout);
+    if (w)
+        put_wait(w);
     printf(", \"python\": %s", t->python ? "true" : "false");
     if (t->python) {
         printf(", \"ident\": %" PRIu64 ", \"interpreter\": %" PRId64 ", \"gil\": %s", t->py.ident,
@@ -237,7 +264,7 @@ static void put_process(const struct pb_stacks *s)
     fputs(", \"threads\": [", stdout);
     for (size_t i = 0; i < s->n; i++) {
         fputs(i ? ",\n    " : "\n    ", stdout);
-        put_thread(&s->threads[i]);
+        put_thread(&s->threads[i], s->waits.n ? &s->waits.at[i] : NULL);
     }
     fputs("]}", stdout);
 }

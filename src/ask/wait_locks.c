@@ -1,10 +1,11 @@
-/* stacks_deadlock: threads that wait for locks of each other; see stacks.h.
+/* wait_locks: which Python lock a thread waits for, and who holds it; see waits.h.
  *
  * Which lock a thread waits for is known: the kernel has the address it sleeps at, and the lock is on the
  * stack of its innermost frame. Who holds it an RLock tells; a plain Lock does not, so it is inferred from
  * the one thread that has a `with` block of it open. Where that is nobody or more than one, nothing is
  * claimed. */
 #include "ask/stacks.h"
+#include "ask/waits.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +16,6 @@
 #define LOCKS_OF_FRAME   16
 #define LOCKS_OF_THREAD  32
 #define SUSPECTS_MAX     256
-#define NAME_SIZE        160
 
 /* A lock whose `with` block is open, and the innermost frame that it is open in. */
 struct entered {
@@ -128,80 +128,12 @@ static void find_holder(const struct suspect *all, int n, struct suspect *x)
     }
 }
 
-/* One that woke up since it was read waits for nothing. */
-static bool still_sleeps(struct pb_stacks *s, const struct suspect *x)
-{
-    struct pb_moment m;
-
-    if (pb_source_moment(&s->source, x->t->native.tid, &m) < 0)
-        return false;
-    int way = pb_moment_begin(&m, PB_WAY_ASLEEP);
-    bool same = (way == PB_WAY_ASLEEP || way == PB_WAY_DEAD) && m.syscall == x->t->syscall &&
-                m.syscall_args[0] == x->t->syscall_args[0] && pb_moment_end(&m) == 0;
-    pb_moment_close(&m);
-    return same;
-}
-
-/* The members of a circle that begins at `first`, or 0. */
-static int circle(const struct suspect *all, int first, int *ret, int max)
-{
-    int n = 0;
-
-    for (int at = first; at >= 0 && n < max; at = all[at].holder) {
-        ret[n++] = at;
-        if (all[at].holder == first)
-            return n;
-    }
-    return 0;
-}
-
-static void describe(const struct suspect *all, const int *members, int n, char *ret, size_t size)
-{
-    char name[NAME_SIZE];
-    size_t len = (size_t)snprintf(ret, size, "deadlock: ");
-
-    for (int i = 0; i < n && len < size; i++) {
-        const struct suspect *x = &all[members[i]], *holder = &all[x->holder];
-        const struct pb_shown_frame *f = &holder->t->frames[x->held_in];
-        len += (size_t)snprintf(ret + len, size - len, "%s%s waits for a%s that ", i ? "; " : "",
-                                pb_stacks_thread_name(x->t, name, sizeof(name)),
-                                x->lock.recursive ? "n RLock" : " Lock");
-        if (len < size && holder == x)
-            len += (size_t)snprintf(ret + len, size - len, "it holds itself (%s:%d)", f->code->name, f->line);
-        else if (len < size)
-            len += (size_t)snprintf(ret + len, size - len, "%s holds (%s:%d)",
-                                    pb_stacks_thread_name(holder->t, name, sizeof(name)), f->code->name,
-                                    f->line);
-    }
-}
-
-static bool look(struct pb_stacks *s, struct suspect *all, int n, char *ret, size_t size)
-{
-    int members[16];
-
-    for (int i = 0; i < n; i++)
-        find_all_entered(s, &all[i]);
-    for (int i = 0; i < n; i++)
-        find_holder(all, n, &all[i]);
-    for (int i = 0; i < n; i++) {
-        int found = circle(all, i, members, 16);
-        bool asleep = found > 0;
-        for (int k = 0; asleep && k < found; k++)
-            asleep = still_sleeps(s, &all[members[k]]);
-        if (asleep) {
-            describe(all, members, found, ret, size);
-            return true;
-        }
-    }
-    return false;
-}
-
-bool pb_stacks_deadlock(struct pb_stacks *s, char *ret, size_t size)
+void pb_wait_python_locks(struct pb_stacks *s, struct pb_waits *w)
 {
     int n = 0;
 
     if (!s->py)
-        return false;
+        return;
     struct suspect *all = calloc(SUSPECTS_MAX, sizeof(*all));
     /* Those that make a circle are looked at again at the end: until then what they have need not be new. */
     pb_source_keep(&s->source, 0);
@@ -210,8 +142,20 @@ bool pb_stacks_deadlock(struct pb_stacks *s, char *ret, size_t size)
         if (is_suspect(s, &s->threads[i]) && find_wanted(s, &all[n]))
             n++;
     }
-    bool found = n > 0 && look(s, all, n, ret, size);
+    for (int i = 0; i < n; i++)
+        find_all_entered(s, &all[i]);
+    for (int i = 0; i < n; i++) {
+        struct pb_wait *wait = &w->at[all[i].t - s->threads];
+        find_holder(all, n, &all[i]);
+        wait->kind = PB_WAIT_PYTHON_LOCK;
+        wait->object = all[i].lock.addr;
+        wait->recursive = all[i].lock.recursive;
+        if (all[i].holder < 0)
+            continue;
+        wait->holder_pid = s->pid;
+        wait->holder_tid = all[all[i].holder].t->native.tid;
+        wait->holder_frame = (int)all[i].held_in;
+    }
     pb_source_forget(&s->source);
     free(all);
-    return found;
 }

@@ -1,0 +1,184 @@
+/* verdict: what a process waits for, in one line, where it can be known; see stacks.h.
+ *
+ * Sentences for what waits.h finds. In this order, the first that holds: the GIL held by a thread that does
+ * not come back from C; threads that wait for each other's locks; and, by what its main thread waits in, a
+ * collective, a worker of a data loader, a read from somebody. Most processes hang in none of these, and get
+ * no line. */
+#include "ask/stacks.h"
+#include "ask/waits.h"
+#include "base/procfs.h"
+#include "base/time.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_AGAIN_NS (50 * PB_NS_PER_MS) /* ten times as long as Python waits before it asks for the GIL */
+#define LOOK_EVERY_NS (PB_NS_PER_MS / 2)
+#define NAME_SIZE     160
+#define CIRCLE_MAX    16
+
+const char *pb_stacks_thread_name(const struct pb_shown_thread *t, char *buf, size_t size)
+{
+    snprintf(buf, size, "thread %d \"%s\"", (int)t->native.tid, t->name[0] ? t->name : t->native.name);
+    for (char *p = buf; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 127)
+            *p = '?';
+    return buf;
+}
+
+static void put_seconds(double seconds, char *ret, size_t size)
+{
+    if (seconds >= 0.1)
+        snprintf(ret, size, ", for %.1f s", seconds);
+}
+
+static bool is_waited_for(const struct pb_waits *w)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (w->at[i].kind == PB_WAIT_GIL)
+            return true;
+    return false;
+}
+
+static bool slices_of(pid_t pid, pid_t tid, unsigned long *ret)
+{
+    char path[48], text[96];
+
+    snprintf(path, sizeof(path), "task/%d/schedstat", (int)tid);
+    return pb_proc_read(pid, path, text, sizeof(text)) > 0 && sscanf(text, "%*s %*s %lu", ret) == 1;
+}
+
+/* Whether it holds the GIL all the time, and sleeps all the time if it slept. Looked at often: threads that
+ * only take turns are not to cost the whole time. */
+static bool keeps_gil(struct pb_stacks *s, const struct pb_shown_thread *holder)
+{
+    unsigned long before, after;
+
+    if (!slices_of(s->pid, holder->native.tid, &before))
+        return false;
+    for (uint64_t until = pb_now_ns() + LOOK_AGAIN_NS; pb_now_ns() < until;) {
+        pb_sleep_ns(LOOK_EVERY_NS);
+        if (!pb_py_holds_gil(s->py, &holder->py) || !slices_of(s->pid, holder->native.tid, &after) ||
+            (holder->off_cpu && before != after))
+            return false;
+    }
+    return true;
+}
+
+/* Asleep with the GIL and not awake since, or asked for it by another thread all the time: either way it is
+ * in C code that does not give it up. Python code would have within milliseconds. */
+static bool gil_held_in_c(struct pb_stacks *s, const struct pb_waits *w, char *ret, size_t size)
+{
+    const struct pb_shown_thread *holder = s->n && s->threads[0].gil ? &s->threads[0] : NULL;
+    char name[NAME_SIZE], buf[64];
+
+    if (!holder || (!holder->off_cpu && !is_waited_for(w)) || !keeps_gil(s, holder))
+        return false;
+    int len = snprintf(ret, size, "the GIL is held in C by %s, %s",
+                       pb_stacks_thread_name(holder, name, sizeof(name)),
+                       pb_stacks_state(holder, buf, sizeof(buf)));
+    if (holder->nframes)
+        len += snprintf(ret + len, size - (size_t)len, ", called from %s:%d", holder->frames[0].code->name,
+                        holder->frames[0].line);
+    if (holder->off_cpu)
+        put_seconds(pb_wait_seconds(s, holder), ret + len, size - (size_t)len);
+    return true;
+}
+
+static bool deadlock(struct pb_stacks *s, const struct pb_waits *w, char *ret, size_t size)
+{
+    char name[NAME_SIZE];
+    size_t members[CIRCLE_MAX];
+    int n = pb_waits_circle(s, w, members, CIRCLE_MAX);
+    size_t len = n ? (size_t)snprintf(ret, size, "deadlock: ") : 0;
+
+    for (int i = 0; i < n && len < size; i++) {
+        const struct pb_wait *wait = &w->at[members[i]];
+        const struct pb_shown_thread *t = &s->threads[members[i]];
+        const struct pb_shown_thread *holder = &s->threads[members[(i + 1) % n]];
+        const char *what = wait->kind == PB_WAIT_MUTEX ? " mutex" : wait->recursive ? "n RLock" : " Lock";
+        len += (size_t)snprintf(ret + len, size - len, "%s%s waits for a%s that ", i ? "; " : "",
+                                pb_stacks_thread_name(t, name, sizeof(name)), what);
+        if (len < size)
+            len += (size_t)snprintf(ret + len, size - len, "%s",
+                                    holder == t ? "it holds itself"
+                                                : pb_stacks_thread_name(holder, name, sizeof(name)));
+        if (len < size && holder != t)
+            len += (size_t)snprintf(ret + len, size - len, " holds");
+        size_t frame = wait->holder_frame < 0 ? 0 : (size_t)wait->holder_frame;
+        if (len < size && frame < holder->nframes)
+            len += (size_t)snprintf(ret + len, size - len, " (%s:%d)", holder->frames[frame].code->name,
+                                    holder->frames[frame].line);
+    }
+    return n > 0;
+}
+
+/* What the main thread waits for, in words; false: nothing that a person should look at first. */
+static bool main_wait(const struct pb_wait *w, char *ret, size_t size)
+{
+    int len;
+
+    switch (w->kind) {
+    case PB_WAIT_COLLECTIVE:
+        len = snprintf(ret, size, "the main thread is waiting %s: %s",
+                       strcmp(w->text, "init_process_group") == 0 ? "for other ranks to join"
+                                                                  : "in a collective",
+                       w->text);
+        break;
+    case PB_WAIT_LOADER_WORKER:
+        len = snprintf(ret, size, "the main thread is waiting for a data-loader worker: %s", w->text);
+        break;
+    case PB_WAIT_FILE_LOCK:
+        if (!w->holder_pid)
+            return false;
+        len =
+            snprintf(ret, size, "the main thread waits for a file lock that process %d holds (descriptor %d)",
+                     (int)w->holder_pid, w->fd);
+        break;
+    case PB_WAIT_PIPE:
+    case PB_WAIT_SOCKET:
+    case PB_WAIT_FILE:
+        if (w->fd < 0 || !w->text[0])
+            return false;
+        len = snprintf(ret, size, "the main thread waits to %s %s (descriptor %d)",
+                       w->writes ? "write to" : "read from", w->text, w->fd);
+        break;
+    default:
+        return false;
+    }
+    put_seconds(w->seconds, ret + len, size - (size_t)len);
+    return true;
+}
+
+static void find_verdict(struct pb_stacks *s)
+{
+    struct pb_waits *w = &s->waits;
+    size_t main = 0;
+
+    s->verdict[0] = '\0';
+    while (main < s->n && s->threads[main].native.tid != s->pid)
+        main++;
+    if (pb_stacks_died(s, s->verdict, sizeof(s->verdict)))
+        return;
+    if (s->source.pid && main < s->n && s->threads[main].native.state == 'T') {
+        snprintf(s->verdict, sizeof(s->verdict),
+                 "the process is stopped by a signal (kill -CONT %d lets it go on)", (int)s->pid);
+        return;
+    }
+    if (s->py && s->source.pid && gil_held_in_c(s, w, s->verdict, sizeof(s->verdict)))
+        return;
+    s->verdict[0] = '\0';
+    if (!deadlock(s, w, s->verdict, sizeof(s->verdict)) && main < s->n)
+        main_wait(&w->at[main], s->verdict, sizeof(s->verdict));
+}
+
+int pb_stacks_waits(struct pb_stacks *s, enum pb_waits_depth depth)
+{
+    pb_waits_done(&s->waits);
+    int r = pb_waits_find(s, depth, &s->waits);
+    if (r == 0)
+        find_verdict(s);
+    return r;
+}
