@@ -110,11 +110,6 @@ static int add_backtrace(void *arg, pid_t pid, bool locals, struct pb_table *to,
     return r;
 }
 
-static int32_t rank_of(const struct pb_target *target)
-{
-    return strncmp(target->label, "rank ", 5) == 0 ? atoi(target->label + 5) : -1;
-}
-
 static void open_recordings(struct pb_live_source *live, uint64_t start_time, uid_t uid)
 {
     struct pb_recording found[PB_LIVE_MORE];
@@ -169,7 +164,7 @@ static void open_live_recordings(struct pb_live_source *live)
 static int open_source(const struct pb_ask *ask, const struct pb_target *target, struct pb_sql_source *ret,
                        struct pb_err *err)
 {
-    struct pb_sql_source s = {.rank = rank_of(target),
+    struct pb_sql_source s = {.rank = pb_label_rank(target->label),
                               .live = {.pid = target->pid, .dead = target->dead, .arena_fd = -1}};
 
     int fd = -1, r = 0;

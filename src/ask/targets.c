@@ -49,6 +49,11 @@ void pb_target_label(pid_t pid, char *ret, size_t size)
     one_line(ret);
 }
 
+int32_t pb_label_rank(const char *label)
+{
+    return strncmp(label, "rank ", 5) == 0 ? atoi(label + 5) : -1;
+}
+
 static int add(struct pb_targets *targets, pid_t pid)
 {
     struct pb_target *more = realloc(targets->at, (targets->n + 1) * sizeof(*more));

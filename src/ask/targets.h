@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct pb_ask;
@@ -34,3 +35,5 @@ void pb_targets_done(struct pb_targets *targets);
 
 /* "rank 3" or "pid 4711". */
 void pb_target_label(pid_t pid, char *ret, size_t size);
+/* The rank that a label names; -1: none. */
+int32_t pb_label_rank(const char *label);

@@ -1,5 +1,6 @@
 /* backtrace: what every thread of a process is doing, read from outside: no injection, no GIL, nothing
  * loaded. */
+#include "ask/stackset.h"
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
@@ -215,6 +216,20 @@ static void print_texts(struct set *set, size_t n, struct pb_history *histories)
     }
 }
 
+static int print_merged(const struct pb_stacks *const *shown, size_t n, struct pb_err *err)
+{
+    struct pb_stackset *set;
+
+    int r = pb_stackset_new(&set);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = pb_stackset_add(set, shown[i], pb_label_rank(shown[i]->label));
+    if (r < 0)
+        return pb_fail(err, r, "the stacks cannot be merged: %s", strerror(-r));
+    pb_stacks_print_merged(set, shown, n);
+    pb_stackset_free(set);
+    return 0;
+}
+
 static int print_once(const struct pb_call *call, const struct plan *p, struct set *set, size_t n,
                       struct pb_history *histories, struct pb_err *err)
 {
@@ -225,7 +240,7 @@ static int print_once(const struct pb_call *call, const struct plan *p, struct s
     else if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
         print_rows(set, n, call->format, err);
     else if (p->merge)
-        return pb_stacks_print_merged(set->shown, n, err);
+        return print_merged(set->shown, n, err);
     else
         print_texts(set, n, histories);
     return 0;

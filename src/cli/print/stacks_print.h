@@ -4,6 +4,7 @@
 #include "ask/stacks.h"
 
 struct pb_call;
+struct pb_stackset;
 
 /* cmd_backtrace.c: the command, for targets that need not be processes. */
 int pb_backtrace(const struct pb_call *call, struct pb_err *err);
@@ -13,8 +14,8 @@ int pb_backtrace(const struct pb_call *call, struct pb_err *err);
 void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const struct pb_history *since);
 /* One native frame, a line: function [module] (file:line). */
 void pb_stacks_put_native(const struct pb_native_frame *f);
-/* Before frame i of a merged stack: says, once, that the Python frames which begin there are not where they
- * were called. */
-void pb_stacks_put_apart(const struct pb_shown_thread *t, size_t i, bool *said);
+/* Says that the Python frames which come next are not where they were called. */
+void pb_stacks_put_apart(void);
 void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n);
-int pb_stacks_print_merged(const struct pb_stacks *const *all, size_t n, struct pb_err *err);
+/* The set, and ahead of it what each process waits for. */
+void pb_stacks_print_merged(struct pb_stackset *set, const struct pb_stacks *const *all, size_t n);

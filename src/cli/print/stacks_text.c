@@ -128,17 +128,14 @@ void pb_stacks_put_native(const struct pb_native_frame *f)
     puts(tint(PLAIN));
 }
 
-void pb_stacks_put_apart(const struct pb_shown_thread *t, size_t i, bool *said)
+void pb_stacks_put_apart(void)
 {
-    if (*said || t->merge != PB_MERGE_APART || !t->nnatives || !t->merged[i].python)
-        return;
     puts("    (where the Python frames belong among the native ones is not known; they are:)");
-    *said = true;
 }
 
 static void put_merged(const struct pb_shown_thread *t, struct pb_sources *sources)
 {
-    bool said = false;
+    bool said = t->merge != PB_MERGE_APART || !t->nnatives;
 
     for (size_t i = 0; i < t->nmerged; i++) {
         if (i == EDGE_FRAMES && t->nmerged > 2 * EDGE_FRAMES + 1) {
@@ -146,7 +143,10 @@ static void put_merged(const struct pb_shown_thread *t, struct pb_sources *sourc
             i = t->nmerged - EDGE_FRAMES;
         }
         const struct pb_merged *m = &t->merged[i];
-        pb_stacks_put_apart(t, i, &said);
+        if (!said && m->python) {
+            pb_stacks_put_apart();
+            said = true;
+        }
         if (m->python)
             put_frame(&t->frames[m->index], sources);
         else
