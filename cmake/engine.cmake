@@ -3,6 +3,9 @@
 set(PROBING_DUCKDB_DIR ${CMAKE_SOURCE_DIR}/build/duckdb CACHE PATH "folder of duckdb.h and MACHINE/libduckdb.so")
 set(duckdb_library ${PROBING_DUCKDB_DIR}/${PROBING_ARCH}/libduckdb.so)
 
+# A pattern, not EXISTS, so that a later build notices what setup has put there since.
+file(GLOB duckdb_there CONFIGURE_DEPENDS ${PROBING_DUCKDB_DIR}/duckdb.h ${duckdb_library})
+
 # Which code runs where is told by its folder: caller and archive in probing itself, with its rights; worker in the sandbox
 # of probing-sql; writer in the processes of probing-sql that write files; shared in all of them, and in unit tests.
 file(GLOB engine_caller CONFIGURE_DEPENDS src/engine/caller/*.c src/engine/archive/*.c src/engine/shared/*.c)
@@ -17,7 +20,7 @@ target_link_libraries(pb_ask PUBLIC pb_engine)
 set_source_files_properties(src/table/view.c src/engine/worker/scan.c PROPERTIES COMPILE_OPTIONS
     "$<$<CONFIG:RelWithDebInfo>:-O3>")
 
-if(EXISTS ${PROBING_DUCKDB_DIR}/duckdb.h)
+if(${PROBING_DUCKDB_DIR}/duckdb.h IN_LIST duckdb_there)
     function(pb_sql_worker name)
         add_executable(${name} ${engine_worker})
         target_include_directories(${name} PRIVATE src)
@@ -33,7 +36,7 @@ if(EXISTS ${PROBING_DUCKDB_DIR}/duckdb.h)
     set_target_properties(probing-sql-escape PROPERTIES EXCLUDE_FROM_ALL TRUE)
     install(TARGETS probing-sql RUNTIME DESTINATION bin)
     # Setup fetches it for the machine it runs on; a build for another one takes that system's library.
-    if(EXISTS ${duckdb_library})
+    if(${duckdb_library} IN_LIST duckdb_there)
         add_custom_command(TARGET probing-sql POST_BUILD
             COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/lib/probing
             COMMAND ${CMAKE_COMMAND} -E create_symlink ${duckdb_library} ${CMAKE_BINARY_DIR}/lib/probing/libduckdb.so)

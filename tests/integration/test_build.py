@@ -46,3 +46,26 @@ def test_an_agent_that_lacks_a_function_is_not_built(tree):
     (tree / "src/table/arena.c").unlink()
     output, good = build_agent(tree)
     assert not good and "undefined symbol: pb_arena_create" in output
+
+
+def targets_of(top):
+    """What can be built there, after ninja has looked whether it must configure again."""
+    run = dict(cwd=top, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    done = subprocess.run(["ninja", "-C", "build/release", "build.ninja"], **run)
+    assert done.returncode == 0, done.stdout
+    return subprocess.run(["ninja", "-C", "build/release", "-t", "targets", "all"], **run).stdout
+
+
+def test_a_folder_configured_before_setup_has_tests_and_sql_afterwards(tree):
+    """`make`, or `make demo`, and then `make test`, which installs what the first had no need of."""
+    shutil.copytree(TOP / "tests/unit", tree / "tests/unit")
+    nothing = tree / "nothing"
+    nothing.mkdir()
+    done = subprocess.run(["cmake", "--preset", "release", f"-DCMAKE_FIND_ROOT_PATH={nothing}", "-DCMAKE_FIND_ROOT_PATH_MODE_LIBRARY=ONLY"],
+                          cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert done.returncode == 0 and "no DuckDB" in done.stdout, done.stdout
+    targets = targets_of(tree)
+    assert "bin/probing:" in targets and "bin/probing-sql:" not in targets
+    os.symlink(TOP / "build/duckdb", tree / "build/duckdb")
+    targets = targets_of(tree)
+    assert "unit/unit-maps:" in targets and "bin/probing-sql:" in targets
