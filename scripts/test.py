@@ -17,6 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOP / "tests"))
+import surroundings  # noqa: E402
+
 REPORTS = TOP / "build" / "test-reports"
 SOAK = bool(os.environ.get("PROBING_SOAK"))
 PROGRAM_SECONDS = 1800 if SOAK else 120
@@ -240,6 +243,8 @@ def main(names):
 
 
 if __name__ == "__main__":
+    surroundings.take_signals()
+    surroundings.take_folders()
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:

@@ -1,10 +1,15 @@
-"""Fixtures that all tests share: where the program is, and PyTorch or the reason why there is none."""
+"""What all tests share: surroundings of their own, where the program is, and PyTorch or the reason why there is none."""
 import importlib.util
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+import surroundings
+
+# First of all: modules of tests look for interpreters and run the program while they are imported.
+surroundings.take_signals()
+surroundings.take_folders()
 
 TOP = Path(__file__).resolve().parent.parent
 

@@ -4,8 +4,10 @@ import os
 import re
 import subprocess
 
+# Tests have a home of their own; the interpreters are in that of the user (tests/surroundings.py).
+HOME = os.environ.get("PROBING_TEST_HOME") or os.path.expanduser("~")
 CANDIDATES = ["/usr/bin/python3", "/usr/local/bin/python3", *glob.glob("/usr/bin/python3.*"),
-              *glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3"))]
+              *glob.glob(f"{HOME}/.pyenv/versions/*/bin/python3")]
 
 
 def version_of(path):

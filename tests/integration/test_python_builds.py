@@ -9,6 +9,7 @@ import jobs
 import pytest
 import roots
 import stack_kit
+import surroundings
 from jobs import probe
 from test_backtrace import backtrace, by_name, functions
 
@@ -177,7 +178,7 @@ def test_a_version_nobody_knows_is_refused_and_can_be_forced(tmp_path):
 
 
 def test_a_version_of_before_is_refused_in_one_line():
-    old = next((path for path in ("/usr/bin/python2.7", *map(str, builds.Path("~/.pyenv/versions").expanduser().glob("2.7*/bin/python2.7")))
+    old = next((path for path in ("/usr/bin/python2.7", *map(str, (surroundings.user_home() / ".pyenv/versions").glob("2.7*/bin/python2.7")))
                 if shutil.which(path)), None)
     if not old:
         pytest.skip("there is no Python 2.7")
