@@ -42,6 +42,8 @@ def take_folders():
             os.environ.setdefault(name, str(home / place))
     os.environ[MARK] = str(home)
     os.environ["HOME"] = str(top)
+    # pytest closes the folder above all its temporary ones to others each time it starts, also for runs beside it.
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(top)
     for name, place in (("XDG_DATA_HOME", "data"), ("XDG_STATE_HOME", "state"), ("XDG_CONFIG_HOME", "config"),
                         ("XDG_CACHE_HOME", "cache"), ("XDG_RUNTIME_DIR", "runtime")):
         (top / place).mkdir(mode=0o700)

@@ -15,8 +15,6 @@ AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
     where = tmp_path_factory.mktemp("refused")
-    where.parent.chmod(0o755)
-    where.parent.parent.chmod(0o755)
     return Kit(where)
 
 

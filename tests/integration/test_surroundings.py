@@ -85,7 +85,7 @@ def test_nothing_of_the_user_is_read_or_written(tmp_path):
     for folder in (data, state, runtime):
         folder.mkdir(parents=True, mode=0o700)
     (state / "sql_history").write_text("SELECT 'mine'\n")
-    user = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "PROBING_TEST_"))}
+    user = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "PROBING_TEST_", "PYTEST_"))}
     user.update(HOME=str(tmp_path), XDG_RUNTIME_DIR=str(tmp_path / "run"))
     fd = watch([tmp_path / ".local/share", data.parent, data, tmp_path / ".local/state", state, tmp_path / "run", runtime])
     try:
