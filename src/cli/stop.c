@@ -15,17 +15,22 @@ static void note(int number)
     pb_stop_flag = number;
 }
 
+void pb_signal_take(int number, void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler}, found;
+
+    if (sigaction(number, NULL, &found) == 0 && found.sa_handler != SIG_IGN)
+        sigaction(number, &action, NULL);
+}
+
 void pb_stop_begin(void)
 {
-    struct sigaction action = {.sa_handler = note}; /* without SA_RESTART: whoever waits shall look */
-
     if (depth++ > 0)
         return;
     pb_stop_flag = 0;
     for (size_t i = 0; i < NUMBERS; i++) {
         sigaction(numbers[i], NULL, &before[i]);
-        if (before[i].sa_handler != SIG_IGN)
-            sigaction(numbers[i], &action, NULL);
+        pb_signal_take(numbers[i], note);
     }
 }
 

@@ -4,6 +4,10 @@
 
 #include <signal.h>
 
+/* Handles a signal, without SA_RESTART, so that a wait ends. A signal that is ignored when the program starts
+ * (nohup, a shell's background job) stays ignored. */
+void pb_signal_take(int number, void (*handler)(int));
+
 /* Between the two SIGINT, SIGTERM and SIGHUP are noted, where they are not ignored. They nest; the outermost
  * forgets what was noted before. */
 void pb_stop_begin(void);

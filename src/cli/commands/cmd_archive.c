@@ -5,6 +5,7 @@
 #include "base/procfs.h"
 #include "base/time.h"
 #include "cli/cli.h"
+#include "cli/stop.h"
 #include "control/identity.h"
 #include "engine/archive/archive_keep.h"
 #include "inject/session.h"
@@ -324,8 +325,6 @@ static pid_t leave(struct job *job, struct pb_err *err)
 
 static int run_job(struct job *job, struct pb_err *err)
 {
-    const struct sigaction action = {.sa_handler = on_signal};
-
     if (job->once || job->target->dead)
         return finish(job, job->target->dead, err);
     if (job->background) {
@@ -339,8 +338,8 @@ static int run_job(struct job *job, struct pb_err *err)
         printf("process %d is archived to %s until it ends, or Ctrl-C\n", (int)job->target->pid, job->folder);
         fflush(stdout);
     }
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    pb_signal_take(SIGINT, on_signal);
+    pb_signal_take(SIGTERM, on_signal);
     return record(job, err);
 }
 

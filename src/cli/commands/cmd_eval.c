@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
+#include "cli/stop.h"
 #include "control/message.h"
 
 #include <errno.h>
@@ -84,7 +85,6 @@ static int run_code(const struct pb_call *call, const char *code, size_t size, c
                     enum pb_run_mode mode, struct pb_err *err)
 {
     _cleanup_free_ uint8_t *buf = malloc(PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
-    struct sigaction on_interrupt = {.sa_handler = count_interrupt};
     struct pb_frame_writer w;
     struct pb_session session;
 
@@ -98,7 +98,7 @@ static int run_code(const struct pb_call *call, const char *code, size_t size, c
     int r = pb_parts_session(call->targets.at[0].pid, false, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
-    sigaction(SIGINT, &on_interrupt, NULL);
+    pb_signal_take(SIGINT, count_interrupt);
     int64_t id = pb_client_request(&session.client, &w, PB_MSG_RUN);
     if (id == -EMSGSIZE)
         r = pb_fail(err, -EMSGSIZE,

@@ -11,6 +11,7 @@
 
 #include "ask/settings.h"
 #include "base/cleanup.h"
+#include "cli/stop.h"
 
 #define RATE_MAX   1e6
 #define FULL_RATE  1000 /* that probing.sample_rate is a share of */
@@ -25,11 +26,9 @@ static void on_signal(int number)
 
 void pb_profile_catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal}; /* without SA_RESTART: it shall end our sleep */
-
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    pb_signal_take(SIGINT, on_signal);
+    pb_signal_take(SIGTERM, on_signal);
+    pb_signal_take(SIGHUP, on_signal);
 }
 
 int pb_profile_signal(void)

@@ -32,7 +32,8 @@ int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, str
  */
 double pb_profile_set_rate(const struct pb_call *call);
 
-/* From now on SIGINT, SIGTERM and SIGHUP do not end us but are remembered. */
+/* From now on SIGINT, SIGTERM and SIGHUP do not end the program but are remembered, where they are not
+ * ignored. */
 void pb_profile_catch_signals(void);
 /* The signal that came; 0: none. */
 int pb_profile_signal(void);
