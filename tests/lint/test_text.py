@@ -51,13 +51,31 @@ def test_no_machine_and_no_registry_is_named():
     for path in files():
         if path.name in MAY_NAME_HOSTS or path.name == "LICENSE":
             continue
-        try:
-            lines = text(path).splitlines()
-        except UnicodeDecodeError:
-            continue
+        lines = text(path).splitlines()
         wrong += [f"{path}:{number}: {line.strip()[:100]}" for number, line in enumerate(lines, 1)
                   if any(pattern.search(line) for pattern in FOREIGN)]
     assert not wrong, "\n".join(wrong)
+
+
+def is_binary(data):
+    """Nothing that a person can review: it has a zero byte in it, or is no UTF-8."""
+    try:
+        return "\0" in data.decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+
+
+def test_no_binary_file_is_kept():
+    """A core dump was, with an environment in it. What a test needs of that kind it makes."""
+    paths = files()
+    assert paths
+    binary = [str(path) for path in paths if is_binary((TOP / path).read_bytes())]
+    assert not binary, f"binary files: {', '.join(binary)}"
+
+
+@pytest.mark.parametrize("data", [b"\x7fELF\x02\x01\x01\0\0", b"\x89PNG\r\n", b"PK\x03\x04\0", "größe".encode("latin-1")], ids=["elf", "png", "zip", "latin-1"])
+def test_a_binary_file_is_noticed(data):
+    assert is_binary(data) and not is_binary("größe 😀\n".encode())
 
 
 def broken_links(path, content):
