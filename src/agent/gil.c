@@ -1,6 +1,7 @@
 /* gil: see gil.h. */
 #include "agent/gil.h"
 
+#include "agent/pylayout.h"
 #include "agent/python.h"
 
 #include <errno.h>
@@ -8,26 +9,17 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
-/* Offsets on LP64 Linux; the same on x86-64 and aarch64. Up to 3.11 the holder is a global that a function
- * returns; from 3.12 on it is found through the interpreter: interp + gil -> struct {8: holder, 16: locked}.
- * native_id 0: only the pthread handle is stored. From the headers up to 3.13, and from _Py_DebugOffsets
- * after; tests/integration asks every interpreter found. */
-static const struct layout {
-    int minor;
-    uint16_t interp_gil, thread_id, native_id;
-} layouts[] = {
-    {6, 0, 152, 0},    {7, 0, 176, 0},      {8, 0, 176, 0},     {9, 0, 176, 0},     {10, 0, 176, 0},
-    {11, 0, 152, 160}, {12, 384, 136, 144}, {13, 16, 152, 160}, {14, 16, 152, 160}, {15, 16, 176, 184},
-};
+/* Up to 3.11 the holder is a global that a function returns; from 3.12 on it is found through the
+ * interpreter: interp + gil -> struct {8: holder, 16: locked}. */
 #define TSTATE_INTERP 16
 #define GIL_HOLDER    8
 #define GIL_LOCKED    16
+
+#define DESCRIPTION_SIZE 2304 /* glibc's struct pthread; musl's is smaller */
 
 static int peek(uintptr_t address, void *ret, size_t size)
 {
@@ -36,7 +28,7 @@ static int peek(uintptr_t address, void *ret, size_t size)
                                                                                                     : -EFAULT;
 }
 
-static int holder_tstate(const struct pb_python *py, const struct layout *l, uintptr_t *ret)
+static int holder_tstate(const struct pb_python *py, const struct pb_agent_layout *l, uintptr_t *ret)
 {
     uintptr_t interp, gil, holder, back;
     int32_t locked;
@@ -66,32 +58,33 @@ static int holder_tstate(const struct pb_python *py, const struct layout *l, uin
     return 0;
 }
 
+static int is_thread(pid_t tid)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d", (int)tid);
+    return tid > 0 && access(path, F_OK) == 0;
+}
+
+/* A pthread handle points to the C library's description of the thread, which has the tid in it; the place is
+ * the same in all of them, so it is found in our own. Asking the C library (pthread_getcpuclockid) would read
+ * the memory of a thread that may be gone; the kernel answers with an error instead. */
 static pid_t tid_of_pthread(uintptr_t handle)
 {
-    clockid_t clock;
-    uintptr_t words[3];
+    uintptr_t own = (uintptr_t)pthread_self();
+    pid_t word, self = (pid_t)syscall(SYS_gettid);
 
-    /* The C library reads the handle: it must still be there and, on x86-64, point to itself. */
-    if (!handle || peek(handle, words, sizeof(words)) < 0)
-        return -ENOSYS;
-#ifdef __x86_64__
-    if (words[0] != handle && words[2] != handle)
-        return -ENOSYS;
-#endif
-    /* A thread's CPU clock id holds its tid (~tid << 3 | 6): the one public way from a pthread_t to a tid. */
-    if (pthread_getcpuclockid((pthread_t)handle, &clock) != 0)
-        return -ENOSYS;
-    return (pid_t) ~((int32_t)clock >> 3);
+    for (size_t at = 0; handle && at < DESCRIPTION_SIZE; at += sizeof(word))
+        if (peek(own + at, &word, sizeof(word)) == 0 && word == self)
+            return peek(handle + at, &word, sizeof(word)) == 0 && is_thread(word) ? word : -ENOSYS;
+    return -ENOSYS;
 }
 
 pid_t pb_gil_holder(const struct pb_python *py)
 {
-    const struct layout *l = NULL;
+    const struct pb_agent_layout *l = pb_agent_layout_find(py->minor);
     uintptr_t tstate;
 
-    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
-        if (layouts[i].minor == py->minor)
-            l = &layouts[i];
     if (!l || holder_tstate(py, l, &tstate) < 0)
         return -ENOSYS;
     if (!tstate)

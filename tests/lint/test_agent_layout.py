@@ -1,0 +1,21 @@
+"""The agent's copy of CPython's offsets (src/agent/pylayout.c) says the same as the tables made from the headers."""
+import re
+
+# Field of the agent -> field of the table.
+FIELDS = {"interp_gil": "interp.gil", "thread_id": "tstate.thread_id", "native_id": "tstate.native_id", "top": "tstate.frame",
+          "cframe_top": "cframe_frame", "back": "frame.back", "code": "frame.code", "slots": "frame.locals", "flags": "code.flags",
+          "file": "code.file", "names": "code.varnames", "cells": "code.cellvars", "free": "code.freevars", "kinds": "code.kinds"}
+
+
+def test_the_agent_s_offsets_are_those_of_the_tables(top):
+    rows = re.findall(r"\{(\.minor = [^{}]*)\}", (top / "src/agent/pylayout.c").read_text())
+    assert len(rows) == 10
+    for row in rows:
+        ours = {name: int(value) for name, value in re.findall(r"\.(\w+) = (\d+)", row)}
+        table = (top / f"src/remote/python/layout_3_{ours['minor']}.c").read_text()
+        theirs = dict(re.findall(r"\.([\w.]+) = (\d+)", table))
+        for name, value in ours.items():
+            if name in FIELDS:
+                assert value == int(theirs[FIELDS[name]]), f"3.{ours['minor']}: {name}"
+        if ours["minor"] == 12:
+            assert ours["owner"] == int(theirs["frame.owner"])
