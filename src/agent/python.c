@@ -7,23 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A libpython that was loaded RTLD_LOCAL (by a plug-in host) is in no global scope: look for it by name. */
+#define PATH_SIZE 1024
+
+/* A libpython that was loaded RTLD_LOCAL (by a plug-in host) is in no global scope: look for it by name. The
+ * loader holds a lock during the iteration that dlopen takes after another one, so the library is opened
+ * afterwards. */
 static int remember_libpython(struct dl_phdr_info *info, size_t size, void *ret)
 {
     (void)size;
-    if (!info->dlpi_name || !strstr(info->dlpi_name, "libpython"))
+    if (!info->dlpi_name || !strstr(info->dlpi_name, "libpython") || strlen(info->dlpi_name) >= PATH_SIZE)
         return 0;
-    *(void **)ret = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-    return *(void **)ret != NULL;
+    memcpy(ret, info->dlpi_name, strlen(info->dlpi_name) + 1);
+    return 1;
 }
 
 static void *find_library(void)
 {
-    void *library = NULL;
+    char name[PATH_SIZE] = "";
 
     if (dlsym(RTLD_DEFAULT, "Py_IsInitialized"))
         return RTLD_DEFAULT;
-    dl_iterate_phdr(remember_libpython, &library);
+    dl_iterate_phdr(remember_libpython, name);
+    void *library = name[0] ? dlopen(name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     return library && dlsym(library, "Py_IsInitialized") ? library : NULL;
 }
 
