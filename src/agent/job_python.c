@@ -1,9 +1,12 @@
 /* job_python: what a job's thread does once it has the GIL, through the Python part carried in the agent.
  *
- * The Python part (python/probing/_remote.py) is compiled at the first job and kept until detach. Its three
+ * The Python part (python/probing/_remote.py) is compiled at the first job and kept until detach. Its
  * functions are called apart so that an interrupt, which may strike between any two bytecodes, can strike
- * only in body. */
+ * only while the user's code is evaluated and shown. What the part may not do in Python (look and store at
+ * once, read frames) are functions here. */
+#include "agent/clock.h"
 #include "agent/embed.h"
+#include "agent/frames.h"
 #include "agent/job_impl.h"
 #include "agent/thread.h"
 
@@ -13,21 +16,41 @@
 #include <time.h>
 
 #define PY_FILE_INPUT 257
+#define METH_VARARGS  1
+#define METH_NOARGS   4
 #define METH_O        8
 #define CHUNK         (32u << 10)
+#define PART          "part" /* the key of the part's globals in the shared state */
 
-static pb_pyobject *part; /* the globals of the Python part; only touched with the GIL */
+static int part_loaded; /* there is something to let go of at detach */
 
-/* METH_O function: bytes of an 8-byte job number, a stream, and text. False when nobody listens any more. */
-static pb_pyobject *emit(pb_pyobject *self, pb_pyobject *message);
+/* What outlives detach: the stand-ins for sys.stdout, which a program may hold for ever. A dict of the
+ * interpreter's, so that it goes with the interpreter where a program ends Python and starts it again;
+ * before 3.8, which has no place for it, a dict that stays. Borrowed; NULL with an exception. */
+static pb_pyobject *shared_state(const struct pb_python *py)
+{
+    static pb_pyobject *kept; /* only touched with the GIL */
+    static const char here;
+    char key[48];
 
-static struct {
-    const char *name;
-    pb_pyobject *(*function)(pb_pyobject *, pb_pyobject *);
-    int flags;
-    const char *doc;
-} emit_method = {"emit", emit, METH_O,
-                 NULL}; /* PyMethodDef: Python keeps its address, and our code stays mapped */
+    pb_pyobject *dict =
+        py->interpreter_dict && py->main_interpreter ? py->interpreter_dict(py->main_interpreter()) : NULL;
+    if (!dict) {
+        if (!kept)
+            kept = py->dict_new();
+        return kept;
+    }
+    /* By an address in this library: another agent in the same process has stand-ins of its own. */
+    snprintf(key, sizeof(key), "probing %p", (const void *)&here);
+    pb_pyobject *state = py->dict_get(dict, key);
+    if (state)
+        return state;
+    state = py->dict_new();
+    if (!state || py->dict_set(dict, key, state) < 0)
+        return NULL;
+    py->decref(state); /* the dict has it */
+    return state;
+}
 
 /* Called with the lock held; 0: no room. */
 static int put_output(struct pb_job *job, int stream, const char *text, size_t size)
@@ -90,44 +113,181 @@ static pb_pyobject *emit(pb_pyobject *self, pb_pyobject *message)
     return py.bool_from(listening);
 }
 
+/* What a dict has under a key, with a reference of ours; NULL: nothing. */
+static pb_pyobject *dict_entry(const struct pb_python *py, pb_pyobject *dict, pb_pyobject *key)
+{
+    pb_pyobject *value = NULL;
+
+    if (py->dict_get_reference) {
+        py->dict_get_reference(dict, key, &value);
+        return value;
+    }
+    value = py->dict_get_object(dict, key);
+    if (value)
+        py->incref(value);
+    return value;
+}
+
+/* swap(dict, key, old, new, missing, guard): puts new in place of old, only if old is what is there and
+ * guard, a set, is empty (None: no condition). missing stands for a key that is not there. The GIL is not let
+ * go between look and store: both values have other references, so that nothing is freed. In a free-threaded
+ * build the dict is locked (3.13 lets go of that lock for a moment between the two). */
+static pb_pyobject *swap(pb_pyobject *self, pb_pyobject *args)
+{
+    struct pb_python py;
+    pb_pyobject *a[6];
+    void *section[8];
+    int stored = 0;
+    (void)self;
+
+    if (pb_python_known(&py) < 0)
+        return NULL;
+    for (int i = 0; i < 6; i++)
+        if (!(a[i] = py.tuple_get(args, i)))
+            return NULL;
+    pb_pyobject *dict = a[0], *key = a[1], *old = a[2], *new = a[3], *missing = a[4], *guard = a[5];
+    int locks = py.free_threaded && py.critical_begin && py.critical_end;
+    if (locks)
+        py.critical_begin(section, dict);
+    pb_pyobject *now = dict_entry(&py, dict, key);
+    if ((now ? now : missing) == old && (guard == py.none || py.size_of(guard) == 0))
+        stored = (new == missing ? py.dict_del_object(dict, key) : py.dict_set_object(dict, key, new)) == 0;
+    if (locks)
+        py.critical_end(section);
+    if (now)
+        py.decref(now);
+    py.err_clear();
+    return py.bool_from(stored);
+}
+
+/* local(name, folder of the standard library): see frames.h. name None: a list of names. KeyError where there
+ * is none of that name. The first argument of the calling function must be name. */
+static pb_pyobject *local(pb_pyobject *self, pb_pyobject *args)
+{
+    struct pb_python py;
+    (void)self;
+
+    if (pb_python_known(&py) < 0)
+        return NULL;
+    pb_pyobject *name = py.tuple_get(args, 0), *folder = name ? py.tuple_get(args, 1) : NULL;
+    const char *stdlib = folder ? py.utf8_of(folder) : NULL;
+    if (!stdlib)
+        return NULL;
+    if (name == py.none)
+        return pb_frames_names(&py, stdlib, name);
+    pb_pyobject *value = pb_frames_local(&py, name, stdlib, name);
+    if (!value)
+        py.err_set_object(*py.key_error, name);
+    return value;
+}
+
+static pb_pyobject *main_ident(pb_pyobject *self, pb_pyobject *unused)
+{
+    struct pb_python py;
+    (void)self;
+    (void)unused;
+
+    return pb_python_known(&py) < 0 ? NULL : py.int_from(pb_frames_main_ident(&py));
+}
+
+/* A clock for the part, which may not import time: the program could notice. */
+static pb_pyobject *milliseconds(pb_pyobject *self, pb_pyobject *unused)
+{
+    struct pb_python py;
+    (void)self;
+    (void)unused;
+
+    return pb_python_known(&py) < 0 ? NULL : py.int_from((unsigned long)(pb_now_ns() / PB_NS_PER_MS));
+}
+
+/* Gives an object a reference that nobody ever takes back. */
+static pb_pyobject *immortal(pb_pyobject *self, pb_pyobject *object)
+{
+    struct pb_python py;
+    (void)self;
+
+    if (pb_python_known(&py) < 0)
+        return NULL;
+    py.incref(object);
+    return py.bool_from(1);
+}
+
+/* PyMethodDefs: Python keeps their addresses, and our code stays mapped. The names are those in the part. */
+static struct {
+    const char *name;
+    pb_pyobject *(*function)(pb_pyobject *, pb_pyobject *);
+    int flags;
+    const char *doc;
+} methods[] = {
+    {"_emit", emit, METH_O, NULL},
+    {"_swap", swap, METH_VARARGS, NULL},
+    {"_local", local, METH_VARARGS, NULL},
+    {"_main_ident", main_ident, METH_NOARGS, NULL},
+    {"_milliseconds", milliseconds, METH_NOARGS, NULL},
+    {"_immortal", immortal, METH_O, NULL},
+};
+
+/* A dict for the part's globals, with what it needs of ours. A new reference. */
+static pb_pyobject *names_for_part(const struct pb_python *py, pb_pyobject *shared)
+{
+    pb_pyobject *names = py->dict_new();
+    int r = names ? py->dict_set(names, "__builtins__", py->builtins()) : -1;
+
+    if (r == 0)
+        r = py->dict_set(names, "_shared", shared);
+    for (size_t i = 0; r == 0 && i < sizeof(methods) / sizeof(methods[0]); i++) {
+        pb_pyobject *function = py->cfunction(&methods[i], NULL, NULL);
+        r = function ? py->dict_set(names, methods[i].name, function) : -1;
+        if (function)
+            py->decref(function);
+    }
+    if (r == 0)
+        return names;
+    if (names)
+        py->decref(names);
+    return NULL;
+}
+
 /* The Python part, made by the first job and kept for the next; the job has its own reference, since a detach
  * may let go of it meanwhile. */
 static int load_part(struct pb_job *job)
 {
     const struct pb_python *py = &job->py;
+    pb_pyobject *shared = shared_state(py);
+    pb_pyobject *part = shared ? py->dict_get(shared, PART) : NULL;
 
-    if (!part) {
-        pb_pyobject *names = py->dict_new();
-        pb_pyobject *code = py->compile(pb_embed_remote_py(), "<probing>", PY_FILE_INPUT);
-        pb_pyobject *result = NULL;
-        if (names && code && py->dict_set(names, "__builtins__", py->builtins()) == 0)
-            result = py->eval_code(code, names, names);
+    if (shared && !part) {
+        pb_pyobject *names = names_for_part(py, shared);
+        pb_pyobject *code = names ? py->compile(pb_embed_remote_py(), "<probing>", PY_FILE_INPUT) : NULL;
+        pb_pyobject *result = code ? py->eval_code(code, names, names) : NULL;
         if (code)
             py->decref(code);
-        if (!result && names)
+        if (result) {
+            py->decref(result);
+            part = py->dict_get(shared, PART); /* another job was as fast: evaluating may let go of the GIL */
+            if (!part && py->dict_set(shared, PART, names) == 0)
+                part = names;
+        }
+        if (part)
+            py->incref(part);
+        if (names)
             py->decref(names);
-        if (!result)
-            return -EIO;
-        py->decref(result);
-        if (part) /* another job was as fast: evaluating may let go of the GIL */
-            py->decref(names);
-        else
-            part = names;
+    } else if (part) {
+        py->incref(part);
     }
-    py->incref(part);
     job->part = part;
-    return 0;
+    if (part)
+        __atomic_store_n(&part_loaded, 1, __ATOMIC_RELAXED);
+    return part ? 0 : -EIO;
 }
 
-#define ARGS 6
+#define ARGS 4
 
 /* Calls the part's function of that name with as many arguments as are given, up to ARGS; takes over none. */
 static pb_pyobject *call(const struct pb_job *job, const char *name, pb_pyobject *const args[ARGS])
 {
     pb_pyobject *function = job->py.dict_get(job->part, name);
-    return function
-               ? job->py.call(function, args[0], args[1], args[2], args[3], args[4], args[5], (void *)NULL)
-               : NULL;
+    return function ? job->py.call(function, args[0], args[1], args[2], args[3], (void *)NULL) : NULL;
 }
 
 static pb_pyobject *begin(struct pb_job *job)
@@ -138,8 +298,6 @@ static pb_pyobject *begin(struct pb_job *job)
         py->bytes_from((const char *)job->code, (long)job->code_size),
         py->str_from(job->filename, (long)strlen(job->filename)),
         py->bool_from(job->mode == PB_RUN_EVAL),
-        py->cfunction(&emit_method, NULL, NULL),
-        py->bool_from(!pb_python_traced(py)),
     };
     int made = 1;
 
@@ -353,15 +511,16 @@ static void *release(void *unused)
     if (pb_python_known(&py) < 0 || !pb_python_usable(&py))
         return NULL;
     int gil = py.gil_ensure();
-    if (part)
-        py.decref(part);
-    part = NULL;
+    pb_pyobject *shared = shared_state(&py);
+    if (shared && py.dict_get(shared, PART))
+        py.dict_del(shared, PART);
+    py.err_clear();
     py.gil_release(gil);
     return NULL;
 }
 
 void pb_job_release_python(void)
 {
-    if (part)
+    if (__atomic_exchange_n(&part_loaded, 0, __ATOMIC_RELAXED))
         pb_thread_start(release, NULL, 0);
 }

@@ -54,14 +54,20 @@ static int look_up(struct pb_python *ret, const char **missing)
 #undef PB_PY_LOAD_OPTIONAL
 
     py.keyboard_interrupt = (pb_pyobject **)dlsym(library, "PyExc_KeyboardInterrupt");
+    py.key_error = (pb_pyobject **)dlsym(library, "PyExc_KeyError");
     py.none = (pb_pyobject *)dlsym(library, "_Py_NoneStruct");
+    py.tuple_type = dlsym(library, "PyTuple_Type");
+    py.cell_type = dlsym(library, "PyCell_Type");
     py.finalizing_tstate = (void **)dlsym(library, "_Py_Finalizing");
     const char *version = py.get_version();
-    if (!py.keyboard_interrupt || !py.none || strncmp(version, "3.", 2) != 0) {
+    if (!py.keyboard_interrupt || !py.key_error || !py.none || strncmp(version, "3.", 2) != 0) {
         *missing = "what a Python 3 has";
         return -ENOSYS;
     }
-    py.minor = atoi(version + 2);
+    char *rest;
+    py.minor = (int)strtol(version + 2, &rest, 10);
+    py.micro = *rest == '.' ? (int)strtol(rest + 1, NULL, 10) : 0;
+    py.free_threaded = strstr(version, "free-threading") != NULL;
     *ret = py;
     return 0;
 }
@@ -106,22 +112,4 @@ int pb_python_usable(const struct pb_python *py)
     if (py->is_finalizing_private)
         return !py->is_finalizing_private();
     return !py->finalizing_tstate || !*py->finalizing_tstate;
-}
-
-int pb_python_traced(const struct pb_python *py)
-{
-    /* Where a thread state has its profile function; the trace function follows. From the headers. */
-    static const unsigned char profile_at[] = {
-        [6] = 48, [7] = 56, [8] = 56, [9] = 56, [10] = 56, [11] = 64, [12] = 64};
-
-    if (py->minor < 6 || py->minor > 12 || !py->first_interpreter || !py->next_interpreter ||
-        !py->first_tstate || !py->next_tstate)
-        return 1;
-    for (void *i = py->first_interpreter(); i; i = py->next_interpreter(i))
-        for (char *t = py->first_tstate(i); t; t = py->next_tstate(t)) {
-            void *const *functions = (void *const *)(void *)(t + profile_at[py->minor]);
-            if (functions[0] || functions[1])
-                return 1;
-        }
-    return 0;
 }

@@ -40,7 +40,22 @@ typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
     X(pb_pyobject *, str_from, PyUnicode_DecodeFSDefaultAndSize, (const char *, long))                       \
     X(pb_pyobject *, int_from, PyLong_FromUnsignedLong, (unsigned long))                                     \
     X(long, int_as, PyLong_AsLong, (pb_pyobject *))                                                          \
-    X(pb_pyobject *, bool_from, PyBool_FromLong, (long))
+    X(pb_pyobject *, bool_from, PyBool_FromLong, (long))                                                     \
+    X(void *, current_tstate_checked, PyThreadState_Get, (void))                                             \
+    X(pb_pyobject *, eval_frame, PyEval_GetFrame, (void))                                                    \
+    X(pb_pyobject *, get_attr, PyObject_GetAttrString, (pb_pyobject *, const char *))                        \
+    X(pb_pyobject *, get_item, PyObject_GetItem, (pb_pyobject *, pb_pyobject *))                             \
+    X(pb_pyobject *, mapping_keys, PyMapping_Keys, (pb_pyobject *))                                          \
+    X(long, size_of, PyObject_Size, (pb_pyobject *))                                                         \
+    X(int, str_compare, PyUnicode_Compare, (pb_pyobject *, pb_pyobject *))                                   \
+    X(pb_pyobject *, list_new, PyList_New, (long))                                                           \
+    X(int, list_append, PyList_Append, (pb_pyobject *, pb_pyobject *))                                       \
+    X(int, list_set_slice, PyList_SetSlice, (pb_pyobject *, long, long, pb_pyobject *))                      \
+    X(pb_pyobject *, dict_get_object, PyDict_GetItem, (pb_pyobject *, pb_pyobject *))                        \
+    X(int, dict_set_object, PyDict_SetItem, (pb_pyobject *, pb_pyobject *, pb_pyobject *))                   \
+    X(int, dict_del_object, PyDict_DelItem, (pb_pyobject *, pb_pyobject *))                                  \
+    X(int, dict_del, PyDict_DelItemString, (pb_pyobject *, const char *))                                    \
+    X(void, err_set_object, PyErr_SetObject, (pb_pyobject *, pb_pyobject *))
 
 /* The same for functions that not every version has: NULL where it has not. */
 #define PB_PY_OPTIONAL(X)                                                                                    \
@@ -53,17 +68,27 @@ typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
     X(void *, first_interpreter, PyInterpreterState_Head, (void))                                            \
     X(void *, next_interpreter, PyInterpreterState_Next, (void *))                                           \
     X(void *, first_tstate, PyInterpreterState_ThreadHead, (void *))                                         \
-    X(void *, next_tstate, PyThreadState_Next, (void *))
+    X(void *, next_tstate, PyThreadState_Next, (void *))                                                     \
+    X(pb_pyobject *, interpreter_dict, PyInterpreterState_GetDict, (void *))                      /* 3.8 */  \
+    X(pb_pyobject *, tstate_frame, PyThreadState_GetFrame, (void *))                              /* 3.9 */  \
+    X(pb_pyobject *, frame_back, PyFrame_GetBack, (pb_pyobject *))                                /* 3.9 */  \
+    X(pb_pyobject *, frame_code, PyFrame_GetCode, (pb_pyobject *))                                /* 3.9 */  \
+    X(pb_pyobject *, frame_locals, PyFrame_GetLocals, (pb_pyobject *))                            /* 3.11 */ \
+    X(int, dict_get_reference, PyDict_GetItemRef, (pb_pyobject *, pb_pyobject *, pb_pyobject **)) /* 3.13 */ \
+    X(void, critical_begin, PyCriticalSection_Begin, (void *, pb_pyobject *))                     /* 3.13 */ \
+    X(void, critical_end, PyCriticalSection_End, (void *))
 
 struct pb_python {
 #define PB_PY_FIELD(ret, name, symbol, args) ret(*name) args;
     PB_PY_FUNCTIONS(PB_PY_FIELD)
     PB_PY_OPTIONAL(PB_PY_FIELD)
 #undef PB_PY_FIELD
-    pb_pyobject **keyboard_interrupt;
+    pb_pyobject **keyboard_interrupt, **key_error;
     pb_pyobject *none;
+    const void *tuple_type, *cell_type;
     void **finalizing_tstate; /* 3.6 */
-    int minor;                /* of 3.minor */
+    int minor, micro;         /* of 3.minor.micro */
+    int free_threaded;        /* built without the GIL, whether or not it uses one now */
 };
 
 /* The API of this process. 0; -ENOENT: there is no Python here; -ENOSYS: one that lacks a function we need
@@ -77,6 +102,3 @@ int pb_python_known(struct pb_python *ret);
 
 /* 1 while Python code can run here; 0 before the interpreter is up or once it shuts down. */
 int pb_python_usable(const struct pb_python *py);
-
-/* With the GIL: 1 when some thread has a trace or profile function, or when that cannot be known. */
-int pb_python_traced(const struct pb_python *py);

@@ -1,0 +1,330 @@
+/* frames: see frames.h.
+ *
+ * Why the walk is safe. CPython takes a thread state out of the list only in the thread that it belongs to
+ * and with the GIL, which we hold: so none goes while we look. (PyThreadState_Delete of another thread's is
+ * for sub-interpreters, which have lists of their own.) One that is added meanwhile, without the GIL, is put
+ * before the first and changes no other; the worst that can be read of it is that it is the last, and it has
+ * no frames then. The main thread's is the oldest, hence the last. Its frames change only while it holds the
+ * GIL. A function that returns is unlinked before its slots are let go (not in 3.11.0, which gets no locals),
+ * so a frame that is linked holds references or null. Nothing here allocates an object that the garbage
+ * collector counts up to 3.11, where a collection would run other code; later versions collect between
+ * bytecodes only. In free-threaded builds none of this holds: no locals there. */
+#include "agent/frames.h"
+
+#include "agent/pylayout.h"
+
+#include <string.h>
+
+#define FRAMES_MAX   200
+#define CO_OPTIMIZED 1
+#define KIND_HIDDEN  0x10 /* 3.12: of a comprehension that is inlined */
+#define KIND_CELL    0xc0 /* a cell or a free variable */
+#define OWNER_CSTACK 3    /* 3.12: marks where C called Python; no function */
+
+/* A place in the chain of frames, from the innermost outwards. */
+struct walk {
+    const struct pb_python *py;
+    const struct pb_agent_layout *l;
+    int raw;     /* by layout; else by the C API, and frame is a reference that we own */
+    void *frame; /* NULL at the end */
+    int left;
+};
+
+static void *pointer_at(const void *base, size_t offset)
+{
+    void *p;
+    memcpy(&p, (const char *)base + offset, sizeof(p));
+    return p;
+}
+
+static int int_at(const void *base, size_t offset)
+{
+    int i;
+    memcpy(&i, (const char *)base + offset, sizeof(i));
+    return i;
+}
+
+static void *raw_top(const struct pb_agent_layout *l, const void *tstate)
+{
+    void *top = pointer_at(tstate, l->top);
+    return l->kinds && top ? pointer_at(top, l->cframe_top) : top;
+}
+
+static void *main_interpreter(const struct pb_python *py)
+{
+    if (py->main_interpreter)
+        return py->main_interpreter();
+    /* 3.6: the oldest, which is the last. */
+    void *last = NULL;
+    for (void *i = py->first_interpreter ? py->first_interpreter() : NULL; i; i = py->next_interpreter(i))
+        last = i;
+    return last;
+}
+
+static void *main_tstate(const struct pb_python *py)
+{
+    void *interpreter = main_interpreter(py), *last = NULL;
+
+    if (!interpreter || !py->first_tstate || !py->next_tstate)
+        return NULL;
+    for (void *t = py->first_tstate(interpreter); t; t = py->next_tstate(t))
+        last = t;
+    return last;
+}
+
+static pb_pyobject *attribute_is(const struct pb_python *py, pb_pyobject *object, const char *name,
+                                 const void *expected)
+{
+    pb_pyobject *value = py->get_attr(object, name);
+    if (!value) {
+        py->err_clear();
+        return NULL;
+    }
+    py->decref(value); /* object has it too */
+    return value == expected ? value : NULL;
+}
+
+/* The frame, as the API gives it, is the innermost one of this thread; so a layout that does not fit this
+ * build is noticed by comparing. Each address is compared before anything is read through it. */
+static int layout_fits(const struct pb_python *py, const struct pb_agent_layout *l, const pb_pyobject *marker)
+{
+    char here;
+    const char *tstate = py->current_tstate_checked();
+    pb_pyobject *frame = py->eval_frame();
+    unsigned long ident;
+
+    memcpy(&ident, tstate + l->thread_id, sizeof(ident));
+    if (!frame || ident != py->thread_ident())
+        return 0;
+    const char *top = pointer_at(tstate, l->top);
+    if (l->kinds) {
+        /* The struct with the innermost frame is on this thread's stack. */
+        uintptr_t distance = (uintptr_t)top - (uintptr_t)&here;
+        if (distance > 1u << 20 || (uintptr_t)top % sizeof(void *))
+            return 0;
+        top = pointer_at(top, l->cframe_top);
+        if (top != pointer_at(frame, 24)) /* f_frame of a frame object, 3.11 and 3.12 */
+            return 0;
+    } else if (top != (const char *)frame) {
+        return 0;
+    }
+    pb_pyobject *code = pointer_at(top, l->code);
+    if (!attribute_is(py, frame, "f_code", code) ||
+        !attribute_is(py, code, "co_filename", pointer_at(code, l->file)) ||
+        !(int_at(code, l->flags) & CO_OPTIMIZED) || pointer_at(top, l->slots) != marker)
+        return 0;
+    pb_pyobject *names = py->get_attr(code, "co_varnames");
+    if (!names)
+        py->err_clear();
+    else
+        py->decref(names); /* whose type outlives it */
+    return names && py->tuple_type == pointer_at(pointer_at(code, l->names), PB_PY_OBJECT_TYPE);
+}
+
+/* 0: this build's frames cannot be read. */
+static int walk_main_thread(struct walk *w, const struct pb_python *py, const pb_pyobject *marker)
+{
+    static int fits; /* 1 yes, -1 no; the same for all threads, and only touched with the GIL */
+
+    *w = (struct walk){.py = py, .l = pb_agent_layout_find(py->minor), .left = FRAMES_MAX};
+    if (py->free_threaded)
+        return 0;
+    if (py->minor >= 13) {
+        if (!py->tstate_frame || !py->frame_back || !py->frame_code || !py->frame_locals)
+            return 0;
+        void *tstate = main_tstate(py);
+        w->frame = tstate ? py->tstate_frame(tstate) : NULL;
+        return 1;
+    }
+    w->raw = 1;
+    if (!fits)
+        fits = w->l && layout_fits(py, w->l, marker) ? 1 : -1;
+    if (fits < 0 || (py->minor == 11 && py->micro == 0))
+        return 0;
+    void *tstate = main_tstate(py);
+    w->frame = tstate ? raw_top(w->l, tstate) : NULL;
+    return 1;
+}
+
+static void step_out(struct walk *w)
+{
+    if (w->raw) {
+        w->frame = --w->left > 0 ? pointer_at(w->frame, w->l->back) : NULL;
+        return;
+    }
+    void *inner = w->frame;
+    w->frame = --w->left > 0 ? w->py->frame_back(inner) : NULL;
+    w->py->decref(inner);
+}
+
+static int text_is_library(const char *file, const char *stdlib)
+{
+    size_t size = strlen(stdlib);
+    return strncmp(file, "<frozen ", 8) == 0 || strcmp(file, "<probing>") == 0 ||
+           (size && strncmp(file, stdlib, size) == 0) || strstr(file, "/site-packages/") ||
+           strstr(file, "/dist-packages/");
+}
+
+/* -1: no function (the locals of a module are its globals), 0: of a library, 1: user code. What came from -c,
+ * stdin or a notebook ("<string>") is user code. */
+static int judge(const struct walk *w, const char *stdlib)
+{
+    const struct pb_python *py = w->py;
+    pb_pyobject *code, *file;
+    int flags;
+
+    if (w->raw) {
+        if (w->l->owner && ((const char *)w->frame)[w->l->owner] == OWNER_CSTACK)
+            return -1;
+        code = pointer_at(w->frame, w->l->code);
+        flags = int_at(code, w->l->flags);
+        file = pointer_at(code, w->l->file);
+        py->incref(file);
+    } else {
+        code = py->frame_code(w->frame);
+        pb_pyobject *number = py->get_attr(code, "co_flags");
+        file = py->get_attr(code, "co_filename");
+        flags = number ? (int)py->int_as(number) : 0;
+        if (number)
+            py->decref(number);
+        py->decref(code);
+    }
+    const char *text = file ? py->utf8_of(file) : NULL;
+    int user = !text || !text_is_library(text, stdlib);
+    if (file)
+        py->decref(file);
+    py->err_clear();
+    return flags & CO_OPTIMIZED ? user : -1;
+}
+
+/* One slot of a frame by layout: what is bound there, through its cell; NULL: nothing, or hidden. Borrowed.
+ */
+static pb_pyobject *slot_value(const struct walk *w, size_t slot, int in_cell, const char *kinds)
+{
+    pb_pyobject *value = pointer_at(w->frame, w->l->slots + slot * sizeof(void *));
+
+    if (kinds) {
+        unsigned kind = (unsigned char)kinds[PB_PY_BYTES_DATA + slot];
+        if (w->py->minor >= 12 && kind & KIND_HIDDEN)
+            return NULL;
+        in_cell = (kind & KIND_CELL) != 0;
+    }
+    if (value && in_cell && pointer_at(value, PB_PY_OBJECT_TYPE) == w->py->cell_type)
+        value = pointer_at(value, PB_PY_CELL_VALUE);
+    return value;
+}
+
+/* Looks for name (a new reference to its value), or adds all names that are bound to the list. */
+static pb_pyobject *search_raw(const struct walk *w, pb_pyobject *name, pb_pyobject *list)
+{
+    const struct pb_python *py = w->py;
+    const char *code = pointer_at(w->frame, w->l->code);
+    const char *kinds = w->l->kinds ? pointer_at(code, w->l->kinds) : NULL;
+    const uint16_t groups[] = {w->l->names, w->l->cells, w->l->free};
+    size_t slot = 0;
+
+    for (int g = 0; g < 3 && groups[g]; g++) {
+        const char *tuple = pointer_at(code, groups[g]);
+        long n;
+        memcpy(&n, tuple + PB_PY_TUPLE_SIZE, sizeof(n));
+        for (long i = 0; i < n; i++, slot++) {
+            pb_pyobject *item = pointer_at(tuple, PB_PY_TUPLE_ITEMS + (size_t)i * sizeof(void *));
+            if (name && item != name && py->str_compare(item, name) != 0)
+                continue;
+            pb_pyobject *value = slot_value(w, slot, g > 0, kinds);
+            if (value && name) {
+                py->incref(value);
+                return value;
+            }
+            if (value && py->list_append(list, item) < 0)
+                return NULL;
+        }
+    }
+    return NULL;
+}
+
+/* The same from 3.13 on, where f_locals of a function is a view that only reads. */
+static pb_pyobject *search_api(const struct walk *w, pb_pyobject *name, pb_pyobject *list)
+{
+    const struct pb_python *py = w->py;
+    pb_pyobject *view = py->frame_locals(w->frame), *found = NULL;
+
+    if (view && name) {
+        found = py->get_item(view, name);
+    } else if (view) {
+        pb_pyobject *keys = py->mapping_keys(view);
+        if (keys && py->list_set_slice(list, 0, 0, keys) < 0)
+            py->err_clear();
+        if (keys)
+            py->decref(keys);
+    }
+    if (view)
+        py->decref(view);
+    if (!found)
+        py->err_clear();
+    return found;
+}
+
+static pb_pyobject *search(const struct walk *w, pb_pyobject *name, pb_pyobject *list)
+{
+    return w->raw ? search_raw(w, name, list) : search_api(w, name, list);
+}
+
+static pb_pyobject *search_functions(const struct pb_python *py, const char *stdlib, pb_pyobject *marker,
+                                     pb_pyobject *name, pb_pyobject *list)
+{
+    struct walk w, first = {0};
+    pb_pyobject *found = NULL;
+    int user_code = 0;
+
+    if (!walk_main_thread(&w, py, marker))
+        return NULL;
+    for (; w.frame && !found; step_out(&w)) {
+        int user = judge(&w, stdlib);
+        if (user > 0) {
+            user_code = 1;
+            found = search(&w, name, list);
+        } else if (user == 0 && !first.frame) {
+            first = w;
+            if (!w.raw)
+                py->incref(w.frame);
+        }
+    }
+    if (w.frame && !w.raw)
+        py->decref(w.frame);
+    if (first.frame && !user_code)
+        found = search(&first, name, list);
+    if (first.frame && !first.raw)
+        py->decref(first.frame);
+    return found;
+}
+
+pb_pyobject *pb_frames_local(const struct pb_python *py, pb_pyobject *name, const char *stdlib,
+                             pb_pyobject *marker)
+{
+    return search_functions(py, stdlib, marker, name, NULL);
+}
+
+pb_pyobject *pb_frames_names(const struct pb_python *py, const char *stdlib, pb_pyobject *marker)
+{
+    pb_pyobject *list = py->list_new(0);
+    if (list)
+        search_functions(py, stdlib, marker, NULL, list);
+    return list;
+}
+
+unsigned long pb_frames_main_ident(const struct pb_python *py)
+{
+    const struct pb_agent_layout *l = pb_agent_layout_find(py->minor);
+    const char *tstate = main_tstate(py);
+    unsigned long ident;
+
+    if (!l || !tstate)
+        return 0;
+    /* Our own thread's shows whether the layout fits. */
+    memcpy(&ident, (const char *)py->current_tstate_checked() + l->thread_id, sizeof(ident));
+    if (ident != py->thread_ident())
+        return 0;
+    memcpy(&ident, tstate + l->thread_id, sizeof(ident));
+    return ident;
+}
