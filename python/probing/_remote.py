@@ -23,7 +23,6 @@ CHUNK = 1 << 16
 ONLY_AST = 0x400  # a flag of compile: as ast.parse does it, without the module
 OWN_NAMES = ("__name__", "__builtins__")
 SCALARS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), range, slice)
-MISSING = object()
 
 # Of the nodes of a syntax tree those that only look. A call of print is allowed too, since print is ours then.
 LOOKS = frozenset("""Module Interactive Expression Expr Name Attribute Subscript Index Slice ExtSlice Constant Num Str Bytes NameConstant
@@ -128,7 +127,7 @@ def _heal(seat):
     if _owner[0] != getpid():
         _forget_parent()
     if not _wanting and sys.__dict__.get(seat.name) is seat.router and seat.original is not None:
-        _swap(sys.__dict__, seat.name, seat.router, seat.original, MISSING, _wanting)
+        _swap(sys.__dict__, seat.name, seat.router, seat.original, _wanting)
 
 
 def _forget_parent():
@@ -147,7 +146,7 @@ def _install(request):
             if current is None or type(current) is _Router:
                 break
             seat = _take_seat(name, number, current)
-            if _swap(sys.__dict__, name, current, seat.router, MISSING, None):
+            if _swap(sys.__dict__, name, current, seat.router, None):
                 break
             _leave_seat(seat)
 
@@ -158,7 +157,7 @@ def _uninstall(request):
     _wanting.discard(request)
     for seat in list(_used.values()):
         if sys.__dict__.get(seat.name) is seat.router:
-            if not _swap(sys.__dict__, seat.name, seat.router, seat.original, MISSING, _wanting):
+            if not _swap(sys.__dict__, seat.name, seat.router, seat.original, _wanting):
                 continue
         if not _wanting and _references(seat) <= seat.references:
             _leave_seat(seat)
@@ -226,8 +225,29 @@ class _ClientStream:
     def isatty(self):
         return False
 
+    @property
+    def buffer(self):
+        return self._seat.stream().buffer if self._request.ended else _ClientBytes(self)
+
     def __getattr__(self, name):
         return getattr(self._seat.stream(), name)
+
+
+class _ClientBytes:
+    """sys.stdout.buffer as a request's code sees it."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def write(self, data):
+        self._stream.write(bytes(data).decode("utf-8", "backslashreplace"))
+        return len(data)
+
+    def flush(self):
+        self._stream.flush()
+
+    def __getattr__(self, name):
+        return getattr(self._stream._seat.stream().buffer, name)
 
 
 class _Names(dict):
@@ -555,15 +575,9 @@ def _import_threading():
 
     Before 3.13 the thread that imports it first is taken for the main thread from then on, and the program fails an
     assertion when it exits: so what the module noted of this thread is put right at once."""
-    if "threading" in sys.modules:
+    if "threading" in sys.modules or not hasattr(sys, "stderr"):  # without which it cannot be imported by anybody
         return
-    # Without sys.stderr threading cannot be imported at all.
-    bare = _swap(sys.__dict__, "stderr", MISSING, None, MISSING, None)
-    try:
-        import threading
-    finally:
-        if bare:
-            _swap(sys.__dict__, "stderr", None, MISSING, MISSING, None)
+    import threading
 
     main, main_ident = threading._main_thread, _main_ident()
     if sys.version_info >= (3, 13) or main.ident == main_ident or main_ident == 0:

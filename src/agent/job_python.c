@@ -128,30 +128,30 @@ static pb_pyobject *dict_entry(const struct pb_python *py, pb_pyobject *dict, pb
     return value;
 }
 
-/* swap(dict, key, old, new, missing, guard): puts new in place of old, only if old is what is there and
- * guard, a set, is empty (None: no condition). missing stands for a key that is not there. The GIL is not let
- * go between look and store: both values have other references, so that nothing is freed. In a free-threaded
- * build the dict is locked (3.13 lets go of that lock for a moment between the two). */
+/* swap(dict, key, old, new, guard): puts new in place of old, only if old is what is there and guard, a
+ * set, is empty (None: no condition). The GIL is not let go between look and store: both values have other
+ * references, so that nothing is freed. In a free-threaded build the dict is locked (3.13 lets go of that
+ * lock for a moment between the two). */
 static pb_pyobject *swap(pb_pyobject *self, pb_pyobject *args)
 {
     struct pb_python py;
-    pb_pyobject *a[6];
+    pb_pyobject *a[5];
     void *section[8];
     int stored = 0;
     (void)self;
 
     if (pb_python_known(&py) < 0)
         return NULL;
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 5; i++)
         if (!(a[i] = py.tuple_get(args, i)))
             return NULL;
-    pb_pyobject *dict = a[0], *key = a[1], *old = a[2], *new = a[3], *missing = a[4], *guard = a[5];
+    pb_pyobject *dict = a[0], *key = a[1], *old = a[2], *new = a[3], *guard = a[4];
     int locks = py.free_threaded && py.critical_begin && py.critical_end;
     if (locks)
         py.critical_begin(section, dict);
     pb_pyobject *now = dict_entry(&py, dict, key);
-    if ((now ? now : missing) == old && (guard == py.none || py.size_of(guard) == 0))
-        stored = (new == missing ? py.dict_del_object(dict, key) : py.dict_set_object(dict, key, new)) == 0;
+    if (now == old && (guard == py.none || py.size_of(guard) == 0))
+        stored = py.dict_set_object(dict, key, new) == 0;
     if (locks)
         py.critical_end(section);
     if (now)

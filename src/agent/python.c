@@ -41,16 +41,26 @@ static int look_up(struct pb_python *ret, const char **missing)
     if (!dlsym(library, "Py_IsInitialized"))
         return -ENOENT;
 
-#define PB_PY_LOAD_OPTIONAL(type, name, symbol, args) *(void **)&py.name = dlsym(library, #symbol);
 #define PB_PY_LOAD(type, name, symbol, args)                                                                 \
-    PB_PY_LOAD_OPTIONAL(type, name, symbol, args)                                                            \
+    *(void **)&py.name = dlsym(library, #symbol);                                                            \
     if (!py.name) {                                                                                          \
         *missing = #symbol;                                                                                  \
         return -ENOSYS;                                                                                      \
     }
     PB_PY_FUNCTIONS(PB_PY_LOAD)
-    PB_PY_OPTIONAL(PB_PY_LOAD_OPTIONAL)
 #undef PB_PY_LOAD
+
+    const char *version = py.get_version();
+    *missing = "what a Python 3 has";
+    if (strncmp(version, "3.", 2) != 0)
+        return -ENOSYS;
+    char *rest;
+    py.minor = (int)strtol(version + 2, &rest, 10);
+    py.micro = *rest == '.' ? (int)strtol(rest + 1, NULL, 10) : 0;
+    py.free_threaded = strstr(version, "free-threading") != NULL;
+#define PB_PY_LOAD_OPTIONAL(type, name, symbol, args, from, to)                                              \
+    *(void **)&py.name = py.minor >= (from) && py.minor <= (to) ? dlsym(library, #symbol) : NULL;
+    PB_PY_OPTIONAL(PB_PY_LOAD_OPTIONAL)
 #undef PB_PY_LOAD_OPTIONAL
 
     py.keyboard_interrupt = (pb_pyobject **)dlsym(library, "PyExc_KeyboardInterrupt");
@@ -58,16 +68,9 @@ static int look_up(struct pb_python *ret, const char **missing)
     py.none = (pb_pyobject *)dlsym(library, "_Py_NoneStruct");
     py.tuple_type = dlsym(library, "PyTuple_Type");
     py.cell_type = dlsym(library, "PyCell_Type");
-    py.finalizing_tstate = (void **)dlsym(library, "_Py_Finalizing");
-    const char *version = py.get_version();
-    if (!py.keyboard_interrupt || !py.key_error || !py.none || strncmp(version, "3.", 2) != 0) {
-        *missing = "what a Python 3 has";
+    py.finalizing_tstate = py.minor <= 6 ? (void **)dlsym(library, "_Py_Finalizing") : NULL;
+    if (!py.keyboard_interrupt || !py.key_error || !py.none)
         return -ENOSYS;
-    }
-    char *rest;
-    py.minor = (int)strtol(version + 2, &rest, 10);
-    py.micro = *rest == '.' ? (int)strtol(rest + 1, NULL, 10) : 0;
-    py.free_threaded = strstr(version, "free-threading") != NULL;
     *ret = py;
     return 0;
 }

@@ -53,33 +53,34 @@ typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
     X(int, list_set_slice, PyList_SetSlice, (pb_pyobject *, long, long, pb_pyobject *))                      \
     X(pb_pyobject *, dict_get_object, PyDict_GetItem, (pb_pyobject *, pb_pyobject *))                        \
     X(int, dict_set_object, PyDict_SetItem, (pb_pyobject *, pb_pyobject *, pb_pyobject *))                   \
-    X(int, dict_del_object, PyDict_DelItem, (pb_pyobject *, pb_pyobject *))                                  \
     X(int, dict_del, PyDict_DelItemString, (pb_pyobject *, const char *))                                    \
     X(void, err_set_object, PyErr_SetObject, (pb_pyobject *, pb_pyobject *))
 
-/* The same for functions that not every version has: NULL where it has not. */
+/* The same for functions that not every version has, with the versions (3.x) that are asked for them: NULL in
+ * others. Nothing is asked for in vain, since a failed dlsym allocates: for the first malloc of a thread
+ * glibc reserves 64 MB of address space. */
 #define PB_PY_OPTIONAL(X)                                                                                    \
-    X(int, is_finalizing, Py_IsFinalizing, (void))          /* 3.13 */                                       \
-    X(int, is_finalizing_private, _Py_IsFinalizing, (void)) /* 3.7 to 3.12 */                                \
-    X(int, threads_initialized, PyEval_ThreadsInitialized, (void))                                           \
-    X(void, init_threads, PyEval_InitThreads, (void))                                                        \
-    X(void *, current_tstate, _PyThreadState_UncheckedGet, (void)) /* up to 3.12 */                          \
-    X(void *, main_interpreter, PyInterpreterState_Main, (void))   /* 3.7 */                                 \
-    X(void *, first_interpreter, PyInterpreterState_Head, (void))                                            \
-    X(void *, next_interpreter, PyInterpreterState_Next, (void *))                                           \
-    X(void *, first_tstate, PyInterpreterState_ThreadHead, (void *))                                         \
-    X(void *, next_tstate, PyThreadState_Next, (void *))                                                     \
-    X(pb_pyobject *, interpreter_dict, PyInterpreterState_GetDict, (void *))                      /* 3.8 */  \
-    X(pb_pyobject *, tstate_frame, PyThreadState_GetFrame, (void *))                              /* 3.9 */  \
-    X(pb_pyobject *, frame_back, PyFrame_GetBack, (pb_pyobject *))                                /* 3.9 */  \
-    X(pb_pyobject *, frame_code, PyFrame_GetCode, (pb_pyobject *))                                /* 3.9 */  \
-    X(pb_pyobject *, frame_locals, PyFrame_GetLocals, (pb_pyobject *))                            /* 3.11 */ \
-    X(int, dict_get_reference, PyDict_GetItemRef, (pb_pyobject *, pb_pyobject *, pb_pyobject **)) /* 3.13 */ \
-    X(void, critical_begin, PyCriticalSection_Begin, (void *, pb_pyobject *))                     /* 3.13 */ \
-    X(void, critical_end, PyCriticalSection_End, (void *))
+    X(int, is_finalizing, Py_IsFinalizing, (void), 13, 99)                                                   \
+    X(int, is_finalizing_private, _Py_IsFinalizing, (void), 7, 12)                                           \
+    X(int, threads_initialized, PyEval_ThreadsInitialized, (void), 0, 6)                                     \
+    X(void, init_threads, PyEval_InitThreads, (void), 0, 6)                                                  \
+    X(void *, current_tstate, _PyThreadState_UncheckedGet, (void), 0, 11)                                    \
+    X(void *, main_interpreter, PyInterpreterState_Main, (void), 7, 99)                                      \
+    X(void *, first_interpreter, PyInterpreterState_Head, (void), 0, 6)                                      \
+    X(void *, next_interpreter, PyInterpreterState_Next, (void *), 0, 6)                                     \
+    X(void *, first_tstate, PyInterpreterState_ThreadHead, (void *), 0, 99)                                  \
+    X(void *, next_tstate, PyThreadState_Next, (void *), 0, 99)                                              \
+    X(pb_pyobject *, interpreter_dict, PyInterpreterState_GetDict, (void *), 8, 99)                          \
+    X(pb_pyobject *, tstate_frame, PyThreadState_GetFrame, (void *), 13, 99)                                 \
+    X(pb_pyobject *, frame_back, PyFrame_GetBack, (pb_pyobject *), 13, 99)                                   \
+    X(pb_pyobject *, frame_code, PyFrame_GetCode, (pb_pyobject *), 13, 99)                                   \
+    X(pb_pyobject *, frame_locals, PyFrame_GetLocals, (pb_pyobject *), 13, 99)                               \
+    X(int, dict_get_reference, PyDict_GetItemRef, (pb_pyobject *, pb_pyobject *, pb_pyobject **), 13, 99)    \
+    X(void, critical_begin, PyCriticalSection_Begin, (void *, pb_pyobject *), 13, 99)                        \
+    X(void, critical_end, PyCriticalSection_End, (void *), 13, 99)
 
 struct pb_python {
-#define PB_PY_FIELD(ret, name, symbol, args) ret(*name) args;
+#define PB_PY_FIELD(ret, name, symbol, args, ...) ret(*name) args;
     PB_PY_FUNCTIONS(PB_PY_FIELD)
     PB_PY_OPTIONAL(PB_PY_FIELD)
 #undef PB_PY_FIELD
