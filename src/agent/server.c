@@ -330,3 +330,48 @@ int pb_server_send_done(struct pb_server *s, pb_client_id client, uint32_t reque
     pb_frame_put_u64(&w, PB_TAG_STATUS, (uint64_t)status);
     return send_short(s, client, &w, PB_MSG_DONE, request);
 }
+
+/* Sends what it can of the frame, with the descriptor beside its first byte. */
+static ssize_t send_with_fd(int to, const uint8_t *frame, size_t size, int fd)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec data = {(void *)(uintptr_t)frame, size};
+    struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    ssize_t n;
+
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    *header = (struct cmsghdr){
+        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+    memcpy(CMSG_DATA(header), &fd, sizeof(int));
+    do
+        n = sendmsg(to, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
+}
+
+int pb_server_send_fd(struct pb_server *s, pb_client_id client, uint32_t request, int fd)
+{
+    struct pb_server_client *c = find(s, client);
+    uint8_t buf[64];
+    struct pb_frame_writer w;
+
+    if (!c)
+        return -ENOENT;
+    if (c->out_len > 0)
+        return -EAGAIN;
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_u64(&w, PB_TAG_STATUS, 0);
+    int size = pb_frame_end(&w, PB_MSG_DONE, request);
+    if (size < 0)
+        return size;
+    ssize_t n = send_with_fd(c->fd, buf, (size_t)size, fd);
+    if (n < 0 && n != -EAGAIN)
+        drop(s, c);
+    if (n < 0)
+        return n == -EAGAIN ? -EAGAIN : -ENOENT;
+    return n < size ? pb_server_send(s, client, buf + n, (size_t)(size - n)) : 0;
+}

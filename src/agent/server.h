@@ -69,3 +69,8 @@ int pb_server_send(struct pb_server *s, pb_client_id client, const void *frame, 
 int pb_server_send_error(struct pb_server *s, pb_client_id client, uint32_t request, int error,
                          const char *text);
 int pb_server_send_done(struct pb_server *s, pb_client_id client, uint32_t request, int status);
+
+/* The same as DONE with a copy of fd beside it, which stays the caller's (the tool's side:
+ * pb_client_take_fd). It goes out at once or not at all, since a descriptor goes with a certain byte: -EAGAIN
+ * where the client has not read its earlier replies. */
+int pb_server_send_fd(struct pb_server *s, pb_client_id client, uint32_t request, int fd);

@@ -8,26 +8,54 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-#define BUF_SIZE (PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD)
+#define BUF_SIZE     (PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD)
+#define SEND_TIME_MS 10000
 
 void pb_client_done(struct pb_client *c)
 {
     if (c->fd >= 0)
         close(c->fd);
+    if (c->buf && c->passed_fd >= 0)
+        close(c->passed_fd);
     free(c->buf);
-    *c = (struct pb_client){.fd = -1};
+    *c = (struct pb_client){.fd = -1, .passed_fd = -1};
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* Waits for that event, at most until the deadline (ms of now_ms; < 0: none). A peer that sends or takes a
+ * byte now and then does not make the whole last longer. */
+static int await(int fd, short events, int64_t deadline)
+{
+    struct pollfd waited = {.fd = fd, .events = events};
+    int64_t left = deadline < 0 ? -1 : deadline - now_ms();
+
+    int r = poll(&waited, 1, deadline < 0 ? -1 : left > 0 ? (int)left : 0);
+    return r < 0 ? -errno : r == 0 ? -ETIMEDOUT : 0;
 }
 
 static int send_all(int fd, const uint8_t *data, size_t size)
 {
+    int64_t deadline = now_ms() + SEND_TIME_MS;
+
     while (size > 0) {
-        ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
+        ssize_t n = send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        int r = n < 0 ? -errno : 0;
+        if (r == -EAGAIN)
+            r = await(fd, POLLOUT, deadline);
+        if (r == -EINTR || (n < 0 && r == 0))
             continue;
-        if (n < 0)
-            return -errno;
+        if (r < 0)
+            return r;
         data += n;
         size -= (size_t)n;
     }
@@ -51,8 +79,48 @@ int pb_client_signal(struct pb_client *c, uint16_t type, uint32_t id)
     return send_all(c->fd, header, sizeof(header));
 }
 
+/* Keeps the last descriptor that came. One that there is no room for here is closed by the kernel. */
+static void keep_passed(struct pb_client *c, struct msghdr *message)
+{
+    struct cmsghdr *header = CMSG_FIRSTHDR(message);
+
+    if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
+        header->cmsg_len != CMSG_LEN(sizeof(int)))
+        return;
+    if (c->passed_fd >= 0)
+        close(c->passed_fd);
+    memcpy(&c->passed_fd, CMSG_DATA(header), sizeof(int));
+}
+
+static ssize_t receive(struct pb_client *c)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec data = {c->buf + c->len, BUF_SIZE - c->len};
+    struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+
+    ssize_t n = recvmsg(c->fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (n < 0)
+        return errno == EAGAIN ? 0 : -errno;
+    keep_passed(c, &message);
+    return n > 0 ? n : -ECONNRESET;
+}
+
+int pb_client_take_fd(struct pb_client *c)
+{
+    int fd = c->passed_fd;
+
+    c->passed_fd = -1;
+    return fd < 0 ? -ENOENT : fd;
+}
+
 int pb_client_next(struct pb_client *c, struct pb_frame *ret, int timeout_ms)
 {
+    int64_t deadline = timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
+
     memmove(c->buf, c->buf + c->used, c->len - c->used);
     c->len -= c->used;
     c->used = 0;
@@ -62,13 +130,12 @@ int pb_client_next(struct pb_client *c, struct pb_frame *ret, int timeout_ms)
             c->used = n > 0 ? (size_t)n : 0;
             return n < 0 ? n : 0;
         }
-        struct pollfd waited = {.fd = c->fd, .events = POLLIN};
-        int r = poll(&waited, 1, timeout_ms);
-        if (r <= 0)
-            return r < 0 ? -errno : -ETIMEDOUT;
-        ssize_t got = recv(c->fd, c->buf + c->len, BUF_SIZE - c->len, 0);
-        if (got <= 0)
-            return got < 0 ? -errno : -ECONNRESET;
+        int r = await(c->fd, POLLIN, deadline);
+        if (r < 0)
+            return r;
+        ssize_t got = receive(c);
+        if (got < 0)
+            return (int)got;
         c->len += (size_t)got;
     }
 }
@@ -95,7 +162,7 @@ static int hello(struct pb_client *c, const char *secret, int timeout_ms)
 
 int pb_client_init(struct pb_client *c, int fd, const char *secret, int timeout_ms)
 {
-    *c = (struct pb_client){.fd = fd, .buf = malloc(BUF_SIZE)};
+    *c = (struct pb_client){.fd = fd, .buf = malloc(BUF_SIZE), .passed_fd = -1};
     int r = c->buf ? hello(c, secret, timeout_ms) : -ENOMEM;
     if (r < 0)
         pb_client_done(c);

@@ -11,6 +11,7 @@ struct pb_client {
     uint32_t last_id;
     uint8_t *buf; /* what was received: frames handed out point into it */
     size_t len, used;
+    int passed_fd; /* a descriptor that came with a reply and was not taken yet; -1: none */
 };
 
 /* Takes over a connected socket and says HELLO. -EACCES: the secret is wrong; -EPROTO: no agent answers
@@ -18,12 +19,17 @@ struct pb_client {
 int pb_client_init(struct pb_client *c, int fd, const char *secret, int timeout_ms);
 void pb_client_done(struct pb_client *c);
 
-/* Sends a request of the fields in w (begun by pb_frame_begin) and returns its id, or negative errno. */
+/* Sends a request of the fields in w (begun by pb_frame_begin) and returns its id, or negative errno;
+ * -ETIMEDOUT: the agent did not take it within 10 s. */
 int64_t pb_client_request(struct pb_client *c, struct pb_frame_writer *w, uint16_t type);
 
 /* The same for one without fields, with an id of the caller's choice (CANCEL names another request). */
 int pb_client_signal(struct pb_client *c, uint16_t type, uint32_t id);
 
-/* The next frame, valid until the next call. timeout_ms < 0: no limit. -ETIMEDOUT; -EINTR: a signal came;
- * -ECONNRESET: the agent is gone; -EBADMSG. */
+/* The next frame, valid until the next call. timeout_ms is for the whole frame, however its bytes come; < 0:
+ * no limit. -ETIMEDOUT; -EINTR: a signal came; -ECONNRESET: the agent is gone; -EBADMSG. */
 int pb_client_next(struct pb_client *c, struct pb_frame *ret, int timeout_ms);
+
+/* The descriptor that came with the reply just received (pb_server_send_fd); it is the caller's to check and
+ * to close. -ENOENT: none came. A descriptor that nobody takes is closed when the next one comes. */
+int pb_client_take_fd(struct pb_client *c);
