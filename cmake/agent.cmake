@@ -25,6 +25,11 @@ set(agent_flags -std=gnu17 -O2 -g -fPIC -shared -fvisibility=hidden -fno-strict-
     ${PROBING_WARNINGS} -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" -I${CMAKE_BINARY_DIR}/embedded
     -I${CMAKE_SOURCE_DIR}/src -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
 
+# The order of locks (lock.h) is checked in debug builds alone.
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+    list(APPEND agent_flags -DPB_CHECK_LOCKS)
+endif()
+
 function(pb_agent libc target)
     set(output ${PROBING_AGENT_DIR}/libprobing-${libc}.so)
     add_custom_command(OUTPUT ${output}

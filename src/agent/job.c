@@ -1,33 +1,37 @@
-/* job: see job.h. This file holds a job's life; what it does with Python is in job_python.c. */
+/* job: see job.h. This file holds a job's life; what it does with Python is in job_python.c.
+ *
+ * The list of jobs is guarded by PB_LOCK_JOBS, which threads of the program take too, some of them with the
+ * GIL. So nothing is sent, read or started while it is held: what is to be said is collected under the lock
+ * and said after. */
 #include "agent/job.h"
 
 #include "agent/clock.h"
 #include "agent/gil.h"
 #include "agent/job_impl.h"
+#include "agent/lock.h"
+#include "agent/spawn.h"
 #include "agent/thread.h"
+#include "agent/wake.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define JOBS       8
-#define GRACE_NS   (2 * PB_NS_PER_S) /* for KeyboardInterrupt to take effect */
-#define STACK_SIZE (8u << 20)
+#define JOBS     8
+#define GRACE_NS (2 * PB_NS_PER_S) /* for KeyboardInterrupt to take effect */
 
-static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* taken with or without the GIL; never waits for the GIL inside */
 static struct pb_job *jobs[JOBS];
 static uint64_t next_number = 1;
 
 void pb_job_lock(void)
 {
-    pthread_mutex_lock(&lock);
+    pb_lock(PB_LOCK_JOBS);
 }
 
 void pb_job_unlock(void)
 {
-    pthread_mutex_unlock(&lock);
+    pb_unlock(PB_LOCK_JOBS);
 }
 
 struct pb_job *pb_job_find(uint64_t number)
@@ -38,13 +42,21 @@ struct pb_job *pb_job_find(uint64_t number)
     return NULL;
 }
 
-/* Both the thread and the client must have let go. Called with the lock held. */
-static void collect(int i)
+/* Takes a job off the list, with the lock held, when both its thread and its client have let go of it; else
+ * NULL. discard is for when the lock is given back. */
+static struct pb_job *take_ended(int i)
 {
     struct pb_job *job = jobs[i];
-    if (!job->thread_ended || !job->disowned)
-        return;
+    if (!job || !job->thread_ended || !job->disowned)
+        return NULL;
     jobs[i] = NULL;
+    return job;
+}
+
+static void discard(struct pb_job *job)
+{
+    if (!job)
+        return;
     pthread_cond_destroy(&job->room);
     munmap(job, job->mapped);
 }
@@ -57,32 +69,44 @@ static void disown(struct pb_job *job)
 
 void pb_job_wait_for_room(struct pb_job *job)
 {
-    pthread_cond_wait(&job->room, &lock);
+    pb_lock_await(PB_LOCK_JOBS, &job->room);
 }
 
 void pb_job_end(uint64_t number, enum pb_job_state state, int status)
 {
+    struct pb_job *ended = NULL;
+
     pb_job_lock();
     for (int i = 0; i < JOBS; i++)
         if (jobs[i] && jobs[i]->number == number) {
             jobs[i]->state = state;
             jobs[i]->status = status;
             jobs[i]->thread_ended = 1;
-            if (!jobs[i]->disowned) /* else the server may be gone, and its descriptor somebody else's */
-                pb_server_wake(jobs[i]->server);
-            collect(i);
+            ended = take_ended(i);
         }
     pb_job_unlock();
+    discard(ended);
+    pb_wake();
 }
 
-static struct pb_job *make(struct pb_server *server, const struct pb_job_request *request)
+/* In the thread that could not start the job's. */
+static void could_not_start(void *number, int error)
+{
+    pb_job_lock();
+    struct pb_job *job = pb_job_find((uintptr_t)number);
+    if (job)
+        snprintf(job->why, sizeof(job->why), "the process cannot start a thread: %s", strerror(-error));
+    pb_job_unlock();
+    pb_job_end((uintptr_t)number, PB_JOB_BROKEN, 1);
+}
+
+static struct pb_job *make(const struct pb_job_request *request)
 {
     size_t size = sizeof(struct pb_job) + request->code_size;
     struct pb_job *job = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (job == MAP_FAILED)
         return NULL;
     job->mapped = size;
-    job->server = server;
     job->client = request->client;
     job->request = request->request;
     job->mode = request->mode;
@@ -96,31 +120,34 @@ static struct pb_job *make(struct pb_server *server, const struct pb_job_request
     return job;
 }
 
-int pb_job_start(struct pb_server *server, const struct pb_job_request *request, char *why, size_t why_size)
+int pb_job_start(const struct pb_job_request *request, char *why, size_t why_size)
 {
     int place = 0;
 
+    pb_thread_read_host_signals();
+    struct pb_job *job = make(request);
+    if (!job) {
+        snprintf(why, why_size, "no memory for it");
+        return -ENOMEM;
+    }
     pb_job_lock();
     while (place < JOBS && jobs[place])
         place++;
-    struct pb_job *job = place < JOBS ? make(server, request) : NULL;
-    if (job)
+    if (place < JOBS)
         jobs[place] = job;
     pb_job_unlock();
-    if (!job) {
-        snprintf(why, why_size,
-                 place < JOBS ? "no memory for it"
-                              : "%d pieces of code are running already; wait for one or stop it",
-                 JOBS);
-        return place < JOBS ? -ENOMEM : -EBUSY;
+    if (place == JOBS) {
+        snprintf(why, why_size, "%d pieces of code are running already; wait for one or stop it", JOBS);
+        discard(job);
+        return -EBUSY;
     }
-    int r = pb_thread_start(pb_job_thread, (void *)(uintptr_t)job->number, STACK_SIZE);
+    int r = pb_spawn(pb_job_thread, could_not_start, (void *)(uintptr_t)job->number);
     if (r < 0) {
-        snprintf(why, why_size, "the process cannot start a thread: %s", strerror(-r));
+        snprintf(why, why_size, "too many threads wait to be started: %s", strerror(-r));
         pb_job_lock();
-        job->thread_ended = job->disowned = 1;
-        collect(place);
+        jobs[place] = NULL;
         pb_job_unlock();
+        discard(job);
     }
     return r;
 }
@@ -132,7 +159,7 @@ static void interrupt(struct pb_job *job)
     if (job->interrupted_ns)
         return;
     job->interrupted_ns = pb_now_ns();
-    pb_thread_start(pb_job_interrupter, (void *)(uintptr_t)job->number, 0);
+    pb_spawn(pb_job_interrupter, NULL, (void *)(uintptr_t)job->number);
 }
 
 void pb_job_cancel(pb_client_id client, uint32_t request)
@@ -148,35 +175,58 @@ void pb_job_cancel(pb_client_id client, uint32_t request)
 
 void pb_job_disown(pb_client_id client)
 {
-    pb_job_lock();
-    for (int i = 0; i < JOBS; i++)
+    for (int i = 0; i < JOBS; i++) {
+        struct pb_job *ended = NULL;
+        pb_job_lock();
         if (jobs[i] && !jobs[i]->disowned && (!client || jobs[i]->client == client)) {
             if (!jobs[i]->thread_ended)
                 interrupt(jobs[i]);
             disown(jobs[i]);
-            collect(i);
+            ended = take_ended(i);
         }
+        pb_job_unlock();
+        discard(ended);
+    }
+}
+
+int pb_job_runs(pb_client_id client)
+{
+    int runs = 0;
+
+    pb_job_lock();
+    for (int i = 0; i < JOBS; i++)
+        runs += jobs[i] && !jobs[i]->disowned && jobs[i]->client == client;
     pb_job_unlock();
+    return runs > 0;
 }
 
-static void answer_error(struct pb_server *server, struct pb_job *job, int error, const char *text)
-{
-    pb_server_send_error(server, job->client, job->request, error, text);
-    disown(job);
-}
+/* What the resident thread is to say for a job once the lock is given back. */
+struct reply {
+    enum { SAY_NOTHING, SAY_DONE, SAY_ERROR, SAY_WHO_HOLDS_THE_GIL } what;
+    pb_client_id client;
+    uint32_t request;
+    int error, status;
+    uint64_t timeout_ms;
+    size_t output; /* bytes of frames in moved */
+    char text[256];
+};
+static uint8_t moved[PB_JOB_OUT_SIZE]; /* the resident thread's */
 
-/* The frames of a job's output go to its client as they are: whole ones only, as far as there is room. */
-static void move_output(struct pb_server *server, struct pb_job *job)
+/* Takes the frames of a job's output, whole ones only, as far as its client has room. Where the client is
+ * gone nobody wants them. */
+static size_t take_output(struct pb_job *job, long room)
 {
-    size_t used = 0;
+    size_t used = 0, taken = 0;
     struct pb_frame frame;
     int n;
 
     while ((n = pb_frame_parse(job->out + used, job->out_len - used, &frame)) > 0) {
-        long room = pb_server_room(server, job->client);
-        if (room >= 0 && room < n + 4096) /* leave place for the answer itself */
+        if (room >= 0 && (size_t)room < taken + (size_t)n + 4096) /* leave place for the answer itself */
             break;
-        pb_server_send(server, job->client, job->out + used, (size_t)n);
+        if (room >= 0) {
+            memcpy(moved + taken, job->out + used, (size_t)n);
+            taken += (size_t)n;
+        }
         used += (size_t)n;
     }
     if (used) {
@@ -184,68 +234,57 @@ static void move_output(struct pb_server *server, struct pb_job *job)
         job->out_len -= used;
         pthread_cond_broadcast(&job->room);
     }
+    return taken;
 }
 
-static void answer_waiting(struct pb_server *server, struct pb_job *job)
+static void answer_error(struct pb_job *job, int error, const char *text, struct reply *ret)
 {
-    char holder[96], text[256];
-    struct pb_python py;
-
-    int known = pb_python_known(&py) == 0;
-    if (known && py.minor == 6 && !py.threads_initialized()) {
-        answer_error(
-            server, job, ETIMEDOUT,
-            "this Python 3.6 has no GIL before its main thread runs Python code again, and it sits in C");
-        return;
-    }
-    pid_t tid = known ? pb_gil_holder(&py) : -ENOENT;
-    if (tid > 0)
-        pb_gil_describe(tid, holder, sizeof(holder));
-    snprintf(text, sizeof(text), "the GIL could not be had within %.3g s: %s", (double)job->timeout_ms / 1e3,
-             tid > 0          ? "it is held by "
-             : tid == 0       ? "nobody holds it now, but threads pass it on too fast"
-             : tid == -ENOENT ? "the process is busy loading libraries"
-                              : "it is held by a thread that could not be named");
-    if (tid > 0)
-        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s", holder);
-    answer_error(server, job, ETIMEDOUT, text);
+    ret->what = SAY_ERROR;
+    ret->error = error;
+    snprintf(ret->text, sizeof(ret->text), "%s", text);
+    disown(job);
 }
 
-static void answer_ended(struct pb_server *server, struct pb_job *job)
+static void answer_ended(struct pb_job *job, struct reply *ret)
 {
     char text[128];
 
     if (job->state == PB_JOB_BROKEN) {
-        answer_error(server, job, EIO, job->why);
+        answer_error(job, EIO, job->why, ret);
     } else if (job->interrupted_ns && !job->cancelled && job->status) {
         snprintf(text, sizeof(text), "stopped after %.3g s, its deadline (--timeout gives it more)",
                  (double)job->timeout_ms / 1e3);
-        answer_error(server, job, ETIMEDOUT, text);
+        answer_error(job, ETIMEDOUT, text, ret);
     } else {
-        pb_server_send_done(server, job->client, job->request, job->status);
+        ret->what = SAY_DONE;
+        ret->status = job->status;
         disown(job);
     }
 }
 
-/* One job's turn; returns when it wants the next, in ns of the clock, 0 for no time in particular. */
-static uint64_t attend(struct pb_server *server, struct pb_job *job, uint64_t now)
+/* One job's turn, with the lock held; returns when it wants the next, in ns of the clock, 0 for no time in
+ * particular. */
+static uint64_t attend(struct pb_job *job, uint64_t now, long room, struct reply *ret)
 {
-    move_output(server, job);
+    ret->output = take_output(job, room);
     if (job->thread_ended) {
         if (job->out_len == 0)
-            answer_ended(server, job);
+            answer_ended(job, ret);
         return 0;
     }
     if (job->interrupted_ns && now > job->interrupted_ns + GRACE_NS) {
-        answer_error(server, job, ETIMEDOUT,
+        answer_error(job, ETIMEDOUT,
                      job->state == PB_JOB_WAITING
                          ? "given up while it waited for the GIL"
-                         : "it was told to stop but sits in C code; it stops when that returns");
+                         : "it was told to stop but sits in C code; it stops when that returns",
+                     ret);
         return 0;
     }
     if (job->deadline_ns && now > job->deadline_ns && !job->interrupted_ns) {
         if (job->state == PB_JOB_WAITING) {
-            answer_waiting(server, job);
+            ret->what = SAY_WHO_HOLDS_THE_GIL;
+            ret->timeout_ms = job->timeout_ms;
+            disown(job);
             return 0;
         }
         interrupt(job);
@@ -255,25 +294,80 @@ static uint64_t attend(struct pb_server *server, struct pb_job *job, uint64_t no
     return job->deadline_ns;
 }
 
+/* Asks Python and /proc: not with the lock held. */
+static void say_who_holds_the_gil(struct pb_server *server, const struct reply *reply)
+{
+    char holder[96], text[256];
+    struct pb_python py;
+
+    int known = pb_python_known(&py) == 0;
+    if (known && py.minor == 6 && !py.threads_initialized()) {
+        pb_server_send_error(
+            server, reply->client, reply->request, ETIMEDOUT,
+            "this Python 3.6 has no GIL before its main thread runs Python code again, and it sits in C");
+        return;
+    }
+    pid_t tid = known ? pb_gil_holder(&py) : -ENOENT;
+    if (tid > 0)
+        pb_gil_describe(tid, holder, sizeof(holder));
+    snprintf(text, sizeof(text), "the GIL could not be had within %.3g s: %s",
+             (double)reply->timeout_ms / 1e3,
+             tid > 0          ? "it is held by "
+             : tid == 0       ? "nobody holds it now, but threads pass it on too fast"
+             : tid == -ENOENT ? "the process is busy loading libraries"
+                              : "it is held by a thread that could not be named");
+    if (tid > 0)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s", holder);
+    pb_server_send_error(server, reply->client, reply->request, ETIMEDOUT, text);
+}
+
+/* A send may find that the client is gone; its jobs are told of that by the server's next turn. */
+static void say(struct pb_server *server, const struct reply *reply)
+{
+    if (reply->output)
+        pb_server_send(server, reply->client, moved, reply->output);
+    switch (reply->what) {
+    case SAY_NOTHING:
+        break;
+    case SAY_DONE:
+        pb_server_send_done(server, reply->client, reply->request, reply->status);
+        break;
+    case SAY_ERROR:
+        pb_server_send_error(server, reply->client, reply->request, reply->error, reply->text);
+        break;
+    case SAY_WHO_HOLDS_THE_GIL:
+        say_who_holds_the_gil(server, reply);
+        break;
+    }
+}
+
 int pb_job_turn(struct pb_server *server)
 {
     uint64_t now = pb_now_ns(), soonest = 0;
 
-    pb_job_lock();
     for (int i = 0; i < JOBS; i++) {
-        if (!jobs[i])
-            continue;
-        uint64_t next = jobs[i]->disowned ? 0 : attend(server, jobs[i], now);
+        struct reply reply = {.what = SAY_NOTHING};
+        uint64_t next = 0;
+
+        pb_job_lock();
+        struct pb_job *job = jobs[i];
+        if (job && !job->disowned) {
+            reply.client = job->client;
+            reply.request = job->request;
+            next = attend(job, now, pb_server_room(server, job->client), &reply);
+        }
+        struct pb_job *ended = take_ended(i);
+        pb_job_unlock();
+        discard(ended);
+        say(server, &reply);
         if (next && (!soonest || next < soonest))
             soonest = next;
-        collect(i);
     }
-    pb_job_unlock();
     return soonest ? soonest <= now ? 0 : (int)((soonest - now) / PB_NS_PER_MS) + 1 : -1;
 }
 
+/* The lock is forgotten by pb_locks_forget. A job's memory stays: the thread that forked may be the job's. */
 void pb_job_forget_all(void)
 {
-    pthread_mutex_init(&lock, NULL);
     memset(jobs, 0, sizeof(jobs));
 }

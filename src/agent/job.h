@@ -23,8 +23,9 @@ struct pb_job_request {
     const char *filename;
 };
 
-/* Starts a thread for it. On failure why holds a sentence: no Python here, too many jobs, no thread. */
-int pb_job_start(struct pb_server *server, const struct pb_job_request *request, char *why, size_t why_size);
+/* Has a thread started for it (spawn.h). On failure why holds a sentence: too many jobs, no memory. What
+ * fails later (no Python here, no thread) is answered by pb_job_turn. */
+int pb_job_start(const struct pb_job_request *request, char *why, size_t why_size);
 
 /* Raises KeyboardInterrupt in the job; its client is answered when it has stopped, or when it clearly does
  * not. */
@@ -34,11 +35,14 @@ void pb_job_cancel(pb_client_id client, uint32_t request);
  */
 void pb_job_disown(pb_client_id client);
 
+/* Whether code of that client runs. */
+int pb_job_runs(pb_client_id client);
+
 /* Moves output to the clients, answers what is finished, acts on deadlines. Returns ms until it must be
- * called again, -1 for not at all; the server is woken when a job has something to say. */
+ * called again, -1 for not at all; pb_wake is called when a job has something to say. */
 int pb_job_turn(struct pb_server *server);
 
-/* In a forked child: the threads are not there. */
+/* In a forked child, after pb_locks_forget: the threads are not there. */
 void pb_job_forget_all(void);
 
 /* Lets go of the Python objects kept between jobs, in a thread of its own since that needs the GIL. */

@@ -19,7 +19,6 @@ enum pb_job_state {
 /* Everything but the constant part at the top is guarded by pb_job_lock. */
 struct pb_job {
     size_t mapped;
-    struct pb_server *server;
     pb_client_id client;
     uint32_t request;
     uint64_t number; /* what Python code holds: a pointer could outlive the job in a saved sys.stdout */

@@ -8,7 +8,9 @@
 #include "agent/embed.h"
 #include "agent/frames.h"
 #include "agent/job_impl.h"
+#include "agent/spawn.h"
 #include "agent/thread.h"
+#include "agent/wake.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -64,7 +66,7 @@ static int put_output(struct pb_job *job, int stream, const char *text, size_t s
     if (n < 0)
         return 0;
     job->out_len += (size_t)n;
-    pb_server_wake(job->server);
+    pb_wake();
     return 1;
 }
 
@@ -522,5 +524,5 @@ static void *release(void *unused)
 void pb_job_release_python(void)
 {
     if (__atomic_exchange_n(&part_loaded, 0, __ATOMIC_RELAXED))
-        pb_thread_start(release, NULL, 0);
+        pb_spawn(release, NULL, NULL);
 }

@@ -74,7 +74,7 @@ static void run(struct pb_agent *agent, struct pb_server_client *c, const struct
         .code_size = code.size,
         .filename = filename,
     };
-    int r = pb_job_start(&agent->server, &request, why, sizeof(why));
+    int r = pb_job_start(&request, why, sizeof(why));
     if (r < 0)
         pb_server_send_error(&agent->server, c->id, frame->id, r, why);
 }

@@ -1,17 +1,23 @@
-/* resident: the agent's entry point and its one thread.
+/* resident: the agent's entry point and its resident thread.
  *
- * pb_agent_start is called in a borrowed thread of the target, so it does no more than start the resident
- * thread, which then sets up the run directory, the tables and the control socket, serves clients, and
- * records memory_usage once a second, until a client asks it to detach. It never takes the GIL and never
- * waits for a client: whatever Python does, it answers. How far it got is in the status struct, whose address
- * the entry point returns. */
+ * pb_agent_start is called in a borrowed thread of the target, so it does no more than start a thread, which
+ * stays in the program's descriptor table to start others there (spawn.h) and first of all starts the
+ * resident thread. That one leaves the table (fds.h), sets up the run directory, the tables and the control
+ * socket, serves clients, and records memory_usage once a second, until a client asks it to detach. It never
+ * takes the GIL and never waits for a client: whatever Python does, it answers. How far it got is in the
+ * status struct, whose address the entry point returns. fork waits for nothing here: its child forgets. */
 #include "agent/agent.h"
 #include "agent/clock.h"
 #include "agent/embed.h"
+#include "agent/fds.h"
 #include "agent/files.h"
+#include "agent/futex.h"
 #include "agent/job.h"
+#include "agent/lock.h"
+#include "agent/spawn.h"
 #include "agent/thread.h"
 #include "agent/usage.h"
+#include "agent/wake.h"
 #include "control/message.h"
 #include "control/status.h"
 #include "table/arena.h"
@@ -26,10 +32,9 @@
 
 #define OPTIONS_SIZE 4096
 
-/* Held by whoever opens or closes what a child of fork would inherit, and by fork itself: a child finds all
- * of it or none. */
-static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct pb_agent *current; /* on the resident thread's stack, while it serves */
+/* For a child of fork, which finds it open or closed, never half-way. */
+static struct pb_arena *current_arena;
+static uint32_t residents; /* 1 until the resident thread has closed the last of what it had */
 static char options[OPTIONS_SIZE];
 /* Exported: a tool finds it by name where the agent could leave no file. */
 __attribute__((visibility("default"))) struct pb_agent_status pb_agent_status = {
@@ -57,10 +62,13 @@ static const char *option(const char *name, char *ret, size_t size)
 
 static int open_tables(struct pb_agent *a, char *why, size_t why_size)
 {
-    struct pb_arena_options how = {.bound = a->run.bound};
+    const struct pb_arena_options how = {
+        .bound = a->run.bound, .wake = pb_wake_word(), .fd_floor = pb_fds_floor(), .fd_of_creator = true};
     int in_dir = a->run.dir_fd >= 0;
 
     int r = pb_arena_create(in_dir ? a->run.dir_fd : PB_ARENA_MEMFD, "arena", &how, &a->arena);
+    if (r == 0 && pb_fd_keep_here(pb_arena_fd(a->arena)) < 0)
+        r = -EMFILE;
     if (r == 0)
         r = pb_usage_init(a->arena, &a->memory_usage);
     if (r < 0)
@@ -96,6 +104,31 @@ static void lose_our_path(void)
     dl_iterate_phdr(rename_our_object, NULL);
 }
 
+static void close_tables(struct pb_agent *a)
+{
+    /* The child of a fork at this moment must not touch what is being unmapped. */
+    __atomic_store_n(&current_arena, NULL, __ATOMIC_SEQ_CST);
+    int fd = a->arena ? pb_arena_release_fd(a->arena) : -1;
+    pb_arena_close(a->arena);
+    pb_fd_close(fd);
+    a->arena = NULL;
+}
+
+static int start_serving(struct pb_agent *a, char *why, size_t why_size)
+{
+    int r = pb_wake_start();
+    if (r < 0) {
+        snprintf(why, why_size, "the process cannot start a thread or open a pipe: %s", strerror(-r));
+        return r;
+    }
+    const struct pb_server_ways ways = {.listen_fd = a->run.listen_fd,
+                                        .abstract_fd = a->run.abstract_fd,
+                                        .door_fd = a->run.door[0],
+                                        .wake_fd = pb_wake_fd()};
+    pb_server_init(&a->server, &ways);
+    return 0;
+}
+
 static int set_up(struct pb_agent *a, char *why, size_t why_size)
 {
     char dir[192], value[64], host_pid[16], python_dir[256];
@@ -119,15 +152,12 @@ static int set_up(struct pb_agent *a, char *why, size_t why_size)
     if (r < 0)
         return r;
     r = open_tables(a, why, why_size);
-    if (r == 0) {
-        r = pb_server_init(&a->server, a->run.listen_fd, a->run.door[0]);
-        if (r < 0)
-            snprintf(why, why_size, "no control socket: %s", strerror(-r));
-    }
+    if (r == 0)
+        r = start_serving(a, why, why_size);
     if (r < 0) {
-        pb_arena_close(a->arena);
+        close_tables(a);
         pb_run_remove(&a->run);
-        pb_run_forget(&a->run);
+        pb_run_close(&a->run);
     }
     return r;
 }
@@ -138,20 +168,28 @@ static void client_gone(void *owner, pb_client_id client)
     pb_job_disown(client);
 }
 
+static int client_busy(void *owner, pb_client_id client)
+{
+    (void)owner;
+    return pb_job_runs(client);
+}
+
+/* Returns when somebody asked to detach, or when a descriptor is not ours any more: then there is nobody to
+ * serve and nothing to wait for. */
 static void serve(struct pb_agent *a)
 {
     uint64_t next_row = pb_now_ns();
 
     a->server.handle = pb_agent_request;
     a->server.gone = client_gone;
+    a->server.busy = client_busy;
     a->server.owner = a;
-    if (pb_arena_wake_fd(a->arena) >= 0)
-        pb_server_watch(&a->server, pb_arena_wake_fd(a->arena));
     for (;;) {
         uint64_t now = pb_now_ns();
-        pthread_mutex_lock(&fork_lock);
-        pb_server_deal(&a->server);
-        if (a->detach) /* the lock stays ours: what comes is the end */
+        if (!pb_fds_ours())
+            return;
+        pb_wake_drain();
+        if (pb_server_deal(&a->server) < 0 || a->detach)
             return;
         if (now >= next_row) {
             pb_usage_record(a->memory_usage);
@@ -162,7 +200,6 @@ static void serve(struct pb_agent *a)
         pb_arena_tend(a->arena);
         int wait = (int)((next_row - now) / PB_NS_PER_MS) + 1;
         int jobs = pb_job_turn(&a->server);
-        pthread_mutex_unlock(&fork_lock);
         pb_server_wait(&a->server, jobs >= 0 && jobs < wait ? jobs : wait);
     }
 }
@@ -173,10 +210,10 @@ static void tear_down(struct pb_agent *a)
 {
     pb_job_disown(0);
     pb_job_release_python();
-    pb_arena_close(a->arena);
+    pb_wake_stop();
+    close_tables(a);
     pb_run_remove(&a->run);
-    current = NULL;
-    pb_agent_status.run_dir[0] = '\0';
+    pb_agent_status.run_dir[0] = pb_agent_status.abstract[0] = '\0';
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
     set_state(PB_AGENT_IDLE);
     for (int i = 0; i < PB_SERVER_CLIENTS; i++)
@@ -189,77 +226,90 @@ static void publish(struct pb_agent *a)
 {
     snprintf(pb_agent_status.run_dir, sizeof(pb_agent_status.run_dir), "%s", a->run.dir);
     memcpy(pb_agent_status.secret, a->run.secret, sizeof(pb_agent_status.secret));
+    memcpy(pb_agent_status.abstract, a->run.abstract, sizeof(pb_agent_status.abstract));
+    pb_agent_status.tid = (int32_t)syscall(SYS_gettid);
     pb_agent_status.door_fd = a->run.door[1];
     pb_agent_status.arena_fd = pb_arena_fd(a->arena);
-    current = a;
+    __atomic_store_n(&current_arena, a->arena, __ATOMIC_SEQ_CST);
     set_state(PB_AGENT_READY);
 }
 
-static void *resident(void *unused)
+static void fail(int error, const char *why)
+{
+    pb_agent_status.error = -error;
+    snprintf(pb_agent_status.text, sizeof(pb_agent_status.text), "%s", why);
+    set_state(PB_AGENT_FAILED);
+}
+
+static void *resident(void *starter)
 {
     char why[sizeof(pb_agent_status.text)] = "";
     struct pb_agent agent = {0};
-    (void)unused;
 
     pb_thread_name("probing");
-    pthread_mutex_lock(&fork_lock);
-    int r = set_up(&agent, why, sizeof(why));
+    int r = pb_fds_begin(why, sizeof(why));
+    if (r == 0)
+        r = set_up(&agent, why, sizeof(why));
     if (r == 0) {
         publish(&agent);
-    } else {
-        pb_agent_status.error = -r;
-        memcpy(pb_agent_status.text, why, sizeof(why));
-        set_state(PB_AGENT_FAILED);
-    }
-    pthread_mutex_unlock(&fork_lock);
-    if (r == 0) {
         serve(&agent);
         tear_down(&agent);
-        pthread_mutex_unlock(&fork_lock);
+    } else {
+        fail(r, why);
     }
+    pb_spawn_end((uint32_t)(uintptr_t)starter);
+    __atomic_store_n(&residents, 0, __ATOMIC_SEQ_CST);
+    pb_futex_wake(&residents);
     return NULL;
-}
-
-static void before_fork(void)
-{
-    pthread_mutex_lock(&fork_lock);
-}
-
-static void after_fork(void)
-{
-    pthread_mutex_unlock(&fork_lock);
 }
 
 /* The child of a fork has none of our threads: it gets no agent, and must not touch what is its parent's. */
 static void in_forked_child(void)
 {
-    struct pb_agent *a = current;
+    struct pb_arena *arena = __atomic_exchange_n(&current_arena, NULL, __ATOMIC_SEQ_CST);
 
-    current = NULL;
-    if (a) {
-        pb_arena_after_fork_in_child(a->arena);
-        close(a->server.epoll_fd);
-        close(a->server.wake_fd);
-        for (int i = 0; i < PB_SERVER_CLIENTS; i++)
-            if (a->server.clients[i].id)
-                close(a->server.clients[i].fd);
-        close(pb_arena_fd(a->arena));
-        if (pb_arena_wake_fd(a->arena) >= 0)
-            close(pb_arena_wake_fd(a->arena));
-        pb_run_forget(&a->run);
-    }
+    if (arena)
+        pb_arena_after_fork_in_child(arena);
+    pb_fds_forget();
+    pb_locks_forget();
+    pb_spawn_forget();
     pb_job_forget_all();
-    pthread_mutex_init(&fork_lock, NULL);
+    residents = 0;
+    pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
     set_state(PB_AGENT_IDLE);
 }
 
-/* Called by the injector. Returns the address of the status struct, NULL when not even a thread could be
- * started. A second call while an agent runs changes nothing. */
+/* Stays in the program's descriptor table: opens nothing. */
+static void *starter(void *number)
+{
+    static int fork_handler_set;
+    char why[sizeof(pb_agent_status.text)];
+
+    pb_thread_name("probing-start");
+    if (!fork_handler_set)
+        fork_handler_set = pthread_atfork(NULL, NULL, in_forked_child) == 0;
+    /* One that was asked to detach says so before it has closed everything. */
+    for (uint32_t before; (before = __atomic_load_n(&residents, __ATOMIC_SEQ_CST));)
+        pb_futex_wait(&residents, before);
+    __atomic_store_n(&residents, 1, __ATOMIC_SEQ_CST);
+    int r = pb_thread_start(resident, number, 0);
+    if (r < 0) {
+        __atomic_store_n(&residents, 0, __ATOMIC_SEQ_CST);
+        snprintf(why, sizeof(why), "the process cannot start a thread: %s", strerror(-r));
+        fail(r, why);
+        pb_spawn_end((uint32_t)(uintptr_t)number);
+    }
+    pb_spawn_serve((uint32_t)(uintptr_t)number);
+    return NULL;
+}
+
+/* Called by the injector. Returns the address of the status struct. A second call while an agent runs changes
+ * nothing. */
 __attribute__((visibility("default"))) void *pb_agent_start(const char *text);
 
 void *pb_agent_start(const char *text)
 {
-    static int fork_handler_set;
+    char why[sizeof(pb_agent_status.text)];
     uint32_t state = __atomic_load_n(&pb_agent_status.state, __ATOMIC_ACQUIRE);
 
     /* A child made by clone() without fork's handlers. */
@@ -275,13 +325,13 @@ void *pb_agent_start(const char *text)
     snprintf(options, sizeof(options), "%s", text ? text : "");
     pb_agent_status.pid = getpid();
     pb_agent_status.error = 0;
-    pb_agent_status.text[0] = pb_agent_status.run_dir[0] = '\0';
+    pb_agent_status.text[0] = pb_agent_status.run_dir[0] = pb_agent_status.abstract[0] = '\0';
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
-    if (!fork_handler_set)
-        fork_handler_set = pthread_atfork(before_fork, after_fork, in_forked_child) == 0;
-    if (pb_thread_start(resident, NULL, 0) < 0) {
-        set_state(PB_AGENT_IDLE);
-        return NULL;
+    uint32_t number = pb_spawn_begin();
+    int r = pb_thread_start(starter, (void *)(uintptr_t)number, 0);
+    if (r < 0) {
+        snprintf(why, sizeof(why), "the process cannot start a thread: %s", strerror(-r));
+        fail(r, why);
     }
     return &pb_agent_status;
 }

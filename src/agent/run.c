@@ -2,6 +2,7 @@
 #include "agent/run.h"
 
 #include "agent/about.h"
+#include "agent/fds.h"
 #include "control/rundir.h"
 #include "control/settings.h"
 #include "table/arena.h"
@@ -17,14 +18,19 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 16
+#define BACKLOG       16
+#define PIDFD_THREADS O_EXCL /* PIDFD_THREAD: Linux 6.9 */
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
 
 static uint64_t max_memory_of(const struct pb_run_options *options)
 {
     return (uint64_t)options->settings->at[PB_SET_MAX_MEMORY].number;
 }
 
-static int make_secret(char ret[40])
+/* 32 hexadecimal digits. */
+static int make_secret(char *ret)
 {
     unsigned char bytes[16];
 
@@ -83,21 +89,60 @@ static int write_file(int dir_fd, const char *name, const char *text, int keep_o
     return fd;
 }
 
-/* A path longer than a socket address may be is reached through its directory's descriptor. */
-static int listen_in(int dir_fd)
+static int listen_at(const struct sockaddr_un *address, socklen_t size)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
-    snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/control", dir_fd);
-    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, BACKLOG) < 0) {
+    if (bind(fd, (const struct sockaddr *)address, size) < 0 || listen(fd, BACKLOG) < 0) {
         int r = -errno;
         close(fd);
         return r;
     }
-    return fd;
+    return pb_fd_keep(fd);
+}
+
+/* A path longer than a socket address may be is reached through its directory's descriptor: of this thread,
+ * whose table is not that of /proc/self. */
+static int listen_in(const struct pb_run *run)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    snprintf(address.sun_path, sizeof(address.sun_path), "/proc/thread-self/fd/%d/control", run->dir_fd);
+    int r = listen_at(&address, sizeof(address));
+    if (r == -ENOENT && /* Linux before 3.17, or no /proc */
+        snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", run->dir) <
+            (int)sizeof(address.sun_path))
+        r = listen_at(&address, sizeof(address));
+    return r;
+}
+
+/* Whether a tool can fetch a descriptor from the table of one thread on this kernel. */
+static int kernel_has_thread_pidfds(void)
+{
+    int fd = (int)syscall(SYS_pidfd_open, syscall(SYS_gettid), PIDFD_THREADS);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+/* Where the door is closed to tools. The name is no secret (/proc/net/unix has it): a client is asked who it
+ * is and for the secret as everywhere. */
+static void listen_abstract(struct pb_run *run)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char random[40];
+
+    if (kernel_has_thread_pidfds() || make_secret(random) < 0)
+        return;
+    snprintf(run->abstract, sizeof(run->abstract), "probing-%s", random);
+    size_t len = strlen(run->abstract);
+    memcpy(address.sun_path + 1, run->abstract, len);
+    run->abstract_fd = listen_at(&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len));
+    if (run->abstract_fd < 0) {
+        run->abstract_fd = -1;
+        run->abstract[0] = '\0';
+    }
 }
 
 static int fill_dir(const struct pb_run_options *options, struct pb_run *run)
@@ -111,7 +156,7 @@ static int fill_dir(const struct pb_run_options *options, struct pb_run *run)
     if (r < 0)
         return r;
     pb_about_write(about, sizeof(about), options->host_pid, options->settings->at[PB_SET_REDACT].text);
-    run->about_fd = write_file(run->dir_fd, "about", about, 1);
+    run->about_fd = pb_fd_keep(write_file(run->dir_fd, "about", about, 1));
     if (run->about_fd < 0)
         return run->about_fd;
     if (fcntl(run->about_fd, F_OFD_SETLK, &lock) < 0)
@@ -119,19 +164,23 @@ static int fill_dir(const struct pb_run_options *options, struct pb_run *run)
     r = pb_run_keep_settings(run, options->settings);
     if (r < 0)
         return r;
-    run->listen_fd = listen_in(run->dir_fd);
+    run->listen_fd = listen_in(run);
     return run->listen_fd < 0 ? run->listen_fd : 0;
 }
 
-static void close_all(struct pb_run *run)
+static void close_fd(int *fd)
 {
-    int *fds[] = {&run->dir_fd, &run->about_fd, &run->listen_fd, &run->door[0], &run->door[1]};
+    pb_fd_close(*fd);
+    *fd = -1;
+}
 
-    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
-        if (*fds[i] >= 0)
-            close(*fds[i]);
-        *fds[i] = -1;
-    }
+void pb_run_close(struct pb_run *run)
+{
+    int *fds[] = {&run->dir_fd,  &run->about_fd, &run->listen_fd,
+                  &run->door[0], &run->door[1],  &run->abstract_fd};
+
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+        close_fd(fds[i]);
 }
 
 /* Removes the directory and closes what is in it. */
@@ -145,12 +194,8 @@ static void leave_dir(struct pb_run *run)
         }
         rmdir(run->root); /* goes only when it was the last run there */
     }
-    int *fds[] = {&run->dir_fd, &run->about_fd};
-    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
-        if (*fds[i] >= 0)
-            close(*fds[i]);
-        *fds[i] = -1;
-    }
+    close_fd(&run->dir_fd);
+    close_fd(&run->about_fd);
     run->dir[0] = '\0';
 }
 
@@ -163,7 +208,7 @@ static int try_root(const struct pb_run_options *options, const char *root, stru
         return user_fd;
     pb_rundir_collect(user_fd, PB_RUNDIR_KEEP_BYTES, PB_RUNDIR_KEEP_S);
     pb_about_run_name(name, sizeof(name));
-    run->dir_fd = make_run_dir(user_fd, name, taken, sizeof(taken));
+    run->dir_fd = pb_fd_keep(make_run_dir(user_fd, name, taken, sizeof(taken)));
     int r = run->dir_fd < 0 ? run->dir_fd : 0;
     if (r == 0 && snprintf(run->dir, sizeof(run->dir), "%s/%s", run->root, taken) >= (int)sizeof(run->dir))
         r = -ENAMETOOLONG;
@@ -199,22 +244,39 @@ static int find_place(const struct pb_run_options *options, struct pb_run *run)
     return r;
 }
 
+static int open_door(struct pb_run *run)
+{
+    int door[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, door) < 0)
+        return -errno;
+    run->door[0] = pb_fd_keep(door[0]);
+    run->door[1] = pb_fd_keep(door[1]);
+    return run->door[0] < 0 ? run->door[0] : run->door[1] < 0 ? run->door[1] : 0;
+}
+
 int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *why, size_t why_size)
 {
-    struct pb_run run = {
-        .dir_fd = -1, .about_fd = -1, .listen_fd = -1, .door = {-1, -1}, .bound = max_memory_of(options)};
+    struct pb_run run = {.dir_fd = -1,
+                         .about_fd = -1,
+                         .listen_fd = -1,
+                         .door = {-1, -1},
+                         .abstract_fd = -1,
+                         .bound = max_memory_of(options)};
 
     int r = make_secret(run.secret);
-    if (r == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, run.door) < 0)
-        r = -errno;
+    if (r == 0)
+        r = open_door(&run);
     if (r < 0) {
         snprintf(why, why_size, "no control socket can be made: %s", strerror(-r));
+        pb_run_close(&run);
         return r;
     }
+    listen_abstract(&run);
     r = options->dir ? try_root(options, options->dir, &run) : find_place(options, &run);
     if (r < 0 && options->dir) {
         snprintf(why, why_size, "no run directory can be made in %s: %s", options->dir, strerror(-r));
-        close_all(&run);
+        pb_run_close(&run);
         return r;
     }
     *ret = run; /* without a directory where none could be made: the door is open */
@@ -238,12 +300,5 @@ int pb_run_keep_settings(const struct pb_run *run, const struct pb_settings *set
 void pb_run_remove(struct pb_run *run)
 {
     leave_dir(run);
-    if (run->door[1] >= 0)
-        close(run->door[1]);
-    run->door[1] = -1;
-}
-
-void pb_run_forget(struct pb_run *run)
-{
-    close_all(run);
+    close_fd(&run->door[1]);
 }

@@ -4,7 +4,9 @@
  * roomy, /tmp, /var/tmp), always in the target's own view. The names say which process it is; N counts the
  * programs that one process ran one after another by exec. `about` stays locked (fcntl) while the agent
  * lives, so that anybody can tell a live run from a dead one in any pid namespace. Where no place is writable
- * there is no directory: the tables are a memfd and the way in is the door. */
+ * there is no directory: the tables are a memfd, and the way in is the door, or on kernels where a tool
+ * cannot fetch that from the table of a thread, a socket with an abstract name. Its descriptors are kept by
+ * fds.h. */
 #pragma once
 
 #include <stddef.h>
@@ -21,8 +23,10 @@ struct pb_run_options {
 struct pb_run {
     char root[192], dir[224]; /* "" when there is none */
     int dir_fd, about_fd;
-    int listen_fd;  /* bound and listening; -1 without a directory */
-    int door[2];    /* another way in, for whoever may fetch [1] out of this process; [0] is ours */
+    int listen_fd;   /* bound and listening; -1 without a directory */
+    int door[2];     /* another way in, for whoever may fetch [1] out of this thread's table; [0] is ours */
+    int abstract_fd; /* bound and listening; -1: not needed on this kernel */
+    char abstract[48];
     uint64_t bound; /* what the place has room for, at most max_memory */
     char secret[40];
 };
@@ -31,13 +35,13 @@ struct pb_run {
  * then. */
 int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *why, size_t why_size);
 
-/* Removes the directory and all in it; a directory with anything unexpected in it is left. listen_fd and
- * door[0] are the server's to close. */
+/* Removes the directory and all in it; a directory with anything unexpected in it is left. listen_fd,
+ * abstract_fd and door[0] are the server's to close. */
 void pb_run_remove(struct pb_run *run);
 
 /* Writes the settings into the directory, for who reads them from outside, now or when the process has ended:
  * whole, or as they were. Without a directory there is nothing to write. 0 or negative errno. */
 int pb_run_keep_settings(const struct pb_run *run, const struct pb_settings *settings);
 
-/* In a forked child: closes what came along, touches no file. */
-void pb_run_forget(struct pb_run *run);
+/* Closes what pb_run_open opened, the ways in too: where no server took them over. */
+void pb_run_close(struct pb_run *run);

@@ -2,92 +2,74 @@
 #include "agent/server.h"
 
 #include "agent/clock.h"
+#include "agent/fds.h"
 #include "control/message.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define IN_SIZE       (PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD)
-#define OUT_SIZE      (256u << 10)
-#define HELLO_TIME_NS (5ull * PB_NS_PER_S)
-
+#define IN_SIZE         (PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD)
+#define OUT_SIZE        (256u << 10)
+#define HELLO_TIME_NS   (5ull * PB_NS_PER_S)
+#define FRAME_TIME_NS   (10ull * PB_NS_PER_S)
+#define IDLE_TIME_NS    (30ull * PB_NS_PER_S)
 #define LISTEN_PAUSE_NS PB_NS_PER_S
+#define FRAMES_A_TURN   64 /* of one client, so that the others have theirs */
 
-enum { LISTENER = PB_SERVER_CLIENTS, DOOR, WAKER, OTHER, SOURCES };
-_Static_assert(sizeof(((struct pb_server *)0)->events) / sizeof(struct epoll_event) >= SOURCES,
-               "room for all");
+enum { LISTENER = PB_SERVER_CLIENTS, ABSTRACT, DOOR, WAKER, SOURCES };
+_Static_assert(sizeof(((struct pb_server *)0)->polled) / sizeof(struct pollfd) == SOURCES, "room for all");
 
-static int watch(struct pb_server *s, int op, int fd, uint32_t events, uint64_t what)
+void pb_server_init(struct pb_server *s, const struct pb_server_ways *ways)
 {
-    struct epoll_event event = {.events = events, .data.u64 = what};
-    return epoll_ctl(s->epoll_fd, op, fd, &event) < 0 ? -errno : 0;
-}
-
-int pb_server_init(struct pb_server *s, int listen_fd, int door_fd)
-{
-    s->listen_fd = listen_fd;
-    s->door_fd = door_fd;
+    s->ways = *ways;
     s->next_id = 1;
-    s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int r = s->epoll_fd < 0 || s->wake_fd < 0 ? -errno : 0;
-    if (r == 0 && listen_fd >= 0)
-        r = watch(s, EPOLL_CTL_ADD, listen_fd, EPOLLIN, LISTENER);
-    if (r == 0)
-        r = watch(s, EPOLL_CTL_ADD, door_fd, EPOLLIN, DOOR);
-    if (r == 0)
-        r = watch(s, EPOLL_CTL_ADD, s->wake_fd, EPOLLIN, WAKER);
-    if (r < 0) {
-        if (s->epoll_fd >= 0)
-            close(s->epoll_fd);
-        if (s->wake_fd >= 0)
-            close(s->wake_fd);
-    }
-    return r;
+    for (int i = 0; i < SOURCES; i++)
+        s->polled[i].fd = -1;
 }
 
-int pb_server_watch(struct pb_server *s, int fd)
-{
-    return watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, OTHER);
-}
-
-static void drop(struct pb_server *s, struct pb_server_client *c)
+/* Calls nobody: who asked to be told of it is told by tell_gone, from outside of any send. */
+static void drop(struct pb_server_client *c)
 {
     pb_client_id id = c->id;
 
-    close(c->fd);
+    pb_fd_close(c->fd);
     munmap(c->in, IN_SIZE);
     munmap(c->out, OUT_SIZE);
-    *c = (struct pb_server_client){.fd = -1};
-    if (s->gone)
-        s->gone(s->owner, id);
+    *c = (struct pb_server_client){.fd = -1, .gone = id};
 }
 
-static void flush(struct pb_server *s, struct pb_server_client *c)
+static void tell_gone(struct pb_server *s)
+{
+    for (int i = 0; i < PB_SERVER_CLIENTS; i++)
+        if (s->clients[i].gone) {
+            pb_client_id id = s->clients[i].gone;
+            s->clients[i].gone = 0;
+            if (s->gone)
+                s->gone(s->owner, id);
+        }
+}
+
+static void flush(struct pb_server_client *c)
 {
     while (c->out_len > 0) {
         ssize_t n = send(c->fd, c->out, c->out_len, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
-            break;
+            return;
         if (n <= 0) {
-            drop(s, c);
+            drop(c);
             return;
         }
         memmove(c->out, c->out + n, c->out_len - (size_t)n);
         c->out_len -= (size_t)n;
+        c->active_ns = pb_now_ns();
     }
-    if (c->closing && c->out_len == 0) {
-        drop(s, c);
-        return;
-    }
-    watch(s, EPOLL_CTL_MOD, c->fd, EPOLLIN | (c->out_len ? EPOLLOUT : 0), (uint64_t)(c - s->clients));
+    if (c->closing)
+        drop(c);
 }
 
 void pb_server_done(struct pb_server *s)
@@ -95,16 +77,15 @@ void pb_server_done(struct pb_server *s)
     for (int i = 0; i < PB_SERVER_CLIENTS; i++)
         if (s->clients[i].id) {
             s->clients[i].closing = 1;
-            flush(s, &s->clients[i]);
+            flush(&s->clients[i]);
             if (s->clients[i].id)
-                drop(s, &s->clients[i]);
+                drop(&s->clients[i]);
         }
-    if (s->listen_fd >= 0)
-        close(s->listen_fd);
-    close(s->door_fd);
-    close(s->epoll_fd);
-    close(s->wake_fd);
-    s->listen_fd = s->door_fd = s->epoll_fd = s->wake_fd = -1;
+    tell_gone(s);
+    pb_fd_close(s->ways.listen_fd);
+    pb_fd_close(s->ways.abstract_fd);
+    pb_fd_close(s->ways.door_fd);
+    s->ways = (struct pb_server_ways){-1, -1, -1, -1};
 }
 
 /* Only the owner of the process and root may speak to it; the secret, which only they can read, is asked for
@@ -140,52 +121,99 @@ static int take_from_door(int door_fd)
     return fd;
 }
 
+static struct pb_server_client *find_place(struct pb_server *s)
+{
+    for (int i = 0; i < PB_SERVER_CLIENTS; i++)
+        if (!s->clients[i].id && !s->clients[i].gone)
+            return &s->clients[i];
+    return NULL;
+}
+
+/* Where all places are taken: closes the client that did nothing for the longest time, at least half a
+ * minute, and has nothing running or does not take what that says. A tool that somebody stopped does not keep
+ * others out. */
+static void make_place(struct pb_server *s, uint64_t now)
+{
+    struct pb_server_client *oldest = NULL;
+
+    for (int i = 0; i < PB_SERVER_CLIENTS; i++) {
+        struct pb_server_client *c = &s->clients[i];
+        if (!c->id || now - c->active_ns < IDLE_TIME_NS ||
+            (c->out_len == 0 && s->busy && s->busy(s->owner, c->id)))
+            continue;
+        if (!oldest || c->active_ns < oldest->active_ns)
+            oldest = c;
+    }
+    if (oldest)
+        drop(oldest);
+    tell_gone(s);
+}
+
 static void take_client(struct pb_server *s, int fd)
 {
+    uint64_t now = pb_now_ns();
+
     if (fd < 0)
         return;
-    struct pb_server_client *c = NULL;
-    for (int i = 0; i < PB_SERVER_CLIENTS && !c; i++)
-        if (!s->clients[i].id)
-            c = &s->clients[i];
-    if (!c || !peer_allowed(fd)) {
+    if (!peer_allowed(fd) || !pb_fds_room()) {
         close(fd);
         return;
     }
+    if (!find_place(s))
+        make_place(s, now);
+    struct pb_server_client *c = find_place(s);
+    fd = c ? pb_fd_keep(fd) : (close(fd), -1);
+    if (fd < 0)
+        return;
     void *in = mmap(NULL, IN_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     void *out = mmap(NULL, OUT_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (in == MAP_FAILED || out == MAP_FAILED ||
-        watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, (uint64_t)(c - s->clients)) < 0) {
+    if (in == MAP_FAILED || out == MAP_FAILED) {
         if (in != MAP_FAILED)
             munmap(in, IN_SIZE);
         if (out != MAP_FAILED)
             munmap(out, OUT_SIZE);
-        close(fd);
+        pb_fd_close(fd);
         return;
     }
-    *c = (struct pb_server_client){
-        .id = s->next_id++, .fd = fd, .in = in, .out = out, .deadline_ns = pb_now_ns() + HELLO_TIME_NS};
+    /* A child of fork has no use for them. */
+    (void)madvise(in, IN_SIZE, MADV_DONTFORK);
+    (void)madvise(out, OUT_SIZE, MADV_DONTFORK);
+    *c = (struct pb_server_client){.id = s->next_id++,
+                                   .fd = fd,
+                                   .in = in,
+                                   .out = out,
+                                   .deadline_ns = now + HELLO_TIME_NS,
+                                   .active_ns = now};
 }
 
-/* Hands over the whole frames that are there. -EBADMSG and the like: this client is to be closed. */
+/* Hands over the whole frames that are there, up to a number. -EBADMSG and the like: this client is to be
+ * closed. */
 static int take_frames(struct pb_server *s, struct pb_server_client *c)
 {
     struct pb_frame frame;
     pb_client_id id = c->id;
     size_t used = 0;
-    int n;
+    int n = 0, taken = 0;
 
-    while ((n = pb_frame_parse(c->in + used, c->in_len - used, &frame)) > 0) {
+    while (taken < FRAMES_A_TURN && (n = pb_frame_parse(c->in + used, c->in_len - used, &frame)) > 0) {
         if (!c->greeted && frame.type != PB_MSG_HELLO)
             return -EACCES;
         s->handle(s->owner, s, c, &frame);
         if (c->id != id) /* closed by what the handler sent */
             return 0;
         used += (size_t)n;
+        taken++;
     }
     memmove(c->in, c->in + used, c->in_len - used);
     c->in_len -= used;
-    return n;
+    c->more = taken == FRAMES_A_TURN && c->in_len > 0;
+    if (!c->greeted)
+        return n < 0 ? n : 0;
+    if (c->in_len == 0 || c->more)
+        c->deadline_ns = 0;
+    else if (taken || !c->deadline_ns) /* single bytes do not give it more time */
+        c->deadline_ns = pb_now_ns() + FRAME_TIME_NS;
+    return n < 0 ? n : 0;
 }
 
 static void read_client(struct pb_server *s, struct pb_server_client *c)
@@ -194,84 +222,99 @@ static void read_client(struct pb_server *s, struct pb_server_client *c)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        drop(s, c);
+        drop(c);
         return;
     }
     c->in_len += (size_t)n;
+    c->active_ns = pb_now_ns();
     if (take_frames(s, c) < 0)
-        drop(s, c);
+        drop(c);
 }
 
-static void close_the_silent(struct pb_server *s)
+static void close_the_late(struct pb_server *s)
 {
     uint64_t now = pb_now_ns();
 
     for (int i = 0; i < PB_SERVER_CLIENTS; i++)
-        if (s->clients[i].id && !s->clients[i].greeted && now > s->clients[i].deadline_ns)
-            drop(s, &s->clients[i]);
+        if (s->clients[i].id && s->clients[i].deadline_ns && now > s->clients[i].deadline_ns)
+            drop(&s->clients[i]);
 }
 
 /* Out of descriptors, a connection stays pending and would wake us again and again. */
-static void take_from_listener(struct pb_server *s)
+static void take_from_listener(struct pb_server *s, int listen_fd)
 {
-    int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
-        watch(s, EPOLL_CTL_MOD, s->listen_fd, 0, LISTENER);
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
         s->listen_again_ns = pb_now_ns() + LISTEN_PAUSE_NS;
-    }
     take_client(s, fd);
-}
-
-static void listen_again(struct pb_server *s)
-{
-    if (s->listen_again_ns && pb_now_ns() >= s->listen_again_ns) {
-        s->listen_again_ns = 0;
-        watch(s, EPOLL_CTL_MOD, s->listen_fd, EPOLLIN, LISTENER);
-    }
 }
 
 void pb_server_wait(struct pb_server *s, int timeout_ms)
 {
-    s->nevents = epoll_wait(s->epoll_fd, s->events, SOURCES, timeout_ms);
-}
+    int listens = !s->listen_again_ns || pb_now_ns() >= s->listen_again_ns;
 
-void pb_server_deal(struct pb_server *s)
-{
-    uint64_t ignored;
-
-    for (int i = 0; i < s->nevents; i++) {
-        uint64_t what = s->events[i].data.u64;
-        uint32_t events = s->events[i].events;
-        if (what == LISTENER) {
-            take_from_listener(s);
-        } else if (what == DOOR) {
-            take_client(s, take_from_door(s->door_fd));
-        } else if (what == WAKER) {
-            while (read(s->wake_fd, &ignored, sizeof(ignored)) > 0)
-                ;
-        } else if (what < PB_SERVER_CLIENTS) {
-            struct pb_server_client *c = &s->clients[what];
-            if (c->id && events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-                read_client(s, c);
-            if (c->id && events & EPOLLOUT)
-                flush(s, c);
-        }
+    if (listens)
+        s->listen_again_ns = 0;
+    for (int i = 0; i < PB_SERVER_CLIENTS; i++) {
+        struct pb_server_client *c = &s->clients[i];
+        s->polled[i] = (struct pollfd){
+            .fd = c->id ? c->fd : -1,
+            /* What is there already has its turn first, so that the buffer does not fill up. */
+            .events = (short)((c->more ? 0 : POLLIN) | (c->out_len ? POLLOUT : 0)),
+        };
+        if (c->more || c->gone)
+            timeout_ms = 0;
     }
-    s->nevents = 0;
-    close_the_silent(s);
-    listen_again(s);
+    const int ways[] = {listens ? s->ways.listen_fd : -1, listens ? s->ways.abstract_fd : -1, s->ways.door_fd,
+                        s->ways.wake_fd};
+    for (int i = LISTENER; i < SOURCES; i++)
+        s->polled[i] = (struct pollfd){.fd = ways[i - LISTENER], .events = POLLIN};
+    if (poll(s->polled, SOURCES, timeout_ms) < 0)
+        for (int i = 0; i < SOURCES; i++)
+            s->polled[i].revents = 0;
 }
 
-void pb_server_wake(struct pb_server *s)
+/* The client may be another than the one that was polled: recv and send say what there is. */
+static void deal_with_client(struct pb_server *s, struct pb_server_client *c, short events)
 {
-    uint64_t one = 1;
-    int saved = errno;
-    ssize_t n = write(s->wake_fd, &one, sizeof(one)); /* a full counter wakes as well */
-    (void)n;
-    errno = saved;
+    if (c->id && events & POLLOUT)
+        flush(c);
+    if (c->id && c->more) {
+        if (take_frames(s, c) < 0)
+            drop(c);
+    } else if (c->id && events & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) {
+        read_client(s, c);
+    }
 }
 
-static struct pb_server_client *find(const struct pb_server *s, pb_client_id client)
+int pb_server_deal(struct pb_server *s)
+{
+    short events[SOURCES];
+
+    for (int i = 0; i < SOURCES; i++) {
+        events[i] = s->polled[i].revents;
+        s->polled[i].revents = 0;
+    }
+    tell_gone(s);
+    for (int i = 0; i < PB_SERVER_CLIENTS; i++)
+        deal_with_client(s, &s->clients[i], events[i]);
+    for (int i = LISTENER; i < SOURCES; i++)
+        if (events[i] & (POLLERR | POLLHUP | POLLNVAL))
+            s->broken = 1; /* polling it again would return at once, for ever */
+    if (s->broken)
+        return -EPIPE;
+    if (events[LISTENER])
+        take_from_listener(s, s->ways.listen_fd);
+    if (events[ABSTRACT])
+        take_from_listener(s, s->ways.abstract_fd);
+    if (events[DOOR])
+        take_client(s, take_from_door(s->ways.door_fd));
+    close_the_late(s);
+    tell_gone(s);
+    return 0;
+}
+
+static struct pb_server_client *find_client(const struct pb_server *s, pb_client_id client)
 {
     for (int i = 0; i < PB_SERVER_CLIENTS; i++)
         if (client && s->clients[i].id == client)
@@ -281,20 +324,20 @@ static struct pb_server_client *find(const struct pb_server *s, pb_client_id cli
 
 long pb_server_room(const struct pb_server *s, pb_client_id client)
 {
-    const struct pb_server_client *c = find(s, client);
+    const struct pb_server_client *c = find_client(s, client);
     return c ? (long)(OUT_SIZE - c->out_len) : -ENOENT;
 }
 
 int pb_server_send(struct pb_server *s, pb_client_id client, const void *frame, size_t size)
 {
-    struct pb_server_client *c = find(s, client);
+    struct pb_server_client *c = find_client(s, client);
     if (!c)
         return -ENOENT;
     if (OUT_SIZE - c->out_len < size)
         return -EAGAIN;
     memcpy(c->out + c->out_len, frame, size);
     c->out_len += size;
-    flush(s, c);
+    flush(c);
     return 0;
 }
 
@@ -305,7 +348,7 @@ static int send_short(struct pb_server *s, pb_client_id client, struct pb_frame_
     int size = pb_frame_end(w, type, id);
     int r = size < 0 ? size : pb_server_send(s, client, w->buf, (size_t)size);
     if (r == -EAGAIN)
-        drop(s, find(s, client));
+        drop(find_client(s, client));
     return r;
 }
 
@@ -355,7 +398,7 @@ static ssize_t send_with_fd(int to, const uint8_t *frame, size_t size, int fd)
 
 int pb_server_send_fd(struct pb_server *s, pb_client_id client, uint32_t request, int fd)
 {
-    struct pb_server_client *c = find(s, client);
+    struct pb_server_client *c = find_client(s, client);
     uint8_t buf[64];
     struct pb_frame_writer w;
 
@@ -370,7 +413,7 @@ int pb_server_send_fd(struct pb_server *s, pb_client_id client, uint32_t request
         return size;
     ssize_t n = send_with_fd(c->fd, buf, (size_t)size, fd);
     if (n < 0 && n != -EAGAIN)
-        drop(s, c);
+        drop(c);
     if (n < 0)
         return n == -EAGAIN ? -EAGAIN : -ENOENT;
     return n < size ? pb_server_send(s, client, buf + n, (size_t)(size - n)) : 0;

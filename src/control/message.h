@@ -5,7 +5,7 @@
  * Numbers are part of the protocol: append, never renumber. docs/architecture.md describes the exchange. */
 #pragma once
 
-#define PB_CONTROL_VERSION 1u
+#define PB_CONTROL_VERSION 2u
 
 #define PB_PEEK_MAX    (64u << 10) /* bytes of memory in one answer */
 #define PB_PEEK_PIECES 64u

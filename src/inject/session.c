@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "control/message.h"
 #include "control/status.h"
 #include "inject/inject.h"
 #include "remote/elf.h"
@@ -12,41 +13,72 @@
 #include "remote/procinfo.h"
 #include "remote/runs.h"
 #include "remote/source.h"
+#include "remote/threads.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #define DEFAULT_TIMEOUT_MS 10000
 #define POLL_NS            (200 * 1000ull)
 #define HELLO_TIMEOUT_MS   5000
-#define DIR_MAX            150 /* the agent's run directories are below it */
+#define DIR_MAX            150    /* the agent's run directories are below it */
+#define PIDFD_THREADS      O_EXCL /* PIDFD_THREAD: Linux 6.9 */
 
 void pb_session_done(struct pb_session *session)
 {
     pb_client_done(&session->client);
 }
 
-/* A descriptor of the target's, as ours. */
-static int fetch_fd(pid_t pid, int fd, struct pb_err *err)
+/* The resident thread as we number it: its number is told by the target, in its own namespace, so only a
+ * thread of that process will do. */
+static int find_resident(pid_t pid, const struct pb_agent_status *status, pid_t *ret, struct pb_err *err)
 {
-    _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    _cleanup_(pb_native_threads_done) struct pb_native_threads threads = {0};
+
+    int r = pb_native_threads_read(pid, &threads, err);
+    if (r < 0)
+        return r;
+    const struct pb_native_thread *t = pb_native_threads_find_ns(&threads, status->tid);
+    if (!t)
+        return pb_fail(err, -ESRCH, "the agent's thread is not in process %d any more", (int)pid);
+    *ret = t->tid;
+    return 0;
+}
+
+/* A descriptor from the table of that thread, as ours. -EINVAL, -ENOSYS: the kernel is too old. */
+static int fetch_fd(pid_t tid, int fd)
+{
+    _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREADS);
     if (pidfd < 0)
-        return pb_fail(err, -errno, "process %d cannot be opened: %s", (int)pid, strerror(errno));
+        return -errno;
     int ours = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
-    if (ours < 0)
-        return pb_fail(err, -errno,
-                       "descriptor %d of process %d cannot be fetched: %s (kernel 5.6 or newer and the right "
-                       "to trace it)",
-                       fd, (int)pid, strerror(errno));
-    return ours;
+    return ours < 0 ? -errno : ours;
+}
+
+static int is_old_kernel(int r)
+{
+    return r == -EINVAL || r == -ENOSYS;
+}
+
+static int socket_option(int fd, int option)
+{
+    int value = -1;
+    socklen_t size = sizeof(value);
+    return getsockopt(fd, SOL_SOCKET, option, &value, &size) < 0 ? -1 : value;
 }
 
 /* Sends one end of a socket pair through the door; the other end is the connection. */
-static int connect_through_door(pid_t pid, int door, struct pb_err *err)
+static int pass_through(int door_fd)
 {
     union {
         struct cmsghdr header;
@@ -57,22 +89,90 @@ static int connect_through_door(pid_t pid, int door, struct pb_err *err)
         .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
     int pair[2];
 
-    _cleanup_close_ int door_fd = fetch_fd(pid, door, err);
-    if (door_fd < 0)
-        return door_fd;
+    /* The number was told by the target: nothing is said to what cannot be a door. */
+    if (socket_option(door_fd, SO_DOMAIN) != AF_UNIX || socket_option(door_fd, SO_TYPE) != SOCK_SEQPACKET)
+        return -ENOTSOCK;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return pb_fail(err, -errno, "no socket: %s", strerror(errno));
+        return -errno;
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     *header = (struct cmsghdr){
         .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
     memcpy(CMSG_DATA(header), &pair[1], sizeof(int));
-    int r = sendmsg(door_fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
+    int r = sendmsg(door_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
     close(pair[1]);
-    if (r < 0) {
+    if (r < 0)
         close(pair[0]);
-        return pb_fail(err, r, "the agent of process %d does not answer: %s", (int)pid, strerror(-r));
+    return r < 0 ? r : pair[0];
+}
+
+/* A socket in the network namespace of the process: abstract names are known in theirs alone. */
+static int socket_beside(pid_t pid)
+{
+    char path[64];
+    struct stat ours, its;
+
+    snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)pid);
+    bool same = stat("/proc/self/ns/net", &ours) == 0 && stat(path, &its) == 0 && ours.st_ino == its.st_ino;
+    _cleanup_close_ int back = same ? -1 : open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    _cleanup_close_ int there = same ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (!same && (back < 0 || there < 0 || setns(there, CLONE_NEWNET) < 0))
+        return -errno;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int r = fd < 0 ? -errno : fd;
+    if (!same && setns(back, CLONE_NEWNET) < 0) {
+        r = -errno;
+        if (fd >= 0)
+            close(fd);
     }
-    return pair[0];
+    return r;
+}
+
+/* On kernels that cannot fetch a descriptor from the table of a thread. */
+static int connect_abstract(const struct pb_procinfo *process, const struct pb_agent_status *status)
+{
+    const struct timeval limit = {.tv_sec = HELLO_TIMEOUT_MS / 1000};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    size_t len = strnlen(status->abstract, sizeof(status->abstract));
+
+    if (len == 0)
+        return -ENOENT;
+    _cleanup_close_ int fd = socket_beside(process->pid);
+    if (fd < 0)
+        return fd;
+    memcpy(address.sun_path + 1, status->abstract, len);
+    size_t address_size = offsetof(struct sockaddr_un, sun_path) + 1 + len;
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0 ||
+        connect(fd, (const struct sockaddr *)&address, (socklen_t)address_size) < 0)
+        return errno == EAGAIN ? -ETIMEDOUT : -errno;
+    /* Anybody may take a name that is free. */
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != process->euid)
+        return -EPERM;
+    return pb_take_fd(fd);
+}
+
+static int connect_by_status(const struct pb_procinfo *process, const struct pb_agent_status *status,
+                             struct pb_err *err)
+{
+    pid_t tid;
+
+    int r = find_resident(process->pid, status, &tid, err);
+    if (r < 0)
+        return r;
+    _cleanup_close_ int door_fd = fetch_fd(tid, status->door_fd);
+    int fd = door_fd < 0 ? door_fd : pass_through(door_fd);
+    if (is_old_kernel(door_fd))
+        fd = connect_abstract(process, status);
+    if (fd < 0)
+        return pb_fail(
+            err, fd,
+            is_old_kernel(door_fd)
+                ? "the agent of process %d cannot be reached: %s (before Linux 6.9 that takes a run "
+                  "directory, the same network namespace or CAP_SYS_ADMIN)"
+                : "the agent of process %d cannot be reached: %s (it takes the right to trace it)",
+            (int)process->pid, strerror(-fd));
+    return fd;
 }
 
 /* The status struct of an agent that left no directory: through the library's mapping, asked for by its
@@ -89,7 +189,7 @@ static int find_status(pid_t pid, struct pb_agent_status *ret)
             continue;
         if (pb_elf_lookup(&memory, maps.at[i].start, "pb_agent_status", &address) == 0 &&
             pb_mem_read(pid, address, ret, sizeof(*ret)) == 0 && ret->magic == PB_STATUS_MAGIC &&
-            ret->state == PB_AGENT_READY)
+            ret->version == PB_CONTROL_VERSION && ret->state == PB_AGENT_READY)
             return 0;
     }
     return r < 0 ? r : -ENOENT;
@@ -120,7 +220,7 @@ static int join(const struct pb_procinfo *process, struct pb_session *s, struct 
     r = find_status(process->pid, &status);
     if (r < 0 || status.pid != process->ns_pid || status.door_fd < 0)
         return -ENOENT;
-    fd = connect_through_door(process->pid, status.door_fd, err);
+    fd = connect_by_status(process, &status, err);
     status.secret[sizeof(status.secret) - 1] = '\0';
     return fd < 0 ? fd : greet(process->pid, fd, status.secret, s, err);
 }
@@ -134,6 +234,11 @@ static int await_ready(pid_t pid, uint64_t address, uint64_t deadline, struct pb
         int r = pb_mem_read(pid, address, &status, sizeof(status));
         if (r < 0 || status.magic != PB_STATUS_MAGIC)
             return pb_fail(err, r < 0 ? r : -EPROTO, "process %d ended, or its agent is not ours", (int)pid);
+        status.release[sizeof(status.release) - 1] = '\0';
+        if (status.version != PB_CONTROL_VERSION)
+            return pb_fail(err, -EPROTO,
+                           "process %d has the agent of release %s; detach it with that release", (int)pid,
+                           status.release);
         if (status.state == PB_AGENT_READY)
             return 0;
         if (status.state == PB_AGENT_IDLE)
@@ -234,6 +339,33 @@ bool pb_session_probed(const struct pb_procinfo *process)
     return find_status(process->pid, &status) == 0 && status.pid == process->ns_pid;
 }
 
+/* The number was told by the target: what has it must be a file of tables, of that user. It is looked at
+ * before it is opened, since opening some things does something. */
+static int fetch_arena(const struct pb_procinfo *process, const struct pb_agent_status *status,
+                       struct pb_err *err)
+{
+    char path[64];
+    struct stat st;
+    pid_t tid;
+
+    int r = find_resident(process->pid, status, &tid, err);
+    if (r < 0)
+        return r;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/fd/%d", (int)process->pid, (int)tid, status->arena_fd);
+    _cleanup_close_ int there = open(path, O_PATH | O_CLOEXEC);
+    if (there < 0)
+        return pb_fail(err, -errno,
+                       "the tables of process %d cannot be opened: %s (it takes the right to trace it)",
+                       (int)process->pid, strerror(errno));
+    if (fstat(there, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != process->euid)
+        return pb_fail(err, -EPERM, "process %d tells of tables that are not its own", (int)process->pid);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", there);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    return fd < 0 ? pb_fail(err, -errno, "the tables of process %d cannot be opened: %s", (int)process->pid,
+                            strerror(errno))
+                  : fd;
+}
+
 int pb_session_open_arena(pid_t pid, struct pb_err *err)
 {
     _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
@@ -247,5 +379,5 @@ int pb_session_open_arena(pid_t pid, struct pb_err *err)
         return pb_run_open_arena(&run, err);
     if (find_status(pid, &status) < 0 || status.pid != process.ns_pid || status.arena_fd < 0)
         return pb_fail(err, -ENOENT, "process %d is not probed", (int)pid);
-    return fetch_fd(pid, status.arena_fd, err);
+    return fetch_arena(&process, &status, err);
 }

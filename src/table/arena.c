@@ -4,7 +4,6 @@
  * them room, tend.c works ahead. */
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -183,11 +182,19 @@ static int set_up(struct pb_arena *a, const struct pb_arena_options *o)
     if (r < 0)
         return r;
     pb_slot_give(a, slot, PB_SPACE_FREE);
-    a->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     uint64_t magic;
     memcpy(&magic, PB_ARENA_MAGIC, sizeof(magic));
     __atomic_store_n((uint64_t *)(void *)a->header->magic, magic, __ATOMIC_RELEASE);
     return 0;
+}
+
+static int open_above(int fd, int lowest)
+{
+    if (fd < 0 || fd >= lowest)
+        return fd;
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, lowest), r = -errno;
+    close(fd);
+    return moved < 0 ? r : moved;
 }
 
 int pb_arena_create(int dirfd, const char *name, const struct pb_arena_options *options,
@@ -202,8 +209,9 @@ int pb_arena_create(int dirfd, const char *name, const struct pb_arena_options *
         mmap(NULL, sizeof(*a), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (a == MAP_FAILED)
         return -errno;
-    a->wake_fd = -1;
-    a->fd = open_file(dirfd, name);
+    a->wake = o.wake;
+    a->fd_thread = o.fd_of_creator ? (pid_t)syscall(SYS_gettid) : 0;
+    a->fd = open_above(open_file(dirfd, name), o.fd_floor);
     if (a->fd < 0) {
         r = a->fd;
         munmap(a, sizeof(*a));
@@ -231,9 +239,8 @@ void pb_arena_close(struct pb_arena *a)
         munmap(a->header, a->segments_offset);
     if (a->control)
         munmap(a->control, sizeof(*a->control));
-    if (a->wake_fd >= 0)
-        close(a->wake_fd);
-    close(a->fd);
+    if (a->fd >= 0)
+        close(a->fd);
     munmap(a, sizeof(*a));
 }
 
@@ -242,9 +249,12 @@ int pb_arena_fd(const struct pb_arena *a)
     return a->fd;
 }
 
-int pb_arena_wake_fd(const struct pb_arena *a)
+int pb_arena_release_fd(struct pb_arena *a)
 {
-    return a->wake_fd;
+    int fd = a->fd;
+
+    a->fd = -1;
+    return fd;
 }
 
 void pb_arena_set_bound(struct pb_arena *a, uint64_t bytes)

@@ -36,6 +36,9 @@ struct pb_arena_options {
     uint32_t segment_size; /* 0: 256 KB; a multiple of 4096, at most 16 MB */
     uint32_t max_tables;   /* 0: 128 */
     uint32_t schema_bytes; /* room for column descriptions (128 bytes each); 0: 1 MB, taken as it is used */
+    uint32_t *wake;     /* raised by one, and a FUTEX_WAKE, when few ready segments are left; NULL: never */
+    int fd_floor;       /* the descriptor has at least this number */
+    bool fd_of_creator; /* only the thread that creates the arena has the descriptor: others do not grow */
 };
 
 /* Makes the file `name` in dirfd (it must not exist; mode 0600) or a memfd of that name, and maps it. Options
@@ -49,6 +52,8 @@ void pb_arena_close(struct pb_arena *a);
 
 /* The file's descriptor (close-on-exec), owned by the arena: to hand to a reader. */
 int pb_arena_fd(const struct pb_arena *a);
+/* The same, the caller's from now on: the arena touches it no more, and can only be closed. */
+int pb_arena_release_fd(struct pb_arena *a);
 
 /* Changes the bound. Takes hold at once for growth; memory above a lowered bound is given back by
  * pb_arena_tend. Signal-safe. */
@@ -58,16 +63,12 @@ uint64_t pb_arena_bound(const struct pb_arena *a);
 /* Bytes the file holds now, header included. */
 uint64_t pb_arena_used(const struct pb_arena *a);
 
-/* What a resident thread does now and then (once a second, and when the descriptor below is readable): makes
+/* What a resident thread does now and then (once a second, and when options.wake was raised): makes
  * segments ready ahead of the writers, with their pages touched, and gives back what is above the bound.
  * One thread at a time; a second call meanwhile returns 0. Returns the number of segments made ready, or
  * negative errno when one could not be (-ENOSPC: the disk is full, -ENOBUFS: nothing could be recycled).
  * Nothing depends on it but latency and the lowering of a bound. */
 int pb_arena_tend(struct pb_arena *a);
-
-/* An eventfd that becomes readable when few ready segments are left; poll it beside other things, then call
- * pb_arena_tend, which resets it. -1 where the kernel gave none. Owned by the arena. */
-int pb_arena_wake_fd(const struct pb_arena *a);
 
 /* A child of fork must never write to its parent's arena. Where the kernel has MADV_WIPEONFORK (4.14 and
  * newer) this holds by itself: every append in the child fails with -ESHUTDOWN. Older kernels: call this in

@@ -2,6 +2,8 @@
  *
  * free -> claimed -> open -> sealed -> claimed ... Anybody may seal a segment at any time; rows begun in it
  * may still be committed. writer.h has the rule that makes recycling safe. Signal-safe throughout. */
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "table/writer.h"
@@ -178,16 +180,14 @@ int pb_segment_recycle(struct pb_arena *a, const struct pb_table *asking, uint32
 static void ring(struct pb_arena *a)
 {
     struct pb_control *c = a->control;
-    static const uint64_t one = 1;
 
     atomic_fetch_add(&c->taken, 1);
     uint32_t target = atomic_load(&c->ready_target);
-    if (a->wake_fd < 0 || target == 0 || atomic_load(&c->nready) * 2 > target ||
-        !atomic_exchange(&c->armed, 0))
+    if (!a->wake || target == 0 || atomic_load(&c->nready) * 2 > target || !atomic_exchange(&c->armed, 0))
         return;
     int saved = errno;
-    ssize_t n = write(a->wake_fd, &one, sizeof(one));
-    (void)n; /* an eventfd that is full is readable already */
+    __atomic_fetch_add(a->wake, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, a->wake, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
     errno = saved;
 }
 

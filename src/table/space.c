@@ -116,6 +116,8 @@ int pb_slot_grow(struct pb_arena *a, uint32_t *ret)
     struct pb_control *c = a->control;
     uint32_t used = atomic_load(&c->used), slot;
 
+    if (!pb_arena_has_fd(a))
+        return -ENOSPC;
     do {
         if (used >= pb_slot_limit(a))
             return -ENOSPC;

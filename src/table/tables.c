@@ -131,7 +131,7 @@ static int add_schema(struct pb_arena *a, struct pb_file_schema *f, const struct
     uint64_t end = (at + f->size + (uint64_t)page - 1) / (uint64_t)page * (uint64_t)page;
     uint64_t have = atomic_load(&a->header_used);
     if (end > have) {
-        int r = pb_reserve(a->fd, have, end - have);
+        int r = pb_arena_has_fd(a) ? pb_reserve(a->fd, have, end - have) : -ENOSPC;
         if (r < 0)
             return r;
         atomic_store(&a->header_used, end);

@@ -100,16 +100,11 @@ static void seal_old(struct pb_arena *a)
 int pb_arena_tend(struct pb_arena *a)
 {
     struct pb_control *c = a->control;
-    uint64_t rung;
 
     if (!atomic_load(&c->live))
         return -ESHUTDOWN;
     if (atomic_exchange(&c->tending, 1))
         return 0;
-    if (a->wake_fd >= 0) {
-        ssize_t n = read(a->wake_fd, &rung, sizeof(rung));
-        (void)n; /* nothing to read: called by the clock */
-    }
     pb_clock_tend();
     seal_old(a);
     int r = shrink(a), made = 0;

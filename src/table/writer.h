@@ -10,6 +10,9 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include "table/arena.h"
 #include "table/clock.h"
@@ -91,7 +94,7 @@ struct pb_control {
     _Atomic uint32_t nfree;
     _Atomic uint32_t nopen;
     _Atomic uint32_t taken;     /* segments taken since the last tending */
-    _Atomic uint32_t armed;     /* the next taker that finds few ready writes to the eventfd */
+    _Atomic uint32_t armed;     /* the next taker that finds few ready wakes the resident thread */
     _Atomic int64_t full_until; /* after the disk was full: when to ask it again */
     struct pb_table tables[PB_MAX_TABLES];
     struct pb_layout layouts[PB_MAX_SCHEMAS];
@@ -102,7 +105,9 @@ struct pb_control {
 
 /* What a child of fork keeps: enough to unmap. */
 struct pb_arena {
-    int fd, wake_fd;
+    int fd;
+    pid_t fd_thread; /* only this thread has the descriptor; 0: all have */
+    uint32_t *wake;  /* or NULL */
     uint32_t segment_size;
     uint32_t max_slots;
     bool pages_stay; /* in memory once touched: no disk behind them that has them written back */
@@ -121,6 +126,13 @@ static inline struct pb_file_segment *pb_segment_file(const struct pb_segment *s
 static inline uint32_t pb_segment_slot(const struct pb_arena *a, const struct pb_segment *s)
 {
     return (uint32_t)(s - a->control->segments);
+}
+
+/* Whether the calling thread may use the descriptor: to another thread its number may be a file of the
+ * program's. Signal-safe. */
+static inline bool pb_arena_has_fd(const struct pb_arena *a)
+{
+    return a->fd >= 0 && (a->fd_thread == 0 || a->fd_thread == (pid_t)syscall(SYS_gettid));
 }
 
 /* space.c: room in the file. Reserves bytes so that touching them cannot fail; -ENOSPC, -EFBIG. */

@@ -2,6 +2,7 @@
  * thread. The first byte says whether the client has said HELLO, so that both sides of that door are tried.
  */
 #include "agent/agent.h"
+#include "agent/fds.h"
 #include "table/arena.h"
 
 #include <stdlib.h>
@@ -22,8 +23,11 @@ static void start(void)
     agent.run.dir_fd = -1;
     memcpy(agent.run.secret, "0123456789abcdef", 17);
     if (pb_arena_create(PB_ARENA_MEMFD, "fuzz", &options, &agent.arena) < 0 ||
-        socketpair(AF_UNIX, SOCK_SEQPACKET, 0, door) < 0 || pb_server_init(&agent.server, -1, door[0]) < 0)
+        socketpair(AF_UNIX, SOCK_SEQPACKET, 0, door) < 0)
         abort();
+    pb_server_init(&agent.server,
+                   &(struct pb_server_ways){
+                       .listen_fd = -1, .abstract_fd = -1, .door_fd = pb_fd_keep(door[0]), .wake_fd = -1});
     agent.server.handle = pb_agent_request;
     agent.server.owner = &agent;
 }

@@ -66,7 +66,8 @@ def test_it_is_small_quiet_and_leaves_nothing(interpreter):
         time.sleep(1.2)
         grown = pss_kb(job.pid) - before
         assert grown < 2048, f"{grown} kB"
-        assert sorted(job.threads()) == sorted([*threads, "probing"])
+        assert sorted(job.threads()) == sorted([*threads, "probing", "probing-start", "probing-wake"])
+        assert job.fds() == fds, "none of its descriptors is in the program's table"
         directory = run_dir(job.pid)
         assert directory and stat.S_IMODE(directory.stat().st_mode) == 0o700
         assert sorted(path.name for path in directory.iterdir()) == ["about", "arena", "config", "control", "secret"]

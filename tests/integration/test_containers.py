@@ -65,7 +65,7 @@ def test_a_musl_program_gets_the_agent_made_for_it(musl_program):
         done = probe(job.pid, "inject")
         assert done.returncode == 0, done.stderr
         assert "memory_usage" in probe(job.pid, "tables").stdout
-        assert sorted(job.threads()) == ["probing", "sleeper"]
+        assert sorted(job.threads()) == ["probing", "probing-start", "probing-wake", "sleeper"]
         done = probe(job.pid, "eval", "1")
         assert done.returncode == 1 and "there is no Python" in done.stderr
         assert probe(job.pid, "detach").returncode == 0

@@ -1,5 +1,6 @@
 /* The agent's server and a tool's client, both real, each in a thread: what passes between them beside
  * frames, and what a peer that dribbles, stops reading or goes away can do to the other side. */
+#include "agent/fds.h"
 #include "agent/server.h"
 #include "control/client.h"
 #include "control/message.h"
@@ -148,9 +149,11 @@ static int set_up(void **state)
     static pthread_t thread;
 
     given_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (given_fd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, door) < 0 ||
-        pb_server_init(&server, -1, door[0]) < 0)
+    if (given_fd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, door) < 0)
         return -1;
+    pb_server_init(&server,
+                   &(struct pb_server_ways){
+                       .listen_fd = -1, .abstract_fd = -1, .door_fd = pb_fd_keep(door[0]), .wake_fd = -1});
     server.handle = handle;
     server.gone = client_gone;
     *state = &thread;

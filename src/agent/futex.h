@@ -1,0 +1,23 @@
+/* futex: waiting for a word of this process's memory to change, and waking who waits: the one way to reach
+ * a thread without a descriptor, which a thread of the program and one of ours do not share. */
+#pragma once
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Returns when the word is not that value, when it was woken, or for no reason at all. */
+static inline void pb_futex_wait(const uint32_t *word, uint32_t value)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+/* Signal-safe; leaves errno alone. */
+static inline void pb_futex_wake(const uint32_t *word)
+{
+    int saved = errno;
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    errno = saved;
+}

@@ -1,0 +1,24 @@
+/* lock: the agent's locks, each with a rank, so that they are always taken in one order.
+ *
+ * A thread that holds a lock takes only locks of higher rank; debug builds abort where it does not. None of
+ * them is held over file or socket I/O, the loader, another library or anything that may wait for the GIL:
+ * whoever wants one waits microseconds. fork takes none: its child forgets them all.
+ * docs/architecture.md has the table. */
+#pragma once
+
+#include <pthread.h>
+
+enum pb_lock_rank {
+    PB_LOCK_JOBS,  /* job.c: the list of jobs and what is in them */
+    PB_LOCK_SPAWN, /* spawn.c: the queue of threads to start */
+    PB_LOCKS,
+};
+
+void pb_lock(enum pb_lock_rank lock);
+void pb_unlock(enum pb_lock_rank lock);
+
+/* Waits for the condition; the caller holds this lock and no other. */
+void pb_lock_await(enum pb_lock_rank lock, pthread_cond_t *condition);
+
+/* In a forked child: whoever held one is not there. */
+void pb_locks_forget(void);
