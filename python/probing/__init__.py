@@ -23,7 +23,6 @@ __all__ = ["query", "Rows", "Error"]
 
 _SHOWN = 100  # rows of a table in a notebook
 _TURN_MS = 200
-_PR_SET_PTRACER = 0x59616D61
 
 
 class Error(Exception):
@@ -148,27 +147,15 @@ def _results(lines):
     return columns, rows
 
 
-def _let_children_read():
-    """Under Yama's default (Ubuntu) a process may read its children, not its parent: we name ourselves as one whose children may read us."""
-    try:
-        with open("/proc/sys/kernel/yama/ptrace_scope") as scope:
-            if scope.read().strip() != "1":
-                return
-        import ctypes
-        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(os.getpid()), 0, 0, 0)
-    except (OSError, ImportError):
-        pass  # no Yama; or no ctypes, and then the program says what it may not read
-
-
 def query(sql, target=None, timeout=30):
     """Runs SQL over the tables of a process, of this one unless a target (a pid, or part of a command line) is given.
 
     Gives Rows, of the last statement where there are several; raises Error with the program's words. Values are exact: int, float, str,
-    bytes, bool, Decimal, datetime (UTC), date, time, timedelta, UUID, list, dict, None. timeout: seconds that it may take; None: no end."""
+    bytes, bool, Decimal, datetime (UTC), date, time, timedelta, UUID, list, dict, None. timeout: seconds that it may take; None: no end.
+    Under Yama's default (Ubuntu) a child may not read its parent: a process that asks about itself is read through its agent, once it is
+    probed. We do not name a tracer (PR_SET_PTRACER) ourselves: a process has one, which may be its crash reporter."""
     words = [_program(), "-t", str(os.getpid() if target is None else target), "query", "--format", "jsonl", "--columns",
              "--timeout", "%gs" % (timeout or 0), "-"]
-    if target is None:
-        _let_children_read()
     status, said, errors = _run(words, sql.encode())
     with said:
         # Where SIGCHLD is ignored nobody knows the status, and Popen says 0: then the error tells.
