@@ -1,0 +1,427 @@
+/* interrupted: see interrupted.h. The kernel's side: arch/x86/kernel/signal.c and arch/arm64/kernel/signal.c
+ * (who decides about a restart, and when), fs/eventpoll.c, ipc/sem.c, kernel/signal.c, fs/aio.c,
+ * io_uring/io_uring.c and sock_intr_errno() in include/net/sock.h (who says EINTR). */
+#include "remote/interrupted.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <unistd.h>
+
+enum {
+    KERNEL_RESTART_SYS = 512,
+    KERNEL_RESTART_NOHAND = 514,
+    RING_EXT_ARG = 1u << 3, /* IORING_ENTER_*: the fifth argument is a struct that may have a timeout */
+    RING_ABS_TIMER = 1u << 5,
+};
+
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441
+#endif
+#ifndef SYS_io_pgetevents
+#ifdef __x86_64__
+#define SYS_io_pgetevents 333
+#else
+#define SYS_io_pgetevents 292
+#endif
+#endif
+#ifndef SYS_io_uring_enter
+#define SYS_io_uring_enter 426
+#endif
+
+/* Calls that say EINTR for a stop and have done nothing by then: a second try does what the first would have.
+ * Of a socket: the kernel restarts the same call by itself where the socket has no timeout, so it may be
+ * restarted where it has one. read, write and kin are here for sockets, and for file systems in user space
+ * (FUSE), whose servers may answer EINTR: nothing was transferred then.
+ * Never here: close (the descriptor is gone whatever it says), ioctl (nobody knows what it did), and calls
+ * that make something (open, mkdir, rename), which a server may have done before it said EINTR. */
+static const struct fact {
+    int number;
+    enum pb_timeout timeout;
+    int argument;
+} facts[] = {
+#ifdef SYS_epoll_wait
+    {SYS_epoll_wait, PB_TIMEOUT_MS, 3},
+#endif
+    {SYS_epoll_pwait, PB_TIMEOUT_MS, 3},
+    {SYS_epoll_pwait2, PB_TIMEOUT_TIMESPEC, 3},
+    {SYS_semop, PB_TIMEOUT_NONE, -1},
+    {SYS_semtimedop, PB_TIMEOUT_TIMESPEC, 3},
+    {SYS_rt_sigtimedwait, PB_TIMEOUT_TIMESPEC, 2},
+    {SYS_io_getevents, PB_TIMEOUT_TIMESPEC, 4},
+    {SYS_io_pgetevents, PB_TIMEOUT_TIMESPEC, 4}, /* the kernel restarts it: for its timeout */
+    {SYS_io_uring_enter, PB_TIMEOUT_RING, 4},
+    {SYS_recvfrom, PB_TIMEOUT_RECEIVE, 0},
+    {SYS_recvmsg, PB_TIMEOUT_RECEIVE, 0},
+    {SYS_recvmmsg, PB_TIMEOUT_RECEIVE, 0}, /* its own timeout is looked at between messages only */
+    {SYS_accept, PB_TIMEOUT_RECEIVE, 0},
+    {SYS_accept4, PB_TIMEOUT_RECEIVE, 0},
+    {SYS_read, PB_TIMEOUT_RECEIVE, 0},
+    {SYS_readv, PB_TIMEOUT_RECEIVE, 0},
+    {SYS_pread64, PB_TIMEOUT_NONE, -1},
+    {SYS_preadv, PB_TIMEOUT_NONE, -1},
+    {SYS_preadv2, PB_TIMEOUT_RECEIVE, 0},
+    {SYS_connect, PB_TIMEOUT_SEND, 0}, /* a second one waits for the connection that the first began */
+    {SYS_sendto, PB_TIMEOUT_SEND, 0},
+    {SYS_sendmsg, PB_TIMEOUT_SEND, 0},
+    {SYS_sendmmsg, PB_TIMEOUT_SEND, 0},
+    {SYS_sendfile, PB_TIMEOUT_SEND, 0},
+    {SYS_write, PB_TIMEOUT_SEND, 0},
+    {SYS_writev, PB_TIMEOUT_SEND, 0},
+};
+
+static const struct fact *find_fact(long number)
+{
+    for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+        if (facts[i].number == number)
+            return &facts[i];
+    return NULL;
+}
+
+/* Whether the arguments give a timeout that is relative. Of a socket they do not say. */
+static bool is_finite(const struct fact *f, const uint64_t args[6])
+{
+    switch (f->timeout) {
+    case PB_TIMEOUT_NONE:
+        return false;
+    case PB_TIMEOUT_MS:
+        return (int32_t)args[f->argument] > 0;
+    case PB_TIMEOUT_TIMESPEC:
+        return args[f->argument] != 0;
+    case PB_TIMEOUT_RING:
+        return (args[3] & RING_EXT_ARG) && !(args[3] & RING_ABS_TIMER);
+    case PB_TIMEOUT_RECEIVE:
+    case PB_TIMEOUT_SEND:
+        return true;
+    }
+    return true;
+}
+
+static uint64_t parse_number(const char **at, unsigned base, bool *ret_found)
+{
+    const char *p = *at + strspn(*at, " ");
+    uint64_t value = 0;
+
+    if (base == 16 && p[0] == '0' && p[1] == 'x')
+        p += 2;
+    const char *start = p;
+    for (;; p++) {
+        unsigned digit = *p >= '0' && *p <= '9'                 ? (unsigned)(*p - '0')
+                         : base == 16 && *p >= 'a' && *p <= 'f' ? (unsigned)(*p - 'a') + 10
+                                                                : base;
+        if (digit == base)
+            break;
+        value = value * base + digit;
+    }
+    *ret_found = p > start;
+    *at = p;
+    return value;
+}
+
+/* "running", or "number args.. sp pc", or "-1 sp pc". */
+bool pb_waiting_parse(struct pb_waiting *ret, const char *text)
+{
+    struct pb_waiting w = {.number = -1};
+    uint64_t number[8] = {0};
+    bool found;
+    int n = 0;
+
+    if (text[0] == '-') {
+        text++;
+        (void)parse_number(&text, 10, &found);
+    } else {
+        w.number = (long)parse_number(&text, 10, &found);
+    }
+    if (!found)
+        return false;
+    for (; n < 8; n++) {
+        number[n] = parse_number(&text, 16, &found);
+        if (!found)
+            break;
+    }
+    if (n < 2)
+        return false;
+    if (n == 8)
+        memcpy(w.args, number, sizeof(w.args));
+    w.sp = number[n - 2];
+    w.pc = number[n - 1];
+    *ret = w;
+    return true;
+}
+
+static char *put_number(char *at, pid_t number)
+{
+    char digits[16];
+    int n = 0;
+
+    do
+        digits[n++] = (char)('0' + number % 10);
+    while (number /= 10);
+    while (n)
+        *at++ = digits[--n];
+    return at;
+}
+
+static char *put_text(char *at, const char *text)
+{
+    size_t len = strlen(text);
+    memcpy(at, text, len + 1);
+    return at + len;
+}
+
+/* Without printf: a signal handler may ask. */
+static int open_syscall(pid_t pid, pid_t tid)
+{
+    char path[64];
+
+    char *at = put_number(put_text(path, "/proc/"), pid);
+    put_text(put_number(put_text(at, "/task/"), tid), "/syscall");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
+}
+
+int pb_waiting_read(pid_t pid, pid_t tid, int fd, struct pb_waiting *ret)
+{
+    char text[256];
+    int ours = -1;
+
+    if (fd < 0)
+        fd = ours = open_syscall(pid, tid);
+    if (fd < 0)
+        return fd;
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+    int failed = n < 0 ? -errno : n == 0 ? -ESRCH : 0;
+    if (ours >= 0)
+        close(ours);
+    if (failed)
+        return failed;
+    text[n] = '\0';
+    return pb_waiting_parse(ret, text);
+}
+
+/* A descriptor of ours for the same socket keeps it open for the microseconds of the question. */
+static bool socket_has_timeout(pid_t pid, int number, int option)
+{
+#ifdef SYS_pidfd_getfd
+    struct timeval limit = {0};
+    socklen_t len = sizeof(limit);
+
+    int process = (int)syscall(SYS_pidfd_open, pid, 0);
+    int fd = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, number, 0);
+    if (process >= 0)
+        close(process);
+    if (fd < 0)
+        return true;
+    bool known = getsockopt(fd, SOL_SOCKET, option, &limit, &len) == 0 || errno == ENOTSOCK;
+    close(fd);
+    return !known || limit.tv_sec || limit.tv_usec;
+#else
+    return true;
+#endif
+}
+
+static bool is_socket(pid_t pid, int number)
+{
+    char path[64], link[32];
+
+    char *at = put_number(put_text(path, "/proc/"), pid);
+    put_number(put_text(at, "/fd/"), number);
+    ssize_t n = number < 0 ? 0 : readlink(path, link, sizeof(link));
+    return n < 0 || (n >= 7 && memcmp(link, "socket:", 7) == 0);
+}
+
+bool pb_waiting_would_begin_anew(pid_t pid, const struct pb_waiting *w)
+{
+    const struct fact *f = w->number < 0 ? NULL : find_fact(w->number);
+
+    if (!f || !is_finite(f, w->args))
+        return false;
+    if (f->timeout != PB_TIMEOUT_RECEIVE && f->timeout != PB_TIMEOUT_SEND)
+        return true;
+    int fd = (int)w->args[f->argument];
+    return is_socket(pid, fd) &&
+           socket_has_timeout(pid, fd, f->timeout == PB_TIMEOUT_SEND ? SO_SNDTIMEO : SO_RCVTIMEO);
+}
+
+void pb_interrupted_judge(long number, const uint64_t args[6], int64_t result, struct pb_interrupted *ret)
+{
+    const struct fact *f = number < 0 ? NULL : find_fact(number);
+    bool restarts = result <= -KERNEL_RESTART_SYS && result >= -KERNEL_RESTART_NOHAND;
+
+    *ret = (struct pb_interrupted){.number = number, .argument = -1};
+    memcpy(ret->args, args, sizeof(ret->args));
+    if (!f || (result != -EINTR && !restarts))
+        return;
+    ret->was = result == -EINTR;
+    ret->timeout = f->timeout;
+    ret->argument = f->argument;
+    bool of_socket = f->timeout == PB_TIMEOUT_RECEIVE || f->timeout == PB_TIMEOUT_SEND;
+    /* A socket without a timeout is restarted by the kernel. */
+    ret->finite = is_finite(f, args) && (!of_socket || ret->was);
+}
+
+#if defined(__x86_64__)
+#define USER_REGISTER(name) offsetof(struct user, regs.name)
+
+static int peek_register(pid_t tid, size_t at, uint64_t *ret)
+{
+    /* The system call itself, not the library's function, which may set errno for a good value. */
+    return syscall(SYS_ptrace, PTRACE_PEEKUSER, tid, at, ret) < 0 ? -errno : 0;
+}
+
+/* The same numbers mean other calls where 32-bit code, or int 0x80, made them. */
+static bool is_syscall_instruction(pid_t tid)
+{
+    uint64_t cs, pc, code;
+
+    return peek_register(tid, USER_REGISTER(cs), &cs) == 0 && cs == 0x33 &&
+           peek_register(tid, USER_REGISTER(rip), &pc) == 0 &&
+           syscall(SYS_ptrace, PTRACE_PEEKTEXT, tid, pc - 2, &code) == 0 && (code & 0xffff) == 0x050f;
+}
+
+static int read_call(pid_t tid, long *ret_number, uint64_t args[6], int64_t *ret_result)
+{
+    static const size_t at[6] = {USER_REGISTER(rdi), USER_REGISTER(rsi), USER_REGISTER(rdx),
+                                 USER_REGISTER(r10), USER_REGISTER(r8),  USER_REGISTER(r9)};
+    uint64_t number, result;
+
+    int r = peek_register(tid, USER_REGISTER(rax), &result);
+    if (r < 0)
+        return r;
+    *ret_number = -1;
+    *ret_result = (int64_t)result;
+    /* Nearly every stop ends here. */
+    if (*ret_result != -EINTR && (*ret_result > -KERNEL_RESTART_SYS || *ret_result < -KERNEL_RESTART_NOHAND))
+        return 0;
+    r = peek_register(tid, USER_REGISTER(orig_rax), &number);
+    /* Outside of a system call there is no number, whatever is in rax. */
+    if (r < 0 || (int64_t)number < 0 || !is_syscall_instruction(tid))
+        return r;
+    for (int i = 0; r == 0 && i < 6; i++)
+        r = peek_register(tid, at[i], &args[i]);
+    *ret_number = (long)number;
+    return r;
+}
+
+/* The kernel looks at the result after the stop, when it knows whether a handler is to run. */
+static int restart_call(pid_t pid, pid_t tid, const struct pb_interrupted *i, int signal)
+{
+    return ptrace(PTRACE_POKEUSER, tid, USER_REGISTER(rax), (void *)(intptr_t)-KERNEL_RESTART_NOHAND) < 0
+               ? -errno
+               : 0;
+}
+
+static int read_interrupted(pid_t tid, const struct pb_waiting *before, struct pb_interrupted *ret)
+{
+    uint64_t args[6] = {0};
+    int64_t result;
+    long number;
+
+    int r = read_call(tid, &number, args, &result);
+    if (r == 0)
+        pb_interrupted_judge(number, args, result, ret);
+    return r;
+}
+#elif defined(__aarch64__)
+#define SVC_0 0xd4000001u
+
+static int get_registers(pid_t tid, struct user_regs_struct *ret)
+{
+    struct iovec io = {ret, sizeof(*ret)};
+    return ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &io) < 0 ? -errno : 0;
+}
+
+static uint64_t parse_mask(const char *status, const char *key)
+{
+    bool found;
+    const char *p = strstr(status, key);
+    if (!p)
+        return 0;
+    p += strlen(key);
+    p += strspn(p, "\t");
+    return parse_number(&p, 16, &found);
+}
+
+/* Whether a handler of the program is about to run in this thread: then EINTR is right. */
+static bool has_handler_pending(pid_t pid, pid_t tid, int signal)
+{
+    char path[64], text[4096];
+
+    char *at = put_number(put_text(path, "/proc/"), pid);
+    put_text(put_number(put_text(at, "/task/"), tid), "/status");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return true;
+    text[n] = '\0';
+    uint64_t pending = parse_mask(text, "\nSigPnd:") | parse_mask(text, "\nShdPnd:");
+    pending &= ~parse_mask(text, "\nSigBlk:");
+    if (signal > 0)
+        pending |= 1ull << (signal - 1);
+    return pending & parse_mask(text, "\nSigCgt:");
+}
+
+/* In a stop this kernel has already decided about a restart, by a result that is not in the registers any
+ * more, and forgotten the call: its number is still in x8, its first argument is only known to who looked
+ * before. A thread that was not in the same call then is left alone. */
+static int read_interrupted(pid_t tid, const struct pb_waiting *before, struct pb_interrupted *ret)
+{
+    struct user_regs_struct gpr;
+    uint64_t args[6];
+
+    int r = get_registers(tid, &gpr);
+    if (r < 0)
+        return r;
+    long number = -1;
+    memcpy(args, gpr.regs, sizeof(args));
+    if ((int64_t)gpr.regs[0] == -EINTR && before && before->number == (long)gpr.regs[8] &&
+        before->pc == gpr.pc && before->sp == gpr.sp &&
+        memcmp(before->args + 1, gpr.regs + 1, 5 * sizeof(uint64_t)) == 0) {
+        number = before->number;
+        args[0] = before->args[0];
+    }
+    pb_interrupted_judge(number, args, (int64_t)gpr.regs[0], ret);
+    return 0;
+}
+
+static int restart_call(pid_t pid, pid_t tid, const struct pb_interrupted *i, int signal)
+{
+    struct user_regs_struct gpr;
+    struct iovec io = {&gpr, sizeof(gpr)};
+    uint32_t code = 0;
+
+    int r = get_registers(tid, &gpr);
+    if (r < 0 || has_handler_pending(pid, tid, signal))
+        return r;
+    struct iovec local = {&code, sizeof(code)},
+                 remote = {(void *)(uintptr_t)(gpr.pc - sizeof(code)), sizeof(code)};
+    if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != sizeof(code) || code != SVC_0)
+        return 0;
+    gpr.pc -= sizeof(code);
+    gpr.regs[0] = i->args[0];
+    return ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &io) < 0 ? -errno : 0;
+}
+#endif
+
+int pb_interrupted_mend(pid_t pid, pid_t tid, const struct pb_waiting *before, int signal,
+                        struct pb_interrupted *ret)
+{
+    struct pb_interrupted unused;
+
+    if (!ret)
+        ret = &unused;
+    *ret = (struct pb_interrupted){.number = -1, .argument = -1};
+    int r = read_interrupted(tid, before, ret);
+    return r == 0 && ret->was ? restart_call(pid, tid, ret, signal) : r;
+}
