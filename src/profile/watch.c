@@ -13,8 +13,9 @@
 #include "base/time.h"
 #include "remote/threads.h"
 
-#define LIST_NS  PB_NS_PER_S         /* threads are listed again at least this often */
-#define COUNT_NS (20 * PB_NS_PER_MS) /* and counted this often: another number means another list */
+#define STOP_WITHIN_NS (10 * PB_NS_PER_MS) /* other threads wait meanwhile */
+#define LIST_NS        PB_NS_PER_S         /* threads are listed again at least this often */
+#define COUNT_NS       (20 * PB_NS_PER_MS) /* and counted this often: another number means another list */
 #define AGAIN_NS                                                                                             \
     (100 * PB_NS_PER_MS) /* a thread is native before it is Python: look again soon after a new one */
 
@@ -122,6 +123,7 @@ static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, c
         s->facts->failed += r != -ESRCH;
         return;
     }
+    t.moment.within_ns = STOP_WITHIN_NS;
     w->threads[w->n++] = t;
 }
 

@@ -376,8 +376,10 @@ int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_
     if (result == 0)
         result = make_node(&r, &t->node);
     if (result < 0) {
-        s->facts->refused += result == -EAGAIN;
-        s->facts->failed += result != -EAGAIN && result != -ESRCH;
+        /* It runs and may not be stopped, or was not given a CPU to stop on in time. */
+        bool refused = result == -EAGAIN || result == -ETIMEDOUT || result == -EBUSY;
+        s->facts->refused += refused;
+        s->facts->failed += !refused && result != -ESRCH;
         return result;
     }
     char state;

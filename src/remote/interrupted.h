@@ -8,7 +8,7 @@
  * A call with a relative timeout begins again with all of it (`finite`): the wait gets longer by the time
  * already waited. So a thread that is seen waiting in such a call must not be stopped
  * (pb_waiting_would_begin_anew); it can be read without. Calls that keep what is left of their time (poll,
- * select, nanosleep, futex) are the kernel's affair and not touched here.
+ * select, nanosleep, futex) are the kernel's affair and not changed here.
  *
  * Nothing here allocates or takes locks; pb_interrupted_mend is signal-safe.
  */
@@ -33,9 +33,9 @@ bool pb_waiting_parse(struct pb_waiting *ret, const char *text);
  * is gone (-ESRCH), or not ours to see. */
 int pb_waiting_read(pid_t pid, pid_t tid, int fd, struct pb_waiting *ret);
 
-/* Whether the wait may become longer by a stop, because the call has a relative timeout that begins anew. Of
- * a socket its timeout is asked for by a descriptor of it that we have for a moment; where that is not
- * allowed, it may have one. */
+/* Whether the wait may become longer by a stop, because the call has a relative timeout that begins anew, or
+ * (select, ppoll) does not count the time of the stop. Of a socket its timeout is asked for by a descriptor
+ * of it that we have for a moment; where that is not allowed, it may have one. */
 bool pb_waiting_would_begin_anew(pid_t pid, const struct pb_waiting *w);
 
 enum pb_timeout {

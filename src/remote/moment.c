@@ -10,11 +10,12 @@
 #include <unistd.h>
 
 #include "base/time.h"
+#include "remote/interrupted.h"
 #include "remote/source.h"
 #include "remote/trace.h"
 
-#define STOP_WITHIN_NS (2 * PB_NS_PER_S)
-#define LOOKS          10 /* through somebody else */
+#define STOP_WITHIN_NS (2 * PB_NS_PER_S) /* a busy machine gives a thread no CPU for long */
+#define LOOKS          10                /* through somebody else */
 
 const char *pb_way_name(enum pb_way way)
 {
@@ -48,7 +49,8 @@ static int open_of(const struct pb_moment *m, int tasks, const char *name)
 
 int pb_moment_open_in(int tasks, pid_t pid, pid_t tid, struct pb_moment *ret)
 {
-    struct pb_moment m = {.pid = pid, .tid = tid, .stat_fd = -1, .pinned_cpu = -1};
+    struct pb_moment m = {
+        .pid = pid, .tid = tid, .stat_fd = -1, .pinned_cpu = -1, .within_ns = STOP_WITHIN_NS};
 
     m.schedstat_fd = open_of(&m, tasks, "schedstat");
     if (m.schedstat_fd < 0)
@@ -91,38 +93,30 @@ static int read_schedule(const struct pb_moment *m, uint64_t *ret_run_ns, uint64
     return 0;
 }
 
-/* "running", or "number args.. sp pc", or "-1 sp pc". False: it runs, or the text is none of these. */
-static bool parse_syscall(struct pb_moment *m, char *text)
+/* What it waits in. False: it runs, or the text is of no thread that waits. */
+static bool note_waiting(struct pb_moment *m, bool waits, const struct pb_waiting *w)
 {
-    uint64_t number[8] = {0};
-    char *at;
-    int n = 0;
-
-    if (text[0] == 'r')
+    if (!waits)
         return false;
-    long nr = strtol(text, &at, 10);
-    for (char *next; n < 8; n++, at = next) {
-        number[n] = strtoull(at, &next, 16);
-        if (next == at)
-            break;
-    }
-    if (n < 2)
-        return false;
-    m->syscall = (int)nr;
-    memset(m->syscall_args, 0, sizeof(m->syscall_args));
-    if (n == 8)
-        memcpy(m->syscall_args, number, sizeof(m->syscall_args));
-    m->sp = number[n - 2];
-    m->pc = number[n - 1];
+    m->syscall = (int)w->number;
+    memcpy(m->syscall_args, w->args, sizeof(m->syscall_args));
+    m->sp = w->sp;
+    m->pc = w->pc;
     return true;
+}
+
+static bool parse_syscall(struct pb_moment *m, const char *text)
+{
+    struct pb_waiting w;
+    return note_waiting(m, pb_waiting_parse(&w, text), &w);
 }
 
 /* The kernel answers with numbers only when it has seen the thread off its CPU for the whole time of the
  * answer. False: it runs, or we may not know. */
 static bool read_syscall(struct pb_moment *m)
 {
-    char text[256];
-    return m->syscall_fd >= 0 && read_text(m->syscall_fd, text, sizeof(text)) > 0 && parse_syscall(m, text);
+    struct pb_waiting w;
+    return m->syscall_fd >= 0 && note_waiting(m, pb_waiting_read(m->pid, m->tid, m->syscall_fd, &w) == 1, &w);
 }
 
 /* Through somebody else, whose answers take too long to catch a thread that sleeps only now and then at the
@@ -195,7 +189,7 @@ static bool is_preempted(struct pb_moment *m)
 
 static int stop(struct pb_moment *m)
 {
-    int r = pb_trace_stop(m->pid, m->tid, STOP_WITHIN_NS, &m->signal);
+    int r = pb_trace_stop(m->pid, m->tid, m->syscall_fd, m->within_ns, &m->signal);
 
     m->stopped = r == 0;
     return r;
@@ -226,6 +220,9 @@ int pb_moment_begin(struct pb_moment *m, unsigned ways)
     if (!(ways & PB_WAY_STOPPED))
         return -EAGAIN;
     r = stop(m);
+    /* It went to wait, in a call that a stop would make longer: then it can be read as it sleeps. */
+    if (r == -EINPROGRESS)
+        return read_syscall(m) ? (int)(m->way = PB_WAY_ASLEEP) : -EAGAIN;
     return r < 0 ? r : (int)(m->way = PB_WAY_STOPPED);
 }
 

@@ -7,8 +7,10 @@
  *   pinned   it would run, but we run on the CPU it belongs to, and it was not scheduled in since: it was
  *            preempted by us. Moves the calling thread to that CPU; its affinity is the caller's to restore.
  *   stopped  by ptrace, this one thread, for tens of microseconds (remote/trace.h): its signals are handed
- * on. If we die, the kernel lets the thread go on. Caller-owned; begin, end and close come from one thread of
- * ours (ptrace wants that). Does not allocate; a few short reads of /proc through descriptors kept open. */
+ * on, and its system calls go on. Where a stop would make a wait of its own longer it is read asleep instead,
+ * also when that way was not asked for. If we die, the kernel lets the thread go on. Caller-owned; begin, end
+ * and close come from one thread of ours (ptrace wants that). Does not allocate; a few short reads of /proc
+ * through descriptors kept open. */
 #pragma once
 
 #include <stdbool.h>
@@ -30,6 +32,7 @@ struct pb_moment {
     pid_t ns_tid;              /* in its own; used with `through` */
     struct pb_source *through; /* who tells of the thread, where /proc does not; NULL: /proc */
     int schedstat_fd, syscall_fd, stat_fd;
+    uint64_t within_ns; /* how long a stop is waited for; the caller's to change */
     bool stopped;
     bool dead;       /* of a core: always PB_WAY_DEAD */
     int signal;      /* to hand on when it goes on */
@@ -49,8 +52,9 @@ int pb_moment_open_in(int tasks, pid_t pid, pid_t tid, struct pb_moment *ret);
 void pb_moment_close(struct pb_moment *m);
 
 /* Starts a moment by the first of the allowed ways (a set of enum pb_way) that this thread permits now.
- * Returns the way. -EAGAIN: none of them (it runs, and stopping is not allowed); -ESRCH: it ended; -EPERM: it
- * may not be traced, or another tracer has it; -ETIMEDOUT, -EBUSY: it did not stop. */
+ * Returns the way. -EAGAIN: none of them (it runs, and stopping is not allowed, or it changes too fast);
+ * -ESRCH: it ended; -EPERM: it may not be traced, or another tracer has it; -ETIMEDOUT, -EBUSY: it did not
+ * stop. */
 int pb_moment_begin(struct pb_moment *m, unsigned ways);
 
 /* Ends it and lets the thread go on where it was stopped. 0: what was read in between is of one moment.

@@ -13,12 +13,15 @@
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/procfs.h"
 #include "base/time.h"
+#include "remote/interrupted.h"
 
-#define SPINS    2000 /* looks at a thread that is about to stop before we sleep between looks */
+#define SPIN_NS  20000          /* a thread on another CPU stops within this; to be woken takes longer */
+#define TURN_NS  (PB_NS_PER_MS) /* how long we sleep at a time until it stops */
 #define LATE_MAX 64
 
 #ifndef PTRACE_EVENT_STOP
@@ -30,6 +33,7 @@
 static struct late {
     _Atomic pid_t tid;
     pid_t pid, tracer;
+    struct pb_waiting before; /* what it waited in when it was asked to stop */
 } late[LATE_MAX];
 static atomic_bool woke;
 
@@ -79,12 +83,13 @@ static void reap(pid_t tid)
         waitpid(tid, NULL, __WALL | WNOHANG);
 }
 
-/* 1: it is stopped, and *ret_signal is to be handed on; 0: not yet; -ESRCH: it ended, or is not traced. */
-static int look(pid_t tid, int *ret_signal)
+/* 1: it is stopped, and *ret_signal is to be handed on; 0: not yet; -ESRCH: it ended, or is not traced. how:
+ * WNOHANG: not to wait for it; 0: to wait until a signal comes. */
+static int look(pid_t tid, int how, int *ret_signal)
 {
     siginfo_t info = {.si_pid = 0};
 
-    if (waitid(P_PID, (id_t)tid, &info, WSTOPPED | WEXITED | WNOHANG | WNOWAIT | __WALL) < 0)
+    if (waitid(P_PID, (id_t)tid, &info, WSTOPPED | WEXITED | WNOWAIT | __WALL | how) < 0)
         return errno == EINTR ? 0 : -ESRCH;
     if (info.si_pid == 0)
         return 0;
@@ -97,16 +102,18 @@ static int look(pid_t tid, int *ret_signal)
 }
 
 /* Lets a thread go that is or will be stopped. True: there is nothing left to do. */
-static bool settle(pid_t pid, pid_t tid)
+static bool settle(pid_t pid, pid_t tid, const struct pb_waiting *before)
 {
     int signal;
 
-    int r = look(tid, &signal);
+    int r = look(tid, WNOHANG, &signal);
     /* A thread that calls execve goes on under the id of its process. */
     if (r == -ESRCH && tid != pid && number_of(pid, "\nTracerPid:") == self()) {
         tid = pid;
-        r = look(tid, &signal);
+        r = look(tid, WNOHANG, &signal);
     }
+    if (r == 1)
+        (void)pb_interrupted_mend(pid, tid, before, signal, NULL);
     if (r == 1)
         return ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)signal) == 0;
     return r < 0;
@@ -123,7 +130,7 @@ static void settle_late(int number, siginfo_t *info, void *context)
         if (!tid)
             continue;
         if (l->tracer == self()) {
-            if (settle(l->pid, tid))
+            if (settle(l->pid, tid, &l->before))
                 l->tid = 0;
         } else if (info && info->si_code != SI_TKILL) {
             syscall(SYS_tgkill, getpid(), l->tracer, SIGCHLD);
@@ -151,15 +158,20 @@ static bool listen_for_stops(void)
     return done && pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0;
 }
 
-static bool is_full(void)
+/* Whether it is still to stop, since an earlier time; or there is no room to note that of one more. */
+static bool is_late(pid_t tid)
 {
-    for (int i = 0; i < LATE_MAX; i++)
-        if (!late[i].tid)
-            return false;
-    return true;
+    bool full = true;
+
+    for (int i = 0; i < LATE_MAX; i++) {
+        if (late[i].tid == tid)
+            return true;
+        full = full && late[i].tid;
+    }
+    return full;
 }
 
-static void leave_to_handler(pid_t pid, pid_t tid)
+static void leave_to_handler(pid_t pid, pid_t tid, const struct pb_waiting *before)
 {
     if (!listen_for_stops())
         return;
@@ -168,6 +180,7 @@ static void leave_to_handler(pid_t pid, pid_t tid)
             continue;
         late[i].pid = pid;
         late[i].tracer = self();
+        late[i].before = *before;
         late[i].tid = tid;
         break;
     }
@@ -175,25 +188,75 @@ static void leave_to_handler(pid_t pid, pid_t tid)
     settle_late(SIGCHLD, NULL, NULL);
 }
 
+static void end_turn(int number)
+{
+}
+
+/* A timer of the calling thread that ends its waits: waitid has no timeout. It goes on ringing until it is
+ * disarmed, so that none is missed between two waits. */
+static timer_t *turn_timer(void)
+{
+    static _Thread_local timer_t timer;
+    static _Thread_local enum { UNTRIED, FAILED, MADE } state;
+    struct sigaction action = {.sa_handler = end_turn};
+    sigset_t set;
+
+    if (state == UNTRIED) {
+        struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMAX};
+        event._sigev_un._tid = self();
+        sigemptyset(&set);
+        sigaddset(&set, SIGRTMAX);
+        state = sigaction(SIGRTMAX, &action, NULL) == 0 && pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0 &&
+                        timer_create(CLOCK_MONOTONIC, &event, &timer) == 0
+                    ? MADE
+                    : FAILED;
+    }
+    return state == MADE ? &timer : NULL;
+}
+
+static void set_timer(timer_t *timer, uint64_t ns)
+{
+    struct timespec t = {.tv_nsec = (long)ns};
+    (void)timer_settime(*timer, 0, &(struct itimerspec){t, t}, NULL);
+}
+
+/* Asleep, until it stops: the kernel wakes us then, and it may have our CPU meanwhile. */
+static int sleep_until_stop(pid_t tid, uint64_t until, int *ret_signal)
+{
+    timer_t *timer = turn_timer();
+    int r;
+
+    if (timer)
+        set_timer(timer, TURN_NS);
+    while ((r = look(tid, timer ? 0 : WNOHANG, ret_signal)) == 0 && pb_now_ns() < until)
+        if (!timer)
+            pb_sleep_ns(SPIN_NS);
+    if (timer)
+        set_timer(timer, 0);
+    return r ? r : -ETIMEDOUT;
+}
+
+/* With one CPU for all, the thread that is to stop runs only when we do not. */
+static bool may_spin(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 1;
+}
+
+/* A thread that runs on another CPU is stopped within microseconds, and stands there until we see it: for
+ * these we look without sleeping. One that has not stopped by then waits for a CPU, perhaps for ours. No
+ * sched_yield: with real-time priority that gives the CPU to nobody. */
 static int wait_for_stop(pid_t tid, uint64_t within_ns, int *ret_signal)
 {
-    uint64_t deadline = 0;
+    uint64_t began = pb_now_ns();
+    int r = 0;
 
-    for (int i = 0;; i++) {
-        int r = look(tid, ret_signal);
-        if (r != 0)
-            return r < 0 ? r : 0;
-        if (i < SPINS) {
-            sched_yield();
-            continue;
-        }
-        uint64_t now = pb_now_ns();
-        if (!deadline)
-            deadline = now + within_ns;
-        if (now > deadline)
-            return -ETIMEDOUT;
-        pb_sleep_ns(50000);
-    }
+    if (may_spin())
+        while ((r = look(tid, WNOHANG, ret_signal)) == 0 && pb_now_ns() < began + SPIN_NS)
+            ;
+    if (r == 0)
+        r = sleep_until_stop(tid, began + within_ns, ret_signal);
+    return r < 0 ? r : 0;
 }
 
 /* Ctrl-Z must not stop us while we hold a thread: it would stand still until somebody brings us back. */
@@ -221,10 +284,14 @@ static bool has_ended(pid_t tid)
     return !state || *state == 'Z' || *state == 'X';
 }
 
-static int stop(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal)
+static int stop(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *ret_signal)
 {
-    if (is_full())
+    struct pb_waiting before = {.number = -1};
+
+    if (is_late(tid))
         return -EBUSY;
+    if (pb_waiting_read(pid, tid, syscall_fd, &before) == 1 && pb_waiting_would_begin_anew(pid, &before))
+        return -EINPROGRESS;
     if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
         return errno == EPERM && has_ended(tid) ? -ESRCH : -errno;
     /* Whatever stop comes first will do, the one asked for or a signal's: to let go takes the request back.
@@ -232,14 +299,16 @@ static int stop(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal)
     int r =
         ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 ? -errno : wait_for_stop(tid, within_ns, ret_signal);
     if (r < 0)
-        leave_to_handler(pid, tid);
+        leave_to_handler(pid, tid, &before);
+    else /* before anything else: if we die now, it goes on as it should */
+        (void)pb_interrupted_mend(pid, tid, &before, *ret_signal, NULL);
     return r;
 }
 
-int pb_trace_stop(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal)
+int pb_trace_stop(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *ret_signal)
 {
     hold_back_ctrl_z(true);
-    int r = stop(pid, tid, within_ns, ret_signal);
+    int r = stop(pid, tid, syscall_fd, within_ns, ret_signal);
     if (r < 0)
         hold_back_ctrl_z(false);
     return r;
@@ -247,8 +316,10 @@ int pb_trace_stop(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal)
 
 void pb_trace_let_go(pid_t pid, pid_t tid, int signal)
 {
+    static const struct pb_waiting nothing = {.number = -1};
+
     /* It cannot be let go where it was killed meanwhile: then its end is to be waited for. */
     if (ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)signal) < 0)
-        leave_to_handler(pid, tid);
+        leave_to_handler(pid, tid, &nothing);
     hold_back_ctrl_z(false);
 }

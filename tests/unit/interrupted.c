@@ -654,7 +654,7 @@ static void what_keeps_its_time_ends_in_time(void **state)
             *report = (struct report){0};
             if (settles(pid, &w))
                 for (int s = 0; s < STOPS; s++)
-                    if (pb_trace_stop(pid, pid, PB_NS_PER_S, &signal) == 0)
+                    if (pb_trace_stop(pid, pid, -1, PB_NS_PER_S, &signal) == 0)
                         pb_trace_let_go(pid, pid, signal);
             assert_int_equal(exit_of(pid), 0);
             assert_int_equal(report->result, 0);

@@ -418,7 +418,7 @@ static void one_that_stops_late_is_let_go_at_once(void **state)
     assert_int_equal(pb_moment_open(pid, pid, &m), 0);
     assert_int_equal(pb_moment_begin(&m, PB_WAY_STOPPED), -ETIMEDOUT);
     assert_int_equal(shared->handled, 0);
-    assert_int_equal(pb_moment_begin(&m, PB_WAY_STOPPED), -EPERM);
+    assert_int_equal(pb_moment_begin(&m, PB_WAY_STOPPED), -EBUSY);
     assert_true(wait_for(&shared->handled, 1, 3000));
     assert_int_equal(pb_moment_begin(&m, PB_WAY_STOPPED), PB_WAY_STOPPED);
     assert_int_equal(pb_moment_end(&m), 0);

@@ -17,6 +17,7 @@ enum {
 };
 
 #define STOP_WITHIN_NS (100 * PB_NS_PER_MS)
+#define TRIES          10 /* at a thread that goes to wait and wakes all the time */
 
 void pb_capture_done(struct pb_capture *c)
 {
@@ -101,9 +102,17 @@ int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c)
 
 int pb_native_capture(struct pb_native *n, pid_t tid, struct pb_capture *c, struct pb_err *err)
 {
-    uint64_t began = pb_now_ns();
     pid_t pid = n->source->pid;
-    int signal, r = pb_trace_stop(pid, tid, STOP_WITHIN_NS, &signal);
+    uint64_t began = 0;
+    int signal, r = -EINPROGRESS;
+
+    for (int i = 0; i < TRIES && r == -EINPROGRESS; i++) {
+        began = pb_now_ns();
+        r = pb_trace_stop(pid, tid, -1, STOP_WITHIN_NS, &signal);
+        /* A stop would make its wait longer: it is read as it sleeps. */
+        if (r == -EINPROGRESS && pb_native_peek(n, tid, c) == 0)
+            return 0;
+    }
     if (r < 0)
         return pb_fail(err, r, "cannot stop thread %d: %s", tid, strerror(-r));
     r = pb_native_copy(n, tid, c);

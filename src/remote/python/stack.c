@@ -423,12 +423,11 @@ int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_sta
     return r;
 }
 
-/* Lets a thread run on a little, longer each time: asked to stop at once it would stand where it stood. */
+/* Lets a thread run on a little, longer each time: asked to stop at once it would stand where it stood. It
+ * may need the CPU that we are on: we sleep. */
 static void let_run(int tries)
 {
-    uint64_t until = pb_now_ns() + (1000ull << (tries < 6 ? tries : 6));
-    while (pb_now_ns() < until)
-        ;
+    pb_sleep_ns(1000ull << (tries < 6 ? tries : 6));
 }
 
 #define LET_RUN_NS 20000
