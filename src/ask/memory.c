@@ -246,10 +246,10 @@ static int ask_torch(struct pb_client *client, struct pb_memory *m)
     pb_frame_put_str(&w, PB_TAG_FILENAME, "<memory>");
     pb_frame_put_u64(&w, PB_TAG_MODE, PB_RUN_EVAL);
     pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, TORCH_TIMEOUT_MS);
+    pb_client_limit(client, 2 * TORCH_TIMEOUT_MS);
     int64_t id = pb_client_request(client, &w, PB_MSG_RUN);
     int r = id < 0 ? (int)id : 0, got = -ENODATA;
-    while (r == 0 && (r = pb_client_next(client, &frame, 2 * TORCH_TIMEOUT_MS)) == 0 &&
-           frame.type == PB_MSG_OUTPUT) {
+    while (r == 0 && (r = pb_client_next(client, &frame, -1)) == 0 && frame.type == PB_MSG_OUTPUT) {
         if (pb_field_u64(&frame, PB_TAG_STREAM, 0) != PB_STREAM_VALUE ||
             pb_field_find(&frame, PB_TAG_TEXT, &text) < 0)
             continue;

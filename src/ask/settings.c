@@ -54,10 +54,10 @@ static int ask(pid_t pid, struct pb_settings *ret, struct pb_err *err)
     if (r < 0)
         return r;
     pb_frame_begin(&w, buf, sizeof(buf));
+    pb_client_limit(&session.client, ASK_TIMEOUT_MS);
     int64_t id = pb_client_request(&session.client, &w, PB_MSG_CONFIG);
     r = id < 0 ? (int)id : 0;
-    while (r == 0 && (r = pb_client_next(&session.client, &frame, ASK_TIMEOUT_MS)) == 0 &&
-           frame.type == PB_MSG_OUTPUT) {
+    while (r == 0 && (r = pb_client_next(&session.client, &frame, -1)) == 0 && frame.type == PB_MSG_OUTPUT) {
         struct pb_field name, value, origin;
         char texts[2][PB_SETTING_LENGTH];
         if (pb_field_find(&frame, PB_TAG_NAME, &name) < 0 ||

@@ -4,6 +4,7 @@
 #include "control/message.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BUF_SIZE     (PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD)
-#define SEND_TIME_MS 10000
+#define BUF_SIZE  (PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD)
+#define NS_PER_MS 1000000u
+#define SEND_MS   5000 /* an agent reads at once, unless the process is stopped */
 
 void pb_client_done(struct pb_client *c)
 {
@@ -24,38 +26,56 @@ void pb_client_done(struct pb_client *c)
     *c = (struct pb_client){.fd = -1, .passed_fd = -1};
 }
 
-static int64_t now_ms(void)
+static uint64_t now_ns(void)
 {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Waits for that event, at most until the deadline (ms of now_ms; < 0: none). A peer that sends or takes a
- * byte now and then does not make the whole last longer. */
-static int await(int fd, short events, int64_t deadline)
+void pb_client_limit(struct pb_client *c, unsigned timeout_ms)
+{
+    c->until = timeout_ms ? now_ns() + timeout_ms * (uint64_t)NS_PER_MS : 0;
+}
+
+/* When something that may take timeout_ms must be done, if the conversation lasts so long. 0: never. */
+static uint64_t end_of(const struct pb_client *c, int timeout_ms)
+{
+    uint64_t end = timeout_ms < 0 ? 0 : now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+    return c->until && (!end || c->until < end) ? c->until : end;
+}
+
+/* Waits for the socket. -ETIMEDOUT: not before that time; -EINTR. */
+static int await(int fd, short events, uint64_t end)
 {
     struct pollfd waited = {.fd = fd, .events = events};
-    int64_t left = deadline < 0 ? -1 : deadline - now_ms();
+    uint64_t now = end ? now_ns() : 0, left = end > now ? end - now : 0;
+    int timeout_ms = !end                         ? -1
+                     : left / NS_PER_MS < INT_MAX ? (int)((left + NS_PER_MS - 1) / NS_PER_MS)
+                                                  : INT_MAX;
 
-    int r = poll(&waited, 1, deadline < 0 ? -1 : left > 0 ? (int)left : 0);
+    int r = poll(&waited, 1, timeout_ms);
     return r < 0 ? -errno : r == 0 ? -ETIMEDOUT : 0;
 }
 
-static int send_all(int fd, const uint8_t *data, size_t size)
+static int send_all(struct pb_client *c, const uint8_t *data, size_t size)
 {
-    int64_t deadline = now_ms() + SEND_TIME_MS;
+    uint64_t end = end_of(c, SEND_MS);
 
     while (size > 0) {
-        ssize_t n = send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        int r = n < 0 ? -errno : 0;
-        if (r == -EAGAIN)
-            r = await(fd, POLLOUT, deadline);
-        if (r == -EINTR || (n < 0 && r == 0))
+        ssize_t n = send(c->fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN) {
+            int r = await(c->fd, POLLOUT, end);
+            if (r < 0 && r != -EINTR)
+                return r;
+            if (now_ns() > end) /* what takes a byte at a time is always ready for one more */
+                return -ETIMEDOUT;
             continue;
-        if (r < 0)
-            return r;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
         data += n;
         size -= (size_t)n;
     }
@@ -67,7 +87,7 @@ int64_t pb_client_request(struct pb_client *c, struct pb_frame_writer *w, uint16
     int size = pb_frame_end(w, type, ++c->last_id);
     if (size < 0)
         return size;
-    int r = send_all(c->fd, w->buf, (size_t)size);
+    int r = send_all(c, w->buf, (size_t)size);
     return r < 0 ? r : (int64_t)c->last_id;
 }
 
@@ -76,7 +96,7 @@ int pb_client_signal(struct pb_client *c, uint16_t type, uint32_t id)
     uint8_t header[PB_FRAME_HEADER];
 
     pb_frame_header(header, type, id, 0);
-    return send_all(c->fd, header, sizeof(header));
+    return send_all(c, header, sizeof(header));
 }
 
 /* Keeps the last descriptor that came. One that there is no room for here is closed by the kernel. */
@@ -119,8 +139,11 @@ int pb_client_take_fd(struct pb_client *c)
 
 int pb_client_next(struct pb_client *c, struct pb_frame *ret, int timeout_ms)
 {
-    int64_t deadline = timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
+    uint64_t end = end_of(c, timeout_ms);
 
+    /* Also where frames keep coming. */
+    if (c->until && now_ns() > c->until)
+        return -ETIMEDOUT;
     memmove(c->buf, c->buf + c->used, c->len - c->used);
     c->len -= c->used;
     c->used = 0;
@@ -130,7 +153,7 @@ int pb_client_next(struct pb_client *c, struct pb_frame *ret, int timeout_ms)
             c->used = n > 0 ? (size_t)n : 0;
             return n < 0 ? n : 0;
         }
-        int r = await(c->fd, POLLIN, deadline);
+        int r = await(c->fd, POLLIN, end);
         if (r < 0)
             return r;
         ssize_t got = receive(c);
@@ -155,6 +178,8 @@ static int hello(struct pb_client *c, const char *secret, int timeout_ms)
     int r = pb_client_next(c, &reply, timeout_ms);
     if (r < 0)
         return r;
+    if (reply.id != (uint32_t)id)
+        return -EPROTO;
     if (reply.type == PB_MSG_ERROR)
         return -(int)pb_field_u64(&reply, PB_TAG_ERRNO, EPROTO);
     return reply.type == PB_MSG_DONE ? 0 : -EPROTO;

@@ -1,4 +1,7 @@
-/* client: a tool's end of the control socket. Blocking, with deadlines; for tools only (it uses the heap). */
+/* client: a tool's end of the control socket. Blocking, with deadlines; for tools only (it uses the heap).
+ *
+ * The agent is a part of the target, and may be anything: each limit here is one of the whole, of a frame or
+ * of the conversation, never of the next byte. */
 #pragma once
 
 #include "control/frame.h"
@@ -12,6 +15,7 @@ struct pb_client {
     uint8_t *buf; /* what was received: frames handed out point into it */
     size_t len, used;
     int passed_fd; /* a descriptor that came with a reply and was not taken yet; -1: none */
+    uint64_t until; /* when the conversation ends, in ns of the monotonic clock; 0: no limit */
 };
 
 /* Takes over a connected socket and says HELLO. -EACCES: the secret is wrong; -EPROTO: no agent answers
@@ -19,15 +23,18 @@ struct pb_client {
 int pb_client_init(struct pb_client *c, int fd, const char *secret, int timeout_ms);
 void pb_client_done(struct pb_client *c);
 
-/* Sends a request of the fields in w (begun by pb_frame_begin) and returns its id, or negative errno;
- * -ETIMEDOUT: the agent did not take it within 10 s. */
+/* All that follows has this much time together; 0: no limit. Sends have some seconds each in any case. */
+void pb_client_limit(struct pb_client *c, unsigned timeout_ms);
+
+/* Sends a request of the fields in w (begun by pb_frame_begin) and returns its id, or negative errno. */
 int64_t pb_client_request(struct pb_client *c, struct pb_frame_writer *w, uint16_t type);
 
 /* The same for one without fields, with an id of the caller's choice (CANCEL names another request). */
 int pb_client_signal(struct pb_client *c, uint16_t type, uint32_t id);
 
-/* The next frame, valid until the next call. timeout_ms is for the whole frame, however its bytes come; < 0:
- * no limit. -ETIMEDOUT; -EINTR: a signal came; -ECONNRESET: the agent is gone; -EBADMSG. */
+/* The next frame whole, valid until the next call. timeout_ms < 0: no limit but that of the conversation.
+ * -ETIMEDOUT; -EINTR: a signal came;
+ * -ECONNRESET: the agent is gone; -EBADMSG. */
 int pb_client_next(struct pb_client *c, struct pb_frame *ret, int timeout_ms);
 
 /* The descriptor that came with the reply just received (pb_server_send_fd); it is the caller's to check and

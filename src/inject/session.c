@@ -98,6 +98,7 @@ static int pass_through(int door_fd)
     *header = (struct cmsghdr){
         .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
     memcpy(CMSG_DATA(header), &pair[1], sizeof(int));
+    /* What the status names is the target's word: where it does not take a message at once it is no door. */
     int r = sendmsg(door_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
     close(pair[1]);
     if (r < 0)

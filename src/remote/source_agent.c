@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
+#include "base/time.h"
 #include "control/client.h"
 #include "control/message.h"
 #include "remote/maps.h"
@@ -20,24 +21,55 @@
 #include "remote/runs.h"
 #include "remote/source.h"
 
-#define TIMEOUT_MS 5000
-#define MAPS_MAX   (64u << 20)
-#define MAPS_TRIES 3
+#define TIMEOUT_MS  5000
+#define MAPS_MAX    (16u << 20)
+#define ERRNO_END   4096
+#define SLOW_NS     (10 * PB_NS_PER_MS) /* it takes 50 us, and longer where the machine is busy */
+#define PATIENCE_NS (20 * PB_NS_PER_S)
+#define MAPS_TRIES  3
 
-/* Sends a request and waits for its one answer; *ret lives until the next. */
-static int ask(struct pb_source *s, struct pb_frame_writer *w, uint16_t type, struct pb_frame *ret)
+/* What is known of an agent: it is the target's, and may answer as slowly as it likes. */
+struct agent {
+    struct pb_client client;
+    uint64_t waited_ns; /* for its slow answers, all together */
+    int gone;           /* why it is not asked any more; 0: it is */
+};
+
+static int ask_once(struct agent *a, struct pb_frame_writer *w, uint16_t type, struct pb_frame *ret)
 {
-    struct pb_client *c = s->extra;
-
-    int64_t id = pb_client_request(c, w, type);
+    int64_t id = pb_client_request(&a->client, w, type);
     if (id < 0)
         return id == -EPIPE || id == -ECONNRESET ? -ESRCH : (int)id;
-    int r = pb_client_next(c, ret, TIMEOUT_MS);
+    int r = pb_client_next(&a->client, ret, TIMEOUT_MS);
     if (r < 0)
         return r == -ECONNRESET ? -ESRCH : r;
     if (ret->id != (uint32_t)id || (ret->type != PB_MSG_DONE && ret->type != PB_MSG_ERROR))
         return -EPROTO;
-    return ret->type == PB_MSG_DONE ? 0 : -(int)pb_field_u64(ret, PB_TAG_ERRNO, EPROTO);
+    return 0;
+}
+
+/* Sends a request and waits for its one answer; *ret lives until the next. An agent that fails to answer once
+ * is not asked again, nor one whose answers have taken too long together. */
+static int ask(struct pb_source *s, struct pb_frame_writer *w, uint16_t type, struct pb_frame *ret)
+{
+    struct agent *a = s->extra;
+    uint64_t began = pb_now_ns();
+
+    if (a->gone)
+        return a->gone;
+    int r = ask_once(a, w, type, ret);
+    uint64_t took = pb_now_ns() - began;
+    a->waited_ns += took > SLOW_NS ? took : 0;
+    if (r == 0 && a->waited_ns > PATIENCE_NS)
+        r = -ETIMEDOUT;
+    if (r < 0) {
+        a->gone = r;
+        return r;
+    }
+    if (ret->type == PB_MSG_DONE)
+        return 0;
+    uint64_t number = pb_field_u64(ret, PB_TAG_ERRNO, EPROTO);
+    return number && number < ERRNO_END ? -(int)number : -EPROTO;
 }
 
 /* At most so many pieces and bytes as one answer holds. Returns the bytes got, scattered to the pieces. */
@@ -235,8 +267,10 @@ static int open_file_agent(struct pb_source *s, const char *path, uint64_t inode
 
 static void close_agent(struct pb_source *s)
 {
-    pb_client_done(s->extra);
-    free(s->extra);
+    struct agent *a = s->extra;
+
+    pb_client_done(&a->client);
+    free(a);
 }
 
 static const struct pb_source_ops ops = {
@@ -269,18 +303,18 @@ static int connect_to(const struct pb_procinfo *process, struct pb_client *ret, 
 
 int pb_source_agent(const struct pb_procinfo *process, struct pb_source *ret, struct pb_err *err)
 {
-    struct pb_client *client = calloc(1, sizeof(*client));
+    struct agent *agent = calloc(1, sizeof(*agent));
     struct pb_piece nothing = {0};
 
-    if (!client)
+    if (!agent)
         return pb_fail(err, -ENOMEM, "out of memory");
-    client->fd = -1;
-    int r = connect_to(process, client, err);
+    agent->client.fd = -1;
+    int r = connect_to(process, &agent->client, err);
     if (r < 0) {
-        free(client);
+        free(agent);
         return r;
     }
-    struct pb_source s = {.ops = &ops, .pid = process->pid, .main = process->pid, .fd = -1, .extra = client};
+    struct pb_source s = {.ops = &ops, .pid = process->pid, .main = process->pid, .fd = -1, .extra = agent};
     r = (int)read_pieces(&s, &nothing, 0);
     if (r < 0) {
         pb_source_close(&s);

@@ -75,7 +75,7 @@ static int parse(const struct pb_call *call, struct wanted *ret, bool *ret_sets,
     return 0;
 }
 
-static int set_one(struct pb_client *client, const struct pb_target *target, int timeout_ms,
+static int set_one(struct pb_client *client, const struct pb_target *target, unsigned timeout_ms,
                    const struct wanted *wanted, struct pb_err *err)
 {
     uint8_t buf[PB_SETTING_LENGTH + 256];
@@ -86,10 +86,11 @@ static int set_one(struct pb_client *client, const struct pb_target *target, int
     pb_frame_begin(&w, buf, sizeof(buf));
     pb_frame_put_str(&w, PB_TAG_NAME, wanted->name);
     pb_frame_put_str(&w, PB_TAG_VALUE, wanted->value);
+    pb_client_limit(client, timeout_ms);
     int64_t id = pb_client_request(client, &w, PB_MSG_CONFIG);
     int r = id < 0 ? (int)id : 0;
     do
-        r = r < 0 ? r : pb_client_next(client, &frame, timeout_ms);
+        r = r < 0 ? r : pb_client_next(client, &frame, -1);
     while (r == 0 && frame.type == PB_MSG_OUTPUT);
     if (r < 0)
         return pb_fail(err, r, "the agent of process %d does not answer: %s", (int)target->pid, strerror(-r));
@@ -113,8 +114,7 @@ static int set_all(const struct pb_call *call, const struct pb_target *target, c
         return r;
     for (int i = 0; r == 0 && i < call->nargs; i++)
         if (wanted[i].value)
-            r = set_one(&session.client, target, call->timeout_ms ? (int)call->timeout_ms : -1, &wanted[i],
-                        err);
+            r = set_one(&session.client, target, call->timeout_ms, &wanted[i], err);
     pb_session_done(&session);
     return r;
 }

@@ -21,9 +21,10 @@ static int run(const struct pb_call *call, struct pb_err *err)
     }
     if (r < 0)
         return r;
+    pb_client_limit(&session.client, call->timeout_ms);
     r = pb_client_signal(&session.client, PB_MSG_DETACH, 1);
     if (r == 0)
-        r = pb_client_next(&session.client, &frame, call->timeout_ms ? (int)call->timeout_ms : -1);
+        r = pb_client_next(&session.client, &frame, -1);
     pb_session_done(&session);
     if (r == -ECONNRESET || r == -EPIPE) { /* somebody else's detach was faster */
         r = pb_parts_session(pid, true, call->timeout_ms, &session, err);

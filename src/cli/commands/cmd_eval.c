@@ -58,6 +58,7 @@ static int follow(struct pb_client *client, uint32_t id, unsigned timeout_ms, st
     struct pb_frame frame;
     int told = 0;
 
+    pb_client_limit(client, timeout_ms ? timeout_ms + ANSWER_GRACE_MS : 0);
     for (;;) {
         if (interrupts > told) {
             told = interrupts;
