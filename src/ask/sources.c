@@ -101,6 +101,8 @@ static int add_backtrace(void *arg, pid_t pid, bool locals, struct pb_table *to,
     if (r < 0)
         return r;
     r = stacks.py ? pb_stacks_take(&stacks, &options, err) : 0;
+    if (r == 0 && stacks.note[0])
+        fprintf(stderr, "note: process %d: %s\n", (int)pid, stacks.note);
     for (size_t i = 0; r == 0 && stacks.py && i < stacks.n; i++) {
         const struct pb_shown_thread *t = &stacks.threads[i];
         for (size_t k = 0; t->python && k < (t->nframes ? t->nframes : 1); k++)

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
+#include "base/time.h"
 #include "remote/core.h"
 #include "remote/source_agent.h"
 
@@ -95,7 +96,9 @@ int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_option
 }
 
 #define TASKS_MAX  1000
-#define FRAMES_MAX (1u << 20) /* of all threads together */
+#define LIVE_NS    (10 * PB_NS_PER_S) /* for all threads of a process; thousands take less than one */
+#define CORE_NS    (60 * PB_NS_PER_S) /* whose file may be far away */
+#define FRAMES_MAX (1u << 20)         /* of all threads together */
 #define LOCALS_MAX (32u << 20)
 
 static void drop_frames(struct pb_shown_thread *t)
@@ -279,7 +282,7 @@ static int unwind(struct reading *r, bool may_stop)
 }
 
 static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *options,
-                        struct pb_shown_thread *t, struct pb_py_stack *stack)
+                        struct pb_shown_thread *t, struct pb_py_stack *stack, uint64_t until)
 {
     struct pb_moment m;
     struct reading reading = {s, options, t, stack, &m};
@@ -287,7 +290,9 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
 
     t->syscall = -1;
     t->gil = t->py.gil; /* as it was when they were listed; looked at again within the moment */
-    t->failed = t->native.tid ? pb_source_moment(&s->source, t->native.tid, &m) : -ESRCH;
+    t->failed = pb_now_ns() > until ? -ETIMEDOUT
+                : t->native.tid     ? pb_source_moment(&s->source, t->native.tid, &m)
+                                    : -ESRCH;
     if (t->failed < 0)
         return;
     t->failed = take_frames(&reading, ways);
@@ -327,9 +332,6 @@ static int list(struct pb_stacks *s, const struct pb_native_threads *native, str
     int npy = s->py ? pb_py_threads(s->py, native, &py, err) : 0;
     if (npy < 0)
         return npy;
-    /* Some thread states may have no thread any more, and interpreters may share one; more are made up. */
-    if ((size_t)npy > 4 * native->n + 64)
-        npy = (int)(4 * native->n + 64);
     s->threads = calloc(native->n + (size_t)npy, sizeof(*s->threads));
     if (!s->threads)
         return pb_fail(err, -ENOMEM, "out of memory");
@@ -363,8 +365,13 @@ int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options,
         r = list(s, &native, err);
     if (r < 0)
         return r;
+    uint64_t until = pb_now_ns() + (s->source.pid ? LIVE_NS : CORE_NS);
+    if (s->py)
+        pb_py_until(s->py, until);
     for (size_t i = 0; i < s->n; i++)
-        take_thread(s, options, &s->threads[i], &stack);
+        take_thread(s, options, &s->threads[i], &stack, until);
+    if (s->py && *pb_py_note(s->py))
+        snprintf(s->note, sizeof(s->note), "%s", pb_py_note(s->py));
     if (pb_stacks_native_describe(s) < 0)
         return pb_fail(err, -ENOMEM, "out of memory");
     qsort(s->threads, s->n, sizeof(*s->threads), most_telling_first);

@@ -9,6 +9,9 @@
 
 #include "base/cleanup.h"
 
+/* A list of a quarter of a million mappings has 30 MB; a process can make it as long as it likes. */
+#define SLURP_MAX (128u << 20)
+
 static int path_of(pid_t pid, const char *name, char *buf, size_t size)
 {
     int n = pid ? snprintf(buf, size, "/proc/%d/%s", pid, name) : snprintf(buf, size, "/proc/self/%s", name);
@@ -54,6 +57,8 @@ int pb_proc_slurp(pid_t pid, const char *name, char **ret, size_t *ret_len)
     size_t len = 0, room = 0;
     for (;;) {
         if (room - len < 4096) {
+            if (room >= SLURP_MAX)
+                return -EFBIG;
             room = room ? room * 2 : 32768;
             char *more = realloc(text, room);
             if (!more)

@@ -11,12 +11,13 @@
 #include "remote/python/internal.h"
 #include "remote/python/lines.h"
 
-#define BATCH     48
-#define NAME_SIZE 1024 /* a longer name is cut */
-#define FILE_SIZE 4096
-#define TABLE_MAX (1 << 20) /* bytes of a line table; a longer one is cut, and its last lines unknown */
-#define WINDOW    256       /* of a string, read with others at once */
-#define TYPE_NAME "code"
+#define BATCH      48
+#define NAME_SIZE  1024 /* a longer name is cut */
+#define FILE_SIZE  4096
+#define TABLE_MAX  (1 << 20) /* bytes of a line table; a longer one is cut, and its last lines unknown */
+#define LONG_TABLE 16384
+#define WINDOW     256 /* of a string, read with others at once */
+#define TYPE_NAME  "code"
 
 static size_t slot_of(const struct pb_py *py, uint64_t addr)
 {
@@ -144,13 +145,17 @@ static int read_table(struct pb_py *py, struct code *code, const uint8_t *window
     const struct pb_py_layout *l = &py->layout;
     uint64_t len;
 
-    int r = have ? 0 : read_u64(py, code->id.lines + l->bytes.size, &len);
+    bool inside = have >= 8 && l->bytes.size <= have - 8;
+    int r = inside ? 0 : read_u64(py, code->id.lines + l->bytes.size, &len);
     if (r < 0)
         return r;
-    if (have)
+    if (inside)
         len = u64_at(window, l->bytes.size);
     if (len > TABLE_MAX)
         len = TABLE_MAX;
+    /* Without its table a code has no lines, but all the rest. */
+    if (!take_bytes(&py->budget, &py->budget.tables, len))
+        return 0;
     code->table = malloc(len + 1);
     if (!code->table)
         return -ENOMEM;
@@ -171,10 +176,13 @@ static int take_text(struct pb_py *py, uint64_t addr, const uint8_t *window, boo
     return r;
 }
 
-static int keep_texts(struct code *code, const char *name, const char *qualname, const char *file)
+static int keep_texts(struct pb_py *py, struct code *code, const char *name, const char *qualname,
+                      const char *file)
 {
     size_t n = strlen(name) + 1, q = strlen(qualname) + 1, f = strlen(file) + 1;
 
+    if (!take_bytes(&py->budget, &py->budget.names, n + q + f + sizeof(*code)))
+        return -ENOBUFS;
     code->text = malloc(n + q + f);
     if (!code->text)
         return -ENOMEM;
@@ -204,7 +212,7 @@ static int read_parts(struct pb_py *py, struct code *code, uint64_t qualname_at)
     if (r >= 0 && qualname_at)
         r = take_text(py, qualname_at, window[3], have > 3, qualname, sizeof(qualname));
     if (r >= 0)
-        r = keep_texts(code, name, qualname_at ? qualname : name, file);
+        r = keep_texts(py, code, name, qualname_at ? qualname : name, file);
     if (r >= 0)
         r = read_table(py, code, window[2], have > 2 ? WINDOW : 0);
     return r;
@@ -353,5 +361,9 @@ int pb_py_at_of_copies(struct pb_py *py, const struct copy *copies, struct pb_py
 int pb_py_line(struct pb_py *py, const struct pb_py_frame *f)
 {
     const struct code *code = (const struct code *)f->code;
+
+    /* A table is gone through from its beginning, which for a long one is worth a look at the clock. */
+    if (!code->table || (code->table_len > LONG_TABLE && is_late(&py->budget)))
+        return 0;
     return pb_py_line_at(py->layout.lines, code->table, code->table_len, code->pub.first_line, f->at);
 }

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#define ENTRIES_MAX (1u << 24)
+#define ENTRIES_MAX (1u << 24) /* of a dict; most may be empty, each is a read */
 
 enum { TYPE_INLINE_VALUES = 1 << 2, TYPE_MANAGED_DICT = 1 << 4 };
 
@@ -125,6 +125,8 @@ int pb_py_items_next(struct pb_py *py, struct items *it, uint64_t *ret_key, uint
 {
     while (it->i < it->n) {
         uint64_t i = it->i++, entry[2];
+        if (i % 1024 == 1023 && is_late(&py->budget))
+            return 0;
         int r = pb_source_read(py->source, it->entries + i * it->stride + it->key_at, entry, sizeof(entry));
         if (r == 0 && it->values)
             r = read_u64(py, it->values + 8 * i, &entry[1]);

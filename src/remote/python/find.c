@@ -1,10 +1,12 @@
 /* find: which CPython a target has, and which layout fits it.
  *
- * Never by running what the target names. From 3.13 on the runtime tells its offsets. Before, the version
+ * Never by running what the target names. From 3.13 on the runtime tells its offsets, which are checked, and
+ * without which the tables are tried where they cannot be right. Before, the version
  * comes from Py_Version (3.11 on), from sys.hexversion, or stands in a file's name; and what is taken is
  * checked in each case: an interpreter must have a thread that points back at it, and its sys module must be
  * where the layout says and name that version. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -88,8 +90,11 @@ static bool try_table(struct pb_py *py, const struct pb_py_layout *layout, const
     pb_py_take_layout(py, layout, p);
     if (!pb_py_fits(py))
         return false;
-    py->version = p->exact ? p->version : pb_py_told_version(py);
-    return py->version >> 8 == layout->version;
+    /* Tables of versions that tell their offsets differ little: sys itself must be found by this one. */
+    bool ask = !p->exact || layout->version >= FIRST_THAT_TELLS;
+    uint32_t told = ask ? pb_py_told_version(py) : p->version;
+    py->version = p->exact ? p->version : told;
+    return py->version >> 8 == layout->version && told >> 8 == layout->version;
 }
 
 /* The tables that can be meant where a process does not tell its offsets, the likely one first. */
@@ -110,17 +115,61 @@ static int try_tables(struct pb_py *py, const struct place *p, bool force)
     return pb_py_fits(py) ? 0 : -ENOTSUP;
 }
 
-static int take_told(struct pb_py *py, const struct place *p, bool force)
+static int take_told(struct pb_py *py, const struct place *p, bool force, struct pb_err *err)
 {
     uint8_t told[PB_PY_OFFSETS_SIZE];
     struct pb_py_layout layout;
 
     int r = p->runtime ? pb_source_read(py->source, p->runtime, told, sizeof(told)) : -ENOENT;
     if (r == 0)
-        r = pb_py_layout_told(told, force, &layout, &py->version);
+        r = pb_py_layout_told(told, force, &layout, &py->version, err);
     if (r == 0)
         pb_py_take_layout(py, &layout, p);
     return r;
+}
+
+/* Whether the layout in use is that of a table, word for word: then there is nothing to doubt. */
+static bool is_known(const struct pb_py *py)
+{
+    const struct pb_py_layout *table = pb_py_layout_find(py->layout.version, py->layout.free_threaded);
+    return table && memcmp(table, &py->layout, sizeof(py->layout)) == 0;
+}
+
+/* What a process tells is refused, or does not fit it: one of the tables may. */
+static int fall_back(struct pb_py *py, const struct place *p, const struct pb_err *why)
+{
+    struct pb_py_layout told = py->layout;
+    uint32_t version = py->version;
+
+    for (size_t i = 0; pb_py_layouts[i]; i++) {
+        if (pb_py_layouts[i]->version < FIRST_THAT_TELLS || !try_table(py, pb_py_layouts[i], p))
+            continue;
+        snprintf(py->note, sizeof(py->note), "%s; the offsets of CPython %u.%u are used", why->text,
+                 py->version >> 16, py->version >> 8 & 0xff);
+        return 0;
+    }
+    pb_py_take_layout(py, &told, p);
+    py->version = version;
+    return -ENOENT;
+}
+
+/* -ENOENT: it tells none. */
+static int choose_told(struct pb_py *py, const struct place *p, bool force, struct pb_err *err)
+{
+    struct pb_err why = {0};
+
+    int r = take_told(py, p, force, &why);
+    if (r == 0 && !is_known(py) && (!pb_py_fits(py) || pb_py_told_version(py) >> 8 != py->layout.version))
+        pb_fail(&why, r, "its CPython tells offsets by which it cannot be read");
+    else if (r == -ENOTSUP)
+        pb_fail(&why, r, "CPython %u.%u is newer than this release knows (--force tries the nearest layout)",
+                py->version >> 16, py->version >> 8 & 0xff);
+    else if (r != -EBADMSG)
+        return r;
+    if (fall_back(py, p, &why) == 0)
+        return 0;
+    /* It may be starting just now, and its offsets still be right. */
+    return r == 0 ? 0 : pb_fail(err, r, "%s", why.text);
 }
 
 static int choose_layout(struct pb_py *py, const struct place *p, bool force, struct pb_err *err)
@@ -128,13 +177,10 @@ static int choose_layout(struct pb_py *py, const struct place *p, bool force, st
     if (p->version && p->version >> 16 != 3)
         return pb_fail(err, -ENOTSUP, "CPython %u.%u cannot be read, only 3.4 to 3.15", p->version >> 16,
                        p->version >> 8 & 0xff);
-    int r = take_told(py, p, force);
-    if (r == -ENOTSUP)
-        return pb_fail(err, r,
-                       "CPython %u.%u is newer than this release knows (--force tries the nearest layout)",
-                       py->version >> 16, py->version >> 8 & 0xff);
-    if (r == -EBADMSG)
-        return pb_fail(err, r, "its CPython tells offsets that cannot be");
+    py->note[0] = '\0';
+    int r = choose_told(py, p, force, err);
+    if (r == -ENOTSUP || r == -EBADMSG)
+        return r;
     if (r < 0)
         r = try_tables(py, p, force);
     if (r < 0 && p->version && !pb_py_layout_find(p->version >> 8, false))

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/time.h"
 #include "control/redact.h"
 #include "remote/python/layout.h"
 #include "remote/python/reader.h"
@@ -18,7 +19,9 @@
 #define GUESS_FRAMES  96
 #define GUESS_CHUNK_MAX                                                                                      \
     (16 << 10) /* of a chunk that is guessed before a stack was read; CPython makes them so large */
-#define CODES_MAX (1u << 20)
+#define CODES_MAX  (1u << 20)
+#define NAMES_MAX  (48u << 20) /* bytes of all code objects and their names: a large program has 10 MB */
+#define TABLES_MAX (48u << 20) /* of all their line tables */
 
 /* What makes a code object the one we know, and not another that took its place in memory. */
 struct identity {
@@ -60,10 +63,38 @@ struct bytes {
     size_t cap;
 };
 
+/* What reading a target may cost in all, whatever the target says of itself. What is beyond it is left out,
+ * and pb_py_note says so. */
+struct budget {
+    size_t names, tables; /* bytes that may still be kept of code objects and names, of line tables */
+    uint64_t until;       /* the time to end at, as pb_now_ns; 0: none */
+    bool cut;             /* something was left out */
+};
+
+/* Takes n bytes of what is left; false: there are not so many. */
+static inline bool take_bytes(struct budget *b, size_t *left, size_t n)
+{
+    bool enough = n <= *left;
+
+    *left -= enough ? n : 0;
+    b->cut |= !enough;
+    return enough;
+}
+
+static inline bool is_late(struct budget *b)
+{
+    bool late = b->until && pb_now_ns() > b->until;
+
+    b->cut |= late;
+    return late;
+}
+
 struct pb_py {
     struct pb_source *source;
     struct pb_py_layout layout;
     uint32_t version;
+    char note[256]; /* what is to be said of how it is read; "": nothing */
+    struct budget budget;
     uint64_t interp_head; /* address of the pointer to the first interpreter */
     uint64_t runtime_gil; /* 3.7 to 3.11: address of the GIL */
     uint64_t current;     /* address of the pointer to the thread state that has the GIL; 0: not kept there */
@@ -73,7 +104,9 @@ struct pb_py {
     size_t tstate_len;
     struct pb_py_thread *threads;
     size_t nthreads, threads_cap;
-    int tid_offset; /* of the tid in a struct pthread, up to 3.10; -1: not known */
+    bool threads_made;    /* there were more thread states than there can be threads */
+    struct tid_key *tids; /* of the native threads, by their numbers: tids.c */
+    int tid_offset;       /* of the tid in a struct pthread, up to 3.10; -1: not known */
 
     struct code **codes; /* hash table by address */
     size_t codes_cap, ncodes;
@@ -120,6 +153,13 @@ static inline int read_u64(struct pb_py *py, uint64_t addr, uint64_t *ret)
 /* reader.c: opens what is known already: where the list of interpreters begins, and its layout. For tests. */
 int pb_py_open_at(struct pb_source *source, const struct pb_py_layout *layout, uint64_t interp_head,
                   struct pb_py **ret);
+
+/* tids.c: prepares for finding the native threads of that list, which must not change until it has been
+ * gone through. native may be NULL. */
+int pb_py_index_tids(struct pb_py *py, const struct pb_native_threads *native);
+/* Sets tid and ns_tid where the thread is found. native_id: what the thread state says; 0: nothing. */
+void pb_py_find_tid(struct pb_py *py, const struct pb_native_threads *native, uint64_t native_id,
+                    struct pb_py_thread *t);
 
 /* find.c: fills version, layout and addresses. */
 int pb_py_find(struct pb_py *py, bool force, struct pb_err *err);

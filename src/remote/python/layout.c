@@ -2,12 +2,103 @@
 #include "remote/python/layout.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
-#define LARGEST_OFFSET (1 << 20) /* the interpreter state is some hundred KiB */
+#include "base/err.h"
+#include "remote/python/internal.h"
 
 enum { AT_VERSION = 8, AT_FREE_THREADED = 16 };
+
+/* What an offset that a process tells can be. Whoever can write to the process can write there too: an offset
+ * that no build can have is refused here, once, before anything is read by it. */
+struct fact {
+    const char *name;
+    uint16_t ours;    /* which it is, in our struct */
+    uint32_t largest; /* the structures that are copied whole: what the copy holds */
+    uint8_t size;     /* of the field; it stands at a multiple of that */
+    uint8_t structure;
+    bool last; /* the other fields of the structure stand before it */
+};
+
+enum structure {
+    RUNTIME,
+    INTERP,
+    TSTATE,
+    FRAME,
+    CODE,
+    OBJECT,
+    TYPE,
+    UNICODE,
+    BYTES,
+    TUPLE,
+    LIST,
+    DICT,
+    INT,
+    FLOAT
+};
+
+#define INTERP_LARGEST                                                                                       \
+    (1 << 16)             /* the interpreter state is larger, but what is read stands in its first 8 KiB */
+#define OBJECT_LARGEST 64 /* a free-threaded head has 32 bytes */
+#define FACT(structure, field, largest, size)                                                                \
+    {                                                                                                        \
+#field, offsetof(struct pb_py_layout, field), largest, size, structure, false                        \
+    }
+#define FACT_LAST(structure, field, largest, size)                                                           \
+    {                                                                                                        \
+#field, offsetof(struct pb_py_layout, field), largest, size, structure, true                         \
+    }
+
+static const struct fact facts[] = {
+    FACT(RUNTIME, runtime.interp_head, 1 << 16, 8),
+    FACT(INTERP, interp.next, INTERP_LARGEST, 8),
+    FACT(INTERP, interp.id, INTERP_LARGEST, 8),
+    FACT(INTERP, interp.tstate_head, INTERP_LARGEST, 8),
+    FACT(INTERP, interp.modules, INTERP_LARGEST, 8),
+    FACT(INTERP, interp.sysdict, INTERP_LARGEST, 8),
+    FACT(INTERP, interp.gil, INTERP_LARGEST, 8),
+    FACT(TSTATE, tstate.next, TSTATE_MAX - 8, 8),
+    FACT(TSTATE, tstate.interp, TSTATE_MAX - 8, 8),
+    FACT(TSTATE, tstate.frame, TSTATE_MAX - 8, 8),
+    FACT(TSTATE, tstate.thread_id, TSTATE_MAX - 8, 8),
+    FACT(TSTATE, tstate.native_id, TSTATE_MAX - 8, 8),
+    FACT(TSTATE, tstate.chunk, TSTATE_MAX - 8, 8),
+    FACT(FRAME, frame.back, FRAME_MAX - 8, 8),
+    FACT(FRAME, frame.code, FRAME_MAX - 8, 8),
+    FACT(FRAME, frame.instr, FRAME_MAX - 8, 8),
+    FACT(FRAME, frame.owner, FRAME_MAX - 8, 1),
+    FACT_LAST(FRAME, frame.locals, FRAME_MAX, 8),
+    FACT(CODE, code.file, CODE_HEAD_MAX - 8, 8),
+    FACT(CODE, code.name, CODE_HEAD_MAX - 8, 8),
+    FACT(CODE, code.qualname, CODE_HEAD_MAX - 8, 8),
+    FACT(CODE, code.lines, CODE_HEAD_MAX - 8, 8),
+    FACT(CODE, code.first_line, CODE_HEAD_MAX - 8, 4),
+    FACT(CODE, code.argcount, CODE_HEAD_MAX - 8, 4),
+    FACT(CODE, code.varnames, CODE_HEAD_MAX - 8, 8),
+    FACT(CODE, code.kinds, CODE_HEAD_MAX - 8, 8),
+    FACT_LAST(CODE, code.adaptive, 2 * CODE_HEAD_MAX, 2),
+    FACT(OBJECT, object.type, OBJECT_LARGEST - 8, 8),
+    FACT_LAST(OBJECT, object.size, OBJECT_LARGEST, 8),
+    FACT(TYPE, type.name, 1024, 8),
+    FACT(TYPE, type.flags, 1024, 8),
+    FACT(UNICODE, unicode.length, 96, 8),
+    FACT(UNICODE, unicode.state, 96, 4),
+    FACT_LAST(UNICODE, unicode.ascii_size, 104, 8),
+    FACT(BYTES, bytes.size, OBJECT_LARGEST, 8),
+    FACT_LAST(BYTES, bytes.data, OBJECT_LARGEST + 16, 1),
+    FACT(TUPLE, tuple.size, OBJECT_LARGEST, 8),
+    FACT_LAST(TUPLE, tuple.data, OBJECT_LARGEST + 16, 8),
+    FACT(LIST, list.size, OBJECT_LARGEST, 8),
+    FACT(LIST, list.data, OBJECT_LARGEST + 16, 8),
+    FACT(DICT, dict.keys, 128, 8),
+    FACT(DICT, dict.values, 128, 8),
+    FACT(INT, integer.tag, OBJECT_LARGEST, 8),
+    FACT_LAST(INT, integer.digits, OBJECT_LARGEST + 16, 4),
+    FACT(FLOAT, float_value, OBJECT_LARGEST, 8),
+};
+#define FACTS (sizeof(facts) / sizeof(facts[0]))
 
 const struct pb_py_layout *const pb_py_layouts[] = {
     &pb_py_layout_3_4,   &pb_py_layout_3_5,   &pb_py_layout_3_6,   &pb_py_layout_3_7,
@@ -45,8 +136,43 @@ static const struct pb_py_told *told_by(unsigned version)
     return version == 0x030d ? pb_py_told_3_13 : version == 0x030e ? pb_py_told_3_14 : pb_py_told_3_15;
 }
 
+static const struct fact *fact_of(uint16_t ours)
+{
+    for (size_t i = 0; i < FACTS; i++)
+        if (facts[i].ours == ours)
+            return &facts[i];
+    return NULL;
+}
+
+static uint32_t offset_in(const struct pb_py_layout *l, const struct fact *f)
+{
+    uint32_t offset;
+    memcpy(&offset, (const char *)l + f->ours, sizeof(offset));
+    return offset;
+}
+
+/* Two fields of one structure share no byte; what comes last comes after the others. */
+static bool agree(const struct pb_py_layout *l, const struct fact *a, const struct fact *b)
+{
+    uint32_t at = offset_in(l, a), other = offset_in(l, b);
+
+    if (a->structure != b->structure || a == b)
+        return true;
+    return a->last ? other + b->size <= at : b->last || at + a->size <= other || other + b->size <= at;
+}
+
+static int check_fields(const struct pb_py_layout *l, const struct pb_py_told *told, struct pb_err *err)
+{
+    for (const struct pb_py_told *a = told; a->theirs; a++)
+        for (const struct pb_py_told *b = told; b->theirs; b++)
+            if (!agree(l, fact_of(a->ours), fact_of(b->ours)))
+                return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be: %s and %s overlap",
+                               fact_of(a->ours)->name, fact_of(b->ours)->name);
+    return 0;
+}
+
 int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct pb_py_layout *ret,
-                      uint32_t *ret_version)
+                      uint32_t *ret_version, struct pb_err *err)
 {
     if (memcmp(told, PB_PY_COOKIE, strlen(PB_PY_COOKIE)) != 0)
         return -ENOENT;
@@ -61,11 +187,16 @@ int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct
     struct pb_py_layout layout = *table;
     for (const struct pb_py_told *t = told_by(layout.version); t->theirs; t++) {
         uint64_t value = number_at(told, t->theirs);
-        if (value > LARGEST_OFFSET)
-            return -EBADMSG;
+        const struct fact *fact = fact_of(t->ours);
+        if (!fact || value > fact->largest || value % fact->size)
+            return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be: %s at %" PRIu64,
+                           fact ? fact->name : "?", value);
         uint32_t offset = (uint32_t)value;
         memcpy((char *)&layout + t->ours, &offset, sizeof(offset));
     }
-    *ret = layout;
-    return 0;
+    int r =
+        memcmp(&layout, table, sizeof(layout)) == 0 ? 0 : check_fields(&layout, told_by(layout.version), err);
+    if (r == 0)
+        *ret = layout;
+    return r;
 }

@@ -2,8 +2,9 @@
  * scripts/layouts.py from the real headers). Offsets in bytes; 0 where a version has no such field (no field
  * that is used stands at 0 except those that say so).
  *
- * From 3.14 on the tables are not needed: the process tells its own offsets (_Py_DebugOffsets), which lie
- * over the nearest table for what they do not name. 3.13 tells them too, and is checked against its table. */
+ * From 3.13 on a process tells its own offsets (_Py_DebugOffsets), which lie over the table of its version
+ * for what they do not name. They are the process's word: checked when they are taken (layout.c), and where
+ * they cannot be, the table alone is tried (find.c). */
 #pragma once
 
 #include <stdbool.h>
@@ -143,6 +144,8 @@ extern const struct pb_py_layout *const pb_py_layouts[];
 #define PB_PY_COOKIE       "xdebugpy" /* what it begins with */
 
 /* Lays what a process tells (the bytes at its _PyRuntime) over the table of its version. -ENOENT: it tells
- * nothing; -ENOTSUP: a version without table (unless force); -EBADMSG: offsets that cannot be. */
+ * nothing; -ENOTSUP: a version without table (unless force); -EBADMSG: offsets that no build has, and err
+ * names one. What it returns is safe to read by; whether it is true of this process only a look shows. */
+struct pb_err;
 int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct pb_py_layout *ret,
-                      uint32_t *ret_version);
+                      uint32_t *ret_version, struct pb_err *err);

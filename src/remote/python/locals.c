@@ -103,7 +103,7 @@ char *pb_py_locals(struct pb_py *py, const struct pb_py_frame *f)
     if (!out)
         return NULL;
     uint64_t n = names.counts[0] + names.counts[1] + names.counts[2], shown = n < LOCALS_MAX ? n : LOCALS_MAX;
-    for (uint64_t i = 0; i < shown; i++) {
+    for (uint64_t i = 0; i < shown && !is_late(&py->budget); i++) {
         uint64_t bits;
         if (read_u64(py, f->addr + py->layout.frame.locals + 8 * i, &bits) == 0 && bits &&
             name_of(py, &names, i, name, sizeof(name)) >= 0)

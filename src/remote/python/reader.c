@@ -13,12 +13,6 @@
 #define INTERPRETERS_MAX 4096
 #define LIST_TRIES       5
 #define GIL_LEN          256 /* its two condition variables and mutexes are in it */
-#define PTHREAD_LEN      768
-#define TLS_LOOKED_AT    16384 /* threads: the search is linear */
-
-/* Where a struct pthread has its tid: glibc on x86-64 and on aarch64 (before the thread pointer there), musl.
- * What is found must be a thread of the process. */
-static const int tid_offsets[] = {720, 208, 48, 56};
 
 static size_t max_of(const uint32_t *offsets, size_t n)
 {
@@ -34,11 +28,25 @@ static int measure(struct pb_py *py)
     const struct pb_py_layout *l = &py->layout;
     const uint32_t frame[] = {l->frame.back,     l->frame.code,  l->frame.instr,
                               l->frame.is_entry, l->frame.owner, l->frame.tlbc};
-    const uint32_t code[] = {l->code.file,           l->code.name,     l->code.qualname,  l->code.lines,
-                             l->code.first_line,     l->code.flags,    l->code.argcount,  l->code.kwonly,
-                             l->code.bytes,          l->code.varnames, l->code.cellvars,  l->code.freevars,
-                             l->code.kinds,          l->code.nlocals,  l->code.stacksize, l->code.tlbc,
-                             l->code.first_traceable};
+    const uint32_t code[] = {l->code.file,
+                             l->code.name,
+                             l->code.qualname,
+                             l->code.lines,
+                             l->code.first_line,
+                             l->code.flags,
+                             l->code.argcount,
+                             l->code.kwonly,
+                             l->code.bytes,
+                             l->code.varnames,
+                             l->code.cellvars,
+                             l->code.freevars,
+                             l->code.kinds,
+                             l->code.nlocals,
+                             l->code.stacksize,
+                             l->code.tlbc,
+                             l->code.first_traceable,
+                             l->object.type,
+                             l->bytes.size};
     const uint32_t tstate[] = {l->tstate.next,      l->tstate.interp,    l->tstate.frame, l->tstate.thread_id,
                                l->tstate.native_id, l->tstate.chunk_top, l->tstate.chunk};
 
@@ -58,6 +66,7 @@ static int make_room(struct pb_py *py, struct pb_err *err)
     if (measure(py) < 0)
         return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be");
     pb_py_redact(py, pb_setting_info[PB_SET_REDACT].fallback);
+    py->budget = (struct budget){.names = NAMES_MAX, .tables = TABLES_MAX};
     py->guesses = calloc(GUESSES, sizeof(*py->guesses));
     py->prefetched = malloc(GUESS_FRAMES * py->frame_len);
     return py->guesses && py->prefetched ? 0 : pb_fail(err, -ENOMEM, "out of memory");
@@ -107,6 +116,7 @@ void pb_py_close(struct pb_py *py)
         return;
     pb_py_codes_done(py);
     free(py->threads);
+    free(py->tids);
     free(py->raw);
     free(py->copies);
     free(py->guesses);
@@ -131,6 +141,20 @@ bool pb_py_verified(const struct pb_py *py)
     return py->layout.verified && py->layout.version == py->version >> 8;
 }
 
+const char *pb_py_note(const struct pb_py *py)
+{
+    return py->note[0] ? py->note
+           : py->budget.cut
+               ? "it has more code, frames or values than are read of a process: some are left out"
+           : py->threads_made ? "it has more thread states than threads can have: some are left out"
+                              : "";
+}
+
+void pb_py_until(struct pb_py *py, uint64_t time_ns)
+{
+    py->budget.until = time_ns;
+}
+
 /* The thread state that holds the GIL of an interpreter; 0: none does. */
 static uint64_t gil_holder(struct pb_py *py, uint64_t interp)
 {
@@ -140,7 +164,8 @@ static uint64_t gil_holder(struct pb_py *py, uint64_t interp)
 
     if (py->current)
         return read_u64(py, py->current, &holder) == 0 ? holder : 0;
-    if (!l->interp.gil || l->gil.holder + 8 > sizeof(bytes) || l->gil.locked + 4 > sizeof(bytes))
+    if (!l->interp.gil || l->gil.holder + 8 > sizeof(bytes) || l->gil.locked + 4 > sizeof(bytes) ||
+        l->gil.enabled + 4 > sizeof(bytes))
         return 0;
     if (read_u64(py, interp + l->interp.gil, &gil) < 0 ||
         pb_source_read(py->source, gil, bytes, sizeof(bytes)) < 0)
@@ -161,64 +186,18 @@ bool pb_py_waits_for_gil(struct pb_py *py, const struct pb_py_thread *t, uint64_
     return gil && futex >= gil && futex - gil < GIL_LEN;
 }
 
-static const struct pb_native_thread *
-native_by_pthread(struct pb_py *py, const struct pb_native_threads *native, uint64_t pthread)
+/* Some thread states have no thread any more, and interpreters may share one: no process has many more. */
+static size_t most_threads(const struct pb_native_threads *native)
 {
-    uint8_t bytes[PTHREAD_LEN];
-
-    if (pb_source_read(py->source, pthread, bytes, sizeof(bytes)) < 0)
-        return NULL;
-    if (py->tid_offset >= 0)
-        return pb_native_threads_find_ns(native, (pid_t)u32_at(bytes, (size_t)py->tid_offset));
-    for (size_t i = 0; i < sizeof(tid_offsets) / sizeof(tid_offsets[0]); i++) {
-        const struct pb_native_thread *t =
-            pb_native_threads_find_ns(native, (pid_t)u32_at(bytes, (size_t)tid_offsets[i]));
-        if (t) {
-            py->tid_offset = tid_offsets[i];
-            return t;
-        }
-    }
-    return NULL;
-}
-
-/* A core taken from outside a container knows its threads by other numbers than they do. There a thread is
- * known by its thread pointer, which glibc and musl take for the thread itself. */
-static const struct pb_native_thread *native_by_tls(const struct pb_native_threads *native, uint64_t pthread)
-{
-    for (size_t i = 0; pthread && i < native->n && i < TLS_LOOKED_AT; i++)
-        if (native->at[i].tls == pthread)
-            return &native->at[i];
-    return NULL;
-}
-
-/* The kernel's id is in the thread state from 3.11 on; a forked child of 3.11 may still have its parent's
- * there. */
-static void find_tid(struct pb_py *py, const struct pb_native_threads *native, const uint8_t *tstate,
-                     struct pb_py_thread *t)
-{
-    const struct pb_py_layout *l = &py->layout;
-    const struct pb_native_thread *found = NULL;
-
-    if (!native || native->n == 0)
-        return;
-    if (native->at[0].tls)
-        found = native_by_tls(native, t->ident);
-    if (!found && l->tstate.native_id)
-        found = pb_native_threads_find_ns(native, (pid_t)u64_at(tstate, l->tstate.native_id));
-    if (!found)
-        found = native_by_pthread(py, native, t->ident);
-    if (found) {
-        t->tid = found->tid;
-        t->ns_tid = found->ns_tid;
-    }
+    size_t most = native && native->n ? 4 * native->n + 256 : PB_PY_THREADS_MAX;
+    return most < PB_PY_THREADS_MAX ? most : PB_PY_THREADS_MAX;
 }
 
 static struct pb_py_thread *new_thread(struct pb_py *py)
 {
     if (py->nthreads == py->threads_cap) {
         size_t cap = py->threads_cap ? 2 * py->threads_cap : 64;
-        struct pb_py_thread *more =
-            cap > PB_PY_THREADS_MAX ? NULL : reallocarray(py->threads, cap, sizeof(*more));
+        struct pb_py_thread *more = reallocarray(py->threads, cap, sizeof(*more));
         if (!more)
             return NULL;
         py->threads = more;
@@ -257,7 +236,7 @@ static void note_stack(const struct pb_py_layout *l, const uint8_t *tstate, stru
     }
 }
 
-/* -EAGAIN: the list changed under us. */
+/* -EAGAIN: the list changed under us; -E2BIG: there are more than there can be. */
 static int list_threads(struct pb_py *py, const struct pb_native_threads *native, uint64_t interp, int64_t id)
 {
     const struct pb_py_layout *l = &py->layout;
@@ -272,6 +251,8 @@ static int list_threads(struct pb_py *py, const struct pb_native_threads *native
         r = pb_source_read(py->source, tstate, bytes, py->tstate_len);
         if (r < 0 || u64_at(bytes, l->tstate.interp) != interp)
             return r == 0 || r == -EFAULT ? -EAGAIN : r;
+        if (py->nthreads >= most_threads(native))
+            return -E2BIG;
         struct pb_py_thread *t = new_thread(py);
         if (!t)
             return -ENOMEM;
@@ -282,7 +263,7 @@ static int list_threads(struct pb_py *py, const struct pb_native_threads *native
             .gil = tstate == holder,
         };
         note_stack(l, bytes, t);
-        find_tid(py, native, bytes, t);
+        pb_py_find_tid(py, native, l->tstate.native_id ? u64_at(bytes, l->tstate.native_id) : 0, t);
         tstate = u64_at(bytes, l->tstate.next);
     }
     return r;
@@ -315,11 +296,17 @@ int pb_py_threads(struct pb_py *py, const struct pb_native_threads *native, cons
     int r = -EAGAIN;
 
     /* Thread states lie near each other, and the list is one look at each: by the page. */
+    int indexed = pb_py_index_tids(py, native);
+    if (indexed < 0)
+        return pb_fail(err, indexed, "out of memory");
     for (int i = 0; i < LIST_TRIES && r == -EAGAIN; i++) {
         pb_source_keep(py->source, 0);
         r = list_all(py, native);
     }
     pb_source_forget(py->source);
+    py->threads_made = r == -E2BIG;
+    if (r == -E2BIG)
+        r = 0;
     if (r == -ESRCH)
         return pb_fail(err, r, "the process ended while it was read");
     if (r < 0)

@@ -88,8 +88,16 @@ bool pb_py_free_threaded(const struct pb_py *py);
 /* False: its layout comes from public headers only, or is that of another version (force). */
 bool pb_py_verified(const struct pb_py *py);
 
+/* What a person should know of how it is read: offsets of the process that were not used, or that there was
+ * more of something than a process can be expected to have and the rest was left out. "": nothing. */
+const char *pb_py_note(const struct pb_py *py);
+
+/* From that time on (pb_now_ns; 0: never) readings end where they are: what is not there yet is left out. */
+void pb_py_until(struct pb_py *py, uint64_t time_ns);
+
 /* Lists the Python threads of all interpreters. native: of the same process, to find tids; read it just
- * before. The array belongs to py, until the next call. Returns how many. */
+ * before. The array belongs to py, until the next call. Returns how many: no more than native threads can
+ * have, since a process may make up any number of thread states. */
 int pb_py_threads(struct pb_py *py, const struct pb_native_threads *native, const struct pb_py_thread **ret,
                   struct pb_err *err);
 

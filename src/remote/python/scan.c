@@ -160,11 +160,14 @@ static void look_at(struct scan *s, uint64_t addr, uint64_t word)
     uint32_t version;
 
     if (memcmp(&word, PB_PY_COOKIE, sizeof(word)) == 0) {
-        if (pb_source_read(s->py->source, addr, told, sizeof(told)) == 0 &&
-            pb_py_layout_told(told, true, &layout, &version) == 0) {
+        int r = pb_source_read(s->py->source, addr, told, sizeof(told));
+        if (r == 0)
+            r = pb_py_layout_told(told, true, &layout, &version, NULL);
+        /* Where its offsets cannot be it may still be the runtime, unless another is found. */
+        if (r == 0 || (r != -EFAULT && !s->chain)) {
             s->found = (struct place){.runtime = addr};
             s->chain = 1;
-            s->sure = true;
+            s->sure = r == 0;
         }
     } else if (is_data(s, word)) {
         s->batch[s->n++] = (struct candidate){.at = addr, .interp = word};

@@ -10,11 +10,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/time.h"
 #include "remote/python/internal.h"
 
-#define CHUNK_MAX   (1 << 20) /* of a chunk that is copied; CPython's are 16 KiB unless a frame is larger */
-#define OWNER_SHIM  3         /* this and above: no Python code, an entry from C */
+#define CHUNK_MAX  (1 << 20) /* of a chunk that is copied; CPython's are 16 KiB unless a frame is larger */
+#define OWNER_SHIM 3         /* this and above: no Python code, an entry from C */
+#define OLDER_MAX                                                                                            \
+    (64 << 20) /* of all older chunks of a stack: a frame of the largest takes some hundred bytes */
 #define CFRAME_LEN  24
 #define STEPS_MAX   (3 * PB_PY_FRAMES_MAX)
 #define NO_FRAME_AT (-1)
@@ -38,6 +39,7 @@ struct walk {
     struct block chunk, older;
     uint64_t chunk_end;  /* of the newest chunk, used or not */
     uint64_t next_older; /* chunk that has not been looked at */
+    size_t older_bytes;  /* copied of older chunks */
     size_t prefetched;   /* frames of the guess that came */
     size_t hint;
     struct guess next;   /* what to guess the next time */
@@ -164,8 +166,10 @@ static bool step_to_older(struct walk *w, uint64_t addr)
     if (!w->next_older || pb_source_read(py->source, w->next_older, head, sizeof(head)) < 0)
         return false;
     size = u64_at(head, py->layout.chunk.size);
-    if (addr < w->next_older || addr - w->next_older >= size || size > CHUNK_MAX)
+    if (addr < w->next_older || addr - w->next_older >= size || size > CHUNK_MAX ||
+        size > OLDER_MAX - w->older_bytes)
         return false;
+    w->older_bytes += size;
     if (reserve(&py->older, size) < 0 || pb_source_read(py->source, w->next_older, py->older.at, size) < 0)
         return false;
     w->older = (struct block){w->next_older, size, py->older.at};
@@ -297,7 +301,8 @@ static int walk_frames(struct walk *w, uint64_t addr)
     uint64_t last_in_chunk = UINT64_MAX;
 
     for (int steps = 0; addr; steps++) {
-        if (w->stack->n == PB_PY_FRAMES_MAX || steps == STEPS_MAX) {
+        if (w->stack->n == PB_PY_FRAMES_MAX || steps == STEPS_MAX ||
+            (steps % 1024 == 1023 && is_late(&w->py->budget))) {
             w->stack->truncated = true;
             return 0;
         }
@@ -445,6 +450,8 @@ int pb_py_sample_with(struct pb_py *py, const struct pb_py_thread *t, struct pb_
     int r = -EAGAIN;
 
     for (int i = 0; i < TRIES && r == -EAGAIN; i++) {
+        if (is_late(&py->budget))
+            return -ETIMEDOUT;
         int way = pb_moment_begin(m, ways);
         if (way < 0)
             return way;

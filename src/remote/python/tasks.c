@@ -184,7 +184,7 @@ static int show(struct tour *tour, uint64_t task)
 {
     struct pb_py_task shown = {.addr = task};
     struct chain c = {0};
-    if (++tour->tried > TASKS_TRIED)
+    if (++tour->tried > TASKS_TRIED || is_late(&tour->py->budget))
         return 1;
     uint64_t coroutine = read_task(tour->py, task, shown.name, sizeof(shown.name));
 
@@ -252,7 +252,7 @@ static int walk_set(struct tour *tour, uint64_t set)
         read_u64(py, set + py->layout.set.table, &table) < 0 || mask > SET_MAX)
         return -EBADMSG;
     int r = 0;
-    for (uint64_t i = 0; r == 0 && i <= mask && tour->n < tour->max; i++)
+    for (uint64_t i = 0; r == 0 && i <= mask && tour->n < tour->max && !is_late(&py->budget); i++)
         if (pb_source_read(py->source, table + 16 * i, entry, sizeof(entry)) == 0 && entry[0] &&
             entry[1] != UINT64_MAX)
             r = show(tour, field(py, entry[0], AFTER_HEAD_0));
@@ -277,6 +277,8 @@ static int walk_list(struct tour *tour, uint64_t head)
 
     for (size_t steps = 0; r == 0 && node && node != head && steps < SET_MAX && tour->n < tour->max;
          steps++) {
+        if (is_late(&tour->py->budget))
+            break;
         uint64_t task = task_of(tour->py, node);
         if (task)
             r = show(tour, task);

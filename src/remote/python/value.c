@@ -198,7 +198,7 @@ static void put_float(struct value_out *o, uint64_t addr)
 static void put_sequence(struct value_out *o, uint64_t addr, bool list, int depth)
 {
     const struct pb_py_layout *l = &o->py->layout;
-    uint64_t n, items = addr + l->tuple.data, item;
+    uint64_t n = 0, items = addr + l->tuple.data, item;
     int r = read_u64(o->py, addr + (list ? l->list.size : l->tuple.size), &n);
 
     if (r == 0 && list)
@@ -232,6 +232,8 @@ static void put_set(struct value_out *o, uint64_t addr, int depth)
     uint64_t shown = 0;
     /* A slot that was emptied holds a dummy whose hash is -1. */
     for (uint64_t i = 0; i <= mask && i < 4096 && shown < used && !o->full; i++) {
+        if (i % 1024 == 1023 && is_late(&o->py->budget))
+            break;
         if (pb_source_read(o->py->source, table + 16 * i, entry, sizeof(entry)) < 0)
             break;
         if (!entry[0] || entry[1] == UINT64_MAX)
@@ -329,7 +331,7 @@ void pb_py_put_value(struct value_out *o, uint64_t addr, int depth)
     uint64_t flags;
     char name[64];
 
-    if (!addr || read_type(o->py, addr, &flags, name, sizeof(name)) < 0) {
+    if (!addr || is_late(&o->py->budget) || read_type(o->py, addr, &flags, name, sizeof(name)) < 0) {
         pb_py_put(o, "<?>");
         return;
     }
