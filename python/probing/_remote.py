@@ -480,6 +480,12 @@ def _is_plain(value):
     return not todo
 
 
+def settle():
+    """Code in which an interrupt that comes too late may strike."""
+    for _ in range(100):
+        pass
+
+
 def end(request, kind, error, trace):
     """Undoes begin. error: what the code raised, or None. Returns 0, or 1 when it raised; its traceback has been sent."""
     try:

@@ -350,6 +350,24 @@ static void fetch_exception(const struct pb_python *py, pb_pyobject *ret[3])
         py->err_normalize(&ret[0], &ret[1], &ret[2]);
 }
 
+/* An interrupt that is still on its way is not wanted any more. It is let in where nothing is harmed: taking
+ * it back (PyThreadState_SetAsyncExc with NULL) would up to 3.12 leave the interpreter's mark of a pending
+ * exception set for ever, which slows all of the program down, and in 3.11 keeps a function that is traced
+ * from starting. */
+static void settle(const struct pb_job *job)
+{
+    pb_job_lock();
+    int interrupted = job->interrupted_ns != 0;
+    pb_job_unlock();
+    if (!interrupted)
+        return;
+    pb_pyobject *result = call(job, "settle", (pb_pyobject *[ARGS]){NULL});
+    if (result)
+        job->py.decref(result);
+    else
+        job->py.err_clear();
+}
+
 static int run_request(struct pb_job *job, pb_pyobject *request)
 {
     const struct pb_python *py = &job->py;
@@ -359,7 +377,7 @@ static int run_request(struct pb_job *job, pb_pyobject *request)
     evaluate(job, request);
     fetch_exception(py, raised);
     set_state(job, PB_JOB_ENDING);
-    py->set_async_exc(py->thread_ident(), NULL); /* one that was on its way is not wanted any more */
+    settle(job);
 
     pb_pyobject *args[ARGS] = {request};
     for (int i = 0; i < 3; i++)
