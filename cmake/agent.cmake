@@ -23,7 +23,7 @@ add_custom_target(agent-embedded DEPENDS ${agent_embedded})
 # missing must show here, and not when the agent is loaded.
 set(agent_flags -std=gnu17 -O2 -g -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -ffunction-sections -fno-sanitize=all
     ${PROBING_WARNINGS} -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" -I${CMAKE_BINARY_DIR}/embedded
-    -I${CMAKE_SOURCE_DIR}/src -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
+    -I${CMAKE_SOURCE_DIR}/src -include ${CMAKE_SOURCE_DIR}/src/agent/direct.h -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
 
 # The order of locks (lock.h) is checked in debug builds alone.
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
