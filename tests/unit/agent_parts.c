@@ -1,0 +1,157 @@
+/* Small parts of the agent that run in a program of ours as they do in the target: waking and starting
+ * threads, the table of descriptors, locks. */
+#include "agent/fds.h"
+#include "agent/lock.h"
+#include "agent/spawn.h"
+#include "agent/thread.h"
+#include "agent/wake.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static atomic_int done;
+static int seen_fd, kept_fd, woken;
+
+/* What the resident thread does first, in a thread of its own. */
+static void *leave_and_wait(void *pipe_fd)
+{
+    char why[256] = "";
+
+    if (pb_fds_begin(why, sizeof(why)) < 0)
+        return NULL;
+    seen_fd = fcntl((int)(intptr_t)pipe_fd, F_GETFD);
+    kept_fd = pb_fd_keep(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (pb_wake_start() == 0) {
+        struct pollfd polled = {.fd = pb_wake_fd(), .events = POLLIN};
+        done = 1;
+        woken = poll(&polled, 1, 10000);
+        pb_wake_drain();
+        woken += poll(&polled, 1, 0);
+        pb_wake_stop();
+    }
+    pb_fd_close(kept_fd);
+    done = 2;
+    return NULL;
+}
+
+static void a_thread_leaves_the_table_and_is_woken_without_a_descriptor(void **state)
+{
+    pthread_t thread;
+    int ends[2];
+    (void)state;
+
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(pthread_create(&thread, NULL, leave_and_wait, (void *)(intptr_t)ends[1]), 0);
+    while (done < 1)
+        usleep(1000);
+    assert_int_equal(seen_fd, -1);
+    assert_true(kept_fd > 2);
+    /* The other table has no copy of the pipe: closing this end is the end. */
+    close(ends[1]);
+    char byte;
+    assert_int_equal(read(ends[0], &byte, 1), 0);
+    pb_wake();
+    pthread_join(thread, NULL);
+    assert_int_equal(woken, 1);
+    assert_int_equal(done, 2);
+    close(ends[0]);
+}
+
+static atomic_int started;
+
+static void *run(void *argument)
+{
+    started += (int)(intptr_t)argument;
+    return NULL;
+}
+
+static void *serve(void *number)
+{
+    pb_spawn_serve((uint32_t)(uintptr_t)number);
+    done = 3;
+    return NULL;
+}
+
+static void what_is_asked_for_before_the_end_is_started(void **state)
+{
+    pthread_t thread;
+    (void)state;
+
+    uint32_t number = pb_spawn_begin();
+    for (int i = 0; i < 32; i++)
+        assert_int_equal(pb_spawn(run, NULL, (void *)(intptr_t)1), 0);
+    assert_int_equal(pb_spawn(run, NULL, NULL), -EAGAIN);
+    assert_int_equal(pthread_create(&thread, NULL, serve, (void *)(uintptr_t)number), 0);
+    while (started < 32)
+        usleep(1000);
+    assert_int_equal(pb_spawn(run, NULL, (void *)(intptr_t)100), 0);
+    pb_spawn_end(number);
+    pthread_join(thread, NULL);
+    while (started < 132)
+        usleep(1000);
+}
+
+static void a_forked_child_forgets_locks_that_others_hold(void **state)
+{
+    (void)state;
+
+    pb_lock(PB_LOCK_JOBS);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        pb_locks_forget();
+        pb_spawn_forget();
+        pb_lock(PB_LOCK_JOBS);
+        pb_lock(PB_LOCK_SPAWN);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    pb_unlock(PB_LOCK_JOBS);
+}
+
+#ifdef PB_CHECK_LOCKS
+static void a_lock_out_of_order_aborts(void **state)
+{
+    (void)state;
+
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGABRT, SIG_DFL);
+        pb_lock(PB_LOCK_SPAWN);
+        pb_lock(PB_LOCK_JOBS);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thread_leaves_the_table_and_is_woken_without_a_descriptor),
+        cmocka_unit_test(what_is_asked_for_before_the_end_is_started),
+        cmocka_unit_test(a_forked_child_forgets_locks_that_others_hold),
+#ifdef PB_CHECK_LOCKS
+        cmocka_unit_test(a_lock_out_of_order_aborts),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
