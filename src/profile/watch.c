@@ -88,11 +88,15 @@ void pb_watch_free(struct pb_process_watch *w)
 
 static struct pb_watched *find(struct pb_process_watch *w, pid_t tid, const struct pb_py_thread *py)
 {
-    for (size_t i = 0; i < w->n; i++) {
+    /* They are listed in the order of the last time: the one wanted is nearly always the next. */
+    for (size_t k = 0; k < w->n; k++) {
+        size_t i = (w->hint + k) % w->n;
         struct pb_watched *t = &w->threads[i];
         if (t->tid == tid && t->python == (py != NULL) &&
-            (!py || (t->py.tstate == py->tstate && t->py.ident == py->ident)))
+            (!py || (t->py.tstate == py->tstate && t->py.ident == py->ident))) {
+            w->hint = i + 1;
             return t;
+        }
     }
     return NULL;
 }

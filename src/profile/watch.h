@@ -44,7 +44,7 @@ struct pb_process_watch {
     struct pb_py_glance *glance; /* NULL: not ours to do, or not for native stacks */
     struct pb_code_map codes;
     struct pb_watched *threads;
-    size_t n, cap;
+    size_t n, cap, hint;            /* hint: where the next thread that is looked for may be */
     uint64_t next_list, next_count; /* when the threads are listed, counted again */
     unsigned long links;            /* of its task folder: the number of threads and 2 */
     bool ended;
