@@ -30,6 +30,8 @@ static void put_string_n(const char *text, size_t len)
             printf("\\%c", *p);
         else if (*p < ' ' || *p == 127)
             printf("\\u%04x", *p);
+        else if (n == 2 && *p == 0xc2 && p[1] < 0xa0) /* control characters to a terminal, too */
+            printf("\\u%04x", p[1]);
         else if (n == 0)
             fputs("\\ufffd", stdout);
         else
