@@ -77,8 +77,19 @@ static int socket_option(int fd, int option)
     return getsockopt(fd, SOL_SOCKET, option, &value, &size) < 0 ? -1 : value;
 }
 
+/* A descriptor's number is the target's word: what it names may be any socket of its, and what we send there
+ * comes from root. Only one of a pair that the target made for itself is a door. */
+static bool is_door(pid_t pid, int fd)
+{
+    struct ucred peer = {0};
+    socklen_t size = sizeof(peer);
+
+    return socket_option(fd, SO_DOMAIN) == AF_UNIX && socket_option(fd, SO_TYPE) == SOCK_SEQPACKET &&
+           getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid == pid;
+}
+
 /* Sends one end of a socket pair through the door; the other end is the connection. */
-static int pass_through(int door_fd)
+static int pass_through(pid_t pid, int door_fd)
 {
     union {
         struct cmsghdr header;
@@ -89,8 +100,7 @@ static int pass_through(int door_fd)
         .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
     int pair[2];
 
-    /* The number was told by the target: nothing is said to what cannot be a door. */
-    if (socket_option(door_fd, SO_DOMAIN) != AF_UNIX || socket_option(door_fd, SO_TYPE) != SOCK_SEQPACKET)
+    if (!is_door(pid, door_fd))
         return -ENOTSOCK;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
@@ -162,7 +172,7 @@ static int connect_by_status(const struct pb_procinfo *process, const struct pb_
     if (r < 0)
         return r;
     _cleanup_close_ int door_fd = fetch_fd(tid, status->door_fd);
-    int fd = door_fd < 0 ? door_fd : pass_through(door_fd);
+    int fd = door_fd < 0 ? door_fd : pass_through(process->pid, door_fd);
     if (is_old_kernel(door_fd))
         fd = connect_abstract(process, status);
     if (fd < 0)
