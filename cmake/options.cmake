@@ -28,3 +28,7 @@ if(PROBING_FUZZ)
     # Coverage in the libraries too; the fuzzer's main comes with the link of each target.
     add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
+
+# The stub (src/inject/stub.c) is copied into other processes: no constant, no relocation, no call of the compiler's own.
+set_source_files_properties(src/inject/stub.c PROPERTIES COMPILE_OPTIONS
+    "-O2;-fno-stack-protector;-fno-jump-tables;-fno-builtin;-fno-sanitize=all;-mgeneral-regs-only")

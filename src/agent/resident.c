@@ -79,7 +79,7 @@ static int open_tables(struct pb_agent *a, char *why, size_t why_size)
 
 static int rename_our_object(struct dl_phdr_info *info, size_t size, void *unused)
 {
-    static const char opened_by[] = "/proc/self/fd/", name[] = "libprobing.so";
+    static const char opened_by[] = "/proc/", name[] = "libprobing.so";
     uintptr_t us = (uintptr_t)&pb_agent_status;
     (void)size;
     (void)unused;

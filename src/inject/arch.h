@@ -22,39 +22,12 @@ struct pb_arch_state {
     _Alignas(64) unsigned char vector[PB_ARCH_VECTOR_MAX];
 };
 
-/* What the stub (code of ours in the target) is told and what it answers. Read by assembly: see the
- * static asserts beside it. */
-struct pb_stub {
-    uint64_t errno_location;
-    uint64_t dlopen;
-    uint64_t dlsym;
-    uint64_t dlerror; /* 0: there is none */
-    uint64_t dlclose;
-    uint64_t entry;   /* not 0: the library is there, call this and load nothing */
-    uint64_t path;    /* char *: what dlopen opens */
-    uint64_t symbol;  /* char *: the entry point's name */
-    uint64_t options; /* char *: its argument */
-    uint64_t frame;   /* stack pointer for rt_sigreturn */
-    uint64_t handle;  /* answer of dlopen */
-    uint64_t result;  /* answer of the entry point */
-    uint64_t error;   /* char *: dlerror's, where something failed */
-    uint32_t flags;   /* dlopen's second argument */
-    int32_t fd;       /* closed once the library is loaded; -1: none */
-    uint32_t signal;  /* sent to itself at the end: a tracer sees it, otherwise it is ignored */
-    uint32_t stage;   /* enum pb_stage, written as it goes */
-    uint64_t text;    /* 256 zero bytes: where the error goes, since dlclose may free what dlerror gave */
+/* The memory of ours that a thread unmaps on its way back to itself, where nobody else does. */
+struct pb_arch_undo {
+    uint64_t memory, size;
+    uint64_t syscall_code;
+    uint64_t sigmask; /* meanwhile */
 };
-
-enum pb_stage {
-    PB_STAGE_BEFORE,
-    PB_STAGE_LOADING,
-    PB_STAGE_LOADED,
-    PB_STAGE_ENTERED,
-    PB_STAGE_DONE,
-};
-
-/* The stub's code: position independent, calls only through struct pb_stub. */
-extern const unsigned char pb_arch_stub[], pb_arch_stub_end[];
 
 /* Bytes to look for in libc (or the vdso): `syscall; ret`, and the signal restorer that it or the C library
  * has in every process. */
@@ -75,23 +48,21 @@ uint64_t pb_arch_sp(const struct pb_arch_state *s);
 bool pb_arch_blocked(pid_t pid, const struct pb_arch_state *s, long *ret_nr, uint64_t *ret_second_arg);
 
 /* Builds the frame for s into buf (PB_ARCH_FRAME_MAX bytes), to be placed at *ret_addr, below what the
- * thread's stack uses. Returns its length. *ret_sp is the stack pointer that makes what runs next return
- * into the restorer. */
-size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, unsigned char *buf, uint64_t *ret_addr,
-                     uint64_t *ret_sp);
-
-/* The value struct pb_stub.frame takes for a frame whose *ret_sp this was. */
-uint64_t pb_arch_stub_frame(uint64_t frame_sp);
+ * thread's stack uses, and below it another one. Returns the length of both. *ret_sp is the stack pointer
+ * that makes what runs next return into the restorer and so into the thread itself; *ret_undo_sp the one that
+ * leads there by way of munmap. */
+size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, const struct pb_arch_undo *undo,
+                     unsigned char *buf, uint64_t *ret_addr, uint64_t *ret_sp, uint64_t *ret_undo_sp);
 
 /* Sets the thread up to make one system call at `code` and then return into the restorer. */
 int pb_arch_set_syscall(pid_t tid, const struct pb_arch_state *s, uint64_t code, uint64_t frame_sp,
                         uint64_t restorer, long nr, const uint64_t args[6]);
 
-/* Sets the thread up to run the stub at `code` on the stack that ends at `stack`. */
+/* Sets the thread up to run code of the stub (stub.h) on the stack that ends at `stack`. */
 int pb_arch_set_stub(pid_t tid, const struct pb_arch_state *s, uint64_t code, uint64_t stack, uint64_t stub);
 
-/* What the last system call gave: a value or a negative errno. */
-int pb_arch_result(pid_t tid, int64_t *ret);
+/* What the last system call gave: a value or a negative errno; and where the thread stands now. */
+int pb_arch_result(pid_t tid, int64_t *ret, uint64_t *ret_pc);
 
 /* True when the bytes that end at a return address (16 of them) end with a call. */
 bool pb_arch_is_call(const unsigned char before[16]);

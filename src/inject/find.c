@@ -103,10 +103,8 @@ static int list(pid_t pid, size_t enough, struct candidates *c)
     return 0;
 }
 
-static enum pb_safety look(struct pb_hold *h, enum pb_hold_need need)
+static enum pb_safety look(struct pb_hold *h)
 {
-    if (need == PB_HOLD_ANY)
-        return PB_SAFE;
     return pb_spans_judge(&h->target->spans, h->thread.pid, h->thread.tid, &h->saved);
 }
 
@@ -117,21 +115,25 @@ static int grab(struct pb_hold *h, pid_t tid, uint64_t deadline)
     if (r < 0)
         return r;
     pb_step("seized");
+    pb_hurry_begin();
     uint64_t limit = pb_now_ns() + STOP_LIMIT;
     r = pb_thread_stop(&h->thread, limit > deadline ? limit : deadline);
     if (r == -ESTALE)
         pb_thread_release(&h->thread);
+    if (r == 0) {
+        r = pb_arch_save(tid, &h->saved);
+        if (r < 0)
+            pb_thread_release(&h->thread);
+    }
     if (r < 0)
-        return r;
-    r = pb_arch_save(tid, &h->saved);
-    if (r < 0)
-        pb_thread_release(&h->thread);
+        pb_hurry_end();
     return r;
 }
 
 static void put_back(struct pb_hold *h)
 {
     uint64_t ns = pb_thread_release(&h->thread);
+    pb_hurry_end();
     h->stats->total_ns += ns;
     if (ns > h->stats->longest_ns)
         h->stats->longest_ns = ns;
@@ -147,12 +149,12 @@ static int take(struct pb_hold *h)
 }
 
 /* Returns 1 when the thread is ours, 0 when it was let go again. */
-static int try_thread(struct pb_hold *h, struct candidate *c, enum pb_hold_need need, uint64_t deadline)
+static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
 {
     int r = grab(h, c->tid, deadline);
     if (r < 0)
         return r;
-    enum pb_safety safety = look(h, need);
+    enum pb_safety safety = look(h);
     if (safety == PB_SAFE)
         return take(h);
     if (safety == PB_PERHAPS) {
@@ -190,7 +192,7 @@ static int check_others(struct pb_hold *h, const struct candidates *c, struct pb
         other.stats = h->stats;
         if (grab(&other, c->at[i].tid, pb_now_ns() + PB_NS_PER_S) < 0)
             continue;
-        enum pb_safety safety = look(&other, PB_HOLD_SAFE);
+        enum pb_safety safety = look(&other);
         put_back(&other);
         if (safety == PB_UNSAFE)
             return stuck(h->thread.pid, c->at[i].tid, err);
@@ -214,15 +216,14 @@ static int refuse(const struct pb_hold *h, int r, struct pb_err *err)
 }
 
 /* One look at every thread. 1: found. */
-static int round_of(struct pb_hold *h, struct candidates *c, enum pb_hold_need need, uint64_t deadline,
-                    struct pb_err *err)
+static int round_of(struct pb_hold *h, struct candidates *c, uint64_t deadline, struct pb_err *err)
 {
     int last = 0;
     unsigned met = 0, unsafe_before = h->stats->unsafe_looks;
     for (size_t i = 0; i < c->n; i++) {
-        int r = try_thread(h, &c->at[i], need, deadline);
+        int r = try_thread(h, &c->at[i], deadline);
         if (r == 1) {
-            r = need == PB_HOLD_SAFE && h->thread.group_stop ? check_others(h, c, err) : 0;
+            r = h->thread.group_stop ? check_others(h, c, err) : 0;
             if (r < 0)
                 put_back(h);
             return r < 0 ? r : 1;
@@ -239,7 +240,7 @@ static int round_of(struct pb_hold *h, struct candidates *c, enum pb_hold_need n
     return met ? 0 : last;
 }
 
-int pb_find_thread(struct pb_hold *h, enum pb_hold_need need, uint64_t deadline, struct pb_err *err)
+int pb_find_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
 {
     struct candidates c = {.n = 0};
     pid_t pid = h->target->info.pid;
@@ -248,7 +249,7 @@ int pb_find_thread(struct pb_hold *h, enum pb_hold_need need, uint64_t deadline,
         int r = list(pid, enough, &c);
         if (r < 0)
             return refuse(h, r, err);
-        r = round_of(h, &c, need, deadline, err);
+        r = round_of(h, &c, deadline, err);
         if (r == 1)
             return 0;
         if (r < 0 && r != -ESRCH)

@@ -7,4 +7,4 @@
 #include "inject/hold.h"
 
 /* Leaves h->thread stopped and its registers in h->saved. Errors as pb_hold_begin. */
-int pb_find_thread(struct pb_hold *h, enum pb_hold_need need, uint64_t deadline, struct pb_err *err);
+int pb_find_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err);

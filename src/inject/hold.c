@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 
 #include "base/err.h"
 #include "base/time.h"
@@ -22,11 +23,11 @@
 static const uint64_t faults =
     BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGSYS) | BIT(SIGABRT);
 
-/* All other signals wait until the thread is itself again: a handler that ran inside dlopen might leave it
- * by longjmp. What the library starts meanwhile inherits the mask. */
+/* All other signals wait until the thread is itself again: a handler that ran inside the stub might leave it
+ * by longjmp. The threads that it starts inherit the mask. */
 static int block_signals(struct pb_hold *h)
 {
-    uint64_t mask = ~(faults | BIT(h->target->signal));
+    uint64_t mask = ~faults;
     return ptrace(PTRACE_SETSIGMASK, h->thread.tid, sizeof(mask), &mask) < 0 ? -errno : 0;
 }
 
@@ -34,7 +35,8 @@ static int block_signals(struct pb_hold *h)
 static int put_frame(struct pb_hold *h)
 {
     pid_t pid = h->thread.pid;
-    h->frame_len = pb_arch_frame(&h->saved, h->target->restorer, h->frame, &h->frame_addr, &h->frame_sp);
+    h->frame_len = pb_arch_frame(&h->saved, h->target->restorer, &h->undo, h->frame, &h->frame_addr,
+                                 &h->frame_sp, &h->undo_sp);
     int r = pb_mem_read(pid, h->frame_addr, h->under, h->frame_len);
     if (r < 0)
         return r;
@@ -46,13 +48,14 @@ static int put_frame(struct pb_hold *h)
     return block_signals(h);
 }
 
-int pb_hold_begin(struct pb_hold *h, const struct pb_target *target, enum pb_hold_need need,
+int pb_hold_begin(struct pb_hold *h, const struct pb_target *target, uint64_t memory, size_t size,
                   uint64_t deadline, struct pb_hold_stats *stats, struct pb_err *err)
 {
     h->target = target;
     h->stats = stats;
     h->begun = false;
-    int r = pb_find_thread(h, need, deadline, err);
+    h->undo = (struct pb_arch_undo){memory, size, target->syscall_code, ~faults};
+    int r = pb_find_thread(h, deadline, err);
     if (r < 0)
         return r;
     pb_step("thread stopped");
@@ -92,8 +95,9 @@ int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t 
     const struct pb_target *t = h->target;
     if (h->thread.execed)
         return -ESTALE;
-    int r =
-        pb_arch_set_syscall(h->thread.tid, &h->saved, t->syscall_code, h->frame_sp, t->restorer, nr, args);
+    /* A mapping that we have just made goes again if we die before the stub runs: by undo_sp. */
+    uint64_t pc, sp = nr == SYS_mmap ? h->undo_sp : h->frame_sp;
+    int r = pb_arch_set_syscall(h->thread.tid, &h->saved, t->syscall_code, sp, t->restorer, nr, args);
     if (r < 0)
         return r;
     pb_step("system call set");
@@ -107,14 +111,28 @@ int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t 
     if (r < 0)
         return r;
     pb_step("system call done");
-    return pb_arch_result(h->thread.tid, ret);
+    return pb_arch_result(h->thread.tid, ret, &pc);
 }
 
-static uint32_t stage_of(const struct pb_hold *h, uint64_t stub)
+/* The signal by which the stub calls us, or one of the same number that the program got meanwhile: that one
+ * is handed on at the end. */
+static void keep_signal_of_others(struct pb_hold *h, int signal)
 {
-    uint32_t stage = PB_STAGE_BEFORE;
-    pb_mem_read(h->thread.pid, stub + offsetof(struct pb_stub, stage), &stage, sizeof(stage));
-    return stage;
+    siginfo_t info;
+    if (ptrace(PTRACE_GETSIGINFO, h->thread.tid, 0, &info) == 0 &&
+        (info.si_code != SI_TKILL || info.si_pid != h->target->info.ns_pid))
+        h->thread.owed = signal;
+}
+
+/* The end is where the C library's system call instruction has been run; before it the stub is in its own
+ * code. */
+static int is_at_end(struct pb_hold *h, bool *ret)
+{
+    int64_t value;
+    uint64_t pc;
+    int r = pb_arch_result(h->thread.tid, &value, &pc);
+    *ret = r == 0 && pc - h->target->syscall_code < pb_arch_syscall_len;
+    return r;
 }
 
 /* A fault that the program has a handler for is its own affair (garbage collectors protect pages). */
@@ -133,6 +151,8 @@ int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, ui
         if (r == 0)
             r = pb_thread_resume(&h->thread, PTRACE_CONT, 0);
         pb_step("stub running");
+    } else if (h->thread.stopped) { /* it asked, and was answered */
+        r = pb_thread_resume(&h->thread, PTRACE_CONT, 0);
     }
     while (r == 0) {
         enum pb_event event;
@@ -141,8 +161,12 @@ int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, ui
             return r;
         if (event == PB_EVENT_EXIT || event == PB_EVENT_EXEC)
             return event == PB_EVENT_EXIT ? -ESRCH : -ESTALE;
-        if (event == PB_EVENT_SIGNAL && signal == h->target->signal && stage_of(h, stub) == PB_STAGE_DONE)
-            return 0;
+        if (event == PB_EVENT_SIGNAL && signal == h->target->signal) {
+            bool end;
+            r = is_at_end(h, &end);
+            keep_signal_of_others(h, signal);
+            return r < 0 ? r : end ? 0 : 1;
+        }
         if (event == PB_EVENT_SIGNAL && is_crash(h, signal)) {
             *ret_signal = signal;
             return -EFAULT;
@@ -167,7 +191,9 @@ int pb_hold_restore(struct pb_hold *h)
 static void let_go(struct pb_hold *h)
 {
     h->stats->process_stopped = h->thread.group_stop;
+    h->stats->stops = h->thread.stops;
     uint64_t ns = pb_thread_release(&h->thread);
+    pb_hurry_end();
     h->stats->total_ns += ns;
     if (ns > h->stats->longest_ns)
         h->stats->longest_ns = ns;

@@ -1,4 +1,4 @@
-/* hold: a thread of the target, borrowed: found at a safe point, used for system calls or one run of the
+/* hold: a thread of the target, borrowed: found at a safe point, used for system calls and one run of the
  * stub, and given back as it was.
  *
  * From begin to end the thread stands on a signal frame of its own registers (arch.h): if we die, whatever we
@@ -18,6 +18,7 @@ struct pb_target;
 struct pb_hold_stats {
     uint64_t total_ns, longest_ns;
     unsigned unsafe_looks, unsafe_rounds;
+    unsigned stops; /* of the thread that was used: how often it waited for us */
     bool process_stopped;
 };
 
@@ -26,29 +27,26 @@ struct pb_hold {
     const struct pb_target *target;
     struct pb_hold_stats *stats;
     struct pb_arch_state saved;
-    uint64_t frame_addr, frame_sp;
+    struct pb_arch_undo undo;
+    uint64_t frame_addr, frame_sp, undo_sp;
     size_t frame_len;
     bool begun;
     unsigned char frame[PB_ARCH_FRAME_MAX], under[PB_ARCH_FRAME_MAX]; /* under: what the frame lies on */
 };
 
-enum pb_hold_need {
-    PB_HOLD_ANY,  /* for system calls, which need no lock of the process */
-    PB_HOLD_SAFE, /* for code of the process: not inside its allocator or loader */
-};
-
-/* Finds a thread, stops it and begins the hold. -ETIMEDOUT: none came to a safe point by the deadline;
+/* Finds a thread, stops it and begins the hold. memory: where our mapping will be, which the thread unmaps by
+ * itself if we die between the mapping and the stub. -ETIMEDOUT: none came to a safe point by the deadline;
  * -EAGAIN: the process is in a job-control stop with a thread inside the allocator; -ESTALE: it runs another
  * program than the one that target describes. */
-int pb_hold_begin(struct pb_hold *h, const struct pb_target *target, enum pb_hold_need need,
+int pb_hold_begin(struct pb_hold *h, const struct pb_target *target, uint64_t memory, size_t size,
                   uint64_t deadline, struct pb_hold_stats *stats, struct pb_err *err);
 
 /* One system call in the held thread; *ret is its value or a negative errno of the target. */
 int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t *ret);
 
-/* Lets the thread run the stub and waits for its end: 0, or what pb_thread_wait gives (-ETIMEDOUT, -EINTR: it
- * goes on running, call again with start false), -ESRCH, -ESTALE (it execed), or -EFAULT with the signal that
- * it died of, which is not delivered. */
+/* Lets the thread run the stub and waits for its end: 0, 1 (it asks for something: call again with start
+ * false), or what pb_thread_wait gives (-ETIMEDOUT, -EINTR: it goes on running, call again with start false),
+ * -ESRCH, -ESTALE (it execed), or -EFAULT with the signal that it died of, which is not delivered. */
 int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, uint64_t stub,
                 uint64_t deadline, int *ret_signal);
 

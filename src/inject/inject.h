@@ -1,10 +1,11 @@
 /* inject: bring the agent into a running process, and call its entry point there.
  *
  * The one function here looks first (doctor.h), then borrows one thread of the target for a fraction of a
- * millisecond: it loads the library in it, calls pb_agent_start(options), and gives the thread back exactly
- * as it was. No code is patched, the other threads run on, and the thread carries what it needs to restore
- * itself, so that the death of the tool at any step leaves the target whole.
- * Stands on remote/ and base/. Call it from one thread at a time: ptrace and SIGCHLD belong to the caller. */
+ * millisecond: it starts a thread of ours, which loads the library and calls pb_agent_start(options), and is
+ * given back exactly as it was (stub.h has the whole order). No code is patched, the other threads run on,
+ * and whatever of ours is in the target ends and cleans up by itself, so that the death of the tool at any
+ * step leaves the target whole. Stands on remote/ and base/. Call it from one thread at a time: ptrace and
+ * SIGCHLD belong to the caller. */
 #pragma once
 
 #include <stdbool.h>
@@ -28,6 +29,8 @@ struct pb_inject_result {
     uint64_t longest_ns;     /* the longest single hold */
     unsigned unsafe_looks;   /* how often a thread was looked at and let go: inside the allocator or loader */
     unsigned unsafe_rounds;  /* how often that was so of every thread at once */
+    unsigned stops;          /* how often the thread that was used stopped and waited for us */
+    bool direct;             /* it loaded the library itself: it is the only one, or the process is stopped */
     bool reused;             /* the library was in the process already: called again, not loaded */
     bool by_remote_debug;    /* through Python's remote debugging (PEP 768): ptrace was refused */
     bool process_stopped;    /* the process is in a job-control stop: the agent's thread runs after SIGCONT */

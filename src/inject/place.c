@@ -114,15 +114,15 @@ static void unique_path(int fd, char *buf, size_t size)
             dots[n++] = '/';
     }
     dots[n] = '\0';
-    snprintf(buf, size, "/proc/self/fd/%s%d", dots, fd);
+    snprintf(buf, size, "/proc/thread-self/fd/%s%d", dots, fd);
 }
 
 /* After an exec the number may be that of any file, which must not be opened to write, let alone written:
  * the name of ours says what it is. */
-static int open_memfd(pid_t pid, int fd, const char *name)
+static int open_memfd(pid_t pid, pid_t tid, int fd, const char *name)
 {
     char path[64], found[128], wanted[64];
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/fd/%d", pid, tid, fd);
     _cleanup_close_ int there = open(path, O_PATH | O_CLOEXEC);
     if (there < 0)
         return -errno;
@@ -136,9 +136,10 @@ static int open_memfd(pid_t pid, int fd, const char *name)
     return writable < 0 ? -errno : writable;
 }
 
-int pb_place_fill(pid_t pid, int fd, const struct pb_agent *a, struct pb_place *ret, struct pb_err *err)
+int pb_place_fill(pid_t pid, pid_t tid, int fd, const struct pb_agent *a, struct pb_place *ret,
+                  struct pb_err *err)
 {
-    _cleanup_close_ int there = open_memfd(pid, fd, a->name);
+    _cleanup_close_ int there = open_memfd(pid, tid, fd, a->name);
     int r = there < 0 ? there : write_all(there, a->data, a->len);
     if (r < 0)
         return pb_fail(err, r, "cannot write the agent into process %d: %s", pid, strerror(-r));

@@ -33,8 +33,10 @@ struct pb_place {
 /* True when the target sees a /proc, which a memfd is opened through. */
 bool pb_place_has_proc(pid_t pid);
 
-/* Writes the agent into descriptor fd of the target, which it created as a memfd. */
-int pb_place_fill(pid_t pid, int fd, const struct pb_agent *a, struct pb_place *ret, struct pb_err *err);
+/* Writes the agent into descriptor fd of a thread of the target, which created it as a memfd. The thread may
+ * have a descriptor table of its own, and is the one that opens the path. */
+int pb_place_fill(pid_t pid, pid_t tid, int fd, const struct pb_agent *a, struct pb_place *ret,
+                  struct pb_err *err);
 
 /* Puts the agent into a file. err names each directory that would not do. */
 int pb_place_file(const struct pb_procinfo *info, const struct pb_agent *a, struct pb_place *ret,

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -131,6 +133,46 @@ static int find_dlopen(struct pb_target *t, const struct pb_elf *libc, struct pb
     return pb_fail(err, -ENOEXEC, "process %d: its C library has no dlopen", pid);
 }
 
+static uint64_t address_of(const struct pb_elf *e, const char *name)
+{
+    struct pb_symbol s;
+    return pb_elf_find(e, name, &s) == 0 ? s.addr : 0;
+}
+
+static bool take_pthread(struct pb_target *t, const struct pb_elf *e, bool musl)
+{
+    uint64_t create = address_of(e, "pthread_create"), init = address_of(e, "pthread_attr_init"),
+             detach = address_of(e, "pthread_attr_setdetachstate");
+    if (!create || !init || !detach)
+        return false;
+    t->pthread_create = create;
+    t->attr_init = init;
+    t->attr_setdetachstate = detach;
+    /* musl adds the program's static TLS to a stack's size; glibc takes it off, and says how much it is. */
+    t->get_minstack = address_of(e, "__pthread_get_minstack");
+    if (musl || t->get_minstack)
+        t->attr_setstacksize = address_of(e, "pthread_attr_setstacksize");
+    return true;
+}
+
+/* glibc has them in libc.so.6 from 2.34 on, before that in libpthread. A program that has not loaded it has
+ * one thread, and is dealt with in that (stub.h). */
+static void find_pthread(struct pb_target *t, const struct pb_elf *libc, bool musl)
+{
+    struct pb_source memory = pb_source_of(t->info.pid);
+    const struct pb_map *map = object(&t->maps, "libpthread.so.0");
+    if (!map)
+        map = object(&t->maps, "libpthread-2.");
+    if (map && !musl) {
+        _cleanup_(pb_elf_done) struct pb_elf e = {0};
+        if (pb_elf_open(&memory, map->start, &e) == 0 && take_pthread(t, &e, false))
+            return;
+    }
+    /* The stand-ins of an older libc.so.6 call what libpthread, when it is loaded, puts behind them; but
+     * pthread_create is not among them. */
+    take_pthread(t, libc, musl);
+}
+
 /* One that does nothing when nobody traces the thread. Where a program handles all of them the first must do.
  */
 static int ignored_signal(const struct pb_procinfo *info)
@@ -173,6 +215,7 @@ static int find_in_libc(struct pb_target *t, const struct pb_map *map, struct pb
     r = find_dlopen(t, &libc, err);
     if (r < 0)
         return r;
+    find_pthread(t, &libc, pb_libc_named(pb_maps_base(map)) == PB_LIBC_MUSL);
     r = find_syscalls(t, &libc, err);
     if (r < 0)
         return r;
@@ -222,6 +265,25 @@ void pb_target_done(struct pb_target *t)
 {
     pb_maps_done(&t->maps);
     pb_spans_done(&t->spans);
+}
+
+/* Not beside what is mapped: there the kernel puts the next thing that anybody asks for. */
+int pb_target_free_place(const struct pb_target *t, size_t size, uint64_t *ret)
+{
+    uint64_t best = 0, room = 0, random = 0;
+    for (size_t i = 1; i < t->maps.n; i++) {
+        uint64_t low = t->maps.at[i - 1].end, high = t->maps.at[i].start;
+        if (high > low && high >> 63 == 0 && high - low > room) {
+            best = low;
+            room = high - low;
+        }
+    }
+    if (room < size * 16)
+        return -ENOMEM;
+    if (syscall(SYS_getrandom, &random, sizeof(random), 0) != sizeof(random))
+        random = (uint64_t)getpid() << 13;
+    *ret = (best + room / 4 + random % (room / 2)) & ~0xffffull; /* pages of any size */
+    return 0;
 }
 
 bool pb_target_has_loader(pid_t pid)

@@ -23,8 +23,10 @@ struct pb_target {
     uint64_t syscall_code, restorer;
     uint64_t errno_location, dlopen, dlsym, dlclose;
     uint64_t dlerror; /* 0 where only the C library's private dlopen is there */
-    uint32_t flags;   /* dlopen's */
-    int signal;       /* one the process ignores: how the stub calls its tracer */
+    uint64_t pthread_create, attr_init, attr_setdetachstate; /* 0: it has no threads of the C library's */
+    uint64_t attr_setstacksize, get_minstack; /* 0: threads are started with the default stack */
+    uint32_t flags;                           /* dlopen's */
+    int signal;                               /* one the process ignores: how the stub calls its tracer */
 };
 
 /* info is what procinfo said; the image, opened before that, must outlive the target. On failure err names
@@ -32,6 +34,10 @@ struct pb_target {
 int pb_target_open(const struct pb_procinfo *info, const struct pb_image *image, struct pb_target *ret,
                    struct pb_err *err);
 void pb_target_done(struct pb_target *t);
+
+/* An address where nothing is mapped and nobody is likely to map anything: somewhere in the middle half of
+ * the largest gap. -ENOMEM: there is no such gap. */
+int pb_target_free_place(const struct pb_target *t, size_t size, uint64_t *ret);
 
 /* True where a loader is mapped: where there is no C library then, it is about to come. */
 bool pb_target_has_loader(pid_t pid);

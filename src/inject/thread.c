@@ -2,6 +2,7 @@
 #include "inject/thread.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -28,6 +29,7 @@ static enum pb_event classify(struct pb_thread *t, int status, int *ret_signal)
     if (!WIFSTOPPED(status))
         return PB_EVENT_EXIT;
     t->stopped = true;
+    t->stops++;
     int signal = WSTOPSIG(status);
     if (status >> 16 == PTRACE_EVENT_EXEC) {
         t->execed = true;
@@ -133,10 +135,34 @@ uint64_t pb_thread_release(struct pb_thread *t)
 {
     uint64_t deadline = pb_now_ns() + PB_NS_PER_S;
     enum pb_event event = PB_EVENT_STOP;
-    int signal = 0;
+    int signal = t->owed;
     while (event != PB_EVENT_EXIT && ptrace(PTRACE_DETACH, t->tid, 0, (void *)(long)signal) < 0)
         if (errno != ESRCH || pb_thread_wait(t, deadline, false, &event, &signal) < 0)
             break;
     t->stopped = false;
     return t->since ? pb_now_ns() - t->since : 0;
+}
+
+static struct {
+    bool on;
+    int policy;
+    struct sched_param priority;
+} hurried; /* one injection runs at a time */
+
+void pb_hurry_begin(void)
+{
+    struct sched_param ahead = {.sched_priority = 1};
+    if (hurried.on)
+        return;
+    hurried.policy = sched_getscheduler(0);
+    if (hurried.policy < 0 || sched_getparam(0, &hurried.priority) < 0)
+        return;
+    hurried.on = sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &ahead) == 0;
+}
+
+void pb_hurry_end(void)
+{
+    if (hurried.on)
+        sched_setscheduler(0, hurried.policy, &hurried.priority);
+    hurried.on = false;
 }

@@ -14,6 +14,8 @@ struct pb_thread {
     bool stopped;
     bool group_stop; /* the whole process is in a job-control stop */
     bool execed;     /* it runs another program now: its registers are not the ones we saved */
+    int owed;        /* a signal of the program's that is handed on when it is let go */
+    unsigned stops;  /* how often it stopped for us, and waited for us: hand-overs */
     uint64_t since;  /* when we asked it to stop */
 };
 
@@ -45,3 +47,9 @@ int pb_thread_wait(struct pb_thread *t, uint64_t deadline, bool interruptible, e
 
 /* Lets go of it. Returns how long it was held, in nanoseconds. */
 uint64_t pb_thread_release(struct pb_thread *t);
+
+/* A held thread waits for us at each step: on a busy machine that is most of the time it is held. Where we
+ * may, we run ahead of others from the moment that we ask it to stop until it is let go: we sleep for most of
+ * that, and nothing else is done meanwhile, so that a job with one CPU loses no more of it than that. */
+void pb_hurry_begin(void);
+void pb_hurry_end(void);

@@ -15,6 +15,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent.parent
 SOURCES = TOP / "tests/integration/targets"
 FLAGS = ["-std=gnu17", "-D_GNU_SOURCE", "-O2", "-g", "-pthread"]
+STUB_FLAGS = ["-fno-stack-protector", "-fno-jump-tables", "-fno-builtin", "-mgeneral-regs-only"]  # as in cmake/options.cmake
 MAGIC = 0x70726F62696E6721
 # Agents must load into older C libraries than this machine's, as the real one does.
 OLD_GLIBC = [sys.executable, "-m", "ziglang", "cc", "-target", f"{os.uname().machine}-linux-gnu.2.17"]
@@ -32,11 +33,13 @@ class Kit:
 
     def __init__(self, where):
         self.where = Path(where)
-        modules = "doctor find hold image inject judge place remote_debug spans target thread".split()
-        code = [TOP / f"src/inject/{name}.c" for name in modules] + [TOP / f"src/inject/arch/{os.uname().machine}.c"]
-        code += [TOP / f"src/remote/{name}.c" for name in ("elf", "maps", "mem", "moment", "procinfo", "source", "threads", "trace")]
-        code += [TOP / "src/base/procfs.c", TOP / "src/base/err.c", SOURCES / "inject_driver.c"]
-        compile_c("gcc", *FLAGS, "-DPROBING_TEST_STEPS", "-I", TOP / "src", *code, "-o", self.where / "driver")
+        # The session and what it stands on are not part of the driver.
+        code = [path for path in (TOP / "src/inject").glob("*.c") if path.stem not in ("session", "stub")]
+        code += [TOP / f"src/inject/arch/{os.uname().machine}.c", SOURCES / "inject_driver.c"]
+        compile_c("gcc", *FLAGS, *STUB_FLAGS, "-I", TOP / "src", "-c", TOP / "src/inject/stub.c", "-o", self.where / "stub.o")
+        libraries = [TOP / f"build/release/libpb_{name}.a" for name in ("remote", "control", "table", "base")]
+        compile_c("gcc", *FLAGS, "-DPROBING_TEST_STEPS", "-I", TOP / "src", *code, self.where / "stub.o", *libraries, "-ldl", "-o",
+                  self.where / "driver")
         for name in TARGETS:
             source = SOURCES / f"target_{name}.c"
             compile_c("gcc", *FLAGS, "-mno-red-zone", source, "-o", self.where / name, "-ldl")
@@ -70,10 +73,11 @@ class Kit:
                               universal_newlines=True)
         return {line.split("\t")[0]: line.split("\t")[1:] for line in done.stdout.splitlines()}
 
-    def steps(self):
-        """How many steps one injection has, and their names."""
-        with self.run("wait", "read") as target:
-            return [line.split(" ", 1)[1] for line in self.inject(target.pid, PROBING_STEPS="1")["said"].splitlines()]
+    def steps(self, *victim):
+        """The names of the steps that one injection into this target has."""
+        with self.run(*victim) as target:
+            time.sleep(0.02)
+            return [line.split(" ", 1)[1] for line in self.inject(target.pid, timeout_ms=30000, PROBING_STEPS="1")["said"].splitlines()]
 
     @contextmanager
     def run(self, *command, ready=True, prefix=(), **options):
@@ -128,6 +132,19 @@ class Target:
 def executable(pid):
     """Anonymous executable mappings: where the stub was."""
     return [line for line in open(f"/proc/{pid}/maps") if "x" in line.split()[1] and len(line.split()) < 6]
+
+
+def wait_until_clean(pid, seconds=8):
+    """What a killed tool began is undone by the target itself: no memory of the stub, no thread of it, no memfd."""
+    deadline = time.monotonic() + seconds
+    while True:
+        names = {open(f"/proc/{pid}/task/{tid}/comm").read() for tid in os.listdir(f"/proc/{pid}/task")}
+        links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        left = executable(pid) + [link for link in links if "memfd:probing-agent" in link]
+        if not left:
+            return names
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.02)
 
 
 def status_field(pid, key):

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include "remote/mem.h"
@@ -49,87 +50,6 @@ struct frame {
 _Static_assert(offsetof(struct frame, fault_address) == 128 + 176 &&
                    offsetof(struct frame, fpsimd) % 16 == 0 && sizeof(struct context) == 528,
                "the kernel's layout");
-
-_Static_assert(offsetof(struct pb_stub, entry) == 40 && offsetof(struct pb_stub, frame) == 72 &&
-                   offsetof(struct pb_stub, error) == 96 && offsetof(struct pb_stub, fd) == 108 &&
-                   offsetof(struct pb_stub, stage) == 116 && offsetof(struct pb_stub, text) == 120,
-               "the offsets in the stub below");
-
-/* x19: struct pb_stub; x20, w21: where errno is and what it was; the rest as on x86-64. */
-__asm__(".pushsection .rodata\n"
-        ".balign 4\n"
-        ".globl pb_arch_stub, pb_arch_stub_end\n"
-        ".hidden pb_arch_stub, pb_arch_stub_end\n"
-        "pb_arch_stub:\n"
-        "    ldr x9, [x19]\n"
-        "    blr x9\n"
-        "    mov x20, x0\n"
-        "    ldr w21, [x0]\n"
-        "    ldr x9, [x19, #40]\n"
-        "    cbnz x9, 2f\n"
-        "    mov w8, #1\n"
-        "    str w8, [x19, #116]\n"
-        "    ldr x0, [x19, #48]\n"
-        "    ldr w1, [x19, #104]\n"
-        "    ldr x9, [x19, #8]\n"
-        "    blr x9\n" /* dlopen */
-        "    str x0, [x19, #80]\n"
-        "    mov w8, #2\n"
-        "    str w8, [x19, #116]\n"
-        "    ldr w0, [x19, #108]\n"
-        "    tbnz w0, #31, 1f\n"
-        "    mov x8, #57\n" /* close */
-        "    svc #0\n"
-        "1:  ldr x0, [x19, #80]\n"
-        "    cbz x0, 3f\n"
-        "    ldr x1, [x19, #56]\n"
-        "    ldr x9, [x19, #16]\n"
-        "    blr x9\n" /* dlsym */
-        "    mov x9, x0\n"
-        "    cbz x9, 3f\n"
-        "2:  mov w8, #3\n"
-        "    str w8, [x19, #116]\n"
-        "    ldr x0, [x19, #64]\n"
-        "    blr x9\n"
-        "    str x0, [x19, #88]\n"
-        "    cbnz x0, 5f\n"
-        "    b 4f\n"
-        "3:  ldr x9, [x19, #24]\n"
-        "    cbz x9, 4f\n"
-        "    blr x9\n" /* dlerror */
-        "    cbz x0, 4f\n"
-        "    ldr x1, [x19, #120]\n"
-        "    str x1, [x19, #96]\n"
-        "    mov w2, #255\n"
-        "6:  ldrb w3, [x0], #1\n"
-        "    strb w3, [x1], #1\n"
-        "    cbz w3, 4f\n"
-        "    subs w2, w2, #1\n"
-        "    b.ne 6b\n"
-        "4:  ldr x0, [x19, #80]\n"
-        "    cbz x0, 5f\n"
-        "    ldr x9, [x19, #32]\n"
-        "    cbz x9, 5f\n"
-        "    blr x9\n" /* dlclose */
-        "5:  str w21, [x20]\n"
-        "    mov w8, #4\n"
-        "    str w8, [x19, #116]\n"
-        "    mov x8, #172\n" /* getpid, gettid, tgkill */
-        "    svc #0\n"
-        "    mov x22, x0\n"
-        "    mov x8, #178\n"
-        "    svc #0\n"
-        "    mov x1, x0\n"
-        "    mov x0, x22\n"
-        "    ldr w2, [x19, #112]\n"
-        "    mov x8, #131\n"
-        "    svc #0\n"
-        "    ldr x9, [x19, #72]\n"
-        "    mov sp, x9\n"
-        "    mov x8, #139\n" /* rt_sigreturn */
-        "    svc #0\n"
-        "pb_arch_stub_end:\n"
-        ".popsection\n");
 
 /* svc #0; ret. */
 const unsigned char pb_arch_syscall_code[] = {0x01, 0x00, 0x00, 0xd4, 0xc0, 0x03, 0x5f, 0xd6};
@@ -238,10 +158,11 @@ static void put_vector(const struct pb_arch_state *s, struct context *c)
     }
 }
 
-size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, unsigned char *buf, uint64_t *ret_addr,
-                     uint64_t *ret_sp)
+size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, const struct pb_arch_undo *undo,
+                     unsigned char *buf, uint64_t *ret_addr, uint64_t *ret_sp, uint64_t *ret_undo_sp)
 {
     uint64_t at = (s->gpr.sp - 128 - sizeof(struct frame)) & ~15ull;
+    uint64_t below = (at - sizeof(struct frame)) & ~15ull;
     struct frame f = {.ss_flags = ~0u >> 1, /* no such flags: the alternate stack stays as it is */
                       .sigmask = s->sigmask,
                       .sp = s->gpr.sp,
@@ -249,15 +170,22 @@ size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, unsigned 
                       .pstate = s->gpr.pstate};
     memcpy(f.regs, s->gpr.regs, sizeof(f.regs));
     put_vector(s, &f.fpsimd);
-    memcpy(buf, &f, sizeof(f));
-    *ret_addr = at;
+    struct frame first = {.ss_flags = ~0u >> 1,
+                          .sigmask = undo->sigmask,
+                          .sp = at,
+                          .pc = undo->syscall_code,
+                          .pstate = s->gpr.pstate,
+                          .fpsimd = f.fpsimd};
+    first.regs[0] = undo->memory;
+    first.regs[1] = undo->size;
+    first.regs[8] = SYS_munmap;
+    first.regs[30] = restorer;
+    memset(buf, 0, at - below);
+    memcpy(buf, &first, sizeof(first));
+    memcpy(buf + (at - below), &f, sizeof(f));
+    *ret_addr = *ret_undo_sp = below;
     *ret_sp = at;
-    return sizeof(f);
-}
-
-uint64_t pb_arch_stub_frame(uint64_t frame_sp)
-{
-    return frame_sp;
+    return (size_t)(at - below) + sizeof(f);
 }
 
 int pb_arch_set_syscall(pid_t tid, const struct pb_arch_state *s, uint64_t code, uint64_t frame_sp,
@@ -282,13 +210,14 @@ int pb_arch_set_stub(pid_t tid, const struct pb_arch_state *s, uint64_t code, ui
     return set_gpr(tid, &r);
 }
 
-int pb_arch_result(pid_t tid, int64_t *ret)
+int pb_arch_result(pid_t tid, int64_t *ret, uint64_t *ret_pc)
 {
     struct user_regs_struct r;
     struct iovec io = {&r, sizeof(r)};
     if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &io) < 0)
         return -errno;
     *ret = (int64_t)r.regs[0];
+    *ret_pc = r.pc;
     return 0;
 }
 

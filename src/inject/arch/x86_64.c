@@ -23,6 +23,8 @@ enum {
 #define FP_MAGIC1 0x46505853u
 #define FP_MAGIC2 0x46505845u
 
+#define FLAGS_NOT_OURS 0x500ull /* no direction flag, no single step */
+
 struct frame {
     uint64_t restorer;
     uint64_t uc_flags, uc_link;
@@ -34,90 +36,6 @@ struct frame {
 };
 _Static_assert(offsetof(struct frame, r8) == 48 && offsetof(struct frame, sigmask) == 304,
                "the kernel's layout");
-
-_Static_assert(offsetof(struct pb_stub, entry) == 40 && offsetof(struct pb_stub, frame) == 72 &&
-                   offsetof(struct pb_stub, error) == 96 && offsetof(struct pb_stub, fd) == 108 &&
-                   offsetof(struct pb_stub, stage) == 116 && offsetof(struct pb_stub, text) == 120,
-               "the offsets in the stub below");
-
-/* rbx: struct pb_stub. errno of the borrowed thread is kept in r13: it may be between a failed call and the
- * look at errno. The signal at the end is an ignored one: it costs nothing when nobody traces us. */
-__asm__(".pushsection .rodata\n"
-        ".globl pb_arch_stub, pb_arch_stub_end\n"
-        ".hidden pb_arch_stub, pb_arch_stub_end\n"
-        "pb_arch_stub:\n"
-        "    call *(%rbx)\n"
-        "    mov %rax, %r12\n"
-        "    mov (%rax), %r13d\n"
-        "    mov 40(%rbx), %rax\n"
-        "    test %rax, %rax\n"
-        "    jnz 2f\n"
-        "    movl $1, 116(%rbx)\n"
-        "    mov 48(%rbx), %rdi\n"
-        "    mov 104(%rbx), %esi\n"
-        "    call *8(%rbx)\n"
-        "    mov %rax, 80(%rbx)\n"
-        "    movl $2, 116(%rbx)\n"
-        "    mov 108(%rbx), %edi\n"
-        "    test %edi, %edi\n"
-        "    js 1f\n"
-        "    mov $3, %eax\n" /* close */
-        "    syscall\n"
-        "1:  mov 80(%rbx), %rdi\n"
-        "    test %rdi, %rdi\n"
-        "    jz 3f\n"
-        "    mov 56(%rbx), %rsi\n"
-        "    call *16(%rbx)\n" /* dlsym */
-        "    test %rax, %rax\n"
-        "    jz 3f\n"
-        "2:  movl $3, 116(%rbx)\n"
-        "    mov 64(%rbx), %rdi\n"
-        "    call *%rax\n"
-        "    mov %rax, 88(%rbx)\n"
-        "    test %rax, %rax\n"
-        "    jnz 5f\n"
-        "    jmp 4f\n"
-        "3:  mov 24(%rbx), %rax\n"
-        "    test %rax, %rax\n"
-        "    jz 4f\n"
-        "    call *%rax\n" /* dlerror */
-        "    test %rax, %rax\n"
-        "    jz 4f\n"
-        "    mov 120(%rbx), %rdi\n"
-        "    mov %rdi, 96(%rbx)\n"
-        "    mov $255, %ecx\n"
-        "6:  mov (%rax), %dl\n"
-        "    mov %dl, (%rdi)\n"
-        "    test %dl, %dl\n"
-        "    jz 4f\n"
-        "    inc %rax\n"
-        "    inc %rdi\n"
-        "    dec %ecx\n"
-        "    jnz 6b\n"
-        "4:  mov 80(%rbx), %rdi\n" /* what we loaded and cannot use goes again */
-        "    test %rdi, %rdi\n"
-        "    jz 5f\n"
-        "    mov 32(%rbx), %rax\n"
-        "    test %rax, %rax\n"
-        "    jz 5f\n"
-        "    call *%rax\n"
-        "5:  mov %r13d, (%r12)\n"
-        "    movl $4, 116(%rbx)\n"
-        "    mov $39, %eax\n" /* getpid, gettid, tgkill */
-        "    syscall\n"
-        "    mov %eax, %r14d\n"
-        "    mov $186, %eax\n"
-        "    syscall\n"
-        "    mov %r14d, %edi\n"
-        "    mov %eax, %esi\n"
-        "    mov 112(%rbx), %edx\n"
-        "    mov $234, %eax\n"
-        "    syscall\n"
-        "    mov 72(%rbx), %rsp\n"
-        "    mov $15, %eax\n" /* rt_sigreturn */
-        "    syscall\n"
-        "pb_arch_stub_end:\n"
-        ".popsection\n");
 
 const unsigned char pb_arch_syscall_code[] = {0x0f, 0x05, 0xc3};
 const size_t pb_arch_syscall_len = sizeof(pb_arch_syscall_code);
@@ -246,14 +164,37 @@ static void settle(struct user_regs_struct *gpr)
     gpr->rip -= 2;
 }
 
-size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, unsigned char *buf, uint64_t *ret_addr,
-                     uint64_t *ret_sp)
+/* Leads to munmap, and from there to the frame whose stack pointer is `next`. Without vector state: the next
+ * frame has it. */
+static struct frame undo_frame(const struct pb_arch_state *s, uint64_t restorer,
+                               const struct pb_arch_undo *undo, uint64_t next)
+{
+    return (struct frame){
+        .restorer = restorer,
+        .uc_flags = 6,
+        .ss_flags = ~0u >> 1,
+        .di = undo->memory,
+        .si = undo->size,
+        .ax = SYS_munmap,
+        .sp = next,
+        .ip = undo->syscall_code,
+        .flags = s->gpr.eflags & ~FLAGS_NOT_OURS,
+        .cs = (uint16_t)s->gpr.cs,
+        .ss = (uint16_t)s->gpr.ss,
+        .sigmask = undo->sigmask,
+    };
+}
+
+size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, const struct pb_arch_undo *undo,
+                     unsigned char *buf, uint64_t *ret_addr, uint64_t *ret_sp, uint64_t *ret_undo_sp)
 {
     struct user_regs_struct r = s->gpr;
     uint64_t features;
     size_t len = vector_used(s, &features);
     uint64_t fp = (r.rsp - RED_ZONE - len - 4) & ~63ull;
     uint64_t at = ((fp - sizeof(struct frame)) & ~15ull) - 8;
+    uint64_t below = ((at - sizeof(struct frame)) & ~15ull) - 8;
+    struct frame first = undo_frame(s, restorer, undo, at);
 
     settle(&r);
     struct frame f = {
@@ -283,18 +224,13 @@ size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, unsigned 
         .fpstate = fp,
         .sigmask = s->sigmask,
     };
-    memset(buf, 0, fp - at);
-    memcpy(buf, &f, sizeof(f));
-    put_vector(s, buf + (fp - at), len, features);
-    *ret_addr = at;
+    memset(buf, 0, fp - below);
+    memcpy(buf, &first, sizeof(first));
+    memcpy(buf + (at - below), &f, sizeof(f));
+    put_vector(s, buf + (fp - below), len, features);
+    *ret_addr = *ret_undo_sp = below;
     *ret_sp = at;
-    return (size_t)(fp - at) + len + 4;
-}
-
-/* rt_sigreturn counts from above the restorer's address, which a return would have taken off the stack. */
-uint64_t pb_arch_stub_frame(uint64_t frame_sp)
-{
-    return frame_sp + 8;
+    return (size_t)(fp - below) + len + 4;
 }
 
 int pb_arch_set_syscall(pid_t tid, const struct pb_arch_state *s, uint64_t code, uint64_t frame_sp,
@@ -311,7 +247,7 @@ int pb_arch_set_syscall(pid_t tid, const struct pb_arch_state *s, uint64_t code,
     r.r10 = args[3];
     r.r8 = args[4];
     r.r9 = args[5];
-    r.eflags &= ~0x500ull; /* no direction flag, no single step */
+    r.eflags &= ~FLAGS_NOT_OURS;
     return set_gpr(tid, &r);
 }
 
@@ -323,17 +259,18 @@ int pb_arch_set_stub(pid_t tid, const struct pb_arch_state *s, uint64_t code, ui
     r.rbp = 0; /* a walk along frame pointers ends here */
     r.rbx = stub;
     r.orig_rax = ~0ull;
-    r.eflags &= ~0x500ull;
+    r.eflags &= ~FLAGS_NOT_OURS;
     return set_gpr(tid, &r);
 }
 
-int pb_arch_result(pid_t tid, int64_t *ret)
+int pb_arch_result(pid_t tid, int64_t *ret, uint64_t *ret_pc)
 {
     struct user_regs_struct r;
     struct iovec io = {&r, sizeof(r)};
     if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &io) < 0)
         return -errno;
     *ret = (int64_t)r.rax;
+    *ret_pc = r.rip;
     return 0;
 }
 

@@ -74,10 +74,10 @@ int main(int argc, char **argv)
     uint64_t start = pb_now_ns();
     int r = pb_inject(&req, &res, &err);
     printf("{\"r\": %d, \"status\": %" PRIu64 ", \"stopped_ns\": %" PRIu64 ", \"longest_ns\": %" PRIu64
-           ", \"whole_ns\": %" PRIu64 ", \"unsafe_looks\": %u, \"unsafe_rounds\": %u, \"reused\": %d, "
-           "\"by_remote_debug\": %d, \"process_stopped\": %d, \"error\": ",
+           ", \"whole_ns\": %" PRIu64 ", \"unsafe_looks\": %u, \"unsafe_rounds\": %u, \"stops\": %u, "
+           "\"direct\": %d, \"reused\": %d, \"by_remote_debug\": %d, \"process_stopped\": %d, \"error\": ",
            r, res.status_address, res.stopped_ns, res.longest_ns, pb_now_ns() - start, res.unsafe_looks,
-           res.unsafe_rounds, res.reused, res.by_remote_debug, res.process_stopped);
+           res.unsafe_rounds, res.stops, res.direct, res.reused, res.by_remote_debug, res.process_stopped);
     print_text(r < 0 ? pb_err_text(&err, r) : "");
     printf("}\n");
     return r < 0;

@@ -1,0 +1,210 @@
+/* follow: the threads that the stub started, until their answer is read. See load.h and stub.h.
+ *
+ * Nobody is held here. The two threads are traced without ever being stopped, for one reason: a library that
+ * crashes then ends the thread that loads it, and not the job. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ptrace.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "inject/load.h"
+#include "inject/step.h"
+#include "remote/mem.h"
+#include "remote/threads.h"
+
+enum { CALLER, LOADER, THREADS };
+
+#define PAUSE_FIRST (30 * 1000ull)
+#define PAUSE_LAST  PB_NS_PER_MS
+#define END_LIMIT   (200 * PB_NS_PER_MS) /* for the threads to end once the answer is read */
+#define LOAD_LIMIT  (600 * PB_NS_PER_S)
+
+struct watch {
+    struct pb_load *l;
+    struct pb_thread thread[THREADS];
+    bool traced[THREADS];
+    bool provided;
+    bool said;
+};
+
+static uint64_t code_at(const struct pb_load *l, const unsigned char *symbol)
+{
+    return l->memory + (uint64_t)(symbol - pb_stub_begin);
+}
+
+/* The thread's number in our namespace; 0: it is not there. */
+static pid_t our_tid(const struct pb_load *l, pid_t ns_tid)
+{
+    _cleanup_(pb_native_threads_done) struct pb_native_threads threads = {0};
+    if (ns_tid <= 0 || pb_native_threads_read(l->target.info.pid, &threads, NULL) < 0)
+        return 0;
+    const struct pb_native_thread *t = pb_native_threads_find_ns(&threads, ns_tid);
+    return t ? t->tid : 0;
+}
+
+static void begin_tracing(struct watch *w, int which, pid_t tid)
+{
+    if (tid > 0)
+        w->traced[which] = pb_thread_seize(w->l->target.info.pid, tid, &w->thread[which]) == 0;
+}
+
+static bool is_crash(const struct pb_load *l, int signal)
+{
+    switch (signal) {
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+    case SIGTRAP:
+    case SIGSYS:
+    case SIGABRT:
+        return !(l->target.info.caught >> (signal - 1) & 1);
+    }
+    return false;
+}
+
+/* Sets a thread that crashed to the end of its code, on the stack that it began with. */
+static int end_thread(struct watch *w, int which)
+{
+    static struct pb_arch_state state; /* one injection at a time */
+    struct pb_load *l = w->l;
+    pid_t tid = w->thread[which].tid;
+    size_t at =
+        which == CALLER ? offsetof(struct pb_answer, caller_sp) : offsetof(struct pb_answer, loader_sp);
+    uint64_t sp, code = code_at(l, which == CALLER ? pb_stub_caller_end : pb_stub_loader_end);
+    uint64_t answer = l->memory + PB_STUB_CODE + PB_STUB_ARGUMENTS;
+    int r = pb_mem_read(l->target.info.pid, answer + at, &sp, sizeof(sp));
+    if (r == 0)
+        r = pb_arch_save(tid, &state);
+    return r < 0 ? r : pb_arch_set_stub(tid, &state, code, sp, l->memory + PB_STUB_CODE);
+}
+
+/* One look at a traced thread. Whatever it stopped for, it goes on. */
+static void tend(struct watch *w, int which)
+{
+    struct pb_thread *t = &w->thread[which];
+    enum pb_event event;
+    int signal;
+    if (!w->traced[which] || pb_thread_wait(t, 0, false, &event, &signal) < 0)
+        return;
+    if (event == PB_EVENT_EXIT || event == PB_EVENT_EXEC) {
+        w->traced[which] = event == PB_EVENT_EXEC;
+        return;
+    }
+    if (event == PB_EVENT_SIGNAL && is_crash(w->l, signal) && end_thread(w, which) == 0) {
+        w->l->crashed = signal;
+        signal = 0;
+    }
+    pb_thread_resume(t, PTRACE_CONT, signal);
+}
+
+/* Until both have ended, so that nothing of them is left in the process when we say that we are done. */
+static void let_end(struct watch *w)
+{
+    uint64_t limit = pb_now_ns() + END_LIMIT;
+    while ((w->traced[CALLER] || w->traced[LOADER]) && pb_now_ns() < limit) {
+        for (int i = 0; i < THREADS; i++)
+            tend(w, i);
+        pb_sleep_ns(PAUSE_FIRST);
+    }
+    for (int i = 0; i < THREADS; i++)
+        if (w->traced[i] && pb_thread_stop(&w->thread[i], pb_now_ns() + END_LIMIT) != -ESRCH)
+            pb_thread_release(&w->thread[i]);
+}
+
+static int provide(struct watch *w, struct pb_err *err)
+{
+    struct pb_load *l = w->l;
+    pid_t loader = our_tid(l, l->answer.loader_tid);
+    pb_step("loader ready");
+    begin_tracing(w, CALLER, our_tid(l, l->answer.caller_tid));
+    begin_tracing(w, LOADER, loader);
+    w->provided = true;
+    return pb_load_provide(l, loader, err);
+}
+
+static bool is_interrupted(void)
+{
+    sigset_t pending;
+    return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM));
+}
+
+/* 0: wait on. Before the library loads the deadline is the caller's; after that we only say that we wait. */
+static int check_time(struct watch *w, struct pb_err *err)
+{
+    struct pb_load *l = w->l;
+    pid_t pid = l->target.info.pid;
+    uint64_t now = pb_now_ns();
+    uint32_t give_up = PB_STUB_GIVE_UP;
+    if (!w->provided && (now >= l->deadline || is_interrupted())) {
+        pb_load_tell(l, offsetof(struct pb_answer, go), &give_up, sizeof(give_up));
+        return pb_fail(err, is_interrupted() ? -EINTR : -ETIMEDOUT,
+                       "the loading thread of process %d did not come up in time; it ends by itself (is the "
+                       "process out of CPU time?)",
+                       pid);
+    }
+    if (is_interrupted() || now >= l->deadline + LOAD_LIMIT)
+        return pb_fail(err, is_interrupted() ? -EINTR : -ETIMEDOUT,
+                       "gave up waiting: the agent goes on loading in a thread of its own in process %d",
+                       pid);
+    if (now >= l->deadline && !w->said) {
+        char text[160];
+        snprintf(text, sizeof(text), "still loading in thread %d of process %d, waiting",
+                 w->thread[LOADER].tid, pid);
+        if (l->req->say)
+            l->req->say(text, l->req->say_arg);
+        w->said = true;
+    }
+    return 0;
+}
+
+static int wait_for_answer(struct watch *w, struct pb_err *err)
+{
+    struct pb_load *l = w->l;
+    pid_t pid = l->target.info.pid;
+    uint64_t pause = PAUSE_FIRST, answer = l->memory + PB_STUB_CODE + PB_STUB_ARGUMENTS;
+    for (;;) {
+        tend(w, LOADER);
+        tend(w, CALLER);
+        int r = pb_mem_read(pid, answer, &l->answer, sizeof(l->answer));
+        if (l->crashed && r < 0) /* the caller thread was set to its end, and has unmapped it */
+            return 0;
+        if (r < 0)
+            return pb_fail(err, pb_image_check(l->target.image, pid) == -ESTALE ? -ESTALE : -ESRCH,
+                           "process %d ended while the agent was loaded", pid);
+        if (l->answer.state == PB_STUB_DONE)
+            return 0;
+        if (l->answer.state == PB_STUB_READY && !w->provided) {
+            provide(w, err); /* where that fails, the answer says so */
+            pause = PAUSE_FIRST;
+        }
+        r = check_time(w, err);
+        if (r < 0)
+            return r;
+        pb_sleep_ns(pause);
+        if (pause < PAUSE_LAST)
+            pause += pause / 4;
+    }
+}
+
+int pb_load_follow(struct pb_load *l, struct pb_err *err)
+{
+    struct watch w = {.l = l};
+    uint32_t seen = 1;
+    int r = wait_for_answer(&w, err);
+    pb_step("answer read");
+    if (r == 0) {
+        pb_load_tell(l, offsetof(struct pb_answer, seen), &seen, sizeof(seen));
+        let_end(&w);
+        pb_step("threads ended");
+        return 0;
+    }
+    for (int i = 0; i < THREADS; i++)
+        if (w.traced[i] && pb_thread_stop(&w.thread[i], pb_now_ns() + END_LIMIT) != -ESRCH)
+            pb_thread_release(&w.thread[i]);
+    return r;
+}

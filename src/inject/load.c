@@ -1,0 +1,357 @@
+/* load: see load.h. Hand-overs while the thread is held: it stops, goes into mmap, is out of it, has run the
+ * stub. */
+#include "inject/load.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/procfs.h"
+#include "base/time.h"
+#include "inject/step.h"
+#include "remote/mem.h"
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+enum {
+    THREAD_STACK = 256 << 10, /* beside the program's static TLS */
+    FD_LIMIT = 1 << 16,
+};
+
+/* A load that has started is never abandoned before this: a library on a slow file system takes its time. */
+#define LOAD_LIMIT (600 * PB_NS_PER_S)
+
+void pb_load_free(struct pb_load **l)
+{
+    if (!*l)
+        return;
+    pb_target_done(&(*l)->target);
+    pb_agent_done(&(*l)->agent);
+    pb_place_done(&(*l)->place);
+    free(*l);
+}
+
+static uint64_t answer_at(const struct pb_load *l)
+{
+    return l->memory + PB_STUB_CODE + PB_STUB_ARGUMENTS;
+}
+
+int pb_load_tell(const struct pb_load *l, size_t offset, const void *value, size_t len)
+{
+    return pb_image_write(l->target.image, answer_at(l) + offset, value, len);
+}
+
+static int read_answer(struct pb_load *l)
+{
+    return pb_mem_read(l->target.info.pid, answer_at(l), &l->answer, sizeof(l->answer));
+}
+
+static int put_agent(struct pb_load *l, pid_t tid, struct pb_err *err)
+{
+    pid_t pid = l->target.info.pid;
+    if (l->entry || l->place.path[0])
+        return 0;
+    if (l->answer.fd >= 0 && pb_place_fill(pid, tid, l->answer.fd, &l->agent, &l->place, NULL) == 0)
+        return 0;
+    return pb_place_file(&l->target.info, &l->agent, &l->place, err);
+}
+
+int pb_load_provide(struct pb_load *l, pid_t tid, struct pb_err *err)
+{
+    uint32_t go = 1, give_up = PB_STUB_GIVE_UP;
+    int r = put_agent(l, tid, err);
+    if (r == 0)
+        r = pb_load_tell(l, offsetof(struct pb_answer, path), l->place.path, sizeof(l->place.path));
+    pb_step("agent in place");
+    pb_load_tell(l, offsetof(struct pb_answer, go), r == 0 ? &go : &give_up, sizeof(go));
+    pb_step("told to go on");
+    l->failure = r;
+    return r;
+}
+
+static uint32_t count_descriptors(pid_t pid)
+{
+    char text[8192];
+    uint64_t n = pb_proc_read(pid, "status", text, sizeof(text)) < 0 ? 0 : pb_proc_number(text, "FDSize", 10);
+    return n < FD_LIMIT ? (uint32_t)n : FD_LIMIT;
+}
+
+static uint64_t code_at(const struct pb_load *l, const unsigned char *symbol)
+{
+    return l->memory + (uint64_t)(symbol - pb_stub_begin);
+}
+
+/* Code and arguments, in one write: the pages are executable and not writable, so only a tracer can. */
+static int write_stub(struct pb_load *l)
+{
+    static struct {
+        unsigned char code[PB_STUB_CODE];
+        struct pb_stub stub;
+    } parts; /* one injection at a time; too much for a stack */
+    const struct pb_target *t = &l->target;
+    size_t len = (size_t)(pb_stub_end - pb_stub_begin);
+    if (len > sizeof(parts.code))
+        return -E2BIG;
+    memset(&parts, 0, sizeof(parts));
+    memcpy(parts.code, pb_stub_begin, len);
+    parts.stub = (struct pb_stub){
+        .memory = l->memory,
+        .size = PB_STUB_MEMORY,
+        .answer = answer_at(l),
+        .data_size = PB_STUB_ANSWER + PB_STUB_STACK,
+        .syscall_code = t->syscall_code,
+        .restorer = t->restorer,
+        .frame_sp = l->hold.frame_sp,
+        .undo_sp = l->hold.undo_sp,
+        .unblock = 1ull << (t->signal - 1),
+        .signal = (uint64_t)t->signal,
+        .caller_code = code_at(l, pb_stub_caller),
+        .loader_code = code_at(l, pb_stub_loader),
+        .errno_location = t->errno_location,
+        .pthread_create = t->pthread_create,
+        .attr_init = t->attr_init,
+        .attr_setdetachstate = t->attr_setdetachstate,
+        .attr_setstacksize = t->attr_setstacksize,
+        .get_minstack = t->get_minstack,
+        .stack_size = THREAD_STACK,
+        .dlopen = t->dlopen,
+        .dlsym = t->dlsym,
+        .dlclose = t->dlclose,
+        .dlerror = t->dlerror,
+        .entry = l->entry,
+        .dlopen_flags = t->flags,
+        .memfd = !l->entry && !l->place.path[0] && pb_place_has_proc(t->info.pid),
+        .fd_limit = count_descriptors(t->info.pid),
+        .direct = l->direct,
+        .symbol = "pb_agent_start",
+    };
+    snprintf(parts.stub.name, sizeof(parts.stub.name), "%s", l->agent.name);
+    snprintf(parts.stub.options, sizeof(parts.stub.options), "%s", l->req->options ? l->req->options : "");
+    return pb_image_write(t->image, l->memory, &parts, sizeof(parts));
+}
+
+/* Never writable and executable at once: hardened processes refuse that. */
+static int map_memory(struct pb_load *l, struct pb_err *err)
+{
+    pid_t pid = l->target.info.pid;
+    uint64_t args[6] = {l->memory,
+                        PB_STUB_MEMORY,
+                        PROT_READ | PROT_EXEC,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
+                        ~0ull,
+                        0};
+    int64_t value, ignored;
+    int r = pb_hold_syscall(&l->hold, SYS_mmap, args, &value);
+    if (r == 0 && value < 0 && value > -4096)
+        r = (int)value;
+    else if (r == 0 && (uint64_t)value != l->memory) { /* an old kernel, and the place was taken */
+        pb_hold_syscall(&l->hold, SYS_munmap, (uint64_t[6]){(uint64_t)value, PB_STUB_MEMORY}, &ignored);
+        r = -EEXIST;
+    }
+    if (r < 0)
+        return pb_fail(err, r, "process %d may not map %d KB of executable memory: %s%s", pid,
+                       PB_STUB_MEMORY >> 10, strerror(-r),
+                       r == -ENOMEM || r == -EEXIST ? "" : " (SELinux execmem or a seccomp filter)");
+    l->mapped = true;
+    pb_step("memory mapped");
+    return 0;
+}
+
+/* In the held thread: what the stub did not unmap. */
+static void unmap_memory(struct pb_load *l)
+{
+    int64_t ignored;
+    if (l->mapped &&
+        pb_hold_syscall(&l->hold, SYS_munmap, (uint64_t[6]){l->memory, PB_STUB_MEMORY}, &ignored) == 0)
+        l->mapped = false;
+}
+
+/* With its only thread held there will be no other one. */
+static bool has_one_thread(pid_t pid)
+{
+    char path[32];
+    unsigned n = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return false;
+    for (struct dirent *d; (d = readdir(dir));)
+        n += d->d_name[0] != '.';
+    closedir(dir);
+    return n == 1;
+}
+
+static const char *signal_name(int signal)
+{
+    switch (signal) {
+    case SIGSEGV:
+        return "SIGSEGV";
+    case SIGBUS:
+        return "SIGBUS";
+    case SIGILL:
+        return "SIGILL";
+    case SIGABRT:
+        return "SIGABRT";
+    case SIGSYS:
+        return "SIGSYS";
+    }
+    return strsignal(signal);
+}
+
+static int say_crash(const struct pb_load *l, int signal, struct pb_err *err)
+{
+    return pb_fail(err, -EFAULT,
+                   "the agent crashed with %s while it was loaded into process %d; the process goes on",
+                   signal_name(signal), l->target.info.pid);
+}
+
+static void say_waiting(const struct pb_load *l)
+{
+    char text[128];
+    snprintf(text, sizeof(text), "still loading in thread %d of process %d, waiting", l->hold.thread.tid,
+             l->target.info.pid);
+    if (l->req->say)
+        l->req->say(text, l->req->say_arg);
+}
+
+/* Runs the stub to its end, and does our part on the way where it loads in this thread. Once it has started
+ * there is no way back but its own end. */
+static int run_stub(struct pb_load *l, struct pb_err *err)
+{
+    uint64_t stub = l->memory + PB_STUB_CODE, stack = l->memory + PB_STUB_MEMORY, limit = l->deadline;
+    uint64_t code = code_at(l, pb_stub_borrowed);
+    int signal = 0;
+    pid_t pid = l->target.info.pid;
+    int r = pb_hold_run(&l->hold, true, code, stack, stub, limit, &signal);
+    while (r == 1 || (r == -ETIMEDOUT && limit == l->deadline)) {
+        if (r == 1) {
+            r = read_answer(l);
+            if (r == 0)
+                pb_load_provide(l, l->hold.thread.tid, err);
+        } else {
+            say_waiting(l);
+            limit = pb_now_ns() + LOAD_LIMIT;
+        }
+        r = pb_hold_run(&l->hold, false, code, stack, stub, limit, &signal);
+    }
+    if (r == -EFAULT && signal) {
+        l->crashed = signal;
+        return say_crash(l, signal, err);
+    }
+    if (r == -ETIMEDOUT || r == -EINTR)
+        return pb_fail(err, r, "gave up waiting: the agent goes on loading in thread %d of process %d",
+                       l->hold.thread.tid, pid);
+    if (r < 0)
+        return pb_fail(err, r, "process %d ended while the agent was loaded", pid);
+    pb_step("stub done");
+    r = read_answer(l);
+    if (r == 0 && !l->answer.left)
+        r = pb_fail(err, -EACCES, "process %d may not change the protection of its memory", pid);
+    return r;
+}
+
+/* In the held thread, which stays held on success. */
+static int prepare(struct pb_load *l, struct pb_err *err)
+{
+    pid_t pid = l->target.info.pid;
+    int r = map_memory(l, err);
+    if (r < 0)
+        return r;
+    l->direct = l->hold.thread.group_stop || has_one_thread(pid);
+    if (!l->direct && !l->target.pthread_create)
+        return pb_fail(err, -ENOTSUP, "process %d has threads, but not those of its C library", pid);
+    r = write_stub(l);
+    if (r < 0)
+        return pb_fail(err, r, "cannot write into process %d: %s", pid, strerror(-r));
+    pb_step("stub written");
+    return 0;
+}
+
+static int borrow(struct pb_load *l, struct pb_err *err)
+{
+    int r = pb_hold_begin(&l->hold, &l->target, l->memory, PB_STUB_MEMORY, l->deadline, &l->stats, err);
+    if (r < 0)
+        return r;
+    r = prepare(l, err);
+    if (r == 0)
+        r = run_stub(l, err);
+    if (r == -ETIMEDOUT || r == -EINTR || r == -ESRCH || r == -ESTALE) {
+        pb_hold_abandon(&l->hold);
+        return r;
+    }
+    if (r == 0 && l->answer.error)
+        r = pb_fail(err, -l->answer.error, "process %d cannot start a thread: %s", l->target.info.pid,
+                    strerror(l->answer.error));
+    /* The threads that it started unmap the memory; where there are none we do. */
+    if (r < 0 || l->direct)
+        unmap_memory(l);
+    pb_hold_end(&l->hold);
+    return r;
+}
+
+/* The loader names the path it was given, which nobody can make anything of. */
+static void clean_reason(const struct pb_load *l, char *text)
+{
+    size_t len = strlen(l->place.path);
+    char *path = len ? strstr(text, l->place.path) : NULL;
+    if (!path)
+        return;
+    const char *instead = path == text ? "" : "the agent"; /* shorter than any path of ours */
+    len += path == text ? strspn(path + len, ": ") : 0;
+    memcpy(path, instead, strlen(instead));
+    memmove(path + strlen(instead), path + len, strlen(path + len) + 1);
+}
+
+/* What the entry point answered, in a person's words where it is a failure. */
+static int judge_answer(struct pb_load *l, struct pb_inject_result *ret, struct pb_err *err)
+{
+    pid_t pid = l->target.info.pid;
+    struct pb_answer *a = &l->answer;
+    if (l->crashed)
+        return say_crash(l, l->crashed, err);
+    if (a->result) {
+        ret->status_address = a->result;
+        return 0;
+    }
+    if (a->error)
+        return pb_fail(err, -a->error, "process %d cannot start a second thread: %s", pid,
+                       strerror(a->error));
+    if (l->failure) /* it was told to give up, and err says why */
+        return l->failure;
+    a->text[sizeof(a->text) - 1] = '\0';
+    clean_reason(l, a->text);
+    if (!l->entry && !a->loaded)
+        return pb_fail(err, -ENOEXEC, "the agent does not load in process %d: %s", pid,
+                       a->text[0] ? a->text : "it gives no reason");
+    if (!l->entry && !a->entry)
+        return pb_fail(err, -ENOEXEC, "the agent has no entry point: %s", a->text);
+    return pb_fail(err, -ECANCELED, "the agent did not start in process %d: its entry point returned nothing",
+                   pid);
+}
+
+int pb_load_run(struct pb_load *l, struct pb_inject_result *ret, struct pb_err *err)
+{
+    l->entry = 0;
+    pb_target_find_agent(&l->target, l->agent.name, &l->entry);
+    int r = pb_target_free_place(&l->target, PB_STUB_MEMORY, &l->memory);
+    if (r < 0)
+        return pb_fail(err, r, "process %d has no free addresses", l->target.info.pid);
+    r = borrow(l, err);
+    if (r == 0 && !l->direct)
+        r = pb_load_follow(l, err);
+    if (r == 0)
+        r = judge_answer(l, ret, err);
+    ret->reused = l->entry != 0;
+    ret->direct = l->direct;
+    ret->stops = l->stats.stops;
+    return r;
+}

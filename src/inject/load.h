@@ -1,0 +1,44 @@
+/* load: the agent brought in by ptrace, from the choice of a thread to the answer of the entry point.
+ *
+ *   borrow   load.c     one thread is held: our memory is mapped, the stub written and run; the thread goes
+ * on follow   follow.c   the threads that the stub started are watched: memfd filled, answer read Private to
+ * inject/. */
+#pragma once
+
+#include "inject/hold.h"
+#include "inject/inject.h"
+#include "inject/place.h"
+#include "inject/stub.h"
+#include "inject/target.h"
+
+struct pb_err;
+
+struct pb_load {
+    const struct pb_inject_request *req;
+    uint64_t deadline;
+    struct pb_target target;
+    struct pb_agent agent;
+    struct pb_place place;
+    struct pb_hold_stats stats;
+    uint64_t memory; /* where our mapping is to be, in the target */
+    uint64_t entry;  /* of an agent that is there already; 0: none */
+    bool mapped, direct;
+    int failure; /* of pb_load_provide: negative errno; err has the sentence */
+    int crashed; /* the signal that a thread of ours died of; 0: none did */
+    struct pb_answer answer;
+    struct pb_hold hold;
+};
+
+/* Writes into the answer's page, at the member's offset. */
+int pb_load_tell(const struct pb_load *l, size_t offset, const void *value, size_t len);
+
+/* Fills the memfd that thread tid (of our namespace) made, or puts a file, and tells the target to go on. On
+ * failure it is told to give up. */
+int pb_load_provide(struct pb_load *l, pid_t tid, struct pb_err *err);
+
+/* Waits until l->answer is complete. -EINTR, -ETIMEDOUT: the threads go on, and end by themselves. */
+int pb_load_follow(struct pb_load *l, struct pb_err *err);
+
+/* The whole. Frees nothing: that is pb_load_free's. */
+int pb_load_run(struct pb_load *l, struct pb_inject_result *ret, struct pb_err *err);
+void pb_load_free(struct pb_load **l);
