@@ -1,6 +1,7 @@
 /* procfs: see procfs.h. */
 #include "base/procfs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -120,4 +121,29 @@ uint64_t pb_proc_number(const char *text, const char *key, int base)
 {
     const char *value = pb_proc_field(text, key);
     return value ? strtoull(value, NULL, base) : 0;
+}
+
+static char state_of(pid_t pid)
+{
+    char text[1024];
+    const char *close = pb_proc_read(pid, "stat", text, sizeof(text)) < 0 ? NULL : strrchr(text, ')');
+    return close && close[1] ? close[2] : 'X';
+}
+
+pid_t pb_proc_living(pid_t pid)
+{
+    char path[32];
+    pid_t found = pid;
+    if (state_of(pid) != 'Z')
+        return pid;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && found == pid && (d = readdir(dir));) {
+        pid_t tid = (pid_t)atoi(d->d_name);
+        if (tid > 0 && !strchr("ZX", state_of(tid)))
+            found = tid;
+    }
+    if (dir)
+        closedir(dir);
+    return found;
 }

@@ -34,8 +34,7 @@ struct pb_arch_undo {
 extern const unsigned char pb_arch_syscall_code[], pb_arch_restorer_code[];
 extern const size_t pb_arch_syscall_len, pb_arch_restorer_len;
 
-/* All registers and the signal mask of a thread in a ptrace stop. Where the stop itself made a system call
- * fail with EINTR that is mended, in the thread too. */
+/* All registers and the signal mask of a thread in a ptrace stop. */
 int pb_arch_save(pid_t tid, struct pb_arch_state *ret);
 
 /* Puts them back, general registers last: until then the thread would still restore itself. */
@@ -43,6 +42,9 @@ int pb_arch_restore(pid_t tid, const struct pb_arch_state *s);
 
 uint64_t pb_arch_pc(const struct pb_arch_state *s);
 uint64_t pb_arch_sp(const struct pb_arch_state *s);
+
+/* True when the thread is on its way out of this system call with EINTR. */
+bool pb_arch_ended_by_stop(const struct pb_arch_state *s, long nr);
 
 /* True when the thread waits in a system call that a signal would interrupt. */
 bool pb_arch_blocked(pid_t pid, const struct pb_arch_state *s, long *ret_nr, uint64_t *ret_second_arg);

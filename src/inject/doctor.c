@@ -19,6 +19,7 @@
 #include "base/procfs.h"
 #include "inject/place.h"
 #include "inject/remote_debug.h"
+#include "inject/seccomp.h"
 #include "remote/procinfo.h"
 
 #if defined(__x86_64__)
@@ -242,6 +243,30 @@ static void check_libc(struct rows *rows, const struct pb_procinfo *p)
         pb_libc_name(p->libc));
 }
 
+static void check_filters(struct rows *rows, const struct pb_procinfo *p)
+{
+    char names[100];
+    struct pb_check *c;
+    int n = pb_seccomp_check(p, names, sizeof(names));
+    if (n == 0) {
+        row(rows, "seccomp", PB_CHECK_OK, 0, "a filter that kills for none of our system calls");
+    } else if (n > 0) {
+        c = row(rows, "seccomp", PB_CHECK_FAIL, -EPERM, "the seccomp filter of process %d kills for %s",
+                p->pid, names);
+        remedy(c, "allow %s in the filter, or let it return an error", n == 1 ? "it" : "these calls");
+    } else if (getenv(PB_ASSUME_SECCOMP_OK)) {
+        row(rows, "seccomp", PB_CHECK_WARN, 0,
+            "a filter that was not read: assumed to kill for nothing of ours");
+    } else {
+        c = row(rows, "seccomp", PB_CHECK_FAIL, -EPERM,
+                "process %d runs behind a seccomp filter that may kill it for a system call of ours, and "
+                "that only "
+                "root can read",
+                p->pid);
+        remedy(c, "run as root; or with --assume-seccomp-ok if the filter kills for nothing");
+    }
+}
+
 static void check_seccomp(struct rows *rows, const struct pb_procinfo *p)
 {
     struct pb_check *c;
@@ -249,8 +274,7 @@ static void check_seccomp(struct rows *rows, const struct pb_procinfo *p)
         c = row(rows, "seccomp", PB_CHECK_FAIL, -EPERM, "process %d runs in strict seccomp mode", p->pid);
         remedy(c, "it may only read, write and exit: nothing lifts that");
     } else if (p->seccomp == 2) {
-        c = row(rows, "seccomp", PB_CHECK_WARN, 0, "process %d runs behind a seccomp filter", p->pid);
-        remedy(c, "the filter must allow mmap, openat, clone, socket; it is not known from outside");
+        check_filters(rows, p);
     } else {
         row(rows, "seccomp", PB_CHECK_OK, 0, "no filter");
     }

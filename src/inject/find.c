@@ -6,14 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
 #include "base/time.h"
+#include "inject/judge.h"
 #include "inject/spans.h"
 #include "inject/step.h"
 #include "inject/target.h"
+#include "remote/interrupted.h"
+#include "remote/threads.h"
 
 enum {
     MAX_THREADS = 256, /* looked at in one round; of thousands the sleeping ones come first */
@@ -22,14 +26,28 @@ enum {
     PAUSE_LAST = 400,
 };
 
+/* A wait may become longer by so much. A call that was entered since we saw the thread outside of it, less
+ * than this ago, can begin anew with its whole timeout. */
+#define FRESH (8 * PB_NS_PER_MS)
+
 /* A thread that was asked to stop cannot be let go before it has: short of a deadline it gets this long. */
 #define STOP_LIMIT (100 * PB_NS_PER_MS)
 #define SETTLE     (2 * PB_NS_PER_MS) /* how long a doubt must stay one before it counts as stale words */
+
+enum {
+    RANK_FRAGILE = 8, /* in a call that a stop would make longer: the last choice */
+};
 
 struct candidate {
     pid_t tid;
     int rank;                /* lower is better */
     uint64_t doubtful_since; /* 0: not */
+    struct pb_waiting waiting;
+    bool fragile;     /* it waits in a call that begins anew, with its whole timeout, when it is stopped */
+    bool knows_eintr; /* and is better served by EINTR than by that */
+    uint64_t looked;  /* when that was seen */
+    uint64_t slices;  /* how often it had run by then */
+    uint64_t outside; /* when it was last known not to be in the call it is in now; 0: never */
 };
 
 struct candidates {
@@ -70,20 +88,65 @@ static int by_rank(const void *a, const void *b)
     return x->rank != y->rank ? x->rank - y->rank : (x->tid > y->tid) - (x->tid < y->tid);
 }
 
-static uint64_t doubt_of(const struct candidates *c, pid_t tid)
+static const struct candidate *known(const struct candidates *c, pid_t tid)
 {
     for (size_t i = 0; i < c->n; i++)
         if (c->at[i].tid == tid)
-            return c->at[i].doubtful_since;
-    return 0;
+            return &c->at[i];
+    return NULL;
+}
+
+/* How often the thread was given a CPU. */
+static uint64_t slices_of(pid_t pid, pid_t tid)
+{
+    char name[40], text[96];
+    unsigned long long ran, waited, slices = 0;
+    snprintf(name, sizeof(name), "task/%d/schedstat", tid);
+    if (pb_proc_read(pid, name, text, sizeof(text)) < 0 ||
+        sscanf(text, "%llu %llu %llu", &ran, &waited, &slices) != 3)
+        return 0;
+    return slices;
+}
+
+/* select and ppoll are restarted with the time that was left: one stop more or less is no matter to them. */
+static bool keeps_its_time(long number)
+{
+#ifdef SYS_select
+    if (number == SYS_select)
+        return true;
+#endif
+    return number == SYS_pselect6 || number == SYS_ppoll;
+}
+
+/* A thread that waits with a timeout which a stop would start anew is known to have left that call when it
+ * has run since the last look. (Woken for nothing it would have run too, and gone on waiting: then its wait
+ * gets longer. Such threads have others beside them that they share the wake-up with, which are chosen
+ * first.) */
+static void look_at_wait(pid_t pid, struct candidate *now, const struct candidate *before)
+{
+    now->looked = pb_now_ns();
+    now->fragile = pb_waiting_read(pid, now->tid, -1, &now->waiting) == 1 &&
+                   !keeps_its_time(now->waiting.number) && pb_waiting_would_begin_anew(pid, &now->waiting);
+    if (!now->fragile) {
+        now->outside = now->looked;
+        return;
+    }
+    now->slices = slices_of(pid, now->tid);
+    now->rank += RANK_FRAGILE;
+    if (!before)
+        return;
+    now->outside = before->outside;
+    if (!before->fragile || before->slices != now->slices)
+        now->outside = before->looked;
 }
 
 /* Lists the threads anew, keeping what is known of those that are still there, until enough of them sleep. In
  * a stopped process none does, and all are listed: check_others needs them. */
 static int list(pid_t pid, size_t enough, struct candidates *c)
 {
+    static struct candidates now; /* tens of KB; one injection runs at a time */
     size_t asleep = 0;
-    struct candidates now = {.n = 0};
+    now.n = 0;
     char path[32];
     snprintf(path, sizeof(path), "/proc/%d/task", pid);
     _cleanup_(done_dir) DIR *dir = opendir(path);
@@ -92,9 +155,17 @@ static int list(pid_t pid, size_t enough, struct candidates *c)
     for (struct dirent *d; (d = readdir(dir)) && now.n < MAX_THREADS && asleep < enough;) {
         pid_t tid = (pid_t)atoi(d->d_name);
         int rank = tid > 0 ? rank_of(pid, tid) : -1;
-        asleep += rank == 0 || rank == 1;
-        if (rank >= 0)
-            now.at[now.n++] = (struct candidate){tid, rank, doubt_of(c, tid)};
+        if (rank < 0)
+            continue;
+        const struct candidate *before = known(c, tid);
+        struct candidate *new = &now.at[now.n++];
+        *new = (struct candidate){.tid = tid,
+                                  .rank = rank,
+                                  .doubtful_since = before ? before->doubtful_since : 0,
+                                  .waiting = {.number = -1}};
+        if (rank == 0 || rank == 1)
+            look_at_wait(pid, new, before);
+        asleep += new->rank == 0 || new->rank == 1;
     }
     if (now.n == 0)
         return -ESRCH;
@@ -105,12 +176,28 @@ static int list(pid_t pid, size_t enough, struct candidates *c)
 
 static enum pb_safety look(struct pb_hold *h)
 {
-    return pb_spans_judge(&h->target->spans, h->thread.pid, h->thread.tid, &h->saved);
+    return pb_judge_thread(h->judge, &h->target->spans, h->thread.pid, h->thread.tid, &h->saved);
+}
+
+/* What the stop did to a system call is undone: it begins anew, unless the thread is known to do that better
+ * itself (and is still in the wait that we saw it in). In a job-control stop it is not us who ended it. */
+static int mend_call(struct pb_hold *h, const struct candidate *c)
+{
+    if (h->thread.group_stop)
+        return 0;
+    if (c->knows_eintr) {
+        int r = pb_arch_save(c->tid, &h->saved);
+        if (r < 0 ||
+            (pb_arch_ended_by_stop(&h->saved, c->waiting.number) && pb_arch_sp(&h->saved) == c->waiting.sp))
+            return r;
+    }
+    return pb_interrupted_mend(h->thread.pid, c->tid, &c->waiting, 0, NULL);
 }
 
 /* Stops the thread and reads its registers. */
-static int grab(struct pb_hold *h, pid_t tid, uint64_t deadline)
+static int grab(struct pb_hold *h, const struct candidate *c, uint64_t deadline)
 {
+    pid_t tid = c->tid;
     int r = pb_thread_seize(h->target->info.pid, tid, &h->thread);
     if (r < 0)
         return r;
@@ -121,7 +208,9 @@ static int grab(struct pb_hold *h, pid_t tid, uint64_t deadline)
     if (r == -ESTALE)
         pb_thread_release(&h->thread);
     if (r == 0) {
-        r = pb_arch_save(tid, &h->saved);
+        r = mend_call(h, c);
+        if (r == 0)
+            r = pb_arch_save(tid, &h->saved);
         if (r < 0)
             pb_thread_release(&h->thread);
     }
@@ -151,7 +240,7 @@ static int take(struct pb_hold *h)
 /* Returns 1 when the thread is ours, 0 when it was let go again. */
 static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
 {
-    int r = grab(h, c->tid, deadline);
+    int r = grab(h, c, deadline);
     if (r < 0)
         return r;
     enum pb_safety safety = look(h);
@@ -190,7 +279,8 @@ static int check_others(struct pb_hold *h, const struct candidates *c, struct pb
             continue;
         other.target = h->target;
         other.stats = h->stats;
-        if (grab(&other, c->at[i].tid, pb_now_ns() + PB_NS_PER_S) < 0)
+        other.judge = h->judge;
+        if (grab(&other, &c->at[i], pb_now_ns() + PB_NS_PER_S) < 0)
             continue;
         enum pb_safety safety = look(&other);
         put_back(&other);
@@ -215,12 +305,33 @@ static int refuse(const struct pb_hold *h, int r, struct pb_err *err)
     return pb_fail(err, r, "cannot trace process %d: %s (run `probing doctor` on it)", pid, strerror(-r));
 }
 
+/* What can be known without a stop: that a sleeping thread is inside an allocator, or in a wait that must not
+ * be disturbed now. Unwind tables that a stop will need are read on the way. */
+static bool may_stop(struct pb_hold *h, struct candidate *c)
+{
+    pid_t pid = h->target->info.pid;
+    if (c->rank % RANK_FRAGILE > 1) /* it runs */
+        return true;
+    if (pb_judge_asleep(h->judge, &h->target->spans, pid, c->tid) == PB_UNSAFE) {
+        h->stats->unsafe_looks++;
+        return false;
+    }
+    if (!c->fragile)
+        return true;
+    c->knows_eintr = pb_judge_knows_eintr(h->judge, &h->target->info, c->waiting.number);
+    return c->knows_eintr || (c->outside && pb_now_ns() - c->outside < FRESH);
+}
+
 /* One look at every thread. 1: found. */
 static int round_of(struct pb_hold *h, struct candidates *c, uint64_t deadline, struct pb_err *err)
 {
     int last = 0;
     unsigned met = 0, unsafe_before = h->stats->unsafe_looks;
     for (size_t i = 0; i < c->n; i++) {
+        if (!may_stop(h, &c->at[i])) {
+            met++;
+            continue;
+        }
         int r = try_thread(h, &c->at[i], deadline);
         if (r == 1) {
             r = h->thread.group_stop ? check_others(h, c, err) : 0;
@@ -240,11 +351,35 @@ static int round_of(struct pb_hold *h, struct candidates *c, uint64_t deadline, 
     return met ? 0 : last;
 }
 
-int pb_find_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
+/* At the deadline: what is in the way. */
+static int give_up(const struct pb_hold *h, const struct candidates *c, struct pb_err *err)
 {
-    struct candidates c = {.n = 0};
+    pid_t pid = h->target->info.pid;
+    char where[160];
+    for (size_t i = 0; i < c->n; i++) {
+        const char *call = c->at[i].fragile ? pb_syscall_name((int)c->at[i].waiting.number) : NULL;
+        if (call && h->judge->unsafe_tid != c->at[i].tid)
+            return pb_fail(
+                err, -ETIMEDOUT,
+                "thread %d of process %d waits in %s with a timeout, which a stop would make longer, and "
+                "no other thread can be used; nothing was changed (try again, or with a longer "
+                "timeout)",
+                c->at[i].tid, pid, call);
+    }
+    pb_judge_name(h->judge, where, sizeof(where));
+    return pb_fail(
+        err, -ETIMEDOUT,
+        "every thread of process %d was inside its allocator or loader each of the %u times we looked, "
+        "thread %d last in %s; nothing was changed (try again, or with a longer timeout)",
+        pid, h->stats->unsafe_rounds, h->judge->unsafe_tid, where);
+}
+
+static int find(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
+{
+    static struct candidates c; /* tens of KB; one injection runs at a time */
     pid_t pid = h->target->info.pid;
     unsigned pause = PAUSE_FIRST;
+    c.n = 0;
     for (size_t enough = ENOUGH;; enough = MAX_THREADS) {
         int r = list(pid, enough, &c);
         if (r < 0)
@@ -255,13 +390,19 @@ int pb_find_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
         if (r < 0 && r != -ESRCH)
             return r;
         if (pb_now_ns() >= deadline)
-            return pb_fail(
-                err, -ETIMEDOUT,
-                "every thread of process %d was inside its allocator or loader each of the %u times "
-                "we looked; nothing was changed (try again, or with a longer timeout)",
-                pid, h->stats->unsafe_rounds);
+            return give_up(h, &c, err);
         pb_sleep_ns(pause * 1000ull);
         if (pause < PAUSE_LAST)
             pause *= 2;
     }
+}
+
+int pb_find_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
+{
+    _cleanup_(pb_judge_done) struct pb_judge judge = {0};
+    pb_judge_open(&judge, h->target->info.pid);
+    h->judge = &judge;
+    int r = find(h, deadline, err);
+    h->judge = NULL;
+    return r;
 }

@@ -40,6 +40,8 @@ static uint64_t code_at(const struct pb_load *l, const unsigned char *symbol)
 static pid_t our_tid(const struct pb_load *l, pid_t ns_tid)
 {
     _cleanup_(pb_native_threads_done) struct pb_native_threads threads = {0};
+    if (ns_tid > 0 && l->target.info.ns_pid == l->target.info.pid)
+        return ns_tid;
     if (ns_tid <= 0 || pb_native_threads_read(l->target.info.pid, &threads, NULL) < 0)
         return 0;
     const struct pb_native_thread *t = pb_native_threads_find_ns(&threads, ns_tid);

@@ -13,6 +13,7 @@
 #include "inject/thread.h"
 
 struct pb_err;
+struct pb_judge;
 struct pb_target;
 
 struct pb_hold_stats {
@@ -26,6 +27,7 @@ struct pb_hold {
     struct pb_thread thread;
     const struct pb_target *target;
     struct pb_hold_stats *stats;
+    struct pb_judge *judge; /* while the thread is sought */
     struct pb_arch_state saved;
     struct pb_arch_undo undo;
     uint64_t frame_addr, frame_sp, undo_sp;

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/procfs.h"
 #include "base/time.h"
 #include "inject/doctor.h"
 #include "inject/load.h"
@@ -62,6 +63,7 @@ static int attempt(const struct pb_inject_request *req, uint64_t deadline, const
     int r = pb_procinfo_read(req->pid, &info, err);
     if (r < 0)
         return r;
+    info.pid = info.living; /* from here on all is done through a thread that lives */
     if (pb_image_is_borrowed(info.pid, info.ppid))
         return pb_fail(err, -ESTALE,
                        "process %d runs in the memory of its parent, process %d, and has not "
@@ -119,7 +121,7 @@ static int run(const struct pb_inject_request *req, struct pb_inject_result *ret
     for (;;) {
         struct pb_image image = {.mem = -1};
         bool young = pb_now_ns() - start < STARTING;
-        int r = pb_image_open(req->pid, &image);
+        int r = pb_image_open(pb_proc_living(req->pid), &image);
         if (r == 0 && pb_image_lock(&image, deadline) == -ETIMEDOUT) {
             pb_image_done(&image);
             return pb_fail(err, -EBUSY, "another injection into process %d is under way (try again)",
@@ -129,7 +131,7 @@ static int run(const struct pb_inject_request *req, struct pb_inject_result *ret
             pb_fail(err, r, "process %d is about to begin another program", req->pid);
         else /* where it is refused, the checks know why */
             r = attempt(req, deadline, &image, young, ret, err);
-        bool again = r < 0 && is_passing(req->pid, &image, r, young);
+        bool again = r < 0 && is_passing(pb_proc_living(req->pid), &image, r, young);
         pb_image_done(&image);
         if (!again)
             return r;

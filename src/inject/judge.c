@@ -1,6 +1,15 @@
-/* judge: may this thread be borrowed now? See spans.h for the rule, and for why it is a conservative one. */
+/* judge: may this thread be borrowed now? See spans.h for the rule.
+ *
+ * First by unwinding its stack with the unwind tables of the mapped objects: every frame is known then, and a
+ * thread that sleeps in an allocator with its lock held is told from one whose stack only has stale words of
+ * one. Where the tables do not lead to the end (code without them, a stack that is cut) every word of the
+ * stack that could be a return address counts as a frame. */
+#include "inject/judge.h"
+
 #include <errno.h>
 #include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -8,12 +17,14 @@
 #include "inject/arch.h"
 #include "inject/spans.h"
 #include "remote/mem.h"
+#include "remote/procinfo.h"
 
 enum {
-    STACK_WORDS = 8192, /* 64 KB: an allocator's or loader's frames are the last few KB */
-    NEAR_WORDS = 512,   /* 4 KB: what an allocator calls outside its own code is small */
-    LOCK_WORDS = 128,   /* the same for one that waits for a lock: the slow path's own frames are small */
-    SIGNALS_DEEP = 4,   /* handlers that interrupted handlers */
+    STACK_WORDS = 8192,  /* 64 KB: an allocator's or loader's frames are the last few KB */
+    NEAR_WORDS = 512,    /* 4 KB: what an allocator calls outside its own code is small */
+    LOCK_WORDS = 128,    /* the same for one that waits for a lock: the slow path's own frames are small */
+    SIGNALS_DEEP = 4,    /* handlers that interrupted handlers */
+    STACK_MAX = 1 << 20, /* copied while the thread is held: 0.1 us a KB */
 };
 
 #ifndef PTRACE_GET_RSEQ_CONFIGURATION
@@ -27,6 +38,7 @@ struct look {
     size_t near;   /* a hit within so many words counts as certain */
     bool any_word; /* after a signal frame of unknown layout a word needs no call before it */
     enum pb_safety worst;
+    uint64_t pc; /* what it is judged by */
 };
 
 static const struct pb_span *span_of(const struct look *l, uint64_t addr)
@@ -45,10 +57,12 @@ static bool follows_call(const struct look *l, uint64_t addr)
     return pb_mem_read(l->pid, addr - sizeof(before), before, sizeof(before)) < 0 || pb_arch_is_call(before);
 }
 
-static void worsen(struct look *l, enum pb_safety to)
+static void worsen(struct look *l, enum pb_safety to, uint64_t pc)
 {
-    if (to > l->worst)
-        l->worst = to;
+    if (to <= l->worst)
+        return;
+    l->worst = to;
+    l->pc = pc;
 }
 
 /* Most words are data: one comparison with the whole extent of the spans disposes of them. */
@@ -71,7 +85,7 @@ static uint64_t scan(struct look *l, uint64_t sp)
     uint64_t low, high, elsewhere = 0;
     ssize_t len = pb_mem_read_some(l->pid, sp, words, sizeof(words));
     if (len < 0) {
-        worsen(l, PB_UNSAFE);
+        worsen(l, PB_UNSAFE, 0);
         return 0;
     }
     size_t n = (size_t)len / sizeof(words[0]);
@@ -83,15 +97,17 @@ static uint64_t scan(struct look *l, uint64_t sp)
                 l->any_word = true;
             } else {
                 if (span_of(l, pc))
-                    worsen(l, PB_UNSAFE);
+                    worsen(l, PB_UNSAFE, pc);
                 if (above < sp || above >= sp + (uint64_t)len)
                     elsewhere = above;
             }
         }
-        if (words[i] < low || words[i] >= high || !span_of(l, words[i]))
+        const struct pb_span *span = words[i] < low || words[i] >= high ? NULL : span_of(l, words[i]);
+        if (!span || !(l->any_word || follows_call(l, words[i])))
             continue;
-        if (l->any_word || follows_call(l, words[i]))
-            worsen(l, i < l->near ? PB_UNSAFE : PB_PERHAPS);
+        /* An allocator of the program's own may wait for anything with its lock held: no word of it is near
+         * enough to be stale. */
+        worsen(l, span->foreign || i < l->near ? PB_UNSAFE : PB_PERHAPS, words[i]);
     }
     return elsewhere;
 }
@@ -124,20 +140,149 @@ static bool may_be_lock(long nr, uint64_t second)
     return nr == SYS_futex && (second & (uint64_t)FUTEX_CMD_MASK) != FUTEX_WAIT_BITSET;
 }
 
+static void begin_look(struct look *l, const struct pb_arch_state *s)
+{
+    long nr = -1;
+    uint64_t second = 0;
+    l->blocked = pb_arch_blocked(l->pid, s, &nr, &second);
+    /* Blocked in anything but a lock, nothing is near: the C library's allocator makes no such call. */
+    l->near = !l->blocked ? NEAR_WORDS : may_be_lock(nr, second) ? LOCK_WORDS : 0;
+}
+
+static void scan_all(struct look *l, const struct pb_arch_state *s)
+{
+    uint64_t sp = pb_arch_sp(s);
+    for (int depth = 0; sp && depth < SIGNALS_DEEP && l->worst != PB_UNSAFE; depth++)
+        sp = scan(l, sp);
+}
+
 enum pb_safety pb_spans_judge(const struct pb_spans *spans, pid_t pid, pid_t tid,
                               const struct pb_arch_state *s)
 {
     struct look l = {.spans = spans, .pid = pid};
-    long nr = -1;
-    uint64_t second = 0, pc = pb_arch_pc(s);
-
-    l.blocked = pb_arch_blocked(pid, s, &nr, &second);
-    /* Blocked in anything but a lock, nothing is near: allocators and loaders make no such call. */
-    l.near = !l.blocked ? NEAR_WORDS : may_be_lock(nr, second) ? LOCK_WORDS : 0;
+    uint64_t pc = pb_arch_pc(s);
+    begin_look(&l, s);
     if (span_of(&l, pc) || in_rseq(pid, tid, pc))
         return PB_UNSAFE;
-    uint64_t sp = pb_arch_sp(s);
-    for (int depth = 0; sp && depth < SIGNALS_DEEP && l.worst != PB_UNSAFE; depth++)
-        sp = scan(&l, sp);
+    scan_all(&l, s);
     return l.worst;
+}
+
+/* A return address may be that of the next function, behind a call that does not return. */
+static uint64_t inside(const struct pb_native_pc *frame)
+{
+    return frame->flags & PB_NATIVE_EXACT ? frame->pc : frame->pc - 1;
+}
+
+/* True: every frame was seen, by tables. */
+static bool unwind(struct look *l, struct pb_judge *j, pid_t tid)
+{
+    unsigned flags = 0;
+    size_t n = 0;
+    for (int round = 0; round < 2; round++) { /* again, where a handler runs on another stack */
+        if (pb_native_copy(j->native, tid, &j->capture) < 0)
+            return false;
+        n = pb_native_unwind(j->native, &j->capture, j->frames, PB_JUDGE_FRAMES, &flags);
+        if (!j->capture.wanted)
+            break;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (span_of(l, inside(&j->frames[i])))
+            worsen(l, PB_UNSAFE, j->frames[i].pc);
+    return !(flags & (PB_NATIVE_TRUNCATED | PB_NATIVE_BY_FP | PB_NATIVE_BY_SCAN));
+}
+
+enum pb_safety pb_judge_thread(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, pid_t tid,
+                               const struct pb_arch_state *s)
+{
+    struct look l = {.spans = spans, .pid = pid, .pc = pb_arch_pc(s)};
+    begin_look(&l, s);
+    if (span_of(&l, l.pc) || in_rseq(pid, tid, l.pc))
+        l.worst = PB_UNSAFE;
+    if (l.worst != PB_UNSAFE && !(j->native && unwind(&l, j, tid)) && l.worst != PB_UNSAFE)
+        scan_all(&l, s);
+    if (l.worst == PB_UNSAFE) {
+        j->unsafe_tid = tid;
+        j->unsafe_pc = l.pc;
+    }
+    return l.worst;
+}
+
+int pb_judge_open(struct pb_judge *j, pid_t pid)
+{
+    const struct pb_native_options options = {.stack_max = STACK_MAX, .no_lines = true};
+    *j = (struct pb_judge){.source = pb_source_of(pid)};
+    j->capture.no_guesses = true;
+    j->frames = reallocarray(NULL, PB_JUDGE_FRAMES, sizeof(*j->frames));
+    if (!j->frames)
+        return -ENOMEM;
+    return pb_native_new(&j->source, &options, &j->native, NULL);
+}
+
+void pb_judge_done(struct pb_judge *j)
+{
+    pb_native_free(j->native);
+    pb_capture_done(&j->capture);
+    free(j->frames);
+    pb_source_close(&j->source);
+}
+
+enum pb_safety pb_judge_asleep(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, pid_t tid)
+{
+    struct look l = {.spans = spans, .pid = pid, .blocked = true};
+    unsigned flags;
+    if (!j->native || pb_native_peek(j->native, tid, &j->capture) < 0)
+        return PB_PERHAPS;
+    j->nframes = pb_native_unwind(j->native, &j->capture, j->frames, PB_JUDGE_FRAMES, &flags);
+    for (size_t i = 0; i < j->nframes; i++) {
+        if (!span_of(&l, inside(&j->frames[i])))
+            continue;
+        j->unsafe_tid = tid;
+        j->unsafe_pc = j->frames[i].pc;
+        return PB_UNSAFE;
+    }
+    return PB_PERHAPS;
+}
+
+static bool starts_with(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* CPython since 3.5 begins each call anew with the time that is left (PEP 475), and so do libuv and libev in
+ * their loops: to them EINTR is the one answer that does not change how long they wait. */
+bool pb_judge_knows_eintr(struct pb_judge *j, const struct pb_procinfo *info, long number)
+{
+    struct pb_native_frame frame;
+    bool epoll = number == SYS_epoll_pwait;
+#ifdef SYS_epoll_wait
+    epoll = epoll || number == SYS_epoll_wait;
+#endif
+    if (j->nframes < 2 || (!epoll && number != SYS_rt_sigtimedwait))
+        return false;
+    const struct pb_native_pc caller = {inside(&j->frames[1]), 0};
+    if (pb_native_describe(j->native, &caller, &frame, 1) != 1 || !frame.module)
+        return false;
+    const char *slash = strrchr(frame.module, '/'), *base = slash ? slash + 1 : frame.module;
+    if (info->python && (starts_with(base, "libpython3") || strcmp(frame.module, info->exe) == 0))
+        return true;
+    if (!epoll)
+        return starts_with(base, "_signal.cpython-");
+    return starts_with(base, "select.cpython-") || starts_with(base, "libuv.so") ||
+           starts_with(base, "libev.so") || strstr(frame.module, "/uvloop/loop.cpython-") ||
+           strstr(frame.module, "/gevent/libev/corecext.");
+}
+
+void pb_judge_name(struct pb_judge *j, char *buf, size_t size)
+{
+    struct pb_native_frame frame;
+    const struct pb_native_pc pc = {j->unsafe_pc, PB_NATIVE_EXACT};
+    const char *module = NULL, *function = NULL;
+    if (j->native && j->unsafe_pc && pb_native_describe(j->native, &pc, &frame, 1) == 1) {
+        module = frame.module ? strrchr(frame.module, '/') : NULL;
+        module = module ? module + 1 : frame.module;
+        function = frame.function;
+    }
+    snprintf(buf, size, "%.60s of %.60s", function ? function : "a function",
+             module ? module : "its program");
 }

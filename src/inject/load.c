@@ -2,7 +2,6 @@
  * stub. */
 #include "inject/load.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -78,13 +77,6 @@ int pb_load_provide(struct pb_load *l, pid_t tid, struct pb_err *err)
     return r;
 }
 
-static uint32_t count_descriptors(pid_t pid)
-{
-    char text[8192];
-    uint64_t n = pb_proc_read(pid, "status", text, sizeof(text)) < 0 ? 0 : pb_proc_number(text, "FDSize", 10);
-    return n < FD_LIMIT ? (uint32_t)n : FD_LIMIT;
-}
-
 static uint64_t code_at(const struct pb_load *l, const unsigned char *symbol)
 {
     return l->memory + (uint64_t)(symbol - pb_stub_begin);
@@ -129,8 +121,8 @@ static int write_stub(struct pb_load *l)
         .dlerror = t->dlerror,
         .entry = l->entry,
         .dlopen_flags = t->flags,
-        .memfd = !l->entry && !l->place.path[0] && pb_place_has_proc(t->info.pid),
-        .fd_limit = count_descriptors(t->info.pid),
+        .memfd = l->memfd,
+        .fd_limit = l->descriptors,
         .direct = l->direct,
         .symbol = "pb_agent_start",
     };
@@ -176,18 +168,14 @@ static void unmap_memory(struct pb_load *l)
 }
 
 /* With its only thread held there will be no other one. */
-static bool has_one_thread(pid_t pid)
+static void read_sizes(struct pb_load *l)
 {
-    char path[32];
-    unsigned n = 0;
-    snprintf(path, sizeof(path), "/proc/%d/task", pid);
-    DIR *dir = opendir(path);
-    if (!dir)
-        return false;
-    for (struct dirent *d; (d = readdir(dir));)
-        n += d->d_name[0] != '.';
-    closedir(dir);
-    return n == 1;
+    char text[8192];
+    if (pb_proc_read(l->target.info.pid, "status", text, sizeof(text)) < 0)
+        return;
+    uint64_t descriptors = pb_proc_number(text, "FDSize", 10);
+    l->descriptors = descriptors < FD_LIMIT ? (uint32_t)descriptors : FD_LIMIT;
+    l->direct = l->hold.thread.group_stop || pb_proc_number(text, "Threads", 10) == 1;
 }
 
 static const char *signal_name(int signal)
@@ -266,7 +254,7 @@ static int prepare(struct pb_load *l, struct pb_err *err)
     int r = map_memory(l, err);
     if (r < 0)
         return r;
-    l->direct = l->hold.thread.group_stop || has_one_thread(pid);
+    read_sizes(l);
     if (!l->direct && !l->target.pthread_create)
         return pb_fail(err, -ENOTSUP, "process %d has threads, but not those of its C library", pid);
     r = write_stub(l);
@@ -345,6 +333,7 @@ int pb_load_run(struct pb_load *l, struct pb_inject_result *ret, struct pb_err *
     int r = pb_target_free_place(&l->target, PB_STUB_MEMORY, &l->memory);
     if (r < 0)
         return pb_fail(err, r, "process %d has no free addresses", l->target.info.pid);
+    l->memfd = !l->entry && pb_place_has_proc(l->target.info.pid);
     r = borrow(l, err);
     if (r == 0 && !l->direct)
         r = pb_load_follow(l, err);

@@ -23,6 +23,8 @@ struct pb_load {
     uint64_t memory; /* where our mapping is to be, in the target */
     uint64_t entry;  /* of an agent that is there already; 0: none */
     bool mapped, direct;
+    bool memfd; /* one is to be made */
+    uint32_t descriptors;
     int failure; /* of pb_load_provide: negative errno; err has the sentence */
     int crashed; /* the signal that a thread of ours died of; 0: none did */
     struct pb_answer answer;

@@ -99,7 +99,7 @@ static bool is_one_of(const char *name, const char *const *list, size_t n)
     return false;
 }
 
-static int add(struct pb_spans *s, uint64_t start, uint64_t end, bool waits)
+static int add(struct pb_spans *s, uint64_t start, uint64_t end, bool waits, bool foreign)
 {
     if (start >= end)
         return 0;
@@ -109,7 +109,7 @@ static int add(struct pb_spans *s, uint64_t start, uint64_t end, bool waits)
             return -ENOMEM;
         s->at = more;
     }
-    s->at[s->n++] = (struct pb_span){start, end, waits};
+    s->at[s->n++] = (struct pb_span){start, end, waits, foreign};
     return 0;
 }
 
@@ -131,7 +131,7 @@ static void widen(const struct pb_elf *e, uint64_t *start, uint64_t *end)
     *end = high;
 }
 
-static int add_allocator(struct pb_spans *spans, const struct pb_elf *e)
+static int add_allocator(struct pb_spans *spans, const struct pb_elf *e, bool foreign)
 {
     uint64_t start = UINT64_MAX, end = 0;
     for (size_t i = 0; i < e->n; i++) {
@@ -146,7 +146,7 @@ static int add_allocator(struct pb_spans *spans, const struct pb_elf *e)
     if (!end)
         return 0;
     widen(e, &start, &end);
-    return add(spans, start, end, false);
+    return add(spans, start, end, false, foreign);
 }
 
 static int add_functions(struct pb_spans *spans, const struct pb_elf *e, bool wide)
@@ -161,7 +161,7 @@ static int add_functions(struct pb_spans *spans, const struct pb_elf *e, bool wi
         uint64_t start = s.addr, end = s.addr + s.size;
         if (wide && !waits && strncmp(s.name, "dl", 2) == 0)
             widen(e, &start, &end);
-        int r = add(spans, start, end, waits);
+        int r = add(spans, start, end, waits, false);
         if (r < 0)
             return r;
     }
@@ -178,25 +178,26 @@ static bool is_any(const char *base, const char *const *prefixes)
 
 /* The C library and what belongs to it: allocator and single functions, by symbol. In musl loader and library
  * are one object: there the static functions around dlopen count too. */
-static int add_libc(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map, bool musl)
+static int add_libc(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map, bool musl,
+                    bool foreign)
 {
     _cleanup_(pb_elf_done) struct pb_elf e = {0};
     int r = pb_elf_open(from, map->start, &e);
     if (r < 0)
         return r;
-    r = add_allocator(spans, &e);
+    r = add_allocator(spans, &e, foreign);
     if (r < 0)
         return r;
     return add_functions(spans, &e, musl);
 }
 
-static int add_whole(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map)
+static int add_whole(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map, bool foreign)
 {
     _cleanup_(pb_elf_done) struct pb_elf e = {0};
     int r = pb_elf_open(from, map->start, &e);
     if (r < 0)
         return r;
-    return add(spans, e.text, e.text_end, false);
+    return add(spans, e.text, e.text_end, false, foreign);
 }
 
 static int add_object(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map, bool program)
@@ -208,15 +209,15 @@ static int add_object(struct pb_spans *spans, struct pb_source *from, const stru
     uint64_t addr;
 
     if (is_any(base, loader))
-        return add_whole(spans, from, map);
+        return add_whole(spans, from, map, false);
     if (libc != PB_LIBC_NONE || is_any(base, pthread))
-        return add_libc(spans, from, map, libc == PB_LIBC_MUSL);
+        return add_libc(spans, from, map, libc == PB_LIBC_MUSL, false);
     if (pb_elf_lookup(from, map->start, "malloc", &addr) < 0)
         return 0;
     /* A program with an allocator linked in is not all allocator: there only what lies around malloc. */
     if (program)
-        return add_libc(spans, from, map, false);
-    return add_whole(spans, from, map);
+        return add_libc(spans, from, map, false, true);
+    return add_whole(spans, from, map, true);
 }
 
 int pb_spans_find(pid_t pid, const struct pb_maps *maps, struct pb_spans *ret)

@@ -1,10 +1,13 @@
 /* spans: the code in which a thread must not be borrowed, and whether a stopped thread is in it.
  *
- * A thread inside the allocator or the loader holds their locks or has their data half changed; loading a
- * library in it would wait for itself for ever. The code in question: the loader, every object that exports
- * an allocator of its own, and in the C library the allocator, dl*, fork, thread creation, exit. The stack is
- * judged conservatively, by words that point behind a call in such code. Stale words look the same, so a
- * thread that waits in a system call no allocator makes is accepted once it has settled. */
+ * A thread inside an allocator holds its lock or has its data half changed; starting a thread from there,
+ * which allocates, would wait for itself for ever. The code in question: the loader, every object that
+ * exports an allocator of its own, and in the C library the allocator, dl*, fork, thread creation, exit. Of
+ * other threads nothing is asked. The borrowed thread only calls pthread_create, which wants the lock of the
+ * allocator (held by another for as long as any malloc waits for it), of the stacks, and of the TLS lists
+ * (dl_load_tls_lock, which dlopen holds while it changes them and not while constructors run; before
+ * glibc 2.34 there is none). What waits for a dlopen of the program's own is the thread of ours that loads,
+ * and nobody waits for that. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,7 +20,8 @@ struct pb_arch_state;
 
 struct pb_span {
     uint64_t start, end;
-    bool waits; /* a function that one may wait in without holding anything: pthread_join */
+    bool waits;   /* a function that one may wait in without holding anything: pthread_join */
+    bool foreign; /* of an allocator that is not the C library's: it may sleep with its lock held */
 };
 
 struct pb_spans {
@@ -36,6 +40,7 @@ enum pb_safety {
 int pb_spans_find(pid_t pid, const struct pb_maps *maps, struct pb_spans *ret);
 void pb_spans_done(struct pb_spans *s);
 
-/* Judges a thread in a ptrace stop whose registers are s. */
+/* Judges a thread in a ptrace stop whose registers are s by the words of its stack alone: stale ones look the
+ * same as return addresses. */
 enum pb_safety pb_spans_judge(const struct pb_spans *spans, pid_t pid, pid_t tid,
                               const struct pb_arch_state *s);

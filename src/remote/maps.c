@@ -84,7 +84,7 @@ int pb_maps_parse(char *text, struct pb_maps *ret, struct pb_err *err)
 int pb_maps_read(pid_t pid, struct pb_maps *ret, struct pb_err *err)
 {
     char *text;
-    int r = pb_proc_slurp(pid, "maps", &text, NULL);
+    int r = pb_proc_slurp(pb_proc_living(pid), "maps", &text, NULL);
     if (r < 0)
         return pb_fail(err, r, "cannot list the memory of process %d: %s", pid, strerror(-r));
     /* A process that exits while we read gives a short list, not an error: an empty one means it is gone. */

@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 
 #include "base/cleanup.h"
+#include "base/procfs.h"
 
 static struct iovec remote(uint64_t addr, size_t len)
 {
@@ -32,6 +33,11 @@ ssize_t pb_mem_read_some(pid_t pid, uint64_t addr, void *buf, size_t len)
 {
     struct iovec local = {buf, len}, there = remote(addr, len);
     ssize_t n = process_vm_readv(pid, &local, 1, &there, 1, 0);
+    if (n < 0 && errno == ESRCH) { /* gone, or only its main thread is */
+        pid_t living = pb_proc_living(pid);
+        n = living == pid ? -1 : process_vm_readv(living, &local, 1, &there, 1, 0);
+        errno = n < 0 && living == pid ? ESRCH : errno;
+    }
     if (n < 0 && (errno == ENOSYS || errno == EPERM))
         return through_file(pid, O_RDONLY, addr, buf, len);
     return n < 0 ? -errno : n;

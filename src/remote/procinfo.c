@@ -21,7 +21,7 @@
 static int read_stat(struct pb_procinfo *p)
 {
     char text[1024];
-    int r = pb_proc_read(p->pid, "stat", text, sizeof(text));
+    int r = pb_proc_read(p->living, "stat", text, sizeof(text));
     if (r < 0)
         return r;
     char *open = strchr(text, '('), *close = strrchr(text, ')');
@@ -48,6 +48,14 @@ static int read_stat(struct pb_procinfo *p)
     return 0;
 }
 
+/* A thread has a start of its own; the process's is its main thread's, also when that has ended. */
+static void take_start_time(struct pb_procinfo *p)
+{
+    struct pb_procinfo main_thread = {.pid = p->pid, .living = p->pid};
+    if (p->living != p->pid && read_stat(&main_thread) == 0)
+        p->start_time = main_thread.start_time;
+}
+
 static pid_t last_number(const char *text)
 {
     pid_t value = 0;
@@ -64,7 +72,7 @@ static pid_t last_number(const char *text)
 static int read_status(struct pb_procinfo *p)
 {
     char text[8192];
-    int r = pb_proc_read(p->pid, "status", text, sizeof(text));
+    int r = pb_proc_read(p->living, "status", text, sizeof(text));
     if (r < 0)
         return r;
     const char *uid = pb_proc_field(text, "Uid"), *features = pb_proc_field(text, "x86_Thread_features");
@@ -75,7 +83,7 @@ static int read_status(struct pb_procinfo *p)
     p->seccomp = (unsigned)pb_proc_number(text, "Seccomp", 10);
     p->threads = (unsigned)pb_proc_number(text, "Threads", 10);
     p->caught = pb_proc_number(text, "SigCgt", 16);
-    p->ns_pid = last_number(pb_proc_field(text, "NSpid"));
+    p->ns_pid = last_number(pb_proc_field(text, "NStgid"));
     if (!p->ns_pid)
         p->ns_pid = p->pid;
     p->shadow_stack = features && strncmp(features, "shstk", 5) == 0;
@@ -95,7 +103,7 @@ static bool is_dumpable(const struct pb_procinfo *p)
 {
     char path[64];
     struct stat st;
-    snprintf(path, sizeof(path), "/proc/%d/mem", p->pid);
+    snprintf(path, sizeof(path), "/proc/%d/mem", p->living);
     return stat(path, &st) < 0 || st.st_uid == p->euid;
 }
 
@@ -103,9 +111,9 @@ static void read_exe(struct pb_procinfo *p)
 {
     unsigned char head[20];
     char path[64];
-    if (pb_proc_link(p->pid, "exe", p->exe, sizeof(p->exe)) < 0)
+    if (pb_proc_link(p->living, "exe", p->exe, sizeof(p->exe)) < 0)
         p->exe[0] = '\0';
-    snprintf(path, sizeof(path), "/proc/%d/exe", p->pid);
+    snprintf(path, sizeof(path), "/proc/%d/exe", p->living);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || read(fd, head, sizeof(head)) != sizeof(head) || memcmp(head, ELFMAG, SELFMAG) != 0)
         return;
@@ -157,7 +165,7 @@ static int version_in(const char *name)
 /* Asks the symbols, which cannot be wrong as a file name can. True: this object is an interpreter. */
 static bool ask_symbols(struct pb_procinfo *p, const struct pb_map *map)
 {
-    struct pb_source memory = pb_source_of(p->pid);
+    struct pb_source memory = pb_source_of(p->living);
     uint64_t addr, version;
     if (pb_elf_lookup(&memory, map->start, "Py_IsInitialized", &addr) < 0)
         return false;
@@ -197,6 +205,7 @@ int pb_procinfo_read(pid_t pid, struct pb_procinfo *ret, struct pb_err *err)
     struct pb_procinfo p = {.pid = pid};
     _cleanup_(pb_maps_done) struct pb_maps maps = {0};
 
+    p.living = pid > 0 ? pb_proc_living(pid) : pid;
     if (pid <= 0)
         return pb_fail(err, -ESRCH, "%d is not a process id", pid);
     int r = read_stat(&p);
@@ -204,8 +213,9 @@ int pb_procinfo_read(pid_t pid, struct pb_procinfo *ret, struct pb_err *err)
         r = read_status(&p);
     if (r < 0)
         return pb_fail(err, r, r == -ESRCH ? "there is no process %d" : "cannot read /proc/%d/stat", pid);
-    p.pid_ns = namespace_inode(pid, "ns/pid");
-    p.mnt_ns = namespace_inode(pid, "ns/mnt");
+    take_start_time(&p);
+    p.pid_ns = namespace_inode(p.living, "ns/pid");
+    p.mnt_ns = namespace_inode(p.living, "ns/mnt");
     p.dumpable = is_dumpable(&p);
     if (!p.kernel_thread && p.state != 'Z' && p.state != 'X') {
         read_exe(&p);
@@ -261,7 +271,7 @@ int pb_procinfo_identify(pid_t pid, struct pb_procinfo *ret)
     }
     if (!uids || sscanf(uids, "%*u %u", &p.euid) != 1)
         return -EBADMSG;
-    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pb_proc_living(pid));
     if (stat(path, &st) < 0)
         return -errno;
     p.pid_ns = st.st_ino;

@@ -25,7 +25,8 @@ struct pb_procinfo {
     pid_t tracer; /* 0: nobody */
     uid_t uid, euid;
     gid_t gid;
-    char state; /* R S D T t Z X, of the main thread */
+    pid_t living; /* where the main thread has ended and others have not: one of them; else pid */
+    char state;   /* R S D T t Z X, of that thread: Z only where nothing of the process runs */
     unsigned threads;
     unsigned seccomp;    /* 0 off, 1 strict, 2 filter */
     uint64_t start_time; /* clock ticks after boot: field 22 of stat */

@@ -116,6 +116,7 @@ int pb_source_process(pid_t pid, struct pb_source *ret, struct pb_err *err)
 {
     char path[32];
 
+    pid = pb_proc_living(pid);
     int r = try_call(pid);
     if (r == 0) {
         *ret = (struct pb_source){.ops = &by_call, .pid = pid, .main = pid, .fd = -1};

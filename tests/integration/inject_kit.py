@@ -134,15 +134,24 @@ def executable(pid):
     return [line for line in open(f"/proc/{pid}/maps") if "x" in line.split()[1] and len(line.split()) < 6]
 
 
+def links(pid):
+    """What its descriptors are; some may be closed while we look."""
+    found = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except OSError:
+            pass
+    return found
+
+
 def wait_until_clean(pid, seconds=8):
     """What a killed tool began is undone by the target itself: no memory of the stub, no thread of it, no memfd."""
     deadline = time.monotonic() + seconds
     while True:
-        names = {open(f"/proc/{pid}/task/{tid}/comm").read() for tid in os.listdir(f"/proc/{pid}/task")}
-        links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        left = executable(pid) + [link for link in links if "memfd:probing-agent" in link]
+        left = executable(pid) + [link for link in links(pid) if "memfd:probing-agent" in link]
         if not left:
-            return names
+            return
         assert time.monotonic() < deadline, f"left behind: {left}"
         time.sleep(0.02)
 

@@ -123,6 +123,11 @@ uint64_t pb_arch_sp(const struct pb_arch_state *s)
     return s->gpr.sp;
 }
 
+bool pb_arch_ended_by_stop(const struct pb_arch_state *s, long nr)
+{
+    return (int64_t)s->gpr.regs[0] == -EINTR && (long)s->gpr.regs[8] == nr;
+}
+
 /* It stands on the instruction that it will repeat. */
 bool pb_arch_blocked(pid_t pid, const struct pb_arch_state *s, long *ret_nr, uint64_t *ret_second_arg)
 {

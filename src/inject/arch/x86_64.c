@@ -13,7 +13,6 @@
 enum {
     RED_ZONE = 128,
     KERNEL_RESTART_FIRST = 512, /* ERESTARTSYS, ...NOINTR, ...NOHAND, (515), ..._RESTARTBLOCK */
-    KERNEL_RESTART_NOHAND = 514,
     KERNEL_RESTART_BLOCK = 516,
     XSAVE_SW = 464,  /* where the kernel's own note lies in an XSAVE image */
     XSAVE_BV = 512,  /* which parts are not in their initial state */
@@ -49,24 +48,6 @@ static int set_gpr(pid_t tid, const struct user_regs_struct *gpr)
     return ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &io) < 0 ? -errno : 0;
 }
 
-/* Calls that the kernel ends with EINTR for any stop, though no handler ran. No program wants to learn of us
- * by that: they are begun again instead. */
-static bool ended_by_our_stop(const struct user_regs_struct *gpr)
-{
-    if ((int64_t)gpr->rax != -EINTR)
-        return false;
-    switch ((int64_t)gpr->orig_rax) {
-    case SYS_epoll_wait:
-    case SYS_epoll_pwait:
-    case SYS_semop:
-    case SYS_semtimedop:
-    case SYS_rt_sigtimedwait:
-    case SYS_io_getevents:
-        return true;
-    }
-    return false;
-}
-
 int pb_arch_save(pid_t tid, struct pb_arch_state *ret)
 {
     struct iovec gpr = {&ret->gpr, sizeof(ret->gpr)}, vector = {ret->vector, sizeof(ret->vector)};
@@ -77,10 +58,7 @@ int pb_arch_save(pid_t tid, struct pb_arch_state *ret)
     if (gpr.iov_len != sizeof(ret->gpr) || vector.iov_len < XSAVE_MIN)
         return -ENOTSUP;
     ret->vector_len = vector.iov_len;
-    if (!ended_by_our_stop(&ret->gpr))
-        return 0;
-    ret->gpr.rax = (uint64_t)-KERNEL_RESTART_NOHAND;
-    return set_gpr(tid, &ret->gpr);
+    return 0;
 }
 
 int pb_arch_restore(pid_t tid, const struct pb_arch_state *s)
@@ -100,6 +78,11 @@ uint64_t pb_arch_pc(const struct pb_arch_state *s)
 uint64_t pb_arch_sp(const struct pb_arch_state *s)
 {
     return s->gpr.rsp;
+}
+
+bool pb_arch_ended_by_stop(const struct pb_arch_state *s, long nr)
+{
+    return (int64_t)s->gpr.rax == -EINTR && (long)s->gpr.orig_rax == nr;
 }
 
 static bool restarts(const struct user_regs_struct *gpr)

@@ -1,0 +1,48 @@
+/* judge: may this thread be borrowed now, and is it in the way of an injection? See spans.h for the rule.
+ *
+ * Owned by the search for a thread (find.h), and kept over it: unwind tables are read once, before any thread
+ * is held where that is possible. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "inject/spans.h"
+#include "remote/native/unwind.h"
+#include "remote/source.h"
+
+struct pb_arch_state;
+struct pb_procinfo;
+
+enum { PB_JUDGE_FRAMES = 4096 };
+
+struct pb_judge {
+    struct pb_source source;
+    struct pb_native *native; /* NULL: stacks are judged by their words alone */
+    struct pb_capture capture;
+    struct pb_native_pc *frames;
+    size_t nframes;     /* of the last pb_judge_asleep */
+    pid_t unsafe_tid;   /* the last thread that was inside an allocator or the loader, */
+    uint64_t unsafe_pc; /* and where */
+};
+
+/* Works after a failure too, without unwinding. Not to be moved. */
+int pb_judge_open(struct pb_judge *j, pid_t pid);
+void pb_judge_done(struct pb_judge *j);
+
+/* Of a thread in a ptrace stop whose registers are s. */
+enum pb_safety pb_judge_thread(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, pid_t tid,
+                               const struct pb_arch_state *s);
+
+/* Of a thread that sleeps, without stopping it. PB_UNSAFE: it need not be stopped to be known as unsafe;
+ * PB_PERHAPS: that must be seen in a stop. */
+enum pb_safety pb_judge_asleep(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, pid_t tid);
+
+/* Of the same thread, asleep in this system call: whether the code that made the call is known to go on with
+ * the time that is left when the call says EINTR. */
+bool pb_judge_knows_eintr(struct pb_judge *j, const struct pb_procinfo *info, long number);
+
+/* "malloc of libjemalloc.so.2": where the last unsafe thread was. */
+void pb_judge_name(struct pb_judge *j, char *buf, size_t size);

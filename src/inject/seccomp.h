@@ -1,0 +1,43 @@
+/* seccomp: what the filters of a process would say to the system calls that we make in it.
+ *
+ * A filter that kills is asked before anything is tried. Its programs (classic BPF) are read with
+ * PTRACE_SECCOMP_GET_FILTER, which takes root and a stop of tens of microseconds, and run here for each call
+ * of a table. Without the right to read them a child of ours makes the calls, where it is behind the same
+ * filters (inherited in the same container); a process with more filters than we have is not known. */
+#pragma once
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct pb_procinfo;
+
+/* Runs one program as the kernel does. -EINVAL: it is none that the kernel would have taken (an unknown
+ * instruction, a jump or load out of bounds, no end). */
+int pb_seccomp_run(const struct sock_filter *code, size_t n, const struct seccomp_data *data, uint32_t *ret);
+
+enum pb_seccomp_verdict {
+    PB_SECCOMP_ALLOWED,
+    PB_SECCOMP_ERROR, /* the call fails: that is dealt with where it is made */
+    PB_SECCOMP_FATAL, /* kills, traps, or waits for another program */
+};
+
+/* What the answer of the strictest filter means. */
+enum pb_seccomp_verdict pb_seccomp_judge(const uint32_t *answers, size_t n);
+
+/* A call that the stub, the thread that loads or the agent makes. */
+struct pb_seccomp_call {
+    const char *name;
+    int number;
+    uint64_t args[6];
+};
+
+extern const struct pb_seccomp_call pb_seccomp_calls[];
+extern const size_t pb_seccomp_ncalls;
+
+/* Writes the names of the calls that are fatal to process p into names, and returns how many there are.
+ * -EACCES: that cannot be known; -ESRCH: it is gone. */
+int pb_seccomp_check(const struct pb_procinfo *p, char *names, size_t size);

@@ -1,0 +1,373 @@
+"""Injection does not harm the job: how long it waits, what its calls return, who is held and for how long, and what is
+left when the tool dies. Each test is a way in which a program was once disturbed."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import inject_kit
+import interpreters
+import jobs
+import pytest
+
+TOP = Path(__file__).resolve().parent.parent.parent
+SEVERAL = [interpreters.INTERPRETERS[0], interpreters.INTERPRETERS[len(interpreters.INTERPRETERS) // 2], interpreters.INTERPRETERS[-1]]
+pythons = pytest.mark.parametrize("python", SEVERAL, ids=interpreters.interpreter_id)
+
+
+@contextmanager
+def program(python, code, *arguments, **options):
+    process = subprocess.Popen([python, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               universal_newlines=True, **options)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def rest_of(process, seconds=20):
+    return process.communicate(timeout=seconds)[0].strip()
+
+
+def library(where, name, source):
+    path = where / f"lib{name}.so"
+    done = subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-xc", "-", "-o", str(path), "-pthread"], input=source,
+                          universal_newlines=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout
+    return str(path)
+
+
+def injected(pid, *words, **options):
+    done = jobs.probe("-t", pid, "inject", *words, **options)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+# ---- waits ---------------------------------------------------------------------------------------------------------
+
+TIMER = """
+import asyncio, sys, time
+async def wait():
+    print("ready", flush=True)
+    start = time.monotonic(); await asyncio.sleep(float(sys.argv[1])); print(time.monotonic() - start)
+asyncio.get_event_loop().run_until_complete(wait()) if sys.version_info < (3, 7) else asyncio.run(wait())
+"""
+
+
+@pytest.mark.parametrize("python", interpreters.INTERPRETERS, ids=interpreters.interpreter_id)
+def test_an_asyncio_timer_ends_when_it_should(python):
+    with program(python, TIMER, 2) as job:
+        time.sleep(1.4)
+        injected(job.pid)
+        took = float(rest_of(job))
+        assert 1.999 < took < 2.15, f"a timer of 2 s took {took:.3f} s"
+
+
+def test_a_loop_that_waits_for_an_hour_is_injected_at_once():
+    with program(interpreters.INTERPRETERS[-1], TIMER, 3600) as job:
+        time.sleep(0.2)
+        start = time.monotonic()
+        injected(job.pid)
+        assert time.monotonic() - start < 2
+
+
+WAITS = r"""
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/ipc.h>
+#include <sys/sem.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
+/* Waits again and again, with no signal handler anywhere. Counts errors; *longest is by how much a wait was too long. */
+int loop(int kind, int ms, double seconds, double *longest, int *ret_early) {
+    int ep = epoll_create1(0), pair[2], l = socket(AF_INET, SOCK_STREAM, 0), sem = semget(IPC_PRIVATE, 1, 0600), bad = 0;
+    struct timeval tv = {0, ms * 1000}; struct timespec ts = {0, ms * 1000000L};
+    socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+    setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
+    listen(l, 1);
+    setsockopt(l, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
+    sigset_t set; sigemptyset(&set); sigaddset(&set, SIGRTMAX);
+    struct epoll_event event; char c; struct sembuf op = {0, -1, 0};
+    *longest = 0; *ret_early = 0;
+    for (double end = now() + seconds; now() < end;) {
+        double start = now(); int r = 0; errno = 0;
+        switch (kind) {
+        case 0: r = epoll_wait(ep, &event, 1, ms); break;
+        case 1: r = recv(pair[0], &c, 1, 0); break;
+        case 2: r = accept(l, 0, 0); break;
+        case 3: r = sigtimedwait(&set, 0, &ts); break;
+        case 4: r = semtimedop(sem, &op, 1, &ts); break;
+        case 5: r = syscall(441, ep, &event, 1, &ts, 0, 8); break; /* epoll_pwait2 */
+        case 6: r = read(pair[0], &c, 1); break;
+        }
+        double over = now() - start - ms * 1e-3;
+        bad += r < 0 && errno == EINTR;
+        *ret_early += over < -0.001;
+        if (over > *longest) *longest = over;
+    }
+    semctl(sem, 0, IPC_RMID);
+    return bad;
+}
+"""
+CALL = """
+import ctypes, sys
+L = ctypes.CDLL(sys.argv[1]); L.loop.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p]
+longest, early = ctypes.c_double(), ctypes.c_int()
+print("ready", flush=True)
+bad = L.loop(int(sys.argv[2]), 100, 3.0, ctypes.addressof(longest), ctypes.addressof(early))
+print(bad, early.value, longest.value)
+"""
+
+
+@pytest.mark.parametrize("kind", range(7), ids=["epoll_wait", "recv", "accept", "sigtimedwait", "semtimedop", "epoll_pwait2", "read"])
+def test_a_wait_with_a_timeout_is_neither_interrupted_nor_changed(tmp_path, kind):
+    so = library(tmp_path, "waits", WAITS)
+    with program(interpreters.INTERPRETERS[-1], CALL, so, kind) as job:
+        for _ in range(4):
+            injected(job.pid)
+            assert jobs.probe("-t", job.pid, "detach").returncode == 0
+        bad, early, longest = rest_of(job).split()
+        assert (bad, early) == ("0", "0"), f"{bad} calls said EINTR, {early} ended early"
+        assert float(longest) < 0.05, f"a wait of 100 ms was {float(longest) * 1000:.0f} ms too long"
+
+
+def test_a_wait_that_cannot_be_stopped_is_named(tmp_path):
+    """The only thread, long in a recv with a timeout that nothing tells us the rest of: refused, and not touched."""
+    code = ("import socket, struct, time\na, b = socket.socketpair()\na.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 4, 0))\n"
+            "print('ready', flush=True)\nstart = time.monotonic()\ntry: a.recv(1)\nexcept OSError as e: print(e.errno, time.monotonic() - start)\n")
+    with program(interpreters.INTERPRETERS[-1], code) as job:
+        time.sleep(0.2)
+        done = jobs.probe("-t", job.pid, "--timeout", "1s", "inject")
+        assert done.returncode != 0 and re.search(r"thread \d+ of process \d+ waits in recvfrom with a timeout", done.stderr), done.stderr
+        number, took = rest_of(job).split()
+        assert number == "11" and 3.99 < float(took) < 4.1
+
+
+# ---- locks ---------------------------------------------------------------------------------------------------------
+
+HEARTBEAT = """
+import ctypes, sys, time
+ctypes.CDLL(sys.argv[1]).go()
+print("ready", flush=True)
+worst, last = 0, time.monotonic(); end = last + 3
+while last < end:
+    time.sleep(.001); now = time.monotonic(); worst = max(worst, now - last); last = now
+print(worst)
+"""
+
+
+@pythons
+def test_a_thread_inside_the_loader_holds_up_no_other(tmp_path, python):
+    slow = library(tmp_path, "slow", "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { usleep(2000000); }")
+    so = library(tmp_path, "opens", "#include <pthread.h>\n#include <dlfcn.h>\nstatic void *f(void *a) { return dlopen(\"%s\", RTLD_NOW); }\n"
+                 "void go(void) { pthread_t t; pthread_create(&t, 0, f, 0); }" % slow)
+    with program(python, HEARTBEAT, so) as job:
+        injected(job.pid)
+        worst = float(rest_of(job))
+        assert worst < 0.1, f"no heartbeat for {worst:.2f} s"
+
+
+SLOW_MALLOC = """
+#include <pthread.h>
+#include <stddef.h>
+#include <time.h>
+extern void *__libc_malloc(size_t);
+static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+int slow;
+void *malloc(size_t n) {
+    if (!slow) return __libc_malloc(n);
+    pthread_mutex_lock(&m);
+    void *p = __libc_malloc(n);
+    struct timespec t = {0, 4000000};
+    nanosleep(&t, 0);
+    pthread_mutex_unlock(&m);
+    return p;
+}
+void setslow(int s) { slow = s; }
+"""
+ALLOCATES = """
+import ctypes, sys, time
+L = ctypes.CDLL(sys.argv[1]); c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p
+print("ready", flush=True)
+L.setslow(1); end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end: c.free(ctypes.c_void_p(c.malloc(100)))
+L.setslow(0); print("fine")
+"""
+
+
+@pythons
+def test_a_thread_that_sleeps_inside_an_allocator_is_not_borrowed(tmp_path, python):
+    so = library(tmp_path, "logmalloc", SLOW_MALLOC)
+    with program(python, ALLOCATES, so, 2, env={**os.environ, "LD_PRELOAD": so}) as job:
+        jobs.probe("-t", job.pid, "inject")
+        assert rest_of(job) == "fine"
+
+
+FOR_EVER = SLOW_MALLOC.replace("4000000", "0").replace("{0, 0}", "{600, 0}")
+
+
+def test_what_is_in_the_way_is_named(tmp_path):
+    so = library(tmp_path, "stuck", FOR_EVER)
+    with program(interpreters.INTERPRETERS[-1], ALLOCATES, so, 1, env={**os.environ, "LD_PRELOAD": so}) as job:
+        time.sleep(0.2)
+        done = jobs.probe("-t", job.pid, "--timeout", "1s", "inject")
+        assert done.returncode != 0 and "malloc of libstuck.so" in done.stderr and f"thread {job.pid} last in" in done.stderr, done.stderr
+
+
+# ---- seccomp -------------------------------------------------------------------------------------------------------
+
+DENY = """
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+int deny(int nr, unsigned action) {
+    struct sock_filter f[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)nr, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, action), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog p = {4, f};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p);
+}
+"""
+FILTERED = """
+import ctypes, sys, time
+assert ctypes.CDLL(sys.argv[1]).deny(int(sys.argv[2]), ctypes.c_uint(int(sys.argv[3], 16))) == 0
+print("ready", flush=True); time.sleep(1); print("fine")
+"""
+SOCKET, CLOSE_RANGE = (41, 436) if os.uname().machine == "x86_64" else (198, 436)
+
+
+def needs_root():
+    if os.geteuid() != 0:
+        pytest.skip("only root may read seccomp filters")
+
+
+@pythons
+@pytest.mark.parametrize("action", ["80000000", "0", "30000"], ids=["kills", "kills the thread", "traps"])
+def test_a_filter_that_kills_is_read_first(tmp_path, python, action):
+    needs_root()
+    with program(python, FILTERED, library(tmp_path, "deny", DENY), SOCKET, action) as job:
+        done = jobs.probe("-t", job.pid, "inject")
+        assert done.returncode != 0 and "kills for socket" in done.stderr and "allow it in the filter" in done.stderr, done.stderr
+        assert rest_of(job) == "fine"
+
+
+@pytest.mark.parametrize("number", [CLOSE_RANGE], ids=["close_range"])
+def test_a_filter_that_only_says_no_is_lived_with(tmp_path, number):
+    needs_root()
+    with program(interpreters.INTERPRETERS[-1], FILTERED, library(tmp_path, "deny", DENY), number, "50026") as job:
+        injected(job.pid)
+        assert rest_of(job) == "fine"
+
+
+AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+def test_a_filter_that_cannot_be_read_is_refused_unless_told_otherwise(tmp_path):
+    needs_root()
+    tmp_path.chmod(0o755)
+    for parent in list(tmp_path.parents)[:2]:
+        parent.chmod(0o755)
+    so = library(tmp_path, "deny", DENY)
+    process = subprocess.Popen([*AS_NOBODY, "/usr/bin/python3", "-c", FILTERED.replace("sleep(1)", "sleep(5)"), so, str(CLOSE_RANGE), "50026"],
+                               stdout=subprocess.PIPE, universal_newlines=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        command = [*AS_NOBODY, str(jobs.PROGRAM), "-t", str(process.pid), "inject"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        if "ermission denied" in done.stderr and "seccomp" not in done.stderr:
+            pytest.skip("another user cannot run the program under test from its folder")
+        assert done.returncode != 0 and "only root can read" in done.stderr and "--assume-seccomp-ok" in done.stderr, done.stderr
+        assert subprocess.run([*command, "--assume-seccomp-ok"], stdout=subprocess.PIPE, stderr=subprocess.PIPE).returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# ---- what is left --------------------------------------------------------------------------------------------------
+
+
+def test_a_process_whose_main_thread_has_ended_is_no_zombie(tmp_path):
+    code = ("import ctypes, threading, time\ndef work():\n    print('ready', flush=True)\n    while True: time.sleep(0.01)\n"
+            "threading.Thread(target=work).start()\ntime.sleep(0.2)\nctypes.CDLL(None).pthread_exit(None)\n")
+    with program(interpreters.INTERPRETERS[-1], code) as job:
+        deadline = time.monotonic() + 5
+        while inject_kit.status_field(job.pid, "State")[0] != "Z" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert inject_kit.status_field(job.pid, "State")[0] == "Z"
+        done = jobs.probe("-t", job.pid, "doctor")
+        assert "zombie" not in done.stdout and "has ended" not in done.stdout, done.stdout
+        injected(job.pid)
+        assert any(inject_kit.status_field(tid, "Name") == "probing" for tid in os.listdir(f"/proc/{job.pid}/task"))
+
+
+def test_a_child_of_fork_is_never_given_a_half_loaded_library():
+    """A program with one thread loads in that thread: no fork can come between."""
+    code = ("import ctypes, os, sys\nprint('ready', flush=True)\nbad = 0\nfor _ in range(300):\n    p = os.fork()\n    if not p:\n"
+            "        ctypes.CDLL('libc.so.6'); ctypes.CDLL('libm.so.6'); os._exit(0)\n    bad += os.waitpid(p, 0)[1] != 0\nprint(bad)\n")
+    with program(interpreters.INTERPRETERS[-1], code) as job:
+        for _ in range(3):
+            jobs.probe("-t", job.pid, "inject"), jobs.probe("-t", job.pid, "detach")
+        assert rest_of(job, 60) == "0"
+
+
+STUB_FLAGS = re.search(r'stub\.c PROPERTIES COMPILE_OPTIONS\s+"([^"]+)"', (TOP / "cmake/options.cmake").read_text()).group(1).split(";")
+ZIG = [sys.executable, "-m", "ziglang", "cc", "-target"]
+
+
+@pytest.mark.parametrize("compiler", [["gcc"], ["clang"], [*ZIG, "x86_64-linux-gnu.2.17"], [*ZIG, "aarch64-linux-gnu.2.17"]],
+                         ids=["gcc", "clang", "zig", "zig for aarch64"])
+def test_the_stub_needs_nothing_but_itself(tmp_path, compiler):
+    subprocess.run([*compiler, "-std=gnu17", "-D_GNU_SOURCE", "-fPIC", "-g", *STUB_FLAGS, "-I", str(TOP / "src"), "-c", str(TOP / "src/inject/stub.c"),
+                    "-o", str(tmp_path / "stub.o")], check=True)
+    sections = subprocess.run(["readelf", "-SW", str(tmp_path / "stub.o")], stdout=subprocess.PIPE, universal_newlines=True, check=True).stdout
+    assert re.search(r"\spb_stub_code\s", sections) and ".relapb_stub_code" not in sections
+    size = int(re.search(r"\spb_stub_code\s+PROGBITS\s+\w+ \w+ (\w+)", sections).group(1), 16)
+    assert 0 < size <= 4096
+    symbols = subprocess.run(["readelf", "-sW", str(tmp_path / "stub.o")], stdout=subprocess.PIPE, universal_newlines=True, check=True).stdout
+    assert not re.search(r"\sUND[ \t]+\w", symbols), symbols
+
+
+AGENT_ALONE = """
+import ctypes, sys, time
+agent = ctypes.CDLL(sys.argv[1]); agent.pb_agent_start.restype = ctypes.c_void_p
+print("ready", flush=True)
+agent.pb_agent_start(b"dir=%s\\n" % sys.argv[2].encode())
+time.sleep(2)
+"""
+
+
+def test_every_system_call_of_the_agent_is_in_the_table(tmp_path):
+    """Traced from its start to its end, with an eval between; what the interpreter itself calls for Python code is not ours."""
+    if not os.path.exists("/usr/bin/strace"):
+        pytest.skip("strace is not installed")
+    text = (TOP / "src/inject/seccomp_calls.c").read_text()
+    table = set(re.findall(r"CALL\((\w+),", text))
+    agent = jobs.PROGRAM.parent.parent / "lib/probing/libprobing-glibc.so"
+    log = tmp_path / "strace"
+    tracer = subprocess.Popen(["/usr/bin/strace", "-f", "-o", str(log), interpreters.INTERPRETERS[-1], "-c", AGENT_ALONE, str(agent), str(tmp_path)],
+                              stdout=subprocess.PIPE, universal_newlines=True, env={**os.environ, "PROBING_DIR": str(tmp_path)})
+    try:
+        assert tracer.stdout.readline() == "ready\n"
+        time.sleep(0.7)
+        child = open(f"/proc/{tracer.pid}/task/{tracer.pid}/children").read().split()[0]
+        assert jobs.probe("-t", child, "config", env={**os.environ, "PROBING_DIR": str(tmp_path)}).returncode == 0
+        assert jobs.probe("-t", child, "detach", env={**os.environ, "PROBING_DIR": str(tmp_path)}).returncode == 0
+    finally:
+        tracer.communicate(timeout=20)
+    lines = log.read_text().splitlines()
+    main = lines[0].split()[0]
+    ours = {m.group(2) for m in (re.match(r"(\d+) +(\w+)\(", line) for line in lines) if m and m.group(1) != main}
+    assert len(ours) > 20 and ours <= table | {"exit_group"}, sorted(ours - table)
