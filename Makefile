@@ -2,7 +2,7 @@
 # `make help` lists them.
 PRESET := $(if $(ZIG),zig,release)
 
-.PHONY: all demo test soak bench lint wheel dist clean help
+.PHONY: all demo test check soak bench lint wheel dist clean help
 
 all: ## build build/release/bin/probing (ZIG=1: with zig cc for glibc 2.17, in build/zig)
 	@scripts/build.sh $(PRESET) all
@@ -15,6 +15,10 @@ demo: ## start a small training job, inject, show what can be asked of it
 test: ## set up what is missing, build and run every test
 	@scripts/setup.sh test
 	@build/venv/bin/python scripts/test.py
+
+check: ## while you change code: unit tests and the quick ones of the rest, in under two minutes
+	@scripts/setup.sh test
+	@build/venv/bin/python scripts/test.py quick
 
 soak: ## the long form of the tests: more injections, more kills, minutes of fuzzing, Spark
 	@scripts/setup.sh test
