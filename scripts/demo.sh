@@ -48,12 +48,17 @@ echo "demo: it runs as process $job and says: $(head -n 1 "$log")"
 
 show -t $job inject
 # Living processes come first; a machine that was used for tests has hundreds of dead runs after them.
-show list | head -n 12
+show list | head -n 8
 show -t $job eval "print(f'step {step}, loss {loss:.4f}')"
+show -t $job backtrace
+mkdir -p build
+show -t $job flamegraph -o build/flamegraph.svg --duration 2s
 # memory_usage gets a row a second.
-sleep 2
 show -t $job tables
+show -t $job query "SELECT count(*) AS rows, round(avg(memory_mb)) AS mb, max(threads) AS threads FROM memory_usage"
 show -t $job detach
 
 kill -0 $job || { echo "demo: the job is gone" >&2 && exit 1; }
+[ -s build/flamegraph.svg ] || { echo "demo: there is no flame graph" >&2 && exit 1; }
+printf '\ndemo: the flame graph is %s: open it in a browser' "$PWD/build/flamegraph.svg"
 printf '\ndemo: the job trains on, undisturbed: %s\n' "$(tail -n 1 "$log")"

@@ -1,0 +1,19 @@
+"""make demo: the first thing that a person runs shows a stack, a query and a flame graph of a real job, and leaves it alone."""
+import re
+import subprocess
+
+import jobs
+
+
+def test_the_demo_shows_what_the_program_is_for():
+    picture = jobs.TOP / "build/flamegraph.svg"
+    picture.unlink(missing_ok=True)
+    done = subprocess.run([jobs.TOP / "scripts/demo.sh", jobs.PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert done.returncode == 0, done.stdout
+    shown = {block.split()[2]: block for block in re.split(r"^\$ probing ", done.stdout, flags=re.M)[1:] if block.startswith("-t ")}
+    assert {"inject", "eval", "backtrace", "flamegraph", "tables", "query", "detach"} == set(shown), done.stdout
+    assert re.search(r"MainThread.*\n(    .*\n)*    train\w* \(\S*examples/train.py:\d+\)", shown["backtrace"]), shown["backtrace"]
+    assert re.search(r"rows +mb +threads\n +[1-9]\d* +\d+(\.0)? +\d+", shown["query"]), shown["query"]
+    text = picture.read_text()
+    assert "<svg" in text and "train" in text and str(picture) in done.stdout
+    assert "the job trains on, undisturbed: step" in done.stdout
