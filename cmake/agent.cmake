@@ -44,4 +44,5 @@ endfunction()
 pb_agent(glibc ${PROBING_ARCH}-linux-gnu.2.17)
 pb_agent(musl ${PROBING_ARCH}-linux-musl)
 
-install(DIRECTORY ${PROBING_AGENT_DIR}/ DESTINATION lib/probing FILES_MATCHING PATTERN "*.so")
+# By name: DuckDB's library lies beside them as a link to where setup put it, and an installation gets the file.
+install(FILES ${PROBING_AGENT_DIR}/libprobing-glibc.so ${PROBING_AGENT_DIR}/libprobing-musl.so DESTINATION lib/probing)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds dist/probing-*.whl from the sources, with everything compiled by zig cc for glibc 2.17, and tries it: the wheel
-# is installed into a new environment, and the program in there must run and find its agents.
+# is installed into a new environment, and the program in there must run and find its agents and DuckDB.
 set -eu
 cd "$(dirname "$0")/.."
 python=build/venv/bin/python
@@ -11,9 +11,13 @@ CC=$PWD/scripts/zig-cc PATH=$PWD/build/venv/bin:$PATH \
     $python -m build --wheel --no-isolation --outdir build/wheel . >build/wheel/build.log 2>&1 ||
     { cat build/wheel/build.log >&2 && exit 1; }
 
-# It asks for glibc 2.17 and nothing else, which the name may then promise.
-machine=$(uname -m)
-$python -m wheel tags --remove --platform-tag "manylinux_2_17_$machine.manylinux2014_$machine" build/wheel/*.whl >/dev/null
+# Our own programs ask for glibc 2.17, DuckDB's library for a newer one: the name promises what auditwheel finds.
+tag=$($python scripts/wheel_tag.py build/wheel/*.whl)
+case $tag in
+manylinux_*) ;;
+*) echo "wheel: auditwheel finds this wheel fit for no manylinux system: $tag" >&2 && exit 1 ;;
+esac
+$python -m wheel tags --remove --platform-tag "$tag" build/wheel/*.whl >/dev/null
 wheel=$(echo build/wheel/*.whl)
 
 echo "wheel: trying $(basename "$wheel") in a new environment"
@@ -24,5 +28,8 @@ build/wheel/venv/bin/probe version >/dev/null
 for libc in glibc musl; do
     [ -e build/wheel/venv/lib/probing/libprobing-$libc.so ] || { echo "wheel: no agent for $libc" >&2 && exit 1; }
 done
+[ "$(build/wheel/venv/bin/probing query --format csv "SELECT 6 * 7 AS x" | tail -n 1)" = 42 ] ||
+    { echo "wheel: SQL does not run" >&2 && exit 1; }
+rm -f dist/probing-*.whl
 cp "$wheel" dist/
 ls -l dist/"$(basename "$wheel")"
