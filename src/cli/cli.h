@@ -75,6 +75,10 @@ const struct pb_command *pb_command_find(const char *name);
 /* The command whose name is nearest to a mistyped one, or NULL when none is near. */
 const struct pb_command *pb_command_nearest(const char *name);
 
+/* The option of a command, or of all commands, whose name is nearest to a mistyped one; NULL when none is
+ * near. */
+const char *pb_option_nearest(const struct pb_command *command, const char *word);
+
 /* The value of a command's own option; NULL when it was not given. */
 const char *pb_call_option(const struct pb_call *call, const char *name);
 

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,6 +92,26 @@ const struct pb_command *pb_command_nearest(const char *name)
             nearest = pb_commands[i];
         }
     }
+    return nearest;
+}
+
+/* By its name up to a "=". */
+const char *pb_option_nearest(const struct pb_command *command, const char *word)
+{
+    const struct pb_option *const tables[] = {command->options, pb_common_options};
+    const char *nearest = NULL;
+    char name[WORD_MAX];
+    int best = 3;
+
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
+    for (size_t t = 0; t < 2; t++)
+        for (const struct pb_option *o = tables[t]; o && o->name; o++) {
+            int d = distance(name, o->name);
+            if (d < best) {
+                best = d;
+                nearest = o->name;
+            }
+        }
     return nearest;
 }
 

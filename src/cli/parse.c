@@ -31,7 +31,7 @@ static const struct pb_option *match(const struct pb_option *options, const char
             *ret_value = word[2 + n] ? word + 3 + n : NULL;
             return o;
         }
-        if (o->letter && word[1] == o->letter && (o->argument || !word[2])) {
+        if (o->letter && word[1] == o->letter) {
             *ret_value = word[2] ? word + 2 : NULL;
             return o;
         }
@@ -145,9 +145,22 @@ static int set_common(struct pb_call *call, const char *name, const char *value,
     return 0;
 }
 
-static int take_option(struct scan *s, struct pb_call *call, struct pb_err *err)
+static int unknown_option(const struct pb_call *call, const char *word, struct pb_err *err)
 {
-    const char *word = s->argv[s->at], *value;
+    const char *name = call->command->name, *nearest = NULL;
+
+    if (word[1] == '-')
+        nearest = pb_option_nearest(call->command, word + 2);
+    if (nearest)
+        return pb_fail(err, PB_USAGE, "%s does not take %s; did you mean '--%s'?", name, word, nearest);
+    return pb_fail(err, PB_USAGE, "%s does not take %s (probing %s --help)", name, word, name);
+}
+
+/* One option: word is "--name", or any character and the letter. *ret_more: more letters follow it. */
+static int take_one(struct scan *s, struct pb_call *call, const char *word, bool *ret_more,
+                    struct pb_err *err)
+{
+    const char *value;
     int index;
 
     const struct pb_option *o = match(call->command->options, word, &value, &index);
@@ -155,8 +168,10 @@ static int take_option(struct scan *s, struct pb_call *call, struct pb_err *err)
     if (!own)
         o = match(pb_common_options, word, &value, &index);
     if (!o)
-        return pb_fail(err, PB_USAGE, "%s does not take %s (probing %s --help)", call->command->name, word,
-                       call->command->name);
+        return unknown_option(call, s->argv[s->at], err);
+    *ret_more = word[1] != '-' && !o->argument && word[2];
+    if (*ret_more)
+        value = NULL;
     if (value && !o->argument)
         return pb_fail(err, PB_USAGE, "--%s takes no value", o->name);
     if (o->argument && !value) {
@@ -168,6 +183,19 @@ static int take_option(struct scan *s, struct pb_call *call, struct pb_err *err)
         return set_common(call, o->name, value, err);
     call->values[index] = value ? value : "";
     return 0;
+}
+
+/* A word of options: --name, or letters of which the last may take a value (-xo FILE). */
+static int take_option(struct scan *s, struct pb_call *call, struct pb_err *err)
+{
+    const char *word = s->argv[s->at];
+    bool more = false;
+
+    int r = take_one(s, call, word, &more, err);
+    /* What follows a letter is its value where it takes one, else the next letter. */
+    while (r == 0 && more)
+        r = take_one(s, call, ++word, &more, err);
+    return r;
 }
 
 static int check_args(const struct pb_call *call, struct pb_err *err)

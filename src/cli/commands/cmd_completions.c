@@ -3,8 +3,11 @@
 #include "base/err.h"
 #include "cli/cli.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#define PIDS "$(probing list --format tsv 2>/dev/null | tail -n +2 | cut -f1)"
 
 static void each_visible(void (*print)(const struct pb_command *))
 {
@@ -18,11 +21,40 @@ static void print_name(const struct pb_command *c)
     printf("%s ", c->name);
 }
 
+/* A pattern of all names for `case`; the last alternative is one that no word matches. */
+static void print_pattern(const struct pb_command *c)
+{
+    printf("%s|", c->name);
+}
+
+/* Text within single quotes: a quote in it ends them, is written by itself, and begins them again. special:
+ * what the shell's own syntax within the quotes needs a backslash before. */
+static void print_quoted(const char *text, const char *special)
+{
+    for (; *text; text++) {
+        if (*text == '\'')
+            fputs("'\\''", stdout);
+        else
+            printf("%s%c", strchr(special, *text) ? "\\" : "", *text);
+    }
+}
+
 static void print_long_options(const struct pb_option *o)
 {
     for (size_t i = 0; o && o[i].name; i++)
         printf("--%s ", o[i].name);
 }
+
+/* Whether a command has an option of that name itself, which then stands for the common one. */
+static bool has_own(const struct pb_command *c, const char *name)
+{
+    for (size_t i = 0; c && c->options && c->options[i].name; i++)
+        if (strcmp(c->options[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* --- bash --- */
 
 static void bash_case(const struct pb_command *c)
 {
@@ -31,59 +63,117 @@ static void bash_case(const struct pb_command *c)
     printf("\" ;;\n");
 }
 
-/* Pids complete to Python processes, which `list` knows. */
+/* Pids complete to Python processes, which `list` knows. The first command on the line is the one. */
 static void bash(void)
 {
-    puts("_probing() {\n"
-         "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} word words=\n"
-         "    case $prev in\n"
-         "        -t|--target) COMPREPLY=($(compgen -W \"$(probing list --format tsv 2>/dev/null | tail -n "
-         "+2 | cut -f1)\" -- \"$cur\")); return ;;\n"
-         "        --format) COMPREPLY=($(compgen -W \"table json csv tsv\" -- \"$cur\")); return ;;\n"
-         "    esac\n"
-         "    for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
-         "        case $word in");
-    each_visible(bash_case);
-    printf("        esac\n    done\n    [ -n \"$words\" ] || words=\"");
+    printf("_probing() {\n"
+           "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} word command= words=\n"
+           "    case $prev in\n"
+           "        -t|--target) COMPREPLY=($(compgen -W \"" PIDS "\" -- \"$cur\")); return ;;\n"
+           "        --format) COMPREPLY=($(compgen -W \"table json csv tsv\" -- \"$cur\")); return ;;\n"
+           "    esac\n"
+           "    for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
+           "        case $word in\n        ");
+    each_visible(print_pattern);
+    printf(
+        "' ') command=$word; break ;;\n        esac\n    done\n    case $command in\n        '') words=\"");
     each_visible(print_name);
-    printf("\"\n    COMPREPLY=($(compgen -W \"$words ");
+    puts("\" ;;");
+    each_visible(bash_case);
+    printf("    esac\n    COMPREPLY=($(compgen -W \"$words ");
     print_long_options(pb_common_options);
     puts("\" -- \"$cur\"))\n"
          "    [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- \"$cur\"))\n"
          "}\ncomplete -o filenames -F _probing probing probe");
 }
 
+/* --- zsh --- */
+
 static void zsh_command(const struct pb_command *c)
 {
-    printf("        '%s:%s'\n", c->name, c->summary);
+    printf("        '%s:", c->name);
+    print_quoted(c->summary, ":\\");
+    puts("'");
+}
+
+static void zsh_option(const struct pb_option *o)
+{
+    if (o->letter)
+        printf(" '(-%c --%s)'{-%c,--%s}", o->letter, o->name, o->letter, o->name);
+    else
+        printf(" --%s", o->name);
+    printf("'[");
+    print_quoted(o->help, ":[]\\");
+    printf("]");
+    if (strcmp(o->name, "target") == 0)
+        printf(":target:->pids");
+    else if (strcmp(o->name, "format") == 0)
+        printf(":format:(table json csv tsv)");
+    else if (o->argument)
+        printf(":value:_files");
+    printf("'");
+}
+
+static void zsh_options(const struct pb_command *c)
+{
+    for (size_t i = 0; c && c->options && c->options[i].name; i++)
+        zsh_option(&c->options[i]);
+    for (size_t i = 0; pb_common_options[i].name; i++)
+        if (!has_own(c, pb_common_options[i].name))
+            zsh_option(&pb_common_options[i]);
+}
+
+static void zsh_case(const struct pb_command *c)
+{
+    printf("        %s) options=(", c->name);
+    zsh_options(c);
+    puts(") ;;");
 }
 
 static void zsh(void)
 {
-    puts("#compdef probing probe\n_probing() {\n    local -a commands\n    commands=(");
+    puts("#compdef probing probe\n_probing() {\n    local -a commands options\n"
+         "    local curcontext=$curcontext state line word command=\n    commands=(");
     each_visible(zsh_command);
-    printf("    )\n    _arguments -s '(-t --target)'{-t,--target}'[the process]:target:->pids' '--all[every "
-           "match]' "
-           "'--format[of rows]:format:(table json csv tsv)' '--timeout[give up after]:time:' "
-           "'1:command:->command' '*:argument:_files'\n"
-           "    case $state in\n"
-           "        pids) compadd -- $(probing list --format tsv 2>/dev/null | tail -n +2 | cut -f1) ;;\n"
-           "        command) _describe command commands ;;\n"
-           "    esac\n}\n"
-           "(( $+functions[compdef] )) && compdef _probing probing probe\n");
+    printf("    )\n    for word in ${words[2,CURRENT-1]}; do\n        case $word in\n        ");
+    each_visible(print_pattern);
+    printf(
+        "' ') command=$word; break ;;\n        esac\n    done\n    case $command in\n        '') options=(");
+    zsh_options(NULL);
+    puts(") ;;");
+    each_visible(zsh_case);
+    puts("    esac\n"
+         "    _arguments -s $options '1:command:->command' '*:argument:_files'\n"
+         "    case $state in\n"
+         "        pids) compadd -- " PIDS " ;;\n"
+         "        command) _describe command commands ;;\n"
+         "    esac\n}\n"
+         "(( $+functions[compdef] )) && compdef _probing probing probe");
 }
+
+/* --- fish --- */
 
 static void fish_command(const struct pb_command *c)
 {
-    printf("complete -c probing -n __fish_use_subcommand -f -a %s -d '%s'\n", c->name, c->summary);
-    for (size_t i = 0; c->options && c->options[i].name; i++)
-        printf("complete -c probing -n '__fish_seen_subcommand_from %s' -l %s -d '%s'\n", c->name,
-               c->options[i].name, c->options[i].help);
+    printf("complete -c probing -n 'not __probing_command >/dev/null' -f -a %s -d '", c->name);
+    print_quoted(c->summary, "\\");
+    puts("'");
+    for (size_t i = 0; c->options && c->options[i].name; i++) {
+        printf("complete -c probing -n 'contains -- %s (__probing_command)' -l %s%s -d '", c->name,
+               c->options[i].name, c->options[i].argument ? " -r" : "");
+        print_quoted(c->options[i].help, "\\");
+        puts("'");
+    }
 }
 
+/* fish's own __fish_use_subcommand takes the value of an option, as in -t 4711, for the command. */
 static void fish(void)
 {
-    puts("complete -c probing -s t -l target -x -a '(probing list --format tsv 2>/dev/null | tail -n +2 | "
+    printf("function __probing_command\n    for word in (commandline -opc)[2..-1]\n        if contains -- "
+           "$word ");
+    each_visible(print_name);
+    puts("\n            echo $word\n            return 0\n        end\n    end\n    return 1\nend\n"
+         "complete -c probing -s t -l target -x -a '(probing list --format tsv 2>/dev/null | tail -n +2 | "
          "cut -f1)'\n"
          "complete -c probing -l all\ncomplete -c probing -l format -x -a 'table json csv tsv'\ncomplete -c "
          "probing -l timeout -x");

@@ -5,17 +5,102 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { WIDTH = 80, NAMES = 14, OPTIONS = 25 };
+
+/* The overview, by what a person wants. Every command that is not hidden stands in one of these. */
+static const struct {
+    const char *title, *commands;
+} groups[] = {
+    {"what is it doing", "list backtrace top memory core doctor"},
+    {"profiles", "flamegraph record"},
+    {"run code in it", "eval execute inject detach"},
+    {"what it has recorded", "query tables export archive"},
+    {"settings and help", "config version help"},
+};
+
+/* Writes words from column *at on, within WIDTH; a line that is begun anew is indented. */
+static void put_words(const char *text, size_t length, int indent, int *at)
+{
+    const char *end = text + length;
+
+    while (text < end) {
+        int n = 0;
+        while (text + n < end && text[n] != ' ')
+            n++;
+        if (*at > indent && *at + 1 + n > WIDTH) {
+            printf("\n%*s", indent, "");
+            *at = indent;
+        } else if (*at > indent) {
+            putchar(' ');
+            (*at)++;
+        }
+        printf("%.*s", n, text);
+        *at += n;
+        text += n;
+        while (text < end && *text == ' ')
+            text++;
+    }
+}
+
+/* Paragraphs, wrapped: lines that follow each other are one, but for those that are indented, as lists and
+ * examples are. */
+static void put_text(const char *text)
+{
+    int at = 0;
+
+    for (const char *line = text; *line; line += *line == '\n') {
+        size_t n = strcspn(line, "\n"), indent = strspn(line, " ");
+        if (n == 0 || indent > 0) {
+            printf("%s%s", at > 0 ? "\n" : "", n == 0 ? "\n" : "");
+            at = 0;
+        }
+        if (indent > 0 && n > 0) {
+            printf("%*s", (int)indent, "");
+            at = (int)indent;
+            put_words(line + indent, n - indent, (int)indent + 2, &at);
+            putchar('\n');
+            at = 0;
+        } else if (n > 0) {
+            put_words(line, n, 0, &at);
+        }
+        line += n;
+    }
+    if (at > 0)
+        putchar('\n');
+}
+
+static void put_pair(const char *left, int column, const char *right)
+{
+    int at = column;
+
+    printf("  %-*s", column - 2, left);
+    /* What is on the left may be too long: the right begins below it then. */
+    if ((int)strlen(left) + 3 > column)
+        printf("\n%*s", column, "");
+    put_words(right, strlen(right), column, &at);
+    putchar('\n');
+}
+
 void pb_help_overview(void)
 {
-    puts("probing finds out what a running AI job is doing, without a change to its code and without a "
-         "restart.\n\n"
-         "usage: probing -t TARGET COMMAND ...     or: probing PID COMMAND ...\n");
-    for (size_t i = 0; pb_commands[i]; i++)
-        if (!(pb_commands[i]->flags & PB_CMD_HIDDEN))
-            printf("  %-11s %s\n", pb_commands[i]->name, pb_commands[i]->summary);
-    puts("\nTARGET is a pid, or part of the command line of one process; --all takes every match, or the "
-         "workers of a launcher.\n"
-         "probing help COMMAND explains one. `probe` is the same program.");
+    char name[32];
+
+    puts("probing finds out what a running AI job is doing, without a change to its code\n"
+         "and without a restart.\n\n"
+         "usage: probing -t TARGET COMMAND ...     or: probing PID COMMAND ...");
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
+        printf("\n%s:\n", groups[i].title);
+        for (const char *p = groups[i].commands; *p; p += strspn(p, " ")) {
+            int n = (int)strcspn(p, " ");
+            snprintf(name, sizeof(name), "%.*s", n, p);
+            const struct pb_command *c = pb_command_find(name);
+            put_pair(name, NAMES, c ? c->summary : "");
+            p += n;
+        }
+    }
+    puts("\nTARGET is a pid, or part of the command line of one process; --all takes every\n"
+         "match, or the workers of a launcher. probing help COMMAND explains one.\n"
+         "`probe` is the same program.");
 }
 
 static void print_option(const struct pb_option *o)
@@ -24,7 +109,7 @@ static void print_option(const struct pb_option *o)
 
     snprintf(left, sizeof(left), "%c%c%s --%s%s%s", o->letter ? '-' : ' ', o->letter ? o->letter : ' ',
              o->letter ? "," : " ", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
-    printf("  %-22s %s\n", left, o->help);
+    put_pair(left, OPTIONS, o->help);
 }
 
 /* Whether a common option means something to this command, which may have one of that name itself. */
@@ -48,11 +133,20 @@ static bool applies(const struct pb_command *command, const struct pb_option *o)
 void pb_help_command(const struct pb_command *command)
 {
     bool target = command->flags & PB_CMD_TARGET;
+    int at = printf("usage: probing");
 
-    printf("usage: probing %s%s %s\n\n", target ? "-t TARGET " : "", command->name, command->synopsis);
-    printf("%s.\n", command->summary);
-    if (command->text)
-        printf("\n%s\n", command->text);
+    if (target)
+        put_words("-t TARGET", 9, 8, &at);
+    put_words(command->name, strlen(command->name), 8, &at);
+    put_words(command->synopsis, strlen(command->synopsis), 8, &at);
+    at = 0;
+    puts("\n");
+    put_words(command->summary, strlen(command->summary), 0, &at);
+    puts(".");
+    if (command->text) {
+        putchar('\n');
+        put_text(command->text);
+    }
     puts("\noptions:");
     for (size_t i = 0; command->options && command->options[i].name; i++)
         print_option(&command->options[i]);

@@ -65,7 +65,7 @@ static void print_python(const struct pb_memory *m)
 void pb_memory_print(const struct pb_memory *m)
 {
     print_size(m->dead ? "last in RAM" : "in RAM", m->rss);
-    print_size("at most", m->peak);
+    print_size("peak in RAM", m->peak);
     print_size("mapped", m->vms);
     print_size("swapped out", m->swap);
     print_history(m);
