@@ -289,7 +289,7 @@ static int read_filters(const struct pb_procinfo *p, struct filters *ret)
             return -EACCES;
         pb_sleep_ns(PB_NS_PER_MS);
     }
-    int r = pb_trace_stop(p->pid, tid, STOP_LIMIT, &signal);
+    int r = pb_trace_stop(p->pid, tid, -1, STOP_LIMIT, &signal);
     if (r < 0)
         return r == -ESRCH ? r : -EACCES;
     pb_interrupted_mend(p->pid, tid, NULL, signal, NULL);
