@@ -30,13 +30,33 @@ if(CMAKE_BUILD_TYPE STREQUAL "Debug")
     list(APPEND agent_flags -DPB_CHECK_LOCKS)
 endif()
 
+# An agent for the harm suite is built by the compiler of the tools, for this machine's glibc: with a sanitizer, whose run
+# time is preloaded into the target, or with calls that fail on demand (tests/harm/faults.c).
+if(PROBING_SANITIZE AND NOT PROBING_FUZZ)
+    # -Wno-tsan: the sanitizer does not know fences, which order what another process reads.
+    set(agent_test_flags -fsanitize=${PROBING_SANITIZE} -fno-omit-frame-pointer -Wno-tsan)
+elseif(PROBING_FAULTS)
+    set(agent_test_flags ${CMAKE_SOURCE_DIR}/tests/harm/faults.c)
+    foreach(call accept4 bind dlopen epoll_create1 epoll_ctl eventfd fallocate fcntl fdopendir ftruncate listen madvise mkdir mkdirat
+            mmap open openat pthread_atfork pthread_create pwrite recv recvmsg renameat send sendmsg socket socketpair syscall)
+        list(APPEND agent_test_flags -Wl,--wrap=${call})
+    endforeach()
+endif()
+
 function(pb_agent libc target)
     set(output ${PROBING_AGENT_DIR}/libprobing-${libc}.so)
+    set(compiler ${CMAKE_SOURCE_DIR}/scripts/zig-cc --target=${target} ${agent_flags})
+    set(strip ${CMAKE_OBJCOPY} --strip-debug ${output})
+    if(agent_test_flags AND libc STREQUAL glibc)
+        set(compiler ${CMAKE_C_COMPILER} ${agent_flags} ${agent_test_flags} -pthread -ldl)
+        list(REMOVE_ITEM compiler -fno-sanitize=all)
+        set(strip true)
+    endif()
     add_custom_command(OUTPUT ${output}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${PROBING_AGENT_DIR}
-        COMMAND ${CMAKE_SOURCE_DIR}/scripts/zig-cc --target=${target} ${agent_flags} -o ${output} ${agent_sources} ${agent_table} ${agent_shared}
-        COMMAND ${CMAKE_OBJCOPY} --strip-debug ${output}
-        DEPENDS ${agent_sources} ${agent_headers} ${agent_table} ${agent_shared} ${agent_embedded}
+        COMMAND ${compiler} -o ${output} ${agent_sources} ${agent_table} ${agent_shared}
+        COMMAND ${strip}
+        DEPENDS ${agent_sources} ${agent_headers} ${agent_table} ${agent_shared} ${agent_embedded} ${CMAKE_SOURCE_DIR}/tests/harm/faults.c
         COMMENT "Building the agent for ${target}" VERBATIM)
     add_custom_target(agent-${libc} ALL DEPENDS ${output})
 endfunction()

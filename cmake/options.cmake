@@ -1,6 +1,7 @@
 # Warnings, hardening and the sanitizer or fuzzer a preset asks for.
 set(PROBING_SANITIZE "" CACHE STRING "sanitizers for tools and tests: address,undefined or thread")
 option(PROBING_FUZZ "build the libFuzzer targets (needs Clang)" OFF)
+option(PROBING_FAULTS "an agent whose calls fail on demand, for the harm suite" OFF)
 set(PROBING_ARCH ${CMAKE_SYSTEM_PROCESSOR} CACHE STRING "x86_64 or aarch64")
 
 add_compile_definitions(_GNU_SOURCE PROBING_VERSION="${PROJECT_VERSION}")

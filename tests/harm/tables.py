@@ -1,0 +1,143 @@
+"""The two tables of the harm suite: programs that notice harm, and commands that must do none.
+
+A target's words: {python} is the interpreter, {c} the folder of compiled parts.
+"""
+import importlib.util
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BODIES = str(HERE / "targets/bodies.py")
+TRAINING = str(HERE / "targets/training.py")
+
+
+@dataclass
+class Target:
+    name: str
+    words: list
+    python: bool = True  # Python runs in it: eval and its like work
+    modules: tuple = ()  # what it imports: runs with this interpreter only, and skips where one is missing
+    since: tuple = (3, 6)  # the oldest CPython it is for
+    preload: tuple = ()  # libraries: the first that is there
+    refuses: bool = False  # inject must refuse, in one line
+    may_refuse: bool = False  # inject may refuse for the moment
+    alone: bool = False  # its verdict depends on the machine's time most
+    soak: bool = False  # in the long form only
+    cgroup_mb: int = 0  # the memory it may use
+    env: dict = field(default_factory=dict)
+    tool_prefix: tuple = ()  # what the tool is started with
+    only: tuple = ()  # commands that say something of it; all without
+
+
+def body(name, *words, **options):
+    return Target(options.pop("label", "-".join([name, *words])), ["{python}", BODIES, name, *words], **options)
+
+
+ALLOCATORS = {"jemalloc": ("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2",),
+              "tcmalloc": ("/usr/lib/{machine}-linux-gnu/libtcmalloc.so.4", "/usr/lib/{machine}-linux-gnu/libtcmalloc_minimal.so.4")}
+SAMPLERS = ("flamegraph", "flamegraph-native", "top", "record", "backtrace-native")
+
+TARGETS = [
+    body("prints", env={"PYTHONUNBUFFERED": "1"}),
+    body("prints", label="prints-buffered"),
+    body("quiet"),
+    body("waits"),
+    # From 3.12 on os.fork warns where the process has a second thread, and the agent is one: docs/safety.md names it.
+    body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}),
+    body("threads"),
+    body("many_threads", "500", label="500-threads"),
+    body("many_threads", "5000", label="5000-threads", soak=True),
+    body("asyncio_loop"),
+    body("uvloop_loop", modules=("uvloop",)),
+    body("greenlets", modules=("greenlet",)),
+    body("gevent_loop", modules=("gevent",)),
+    body("subinterpreters", since=(3, 12)),
+    body("signals"),
+    body("storm"),
+    body("daemon"),
+    body("closes"),
+    body("closed_stdio"),
+    body("few_descriptors", "9", refuses=True),
+    body("few_descriptors", "40"),
+    body("seccomp", "kill", "socket", refuses=True),
+    body("seccomp", "kill", "memfd_create", "clone3", refuses=True, soak=True),
+    body("seccomp", "kill", "flock", refuses=True, soak=True),
+    body("seccomp", "errno", "socket", may_refuse=True),
+    body("seccomp", "errno", "clone3", "memfd_create"),
+    body("seccomp", "errno", "epoll_create1", "eventfd2", "fallocate", may_refuse=True, soak=True),
+    body("one_cpu", env={"HARM_RAW": "1"}, alone=True, tool_prefix=("taskset", "-c", "0"), only=SAMPLERS),
+    body("locals_seen"),
+    # Two heaps, so that its own threads do not make more of them in the middle of the run.
+    body("allocates", env={"MALLOC_ARENA_MAX": "2"}),
+    body("allocates", label="jemalloc", preload=ALLOCATORS["jemalloc"]),
+    body("allocates", label="tcmalloc", preload=ALLOCATORS["tcmalloc"]),
+    body("allocates", label="logging-malloc", preload=("{c}/slow_malloc.so",), may_refuse=True),
+    body("threads", label="big-tls", preload=("{c}/big_tls.so",)),
+    body("loads", "{c}/slow_load.so", label="loads", may_refuse=True),
+    body("quiet", label="cgroup-20-mb", cgroup_mb=20),
+    Target("loader", ["{python}", TRAINING, "loader"], modules=("torch",)),
+    Target("ddp", ["{python}", TRAINING, "ddp"], modules=("torch",)),
+    Target("c-waits-50", ["{c}/waits", "50"], python=False, alone=True),
+    Target("c-waits-2", ["{c}/waits", "2", "5"], python=False),
+    Target("c-native", ["{c}/native"], python=False),
+    Target("c-jemalloc", ["{c}/native"], python=False, preload=ALLOCATORS["jemalloc"], soak=True),
+    Target("c-tcmalloc", ["{c}/native"], python=False, preload=ALLOCATORS["tcmalloc"], soak=True),
+]
+BY_NAME = {target.name: target for target in TARGETS}
+
+
+@dataclass
+class Command:
+    name: str
+    words: list  # {out} is a folder for what it writes
+    says: str = None  # what it prints of a Python program when nothing disturbs it
+    status: tuple = (0,)
+    runs_code: bool = False  # a person's Python code takes part in the program meanwhile
+    injects: bool = False
+    target: bool = True
+
+
+COMMANDS = [
+    Command("inject", ["inject"], injects=True),
+    Command("eval", ["eval", "1+1"], says="2\n", injects=True, runs_code=True),
+    Command("eval-prints", ["eval", "any(print(i) for i in range(20000))"], says="".join(f"{i}\n" for i in range(20000)) + "False\n", injects=True, runs_code=True),
+    Command("eval-raises", ["eval", "1/0"], status=(1,), injects=True, runs_code=True),
+    Command("eval-looks", ["eval", "__import__('threading').active_count() > 0"], says="True\n", injects=True, runs_code=True),
+    Command("execute", ["execute", "{out}/code.py"], says="11\n", injects=True, runs_code=True),
+    Command("backtrace", ["backtrace"]),
+    Command("backtrace-locals", ["backtrace", "--locals"]),
+    Command("backtrace-native", ["backtrace", "--native"]),
+    Command("backtrace-merge", ["backtrace", "--merge"]),
+    Command("flamegraph", ["flamegraph", "--duration", "300ms", "-o", "{out}/x.svg"]),
+    Command("flamegraph-native", ["flamegraph", "--native", "--rate", "500", "--duration", "300ms", "-o", "{out}/x.folded"]),
+    Command("top", ["top", "--count", "1", "--interval", "200ms"]),
+    Command("record", ["record", "--duration", "300ms"]),
+    Command("memory", ["memory"]),
+    Command("query", ["query", "SELECT count(*) FROM memory_usage"], status=(0, 1)),
+    Command("tables", ["tables"], status=(0, 1)),
+    Command("config", ["config"]),
+    Command("config-set", ["config", "probing.sample_rate=0.05"], injects=True),
+    Command("list", ["list"], target=False),
+    Command("doctor", ["doctor"], status=(0, 1)),
+    Command("detach", ["detach"], status=(0, 1)),
+]
+COMMAND = {command.name: command for command in COMMANDS}
+DISTURBANCES = ["none", "kill", "stop", "reader"]
+
+
+def why_not(target, version):
+    """Why a target cannot run here, or nothing."""
+    missing = [name for name in target.modules if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"{', '.join(missing)} is not installed: scripts/setup.sh test"
+    if target.python and version < target.since:
+        return f"CPython {'.'.join(map(str, target.since))} or later is needed"
+    return ""
+
+
+def interpreters_for(target, found):
+    """Which of the interpreters found a target runs with. found: {path: version}."""
+    if not target.python or target.modules:
+        return {sys.executable: sys.version_info[:3]}
+    return {path: version for path, version in found.items() if version >= target.since}

@@ -1,0 +1,85 @@
+"""Trainings of the harm suite: training.py loader|ddp. The losses of each epoch are those of the first one, bit by bit.
+
+The first epochs run before anybody probes the program (kit.py), so the program is its own unprobed twin.
+"""
+import os
+import subprocess
+import sys
+
+import kit
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+
+
+class Noise(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        generator = torch.Generator().manual_seed(i)
+        return torch.randn(16, generator=generator), torch.randn(1, generator=generator)
+
+
+def epoch(batches, wrap=lambda model: model):
+    """Losses of a small model from the same start, as bits."""
+    torch.manual_seed(7)
+    model = wrap(nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1)))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+    return losses
+
+
+def loader():
+    """A data loader with two workers, which come and go with each epoch."""
+    first = None
+    while kit.going():
+        losses = epoch(torch.utils.data.DataLoader(Noise(), batch_size=8, num_workers=2))
+        first = first or losses
+        if losses != first:
+            kit.complain("the losses are others")
+        kit.last = None  # starting workers takes what it takes
+        kit.say()
+
+
+def ddp(rank="0", store=None):
+    """Two ranks with gloo. Rank 1 tells rank 0 what it noticed, by an all_reduce."""
+    import torch.distributed as dist
+    rank = int(rank)
+    store = store or kit.REPORT + ".store"
+    if rank == 0:
+        other = subprocess.Popen([sys.executable, __file__, "ddp", "1", store])
+        with open(kit.REPORT + ".also", "w") as file:
+            file.write(str(other.pid))
+    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
+    batches = [Noise()[i] for i in range(rank * 16, rank * 16 + 16)]
+    first = None
+    while True:
+        flags = torch.zeros(2)
+        if rank == 0:
+            flags[0] = kit.going()
+        else:
+            flags[1] = first is not None and losses != first  # noqa: F821 (set by the round before)
+        dist.all_reduce(flags)
+        if flags[1]:
+            kit.complain("the losses of rank 1 are others")
+        if not flags[0]:
+            break
+        losses = epoch(batches, nn.parallel.DistributedDataParallel)
+        first = first or losses
+        if rank == 0 and losses != first:
+            kit.complain("the losses are others")
+    dist.destroy_process_group()
+    if rank == 0 and other.wait():
+        sys.exit("rank 1 ended with %d" % other.returncode)
+
+
+if __name__ == "__main__":
+    {"loader": loader, "ddp": ddp}[sys.argv[1]](*sys.argv[2:])

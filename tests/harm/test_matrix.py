@@ -1,0 +1,92 @@
+"""Nothing we do may harm the job: every target of tables.py with commands that are left alone, killed, stopped, or lose
+their reader. The short form picks some by a seed; PROBING_SOAK=1 takes all, with every interpreter found.
+
+To repeat a failure: HARM_SEED=<seed> build/venv/bin/python -m pytest tests/harm -k '<id>'; HARM_VERBOSE=1 shows each
+command; HARM_PYTHON=path picks the interpreter.
+"""
+import os
+import random
+import subprocess
+import sys
+import time
+import zlib
+
+import interpreters
+import pytest
+import runner
+import tables
+from runner import tell
+
+FOUND = {os.environ["HARM_PYTHON"]: interpreters.version_of(os.environ["HARM_PYTHON"])} if os.environ.get("HARM_PYTHON") else \
+    {path: interpreters.version_of(path) for path in interpreters.INTERPRETERS}
+
+
+def cases():
+    """(target, interpreter): in the short form one interpreter for each target, another for each."""
+    for position, target in enumerate(tables.TARGETS):
+        if target.soak and not runner.SOAK:
+            continue
+        paths = list(tables.interpreters_for(target, FOUND).items()) or [(sys.executable, sys.version_info[:3])]
+        if not runner.SOAK:
+            paths = [paths[(zlib.crc32(target.name.encode()) + runner.SEED) % len(paths)]]
+        for path, version in paths:
+            label = f"{target.name}-{'.'.join(map(str, version))}" if target.python else target.name
+            yield pytest.param(target, position, path, version, id=label, marks=[pytest.mark.alone] if target.alone else [])
+
+
+def skip_where_impossible(case, version):
+    why = tables.why_not(case.target, version)
+    if not why and case.target.preload and not case.find_preload():
+        why = f"none of {', '.join(map(case.fill, case.target.preload))} is installed"
+    if not why and case.target.cgroup_mb:
+        try:
+            runner.make_cgroup(case.target.cgroup_mb).rmdir()
+        except OSError as e:
+            why = f"no memory cgroup: {e}"
+    if why:
+        pytest.skip(why)
+
+
+@pytest.mark.parametrize("target, position, python, version", list(cases()))
+def test_no_command_harms(target, position, python, version, parts, control):
+    case = runner.Case(target, python, parts, control)
+    skip_where_impossible(case, version)
+    harms = case.run(runner.plan_for(target, position, random.Random(f"{runner.SEED} {target.name}")))
+    assert not harms, tell(harms)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("target, position, python, version", list(cases()))
+def test_the_suite_finds_nothing_where_nothing_is_done(target, position, python, version, parts, control, soak):
+    if not soak and target.name not in ("prints", "forks", "waits"):
+        pytest.skip("all targets in the long form only")
+    case = runner.Case(target, python, parts, control)
+    skip_where_impossible(case, version)
+    harms = case.run([])
+    assert not harms, tell(harms)
+
+
+@pytest.mark.parametrize("last", ["exit", "exec"])
+def test_a_program_that_ends_meanwhile_ends_as_it_would(last, parts, soak):
+    rng = random.Random(f"{runner.SEED} {last}")
+    wrong = []
+    for number in range(200 if soak else 12):
+        python = rng.choice(list(FOUND))
+        job = subprocess.Popen([python, tables.BODIES, "short_life", str(rng.uniform(0, 0.25)), last], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, env={**os.environ, "HARM_REPORT": str(parts / "none")})
+        time.sleep(rng.uniform(0, 0.2))
+        tool = subprocess.Popen([runner.PROGRAM, "-t", str(job.pid), *rng.choice([["inject"], ["eval", "1+1"], ["backtrace", "--native"]])],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            out = job.communicate(timeout=20)[0].decode()
+        except subprocess.TimeoutExpired:
+            job.kill()
+            out = "hung " + job.communicate()[0].decode()
+        try:
+            err = tool.communicate(timeout=30)[1].decode()
+        except subprocess.TimeoutExpired:
+            tool.kill()
+            err = "the tool hangs " + tool.communicate()[1].decode()
+        if job.returncode or out != "fine\n" or tool.returncode not in (0, 1):
+            wrong.append(f"{python}, run {number}: {job.returncode} {out[-300:]!r}; the tool: {tool.returncode} {err[-300:]!r}")
+    assert not wrong, tell(wrong)
