@@ -34,10 +34,16 @@ debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg" ;;
     esac
 }
 
+# What a part of the tests wants and skips without: asked for once, and never a reason to stop.
+wanted_packages_for() {
+    [ "$1" != test ] || echo "libjemalloc2 /usr/lib/$(uname -m)-linux-gnu/libjemalloc.so.2
+libtcmalloc-minimal4 /usr/lib/$(uname -m)-linux-gnu/libtcmalloc_minimal.so.4"
+}
+
 sets_for() {
     case $1 in
     build) echo build ;;
-    test) echo build test sql wheel torch ;;
+    test) echo build test sql wheel torch harm ;;
     soak) echo soak ;;
     bench) echo build bench ;;
     demo) echo build torch ;;
@@ -47,13 +53,17 @@ sets_for() {
     esac
 }
 
-missing_packages() {
-    packages_for "$1" | while read -r package probe; do
+without_those_there() {
+    while read -r package probe; do
         case $probe in
         /*) [ -e "$probe" ] || echo "$package" ;;
         *) command -v "$probe" >/dev/null 2>&1 || echo "$package" ;;
         esac
     done
+}
+
+missing_packages() {
+    packages_for "$1" | without_those_there
     [ -x $venv/bin/python ] || [ -n "$(find_python)" ] || echo python3-venv
     [ "$1" != test ] || missing_clang_runtime
 }
@@ -141,6 +151,20 @@ install_torch() {
     echo "$why" >$venv/installed/torch.missing
 }
 
+# Event loops that some targets of tests/harm are made of. Those skip where there is no wheel for this Python.
+install_harm() {
+    install_set harm || say "going on without the event loops of requirements/harm.txt"
+}
+
+install_wanted_packages() {
+    asked=$venv/installed/packages.asked
+    wanted=$(wanted_packages_for "$1" | without_those_there)
+    [ -n "$wanted" ] && [ "$(cat $asked 2>/dev/null)" != "$wanted" ] || return 0
+    # In a subshell: without rights or without a network it ends there, and we go on.
+    (install_packages $wanted) || say "going on without $(echo $wanted)"
+    echo "$wanted" >$asked
+}
+
 # One path for CMake and for people, whatever Python's version in the folder's name.
 link_zig() {
     zig=$(echo $venv/lib/python3*/site-packages/ziglang/zig)
@@ -157,6 +181,7 @@ install_python_parts() {
         in_place "$set" && continue
         case $set in
         torch) install_torch ;;
+        harm) install_harm ;;
         *) install_set "$set" ;;
         esac
         [ "$set" = build ] && link_zig
@@ -242,3 +267,4 @@ for name in $from_npm; do
     flock 9
     npm_in_place "$name" || install_npm "$name"
 done
+install_wanted_packages "$purpose"

@@ -1,6 +1,6 @@
 """Runs every suite and closes with one line: N passed, N failed, N skipped.
 
-scripts/test.py [suite...]    suites: unit asan tsan fuzz lint integration (default: all, in this order)
+scripts/test.py [suite...]    suites: unit asan tsan fuzz lint integration harm (default: all, in this order)
 scripts/test.py quick         for people who change code: unit tests without those that take long, and integration tests
                               marked quick, in under two minutes on two cores
 
@@ -217,6 +217,15 @@ def integration():
     return count
 
 
+def harm():
+    if not build("release", "all") or not all(build(preset, "agent-glibc") for preset in ("asan", "tsan", "faults")):
+        return Count(failed=1)
+    # Two at once at most: the programs in it watch the clock.
+    count = run_pytest("harm", "-m", "not alone", "-n", "2", "--dist", "worksteal")
+    count += run_pytest("harm", "-m", "alone", part="-alone")
+    return count
+
+
 # Unit tests that make check leaves out: they try for many seconds what goes wrong rarely.
 SLOW = {"table_threads", "table_interrupt", "table_kill", "table_step", "table_clock"}
 
@@ -229,7 +238,7 @@ def quick():
     return count
 
 
-SUITES = [unit, asan, tsan, fuzz, lint, integration]
+SUITES = [unit, asan, tsan, fuzz, lint, integration, harm]
 
 
 def clear_reports():

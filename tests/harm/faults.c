@@ -1,6 +1,7 @@
-/* faults: linked into a test build of the agent (PROBING_FAULTS), where each call below goes through here by the linker's
- * --wrap. The runner maps the file that HARM_FAULTS names and says which call of the agent is to fail: only the Nth, or
- * all from the Nth on. Calls of the program itself are not touched. */
+/* faults: linked into a test build of the agent (PROBING_FAULTS), where each call below goes through here by
+ * the linker's
+ * --wrap. The runner maps the file that HARM_FAULTS names and says which call of the agent is to fail: only
+ * the Nth, or all from the Nth on. Calls of the program itself are not touched. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -71,10 +72,12 @@ WRAP(int, pthread_create, (pthread_t * ret, const pthread_attr_t *attr, void *(*
 WRAP(int, pthread_atfork, (void (*prepare)(void), void (*parent)(void), void (*child)(void)),
      (prepare, parent, child), ENOMEM, ENOMEM)
 WRAP(int, socket, (int domain, int type, int protocol), (domain, type, protocol), EMFILE, -1)
-WRAP(int, socketpair, (int domain, int type, int protocol, int fds[2]), (domain, type, protocol, fds), EMFILE, -1)
+WRAP(int, socketpair, (int domain, int type, int protocol, int fds[2]), (domain, type, protocol, fds), EMFILE,
+     -1)
 WRAP(int, bind, (int fd, const struct sockaddr *to, socklen_t size), (fd, to, size), EACCES, -1)
 WRAP(int, listen, (int fd, int backlog), (fd, backlog), EOPNOTSUPP, -1)
-WRAP(int, accept4, (int fd, struct sockaddr *from, socklen_t *size, int flags), (fd, from, size, flags), EMFILE, -1)
+WRAP(int, accept4, (int fd, struct sockaddr *from, socklen_t *size, int flags), (fd, from, size, flags),
+     EMFILE, -1)
 WRAP(ssize_t, send, (int fd, const void *data, size_t size, int flags), (fd, data, size, flags), EPIPE, -1)
 WRAP(ssize_t, sendmsg, (int fd, const struct msghdr *message, int flags), (fd, message, flags), EPIPE, -1)
 WRAP(ssize_t, recv, (int fd, void *data, size_t size, int flags), (fd, data, size, flags), ECONNRESET, -1)
@@ -122,7 +125,8 @@ int __wrap_fcntl(int fd, int command, ...)
     va_start(words, command);
     void *word = va_arg(words, void *);
     va_end(words);
-    return fails("fcntl", command == F_DUPFD_CLOEXEC ? EMFILE : EINVAL) ? -1 : __real_fcntl(fd, command, word);
+    return fails("fcntl", command == F_DUPFD_CLOEXEC ? EMFILE : EINVAL) ? -1
+                                                                        : __real_fcntl(fd, command, word);
 }
 
 long __real_syscall(long number, ...);
@@ -135,5 +139,7 @@ long __wrap_syscall(long number, ...)
     for (int i = 0; i < 6; i++)
         word[i] = va_arg(words, long);
     va_end(words);
-    return fails("syscall", ENOSYS) ? -1 : __real_syscall(number, word[0], word[1], word[2], word[3], word[4], word[5]);
+    return fails("syscall", ENOSYS)
+               ? -1
+               : __real_syscall(number, word[0], word[1], word[2], word[3], word[4], word[5]);
 }

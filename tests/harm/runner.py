@@ -28,7 +28,7 @@ CODE_LATE = 0.010  # code that a person runs in the program takes its turns: two
 READY_SECONDS, TOOL_SECONDS, END_SECONDS = 20, 15, 10
 GROWTH_KB = {"VmSize": 16 * 1024, "VmRSS": 8 * 1024}
 # The agent's code, and the libraries that it names: glibc's stand-ins since 2.34.
-STAYS_MAPPED = ("probing", "/libdl.so", "/libpthread.so", "/librt.so", "/libgcc_s.so", "/libubsan.so")
+STAYS_MAPPED = ("probing", "/libdl.so", "/libpthread.so", "/librt.so", "/libgcc_s.so", "/libubsan.so", "/libstdc++.so")
 GLIBC_SIGNALS = 3 << 31  # 32 and 33: glibc's own, which it handles from the first thread on and no program can see
 SANITIZERS = {"asan": {"ASAN_OPTIONS": "detect_leaks=0:log_path={out}/sanitizer:alloc_dealloc_mismatch=0", "UBSAN_OPTIONS": "log_path={out}/sanitizer:print_stacktrace=1"},
               "tsan": {"TSAN_OPTIONS": "log_path={out}/sanitizer:ignore_noninstrumented_modules=1:report_signal_unsafe=0:die_after_fork=0:exitcode=0"}}
@@ -146,7 +146,7 @@ class Case:
         self.env = {key: self.fill(value) for key, value in (env or {}).items()}
         self.report = str(self.dir / "report")
         self.harms, self.stops, self.log = [], [], []
-        self.process = None
+        self.process = self.label = None
 
     def fill(self, word):
         return word.replace("{python}", str(self.python)).replace("{c}", str(self.where)).replace("{out}", str(self.dir)).replace("{machine}", os.uname().machine)
@@ -224,7 +224,7 @@ class Case:
         finally:
             tool.kill()
             tool.communicate()
-            self.log.append((began, time.monotonic(), command, disturbance))
+            self.log.append((began, time.monotonic(), command, self.label or disturbance))
             if os.environ.get("HARM_VERBOSE"):
                 print(f"  {began:.3f} {command.name} ({disturbance}): {tool.returncode} in {time.monotonic() - began:.3f} s", file=sys.stderr)
         return self.judge_tool(command, disturbance, tool.returncode, out, err)
@@ -275,6 +275,8 @@ class Case:
 
     def usable_again(self):
         """After whatever was done to it the program can be asked something, and left."""
+        if self.target.may_refuse:
+            self.tool(COMMAND["detach"])
         if self.target.refuses or self.target.may_refuse:
             return
         question = COMMAND["eval"] if self.target.python else COMMAND["inject"]
@@ -378,8 +380,8 @@ class Case:
                     time.sleep(0.02)
 
     def under_way(self, start, length):
-        found = [f"{command.name} ({disturbance})" for began, ended, command, disturbance in self.log if began < start + length and ended > start]
-        return ", ".join(dict.fromkeys(found)) or "nothing"
+        found = [f"{command.name} ({how})" for began, ended, command, how in self.log if began < start + length + 0.01 and ended > start - 0.01]
+        return ", ".join(dict.fromkeys(found[:3]))
 
     def runs_code(self, start, length):
         return any(command.runs_code for began, ended, command, _ in self.log if began < start + length and ended > start - 0.1)
@@ -394,26 +396,28 @@ class Case:
         rounds = next(int(line[1]) for line in lines if line[0] == "rounds")
         if rounds < 3:
             self.harms.append(f"the program made {rounds} rounds only")
-        late, slow = [], []
+        late, slow, complaints = [], [], []
         for line in lines:
             if line[0] == "complaint":
-                self.harms.append(line[1])
+                at = self.under_way(float(line[1]), 0)
+                complaints.append(line[2] + (f", first during {at}" if at else ""))
             elif not self.timing:
                 continue
             elif line[0] == "gap":
                 start, length = float(line[1]), float(line[2])
                 excess = length - GAP - max(0, calm - 0.01) - overlap(machine, start, length) - overlap(self.stops, start, length)
                 if excess > 0:
-                    late.append((length, f"no heartbeat for {length * 1000:.0f} ms during {self.under_way(start, length)}"))
+                    late.append((length, f"no heartbeat for {length * 1000:.0f} ms, during {self.under_way(start, length) or 'nothing'}"))
             elif line[0] == "late":
                 start, length = float(line[2]), float(line[3])
                 usual = LATE + max(0, calm_late) + (CODE_LATE if self.runs_code(start, length + 0.1) else 0)
                 if length - usual - overlap(machine, start, length + 0.1) - overlap(self.stops, start, length + 0.1) > 0:
-                    late.append((length, f"{line[1]} was {length * 1000:.0f} ms late during {self.under_way(start, length + 0.1)}"))
+                    late.append((length, f"{line[1]} was {length * 1000:.0f} ms late, during {self.under_way(start, length + 0.1) or 'nothing'}"))
             elif line[0] == "slow":
                 start, share = float(line[1]), float(line[2])
                 if overlap(machine, start, 0.1) == 0 and overlap(self.stops, start, 0.1) == 0:
                     slow.append((share, f"{share:.0%} of the usual work in 0.1 s during {self.under_way(start, 0.1)}"))
+        self.harms += complaints[:20]
         self.harms += [text for _, text in sorted(late, reverse=True)[:3]]
         # One such window can be a program that starts; a starved program has a row of them.
         if len(slow) > 2:
@@ -463,6 +467,7 @@ def plan_for(target, position, rng):
     commands = [command for command in COMMANDS if not target.only or command.name in target.only]
     if SOAK:
         plan = [(command, disturbance) for command in commands for disturbance in DISTURBANCES]
+        plan += [(COMMAND[name], "none") for name in target.extra]
         rng.shuffle(plan)
         return plan
     some = [commands[(position * 5 + i) % len(commands)] for i in range(min(5, len(commands)))]
@@ -470,6 +475,7 @@ def plan_for(target, position, rng):
     if not target.only:
         # What did most harm so far: on every target.
         plan += [(COMMAND["inject"], "none"), (COMMAND["eval"], "none"), (COMMAND["eval-prints"], "reader"), (COMMAND["eval"], "kill")]
+    plan += [(COMMAND[name], "none") for name in target.extra]
     rng.shuffle(plan)
     return plan
 

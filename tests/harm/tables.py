@@ -28,6 +28,7 @@ class Target:
     env: dict = field(default_factory=dict)
     tool_prefix: tuple = ()  # what the tool is started with
     only: tuple = ()  # commands that say something of it; all without
+    extra: tuple = ()  # commands that are done to it in any case, undisturbed
 
 
 def body(name, *words, **options):
@@ -37,19 +38,20 @@ def body(name, *words, **options):
 ALLOCATORS = {"jemalloc": ("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2",),
               "tcmalloc": ("/usr/lib/{machine}-linux-gnu/libtcmalloc.so.4", "/usr/lib/{machine}-linux-gnu/libtcmalloc_minimal.so.4")}
 SAMPLERS = ("flamegraph", "flamegraph-native", "top", "record", "backtrace-native")
+COME_AND_GO = ("inject", "detach") * 10
 
 TARGETS = [
-    body("prints", env={"PYTHONUNBUFFERED": "1"}),
+    body("prints", env={"PYTHONUNBUFFERED": "1"}, extra=("eval",) * 40),
     body("prints", label="prints-buffered"),
     body("quiet"),
-    body("waits"),
+    body("waits", extra=COME_AND_GO),
     # From 3.12 on os.fork warns where the process has a second thread, and the agent is one: docs/safety.md names it.
     body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}),
     body("threads"),
     body("many_threads", "500", label="500-threads"),
     body("many_threads", "5000", label="5000-threads", soak=True),
-    body("asyncio_loop"),
-    body("uvloop_loop", modules=("uvloop",)),
+    body("asyncio_loop", extra=COME_AND_GO),
+    body("uvloop_loop", modules=("uvloop",), extra=COME_AND_GO),
     body("greenlets", modules=("greenlet",)),
     body("gevent_loop", modules=("gevent",)),
     body("subinterpreters", since=(3, 12)),
@@ -64,9 +66,11 @@ TARGETS = [
     body("seccomp", "kill", "memfd_create", "clone3", refuses=True, soak=True),
     body("seccomp", "kill", "flock", refuses=True, soak=True),
     body("seccomp", "errno", "socket", may_refuse=True),
-    body("seccomp", "errno", "clone3", "memfd_create"),
+    body("seccomp", "enosys", "clone3"),
+    body("seccomp", "errno", "clone3", may_refuse=True, soak=True),
+    body("seccomp", "errno", "memfd_create", may_refuse=True, soak=True),
     body("seccomp", "errno", "epoll_create1", "eventfd2", "fallocate", may_refuse=True, soak=True),
-    body("one_cpu", env={"HARM_RAW": "1"}, alone=True, tool_prefix=("taskset", "-c", "0"), only=SAMPLERS),
+    body("one_cpu", env={"HARM_RAW": "1"}, alone=True, tool_prefix=("taskset", "-c", "0"), only=SAMPLERS, extra=SAMPLERS),
     body("locals_seen"),
     # Two heaps, so that its own threads do not make more of them in the middle of the run.
     body("allocates", env={"MALLOC_ARENA_MAX": "2"}),
@@ -78,8 +82,11 @@ TARGETS = [
     body("quiet", label="cgroup-20-mb", cgroup_mb=20),
     Target("loader", ["{python}", TRAINING, "loader"], modules=("torch",)),
     Target("ddp", ["{python}", TRAINING, "ddp"], modules=("torch",)),
-    Target("c-waits-50", ["{c}/waits", "50"], python=False, alone=True),
-    Target("c-waits-2", ["{c}/waits", "2", "5"], python=False),
+    # The last word is the call that the main thread waits in: the one that is borrowed most.
+    Target("c-waits-epoll", ["{c}/waits", "50", "0"], python=False, extra=COME_AND_GO),
+    Target("c-waits-recv", ["{c}/waits", "50", "2"], python=False, extra=COME_AND_GO),
+    Target("c-waits-semtimedop", ["{c}/waits", "50", "5"], python=False, extra=COME_AND_GO),
+    Target("c-waits-2-ms", ["{c}/waits", "2", "1"], python=False, extra=("flamegraph-native",)),
     Target("c-native", ["{c}/native"], python=False),
     Target("c-jemalloc", ["{c}/native"], python=False, preload=ALLOCATORS["jemalloc"], soak=True),
     Target("c-tcmalloc", ["{c}/native"], python=False, preload=ALLOCATORS["tcmalloc"], soak=True),
@@ -110,7 +117,7 @@ COMMANDS = [
     Command("backtrace-native", ["backtrace", "--native"]),
     Command("backtrace-merge", ["backtrace", "--merge"]),
     Command("flamegraph", ["flamegraph", "--duration", "300ms", "-o", "{out}/x.svg"]),
-    Command("flamegraph-native", ["flamegraph", "--native", "--rate", "500", "--duration", "300ms", "-o", "{out}/x.folded"]),
+    Command("flamegraph-native", ["flamegraph", "--native", "--rate", "1000", "--duration", "600ms", "-o", "{out}/x.folded"]),
     Command("top", ["top", "--count", "1", "--interval", "200ms"]),
     Command("record", ["record", "--duration", "300ms"]),
     Command("memory", ["memory"]),

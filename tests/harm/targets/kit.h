@@ -54,12 +54,19 @@ static void kit_line(const char *format, ...)
     va_end(args);
 }
 
+#define kit_complain(...)                                                                                    \
+    do {                                                                                                     \
+        char kit_why[256];                                                                                   \
+        snprintf(kit_why, sizeof(kit_why), __VA_ARGS__);                                                     \
+        kit_line("complaint\t%f\t%s\n", kit_now(), kit_why);                                                 \
+    } while (0)
+
 /* A wait of so many seconds that began at start: never early; how late it was is for the runner to judge. */
 __attribute__((unused)) static void kit_waited(const char *call, double start, double delay, double seconds)
 {
     double took = kit_now() - start;
     if (took < seconds - 0.001)
-        kit_line("complaint\t%s ended early, after %f s of %f\n", call, took, seconds);
+        kit_complain("%s ended early, after %f s of %f", call, took, seconds);
     double late = took - seconds - (kit_run_delay() - delay);
     if (!kit_is_ready && late > kit_calm_late)
         kit_calm_late = late;

@@ -8,8 +8,7 @@ The first rounds run before anybody probes the program: they say what is usual h
 runner has looked (file REPORT.ready, answered by REPORT.go), rounds go on until there is REPORT.stop, and the findings
 are written to REPORT, where the program waits for REPORT.end.
 
-Lines of the report, with tabs between: `complaint TEXT`, `gap START SECONDS`, `late CALL START SECONDS`, `calm GAP LATE`
-(the worst of both before anybody probed), `rounds N`. Times are of CLOCK_MONOTONIC, less what the thread waited for a CPU: that is the machine's, not a probe's.
+Lines of the report, with tabs between: `complaint TIME TEXT`, `gap START SECONDS`, `late CALL START SECONDS`, `calm GAP LATE` (the worst of both before anybody probed), `rounds N`. Times are of CLOCK_MONOTONIC, less what the thread waited for a CPU: that is the machine's, not a probe's.
 """
 import atexit
 import errno
@@ -34,8 +33,9 @@ calm = calm_late = 0.0
 
 
 def complain(text):
-    """Each once; the count says how often."""
-    complaints[text] = complaints.get(text, 0) + 1
+    """Each once: when it was first, and how often."""
+    first, n = complaints.get(text, (time.monotonic(), 0))
+    complaints[text] = first, n + 1
 
 
 def run_delay():
@@ -188,7 +188,7 @@ def going():
 
 def finish():
     sys.stdout and sys.stdout.flush()
-    out = ["complaint\t%s%s" % (text, " (%d times)" % n if n > 1 else "") for text, n in complaints.items()]
+    out = ["complaint\t%f\t%s%s" % (first, text, " (%d times)" % n if n > 1 else "") for text, (first, n) in complaints.items()]
     out += lines[:2000] + ["calm\t%f\t%f" % (calm, calm_late), "rounds\t%d" % rounds, "said\t%d" % said]
     with open(REPORT + ".new", "w") as file:
         file.write("\n".join(out) + "\n")

@@ -17,7 +17,7 @@ static void *allocate(void *unused)
         volatile char *memory = malloc(size);
         memory[0] = memory[size - 1] = (char)size;
         if (compute() != 0 && (memory[0] != (char)size || memory[size - 1] != (char)size))
-            kit_line("complaint\tmemory has changed\n");
+            kit_complain("memory has changed");
         free((void *)memory);
     }
     return NULL;
@@ -30,7 +30,7 @@ int main(void)
         pthread_t threads[2];
         for (int i = 0; i < 2; i++)
             if (pthread_create(&threads[i], NULL, allocate, NULL))
-                kit_line("complaint\tno thread could be started\n");
+                kit_complain("no thread could be started");
         pid_t child = fork();
         if (child == 0) {
             void *memory = malloc(1000);
@@ -41,9 +41,9 @@ int main(void)
             pthread_join(threads[i], NULL);
         int status = -1;
         if (waitpid(child, &status, 0) != child || status)
-            kit_line("complaint\ta child of fork ended with %d\n", status);
+            kit_complain("a child of fork ended with %d", status);
         if (compute() != first)
-            kit_line("complaint\ta computation gave another result\n");
+            kit_complain("a computation gave another result");
     }
     return 0;
 }

@@ -1,5 +1,5 @@
-/* slow_malloc, to be preloaded: a malloc that writes a log under a lock of its own and sleeps with it now and then. A
- * thread of the program that is borrowed there could allocate for ever. */
+/* slow_malloc, to be preloaded: a malloc that writes a log under a lock of its own and sleeps with it now and
+ * then. A thread of the program that is borrowed there could allocate for ever. */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* waits: a thread for each call that waits with a timeout and that the kernel does not restart. None may end early, late
- * or with EINTR: the program has no signal handler. Argument: milliseconds of a wait. */
+/* waits: a thread for each call that waits with a timeout and that the kernel does not restart. None may end
+ * early, late or with EINTR: the program has no signal handler. Argument: milliseconds of a wait. */
 #include "kit.h"
 
 #include <errno.h>
@@ -113,7 +113,7 @@ static void *wait_again_and_again(void *of)
         int e = r < 0 ? errno : 0;
         kit_waited(kind->name, start, delay, ms * 1e-3);
         if (r > 0 || e != kind->expected)
-            kit_line("complaint\t%s: result %d, %s\n", kind->name, r, strerror(e));
+            kit_complain("%s: result %d, %s", kind->name, r, strerror(e));
     }
     return NULL;
 }
@@ -146,7 +146,8 @@ int main(int argc, char **argv)
     };
     const size_t n = sizeof(kinds) / sizeof(kinds[0]);
     pthread_t threads[n - 1];
-    /* The first kind is the main thread's: the one that is borrowed most readily. Which one that is is asked for. */
+    /* The first kind is the main thread's: the one that is borrowed most readily. Which one that is is asked
+     * for. */
     size_t first = argc > 2 ? (size_t)atoi(argv[2]) % n : 0;
     for (size_t i = 0; i < n - 1; i++)
         if (pthread_create(&threads[i], NULL, wait_again_and_again, &kinds[(first + 1 + i) % n]))
@@ -158,7 +159,7 @@ int main(int argc, char **argv)
         int e = r < 0 ? errno : 0;
         kit_waited(kinds[first].name, start, delay, ms * 1e-3);
         if (r > 0 || e != kinds[first].expected)
-            kit_line("complaint\t%s: result %d, %s\n", kinds[first].name, r, strerror(e));
+            kit_complain("%s: result %d, %s", kinds[first].name, r, strerror(e));
         kit_last = 0; /* the waits are judged by themselves */
     }
     stopped = true;
