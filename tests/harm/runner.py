@@ -26,6 +26,7 @@ SEED = int(os.environ.get("HARM_SEED", "1"))
 GAP, LATE = 0.050, 0.010
 CODE_LATE = 0.010  # code that a person runs in the program takes its turns: two switch intervals of CPython
 READY_SECONDS, TOOL_SECONDS, END_SECONDS = 20, 15, 10
+SLOW_SECONDS = 9  # for a tool whose own limit is ten: it had no answer
 GROWTH_KB = {"VmSize": 16 * 1024, "VmRSS": 8 * 1024}
 # The agent's code, and the libraries that it names: glibc's stand-ins since 2.34.
 STAYS_MAPPED = ("probing", "/libdl.so", "/libpthread.so", "/librt.so", "/libgcc_s.so", "/libubsan.so", "/libstdc++.so")
@@ -335,6 +336,9 @@ class Case:
             self.tool(command, disturbance, self.rng.choice(self.pids))
             if not self.alive():
                 raise Ended(f"the program ended with {self.describe_end()} after {command.name} ({disturbance})")
+            began, ended = self.log[-1][:2]
+            if ended - began > SLOW_SECONDS:
+                raise Ended(f"{command.name} ({disturbance}) took {ended - began:.1f} s; the program: {self.where_it_waits()}")
 
     def wait_for_end(self):
         end = time.monotonic() + END_SECONDS

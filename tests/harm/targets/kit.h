@@ -14,7 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KIT_NOTED 0.010
+#define KIT_NOTED   0.010
+#define KIT_LONGEST 1800 /* seconds: nobody is there any more who would end it */
 
 static pthread_mutex_t kit_lock = PTHREAD_MUTEX_INITIALIZER;
 static char kit_text[256 * 1024];
@@ -122,6 +123,8 @@ static bool kit_going(void)
     kit_rounds++;
     if (kit_began <= 0)
         kit_began = now;
+    if (now - kit_began > KIT_LONGEST)
+        _exit(98);
     if (!kit_is_ready && now - kit_began > 0.3) {
         kit_touch(".ready");
         kit_wait_for(".go");
