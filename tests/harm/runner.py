@@ -6,6 +6,7 @@ of a process that nobody probes and that runs in the same seconds.
 """
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -32,7 +33,7 @@ GROWTH_KB = {"VmSize": 16 * 1024, "VmRSS": 8 * 1024}
 STAYS_MAPPED = ("probing", "/libdl.so", "/libpthread.so", "/librt.so", "/libgcc_s.so", "/libubsan.so", "/libstdc++.so")
 GLIBC_SIGNALS = 3 << 31  # 32 and 33: glibc's own, which it handles from the first thread on and no program can see
 SANITIZERS = {"asan": {"ASAN_OPTIONS": "detect_leaks=0:log_path={out}/sanitizer:alloc_dealloc_mismatch=0", "UBSAN_OPTIONS": "log_path={out}/sanitizer:print_stacktrace=1"},
-              "tsan": {"TSAN_OPTIONS": "log_path={out}/sanitizer:ignore_noninstrumented_modules=1:report_signal_unsafe=0:die_after_fork=0:exitcode=0"}}
+              "tsan": {"TSAN_OPTIONS": "log_path={out}/sanitizer:ignore_noninstrumented_modules=1:report_signal_unsafe=0:die_after_fork=0:exitcode=0:report_thread_leaks=0"}}
 LIBRARIES, PROGRAMS = ("slow_malloc", "big_tls", "slow_load"), ("waits", "native")
 
 
@@ -400,11 +401,12 @@ class Case:
         rounds = next(int(line[1]) for line in lines if line[0] == "rounds")
         if rounds < 3:
             self.harms.append(f"the program made {rounds} rounds only")
-        late, slow, complaints = [], [], []
+        late, slow, complaints = [], [], {}
         for line in lines:
             if line[0] == "complaint":
                 at = self.under_way(float(line[1]), 0)
-                complaints.append(line[2] + (f", first during {at}" if at else ""))
+                kind = re.sub(r"[\d.]+", "N", line[2])
+                complaints.setdefault(kind, []).append(line[2] + (f", first during {at}" if at else ""))
             elif not self.timing:
                 continue
             elif line[0] == "gap":
@@ -421,7 +423,7 @@ class Case:
                 start, share = float(line[1]), float(line[2])
                 if overlap(machine, start, 0.1) == 0 and overlap(self.stops, start, 0.1) == 0:
                     slow.append((share, f"{share:.0%} of the usual work in 0.1 s during {self.under_way(start, 0.1)}"))
-        self.harms += complaints[:20]
+        self.harms += [same[0] + (f", and {len(same) - 1} more" if len(same) > 1 else "") for same in complaints.values()]
         self.harms += [text for _, text in sorted(late, reverse=True)[:3]]
         # One such window can be a program that starts; a starved program has a row of them.
         if len(slow) > 2:
