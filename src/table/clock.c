@@ -15,6 +15,8 @@
 #define FITS      16      /* a reader held up for this many seconds notices, and reads again */
 #define TRIES     5
 #define GAP_LIMIT 10000 /* ticks: a pair read further apart was interrupted */
+#define BOTH_NS   1000  /* clocks read closer together than this are read together */
+#define BOTH_MAX  20
 
 static int64_t system_clock(clockid_t which)
 {
@@ -169,3 +171,21 @@ int pb_clock_is_counter(void)
 }
 
 #endif
+
+void pb_clock_both(int64_t *mono, int64_t *real)
+{
+    int64_t best = INT64_MAX;
+
+    for (int i = 0; i < BOTH_MAX && best > BOTH_NS; i++) {
+        int64_t before = pb_clock_mono(), wall = pb_clock_real(), gap = pb_clock_mono() - before;
+        if (gap < 0 || gap >= best)
+            continue;
+        best = gap;
+        *mono = before + gap / 2;
+        *real = wall;
+    }
+    if (best == INT64_MAX) {
+        *mono = pb_clock_mono();
+        *real = pb_clock_real();
+    }
+}

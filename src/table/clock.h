@@ -16,6 +16,11 @@ int64_t pb_clock_mono(void);
 /* CLOCK_REALTIME, ns. */
 int64_t pb_clock_real(void);
 
+/* Both clocks at one moment, so that their difference turns one into the other. A thread may lose its CPU
+ * between two reads: the wall clock is read between two reads of the other, again until those are close, and
+ * the closest of a few tries is taken. Signal-safe. */
+void pb_clock_both(int64_t *mono, int64_t *real);
+
 /* Fits the line when it is time to: cheap to call often. One thread at a time. */
 void pb_clock_tend(void);
 
