@@ -105,7 +105,7 @@ static int set(struct pb_agent *agent, const char *name, const char *value, char
         return r;
     }
     agent->settings = next;
-    pb_arena_set_bound(agent->arena, (uint64_t)next.at[PB_SET_MAX_MEMORY].number);
+    pb_arena_set_bound(agent->arena, pb_run_bound(&agent->run, (uint64_t)next.at[PB_SET_MAX_MEMORY].number));
     pb_arena_tend(agent->arena);
     return 0;
 }
@@ -127,6 +127,35 @@ static void config(struct pb_agent *agent, struct pb_server_client *c, const str
         if (!named || strcmp(name, pb_setting_info[i].name) == 0)
             send_setting(agent, c, frame->id, i);
     pb_server_send_done(&agent->server, id, frame->id, 0);
+}
+
+/* What a person should know of the copy in the run directory, where there is something. */
+static void send_note(struct pb_agent *agent, pb_client_id client, uint32_t request)
+{
+    int error = pb_arena_mirror_error(agent->arena);
+    uint8_t buf[512];
+    char text[400];
+    struct pb_frame_writer w;
+
+    if (error == 0)
+        return;
+    snprintf(text, sizeof(text), "the tables are not kept for after the process ends: %s: %s", agent->run.dir,
+             strerror(-error));
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_str(&w, PB_TAG_TEXT, text);
+    pb_server_send(&agent->server, client, buf, (size_t)pb_frame_end(&w, PB_MSG_OUTPUT, request));
+}
+
+static void tables(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    int fd = pb_arena_fd(agent->arena);
+    pb_client_id id = c->id;
+
+    send_note(agent, id, frame->id);
+    int r = fd < 0 ? -ENOENT : pb_server_send_fd(&agent->server, id, frame->id, fd);
+    if (r < 0)
+        pb_server_send_error(&agent->server, id, frame->id, r,
+                             "there is no descriptor of the tables to give");
 }
 
 void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client *c,
@@ -158,6 +187,9 @@ void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client 
         break;
     case PB_MSG_THREAD:
         pb_peek_thread(s, c, frame);
+        break;
+    case PB_MSG_TABLES:
+        tables(agent, c, frame);
         break;
     case PB_MSG_DETACH:
         agent->detach = 1;

@@ -31,6 +31,10 @@
 #include <unistd.h>
 
 #define OPTIONS_SIZE 4096
+/* How often what is in memory is copied to where it outlives the process; and when there is more than a turn
+ * copies. */
+#define COPY_NS (150 * PB_NS_PER_MS)
+#define MORE_NS (20 * PB_NS_PER_MS)
 
 /* For a child of fork, which finds it open or closed, never half-way. */
 static struct pb_arena *current_arena;
@@ -62,13 +66,10 @@ static const char *option(const char *name, char *ret, size_t size)
 
 static int open_tables(struct pb_agent *a, char *why, size_t why_size)
 {
-    const struct pb_arena_options how = {
-        .bound = a->run.bound, .wake = pb_wake_word(), .fd_floor = pb_fds_floor(), .fd_of_creator = true};
+    const struct pb_arena_options how = {.bound = a->run.bound, .wake = pb_wake_word()};
     int in_dir = a->run.dir_fd >= 0;
 
     int r = pb_arena_create(in_dir ? a->run.dir_fd : PB_ARENA_MEMFD, "arena", &how, &a->arena);
-    if (r == 0 && pb_fd_keep_here(pb_arena_fd(a->arena)) < 0)
-        r = -EMFILE;
     if (r == 0)
         r = pb_usage_init(a->arena, &a->memory_usage);
     if (r < 0)
@@ -108,9 +109,7 @@ static void close_tables(struct pb_agent *a)
 {
     /* The child of a fork at this moment must not touch what is being unmapped. */
     __atomic_store_n(&current_arena, NULL, __ATOMIC_SEQ_CST);
-    int fd = a->arena ? pb_arena_release_fd(a->arena) : -1;
     pb_arena_close(a->arena);
-    pb_fd_close(fd);
     a->arena = NULL;
 }
 
@@ -178,7 +177,7 @@ static int client_busy(void *owner, pb_client_id client)
  * serve and nothing to wait for. */
 static void serve(struct pb_agent *a)
 {
-    uint64_t next_row = pb_now_ns();
+    uint64_t next_row = pb_now_ns(), next_copy = next_row;
 
     a->server.handle = pb_agent_request;
     a->server.gone = client_gone;
@@ -193,13 +192,17 @@ static void serve(struct pb_agent *a)
             return;
         if (now >= next_row) {
             pb_usage_record(a->memory_usage);
+            next_copy = now;
             next_row += PB_NS_PER_S;
             if (next_row <= now) /* the process was stopped for a while: no rows to make up for */
                 next_row = now + PB_NS_PER_S;
         }
         pb_arena_tend(a->arena);
-        int wait = (int)((next_row - now) / PB_NS_PER_MS) + 1;
         int jobs = pb_job_turn(&a->server);
+        if (now >= next_copy)
+            next_copy = now + (pb_arena_mirror(a->arena) > 0 ? MORE_NS : COPY_NS);
+        uint64_t next = next_row < next_copy ? next_row : next_copy;
+        int wait = (int)((next - now) / PB_NS_PER_MS) + 1;
         pb_server_wait(&a->server, jobs >= 0 && jobs < wait ? jobs : wait);
     }
 }
@@ -211,8 +214,8 @@ static void tear_down(struct pb_agent *a)
     pb_job_disown(0);
     pb_job_release_python();
     pb_wake_stop();
+    pb_run_remove(&a->run); /* first: then nothing is copied into it any more */
     close_tables(a);
-    pb_run_remove(&a->run);
     pb_agent_status.run_dir[0] = pb_agent_status.abstract[0] = '\0';
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
     set_state(PB_AGENT_IDLE);
@@ -268,8 +271,10 @@ static void in_forked_child(void)
 {
     struct pb_arena *arena = __atomic_exchange_n(&current_arena, NULL, __ATOMIC_SEQ_CST);
 
-    if (arena)
+    if (arena) {
         pb_arena_after_fork_in_child(arena);
+        pb_arena_close_fds(arena); /* which it has only where the table is the program's */
+    }
     pb_fds_forget();
     pb_locks_forget();
     pb_spawn_forget();

@@ -232,15 +232,15 @@ static int find_place(const struct pb_run_options *options, struct pb_run *run)
     int r = -ENOENT;
 
     pb_arena_place("/dev/shm", NULL, max_memory_of(options), &place);
-    if (place.kind == PB_PLACE_SHM)
+    if (place.kind == PB_PLACE_SHM) {
         r = try_root(options, "/dev/shm", run);
+        run->in_shm = r == 0;
+    }
     for (size_t i = 0; r < 0 && i < sizeof(disks) / sizeof(disks[0]); i++) {
         pb_arena_place("", disks[i], max_memory_of(options), &place);
         if (place.kind == PB_PLACE_RUN_DIR)
             r = try_root(options, disks[i], run);
     }
-    if (r == 0)
-        run->bound = place.bound;
     return r;
 }
 
@@ -253,6 +253,18 @@ static int open_door(struct pb_run *run)
     run->door[0] = pb_fd_keep(door[0]);
     run->door[1] = pb_fd_keep(door[1]);
     return run->door[0] < 0 ? run->door[0] : run->door[1] < 0 ? run->door[1] : 0;
+}
+
+uint64_t pb_run_bound(const struct pb_run *run, uint64_t max_memory)
+{
+    struct stat st;
+
+    if (run->dir_fd < 0)
+        return max_memory;
+    uint64_t held =
+        fstatat(run->dir_fd, "arena", &st, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+    uint64_t room = pb_arena_room(run->dir_fd, run->in_shm ? PB_PLACE_SHM : PB_PLACE_RUN_DIR, held);
+    return max_memory < room ? max_memory : room;
 }
 
 int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *why, size_t why_size)
@@ -279,6 +291,7 @@ int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *
         pb_run_close(&run);
         return r;
     }
+    run.bound = pb_run_bound(&run, max_memory_of(options));
     *ret = run; /* without a directory where none could be made: the door is open */
     return 0;
 }

@@ -27,7 +27,8 @@ struct pb_run {
     int door[2];     /* another way in, for whoever may fetch [1] out of this thread's table; [0] is ours */
     int abstract_fd; /* bound and listening; -1: not needed on this kernel */
     char abstract[48];
-    uint64_t bound; /* what the place has room for, at most max_memory */
+    int in_shm;     /* the directory is in the machine's shared memory, which others need more */
+    uint64_t bound; /* of the tables: what the place has room for, at most max_memory */
     char secret[40];
 };
 
@@ -45,3 +46,6 @@ int pb_run_keep_settings(const struct pb_run *run, const struct pb_settings *set
 
 /* Closes what pb_run_open opened, the ways in too: where no server took them over. */
 void pb_run_close(struct pb_run *run);
+
+/* What the tables may take now: that, or what the place has room for beside what they take there already. */
+uint64_t pb_run_bound(const struct pb_run *run, uint64_t max_memory);

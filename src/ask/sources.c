@@ -102,7 +102,7 @@ static int add_backtrace(void *arg, pid_t pid, bool locals, struct pb_table *to,
         return r;
     r = stacks.py ? pb_stacks_take(&stacks, &options, err) : 0;
     if (r == 0 && stacks.note[0])
-        fprintf(stderr, "note: process %d: %s\n", (int)pid, stacks.note);
+        pb_ask_note(arg, "process %d: %s", (int)pid, stacks.note);
     for (size_t i = 0; r == 0 && stacks.py && i < stacks.n; i++) {
         const struct pb_shown_thread *t = &stacks.threads[i];
         for (size_t k = 0; t->python && k < (t->nframes ? t->nframes : 1); k++)
@@ -169,17 +169,21 @@ static int open_source(const struct pb_ask *ask, const struct pb_target *target,
     struct pb_sql_source s = {.rank = pb_label_rank(target->label),
                               .live = {.pid = target->pid, .dead = target->dead, .arena_fd = -1}};
 
+    char note[256] = "";
     int fd = -1, r = 0;
     if (target->dead)
         r = open_dead(ask, &s, &fd, err);
-    else if ((fd = pb_session_open_arena(target->pid, err)) < 0 && fd != -ENOENT)
+    else if ((fd = pb_session_open_arena(target->pid, note, err)) < 0 && fd != -ENOENT)
         r = fd;
     if (r < 0)
         return r;
+    if (note[0])
+        pb_ask_note(ask, "process %d: %s", (int)target->pid, note);
     if (!target->dead)
         open_live_recordings(&s.live);
     s.live.arena_fd = fd < 0 ? -1 : fd;
     s.live.backtrace = add_backtrace;
+    s.live.arg = (void *)(uintptr_t)ask;
     s.live.config = add_config;
     s.live.redact = words_of;
     *ret = s;
@@ -187,7 +191,7 @@ static int open_source(const struct pb_ask *ask, const struct pb_target *target,
 }
 
 /* Descriptors that go with one message are bounded: the oldest recordings have to stay behind then. */
-static void bound_recordings(struct pb_query_sources *s)
+static void bound_recordings(const struct pb_ask *ask, struct pb_query_sources *s)
 {
     unsigned room = PB_SQL_MAX_FDS - s->n, left_out = 0;
 
@@ -202,9 +206,8 @@ static void bound_recordings(struct pb_query_sources *s)
         room -= source->live.nmore;
     }
     if (left_out)
-        snprintf(s->note, sizeof(s->note),
-                 "%u recordings are left out: one query takes %d (name fewer processes)", left_out,
-                 PB_SQL_MAX_FDS);
+        pb_ask_note(ask, "%u recordings are left out: one query takes %d (name fewer processes)", left_out,
+                    PB_SQL_MAX_FDS);
 }
 
 int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_query_sources *ret,
@@ -229,7 +232,7 @@ int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, 
     if (r == 0)
         r = pb_archived_attach(ask, &s, err);
     if (r == 0 && s.n)
-        bound_recordings(&s);
+        bound_recordings(ask, &s);
     if (s.n == 0 && r == 0)
         s.at[s.n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1, .config = add_config}};
     if (r < 0) {
@@ -250,7 +253,7 @@ int pb_sources_open_archive(const struct pb_ask *ask, struct pb_query_sources *r
         pb_query_sources_done(&s);
         return r;
     }
-    bound_recordings(&s);
+    bound_recordings(ask, &s);
     *ret = s;
     return 0;
 }

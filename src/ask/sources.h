@@ -8,15 +8,14 @@
 struct pb_query_sources {
     struct pb_sql_source *at;
     unsigned n;
-    bool no_agent;  /* none of them is probed */
-    char *archive;  /* the folder of their archived rows; NULL: there are none */
-    int hold;       /* keeps them from being removed; with archive only */
-    char note[160]; /* what a person should know of the answer: something was left out. "": nothing */
+    bool no_agent; /* none of them is probed */
+    char *archive; /* the folder of their archived rows; NULL: there are none */
+    int hold;      /* keeps them from being removed; with archive only */
 };
 
-/* Opens what each target has recorded, live or left behind; a process that is not probed has nothing, which
- * is no error. Injects nothing. Without targets there is one source that names no process. What is archived
- * of a run belongs to its source. */
+/* ask must outlive what is opened. Opens what each target has recorded, live or left behind; a process that
+ * is not probed has nothing, which is no error. Injects nothing. Without targets there is one source that
+ * names no process. What is archived of a run belongs to its source. */
 int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_query_sources *ret,
                     struct pb_err *err);
 /* One source for each run in the archive. */

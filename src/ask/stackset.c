@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SET_BYTES   (256u << 20)
-#define SAME_ID_MAX 64 /* frames or stacks of one digest; more are made so on purpose, and would cost time   \
-                        */
+#define SET_BYTES (256u << 20)
+#define SAME_ID_MAX                                                                                          \
+    64 /* frames or stacks of one digest; more are made so on purpose, and would cost time                   \
+        */
 
 int pb_stackset_new(struct pb_stackset **ret)
 {

@@ -32,13 +32,20 @@ int pb_run_one(const struct pb_call *call)
     return report(call->command->name, call->command->run(call, &err), &err);
 }
 
+static void put_note(void *arg, const char *text)
+{
+    fputs("note: ", stderr);
+    pb_put_plain(stderr, text);
+    putc('\n', stderr);
+}
+
 static int run(struct pb_call *call)
 {
     const struct pb_command *command = call->command;
     struct pb_err err = {0};
     int r = 0;
 
-    call->ask.archive = pb_call_option(call, "archive");
+    call->ask = (struct pb_ask){.archive = pb_call_option(call, "archive"), .note = put_note};
     if (call->target && !(command->flags & (PB_CMD_TARGET | PB_CMD_MAY_TARGET)))
         r = pb_fail(&err, PB_USAGE, "it takes no target");
     else if (call->target && !call->target[0]) /* which stands in every command line */

@@ -22,6 +22,8 @@ enum pb_msg {
         7, /* PIECES -> DONE(DATA: of the pieces in order, up to the first byte that is not mapped) */
     PB_MSG_MAPS = 8,   /* OFFSET -> DONE(DATA: of its list of mappings; less than PB_PEEK_MAX at its end) */
     PB_MSG_THREAD = 9, /* TID -> DONE(VALUE: ns that it has run, TEXT: what it waits in, as /proc has it) */
+    PB_MSG_TABLES =
+        10, /* -> OUTPUT(TEXT: what a person should know) or none, DONE with a descriptor beside it */
 
     /* replies */
     PB_MSG_OUTPUT = 64, /* STREAM, TEXT (RUN) or NAME, VALUE (CONFIG) */

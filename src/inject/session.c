@@ -13,6 +13,7 @@
 #include "remote/procinfo.h"
 #include "remote/runs.h"
 #include "remote/source.h"
+#include "remote/tables.h"
 #include "remote/threads.h"
 
 #include <errno.h>
@@ -377,18 +378,20 @@ static int fetch_arena(const struct pb_procinfo *process, const struct pb_agent_
                   : fd;
 }
 
-int pb_session_open_arena(pid_t pid, struct pb_err *err)
+int pb_session_open_arena(pid_t pid, char *note, struct pb_err *err)
 {
     _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
     struct pb_procinfo process;
     struct pb_agent_status status;
 
+    note[0] = '\0';
     int r = pb_procinfo_read(pid, &process, err);
     if (r < 0)
         return r;
     if (pb_run_of(&process, &run) == 0)
-        return pb_run_open_arena(&run, err);
+        return pb_tables_open(&process, &run, note, err);
     if (find_status(pid, &status) < 0 || status.pid != process.ns_pid || status.arena_fd < 0)
         return pb_fail(err, -ENOENT, "process %d is not probed", (int)pid);
-    return fetch_arena(&process, &status, err);
+    int fd = fetch_arena(&process, &status, err);
+    return fd < 0 ? fd : pb_tables_check(fd, &process, err);
 }

@@ -35,6 +35,6 @@ void pb_session_done(struct pb_session *session);
 struct pb_procinfo;
 bool pb_session_probed(const struct pb_procinfo *process);
 
-/* The tables of a live process, to read: from its run directory or out of its hands. -ENOENT: it is not
- * probed. */
-int pb_session_open_arena(pid_t pid, struct pb_err *err);
+/* The tables of a live process, to read: its memory, or the copy in its run directory (remote/tables.h).
+ * `note` (256 bytes) receives what a person should know of them, or "". -ENOENT: it is not probed. */
+int pb_session_open_arena(pid_t pid, char *note, struct pb_err *err);

@@ -268,6 +268,7 @@ int pb_store_flush(struct pb_store *s, struct pb_profile *p)
         r = write_sampling(s, pb_profile_facts_of(p));
     pb_profile_forget_samples(p);
     pb_arena_tend(s->arena);
+    (void)pb_arena_mirror(s->arena); /* a full disk: the recording goes on, and what it lacks comes later */
     return r;
 }
 

@@ -61,7 +61,7 @@ static inline bool take_row(struct pb_table *t, uint64_t cur, struct pb_row *row
             return false;
     } while (!atomic_compare_exchange_weak_explicit(&s->state, &state, state - 1, memory_order_acq_rel,
                                                     memory_order_relaxed));
-    const struct pb_layout *l = s->layout;
+    const struct pb_layout *l = pb_segment_layout(s);
     uint32_t index = l->capacity - PB_STATE_LEFT(state);
     row->base = s->base;
     row->columns = l->columns;
@@ -77,7 +77,7 @@ static inline bool take_row(struct pb_table *t, uint64_t cur, struct pb_row *row
     row->error = 0;
     if (l->time_offset)
         ((int64_t *)(void *)(s->base + l->time_offset))[index] = ts;
-    if (__builtin_expect(ts < s->opened, 0))
+    if (__builtin_expect(ts < atomic_load_explicit(&s->opened, memory_order_relaxed), 0))
         pb_segment_lower_time(s, ts);
     return true;
 }
@@ -139,7 +139,8 @@ static int roll(struct pb_table *t, _Atomic uint64_t *where, uint64_t cur)
  */
 static bool is_current(struct pb_table *t, struct pb_row *row)
 {
-    if (__builtin_expect(row->segment->layout == atomic_load_explicit(&t->layout, memory_order_acquire), 1))
+    if (__builtin_expect(
+            pb_segment_layout(row->segment) == atomic_load_explicit(&t->layout, memory_order_acquire), 1))
         return true;
     uint64_t cur = row->serial | pb_segment_slot(t->arena, row->segment);
     void_row(row);
@@ -193,7 +194,7 @@ int pb_row_begin(struct pb_table *t, struct pb_row *row)
 
 void pb_row_store_masks(struct pb_row *row)
 {
-    const struct pb_layout *l = row->segment->layout;
+    const struct pb_layout *l = pb_segment_layout(row->segment);
     uint64_t *masks = (uint64_t *)(void *)(row->base + l->masks) + (size_t)row->index * l->mask_words;
 
     for (uint32_t i = 0; i < l->mask_words; i++)

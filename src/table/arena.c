@@ -5,46 +5,20 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "table/writer.h"
 
-/* Old C libraries and kernel headers lack these; the kernel says EINVAL or ENOSYS where it does. */
-#ifndef TMPFS_MAGIC
-#define TMPFS_MAGIC 0x01021994
-#endif
+/* Old C libraries and kernel headers lack it; the kernel says EINVAL where it does. */
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
-#ifndef MFD_CLOEXEC
-#define MFD_CLOEXEC       1u
-#define MFD_ALLOW_SEALING 2u
-#endif
-#ifndef F_ADD_SEALS
-#define F_ADD_SEALS   1033
-#define F_SEAL_SHRINK 2
-#endif
+
+enum { MAX_TURNS = 10000 }; /* of the copy at the end: somebody may cut its file again and again */
 
 #define DEFAULT_BOUND   (UINT64_C(64) << 20)
 #define DEFAULT_SEGMENT (256u << 10)
 #define DEFAULT_SCHEMAS (1u << 20)
-
-static int open_file(int dirfd, const char *name)
-{
-    if (dirfd != PB_ARENA_MEMFD) {
-        int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        return fd < 0 ? -errno : fd;
-    }
-    /* The system call, because a libc of 2017 has no wrapper. Sealed against shrinking: a file cut under the
-     * mapping would kill the host. */
-    int fd = (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -errno;
-    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK);
-    return fd;
-}
 
 static ssize_t slurp(const char *path, char *buffer, size_t size)
 {
@@ -106,75 +80,85 @@ static int check_options(const struct pb_arena_options *given, struct pb_arena_o
     return 0;
 }
 
-static uint64_t page_up(uint64_t n)
+static uint64_t page_up(const struct pb_arena *a, uint64_t n)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    return (n + page - 1) / page * page;
+    return (n + a->page - 1) / a->page * a->page;
 }
 
-/* Reserves and maps the header and writes everything of it but the magic. */
-static int make_header(struct pb_arena *a, const struct pb_arena_options *o)
+/* What of the header never changes, and where everything lies. */
+static void plan_header(struct pb_arena *a, const struct pb_arena_options *o)
 {
-    uint64_t tables = 4096, schemas = page_up(tables + o->max_tables * sizeof(struct pb_file_table));
+    struct pb_file_header *h = &a->about;
 
-    a->segments_offset = page_up(schemas + o->schema_bytes);
-    if (ftruncate(a->fd, (off_t)a->segments_offset) < 0)
-        return -errno;
-    int r = pb_reserve(a->fd, 0, schemas);
-    if (r < 0)
-        return r;
-    void *at = mmap(NULL, a->segments_offset, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd, 0);
-    if (at == MAP_FAILED)
-        return -errno;
-
-    struct pb_file_header *h = a->header = at;
-    atomic_store(&a->header_used, schemas);
+    memcpy(h->magic, PB_ARENA_MAGIC, sizeof(h->magic));
     h->major = PB_ARENA_MAJOR;
     h->minor = PB_ARENA_MINOR;
     h->header_size = sizeof(*h);
-    h->segment_size = o->segment_size;
+    h->segment_size = a->segment_size = o->segment_size;
     h->max_tables = o->max_tables;
-    h->tables_offset = tables;
-    h->schemas_offset = schemas;
-    h->schemas_size = a->segments_offset - schemas;
-    h->segments_offset = a->segments_offset;
+    h->tables_offset = 4096;
+    h->schemas_offset = page_up(a, h->tables_offset + o->max_tables * sizeof(struct pb_file_table));
+    h->segments_offset = a->segments_offset = page_up(a, h->schemas_offset + o->schema_bytes);
+    h->schemas_size = a->segments_offset - h->schemas_offset;
     h->pid = (uint32_t)getpid();
     h->start_time = start_time();
-    h->mono_ns = pb_clock_mono();
-    h->real_ns = pb_clock_real();
+    pb_clock_both(&h->mono_ns, &h->real_ns);
     read_boot_id(h->boot_id);
-    h->bound = o->bound;
-    h->next_serial = 1;
+    atomic_store(&a->bound, o->bound);
+}
+
+/* Writes everything of the header but the magic. */
+static int make_header(struct pb_arena *a)
+{
+    int r = pb_memory_reserve(a, (char *)a->header, a->about.schemas_offset);
+    if (r < 0)
+        return r;
+    atomic_store(&a->header_used, a->about.schemas_offset);
+    *a->header = a->about;
+    memset(a->header->magic, 0, sizeof(a->header->magic));
+    a->header->bound = atomic_load(&a->bound);
+    a->header->next_serial = 1;
     return 0;
+}
+
+/* Memory of this process alone. */
+static void *map_private(size_t size)
+{
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
 }
 
 static int make_control(struct pb_arena *a)
 {
-    void *at = mmap(NULL, sizeof(*a->control), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED)
-        return -errno;
+    void *at = map_private(sizeof(*a->control));
+    a->schemas = map_private(a->about.schemas_size);
+    if (!at || !a->schemas) {
+        if (at)
+            munmap(at, sizeof(*a->control));
+        return -ENOMEM;
+    }
     /* A child of fork finds zeros: no segment is open, no table has an arena. Where the kernel is too old,
      * pb_arena_after_fork_in_child does it. */
     (void)madvise(at, sizeof(*a->control), MADV_WIPEONFORK);
     /* Spread thinly on purpose: a huge page would make megabytes of it resident. */
     (void)madvise(at, sizeof(*a->control), MADV_NOHUGEPAGE);
     a->control = at;
+    atomic_store(&a->control->next_serial, 1);
     atomic_store(&a->control->ready_target, 2);
     atomic_store(&a->control->armed, 1);
     atomic_store(&a->control->live, 1);
     return 0;
 }
 
-static int set_up(struct pb_arena *a, const struct pb_arena_options *o)
+static int set_up(struct pb_arena *a, const char *name, const struct pb_arena_options *o)
 {
-    struct statfs fs;
     uint32_t slot;
 
-    a->segment_size = o->segment_size;
-    a->max_slots = PB_MAX_SLOTS;
-    a->pages_stay = fstatfs(a->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
-    int r = make_header(a, o);
+    a->page = (uint32_t)sysconf(_SC_PAGESIZE);
+    plan_header(a, o);
+    int r = pb_memory_make(a, name);
+    if (r == 0)
+        r = make_header(a);
     if (r == 0)
         r = make_control(a);
     if (r == 0)
@@ -188,15 +172,6 @@ static int set_up(struct pb_arena *a, const struct pb_arena_options *o)
     return 0;
 }
 
-static int open_above(int fd, int lowest)
-{
-    if (fd < 0 || fd >= lowest)
-        return fd;
-    int moved = fcntl(fd, F_DUPFD_CLOEXEC, lowest), r = -errno;
-    close(fd);
-    return moved < 0 ? r : moved;
-}
-
 int pb_arena_create(int dirfd, const char *name, const struct pb_arena_options *options,
                     struct pb_arena **ret)
 {
@@ -205,22 +180,15 @@ int pb_arena_create(int dirfd, const char *name, const struct pb_arena_options *
     if (r < 0)
         return r;
 
-    struct pb_arena *a =
-        mmap(NULL, sizeof(*a), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (a == MAP_FAILED)
-        return -errno;
+    struct pb_arena *a = map_private(sizeof(*a));
+    if (!a)
+        return -ENOMEM;
+    a->live.fd = -1;
     a->wake = o.wake;
-    a->fd_thread = o.fd_of_creator ? (pid_t)syscall(SYS_gettid) : 0;
-    a->fd = open_above(open_file(dirfd, name), o.fd_floor);
-    if (a->fd < 0) {
-        r = a->fd;
-        munmap(a, sizeof(*a));
-        return r;
-    }
-    r = set_up(a, &o);
+    r = set_up(a, name, &o);
+    if (r == 0 && dirfd != PB_ARENA_MEMFD)
+        r = pb_mirror_make(a, dirfd, name);
     if (r < 0) {
-        if (dirfd != PB_ARENA_MEMFD)
-            unlinkat(dirfd, name, 0);
         pb_arena_close(a);
         return r;
     }
@@ -232,48 +200,53 @@ void pb_arena_close(struct pb_arena *a)
 {
     if (!a)
         return;
-    for (size_t i = 0; i < PB_MAX_EXTENTS; i++)
-        if (atomic_load(&a->extents[i]))
-            munmap(atomic_load(&a->extents[i]), (size_t)a->segment_size * PB_EXTENT_SLOTS);
+    if (a->mirror) {
+        for (int i = 0; i < MAX_TURNS && pb_arena_mirror(a) > 0; i++)
+            ;
+        pb_mirror_close(a);
+    }
     if (a->header)
-        munmap(a->header, a->segments_offset);
+        pb_memory_unmap(a);
     if (a->control)
         munmap(a->control, sizeof(*a->control));
-    if (a->fd >= 0)
-        close(a->fd);
+    if (a->schemas)
+        munmap(a->schemas, a->about.schemas_size);
+    pb_own_fd_close(&a->live);
     munmap(a, sizeof(*a));
 }
 
 int pb_arena_fd(const struct pb_arena *a)
 {
-    return a->fd;
-}
-
-int pb_arena_release_fd(struct pb_arena *a)
-{
-    int fd = a->fd;
-
-    a->fd = -1;
-    return fd;
+    return pb_own_fd_check(&a->live, NULL) ? a->live.fd : -1;
 }
 
 void pb_arena_set_bound(struct pb_arena *a, uint64_t bytes)
 {
-    if (atomic_load(&a->control->live))
-        __atomic_store_n(&a->header->bound, bytes, __ATOMIC_RELAXED);
+    if (!atomic_load(&a->control->live))
+        return;
+    atomic_store(&a->bound, bytes);
+    __atomic_store_n(&a->header->bound, pb_rows_bound(a), __ATOMIC_RELAXED);
 }
 
 uint64_t pb_arena_bound(const struct pb_arena *a)
 {
-    return __atomic_load_n(&a->header->bound, __ATOMIC_RELAXED);
+    return atomic_load(&a->bound);
 }
 
 uint64_t pb_arena_used(const struct pb_arena *a)
 {
-    return atomic_load(&a->header_used) + (uint64_t)atomic_load(&a->control->used) * a->segment_size;
+    uint64_t once = atomic_load(&a->header_used) + (uint64_t)atomic_load(&a->control->used) * a->segment_size;
+    return atomic_load(&a->mirror_takes_memory) ? 2 * once : once;
 }
 
 void pb_arena_after_fork_in_child(struct pb_arena *a)
 {
     madvise(a->control, sizeof(*a->control), MADV_DONTNEED);
+}
+
+void pb_arena_close_fds(struct pb_arena *a)
+{
+    pb_own_fd_close(&a->live);
+    if (a->mirror)
+        pb_mirror_close(a);
 }

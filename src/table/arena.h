@@ -1,4 +1,4 @@
-/* arena: tables in a shared, bounded file that outlives the process; the writing side.
+/* arena: tables in shared, bounded memory, with a copy in a file that outlives the process; the writing side.
  *
  * One arena per process. Any thread appends at any time without locks, also from a signal handler that
  * interrupts an append of the same thread; a row is seen whole or not at all, whatever kills the writer.
@@ -29,44 +29,55 @@ struct pb_segment;
 
 /* --- the arena ------------------------------------------------------------------------------------- */
 
-#define PB_ARENA_MEMFD (-1) /* for dirfd: no directory, an anonymous file */
+#define PB_ARENA_MEMFD (-1) /* for dirfd: no copy in a file */
 
 struct pb_arena_options {
-    uint64_t bound; /* bytes the file may hold; 0: 64 MB. At least 4 segments are kept whatever it says */
+    /* Bytes of memory that the arena may take, with its copy where that is in memory too; 0: 64 MB. At least
+     * 4 segments are kept whatever it says. */
+    uint64_t bound;
     uint32_t segment_size; /* 0: 256 KB; a multiple of 4096, at most 16 MB */
     uint32_t max_tables;   /* 0: 128 */
     uint32_t schema_bytes; /* room for column descriptions (128 bytes each); 0: 1 MB, taken as it is used */
-    uint32_t *wake;     /* raised by one, and a FUTEX_WAKE, when few ready segments are left; NULL: never */
-    int fd_floor;       /* the descriptor has at least this number */
-    bool fd_of_creator; /* only the thread that creates the arena has the descriptor: others do not grow */
+    uint32_t *wake; /* raised by one, and a FUTEX_WAKE, when few ready segments are left; NULL: never */
 };
 
-/* Makes the file `name` in dirfd (it must not exist; mode 0600) or a memfd of that name, and maps it. Options
- * may be NULL. -ENOSPC: no room for the header and one segment; nothing is left behind then. */
+/* Makes an arena in memory of that name (a sealed memfd: no path leads to it, and nothing that others do to
+ * it is a signal here), and its copy in the file `name` in dirfd (it must not exist; mode 0600). Options may
+ * be NULL. -ENOMEM: no room for the header and one segment; nothing is left behind then. */
 int pb_arena_create(int dirfd, const char *name, const struct pb_arena_options *options,
                     struct pb_arena **ret);
 
-/* Unmaps and closes; the file stays. The caller sees to it that nobody appends any more: no pb_table of this
- * arena may be used after. NULL is allowed. */
+/* Brings the copy up to date, unmaps and closes; the copy stays. The caller sees to it that nobody appends
+ * any more: no pb_table of this arena may be used after. NULL is allowed. */
 void pb_arena_close(struct pb_arena *a);
 
-/* The file's descriptor (close-on-exec), owned by the arena: to hand to a reader. */
+/* A read-only descriptor of the memory (close-on-exec), owned by the arena: to hand to a reader. -1 where
+ * there is none: the kernel gave no memfd, or the program has closed it. */
 int pb_arena_fd(const struct pb_arena *a);
-/* The same, the caller's from now on: the arena touches it no more, and can only be closed. */
-int pb_arena_release_fd(struct pb_arena *a);
+
+/* Brings the copy up to date, as far as a few ms go: rows committed before the call, late cells filled before
+ * it. One thread at a time, not signal-safe. Does file I/O: hold no lock. Whoever reads the file, at any time
+ * and whatever happened to the writer or the file, finds whole rows that were committed, or fewer. Returns 1
+ * when there is more to copy, 0 when all is there, negative errno when the copy cannot be written: after
+ * -ENOSPC and the like it is tried again after a while, -ENOENT is for good (the file was removed) and so is
+ * -EBADF (the program has closed its descriptor). An arena without a copy: 0. */
+int pb_arena_mirror(struct pb_arena *a);
+
+/* The errno of the last pb_arena_mirror that failed, until one succeeds; 0: the copy is fine. */
+int pb_arena_mirror_error(const struct pb_arena *a);
 
 /* Changes the bound. Takes hold at once for growth; memory above a lowered bound is given back by
  * pb_arena_tend. Signal-safe. */
 void pb_arena_set_bound(struct pb_arena *a, uint64_t bytes);
 uint64_t pb_arena_bound(const struct pb_arena *a);
 
-/* Bytes the file holds now, header included. */
+/* Bytes of memory that it takes now, header included, and its copy where that is in memory too. */
 uint64_t pb_arena_used(const struct pb_arena *a);
 
 /* What a resident thread does now and then (once a second, and when options.wake was raised): makes
- * segments ready ahead of the writers, with their pages touched, and gives back what is above the bound.
+ * segments ready ahead of the writers, with their pages there, and gives back what is above the bound.
  * One thread at a time; a second call meanwhile returns 0. Returns the number of segments made ready, or
- * negative errno when one could not be (-ENOSPC: the disk is full, -ENOBUFS: nothing could be recycled).
+ * negative errno when one could not be (-ENOMEM: out of memory, -ENOBUFS: nothing could be recycled).
  * Nothing depends on it but latency and the lowering of a bound. */
 int pb_arena_tend(struct pb_arena *a);
 
@@ -75,15 +86,22 @@ int pb_arena_tend(struct pb_arena *a);
  * the child (pthread_atfork) before anything appends. Harmless where it is not needed. Signal-safe. */
 void pb_arena_after_fork_in_child(struct pb_arena *a);
 
-/* Where an arena should live on this machine. shm_dir NULL: /dev/shm; run_dir NULL: none. */
+/* In a child of fork: closes the descriptors that came along, those that are still the arena's. */
+void pb_arena_close_fds(struct pb_arena *a);
+
+/* Where the copy of an arena should live on this machine. shm_dir NULL: /dev/shm; run_dir NULL: none. */
 enum pb_place_kind { PB_PLACE_SHM, PB_PLACE_RUN_DIR, PB_PLACE_MEMFD };
 struct pb_place {
     enum pb_place_kind kind;
     uint64_t bound; /* `want`, or less where the place has no room for that */
 };
 /* In shared memory only where 1 GB is free there, and then at most a sixteenth of what is free; else in the
- * run directory where it has room for at least 4 MB, at most half of what is free; else a memfd. */
+ * run directory where it has room for at least 4 MB, at most half of what is free; else nowhere: there is
+ * no copy then. */
 void pb_arena_place(const char *shm_dir, const char *run_dir, uint64_t want, struct pb_place *ret);
+/* The same limits, as they are now, for an arena whose copy holds that many bytes in the directory already.
+ */
+uint64_t pb_arena_room(int dir_fd, enum pb_place_kind kind, uint64_t held);
 
 /* --- tables ---------------------------------------------------------------------------------------- */
 
@@ -136,7 +154,7 @@ struct pb_row {
 };
 
 /* Begins a row: its time is now, every other cell NULL. Must be followed by pb_row_commit or pb_row_abort on
- * the same thread, soon: the segment cannot be recycled until then. Signal-safe. -ENOBUFS, -ENOSPC: no room
+ * the same thread, soon: the segment cannot be recycled until then. Signal-safe. -ENOBUFS, -ENOMEM: no room
  * and nothing to recycle, counted as dropped; -ESHUTDOWN: in a child of fork. */
 int pb_row_begin(struct pb_table *t, struct pb_row *row);
 

@@ -21,23 +21,30 @@ static bool is_null(const struct pb_row *row, uint32_t column)
                                       : row->more_nulls[more / 64] >> more % 64 & 1;
 }
 
-/* The bytes of a string or bytes cell that is set. */
+/* The bytes of a string or bytes cell that is set. What the cell and the dictionary say is shared memory:
+ * where it makes no sense the text is empty. */
 static const char *text_of(const struct pb_row *row, uint32_t column, uint32_t *length)
 {
-    const struct pb_layout *l = row->segment->layout;
+    const struct pb_layout *l = pb_segment_layout(row->segment);
     const uint64_t *entries = (const uint64_t *)(const void *)(row->base + l->entries);
-    uint64_t blob;
+    uint64_t offset, n;
     uint16_t id;
 
     if ((row->columns[column] & 0xff) == PB_STRING) {
         memcpy(&id, cell_of(row, column), sizeof(id));
-        uint64_t entry = __atomic_load_n(&entries[id], __ATOMIC_ACQUIRE);
-        *length = PB_ENTRY_LENGTH(entry);
-        return row->base + l->heap + PB_ENTRY_OFFSET(entry);
+        uint64_t entry = id < l->max_strings ? __atomic_load_n(&entries[id], __ATOMIC_ACQUIRE) : 0;
+        offset = PB_ENTRY_OFFSET(entry);
+        n = PB_ENTRY_LENGTH(entry);
+    } else {
+        uint64_t blob;
+        memcpy(&blob, cell_of(row, column), sizeof(blob));
+        offset = blob >> 32;
+        n = (uint32_t)blob;
     }
-    memcpy(&blob, cell_of(row, column), sizeof(blob));
-    *length = (uint32_t)blob;
-    return row->base + l->heap + (blob >> 32);
+    if (offset > l->heap_size || n > l->heap_size - offset)
+        offset = n = 0;
+    *length = (uint32_t)n;
+    return row->base + l->heap + offset;
 }
 
 /* Stores a string or bytes in the row's segment. -ENOSPC: its dictionary or heap is full. */
@@ -65,7 +72,7 @@ static int store_text(struct pb_row *row, uint32_t column, const char *text, uin
 /* Whether an empty segment has room for what the row holds and `length` bytes more in that column. */
 static bool fits(const struct pb_row *row, uint32_t column, size_t length)
 {
-    const struct pb_layout *l = row->segment->layout;
+    const struct pb_layout *l = pb_segment_layout(row->segment);
     uint64_t bytes = length;
     uint32_t strings = (row->columns[column] & 0xff) == PB_STRING, n;
 
@@ -83,7 +90,7 @@ static bool fits(const struct pb_row *row, uint32_t column, size_t length)
 /* Copies every cell that is set; a longer row of a grown schema keeps NULL in what is new. */
 static int copy_cells(const struct pb_row *from, struct pb_row *to)
 {
-    const struct pb_layout *l = from->segment->layout;
+    const struct pb_layout *l = pb_segment_layout(from->segment);
 
     for (uint32_t c = 0; c < l->ncolumns; c++) {
         uint32_t type = from->columns[c] & 0xff, length;
@@ -106,7 +113,7 @@ static int copy_cells(const struct pb_row *from, struct pb_row *to)
 static int move_row(struct pb_row *row)
 {
     struct pb_table *t = row->table;
-    const struct pb_layout *l = row->segment->layout;
+    const struct pb_layout *l = pb_segment_layout(row->segment);
     struct pb_row next;
     int64_t ts = pb_clock_mono();
 
@@ -191,7 +198,7 @@ void pb_set_timestamp(struct pb_row *row, unsigned column, int64_t mono_ns)
     if (!cell)
         return;
     memcpy(cell, &mono_ns, sizeof(mono_ns));
-    if ((int)column == row->segment->layout->time_column) {
+    if ((int)column == pb_segment_layout(row->segment)->time_column) {
         pb_segment_lower_time(row->segment, mono_ns);
         pb_segment_raise_time(row->segment, mono_ns);
     }
@@ -217,7 +224,7 @@ static int store_late(struct pb_segment *s, char *cell, enum pb_type type, const
     int r = 0;
 
     if (type == PB_STRING || type == PB_BYTES) {
-        if (length > s->layout->heap_size)
+        if (length > pb_segment_layout(s)->heap_size)
             return -ENOBUFS;
         r = type == PB_STRING ? pb_dict_intern(s, value, (uint32_t)length, &id)
                               : pb_dict_blob(s, value, (uint32_t)length, &v);
@@ -250,7 +257,7 @@ static int store_late(struct pb_segment *s, char *cell, enum pb_type type, const
 static int fill_visited(struct pb_segment *s, uint64_t serial, uint32_t index, unsigned column,
                         enum pb_type type, const void *value, size_t length)
 {
-    const struct pb_layout *l = s->layout;
+    const struct pb_layout *l = pb_segment_layout(s);
 
     if (column >= l->ncolumns || index >= l->capacity || (l->columns[column] & 0xff) != type ||
         !(l->late[column / 64] >> column % 64 & 1))
@@ -270,9 +277,14 @@ static int fill_visited(struct pb_segment *s, uint64_t serial, uint32_t index, u
         return -EALREADY;
     char *cell = s->base + (l->columns[column] >> 8) + (size_t)index * pb_type_width(type);
     int r = store_late(s, cell, type, value, length);
-    if (r == 0)
-        __atomic_fetch_and(mask, ~bit, __ATOMIC_RELEASE);
-    return r;
+    if (r < 0)
+        return r;
+    __atomic_fetch_and(mask, ~bit, __ATOMIC_RELEASE);
+    /* Told last: a copy of the row made from now on has the cell. */
+    uint32_t lowest = atomic_load_explicit(&s->filled, memory_order_relaxed);
+    while (index < lowest && !atomic_compare_exchange_weak(&s->filled, &lowest, index))
+        ;
+    return 0;
 }
 
 int pb_fill(struct pb_arena *a, struct pb_row_ref ref, unsigned column, enum pb_type type, const void *value,

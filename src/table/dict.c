@@ -68,51 +68,67 @@ static inline bool equal(const char *a, const char *b, uint32_t length)
 }
 
 /* Takes `strings` ids and `length` bytes of the heap. */
-static int take(struct pb_segment *s, uint32_t strings, uint32_t length, uint32_t *id, uint32_t *offset)
+static int take(struct pb_segment *s, const struct pb_layout *l, uint32_t strings, uint32_t length,
+                uint32_t *id, uint32_t *offset)
 {
-    const struct pb_layout *l = s->layout;
-    uint64_t *word = &pb_segment_file(s)->dict, old = __atomic_load_n(word, __ATOMIC_RELAXED), next;
+    uint64_t old = atomic_load_explicit(&s->dict, memory_order_relaxed), next;
 
     do {
         *id = (uint32_t)(old >> 32);
         *offset = (uint32_t)old;
-        if (*id + strings > l->max_strings || length > l->heap_size - *offset)
+        if (*id > l->max_strings || strings > l->max_strings - *id || *offset > l->heap_size ||
+            length > l->heap_size - *offset)
             return -ENOSPC;
         next = old + ((uint64_t)strings << 32) + length;
-    } while (!__atomic_compare_exchange_n(word, &old, next, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    } while (!atomic_compare_exchange_weak_explicit(&s->dict, &old, next, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    /* Readers go by the shared word; both of its halves only grow. */
+    pb_publish_max(&pb_segment_file(s)->dict, next);
     return 0;
 }
 
 /* Copies the string into the heap and publishes its entry, which no hash slot shows yet. */
-static int add(struct pb_segment *s, uint64_t *entries, const char *text, uint32_t length, uint16_t tag,
-               uint32_t *ret)
+static int add(struct pb_segment *s, const struct pb_layout *l, uint64_t *entries, const char *text,
+               uint32_t length, uint16_t tag, uint32_t *ret)
 {
     uint32_t id, offset;
 
-    int r = take(s, 1, length, &id, &offset);
+    int r = take(s, l, 1, length, &id, &offset);
     if (r < 0)
         return r;
-    memcpy(s->base + s->layout->heap + offset, text, length);
+    memcpy(s->base + l->heap + offset, text, length);
     __atomic_store_n(&entries[id], pb_dict_entry(offset, length, tag), __ATOMIC_RELEASE);
     *ret = id;
     return 0;
 }
 
+/* Whether that id is the string, whose entry is `wanted` but for its place. The hash table and the entries
+ * are shared: they may say anything. */
+static inline bool is_text(const struct pb_segment *s, const struct pb_layout *l, const uint64_t *entries,
+                           uint32_t id, uint64_t wanted, const char *text, uint32_t length)
+{
+    if (__builtin_expect(id >= l->max_strings, 0))
+        return false;
+    uint64_t entry = __atomic_load_n(&entries[id], __ATOMIC_RELAXED), offset = entry ^ wanted;
+    return offset <= 0xffffff && offset + length <= l->heap_size &&
+           equal(s->base + l->heap + offset, text, length);
+}
+
 int pb_dict_intern(struct pb_segment *s, const char *text, uint32_t length, uint16_t *ret)
 {
-    const struct pb_layout *l = s->layout;
+    const struct pb_layout *l = pb_segment_layout(s);
     uint16_t *slots = (uint16_t *)(void *)(s->base + l->slots);
     uint64_t *entries = (uint64_t *)(void *)(s->base + l->entries);
-    const char *heap = s->base + l->heap;
     uint64_t h = hash(text, length);
     uint16_t tag = (uint16_t)(h >> 48 | 1);
+    uint64_t wanted = pb_dict_entry(0, length, tag);
     uint32_t mine = UINT32_MAX, mask = l->nslots - 1;
 
-    for (uint32_t i = 0, at = (uint32_t)(h >> 24) & mask; i <= mask; i++, at = (at + 1) & mask) {
+    for (uint32_t i = 0, at = (uint32_t)(h >> 24) & mask; i < l->nslots; i++, at = (at + 1) & mask) {
         uint16_t shown = __atomic_load_n(&slots[at], __ATOMIC_ACQUIRE);
         if (shown == 0) {
             if (mine == UINT32_MAX) {
-                int r = add(s, entries, text, length, tag, &mine);
+                int r = add(s, l, entries, text, length, tag, &mine);
                 if (r < 0)
                     return r;
             }
@@ -122,9 +138,7 @@ int pb_dict_intern(struct pb_segment *s, const char *text, uint32_t length, uint
                 return 0;
             }
         }
-        uint64_t entry = __atomic_load_n(&entries[shown - 1], __ATOMIC_RELAXED);
-        if (PB_ENTRY_TAG(entry) == tag && PB_ENTRY_LENGTH(entry) == length &&
-            equal(heap + PB_ENTRY_OFFSET(entry), text, length)) {
+        if (is_text(s, l, entries, shown - 1u, wanted, text, length)) {
             if (mine != UINT32_MAX)
                 __atomic_store_n(&entries[mine], 0, __ATOMIC_RELEASE);
             *ret = (uint16_t)(shown - 1);
@@ -136,12 +150,13 @@ int pb_dict_intern(struct pb_segment *s, const char *text, uint32_t length, uint
 
 int pb_dict_blob(struct pb_segment *s, const void *data, uint32_t length, uint64_t *ret)
 {
+    const struct pb_layout *l = pb_segment_layout(s);
     uint32_t id, offset;
 
-    int r = take(s, 0, length, &id, &offset);
+    int r = take(s, l, 0, length, &id, &offset);
     if (r < 0)
         return r;
-    memcpy(s->base + s->layout->heap + offset, data, length);
+    memcpy(s->base + l->heap + offset, data, length);
     *ret = (uint64_t)offset << 32 | length;
     return 0;
 }

@@ -31,6 +31,7 @@ void pb_segment_leave(struct pb_segment *s)
 static uint32_t seal_visited(struct pb_arena *a, struct pb_segment *s)
 {
     uint64_t state = atomic_load(&s->state);
+    uint32_t capacity = pb_segment_layout(s)->capacity;
 
     while (PB_STATE_IS(state, PB_SEG_OPEN)) {
         uint64_t sealed = PB_STATE(PB_SERIAL(state), PB_SEG_SEALED, PB_STATE_LEFT(state));
@@ -43,11 +44,11 @@ static uint32_t seal_visited(struct pb_arena *a, struct pb_segment *s)
         /* The clock is read after the last row could begin, so no row has a later time of its own; but for
          * the little that the clock may step back. */
         struct pb_file_segment *f = pb_segment_file(s);
-        __atomic_store_n(&f->count, s->layout->capacity - PB_STATE_LEFT(state), __ATOMIC_RELAXED);
+        __atomic_store_n(&f->count, capacity - PB_STATE_LEFT(state), __ATOMIC_RELAXED);
         __atomic_store_n(&f->sealed_at, pb_clock_mono() + CLOCK_SLACK_NS, __ATOMIC_RELAXED);
         __atomic_store_n(&f->state, PB_SERIAL(state) << PB_SERIAL_SHIFT | PB_SEG_SEALED, __ATOMIC_RELEASE);
     }
-    return s->layout->capacity - PB_STATE_LEFT(state);
+    return capacity - PB_STATE_LEFT(state);
 }
 
 void pb_segment_seal(struct pb_arena *a, uint64_t cur)
@@ -60,10 +61,14 @@ void pb_segment_seal(struct pb_arena *a, uint64_t cur)
     pb_segment_leave(s);
 }
 
-/* Counts the rows of a sealed segment, or says that one is still being written. */
+/* Counts the rows of a sealed segment, or says that one is still being written. The commit words are the one
+ * thing decided by shared memory: a count of settled rows in private memory would cost every append another
+ * locked instruction, half of its price. What a stray write to one can do: it keeps the segment from being
+ * recycled, or gives it away while a row in it is written. That row then lands in the segment's next rows,
+ * never outside of the segment: wherever it writes is told by private layouts. */
 static bool count_rows(const struct pb_segment *s, uint64_t serial, uint32_t begun, uint64_t *ret)
 {
-    const uint64_t *commits = (const uint64_t *)(void *)(s->base + s->layout->commits);
+    const uint64_t *commits = (const uint64_t *)(void *)(s->base + pb_segment_layout(s)->commits);
     uint64_t rows = 0;
 
     for (uint32_t i = 0; i < begun; i++) {
@@ -101,7 +106,7 @@ static bool claim(struct pb_arena *a, struct pb_segment *s, uint64_t serial)
 static uint64_t next_oldest(struct pb_arena *a, uint32_t table, uint64_t after, uint32_t *slot)
 {
     struct pb_segment *segments = a->control->segments;
-    uint32_t n = (uint32_t)__atomic_load_n(&a->header->nslots, __ATOMIC_ACQUIRE);
+    uint32_t n = (uint32_t)atomic_load(&a->control->nslots);
     uint64_t best = 0;
 
     for (uint32_t i = 0; i < n && i < a->max_slots; i++) {
@@ -205,20 +210,18 @@ static int obtain(struct pb_table *t, uint32_t *ret)
     return r < 0 && atomic_load(&a->control->used) < pb_slot_limit(a) ? grown : r;
 }
 
-/* Writes the header of the caller's slot. The state goes first, so that a reader in the middle of the
- * segment's former rows notices. */
-static void write_header(struct pb_file_segment *f, const struct pb_layout *l, uint64_t serial, int64_t now)
+void pb_segment_describe(struct pb_file_segment *f, const struct pb_layout *l, int64_t mono, int64_t real)
 {
-    __atomic_store_n(&f->state, serial << PB_SERIAL_SHIFT | PB_SEG_CLAIMED, __ATOMIC_RELAXED);
-    atomic_thread_fence(memory_order_seq_cst);
+    uint32_t *offsets = (uint32_t *)(void *)(f + 1);
+
     f->table = l->table;
     f->schema = l->schema;
     f->capacity = l->capacity;
     f->ncolumns = (uint16_t)l->ncolumns;
     f->mask_words = (uint16_t)l->mask_words;
-    f->mono_ns = now;
-    f->real_ns = pb_clock_real();
-    f->ts_min = now;
+    f->mono_ns = mono;
+    f->real_ns = real;
+    f->ts_min = mono;
     f->ts_max = INT64_MIN;
     f->sealed_at = 0;
     f->count = 0;
@@ -232,13 +235,27 @@ static void write_header(struct pb_file_segment *f, const struct pb_layout *l, u
     f->heap_size = l->heap_size;
     f->reserved = 0;
     f->dict = 0;
-
-    char *base = (char *)f;
-    uint32_t *offsets = (uint32_t *)(void *)(f + 1);
     for (uint32_t i = 0; i < l->ncolumns; i++)
         offsets[i] = l->columns[i] >> 8;
-    memset(base + l->slots, 0, l->nslots * sizeof(uint16_t));
-    memset(base + l->entries, 0, l->max_strings * sizeof(uint64_t));
+}
+
+/* Prepares the caller's slot. The state goes first, so that a reader in the middle of the segment's former
+ * rows notices. */
+static void write_header(struct pb_segment *s, const struct pb_layout *l, uint64_t serial)
+{
+    struct pb_file_segment *f = pb_segment_file(s);
+    int64_t mono, real;
+
+    __atomic_store_n(&f->state, serial << PB_SERIAL_SHIFT | PB_SEG_CLAIMED, __ATOMIC_RELAXED);
+    atomic_thread_fence(memory_order_seq_cst);
+    pb_clock_both(&mono, &real);
+    atomic_store_explicit(&s->opened, mono, memory_order_relaxed);
+    atomic_store_explicit(&s->real, real, memory_order_relaxed);
+    atomic_store_explicit(&s->dict, 0, memory_order_relaxed);
+    atomic_store_explicit(&s->filled, UINT32_MAX, memory_order_relaxed);
+    pb_segment_describe(f, l, mono, real);
+    memset(s->base + l->slots, 0, l->nslots * sizeof(uint16_t));
+    memset(s->base + l->entries, 0, l->max_strings * sizeof(uint64_t));
     __atomic_store_n(&f->state, serial << PB_SERIAL_SHIFT | PB_SEG_OPEN, __ATOMIC_RELEASE);
 }
 
@@ -252,12 +269,12 @@ int pb_segment_open(struct pb_table *t, uint64_t *ret)
         return r;
     struct pb_segment *s = &a->control->segments[slot];
     const struct pb_layout *l = atomic_load(&t->layout);
-    uint64_t serial = __atomic_fetch_add(&a->header->next_serial, 1, __ATOMIC_SEQ_CST);
+    uint64_t serial = atomic_fetch_add(&a->control->next_serial, 1);
 
-    s->layout = l;
-    s->opened = pb_clock_mono();
+    pb_publish_max(&a->header->next_serial, serial + 1);
+    atomic_store_explicit(&s->layout, l, memory_order_relaxed);
     atomic_store(&s->table, t->id);
-    write_header(pb_segment_file(s), l, serial, s->opened);
+    write_header(s, l, serial);
     atomic_fetch_add(&t->nsegments, 1);
     atomic_fetch_add(&t->nopen, 1);
     atomic_fetch_add(&a->control->nopen, 1);
@@ -277,13 +294,17 @@ void pb_segment_discard(struct pb_arena *a, uint64_t cur)
 void pb_segment_lower_time(struct pb_segment *s, int64_t ts)
 {
     int64_t *min = &pb_segment_file(s)->ts_min, old = __atomic_load_n(min, __ATOMIC_RELAXED);
-    while (ts < old && !__atomic_compare_exchange_n(min, &old, ts, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
+
+    for (int i = 0; i < PB_SHARED_TRIES && ts < old; i++)
+        if (__atomic_compare_exchange_n(min, &old, ts, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            return;
 }
 
 void pb_segment_raise_time(struct pb_segment *s, int64_t ts)
 {
     int64_t *max = &pb_segment_file(s)->ts_max, old = __atomic_load_n(max, __ATOMIC_RELAXED);
-    while (ts > old && !__atomic_compare_exchange_n(max, &old, ts, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
+
+    for (int i = 0; i < PB_SHARED_TRIES && ts > old; i++)
+        if (__atomic_compare_exchange_n(max, &old, ts, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            return;
 }

@@ -1,57 +1,21 @@
-/* space: room in the arena's file, slot by slot, and its mapping.
+/* space: room in the arena's memory, slot by slot.
  *
- * Space is reserved before it is touched, so that a full disk is an error and never a SIGBUS. Slots change
- * hands by one compare-and-swap of their `space` word. Signal-safe throughout. */
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
+ * Pages are made before they are touched, so that a lack of memory is an error and never a signal. Slots
+ * change hands by one compare-and-swap of their `space` word. Signal-safe throughout. */
 #include "table/writer.h"
 
-enum { FULL_PAUSE_NS = 100000000 }; /* a disk that was full is asked again after this */
+enum { FULL_PAUSE_NS = 100000000 }; /* after memory ran out it is asked for again after this */
 
-static int write_zeros(int fd, uint64_t offset, uint64_t length)
+uint64_t pb_rows_bound(const struct pb_arena *a)
 {
-    static const char zeros[4096];
+    uint64_t bound = atomic_load(&a->bound);
 
-    while (length > 0) {
-        size_t n = length < sizeof(zeros) ? (size_t)length : sizeof(zeros);
-        ssize_t done = pwrite(fd, zeros, n, (off_t)offset);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return -errno;
-        if (done == 0)
-            return -ENOSPC;
-        offset += (uint64_t)done;
-        length -= (uint64_t)done;
-    }
-    return 0;
-}
-
-int pb_reserve(int fd, uint64_t offset, uint64_t length)
-{
-    struct rlimit limit;
-    int saved = errno, r;
-
-    /* Beyond RLIMIT_FSIZE the kernel would send SIGXFSZ, whose default kills the host. */
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        offset + length > limit.rlim_cur)
-        return -EFBIG;
-    do
-        r = fallocate(fd, 0, (off_t)offset, (off_t)length) < 0 ? -errno : 0;
-    while (r == -EINTR);
-    if (r == -EOPNOTSUPP || r == -ENOSYS)
-        r = write_zeros(fd, offset, length);
-    errno = saved;
-    return r;
+    return atomic_load(&a->mirror_takes_memory) ? bound / 2 : bound; /* everything is there twice */
 }
 
 uint32_t pb_slot_limit(const struct pb_arena *a)
 {
-    uint64_t bound = __atomic_load_n(&a->header->bound, __ATOMIC_RELAXED),
-             header = atomic_load(&a->header_used);
+    uint64_t bound = pb_rows_bound(a), header = atomic_load(&a->header_used);
     uint64_t n = bound > header ? (bound - header) / a->segment_size : 0;
 
     if (n < PB_MIN_SLOTS)
@@ -59,34 +23,17 @@ uint32_t pb_slot_limit(const struct pb_arena *a)
     return n < a->max_slots ? (uint32_t)n : a->max_slots;
 }
 
-static uint64_t slot_offset(const struct pb_arena *a, uint32_t slot)
+/* Has the slot mapped and its pages there. */
+static int make_slot(struct pb_arena *a, uint32_t slot)
 {
-    return a->segments_offset + (uint64_t)slot * a->segment_size;
-}
+    uint32_t extent = slot / PB_EXTENT_SLOTS;
 
-/* Maps the extent that holds the slot. */
-static int map_slot(struct pb_arena *a, uint32_t slot)
-{
-    _Atomic(char *) *extent = &a->extents[slot / PB_EXTENT_SLOTS];
-    size_t size = (size_t)a->segment_size * PB_EXTENT_SLOTS;
-    char *base = atomic_load(extent), *none = NULL;
-
-    if (!base) {
-        int saved = errno;
-        off_t offset = (off_t)slot_offset(a, slot / PB_EXTENT_SLOTS * PB_EXTENT_SLOTS);
-        base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd, offset);
-        if (base == MAP_FAILED) {
-            int r = -errno;
-            errno = saved;
-            return r;
-        }
-        if (!atomic_compare_exchange_strong(extent, &none, base)) {
-            munmap(base, size);
-            base = none;
-        }
-    }
-    a->control->segments[slot].base = base + (size_t)(slot % PB_EXTENT_SLOTS) * a->segment_size;
-    return 0;
+    int r = atomic_load(&a->extents[extent]) ? 0 : pb_memory_map(a, extent);
+    if (r < 0)
+        return r;
+    char *base = atomic_load(&a->extents[extent]) + (size_t)(slot % PB_EXTENT_SLOTS) * a->segment_size;
+    a->control->segments[slot].base = base;
+    return pb_memory_reserve(a, base, a->segment_size);
 }
 
 /* Takes the lowest slot from `slot` on without space; the caller has counted it in `used`. */
@@ -105,10 +52,11 @@ static int take_hole(struct pb_arena *a, uint32_t slot, uint32_t *ret)
 
 static void raise_nslots(struct pb_arena *a, uint64_t n)
 {
-    uint64_t old = __atomic_load_n(&a->header->nslots, __ATOMIC_RELAXED);
-    while (old < n && !__atomic_compare_exchange_n(&a->header->nslots, &old, n, false, __ATOMIC_RELEASE,
-                                                   __ATOMIC_RELAXED))
+    uint64_t old = atomic_load(&a->control->nslots);
+
+    while (old < n && !atomic_compare_exchange_weak(&a->control->nslots, &old, n))
         ;
+    pb_publish_max(&a->header->nslots, n);
 }
 
 int pb_slot_grow(struct pb_arena *a, uint32_t *ret)
@@ -116,15 +64,13 @@ int pb_slot_grow(struct pb_arena *a, uint32_t *ret)
     struct pb_control *c = a->control;
     uint32_t used = atomic_load(&c->used), slot;
 
-    if (!pb_arena_has_fd(a))
-        return -ENOSPC;
     do {
         if (used >= pb_slot_limit(a))
             return -ENOSPC;
     } while (!atomic_compare_exchange_weak(&c->used, &used, used + 1));
 
     /* Without holes from an earlier, larger bound the search starts at the end. */
-    uint64_t n = __atomic_load_n(&a->header->nslots, __ATOMIC_RELAXED);
+    uint64_t n = atomic_load(&c->nslots);
     int64_t full_until = atomic_load(&c->full_until);
     int r = -ENOSPC;
     if (!full_until || pb_clock_mono() >= full_until)
@@ -133,9 +79,7 @@ int pb_slot_grow(struct pb_arena *a, uint32_t *ret)
         atomic_fetch_sub(&c->used, 1);
         return r;
     }
-    r = pb_reserve(a->fd, slot_offset(a, slot), a->segment_size);
-    if (r == 0)
-        r = map_slot(a, slot);
+    r = make_slot(a, slot);
     if (r < 0) {
         atomic_store(&c->full_until, pb_clock_mono() + FULL_PAUSE_NS);
         atomic_store(&c->segments[slot].space, PB_SPACE_HOLE);
@@ -157,7 +101,7 @@ bool pb_slot_take(struct pb_arena *a, enum pb_space space, uint32_t *ret)
 {
     struct pb_control *c = a->control;
     _Atomic uint32_t *count = space_count(c, space);
-    uint32_t n = (uint32_t)__atomic_load_n(&a->header->nslots, __ATOMIC_RELAXED);
+    uint32_t n = (uint32_t)atomic_load(&c->nslots);
 
     if (atomic_load(count) == 0)
         return false;
@@ -182,13 +126,7 @@ void pb_slot_give(struct pb_arena *a, uint32_t slot, enum pb_space space)
 
 void pb_slot_punch(struct pb_arena *a, uint32_t slot)
 {
-    int saved = errno;
-
-    /* Where holes cannot be punched the space stays in the file until it is grown into again. */
-    (void)fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)slot_offset(a, slot),
-                    a->segment_size);
-    errno = saved;
-    atomic_store(&a->control->segments[slot].populated, 0);
+    pb_memory_give_back(a->control->segments[slot].base, a->segment_size);
     atomic_store(&a->control->segments[slot].space, PB_SPACE_HOLE);
     atomic_fetch_sub(&a->control->used, 1);
 }

@@ -2,7 +2,6 @@
  *
  * Defining is rare and takes a lock; what it writes is complete before the count or pointer that shows it. */
 #include <sched.h>
-#include <unistd.h>
 
 #include "table/writer.h"
 
@@ -115,28 +114,27 @@ static int make_layout(struct pb_layout *l, const struct pb_file_schema *f, uint
     return 0;
 }
 
-/* Writes a schema record behind the last one and shows it. Under the lock. */
+/* Writes a schema record behind the last one and shows it: into private memory, by which everything goes, and
+ * a copy of it into the shared. Under the lock. */
 static int add_schema(struct pb_arena *a, struct pb_file_schema *f, const struct pb_file_column *columns,
                       const struct pb_layout **ret)
 {
     struct pb_file_header *h = a->header;
     struct pb_control *c = a->control;
-    uint64_t at = h->schemas_offset + h->schemas_used;
-    long page = sysconf(_SC_PAGESIZE);
+    uint64_t used = atomic_load(&c->schemas_used), at = a->about.schemas_offset + used;
 
-    f->id = h->nschemas;
+    f->id = atomic_load(&c->nschemas);
     f->size = (uint32_t)(sizeof(*f) + f->ncolumns * sizeof(*columns));
-    if (f->id >= PB_MAX_SCHEMAS || f->size > h->schemas_size - h->schemas_used)
+    if (f->id >= PB_MAX_SCHEMAS || f->size > a->about.schemas_size - used)
         return -ENOSPC;
-    uint64_t end = (at + f->size + (uint64_t)page - 1) / (uint64_t)page * (uint64_t)page;
-    uint64_t have = atomic_load(&a->header_used);
+    uint64_t end = (at + f->size + a->page - 1) / a->page * a->page, have = atomic_load(&a->header_used);
     if (end > have) {
-        int r = pb_arena_has_fd(a) ? pb_reserve(a->fd, have, end - have) : -ENOSPC;
+        int r = pb_memory_reserve(a, (char *)h + have, end - have);
         if (r < 0)
             return r;
         atomic_store(&a->header_used, end);
     }
-    struct pb_file_schema *record = (struct pb_file_schema *)(void *)((char *)h + at);
+    struct pb_file_schema *record = (struct pb_file_schema *)(void *)(a->schemas + used);
     memcpy(record + 1, columns, f->ncolumns * sizeof(*columns));
     *record = *f;
 
@@ -144,7 +142,10 @@ static int add_schema(struct pb_arena *a, struct pb_file_schema *f, const struct
     int r = make_layout(l, record, a->segment_size);
     if (r < 0)
         return r;
-    __atomic_store_n(&h->schemas_used, h->schemas_used + f->size, __ATOMIC_RELEASE);
+    memcpy((char *)h + at, record, f->size);
+    atomic_store(&c->schemas_used, used + f->size);
+    atomic_store(&c->nschemas, f->id + 1);
+    __atomic_store_n(&h->schemas_used, used + f->size, __ATOMIC_RELEASE);
     __atomic_store_n(&h->nschemas, f->id + 1, __ATOMIC_RELEASE);
     *ret = l;
     return 0;
@@ -165,7 +166,7 @@ static int describe(const struct pb_column *column, struct pb_file_column *ret)
 
 static const struct pb_file_schema *schema_of(const struct pb_arena *a, uint32_t id)
 {
-    const char *at = (const char *)a->header + a->header->schemas_offset;
+    const char *at = a->schemas;
 
     for (uint32_t i = 0; i < id; i++)
         at += ((const struct pb_file_schema *)(const void *)at)->size;
@@ -182,7 +183,7 @@ static struct pb_table *find(struct pb_control *c, const char *name)
     uint32_t n = atomic_load(&c->ntables);
 
     for (uint32_t i = 0; i < n; i++)
-        if (strncmp(c->tables[i].file->name, name, sizeof(c->tables[i].file->name) - 1) == 0)
+        if (strncmp(c->tables[i].entry.name, name, sizeof(c->tables[i].entry.name) - 1) == 0)
             return &c->tables[i];
     return NULL;
 }
@@ -212,11 +213,11 @@ static int add_table(struct pb_arena *a, const struct pb_table_spec *spec,
     uint32_t id = atomic_load(&c->ntables);
     const struct pb_layout *l;
 
-    if (id >= a->header->max_tables)
+    if (id >= a->about.max_tables)
         return -ENOSPC;
     unsigned percent = spec->heap_percent ? spec->heap_percent : default_heap(columns, spec->ncolumns);
     struct pb_file_schema f = {.table = id,
-                               .previous = a->header->nschemas,
+                               .previous = atomic_load(&c->nschemas),
                                .ncolumns = (uint16_t)spec->ncolumns,
                                .heap_percent = (uint16_t)(percent < 90 ? percent : 90)};
     int r = add_schema(a, &f, columns, &l);
@@ -224,13 +225,14 @@ static int add_table(struct pb_arena *a, const struct pb_table_spec *spec,
         return r;
 
     struct pb_table *t = &c->tables[id];
-    t->file = (struct pb_file_table *)(void *)((char *)a->header + a->header->tables_offset) + id;
-    copy_text(t->file->name, sizeof(t->file->name), spec->name);
-    copy_text(t->file->comment, sizeof(t->file->comment), spec->comment);
-    t->file->schema = f.id;
-    t->file->share = spec->share ? spec->share : 1;
+    t->file = (struct pb_file_table *)(void *)((char *)a->header + a->about.tables_offset) + id;
+    copy_text(t->entry.name, sizeof(t->entry.name), spec->name);
+    copy_text(t->entry.comment, sizeof(t->entry.comment), spec->comment);
+    t->entry.schema = f.id;
+    t->entry.share = spec->share ? spec->share : 1;
+    memcpy(t->file, &t->entry, offsetof(struct pb_file_table, rows_recycled));
     t->id = id;
-    atomic_store(&t->share, t->file->share);
+    atomic_store(&t->share, t->entry.share);
     atomic_store(&t->layout, l);
     t->arena = a;
     atomic_store(&c->ntables, id + 1);
@@ -291,6 +293,7 @@ static int grow(struct pb_table *t, const struct pb_file_column *column)
     int r = add_schema(a, &f, columns, &l);
     if (r < 0)
         return r;
+    __atomic_store_n(&t->entry.schema, f.id, __ATOMIC_RELEASE);
     __atomic_store_n(&t->file->schema, f.id, __ATOMIC_RELEASE);
     atomic_store(&t->layout, l);
     return old->ncolumns;

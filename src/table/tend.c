@@ -1,14 +1,9 @@
 /* tend: what a resident thread does for the writers: segments made ready ahead of them, with their pages
- * touched, what is above the bound given back, and what was left open sealed. Writers do without it; they are
+ * there, what is above the bound given back, and what was left open sealed. Writers do without it; they are
  * only slower then. */
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "table/writer.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 enum {
     MIN_READY = 2,
@@ -32,24 +27,6 @@ static int shrink(struct pb_arena *a)
     return 0;
 }
 
-/* Has the pages of a slot mapped writable, without changing a byte. The system call reports a file system
- * that ran full after all; touching by hand, on older kernels, is safe because the space was reserved. */
-static int populate(struct pb_arena *a, uint32_t slot)
-{
-    char *base = a->control->segments[slot].base;
-    long page = sysconf(_SC_PAGESIZE);
-
-    if (atomic_exchange(&a->control->segments[slot].populated, 1) && a->pages_stay)
-        return 0;
-    if (madvise(base, a->segment_size, MADV_POPULATE_WRITE) == 0)
-        return 0;
-    if (errno != EINVAL)
-        return -errno;
-    for (size_t i = 0; i < a->segment_size; i += (size_t)page)
-        __atomic_fetch_or(base + i, 0, __ATOMIC_RELAXED);
-    return 0;
-}
-
 /* Twice what was taken since last time, so that a burst is met half-way; never much of the bound. */
 static uint32_t choose_target(struct pb_arena *a)
 {
@@ -70,7 +47,7 @@ static int make_ready(struct pb_arena *a)
 
     if (!pb_slot_take(a, PB_SPACE_FREE, &slot)) {
         int r = pb_slot_grow(a, &slot);
-        /* On a full disk the target, made for the bound, must not eat up the rows that are there. */
+        /* When memory is short the target, made for the bound, must not eat up the rows that are there. */
         if (r < 0 && used < pb_slot_limit(a) && atomic_load(&a->control->nready) >= used / MAX_SHARE)
             return r;
         if (r < 0)
@@ -78,17 +55,16 @@ static int make_ready(struct pb_arena *a)
         if (r < 0)
             return r;
     }
-    int r = populate(a, slot);
-    pb_slot_give(a, slot, r < 0 ? PB_SPACE_FREE : PB_SPACE_READY);
-    return r;
+    pb_slot_give(a, slot, PB_SPACE_READY);
+    return 0;
 }
 
 /* Seals segments that are still open when half of the arena was written after them: of a thread that has
  * long been idle. They would be recycled soon, and only what is sealed can be archived in time. */
 static void seal_old(struct pb_arena *a)
 {
-    uint32_t n = (uint32_t)__atomic_load_n(&a->header->nslots, __ATOMIC_ACQUIRE), half = pb_slot_limit(a) / 2;
-    uint64_t next = __atomic_load_n(&a->header->next_serial, __ATOMIC_RELAXED);
+    uint32_t n = (uint32_t)atomic_load(&a->control->nslots), half = pb_slot_limit(a) / 2;
+    uint64_t next = atomic_load(&a->control->next_serial);
 
     for (uint32_t slot = 0; slot < n && slot < a->max_slots; slot++) {
         uint64_t state = atomic_load_explicit(&a->control->segments[slot].state, memory_order_relaxed);

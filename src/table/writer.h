@@ -1,8 +1,11 @@
 /* writer: what the files of the arena's writing side share; nobody else includes it.
  *
- * The file holds what a reader needs; who may write where is decided in memory of this process alone (struct
- * pb_control), in one mapping that a child of fork finds wiped. Every decision is one compare-and-swap of a
- * 64-bit word, so a signal handler that runs the same code in the middle of it just wins or loses.
+ * The shared memory is output only: it holds what a reader needs. Where the writer may write is decided in
+ * private memory of this process (struct pb_control), in one mapping that a child of fork finds wiped. Every
+ * decision is one compare-and-swap of a 64-bit word, so a signal handler that runs the same code in the
+ * middle of it just wins or loses. A word of the shared memory that is loaded at all (commit words,
+ * dictionary entries, times) may hold anything: it is checked against the private layout before it becomes an
+ * offset or a length, and no loop depends on it.
  *
  * The rule that everything rests on: a segment's memory is written only by its owner while it is claimed, by
  * who holds a row in it that is not committed, or by who visits it (its pin counts visitors). A segment is
@@ -10,9 +13,7 @@
 #pragma once
 
 #include <stdatomic.h>
-#include <sys/syscall.h>
-#include <sys/types.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "table/arena.h"
 #include "table/clock.h"
@@ -24,6 +25,7 @@ enum {
     PB_THREAD_PROBES = 4,
     PB_PROMOTE_ROWS = 64, /* rows a thread puts into the shared segment before it gets its own */
     PB_MIN_SLOTS = 4,     /* kept whatever the bound says: fewer could not roll */
+    PB_SHARED_TRIES = 64, /* of a compare-and-swap on a shared word: a stray writer must not hold us up */
 };
 
 /* How the rows of one schema lie in a segment. Written once, before it is published. */
@@ -41,9 +43,9 @@ struct pb_layout {
 
 /* Who may use the space of a slot. */
 enum pb_space {
-    PB_SPACE_HOLE = 0, /* none in the file */
-    PB_SPACE_FREE,     /* reserved in the file, nobody's */
-    PB_SPACE_READY,    /* free, and its pages are there */
+    PB_SPACE_HOLE = 0, /* no memory */
+    PB_SPACE_FREE,     /* its pages are there, nobody's */
+    PB_SPACE_READY,    /* free, and kept ready for the next roll */
     PB_SPACE_BUSY,     /* a segment, or somebody makes one of it */
 };
 
@@ -55,11 +57,13 @@ struct pb_segment {
     _Alignas(128) _Atomic uint64_t state;
     _Atomic uint64_t pin;
     char *base;
-    const struct pb_layout *layout;
-    int64_t opened; /* no row has an earlier time unless ts_min in the file was lowered for it */
+    _Atomic(const struct pb_layout *) layout;
+    _Atomic int64_t opened; /* no row has an earlier time unless ts_min in the file was lowered for it */
+    _Atomic int64_t real;   /* the wall clock at the same moment */
+    _Atomic uint64_t dict;  /* ids given out << 32 | heap bytes given out */
     _Atomic uint32_t table;
     _Atomic uint32_t space;
-    _Atomic uint32_t populated; /* its pages were touched since it got its space */
+    _Atomic uint32_t filled; /* the lowest row of which a cell was filled late since the copy saw it */
 };
 static_assert(sizeof(struct pb_segment) == 128, "a pair of cache lines a segment");
 
@@ -78,7 +82,8 @@ struct pb_table {
     _Atomic(const struct pb_layout *) layout; /* of the current schema */
     _Atomic uint64_t shared;                  /* cur word of the segment all threads start in */
     _Atomic uint32_t nsegments, nopen;
-    struct pb_file_table *file;
+    struct pb_file_table *file; /* shared: for the counters */
+    struct pb_file_table entry; /* all but the counters, as it was defined */
 };
 
 /* A cur word names a segment: serial << 24 | slot. In a thread's map a word below PB_PROMOTE_ROWS is the
@@ -89,13 +94,17 @@ struct pb_control {
     _Atomic uint32_t nlayouts;
     _Atomic uint32_t define; /* held while a table or column is defined */
     _Atomic uint32_t tending;
-    _Atomic uint32_t used; /* slots with space in the file */
+    _Atomic uint32_t used; /* slots with memory */
     _Atomic uint32_t nready, ready_target;
     _Atomic uint32_t nfree;
     _Atomic uint32_t nopen;
     _Atomic uint32_t taken;     /* segments taken since the last tending */
     _Atomic uint32_t armed;     /* the next taker that finds few ready wakes the resident thread */
-    _Atomic int64_t full_until; /* after the disk was full: when to ask it again */
+    _Atomic int64_t full_until; /* after memory ran out: when to ask for it again */
+    _Atomic uint64_t nslots;    /* slots below this one may hold segments */
+    _Atomic uint64_t next_serial;
+    _Atomic uint64_t schemas_used; /* bytes of schema records */
+    _Atomic uint32_t nschemas;
     struct pb_table tables[PB_MAX_TABLES];
     struct pb_layout layouts[PB_MAX_SCHEMAS];
     _Atomic uint64_t thread_key[PB_THREADS];
@@ -103,18 +112,33 @@ struct pb_control {
     struct pb_segment segments[PB_MAX_SLOTS];
 };
 
+/* A descriptor of ours, and the file it was opened for: the program may close any number and open its own
+ * file under it, which we must neither write to nor close. */
+struct pb_own_fd {
+    int fd; /* -1: none */
+    dev_t dev;
+    ino_t ino;
+};
+
+struct pb_mirror;
+
 /* What a child of fork keeps: enough to unmap. */
 struct pb_arena {
-    int fd;
-    pid_t fd_thread; /* only this thread has the descriptor; 0: all have */
-    uint32_t *wake;  /* or NULL */
+    struct pb_own_fd live; /* of the shared memory, read-only, for readers */
+    uint32_t *wake;        /* or NULL */
     uint32_t segment_size;
     uint32_t max_slots;
-    bool pages_stay; /* in memory once touched: no disk behind them that has them written back */
+    uint32_t page;    /* size of one */
+    bool one_mapping; /* not a memfd: all of it was mapped at once */
     uint64_t segments_offset;
-    _Atomic uint64_t header_used; /* bytes reserved in the file before the segments */
+    _Atomic uint64_t bound;       /* bytes of memory that the arena may take */
+    _Atomic uint64_t header_used; /* bytes reserved before the segments */
+    struct pb_file_header about;  /* what the header says and never changes */
     struct pb_file_header *header;
+    char *schemas; /* the schema records as they were defined: the shared ones are a copy */
     struct pb_control *control;
+    struct pb_mirror *mirror; /* NULL: none */
+    _Atomic bool mirror_takes_memory;
     _Atomic(char *) extents[PB_MAX_EXTENTS];
 };
 
@@ -128,15 +152,46 @@ static inline uint32_t pb_segment_slot(const struct pb_arena *a, const struct pb
     return (uint32_t)(s - a->control->segments);
 }
 
-/* Whether the calling thread may use the descriptor: to another thread its number may be a file of the
- * program's. Signal-safe. */
-static inline bool pb_arena_has_fd(const struct pb_arena *a)
+static inline const struct pb_layout *pb_segment_layout(const struct pb_segment *s)
 {
-    return a->fd >= 0 && (a->fd_thread == 0 || a->fd_thread == (pid_t)syscall(SYS_gettid));
+    return atomic_load_explicit(&s->layout, memory_order_relaxed);
 }
 
-/* space.c: room in the file. Reserves bytes so that touching them cannot fail; -ENOSPC, -EFBIG. */
-int pb_reserve(int fd, uint64_t offset, uint64_t length);
+/* Raises a shared word that readers go by, unless it is higher. */
+static inline void pb_publish_max(uint64_t *word, uint64_t value)
+{
+    uint64_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
+
+    for (int i = 0; i < PB_SHARED_TRIES && old < value; i++)
+        if (__atomic_compare_exchange_n(word, &old, value, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+            return;
+}
+
+/* memory.c: the shared memory itself. Makes and maps it, up to max_slots slots, of which the mapping covers
+ * the header and the first extent; fills in live, header, max_slots and extents[0]. */
+int pb_memory_make(struct pb_arena *a, const char *name);
+void pb_memory_unmap(struct pb_arena *a);
+/* Maps the extent and those below it. */
+int pb_memory_map(struct pb_arena *a, uint32_t extent);
+/* Has every page there, so that no later touch can fail. Contents stay, or are zero. -ENOMEM. */
+int pb_memory_reserve(const struct pb_arena *a, char *at, size_t length);
+/* Gives the pages back; they read as zeros. */
+void pb_memory_give_back(char *at, size_t length);
+/* Moves fd to a number that the program is unlikely to use and notes what it is of. On failure fd is closed.
+ */
+int pb_own_fd_keep(int fd, struct pb_own_fd *ret);
+/* Whether it is still what it was; *ret (or NULL) receives what fstat says. */
+bool pb_own_fd_check(const struct pb_own_fd *own, struct stat *ret);
+/* Closes it, if it is still ours. */
+void pb_own_fd_close(struct pb_own_fd *own);
+
+/* mirror.c: the copy in a file. Creates `name` in dirfd. */
+int pb_mirror_make(struct pb_arena *a, int dirfd, const char *name);
+/* Closes the copy's file and frees what belongs to it. */
+void pb_mirror_close(struct pb_arena *a);
+
+/* space.c: room in the shared memory. What of the bound is for rows: half where the copy takes memory too. */
+uint64_t pb_rows_bound(const struct pb_arena *a);
 uint32_t pb_slot_limit(const struct pb_arena *a);
 /* A slot under the bound that had no space: it is the caller's (PB_SPACE_BUSY), mapped. -ENOSPC: at the bound
  * or the disk is full. */
@@ -145,7 +200,7 @@ int pb_slot_grow(struct pb_arena *a, uint32_t *ret);
 bool pb_slot_take(struct pb_arena *a, enum pb_space space, uint32_t *ret);
 /* Gives the caller's slot back. */
 void pb_slot_give(struct pb_arena *a, uint32_t slot, enum pb_space space);
-/* Gives the space of the caller's slot back to the file system. */
+/* Gives the space of the caller's slot back to the system. */
 void pb_slot_punch(struct pb_arena *a, uint32_t slot);
 
 /* segment.c: the life of segments. All signal-safe. */
@@ -165,6 +220,9 @@ void pb_segment_raise_time(struct pb_segment *s, int64_t ts);
 
 /* append.c: a row at that time, in whatever segment has room. */
 int pb_row_reserve(struct pb_table *t, struct pb_row *row, int64_t ts);
+/* Writes the header of a segment as its layout has it. */
+void pb_segment_describe(struct pb_file_segment *f, const struct pb_layout *l, int64_t mono, int64_t real);
+
 /* Adds to a counter of the table's directory entry. */
 void pb_table_count(struct pb_table *t, uint64_t *counter, uint64_t n);
 

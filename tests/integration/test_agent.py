@@ -33,7 +33,7 @@ def run_dir(pid):
     return next((path for path in found if path.exists()), None)
 
 
-def pss_kb(pid, without="probing-.*/arena"):
+def pss_kb(pid, without="probing-.*/arena|memfd:arena"):
     """Memory of a process as the kernel shares it out, without the tables."""
     total, counts = 0, True
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():

@@ -100,7 +100,7 @@ static uint64_t lead_up(const struct scenario *s)
     return n;
 }
 
-static void be_interrupted(int dirfd, const struct scenario *s)
+static void be_interrupted(const struct scenario *s)
 {
     const struct pb_column columns[COLUMNS] = {{.name = "time", .type = PB_TIMESTAMP},
                                                {.name = "writer", .type = PB_U32},
@@ -113,7 +113,7 @@ static void be_interrupted(int dirfd, const struct scenario *s)
 
     sigaction(SIGUSR1, &sa, NULL);
     distinct = s->distinct;
-    if (pb_arena_create(dirfd, "arena", &o, &arena) < 0 ||
+    if (pb_arena_create(PB_ARENA_MEMFD, "arena", &o, &arena) < 0 ||
         pb_table_new(arena, &(struct pb_table_spec){.name = "t", .columns = columns, .ncolumns = COLUMNS},
                      &table) < 0)
         _exit(2);
@@ -158,17 +158,18 @@ static void check_row(const struct pb_view *v, uint32_t row, void *arg)
 }
 
 /* One writer, interrupted after that many instructions. False: it was done before. */
-static bool interrupt_after(const char *dir, const struct scenario *s, long instructions)
+static bool interrupt_after(const struct scenario *s, long instructions)
 {
-    int dirfd = open(dir, O_RDONLY | O_DIRECTORY), status;
+    int status;
     struct found f = {0};
     bool interrupted = true;
 
     pid_t pid = fork();
     if (pid == 0)
-        be_interrupted(dirfd, s);
+        be_interrupted(s);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+    int fd = open_live(pid);
     for (long i = 0; i < instructions && interrupted; i++) {
         ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL);
         assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -181,7 +182,6 @@ static bool interrupt_after(const char *dir, const struct scenario *s, long inst
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
 
-    int fd = openat(dirfd, "arena", O_RDONLY);
     long rows = each_row(fd, "t", check_row, &f);
     bool good = f.wrong == 0 && f.handler_rows == interrupted && f.last_rows == 1 && rows > 20;
     if (!good)
@@ -190,14 +190,11 @@ static bool interrupt_after(const char *dir, const struct scenario *s, long inst
             s->name, instructions, f.wrong, f.handler_rows, f.last_rows);
     assert_true(good);
     close(fd);
-    unlinkat(dirfd, "arena", 0);
-    close(dirfd);
     return interrupted;
 }
 
 static void a_handler_may_append_at_every_instruction(void **state)
 {
-    char dir[] = "/tmp/pb-interrupt-XXXXXX";
     long coarser = STRIDE, start = getpid() % STRIDE;
 
     if (TEST_TSAN) {
@@ -208,15 +205,13 @@ static void a_handler_may_append_at_every_instruction(void **state)
         coarser = 1;
         start = 0;
     }
-    assert_non_null(mkdtemp(dir));
     for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
         long n = start, delivered = 0;
-        for (; interrupt_after(dir, &scenarios[i], n); n += scenarios[i].stride * coarser)
+        for (; interrupt_after(&scenarios[i], n); n += scenarios[i].stride * coarser)
             delivered++;
         print_message("%-30s %5ld signals within %5ld instructions\n", scenarios[i].name, delivered, n);
         assert_true(delivered > 1);
     }
-    rmdir(dir);
 }
 
 int main(void)

@@ -1,7 +1,8 @@
 /* The writer is single-stepped through everything it does to the file; after every instruction a reader must
  * find exactly the rows that are committed, each whole. What a kill could leave behind is thus looked at
  * exhaustively: an append, a dictionary insert, a roll, a recycling, a row that moves because the dictionary
- * is full, a late cell, an abort, a grown schema, tending, a lowered bound. */
+ * is full, a late cell, an abort, a grown schema, tending, a lowered bound. The same for the copy in a file,
+ * which has whole rows or fewer after every instruction, and all of them when it is up to date. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -28,6 +29,7 @@ enum { ROWS_TO_ROLL = 60, ROWS_TO_FILL = 40 };
 struct witness {
     _Atomic uint64_t begun, committed, fill_begun, filled;
     atomic_bool recycles, ok;
+    _Atomic uint64_t copied; /* rows below it are in the file, unless recycled */
 };
 
 static struct witness *witness;
@@ -81,6 +83,7 @@ struct scenario {
     uint64_t before; /* rows appended before the stepping starts */
     bool before_distinct;
     bool (*run)(uint64_t first);
+    bool copies;
 };
 
 static bool few_rows(uint64_t first)
@@ -139,6 +142,51 @@ static bool lowered_bound(uint64_t first)
     return pb_arena_tend(arena) >= 0 && append_to(first, first + 2, false);
 }
 
+static bool copy_all(void)
+{
+    uint64_t committed = atomic_load(&witness->committed);
+
+    if (pb_arena_mirror(arena) != 0)
+        return false;
+    atomic_store(&witness->copied, committed);
+    return true;
+}
+
+static bool copied_rows(uint64_t first)
+{
+    return append_to(first, first + 3, true) && copy_all() && append_to(first + 3, first + 5, true) &&
+           copy_all();
+}
+
+static bool copied_late_cell(uint64_t first)
+{
+    struct pb_row row;
+    bool ok = append(first, false, &row) && copy_all();
+
+    atomic_store(&witness->fill_begun, first + 1);
+    ok = ok && pb_fill_u64(arena, pb_row_ref(&row), LATE, ~first) == 0 && copy_all();
+    return ok;
+}
+
+static bool copied_recycling(uint64_t first)
+{
+    bool ok = copy_all();
+
+    for (uint64_t i = 0; ok && i < 2; i++, first += ROWS_TO_ROLL)
+        ok = append_to(first, first + ROWS_TO_ROLL, false) && copy_all();
+    return ok;
+}
+
+static bool copied_schema(uint64_t first)
+{
+    return copy_all() && grown_column(first) && copy_all();
+}
+
+static bool copied_lower_bound(uint64_t first)
+{
+    return copy_all() && lowered_bound(first) && copy_all();
+}
+
 static const struct scenario scenarios[] = {
     {"the first rows of an arena", 0, false, few_rows},
     {"append", 10, false, few_rows},
@@ -152,6 +200,11 @@ static const struct scenario scenarios[] = {
     {"aborted row", 10, false, aborted_row},
     {"grown schema", 10, false, grown_column},
     {"lowered bound", 300, false, lowered_bound},
+    {"copy of rows", 10, true, copied_rows, true},
+    {"copy of a late cell", 10, false, copied_late_cell, true},
+    {"copy while segments are recycled", 1000, false, copied_recycling, true},
+    {"copy of a grown schema", 10, false, copied_schema, true},
+    {"copy and a lowered bound", 300, false, copied_lower_bound, true},
 };
 
 static void be_stepped(int dirfd, const struct scenario *s)
@@ -243,8 +296,29 @@ static bool agrees(struct pb_reader *r, struct pb_view *v, uint64_t *most)
     return false;
 }
 
+/* Of the copy: no row that is not whole or was not begun, and none missing that was copied. */
+static bool copy_agrees(int fd, struct pb_view *v)
+{
+    struct found f = {.min = UINT64_MAX};
+    struct pb_reader *r;
+    uint64_t copied = atomic_load(&witness->copied), begun = atomic_load(&witness->begun);
+
+    if (pb_reader_open(fd, &r, NULL) < 0)
+        return copied == 0;
+    if (pb_reader_ntables(r))
+        read_all(r, v, &f);
+    pb_reader_close(r);
+    uint64_t end = f.rows ? f.max + 1 : 0;
+    if (f.wrong == 0 && end >= copied && end <= begun)
+        return true;
+    print_message("the copy has %ld wrong rows; rows %lu to %lu, %lu of them; begun %lu, copied %lu\n",
+                  f.wrong, (unsigned long)f.min, (unsigned long)f.max, (unsigned long)f.rows,
+                  (unsigned long)begun, (unsigned long)copied);
+    return false;
+}
+
 /* Steps to the end; returns the instructions, or -1 where the reader disagreed. */
-static long step_through(pid_t pid, int fd)
+static long step_through(pid_t pid, const struct scenario *s, int fd, int copy)
 {
     struct pb_reader *r;
     struct pb_view v = {0};
@@ -262,6 +336,9 @@ static long step_through(pid_t pid, int fd)
         assert_true(WIFSTOPPED(status));
         steps++;
         good = agrees(r, &v, &most);
+        /* Only a system call changes the file, and two of them are further apart. */
+        if (s->copies && steps % 8 == 0)
+            good = good && copy_agrees(copy, &v);
     }
     if (good)
         assert_int_equal(WEXITSTATUS(status), 0);
@@ -281,14 +358,16 @@ static long run_scenario(const char *dir, const struct scenario *s)
         be_stepped(dirfd, s);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
-    int fd = openat(dirfd, "arena", O_RDONLY);
-    long steps = step_through(pid, fd);
+    int fd = open_live(pid), copy = openat(dirfd, "arena", O_RDONLY);
+    assert_true(fd >= 0 && copy >= 0);
+    long steps = step_through(pid, s, fd, copy);
     if (steps < 0) {
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
     } else {
         assert_true(atomic_load(&witness->ok));
     }
+    close(copy);
     close(fd);
     unlinkat(dirfd, "arena", 0);
     close(dirfd);

@@ -140,7 +140,7 @@ static int open_own(struct job *job, struct pb_err *err)
     job->parts.uid = info.euid;
     if (pb_run_of(&info, &job->run) < 0)
         describe(&info, &job->run);
-    return pb_session_open_arena(job->target->pid, err);
+    return pb_session_open_arena(job->target->pid, (char[256]){""}, err);
 }
 
 static int open_parts(struct job *job, struct pb_err *err)

@@ -112,11 +112,8 @@ int pb_call_sources(const struct pb_call *call, struct pb_query_sources *ret, st
 {
     bool only_archive = call->targets.n == 0 && call->ask.archive && strcmp(call->ask.archive, "none") != 0;
 
-    int r = only_archive ? pb_sources_open_archive(&call->ask, ret, err)
-                         : pb_sources_open(&call->ask, &call->targets, ret, err);
-    if (r == 0 && ret->note[0])
-        fprintf(stderr, "note: %s\n", ret->note);
-    return r;
+    return only_archive ? pb_sources_open_archive(&call->ask, ret, err)
+                        : pb_sources_open(&call->ask, &call->targets, ret, err);
 }
 
 static int run_into(const struct pb_call *call, const struct pb_query_options *o, const char *sql,

@@ -15,8 +15,7 @@ struct pb_query_options {
 
 struct pb_query_sources;
 
-/* What the targets of a call have, or, without targets and with --archive, each run of the archive. What a
- * person should know of them goes to stderr. */
+/* What the targets of a call have, or, without targets and with --archive, each run of the archive. */
 int pb_call_sources(const struct pb_call *call, struct pb_query_sources *ret, struct pb_err *err);
 
 /* A file's name tells its format where nobody else does: csv unless it ends in something better. */

@@ -87,8 +87,10 @@ static void write_row(int64_t utc, bool odd)
         pb_set_i64(&row, (unsigned)grown, n);
     if (pb_row_commit(&row) == 0)
         written++;
-    if (written % 500 == 0) /* as the agent's resident thread does */
+    if (written % 500 == 0) { /* as the agent's resident thread does */
         pb_arena_tend(arena);
+        pb_arena_mirror(arena);
+    }
 }
 
 static void write_at_a_rate(long long rate, double seconds)
@@ -99,6 +101,7 @@ static void write_at_a_rate(long long rate, double seconds)
         long long due = (long long)((double)(clock_ns(CLOCK_MONOTONIC) - began) / SECOND * (double)rate);
         for (; n < due; n++)
             write_row(0, false);
+        pb_arena_mirror(arena);
         usleep(1000);
     }
 }
@@ -129,6 +132,7 @@ int main(int argc, char **argv)
         return 1;
     if (pb_row_begin(shy, &row) == 0)
         pb_row_commit(&row);
+    pb_arena_mirror(arena);
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof(line), stdin)) {
@@ -145,6 +149,8 @@ int main(int argc, char **argv)
             write_at_a_rate(n, seconds);
         else if (sscanf(line, "grow %63s", word) == 1)
             grown = pb_table_grow(stream, &(struct pb_column){.name = word, .type = PB_I64});
+        while (pb_arena_mirror(arena) > 0)
+            ;
         printf("%lld\n", written);
         fflush(stdout);
     }
