@@ -132,8 +132,8 @@ static pb_pyobject *dict_entry(const struct pb_python *py, pb_pyobject *dict, pb
 
 /* swap(dict, key, old, new, guard): puts new in place of old, only if old is what is there and guard, a
  * set, is empty (None: no condition). The GIL is not let go between look and store: both values have other
- * references, so that nothing is freed. In a free-threaded build the dict is locked (3.13 lets go of that
- * lock for a moment between the two). */
+ * references, so that nothing is freed. In a free-threaded build the dict is locked; 3.13 would let go of
+ * that lock when the store takes it again, and is not to call this. */
 static pb_pyobject *swap(pb_pyobject *self, pb_pyobject *args)
 {
     struct pb_python py;
