@@ -28,6 +28,10 @@ if(${PROBING_DUCKDB_DIR}/duckdb.h IN_LIST duckdb_there)
         target_link_libraries(${name} PRIVATE pb_engine -pthread m ${CMAKE_DL_LIBS})
         # What DuckDB asks of files is answered by sandbox_files.c.
         set_target_properties(${name} PROPERTIES ENABLE_EXPORTS TRUE)
+        if(PROBING_SANITIZE)
+            target_sources(${name} PRIVATE tests/sanitizers/worker.c)
+            set_source_files_properties(tests/sanitizers/worker.c PROPERTIES COMPILE_OPTIONS -fno-sanitize=all)
+        endif()
     endfunction()
     pb_sql_worker(probing-sql)
     # A worker with a deliberate hole in it, for the test that the kernel holds what DuckDB would not.

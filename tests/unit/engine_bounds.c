@@ -48,8 +48,7 @@ static int fill(void **state)
     }
     arena_fd = pb_arena_fd(arena);
     /* A worker that is warm, so that the first test comes within a second of the last batch. */
-    if (!SANITIZED)
-        ask(arena_fd, "SELECT 1");
+    ask(arena_fd, "SELECT 1");
     for (int i = 0; i < BATCHES; i++) {
         if (append(tables[0], PER_BATCH) < 0 || append(tables[1], PER_BATCH) < 0)
             return -1;
@@ -59,7 +58,7 @@ static int fill(void **state)
         }
         usleep(20000);
     }
-    all_segments = SANITIZED ? 0 : ask(arena_fd, "SELECT count(*) FROM events")->stats.segments_read;
+    all_segments = ask(arena_fd, "SELECT count(*) FROM events")->stats.segments_read;
     return 0;
 }
 
@@ -125,19 +124,13 @@ static void reads_all(const char *sql)
     assert_int_equal(run(sql)->stats.segments_read, all_segments);
 }
 
-#define NEEDS_WORKER                                                                                         \
-    if (SANITIZED)                                                                                           \
-    skip()
-
 static void has_many_segments(void **state)
 {
-    NEEDS_WORKER;
     assert_true(all_segments > 100);
 }
 
 static void skips_by_a_number_of_seconds(void **state)
 {
-    NEEDS_WORKER;
     struct answer *a = run("SELECT count(*) FROM events WHERE timestamp > now() - 1");
     assert_int_equal(atoi(a->rows), (BATCHES - EARLY) * PER_BATCH);
     assert_true(a->stats.segments_read < all_segments / 2);
@@ -145,7 +138,6 @@ static void skips_by_a_number_of_seconds(void **state)
 
 static void skips_what_a_comparison_excludes(void **state)
 {
-    NEEDS_WORKER;
     skips("timestamp > $CUT");
     skips("timestamp >= $AGO");
     skips("$AGO < timestamp");
@@ -163,7 +155,6 @@ static void skips_what_a_comparison_excludes(void **state)
 
 static void skips_in_ctes_joins_and_subqueries(void **state)
 {
-    NEEDS_WORKER;
     static const char recent[] =
         "WITH recent AS (SELECT * FROM events WHERE timestamp > $CUT) SELECT count(*) FROM recent";
     static const char joined[] = "SELECT count(*) FROM events a JOIN events b USING (n) WHERE a.timestamp > "
@@ -184,7 +175,6 @@ static void skips_in_ctes_joins_and_subqueries(void **state)
 
 static void a_bound_of_one_side_of_a_join_is_not_the_others(void **state)
 {
-    NEEDS_WORKER;
     reads_all("SELECT count(*) FROM events a JOIN events b USING (n) WHERE a.timestamp > $CUT");
     struct answer *a =
         run("SELECT count(*) FROM events JOIN others o ON events.n = o.n WHERE o.timestamp > $CUT");
@@ -193,7 +183,6 @@ static void a_bound_of_one_side_of_a_join_is_not_the_others(void **state)
 
 static void bounds_that_must_not_be_used_are_not(void **state)
 {
-    NEEDS_WORKER;
     reads_all("SELECT count(*) FROM events WHERE timestamp > $CUT OR n = 1");
     reads_all("SELECT count(*) FROM events WHERE (timestamp > $CUT) IS NOT TRUE");
     reads_all("SELECT count(*) FROM events WHERE timestamp <> $CUT");
@@ -222,7 +211,6 @@ static void bounds_that_must_not_be_used_are_not(void **state)
 
 static void says_from_when_on_there_is_data(void **state)
 {
-    NEEDS_WORKER;
     assert_non_null(
         strstr(run("SELECT count(*) FROM events WHERE timestamp > now() - interval '2 hours'")->notes,
                "holds rows from"));

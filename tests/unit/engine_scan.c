@@ -6,10 +6,6 @@
 enum { ROWS = 60000, NAMES = 300, GROWN_AT = 40000, LATE_ROWS = 100 };
 enum { AT, N, NAME, KIND, DATA, TRUTH, LATE, QUOTED, COLUMNS, GROWN = COLUMNS };
 
-#define NEEDS_WORKER                                                                                         \
-    if (SANITIZED)                                                                                           \
-    skip()
-
 static struct pb_arena *arena;
 static struct pb_row_ref late_rows[LATE_ROWS];
 
@@ -88,7 +84,6 @@ static void same_both_ways(const char *sql)
 
 static void a_table_is_the_same_copied_or_read_in_place(void **state)
 {
-    NEEDS_WORKER;
     assert_true(ask(pb_arena_fd(arena), "SELECT count(*) FROM big")->stats.segments_read > 40);
     same_both_ways("SELECT count(*), sum(n), min(timestamp), max(timestamp) FROM big");
     same_both_ways("SELECT name, count(*), sum(n) FROM big GROUP BY name ORDER BY name LIMIT 50");
@@ -104,7 +99,6 @@ static void a_table_is_the_same_copied_or_read_in_place(void **state)
 
 static void rows_come_as_they_were_written(void **state)
 {
-    NEEDS_WORKER;
     expect(pb_arena_fd(arena), "SELECT n FROM big LIMIT 3", "0\n1\n2\n");
     expect(pb_arena_fd(arena), "TABLE big LIMIT 0", "");
     /* An aggregate somewhere does not make the order of all rows nobody's business. */
@@ -121,7 +115,6 @@ static void rows_come_as_they_were_written(void **state)
 
 static void columns_that_the_text_does_not_name_are_read_too(void **state)
 {
-    NEEDS_WORKER;
     expect(pb_arena_fd(arena), "SELECT #2 FROM big LIMIT 2", "0\n1\n");
     expect(pb_arena_fd(arena), "SELECT sum(\"a\"\"b\") < 0, max(\"a\"\"b\") FROM big", "true|0\n");
     expect(pb_arena_fd(arena), "SELECT b.n FROM (SELECT row FROM big row LIMIT 2) x(b)", "0\n1\n");
@@ -130,7 +123,6 @@ static void columns_that_the_text_does_not_name_are_read_too(void **state)
 
 static void late_cells_are_the_same_in_all_scans_of_a_query(void **state)
 {
-    NEEDS_WORKER;
     for (int i = 0; i < LATE_ROWS; i++)
         assert_int_equal(pb_fill_i64(arena, late_rows[i], LATE, i), 0);
     struct answer *a =
@@ -151,7 +143,6 @@ static void bytes_that_are_no_text_are_shown_in_a_large_table(void **state)
     struct pb_table *t;
     struct pb_row row;
 
-    NEEDS_WORKER;
     assert_int_equal(pb_table_new(arena, &spec, &t), 0);
     for (int i = 0; i < ROWS * 5; i++) {
         assert_int_equal(pb_row_begin(t, &row), 0);
@@ -173,7 +164,6 @@ static void more_strings_than_an_enum_holds_are_strings(void **state)
     struct pb_row row;
     char text[32];
 
-    NEEDS_WORKER;
     assert_int_equal(pb_table_new(arena, &spec, &t), 0);
     for (int i = 0; i < 70000; i++) {
         assert_int_equal(pb_row_begin(t, &row), 0);
@@ -197,7 +187,6 @@ static void a_column_that_changes_its_type_is_not_read(void **state)
     struct pb_row row;
     int fd = pb_arena_fd(arena);
 
-    NEEDS_WORKER;
     assert_int_equal(pb_table_new(arena, &spec, &t), 0);
     for (int i = 0; i < ROWS * 20; i++) {
         assert_int_equal(pb_row_begin(t, &row), 0);

@@ -5,10 +5,6 @@
 #include <limits.h>
 #include <math.h>
 
-#define NEEDS_WORKER                                                                                         \
-    if (SANITIZED)                                                                                           \
-    skip()
-
 static struct pb_arena *arena;
 static int arena_fd;
 
@@ -83,7 +79,6 @@ static int fill(void **state)
 
 static void integers_are_exact_and_nulls_are_null(void **state)
 {
-    NEEDS_WORKER;
     expect(arena_fd, "SELECT i8, i16, i32, i64, u8, u16, u32, u64 FROM python.types",
            "-128|-32768|-2147483648|-9223372036854775808|NULL|NULL|NULL|NULL\n"
            "127|32767|2147483647|9223372036854775807|255|65535|4294967295|18446744073709551615\n"
@@ -98,7 +93,6 @@ static void integers_are_exact_and_nulls_are_null(void **state)
 
 static void floats_truths_texts_and_bytes_come_out_as_they_are(void **state)
 {
-    NEEDS_WORKER;
     expect(
         arena_fd, "SELECT f32, f64, flag, name, data FROM python.types",
         "-inf|nan|false||\\x00\\xFF\\x27a\n0.1|0.1|true|\xc3\xa9t\xc3\xa9|NULL\nNULL|NULL|NULL|NULL|NULL\n");
@@ -108,7 +102,6 @@ static void floats_truths_texts_and_bytes_come_out_as_they_are(void **state)
 
 static void a_time_before_1970_is_itself(void **state)
 {
-    NEEDS_WORKER;
     struct answer *a = ask(arena_fd, "SELECT timestamp FROM python.types ORDER BY timestamp LIMIT 1");
     /* The clocks are read a moment apart. */
     assert_true(strncmp(a->rows, "1969-01-01 00:00:00", 19) == 0 ||
@@ -125,7 +118,6 @@ static void strings_order_and_compare_as_strings(void **state)
     struct pb_table *t;
     struct pb_row row;
 
-    NEEDS_WORKER;
     assert_int_equal(pb_table_new(arena, &spec, &t), 0);
     for (size_t i = 0; i < 6; i++) {
         pb_row_begin(t, &row);
@@ -148,7 +140,6 @@ static void bytes_that_are_no_text_do_no_harm(void **state)
     struct pb_table *t;
     struct pb_row row;
 
-    NEEDS_WORKER;
     assert_int_equal(pb_table_new(arena, &spec, &t), 0);
     pb_row_begin(t, &row);
     pb_set_string(&row, 0, "a\xff\xfe", 3);
@@ -164,7 +155,6 @@ static void bytes_that_are_no_text_do_no_harm(void **state)
 
 static void what_duckdb_computes_is_exact(void **state)
 {
-    NEEDS_WORKER;
     expect(-1,
            "SELECT 170141183460469231731687303715884105727::HUGEINT, "
            "(-170141183460469231731687303715884105728)::HUGEINT",
@@ -192,7 +182,6 @@ static void what_duckdb_computes_is_exact(void **state)
 
 static void nested_values_are_json(void **state)
 {
-    NEEDS_WORKER;
     expect(-1,
            "SELECT [1, NULL, 3], {'a': 'x\"y', 'b': [true]}, MAP {'k': 1.5}, MAP {1: 'v'}, []::INTEGER[], "
            "[1, 2]::INTEGER[2]",
@@ -212,7 +201,6 @@ static void several_sources_are_one_table_with_ranks(void **state)
     const struct pb_column more[] = {{"extra", PB_I64, 0, NULL, NULL}, {"name", PB_STRING, 0, NULL, NULL}};
     const struct pb_table_spec spec = {.name = "fruits", .columns = more, .ncolumns = 2};
 
-    NEEDS_WORKER;
     assert_int_equal(pb_arena_create(PB_ARENA_MEMFD, "t", NULL, &other), 0);
     assert_int_equal(pb_table_new(other, &spec, &t), 0);
     pb_row_begin(t, &row);
@@ -235,7 +223,6 @@ static void a_table_that_appears_is_seen_by_the_next_query(void **state)
     const struct pb_table_spec spec = {.name = "newcomer", .columns = one, .ncolumns = 1};
     struct pb_table *t;
 
-    NEEDS_WORKER;
     assert_int_equal(ask(arena_fd, "SELECT * FROM newcomer")->r, -EINVAL);
     assert_int_equal(pb_table_new(arena, &spec, &t), 0);
     expect(arena_fd, "SELECT count(*), count(v) FROM newcomer", "0|0\n");
