@@ -85,12 +85,18 @@ def forks():
                 found = kit.descriptors()
             missing = [fd for fd in own if found.get(fd) != "/dev/null"]
             extra = [link for fd, link in found.items() if usual is not None and fd not in usual and "/fd" not in link]
+            if extra:
+                with open(kit.REPORT + ".extra", "w") as file:
+                    file.write(" ".join(extra))
             os._exit(1 if missing else 2 if extra else 3 if kit.work() != kit.sum_of_work[1] else 0)
         kit.work()
         status = os.waitpid(child, 0)[1]
         if status:
             said = {256: "lost descriptors of the program", 512: "has descriptors that are not the program's", 768: "computed another result"}
             kit.complain("a child of fork %s" % said.get(status, "ended with %d" % status))
+            if status == 512:
+                with open(kit.REPORT + ".extra") as file:
+                    kit.complain("they are " + file.read())
         if usual is None:
             usual = set(kit.descriptors())
 

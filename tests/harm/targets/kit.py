@@ -128,7 +128,7 @@ def state():
         "sys.stdin": id(sys.stdin), "sys.displayhook": id(sys.displayhook), "sys.excepthook": id(sys.excepthook),
         "sys.modules": sorted(name for name in sys.modules if not is_standard(name)), "sys.path": list(sys.path), "sys.meta_path": len(sys.meta_path),
         "threads": sorted(thread.name for thread in threading.enumerate()), "main thread": id(threading.main_thread()),
-        "builtins": sorted(vars(builtins)), "__main__": sorted(vars(sys.modules["__main__"])),
+        "builtins": sorted(vars(builtins)), "__main__": sorted(set(vars(sys.modules["__main__"])) - {"__warningregistry__"}),
         "trace": (sys.gettrace(), sys.getprofile()), "switch interval": sys.getswitchinterval(),
         "recursion limit": sys.getrecursionlimit(), "gc": (gc.isenabled(), gc.get_threshold(), len(gc.callbacks)),
         "warnings": len(warnings.filters), "atexit": atexit._ncallbacks(), "environment": sorted(os.environ.items()),
