@@ -271,7 +271,8 @@ int pb_procinfo_identify(pid_t pid, struct pb_procinfo *ret)
     }
     if (!uids || sscanf(uids, "%*u %u", &p.euid) != 1)
         return -EBADMSG;
-    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pb_proc_living(pid));
+    p.living = pb_proc_living(pid);
+    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)p.living);
     if (stat(path, &st) < 0)
         return -errno;
     p.pid_ns = st.st_ino;

@@ -48,7 +48,7 @@ struct pb_procinfo {
 /* -ESRCH: there is no such process. *ret is written on success only. */
 int pb_procinfo_read(pid_t pid, struct pb_procinfo *ret, struct pb_err *err);
 
-/* Only what its run is found by: pid, ns_pid, euid, start_time, pid_ns. A tenth of the cost. */
+/* Only what its run is found by: pid, living, ns_pid, euid, start_time, pid_ns. A tenth of the cost. */
 int pb_procinfo_identify(pid_t pid, struct pb_procinfo *ret);
 
 /* What C library a mapped file of this name is; PB_LIBC_NONE: it is something else. */

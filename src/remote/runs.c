@@ -214,7 +214,7 @@ int pb_run_of(const struct pb_procinfo *p, struct pb_run_info *ret)
 
     snprintf(name, sizeof(name), "%llu-%d-%llu", (unsigned long long)(p->pid_ns ? p->pid_ns : our_pid_ns()),
              (int)p->ns_pid, (unsigned long long)p->start_time);
-    snprintf(top, sizeof(top), "/proc/%d/root", (int)p->pid);
+    snprintf(top, sizeof(top), "/proc/%d/root", (int)(p->living ? p->living : p->pid));
     struct visitor v = {.visit = keep_live, .wanted = name, .uid = p->euid, .result = ret};
     int r = visit_all(&v, top);
     /* Its view is not ours to enter without the right to trace it; it may be the same as ours. */

@@ -145,14 +145,15 @@ def test_a_wait_with_a_timeout_is_neither_interrupted_nor_changed(tmp_path, kind
 
 def test_a_wait_that_cannot_be_stopped_is_named(tmp_path):
     """The only thread, long in a recv with a timeout that nothing tells us the rest of: refused, and not touched."""
-    code = ("import socket, struct, time\na, b = socket.socketpair()\na.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 4, 0))\n"
+    code = ("import socket, struct, time\na, b = socket.socketpair()\na.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 3, 0))\n"
             "print('ready', flush=True)\nstart = time.monotonic()\ntry: a.recv(1)\nexcept OSError as e: print(e.errno, time.monotonic() - start)\n")
     with program(interpreters.INTERPRETERS[-1], code) as job:
-        time.sleep(0.2)
+        time.sleep(1)
         done = jobs.probe("-t", job.pid, "--timeout", "1s", "inject")
         assert done.returncode != 0 and re.search(r"thread \d+ of process \d+ waits in recvfrom with a timeout", done.stderr), done.stderr
         number, took = rest_of(job).split()
-        assert number == "11" and 3.99 < float(took) < 4.1
+        # The kernel rounds such a timeout up, to an eighth of it at most; begun anew it would be 4 s.
+        assert number == "11" and 2.99 < float(took) < 3.5
 
 
 # ---- locks ---------------------------------------------------------------------------------------------------------
@@ -309,7 +310,7 @@ def test_a_process_whose_main_thread_has_ended_is_no_zombie(tmp_path):
         assert inject_kit.status_field(job.pid, "State")[0] == "Z"
         done = jobs.probe("-t", job.pid, "doctor")
         assert "zombie" not in done.stdout and "has ended" not in done.stdout, done.stdout
-        injected(job.pid)
+        jobs.probe("-t", job.pid, "inject")  # its agent runs; to be spoken with it needs descriptors that the kernel shows of main threads only
         assert any(inject_kit.status_field(tid, "Name") == "probing" for tid in os.listdir(f"/proc/{job.pid}/task"))
 
 
@@ -320,7 +321,7 @@ def test_a_child_of_fork_is_never_given_a_half_loaded_library():
     with program(interpreters.INTERPRETERS[-1], code) as job:
         for _ in range(3):
             jobs.probe("-t", job.pid, "inject"), jobs.probe("-t", job.pid, "detach")
-        assert rest_of(job, 60) == "0"
+        assert rest_of(job, 60).splitlines()[-1] == "0"  # newer Pythons warn of the agent's thread
 
 
 STUB_FLAGS = re.search(r'stub\.c PROPERTIES COMPILE_OPTIONS\s+"([^"]+)"', (TOP / "cmake/options.cmake").read_text()).group(1).split(";")
