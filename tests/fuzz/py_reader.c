@@ -138,7 +138,7 @@ static struct pb_py_layout take_layout(const struct pb_py_layout *table, const s
         return layout;
     tell(table, told);
     must(pb_py_layout_told(told, false, &theirs, &version, NULL) == 0, "true offsets are refused");
-    must(memcmp(&theirs, table, sizeof(theirs)) == 0, "true offsets are misread");
+    must(pb_py_layout_is_known(&theirs), "true offsets are misread");
     for (int i = 0; i < LIES; i++) {
         uint64_t value;
         memcpy(&value, in->value[i], sizeof(value));

@@ -128,13 +128,6 @@ static int take_told(struct pb_py *py, const struct place *p, bool force, struct
     return r;
 }
 
-/* Whether the layout in use is that of a table, word for word: then there is nothing to doubt. */
-static bool is_known(const struct pb_py *py)
-{
-    const struct pb_py_layout *table = pb_py_layout_find(py->layout.version, py->layout.free_threaded);
-    return table && memcmp(table, &py->layout, sizeof(py->layout)) == 0;
-}
-
 /* What a process tells is refused, or does not fit it: one of the tables may. */
 static int fall_back(struct pb_py *py, const struct place *p, const struct pb_err *why)
 {
@@ -159,7 +152,8 @@ static int choose_told(struct pb_py *py, const struct place *p, bool force, stru
     struct pb_err why = {0};
 
     int r = take_told(py, p, force, &why);
-    if (r == 0 && !is_known(py) && (!pb_py_fits(py) || pb_py_told_version(py) >> 8 != py->layout.version))
+    if (r == 0 && !pb_py_layout_is_known(&py->layout) &&
+        (!pb_py_fits(py) || pb_py_told_version(py) >> 8 != py->layout.version))
         pb_fail(&why, r, "its CPython tells offsets by which it cannot be read");
     else if (r == -ENOTSUP)
         pb_fail(&why, r, "CPython %u.%u is newer than this release knows (--force tries the nearest layout)",

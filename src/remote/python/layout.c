@@ -171,6 +171,16 @@ static int check_fields(const struct pb_py_layout *l, const struct pb_py_told *t
     return 0;
 }
 
+bool pb_py_layout_is_known(const struct pb_py_layout *l)
+{
+    const struct pb_py_layout *table = pb_py_layout_find(l->version, l->free_threaded);
+
+    for (const struct pb_py_told *t = told_by(l->version); table && t->theirs; t++)
+        if (offset_in(l, fact_of(t->ours)) != offset_in(table, fact_of(t->ours)))
+            return false;
+    return table;
+}
+
 int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct pb_py_layout *ret,
                       uint32_t *ret_version, struct pb_err *err)
 {
@@ -194,8 +204,7 @@ int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct
         uint32_t offset = (uint32_t)value;
         memcpy((char *)&layout + t->ours, &offset, sizeof(offset));
     }
-    int r =
-        memcmp(&layout, table, sizeof(layout)) == 0 ? 0 : check_fields(&layout, told_by(layout.version), err);
+    int r = pb_py_layout_is_known(&layout) ? 0 : check_fields(&layout, told_by(layout.version), err);
     if (r == 0)
         *ret = layout;
     return r;

@@ -143,6 +143,9 @@ extern const struct pb_py_layout *const pb_py_layouts[];
 #define PB_PY_OFFSETS_SIZE 1024       /* of _Py_DebugOffsets, as much as any version has */
 #define PB_PY_COOKIE       "xdebugpy" /* what it begins with */
 
+/* Whether all that a process of its version tells is as its table has it. */
+bool pb_py_layout_is_known(const struct pb_py_layout *l);
+
 /* Lays what a process tells (the bytes at its _PyRuntime) over the table of its version. -ENOENT: it tells
  * nothing; -ENOTSUP: a version without table (unless force); -EBADMSG: offsets that no build has, and err
  * names one. What it returns is safe to read by; whether it is true of this process only a look shows. */
