@@ -3,6 +3,7 @@
  * A row of six columns (timestamp, u64, i32, f64, string or u32, u16) on one thread and on two, with a thread
  * that tends the arena as the agent's does. Variants are interleaved and repeated; each line gives min,
  * median, max. */
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -259,6 +260,74 @@ static void run(struct pb_arena *a)
     read_back(a, "text");
 }
 
+/* --- the copy in a file ---------------------------------------------------------------------------- */
+
+struct copying {
+    struct pb_arena *arena;
+    atomic_bool stop;
+    double cpu;
+    long turns, capped;
+};
+
+/* As the agent's resident thread: 150 ms after it is done, 20 ms where there is more. */
+static void *copy(void *arg)
+{
+    struct copying *c = arg;
+    double start = read_clock(CLOCK_THREAD_CPUTIME_ID);
+
+    for (; !atomic_load(&c->stop); c->turns++) {
+        int r = pb_arena_mirror(c->arena);
+        c->capped += r > 0;
+        nanosleep(&(struct timespec){.tv_nsec = r > 0 ? 20000000 : 150000000}, NULL);
+    }
+    c->cpu = read_clock(CLOCK_THREAD_CPUTIME_ID) - start;
+    return NULL;
+}
+
+/* One thread appends that many rows a second (0: as many as it can) for some seconds. */
+static void copied(struct pb_arena *a, struct pb_table *t, const char *what, long rate)
+{
+    enum { SECONDS = 3 };
+    struct copying c = {.arena = a};
+    pthread_t thread;
+    long n = 0;
+
+    pthread_create(&thread, NULL, copy, &c);
+    double start = now(), cpu_start = read_clock(CLOCK_THREAD_CPUTIME_ID), passed = 0;
+    for (; passed < SECONDS; passed = now() - start) {
+        long due = rate ? (long)(passed * (double)rate) : n + 10000;
+        for (; n < due; n++)
+            append(t, true, n, (unsigned)n & (NAMES - 1));
+        if (rate)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    double cpu = read_clock(CLOCK_THREAD_CPUTIME_ID) - cpu_start;
+    atomic_store(&c.stop, true);
+    pthread_join(thread, NULL);
+    printf("%-44s %.3f%% of a CPU for the copy, %ld turns, %ld of them not enough; %.1f ns a row\n", what,
+           c.cpu / SECONDS * 100, c.turns, c.capped, n ? cpu * 1e9 / (double)n : 0);
+}
+
+static void run_copied(void)
+{
+    char dir[] = "/dev/shm/bench-arena-XXXXXX";
+    struct pb_arena *a;
+
+    if (!mkdtemp(dir))
+        return;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY);
+    if (pb_arena_create(fd, "arena", &(struct pb_arena_options){.bound = 128 << 20}, &a) == 0) {
+        struct pb_table *t = make_table(a, "copied", PB_STRING);
+        copied(a, t, "copied, 1 row a second", 1);
+        copied(a, t, "copied, 1,000,000 rows a second", 1000000);
+        copied(a, t, "copied, as many rows as one thread writes", 0);
+        pb_arena_close(a);
+    }
+    unlinkat(fd, "arena", 0);
+    close(fd);
+    rmdir(dir);
+}
+
 int main(void)
 {
     struct pb_arena *a;
@@ -278,5 +347,6 @@ int main(void)
     atomic_store(&stopping, true);
     pthread_join(tender, NULL);
     pb_arena_close(a);
+    run_copied();
     return 0;
 }

@@ -216,11 +216,11 @@ static uint64_t slot_offset(const struct copy *c)
 __attribute__((no_sanitize("thread"))) static void copy_words(const struct copy *c, uint32_t from,
                                                               uint32_t to)
 {
-    const uint64_t *live = (const uint64_t *)(const void *)c->s->base;
+    const volatile uint64_t *live = (const volatile uint64_t *)(const void *)c->s->base;
     uint64_t *copied = (uint64_t *)(void *)c->m->staging;
 
     for (uint32_t i = from / 8; i < (to + 7) / 8; i++)
-        copied[i] = __atomic_load_n(&live[i], __ATOMIC_RELAXED);
+        copied[i] = live[i];
 }
 
 /* The same piece from the copy to the file. */
@@ -266,13 +266,13 @@ static void copy_cells(const struct copy *c)
 __attribute__((no_sanitize("thread"))) static void make_header(const struct copy *c)
 {
     struct pb_file_segment *f = (struct pb_file_segment *)(void *)c->m->staging;
-    const struct pb_file_segment *live = pb_segment_file(c->s);
+    const volatile struct pb_file_segment *live = pb_segment_file(c->s);
 
     pb_segment_describe(f, c->l, atomic_load(&c->s->opened), atomic_load(&c->s->real));
     f->state = c->serial << PB_SERIAL_SHIFT | (c->sealed ? PB_SEG_SEALED : PB_SEG_OPEN);
-    f->ts_min = __atomic_load_n(&live->ts_min, __ATOMIC_RELAXED);
-    f->ts_max = __atomic_load_n(&live->ts_max, __ATOMIC_RELAXED);
-    f->sealed_at = c->sealed ? __atomic_load_n(&live->sealed_at, __ATOMIC_RELAXED) : 0;
+    f->ts_min = live->ts_min;
+    f->ts_max = live->ts_max;
+    f->sealed_at = c->sealed ? live->sealed_at : 0;
     f->count = c->sealed ? c->begun : 0;
     f->dict = (uint64_t)c->ids << 32 | c->heap;
 }
