@@ -78,7 +78,7 @@ def test_a_full_disk_harms_nobody(tmp_path):
         pytest.skip("needs the right to mount a tmpfs")
     try:
         with probed({"PROBING_DIR": str(mounted)}) as (job, copy, env):
-            with open(mounted / "big", "wb") as big, contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), open(mounted / "big", "wb") as big:
                 while True:
                     big.write(bytes(65536))
                     big.flush()
