@@ -127,6 +127,40 @@ static uint64_t next_random(struct pb_sampler *s)
     return s->random;
 }
 
+#define SHARE_ALONE 0.12                  /* of the only CPU */
+#define SHARE_AHEAD 0.25                  /* of a CPU, with a priority that others have to give way to */
+#define CREDIT_NS   (50.0 * PB_NS_PER_MS) /* what is slow the first time may be had at once */
+
+static double allowed_share(const struct pb_sampler *s)
+{
+    if (CPU_COUNT(&s->allowed) == 1)
+        return SHARE_ALONE;
+    int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+    bool ahead = policy == SCHED_RR || policy == SCHED_FIFO || getpriority(PRIO_PROCESS, 0) < 0;
+    return ahead ? SHARE_AHEAD : 0;
+}
+
+static uint64_t own_cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * PB_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* Until when the sampler has to leave the CPU to others. */
+static uint64_t rest_until(struct pb_sampler *s, uint64_t now)
+{
+    if (s->share <= 0)
+        return now;
+    uint64_t cpu = own_cpu_ns();
+    s->credit_ns += (double)(now - s->paid_at) * s->share - (double)(cpu - s->paid);
+    if (s->credit_ns > CREDIT_NS)
+        s->credit_ns = CREDIT_NS;
+    s->paid = cpu;
+    s->paid_at = now;
+    return s->credit_ns >= 0 ? now : now + (uint64_t)(-s->credit_ns / s->share);
+}
+
 int pb_sampler_wait(struct pb_sampler *s)
 {
     uint64_t now = pb_now_ns();
@@ -137,6 +171,10 @@ int pb_sampler_wait(struct pb_sampler *s)
         s->start = s->next = now;
         s->facts->start_ns = now;
         s->facts->start_utc_ns = (int64_t)utc.tv_sec * (int64_t)PB_NS_PER_S + utc.tv_nsec;
+        s->share = allowed_share(s);
+        s->credit_ns = CREDIT_NS;
+        s->paid = own_cpu_ns();
+        s->paid_at = now;
         s->started = true;
     }
     if (!s->period)
@@ -147,7 +185,14 @@ int pb_sampler_wait(struct pb_sampler *s)
         uint64_t missed = (now - due) / s->period;
         s->facts->late += missed;
         s->next += missed * s->period;
-        return 0;
+        due += missed * s->period;
+    }
+    uint64_t rest = rest_until(s, now);
+    if (rest > now && due < rest) {
+        uint64_t missed = (rest - due + s->period - 1) / s->period;
+        s->facts->late += missed;
+        s->next += missed * s->period;
+        due += missed * s->period;
     }
     if (due < now + SHORT_NS)
         return 0;

@@ -62,6 +62,10 @@ struct pb_sampler {
     cpu_set_t allowed;   /* where we may run */
     uint64_t next_aside; /* tick before which we do not move to another CPU again */
     uint64_t period, start, next, index;
+    /* CPU time that the sampler may take, where it would take it from the target: credit, counted at `paid`
+     * on our own CPU clock and at `paid_at` on the wall. share 0: as much as it needs. */
+    double share, credit_ns;
+    uint64_t paid, paid_at;
     uint64_t random;
     uint64_t next_children;
     bool started, warming; /* the clock runs; samples do not count */

@@ -224,7 +224,8 @@ static int begin(struct reading *r, unsigned ways)
             return (int)(m->way = PB_WAY_PINNED);
         step_aside(r->s, cpu);
     }
-    return ways & ~(unsigned)PB_WAY_ASLEEP ? pb_moment_begin(m, ways & ~(unsigned)PB_WAY_ASLEEP) : -EAGAIN;
+    /* It may have gone to wait since: then it need not be stopped. */
+    return ways & ~(unsigned)PB_WAY_ASLEEP ? pb_moment_begin(m, ways) : -EAGAIN;
 }
 
 #define TRIES                                                                                                \

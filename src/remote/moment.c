@@ -202,6 +202,49 @@ static void let_go(struct pb_moment *m)
     m->stopped = false;
 }
 
+#define RECENT_NS  (10 * PB_NS_PER_MS)
+#define LEAVING_NS 50000
+#define LEAVING    3 /* times */
+
+/* A thread that has waited in accept, say, for all of its time and has just been woken by that runs, and is
+ * still in the call: a stop at that instant would begin it again. Such a thread is given the time to leave,
+ * where we have not looked for so long that the wait may have been a long one. */
+static bool may_be_leaving(struct pb_moment *m)
+{
+    uint64_t now = pb_now_ns();
+    struct pb_waiting last = {.number = m->syscall};
+
+    bool recent = m->looked_ns && now - m->looked_ns < RECENT_NS;
+    m->looked_ns = now;
+    if (!recent)
+        return true;
+    if (!m->rested_slices || m->slices - m->rested_slices > 1)
+        return false;
+    memcpy(last.args, m->syscall_args, sizeof(last.args));
+    return pb_waiting_would_begin_anew(m->pid, &last);
+}
+
+/* True: it is asleep again, and that is what the moment is of. False: it runs, and left any wait before. */
+static bool leaves_and_waits(struct pb_moment *m)
+{
+    for (int i = 0; i < LEAVING; i++) {
+        uint64_t run_ns, slices;
+        pb_sleep_ns(LEAVING_NS);
+        if (read_schedule(m, &run_ns, &slices) < 0)
+            return false;
+        bool ran_on = slices == m->slices;
+        m->slices = slices;
+        m->run_ns = run_ns;
+        if (read_syscall(m)) {
+            m->rested_slices = slices;
+            return true;
+        }
+        if (ran_on)
+            break;
+    }
+    return false;
+}
+
 int pb_moment_begin(struct pb_moment *m, unsigned ways)
 {
     if (m->dead)
@@ -213,12 +256,18 @@ int pb_moment_begin(struct pb_moment *m, unsigned ways)
         return r;
     /* The order of reading is the proof: the count first, then that it is off its CPU, then the memory, and
      * the count again. */
-    if (ways & PB_WAY_ASLEEP && read_syscall(m))
+    if (ways & PB_WAY_ASLEEP && read_syscall(m)) {
+        m->rested_slices = m->slices;
+        m->looked_ns = pb_now_ns();
         return m->way = PB_WAY_ASLEEP;
+    }
     if (ways & PB_WAY_PINNED && is_preempted(m))
         return m->way = PB_WAY_PINNED;
     if (!(ways & PB_WAY_STOPPED))
         return -EAGAIN;
+    if (may_be_leaving(m) && leaves_and_waits(m) && ways & PB_WAY_ASLEEP)
+        return m->way = PB_WAY_ASLEEP;
+    m->rested_slices = 0;
     r = stop(m);
     /* It went to wait, in a call that a stop would make longer: then it can be read as it sleeps. */
     if (r == -EINPROGRESS)
@@ -239,6 +288,7 @@ int pb_moment_end(struct pb_moment *m)
     int r = read_schedule(m, &run_ns, &slices);
     if (r < 0)
         return r;
+    m->looked_ns = pb_now_ns();
     /* A kernel that does not count says 0 of every thread: that proves nothing. */
     return slices && slices == m->slices && run_ns == m->run_ns ? 0 : -EAGAIN;
 }

@@ -39,6 +39,9 @@ struct pb_moment {
     int pinned_cpu;  /* -1: not pinned by us */
     enum pb_way way; /* of the moment that is open, or was last */
     uint64_t slices, run_ns;
+    uint64_t looked_ns; /* when it was last looked at; 0: never */
+    /* The slices it had when it was last seen waiting, until it is known to have left that wait; 0: it is. */
+    uint64_t rested_slices;
     /* Of the last moment that was PB_WAY_ASLEEP, and of a core: */
     int syscall; /* number; -1: none (a page fault) */
     uint64_t syscall_args[6];
