@@ -355,6 +355,7 @@ static int moment_core(struct pb_source *s, pid_t tid, struct pb_moment *ret)
                               .schedstat_fd = -1,
                               .syscall_fd = -1,
                               .stat_fd = -1,
+                              .status_fd = -1,
                               .pinned_cpu = -1,
                               .syscall = c->machine == pb_native_arch(0)->machine ? t->syscall : -1,
                               .pc = t->reg[arch->pc],

@@ -49,8 +49,13 @@ static int open_of(const struct pb_moment *m, int tasks, const char *name)
 
 int pb_moment_open_in(int tasks, pid_t pid, pid_t tid, struct pb_moment *ret)
 {
-    struct pb_moment m = {
-        .pid = pid, .tid = tid, .stat_fd = -1, .pinned_cpu = -1, .within_ns = STOP_WITHIN_NS};
+    struct pb_moment m = {.pid = pid,
+                          .tid = tid,
+                          .stat_fd = -1,
+                          .status_fd = -1,
+                          .known_waits = UINT64_MAX,
+                          .pinned_cpu = -1,
+                          .within_ns = STOP_WITHIN_NS};
 
     m.schedstat_fd = open_of(&m, tasks, "schedstat");
     if (m.schedstat_fd < 0)
@@ -202,47 +207,60 @@ static void let_go(struct pb_moment *m)
     m->stopped = false;
 }
 
-#define RECENT_NS  (10 * PB_NS_PER_MS)
-#define LEAVING_NS 50000
-#define LEAVING    3 /* times */
-
-/* A thread that has waited in accept, say, for all of its time and has just been woken by that runs, and is
- * still in the call: a stop at that instant would begin it again. Such a thread is given the time to leave,
- * where we have not looked for so long that the wait may have been a long one. */
-static bool may_be_leaving(struct pb_moment *m)
+/* How often it gave up its CPU to wait, and how often it was taken away. */
+static bool read_switches(struct pb_moment *m, uint64_t *ret_waits, uint64_t *ret_all)
 {
-    uint64_t now = pb_now_ns();
-    struct pb_waiting last = {.number = m->syscall};
+    static const char key[] = "\nvoluntary_ctxt_switches:\t", other[] = "\nnonvoluntary_ctxt_switches:\t";
+    char text[4096];
 
-    bool recent = m->looked_ns && now - m->looked_ns < RECENT_NS;
-    m->looked_ns = now;
-    if (!recent)
-        return true;
-    if (!m->rested_slices || m->slices - m->rested_slices > 1)
+    if (m->status_fd < 0)
+        m->status_fd = open_of(m, -1, "status");
+    if (m->status_fd < 0 || read_text(m->status_fd, text, sizeof(text)) <= 0)
         return false;
-    memcpy(last.args, m->syscall_args, sizeof(last.args));
-    return pb_waiting_would_begin_anew(m->pid, &last);
+    const char *waits = strstr(text, key), *taken = strstr(text, other);
+    if (!waits || !taken)
+        return false;
+    *ret_waits = strtoull(waits + sizeof(key) - 1, NULL, 10);
+    *ret_all = *ret_waits + strtoull(taken + sizeof(other) - 1, NULL, 10);
+    return true;
 }
 
-/* True: it is asleep again, and that is what the moment is of. False: it runs, and left any wait before. */
-static bool leaves_and_waits(struct pb_moment *m)
+#define LEAVE_FIRST_NS 50000
+#define LEAVE_MAX_NS   500000
+
+/* Waits until a thread that is not asleep is surely not in the midst of a wait. One that has waited in
+ * accept, say, for all of its time and was woken by that, but was given no CPU yet, is ready to run and still
+ * in the call: a stop would begin it again (accept, io_getevents and reads of Unix sockets look for signals
+ * before they look at their time). A thread that has not given up its CPU since it was last seen outside of a
+ * wait is in none. One that was given the CPU more often than it lost it has it now, and had it when the
+ * slices were read, some 10 us ago: long enough to leave the call. And one that was given a CPU since the
+ * first look, and did not give it up, has left it.
+ * 0: it may be stopped; 1: it is asleep; -ETIMEDOUT: it was given no CPU. */
+static int leave_waits(struct pb_moment *m)
 {
-    for (int i = 0; i < LEAVING; i++) {
-        uint64_t run_ns, slices;
-        pb_sleep_ns(LEAVING_NS);
-        if (read_schedule(m, &run_ns, &slices) < 0)
-            return false;
-        bool ran_on = slices == m->slices;
-        m->slices = slices;
-        m->run_ns = run_ns;
-        if (read_syscall(m)) {
-            m->rested_slices = slices;
-            return true;
+    uint64_t until = pb_now_ns() + m->within_ns, step = LEAVE_FIRST_NS;
+    uint64_t first_waits = 0, first_slices = 0, waits, all;
+
+    for (;;) {
+        if (!m->slices || !read_switches(m, &waits, &all)) /* a kernel that does not count */
+            return 0;
+        if (waits == m->known_waits || m->slices > all ||
+            (first_slices && waits == first_waits && m->slices > first_slices)) {
+            m->known_waits = waits;
+            return 0;
         }
-        if (ran_on)
-            break;
+        if (pb_now_ns() > until)
+            return -ETIMEDOUT;
+        first_waits = waits;
+        first_slices = m->slices;
+        pb_sleep_ns(step);
+        step = step < LEAVE_MAX_NS ? 2 * step : step;
+        int r = read_schedule(m, &m->run_ns, &m->slices);
+        if (r < 0)
+            return r;
+        if (read_syscall(m))
+            return 1;
     }
-    return false;
 }
 
 int pb_moment_begin(struct pb_moment *m, unsigned ways)
@@ -256,19 +274,21 @@ int pb_moment_begin(struct pb_moment *m, unsigned ways)
         return r;
     /* The order of reading is the proof: the count first, then that it is off its CPU, then the memory, and
      * the count again. */
-    if (ways & PB_WAY_ASLEEP && read_syscall(m)) {
-        m->rested_slices = m->slices;
-        m->looked_ns = pb_now_ns();
+    bool asleep = read_syscall(m);
+    if (asleep && ways & PB_WAY_ASLEEP)
         return m->way = PB_WAY_ASLEEP;
-    }
     if (ways & PB_WAY_PINNED && is_preempted(m))
         return m->way = PB_WAY_PINNED;
     if (!(ways & PB_WAY_STOPPED))
         return -EAGAIN;
-    if (may_be_leaving(m) && leaves_and_waits(m) && ways & PB_WAY_ASLEEP)
-        return m->way = PB_WAY_ASLEEP;
-    m->rested_slices = 0;
+    if (!asleep)
+        r = leave_waits(m);
+    if (r < 0 || (r == 1 && ways & PB_WAY_ASLEEP))
+        return r < 0 ? r : (int)(m->way = PB_WAY_ASLEEP);
+    uint64_t known = asleep || r == 1 ? UINT64_MAX : m->known_waits;
     r = stop(m);
+    /* A stop counts as one wait. */
+    m->known_waits = r == 0 && known != UINT64_MAX ? known + 1 : UINT64_MAX;
     /* It went to wait, in a call that a stop would make longer: then it can be read as it sleeps. */
     if (r == -EINPROGRESS)
         return read_syscall(m) ? (int)(m->way = PB_WAY_ASLEEP) : -EAGAIN;
@@ -288,7 +308,6 @@ int pb_moment_end(struct pb_moment *m)
     int r = read_schedule(m, &run_ns, &slices);
     if (r < 0)
         return r;
-    m->looked_ns = pb_now_ns();
     /* A kernel that does not count says 0 of every thread: that proves nothing. */
     return slices && slices == m->slices && run_ns == m->run_ns ? 0 : -EAGAIN;
 }
@@ -298,9 +317,11 @@ void pb_moment_close(struct pb_moment *m)
     let_go(m);
     if (m->stat_fd >= 0)
         close(m->stat_fd);
+    if (m->status_fd >= 0)
+        close(m->status_fd);
     if (m->syscall_fd >= 0)
         close(m->syscall_fd);
     if (m->schedstat_fd >= 0)
         close(m->schedstat_fd);
-    m->stat_fd = m->syscall_fd = m->schedstat_fd = -1;
+    m->stat_fd = m->status_fd = m->syscall_fd = m->schedstat_fd = -1;
 }

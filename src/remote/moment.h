@@ -31,7 +31,7 @@ struct pb_moment {
     pid_t pid, tid;            /* in our pid namespace */
     pid_t ns_tid;              /* in its own; used with `through` */
     struct pb_source *through; /* who tells of the thread, where /proc does not; NULL: /proc */
-    int schedstat_fd, syscall_fd, stat_fd;
+    int schedstat_fd, syscall_fd, stat_fd, status_fd;
     uint64_t within_ns; /* how long a stop is waited for; the caller's to change */
     bool stopped;
     bool dead;       /* of a core: always PB_WAY_DEAD */
@@ -39,9 +39,7 @@ struct pb_moment {
     int pinned_cpu;  /* -1: not pinned by us */
     enum pb_way way; /* of the moment that is open, or was last */
     uint64_t slices, run_ns;
-    uint64_t looked_ns; /* when it was last looked at; 0: never */
-    /* The slices it had when it was last seen waiting, until it is known to have left that wait; 0: it is. */
-    uint64_t rested_slices;
+    uint64_t known_waits; /* how often it had given up its CPU when it was last seen outside of a wait */
     /* Of the last moment that was PB_WAY_ASLEEP, and of a core: */
     int syscall; /* number; -1: none (a page fault) */
     uint64_t syscall_args[6];

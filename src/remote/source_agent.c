@@ -250,6 +250,7 @@ static int moment_agent(struct pb_source *s, pid_t tid, struct pb_moment *ret)
         .schedstat_fd = -1,
         .syscall_fd = -1,
         .stat_fd = -1,
+        .status_fd = -1,
         .pinned_cpu = -1,
         .through = s,
     };
