@@ -189,7 +189,7 @@ static int make_anonymous(struct pb_arena *a)
     uint64_t slots = atomic_load(&a->bound) / a->segment_size + PB_MIN_SLOTS;
 
     slots = (slots + PB_EXTENT_SLOTS - 1) / PB_EXTENT_SLOTS * PB_EXTENT_SLOTS;
-    a->max_slots = slots < PB_MAX_SLOTS ? (uint32_t)slots : PB_MAX_SLOTS;
+    a->max_slots = slots < PB_WRITER_SLOTS ? (uint32_t)slots : PB_WRITER_SLOTS;
     a->one_mapping = true;
     int r = map_first(a, -1, size_of(a));
     for (uint32_t i = 0; r == 0 && i < a->max_slots / PB_EXTENT_SLOTS; i++)
@@ -200,7 +200,7 @@ static int make_anonymous(struct pb_arena *a)
 int pb_memory_make(struct pb_arena *a, const char *name)
 {
     a->live.fd = -1;
-    a->max_slots = PB_MAX_SLOTS;
+    a->max_slots = PB_WRITER_SLOTS;
     int r = fit_limit(a), fd = r < 0 ? r : make_memfd(a, name);
     if (fd < 0)
         return make_anonymous(a);

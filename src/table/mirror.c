@@ -58,7 +58,7 @@ struct pb_mirror {
     struct pb_file_header header; /* as it stands in the file */
     struct pb_file_table tables[PB_MAX_TABLES];
     char *staging; /* a segment's size */
-    struct slot_copy slots[PB_MAX_SLOTS];
+    struct slot_copy slots[PB_WRITER_SLOTS];
 };
 
 /* What is being copied. */

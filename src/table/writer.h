@@ -20,7 +20,10 @@
 
 enum {
     PB_EXTENT_SLOTS = 64, /* segments mapped at once */
-    PB_MAX_EXTENTS = PB_MAX_SLOTS / PB_EXTENT_SLOTS,
+    /* What this writer uses of PB_MAX_SLOTS: 16 GB of default segments. What it keeps of each slot is address
+     * space, of which a program may have little. */
+    PB_WRITER_SLOTS = 1 << 16,
+    PB_MAX_EXTENTS = PB_WRITER_SLOTS / PB_EXTENT_SLOTS,
     PB_THREADS = 1024, /* entries of the thread map; a power of two */
     PB_THREAD_PROBES = 4,
     PB_PROMOTE_ROWS = 64, /* rows a thread puts into the shared segment before it gets its own */
@@ -109,7 +112,7 @@ struct pb_control {
     struct pb_layout layouts[PB_MAX_SCHEMAS];
     _Atomic uint64_t thread_key[PB_THREADS];
     _Alignas(64) _Atomic uint64_t thread_cur[PB_THREADS][PB_MAX_TABLES];
-    struct pb_segment segments[PB_MAX_SLOTS];
+    struct pb_segment segments[PB_WRITER_SLOTS];
 };
 
 /* A descriptor of ours, and the file it was opened for: the program may close any number and open its own
