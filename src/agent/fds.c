@@ -1,6 +1,8 @@
 /* fds: see fds.h. */
 #include "agent/fds.h"
 
+#include "control/listing.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -50,24 +52,16 @@ static int count_free(int enough)
     return n;
 }
 
-struct entry { /* linux_dirent64 */
-    uint64_t inode;
-    int64_t next;
-    uint16_t size;
-    uint8_t type;
-    char name[];
-};
-
 /* Closes one round of what is listed; returns how many. */
 static int close_listed(int dir)
 {
-    _Alignas(8) char buf[1024];
+    _Alignas(struct pb_listed) char buf[1024];
     int closed = 0;
     long n;
 
     while ((n = syscall(SYS_getdents64, dir, buf, sizeof(buf))) > 0)
         for (long at = 0; at < n;) {
-            const struct entry *e = (const struct entry *)(void *)(buf + at);
+            const struct pb_listed *e = (const struct pb_listed *)(void *)(buf + at);
             int fd = e->name[0] >= '0' && e->name[0] <= '9' ? atoi(e->name) : -1;
             if (fd >= 0 && fd != dir)
                 closed += close(fd) == 0;

@@ -1,14 +1,15 @@
 /* rundir: see rundir.h. */
 #include "control/rundir.h"
 
+#include "control/listing.h"
 #include "control/settings.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define NAME_SIZE  112
@@ -124,22 +125,23 @@ static int keep(int user_fd, struct newest *kept, const struct dead *run)
 
 int pb_rundir_collect(int user_fd, uint64_t keep_bytes, time_t keep_s)
 {
+    _Alignas(struct pb_listed) char entries[4096];
     struct newest runs = {.n = 0};
     struct dead run;
     uint64_t kept = 0;
     int removed = 0;
 
     int fd = openat(user_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        if (fd >= 0)
-            close(fd);
+    if (fd < 0)
         return 0;
-    }
-    for (struct dirent *e; (e = readdir(dir));)
-        if (look_at(user_fd, e->d_name, &run))
-            removed += keep(user_fd, &runs, &run);
-    closedir(dir);
+    for (long n; (n = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0;)
+        for (long at = 0; at < n;) {
+            const struct pb_listed *e = (const struct pb_listed *)(void *)(entries + at);
+            at += e->size;
+            if (look_at(user_fd, e->name, &run))
+                removed += keep(user_fd, &runs, &run);
+        }
+    close(fd);
     for (size_t i = 0; i < runs.n; i++) {
         kept += runs.at[i].bytes;
         time_t keep_this = runs.at[i].keep_s ? runs.at[i].keep_s : keep_s;
