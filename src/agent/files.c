@@ -35,7 +35,11 @@ void pb_file_slurp(const char *path, struct pb_block *ret)
     if (memory == MAP_FAILED)
         return;
     long n = pb_file_read(path, memory, SLURP_MAX);
-    *ret = (struct pb_block){.data = memory, .size = n > 0 ? (size_t)n : 0, .mapped = SLURP_MAX};
+    size_t size = n > 0 ? (size_t)n : 0, page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t mapped = (size + page) / page * page; /* with the NUL after it */
+    if (mapped < SLURP_MAX)
+        munmap(memory + mapped, SLURP_MAX - mapped);
+    *ret = (struct pb_block){.data = memory, .size = size, .mapped = mapped};
 }
 
 void pb_block_done(struct pb_block *block)
