@@ -368,13 +368,22 @@ static void settle(const struct pb_job *job)
         job->py.err_clear();
 }
 
+static int is_wanted(const struct pb_job *job)
+{
+    pb_job_lock();
+    int wanted = !job->disowned && !job->interrupted_ns;
+    pb_job_unlock();
+    return wanted;
+}
+
 static int run_request(struct pb_job *job, pb_pyobject *request)
 {
     const struct pb_python *py = &job->py;
     pb_pyobject *raised[3];
 
     set_state(job, PB_JOB_RUNNING);
-    evaluate(job, request);
+    if (is_wanted(job)) /* an interrupter that came before RUNNING has left it to us */
+        evaluate(job, request);
     fetch_exception(py, raised);
     set_state(job, PB_JOB_ENDING);
     settle(job);
@@ -424,14 +433,6 @@ static enum pb_job_state run(struct pb_job *job, int *status)
     if (job->part)
         job->py.decref(job->part);
     return *status < 0 ? PB_JOB_BROKEN : PB_JOB_ENDED;
-}
-
-static int is_wanted(const struct pb_job *job)
-{
-    pb_job_lock();
-    int wanted = !job->disowned && !job->interrupted_ns;
-    pb_job_unlock();
-    return wanted;
 }
 
 static int create_gil(void *py)
