@@ -36,7 +36,8 @@ if(PROBING_SANITIZE AND NOT PROBING_FUZZ)
     # -Wno-tsan: the sanitizer does not know fences, which order what another process reads.
     set(agent_test_flags -fsanitize=${PROBING_SANITIZE} -fno-omit-frame-pointer -Wno-tsan)
 elseif(PROBING_FAULTS)
-    set(agent_test_flags ${CMAKE_SOURCE_DIR}/tests/harm/faults.c)
+    set(agent_test_sources ${CMAKE_SOURCE_DIR}/tests/harm/faults.c)
+    set(agent_test_flags ${agent_test_sources})
     foreach(call accept4 bind dlopen epoll_create1 epoll_ctl eventfd fallocate fcntl fdopendir ftruncate listen madvise mkdir mkdirat
             mmap open openat pthread_atfork pthread_create pwrite recv recvmsg renameat send sendmsg socket socketpair syscall)
         list(APPEND agent_test_flags -Wl,--wrap=${call})
@@ -56,7 +57,7 @@ function(pb_agent libc target)
         COMMAND ${CMAKE_COMMAND} -E make_directory ${PROBING_AGENT_DIR}
         COMMAND ${compiler} -o ${output} ${agent_sources} ${agent_table} ${agent_shared}
         COMMAND ${strip}
-        DEPENDS ${agent_sources} ${agent_headers} ${agent_table} ${agent_shared} ${agent_embedded} ${CMAKE_SOURCE_DIR}/tests/harm/faults.c
+        DEPENDS ${agent_sources} ${agent_headers} ${agent_table} ${agent_shared} ${agent_embedded} ${agent_test_sources}
         COMMENT "Building the agent for ${target}" VERBATIM)
     add_custom_target(agent-${libc} ALL DEPENDS ${output})
 endfunction()

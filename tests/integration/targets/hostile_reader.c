@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/err.h"
+#include "base/procfs.h"
 #include "base/time.h"
 #include "remote/python/heap.h"
 #include "remote/python/internal.h"
@@ -194,10 +194,17 @@ static int lie_in_each_word(pid_t pid, const char *name)
     return 0;
 }
 
+/* Not ru_maxrss, which begins with what the process that started us had. */
+static long peak_mb(void)
+{
+    char text[4096];
+    return pb_proc_read(0, "status", text, sizeof(text)) > 0 ? (long)pb_proc_number(text, "VmHWM", 10) >> 10
+                                                             : -1;
+}
+
 int main(int argc, char **argv)
 {
     struct pb_err err = {0};
-    struct rusage usage;
     int r = 0;
 
     if (argc < 4)
@@ -216,8 +223,7 @@ int main(int argc, char **argv)
             timed(pid, NULL);
         }
     }
-    getrusage(RUSAGE_SELF, &usage);
     printf("readings=%u right=%u noted=%u slowest_ms=%llu peak_mb=%ld bytes=%zu\n", readings, rights, noted,
-           (unsigned long long)(slowest / PB_NS_PER_MS), usage.ru_maxrss >> 10, bytes);
+           (unsigned long long)(slowest / PB_NS_PER_MS), peak_mb(), bytes);
     return r;
 }

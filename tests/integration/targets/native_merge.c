@@ -16,14 +16,18 @@ enum { FRAMES = 4096 };
 
 struct sample {
     struct pb_native *native;
-    pid_t tid;
+    struct pb_moment moment;
     struct pb_capture capture;
 };
 
+/* One that waits for a time is not stopped, and read as it sleeps. */
 static int copy(void *arg)
 {
     struct sample *s = arg;
-    return pb_native_copy(s->native, s->tid, &s->capture);
+    const struct pb_moment *m = &s->moment;
+    if (m->way == PB_WAY_ASLEEP)
+        return pb_native_copy_asleep(s->native, m->tid, m->pc, m->sp, &s->capture);
+    return pb_native_copy(s->native, m->tid, &s->capture);
 }
 
 static size_t describe(struct pb_native *n, const struct pb_native_pc *pcs, size_t count,
@@ -56,15 +60,13 @@ static int take(struct pb_py *py, pid_t pid, const struct pb_py_thread *t, struc
     static struct pb_native_frame frames[2 * FRAMES];
     static struct pb_merged merged[4 * FRAMES];
     static struct pb_py_stack stack;
-    struct pb_moment moment;
     unsigned flags;
     size_t n;
-    int r = pb_moment_open(pid, t->tid, &moment);
+    int r = pb_moment_open(pid, t->tid, &s->moment);
     if (r < 0)
         return r;
-    s->tid = t->tid;
-    r = pb_py_sample_with(py, t, &moment, PB_WAY_STOPPED, &stack, copy, s);
-    pb_moment_close(&moment);
+    r = pb_py_sample_with(py, t, &s->moment, PB_WAY_STOPPED, &stack, copy, s);
+    pb_moment_close(&s->moment);
     if (r < 0 || stack.n > 2 * FRAMES)
         return r;
     size_t count = pb_native_unwind(s->native, &s->capture, pcs, FRAMES, &flags);
