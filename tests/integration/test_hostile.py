@@ -268,6 +268,7 @@ def test_made_up_thread_states_cost_little(interpreter):
     if interpreters.version_of(interpreter) < (3, 13):
         pytest.skip("only a process from 3.13 on tells where its thread states are")
     with jobs.python(FAKE_STATES, interpreter=interpreter, ready="ready") as job:
+        jobs.wait_until(lambda: job.output.endswith("\n") and len(job.output.split()) > 1)
         chain = int(job.output.split()[1])
         with open(f"/proc/{job.pid}/mem", "r+b", buffering=0) as memory:
             state = first_state(job.pid, memory)
