@@ -30,11 +30,16 @@ enum {
  * than this ago, can begin anew with its whole timeout. */
 #define FRESH (8 * PB_NS_PER_MS)
 
+/* A thread that has run for so long since it was seen in a call is out of it. */
+#define SURELY_OUT (PB_NS_PER_MS / 5)
+
 /* A thread that was asked to stop cannot be let go before it has: short of a deadline it gets this long. */
 #define STOP_LIMIT (100 * PB_NS_PER_MS)
 #define SETTLE     (2 * PB_NS_PER_MS) /* how long a doubt must stay one before it counts as stale words */
 
 enum {
+    RANK_RUNS = 2,
+    RANK_STOPPED = 4,
     RANK_FRAGILE = 8, /* in a call that a stop would make longer: the last choice */
 };
 
@@ -43,11 +48,14 @@ struct candidate {
     int rank;                /* lower is better */
     uint64_t doubtful_since; /* 0: not */
     struct pb_waiting waiting;
-    bool fragile;     /* it waits in a call that begins anew, with its whole timeout, when it is stopped */
-    bool knows_eintr; /* and is better served by EINTR than by that */
-    uint64_t looked;  /* when that was seen */
-    uint64_t slices;  /* how often it had run by then */
-    uint64_t outside; /* when it was last known not to be in the call it is in now; 0: never */
+    bool fragile;        /* it waits in a call that begins anew, with its whole timeout, when it is stopped */
+    bool knows_eintr;    /* and is better served by EINTR than by that */
+    uint64_t looked;     /* when that was seen */
+    uint64_t slices;     /* how often it had run by then, */
+    uint64_t ran;        /* and how long */
+    uint64_t ran_before; /* the same when it was last in such a call, or first seen */
+    uint64_t let_go;     /* when we stopped it last and let it go; 0: long ago */
+    uint64_t outside;    /* when it was last known not to be in the call it is in now; 0: never */
 };
 
 struct candidates {
@@ -73,11 +81,12 @@ static int rank_of(pid_t pid, pid_t tid)
     case 'S':
         return tid == pid ? 0 : 1;
     case 'R':
-    case 'T':
-    case 't':
-        return 2;
+        return RANK_RUNS;
     case 'D':
-        return 3;
+        return RANK_RUNS + 1;
+    case 'T': /* a job-control stop: what it waited in has ended already */
+    case 't':
+        return RANK_STOPPED;
     }
     return -1;
 }
@@ -96,16 +105,17 @@ static const struct candidate *known(const struct candidates *c, pid_t tid)
     return NULL;
 }
 
-/* How often the thread was given a CPU. */
-static uint64_t slices_of(pid_t pid, pid_t tid)
+/* How often the thread was given a CPU, and for how long in all. */
+static void read_schedstat(pid_t pid, pid_t tid, uint64_t *ret_slices, uint64_t *ret_ran)
 {
     char name[40], text[96];
-    unsigned long long ran, waited, slices = 0;
+    unsigned long long ran, waited, slices;
     snprintf(name, sizeof(name), "task/%d/schedstat", tid);
     if (pb_proc_read(pid, name, text, sizeof(text)) < 0 ||
         sscanf(text, "%llu %llu %llu", &ran, &waited, &slices) != 3)
-        return 0;
-    return slices;
+        return;
+    *ret_slices = slices;
+    *ret_ran = ran;
 }
 
 /* select and ppoll are restarted with the time that was left: one stop more or less is no matter to them. */
@@ -125,19 +135,27 @@ static bool keeps_its_time(long number)
 static void look_at_wait(pid_t pid, struct candidate *now, const struct candidate *before)
 {
     now->looked = pb_now_ns();
-    now->fragile = pb_waiting_read(pid, now->tid, -1, &now->waiting) == 1 &&
-                   !keeps_its_time(now->waiting.number) && pb_waiting_would_begin_anew(pid, &now->waiting);
-    if (!now->fragile) {
+    int waits = pb_waiting_read(pid, now->tid, -1, &now->waiting);
+    read_schedstat(pid, now->tid, &now->slices, &now->ran);
+    now->fragile =
+        waits == 1 && !keeps_its_time(now->waiting.number) && pb_waiting_would_begin_anew(pid, &now->waiting);
+    now->ran_before = before ? before->ran_before : now->ran;
+    if (!now->fragile && (waits == 1 || now->ran - now->ran_before >= SURELY_OUT)) {
         now->outside = now->looked;
         return;
     }
-    now->slices = slices_of(pid, now->tid);
     now->rank += RANK_FRAGILE;
+    if (!now->fragile) /* it runs, perhaps on its way out of such a call: a stop would end that as EINTR */
+        return;
+    now->ran_before = now->ran;
     if (!before)
         return;
-    now->outside = before->outside;
-    if (!before->fragile || before->slices != now->slices)
-        now->outside = before->looked;
+    /* After a stop of ours it has run as well, and is in the same wait still: begun anew once, and not again.
+     */
+    bool by_us = before->let_go && now->looked - before->let_go < FRESH;
+    bool same = before->fragile && (by_us || before->slices == now->slices);
+    now->outside = same ? before->outside : before->looked;
+    now->let_go = by_us ? before->let_go : 0;
 }
 
 /* Lists the threads anew, keeping what is known of those that are still there, until enough of them sleep. In
@@ -163,7 +181,7 @@ static int list(pid_t pid, size_t enough, struct candidates *c)
                                   .rank = rank,
                                   .doubtful_since = before ? before->doubtful_since : 0,
                                   .waiting = {.number = -1}};
-        if (rank == 0 || rank == 1)
+        if (rank != RANK_STOPPED)
             look_at_wait(pid, new, before);
         asleep += new->rank == 0 || new->rank == 1;
     }
@@ -202,7 +220,6 @@ static int grab(struct pb_hold *h, const struct candidate *c, uint64_t deadline)
     if (r < 0)
         return r;
     pb_step("seized");
-    pb_hurry_begin();
     uint64_t limit = pb_now_ns() + STOP_LIMIT;
     r = pb_thread_stop(&h->thread, limit > deadline ? limit : deadline);
     if (r == -ESTALE)
@@ -214,8 +231,6 @@ static int grab(struct pb_hold *h, const struct candidate *c, uint64_t deadline)
         if (r < 0)
             pb_thread_release(&h->thread);
     }
-    if (r < 0)
-        pb_hurry_end();
     return r;
 }
 
@@ -240,9 +255,17 @@ static int take(struct pb_hold *h)
 /* Returns 1 when the thread is ours, 0 when it was let go again. */
 static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
 {
+    /* Ahead of others from here on, so that what was just seen is true of the moment of the stop. */
+    pb_hurry_begin();
+    if (c->rank != RANK_STOPPED && !c->knows_eintr && pb_now_ns() - c->outside >= FRESH) {
+        pb_hurry_end();
+        return 0;
+    }
     int r = grab(h, c, deadline);
-    if (r < 0)
+    if (r < 0) {
+        pb_hurry_end();
         return r;
+    }
     enum pb_safety safety = look(h);
     if (safety == PB_SAFE)
         return take(h);
@@ -257,6 +280,7 @@ static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
         h->stats->unsafe_looks++;
     }
     put_back(h);
+    c->let_go = pb_now_ns();
     /* In a job-control stop it will not move on while we look. */
     return safety == PB_UNSAFE && h->thread.group_stop ? -EAGAIN : 0;
 }
@@ -310,8 +334,16 @@ static int refuse(const struct pb_hold *h, int r, struct pb_err *err)
 static bool may_stop(struct pb_hold *h, struct candidate *c)
 {
     pid_t pid = h->target->info.pid;
-    if (c->rank % RANK_FRAGILE > 1) /* it runs */
+    if (c->rank == RANK_STOPPED)
         return true;
+    if (pb_now_ns() - c->looked > FRESH / 4) { /* the others before it took their time */
+        struct candidate now = *c;
+        now.rank %= RANK_FRAGILE;
+        look_at_wait(pid, &now, c);
+        *c = now;
+    }
+    if (c->rank % RANK_FRAGILE >= RANK_RUNS)
+        return c->outside == c->looked;
     if (pb_judge_asleep(h->judge, &h->target->spans, pid, c->tid) == PB_UNSAFE) {
         h->stats->unsafe_looks++;
         return false;
@@ -319,7 +351,7 @@ static bool may_stop(struct pb_hold *h, struct candidate *c)
     if (!c->fragile)
         return true;
     c->knows_eintr = pb_judge_knows_eintr(h->judge, &h->target->info, c->waiting.number);
-    return c->knows_eintr || (c->outside && pb_now_ns() - c->outside < FRESH);
+    return c->knows_eintr || c->outside;
 }
 
 /* One look at every thread. 1: found. */
