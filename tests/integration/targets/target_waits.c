@@ -5,6 +5,7 @@
  *     target_waits SECONDS
  *     target_waits wait | handle     counts SIGRTMIN, in sigtimedwait or by a handler
  *     target_waits send PID N        sends it
+ *     target_waits starve A B        a thread that only runs when nobody else wants CPU A, one that has CPU B
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -327,6 +329,32 @@ static void handle_signals(void)
     printf("%u %u\n", handled, handled_late);
 }
 
+static void take_cpu(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    sched_setaffinity(0, sizeof(set), &set);
+}
+
+static void *be_starved(void *arg)
+{
+    take_cpu(*(int *)arg);
+    sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){.sched_priority = 0});
+    for (;;)
+        work(1000000);
+    return NULL;
+}
+
+static void have_cpu(int starved, int own)
+{
+    pthread_t thread;
+    take_cpu(own);
+    pthread_create(&thread, NULL, be_starved, &starved);
+    for (;;)
+        work(1000000);
+}
+
 int main(int argc, char **argv)
 {
     pthread_t thread[KINDS];
@@ -342,6 +370,8 @@ int main(int argc, char **argv)
     }
     printf("ready\n");
     fflush(stdout);
+    if (argc == 4 && strcmp(argv[1], "starve") == 0)
+        have_cpu(atoi(argv[2]), atoi(argv[3]));
     if (argc == 2 && strcmp(argv[1], "wait") == 0)
         count_signals();
     else if (argc == 2 && strcmp(argv[1], "handle") == 0)
