@@ -284,6 +284,13 @@ static void in_forked_child(void)
     set_state(PB_AGENT_IDLE);
 }
 
+static void *end_at_once(void *unused)
+{
+    (void)unused;
+    pb_thread_name("probing-spare");
+    return NULL;
+}
+
 /* Stays in the program's descriptor table: opens nothing. */
 static void *starter(void *number)
 {
@@ -298,6 +305,10 @@ static void *starter(void *number)
         pb_futex_wait(&residents, before);
     __atomic_store_n(&residents, 1, __ATOMIC_SEQ_CST);
     int r = pb_thread_start(resident, number, 0);
+    /* One that ends at once: glibc gives its stack, and the blocks that belong to it, to the thread that the
+     * resident starts later. Otherwise it would allocate them there, from a new heap for the resident alone
+     * (64 MB of address space). */
+    pb_thread_start(end_at_once, NULL, 0);
     if (r < 0) {
         __atomic_store_n(&residents, 0, __ATOMIC_SEQ_CST);
         snprintf(why, sizeof(why), "the process cannot start a thread: %s", strerror(-r));
@@ -333,7 +344,7 @@ void *pb_agent_start(const char *text)
     pb_agent_status.text[0] = pb_agent_status.run_dir[0] = pb_agent_status.abstract[0] = '\0';
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
     uint32_t number = pb_spawn_begin();
-    int r = pb_thread_start(starter, (void *)(uintptr_t)number, 0);
+    int r = pb_thread_start(starter, (void *)(uintptr_t)number, PB_SPAWN_STACK);
     if (r < 0) {
         snprintf(why, sizeof(why), "the process cannot start a thread: %s", strerror(-r));
         fail(r, why);

@@ -8,8 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define WAITING    32
-#define STACK_SIZE (8u << 20) /* as Python expects of a thread */
+#define WAITING 32
 
 struct order {
     void *(*run)(void *);
@@ -68,6 +67,13 @@ static int take_order(uint32_t number, struct order *ret)
     return r;
 }
 
+static void *take_over(void *number)
+{
+    pb_thread_name("probing-start");
+    pb_spawn_serve((uint32_t)(uintptr_t)number);
+    return NULL;
+}
+
 void pb_spawn_serve(uint32_t number)
 {
     struct order order;
@@ -76,8 +82,12 @@ void pb_spawn_serve(uint32_t number)
     for (;;) {
         uint32_t heard = __atomic_load_n(&bell, __ATOMIC_SEQ_CST);
         while ((r = take_order(number, &order)) > 0) {
-            int started = pb_thread_start(order.run, order.argument, STACK_SIZE);
-            if (started < 0 && order.failed)
+            int started = pb_thread_start(take_over, (void *)(uintptr_t)number, PB_SPAWN_STACK);
+            if (started == 0) {
+                order.run(order.argument);
+                return;
+            }
+            if (order.failed)
                 order.failed(order.argument, started);
         }
         if (r < 0)

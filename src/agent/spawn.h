@@ -2,19 +2,24 @@
  *
  * A thread shares the descriptor table of the thread that creates it. The resident thread has a table of its
  * own (fds.h), but code that a user runs must find the program's files. So a thread named probing-start stays
- * in the program's table and creates them on demand; it opens nothing and does nothing else. */
+ * in the program's table. On demand it starts another such thread and does what was asked for itself. The
+ * other way round glibc would reserve one heap for the thread that starts threads and one for each that runs
+ * code (64 MB of address space, for good); so all code that does not run at the same time shares one. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Has a thread started with a stack of 8 MB, soon. failed (or NULL) is called in another thread where that
+/* The stack of a thread in which Python code runs. */
+#define PB_SPAWN_STACK (8u << 20)
+
+/* Has `run` called in a thread with that stack, soon. failed (or NULL) is called in another thread where that
  * could not be done, with a negative errno. -EAGAIN: too many are waiting to be started. From any thread. */
 int pb_spawn(void *(*run)(void *), void (*failed)(void *argument, int error), void *argument);
 
-/* The life of that thread: begin gives it a number, serve is its loop, end lets the loop of that number
- * return once everything asked for before is started. begin takes no lock: it is called in a borrowed thread,
- * which may be one of ours. */
+/* The life of probing-start: begin gives it a number, serve is what it does, and those after it, end lets the
+ * last of that number return once everything asked for before is started. begin takes no lock: it is called
+ * in a borrowed thread, which may be one of ours. */
 uint32_t pb_spawn_begin(void);
 void pb_spawn_serve(uint32_t number);
 void pb_spawn_end(uint32_t number);
