@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -79,7 +80,7 @@ static void kit_touch(const char *name)
 {
     char path[512];
     snprintf(path, sizeof(path), "%s%s", getenv("HARM_REPORT"), name);
-    close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+    mkdir(path, 0777); /* a file would be open for a moment, in which the runner may look at our descriptors */
 }
 
 static bool kit_there(const char *name)

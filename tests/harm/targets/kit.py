@@ -5,7 +5,7 @@
         kit.say()           # the next line of output, which the runner knows too
 
 The first rounds run before anybody probes the program: they say what is usual here. Then going() waits until the
-runner has looked (file REPORT.ready, answered by REPORT.go), rounds go on until there is REPORT.stop, and the findings
+runner has looked (folder REPORT.ready, answered by REPORT.go), rounds go on until there is REPORT.stop, and the findings
 are written to REPORT, where the program waits for REPORT.end.
 
 Lines of the report, with tabs between: `complaint TIME TEXT`, `gap START SECONDS`, `late CALL START SECONDS`, `calm GAP LATE` (the worst of both before anybody probed), `rounds N`. Times are of CLOCK_MONOTONIC, less what the thread waited for a CPU: that is the machine's, not a probe's.
@@ -159,7 +159,7 @@ def compare(old, new):
 
 
 def touch(path):
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
+    os.mkdir(path)  # a file would be open for a moment, in which the runner may look at our descriptors
 
 
 def wait_for(path):
