@@ -1,8 +1,14 @@
 /* redact: values that nobody should see in a table, in a file or on a screen, told by the names they go by.
  *
  * The one implementation for variables of the environment, locals and arguments, dict keys and attributes in
- * them, and options of command lines. words are those of probing.redact, with commas or blanks between them;
- * a name that contains one of them, in any case, names a secret. No heap. */
+ * them, and options of command lines. words are those of probing.redact, with commas or blanks between them,
+ * in any case. What the words of the default mean is a table of facts, so that what people debug is shown:
+ *   secret, password, passwd, credential  a part of the name that is it or ends with it: db_password,
+ * PGPASSWORD key    with a part before it that says what for: api_key, apiKey, private_key; OPENAI_KEY in
+ * capitals. Not: key, key_states, src_key_padding_mask, sort_key. token  as the end of the name: hf_token,
+ * authToken. Not: token_count, tokens, eos_token, next_token. Any other word counts wherever it stands in the
+ * name. Only text and bytes are masked, which is the caller's part: a number, a tensor or a module by such a
+ * name is no secret. No heap, no locale. */
 #pragma once
 
 #include <stdbool.h>

@@ -141,6 +141,34 @@ static void secrets_are_told_by_their_names(void **state)
     assert_false(pb_redact_name(" , ,", "PASSWORD", 8));
 }
 
+/* What people debug is shown; what opens a door is not, however it is spelled. */
+static void words_count_as_whole_parts_of_a_name(void **state)
+{
+    static const char *const secret[] = {
+        "api_key",     "apiKey",          "APIKey",         "apikey",
+        "MY_API_KEY",  "private_key",     "OPENAI_KEY",     "account_keys",
+        "token",       "hf_token",        "HF_TOKEN",       "authToken",
+        "authtoken",   "auth_tokens",     "token_str",      "PGPASSWORD",
+        "db_password", "passwords",       "clientSecret",   "clientsecret",
+        "secrets",     "credentials",     "aws_credential", "userPasswd",
+        "--hub-token", "('db', 'token')", "secret_key_2",   "AWS_SECRET_ACCESS_KEY"};
+    static const char *const shown[] = {"key",          "keys",           "src_key_padding_mask",
+                                        "key_states",   "sort_key",       "KEY",
+                                        "key_padding",  "keyboard",       "monkey",
+                                        "tokens",       "tokenizer",      "token_count",
+                                        "input_tokens", "eos_token",      "eos_token_id",
+                                        "next_token",   "max_tokens",     "token_type_ids",
+                                        "num_token",    "secretary_id",   "passing",
+                                        "cache_key",    "past_key_values"};
+
+    for (size_t i = 0; i < sizeof(secret) / sizeof(secret[0]); i++)
+        if (!pb_redact_name(WORDS, secret[i], strlen(secret[i])))
+            fail_msg("%s is shown", secret[i]);
+    for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++)
+        if (pb_redact_name(WORDS, shown[i], strlen(shown[i])))
+            fail_msg("%s is masked", shown[i]);
+}
+
 static void masked(const char *args, size_t length, const char *expected)
 {
     char text[256] = "";
@@ -157,6 +185,9 @@ static void secrets_on_a_command_line_are_masked(void **state)
     masked("a\0--api-key\0value\0b", 19, "a --api-key *** b");
     masked("a\0--password\0--verbose\0b", 24, "a --password --verbose b");
     masked("env\0API_KEY=12345\0cmd", 21, "env API_KEY=*** cmd");
+    masked("a\0--max-tokens\0"
+           "99\0--key\0id",
+           26, "a --max-tokens 99 --key id");
     masked("plain\0words", 11, "plain words");
     masked("", 0, "");
 }
@@ -183,6 +214,7 @@ int main(void)
         cmocka_unit_test(nothing_but_a_type_passes_for_one),
         cmocka_unit_test(names_are_near_by_their_edits),
         cmocka_unit_test(secrets_are_told_by_their_names),
+        cmocka_unit_test(words_count_as_whole_parts_of_a_name),
         cmocka_unit_test(secrets_on_a_command_line_are_masked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,9 +71,8 @@ static void put_local(FILE *out, struct pb_py *py, const char *name, uint64_t bi
     uint64_t object = tagged ? 0 : value_of(py, bits);
     if (!tagged && !object)
         return;
-    if (pb_py_is_secret(py, name))
-        pb_py_put(&o, "<redacted>");
-    else if (tagged)
+    o.masked = pb_py_is_secret(py, name);
+    if (tagged)
         pb_py_putf(&o, "%lld", (long long)((int64_t)bits >> 2));
     else
         pb_py_put_value(&o, object, VALUE_DEPTH);

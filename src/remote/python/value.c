@@ -96,6 +96,10 @@ static void put_str(struct value_out *o, uint64_t addr)
     char text[VALUE_SIZE];
     bool cut;
 
+    if (o->masked) {
+        pb_py_put(o, "<redacted>");
+        return;
+    }
     int len = pb_py_text(o->py, addr, text, sizeof(text), &cut);
     if (len < 0)
         pb_py_put(o, "<str?>");
@@ -109,8 +113,8 @@ static void put_bytes(struct value_out *o, uint64_t addr)
     uint8_t bytes[64];
     uint64_t size;
 
-    if (read_u64(o->py, addr + l->bytes.size, &size) < 0) {
-        pb_py_put(o, "<bytes?>");
+    if (o->masked || read_u64(o->py, addr + l->bytes.size, &size) < 0) {
+        pb_py_put(o, o->masked ? "<redacted>" : "<bytes?>");
         return;
     }
     uint64_t n = size < sizeof(bytes) ? size : sizeof(bytes);
@@ -248,7 +252,7 @@ static void put_set(struct value_out *o, uint64_t addr, int depth)
     pb_py_put(o, "}");
 }
 
-/* Items of a dict or attributes of an instance, a secret's value left out. */
+/* Items of a dict or attributes of an instance. Text below the name of a secret is left out, at any depth. */
 static void put_items(struct value_out *o, struct items *it, bool attributes, int depth)
 {
     uint64_t key, value;
@@ -267,12 +271,11 @@ static void put_items(struct value_out *o, struct items *it, bool attributes, in
         else
             pb_py_put_value(o, key, depth - 1);
         /* As it is shown: keys may be bytes or tuples as well. */
-        bool secret = pb_redact_name(o->py->redact, o->buf + begin, o->len - begin);
+        bool outer = o->masked;
+        o->masked |= pb_redact_name(o->py->redact, o->buf + begin, o->len - begin);
         pb_py_put(o, attributes ? "=" : ": ");
-        if (secret)
-            pb_py_put(o, "<redacted>");
-        else
-            pb_py_put_value(o, value, depth - 1);
+        pb_py_put_value(o, value, depth - 1);
+        o->masked = outer;
     }
 }
 
@@ -293,7 +296,7 @@ static void put_object(struct value_out *o, uint64_t addr, const char *type, int
     struct items it;
     const char *dot = strrchr(type, '.');
 
-    if (pb_py_put_array(o, addr))
+    if (pb_py_put_callable(o, addr, type) || pb_py_put_array(o, addr))
         return;
     if (depth <= 0 || pb_py_items_of_instance(o->py, addr, &it) < 0) {
         pb_py_putf(o, "<%s at 0x%" PRIx64 ">", dot ? dot + 1 : type, addr);

@@ -12,7 +12,8 @@ struct value_out {
     struct pb_py *py;
     char *buf;
     size_t size, len;
-    bool full; /* what was put last did not fit: ends with ".." */
+    bool full;   /* what was put last did not fit: ends with ".." */
+    bool masked; /* text and bytes are left out: they go by the name of a secret */
 };
 
 /* Text as it is; control characters and newlines are escaped. */
@@ -22,8 +23,12 @@ __attribute__((format(printf, 2, 3))) void pb_py_putf(struct value_out *o, const
 /* One object; depth counts down. What cannot be read is shown as <type at 0x..>, or <?>. */
 void pb_py_put_value(struct value_out *o, uint64_t addr, int depth);
 
-/* Whether a name is one whose value is nobody's business: see pb_py_redact. */
+/* Whether text and bytes by that name are to be masked (value_out.masked): see pb_py_redact. */
 bool pb_py_is_secret(const struct pb_py *py, const char *name);
+
+/* callable.c: functions, methods and modules by their names. False: it is none of them, or its names cannot
+ * be read. type: the name of its type. */
+bool pb_py_put_callable(struct value_out *o, uint64_t addr, const char *type);
 
 /* tensor.c: numpy arrays and torch tensors as dtype, shape, device and data pointer. False: it is none, or
  * its layout is not the one we know. */
