@@ -10,23 +10,31 @@
 #include "engine/shared/known.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
+#include "table/reader.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static void release_recordings(struct pb_sql_source *s)
+{
+    for (unsigned k = 0; k < s->live.nmore; k++) {
+        if (s->live.more[k] >= 0)
+            close(s->live.more[k]);
+        free((struct pb_archive_run *)s->more[k]);
+    }
+    s->live.nmore = 0;
+}
+
 void pb_query_sources_done(struct pb_query_sources *s)
 {
     for (unsigned i = 0; i < s->n; i++) {
         if (s->at[i].live.arena_fd >= 0)
             close(s->at[i].live.arena_fd);
-        for (unsigned k = 0; k < s->at[i].live.nmore; k++) {
-            if (s->at[i].live.more[k] >= 0)
-                close(s->at[i].live.more[k]);
-            free((struct pb_archive_run *)s->at[i].more[k]);
-        }
+        release_recordings(&s->at[i]);
         free((struct pb_archive_run *)s->at[i].archived);
+        free((char *)s->at[i].live.broken);
     }
     if (s->archive)
         close(s->hold);
@@ -163,11 +171,39 @@ static void open_live_recordings(struct pb_live_source *live)
         open_recordings(live, process.start_time, process.euid);
 }
 
+/* A source with nothing but its live tables. */
+static struct pb_sql_source bare_source(const struct pb_ask *ask, const struct pb_target *target)
+{
+    struct pb_sql_source s = {.rank = pb_label_rank(target->label),
+                              .live = {.pid = target->pid,
+                                       .dead = target->dead,
+                                       .arena_fd = -1,
+                                       .backtrace = add_backtrace,
+                                       .arg = (void *)(uintptr_t)ask,
+                                       .config = add_config,
+                                       .redact = words_of}};
+
+    snprintf(s.live.label, sizeof(s.live.label), "%s", target->label);
+    return s;
+}
+
+/* Whether the tables make sense so far: the worker would refuse the whole query for the sake of one. */
+static int check_tables(int fd, pid_t pid, struct pb_err *err)
+{
+    char why[PB_WHY_SIZE];
+    struct pb_reader *reader;
+
+    int r = pb_reader_open(fd, &reader, why);
+    if (r < 0)
+        return pb_fail(err, r, "the tables of process %d cannot be read: %s", (int)pid, why);
+    pb_reader_close(reader);
+    return 0;
+}
+
 static int open_source(const struct pb_ask *ask, const struct pb_target *target, struct pb_sql_source *ret,
                        struct pb_err *err)
 {
-    struct pb_sql_source s = {.rank = pb_label_rank(target->label),
-                              .live = {.pid = target->pid, .dead = target->dead, .arena_fd = -1}};
+    struct pb_sql_source s = bare_source(ask, target);
 
     char note[256] = "";
     int fd = -1, r = 0;
@@ -175,17 +211,17 @@ static int open_source(const struct pb_ask *ask, const struct pb_target *target,
         r = open_dead(ask, &s, &fd, err);
     else if ((fd = pb_session_open_arena(target->pid, note, err)) < 0 && fd != -ENOENT)
         r = fd;
-    if (r < 0)
+    if (r == 0 && fd >= 0 && (r = check_tables(fd, target->pid, err)) < 0)
+        close(fd);
+    if (r < 0) {
+        release_recordings(&s);
         return r;
+    }
     if (note[0])
         pb_ask_note(ask, "process %d: %s", (int)target->pid, note);
     if (!target->dead)
         open_live_recordings(&s.live);
     s.live.arena_fd = fd < 0 ? -1 : fd;
-    s.live.backtrace = add_backtrace;
-    s.live.arg = (void *)(uintptr_t)ask;
-    s.live.config = add_config;
-    s.live.redact = words_of;
     *ret = s;
     return 0;
 }
@@ -210,6 +246,25 @@ static void bound_recordings(const struct pb_ask *ask, struct pb_query_sources *
                     PB_SQL_MAX_FDS);
 }
 
+/* One of several that cannot be read is named, and the others are shown: a hung or damaged rank is the one
+ * that people look for. */
+static int keep_failed(const struct pb_ask *ask, const struct pb_target *target, struct pb_query_sources *s,
+                       struct pb_err *err)
+{
+    struct pb_sql_source *source = &s->at[s->n];
+
+    *source = bare_source(ask, target);
+    source->live.broken = strdup(err->text);
+    if (!source->live.broken)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    s->failed++;
+    char name[64];
+    pb_live_name(&source->live, name, sizeof(name));
+    pb_ask_note(ask, "what %s recorded is missing: %s", name, err->text);
+    err->text[0] = '\0';
+    return 0;
+}
+
 int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_query_sources *ret,
                     struct pb_err *err)
 {
@@ -224,6 +279,8 @@ int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, 
         return pb_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; r == 0 && i < targets->n; i++) {
         r = open_source(ask, &targets->at[i], &s.at[i], err);
+        if (r < 0 && targets->n > 1 && r != -ENOMEM && s.failed + 1 < targets->n)
+            r = keep_failed(ask, &targets->at[i], &s, err);
         if (r < 0)
             break;
         s.n++;

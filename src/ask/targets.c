@@ -69,7 +69,16 @@ static int add(struct pb_targets *targets, pid_t pid)
 static bool is_python(pid_t pid)
 {
     struct pb_procinfo info;
-    return pb_procinfo_read(pid, &info, NULL) == 0 && info.python;
+    char path[32], name[32], exe[8];
+
+    if (pb_procinfo_read(pid, &info, NULL) < 0)
+        return false;
+    if (info.python)
+        return true;
+    /* A process that may not be looked into is not left out for that: it is named where reading it fails. */
+    snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+    return readlink(path, exe, sizeof(exe)) < 0 && errno == EACCES &&
+           pb_proc_read(pid, "comm", name, sizeof(name)) > 0 && strncmp(name, "python", 6) == 0;
 }
 
 /* A worker that was forked and runs no program of its own has its parent's command line. */

@@ -241,6 +241,35 @@ def test_all_ranks_are_one_table():
         assert mine == [{"rank": 0, "target_pid": zero.pid, "pid": zero.pid}, {"rank": 1, "target_pid": one.pid, "pid": one.pid}]
 
 
+# Root, but without the right to read a process that has all capabilities.
+POOR = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]
+
+
+def ask_ranks(*args, poor=False):
+    """A query over both ranks."""
+    return subprocess.run([*(POOR if poor else []), jobs.PROGRAM, "-t", "ranks-of-one-job", "--all", "query", "--format", "json", *args],
+                          capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give up rights")
+def test_a_rank_whose_live_read_fails_is_named_and_the_others_are_shown():
+    code = "import time; print('ready', flush=True); time.sleep(120)"
+    with jobs.start(*POOR, sys.executable, "-c", code, "ranks-of-one-job", ready="ready", env={"RANK": "0"}) as good, \
+            jobs.start(sys.executable, "-c", code, "ranks-of-one-job", ready="ready", env={"RANK": "1"}) as bad:
+        done = ask_ranks("SELECT DISTINCT rank FROM python.backtrace; SELECT * FROM probing.sources", poor=True)
+        assert done.returncode == 0, done.stderr
+        assert f"process {bad.pid}) is missing in python.backtrace: " in done.stderr and f"process {good.pid}" not in done.stderr
+        ranks, sources = (json.loads(part) for part in done.stdout.split("\n\n"))
+        assert ranks == [{"rank": 0}]
+        told = {(row["pid"], row["rows"]): row for row in sources}
+        assert set(told) == {(good.pid, None), (bad.pid, "python.backtrace")}
+        assert told[good.pid, None]["state"] == "not probed" and told[good.pid, None]["error"] is None
+        assert told[bad.pid, "python.backtrace"]["state"] == "failed" and told[bad.pid, "python.backtrace"]["error"]
+        strict = ask_ranks("--strict", "SELECT DISTINCT rank FROM python.backtrace", poor=True)
+        assert strict.returncode == 1 and json.loads(strict.stdout) == [{"rank": 0}] and "--strict" in strict.stderr
+        assert ask_ranks("--strict", "SELECT DISTINCT rank FROM python.backtrace").returncode == 0
+
+
 @pytest.mark.alone
 def test_a_warm_worker_answers_at_once_and_costs_the_target_nothing(job):
     probe("query", "SELECT 1")
@@ -261,3 +290,7 @@ def test_watch_repeats(job):
     with jobs.start(jobs.PROGRAM, "query", "--watch", "100ms", "--format", "csv", "SELECT 1 AS a") as watching:
         jobs.wait_until(lambda: watching.output.count("a\n1\n") >= 3, what="three times")
         assert watching.alive()
+
+
+def test_names_of_any_case_bring_the_locals(job):
+    assert any(row["locals"] for row in rows(job.pid, "SELECT LOCALS FROM PYTHON.BACKTRACE"))

@@ -46,7 +46,8 @@ static int add_bound(char *sql, size_t size, const char *comparison, const char 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     const char *output = pb_call_option(call, "output"), *format = pb_call_option(call, "format");
-    struct pb_query_options o = {.output = output, .timeout_ms = TIMEOUT_MS};
+    struct pb_query_options o = {
+        .output = output, .timeout_ms = TIMEOUT_MS, .strict = pb_call_option(call, "strict")};
     char sql[1024];
 
     if (!call->targets.n && !pb_call_option(call, "archive"))
@@ -76,6 +77,7 @@ static const struct pb_option options[] = {
     {0, "format", "FORMAT", "parquet, csv, tsv, json, jsonl or markdown"},
     {0, "since", "TIME", "rows from then on: 5m or 2h back from now, or '2026-01-31 12:00:00' (UTC)"},
     {0, "until", "TIME", "rows before then"},
+    {0, "strict", NULL, "fail, and write nothing, where something of a process could not be read"},
     {0, "archive", "DIR",
      "archived rows from there (default: PROBING_ARCHIVE, see archive); none: leave them out"},
     {0},

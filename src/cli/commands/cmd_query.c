@@ -22,6 +22,7 @@ static int read_options(const struct pb_call *call, struct pb_query_options *ret
         .timeout_ms = TIMEOUT_MS,
         .print = {.expanded = pb_call_option(call, "expanded"), .columns = pb_call_option(call, "columns")},
         .stats = pb_call_option(call, "stats"),
+        .strict = pb_call_option(call, "strict"),
         .output = pb_call_option(call, "output")};
 
     if (format && pb_query_format(format, &o.format) < 0)
@@ -133,6 +134,7 @@ static const struct pb_option options[] = {
     {0, "archive", "DIR",
      "archived rows from there (default: PROBING_ARCHIVE, see archive); none: leave them out"},
     {0, "stats", NULL, "say how much was read, on stderr"},
+    {0, "strict", NULL, "fail where something of a process could not be read (probing.sources says what)"},
     {0, "timeout", "TIME", "stop after this long: 30, 500ms, 2m (default 30s; 0: never)"},
     {0},
 };

@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -89,7 +90,7 @@ static void take_progress(void *arg, uint64_t scanned, uint64_t known)
 }
 
 static int run_printed(const struct pb_query_options *o, const struct pb_sql_query *q, struct view *v,
-                       struct pb_err *err)
+                       uint64_t *ret_failures, struct pb_err *err)
 {
     struct pb_sql_sink sink = {take_columns, take_row, take_note, v, take_progress};
     struct pb_sql_stats stats;
@@ -101,6 +102,7 @@ static int run_printed(const struct pb_query_options *o, const struct pb_sql_que
     int ended = pb_printer_end(v->printer, r < 0 ? NULL : err);
     if (r == 0 && o->stats)
         print_stats(&stats);
+    *ret_failures = r == 0 ? stats.failures : 0;
     if (r < 0 && !err->text[0])
         pb_fail(err, r, "the output cannot be written: %s", strerror(-r));
     r = r < 0 ? r : ended;
@@ -116,6 +118,18 @@ int pb_call_sources(const struct pb_call *call, struct pb_query_sources *ret, st
                         : pb_sources_open(&call->ask, &call->targets, ret, err);
 }
 
+/* Names in SQL are of any case. */
+static bool wants_locals(const char *sql, size_t length)
+{
+    static const char word[] = "locals";
+    const size_t n = sizeof(word) - 1;
+
+    for (size_t i = 0; i + n <= length; i++)
+        if (strncasecmp(sql + i, word, n) == 0)
+            return true;
+    return false;
+}
+
 static int run_into(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
                     size_t length, FILE *out, const char *path, struct pb_err *err)
 {
@@ -125,7 +139,7 @@ static int run_into(const struct pb_call *call, const struct pb_query_options *o
     if (r < 0)
         return r;
     for (unsigned i = 0; i < sources.n; i++)
-        sources.at[i].live.locals = memmem(sql, length, "locals", 6);
+        sources.at[i].live.locals = wants_locals(sql, length);
     struct pb_printer *printer = pb_printer_new(o->format, &o->print, out);
     if (!printer)
         return pb_fail(err, -ENOMEM, "out of memory");
@@ -144,9 +158,13 @@ static int run_into(const struct pb_call *call, const struct pb_query_options *o
     struct view v = {
         .printer = printer, .sink = pb_printer_sink(printer), .same_screen = isatty(fileno(out))};
     pb_stop_begin();
-    r = run_printed(o, &q, &v, err);
+    uint64_t failures = 0;
+    r = run_printed(o, &q, &v, &failures, err);
     pb_stop_end();
     pb_printer_free(printer);
+    if (r == 0 && o->strict && failures + sources.failed)
+        r = pb_fail(err, -EIO, "--strict: something of %u processes could not be read (see above)",
+                    sources.n);
     return r;
 }
 

@@ -9,6 +9,7 @@ struct pb_query_options {
     enum pb_query_format format;
     struct pb_print_options print;
     bool stats;
+    bool strict;        /* a source that could not be read is a failure */
     const char *output; /* NULL: stdout */
     unsigned timeout_ms, watch_ms;
 };

@@ -31,6 +31,8 @@ struct talk {
     struct pb_sql_cell *cells;
     unsigned ncolumns;
     struct pb_sql_stats stats;
+    struct pb_live_failure *failures; /* each was told of once */
+    unsigned nfailures;
 };
 
 static void end_worker(const struct talk *t)
@@ -136,6 +138,33 @@ static int send_request(struct talk *t)
 
 /* --- what comes back --- */
 
+/* Keeps what failed for probing.sources, and says so the first time. */
+static void add_failure(struct talk *t, unsigned source, const char *table, const struct pb_err *err)
+{
+    const struct pb_live_source *live = &t->q->sources[source].live;
+    char text[512];
+
+    for (unsigned i = 0; i < t->nfailures; i++)
+        if (t->failures[i].source == source && strcmp(t->failures[i].table, table) == 0)
+            return;
+    struct pb_live_failure *more = realloc(t->failures, (t->nfailures + 1) * sizeof(*more));
+    if (more) {
+        t->failures = more;
+        struct pb_live_failure *f = &more[t->nfailures++];
+        *f = (struct pb_live_failure){.source = source};
+        snprintf(f->table, sizeof(f->table), "%s", table);
+        snprintf(f->text, sizeof(f->text), "%s", err->text);
+    }
+    t->stats.failures++;
+    /* Of a single process the query itself fails with this sentence. */
+    if (t->q->nsources < 2)
+        return;
+    char name[64];
+    pb_live_name(live, name, sizeof(name));
+    snprintf(text, sizeof(text), "%s is missing in %s: %s", name, table, err->text);
+    t->sink->note(t->sink->arg, text);
+}
+
 static int send_live(struct talk *t)
 {
     struct pb_err err = {0};
@@ -154,7 +183,12 @@ static int send_live(struct talk *t)
         live.archive = t->q->archive;
         live.archived[0] = s->archived;
         memcpy(&live.archived[1], s->more, sizeof(s->more));
+        live.failures = t->failures;
+        live.nfailures = t->nfailures;
+        live.number = i;
         int fd = pb_live_read(name, &live, &err);
+        if (fd < 0)
+            add_failure(t, i, name, &err);
         pb_wire_put_u32(&t->out, fd >= 0);
         if (fd >= 0)
             pb_wire_put_fd(&t->out, fd);
@@ -307,6 +341,7 @@ static void close_talk(struct talk *t)
     pb_wire_done(&t->in);
     pb_wire_done(&t->out);
     free(t->cells);
+    free(t->failures);
     if (t->pidfd >= 0)
         close(t->pidfd);
     pb_worker_done(&t->slot);

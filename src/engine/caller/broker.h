@@ -57,6 +57,7 @@ struct pb_sql_sink {
 struct pb_sql_stats {
     uint64_t segments_read, segments_skipped, rows_scanned;
     uint64_t files_read, files_skipped; /* of the archive */
+    uint64_t failures;                  /* live tables of single sources that could not be read */
     uint64_t reruns;                    /* of a statement, because the writer overtook it */
     uint64_t elapsed_ns; /* in the worker, from the request to its end, live tables read by us included */
 };

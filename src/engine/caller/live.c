@@ -277,6 +277,59 @@ static int read_columns(struct pb_table *t, const struct pb_live_source *source,
     return 0;
 }
 
+/* --- probing.sources --- */
+
+void pb_live_name(const struct pb_live_source *source, char *ret, size_t size)
+{
+    bool ranked = strncmp(source->label, "rank", 4) == 0;
+
+    snprintf(ret, size, ranked ? "%s (process %d)" : "%sprocess %d", ranked ? source->label : "",
+             (int)source->pid);
+}
+
+enum { S_PID, S_LABEL, S_STATE, S_ROWS, S_ERROR };
+
+static void add_source(struct pb_table *t, const struct pb_live_source *source, const char *state,
+                       const char *rows, const char *error)
+{
+    struct pb_row row;
+
+    if (pb_row_begin(t, &row) < 0)
+        return;
+    if (source->pid)
+        pb_set_i32(&row, S_PID, source->pid);
+    add_string(&row, S_LABEL, source->label);
+    add_string(&row, S_STATE, state);
+    add_string(&row, S_ROWS, rows);
+    add_string(&row, S_ERROR, error);
+    pb_row_commit(&row);
+}
+
+/* A row for each kind of rows that is missing, or one that says that nothing is. */
+static int read_sources(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
+{
+    bool archived = false, failed = source->broken;
+
+    for (unsigned i = 0; i < 1 + source->nmore; i++)
+        archived = archived || source->archived[i];
+    if (source->broken)
+        add_source(t, source, "failed", "recorded", source->broken);
+    for (unsigned i = 0; i < source->nfailures; i++) {
+        if (source->failures[i].source != source->number)
+            continue;
+        add_source(t, source, "failed", source->failures[i].table, source->failures[i].text);
+        failed = true;
+    }
+    if (!failed)
+        add_source(t, source,
+                   source->pid == 0                                      ? "no process"
+                   : source->dead                                        ? "ended"
+                   : source->arena_fd < 0 && !source->nmore && !archived ? "not probed"
+                                                                         : "live",
+                   NULL, NULL);
+    return 0;
+}
+
 /* --- which is read how --- */
 
 static const struct {
@@ -289,6 +342,7 @@ static const struct {
     {"system.envs", pb_live_envs, true},        {"system.cgroup", pb_live_cgroup, true},
     {"python.backtrace", read_backtrace, true}, {"probing.config", read_config, false},
     {"probing.tables", read_tables, false},     {"probing.columns", read_columns, false},
+    {"probing.sources", read_sources, false},
 };
 
 static int fill(const char *name, struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)

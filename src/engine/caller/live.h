@@ -6,6 +6,7 @@
 #include "control/redact.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -15,6 +16,13 @@ struct pb_table;
 
 #define PB_LIVE_MORE 16
 
+/* A live table of one source that could not be read. */
+struct pb_live_failure {
+    unsigned source; /* its number among those of the query */
+    char table[64];
+    char text[256];
+};
+
 /* What live tables are about. */
 struct pb_live_source {
     pid_t pid;              /* 0: no process was named */
@@ -23,6 +31,11 @@ struct pb_live_source {
     int more[PB_LIVE_MORE]; /* of what others recorded of it; -1: only the archive is left of that */
     unsigned nmore;
     bool dead;
+    char label[32];     /* what people call it: "rank 3", "pid 4711" */
+    const char *broken; /* why what it recorded cannot be read; NULL: it can, or there is nothing */
+    /* What could not be read of all sources so far, for probing.sources; `number` is this one's. */
+    const struct pb_live_failure *failures;
+    unsigned nfailures, number;
     const char *archive; /* its folder; NULL: none. What it holds of arena_fd and then of more: */
     const struct pb_archive_run *archived[1 + PB_LIVE_MORE];
     /* The words that tell of the secrets of the process: control/redact.h. */
@@ -34,6 +47,9 @@ struct pb_live_source {
     bool locals;
     void *arg;
 };
+
+/* "rank 3 (process 4711)", or "process 4711" where there is no rank. */
+void pb_live_name(const struct pb_live_source *source, char *ret, size_t size);
 
 /* Adds a row of strings; NULL is NULL. For the callback above. */
 void pb_live_add_strings(struct pb_table *t, const char *const *values, unsigned n);

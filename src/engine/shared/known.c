@@ -199,6 +199,15 @@ static const struct pb_column stacks[] = {
     {"kind", PB_U8, 0, NULL, "0 Python, 1 native, 2 what it waits for"},
 };
 
+/* rows: what is missing, "recorded" or the name of a live table. */
+static const struct pb_column sources[] = {
+    {"pid", PB_I32, 0, NULL, "process id; NULL: no process was named"},
+    {"label", PB_STRING, 0, NULL, "what it is called: rank or pid"},
+    {"state", PB_STRING, 0, NULL, "live, ended, not probed, or failed: its rows are missing"},
+    {"rows", PB_STRING, 0, NULL, "the table that is missing, or recorded: all that it recorded"},
+    {"error", PB_STRING, 0, NULL, "why it cannot be read"},
+};
+
 #define LIVE(n, c, list)                                                                                     \
     {                                                                                                        \
         {.name = n, .comment = c, COLUMNS(list), .heap_percent = 60}, true                                   \
@@ -219,6 +228,8 @@ const struct pb_known pb_known[] = {
     LIVE("probing.config", "the settings of the process, or of this tool where none is named", config),
     LIVE("probing.tables", "every table there is", tables),
     LIVE("probing.columns", "every column there is, with unit and meaning", columns_of),
+    /* The last of the live ones: it tells what could not be read of those before it. */
+    LIVE("probing.sources", "the processes of this query, and what of them could not be read", sources),
     RECORDED("memory_usage", "what the process takes of the machine, a row a second", memory_usage),
     RECORDED("python.memory", "memory of the Python runtime over time", python_memory),
     RECORDED("python.torch_trace", "modules and operations of torch, with their times", torch_trace),
