@@ -44,11 +44,13 @@ struct pb_call {
 };
 
 enum pb_command_flags {
-    PB_CMD_TARGET = 1,     /* needs a target */
-    PB_CMD_DEAD = 2,       /* a dead run is a target too */
-    PB_CMD_ROWS = 4,       /* prints rows: --format, and one table for all targets */
-    PB_CMD_HIDDEN = 8,     /* not in the list of commands */
-    PB_CMD_MAY_TARGET = 16 /* takes a target, does without */
+    PB_CMD_TARGET = 1,      /* needs a target */
+    PB_CMD_DEAD = 2,        /* a dead run is a target too */
+    PB_CMD_ROWS = 4,        /* prints rows: --format and --json */
+    PB_CMD_HIDDEN = 8,      /* not in the list of commands */
+    PB_CMD_MAY_TARGET = 16, /* takes a target, does without */
+    PB_CMD_TOGETHER = 32,   /* called once for all targets, otherwise once for each */
+    PB_CMD_TIMEOUT = 64     /* waits for an answer of the process: --timeout */
 };
 
 struct pb_command {
@@ -60,15 +62,21 @@ struct pb_command {
     const struct pb_option *options; /* ends with a NULL name; may be NULL */
     int min_args, max_args;
     unsigned flags;
-    /* With PB_CMD_ROWS it is called once for all targets, otherwise once for each, with one target in call.
-     */
+    /* call has all targets with PB_CMD_TOGETHER, otherwise one. */
     int (*run)(const struct pb_call *call, struct pb_err *err);
 };
 
 extern const struct pb_command *const pb_commands[]; /* ends with NULL */
 
-/* Options that every command takes. */
+/* Options that several commands share, each taken by those commands alone to which it means something. */
 extern const struct pb_option pb_common_options[];
+
+/* Whether a command takes a shared option. False also where it has an option of that name itself. */
+bool pb_option_applies(const struct pb_command *command, const struct pb_option *shared);
+
+/* The names of the commands, but for hidden ones, that take an option, whether shared or their own, as "a, b
+ * and c". Returns how many. */
+size_t pb_option_takers(const char *name, char *ret, size_t size);
 
 const struct pb_command *pb_command_find(const char *name);
 

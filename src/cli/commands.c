@@ -40,10 +40,69 @@ const struct pb_option pb_common_options[] = {
     {'t', "target", "TARGET", "a pid, or part of a command line that one process has"},
     {0, "all", NULL, "every process that TARGET matches, or the workers below it; the rank leads each line"},
     {0, "format", "FORMAT", "rows as table, json, csv or tsv"},
+    {0, "json", NULL, "the same as --format json"},
     {0, "timeout", "TIME", "give up after this long: 30, 500ms, 2m (default 10s; 0: never)"},
     {'h', "help", NULL, "this text"},
     {0},
 };
+
+/* In the order of pb_common_options: a command with any of these flags takes the option. */
+static const struct {
+    const char *option;
+    unsigned flags;
+} takers[] = {
+    {"target", PB_CMD_TARGET | PB_CMD_MAY_TARGET},
+    {"all", PB_CMD_TARGET | PB_CMD_MAY_TARGET},
+    {"format", PB_CMD_ROWS},
+    {"json", PB_CMD_ROWS},
+    {"timeout", PB_CMD_TIMEOUT},
+};
+
+static bool has_own(const struct pb_command *command, const char *name)
+{
+    for (size_t i = 0; command->options && command->options[i].name; i++)
+        if (strcmp(command->options[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+bool pb_option_applies(const struct pb_command *command, const struct pb_option *shared)
+{
+    if (has_own(command, shared->name))
+        return false;
+    for (size_t i = 0; i < sizeof(takers) / sizeof(takers[0]); i++)
+        if (strcmp(takers[i].option, shared->name) == 0)
+            return command->flags & takers[i].flags;
+    return true; /* --help */
+}
+
+static bool takes(const struct pb_command *command, const char *name)
+{
+    for (const struct pb_option *o = pb_common_options; o->name; o++)
+        if (strcmp(o->name, name) == 0 && pb_option_applies(command, o))
+            return true;
+    return has_own(command, name);
+}
+
+size_t pb_option_takers(const char *name, char *ret, size_t size)
+{
+    size_t total = 0, n = 0, len = 0;
+
+    ret[0] = '\0';
+    for (size_t i = 0; pb_commands[i]; i++)
+        total += !(pb_commands[i]->flags & PB_CMD_HIDDEN) && takes(pb_commands[i], name);
+    for (size_t i = 0; pb_commands[i] && len < size; i++) {
+        if (pb_commands[i]->flags & PB_CMD_HIDDEN || !takes(pb_commands[i], name))
+            continue;
+        n++;
+        len += (size_t)snprintf(ret + len, size - len, "%s%s",
+                                n == 1       ? ""
+                                : n == total ? " and "
+                                             : ", ",
+                                pb_commands[i]->name);
+    }
+    return total;
+}
 
 const struct pb_command *pb_command_find(const char *name)
 {
@@ -106,6 +165,8 @@ const char *pb_option_nearest(const struct pb_command *command, const char *word
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
     for (size_t t = 0; t < 2; t++)
         for (const struct pb_option *o = tables[t]; o && o->name; o++) {
+            if (t == 1 && !pb_option_applies(command, o))
+                continue;
             int d = distance(name, o->name);
             if (d < best) {
                 best = d;

@@ -55,7 +55,7 @@ static int run(struct pb_call *call)
                                &call->targets, &err);
     if (r < 0)
         return report(command->name, r, &err);
-    if (command->flags & PB_CMD_ROWS || call->targets.n <= 1)
+    if (command->flags & PB_CMD_TOGETHER || call->targets.n <= 1)
         return pb_run_one(call);
     r = pb_fanout(call, &err);
     return report(command->name, r, &err);

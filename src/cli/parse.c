@@ -124,6 +124,17 @@ static int set_format(struct pb_call *call, const char *text, struct pb_err *err
     return pb_fail(err, PB_USAGE, "there is no format '%s'; there are table, json, csv and tsv", text);
 }
 
+/* A command with formats of its own takes --json as one of those. */
+static int set_json(struct pb_call *call, struct pb_err *err)
+{
+    for (int i = 0; call->command->options && call->command->options[i].name; i++)
+        if (strcmp(call->command->options[i].name, "format") == 0) {
+            call->values[i] = "json";
+            return 0;
+        }
+    return set_format(call, "json", err);
+}
+
 static int set_common(struct pb_call *call, const char *name, const char *value, struct pb_err *err)
 {
     if (strcmp(name, "help") == 0) {
@@ -140,6 +151,8 @@ static int set_common(struct pb_call *call, const char *name, const char *value,
     }
     if (strcmp(name, "format") == 0)
         return set_format(call, value, err);
+    if (strcmp(name, "json") == 0)
+        return set_json(call, err);
     if (strcmp(name, "timeout") == 0 && pb_parse_duration(value, &call->timeout_ms) < 0)
         return pb_fail(err, PB_USAGE, "--timeout takes a time such as 30, 500ms or 2m, not '%s'", value);
     return 0;
@@ -148,7 +161,14 @@ static int set_common(struct pb_call *call, const char *name, const char *value,
 static int unknown_option(const struct pb_call *call, const char *word, struct pb_err *err)
 {
     const char *name = call->command->name, *nearest = NULL;
+    char option[32] = "", takers[256];
 
+    if (word[1] == '-')
+        snprintf(option, sizeof(option), "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    size_t n = option[0] ? pb_option_takers(option, takers, sizeof(takers)) : 0;
+    if (n)
+        return pb_fail(err, PB_USAGE, "%s does not take --%s (%s %s)", name, option, takers,
+                       n == 1 ? "does" : "do");
     if (word[1] == '-')
         nearest = pb_option_nearest(call->command, word + 2);
     if (nearest)
@@ -167,7 +187,8 @@ static int take_one(struct scan *s, struct pb_call *call, const char *word, bool
     bool own = o != NULL;
     if (!own)
         o = match(pb_common_options, word, &value, &index);
-    if (!o)
+    /* A target may also be given without an option: main.c refuses both in one place. */
+    if (!o || (!own && o->letter != 't' && !pb_option_applies(call->command, o)))
         return unknown_option(call, s->argv[s->at], err);
     *ret_more = word[1] != '-' && !o->argument && word[2];
     if (*ret_more)
@@ -212,6 +233,8 @@ static int check_args(const struct pb_call *call, struct pb_err *err)
     if (c->flags & PB_CMD_TARGET && !call->target)
         return pb_fail(err, PB_USAGE, "which process? (-t PID, or probing PID %s; probing list shows them)",
                        c->name);
+    if (call->all && !call->target)
+        return pb_fail(err, PB_USAGE, "--all of what? (-t TARGET says it)");
     return 0;
 }
 

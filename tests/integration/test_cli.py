@@ -129,6 +129,13 @@ def test_a_forked_worker_is_not_taken_for_the_job():
     (["list", "--format", "yaml"], 2, "no format 'yaml'"),
     (["list", "--format"], 2, "needs a value"),
     (["list", "-t", "1"], 2, "it takes no target"),
+    (["list", "--all"], 2, "list does not take --all (backtrace, flamegraph, top,"),
+    (["list", "--timeout=3"], 2, "list does not take --timeout (inject, eval, execute, query, tables, config and detach do)"),
+    (["-t", "1", "eval", "--json", "1"], 2, "eval does not take --json (list, backtrace, core, query, export, memory, tables, config and doctor do)"),
+    (["-t", "1", "record", "--format", "csv"], 2, "record does not take --format ("),
+    (["-t", "1", "backtrace", "--timeout", "3"], 2, "backtrace does not take --timeout ("),
+    (["list", "--watchdog", "3"], 2, "list does not take --watchdog (record does)"),
+    (["config", "--all"], 2, "--all of what?"),
     (["-t", "4194304", "eval", "1"], 1, "there is no process 4194304"),
     (["-t", "99999999999", "eval", "1"], 1, "there is no process"),
     (["-t", "0", "eval", "1"], 1, "there is no process 0"),
@@ -143,6 +150,32 @@ def test_an_error_is_one_line_that_says_what_to_do(words, status, says):
     done = probe(*words)
     assert done.returncode == status and done.stdout == ""
     assert done.stderr.startswith("probing: ") and done.stderr.count("\n") == 1 and says in done.stderr
+
+
+SHARED = {"--target", "--all", "--format", "--json", "--timeout"}
+FIXED = {"--target", "--all"}
+ROWS = {"--format", "--json"}
+
+
+@pytest.mark.parametrize("command, takes", [
+    ("list", ROWS), ("core", ROWS), ("version", set()), ("help", set()), ("backtrace", FIXED | ROWS), ("doctor", FIXED | ROWS),
+    ("memory", FIXED | ROWS), ("tables", SHARED), ("config", SHARED), ("query", SHARED), ("export", FIXED | ROWS), ("archive", FIXED),
+    ("record", FIXED), ("flamegraph", FIXED), ("top", FIXED), ("eval", FIXED | {"--timeout"}), ("inject", FIXED | {"--timeout"}),
+    ("detach", FIXED | {"--timeout"}),
+])
+def test_help_and_parser_agree_on_what_a_command_takes(command, takes):
+    text = probe("help", command).stdout
+    assert {word for word in re.findall(r"^  (?:-\w,|   ) (--\w+)", text, re.M)} & SHARED == takes
+    for option in SHARED - FIXED - takes:
+        done = probe(command, *[option] + ["1"] * (option != "--json"))
+        assert done.returncode == 2 and f"{command} does not take {option} (" in done.stderr
+
+
+def test_json_is_the_same_as_format_json_wherever_there_are_rows(job):
+    for words in (["list"], ["config"], ["-t", job.pid, "config"], ["-t", job.pid, "doctor"], ["-t", job.pid, "tables"], ["-t", job.pid, "memory"],
+                  ["-t", job.pid, "backtrace"], ["query", "SELECT 1 AS one"]):
+        one, other = (json.loads(probe(*words, *form).stdout) for form in (["--json"], ["--format", "json"]))
+        assert isinstance(one, list) and list(one[0]) == list(other[0])
 
 
 def test_letters_may_share_a_word(tmp_path):

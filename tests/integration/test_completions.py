@@ -59,9 +59,9 @@ def test_tab_lists_the_options_of_that_command_and_no_commands(shell):
     shell.send("\x15\x0c")
     shell.settle()
     shell.send("probing list --\t\t")
-    shell.wait("--timeout")
+    shell.wait("--json")
     text = shell.screen.text()
-    assert "--watchdog" not in text and "flamegraph" not in text
+    assert not [option for option in ("--watchdog", "--timeout", "--all") if option in text] and "flamegraph" not in text
     shell.send("\x15")
 
 
@@ -92,7 +92,8 @@ def test_fish_completes(tmp_path):
     for typed, becomes in TYPED:
         assert fish(script, typed) == [becomes.split()[-1]], typed
     offered = fish(script, "probing list --")
-    assert "--timeout" in offered and "--watchdog" not in offered
+    assert "--json" in offered and not {"--watchdog", "--timeout", "--all"} & set(offered)
+    assert {"--timeout", "--all"} <= set(fish(script, "probing eval --"))
     commands = fish(script, "probing ")
     assert {"list", "query", "help"} <= set(commands) and not [name for name in commands if name.startswith("-")]
     with jobs.python() as job:

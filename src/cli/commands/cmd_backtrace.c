@@ -18,7 +18,6 @@ static const struct pb_option options[] = {
     {0, "locals", NULL, "arguments and local variables of each frame, shortened; secrets left out"},
     {0, "native", NULL,
      "native frames too, where they were called; a process without Python shows them anyhow"},
-    {0, "json", NULL, "everything as JSON (the same as --format json)"},
     {0, "merge", NULL, "equal stacks once, the rarest first; with --all over all processes of a job"},
     {'w', "watch", NULL, "again and again, until Ctrl-C"},
     {0, "count", "N", "so many times; after the first only what changed, is new or has ended"},
@@ -47,7 +46,7 @@ static int make_plan(const struct pb_call *call, struct plan *ret, struct pb_err
     p.take.native = pb_call_option(call, "native");
     p.take.native_if_alone = true;
     p.take.force = pb_call_option(call, "force");
-    p.json = pb_call_option(call, "json") || call->format == PB_FORMAT_JSON;
+    p.json = call->format == PB_FORMAT_JSON;
     p.merge = pb_call_option(call, "merge");
     if (pb_call_option(call, "watch"))
         p.count = 0;
@@ -307,6 +306,6 @@ const struct pb_command pb_cmd_backtrace = {
     .example = "probing -t 4711 backtrace\nprobing -t 4711 backtrace --locals\n"
                "  probing -t train.py --all backtrace --merge",
     .options = options,
-    .flags = PB_CMD_TARGET | PB_CMD_ROWS,
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER,
     .run = pb_backtrace,
 };

@@ -45,21 +45,15 @@ static void print_long_options(const struct pb_option *o)
         printf("--%s ", o[i].name);
 }
 
-/* Whether a command has an option of that name itself, which then stands for the common one. */
-static bool has_own(const struct pb_command *c, const char *name)
-{
-    for (size_t i = 0; c && c->options && c->options[i].name; i++)
-        if (strcmp(c->options[i].name, name) == 0)
-            return true;
-    return false;
-}
-
 /* --- bash --- */
 
 static void bash_case(const struct pb_command *c)
 {
     printf("        %s) words=\"", c->name);
     print_long_options(c->options);
+    for (const struct pb_option *o = pb_common_options; o->name; o++)
+        if (pb_option_applies(c, o))
+            printf("--%s ", o->name);
     printf("\" ;;\n");
 }
 
@@ -78,11 +72,10 @@ static void bash(void)
     printf(
         "' ') command=$word; break ;;\n        esac\n    done\n    case $command in\n        '') words=\"");
     each_visible(print_name);
+    print_long_options(pb_common_options);
     puts("\" ;;");
     each_visible(bash_case);
-    printf("    esac\n    COMPREPLY=($(compgen -W \"$words ");
-    print_long_options(pb_common_options);
-    puts("\" -- \"$cur\"))\n"
+    puts("    esac\n    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
          "    [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- \"$cur\"))\n"
          "}\ncomplete -o filenames -F _probing probing probe");
 }
@@ -119,7 +112,7 @@ static void zsh_options(const struct pb_command *c)
     for (size_t i = 0; c && c->options && c->options[i].name; i++)
         zsh_option(&c->options[i]);
     for (size_t i = 0; pb_common_options[i].name; i++)
-        if (!has_own(c, pb_common_options[i].name))
+        if (!c || pb_option_applies(c, &pb_common_options[i]))
             zsh_option(&pb_common_options[i]);
 }
 
@@ -160,10 +153,29 @@ static void fish_command(const struct pb_command *c)
     puts("'");
     for (size_t i = 0; c->options && c->options[i].name; i++) {
         printf("complete -c probing -n 'contains -- %s (__probing_command)' -l %s%s -d '", c->name,
-               c->options[i].name, c->options[i].argument ? " -r" : "");
+               c->options[i].name,
+               strcmp(c->options[i].name, "format") == 0
+                   ? " -x -a 'table json jsonl csv tsv markdown parquet'"
+               : c->options[i].argument ? " -r"
+                                        : "");
         print_quoted(c->options[i].help, "\\");
         puts("'");
     }
+}
+
+/* An option that several commands share: offered until the command is known, then if it takes it. */
+static void fish_shared(const struct pb_option *o)
+{
+    printf("complete -c probing -n 'not __probing_command >/dev/null; or contains -- (__probing_command)");
+    for (size_t i = 0; pb_commands[i]; i++)
+        if (pb_option_applies(pb_commands[i], o))
+            printf(" %s", pb_commands[i]->name);
+    printf("' -l %s%s -d '", o->name,
+           strcmp(o->name, "format") == 0 ? " -x -a 'table json csv tsv'"
+           : o->argument                  ? " -x"
+                                          : "");
+    print_quoted(o->help, "\\");
+    puts("'");
 }
 
 /* fish's own __fish_use_subcommand takes the value of an option, as in -t 4711, for the command. */
@@ -174,9 +186,10 @@ static void fish(void)
     each_visible(print_name);
     puts("\n            echo $word\n            return 0\n        end\n    end\n    return 1\nend\n"
          "complete -c probing -s t -l target -x -a '(probing list --format tsv 2>/dev/null | tail -n +2 | "
-         "cut -f1)'\n"
-         "complete -c probing -l all\ncomplete -c probing -l format -x -a 'table json csv tsv'\ncomplete -c "
-         "probing -l timeout -x");
+         "cut -f1)'");
+    for (const struct pb_option *o = pb_common_options; o->name; o++)
+        if (strcmp(o->name, "target") != 0)
+            fish_shared(o);
     each_visible(fish_command);
     puts("complete -c probe -w probing");
 }

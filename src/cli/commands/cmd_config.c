@@ -19,11 +19,6 @@ static const char *const columns[] = {"target", "name",   "value",      "default
                                       "unit",   "origin", "explanation"};
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
-static const struct pb_option options[] = {
-    {0, "json", NULL, "the same as --format json"},
-    {0},
-};
-
 /* An argument: NAME or NAME=VALUE. */
 struct wanted {
     char name[64];
@@ -179,7 +174,7 @@ static int show(const struct pb_call *call, const struct pb_target *target, cons
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     struct wanted wanted[PB_ARGS_MAX];
-    enum pb_format format = pb_call_option(call, "json") ? PB_FORMAT_JSON : call->format;
+    enum pb_format format = call->format;
     struct pb_rows rows, *to = format == PB_FORMAT_TABLE ? NULL : &rows;
     int failed = 0;
     bool sets;
@@ -220,8 +215,7 @@ const struct pb_command pb_cmd_config = {
             "probing.sample_rate.",
     .example = "probing config\nprobing -t 4711 config\nprobing -t 4711 config probing.max_memory=1GB "
                "probing.sample_rate=0.05",
-    .options = options,
     .max_args = 16,
-    .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
     .run = run,
 };

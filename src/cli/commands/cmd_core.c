@@ -11,7 +11,6 @@
 static const struct pb_option options[] = {
     {0, "locals", NULL, "arguments and local variables of each frame, shortened; secrets left out"},
     {0, "native", NULL, "native frames too, where they were called; without Python they are shown anyhow"},
-    {0, "json", NULL, "everything as JSON (the same as --format json)"},
     {0, "merge", NULL, "equal stacks once, the rarest first"},
     {0, "force", NULL, "take the nearest known layout for an unknown version of CPython"},
     {0, "root", "DIR", "where its files are, of a process from a container or another machine (default /)"},

@@ -112,24 +112,6 @@ static void print_option(const struct pb_option *o)
     put_pair(left, OPTIONS, o->help);
 }
 
-/* Whether a common option means something to this command, which may have one of that name itself. */
-static bool applies(const struct pb_command *command, const struct pb_option *o)
-{
-    bool target = command->flags & (PB_CMD_TARGET | PB_CMD_MAY_TARGET);
-
-    for (size_t i = 0; command->options && command->options[i].name; i++)
-        if (strcmp(command->options[i].name, o->name) == 0)
-            return false;
-    switch (o->name[0]) {
-    case 'f':
-        return command->flags & PB_CMD_ROWS;
-    case 'h':
-        return true;
-    default:
-        return target;
-    }
-}
-
 void pb_help_command(const struct pb_command *command)
 {
     bool target = command->flags & PB_CMD_TARGET;
@@ -151,7 +133,7 @@ void pb_help_command(const struct pb_command *command)
     for (size_t i = 0; command->options && command->options[i].name; i++)
         print_option(&command->options[i]);
     for (size_t i = 0; pb_common_options[i].name; i++)
-        if (applies(command, &pb_common_options[i]))
+        if (pb_option_applies(command, &pb_common_options[i]))
             print_option(&pb_common_options[i]);
     puts("\nexample:");
     for (const char *line = command->example; *line; line += strspn(line, "\n")) {

@@ -218,7 +218,7 @@ const struct pb_command pb_cmd_list = {
             "was probed, and its tables can still be read). Dead runs are kept for 7 days and up to 1 GB. "
             "archived: only "
             "its archive is left.",
-    .example = "probing list\nprobing list --format json",
+    .example = "probing list\nprobing list --json",
     .flags = PB_CMD_ROWS,
     .run = run,
 };

@@ -38,6 +38,17 @@ static void put_option(const struct pb_option *o)
     putchar('\n');
 }
 
+static void put_shared_option(const struct pb_option *o)
+{
+    char takers[256];
+
+    put_option(o);
+    if (strcmp(o->name, "help") == 0)
+        return;
+    pb_option_takers(o->name, takers, sizeof(takers));
+    printf("(%s)\n", takers);
+}
+
 static void put_command(const struct pb_command *c)
 {
     printf(".SS %s\n", c->name);
@@ -75,9 +86,10 @@ static int run(const struct pb_call *call, struct pb_err *err)
          "Attaches to a running process, without a change to its code and without a restart, and answers "
          "what it is doing.\n"
          "Only the owner of a process, or root, may probe it.\n"
-         ".SH OPTIONS\nThese may stand anywhere before a \"\\-\\-\".");
+         ".SH OPTIONS\nThese may stand anywhere before a \"\\-\\-\"; the commands that take one are named "
+         "with it.");
     for (size_t i = 0; pb_common_options[i].name; i++)
-        put_option(&pb_common_options[i]);
+        put_shared_option(&pb_common_options[i]);
     puts(".SH COMMANDS");
     for (size_t i = 0; pb_commands[i]; i++)
         if (!(pb_commands[i]->flags & PB_CMD_HIDDEN))

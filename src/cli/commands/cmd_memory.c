@@ -7,14 +7,9 @@
 
 #include <stdio.h>
 
-static const struct pb_option options[] = {
-    {0, "json", NULL, "the same as --format json"},
-    {0},
-};
-
 static int run(const struct pb_call *call, struct pb_err *err)
 {
-    enum pb_format format = pb_call_option(call, "json") ? PB_FORMAT_JSON : call->format;
+    enum pb_format format = call->format;
     struct pb_memory memory;
     struct pb_rows rows;
     int failed = 0, shown = 0;
@@ -48,7 +43,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 const struct pb_command pb_cmd_memory = {
     .name = "memory",
     .summary = "what a process takes of the memory, and whether it grows",
-    .synopsis = "[--json]",
+    .synopsis = "",
     .text = "In RAM and mapped now, from the kernel; Python's heap, read from outside; growth, from the row "
             "a second "
             "that an\nagent or `record` keeps; memory on GPUs, from the driver. torch's own memory on GPUs "
@@ -57,7 +52,6 @@ const struct pb_command pb_cmd_memory = {
             "what was "
             "recorded.",
     .example = "probing -t 4711 memory\nprobing -t train.py --all memory --format csv",
-    .options = options,
-    .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS,
+    .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
     .run = run,
 };

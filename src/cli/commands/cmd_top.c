@@ -265,6 +265,6 @@ const struct pb_command pb_cmd_top = {
     .example = "probing -t 4711 top\nprobing -t 4711 top --native --interval 2\nprobing -t 4711 top "
                "--count 3 | cat",
     .options = options,
-    .flags = PB_CMD_TARGET | PB_CMD_ROWS,
+    .flags = PB_CMD_TARGET | PB_CMD_TOGETHER,
     .run = run,
 };
