@@ -18,7 +18,7 @@ static int find_folder(const struct pb_ask *ask, char ret[PATH_MAX])
     return r < 0 ? -ENOENT : realpath(folder, ret) ? 0 : -ENOENT;
 }
 
-int pb_archived_run(const struct pb_ask *ask, pid_t pid, struct pb_archive_run *ret)
+int pb_archived_run(const struct pb_ask *ask, pid_t pid, uint64_t start_time, struct pb_archive_run *ret)
 {
     _cleanup_(pb_archive_runs_done) struct pb_archive_runs runs = {0};
     char folder[PATH_MAX];
@@ -30,13 +30,31 @@ int pb_archived_run(const struct pb_ask *ask, pid_t pid, struct pb_archive_run *
     for (size_t i = 0; r == 0 && i < runs.n; i++) {
         const struct pb_archive_run *run = &runs.at[i];
         /* The newest process of that pid; its own run rather than a recording of it. */
-        if (run->pid == pid &&
+        if (run->pid == pid && (start_time == 0 || run->start_time == start_time) &&
             (!found || (found->recording && !run->recording && run->start_time == found->start_time)))
             found = run;
     }
     if (found)
         *ret = *found;
     return found ? 0 : -ENOENT;
+}
+
+size_t pb_archived_starts(const struct pb_ask *ask, pid_t pid, uint64_t *ret, size_t max)
+{
+    _cleanup_(pb_archive_runs_done) struct pb_archive_runs runs = {0};
+    char folder[PATH_MAX];
+    size_t n = 0;
+
+    if (find_folder(ask, folder) < 0 || pb_archive_runs_read(folder, &runs, NULL) < 0)
+        return 0;
+    for (size_t i = 0; i < runs.n && n < max; i++) {
+        size_t k = 0;
+        while (k < n && ret[k] != runs.at[i].start_time)
+            k++;
+        if (runs.at[i].pid == pid && k == n)
+            ret[n++] = runs.at[i].start_time;
+    }
+    return n;
 }
 
 static int keep_run(const struct pb_archive_run **to, const struct pb_archive_run *run)

@@ -28,17 +28,19 @@ static void of_environment(pid_t pid, struct pb_settings *ret)
     pb_settings_init(ret, length ? block : "", length);
 }
 
-static int of_dead(pid_t pid, struct pb_settings *ret, struct pb_err *err)
+static int of_dead(const struct pb_target *target, struct pb_settings *ret, struct pb_err *err)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+    const struct pb_run_id id = {target->pid, target->start_time, target->program};
 
     int r = pb_runs_scan(&runs, err);
-    for (size_t i = 0; r == 0 && i < runs.n; i++)
-        if (runs.at[i].pid == pid && !runs.at[i].alive) {
-            r = pb_run_settings(&runs.at[i], ret);
-            return r < 0 ? pb_fail(err, r, "process %d left no settings: %s", (int)pid, strerror(-r)) : 0;
-        }
-    return r < 0 ? r : pb_fail(err, -ENOENT, "process %d left nothing behind", (int)pid);
+    if (r < 0)
+        return r;
+    const struct pb_run_info *run = pb_runs_find_dead(&runs, &id);
+    if (!run)
+        return pb_fail(err, -ENOENT, "process %d left nothing behind", (int)id.pid);
+    r = pb_run_settings(run, ret);
+    return r < 0 ? pb_fail(err, r, "process %d left no settings: %s", (int)id.pid, strerror(-r)) : 0;
 }
 
 /* An agent that has no directory can only tell. */
@@ -121,7 +123,7 @@ int pb_settings_of(const struct pb_target *target, struct pb_settings *ret, stru
         of_tool(ret);
         return 0;
     }
-    return target->dead ? of_dead(target->pid, ret, err) : of_live(target->pid, ret, err);
+    return target->dead ? of_dead(target, ret, err) : of_live(target->pid, ret, err);
 }
 
 void pb_settings_for(const struct pb_target *target, struct pb_settings *ret)

@@ -58,7 +58,10 @@ static void add_setting(void *arg, const struct pb_shown_setting *s)
 /* Rows of probing.config. */
 static int add_config(const struct pb_live_source *source, struct pb_table *to, struct pb_err *err)
 {
-    const struct pb_target target = {.pid = source->pid, .dead = source->dead};
+    const struct pb_target target = {.pid = source->pid,
+                                     .dead = source->dead,
+                                     .start_time = source->start_time,
+                                     .program = PB_RUN_ANY_PROGRAM};
     struct pb_settings settings;
 
     int r = pb_settings_of(source->pid ? &target : NULL, &settings, err);
@@ -132,29 +135,29 @@ static void open_recordings(struct pb_live_source *live, uint64_t start_time, ui
 
 /* Its own tables, and what was recorded of it. A process that was never probed may have been recorded, or
  * only its archive be left: -1 in *ret then. */
-static int open_dead(const struct pb_ask *ask, struct pb_sql_source *s, int *ret, struct pb_err *err)
+static int open_dead(const struct pb_ask *ask, const struct pb_target *target, struct pb_sql_source *s,
+                     int *ret, struct pb_err *err)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+    const struct pb_run_id id = {target->pid, target->start_time, target->program};
     char rank[16];
 
     int r = pb_runs_scan(&runs, err);
-    for (size_t i = 0; r == 0 && i < runs.n; i++) {
-        if (runs.at[i].pid != s->live.pid || runs.at[i].alive)
-            continue;
-        pb_run_get(&runs.at[i], "rank", rank, sizeof(rank));
-        s->rank = rank[0] ? atoi(rank) : -1;
-        const char *start = strrchr(runs.at[i].path, '-');
-        open_recordings(&s->live, start ? strtoull(start + 1, NULL, 10) : 0, runs.at[i].uid);
-        *ret = pb_run_open_arena(&runs.at[i], err);
-        return *ret < 0 && *ret != -ENOENT ? *ret : 0;
-    }
     if (r < 0)
         return r;
+    const struct pb_run_info *left = pb_runs_find_dead(&runs, &id);
+    if (left) {
+        pb_run_get(left, "rank", rank, sizeof(rank));
+        s->rank = rank[0] ? atoi(rank) : -1;
+        open_recordings(&s->live, left->id.start_time, left->uid);
+        *ret = pb_run_open_arena(left, err);
+        return *ret < 0 && *ret != -ENOENT ? *ret : 0;
+    }
     struct pb_archive_run *run = malloc(sizeof(*run));
-    bool archived = run && pb_archived_run(ask, s->live.pid, run) == 0;
+    bool archived = run && pb_archived_run(ask, id.pid, id.start_time, run) == 0;
     if (archived)
         s->rank = run->rank;
-    open_recordings(&s->live, archived ? run->start_time : 0, geteuid());
+    open_recordings(&s->live, archived ? run->start_time : id.start_time, geteuid());
     if (archived && !run->recording)
         s->archived = pb_take_ptr(run);
     free(run);
@@ -208,7 +211,7 @@ static int open_source(const struct pb_ask *ask, const struct pb_target *target,
     char note[256] = "";
     int fd = -1, r = 0;
     if (target->dead)
-        r = open_dead(ask, &s, &fd, err);
+        r = open_dead(ask, target, &s, &fd, err);
     else if ((fd = pb_session_open_arena(target->pid, note, err)) < 0 && fd != -ENOENT)
         r = fd;
     if (r == 0 && fd >= 0 && (r = check_tables(fd, target->pid, err)) < 0)

@@ -175,51 +175,168 @@ static int resolve_children(pid_t pid, struct pb_targets *ret, struct pb_err *er
     return r;
 }
 
-static bool has_dead_run(pid_t pid)
+/* What is left of processes that have ended and had one pid: newest first, runs before recordings before
+ * archives. */
+struct ended {
+    struct pb_run_id at[16];
+    size_t n;
+};
+enum { ENDED_MAX = sizeof(((struct ended *)0)->at) / sizeof(struct pb_run_id) };
+
+static void add_ended(struct ended *to, const struct pb_run_id *id)
+{
+    for (size_t i = 0; i < to->n; i++)
+        if (to->at[i].start_time == id->start_time)
+            return;
+    if (to->n < ENDED_MAX)
+        to->at[to->n++] = *id;
+}
+
+static void find_dead_runs(pid_t pid, struct ended *to)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
 
     if (pb_runs_scan(&runs, NULL) < 0)
-        return false;
+        return;
     for (size_t i = 0; i < runs.n; i++)
-        if (runs.at[i].pid == pid && !runs.at[i].alive)
-            return true;
-    /* Or somebody recorded it. */
-    struct pb_recording recording;
-    int n = pb_runs_recordings(pid, 0, geteuid(), &recording, 1);
-    if (n)
-        close(recording.fd);
-    return n;
+        if (runs.at[i].id.pid == pid && !runs.at[i].alive && to->n < ENDED_MAX)
+            to->at[to->n++] = runs.at[i].id;
 }
 
-static bool has_archive(const struct pb_ask *ask, pid_t pid)
+static void find_recorded(pid_t pid, struct ended *to)
 {
-    struct pb_archive_run run;
-    return pb_archived_run(ask, pid, &run) == 0;
+    struct pb_recording found[PB_RUNS_RECORDINGS];
+
+    int n = pb_runs_recordings(pid, 0, geteuid(), found, PB_RUNS_RECORDINGS);
+    for (int i = 0; i < n; i++) {
+        add_ended(to, &(struct pb_run_id){pid, found[i].start_time, 0});
+        close(found[i].fd);
+    }
+}
+
+static void find_archived(const struct pb_ask *ask, pid_t pid, struct ended *to)
+{
+    uint64_t starts[ENDED_MAX];
+
+    size_t n = pb_archived_starts(ask, pid, starts, ENDED_MAX);
+    for (size_t i = 0; i < n; i++)
+        add_ended(to, &(struct pb_run_id){pid, starts[i], 0});
+}
+
+/* A pid is used again: which of its processes was taken, and how the others are named. from: the first of the
+ * others. */
+static void note_others(const struct pb_ask *ask, const char *taken, const struct ended *ended, size_t from)
+{
+    enum { NAMED = 3 };
+    char names[NAMED * (PB_RUN_ID_SIZE + 5)] = "", id[PB_RUN_ID_SIZE];
+    size_t others = ended->n - from, len = 0;
+
+    if (ended->n <= from)
+        return;
+    for (size_t i = 0; i < others && i < NAMED; i++)
+        len += (size_t)snprintf(names + len, sizeof(names) - len, "%s-t %s", i ? ", " : "",
+                                pb_run_id_text(&ended->at[from + i], id));
+    pb_ask_note(ask, "%s; %zu%s ended run%s had the same pid: %s%s (probing list --dead)", taken, others,
+                ended->n == ENDED_MAX ? " or more" : "", others == 1 ? "" : "s", names,
+                others > NAMED ? ", ..." : "");
+}
+
+static int add_dead(struct pb_targets *ret, const struct pb_run_id *id)
+{
+    int r = add(ret, id->pid);
+
+    if (r < 0)
+        return r;
+    struct pb_target *t = &ret->at[ret->n - 1];
+    t->dead = true;
+    t->start_time = id->start_time;
+    t->program = id->program;
+    /* The environment under that pid may be another process's by now. */
+    snprintf(t->label, sizeof(t->label), "pid %d", (int)id->pid);
+    return 0;
+}
+
+static int refuse_dead(const struct pb_run_id *id, struct pb_err *err)
+{
+    char text[PB_RUN_ID_SIZE];
+
+    return pb_fail(err, -ESRCH, "process %d has ended; what it left can still be read (probing -t %s tables)",
+                   (int)id->pid, pb_run_id_text(id, text));
+}
+
+static bool is_there(pid_t pid)
+{
+    return kill(pid, 0) == 0 || errno == EPERM;
+}
+
+static int resolve_live(const struct pb_ask *ask, pid_t pid, bool all, bool dead, struct pb_targets *ret,
+                        struct pb_err *err)
+{
+    struct ended ended = {0};
+    char taken[64];
+
+    if (all)
+        return resolve_children(pid, ret, err);
+    int r = add(ret, pid);
+    /* The archive is not looked through for this: it may be large, and the process runs. */
+    if (r == 0 && dead) {
+        find_dead_runs(pid, &ended);
+        snprintf(taken, sizeof(taken), "process %d, which runs, was taken", (int)pid);
+        note_others(ask, taken, &ended, 0);
+    }
+    return r;
 }
 
 static int resolve_pid(const struct pb_ask *ask, const char *text, bool all, bool dead,
                        struct pb_targets *ret, struct pb_err *err)
 {
-    char *end;
+    struct ended ended = {0};
+    char *end, taken[PB_RUN_ID_SIZE + 32], id[PB_RUN_ID_SIZE];
     long pid = strtol(text, &end, 10);
 
     if (pid <= 0 || pid > 1 << 22)
         return pb_fail(err, -ESRCH, "there is no process %s", text);
-    bool there = kill((pid_t)pid, 0) == 0 || errno == EPERM;
-    if (there && all)
-        return resolve_children((pid_t)pid, ret, err);
-    bool left = !there && (has_dead_run((pid_t)pid) || has_archive(ask, (pid_t)pid));
-    if (!there && !left)
+    if (is_there((pid_t)pid))
+        return resolve_live(ask, (pid_t)pid, all, dead, ret, err);
+    find_dead_runs((pid_t)pid, &ended);
+    find_recorded((pid_t)pid, &ended);
+    find_archived(ask, (pid_t)pid, &ended);
+    if (ended.n == 0)
         return pb_fail(err, -ESRCH, "there is no process %ld (probing list shows what could be probed)", pid);
-    if (left && !dead)
-        return pb_fail(err, -ESRCH,
-                       "process %ld has ended; what it left can still be read (probing -t %ld tables)", pid,
-                       pid);
-    int r = add(ret, (pid_t)pid);
-    if (r == 0)
-        ret->at[0].dead = left;
-    return r;
+    if (!dead)
+        return refuse_dead(&ended.at[0], err);
+    snprintf(taken, sizeof(taken), "the newest, %s, was taken", pb_run_id_text(&ended.at[0], id));
+    note_others(ask, taken, &ended, 1);
+    return add_dead(ret, &ended.at[0]);
+}
+
+static bool is_running(const struct pb_run_id *id)
+{
+    struct pb_procinfo info;
+    return is_there(id->pid) && pb_procinfo_identify(id->pid, &info) == 0 &&
+           info.start_time == id->start_time;
+}
+
+static int resolve_id(const struct pb_ask *ask, const struct pb_run_id *id, const char *text, bool all,
+                      bool dead, struct pb_targets *ret, struct pb_err *err)
+{
+    struct ended ended = {0};
+
+    /* A process that runs may have left the run of an earlier program under the same id. */
+    find_dead_runs(id->pid, &ended);
+    bool found = false;
+    for (size_t i = 0; i < ended.n && !found; i++)
+        found = ended.at[i].start_time == id->start_time && ended.at[i].program == id->program;
+    if (!found && is_running(id))
+        return all ? resolve_children(id->pid, ret, err) : add(ret, id->pid);
+    ended.n = 0;
+    find_recorded(id->pid, &ended);
+    find_archived(ask, id->pid, &ended);
+    for (size_t i = 0; i < ended.n && !found; i++)
+        found = ended.at[i].start_time == id->start_time && id->program == 0;
+    if (!found)
+        return pb_fail(err, -ESRCH, "there is no run %.40s (probing list --dead shows them)", text);
+    return dead ? add_dead(ret, id) : refuse_dead(id, err);
 }
 
 int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, bool dead,
@@ -227,6 +344,7 @@ int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, boo
 {
     struct pb_targets found = {0};
     const char *colon = strrchr(text, ':');
+    struct pb_run_id id;
     int r;
 
     if (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1))
@@ -236,6 +354,8 @@ int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, boo
             text);
     if (strspn(text, "0123456789") == strlen(text))
         r = resolve_pid(ask, text, all, dead, &found, err);
+    else if (pb_run_id_parse(text, &id) == 0)
+        r = resolve_id(ask, &id, text, all, dead, &found, err);
     else
         r = resolve_pattern(text, all, &found, err);
     if (r < 0) {

@@ -16,6 +16,8 @@ struct pb_target {
     pid_t pid;
     char label[PB_LABEL_MAX]; /* "rank 3", or "pid 4711" where there is no rank */
     bool dead;                /* only its run is left */
+    uint64_t start_time;      /* then: of its process, since others had that pid as well; 0: any */
+    unsigned program;         /* then: which of its programs, as struct pb_run_id has it */
     const char *core;         /* it is this core file; NULL: a process */
     const char *root;         /* then: where its files are; NULL: "/" */
 };
@@ -25,10 +27,11 @@ struct pb_targets {
     size_t n;
 };
 
-/* text: a pid, or a pattern: text that stands in the command line, not empty. Without all exactly one process
- * must fit; otherwise err names the candidates. With all: every match, or the workers below a launcher given
- * by its pid. dead: a pid whose process is gone counts when its run, a recording or an archive of it is left.
- */
+/* text: a pid; the id of a run (pb_run_id_text); or a pattern: text that stands in the command line, not
+ * empty. Without all exactly one process must fit; otherwise err names the candidates. With all: every match,
+ * or the workers below a launcher given by its pid. dead: a process that has ended counts when its run, a
+ * recording or an archive of it is left. Of several that had a pid the live one is taken, else the newest; a
+ * note names the others. */
 int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, bool dead,
                        struct pb_targets *ret, struct pb_err *err);
 void pb_targets_done(struct pb_targets *targets);

@@ -37,7 +37,8 @@ COMMANDS(DECLARE)
 const struct pb_command *const pb_commands[] = {COMMANDS(ENTER) NULL};
 
 const struct pb_option pb_common_options[] = {
-    {'t', "target", "TARGET", "a pid, or part of a command line that one process has"},
+    {'t', "target", "TARGET",
+     "a pid, the id of a run (list shows it), or part of one process's command line"},
     {0, "all", NULL, "every process that TARGET matches, or the workers below it; the rank leads each line"},
     {0, "format", "FORMAT", "rows as table, json, csv or tsv"},
     {0, "json", NULL, "the same as --format json"},

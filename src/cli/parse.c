@@ -51,6 +51,9 @@ static bool looks_like_target(const char *word)
 
     for (const char *p = word; *p; p++)
         digits = digits && isdigit((unsigned char)*p);
+    /* A run's id, PID@START. */
+    size_t pid = strspn(word, "0123456789");
+    digits = digits || (pid && word[pid] == '@');
     return digits || (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1));
 }
 

@@ -88,6 +88,57 @@ void pb_run_done(struct pb_run_info *run)
     run->dir_fd = -1;
 }
 
+const char *pb_run_id_text(const struct pb_run_id *id, char ret[PB_RUN_ID_SIZE])
+{
+    char digits[16], *p = digits + sizeof(digits) - 1;
+    uint64_t rest = id->start_time;
+
+    *p = '\0';
+    do
+        *--p = "0123456789abcdefghijklmnopqrstuvwxyz"[rest % 36];
+    while (rest /= 36);
+    int n = snprintf(ret, PB_RUN_ID_SIZE, "%d@%s", (int)id->pid, p);
+    if (id->program && id->program != PB_RUN_ANY_PROGRAM)
+        snprintf(ret + n, PB_RUN_ID_SIZE - (size_t)n, ".%u", id->program);
+    return ret;
+}
+
+int pb_run_id_parse(const char *text, struct pb_run_id *ret)
+{
+    struct pb_run_id id = {0};
+    char *end;
+
+    if (*text < '0' || *text > '9')
+        return -EINVAL;
+    long pid = strtol(text, &end, 10);
+    if (pid <= 0 || pid > INT_MAX || end[0] != '@' ||
+        strspn(end + 1, "0123456789abcdefghijklmnopqrstuvwxyz") == 0)
+        return -EINVAL;
+    id.pid = (pid_t)pid;
+    id.start_time = strtoull(end + 1, &end, 36);
+    if (end[0] == '.' && end[1] >= '1' && end[1] <= '9')
+        id.program = (unsigned)strtoul(end + 1, &end, 10);
+    if (*end)
+        return -EINVAL;
+    *ret = id;
+    return 0;
+}
+
+/* "NS-PID-START", and ".N" of a later program of that process; recordings have more behind it. */
+static void read_name(const char *name, struct pb_run_id *ret)
+{
+    const char *dash = strchr(name, '-');
+    char *end;
+
+    if (!dash)
+        return;
+    ret->pid = (pid_t)strtol(dash + 1, &end, 10);
+    if (*end == '-')
+        ret->start_time = strtoull(end + 1, &end, 10);
+    if (*end == '.')
+        ret->program = (unsigned)strtoul(end + 1, NULL, 10);
+}
+
 /* Describes the run in directory `name` below user_fd. -EPERM: not of this owner. */
 static int look_at(int user_fd, const char *user_path, const char *name, struct pb_run_info *ret)
 {
@@ -108,8 +159,7 @@ static int look_at(int user_fd, const char *user_path, const char *name, struct 
         return r;
     }
     run.alive = is_alive(&run);
-    const char *dash = strchr(name, '-');
-    run.pid = dash ? (pid_t)strtol(dash + 1, NULL, 10) : 0;
+    read_name(name, &run.id);
     run.changed = st.st_mtime;
     if (fstatat(run.dir_fd, "arena", &st, AT_SYMLINK_NOFOLLOW) == 0) {
         run.bytes = (uint64_t)st.st_blocks * 512;
@@ -329,6 +379,18 @@ int pb_runs_scan(struct pb_runs *ret, struct pb_err *err)
         qsort(runs.at, runs.n, sizeof(*runs.at), newest_first);
     *ret = runs;
     return 0;
+}
+
+const struct pb_run_info *pb_runs_find_dead(const struct pb_runs *runs, const struct pb_run_id *id)
+{
+    for (size_t i = 0; i < runs->n; i++) {
+        const struct pb_run_id *is = &runs->at[i].id;
+        if (!runs->at[i].alive && is->pid == id->pid &&
+            (id->start_time == 0 || (is->start_time == id->start_time &&
+                                     (id->program == PB_RUN_ANY_PROGRAM || is->program == id->program))))
+            return &runs->at[i];
+    }
+    return NULL;
 }
 
 void pb_runs_done(struct pb_runs *runs)

@@ -6,6 +6,7 @@
  * no link is followed, and only directories and regular files of the expected owner are opened. */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,13 +19,27 @@ struct pb_settings;
 
 #define PB_RUNS_RECORDINGS 16
 
+/* Which run: a pid alone is used again by later processes. */
+struct pb_run_id {
+    pid_t pid;           /* in the namespace of the process */
+    uint64_t start_time; /* of the process, as procinfo has it; 0: any, the newest */
+    unsigned program;    /* 1 and more: a later program of the same process (exec) */
+};
+#define PB_RUN_ANY_PROGRAM UINT_MAX
+#define PB_RUN_ID_SIZE     40
+
+/* As people read and type it: PID@START, or PID@START.PROGRAM, with START in base 36 to be short. */
+const char *pb_run_id_text(const struct pb_run_id *id, char ret[PB_RUN_ID_SIZE]);
+/* -EINVAL: it is no such id. */
+int pb_run_id_parse(const char *text, struct pb_run_id *ret);
+
 struct pb_run_info {
     int dir_fd;      /* -1: closed, of a run that a scan found; it is opened again where it is wanted */
     char path[1024]; /* where it is, in our view or the target's */
     bool alive;      /* an agent holds its lock */
     uid_t uid;
-    pid_t pid;      /* in the namespace of the process */
-    time_t changed; /* when it last wrote */
+    struct pb_run_id id; /* of a recording: of its recorder */
+    time_t changed;      /* when it last wrote */
     uint64_t bytes;
     char about[8192]; /* its description: see pb_run_get */
 };
@@ -41,6 +56,9 @@ struct pb_runs {
 int pb_runs_scan(struct pb_runs *ret, struct pb_err *err);
 void pb_runs_done(struct pb_runs *runs);
 void pb_run_done(struct pb_run_info *run);
+
+/* Of a scan, the newest run of a process that has ended, as id says; NULL: there is none. */
+const struct pb_run_info *pb_runs_find_dead(const struct pb_runs *runs, const struct pb_run_id *id);
 
 /* A value of the description, unescaped; "" when it is not there. Returns ret. */
 const char *pb_run_get(const struct pb_run_info *run, const char *name, char *ret, size_t size);

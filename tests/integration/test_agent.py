@@ -182,7 +182,7 @@ def test_exec_starts_anew():
         assert probe(job.pid, "eval", "import sys; sys.argv").stdout == "['-c']\n"
         second = first.with_name(first.name + ".1")
         assert first.exists() and second.exists(), "the first program's run is a dead run now"
-        assert "dead" in probe("list").stdout
+        assert "dead" in probe("list", "--dead").stdout
         assert probe(job.pid, "detach").returncode == 0
         assert not second.exists()
 
@@ -193,7 +193,7 @@ def test_a_dead_run_still_answers():
         time.sleep(1.2)
         job.process.kill()
         job.process.wait()
-        listed = [line.split() for line in probe("list").stdout.splitlines() if line.split()[0] == str(job.pid)]
+        listed = [line.split() for line in probe("list", "--dead").stdout.splitlines() if line.split()[0] == str(job.pid)]
         assert listed and listed[0][1] == "dead"
         done = probe(job.pid, "tables", "--format", "csv")
         assert done.returncode == 0 and f"pid {job.pid},memory_usage,2," in done.stdout

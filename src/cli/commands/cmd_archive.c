@@ -88,18 +88,21 @@ static int open_dead(struct job *job, struct pb_err *err)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
 
+    const struct pb_run_id id = {job->target->pid, job->target->start_time, job->target->program};
+
     job->parts.uid = geteuid();
+    job->parts.start_time = id.start_time;
     int r = pb_runs_scan(&runs, err);
-    for (size_t i = 0; r == 0 && i < runs.n; i++) {
-        if (runs.at[i].pid != job->target->pid || runs.at[i].alive)
-            continue;
-        char start[32];
-        job->run = runs.at[i];
-        job->parts.uid = job->run.uid;
-        job->parts.start_time = strtoull(pb_run_get(&job->run, "start_time", start, sizeof(start)), NULL, 10);
-        return pb_run_open_arena(&runs.at[i], err);
-    }
-    return r < 0 ? r : -ENOENT;
+    if (r < 0)
+        return r;
+    const struct pb_run_info *run = pb_runs_find_dead(&runs, &id);
+    if (!run)
+        return -ENOENT;
+    char start[32];
+    job->run = *run;
+    job->parts.uid = run->uid;
+    job->parts.start_time = strtoull(pb_run_get(run, "start_time", start, sizeof(start)), NULL, 10);
+    return pb_run_open_arena(run, err);
 }
 
 /* What can be told from outside of a process that wrote no description. */

@@ -98,8 +98,9 @@ void pb_help_overview(void)
             p += n;
         }
     }
-    puts("\nTARGET is a pid, or part of the command line of one process; --all takes every\n"
-         "match, or the workers of a launcher. probing help COMMAND explains one.\n"
+    puts("\nTARGET is a pid, the id of a run (list shows it), or part of the command line of\n"
+         "one process; --all takes every match, or the workers of a launcher.\n"
+         "probing help COMMAND explains one.\n"
          "`probe` is the same program.");
 }
 

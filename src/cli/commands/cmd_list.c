@@ -22,8 +22,10 @@
 #include <unistd.h>
 
 #define DAY_S 86400
+enum { DEAD_SHOWN = 5 }; /* unless more are asked for: what ended long ago hides what runs */
 
-static const char *const columns[] = {"pid", "state", "python", "rank", "uptime", "memory_mb", "command"};
+static const char *const columns[] = {"pid",    "state",     "python", "rank",
+                                      "uptime", "memory_mb", "id",     "command"};
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 static double seconds_since_boot(void)
@@ -92,7 +94,7 @@ static void add_live(struct pb_rows *rows, const struct pb_call *call, const str
 {
     _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
     struct pb_procinfo info;
-    char command[1 << 16];
+    char command[1 << 16], id[PB_RUN_ID_SIZE];
 
     if (p->pid == getpid() || pb_procinfo_read(p->pid, &info, NULL) < 0)
         return;
@@ -106,24 +108,62 @@ static void add_live(struct pb_rows *rows, const struct pb_call *call, const str
     add_rank(rows, p->pid);
     add_duration(rows, call->format, now - (double)info.start_time / (double)sysconf(_SC_CLK_TCK));
     add_memory(rows, p->pid);
+    pb_rows_text(rows, pb_run_id_text(&(struct pb_run_id){p->pid, info.start_time, 0}, id));
     pb_redact_cmdline(p->pid, command, sizeof(command));
     pb_rows_text(rows, command);
 }
 
-static void add_dead(struct pb_rows *rows, const struct pb_call *call, const struct pb_run_info *run,
-                     const char *state)
+/* A run whose process has ended. */
+struct ended_run {
+    const char *state;
+    struct pb_run_id id;
+    time_t changed;
+    const char *about; /* of whoever has read it */
+};
+
+struct ended_runs {
+    struct ended_run *at;
+    size_t n;
+};
+
+static void release_ended(struct ended_runs *runs)
 {
+    free(runs->at);
+}
+
+static int keep_ended(struct ended_runs *to, const struct ended_run *run)
+{
+    struct ended_run *more = realloc(to->at, (to->n + 1) * sizeof(*more));
+
+    if (!more)
+        return -ENOMEM;
+    to->at = more;
+    to->at[to->n++] = *run;
+    return 0;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct ended_run *x = a, *y = b;
+    return x->changed < y->changed ? 1 : x->changed > y->changed ? -1 : 0;
+}
+
+static void add_ended(struct pb_rows *rows, const struct pb_call *call, const struct ended_run *ended)
+{
+    struct pb_run_info run = {.dir_fd = -1};
     char text[1024];
 
-    pb_rows_number(rows, "%d", (int)run->pid);
-    pb_rows_text(rows, state);
-    pb_rows_text(rows, pb_run_get(run, "python", text, sizeof(text))[0] ? text : NULL);
-    pb_rows_text(rows, pb_run_get(run, "rank", text, sizeof(text))[0] ? text : NULL);
-    double since = strtod(pb_run_get(run, "probed_since", text, sizeof(text)), NULL);
+    snprintf(run.about, sizeof(run.about), "%s", ended->about);
+    pb_rows_number(rows, "%d", (int)ended->id.pid);
+    pb_rows_text(rows, ended->state);
+    pb_rows_text(rows, pb_run_get(&run, "python", text, sizeof(text))[0] ? text : NULL);
+    pb_rows_text(rows, pb_run_get(&run, "rank", text, sizeof(text))[0] ? text : NULL);
+    double since = strtod(pb_run_get(&run, "probed_since", text, sizeof(text)), NULL);
     add_duration(rows, call->format,
-                 since > 0 && (double)run->changed > since ? (double)run->changed - since : 0);
+                 since > 0 && (double)ended->changed > since ? (double)ended->changed - since : 0);
     pb_rows_text(rows, NULL);
-    pb_rows_text(rows, pb_run_get(run, "command", text, sizeof(text)));
+    pb_rows_text(rows, pb_run_id_text(&ended->id, text));
+    pb_rows_text(rows, pb_run_get(&run, "command", text, sizeof(text)));
 }
 
 /* A run of which only the archive is left. */
@@ -160,65 +200,87 @@ static bool is_orphan(const struct pb_archive_runs *all, size_t at, const struct
     return pb_procinfo_read(r->pid, &info, NULL) < 0 || info.start_time != r->start_time;
 }
 
-static int add_archived(struct pb_rows *rows, const struct pb_call *call, const struct pb_runs *runs,
-                        struct pb_err *err)
+static int find_archived(struct pb_archive_runs *archived, const struct pb_runs *runs, struct ended_runs *to,
+                         struct pb_err *err)
 {
-    _cleanup_(pb_archive_runs_done) struct pb_archive_runs archived = {0};
-    struct pb_run_info run = {.dir_fd = -1};
     char folder[PATH_MAX];
 
     int r = pb_archive_folder(NULL, folder, sizeof(folder), NULL) < 0
                 ? 0
-                : pb_archive_runs_read(folder, &archived, err);
-    for (size_t i = 0; r == 0 && i < archived.n; i++) {
-        if (archived.at[i].recording ? !is_orphan(&archived, i, runs) : !is_gone(&archived.at[i], runs))
-            continue;
-        run.pid = archived.at[i].pid;
-        run.changed = archived.at[i].changed;
-        memcpy(run.about, archived.at[i].about, sizeof(run.about));
-        add_dead(rows, call, &run, "archived");
+                : pb_archive_runs_read(folder, archived, err);
+    for (size_t i = 0; r == 0 && i < archived->n; i++) {
+        const struct pb_archive_run *run = &archived->at[i];
+        if (run->recording ? is_orphan(archived, i, runs) : is_gone(run, runs))
+            r = keep_ended(to, &(struct ended_run){
+                                   "archived", {run->pid, run->start_time, 0}, run->changed, run->about});
     }
     return r;
+}
+
+/* Newest first. For a person the newest few, unless all are asked for; a program gets all. */
+static size_t add_all_ended(struct pb_rows *rows, const struct pb_call *call, struct ended_runs *ended)
+{
+    bool few = call->format == PB_FORMAT_TABLE && !pb_call_option(call, "dead");
+    size_t shown = few && ended->n > DEAD_SHOWN ? DEAD_SHOWN : ended->n;
+
+    if (ended->n)
+        qsort(ended->at, ended->n, sizeof(*ended->at), newest_first);
+    for (size_t i = 0; i < shown; i++)
+        add_ended(rows, call, &ended->at[i]);
+    return ended->n - shown;
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     _cleanup_(pb_processes_done) struct pb_processes processes = {0};
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+    _cleanup_(pb_archive_runs_done) struct pb_archive_runs archived = {0};
+    _cleanup_(release_ended) struct ended_runs ended = {0};
     struct pb_rows rows;
 
     int r = pb_processes_read(&processes, err);
     if (r == 0)
         r = pb_runs_scan(&runs, err);
+    for (size_t i = 0; r == 0 && i < runs.n; i++)
+        if (!runs.at[i].alive)
+            r = keep_ended(&ended,
+                           &(struct ended_run){"dead", runs.at[i].id, runs.at[i].changed, runs.at[i].about});
+    if (r == 0)
+        r = find_archived(&archived, &runs, &ended, err);
     if (r < 0)
         return r;
     double now = seconds_since_boot();
     pb_rows_init(&rows, columns, COLUMNS);
     for (size_t i = 0; i < processes.n; i++)
         add_live(&rows, call, &processes.at[i], now);
-    for (size_t i = 0; i < runs.n; i++)
-        if (!runs.at[i].alive)
-            add_dead(&rows, call, &runs.at[i], "dead");
-    if (r == 0)
-        r = add_archived(&rows, call, &runs, err);
-    if (r == 0)
-        r = pb_rows_print(&rows, call->format,
-                          "no Python process is running here, and no run was left behind", err);
+    size_t left = add_all_ended(&rows, call, &ended);
+    r = pb_rows_print(&rows, call->format, "no Python process is running here, and no run was left behind",
+                      err);
+    if (r == 0 && left)
+        printf("and %zu more that ended (probing list --dead)\n", left);
     pb_rows_done(&rows);
     return r;
 }
+
+static const struct pb_option options[] = {
+    {0, "dead", NULL, "all runs whose process has ended, not only the newest 5"},
+    {0},
+};
 
 const struct pb_command pb_cmd_list = {
     .name = "list",
     .alias = "ls",
     .summary = "probed processes, Python processes that could be probed, runs that ended",
     .synopsis = "",
-    .text = "state: probed (an agent is in it), python (could be probed), dead (its process has ended; "
-            "uptime is then how long it\n"
-            "was probed, and its tables can still be read). Dead runs are kept for 7 days and up to 1 GB. "
-            "archived: only "
-            "its archive is left.",
-    .example = "probing list\nprobing list --json",
+    .text =
+        "state: probed (an agent is in it), python (could be probed), dead (its process has ended; "
+        "uptime is then how long it\n"
+        "was probed, and its tables can still be read). Dead runs are kept for 7 days and up to 1 GB. "
+        "archived: only "
+        "its archive is left.\nid: PID@START, which no later process with the same pid has; it is a target "
+        "as a pid is, also of what has ended.",
+    .example = "probing list\nprobing list --dead\nprobing -t 4711@2x7k1q tables\nprobing list --json",
+    .options = options,
     .flags = PB_CMD_ROWS,
     .run = run,
 };
