@@ -124,26 +124,3 @@ size_t pb_native_describe(struct pb_native *n, const struct pb_native_pc *pc, st
 /* Optional, ahead of describing many: the symbols of all of them in one pass over each table. Saves much
  * where a library has hundreds of thousands of them. */
 void pb_native_prepare(struct pb_native *n, const struct pb_native_pc *pcs, size_t count);
-
-/* All threads of the process, each captured, unwound and described: what a process without Python shows. */
-struct pb_native_stack {
-    pid_t tid;
-    char name[16];
-    char state; /* R S D T t Z X, before it was held */
-    int error;  /* negative errno where its stack could not be taken; then nframes is 0 */
-    unsigned flags;
-    uint64_t held_ns;               /* how long it was held; 0: not at all */
-    struct pb_native_frame *frames; /* innermost first */
-    size_t nframes;
-};
-
-struct pb_native_stacks {
-    struct pb_native_stack *at;
-    size_t n;
-};
-
-/* By tid, the main thread first. A thread that ends meanwhile is left out. no_stop: only those that wait in
- * the kernel, by pb_native_peek; the others have the error -EBUSY. */
-int pb_native_stacks_take(struct pb_native *n, bool no_stop, struct pb_native_stacks *ret,
-                          struct pb_err *err);
-void pb_native_stacks_done(struct pb_native_stacks *stacks);
