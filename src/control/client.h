@@ -14,7 +14,7 @@ struct pb_client {
     uint32_t last_id;
     uint8_t *buf; /* what was received: frames handed out point into it */
     size_t len, used;
-    int passed_fd; /* a descriptor that came with a reply and was not taken yet; -1: none */
+    int passed_fd;  /* a descriptor that came with a reply and was not taken yet; -1: none */
     uint64_t until; /* when the conversation ends, in ns of the monotonic clock; 0: no limit */
 };
 

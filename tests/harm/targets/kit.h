@@ -80,7 +80,8 @@ static void kit_touch(const char *name)
 {
     char path[512];
     snprintf(path, sizeof(path), "%s%s", getenv("HARM_REPORT"), name);
-    mkdir(path, 0777); /* a file would be open for a moment, in which the runner may look at our descriptors */
+    mkdir(path,
+          0777); /* a file would be open for a moment, in which the runner may look at our descriptors */
 }
 
 static bool kit_there(const char *name)
