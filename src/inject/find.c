@@ -256,7 +256,7 @@ static int take(struct pb_hold *h)
 static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
 {
     /* Ahead of others from here on, so that what was just seen is true of the moment of the stop. */
-    pb_hurry_begin();
+    pb_hurry_begin(h->target->info.pid, c->tid);
     if (c->rank != RANK_STOPPED && !c->knows_eintr && pb_now_ns() - c->outside >= FRESH) {
         pb_hurry_end();
         return 0;
