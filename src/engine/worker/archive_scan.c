@@ -45,21 +45,20 @@ static int add_table(struct pb_catalog *c, unsigned source, const char *full, co
     a->source = source;
     memset(a->map, 0xff, sizeof(a->map));
     pb_archive_columns_read(columns, length, &a->columns);
-    /* As with arenas: the first who records decides what type a column has. */
     bool first = t->nparts == 0 && t->narchived == 1;
+    const char *time = NULL;
     for (unsigned i = 0; i < a->columns.n; i++) {
         const struct pb_archive_column *from = &a->columns.at[i];
         int ours =
             from->stored ? pb_catalog_column(t, from->name, from->type, from->unit, from->comment) : -1;
         if (ours < 0)
             continue;
-        if (first)
-            t->columns[ours].type = from->type;
-        if (t->columns[ours].type == from->type)
+        if (pb_catalog_agree(&t->columns[ours], from->type, source))
             a->map[ours] = (int)i;
-        if (first && (int)i == a->columns.time)
-            t->time_column = ours;
+        if ((int)i == a->columns.time)
+            time = from->name;
     }
+    pb_catalog_time(t, time, first);
     return 0;
 }
 

@@ -2,12 +2,13 @@
 #include "engine/worker/catalog.h"
 
 #include "base/err.h"
+#include "engine/shared/archive.h"
 #include "engine/shared/known.h"
+#include "engine/shared/widen.h"
 #include "engine/worker/archive_scan.h"
 #include "engine/worker/duck.h"
 #include "engine/worker/pool.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,36 +28,20 @@ struct pb_cat_table *pb_catalog_find(struct pb_catalog *c, const char *schema, c
     return NULL;
 }
 
-/* A name that may stand in our schemas: letters, digits, underscores. */
-static bool is_plain(const char *name, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        if (!isalnum((unsigned char)name[i]) && name[i] != '_')
-            return false;
-    return length > 0 && length < PB_CAT_NAME && !isdigit((unsigned char)name[0]);
-}
-
-static bool is_reserved(const char *schema)
-{
-    static const char *const names[] = {"information_schema", "pg_catalog", "temp", "memory"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcasecmp(schema, names[i]) == 0)
-            return true;
-    return false;
-}
-
 /* Splits "schema.name"; false where no such table could be shown. */
 static bool split_name(const char *full, char schema[PB_CAT_NAME], char name[PB_CAT_NAME])
 {
     const char *dot = strchr(full, '.');
     const char *rest = dot ? dot + 1 : full;
 
-    if (!is_plain(rest, strlen(rest)) || (dot && !is_plain(full, (size_t)(dot - full))))
+    if (!pb_archive_is_table(full))
         return false;
     snprintf(schema, PB_CAT_NAME, "%.*s", dot ? (int)(dot - full) : 4, dot ? full : "main");
     snprintf(name, PB_CAT_NAME, "%s", rest);
-    return !is_reserved(schema);
+    return true;
 }
+
+_Static_assert(PB_CAT_NAME == PB_ARCHIVE_TABLE, "one rule of names");
 
 static struct pb_cat_table *new_table(struct pb_catalog *c, const char *full, const char *comment)
 {
@@ -142,6 +127,56 @@ static int add_known(struct pb_catalog *c)
     return 0;
 }
 
+bool pb_catalog_agree(struct pb_cat_column *c, enum pb_type type, unsigned source)
+{
+    if (!c->given) {
+        c->type = type;
+        c->given = true;
+        c->giver = source;
+        return true;
+    }
+    enum pb_type both = pb_widen_type(c->type, type);
+    if (both) {
+        c->type = both;
+        return true;
+    }
+    if (!c->conflict) {
+        c->conflict = true;
+        c->other = source;
+        c->other_type = type;
+    }
+    return false;
+}
+
+void pb_catalog_time(struct pb_cat_table *t, const char *name, bool first)
+{
+    int column = name ? find_column(t, name) : -1;
+
+    t->time_column = first || column == t->time_column ? column : -1;
+}
+
+static void name_source(const struct pb_cat_source *s, char *ret, size_t size)
+{
+    if (s->rank >= 0)
+        snprintf(ret, size, "rank %d (process %d)", (int)s->rank, (int)s->pid);
+    else
+        snprintf(ret, size, "process %d", (int)s->pid);
+}
+
+void pb_catalog_conflict(const struct pb_catalog *c, const struct pb_cat_table *t,
+                         const struct pb_cat_column *column, struct pb_err *err)
+{
+    char first[64], other[64];
+
+    name_source(&c->sources[column->giver], first, sizeof(first));
+    name_source(&c->sources[column->other], other, sizeof(other));
+    pb_fail(
+        err, -EINVAL,
+        "the column %s of %s has no one type: it is %s in %s and %s in %s (leave the column out, or ask the "
+        "processes one by one: -t PID)",
+        column->name, t->name, pb_widen_name(column->type), first, pb_widen_name(column->other_type), other);
+}
+
 /* Adds a source's table to the table it is part of. */
 static int add_part(struct pb_cat_table *t, struct pb_reader *reader, unsigned index, unsigned source,
                     const struct pb_table_info *info)
@@ -159,16 +194,12 @@ static int add_part(struct pb_cat_table *t, struct pb_reader *reader, unsigned i
         if (ours < 0 || part->columns[ours] >= 0)
             continue;
         t->columns[ours].late = t->columns[ours].late || (theirs->flags & PB_COL_LATE);
-        /* The first who records decides what type a column has. */
-        if (t->nparts == 1)
-            t->columns[ours].type = theirs->type;
-        if (t->columns[ours].type == theirs->type)
-            part->columns[ours] = (int)i;
+        if (!pb_catalog_agree(&t->columns[ours], theirs->type, source))
+            continue;
+        part->columns[ours] = (int)i;
+        part->types[ours] = (uint8_t)theirs->type;
     }
-    if (info->time_column >= 0 && t->nparts == 1)
-        t->time_column = find_column(t, info->columns[info->time_column].name);
-    else if (info->time_column < 0)
-        t->time_column = -1;
+    pb_catalog_time(t, info->time_column >= 0 ? info->columns[info->time_column].name : NULL, t->nparts == 1);
     return 0;
 }
 
@@ -231,7 +262,8 @@ bool pb_catalog_fits(const struct pb_cat_table *t, unsigned part, const struct p
 {
     for (unsigned i = 0; i < t->ncolumns; i++) {
         int theirs = t->parts[part].columns[i];
-        if (theirs >= 0 && ((unsigned)theirs >= v->ncolumns || v->columns[theirs].type != t->columns[i].type))
+        if (theirs >= 0 &&
+            ((unsigned)theirs >= v->ncolumns || v->columns[theirs].type != t->parts[part].types[i]))
             return false;
     }
     return true;

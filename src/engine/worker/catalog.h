@@ -30,6 +30,11 @@ struct pb_cat_column {
     bool wanted; /* some statement may read it */
     bool late;   /* its cells may be filled in after the row was there */
     struct pb_cat_enum strings;
+    /* The source that recorded it first, and one whose type cannot be brought together with that exactly:
+     * to read the column is an error that names both. */
+    bool given, conflict;
+    unsigned giver, other;
+    enum pb_type other_type;
 };
 
 #define PB_NO_PLACE UINT16_MAX
@@ -57,9 +62,10 @@ struct pb_cat_part {
     struct pb_reader *reader;
     unsigned table;
     unsigned source;
-    int fd;                      /* of a live table; -1: the source has it */
-    uint64_t end;                /* serials at the last snapshot were below it */
-    int columns[PB_MAX_COLUMNS]; /* the table's column -> the part's, -1: it has none */
+    int fd;                        /* of a live table; -1: the source has it */
+    uint64_t end;                  /* serials at the last snapshot were below it */
+    int columns[PB_MAX_COLUMNS];   /* the table's column -> the part's, -1: it has none */
+    uint8_t types[PB_MAX_COLUMNS]; /* of those columns, in the part: the table's may be wider */
 };
 
 /* What the archive holds of a source's table of that name: see archive_scan.h. */
@@ -119,6 +125,17 @@ struct pb_cat_table *pb_catalog_table(struct pb_catalog *c, const char *full);
 /* The column of that name, made where it is new; -1: it cannot be. */
 int pb_catalog_column(struct pb_cat_table *t, const char *name, enum pb_type type, const char *unit,
                       const char *comment);
+
+/* Brings a source's type of a column together with those of the sources before it: the column becomes as wide
+ * as holds all. False: it cannot, and the column is marked so. */
+bool pb_catalog_agree(struct pb_cat_column *c, enum pb_type type, unsigned source);
+
+/* The sentence for a person who reads a column that has no one type. */
+void pb_catalog_conflict(const struct pb_catalog *c, const struct pb_cat_table *t,
+                         const struct pb_cat_column *column, struct pb_err *err);
+
+/* The table's time is that of all its sources, by name, or none: then no segment is left out by its times. */
+void pb_catalog_time(struct pb_cat_table *t, const char *name, bool first);
 
 /* Adds the arenas of a live table, one a source, -1 where it could not be read; the
  * descriptors stay the caller's. */

@@ -2,6 +2,7 @@
 #include "engine/worker/scan.h"
 
 #include "base/err.h"
+#include "engine/shared/widen.h"
 #include "engine/worker/duck.h"
 #include "engine/worker/pool.h"
 
@@ -135,8 +136,9 @@ static bool may_change(struct pb_cat_table *t)
     return __atomic_fetch_add(&t->scans, 1, __ATOMIC_RELAXED) && t->ndeferred && late;
 }
 
-/* What to read. False: a column is among it that the snapshot left out. */
-static bool choose_columns(struct scan *s, duckdb_init_info info)
+/* What to read. *ret_foreseen is false where a column is among it that the snapshot left out. -EINVAL: one
+ * has no type that holds what all sources recorded. */
+static int choose_columns(struct scan *s, duckdb_init_info info, bool *ret_foreseen, struct pb_err *err)
 {
     const struct pb_cat_table *t = s->table;
     bool foreseen = true;
@@ -147,10 +149,15 @@ static bool choose_columns(struct scan *s, duckdb_init_info info)
         if (column < s->leads || column >= s->leads + t->ncolumns)
             continue;
         const struct pb_cat_column *c = &t->columns[column - s->leads];
+        if (c->conflict) {
+            pb_catalog_conflict(request->catalog, t, c, err);
+            return -EINVAL;
+        }
         s->texts = s->texts || (c->type == PB_STRING && !c->strings.type);
         foreseen = foreseen && (t->whole || c->wanted);
     }
-    return foreseen;
+    *ret_foreseen = foreseen;
+    return 0;
 }
 
 /* Several scans may begin at once, and what prepares a table talks to the broker. */
@@ -178,8 +185,12 @@ static void init(duckdb_init_info info)
     s->table = t;
     atomic_fetch_add(&rows_known, t->nrows);
     s->leads = request->catalog->ranks ? LEADS : 0;
-    bool foreseen = choose_columns(s, info);
+    bool foreseen = false;
     duck.init_set_init_data(info, s, free);
+    if (choose_columns(s, info, &foreseen, &err) < 0) {
+        duck.init_set_error(info, err.text);
+        return;
+    }
     if (!foreseen)
         t->whole = true;
     if (!foreseen || may_change(t)) {
@@ -353,6 +364,8 @@ static void fill_column(duckdb_vector vector, const struct pb_cat_table *t, unsi
                   t->columns[column].strings.width, n);
     else if (c->type == PB_STRING || c->type == PB_BYTES)
         fill_strings(vector, v, (unsigned)theirs, row, n);
+    else if (c->type != t->columns[column].type)
+        pb_widen_cells(cells, c->type, duck.vector_get_data(vector), t->columns[column].type, n);
     else
         memcpy(duck.vector_get_data(vector), cells, (size_t)n * width);
 }
