@@ -128,11 +128,14 @@ int pb_archive_parts_look(struct pb_archive_parts *p, struct pb_err *err)
         p->at[k].ended = p->at[k].recording && !alive;
     }
     for (int i = 0; i < n; i++) {
-        int added = seen[i] || r < 0 ? -EEXIST : add_recording(p, &found[i], err);
+        struct pb_err why = {0};
+        int added = seen[i] ? -EEXIST : add_recording(p, &found[i], &why);
         if (added < 0)
             close(found[i].fd);
-        if (added < 0 && !seen[i])
-            r = r < 0 ? r : added;
+        if (added < 0 && !seen[i] && r == 0) {
+            r = added;
+            *err = why;
+        }
     }
     return r;
 }
@@ -147,18 +150,22 @@ bool pb_archive_parts_recorded(const struct pb_archive_parts *p)
 
 int pb_archive_parts_pending(const struct pb_archive_parts *p, unsigned *ret_percent)
 {
-    int most = 0;
+    int most = 0, r = 0;
+    bool any = false;
 
     *ret_percent = 0;
     for (size_t i = 0; i < p->n; i++) {
         unsigned percent = 0;
         int n = p->at[i].recorder ? pb_recorder_pending(p->at[i].recorder, &percent) : 0;
-        if (n < 0)
-            return n;
+        if (n < 0) {
+            r = n; /* of one; its round says so */
+            continue;
+        }
+        any = true;
         most = n > most ? n : most;
         *ret_percent = percent > *ret_percent ? percent : *ret_percent;
     }
-    return most;
+    return any || r == 0 ? most : r;
 }
 
 int pb_archive_parts_round(struct pb_archive_parts *p, bool ended,
@@ -167,13 +174,17 @@ int pb_archive_parts_round(struct pb_archive_parts *p, bool ended,
 {
     int r = 0;
 
-    for (size_t i = 0; r == 0 && i < p->n; i++) {
+    for (size_t i = 0; i < p->n; i++) {
         struct pb_archive_part *part = &p->at[i];
+        struct pb_err why = {0};
         bool last = part->recording ? part->ended : ended;
-        if (part->recorder)
-            r = pb_recorder_round(part->recorder, last, each, arg, err);
-        if (r == 0 && part->recording && last)
+        int one = part->recorder ? pb_recorder_round(part->recorder, last, each, arg, &why) : 0;
+        if (one == 0 && part->recording && last)
             close_part(part);
+        if (one < 0 && r == 0) {
+            r = one;
+            *err = why;
+        }
     }
     return r;
 }

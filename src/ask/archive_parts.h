@@ -36,7 +36,8 @@ int pb_archive_parts_look(struct pb_archive_parts *p, struct pb_err *err);
 /* A recording goes on. */
 bool pb_archive_parts_recorded(const struct pb_archive_parts *p);
 
-/* As pb_recorder_pending, of the part with most, and pb_recorder_round, of all; ended: of its own tables. */
+/* As pb_recorder_pending, of the part with most, and pb_recorder_round, of all; ended: of its own tables. A
+ * part that fails holds up no other: the first failure is returned when all had their turn. */
 int pb_archive_parts_pending(const struct pb_archive_parts *p, unsigned *ret_percent);
 int pb_archive_parts_round(struct pb_archive_parts *p, bool ended,
                            void (*each)(void *arg, const struct pb_recorder_table *table), void *arg,

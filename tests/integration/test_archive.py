@@ -221,7 +221,7 @@ def test_what_was_recorded_of_a_process_is_archived_with_it(writer, tmp_path, pr
         age(file, 40)
     w = writer()
     w.tell("rows 3000")
-    w.archived("--once", "--retention", "30")
+    w.archived("--once", "--retention", "30", "--prune")
     assert len(list((archive / "_probing").iterdir())) == 1
 
 def test_other_engines_read_it_as_it_is(writer):
@@ -365,6 +365,55 @@ def age(path, days):
     run, first, last, rest = path.name.split("-", 3)
     older = [str(int(us) - days * 86400 * 10**6) for us in (first, last)]
     return path.rename(path.with_name("-".join([run, *older, rest])))
+
+
+def test_the_retention_of_one_process_leaves_what_others_archived(writer):
+    other, w = writer(rank="1"), writer(rank="2")
+    for one in (other, w):
+        one.tell("rows 20000")
+        one.archived()
+    mine = [path for path in w.files() if "/rank=2/" in str(path)]
+    theirs = [path for path in w.files() if "/rank=1/" in str(path)]
+    assert len(mine) == len(theirs) == 1
+    mine, theirs = age(mine[0], 40), age(theirs[0], 40)
+    w.archived("--once")  # by probing.retention_days, 7
+    assert not mine.exists() and theirs.exists()
+    w.archived("--once", "--retention", "30", "--max-size", "1")
+    assert theirs.exists()
+    w.archived("--once", "--retention", "30", "--prune")
+    assert not theirs.exists()
+
+
+def test_a_segment_of_more_days_than_a_batch_has_files_is_archived(writer):
+    w = writer()
+    for day in range(12):
+        written = w.tell(f"at {4102444800 + day * 86400} 2")
+    w.kill()
+    w.archived("--once", "--retention", "0")
+    assert sum(pyarrow.parquet.read_metadata(path).num_rows for path in w.files()) == written == 24
+    shutil.rmtree(next(w.archive.parent.glob("probing-*")))  # only the archive is left
+    assert w.count() == (24, 0, 23)
+    assert w.rows("SELECT count(*) FROM test.stream WHERE timestamp >= '2100-01-11'") == [["4"]]
+
+
+def test_one_table_that_cannot_be_archived_holds_up_no_other(writer):
+    w = writer()
+    w.tell("rows 100")
+    w.kill()
+    w.archive.mkdir()
+    (w.archive / "test.stream").write_text("in the way")
+    done = w.probe("-t", w.pid, "archive", "--once")
+    assert done.returncode == 1 and "test.stream cannot be archived" in done.stderr, done.stderr
+    assert len(w.files("shy")) == 1
+
+
+def test_no_run_of_a_large_archive_is_dropped(tmp_path):
+    for i in range(4200):
+        run = tmp_path / "_probing" / f"{i:016x}"
+        run.mkdir(parents=True)
+        (run / "about").write_text(f"pid={i + 1}\nstart_time=1\n")
+    done = jobs.probe("query", "--archive", tmp_path, "SELECT 1")
+    assert done.returncode == 1 and "4200 runs are too many for one query" in done.stderr
 
 
 def test_retention_takes_the_oldest_and_nothing_foreign(writer):

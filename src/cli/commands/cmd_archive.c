@@ -33,6 +33,7 @@ struct job {
     struct pb_settings settings;
     unsigned every_ms;
     bool once, background;
+    bool prune;             /* the limits are about every run in the archive, not about this process alone */
     bool own;               /* it has tables of its own */
     struct pb_run_info run; /* its description; without a folder where the process could make none */
     struct pb_archive_parts parts;
@@ -69,6 +70,7 @@ static int read_options(const struct pb_call *call, struct job *job, struct pb_e
 
     job->once = pb_call_option(call, "once");
     job->background = pb_call_option(call, "background");
+    job->prune = pb_call_option(call, "prune");
     job->every_ms = EVERY_MS;
     if (job->once && job->background)
         return pb_fail(err, PB_USAGE, "--once or --background, not both");
@@ -222,7 +224,20 @@ static void complain(struct job *job, int r, const struct pb_err *err)
 
 static int keep(struct job *job, struct pb_archive_kept *ret, struct pb_err *err)
 {
-    int r = pb_archive_keep(job->folder, &job->limits, ret, err);
+    struct pb_archive_limits limits = job->limits;
+    _cleanup_free_ char(*runs)[PB_ARCHIVE_RUN] = NULL;
+
+    /* The setting of one process must not remove what others have archived. */
+    if (!job->prune) {
+        runs = calloc(job->parts.n + 1, sizeof(*runs));
+        if (!runs)
+            return pb_fail(err, -ENOMEM, "out of memory");
+        for (size_t i = 0; i < job->parts.n; i++)
+            memcpy(runs[i], job->parts.at[i].id, sizeof(runs[i]));
+        limits.runs = (const char(*)[PB_ARCHIVE_RUN])runs;
+        limits.nruns = job->parts.n;
+    }
+    int r = pb_archive_keep(job->folder, &limits, ret, err);
     if (ret->removed)
         printf("%" PRIu64 " old files removed, %.1f MB\n", ret->removed,
                (double)ret->removed_bytes / (1 << 20));
@@ -236,21 +251,28 @@ static int finish(struct job *job, bool ended, struct pb_err *err)
     struct pb_archive_kept kept = {0};
 
     /* Recordings end with the process, a moment later. */
-    int r = pb_archive_parts_look(&job->parts, err);
+    struct pb_err bad = {0};
+    int r = pb_archive_parts_look(&job->parts, &bad);
     for (int i = 0; r == 0 && ended && i < LAST_LOOKS && pb_archive_parts_recorded(&job->parts); i++) {
         pb_sleep_ns(100 * PB_NS_PER_MS);
-        r = pb_archive_parts_look(&job->parts, err);
+        r = pb_archive_parts_look(&job->parts, &bad);
     }
-    if (r == 0)
-        r = pb_archive_parts_round(&job->parts, ended, tell, job, err);
-    if (r == 0)
-        r = keep(job, &kept, err);
+    /* A recording that cannot be archived holds up nothing else, and is what the command ends with. */
+    int round = pb_archive_parts_round(&job->parts, ended, tell, job, err);
+    if (round == 0)
+        round = keep(job, &kept, err);
+    if (r < 0 && round < 0)
+        complain(job, r, &bad);
+    else if (r < 0)
+        *err = bad;
+    r = round < 0 ? round : r;
     if (r < 0)
         return r;
     if (job->files == 0)
         printf("nothing to archive: %s\n", ended ? "everything was archived before"
                                                  : "no segment was closed since; what is open is read live");
-    printf("%s holds %" PRIu64 " files, %.1f MB\n", job->folder, kept.files, (double)kept.bytes / (1 << 20));
+    printf("%s holds %" PRIu64 " files%s, %.1f MB\n", job->folder, kept.files,
+           job->prune ? "" : " of this process", (double)kept.bytes / (1 << 20));
     return 0;
 }
 
@@ -270,9 +292,12 @@ static int record(struct job *job, struct pb_err *err)
         int r = 0;
         if (due || now - looked >= LOOK_S * PB_NS_PER_S) {
             looked = now;
-            r = pb_archive_parts_look(&job->parts, err);
+            /* The rest goes on without a recording that cannot be archived. */
+            if ((r = pb_archive_parts_look(&job->parts, err)) < 0)
+                complain(job, r, err);
+            r = 0;
         }
-        int n = r < 0 ? 0 : pb_archive_parts_pending(&job->parts, &percent);
+        int n = pb_archive_parts_pending(&job->parts, &percent);
         if (n < 0)
             r = pb_fail(err, n, "the tables cannot be read: %s", strerror(-n));
         if (r == 0 && (due || n >= MANY_SEGMENTS || percent >= MANY_PERCENT)) {
@@ -371,7 +396,9 @@ static const struct pb_option options[] = {
     {'b', "background", NULL, "go on in the background until the process ends"},
     {0, "every", "TIME", "how long closed rows may wait: 30s; sooner when there are many"},
     {0, "retention", "DAYS", "remove files whose rows are older (default: probing.retention_days; 0: never)"},
-    {0, "max-size", "SIZE", "remove the oldest files of the archive beyond this size, such as 20GB"},
+    {0, "max-size", "SIZE", "remove the oldest files beyond this size, such as 20GB"},
+    {0, "prune", NULL,
+     "--retention and --max-size are about every run in the archive, not this process alone"},
     {0},
 };
 
@@ -391,7 +418,7 @@ const struct pb_command pb_cmd_archive = {
             "that are not its own are never touched.",
     .example = "probing -t 4711 archive --background\n"
                "probing -t 4711 archive --once --to /data/archive\n"
-               "probing -t train.py --all archive --max-size 20GB --retention 30\n"
+               "probing -t 4711 archive --once --prune --max-size 20GB --retention 30\n"
                "probing query --archive /data/archive \"SELECT rank, max(memory_mb) FROM memory_usage "
                "GROUP BY rank\"",
     .options = options,

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_FILES = 1 << 20, DEPTH = 5, TRIES = 40 };
+enum { DEPTH = 5, TRIES = 40 };
 
 struct file {
     char *path; /* below the folder */
@@ -28,6 +28,7 @@ struct file {
 
 struct walk {
     int top;
+    const struct pb_archive_limits *limits;
     struct file *at;
     size_t n;
 };
@@ -36,7 +37,16 @@ struct walk {
 static bool belongs(const char *name, unsigned depth)
 {
     static const char *const heads[DEPTH] = {"", "job=", "node=", "rank=", "date="};
-    return name[0] != '.' && name[0] != '_' && strncmp(name, heads[depth], strlen(heads[depth])) == 0;
+    return name[0] != '.' && strcmp(name, PB_ARCHIVE_OWN) != 0 &&
+           strncmp(name, heads[depth], strlen(heads[depth])) == 0;
+}
+
+static bool is_concerned(const struct pb_archive_limits *limits, const char *run)
+{
+    for (size_t i = 0; limits->runs && i < limits->nruns; i++)
+        if (strcmp(limits->runs[i], run) == 0)
+            return true;
+    return !limits->runs;
 }
 
 static int add_file(struct walk *w, int dir, const char *path, const char *name)
@@ -44,8 +54,8 @@ static int add_file(struct walk *w, int dir, const char *path, const char *name)
     struct pb_archive_name told;
     struct stat st;
 
-    if (pb_archive_name_read(name, &told) < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        !S_ISREG(st.st_mode) || w->n == MAX_FILES)
+    if (pb_archive_name_read(name, &told) < 0 || !is_concerned(w->limits, told.run) ||
+        fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
         return 0;
     if (w->n % 256 == 0) {
         struct file *more = realloc(w->at, (w->n + 256) * sizeof(*more));
@@ -111,8 +121,9 @@ static int remove_file(struct walk *w, struct file *f, struct pb_archive_kept *k
     return 0;
 }
 
-static int remove_beyond(struct walk *w, const struct pb_archive_limits *limits, struct pb_archive_kept *kept)
+static int remove_beyond(struct walk *w, struct pb_archive_kept *kept)
 {
+    const struct pb_archive_limits *limits = w->limits;
     struct timespec now;
     uint64_t total = 0;
     int r = 0;
@@ -201,7 +212,7 @@ static int wait_for_readers(int top)
 int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, struct pb_archive_kept *ret,
                     struct pb_err *err)
 {
-    struct walk w = {.top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    struct walk w = {.top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .limits = limits};
 
     *ret = (struct pb_archive_kept){0};
     _cleanup_close_ int top = w.top;
@@ -213,7 +224,7 @@ int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, 
         r = wait_for_readers(top);
     }
     if (r == 0)
-        r = remove_beyond(&w, limits, ret);
+        r = remove_beyond(&w, ret);
     if (r < 0)
         pb_fail(err, r, "old files of %s were not removed: %s", folder,
                 r == -EBUSY ? "queries read it without a pause (the next round tries again)" : strerror(-r));

@@ -6,11 +6,18 @@
 
 #include <stdint.h>
 
+#include "engine/shared/archive.h"
+
+#include <stddef.h>
+
 struct pb_err;
 
 struct pb_archive_limits {
     double days;    /* rows older than this go; 0: no limit */
     uint64_t bytes; /* of all files; 0: no limit */
+    /* The runs that both are about: files of other runs are neither counted nor removed. NULL: all runs. */
+    const char (*runs)[PB_ARCHIVE_RUN];
+    size_t nruns;
 };
 
 struct pb_archive_kept {

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_RUNS = 4096, MAX_FILES = 1 << 17, MAX_TEXT = 64 << 10 };
+enum { MAX_TEXT = 64 << 10 };
 
 int pb_archive_run_id(int arena_fd, char ret[PB_ARCHIVE_RUN])
 {
@@ -126,17 +126,24 @@ static int add_run(void *arg, int own, const char *name)
 
     if (!run)
         return -ENOMEM;
-    if (runs->n == MAX_RUNS || read_run(own, name, run) < 0) {
+    if (read_run(own, name, run) < 0) {
         free(run);
         return 0;
     }
-    struct pb_archive_run *more = realloc(runs->at, (runs->n + 1) * sizeof(*more));
-    if (more) {
+    /* Room grows by half, so that an archive of many runs is not copied again for each. */
+    if (runs->n == runs->room) {
+        size_t room = runs->room + runs->room / 2 + 16;
+        struct pb_archive_run *more = realloc(runs->at, room * sizeof(*more));
+        if (!more) {
+            free(run);
+            return -ENOMEM;
+        }
         runs->at = more;
-        runs->at[runs->n++] = *run;
+        runs->room = room;
     }
+    runs->at[runs->n++] = *run;
     free(run);
-    return more ? 0 : -ENOMEM;
+    return 0;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -257,7 +264,7 @@ static int add_date(void *arg, int dir, const char *name)
 {
     struct listing *l = arg;
 
-    if (strncmp(name, "date=", 5) != 0 || strlen(name) >= sizeof(*l->dates) || l->ndates == MAX_FILES)
+    if (strncmp(name, "date=", 5) != 0 || strlen(name) >= sizeof(*l->dates))
         return 0;
     void *more = realloc(l->dates, (l->ndates + 1) * sizeof(*l->dates));
     if (!more)
@@ -277,16 +284,16 @@ static int add_file(void *arg, int dir, const char *name)
     if (pb_archive_name_read(name, &file.name) < 0 || strcmp(file.name.run, l->run->id) != 0 ||
         fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
         return 0;
-    if (files->n == MAX_FILES)
-        return -E2BIG;
     if (snprintf(file.path, sizeof(file.path), "%s/%s/%s", l->prefix, l->date, name) >=
         (int)sizeof(file.path))
         return 0;
-    if (files->n % 64 == 0) {
-        struct pb_archive_file *more = realloc(files->at, (files->n + 64) * sizeof(*more));
+    if (files->n == files->room) {
+        size_t room = files->room + files->room / 2 + 64;
+        struct pb_archive_file *more = realloc(files->at, room * sizeof(*more));
         if (!more)
             return -ENOMEM;
         files->at = more;
+        files->room = room;
     }
     files->at[files->n++] = file;
     return 0;

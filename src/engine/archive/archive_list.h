@@ -21,7 +21,7 @@ struct pb_archive_run {
 
 struct pb_archive_runs {
     struct pb_archive_run *at;
-    size_t n;
+    size_t n, room;
 };
 
 /* The id of the run that an arena belongs to. */
@@ -50,7 +50,7 @@ struct pb_archive_file {
 
 struct pb_archive_files {
     struct pb_archive_file *at; /* oldest first */
-    size_t n;
+    size_t n, room;
 };
 
 /* The files of a run's table. What is listed is whole batches: a batch whose renames are still under way is

@@ -528,16 +528,24 @@ static int archive_table(struct pb_recorder *r, struct table *t, bool ended, str
     account(r, t, list, n, info.recycled);
     report->lost = t->lost;
     report->lost_now = t->lost - lost;
-    int chosen = choose(t, &info, list, n, ended, &serials);
-    x = chosen < 0 ? chosen : chosen ? keep_columns(r, t, &info) : 0;
-    if (x < 0)
-        return pb_fail(err, x, "%s cannot be archived: %s", t->name, strerror(-x));
     size_t most = MAX_BYTES / r->info.segment_size > 0 ? MAX_BYTES / r->info.segment_size : 1;
-    for (size_t at = 0, take; x == 0 && at < (size_t)chosen; at += take) {
-        size_t left = (size_t)chosen - at;
-        take = pb_archive_serials_pack(serials + at, left < most ? left : most, packed);
-        x = write_batch(r, t, ended, serials + at, take, report, err);
-    }
+    uint64_t before;
+    /* The writer leaves segments out of a batch that has files for many days already: they are tried again
+     * as long as there are fewer of them. */
+    do {
+        before = report->segments;
+        free(serials);
+        serials = NULL;
+        int chosen = choose(t, &info, list, n, ended, &serials);
+        x = chosen < 0 ? chosen : chosen ? keep_columns(r, t, &info) : 0;
+        if (x < 0)
+            return pb_fail(err, x, "%s cannot be archived: %s", t->name, strerror(-x));
+        for (size_t at = 0, take; x == 0 && at < (size_t)chosen; at += take) {
+            size_t left = (size_t)chosen - at;
+            take = pb_archive_serials_pack(serials + at, left < most ? left : most, packed);
+            x = write_batch(r, t, ended, serials + at, take, report, err);
+        }
+    } while (x == 0 && report->segments > before);
     return x;
 }
 
@@ -557,17 +565,6 @@ static int add_tables(struct pb_recorder *r)
         r->ntables++;
     }
     return 0;
-}
-
-/* A name that is a folder of the archive and a table that can be asked for: the process chose it. */
-static bool is_plain(const char *name)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-    size_t n = strspn(name, letters);
-
-    if (n && name[n] == '.')
-        n += 1 + strspn(name + n + 1, letters);
-    return n && !name[n] && name[n - 1] != '.' && name[0] != '_';
 }
 
 int pb_recorder_pending(struct pb_recorder *r, unsigned *ret_percent)
@@ -595,14 +592,20 @@ int pb_recorder_round(struct pb_recorder *r, bool ended,
         return pb_fail(err, x, "out of memory");
     if (pread(r->arena_fd, &h, sizeof(h), 0) == sizeof(h))
         r->next_serial = h.next_serial;
-    for (unsigned i = 0; x == 0 && i < r->ntables; i++) {
+    for (unsigned i = 0; i < r->ntables; i++) {
         struct table *t = &r->tables[i];
         struct pb_recorder_table report = {.name = t->name};
-        if (!is_plain(t->name))
+        struct pb_err why = {0};
+        if (!pb_archive_is_table(t->name))
             continue;
-        x = archive_table(r, t, ended, &report, err);
+        /* One table that cannot be archived holds up no other; the first failure is told. */
+        int one = archive_table(r, t, ended, &report, &why);
         if (each && (report.files || report.lost_now))
             each(arg, &report);
+        if (one < 0 && x == 0) {
+            x = one;
+            *err = why;
+        }
     }
     close_writer(r);
     return x;

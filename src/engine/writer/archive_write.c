@@ -93,6 +93,24 @@ static bool take_times(struct batch *b, const struct pb_view *v)
     return true;
 }
 
+/* More days than a batch may have files, in one segment: a table that is written to once an hour, or times
+ * that were set by hand. */
+static void take_all_days(struct batch *b, const struct pb_view *v)
+{
+    const int64_t *times = v->columns[b->time].cells;
+    struct day all = {.first = INT64_MAX, .last = INT64_MIN};
+
+    for (uint32_t i = 0; i < v->nrows; i++) {
+        if (pb_view_is_null(v, (unsigned)b->time, i))
+            continue;
+        all.first = times[i] < all.first ? times[i] : all.first;
+        all.last = times[i] > all.last ? times[i] : all.last;
+    }
+    all.number = all.first / DAY_NS - (all.first % DAY_NS < 0);
+    b->days[0] = all;
+    b->ndays = 1;
+}
+
 /* Copies the segments that are whole; one that was recycled, or still waits for a row, is left out. */
 static int load(struct batch *b)
 {
@@ -115,8 +133,14 @@ static int load(struct batch *b)
         struct day days[PB_ARCHIVE_PARTS];
         memcpy(days, b->days, sizeof(days));
         pb_pool_take(&s->view);
-        if (k == n || pb_view_load(part->reader, &list[k], &s->view) < 0 ||
-            !pb_catalog_fits(t, 0, &s->view) || (!s->view.complete && !b->dead) || !take_times(b, &s->view)) {
+        bool good = k < n && pb_view_load(part->reader, &list[k], &s->view) == 0 &&
+                    pb_catalog_fits(t, 0, &s->view) && (s->view.complete || b->dead);
+        bool fits = good && take_times(b, &s->view);
+        /* Alone in its batch it is one file for all of its days, with the date of the first. */
+        bool alone = good && !fits && t->nsegments == 0;
+        if (alone)
+            take_all_days(b, &s->view);
+        if (!fits && !alone) {
             /* With more days than a batch may have, it goes into the next one. */
             memcpy(b->days, days, sizeof(days));
             b->ndays = before.ndays;
@@ -127,6 +151,8 @@ static int load(struct batch *b)
         b->rows[i] = s->view.nrows;
         t->nrows += s->view.nrows;
         t->nsegments++;
+        if (alone)
+            break;
     }
     free(list);
     return 0;
