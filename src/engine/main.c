@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "engine/shared/limits.h"
 #include "engine/worker/archive_scan.h"
 #include "engine/worker/duck.h"
 #include "engine/worker/engine.h"
@@ -34,7 +35,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 /* After a pause its memory goes back, after a minute the worker. */
@@ -49,7 +49,7 @@ enum {
 };
 
 /* What a query may take at most, as a share of the machine and in bytes. */
-static const uint64_t MOST_SPACE = 8ull << 30, LEAST_SPACE = 2ull << 30;
+static const uint64_t MOST_SPACE = 8ull << 30, LEAST_SPACE = 2ull << 30, LEAST_ROOM = 64ull << 20;
 
 struct worker {
     int listener; /* -1: one caller only */
@@ -244,17 +244,18 @@ static void *work(void *arg)
 
 /* --- start --- */
 
-static uint64_t space(void)
+/* Of addresses, most of which are never used: DuckDB does not start with few of them. */
+static uint64_t space(const struct pb_limits *limits)
 {
-    struct sysinfo info;
-    uint64_t half = sysinfo(&info) == 0 ? (uint64_t)info.totalram * info.mem_unit / 2 : LEAST_SPACE;
+    uint64_t half = limits->memory / 2;
     return half > MOST_SPACE ? MOST_SPACE : half < LEAST_SPACE ? LEAST_SPACE : half;
 }
 
-static unsigned threads(void)
+/* What a query may use of it: a quarter of what the control group allows, where the job is too. */
+static uint64_t room(const struct pb_limits *limits, uint64_t bytes)
 {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (unsigned)n;
+    uint64_t quarter = limits->memory / 4;
+    return quarter < LEAST_ROOM ? LEAST_ROOM : quarter < bytes / 2 ? quarter : bytes / 2;
 }
 
 static int start_thread(void *(*f)(void *), struct worker *w)
@@ -272,9 +273,12 @@ static int start_thread(void *(*f)(void *), struct worker *w)
 
 static int start(struct worker *w, const char *archive, struct pb_err *err)
 {
-    unsigned n = threads();
-    uint64_t bytes = space();
+    struct pb_limits limits;
 
+    pb_limits_read(&limits);
+    pb_limits_volunteer();
+    unsigned n = limits.cpus > MAX_THREADS ? MAX_THREADS : limits.cpus;
+    uint64_t bytes = space(&limits);
     signal(SIGPIPE, SIG_IGN);
     w->wake = eventfd(0, EFD_CLOEXEC);
     w->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -285,7 +289,7 @@ static int start(struct worker *w, const char *archive, struct pb_err *err)
         r = pb_sandbox_bound_memory(bytes, err);
     if (r == 0)
         r = pb_sandbox_enter(archive, err);
-    return r < 0 ? r : pb_engine_open(n, bytes / 2, archive, &w->engine, err);
+    return r < 0 ? r : pb_engine_open(n, room(&limits, bytes), archive, &w->engine, err);
 }
 
 int main(int argc, char **argv)

@@ -355,6 +355,16 @@ static int fill(const char *name, struct pb_table *t, const struct pb_live_sourc
     return pb_fail(err, -ENOENT, "%s has no reader", name);
 }
 
+/* The same memory by a descriptor that cannot write: a worker that somebody took over could otherwise change
+ * what the next statement reads. */
+static int open_to_read(int fd)
+{
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 int pb_live_read(const char *name, const struct pb_live_source *source, struct pb_err *err)
 {
     const struct pb_known *known = pb_known_find(name);
@@ -371,7 +381,7 @@ int pb_live_read(const char *name, const struct pb_live_source *source, struct p
     r = pb_table_new(arena, &known->spec, &table);
     if (r == 0)
         r = fill(name, table, source, err);
-    int fd = r == 0 ? fcntl(pb_arena_fd(arena), F_DUPFD_CLOEXEC, 0) : r;
+    int fd = r == 0 ? open_to_read(pb_arena_fd(arena)) : r;
     if (r == 0 && fd < 0)
         fd = pb_fail(err, -errno, "%s cannot be handed over: %s", name, strerror(errno));
     pb_arena_close(arena);
