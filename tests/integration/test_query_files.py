@@ -1,10 +1,18 @@
 """Files: what export and query write is what other programs read, and the same as what DuckDB itself makes of the rows.
 memory: the overview."""
 import decimal
+import fcntl
 import math
 import os
+import pty
 import re
 import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
 
 import duckdb
 import jobs
@@ -99,3 +107,83 @@ def test_growth_is_seen_and_outlives_the_process():
         assert done.returncode == 0, done.stderr
         # 20 MB a second.
         assert 600 < float(re.search(r"growth +([+-][0-9.]+) MB a minute", done.stdout).group(1)) < 2400
+
+
+def writers_of(pid):
+    """The processes that write Parquet for a command."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes().split(b"\0")
+            if len(command) > 3 and command[0].endswith(b"probing-sql") and command[1] == b"parquet" and f".{pid}.part".encode() in command[3]:
+                found.append(path)
+        except OSError:
+            pass
+    return found
+
+
+def peak_mb(path):
+    try:
+        return int(re.search(r"VmHWM:\s+(\d+) kB", (path / "status").read_text()).group(1)) / 1024
+    except (OSError, AttributeError):
+        return 0
+
+
+def test_an_export_of_any_size_takes_little_memory(tmp_path):
+    out = tmp_path / "wide.parquet"
+    command = subprocess.Popen([jobs.PROGRAM, "query", "--timeout", "300", "-o", out, "SELECT range AS n, repeat('x', 300) || range AS text FROM range(2500000)"])
+    most = 0
+    while command.poll() is None:
+        most = max([most, *map(peak_mb, writers_of(command.pid))])
+        time.sleep(0.05)
+    assert command.returncode == 0 and most > 20
+    assert most < 400, f"the writer held {most:.0f} MB of 770"
+    assert pyarrow.parquet.read_metadata(out).num_rows == 2500000
+    assert [path.name for path in tmp_path.iterdir()] == ["wide.parquet"]
+
+
+@pytest.mark.parametrize("wait", [0.05, 1.5])
+def test_what_is_stopped_leaves_no_file(tmp_path, wait):
+    command = subprocess.Popen([jobs.PROGRAM, "query", "--timeout", "0", "-o", tmp_path / "out.parquet", "SELECT range, repeat('y', 50) FROM range(1000000000)"],
+                               stderr=subprocess.DEVNULL, start_new_session=True)
+    jobs.wait_until(lambda: list(tmp_path.iterdir()), what="the file that is being written")
+    time.sleep(wait)
+    os.killpg(command.pid, signal.SIGINT)  # as Ctrl-C does: the writer gets it too
+    assert command.wait(timeout=30) == 130
+    jobs.wait_until(lambda: not writers_of(command.pid), what="the end of the writer")
+    assert not list(tmp_path.iterdir())
+
+
+# Root that may not read everything.
+ORDINARY = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
+
+
+def test_an_archive_that_cannot_be_read_does_not_silence_the_list(tmp_path):
+    (tmp_path / "_probing").mkdir(mode=0)
+    with jobs.python("import time; print('ready', flush=True); time.sleep(60)") as job:
+        done = subprocess.run([*(ORDINARY if os.geteuid() == 0 else []), jobs.PROGRAM, "list", "--format", "csv"],
+                              env={**os.environ, "PROBING_ARCHIVE": str(tmp_path)}, capture_output=True, text=True)
+        assert done.returncode == 0 and f"\n{job.pid}," in done.stdout and "archived runs are missing" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+def test_a_terminal_is_told_nothing_by_a_command_line(form):
+    with jobs.start(sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)", "a\x1b]0;evil\x07b", ready="ready"):
+        leader, follower = pty.openpty()
+        fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 400, 0, 0))
+        command = subprocess.Popen([jobs.PROGRAM, "list", "--format", form], stdout=follower)
+        os.close(follower)
+        text = b""
+        while True:
+            try:
+                more = os.read(leader, 65536)
+            except OSError:
+                break
+            if not more:
+                break
+            text += more
+        assert command.wait() == 0
+        os.close(leader)
+        assert b"evil" in text and b"\x1b]0;evil" not in text and b"\x07" not in text
+        plain = jobs.probe("list", "--format", form).stdout
+        assert "a\x1b]0;evil\x07b" in plain  # a program gets what is there

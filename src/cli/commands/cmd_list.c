@@ -245,10 +245,12 @@ static int run(const struct pb_call *call, struct pb_err *err)
         if (!runs.at[i].alive)
             r = keep_ended(&ended,
                            &(struct ended_run){"dead", runs.at[i].id, runs.at[i].changed, runs.at[i].about});
-    if (r == 0)
-        r = find_archived(&archived, &runs, &ended, err);
     if (r < 0)
         return r;
+    /* An archive that cannot be read hides nothing of what runs. */
+    struct pb_err unread = {0};
+    if (find_archived(&archived, &runs, &ended, &unread) < 0)
+        pb_ask_note(&call->ask, "archived runs are missing: %s", unread.text);
     double now = seconds_since_boot();
     pb_rows_init(&rows, columns, COLUMNS);
     for (size_t i = 0; i < processes.n; i++)

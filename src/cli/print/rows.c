@@ -312,35 +312,45 @@ static void print_json(const struct pb_rows *rows)
     fputs(rows->n ? "\n]\n" : "]\n", stdout);
 }
 
+/* One character: as it is, but to a terminal by its number where that would obey it. Returns its bytes. */
+static size_t put_exact(const char *text)
+{
+    static int terminal = -1;
+    struct pb_glyph g;
+
+    if (terminal < 0)
+        terminal = isatty(STDOUT_FILENO);
+    if (!terminal || *text == '\n') {
+        putchar(*text);
+        return 1;
+    }
+    pb_glyph_read(text, strlen(text), &g);
+    fputs(g.shown, stdout);
+    return g.bytes;
+}
+
 static void put_csv(const char *text)
 {
-    if (!strpbrk(text, ",\"\r\n")) {
-        fputs(text, stdout);
-        return;
+    bool quotes = strpbrk(text, ",\"\r\n");
+
+    fputs(quotes ? "\"" : "", stdout);
+    while (*text) {
+        if (*text == '"')
+            putchar('"');
+        text += put_exact(text);
     }
-    putchar('"');
-    for (const char *p = text; *p; p++)
-        printf(*p == '"' ? "\"\"" : "%c", *p);
-    putchar('"');
+    fputs(quotes ? "\"" : "", stdout);
 }
 
 /* Tabs, newlines and backslashes as PostgreSQL's COPY writes them. */
 static void put_tsv(const char *text)
 {
-    for (const char *p = text; *p; p++)
-        switch (*p) {
-        case '\t':
-            fputs("\\t", stdout);
-            break;
-        case '\n':
-            fputs("\\n", stdout);
-            break;
-        case '\\':
-            fputs("\\\\", stdout);
-            break;
-        default:
-            putchar(*p);
-        }
+    while (*text) {
+        const char *escape = *text == '\t' ? "\\t" : *text == '\n' ? "\\n" : *text == '\\' ? "\\\\" : NULL;
+        if (escape)
+            fputs(escape, stdout);
+        text += escape ? 1 : put_exact(text);
+    }
 }
 
 static void print_separated(const struct pb_rows *rows, char separator, void (*put)(const char *))

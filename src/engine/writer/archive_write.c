@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "engine/shared/archive.h"
+#include "engine/shared/limits.h"
 #include "engine/shared/text.h"
 #include "engine/shared/wire.h"
 #include "engine/worker/catalog.h"
@@ -396,6 +397,7 @@ int pb_archive_write(int socket)
     struct pb_err err = {0};
 
     signal(SIGPIPE, SIG_IGN);
+    pb_limits_volunteer();
     int r = open_database(&err);
     if (r < 0) {
         pb_wire_begin(&out, PB_SQL_ERROR);

@@ -3,24 +3,38 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "engine/shared/limits.h"
 #include "engine/shared/type_name.h"
 #include "engine/shared/wire.h"
 #include "engine/worker/duck.h"
+#include "table/reader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { VECTOR = 2048 };
+/* DuckDB's own; a group of rows is what is held at once. */
+static const uint64_t MOST_MEMORY = 1ull << 30, LEAST_MEMORY = 256ull << 20;
 
 struct writer {
     duckdb_database db;
     duckdb_connection connection;
-    duckdb_appender appender;
     struct pb_wire in;
     int socket;
+    int file; /* what is written, open: a path may be removed or taken by somebody else meanwhile */
     unsigned ncolumns;
-    char *copy; /* the statement that writes the file */
+    uint32_t left;     /* rows in the message that is taken apart */
+    bool done;         /* there are no more */
+    struct pb_err err; /* why rows ended too early */
+    int failed;
 };
+
+/* The one of this process; DuckDB's callbacks are given it. */
+static struct writer writer = {.socket = -1, .file = -1};
 
 static int run(struct writer *w, const char *sql, struct pb_err *err)
 {
@@ -64,107 +78,187 @@ static void put_cast(FILE *out, unsigned i, const char *type, uint32_t length)
     fprintf(out, nested ? "CAST(CAST(c%u AS JSON) AS %.*s)" : "CAST(c%u AS %.*s)", i, (int)length, type);
 }
 
-/* Makes the table that rows go to, and the statement that casts and writes them. */
-static int take_columns(struct writer *w, const char *path, struct pb_err *err)
+/* The statement that casts and writes rows as they come. */
+static int put_copy(struct writer *w, FILE *copy, struct pb_err *err)
 {
-    char *create = NULL;
-    size_t sizes[2];
-    FILE *make = open_memstream(&create, &sizes[0]), *copy = open_memstream(&w->copy, &sizes[1]);
-
     w->ncolumns = pb_wire_u32(&w->in);
-    if (!make || !copy || w->ncolumns == 0 || w->ncolumns > 1u << 16)
+    if (w->ncolumns == 0 || w->ncolumns > 1u << 16)
         return pb_fail(err, -EBADMSG, "the result has no columns to write");
-    fputs("CREATE TABLE rows (", make);
     fputs("COPY (SELECT ", copy);
     for (unsigned i = 0; i < w->ncolumns; i++) {
         uint32_t name_length, type_length;
         const char *name = pb_wire_text(&w->in, &name_length), *type = pb_wire_text(&w->in, &type_length);
         if (!name || !type || !pb_type_name_is_good(type, type_length))
             return pb_fail(err, -EBADMSG, "the columns of the result make no sense");
-        fprintf(make, "%sc%u VARCHAR", i ? ", " : "", i);
         fputs(i ? ", " : "", copy);
         put_cast(copy, i, type, type_length);
         fputs(" AS ", copy);
         put_quoted(copy, name, name_length, '"');
     }
-    fputs(")", make);
-    fputs(" FROM rows) TO ", copy);
-    put_quoted(copy, path, strlen(path), '\'');
-    fputs(" (FORMAT parquet, COMPRESSION zstd)", copy);
-    int r = fclose(make) == 0 && fclose(copy) == 0 ? run(w, create, err) : -ENOMEM;
-    free(create);
-    if (r == 0 && duck.appender_create(w->connection, NULL, "rows", &w->appender) != DuckDBSuccess)
-        r = pb_fail(err, -EIO, "DuckDB takes no rows");
-    return r;
+    /* No file beside it that would be left when we are stopped, or take its name later. */
+    fprintf(copy,
+            " FROM pb_rows()) TO '/proc/self/fd/%d' (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)",
+            w->file);
+    return 0;
 }
 
-static int take_rows(struct writer *w, struct pb_err *err)
-{
-    uint32_t n = pb_wire_u32(&w->in), length;
+/* --- rows, as DuckDB asks for them --- */
 
-    for (uint32_t row = 0; row < n; row++) {
-        for (unsigned i = 0; i < w->ncolumns; i++) {
-            if (w->in.at >= w->in.size)
-                return pb_fail(err, -EBADMSG, "a row is cut off");
-            uint8_t kind = w->in.data[w->in.at++];
-            const char *text = pb_wire_text(&w->in, &length);
-            if (!text)
-                return pb_fail(err, -EBADMSG, "a row is cut off");
-            duckdb_state state = kind == PB_SQL_NULL ? duck.append_null(w->appender)
-                                                     : duck.append_varchar_length(w->appender, text, length);
-            if (state != DuckDBSuccess)
-                return pb_fail(err, -EIO, "a value cannot be written: %s", duck.appender_error(w->appender));
+static void bind_rows(duckdb_bind_info info)
+{
+    duckdb_logical_type text = duck.create_logical_type(DUCKDB_TYPE_VARCHAR);
+    char name[16];
+
+    for (unsigned i = 0; i < writer.ncolumns; i++) {
+        snprintf(name, sizeof(name), "c%u", i);
+        duck.bind_add_result_column(info, name, text);
+    }
+    duck.destroy_logical_type(&text);
+}
+
+static void init_rows(duckdb_init_info info)
+{
+    duck.init_set_max_threads(info, 1);
+}
+
+static int take_row(struct writer *w, duckdb_vector *vectors, idx_t row, struct pb_err *err)
+{
+    uint32_t length;
+
+    for (unsigned i = 0; i < w->ncolumns; i++) {
+        if (w->in.at >= w->in.size)
+            return pb_fail(err, -EBADMSG, "a row is cut off");
+        uint8_t kind = w->in.data[w->in.at++];
+        const char *text = pb_wire_text(&w->in, &length);
+        if (!text || (kind != PB_SQL_NULL && !pb_utf8_valid(text, length)))
+            return pb_fail(err, -EBADMSG, text ? "a value is no text" : "a row is cut off");
+        if (kind == PB_SQL_NULL) {
+            duck.vector_ensure_validity_writable(vectors[i]);
+            duck.vector_get_validity(vectors[i])[row / 64] &= ~(UINT64_C(1) << row % 64);
+        } else {
+            duck.vector_assign_string_element_len(vectors[i], row, text, length);
         }
-        if (duck.appender_end_row(w->appender) != DuckDBSuccess)
-            return pb_fail(err, -EIO, "a row cannot be written: %s", duck.appender_error(w->appender));
     }
     return 0;
 }
 
-static int finish(struct writer *w, struct pb_err *err)
+/* Waits for the next message with rows; at the end done is set. */
+static int receive_rows(struct writer *w, struct pb_err *err)
 {
-    if (!w->appender)
-        return pb_fail(err, -ENODATA, "there is no result to write");
-    if (duck.appender_destroy(&w->appender) != DuckDBSuccess)
-        return pb_fail(err, -EIO, "the rows cannot be written");
-    return run(w, w->copy, err);
+    int r = pb_wire_receive(w->socket, &w->in, 0);
+    if (r < 0)
+        return pb_fail(err, r, "the rows stopped coming: %s", strerror(-r));
+    w->done = w->in.type == PB_SQL_DONE;
+    if (!w->done && w->in.type != PB_SQL_ROWS)
+        return pb_fail(err, -EINVAL, "a Parquet file holds one result; the statements have several");
+    w->left = w->done ? 0 : pb_wire_u32(&w->in);
+    return 0;
 }
 
-/* Until DONE. */
-static int take_all(struct writer *w, const char *path, struct pb_err *err)
+static void give_rows(duckdb_function_info info, duckdb_data_chunk chunk)
 {
-    for (;;) {
-        int r = pb_wire_receive(w->socket, &w->in, 0);
-        if (r < 0)
-            return pb_fail(err, r, "the rows stopped coming: %s", strerror(-r));
-        if (w->in.type == PB_SQL_DONE)
-            return finish(w, err);
-        if (w->in.type == PB_SQL_COLUMNS && !w->appender)
-            r = take_columns(w, path, err);
-        else if (w->in.type == PB_SQL_ROWS && w->appender)
-            r = take_rows(w, err);
-        else
-            r = pb_fail(err, -EINVAL, "a Parquet file holds one result; the statements have several");
-        if (r < 0)
-            return r;
+    struct writer *w = &writer;
+    duckdb_vector *vectors = calloc(w->ncolumns, sizeof(*vectors));
+    int r = vectors ? 0 : pb_fail(&w->err, -ENOMEM, "out of memory");
+    idx_t n = 0;
+
+    for (unsigned i = 0; r == 0 && i < w->ncolumns; i++)
+        vectors[i] = duck.data_chunk_get_vector(chunk, i);
+    while (r == 0 && n < VECTOR && !w->done) {
+        if (w->left == 0) {
+            /* What is there is passed on before we wait. */
+            if (n)
+                break;
+            r = receive_rows(w, &w->err);
+            continue;
+        }
+        r = take_row(w, vectors, n, &w->err);
+        w->left--;
+        n++;
     }
+    free(vectors);
+    if (r < 0) {
+        w->failed = r;
+        duck.function_set_error(info, w->err.text);
+        n = 0;
+    }
+    duck.data_chunk_set_size(chunk, r < 0 ? 0 : n);
+}
+
+static int register_rows(struct writer *w)
+{
+    duckdb_table_function f = duck.create_table_function();
+
+    duck.table_function_set_name(f, "pb_rows");
+    duck.table_function_set_bind(f, bind_rows);
+    duck.table_function_set_init(f, init_rows);
+    duck.table_function_set_function(f, give_rows);
+    duckdb_state state = duck.register_table_function(w->connection, f);
+    duck.destroy_table_function(&f);
+    return state == DuckDBSuccess ? 0 : -EIO;
+}
+
+/* From the columns to the end. Rows are written as they come: an export of any size takes the memory of one
+ * group of rows. */
+static int write_all(struct writer *w, struct pb_err *err)
+{
+    _cleanup_free_ char *sql = NULL;
+    size_t size;
+
+    int r = pb_wire_receive(w->socket, &w->in, 0);
+    if (r < 0)
+        return pb_fail(err, r, "the rows stopped coming: %s", strerror(-r));
+    if (w->in.type != PB_SQL_COLUMNS)
+        return pb_fail(err, -ENODATA, "there is no result to write");
+    FILE *copy = open_memstream(&sql, &size);
+    if (!copy)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    r = put_copy(w, copy, err);
+    if (fclose(copy) != 0 && r == 0)
+        r = pb_fail(err, -ENOMEM, "out of memory");
+    if (r == 0)
+        r = run(w, sql, err);
+    /* Our own reason is the better sentence. */
+    if (w->failed)
+        r = pb_fail(err, w->failed, "%s", w->err.text);
+    return r;
+}
+
+static int open_database(struct writer *w, struct pb_err *err)
+{
+    struct pb_limits limits;
+    char *why = NULL, sql[80];
+
+    pb_limits_read(&limits);
+    pb_limits_volunteer();
+    uint64_t memory = limits.memory / 4;
+    memory = memory > MOST_MEMORY ? MOST_MEMORY : memory < LEAST_MEMORY ? LEAST_MEMORY : memory;
+    int r = pb_duck_load(err);
+    if (r == 0 && (duck.open_ext(":memory:", &w->db, NULL, &why) != DuckDBSuccess ||
+                   duck.connect(w->db, &w->connection) != DuckDBSuccess))
+        r = pb_fail(err, -EIO, "DuckDB did not open: %s", why ? why : "no reason given");
+    snprintf(sql, sizeof(sql), "SET memory_limit = '%lluMiB'", (unsigned long long)(memory >> 20));
+    const char *const words[] = {"SET TimeZone = 'UTC'", "SET threads = 1", "SET temp_directory = ''", sql};
+    for (size_t i = 0; r == 0 && i < sizeof(words) / sizeof(words[0]); i++)
+        r = run(w, words[i], err);
+    if (r == 0 && register_rows(w) < 0)
+        r = pb_fail(err, -EIO, "DuckDB did not take our functions");
+    return r;
 }
 
 int pb_parquet_write(int socket, const char *path)
 {
-    struct writer w = {.socket = socket};
+    struct writer *w = &writer;
     struct pb_err err = {0};
     struct pb_wire out = {0};
-    char *why = NULL;
 
-    int r = pb_duck_load(&err);
-    if (r == 0 && (duck.open_ext(":memory:", &w.db, NULL, &why) != DuckDBSuccess ||
-                   duck.connect(w.db, &w.connection) != DuckDBSuccess))
-        r = pb_fail(&err, -EIO, "DuckDB did not open: %s", why ? why : "no reason given");
+    w->socket = socket;
+    /* Its owner has made it, and removes it when it gives up: a file that is gone is not made again. */
+    w->file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    int r = w->file < 0 ? pb_fail(&err, -errno, "%s cannot be written: %s", path, strerror(errno))
+                        : open_database(w, &err);
     if (r == 0)
-        r = run(&w, "SET TimeZone = 'UTC'", &err);
-    if (r == 0)
-        r = take_all(&w, path, &err);
+        r = write_all(w, &err);
     pb_wire_begin(&out, r < 0 ? PB_SQL_ERROR : PB_SQL_DONE);
     const char *text = r < 0 ? pb_err_text(&err, r) : "";
     pb_wire_put_u32(&out, (uint32_t)-r);
