@@ -48,8 +48,8 @@ int pb_thread_wait(struct pb_thread *t, uint64_t deadline, bool interruptible, e
 /* Lets go of it. Returns how long it was held, in nanoseconds. */
 uint64_t pb_thread_release(struct pb_thread *t);
 
-/* A held thread waits for us at each step: that is most of the time it is held. From the last look at a thread
- * until it is let go we run ahead of others, on its CPU, where we may. We sleep for most of that, and do nothing
- * else meanwhile: a job with one CPU loses no more of it than that. */
+/* A held thread waits for us at each step: that is most of the time it is held. From the last look at a
+ * thread until it is let go we run ahead of others, on its CPU, where we may. We sleep for most of that, and
+ * do nothing else meanwhile: a job with one CPU loses no more of it than that. */
 void pb_hurry_begin(pid_t pid, pid_t tid);
 void pb_hurry_end(void);
