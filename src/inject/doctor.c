@@ -254,6 +254,9 @@ static void check_filters(struct rows *rows, const struct pb_procinfo *p)
         c = row(rows, "seccomp", PB_CHECK_FAIL, -EPERM, "the seccomp filter of process %d kills for %s",
                 p->pid, names);
         remedy(c, "allow %s in the filter, or let it return an error", n == 1 ? "it" : "these calls");
+    } else if (n == -EAGAIN) {
+        row(rows, "seccomp", PB_CHECK_WARN, 0,
+            "a filter that is read when a thread can be stopped: all are in waits that a stop would change");
     } else if (getenv(PB_ASSUME_SECCOMP_OK)) {
         row(rows, "seccomp", PB_CHECK_WARN, 0,
             "a filter that was not read: assumed to kill for nothing of ours");

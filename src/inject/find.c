@@ -118,8 +118,7 @@ static void read_schedstat(pid_t pid, pid_t tid, uint64_t *ret_slices, uint64_t 
     *ret_ran = ran;
 }
 
-/* select and ppoll are restarted with the time that was left: one stop more or less is no matter to them. */
-static bool keeps_its_time(long number)
+bool pb_find_keeps_its_time(long number)
 {
 #ifdef SYS_select
     if (number == SYS_select)
@@ -137,8 +136,8 @@ static void look_at_wait(pid_t pid, struct candidate *now, const struct candidat
     now->looked = pb_now_ns();
     int waits = pb_waiting_read(pid, now->tid, -1, &now->waiting);
     read_schedstat(pid, now->tid, &now->slices, &now->ran);
-    now->fragile =
-        waits == 1 && !keeps_its_time(now->waiting.number) && pb_waiting_would_begin_anew(pid, &now->waiting);
+    now->fragile = waits == 1 && !pb_find_keeps_its_time(now->waiting.number) &&
+                   pb_waiting_would_begin_anew(pid, &now->waiting);
     now->ran_before = before ? before->ran_before : now->ran;
     if (!now->fragile && (waits == 1 || now->ran - now->ran_before >= SURELY_OUT)) {
         now->outside = now->looked;

@@ -2,9 +2,13 @@
  * one is at a safe point or the deadline is over. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "inject/hold.h"
 
 /* Leaves h->thread stopped and its registers in h->saved. Errors as pb_hold_begin. */
 int pb_find_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err);
+
+/* select and ppoll are restarted with the time that was left: one stop more or less is no matter to them. */
+bool pb_find_keeps_its_time(long number);

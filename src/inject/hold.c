@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "inject/find.h"
+#include "inject/seccomp.h"
 #include "inject/step.h"
 #include "inject/target.h"
 #include "remote/mem.h"
@@ -55,10 +56,17 @@ int pb_hold_begin(struct pb_hold *h, const struct pb_target *target, uint64_t me
     h->stats = stats;
     h->begun = false;
     h->undo = (struct pb_arch_undo){memory, size, target->syscall_code, ~faults};
+    char names[100];
     int r = pb_find_thread(h, deadline, err);
     if (r < 0)
         return r;
     pb_step("thread stopped");
+    /* Where filters are not ours to read, the checks before have decided. */
+    if (target->info.seccomp == 2 && pb_seccomp_check_stopped(h->thread.tid, names, sizeof(names)) > 0) {
+        pb_hold_end(h);
+        return pb_fail(err, -EPERM, "the seccomp filter of thread %d of process %d kills for %s",
+                       h->thread.tid, target->info.pid, names);
+    }
     r = put_frame(h);
     if (r < 0) {
         pb_hold_end(h);

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/procfs.h"
 #include "base/time.h"
+#include "inject/find.h"
 #include "remote/interrupted.h"
 #include "remote/procinfo.h"
 #include "remote/trace.h"
@@ -272,7 +273,8 @@ static pid_t choose_thread(const struct pb_procinfo *p)
         if (tid <= 0 || count_filters(p->pid, tid) != wanted)
             continue;
         int r = pb_waiting_read(p->pid, tid, -1, &waiting);
-        if (r == 0 || (r == 1 && !pb_waiting_would_begin_anew(p->pid, &waiting)))
+        if (r == 0 || (r == 1 && (pb_find_keeps_its_time(waiting.number) ||
+                                  !pb_waiting_would_begin_anew(p->pid, &waiting))))
             found = tid;
     }
     closedir(dir);
@@ -281,14 +283,10 @@ static pid_t choose_thread(const struct pb_procinfo *p)
 
 static int read_filters(const struct pb_procinfo *p, struct filters *ret)
 {
-    uint64_t deadline = pb_now_ns() + PB_NS_PER_S;
-    pid_t tid;
+    pid_t tid = choose_thread(p);
     int signal;
-    while (!(tid = choose_thread(p))) {
-        if (pb_now_ns() > deadline)
-            return -EACCES;
-        pb_sleep_ns(PB_NS_PER_MS);
-    }
+    if (!tid)
+        return -EAGAIN;
     int r = pb_trace_stop(p->pid, tid, -1, STOP_LIMIT, &signal);
     if (r < 0)
         return r == -ESRCH ? r : -EACCES;
@@ -379,6 +377,14 @@ static int try_in_child(char *names, size_t size)
         fatal++;
     }
     return fatal;
+}
+
+int pb_seccomp_check_stopped(pid_t tid, char *names, size_t size)
+{
+    _cleanup_(filters_done) struct filters f = {.n = 0};
+    names[0] = '\0';
+    int r = copy_filters(tid, &f);
+    return r < 0 ? r : judge_all(&f, names, size);
 }
 
 int pb_seccomp_check(const struct pb_procinfo *p, char *names, size_t size)

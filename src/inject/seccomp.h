@@ -39,5 +39,9 @@ extern const struct pb_seccomp_call pb_seccomp_calls[];
 extern const size_t pb_seccomp_ncalls;
 
 /* Writes the names of the calls that are fatal to process p into names, and returns how many there are.
- * -EACCES: that cannot be known; -ESRCH: it is gone. */
+ * -EACCES: that cannot be known; -EAGAIN: every thread is in a wait that must not be disturbed for it;
+ * -ESRCH: it is gone. */
 int pb_seccomp_check(const struct pb_procinfo *p, char *names, size_t size);
+
+/* The same of one thread, which the caller has in a ptrace stop: threads may have filters of their own. */
+int pb_seccomp_check_stopped(pid_t tid, char *names, size_t size);

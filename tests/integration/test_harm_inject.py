@@ -268,6 +268,18 @@ def test_a_filter_that_kills_is_read_first(tmp_path, python, action):
         assert rest_of(job) == "fine"
 
 
+@pytest.mark.parametrize("action, works", [("80000000", False), ("50026", True)], ids=["kills", "says no"])
+def test_a_filter_is_read_also_when_the_only_thread_is_in_a_wait(tmp_path, action, works):
+    """asyncio's epoll_wait must not be stopped just to look: the filter is read in the stop of the injection itself."""
+    needs_root()
+    code = FILTERED.replace("time.sleep(1)", "import asyncio; asyncio.run(asyncio.sleep(1.5))")
+    with program(interpreters.INTERPRETERS[-1], code, library(tmp_path, "deny", DENY), SOCKET if not works else CLOSE_RANGE, action) as job:
+        time.sleep(0.3)
+        done = jobs.probe("-t", job.pid, "inject")
+        assert (done.returncode == 0) == works and (works or "kills for socket" in done.stderr), done.stderr
+        assert rest_of(job) == "fine"
+
+
 @pytest.mark.parametrize("number", [CLOSE_RANGE], ids=["close_range"])
 def test_a_filter_that_only_says_no_is_lived_with(tmp_path, number):
     needs_root()
