@@ -8,6 +8,7 @@ import time
 import jobs
 import pytest
 from jobs import probe
+from test_inject_refused import EPERM, behind
 
 WORKER = jobs.PROGRAM.parent / "probing-sql-escape"
 
@@ -194,3 +195,24 @@ def test_what_cannot_be_interrupted_is_killed(hole):
 def test_the_product_has_no_hole():
     done = probe("query", "SELECT pb_escape('open')")
     assert done.returncode == 1 and "does not exist" in done.stderr
+
+
+# Calls that old kernels lack and containers refuse: pidfd_open, Landlock's three.
+MISSING = {"pidfd_open": [434], "landlock": [444, 445, 446], "landlock_restrict_self": [446], "both": [434, 444]}
+
+
+@pytest.mark.parametrize("calls", MISSING.values(), ids=MISSING)
+def test_what_a_container_refuses_costs_no_query(calls, tmp_path):
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    tmp_path.chmod(0o700)
+
+    def ask(*words):
+        return subprocess.run([*behind(calls, EPERM), str(jobs.PROGRAM), "query", "--format", "csv", *words], env=env, capture_output=True, text=True, timeout=60)
+
+    done = ask("SELECT 6 * 7 AS answer")
+    assert done.returncode == 0 and done.stdout == "answer\n42\n", done.stderr
+    done = ask("SELECT count(*) FROM read_csv('/etc/passwd')")
+    assert done.returncode == 1, "the filter alone holds files shut"
+    began = time.monotonic()
+    late = ask("--timeout", "500ms", "SELECT count(*) FROM range(100000000000) WHERE hash(range) = 1")
+    assert late.returncode == 1 and "longer than 0.5 s" in late.stderr and time.monotonic() - began < 20

@@ -98,10 +98,12 @@ static int meet(struct talk *t, struct pb_err *err)
         return r;
     if (t->in.type == PB_SQL_ERROR)
         return told(t, err);
-    if (t->in.type != PB_SQL_HELLO || pb_wire_u32(&t->in) != PB_SQL_VERSION || t->in.nfds != 1)
+    if (t->in.type != PB_SQL_HELLO || pb_wire_u32(&t->in) != PB_SQL_VERSION || t->in.nfds > 1)
         return pb_fail(err, -EPROTO, "what answers is no SQL worker of this release");
-    t->pidfd = t->in.fds[0];
-    t->in.fds[0] = -1;
+    if (t->in.nfds) {
+        t->pidfd = t->in.fds[0];
+        t->in.fds[0] = -1;
+    }
     return 0;
 }
 

@@ -86,8 +86,13 @@ static int enter_landlock(const char *archive, struct pb_err *err)
         size = 24;
     }
     int fd = (int)syscall(LANDLOCK_CREATE, &rules, size, 0);
+    /* Without an archive the filter lets it open nothing at all: Landlock is the second lock on that door,
+     * and where a container refuses it the first one holds. */
     if (fd < 0)
-        return pb_fail(err, -errno, "Landlock refused its rules: %s", strerror(errno));
+        return archive ? pb_fail(err, -errno,
+                                 "Landlock refused its rules, so the archive cannot be opened safely: %s",
+                                 strerror(errno))
+                       : 0;
     if (archive && allow_reading(fd, archive, err) < 0) {
         close(fd);
         return -EACCES;
@@ -95,7 +100,7 @@ static int enter_landlock(const char *archive, struct pb_err *err)
     long r = syscall(LANDLOCK_RESTRICT, fd, 0);
     int saved = errno;
     close(fd);
-    return r < 0 ? pb_fail(err, -saved, "Landlock could not be entered: %s", strerror(saved)) : 0;
+    return r < 0 && archive ? pb_fail(err, -saved, "Landlock could not be entered: %s", strerror(saved)) : 0;
 }
 
 /* What threads that compute need, and what our descriptors need. Everything else fails with EPERM. */
@@ -282,7 +287,9 @@ int pb_sandbox_enter(const char *archive, struct pb_err *err)
         return r;
     struct sock_fprog filter = {.len = p.n, .filter = p.at};
     /* TSYNC: the threads that DuckDB has started already are held by it too. */
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0)
+    long thread = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter);
+    if (thread < 0)
         return pb_fail(err, -errno, "the seccomp filter was refused: %s", strerror(errno));
-    return 0;
+    /* A number is no success: the thread that could not be brought along, and then none was. */
+    return thread > 0 ? pb_fail(err, -EBUSY, "the seccomp filter was refused by thread %ld", thread) : 0;
 }
