@@ -44,11 +44,6 @@ elseif(PROBING_FAULTS)
     endforeach()
 endif()
 
-if(agent_test_flags)
-    # GCC warns of direct.h's calls whose results are not used; as functions they would need none.
-    list(APPEND agent_test_flags -Wno-unused-value)
-endif()
-
 function(pb_agent libc target)
     set(output ${PROBING_AGENT_DIR}/libprobing-${libc}.so)
     set(compiler ${CMAKE_SOURCE_DIR}/scripts/zig-cc --target=${target} ${agent_flags})

@@ -21,11 +21,17 @@ static inline int pb_direct_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
     return (int)syscall(SYS_ppoll, fds, n, timeout_ms < 0 ? NULL : &limit, NULL, 0);
 }
 
+/* A function, since a value that is cast and not used is a warning of GCC's. */
+static inline int pb_direct_close(int fd)
+{
+    return (int)syscall(SYS_close, fd);
+}
+
 /* Macros, since a function of the same name is what may be replaced. Sizes and places are widened here: the
  * kernel takes whole registers. */
 #define pb_direct_open(dir, path, flags, mode, ...) ((int)syscall(SYS_openat, dir, path, flags, mode))
 #define pb_direct_fcntl(fd, what, arg, ...)         ((int)syscall(SYS_fcntl, fd, what, (long)(arg)))
-#define close(fd)                                   ((int)syscall(SYS_close, fd))
+#define close(fd)                                   pb_direct_close(fd)
 #define open(path, ...)                             pb_direct_open(AT_FDCWD, path, __VA_ARGS__, 0, 0)
 #define openat(dir, path, ...)                      pb_direct_open(dir, path, __VA_ARGS__, 0, 0)
 #define fcntl(fd, ...)                              pb_direct_fcntl(fd, __VA_ARGS__, 0, 0)
