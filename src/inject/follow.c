@@ -27,7 +27,7 @@ struct watch {
     struct pb_load *l;
     struct pb_thread thread[THREADS];
     bool traced[THREADS];
-    bool provided;
+    bool provided, called;
     bool said;
 };
 
@@ -150,9 +150,11 @@ static int check_time(struct watch *w, struct pb_err *err)
                        pid);
     }
     if (is_interrupted() || now >= l->deadline + LOAD_LIMIT)
-        return pb_fail(err, is_interrupted() ? -EINTR : -ETIMEDOUT,
-                       "gave up waiting: the agent goes on loading in a thread of its own in process %d",
-                       pid);
+        return pb_fail(
+            err, is_interrupted() ? -EINTR : -ETIMEDOUT,
+            "gave up waiting: the agent is still being loaded by a thread of its own in process %d, and will "
+            "not start",
+            pid);
     if (now >= l->deadline && !w->said) {
         char text[160];
         snprintf(text, sizeof(text), "still loading in thread %d of process %d, waiting",
@@ -169,6 +171,7 @@ static int wait_for_answer(struct watch *w, struct pb_err *err)
     struct pb_load *l = w->l;
     pid_t pid = l->target.info.pid;
     uint64_t pause = PAUSE_FIRST, answer = l->memory + PB_STUB_CODE + PB_STUB_ARGUMENTS;
+    uint32_t call = 1;
     for (;;) {
         tend(w, LOADER);
         tend(w, CALLER);
@@ -182,6 +185,11 @@ static int wait_for_answer(struct watch *w, struct pb_err *err)
             return 0;
         if (l->answer.state == PB_STUB_READY && !w->provided) {
             provide(w, err); /* where that fails, the answer says so */
+            pause = PAUSE_FIRST;
+        }
+        if (l->answer.state == PB_STUB_LOADED && !w->called) {
+            w->called = true;
+            pb_load_tell(l, offsetof(struct pb_answer, call), &call, sizeof(call));
             pause = PAUSE_FIRST;
         }
         r = check_time(w, err);

@@ -207,7 +207,14 @@ HERE int stub_call(const struct pb_stub *s)
         if (a->error == 0)
             wait_for(&a->loader_left, FOR_EVER);
     }
-    if (a->error == 0 && __atomic_load_n(&a->go, __ATOMIC_ACQUIRE) == 1)
+    int call = a->error == 0 && __atomic_load_n(&a->go, __ATOMIC_ACQUIRE) == 1;
+    /* dlopen may have waited long for the loader's lock. An agent that starts after its tool has died comes
+     * when nobody expects it: beside another, or after a detach. */
+    if (call && a->entry) {
+        tell(a, PB_STUB_LOADED);
+        call = wait_for(&a->call, GO_MS);
+    }
+    if (call)
         call_entry(s, a);
     tell(a, PB_STUB_DONE);
     wait_for(&a->seen, SEEN_MS);

@@ -2,7 +2,8 @@
  *
  * The borrowed thread runs pb_stub_borrowed: it makes the data behind the code writable, starts one thread
  * (pthread_create and its attributes are all it calls) and is given back. Two threads of ours do the rest:
- *   caller   starts the loader thread, waits for it, calls the agent's entry point, unmaps this memory
+ *   caller   starts the loader thread, waits for it, asks the tool, calls the agent's entry point, unmaps
+ *            this memory
  *   loader   takes a descriptor table of its own, makes the memfd there, waits for the tool to fill it,
  * dlopens Two, because what the entry point starts inherits the descriptor table of its caller: code that a
  * user evaluates must see the program's descriptors, and the loader must not use any of them. Each leaves our
@@ -58,6 +59,7 @@ enum pb_stub_state {
     PB_STUB_NOTHING,
     PB_STUB_READY,   /* waits for the tool's go */
     PB_STUB_LOADING, /* inside dlopen */
+    PB_STUB_LOADED,  /* waits for the tool's word to call: dlopen may have outlived it */
     PB_STUB_CALLING, /* inside the entry point */
     PB_STUB_DONE,    /* the answer is complete; the tool has a second to read it */
 };
@@ -69,6 +71,7 @@ struct pb_answer {
     uint32_t state; /* enum pb_stub_state */
     int32_t error;  /* errno of what started no thread; 0: both run */
     uint32_t go;    /* by the tool: the memfd is filled, `path` is written; 2: nothing to load, end */
+    uint32_t call;  /* by the tool: it is still there, start the agent */
     uint32_t seen;  /* by the tool: it has read the answer */
     int32_t fd;     /* the memfd; a negative errno where there is none */
     int32_t caller_tid, loader_tid;

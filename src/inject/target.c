@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "control/status.h"
 #include "inject/arch.h"
 #include "remote/elf.h"
 #include "remote/mem.h"
@@ -292,20 +293,53 @@ bool pb_target_has_loader(pid_t pid)
     return pb_maps_read(pid, &maps, NULL) == 0 && object(&maps, "ld-");
 }
 
+static bool is_agent(const struct pb_map *map, const char *name)
+{
+    const char *base = pb_maps_base(map);
+    if (map->offset != 0 || !map->inode)
+        return false;
+    if (strncmp(base, "memfd:", 6) == 0)
+        base += 6;
+    return strncmp(base, name, strlen(name)) == 0;
+}
+
+/* The loader makes a part read-only when it has relocated it: before that nothing in there can be called. */
+static bool is_relocated(const struct pb_maps *maps, size_t first)
+{
+    bool code = false;
+    for (size_t i = first; i < maps->n && maps->at[i].inode == maps->at[first].inode; i++) {
+        if (maps->at[i].prot & PROT_EXEC)
+            code = true;
+        else if (code && maps->at[i].prot == PROT_READ)
+            return true;
+    }
+    return false;
+}
+
+static bool is_running(pid_t pid, struct pb_source *memory, uint64_t at)
+{
+    struct pb_agent_status status;
+    uint64_t address;
+    return pb_elf_lookup(memory, at, "pb_agent_status", &address) == 0 &&
+           pb_mem_read(pid, address, &status, sizeof(status)) == 0 && status.magic == PB_STATUS_MAGIC &&
+           (status.state == PB_AGENT_READY || status.state == PB_AGENT_STARTING);
+}
+
 int pb_target_find_agent(const struct pb_target *t, const char *name, uint64_t *ret_entry)
 {
     struct pb_source memory = pb_source_of(t->info.pid);
+    uint64_t entry;
+    int r = -ENOENT;
     for (size_t i = 0; i < t->maps.n; i++) {
-        const struct pb_map *map = &t->maps.at[i];
-        const char *base = pb_maps_base(map);
-        if (map->offset != 0 || !map->inode)
+        if (!is_agent(&t->maps.at[i], name) || !is_relocated(&t->maps, i) ||
+            pb_elf_lookup(&memory, t->maps.at[i].start, "pb_agent_start", &entry) < 0)
             continue;
-        if (strncmp(base, "memfd:", 6) == 0)
-            base += 6;
-        if (strncmp(base, name, strlen(name)) != 0)
-            continue;
-        if (pb_elf_lookup(&memory, map->start, "pb_agent_start", ret_entry) == 0)
-            return 0;
+        bool runs = is_running(t->info.pid, &memory, t->maps.at[i].start);
+        if (r < 0 || runs)
+            *ret_entry = entry;
+        r = 0;
+        if (runs)
+            break;
     }
-    return -ENOENT;
+    return r;
 }

@@ -42,6 +42,6 @@ int pb_target_free_place(const struct pb_target *t, size_t size, uint64_t *ret);
 /* True where a loader is mapped: where there is no C library then, it is about to come. */
 bool pb_target_has_loader(pid_t pid);
 
-/* The entry point of an agent with this name (the memfd's or file's) that is mapped already. -ENOENT: none.
- */
+/* The entry point of an agent with this name (the memfd's or file's) that is there already: of the one that
+ * runs, where a tool that died left another copy of it. -ENOENT: none. */
 int pb_target_find_agent(const struct pb_target *t, const char *name, uint64_t *ret_entry);

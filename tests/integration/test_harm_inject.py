@@ -183,6 +183,35 @@ def test_a_thread_inside_the_loader_holds_up_no_other(tmp_path, python):
         assert worst < 0.1, f"no heartbeat for {worst:.2f} s"
 
 
+def threads_of(pid):
+    return sorted(task.read_text().strip() for task in Path(f"/proc/{pid}/task").glob("*/comm"))
+
+
+def test_no_agent_starts_after_its_tool_was_killed(tmp_path):
+    """The library waits for the loader's lock, and its tool dies meanwhile: nothing starts when the lock is free, and a second
+    tool that came in between gets the one agent of the process."""
+    slow = library(tmp_path, "slow", "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { usleep(2000000); }")
+    so = library(tmp_path, "opens", "#include <pthread.h>\n#include <dlfcn.h>\nstatic void *f(void *a) { return dlopen(\"%s\", RTLD_NOW); }\n"
+                 "void go(void) { pthread_t t; pthread_create(&t, 0, f, 0); }" % slow)
+    code = "import ctypes, sys, time\nctypes.CDLL(sys.argv[1]).go()\nprint('ready', flush=True)\ntime.sleep(60)\n"
+    for second in (False, True):
+        with program(sys.executable, code, so) as job:
+            tool = subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "inject"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            deadline = time.monotonic() + 1.5
+            while len(threads_of(job.pid)) < 4 and time.monotonic() < deadline:  # the two of ours that load
+                time.sleep(0.002)
+            time.sleep(0.3)
+            assert tool.poll() is None, "it did not have to wait"
+            tool.kill()
+            tool.wait()
+            if second:
+                injected(job.pid)
+            time.sleep(4.5)  # the lock is free after two seconds, and a thread of ours waits two more for its tool
+            assert threads_of(job.pid).count("probing") == second
+            injected(job.pid)
+            assert threads_of(job.pid).count("probing") == 1
+
+
 SLOW_MALLOC = """
 #include <pthread.h>
 #include <stddef.h>
