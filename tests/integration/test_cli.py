@@ -212,6 +212,20 @@ def test_rows_in_every_format(job):
     assert own["rank"] is None, "NULL is null, not an empty string"
 
 
+def test_every_command_writes_a_format_alike(job):
+    """NULL, quotes and line ends as the rows of a query have them: one reader does for all commands."""
+    rows = {}
+    for name in ("csv", "tsv", "json"):
+        text = probe("list", "--format", name).stdout
+        lines = [line for line in text.splitlines() if str(job.pid) in line]
+        rows[name] = lines[0]
+        assert probe("query", "--format", name, "SELECT NULL AS a, '' AS b, 1 AS c").stdout == {
+            "csv": 'a,b,c\n,"",1\n', "tsv": "a\tb\tc\n\\N\t\t1\n", "json": '[\n  {"a": null, "b": "", "c": 1}\n]\n'}[name]
+    fields = rows["tsv"].split("\t")
+    assert fields[0] == str(job.pid) and fields[3] == "\\N", "without a rank"
+    assert rows["csv"].split(",")[3] == "" and rows["json"].startswith('  {"pid": ') and '"rank": null' in rows["json"]
+
+
 def test_odd_command_lines_come_out_right():
     code = "import time; print('ready', flush=True); time.sleep(60)"
     with jobs.start(sys.executable, "-c", code, 'a "quoted", thing', "tab\there", "é中😀", b"\xff\xfe".decode("utf-8", "surrogateescape"), "\033[31m",

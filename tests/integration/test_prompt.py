@@ -3,6 +3,7 @@ import os
 import re
 import signal
 import stat
+import sys
 import time
 
 import jobs
@@ -212,6 +213,17 @@ def test_no_text_commands_the_terminal():
         with probing("query", *words, f'SELECT {evil} AS "na\x1b[2Jme", [{evil}] AS list', env={"NO_COLOR": "1"}) as terminal:
             assert terminal.end() == 0, terminal.screen.text()
         assert not re.search(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80\xae", terminal.raw), words
+
+
+def test_no_row_of_any_command_commands_the_terminal():
+    """A process's command line is whatever its owner wrote there."""
+    code = "import time; print('ready', flush=True); time.sleep(60)"
+    with jobs.start(sys.executable, "-c", code, "\x1b]0;title\x07\x9b31m\u202e\x7f\rx", ready="ready"):
+        for words in (["--format", "csv"], ["--format", "tsv"], ["--json"]):
+            with probing("list", *words, columns=200, rows=50, env={"NO_COLOR": "1"}) as terminal:
+                assert terminal.end() == 0, terminal.screen.text()
+            assert b"title" in terminal.raw
+            assert not re.search(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80\xae", terminal.raw), words
 
 
 def test_colours_are_for_terminals_that_want_them():

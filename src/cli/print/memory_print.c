@@ -2,8 +2,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/print/memory_print.h"
+
+#include "cli/print/records.h"
 #include "cli/print/rows.h"
 
 #define MB 1048576.0
@@ -98,7 +101,7 @@ static void put_count(const char *name, int64_t value)
 void pb_memory_print_json(const struct pb_memory *m)
 {
     printf("{\"pid\": %d, \"target\": ", (int)m->pid);
-    pb_put_json(m->label);
+    pb_put_json(stdout, m->label, strlen(m->label));
     printf(", \"dead\": %s", m->dead ? "true" : "false");
     put_number("rss_bytes", m->rss);
     put_number("peak_rss_bytes", m->peak);
@@ -123,7 +126,7 @@ void pb_memory_print_json(const struct pb_memory *m)
     fputs(", \"mappings\": [", stdout);
     for (unsigned i = 0; i < m->nmaps; i++) {
         printf("%s{\"path\": ", i ? ", " : "");
-        pb_put_json(m->maps[i].path);
+        pb_put_json(stdout, m->maps[i].path, strlen(m->maps[i].path));
         put_number("rss_bytes", m->maps[i].rss);
         put_number("bytes", m->maps[i].size);
         printf(", \"count\": %u}", m->maps[i].count);

@@ -2,6 +2,7 @@
 #include "cli/print/query_print.h"
 
 #include "cli/print/glyph.h"
+#include "cli/print/records.h"
 #include "cli/print/rows.h"
 #include "engine/caller/broker_parquet.h"
 #include "table/reader.h"
@@ -23,6 +24,7 @@ struct pb_printer {
     unsigned ncolumns;
     uint64_t nrows, results;
     struct pb_rows rows;
+    struct pb_records records;
     struct pb_parquet *parquet;
 };
 
@@ -41,73 +43,11 @@ int pb_query_format(const char *name, enum pb_query_format *ret)
 
 /* --- texts --- */
 
-/* One character of JSON text. What is not UTF-8 JSON has no way to say. */
-static void put_json_glyph(FILE *out, const char *text, const struct pb_glyph *g)
+static enum pb_field_kind kind_of(const struct pb_sql_cell *cell)
 {
-    unsigned char c = (unsigned char)*text;
-
-    if (c == '\n')
-        fputs("\\n", out);
-    else if (c < 0x20 || c == 0x7f)
-        fprintf(out, "\\u%04x", c);
-    else if (c == 0xc2 && g->bytes == 2 && (unsigned char)text[1] < 0xa0)
-        fprintf(out, "\\u%04x", (unsigned char)text[1]);
-    else if (strncmp(g->shown, "\\u", 2) == 0)
-        fputs(g->shown, out);
-    else if (!pb_utf8_valid(text, g->bytes))
-        fputs("\xef\xbf\xbd", out);
-    else
-        fwrite(text, 1, g->bytes, out);
-}
-
-static bool is_plain(unsigned char c)
-{
-    return c >= 0x20 && c < 0x7f;
-}
-
-static void put_json_text(FILE *out, const char *text, size_t length)
-{
-    struct pb_glyph g;
-
-    putc('"', out);
-    for (size_t i = 0; i < length; i += g.bytes) {
-        g.bytes = 1;
-        if (text[i] == '"' || text[i] == '\\')
-            fprintf(out, "\\%c", text[i]);
-        else if (is_plain((unsigned char)text[i]))
-            putc(text[i], out);
-        else {
-            pb_glyph_read(text + i, length - i, &g);
-            put_json_glyph(out, text + i, &g);
-        }
-    }
-    putc('"', out);
-}
-
-/* What is JSON already, but for characters that a terminal would obey. */
-static void put_json_value(FILE *out, const char *text, size_t length)
-{
-    struct pb_glyph g;
-
-    for (size_t i = 0; i < length; i += g.bytes) {
-        g.bytes = 1;
-        if (is_plain((unsigned char)text[i])) {
-            putc(text[i], out);
-        } else {
-            pb_glyph_read(text + i, length - i, &g);
-            put_json_glyph(out, text + i, &g);
-        }
-    }
-}
-
-static void put_json(FILE *out, const struct pb_sql_cell *cell)
-{
-    if (cell->kind == PB_SQL_NULL)
-        fputs("null", out);
-    else if (cell->kind == PB_SQL_TEXT)
-        put_json_text(out, cell->text, cell->length);
-    else
-        put_json_value(out, cell->text, cell->length);
+    return cell->kind == PB_SQL_NULL   ? PB_FIELD_NULL
+           : cell->kind == PB_SQL_TEXT ? PB_FIELD_TEXT
+                                       : PB_FIELD_VALUE;
 }
 
 /* One character for a person: what it is, or its number. */
@@ -118,58 +58,6 @@ static size_t put_shown(FILE *out, const char *text, size_t left)
     pb_glyph_read(text, left, &g);
     fputs(g.shown, out);
     return g.bytes;
-}
-
-/* NULL is written so where an empty line would be lost: the text is quoted. */
-static bool needs_quotes(const char *text, size_t length)
-{
-    if (length == 4 && memcmp(text, "NULL", 4) == 0)
-        return true;
-    for (size_t i = 0; i < length; i++)
-        if (strchr(",\"\r\n", text[i]) || text[i] == '\0')
-            return true;
-    return length == 0;
-}
-
-/* As it is, but to a terminal. */
-static size_t put_exact(FILE *out, const char *text, size_t left, bool careful)
-{
-    if (careful && *text != '\n')
-        return put_shown(out, text, left);
-    putc(*text, out);
-    return 1;
-}
-
-static void put_csv(FILE *out, const char *text, size_t length, bool careful)
-{
-    bool quotes = needs_quotes(text, length);
-
-    if (!quotes && !careful) {
-        fwrite(text, 1, length, out);
-        return;
-    }
-    fputs(quotes ? "\"" : "", out);
-    for (size_t i = 0; i < length;) {
-        if (text[i] == '"')
-            putc('"', out);
-        i += put_exact(out, text + i, length - i, careful);
-    }
-    fputs(quotes ? "\"" : "", out);
-}
-
-/* As PostgreSQL's COPY writes it. */
-static void put_tsv(FILE *out, const char *text, size_t length, bool careful)
-{
-    for (size_t i = 0; i < length;) {
-        const char *escape = text[i] == '\t'   ? "\\t"
-                             : text[i] == '\n' ? "\\n"
-                             : text[i] == '\r' ? "\\r"
-                             : text[i] == '\\' ? "\\\\"
-                                               : NULL;
-        if (escape)
-            fputs(escape, out);
-        i += escape ? 1 : put_exact(out, text + i, length - i, careful);
-    }
 }
 
 /* What would end the cell, or be taken as markup or HTML. */
@@ -192,44 +80,39 @@ static void put_markdown(FILE *out, const char *text, size_t length)
 
 /* --- a result --- */
 
+/* --columns: its names came first. */
 static void put_json_array(const struct pb_printer *p, const struct pb_sql_cell *cells)
 {
     for (unsigned i = 0; i < p->ncolumns; i++) {
         putc(i ? ',' : '[', p->out);
-        put_json(p->out, &cells[i]);
-    }
-    putc(']', p->out);
-}
-
-static void put_json_row(const struct pb_printer *p, const struct pb_sql_cell *cells)
-{
-    for (unsigned i = 0; i < p->ncolumns; i++) {
-        fputs(i ? ", " : "{", p->out);
-        put_json_text(p->out, p->names[i], strlen(p->names[i]));
-        fputs(": ", p->out);
-        put_json(p->out, &cells[i]);
-    }
-    putc('}', p->out);
-}
-
-static void put_separated(const struct pb_printer *p, const struct pb_sql_cell *cells)
-{
-    bool csv = p->format == PB_QUERY_CSV;
-
-    for (unsigned i = 0; i < p->ncolumns; i++) {
-        if (i)
-            putc(csv ? ',' : '\t', p->out);
         if (cells[i].kind == PB_SQL_NULL)
-            fputs(csv ? "" : "\\N", p->out);
-        else if (csv)
-            put_csv(p->out, cells[i].text, cells[i].length, p->careful);
+            fputs("null", p->out);
         else
-            put_tsv(p->out, cells[i].text, cells[i].length, p->careful);
+            (cells[i].kind == PB_SQL_TEXT ? pb_put_json : pb_put_json_value)(p->out, cells[i].text,
+                                                                             cells[i].length);
     }
-    /* A row of one NULL would be an empty line, which readers skip. */
-    if (csv && p->ncolumns == 1 && cells[0].kind == PB_SQL_NULL)
-        fputs("NULL", p->out);
-    putc('\n', p->out);
+    fputs("]\n", p->out);
+}
+
+/* Whether the format is one of records.h, and which. */
+static bool in_records(const struct pb_printer *p, enum pb_records_form *ret)
+{
+    switch (p->format) {
+    case PB_QUERY_CSV:
+        *ret = PB_RECORDS_CSV;
+        return true;
+    case PB_QUERY_TSV:
+        *ret = PB_RECORDS_TSV;
+        return true;
+    case PB_QUERY_JSON:
+        *ret = PB_RECORDS_JSON;
+        return true;
+    case PB_QUERY_JSONL:
+        *ret = PB_RECORDS_JSONL;
+        return !p->o.columns;
+    default:
+        return false;
+    }
 }
 
 static void put_markdown_row(const struct pb_printer *p, const struct pb_sql_cell *cells)
@@ -328,8 +211,9 @@ static int finish(struct pb_printer *p, struct pb_err *err)
 
     if (p->results == 0)
         return 0;
-    if (p->format == PB_QUERY_JSON)
-        fputs(p->nrows ? "\n]\n" : "[]\n", p->out);
+    enum pb_records_form form;
+    if (in_records(p, &form))
+        pb_records_end(&p->records);
     if (p->format == PB_QUERY_TABLE && !p->o.expanded && !is_plan(p)) {
         r = pb_rows_print(&p->rows, PB_FORMAT_TABLE, NULL, err);
         pb_rows_done(&p->rows);
@@ -387,22 +271,15 @@ static int keep_names(struct pb_printer *p, const struct pb_sql_column *columns,
     return p->format == PB_QUERY_JSON || (p->format == PB_QUERY_JSONL && !p->o.columns) ? make_unique(p) : 0;
 }
 
-static void put_header(const struct pb_printer *p)
+static void put_markdown_header(const struct pb_printer *p)
 {
     for (unsigned i = 0; i < p->ncolumns; i++) {
-        const char *name = p->names[i];
-        if (p->format == PB_QUERY_MARKDOWN) {
-            fputs("| ", p->out);
-            put_markdown(p->out, name, strlen(name));
-            putc(' ', p->out);
-        } else {
-            if (i)
-                putc(p->format == PB_QUERY_CSV ? ',' : '\t', p->out);
-            (p->format == PB_QUERY_CSV ? put_csv : put_tsv)(p->out, name, strlen(name), p->careful);
-        }
+        fputs("| ", p->out);
+        put_markdown(p->out, p->names[i], strlen(p->names[i]));
+        putc(' ', p->out);
     }
-    fputs(p->format == PB_QUERY_MARKDOWN ? "|\n" : "\n", p->out);
-    for (unsigned i = 0; p->format == PB_QUERY_MARKDOWN && i < p->ncolumns; i++)
+    fputs("|\n", p->out);
+    for (unsigned i = 0; i < p->ncolumns; i++)
         fputs(i + 1 < p->ncolumns ? "| --- " : "| --- |\n", p->out);
 }
 
@@ -413,9 +290,9 @@ static void put_json_columns(const struct pb_printer *p)
     for (unsigned i = 0; i < p->ncolumns; i++) {
         fputs(i ? "," : "[", p->out);
         fputs("{\"name\":", p->out);
-        put_json_text(p->out, p->names[i], strlen(p->names[i]));
+        pb_put_json(p->out, p->names[i], strlen(p->names[i]));
         fputs(",\"type\":", p->out);
-        put_json_text(p->out, p->types[i], strlen(p->types[i]));
+        pb_put_json(p->out, p->types[i], strlen(p->types[i]));
         putc('}', p->out);
     }
     fputs("]}\n", p->out);
@@ -438,6 +315,7 @@ static void begin_table(struct pb_printer *p)
 static int begin(void *arg, const struct pb_sql_column *columns, unsigned n)
 {
     struct pb_printer *p = arg;
+    enum pb_records_form form;
 
     if (p->parquet)
         return pb_parquet_columns(p->parquet, columns, n);
@@ -451,8 +329,10 @@ static int begin(void *arg, const struct pb_sql_column *columns, unsigned n)
     p->nrows = 0;
     if (p->format == PB_QUERY_TABLE)
         begin_table(p);
-    if (p->format == PB_QUERY_CSV || p->format == PB_QUERY_TSV || p->format == PB_QUERY_MARKDOWN)
-        put_header(p);
+    if (in_records(p, &form))
+        pb_records_begin(&p->records, p->out, form, p->careful, (const char *const *)p->names, n);
+    if (p->format == PB_QUERY_MARKDOWN)
+        put_markdown_header(p);
     if (p->format == PB_QUERY_JSONL && p->o.columns)
         put_json_columns(p);
     return 0;
@@ -461,20 +341,17 @@ static int begin(void *arg, const struct pb_sql_column *columns, unsigned n)
 static int add_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
 {
     struct pb_printer *p = arg;
+    enum pb_records_form form;
     int r = 0;
 
     if (p->parquet)
         return pb_parquet_row(p->parquet, cells, n);
-    if (p->format == PB_QUERY_JSON)
-        fputs(p->nrows ? ",\n  " : "[\n  ", p->out);
-    if (p->format == PB_QUERY_JSONL && p->o.columns)
+    if (in_records(p, &form)) {
+        for (unsigned i = 0; i < p->ncolumns; i++)
+            pb_records_field(&p->records, kind_of(&cells[i]), cells[i].text, cells[i].length);
+    } else if (p->format == PB_QUERY_JSONL) {
         put_json_array(p, cells);
-    else if (p->format == PB_QUERY_JSON || p->format == PB_QUERY_JSONL)
-        put_json_row(p, cells);
-    if (p->format == PB_QUERY_JSONL)
-        putc('\n', p->out);
-    if (p->format == PB_QUERY_CSV || p->format == PB_QUERY_TSV)
-        put_separated(p, cells);
+    }
     if (p->format == PB_QUERY_MARKDOWN)
         put_markdown_row(p, cells);
     if (is_plan(p))

@@ -2,8 +2,8 @@
 #include "cli/print/rows.h"
 
 #include "cli/print/glyph.h"
+#include "cli/print/records.h"
 #include "cli/print/terminal.h"
-#include "table/reader.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -13,10 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum kind { CELL_NULL, CELL_TEXT, CELL_NUMBER };
-
 struct pb_cell {
-    enum kind kind;
+    enum pb_field_kind kind;
     char *text;
 };
 
@@ -42,7 +40,7 @@ void pb_rows_done(struct pb_rows *rows)
     *rows = (struct pb_rows){0};
 }
 
-static void add(struct pb_rows *rows, enum kind kind, const char *text)
+static void add(struct pb_rows *rows, enum pb_field_kind kind, const char *text)
 {
     if (rows->n == rows->cap) {
         size_t cap = rows->cap ? 2 * rows->cap : 64;
@@ -65,7 +63,7 @@ static void add(struct pb_rows *rows, enum kind kind, const char *text)
 
 void pb_rows_text(struct pb_rows *rows, const char *text)
 {
-    add(rows, text ? CELL_TEXT : CELL_NULL, text);
+    add(rows, text ? PB_FIELD_TEXT : PB_FIELD_NULL, text);
 }
 
 void pb_rows_number(struct pb_rows *rows, const char *format, ...)
@@ -76,7 +74,7 @@ void pb_rows_number(struct pb_rows *rows, const char *format, ...)
     va_start(ap, format);
     vsnprintf(text, sizeof(text), format, ap);
     va_end(ap);
-    add(rows, CELL_NUMBER, text);
+    add(rows, PB_FIELD_VALUE, text);
 }
 
 bool pb_color(void)
@@ -176,7 +174,7 @@ static size_t fit(size_t widths[], size_t n, size_t room)
 static const char *shown(const struct pb_rows *rows, size_t i)
 {
     const struct pb_cell *cell = &rows->cells[i];
-    return cell->kind != CELL_NULL ? cell->text : rows->null ? rows->null : "-";
+    return cell->kind != PB_FIELD_NULL ? cell->text : rows->null ? rows->null : "-";
 }
 
 static size_t columns_of(const char *text)
@@ -219,7 +217,7 @@ static void put_header(const struct pb_rows *rows)
 {
     fputs(rows->color ? "\033[1m" : "", rows->out);
     for (size_t i = 0; i < rows->nshown; i++)
-        put_cell(rows, i, rows->columns[i], rows->n && rows->cells[i].kind == CELL_NUMBER);
+        put_cell(rows, i, rows->columns[i], rows->n && rows->cells[i].kind == PB_FIELD_VALUE);
     fputs(rows->color ? "\033[0m" : "", rows->out);
 }
 
@@ -233,7 +231,7 @@ static int put_block(struct pb_rows *rows)
     }
     for (size_t i = 0; i < rows->n; i++) {
         if (i % rows->ncolumns < rows->nshown)
-            put_cell(rows, i % rows->ncolumns, shown(rows, i), rows->cells[i].kind == CELL_NUMBER);
+            put_cell(rows, i % rows->ncolumns, shown(rows, i), rows->cells[i].kind == PB_FIELD_VALUE);
         free(rows->cells[i].text);
     }
     rows->n = rows->bytes = 0;
@@ -273,97 +271,16 @@ int pb_rows_flush(struct pb_rows *rows)
 
 /* --- for programs --- */
 
-void pb_put_json(const char *text)
+static void print_records(const struct pb_rows *rows, enum pb_records_form form)
 {
-    struct pb_glyph g;
+    struct pb_records to;
 
-    putchar('"');
-    for (size_t left = strlen(text); left > 0; left -= g.bytes, text += g.bytes) {
-        unsigned char c = (unsigned char)*text;
-        pb_glyph_read(text, left, &g);
-        if (c == '"' || c == '\\')
-            printf("\\%c", c);
-        else if (!pb_utf8_valid(text, g.bytes))
-            fputs("\xef\xbf\xbd", stdout); /* U+FFFD: JSON has no other way to say it */
-        else if (c < 0x20)
-            printf("\\u%04x", c);
-        else
-            fwrite(text, 1, g.bytes, stdout);
-    }
-    putchar('"');
-}
-
-static void print_json(const struct pb_rows *rows)
-{
-    putchar('[');
+    pb_records_begin(&to, rows->out, form, isatty(fileno(rows->out)), rows->columns, rows->ncolumns);
     for (size_t i = 0; i < rows->n; i++) {
         const struct pb_cell *cell = &rows->cells[i];
-        size_t column = i % rows->ncolumns;
-        fputs(column ? ", " : i ? ",\n {" : "\n {", stdout);
-        pb_put_json(rows->columns[column]);
-        fputs(": ", stdout);
-        if (cell->kind == CELL_TEXT)
-            pb_put_json(cell->text);
-        else
-            fputs(cell->kind == CELL_NULL ? "null" : cell->text, stdout);
-        if (column + 1 == rows->ncolumns)
-            putchar('}');
+        pb_records_field(&to, cell->kind, cell->text, cell->text ? strlen(cell->text) : 0);
     }
-    fputs(rows->n ? "\n]\n" : "]\n", stdout);
-}
-
-/* One character: as it is, but to a terminal by its number where that would obey it. Returns its bytes. */
-static size_t put_exact(const char *text)
-{
-    static int terminal = -1;
-    struct pb_glyph g;
-
-    if (terminal < 0)
-        terminal = isatty(STDOUT_FILENO);
-    if (!terminal || *text == '\n') {
-        putchar(*text);
-        return 1;
-    }
-    pb_glyph_read(text, strlen(text), &g);
-    fputs(g.shown, stdout);
-    return g.bytes;
-}
-
-static void put_csv(const char *text)
-{
-    bool quotes = strpbrk(text, ",\"\r\n");
-
-    fputs(quotes ? "\"" : "", stdout);
-    while (*text) {
-        if (*text == '"')
-            putchar('"');
-        text += put_exact(text);
-    }
-    fputs(quotes ? "\"" : "", stdout);
-}
-
-/* Tabs, newlines and backslashes as PostgreSQL's COPY writes them. */
-static void put_tsv(const char *text)
-{
-    while (*text) {
-        const char *escape = *text == '\t' ? "\\t" : *text == '\n' ? "\\n" : *text == '\\' ? "\\\\" : NULL;
-        if (escape)
-            fputs(escape, stdout);
-        text += escape ? 1 : put_exact(text);
-    }
-}
-
-static void print_separated(const struct pb_rows *rows, char separator, void (*put)(const char *))
-{
-    for (size_t i = 0; i < rows->ncolumns; i++) {
-        put(rows->columns[i]);
-        putchar(i + 1 < rows->ncolumns ? separator : '\n');
-    }
-    for (size_t i = 0; i < rows->n; i++) {
-        if (rows->cells[i].kind != CELL_NULL)
-            put(rows->cells[i].text);
-        putchar((i + 1) % rows->ncolumns ? separator : '\n');
-    }
+    pb_records_end(&to);
 }
 
 int pb_rows_print(struct pb_rows *rows, enum pb_format format, const char *empty, struct pb_err *err)
@@ -378,11 +295,11 @@ int pb_rows_print(struct pb_rows *rows, enum pb_format format, const char *empty
     if (format == PB_FORMAT_TABLE && none && empty)
         puts(empty);
     else if (format == PB_FORMAT_JSON)
-        print_json(rows);
+        print_records(rows, PB_RECORDS_JSON);
     else if (format == PB_FORMAT_CSV)
-        print_separated(rows, ',', put_csv);
+        print_records(rows, PB_RECORDS_CSV);
     else if (format == PB_FORMAT_TSV)
-        print_separated(rows, '\t', put_tsv);
+        print_records(rows, PB_RECORDS_TSV);
     return fflush(rows->out) != 0 ? pb_fail(err, -errno, "the output cannot be written: %s", strerror(errno))
                                   : 0;
 }

@@ -45,8 +45,5 @@ int pb_rows_print(struct pb_rows *rows, enum pb_format format, const char *empty
  * UTF-8, are shown by their numbers. */
 void pb_put_plain(FILE *to, const char *text);
 
-/* Text as a JSON string, to stdout. */
-void pb_put_json(const char *text);
-
 /* True on a terminal, unless NO_COLOR says otherwise. */
 bool pb_color(void);

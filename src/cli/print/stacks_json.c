@@ -1,4 +1,5 @@
 /* stacks_json: stacks for a program to read; see stacks.h. One array, an object a process. */
+#include "cli/print/records.h"
 #include "cli/print/stacks_print.h"
 #include "remote/core.h"
 
@@ -7,38 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes that are no UTF-8 (a kernel's thread name may hold any) become a replacement character. */
-static size_t utf8_length(const unsigned char *p)
-{
-    size_t n = *p < 0x80                 ? 1
-               : *p >= 0xc2 && *p < 0xe0 ? 2
-               : *p >= 0xe0 && *p < 0xf0 ? 3
-               : *p >= 0xf0 && *p < 0xf5 ? 4
-                                         : 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
+/* Up to a NUL: a kernel's thread name may end before its room. */
 static void put_string_n(const char *text, size_t len)
 {
-    putchar('"');
-    for (const unsigned char *p = (const unsigned char *)text, *end = p + len; p < end && *p;) {
-        size_t n = utf8_length(p);
-        if (*p == '"' || *p == '\\')
-            printf("\\%c", *p);
-        else if (*p < ' ' || *p == 127)
-            printf("\\u%04x", *p);
-        else if (n == 2 && *p == 0xc2 && p[1] < 0xa0) /* control characters to a terminal, too */
-            printf("\\u%04x", p[1]);
-        else if (n == 0)
-            fputs("\\ufffd", stdout);
-        else
-            fwrite(p, 1, n, stdout);
-        p += n ? n : 1;
-    }
-    putchar('"');
+    pb_put_json(stdout, text, strnlen(text, len));
 }
 
 static void put_string(const char *text)
