@@ -158,7 +158,7 @@ static int receive_rows(struct writer *w, struct pb_err *err)
 static void give_rows(duckdb_function_info info, duckdb_data_chunk chunk)
 {
     struct writer *w = &writer;
-    duckdb_vector *vectors = calloc(w->ncolumns, sizeof(*vectors));
+    duckdb_vector *vectors = calloc(w->ncolumns, sizeof(void *));
     int r = vectors ? 0 : pb_fail(&w->err, -ENOMEM, "out of memory");
     idx_t n = 0;
 
