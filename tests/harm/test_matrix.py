@@ -49,9 +49,9 @@ def skip_where_impossible(case, version):
 
 @pytest.mark.parametrize("target, position, python, version", list(cases()))
 def test_no_command_harms(target, position, python, version, parts, control):
-    case = runner.Case(target, python, parts, control)
-    skip_where_impossible(case, version)
-    harms = case.run(runner.plan_for(target, position, random.Random(f"{runner.SEED} {target.name}")))
+    skip_where_impossible(runner.Case(target, python, parts, control), version)
+    plan = runner.plan_for(target, position, random.Random(f"{runner.SEED} {target.name}"))
+    harms = runner.confirmed(lambda: runner.Case(target, python, parts, control), plan)
     assert not harms, tell(harms)
 
 
@@ -60,9 +60,8 @@ CALM = [case for case in cases() if runner.SOAK or case.values[0].name in ("prin
 
 @pytest.mark.parametrize("target, position, python, version", CALM)
 def test_the_suite_finds_nothing_where_nothing_is_done(target, position, python, version, parts, control):
-    case = runner.Case(target, python, parts, control)
-    skip_where_impossible(case, version)
-    harms = case.run([])
+    skip_where_impossible(runner.Case(target, python, parts, control), version)
+    harms = runner.confirmed(lambda: runner.Case(target, python, parts, control), [])
     assert not harms, tell(harms)
 
 

@@ -14,9 +14,8 @@ from tables import COMMAND, COMMANDS
 
 def test_tools_killed_at_any_moment_leave_nothing(parts, control, soak):
     rng = random.Random(runner.SEED)
-    case = runner.Case(tables.BY_NAME["quiet"], sys.executable, parts, control)
     plan = [(COMMAND[rng.choice(["inject", "eval", "detach", "backtrace-native"])], "kill") for _ in range(600 if soak else 60)]
-    harms = case.run(plan)
+    harms = runner.confirmed(lambda: runner.Case(tables.BY_NAME["quiet"], sys.executable, parts, control), plan)
     assert not harms, tell(harms)
 
 
@@ -45,9 +44,10 @@ class FullDisk(runner.Case):
 @pytest.mark.parametrize("kilobytes", [4, 64, 1024])
 def test_a_full_disk_is_told_in_a_line(kilobytes, parts, control):
     with small_disk(parts / f"disk-{kilobytes}", kilobytes) as disk:
-        case = FullDisk(tables.BY_NAME["prints-buffered"], sys.executable, parts, control, env={"PROBING_DIR": str(disk)})
         writes = [tables.Command("flamegraph", ["flamegraph", "--duration", "200ms", "-o", f"{disk}/x.svg"]),
                   tables.Command("fill", ["query", "-o", f"{disk}/rows.csv", "SELECT * FROM range(1000000)"])]
         names = ("inject", "eval", "eval-prints", "config-set", "record", "tables", "query", "memory", "detach")
-        harms = case.run([(command, "none") for command in COMMANDS if command.name in names] + [(command, "none") for command in writes])
+        plan = [(command, "none") for command in COMMANDS if command.name in names] + [(command, "none") for command in writes]
+        harms = runner.confirmed(lambda: FullDisk(tables.BY_NAME["prints-buffered"], sys.executable, parts, control,
+                                                  env={"PROBING_DIR": str(disk)}), plan)
     assert not harms, tell(harms)
