@@ -418,16 +418,6 @@ class Case:
     def runs_code(self, start, length):
         return any(command.runs_code for began, ended, command, _ in self.log if began < start + length and ended > start - 0.1)
 
-    def is_of_code(self, line, lines):
-        """Code that a person runs opens its files in the program's table: modules that it imports, for a moment."""
-        at, text = float(line[1]), line[2]
-        if not self.runs_code(at, 0.1):
-            return False
-        near = [other[2] for other in lines if other[0] == "complaint" and abs(float(other[1]) - at) < 0.05]
-        found = [other for other in near if other.startswith("they are ")]
-        return text.startswith("descriptor 0 is in use") or (
-            text.startswith(("a child of fork has", "they are ")) and bool(found) and all(".pyc" in other for other in found))
-
     def read_report(self):
         try:
             lines = [line.split("\t") for line in Path(self.report).read_text().splitlines()]
@@ -440,8 +430,6 @@ class Case:
             self.harms.append(f"the program made {rounds} rounds only")
         late, slow, complaints = [], [], {}
         for line in lines:
-            if line[0] == "complaint" and self.is_of_code(line, lines):
-                continue
             if line[0] == "complaint":
                 at = self.under_way(float(line[1]), 0)
                 kind = re.sub(r"[\d.]+", "N", line[2])
