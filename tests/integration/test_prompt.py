@@ -127,12 +127,11 @@ def test_ctrl_c_clears_the_line_or_stops_the_query(prompt):
 def test_the_terminal_is_given_back(state):
     for leave, status in ((CTRL_D, 0), (signal.SIGTERM, -signal.SIGTERM)):
         with probing("query", env=state) as terminal:
-            before = terminal.flags()
             terminal.wait(asks)
             assert terminal.flags() == (False, False, False)
             terminal.send(leave) if isinstance(leave, str) else os.kill(terminal.pid, leave)
             assert terminal.end() == status
-            assert before == (True, True, True) and "2004" not in terminal.screen.modes
+            assert terminal.flags() == (True, True, True) and "2004" not in terminal.screen.modes
 
 
 def test_a_terminal_that_can_do_nothing_is_asked_line_by_line(state):
