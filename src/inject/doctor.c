@@ -295,8 +295,9 @@ static void check_place(struct rows *rows, const struct pb_procinfo *p)
         row(rows, "place", PB_CHECK_OK, 0, "a file in %s, removed once loaded", folder);
     } else {
         bool last_hope = proc && memfd;
-        struct pb_check *c = row(rows, "place", last_hope ? PB_CHECK_WARN : PB_CHECK_FAIL,
-                                 last_hope ? 0 : -EROFS, "no place for the agent: %.120s", why);
+        struct pb_check *c =
+            row(rows, "place", last_hope ? PB_CHECK_WARN : PB_CHECK_FAIL, last_hope ? 0 : -EROFS,
+                "no place for the agent in process %d: %.120s", (int)p->pid, why);
         remedy(c, "mount a writable directory without noexec (a tmpfs on /tmp), or allow memfd_create "
                   "(vm.memfd_noexec below 2, /proc mounted)");
     }

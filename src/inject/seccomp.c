@@ -288,8 +288,9 @@ static int read_filters(const struct pb_procinfo *p, struct filters *ret)
     if (!tid)
         return -EAGAIN;
     int r = pb_trace_stop(p->pid, tid, -1, STOP_LIMIT, &signal);
+    /* One that waits for a time is not stopped for this: the thread that is borrowed will be asked. */
     if (r < 0)
-        return r == -ESRCH ? r : -EACCES;
+        return r == -ESRCH ? r : r == -EPERM ? -EACCES : -EAGAIN;
     pb_interrupted_mend(p->pid, tid, NULL, signal, NULL);
     r = copy_filters(tid, ret);
     pb_trace_let_go(p->pid, tid, signal);

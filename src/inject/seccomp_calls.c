@@ -14,6 +14,9 @@
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
 #ifndef SYS_rseq
 #ifdef __x86_64__
 #define SYS_rseq 334
@@ -92,12 +95,12 @@ const struct pb_seccomp_call pb_seccomp_calls[] = {
     CALL(sendmsg, 3),
     CALL(sendto, 3),
     CALL(getsockopt, 3),
-    CALL(epoll_create1, 0),
-    CALL(epoll_ctl, 3),
-    CALL(epoll_pwait, 3),
-    CALL(eventfd2, 0),
-#ifdef SYS_epoll_wait /* names that newer processors do without */
-    CALL(epoll_wait, 3),
+    CALL(pipe2, 0),
+    CALL(ppoll, 0),
+    CALL(pwrite64, 3),
+    CALL(mremap, 0),
+    CALL(pidfd_open, 1),
+#ifdef SYS_readlink /* names that newer processors do without */
     CALL(readlink, 0),
     CALL(mkdir, 0),
     CALL(rmdir, 0),

@@ -19,9 +19,8 @@ SLEEP = "import time; answer = 42; print('up', flush=True); [time.sleep(0.05) fo
 
 
 def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          universal_newlines=True, **options)
-    assert done.returncode == 0, done.stdout[-4000:]
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, **options)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout
 
 
