@@ -62,10 +62,14 @@ int pb_hold_begin(struct pb_hold *h, const struct pb_target *target, uint64_t me
         return r;
     pb_step("thread stopped");
     /* Where filters are not ours to read, the checks before have decided. */
-    if (target->info.seccomp == 2 && pb_seccomp_check_stopped(h->thread.tid, names, sizeof(names)) > 0) {
+    int kills = target->info.seccomp == 2 ? pb_seccomp_check_stopped(h->thread.tid, names, sizeof(names)) : 0;
+    if (kills > 0) {
         pb_hold_end(h);
-        return pb_fail(err, -EPERM, "the seccomp filter of thread %d of process %d kills for %s",
-                       h->thread.tid, target->info.pid, names);
+        return pb_fail(
+            err, -EPERM,
+            "the seccomp filter of thread %d of process %d kills for %s (allow %s in the filter, or "
+            "let it return an error)",
+            h->thread.tid, target->info.pid, names, kills == 1 ? "it" : "these calls");
     }
     r = put_frame(h);
     if (r < 0) {
