@@ -131,6 +131,7 @@ print(bad, early.value, longest.value)
 """
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", range(7), ids=["epoll_wait", "recv", "accept", "sigtimedwait", "semtimedop", "epoll_pwait2", "read"])
 def test_a_wait_with_a_timeout_is_neither_interrupted_nor_changed(tmp_path, kind):
     """A twin that nobody injects into tells how late waits end on this machine now; a held thread is late by the hold."""

@@ -1,5 +1,6 @@
 /* Small parts of the agent that run in a program of ours as they do in the target: waking and starting
- * threads, the table of descriptors, locks. */
+ * threads, the table of descriptors, locks.
+ * tsan: no: a test makes locks anew while another thread may still let go of one, as a child of fork does. */
 #include "agent/fds.h"
 #include "agent/lock.h"
 #include "agent/spawn.h"
