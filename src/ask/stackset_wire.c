@@ -237,7 +237,7 @@ static int take_stack(struct bytes *b, struct pb_stackset *set, const struct num
 
     bool apart = take32(b) != 0;
     int r = make_numbers(&row, take_count(b, 4));
-    if (r == 0 && row.n > DEPTH_MAX)
+    if (r == 0 && (row.n == 0 || row.n > DEPTH_MAX))
         r = -EBADMSG;
     for (uint32_t i = 0; r == 0 && i < row.n; i++) {
         uint32_t sent = take32(b);
