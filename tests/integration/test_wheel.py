@@ -97,7 +97,7 @@ def test_runs_with_sql_on_an_old_system(kind, root, unpacked):
     shutil.rmtree(inside, ignore_errors=True)
     shutil.copytree(unpacked[kind], inside, symlinks=True)
     program = f"/tmp/probing-{kind}/bin/probing"
-    script = (f"python3 -c \"{SLEEP}\" >/tmp/up & pid=$!\nuntil grep -q up /tmp/up; do sleep 0.1; done\n"
+    script = (f"rm -f /tmp/up\npython3 -c \"{SLEEP}\" >/tmp/up & pid=$!\nuntil grep -q up /tmp/up; do sleep 0.1; done\n"
               f"{program} -t $pid eval 'print(answer)' && {program} -t $pid query --format csv '{SQL}'\nr=$?\nkill $pid\nexit $r")
     try:
         out = run("unshare", "--fork", "--pid", "--mount", f"--mount-proc={roots.ROOTS / root}/proc", "--kill-child", "chroot", roots.ROOTS / root,
