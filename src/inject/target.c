@@ -156,6 +156,24 @@ static bool take_pthread(struct pb_target *t, const struct pb_elf *e, bool musl)
     return true;
 }
 
+/* ThreadSanitizer crashes in a thread that was not started by its own pthread_create. It is a library or part
+ * of the program. */
+static void prefer_sanitizer(struct pb_target *t)
+{
+    struct pb_source memory = pb_source_of(t->info.pid);
+    uint64_t address;
+    for (size_t i = 0; i < t->maps.n && t->pthread_create; i++) {
+        const struct pb_map *map = &t->maps.at[i];
+        bool candidate = map->offset == 0 && map->inode &&
+                         (strstr(map->path, "tsan") || strcmp(map->path, t->info.exe) == 0);
+        if (candidate && pb_elf_lookup(&memory, map->start, "__tsan_init", &address) == 0 &&
+            pb_elf_lookup(&memory, map->start, "pthread_create", &address) == 0) {
+            t->pthread_create = address;
+            return;
+        }
+    }
+}
+
 /* glibc has them in libc.so.6 from 2.34 on, before that in libpthread. A program that has not loaded it has
  * one thread, and is dealt with in that (stub.h). */
 static void find_pthread(struct pb_target *t, const struct pb_elf *libc, bool musl)
@@ -217,6 +235,7 @@ static int find_in_libc(struct pb_target *t, const struct pb_map *map, struct pb
     if (r < 0)
         return r;
     find_pthread(t, &libc, pb_libc_named(pb_maps_base(map)) == PB_LIBC_MUSL);
+    prefer_sanitizer(t);
     r = find_syscalls(t, &libc, err);
     if (r < 0)
         return r;

@@ -22,8 +22,6 @@ def cases():
 
 @pytest.mark.parametrize("preset, target", list(cases()))
 def test_a_sanitizer_has_nothing_to_say(preset, target, parts):
-    if preset == "tsan":
-        pytest.skip("libtsan crashes in threads that it did not see begin, and the injector starts its own past it")
     why = tables.why_not(target, sys.version_info[:3])
     if why:
         pytest.skip(why)

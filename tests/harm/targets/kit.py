@@ -32,6 +32,11 @@ rounds = said = 0
 began = ready_at = last = last_delay = sum_of_work = before = None
 calm = calm_late = 0.0
 
+if "TSAN_OPTIONS" in os.environ:  # ThreadSanitizer has a thread of its own from the program's first on
+    first = threading.Thread(target=int)
+    first.start()
+    first.join()
+
 
 def complain(text):
     """Each once: when it was first, and how often."""
