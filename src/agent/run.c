@@ -228,7 +228,7 @@ static int try_root(const struct pb_run_options *options, const char *root, stru
 static int find_place(const struct pb_run_options *options, struct pb_run *run)
 {
     const char *const disks[] = {"/tmp", "/var/tmp"};
-    struct pb_place place;
+    struct pb_copy_place place;
     int r = -ENOENT;
 
     pb_arena_place("/dev/shm", NULL, max_memory_of(options), &place);

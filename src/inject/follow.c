@@ -75,8 +75,8 @@ static int end_thread(struct watch *w, int which)
     static struct pb_arch_state state; /* one injection at a time */
     struct pb_load *l = w->l;
     pid_t tid = w->thread[which].tid;
-    size_t at =
-        which == CALLER ? offsetof(struct pb_answer, caller_sp) : offsetof(struct pb_answer, loader_sp);
+    size_t at = which == CALLER ? offsetof(struct pb_stub_answer, caller_sp)
+                                : offsetof(struct pb_stub_answer, loader_sp);
     uint64_t sp, code = code_at(l, which == CALLER ? pb_stub_caller_end : pb_stub_loader_end);
     uint64_t answer = l->memory + PB_STUB_CODE + PB_STUB_ARGUMENTS;
     int r = pb_mem_read(l->target.info.pid, answer + at, &sp, sizeof(sp));
@@ -143,7 +143,7 @@ static int check_time(struct watch *w, struct pb_err *err)
     uint64_t now = pb_now_ns();
     uint32_t give_up = PB_STUB_GIVE_UP;
     if (!w->provided && (now >= l->deadline || is_interrupted())) {
-        pb_load_tell(l, offsetof(struct pb_answer, go), &give_up, sizeof(give_up));
+        pb_load_tell(l, offsetof(struct pb_stub_answer, go), &give_up, sizeof(give_up));
         return pb_fail(err, is_interrupted() ? -EINTR : -ETIMEDOUT,
                        "the loading thread of process %d did not come up in time; it ends by itself (is the "
                        "process out of CPU time?)",
@@ -189,7 +189,7 @@ static int wait_for_answer(struct watch *w, struct pb_err *err)
         }
         if (l->answer.state == PB_STUB_LOADED && !w->called) {
             w->called = true;
-            pb_load_tell(l, offsetof(struct pb_answer, call), &call, sizeof(call));
+            pb_load_tell(l, offsetof(struct pb_stub_answer, call), &call, sizeof(call));
             pause = PAUSE_FIRST;
         }
         r = check_time(w, err);
@@ -208,7 +208,7 @@ int pb_load_follow(struct pb_load *l, struct pb_err *err)
     int r = wait_for_answer(&w, err);
     pb_step("answer read");
     if (r == 0) {
-        pb_load_tell(l, offsetof(struct pb_answer, seen), &seen, sizeof(seen));
+        pb_load_tell(l, offsetof(struct pb_stub_answer, seen), &seen, sizeof(seen));
         let_end(&w);
         pb_step("threads ended");
         return 0;

@@ -49,7 +49,7 @@ static int put_frame(struct pb_hold *h)
     return block_signals(h);
 }
 
-int pb_hold_begin(struct pb_hold *h, const struct pb_target *target, uint64_t memory, size_t size,
+int pb_hold_begin(struct pb_hold *h, const struct pb_inject_target *target, uint64_t memory, size_t size,
                   uint64_t deadline, struct pb_hold_stats *stats, struct pb_err *err)
 {
     h->target = target;
@@ -104,7 +104,7 @@ static int run_until(struct pb_hold *h, int request, enum pb_event wanted)
  * of that kind, where the kernel still decides about restarting the call that we interrupted first. */
 int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t *ret)
 {
-    const struct pb_target *t = h->target;
+    const struct pb_inject_target *t = h->target;
     if (h->thread.execed)
         return -ESTALE;
     /* A mapping that we have just made goes again if we die before the stub runs: by undo_sp. */

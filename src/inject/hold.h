@@ -14,7 +14,7 @@
 
 struct pb_err;
 struct pb_judge;
-struct pb_target;
+struct pb_inject_target;
 
 struct pb_hold_stats {
     uint64_t total_ns, longest_ns;
@@ -25,7 +25,7 @@ struct pb_hold_stats {
 
 struct pb_hold {
     struct pb_thread thread;
-    const struct pb_target *target;
+    const struct pb_inject_target *target;
     struct pb_hold_stats *stats;
     struct pb_judge *judge; /* while the thread is sought */
     struct pb_arch_state saved;
@@ -40,7 +40,7 @@ struct pb_hold {
  * itself if we die between the mapping and the stub. -ETIMEDOUT: none came to a safe point by the deadline;
  * -EAGAIN: the process is in a job-control stop with a thread inside the allocator; -ESTALE: it runs another
  * program than the one that target describes. */
-int pb_hold_begin(struct pb_hold *h, const struct pb_target *target, uint64_t memory, size_t size,
+int pb_hold_begin(struct pb_hold *h, const struct pb_inject_target *target, uint64_t memory, size_t size,
                   uint64_t deadline, struct pb_hold_stats *stats, struct pb_err *err);
 
 /* One system call in the held thread; *ret is its value or a negative errno of the target. */

@@ -37,7 +37,7 @@ static void count(const struct pb_hold_stats *stats, struct pb_inject_result *re
 static int by_ptrace(struct pb_load *l, const struct pb_procinfo *info, const struct pb_image *image,
                      struct pb_inject_result *ret, struct pb_err *err)
 {
-    int r = pb_target_open(info, image, &l->target, err);
+    int r = pb_inject_target_open(info, image, &l->target, err);
     if (r == 0)
         r = pb_load_run(l, ret, err);
     count(&l->stats, ret);
@@ -71,7 +71,7 @@ static int attempt(const struct pb_inject_request *req, uint64_t deadline, const
                        info.pid, info.ppid);
     int n = pb_inject_check_info(&info, checks, PB_CHECKS_MAX);
     const struct pb_check *failure = first_failure(checks, n);
-    if (failure && info.libc == PB_LIBC_NONE && young && pb_target_has_loader(info.pid))
+    if (failure && info.libc == PB_LIBC_NONE && young && pb_inject_target_has_loader(info.pid))
         return -ESTALE;
     /* Only ptrace itself being refused leaves the other way open. */
     bool refused = failure && (strcmp(failure->name, "tracer") == 0 || strcmp(failure->name, "ptrace") == 0);
@@ -85,7 +85,7 @@ static int attempt(const struct pb_inject_request *req, uint64_t deadline, const
     s->req = req;
     s->place.dir = s->place.root = -1;
     s->deadline = deadline;
-    r = pb_agent_open(req->agent_dir, info.libc, &s->agent, err);
+    r = pb_agent_file_open(req->agent_dir, info.libc, &s->agent, err);
     if (r < 0)
         return r;
     if (!refused && image->mem < 0)

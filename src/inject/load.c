@@ -33,8 +33,8 @@ void pb_load_free(struct pb_load **l)
 {
     if (!*l)
         return;
-    pb_target_done(&(*l)->target);
-    pb_agent_done(&(*l)->agent);
+    pb_inject_target_done(&(*l)->target);
+    pb_agent_file_done(&(*l)->agent);
     pb_place_done(&(*l)->place);
     free(*l);
 }
@@ -69,9 +69,9 @@ int pb_load_provide(struct pb_load *l, pid_t tid, struct pb_err *err)
     uint32_t go = 1, give_up = PB_STUB_GIVE_UP;
     int r = put_agent(l, tid, err);
     if (r == 0)
-        r = pb_load_tell(l, offsetof(struct pb_answer, path), l->place.path, sizeof(l->place.path));
+        r = pb_load_tell(l, offsetof(struct pb_stub_answer, path), l->place.path, sizeof(l->place.path));
     pb_step("agent in place");
-    pb_load_tell(l, offsetof(struct pb_answer, go), r == 0 ? &go : &give_up, sizeof(go));
+    pb_load_tell(l, offsetof(struct pb_stub_answer, go), r == 0 ? &go : &give_up, sizeof(go));
     pb_step("told to go on");
     l->failure = r;
     return r;
@@ -89,7 +89,7 @@ static int write_stub(struct pb_load *l)
         unsigned char code[PB_STUB_CODE];
         struct pb_stub stub;
     } parts; /* one injection at a time; too much for a stack */
-    const struct pb_target *t = &l->target;
+    const struct pb_inject_target *t = &l->target;
     size_t len = (size_t)(pb_stub_end - pb_stub_begin);
     if (len > sizeof(parts.code))
         return -E2BIG;
@@ -303,7 +303,7 @@ static void clean_reason(const struct pb_load *l, char *text)
 static int judge_answer(struct pb_load *l, struct pb_inject_result *ret, struct pb_err *err)
 {
     pid_t pid = l->target.info.pid;
-    struct pb_answer *a = &l->answer;
+    struct pb_stub_answer *a = &l->answer;
     if (l->crashed)
         return say_crash(l, l->crashed, err);
     if (a->result) {
@@ -329,8 +329,8 @@ static int judge_answer(struct pb_load *l, struct pb_inject_result *ret, struct 
 int pb_load_run(struct pb_load *l, struct pb_inject_result *ret, struct pb_err *err)
 {
     l->entry = 0;
-    pb_target_find_agent(&l->target, l->agent.name, &l->entry);
-    int r = pb_target_free_place(&l->target, PB_STUB_MEMORY, &l->memory);
+    pb_inject_target_find_agent(&l->target, l->agent.name, &l->entry);
+    int r = pb_inject_target_free_place(&l->target, PB_STUB_MEMORY, &l->memory);
     if (r < 0)
         return pb_fail(err, r, "process %d has no free addresses", l->target.info.pid);
     l->memfd = !l->entry && pb_place_has_proc(l->target.info.pid);

@@ -16,8 +16,8 @@ struct pb_err;
 struct pb_load {
     const struct pb_inject_request *req;
     uint64_t deadline;
-    struct pb_target target;
-    struct pb_agent agent;
+    struct pb_inject_target target;
+    struct pb_agent_file agent;
     struct pb_place place;
     struct pb_hold_stats stats;
     uint64_t memory; /* where our mapping is to be, in the target */
@@ -27,7 +27,7 @@ struct pb_load {
     uint32_t descriptors;
     int failure; /* of pb_load_provide: negative errno; err has the sentence */
     int crashed; /* the signal that a thread of ours died of; 0: none did */
-    struct pb_answer answer;
+    struct pb_stub_answer answer;
     struct pb_hold hold;
 };
 

@@ -56,7 +56,7 @@ static int write_all(int fd, const void *buf, size_t len)
     return 0;
 }
 
-int pb_agent_open(const char *dir, enum pb_libc libc, struct pb_agent *ret, struct pb_err *err)
+int pb_agent_file_open(const char *dir, enum pb_libc libc, struct pb_agent_file *ret, struct pb_err *err)
 {
     char path[4096];
     struct stat st;
@@ -67,7 +67,7 @@ int pb_agent_open(const char *dir, enum pb_libc libc, struct pb_agent *ret, stru
         return pb_fail(err, -errno, "cannot open the agent %s: %s", path, strerror(errno));
     if (st.st_size <= 0 || st.st_size > MAX_AGENT)
         return pb_fail(err, -ENOEXEC, "the agent %s has an odd size", path);
-    struct pb_agent a = {.len = (size_t)st.st_size, .data = malloc((size_t)st.st_size)};
+    struct pb_agent_file a = {.len = (size_t)st.st_size, .data = malloc((size_t)st.st_size)};
     if (!a.data)
         return -ENOMEM;
     int r = read_all(fd, a.data, a.len);
@@ -80,7 +80,7 @@ int pb_agent_open(const char *dir, enum pb_libc libc, struct pb_agent *ret, stru
     return 0;
 }
 
-void pb_agent_done(struct pb_agent *a)
+void pb_agent_file_done(struct pb_agent_file *a)
 {
     free(a->data);
 }
@@ -136,7 +136,7 @@ static int open_memfd(pid_t pid, pid_t tid, int fd, const char *name)
     return writable < 0 ? -errno : writable;
 }
 
-int pb_place_fill(pid_t pid, pid_t tid, int fd, const struct pb_agent *a, struct pb_place *ret,
+int pb_place_fill(pid_t pid, pid_t tid, int fd, const struct pb_agent_file *a, struct pb_place *ret,
                   struct pb_err *err)
 {
     _cleanup_close_ int there = open_memfd(pid, tid, fd, a->name);
@@ -213,7 +213,7 @@ int pb_place_add(const struct pb_procinfo *info, const struct pb_place *p, const
     return geteuid() == info->euid || fchown(fd, info->euid, info->gid) == 0 ? 0 : -errno;
 }
 
-static int fill_folder(const struct pb_procinfo *info, const struct pb_agent *a, struct pb_place *p)
+static int fill_folder(const struct pb_procinfo *info, const struct pb_agent_file *a, struct pb_place *p)
 {
     uint64_t token;
     int r = random_bytes(&token, sizeof(token));
@@ -231,7 +231,7 @@ static int fill_folder(const struct pb_procinfo *info, const struct pb_agent *a,
     return geteuid() == info->euid || fchown(p->dir, info->euid, info->gid) == 0 ? 0 : -errno;
 }
 
-int pb_place_file(const struct pb_procinfo *info, const struct pb_agent *a, struct pb_place *ret,
+int pb_place_file(const struct pb_procinfo *info, const struct pb_agent_file *a, struct pb_place *ret,
                   struct pb_err *err)
 {
     char why[256];

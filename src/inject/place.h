@@ -14,15 +14,15 @@
 
 struct pb_err;
 
-struct pb_agent {
+struct pb_agent_file {
     void *data;
     size_t len;
     char name[40]; /* "probing-agent-" and a hash of the content: the same name is the same build */
 };
 
 /* Reads the library for this libc from dir. */
-int pb_agent_open(const char *dir, enum pb_libc libc, struct pb_agent *ret, struct pb_err *err);
-void pb_agent_done(struct pb_agent *a);
+int pb_agent_file_open(const char *dir, enum pb_libc libc, struct pb_agent_file *ret, struct pb_err *err);
+void pb_agent_file_done(struct pb_agent_file *a);
 
 struct pb_place {
     char path[160]; /* as the target opens it; "": nowhere yet */
@@ -35,11 +35,11 @@ bool pb_place_has_proc(pid_t pid);
 
 /* Writes the agent into descriptor fd of a thread of the target, which created it as a memfd. The thread may
  * have a descriptor table of its own, and is the one that opens the path. */
-int pb_place_fill(pid_t pid, pid_t tid, int fd, const struct pb_agent *a, struct pb_place *ret,
+int pb_place_fill(pid_t pid, pid_t tid, int fd, const struct pb_agent_file *a, struct pb_place *ret,
                   struct pb_err *err);
 
 /* Puts the agent into a file. err names each directory that would not do. */
-int pb_place_file(const struct pb_procinfo *info, const struct pb_agent *a, struct pb_place *ret,
+int pb_place_file(const struct pb_procinfo *info, const struct pb_agent_file *a, struct pb_place *ret,
                   struct pb_err *err);
 
 /* Writes another file beside it, readable by the target's owner only. */

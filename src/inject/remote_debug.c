@@ -221,8 +221,8 @@ static int await(const struct door *d, const struct pb_place *p, uint64_t deadli
                          "Python's main thread did not return to bytecode in time; nothing was changed");
 }
 
-int pb_remote_debug_load(const struct pb_procinfo *info, const struct pb_agent *agent, const char *options,
-                         uint64_t deadline, uint64_t *ret_status, struct pb_err *err)
+int pb_remote_debug_load(const struct pb_procinfo *info, const struct pb_agent_file *agent,
+                         const char *options, uint64_t deadline, uint64_t *ret_status, struct pb_err *err)
 {
     _cleanup_(pb_place_done) struct pb_place p = {.dir = -1, .root = -1};
     struct door d;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct pb_agent;
+struct pb_agent_file;
 struct pb_err;
 struct pb_procinfo;
 
@@ -18,5 +18,5 @@ struct pb_procinfo;
 bool pb_remote_debug_offered(pid_t pid);
 
 /* Loads the agent that way and waits until its entry point has returned. */
-int pb_remote_debug_load(const struct pb_procinfo *info, const struct pb_agent *agent, const char *options,
-                         uint64_t deadline, uint64_t *ret_status, struct pb_err *err);
+int pb_remote_debug_load(const struct pb_procinfo *info, const struct pb_agent_file *agent,
+                         const char *options, uint64_t deadline, uint64_t *ret_status, struct pb_err *err);

@@ -48,13 +48,13 @@ typedef void *entry_function(const char *options);
 
 #define FUNCTION(type, address) ((type *)(uintptr_t)(address))
 
-INLINE struct pb_answer *answer_of(const struct pb_stub *s)
+INLINE struct pb_stub_answer *answer_of(const struct pb_stub *s)
 {
-    return (struct pb_answer *)(uintptr_t)s->answer;
+    return (struct pb_stub_answer *)(uintptr_t)s->answer;
 }
 
 /* Ordered: what was written before is there for whoever sees it. */
-INLINE void tell(struct pb_answer *a, uint32_t state)
+INLINE void tell(struct pb_stub_answer *a, uint32_t state)
 {
     __atomic_store_n(&a->state, state, __ATOMIC_RELEASE);
 }
@@ -79,7 +79,7 @@ HERE int wait_for(const void *word, int limit_ms)
 }
 
 /* Detached, and with room for the static TLS of the program where the C library does not add it by itself. */
-INLINE int start_thread(const struct pb_stub *s, struct pb_answer *a, uint64_t code)
+INLINE int start_thread(const struct pb_stub *s, struct pb_stub_answer *a, uint64_t code)
 {
     void *attributes = a->attributes;
     if (FUNCTION(attr_function, s->attr_init)(attributes) != 0 ||
@@ -123,7 +123,7 @@ INLINE void copy_text(volatile char *to, const char *from)
         to[i] = from[i];
 }
 
-INLINE void open_library(const struct pb_stub *s, struct pb_answer *a)
+INLINE void open_library(const struct pb_stub *s, struct pb_stub_answer *a)
 {
     tell(a, PB_STUB_LOADING);
     void *handle = FUNCTION(open_function, s->dlopen)(a->path, (int)s->dlopen_flags);
@@ -139,7 +139,7 @@ INLINE void open_library(const struct pb_stub *s, struct pb_answer *a)
 }
 
 /* What we loaded and cannot use goes again. */
-INLINE void call_entry(const struct pb_stub *s, struct pb_answer *a)
+INLINE void call_entry(const struct pb_stub *s, struct pb_stub_answer *a)
 {
     uint64_t entry = s->entry ? s->entry : a->entry;
     tell(a, PB_STUB_CALLING);
@@ -150,7 +150,7 @@ INLINE void call_entry(const struct pb_stub *s, struct pb_answer *a)
 }
 
 /* In the borrowed thread: a tracer that lives does its part while it has us stopped by this signal. */
-INLINE void ask_tracer(const struct pb_stub *s, struct pb_answer *a)
+INLINE void ask_tracer(const struct pb_stub *s, struct pb_stub_answer *a)
 {
     uint64_t set = (uint64_t)(uintptr_t)&s->unblock;
     tell(a, PB_STUB_READY);
@@ -160,7 +160,7 @@ INLINE void ask_tracer(const struct pb_stub *s, struct pb_answer *a)
     kernel(SYS_rt_sigprocmask, 0, set, 0, 8);
 }
 
-INLINE void load_here(const struct pb_stub *s, struct pb_answer *a)
+INLINE void load_here(const struct pb_stub *s, struct pb_stub_answer *a)
 {
     a->fd = s->entry ? NOTHING_MADE : make_memfd(s);
     ask_tracer(s, a);
@@ -178,7 +178,7 @@ INLINE void load_here(const struct pb_stub *s, struct pb_answer *a)
  * and nobody in it who would unmap it. */
 HERE uint64_t stub_begin(const struct pb_stub *s)
 {
-    struct pb_answer *a = answer_of(s);
+    struct pb_stub_answer *a = answer_of(s);
     int *error = FUNCTION(errno_function, s->errno_location)(), before = *error;
     uint64_t next = s->undo_sp;
     if (s->direct) {
@@ -196,7 +196,7 @@ HERE uint64_t stub_begin(const struct pb_stub *s)
 /* The caller thread. Returns 1 when nobody else is in our memory. */
 HERE int stub_call(const struct pb_stub *s)
 {
-    struct pb_answer *a = answer_of(s);
+    struct pb_stub_answer *a = answer_of(s);
     a->caller_tid = (int)kernel(SYS_gettid, 0, 0, 0, 0);
     if (s->entry) {
         a->fd = NOTHING_MADE;
@@ -224,7 +224,7 @@ HERE int stub_call(const struct pb_stub *s)
 /* The loader thread. */
 HERE void stub_load(const struct pb_stub *s)
 {
-    struct pb_answer *a = answer_of(s);
+    struct pb_stub_answer *a = answer_of(s);
     a->loader_tid = (int)kernel(SYS_gettid, 0, 0, 0, 0);
     take_own_table(s);
     a->fd = make_memfd(s);

@@ -30,7 +30,7 @@ enum {
 /* The arguments. Read by assembly too: see the static asserts below. */
 struct pb_stub {
     uint64_t memory, size;      /* the whole mapping */
-    uint64_t answer, data_size; /* struct pb_answer *, where the writable part begins, and its size */
+    uint64_t answer, data_size; /* struct pb_stub_answer *, where the writable part begins, and its size */
     uint64_t syscall_code;      /* `syscall; ret` in the C library */
     uint64_t restorer;
     uint64_t frame_sp; /* leads the borrowed thread back to itself */
@@ -64,7 +64,7 @@ enum pb_stub_state {
     PB_STUB_DONE,    /* the answer is complete; the tool has a second to read it */
 };
 
-struct pb_answer {
+struct pb_stub_answer {
     uint64_t left;        /* written by the kernel when the borrowed thread is out of our code */
     uint64_t loader_left; /* the same of the loader thread */
     uint64_t caller_sp, loader_sp;
@@ -86,14 +86,16 @@ struct pb_answer {
 
 #define PB_STUB_GIVE_UP 2
 
-_Static_assert(sizeof(struct pb_stub) <= PB_STUB_ARGUMENTS && sizeof(struct pb_answer) <= PB_STUB_ANSWER,
+_Static_assert(sizeof(struct pb_stub) <= PB_STUB_ARGUMENTS && sizeof(struct pb_stub_answer) <= PB_STUB_ANSWER,
                "they fit into their pages");
 _Static_assert(offsetof(struct pb_stub, size) == 8 && offsetof(struct pb_stub, answer) == 16 &&
                    offsetof(struct pb_stub, data_size) == 24 &&
                    offsetof(struct pb_stub, syscall_code) == 32 && offsetof(struct pb_stub, restorer) == 40 &&
                    offsetof(struct pb_stub, undo_sp) == 56 && offsetof(struct pb_stub, unblock) == 64 &&
-                   offsetof(struct pb_stub, signal) == 72 && offsetof(struct pb_answer, loader_left) == 8 &&
-                   offsetof(struct pb_answer, caller_sp) == 16 && offsetof(struct pb_answer, loader_sp) == 24,
+                   offsetof(struct pb_stub, signal) == 72 &&
+                   offsetof(struct pb_stub_answer, loader_left) == 8 &&
+                   offsetof(struct pb_stub_answer, caller_sp) == 16 &&
+                   offsetof(struct pb_stub_answer, loader_sp) == 24,
                "the offsets in the assembly of arch/stub_*.h");
 
 /* The code, as the linker placed it in the tool: copied as it is. */
@@ -102,6 +104,6 @@ extern const unsigned char pb_stub_begin[] __asm__("__start_pb_stub_code")
 extern const unsigned char pb_stub_end[] __asm__("__stop_pb_stub_code") __attribute__((visibility("hidden")));
 
 /* Its entry points, and where a thread of ours that crashed is set to end: with the stack pointer of
- * struct pb_answer and the arguments in the register that the entry points use. */
+ * struct pb_stub_answer and the arguments in the register that the entry points use. */
 extern const unsigned char pb_stub_borrowed[], pb_stub_caller[], pb_stub_loader[];
 extern const unsigned char pb_stub_caller_end[], pb_stub_loader_end[];

@@ -78,7 +78,7 @@ static int find_code_near(pid_t pid, const struct pb_elf *e, const char *hint, c
     return find_code(pid, e->text, e->text_end, code, len, ret);
 }
 
-static int find_syscalls(struct pb_target *t, const struct pb_elf *libc, struct pb_err *err)
+static int find_syscalls(struct pb_inject_target *t, const struct pb_elf *libc, struct pb_err *err)
 {
     pid_t pid = t->info.pid;
     int r = find_code_near(pid, libc, "getppid", pb_arch_syscall_code, pb_arch_syscall_len, &t->syscall_code);
@@ -96,7 +96,7 @@ static int find_syscalls(struct pb_target *t, const struct pb_elf *libc, struct 
     return 0;
 }
 
-static bool take_dl(struct pb_target *t, const struct pb_elf *e, const char *open, const char *sym,
+static bool take_dl(struct pb_inject_target *t, const struct pb_elf *e, const char *open, const char *sym,
                     const char *close)
 {
     struct pb_symbol o, s, c, error;
@@ -112,7 +112,7 @@ static bool take_dl(struct pb_target *t, const struct pb_elf *e, const char *ope
 
 /* glibc has it in libc.so.6 from 2.34 on, before that in libdl; a process that has not loaded libdl has
  * the private one, which NSS uses. */
-static int find_dlopen(struct pb_target *t, const struct pb_elf *libc, struct pb_err *err)
+static int find_dlopen(struct pb_inject_target *t, const struct pb_elf *libc, struct pb_err *err)
 {
     pid_t pid = t->info.pid;
     struct pb_source memory = pb_source_of(pid);
@@ -140,7 +140,7 @@ static uint64_t address_of(const struct pb_elf *e, const char *name)
     return pb_elf_find(e, name, &s) == 0 ? s.addr : 0;
 }
 
-static bool take_pthread(struct pb_target *t, const struct pb_elf *e, bool musl)
+static bool take_pthread(struct pb_inject_target *t, const struct pb_elf *e, bool musl)
 {
     uint64_t create = address_of(e, "pthread_create"), init = address_of(e, "pthread_attr_init"),
              detach = address_of(e, "pthread_attr_setdetachstate");
@@ -158,7 +158,7 @@ static bool take_pthread(struct pb_target *t, const struct pb_elf *e, bool musl)
 
 /* ThreadSanitizer crashes in a thread that was not started by its own pthread_create. It is a library or part
  * of the program. */
-static void prefer_sanitizer(struct pb_target *t)
+static void prefer_sanitizer(struct pb_inject_target *t)
 {
     struct pb_source memory = pb_source_of(t->info.pid);
     uint64_t address;
@@ -176,7 +176,7 @@ static void prefer_sanitizer(struct pb_target *t)
 
 /* glibc has them in libc.so.6 from 2.34 on, before that in libpthread. A program that has not loaded it has
  * one thread, and is dealt with in that (stub.h). */
-static void find_pthread(struct pb_target *t, const struct pb_elf *libc, bool musl)
+static void find_pthread(struct pb_inject_target *t, const struct pb_elf *libc, bool musl)
 {
     struct pb_source memory = pb_source_of(t->info.pid);
     const struct pb_map *map = object(&t->maps, "libpthread.so.0");
@@ -218,7 +218,7 @@ static bool has_data(const struct pb_maps *maps, const struct pb_map *object)
     return false;
 }
 
-static int find_in_libc(struct pb_target *t, const struct pb_map *map, struct pb_err *err)
+static int find_in_libc(struct pb_inject_target *t, const struct pb_map *map, struct pb_err *err)
 {
     _cleanup_(pb_elf_done) struct pb_elf libc = {0};
     struct pb_symbol s;
@@ -244,7 +244,7 @@ static int find_in_libc(struct pb_target *t, const struct pb_map *map, struct pb
     return 0;
 }
 
-static int find_all(struct pb_target *t, struct pb_err *err)
+static int find_all(struct pb_inject_target *t, struct pb_err *err)
 {
     pid_t pid = t->info.pid;
 
@@ -264,10 +264,10 @@ static int find_all(struct pb_target *t, struct pb_err *err)
     return 0;
 }
 
-int pb_target_open(const struct pb_procinfo *info, const struct pb_image *image, struct pb_target *ret,
-                   struct pb_err *err)
+int pb_inject_target_open(const struct pb_procinfo *info, const struct pb_image *image,
+                          struct pb_inject_target *ret, struct pb_err *err)
 {
-    _cleanup_(pb_target_done) struct pb_target t = {.info = *info, .image = image};
+    _cleanup_(pb_inject_target_done) struct pb_inject_target t = {.info = *info, .image = image};
     int r = pb_maps_read(info->pid, &t.maps, err);
     if (r < 0)
         return r;
@@ -281,14 +281,14 @@ int pb_target_open(const struct pb_procinfo *info, const struct pb_image *image,
     return 0;
 }
 
-void pb_target_done(struct pb_target *t)
+void pb_inject_target_done(struct pb_inject_target *t)
 {
     pb_maps_done(&t->maps);
     pb_spans_done(&t->spans);
 }
 
 /* Not beside what is mapped: there the kernel puts the next thing that anybody asks for. */
-int pb_target_free_place(const struct pb_target *t, size_t size, uint64_t *ret)
+int pb_inject_target_free_place(const struct pb_inject_target *t, size_t size, uint64_t *ret)
 {
     uint64_t best = 0, room = 0, random = 0;
     for (size_t i = 1; i < t->maps.n; i++) {
@@ -306,7 +306,7 @@ int pb_target_free_place(const struct pb_target *t, size_t size, uint64_t *ret)
     return 0;
 }
 
-bool pb_target_has_loader(pid_t pid)
+bool pb_inject_target_has_loader(pid_t pid)
 {
     _cleanup_(pb_maps_done) struct pb_maps maps = {0};
     return pb_maps_read(pid, &maps, NULL) == 0 && object(&maps, "ld-");
@@ -344,7 +344,7 @@ static bool is_running(pid_t pid, struct pb_source *memory, uint64_t at)
            (status.state == PB_AGENT_READY || status.state == PB_AGENT_STARTING);
 }
 
-int pb_target_find_agent(const struct pb_target *t, const char *name, uint64_t *ret_entry)
+int pb_inject_target_find_agent(const struct pb_inject_target *t, const char *name, uint64_t *ret_entry)
 {
     struct pb_source memory = pb_source_of(t->info.pid);
     uint64_t entry;

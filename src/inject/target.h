@@ -15,7 +15,7 @@
 
 struct pb_err;
 
-struct pb_target {
+struct pb_inject_target {
     struct pb_procinfo info;
     const struct pb_image *image; /* all below is true of this one only */
     struct pb_maps maps;
@@ -31,17 +31,17 @@ struct pb_target {
 
 /* info is what procinfo said; the image, opened before that, must outlive the target. On failure err names
  * what the process lacks; -ESTALE: its loader is still at work on its C library. */
-int pb_target_open(const struct pb_procinfo *info, const struct pb_image *image, struct pb_target *ret,
-                   struct pb_err *err);
-void pb_target_done(struct pb_target *t);
+int pb_inject_target_open(const struct pb_procinfo *info, const struct pb_image *image,
+                          struct pb_inject_target *ret, struct pb_err *err);
+void pb_inject_target_done(struct pb_inject_target *t);
 
 /* An address where nothing is mapped and nobody is likely to map anything: somewhere in the middle half of
  * the largest gap. -ENOMEM: there is no such gap. */
-int pb_target_free_place(const struct pb_target *t, size_t size, uint64_t *ret);
+int pb_inject_target_free_place(const struct pb_inject_target *t, size_t size, uint64_t *ret);
 
 /* True where a loader is mapped: where there is no C library then, it is about to come. */
-bool pb_target_has_loader(pid_t pid);
+bool pb_inject_target_has_loader(pid_t pid);
 
 /* The entry point of an agent with this name (the memfd's or file's) that is there already: of the one that
  * runs, where a tool that died left another copy of it. -ENOENT: none. */
-int pb_target_find_agent(const struct pb_target *t, const char *name, uint64_t *ret_entry);
+int pb_inject_target_find_agent(const struct pb_inject_target *t, const char *name, uint64_t *ret_entry);

@@ -83,7 +83,7 @@ static uint32_t *map_functions(struct pb_flame *f, const struct pb_profile *p)
     uint32_t *map = malloc((n + 1) * sizeof(*map));
 
     for (size_t i = 0; map && i < n; i++) {
-        struct pb_function function = pb_profile_function_at(p, (uint32_t)i);
+        struct pb_profile_function function = pb_profile_function_at(p, (uint32_t)i);
         map[i] = pb_profile_function(f->names, function.kind, function.name, function.file);
     }
     return map;
@@ -96,7 +96,7 @@ static int add_count(struct pb_flame *f, const struct pb_profile *p, const struc
 
     int r = prefix(f, p, c->thread, &node);
     for (size_t i = pb_profile_stack(p, c->node, stack, DEPTH_MAX); r >= 0 && i > 0; i--) {
-        struct pb_frame frame = pb_profile_frame_at(p, stack[i - 1]);
+        struct pb_profile_frame frame = pb_profile_frame_at(p, stack[i - 1]);
         if (map[frame.function] == PB_PROFILE_NONE)
             return -ENOSPC;
         r = child_of(f, node, map[frame.function], f->options.lines ? frame.line : 0, &node);

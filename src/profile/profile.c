@@ -31,11 +31,11 @@ struct pb_profile {
     struct pb_texts texts;
     struct pb_keys function_keys, frame_keys, node_keys, thread_keys, count_keys;
     struct function *functions;
-    struct pb_frame *frames;
+    struct pb_profile_frame *frames;
     struct pb_node *nodes;
     struct thread *threads;
     struct pb_count *counts;
-    struct pb_span *spans;
+    struct pb_profile_span *spans;
     size_t nfunctions, nframes, nnodes, nthreads, ncounts, nspans;
     size_t functions_cap, frames_cap, nodes_cap, threads_cap, counts_cap, spans_cap;
     bool timeline_cut;
@@ -140,7 +140,7 @@ uint32_t pb_profile_frame(struct pb_profile *p, uint32_t function, int line)
     int r = intern(p, &p->frame_keys, function, (uint32_t)line, (void **)&p->frames, &p->frames_cap,
                    p->nframes, sizeof(*p->frames), &id);
     if (r > 0)
-        p->frames[p->nframes++] = (struct pb_frame){function, line};
+        p->frames[p->nframes++] = (struct pb_profile_frame){function, line};
     return r < 0 ? PB_PROFILE_NONE : id;
 }
 
@@ -197,8 +197,8 @@ size_t pb_profile_hide_idle(struct pb_profile *p)
     return idle;
 }
 
-static bool continues(const struct pb_profile *p, const struct pb_span *s, uint32_t node, unsigned flags,
-                      uint64_t when)
+static bool continues(const struct pb_profile *p, const struct pb_profile_span *s, uint32_t node,
+                      unsigned flags, uint64_t when)
 {
     double period = p->facts.rate > 0 ? 1e9 / p->facts.rate : 0;
     return s->node == node && s->flags == flags && when >= s->end &&
@@ -209,7 +209,7 @@ static void add_span(struct pb_profile *p, uint32_t thread, uint32_t node, unsig
                      uint32_t n)
 {
     struct thread *t = &p->threads[thread];
-    struct pb_span *last = t->last_span ? &p->spans[t->last_span - 1] : NULL;
+    struct pb_profile_span *last = t->last_span ? &p->spans[t->last_span - 1] : NULL;
 
     if (last && continues(p, last, node, flags, when) && last->samples < UINT32_MAX - n) {
         last->end = when;
@@ -220,7 +220,7 @@ static void add_span(struct pb_profile *p, uint32_t thread, uint32_t node, unsig
         p->timeline_cut = true;
         return;
     }
-    p->spans[p->nspans++] = (struct pb_span){when, when, thread, node, flags, n};
+    p->spans[p->nspans++] = (struct pb_profile_span){when, when, thread, node, flags, n};
     t->last_span = p->nspans;
 }
 
@@ -249,7 +249,7 @@ int pb_profile_add(struct pb_profile *p, uint32_t thread, uint32_t node, unsigne
     return r;
 }
 
-int pb_profile_add_span(struct pb_profile *p, const struct pb_span *span)
+int pb_profile_add_span(struct pb_profile *p, const struct pb_profile_span *span)
 {
     int r = add_count(p, span->thread, span->node, span->flags, span->samples);
     if (r < 0 || p->timeline_cut)
@@ -300,13 +300,13 @@ size_t pb_profile_nspans(const struct pb_profile *p)
     return p->nspans;
 }
 
-struct pb_function pb_profile_function_at(const struct pb_profile *p, uint32_t function)
+struct pb_profile_function pb_profile_function_at(const struct pb_profile *p, uint32_t function)
 {
     const struct function *f = &p->functions[function];
-    return (struct pb_function){p->texts.at[f->name], p->texts.at[f->file], f->kind};
+    return (struct pb_profile_function){p->texts.at[f->name], p->texts.at[f->file], f->kind};
 }
 
-struct pb_frame pb_profile_frame_at(const struct pb_profile *p, uint32_t frame)
+struct pb_profile_frame pb_profile_frame_at(const struct pb_profile *p, uint32_t frame)
 {
     return p->frames[frame];
 }
@@ -328,7 +328,7 @@ struct pb_count pb_profile_count_at(const struct pb_profile *p, size_t i)
     return p->counts[i];
 }
 
-struct pb_span pb_profile_span_at(const struct pb_profile *p, size_t i)
+struct pb_profile_span pb_profile_span_at(const struct pb_profile *p, size_t i)
 {
     return p->spans[i];
 }
@@ -388,7 +388,7 @@ static void trim_character(char *buf, size_t size)
 
 const char *pb_profile_label(const struct pb_profile *p, uint32_t function, char *buf, size_t size)
 {
-    struct pb_function f = pb_profile_function_at(p, function);
+    struct pb_profile_function f = pb_profile_function_at(p, function);
     const char *file = pb_profile_short_file(f.file);
 
     int n = *file ? snprintf(buf, size, "%s (%s)", f.name, file) : snprintf(buf, size, "%s", f.name);

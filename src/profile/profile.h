@@ -33,12 +33,12 @@ enum pb_sample_flags {
     PB_SAMPLE_GIL = 2,     /* it held the GIL */
 };
 
-struct pb_function {
+struct pb_profile_function {
     const char *name, *file; /* file "": none is known */
     enum pb_frame_kind kind;
 };
 
-struct pb_frame {
+struct pb_profile_frame {
     uint32_t function;
     int line; /* 0: none */
 };
@@ -66,7 +66,7 @@ struct pb_count {
 /* The same from one sample to the next: samples in a row, the first at start, the last at end (ns,
  * monotonic).
  */
-struct pb_span {
+struct pb_profile_span {
     uint64_t start, end;
     uint32_t thread, node;
     unsigned flags;
@@ -120,7 +120,7 @@ int pb_profile_add(struct pb_profile *p, uint32_t thread, uint32_t node, unsigne
                    uint32_t n);
 
 /* The same for a span as it was recorded. */
-int pb_profile_add_span(struct pb_profile *p, const struct pb_span *span);
+int pb_profile_add_span(struct pb_profile *p, const struct pb_profile_span *span);
 
 /* Forgets counts and spans; everything interned keeps its number. */
 void pb_profile_forget_samples(struct pb_profile *p);
@@ -132,12 +132,13 @@ size_t pb_profile_nnodes(const struct pb_profile *p);
 size_t pb_profile_nthreads(const struct pb_profile *p);
 size_t pb_profile_ncounts(const struct pb_profile *p);
 size_t pb_profile_nspans(const struct pb_profile *p);
-struct pb_function pb_profile_function_at(const struct pb_profile *p, uint32_t function);
-struct pb_frame pb_profile_frame_at(const struct pb_profile *p, uint32_t frame);
+struct pb_profile_function pb_profile_function_at(const struct pb_profile *p, uint32_t function);
+struct pb_profile_frame pb_profile_frame_at(const struct pb_profile *p, uint32_t frame);
 struct pb_node pb_profile_node_at(const struct pb_profile *p, uint32_t node);
 struct pb_profile_thread pb_profile_thread_at(const struct pb_profile *p, uint32_t thread);
 struct pb_count pb_profile_count_at(const struct pb_profile *p, size_t i);
-struct pb_span pb_profile_span_at(const struct pb_profile *p, size_t i); /* by start within a thread */
+struct pb_profile_span pb_profile_span_at(const struct pb_profile *p,
+                                          size_t i); /* by start within a thread */
 
 /* Of threads that are not hidden. */
 uint64_t pb_profile_samples(const struct pb_profile *p);

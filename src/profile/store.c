@@ -171,8 +171,8 @@ static int64_t id_of(const struct pb_store *s, uint32_t node)
 static int write_node(struct pb_store *s, const struct pb_profile *p, uint32_t node)
 {
     struct pb_node n = pb_profile_node_at(p, node);
-    struct pb_frame frame = pb_profile_frame_at(p, n.frame);
-    struct pb_function f = pb_profile_function_at(p, frame.function);
+    struct pb_profile_frame frame = pb_profile_frame_at(p, n.frame);
+    struct pb_profile_function f = pb_profile_function_at(p, frame.function);
     struct pb_row row;
 
     int r = pb_row_begin(s->stacks, &row);
@@ -201,7 +201,7 @@ static int write_stack(struct pb_store *s, const struct pb_profile *p, uint32_t 
     return r;
 }
 
-static int write_span(struct pb_store *s, const struct pb_profile *p, const struct pb_span *span)
+static int write_span(struct pb_store *s, const struct pb_profile *p, const struct pb_profile_span *span)
 {
     struct pb_profile_thread t = pb_profile_thread_at(p, span->thread);
     struct pb_row row;
@@ -259,7 +259,7 @@ int pb_store_flush(struct pb_store *s, struct pb_profile *p)
         s->written_cap = 2 * nodes;
     }
     for (size_t i = 0; r == 0 && i < pb_profile_nspans(p); i++) {
-        struct pb_span span = pb_profile_span_at(p, i);
+        struct pb_profile_span span = pb_profile_span_at(p, i);
         r = write_stack(s, p, span.node, now);
         if (r == 0)
             r = write_span(s, p, &span);

@@ -122,7 +122,7 @@ int pb_store_dir_make(const struct pb_store_options *options, struct pb_store_di
     static const char *const usual[] = {"/tmp", "/var/tmp"};
     uint64_t want = options->bound ? options->bound : BOUND;
     const char *own = getenv("PROBING_DIR");
-    struct pb_place place;
+    struct pb_copy_place place;
     int r = -ENOENT;
 
     if (own && *own == '/') {

@@ -280,13 +280,13 @@ static int take_sample(struct reading *r, const struct row *row)
         pb_profile_mark_ran(r->p, thread);
     r->first = !r->first || start < r->first ? start : r->first;
     r->last = end > r->last ? end : r->last;
-    struct pb_span span = {.start = (uint64_t)start,
-                           .end = (uint64_t)end,
-                           .thread = thread,
-                           .node = node_of(r, (uint32_t)i64(row, PB_SAMPLES_STACK), n),
-                           .flags = (u8(row, PB_SAMPLES_WAITING) ? PB_SAMPLE_WAITING : 0u) |
-                                    (u8(row, PB_SAMPLES_GIL) ? PB_SAMPLE_GIL : 0u),
-                           .samples = n};
+    struct pb_profile_span span = {.start = (uint64_t)start,
+                                   .end = (uint64_t)end,
+                                   .thread = thread,
+                                   .node = node_of(r, (uint32_t)i64(row, PB_SAMPLES_STACK), n),
+                                   .flags = (u8(row, PB_SAMPLES_WAITING) ? PB_SAMPLE_WAITING : 0u) |
+                                            (u8(row, PB_SAMPLES_GIL) ? PB_SAMPLE_GIL : 0u),
+                                   .samples = n};
     return pb_profile_add_span(r->p, &span);
 }
 

@@ -101,7 +101,7 @@ static double share(const struct picture *pic, const struct pb_flame_node *node,
 
 static void put_class(struct picture *pic, const struct pb_flame_node *node)
 {
-    struct pb_function f = pb_profile_function_at(pic->f->names, node->function);
+    struct pb_profile_function f = pb_profile_function_at(pic->f->names, node->function);
 
     if (f.kind == PB_FRAME_THREAD || f.kind == PB_FRAME_PROCESS) {
         fputs("l", pic->out);
@@ -159,7 +159,7 @@ static void put_box(struct picture *pic, double x, double width, uint32_t depth,
 
 static void put_frame(struct picture *pic, const struct pb_flame_node *node, double x, double width)
 {
-    struct pb_function f = pb_profile_function_at(pic->f->names, node->function);
+    struct pb_profile_function f = pb_profile_function_at(pic->f->names, node->function);
     char label[LABEL_SIZE];
 
     pb_profile_label(pic->f->names, node->function, label, sizeof(label));
@@ -308,7 +308,7 @@ static int put_table(FILE *out, const struct pb_profile *p)
         "<th class=\"n\">waiting</th><th>function</th><th>file</th></tr>\n",
         out);
     for (int i = 0; i < n && i < HOT_ROWS && hot[i].self; i++) {
-        struct pb_function f = pb_profile_function_at(p, hot[i].function);
+        struct pb_profile_function f = pb_profile_function_at(p, hot[i].function);
         double self = 100 * (double)hot[i].self / all;
         fprintf(out, "<tr><td class=\"n\">%.1f%%</td><td><meter max=\"100\" value=\"%.1f\"></meter></td>",
                 self, self);

@@ -104,8 +104,8 @@ static void put_mappings(struct perfetto *w)
 
 static void put_frame(struct perfetto *w, uint32_t id)
 {
-    struct pb_frame f = pb_profile_frame_at(w->p, id);
-    struct pb_function function = pb_profile_function_at(w->p, f.function);
+    struct pb_profile_frame f = pb_profile_frame_at(w->p, id);
+    struct pb_profile_function function = pb_profile_function_at(w->p, f.function);
 
     if (!w->used_function[f.function]) {
         w->used_function[f.function] = true;
@@ -153,7 +153,7 @@ static void put_interned(struct perfetto *w, uint32_t thread)
         w->used_function[i] = false;
     put_mappings(w);
     for (size_t i = 0; i < pb_profile_nspans(w->p); i++) {
-        struct pb_span s = pb_profile_span_at(w->p, i);
+        struct pb_profile_span s = pb_profile_span_at(w->p, i);
         if (s.thread == thread && !w->used[s.node]) {
             w->used[s.node] = true;
             put_callstack(w, s.node);
@@ -163,7 +163,7 @@ static void put_interned(struct perfetto *w, uint32_t thread)
     pb_proto_end(&w->out, packet);
 }
 
-static uint64_t sample_time(const struct pb_span *s, uint32_t i)
+static uint64_t sample_time(const struct pb_profile_span *s, uint32_t i)
 {
     return s->samples > 1 ? s->start + (s->end - s->start) / (s->samples - 1) * i : s->start;
 }
@@ -177,7 +177,7 @@ static void put_samples(struct perfetto *w, uint32_t thread, uint64_t start_us)
     pb_proto_uint(&w->out, PACKET_CLOCK_ID, CLOCK_MONOTONIC_ID);
     size_t at = pb_proto_begin(&w->out, PACKET_PROFILE);
     for (size_t i = 0; i < pb_profile_nspans(w->p); i++) {
-        struct pb_span s = pb_profile_span_at(w->p, i);
+        struct pb_profile_span s = pb_profile_span_at(w->p, i);
         for (uint32_t k = 0; s.thread == thread && k < s.samples; k++) {
             uint64_t us = sample_time(&s, k) / 1000;
             pb_proto_uint(&w->out, 1, s.node + 1);

@@ -98,7 +98,7 @@ static void put_sample(struct pprof *w, const struct pb_count *c, uint64_t perio
 static void put_places(struct pprof *w)
 {
     for (size_t i = 0; i < pb_profile_nframes(w->p); i++) {
-        struct pb_frame f = pb_profile_frame_at(w->p, (uint32_t)i);
+        struct pb_profile_frame f = pb_profile_frame_at(w->p, (uint32_t)i);
         size_t location = pb_proto_begin(&w->out, LOCATION);
         pb_proto_uint(&w->out, 1, i + 1);
         size_t line = pb_proto_begin(&w->out, 4);
@@ -109,7 +109,7 @@ static void put_places(struct pprof *w)
         pb_proto_end(&w->out, location);
     }
     for (size_t i = 0; i < pb_profile_nfunctions(w->p); i++) {
-        struct pb_function f = pb_profile_function_at(w->p, (uint32_t)i);
+        struct pb_profile_function f = pb_profile_function_at(w->p, (uint32_t)i);
         size_t at = pb_proto_begin(&w->out, FUNCTION);
         pb_proto_uint(&w->out, 1, i + 1);
         pb_proto_uint(&w->out, 2, text(w, f.name));

@@ -27,10 +27,10 @@ static void put_frames(FILE *out, const struct pb_profile *p, bool lines)
     size_t n = lines ? pb_profile_nframes(p) : pb_profile_nfunctions(p);
 
     for (size_t i = 0; i < n; i++) {
-        struct pb_frame frame = {(uint32_t)i, 0};
+        struct pb_profile_frame frame = {(uint32_t)i, 0};
         if (lines)
             frame = pb_profile_frame_at(p, (uint32_t)i);
-        struct pb_function f = pb_profile_function_at(p, frame.function);
+        struct pb_profile_function f = pb_profile_function_at(p, frame.function);
         fputs(i ? ",\n{\"name\":" : "\n{\"name\":", out);
         put_string(out, f.name);
         if (*f.file) {
@@ -56,7 +56,7 @@ static void put_stacks(FILE *out, const struct timeline *t)
     bool first = true;
 
     for (size_t i = 0; i < pb_profile_nspans(t->p); i++) {
-        struct pb_span s = pb_profile_span_at(t->p, i);
+        struct pb_profile_span s = pb_profile_span_at(t->p, i);
         if (s.thread != t->thread)
             continue;
         size_t n = pb_profile_stack(t->p, s.node, t->stack, DEPTH_MAX);
@@ -74,7 +74,7 @@ static double put_weights(FILE *out, const struct timeline *t)
     double sum = 0;
 
     for (size_t i = 0; i < pb_profile_nspans(t->p); i++) {
-        struct pb_span s = pb_profile_span_at(t->p, i);
+        struct pb_profile_span s = pb_profile_span_at(t->p, i);
         if (s.thread != t->thread)
             continue;
         double weight = s.samples * t->period_ms;

@@ -90,18 +90,18 @@ void pb_arena_after_fork_in_child(struct pb_arena *a);
 void pb_arena_close_fds(struct pb_arena *a);
 
 /* Where the copy of an arena should live on this machine. shm_dir NULL: /dev/shm; run_dir NULL: none. */
-enum pb_place_kind { PB_PLACE_SHM, PB_PLACE_RUN_DIR, PB_PLACE_MEMFD };
-struct pb_place {
-    enum pb_place_kind kind;
+enum pb_copy_place_kind { PB_PLACE_SHM, PB_PLACE_RUN_DIR, PB_PLACE_MEMFD };
+struct pb_copy_place {
+    enum pb_copy_place_kind kind;
     uint64_t bound; /* `want`, or less where the place has no room for that */
 };
 /* In shared memory only where 1 GB is free there, and then at most a sixteenth of what is free; else in the
  * run directory where it has room for at least 4 MB, at most half of what is free; else nowhere: there is
  * no copy then. */
-void pb_arena_place(const char *shm_dir, const char *run_dir, uint64_t want, struct pb_place *ret);
+void pb_arena_place(const char *shm_dir, const char *run_dir, uint64_t want, struct pb_copy_place *ret);
 /* The same limits, as they are now, for an arena whose copy holds that many bytes in the directory already.
  */
-uint64_t pb_arena_room(int dir_fd, enum pb_place_kind kind, uint64_t held);
+uint64_t pb_arena_room(int dir_fd, enum pb_copy_place_kind kind, uint64_t held);
 
 /* --- tables ---------------------------------------------------------------------------------------- */
 

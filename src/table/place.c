@@ -18,7 +18,7 @@ static uint64_t free_bytes(const char *dir)
     return (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-uint64_t pb_arena_room(int dir_fd, enum pb_place_kind kind, uint64_t held)
+uint64_t pb_arena_room(int dir_fd, enum pb_copy_place_kind kind, uint64_t held)
 {
     struct statvfs fs;
 
@@ -32,14 +32,14 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-void pb_arena_place(const char *shm_dir, const char *run_dir, uint64_t want, struct pb_place *ret)
+void pb_arena_place(const char *shm_dir, const char *run_dir, uint64_t want, struct pb_copy_place *ret)
 {
     uint64_t shm = free_bytes(shm_dir ? shm_dir : "/dev/shm"), run = free_bytes(run_dir);
 
     if (shm >= SHM_MIN_FREE)
-        *ret = (struct pb_place){.kind = PB_PLACE_SHM, .bound = least(want, shm / SHM_PART)};
+        *ret = (struct pb_copy_place){.kind = PB_PLACE_SHM, .bound = least(want, shm / SHM_PART)};
     else if (run >= RUN_MIN_FREE)
-        *ret = (struct pb_place){.kind = PB_PLACE_RUN_DIR, .bound = least(want, run / RUN_PART)};
+        *ret = (struct pb_copy_place){.kind = PB_PLACE_RUN_DIR, .bound = least(want, run / RUN_PART)};
     else
-        *ret = (struct pb_place){.kind = PB_PLACE_MEMFD, .bound = want};
+        *ret = (struct pb_copy_place){.kind = PB_PLACE_MEMFD, .bound = want};
 }

@@ -25,7 +25,7 @@ static int evaluate(void *arg, const char *expression, size_t length, int64_t *r
     return 0;
 }
 
-static void touch(void *arg, const char *schema, const char *table, struct pb_range range)
+static void touch(void *arg, const char *schema, const char *table, struct pb_time_range range)
 {
 }
 

@@ -34,7 +34,7 @@ static void run_expression(const uint8_t *data, size_t size)
     pb_expr_run(data, size, &env, size % 2 ? &first : NULL, &result);
 }
 
-static void check_row(const struct pb_row *row)
+static void check_row(const struct pb_cfi_row *row)
 {
     must(row->cfa_reg < PB_NATIVE_REGS || row->cfa_reg == PB_CFA_EXPR, "a CFA of no register");
     must(row->ra < PB_NATIVE_REGS, "a return address in no register");
@@ -45,7 +45,7 @@ static void check_row(const struct pb_row *row)
 static void run_entry(const struct pb_cfi_bytes *b, const struct pb_cfi_head *h, const struct pb_cie *cie)
 {
     struct pb_fde fde;
-    struct pb_row row;
+    struct pb_cfi_row row;
     if (pb_fde_parse(b, h, cie, &fde) < 0)
         return;
     must(fde.program.data >= b->data && fde.program.data + fde.program.len <= b->data + b->len,

@@ -48,7 +48,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void ask_rows(struct pb_object *o, const uint64_t *addrs, size_t n)
 {
-    struct pb_row row;
+    struct pb_cfi_row row;
     uint64_t start;
     for (size_t i = 0; i < n; i++)
         if (pb_object_row(o, addrs[i], &row, &start) == 0)

@@ -71,3 +71,17 @@ def test_a_process_of_the_engine_uses_only_what_it_may():
 ])
 def test_an_include_upwards_is_noticed(path, include):
     assert list(wrong_includes(Path(path), f'#include "{include}"\n')) == [include]
+
+
+def doubled_types(sources):
+    """The types of ours that are defined in two places."""
+    found = {}
+    for path, content in sources:
+        for name in re.findall(r"^((?:struct|enum|union) pb_\w+) \{", content, re.M):
+            found.setdefault(name, []).append(str(path))
+    return [f"{name}: {', '.join(paths)}" for name, paths in found.items() if len(paths) > 1]
+
+
+def test_one_name_is_one_type():
+    assert not doubled_types((path, text(path)) for path in files("src/*.c", "src/*.h"))
+    assert doubled_types([("a.h", "struct pb_a {\n"), ("b.h", "struct pb_a {\n")]) == ["struct pb_a: a.h, b.h"]

@@ -68,7 +68,7 @@ static void spans_hold_the_allocator_and_the_loader_and_not_the_rest(void **stat
 static enum pb_safety judge_child(void (*where)(void))
 {
     _cleanup_(pb_image_done) struct pb_image image = {.mem = -1};
-    _cleanup_(pb_target_done) struct pb_target t = {.syscall_code = 0};
+    _cleanup_(pb_inject_target_done) struct pb_inject_target t = {.syscall_code = 0};
     static struct pb_arch_state regs;
     struct pb_procinfo info;
     int status;
@@ -89,7 +89,7 @@ static enum pb_safety judge_child(void (*where)(void))
     assert_true(WIFSTOPPED(status));
     assert_int_equal(pb_procinfo_read(pid, &info, NULL), 0);
     assert_int_equal(pb_image_open(pid, &image), 0);
-    assert_int_equal(pb_target_open(&info, &image, &t, NULL), 0);
+    assert_int_equal(pb_inject_target_open(&info, &image, &t, NULL), 0);
     assert_int_equal(pb_arch_save(pid, &regs), 0);
     enum pb_safety safety = pb_spans_judge(&t.spans, pid, pid, &regs);
     kill(pid, SIGKILL);

@@ -72,7 +72,7 @@ static void rules_change_where_the_prologue_ends(void **state)
     static const unsigned char program[] = {0x41, 0x0e, 16,   0x80 | RBP, 2, 0x43,       0x0d, RBP, 0x02,
                                             0x80, 0x0a, 0x0c, RSP,        8, 0xc0 | RBP, 0x41, 0x0b};
     struct frame f;
-    struct pb_row row;
+    struct pb_cfi_row row;
     make(&f, "zR", usual, sizeof(usual), program, sizeof(program));
     assert_int_equal(f.function.start, 0x1000);
     assert_int_equal(f.function.end, 0x1100);
@@ -100,7 +100,7 @@ static void nonsense_is_refused(void **state)
     static const unsigned char unknown[] = {0x3f}, recall[] = {0x0b}, cut[] = {0x0e};
     static const unsigned char no_cfa[] = {0x00};
     struct frame f;
-    struct pb_row row;
+    struct pb_cfi_row row;
     make(&f, "zR", usual, sizeof(usual), unknown, sizeof(unknown));
     assert_int_equal(pb_cfi_run(&f.parsed, &f.function, 0x1010, &row), -EBADMSG);
     make(&f, "zR", usual, sizeof(usual), recall, sizeof(recall));
@@ -115,7 +115,7 @@ static void a_signal_frame_says_so(void **state)
 {
     static const unsigned char undefined[] = {0x07, RA};
     struct frame f;
-    struct pb_row row;
+    struct pb_cfi_row row;
     make(&f, "zRS", usual, sizeof(usual), undefined, sizeof(undefined));
     assert_int_equal(pb_cfi_run(&f.parsed, &f.function, 0x1000, &row), 0);
     assert_true(row.signal);
@@ -126,7 +126,7 @@ static void a_signed_return_address_is_noticed(void **state)
 {
     static const unsigned char program[] = {0x41, 0x2d, 0x41, 0x2d};
     struct frame f;
-    struct pb_row row;
+    struct pb_cfi_row row;
     make(&f, "zR", usual, sizeof(usual), program, sizeof(program));
     assert_int_equal(pb_cfi_run(&f.parsed, &f.function, 0x1000, &row), 0);
     assert_false(row.negated);

@@ -388,7 +388,7 @@ static void a_file_is_made_once_and_kept_private(void **state)
 
 static void the_place_is_chosen_by_what_is_free(void **state)
 {
-    struct pb_place place;
+    struct pb_copy_place place;
     char dir[] = "/tmp/pb-place-XXXXXX";
 
     assert_non_null(mkdtemp(dir));

@@ -108,7 +108,7 @@ static int add_side(const struct pb_profile *p, struct pb_profile *names, struct
 
     int n = pb_profile_hot(p, &hot);
     for (int i = 0; i < n; i++) {
-        struct pb_function f = pb_profile_function_at(p, hot[i].function);
+        struct pb_profile_function f = pb_profile_function_at(p, hot[i].function);
         uint32_t id = pb_profile_function(names, f.kind, f.name, pb_profile_short_file(f.file));
         if (id >= room)
             continue;

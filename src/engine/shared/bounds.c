@@ -199,7 +199,7 @@ static int64_t plus(int64_t a, int64_t b)
 }
 
 /* Narrows a range by "time > expression" (lower) or "time < expression"; equality does both. */
-static void narrow(struct finder *f, uint32_t expression, bool lower, bool upper, struct pb_range *range)
+static void narrow(struct finder *f, uint32_t expression, bool lower, bool upper, struct pb_time_range *range)
 {
     bool clock = false;
     size_t length;
@@ -217,7 +217,7 @@ static void narrow(struct finder *f, uint32_t expression, bool lower, bool upper
         range->to = plus(at, ROUND_NS + (clock ? SLACK_NS : 0));
 }
 
-static void compare(struct finder *f, uint32_t node, const struct base_table *t, struct pb_range *range)
+static void compare(struct finder *f, uint32_t node, const struct base_table *t, struct pb_time_range *range)
 {
     const struct pb_json *j = f->j;
     uint32_t type = pb_json_get(j, node, "type"), left = pb_json_get(j, node, "left"),
@@ -233,10 +233,11 @@ static void compare(struct finder *f, uint32_t node, const struct base_table *t,
         narrow(f, left, less || equal, greater || equal, range);
 }
 
-static struct pb_range range_of(struct finder *f, uint32_t node, const struct base_table *t, unsigned depth)
+static struct pb_time_range range_of(struct finder *f, uint32_t node, const struct base_table *t,
+                                     unsigned depth)
 {
     const struct pb_json *j = f->j;
-    struct pb_range range = PB_RANGE_ALL;
+    struct pb_time_range range = PB_RANGE_ALL;
     uint32_t class = pb_json_get(j, node, "class"), children = pb_json_get(j, node, "children");
 
     if (depth > 200)
@@ -248,9 +249,9 @@ static struct pb_range range_of(struct finder *f, uint32_t node, const struct ba
         narrow(f, pb_json_get(j, node, "upper"), false, true, &range);
     } else if (pb_json_is(j, class, "CONJUNCTION")) {
         bool both = pb_json_is(j, pb_json_get(j, node, "type"), "CONJUNCTION_AND");
-        struct pb_range all = both ? PB_RANGE_ALL : (struct pb_range){INT64_MAX, INT64_MIN};
+        struct pb_time_range all = both ? PB_RANGE_ALL : (struct pb_time_range){INT64_MAX, INT64_MIN};
         for (uint32_t c = children ? j->nodes[children].child : 0; c; c = j->nodes[c].next) {
-            struct pb_range one = range_of(f, c, t, depth + 1);
+            struct pb_time_range one = range_of(f, c, t, depth + 1);
             if (both ? one.from > all.from : one.from < all.from)
                 all.from = one.from;
             if (both ? one.to < all.to : one.to > all.to)

@@ -8,11 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct pb_range {
+struct pb_time_range {
     int64_t from, to; /* UTC ns, inclusive; INT64_MIN and INT64_MAX where there is no bound */
 };
 
-#define PB_RANGE_ALL ((struct pb_range){INT64_MIN, INT64_MAX})
+#define PB_RANGE_ALL ((struct pb_time_range){INT64_MIN, INT64_MAX})
 
 struct pb_bounds_ops {
     /* The time column of a table, "" where it has none, NULL where it is no table of ours. */
@@ -20,7 +20,7 @@ struct pb_bounds_ops {
     /* The UTC time in ns that a constant expression (a piece of the tree) stands for. Negative: none. */
     int (*evaluate)(void *arg, const char *expression, size_t length, int64_t *ret);
     /* Once for each place that reads a table of ours. */
-    void (*touch)(void *arg, const char *schema, const char *table, struct pb_range range);
+    void (*touch)(void *arg, const char *schema, const char *table, struct pb_time_range range);
     void *arg;
 };
 

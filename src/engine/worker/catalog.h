@@ -75,7 +75,7 @@ struct pb_cat_table {
     char schema[PB_CAT_NAME], name[PB_CAT_NAME], comment[128];
     bool live, touched, taken;
     bool whole; /* all columns may be read */
-    struct pb_range range;
+    struct pb_time_range range;
     struct pb_cat_column columns[PB_MAX_COLUMNS];
     unsigned ncolumns;
     int time_column;

@@ -59,7 +59,7 @@ static int evaluate(void *arg, const char *expression, size_t length, int64_t *r
     return 0;
 }
 
-static void touch(void *arg, const char *schema, const char *table, struct pb_range range)
+static void touch(void *arg, const char *schema, const char *table, struct pb_time_range range)
 {
     struct pb_engine *e = arg;
     struct pb_cat_table *t = pb_catalog_find(&e->request->catalog, schema, table);

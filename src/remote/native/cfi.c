@@ -212,7 +212,7 @@ int pb_fde_parse(const struct pb_cfi_bytes *b, const struct pb_cfi_head *h, cons
 
 struct machine {
     const struct pb_cie *cie;
-    struct pb_row row, initial, saved[STATES];
+    struct pb_cfi_row row, initial, saved[STATES];
     unsigned nsaved;
     uint64_t loc;
     bool bad;
@@ -451,7 +451,7 @@ static int run_program(struct machine *m, const struct pb_cfi_bytes *program, ui
     return c.bad || m->bad ? -EBADMSG : 0;
 }
 
-int pb_cfi_run(const struct pb_cie *cie, const struct pb_fde *fde, uint64_t pc, struct pb_row *ret)
+int pb_cfi_run(const struct pb_cie *cie, const struct pb_fde *fde, uint64_t pc, struct pb_cfi_row *ret)
 {
     struct machine m = {.cie = cie, .loc = fde->start};
     if (pc < fde->start || pc >= fde->end)

@@ -46,12 +46,12 @@ enum pb_rule {
     PB_RULE_AT,      /* saved at CFA + value */
     PB_RULE_IS,      /* its value is CFA + value */
     PB_RULE_REG,     /* it is in register value */
-    PB_RULE_AT_EXPR, /* saved where an expression says; value: where that is, from pb_row.addr */
+    PB_RULE_AT_EXPR, /* saved where an expression says; value: where that is, from pb_cfi_row.addr */
     PB_RULE_IS_EXPR,
 };
 
 /* How to get from a frame to its caller. Small, as thousands of them are cached. */
-struct pb_row {
+struct pb_cfi_row {
     uint64_t addr;   /* what expressions are counted from */
     int32_t cfa;     /* offset, or place of the expression */
     uint8_t cfa_reg; /* PB_CFA_EXPR: an expression */
@@ -77,4 +77,4 @@ int pb_fde_parse(const struct pb_cfi_bytes *b, const struct pb_cfi_head *h, cons
                  struct pb_fde *ret);
 
 /* The rules at pc. -ENOENT: pc is not in the FDE; -EBADMSG: nonsense. */
-int pb_cfi_run(const struct pb_cie *cie, const struct pb_fde *fde, uint64_t pc, struct pb_row *ret);
+int pb_cfi_run(const struct pb_cie *cie, const struct pb_fde *fde, uint64_t pc, struct pb_cfi_row *ret);

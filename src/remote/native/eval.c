@@ -75,7 +75,7 @@ static uint64_t find_part(struct pb_file *f, struct pb_symbols *s, const struct 
     _cleanup_free_ uint64_t *target = calloc(TARGETS_MAX, sizeof(*target));
     struct part part[PARTS] = {0}, best = {0};
     uint64_t addr = loop->addr, start;
-    struct pb_row row;
+    struct pb_cfi_row row;
     if (!code || !target || pb_object_read(&f->object, addr, code, len) < 0)
         return 0;
     size_t n = find_jumps(code, len, addr, target);
@@ -109,7 +109,7 @@ static uint64_t look_for_part(struct pb_native *n, const struct pb_range *r)
 bool pb_eval_holds(struct pb_native *n, const struct pb_range *r, uint64_t addr)
 {
     struct pb_file *f = r->file;
-    struct pb_row row;
+    struct pb_cfi_row row;
     uint64_t start;
     if (!f->loop_sought) {
         f->loop_sought = true;

@@ -217,7 +217,7 @@ static int read_entry(const struct pb_object *o, uint64_t addr, unsigned char *s
     return 0;
 }
 
-int pb_object_row(struct pb_object *o, uint64_t addr, struct pb_row *ret, uint64_t *ret_start)
+int pb_object_row(struct pb_object *o, uint64_t addr, struct pb_cfi_row *ret, uint64_t *ret_start)
 {
     unsigned char small[ENTRY_FIRST], small_cie[CIE_MAX];
     _cleanup_free_ unsigned char *big = NULL, *big_cie = NULL;

@@ -195,7 +195,7 @@ static void run_standard(struct run *r, uint8_t op, struct pb_cursor *c)
     }
 }
 
-int pb_line_table_find(const struct pb_line_table *t, uint64_t addr, struct pb_line *ret)
+int pb_line_table_find(const struct pb_line_table *t, uint64_t addr, struct pb_line_row *ret)
 {
     struct pb_cursor c = t->program;
     struct run r = {.t = t, .wanted = addr};
@@ -213,7 +213,7 @@ int pb_line_table_find(const struct pb_line_table *t, uint64_t addr, struct pb_l
     }
     if (!r.found || r.best.line > INT32_MAX)
         return -ENOENT;
-    *ret = (struct pb_line){.file = r.best.file, .line = (unsigned)r.best.line};
+    *ret = (struct pb_line_row){.file = r.best.file, .line = (unsigned)r.best.line};
     return 0;
 }
 

@@ -389,7 +389,7 @@ static int find_in_unit(struct pb_lines *l, struct kept *k, uint64_t addr, struc
                         size_t max)
 {
     struct pb_die chain[PB_NATIVE_INLINE_MAX];
-    struct pb_line line = {0};
+    struct pb_line_row line = {0};
     const struct span *span = span_of(k, addr);
     if (max > PB_NATIVE_INLINE_MAX)
         max = PB_NATIVE_INLINE_MAX;

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct pb_row;
+struct pb_cfi_row;
 struct pb_object;
 struct pb_source;
 
@@ -75,9 +75,9 @@ int pb_object_section_at(const struct pb_object *o, unsigned index, struct pb_se
 
 /* How to unwind at addr, and the bounds of the function as the tables have them. -ENOENT: nothing is said of
  * it; -EBADMSG: what is said is nonsense. */
-int pb_object_row(struct pb_object *o, uint64_t addr, struct pb_row *ret, uint64_t *ret_start);
+int pb_object_row(struct pb_object *o, uint64_t addr, struct pb_cfi_row *ret, uint64_t *ret_start);
 
-/* Bytes of its frame information, at what struct pb_row counts from. As many as there are, up to len. */
+/* Bytes of its frame information, at what struct pb_cfi_row counts from. As many as there are, up to len. */
 ssize_t pb_object_read_frames(const struct pb_object *o, uint64_t addr, void *buf, size_t len);
 
 /* The object's address of what a mapping of its code at this offset of the file starts with. */

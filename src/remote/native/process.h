@@ -54,7 +54,7 @@ struct pb_row_slot {
     uint64_t pc; /* 0: empty */
     struct pb_range *range;
     bool none; /* there are no rules for it */
-    struct pb_row row;
+    struct pb_cfi_row row;
 };
 
 enum { PB_ROW_SLOTS = 4096 };
