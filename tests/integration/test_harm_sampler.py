@@ -55,32 +55,45 @@ def alone(waits):
         return rows_of(job.output)
 
 
-def check_waits(text, alone):
-    wrong = {name: row for name, row in rows_of(text).items()
-             if row[0] < 10 or row[1] or row[2] or row[3] > alone[name][3] + LONGER_US}
+def check_waits(run, alone):
+    """An error is one too many. What the clock says is asked three times: a machine that takes its processors away for
+    a while makes waits longer, and those of sockets, which count ticks, shorter."""
+    for _ in range(3):
+        rows = rows_of(run())
+        errors = {name: row for name, row in rows.items() if row[0] < 10 or row[1]}
+        assert not errors, f"waits, errors, early, worst us, errno: {errors}"
+        wrong = {name: row for name, row in rows.items() if row[2] or row[3] > alone[name][3] + LONGER_US}
+        if not wrong:
+            return
     assert not wrong, f"waits, errors, early, worst us, errno: {wrong}; alone: {alone}"
 
 
 @pytest.mark.parametrize("rate", [100, 1000])
 def test_waits_are_as_long_as_asked_while_it_is_sampled(waits, alone, rate, tmp_path):
-    with jobs.start(waits, 6, ready="ready") as job:
-        done = sample(job.pid, tmp_path / "a.folded", "--native", "--rate", rate, seconds=5)
-        assert done.returncode == 0, done.stderr
-        assert job.process.wait(20) == 0
-        check_waits(job.output, alone)
+    def run():
+        with jobs.start(waits, 6, ready="ready") as job:
+            done = sample(job.pid, tmp_path / "a.folded", "--native", "--rate", rate, seconds=5)
+            assert done.returncode == 0, done.stderr
+            assert job.process.wait(20) == 0
+            return job.output
+
+    check_waits(run, alone)
     assert "wait_often" in (tmp_path / "a.folded").read_text()
 
 
 def test_waits_are_as_long_as_asked_beside_backtraces(waits, alone):
-    with jobs.start(waits, 5, ready="ready") as job:
-        end, turns = time.monotonic() + 4.5, 0
-        while time.monotonic() < end:
-            done = probe("-t", job.pid, "backtrace", "--native")
-            assert done.returncode == 0, done.stderr
-            turns += 1
-        assert job.process.wait(20) == 0
-        check_waits(job.output, alone)
-    assert turns > 3
+    def run():
+        with jobs.start(waits, 5, ready="ready") as job:
+            end, turns = time.monotonic() + 4.5, 0
+            while time.monotonic() < end:
+                done = probe("-t", job.pid, "backtrace", "--native")
+                assert done.returncode == 0, done.stderr
+                turns += 1
+            assert job.process.wait(20) == 0
+            assert turns > 3
+            return job.output
+
+    check_waits(run, alone)
 
 
 @pytest.mark.parametrize("interpreter", INTERPRETERS, ids=interpreter_id)
