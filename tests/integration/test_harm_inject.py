@@ -134,17 +134,21 @@ print(bad, early.value, longest.value)
 @pytest.mark.alone
 @pytest.mark.parametrize("kind", range(7), ids=["epoll_wait", "recv", "accept", "sigtimedwait", "semtimedop", "epoll_pwait2", "read"])
 def test_a_wait_with_a_timeout_is_neither_interrupted_nor_changed(tmp_path, kind):
-    """A twin that nobody injects into tells how late waits end on this machine now; a held thread is late by the hold."""
+    """A twin that nobody injects into tells how late waits end on this machine now; a held thread is late by the hold. The
+    clock is asked three times: the machine may have taken the processor from one of the two."""
     so = library(tmp_path, "waits", WAITS)
-    with program(interpreters.INTERPRETERS[-1], CALL, so, kind) as job, program(interpreters.INTERPRETERS[-1], CALL, so, kind) as twin:
-        held = []
-        for _ in range(4):
-            held.append(float(re.search(r"held for ([\d.]+) ms", injected(job.pid).stdout).group(1)))
-            assert jobs.probe("-t", job.pid, "detach").returncode == 0
-        bad, early, longest = rest_of(job).split()
-        usual = float(rest_of(twin).split()[2])
+    for _ in range(3):
+        with program(interpreters.INTERPRETERS[-1], CALL, so, kind) as job, program(interpreters.INTERPRETERS[-1], CALL, so, kind) as twin:
+            held = []
+            for _ in range(4):
+                held.append(float(re.search(r"held for ([\d.]+) ms", injected(job.pid).stdout).group(1)))
+                assert jobs.probe("-t", job.pid, "detach").returncode == 0
+            bad, early, longest = rest_of(job).split()
+            usual = float(rest_of(twin).split()[2])
         assert (bad, early) == ("0", "0"), f"{bad} calls said EINTR, {early} ended early"
-        assert float(longest) < usual + 0.01 + max(held) / 1000, f"{float(longest) * 1000:.0f} ms too long; {usual * 1000:.0f} ms is usual, held {held}"
+        if float(longest) < usual + 0.01 + max(held) / 1000:
+            return
+    pytest.fail(f"{float(longest) * 1000:.0f} ms too long; {usual * 1000:.0f} ms is usual, held {held}")
 
 
 def test_a_wait_that_cannot_be_stopped_is_named(tmp_path):
