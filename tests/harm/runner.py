@@ -321,6 +321,16 @@ class Case:
             time.sleep(0.01)
         time.sleep(0.05)
 
+    def at_rest(self):
+        """What is known from outside once threads that the program has joined are gone in the kernel too."""
+        seen = outside(self.pid)
+        for _ in range(20):
+            time.sleep(0.1)
+            last, seen = seen, outside(self.pid)
+            if seen[0]["threads"] == last[0]["threads"]:
+                break
+        return seen
+
     def left_behind(self, before):
         """What is not as before. A thread whose tool was killed waits for it some seconds before it ends."""
         for _ in range(60):
@@ -335,7 +345,7 @@ class Case:
         try:
             with self.in_cgroup():
                 self.start()
-                before = outside(self.pid)
+                before = self.at_rest()
                 Path(self.report + ".go").touch()
                 time.sleep(0.05)
                 plan(self) if callable(plan) else self.follow(plan)
