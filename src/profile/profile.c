@@ -197,12 +197,20 @@ size_t pb_profile_hide_idle(struct pb_profile *p)
     return idle;
 }
 
+/* When the first of n samples was that are counted together, the last of them at when: those that nobody came
+ * to take are a period apart. */
+static uint64_t first_of(const struct pb_profile *p, uint64_t when, uint32_t n)
+{
+    double before = p->facts.rate > 0 ? 1e9 / p->facts.rate * (n - 1.0) : 0;
+    return before < (double)when ? when - (uint64_t)before : 0;
+}
+
 static bool continues(const struct pb_profile *p, const struct pb_profile_span *s, uint32_t node,
-                      unsigned flags, uint64_t when)
+                      unsigned flags, uint64_t first)
 {
     double period = p->facts.rate > 0 ? 1e9 / p->facts.rate : 0;
-    return s->node == node && s->flags == flags && when >= s->end &&
-           (double)(when - s->end) <= GAP_PERIODS * period;
+    return s->node == node && s->flags == flags &&
+           (first <= s->end || (double)(first - s->end) <= GAP_PERIODS * period);
 }
 
 static void add_span(struct pb_profile *p, uint32_t thread, uint32_t node, unsigned flags, uint64_t when,
@@ -211,7 +219,9 @@ static void add_span(struct pb_profile *p, uint32_t thread, uint32_t node, unsig
     struct thread *t = &p->threads[thread];
     struct pb_profile_span *last = t->last_span ? &p->spans[t->last_span - 1] : NULL;
 
-    if (last && continues(p, last, node, flags, when) && last->samples < UINT32_MAX - n) {
+    uint64_t first = first_of(p, when, n);
+    if (last && when >= last->end && continues(p, last, node, flags, first) &&
+        last->samples < UINT32_MAX - n) {
         last->end = when;
         last->samples += n;
         return;
@@ -220,7 +230,9 @@ static void add_span(struct pb_profile *p, uint32_t thread, uint32_t node, unsig
         p->timeline_cut = true;
         return;
     }
-    p->spans[p->nspans++] = (struct pb_profile_span){when, when, thread, node, flags, n};
+    if (last && first < last->end) /* it was elsewhere then */
+        first = last->end < when ? last->end : when;
+    p->spans[p->nspans++] = (struct pb_profile_span){first, when, thread, node, flags, n};
     t->last_span = p->nspans;
 }
 

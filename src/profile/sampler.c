@@ -249,6 +249,8 @@ int pb_sampler_tick(struct pb_sampler *s)
     int alive = 0;
 
     s->facts->ticks++;
+    s->instant = s->facts->ticks + s->facts->late;
+    s->ticking = true;
     s->sparing = pb_sampler_threads(s) * s->options.rate > LOOKS_A_SECOND;
     attach_children(s, now);
     for (size_t i = 0; i < s->n; i++) {
@@ -265,6 +267,7 @@ int pb_sampler_tick(struct pb_sampler *s)
         }
         alive += !w->ended;
     }
+    s->ticking = false;
     s->facts->duration_ns = pb_now_ns() - s->start;
     return alive;
 }

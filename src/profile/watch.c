@@ -128,6 +128,7 @@ static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, c
         return;
     }
     t.moment.within_ns = STOP_WITHIN_NS;
+    t.counted = s->ticking ? s->instant - 1 : s->instant; /* from the tick on that comes to it first */
     w->threads[w->n++] = t;
 }
 

@@ -21,7 +21,8 @@ struct pb_watched {
     bool named, seen;
     bool settled; /* asleep when it was last read, and proved to be: where it is as long as it has not run */
     unsigned still;   /* samples in a row that found it there */
-    unsigned pending; /* ticks that the next look at it will prove, or not */
+    unsigned pending; /* ticks in a row at which it was not looked at */
+    uint64_t counted; /* the instant (struct pb_sampler) up to which its time has been counted */
     uint32_t node;
     unsigned flags;
     bool truncated, apart;
@@ -61,7 +62,11 @@ struct pb_sampler {
     int cpu;             /* that we are pinned to by the last moment; -1: none */
     cpu_set_t allowed;   /* where we may run */
     uint64_t next_aside; /* tick before which we do not move to another CPU again */
-    uint64_t period, start, next, index;
+    uint64_t period, start, next;
+    /* The number of this tick, those counted that nobody came to: a sample stands for all instants since the
+     * one before it, so that the time of a tick that was missed is not lost. */
+    uint64_t instant;
+    bool ticking; /* in a tick, not between two */
     /* CPU time that the sampler may take, where it would take it from the target: credit, counted at `paid`
      * on our own CPU clock and at `paid_at` on the wall. share 0: as much as it needs. */
     double share, credit_ns;

@@ -305,9 +305,21 @@ static void count_way(struct pb_sampler *s, enum pb_way way, unsigned n)
     s->facts->dead += way == PB_WAY_DEAD ? n : 0;
 }
 
-static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, uint64_t now, unsigned n)
+/* The instants that a thread's time has not been counted for, which is up to now from here on. */
+static uint32_t take_instants(struct pb_sampler *s, struct pb_watched *t)
+{
+    uint64_t n = s->instant - t->counted;
+
+    if (s->warming) /* nothing counts yet */
+        return 0;
+    t->counted = s->instant;
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, uint64_t now)
 {
     const struct pb_sampler_options *o = &s->options;
+    uint32_t n = take_instants(s, t);
 
     if (t->node != t->last_node || !t->moved)
         t->moved = now;
@@ -329,21 +341,18 @@ static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, u
 #define STILL       32 /* samples in a row after which a thread is not looked at every time */
 #define PENDING_MAX 2
 
-/* Whether it is where it was; then it was on every tick since. Otherwise what it did on those is not known.
- */
+/* Whether it is where it was; then it was on every tick since. Otherwise what it did on those is not known,
+ * and they are counted with the sample that is taken next. */
 static int look_again(struct pb_sampler *s, struct pb_watched *t, uint64_t now)
 {
-    unsigned pending = t->pending;
-
     int same = pb_moment_end(&t->moment);
     t->pending = 0;
     if (same == 0) {
         t->still++;
-        count(s, t, PB_WAY_ASLEEP, now, 1 + pending);
+        count(s, t, PB_WAY_ASLEEP, now);
         return 0;
     }
     t->still = 0;
-    s->facts->refused += pending;
     pb_profile_mark_ran(s->profile, t->thread);
     return same;
 }
@@ -352,8 +361,8 @@ void pb_watch_settle(struct pb_sampler *s, struct pb_watched *t, uint64_t now)
 {
     if (!t->settled || !t->pending)
         return;
-    t->pending--; /* this look stands for one of them */
-    (void)look_again(s, t, now);
+    if (look_again(s, t, now) < 0) /* it moved, and no sample comes after this one */
+        s->facts->refused += take_instants(s, t);
 }
 
 int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now)
@@ -379,8 +388,9 @@ int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_
     if (result < 0) {
         /* It runs and may not be stopped, or was not given a CPU to stop on in time. */
         bool refused = result == -EAGAIN || result == -ETIMEDOUT || result == -EBUSY;
-        s->facts->refused += refused;
-        s->facts->failed += !refused && result != -ESRCH;
+        uint32_t n = take_instants(s, t);
+        s->facts->refused += refused ? n : 0;
+        s->facts->failed += !refused && result != -ESRCH ? n : 0;
         return result;
     }
     char state;
@@ -391,7 +401,7 @@ int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_
     t->settled = waiting && s->stack.way == PB_WAY_ASLEEP;
     if (!waiting && !s->warming)
         pb_profile_mark_ran(s->profile, t->thread);
-    count(s, t, s->stack.way, now, 1);
+    count(s, t, s->stack.way, now);
     if (s->stack.way == PB_WAY_PINNED)
         make_way(&r);
     return 0;

@@ -12,6 +12,7 @@ from pathlib import Path
 import jobs
 import pytest
 from jobs import probe, wait_until
+from profile_formats import fields, packed
 from profile_kit import read_folded
 
 MIXED = """
@@ -54,42 +55,6 @@ def functions(path):
 def mixed():
     with jobs.python(MIXED) as job:
         yield job
-
-
-def varint(data, at):
-    """(value, where it ends)."""
-    value = shift = 0
-    while True:
-        value |= (data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if not data[at - 1] & 0x80:
-            return value, at
-
-
-def packed(data):
-    numbers, at = [], 0
-    while at < len(data):
-        number, at = varint(data, at)
-        numbers.append(number)
-    return numbers
-
-
-def fields(data):
-    """The fields of one protobuf message: [(number, value), ...]."""
-    found, at = [], 0
-    while at < len(data):
-        key, at = varint(data, at)
-        if key & 7 == 0:
-            value, at = varint(data, at)
-            found.append((key >> 3, value))
-        else:
-            assert key & 7 == 2, key
-            length, at = varint(data, at)
-            assert at + length <= len(data)
-            found.append((key >> 3, data[at:at + length]))
-            at += length
-    return found
 
 
 def test_svg_is_whole_and_says_what_it_is_of(mixed, tmp_path):
