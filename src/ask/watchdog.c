@@ -1,6 +1,7 @@
 /* watchdog: see watchdog.h. */
 #include "ask/watchdog.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -40,22 +41,57 @@ static int keep(const struct pb_stuck *stuck, struct pb_store *store)
     return r;
 }
 
-void pb_watchdog_check(struct pb_watchdog *w, const struct pb_sampler *s, struct pb_store *store)
+static size_t find_told(const struct pb_watchdog *w, pid_t pid)
+{
+    size_t i = 0;
+
+    while (i < w->n && w->told[i] != pid)
+        i++;
+    return i;
+}
+
+static int note_told(struct pb_watchdog *w, pid_t pid)
+{
+    if (w->n == w->cap) {
+        size_t cap = w->cap ? 2 * w->cap : 8;
+        pid_t *more = reallocarray(w->told, cap, sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        w->told = more;
+        w->cap = cap;
+    }
+    w->told[w->n++] = pid;
+    return 0;
+}
+
+/* Processes that have ended: another may have their pid one day. */
+static void forget_gone(struct pb_watchdog *w, struct pb_sampler *s)
+{
+    for (size_t i = 0; i < w->n;)
+        if (pb_sampler_watches(s, w->told[i]))
+            i++;
+        else
+            w->told[i] = w->told[--w->n];
+}
+
+void pb_watchdog_check(struct pb_watchdog *w, struct pb_sampler *s, struct pb_store *store)
 {
     struct pb_stuck stuck;
 
-    for (size_t i = 0; w->limit_ns && pb_sampler_stuck(s, i, &stuck) == 0; i++) {
-        if (i == w->n) {
-            bool *more = realloc(w->told, (w->n + 1) * sizeof(*more));
-            if (!more)
-                return;
-            w->told = more;
-            w->told[w->n++] = false;
+    if (!w->limit_ns)
+        return;
+    forget_gone(w, s);
+    for (size_t i = 0; pb_sampler_stuck(s, i, w->limit_ns, &stuck) == 0; i++) {
+        size_t at = find_told(w, stuck.pid);
+        bool stands = stuck.ns >= w->limit_ns, told = at < w->n;
+        if (!stands && told)
+            w->told[at] = w->told[--w->n];
+        if (stands && !told && note_told(w, stuck.pid) == 0) {
+            if (keep(&stuck, store) == 0)
+                w->hangs++;
+            else
+                w->n--; /* tried again the next time */
         }
-        bool stands = stuck.ns >= w->limit_ns;
-        if (stands && !w->told[i] && keep(&stuck, store) == 0)
-            w->hangs++;
-        w->told[i] = stands;
     }
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "profile/intern.h"
 #include "table/reader.h"
 
@@ -26,6 +27,7 @@ struct thread {
 };
 
 struct pb_profile {
+    size_t memory_max;
     struct pb_budget budget;
     struct pb_profile_facts facts;
     struct pb_texts texts;
@@ -46,7 +48,7 @@ int pb_profile_new(size_t memory_max, struct pb_profile **ret)
     struct pb_profile *p = calloc(1, sizeof(*p));
     if (!p)
         return -ENOMEM;
-    p->budget.left = memory_max ? memory_max : MEMORY_MAX;
+    p->memory_max = p->budget.left = memory_max ? memory_max : MEMORY_MAX;
     p->facts.clock = "wall";
     int r = pb_grow((void **)&p->nodes, &p->nodes_cap, 0, sizeof(*p->nodes), &p->budget);
     if (r < 0) {
@@ -58,10 +60,8 @@ int pb_profile_new(size_t memory_max, struct pb_profile **ret)
     return 0;
 }
 
-void pb_profile_free(struct pb_profile *p)
+static void release(struct pb_profile *p)
 {
-    if (!p)
-        return;
     pb_texts_done(&p->texts);
     pb_keys_done(&p->function_keys);
     pb_keys_done(&p->frame_keys);
@@ -74,6 +74,12 @@ void pb_profile_free(struct pb_profile *p)
     free(p->threads);
     free(p->counts);
     free(p->spans);
+}
+
+void pb_profile_free(struct pb_profile *p)
+{
+    if (p)
+        release(p);
     free(p);
 }
 
@@ -280,6 +286,63 @@ void pb_profile_forget_samples(struct pb_profile *p)
     for (size_t i = 0; i < p->nthreads; i++)
         p->threads[i].last_span = 0;
     p->timeline_cut = false;
+}
+
+static uint32_t copy_node(struct pb_profile *to, const struct pb_profile *from, uint32_t node)
+{
+    uint32_t depth = from->nodes[node].depth, own = PB_PROFILE_ROOT;
+    _cleanup_free_ uint32_t *frames = malloc((depth + 1) * sizeof(*frames));
+
+    if (!frames)
+        return PB_PROFILE_NONE;
+    for (uint32_t i = 0; i < depth; i++, node = from->nodes[node].parent)
+        frames[i] = from->nodes[node].frame;
+    for (uint32_t i = depth; i > 0 && own != PB_PROFILE_NONE; i--) {
+        const struct pb_profile_frame *frame = &from->frames[frames[i - 1]];
+        struct pb_profile_function f = pb_profile_function_at(from, frame->function);
+        uint32_t function = pb_profile_function(to, f.kind, f.name, f.file);
+        own = pb_profile_node(to, own, pb_profile_frame(to, function, frame->line));
+    }
+    return own;
+}
+
+int pb_profile_begin_epoch(struct pb_profile *p, uint32_t *nodes, size_t nnodes, uint32_t *threads,
+                           size_t nthreads)
+{
+    _cleanup_free_ uint32_t *kept = malloc((nnodes + nthreads + 1) * sizeof(*kept));
+    struct pb_profile *next = NULL;
+
+    int r = kept ? pb_profile_new(p->memory_max, &next) : -ENOMEM;
+    for (size_t i = 0; r == 0 && i < nnodes; i++) {
+        kept[i] = nodes[i] == PB_PROFILE_NONE ? PB_PROFILE_NONE : copy_node(next, p, nodes[i]);
+        r = kept[i] == PB_PROFILE_NONE && nodes[i] != PB_PROFILE_NONE ? -ENOMEM : 0;
+    }
+    for (size_t i = 0; r == 0 && i < nthreads; i++) {
+        const struct thread *t = &p->threads[threads[i]];
+        uint32_t own = pb_profile_thread(next, t->pid, t->tid, p->texts.at[t->name], p->texts.at[t->process]);
+        kept[nnodes + i] = own;
+        r = own == PB_PROFILE_NONE ? -ENOMEM : 0;
+        if (r == 0 && t->ran)
+            pb_profile_mark_ran(next, own);
+    }
+    if (r < 0) {
+        pb_profile_free(next);
+        return r;
+    }
+    if (nnodes)
+        memcpy(nodes, kept, nnodes * sizeof(*kept));
+    if (nthreads)
+        memcpy(threads, kept + nnodes, nthreads * sizeof(*kept));
+    next->facts = p->facts;
+    release(p);
+    *p = *next; /* whoever holds the profile goes on with it */
+    free(next);
+    return 0;
+}
+
+double pb_profile_filled(const struct pb_profile *p)
+{
+    return 1 - (double)p->budget.left / (double)p->memory_max;
 }
 
 size_t pb_profile_nfunctions(const struct pb_profile *p)

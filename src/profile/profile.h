@@ -125,6 +125,15 @@ int pb_profile_add_span(struct pb_profile *p, const struct pb_profile_span *span
 /* Forgets counts and spans; everything interned keeps its number. */
 void pb_profile_forget_samples(struct pb_profile *p);
 
+/* Forgets everything, samples and what is interned, and gives the memory back, but for these nodes and
+ * threads, which get new numbers in their places (PB_PROFILE_NONE stays what it is). The facts stay. For who
+ * goes on for longer than the memory would last. -ENOMEM: nothing has changed. */
+int pb_profile_begin_epoch(struct pb_profile *p, uint32_t *nodes, size_t nnodes, uint32_t *threads,
+                           size_t nthreads);
+
+/* The part of its memory that is in use, 0 to 1. */
+double pb_profile_filled(const struct pb_profile *p);
+
 /* Everything there is, by index. Pointers live as long as the profile and nothing is added. */
 size_t pb_profile_nfunctions(const struct pb_profile *p);
 size_t pb_profile_nframes(const struct pb_profile *p);

@@ -20,11 +20,12 @@
 #include "remote/trace.h"
 
 #define PROCESSES_MAX  1024
-#define CHILDREN_NS    (PB_NS_PER_S / 2) /* how often new children are looked for */
-#define LOOKS_A_SECOND 5000              /* at threads that sleep: 1% of a core */
-#define SHORT_NS       3000              /* a sleep would take longer than that */
-#define DESCRIPTORS    (1u << 18)        /* that we may have open */
-#define LATE_PERIODS   1                 /* a tick that is due longer than this is left out */
+#define CHILDREN_NS    (PB_NS_PER_S / 2)  /* how often new children are looked for */
+#define LOOKS_A_SECOND 5000               /* at threads that sleep: 1% of a core */
+#define SHORT_NS       3000               /* a sleep would take longer than that */
+#define DESCRIPTORS    (1u << 18)         /* that we may have open */
+#define CANCEL_NS      (PB_NS_PER_S / 10) /* a wait is looked up from this often */
+#define LATE_PERIODS   1                  /* a tick that is due longer than this is left out */
 
 /* Three a thread: a thousand threads are more than a shell allows of its own accord. */
 static void allow_descriptors(void)
@@ -38,7 +39,7 @@ static void allow_descriptors(void)
 }
 
 int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *profile,
-                   struct pb_sampler **ret)
+                   const struct pb_sink *sink, struct pb_sampler **ret)
 {
     struct pb_sampler *s = calloc(1, sizeof(*s));
 
@@ -46,6 +47,8 @@ int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *
         return -ENOMEM;
     s->options = *options;
     s->profile = profile;
+    if (sink)
+        s->sink = *sink;
     s->facts = pb_profile_facts(profile);
     s->cpu = -1;
     s->period = options->rate > 0 ? (uint64_t)(1e9 / options->rate) : 0;
@@ -100,6 +103,8 @@ int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct
 {
     struct pb_process_watch *w;
 
+    if (pb_sampler_watches(s, pid))
+        return pb_fail(err, -EALREADY, "process %d is being sampled already", (int)pid);
     if (s->n == PROCESSES_MAX)
         return pb_fail(err, -EMFILE, "more than %d processes", PROCESSES_MAX);
     if (s->n == s->cap) {
@@ -161,6 +166,23 @@ static uint64_t rest_until(struct pb_sampler *s, uint64_t now)
     return s->credit_ns >= 0 ? now : now + (uint64_t)(-s->credit_ns / s->share);
 }
 
+/* A long wait in slices, between which it can be cancelled. */
+static int sleep_until(struct pb_sampler *s, uint64_t due)
+{
+    int r = 0;
+
+    for (uint64_t now = pb_now_ns(); r == 0 && now < due; now = pb_now_ns()) {
+        uint64_t to = s->cancelled && due > now + CANCEL_NS ? now + CANCEL_NS : due;
+        struct timespec t = {.tv_sec = (time_t)(to / PB_NS_PER_S), .tv_nsec = (long)(to % PB_NS_PER_S)};
+        r = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+        if (r == EINTR && pb_trace_woke_us())
+            r = 0;
+        if (s->cancelled && atomic_load(s->cancelled))
+            r = EINTR;
+    }
+    return -r;
+}
+
 int pb_sampler_wait(struct pb_sampler *s)
 {
     uint64_t now = pb_now_ns();
@@ -196,20 +218,7 @@ int pb_sampler_wait(struct pb_sampler *s)
     }
     if (due < now + SHORT_NS)
         return 0;
-    struct timespec t = {.tv_sec = (time_t)(due / PB_NS_PER_S), .tv_nsec = (long)(due % PB_NS_PER_S)};
-    int r;
-    do
-        r = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
-    while (r == EINTR && pb_trace_woke_us());
-    return -r;
-}
-
-static bool is_watched(const struct pb_sampler *s, pid_t pid)
-{
-    for (size_t i = 0; i < s->n; i++)
-        if (s->processes[i]->pid == pid)
-            return true;
-    return false;
+    return sleep_until(s, due);
 }
 
 static pid_t parent_of(pid_t pid)
@@ -234,7 +243,7 @@ static void attach_children(struct pb_sampler *s, uint64_t now)
     DIR *dir = opendir("/proc");
     for (struct dirent *e; dir && (e = readdir(dir));) {
         pid_t pid = isdigit((unsigned char)e->d_name[0]) ? (pid_t)atoi(e->d_name) : 0;
-        if (pid && !is_watched(s, pid) && is_watched(s, parent_of(pid))) {
+        if (pid && !pb_sampler_watches(s, pid) && pb_sampler_watches(s, parent_of(pid))) {
             snprintf(label, sizeof(label), "pid %d", (int)pid);
             pb_sampler_attach(s, pid, label, NULL);
         }
@@ -268,6 +277,7 @@ int pb_sampler_tick(struct pb_sampler *s)
         alive += !w->ended;
     }
     s->ticking = false;
+    pb_sampler_forget_ended(s);
     s->facts->duration_ns = pb_now_ns() - s->start;
     return alive;
 }
@@ -280,18 +290,6 @@ void pb_sampler_sum_up(struct pb_sampler *s)
         for (size_t k = 0; k < s->processes[i]->n; k++)
             pb_watch_settle(s, &s->processes[i]->threads[k], now);
     s->facts->duration_ns = pb_now_ns() - s->start;
-}
-
-int pb_sampler_stuck(const struct pb_sampler *s, size_t i, struct pb_stuck *ret)
-{
-    if (i >= s->n)
-        return -ENOENT;
-    const struct pb_process_watch *w = s->processes[i];
-    *ret = (struct pb_stuck){.pid = w->pid, .label = w->label};
-    for (size_t k = 0; k < w->n && !w->ended; k++)
-        if (w->threads[k].tid == w->pid && w->threads[k].moved)
-            ret->ns = pb_now_ns() - w->threads[k].moved;
-    return 0;
 }
 
 unsigned pb_sampler_threads(const struct pb_sampler *s)

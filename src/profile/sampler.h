@@ -8,11 +8,13 @@
  * belongs to one thread of ours (ptrace wants that). */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "profile/profile.h"
+#include "profile/sink.h"
 
 struct pb_err;
 struct pb_sampler;
@@ -28,31 +30,51 @@ struct pb_sampler_options {
     bool no_waits;     /* do not add what a thread waits for as its innermost frame */
 };
 
-/* The profile is the caller's, outlives the sampler and is added to. */
+/* The profile is the caller's and outlives the sampler: names, stacks and facts go into it, and the samples
+ * too where sink is NULL. The sink is copied. */
 int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *profile,
-                   struct pb_sampler **ret);
+                   const struct pb_sink *sink, struct pb_sampler **ret);
 void pb_sampler_free(struct pb_sampler *s);
 
-/* Adds a process. -ESRCH, -EPERM, -ENOTSUP with a sentence. */
+/* Adds a process. -ESRCH, -EPERM, -ENOTSUP with a sentence. -EALREADY: it is watched. */
 int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct pb_err *err);
 
-/* Sleeps until the next tick is due. -EINTR: a signal came. */
+/* Whether a process is watched. */
+bool pb_sampler_watches(const struct pb_sampler *s, pid_t pid);
+
+/* Gives a process up; its samples stay. Not within a tick. -ENOENT: it is not watched. */
+int pb_sampler_leave(struct pb_sampler *s, pid_t pid);
+
+/* Sleeps until the next tick is due. -EINTR: a signal came, or *cancelled (below) became true. */
 int pb_sampler_wait(struct pb_sampler *s);
 
-/* Samples every thread once. Returns how many of the processes are left; 0: all have ended. */
+/* What ends a wait within a tenth of a second when it becomes true, by any thread or a signal handler; NULL,
+ * as at first: nothing does. */
+void pb_sampler_cancel_by(struct pb_sampler *s, const atomic_bool *cancelled);
+
+/* Samples every thread once. Returns how many of the processes are left; 0: all have ended. One that has
+ * ended is forgotten: nothing of it is kept but its samples. */
 int pb_sampler_tick(struct pb_sampler *s);
+
+/* Begins a new epoch of the profile (pb_profile_begin_epoch): what the threads do just now is kept, all else
+ * is forgotten, its samples too. Sinks are told before. Not within a tick. */
+int pb_sampler_begin_epoch(struct pb_sampler *s);
 
 /* Brings the facts of the profile up to now. */
 void pb_sampler_sum_up(struct pb_sampler *s);
 
-/* For how long the main thread of the i-th process has been at the same stack, at the same lines, in every
- * sample; 0 where it is not known. -ENOENT: there are not so many. */
+/* For how long the main thread of the i-th process has stood still: at the same stack and the same
+ * instruction in every sample, and without waking up from its wait again and again, which is what a thread
+ * does that polls. A thread that wakes up only to find the GIL taken still stands, and so does one that
+ * computes in C at one instruction of Python. 0: it does not, or it is not known yet. limit_ns: how long is
+ * too long, which says over what time wake-ups are counted. Call it once a second or so. -ENOENT: there are
+ * not so many processes. */
 struct pb_stuck {
     pid_t pid;
-    const char *label;
+    const char *label; /* until the next tick */
     uint64_t ns;
 };
-int pb_sampler_stuck(const struct pb_sampler *s, size_t i, struct pb_stuck *ret);
+int pb_sampler_stuck(struct pb_sampler *s, size_t i, uint64_t limit_ns, struct pb_stuck *ret);
 
 /* Threads that are watched now. */
 unsigned pb_sampler_threads(const struct pb_sampler *s);

@@ -27,7 +27,14 @@ struct pb_watched {
     unsigned flags;
     bool truncated, apart;
     uint32_t last_node;
-    uint64_t moved; /* when it was first seen where it is; 0: not seen yet */
+    int32_t at, last_at; /* the instruction of its innermost Python frame, now and before */
+    uint64_t moved;      /* when it was first seen where it is; 0: not seen yet */
+    unsigned woke;       /* how often a look found that it had run since it was seen to wait */
+    /* stuck.c: since when its wake-ups are counted, how many there were then, and when it was last known to
+     * poll; 0: not yet. */
+    uint64_t window_from, polled;
+    unsigned window_woke;
+    bool window_whole; /* one was counted from beginning to end since it last moved */
 };
 
 /* Functions of the profile by code object: an id of the reader is found without comparing names. */
@@ -56,6 +63,8 @@ struct pb_sampler {
     struct pb_sampler_options options;
     struct pb_profile *profile;
     struct pb_profile_facts *facts;
+    struct pb_sink sink; /* add NULL: the profile itself */
+    const atomic_bool *cancelled;
     struct pb_process_watch **processes;
     size_t n, cap;
     unsigned ways;
@@ -79,6 +88,10 @@ struct pb_sampler {
     struct pb_capture capture;
     struct pb_native_buffers *buffers;
 };
+
+/* sampler_members.c */
+void pb_sampler_forget_ended(struct pb_sampler *s);
+int pb_sampler_emit(struct pb_sampler *s, const struct pb_sample *sample);
 
 int pb_watch_open(struct pb_sampler *s, pid_t pid, const char *label, struct pb_process_watch **ret,
                   struct pb_err *err);

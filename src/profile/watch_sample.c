@@ -321,9 +321,12 @@ static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, u
     const struct pb_sampler_options *o = &s->options;
     uint32_t n = take_instants(s, t);
 
-    if (t->node != t->last_node || !t->moved)
+    if (t->node != t->last_node || t->at != t->last_at || !t->moved) {
         t->moved = now;
+        t->window_from = 0;
+    }
     t->last_node = t->node;
+    t->last_at = t->at;
     /* A thread that runs no Python code at all is no sample of a Python profile. */
     if (t->node == PB_PROFILE_ROOT || s->warming)
         return;
@@ -334,7 +337,8 @@ static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, u
     count_way(s, way, n);
     s->facts->truncated += t->truncated ? n : 0;
     s->facts->apart += t->apart ? n : 0;
-    if (pb_profile_add(s->profile, t->thread, t->node, t->flags, now, n) < 0)
+    const struct pb_sample sample = {now, t->thread, t->node, t->flags, n};
+    if (pb_sampler_emit(s, &sample) < 0)
         s->facts->failed += n;
 }
 
@@ -353,6 +357,7 @@ static int look_again(struct pb_sampler *s, struct pb_watched *t, uint64_t now)
         return 0;
     }
     t->still = 0;
+    t->woke++;
     pb_profile_mark_ran(s->profile, t->thread);
     return same;
 }
@@ -393,6 +398,7 @@ int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_
         s->facts->failed += !refused && result != -ESRCH ? n : 0;
         return result;
     }
+    t->at = t->python && s->stack.n ? s->stack.at[0].at : 0;
     char state;
     bool waiting = asleep && waits(&r, &state);
     t->flags = (waiting ? PB_SAMPLE_WAITING : 0) | (r.gil ? PB_SAMPLE_GIL : 0);

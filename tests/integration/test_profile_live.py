@@ -135,3 +135,64 @@ def test_the_watchdog_is_quiet_while_there_is_progress(runs):
 def test_no_recording_is_one_line(runs, tmp_path):
     done = probe("flamegraph", "--from", "4194000", "-o", tmp_path / "a.svg")
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "no recording" in done.stderr
+
+
+# A main thread that waits for good, one that computes in C for good, and one that polls at one line.
+STANDING = """
+import os, time
+def spin_in_c():
+    sum(iter(int, 1))
+def poll():
+    while True: time.sleep(0.05)
+children = []
+for what in (spin_in_c, poll):
+    child = os.fork()
+    if child == 0:
+        try:
+            what()
+        finally:
+            os._exit(1)
+    children.append(child)
+print("ready", *children, flush=True)
+os.wait()
+"""
+
+
+def test_a_thread_that_polls_does_not_stand_still(runs):
+    with jobs.python(STANDING) as job:
+        children = job.output.split("ready")[1].split()
+        done = probe("-t", job.pid, "record", "--watchdog", "2s", "--duration", 6, "--subprocesses")
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+    assert done.returncode == 0, done.stderr
+    assert "stood still 2 times" in done.stdout
+
+
+SHORT_LIVED = """
+import os, subprocess, sys, time
+def start():
+    return [subprocess.Popen([sys.executable, '-c', 'import time\\ndef brief():\\n    time.sleep(1.5)\\nbrief()']) for _ in range(4)]
+print("ready", flush=True)
+while not os.path.exists({go!r}): time.sleep(0.02)
+for child in start():
+    child.wait()
+print("gone", flush=True)
+time.sleep(60)
+"""
+
+
+def test_children_that_ended_are_forgotten_and_their_samples_kept(runs, tmp_path):
+    with jobs.python(SHORT_LIVED.format(go=str(tmp_path / "go"))) as job:
+        done = probe("-t", job.pid, "record", "--background", "--subprocesses")
+        assert done.returncode == 0, done.stderr
+        recorder = int(re.search(r"kill (\d+)", done.stdout)[1])
+        time.sleep(0.5)
+        before = len(os.listdir(f"/proc/{recorder}/fd"))
+        (tmp_path / "go").touch()
+        wait_until(lambda: len(os.listdir(f"/proc/{recorder}/fd")) > before + 8, 10, "the children to be sampled")
+        wait_until(lambda: "gone" in job.output)
+        wait_until(lambda: len(os.listdir(f"/proc/{recorder}/fd")) <= before + 3, 5, "the children to be forgotten")
+        os.kill(recorder, signal.SIGTERM)
+        wait_until(lambda: not Path(f"/proc/{recorder}").exists() or ") Z" in Path(f"/proc/{recorder}/stat").read_text())
+        assert probe("flamegraph", "--from", job.pid, "-o", tmp_path / "a.folded").returncode == 0
+    assert "brief (<string>)" in (tmp_path / "a.folded").read_text()

@@ -151,7 +151,7 @@ static int run_live(const struct pb_call *call, struct pb_err *err)
         return pb_fail(err, PB_USAGE, "--duration takes a time such as 10, 500ms or 2m, not '%s'", duration);
     r = pb_profile_new(0, &p);
     if (r == 0)
-        r = pb_sampler_new(&plan.sampler, p, &s);
+        r = pb_sampler_new(&plan.sampler, p, NULL, &s);
     if (r == 0)
         r = pb_profile_attach(call, s, p, err);
     if (r < 0)

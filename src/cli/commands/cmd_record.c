@@ -93,7 +93,7 @@ static int open_all(struct recording *r, struct pb_err *err)
 {
     int result = pb_profile_new(0, &r->p);
     if (result == 0)
-        result = pb_sampler_new(&r->plan.sampler, r->p, &r->s);
+        result = pb_sampler_new(&r->plan.sampler, r->p, NULL, &r->s);
     if (result == 0)
         result = pb_profile_attach(r->call, r->s, r->p, err);
     if (result < 0)

@@ -236,7 +236,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     plan.sampler.with_gil = true;
     r = pb_profile_new(0, &p);
     if (r == 0)
-        r = pb_sampler_new(&plan.sampler, p, &s);
+        r = pb_sampler_new(&plan.sampler, p, NULL, &s);
     if (r == 0)
         r = pb_profile_attach(call, s, p, err);
     if (r < 0)

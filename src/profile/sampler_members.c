@@ -1,0 +1,120 @@
+/* sampler_members: who is sampled, where samples go, and how long their numbers hold; see sampler.h. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/time.h"
+#include "profile/watch.h"
+
+bool pb_sampler_watches(const struct pb_sampler *s, pid_t pid)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->processes[i]->pid == pid)
+            return true;
+    return false;
+}
+
+int pb_sampler_emit(struct pb_sampler *s, const struct pb_sample *sample)
+{
+    if (s->sink.add)
+        return s->sink.add(s->sink.arg, s->profile, sample);
+    return pb_profile_add(s->profile, sample->thread, sample->node, sample->flags, sample->when,
+                          sample->weight);
+}
+
+void pb_sampler_cancel_by(struct pb_sampler *s, const atomic_bool *cancelled)
+{
+    s->cancelled = cancelled;
+}
+
+/* Those after it keep their order: a process stays where its reader found it, or moves up. */
+static void remove_process(struct pb_sampler *s, size_t i)
+{
+    pb_watch_free(s->processes[i]);
+    s->n--;
+    for (; i < s->n; i++)
+        s->processes[i] = s->processes[i + 1];
+}
+
+void pb_sampler_forget_ended(struct pb_sampler *s)
+{
+    for (size_t i = 0; i < s->n;)
+        if (s->processes[i]->ended)
+            remove_process(s, i);
+        else
+            i++;
+}
+
+int pb_sampler_leave(struct pb_sampler *s, pid_t pid)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        struct pb_process_watch *w = s->processes[i];
+        if (w->pid != pid)
+            continue;
+        for (size_t k = 0; k < w->n; k++)
+            pb_watch_settle(s, &w->threads[k], pb_now_ns());
+        remove_process(s, i);
+        return 0;
+    }
+    return -ENOENT;
+}
+
+/* Calls visit for each watched thread, in one order. */
+static size_t each_thread(struct pb_sampler *s, void (*visit)(void *arg, size_t i, struct pb_watched *t),
+                          void *arg)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t k = 0; k < s->processes[i]->n; k++, n++)
+            if (visit)
+                visit(arg, n, &s->processes[i]->threads[k]);
+    return n;
+}
+
+/* The numbers that the threads hold on to: two nodes each, and their own. */
+struct held {
+    uint32_t *nodes, *threads;
+};
+
+static void take_numbers(void *arg, size_t i, struct pb_watched *t)
+{
+    const struct held *h = arg;
+
+    h->nodes[2 * i] = t->node;
+    h->nodes[2 * i + 1] = t->last_node;
+    h->threads[i] = t->thread;
+}
+
+static void give_numbers(void *arg, size_t i, struct pb_watched *t)
+{
+    const struct held *h = arg;
+
+    t->node = h->nodes[2 * i];
+    t->last_node = h->nodes[2 * i + 1];
+    t->thread = h->threads[i];
+}
+
+int pb_sampler_begin_epoch(struct pb_sampler *s)
+{
+    size_t n = each_thread(s, NULL, NULL);
+    _cleanup_free_ uint32_t *nodes = calloc(2 * n + 1, sizeof(*nodes));
+    _cleanup_free_ uint32_t *threads = calloc(n + 1, sizeof(*threads));
+    struct held held = {nodes, threads};
+
+    if (!nodes || !threads)
+        return -ENOMEM;
+    each_thread(s, take_numbers, &held);
+    if (s->sink.begin_epoch)
+        s->sink.begin_epoch(s->sink.arg, s->profile);
+    int r = pb_profile_begin_epoch(s->profile, nodes, 2 * n, threads, n);
+    if (r < 0)
+        return r;
+    each_thread(s, give_numbers, &held);
+    /* Functions are looked up again, each when it is next seen. */
+    for (size_t i = 0; i < s->n; i++) {
+        free(s->processes[i]->codes.at);
+        s->processes[i]->codes = (struct pb_code_map){0};
+    }
+    return 0;
+}
