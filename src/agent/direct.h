@@ -56,3 +56,6 @@ static inline int pb_direct_close(int fd)
 #define recvmsg(fd, message, flags) ((ssize_t)syscall(SYS_recvmsg, fd, message, flags))
 #define getsockopt(fd, level, option, value, size)                                                           \
     ((int)syscall(SYS_getsockopt, fd, level, option, value, size))
+#define setsockopt(fd, level, option, value, size)                                                           \
+    ((int)syscall(SYS_setsockopt, fd, level, option, value, size))
+#define getsockname(fd, address, size) ((int)syscall(SYS_getsockname, fd, address, size))

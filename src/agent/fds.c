@@ -20,7 +20,8 @@
 #endif
 #define UNSHARE_RANGE 2u /* CLOSE_RANGE_UNSHARE */
 
-#define KEPT        32 /* 16 clients and what the agent itself has */
+#define KEPT        56 /* 24 clients, 12 of plain channels, and what the agent itself has */
+#define NEEDED      32 /* free at the beginning; later ones are asked for one by one (pb_fds_room) */
 #define LEFT        16 /* descriptors that the program must have left */
 #define OWN_FLOOR   3  /* in a table of our own: libc speaks to 2 when it ends a program */
 #define SHARED_LOW  10
@@ -105,14 +106,14 @@ int pb_fds_begin(char *why, size_t why_size)
         lowest = OWN_FLOOR;
         return 0;
     }
-    long high = soft_limit() - 2 * KEPT;
+    long high = soft_limit() - 2 * NEEDED;
     lowest = high > SHARED_HIGH ? SHARED_HIGH : high > SHARED_LOW ? (int)high : SHARED_LOW;
-    if (count_free(KEPT + LEFT) >= KEPT + LEFT)
+    if (count_free(NEEDED + LEFT) >= NEEDED + LEFT)
         return 0;
     snprintf(
         why, why_size,
         "the process is almost out of descriptors: %d of them must be free (raise RLIMIT_NOFILE, prlimit)",
-        KEPT + LEFT);
+        NEEDED + LEFT);
     return -EMFILE;
 }
 

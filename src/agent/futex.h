@@ -6,12 +6,20 @@
 #include <linux/futex.h>
 #include <stdint.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Returns when the word is not that value, when it was woken, or for no reason at all. */
 static inline void pb_futex_wait(const uint32_t *word, uint32_t value)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+/* The same, for at most that long; no limit where it is negative. */
+static inline void pb_futex_wait_ms(const uint32_t *word, uint32_t value, long ms)
+{
+    const struct timespec limit = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ms < 0 ? NULL : &limit, NULL, 0);
 }
 
 /* Signal-safe; leaves errno alone. */

@@ -113,3 +113,26 @@ void pb_gil_describe(pid_t tid, char *ret, size_t size)
     }
     snprintf(ret, size, "thread %d (%s)", (int)tid, name[0] ? name : "gone meanwhile");
 }
+
+void pb_gil_say_why(uint64_t timeout_ms, char *ret, size_t size)
+{
+    char holder[96];
+    struct pb_python py;
+
+    int known = pb_python_known(&py) == 0;
+    if (known && py.minor == 6 && !py.threads_initialized()) {
+        snprintf(
+            ret, size,
+            "this Python 3.6 has no GIL before its main thread runs Python code again, and it sits in C");
+        return;
+    }
+    pid_t tid = known ? pb_gil_holder(&py) : -ENOENT;
+    if (tid > 0)
+        pb_gil_describe(tid, holder, sizeof(holder));
+    snprintf(ret, size, "the GIL could not be had within %.3g s: %s%s", (double)timeout_ms / 1e3,
+             tid > 0          ? "it is held by "
+             : tid == 0       ? "nobody holds it now, but threads pass it on too fast"
+             : tid == -ENOENT ? "the process is busy loading libraries"
+                              : "it is held by a thread that could not be named",
+             tid > 0 ? holder : "");
+}

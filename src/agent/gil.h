@@ -6,6 +6,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct pb_python;
@@ -15,3 +16,6 @@ pid_t pb_gil_holder(const struct pb_python *py);
 
 /* Writes "thread 4711 (main thread)" or "thread 4711 (its name)". */
 void pb_gil_describe(pid_t tid, char *ret, size_t size);
+
+/* A sentence on why the GIL could not be had within that time. Asks Python and /proc. */
+void pb_gil_say_why(uint64_t timeout_ms, char *ret, size_t size);

@@ -294,36 +294,11 @@ static uint64_t attend(struct pb_job *job, uint64_t now, long room, struct reply
     return job->deadline_ns;
 }
 
-/* Asks Python and /proc: not with the lock held. */
-static void say_who_holds_the_gil(struct pb_server *server, const struct reply *reply)
-{
-    char holder[96], text[256];
-    struct pb_python py;
-
-    int known = pb_python_known(&py) == 0;
-    if (known && py.minor == 6 && !py.threads_initialized()) {
-        pb_server_send_error(
-            server, reply->client, reply->request, ETIMEDOUT,
-            "this Python 3.6 has no GIL before its main thread runs Python code again, and it sits in C");
-        return;
-    }
-    pid_t tid = known ? pb_gil_holder(&py) : -ENOENT;
-    if (tid > 0)
-        pb_gil_describe(tid, holder, sizeof(holder));
-    snprintf(text, sizeof(text), "the GIL could not be had within %.3g s: %s",
-             (double)reply->timeout_ms / 1e3,
-             tid > 0          ? "it is held by "
-             : tid == 0       ? "nobody holds it now, but threads pass it on too fast"
-             : tid == -ENOENT ? "the process is busy loading libraries"
-                              : "it is held by a thread that could not be named");
-    if (tid > 0)
-        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s", holder);
-    pb_server_send_error(server, reply->client, reply->request, ETIMEDOUT, text);
-}
-
 /* A send may find that the client is gone; its jobs are told of that by the server's next turn. */
 static void say(struct pb_server *server, const struct reply *reply)
 {
+    char text[256];
+
     if (reply->output)
         pb_server_send(server, reply->client, moved, reply->output);
     switch (reply->what) {
@@ -336,7 +311,8 @@ static void say(struct pb_server *server, const struct reply *reply)
         pb_server_send_error(server, reply->client, reply->request, reply->error, reply->text);
         break;
     case SAY_WHO_HOLDS_THE_GIL:
-        say_who_holds_the_gil(server, reply);
+        pb_gil_say_why(reply->timeout_ms, text, sizeof(text)); /* asks Python and /proc: not under the lock */
+        pb_server_send_error(server, reply->client, reply->request, ETIMEDOUT, text);
         break;
     }
 }

@@ -6,6 +6,7 @@
  * once, read frames) are functions here. */
 #include "agent/clock.h"
 #include "agent/embed.h"
+#include "agent/enter.h"
 #include "agent/frames.h"
 #include "agent/job_impl.h"
 #include "agent/spawn.h"
@@ -15,7 +16,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define PY_FILE_INPUT 257
 #define METH_VARARGS  1
@@ -250,11 +250,8 @@ static pb_pyobject *names_for_part(const struct pb_python *py, pb_pyobject *shar
     return NULL;
 }
 
-/* The Python part, made by the first job and kept for the next; the job has its own reference, since a detach
- * may let go of it meanwhile. */
-static int load_part(struct pb_job *job)
+pb_pyobject *pb_job_part(const struct pb_python *py)
 {
-    const struct pb_python *py = &job->py;
     pb_pyobject *shared = shared_state(py);
     pb_pyobject *part = shared ? py->dict_get(shared, PART) : NULL;
 
@@ -277,10 +274,9 @@ static int load_part(struct pb_job *job)
     } else if (part) {
         py->incref(part);
     }
-    job->part = part;
     if (part)
         __atomic_store_n(&part_loaded, 1, __ATOMIC_RELAXED);
-    return part ? 0 : -EIO;
+    return part;
 }
 
 #define ARGS 4
@@ -423,7 +419,8 @@ static void keep_error(struct pb_job *job)
 
 static enum pb_job_state run(struct pb_job *job, int *status)
 {
-    pb_pyobject *request = load_part(job) == 0 ? begin(job) : NULL;
+    job->part = pb_job_part(&job->py);
+    pb_pyobject *request = job->part ? begin(job) : NULL;
 
     *status = request ? run_request(job, request) : -1;
     if (*status < 0)
@@ -435,42 +432,9 @@ static enum pb_job_state run(struct pb_job *job, int *status)
     return *status < 0 ? PB_JOB_BROKEN : PB_JOB_ENDED;
 }
 
-static int create_gil(void *py)
+static int is_wanted_job(const void *job)
 {
-    ((struct pb_python *)py)->init_threads();
-    return 0;
-}
-
-/* Up to 3.6 there is no GIL until somebody starts a thread, and the main thread must be the one to make it:
- * made by us, two threads would run at once. It does so between two bytecodes. 0: nobody wants the job any
- * more. */
-static int await_gil(struct pb_job *job)
-{
-    static struct pb_python py; /* outlives the job: the call may be made late */
-    const struct timespec pause = {.tv_nsec = 1000000};
-
-    if (job->py.minor > 6 || !job->py.threads_initialized || job->py.threads_initialized())
-        return 1;
-    py = job->py;
-    job->py.add_pending_call(create_gil, &py);
-    while (!job->py.threads_initialized() && is_wanted(job))
-        nanosleep(&pause, NULL);
-    return job->py.threads_initialized();
-}
-
-/* Why there is nothing to run the code with; NULL when there is. */
-static const char *find_python(struct pb_job *job)
-{
-    const char *missing = "";
-
-    int r = pb_python_find(&job->py, &missing);
-    if (r == -ENOSYS)
-        snprintf(job->why, sizeof(job->why), "this process's Python lacks %s", missing);
-    else if (r < 0)
-        snprintf(job->why, sizeof(job->why), "there is no Python in this process");
-    else if (!pb_python_usable(&job->py))
-        snprintf(job->why, sizeof(job->why), "its Python is starting up or shutting down");
-    return job->why[0] ? job->why : NULL;
+    return is_wanted(job);
 }
 
 void *pb_job_thread(void *argument)
@@ -486,9 +450,9 @@ void *pb_job_thread(void *argument)
     pb_job_unlock();
 
     /* The job stays as long as this thread has not ended it, so the pointer holds. */
-    if (find_python(job)) {
+    if (pb_enter_find(&job->py, job->why, sizeof(job->why)) < 0) {
         state = PB_JOB_BROKEN;
-    } else if (await_gil(job)) {
+    } else if (pb_enter_await_gil(&job->py, is_wanted_job, job)) {
         int gil = job->py.gil_ensure();
         if (is_wanted(job))
             state = run(job, &status);

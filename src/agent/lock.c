@@ -4,8 +4,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-static pthread_mutex_t mutexes[PB_LOCKS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
-_Static_assert(PB_LOCKS == 2, "an initializer for each");
+static pthread_mutex_t mutexes[PB_LOCKS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+                                            PTHREAD_MUTEX_INITIALIZER};
+_Static_assert(PB_LOCKS == 3, "an initializer for each");
 
 /* Debug builds: who holds it, 0 for nobody. pthread_self() is never 0 in either C library. */
 static _Atomic uintptr_t owners[PB_LOCKS];

@@ -39,6 +39,7 @@ typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
     X(int, bytes_as, PyBytes_AsStringAndSize, (pb_pyobject *, char **, long *))                              \
     X(pb_pyobject *, str_from, PyUnicode_DecodeFSDefaultAndSize, (const char *, long))                       \
     X(pb_pyobject *, int_from, PyLong_FromUnsignedLong, (unsigned long))                                     \
+    X(pb_pyobject *, int_signed, PyLong_FromLong, (long))                                                    \
     X(long, int_as, PyLong_AsLong, (pb_pyobject *))                                                          \
     X(pb_pyobject *, bool_from, PyBool_FromLong, (long))                                                     \
     X(void *, current_tstate_checked, PyThreadState_Get, (void))                                             \
@@ -54,7 +55,8 @@ typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
     X(pb_pyobject *, dict_get_object, PyDict_GetItem, (pb_pyobject *, pb_pyobject *))                        \
     X(int, dict_set_object, PyDict_SetItem, (pb_pyobject *, pb_pyobject *, pb_pyobject *))                   \
     X(int, dict_del, PyDict_DelItemString, (pb_pyobject *, const char *))                                    \
-    X(void, err_set_object, PyErr_SetObject, (pb_pyobject *, pb_pyobject *))
+    X(void, err_set_object, PyErr_SetObject, (pb_pyobject *, pb_pyobject *))                                 \
+    X(void, err_restore, PyErr_Restore, (pb_pyobject *, pb_pyobject *, pb_pyobject *))
 
 /* The same for functions that not every version has, with the versions (3.x) that are asked for them: NULL in
  * others. Nothing is asked for in vain, since a failed dlsym allocates: for the first malloc of a thread

@@ -1,5 +1,6 @@
 /* requests: what each message of a client does. The resident thread runs this: nothing here may block. */
 #include "agent/agent.h"
+#include "agent/channel.h"
 #include "agent/job.h"
 #include "agent/peek.h"
 #include "control/message.h"
@@ -158,11 +159,117 @@ static void tables(struct pb_agent *agent, struct pb_server_client *c, const str
                              "there is no descriptor of the tables to give");
 }
 
+static void send_value(struct pb_agent *agent, struct pb_server_client *c, uint32_t request, uint64_t value)
+{
+    uint8_t buf[64];
+    struct pb_frame_writer w;
+
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_u64(&w, PB_TAG_VALUE, value);
+    pb_server_send(&agent->server, c->id, buf, (size_t)pb_frame_end(&w, PB_MSG_DONE, request));
+}
+
+/* The kind and the arguments of a channel. */
+static int channel_fields(const struct pb_frame *frame, char kind[PB_CHANNEL_KIND],
+                          struct pb_field *arguments)
+{
+    int r = text_field(frame, PB_TAG_NAME, kind, PB_CHANNEL_KIND);
+    if (r < 0 || !kind[0])
+        return -EINVAL;
+    *arguments = (struct pb_field){0};
+    r = pb_field_find(frame, PB_TAG_DATA, arguments);
+    return r == -ENOENT ? 0 : r;
+}
+
+static void open_channel(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    char kind[PB_CHANNEL_KIND], why[200] = "the kind of the channel is missing";
+    struct pb_field arguments;
+
+    int r = channel_fields(frame, kind, &arguments);
+    if (r == 0 && pb_job_runs(c->id)) {
+        r = -EBUSY;
+        snprintf(why, sizeof(why), "code of this connection runs; a channel takes one of its own");
+    }
+    if (r == 0) {
+        const struct pb_channel_request request = {
+            .client = c->id,
+            .request = frame->id,
+            .timeout_ms = pb_field_u64(frame, PB_TAG_TIMEOUT_MS, 10000) & UINT32_MAX,
+            .kind = kind,
+            .arguments = arguments.data,
+            .size = arguments.size,
+        };
+        r = pb_channel_open(&request, why, sizeof(why));
+    }
+    if (r < 0)
+        pb_server_send_error(&agent->server, c->id, frame->id, r, why);
+    else
+        send_value(agent, c, frame->id, PB_CHANNEL_WINDOW);
+}
+
+static void listen_for_channels(struct pb_agent *agent, struct pb_server_client *c,
+                                const struct pb_frame *frame)
+{
+    char kind[PB_CHANNEL_KIND], address[64], why[200] = "the kind of the channel, or the address, is missing";
+    struct pb_field arguments;
+
+    int r = channel_fields(frame, kind, &arguments);
+    if (r == 0)
+        r = text_field(frame, PB_TAG_TEXT, address, sizeof(address));
+    uint64_t port = pb_field_u64(frame, PB_TAG_VALUE, 0);
+    if (r == 0 && port > UINT16_MAX) {
+        r = -EINVAL;
+        snprintf(why, sizeof(why), "a port is a number from 0 to %d", UINT16_MAX);
+    }
+    if (r == 0) {
+        const struct pb_channel_listen how = {
+            .address = address,
+            .port = (uint16_t)port,
+            .mode = pb_field_u64(frame, PB_TAG_MODE, 0) == PB_LISTEN_TEXT ? PB_LISTEN_TEXT : PB_LISTEN_BYTES,
+            .kind = kind,
+            .arguments = arguments.data,
+            .size = arguments.size,
+        };
+        r = pb_channel_listen(&how, why, sizeof(why));
+    }
+    if (r < 0)
+        pb_server_send_error(&agent->server, c->id, frame->id, r, why);
+    else
+        send_value(agent, c, frame->id, (uint64_t)r);
+}
+
+static void stop_listening(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    char kind[PB_CHANNEL_KIND] = "";
+
+    text_field(frame, PB_TAG_NAME, kind, sizeof(kind));
+    int channels = pb_field_u64(frame, PB_TAG_MODE, 0) == 1;
+    send_value(agent, c, frame->id, (uint64_t)pb_channel_listen_stop(kind, channels));
+}
+
+/* A frame of a connection that is a channel: no requests any more. */
+static void pass_to_channel(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    pb_client_id id = c->id;
+
+    if (pb_channel_frame(id, frame) == 0)
+        return;
+    pb_server_send_error(
+        &agent->server, id, frame->id, EPROTO,
+        "the connection is a channel; this is not for one, or more than it was given room for");
+    pb_server_close_client(&agent->server, id, 1000);
+}
+
 void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client *c,
                       const struct pb_frame *frame)
 {
     struct pb_agent *agent = owner;
 
+    if (pb_channel_is(c->id)) {
+        pass_to_channel(agent, c, frame);
+        return;
+    }
     switch (frame->type) {
     case PB_MSG_HELLO:
         hello(agent, c, frame);
@@ -190,6 +297,15 @@ void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client 
         break;
     case PB_MSG_TABLES:
         tables(agent, c, frame);
+        break;
+    case PB_MSG_CHANNEL:
+        open_channel(agent, c, frame);
+        break;
+    case PB_MSG_LISTEN:
+        listen_for_channels(agent, c, frame);
+        break;
+    case PB_MSG_LISTEN_STOP:
+        stop_listening(agent, c, frame);
         break;
     case PB_MSG_DETACH:
         agent->detach = 1;

@@ -7,6 +7,7 @@
  * takes the GIL and never waits for a client: whatever Python does, it answers. How far it got is in the
  * status struct, whose address the entry point returns. fork waits for nothing here: its child forgets. */
 #include "agent/agent.h"
+#include "agent/channel.h"
 #include "agent/clock.h"
 #include "agent/embed.h"
 #include "agent/fds.h"
@@ -128,6 +129,8 @@ static int start_serving(struct pb_agent *a, char *why, size_t why_size)
     return 0;
 }
 
+_Static_assert(PB_SERVER_OTHERS == PB_CHANNEL_POLLED, "room for all that channels wait for");
+
 static int set_up(struct pb_agent *a, char *why, size_t why_size)
 {
     char dir[192], value[64], host_pid[16], python_dir[256];
@@ -165,12 +168,13 @@ static void client_gone(void *owner, pb_client_id client)
 {
     (void)owner;
     pb_job_disown(client);
+    pb_channel_gone(client);
 }
 
 static int client_busy(void *owner, pb_client_id client)
 {
     (void)owner;
-    return pb_job_runs(client);
+    return pb_job_runs(client) || pb_channel_is(client);
 }
 
 /* Returns when somebody asked to detach, or when a descriptor is not ours any more: then there is nobody to
@@ -183,6 +187,7 @@ static void serve(struct pb_agent *a)
     a->server.gone = client_gone;
     a->server.busy = client_busy;
     a->server.owner = a;
+    pb_channels_begin(pb_channel_thread);
     for (;;) {
         uint64_t now = pb_now_ns();
         if (!pb_fds_ours())
@@ -190,6 +195,7 @@ static void serve(struct pb_agent *a)
         pb_wake_drain();
         if (pb_server_deal(&a->server) < 0 || a->detach)
             return;
+        pb_channel_deal(a->server.others);
         if (now >= next_row) {
             pb_usage_record(a->memory_usage);
             next_copy = now;
@@ -198,12 +204,14 @@ static void serve(struct pb_agent *a)
                 next_row = now + PB_NS_PER_S;
         }
         pb_arena_tend(a->arena);
-        int jobs = pb_job_turn(&a->server);
+        int jobs = pb_job_turn(&a->server), channels = pb_channel_turn(&a->server);
+        pb_channel_poll(a->server.others);
         if (now >= next_copy)
             next_copy = now + (pb_arena_mirror(a->arena) > 0 ? MORE_NS : COPY_NS);
         uint64_t next = next_row < next_copy ? next_row : next_copy;
         int wait = (int)((next - now) / PB_NS_PER_MS) + 1;
-        pb_server_wait(&a->server, jobs >= 0 && jobs < wait ? jobs : wait);
+        wait = jobs >= 0 && jobs < wait ? jobs : wait;
+        pb_server_wait(&a->server, channels >= 0 && channels < wait ? channels : wait);
     }
 }
 
@@ -212,6 +220,7 @@ static void serve(struct pb_agent *a)
 static void tear_down(struct pb_agent *a)
 {
     pb_job_disown(0);
+    pb_channels_end(&a->server, "the agent was detached");
     pb_job_release_python();
     pb_wake_stop();
     pb_run_remove(&a->run); /* first: then nothing is copied into it any more */
@@ -279,6 +288,7 @@ static void in_forked_child(void)
     pb_locks_forget();
     pb_spawn_forget();
     pb_job_forget_all();
+    pb_channels_forget();
     residents = 0;
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
     set_state(PB_AGENT_IDLE);

@@ -19,7 +19,7 @@
 #define LISTEN_PAUSE_NS PB_NS_PER_S
 #define FRAMES_A_TURN   64 /* of one client, so that the others have theirs */
 
-enum { LISTENER = PB_SERVER_CLIENTS, ABSTRACT, DOOR, WAKER, SOURCES };
+enum { LISTENER = PB_SERVER_CLIENTS, ABSTRACT, DOOR, WAKER, OTHERS, SOURCES = OTHERS + PB_SERVER_OTHERS };
 _Static_assert(sizeof(((struct pb_server *)0)->polled) / sizeof(struct pollfd) == SOURCES, "room for all");
 
 void pb_server_init(struct pb_server *s, const struct pb_server_ways *ways)
@@ -28,6 +28,8 @@ void pb_server_init(struct pb_server *s, const struct pb_server_ways *ways)
     s->next_id = 1;
     for (int i = 0; i < SOURCES; i++)
         s->polled[i].fd = -1;
+    for (int i = 0; i < PB_SERVER_OTHERS; i++)
+        s->others[i].fd = -1;
 }
 
 /* Calls nobody: who asked to be told of it is told by tell_gone, from outside of any send. */
@@ -72,6 +74,14 @@ static void flush(struct pb_server_client *c)
         drop(c);
 }
 
+static struct pb_server_client *find_client(const struct pb_server *s, pb_client_id client)
+{
+    for (int i = 0; i < PB_SERVER_CLIENTS; i++)
+        if (client && s->clients[i].id == client)
+            return (struct pb_server_client *)&s->clients[i];
+    return NULL;
+}
+
 void pb_server_done(struct pb_server *s)
 {
     for (int i = 0; i < PB_SERVER_CLIENTS; i++)
@@ -86,6 +96,17 @@ void pb_server_done(struct pb_server *s)
     pb_fd_close(s->ways.abstract_fd);
     pb_fd_close(s->ways.door_fd);
     s->ways = (struct pb_server_ways){-1, -1, -1, -1};
+}
+
+void pb_server_close_client(struct pb_server *s, pb_client_id client, unsigned linger_ms)
+{
+    struct pb_server_client *c = find_client(s, client);
+    if (!c)
+        return;
+    c->closing = 1;
+    c->more = 0;
+    c->deadline_ns = pb_now_ns() + linger_ms * PB_NS_PER_MS;
+    flush(c);
 }
 
 /* Only the owner of the process and root may speak to it; the secret, which only they can read, is asked for
@@ -199,7 +220,7 @@ static int take_frames(struct pb_server *s, struct pb_server_client *c)
         if (!c->greeted && frame.type != PB_MSG_HELLO)
             return -EACCES;
         s->handle(s->owner, s, c, &frame);
-        if (c->id != id) /* closed by what the handler sent */
+        if (c->id != id || c->closing) /* by what the handler sent, or once that is read */
             return 0;
         used += (size_t)n;
         taken++;
@@ -225,6 +246,8 @@ static void read_client(struct pb_server *s, struct pb_server_client *c)
         drop(c);
         return;
     }
+    if (c->closing) /* nothing that it says counts any more */
+        return;
     c->in_len += (size_t)n;
     c->active_ns = pb_now_ns();
     if (take_frames(s, c) < 0)
@@ -267,11 +290,13 @@ void pb_server_wait(struct pb_server *s, int timeout_ms)
     }
     const int ways[] = {listens ? s->ways.listen_fd : -1, listens ? s->ways.abstract_fd : -1, s->ways.door_fd,
                         s->ways.wake_fd};
-    for (int i = LISTENER; i < SOURCES; i++)
+    for (int i = LISTENER; i < OTHERS; i++)
         s->polled[i] = (struct pollfd){.fd = ways[i - LISTENER], .events = POLLIN};
+    memcpy(s->polled + OTHERS, s->others, sizeof(s->others));
     if (poll(s->polled, SOURCES, timeout_ms) < 0)
         for (int i = 0; i < SOURCES; i++)
             s->polled[i].revents = 0;
+    memcpy(s->others, s->polled + OTHERS, sizeof(s->others));
 }
 
 /* The client may be another than the one that was polled: recv and send say what there is. */
@@ -298,7 +323,7 @@ int pb_server_deal(struct pb_server *s)
     tell_gone(s);
     for (int i = 0; i < PB_SERVER_CLIENTS; i++)
         deal_with_client(s, &s->clients[i], events[i]);
-    for (int i = LISTENER; i < SOURCES; i++)
+    for (int i = LISTENER; i < OTHERS; i++)
         if (events[i] & (POLLERR | POLLHUP | POLLNVAL))
             s->broken = 1; /* polling it again would return at once, for ever */
     if (s->broken)
@@ -312,14 +337,6 @@ int pb_server_deal(struct pb_server *s)
     close_the_late(s);
     tell_gone(s);
     return 0;
-}
-
-static struct pb_server_client *find_client(const struct pb_server *s, pb_client_id client)
-{
-    for (int i = 0; i < PB_SERVER_CLIENTS; i++)
-        if (client && s->clients[i].id == client)
-            return (struct pb_server_client *)&s->clients[i];
-    return NULL;
 }
 
 long pb_server_room(const struct pb_server *s, pb_client_id client)

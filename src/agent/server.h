@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PB_SERVER_CLIENTS 16
+#define PB_SERVER_CLIENTS 24 /* 16, and 8 that are channels (channel.h) */
+#define PB_SERVER_OTHERS  12
 
 typedef uint64_t pb_client_id; /* never reused: a reply to a client that is gone goes nowhere */
 
@@ -41,9 +42,11 @@ struct pb_server_ways {
 
 struct pb_server {
     struct pb_server_ways ways;
-    uint64_t listen_again_ns;                    /* not before: there was no descriptor for another client */
-    int broken;                                  /* a way in failed */
-    struct pollfd polled[PB_SERVER_CLIENTS + 4]; /* of the last wait: clients, then the ways */
+    uint64_t listen_again_ns;               /* not before: there was no descriptor for another client */
+    int broken;                             /* a way in failed */
+    struct pollfd others[PB_SERVER_OTHERS]; /* what else its owner waits for, and what came of it */
+    struct pollfd
+        polled[PB_SERVER_CLIENTS + 4 + PB_SERVER_OTHERS]; /* of the last wait: clients, ways, others */
     pb_client_id next_id;
     struct pb_server_client clients[PB_SERVER_CLIENTS];
 
@@ -75,6 +78,10 @@ int pb_server_send(struct pb_server *s, pb_client_id client, const void *frame, 
 int pb_server_send_error(struct pb_server *s, pb_client_id client, uint32_t request, int error,
                          const char *text);
 int pb_server_send_done(struct pb_server *s, pb_client_id client, uint32_t request, int status);
+
+/* Closes the client once what is queued for it has gone, at the latest after that time. What it sends
+ * meanwhile is passed over. */
+void pb_server_close_client(struct pb_server *s, pb_client_id client, unsigned linger_ms);
 
 /* The same as DONE with a copy of fd beside it, which stays the caller's (the tool's side:
  * pb_client_take_fd). It goes out at once or not at all, since a descriptor goes with a certain byte: -EAGAIN

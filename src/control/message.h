@@ -2,6 +2,8 @@
  *
  * The first request of a client is HELLO with the run's secret; anything else before it closes the client.
  * Each request is answered with its id: by any number of OUTPUT frames and then one DONE or ERROR.
+ * A connection on which CHANNEL was answered by DONE is a channel from then on: bytes both ways, to a thread
+ * of the target and back.
  * Numbers are part of the protocol: append, never renumber. docs/architecture.md describes the exchange. */
 #pragma once
 
@@ -9,6 +11,9 @@
 
 #define PB_PEEK_MAX    (64u << 10) /* bytes of memory in one answer */
 #define PB_PEEK_PIECES 64u
+
+#define PB_CHANNEL_WINDOW (64u << 10) /* bytes that each side takes before it is asked for more */
+#define PB_CHANNEL_KIND   32u         /* of a kind's name, with its end */
 
 enum pb_msg {
     /* requests */
@@ -24,6 +29,19 @@ enum pb_msg {
     PB_MSG_THREAD = 9, /* TID -> DONE(VALUE: ns that it has run, TEXT: what it waits in, as /proc has it) */
     PB_MSG_TABLES =
         10, /* -> OUTPUT(TEXT: what a person should know) or none, DONE with a descriptor beside it */
+    PB_MSG_CHANNEL =
+        11,             /* NAME: the kind, DATA: arguments, TIMEOUT_MS: for the GIL -> DONE(VALUE: window) or
+                           ERROR. From DONE on the connection is a channel, and carries what follows alone. */
+    PB_MSG_LISTEN = 12, /* NAME: the kind, DATA: arguments, TEXT: a numeric address, VALUE: port or 0, MODE
+                           -> DONE(VALUE: port): each connection to it is a channel of plain bytes */
+    PB_MSG_LISTEN_STOP = 13, /* NAME: the kind or none for all, MODE: 1 ends their channels too
+                                -> DONE(VALUE: how many stopped) */
+
+    /* of a channel, both ways, with the id of its CHANNEL; not answered */
+    PB_MSG_STREAM = 32,    /* DATA: as many bytes as the other side has given room for */
+    PB_MSG_WINDOW = 33,    /* VALUE: this many bytes more may be sent */
+    PB_MSG_INTERRUPT = 34, /* of a client only: raises KeyboardInterrupt in the code that runs */
+    PB_MSG_END = 35,       /* of a client: no more bytes from it. Of the agent: STATUS, TEXT: why; the last */
 
     /* replies */
     PB_MSG_OUTPUT = 64, /* STREAM, TEXT (RUN) or NAME, VALUE (CONFIG) */
@@ -53,6 +71,11 @@ enum pb_tag {
 enum pb_run_mode {
     PB_RUN_EVAL = 0,   /* the value of a last expression is sent as PB_STREAM_VALUE */
     PB_RUN_SCRIPT = 1, /* as a script: no value */
+};
+
+enum pb_listen_mode {
+    PB_LISTEN_BYTES = 0, /* every byte is passed on */
+    PB_LISTEN_TEXT = 1,  /* Ctrl-C (0x03) and telnet's IAC IP are interrupts, and taken out */
 };
 
 enum pb_stream {

@@ -321,7 +321,8 @@ static int join_or_bring_in(const struct pb_procinfo *process, const struct pb_s
         if (r == -ENOENT)
             return pb_fail(err, -ESTALE, "the agent of process %d came up and went", (int)process->pid);
     }
-    return r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE ? -ESTALE : r;
+    /* EBADF: its directory is removed and its door closed, and it has not said yet that it is gone. */
+    return r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE || r == -EBADF ? -ESTALE : r;
 }
 
 int pb_session_open(pid_t pid, const struct pb_session_options *options, struct pb_session *ret,

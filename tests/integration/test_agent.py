@@ -260,7 +260,7 @@ def test_a_client_that_misbehaves_is_closed_and_nothing_else():
         assert b"does not know the request" in good.recv(4096)
 
         crowd = [connect(directory) for _ in range(40)]
-        assert sum(not client.recv(1) for client in crowd[20:]) == 20, "beyond the limit a client is closed at once"
+        assert sum(not client.recv(1) for client in crowd[24:]) == 16, "beyond the limit a client is closed at once"
         assert probe(job.pid, "detach", timeout=20).returncode in (0, 1)
         for client in crowd:
             client.close()

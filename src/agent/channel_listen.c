@@ -1,0 +1,323 @@
+/* channel_listen: channels of plain bytes: TCP connections to addresses that the resident thread listens at,
+ * for clients that know no frames (nc, telnet, a debugger). Who may use one is asked by the Python part. All
+ * of this is the resident thread's, and waits for nothing. */
+#include "agent/channel_impl.h"
+#include "agent/clock.h"
+#include "agent/fds.h"
+#include "agent/lock.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG     8
+#define PAUSE_NS    PB_NS_PER_S /* out of descriptors, a connection stays pending */
+#define DRAINED     64          /* pieces read of a connection that is closed */
+#define INTERRUPT   0x03
+#define TELNET_IAC  0xff
+#define TELNET_IP   0xf4
+#define TELNET_WILL 0xfb /* this one and those up to DONT are followed by an option */
+#define TELNET_DONT 0xfe
+#define GIL_MS      10000
+
+enum { TELNET_NONE, TELNET_COMMAND, TELNET_OPTION };
+
+static struct listener {
+    uint64_t number; /* 0: a free place */
+    int fd;
+    int mode;
+    char kind[PB_CHANNEL_KIND];
+    uint8_t *arguments;
+    size_t size;
+    uint64_t again_ns; /* not before */
+} listeners[PB_CHANNEL_LISTENERS];
+static uint64_t next_listener = 1;
+
+union address {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+};
+
+static int parse_address(const struct pb_channel_listen *how, union address *ret, socklen_t *ret_size)
+{
+    memset(ret, 0, sizeof(*ret));
+    if (inet_pton(AF_INET, how->address, &ret->four.sin_addr) == 1) {
+        ret->four.sin_family = AF_INET;
+        ret->four.sin_port = htons(how->port);
+        *ret_size = sizeof(ret->four);
+        return 0;
+    }
+    if (inet_pton(AF_INET6, how->address, &ret->six.sin6_addr) == 1) {
+        ret->six.sin6_family = AF_INET6;
+        ret->six.sin6_port = htons(how->port);
+        *ret_size = sizeof(ret->six);
+        return 0;
+    }
+    return -EINVAL;
+}
+
+static int open_listener(const union address *address, socklen_t size, uint16_t *ret_port)
+{
+    union address bound;
+    socklen_t bound_size = sizeof(bound);
+    const int on = 1;
+
+    int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, &address->any, size) < 0 || listen(fd, BACKLOG) < 0 ||
+        getsockname(fd, &bound.any, &bound_size) < 0) {
+        int r = -errno;
+        close(fd);
+        return r;
+    }
+    *ret_port = ntohs(bound.any.sa_family == AF_INET6 ? bound.six.sin6_port : bound.four.sin_port);
+    return pb_fd_keep(fd);
+}
+
+static struct listener *find_free_listener(void)
+{
+    for (int i = 0; i < PB_CHANNEL_LISTENERS; i++)
+        if (!listeners[i].number)
+            return &listeners[i];
+    return NULL;
+}
+
+static int keep_arguments(const struct pb_channel_listen *how, struct listener *l)
+{
+    if (how->size == 0)
+        return 0;
+    void *copy = mmap(NULL, how->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED)
+        return -ENOMEM;
+    memcpy(copy, how->arguments, how->size);
+    l->arguments = copy;
+    l->size = how->size;
+    return 0;
+}
+
+int pb_channel_listen(const struct pb_channel_listen *how, char *why, size_t why_size)
+{
+    struct listener *l = find_free_listener(), made = {.mode = how->mode};
+    union address address;
+    socklen_t size;
+    uint16_t port = 0;
+
+    if (!l) {
+        snprintf(why, why_size, "it listens at %d addresses already; stop one", PB_CHANNEL_LISTENERS);
+        return -EBUSY;
+    }
+    if (parse_address(how, &address, &size) < 0) {
+        snprintf(why, why_size, "'%.60s' is no numeric IPv4 or IPv6 address", how->address);
+        return -EINVAL;
+    }
+    int r = pb_fds_room() ? keep_arguments(how, &made) : -EMFILE;
+    if (r == 0)
+        r = made.fd = open_listener(&address, size, &port);
+    if (r < 0) {
+        if (made.arguments)
+            munmap(made.arguments, made.size);
+        snprintf(why, why_size, "it cannot listen at %s port %u: %s", how->address, how->port, strerror(-r));
+        return r;
+    }
+    snprintf(made.kind, sizeof(made.kind), "%s", how->kind);
+    made.number = next_listener++;
+    *l = made;
+    return port;
+}
+
+static void stop_listener(struct listener *l)
+{
+    pb_fd_close(l->fd);
+    if (l->arguments)
+        munmap(l->arguments, l->size);
+    *l = (struct listener){.fd = -1};
+}
+
+static void end_channels_of(uint64_t listener)
+{
+    pb_lock(PB_LOCK_CHANNELS);
+    for (int i = 0; i < PB_CHANNELS; i++) {
+        struct pb_channel *c = &pb_channel_places[i];
+        if (c->number && !c->detached && c->listener == listener)
+            pb_channel_lose(c, "it no longer listens");
+    }
+    pb_unlock(PB_LOCK_CHANNELS);
+}
+
+int pb_channel_listen_stop(const char *kind, int channels)
+{
+    int stopped = 0;
+
+    for (int i = 0; i < PB_CHANNEL_LISTENERS; i++) {
+        struct listener *l = &listeners[i];
+        if (!l->number || (kind[0] && strcmp(kind, l->kind) != 0))
+            continue;
+        if (channels)
+            end_channels_of(l->number);
+        stop_listener(l);
+        stopped++;
+    }
+    return stopped;
+}
+
+/* How many bytes can be received in one piece, and where to. */
+static size_t free_part(struct pb_channel *c, uint8_t **ret)
+{
+    pb_lock(PB_LOCK_CHANNELS);
+    size_t end = (c->in.at + c->in.len) % PB_CHANNEL_WINDOW;
+    size_t n = PB_CHANNEL_WINDOW - (end > c->in.len ? end : c->in.len);
+    if (c->input_ended || c->closed)
+        n = 0;
+    *ret = c->in.data + end;
+    pb_unlock(PB_LOCK_CHANNELS);
+    return n;
+}
+
+void pb_channel_poll(struct pollfd *ret)
+{
+    uint64_t now = pb_now_ns();
+    uint8_t *unused;
+
+    for (int i = 0; i < PB_CHANNELS; i++) {
+        struct pb_channel *c = &pb_channel_places[i];
+        ret[i] = (struct pollfd){.fd = -1};
+        pb_lock(PB_LOCK_CHANNELS);
+        int ours = c->number && !c->detached && !c->client;
+        size_t out = ours ? c->out.len : 0;
+        pb_unlock(PB_LOCK_CHANNELS);
+        if (ours)
+            ret[i] = (struct pollfd){
+                .fd = c->fd, .events = (short)((free_part(c, &unused) ? POLLIN : 0) | (out ? POLLOUT : 0))};
+    }
+    for (int i = 0; i < PB_CHANNEL_LISTENERS; i++)
+        ret[PB_CHANNELS + i] =
+            (struct pollfd){.fd = listeners[i].number && now >= listeners[i].again_ns ? listeners[i].fd : -1,
+                            .events = POLLIN};
+}
+
+/* Takes interrupts and telnet's commands out of text. Returns what is left, *interrupts: how many came. A
+ * 0xff is never part of text (UTF-8). */
+static size_t filter_text(struct pb_channel *c, uint8_t *bytes, size_t size, int *interrupts)
+{
+    size_t kept = 0;
+
+    *interrupts = 0;
+    for (size_t i = 0; i < size; i++) {
+        uint8_t byte = bytes[i];
+        if (byte == TELNET_IAC) {
+            c->telnet = TELNET_COMMAND;
+        } else if (c->telnet == TELNET_COMMAND) {
+            *interrupts += byte == TELNET_IP;
+            c->telnet = byte >= TELNET_WILL && byte <= TELNET_DONT ? TELNET_OPTION : TELNET_NONE;
+        } else if (c->telnet == TELNET_OPTION) {
+            c->telnet = TELNET_NONE;
+        } else if (byte == INTERRUPT) {
+            ++*interrupts;
+        } else {
+            bytes[kept++] = byte;
+        }
+    }
+    return kept;
+}
+
+static void receive(struct pb_channel *c)
+{
+    uint8_t *bytes;
+    size_t room = free_part(c, &bytes);
+    int interrupts = 0;
+
+    if (room == 0)
+        return;
+    ssize_t n = recv(c->fd, bytes, room, MSG_DONTWAIT);
+    int lost = n < 0 && errno != EAGAIN && errno != EINTR, ended = n == 0;
+    if (n > 0 && c->mode == PB_LISTEN_TEXT)
+        n = (ssize_t)filter_text(c, bytes, (size_t)n, &interrupts);
+    pb_lock(PB_LOCK_CHANNELS);
+    if (n > 0)
+        c->in.len += (size_t)n;
+    if (interrupts)
+        pb_channel_interrupt(c);
+    if (ended)
+        c->input_ended = 1;
+    if (lost)
+        pb_channel_lose(c, "the client is gone");
+    pb_channel_ring_bell(c);
+    pb_unlock(PB_LOCK_CHANNELS);
+}
+
+static void accept_client(struct listener *l)
+{
+    char why[200];
+
+    int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+            l->again_ns = pb_now_ns() + PAUSE_NS;
+        return;
+    }
+    if (!pb_fds_room()) {
+        close(fd);
+        return;
+    }
+    fd = pb_fd_keep(fd);
+    const struct pb_channel_request request = {.fd = fd,
+                                               .listener = l->number,
+                                               .mode = l->mode,
+                                               .timeout_ms = GIL_MS,
+                                               .kind = l->kind,
+                                               .arguments = l->arguments,
+                                               .size = l->size};
+    if (fd >= 0 && pb_channel_open(&request, why, sizeof(why)) < 0)
+        pb_fd_close(fd);
+}
+
+void pb_channel_deal(const struct pollfd *polled)
+{
+    for (int i = 0; i < PB_CHANNELS; i++) {
+        struct pb_channel *c = &pb_channel_places[i];
+        pb_lock(PB_LOCK_CHANNELS);
+        int same = c->number && !c->detached && !c->client && polled[i].fd >= 0 && polled[i].fd == c->fd;
+        pb_unlock(PB_LOCK_CHANNELS);
+        if (same && polled[i].revents & POLLIN)
+            receive(c);
+        if (same && polled[i].revents & (POLLERR | POLLHUP | POLLNVAL)) {
+            pb_lock(PB_LOCK_CHANNELS);
+            pb_channel_lose(c, "the client is gone");
+            pb_unlock(PB_LOCK_CHANNELS);
+        }
+    }
+    for (int i = 0; i < PB_CHANNEL_LISTENERS; i++) {
+        const struct pollfd *p = &polled[PB_CHANNELS + i];
+        if (listeners[i].number && p->fd >= 0 && p->fd == listeners[i].fd && p->revents & POLLIN)
+            accept_client(&listeners[i]);
+        else if (listeners[i].number && p->fd == listeners[i].fd && p->revents)
+            stop_listener(&listeners[i]); /* broken: polling it again would return at once, for ever */
+    }
+}
+
+void pb_channel_drain(int fd)
+{
+    char bytes[1024];
+
+    for (int i = 0; i < DRAINED && recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0; i++)
+        ;
+}
+
+/* The lock is forgotten by pb_locks_forget, descriptors by pb_fds_forget. Memory of the rings does not reach
+ * a child; arguments of listeners stay. */
+void pb_channels_forget(void)
+{
+    memset(pb_channel_places, 0, sizeof(pb_channel_places));
+    for (int i = 0; i < PB_CHANNELS; i++)
+        pb_channel_places[i].fd = -1;
+    for (int i = 0; i < PB_CHANNEL_LISTENERS; i++)
+        listeners[i] = (struct listener){.fd = -1};
+}

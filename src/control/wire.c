@@ -1,0 +1,163 @@
+/* wire: see wire.h. */
+#include "control/wire.h"
+
+#include "control/message.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ANSWER_MS 5000
+#define PIECE     (16u << 10)
+#define CREDIT    (1ull << 30)
+
+/* Sends a frame with the channel's id. */
+static int send_frame(struct pb_wire *wire, struct pb_frame_writer *w, uint16_t type)
+{
+    struct pb_client *client = wire->client;
+    uint32_t last = client->last_id;
+
+    client->last_id = wire->id - 1;
+    int64_t r = pb_client_request(client, w, type);
+    client->last_id = last;
+    return r < 0 ? (int)r : 0;
+}
+
+static void take_text(const struct pb_frame *frame, char text[256])
+{
+    struct pb_field field;
+
+    text[0] = '\0';
+    if (pb_field_find(frame, PB_TAG_TEXT, &field) == 0)
+        snprintf(text, 256, "%.*s", (int)(field.size < 255 ? field.size : 255), (const char *)field.data);
+}
+
+int pb_wire_open(struct pb_client *client, const char *kind, const void *arguments, size_t size,
+                 unsigned timeout_ms, struct pb_wire *ret, char *text)
+{
+    struct pb_frame_writer w;
+    struct pb_frame reply;
+    size_t cap = size + 256;
+
+    text[0] = '\0';
+    uint8_t *buf = malloc(cap);
+    if (!buf)
+        return -ENOMEM;
+    pb_frame_begin(&w, buf, cap);
+    pb_frame_put_str(&w, PB_TAG_NAME, kind);
+    pb_frame_put(&w, PB_TAG_DATA, arguments, size);
+    pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, timeout_ms);
+    int64_t id = pb_client_request(client, &w, PB_MSG_CHANNEL);
+    free(buf);
+    int r = id < 0 ? (int)id : pb_client_next(client, &reply, ANSWER_MS);
+    if (r < 0)
+        return r;
+    if (reply.id == (uint32_t)id && reply.type == PB_MSG_ERROR) {
+        take_text(&reply, text);
+        uint64_t error = pb_field_u64(&reply, PB_TAG_ERRNO, EPROTO);
+        return error > 0 && error < 4096 ? -(int)error : -EPROTO;
+    }
+    if (reply.id != (uint32_t)id || reply.type != PB_MSG_DONE)
+        return -EPROTO;
+    *ret = (struct pb_wire){.client = client, .id = (uint32_t)id, .given = PB_CHANNEL_WINDOW};
+    ret->credit = pb_field_u64(&reply, PB_TAG_VALUE, 0);
+    return ret->credit <= CREDIT ? 0 : -EPROTO;
+}
+
+/* Bytes that were handed out make room for others. */
+static int give_room(struct pb_wire *wire)
+{
+    uint8_t buf[64];
+    struct pb_frame_writer w;
+
+    if (wire->consumed < PB_CHANNEL_WINDOW / 2)
+        return 0;
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_u64(&w, PB_TAG_VALUE, wire->consumed);
+    wire->given += wire->consumed;
+    wire->consumed = 0;
+    int r = send_frame(wire, &w, PB_MSG_WINDOW);
+    /* An agent that has said its last word is gone, but what it said still lies here. */
+    return r == -EPIPE || r == -ECONNRESET ? 0 : r;
+}
+
+static int take_frame(struct pb_wire *wire, const struct pb_frame *frame, struct pb_wire_event *ret)
+{
+    struct pb_field data;
+
+    *ret = (struct pb_wire_event){0};
+    if (frame->id != wire->id)
+        return -EPROTO;
+    switch (frame->type) {
+    case PB_MSG_STREAM:
+        if (pb_field_find(frame, PB_TAG_DATA, &data) < 0 || data.size > wire->given)
+            return -EPROTO;
+        wire->given -= data.size;
+        wire->consumed += data.size;
+        ret->type = PB_WIRE_DATA;
+        ret->data = data.data;
+        ret->size = data.size;
+        return 0;
+    case PB_MSG_WINDOW: {
+        uint64_t more = pb_field_u64(frame, PB_TAG_VALUE, 0);
+        if (more > CREDIT - wire->credit)
+            return -EPROTO;
+        wire->credit += more;
+        ret->type = PB_WIRE_ROOM;
+        return 0;
+    }
+    case PB_MSG_END:
+    case PB_MSG_ERROR:
+        ret->type = PB_WIRE_END;
+        ret->status = frame->type == PB_MSG_ERROR || pb_field_u64(frame, PB_TAG_STATUS, 0) != 0;
+        take_text(frame, ret->text);
+        wire->ended = 1;
+        return 0;
+    default:
+        return -EPROTO;
+    }
+}
+
+int pb_wire_next(struct pb_wire *wire, struct pb_wire_event *ret, int timeout_ms)
+{
+    struct pb_frame frame;
+
+    if (wire->ended)
+        return -ECONNRESET;
+    int r = give_room(wire);
+    if (r == 0)
+        r = pb_client_next(wire->client, &frame, timeout_ms);
+    return r < 0 ? r : take_frame(wire, &frame, ret);
+}
+
+long pb_wire_send(struct pb_wire *wire, const void *data, size_t size)
+{
+    uint8_t buf[PIECE + 64];
+    const uint8_t *bytes = data;
+    struct pb_frame_writer w;
+    size_t done = 0;
+
+    while (done < size && wire->credit > 0) {
+        size_t n = size - done < PIECE ? size - done : PIECE;
+        n = n < wire->credit ? n : (size_t)wire->credit;
+        pb_frame_begin(&w, buf, sizeof(buf));
+        pb_frame_put(&w, PB_TAG_DATA, bytes + done, n);
+        int r = send_frame(wire, &w, PB_MSG_STREAM);
+        if (r < 0)
+            return r;
+        wire->credit -= n;
+        done += n;
+    }
+    return (long)done;
+}
+
+int pb_wire_interrupt(struct pb_wire *wire)
+{
+    return pb_client_signal(wire->client, PB_MSG_INTERRUPT, wire->id);
+}
+
+int pb_wire_finish(struct pb_wire *wire)
+{
+    return pb_client_signal(wire->client, PB_MSG_END, wire->id);
+}
