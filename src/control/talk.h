@@ -1,7 +1,7 @@
-/* wire: a tool's end of a channel (message.h): bytes both ways between the tool and a thread of the target.
+/* talk: a tool's end of a channel (message.h): bytes both ways between the tool and a thread of the target.
  *
  * The connection is the channel's alone: a tool that also asks questions opens another session for them. The
- * descriptor to poll is client->fd; since a frame may have come with an earlier one, pb_wire_next is called
+ * descriptor to poll is client->fd; since a frame may have come with an earlier one, pb_talk_next is called
  * until it says -ETIMEDOUT before the next poll. The agent is part of the target, and may be anything: more
  * bytes than were asked for are an error. For tools only. One thread at a time. */
 #pragma once
@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct pb_wire {
-    struct pb_client *client; /* the caller's: it outlives the wire */
+struct pb_talk {
+    struct pb_client *client; /* the caller's: it outlives the talk */
     uint32_t id;
     uint64_t credit;   /* bytes that the agent takes now */
     uint64_t given;    /* bytes that it may send */
@@ -20,10 +20,10 @@ struct pb_wire {
     int ended;         /* nothing comes any more */
 };
 
-enum pb_wire_event_type { PB_WIRE_DATA, PB_WIRE_ROOM, PB_WIRE_END };
+enum pb_talk_event_type { PB_TALK_DATA, PB_TALK_ROOM, PB_TALK_END };
 
-struct pb_wire_event {
-    enum pb_wire_event_type type;
+struct pb_talk_event {
+    enum pb_talk_event_type type;
     const uint8_t *data; /* DATA: valid until the next call */
     size_t size;
     int status;     /* END: 0, or 1 when something failed */
@@ -34,18 +34,18 @@ struct pb_wire_event {
 /* Makes the client's connection a channel. timeout_ms: for the target to get its GIL (the channel ends then,
  * with a reason), and for the answer itself some seconds. On failure text (256 bytes) has what the agent
  * said, or "". -EBUSY: too many channels; -ENOSYS: an agent of an older release. */
-int pb_wire_open(struct pb_client *client, const char *kind, const void *arguments, size_t size,
-                 unsigned timeout_ms, struct pb_wire *ret, char *text);
+int pb_talk_open(struct pb_client *client, const char *kind, const void *arguments, size_t size,
+                 unsigned timeout_ms, struct pb_talk *ret, char *text);
 
 /* What comes next. ROOM: more bytes may be sent. -ETIMEDOUT: nothing in that time (0: now); -EINTR;
  * -ECONNRESET: the agent is gone; -EPROTO: it does not keep to the rules. */
-int pb_wire_next(struct pb_wire *wire, struct pb_wire_event *ret, int timeout_ms);
+int pb_talk_next(struct pb_talk *talk, struct pb_talk_event *ret, int timeout_ms);
 
 /* Sends as much as the agent takes now, and returns how much: 0 where ROOM must come first. */
-long pb_wire_send(struct pb_wire *wire, const void *data, size_t size);
+long pb_talk_send(struct pb_talk *talk, const void *data, size_t size);
 
 /* KeyboardInterrupt for the code that runs; past all bytes that wait. */
-int pb_wire_interrupt(struct pb_wire *wire);
+int pb_talk_interrupt(struct pb_talk *talk);
 
 /* No more bytes from this side. What the other side has to say still comes. */
-int pb_wire_finish(struct pb_wire *wire);
+int pb_talk_finish(struct pb_talk *talk);

@@ -1,5 +1,5 @@
-/* wire: see wire.h. */
-#include "control/wire.h"
+/* talk: see talk.h. */
+#include "control/talk.h"
 
 #include "control/message.h"
 
@@ -13,12 +13,12 @@
 #define CREDIT    (1ull << 30)
 
 /* Sends a frame with the channel's id. */
-static int send_frame(struct pb_wire *wire, struct pb_frame_writer *w, uint16_t type)
+static int send_frame(struct pb_talk *talk, struct pb_frame_writer *w, uint16_t type)
 {
-    struct pb_client *client = wire->client;
+    struct pb_client *client = talk->client;
     uint32_t last = client->last_id;
 
-    client->last_id = wire->id - 1;
+    client->last_id = talk->id - 1;
     int64_t r = pb_client_request(client, w, type);
     client->last_id = last;
     return r < 0 ? (int)r : 0;
@@ -33,8 +33,8 @@ static void take_text(const struct pb_frame *frame, char text[256])
         snprintf(text, 256, "%.*s", (int)(field.size < 255 ? field.size : 255), (const char *)field.data);
 }
 
-int pb_wire_open(struct pb_client *client, const char *kind, const void *arguments, size_t size,
-                 unsigned timeout_ms, struct pb_wire *ret, char *text)
+int pb_talk_open(struct pb_client *client, const char *kind, const void *arguments, size_t size,
+                 unsigned timeout_ms, struct pb_talk *ret, char *text)
 {
     struct pb_frame_writer w;
     struct pb_frame reply;
@@ -60,104 +60,104 @@ int pb_wire_open(struct pb_client *client, const char *kind, const void *argumen
     }
     if (reply.id != (uint32_t)id || reply.type != PB_MSG_DONE)
         return -EPROTO;
-    *ret = (struct pb_wire){.client = client, .id = (uint32_t)id, .given = PB_CHANNEL_WINDOW};
+    *ret = (struct pb_talk){.client = client, .id = (uint32_t)id, .given = PB_CHANNEL_WINDOW};
     ret->credit = pb_field_u64(&reply, PB_TAG_VALUE, 0);
     return ret->credit <= CREDIT ? 0 : -EPROTO;
 }
 
 /* Bytes that were handed out make room for others. */
-static int give_room(struct pb_wire *wire)
+static int give_room(struct pb_talk *talk)
 {
     uint8_t buf[64];
     struct pb_frame_writer w;
 
-    if (wire->consumed < PB_CHANNEL_WINDOW / 2)
+    if (talk->consumed < PB_CHANNEL_WINDOW / 2)
         return 0;
     pb_frame_begin(&w, buf, sizeof(buf));
-    pb_frame_put_u64(&w, PB_TAG_VALUE, wire->consumed);
-    wire->given += wire->consumed;
-    wire->consumed = 0;
-    int r = send_frame(wire, &w, PB_MSG_WINDOW);
+    pb_frame_put_u64(&w, PB_TAG_VALUE, talk->consumed);
+    talk->given += talk->consumed;
+    talk->consumed = 0;
+    int r = send_frame(talk, &w, PB_MSG_WINDOW);
     /* An agent that has said its last word is gone, but what it said still lies here. */
     return r == -EPIPE || r == -ECONNRESET ? 0 : r;
 }
 
-static int take_frame(struct pb_wire *wire, const struct pb_frame *frame, struct pb_wire_event *ret)
+static int take_frame(struct pb_talk *talk, const struct pb_frame *frame, struct pb_talk_event *ret)
 {
     struct pb_field data;
 
-    *ret = (struct pb_wire_event){0};
-    if (frame->id != wire->id)
+    *ret = (struct pb_talk_event){0};
+    if (frame->id != talk->id)
         return -EPROTO;
     switch (frame->type) {
     case PB_MSG_STREAM:
-        if (pb_field_find(frame, PB_TAG_DATA, &data) < 0 || data.size > wire->given)
+        if (pb_field_find(frame, PB_TAG_DATA, &data) < 0 || data.size > talk->given)
             return -EPROTO;
-        wire->given -= data.size;
-        wire->consumed += data.size;
-        ret->type = PB_WIRE_DATA;
+        talk->given -= data.size;
+        talk->consumed += data.size;
+        ret->type = PB_TALK_DATA;
         ret->data = data.data;
         ret->size = data.size;
         return 0;
     case PB_MSG_WINDOW: {
         uint64_t more = pb_field_u64(frame, PB_TAG_VALUE, 0);
-        if (more > CREDIT - wire->credit)
+        if (more > CREDIT - talk->credit)
             return -EPROTO;
-        wire->credit += more;
-        ret->type = PB_WIRE_ROOM;
+        talk->credit += more;
+        ret->type = PB_TALK_ROOM;
         return 0;
     }
     case PB_MSG_END:
     case PB_MSG_ERROR:
-        ret->type = PB_WIRE_END;
+        ret->type = PB_TALK_END;
         ret->status = frame->type == PB_MSG_ERROR || pb_field_u64(frame, PB_TAG_STATUS, 0) != 0;
         take_text(frame, ret->text);
-        wire->ended = 1;
+        talk->ended = 1;
         return 0;
     default:
         return -EPROTO;
     }
 }
 
-int pb_wire_next(struct pb_wire *wire, struct pb_wire_event *ret, int timeout_ms)
+int pb_talk_next(struct pb_talk *talk, struct pb_talk_event *ret, int timeout_ms)
 {
     struct pb_frame frame;
 
-    if (wire->ended)
+    if (talk->ended)
         return -ECONNRESET;
-    int r = give_room(wire);
+    int r = give_room(talk);
     if (r == 0)
-        r = pb_client_next(wire->client, &frame, timeout_ms);
-    return r < 0 ? r : take_frame(wire, &frame, ret);
+        r = pb_client_next(talk->client, &frame, timeout_ms);
+    return r < 0 ? r : take_frame(talk, &frame, ret);
 }
 
-long pb_wire_send(struct pb_wire *wire, const void *data, size_t size)
+long pb_talk_send(struct pb_talk *talk, const void *data, size_t size)
 {
     uint8_t buf[PIECE + 64];
     const uint8_t *bytes = data;
     struct pb_frame_writer w;
     size_t done = 0;
 
-    while (done < size && wire->credit > 0) {
+    while (done < size && talk->credit > 0) {
         size_t n = size - done < PIECE ? size - done : PIECE;
-        n = n < wire->credit ? n : (size_t)wire->credit;
+        n = n < talk->credit ? n : (size_t)talk->credit;
         pb_frame_begin(&w, buf, sizeof(buf));
         pb_frame_put(&w, PB_TAG_DATA, bytes + done, n);
-        int r = send_frame(wire, &w, PB_MSG_STREAM);
+        int r = send_frame(talk, &w, PB_MSG_STREAM);
         if (r < 0)
             return r;
-        wire->credit -= n;
+        talk->credit -= n;
         done += n;
     }
     return (long)done;
 }
 
-int pb_wire_interrupt(struct pb_wire *wire)
+int pb_talk_interrupt(struct pb_talk *talk)
 {
-    return pb_client_signal(wire->client, PB_MSG_INTERRUPT, wire->id);
+    return pb_client_signal(talk->client, PB_MSG_INTERRUPT, talk->id);
 }
 
-int pb_wire_finish(struct pb_wire *wire)
+int pb_talk_finish(struct pb_talk *talk)
 {
-    return pb_client_signal(wire->client, PB_MSG_END, wire->id);
+    return pb_client_signal(talk->client, PB_MSG_END, talk->id);
 }
