@@ -5,9 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "profile/intern.h"
+#include "table/clock.h"
 #include "table/reader.h"
 
 #define MEMORY_MAX  ((size_t)512 << 20)
@@ -91,6 +94,29 @@ struct pb_profile_facts *pb_profile_facts(struct pb_profile *p)
 const struct pb_profile_facts *pb_profile_facts_of(const struct pb_profile *p)
 {
     return &p->facts;
+}
+
+const char *pb_profile_clock_named(const char *text)
+{
+    static const char *const clocks[] = {"wall", "CPU", "GIL"};
+
+    for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++)
+        if (strcmp(text, clocks[i]) == 0)
+            return clocks[i];
+    return clocks[0];
+}
+
+void pb_profile_clocks_now(struct pb_profile_clocks *ret)
+{
+    struct timespec boot = {0};
+    int64_t mono, real;
+
+    pb_clock_both(&mono, &real);
+    int64_t after = pb_clock_mono();
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    /* It was read a moment after the other two. */
+    int64_t boot_ns = (int64_t)boot.tv_sec * (int64_t)PB_NS_PER_S + boot.tv_nsec - (after - mono);
+    *ret = (struct pb_profile_clocks){(uint64_t)mono, boot_ns > 0 ? (uint64_t)boot_ns : 0, real};
 }
 
 /* What a target calls its functions may hold anything; files and terminals shall not. */

@@ -73,13 +73,20 @@ struct pb_profile_span {
     uint32_t samples;
 };
 
+/* The clocks of a machine at one instant. */
+struct pb_profile_clocks {
+    uint64_t monotonic_ns;
+    uint64_t boot_ns; /* since it was started, suspended or not; 0: not known */
+    int64_t utc_ns;
+};
+void pb_profile_clocks_now(struct pb_profile_clocks *ret);
+
 /* What a profile is of, and how good it is. */
 struct pb_profile_facts {
-    char title[256];      /* the command line, or what else it is called */
-    const char *clock;    /* "wall", "CPU", "GIL" */
-    double rate;          /* wanted, a second; 0: not known */
-    uint64_t start_ns;    /* monotonic */
-    int64_t start_utc_ns; /* the same instant */
+    char title[256];   /* the command line, or what else it is called */
+    const char *clock; /* "wall", "CPU", "GIL" */
+    double rate;       /* wanted, a second; 0: not known */
+    struct pb_profile_clocks start;
     uint64_t duration_ns;
     uint64_t ticks; /* instants at which all threads were looked at */
     uint64_t late;  /* instants that passed before the sampler got to them */
@@ -99,6 +106,9 @@ void pb_profile_free(struct pb_profile *p);
 
 struct pb_profile_facts *pb_profile_facts(struct pb_profile *p);
 const struct pb_profile_facts *pb_profile_facts_of(const struct pb_profile *p);
+
+/* "wall", "CPU" or "GIL" for a text that is one of them, else "wall". */
+const char *pb_profile_clock_named(const char *text);
 
 /* Interning. Texts are copied, control characters and bytes that are no UTF-8 replaced by '?'.
  * PB_PROFILE_NONE: there is no room for a new one. */

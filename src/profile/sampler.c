@@ -188,11 +188,8 @@ int pb_sampler_wait(struct pb_sampler *s)
     uint64_t now = pb_now_ns();
 
     if (!s->started) {
-        struct timespec utc;
-        clock_gettime(CLOCK_REALTIME, &utc);
         s->start = s->next = now;
-        s->facts->start_ns = now;
-        s->facts->start_utc_ns = (int64_t)utc.tv_sec * (int64_t)PB_NS_PER_S + utc.tv_nsec;
+        pb_profile_clocks_now(&s->facts->start);
         s->share = allowed_share(s);
         s->credit_ns = CREDIT_NS;
         s->paid = own_cpu_ns();

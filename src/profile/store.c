@@ -22,7 +22,8 @@ struct pb_store {
     struct pb_profile_facts before; /* as they were at the last flush */
     uint64_t *written;              /* when each node was last written; 0: never */
     size_t written_cap;
-    int64_t base; /* of the ids of its stacks: what sets them apart from those of other recordings */
+    int64_t
+        base; /* of the ids of its stacks: what sets them apart from those of other recordings and epochs */
 };
 
 static const struct pb_column sample_columns[PB_SAMPLES_COLUMNS] = {
@@ -108,6 +109,25 @@ static int make_tables(struct pb_store *s)
     return r < 0 ? r : pb_table_new(s->arena, &sampling, &s->sampling);
 }
 
+static int64_t draw_base(void)
+{
+    uint32_t apart;
+
+    if (syscall(SYS_getrandom, &apart, sizeof(apart), 0) != sizeof(apart)) /* no wrapper in glibc 2.17 */
+        apart = (uint32_t)pb_now_ns();
+    return (int64_t)(apart >> 1 | 1) << 32;
+}
+
+void pb_store_begin_epoch(struct pb_store *s)
+{
+    int64_t before = s->base;
+
+    while (s->base == before)
+        s->base = draw_base();
+    if (s->written_cap)
+        memset(s->written, 0, s->written_cap * sizeof(*s->written));
+}
+
 int pb_store_new(const struct pb_store_options *options, struct pb_store **ret, struct pb_err *err)
 {
     struct pb_store *s = calloc(1, sizeof(*s));
@@ -119,10 +139,7 @@ int pb_store_new(const struct pb_store_options *options, struct pb_store **ret, 
         free(s);
         return r;
     }
-    uint32_t apart;
-    if (syscall(SYS_getrandom, &apart, sizeof(apart), 0) != sizeof(apart)) /* no wrapper in glibc 2.17 */
-        apart = (uint32_t)pb_now_ns();
-    s->base = (int64_t)(apart >> 1 | 1) << 32;
+    s->base = draw_base();
     struct pb_arena_options arena = {.bound = s->dir.bound};
     r = pb_arena_create(s->dir.fd, "arena", &arena, &s->arena);
     if (r == 0)

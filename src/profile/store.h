@@ -19,10 +19,12 @@ struct pb_err;
 struct pb_store;
 
 struct pb_store_options {
-    uint64_t bound; /* bytes; 0: 64 MB */
-    pid_t pid;      /* of the first process that is recorded */
+    uint64_t bound;    /* bytes; 0: 64 MB */
+    const pid_t *pids; /* that are recorded from the beginning on, at least one */
+    size_t npids;
     const char *command;
     double rate;
+    const char *clock; /* "wall", "CPU", "GIL": what its samples count */
 };
 
 /* Makes the run directory and the tables. */
@@ -34,6 +36,9 @@ struct pb_arena *pb_store_arena(struct pb_store *s); /* for who records more int
 /* Writes what the profile has, and forgets its samples (not what is interned). Call it every second or so. */
 int pb_store_flush(struct pb_store *s, struct pb_profile *p);
 
+/* The profile has begun a new epoch: from now on its numbers mean other stacks. */
+void pb_store_begin_epoch(struct pb_store *s);
+
 /* A frame of a thread that made no progress. */
 struct pb_hang_frame {
     pid_t pid, tid;
@@ -43,6 +48,6 @@ struct pb_hang_frame {
 };
 int pb_store_hang(struct pb_store *s, const struct pb_hang_frame *f);
 
-/* The samples of a recording from since to until (UTC ns) as a profile. name: its folder, or the pid of what
- * was recorded (then the newest). -ENOENT: there is none. */
+/* The samples of a recording from since to until (UTC ns) as a profile, by the clocks of the machine it was
+ * made on. name: its folder, or the pid of what was recorded (then the newest). -ENOENT: there is none. */
 int pb_store_read(const char *name, int64_t since, int64_t until, struct pb_profile *p, struct pb_err *err);

@@ -20,6 +20,7 @@
 
 #define BOUND     ((uint64_t)64 << 20)
 #define NAMES_MAX 1000
+#define PIDS_MAX  512 /* that its description names: it is read as a whole, up to 8 KB */
 
 /* ROOT/probing-UID: ours, closed to others, and no symbolic link: /tmp is everybody's. */
 static int open_user_dir(const char *root, char *path, size_t size)
@@ -64,7 +65,15 @@ static int write_about(int dir_fd, const struct pb_store_options *o, const struc
     put(out, "release", PROBING_VERSION);
     fprintf(out, "pid=%d\nstart_time=%llu\nuid=%u\nprobed_since=%lld\n", (int)self->ns_pid,
             (unsigned long long)self->start_time, (unsigned)geteuid(), (long long)time(NULL));
-    fprintf(out, "recorded_pid=%d\nrate=%g\n", (int)o->pid, o->rate);
+    struct pb_profile_clocks now;
+    pb_profile_clocks_now(&now);
+    /* recorded_pid: the first, by which it is filed. */
+    fprintf(out, "recorded_pid=%d\nrecorded_pids=%d", (int)o->pids[0], (int)o->pids[0]);
+    for (size_t i = 1; i < o->npids && i < PIDS_MAX; i++)
+        fprintf(out, ",%d", (int)o->pids[i]);
+    fprintf(out, "\nrate=%.17g\nclock=%s\n", o->rate, o->clock ? o->clock : "wall");
+    fprintf(out, "clock_monotonic=%llu\nclock_boot=%llu\nclock_utc=%lld\n",
+            (unsigned long long)now.monotonic_ns, (unsigned long long)now.boot_ns, (long long)now.utc_ns);
     put(out, "command", o->command);
     int r = ferror(out) ? -EIO : 0;
     if (fclose(out) != 0 && r == 0)
@@ -83,7 +92,7 @@ static int make_in(const char *root, const struct pb_store_options *o, struct pb
 
     int r = pb_procinfo_read(getpid(), &self, NULL);
     if (r == 0)
-        r = pb_procinfo_read(o->pid, &of, NULL);
+        r = pb_procinfo_read(o->pids[0], &of, NULL);
     if (r < 0)
         return r;
     _cleanup_close_ int user_fd = open_user_dir(root, user, sizeof(user));
@@ -94,7 +103,7 @@ static int make_in(const char *root, const struct pb_store_options *o, struct pb
         int len =
             snprintf(name, sizeof(name), "%llu-%d-%llu" PB_RUNDIR_OF "%d-%llu",
                      (unsigned long long)self.pid_ns, (int)self.ns_pid, (unsigned long long)self.start_time,
-                     (int)o->pid, (unsigned long long)of.start_time);
+                     (int)o->pids[0], (unsigned long long)of.start_time);
         if (n)
             snprintf(name + len, sizeof(name) - (size_t)len, ".%d", n);
         if (mkdirat(user_fd, name, 0700) == 0)

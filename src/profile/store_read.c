@@ -17,57 +17,105 @@
 #include "remote/runs.h"
 #include "table/reader.h"
 
-#define STACKS_MAX (16u << 20)
+#define STACKS_BYTES ((size_t)512 << 20)
 
 /* A node as the recording has it, and what it is in the profile. */
 struct stack {
-    uint32_t parent, frame;
-    uint32_t node;
-    bool known;
+    int64_t id, parent; /* the upper half tells recordings and epochs apart; the root is 0 */
+    uint32_t frame, node;
 };
 
 struct reading {
     struct pb_reader *reader;
     struct pb_profile *p;
+    struct pb_keys ids; /* of stacks: where they are in the array */
     struct stack *stacks;
-    size_t nstacks;
+    size_t nstacks, stacks_cap;
+    struct pb_budget budget;
     int64_t since, until, first, last;
     uint64_t lost;
+    struct pb_profile_clocks clocks; /* when it began; 0: not known */
 };
 
 static void reading_done(struct reading *r)
 {
     pb_reader_close(r->reader);
+    pb_keys_done(&r->ids);
     free(r->stacks);
 }
 
-static int open_folder(const char *path, char *command, size_t size, double *ret_rate, struct pb_err *err)
+/* A line of the description; "": it is not there. */
+static const char *about_line(const char *about, const char *name, char *ret, size_t size)
 {
-    char text[8192], *line;
+    char key[32];
+    int len = snprintf(key, sizeof(key), "\n%s=", name);
+    const char *line = strstr(about, key);
+
+    snprintf(ret, size, "%.*s", line ? (int)strcspn(line + len, "\n") : 0, line ? line + len : "");
+    return ret;
+}
+
+/* What the recording says of itself. Its clocks are those of its machine when it began; a recording that does
+ * not know them has UTC only. */
+static void take_about(struct reading *r, const char *about)
+{
+    struct pb_profile_facts *f = pb_profile_facts(r->p);
+    char text[64];
+
+    about_line(about, "command", f->title, sizeof(f->title));
+    f->rate = strtod(about_line(about, "rate", text, sizeof(text)), NULL);
+    if (!(f->rate > 0 && f->rate < 1e9))
+        f->rate = 0;
+    f->clock = pb_profile_clock_named(about_line(about, "clock", text, sizeof(text)));
+    r->clocks.monotonic_ns = strtoull(about_line(about, "clock_monotonic", text, sizeof(text)), NULL, 10);
+    r->clocks.boot_ns = strtoull(about_line(about, "clock_boot", text, sizeof(text)), NULL, 10);
+    r->clocks.utc_ns = strtoll(about_line(about, "clock_utc", text, sizeof(text)), NULL, 10);
+    if (!r->clocks.monotonic_ns || r->clocks.utc_ns <= 0)
+        r->clocks = (struct pb_profile_clocks){0};
+}
+
+static int open_folder(struct reading *r, const char *path, struct pb_err *err)
+{
+    char text[8193] = "\n";
 
     _cleanup_close_ int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return pb_fail(err, -errno, "there is no recording %s: %s", path, strerror(errno));
     _cleanup_close_ int about = openat(dir, "about", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    ssize_t n = about < 0 ? 0 : read(about, text, sizeof(text) - 1);
-    text[n > 0 ? n : 0] = '\0';
-    line = strstr(text, "\nrate=");
-    *ret_rate = line ? strtod(line + 6, NULL) : 0;
-    line = strstr(text, "\ncommand=");
-    snprintf(command, size, "%.*s", line ? (int)strcspn(line + 9, "\n") : 0, line ? line + 9 : "");
+    ssize_t n = about < 0 ? 0 : read(about, text + 1, sizeof(text) - 2);
+    text[n > 0 ? n + 1 : 1] = '\0';
+    take_about(r, text);
     int fd = openat(dir, "arena", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     return fd < 0 ? pb_fail(err, -errno, "%s holds no tables: %s", path, strerror(errno)) : fd;
+}
+
+static bool lists_pid(const char *list, const char *pid)
+{
+    size_t len = strlen(pid);
+
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == len && strncmp(at, pid, len) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a run is a recording of that process. */
+static bool is_recording_of(const struct pb_run_info *run, const char *pid)
+{
+    char text[4096];
+
+    return strcmp(pb_run_get(run, "recorded_pid", text, sizeof(text)), pid) == 0 ||
+           lists_pid(pb_run_get(run, "recorded_pids", text, sizeof(text)), pid);
 }
 
 /* The newest recording of that process. */
 static int find_recording(const char *pid, char *ret, size_t size, struct pb_err *err)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
-    char recorded[32];
 
     int r = pb_runs_scan(&runs, err);
     for (size_t i = 0; r == 0 && i < runs.n; i++)
-        if (strcmp(pb_run_get(&runs.at[i], "recorded_pid", recorded, sizeof(recorded)), pid) == 0) {
+        if (is_recording_of(&runs.at[i], pid)) {
             snprintf(ret, size, "%s", runs.at[i].path);
             return 0;
         }
@@ -188,30 +236,27 @@ static int each_row(struct reading *r, const char *name, const struct wanted *wa
 
 static int take_stack(struct reading *r, const struct row *row)
 {
-    /* The upper half tells recordings apart; this is one. */
-    uint32_t id = (uint32_t)i64(row, PB_STACKS_STACK), parent = (uint32_t)i64(row, PB_STACKS_PARENT);
+    int64_t id = i64(row, PB_STACKS_STACK), parent = i64(row, PB_STACKS_PARENT);
     uint8_t kind = u8(row, PB_STACKS_KIND);
     char name[4096], file[4096];
+    uint32_t at;
 
-    /* Parents were there first. */
-    if (id == 0 || id >= STACKS_MAX || parent >= id || kind >= PB_FRAME_KINDS)
+    /* Parents were there first, in the same epoch. */
+    if (id <= 0 || parent < 0 || parent >= id || (parent && parent >> 32 != id >> 32) ||
+        kind >= PB_FRAME_KINDS)
         return -EBADMSG;
-    if (id >= r->nstacks) {
-        size_t n = 2 * (size_t)id + 1;
-        struct stack *more = reallocarray(r->stacks, n, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        memset(more + r->nstacks, 0, (n - r->nstacks) * sizeof(*more));
-        r->stacks = more;
-        r->nstacks = n;
-    }
-    if (r->stacks[id].known)
+    if (pb_keys_find(&r->ids, (uint64_t)id, 0, &at) == 0)
         return 0;
+    int result = pb_grow((void **)&r->stacks, &r->stacks_cap, r->nstacks, sizeof(*r->stacks), &r->budget);
+    if (result == 0)
+        result = pb_keys_intern(&r->ids, &r->budget, (uint64_t)id, 0, &at);
+    if (result < 0)
+        return result;
     uint32_t function =
         pb_profile_function(r->p, (enum pb_frame_kind)kind, text(row, PB_STACKS_FUNCTION, name, sizeof(name)),
                             text(row, PB_STACKS_FILE, file, sizeof(file)));
     uint32_t frame = pb_profile_frame(r->p, function, (int)u32(row, PB_STACKS_LINE));
-    r->stacks[id] = (struct stack){parent, frame, PB_PROFILE_ROOT, true};
+    r->stacks[r->nstacks++] = (struct stack){id, parent, frame, PB_PROFILE_NONE};
     return frame == PB_PROFILE_NONE ? -ENOSPC : 0;
 }
 
@@ -221,27 +266,50 @@ static uint32_t lost_node(struct reading *r)
     return pb_profile_node(r->p, PB_PROFILE_ROOT, pb_profile_frame(r->p, function, 0));
 }
 
-/* Parents have smaller numbers, so theirs are there already. */
+static int smaller_id_first(const void *a, const void *b)
+{
+    const struct stack *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The node of a stack; PB_PROFILE_NONE: the recording has lost it. */
+static uint32_t known_node(const struct reading *r, int64_t id)
+{
+    uint32_t at;
+
+    if (id == 0)
+        return PB_PROFILE_ROOT;
+    return pb_keys_find(&r->ids, (uint64_t)id, 0, &at) == 0 ? r->stacks[at].node : PB_PROFILE_NONE;
+}
+
+/* Parents have smaller numbers, so in that order theirs are there already. */
 static int make_nodes(struct reading *r)
 {
-    for (size_t i = 1; i < r->nstacks; i++) {
+    uint32_t at;
+
+    if (!r->nstacks)
+        return 0;
+    qsort(r->stacks, r->nstacks, sizeof(*r->stacks), smaller_id_first);
+    pb_keys_clear(&r->ids);
+    for (size_t i = 0; i < r->nstacks; i++) {
         struct stack *s = &r->stacks[i];
-        uint32_t parent = s->parent ? r->stacks[s->parent].node : PB_PROFILE_ROOT;
-        if (!s->known)
-            continue;
-        if (s->parent && !r->stacks[s->parent].known)
-            parent = lost_node(r);
-        s->node = pb_profile_node(r->p, parent, s->frame);
+        uint32_t parent = known_node(r, s->parent);
+        s->node = pb_profile_node(r->p, parent == PB_PROFILE_NONE ? lost_node(r) : parent, s->frame);
         if (s->node == PB_PROFILE_NONE)
             return -ENOSPC;
+        int result = pb_keys_intern(&r->ids, &r->budget, (uint64_t)s->id, 0, &at);
+        if (result < 0)
+            return result;
     }
     return 0;
 }
 
-static uint32_t node_of(struct reading *r, uint32_t id, uint32_t samples)
+static uint32_t node_of(struct reading *r, int64_t id, uint32_t samples)
 {
-    if (id < r->nstacks && r->stacks[id].known)
-        return r->stacks[id].node;
+    uint32_t node = id == 0 ? PB_PROFILE_NONE : known_node(r, id);
+
+    if (node != PB_PROFILE_NONE)
+        return node;
     r->lost += samples;
     return lost_node(r);
 }
@@ -259,6 +327,13 @@ static bool clip(const struct reading *r, int64_t *start, int64_t *end, uint32_t
     *start = from;
     *end = to;
     return *n > 0;
+}
+
+/* The machine's monotonic clock at a time of the tables, which are UTC; UTC itself where it is not known. */
+static uint64_t monotonic_of(const struct reading *r, int64_t utc)
+{
+    int64_t ns = r->clocks.utc_ns ? utc - r->clocks.utc_ns + (int64_t)r->clocks.monotonic_ns : utc;
+    return ns > 0 ? (uint64_t)ns : 0;
 }
 
 static int take_sample(struct reading *r, const struct row *row)
@@ -280,10 +355,10 @@ static int take_sample(struct reading *r, const struct row *row)
         pb_profile_mark_ran(r->p, thread);
     r->first = !r->first || start < r->first ? start : r->first;
     r->last = end > r->last ? end : r->last;
-    struct pb_profile_span span = {.start = (uint64_t)start,
-                                   .end = (uint64_t)end,
+    struct pb_profile_span span = {.start = monotonic_of(r, start),
+                                   .end = monotonic_of(r, end),
                                    .thread = thread,
-                                   .node = node_of(r, (uint32_t)i64(row, PB_SAMPLES_STACK), n),
+                                   .node = node_of(r, i64(row, PB_SAMPLES_STACK), n),
                                    .flags = (u8(row, PB_SAMPLES_WAITING) ? PB_SAMPLE_WAITING : 0u) |
                                             (u8(row, PB_SAMPLES_GIL) ? PB_SAMPLE_GIL : 0u),
                                    .samples = n};
@@ -310,6 +385,28 @@ static int take_sampling(struct reading *r, const struct row *row)
     return 0;
 }
 
+static int smaller_pid_first(const void *a, const void *b)
+{
+    const pid_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static int count_processes(const struct pb_profile *p, unsigned *ret)
+{
+    size_t n = pb_profile_nthreads(p);
+    _cleanup_free_ pid_t *pids = malloc((n + 1) * sizeof(*pids));
+
+    if (!pids)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        pids[i] = pb_profile_thread_at(p, (uint32_t)i).pid;
+    qsort(pids, n, sizeof(*pids), smaller_pid_first);
+    *ret = 0;
+    for (size_t i = 0; i < n; i++)
+        *ret += i == 0 || pids[i] != pids[i - 1];
+    return 0;
+}
+
 static int read_tables(struct reading *r, struct pb_err *err)
 {
     struct pb_profile_facts *f = pb_profile_facts(r->p);
@@ -321,18 +418,17 @@ static int read_tables(struct reading *r, struct pb_err *err)
         result = each_row(r, "python.samples", sample_wanted, PB_SAMPLES_COLUMNS, take_sample, err);
     if (result == 0)
         result = each_row(r, "python.sampling", sampling_wanted, PB_SAMPLING_COLUMNS, take_sampling, err);
-    f->start_utc_ns = r->first;
-    f->start_ns = (uint64_t)r->first;
+    int64_t boot = r->clocks.boot_ns ? (int64_t)r->clocks.boot_ns + r->first - r->clocks.utc_ns : 0;
+    f->start = (struct pb_profile_clocks){monotonic_of(r, r->first), boot > 0 ? (uint64_t)boot : 0, r->first};
     f->duration_ns = (uint64_t)(r->last - r->first);
     f->truncated += r->lost;
-    f->processes = 1;
-    return result;
+    return result < 0 ? result : count_processes(r->p, &f->processes);
 }
 
 int pb_store_read(const char *name, int64_t since, int64_t until, struct pb_profile *p, struct pb_err *err)
 {
-    _cleanup_(reading_done) struct reading r = {.p = p, .since = since, .until = until};
-    struct pb_profile_facts *f = pb_profile_facts(p);
+    _cleanup_(reading_done) struct reading r = {
+        .p = p, .since = since, .until = until, .budget.left = STACKS_BYTES};
     char path[256], why[PB_WHY_SIZE];
 
     snprintf(path, sizeof(path), "%s", name);
@@ -341,7 +437,7 @@ int pb_store_read(const char *name, int64_t since, int64_t until, struct pb_prof
         if (found < 0)
             return found;
     }
-    _cleanup_close_ int fd = open_folder(path, f->title, sizeof(f->title), &f->rate, err);
+    _cleanup_close_ int fd = open_folder(&r, path, err);
     if (fd < 0)
         return fd;
     int result = pb_reader_open(fd, &r.reader, why);

@@ -63,6 +63,23 @@ static int write_tree(FILE *out, const struct job *job)
                : pb_write_flame(out, &flame, job->p, job->after, job->format == PB_WRITE_HTML);
 }
 
+static int write_timeline(FILE *out, const struct job *job)
+{
+    struct pb_timeline *t;
+
+    int r = pb_timeline_new(&t);
+    if (r < 0)
+        return r;
+    r = pb_timeline_add_profile(t, job->p);
+    if (r == 0)
+        r = pb_timeline_finish(t);
+    if (r == 0)
+        r = job->format == PB_WRITE_PERFETTO ? pb_write_perfetto(out, t)
+                                             : pb_write_speedscope(out, t, job->options->lines);
+    pb_timeline_free(t);
+    return r;
+}
+
 static int write_stream(FILE *out, const struct job *job)
 {
     switch (job->format) {
@@ -70,12 +87,11 @@ static int write_stream(FILE *out, const struct job *job)
     case PB_WRITE_HTML:
     case PB_WRITE_FOLDED:
         return write_tree(out, job);
-    case PB_WRITE_SPEEDSCOPE:
-        return pb_write_speedscope(out, job->p, job->options->lines);
     case PB_WRITE_PPROF:
         return pb_write_pprof(out, job->p);
+    case PB_WRITE_SPEEDSCOPE:
     case PB_WRITE_PERFETTO:
-        return pb_write_perfetto(out, job->p);
+        return write_timeline(out, job);
     }
     return -EINVAL;
 }

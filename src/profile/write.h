@@ -8,6 +8,7 @@
 
 #include "profile/flame.h"
 #include "profile/profile.h"
+#include "profile/timeline.h"
 
 struct pb_err;
 
@@ -39,9 +40,11 @@ int pb_write_folded(FILE *out, const struct pb_flame *f, bool two);
  * line that is none. */
 int pb_read_folded(FILE *in, struct pb_profile *p, struct pb_err *err);
 
-int pb_write_speedscope(FILE *out, const struct pb_profile *p, bool lines);
 int pb_write_pprof(FILE *out, const struct pb_profile *p);
-int pb_write_perfetto(FILE *out, const struct pb_profile *p);
+
+/* Those with a time axis are written from a timeline, which may hold several profiles and other rows. */
+int pb_write_speedscope(FILE *out, const struct pb_timeline *t, bool lines);
+int pb_write_perfetto(FILE *out, const struct pb_timeline *t);
 
 /* after NULL: one profile. html: as a page, with the hottest functions below. */
 int pb_write_flame(FILE *out, const struct pb_flame *f, const struct pb_profile *p,

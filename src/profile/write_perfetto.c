@@ -1,8 +1,11 @@
-/* write_perfetto: a profile as a Perfetto trace.
+/* write_perfetto: a timeline as a Perfetto trace.
  *
- * A packet sequence a thread: first its descriptor, the call stacks as interned data, then the samples
- * (StreamingProfilePacket), each with its time. Perfetto shows them on the thread's track, and flame graphs
- * of any range of them. A span of samples that were the same is written out sample by sample. */
+ * A packet sequence a track of samples: first its thread's descriptor, the call stacks as interned data, then
+ * the samples (StreamingProfilePacket), each with its time. Perfetto shows them on the thread's track, and
+ * flame graphs of any range of them. A slice of samples that were the same is written out sample by sample.
+ * Slices with names are events on tracks of their own. Times are of the monotonic clock, which is what
+ * StreamingProfilePackets are taken to be; a snapshot says how it stands to the others, and that the trace is
+ * to be shown by UTC: so traces of several machines can be laid beside each other. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -17,12 +20,24 @@ enum {
     PACKET_CLOCKS = 6,
     PACKET_TIMESTAMP = 8,
     PACKET_SEQUENCE = 10,
+    PACKET_EVENT = 11,
     PACKET_INTERNED = 12,
     PACKET_FLAGS = 13,
     PACKET_THREAD = 44,
     PACKET_PROFILE = 54,
     PACKET_CLOCK_ID = 58,
     PACKET_TRACK = 60,
+    CLOCKS_CLOCK = 1,
+    CLOCKS_PRIMARY = 2,
+    TRACK_UUID = 1,
+    TRACK_NAME = 2,
+    TRACK_PROCESS = 3,
+    TRACK_PARENT = 5,
+    EVENT_TYPE = 9,
+    EVENT_TRACK = 11,
+    EVENT_NAME = 23,
+    EVENT_BEGIN = 1,
+    EVENT_END = 2,
     INTERNED_FUNCTION_NAMES = 5,
     INTERNED_FRAMES = 6,
     INTERNED_CALLSTACKS = 7,
@@ -36,15 +51,18 @@ enum {
     CLOCK_BOOTTIME_ID = 6,
 };
 
-#define DEPTH_MAX 1024 /* what trace processors take */
+#define DEPTH_MAX  1024                /* what trace processors take */
+#define NESTED_MAX 256                 /* slices with names within each other; deeper ones are left out */
+#define ROW_UUID   ((uint64_t)1 << 40) /* of the first track that is no process: above all pids */
 
 struct perfetto {
-    const struct pb_profile *p;
+    const struct pb_timeline *t;
+    const struct pb_profile *p; /* whose stacks are being written */
     struct pb_proto out;
     uint32_t *stack;
-    bool *used; /* of nodes, frames and functions in one sequence */
-    bool *used_frame;
-    bool *used_function;
+    /* Of nodes, frames and functions: the last sequence that has them. */
+    uint32_t *used, *used_frame, *used_function;
+    uint32_t sequence;
 };
 
 static void perfetto_done(struct perfetto *w)
@@ -56,24 +74,24 @@ static void perfetto_done(struct perfetto *w)
     free(w->used_function);
 }
 
-static size_t begin_packet(struct perfetto *w, uint32_t thread, unsigned flags)
+static size_t begin_packet(struct perfetto *w, size_t track, unsigned flags)
 {
     size_t packet = pb_proto_begin(&w->out, PACKET);
-    pb_proto_uint(&w->out, PACKET_SEQUENCE, thread + 1);
+    pb_proto_uint(&w->out, PACKET_SEQUENCE, track + 1);
     pb_proto_uint(&w->out, PACKET_FLAGS, flags);
     return packet;
 }
 
-static void put_thread(struct perfetto *w, uint32_t thread, uint64_t start_us)
+static void put_thread(struct perfetto *w, size_t track, uint64_t start_us)
 {
-    struct pb_profile_thread t = pb_profile_thread_at(w->p, thread);
-    size_t packet = begin_packet(w, thread, FLAG_CLEARED);
+    const struct pb_track *t = pb_timeline_track(w->t, track);
+    size_t packet = begin_packet(w, track, FLAG_CLEARED);
     size_t at = pb_proto_begin(&w->out, PACKET_THREAD);
 
-    pb_proto_uint(&w->out, 1, (uint64_t)t.pid);
-    pb_proto_uint(&w->out, 2, (uint64_t)t.tid);
-    if (*t.name)
-        pb_proto_text(&w->out, 5, t.name);
+    pb_proto_uint(&w->out, 1, (uint64_t)t->pid);
+    pb_proto_uint(&w->out, 2, (uint64_t)t->tid);
+    if (*t->name)
+        pb_proto_text(&w->out, 5, t->name);
     pb_proto_uint(&w->out, 6, start_us);
     pb_proto_end(&w->out, at);
     pb_proto_end(&w->out, packet);
@@ -107,8 +125,8 @@ static void put_frame(struct perfetto *w, uint32_t id)
     struct pb_profile_frame f = pb_profile_frame_at(w->p, id);
     struct pb_profile_function function = pb_profile_function_at(w->p, f.function);
 
-    if (!w->used_function[f.function]) {
-        w->used_function[f.function] = true;
+    if (w->used_function[f.function] != w->sequence) {
+        w->used_function[f.function] = w->sequence;
         put_interned_text(w, INTERNED_FUNCTION_NAMES, f.function + 1, function.name);
         put_interned_text(w, INTERNED_SOURCE_PATHS, f.function + 1, function.file);
     }
@@ -128,8 +146,8 @@ static void put_callstack(struct perfetto *w, uint32_t node)
     size_t n = pb_profile_stack(w->p, node, w->stack, DEPTH_MAX);
 
     for (size_t i = 0; i < n; i++)
-        if (!w->used_frame[w->stack[i]]) {
-            w->used_frame[w->stack[i]] = true;
+        if (w->used_frame[w->stack[i]] != w->sequence) {
+            w->used_frame[w->stack[i]] = w->sequence;
             put_frame(w, w->stack[i]);
         }
     size_t at = pb_proto_begin(&w->out, INTERNED_CALLSTACKS);
@@ -139,48 +157,46 @@ static void put_callstack(struct perfetto *w, uint32_t node)
     pb_proto_end(&w->out, at);
 }
 
-static void put_interned(struct perfetto *w, uint32_t thread)
+static void put_interned(struct perfetto *w, size_t track)
 {
-    size_t nnodes = pb_profile_nnodes(w->p);
-    size_t packet = begin_packet(w, thread, FLAG_NEEDED);
+    const struct pb_track *t = pb_timeline_track(w->t, track);
+    size_t packet = begin_packet(w, track, FLAG_NEEDED);
     size_t at = pb_proto_begin(&w->out, PACKET_INTERNED);
 
-    for (size_t i = 0; i < nnodes; i++)
-        w->used[i] = false;
-    for (size_t i = 0; i < pb_profile_nframes(w->p); i++)
-        w->used_frame[i] = false;
-    for (size_t i = 0; i < pb_profile_nfunctions(w->p); i++)
-        w->used_function[i] = false;
+    w->sequence = (uint32_t)track + 1;
     put_mappings(w);
-    for (size_t i = 0; i < pb_profile_nspans(w->p); i++) {
-        struct pb_profile_span s = pb_profile_span_at(w->p, i);
-        if (s.thread == thread && !w->used[s.node]) {
-            w->used[s.node] = true;
-            put_callstack(w, s.node);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct pb_slice *s = pb_timeline_slice(w->t, t->first + i);
+        if (w->used[s->what] != w->sequence) {
+            w->used[s->what] = w->sequence;
+            put_callstack(w, s->what);
         }
     }
     pb_proto_end(&w->out, at);
     pb_proto_end(&w->out, packet);
 }
 
-static uint64_t sample_time(const struct pb_profile_span *s, uint32_t i)
+static uint64_t sample_time(const struct pb_slice *s, uint32_t i)
 {
-    return s->samples > 1 ? s->start + (s->end - s->start) / (s->samples - 1) * i : s->start;
+    return s->samples > 1 ? s->start + (uint64_t)((double)(s->end - s->start) / (s->samples - 1) * i)
+                          : s->end;
 }
 
-static void put_samples(struct perfetto *w, uint32_t thread, uint64_t start_us)
+static void put_samples(struct perfetto *w, size_t track, uint64_t start_us)
 {
-    size_t packet = begin_packet(w, thread, FLAG_NEEDED);
+    const struct pb_track *t = pb_timeline_track(w->t, track);
+    size_t packet = begin_packet(w, track, FLAG_NEEDED);
     uint64_t before = start_us;
 
     pb_proto_uint(&w->out, PACKET_TIMESTAMP, start_us * 1000);
     pb_proto_uint(&w->out, PACKET_CLOCK_ID, CLOCK_MONOTONIC_ID);
     size_t at = pb_proto_begin(&w->out, PACKET_PROFILE);
-    for (size_t i = 0; i < pb_profile_nspans(w->p); i++) {
-        struct pb_profile_span s = pb_profile_span_at(w->p, i);
-        for (uint32_t k = 0; s.thread == thread && k < s.samples; k++) {
-            uint64_t us = sample_time(&s, k) / 1000;
-            pb_proto_uint(&w->out, 1, s.node + 1);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct pb_slice *s = pb_timeline_slice(w->t, t->first + i);
+        for (uint32_t k = 0; k < s->samples; k++) {
+            uint64_t us = sample_time(s, k) / 1000;
+            us = us > before ? us : before; /* steps are not negative */
+            pb_proto_uint(&w->out, 1, s->what + 1);
             pb_proto_uint(&w->out, 2, us - before);
             before = us;
         }
@@ -189,64 +205,128 @@ static void put_samples(struct perfetto *w, uint32_t thread, uint64_t start_us)
     pb_proto_end(&w->out, packet);
 }
 
-/* How the clocks stand to each other. The trace's own is the time since boot, which we take to be the
- * monotonic one: they differ by how long the machine was suspended. */
-static void put_clocks(struct perfetto *w, const struct pb_profile_facts *f)
+/* How the clocks of the machine stand to each other, and that UTC is the one to show. */
+static void put_clocks(struct perfetto *w, const struct pb_profile_clocks *start)
 {
     const struct {
         unsigned id;
         uint64_t ns;
-    } clocks[] = {{CLOCK_BOOTTIME_ID, f->start_ns},
-                  {CLOCK_MONOTONIC_ID, f->start_ns},
-                  {CLOCK_REALTIME_ID, (uint64_t)f->start_utc_ns}};
+    } clocks[] = {{CLOCK_BOOTTIME_ID, start->boot_ns},
+                  {CLOCK_MONOTONIC_ID, start->monotonic_ns},
+                  {CLOCK_REALTIME_ID, (uint64_t)start->utc_ns}};
     size_t packet = begin_packet(w, UINT32_MAX - 1, 0);
     size_t snapshot = pb_proto_begin(&w->out, PACKET_CLOCKS);
 
     for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
-        size_t at = pb_proto_begin(&w->out, 1);
+        if (clocks[i].id == CLOCK_BOOTTIME_ID && !clocks[i].ns)
+            continue; /* not known */
+        size_t at = pb_proto_begin(&w->out, CLOCKS_CLOCK);
         pb_proto_uint(&w->out, 1, clocks[i].id);
         pb_proto_uint(&w->out, 2, clocks[i].ns);
         pb_proto_end(&w->out, at);
     }
+    pb_proto_uint(&w->out, CLOCKS_PRIMARY, CLOCK_REALTIME_ID);
     pb_proto_end(&w->out, snapshot);
     pb_proto_end(&w->out, packet);
 }
 
 /* Names of processes, which thread descriptors have no place for. */
-static void put_process(struct perfetto *w, uint32_t thread)
+static void put_process(struct perfetto *w, size_t i)
 {
-    struct pb_profile_thread t = pb_profile_thread_at(w->p, thread);
-    size_t packet = begin_packet(w, thread, 0);
+    const struct pb_track *t = pb_timeline_track(w->t, i);
+    size_t packet = begin_packet(w, i, 0);
     size_t track = pb_proto_begin(&w->out, PACKET_TRACK);
 
-    pb_proto_uint(&w->out, 1, (uint64_t)t.pid);
-    size_t at = pb_proto_begin(&w->out, 3);
-    pb_proto_uint(&w->out, 1, (uint64_t)t.pid);
-    pb_proto_text(&w->out, 6, t.process);
+    pb_proto_uint(&w->out, TRACK_UUID, (uint64_t)t->pid);
+    size_t at = pb_proto_begin(&w->out, TRACK_PROCESS);
+    pb_proto_uint(&w->out, 1, (uint64_t)t->pid);
+    pb_proto_text(&w->out, 6, t->process);
     pb_proto_end(&w->out, at);
     pb_proto_end(&w->out, track);
     pb_proto_end(&w->out, packet);
 }
 
-int pb_write_perfetto(FILE *out, const struct pb_profile *p)
+static void put_event(struct perfetto *w, size_t track, unsigned type, uint64_t ns, const char *name)
 {
-    _cleanup_(perfetto_done) struct perfetto w = {.p = p};
-    const struct pb_profile_facts *f = pb_profile_facts_of(p);
+    size_t packet = begin_packet(w, track, 0);
 
-    w.stack = malloc(DEPTH_MAX * sizeof(*w.stack));
-    w.used = calloc(pb_profile_nnodes(p) + 1, sizeof(*w.used));
-    w.used_frame = calloc(pb_profile_nframes(p) + 1, sizeof(*w.used_frame));
-    w.used_function = calloc(pb_profile_nfunctions(p) + 1, sizeof(*w.used_function));
-    if (!w.stack || !w.used || !w.used_frame || !w.used_function)
-        return -ENOMEM;
-    put_clocks(&w, f);
-    for (uint32_t i = 0; i < pb_profile_nthreads(p); i++) {
-        if (pb_profile_thread_at(p, i).hidden)
+    pb_proto_uint(&w->out, PACKET_TIMESTAMP, ns);
+    pb_proto_uint(&w->out, PACKET_CLOCK_ID, CLOCK_MONOTONIC_ID);
+    size_t at = pb_proto_begin(&w->out, PACKET_EVENT);
+    pb_proto_uint(&w->out, EVENT_TYPE, type);
+    pb_proto_uint(&w->out, EVENT_TRACK, ROW_UUID + track);
+    if (name)
+        pb_proto_text(&w->out, EVENT_NAME, name);
+    pb_proto_end(&w->out, at);
+    pb_proto_end(&w->out, packet);
+}
+
+/* A row of slices with names: each is begun, and ended when the next begins behind it. One that reaches
+ * beyond the slice it lies in ends with that. */
+static void put_row(struct perfetto *w, size_t track)
+{
+    const struct pb_track *t = pb_timeline_track(w->t, track);
+    uint64_t ends[NESTED_MAX];
+    size_t depth = 0, packet = begin_packet(w, track, FLAG_CLEARED);
+    size_t at = pb_proto_begin(&w->out, PACKET_TRACK);
+
+    pb_proto_uint(&w->out, TRACK_UUID, ROW_UUID + track);
+    pb_proto_text(&w->out, TRACK_NAME, t->name);
+    pb_proto_uint(&w->out, TRACK_PARENT, (uint64_t)t->pid);
+    pb_proto_end(&w->out, at);
+    pb_proto_end(&w->out, packet);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct pb_slice *s = pb_timeline_slice(w->t, t->first + i);
+        for (; depth && ends[depth - 1] <= s->start; depth--)
+            put_event(w, track, EVENT_END, ends[depth - 1], NULL);
+        if (depth == NESTED_MAX)
             continue;
-        put_thread(&w, i, f->start_ns / 1000);
+        ends[depth] = depth && ends[depth - 1] < s->end ? ends[depth - 1] : s->end;
+        depth++;
+        put_event(w, track, EVENT_BEGIN, s->start, pb_timeline_text(w->t, s->what));
+    }
+    for (; depth; depth--)
+        put_event(w, track, EVENT_END, ends[depth - 1], NULL);
+}
+
+/* Room for the marks of any of the profiles. */
+static int make_room(struct perfetto *w)
+{
+    size_t nodes = 1, frames = 1, functions = 1;
+
+    for (size_t i = 0; i < pb_timeline_nprofiles(w->t); i++) {
+        const struct pb_profile *p = pb_timeline_profile(w->t, i);
+        nodes = pb_profile_nnodes(p) > nodes ? pb_profile_nnodes(p) : nodes;
+        frames = pb_profile_nframes(p) > frames ? pb_profile_nframes(p) : frames;
+        functions = pb_profile_nfunctions(p) > functions ? pb_profile_nfunctions(p) : functions;
+    }
+    w->stack = malloc(DEPTH_MAX * sizeof(*w->stack));
+    w->used = calloc(nodes, sizeof(*w->used));
+    w->used_frame = calloc(frames, sizeof(*w->used_frame));
+    w->used_function = calloc(functions, sizeof(*w->used_function));
+    return w->stack && w->used && w->used_frame && w->used_function ? 0 : -ENOMEM;
+}
+
+int pb_write_perfetto(FILE *out, const struct pb_timeline *t)
+{
+    _cleanup_(perfetto_done) struct perfetto w = {.t = t};
+    struct pb_profile_clocks start = pb_timeline_start(t);
+    uint64_t start_us = start.monotonic_ns / 1000;
+
+    if (make_room(&w) < 0)
+        return -ENOMEM;
+    put_clocks(&w, &start);
+    for (size_t i = 0; i < pb_timeline_ntracks(t); i++) {
+        w.p = pb_timeline_track(t, i)->of;
+        if (!w.p) {
+            put_process(&w, i);
+            put_row(&w, i);
+            continue;
+        }
+        put_thread(&w, i, start_us);
         put_process(&w, i);
         put_interned(&w, i);
-        put_samples(&w, i, f->start_ns / 1000);
+        put_samples(&w, i, start_us);
     }
     if (w.out.failed)
         return -ENOMEM;

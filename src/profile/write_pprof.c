@@ -139,7 +139,7 @@ int pb_write_pprof(FILE *out, const struct pb_profile *p)
             put_sample(&w, &c, period, stack);
     }
     put_places(&w);
-    pb_proto_uint(&w.out, TIME_NANOS, (uint64_t)f->start_utc_ns);
+    pb_proto_uint(&w.out, TIME_NANOS, (uint64_t)f->start.utc_ns);
     pb_proto_uint(&w.out, DURATION_NANOS, f->duration_ns);
     put_type(&w, PERIOD_TYPE, type, "nanoseconds");
     pb_proto_uint(&w.out, PERIOD, period);

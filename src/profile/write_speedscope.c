@@ -1,5 +1,7 @@
-/* write_speedscope: a profile as speedscope reads it: JSON, a profile a thread, samples in the order of time.
- */
+/* write_speedscope: a timeline as speedscope reads it: JSON, a profile a track, in the order of time.
+ *
+ * Of samples by the wall clock the time in between is kept too, as samples without a stack: a thread that
+ * began after five seconds begins there. Of CPU time and the GIL's there is nothing in between. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,128 +23,208 @@ static void put_string(FILE *out, const char *s)
     putc('"', out);
 }
 
-/* Frames are functions, unless lines are wanted. */
-static void put_frames(FILE *out, const struct pb_profile *p, bool lines)
+/* How frames of several profiles are numbered: those of each after those of the ones before it. */
+static size_t frames_of(const struct pb_profile *p, bool lines)
 {
-    size_t n = lines ? pb_profile_nframes(p) : pb_profile_nfunctions(p);
-
-    for (size_t i = 0; i < n; i++) {
-        struct pb_profile_frame frame = {(uint32_t)i, 0};
-        if (lines)
-            frame = pb_profile_frame_at(p, (uint32_t)i);
-        struct pb_profile_function f = pb_profile_function_at(p, frame.function);
-        fputs(i ? ",\n{\"name\":" : "\n{\"name\":", out);
-        put_string(out, f.name);
-        if (*f.file) {
-            fputs(",\"file\":", out);
-            put_string(out, f.file);
-        }
-        if (frame.line > 0)
-            fprintf(out, ",\"line\":%d", frame.line);
-        putc('}', out);
-    }
+    return lines ? pb_profile_nframes(p) : pb_profile_nfunctions(p);
 }
 
-struct timeline {
-    const struct pb_profile *p;
-    uint32_t thread;
+static size_t first_frame(const struct pb_timeline *t, const struct pb_profile *p, bool lines)
+{
+    size_t first = 0;
+
+    for (size_t i = 0; i < pb_timeline_nprofiles(t) && pb_timeline_profile(t, i) != p; i++)
+        first += frames_of(pb_timeline_profile(t, i), lines);
+    return first;
+}
+
+static void put_frame(FILE *out, const char *name, const char *file, int line, bool first)
+{
+    fputs(first ? "\n{\"name\":" : ",\n{\"name\":", out);
+    put_string(out, name);
+    if (*file) {
+        fputs(",\"file\":", out);
+        put_string(out, file);
+    }
+    if (line > 0)
+        fprintf(out, ",\"line\":%d", line);
+    putc('}', out);
+}
+
+/* Frames are functions, unless lines are wanted. Behind them the names of slices. */
+static void put_frames(FILE *out, const struct pb_timeline *t, bool lines)
+{
+    bool first = true;
+
+    for (size_t k = 0; k < pb_timeline_nprofiles(t); k++) {
+        const struct pb_profile *p = pb_timeline_profile(t, k);
+        for (size_t i = 0; i < frames_of(p, lines); i++, first = false) {
+            struct pb_profile_frame frame = {(uint32_t)i, 0};
+            if (lines)
+                frame = pb_profile_frame_at(p, (uint32_t)i);
+            struct pb_profile_function f = pb_profile_function_at(p, frame.function);
+            put_frame(out, f.name, f.file, frame.line, first);
+        }
+    }
+    for (size_t i = 0; i < pb_timeline_ntexts(t); i++, first = false)
+        put_frame(out, pb_timeline_text(t, (uint32_t)i), "", 0, first);
+}
+
+struct writing {
+    FILE *out;
+    const struct pb_timeline *t;
+    const struct pb_track *track;
     bool lines;
     double period_ms;
+    uint64_t start_ns;
     uint32_t *stack;
 };
 
-static void put_stacks(FILE *out, const struct timeline *t)
+static double ms_since(const struct writing *w, uint64_t ns)
 {
-    bool first = true;
-
-    for (size_t i = 0; i < pb_profile_nspans(t->p); i++) {
-        struct pb_profile_span s = pb_profile_span_at(t->p, i);
-        if (s.thread != t->thread)
-            continue;
-        size_t n = pb_profile_stack(t->p, s.node, t->stack, DEPTH_MAX);
-        fputs(first ? "[" : ",[", out);
-        for (size_t k = n; k-- > 0;)
-            fprintf(out, "%" PRIu32 "%s",
-                    t->lines ? t->stack[k] : pb_profile_frame_at(t->p, t->stack[k]).function, k ? "," : "");
-        putc(']', out);
-        first = false;
-    }
+    return ns > w->start_ns ? (double)(ns - w->start_ns) / 1e6 : 0;
 }
 
-static double put_weights(FILE *out, const struct timeline *t)
+static void put_stack(const struct writing *w, const struct pb_slice *s)
 {
-    double sum = 0;
+    size_t base = first_frame(w->t, w->track->of, w->lines);
 
-    for (size_t i = 0; i < pb_profile_nspans(t->p); i++) {
-        struct pb_profile_span s = pb_profile_span_at(t->p, i);
-        if (s.thread != t->thread)
-            continue;
-        double weight = s.samples * t->period_ms;
-        fprintf(out, "%s%.6g", sum > 0 ? "," : "", weight);
-        sum += weight;
-    }
-    return sum;
+    for (size_t k = pb_profile_stack(w->track->of, s->what, w->stack, DEPTH_MAX); k-- > 0;)
+        fprintf(w->out, "%zu%s",
+                base + (w->lines ? w->stack[k] : pb_profile_frame_at(w->track->of, w->stack[k]).function),
+                k ? "," : "");
 }
 
-static void put_thread(FILE *out, const struct timeline *t)
+#define GAP_PERIODS 3 /* as in a profile: less is how ticks fall */
+
+/* Stacks, or weights: twice the same way. Returns where it ends, in ms. */
+static double put_samples(const struct writing *w, bool weights)
 {
-    struct pb_profile_thread thread = pb_profile_thread_at(t->p, t->thread);
+    const struct pb_profile_facts *f = pb_profile_facts_of(w->track->of);
+    bool gaps = strcmp(f->clock, "wall") == 0 && f->duration_ns;
+    const char *comma = "";
+    double at = 0;
+
+    for (size_t i = 0; i < w->track->n; i++) {
+        const struct pb_slice *s = pb_timeline_slice(w->t, w->track->first + i);
+        double gap = ms_since(w, s->start) - at, weight = s->samples * w->period_ms;
+        if (gaps && gap > GAP_PERIODS * w->period_ms) {
+            fprintf(w->out, weights ? "%s%.10g" : "%s[]", comma, gap);
+            at += gap;
+            comma = ",";
+        }
+        fputs(comma, w->out);
+        if (weights) {
+            fprintf(w->out, "%.10g", weight);
+        } else {
+            putc('[', w->out);
+            put_stack(w, s);
+            putc(']', w->out);
+        }
+        at += weight;
+        comma = ",";
+    }
+    return at;
+}
+
+static void put_thread(const struct writing *w)
+{
     char name[512];
 
-    snprintf(name, sizeof(name), "%s: %s (%d)", thread.process, *thread.name ? thread.name : "thread",
-             (int)thread.tid);
-    fputs("{\"type\":\"sampled\",\"name\":", out);
-    put_string(out, name);
-    fputs(",\"unit\":\"milliseconds\",\"startValue\":0,\"samples\":[", out);
-    put_stacks(out, t);
-    fputs("],\n\"weights\":[", out);
-    double sum = put_weights(out, t);
-    fprintf(out, "],\"endValue\":%.6g}", sum);
+    snprintf(name, sizeof(name), "%s: %s (%d)", w->track->process,
+             *w->track->name ? w->track->name : "thread", (int)w->track->tid);
+    fputs("{\"type\":\"sampled\",\"name\":", w->out);
+    put_string(w->out, name);
+    fputs(",\"unit\":\"milliseconds\",\"startValue\":0,\"samples\":[", w->out);
+    put_samples(w, false);
+    fputs("],\n\"weights\":[", w->out);
+    double end = put_samples(w, true);
+    fprintf(w->out, "],\"endValue\":%.10g}", end);
 }
 
-/* The thread with most samples opens first. */
-static uint32_t busiest(const struct pb_profile *p)
-{
-    uint32_t shown = 0, best = 0;
-    uint64_t most = 0;
+#define NESTED_MAX 256
 
-    for (uint32_t t = 0; t < pb_profile_nthreads(p); t++) {
-        uint64_t n = 0;
-        if (pb_profile_thread_at(p, t).hidden)
+struct open_slice {
+    size_t frame;
+    double end;
+};
+
+static void put_event(const struct writing *w, const char **comma, char type, size_t frame, double at)
+{
+    fprintf(w->out, "%s{\"type\":\"%c\",\"frame\":%zu,\"at\":%.10g}", *comma, type, frame, at);
+    *comma = ",";
+}
+
+/* A row of slices with names: opened and closed in order; one that reaches beyond the slice it lies in ends
+ * with that. */
+static void put_row(const struct writing *w)
+{
+    size_t base = first_frame(w->t, NULL, w->lines), depth = 0;
+    struct open_slice open[NESTED_MAX];
+    const char *comma = "";
+    char name[512];
+    double end = 0;
+
+    snprintf(name, sizeof(name), "%s: %s", w->track->process, w->track->name);
+    fputs("{\"type\":\"evented\",\"name\":", w->out);
+    put_string(w->out, name);
+    fputs(",\"unit\":\"milliseconds\",\"startValue\":0,\"events\":[", w->out);
+    for (size_t i = 0; i < w->track->n; i++) {
+        const struct pb_slice *s = pb_timeline_slice(w->t, w->track->first + i);
+        double from = ms_since(w, s->start), to = ms_since(w, s->end);
+        for (; depth && open[depth - 1].end <= from; depth--)
+            put_event(w, &comma, 'C', open[depth - 1].frame, open[depth - 1].end);
+        if (depth == NESTED_MAX)
             continue;
-        for (size_t i = 0; i < pb_profile_ncounts(p); i++) {
-            struct pb_count c = pb_profile_count_at(p, i);
-            n += c.thread == t && !(c.flags & PB_SAMPLE_WAITING) ? c.samples : 0;
-        }
-        best = n > most ? shown : best;
-        most = n > most ? n : most;
-        shown++;
+        to = depth && open[depth - 1].end < to ? open[depth - 1].end : to;
+        open[depth++] = (struct open_slice){base + s->what, to};
+        put_event(w, &comma, 'O', base + s->what, from);
+        end = to > end ? to : end;
     }
+    for (; depth; depth--)
+        put_event(w, &comma, 'C', open[depth - 1].frame, open[depth - 1].end);
+    fprintf(w->out, "],\"endValue\":%.10g}", end);
+}
+
+/* The track with most samples that run opens first. */
+static size_t busiest(const struct pb_timeline *t)
+{
+    size_t best = 0;
+
+    for (size_t i = 1; i < pb_timeline_ntracks(t); i++)
+        if (pb_timeline_track(t, i)->running > pb_timeline_track(t, best)->running)
+            best = i;
     return best;
 }
 
-int pb_write_speedscope(FILE *out, const struct pb_profile *p, bool lines)
+int pb_write_speedscope(FILE *out, const struct pb_timeline *t, bool lines)
 {
     _cleanup_free_ uint32_t *stack = malloc(DEPTH_MAX * sizeof(*stack));
-    const struct pb_profile_facts *f = pb_profile_facts_of(p);
-    bool first = true;
 
     if (!stack)
         return -ENOMEM;
     fputs("{\"$schema\":\"https://www.speedscope.app/"
           "file-format-schema.json\",\n\"exporter\":\"probing " PROBING_VERSION "\",\n\"name\":",
           out);
-    put_string(out, f->title);
-    fprintf(out, ",\n\"activeProfileIndex\":%" PRIu32 ",\n\"shared\":{\"frames\":[", busiest(p));
-    put_frames(out, p, lines);
+    put_string(out, pb_timeline_nprofiles(t) ? pb_profile_facts_of(pb_timeline_profile(t, 0))->title : "");
+    fprintf(out, ",\n\"activeProfileIndex\":%zu,\n\"shared\":{\"frames\":[", busiest(t));
+    put_frames(out, t, lines);
     fputs("]},\n\"profiles\":[", out);
-    for (uint32_t i = 0; i < pb_profile_nthreads(p); i++) {
-        struct timeline t = {p, i, lines, f->rate > 0 ? 1000.0 / f->rate : 1, stack};
-        if (pb_profile_thread_at(p, i).hidden)
-            continue;
-        fputs(first ? "\n" : ",\n", out);
-        put_thread(out, &t);
-        first = false;
+    for (size_t i = 0; i < pb_timeline_ntracks(t); i++) {
+        const struct pb_track *track = pb_timeline_track(t, i);
+        double rate = track->of ? pb_profile_facts_of(track->of)->rate : 0;
+        struct writing w = {.out = out,
+                            .t = t,
+                            .track = track,
+                            .lines = lines,
+                            .period_ms = rate > 0 ? 1000 / rate : 1,
+                            .start_ns = pb_timeline_start(t).monotonic_ns,
+                            .stack = stack};
+        fputs(i ? ",\n" : "\n", out);
+        if (track->of)
+            put_thread(&w);
+        else
+            put_row(&w);
     }
     fputs("]}\n", out);
     return ferror(out) ? -EIO : 0;

@@ -9,6 +9,19 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static void write_timeline(FILE *out, const struct pb_profile *p)
+{
+    struct pb_timeline *t;
+
+    if (pb_timeline_new(&t) < 0)
+        return;
+    if (pb_timeline_add_profile(t, p) == 0 && pb_timeline_finish(t) == 0) {
+        pb_write_speedscope(out, t, true);
+        pb_write_perfetto(out, t);
+    }
+    pb_timeline_free(t);
+}
+
 static void write_all(const struct pb_profile *p)
 {
     const struct pb_flame_options options = {.threads = true};
@@ -22,9 +35,8 @@ static void write_all(const struct pb_profile *p)
     if (out && pb_flame_add(&flame, p, 0) == 0 && pb_flame_finish(&flame) == 0) {
         pb_write_folded(out, &flame, false);
         pb_write_flame(out, &flame, p, NULL, true);
-        pb_write_speedscope(out, p, true);
         pb_write_pprof(out, p);
-        pb_write_perfetto(out, p);
+        write_timeline(out, p);
     }
     if (out)
         fclose(out);

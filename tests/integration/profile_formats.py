@@ -89,8 +89,8 @@ def perfetto(path):
     return clocks, primary, samples
 
 
-def samples(path):
-    """All of a file."""
+def samples(path, rate):
+    """All of a file; rate: samples a second, which is what speedscope's weights are made of."""
     path = Path(path)
     if path.name.endswith(".folded"):
         return sum(int(line.rsplit(" ", 1)[1]) for line in path.read_text().splitlines())
@@ -101,4 +101,5 @@ def samples(path):
     if path.name.endswith(".perfetto"):
         return len(perfetto(path)[2])
     profile = json.loads(path.read_text())
-    return round(sum(sum(thread["weights"]) for thread in profile["profiles"]) / profile["probing"]["period_ms"])
+    weights = [weight for thread in profile["profiles"] for stack, weight in zip(thread["samples"], thread["weights"]) if stack]
+    return round(sum(weights) * rate / 1000)

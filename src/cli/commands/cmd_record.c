@@ -77,18 +77,6 @@ static int parse(const struct pb_call *call, struct recording *r, struct pb_err 
     return 0;
 }
 
-static int start_meter(struct recording *r, struct pb_err *err)
-{
-    const struct pb_targets *targets = &r->call->targets;
-    _cleanup_free_ pid_t *pids = calloc(targets->n, sizeof(*pids));
-
-    if (!pids)
-        return pb_fail(err, -ENOMEM, "out of memory");
-    for (size_t i = 0; i < targets->n; i++)
-        pids[i] = targets->at[i].pid;
-    return pb_meter_start(pb_store_arena(r->store), pids, targets->n, &r->meter, err);
-}
-
 static int open_all(struct recording *r, struct pb_err *err)
 {
     int result = pb_profile_new(0, &r->p);
@@ -98,12 +86,22 @@ static int open_all(struct recording *r, struct pb_err *err)
         result = pb_profile_attach(r->call, r->s, r->p, err);
     if (result < 0)
         return result;
+    const struct pb_targets *targets = &r->call->targets;
+    _cleanup_free_ pid_t *pids = calloc(targets->n, sizeof(*pids));
+    if (!pids)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < targets->n; i++)
+        pids[i] = targets->at[i].pid;
     struct pb_store_options store = {.bound = r->size,
-                                     .pid = r->call->targets.at[0].pid,
+                                     .pids = pids,
+                                     .npids = targets->n,
                                      .command = pb_profile_facts(r->p)->title,
-                                     .rate = r->plan.sampler.rate};
+                                     .rate = r->plan.sampler.rate,
+                                     .clock = pb_profile_facts(r->p)->clock};
     result = pb_store_new(&store, &r->store, err);
-    return result < 0 ? result : start_meter(r, err);
+    if (result < 0)
+        return result;
+    return pb_meter_start(pb_store_arena(r->store), pids, targets->n, &r->meter, err);
 }
 
 /* Goes on at the rate that is set by now. A recording has one rate, which its samples count by: what is taken

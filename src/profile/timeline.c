@@ -1,0 +1,199 @@
+/* timeline: see timeline.h. */
+#include "profile/timeline.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "profile/intern.h"
+
+struct pb_timeline {
+    const struct pb_profile **profiles;
+    struct pb_track *tracks;
+    struct pb_slice *slices;
+    struct pb_texts texts;
+    size_t nprofiles, ntracks, nslices;
+    size_t profiles_cap, tracks_cap, slices_cap;
+    struct pb_budget budget; /* bounded by what it is made of */
+    struct pb_profile_clocks start;
+    bool started;
+};
+
+int pb_timeline_new(struct pb_timeline **ret)
+{
+    struct pb_timeline *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return -ENOMEM;
+    t->budget.left = SIZE_MAX;
+    *ret = t;
+    return 0;
+}
+
+void pb_timeline_free(struct pb_timeline *t)
+{
+    if (!t)
+        return;
+    free(t->profiles);
+    free(t->tracks);
+    free(t->slices);
+    pb_texts_done(&t->texts);
+    free(t);
+}
+
+static int push_track(struct pb_timeline *t, const struct pb_track *track)
+{
+    int r = pb_grow((void **)&t->tracks, &t->tracks_cap, t->ntracks, sizeof(*t->tracks), &t->budget);
+
+    if (r == 0)
+        t->tracks[t->ntracks++] = *track;
+    return r;
+}
+
+static int push_slice(struct pb_timeline *t, const struct pb_slice *slice)
+{
+    int r = pb_grow((void **)&t->slices, &t->slices_cap, t->nslices, sizeof(*t->slices), &t->budget);
+
+    if (r == 0)
+        t->slices[t->nslices++] = *slice;
+    return r;
+}
+
+/* A time of another machine's monotonic clock on ours, by way of UTC. */
+static uint64_t shift(uint64_t ns, int64_t by)
+{
+    return by < 0 && ns < (uint64_t)-by ? 0 : ns + (uint64_t)by;
+}
+
+static int64_t utc_less_monotonic(const struct pb_profile_clocks *c)
+{
+    return c->utc_ns - (int64_t)c->monotonic_ns;
+}
+
+int pb_timeline_add_profile(struct pb_timeline *t, const struct pb_profile *p)
+{
+    const struct pb_profile_clocks *clocks = &pb_profile_facts_of(p)->start;
+    size_t nthreads = pb_profile_nthreads(p);
+    uint32_t *track_of = malloc((nthreads + 1) * sizeof(*track_of));
+
+    if (!t->started)
+        t->start = *clocks;
+    t->started = true;
+    int64_t by = utc_less_monotonic(clocks) - utc_less_monotonic(&t->start);
+    int r = track_of ? pb_grow((void **)&t->profiles, &t->profiles_cap, t->nprofiles,
+                               sizeof(struct pb_profile *), &t->budget)
+                     : -ENOMEM;
+    if (r == 0)
+        t->profiles[t->nprofiles++] = p;
+    for (uint32_t i = 0; r == 0 && i < nthreads; i++) {
+        struct pb_profile_thread thread = pb_profile_thread_at(p, i);
+        const struct pb_track track = {
+            .pid = thread.pid, .tid = thread.tid, .name = thread.name, .process = thread.process, .of = p};
+        track_of[i] = thread.hidden ? PB_PROFILE_NONE : (uint32_t)t->ntracks;
+        r = thread.hidden ? 0 : push_track(t, &track);
+    }
+    for (size_t i = 0; r == 0 && i < pb_profile_nspans(p); i++) {
+        struct pb_profile_span s = pb_profile_span_at(p, i);
+        if (track_of[s.thread] == PB_PROFILE_NONE)
+            continue;
+        const struct pb_slice slice = {shift(s.start, by), shift(s.end, by), track_of[s.thread], s.node,
+                                       s.samples,          s.flags};
+        struct pb_track *track = &t->tracks[slice.track];
+        *(s.flags & PB_SAMPLE_WAITING ? &track->waiting : &track->running) += s.samples;
+        r = push_slice(t, &slice);
+    }
+    free(track_of);
+    return r;
+}
+
+int pb_timeline_add_track(struct pb_timeline *t, pid_t pid, const char *process, const char *name)
+{
+    uint32_t name_id, process_id;
+
+    int r = pb_texts_intern(&t->texts, &t->budget, name, &name_id);
+    if (r >= 0)
+        r = pb_texts_intern(&t->texts, &t->budget, process, &process_id);
+    if (r < 0)
+        return r;
+    const struct pb_track track = {
+        .pid = pid, .name = t->texts.at[name_id], .process = t->texts.at[process_id]};
+    r = push_track(t, &track);
+    return r < 0 ? r : (int)t->ntracks - 1;
+}
+
+int pb_timeline_add_slice(struct pb_timeline *t, uint32_t track, int64_t utc_ns, uint64_t duration_ns,
+                          const char *name)
+{
+    uint32_t text;
+
+    if (track >= t->ntracks || t->tracks[track].of)
+        return -EINVAL;
+    int r = pb_texts_intern(&t->texts, &t->budget, name, &text);
+    if (r < 0)
+        return r;
+    uint64_t start = shift((uint64_t)utc_ns, -utc_less_monotonic(&t->start));
+    return push_slice(t, &(struct pb_slice){start, start + duration_ns, track, text, 0, 0});
+}
+
+/* Within a track by time; of those that begin together the longest first, so that it holds the others. */
+static int in_order(const void *a, const void *b)
+{
+    const struct pb_slice *x = a, *y = b;
+
+    if (x->track != y->track)
+        return x->track < y->track ? -1 : 1;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    return x->end != y->end ? (x->end > y->end ? -1 : 1) : 0;
+}
+
+int pb_timeline_finish(struct pb_timeline *t)
+{
+    if (t->nslices)
+        qsort(t->slices, t->nslices, sizeof(*t->slices), in_order);
+    for (size_t i = 0; i < t->nslices; i++) {
+        struct pb_track *track = &t->tracks[t->slices[i].track];
+        if (track->n++ == 0)
+            track->first = i;
+    }
+    return 0;
+}
+
+size_t pb_timeline_ntracks(const struct pb_timeline *t)
+{
+    return t->ntracks;
+}
+
+const struct pb_track *pb_timeline_track(const struct pb_timeline *t, size_t i)
+{
+    return &t->tracks[i];
+}
+
+const struct pb_slice *pb_timeline_slice(const struct pb_timeline *t, size_t i)
+{
+    return &t->slices[i];
+}
+
+size_t pb_timeline_ntexts(const struct pb_timeline *t)
+{
+    return t->texts.n;
+}
+
+const char *pb_timeline_text(const struct pb_timeline *t, uint32_t text)
+{
+    return t->texts.at[text];
+}
+
+size_t pb_timeline_nprofiles(const struct pb_timeline *t)
+{
+    return t->nprofiles;
+}
+
+const struct pb_profile *pb_timeline_profile(const struct pb_timeline *t, size_t i)
+{
+    return t->profiles[i];
+}
+
+struct pb_profile_clocks pb_timeline_start(const struct pb_timeline *t)
+{
+    return t->start;
+}
