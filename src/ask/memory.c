@@ -1,15 +1,11 @@
 /* memory: see memory.h. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "ask/apart.h"
 #include "ask/memory.h"
 #include "ask/parts.h"
 #include "ask/sources.h"
@@ -21,6 +17,7 @@
 #include "remote/source.h"
 
 enum { TIMEOUT_MS = 30000, TORCH_TIMEOUT_MS = 1000, GPU_TIMEOUT_MS = 3000, CELLS = 9 };
+enum { PARALLEL = 4 }; /* each has a worker of SQL, which takes memory too */
 
 /* A few rows of a few cells, as text; NULL is "". */
 struct few {
@@ -200,30 +197,30 @@ static int64_t gpu_memory_of(pid_t pid)
     return sum;
 }
 
-/* In a process of its own: from a driver in trouble no call comes back. */
+static int read_gpu(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    const struct pb_memory *m = arg;
+    int64_t *bytes = pb_room_alloc(room, sizeof(*bytes));
+
+    if (!bytes)
+        return -ENOMEM;
+    *bytes = gpu_memory_of(m->pid);
+    pb_apart_answer(room, bytes);
+    return *bytes < 0 ? -ENODATA : 0;
+}
+
+/* In a process of its own, with a time of its own: from a driver in trouble no call comes back, and the rest
+ * of the answer is wanted all the same. */
 static void take_gpu(struct pb_memory *m)
 {
-    struct pollfd answer = {.events = POLLIN};
-    int64_t bytes = -1;
-    int ends[2];
+    const struct pb_ask quiet = {.apart = true};
+    struct pb_task task = {
+        .work = read_gpu, .arg = m, .limit_ms = GPU_TIMEOUT_MS, .room_size = 1 << 16, .always = true};
 
-    if (pipe2(ends, O_CLOEXEC) < 0)
+    if (pb_apart_one(&quiet, &task, NULL) < 0)
         return;
-    pid_t child = fork();
-    if (child == 0) {
-        bytes = gpu_memory_of(m->pid);
-        _exit(write(ends[1], &bytes, sizeof(bytes)) != sizeof(bytes));
-    }
-    close(ends[1]);
-    answer.fd = ends[0];
-    if (child > 0 && poll(&answer, 1, GPU_TIMEOUT_MS) == 1 &&
-        read(ends[0], &bytes, sizeof(bytes)) == sizeof(bytes) && bytes >= 0)
-        m->gpu = (double)bytes; /* instead of what was recorded last */
-    close(ends[0]);
-    if (child > 0) {
-        kill(child, SIGKILL);
-        waitpid(child, NULL, WNOHANG); /* it may be stuck where no signal reaches it */
-    }
+    m->gpu = (double)*(const int64_t *)pb_apart_answer_of(&task); /* instead of what was recorded last */
+    pb_room_free(task.room);
 }
 
 /* --- torch: only its own allocator knows, and only Python can ask it --- */
@@ -278,14 +275,32 @@ static void take_torch(const struct pb_query_sources *sources, struct few *few, 
     pb_session_done(&session);
 }
 
-int pb_memory_take(const struct pb_ask *ask, const struct pb_target *target, struct pb_memory *ret,
-                   struct pb_err *err)
+static int take_all(const struct pb_query_sources *sources, struct pb_memory *m, struct pb_err *err)
+{
+    _cleanup_free_ struct few *few = calloc(1, sizeof(*few));
+
+    int r = few ? 0 : pb_fail(err, -ENOMEM, "out of memory");
+    if (r == 0 && !m->dead)
+        r = take_process(sources, few, m, err);
+    if (r == 0)
+        r = take_history(sources, few, m, err);
+    if (r == 0)
+        r = take_recorded_python(sources, few, m, err);
+    if (r == 0 && !m->dead) {
+        take_python(m);
+        take_gpu(m);
+        take_torch(sources, few, m);
+    }
+    return r;
+}
+
+/* In a child. */
+static int take_memory(const struct pb_ask *asked, void *arg, struct pb_room *room, struct pb_err *err)
 {
     _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
-    _cleanup_free_ struct few *few = calloc(1, sizeof(*few));
-    struct pb_target copy = *target;
-    struct pb_memory m = {.pid = target->pid,
-                          .dead = target->dead,
+    struct pb_target copy = *(const struct pb_target *)arg;
+    struct pb_memory m = {.pid = copy.pid,
+                          .dead = copy.dead,
                           .rss = NAN,
                           .peak = NAN,
                           .vms = NAN,
@@ -295,22 +310,37 @@ int pb_memory_take(const struct pb_ask *ask, const struct pb_target *target, str
                           .torch_cuda_reserved = NAN,
                           .gpu = NAN};
 
-    memcpy(m.label, target->label, sizeof(m.label));
-    int r = few ? pb_sources_open(ask, &(struct pb_targets){&copy, 1}, &sources, err)
-                : pb_fail(err, -ENOMEM, "out of memory");
-    if (r == 0 && !m.dead)
-        r = take_process(&sources, few, &m, err);
+    memcpy(m.label, copy.label, sizeof(m.label));
+    int r = pb_sources_open(asked, &(struct pb_targets){&copy, 1}, &sources, err);
     if (r == 0)
-        r = take_history(&sources, few, &m, err);
-    if (r == 0)
-        r = take_recorded_python(&sources, few, &m, err);
+        r = take_all(&sources, &m, err);
     if (r < 0)
         return r;
-    if (!m.dead) {
-        take_python(&m);
-        take_gpu(&m);
-        take_torch(&sources, few, &m);
+    struct pb_memory *answer = pb_room_copy(room, &m, sizeof(m));
+    pb_apart_answer(room, answer);
+    return answer ? 0 : pb_fail(err, -ENOMEM, "out of memory");
+}
+
+int pb_memory_ask(const struct pb_ask *asked, const struct pb_targets *targets, struct pb_memory_answer *ret)
+{
+    struct pb_task *tasks = calloc(targets->n + 1, sizeof(*tasks));
+
+    if (!tasks)
+        return -ENOMEM;
+    for (size_t i = 0; i < targets->n; i++)
+        tasks[i] = (struct pb_task){.work = take_memory,
+                                    .arg = &targets->at[i],
+                                    .pid = targets->at[i].pid,
+                                    .limit_ms = TIMEOUT_MS,
+                                    .room_size = sizeof(struct pb_memory) + 4096};
+    pb_apart_run(asked, tasks, targets->n, PARALLEL);
+    for (size_t i = 0; i < targets->n; i++) {
+        const struct pb_memory *answer = pb_apart_answer_of(&tasks[i]);
+        ret[i] = (struct pb_memory_answer){.result = tasks[i].result, .err = tasks[i].err};
+        if (answer)
+            ret[i].memory = *answer;
+        pb_room_free(tasks[i].room);
     }
-    *ret = m;
+    free(tasks);
     return 0;
 }

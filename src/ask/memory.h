@@ -2,7 +2,9 @@
  * from what was recorded. */
 #pragma once
 
+#include "ask/ask.h"
 #include "ask/targets.h"
+#include "base/err.h"
 #include "remote/python/heap.h"
 
 enum { PB_MEMORY_POINTS = 60, PB_MEMORY_MAPS = 5 };
@@ -29,5 +31,11 @@ struct pb_memory {
     unsigned nmaps;
 };
 
-int pb_memory_take(const struct pb_ask *ask, const struct pb_target *target, struct pb_memory *ret,
-                   struct pb_err *err);
+struct pb_memory_answer {
+    int result; /* negative errno: err says why, and there is no more */
+    struct pb_err err;
+    struct pb_memory memory;
+};
+
+/* Of all targets, some at a time, each in a child (apart.h); ret has room for them. -ENOMEM. */
+int pb_memory_ask(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_memory_answer *ret);

@@ -27,21 +27,19 @@ static int prefix(char ret[PATH_SIZE])
     return 0;
 }
 
-int pb_parts_agents(const char **ret, struct pb_err *err)
+/* The folder of the agents. */
+static int find_agents(char ret[PATH_SIZE + 32], struct pb_err *err)
 {
-    static char path[PATH_SIZE + 32];
-    char top[PATH_SIZE];
+    char top[PATH_SIZE] = "";
 
     int r = prefix(top);
-    if (r == 0) {
-        snprintf(path, sizeof(path), "%s/lib/probing", top);
-        r = access(path, R_OK | X_OK) < 0 ? -errno : 0;
-    }
-    if (r < 0)
-        return pb_fail(err, r, "the agents are not in %s (this installation is incomplete; install it again)",
-                       path);
-    *ret = path;
-    return 0;
+    snprintf(ret, PATH_SIZE + 32, "%s/lib/probing", top);
+    if (r == 0)
+        r = access(ret, R_OK | X_OK) < 0 ? -errno : 0;
+    return r < 0
+               ? pb_fail(err, r,
+                         "the agents are not in %s (this installation is incomplete; install it again)", ret)
+               : 0;
 }
 
 /* build/<preset> below the sources: what is beside any other folder is not ours to run. */
@@ -69,24 +67,27 @@ static bool is_trusted(const char *path, mode_t kind)
            (st.st_uid == geteuid() || st.st_uid == 0);
 }
 
-const char *pb_parts_python(void)
+/* The folder of the Python part, where this is a development tree that only we or root can write to. */
+static bool find_python(char ret[PATH_SIZE + 64])
 {
-    static char path[PATH_SIZE + 64];
     char top[PATH_SIZE], file[PATH_SIZE + 96];
 
     if (prefix(top) < 0 || !is_build_tree(top))
-        return NULL;
-    snprintf(path, sizeof(path), "%s/../../python/probing", top);
-    snprintf(file, sizeof(file), "%s/_remote.py", path);
-    return is_trusted(path, S_IFDIR) && is_trusted(file, S_IFREG) && access(file, R_OK) == 0 ? path : NULL;
+        return false;
+    snprintf(ret, PATH_SIZE + 64, "%s/../../python/probing", top);
+    snprintf(file, sizeof(file), "%s/_remote.py", ret);
+    return is_trusted(ret, S_IFDIR) && is_trusted(file, S_IFREG) && access(file, R_OK) == 0;
 }
 
 int pb_parts_session(pid_t pid, bool no_inject, unsigned timeout_ms, struct pb_session *ret,
                      struct pb_err *err)
 {
-    struct pb_session_options options = {
-        .no_inject = no_inject, .timeout_ms = timeout_ms, .python_dir = pb_parts_python()};
+    char agents[PATH_SIZE + 32], python[PATH_SIZE + 64];
+    struct pb_session_options options = {.no_inject = no_inject,
+                                         .timeout_ms = timeout_ms,
+                                         .agent_dir = agents,
+                                         .python_dir = find_python(python) ? python : NULL};
 
-    int r = pb_parts_agents(&options.agent_dir, err);
+    int r = find_agents(agents, err);
     return r < 0 ? r : pb_session_open(pid, &options, ret, err);
 }

@@ -1,6 +1,7 @@
 /* settings: see settings.h. */
 #include "ask/settings.h"
 
+#include "ask/apart.h"
 #include "ask/parts.h"
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ASK_TIMEOUT_MS = 2000 };
+enum { AGENT_TIMEOUT_MS = 2000, LIMIT_MS = 5000 };
 
 static void of_environment(pid_t pid, struct pb_settings *ret)
 {
@@ -44,7 +45,7 @@ static int of_dead(const struct pb_target *target, struct pb_settings *ret, stru
 }
 
 /* An agent that has no directory can only tell. */
-static int ask(pid_t pid, struct pb_settings *ret, struct pb_err *err)
+static int ask_agent(pid_t pid, struct pb_settings *ret, struct pb_err *err)
 {
     struct pb_session session;
     struct pb_frame_writer w;
@@ -52,11 +53,11 @@ static int ask(pid_t pid, struct pb_settings *ret, struct pb_err *err)
     uint8_t buf[64];
     char why[64];
 
-    int r = pb_parts_session(pid, true, ASK_TIMEOUT_MS, &session, err);
+    int r = pb_parts_session(pid, true, AGENT_TIMEOUT_MS, &session, err);
     if (r < 0)
         return r;
     pb_frame_begin(&w, buf, sizeof(buf));
-    pb_client_limit(&session.client, ASK_TIMEOUT_MS);
+    pb_client_limit(&session.client, AGENT_TIMEOUT_MS);
     int64_t id = pb_client_request(&session.client, &w, PB_MSG_CONFIG);
     r = id < 0 ? (int)id : 0;
     while (r == 0 && (r = pb_client_next(&session.client, &frame, -1)) == 0 && frame.type == PB_MSG_OUTPUT) {
@@ -99,7 +100,7 @@ static int of_live(pid_t pid, struct pb_settings *ret, struct pb_err *err)
     struct pb_procinfo process;
 
     int r = of_files(pid, &process, ret, err);
-    return r == 1 && pb_session_probed(&process) ? ask(pid, ret, err) : r < 0 ? r : 0;
+    return r == 1 && pb_session_probed(&process) ? ask_agent(pid, ret, err) : r < 0 ? r : 0;
 }
 
 static void of_tool(struct pb_settings *ret)
@@ -117,16 +118,60 @@ static void of_tool(struct pb_settings *ret)
     pb_settings_init(ret, whole ? block : "", whole ? size : 0);
 }
 
-int pb_settings_of(const struct pb_target *target, struct pb_settings *ret, struct pb_err *err)
+/* What a process says, also where its agent failed to answer. */
+struct live_answer {
+    int result;
+    struct pb_err err;
+    struct pb_settings settings;
+};
+
+static int read_live(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    const struct pb_target *target = arg;
+    struct live_answer *answer = pb_room_alloc(room, sizeof(*answer));
+
+    if (!answer)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    pb_settings_init(&answer->settings, "", 0);
+    answer->result = of_live(target->pid, &answer->settings, &answer->err);
+    pb_apart_answer(room, answer);
+    return 0;
+}
+
+static int ask_live(const struct pb_ask *ask, const struct pb_target *target, struct pb_settings *ret,
+                    struct pb_err *err)
+{
+    struct pb_target copy = *target;
+    struct pb_task task = {.work = read_live,
+                           .arg = &copy,
+                           .pid = target->pid,
+                           .limit_ms = LIMIT_MS,
+                           .room_size = sizeof(struct live_answer) + 4096};
+
+    int r = pb_apart_one(ask, &task, err);
+    if (r < 0) {
+        pb_settings_init(ret, "", 0);
+        return r;
+    }
+    const struct live_answer *answer = pb_apart_answer_of(&task);
+    *ret = answer->settings;
+    r = answer->result < 0 ? pb_fail(err, answer->result, "%s", pb_err_text(&answer->err, answer->result))
+                           : 0;
+    pb_room_free(task.room);
+    return r;
+}
+
+int pb_settings_of(const struct pb_ask *ask, const struct pb_target *target, struct pb_settings *ret,
+                   struct pb_err *err)
 {
     if (!target) {
         of_tool(ret);
         return 0;
     }
-    return target->dead ? of_dead(target, ret, err) : of_live(target->pid, ret, err);
+    return target->dead ? of_dead(target, ret, err) : ask_live(ask, target, ret, err);
 }
 
-void pb_settings_for(const struct pb_target *target, struct pb_settings *ret)
+void pb_settings_for(const struct pb_ask *ask, const struct pb_target *target, struct pb_settings *ret)
 {
     struct pb_settings tool;
     struct pb_err err;
@@ -137,7 +182,7 @@ void pb_settings_for(const struct pb_target *target, struct pb_settings *ret)
         return;
     }
     pb_settings_init(ret, "", 0);
-    pb_settings_of(target, ret, &err);
+    pb_settings_of(ask, target, ret, &err);
     pb_settings_fall_back(ret, &tool);
 }
 
@@ -198,13 +243,13 @@ static void join_words(const struct pb_settings *own, char ret[PB_REDACT_SIZE])
              more ? tool.at[PB_SET_REDACT].text : "");
 }
 
-void pb_redact_words(const struct pb_target *target, char ret[PB_REDACT_SIZE])
+void pb_redact_words(const struct pb_ask *ask, const struct pb_target *target, char ret[PB_REDACT_SIZE])
 {
     struct pb_settings own;
     struct pb_err err;
 
     pb_settings_init(&own, "", 0);
-    int r = target ? pb_settings_of(target, &own, &err) : 0;
+    int r = target ? pb_settings_of(ask, target, &own, &err) : 0;
     join_words(&own, ret);
     /* Where the process's words are not known, no fewer than the usual ones count. */
     size_t len = strlen(ret);

@@ -1,6 +1,7 @@
 /* sources: see sources.h. */
 #include "ask/sources.h"
 
+#include "ask/apart.h"
 #include "ask/archived.h"
 #include "ask/parts.h"
 #include "ask/settings.h"
@@ -16,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { LIVE_LIMIT_MS = 10000 }; /* an agent has five seconds to say hello (inject/session.c) */
 
 static void release_recordings(struct pb_sql_source *s)
 {
@@ -64,7 +67,7 @@ static int add_config(const struct pb_live_source *source, struct pb_table *to, 
                                      .program = PB_RUN_ANY_PROGRAM};
     struct pb_settings settings;
 
-    int r = pb_settings_of(source->pid ? &target : NULL, &settings, err);
+    int r = pb_settings_of(source->arg, source->pid ? &target : NULL, &settings, err);
     if (r == 0)
         pb_settings_each(&settings, add_setting, to);
     return r;
@@ -72,7 +75,7 @@ static int add_config(const struct pb_live_source *source, struct pb_table *to, 
 
 static void words_of(pid_t pid, char ret[PB_REDACT_SIZE])
 {
-    pb_redact_words(&(struct pb_target){.pid = pid}, ret);
+    pb_redact_words(NULL, &(struct pb_target){.pid = pid}, ret);
 }
 
 static void add_frame(struct pb_table *to, const struct pb_shown_thread *t, size_t depth)
@@ -106,21 +109,22 @@ static int add_backtrace(void *arg, pid_t pid, bool locals, struct pb_table *to,
 {
     const struct pb_stacks_options options = {.locals = locals};
     struct pb_target target = {.pid = pid};
-    struct pb_stacks stacks;
+    struct pb_stacks_answer answer = {0};
 
-    int r = pb_stacks_open(&target, &options, &stacks, err);
-    if (r < 0)
-        return r;
-    r = stacks.py ? pb_stacks_take(&stacks, &options, err) : 0;
-    if (r == 0 && stacks.note[0])
-        pb_ask_note(arg, "process %d: %s", (int)pid, stacks.note);
-    for (size_t i = 0; r == 0 && stacks.py && i < stacks.n; i++) {
-        const struct pb_shown_thread *t = &stacks.threads[i];
+    int r = pb_stacks_ask(arg, &(struct pb_targets){&target, 1}, &options, PB_WAITS_NONE, &answer);
+    if (r < 0 || answer.result < 0)
+        return pb_fail(err, r < 0 ? r : answer.result, "%s",
+                       r < 0 ? "out of memory" : pb_err_text(&answer.err, answer.result));
+    const struct pb_stacks *stacks = answer.stacks;
+    if (stacks->note[0])
+        pb_ask_note(arg, "process %d: %s", (int)pid, stacks->note);
+    for (size_t i = 0; stacks->about.python && i < stacks->n; i++) {
+        const struct pb_shown_thread *t = &stacks->threads[i];
         for (size_t k = 0; t->python && k < (t->nframes ? t->nframes : 1); k++)
             add_frame(to, t, k);
     }
-    pb_stacks_done(&stacks);
-    return r;
+    pb_stacks_answers_done(&answer, 1);
+    return 0;
 }
 
 static void open_recordings(struct pb_live_source *live, uint64_t start_time, uid_t uid)
@@ -190,7 +194,7 @@ static struct pb_sql_source bare_source(const struct pb_ask *ask, const struct p
     return s;
 }
 
-/* Whether the tables make sense so far: the worker would refuse the whole query for the sake of one. */
+/* Whether the tables make sense so far: for one that does not the worker would refuse the whole query. */
 static int check_tables(int fd, pid_t pid, struct pb_err *err)
 {
     char why[PB_WHY_SIZE];
@@ -203,25 +207,61 @@ static int check_tables(int fd, pid_t pid, struct pb_err *err)
     return 0;
 }
 
-static int open_source(const struct pb_ask *ask, const struct pb_target *target, struct pb_sql_source *ret,
-                       struct pb_err *err)
+/* In a child: the tables of a live process. No descriptor: it is not probed. */
+static int open_live(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    const struct pb_target *target = arg;
+    char note[256] = "";
+
+    int fd = pb_session_open_arena(target->pid, note, err);
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    int r = check_tables(fd, target->pid, err);
+    if (r < 0) {
+        close(fd);
+        return r;
+    }
+    if (note[0])
+        pb_ask_note(ask, "process %d: %s", (int)target->pid, note);
+    return pb_apart_give_fd(room, fd);
+}
+
+/* The tables of all live targets at once: one that does not answer holds up no other. */
+static struct pb_task *open_all_live(const struct pb_ask *ask, const struct pb_targets *targets)
+{
+    struct pb_task *tasks = calloc(targets->n + 1, sizeof(*tasks));
+    size_t n = 0;
+
+    for (size_t i = 0; tasks && i < targets->n; i++)
+        if (!targets->at[i].dead)
+            tasks[n++] = (struct pb_task){.work = open_live,
+                                          .arg = &targets->at[i],
+                                          .pid = targets->at[i].pid,
+                                          .limit_ms = LIVE_LIMIT_MS,
+                                          .room_size = 1 << 16};
+    if (tasks)
+        pb_apart_run(ask, tasks, n, 0);
+    for (size_t i = 0; i < n; i++)
+        pb_room_free(tasks[i].room);
+    return tasks;
+}
+
+/* live: the task that opened the target's tables; NULL: it is dead. */
+static int open_source(const struct pb_ask *ask, const struct pb_target *target, struct pb_task *live,
+                       struct pb_sql_source *ret, struct pb_err *err)
 {
     struct pb_sql_source s = bare_source(ask, target);
+    int fd = live ? pb_take_fd(live->fd) : -1, r = live ? live->result : 0;
 
-    char note[256] = "";
-    int fd = -1, r = 0;
-    if (target->dead)
-        r = open_dead(ask, target, &s, &fd, err);
-    else if ((fd = pb_session_open_arena(target->pid, note, err)) < 0 && fd != -ENOENT)
-        r = fd;
-    if (r == 0 && fd >= 0 && (r = check_tables(fd, target->pid, err)) < 0)
+    if (live && r < 0 && err)
+        *err = live->err;
+    if (!live && (r = open_dead(ask, target, &s, &fd, err)) == 0 && fd >= 0 &&
+        (r = check_tables(fd, target->pid, err)) < 0)
         close(fd);
     if (r < 0) {
         release_recordings(&s);
         return r;
     }
-    if (note[0])
-        pb_ask_note(ask, "process %d: %s", (int)target->pid, note);
     if (!target->dead)
         open_live_recordings(&s.live);
     s.live.arena_fd = fd < 0 ? -1 : fd;
@@ -268,6 +308,19 @@ static int keep_failed(const struct pb_ask *ask, const struct pb_target *target,
     return 0;
 }
 
+/* Tables that were opened, but for a failure are not wanted: from `live` on. */
+static void close_left(struct pb_task *tasks, const struct pb_task *live, const struct pb_targets *targets)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < targets->n; i++)
+        n += !targets->at[i].dead;
+    for (size_t i = tasks ? (size_t)(live - tasks) : n; i < n; i++)
+        if (tasks[i].fd >= 0)
+            close(tasks[i].fd);
+    free(tasks);
+}
+
 int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_query_sources *ret,
                     struct pb_err *err)
 {
@@ -280,8 +333,12 @@ int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, 
     s.at = calloc(targets->n + 1, sizeof(*s.at));
     if (!s.at)
         return pb_fail(err, -ENOMEM, "out of memory");
+    struct pb_task *tasks = open_all_live(ask, targets), *live = tasks;
+    if (!tasks)
+        r = pb_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; r == 0 && i < targets->n; i++) {
-        r = open_source(ask, &targets->at[i], &s.at[i], err);
+        const struct pb_target *target = &targets->at[i];
+        r = open_source(ask, target, target->dead ? NULL : live++, &s.at[i], err);
         if (r < 0 && targets->n > 1 && r != -ENOMEM && s.failed + 1 < targets->n)
             r = keep_failed(ask, &targets->at[i], &s, err);
         if (r < 0)
@@ -289,6 +346,7 @@ int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, 
         s.n++;
         s.no_agent = s.no_agent && s.at[i].live.arena_fd < 0 && !s.at[i].archived;
     }
+    close_left(tasks, live, targets);
     if (r == 0)
         r = pb_archived_attach(ask, &s, err);
     if (r == 0 && s.n)

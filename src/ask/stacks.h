@@ -11,18 +11,23 @@
 
 #include "ask/targets.h"
 #include "ask/waits.h"
+#include "base/err.h"
 #include "remote/native/merge.h"
 #include "remote/native/unwind.h"
 #include "remote/python/reader.h"
 #include "remote/source.h"
 #include "remote/threads.h"
 
+struct pb_ask;
+struct pb_core_info;
+struct pb_room;
 struct pb_sources;
 
 struct pb_stacks_options {
     bool locals, no_stop, force;
     bool native;          /* native frames too; it is an error where there can be none */
     bool native_if_alone; /* the same of a process without Python, where they can be had */
+    unsigned within_ms;   /* for all threads of the process; what is not read by then has failed; 0: 10 s */
 };
 
 struct pb_shown_frame {
@@ -68,8 +73,19 @@ struct pb_shown_thread {
     size_t nmerged;
 };
 
+/* What a reader of the stacks should know of where they come from. */
+struct pb_stacks_about {
+    bool python, free_threaded, verified; /* verified: false where its layout is not sure for this version */
+    uint32_t version;                     /* as pb_py_version */
+    bool native;                          /* native frames were wanted and could be had */
+    bool by_agent;                        /* read through the agent in it: we may not trace it */
+    const char *source;                   /* what was read, in a word; static */
+    const struct pb_core_info *core;      /* NULL: it is a process */
+};
+
 struct pb_stacks {
     pid_t pid;
+    struct pb_stacks_about about;
     char label[PB_LABEL_MAX];
     char command[256];
     struct pb_source source;
@@ -87,17 +103,33 @@ struct pb_stacks {
     const char *root;      /* where the files of a core are */
 };
 
-/* Opens the process; stacks can then be taken from it again and again. A process without Python has native
+/* The stacks of several processes, all taken at once, each in a child of its own (apart.h), with what each
+ * thread waits for. What could not be read has its error in its answer. */
+struct pb_stacks_answer {
+    int result; /* negative errno: err says why, and there are no stacks */
+    struct pb_err err;
+    const struct pb_stacks *stacks;
+    struct pb_room *room; /* where they are */
+};
+int pb_stacks_ask(const struct pb_ask *ask, const struct pb_targets *targets,
+                  const struct pb_stacks_options *options, enum pb_waits_depth depth,
+                  struct pb_stacks_answer *ret);
+void pb_stacks_answers_done(struct pb_stacks_answer *answers, size_t n);
+
+/* --- in the calling process itself ---
+ * These trace the target, wait for it and may hang with it: for a program with one thread, or in a child.
+ *
+ * Opens the process; stacks can then be taken from it again and again. A process without Python has native
  * threads only. */
-int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_options *options,
-                   struct pb_stacks *ret, struct pb_err *err);
+int pb_stacks_open(const struct pb_ask *ask, const struct pb_target *target,
+                   const struct pb_stacks_options *options, struct pb_stacks *ret, struct pb_err *err);
 int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err);
 void pb_stacks_done(struct pb_stacks *s);
 
 /* "running", "holds the GIL", "waiting in futex", ...: for a person. Static or in buf. */
 const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t size);
 
-/* The lines of source files as the process sees them. */
+/* The lines of source files as the process sees them. It may outlive s. */
 struct pb_sources *pb_sources_new(const struct pb_stacks *s);
 void pb_sources_free(struct pb_sources *s);
 /* Without blanks at both ends; NULL: it cannot be read. Lives as long as s. */

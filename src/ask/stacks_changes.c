@@ -4,13 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a thread was doing, in one number. */
+static uint64_t mix_text(uint64_t h, const char *text)
+{
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001b3ull;
+    return h;
+}
+
+/* What a thread was doing, in one number. By names: each time the stacks are taken anew, numbers of code
+ * objects begin anew too. */
 static uint64_t digest(const struct pb_shown_thread *t)
 {
     uint64_t h = t->nframes;
 
     for (size_t i = 0; i < t->nframes; i++)
-        h = (h ^ t->frames[i].code->id) * 0x100000001b3ull + (uint64_t)t->frames[i].line;
+        h = mix_text(mix_text(h, t->frames[i].code->qualname), t->frames[i].code->file) * 0x100000001b3ull +
+            (uint64_t)t->frames[i].line;
     for (size_t i = 0; i < t->nnatives; i++)
         h = (h ^ t->natives[i].pc) * 0x100000001b3ull;
     return h ^ (t->off_cpu ? (uint64_t)t->syscall + 7 : 0) << 40;

@@ -67,17 +67,21 @@ int pb_stacks_native_copy(struct pb_stacks *s, const struct pb_moment *m)
 
 int pb_stacks_native_unwind(struct pb_stacks *s, struct pb_shown_thread *t)
 {
-    static struct pb_native_pc pcs[PCS_MAX];
-
     if (!s->native)
         return 0;
     pb_stacks_native_drop(t);
-    size_t n = pb_native_unwind(s->native, &s->capture, pcs, PCS_MAX, &t->native_flags);
-    t->pcs = reallocarray(NULL, n, sizeof(*t->pcs));
-    if (!t->pcs)
+    struct pb_native_pc *pcs = reallocarray(NULL, PCS_MAX, sizeof(*pcs));
+    if (!pcs)
         return -ENOMEM;
-    memcpy(t->pcs, pcs, n * sizeof(*pcs));
-    t->npcs = n;
+    t->npcs = pb_native_unwind(s->native, &s->capture, pcs, PCS_MAX, &t->native_flags);
+    /* Most stacks are short, and a process may have thousands of them. */
+    struct pb_native_pc *fits = reallocarray(pcs, t->npcs, sizeof(*pcs));
+    if (!fits) {
+        free(pcs);
+        t->npcs = 0;
+        return -ENOMEM;
+    }
+    t->pcs = fits;
     return 0;
 }
 

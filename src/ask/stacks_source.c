@@ -19,9 +19,9 @@
 #define BYTES_MAX (64 << 20) /* of all of them */
 
 struct source_file {
-    const char *name; /* of a code object: outlives us */
-    char *text;       /* NULL: cannot be read */
-    uint32_t *line;   /* where each begins, as far as was asked: threads share their outer frames */
+    char *name;
+    char *text;     /* NULL: cannot be read */
+    uint32_t *line; /* where each begins, as far as was asked: threads share their outer frames */
     size_t nlines;
 };
 
@@ -56,6 +56,7 @@ void pb_sources_free(struct pb_sources *s)
     if (!s)
         return;
     for (size_t i = 0; i < s->n; i++) {
+        free(s->files[i].name);
         free(s->files[i].text);
         free(s->files[i].line);
     }
@@ -100,11 +101,14 @@ static char *slurp(struct pb_sources *s, const char *file)
 static struct source_file *find_file(struct pb_sources *s, const char *file)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (s->files[i].name == file || strcmp(s->files[i].name, file) == 0)
+        if (strcmp(s->files[i].name, file) == 0)
             return &s->files[i];
     if (s->n == FILES_MAX || file[0] == '<' || !file[0])
         return NULL;
-    s->files[s->n] = (struct source_file){.name = file, .text = slurp(s, file)};
+    char *name = strdup(file);
+    if (!name)
+        return NULL;
+    s->files[s->n] = (struct source_file){.name = name, .text = slurp(s, file)};
     return &s->files[s->n++];
 }
 

@@ -26,7 +26,7 @@ static void core_command(const struct pb_core_info *core, char *ret, size_t size
     for (int i = 0; i < n; i++)
         if (ret[i] == ' ')
             ret[i] = '\0';
-    pb_redact_words(NULL, words);
+    pb_redact_words(NULL, NULL, words);
     ret[pb_redact_command(words, ret, (size_t)n)] = '\0';
 }
 
@@ -69,8 +69,20 @@ static int open_python(struct pb_stacks *s, bool force, struct pb_err *err)
     return r < 0 ? pb_fail(err, r, "%s", pb_err_text(&why, r)) : 0;
 }
 
-int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_options *options,
-                   struct pb_stacks *ret, struct pb_err *err)
+static void describe_source(struct pb_stacks *s)
+{
+    s->about = (struct pb_stacks_about){.python = s->py,
+                                        .version = s->py ? pb_py_version(s->py) : 0,
+                                        .free_threaded = s->py && pb_py_free_threaded(s->py),
+                                        .verified = s->py && pb_py_verified(s->py),
+                                        .native = s->native,
+                                        .by_agent = s->source.ops->look,
+                                        .source = s->source.ops->name,
+                                        .core = pb_core_info(&s->source)};
+}
+
+int pb_stacks_open(const struct pb_ask *ask, const struct pb_target *target,
+                   const struct pb_stacks_options *options, struct pb_stacks *ret, struct pb_err *err)
 {
     struct pb_stacks s = {.pid = target->pid};
     char words[PB_REDACT_SIZE];
@@ -85,20 +97,22 @@ int pb_stacks_open(const struct pb_target *target, const struct pb_stacks_option
     r = open_python(ret, options->force, err);
     pb_source_forget(&ret->source);
     if (r == 0 && ret->py && options->locals) {
-        pb_redact_words(target->core ? NULL : target, words);
+        pb_redact_words(ask, target->core ? NULL : target, words);
         pb_py_redact(ret->py, words);
     }
     if (r == 0)
         r = pb_stacks_native_open(ret, options, err);
-    if (r < 0)
+    if (r == 0)
+        describe_source(ret);
+    else
         pb_stacks_done(ret);
     return r;
 }
 
 #define TASKS_MAX  1000
-#define LIVE_NS    (10 * PB_NS_PER_S) /* for all threads of a process; thousands take less than one */
-#define CORE_NS    (60 * PB_NS_PER_S) /* whose file may be far away */
-#define FRAMES_MAX (1u << 20)         /* of all threads together */
+#define LIVE_MS    10000      /* for all threads of a process; thousands take less than a second */
+#define CORE_MS    60000      /* whose file may be far away */
+#define FRAMES_MAX (1u << 20) /* of all threads together */
 #define LOCALS_MAX (32u << 20)
 
 static void drop_frames(struct pb_shown_thread *t)
@@ -365,7 +379,8 @@ int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options,
         r = list(s, &native, err);
     if (r < 0)
         return r;
-    uint64_t until = pb_now_ns() + (s->source.pid ? LIVE_NS : CORE_NS);
+    unsigned within_ms = options->within_ms ? options->within_ms : s->source.pid ? LIVE_MS : CORE_MS;
+    uint64_t until = pb_now_ns() + within_ms * PB_NS_PER_MS;
     if (s->py)
         pb_py_until(s->py, until);
     for (size_t i = 0; i < s->n; i++)

@@ -1,6 +1,7 @@
 /* targets: see targets.h. */
 #include "ask/targets.h"
 
+#include "ask/apart.h"
 #include "ask/archived.h"
 #include "ask/ask.h"
 #include "ask/processes.h"
@@ -19,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { LIMIT_MS = 10000 };
 
 void pb_targets_done(struct pb_targets *targets)
 {
@@ -339,29 +342,55 @@ static int resolve_id(const struct pb_ask *ask, const struct pb_run_id *id, cons
     return dead ? add_dead(ret, id) : refuse_dead(id, err);
 }
 
+struct resolving {
+    const char *text;
+    bool all, dead;
+};
+
+/* In a child. The answer is the array, its length the result. */
+static int resolve(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    const struct resolving *q = arg;
+    _cleanup_(pb_targets_done) struct pb_targets found = {0};
+    struct pb_run_id id;
+    int r;
+
+    if (strspn(q->text, "0123456789") == strlen(q->text))
+        r = resolve_pid(ask, q->text, q->all, q->dead, &found, err);
+    else if (pb_run_id_parse(q->text, &id) == 0)
+        r = resolve_id(ask, &id, q->text, q->all, q->dead, &found, err);
+    else
+        r = resolve_pattern(q->text, q->all, &found, err);
+    if (r < 0)
+        return r;
+    void *answer = pb_room_copy(room, found.at, found.n * sizeof(*found.at));
+    pb_apart_answer(room, answer);
+    return answer ? (int)found.n : pb_fail(err, -ENOMEM, "out of memory");
+}
+
 int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, bool dead,
                        struct pb_targets *ret, struct pb_err *err)
 {
-    struct pb_targets found = {0};
+    struct resolving question = {text, all, dead};
+    struct pb_task task = {.work = resolve,
+                           .arg = &question,
+                           .limit_ms = LIMIT_MS,
+                           .room_size = 64 * sizeof(struct pb_target) << 10};
     const char *colon = strrchr(text, ':');
-    struct pb_run_id id;
-    int r;
 
     if (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1))
         return pb_fail(
             err, -ENOTSUP,
             "%s is on another machine or behind a service, which this release cannot reach yet (give a pid)",
             text);
-    if (strspn(text, "0123456789") == strlen(text))
-        r = resolve_pid(ask, text, all, dead, &found, err);
-    else if (pb_run_id_parse(text, &id) == 0)
-        r = resolve_id(ask, &id, text, all, dead, &found, err);
-    else
-        r = resolve_pattern(text, all, &found, err);
-    if (r < 0) {
-        pb_targets_done(&found);
+    int r = pb_apart_one(ask, &task, err);
+    if (r < 0)
         return r;
+    struct pb_target *at = calloc((size_t)r + 1, sizeof(*at));
+    if (at) {
+        memcpy(at, pb_apart_answer_of(&task), (size_t)r * sizeof(*at));
+        *ret = (struct pb_targets){at, (size_t)r};
     }
-    *ret = found;
-    return 0;
+    pb_room_free(task.room);
+    return at ? 0 : pb_fail(err, -ENOMEM, "out of memory");
 }

@@ -55,6 +55,7 @@ struct pb_waits {
 };
 
 enum pb_waits_depth {
+    PB_WAITS_NONE, /* not wanted */
     PB_WAITS_MAIN, /* peers and times of the main thread only: what costs little */
     PB_WAITS_ALL,  /* of every thread: looks through the descriptors of all processes */
 };

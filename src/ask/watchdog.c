@@ -11,23 +11,21 @@ static int keep(const struct pb_stuck *stuck, struct pb_store *store)
 {
     const struct pb_stacks_options options = {.locals = true};
     struct pb_target target = {.pid = stuck->pid};
-    struct pb_stacks stacks;
+    struct pb_stacks_answer answer = {0};
 
     snprintf(target.label, sizeof(target.label), "%s", stuck->label);
-    int r = pb_stacks_open(&target, &options, &stacks, NULL);
-    if (r < 0)
-        return r;
-    r = pb_stacks_take(&stacks, &options, NULL);
+    int r = pb_stacks_ask(NULL, &(struct pb_targets){&target, 1}, &options, PB_WAITS_MAIN, &answer);
     if (r == 0)
-        r = pb_stacks_waits(&stacks, PB_WAITS_MAIN);
-    for (size_t i = 0; r == 0 && i < stacks.n; i++) {
-        const struct pb_shown_thread *t = &stacks.threads[i];
+        r = answer.result;
+    const struct pb_stacks *stacks = answer.stacks;
+    for (size_t i = 0; r == 0 && i < stacks->n; i++) {
+        const struct pb_shown_thread *t = &stacks->threads[i];
         struct pb_hang_frame frame = {.pid = stuck->pid,
                                       .tid = t->native.tid,
                                       .thread = t->name[0] ? t->name : t->native.name,
                                       .process = stuck->label,
                                       .seconds = (double)stuck->ns / 1e9,
-                                      .verdict = stacks.verdict[0] ? stacks.verdict : NULL};
+                                      .verdict = stacks->verdict[0] ? stacks->verdict : NULL};
         for (size_t k = 0; k < t->nframes; k++) {
             frame.depth = (int)k;
             frame.function = t->frames[k].code->qualname;
@@ -37,7 +35,7 @@ static int keep(const struct pb_stuck *stuck, struct pb_store *store)
             pb_store_hang(store, &frame);
         }
     }
-    pb_stacks_done(&stacks);
+    pb_stacks_answers_done(&answer, 1);
     return r;
 }
 

@@ -90,6 +90,9 @@ const char *pb_option_nearest(const struct pb_command *command, const char *word
 /* The value of a command's own option; NULL when it was not given. */
 const char *pb_call_option(const struct pb_call *call, const char *name);
 
+/* --timeout as the limit of a struct pb_ask, which has no "never": 0 gives some weeks. */
+unsigned pb_call_limit(const struct pb_call *call);
+
 void pb_help_overview(void);
 void pb_help_command(const struct pb_command *command);
 

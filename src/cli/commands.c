@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,6 +176,11 @@ const char *pb_option_nearest(const struct pb_command *command, const char *word
             }
         }
     return nearest;
+}
+
+unsigned pb_call_limit(const struct pb_call *call)
+{
+    return call->timeout_ms ? call->timeout_ms : INT_MAX;
 }
 
 const char *pb_call_option(const struct pb_call *call, const char *name)

@@ -80,7 +80,7 @@ static int read_options(const struct pb_call *call, struct job *job, struct pb_e
     int r = pb_archive_folder(pb_call_option(call, "to"), job->folder, sizeof(job->folder), err);
     if (r < 0)
         return r;
-    pb_settings_for(job->target, &job->settings);
+    pb_settings_for(&call->ask, job->target, &job->settings);
     return read_limits(call, job, err);
 }
 

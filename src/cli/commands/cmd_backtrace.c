@@ -61,13 +61,16 @@ static int make_plan(const struct pb_call *call, struct plan *ret, struct pb_err
     return 0;
 }
 
-/* The processes of one call. A process that cannot be opened or has ended is told of, and the others go on.
- */
+/* The processes of one call. A process that cannot be read or has ended is told of once, and the others go
+ * on. */
 struct set {
-    struct pb_stacks *at;
+    struct pb_ask ask;
+    struct pb_targets left; /* those that are still read */
+    struct pb_stacks_answer *answers;
     const struct pb_stacks **shown;
+    size_t *index; /* of those shown: which of the call's targets it is */
     struct pb_sources **sources;
-    bool *opened;
+    bool *gone;
     size_t n;
     bool failed;
 };
@@ -77,64 +80,65 @@ static void complain(const struct pb_call *call, struct set *set, size_t i, int 
     fflush(stdout);
     fprintf(stderr, "probing: %s: %s%s%s\n", call->command->name, set->n > 1 ? call->targets.at[i].label : "",
             set->n > 1 ? ": " : "", pb_err_text(err, r));
-    if (set->opened[i]) {
-        pb_stacks_done(&set->at[i]);
-        set->opened[i] = false;
-    }
+    set->gone[i] = true;
     set->failed = true;
 }
 
 static void set_done(struct set *set)
 {
-    for (size_t i = 0; i < set->n; i++) {
-        if (set->opened && set->opened[i])
-            pb_stacks_done(&set->at[i]);
-        if (set->sources)
-            pb_sources_free(set->sources[i]);
-    }
-    free(set->at);
+    for (size_t i = 0; set->sources && i < set->n; i++)
+        pb_sources_free(set->sources[i]);
+    if (set->answers)
+        pb_stacks_answers_done(set->answers, set->n);
+    free(set->left.at);
+    free(set->answers);
     free(set->shown);
+    free(set->index);
     free(set->sources);
-    free(set->opened);
+    free(set->gone);
 }
 
-static int set_open(const struct pb_call *call, const struct plan *p, struct set *set, struct pb_err *err)
+static int set_init(const struct pb_call *call, struct set *set, struct pb_err *err)
 {
+    set->ask = call->ask;
+    set->ask.limit_ms = call->targets.at[0].core ? 0 : pb_call_limit(call);
     set->n = call->targets.n;
-    set->at = calloc(set->n, sizeof(*set->at));
+    set->left.at = calloc(set->n, sizeof(*set->left.at));
+    set->answers = calloc(set->n, sizeof(*set->answers));
     set->shown = calloc(set->n, sizeof(struct pb_stacks *));
+    set->index = calloc(set->n, sizeof(*set->index));
     set->sources = calloc(set->n, sizeof(struct pb_sources *));
-    set->opened = calloc(set->n, sizeof(*set->opened));
-    if (!set->at || !set->shown || !set->sources || !set->opened)
-        return pb_fail(err, -ENOMEM, "out of memory");
-    for (size_t i = 0; i < set->n; i++) {
-        struct pb_err one = {0};
-        int r = pb_stacks_open(&call->targets.at[i], &p->take, &set->at[i], &one);
-        if (r < 0)
-            complain(call, set, i, r, &one);
-        else
-            set->opened[i] = true;
-    }
-    return 0;
+    set->gone = calloc(set->n, sizeof(*set->gone));
+    return set->left.at && set->answers && set->shown && set->index && set->sources && set->gone
+               ? 0
+               : pb_fail(err, -ENOMEM, "out of memory");
 }
 
-/* Takes all of them first and prints then: so the processes of a job are seen as close together as can be. */
-static size_t set_take(const struct pb_call *call, const struct plan *p, struct set *set)
+/* All of them at once: so the processes of a job are seen as close together as can be. Returns how many can
+ * be shown. */
+static int set_take(const struct pb_call *call, const struct plan *p, struct set *set, struct pb_err *err)
 {
-    size_t n = 0;
+    int n = 0;
 
+    pb_stacks_answers_done(set->answers, set->n);
+    set->left.n = 0;
+    for (size_t i = 0; i < set->n; i++)
+        if (!set->gone[i])
+            set->left.at[set->left.n++] = call->targets.at[i];
+    if (pb_stacks_ask(&set->ask, &set->left, &p->take, p->json ? PB_WAITS_ALL : PB_WAITS_MAIN, set->answers) <
+        0)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    const struct pb_stacks_answer *a = set->answers;
     for (size_t i = 0; i < set->n; i++) {
-        struct pb_err one = {0};
-        if (!set->opened[i])
+        if (set->gone[i])
             continue;
-        int r = pb_stacks_take(&set->at[i], &p->take, &one);
-        if (r == 0)
-            r = pb_stacks_waits(&set->at[i], p->json ? PB_WAITS_ALL : PB_WAITS_MAIN);
-        if (r < 0) {
-            complain(call, set, i, r, &one);
-            continue;
+        if (a->result < 0) {
+            complain(call, set, i, a->result, &a->err);
+        } else {
+            set->index[n] = i;
+            set->shown[n++] = a->stacks;
         }
-        set->shown[n++] = &set->at[i];
+        a++;
     }
     return n;
 }
@@ -191,7 +195,7 @@ static void print_rows(struct set *set, size_t n, enum pb_format format, struct 
 
     bool native = false;
     for (size_t i = 0; i < n; i++)
-        native |= set->shown[i]->native != NULL;
+        native |= set->shown[i]->about.native;
     pb_rows_init(&rows, columns, native ? ncolumns : ncolumns - 2);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < set->shown[i]->n; k++)
@@ -203,15 +207,15 @@ static void print_rows(struct set *set, size_t n, enum pb_format format, struct 
 static void print_texts(struct set *set, size_t n, struct pb_history *histories)
 {
     for (size_t k = 0; k < n; k++) {
-        size_t i = (size_t)(set->shown[k] - set->at);
+        size_t i = set->index[k];
         if (!set->sources[i])
-            set->sources[i] = pb_sources_new(&set->at[i]);
+            set->sources[i] = pb_sources_new(set->shown[k]);
         struct pb_history *since = histories ? &histories[i] : NULL;
-        if (since && pb_history_add(since, &set->at[i]) < 0)
+        if (since && pb_history_add(since, set->shown[k]) < 0)
             since = NULL;
         if (k)
             putchar('\n');
-        pb_stacks_print(&set->at[i], set->sources[i], since);
+        pb_stacks_print(set->shown[k], set->sources[i], since);
     }
 }
 
@@ -256,10 +260,10 @@ static int repeat(const struct pb_call *call, const struct plan *p, struct set *
             pb_sleep_ns(p->interval_ms * PB_NS_PER_MS);
             putchar('\n');
         }
-        size_t n = set_take(call, p, set);
-        r = print_once(call, p, set, n, histories, err);
-        if (n == 0)
-            break;
+        int n = set_take(call, p, set, err);
+        if (n <= 0)
+            return n;
+        r = print_once(call, p, set, (size_t)n, histories, err);
     }
     return r;
 }
@@ -276,7 +280,7 @@ int pb_backtrace(const struct pb_call *call, struct pb_err *err)
     /* Everything at once: a terminal must not make us wait between two threads. */
     static char buffer[1 << 16];
     setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
-    r = set_open(call, &p, &set, err);
+    r = set_init(call, &set, err);
     if (r == 0)
         r = repeat(call, &p, &set, histories, err);
     for (size_t i = 0; histories && i < set.n; i++)
@@ -306,6 +310,6 @@ const struct pb_command pb_cmd_backtrace = {
     .example = "probing -t 4711 backtrace\nprobing -t 4711 backtrace --locals\n"
                "  probing -t train.py --all backtrace --merge",
     .options = options,
-    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER,
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
     .run = pb_backtrace,
 };

@@ -163,7 +163,7 @@ static int show(const struct pb_call *call, const struct pb_target *target, cons
     struct shown to = {call, target, wanted, rows};
     struct pb_settings settings;
 
-    int r = pb_settings_of(target, &settings, err);
+    int r = pb_settings_of(&call->ask, target, &settings, err);
     if (r == 0 && !rows && call->targets.n > 1)
         printf("%s\n", target->label);
     if (r == 0)

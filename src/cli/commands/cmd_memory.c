@@ -1,35 +1,43 @@
 /* memory: the quick overview of what a process takes of the machine's memory, and whether it grows. */
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/fanout.h"
 #include "cli/print/memory_print.h"
 #include "cli/print/rows.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     enum pb_format format = call->format;
-    struct pb_memory memory;
+    _cleanup_free_ struct pb_memory_answer *answers = calloc(call->targets.n, sizeof(*answers));
+    struct pb_ask ask = call->ask;
     struct pb_rows rows;
     int failed = 0, shown = 0;
 
+    ask.limit_ms = pb_call_limit(call);
+    if (!answers || pb_memory_ask(&ask, &call->targets, answers) < 0)
+        return pb_fail(err, -ENOMEM, "out of memory");
     pb_rows_init(&rows, pb_memory_columns, pb_memory_ncolumns);
     for (size_t i = 0; i < call->targets.n; i++) {
-        int r = pb_memory_take(&call->ask, &call->targets.at[i], &memory, err);
-        if (r < 0) {
-            failed = pb_target_failed(call, &call->targets.at[i], r, err);
+        const struct pb_memory *memory = &answers[i].memory;
+        if (answers[i].result < 0) {
+            *err = answers[i].err;
+            failed = pb_target_failed(call, &call->targets.at[i], answers[i].result, err);
             continue;
         }
         if (format == PB_FORMAT_JSON) {
             fputs(shown++ ? ",\n " : "[", stdout);
-            pb_memory_print_json(&memory);
+            pb_memory_print_json(memory);
         } else if (format == PB_FORMAT_TABLE) {
             if (call->targets.n > 1)
-                printf("%s%s\n", shown++ ? "\n" : "", memory.label);
-            pb_memory_print(&memory);
+                printf("%s%s\n", shown++ ? "\n" : "", memory->label);
+            pb_memory_print(memory);
         } else {
-            pb_memory_add_row(&rows, &memory);
+            pb_memory_add_row(&rows, memory);
         }
     }
     if (format == PB_FORMAT_JSON && (shown || call->targets.n > 1))
@@ -52,6 +60,6 @@ const struct pb_command pb_cmd_memory = {
             "what was "
             "recorded.",
     .example = "probing -t 4711 memory\nprobing -t train.py --all memory --format csv",
-    .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
+    .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
     .run = run,
 };

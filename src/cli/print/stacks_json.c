@@ -194,11 +194,11 @@ static void put_thread(const struct pb_shown_thread *t, const struct pb_wait *w)
 /* What the memory was read through, and what to know of it. */
 static void put_source(const struct pb_stacks *s)
 {
-    const struct pb_core_info *core = pb_core_info(&s->source);
+    const struct pb_core_info *core = s->about.core;
     char buf[32];
 
     fputs(", \"source\": ", stdout);
-    put_string(s->source.ops->name);
+    put_string(s->about.source);
     if (core && core->signal) {
         fputs(", \"signal\": ", stdout);
         put_string(pb_stacks_signal(core->signal, buf, sizeof(buf)));
@@ -220,16 +220,16 @@ static void put_process(const struct pb_stacks *s)
     put_string(s->label);
     fputs(", \"command\": ", stdout);
     put_string(s->command);
-    uint32_t version = s->py ? pb_py_version(s->py) : 0;
-    if (!s->py)
+    uint32_t version = s->about.version;
+    if (!s->about.python)
         fputs(", \"python\": null", stdout);
     else if ((version & 0xff) == 0xff)
         printf(", \"python\": \"%u.%u\"", version >> 16, version >> 8 & 0xff);
     else
         printf(", \"python\": \"%u.%u.%u\"", version >> 16, version >> 8 & 0xff, version & 0xff);
-    if (s->py)
-        printf(", \"free_threaded\": %s, \"verified\": %s", pb_py_free_threaded(s->py) ? "true" : "false",
-               pb_py_verified(s->py) ? "true" : "false");
+    if (s->about.python)
+        printf(", \"free_threaded\": %s, \"verified\": %s", s->about.free_threaded ? "true" : "false",
+               s->about.verified ? "true" : "false");
     fputs(", \"verdict\": ", stdout);
     if (s->verdict[0])
         put_string(s->verdict);

@@ -94,7 +94,7 @@ void pb_stacks_print_merged(struct pb_stackset *set, const struct pb_stacks *con
     bool native = false;
 
     for (size_t i = 0; i < n; i++)
-        native |= all[i]->native != NULL;
+        native |= all[i]->about.native;
     printf("%zu process%s, %zu thread%s%s, %zu different stack%s, the rarest first\n", processes,
            processes == 1 ? "" : "es", threads, threads == 1 ? "" : "s", native ? "" : " with Python code",
            stacks, stacks == 1 ? "" : "s");

@@ -211,7 +211,7 @@ static void put_refused(const struct pb_stacks *s, const struct pb_shown_thread 
 {
     if (t->way == PB_WAY_DEAD)
         puts("    (it died while its Python stack was being changed, or that is damaged)");
-    else if (s->source.ops->look)
+    else if (s->about.by_agent)
         puts("    (it runs, and only who may trace it could stop it to read its stack: be root)");
     else
         puts("    (it runs, and its stack cannot be read truly without stopping it: leave out --no-stop)");
@@ -245,9 +245,9 @@ static bool same_natives(const struct pb_shown_thread *a, const struct pb_shown_
 
 static void put_native_failed(const struct pb_stacks *s, const struct pb_shown_thread *t)
 {
-    if (s->native && t->failed == -EAGAIN)
+    if (s->about.native && t->failed == -EAGAIN)
         put_refused(s, t);
-    else if (s->native && t->failed < 0)
+    else if (s->about.native && t->failed < 0)
         printf("    (its stack cannot be read: %s)\n", strerror(-t->failed));
 }
 
@@ -282,9 +282,9 @@ static size_t put_natives(const struct pb_stacks *s, size_t i, const enum pb_cha
 /* What to know of where this comes from. */
 static void put_notes(const struct pb_stacks *s)
 {
-    const struct pb_core_info *core = pb_core_info(&s->source);
+    const struct pb_core_info *core = s->about.core;
 
-    if (s->source.ops->look)
+    if (s->about.by_agent)
         puts("read through the agent in it, since we may not trace it");
     if (s->note[0]) {
         put_text(s->note, -1);
@@ -304,20 +304,20 @@ static void put_process(const struct pb_stacks *s)
 
     for (size_t i = 0; i < s->n; i++)
         python += s->threads[i].python;
-    printf("%s%sprocess %d%s", tint(BOLD), pb_core_info(&s->source) ? "core of " : "", (int)s->pid,
+    printf("%s%sprocess %d%s", tint(BOLD), s->about.core ? "core of " : "", (int)s->pid,
            tint(PLAIN));
     if (strncmp(s->label, "pid ", 4) != 0)
         printf(" (%s)", s->label);
     fputs(": ", stdout);
     put_text(s->command, -1);
-    if (s->py) {
-        uint32_t version = pb_py_version(s->py);
+    if (s->about.python) {
+        uint32_t version = s->about.version;
         printf("\nCPython %u.%u", version >> 16, version >> 8 & 0xff);
         if ((version & 0xff) != 0xff)
             printf(".%u", version & 0xff);
-        if (pb_py_free_threaded(s->py))
+        if (s->about.free_threaded)
             fputs(", free-threaded", stdout);
-        if (!pb_py_verified(s->py))
+        if (!s->about.verified)
             fputs(" (read by a layout that was not verified for it: doubt what looks odd)", stdout);
         printf(", %zu Python thread%s, %zu native\n", python, python == 1 ? "" : "s", s->n - python);
     } else {
@@ -350,7 +350,7 @@ void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, cons
             putchar('\n');
             put_thread(s, &s->threads[i++], mark, sources);
         } else {
-            if (i == 0 || s->threads[i - 1].python || s->native)
+            if (i == 0 || s->threads[i - 1].python || s->about.native)
                 putchar('\n');
             i += put_natives(s, i, change, mark);
         }

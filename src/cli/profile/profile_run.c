@@ -54,7 +54,7 @@ int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, str
 
     if (!rate) {
         struct pb_settings settings;
-        pb_settings_for(call->targets.n ? &call->targets.at[0] : NULL, &settings);
+        pb_settings_for(&call->ask, call->targets.n ? &call->targets.at[0] : NULL, &settings);
         plan.sampler.rate = settings.at[PB_SET_SAMPLE_RATE].number * FULL_RATE;
     } else {
         plan.sampler.rate = strtod(rate, &end);

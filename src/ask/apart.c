@@ -1,0 +1,404 @@
+/* apart: see apart.h. */
+#include "ask/apart.h"
+
+#include "base/cleanup.h"
+#include "base/retry.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+enum {
+    PARALLEL = 64,  /* children at a time */
+    NOTE_MAX = 512, /* bytes of one note */
+    CHANNEL = 3,    /* the child's number of its socket */
+    REAP_MS = 500,  /* for the end of a child that was killed; one in an uninterruptible sleep takes longer */
+    SMALLEST = 1 << 16 /* bytes of a room */
+};
+
+/* At the start of the shared memory. */
+struct pb_room {
+    size_t size, used;
+    void *answer;
+    int result;
+    struct pb_err err;
+    int channel; /* the child's; -1: there is no child, and fd is kept here */
+    int fd;
+};
+
+static struct pb_room *make_room(size_t size)
+{
+    /* Memory that is not touched costs nothing, unless the machine forbids to promise more than there is. */
+    for (size = size > SMALLEST ? size : SMALLEST; size >= SMALLEST; size /= 2) {
+        void *at =
+            mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (at == MAP_FAILED)
+            continue;
+        struct pb_room *room = at;
+        *room = (struct pb_room){.size = size, .used = (sizeof(*room) + 15) & ~15ul, .channel = -1, .fd = -1};
+        return room;
+    }
+    return NULL;
+}
+
+void pb_room_free(struct pb_room *room)
+{
+    if (room)
+        munmap(room, room->size);
+}
+
+void *pb_room_alloc(struct pb_room *room, size_t size)
+{
+    if (size > room->size - room->used)
+        return NULL;
+    void *at = (char *)room + room->used;
+    size = (size + 15) & ~15ul;
+    room->used = size > room->size - room->used ? room->size : room->used + size;
+    return at;
+}
+
+void *pb_room_copy(struct pb_room *room, const void *from, size_t size)
+{
+    void *to = pb_room_alloc(room, size);
+    return to && size ? memcpy(to, from, size) : to;
+}
+
+char *pb_room_text(struct pb_room *room, const char *text)
+{
+    return text ? pb_room_copy(room, text, strlen(text) + 1) : NULL;
+}
+
+void pb_apart_answer(struct pb_room *room, void *answer)
+{
+    room->answer = answer;
+}
+
+void *pb_apart_answer_of(const struct pb_task *task)
+{
+    return task->room ? task->room->answer : NULL;
+}
+
+/* --- the child --- */
+
+/* The first byte of each message. */
+enum { SAYS_NOTE = 'n', SAYS_FD = 'f', SAYS_DONE = 'd' };
+
+static int send_message(int channel, char kind, const void *text, size_t len, int fd)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec data[] = {{&kind, 1}, {(void *)(uintptr_t)text, len}};
+    struct msghdr m = {.msg_iov = data, .msg_iovlen = 2};
+
+    if (fd >= 0) {
+        m.msg_control = &control;
+        m.msg_controllen = sizeof(control);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&m);
+        *header = (struct cmsghdr){
+            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+        memcpy(CMSG_DATA(header), &fd, sizeof(int));
+    }
+    return sendmsg(channel, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+static void send_note(void *arg, const char *text)
+{
+    const struct pb_room *room = arg;
+    send_message(room->channel, SAYS_NOTE, text, strnlen(text, NOTE_MAX - 2), -1);
+}
+
+int pb_apart_give_fd(struct pb_room *room, int fd)
+{
+    if (room->channel < 0) {
+        room->fd = fd;
+        return 0;
+    }
+    int r = send_message(room->channel, SAYS_FD, "", 0, fd);
+    close(fd);
+    return r;
+}
+
+/* A caller's handlers and mask are its own business: here a signal does what it does to any program. One that
+ * is ignored (nohup) stays ignored. */
+static void forget_signals(void)
+{
+    sigset_t none;
+
+    for (int number = 1; number < NSIG; number++) {
+        struct sigaction found, usual = {.sa_handler = SIG_DFL};
+        if (sigaction(number, NULL, &found) == 0 && found.sa_handler != SIG_IGN)
+            sigaction(number, &usual, NULL);
+    }
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+__attribute__((noreturn)) static void run_child(const struct pb_ask *ask, const struct pb_task *task,
+                                                struct pb_room *room, int channel, pid_t parent)
+{
+    struct pb_ask ours = {.apart = true, .limit_ms = ask ? ask->limit_ms : 0};
+
+    forget_signals();
+    /* What the work traces goes on when we are killed; what it injects is not done here. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    /* Connections and files of the caller's must not stay open for our sake. Before Linux 5.9 they do. */
+    if (channel != CHANNEL && dup3(channel, CHANNEL, O_CLOEXEC) < 0)
+        _exit(1);
+    syscall(SYS_close_range, CHANNEL + 1, ~0u, 0);
+    room->channel = CHANNEL;
+    if (ask) {
+        ours.archive = ask->archive;
+        ours.note = ask->note ? send_note : NULL;
+        ours.note_arg = room;
+    }
+    room->result = task->work(&ours, task->arg, room, &room->err);
+    send_message(CHANNEL, SAYS_DONE, "", 0, -1);
+    _exit(0);
+}
+
+/* --- the caller --- */
+
+/* A child that runs. */
+struct child {
+    struct pb_task *task;
+    struct pb_room *room;
+    pid_t pid;
+    int channel;
+    uint64_t until;
+};
+
+static void fail_task(struct pb_task *t, int r, const char *what)
+{
+    t->result =
+        t->pid ? pb_fail(&t->err, r, "process %d: %s", (int)t->pid, what) : pb_fail(&t->err, r, "%s", what);
+}
+
+static void clear_task(struct pb_task *t)
+{
+    t->room = NULL;
+    t->fd = -1;
+    t->err.text[0] = '\0';
+}
+
+static int start_child(const struct pb_ask *ask, struct pb_task *t, struct child *ret)
+{
+    unsigned limit_ms = ask && ask->limit_ms ? ask->limit_ms : t->limit_ms;
+    int pair[2];
+
+    clear_task(t);
+    struct pb_room *room = make_room(t->room_size + sizeof(*room));
+    if (!room || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        fail_task(t, -ENOMEM, room ? strerror(errno) : "out of memory");
+        pb_room_free(room);
+        return -1;
+    }
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0)
+        run_child(ask, t, room, pair[1], parent);
+    int failed = errno;
+    close(pair[1]);
+    if (pid < 0) {
+        fail_task(t, -failed, strerror(failed));
+        close(pair[0]);
+        pb_room_free(room);
+        return -1;
+    }
+    *ret = (struct child){t, room, pid, pair[0], pb_now_ns() + limit_ms * PB_NS_PER_MS};
+    return 0;
+}
+
+/* A child that sleeps where no signal reaches it is left behind: waiting for it would be what this file is
+ * against. */
+static void reap(pid_t pid)
+{
+    struct pb_retry again =
+        pb_retry_until(pb_now_ns() + REAP_MS * PB_NS_PER_MS, PB_NS_PER_MS / 20, 5 * PB_NS_PER_MS);
+    pid_t r;
+
+    while ((r = waitpid(pid, NULL, WNOHANG)) == 0 || (r < 0 && errno == EINTR))
+        if (!pb_retry_wait(&again))
+            return;
+}
+
+static void end_child(struct child *c, int result, const char *why)
+{
+    struct pb_task *t = c->task;
+
+    if (why) {
+        fail_task(t, result, why);
+    } else {
+        t->result = c->room->result;
+        t->err = c->room->err;
+        t->err.text[sizeof(t->err.text) - 1] = '\0';
+    }
+    kill(c->pid, SIGKILL);
+    reap(c->pid);
+    close(c->channel);
+    if (t->result >= 0) {
+        t->room = c->room;
+        return;
+    }
+    pb_room_free(c->room);
+    if (t->fd >= 0)
+        close(t->fd);
+    t->fd = -1;
+}
+
+static void take_fd(struct msghdr *m, struct pb_task *t)
+{
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h))
+        if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS) {
+            if (t->fd >= 0)
+                close(t->fd);
+            memcpy(&t->fd, CMSG_DATA(h), sizeof(int));
+        }
+}
+
+/* False: it has ended. */
+static bool read_message(const struct pb_ask *ask, struct child *c)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control;
+    char text[NOTE_MAX];
+    struct iovec data = {text, sizeof(text) - 1};
+    struct msghdr m = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+
+    ssize_t n = recvmsg(c->channel, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return true;
+    if (n <= 0 || text[0] == SAYS_DONE) {
+        end_child(c, -ECHILD, n > 0 ? NULL : "the child that read it died");
+        return false;
+    }
+    text[n] = '\0';
+    if (text[0] == SAYS_FD)
+        take_fd(&m, c->task);
+    else
+        pb_ask_note(ask, "%s", text + 1);
+    return true;
+}
+
+static void say_limit(const struct pb_ask *ask, const struct pb_task *t, char *ret, size_t size)
+{
+    unsigned ms = ask && ask->limit_ms ? ask->limit_ms : t->limit_ms;
+    snprintf(ret, size, ms < 1000 ? "timed out: no answer within %u ms" : "timed out: no answer within %u s",
+             ms < 1000 ? ms : ms / 1000);
+}
+
+/* Waits for what comes next, at most until the first deadline. False: it was cancelled. */
+static bool await(const struct pb_ask *ask, struct child *children, size_t n, struct pollfd *waited)
+{
+    uint64_t now = pb_now_ns(), until = children[0].until;
+
+    for (size_t i = 0; i < n; i++) {
+        waited[i] = (struct pollfd){.fd = children[i].channel, .events = POLLIN};
+        until = children[i].until < until ? children[i].until : until;
+    }
+    waited[n] = (struct pollfd){.fd = ask && ask->cancel ? *ask->cancel : -1, .events = POLLIN};
+    uint64_t left_ms = until > now ? (until - now + PB_NS_PER_MS - 1) / PB_NS_PER_MS : 0;
+    if (poll(waited, (nfds_t)n + 1, left_ms < INT_MAX ? (int)left_ms : INT_MAX) < 0)
+        for (size_t i = 0; i <= n; i++)
+            waited[i].revents = 0;
+    return !waited[n].revents;
+}
+
+/* Takes what the children said, and ends those whose time is over. Returns how many go on. */
+static size_t serve_children(const struct pb_ask *ask, struct child *children, size_t n,
+                             const struct pollfd *waited, bool wanted)
+{
+    uint64_t now = pb_now_ns();
+    size_t kept = 0;
+    char why[64];
+
+    for (size_t i = 0; i < n; i++) {
+        struct child *c = &children[i];
+        if (waited[i].revents && !read_message(ask, c))
+            continue;
+        say_limit(ask, c->task, why, sizeof(why));
+        if (!wanted)
+            end_child(c, -ECANCELED, "cancelled");
+        else if (now >= c->until)
+            end_child(c, -ETIMEDOUT, why);
+        else
+            children[kept++] = *c;
+    }
+    return kept;
+}
+
+static void run_apart(const struct pb_ask *ask, struct pb_task *tasks, size_t n, size_t parallel)
+{
+    struct child children[PARALLEL];
+    struct pollfd waited[PARALLEL + 1];
+    size_t running = 0, started = 0;
+    bool wanted = true;
+
+    while (running || started < n) {
+        while (wanted && started < n && running < parallel)
+            running += start_child(ask, &tasks[started++], &children[running]) == 0;
+        for (; !wanted && started < n; started++) {
+            clear_task(&tasks[started]);
+            fail_task(&tasks[started], -ECANCELED, "cancelled");
+        }
+        if (!running)
+            continue;
+        wanted = await(ask, children, running, waited) && wanted;
+        running = serve_children(ask, children, running, waited, wanted);
+    }
+}
+
+static void run_here(const struct pb_ask *ask, struct pb_task *t)
+{
+    struct pb_room *room = make_room(t->room_size + sizeof(*room));
+
+    clear_task(t);
+    if (!room) {
+        fail_task(t, -ENOMEM, "out of memory");
+        return;
+    }
+    t->result = t->work(ask, t->arg, room, &t->err);
+    if (t->result >= 0) {
+        t->room = room;
+        t->fd = room->fd;
+        return;
+    }
+    if (room->fd >= 0)
+        close(room->fd);
+    pb_room_free(room);
+}
+
+void pb_apart_run(const struct pb_ask *ask, struct pb_task *tasks, size_t n, size_t parallel)
+{
+    if (!ask || !ask->apart || (n && tasks[0].always))
+        run_apart(ask, tasks, n, parallel && parallel < PARALLEL ? parallel : PARALLEL);
+    else
+        for (size_t i = 0; i < n; i++)
+            run_here(ask, &tasks[i]);
+}
+
+int pb_apart_one(const struct pb_ask *ask, struct pb_task *task, struct pb_err *err)
+{
+    pb_apart_run(ask, task, 1, 1);
+    if (err)
+        *err = task->err;
+    return task->result;
+}

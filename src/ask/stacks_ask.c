@@ -1,0 +1,180 @@
+/* stacks_ask: the stacks of several processes, each taken in a child; see stacks.h.
+ *
+ * The child takes them as any reader does and copies what it found into the memory that it shares with the
+ * caller: texts, frames, threads; not the readers, which end with the child. */
+#include "ask/apart.h"
+#include "ask/stacks.h"
+#include "remote/core.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LIVE_LIMIT_MS = 15000,
+    CORE_LIMIT_MS = 180000,
+    ROOM = 256 << 20, /* the limits of stacks_take.c and stacks_native.c fill less than that */
+};
+
+struct question {
+    const struct pb_target *target;
+    struct pb_stacks_options options;
+    enum pb_waits_depth depth;
+};
+
+struct copying {
+    struct pb_room *room;
+    bool full;
+    const struct pb_py_code **codes; /* by their number: the copy of each; NULL: none yet */
+    size_t ncodes;
+};
+
+static void *copy(struct copying *c, const void *from, size_t n, size_t size)
+{
+    void *to = n && from && n <= SIZE_MAX / size ? pb_room_copy(c->room, from, n * size) : NULL;
+
+    c->full |= n && from && !to;
+    return to;
+}
+
+static const char *copy_text(struct copying *c, const char *text)
+{
+    return text ? copy(c, text, strlen(text) + 1, 1) : NULL;
+}
+
+/* Thousands of threads are in the same functions: each code object is copied once. */
+static const struct pb_py_code *copy_code(struct copying *c, const struct pb_py_code *code)
+{
+    if (code->id >= c->ncodes) {
+        size_t n = 2 * (size_t)code->id + 64;
+        const struct pb_py_code **more = reallocarray(c->codes, n, sizeof(*more));
+        if (!more) {
+            c->full = true;
+            return NULL;
+        }
+        memset(more + c->ncodes, 0, (n - c->ncodes) * sizeof(*more));
+        c->codes = more;
+        c->ncodes = n;
+    }
+    if (!c->codes[code->id]) {
+        struct pb_py_code *to = copy(c, code, 1, sizeof(*code));
+        if (!to)
+            return NULL;
+        to->name = copy_text(c, code->name);
+        to->qualname = code->qualname == code->name ? to->name : copy_text(c, code->qualname);
+        to->file = copy_text(c, code->file);
+        c->codes[code->id] = to;
+    }
+    return c->codes[code->id];
+}
+
+static struct pb_shown_frame *copy_frames(struct copying *c, const struct pb_shown_frame *frames, size_t n)
+{
+    struct pb_shown_frame *to = copy(c, frames, n, sizeof(*to));
+
+    for (size_t i = 0; to && i < n && !c->full; i++) {
+        to[i].code = to[i].at.code = copy_code(c, frames[i].code);
+        to[i].locals = (char *)(uintptr_t)copy_text(c, frames[i].locals);
+    }
+    return to;
+}
+
+static void copy_thread(struct copying *c, const struct pb_shown_thread *from, struct pb_shown_thread *to)
+{
+    to->frames = copy_frames(c, from->frames, from->nframes);
+    to->tasks = copy(c, from->tasks, from->ntasks, sizeof(*to->tasks));
+    for (size_t i = 0; to->tasks && i < from->ntasks; i++)
+        to->tasks[i].frames = copy_frames(c, from->tasks[i].frames, from->tasks[i].nframes);
+    to->pcs = NULL;
+    to->npcs = 0;
+    to->natives = copy(c, from->natives, from->nnatives, sizeof(*to->natives));
+    for (size_t i = 0; to->natives && i < from->nnatives && !c->full; i++) {
+        struct pb_native_frame *f = &to->natives[i];
+        f->module = copy_text(c, f->module);
+        f->build_id = copy_text(c, f->build_id);
+        f->function = copy_text(c, f->function);
+        f->file = copy_text(c, f->file);
+    }
+    to->merged = copy(c, from->merged, from->nmerged, sizeof(*to->merged));
+}
+
+/* NULL: there is more than fits. */
+static struct pb_stacks *copy_stacks(struct pb_room *room, const struct pb_stacks *s)
+{
+    struct copying c = {.room = room};
+    struct pb_stacks *to = copy(&c, s, 1, sizeof(*s));
+
+    if (to) {
+        to->source = (struct pb_source){.pid = s->source.pid, .main = s->source.main, .fd = -1};
+        to->py = NULL;
+        to->native = NULL;
+        to->capture = (struct pb_capture){0};
+        to->about.core = copy(&c, s->about.core, 1, sizeof(*s->about.core));
+        to->threads = copy(&c, s->threads, s->n, sizeof(*s->threads));
+        to->waits.at = copy(&c, s->waits.at, s->waits.n, sizeof(*s->waits.at));
+        for (size_t i = 0; to->threads && i < s->n && !c.full; i++)
+            copy_thread(&c, &s->threads[i], &to->threads[i]);
+    }
+    free(c.codes);
+    return c.full ? NULL : to;
+}
+
+static int take(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    const struct question *q = arg;
+    struct pb_stacks s;
+
+    int r = pb_stacks_open(ask, q->target, &q->options, &s, err);
+    if (r < 0)
+        return r;
+    r = pb_stacks_take(&s, &q->options, err);
+    if (r == 0 && q->depth != PB_WAITS_NONE)
+        r = pb_stacks_waits(&s, q->depth);
+    if (r == 0) {
+        struct pb_stacks *answer = copy_stacks(room, &s);
+        pb_apart_answer(room, answer);
+        r = answer ? 0 : pb_fail(err, -ENOSPC, "its stacks are larger than can be kept");
+    }
+    pb_stacks_done(&s);
+    return r;
+}
+
+int pb_stacks_ask(const struct pb_ask *ask, const struct pb_targets *targets,
+                  const struct pb_stacks_options *options, enum pb_waits_depth depth,
+                  struct pb_stacks_answer *ret)
+{
+    struct question *questions = calloc(targets->n + 1, sizeof(*questions));
+    struct pb_task *tasks = calloc(targets->n + 1, sizeof(*tasks));
+
+    if (!questions || !tasks) {
+        free(questions);
+        free(tasks);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < targets->n; i++) {
+        const struct pb_target *t = &targets->at[i];
+        unsigned limit_ms = t->core ? CORE_LIMIT_MS : LIVE_LIMIT_MS;
+        questions[i] = (struct question){t, *options, depth};
+        /* Time enough for what was read so far to be shown, where some threads take for ever. */
+        if (ask && ask->limit_ms && !questions[i].options.within_ms)
+            questions[i].options.within_ms = ask->limit_ms / 2 + 1;
+        tasks[i] = (struct pb_task){
+            .work = take, .arg = &questions[i], .pid = t->pid, .limit_ms = limit_ms, .room_size = ROOM};
+    }
+    pb_apart_run(ask, tasks, targets->n, 0);
+    for (size_t i = 0; i < targets->n; i++)
+        ret[i] = (struct pb_stacks_answer){tasks[i].result, tasks[i].err, pb_apart_answer_of(&tasks[i]),
+                                           tasks[i].room};
+    free(questions);
+    free(tasks);
+    return 0;
+}
+
+void pb_stacks_answers_done(struct pb_stacks_answer *answers, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        pb_room_free(answers[i].room);
+        answers[i] = (struct pb_stacks_answer){0};
+    }
+}
