@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
-#include "base/time.h"
+#include "base/retry.h"
 #include "inject/judge.h"
 #include "inject/spans.h"
 #include "inject/step.h"
@@ -409,7 +409,7 @@ static int find(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
 {
     static struct candidates c; /* tens of KB; one injection runs at a time */
     pid_t pid = h->target->info.pid;
-    unsigned pause = PAUSE_FIRST;
+    struct pb_retry again = pb_retry_until(deadline, PAUSE_FIRST * 1000ull, PAUSE_LAST * 1000ull);
     c.n = 0;
     for (size_t enough = ENOUGH;; enough = MAX_THREADS) {
         int r = list(pid, enough, &c);
@@ -420,11 +420,8 @@ static int find(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
             return 0;
         if (r < 0 && r != -ESRCH)
             return r;
-        if (pb_now_ns() >= deadline)
+        if (!pb_retry_wait(&again))
             return give_up(h, &c, err);
-        pb_sleep_ns(pause * 1000ull);
-        if (pause < PAUSE_LAST)
-            pause *= 2;
     }
 }
 

@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "base/time.h"
+#include "base/retry.h"
 #include "inject/load.h"
 #include "inject/step.h"
 #include "remote/mem.h"
@@ -107,11 +107,13 @@ static void tend(struct watch *w, int which)
 /* Until both have ended, so that nothing of them is left in the process when we say that we are done. */
 static void let_end(struct watch *w)
 {
-    uint64_t limit = pb_now_ns() + END_LIMIT;
-    while ((w->traced[CALLER] || w->traced[LOADER]) && pb_now_ns() < limit) {
+    struct pb_retry again = pb_retry_until(pb_now_ns() + END_LIMIT, PAUSE_FIRST, PAUSE_FIRST);
+
+    while (w->traced[CALLER] || w->traced[LOADER]) {
         for (int i = 0; i < THREADS; i++)
             tend(w, i);
-        pb_sleep_ns(PAUSE_FIRST);
+        if (!pb_retry_wait(&again))
+            break;
     }
     for (int i = 0; i < THREADS; i++)
         if (w->traced[i] && pb_thread_stop(&w->thread[i], pb_now_ns() + END_LIMIT) != -ESRCH)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/procfs.h"
-#include "base/time.h"
+#include "base/retry.h"
 #include "remote/mem.h"
 
 /* -ESTALE where the list is empty: the kernel fills it in towards the end of an exec. */
@@ -64,12 +64,13 @@ void pb_image_done(struct pb_image *image)
 
 int pb_image_lock(const struct pb_image *image, uint64_t deadline)
 {
+    struct pb_retry again = pb_retry_until(deadline, PB_NS_PER_MS / 4, PB_NS_PER_MS / 4);
+
     while (flock(image->mem, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK)
             return -errno;
-        if (pb_now_ns() >= deadline)
+        if (!pb_retry_wait(&again))
             return -ETIMEDOUT;
-        pb_sleep_ns(PB_NS_PER_MS / 4);
     }
     return 0;
 }

@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
-#include "base/time.h"
+#include "base/retry.h"
 #include "inject/doctor.h"
 #include "inject/load.h"
 #include "inject/remote_debug.h"
@@ -117,6 +117,7 @@ static int run(const struct pb_inject_request *req, struct pb_inject_result *ret
 {
     uint64_t start = pb_now_ns();
     uint64_t deadline = start + (req->timeout_ms ? req->timeout_ms : DEFAULT_TIMEOUT_MS) * PB_NS_PER_MS;
+    struct pb_retry wait = pb_retry_until(deadline, PB_NS_PER_MS / 2, PB_NS_PER_MS / 2);
 
     for (;;) {
         struct pb_image image = {.mem = -1};
@@ -135,12 +136,11 @@ static int run(const struct pb_inject_request *req, struct pb_inject_result *ret
         pb_image_done(&image);
         if (!again)
             return r;
-        if (pb_now_ns() >= deadline)
+        if (!pb_retry_wait(&wait))
             return pb_fail(err, -EAGAIN,
                            "process %d was on its way to another program each time we looked; nothing was "
                            "changed (try again)",
                            req->pid);
-        pb_sleep_ns(PB_NS_PER_MS / 2);
     }
 }
 

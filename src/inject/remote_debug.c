@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "base/time.h"
+#include "base/retry.h"
 #include "inject/place.h"
 #include "remote/elf.h"
 #include "remote/maps.h"
@@ -205,11 +205,11 @@ static int read_answer(const struct pb_place *p, uint64_t *ret, struct pb_err *e
 static int await(const struct door *d, const struct pb_place *p, uint64_t deadline, uint64_t *ret,
                  struct pb_err *err)
 {
-    int r = read_answer(p, ret, err);
-    while (r == -EAGAIN && pb_now_ns() < deadline) {
-        pb_sleep_ns(PB_NS_PER_MS);
-        r = read_answer(p, ret, err);
-    }
+    struct pb_retry again = pb_retry_until(deadline, PB_NS_PER_MS, PB_NS_PER_MS);
+    int r;
+
+    while ((r = read_answer(p, ret, err)) == -EAGAIN && pb_retry_wait(&again))
+        ;
     if (r != -EAGAIN)
         return r;
     set_pending(d, 0);

@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "base/time.h"
+#include "base/retry.h"
 #include "control/message.h"
 #include "control/status.h"
 #include "inject/inject.h"
@@ -241,6 +241,7 @@ static int join(const struct pb_procinfo *process, struct pb_session *s, struct 
 static int await_ready(pid_t pid, uint64_t address, uint64_t deadline, struct pb_err *err)
 {
     struct pb_agent_status status;
+    struct pb_retry again = pb_retry_until(deadline, POLL_NS, POLL_NS);
 
     for (;;) {
         int r = pb_mem_read(pid, address, &status, sizeof(status));
@@ -259,11 +260,10 @@ static int await_ready(pid_t pid, uint64_t address, uint64_t deadline, struct pb
         if (status.state == PB_AGENT_FAILED)
             return pb_fail(err, -(status.error ? status.error : EIO), "the agent could not start: %s",
                            status.text);
-        if (pb_now_ns() > deadline)
+        if (!pb_retry_wait(&again))
             return pb_fail(
                 err, -ETIMEDOUT,
                 "the agent is loaded but has not come up; the process may be stopped or out of CPU time");
-        pb_sleep_ns(POLL_NS);
     }
 }
 
@@ -336,8 +336,9 @@ int pb_session_open(pid_t pid, const struct pb_session_options *options, struct 
     int r = pb_procinfo_read(pid, &process, err);
     if (r < 0)
         return r;
-    while ((r = join_or_bring_in(&process, options, &s, err)) == -ESTALE && pb_now_ns() < deadline)
-        pb_sleep_ns(POLL_NS);
+    struct pb_retry again = pb_retry_until(deadline, POLL_NS, POLL_NS);
+    while ((r = join_or_bring_in(&process, options, &s, err)) == -ESTALE && pb_retry_wait(&again))
+        ;
     if (r < 0) {
         pb_session_done(&s);
         return r;
