@@ -123,7 +123,6 @@ static const char *keep(struct pb_native *n, const char *text)
     return text[0] ? pb_names_keep(&n->names, text) : NULL;
 }
 
-/* Our own reader; compressed sections are left to a library, where they are wanted at all. */
 static int ask_lines(struct pb_native *n, struct pb_file *file, uint64_t addr, struct pb_source_frame *source)
 {
     const struct pb_object *debug = n->options.no_lines ? NULL : pb_process_debug(n, file);
@@ -131,11 +130,8 @@ static int ask_lines(struct pb_native *n, struct pb_file *file, uint64_t addr, s
         return 0;
     if (file->reader_state == PB_NOT_TRIED)
         file->reader_state = pb_lines_open(debug, &file->reader) == 0 ? PB_OPEN : PB_FAILED;
-    if (file->reader_state == PB_OPEN)
-        return pb_lines_find(file->reader, addr, source, PB_NATIVE_INLINE_MAX);
-    return n->options.packed_lines
-               ? pb_library_lines(&n->library, debug->fd, addr, source, PB_NATIVE_INLINE_MAX)
-               : 0;
+    return file->reader_state == PB_OPEN ? pb_lines_find(file->reader, addr, source, PB_NATIVE_INLINE_MAX)
+                                         : 0;
 }
 
 /* Puts the lines to the frame and what is inlined ahead of it. Returns how many frames there are then. */

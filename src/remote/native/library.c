@@ -23,7 +23,6 @@
 
 enum {
     NAME_MS = 1000,   /* most of it for loading the library from a cold disk */
-    LINES_MS = 3000,  /* a large debug file takes a second to open when it is not in the page cache */
     CHILDREN_MAX = 3, /* so often it is tried again */
     CHILD_CPU_S = 20,
 };
@@ -57,7 +56,7 @@ static void run_child(int fd, pid_t parent)
     limit(RLIMIT_AS, child_memory);
     limit(RLIMIT_CPU, CHILD_CPU_S);
     limit(RLIMIT_CORE, 0);
-    pb_library_serve(fd, parent);
+    pb_library_serve(fd);
     _exit(0);
 }
 
@@ -107,14 +106,13 @@ static int obtain(struct pb_library **library)
 }
 
 /* One question, one answer. A child that fails at that is ended. */
-static ssize_t ask(struct pb_library *l, const void *question, size_t len, struct pb_library_answer *answer,
-                   int within_ms)
+static ssize_t ask(struct pb_library *l, const void *question, size_t len, struct pb_library_answer *answer)
 {
     struct pollfd p = {.fd = l->fd, .events = POLLIN};
     ssize_t n = send(l->fd, question, len, MSG_NOSIGNAL);
     if (n == (ssize_t)len) {
         int ready;
-        while ((ready = poll(&p, 1, within_ms)) < 0 && errno == EINTR)
+        while ((ready = poll(&p, 1, NAME_MS)) < 0 && errno == EINTR)
             ;
         n = ready > 0 ? recv(l->fd, answer, sizeof(*answer), 0) : -1;
         if (n > 0)
@@ -126,7 +124,7 @@ static ssize_t ask(struct pb_library *l, const void *question, size_t len, struc
 
 int pb_library_demangle(struct pb_library **library, const char *name, char *buf, size_t size)
 {
-    struct pb_library_question q = {.kind = PB_LIBRARY_DEMANGLE};
+    struct pb_library_question q;
     struct pb_library_answer a;
     size_t len = strlen(name);
     if (len >= sizeof(q.name))
@@ -135,54 +133,16 @@ int pb_library_demangle(struct pb_library **library, const char *name, char *buf
     if (r < 0)
         return r;
     memcpy(q.name, name, len + 1);
-    ssize_t n = ask(*library, &q, offsetof(struct pb_library_question, name) + len + 1, &a, NAME_MS);
+    ssize_t n = ask(*library, &q, len + 1, &a);
     if (n < 0)
         return (int)n;
     /* The child may have been talked into anything: its answers are checked like the target's. */
-    if ((size_t)n <= offsetof(struct pb_library_answer, text) || a.count != 1)
+    if ((size_t)n <= offsetof(struct pb_library_answer, text) || a.found != 1)
         return -ENOENT;
     size_t text = (size_t)n - offsetof(struct pb_library_answer, text);
     a.text[text - 1] = '\0';
     snprintf(buf, size, "%s", a.text);
     return buf[0] ? 0 : -ENOENT;
-}
-
-/* "function\0file\0line\0" for each. */
-static bool take_text(const char **at, const char *end, char *buf, size_t size)
-{
-    size_t len = strnlen(*at, (size_t)(end - *at));
-    if (len == (size_t)(end - *at))
-        return false;
-    snprintf(buf, size, "%s", *at);
-    *at += len + 1;
-    return true;
-}
-
-int pb_library_lines(struct pb_library **library, int fd, uint64_t addr, struct pb_source_frame *ret,
-                     size_t max)
-{
-    struct pb_library_question q = {.kind = PB_LIBRARY_LINES, .fd = fd, .addr = addr};
-    struct pb_library_answer a;
-    char line[16];
-    int r = obtain(library);
-    if (r < 0)
-        return r;
-    ssize_t n = ask(*library, &q, offsetof(struct pb_library_question, name), &a, LINES_MS);
-    if (n < 0)
-        return (int)n;
-    if ((size_t)n < offsetof(struct pb_library_answer, text))
-        return 0;
-    const char *at = a.text, *stop = (const char *)&a + n;
-    size_t count = 0;
-    while (at < stop && count < max && count < a.count) {
-        struct pb_source_frame *f = &ret[count];
-        if (!take_text(&at, stop, f->function, sizeof(f->function)) ||
-            !take_text(&at, stop, f->file, sizeof(f->file)) || !take_text(&at, stop, line, sizeof(line)))
-            break;
-        f->line = (unsigned)strtoul(line, NULL, 10);
-        count++;
-    }
-    return (int)count;
 }
 
 void pb_library_free(struct pb_library *library)

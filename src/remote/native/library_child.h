@@ -2,21 +2,15 @@
 #pragma once
 
 #include <stdint.h>
-#include <sys/types.h>
-
-enum { PB_LIBRARY_DEMANGLE = 1, PB_LIBRARY_LINES };
 
 struct pb_library_question {
-    uint32_t kind;
-    int32_t fd; /* of the asking process */
-    uint64_t addr;
     char name[4096];
 };
 
 struct pb_library_answer {
-    uint32_t count;
+    uint32_t found;
     char text[16384];
 };
 
 /* Answers until the other end is closed. */
-void pb_library_serve(int fd, pid_t parent);
+void pb_library_serve(int fd);

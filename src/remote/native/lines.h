@@ -7,10 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "remote/native/library.h"
-
 struct pb_lines;
 struct pb_object;
+
+struct pb_source_frame {
+    char function[512]; /* "": not known */
+    char file[512];
+    unsigned line;
+};
 
 /* -ENOENT: no debug information, or it is compressed. The object outlives it. */
 int pb_lines_open(const struct pb_object *o, struct pb_lines **ret);

@@ -180,19 +180,17 @@ static const struct pb_object *separate(struct pb_native *n, struct pb_file *f)
     return f->debug_state == PB_OPEN ? &f->debug : NULL;
 }
 
-static bool has_lines(const struct pb_native *n, const struct pb_object *o)
+static bool has_lines(const struct pb_object *o)
 {
     struct pb_section s;
-    if (!o || pb_object_section(o, ".debug_info", &s) < 0 || !s.size)
-        return false;
-    return n->options.packed_lines || !(s.flags & SHF_COMPRESSED);
+    return o && pb_object_section(o, ".debug_info", &s) == 0 && s.size && !(s.flags & SHF_COMPRESSED);
 }
 
 const struct pb_object *pb_process_debug(struct pb_native *n, struct pb_file *f)
 {
     if (f->lines_state == PB_NOT_TRIED) {
-        f->lines = has_lines(n, &f->object) ? &f->object : separate(n, f);
-        f->lines_state = has_lines(n, f->lines) ? PB_OPEN : PB_FAILED;
+        f->lines = has_lines(&f->object) ? &f->object : separate(n, f);
+        f->lines_state = has_lines(f->lines) ? PB_OPEN : PB_FAILED;
     }
     return f->lines_state == PB_OPEN ? f->lines : NULL;
 }

@@ -25,7 +25,6 @@ struct pb_native_options {
     size_t stack_max;  /* bytes of stack copied at most; 0: 16 MiB */
     size_t memory_max; /* of tables, symbols and names kept; 0: 256 MiB */
     bool no_lines;     /* leave out file, line and inlined calls */
-    bool packed_lines; /* read compressed debug information too: tens of milliseconds a file, once */
 };
 
 /* options may be NULL; the source outlives it. -ESRCH: gone; -EACCES: not ours to read; -ENOTSUP: not of this

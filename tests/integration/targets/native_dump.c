@@ -210,7 +210,6 @@ int main(int argc, char **argv)
     for (int i = 2; i < argc; i++) {
         no_stop |= strcmp(argv[i], "no-stop") == 0;
         options.no_lines |= strcmp(argv[i], "no-lines") == 0;
-        options.packed_lines |= strcmp(argv[i], "packed-lines") == 0;
         if (strncmp(argv[i], "repeat=", 7) == 0)
             repeat = atoi(argv[i] + 7);
     }
