@@ -23,7 +23,12 @@ add_custom_target(agent-embedded DEPENDS ${agent_embedded})
 # missing must show here, and not when the agent is loaded.
 set(agent_flags -std=gnu17 -O2 -g -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -ffunction-sections -fno-sanitize=all
     ${PROBING_WARNINGS} -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" -I${CMAKE_BINARY_DIR}/embedded
-    -I${CMAKE_SOURCE_DIR}/src -include ${CMAKE_SOURCE_DIR}/src/agent/direct.h -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
+    -I${CMAKE_SOURCE_DIR}/src -include ${CMAKE_SOURCE_DIR}/src/agent/direct.h -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
+
+# Of what the tools get (options.cmake), what every libc since 2.17 can check. Zig's Clang has all of them.
+if(NOT PROBING_SANITIZE)
+    list(APPEND agent_flags -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+endif()
 
 # The order of locks (lock.h) is checked in debug builds alone.
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")

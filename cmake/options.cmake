@@ -21,6 +21,27 @@ if(NOT PROBING_HAS_REALLOCARRAY)
     add_compile_options(-include ${CMAKE_SOURCE_DIR}/src/base/compat.h)
 endif()
 
+# Hardening: tools read memory that its owner may have prepared for them. Each flag is taken where the compiler has it;
+# tests/lint/test_hardening.py reads the built files. A sanitizer finds the same errors earlier, and tells more.
+include(CheckCCompilerFlag)
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES C)
+set(PROBING_HARDENING)
+if(NOT PROBING_SANITIZE)
+    # U first: some compilers define it themselves, and would warn.
+    set(PROBING_HARDENING -fstack-protector-strong $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE> $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)
+    foreach(flag -fcf-protection=full -mbranch-protection=standard)
+        string(MAKE_C_IDENTIFIER "PROBING_HAS${flag}" has)
+        check_c_compiler_flag(${flag} ${has})
+        if(${has})
+            list(APPEND PROBING_HARDENING ${flag})
+        endif()
+    endforeach()
+    check_c_compiler_flag(-ftrivial-auto-var-init=zero PROBING_HAS_AUTO_INIT)
+    add_compile_options(${PROBING_HARDENING})
+    add_link_options(-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+endif()
+
 if(PROBING_SANITIZE)
     add_compile_options(-fsanitize=${PROBING_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     add_link_options(-fsanitize=${PROBING_SANITIZE})
@@ -31,5 +52,8 @@ if(PROBING_FUZZ)
 endif()
 
 # The stub (src/inject/stub.c) is copied into other processes: no constant, no relocation, no call of the compiler's own.
-set_source_files_properties(src/inject/stub.c PROPERTIES COMPILE_OPTIONS
-    "-O2;-fno-stack-protector;-fno-jump-tables;-fno-builtin;-fno-sanitize=all;-mgeneral-regs-only")
+set(stub_flags -O2 -fno-stack-protector -U_FORTIFY_SOURCE -fno-jump-tables -fno-builtin -fno-sanitize=all -mgeneral-regs-only)
+if(PROBING_HAS_AUTO_INIT)
+    list(APPEND stub_flags -ftrivial-auto-var-init=uninitialized) # it would call memset
+endif()
+set_source_files_properties(src/inject/stub.c PROPERTIES COMPILE_OPTIONS "${stub_flags}")

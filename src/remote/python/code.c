@@ -306,7 +306,7 @@ int pb_py_codes(struct pb_py *py, const uint64_t *raw, struct pb_py_frame *frame
             nbatch = 0;
         }
     }
-    if (r == 0)
+    if (r == 0 && nbatch)
         r = check_batch(py, batch, nbatch);
     for (size_t i = 0; r == 0 && i < n; i++)
         frames[i].code = &lookup(py, raw[i])->pub;
