@@ -5,6 +5,7 @@ The first epochs run before anybody probes the program (kit.py), so the program 
 import os
 import subprocess
 import sys
+import threading
 
 import kit
 import torch
@@ -46,7 +47,15 @@ def loader():
         if losses != first:
             kit.complain("the losses are others")
         kit.last = None  # starting workers takes what it takes
+        end_feeders()
         kit.say()
+
+
+def end_feeders():
+    """The threads that fill the queues of the workers: the loader tells them to end and does not wait for it."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(10)
 
 
 def ddp(rank="0", store=None):
