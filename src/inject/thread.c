@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,10 +73,63 @@ void pb_hurry_end(void)
     hurried.moved = hurried.on = false;
 }
 
+enum { TRACED_MAX = 4 }; /* at once: the held thread and one more, or the two that load */
+
+static _Atomic pid_t traced[TRACED_MAX]; /* without main threads; 0: free. Read by the handler below */
+
+static void note_traced(pid_t tid, bool is)
+{
+    for (int i = 0; i < TRACED_MAX; i++) {
+        pid_t expected = is ? 0 : tid;
+        if (atomic_compare_exchange_strong(&traced[i], &expected, is ? tid : 0))
+            return;
+    }
+}
+
+/* Signal-safe. */
+static void reap_ended(int number)
+{
+    int saved = errno;
+    for (int i = 0; i < TRACED_MAX; i++) {
+        siginfo_t info = {.si_pid = 0};
+        pid_t tid = traced[i];
+        if (tid && waitid(P_PID, (id_t)tid, &info, WEXITED | WNOHANG | __WALL) == 0 && info.si_pid == tid)
+            traced[i] = 0;
+    }
+    errno = saved;
+}
+
+/* A thread that execs ends all others, waits until they are gone, and holds a lock meanwhile that
+ * PTRACE_SEIZE waits for. A traced one is gone when its tracer has waited for it: we would wait for the job,
+ * and the job for us, for ever. So where another thread is traced already, its end is taken note of while we
+ * wait: SIGCHLD interrupts that. (Main threads need nobody to wait for them then.) */
+static int seize(pid_t tid)
+{
+    struct sigaction action = {.sa_handler = reap_ended}, before;
+    sigset_t set, mask;
+    bool others = false;
+    for (int i = 0; i < TRACED_MAX; i++)
+        others = others || traced[i];
+    others = others && sigaction(SIGCHLD, &action, &before) == 0;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    if (others)
+        sigprocmask(SIG_UNBLOCK, &set, &mask);
+    int r = ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC) < 0 ? -errno : 0;
+    if (others) {
+        sigprocmask(SIG_SETMASK, &mask, NULL);
+        sigaction(SIGCHLD, &before, NULL);
+    }
+    return r;
+}
+
 int pb_thread_seize(pid_t pid, pid_t tid, struct pb_thread *ret)
 {
-    if (ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXEC) < 0)
-        return -errno;
+    int r = seize(tid);
+    if (r < 0)
+        return r;
+    if (tid != pid)
+        note_traced(tid, true);
     *ret = (struct pb_thread){.pid = pid, .tid = tid};
     return 0;
 }
@@ -83,8 +137,10 @@ int pb_thread_seize(pid_t pid, pid_t tid, struct pb_thread *ret)
 static enum pb_event classify(struct pb_thread *t, int status, int *ret_signal)
 {
     *ret_signal = 0;
-    if (!WIFSTOPPED(status))
+    if (!WIFSTOPPED(status)) {
+        note_traced(t->tid, false);
         return PB_EVENT_EXIT;
+    }
     t->stopped = true;
     t->stops++;
     int signal = WSTOPSIG(status);
@@ -135,9 +191,12 @@ int pb_thread_wait(struct pb_thread *t, uint64_t deadline, bool interruptible, e
         int status;
         pid_t pid = waitpid(t->tid, &status, __WALL | WNOHANG);
         if (pid < 0 && errno == ECHILD && has_moved(t)) {
+            note_traced(t->tid, false);
             t->tid = t->pid;
             continue;
         }
+        if (pid < 0 && errno == ECHILD)
+            note_traced(t->tid, false);
         if (pid < 0 && errno != EINTR)
             return errno == ECHILD ? -ESRCH : -errno;
         if (pid == t->tid) {
@@ -196,6 +255,7 @@ uint64_t pb_thread_release(struct pb_thread *t)
     while (event != PB_EVENT_EXIT && ptrace(PTRACE_DETACH, t->tid, 0, (void *)(long)signal) < 0)
         if (errno != ESRCH || pb_thread_wait(t, deadline, false, &event, &signal) < 0)
             break;
+    note_traced(t->tid, false);
     t->stopped = false;
     return t->since ? pb_now_ns() - t->since : 0;
 }
