@@ -8,13 +8,11 @@
 #include <string.h>
 #include <sys/ptrace.h>
 
-#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/retry.h"
 #include "inject/load.h"
 #include "inject/step.h"
 #include "remote/mem.h"
-#include "remote/threads.h"
 
 enum { CALLER, LOADER, THREADS };
 
@@ -34,18 +32,6 @@ struct watch {
 static uint64_t code_at(const struct pb_load *l, const unsigned char *symbol)
 {
     return l->memory + (uint64_t)(symbol - pb_stub_begin);
-}
-
-/* The thread's number in our namespace; 0: it is not there. */
-static pid_t our_tid(const struct pb_load *l, pid_t ns_tid)
-{
-    _cleanup_(pb_native_threads_done) struct pb_native_threads threads = {0};
-    if (ns_tid > 0 && l->target.info.ns_pid == l->target.info.pid)
-        return ns_tid;
-    if (ns_tid <= 0 || pb_native_threads_read(l->target.info.pid, &threads, NULL) < 0)
-        return 0;
-    const struct pb_native_thread *t = pb_native_threads_find_ns(&threads, ns_tid);
-    return t ? t->tid : 0;
 }
 
 static void begin_tracing(struct watch *w, int which, pid_t tid)
@@ -91,7 +77,12 @@ static void tend(struct watch *w, int which)
     struct pb_thread *t = &w->thread[which];
     enum pb_event event;
     int signal;
-    if (!w->traced[which] || pb_thread_wait(t, 0, false, &event, &signal) < 0)
+    if (!w->traced[which])
+        return;
+    int r = pb_thread_wait(t, 0, false, &event, &signal);
+    if (r == -ESRCH)
+        w->traced[which] = false;
+    if (r < 0)
         return;
     if (event == PB_EVENT_EXIT || event == PB_EVENT_EXEC) {
         w->traced[which] = event == PB_EVENT_EXEC;
@@ -123,9 +114,9 @@ static void let_end(struct watch *w)
 static int provide(struct watch *w, struct pb_err *err)
 {
     struct pb_load *l = w->l;
-    pid_t loader = our_tid(l, l->answer.loader_tid);
+    pid_t loader = pb_load_tid(l, l->answer.loader_tid);
     pb_step("loader ready");
-    begin_tracing(w, CALLER, our_tid(l, l->answer.caller_tid));
+    begin_tracing(w, CALLER, pb_load_tid(l, l->answer.caller_tid));
     begin_tracing(w, LOADER, loader);
     w->provided = true;
     return pb_load_provide(l, loader, err);

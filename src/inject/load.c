@@ -16,6 +16,7 @@
 #include "base/time.h"
 #include "inject/step.h"
 #include "remote/mem.h"
+#include "remote/threads.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -28,6 +29,10 @@ enum {
 
 /* A load that has started is never abandoned before this: a library on a slow file system takes its time. */
 #define LOAD_LIMIT (600 * PB_NS_PER_S)
+
+/* For the thread that unmaps our memory. */
+#define CLEAN_LIMIT (200 * PB_NS_PER_MS)
+#define CLEAN_PAUSE (PB_NS_PER_MS / 20)
 
 void pb_load_free(struct pb_load **l)
 {
@@ -52,6 +57,17 @@ int pb_load_tell(const struct pb_load *l, size_t offset, const void *value, size
 static int read_answer(struct pb_load *l)
 {
     return pb_mem_read(l->target.info.pid, answer_at(l), &l->answer, sizeof(l->answer));
+}
+
+pid_t pb_load_tid(const struct pb_load *l, pid_t ns_tid)
+{
+    _cleanup_(pb_native_threads_done) struct pb_native_threads threads = {0};
+    if (ns_tid > 0 && l->target.info.ns_pid == l->target.info.pid)
+        return ns_tid;
+    if (ns_tid <= 0 || pb_native_threads_read(l->target.info.pid, &threads, NULL) < 0)
+        return 0;
+    const struct pb_native_thread *t = pb_native_threads_find_ns(&threads, ns_tid);
+    return t ? t->tid : 0;
 }
 
 static int put_agent(struct pb_load *l, pid_t tid, struct pb_err *err)
@@ -124,6 +140,7 @@ static int write_stub(struct pb_load *l)
         .memfd = l->memfd,
         .fd_limit = l->descriptors,
         .direct = l->direct,
+        .cleaner = l->direct && !l->hold.thread.group_stop && t->pthread_create,
         .symbol = "pb_agent_start",
     };
     snprintf(parts.stub.name, sizeof(parts.stub.name), "%s", l->agent.name);
@@ -242,6 +259,8 @@ static int run_stub(struct pb_load *l, struct pb_err *err)
         return pb_fail(err, r, "process %d ended while the agent was loaded", pid);
     pb_step("stub done");
     r = read_answer(l);
+    if (r < 0) /* we were too slow: a thread of ours gave up waiting for us, and has unmapped it */
+        l->mapped = false;
     if (r == 0 && !l->answer.left)
         r = pb_fail(err, -EACCES, "process %d may not change the protection of its memory", pid);
     return r;
@@ -264,6 +283,24 @@ static int prepare(struct pb_load *l, struct pb_err *err)
     return 0;
 }
 
+/* Until the thread that unmaps our memory has ended, so that nothing of it is left when we say that we are
+ * done. */
+static void let_clean(struct pb_load *l)
+{
+    char name[40], text[16];
+    uint32_t seen = 1;
+    pid_t tid = pb_load_tid(l, l->answer.caller_tid);
+    uint64_t limit = pb_now_ns() + CLEAN_LIMIT;
+    pb_load_tell(l, offsetof(struct pb_stub_answer, seen), &seen, sizeof(seen));
+    pb_step("told to clean");
+    snprintf(name, sizeof(name), "task/%d/comm", tid);
+    while ((read_answer(l) == 0 ||
+            (tid > 0 && pb_proc_read(l->target.info.pid, name, text, sizeof(text)) > 0)) &&
+           pb_now_ns() < limit)
+        pb_sleep_ns(CLEAN_PAUSE);
+    pb_step("thread ended");
+}
+
 static int borrow(struct pb_load *l, struct pb_err *err)
 {
     int r = pb_hold_begin(&l->hold, &l->target, l->memory, PB_STUB_MEMORY, l->deadline, &l->stats, err);
@@ -280,9 +317,12 @@ static int borrow(struct pb_load *l, struct pb_err *err)
         r = pb_fail(err, -l->answer.error, "process %d cannot start a thread: %s", l->target.info.pid,
                     strerror(l->answer.error));
     /* The threads that it started unmap the memory; where there are none we do. */
-    if (r < 0 || l->direct)
+    bool cleaned = r == 0 && l->direct && l->answer.cleaning;
+    if (r < 0 || (l->direct && !cleaned))
         unmap_memory(l);
     pb_hold_end(&l->hold);
+    if (cleaned)
+        let_clean(l);
     return r;
 }
 

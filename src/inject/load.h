@@ -34,6 +34,9 @@ struct pb_load {
 /* Writes into the answer's page, at the member's offset. */
 int pb_load_tell(const struct pb_load *l, size_t offset, const void *value, size_t len);
 
+/* The number that a thread of the target has in our namespace; 0: it is not there. */
+pid_t pb_load_tid(const struct pb_load *l, pid_t ns_tid);
+
 /* Fills the memfd that thread tid (of our namespace) made, or puts a file, and tells the target to go on. On
  * failure it is told to give up. */
 int pb_load_provide(struct pb_load *l, pid_t tid, struct pb_err *err);

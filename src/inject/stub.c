@@ -174,6 +174,15 @@ INLINE void load_here(const struct pb_stub *s, struct pb_stub_answer *a)
     tell(a, PB_STUB_DONE);
 }
 
+/* Last, so that it takes no CPU while the borrowed thread is held. Where there is none the thread that was
+ * borrowed unmaps the memory. */
+INLINE int start_cleaner(const struct pb_stub *s, struct pb_stub_answer *a)
+{
+    kernel(SYS_madvise, s->memory, s->size, DONT_FORK, 0);
+    a->cleaning = start_thread(s, a, s->caller_code) == 0;
+    return a->cleaning != 0;
+}
+
 /* The borrowed thread. Returns the stack pointer that leads it on. A child of fork has no use for our memory,
  * and nobody in it who would unmap it. */
 HERE uint64_t stub_begin(const struct pb_stub *s)
@@ -183,6 +192,8 @@ HERE uint64_t stub_begin(const struct pb_stub *s)
     uint64_t next = s->undo_sp;
     if (s->direct) {
         load_here(s, a);
+        if (s->cleaner && a->result && start_cleaner(s, a))
+            next = s->frame_sp;
     } else {
         kernel(SYS_madvise, s->memory, s->size, DONT_FORK, 0);
         a->error = start_thread(s, a, s->caller_code);
@@ -198,6 +209,10 @@ HERE int stub_call(const struct pb_stub *s)
 {
     struct pb_stub_answer *a = answer_of(s);
     a->caller_tid = (int)kernel(SYS_gettid, 0, 0, 0, 0);
+    if (s->direct) {
+        wait_for(&a->seen, SEEN_MS);
+        return wait_for(&a->left, LEFT_MS);
+    }
     if (s->entry) {
         a->fd = NOTHING_MADE;
         tell(a, PB_STUB_READY);

@@ -5,13 +5,16 @@
  *   caller   starts the loader thread, waits for it, asks the tool, calls the agent's entry point, unmaps
  *            this memory
  *   loader   takes a descriptor table of its own, makes the memfd there, waits for the tool to fill it,
- * dlopens Two, because what the entry point starts inherits the descriptor table of its caller: code that a
- * user evaluates must see the program's descriptors, and the loader must not use any of them. Each leaves our
- * code by a system call that an instruction of the C library makes, with a return address that is none of
- * ours: so the memory can go without a thread in it. Whenever the tool dies, the threads give up waiting for
- * it, clean up and end. Where the process has one thread, or is stopped, the borrowed thread loads itself
- * (`direct`): nobody else can hold a lock of the loader then, no fork can meet a half-loaded library, and no
- * code of the program runs beside it that could see a descriptor. */
+ *            dlopens
+ * Two, because what the entry point starts inherits the descriptor table of its caller: code that a user
+ * evaluates must see the program's descriptors, and the loader must not use any of them. Each leaves our code
+ * by a system call that an instruction of the C library makes, with a return address that is none of ours: so
+ * the memory can go without a thread in it. Whenever the tool dies, the threads give up waiting for it, clean
+ * up and end.
+ * Where the process has one thread, or is stopped, the borrowed thread loads itself (`direct`): nobody else
+ * can hold a lock of the loader then, no fork can meet a half-loaded library, and no code of the program runs
+ * beside it that could see a descriptor. With `cleaner` it then starts the caller thread for the end alone:
+ * the thread that unmaps this memory when the borrowed one is out of it, which is not held for that. */
 #pragma once
 
 #include <stddef.h>
@@ -50,6 +53,7 @@ struct pb_stub {
     uint32_t memfd;    /* 1: make one */
     uint32_t fd_limit; /* descriptors to close where close_range is not there */
     uint32_t direct;   /* 1: load in the borrowed thread */
+    uint32_t cleaner;  /* 1: and let a thread unmap the memory */
     char symbol[32];   /* of the entry point */
     char name[64];     /* of the memfd */
     char options[PB_STUB_OPTIONS];
@@ -75,7 +79,8 @@ struct pb_stub_answer {
     uint32_t seen;  /* by the tool: it has read the answer */
     int32_t fd;     /* the memfd; a negative errno where there is none */
     int32_t caller_tid, loader_tid;
-    uint32_t loaded; /* 1: dlopen gave a handle */
+    uint32_t loaded;   /* 1: dlopen gave a handle */
+    uint32_t cleaning; /* 1: there is a thread that unmaps the memory after a direct load */
     uint64_t handle, entry;
     uint64_t result; /* of the entry point */
     uint64_t thread;
