@@ -33,6 +33,7 @@ enum {
 struct pb_room {
     size_t size, used;
     void *answer;
+    size_t done; /* of pb_apart_each: how many items the child has finished */
     int result;
     struct pb_err err;
     int channel; /* the child's; -1: there is no child, and fd is kept here */
@@ -251,11 +252,12 @@ static void end_child(struct child *c, int result, const char *why)
     kill(c->pid, SIGKILL);
     reap(c->pid);
     close(c->channel);
-    if (t->result >= 0) {
+    if (t->result >= 0 || t->keep_room)
         t->room = c->room;
+    else
+        pb_room_free(c->room);
+    if (t->result >= 0)
         return;
-    }
-    pb_room_free(c->room);
     if (t->fd >= 0)
         close(t->fd);
     t->fd = -1;
@@ -401,4 +403,109 @@ int pb_apart_one(const struct pb_ask *ask, struct pb_task *task, struct pb_err *
     if (err)
         *err = task->err;
     return task->result;
+}
+
+/* --- many items, one child --- */
+
+struct each_part {
+    const struct pb_each *each;
+    size_t from;
+};
+
+/* In the child: the items from `from` on. What is done is seen by the caller at once, for we may be killed at
+ * the next. */
+static int work_each(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    const struct each_part *part = arg;
+    const struct pb_each *each = part->each;
+    struct pb_each_answer *at = pb_room_alloc(room, (each->n - part->from) * sizeof(*at));
+
+    if (!at)
+        return -ENOMEM;
+    pb_apart_answer(room, at);
+    for (size_t i = 0; part->from + i < each->n; i++) {
+        at[i].result = each->work(ask, each->arg, part->from + i, room, &at[i].answer);
+        if (at[i].result == -ENOSPC && i > 0)
+            return 0;
+        __atomic_store_n(&room->done, i + 1, __ATOMIC_RELEASE);
+    }
+    return 0;
+}
+
+/* Until the child has ended, or has been at one item for too long. */
+static void follow_each(const struct pb_ask *ask, struct child *c, unsigned limit_ms)
+{
+    struct pollfd waited[2];
+    size_t seen = 0;
+
+    for (;;) {
+        c->until = pb_now_ns() + limit_ms * PB_NS_PER_MS;
+        while (pb_now_ns() < c->until) {
+            if (!await(ask, c, 1, waited)) {
+                end_child(c, -ECANCELED, "cancelled");
+                return;
+            }
+            if (waited[0].revents && !read_message(ask, c))
+                return;
+        }
+        size_t done = __atomic_load_n(&c->room->done, __ATOMIC_ACQUIRE);
+        if (done == seen) {
+            end_child(c, -ETIMEDOUT, "timed out");
+            return;
+        }
+        seen = done;
+    }
+}
+
+/* The items that one child does. *from moves on to where the next begins. */
+static int run_part(const struct pb_ask *ask, struct pb_each *each, size_t *from)
+{
+    struct each_part part = {each, *from};
+    struct pb_task task = {.work = work_each,
+                           .arg = &part,
+                           .room_size = each->room_size + (each->n - *from) * sizeof(struct pb_each_answer),
+                           .keep_room = true};
+    unsigned limit_ms =
+        ask && ask->limit_ms && ask->limit_ms < each->limit_ms ? ask->limit_ms : each->limit_ms;
+    struct child child;
+
+    if (start_child(ask, &task, &child) < 0)
+        return task.result;
+    follow_each(ask, &child, limit_ms);
+    each->rooms[each->nrooms++] = task.room;
+    size_t done = task.room->done;
+    const struct pb_each_answer *at = task.room->answer;
+    for (size_t i = 0; at && i < done; i++)
+        each->at[*from + i] = at[i];
+    *from += done;
+    if (task.result == -ENOMEM || task.result == -ECANCELED)
+        return task.result;
+    if (task.result < 0 && *from < each->n)
+        each->at[(*from)++] = (struct pb_each_answer){.result = task.result};
+    return 0;
+}
+
+int pb_apart_each(const struct pb_ask *ask, struct pb_each *each)
+{
+    int r = 0;
+
+    each->nrooms = 0;
+    each->at = calloc(each->n + 1, sizeof(*each->at));
+    each->rooms = calloc(each->n + 1, sizeof(struct pb_room *));
+    if (!each->at || !each->rooms)
+        return -ENOMEM;
+    for (size_t from = 0; r == 0 && from < each->n;)
+        r = run_part(ask, each, &from);
+    return r;
+}
+
+void pb_each_done(struct pb_each *each)
+{
+    for (size_t i = 0; i < each->nrooms; i++)
+        pb_room_free(each->rooms[i]);
+    free(each->rooms);
+    free(each->at);
+    each->rooms = NULL;
+    each->at = NULL;
+    each->nrooms = 0;
 }

@@ -32,7 +32,8 @@ struct pb_task {
     pid_t pid;         /* of the target, for sentences; 0: none */
     unsigned limit_ms; /* where the caller's pb_ask has none */
     size_t room_size;
-    bool always; /* in a child of its own also where the caller is one */
+    bool keep_room; /* room is the caller's also where result < 0 */
+    bool always;    /* in a child of its own also where the caller is one */
 
     /* Written by pb_apart_run: */
     int result; /* what work returned; -ETIMEDOUT; -ECANCELED; -ECHILD: the child died */
@@ -47,6 +48,31 @@ void pb_apart_run(const struct pb_ask *ask, struct pb_task *tasks, size_t n, siz
 
 /* The same for one: returns task->result, the sentence in err. */
 int pb_apart_one(const struct pb_ask *ask, struct pb_task *task, struct pb_err *err);
+
+/* The same small work for many processes, one after the other in one child: an item that takes longer than
+ * limit_ms is given up with its child, and another child goes on with the next. */
+struct pb_each_answer {
+    int result; /* what work returned; -ETIMEDOUT; -ECHILD: it brought the child down */
+    void *answer;
+};
+
+struct pb_each {
+    /* Runs in the child. -ENOSPC: the room is full, it is called again with an empty one. */
+    int (*work)(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret);
+    void *arg;
+    size_t n;
+    unsigned limit_ms; /* for one item */
+    size_t room_size;
+
+    /* Written by pb_apart_each: */
+    struct pb_each_answer *at; /* n of them */
+    struct pb_room **rooms;    /* where the answers are */
+    size_t nrooms;
+};
+
+/* -ENOMEM, -ECANCELED. pb_each_done in any case. */
+int pb_apart_each(const struct pb_ask *ask, struct pb_each *each);
+void pb_each_done(struct pb_each *each);
 
 /* In work: the answer of the task, and a descriptor for the caller (one; closed here afterwards). */
 void pb_apart_answer(struct pb_room *room, void *answer);

@@ -1,6 +1,7 @@
 /* processes: see processes.h. */
 #include "ask/processes.h"
 
+#include "ask/apart.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
@@ -10,6 +11,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum {
+    ONE_LIMIT_MS = 1000, /* for one process, which takes microseconds */
+    ROOM = 64 << 20,     /* for command lines; more of them take another room */
+};
 
 void pb_processes_done(struct pb_processes *all)
 {
@@ -30,24 +36,47 @@ static pid_t parent_of(pid_t pid)
     return p && strlen(p) > 4 ? (pid_t)strtol(p + 4, NULL, 10) : 0;
 }
 
-static int add(struct pb_processes *all, pid_t pid)
-{
-    _cleanup_free_ char *command = NULL;
-    size_t len;
+/* What a child read of one process. */
+struct entry {
+    pid_t ppid;
+    size_t len; /* 0: a kernel thread, or gone */
+    char command[];
+};
 
-    if (pb_proc_slurp(pid, "cmdline", &command, &len) < 0 || len == 0)
-        return 0;
+/* To read a command line the kernel takes a lock of the process's memory, which a process that hangs in a
+ * driver or a file system may hold for ever: ps hangs then. */
+static int read_entry(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret)
+{
+    const pid_t *pids = arg;
+    _cleanup_free_ char *command = NULL;
+    size_t len = 0;
+
+    if (pb_proc_slurp(pids[i], "cmdline", &command, &len) < 0)
+        len = 0;
     while (len > 0 && command[len - 1] == '\0')
         len--;
-    for (size_t i = 0; i < len; i++)
-        if (command[i] == '\0')
-            command[i] = ' ';
-    struct pb_process *more = realloc(all->at, (all->n + 1) * sizeof(*more));
-    if (!more)
+    struct entry *e = pb_room_alloc(room, sizeof(*e) + len + 1);
+    if (!e)
+        return -ENOSPC;
+    e->len = len;
+    e->ppid = len ? parent_of(pids[i]) : 0;
+    for (size_t k = 0; k < len; k++)
+        e->command[k] = command[k] ? command[k] : ' ';
+    *ret = e;
+    return 0;
+}
+
+static int add(struct pb_processes *all, pid_t pid, const struct entry *e)
+{
+    char *command = strndup(e->command, e->len);
+    struct pb_process *more = command ? realloc(all->at, (all->n + 1) * sizeof(*more)) : NULL;
+
+    if (!more) {
+        free(command);
         return -ENOMEM;
+    }
     all->at = more;
-    all->at[all->n++] =
-        (struct pb_process){.pid = pid, .ppid = parent_of(pid), .command = pb_take_ptr(command)};
+    all->at[all->n++] = (struct pb_process){.pid = pid, .ppid = e->ppid, .command = command};
     return 0;
 }
 
@@ -57,21 +86,60 @@ static int by_pid(const void *a, const void *b)
     return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-int pb_processes_read(struct pb_processes *ret, struct pb_err *err)
+/* All pids of the machine, in memory that the caller frees. */
+static int read_pids(pid_t **ret, size_t *ret_n, struct pb_err *err)
 {
-    struct pb_processes all = {0};
-    int r = 0;
+    pid_t *pids = NULL;
+    size_t n = 0, room = 0;
 
     DIR *dir = opendir("/proc");
     if (!dir)
         return pb_fail(err, -errno, "/proc cannot be read: %s", strerror(errno));
-    for (struct dirent *e; r == 0 && (e = readdir(dir));)
-        if (isdigit((unsigned char)e->d_name[0]))
-            r = add(&all, (pid_t)atoi(e->d_name));
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (!isdigit((unsigned char)e->d_name[0]))
+            continue;
+        if (n == room) {
+            room = 2 * room + 256;
+            pid_t *more = reallocarray(pids, room, sizeof(*more));
+            if (!more) {
+                free(pids);
+                closedir(dir);
+                return pb_fail(err, -ENOMEM, "out of memory");
+            }
+            pids = more;
+        }
+        pids[n++] = (pid_t)atoi(e->d_name);
+    }
     closedir(dir);
+    *ret = pids;
+    *ret_n = n;
+    return 0;
+}
+
+int pb_processes_read(const struct pb_ask *ask, struct pb_processes *ret, struct pb_err *err)
+{
+    _cleanup_free_ pid_t *pids = NULL;
+    struct pb_processes all = {0};
+    struct pb_each each = {.work = read_entry, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
+
+    int r = read_pids(&pids, &each.n, err);
+    if (r < 0)
+        return r;
+    each.arg = pids;
+    r = pb_apart_each(ask, &each);
+    for (size_t i = 0; r == 0 && i < each.n; i++) {
+        const struct entry *e = each.at[i].answer;
+        if (each.at[i].result == -ETIMEDOUT)
+            pb_ask_note(ask,
+                        "process %d hangs in the kernel: its command line cannot be read, it is left out",
+                        (int)pids[i]);
+        else if (e && e->len)
+            r = add(&all, pids[i], e);
+    }
+    pb_each_done(&each);
     if (r < 0) {
         pb_processes_done(&all);
-        return r;
+        return pb_fail(err, r, r == -ECANCELED ? "cancelled" : "out of memory");
     }
     if (all.n)
         qsort(all.at, all.n, sizeof(*all.at), by_pid);

@@ -1,11 +1,11 @@
-/* processes: all processes of the machine as a command needs them: who they are, and what was typed to start
- * them. */
+/* processes: all processes of the machine: their pids, parents and command lines. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
+struct pb_ask;
 struct pb_err;
 
 struct pb_process {
@@ -18,8 +18,9 @@ struct pb_processes {
     size_t n;
 };
 
-/* Kernel threads, and processes without a command line, are left out. */
-int pb_processes_read(struct pb_processes *ret, struct pb_err *err);
+/* Kernel threads, and processes without a command line, are left out; of those that hang in the kernel a note
+ * tells. */
+int pb_processes_read(const struct pb_ask *ask, struct pb_processes *ret, struct pb_err *err);
 void pb_processes_done(struct pb_processes *all);
 
 const struct pb_process *pb_processes_find(const struct pb_processes *all, pid_t pid);

@@ -21,7 +21,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LIMIT_MS = 10000 };
+enum {
+    LIMIT_MS = 60000,    /* a machine may have several processes that hang, each of which takes: */
+    ONE_LIMIT_MS = 1000, /* instead of microseconds */
+};
 
 void pb_targets_done(struct pb_targets *targets)
 {
@@ -65,8 +68,18 @@ static int add(struct pb_targets *targets, pid_t pid)
     targets->at = more;
     struct pb_target *t = &targets->at[targets->n++];
     *t = (struct pb_target){.pid = pid};
-    pb_target_label(pid, t->label, sizeof(t->label));
+    snprintf(t->label, sizeof(t->label), "pid %d", (int)pid);
     return 0;
+}
+
+/* Of one, which is waited for: the question as a whole has a deadline. */
+static int add_labelled(struct pb_targets *targets, pid_t pid)
+{
+    int r = add(targets, pid);
+
+    if (r == 0)
+        pb_target_label(pid, targets->at[targets->n - 1].label, PB_LABEL_MAX);
+    return r;
 }
 
 static bool is_python(pid_t pid)
@@ -82,6 +95,51 @@ static bool is_python(pid_t pid)
     snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
     return readlink(path, exe, sizeof(exe)) < 0 && errno == EACCES &&
            pb_proc_read(pid, "comm", name, sizeof(name)) > 0 && strncmp(name, "python", 6) == 0;
+}
+
+/* What a child found out of one target. */
+struct description {
+    bool python;
+    char label[PB_LABEL_MAX];
+};
+
+static int describe_one(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret)
+{
+    const struct pb_targets *targets = arg;
+    struct description *d = pb_room_alloc(room, sizeof(*d));
+
+    if (!d)
+        return -ENOSPC;
+    d->python = is_python(targets->at[i].pid);
+    pb_target_label(targets->at[i].pid, d->label, sizeof(d->label));
+    *ret = d;
+    return 0;
+}
+
+/* Labels all of them, and keeps those that are Python; where none is, all. One that hangs when it is looked
+ * at stays: it is named where reading it fails. */
+static int keep_python(const struct pb_ask *ask, struct pb_targets *targets, bool *ret_any)
+{
+    struct pb_each each = {.work = describe_one,
+                           .arg = targets,
+                           .n = targets->n,
+                           .limit_ms = ONE_LIMIT_MS,
+                           .room_size = targets->n * 2 * sizeof(struct description)};
+    size_t kept = 0;
+
+    int r = pb_apart_each(ask, &each);
+    for (size_t i = 0; r == 0 && i < targets->n; i++) {
+        const struct description *d = each.at[i].answer;
+        if (d)
+            memcpy(targets->at[i].label, d->label, sizeof(d->label));
+        if (!d || d->python)
+            targets->at[kept++] = targets->at[i];
+    }
+    *ret_any = kept;
+    if (kept)
+        targets->n = kept;
+    pb_each_done(&each);
+    return r;
 }
 
 /* A worker that was forked and runs no program of its own has its parent's command line. */
@@ -135,23 +193,21 @@ static int name_candidates(const struct pb_targets *t, const char *pattern, stru
                    list);
 }
 
-static int resolve_pattern(const char *pattern, bool all, struct pb_targets *ret, struct pb_err *err)
+static int resolve_pattern(const struct pb_ask *ask, const char *pattern, bool all, struct pb_targets *ret,
+                           struct pb_err *err)
 {
     _cleanup_(pb_processes_done) struct pb_processes processes = {0};
     _cleanup_(pb_targets_done) struct pb_targets found = {0};
+    bool any;
 
-    int r = pb_processes_read(&processes, err);
+    int r = pb_processes_read(ask, &processes, err);
     if (r == 0)
         r = match_pattern(&processes, pattern, all, &found);
+    /* Editors and pagers name the script as well: where Python processes match, the others are not meant. */
+    if (r == 0)
+        r = keep_python(ask, &found, &any);
     if (r < 0)
         return r;
-    /* Editors and pagers name the script as well: where Python processes match, the others are not meant. */
-    size_t kept = 0;
-    for (size_t i = 0; i < found.n; i++)
-        if (is_python(found.at[i].pid))
-            found.at[kept++] = found.at[i];
-    if (kept)
-        found.n = kept;
     if (found.n == 0)
         return pb_fail(
             err, -ESRCH,
@@ -165,16 +221,21 @@ static int resolve_pattern(const char *pattern, bool all, struct pb_targets *ret
 
 /* With --all a pid stands for the Python processes below it: the workers of a launcher; or itself when it has
  * none. */
-static int resolve_children(pid_t pid, struct pb_targets *ret, struct pb_err *err)
+static int resolve_children(const struct pb_ask *ask, pid_t pid, struct pb_targets *ret, struct pb_err *err)
 {
     _cleanup_(pb_processes_done) struct pb_processes processes = {0};
 
-    int r = pb_processes_read(&processes, err);
+    int r = pb_processes_read(ask, &processes, err);
     for (size_t i = 0; r == 0 && i < processes.n; i++)
-        if (pb_process_below(&processes, &processes.at[i], pid) && is_python(processes.at[i].pid))
+        if (pb_process_below(&processes, &processes.at[i], pid))
             r = add(ret, processes.at[i].pid);
-    if (r == 0 && ret->n == 0)
-        r = add(ret, pid);
+    bool any = false;
+    if (r == 0)
+        r = keep_python(ask, ret, &any);
+    if (r == 0 && !any) {
+        ret->n = 0;
+        r = add_labelled(ret, pid);
+    }
     return r;
 }
 
@@ -279,8 +340,8 @@ static int resolve_live(const struct pb_ask *ask, pid_t pid, bool all, bool dead
     char taken[64];
 
     if (all)
-        return resolve_children(pid, ret, err);
-    int r = add(ret, pid);
+        return resolve_children(ask, pid, ret, err);
+    int r = add_labelled(ret, pid);
     /* The archive is not looked through for this: it may be large, and the process runs. */
     if (r == 0 && dead) {
         find_dead_runs(pid, &ended);
@@ -331,7 +392,7 @@ static int resolve_id(const struct pb_ask *ask, const struct pb_run_id *id, cons
     for (size_t i = 0; i < ended.n && !found; i++)
         found = ended.at[i].start_time == id->start_time && ended.at[i].program == id->program;
     if (!found && is_running(id))
-        return all ? resolve_children(id->pid, ret, err) : add(ret, id->pid);
+        return all ? resolve_children(ask, id->pid, ret, err) : add_labelled(ret, id->pid);
     ended.n = 0;
     find_recorded(id->pid, &ended);
     find_archived(ask, id->pid, &ended);
@@ -360,7 +421,7 @@ static int resolve(const struct pb_ask *ask, void *arg, struct pb_room *room, st
     else if (pb_run_id_parse(q->text, &id) == 0)
         r = resolve_id(ask, &id, q->text, q->all, q->dead, &found, err);
     else
-        r = resolve_pattern(q->text, q->all, &found, err);
+        r = resolve_pattern(ask, q->text, q->all, &found, err);
     if (r < 0)
         return r;
     void *answer = pb_room_copy(room, found.at, found.n * sizeof(*found.at));

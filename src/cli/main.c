@@ -39,6 +39,18 @@ static void put_note(void *arg, const char *text)
     putc('\n', stderr);
 }
 
+/* By the --timeout that a query has of its own: half of it for a process that does not answer, since the rows
+ * of the others are still to be worked on. */
+static void limit_questions(struct pb_call *call)
+{
+    enum { LEAST_MS = 1000 };
+    const char *timeout = pb_call_option(call, "timeout");
+    unsigned ms = 0;
+
+    if (timeout && pb_parse_duration(timeout, &ms) == 0 && ms)
+        call->ask.limit_ms = ms / 2 > LEAST_MS ? ms / 2 : LEAST_MS;
+}
+
 static int run(struct pb_call *call)
 {
     const struct pb_command *command = call->command;
@@ -55,6 +67,7 @@ static int run(struct pb_call *call)
                                &call->targets, &err);
     if (r < 0)
         return report(command->name, r, &err);
+    limit_questions(call);
     if (command->flags & PB_CMD_TOGETHER || call->targets.n <= 1)
         return pb_run_one(call);
     r = pb_fanout(call, &err);

@@ -130,10 +130,10 @@ def test_a_forked_worker_is_not_taken_for_the_job():
     (["list", "--format"], 2, "needs a value"),
     (["list", "-t", "1"], 2, "it takes no target"),
     (["list", "--all"], 2, "list does not take --all (backtrace, flamegraph, top,"),
-    (["list", "--timeout=3"], 2, "list does not take --timeout (inject, eval, execute, query, tables, config and detach do)"),
+    (["list", "--timeout=3"], 2, "list does not take --timeout (backtrace, inject, eval, execute, query, memory, tables, config and detach do)"),
     (["-t", "1", "eval", "--json", "1"], 2, "eval does not take --json (list, backtrace, core, query, export, memory, tables, config and doctor do)"),
     (["-t", "1", "record", "--format", "csv"], 2, "record does not take --format ("),
-    (["-t", "1", "backtrace", "--timeout", "3"], 2, "backtrace does not take --timeout ("),
+    (["-t", "1", "flamegraph", "--timeout", "3"], 2, "flamegraph does not take --timeout ("),
     (["list", "--watchdog", "3"], 2, "list does not take --watchdog (record does)"),
     (["config", "--all"], 2, "--all of what?"),
     (["-t", "4194304", "eval", "1"], 1, "there is no process 4194304"),
@@ -158,8 +158,8 @@ ROWS = {"--format", "--json"}
 
 
 @pytest.mark.parametrize("command, takes", [
-    ("list", ROWS), ("core", ROWS), ("version", set()), ("help", set()), ("backtrace", FIXED | ROWS), ("doctor", FIXED | ROWS),
-    ("memory", FIXED | ROWS), ("tables", SHARED), ("config", SHARED), ("query", SHARED), ("export", FIXED | ROWS), ("archive", FIXED),
+    ("list", ROWS), ("core", ROWS), ("version", set()), ("help", set()), ("backtrace", SHARED), ("doctor", FIXED | ROWS),
+    ("memory", SHARED), ("tables", SHARED), ("config", SHARED), ("query", SHARED), ("export", FIXED | ROWS), ("archive", FIXED),
     ("record", FIXED), ("flamegraph", FIXED), ("top", FIXED), ("eval", FIXED | {"--timeout"}), ("inject", FIXED | {"--timeout"}),
     ("detach", FIXED | {"--timeout"}),
 ])

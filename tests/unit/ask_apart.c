@@ -50,16 +50,16 @@ static void *sleep_for_ever(void *arg)
     return NULL;
 }
 
-/* Takes the memory of the sleeper's stack away. False: this machine does not let us. */
-static bool take_away(void *stack)
+/* Whoever reads this memory from now on waits for ever. False: this machine does not let us. */
+static bool take_away(void *memory, size_t size)
 {
     struct uffdio_api api = {.api = UFFD_API};
-    struct uffdio_register whole = {.range = {(uint64_t)(uintptr_t)stack, STACK},
+    struct uffdio_register whole = {.range = {(uint64_t)(uintptr_t)memory, size},
                                     .mode = UFFDIO_REGISTER_MODE_MISSING};
 
     int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
     return fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0 && ioctl(fd, UFFDIO_REGISTER, &whole) == 0 &&
-           madvise(stack, STACK, MADV_DONTNEED) == 0;
+           madvise(memory, size, MADV_DONTNEED) == 0;
 }
 
 static void be_target(bool hangs, int ready)
@@ -73,7 +73,7 @@ static void be_target(bool hangs, int ready)
     pthread_attr_setstack(&attr, stack, STACK);
     pthread_create(&thread, &attr, sleep_for_ever, NULL);
     pb_sleep_ns(100 * PB_NS_PER_MS); /* it sleeps in the kernel by now, and needs its stack no more */
-    char answer = !hangs || take_away(stack) ? 'y' : 'n';
+    char answer = !hangs || take_away(stack, STACK) ? 'y' : 'n';
     if (write(ready, &answer, 1) != 1)
         _exit(1);
     sleep_for_ever(NULL);
@@ -147,6 +147,91 @@ static void one_that_hangs_holds_up_no_other(void **state)
     end_target(last);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
+}
+
+/* --- a process whose environment cannot be read, as ps finds them where a driver hangs --- */
+
+#define MARK "a-process-of-the-unit-test-of-ask-apart"
+enum { FILLED = 64 << 10 };
+
+/* In the new program: takes away a page that holds nothing but environment, then sleeps. */
+static void hang_environment(bool hangs)
+{
+    char text[4096], *at = text;
+    unsigned long start = 0, end = 0;
+    long page = sysconf(_SC_PAGESIZE);
+
+    int fd = open("/proc/self/stat", O_RDONLY);
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    at = strrchr(text, ')');
+    /* Fields 50 and 51; the third follows the name. */
+    for (int field = 2; at && field < 51; field++) {
+        at = strchr(at + 1, ' ');
+        if (field == 49 && at)
+            start = strtoul(at, NULL, 10);
+        if (field == 50 && at)
+            end = strtoul(at, NULL, 10);
+    }
+    uintptr_t from = (start + (unsigned long)page) & ~((unsigned long)page - 1);
+    char answer = 'n';
+    if (!hangs || (from + STACK / 16 <= end && take_away((void *)from, STACK / 16)))
+        answer = 'y';
+    if (write(STDOUT_FILENO, &answer, 1) == 1)
+        sleep_for_ever(NULL);
+}
+
+/* 0: this machine cannot have such a process. */
+static pid_t start_marked(bool hangs)
+{
+    static char filled[FILLED + 8] = "FILLED=";
+    char answer = 'n';
+    int ends[2];
+
+    memset(filled + 7, 'x', FILLED);
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(ends[1], STDOUT_FILENO);
+        execve("/proc/self/exe", (char *[]){"unit", hangs ? "hangs" : "answers", MARK, NULL},
+               (char *[]){filled, "RANK=3", NULL});
+        _exit(1);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &answer, 1), 1);
+    close(ends[0]);
+    if (answer == 'y')
+        return pid;
+    end_target(pid);
+    return 0;
+}
+
+static void a_pattern_finds_a_process_that_hangs_and_its_neighbours(void **state)
+{
+    const struct pb_ask ask = {.archive = "none"};
+    pid_t good = start_marked(false), hung = start_marked(true);
+    struct pb_targets found = {0};
+    struct pb_err err = {0};
+    bool good_found = false, hung_found = false;
+
+    if (!hung) {
+        end_target(good);
+        skip();
+    }
+    uint64_t began = pb_now_ns();
+    assert_int_equal(pb_targets_resolve(&ask, MARK, true, false, &found, &err), 0);
+    assert_true(pb_now_ns() - began < 20 * PB_NS_PER_S);
+    for (size_t i = 0; i < found.n; i++) {
+        good_found |= found.at[i].pid == good && strcmp(found.at[i].label, "rank 3") == 0;
+        hung_found |= found.at[i].pid == hung && strncmp(found.at[i].label, "pid ", 4) == 0;
+    }
+    /* One of them may be Python, for all that can be known; the other is not. */
+    assert_true(hung_found);
+    assert_true(good_found || found.n == 1);
+    pb_targets_done(&found);
+    end_target(good);
+    end_target(hung);
 }
 
 /* What a caller has and no question may change. */
@@ -348,10 +433,13 @@ static void a_question_cancelled_before_starts_nothing(void **state)
     close(cancel[0]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 2)
+        hang_environment(strcmp(argv[1], "hangs") == 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_that_hangs_holds_up_no_other),
+        cmocka_unit_test(a_pattern_finds_a_process_that_hangs_and_its_neighbours),
         cmocka_unit_test(threads_ask_at_once_and_one_is_cancelled),
         cmocka_unit_test(a_child_that_dies_is_an_error_and_a_full_room_is_none),
         cmocka_unit_test(a_question_cancelled_before_starts_nothing),

@@ -1,14 +1,11 @@
 /* list: probed processes, Python processes that could be probed, and runs whose process has ended. */
-#include "ask/processes.h"
-#include "ask/settings.h"
+#include "ask/running.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
 #include "cli/cli.h"
 #include "cli/print/rows.h"
-#include "control/identity.h"
 #include "engine/archive/archive_list.h"
-#include "inject/session.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
 
@@ -55,62 +52,21 @@ static void add_duration(struct pb_rows *rows, enum pb_format format, double sec
     pb_rows_text(rows, text);
 }
 
-static void add_memory(struct pb_rows *rows, pid_t pid)
+static void add_live(struct pb_rows *rows, const struct pb_call *call, const struct pb_running *p, double now)
 {
-    char statm[128];
-    long total, resident;
+    char id[PB_RUN_ID_SIZE];
 
-    if (pb_proc_read(pid, "statm", statm, sizeof(statm)) > 0 &&
-        sscanf(statm, "%ld %ld", &total, &resident) == 2)
-        pb_rows_number(rows, "%.1f", (double)resident * (double)sysconf(_SC_PAGESIZE) / (1 << 20));
+    pb_rows_number(rows, "%d", (int)p->pid);
+    pb_rows_text(rows, p->probed ? "probed" : "python");
+    pb_rows_text(rows, p->python[0] ? p->python : NULL);
+    pb_rows_text(rows, p->rank[0] ? p->rank : NULL);
+    add_duration(rows, call->format, now - (double)p->start_time / (double)sysconf(_SC_CLK_TCK));
+    if (p->memory_mb >= 0)
+        pb_rows_number(rows, "%.1f", p->memory_mb);
     else
         pb_rows_text(rows, NULL);
-}
-
-static void add_rank(struct pb_rows *rows, pid_t pid)
-{
-    _cleanup_free_ char *environment = NULL;
-    struct pb_identity id = {0};
-    size_t len;
-
-    if (pb_proc_slurp(pid, "environ", &environment, &len) == 0)
-        pb_identity_read(environment, len, &id);
-    pb_rows_text(rows, id.value[PB_ID_RANK][0] ? id.value[PB_ID_RANK] : NULL);
-}
-
-/* The version as the agent knows it, 3.11.7, or as the files it maps tell, 3.11. */
-static void add_python(struct pb_rows *rows, const struct pb_procinfo *info, const struct pb_run_info *run)
-{
-    char version[32] = "";
-
-    if (run)
-        pb_run_get(run, "python", version, sizeof(version));
-    if (!version[0] && info->python_version)
-        snprintf(version, sizeof(version), "%d.%d", info->python_version >> 8, info->python_version & 0xff);
-    pb_rows_text(rows, version[0] ? version : info->python ? "?" : NULL);
-}
-
-static void add_live(struct pb_rows *rows, const struct pb_call *call, const struct pb_process *p, double now)
-{
-    _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
-    struct pb_procinfo info;
-    char command[1 << 16], id[PB_RUN_ID_SIZE];
-
-    if (p->pid == getpid() || pb_procinfo_read(p->pid, &info, NULL) < 0)
-        return;
-    bool described = pb_run_of(&info, &run) == 0;
-    if (!described && !info.python)
-        return;
-    bool probed = described || pb_session_probed(&info);
-    pb_rows_number(rows, "%d", (int)p->pid);
-    pb_rows_text(rows, probed ? "probed" : "python");
-    add_python(rows, &info, described ? &run : NULL);
-    add_rank(rows, p->pid);
-    add_duration(rows, call->format, now - (double)info.start_time / (double)sysconf(_SC_CLK_TCK));
-    add_memory(rows, p->pid);
-    pb_rows_text(rows, pb_run_id_text(&(struct pb_run_id){p->pid, info.start_time, 0}, id));
-    pb_redact_cmdline(p->pid, command, sizeof(command));
-    pb_rows_text(rows, command);
+    pb_rows_text(rows, pb_run_id_text(&(struct pb_run_id){p->pid, p->start_time, 0}, id));
+    pb_rows_text(rows, p->command);
 }
 
 /* A run whose process has ended. */
@@ -232,13 +188,13 @@ static size_t add_all_ended(struct pb_rows *rows, const struct pb_call *call, st
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
-    _cleanup_(pb_processes_done) struct pb_processes processes = {0};
+    _cleanup_(pb_running_done) struct pb_running_list running = {0};
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
     _cleanup_(pb_archive_runs_done) struct pb_archive_runs archived = {0};
     _cleanup_(release_ended) struct ended_runs ended = {0};
     struct pb_rows rows;
 
-    int r = pb_processes_read(&processes, err);
+    int r = pb_running_read(&call->ask, &running, err);
     if (r == 0)
         r = pb_runs_scan(&runs, err);
     for (size_t i = 0; r == 0 && i < runs.n; i++)
@@ -253,8 +209,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
         pb_ask_note(&call->ask, "archived runs are missing: %s", unread.text);
     double now = seconds_since_boot();
     pb_rows_init(&rows, columns, COLUMNS);
-    for (size_t i = 0; i < processes.n; i++)
-        add_live(&rows, call, &processes.at[i], now);
+    for (size_t i = 0; i < running.n; i++)
+        add_live(&rows, call, &running.at[i], now);
     size_t left = add_all_ended(&rows, call, &ended);
     r = pb_rows_print(&rows, call->format, "no Python process is running here, and no run was left behind",
                       err);
