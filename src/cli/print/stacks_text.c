@@ -304,8 +304,7 @@ static void put_process(const struct pb_stacks *s)
 
     for (size_t i = 0; i < s->n; i++)
         python += s->threads[i].python;
-    printf("%s%sprocess %d%s", tint(BOLD), s->about.core ? "core of " : "", (int)s->pid,
-           tint(PLAIN));
+    printf("%s%sprocess %d%s", tint(BOLD), s->about.core ? "core of " : "", (int)s->pid, tint(PLAIN));
     if (strncmp(s->label, "pid ", 4) != 0)
         printf(" (%s)", s->label);
     fputs(": ", stdout);
