@@ -250,7 +250,8 @@ static bool starts_with(const char *text, const char *with)
 }
 
 /* CPython since 3.5 begins each call anew with the time that is left (PEP 475), and so do libuv and libev in
- * their loops: to them EINTR is the one answer that does not change how long they wait. */
+ * their loops: to them EINTR is the one answer that does not change how long they wait. Not sigtimedwait: up
+ * to 3.13 at least CPython gives its caller a signal that never was, when the time is over after EINTR. */
 bool pb_judge_knows_eintr(struct pb_judge *j, const struct pb_procinfo *info, long number)
 {
     struct pb_native_frame frame;
@@ -258,7 +259,7 @@ bool pb_judge_knows_eintr(struct pb_judge *j, const struct pb_procinfo *info, lo
 #ifdef SYS_epoll_wait
     epoll = epoll || number == SYS_epoll_wait;
 #endif
-    if (j->nframes < 2 || (!epoll && number != SYS_rt_sigtimedwait))
+    if (j->nframes < 2 || !epoll)
         return false;
     const struct pb_native_pc caller = {inside(&j->frames[1]), 0};
     if (pb_native_describe(j->native, &caller, &frame, 1) != 1 || !frame.module)
@@ -266,8 +267,6 @@ bool pb_judge_knows_eintr(struct pb_judge *j, const struct pb_procinfo *info, lo
     const char *slash = strrchr(frame.module, '/'), *base = slash ? slash + 1 : frame.module;
     if (info->python && (starts_with(base, "libpython3") || strcmp(frame.module, info->exe) == 0))
         return true;
-    if (!epoll)
-        return starts_with(base, "_signal.cpython-");
     return starts_with(base, "select.cpython-") || starts_with(base, "libuv.so") ||
            starts_with(base, "libev.so") || strstr(frame.module, "/uvloop/loop.cpython-") ||
            strstr(frame.module, "/gevent/libev/corecext.");
