@@ -3,6 +3,7 @@
     with jobs.python("import time; time.sleep(60)") as job:
         assert probe(job.pid, "eval", "1 + 1").stdout == "2\n"
 """
+import functools
 import os
 import shutil
 import subprocess
@@ -32,6 +33,28 @@ def main():
     train(model)
 main()
 """
+
+
+class Late(AssertionError):
+    """What was judged by the clock, on a machine that others use too."""
+
+
+def in_time(is_so, text):
+    if not is_so:
+        raise Late(text)
+
+
+def three_tries(test):
+    """For a test that ends with Late: somebody else may have had the CPU. Whatever else it finds is found the first time."""
+    @functools.wraps(test)
+    def tried(*words, **named):
+        for _ in range(2):
+            try:
+                return test(*words, **named)
+            except Late:
+                pass
+        return test(*words, **named)
+    return tried
 
 
 def probe(*words, timeout=60, **options):

@@ -287,7 +287,7 @@ def test_a_program_that_forks_does_not_hang_when_the_reader_of_an_eval_goes_away
                 tool.kill()
                 tool.wait()
                 before, _ = beats(job)
-                jobs.wait_until(lambda: beats(job)[0] > before, 2, f"a fork after round {n}")
+                jobs.wait_until(lambda: beats(job)[0] > before, 20, f"a fork after round {n}")
             assert probe(job.pid, "eval", "6 * 7").stdout == "42\n"
         finally:
             Path(job.script + ".beat").unlink()
@@ -415,7 +415,7 @@ def test_detach_while_clients_code_and_forks_go_on():
                     tool.kill()
                     tool.communicate()
                 before, _ = beats(job)
-                jobs.wait_until(lambda: beats(job)[0] > before, 2, "a fork")
+                jobs.wait_until(lambda: beats(job)[0] > before, 20, "a fork")
             jobs.wait_until(lambda: "probing-eval" not in job.threads())
             probe(job.pid, "detach")
             jobs.wait_until(lambda: not agent_threads(job), what="the end of its threads")

@@ -61,20 +61,23 @@ asyncio.get_event_loop().run_until_complete(wait()) if sys.version_info < (3, 7)
 
 
 @pytest.mark.parametrize("python", interpreters.INTERPRETERS, ids=interpreters.interpreter_id)
+@jobs.three_tries
 def test_an_asyncio_timer_ends_when_it_should(python):
     with program(python, TIMER, 2) as job:
         time.sleep(1.4)
         injected(job.pid)
         took = float(rest_of(job))
-        assert 1.999 < took < 2.15, f"a timer of 2 s took {took:.3f} s"
+        assert took > 1.999, f"a timer of 2 s took {took:.3f} s"
+        jobs.in_time(took < 2.15, f"a timer of 2 s took {took:.3f} s")
 
 
+@jobs.three_tries
 def test_a_loop_that_waits_for_an_hour_is_injected_at_once():
     with program(interpreters.INTERPRETERS[-1], TIMER, 3600) as job:
         time.sleep(0.2)
         start = time.monotonic()
         injected(job.pid)
-        assert time.monotonic() - start < 2
+        jobs.in_time(time.monotonic() - start < 2, "it took two seconds")
 
 
 WAITS = r"""
@@ -133,22 +136,20 @@ print(bad, early.value, longest.value)
 
 @pytest.mark.alone
 @pytest.mark.parametrize("kind", range(7), ids=["epoll_wait", "recv", "accept", "sigtimedwait", "semtimedop", "epoll_pwait2", "read"])
+@jobs.three_tries
 def test_a_wait_with_a_timeout_is_neither_interrupted_nor_changed(tmp_path, kind):
-    """A twin that nobody injects into tells how late waits end on this machine now; a held thread is late by the hold. The
-    clock is asked three times: the machine may have taken the processor from one of the two."""
+    """A twin that nobody injects into tells how late waits end on this machine now; a held thread is late by the hold."""
     so = library(tmp_path, "waits", WAITS)
-    for _ in range(3):
-        with program(interpreters.INTERPRETERS[-1], CALL, so, kind) as job, program(interpreters.INTERPRETERS[-1], CALL, so, kind) as twin:
-            held = []
-            for _ in range(4):
-                held.append(float(re.search(r"held for ([\d.]+) ms", injected(job.pid).stdout).group(1)))
-                assert jobs.probe("-t", job.pid, "detach").returncode == 0
-            bad, early, longest = rest_of(job).split()
-            usual = float(rest_of(twin).split()[2])
+    with program(interpreters.INTERPRETERS[-1], CALL, so, kind) as job, program(interpreters.INTERPRETERS[-1], CALL, so, kind) as twin:
+        held = []
+        for _ in range(4):
+            held.append(float(re.search(r"held for ([\d.]+) ms", injected(job.pid).stdout).group(1)))
+            assert jobs.probe("-t", job.pid, "detach").returncode == 0
+        bad, early, longest = rest_of(job).split()
+        usual = float(rest_of(twin).split()[2])
         assert (bad, early) == ("0", "0"), f"{bad} calls said EINTR, {early} ended early"
-        if float(longest) < usual + 0.01 + max(held) / 1000:
-            return
-    pytest.fail(f"{float(longest) * 1000:.0f} ms too long; {usual * 1000:.0f} ms is usual, held {held}")
+        jobs.in_time(float(longest) < usual + 0.01 + max(held) / 1000,
+                     f"{float(longest) * 1000:.0f} ms too long; {usual * 1000:.0f} ms is usual, held {held}")
 
 
 def test_a_wait_that_cannot_be_stopped_is_named(tmp_path):
@@ -162,6 +163,16 @@ def test_a_wait_that_cannot_be_stopped_is_named(tmp_path):
         number, took = rest_of(job).split()
         # The kernel rounds such a timeout up, to an eighth of it at most; begun anew it would be 4 s.
         assert number == "11" and 2.99 < float(took) < 3.5
+
+
+def test_no_signal_comes_to_a_wait_for_signals():
+    """CPython gives its caller a signal that never was, when sigtimedwait ends with EINTR and its time is over."""
+    code = "import signal\nprint('ready', flush=True)\nprint(signal.sigtimedwait([signal.SIGRTMAX], 3))\n"
+    with program(interpreters.INTERPRETERS[0], code) as job:
+        time.sleep(0.2)
+        done = jobs.probe("-t", job.pid, "--timeout", "500ms", "inject")
+        assert done.returncode != 0 and "waits in rt_sigtimedwait with a timeout" in done.stderr, done.stderr
+        assert rest_of(job) == "None"
 
 
 # ---- locks ---------------------------------------------------------------------------------------------------------
@@ -178,6 +189,7 @@ print(worst)
 
 
 @pythons
+@jobs.three_tries
 def test_a_thread_inside_the_loader_holds_up_no_other(tmp_path, python):
     slow = library(tmp_path, "slow", "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { usleep(2000000); }")
     so = library(tmp_path, "opens", "#include <pthread.h>\n#include <dlfcn.h>\nstatic void *f(void *a) { return dlopen(\"%s\", RTLD_NOW); }\n"
@@ -185,7 +197,8 @@ def test_a_thread_inside_the_loader_holds_up_no_other(tmp_path, python):
     with program(python, HEARTBEAT, so) as job:
         injected(job.pid)
         worst = float(rest_of(job))
-        assert worst < 0.1, f"no heartbeat for {worst:.2f} s"
+        assert worst < 1, f"no heartbeat for {worst:.2f} s"  # the lock is held for two
+        jobs.in_time(worst < 0.1, f"no heartbeat for {worst:.2f} s")
 
 
 def threads_of(pid):

@@ -121,6 +121,7 @@ def told_at(pid):
     raise AssertionError("it tells no offsets")
 
 
+@jobs.three_tries
 def timed(*words, seconds=2.0, prefix=(), **options):
     """Runs a command, which must not crash and must say in one line why it fails."""
     began = time.monotonic()
@@ -130,7 +131,7 @@ def timed(*words, seconds=2.0, prefix=(), **options):
     done.text, done.errors = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
     assert done.returncode in (0, 1), (words, done.returncode, done.errors)
     assert done.returncode == 0 or done.errors.count("\n") == 1, (words, done.errors)
-    assert done.seconds < seconds, (words, done.seconds, done.errors)
+    jobs.in_time(done.seconds < seconds, (words, done.seconds, done.errors))
     return done
 
 
