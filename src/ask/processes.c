@@ -51,7 +51,14 @@ static int read_entry(const struct pb_ask *ask, void *arg, size_t i, struct pb_r
     _cleanup_free_ char *command = NULL;
     size_t len = 0;
 
-    if (pb_proc_slurp(pids[i], "cmdline", &command, &len) < 0)
+    int r = pb_proc_slurp(pids[i], "cmdline", &command, &len);
+    if (r == 0 && len == 0) { /* of a process whose main thread has ended another thread tells it */
+        pid_t living = pb_proc_living(pids[i]);
+        free(command);
+        command = NULL;
+        r = living == pids[i] ? -ESRCH : pb_proc_slurp(living, "cmdline", &command, &len);
+    }
+    if (r < 0)
         len = 0;
     while (len > 0 && command[len - 1] == '\0')
         len--;

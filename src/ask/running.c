@@ -88,9 +88,9 @@ static int look(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *r
         return 0;
     r.probed = described || pb_session_probed(&info);
     read_version(&info, described ? &run : NULL, r.python, sizeof(r.python));
-    read_rank(r.pid, r.rank, sizeof(r.rank));
+    read_rank(info.living, r.rank, sizeof(r.rank));
     r.start_time = info.start_time;
-    r.memory_mb = read_memory(r.pid);
+    r.memory_mb = read_memory(info.living);
     pb_redact_cmdline(r.pid, command, sizeof(command));
     r.command = pb_room_text(room, command);
     *ret = r.command ? pb_room_copy(room, &r, sizeof(r)) : NULL;

@@ -264,7 +264,7 @@ void pb_redact_cmdline(pid_t pid, char *ret, size_t size)
     struct pb_err err;
     char words[PB_REDACT_SIZE];
 
-    int n = pb_proc_read(pid, "cmdline", ret, size);
+    int n = pb_proc_read(pb_proc_living(pid), "cmdline", ret, size);
     while (n > 0 && ret[n - 1] == '\0')
         n--;
     if (n <= 0) {

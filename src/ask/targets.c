@@ -47,7 +47,7 @@ void pb_target_label(pid_t pid, char *ret, size_t size)
     size_t len;
 
     snprintf(ret, size, "pid %d", (int)pid);
-    if (pb_proc_slurp(pid, "environ", &environment, &len) < 0)
+    if (pb_proc_slurp(pb_proc_living(pid), "environ", &environment, &len) < 0)
         return;
     pb_identity_read(environment, len, &id);
     if (id.value[PB_ID_RANK][0])

@@ -131,7 +131,7 @@ static int64_t rss_of(pid_t pid)
     char text[128];
     long total, resident;
 
-    if (pb_proc_read(pid, "statm", text, sizeof(text)) <= 0 ||
+    if (pb_proc_read(pb_proc_living(pid), "statm", text, sizeof(text)) <= 0 ||
         sscanf(text, "%ld %ld", &total, &resident) != 2 || !total)
         return -1; /* a zombie has none */
     return (int64_t)resident * sysconf(_SC_PAGESIZE);

@@ -372,8 +372,12 @@ def test_a_process_whose_main_thread_has_ended_is_no_zombie(tmp_path):
         assert inject_kit.status_field(job.pid, "State")[0] == "Z"
         done = jobs.probe("-t", job.pid, "doctor")
         assert "zombie" not in done.stdout and "has ended" not in done.stdout, done.stdout
-        jobs.probe("-t", job.pid, "inject")  # its agent runs; to be spoken with it needs descriptors that the kernel shows of main threads only
+        assert re.search(rf"^ *{job.pid} +python .*{re.escape(interpreters.INTERPRETERS[-1])}", jobs.probe("list").stdout, re.M)
+        assert float(re.search(r"in RAM +([\d.]+) MB", jobs.probe("-t", job.pid, "memory").stdout).group(1)) > 1
+        assert jobs.probe("-t", job.pid, "eval", "6 * 7").stdout == "42\n"
         assert any(inject_kit.status_field(tid, "Name") == "probing" for tid in os.listdir(f"/proc/{job.pid}/task"))
+        assert re.search(rf"^ *{job.pid} +probed ", jobs.probe("list").stdout, re.M)
+        assert jobs.probe("-t", job.pid, "detach").returncode == 0
 
 
 def test_a_child_of_fork_is_never_given_a_half_loaded_library():

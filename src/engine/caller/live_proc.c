@@ -95,7 +95,7 @@ static void put_command(struct pb_row *row, const struct pb_live_source *source)
     _cleanup_free_ char *command = NULL;
     size_t length;
 
-    if (pb_proc_slurp(source->pid, "cmdline", &command, &length) < 0)
+    if (pb_proc_slurp(pb_proc_living(source->pid), "cmdline", &command, &length) < 0)
         return;
     while (length && command[length - 1] == '\0')
         length--;
@@ -121,14 +121,14 @@ int pb_live_process(struct pb_table *t, const struct pb_live_source *source, str
     put_text(&row, P_STATE, state);
     put_command(&row, source);
     put_text(&row, P_EXE, info.exe);
-    if (pb_proc_link(info.pid, "cwd", text, sizeof(text)) > 0)
+    if (pb_proc_link(info.living, "cwd", text, sizeof(text)) > 0)
         put_text(&row, P_CWD, text);
     pb_set_i32(&row, P_UID, (int32_t)info.uid);
     /* Ticks after boot, as the monotonic clock counts where the machine did not sleep. */
     pb_set_timestamp(&row, P_STARTED,
                      (int64_t)((double)info.start_time / (double)sysconf(_SC_CLK_TCK) * 1e9));
     pb_set_i32(&row, P_THREADS, (int32_t)info.threads);
-    put_sizes(&row, info.pid);
+    put_sizes(&row, info.living);
     if (stat_fields(info.pid, "stat", text, sizeof(text), f, 20) > 12) {
         pb_set_f64(&row, P_USER, ticks(f[11]));
         pb_set_f64(&row, P_SYSTEM, ticks(f[12]));
