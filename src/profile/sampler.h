@@ -76,5 +76,9 @@ struct pb_stuck {
 };
 int pb_sampler_stuck(struct pb_sampler *s, size_t i, uint64_t limit_ns, struct pb_stuck *ret);
 
+/* Lets the calling thread run ahead of others, where that is allowed: a thread is never held while we wait
+ * for a CPU. For a process that does nothing else. */
+void pb_sampler_hurry(const struct pb_sampler_options *options);
+
 /* Threads that are watched now. */
 unsigned pb_sampler_threads(const struct pb_sampler *s);

@@ -36,15 +36,14 @@ static void profile_cleanup(struct pb_profile **p)
     pb_profile_free(*p);
 }
 
-static void sampler_cleanup(struct pb_sampler **s)
+static void profiling_cleanup(struct pb_profiling **p)
 {
-    pb_sampler_free(*s);
+    pb_profiling_free(*p);
 }
 
-static void show_progress(const struct pb_profile *p, const struct pb_sampler *s, uint64_t done_ns,
-                          uint64_t of_ns)
+static void show_progress(struct pb_profiling *p, uint64_t done_ns, uint64_t of_ns)
 {
-    const struct pb_profile_facts *f = pb_profile_facts_of(p);
+    const struct pb_profile_facts *f = pb_profile_facts_of(pb_profiling_profile(p));
     uint64_t samples = f->asleep + f->interrupted + f->pinned + f->stopped;
 
     if (of_ns) {
@@ -54,25 +53,19 @@ static void show_progress(const struct pb_profile *p, const struct pb_sampler *s
     } else {
         fprintf(stderr, "\r%7.1f s (Ctrl-C ends)", (double)done_ns / 1e9);
     }
-    fprintf(stderr, "  %llu samples, %u threads \033[K", (unsigned long long)samples, pb_sampler_threads(s));
+    fprintf(stderr, "  %llu samples, %u threads \033[K", (unsigned long long)samples,
+            pb_sampler_threads(pb_profiling_sampler(p)));
 }
 
-static void sample(struct pb_profile *p, struct pb_sampler *s, uint64_t duration_ns)
+static void sample(struct pb_profiling *p, uint64_t duration_ns)
 {
-    uint64_t start = pb_now_ns(), next_bar = start;
+    uint64_t start = pb_now_ns();
     bool bar = isatty(STDERR_FILENO);
 
-    pb_profile_catch_signals();
-    while (!pb_profile_signal() && pb_sampler_wait(s) != -EINTR && pb_sampler_tick(s) > 0) {
-        uint64_t now = pb_now_ns();
-        if (duration_ns && now - start >= duration_ns)
-            break;
-        if (bar && now >= next_bar) {
-            show_progress(p, s, now - start, duration_ns);
-            next_bar = now + BAR_EVERY;
-        }
-    }
-    pb_sampler_sum_up(s);
+    while (pb_profiling_run(p, BAR_EVERY) == PB_PROFILING_GOES_ON)
+        if (bar)
+            show_progress(p, pb_now_ns() - start, duration_ns);
+    pb_profiling_sum_up(p);
     if (bar)
         fputs("\r\033[K", stderr);
 }
@@ -138,8 +131,7 @@ static int finish(const struct pb_call *call, struct pb_profile *p, bool idle, s
 
 static int run_live(const struct pb_call *call, struct pb_err *err)
 {
-    _cleanup_(profile_cleanup) struct pb_profile *p = NULL;
-    _cleanup_(sampler_cleanup) struct pb_sampler *s = NULL;
+    _cleanup_(profiling_cleanup) struct pb_profiling *p = NULL;
     const char *duration = pb_call_option(call, "duration");
     struct pb_profile_plan plan;
     unsigned duration_ms = DURATION_MS;
@@ -149,16 +141,18 @@ static int run_live(const struct pb_call *call, struct pb_err *err)
         return r;
     if (duration && pb_parse_duration(duration, &duration_ms) < 0)
         return pb_fail(err, PB_USAGE, "--duration takes a time such as 10, 500ms or 2m, not '%s'", duration);
-    r = pb_profile_new(0, &p);
+    const struct pb_profiling_options profiling = {.sampler = plan.sampler,
+                                                   .duration_ns = duration_ms * PB_NS_PER_MS,
+                                                   .cancelled = pb_profile_cancelled()};
+    r = pb_profiling_new(&profiling, &p, err);
     if (r == 0)
-        r = pb_sampler_new(&plan.sampler, p, NULL, &s);
-    if (r == 0)
-        r = pb_profile_attach(call, s, p, err);
+        r = pb_profiling_join_all(p, &call->ask, &call->targets, err);
     if (r < 0)
         return r;
-    pb_profile_hurry(&plan.sampler);
-    sample(p, s, duration_ms * PB_NS_PER_MS);
-    return finish(call, p, plan.idle, err);
+    pb_sampler_hurry(&plan.sampler);
+    pb_profile_catch_signals();
+    sample(p, profiling.duration_ns);
+    return finish(call, pb_profiling_profile(p), plan.idle, err);
 }
 
 static int run_from(const struct pb_call *call, struct pb_err *err)
@@ -170,7 +164,7 @@ static int run_from(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = pb_profile_new(0, &p);
     if (r == 0)
-        r = pb_profile_from(pb_call_option(call, "from"), &range, p, err);
+        r = pb_profile_read(pb_call_option(call, "from"), range.since, range.until, p, err);
     return r < 0 ? r : finish(call, p, pb_call_option(call, "idle"), err);
 }
 
@@ -189,9 +183,9 @@ static int run_diff(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = pb_profile_new(0, &after);
     if (r == 0)
-        r = pb_profile_from(call->args[0], &range, before, err);
+        r = pb_profile_read(call->args[0], range.since, range.until, before, err);
     if (r == 0)
-        r = pb_profile_from(call->args[1], &range, after, err);
+        r = pb_profile_read(call->args[1], range.since, range.until, after, err);
     if (r < 0)
         return r;
     if (!output) {

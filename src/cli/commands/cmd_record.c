@@ -9,16 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ask/watchdog.h"
+#include "ask/recording.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
 #include "cli/profile/profile_run.h"
-#include "profile/meter.h"
-#include "profile/store.h"
-
-#define FLUSH_NS PB_NS_PER_S
 
 static const struct pb_option options[] = {
     {'d', "duration", "TIME", "how long (default: until the process ends, or Ctrl-C)"},
@@ -29,142 +25,61 @@ static const struct pb_option options[] = {
     {0},
 };
 
-struct recording {
+struct plan {
     const struct pb_call *call;
-    struct pb_profile_plan plan;
-    unsigned duration_ms;
-    uint64_t size;
-    double set_rate; /* as it was last looked up */
-    struct pb_profile *p;
-    struct pb_sampler *s;
-    struct pb_store *store;
-    struct pb_meter *meter;
-    struct pb_watchdog watchdog;
+    struct pb_recording_options options;
 };
 
-static void recording_done(struct recording *r)
+static void recording_cleanup(struct pb_recording **r)
 {
-    pb_watchdog_done(&r->watchdog);
-    pb_sampler_free(r->s);
-    if (pb_meter_stop(r->meter)) /* else a thread of it still writes there */
-        pb_store_close(r->store);
-    pb_profile_free(r->p);
+    pb_recording_free(*r);
 }
 
-static int parse(const struct pb_call *call, struct recording *r, struct pb_err *err)
+static int parse(const struct pb_call *call, struct pb_recording_options *ret, struct pb_err *err)
 {
     const char *duration = pb_call_option(call, "duration"), *watchdog = pb_call_option(call, "watchdog"),
                *size = pb_call_option(call, "size");
-    unsigned ms = 0;
+    struct pb_profile_plan plan;
+    unsigned duration_ms = 0, watchdog_ms = 0;
+    double mb = 0;
     char *end;
 
-    int result = pb_profile_plan(call, &r->plan, err);
-    if (result < 0)
-        return result;
-    r->plan.sampler.with_gil = true;
-    r->set_rate = pb_profile_set_rate(call);
-    if (duration && pb_parse_duration(duration, &r->duration_ms) < 0)
+    int r = pb_profile_plan(call, &plan, err);
+    if (r < 0)
+        return r;
+    plan.sampler.with_gil = true;
+    if (duration && pb_parse_duration(duration, &duration_ms) < 0)
         return pb_fail(err, PB_USAGE, "--duration takes a time such as 10, 500ms or 2m, not '%s'", duration);
-    if (watchdog && (pb_parse_duration(watchdog, &ms) < 0 || ms == 0))
+    if (watchdog && (pb_parse_duration(watchdog, &watchdog_ms) < 0 || watchdog_ms == 0))
         return pb_fail(err, PB_USAGE, "--watchdog takes a time such as 60s or 5m, not '%s'", watchdog);
-    r->watchdog.limit_ns = ms * PB_NS_PER_MS;
     if (size) {
-        double mb = strtod(size, &end);
+        mb = strtod(size, &end);
         if (*end || !(mb >= 1 && mb <= 1e6))
             return pb_fail(err, PB_USAGE, "--size takes megabytes from 1 on, not '%s'", size);
-        r->size = (uint64_t)(mb * (1 << 20));
     }
+    *ret = (struct pb_recording_options){.sampler = plan.sampler,
+                                         .targets = &call->targets,
+                                         .duration_ns = duration_ms * PB_NS_PER_MS,
+                                         .cancelled = pb_profile_cancelled(),
+                                         .size = (uint64_t)(mb * (1 << 20)),
+                                         .watchdog_ns = watchdog_ms * PB_NS_PER_MS,
+                                         .follow_rate = !pb_call_option(call, "rate")};
     return 0;
 }
 
-static int open_all(struct recording *r, struct pb_err *err)
+static void say(const struct pb_recording *r)
 {
-    int result = pb_profile_new(0, &r->p);
-    if (result == 0)
-        result = pb_sampler_new(&r->plan.sampler, r->p, NULL, &r->s);
-    if (result == 0)
-        result = pb_profile_attach(r->call, r->s, r->p, err);
-    if (result < 0)
-        return result;
-    const struct pb_targets *targets = &r->call->targets;
-    _cleanup_free_ pid_t *pids = calloc(targets->n, sizeof(*pids));
-    if (!pids)
-        return pb_fail(err, -ENOMEM, "out of memory");
-    for (size_t i = 0; i < targets->n; i++)
-        pids[i] = targets->at[i].pid;
-    struct pb_store_options store = {.bound = r->size,
-                                     .pids = pids,
-                                     .npids = targets->n,
-                                     .command = pb_profile_facts(r->p)->title,
-                                     .rate = r->plan.sampler.rate,
-                                     .clock = pb_profile_facts(r->p)->clock};
-    result = pb_store_new(&store, &r->store, err);
-    if (result < 0)
-        return result;
-    return pb_meter_start(pb_store_arena(r->store), pids, targets->n, &r->meter, err);
-}
-
-/* Goes on at the rate that is set by now. A recording has one rate, which its samples count by: what is taken
- * at another goes into a new one. */
-static int follow_rate(struct recording *r, struct pb_err *err)
-{
-    const struct pb_watchdog watchdog = {.limit_ns = r->watchdog.limit_ns, .hangs = r->watchdog.hangs};
-    double rate = pb_profile_set_rate(r->call);
-
-    if (rate == r->set_rate)
-        return 0;
-    r->set_rate = rate;
-    pb_sampler_sum_up(r->s);
-    int result = pb_store_flush(r->store, r->p);
-    if (result < 0)
-        return result;
-    recording_done(r);
-    r->p = NULL;
-    r->s = NULL;
-    r->store = NULL;
-    r->meter = NULL;
-    r->watchdog = watchdog;
-    r->plan.sampler.rate = rate;
-    return open_all(r, err);
-}
-
-static int record(struct recording *r, struct pb_err *err)
-{
-    uint64_t start = pb_now_ns(), next = start + FLUSH_NS;
-    int result = 0;
-
-    pb_profile_hurry(&r->plan.sampler);
-    while (result == 0 && !pb_profile_signal() && pb_sampler_wait(r->s) != -EINTR &&
-           pb_sampler_tick(r->s) > 0) {
-        uint64_t now = pb_now_ns();
-        if (now >= next) {
-            result = pb_store_flush(r->store, r->p);
-            pb_watchdog_check(&r->watchdog, r->s, r->store);
-            next = now + FLUSH_NS;
-            if (result == 0 && (result = follow_rate(r, err)) < 0)
-                return result;
-        }
-        if (r->duration_ms && now - start >= r->duration_ms * PB_NS_PER_MS)
-            break;
-    }
-    pb_sampler_sum_up(r->s);
-    int flushed = pb_store_flush(r->store, r->p);
-    result = result < 0 ? result : flushed;
-    return result < 0 ? pb_fail(err, result, "the recording cannot be written: %s", strerror(-result)) : 0;
-}
-
-static void say(const struct recording *r)
-{
-    const struct pb_profile_facts *f = pb_profile_facts_of(r->p);
+    const struct pb_profile_facts *f = pb_profile_facts_of(pb_recording_profile(r));
+    unsigned hangs = pb_recording_hangs(r);
     char methods[256];
 
-    printf("%s: %.1f s at %g Hz, %s time\n  stacks read %s\n", pb_store_path(r->store),
+    printf("%s: %.1f s at %g Hz, %s time\n  stacks read %s\n", pb_recording_path(r),
            (double)f->duration_ns / 1e9, f->rate, f->clock,
-           pb_profile_methods(r->p, methods, sizeof(methods)));
-    if (r->watchdog.hangs)
-        printf("  stood still %u time%s: the stacks with locals are in python.hangs\n", r->watchdog.hangs,
-               r->watchdog.hangs == 1 ? "" : "s");
-    printf("  probing flamegraph --from %s -o FILE\n", pb_store_path(r->store));
+           pb_profile_methods(pb_recording_profile(r), methods, sizeof(methods)));
+    if (hangs)
+        printf("  stood still %u time%s: the stacks with locals are in python.hangs\n", hangs,
+               hangs == 1 ? "" : "s");
+    printf("  probing flamegraph --from %s -o FILE\n", pb_recording_path(r));
 }
 
 static void leave_terminal(void)
@@ -178,8 +93,9 @@ static void leave_terminal(void)
 }
 
 /* The child opens everything (who traces must be who opened) and tells the parent what came of it. */
-static int run_background(struct recording *r, struct pb_err *err)
+static int run_background(const struct plan *plan, struct pb_err *err)
 {
+    struct pb_recording *r = NULL;
     int pipe_fds[2], told[1];
     struct pb_err child_err = {0};
     char path[256] = "";
@@ -192,17 +108,18 @@ static int run_background(struct recording *r, struct pb_err *err)
         return pb_fail(err, -errno, "no process: %s", strerror(errno));
     if (child == 0) {
         close(pipe_fds[0]);
-        told[0] = open_all(r, &child_err);
+        told[0] = pb_recording_open(&plan->call->ask, &plan->options, &r, &child_err);
         if (told[0] == 0)
-            snprintf(path, sizeof(path), "%s", pb_store_path(r->store));
+            snprintf(path, sizeof(path), "%s", pb_recording_path(r));
         bool heard = write(pipe_fds[1], told, sizeof(told)) == sizeof(told) &&
                      write(pipe_fds[1], told[0] < 0 ? child_err.text : path, 256) == 256;
         close(pipe_fds[1]);
         if (told[0] < 0 || !heard)
             _exit(1);
         leave_terminal();
-        int result = record(r, &child_err);
-        recording_done(r);
+        pb_sampler_hurry(&plan->options.sampler);
+        int result = pb_recording_run(r, &child_err);
+        pb_recording_free(r);
         _exit(result < 0);
     }
     close(pipe_fds[1]);
@@ -221,21 +138,23 @@ static int run_background(struct recording *r, struct pb_err *err)
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
-    _cleanup_(recording_done) struct recording r = {.call = call};
+    _cleanup_(recording_cleanup) struct pb_recording *r = NULL;
+    struct plan plan = {.call = call};
 
-    int result = parse(call, &r, err);
+    int result = parse(call, &plan.options, err);
     if (result < 0)
         return result;
     pb_profile_catch_signals();
     if (pb_call_option(call, "background"))
-        return run_background(&r, err);
-    result = open_all(&r, err);
+        return run_background(&plan, err);
+    result = pb_recording_open(&call->ask, &plan.options, &r, err);
     if (result < 0)
         return result;
-    fprintf(stderr, "recording into %s (Ctrl-C ends)\n", pb_store_path(r.store));
-    result = record(&r, err);
+    fprintf(stderr, "recording into %s (Ctrl-C ends)\n", pb_recording_path(r));
+    pb_sampler_hurry(&plan.options.sampler);
+    result = pb_recording_run(r, err);
     if (result == 0)
-        say(&r);
+        say(r);
     return result;
 }
 

@@ -15,6 +15,8 @@
 
 #define PLAIN_FUNCTIONS 20
 #define PLAIN_THREADS   20
+#define KEY_NS          (PB_NS_PER_S / 10)
+#define FULL            0.5 /* part of the memory in use beyond which names of the past are forgotten */
 
 static const struct pb_option options[] = {
     {0, "interval", "TIME", "between two looks at it (default 1s)"},
@@ -26,8 +28,8 @@ static const struct pb_option options[] = {
 /* What was seen since the last look. */
 struct look {
     const struct pb_call *call;
+    struct pb_profiling *profiling;
     struct pb_profile *p;
-    struct pb_sampler *s;
     uint64_t ticks; /* of the profile at the last look */
     bool color;
 };
@@ -79,8 +81,8 @@ static void put_head(FILE *out, const struct look *look, const struct thread_loa
     }
     fprintf(out, "%s%s%s\n", paint(look, "\033[1m"), f->title, paint(look, "\033[0m"));
     fprintf(out, "%g Hz, %s time, %u threads; %.0f%% of a core running, GIL held %.0f%% of the time\n",
-            f->rate, f->clock, pb_sampler_threads(look->s), 100 * (double)running / ticks,
-            100 * (double)gil / ticks);
+            f->rate, f->clock, pb_sampler_threads(pb_profiling_sampler(look->profiling)),
+            100 * (double)running / ticks, 100 * (double)gil / ticks);
     fprintf(out, "stacks read %s\n\n", pb_profile_methods(look->p, methods, sizeof(methods)));
 }
 
@@ -164,7 +166,16 @@ static int show(struct look *look, bool screen)
     fflush(stdout);
     look->ticks = pb_profile_facts_of(look->p)->ticks;
     pb_profile_forget_samples(look->p);
+    if (pb_profile_filled(look->p) > FULL)
+        (void)pb_profiling_begin_epoch(look->profiling); /* out of memory: stacks are cut, and counted */
     return 0;
+}
+
+/* How long it samples before a key is looked for: up to a tenth of a second. */
+static uint64_t slice_of(uint64_t next)
+{
+    uint64_t now = pb_now_ns(), left = next > now ? next - now : 0;
+    return left < KEY_NS ? left : KEY_NS;
 }
 
 static int repeat(struct look *look, uint64_t count, uint64_t interval_ns, bool screen)
@@ -173,8 +184,8 @@ static int repeat(struct look *look, uint64_t count, uint64_t interval_ns, bool 
     int r = 0;
 
     for (uint64_t shown = 0; r == 0 && (count == 0 || shown < count);) {
-        bool over =
-            pb_profile_signal() || pb_sampler_wait(look->s) == -EINTR || pb_sampler_tick(look->s) == 0;
+        enum pb_profiling_state state = pb_profiling_run(look->profiling, slice_of(next));
+        bool over = state != PB_PROFILING_GOES_ON;
         int key = screen ? pb_screen_key() : 0;
         if (key == 'q' || key == 'Q' || (over && pb_profile_signal()))
             return 0;
@@ -191,14 +202,9 @@ static int repeat(struct look *look, uint64_t count, uint64_t interval_ns, bool 
     return r;
 }
 
-static void profile_cleanup(struct pb_profile **p)
+static void profiling_cleanup(struct pb_profiling **p)
 {
-    pb_profile_free(*p);
-}
-
-static void sampler_cleanup(struct pb_sampler **s)
-{
-    pb_sampler_free(*s);
+    pb_profiling_free(*p);
 }
 
 static int parse(const struct pb_call *call, bool screen, uint64_t *ret_count, unsigned *ret_ms,
@@ -221,8 +227,7 @@ static int parse(const struct pb_call *call, bool screen, uint64_t *ret_count, u
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
-    _cleanup_(profile_cleanup) struct pb_profile *p = NULL;
-    _cleanup_(sampler_cleanup) struct pb_sampler *s = NULL;
+    _cleanup_(profiling_cleanup) struct pb_profiling *p = NULL;
     struct pb_profile_plan plan;
     uint64_t count;
     unsigned interval_ms;
@@ -234,16 +239,16 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (r < 0)
         return r;
     plan.sampler.with_gil = true;
-    r = pb_profile_new(0, &p);
+    const struct pb_profiling_options profiling = {.sampler = plan.sampler,
+                                                   .cancelled = pb_profile_cancelled()};
+    r = pb_profiling_new(&profiling, &p, err);
     if (r == 0)
-        r = pb_sampler_new(&plan.sampler, p, NULL, &s);
-    if (r == 0)
-        r = pb_profile_attach(call, s, p, err);
+        r = pb_profiling_join_all(p, &call->ask, &call->targets, err);
     if (r < 0)
         return r;
-    struct look look = {.call = call, .p = p, .s = s, .color = pb_color()};
+    struct look look = {.call = call, .profiling = p, .p = pb_profiling_profile(p), .color = pb_color()};
     pb_profile_catch_signals();
-    pb_profile_hurry(&plan.sampler);
+    pb_sampler_hurry(&plan.sampler);
     if (screen)
         screen = pb_screen_open() == 0;
     r = repeat(&look, count, interval_ms * PB_NS_PER_MS, screen);

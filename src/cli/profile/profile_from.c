@@ -3,17 +3,13 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "profile/flame.h"
-#include "profile/store.h"
-#include "profile/write.h"
-#include "remote/runs.h"
+#include "profile/diff.h"
 
 #define CHANGES 5 /* named in the summary of a difference */
 
@@ -62,82 +58,19 @@ int pb_profile_range(const struct pb_call *call, struct pb_profile_range *ret, s
     return 0;
 }
 
-static int from_folded(const char *path, struct pb_profile *p, struct pb_err *err)
-{
-    FILE *in = fopen(path, "re");
-
-    if (!in)
-        return pb_fail(err, -errno, "%s: %s", path, strerror(errno));
-    snprintf(pb_profile_facts(p)->title, sizeof(pb_profile_facts(p)->title), "%s", path);
-    struct pb_err one = {0};
-    int r = pb_read_folded(in, p, &one);
-    fclose(in);
-    return r < 0 ? pb_fail(err, r, "%s: %s", path, pb_err_text(&one, r)) : 0;
-}
-
-int pb_profile_from(const char *name, const struct pb_profile_range *range, struct pb_profile *p,
-                    struct pb_err *err)
-{
-    size_t len = strlen(name);
-    bool folded = len > 7 && (strcmp(name + len - 7, ".folded") == 0 || strcmp(name + len - 4, ".txt") == 0);
-
-    return folded ? from_folded(name, p, err) : pb_store_read(name, range->since, range->until, p, err);
-}
-
-struct change {
-    uint32_t function; /* in names */
-    double before, after;
-};
-
-static int largest_first(const void *a, const void *b)
-{
-    const struct change *x = a, *y = b;
-    double s = x->after - x->before, t = y->after - y->before;
-
-    s = s < 0 ? -s : s;
-    t = t < 0 ? -t : t;
-    return s < t ? 1 : s > t ? -1 : 0;
-}
-
-/* Self shares of one profile into changes, by functions that both share. */
-static int add_side(const struct pb_profile *p, struct pb_profile *names, struct change *changes, size_t room,
-                    bool after)
-{
-    _cleanup_free_ struct pb_hot *hot = NULL;
-    double all = (double)pb_profile_samples(p);
-
-    int n = pb_profile_hot(p, &hot);
-    for (int i = 0; i < n; i++) {
-        struct pb_profile_function f = pb_profile_function_at(p, hot[i].function);
-        uint32_t id = pb_profile_function(names, f.kind, f.name, pb_profile_short_file(f.file));
-        if (id >= room)
-            continue;
-        changes[id].function = id;
-        *(after ? &changes[id].after : &changes[id].before) += 100 * (double)hot[i].self / all;
-    }
-    return n < 0 ? n : 0;
-}
-
 void pb_profile_say_diff(const char *output, const struct pb_profile *before, const struct pb_profile *after)
 {
-    size_t room = pb_profile_nfunctions(before) + pb_profile_nfunctions(after);
-    _cleanup_free_ struct change *changes = calloc(room + 1, sizeof(*changes));
-    struct pb_profile *names;
+    _cleanup_(pb_profile_diff_done) struct pb_profile_diff diff = {0};
     char label[160];
 
     printf("%s: %llu samples before, %llu after\n", output, (unsigned long long)pb_profile_samples(before),
            (unsigned long long)pb_profile_samples(after));
-    if (!changes || pb_profile_new(0, &names) < 0)
+    if (pb_profile_diff(before, after, &diff) < 0)
         return;
-    if (add_side(before, names, changes, room, false) == 0 &&
-        add_side(after, names, changes, room, true) == 0) {
-        qsort(changes, pb_profile_nfunctions(names), sizeof(*changes), largest_first);
-        for (size_t i = 0; i < CHANGES && i < pb_profile_nfunctions(names); i++)
-            if (changes[i].after != changes[i].before)
-                printf("  %+6.1f points  %s: %.1f%% before, %.1f%% after, in itself\n",
-                       changes[i].after - changes[i].before,
-                       pb_profile_label(names, changes[i].function, label, sizeof(label)), changes[i].before,
-                       changes[i].after);
+    for (size_t i = 0; i < CHANGES && i < diff.n; i++) {
+        const struct pb_profile_change *c = &diff.at[i];
+        if (c->after != c->before)
+            printf("  %+6.1f points  %s: %.1f%% before, %.1f%% after, in itself\n", c->after - c->before,
+                   pb_profile_label(diff.names, c->function, label, sizeof(label)), c->before, c->after);
     }
-    pb_profile_free(names);
 }

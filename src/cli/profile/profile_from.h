@@ -1,4 +1,4 @@
-/* profile_from: profiles that were taken before: a file of folded stacks, or a recording, or a part of it. */
+/* profile_from: what flamegraph is told of profiles that were taken before, and what it tells of two. */
 #pragma once
 
 #include "cli/cli.h"
@@ -10,10 +10,6 @@ struct pb_profile_range {
 
 /* Of --since and --until; everything where they are not given. */
 int pb_profile_range(const struct pb_call *call, struct pb_profile_range *ret, struct pb_err *err);
-
-/* name: FILE.folded, the folder of a recording, or the pid of a recorded process (its newest recording). */
-int pb_profile_from(const char *name, const struct pb_profile_range *range, struct pb_profile *p,
-                    struct pb_err *err);
 
 /* What grew and what shrank most, to stdout. */
 void pb_profile_say_diff(const char *output, const struct pb_profile *before, const struct pb_profile *after);

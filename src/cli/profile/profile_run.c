@@ -2,26 +2,24 @@
 #include "cli/profile/profile_run.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
 
 #include "ask/settings.h"
 #include "base/cleanup.h"
 #include "cli/stop.h"
 
-#define RATE_MAX   1e6
-#define FULL_RATE  1000 /* that probing.sample_rate is a share of */
-#define HURRY_RATE 2000 /* more often than that we would be ahead of others all the time */
+#define RATE_MAX  1e6
+#define FULL_RATE 1000 /* that probing.sample_rate is a share of */
 
 static volatile sig_atomic_t caught;
+static atomic_bool cancelled;
 
 static void on_signal(int number)
 {
     caught = number;
+    atomic_store(&cancelled, true);
 }
 
 void pb_profile_catch_signals(void)
@@ -36,14 +34,9 @@ int pb_profile_signal(void)
     return caught;
 }
 
-double pb_profile_set_rate(const struct pb_call *call)
+const atomic_bool *pb_profile_cancelled(void)
 {
-    struct pb_settings settings;
-
-    if (pb_call_option(call, "rate") || call->targets.n == 0)
-        return 0;
-    pb_settings_kept(call->targets.at[0].pid, &settings);
-    return settings.at[PB_SET_SAMPLE_RATE].number * FULL_RATE;
+    return &cancelled;
 }
 
 int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, struct pb_err *err)
@@ -73,57 +66,6 @@ int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, str
         return pb_fail(err, PB_USAGE, "--cpu and --wall exclude each other");
     *ret = plan;
     return 0;
-}
-
-/* The command line, the program without its folder. */
-static void read_title(pid_t pid, char *ret, size_t size)
-{
-    char text[1024];
-
-    pb_redact_cmdline(pid, text, sizeof(text));
-    const char *program = memrchr(text, '/', strcspn(text, " "));
-    for (char *p = text; *p; p++)
-        if ((unsigned char)*p < ' ')
-            *p = ' ';
-    if (!text[0])
-        snprintf(ret, size, "process %d", (int)pid);
-    else
-        snprintf(ret, size, "%.255s", program ? program + 1 : text);
-}
-
-int pb_profile_attach(const struct pb_call *call, struct pb_sampler *s, struct pb_profile *p,
-                      struct pb_err *err)
-{
-    struct pb_profile_facts *facts = pb_profile_facts(p);
-    size_t attached = 0;
-    int r = -ESRCH;
-
-    for (size_t i = 0; i < call->targets.n; i++) {
-        const struct pb_target *t = &call->targets.at[i];
-        struct pb_err one = {0};
-        int failed = pb_sampler_attach(s, t->pid, t->label, &one);
-        if (failed == 0 && attached++ == 0)
-            read_title(t->pid, facts->title, sizeof(facts->title));
-        if (failed == 0)
-            continue;
-        if (call->targets.n > 1)
-            fprintf(stderr, "probing: %s: %s: %s\n", call->command->name, t->label,
-                    pb_err_text(&one, failed));
-        r = pb_fail(err, failed, "%s", pb_err_text(&one, failed));
-    }
-    return attached ? 0 : call->targets.n > 1 ? PB_FAILED : r;
-}
-
-void pb_profile_hurry(const struct pb_sampler_options *options)
-{
-    struct sched_param ahead = {.sched_priority = 1};
-
-    /* Whoever comes late where CPUs are short sees threads asleep that were running when it was time to look.
-     * At rates that take a whole CPU the target would not run any more. */
-    if (options->rate > HURRY_RATE)
-        return;
-    if (sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &ahead) < 0)
-        (void)setpriority(PRIO_PROCESS, 0, -20);
 }
 
 const char *pb_profile_hottest(const struct pb_profile *p, int n, char *buf, size_t size)

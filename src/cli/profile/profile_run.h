@@ -1,10 +1,9 @@
-/* profile_run: what flamegraph, top and record share: options, the run of a sampler until it is to end, and
- * what is said about a profile. */
+/* profile_run: what flamegraph, top and record share: options, signals, and what is said about a profile. */
 #pragma once
 
+#include "ask/profiles.h"
 #include "cli/cli.h"
 #include "profile/flame.h"
-#include "profile/sampler.h"
 
 /* The options that all of them take, for a table of options. */
 #define PB_PROFILE_OPTIONS                                                                                   \
@@ -28,23 +27,13 @@ struct pb_profile_plan {
 
 int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, struct pb_err *err);
 
-/* The rate that is set for the first target now, without asking it; 0: --rate was given, which is stronger.
- */
-double pb_profile_set_rate(const struct pb_call *call);
-
 /* From now on SIGINT, SIGTERM and SIGHUP do not end the program but are remembered, where they are not
  * ignored. */
 void pb_profile_catch_signals(void);
 /* The signal that came; 0: none. */
 int pb_profile_signal(void);
-
-/* Attaches to all targets. Those that cannot be sampled are told of; -errno where none can. The title of the
- * profile is made of them. */
-int pb_profile_attach(const struct pb_call *call, struct pb_sampler *s, struct pb_profile *p,
-                      struct pb_err *err);
-
-/* Runs ahead of others, where that is allowed: a thread is never held while we wait for a CPU. */
-void pb_profile_hurry(const struct pb_sampler_options *options);
+/* Becomes true with the first of them. */
+const atomic_bool *pb_profile_cancelled(void);
 
 /* "forward (model.py) 31.2%, ...", at most n. Returns buf. */
 const char *pb_profile_hottest(const struct pb_profile *p, int n, char *buf, size_t size);

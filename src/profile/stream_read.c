@@ -1,0 +1,332 @@
+/* stream_read: reading a stream of samples; see stream.h. Every number is checked before it is used: a number
+ * that was not given, a text beyond the frame, or a record of no known kind ends the reading. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profile/stream.h"
+#include "profile/stream_records.h"
+
+#define LENGTH_BYTES 4
+#define TEXT_SIZE    4096
+
+/* The sender's numbers, and what each is here; PB_PROFILE_NONE: there was no room for it. */
+struct numbers {
+    uint32_t *at;
+    size_t n, cap;
+};
+
+struct pb_stream_reader {
+    struct pb_profile *p;
+    struct pb_sink sink;
+    size_t numbers_max;
+    struct numbers functions, frames, nodes, threads;
+    uint64_t when;
+    uint8_t *held; /* of a frame that has not come whole */
+    size_t nheld, held_cap;
+    bool broken, ended;
+    unsigned why;
+    char text[2][TEXT_SIZE];
+};
+
+int pb_stream_reader_new(size_t memory_max, const struct pb_sink *sink, struct pb_stream_reader **ret)
+{
+    struct pb_stream_reader *r = calloc(1, sizeof(*r));
+
+    if (!r)
+        return -ENOMEM;
+    int result = pb_profile_new(memory_max, &r->p);
+    if (result < 0) {
+        free(r);
+        return result;
+    }
+    r->sink = *sink;
+    r->numbers_max = 16u << 20;
+    *ret = r;
+    return 0;
+}
+
+void pb_stream_reader_free(struct pb_stream_reader *r)
+{
+    if (!r)
+        return;
+    pb_profile_free(r->p);
+    free(r->functions.at);
+    free(r->frames.at);
+    free(r->nodes.at);
+    free(r->threads.at);
+    free(r->held);
+    free(r);
+}
+
+const struct pb_profile *pb_stream_names(const struct pb_stream_reader *r)
+{
+    return r->p;
+}
+
+static int push(struct pb_stream_reader *r, struct numbers *numbers, uint32_t number)
+{
+    if (numbers->n == r->numbers_max)
+        return -ENOSPC;
+    if (numbers->n == numbers->cap) {
+        size_t cap = numbers->cap ? 2 * numbers->cap : 256;
+        uint32_t *more = reallocarray(numbers->at, cap, sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        numbers->at = more;
+        numbers->cap = cap;
+    }
+    numbers->at[numbers->n++] = number;
+    return 0;
+}
+
+/* Where in a frame we are. */
+struct cursor {
+    const uint8_t *at, *end;
+    bool bad;
+};
+
+static uint64_t take(struct cursor *c)
+{
+    uint64_t value = 0;
+
+    for (unsigned shift = 0; c->at < c->end && shift < 70; shift += 7) {
+        uint8_t byte = *c->at++;
+        if (shift < 64)
+            value |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80))
+            return value;
+    }
+    c->bad = true;
+    return 0;
+}
+
+static const char *take_text(struct cursor *c, char text[TEXT_SIZE])
+{
+    uint64_t key = take(c), len = take(c);
+
+    text[0] = '\0';
+    if (c->bad || key != 2 || len > (uint64_t)(c->end - c->at)) {
+        c->bad = true;
+        return text;
+    }
+    size_t kept = len < TEXT_SIZE ? (size_t)len : TEXT_SIZE - 1;
+    memcpy(text, c->at, kept);
+    text[kept] = '\0';
+    c->at += len;
+    return text;
+}
+
+/* What one of the sender's numbers is here. */
+static uint32_t known(struct cursor *c, const struct numbers *numbers)
+{
+    uint64_t number = take(c);
+
+    if (c->bad || number >= numbers->n) {
+        c->bad = true;
+        return PB_PROFILE_NONE;
+    }
+    return numbers->at[number];
+}
+
+static int take_function(struct pb_stream_reader *r, struct cursor *c)
+{
+    uint64_t kind = take(c);
+    const char *name = take_text(c, r->text[0]), *file = take_text(c, r->text[1]);
+
+    if (c->bad || kind >= PB_FRAME_KINDS)
+        return -EBADMSG;
+    return push(r, &r->functions, pb_profile_function(r->p, (enum pb_frame_kind)kind, name, file));
+}
+
+static int take_frame(struct pb_stream_reader *r, struct cursor *c)
+{
+    uint32_t function = known(c, &r->functions);
+    uint64_t line = take(c);
+
+    if (c->bad)
+        return -EBADMSG;
+    return push(r, &r->frames, pb_profile_frame(r->p, function, line <= INT32_MAX ? (int)line : 0));
+}
+
+static int take_node(struct pb_stream_reader *r, struct cursor *c)
+{
+    if (r->nodes.n == 0) { /* the root */
+        int result = push(r, &r->nodes, PB_PROFILE_ROOT);
+        if (result < 0)
+            return result;
+    }
+    uint32_t parent = known(c, &r->nodes), frame = known(c, &r->frames);
+    if (c->bad)
+        return -EBADMSG;
+    return push(r, &r->nodes, pb_profile_node(r->p, parent, frame));
+}
+
+static int take_thread(struct pb_stream_reader *r, struct cursor *c)
+{
+    uint64_t pid = take(c), tid = take(c);
+    const char *name = take_text(c, r->text[0]), *process = take_text(c, r->text[1]);
+
+    if (c->bad || pid > INT32_MAX || tid > INT32_MAX)
+        return -EBADMSG;
+    return push(r, &r->threads, pb_profile_thread(r->p, (pid_t)pid, (pid_t)tid, name, process));
+}
+
+static int take_sample(struct pb_stream_reader *r, struct cursor *c)
+{
+    struct pb_sample s = {.thread = known(c, &r->threads), .node = known(c, &r->nodes)};
+    uint64_t flags = take(c), weight = take(c), step = take(c);
+
+    if (c->bad || flags > (PB_SAMPLE_WAITING | PB_SAMPLE_GIL) || weight > UINT32_MAX)
+        return -EBADMSG;
+    r->when += step;
+    s.when = r->when;
+    s.flags = (unsigned)flags;
+    s.weight = (uint32_t)weight;
+    if (s.thread == PB_PROFILE_NONE || s.node == PB_PROFILE_NONE || r->sink.add(r->sink.arg, r->p, &s) < 0)
+        pb_profile_facts(r->p)->failed +=
+            weight; /* until the sender's own facts come, which do not know it */
+    return 0;
+}
+
+static int take_state(struct pb_stream_reader *r, struct cursor *c)
+{
+    uint32_t thread = known(c, &r->threads);
+    uint64_t ran = take(c);
+    const char *name = take_text(c, r->text[0]);
+
+    if (c->bad)
+        return -EBADMSG;
+    if (thread == PB_PROFILE_NONE)
+        return 0;
+    pb_profile_name_thread(r->p, thread, name);
+    if (ran)
+        pb_profile_mark_ran(r->p, thread);
+    return 0;
+}
+
+static int take_about(struct pb_stream_reader *r, struct cursor *c)
+{
+    struct pb_profile_facts facts = {0};
+    uint64_t *numbers[PB_STREAM_FACTS];
+
+    snprintf(facts.title, sizeof(facts.title), "%.255s", take_text(c, r->text[0]));
+    facts.clock = pb_profile_clock_named(take_text(c, r->text[1]));
+    facts.rate = (double)take(c) / 1000;
+    facts.start.utc_ns = (int64_t)take(c);
+    facts.processes = (unsigned)take(c);
+    facts.unverified = take(c);
+    pb_stream_facts(&facts, numbers);
+    for (int i = 0; i < PB_STREAM_FACTS; i++)
+        *numbers[i] = take(c);
+    if (c->bad)
+        return -EBADMSG;
+    *pb_profile_facts(r->p) = facts;
+    return 0;
+}
+
+static int take_epoch(struct pb_stream_reader *r)
+{
+    if (r->sink.begin_epoch)
+        r->sink.begin_epoch(r->sink.arg, r->p);
+    r->functions.n = r->frames.n = r->nodes.n = r->threads.n = 0;
+    return pb_profile_begin_epoch(r->p, NULL, 0, NULL, 0);
+}
+
+static int take_end(struct pb_stream_reader *r, struct cursor *c)
+{
+    uint64_t why = take(c);
+
+    if (c->bad || why > UINT32_MAX)
+        return -EBADMSG;
+    r->ended = true;
+    r->why = (unsigned)why;
+    return 0;
+}
+
+bool pb_stream_ended(const struct pb_stream_reader *r, unsigned *ret_why)
+{
+    if (r->ended)
+        *ret_why = r->why;
+    return r->ended;
+}
+
+static int take_record(struct pb_stream_reader *r, struct cursor *c)
+{
+    switch (take(c)) {
+    case PB_STREAM_FUNCTION:
+        return take_function(r, c);
+    case PB_STREAM_FRAME:
+        return take_frame(r, c);
+    case PB_STREAM_NODE:
+        return take_node(r, c);
+    case PB_STREAM_THREAD:
+        return take_thread(r, c);
+    case PB_STREAM_SAMPLE:
+        return take_sample(r, c);
+    case PB_STREAM_STATE:
+        return take_state(r, c);
+    case PB_STREAM_ABOUT:
+        return take_about(r, c);
+    case PB_STREAM_EPOCH:
+        return take_epoch(r);
+    case PB_STREAM_END:
+        return take_end(r, c);
+    default:
+        return -EBADMSG;
+    }
+}
+
+static int hold(struct pb_stream_reader *r, const uint8_t *data, size_t len)
+{
+    if (r->held_cap - r->nheld < len) {
+        size_t cap = 2 * r->held_cap + len;
+        uint8_t *more = realloc(r->held, cap);
+        if (!more)
+            return -ENOMEM;
+        r->held = more;
+        r->held_cap = cap;
+    }
+    memcpy(r->held + r->nheld, data, len);
+    r->nheld += len;
+    return 0;
+}
+
+/* The whole frames of what there is. Returns how many bytes they were. */
+static long take_frames(struct pb_stream_reader *r, const uint8_t *data, size_t len)
+{
+    size_t done = 0;
+
+    while (len - done >= LENGTH_BYTES) {
+        uint32_t records;
+        memcpy(&records, data + done, sizeof(records));
+        if (records > PB_STREAM_FRAME_MAX)
+            return -EBADMSG;
+        if (len - done - LENGTH_BYTES < records)
+            break;
+        struct cursor c = {.at = data + done + LENGTH_BYTES, .end = data + done + LENGTH_BYTES + records};
+        for (int result = 0; c.at < c.end;)
+            if ((result = take_record(r, &c)) < 0)
+                return result;
+        done += LENGTH_BYTES + records;
+    }
+    return (long)done;
+}
+
+int pb_stream_feed(struct pb_stream_reader *r, const void *data, size_t len)
+{
+    if (r->broken)
+        return -EBADMSG;
+    if (len == 0)
+        return 0;
+    int result = hold(r, data, len);
+    long done = result < 0 ? result : take_frames(r, r->held, r->nheld);
+    if (done < 0) {
+        r->broken = true; /* part of a frame was taken */
+        return (int)done;
+    }
+    r->nheld -= (size_t)done;
+    memmove(r->held, r->held + done, r->nheld);
+    return 0;
+}

@@ -1,0 +1,299 @@
+/* Profiles as a question: processes that join and leave, ends in time and by the caller, sinks beside each
+ * other, and a profile that another process takes for us. tsan: no: it starts processes and traces them. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "ask/profile_child.h"
+#include "ask/profiles.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "profile/stream.h"
+
+#define MS PB_NS_PER_MS
+
+/* A process that computes until it is killed. */
+static struct pb_target start(void)
+{
+    struct pb_target t = {.pid = fork()};
+
+    assert_true(t.pid >= 0);
+    if (t.pid == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* also when an assertion ends us */
+    for (volatile unsigned i = 0; t.pid == 0; i++)
+        ;
+    snprintf(t.label, sizeof(t.label), "pid %d", (int)t.pid);
+    return t;
+}
+
+static void end(const struct pb_target *t)
+{
+    kill(t->pid, SIGKILL);
+    waitpid(t->pid, NULL, 0);
+}
+
+static uint64_t samples_of(const struct pb_profile *p, pid_t pid)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < pb_profile_ncounts(p); i++) {
+        struct pb_count c = pb_profile_count_at(p, i);
+        n += pb_profile_thread_at(p, c.thread).pid == pid ? c.samples : 0;
+    }
+    return n;
+}
+
+static const struct pb_sampler_options native = {.rate = 100, .native = true};
+
+static void processes_join_and_leave_while_it_runs(void **state)
+{
+    struct pb_target one = start(), two = start();
+    const struct pb_profiling_options options = {.sampler = native};
+    struct pb_profiling *p;
+
+    assert_int_equal(pb_profiling_new(&options, &p, NULL), 0);
+    struct pb_profile *profile = pb_profiling_profile(p);
+    assert_int_equal(pb_profiling_join(p, &one, NULL), 0);
+    assert_int_equal(pb_profiling_join(p, &one, NULL), -EALREADY);
+    assert_int_equal(pb_profiling_run(p, 300 * MS), PB_PROFILING_GOES_ON);
+    assert_true(samples_of(profile, one.pid) > 0);
+    assert_int_equal(samples_of(profile, two.pid), 0);
+    assert_int_equal(pb_profiling_join(p, &two, NULL), 0);
+    assert_int_equal(pb_profiling_leave(p, one.pid), 0);
+    assert_int_equal(pb_profiling_leave(p, one.pid), -ENOENT);
+    uint64_t left = samples_of(profile, one.pid);
+    assert_int_equal(pb_profiling_run(p, 300 * MS), PB_PROFILING_GOES_ON);
+    assert_int_equal(samples_of(profile, one.pid), left); /* kept, and no more of them */
+    assert_true(samples_of(profile, two.pid) > 0);
+    end(&two);
+    assert_int_equal(pb_profiling_run(p, 5000 * MS), PB_PROFILING_ENDED);
+    pb_profiling_free(p);
+    end(&one);
+}
+
+static void ends_when_its_time_is_over(void **state)
+{
+    struct pb_target one = start();
+    const struct pb_profiling_options options = {.sampler = native, .duration_ns = 200 * MS};
+    struct pb_profiling *p;
+
+    assert_int_equal(pb_profiling_new(&options, &p, NULL), 0);
+    assert_int_equal(pb_profiling_join(p, &one, NULL), 0);
+    assert_int_equal(pb_profiling_run(p, 60000 * MS), PB_PROFILING_DONE);
+    pb_profiling_free(p);
+    end(&one);
+}
+
+static void *cancel_soon(void *arg)
+{
+    pb_sleep_ns(200 * MS);
+    atomic_store((atomic_bool *)arg, true);
+    return NULL;
+}
+
+/* In the middle of a wait of a minute and more. */
+static void another_thread_cancels_it(void **state)
+{
+    struct pb_target one = start();
+    atomic_bool cancelled = false;
+    struct pb_profiling_options options = {.sampler = native, .cancelled = &cancelled};
+    struct pb_profiling *p;
+    pthread_t thread;
+
+    options.sampler.rate = 0.01;
+    assert_int_equal(pb_profiling_new(&options, &p, NULL), 0);
+    assert_int_equal(pb_profiling_join(p, &one, NULL), 0);
+    assert_int_equal(pthread_create(&thread, NULL, cancel_soon, &cancelled), 0);
+    uint64_t before = pb_now_ns();
+    assert_int_equal(pb_profiling_run(p, 600000 * MS), PB_PROFILING_CANCELLED);
+    assert_true(pb_now_ns() - before < 10000 * MS);
+    pthread_join(thread, NULL);
+    pb_profiling_free(p);
+    end(&one);
+}
+
+static void several_sinks_come_and_go(void **state)
+{
+    struct pb_target one = start();
+    const struct pb_profiling_options options = {.sampler = native, .sinks = true};
+    struct pb_collector first, second;
+    struct pb_profiling *p;
+
+    assert_int_equal(pb_collector_init(&first, 0), 0);
+    assert_int_equal(pb_collector_init(&second, 0), 0);
+    struct pb_sink sinks[] = {pb_collector_sink(&first), pb_collector_sink(&second)};
+    assert_int_equal(pb_profiling_new(&options, &p, NULL), 0);
+    assert_int_equal(pb_profiling_join(p, &one, NULL), 0);
+    assert_int_equal(pb_profiling_add_sink(p, &sinks[0]), 0);
+    assert_int_equal(pb_profiling_run(p, 200 * MS), PB_PROFILING_GOES_ON);
+    assert_int_equal(pb_profiling_add_sink(p, &sinks[1]), 0);
+    assert_int_equal(pb_profiling_run(p, 200 * MS), PB_PROFILING_GOES_ON);
+    assert_int_equal(pb_profiling_begin_epoch(p), 0);
+    assert_int_equal(pb_profiling_run(p, 200 * MS), PB_PROFILING_GOES_ON);
+    assert_true(samples_of(first.p, one.pid) > samples_of(second.p, one.pid));
+    assert_true(samples_of(second.p, one.pid) > 0);
+    assert_int_equal(pb_profile_ncounts(pb_profiling_profile(p)), 0);
+    pb_profiling_remove_sink(p, &first);
+    uint64_t had = samples_of(first.p, one.pid);
+    assert_int_equal(pb_profiling_run(p, 100 * MS), PB_PROFILING_GOES_ON);
+    assert_int_equal(samples_of(first.p, one.pid), had);
+    pb_profiling_free(p);
+    pb_collector_done(&first);
+    pb_collector_done(&second);
+    end(&one);
+}
+
+static int read_until(struct pb_profile_child *c, uint64_t ns)
+{
+    uint64_t until = pb_now_ns() + ns;
+    int state = PB_PROFILING_GOES_ON;
+
+    while (state == PB_PROFILING_GOES_ON && pb_now_ns() < until) {
+        struct pollfd ready = {.fd = pb_profile_child_fd(c), .events = POLLIN};
+        poll(&ready, 1, 100);
+        state = pb_profile_child_read(c, NULL);
+    }
+    return state;
+}
+
+static void a_process_of_its_own_takes_it(void **state)
+{
+    struct pb_target one = start(), two = start();
+    struct pb_targets targets = {&one, 1};
+    struct pb_collector collector;
+    struct pb_profile_child *c;
+    struct sigaction before, after;
+
+    assert_int_equal(pb_collector_init(&collector, 0), 0);
+    const struct pb_profile_child_options options = {
+        .profiling.sampler = native, .targets = &targets, .sink = pb_collector_sink(&collector)};
+    sigaction(SIGCHLD, NULL, &before);
+    assert_int_equal(pb_profile_child_start(&options, &c, NULL), 0);
+    assert_int_equal(read_until(c, 500 * MS), PB_PROFILING_GOES_ON);
+    assert_true(samples_of(collector.p, one.pid) > 0);
+    assert_int_equal(pb_profile_child_join(c, &two), 0);
+    assert_int_equal(read_until(c, 600 * MS), PB_PROFILING_GOES_ON);
+    assert_true(samples_of(collector.p, two.pid) > 0);
+    assert_int_equal(pb_profile_child_leave(c, one.pid), 0);
+    assert_int_equal(read_until(c, 400 * MS), PB_PROFILING_GOES_ON);
+    uint64_t left = samples_of(collector.p, one.pid);
+    assert_int_equal(read_until(c, 300 * MS), PB_PROFILING_GOES_ON);
+    assert_int_equal(samples_of(collector.p, one.pid), left);
+    pb_profile_child_cancel(c);
+    assert_int_equal(read_until(c, 10000 * MS), PB_PROFILING_CANCELLED);
+    pb_collector_sync(&collector, pb_profile_child_names(c));
+    const struct pb_profile_facts *f = pb_profile_facts_of(collector.p);
+    assert_int_equal(pb_profile_samples(collector.p), f->asleep + f->interrupted + f->pinned + f->stopped);
+    assert_true(f->ticks > 50 && f->rate == 100 && f->start.utc_ns > 0);
+    /* Nothing of ours has changed. */
+    sigaction(SIGCHLD, NULL, &after);
+    assert_ptr_equal(before.sa_handler, after.sa_handler);
+    pb_profile_child_free(c);
+    pb_collector_done(&collector);
+    end(&one);
+    end(&two);
+}
+
+static void a_profile_of_nobody_says_why_or_ends(void **state)
+{
+    struct pb_target one = start(), gone = {.pid = 1 << 30, .label = "pid 0"};
+    struct pb_targets targets = {&gone, 1};
+    struct pb_collector collector;
+    struct pb_profile_child *c;
+    struct pb_err err = {0};
+
+    assert_int_equal(pb_collector_init(&collector, 0), 0);
+    const struct pb_profile_child_options options = {
+        .profiling.sampler = native, .targets = &targets, .sink = pb_collector_sink(&collector)};
+    assert_true(pb_profile_child_start(&options, &c, &err) < 0);
+    assert_true(err.text[0]);
+    gone = one;
+    assert_int_equal(pb_profile_child_start(&options, &c, NULL), 0);
+    assert_int_equal(pb_profile_child_leave(c, one.pid), 0); /* nobody is left: it ends by itself */
+    assert_int_equal(read_until(c, 10000 * MS), PB_PROFILING_ENDED);
+    pb_profile_child_free(c);
+    pb_collector_done(&collector);
+    end(&one);
+}
+
+/* What a stream holds comes out as it went in, in pieces of any size; cut or changed anywhere, it is an error
+ * or some samples, never a crash. */
+static void a_stream_of_anybodys_is_read_or_refused(void **state)
+{
+    struct pb_profile *names;
+    struct pb_stream_writer w;
+    struct pb_collector collector;
+    struct pb_stream_reader *r;
+    const void *frame;
+
+    assert_int_equal(pb_profile_new(0, &names), 0);
+    pb_stream_writer_init(&w);
+    struct pb_sink sink = pb_stream_sink(&w);
+    uint32_t thread = pb_profile_thread(names, 1, 2, "t", "rank 0");
+    for (int epoch = 0; epoch < 2; epoch++) {
+        for (int i = 0; i < 20; i++) {
+            char name[16];
+            snprintf(name, sizeof(name), "f%d", i % 5);
+            uint32_t function = pb_profile_function(names, PB_FRAME_PYTHON, name, "a.py");
+            uint32_t node = pb_profile_node(names, PB_PROFILE_ROOT, pb_profile_frame(names, function, i));
+            struct pb_sample sample = {(uint64_t)(1000 + i), thread, node, PB_SAMPLE_GIL, 2};
+            assert_int_equal(sink.add(sink.arg, names, &sample), 0);
+        }
+        sink.begin_epoch(sink.arg, names);
+        assert_int_equal(pb_profile_begin_epoch(names, NULL, 0, &thread, 1), 0);
+    }
+    pb_stream_end(&w, 7);
+    int len = pb_stream_frame(&w, names, &frame);
+    assert_true(len > 0);
+    uint8_t *copy = malloc((size_t)len);
+    for (int broken = -1; broken < 8 * len; broken++) {
+        memcpy(copy, frame, (size_t)len);
+        if (broken >= 0)
+            copy[broken / 8] ^= (uint8_t)(1 << broken % 8);
+        assert_int_equal(pb_collector_init(&collector, 0), 0);
+        sink = pb_collector_sink(&collector);
+        assert_int_equal(pb_stream_reader_new(0, &sink, &r), 0);
+        int result = 0;
+        for (int at = 0, step = 1 + (broken & 63); result == 0 && at < len; at += step)
+            result = pb_stream_feed(r, copy + at, (size_t)(len - at < step ? len - at : step));
+        if (broken < 0) {
+            unsigned why = 0;
+            assert_int_equal(result, 0);
+            assert_true(pb_stream_ended(r, &why) && why == 7);
+            assert_int_equal(pb_profile_samples(collector.p), 2 * 20 * 2);
+            assert_int_equal(pb_profile_span_at(collector.p, 0).start, 1000);
+        }
+        pb_stream_reader_free(r);
+        pb_collector_done(&collector);
+    }
+    free(copy);
+    pb_stream_writer_done(&w);
+    pb_profile_free(names);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_join_and_leave_while_it_runs),
+        cmocka_unit_test(ends_when_its_time_is_over),
+        cmocka_unit_test(another_thread_cancels_it),
+        cmocka_unit_test(several_sinks_come_and_go),
+        cmocka_unit_test(a_process_of_its_own_takes_it),
+        cmocka_unit_test(a_profile_of_nobody_says_why_or_ends),
+        cmocka_unit_test(a_stream_of_anybodys_is_read_or_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
