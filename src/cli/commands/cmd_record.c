@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ask/recorder.h"
+#include "ask/profile_recorder.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
@@ -27,15 +27,15 @@ static const struct pb_option options[] = {
 
 struct plan {
     const struct pb_call *call;
-    struct pb_recorder_options options;
+    struct pb_profile_recorder_options options;
 };
 
-static void recording_cleanup(struct pb_recorder **r)
+static void recording_cleanup(struct pb_profile_recorder **r)
 {
-    pb_recorder_free(*r);
+    pb_profile_recorder_free(*r);
 }
 
-static int parse(const struct pb_call *call, struct pb_recorder_options *ret, struct pb_err *err)
+static int parse(const struct pb_call *call, struct pb_profile_recorder_options *ret, struct pb_err *err)
 {
     const char *duration = pb_call_option(call, "duration"), *watchdog = pb_call_option(call, "watchdog"),
                *size = pb_call_option(call, "size");
@@ -57,29 +57,29 @@ static int parse(const struct pb_call *call, struct pb_recorder_options *ret, st
         if (*end || !(mb >= 1 && mb <= 1e6))
             return pb_fail(err, PB_USAGE, "--size takes megabytes from 1 on, not '%s'", size);
     }
-    *ret = (struct pb_recorder_options){.sampler = plan.sampler,
-                                        .targets = &call->targets,
-                                        .duration_ns = duration_ms * PB_NS_PER_MS,
-                                        .cancelled = pb_profile_cancelled(),
-                                        .size = (uint64_t)(mb * (1 << 20)),
-                                        .watchdog_ns = watchdog_ms * PB_NS_PER_MS,
-                                        .follow_rate = !pb_call_option(call, "rate")};
+    *ret = (struct pb_profile_recorder_options){.sampler = plan.sampler,
+                                                .targets = &call->targets,
+                                                .duration_ns = duration_ms * PB_NS_PER_MS,
+                                                .cancelled = pb_profile_cancelled(),
+                                                .size = (uint64_t)(mb * (1 << 20)),
+                                                .watchdog_ns = watchdog_ms * PB_NS_PER_MS,
+                                                .follow_rate = !pb_call_option(call, "rate")};
     return 0;
 }
 
-static void say(const struct pb_recorder *r)
+static void say(const struct pb_profile_recorder *r)
 {
-    const struct pb_profile_facts *f = pb_profile_facts_of(pb_recorder_profile(r));
-    unsigned hangs = pb_recorder_hangs(r);
+    const struct pb_profile_facts *f = pb_profile_facts_of(pb_profile_recorder_profile(r));
+    unsigned hangs = pb_profile_recorder_hangs(r);
     char methods[256];
 
-    printf("%s: %.1f s at %g Hz, %s time\n  stacks read %s\n", pb_recorder_path(r),
+    printf("%s: %.1f s at %g Hz, %s time\n  stacks read %s\n", pb_profile_recorder_path(r),
            (double)f->duration_ns / 1e9, f->rate, f->clock,
-           pb_profile_methods(pb_recorder_profile(r), methods, sizeof(methods)));
+           pb_profile_methods(pb_profile_recorder_profile(r), methods, sizeof(methods)));
     if (hangs)
         printf("  stood still %u time%s: the stacks with locals are in python.hangs\n", hangs,
                hangs == 1 ? "" : "s");
-    printf("  probing flamegraph --from %s -o FILE\n", pb_recorder_path(r));
+    printf("  probing flamegraph --from %s -o FILE\n", pb_profile_recorder_path(r));
 }
 
 static void leave_terminal(void)
@@ -95,7 +95,7 @@ static void leave_terminal(void)
 /* The child opens everything (who traces must be who opened) and tells the parent what came of it. */
 static int run_background(const struct plan *plan, struct pb_err *err)
 {
-    struct pb_recorder *r = NULL;
+    struct pb_profile_recorder *r = NULL;
     int pipe_fds[2], told[1];
     struct pb_err child_err = {0};
     char path[256] = "";
@@ -108,9 +108,9 @@ static int run_background(const struct plan *plan, struct pb_err *err)
         return pb_fail(err, -errno, "no process: %s", strerror(errno));
     if (child == 0) {
         close(pipe_fds[0]);
-        told[0] = pb_recorder_open(&plan->call->ask, &plan->options, &r, &child_err);
+        told[0] = pb_profile_recorder_open(&plan->call->ask, &plan->options, &r, &child_err);
         if (told[0] == 0)
-            snprintf(path, sizeof(path), "%s", pb_recorder_path(r));
+            snprintf(path, sizeof(path), "%s", pb_profile_recorder_path(r));
         bool heard = write(pipe_fds[1], told, sizeof(told)) == sizeof(told) &&
                      write(pipe_fds[1], told[0] < 0 ? child_err.text : path, 256) == 256;
         close(pipe_fds[1]);
@@ -118,8 +118,8 @@ static int run_background(const struct plan *plan, struct pb_err *err)
             _exit(1);
         leave_terminal();
         pb_sampler_hurry(&plan->options.sampler);
-        int result = pb_recorder_run(r, &child_err);
-        pb_recorder_free(r);
+        int result = pb_profile_recorder_run(r, &child_err);
+        pb_profile_recorder_free(r);
         _exit(result < 0);
     }
     close(pipe_fds[1]);
@@ -138,7 +138,7 @@ static int run_background(const struct plan *plan, struct pb_err *err)
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
-    _cleanup_(recording_cleanup) struct pb_recorder *r = NULL;
+    _cleanup_(recording_cleanup) struct pb_profile_recorder *r = NULL;
     struct plan plan = {.call = call};
 
     int result = parse(call, &plan.options, err);
@@ -147,12 +147,12 @@ static int run(const struct pb_call *call, struct pb_err *err)
     pb_profile_catch_signals();
     if (pb_call_option(call, "background"))
         return run_background(&plan, err);
-    result = pb_recorder_open(&call->ask, &plan.options, &r, err);
+    result = pb_profile_recorder_open(&call->ask, &plan.options, &r, err);
     if (result < 0)
         return result;
-    fprintf(stderr, "recording into %s (Ctrl-C ends)\n", pb_recorder_path(r));
+    fprintf(stderr, "recording into %s (Ctrl-C ends)\n", pb_profile_recorder_path(r));
     pb_sampler_hurry(&plan.options.sampler);
-    result = pb_recorder_run(r, err);
+    result = pb_profile_recorder_run(r, err);
     if (result == 0)
         say(r);
     return result;

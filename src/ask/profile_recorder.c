@@ -1,5 +1,5 @@
-/* recorder: see recorder.h. */
-#include "ask/recorder.h"
+/* profile_recorder: see profile_recorder.h. */
+#include "ask/profile_recorder.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 #define MEMORY_MAX ((size_t)128 << 20)
 #define FULL       0.5 /* part of the memory in use beyond which a new epoch begins */
 
-struct pb_recorder {
-    struct pb_recorder_options options;
+struct pb_profile_recorder {
+    struct pb_profile_recorder_options options;
     const struct pb_ask *ask;
     double set_rate; /* as it was last looked up */
     uint64_t start;
@@ -27,7 +27,7 @@ struct pb_recorder {
     struct pb_watchdog watchdog;
 };
 
-static void close_parts(struct pb_recorder *r)
+static void close_parts(struct pb_profile_recorder *r)
 {
     pb_profiling_free(r->profiling);
     if (pb_meter_stop(r->meter)) /* else a thread of it still writes there */
@@ -37,7 +37,7 @@ static void close_parts(struct pb_recorder *r)
     r->store = NULL;
 }
 
-static int open_tables(struct pb_recorder *r, struct pb_err *err)
+static int open_tables(struct pb_profile_recorder *r, struct pb_err *err)
 {
     const struct pb_targets *targets = r->options.targets;
     _cleanup_free_ pid_t *pids = calloc(targets->n, sizeof(*pids));
@@ -57,7 +57,7 @@ static int open_tables(struct pb_recorder *r, struct pb_err *err)
     return result < 0 ? result : pb_meter_start(pb_store_arena(r->store), pids, targets->n, &r->meter, err);
 }
 
-static int open_parts(struct pb_recorder *r, struct pb_err *err)
+static int open_parts(struct pb_profile_recorder *r, struct pb_err *err)
 {
     const struct pb_profiling_options options = {.sampler = r->options.sampler,
                                                  .cancelled = r->options.cancelled,
@@ -69,10 +69,10 @@ static int open_parts(struct pb_recorder *r, struct pb_err *err)
     return result < 0 ? result : open_tables(r, err);
 }
 
-int pb_recorder_open(const struct pb_ask *ask, const struct pb_recorder_options *options,
-                     struct pb_recorder **ret, struct pb_err *err)
+int pb_profile_recorder_open(const struct pb_ask *ask, const struct pb_profile_recorder_options *options,
+                             struct pb_profile_recorder **ret, struct pb_err *err)
 {
-    struct pb_recorder *r = calloc(1, sizeof(*r));
+    struct pb_profile_recorder *r = calloc(1, sizeof(*r));
 
     if (!r)
         return pb_fail(err, -ENOMEM, "out of memory");
@@ -85,14 +85,14 @@ int pb_recorder_open(const struct pb_ask *ask, const struct pb_recorder_options 
         r->set_rate = pb_profiling_set_rate(options->targets->at[0].pid);
     int result = open_parts(r, err);
     if (result < 0) {
-        pb_recorder_free(r);
+        pb_profile_recorder_free(r);
         return result;
     }
     *ret = r;
     return 0;
 }
 
-void pb_recorder_free(struct pb_recorder *r)
+void pb_profile_recorder_free(struct pb_profile_recorder *r)
 {
     if (!r)
         return;
@@ -103,7 +103,7 @@ void pb_recorder_free(struct pb_recorder *r)
 
 /* Writes what there is. Names that were only in stacks of the past are forgotten when they have become many.
  */
-static int flush(struct pb_recorder *r)
+static int flush(struct pb_profile_recorder *r)
 {
     struct pb_profile *p = pb_profiling_profile(r->profiling);
 
@@ -113,7 +113,7 @@ static int flush(struct pb_recorder *r)
     return result;
 }
 
-static int finish(struct pb_recorder *r)
+static int finish(struct pb_profile_recorder *r)
 {
     pb_profiling_sum_up(r->profiling);
     return pb_store_flush(r->store, pb_profiling_profile(r->profiling));
@@ -121,7 +121,7 @@ static int finish(struct pb_recorder *r)
 
 /* Goes on at the rate that is set by now. A recording has one rate, which its samples count by: what is taken
  * at another goes into a new one. */
-static int follow_rate(struct pb_recorder *r, struct pb_err *err)
+static int follow_rate(struct pb_profile_recorder *r, struct pb_err *err)
 {
     double rate = r->options.follow_rate ? pb_profiling_set_rate(r->options.targets->at[0].pid) : r->set_rate;
 
@@ -137,7 +137,7 @@ static int follow_rate(struct pb_recorder *r, struct pb_err *err)
 }
 
 /* How much longer; 0: its time is over. */
-static uint64_t time_left(const struct pb_recorder *r)
+static uint64_t time_left(const struct pb_profile_recorder *r)
 {
     uint64_t gone = pb_now_ns() - r->start;
 
@@ -147,7 +147,7 @@ static uint64_t time_left(const struct pb_recorder *r)
     return left < FLUSH_NS ? left : FLUSH_NS;
 }
 
-int pb_recorder_run(struct pb_recorder *r, struct pb_err *err)
+int pb_profile_recorder_run(struct pb_profile_recorder *r, struct pb_err *err)
 {
     enum pb_profiling_state state = PB_PROFILING_GOES_ON;
     int result = 0;
@@ -167,17 +167,17 @@ int pb_recorder_run(struct pb_recorder *r, struct pb_err *err)
     return result < 0 ? pb_fail(err, result, "the recording cannot be written: %s", strerror(-result)) : 0;
 }
 
-const char *pb_recorder_path(const struct pb_recorder *r)
+const char *pb_profile_recorder_path(const struct pb_profile_recorder *r)
 {
     return pb_store_path(r->store);
 }
 
-const struct pb_profile *pb_recorder_profile(const struct pb_recorder *r)
+const struct pb_profile *pb_profile_recorder_profile(const struct pb_profile_recorder *r)
 {
     return pb_profiling_profile(r->profiling);
 }
 
-unsigned pb_recorder_hangs(const struct pb_recorder *r)
+unsigned pb_profile_recorder_hangs(const struct pb_profile_recorder *r)
 {
     return r->watchdog.hangs;
 }
