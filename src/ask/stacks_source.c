@@ -4,6 +4,7 @@
  * directory. What is no regular file is not read: a name that the target chose must not make us wait. */
 #include "ask/stacks.h"
 #include "base/cleanup.h"
+#include "remote/openin.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -69,14 +70,14 @@ void pb_sources_free(struct pb_sources *s)
 
 static int open_in(const struct pb_sources *s, const char *file)
 {
-    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-                           .resolve = RESOLVE_NO_MAGICLINKS};
+    const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    struct open_how how = {.flags = (uint64_t)flags, .resolve = RESOLVE_NO_MAGICLINKS};
 
-    if (*file == '/') {
-        how.resolve |= RESOLVE_IN_ROOT;
-        return (int)syscall(SYS_openat2, s->root_fd, file, &how, sizeof(how));
-    }
-    return (int)syscall(SYS_openat2, s->cwd_fd, file, &how, sizeof(how));
+    if (*file == '/')
+        return pb_open_below(s->root_fd, file, flags);
+    int fd = (int)syscall(SYS_openat2, s->cwd_fd, file, &how, sizeof(how));
+    /* Without that call nothing above its working directory is opened. */
+    return fd >= 0 || (errno != ENOSYS && errno != EPERM) ? fd : pb_open_below(s->cwd_fd, file, flags);
 }
 
 static char *slurp(struct pb_sources *s, const char *file)

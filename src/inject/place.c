@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "remote/openin.h"
 
 #define MAX_AGENT (64u << 20)
 
@@ -156,12 +156,7 @@ static int open_in_root(pid_t pid, const char *path)
     _cleanup_close_ int fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-    int dir = (int)syscall(SYS_openat2, fd, path, &how, sizeof(how));
-    if (dir < 0 && errno == ENOSYS)
-        dir = openat(fd, path + 1, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    return dir < 0 ? -errno : dir;
+    return pb_open_below(fd, path, O_RDONLY | O_DIRECTORY);
 }
 
 /* Why this directory will not do, or NULL with it open in *ret. */

@@ -4,8 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <linux/openat2.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,14 +32,146 @@ int pb_reopen_regular(int path_fd, uint64_t inode)
     return fd < 0 ? -errno : fd;
 }
 
-int pb_open_regular(int root_fd, const char *path, uint64_t inode)
+static atomic_bool without_openat2;
+
+bool pb_open_without_openat2(void)
+{
+    return without_openat2;
+}
+
+#define LINKS_MAX 40 /* as the kernel */
+
+/* A path that is being followed: what is behind us has no links, so its names lead to the same folder again.
+ */
+struct walk {
+    int root_fd, fd;
+    char done[PATH_MAX], todo[PATH_MAX];
+    int links;
+};
+
+static int step_into(struct walk *w, const char *name, int flags)
+{
+    int fd = openat(w->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC | flags);
+
+    if (fd < 0)
+        return -errno;
+    close(w->fd);
+    w->fd = fd;
+    return 0;
+}
+
+/* Back to the root, and from there to what `done` names. No name in it is "..", which the kernel would follow
+ * out of a folder that was moved meanwhile. */
+static int start_over(struct walk *w)
+{
+    char names[PATH_MAX], *save;
+    int fd = openat(w->root_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC), r = 0;
+
+    if (fd < 0)
+        return -errno;
+    if (w->fd >= 0)
+        close(w->fd);
+    w->fd = fd;
+    memcpy(names, w->done, sizeof(names));
+    for (char *name = strtok_r(names, "/", &save); name && r == 0; name = strtok_r(NULL, "/", &save))
+        r = step_into(w, name, O_DIRECTORY);
+    return r;
+}
+
+/* The link that w->fd is, in front of what is to be followed yet. */
+static int follow_link(struct walk *w, const char *rest)
+{
+    char link[PATH_MAX], joined[PATH_MAX];
+
+    ssize_t n = readlinkat(w->fd, "", link, sizeof(link) - 1);
+    if (n < 0)
+        return -errno;
+    link[n] = '\0';
+    if (++w->links > LINKS_MAX)
+        return -ELOOP;
+    if (snprintf(joined, sizeof(joined), "%s/%s", link, rest) >= (int)sizeof(joined))
+        return -ENAMETOOLONG;
+    memcpy(w->todo, joined, sizeof(joined));
+    if (link[0] == '/')
+        w->done[0] = '\0';
+    return start_over(w);
+}
+
+static int follow_name(struct walk *w, const char *name, const char *rest)
+{
+    struct stat st;
+    size_t len = strlen(w->done);
+
+    if (strcmp(name, "..") == 0) {
+        char *last = strrchr(w->done, '/');
+        *(last ? last : w->done) = '\0';
+        memmove(w->todo, rest, strlen(rest) + 1);
+        return start_over(w);
+    }
+    int r = strcmp(name, ".") == 0 ? 0 : step_into(w, name, 0);
+    if (r < 0)
+        return r;
+    if (fstat(w->fd, &st) < 0)
+        return -errno;
+    if (S_ISLNK(st.st_mode))
+        return follow_link(w, rest);
+    if (strcmp(name, ".") != 0 &&
+        snprintf(w->done + len, sizeof(w->done) - len, "/%s", name) >= (int)(sizeof(w->done) - len))
+        return -ENAMETOOLONG;
+    memmove(w->todo, rest, strlen(rest) + 1);
+    return 0;
+}
+
+static int open_by_steps(int root_fd, const char *path, int flags)
+{
+    struct walk w = {.root_fd = root_fd, .fd = -1};
+    char link[32];
+
+    if (snprintf(w.todo, sizeof(w.todo), "%s", path) >= (int)sizeof(w.todo))
+        return -ENAMETOOLONG;
+    int r = start_over(&w);
+    for (char *p; r == 0 && *(p = w.todo + strspn(w.todo, "/"));) {
+        char name[NAME_MAX + 1];
+        size_t len = strcspn(p, "/");
+        if (len > NAME_MAX) {
+            r = -ENAMETOOLONG;
+            break;
+        }
+        memcpy(name, p, len);
+        name[len] = '\0';
+        r = follow_name(&w, name, p + len + strspn(p + len, "/"));
+    }
+    if (r == 0 && !(flags & O_PATH)) {
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", w.fd);
+        r = open(link, flags | O_CLOEXEC);
+        r = r < 0 ? -errno : r;
+    } else if (r == 0) {
+        return w.fd;
+    }
+    if (w.fd >= 0)
+        close(w.fd);
+    return r;
+}
+
+int pb_open_below(int root_fd, const char *path, int flags)
 {
     struct open_how how = {
-        .flags = O_PATH | O_CLOEXEC,
+        .flags = (uint64_t)(flags | O_CLOEXEC),
         .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
     };
-    _cleanup_close_ int fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
-    return fd < 0 ? -errno : pb_reopen_regular(fd, inode);
+    int fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
+
+    /* Older filters of containers say EPERM for calls they do not know. */
+    if (fd >= 0 || (errno != ENOSYS && errno != EPERM))
+        return fd < 0 ? -errno : fd;
+    without_openat2 = true;
+    return open_by_steps(root_fd, path, flags);
+}
+
+int pb_open_regular(int root_fd, const char *path, uint64_t inode)
+{
+    _cleanup_close_ int fd = pb_open_below(root_fd, path, O_PATH);
+    return fd < 0 ? fd : pb_reopen_regular(fd, inode);
 }
 
 static int open_link(const char *path)

@@ -4,8 +4,16 @@
  * a device or a pipe can have an effect or wait. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+/* Opens path below the root that root_fd is, whichever links lead there; flags as open(2), without O_CREAT.
+ * By openat2; before Linux 5.6, or where a filter refuses that call, step by step. */
+int pb_open_below(int root_fd, const char *path, int flags);
+
+/* Whether it was refused so far. */
+bool pb_open_without_openat2(void);
 
 /* inode: it must be this one, 0: any. Returns a descriptor to read from. -ESTALE: it is something else. */
 int pb_open_regular(int root_fd, const char *path, uint64_t inode);

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "control/rundir.h"
 #include "control/settings.h"
+#include "remote/openin.h"
 #include "remote/procinfo.h"
 
 #include <dirent.h>
@@ -33,7 +34,7 @@ static int open_below(int dir_fd, const char *path, int flags)
                            .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
 
     int fd = (int)syscall(SYS_openat2, dir_fd, path, &how, sizeof(how));
-    if (fd < 0 && errno == ENOSYS) /* before 5.6: only the last component is guarded */
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM)) /* before 5.6: only the last component is guarded */
         fd = openat(dir_fd, path, flags | O_CLOEXEC | O_NOFOLLOW);
     return fd < 0 ? -errno : fd;
 }
@@ -42,13 +43,7 @@ static int open_below(int dir_fd, const char *path, int flags)
  * root that top_fd is. */
 static int open_root(int top_fd, const char *path)
 {
-    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-
-    int fd = (int)syscall(SYS_openat2, top_fd, path, &how, sizeof(how));
-    if (fd < 0 && errno == ENOSYS) /* before 5.6: a link could lead out of that root */
-        return open_below(top_fd, path + strspn(path, "/"), O_RDONLY | O_DIRECTORY);
-    return fd < 0 ? -errno : fd;
+    return pb_open_below(top_fd, path, O_RDONLY | O_DIRECTORY);
 }
 
 static int open_file(const struct pb_run_info *run, const char *name)
