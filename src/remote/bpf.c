@@ -3,16 +3,37 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#define LOCKED_MAX (64u << 20) /* of locked memory: far more than the maps of all processes take */
 
 static int call(int command, union bpf_attr *attr)
 {
     long r = syscall(SYS_bpf, command, attr, sizeof(*attr));
     return r < 0 ? -errno : (int)r;
+}
+
+/* Before Linux 5.11 maps count as locked memory, of which a shell allows 64 KB. True: more is allowed now. */
+static bool allow_locked_memory(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur >= LOCKED_MAX)
+        return false;
+    struct rlimit more = {.rlim_cur = LOCKED_MAX, .rlim_max = limit.rlim_max};
+    if (more.rlim_max != RLIM_INFINITY && more.rlim_max < LOCKED_MAX)
+        more.rlim_max = LOCKED_MAX; /* root may */
+    if (setrlimit(RLIMIT_MEMLOCK, &more) == 0)
+        return true;
+    more = (struct rlimit){limit.rlim_max, limit.rlim_max};
+    return limit.rlim_max > limit.rlim_cur && setrlimit(RLIMIT_MEMLOCK, &more) == 0;
 }
 
 int pb_bpf_memory_new(size_t size, struct pb_bpf_memory *ret)
@@ -28,6 +49,8 @@ int pb_bpf_memory_new(size_t size, struct pb_bpf_memory *ret)
     attr.max_entries = 1;
     attr.map_flags = BPF_F_MMAPABLE;
     int fd = call(BPF_MAP_CREATE, &attr);
+    if ((fd == -EPERM || fd == -ENOMEM) && allow_locked_memory())
+        fd = call(BPF_MAP_CREATE, &attr);
     if (fd < 0)
         return fd;
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -16,6 +16,7 @@
 
 #define STOP_WITHIN_NS (2 * PB_NS_PER_S) /* a busy machine gives a thread no CPU for long */
 #define LOOKS          10                /* through somebody else */
+#define COMPARISONS    16                /* of counts that must be seen equal once */
 
 const char *pb_way_name(enum pb_way way)
 {
@@ -55,16 +56,21 @@ int pb_moment_open_in(int tasks, pid_t pid, pid_t tid, struct pb_moment *ret)
                           .status_fd = -1,
                           .known_waits = UINT64_MAX,
                           .pinned_cpu = -1,
+                          .looks = LOOKS,
                           .within_ns = STOP_WITHIN_NS};
 
     m.schedstat_fd = open_of(&m, tasks, "schedstat");
-    if (m.schedstat_fd < 0)
-        return m.schedstat_fd;
+    if (m.schedstat_fd < 0) { /* not every kernel has it; every one has this: */
+        m.status_fd = open_of(&m, tasks, "status");
+        if (m.status_fd < 0)
+            return m.status_fd;
+    }
     m.syscall_fd = open_of(&m, tasks, "syscall");
-    /* Who may not read that one can still stop it. */
+    /* Without the right to read that file the thread can still be stopped. */
     if (m.syscall_fd < 0 && m.syscall_fd != -EACCES && m.syscall_fd != -EPERM) {
-        close(m.schedstat_fd);
-        return m.syscall_fd;
+        int r = m.syscall_fd;
+        pb_moment_close(&m);
+        return r;
     }
     *ret = m;
     return 0;
@@ -84,18 +90,77 @@ static int read_text(int fd, char *buf, size_t size)
     return (int)n;
 }
 
-/* "run_ns wait_ns slices": the last counts how often it was given a CPU. */
-static int read_schedule(const struct pb_moment *m, uint64_t *ret_run_ns, uint64_t *ret_slices)
+/* How often it gave up its CPU to wait, and how often it was taken away. */
+static bool read_switches(struct pb_moment *m, uint64_t *ret_waits, uint64_t *ret_all)
+{
+    static const char key[] = "\nvoluntary_ctxt_switches:\t", other[] = "\nnonvoluntary_ctxt_switches:\t";
+    char text[4096];
+
+    if (m->status_fd < 0)
+        m->status_fd = open_of(m, -1, "status");
+    if (m->status_fd < 0 || read_text(m->status_fd, text, sizeof(text)) <= 0)
+        return false;
+    const char *waits = strstr(text, key), *taken = strstr(text, other);
+    if (!waits || !taken)
+        return false;
+    *ret_waits = strtoull(waits + sizeof(key) - 1, NULL, 10);
+    *ret_all = *ret_waits + strtoull(taken + sizeof(other) - 1, NULL, 10);
+    return true;
+}
+
+/* "run_ns wait_ns slices": the last counts how often it was given a CPU. Without that file, or where the
+ * kernel leaves it at 0, how often it lost one, and no time. */
+static int read_schedule(struct pb_moment *m, uint64_t *ret_run_ns, uint64_t *ret_slices)
 {
     char text[96], *end;
+    uint64_t waits;
 
+    if (m->schedstat_fd < 0) {
+        *ret_run_ns = 0;
+        return read_switches(m, &waits, ret_slices) ? 0 : -ESRCH;
+    }
     int r = read_text(m->schedstat_fd, text, sizeof(text));
     if (r <= 0)
         return r < 0 ? r : -ESRCH;
     *ret_run_ns = strtoull(text, &end, 10);
     strtoull(end, &end, 10);
     *ret_slices = strtoull(end, &end, 10);
-    return 0;
+    if (*ret_slices || !*ret_run_ns)
+        return 0;
+    /* It has run, and was never given a CPU: this kernel does not count. */
+    close(m->schedstat_fd);
+    m->schedstat_fd = -1;
+    return read_schedule(m, ret_run_ns, ret_slices);
+}
+
+bool pb_moment_without_slices(const struct pb_moment *m)
+{
+    return m->schedstat_fd < 0;
+}
+
+/* Of a thread that is surely off its CPU, and whose slices were read before: whether the kernel counts
+ * slices and switches alike. They are as many unless it began to count one of them late. */
+static void compare_counts(struct pb_moment *m)
+{
+    uint64_t waits, all;
+
+    if (!m->counts_agree && m->schedstat_fd >= 0 && m->comparisons < COMPARISONS &&
+        read_switches(m, &waits, &all)) {
+        m->counts_agree = all == m->slices;
+        m->comparisons++;
+    }
+}
+
+bool pb_moment_ready(struct pb_moment *m)
+{
+    uint64_t waits, all;
+
+    /* On its CPU it would have one slice more than switches. One that was given a CPU after the slices were
+     * read has more slices at the end of the moment. */
+    if (!m->counts_agree || !read_switches(m, &waits, &all) || all != m->slices)
+        return false;
+    m->way = PB_WAY_PINNED;
+    return true;
 }
 
 /* What it waits in. False: it runs, or the text is of no thread that waits. */
@@ -124,34 +189,20 @@ static bool read_syscall(struct pb_moment *m)
     return m->syscall_fd >= 0 && note_waiting(m, pb_waiting_read(m->pid, m->tid, m->syscall_fd, &w) == 1, &w);
 }
 
-/* Through somebody else, whose answers take too long to catch a thread that sleeps only now and then at the
- * first try. Where it is not told what the thread waits in, its clock at the end decides alone. */
-static int begin_through(struct pb_moment *m, unsigned ways)
+/* The same, without noting what it waits in. */
+static bool is_off_cpu(const struct pb_moment *m)
 {
-    char call[256];
-
-    if (!(ways & PB_WAY_ASLEEP))
-        return -EAGAIN;
-    for (int i = 0; i < LOOKS; i++) {
-        int r = m->through->ops->look(m->through, m->ns_tid, &m->run_ns, call, sizeof(call));
-        if (r < 0)
-            return r;
-        m->syscall = -1;
-        m->pc = m->sp = 0;
-        if (!call[0] || parse_syscall(m, call))
-            return m->way = PB_WAY_ASLEEP;
-        pb_sleep_ns(PB_NS_PER_MS);
-    }
-    return -EAGAIN;
+    struct pb_waiting w;
+    return m->syscall_fd >= 0 && pb_waiting_read(m->pid, m->tid, m->syscall_fd, &w) == 1;
 }
 
-static int end_through(struct pb_moment *m)
+static int end_by_clock(struct pb_moment *m)
 {
     char call[256];
     uint64_t ran_ns;
 
     int r = m->through->ops->look(m->through, m->ns_tid, &ran_ns, call, sizeof(call));
-    return r < 0 ? r : ran_ns == m->run_ns ? 0 : -EAGAIN;
+    return r < 0 ? r : ran_ns == m->clock_ns ? 0 : -EAGAIN;
 }
 
 /* The CPU it runs on, ran on last, or waits for: field 39 of stat, counted from the end of the name. */
@@ -192,6 +243,53 @@ static bool is_preempted(struct pb_moment *m)
     return cpu >= 0 && pin_to(m, cpu) && read_cpu(m) == cpu;
 }
 
+/* On the CPU that it wants, awake, while the agent reads on another. */
+static int begin_pinned_through(struct pb_moment *m)
+{
+    m->by_clock = false;
+    int r = m->schedstat_fd >= 0 ? read_schedule(m, &m->run_ns, &m->slices) : -EAGAIN;
+    if (r < 0 || !is_preempted(m))
+        return r < 0 ? r : -EAGAIN;
+    m->through->spin = true;
+    return m->way = PB_WAY_PINNED;
+}
+
+/* Through somebody else, whose answers take too long to catch a thread that sleeps only now and then at the
+ * first try. That it did not run is read from its time slices, which need no right; where they are not to be
+ * seen, or it is not told what the thread waits in, its own clock at the end decides alone. */
+static int begin_through(struct pb_moment *m, unsigned ways)
+{
+    char call[256];
+
+    if (ways == PB_WAY_PINNED)
+        return begin_pinned_through(m);
+
+    m->by_clock = false;
+    for (unsigned i = 0; i < m->looks; i++) {
+        if (i)
+            pb_sleep_ns(PB_NS_PER_MS);
+        int r = m->schedstat_fd >= 0 ? read_schedule(m, &m->run_ns, &m->slices) : 0;
+        if (r == 0 && !(ways & PB_WAY_ASLEEP))
+            return -EAGAIN;
+        if (r == 0)
+            r = m->through->ops->look(m->through, m->ns_tid, &m->clock_ns, call, sizeof(call));
+        if (r < 0)
+            return r;
+        m->syscall = -1;
+        m->pc = m->sp = 0;
+        if (parse_syscall(m, call)) {
+            m->by_clock = m->schedstat_fd < 0;
+            compare_counts(m);
+            return m->way = PB_WAY_ASLEEP;
+        }
+        if (!call[0]) {
+            m->by_clock = true;
+            return m->way = PB_WAY_ASLEEP;
+        }
+    }
+    return -EAGAIN;
+}
+
 static int stop(struct pb_moment *m)
 {
     int r = pb_trace_stop(m->pid, m->tid, m->syscall_fd, m->within_ns, &m->signal);
@@ -207,26 +305,30 @@ static void let_go(struct pb_moment *m)
     m->stopped = false;
 }
 
-/* How often it gave up its CPU to wait, and how often it was taken away. */
-static bool read_switches(struct pb_moment *m, uint64_t *ret_waits, uint64_t *ret_all)
-{
-    static const char key[] = "\nvoluntary_ctxt_switches:\t", other[] = "\nnonvoluntary_ctxt_switches:\t";
-    char text[4096];
-
-    if (m->status_fd < 0)
-        m->status_fd = open_of(m, -1, "status");
-    if (m->status_fd < 0 || read_text(m->status_fd, text, sizeof(text)) <= 0)
-        return false;
-    const char *waits = strstr(text, key), *taken = strstr(text, other);
-    if (!waits || !taken)
-        return false;
-    *ret_waits = strtoull(waits + sizeof(key) - 1, NULL, 10);
-    *ret_all = *ret_waits + strtoull(taken + sizeof(other) - 1, NULL, 10);
-    return true;
-}
-
 #define LEAVE_FIRST_NS 50000
 #define LEAVE_MAX_NS   500000
+
+/* CPU time of a thread in the units of stat, fields 14 and 15: what is left where slices are not counted. */
+static uint64_t read_ticks(struct pb_moment *m)
+{
+    char text[1024];
+
+    if (m->stat_fd < 0)
+        m->stat_fd = open_of(m, -1, "stat");
+    if (m->stat_fd < 0 || read_text(m->stat_fd, text, sizeof(text)) <= 0)
+        return 0;
+    char *p = strrchr(text, ')');
+    for (int field = 2; p && field < 14; field++)
+        p = strchr(p + 1, ' ');
+    uint64_t user = p ? strtoull(p, &p, 10) : 0;
+    return p ? user + strtoull(p, NULL, 10) : 0;
+}
+
+/* How often a thread was given a CPU, or a number that grows when it has run. */
+static uint64_t read_turns(struct pb_moment *m, uint64_t taken_away)
+{
+    return m->schedstat_fd >= 0 ? m->slices : taken_away + read_ticks(m);
+}
 
 /* Waits until a thread that is not asleep is surely not in the midst of a wait. One that has waited in
  * accept, say, for all of its time and was woken by that, but was given no CPU yet, is ready to run and still
@@ -239,20 +341,23 @@ static bool read_switches(struct pb_moment *m, uint64_t *ret_waits, uint64_t *re
 static int leave_waits(struct pb_moment *m)
 {
     uint64_t until = pb_now_ns() + m->within_ns, step = LEAVE_FIRST_NS;
-    uint64_t first_waits = 0, first_slices = 0, waits, all;
+    uint64_t first_waits = 0, first_turns = 0, waits, all;
 
-    for (;;) {
-        if (!m->slices || !read_switches(m, &waits, &all)) /* a kernel that does not count */
+    for (bool first = true;; first = false) {
+        if (!read_switches(m, &waits, &all)) /* a kernel that does not count at all */
             return 0;
-        if (waits == m->known_waits || m->slices > all ||
-            (first_slices && waits == first_waits && m->slices > first_slices)) {
+        uint64_t turns = read_turns(m, all - waits);
+        if (waits == m->known_waits || (m->schedstat_fd >= 0 && m->slices > all) ||
+            (!first && waits == first_waits && turns > first_turns)) {
             m->known_waits = waits;
             return 0;
         }
         if (pb_now_ns() > until)
             return -ETIMEDOUT;
-        first_waits = waits;
-        first_slices = m->slices;
+        if (first || waits != first_waits) {
+            first_waits = waits;
+            first_turns = turns;
+        }
         pb_sleep_ns(step);
         step = step < LEAVE_MAX_NS ? 2 * step : step;
         int r = read_schedule(m, &m->run_ns, &m->slices);
@@ -275,9 +380,11 @@ int pb_moment_begin(struct pb_moment *m, unsigned ways)
     /* The order of reading is the proof: the count first, then that it is off its CPU, then the memory, and
      * the count again. */
     bool asleep = read_syscall(m);
+    if (asleep)
+        compare_counts(m);
     if (asleep && ways & PB_WAY_ASLEEP)
         return m->way = PB_WAY_ASLEEP;
-    if (ways & PB_WAY_PINNED && is_preempted(m))
+    if (ways & PB_WAY_PINNED && m->schedstat_fd >= 0 && is_preempted(m))
         return m->way = PB_WAY_PINNED;
     if (!(ways & PB_WAY_STOPPED))
         return -EAGAIN;
@@ -304,11 +411,15 @@ int pb_moment_end(struct pb_moment *m)
         return 0;
     }
     if (m->through)
-        return end_through(m);
+        m->through->spin = false;
+    if (m->by_clock)
+        return end_by_clock(m);
+    /* Switches alone say nothing of a thread that was given a CPU and has it still. */
+    if (m->schedstat_fd < 0 && !is_off_cpu(m))
+        return -EAGAIN;
     int r = read_schedule(m, &run_ns, &slices);
     if (r < 0)
         return r;
-    /* A kernel that does not count says 0 of every thread: that proves nothing. */
     return slices && slices == m->slices && run_ns == m->run_ns ? 0 : -EAGAIN;
 }
 

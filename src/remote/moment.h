@@ -6,11 +6,16 @@
  * since (the count of time slices in schedstat is the same at the end). Also true of one that is stopped.
  *   pinned   it would run, but we run on the CPU it belongs to, and it was not scheduled in since: it was
  *            preempted by us. Moves the calling thread to that CPU; its affinity is the caller's to restore.
+ *            The same is proved without moving where it waits for any CPU (pb_moment_ready).
  *   stopped  by ptrace, this one thread, for tens of microseconds (remote/trace.h): its signals are handed
  * on, and its system calls go on. Where a stop would make a wait of its own longer it is read asleep instead,
  * also when that way was not asked for. If we die, the kernel lets the thread go on. Caller-owned; begin, end
  * and close come from one thread of ours (ptrace wants that). Does not allocate; a few short reads of /proc
- * through descriptors kept open. */
+ * through descriptors kept open.
+ *
+ * Without schedstat (a kernel built without it, a /proc that hides it) the switches in status are counted
+ * instead: a thread that is off its CPU before and after, and was not switched out in between, did not run.
+ * The pinned way needs the time slices and is refused then. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,6 +45,11 @@ struct pb_moment {
     enum pb_way way; /* of the moment that is open, or was last */
     uint64_t slices, run_ns;
     uint64_t known_waits; /* how often it had given up its CPU when it was last seen outside of a wait */
+    uint64_t clock_ns;    /* with `through`: of its own clock */
+    bool by_clock;        /* that clock is the proof */
+    unsigned comparisons;
+    bool counts_agree; /* its time slices were as many as its switches when it was surely off its CPU */
+    unsigned looks;    /* with `through`: how often a thread that runs is looked at; the caller's to change */
     /* Of the last moment that was PB_WAY_ASLEEP, and of a core: */
     int syscall; /* number; -1: none (a page fault) */
     uint64_t syscall_args[6];
@@ -61,6 +71,14 @@ int pb_moment_begin(struct pb_moment *m, unsigned ways);
 /* Ends it and lets the thread go on where it was stopped. 0: what was read in between is of one moment.
  * -EAGAIN: it ran meanwhile, throw the reading away. Must be called after every begin that returned a way. */
 int pb_moment_end(struct pb_moment *m);
+
+/* After a begin that said -EAGAIN: whether the thread is off its CPU and waits for nothing but one. Then a
+ * moment (PB_WAY_PINNED) has begun. It was given a CPU as often as it lost one: that is off its CPU, and the
+ * end proves that it stayed so. Known only of threads that were once seen asleep or stopped. */
+bool pb_moment_ready(struct pb_moment *m);
+
+/* True: the kernel does not say how often a thread was given a CPU. */
+bool pb_moment_without_slices(const struct pb_moment *m);
 
 /* "asleep", "pinned", "stopped", "dead". */
 const char *pb_way_name(enum pb_way way);

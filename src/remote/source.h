@@ -6,6 +6,7 @@
  * at a time. Whatever comes back may be hostile: the reader bounds it. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -53,6 +54,7 @@ struct pb_source {
     int fd;                 /* -1: none */
     int tasks;              /* 1 + its folder of threads, kept open; 0: not yet */
     uint16_t machine;       /* EM_*; 0: ours */
+    bool spin;              /* answers of somebody else are waited for awake: we keep a thread from its CPU */
     void *extra;            /* of the kind */
     struct pb_pages *pages; /* kept; NULL: none yet */
     uint64_t round;         /* 0: none are kept now */

@@ -25,6 +25,7 @@
 #define MAPS_MAX    (16u << 20)
 #define ERRNO_END   4096
 #define SLOW_NS     (10 * PB_NS_PER_MS) /* it takes 50 us, and longer where the machine is busy */
+#define SPIN_NS     (PB_NS_PER_MS / 2)
 #define PATIENCE_NS (20 * PB_NS_PER_S)
 #define MAPS_TRIES  3
 
@@ -35,12 +36,24 @@ struct agent {
     int gone;           /* why it is not asked any more; 0: it is */
 };
 
-static int ask_once(struct agent *a, struct pb_frame_writer *w, uint16_t type, struct pb_frame *ret)
+/* Awake for a short while where that is wanted, then asleep. */
+static int await_answer(struct agent *a, bool spin, struct pb_frame *ret)
+{
+    uint64_t until = pb_now_ns() + SPIN_NS;
+    int r = -ETIMEDOUT;
+
+    while (spin && r == -ETIMEDOUT && pb_now_ns() < until)
+        r = pb_client_next(&a->client, ret, 0);
+    return r == -ETIMEDOUT ? pb_client_next(&a->client, ret, TIMEOUT_MS) : r;
+}
+
+static int ask_once(struct agent *a, bool spin, struct pb_frame_writer *w, uint16_t type,
+                    struct pb_frame *ret)
 {
     int64_t id = pb_client_request(&a->client, w, type);
     if (id < 0)
         return id == -EPIPE || id == -ECONNRESET ? -ESRCH : (int)id;
-    int r = pb_client_next(&a->client, ret, TIMEOUT_MS);
+    int r = await_answer(a, spin, ret);
     if (r < 0)
         return r == -ECONNRESET ? -ESRCH : r;
     if (ret->id != (uint32_t)id || (ret->type != PB_MSG_DONE && ret->type != PB_MSG_ERROR))
@@ -57,7 +70,7 @@ static int ask(struct pb_source *s, struct pb_frame_writer *w, uint16_t type, st
 
     if (a->gone)
         return a->gone;
-    int r = ask_once(a, w, type, ret);
+    int r = ask_once(a, s->spin, w, type, ret);
     uint64_t took = pb_now_ns() - began;
     a->waited_ns += took > SLOW_NS ? took : 0;
     if (r == 0 && a->waited_ns > PATIENCE_NS)
@@ -241,19 +254,14 @@ static pid_t own_tid(pid_t pid, pid_t tid)
     return tid;
 }
 
+/* What /proc shows without a right is read there; only what it hides is asked of the agent. */
 static int moment_agent(struct pb_source *s, pid_t tid, struct pb_moment *ret)
 {
-    *ret = (struct pb_moment){
-        .pid = s->pid,
-        .tid = tid,
-        .ns_tid = own_tid(s->pid, tid),
-        .schedstat_fd = -1,
-        .syscall_fd = -1,
-        .stat_fd = -1,
-        .status_fd = -1,
-        .pinned_cpu = -1,
-        .through = s,
-    };
+    int r = pb_moment_open(s->pid, tid, ret);
+    if (r < 0)
+        return r;
+    ret->ns_tid = own_tid(s->pid, tid);
+    ret->through = s;
     return 0;
 }
 

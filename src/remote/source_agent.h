@@ -2,7 +2,8 @@
  *
  * In a pod without the right to trace, or where a process forbids it, the agent (if it is there already)
  * reads memory and mappings on our behalf, over its socket, and tells whether a thread ran: by its clock, so
- * that a stack is as surely of one moment as elsewhere. A thread that runs cannot be stopped this way. */
+ * that a stack is as surely of one moment as elsewhere. A thread that runs cannot be stopped this way; it can
+ * be kept from its CPU while the agent answers from another one (the pinned way of remote/moment.h). */
 #pragma once
 
 #include <sys/types.h>

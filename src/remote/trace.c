@@ -101,6 +101,21 @@ static int look(pid_t tid, int how, int *ret_signal)
     return 1;
 }
 
+static atomic_uint restarts;
+
+unsigned pb_trace_restarts(void)
+{
+    return restarts;
+}
+
+static void mend(pid_t pid, pid_t tid, const struct pb_waiting *before, int signal)
+{
+    struct pb_interrupted was;
+
+    if (pb_interrupted_mend(pid, tid, before, signal, &was) == 0 && was.was && was.finite)
+        restarts++;
+}
+
 /* Lets a thread go that is or will be stopped. True: there is nothing left to do. */
 static bool settle(pid_t pid, pid_t tid, const struct pb_waiting *before)
 {
@@ -113,7 +128,7 @@ static bool settle(pid_t pid, pid_t tid, const struct pb_waiting *before)
         r = look(tid, WNOHANG, &signal);
     }
     if (r == 1)
-        (void)pb_interrupted_mend(pid, tid, before, signal, NULL);
+        mend(pid, tid, before, signal);
     if (r == 1)
         return ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)signal) == 0;
     return r < 0;
@@ -301,7 +316,7 @@ static int stop(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *r
     if (r < 0)
         leave_to_handler(pid, tid, &before);
     else /* before anything else: if we die now, it goes on as it should */
-        (void)pb_interrupted_mend(pid, tid, &before, *ret_signal, NULL);
+        mend(pid, tid, &before, *ret_signal);
     return r;
 }
 

@@ -27,3 +27,7 @@ void pb_trace_let_go(pid_t pid, pid_t tid, int signal);
 
 /* Whether the handler of SIGCHLD has run since this was last asked: a sleep that it cut short is to go on. */
 bool pb_trace_woke_us(void);
+
+/* How many waits with a timeout of their own our stops have begun again so far. A thread is not stopped when
+ * it is seen in such a wait: these had begun in the microseconds between the look and the stop. */
+unsigned pb_trace_restarts(void);
