@@ -26,29 +26,23 @@ static void fail(const char *why)
     exit(1);
 }
 
-static int ignore_columns(void *arg, const struct pb_sql_column *c, unsigned n)
-{
-    return 0;
-}
-
-static int ignore_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
-{
-    return 0;
-}
-
-static void ignore_note(void *arg, const char *text)
-{
-}
-
 static void run_ours(int arena_fd, const char *sql)
 {
-    const struct pb_sql_sink sink = {.columns = ignore_columns, .row = ignore_row, .note = ignore_note};
     struct pb_sql_source source = {.live = {.pid = getpid(), .arena_fd = arena_fd}, .rank = -1};
     struct pb_sql_query q = {
         .sql = sql, .length = strlen(sql), .sources = &source, .nsources = 1, .timeout_ms = 60000};
     struct pb_err err = {0};
 
-    if (pb_sql_run(&q, &sink, NULL, &err) < 0)
+    struct pb_sql_event event;
+    struct pb_sql *s;
+
+    if (pb_sql_open(&q, &s, &err) < 0)
+        fail(err.text);
+    int r;
+    while ((r = pb_sql_next(s, &event, &err)) > 0)
+        ;
+    pb_sql_close(s);
+    if (r < 0)
         fail(err.text);
 }
 

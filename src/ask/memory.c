@@ -25,31 +25,24 @@ struct few {
     unsigned n;
 };
 
-static int take_columns(void *arg, const struct pb_sql_column *columns, unsigned n)
+static int take_rows(const struct pb_batch *batch, struct few *few)
 {
-    return 0;
-}
+    _cleanup_(pb_row_text_done) struct pb_row_text row = {0};
+    int r = 0;
 
-static int take_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
-{
-    struct few *few = arg;
-
-    if (few->n == PB_MEMORY_POINTS)
-        return 0;
-    for (unsigned i = 0; i < n && i < CELLS; i++)
-        snprintf(few->cells[few->n][i], sizeof(few->cells[0][0]), "%.*s",
-                 cells[i].kind == PB_SQL_NULL ? 0 : (int)cells[i].length, cells[i].text);
-    few->n++;
-    return 0;
-}
-
-static void take_note(void *arg, const char *text)
-{
+    for (uint32_t i = 0; r == 0 && i < batch->nrows && few->n < PB_MEMORY_POINTS; i++, few->n++) {
+        r = pb_row_text_take(&row, batch, i);
+        for (unsigned k = 0; r == 0 && k < batch->ncolumns && k < CELLS; k++)
+            snprintf(few->cells[few->n][k], sizeof(few->cells[0][0]), "%.*s", (int)row.cells[k].length,
+                     row.cells[k].text);
+    }
+    return r;
 }
 
 static int ask(const struct pb_query_sources *sources, const char *sql, struct few *ret, struct pb_err *err)
 {
-    const struct pb_sql_sink sink = {.columns = take_columns, .row = take_row, .note = take_note, .arg = ret};
+    struct pb_sql_event event;
+    struct pb_sql *query;
     struct pb_sql_query q = {.sql = sql,
                              .length = strlen(sql),
                              .sources = sources->at,
@@ -58,7 +51,14 @@ static int ask(const struct pb_query_sources *sources, const char *sql, struct f
                              .timeout_ms = TIMEOUT_MS};
 
     ret->n = 0;
-    return pb_sql_run(&q, &sink, NULL, err);
+    int r = pb_sql_open(&q, &query, err);
+    if (r < 0)
+        return r;
+    while ((r = pb_sql_next(query, &event, err)) > 0)
+        if (event.kind == PB_SQL_EVENT_BATCH && (r = take_rows(&event.batch, ret)) < 0)
+            break;
+    pb_sql_close(query);
+    return r;
 }
 
 static double number(const struct few *few, unsigned row, unsigned cell)

@@ -301,9 +301,6 @@ static int keep_failed(const struct pb_ask *ask, const struct pb_target *target,
     if (!source->live.broken)
         return pb_fail(err, -ENOMEM, "out of memory");
     s->failed++;
-    char name[64];
-    pb_live_name(&source->live, name, sizeof(name));
-    pb_ask_note(ask, "what %s recorded is missing: %s", name, err->text);
     err->text[0] = '\0';
     return 0;
 }

@@ -17,7 +17,7 @@ struct pb_query_sources {
 /* ask must outlive what is opened. Opens what each target has recorded, live or left behind; a process that
  * is not probed has nothing, which is no error. Injects nothing. Without targets there is one source that
  * names no process. What is archived of a run belongs to its source. One of several targets that cannot be
- * read stays a source, without recorded rows: a note names it, and its live.broken says why. */
+ * read stays a source, without recorded rows: its live.broken says why. */
 int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_query_sources *ret,
                     struct pb_err *err);
 /* One source for each run in the archive. */

@@ -24,6 +24,7 @@
 #include "engine/writer/parquet.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
@@ -50,11 +51,16 @@ enum {
 
 /* What a query may take at most, as a share of the machine and in bytes. */
 static const uint64_t MOST_SPACE = 8ull << 30, LEAST_SPACE = 2ull << 30, LEAST_ROOM = 64ull << 20;
+/* What a query that was stopped may leave behind in a worker that stays. */
+static const uint64_t MOST_LEFT_BEHIND = 256ull << 20;
 
 struct worker {
     int listener; /* -1: one caller only */
     int caller;
+    int lock; /* of our slot, from the caller: free again when we are, whatever the caller does; -1: none */
     int pidfd;
+    int statm; /* our own memory, opened before the sandbox; -1: it cannot be looked at */
+    uint64_t idle_pages;
     struct pb_engine *engine;
     /* for the watching thread */
     int wake;
@@ -99,12 +105,12 @@ static void *watch(void *arg)
     }
 }
 
-static void begin_watch(struct worker *w, unsigned timeout_ms)
+static void begin_watch(struct worker *w, uint64_t deadline)
 {
     uint64_t one = 1;
 
     w->watched = w->caller;
-    w->deadline = timeout_ms ? pb_now_ns() + timeout_ms * PB_NS_PER_MS : UINT64_MAX;
+    w->deadline = deadline ? deadline : UINT64_MAX;
     if (write(w->wake, &one, sizeof(one)) < 0)
         _exit(4);
 }
@@ -168,9 +174,27 @@ static int send_failure(int fd, int r, const struct pb_err *err)
     pb_wire_begin(&m, PB_SQL_ERROR);
     pb_wire_put_u32(&m, (uint32_t)-r);
     pb_wire_put_text(&m, text, strlen(text));
-    r = pb_wire_send(fd, &m, 0);
+    r = pb_wire_send(fd, &m, pb_now_ns() + GRACE_MS * PB_NS_PER_MS);
     pb_wire_done(&m);
     return r;
+}
+
+static uint64_t resident_pages(const struct worker *w)
+{
+    char text[128];
+    unsigned long long pages = 0;
+
+    ssize_t n = w->statm < 0 ? -1 : pread(w->statm, text, sizeof(text) - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    return sscanf(text, "%*u %llu", &pages) == 1 ? pages : 0;
+}
+
+/* Whether a query that was stopped in the middle has left its memory behind. */
+static bool is_bloated(const struct worker *w)
+{
+    pb_pool_clear();
+    malloc_trim(0);
+    return resident_pages(w) > w->idle_pages + MOST_LEFT_BEHIND / (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static int answer(struct worker *w, struct pb_wire *m)
@@ -180,14 +204,27 @@ static int answer(struct worker *w, struct pb_wire *m)
 
     int r = m->type == PB_SQL_REQUEST ? read_request(m, &q, &err) : -EBADMSG;
     if (r < 0) {
-        r = r == -EBADMSG && !err.text[0] ? r : send_failure(w->caller, r, &err);
+        if (!err.text[0])
+            pb_fail(&err, r, r == -EBADMSG ? "this is no request that the SQL worker knows" : "%s",
+                    strerror(-r));
+        int sent = send_failure(w->caller, r, &err);
+        /* After what is no message there is no telling where the next one begins. */
+        r = r == -EBADMSG ? r : sent;
     } else {
-        begin_watch(w, q.timeout_ms);
+        q.deadline = q.timeout_ms ? q.received + q.timeout_ms * PB_NS_PER_MS : 0;
+        begin_watch(w, q.deadline);
         r = pb_engine_run(w->engine, &q);
         end_watch(w);
     }
     pb_catalog_done(&q.catalog);
-    return r;
+    return r == 0 && q.stopped ? -EPIPE : r;
+}
+
+static void close_lock(struct worker *w)
+{
+    if (w->lock >= 0)
+        close(w->lock);
+    w->lock = -1;
 }
 
 static int serve(struct worker *w)
@@ -197,8 +234,16 @@ static int serve(struct worker *w)
     int r = say_hello(w), status = 0;
     while (r == 0 && status == 0) {
         r = pb_wire_receive(w->caller, &m, pb_now_ns() + CALLER_IDLE_MS * PB_NS_PER_MS);
+        if (r == 0 && m.type == PB_SQL_LOCK && m.nfds == 1) {
+            close_lock(w);
+            w->lock = m.fds[0];
+            m.fds[0] = -1;
+            continue;
+        }
         if (r == 0)
             status = answer(w, &m);
+        else if (r == -EBADMSG)
+            send_failure(w->caller, r, &(struct pb_err){.text = "this is no message to an SQL worker"});
     }
     for (unsigned i = 0; i < m.nfds; i++)
         if (m.fds[i] >= 0)
@@ -206,8 +251,11 @@ static int serve(struct worker *w)
     m.nfds = 0;
     pb_wire_done(&m);
     close(w->caller);
-    /* Only a database that is broken ends the worker; a caller that left does not. */
-    return status == -EIO ? status : 0;
+    /* Only a database that is broken ends the worker, or memory that a query left behind; a caller that left,
+     * takes no rows or talks nonsense does not. */
+    r = status == -EIO || (status < 0 && is_bloated(w)) ? -EIO : 0;
+    close_lock(w);
+    return r;
 }
 
 static bool same_user(int fd)
@@ -282,6 +330,7 @@ static int start(struct worker *w, const char *archive, struct pb_err *err)
     uint64_t bytes = space(&limits);
     signal(SIGPIPE, SIG_IGN);
     w->wake = eventfd(0, EFD_CLOEXEC);
+    w->statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     w->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
     /* Without it (before Linux 5.3, or refused in a container) nobody can end us from outside in time; we do
      * that ourselves when the caller is gone or its time is up. */
@@ -292,12 +341,15 @@ static int start(struct worker *w, const char *archive, struct pb_err *err)
         r = pb_sandbox_bound_memory(bytes, err);
     if (r == 0)
         r = pb_sandbox_enter(archive, err);
-    return r < 0 ? r : pb_engine_open(n, room(&limits, bytes), archive, &w->engine, err);
+    if (r == 0)
+        r = pb_engine_open(n, room(&limits, bytes), archive, &w->engine, err);
+    w->idle_pages = resident_pages(w);
+    return r;
 }
 
 int main(int argc, char **argv)
 {
-    struct worker w = {.listener = -1, .caller = -1, .watched = -1};
+    struct worker w = {.listener = -1, .caller = -1, .lock = -1, .statm = -1, .watched = -1};
     struct pb_err err = {0};
 
     if (argc == 4 && strcmp(argv[1], "parquet") == 0)

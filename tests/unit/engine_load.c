@@ -220,52 +220,51 @@ static void a_deadline_is_kept(void **state)
 }
 
 static volatile sig_atomic_t cancelled;
-static uint64_t most_scanned, most_known;
 
 static void cancel(int number)
 {
     cancelled = 1;
 }
 
-static void see_progress(void *arg, uint64_t scanned, uint64_t known)
-{
-    most_scanned = scanned;
-    most_known = known;
-}
-
 /* A query that would take for ever, over the table of this test. */
-static int run_for_ever(struct pb_err *err)
+static int run_for_ever(struct answer *a, struct pb_err *err)
 {
     static const char sql[] = "SELECT count(*) FROM stream, range(1000000000000) WHERE n + range < 0";
-    static struct answer a;
-    const struct pb_sql_sink sink = {take_columns, take_row, take_note, &a, see_progress};
     const struct pb_sql_source source = {.live = {.pid = getpid(), .arena_fd = pb_arena_fd(arena)}};
-    const struct pb_sql_query q = {
-        .sql = sql, .length = sizeof(sql) - 1, .sources = &source, .nsources = 1, .cancel = &cancelled};
+    const struct pb_sql_query q = {.sql = sql,
+                                   .length = sizeof(sql) - 1,
+                                   .sources = &source,
+                                   .nsources = 1,
+                                   .progress = true,
+                                   .cancel = {.flag = &cancelled}};
 
-    return pb_sql_run(&q, &sink, NULL, err);
+    *a = (struct answer){0};
+    return take_all(&q, a, err);
 }
 
 static void a_query_tells_how_far_it_is_and_is_cancelled_at_once(void **state)
 {
     const struct itimerval second = {.it_value = {.tv_sec = 1}};
+    static struct answer a;
     struct pb_err err = {0};
 
     sigaction(SIGALRM, &(struct sigaction){.sa_handler = cancel}, NULL);
     setitimer(ITIMER_REAL, &second, NULL);
     int64_t began = mono_now();
-    assert_int_equal(run_for_ever(&err), -ECANCELED);
+    assert_int_equal(run_for_ever(&a, &err), -ECANCELED);
     assert_true(mono_now() - began < 2 * SECOND);
-    assert_true(most_known > 0 && most_scanned <= most_known);
+    assert_true(a.known > 0 && a.scanned <= a.known);
     cancelled = 0;
     expect(-1, "SELECT 1", "1\n");
 }
 
 static void a_query_cancelled_before_it_begins_does_not_run(void **state)
 {
-    cancelled = 1;
+    static struct answer a;
     struct pb_err err = {0};
-    assert_int_equal(run_for_ever(&err), -ECANCELED);
+
+    cancelled = 1;
+    assert_int_equal(run_for_ever(&a, &err), -ECANCELED);
     cancelled = 0;
 }
 

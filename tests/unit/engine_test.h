@@ -26,6 +26,7 @@ struct answer {
     int r;
     struct pb_err err;
     struct pb_sql_stats stats;
+    uint64_t scanned, known; /* as it was told last */
 };
 
 static inline void add_text(char *to, size_t size, const char *text, size_t length)
@@ -37,19 +38,16 @@ static inline void add_text(char *to, size_t size, const char *text, size_t leng
     }
 }
 
-static inline int take_columns(void *arg, const struct pb_sql_column *columns, unsigned n)
+static inline void take_columns(struct answer *a, const struct pb_sql_column *columns, unsigned n)
 {
-    struct answer *a = arg;
     for (unsigned i = 0; i < n; i++) {
         add_text(a->types, sizeof(a->types), columns[i].type, strlen(columns[i].type));
         add_text(a->types, sizeof(a->types), " ", 1);
     }
-    return 0;
 }
 
-static inline int take_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
+static inline void take_row(struct answer *a, const struct pb_sql_cell *cells, unsigned n)
 {
-    struct answer *a = arg;
     for (unsigned i = 0; i < n; i++) {
         add_text(a->rows, sizeof(a->rows), "|", i > 0);
         if (cells[i].kind == PB_SQL_NULL)
@@ -59,14 +57,53 @@ static inline int take_row(void *arg, const struct pb_sql_cell *cells, unsigned 
     }
     add_text(a->rows, sizeof(a->rows), "\n", 1);
     a->n++;
-    return 0;
 }
 
-static inline void take_note(void *arg, const char *text)
+static inline void take_rows(struct answer *a, const struct pb_batch *batch)
 {
-    struct answer *a = arg;
+    struct pb_row_text row = {0};
+
+    for (uint32_t i = 0; i < batch->nrows; i++) {
+        assert_int_equal(pb_row_text_take(&row, batch, i), 0);
+        take_row(a, row.cells, batch->ncolumns);
+    }
+    pb_row_text_done(&row);
+}
+
+static inline void take_note(struct answer *a, const char *text)
+{
     add_text(a->notes, sizeof(a->notes), text, strlen(text));
     add_text(a->notes, sizeof(a->notes), "\n", 1);
+}
+
+/* Pulls a query to its end. */
+static inline int take_all(const struct pb_sql_query *q, struct answer *a, struct pb_err *err)
+{
+    struct pb_sql_event event;
+    struct pb_sql *s;
+
+    int r = pb_sql_open(q, &s, err);
+    if (r < 0)
+        return r;
+    while ((r = pb_sql_next(s, &event, err)) > 0)
+        if (event.kind == PB_SQL_EVENT_COLUMNS) {
+            take_columns(a, event.columns, event.n);
+        } else if (event.kind == PB_SQL_EVENT_BATCH) {
+            take_rows(a, &event.batch);
+        } else if (event.kind == PB_SQL_EVENT_NOTE) {
+            take_note(a, event.text);
+        } else if (event.kind == PB_SQL_EVENT_FAILED) {
+            char text[512];
+            snprintf(text, sizeof(text), "source %u is missing in %s: %s", event.source, event.table,
+                     event.text);
+            take_note(a, text);
+        } else {
+            a->scanned = event.scanned;
+            a->known = event.known;
+        }
+    a->stats = *pb_sql_stats_of(s);
+    pb_sql_close(s);
+    return r;
 }
 
 static inline void no_secrets(pid_t pid, char ret[PB_REDACT_SIZE])
@@ -80,7 +117,6 @@ static inline struct answer *ask_all(const int *fds, unsigned n, const char *sql
 {
     static struct answer a;
     struct pb_sql_source sources[8];
-    const struct pb_sql_sink sink = {take_columns, take_row, take_note, &a, NULL};
 
     memset(&a, 0, sizeof(a));
     for (unsigned i = 0; i < n; i++)
@@ -89,7 +125,7 @@ static inline struct answer *ask_all(const int *fds, unsigned n, const char *sql
             .rank = (int32_t)i};
     struct pb_sql_query q = {
         .sql = sql, .length = strlen(sql), .sources = sources, .nsources = n, .timeout_ms = timeout_ms};
-    a.r = pb_sql_run(&q, &sink, &a.stats, &a.err);
+    a.r = take_all(&q, &a, &a.err);
     return &a;
 }
 

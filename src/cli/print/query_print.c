@@ -1,6 +1,7 @@
 /* query_print: see query_print.h. */
 #include "cli/print/query_print.h"
 
+#include "base/time.h"
 #include "cli/print/glyph.h"
 #include "cli/print/records.h"
 #include "cli/print/rows.h"
@@ -13,7 +14,8 @@
 #include <unistd.h>
 
 enum { UNIQUE_MAX = 2000 };
-enum { TABLE_BYTES = 8 << 20 }; /* of rows that are held to know a table's widths */
+enum { TABLE_BYTES = 8 << 20 };                      /* of rows that are held to know a table's widths */
+static const uint64_t PATIENCE_NS = PB_NS_PER_S / 2; /* of a person who looks at an empty terminal */
 
 struct pb_printer {
     struct pb_print_options o;
@@ -26,6 +28,8 @@ struct pb_printer {
     struct pb_rows rows;
     struct pb_records records;
     struct pb_parquet *parquet;
+    struct pb_row_text row;
+    uint64_t began; /* the result, on the monotonic clock */
 };
 
 static const char *const names[PB_QUERY_FORMATS] = {"table", "json",     "jsonl",  "csv",
@@ -312,9 +316,8 @@ static void begin_table(struct pb_printer *p)
     }
 }
 
-static int begin(void *arg, const struct pb_sql_column *columns, unsigned n)
+int pb_printer_columns(struct pb_printer *p, const struct pb_sql_column *columns, unsigned n)
 {
-    struct pb_printer *p = arg;
     enum pb_records_form form;
 
     if (p->parquet)
@@ -327,6 +330,7 @@ static int begin(void *arg, const struct pb_sql_column *columns, unsigned n)
     if (p->results++ && p->format != PB_QUERY_JSONL)
         putc('\n', p->out);
     p->nrows = 0;
+    p->began = pb_now_ns();
     if (p->format == PB_QUERY_TABLE)
         begin_table(p);
     if (in_records(p, &form))
@@ -338,9 +342,8 @@ static int begin(void *arg, const struct pb_sql_column *columns, unsigned n)
     return 0;
 }
 
-static int add_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
+static int add_row(struct pb_printer *p, const struct pb_sql_cell *cells, unsigned n)
 {
-    struct pb_printer *p = arg;
     enum pb_records_form form;
     int r = 0;
 
@@ -364,9 +367,33 @@ static int add_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
     return ferror(p->out) ? -(errno ? errno : EIO) : r;
 }
 
-static void note(void *arg, const char *text)
+/* Somebody may wait for these: what the format does not hold back goes out now. */
+static int show_so_far(struct pb_printer *p)
 {
-    struct pb_printer *p = arg;
+    int r = 0;
+
+    if (p->parquet)
+        return 0;
+    if (p->format == PB_QUERY_TABLE && p->careful && !p->o.screen && p->rows.bytes &&
+        pb_now_ns() - p->began > PATIENCE_NS)
+        r = pb_rows_flush(&p->rows);
+    return fflush(p->out) != 0 && r == 0 ? -errno : r;
+}
+
+int pb_printer_rows(struct pb_printer *p, const struct pb_batch *batch)
+{
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < batch->nrows; i++) {
+        r = pb_row_text_take(&p->row, batch, i);
+        if (r == 0)
+            r = add_row(p, p->row.cells, batch->ncolumns);
+    }
+    return r < 0 ? r : show_so_far(p);
+}
+
+void pb_printer_note(struct pb_printer *p, const char *text)
+{
     FILE *to = p->o.screen ? p->out : stderr;
 
     fflush(p->out);
@@ -390,11 +417,6 @@ int pb_printer_to_parquet(struct pb_printer *p, const char *file, struct pb_err 
     return pb_parquet_open(file, &p->parquet, err);
 }
 
-struct pb_sql_sink pb_printer_sink(struct pb_printer *p)
-{
-    return (struct pb_sql_sink){.columns = begin, .row = add_row, .note = note, .arg = p};
-}
-
 int pb_printer_end(struct pb_printer *p, struct pb_err *err)
 {
     if (p->parquet)
@@ -408,6 +430,7 @@ int pb_printer_end(struct pb_printer *p, struct pb_err *err)
 void pb_printer_free(struct pb_printer *p)
 {
     pb_rows_done(&p->rows);
+    pb_row_text_done(&p->row);
     pb_parquet_free(p->parquet);
     release_names(p);
     free(p);

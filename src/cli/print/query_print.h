@@ -39,8 +39,10 @@ struct pb_printer *pb_printer_new(enum pb_query_format format, const struct pb_p
 /* Rows go to a Parquet file at this absolute path instead. */
 int pb_printer_to_parquet(struct pb_printer *p, const char *file, struct pb_err *err);
 
-/* What pb_sql_run is given. */
-struct pb_sql_sink pb_printer_sink(struct pb_printer *p);
+/* A result begins; then its rows, as they come; a sentence beside them. */
+int pb_printer_columns(struct pb_printer *p, const struct pb_sql_column *columns, unsigned n);
+int pb_printer_rows(struct pb_printer *p, const struct pb_batch *batch);
+void pb_printer_note(struct pb_printer *p, const char *text);
 
 /* Ends the last result. 0, or why it could not be written. */
 int pb_printer_end(struct pb_printer *p, struct pb_err *err);

@@ -1,9 +1,7 @@
 /* query_names: see query_names.h. */
 #include "cli/query/query_names.h"
 
-#include "cli/query/query_run.h"
-
-#include "ask/sources.h"
+#include "ask/query.h"
 #include "base/cleanup.h"
 #include "base/time.h"
 
@@ -39,15 +37,8 @@ void pb_query_names_done(struct pb_query_names *names)
 
 /* --- reading --- */
 
-static int take_columns(void *arg, const struct pb_sql_column *columns, unsigned n)
+static int take_name(struct pb_query_names *names, const struct pb_sql_cell *cells)
 {
-    return n == 3 ? 0 : -EBADMSG;
-}
-
-static int take_name(void *arg, const struct pb_sql_cell *cells, unsigned n)
-{
-    struct pb_query_names *names = arg;
-
     /* A process may have as many tables as it likes. */
     if (names->n == NAMES_MAX || cells[0].length != 1 || cells[1].length > 2 * NAME_MAX_LENGTH ||
         cells[2].length > NAME_MAX_LENGTH)
@@ -68,28 +59,36 @@ static int take_name(void *arg, const struct pb_sql_cell *cells, unsigned n)
     return name.name && (name.table || cells[1].kind == PB_SQL_NULL) ? 0 : -ENOMEM;
 }
 
-static void ignore_note(void *arg, const char *text)
+static int take_names(struct pb_query_names *names, const struct pb_batch *batch)
 {
+    _cleanup_(pb_row_text_done) struct pb_row_text row = {0};
+    int r = batch->ncolumns == 3 ? 0 : -EBADMSG;
+
+    for (uint32_t i = 0; r == 0 && i < batch->nrows; i++) {
+        r = pb_row_text_take(&row, batch, i);
+        if (r == 0)
+            r = take_name(names, row.cells);
+    }
+    return r;
 }
 
 int pb_query_names_read(struct pb_query_names *names, const struct pb_call *call, struct pb_err *err)
 {
-    _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
+    const struct pb_query_request request = {
+        .sql = everything, .length = sizeof(everything) - 1, .timeout_ms = TIMEOUT_MS};
     struct pb_query_names read = {0};
-    const struct pb_sql_sink sink = {take_columns, take_name, ignore_note, &read, NULL};
+    struct pb_sql_event event;
+    struct pb_query *query;
 
     if (names->read_at && pb_now_ns() - names->read_at < FRESH_NS)
         return 0;
-    int r = pb_call_sources(call, &sources, err);
+    int r = pb_query_open(&call->ask, &call->targets, &request, &query, err);
     if (r < 0)
         return r;
-    const struct pb_sql_query q = {.sql = everything,
-                                   .length = sizeof(everything) - 1,
-                                   .sources = sources.at,
-                                   .nsources = sources.n,
-                                   .no_agent = sources.no_agent,
-                                   .timeout_ms = TIMEOUT_MS};
-    r = pb_sql_run(&q, &sink, NULL, err);
+    while ((r = pb_query_next(query, &event, err)) > 0)
+        if (event.kind == PB_SQL_EVENT_BATCH && (r = take_names(&read, &event.batch)) < 0)
+            break;
+    pb_query_close(query);
     if (r == 0) {
         struct pb_query_names old = *names;
         *names = read;

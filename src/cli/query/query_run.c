@@ -1,7 +1,7 @@
 /* query_run: see query_run.h. */
 #include "cli/query/query_run.h"
 
-#include "ask/sources.h"
+#include "ask/query.h"
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "cli/profile/profile_screen.h"
@@ -15,7 +15,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,117 +53,104 @@ static void print_stats(const struct pb_sql_stats *s)
 /* A printer below a line that tells how far it is. */
 struct view {
     struct pb_printer *printer;
-    struct pb_sql_sink sink;
     struct pb_progress progress;
     bool same_screen; /* rows go where the line is */
 };
 
-static int take_columns(void *arg, const struct pb_sql_column *columns, unsigned n)
+/* One of several sources is missing; the rows of the others come. */
+static void note_failure(struct view *v, const struct pb_query *q, const struct pb_sql_event *event)
 {
-    struct view *v = arg;
+    char name[64], text[512];
 
-    pb_progress_clear(&v->progress);
-    return v->sink.columns(v->sink.arg, columns, n);
+    pb_live_name(&pb_query_source(q, event->source)->live, name, sizeof(name));
+    if (event->table)
+        snprintf(text, sizeof(text), "%s is missing in %s: %s", name, event->table, event->text);
+    else
+        snprintf(text, sizeof(text), "what %s recorded is missing: %s", name, event->text);
+    pb_printer_note(v->printer, text);
 }
 
-static int take_row(void *arg, const struct pb_sql_cell *cells, unsigned n)
+static int show_event(struct view *v, const struct pb_query *q, const struct pb_sql_event *event)
 {
-    struct view *v = arg;
-
-    if (v->same_screen)
+    if (event->kind == PB_SQL_EVENT_PROGRESS) {
+        pb_progress_show(&v->progress, event->scanned, event->known);
+        return 0;
+    }
+    if (event->kind != PB_SQL_EVENT_BATCH || v->same_screen)
         pb_progress_clear(&v->progress);
-    return v->sink.row(v->sink.arg, cells, n);
+    switch (event->kind) {
+    case PB_SQL_EVENT_COLUMNS:
+        return pb_printer_columns(v->printer, event->columns, event->n);
+    case PB_SQL_EVENT_BATCH:
+        return pb_printer_rows(v->printer, &event->batch);
+    case PB_SQL_EVENT_FAILED:
+        note_failure(v, q, event);
+        return 0;
+    default:
+        pb_printer_note(v->printer, event->text);
+        return 0;
+    }
 }
 
-static void take_note(void *arg, const char *text)
+/* All events of the query, as they come. */
+static int show_all(struct view *v, struct pb_query *q, struct pb_err *err)
 {
-    struct view *v = arg;
+    struct pb_sql_event event;
+    int r;
 
-    pb_progress_clear(&v->progress);
-    v->sink.note(v->sink.arg, text);
+    while ((r = pb_query_next(q, &event, err)) > 0) {
+        r = show_event(v, q, &event);
+        if (r < 0)
+            return pb_fail(err, r, "the output cannot be written: %s", strerror(-r));
+    }
+    return r;
 }
 
-static void take_progress(void *arg, uint64_t scanned, uint64_t known)
+static int run_printed(const struct pb_call *call, const struct pb_query_options *o,
+                       const struct pb_query_request *request, struct view *v, struct pb_err *err)
 {
-    pb_progress_show(&((struct view *)arg)->progress, scanned, known);
-}
-
-static int run_printed(const struct pb_query_options *o, const struct pb_sql_query *q, struct view *v,
-                       uint64_t *ret_failures, struct pb_err *err)
-{
-    struct pb_sql_sink sink = {take_columns, take_row, take_note, v, take_progress};
-    struct pb_sql_stats stats;
+    struct pb_query *q = NULL;
 
     pb_progress_begin(&v->progress);
     v->progress.on = v->progress.on && !o->print.screen;
-    int r = pb_sql_run(q, &sink, &stats, err);
+    int r = pb_query_open(&call->ask, &call->targets, request, &q, err);
+    if (r == 0)
+        r = show_all(v, q, err);
     pb_progress_clear(&v->progress);
     int ended = pb_printer_end(v->printer, r < 0 ? NULL : err);
+    r = r < 0 ? r : ended;
+    struct pb_sql_stats stats = q ? pb_query_stats(q) : (struct pb_sql_stats){0};
     if (r == 0 && o->stats)
         print_stats(&stats);
-    *ret_failures = r == 0 ? stats.failures : 0;
-    if (r < 0 && !err->text[0])
-        pb_fail(err, r, "the output cannot be written: %s", strerror(-r));
-    r = r < 0 ? r : ended;
+    if (r == 0 && o->strict && stats.failures)
+        r = pb_fail(err, -EIO, "--strict: something of %u processes could not be read (see above)",
+                    pb_query_nsources(q));
+    pb_query_close(q);
     /* A signal makes a write fail as well: what stopped us is the signal. */
     return r < 0 && pb_stop_signal() ? pb_fail(err, PB_STOPPED(pb_stop_signal()), "stopped") : r;
-}
-
-int pb_call_sources(const struct pb_call *call, struct pb_query_sources *ret, struct pb_err *err)
-{
-    bool only_archive = call->targets.n == 0 && call->ask.archive && strcmp(call->ask.archive, "none") != 0;
-
-    return only_archive ? pb_sources_open_archive(&call->ask, ret, err)
-                        : pb_sources_open(&call->ask, &call->targets, ret, err);
-}
-
-/* Names in SQL are of any case. */
-static bool wants_locals(const char *sql, size_t length)
-{
-    static const char word[] = "locals";
-    const size_t n = sizeof(word) - 1;
-
-    for (size_t i = 0; i + n <= length; i++)
-        if (strncasecmp(sql + i, word, n) == 0)
-            return true;
-    return false;
 }
 
 static int run_into(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
                     size_t length, FILE *out, const char *path, struct pb_err *err)
 {
-    _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
+    const struct pb_query_request request = {.sql = sql,
+                                             .length = length,
+                                             .timeout_ms = o->timeout_ms,
+                                             .cancel = {.flag = &pb_stop_flag},
+                                             .progress = true};
+    int r = 0;
 
-    int r = pb_call_sources(call, &sources, err);
-    if (r < 0)
-        return r;
-    for (unsigned i = 0; i < sources.n; i++)
-        sources.at[i].live.locals = wants_locals(sql, length);
     struct pb_printer *printer = pb_printer_new(o->format, &o->print, out);
     if (!printer)
         return pb_fail(err, -ENOMEM, "out of memory");
-    if (o->format == PB_QUERY_PARQUET && (r = pb_printer_to_parquet(printer, path, err)) < 0) {
-        pb_printer_free(printer);
-        return r;
-    }
-    struct pb_sql_query q = {.sql = sql,
-                             .length = length,
-                             .sources = sources.at,
-                             .nsources = sources.n,
-                             .archive = sources.archive,
-                             .no_agent = sources.no_agent,
-                             .timeout_ms = o->timeout_ms,
-                             .cancel = &pb_stop_flag};
-    struct view v = {
-        .printer = printer, .sink = pb_printer_sink(printer), .same_screen = isatty(fileno(out))};
+    if (o->format == PB_QUERY_PARQUET)
+        r = pb_printer_to_parquet(printer, path, err);
+    struct view v = {.printer = printer, .same_screen = isatty(fileno(out))};
     pb_stop_begin();
-    uint64_t failures = 0;
-    r = run_printed(o, &q, &v, &failures, err);
+    if (r == 0)
+        r = run_printed(call, o, &request, &v, err);
     pb_stop_end();
     pb_printer_free(printer);
-    if (r == 0 && o->strict && failures + sources.failed)
-        r = pb_fail(err, -EIO, "--strict: something of %u processes could not be read (see above)",
-                    sources.n);
     return r;
 }
 

@@ -14,11 +14,6 @@ struct pb_query_options {
     unsigned timeout_ms, watch_ms;
 };
 
-struct pb_query_sources;
-
-/* What the targets of a call have, or, without targets and with --archive, each run of the archive. */
-int pb_call_sources(const struct pb_call *call, struct pb_query_sources *ret, struct pb_err *err);
-
 /* A file's name tells its format where nobody else does: csv unless it ends in something better. */
 enum pb_query_format pb_query_format_of(const char *path);
 

@@ -19,60 +19,68 @@
 /* How long after its own deadline a worker may take to say so. */
 static const uint64_t GRACE_NS = 2500 * PB_NS_PER_MS, HELLO_NS = 30 * PB_NS_PER_S;
 
-enum { CANCEL_MS = 100 };
+enum { CANCEL_MS = 100, MAX_SCALE = 38 };
 
-struct talk {
-    const struct pb_sql_query *q;
-    const struct pb_sql_sink *sink;
+struct pb_sql {
+    struct pb_sql_query q;
     struct pb_worker slot;
     int pidfd;
     uint64_t deadline; /* when the worker is ended; 0: never */
     struct pb_wire in, out;
-    struct pb_sql_cell *cells;
+    struct pb_sql_column *columns; /* of the result that comes */
+    struct pb_cells *cells;
     unsigned ncolumns;
     struct pb_sql_stats stats;
-    struct pb_live_failure *failures; /* each was told of once */
-    unsigned nfailures;
+    struct pb_live_failure *failures; /* each is told of once */
+    unsigned nfailures, told;
+    char *note;
+    uint64_t gave;    /* when the caller got its last event */
+    uint64_t away_ns; /* for how long it did not ask for the next */
+    uint64_t rows;
+    bool over;
 };
 
-static void end_worker(const struct talk *t)
+static void end_worker(const struct pb_sql *t)
 {
     if (t->pidfd >= 0)
         syscall(SYS_pidfd_send_signal, t->pidfd, SIGKILL, NULL, 0);
 }
 
-static int too_late(const struct talk *t, struct pb_err *err)
+/* Whose time it was: a query that waited for its reader is not a slow query. */
+static int too_late(const struct pb_sql *t, struct pb_err *err)
 {
+    if (t->away_ns > t->q.timeout_ms * PB_NS_PER_MS / 2)
+        return pb_fail(
+            err, -ETIMEDOUT,
+            "it was stopped after %g s, in which its rows were not read fast enough: %llu rows were "
+            "read (--timeout gives it more)",
+            t->q.timeout_ms / 1e3, (unsigned long long)t->rows);
     return pb_fail(err, -ETIMEDOUT, "it took longer than %g s and was stopped (--timeout gives it more)",
-                   t->q->timeout_ms / 1e3);
+                   t->q.timeout_ms / 1e3);
 }
 
 /* What a person should know of a worker that is gone. */
-static int lost(const struct talk *t, int r, struct pb_err *err)
+static int lost(const struct pb_sql *t, int r, struct pb_err *err)
 {
-    if (r == -ETIMEDOUT || (t->q->timeout_ms && t->deadline && pb_now_ns() + GRACE_NS >= t->deadline))
+    if (r == -ETIMEDOUT || (t->q.timeout_ms && t->deadline && pb_now_ns() + GRACE_NS >= t->deadline))
         return too_late(t, err);
     return pb_fail(err, r,
                    "the SQL worker ended while it ran this query, out of memory or by a fault of its own; "
                    "the process it was asked about is unharmed, and the next query gets a new worker");
 }
 
-static bool is_cancelled(const struct pb_sql_query *q)
-{
-    return q->cancel && *q->cancel;
-}
-
-static int receive(struct talk *t, uint64_t deadline)
+static int receive(struct pb_sql *t, uint64_t deadline)
 {
     int r;
 
     /* A signal just before we wait would not wake us: we look now and then. */
     do {
-        struct pollfd p = {.fd = t->slot.socket, .events = POLLIN};
-        int ready = poll(&p, 1, CANCEL_MS);
-        if (is_cancelled(t->q))
+        struct pollfd p[] = {{.fd = t->slot.socket, .events = POLLIN},
+                             {.fd = t->q.cancel.fd > 0 ? t->q.cancel.fd : -1, .events = POLLIN}};
+        poll(p, 2, CANCEL_MS);
+        if (pb_cancel_is_set(&t->q.cancel))
             return -ECANCELED;
-        if (ready > 0)
+        if (p[0].revents)
             r = pb_wire_receive(t->slot.socket, &t->in, deadline);
         else
             r = deadline && pb_now_ns() >= deadline ? -ETIMEDOUT : -EINTR;
@@ -81,7 +89,7 @@ static int receive(struct talk *t, uint64_t deadline)
 }
 
 /* An error the worker tells of. */
-static int told(struct talk *t, struct pb_err *err)
+static int told(struct pb_sql *t, struct pb_err *err)
 {
     uint32_t number = pb_wire_u32(&t->in), length;
     const char *text = pb_wire_text(&t->in, &length);
@@ -91,7 +99,7 @@ static int told(struct talk *t, struct pb_err *err)
     return pb_fail(err, -(int)number, "%.*s", (int)length, text);
 }
 
-static int meet(struct talk *t, struct pb_err *err)
+static int meet(struct pb_sql *t, struct pb_err *err)
 {
     int r = receive(t, pb_now_ns() + HELLO_NS);
     if (r < 0)
@@ -116,15 +124,14 @@ static void put_arena(struct pb_wire *m, const struct pb_sql_source *s, int fd)
         pb_wire_put_fd(m, fd);
 }
 
-static int send_request(struct talk *t)
+static int send_request(struct pb_sql *t)
 {
-    const struct pb_sql_query *q = t->q;
+    const struct pb_sql_query *q = &t->q;
     struct pb_wire *m = &t->out;
 
     pb_wire_begin(m, PB_SQL_REQUEST);
     pb_wire_put_u32(m, q->timeout_ms);
-    pb_wire_put_u32(m,
-                    (q->no_agent ? PB_SQL_NO_AGENT : 0u) | (t->sink->progress ? PB_SQL_WANTS_PROGRESS : 0u));
+    pb_wire_put_u32(m, (q->no_agent ? PB_SQL_NO_AGENT : 0u) | (q->progress ? PB_SQL_WANTS_PROGRESS : 0u));
     pb_wire_put_u32(m, pb_broker_arenas(q));
     for (unsigned i = 0; i < q->nsources; i++)
         put_arena(m, &q->sources[i], q->sources[i].live.arena_fd);
@@ -140,12 +147,9 @@ static int send_request(struct talk *t)
 
 /* --- what comes back --- */
 
-/* Keeps what failed for probing.sources, and says so the first time. */
-static void add_failure(struct talk *t, unsigned source, const char *table, const struct pb_err *err)
+/* Keeps what failed for probing.sources, and to be told of. */
+static void add_failure(struct pb_sql *t, unsigned source, const char *table, const struct pb_err *err)
 {
-    const struct pb_live_source *live = &t->q->sources[source].live;
-    char text[512];
-
     for (unsigned i = 0; i < t->nfailures; i++)
         if (t->failures[i].source == source && strcmp(t->failures[i].table, table) == 0)
             return;
@@ -158,16 +162,9 @@ static void add_failure(struct talk *t, unsigned source, const char *table, cons
         snprintf(f->text, sizeof(f->text), "%s", err->text);
     }
     t->stats.failures++;
-    /* Of a single process the query itself fails with this sentence. */
-    if (t->q->nsources < 2)
-        return;
-    char name[64];
-    pb_live_name(live, name, sizeof(name));
-    snprintf(text, sizeof(text), "%s is missing in %s: %s", name, table, err->text);
-    t->sink->note(t->sink->arg, text);
 }
 
-static int send_live(struct talk *t)
+static int send_live(struct pb_sql *t)
 {
     struct pb_err err = {0};
     char name[128];
@@ -178,11 +175,11 @@ static int send_live(struct talk *t)
         return -EBADMSG;
     snprintf(name, sizeof(name), "%.*s", (int)length, text);
     pb_wire_begin(&t->out, PB_SQL_LIVE);
-    pb_wire_put_u32(&t->out, t->q->nsources);
-    for (unsigned i = 0; i < t->q->nsources; i++) {
-        const struct pb_sql_source *s = &t->q->sources[i];
+    pb_wire_put_u32(&t->out, t->q.nsources);
+    for (unsigned i = 0; i < t->q.nsources; i++) {
+        const struct pb_sql_source *s = &t->q.sources[i];
         struct pb_live_source live = s->live;
-        live.archive = t->q->archive;
+        live.archive = t->q.archive;
         live.archived[0] = s->archived;
         memcpy(&live.archived[1], s->more, sizeof(s->more));
         live.failures = t->failures;
@@ -203,82 +200,97 @@ static int send_live(struct talk *t)
     return r;
 }
 
-static const char *terminated(struct pb_wire *m, char **keep)
+static char *terminated(struct pb_wire *m)
 {
     uint32_t length;
     const char *text = pb_wire_text(m, &length);
-    *keep = text ? strndup(text, length) : NULL;
-    return *keep;
+
+    return text ? strndup(text, length) : NULL;
 }
 
-static int take_columns(struct talk *t)
+static void release_columns(struct pb_sql *t)
+{
+    for (unsigned i = 0; t->columns && i < t->ncolumns; i++) {
+        free((char *)t->columns[i].name);
+        free((char *)t->columns[i].type);
+    }
+    free(t->columns);
+    free(t->cells);
+    t->columns = NULL;
+    t->cells = NULL;
+    t->ncolumns = 0;
+}
+
+static int take_columns(struct pb_sql *t, struct pb_sql_event *ret)
 {
     uint32_t n = pb_wire_u32(&t->in);
-    struct pb_sql_column *columns;
-    int r = 0;
 
+    release_columns(t);
     if (!pb_wire_ok(&t->in) || n == 0 || n > 1u << 16)
         return -EBADMSG;
-    columns = calloc(n, sizeof(*columns));
-    free(t->cells);
+    t->columns = calloc(n, sizeof(*t->columns));
     t->cells = calloc(n, sizeof(*t->cells));
+    if (!t->columns || !t->cells)
+        return -ENOMEM;
     t->ncolumns = n;
-    if (!columns || !t->cells)
-        r = -ENOMEM;
-    for (uint32_t i = 0; r == 0 && i < n; i++)
-        if (!terminated(&t->in, (char **)&columns[i].name) || !terminated(&t->in, (char **)&columns[i].type))
-            r = -EBADMSG;
-    if (r == 0)
-        r = t->sink->columns(t->sink->arg, columns, n);
-    for (uint32_t i = 0; columns && i < n; i++) {
-        free((char *)columns[i].name);
-        free((char *)columns[i].type);
+    for (uint32_t i = 0; i < n; i++) {
+        struct pb_sql_column *c = &t->columns[i];
+        c->name = terminated(&t->in);
+        c->type = terminated(&t->in);
+        uint32_t cells = pb_wire_u32(&t->in);
+        c->scale = pb_wire_u32(&t->in);
+        if (!c->name || !c->type || cells >= PB_CELL_TYPES || c->scale > MAX_SCALE)
+            return -EBADMSG;
+        c->cells = (enum pb_cell_type)cells;
+        t->cells[i] = (struct pb_cells){.type = c->cells, .scale = c->scale};
     }
-    free(columns);
-    return r;
+    *ret = (struct pb_sql_event){.kind = PB_SQL_EVENT_COLUMNS, .columns = t->columns, .n = n};
+    return pb_wire_ok(&t->in) ? 1 : -EBADMSG;
 }
 
-static int take_rows(struct talk *t)
+static int take_batch(struct pb_sql *t, struct pb_sql_event *ret)
 {
-    uint32_t n = pb_wire_u32(&t->in);
-    int r = t->cells ? 0 : -EBADMSG;
+    uint32_t nrows;
 
-    for (uint32_t row = 0; r == 0 && row < n; row++) {
-        for (unsigned i = 0; r == 0 && i < t->ncolumns; i++) {
-            if (t->in.at >= t->in.size)
-                return -EBADMSG;
-            t->cells[i].kind = t->in.data[t->in.at++];
-            t->cells[i].text = pb_wire_text(&t->in, &t->cells[i].length);
-            if (!t->cells[i].text || t->cells[i].kind > PB_SQL_JSON)
-                r = -EBADMSG;
-        }
-        if (r == 0)
-            r = t->sink->row(t->sink->arg, t->cells, t->ncolumns);
-    }
-    return r;
+    if (!t->cells || pb_batch_read(&t->in, t->cells, t->ncolumns, &nrows) < 0)
+        return -EBADMSG;
+    *ret = (struct pb_sql_event){.kind = PB_SQL_EVENT_BATCH,
+                                 .columns = t->columns,
+                                 .n = t->ncolumns,
+                                 .batch = {nrows, t->ncolumns, t->cells}};
+    t->rows += nrows;
+    return 1;
 }
 
-static void take_note(struct talk *t)
+static int take_note(struct pb_sql *t, struct pb_sql_event *ret)
 {
-    _cleanup_free_ char *text = NULL;
-
-    if (terminated(&t->in, &text))
-        t->sink->note(t->sink->arg, text);
+    free(t->note);
+    t->note = terminated(&t->in);
+    *ret = (struct pb_sql_event){.kind = PB_SQL_EVENT_NOTE, .text = t->note};
+    return t->note ? 1 : -EBADMSG;
 }
 
-static int take_progress(struct talk *t)
+static int take_progress(struct pb_sql *t, struct pb_sql_event *ret)
 {
     uint64_t scanned = pb_wire_u64(&t->in), known = pb_wire_u64(&t->in);
 
-    if (!pb_wire_ok(&t->in))
-        return -EBADMSG;
-    if (t->sink->progress)
-        t->sink->progress(t->sink->arg, scanned, known);
-    return 0;
+    *ret = (struct pb_sql_event){.kind = PB_SQL_EVENT_PROGRESS, .scanned = scanned, .known = known};
+    return pb_wire_ok(&t->in) ? 1 : -EBADMSG;
 }
 
-/* One message. 1: that was the last. */
-static int take_message(struct talk *t, struct pb_err *err)
+static int take_end(struct pb_sql *t)
+{
+    t->stats.segments_read = pb_wire_u64(&t->in);
+    t->stats.segments_skipped = pb_wire_u64(&t->in);
+    t->stats.rows_scanned = pb_wire_u64(&t->in);
+    t->stats.reruns = pb_wire_u64(&t->in);
+    t->stats.elapsed_ns = pb_wire_u64(&t->in);
+    t->over = pb_wire_ok(&t->in);
+    return t->over ? 0 : -EBADMSG;
+}
+
+/* One message. 1: it is an event for the caller; 0: it is none. */
+static int take_message(struct pb_sql *t, struct pb_sql_event *ret, struct pb_err *err)
 {
     int r;
 
@@ -286,105 +298,171 @@ static int take_message(struct talk *t, struct pb_err *err)
     case PB_SQL_NEED:
         return send_live(t);
     case PB_SQL_WHICH:
-        r = pb_broker_put_files(t->q, &t->in, &t->out, &t->stats);
+        r = pb_broker_put_files(&t->q, &t->in, &t->out, &t->stats);
         return r < 0 ? r : pb_wire_send(t->slot.socket, &t->out, t->deadline);
     case PB_SQL_COLUMNS:
-        return take_columns(t);
-    case PB_SQL_ROWS:
-        return take_rows(t);
+        return take_columns(t, ret);
+    case PB_SQL_BATCH:
+        return take_batch(t, ret);
     case PB_SQL_NOTE:
-        take_note(t);
-        return 0;
+        return take_note(t, ret);
     case PB_SQL_PROGRESS:
-        return take_progress(t);
+        return take_progress(t, ret);
     case PB_SQL_DONE:
-        t->stats.segments_read = pb_wire_u64(&t->in);
-        t->stats.segments_skipped = pb_wire_u64(&t->in);
-        t->stats.rows_scanned = pb_wire_u64(&t->in);
-        t->stats.reruns = pb_wire_u64(&t->in);
-        t->stats.elapsed_ns = pb_wire_u64(&t->in);
-        return pb_wire_ok(&t->in) ? 1 : -EBADMSG;
+        return take_end(t);
     case PB_SQL_ERROR:
+        t->over = true;
         return told(t, err);
     default:
         return -EBADMSG;
     }
 }
 
-static int converse(struct talk *t, struct pb_err *err)
+/* A source that failed since the last time. */
+static bool take_failure(struct pb_sql *t, struct pb_sql_event *ret)
 {
-    int r = send_request(t);
-
-    if (r == -EMSGSIZE)
-        return pb_fail(err, -E2BIG, "the statements are %zu bytes long, which is too much", t->q->length);
-    if (r < 0)
-        return lost(t, r, err);
-    for (;;) {
-        r = receive(t, t->deadline);
-        if (r < 0) {
-            end_worker(t);
-            return lost(t, r, err);
-        }
-        r = take_message(t, err);
-        if (r == -EBADMSG || r == -EPIPE || r == -ECONNRESET) {
-            end_worker(t);
-            return err && err->text[0] ? r : lost(t, r, err);
-        }
-        if (r != 0)
-            return r < 0 ? r : 0;
-    }
+    /* Of a single process the query itself fails with this sentence. */
+    if (t->q.nsources < 2 || t->told == t->nfailures)
+        return false;
+    const struct pb_live_failure *f = &t->failures[t->told++];
+    *ret = (struct pb_sql_event){
+        .kind = PB_SQL_EVENT_FAILED, .source = f->source, .table = f->table, .text = f->text};
+    return true;
 }
 
-static void close_talk(struct talk *t)
+static int next_event(struct pb_sql *t, struct pb_sql_event *ret, struct pb_err *err)
 {
+    int r = 0;
+
+    while (r == 0 && !take_failure(t, ret)) {
+        if (t->over)
+            return 0;
+        r = receive(t, t->deadline);
+        if (r == -ECANCELED)
+            return pb_fail(err, r, "stopped");
+        /* It has had its time and more: whatever it does, it does not answer. */
+        if (r == -ETIMEDOUT || r == -EBADMSG)
+            end_worker(t);
+        if (r < 0)
+            return lost(t, r, err);
+        r = take_message(t, ret, err);
+        if (r == -EBADMSG)
+            end_worker(t);
+        if (r < 0)
+            return err->text[0] ? r : lost(t, r, err);
+        if (r > 0)
+            return r;
+    }
+    return 1;
+}
+
+int pb_sql_next(struct pb_sql *t, struct pb_sql_event *ret, struct pb_err *err)
+{
+    err->text[0] = '\0';
+    t->away_ns += t->gave ? pb_now_ns() - t->gave : 0;
+    int r = next_event(t, ret, err);
+    t->gave = pb_now_ns();
+    /* After a failure there is nothing more. */
+    t->over = t->over || r < 0;
+    return r;
+}
+
+int pb_sql_fd(const struct pb_sql *t)
+{
+    return t->slot.socket;
+}
+
+const struct pb_sql_stats *pb_sql_stats_of(const struct pb_sql *t)
+{
+    return &t->stats;
+}
+
+void pb_sql_close(struct pb_sql *t)
+{
+    if (!t)
+        return;
     for (unsigned i = 0; i < t->in.nfds; i++)
         if (t->in.fds[i] >= 0)
             close(t->in.fds[i]);
     pb_wire_done(&t->in);
     pb_wire_done(&t->out);
-    free(t->cells);
+    release_columns(t);
     free(t->failures);
+    free(t->note);
     if (t->pidfd >= 0)
         close(t->pidfd);
     pb_worker_done(&t->slot);
+    free(t);
 }
 
-int pb_sql_run(const struct pb_sql_query *q, const struct pb_sql_sink *sink, struct pb_sql_stats *ret,
-               struct pb_err *err)
+/* A worker that has said hello. */
+static int find_worker(struct pb_sql *t, struct pb_err *err)
 {
-    struct talk t = {.q = q, .sink = sink, .pidfd = -1, .slot = {-1, -1}};
+    const struct pb_sql_query *q = &t->q;
     uint64_t deadline = q->timeout_ms ? pb_now_ns() + q->timeout_ms * PB_NS_PER_MS : 0;
 
+    int r = pb_worker_take(&t->slot, 0, q->archive, deadline, &q->cancel, err);
+    if (r < 0)
+        return r;
+    r = meet(t, err);
+    if (r == -ECANCELED || r == 0 || err->text[0])
+        return r;
+    /* It was about to leave when we came: a new one. */
+    pb_worker_done(&t->slot);
+    r = pb_worker_take(&t->slot, 1, q->archive, deadline, &q->cancel, err);
+    if (r == 0)
+        r = meet(t, err);
+    if (r < 0 && r != -ECANCELED && !err->text[0])
+        pb_fail(err, r, "the SQL worker did not start: %s", strerror(-r));
+    return r;
+}
+
+/* The worker holds the lock of its slot while it works for us, not we: a caller that does not read its rows
+ * keeps nobody from a worker that has given it up. */
+static int hand_over_lock(struct pb_sql *t)
+{
+    if (t->slot.lock < 0)
+        return 0;
+    pb_wire_begin(&t->out, PB_SQL_LOCK);
+    pb_wire_put_fd(&t->out, t->slot.lock);
+    int r = pb_wire_send(t->slot.socket, &t->out, t->deadline);
+    close(t->slot.lock);
+    t->slot.lock = -1;
+    return r;
+}
+
+static int begin(struct pb_sql *t, struct pb_err *err)
+{
+    int r = find_worker(t, err);
+    if (r < 0)
+        return r;
+    t->deadline = t->q.timeout_ms ? pb_now_ns() + t->q.timeout_ms * PB_NS_PER_MS + GRACE_NS : 0;
+    r = hand_over_lock(t);
+    if (r == 0)
+        r = send_request(t);
+    if (r == -EMSGSIZE)
+        return pb_fail(err, -E2BIG, "the statements are %zu bytes long, which is too much", t->q.length);
+    return r < 0 ? lost(t, r, err) : 0;
+}
+
+int pb_sql_open(const struct pb_sql_query *q, struct pb_sql **ret, struct pb_err *err)
+{
     if (q->length > PB_SQL_MAX_TEXT)
         return pb_fail(err, -E2BIG, "the statements are %zu bytes long; %u is the most", q->length,
                        PB_SQL_MAX_TEXT);
-    int r = pb_worker_take(&t.slot, 0, q->archive, deadline, q->cancel, err);
-    if (r < 0)
-        return r;
-    r = meet(&t, err);
-    if (r < 0 && !err->text[0]) {
-        /* It was about to leave when we came: a new one. */
-        int lock = t.slot.lock;
-        pb_worker_done(&(struct pb_worker){.lock = -1, .socket = t.slot.socket});
-        t.slot = (struct pb_worker){.lock = -1, .socket = -1};
-        if (lock >= 0)
-            close(lock);
-        r = pb_worker_take(&t.slot, 1, q->archive, deadline, q->cancel, err);
-        if (r == 0)
-            r = meet(&t, err);
-        if (r < 0 && !err->text[0])
-            pb_fail(err, r, "the SQL worker did not start: %s", strerror(-r));
-    }
-    if (r == 0) {
-        t.deadline = q->timeout_ms ? pb_now_ns() + q->timeout_ms * PB_NS_PER_MS + GRACE_NS : 0;
-        r = converse(&t, err);
-    }
-    if (r < 0 && is_cancelled(q)) {
-        end_worker(&t);
+    struct pb_sql *t = calloc(1, sizeof(*t));
+    if (!t)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    t->q = *q;
+    t->pidfd = -1;
+    t->slot = (struct pb_worker){.lock = -1, .socket = -1};
+    err->text[0] = '\0';
+    int r = begin(t, err);
+    if (r < 0 && pb_cancel_is_set(&q->cancel))
         r = pb_fail(err, -ECANCELED, "stopped");
-    }
-    close_talk(&t);
-    if (r == 0 && ret)
-        *ret = t.stats;
+    if (r < 0)
+        pb_sql_close(t);
+    else
+        *ret = t;
     return r;
 }

@@ -2,13 +2,17 @@
  *
  * A worker has no rights; everything it sees comes through here. It stays for a minute after a query, in the
  * user's runtime directory, so that the next one need not load DuckDB. Each worker serves one query at a
- * time; when all are busy more are started up to a bound, then queries wait in line. For tools; blocking. */
+ * time; when all are busy more are started up to a bound, then queries wait in line.
+ *
+ * A query is opened, pulled event by event, and closed. Rows come while it runs. A caller that does not pull
+ * holds the query up and costs nothing but what is in the socket; when the query's time is over its worker
+ * turns to others. One thread at a time uses a query; different queries have nothing in common. */
 #pragma once
 
+#include "engine/caller/cancel.h"
 #include "engine/caller/live.h"
-#include "engine/shared/wire.h"
+#include "engine/shared/cells.h"
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,31 +31,36 @@ struct pb_sql_query {
     size_t length;
     const struct pb_sql_source *sources;
     unsigned nsources;
-    const char *archive; /* its folder, without links; NULL: nothing is archived */
-    bool no_agent;       /* the processes are not probed, which explains empty tables */
-    unsigned timeout_ms; /* 0: none */
-    /* A signal handler sets it to stop the query: the worker is ended, -ECANCELED. NULL: never. */
-    const volatile sig_atomic_t *cancel;
+    const char *archive;     /* its folder, without links; NULL: nothing is archived */
+    bool no_agent;           /* the processes are not probed, which explains empty tables */
+    unsigned timeout_ms;     /* 0: none */
+    bool progress;           /* tell how far it is, several times a second */
+    struct pb_cancel cancel; /* stops the query: -ECANCELED */
 };
 
 struct pb_sql_column {
     const char *name, *type; /* type: as SQL spells it */
+    enum pb_cell_type cells; /* what the cells of a batch are */
+    unsigned scale;          /* of decimals */
 };
 
-struct pb_sql_cell {
-    enum pb_sql_kind kind;
-    const char *text; /* not terminated */
-    uint32_t length;
+enum pb_sql_event_kind {
+    PB_SQL_EVENT_COLUMNS,  /* a result begins: columns, n */
+    PB_SQL_EVENT_BATCH,    /* rows of it: batch */
+    PB_SQL_EVENT_NOTE,     /* text: a sentence for a person */
+    PB_SQL_EVENT_FAILED,   /* one of several sources is missing in a table: source, table, text */
+    PB_SQL_EVENT_PROGRESS, /* scanned of known rows; known grows as further tables are begun */
 };
 
-/* Where results go. A negative return ends the query with it. All live as long as the call. */
-struct pb_sql_sink {
-    int (*columns)(void *arg, const struct pb_sql_column *columns, unsigned n); /* a result begins */
-    int (*row)(void *arg, const struct pb_sql_cell *cells, unsigned n);
-    void (*note)(void *arg, const char *text);
-    void *arg;
-    /* Several times a second while it runs; NULL: nobody cares. known grows as further tables are begun. */
-    void (*progress)(void *arg, uint64_t scanned, uint64_t known);
+/* What it points to lives until the next call. */
+struct pb_sql_event {
+    enum pb_sql_event_kind kind;
+    const struct pb_sql_column *columns;
+    unsigned n;
+    struct pb_batch batch;
+    unsigned source; /* its number in the query */
+    const char *table, *text;
+    uint64_t scanned, known;
 };
 
 struct pb_sql_stats {
@@ -62,7 +71,22 @@ struct pb_sql_stats {
     uint64_t elapsed_ns; /* in the worker, from the request to its end, live tables read by us included */
 };
 
-/* Runs the statements. err has a sentence on failure, -EINVAL: they are wrong; -EPERM: they do more than
- * read; -ETIMEDOUT; -ECANCELED. ret may be NULL. */
-int pb_sql_run(const struct pb_sql_query *q, const struct pb_sql_sink *sink, struct pb_sql_stats *ret,
-               struct pb_err *err);
+struct pb_sql;
+
+/* Finds a worker and sends it the query; waits in line where all are busy. What q points to must live until
+ * the query is closed. -E2BIG: the statements are too long; -ETIMEDOUT; -ECANCELED. */
+int pb_sql_open(const struct pb_sql_query *q, struct pb_sql **ret, struct pb_err *err);
+
+/* Waits for the next event: 1; 0: the query is over. err has a sentence on failure, -EINVAL: the statements
+ * are wrong; -EPERM: they do more than read; -ETIMEDOUT; -ECANCELED. Rows that came before a failure are
+ * rows of it all the same. */
+int pb_sql_next(struct pb_sql *s, struct pb_sql_event *ret, struct pb_err *err);
+
+/* To poll for the next event (POLLIN) instead of waiting in pb_sql_next. */
+int pb_sql_fd(const struct pb_sql *s);
+
+/* When the query is over. */
+const struct pb_sql_stats *pb_sql_stats_of(const struct pb_sql *s);
+
+/* Also in the middle: the worker stops what it does and serves others. */
+void pb_sql_close(struct pb_sql *s);

@@ -1,7 +1,8 @@
 /* broker_slot: see broker_slot.h.
  *
- * The user's directory holds for each slot a lock, which whoever uses the worker holds, and the worker's
- * socket. The lock goes with the process that holds it, however that ends. A socket is named after the
+ * The user's directory holds for each slot a lock, which is held while the worker is in use, and the worker's
+ * socket. The lock goes with the process that holds it, however that ends: with the caller until it has found
+ * the worker, then with the worker until it is through with the query. A socket is named after the
  * program it belongs to, so that an upgrade or another installation never talks to a worker of the old one.
  */
 #include "engine/caller/broker_slot.h"
@@ -196,7 +197,7 @@ static int take_private(struct pb_worker *ret, const char *path, const char *arc
 
 static int lock_file(int dir, const char *name)
 {
-    _cleanup_close_ int fd = openat(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    _cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
     return flock(fd, LOCK_EX | LOCK_NB) == 0 ? pb_take_fd(fd) : -EAGAIN;
@@ -219,7 +220,7 @@ static int lock_slot(int dir, unsigned *ret_slot)
 
 /* Waits for a lock, a little differently long each time, so that nobody is always the second to look, and
  * longer each time up to `most`: a hundred who look every millisecond would keep the workers from the CPU. */
-static int wait_for(int dir, uint64_t deadline, const volatile sig_atomic_t *cancel, uint64_t most,
+static int wait_for(int dir, uint64_t deadline, const struct pb_cancel *cancel, uint64_t most,
                     int (*lock)(int dir, void *arg), void *arg)
 {
     for (uint64_t pause = PB_NS_PER_MS;; pause = 2 * pause < most ? 2 * pause : most) {
@@ -228,7 +229,7 @@ static int wait_for(int dir, uint64_t deadline, const volatile sig_atomic_t *can
             return fd;
         if (deadline && pb_now_ns() >= deadline)
             return -ETIMEDOUT;
-        if (cancel && *cancel)
+        if (pb_cancel_is_set(cancel))
             return -ECANCELED;
         pb_sleep_ns(pause + (pb_now_ns() ^ (uint64_t)getpid() * 7919) % pause);
     }
@@ -246,14 +247,14 @@ static int lock_any(int dir, void *ret_slot)
 
 /* The lock of a slot. Everybody goes through one queue, so that who has just had a worker does not get the
  * next one before those who wait. */
-static int wait_for_slot(int dir, uint64_t deadline, const volatile sig_atomic_t *cancel, unsigned *ret_slot)
+static int wait_for_slot(int dir, uint64_t deadline, const struct pb_cancel *cancel, unsigned *ret_slot)
 {
     _cleanup_close_ int queue = wait_for(dir, deadline, cancel, 16 * PB_NS_PER_MS, lock_queue, NULL);
     return queue < 0 ? queue : wait_for(dir, deadline, cancel, PB_NS_PER_MS, lock_any, ret_slot);
 }
 
 int pb_worker_take(struct pb_worker *ret, int fresh, const char *archive, uint64_t deadline,
-                   const volatile sig_atomic_t *cancel, struct pb_err *err)
+                   const struct pb_cancel *cancel, struct pb_err *err)
 {
     char path[PATH_SIZE], directory[PATH_SIZE], name[64];
     uint64_t id = 0;

@@ -154,13 +154,13 @@ static int wait_for(int fd, short events, uint64_t deadline_ns)
     return r < 0 ? -errno : r == 0 ? -ETIMEDOUT : 0;
 }
 
-static ssize_t send_some(int fd, const struct iovec *piece, const struct pb_wire *with_fds)
+static ssize_t send_some(int fd, struct iovec *pieces, size_t n, const struct pb_wire *with_fds)
 {
     union {
         struct cmsghdr align;
         char space[CMSG_SPACE(PB_SQL_MAX_FDS * sizeof(int))];
     } control;
-    struct msghdr h = {.msg_iov = (struct iovec *)piece, .msg_iovlen = 1};
+    struct msghdr h = {.msg_iov = pieces, .msg_iovlen = n};
 
     if (with_fds && with_fds->nfds) {
         size_t bytes = with_fds->nfds * sizeof(int);
@@ -175,15 +175,20 @@ static ssize_t send_some(int fd, const struct iovec *piece, const struct pb_wire
     return sendmsg(fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static int send_all(int fd, const void *data, size_t size, const struct pb_wire *with_fds,
-                    uint64_t deadline_ns)
+int pb_wire_send(int fd, struct pb_wire *m, uint64_t deadline_ns)
 {
-    for (size_t done = 0; done < size;) {
-        struct iovec piece = {.iov_base = (char *)data + done, .iov_len = size - done};
-        ssize_t n = send_some(fd, &piece, with_fds);
+    struct header h = {.size = (uint32_t)m->size, .type = m->type};
+
+    if (m->failed)
+        return -EMSGSIZE;
+    /* Header and payload in one call where the socket has room. */
+    for (size_t done = 0, all = sizeof(h) + m->size; done < all;) {
+        size_t in_header = done < sizeof(h) ? done : sizeof(h), in_data = done - in_header;
+        struct iovec pieces[] = {{(char *)&h + in_header, sizeof(h) - in_header},
+                                 {m->data + in_data, m->size - in_data}};
+        ssize_t n = send_some(fd, pieces, 2, done ? NULL : m);
         if (n > 0) {
             done += (size_t)n;
-            with_fds = NULL;
             continue;
         }
         if (errno != EAGAIN && errno != EINTR)
@@ -193,16 +198,6 @@ static int send_all(int fd, const void *data, size_t size, const struct pb_wire 
             return r;
     }
     return 0;
-}
-
-int pb_wire_send(int fd, struct pb_wire *m, uint64_t deadline_ns)
-{
-    struct header h = {.size = (uint32_t)m->size, .type = m->type};
-
-    if (m->failed)
-        return -EMSGSIZE;
-    int r = send_all(fd, &h, sizeof(h), m, deadline_ns);
-    return r < 0 ? r : send_all(fd, m->data, m->size, NULL, deadline_ns);
 }
 
 static ssize_t receive_some(int fd, void *to, size_t size, struct pb_wire *m)

@@ -1,23 +1,28 @@
 /* wire: what a broker (the caller of a query) and an SQL worker say to each other over a Unix socket.
  *
  * A message is a header, then its payload; descriptors travel with the header. Each side takes the other for
- * hostile: sizes and counts are bounded, a text that does not fit its message ends the conversation.
+ * hostile: sizes and counts are bounded, a text that does not fit its message ends the conversation. Rows
+ * come while the statement runs; who does not take them holds it up, until its time is over.
  *
  *   worker: HELLO                       its release, and a pidfd of itself so that the broker can end it
+ *   broker: LOCK                        the lock of the worker's slot, which it gives up when it is through
  *   broker: REQUEST                     the statements, the arenas, the time it may take
  *   worker: NEED(table)                 a live table is about to be read; the broker reads it now
  *   broker: LIVE                        one arena for each source, in memory
  *   worker: WHICH(table, times, last)   which files of the archive belong to it? Before its snapshot, and
- * after broker: FILES                       their paths below the folder, by source worker: COLUMNS, ROWS...,
- * NOTE...   for each statement worker: PROGRESS                    now and then where it was asked for: rows
- * scanned, rows there are worker: DONE or ERROR               then the next REQUEST, or the end */
+ * after broker: FILES                       their paths below the folder, by source worker: COLUMNS, BATCH...
+ * for each statement: the types, then rows (cells.h) worker: NOTE                        a sentence for a
+ * person worker: PROGRESS                    now and then where it was asked for: rows scanned, rows there
+ * are worker: DONE or ERROR               then the next REQUEST, or the end
+ *
+ * The process that writes a Parquet file is sent COLUMNS, ROWS (as texts) and DONE. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define PB_SQL_VERSION     1u
+#define PB_SQL_VERSION     2u
 #define PB_SQL_MAX_FDS     250
 #define PB_SQL_MAX_MESSAGE (64u << 20)
 #define PB_SQL_MAX_TEXT    (4u << 20) /* of the statements */
@@ -34,10 +39,12 @@ enum pb_sql_message {
     PB_SQL_FILES,
     PB_SQL_COLUMNS,
     PB_SQL_ROWS,
+    PB_SQL_BATCH,
     PB_SQL_NOTE,
     PB_SQL_PROGRESS,
     PB_SQL_DONE,
     PB_SQL_ERROR,
+    PB_SQL_LOCK,
     PB_SQL_MESSAGE_END
 };
 

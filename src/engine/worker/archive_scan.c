@@ -232,7 +232,7 @@ static int ask(struct pb_engine *e, struct pb_cat_table *t, bool last, struct pb
     pb_wire_put_u32(&e->out, last);
     int r = pb_engine_send(e, &e->out);
     if (r == 0)
-        r = pb_wire_receive(e->request->socket, &in, 0);
+        r = pb_engine_receive(e, &in);
     r = r < 0 ? pb_fail(err, r, "the archive could not be asked for: %s", strerror(-r))
               : read_files(&in, t, err);
     pb_wire_done(&in);

@@ -44,6 +44,7 @@
     F(decimal_internal_type)                                                                                 \
     F(enum_internal_type)                                                                                    \
     F(enum_dictionary_value)                                                                                 \
+    F(enum_dictionary_size)                                                                                  \
     F(list_type_child_type)                                                                                  \
     F(map_type_key_type)                                                                                     \
     F(map_type_value_type)                                                                                   \
@@ -64,6 +65,7 @@
     F(destroy_prepare)                                                                                       \
     F(prepared_statement_type)                                                                               \
     F(execute_prepared)                                                                                      \
+    F(execute_prepared_streaming)                                                                            \
     F(bind_varchar_length)                                                                                   \
     F(free)                                                                                                  \
     F(create_table_function)                                                                                 \

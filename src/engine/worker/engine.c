@@ -86,9 +86,14 @@ int pb_engine_tree(struct pb_engine *e, const char *sql, char **ret)
 int pb_engine_send(struct pb_engine *e, struct pb_wire *m)
 {
     pthread_mutex_lock(&e->sending);
-    int r = pb_wire_send(e->request->socket, m, 0);
+    int r = pb_wire_send(e->request->socket, m, e->request->deadline);
     pthread_mutex_unlock(&e->sending);
     return r;
+}
+
+int pb_engine_receive(struct pb_engine *e, struct pb_wire *m)
+{
+    return pb_wire_receive(e->request->socket, m, e->request->deadline);
 }
 
 void pb_engine_progress(struct pb_engine *e)
@@ -135,8 +140,18 @@ void pb_engine_note(struct pb_engine *e, const char *format, ...)
 
 void pb_engine_interrupt(struct pb_engine *e)
 {
+    pthread_mutex_lock(&e->stopping);
     if (e->busy)
         duck.interrupt(e->connection);
+    pthread_mutex_unlock(&e->stopping);
+}
+
+/* What is told to stop is a statement of the request, never what tidies up after it. */
+static void set_busy(struct pb_engine *e, bool busy)
+{
+    pthread_mutex_lock(&e->stopping);
+    e->busy = busy;
+    pthread_mutex_unlock(&e->stopping);
 }
 
 /* --- opening --- */
@@ -215,6 +230,9 @@ static int open_database(struct pb_engine *e, unsigned threads, uint64_t memory,
 /* DuckDB's own now() is a TIMESTAMPTZ: slow to compare with our UTC times, row by row. */
 static const char *const first_words[] = {
     "SET TimeZone = 'UTC'",
+    /* What DuckDB has ready of a result before somebody takes it: little, so that first rows are there soon.
+     */
+    "SET streaming_buffer_size = '64KB'",
     "CREATE SCHEMA python",
     "CREATE SCHEMA probing",
     "CREATE SCHEMA memory.system",
@@ -239,6 +257,7 @@ int pb_engine_open(unsigned threads, uint64_t memory, const char *archive, struc
         return pb_fail(err, -ENOMEM, "out of memory");
     e->threads = threads;
     pthread_mutex_init(&e->sending, NULL);
+    pthread_mutex_init(&e->stopping, NULL);
     int r = open_database(e, threads, memory, err);
     if (r == 0 &&
         (pb_scan_register(e->connection) < 0 || register_subtraction(e, DUCKDB_TYPE_TIMESTAMP) < 0 ||
@@ -325,6 +344,7 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
     if (r == 0 && asks_for_comments(&s))
         r = pb_views_comment(e, err);
     e->several = s.n > 1;
+    e->single = s.n == 1;
     for (size_t i = 0; r == 0 && i < s.n; i++)
         pb_prepare_statement(e, s.at[i]);
     if (r == 0)
@@ -335,7 +355,6 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
     e->scans.threads = e->ordered ? 1 : e->threads;
     for (size_t i = 0; r == 0 && i < s.n; i++)
         r = pb_statement_run(e, s.at[i], err);
-    pb_engine_do(e, "ROLLBACK", NULL);
     release_statements(&s);
     return r;
 }
@@ -369,17 +388,13 @@ static int send_end(struct pb_engine *e, int r, const struct pb_err *err)
     return pb_engine_send(e, &e->out);
 }
 
-/* Whether the worker should end: DuckDB refuses everything from here on, or it was stopped somewhere in the
- * middle, with memory that nobody may ever give back. A new worker is there in 40 ms. */
+/* Whether the worker should end: DuckDB refuses everything from here on, or ran out of memory somewhere in
+ * the middle, with memory that nobody may ever give back. A new worker is there in 40 ms. */
 static bool is_spent(const struct pb_err *err)
 {
-    static const char *const words[] = {"INTERNAL",
-                                        "FATAL",
-                                        "INTERRUPT",
-                                        "Out of Memory",
-                                        "bad_alloc",
-                                        "could not allocate",
-                                        "database has been invalidated"};
+    static const char *const words[] = {"INTERNAL",           "FATAL",
+                                        "Out of Memory",      "bad_alloc",
+                                        "could not allocate", "database has been invalidated"};
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strstr(err->text, words[i]))
@@ -397,11 +412,14 @@ int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request)
     e->scans = (struct pb_scan_request){
         .catalog = &request->catalog, .prepare = pb_prepare_table, .arg = e, .threads = 1};
     pb_scan_begin(&e->scans);
-    e->busy = true;
+    set_busy(e, true);
     int r = run_all(e, &err);
-    e->busy = false;
-    int sent = send_end(e, r, &err);
+    set_busy(e, false);
+    /* There may be no transaction to be rolled back; what is broken then, the next statement finds. */
+    pb_engine_do(e, "ROLLBACK", NULL);
+    int sent = r == -ETIMEDOUT || r == -EPIPE || r == -ECONNRESET ? r : send_end(e, r, &err);
     pb_scan_begin(NULL);
     set_request(e, NULL);
-    return sent < 0 ? sent : r < 0 && is_spent(&err) ? -EIO : 0;
+    request->stopped = strstr(err.text, "INTERRUPT") || r == -ETIMEDOUT;
+    return r < 0 && is_spent(&err) ? -EIO : sent < 0 ? sent : 0;
 }

@@ -15,7 +15,9 @@ struct pb_engine_request {
     const char *sql;
     uint32_t length;
     uint64_t received;   /* when, on the monotonic clock */
-    unsigned timeout_ms; /* for the messages; the deadline itself is the worker's */
+    unsigned timeout_ms; /* for the messages */
+    uint64_t deadline;   /* on the monotonic clock; 0: none */
+    bool stopped;        /* afterwards: it was ended in the middle */
     bool no_agent;       /* the process is not probed: its recorded tables are empty */
     bool progress;       /* the caller would like to hear how far it is */
     struct pb_catalog catalog;
@@ -27,8 +29,8 @@ struct pb_engine_request {
 int pb_engine_open(unsigned threads, uint64_t memory, const char *archive, struct pb_engine **ret,
                    struct pb_err *err);
 
-/* Runs all statements and sends what they give; a failure is sent as ERROR too. Negative: the socket failed,
- * or the database is no longer fit for use: the worker must end. */
+/* Runs all statements and sends what they give; a failure is sent as ERROR too. Negative: the caller is gone
+ * or does not take what is sent; -EIO: the database is no longer fit for use, and the worker must end. */
 int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request);
 
 /* Tells the caller how far the query is, from another thread; never waits. */

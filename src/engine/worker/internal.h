@@ -7,13 +7,22 @@
 #include "engine/worker/scan.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 /* A view that stands in the database for a table of the catalog. */
 struct pb_engine_view {
     char schema[PB_CAT_NAME], name[PB_CAT_NAME];
     uint64_t signature; /* of its columns; 0: it must be made again */
 };
+
+/* How the statement that runs reads its tables. */
+enum pb_engine_run {
+    PB_RUN_HELD,    /* its rows are held back at first: it may have to run again */
+    PB_RUN_SETTLED, /* all that it may read has been copied: rows leave as they come */
+    PB_RUN_WHOLE,   /* to its end, before the first row leaves */
+};
+
+/* Beside errno: the statement must be run again, settled. */
+#define PB_RUN_MUST_SETTLE 1
 
 struct pb_engine {
     duckdb_database db;
@@ -26,12 +35,15 @@ struct pb_engine {
     bool ordered;                      /* some statement of it depends on the order of rows */
     bool opaque;                       /* some statement of it has no tree: tables are read whole */
     bool several;                      /* it has more than one statement */
-    unsigned reruns;                   /* of statements, because the writer was faster */
+    bool single;                       /* it has one statement, which names at most one table, once */
+    enum pb_engine_run run;
+    unsigned reruns; /* of statements, because the writer was faster */
     struct pb_scan_request scans;
     unsigned threads;
     char *archive; /* the folder of the archive; NULL: none */
     struct pb_wire out;
-    _Atomic bool busy;
+    pthread_mutex_t stopping; /* guards busy; held while DuckDB is told to stop */
+    bool busy;                /* a statement of the request runs, which may be stopped */
 };
 
 /* Runs a statement of our own; its first cell where ret is not NULL, of malloc. -EIO with DuckDB's words. */
@@ -39,8 +51,10 @@ int pb_engine_do(struct pb_engine *e, const char *sql, struct pb_err *err);
 int pb_engine_ask(struct pb_engine *e, const char *sql, const char *parameter, size_t length, char **ret,
                   struct pb_err *err);
 
-/* Sends to the caller of the request that runs. */
+/* Sends to the caller of the request that runs, and takes its answers, until the request's time is up:
+ * -ETIMEDOUT. */
 int pb_engine_send(struct pb_engine *e, struct pb_wire *m);
+int pb_engine_receive(struct pb_engine *e, struct pb_wire *m);
 
 /* The statement's syntax tree as JSON, of malloc. */
 int pb_engine_tree(struct pb_engine *e, const char *sql, char **ret);
@@ -57,6 +71,8 @@ int pb_views_comment(struct pb_engine *e, struct pb_err *err);
 void pb_prepare_statement(struct pb_engine *e, const char *sql);
 int pb_prepare_tables(struct pb_engine *e, struct pb_err *err);
 int pb_prepare_again(struct pb_engine *e, enum pb_cat_copies copies, struct pb_err *err);
+int pb_prepare_settled(struct pb_engine *e, struct pb_err *err);
+bool pb_prepare_is_settled(const struct pb_engine *e);
 int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err);
 
 /* statement.c: runs one, sends its rows. */

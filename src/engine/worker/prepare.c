@@ -93,6 +93,15 @@ static void want_columns(struct pb_engine *e, const struct pb_json *tree)
     }
 }
 
+static unsigned count_text(const char *text, const char *word)
+{
+    unsigned n = 0;
+
+    for (; (text = strstr(text, word)); text += strlen(word))
+        n++;
+    return n;
+}
+
 /* One statement that cannot be looked into makes the order of all count, and all columns wanted. */
 static int look_into(struct pb_engine *e, const char *sql)
 {
@@ -108,6 +117,7 @@ static int look_into(struct pb_engine *e, const char *sql)
     r = pb_bounds_find(&j, &ops);
     if (r == 0)
         want_columns(e, &j);
+    e->single = e->single && count_text(tree, "BASE_TABLE") <= 1;
     if (r == 0 && !pb_bounds_any_order(&j))
         e->ordered = true;
     pb_json_done(&j);
@@ -130,17 +140,19 @@ void pb_prepare_statement(struct pb_engine *e, const char *sql)
 /* Asks the broker for a live table. */
 static int fetch_live(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
 {
-    struct pb_wire in = {0};
+    struct pb_wire in = {0}, out = {0};
     char full[2 * PB_CAT_NAME];
     int fds[PB_SQL_MAX_FDS];
     uint32_t length;
 
+    /* A message of its own: a scan may begin while rows of the same statement are on their way. */
     snprintf(full, sizeof(full), "%s.%s", t->schema, t->name);
-    pb_wire_begin(&e->out, PB_SQL_NEED);
-    pb_wire_put_text(&e->out, full, strlen(full));
-    int r = pb_engine_send(e, &e->out);
+    pb_wire_begin(&out, PB_SQL_NEED);
+    pb_wire_put_text(&out, full, strlen(full));
+    int r = pb_engine_send(e, &out);
+    pb_wire_done(&out);
     if (r == 0)
-        r = pb_wire_receive(e->request->socket, &in, 0);
+        r = pb_engine_receive(e, &in);
     if (r == 0 && in.type != PB_SQL_LIVE)
         r = -EBADMSG;
     if (r < 0) {
@@ -228,6 +240,46 @@ int pb_prepare_again(struct pb_engine *e, enum pb_cat_copies copies, struct pb_e
             t->copies = t->scans > 1 ? PB_COPY_ALL : copies;
         pb_catalog_drop(t);
         r = pb_catalog_take(t, err);
+        if (r == 0)
+            r = make_enums(e, t, err);
+    }
+    return r;
+}
+
+/* Whether nothing that a later scan of the statement finds can make it run again: no segment is still to be
+ * read from memory that its writer recycles, and every column is there that might be asked for. A statement
+ * with one scan has asked for its columns when its first rows come. */
+static bool is_settled(const struct pb_engine *e, const struct pb_cat_table *t)
+{
+    return !t->taken || (t->ndeferred == 0 && (t->whole || e->single));
+}
+
+bool pb_prepare_is_settled(const struct pb_engine *e)
+{
+    const struct pb_catalog *c = &e->request->catalog;
+
+    for (unsigned i = 0; i < c->ntables; i++)
+        if (!is_settled(e, c->tables[i]))
+            return false;
+    return true;
+}
+
+int pb_prepare_settled(struct pb_engine *e, struct pb_err *err)
+{
+    struct pb_catalog *c = &e->request->catalog;
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < c->ntables; i++) {
+        struct pb_cat_table *t = c->tables[i];
+        enum pb_cat_copies before = t->copies;
+        if (is_settled(e, t))
+            continue;
+        t->whole = t->whole || !e->single;
+        t->copies = PB_COPY_ALL;
+        pb_catalog_drop(t);
+        r = pb_catalog_take(t, err);
+        if (r == -E2BIG)
+            t->copies = before;
         if (r == 0)
             r = make_enums(e, t, err);
     }

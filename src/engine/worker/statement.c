@@ -1,12 +1,13 @@
 /* statement: one statement, from its text to its rows on the socket.
  *
  * Only what reads is let through, by the type that DuckDB itself finds. Aggregates beside bare columns
- * without a GROUP BY, which people write, run as GROUP BY ALL, and a note says so. */
+ * without a GROUP BY, which people write, run as GROUP BY ALL, and a note says so. Rows leave while the
+ * statement runs (outgoing.h): who reads slowly holds up the statement, and costs no memory. */
 #include "engine/worker/internal.h"
 
 #include "base/cleanup.h"
 #include "engine/shared/text.h"
-#include "engine/worker/values.h"
+#include "engine/worker/outgoing.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { BLOCK = 256 << 10, MAX_REGROUP = 16 };
+enum { MAX_REGROUP = 16 };
 
 static int refuse(struct pb_err *err)
 {
@@ -84,111 +85,22 @@ static int check_type(struct pb_engine *e, const char *sql, duckdb_prepared_stat
     return refuse(err);
 }
 
-/* --- rows --- */
-
-struct result {
-    duckdb_result r;
-    struct pb_value_type **types;
-    idx_t ncolumns;
-};
-
-static void release(struct result *result)
-{
-    for (idx_t i = 0; result->types && i < result->ncolumns; i++)
-        pb_value_type_free(result->types[i]);
-    free(result->types);
-    duck.destroy_result(&result->r);
-}
-
-static int send_columns(struct pb_engine *e, struct result *result)
-{
-    result->ncolumns = duck.column_count(&result->r);
-    result->types = calloc(result->ncolumns + 1, sizeof(void *));
-    if (!result->types)
-        return -ENOMEM;
-    pb_wire_begin(&e->out, PB_SQL_COLUMNS);
-    pb_wire_put_u32(&e->out, (uint32_t)result->ncolumns);
-    for (idx_t i = 0; i < result->ncolumns; i++) {
-        result->types[i] = pb_value_type_new(duck.column_logical_type(&result->r, i));
-        _cleanup_free_ char *type = result->types[i] ? pb_value_type_name(result->types[i]) : NULL;
-        const char *name = duck.column_name(&result->r, i);
-        if (!type)
-            return -ENOMEM;
-        pb_wire_put_text(&e->out, name, strlen(name));
-        pb_wire_put_text(&e->out, type, strlen(type));
-    }
-    return pb_engine_send(e, &e->out);
-}
-
-static int flush(struct pb_engine *e, uint32_t *rows)
-{
-    if (*rows == 0)
-        return 0;
-    if (e->out.failed)
-        return -EMSGSIZE;
-    memcpy(e->out.data, rows, sizeof(*rows));
-    *rows = 0;
-    return pb_engine_send(e, &e->out);
-}
-
-static void begin_block(struct pb_engine *e)
-{
-    pb_wire_begin(&e->out, PB_SQL_ROWS);
-    pb_wire_put_u32(&e->out, 0);
-}
-
-static int send_chunk(struct pb_engine *e, const struct result *result, duckdb_data_chunk chunk,
-                      uint32_t *rows)
-{
-    idx_t n = duck.data_chunk_get_size(chunk);
-    int r = 0;
-
-    for (idx_t row = 0; r == 0 && row < n; row++) {
-        for (idx_t i = 0; i < result->ncolumns; i++)
-            pb_value_put(&e->out, result->types[i], duck.data_chunk_get_vector(chunk, i), row);
-        ++*rows;
-        if (e->out.size >= BLOCK || e->out.failed) {
-            r = flush(e, rows);
-            begin_block(e);
-        }
-    }
-    return r;
-}
-
-static int send_result(struct pb_engine *e, struct result *result, struct pb_err *err)
-{
-    uint32_t rows = 0;
-
-    int r = send_columns(e, result);
-    begin_block(e);
-    while (r == 0) {
-        duckdb_data_chunk chunk = duck.fetch_chunk(result->r);
-        if (!chunk)
-            break;
-        r = send_chunk(e, result, chunk, &rows);
-        duck.destroy_data_chunk(&chunk);
-    }
-    if (r == 0)
-        r = flush(e, &rows);
-    if (r == -EMSGSIZE)
-        return pb_fail(err, r, "a row is larger than %u MB", PB_SQL_MAX_MESSAGE >> 20);
-    return r;
-}
-
 /* --- running --- */
 
 static int execute(struct pb_engine *e, duckdb_prepared_statement statement, bool last, struct pb_err *err)
 {
-    struct result result = {0};
+    duckdb_result result = {0};
     int r;
 
-    if (duck.execute_prepared(statement, &result.r) != DuckDBSuccess) {
-        const char *why = duck.result_error(&result.r);
+    duckdb_state state = last && e->run != PB_RUN_WHOLE ? duck.execute_prepared_streaming(statement, &result)
+                                                        : duck.execute_prepared(statement, &result);
+    if (state != DuckDBSuccess) {
+        const char *why = duck.result_error(&result);
         r = pb_fail(err, -EINVAL, "%s", why ? why : "the statement failed");
     } else {
-        r = last ? send_result(e, &result, err) : 0;
+        r = last ? pb_outgoing_send(e, &result, err) : 0;
     }
-    release(&result);
+    duck.destroy_result(&result);
     return r;
 }
 
@@ -216,14 +128,14 @@ static int run_text(struct pb_engine *e, const char *sql, struct pb_err *err)
     return r;
 }
 
-/* Runs a statement until the writer has not overtaken it: nothing is sent before all is read, so nobody
- * notices. The last time everything is copied first, and cannot be overtaken. */
-static int run_steadily(struct pb_engine *e, const char *sql, struct pb_err *err)
+/* Runs a statement until the writer has not overtaken it: rows that were read so far are still held back, so
+ * nobody notices. The last time everything is copied first, and cannot be overtaken. */
+static int run_repeatedly(struct pb_engine *e, const char *sql, struct pb_err *err)
 {
     int r = run_text(e, sql, err);
 
     for (enum pb_cat_copies copies = PB_COPY_OLDEST; copies <= PB_COPY_ALL; copies++) {
-        if (!pb_scan_must_repeat() || r == 0)
+        if (r == 0 || r == PB_RUN_MUST_SETTLE || !pb_scan_must_repeat())
             break;
         *err = (struct pb_err){0};
         e->reruns++;
@@ -234,6 +146,33 @@ static int run_steadily(struct pb_engine *e, const char *sql, struct pb_err *err
         if (r == 0)
             r = run_text(e, sql, err);
     }
+    return r;
+}
+
+/* The first rows are due, and from then on nothing can be run again: all that the statement may still read
+ * is copied first. What is too large for that is read to its end before its rows leave. */
+static int settle(struct pb_engine *e, struct pb_err *err)
+{
+    pb_engine_do(e, "ROLLBACK", NULL);
+    int r = pb_prepare_settled(e, err);
+    e->run = r == -E2BIG ? PB_RUN_WHOLE : PB_RUN_SETTLED;
+    if (r == -E2BIG) {
+        *err = (struct pb_err){0};
+        r = pb_prepare_again(e, PB_COPY_OPEN, err);
+    }
+    return r < 0 ? r : pb_engine_do(e, "BEGIN TRANSACTION READ ONLY", err);
+}
+
+static int run_steadily(struct pb_engine *e, const char *sql, struct pb_err *err)
+{
+    e->run = PB_RUN_HELD;
+    int r = run_repeatedly(e, sql, err);
+    if (r != PB_RUN_MUST_SETTLE)
+        return r;
+    *err = (struct pb_err){0};
+    r = settle(e, err);
+    if (r == 0)
+        r = run_repeatedly(e, sql, err);
     return r;
 }
 

@@ -1,8 +1,7 @@
-/* values: see values.h. The text of single values is in format.c. */
+/* values: see values.h. The text of single values is in cell_text.c. */
 #include "engine/worker/values.h"
 
 #include "engine/worker/duck.h"
-#include "engine/worker/format.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +16,67 @@ struct pb_value_type {
     idx_t nchildren;             /* list: 1, map: key and value, struct and union: the members */
     char **names;                /* of members */
     duckdb_logical_type logical; /* of an ENUM, for its dictionary */
+    char **members;              /* of an ENUM, each once it was asked for */
+    idx_t nmembers;
     struct pb_value_type **children;
 };
+
+/* What a type is to those who read the rows, and its name in SQL. */
+static const struct {
+    enum pb_cell_type cells;
+    const char *name;
+} plain[] = {
+    [DUCKDB_TYPE_BOOLEAN] = {PB_CELL_BOOL, "BOOLEAN"},
+    [DUCKDB_TYPE_TINYINT] = {PB_CELL_I8, "TINYINT"},
+    [DUCKDB_TYPE_SMALLINT] = {PB_CELL_I16, "SMALLINT"},
+    [DUCKDB_TYPE_INTEGER] = {PB_CELL_I32, "INTEGER"},
+    [DUCKDB_TYPE_BIGINT] = {PB_CELL_I64, "BIGINT"},
+    [DUCKDB_TYPE_UTINYINT] = {PB_CELL_U8, "UTINYINT"},
+    [DUCKDB_TYPE_USMALLINT] = {PB_CELL_U16, "USMALLINT"},
+    [DUCKDB_TYPE_UINTEGER] = {PB_CELL_U32, "UINTEGER"},
+    [DUCKDB_TYPE_UBIGINT] = {PB_CELL_U64, "UBIGINT"},
+    [DUCKDB_TYPE_FLOAT] = {PB_CELL_F32, "FLOAT"},
+    [DUCKDB_TYPE_DOUBLE] = {PB_CELL_F64, "DOUBLE"},
+    [DUCKDB_TYPE_TIMESTAMP] = {PB_CELL_TIMESTAMP, "TIMESTAMP"},
+    [DUCKDB_TYPE_DATE] = {PB_CELL_DATE, "DATE"},
+    [DUCKDB_TYPE_TIME] = {PB_CELL_TIME, "TIME"},
+    [DUCKDB_TYPE_INTERVAL] = {PB_CELL_INTERVAL, "INTERVAL"},
+    [DUCKDB_TYPE_HUGEINT] = {PB_CELL_I128, "HUGEINT"},
+    [DUCKDB_TYPE_UHUGEINT] = {PB_CELL_U128, "UHUGEINT"},
+    [DUCKDB_TYPE_VARCHAR] = {PB_CELL_TEXT, "VARCHAR"},
+    [DUCKDB_TYPE_BLOB] = {PB_CELL_BLOB, "BLOB"},
+    [DUCKDB_TYPE_DECIMAL] = {PB_CELL_DECIMAL, NULL},
+    [DUCKDB_TYPE_TIMESTAMP_S] = {PB_CELL_TIMESTAMP_S, "TIMESTAMP_S"},
+    [DUCKDB_TYPE_TIMESTAMP_MS] = {PB_CELL_TIMESTAMP_MS, "TIMESTAMP_MS"},
+    [DUCKDB_TYPE_TIMESTAMP_NS] = {PB_CELL_TIMESTAMP_NS, "TIMESTAMP_NS"},
+    [DUCKDB_TYPE_ENUM] = {PB_CELL_TEXT, NULL},
+    [DUCKDB_TYPE_LIST] = {PB_CELL_JSON, NULL},
+    [DUCKDB_TYPE_STRUCT] = {PB_CELL_JSON, NULL},
+    [DUCKDB_TYPE_MAP] = {PB_CELL_JSON, NULL},
+    [DUCKDB_TYPE_ARRAY] = {PB_CELL_JSON, NULL},
+    [DUCKDB_TYPE_UNION] = {PB_CELL_JSON, NULL},
+    [DUCKDB_TYPE_UUID] = {PB_CELL_UUID, "UUID"},
+    [DUCKDB_TYPE_BIT] = {PB_CELL_BITS, NULL},
+    [DUCKDB_TYPE_TIME_TZ] = {PB_CELL_TIME_TZ, NULL},
+    [DUCKDB_TYPE_TIMESTAMP_TZ] = {PB_CELL_TIMESTAMP_TZ, "TIMESTAMPTZ"},
+    [DUCKDB_TYPE_TIME_NS] = {PB_CELL_TIME_NS, NULL},
+};
+
+_Static_assert(sizeof(struct pb_cell_interval) == sizeof(duckdb_interval), "as DuckDB has it");
+
+enum pb_cell_type pb_value_cells(const struct pb_value_type *t)
+{
+    if (t->id == DUCKDB_TYPE_SQLNULL)
+        return PB_CELL_NULL;
+    enum pb_cell_type cells = t->id < sizeof(plain) / sizeof(plain[0]) ? plain[t->id].cells : PB_CELL_NULL;
+    /* What we have no form for is shown as a text that says so. */
+    return cells == PB_CELL_NULL ? PB_CELL_TEXT : cells;
+}
+
+unsigned pb_value_scale(const struct pb_value_type *t)
+{
+    return t->scale;
+}
 
 void pb_value_type_free(struct pb_value_type *t)
 {
@@ -28,6 +86,9 @@ void pb_value_type_free(struct pb_value_type *t)
         pb_value_type_free(t->children ? t->children[i] : NULL);
         free(t->names ? t->names[i] : NULL);
     }
+    for (idx_t i = 0; t->members && i < t->nmembers; i++)
+        duck.free(t->members[i]);
+    free(t->members);
     free(t->children);
     free(t->names);
     if (t->logical)
@@ -111,6 +172,7 @@ static void keep_enums(struct pb_value_type *t, duckdb_logical_type type)
 {
     if (t->id == DUCKDB_TYPE_ENUM) {
         t->inner = duck.enum_internal_type(type);
+        t->nmembers = duck.enum_dictionary_size(type);
         t->logical = type;
         return;
     }
@@ -183,7 +245,8 @@ static void put_name(FILE *out, const struct pb_value_type *t)
         put_members(out, t);
         break;
     default:
-        fputs(pb_format_type(t->id), out);
+        fputs(t->id < sizeof(plain) / sizeof(plain[0]) && plain[t->id].name ? plain[t->id].name : "VARCHAR",
+              out);
     }
 }
 
@@ -224,7 +287,7 @@ static void put_json(struct pb_wire *m, const struct pb_value_type *t, duckdb_ve
     struct pb_wire inner = {0};
     enum pb_sql_kind kind = put_value(&inner, t, vector, row);
     if (kind == PB_SQL_TEXT)
-        pb_format_json(m, (const char *)inner.data, inner.size);
+        pb_cell_json(m, (const char *)inner.data, inner.size);
     else
         pb_wire_put(m, inner.data, inner.size);
     m->failed = m->failed || inner.failed;
@@ -247,7 +310,7 @@ static void put_struct(struct pb_wire *m, const struct pb_value_type *t, duckdb_
     pb_wire_put(m, "{", 1);
     for (idx_t i = 0; i < t->nchildren && !m->failed; i++) {
         pb_wire_put(m, ", ", i ? 2 : 0);
-        pb_format_json(m, t->names[i], strlen(t->names[i]));
+        pb_cell_json(m, t->names[i], strlen(t->names[i]));
         pb_wire_put(m, ": ", 2);
         put_json(m, t->children[i], duck.struct_vector_get_child(vector, i), row);
     }
@@ -275,17 +338,89 @@ static void put_map(struct pb_wire *m, const struct pb_value_type *t, duckdb_vec
     pb_wire_put(m, text ? "}" : "]", 1);
 }
 
-static enum pb_sql_kind put_enum(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector,
-                                 idx_t row)
+/* A member of an ENUM: asking DuckDB for one copies it, so each is asked for once. */
+static const char *member(const struct pb_value_type *t, idx_t index)
 {
-    const void *data = duck.vector_get_data(vector);
-    idx_t index = t->inner == DUCKDB_TYPE_UTINYINT    ? ((const uint8_t *)data)[row]
-                  : t->inner == DUCKDB_TYPE_USMALLINT ? ((const uint16_t *)data)[row]
-                                                      : ((const uint32_t *)data)[row];
-    char *text = duck.enum_dictionary_value(t->logical, index);
+    struct pb_value_type *keep = (struct pb_value_type *)t;
 
-    pb_wire_put(m, text, text ? strlen(text) : 0);
-    duck.free(text);
+    if (index >= t->nmembers)
+        return "";
+    if (!keep->members && !(keep->members = calloc(t->nmembers, sizeof(*keep->members))))
+        return "";
+    if (!keep->members[index])
+        keep->members[index] = duck.enum_dictionary_value(t->logical, index);
+    return keep->members[index] ? keep->members[index] : "";
+}
+
+static const char *member_at(const struct pb_value_type *t, const void *data, idx_t row)
+{
+    return member(t, t->inner == DUCKDB_TYPE_UTINYINT    ? ((const uint8_t *)data)[row]
+                     : t->inner == DUCKDB_TYPE_USMALLINT ? ((const uint16_t *)data)[row]
+                                                         : ((const uint32_t *)data)[row]);
+}
+
+/* A decimal in its widest form. */
+static void widen_decimal(const struct pb_value_type *t, const void *data, idx_t row, __int128 *ret)
+{
+    switch (t->inner) {
+    case DUCKDB_TYPE_SMALLINT:
+        *ret = ((const int16_t *)data)[row];
+        break;
+    case DUCKDB_TYPE_INTEGER:
+        *ret = ((const int32_t *)data)[row];
+        break;
+    case DUCKDB_TYPE_BIGINT:
+        *ret = ((const int64_t *)data)[row];
+        break;
+    default:
+        memcpy(ret, (const char *)data + row * sizeof(*ret), sizeof(*ret));
+    }
+}
+
+/* The first byte says how many bits of the second are not part of it. */
+static void put_bits(struct pb_wire *m, const char *data, size_t n)
+{
+    for (size_t i = n > 1 ? 8 + (size_t)(data[0] & 7) : 8 * n; i < 8 * n; i++)
+        pb_wire_put(m, (unsigned char)data[i / 8] >> (7 - i % 8) & 1 ? "1" : "0", 1);
+}
+
+static const char *string_at(const void *data, idx_t row, uint32_t *ret_length)
+{
+    const duckdb_string_t *s = &((const duckdb_string_t *)data)[row];
+    uint32_t n = *ret_length = s->value.inlined.length;
+
+    return n <= sizeof(s->value.inlined.inlined) ? s->value.inlined.inlined : s->value.pointer.ptr;
+}
+
+/* The text of a value that has no children. */
+static enum pb_sql_kind put_single(struct pb_wire *m, const struct pb_value_type *t, const void *data,
+                                   idx_t row)
+{
+    static const char unknown[] = "(a value of a type that is not shown; cast it to VARCHAR)";
+    enum pb_cell_type cells = pb_value_cells(t);
+    unsigned width = pb_cell_width(cells);
+    uint32_t length = 0;
+    __int128 wide;
+
+    if (t->id == DUCKDB_TYPE_DECIMAL) {
+        widen_decimal(t, data, row, &wide);
+        return pb_cell_text(m, cells, t->scale, &wide, sizeof(wide));
+    }
+    if (width)
+        return pb_cell_text(m, cells, 0, (const char *)data + row * width, width);
+    if (t->id == DUCKDB_TYPE_ENUM) {
+        const char *text = member_at(t, data, row);
+        pb_wire_put(m, text, strlen(text));
+        return PB_SQL_TEXT;
+    }
+    if (t->id != DUCKDB_TYPE_VARCHAR && t->id != DUCKDB_TYPE_BLOB && t->id != DUCKDB_TYPE_BIT) {
+        pb_wire_put(m, unknown, sizeof(unknown) - 1);
+        return PB_SQL_TEXT;
+    }
+    const char *text = string_at(data, row, &length);
+    if (t->id != DUCKDB_TYPE_BIT)
+        return pb_cell_text(m, cells, 0, text, length);
+    put_bits(m, text, length);
     return PB_SQL_TEXT;
 }
 
@@ -316,28 +451,89 @@ static enum pb_sql_kind put_value(struct pb_wire *m, const struct pb_value_type 
     case DUCKDB_TYPE_MAP:
         put_map(m, t, vector, row);
         return PB_SQL_JSON;
-    case DUCKDB_TYPE_ENUM:
-        return put_enum(m, t, vector, row);
-    case DUCKDB_TYPE_DECIMAL:
-        return pb_format_decimal(m, t->inner, t->scale, duck.vector_get_data(vector), row);
     default:
-        return pb_format_plain(m, t->id, duck.vector_get_data(vector), row);
+        return put_single(m, t, duck.vector_get_data(vector), row);
     }
 }
 
-void pb_value_put(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector, idx_t row)
-{
-    size_t start = m->size;
-    uint8_t kind = PB_SQL_NULL;
+/* --- columns --- */
 
-    pb_wire_put(m, &kind, 1);
-    pb_wire_put_u32(m, 0);
-    if (t->id == DUCKDB_TYPE_SQLNULL || !is_valid(vector, row))
-        return;
-    kind = (uint8_t)put_value(m, t, vector, row);
-    if (m->failed)
-        return;
-    uint32_t length = (uint32_t)(m->size - start - 5);
-    m->data[start] = kind;
-    memcpy(m->data + start + 1, &length, sizeof(length));
+static void put_validity(struct pb_wire *m, const uint64_t *validity, idx_t from, idx_t n)
+{
+    for (idx_t i = 0; i < n; i += 64) {
+        uint64_t bits = validity[(from + i) / 64] >> from % 64;
+        if (from % 64 && (from + i) / 64 < (from + n - 1) / 64)
+            bits |= validity[(from + i) / 64 + 1] << (64 - from % 64);
+        pb_wire_put_u64(m, bits);
+    }
+}
+
+static void put_decimals(struct pb_wire *m, const struct pb_value_type *t, const void *data, idx_t from,
+                         idx_t n)
+{
+    for (idx_t i = 0; i < n; i++) {
+        __int128 wide;
+        widen_decimal(t, data, from + i, &wide);
+        pb_wire_put(m, &wide, sizeof(wide));
+    }
+}
+
+/* One cell of a column whose cells are of any length, as the caller gets it. */
+static void put_bytes(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector,
+                      const void *data, idx_t row)
+{
+    uint32_t length;
+
+    if (t->id == DUCKDB_TYPE_VARCHAR || t->id == DUCKDB_TYPE_BLOB) {
+        const char *text = string_at(data, row, &length);
+        pb_wire_put(m, text, length);
+    } else {
+        put_value(m, t, vector, row);
+    }
+}
+
+static bool put_texts(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector, idx_t from,
+                      idx_t n, size_t most)
+{
+    const uint64_t *validity = duck.vector_get_validity(vector);
+    const void *data = duck.vector_get_data(vector);
+    size_t ends = m->size;
+
+    for (idx_t i = 0; i < n; i++)
+        pb_wire_put_u32(m, 0);
+    pb_batch_align(m);
+    size_t start = m->size;
+    for (idx_t i = 0; i < n && !m->failed; i++) {
+        idx_t row = from + i;
+        if (!validity || (validity[row / 64] >> row % 64 & 1))
+            put_bytes(m, t, vector, data, row);
+        if (m->failed || (m->size > most && n > 1))
+            return false;
+        uint32_t end = (uint32_t)(m->size - start);
+        memcpy(m->data + ends + i * sizeof(end), &end, sizeof(end));
+    }
+    return !m->failed;
+}
+
+bool pb_value_put_column(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector, idx_t from,
+                         idx_t n, size_t most)
+{
+    enum pb_cell_type cells = pb_value_cells(t);
+    const uint64_t *validity = cells == PB_CELL_NULL ? NULL : duck.vector_get_validity(vector);
+    unsigned width = pb_cell_width(cells);
+
+    pb_wire_put_u32(m, validity != NULL);
+    if (cells == PB_CELL_NULL)
+        return !m->failed;
+    pb_batch_align(m);
+    if (validity)
+        put_validity(m, validity, from, n);
+    if (!width)
+        return put_texts(m, t, vector, from, n, most);
+    const char *data = duck.vector_get_data(vector);
+    if (cells == PB_CELL_DECIMAL)
+        put_decimals(m, t, data, from, n);
+    else
+        pb_wire_put(m, data + from * width, n * width);
+    return !m->failed && (m->size <= most || n == 1);
 }

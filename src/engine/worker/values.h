@@ -1,10 +1,7 @@
-/* values: DuckDB's vectors as cells of text that are exact: every value can be had back from what is written.
- *
- * Numbers are written in full (64 and 128 bits, decimals with their scale, a decimal that is the
- * same double); times as SQL writes them; lists, structs and maps as JSON. */
+/* values: DuckDB's vectors as columns of typed cells (cells.h). Exact: every value can be had back. */
 #pragma once
 
-#include "engine/shared/wire.h"
+#include "engine/shared/cells.h"
 
 #include <duckdb.h>
 
@@ -18,5 +15,11 @@ void pb_value_type_free(struct pb_value_type *t);
 /* The type as SQL spells it, of malloc; NULL: out of memory. */
 char *pb_value_type_name(const struct pb_value_type *t);
 
-/* Appends one cell: kind, length, text. */
-void pb_value_put(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector, idx_t row);
+/* What its cells are to those who read them, and the scale of a decimal. */
+enum pb_cell_type pb_value_cells(const struct pb_value_type *t);
+unsigned pb_value_scale(const struct pb_value_type *t);
+
+/* Appends n rows of a vector as a column of a batch. False: there is no memory, or the message has become
+ * larger than `most` and fewer rows might do. */
+bool pb_value_put_column(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector, idx_t from,
+                         idx_t n, size_t most);

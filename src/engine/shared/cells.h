@@ -1,0 +1,117 @@
+/* cells: the rows of a result in their types, as they go from the worker to its caller.
+ *
+ * A batch is some rows (at most one vector of DuckDB's), column by column. Values of fixed width stand in an
+ * array as the processor has them; texts as the place where each ends, and their bytes. The caller takes the
+ * worker for hostile: pb_batch_read checks every size before anything is read through it. pb_cell_text gives
+ * the exact text of a value: a reader of SQL gets the same value from it. */
+#pragma once
+
+#include "engine/shared/wire.h"
+
+/* What the cells of a column are. Lists, structs, maps and unions are JSON; the column's type has their name
+ * in SQL. */
+enum pb_cell_type {
+    PB_CELL_NULL,         /* no value at all, in any row */
+    PB_CELL_BOOL,         /* uint8_t */
+    PB_CELL_I8,           /* int8_t */
+    PB_CELL_I16,          /* int16_t */
+    PB_CELL_I32,          /* int32_t */
+    PB_CELL_I64,          /* int64_t */
+    PB_CELL_U8,           /* uint8_t */
+    PB_CELL_U16,          /* uint16_t */
+    PB_CELL_U32,          /* uint32_t */
+    PB_CELL_U64,          /* uint64_t */
+    PB_CELL_I128,         /* 16 bytes, the low ones first */
+    PB_CELL_U128,         /* the same, unsigned */
+    PB_CELL_DECIMAL,      /* PB_CELL_I128, to be divided by ten to the power of the column's scale */
+    PB_CELL_F32,          /* float */
+    PB_CELL_F64,          /* double */
+    PB_CELL_DATE,         /* int32_t, days after 1970-01-01 */
+    PB_CELL_TIME,         /* int64_t, microseconds of the day */
+    PB_CELL_TIME_NS,      /* int64_t, nanoseconds of the day */
+    PB_CELL_TIME_TZ,      /* uint64_t, microseconds << 24 | 57599 less the seconds east of UTC */
+    PB_CELL_TIMESTAMP,    /* int64_t, microseconds after 1970 in UTC */
+    PB_CELL_TIMESTAMP_S,  /* int64_t, seconds */
+    PB_CELL_TIMESTAMP_MS, /* int64_t, milliseconds */
+    PB_CELL_TIMESTAMP_NS, /* int64_t, nanoseconds */
+    PB_CELL_TIMESTAMP_TZ, /* int64_t, microseconds */
+    PB_CELL_INTERVAL,     /* struct pb_cell_interval */
+    PB_CELL_UUID,         /* 16 bytes, the low ones first, with the top bit turned */
+    PB_CELL_TEXT,         /* UTF-8 */
+    PB_CELL_BLOB,         /* bytes */
+    PB_CELL_BITS,         /* as text: 0 and 1 */
+    PB_CELL_JSON,         /* a list, struct, map or union, as JSON */
+    PB_CELL_TYPES
+};
+
+struct pb_cell_interval {
+    int32_t months, days;
+    int64_t micros;
+};
+
+/* Bytes of a cell; 0: of any length, or none at all. */
+unsigned pb_cell_width(enum pb_cell_type type);
+
+/* A column of a batch; what it points to is the message's. */
+struct pb_cells {
+    enum pb_cell_type type;
+    unsigned scale;           /* of decimals */
+    const uint64_t *validity; /* a bit a row, 1: there is a value; NULL: in all of them */
+    const void *values;       /* of fixed width */
+    const uint32_t *ends;     /* of the others, within bytes */
+    const char *bytes;
+};
+
+struct pb_batch {
+    uint32_t nrows;
+    unsigned ncolumns;
+    const struct pb_cells *columns;
+};
+
+static inline bool pb_cells_have(const struct pb_cells *c, uint32_t row)
+{
+    return c->type != PB_CELL_NULL && (!c->validity || (c->validity[row / 64] >> row % 64 & 1));
+}
+
+/* Of a column without a fixed width. */
+static inline const char *pb_cells_bytes(const struct pb_cells *c, uint32_t row, uint32_t *ret_length)
+{
+    uint32_t from = row ? c->ends[row - 1] : 0;
+
+    *ret_length = c->ends[row] - from;
+    return c->bytes + from;
+}
+
+/* Takes a PB_SQL_BATCH message apart: type and scale of each of the n columns are set, the rest is filled in.
+ * -EBADMSG: it makes no sense. The columns live as long as the message. */
+int pb_batch_read(struct pb_wire *m, struct pb_cells *columns, unsigned n, uint32_t *ret_nrows);
+
+/* Keeps what is written to a message at a multiple of eight bytes, where pb_batch_read expects arrays. */
+void pb_batch_align(struct pb_wire *m);
+
+/* Appends the text of one value to m; size: its bytes where the type has no fixed width. value need not be
+ * aligned. */
+enum pb_sql_kind pb_cell_text(struct pb_wire *m, enum pb_cell_type type, unsigned scale, const void *value,
+                              size_t size);
+
+/* A JSON string. */
+void pb_cell_json(struct pb_wire *m, const char *text, size_t length);
+
+/* --- a row as texts, for who prints it --- */
+
+struct pb_sql_cell {
+    enum pb_sql_kind kind;
+    const char *text; /* not terminated */
+    uint32_t length;
+};
+
+/* Zero it before first use. */
+struct pb_row_text {
+    struct pb_wire text;
+    struct pb_sql_cell *cells; /* of the last row */
+    unsigned room;
+};
+
+/* The cells live until the next call, and no longer than the batch. -ENOMEM. */
+int pb_row_text_take(struct pb_row_text *r, const struct pb_batch *batch, uint32_t row);
+void pb_row_text_done(struct pb_row_text *r);
