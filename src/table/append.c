@@ -39,9 +39,8 @@ static uint32_t find_thread(struct pb_control *c, uint64_t key, uint32_t home)
     return home;
 }
 
-static inline _Atomic uint64_t *own_cur(struct pb_table *t)
+static inline _Atomic uint64_t *own_cur(struct pb_control *c, const struct pb_table *t)
 {
-    struct pb_control *c = t->arena->control;
     uint64_t key = thread_key();
     uint32_t at = (uint32_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 54);
 
@@ -50,10 +49,12 @@ static inline _Atomic uint64_t *own_cur(struct pb_table *t)
     return &c->thread_cur[at][t->id];
 }
 
-/* Takes a row of the segment that cur names. */
-static inline bool take_row(struct pb_table *t, uint64_t cur, struct pb_row *row, int64_t ts)
+/* Takes a row of the segment that cur names. The table's arena is not asked for here: until the row is taken,
+ * an arena that is retired may be given back under us, of which the control memory is left, all zeros. */
+static inline bool take_row(struct pb_control *c, struct pb_table *t, uint64_t cur, struct pb_row *row,
+                            int64_t ts)
 {
-    struct pb_segment *s = &t->arena->control->segments[PB_SLOT(cur)];
+    struct pb_segment *s = &c->segments[PB_SLOT(cur)];
     uint64_t state = atomic_load_explicit(&s->state, memory_order_relaxed);
 
     do {
@@ -142,22 +143,20 @@ static bool is_current(struct pb_table *t, struct pb_row *row)
     if (__builtin_expect(
             pb_segment_layout(row->segment) == atomic_load_explicit(&t->layout, memory_order_acquire), 1))
         return true;
-    uint64_t cur = row->serial | pb_segment_slot(t->arena, row->segment);
-    void_row(row);
-    pb_segment_seal(t->arena, cur);
+    pb_segment_seal(t->arena, row->serial | pb_segment_slot(t->arena, row->segment));
+    void_row(row); /* last: the row keeps the arena from being given back */
     return false;
 }
 
-static __attribute__((noinline)) int reserve_slowly(struct pb_table *t, struct pb_row *row, int64_t ts)
+/* Inside the arena. */
+static int reserve_inside(struct pb_control *c, struct pb_table *t, struct pb_row *row, int64_t ts)
 {
-    if (!t->arena || !atomic_load(&t->arena->control->live))
-        return -ESHUTDOWN;
-    _Atomic uint64_t *own = own_cur(t), *where = choose(t, own);
+    _Atomic uint64_t *own = own_cur(c, t), *where = choose(t, own);
     int r = -ENOBUFS;
 
     for (int i = 0; i < MAX_TRIES; i++) {
         uint64_t cur = atomic_load(where);
-        if (cur >= PB_PROMOTE_ROWS && take_row(t, cur, row, ts)) {
+        if (cur >= PB_PROMOTE_ROWS && take_row(c, t, cur, row, ts)) {
             if (is_current(t, row))
                 return 0;
             continue;
@@ -173,14 +172,37 @@ static __attribute__((noinline)) int reserve_slowly(struct pb_table *t, struct p
     return r < 0 ? r : -ENOBUFS;
 }
 
+static __attribute__((noinline)) int reserve_slowly(struct pb_arena *a, struct pb_table *t,
+                                                    struct pb_row *row, int64_t ts)
+{
+    if (!pb_arena_enter(a))
+        return -ESHUTDOWN;
+    int r = reserve_inside(a->control, t, row, ts);
+    pb_arena_leave(a);
+    return r;
+}
+
 int pb_row_reserve(struct pb_table *t, struct pb_row *row, int64_t ts)
 {
-    if (__builtin_expect(!t->arena, 0))
+    /* Loaded once: it is gone a moment later where the arena is given back. The arena itself stays. */
+    struct pb_arena *a = __atomic_load_n(&t->arena, __ATOMIC_RELAXED);
+    if (__builtin_expect(!a, 0))
         return -ESHUTDOWN;
-    uint64_t cur = atomic_load_explicit(own_cur(t), memory_order_acquire);
-    if (__builtin_expect(cur >= PB_PROMOTE_ROWS && take_row(t, cur, row, ts), 1) && is_current(t, row))
+    struct pb_control *c = a->control;
+    uint64_t cur = atomic_load_explicit(own_cur(c, t), memory_order_acquire);
+    if (__builtin_expect(cur >= PB_PROMOTE_ROWS && take_row(c, t, cur, row, ts), 1) && is_current(t, row))
         return 0;
-    return reserve_slowly(t, row, ts);
+    return reserve_slowly(a, t, row, ts);
+}
+
+static void count_dropped(struct pb_table *t)
+{
+    struct pb_arena *a = __atomic_load_n(&t->arena, __ATOMIC_RELAXED);
+
+    if (!a || !pb_arena_enter(a))
+        return;
+    pb_table_count(t, &t->file->rows_dropped, 1);
+    pb_arena_leave(a);
 }
 
 int pb_row_begin(struct pb_table *t, struct pb_row *row)
@@ -188,7 +210,7 @@ int pb_row_begin(struct pb_table *t, struct pb_row *row)
     /* The clock comes first: a segment sealed now then has no row later than the moment it was sealed. */
     int r = pb_row_reserve(t, row, pb_clock_mono());
     if (__builtin_expect(r < 0 && r != -ESHUTDOWN, 0))
-        pb_table_count(t, &t->file->rows_dropped, 1);
+        count_dropped(t);
     return r;
 }
 
@@ -208,8 +230,8 @@ void pb_row_abort(struct pb_row *row)
 
 int pb_row_fail(struct pb_row *row)
 {
-    void_row(row);
     pb_table_count(row->table, &row->table->file->rows_dropped, 1);
+    void_row(row);
     return row->error;
 }
 

@@ -146,7 +146,7 @@ static int make_control(struct pb_arena *a)
     atomic_store(&a->control->next_serial, 1);
     atomic_store(&a->control->ready_target, 2);
     atomic_store(&a->control->armed, 1);
-    atomic_store(&a->control->live, 1);
+    atomic_store(&a->control->live, PB_LIFE_OPEN);
     return 0;
 }
 
@@ -196,15 +196,75 @@ int pb_arena_create(int dirfd, const char *name, const struct pb_arena_options *
     return 0;
 }
 
+static void finish_mirror(struct pb_arena *a)
+{
+    if (!a->mirror)
+        return;
+    for (int i = 0; i < MAX_TURNS && pb_arena_mirror(a) > 0; i++)
+        ;
+    pb_mirror_close(a);
+    a->mirror = NULL;
+}
+
+bool pb_arena_enter(struct pb_arena *a)
+{
+    struct pb_control *c = a->control;
+
+    /* In this order, and the other way round in pb_arena_release: one of the two sees the other. */
+    atomic_fetch_add(&c->inside, 1);
+    if (atomic_load(&c->live) == PB_LIFE_OPEN)
+        return true;
+    atomic_fetch_sub(&c->inside, 1);
+    return false;
+}
+
+void pb_arena_leave(struct pb_arena *a)
+{
+    atomic_fetch_sub(&a->control->inside, 1);
+}
+
+/* Of all segments: pb_segment_settle. */
+static bool settle_segments(struct pb_arena *a, bool close)
+{
+    uint32_t n = (uint32_t)atomic_load(&a->control->nslots);
+    bool all = true;
+
+    for (uint32_t slot = 0; slot < n && slot < a->max_slots; slot++)
+        all = pb_segment_settle(a, &a->control->segments[slot], close) && all;
+    return all;
+}
+
+void pb_arena_retire(struct pb_arena *a)
+{
+    atomic_store(&a->control->live, PB_LIFE_RETIRED);
+    settle_segments(a, false);
+}
+
+int pb_arena_release(struct pb_arena *a)
+{
+    if (!a->header)
+        return 1;
+    /* Nobody opens a segment any more, so all are sealed after this, and the copy has every row. */
+    if (atomic_load(&a->control->inside) || !settle_segments(a, false))
+        return 0;
+    finish_mirror(a);
+    if (!settle_segments(a, true))
+        return 0;
+    pb_memory_unmap(a);
+    a->header = NULL;
+    pb_own_fd_close(&a->live);
+    munmap(a->schemas, a->about.schemas_size);
+    a->schemas = NULL;
+    /* A thread that is about to ask for a row finds that there is none, in whatever order it looks. */
+    madvise(a->control, sizeof(*a->control), MADV_DONTNEED);
+    return 1;
+}
+
 void pb_arena_close(struct pb_arena *a)
 {
     if (!a)
         return;
-    if (a->mirror) {
-        for (int i = 0; i < MAX_TURNS && pb_arena_mirror(a) > 0; i++)
-            ;
-        pb_mirror_close(a);
-    }
+    finish_mirror(a);
     if (a->header)
         pb_memory_unmap(a);
     if (a->control)

@@ -51,6 +51,19 @@ int pb_arena_create(int dirfd, const char *name, const struct pb_arena_options *
  * any more: no pb_table of this arena may be used after. NULL is allowed. */
 void pb_arena_close(struct pb_arena *a);
 
+/* For an arena that threads of the program append to, of which no one can say when the last has left an
+ * append: instead of pb_arena_close. From retire on no row begins (-ESHUTDOWN, at no price for the appends
+ * before), no cell is filled, and rows begun before may still be committed. Everything is sealed and can be
+ * read. Not signal-safe; once. */
+void pb_arena_retire(struct pb_arena *a);
+
+/* Gives the memory of a retired arena back, once nobody holds a row or visits a segment, which takes
+ * nanoseconds unless a thread is kept from running: 1. 0: not yet, try again. Brings the copy up to date
+ * first, and closes it. What is left for ever is address space (10 MB) and a page or two: handles of tables
+ * and the arena stay valid, and everything that is asked of them fails with -ESHUTDOWN, -ESTALE or NULL. One
+ * thread at a time; not signal-safe. */
+int pb_arena_release(struct pb_arena *a);
+
 /* A read-only descriptor of the memory (close-on-exec), owned by the arena: to hand to a reader. -1 where
  * there is none: the kernel gave no memfd, or the program has closed it. */
 int pb_arena_fd(const struct pb_arena *a);
@@ -155,7 +168,7 @@ struct pb_row {
 
 /* Begins a row: its time is now, every other cell NULL. Must be followed by pb_row_commit or pb_row_abort on
  * the same thread, soon: the segment cannot be recycled until then. Signal-safe. -ENOBUFS, -ENOMEM: no room
- * and nothing to recycle, counted as dropped; -ESHUTDOWN: in a child of fork. */
+ * and nothing to recycle, counted as dropped; -ESHUTDOWN: in a child of fork, or the arena is retired. */
 int pb_row_begin(struct pb_table *t, struct pb_row *row);
 
 /* Makes the row visible, or, when a setter failed, voids it and returns that failure: -EINVAL (no such column

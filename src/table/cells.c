@@ -209,7 +209,7 @@ void pb_set_timestamp(struct pb_row *row, unsigned column, int64_t mono_ns)
 /* A reference carries the table above the serial, to count a cell that came too late where it belongs. */
 struct pb_row_ref pb_row_ref(const struct pb_row *row)
 {
-    const struct pb_arena *a = row->table->arena;
+    const struct pb_arena *a = __atomic_load_n(&row->table->arena, __ATOMIC_RELAXED);
     uint64_t serial = PB_SERIAL(row->serial) | (uint64_t)row->table->id << 40;
 
     return (struct pb_row_ref){
@@ -294,7 +294,7 @@ int pb_fill(struct pb_arena *a, struct pb_row_ref ref, unsigned column, enum pb_
     uint64_t serial = ref.serial & PB_SERIAL_MAX, table = ref.serial >> 40;
     int r = -ESTALE;
 
-    if (!atomic_load(&c->live))
+    if (atomic_load(&c->live) != PB_LIFE_OPEN)
         return -ESHUTDOWN;
     if (ref.slot >= a->max_slots || table >= atomic_load(&c->ntables) || !value)
         return -EINVAL;
@@ -302,7 +302,9 @@ int pb_fill(struct pb_arena *a, struct pb_row_ref ref, unsigned column, enum pb_
         r = fill_visited(&c->segments[ref.slot], serial, ref.index, column, type, value, length);
         pb_segment_leave(&c->segments[ref.slot]);
     }
-    if (r == -ESTALE || r == -ENOBUFS)
+    if ((r == -ESTALE || r == -ENOBUFS) && pb_arena_enter(a)) {
         pb_table_count(&c->tables[table], &c->tables[table].file->cells_lost, 1);
+        pb_arena_leave(a);
+    }
     return r;
 }

@@ -102,6 +102,23 @@ static bool claim(struct pb_arena *a, struct pb_segment *s, uint64_t serial)
     return true;
 }
 
+bool pb_segment_settle(struct pb_arena *a, struct pb_segment *s, bool close)
+{
+    uint64_t state = atomic_load(&s->state), serial = PB_SERIAL(state), rows,
+             only_me = serial << PB_SERIAL_SHIFT | 1, closed = serial << PB_SERIAL_SHIFT | PB_PIN_CLOSED;
+
+    if (serial == 0 || PB_STATE_IS(state, PB_SEG_CLAIMED) || atomic_load(&s->pin) == closed)
+        return true;
+    if (!pb_segment_visit(s, serial))
+        return false;
+    uint32_t begun = seal_visited(a, s);
+    bool settled = count_rows(s, serial, begun, &rows);
+    if (settled && close && atomic_compare_exchange_strong(&s->pin, &only_me, closed))
+        return true;
+    pb_segment_leave(s);
+    return settled && !close;
+}
+
 /* The oldest segment of a table that is newer than `after`: its serial, or 0. */
 static uint64_t next_oldest(struct pb_arena *a, uint32_t table, uint64_t after, uint32_t *slot)
 {

@@ -234,7 +234,7 @@ static int add_table(struct pb_arena *a, const struct pb_table_spec *spec,
     t->id = id;
     atomic_store(&t->share, t->entry.share);
     atomic_store(&t->layout, l);
-    t->arena = a;
+    __atomic_store_n(&t->arena, a, __ATOMIC_RELAXED);
     atomic_store(&c->ntables, id + 1);
     __atomic_store_n(&a->header->ntables, id + 1, __ATOMIC_RELEASE);
     *ret = t;
@@ -253,7 +253,7 @@ int pb_table_new(struct pb_arena *a, const struct pb_table_spec *spec, struct pb
         r = describe(&spec->columns[i], &columns[i]);
     if (r < 0)
         return r;
-    if (!atomic_load(&c->live))
+    if (!pb_arena_enter(a))
         return -ESHUTDOWN;
 
     lock(c);
@@ -263,6 +263,7 @@ int pb_table_new(struct pb_arena *a, const struct pb_table_spec *spec, struct pb
     else if (!matches(a, t, columns, spec->ncolumns))
         r = -EEXIST;
     unlock(c);
+    pb_arena_leave(a);
     if (r == 0)
         *ret = t;
     return r;
@@ -306,11 +307,12 @@ int pb_table_grow(struct pb_table *t, const struct pb_column *column)
 
     if (r < 0)
         return r;
-    if (!t->arena)
+    struct pb_arena *a = __atomic_load_n(&t->arena, __ATOMIC_RELAXED);
+    if (!a || !pb_arena_enter(a))
         return -ESHUTDOWN;
-    struct pb_control *c = t->arena->control;
-    lock(c);
+    lock(a->control);
     r = grow(t, &described);
-    unlock(c);
+    unlock(a->control);
+    pb_arena_leave(a);
     return r;
 }

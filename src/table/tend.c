@@ -77,7 +77,7 @@ int pb_arena_tend(struct pb_arena *a)
 {
     struct pb_control *c = a->control;
 
-    if (!atomic_load(&c->live))
+    if (atomic_load(&c->live) != PB_LIFE_OPEN)
         return -ESHUTDOWN;
     if (atomic_exchange(&c->tending, 1))
         return 0;

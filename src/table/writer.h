@@ -79,7 +79,7 @@ static_assert(sizeof(struct pb_segment) == 128, "a pair of cache lines a segment
 #define PB_PIN_CLOSED              (UINT64_C(1) << 23)
 
 struct pb_table {
-    _Alignas(64) struct pb_arena *arena; /* NULL in a child of fork */
+    _Alignas(64) struct pb_arena *arena; /* NULL in a child of fork, and once given back */
     uint32_t id;
     _Atomic uint32_t share;
     _Atomic(const struct pb_layout *) layout; /* of the current schema */
@@ -89,10 +89,17 @@ struct pb_table {
     struct pb_file_table entry; /* all but the counters, as it was defined */
 };
 
+enum pb_life {
+    PB_LIFE_NONE, /* a child of fork, or given back: all of the control memory is zeros */
+    PB_LIFE_OPEN,
+    PB_LIFE_RETIRED, /* no row begins */
+};
+
 /* A cur word names a segment: serial << 24 | slot. In a thread's map a word below PB_PROMOTE_ROWS is the
  * number of rows it put into the shared segment. */
 struct pb_control {
-    _Atomic uint32_t live; /* 0 in a child of fork */
+    _Atomic uint32_t live;   /* enum pb_life */
+    _Atomic uint32_t inside; /* threads that may touch shared memory without a row, a pin or a slot of it */
     _Atomic uint32_t ntables;
     _Atomic uint32_t nlayouts;
     _Atomic uint32_t define; /* held while a table or column is defined */
@@ -220,6 +227,15 @@ void pb_segment_discard(struct pb_arena *a, uint64_t cur);
 /* Widens the segment's time range in the file. By who holds a row in it. */
 void pb_segment_lower_time(struct pb_segment *s, int64_t ts);
 void pb_segment_raise_time(struct pb_segment *s, int64_t ts);
+
+/* Seals the segment. True: every row begun in it is committed or void; and with close, nobody visits it now
+ * or ever again. */
+bool pb_segment_settle(struct pb_arena *a, struct pb_segment *s, bool close);
+
+/* arena.c: brackets around what touches shared memory beside rows and visits. False: the arena is retired, or
+ * this is a child of fork; then there is nothing to leave. Signal-safe. */
+bool pb_arena_enter(struct pb_arena *a);
+void pb_arena_leave(struct pb_arena *a);
 
 /* append.c: a row at that time, in whatever segment has room. */
 int pb_row_reserve(struct pb_table *t, struct pb_row *row, int64_t ts);
