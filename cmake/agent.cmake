@@ -3,8 +3,8 @@
 # scripts/zig-cc finds zig where setup or pip's build environment put it.
 set(PROBING_AGENT_DIR ${CMAKE_BINARY_DIR}/lib/probing)
 
-file(GLOB agent_sources CONFIGURE_DEPENDS src/agent/*.c)
-file(GLOB agent_headers CONFIGURE_DEPENDS src/agent/*.h src/table/*.h src/control/*.h)
+file(GLOB agent_sources CONFIGURE_DEPENDS src/agent/*.c src/agent/probes/*.c)
+file(GLOB agent_headers CONFIGURE_DEPENDS src/agent/*.h src/agent/probes/*.h src/table/*.h src/control/*.h)
 set(agent_shared src/control/frame.c src/control/identity.c src/control/redact.c src/control/rundir.c src/control/settings.c)
 file(GLOB agent_table CONFIGURE_DEPENDS src/table/*.c)
 list(FILTER agent_table EXCLUDE REGEX "/(reader|utf8|view)[^/]*$") # by file name: the path before it is the user's

@@ -8,17 +8,21 @@
 #include <stdint.h>
 
 struct pb_arena;
-struct pb_table;
 
 struct pb_agent {
     struct pb_settings settings;
     struct pb_run run;
     struct pb_server server;
     struct pb_arena *arena;
-    struct pb_table *memory_usage;
     int detach; /* somebody asked for it; who is told in his client */
 };
 
 /* Deals with one request of a client (the server's handler; owner is the agent). requests.c */
 void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client *c,
                       const struct pb_frame *frame);
+
+/* The tables of this agent for threads of the program (hooks, the Python module), from any thread; NULL:
+ * there is no agent now. Handles got from it may be used for ever: after detach they fail softly. A run whose
+ * tables were lent is retired at detach (table/arena.h), since nobody knows when the last thread has left an
+ * append; others are closed. resident.c */
+struct pb_arena *pb_agent_lend_tables(void);

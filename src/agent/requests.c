@@ -3,6 +3,7 @@
 #include "agent/channel.h"
 #include "agent/job.h"
 #include "agent/peek.h"
+#include "agent/probes/probes.h"
 #include "control/message.h"
 #include "table/arena.h"
 
@@ -169,6 +170,47 @@ static void send_value(struct pb_agent *agent, struct pb_server_client *c, uint3
     pb_server_send(&agent->server, c->id, buf, (size_t)pb_frame_end(&w, PB_MSG_DONE, request));
 }
 
+static void send_probe(struct pb_agent *agent, pb_client_id client, uint32_t request,
+                       const struct pb_probe_info *info)
+{
+    uint8_t buf[1024];
+    struct pb_frame_writer w;
+
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_str(&w, PB_TAG_NAME, info->probe->name);
+    pb_frame_put_u64(&w, PB_TAG_VALUE, info->state);
+    pb_frame_put_str(&w, PB_TAG_DATA, info->settings);
+    pb_frame_put_str(&w, PB_TAG_TEXT, info->probe->text);
+    pb_frame_put_str(&w, PB_TAG_WHY, info->text);
+    int size = pb_frame_end(&w, PB_MSG_OUTPUT, request);
+    if (size > 0)
+        pb_server_send(&agent->server, client, buf, (size_t)size);
+}
+
+static void deal_with_probes(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    char name[64] = "", settings[PB_PROBE_SETTINGS] = "", why[300] = "its settings are too long";
+    uint64_t mode = pb_field_u64(frame, PB_TAG_MODE, PB_PROBES_LIST);
+    pb_client_id id = c->id;
+    struct pb_probe_info info;
+
+    int named = text_field(frame, PB_TAG_NAME, name, sizeof(name)) == 0;
+    int r = text_field(frame, PB_TAG_DATA, settings, sizeof(settings));
+    r = r == -ENOENT ? 0 : r;
+    if (r == 0 && mode == PB_PROBES_START)
+        r = pb_probes_start(name, settings, why, sizeof(why));
+    else if (r == 0 && mode == PB_PROBES_STOP)
+        r = pb_probes_stop(name, why, sizeof(why));
+    if (r < 0) {
+        pb_server_send_error(&agent->server, id, frame->id, r, why);
+        return;
+    }
+    for (int i = 0; pb_probes_at(i, &info) == 0; i++)
+        if (!named || strcmp(name, info.probe->name) == 0)
+            send_probe(agent, id, frame->id, &info);
+    pb_server_send_done(&agent->server, id, frame->id, r);
+}
+
 /* The kind and the arguments of a channel. */
 static int channel_fields(const struct pb_frame *frame, char kind[PB_CHANNEL_KIND],
                           struct pb_field *arguments)
@@ -306,6 +348,9 @@ void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client 
         break;
     case PB_MSG_LISTEN_STOP:
         stop_listening(agent, c, frame);
+        break;
+    case PB_MSG_PROBES:
+        deal_with_probes(agent, c, frame);
         break;
     case PB_MSG_DETACH:
         agent->detach = 1;

@@ -3,9 +3,10 @@
  * pb_agent_start is called in a borrowed thread of the target, so it does no more than start a thread, which
  * stays in the program's descriptor table to start others there (spawn.h) and first of all starts the
  * resident thread. That one leaves the table (fds.h), sets up the run directory, the tables and the control
- * socket, serves clients, and records memory_usage once a second, until a client asks it to detach. It never
- * takes the GIL and never waits for a client: whatever Python does, it answers. How far it got is in the
- * status struct, whose address the entry point returns. fork waits for nothing here: its child forgets. */
+ * socket, serves clients, and calls the probes (probes/) when it is their time, until a client asks it to
+ * detach. It never takes the GIL and never waits for a client: whatever Python does, it answers. How far it
+ * got is in the status struct, whose address the entry point returns. fork waits for nothing here: its child
+ * forgets. */
 #include "agent/agent.h"
 #include "agent/channel.h"
 #include "agent/clock.h"
@@ -15,9 +16,9 @@
 #include "agent/futex.h"
 #include "agent/job.h"
 #include "agent/lock.h"
+#include "agent/probes/probes.h"
 #include "agent/spawn.h"
 #include "agent/thread.h"
-#include "agent/usage.h"
 #include "agent/wake.h"
 #include "control/message.h"
 #include "control/status.h"
@@ -29,6 +30,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define OPTIONS_SIZE 4096
@@ -39,6 +41,11 @@
 
 /* For a child of fork, which finds it open or closed, never half-way. */
 static struct pb_arena *current_arena;
+static uint32_t tables_lent; /* threads of the program may be inside an append */
+/* Arenas that somebody held a row in when they were retired: given back later. The resident thread's. */
+#define RETIRED       16
+#define RELEASE_TRIES 20 /* a millisecond each */
+static struct pb_arena *retired[RETIRED];
 static uint32_t residents; /* 1 until the resident thread has closed the last of what it had */
 static char options[OPTIONS_SIZE];
 /* Exported: a tool finds it by name where the agent could leave no file. */
@@ -71,12 +78,12 @@ static int open_tables(struct pb_agent *a, char *why, size_t why_size)
     int in_dir = a->run.dir_fd >= 0;
 
     int r = pb_arena_create(in_dir ? a->run.dir_fd : PB_ARENA_MEMFD, "arena", &how, &a->arena);
-    if (r == 0)
-        r = pb_usage_init(a->arena, &a->memory_usage);
-    if (r < 0)
+    if (r < 0) {
         snprintf(why, why_size, "no room for the tables in %s: %s", in_dir ? a->run.dir : "memory",
                  strerror(-r));
-    return r;
+        return r;
+    }
+    return pb_probes_begin(pb_probe_list, a->arena, why, why_size);
 }
 
 static int rename_our_object(struct dl_phdr_info *info, size_t size, void *unused)
@@ -106,11 +113,47 @@ static void lose_our_path(void)
     dl_iterate_phdr(rename_our_object, NULL);
 }
 
+struct pb_arena *pb_agent_lend_tables(void)
+{
+    /* In this order, and the other way round in close_tables: one of the two sees the other. */
+    __atomic_store_n(&tables_lent, 1, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&current_arena, __ATOMIC_SEQ_CST);
+}
+
+/* Gives back what was retired and can be. A row that is held takes nanoseconds, unless its thread is kept
+ * from running. */
+static void release_retired(void)
+{
+    for (int i = 0; i < RETIRED; i++)
+        if (retired[i] && pb_arena_release(retired[i]))
+            retired[i] = NULL;
+}
+
+static void retire_tables(struct pb_arena *arena)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    int place = 0;
+
+    pb_arena_retire(arena);
+    for (int i = 0; i < RELEASE_TRIES; i++) {
+        if (pb_arena_release(arena))
+            return;
+        nanosleep(&pause, NULL);
+    }
+    while (place < RETIRED && retired[place])
+        place++;
+    if (place < RETIRED) /* else it stays for ever */
+        retired[place] = arena;
+}
+
 static void close_tables(struct pb_agent *a)
 {
     /* The child of a fork at this moment must not touch what is being unmapped. */
     __atomic_store_n(&current_arena, NULL, __ATOMIC_SEQ_CST);
-    pb_arena_close(a->arena);
+    if (a->arena && __atomic_exchange_n(&tables_lent, 0, __ATOMIC_SEQ_CST))
+        retire_tables(a->arena);
+    else
+        pb_arena_close(a->arena);
     a->arena = NULL;
 }
 
@@ -157,6 +200,7 @@ static int set_up(struct pb_agent *a, char *why, size_t why_size)
     if (r == 0)
         r = start_serving(a, why, why_size);
     if (r < 0) {
+        pb_probes_end();
         close_tables(a);
         pb_run_remove(&a->run);
         pb_run_close(&a->run);
@@ -181,7 +225,7 @@ static int client_busy(void *owner, pb_client_id client)
  * serve and nothing to wait for. */
 static void serve(struct pb_agent *a)
 {
-    uint64_t next_row = pb_now_ns(), next_copy = next_row;
+    uint64_t next_tick = pb_now_ns(), next_copy = next_tick;
 
     a->server.handle = pb_agent_request;
     a->server.gone = client_gone;
@@ -196,19 +240,15 @@ static void serve(struct pb_agent *a)
         if (pb_server_deal(&a->server) < 0 || a->detach)
             return;
         pb_channel_deal(a->server.others);
-        if (now >= next_row) {
-            pb_usage_record(a->memory_usage);
+        if (pb_probes_tick(now, &next_tick) > 0)
             next_copy = now;
-            next_row += PB_NS_PER_S;
-            if (next_row <= now) /* the process was stopped for a while: no rows to make up for */
-                next_row = now + PB_NS_PER_S;
-        }
         pb_arena_tend(a->arena);
+        release_retired();
         int jobs = pb_job_turn(&a->server), channels = pb_channel_turn(&a->server);
         pb_channel_poll(a->server.others);
         if (now >= next_copy)
             next_copy = now + (pb_arena_mirror(a->arena) > 0 ? MORE_NS : COPY_NS);
-        uint64_t next = next_row < next_copy ? next_row : next_copy;
+        uint64_t next = next_tick < next_copy ? next_tick : next_copy;
         int wait = (int)((next - now) / PB_NS_PER_MS) + 1;
         wait = jobs >= 0 && jobs < wait ? jobs : wait;
         pb_server_wait(&a->server, channels >= 0 && channels < wait ? channels : wait);
@@ -223,6 +263,7 @@ static void tear_down(struct pb_agent *a)
     pb_channels_end(&a->server, "the agent was detached");
     pb_job_release_python();
     pb_wake_stop();
+    pb_probes_end();
     pb_run_remove(&a->run); /* first: then nothing is copied into it any more */
     close_tables(a);
     pb_agent_status.run_dir[0] = pb_agent_status.abstract[0] = '\0';
@@ -289,6 +330,9 @@ static void in_forked_child(void)
     pb_spawn_forget();
     pb_job_forget_all();
     pb_channels_forget();
+    pb_probes_forget();
+    memset(retired, 0, sizeof(retired));
+    tables_lent = 0;
     residents = 0;
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
     set_state(PB_AGENT_IDLE);

@@ -24,6 +24,7 @@
     X(memory)                                                                                                \
     X(tables)                                                                                                \
     X(config)                                                                                                \
+    X(probes)                                                                                                \
     X(detach)                                                                                                \
     X(doctor)                                                                                                \
     X(version)                                                                                               \

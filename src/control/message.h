@@ -37,6 +37,10 @@ enum pb_msg {
     PB_MSG_LISTEN_STOP = 13, /* NAME: the kind or none for all, MODE: 1 ends their channels too
                                 -> DONE(VALUE: how many stopped) */
 
+    PB_MSG_PROBES = 14, /* none: all; NAME, MODE: PB_PROBES_START (DATA: its settings) or PB_PROBES_STOP
+                           -> one OUTPUT a probe (NAME, VALUE: enum pb_probe_state, DATA: its settings,
+                           TEXT: what it records, WHY: how it stands), DONE(STATUS: 1: it was so already) */
+
     /* of a channel, both ways, with the id of its CHANNEL; not answered */
     PB_MSG_STREAM = 32,    /* DATA: as many bytes as the other side has given room for */
     PB_MSG_WINDOW = 33,    /* VALUE: this many bytes more may be sent */
@@ -66,11 +70,24 @@ enum pb_tag {
     PB_TAG_DATA = 14,
     PB_TAG_OFFSET = 15,
     PB_TAG_TID = 16,
+    PB_TAG_WHY = 17,
 };
 
 enum pb_run_mode {
     PB_RUN_EVAL = 0,   /* the value of a last expression is sent as PB_STREAM_VALUE */
     PB_RUN_SCRIPT = 1, /* as a script: no value */
+};
+
+enum pb_probes_mode {
+    PB_PROBES_LIST = 0,
+    PB_PROBES_START = 1,
+    PB_PROBES_STOP = 2,
+};
+
+enum pb_probe_state {
+    PB_PROBE_OFF = 0,
+    PB_PROBE_ON = 1,
+    PB_PROBE_STUCK = 2, /* was told to stop and could not; told again when it is stopped, or started */
 };
 
 enum pb_listen_mode {

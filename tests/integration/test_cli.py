@@ -159,7 +159,7 @@ ROWS = {"--format", "--json"}
 
 @pytest.mark.parametrize("command, takes", [
     ("list", ROWS), ("core", ROWS), ("version", set()), ("help", set()), ("backtrace", SHARED), ("doctor", FIXED | ROWS),
-    ("memory", SHARED), ("tables", SHARED), ("config", SHARED), ("query", SHARED), ("export", FIXED | ROWS), ("archive", FIXED),
+    ("memory", SHARED), ("tables", SHARED), ("config", SHARED), ("probes", SHARED), ("query", SHARED), ("export", FIXED | ROWS), ("archive", FIXED),
     ("record", FIXED), ("flamegraph", FIXED), ("top", FIXED), ("eval", FIXED | {"--timeout"}), ("inject", FIXED | {"--timeout"}),
     ("detach", FIXED | {"--timeout"}),
 ])

@@ -1,15 +1,19 @@
-/* usage: see usage.h. */
-#include "agent/usage.h"
-
+/* memory_usage: the probe that records what the process takes of the machine, a row a second, from the
+ * resident thread. */
+#include "agent/clock.h"
 #include "agent/files.h"
+#include "agent/probes/probe.h"
 #include "table/arena.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define MB (1024.0 * 1024.0)
+#define MB       (1024.0 * 1024.0)
+#define LEAST_NS (10 * PB_NS_PER_MS)
+#define MOST_NS  (3600 * PB_NS_PER_S)
 
 enum column {
     TIMESTAMP,
@@ -41,7 +45,10 @@ static const struct pb_column columns[COLUMNS] = {
                               "times the CPU was taken away, since start"},
 };
 
-int pb_usage_init(struct pb_arena *arena, struct pb_table **ret)
+static struct pb_table *table;
+static uint64_t interval_ns, due_ns;
+
+static int start(struct pb_arena *arena, const char *settings, char *why, size_t why_size)
 {
     const struct pb_table_spec spec = {
         .name = "memory_usage",
@@ -49,7 +56,39 @@ int pb_usage_init(struct pb_arena *arena, struct pb_table **ret)
         .columns = columns,
         .ncolumns = COLUMNS,
     };
-    return pb_table_new(arena, &spec, ret);
+    uint64_t interval = PB_NS_PER_S;
+
+    int r = pb_probe_check(settings, "interval", why, why_size);
+    if (r == 0)
+        r = pb_probe_duration(settings, "interval", LEAST_NS, MOST_NS, &interval, why, why_size);
+    if (r < 0)
+        return r;
+    r = pb_table_new(arena, &spec, &table);
+    if (r < 0) {
+        snprintf(why, why_size, "its table cannot be made: %s", strerror(-r));
+        return r;
+    }
+    interval_ns = interval;
+    due_ns = pb_now_ns();
+    return 0;
+}
+
+static void forget(void)
+{
+    table = NULL;
+}
+
+static int stop(char *why, size_t why_size)
+{
+    (void)why;
+    (void)why_size;
+    forget();
+    return 0;
+}
+
+static void describe(char *ret, size_t size)
+{
+    snprintf(ret, size, "a row every %.3g s", (double)interval_ns / 1e9);
 }
 
 static double seconds(struct timeval t)
@@ -67,7 +106,8 @@ static int status_number(const char *status, const char *name, long *ret)
     return 0;
 }
 
-void pb_usage_record(struct pb_table *table)
+/* A row of now. What cannot be read is NULL. */
+static void record(void)
 {
     char statm[128], status[4096];
     long pages_total, pages_resident, number;
@@ -96,3 +136,24 @@ void pb_usage_record(struct pb_table *table)
     pb_set_i64(&row, INVOLUNTARY_SWITCHES, usage.ru_nivcsw);
     pb_row_commit(&row);
 }
+
+static uint64_t tick(uint64_t now)
+{
+    record();
+    due_ns += interval_ns;
+    if (due_ns <= now) /* the process was stopped for a while: no rows to make up for */
+        due_ns = now + interval_ns;
+    return due_ns;
+}
+
+const struct pb_probe pb_probe_memory_usage = {
+    .name = "memory_usage",
+    .text = "what the process takes of the machine: memory, faults, CPU time, threads",
+    .settings = "interval=1s",
+    .on = 1,
+    .start = start,
+    .stop = stop,
+    .tick = tick,
+    .forked = forget,
+    .describe = describe,
+};

@@ -1,0 +1,41 @@
+/* probes: the probes of this agent, and which of them are on. The resident thread's alone, but for forget. */
+#pragma once
+
+#include "agent/probes/probe.h"
+#include "control/message.h"
+
+#define PB_PROBES_MAX     32
+#define PB_PROBE_SETTINGS 128 /* length of a probe's settings, with their end */
+
+/* All there are; ends with NULL. */
+extern const struct pb_probe *const pb_probe_list[];
+
+/* Takes the list and starts those that are on from the beginning. -errno with a sentence in why: one of
+ * them could not be; all are off then. */
+int pb_probes_begin(const struct pb_probe *const *list, struct pb_arena *arena, char *why, size_t why_size);
+
+/* Starts one. One that is on is left as it is where it has these settings, else stopped and started anew. 1:
+ * it was on already, 0: it is on now. -ENOENT: no such probe, why names them; or what start or stop said. */
+int pb_probes_start(const char *name, const char *settings, char *why, size_t why_size);
+
+/* Stops one. 1: it was off already, 0: it is off now. -errno: -ENOENT, or what stop said; it is stuck then.
+ */
+int pb_probes_stop(const char *name, char *why, size_t why_size);
+
+/* Calls those whose time it is. Returns how many; *next: when to call again. */
+int pb_probes_tick(uint64_t now, uint64_t *next);
+
+/* Stops all; one that cannot be stopped is left behind, its tables are retired. Returns how many were. */
+int pb_probes_end(void);
+
+/* In a child of fork. */
+void pb_probes_forget(void);
+
+/* The probe at that place, for a list; 0, or -ENOENT behind the last. */
+struct pb_probe_info {
+    const struct pb_probe *probe;
+    enum pb_probe_state state;
+    const char *settings;
+    char text[200]; /* how it stands, "" where there is nothing to say; why it is stuck */
+};
+int pb_probes_at(int i, struct pb_probe_info *ret);
