@@ -596,7 +596,7 @@ int pb_recorder_round(struct pb_recorder *r, bool ended,
         struct table *t = &r->tables[i];
         struct pb_recorder_table report = {.name = t->name};
         struct pb_err why = {0};
-        if (!pb_archive_is_table(t->name))
+        if (!pb_name_is_table(t->name))
             continue;
         /* One table that cannot be archived holds up no other; the first failure is told. */
         int one = archive_table(r, t, ended, &report, &why);

@@ -294,27 +294,3 @@ bool pb_archive_column_ns(const struct pb_archive_columns *columns, unsigned i, 
         memcpy(ret, name, sizeof(name));
     return true;
 }
-
-static size_t plain_length(const char *text)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-    return text[0] >= '0' && text[0] <= '9' ? 0 : strspn(text, letters);
-}
-
-bool pb_archive_is_table(const char *full)
-{
-    static const char *const reserved[] = {"information_schema", "pg_catalog", "temp", "memory"};
-    size_t n = plain_length(full), schema = 0;
-
-    if (strcmp(full, PB_ARCHIVE_OWN) == 0)
-        return false;
-    if (n && full[n] == '.') {
-        schema = n;
-        n = plain_length(full + schema + 1);
-        for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
-            if (strlen(reserved[i]) == schema && strncasecmp(full, reserved[i], schema) == 0)
-                return false;
-        full += schema + 1;
-    }
-    return n && !full[n] && n < PB_ARCHIVE_TABLE && schema < PB_ARCHIVE_TABLE;
-}

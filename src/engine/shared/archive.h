@@ -13,6 +13,7 @@
 #pragma once
 
 #include "table/layout.h"
+#include "table/names.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,14 +23,14 @@
 struct pb_err;
 
 enum {
-    PB_ARCHIVE_RUN = 17,      /* sixteen digits and NUL */
-    PB_ARCHIVE_PATH = 512,    /* of a path below the folder */
-    PB_ARCHIVE_SERIALS = 128, /* of the segments' text in a name */
-    PB_ARCHIVE_BATCH = 128,   /* segments in a file at most */
-    PB_ARCHIVE_PARTS = 8,     /* files in a batch at most */
-    PB_ARCHIVE_TABLE = 64     /* of one part of a table's name, with NUL */
+    PB_ARCHIVE_RUN = 17,            /* sixteen digits and NUL */
+    PB_ARCHIVE_PATH = 512,          /* of a path below the folder */
+    PB_ARCHIVE_SERIALS = 128,       /* of the segments' text in a name */
+    PB_ARCHIVE_BATCH = 128,         /* segments in a file at most */
+    PB_ARCHIVE_PARTS = 8,           /* files in a batch at most */
+    PB_ARCHIVE_TABLE = PB_NAME_SIZE /* of one part of a table's name, with NUL */
 };
-#define PB_ARCHIVE_OWN "_probing" /* our records; Spark, pyarrow and others pass over such names */
+#define PB_ARCHIVE_OWN PB_NAME_ARCHIVE /* our records; Spark, pyarrow and others pass over such names */
 #define PB_ARCHIVE_OF  ".of-" /* RUN.of-PID-START: an empty file beside a recording's, names its process */
 
 /* What a file's name tells. */
@@ -65,11 +66,6 @@ void pb_archive_unescape(char *text);
 
 /* job=J/node=N/rank=R from values of which any may be "" (Hive's name for NULL). */
 int pb_archive_partition(const char *job, const char *node, const char *rank, char *ret, size_t size);
-
-/* Whether a process's table of that name can be asked for and archived: NAME or SCHEMA.NAME, each of letters,
- * digits and underscores, up to 63 bytes, not beginning with a digit; no schema of the database's own. The
- * one rule of names, for catalog, recorder and archive, which has a folder of that name beside its own. */
-bool pb_archive_is_table(const char *full);
 
 /* --- the columns of a table, as TABLE.columns keeps them: a line each --- */
 

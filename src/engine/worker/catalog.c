@@ -34,7 +34,7 @@ static bool split_name(const char *full, char schema[PB_CAT_NAME], char name[PB_
     const char *dot = strchr(full, '.');
     const char *rest = dot ? dot + 1 : full;
 
-    if (!pb_archive_is_table(full))
+    if (!pb_name_is_table(full))
         return false;
     snprintf(schema, PB_CAT_NAME, "%.*s", dot ? (int)(dot - full) : 4, dot ? full : "main");
     snprintf(name, PB_CAT_NAME, "%s", rest);
