@@ -14,7 +14,7 @@ static const struct {
     {"what is it doing", "list backtrace top memory core doctor"},
     {"profiles", "flamegraph record"},
     {"run code in it", "eval execute inject detach"},
-    {"what it has recorded", "query tables export archive"},
+    {"what it has recorded", "query tables probes export archive"},
     {"settings and help", "config version help"},
 };
 
