@@ -258,12 +258,12 @@ static void add_span(struct pb_profile *p, uint32_t thread, uint32_t node, unsig
         last->samples += n;
         return;
     }
-    if (pb_grow((void **)&p->spans, &p->spans_cap, p->nspans, sizeof(*p->spans), &p->budget) < 0) {
-        p->timeline_cut = true;
-        return;
-    }
     if (last && first < last->end) /* it was elsewhere then */
         first = last->end < when ? last->end : when;
+    if (pb_grow((void **)&p->spans, &p->spans_cap, p->nspans, sizeof(*p->spans), &p->budget) < 0) {
+        p->timeline_cut = true; /* growing moves the spans: last is not to be used from here on */
+        return;
+    }
     p->spans[p->nspans++] = (struct pb_profile_span){first, when, thread, node, flags, n};
     t->last_span = p->nspans;
 }

@@ -90,6 +90,19 @@ static void puts_samples_in_a_row_into_one_span(void **state)
     assert_int_equal(pb_profile_ncounts(p), 2);
 }
 
+static void keeps_spans_in_order_while_they_grow(void **state)
+{
+    _cleanup_(profile_cleanup) struct pb_profile *p = new_profile(0);
+    uint32_t thread = pb_profile_thread(p, 1, 1, "t", "pid 1");
+    uint32_t a = stack_of(p, main_work), b = stack_of(p, main_rest);
+
+    for (uint64_t i = 1; i <= 50000; i++) /* each stands for one that was missed too, when it was elsewhere */
+        pb_profile_add(p, thread, i % 2 ? a : b, 0, i * 1000, 2);
+    assert_int_equal(pb_profile_nspans(p), 50000);
+    for (uint32_t i = 1; i < 50000; i++)
+        assert_true(pb_profile_span_at(p, i).start >= pb_profile_span_at(p, i - 1).end);
+}
+
 static void cleans_names_that_a_target_chose(void **state)
 {
     _cleanup_(profile_cleanup) struct pb_profile *p = new_profile(0);
@@ -221,6 +234,7 @@ int main(void)
         cmocka_unit_test(gives_the_same_number_for_the_same_stack),
         cmocka_unit_test(keeps_to_its_memory_and_still_counts_what_it_knows),
         cmocka_unit_test(puts_samples_in_a_row_into_one_span),
+        cmocka_unit_test(keeps_spans_in_order_while_they_grow),
         cmocka_unit_test(cleans_names_that_a_target_chose),
         cmocka_unit_test(hides_threads_that_never_ran_unless_none_did),
         cmocka_unit_test(counts_a_recursive_function_once_a_stack),
