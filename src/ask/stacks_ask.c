@@ -48,12 +48,13 @@ static const struct pb_py_code *copy_code(struct copying *c, const struct pb_py_
 {
     if (code->id >= c->ncodes) {
         size_t n = 2 * (size_t)code->id + 64;
-        const struct pb_py_code **more = reallocarray(c->codes, n, sizeof(*more));
+        const struct pb_py_code **more = reallocarray(c->codes, n, sizeof(struct pb_py_code *));
         if (!more) {
             c->full = true;
             return NULL;
         }
-        memset(more + c->ncodes, 0, (n - c->ncodes) * sizeof(*more));
+        for (size_t i = c->ncodes; i < n; i++)
+            more[i] = NULL;
         c->codes = more;
         c->ncodes = n;
     }
