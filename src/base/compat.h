@@ -1,7 +1,7 @@
 /* compat: what a C library older than ours lacks, under its own name.
  *
  * CMake puts it before every source of a build for such a libc (release builds are for glibc 2.17) and leaves
- * it out elsewhere, so nobody includes it. */
+ * it out elsewhere, so no source includes it. */
 #pragma once
 
 #include <errno.h>

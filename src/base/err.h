@@ -12,5 +12,5 @@ struct pb_err {
  * An earlier sentence is replaced. */
 __attribute__((format(printf, 3, 4))) int pb_fail(struct pb_err *err, int r, const char *fmt, ...);
 
-/* The sentence, or the text of the errno r where nobody wrote one. Lives as long as err. */
+/* The sentence, or the text of the errno r where no sentence was written. Lives as long as err. */
 const char *pb_err_text(const struct pb_err *err, int r);

@@ -68,7 +68,7 @@ static int send_all(struct pb_client *c, const uint8_t *data, size_t size)
             int r = await(c->fd, POLLOUT, end);
             if (r < 0 && r != -EINTR)
                 return r;
-            if (now_ns() > end) /* what takes a byte at a time is always ready for one more */
+            if (now_ns() > end) /* also of a peer that takes a byte at a time */
                 return -ETIMEDOUT;
             continue;
         }

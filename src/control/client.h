@@ -1,7 +1,7 @@
 /* client: a tool's end of the control socket. Blocking, with deadlines; for tools only (it uses the heap).
  *
- * The agent is a part of the target, and may be anything: each limit here is one of the whole, of a frame or
- * of the conversation, never of the next byte. */
+ * The agent is part of the target and not trusted: each limit here is for a whole frame or the whole
+ * conversation, never for the next byte, so that one byte a second cannot hold the tool up. */
 #pragma once
 
 #include "control/frame.h"
@@ -38,5 +38,5 @@ int pb_client_signal(struct pb_client *c, uint16_t type, uint32_t id);
 int pb_client_next(struct pb_client *c, struct pb_frame *ret, int timeout_ms);
 
 /* The descriptor that came with the reply just received (pb_server_send_fd); it is the caller's to check and
- * to close. -ENOENT: none came. A descriptor that nobody takes is closed when the next one comes. */
+ * to close. -ENOENT: none came. A descriptor that is not taken is closed when the next one comes. */
 int pb_client_take_fd(struct pb_client *c);

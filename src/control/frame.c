@@ -28,7 +28,8 @@ static void store32(uint8_t *p, uint32_t v)
 
 int pb_frame_parse(const uint8_t *buf, size_t len, struct pb_frame *ret)
 {
-    /* The magic is checked as soon as it is there: a stray client is told off before it sends a header. */
+    /* The magic is checked as soon as it is there: a client of another protocol is refused before it has sent
+     * a header. */
     if (len >= 4 && load32(buf) != PB_FRAME_MAGIC)
         return -EBADMSG;
     if (len < PB_FRAME_HEADER)

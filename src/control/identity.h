@@ -21,8 +21,8 @@ enum pb_identity_field {
 };
 
 struct pb_identity {
-    char value[PB_ID_FIELDS][96]; /* "" where nobody set it */
-    const char *launcher;         /* who set the rank, "" if none did */
+    char value[PB_ID_FIELDS][96]; /* "" where it is not set */
+    const char *launcher;         /* the launcher whose variable gave the rank; "": none */
 };
 
 /* block: NUL-separated NAME=value entries, len bytes, any content. */

@@ -1,4 +1,4 @@
-/* redact: values that nobody should see in a table, in a file or on a screen, told by the names they go by.
+/* redact: masks secrets in tables, in files and on screens; a secret is recognised by its name.
  *
  * The one implementation for variables of the environment, locals and arguments, dict keys and attributes in
  * them, and options of command lines. words are those of probing.redact, with commas or blanks between them,

@@ -6,7 +6,7 @@
 
 #include "table/writer.h"
 
-enum { MAX_TRIES = 1000 }; /* a failed try means that another thread got further; this only bounds a bug */
+enum { MAX_TRIES = 1000 }; /* a try fails only when another thread made progress; the bound is for a bug */
 
 /* What tells threads apart: their thread pointer, which every ABI keeps in a register. */
 static inline uint64_t thread_key(void)
@@ -88,8 +88,8 @@ static void void_row(struct pb_row *row)
     __atomic_store_n(row->commit, row->serial | PB_COMMIT_VOID, __ATOMIC_RELEASE);
 }
 
-/* A segment of its own for a thread, as long as open segments do not eat up the history: of 160 slow threads
- * most stay in the shared one. */
+/* Gives a thread a segment of its own, unless open segments would then take the place of older rows: of 160
+ * slow threads most stay in the shared segment. */
 static bool may_own(struct pb_table *t)
 {
     uint32_t limit = pb_slot_limit(t->arena);
@@ -108,7 +108,8 @@ static _Atomic uint64_t *choose(struct pb_table *t, _Atomic uint64_t *own)
         struct pb_segment *s = &t->arena->control->segments[PB_SLOT(cur)];
         if (PB_SERIAL(atomic_load(&s->state)) == PB_SERIAL(cur) && may_own(t))
             return own;
-        /* Recycled since: the thread is too slow for a segment of its own. Or there is no room for one. */
+        /* Its segment was recycled since (the thread is too slow for one of its own), or there is no room for
+         * one. */
         pb_segment_seal(t->arena, cur);
         atomic_compare_exchange_strong(own, &cur, 0);
         return &t->shared;
@@ -120,8 +121,8 @@ static _Atomic uint64_t *choose(struct pb_table *t, _Atomic uint64_t *own)
     return &t->shared;
 }
 
-/* Puts a new segment in the place of cur. Who loses the race to another thread, or to a handler that
- * interrupted it, gives its segment back. */
+/* Puts a new segment in the place of cur. A thread that loses the race, to another thread or to a handler
+ * that interrupted it, gives its segment back. */
 static int roll(struct pb_table *t, _Atomic uint64_t *where, uint64_t cur)
 {
     uint64_t next;

@@ -14,7 +14,8 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-enum { MAX_TURNS = 10000 }; /* of the copy at the end: somebody may cut its file again and again */
+/* Of the copy when the arena is closed: another process may truncate the file again and again. */
+enum { MAX_TURNS = 10000 };
 
 #define DEFAULT_BOUND   (UINT64_C(64) << 20)
 #define DEFAULT_SEGMENT (256u << 10)

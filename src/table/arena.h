@@ -47,8 +47,8 @@ struct pb_arena_options {
 int pb_arena_create(int dirfd, const char *name, const struct pb_arena_options *options,
                     struct pb_arena **ret);
 
-/* Brings the copy up to date, unmaps and closes; the copy stays. The caller sees to it that nobody appends
- * any more: no pb_table of this arena may be used after. NULL is allowed. */
+/* Brings the copy up to date, unmaps and closes; the copy stays. No thread may append any more: the caller
+ * must see to that. No pb_table of this arena may be used afterwards. NULL is allowed. */
 void pb_arena_close(struct pb_arena *a);
 
 /* For an arena that threads of the program append to, of which no one can say when the last has left an
@@ -69,7 +69,7 @@ int pb_arena_release(struct pb_arena *a);
 int pb_arena_fd(const struct pb_arena *a);
 
 /* Brings the copy up to date, as far as a few ms go: rows committed before the call, late cells filled before
- * it. One thread at a time, not signal-safe. Does file I/O: hold no lock. Whoever reads the file, at any time
+ * it. One thread at a time, not signal-safe. Does file I/O: hold no lock. A reader of the file, at any time
  * and whatever happened to the writer or the file, finds whole rows that were committed, or fewer. Returns 1
  * when there is more to copy, 0 when all is there, negative errno when the copy cannot be written: after
  * -ENOSPC and the like it is tried again after a while, -ENOENT is for good (the file was removed) and so is
@@ -175,7 +175,7 @@ int pb_row_begin(struct pb_table *t, struct pb_row *row);
  * or another type), -EMSGSIZE (the row's strings do not fit a segment; counted as dropped), -ENOBUFS. */
 static inline int pb_row_commit(struct pb_row *row);
 
-/* The row never was. */
+/* Drops the row: no reader ever sees it. */
 void pb_row_abort(struct pb_row *row);
 
 /* Setters: signal-safe; a failure is kept in the row and told by commit. A string may hold any bytes, NULs
@@ -301,7 +301,7 @@ static inline int pb_row_commit(struct pb_row *row)
         return pb_row_fail(row);
     if (row->mask_words)
         pb_row_store_masks(row);
-    /* The one store that makes the row: everything written before is seen by whoever sees it. */
+    /* The one store that makes the row: a reader that sees it sees everything written before it. */
     __atomic_store_n(row->commit, row->serial | row->nulls, __ATOMIC_RELEASE);
     return 0;
 }

@@ -237,7 +237,7 @@ static int store_late(struct pb_segment *s, char *cell, enum pb_type type, const
     }
     if (r < 0)
         return -ENOBUFS;
-    /* One store a cell, so that two who fill it at once cannot mix their values. */
+    /* One store a cell, so that two threads that fill it at once cannot mix their values. */
     switch (width) {
     case 1:
         __atomic_store_n((uint8_t *)cell, (uint8_t)v, __ATOMIC_RELAXED);
@@ -280,7 +280,7 @@ static int fill_visited(struct pb_segment *s, uint64_t serial, uint32_t index, u
     if (r < 0)
         return r;
     __atomic_fetch_and(mask, ~bit, __ATOMIC_RELEASE);
-    /* Told last: a copy of the row made from now on has the cell. */
+    /* Marked last: a copy of the row that is made from now on has the cell. */
     uint32_t lowest = atomic_load_explicit(&s->filled, memory_order_relaxed);
     while (index < lowest && !atomic_compare_exchange_weak(&s->filled, &lowest, index))
         ;

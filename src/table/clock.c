@@ -11,7 +11,7 @@
 #define FIRST_NS                                                                                             \
     (NS_PER_S / 2) /* the shortest base a line may stand on: 100 ns of jitter are then 2e-7 of slope */
 #define REFIT_NS  NS_PER_S
-#define JUMP_NS   1000000 /* a line that is this far off was not noise: the counter was moved under us */
+#define JUMP_NS   1000000 /* a line that is this far off is not noise: the counter itself was changed */
 #define FITS      16      /* a reader held up for this many seconds notices, and reads again */
 #define TRIES     5
 #define GAP_LIMIT 10000 /* ticks: a pair read further apart was interrupted */

@@ -2,9 +2,9 @@
  *
  * A row costs 12 ns and the system's clock 23: half of what an append took. Where the kernel itself keeps
  * time by the x86 time stamp counter, the counter is read directly and converted by a line fitted to the
- * system's clock, which whoever tends the arena fits anew once a second. Until the first fit, elsewhere, and
- * for good once the counter was seen to jump, it is clock_gettime. State of the process: a line holds for any
- * arena in it. */
+ * system's clock, which the resident thread fits anew once a second (pb_arena_tend). Until the first fit,
+ * elsewhere, and for good once the counter was seen to jump, it is clock_gettime. State of the process: a
+ * line holds for any arena in it. */
 #pragma once
 
 #include <stdint.h>

@@ -1,9 +1,9 @@
 /* dict: the strings of one segment, each once, and its heap of bytes.
  *
  * A hash table of ids with open addressing over entries that point into a heap. An insert takes heap and id
- * by one compare-and-swap, fills them, and shows the id by another in the hash table; who finds that another
- * thread, or a handler that interrupted it, showed the same string first uses that one. Signal-safe
- * throughout. */
+ * by one compare-and-swap, fills them, and shows the id by another in the hash table; a thread that finds the
+ * same string shown already, by another thread or by a handler that interrupted it, uses that one.
+ * Signal-safe throughout. */
 #include "table/writer.h"
 
 static inline uint64_t load64(const char *p)
@@ -38,7 +38,7 @@ static inline uint64_t hash(const char *text, uint32_t length)
         const char *p = text;
         for (; length > 16; length -= 16, p += 16)
             h = mix(load64(p) ^ h, load64(p + 8));
-        const char *last = p + length - 8; /* may reach back into what was mixed, never before the text */
+        const char *last = p + length - 8; /* may overlap bytes that were mixed already */
         return mix(load64(length > 8 ? p : last) ^ h, load64(last));
     }
     if (length >= 4)

@@ -2,7 +2,7 @@
  *
  * The contract between the process that writes an arena and everything that reads one, possibly of another
  * release: a change here is a change of the version below. Little endian, naturally aligned, no pointers.
- * Both the writer and the reader include it; nobody else needs to. */
+ * Included by the writer and the reader only. */
 #pragma once
 
 #include <assert.h>

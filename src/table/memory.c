@@ -4,7 +4,7 @@
  * path leads to. After it is mapped no writable descriptor of it is left in the process: more of it is mapped
  * by mremap of what is mapped, pages are made and given back by madvise. So a program that closes descriptors
  * it does not know, and opens files of its own under their numbers, cannot have rows written into those, and
- * whoever is handed the descriptor can read and nothing else. Signal-safe throughout. */
+ * a reader that is handed the descriptor can read and nothing else. Signal-safe throughout. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

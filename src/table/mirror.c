@@ -1,11 +1,12 @@
 /* mirror: a copy of the arena in a file, for when the process is gone.
  *
- * The rows live in memory that nobody can take away (memory.c) and that dies with the process. The resident
- * thread copies what changed into the file, with pwrite and nothing else: a file that is cut, removed or on a
- * full disk is an error here and never a signal. What is in the file is right at every moment, because every
- * piece is written after what it relies on: schemas and directory before the header that counts them; a slot
- * is marked as nobody's before it is overwritten; then the cells, then the segment's header, then the words
- * that say which cells are NULL, and last the commit words. All of them were read in the opposite order.
+ * The rows live in memory that no other process can truncate (memory.c) and that dies with this one. The
+ * resident thread copies what changed into the file, with pwrite and nothing else: a file that is cut,
+ * removed or on a full disk is an error here and never a signal. What is in the file is right at every
+ * moment, because every piece is written after what it relies on: schemas and directory before the header
+ * that counts them; a slot is marked as free before it is overwritten; then the cells, then the segment's
+ * header, then the words that say which cells are NULL, and last the commit words. All of them were read in
+ * the opposite order.
  *
  * Where rows are is told by private memory; of the shared memory only values are taken. A segment is copied
  * into private memory first and used only if it was not recycled meanwhile, so appends never wait for the
@@ -277,7 +278,7 @@ __attribute__((no_sanitize("thread"))) static void make_header(const struct copy
     f->dict = (uint64_t)c->ids << 32 | c->heap;
 }
 
-/* What is there to copy of a segment. False: nothing, or it changes hands. */
+/* Finds what there is to copy of a segment. False: nothing, or the segment is being recycled. */
 static bool look_at(struct copy *c, struct slot_copy *done)
 {
     uint64_t before = atomic_load(&c->s->state), dict = atomic_load(&c->s->dict);
@@ -353,7 +354,7 @@ static int write_copy(const struct copy *c)
     return r < 0 ? r : write_words(c, l->commits + c->from * 8, l->commits + c->begun * 8);
 }
 
-/* Marks the slot as nobody's in the file. */
+/* Marks the slot as free in the file. */
 static int write_state(const struct copy *c, uint64_t state)
 {
     return write_at(c->m, slot_offset(c), &state, sizeof(state));

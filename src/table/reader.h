@@ -116,7 +116,7 @@ struct pb_view {
     unsigned ncolumns; /* of the table's newest schema: every view of a table has the same columns */
     struct pb_view_column *columns;
     const struct pb_text *strings; /* by id; PB_STRING cells are uint16 ids below nstrings */
-    uint32_t nstrings;             /* ids nobody refers to may be there too, empty or double */
+    uint32_t nstrings;             /* ids that no row refers to may be there too, empty or twice */
     const char *heap;              /* PB_BYTES cells: see pb_view_bytes */
     uint32_t heap_size;
     /* Columns to load, bit i % 64 of word i / 64; NULL: all. The others read as NULL and cost nothing. The

@@ -1,4 +1,4 @@
-/* reading: what the files of the arena's reading side share; nobody else includes it. */
+/* reading: shared by the reader's files (reader.c, view.c); private to src/table/. */
 #pragma once
 
 #include "table/reader.h"

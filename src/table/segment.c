@@ -1,7 +1,7 @@
 /* segment: the life of segments: opened, sealed, recycled.
  *
- * free -> claimed -> open -> sealed -> claimed ... Anybody may seal a segment at any time; rows begun in it
- * may still be committed. writer.h has the rule that makes recycling safe. Signal-safe throughout. */
+ * free -> claimed -> open -> sealed -> claimed ... Any thread may seal a segment at any time; rows begun in
+ * it may still be committed. writer.h has the rule that makes recycling safe. Signal-safe throughout. */
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -81,7 +81,7 @@ static bool count_rows(const struct pb_segment *s, uint64_t serial, uint32_t beg
     return true;
 }
 
-/* Makes the slot the caller's if nobody is inside. */
+/* Claims the slot for the caller, unless a thread visits its segment or writes a row in it. */
 static bool claim(struct pb_arena *a, struct pb_segment *s, uint64_t serial)
 {
     uint64_t rows, only_me = serial << PB_SERIAL_SHIFT | 1;

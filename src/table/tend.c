@@ -47,7 +47,8 @@ static int make_ready(struct pb_arena *a)
 
     if (!pb_slot_take(a, PB_SPACE_FREE, &slot)) {
         int r = pb_slot_grow(a, &slot);
-        /* When memory is short the target, made for the bound, must not eat up the rows that are there. */
+        /* When memory is short, making segments ready must not cost rows that are there: the target was meant
+         * for the bound. */
         if (r < 0 && used < pb_slot_limit(a) && atomic_load(&a->control->nready) >= used / MAX_SHARE)
             return r;
         if (r < 0)

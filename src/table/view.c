@@ -290,7 +290,8 @@ static void make_good(struct load *l, struct pb_view *v, struct pb_view_column *
         bool null = !(validity[i / 64] >> i % 64 & 1);
         if (!null && cell_is_good(v, c, i))
             continue;
-        /* What is NULL points nowhere: an id or a place of 0 is harmless to who looks anyway. */
+        /* A NULL cell gets id or offset 0, so that a caller that reads it all the same stays within bounds.
+         */
         memset((char *)cells + (size_t)i * pb_type_width(c->type), 0, pb_type_width(c->type));
         validity[i / 64] &= ~(UINT64_C(1) << i % 64);
         v->damaged += !null;

@@ -1,4 +1,4 @@
-/* writer: what the files of the arena's writing side share; nobody else includes it.
+/* writer: shared by the writer's files; private to src/table/.
  *
  * The shared memory is output only: it holds what a reader needs. Where the writer may write is decided in
  * private memory of this process (struct pb_control), in one mapping that a child of fork finds wiped. Every
@@ -44,12 +44,12 @@ struct pb_layout {
     uint32_t columns[PB_MAX_COLUMNS]; /* offset << 8 | type */
 };
 
-/* Who may use the space of a slot. */
+/* Whether the memory of a slot can be used, and for what. */
 enum pb_space {
     PB_SPACE_HOLE = 0, /* no memory */
-    PB_SPACE_FREE,     /* its pages are there, nobody's */
+    PB_SPACE_FREE,     /* its pages are there, and no segment uses it */
     PB_SPACE_READY,    /* free, and kept ready for the next roll */
-    PB_SPACE_BUSY,     /* a segment, or somebody makes one of it */
+    PB_SPACE_BUSY,     /* it holds a segment, or a thread is making one */
 };
 
 /* This process's side of a slot. state: serial << 24 | enum pb_segment_state << 20 | rows left. It counts
@@ -222,9 +222,9 @@ void pb_segment_seal(struct pb_arena *a, uint64_t cur);
 int pb_segment_recycle(struct pb_arena *a, const struct pb_table *asking, uint32_t *ret);
 /* Opens an empty segment for the table's current schema and puts its cur word into *ret. */
 int pb_segment_open(struct pb_table *t, uint64_t *ret);
-/* Takes back a segment just opened whose cur word nobody saw. */
+/* Takes back a segment just opened whose cur word no other thread has seen. */
 void pb_segment_discard(struct pb_arena *a, uint64_t cur);
-/* Widens the segment's time range in the file. By who holds a row in it. */
+/* Widens the segment's time range in the file. The caller must hold a row in the segment. */
 void pb_segment_lower_time(struct pb_segment *s, int64_t ts);
 void pb_segment_raise_time(struct pb_segment *s, int64_t ts);
 
@@ -245,6 +245,7 @@ void pb_segment_describe(struct pb_file_segment *f, const struct pb_layout *l, i
 /* Adds to a counter of the table's directory entry. */
 void pb_table_count(struct pb_table *t, uint64_t *counter, uint64_t n);
 
-/* dict.c: the strings of a segment. By who holds a row in it or visits it. -ENOSPC: it is full. */
+/* dict.c: the strings of a segment. The caller must hold a row in the segment or visit it. -ENOSPC: it is
+ * full. */
 int pb_dict_intern(struct pb_segment *s, const char *text, uint32_t length, uint16_t *ret);
 int pb_dict_blob(struct pb_segment *s, const void *data, uint32_t length, uint64_t *ret);
