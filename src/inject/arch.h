@@ -22,7 +22,8 @@ struct pb_arch_state {
     _Alignas(64) unsigned char vector[PB_ARCH_VECTOR_MAX];
 };
 
-/* The memory of ours that a thread unmaps on its way back to itself, where nobody else does. */
+/* The memory of ours that the borrowed thread unmaps itself on its way back, where no other thread of ours
+ * does. */
 struct pb_arch_undo {
     uint64_t memory, size;
     uint64_t syscall_code;

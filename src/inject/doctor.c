@@ -187,7 +187,8 @@ static bool check_yama(struct rows *rows, const struct pb_procinfo *p)
     return false;
 }
 
-/* Asks the kernel without touching anyone: nobody has pid 0, so an allowed ptrace answers ESRCH. */
+/* Asks the kernel without touching a process: no process has pid 0, so a ptrace that is allowed returns
+ * ESRCH. */
 static bool check_our_seccomp(struct rows *rows)
 {
     if (ptrace(PTRACE_SEIZE, 0, 0, 0) == 0 || errno == ESRCH)
@@ -199,7 +200,7 @@ static bool check_our_seccomp(struct rows *rows)
     return false;
 }
 
-/* To open its memory takes the same right as to trace it. (Its mappings newer kernels show for less.) */
+/* Opening its memory needs the same right as tracing it. (Newer kernels show its mappings for less.) */
 static int may_trace(pid_t pid)
 {
     char path[32];

@@ -35,7 +35,9 @@ enum {
 
 /* A thread that was asked to stop cannot be let go before it has: short of a deadline it gets this long. */
 #define STOP_LIMIT (100 * PB_NS_PER_MS)
-#define SETTLE     (2 * PB_NS_PER_MS) /* how long a doubt must stay one before it counts as stale words */
+#define SETTLE                                                                                               \
+    (2 * PB_NS_PER_MS) /* how long a doubtful word must stay unchanged on the stack before it                \
+                        * counts as stale */
 
 enum {
     RANK_RUNS = 2,
@@ -197,7 +199,8 @@ static enum pb_safety look(struct pb_hold *h)
 }
 
 /* What the stop did to a system call is undone: it begins anew, unless the thread is known to do that better
- * itself (and is still in the wait that we saw it in). In a job-control stop it is not us who ended it. */
+ * itself (and is still in the wait that we saw it in). In a job-control stop the call had ended before we
+ * came. */
 static int mend_call(struct pb_hold *h, const struct candidate *c)
 {
     if (h->thread.group_stop)
@@ -293,7 +296,8 @@ static int stuck(pid_t pid, pid_t tid, struct pb_err *err)
         pid, tid, pid);
 }
 
-/* In a stopped process nobody will release a lock: all threads must be clear of them, not just the one. */
+/* In a stopped process no thread releases a lock: all threads must be outside of allocators, not just the
+ * borrowed one. */
 static int check_others(struct pb_hold *h, const struct candidates *c, struct pb_err *err)
 {
     static struct pb_hold other; /* tens of KB; one injection runs at a time */
@@ -372,7 +376,7 @@ static int round_of(struct pb_hold *h, struct candidates *c, uint64_t deadline, 
         }
         if (r == 0)
             met++;
-        else if (r != -ESRCH) /* a thread may end under our hands; the others are still there */
+        else if (r != -ESRCH) /* the thread ended while we looked at it; the others are still there */
             return refuse(h, r, err);
         else
             last = r;

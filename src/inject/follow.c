@@ -1,6 +1,6 @@
 /* follow: the threads that the stub started, until their answer is read. See load.h and stub.h.
  *
- * Nobody is held here. The two threads are traced without ever being stopped, for one reason: a library that
+ * No thread is held here. Our two threads are traced without being stopped, for one reason: a library that
  * crashes then ends the thread that loads it, and not the job. */
 #include <errno.h>
 #include <signal.h>

@@ -19,7 +19,7 @@ struct pb_inject_target;
 struct pb_hold_stats {
     uint64_t total_ns, longest_ns;
     unsigned unsafe_looks, unsafe_rounds;
-    unsigned stops; /* of the thread that was used: how often it waited for us */
+    unsigned stops; /* how often the borrowed thread stopped and waited for us */
     bool process_stopped;
 };
 

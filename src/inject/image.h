@@ -21,8 +21,8 @@ struct pb_image {
 int pb_image_open(pid_t pid, struct pb_image *ret);
 void pb_image_done(struct pb_image *image);
 
-/* Waits until nobody else has this image open and locked: two that inject at once would each find no agent,
- * and load one. The lock goes with the descriptor. -ETIMEDOUT. */
+/* Waits until no other tool has this image locked: two injections at once would each find no agent, and each
+ * load one. The lock goes with the descriptor. -ETIMEDOUT. */
 int pb_image_lock(const struct pb_image *image, uint64_t deadline);
 
 /* 0: the process runs this image still; -ESTALE: another one; -ESRCH and others: it cannot be told. */

@@ -96,7 +96,7 @@ static int attempt(const struct pb_inject_request *req, uint64_t deadline, const
     return pb_remote_debug_load(&info, &s->agent, req->options, s->deadline, &ret->status_address, err);
 }
 
-/* Where a process has no memory to look at and is not gone: an exec lets all threads end but one. */
+/* The process has no memory to look at and is not gone: during an exec all threads end but one. */
 static bool is_between(pid_t pid)
 {
     struct pb_procinfo info;

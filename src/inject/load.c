@@ -259,7 +259,7 @@ static int run_stub(struct pb_load *l, struct pb_err *err)
         return pb_fail(err, r, "process %d ended while the agent was loaded", pid);
     pb_step("stub done");
     r = read_answer(l);
-    if (r < 0) /* we were too slow: a thread of ours gave up waiting for us, and has unmapped it */
+    if (r < 0) /* timed out: a thread of ours gave up waiting for the tool, and has unmapped the memory */
         l->mapped = false;
     if (r == 0 && !l->answer.left)
         r = pb_fail(err, -EACCES, "process %d may not change the protection of its memory", pid);
@@ -326,7 +326,7 @@ static int borrow(struct pb_load *l, struct pb_err *err)
     return r;
 }
 
-/* The loader names the path it was given, which nobody can make anything of. */
+/* The loader's message names the path that it was given, which means nothing to a person. */
 static void clean_reason(const struct pb_load *l, char *text)
 {
     size_t len = strlen(l->place.path);

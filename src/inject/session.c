@@ -78,7 +78,7 @@ static int socket_option(int fd, int option)
     return getsockopt(fd, SOL_SOCKET, option, &value, &size) < 0 ? -1 : value;
 }
 
-/* A descriptor's number is the target's word: what it names may be any socket of its, and what we send there
+/* The target chose the descriptor's number: it may name any socket of the target, and what we send there
  * comes from root. Only one of a pair that the target made for itself is a door. */
 static bool is_door(pid_t pid, int fd)
 {
@@ -109,7 +109,7 @@ static int pass_through(pid_t pid, int door_fd)
     *header = (struct cmsghdr){
         .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
     memcpy(CMSG_DATA(header), &pair[1], sizeof(int));
-    /* What the status names is the target's word: where it does not take a message at once it is no door. */
+    /* The target chose what the status names: a socket that does not take a message at once is no door. */
     int r = sendmsg(door_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
     close(pair[1]);
     if (r < 0)
@@ -158,7 +158,7 @@ static int connect_abstract(const struct pb_procinfo *process, const struct pb_a
     if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0 ||
         connect(fd, (const struct sockaddr *)&address, (socklen_t)address_size) < 0)
         return errno == EAGAIN ? -ETIMEDOUT : -errno;
-    /* Anybody may take a name that is free. */
+    /* Any process may bind an abstract name that is free: only one of the target's user counts. */
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != process->euid)
         return -EPERM;
     return pb_take_fd(fd);
@@ -267,7 +267,7 @@ static int await_ready(pid_t pid, uint64_t address, uint64_t deadline, struct pb
     }
 }
 
-/* A path of ours means the same to a process that sees the same files. */
+/* Whether a path of ours names the same file for the process: it has the same mount namespace. */
 static bool sees_our_files(const struct pb_procinfo *process)
 {
     struct stat st;
@@ -353,8 +353,8 @@ bool pb_session_probed(const struct pb_procinfo *process)
     return find_status(process->pid, &status) == 0 && status.pid == process->ns_pid;
 }
 
-/* The number was told by the target: what has it must be a file of tables, of that user. It is looked at
- * before it is opened, since opening some things does something. */
+/* The target chose the number: it must name a file of tables of that user. It is examined before it is
+ * opened, since opening a device or a pipe has effects. */
 static int fetch_arena(const struct pb_procinfo *process, const struct pb_agent_status *status,
                        struct pb_err *err)
 {

@@ -41,7 +41,7 @@ static const char *const allocator[] = {
     "__default_morecore",
 };
 
-/* Each by itself: whoever they call returns into them. */
+/* Each function by itself: what they call returns into them. */
 static const char *const lonely[] = {
     "dlopen",
     "dlmopen",

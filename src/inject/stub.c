@@ -53,7 +53,7 @@ INLINE struct pb_stub_answer *answer_of(const struct pb_stub *s)
     return (struct pb_stub_answer *)(uintptr_t)s->answer;
 }
 
-/* Ordered: what was written before is there for whoever sees it. */
+/* With release order: a thread that sees the word sees what was written before it. */
 INLINE void tell(struct pb_stub_answer *a, uint32_t state)
 {
     __atomic_store_n(&a->state, state, __ATOMIC_RELEASE);
@@ -183,8 +183,8 @@ INLINE int start_cleaner(const struct pb_stub *s, struct pb_stub_answer *a)
     return a->cleaning != 0;
 }
 
-/* The borrowed thread. Returns the stack pointer that leads it on. A child of fork has no use for our memory,
- * and nobody in it who would unmap it. */
+/* The borrowed thread. Returns the stack pointer that leads it on. A child of fork does not need our memory,
+ * and has no thread of ours that would unmap it. */
 HERE uint64_t stub_begin(const struct pb_stub *s)
 {
     struct pb_stub_answer *a = answer_of(s);
@@ -204,7 +204,7 @@ HERE uint64_t stub_begin(const struct pb_stub *s)
     return next;
 }
 
-/* The caller thread. Returns 1 when nobody else is in our memory. */
+/* The caller thread. Returns 1 when no other thread runs in our memory. */
 HERE int stub_call(const struct pb_stub *s)
 {
     struct pb_stub_answer *a = answer_of(s);
@@ -223,8 +223,8 @@ HERE int stub_call(const struct pb_stub *s)
             wait_for(&a->loader_left, FOR_EVER);
     }
     int call = a->error == 0 && __atomic_load_n(&a->go, __ATOMIC_ACQUIRE) == 1;
-    /* dlopen may have waited long for the loader's lock. An agent that starts after its tool has died comes
-     * when nobody expects it: beside another, or after a detach. */
+    /* dlopen may have waited long for the loader's lock. An agent must not start after its tool has died:
+     * another agent may be there by then, or a person has detached. */
     if (call && a->entry) {
         tell(a, PB_STUB_LOADED);
         call = wait_for(&a->call, GO_MS);

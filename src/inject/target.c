@@ -192,8 +192,8 @@ static void find_pthread(struct pb_inject_target *t, const struct pb_elf *libc, 
     take_pthread(t, libc, musl);
 }
 
-/* One that does nothing when nobody traces the thread. Where a program handles all of them the first must do.
- */
+/* A signal that does nothing when the thread is not traced. Where the program handles all of them, the first
+ * is used. */
 static int ignored_signal(const struct pb_procinfo *info)
 {
     static const int harmless[] = {SIGURG, SIGWINCH, SIGCHLD};
@@ -287,7 +287,7 @@ void pb_inject_target_done(struct pb_inject_target *t)
     pb_spans_done(&t->spans);
 }
 
-/* Not beside what is mapped: there the kernel puts the next thing that anybody asks for. */
+/* Not beside what is mapped: there the kernel puts the next mapping that the program asks for. */
 int pb_inject_target_free_place(const struct pb_inject_target *t, size_t size, uint64_t *ret)
 {
     uint64_t best = 0, room = 0, random = 0;

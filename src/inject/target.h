@@ -35,8 +35,8 @@ int pb_inject_target_open(const struct pb_procinfo *info, const struct pb_image 
                           struct pb_inject_target *ret, struct pb_err *err);
 void pb_inject_target_done(struct pb_inject_target *t);
 
-/* An address where nothing is mapped and nobody is likely to map anything: somewhere in the middle half of
- * the largest gap. -ENOMEM: there is no such gap. */
+/* An address where nothing is mapped, and where the kernel is unlikely to map anything: somewhere in the
+ * middle half of the largest gap. -ENOMEM: there is no such gap. */
 int pb_inject_target_free_place(const struct pb_inject_target *t, size_t size, uint64_t *ret);
 
 /* True where a loader is mapped: where there is no C library then, it is about to come. */

@@ -59,7 +59,7 @@ void pb_hurry_begin(pid_t pid, pid_t tid)
     if (hurried.policy < 0 || sched_getparam(0, &hurried.priority) < 0)
         return;
     hurried.on = sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &ahead) == 0;
-    /* Without the right to run ahead we might wait there for others. */
+    /* Without real-time priority we might wait on that CPU for other processes. */
     if (hurried.on)
         move_beside(pid, tid);
 }
@@ -164,7 +164,7 @@ static bool is_interrupted(void)
     return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM));
 }
 
-/* A stop raises SIGCHLD, unless the caller ignores that: the slice bounds the wait for those who do. */
+/* A stop raises SIGCHLD. A caller may ignore that signal: then the slice bounds the wait. */
 static void wait_for_child(uint64_t deadline)
 {
     const uint64_t slice = PB_NS_PER_MS;
