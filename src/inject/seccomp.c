@@ -297,9 +297,13 @@ static int read_filters(const struct pb_procinfo *p, struct filters *ret)
     return r;
 }
 
+/* A call is in the table more than once where filters look at its arguments: named once. */
 static void add_name(char *names, size_t size, const char *name)
 {
-    size_t used = strlen(names);
+    size_t used = strlen(names), length = strlen(name);
+    for (const char *at = names; (at = strstr(at, name)); at += length)
+        if ((at == names || at[-1] == ' ') && (at[length] == ',' || !at[length]))
+            return;
     if (used + strlen(name) + 3 < size)
         snprintf(names + used, size - used, "%s%s", used ? ", " : "", name);
 }

@@ -95,6 +95,11 @@ const struct pb_seccomp_call pb_seccomp_calls[] = {
     CALL(sendmsg, 3),
     CALL(sendto, 3),
     CALL(getsockopt, 3),
+    /* Only where somebody asks it to listen (channel_listen.c); the agent cannot ask a filter then. */
+    CALL(socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK),
+    CALL(socket, AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK),
+    CALL(setsockopt, 3),
+    CALL(getsockname, 3),
     CALL(pipe2, 0),
     CALL(ppoll, 0),
     CALL(pwrite64, 3),

@@ -1,8 +1,15 @@
-/* Any bytes at all from a client, to a whole agent: server, requests, settings and tables, but for its
- * thread. The first byte says whether the client has said HELLO, so that both sides of that door are tried.
- */
+/* Any bytes at all from a client, to a whole agent: server, requests, settings, probes, channels and tables,
+ * but for its thread and Python. The first byte says whether the client has said HELLO, so that both sides of
+ * that door are tried, whether it has a channel open already, and which requests come first: without one
+ * the frames of a channel would never be reached. */
 #include "agent/agent.h"
+#include "agent/channel.h"
 #include "agent/fds.h"
+#include "agent/probes/probes.h"
+#include "agent/spawn.h"
+#include "agent/thread.h"
+#include "agent/wake.h"
+#include "control/message.h"
 #include "table/arena.h"
 
 #include <stdlib.h>
@@ -15,9 +22,37 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static struct pb_agent agent;
 static int door[2];
 
+/* The other end of every channel: sends back what comes. */
+static void *echo(void *argument)
+{
+    uint64_t number = (uintptr_t)argument;
+    char bytes[1000];
+    long n;
+
+    while (pb_channel_begin(number) && (n = pb_channel_read(number, bytes, sizeof(bytes), -1)) != 0)
+        if (n > 0 && pb_channel_write(number, bytes, (size_t)n, 0) != n)
+            break;
+    pb_channel_thread_end(number, 0, "");
+    return NULL;
+}
+
+static void *start_threads(void *number)
+{
+    pb_spawn_serve((uint32_t)(uintptr_t)number);
+    return NULL;
+}
+
+static void client_gone(void *owner, pb_client_id client)
+{
+    (void)owner;
+    pb_channel_gone(client);
+}
+
 static void start(void)
 {
     const struct pb_arena_options options = {.bound = 4 << 20};
+    uint32_t spawner = pb_spawn_begin();
+    char why[200];
 
     pb_settings_init(&agent.settings, "", 0);
     agent.run.dir_fd = -1;
@@ -29,7 +64,12 @@ static void start(void)
                    &(struct pb_server_ways){
                        .listen_fd = -1, .abstract_fd = -1, .door_fd = pb_fd_keep(door[0]), .wake_fd = -1});
     agent.server.handle = pb_agent_request;
+    agent.server.gone = client_gone;
     agent.server.owner = &agent;
+    pb_channels_begin(echo);
+    if (pb_probes_begin(pb_probe_list, agent.arena, why, sizeof(why)) < 0 ||
+        pb_thread_start(start_threads, (void *)(uintptr_t)spawner, PB_SPAWN_STACK) < 0)
+        abort();
 }
 
 /* A client's socket, handed in through the door as a tool does it. */
@@ -58,8 +98,25 @@ static int connect_client(void)
 
 static void turn(void)
 {
+    pb_channel_turn(&agent.server);
+    pb_channel_poll(agent.server.others);
     pb_server_wait(&agent.server, 0);
     pb_server_deal(&agent.server);
+    pb_channel_deal(agent.server.others);
+}
+
+/* A channel, by a frame of its own, whose id is 1. */
+static void open_channel(int client)
+{
+    uint8_t buf[128];
+    struct pb_frame_writer w;
+
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_str(&w, PB_TAG_NAME, "echo");
+    int size = pb_frame_end(&w, PB_MSG_CHANNEL, 1);
+    if (send(client, buf, (size_t)size, MSG_NOSIGNAL) != size)
+        abort();
+    turn();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -72,6 +129,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     turn();
     if (data[0] & 1)
         agent.server.clients[0].greeted = 1;
+    if ((data[0] & 3) == 3)
+        open_channel(client);
     if (send(client, data + 1, size - 1, MSG_NOSIGNAL) < 0)
         abort();
     shutdown(client, SHUT_WR);
@@ -80,5 +139,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (agent.server.clients[0].id)
         abort(); /* a client that said its last word must go */
     close(client);
+    pb_channel_listen_stop("", 1);
     return 0;
 }

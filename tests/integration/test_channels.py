@@ -163,7 +163,7 @@ channel.write(b"%d" % (os.waitpid(pid, 0)[1] >> 8))
         channel = Client(job.pid, ECHO)
         for i in range(50):
             channel.send(b"word %d" % i)
-            assert channel.receive() == b"word %d" % i
+            assert channel.receive() == b"word %d" % i, (channel.end, job.alive(), job.output)
         other = Client(job.pid, own_fork)
         assert other.receive() == b"7"
         channel.close()

@@ -116,8 +116,8 @@ static void a_forked_child_forgets_locks_that_others_hold(void **state)
         alarm(10);
         pb_locks_forget();
         pb_spawn_forget();
-        pb_lock(PB_LOCK_JOBS);
-        pb_lock(PB_LOCK_SPAWN);
+        for (int lock = 0; lock < PB_LOCKS; lock++)
+            pb_lock((enum pb_lock_rank)lock);
         _exit(0);
     }
     int status;
@@ -131,16 +131,22 @@ static void a_lock_out_of_order_aborts(void **state)
 {
     (void)state;
 
-    pid_t child = fork();
-    if (child == 0) {
-        signal(SIGABRT, SIG_DFL);
-        pb_lock(PB_LOCK_SPAWN);
-        pb_lock(PB_LOCK_JOBS);
-        _exit(0);
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    for (int first = 0; first < PB_LOCKS; first++)
+        for (int second = 0; second < PB_LOCKS; second++) {
+            pid_t child = fork();
+            if (child == 0) {
+                signal(SIGABRT, SIG_DFL);
+                pb_lock((enum pb_lock_rank)first);
+                pb_lock((enum pb_lock_rank)second);
+                _exit(0);
+            }
+            int status;
+            assert_int_equal(waitpid(child, &status, 0), child);
+            if (second > first)
+                assert_int_equal(status, 0);
+            else
+                assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+        }
 }
 #endif
 
