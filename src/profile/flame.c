@@ -167,28 +167,22 @@ static int largest_self_first(const void *a, const void *b)
     return (x->function > y->function) - (x->function < y->function);
 }
 
-static void count_stack(const struct pb_profile *p, const struct pb_count *c, struct pb_hot *hot,
-                        uint32_t *seen, uint32_t stamp)
+/* A function of one stack. Returns whether it was one, and not what a thread waits for. */
+static bool count_function(const struct pb_profile *p, const struct pb_count *c, uint32_t function, bool leaf,
+                           struct pb_hot *hot, uint32_t *seen, uint32_t stamp)
 {
-    bool leaf = true;
-
-    for (uint32_t node = c->node; node != PB_PROFILE_ROOT;) {
-        struct pb_node at = pb_profile_node_at(p, node);
-        uint32_t function = pb_profile_frame_at(p, at.frame).function;
-        node = at.parent;
-        if (pb_profile_function_at(p, function).kind == PB_FRAME_WAIT)
-            continue;
-        if (leaf) {
-            hot[function].self += c->samples;
-            hot[function].waiting += c->flags & PB_SAMPLE_WAITING ? c->samples : 0;
-            leaf = false;
-        }
-        if (seen[function] == stamp) /* recursion: once a stack */
-            continue;
-        seen[function] = stamp;
-        hot[function].total += c->samples;
-        hot[function].gil += c->flags & PB_SAMPLE_GIL ? c->samples : 0;
+    if (pb_profile_function_at(p, function).kind == PB_FRAME_WAIT)
+        return false;
+    if (leaf) {
+        hot[function].self += c->samples;
+        hot[function].waiting += c->flags & PB_SAMPLE_WAITING ? c->samples : 0;
     }
+    if (seen[function] == stamp) /* recursion: once a stack */
+        return true;
+    seen[function] = stamp;
+    hot[function].total += c->samples;
+    hot[function].gil += c->flags & PB_SAMPLE_GIL ? c->samples : 0;
+    return true;
 }
 
 int pb_profile_hot(const struct pb_profile *p, struct pb_hot **ret)
@@ -196,9 +190,10 @@ int pb_profile_hot(const struct pb_profile *p, struct pb_hot **ret)
     size_t n = pb_profile_nfunctions(p);
     struct pb_hot *hot = calloc(n + 1, sizeof(*hot));
     _cleanup_free_ uint32_t *seen = calloc(n + 1, sizeof(*seen));
+    _cleanup_free_ uint32_t *stack = malloc(DEPTH_MAX * sizeof(*stack));
     size_t kept = 0;
 
-    if (!hot || !seen) {
+    if (!hot || !seen || !stack) {
         free(hot);
         return -ENOMEM;
     }
@@ -206,8 +201,13 @@ int pb_profile_hot(const struct pb_profile *p, struct pb_hot **ret)
         hot[i].function = (uint32_t)i;
     for (size_t i = 0; i < pb_profile_ncounts(p); i++) {
         struct pb_count c = pb_profile_count_at(p, i);
-        if (!pb_profile_thread_at(p, c.thread).hidden)
-            count_stack(p, &c, hot, seen, (uint32_t)i + 1);
+        bool leaf = true;
+        size_t depth =
+            pb_profile_thread_at(p, c.thread).hidden ? 0 : pb_profile_stack(p, c.node, stack, DEPTH_MAX);
+        for (size_t k = 0; k < depth; k++)
+            if (count_function(p, &c, pb_profile_frame_at(p, stack[k]).function, leaf, hot, seen,
+                               (uint32_t)i + 1))
+                leaf = false;
     }
     for (size_t i = 0; i < n; i++)
         if (hot[i].total)

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "profile/intern.h"
+#include "profile/interpreter.h"
 #include "table/clock.h"
 #include "table/reader.h"
 
@@ -20,6 +21,7 @@
 struct function {
     uint32_t name, file;
     enum pb_frame_kind kind;
+    bool interpreter; /* CPython's own */
 };
 
 struct thread {
@@ -44,6 +46,7 @@ struct pb_profile {
     size_t nfunctions, nframes, nnodes, nthreads, ncounts, nspans;
     size_t functions_cap, frames_cap, nodes_cap, threads_cap, counts_cap, spans_cap;
     bool timeline_cut;
+    bool fold; /* frames of the interpreter are left out of stacks */
 };
 
 int pb_profile_new(size_t memory_max, struct pb_profile **ret)
@@ -159,7 +162,8 @@ uint32_t pb_profile_function(struct pb_profile *p, enum pb_frame_kind kind, cons
     int r = intern(p, &p->function_keys, (uint64_t)n << 32 | f, kind, (void **)&p->functions,
                    &p->functions_cap, p->nfunctions, sizeof(*p->functions), &id);
     if (r > 0)
-        p->functions[p->nfunctions++] = (struct function){n, f, kind};
+        p->functions[p->nfunctions++] =
+            (struct function){n, f, kind, kind == PB_FRAME_NATIVE && pb_interpreter_function(name)};
     return r < 0 ? PB_PROFILE_NONE : id;
 }
 
@@ -360,6 +364,7 @@ int pb_profile_begin_epoch(struct pb_profile *p, uint32_t *nodes, size_t nnodes,
     if (nthreads)
         memcpy(threads, kept + nnodes, nthreads * sizeof(*kept));
     next->facts = p->facts;
+    next->fold = p->fold;
     release(p);
     *p = *next; /* whoever holds the profile goes on with it */
     free(next);
@@ -448,13 +453,35 @@ bool pb_profile_timeline_cut(const struct pb_profile *p)
     return p->timeline_cut;
 }
 
-size_t pb_profile_stack(const struct pb_profile *p, uint32_t node, uint32_t *ret_frames, size_t max)
+bool pb_profile_fold_interpreter(struct pb_profile *p, bool fold)
+{
+    bool some = false;
+
+    for (size_t i = 0; i < p->nfunctions && !some; i++)
+        some = p->functions[i].interpreter;
+    p->fold = fold;
+    return some;
+}
+
+bool pb_profile_folds(const struct pb_profile *p, uint32_t function)
+{
+    return p->fold && p->functions[function].interpreter;
+}
+
+static size_t walk(const struct pb_profile *p, uint32_t node, uint32_t *ret_frames, size_t max, bool all)
 {
     size_t n = 0;
 
     for (; node != PB_PROFILE_ROOT && node != PB_PROFILE_NONE && n < max; node = p->nodes[node].parent)
-        ret_frames[n++] = p->nodes[node].frame;
+        if (all || !pb_profile_folds(p, p->frames[p->nodes[node].frame].function))
+            ret_frames[n++] = p->nodes[node].frame;
     return n;
+}
+
+size_t pb_profile_stack(const struct pb_profile *p, uint32_t node, uint32_t *ret_frames, size_t max)
+{
+    size_t n = walk(p, node, ret_frames, max, false);
+    return n ? n : walk(p, node, ret_frames, max, true);
 }
 
 const char *pb_profile_short_file(const char *file)

@@ -162,7 +162,14 @@ struct pb_profile_span pb_profile_span_at(const struct pb_profile *p,
 /* Of threads that are not hidden. */
 uint64_t pb_profile_samples(const struct pb_profile *p);
 
-/* The frames of a node, innermost first, at most max. Returns how many. */
+/* Whether frames of the interpreter itself (interpreter.h) are left out of stacks from now on, so that what
+ * they cost is their caller's. Nothing is forgotten. True is returned where there are such frames. */
+bool pb_profile_fold_interpreter(struct pb_profile *p, bool fold);
+/* Whether frames of this function are left out. */
+bool pb_profile_folds(const struct pb_profile *p, uint32_t function);
+
+/* The frames of a node, innermost first, at most max; without folded ones, unless it has no others. Returns
+ * how many. */
 size_t pb_profile_stack(const struct pb_profile *p, uint32_t node, uint32_t *ret_frames, size_t max);
 
 /* True: spans are missing since there was no room for more (counts are whole). */

@@ -189,6 +189,14 @@ def test_native_frames_stand_among_python_frames(mixed, tmp_path):
     assert all(stack.index("rest") < len(stack) - 1 for stack in slept)
 
 
+def test_the_interpreters_own_frames_are_folded_unless_asked_for(mixed, tmp_path):
+    said = flamegraph(mixed.pid, tmp_path / "a.folded", "--native")
+    assert not any(name.startswith(("_PyEval_", "pymain_", "Py_RunMain")) for name in functions(tmp_path / "a.folded"))
+    assert {"spin", "rest", "<module>"} <= functions(tmp_path / "a.folded") and "--interpreter shows" in said
+    flamegraph(mixed.pid, tmp_path / "b.folded", "--native", "--interpreter")
+    assert any(name.startswith("pymain_") or name == "Py_RunMain" for name in functions(tmp_path / "b.folded"))
+
+
 def test_no_stop_traces_nothing(mixed, tmp_path):
     said = flamegraph(mixed.pid, tmp_path / "a.folded", "--no-stop", "--rate", 200)
     assert "stopped" not in said and "refused" in said

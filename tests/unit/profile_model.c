@@ -228,6 +228,40 @@ static void shortens_files_to_what_says_something(void **state)
     assert_string_equal(pb_profile_short_file(""), "");
 }
 
+static uint32_t push(struct pb_profile *p, uint32_t parent, enum pb_frame_kind kind, const char *name)
+{
+    return pb_profile_node(p, parent, pb_profile_frame(p, pb_profile_function(p, kind, name, "x"), 0));
+}
+
+/* Into the frame that called them; a stack of nothing else is shown as it is, and keeps its weight. */
+static void folds_frames_of_the_interpreter(void **state)
+{
+    _cleanup_(profile_cleanup) struct pb_profile *p = new_profile(0);
+    uint32_t thread = pb_profile_thread(p, 1, 1, "t", "pid 1");
+    uint32_t start = push(p, PB_PROFILE_ROOT, PB_FRAME_NATIVE, "_start");
+    uint32_t main =
+        push(p, push(p, start, PB_FRAME_NATIVE, "pymain_run_file.cold"), PB_FRAME_PYTHON, "<module>");
+    uint32_t call =
+        push(p, push(p, main, PB_FRAME_NATIVE, "_PyEval_Vector"), PB_FRAME_PYTHON, "_PyEval_mine");
+    uint32_t loop = push(p, call, PB_FRAME_NATIVE, "_PyEval_EvalFrameDefault");
+    uint32_t math = push(p, push(p, call, PB_FRAME_NATIVE, "_PyObject_MakeTpCall"), PB_FRAME_NATIVE, "gemm");
+    _cleanup_free_ struct pb_hot *hot = NULL;
+
+    pb_profile_add(p, thread, loop, 0, 1, 5);
+    pb_profile_add(p, thread, math, 0, 2, 3);
+    pb_profile_add(p, thread, start, 0, 3, 2);
+    assert_true(pb_profile_fold_interpreter(p, true));
+    _cleanup_free_ char *text = folded(p);
+    assert_string_equal(
+        text, "<module> (x);_PyEval_mine (x) 5\n<module> (x);_PyEval_mine (x);gemm (x) 3\n_start (x) 2\n");
+    assert_int_equal(pb_profile_hot(p, &hot), 4);
+    assert_string_equal(pb_profile_function_at(p, hot[0].function).name, "_PyEval_mine");
+    assert_true(hot[0].self == 5 && hot[0].total == 8);
+    pb_profile_fold_interpreter(p, false);
+    _cleanup_free_ char *whole = folded(p);
+    assert_non_null(strstr(whole, "_start (x);pymain_run_file.cold (x);<module> (x);_PyEval_Vector (x);"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +276,7 @@ int main(void)
         cmocka_unit_test(says_which_line_is_no_folded_stack),
         cmocka_unit_test(sums_and_sorts_the_tree),
         cmocka_unit_test(shortens_files_to_what_says_something),
+        cmocka_unit_test(folds_frames_of_the_interpreter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,7 @@ static const struct pb_option options[] = {
     {'o', "output", "FILE", ".svg .html .folded .json (speedscope) .pb.gz (pprof) .perfetto"},
     {'d', "duration", "TIME", "how long (default 10s; 0: until Ctrl-C, which ends any and writes)"},
     PB_PROFILE_OPTIONS,
+    {0, "interpreter", NULL, "with --native: also the interpreter's own frames (_PyEval_*, ..)"},
     {0, "threads", NULL, "a level for each thread"},
     {0, "lines", NULL, "a function at two lines is two frames"},
     {0, "diff", NULL, "compare two: FILE.folded or recordings, before and after"},
@@ -83,7 +84,7 @@ static void name_output(const struct pb_call *call, char *ret, size_t size)
         snprintf(ret, size, "flame-%s.svg", when);
 }
 
-static void say(const struct pb_profile *p, const char *output, size_t hidden)
+static void say(const struct pb_profile *p, const char *output, size_t hidden, bool folded)
 {
     const struct pb_profile_facts *f = pb_profile_facts_of(p);
     char text[512];
@@ -100,6 +101,8 @@ static void say(const struct pb_profile *p, const char *output, size_t hidden)
     if (hidden)
         printf("  %zu thread%s that never ran %s left out (--idle shows them)\n", hidden,
                hidden == 1 ? "" : "s", hidden == 1 ? "is" : "are");
+    if (folded)
+        printf("  the interpreter's own frames are folded (--interpreter shows them)\n");
     if (f->outside)
         printf("  %llu samples of other states left out\n", (unsigned long long)f->outside);
     if (pb_profile_timeline_cut(p))
@@ -113,8 +116,10 @@ static int finish(const struct pb_call *call, struct pb_profile *p, bool idle, s
     struct pb_flame_options flame = {.lines = pb_call_option(call, "lines"),
                                      .threads = pb_call_option(call, "threads"),
                                      .processes = pb_profile_facts_of(p)->processes > 1};
+    bool whole = pb_call_option(call, "interpreter");
     char named[64];
 
+    bool folded = pb_profile_fold_interpreter(p, !whole) && !whole;
     size_t hidden = idle ? 0 : pb_profile_hide_idle(p);
     if (pb_profile_samples(p) == 0)
         return pb_fail(err, -ENODATA, "there is not one sample%s",
@@ -125,7 +130,7 @@ static int finish(const struct pb_call *call, struct pb_profile *p, bool idle, s
     }
     int r = pb_write_file(output, p, &flame, err);
     if (r == 0)
-        say(p, output, hidden);
+        say(p, output, hidden, folded);
     return r;
 }
 
@@ -188,6 +193,8 @@ static int run_diff(const struct pb_call *call, struct pb_err *err)
         r = pb_profile_read(call->args[1], range.since, range.until, after, err);
     if (r < 0)
         return r;
+    pb_profile_fold_interpreter(before, !pb_call_option(call, "interpreter"));
+    pb_profile_fold_interpreter(after, !pb_call_option(call, "interpreter"));
     if (!output) {
         name_output(call, named, sizeof(named));
         output = named;

@@ -22,6 +22,7 @@ static const struct pb_option options[] = {
     {0, "interval", "TIME", "between two looks at it (default 1s)"},
     {0, "count", "N", "so many times (default: until q or Ctrl-C; once where it is no terminal)"},
     PB_PROFILE_OPTIONS,
+    {0, "interpreter", NULL, "with --native: also the interpreter's own frames (_PyEval_*, ..)"},
     {0},
 };
 
@@ -247,6 +248,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (r < 0)
         return r;
     struct look look = {.call = call, .profiling = p, .p = pb_profiling_profile(p), .color = pb_color()};
+    pb_profile_fold_interpreter(look.p, !pb_call_option(call, "interpreter"));
     pb_profile_catch_signals();
     pb_sampler_hurry(&plan.sampler);
     if (screen)
