@@ -4,18 +4,18 @@
 set(PROBING_AGENT_DIR ${CMAKE_BINARY_DIR}/lib/probing)
 
 file(GLOB agent_sources CONFIGURE_DEPENDS src/agent/*.c src/agent/probes/*.c)
-file(GLOB agent_headers CONFIGURE_DEPENDS src/agent/*.h src/agent/probes/*.h src/table/*.h src/control/*.h)
+file(GLOB agent_headers CONFIGURE_DEPENDS include/*.h src/agent/*.h src/agent/probes/*.h src/table/*.h src/control/*.h)
 set(agent_shared src/control/frame.c src/control/identity.c src/control/redact.c src/control/rundir.c src/control/settings.c)
 file(GLOB agent_table CONFIGURE_DEPENDS src/table/*.c)
 list(FILTER agent_table EXCLUDE REGEX "/(reader|utf8|view)[^/]*$") # by file name: the path before it is the user's
 list(TRANSFORM agent_shared PREPEND ${CMAKE_SOURCE_DIR}/)
 
-# The Python part, carried inside the agent.
-set(agent_python ${CMAKE_SOURCE_DIR}/python/probing/_remote.py)
-set(agent_embedded ${CMAKE_BINARY_DIR}/embedded/agent_remote_py.h)
+# The Python part, carried inside the agent: every file of the package.
+file(GLOB agent_python CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/python/probing/*.py)
+set(agent_embedded ${CMAKE_BINARY_DIR}/embedded/agent_python_part.h)
 add_custom_command(OUTPUT ${agent_embedded}
-    COMMAND ${CMAKE_COMMAND} -D FROM=${agent_python} -D TO=${agent_embedded} -D NAME=embedded_remote_py -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
-    DEPENDS ${agent_python} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    COMMAND ${CMAKE_COMMAND} -D FROM=${CMAKE_SOURCE_DIR}/python/probing -D TO=${agent_embedded} -P ${CMAKE_SOURCE_DIR}/cmake/embed_python.cmake
+    DEPENDS ${agent_python} ${CMAKE_SOURCE_DIR}/cmake/embed_python.cmake
     COMMENT "Embedding the agent's Python part")
 add_custom_target(agent-embedded DEPENDS ${agent_embedded})
 
@@ -23,7 +23,7 @@ add_custom_target(agent-embedded DEPENDS ${agent_embedded})
 # missing must show here, and not when the agent is loaded.
 set(agent_flags -std=gnu17 -O2 -g -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -ffunction-sections -fno-sanitize=all
     ${PROBING_WARNINGS} -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" -I${CMAKE_BINARY_DIR}/embedded
-    -I${CMAKE_SOURCE_DIR}/src -include ${CMAKE_SOURCE_DIR}/src/agent/direct.h -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
+    -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include -include ${CMAKE_SOURCE_DIR}/src/agent/direct.h -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
 
 # Of what the tools get (options.cmake), what every libc since 2.17 can check. Zig's Clang has all of them.
 if(NOT PROBING_SANITIZE)

@@ -1,167 +1,52 @@
-"""Probing from Python: what is known of this process, or of another, as tables.
+"""Probing from Python: what a program says of itself, and what is known of it or of another process, as tables.
 
     import probing
+
+    steps = probing.table("steps", {"step": int, "loss": float})   # a table of one's own
+    steps.append(1, 0.5)                                           # from any thread, 0.1 us
+    probing.log(epoch=1, loss=0.5)                                 # a row of training_logs
+    with probing.span("forward", batch=3): ...                     # a row of python.trace_event, also while it is open
+
     rows = probing.query("SELECT func, lineno FROM python.backtrace")           # of this process
     rows = probing.query("SELECT * FROM memory_usage", target=4711)             # of another one
     rows[0]["func"]; rows.to_pandas(); rows.to_polars(); rows.to_arrow()
 
-The program `probing` is run for it and reads the process from outside, so that asking about oneself never waits for
-oneself: the GIL is free meanwhile. Standard library only; 3.6 and newer.
+The first thing recorded starts the agent in this process, unless PROBING=0; PROBING=1 starts it with the program. Where it cannot be
+had one line says so, and everything here does nothing. Standard library only; 3.6 and newer.
 """
-import html
-import json
-import os
-import select
-import shutil
-import subprocess
 import sys
-import tempfile
 
-from . import _types
+from ._agent import is_enabled, start
+from .spans import clear_role, current_role, event, probe, record_span, set_role, span, step, trace
+from .tables import log, register, table, unregister
 
-__all__ = ["query", "Rows", "Error"]
-
-_SHOWN = 100  # rows of a table in a notebook
-_TURN_MS = 200
-
-
-class Error(Exception):
-    """What the program said when it could not answer."""
-
-
-class Rows(list):
-    """The rows of a result, each a dictionary by column.
-
-    `columns` has their names in order (a name that comes twice gets a number), `types` their types as SQL spells them, `notes` what
-    the program had to say besides."""
-
-    def __init__(self, columns, rows, types=(), notes=()):
-        super().__init__(dict(zip(columns, row)) for row in rows)
-        self.columns, self.types, self.notes = list(columns), list(types), list(notes)
-
-    def _by_column(self):
-        for name, kind in zip(self.columns, self.types):
-            yield name, _types.parse(kind), [row[name] for row in self]
-
-    def to_pandas(self):
-        """A DataFrame. Integers beside NULL are of pandas' own nullable types: they stay exact."""
-        import pandas
-        return pandas.DataFrame({name: _types.pandas_series(pandas, kind, values) for name, kind, values in self._by_column()},
-                                columns=self.columns)
-
-    def to_polars(self):
-        import polars
-        return polars.DataFrame([_types.polars_series(polars, kind, name, values) for name, kind, values in self._by_column()])
-
-    def to_arrow(self):
-        """A Table; 128-bit integers are decimals."""
-        import pyarrow
-        return pyarrow.table({name: _types.arrow_array(pyarrow, kind, values) for name, kind, values in self._by_column()})
-
-    def _repr_html_(self):
-        """What a notebook shows: the first rows."""
-        def cell(value):
-            return "<i>NULL</i>" if value is None else html.escape(str(value))
-
-        head = "".join("<th>%s</th>" % html.escape(name) for name in self.columns)
-        body = "".join("<tr>%s</tr>" % "".join("<td>%s</td>" % cell(row[name]) for name in self.columns) for row in self[:_SHOWN])
-        more = "<p>%d of %d rows</p>" % (_SHOWN, len(self)) if len(self) > _SHOWN else ""
-        return "<table><thead><tr>%s</tr></thead><tbody>%s</tbody></table>%s" % (head, body, more)
-
-
-def _program():
-    """The program of this installation: what PROBING_PROGRAM names, the environment's, the build's, the PATH's."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    for path in (os.environ.get("PROBING_PROGRAM"), os.path.join(sys.prefix, "bin", "probing"),
-                 os.path.join(here, "..", "..", "build", "release", "bin", "probing"), shutil.which("probing")):
-        if path and os.access(path, os.X_OK):
-            return path
-    raise Error("the program `probing` is not on this machine's PATH (install the package, or set PROBING_PROGRAM)")
-
-
-def _scratch():
-    """A file without a name, in memory where that can be had. Not a pipe: if another thread forks just now, its child holds the other
-    end, and whoever waits for the end of the pipe waits for that child."""
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("probing-query"), "w+b")
-    return tempfile.TemporaryFile()
-
-
-def _wait(process):
-    """Its exit status. Without the GIL; and in short turns, since a signal may come to another thread, of some library, and then wakes
-    nobody here, while a KeyboardInterrupt is raised between two turns only."""
-    try:
-        fd = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):  # before 3.9, an old kernel, or it is gone
-        return process.wait()
-    try:
-        ended = select.poll()
-        ended.register(fd, select.POLLIN)
-        while not ended.poll(_TURN_MS):
-            pass
-    finally:
-        os.close(fd)
-    return process.wait()
-
-
-def _run(words, text):
-    """Exit status, output (a file) and errors of a program that is given a text. Whatever interrupts us ends it."""
-    said = _scratch()
-    with _scratch() as given, _scratch() as errors:
-        given.write(text)
-        given.seek(0)
-        # Without close_fds it is spawned, not forked; Python's own descriptors are closed at exec all the same.
-        process = subprocess.Popen(words, stdin=given, stdout=said, stderr=errors, close_fds=False)
-        try:
-            status = _wait(process)
-        except BaseException:
-            process.kill()
-            process.wait()
-            said.close()
-            raise
-        errors.seek(0)
-        said.seek(0)
-        return status, said, errors.read().decode(errors="replace")
-
-
-def _unique(names):
-    """SELECT 1 AS a, 2 AS a: a, a_1."""
-    seen = []
-    for name in names:
-        given, n = name, 0
-        while name in seen:
-            n += 1
-            name = "%s_%d" % (given, n)
-        seen.append(name)
-    return seen
-
-
-def _results(lines):
-    """Each result of several statements: a line with its columns, then one for each row."""
-    columns, rows = [], []
-    for line in lines:
-        if line.startswith(b"{"):
-            columns, rows = json.loads(line.decode())["columns"], []
-        else:
-            rows.append(line.decode())
-    return columns, rows
+__all__ = ["Error", "Rows", "clear_role", "current_role", "event", "is_enabled", "log", "probe", "query", "record_span", "register",
+           "set_role", "span", "start", "step", "table", "trace", "unregister"]
 
 
 def query(sql, target=None, timeout=30):
-    """Runs SQL over the tables of a process, of this one unless a target (a pid, or part of a command line) is given.
+    from . import _query
 
-    Gives Rows, of the last statement where there are several; raises Error with the program's words. Values are exact: int, float, str,
-    bytes, bool, Decimal, datetime (UTC), date, time, timedelta, UUID, list, dict, None. timeout: seconds that it may take; None: no end.
-    Under Yama's default (Ubuntu) a child may not read its parent: a process that asks about itself is read through its agent, once it is
-    probed. We do not name a tracer (PR_SET_PTRACER) ourselves: a process has one, which may be its crash reporter."""
-    words = [_program(), "-t", str(os.getpid() if target is None else target), "query", "--format", "jsonl", "--columns",
-             "--timeout", "%gs" % (timeout or 0), "-"]
-    status, said, errors = _run(words, sql.encode())
-    with said:
-        # Where SIGCHLD is ignored nobody knows the status, and Popen says 0: then the error tells.
-        if status != 0 or errors.startswith("probing: "):
-            raise Error(errors.strip().replace("probing: query: ", "", 1) or "the program ended with status %d" % status)
-        columns, rows = _results(said)
-    types = [column["type"] for column in columns]
-    notes = [line[len("note: "):] for line in errors.splitlines() if line.startswith("note: ")]
-    return Rows(_unique(column["name"] for column in columns), _types.read_rows(rows, [_types.parse(kind) for kind in types]), types, notes)
+    return _query.query(sql, target, timeout)
+
+
+def __getattr__(name):
+    """Rows, Error and VERSION: what takes time to import is imported when it is asked for."""
+    if name in ("Rows", "Error"):
+        from . import _query
+
+        return getattr(_query, name)
+    if name in ("VERSION", "__version__"):
+        from ._agent import version
+
+        return version()
+    raise AttributeError("module 'probing' has no attribute %r" % name)
+
+
+if sys.version_info < (3, 7):  # which asks a module's type, not the module
+    class _Module(type(sys)):
+        def __getattr__(self, name):
+            return __getattr__(name)
+
+    if __name__ in sys.modules:  # not where the agent loads this file past it
+        sys.modules[__name__].__class__ = _Module

@@ -26,3 +26,8 @@ void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client 
  * tables were lent is retired at detach (table/arena.h), since nobody knows when the last thread has left an
  * append; others are closed. resident.c */
 struct pb_arena *pb_agent_lend_tables(void);
+
+/* The entry point, and what it returns the address of: resident.c. Exported: tools find them by name. */
+struct pb_agent_status;
+__attribute__((visibility("default"))) extern struct pb_agent_status pb_agent_status;
+__attribute__((visibility("default"))) void *pb_agent_start(const char *text);

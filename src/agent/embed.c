@@ -1,25 +1,33 @@
-/* embed: see embed.h. The header with the text is made by the build (cmake/embed.cmake). */
+/* embed: see embed.h. The header with the files is made by the build (cmake/embed_python.cmake). */
 #include "agent/embed.h"
 
 #include "agent/files.h"
-#include "agent_remote_py.h"
+#include "agent_python_part.h"
 
 #include <stdio.h>
+#include <string.h>
 
-static struct pb_block from_folder;
+#define FILES (sizeof(embedded_files) / sizeof(embedded_files[0]))
 
-const char *pb_embed_remote_py(void)
+static struct pb_block from_folder[FILES];
+
+const char *pb_embed_file(const char *name)
 {
-    return from_folder.size ? from_folder.data : (const char *)embedded_remote_py;
+    for (size_t i = 0; i < FILES; i++)
+        if (strcmp(embedded_files[i].name, name) == 0)
+            return from_folder[i].size ? from_folder[i].data : (const char *)embedded_files[i].text;
+    return NULL;
 }
 
 void pb_embed_override(const char *python_dir)
 {
     char path[320];
 
-    pb_block_done(&from_folder);
-    if (!python_dir[0])
-        return;
-    snprintf(path, sizeof(path), "%s/_remote.py", python_dir);
-    pb_file_slurp(path, &from_folder);
+    for (size_t i = 0; i < FILES; i++) {
+        pb_block_done(&from_folder[i]);
+        if (!python_dir[0])
+            continue;
+        snprintf(path, sizeof(path), "%s/%s.py", python_dir, embedded_files[i].name);
+        pb_file_slurp(path, &from_folder[i]);
+    }
 }

@@ -160,7 +160,7 @@ static void step_out(struct walk *w)
 static int text_is_library(const char *file, const char *stdlib)
 {
     size_t size = strlen(stdlib);
-    return strncmp(file, "<frozen ", 8) == 0 || strcmp(file, "<probing>") == 0 ||
+    return strncmp(file, "<frozen ", 8) == 0 || strncmp(file, "<probing>", 9) == 0 ||
            (size && strncmp(file, stdlib, size) == 0) || strstr(file, "/site-packages/") ||
            strstr(file, "/dist-packages/");
 }

@@ -1,14 +1,15 @@
 /* job_python: what a job's thread does once it has the GIL, through the Python part carried in the agent.
  *
- * The Python part (python/probing/_remote.py) is compiled at the first job and kept until detach. Its
- * functions are called apart so that an interrupt, which may strike between any two bytecodes, can strike
- * only while the user's code is evaluated and shown. What the part may not do in Python (look and store at
- * once, read frames) are functions here. */
+ * The Python part (python/probing/, entered by _remote.py) is compiled at the first job and kept until
+ * detach. Its functions are called apart so that an interrupt, which may strike between any two bytecodes,
+ * can strike only while the user's code is evaluated and shown. What the part may not do in Python (look and
+ * store at once, read frames) are functions here, found in the module _probing (module.h). */
 #include "agent/clock.h"
 #include "agent/embed.h"
 #include "agent/enter.h"
 #include "agent/frames.h"
 #include "agent/job_impl.h"
+#include "agent/module.h"
 #include "agent/spawn.h"
 #include "agent/thread.h"
 #include "agent/wake.h"
@@ -16,43 +17,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PY_FILE_INPUT 257
-#define METH_VARARGS  1
-#define METH_NOARGS   4
-#define METH_O        8
 #define CHUNK         (32u << 10)
 #define PART          "part" /* the key of the part's globals in the shared state */
 
 static int part_loaded; /* there is something to let go of at detach */
-
-/* What outlives detach: the stand-ins for sys.stdout, which a program may hold for ever. A dict of the
- * interpreter's, so that it goes with the interpreter where a program ends Python and starts it again;
- * before 3.8, which has no place for it, a dict that stays. Borrowed; NULL with an exception. */
-static pb_pyobject *shared_state(const struct pb_python *py)
-{
-    static pb_pyobject *kept; /* only touched with the GIL */
-    static const char here;
-    char key[48];
-
-    pb_pyobject *dict =
-        py->interpreter_dict && py->main_interpreter ? py->interpreter_dict(py->main_interpreter()) : NULL;
-    if (!dict) {
-        if (!kept)
-            kept = py->dict_new();
-        return kept;
-    }
-    /* By an address in this library: another agent in the same process has stand-ins of its own. */
-    snprintf(key, sizeof(key), "probing %p", (const void *)&here);
-    pb_pyobject *state = py->dict_get(dict, key);
-    if (state)
-        return state;
-    state = py->dict_new();
-    if (!state || py->dict_set(dict, key, state) < 0)
-        return NULL;
-    py->decref(state); /* the dict has it */
-    return state;
-}
 
 /* Called with the lock held; 0: no room. */
 static int put_output(struct pb_job *job, int stream, const char *text, size_t size)
@@ -214,65 +185,54 @@ static pb_pyobject *immortal(pb_pyobject *self, pb_pyobject *object)
     return py.bool_from(1);
 }
 
-/* PyMethodDefs: Python keeps their addresses, and our code stays mapped. The names are those in the part. */
-static struct {
-    const char *name;
-    pb_pyobject *(*function)(pb_pyobject *, pb_pyobject *);
-    int flags;
-    const char *doc;
-} methods[] = {
-    {"_emit", emit, METH_O, NULL},
-    {"_swap", swap, METH_VARARGS, NULL},
-    {"_local", local, METH_VARARGS, NULL},
-    {"_main_ident", main_ident, METH_NOARGS, NULL},
-    {"_milliseconds", milliseconds, METH_NOARGS, NULL},
-    {"_immortal", immortal, METH_O, NULL},
+struct pb_py_method pb_job_methods[] = {
+    {"emit", (pb_py_function)emit, PB_METH_O, NULL},
+    {"swap", (pb_py_function)swap, PB_METH_VARARGS, NULL},
+    {"local", (pb_py_function)local, PB_METH_VARARGS, NULL},
+    {"main_ident", (pb_py_function)main_ident, PB_METH_NOARGS, NULL},
+    {"milliseconds", (pb_py_function)milliseconds, PB_METH_NOARGS, NULL},
+    {"immortal", (pb_py_function)immortal, PB_METH_O, NULL},
+    {0},
 };
 
-/* A dict for the part's globals, with what it needs of ours. A new reference. */
-static pb_pyobject *names_for_part(const struct pb_python *py, pb_pyobject *shared)
+/* Evaluates _boot.py and has it load _remote.py: the globals of that, a new reference; NULL with an
+ * exception. Each call makes its own modules: two jobs that begin at once never see half of one. */
+static pb_pyobject *evaluate_part(const struct pb_python *py)
 {
-    pb_pyobject *names = py->dict_new();
-    int r = names ? py->dict_set(names, "__builtins__", py->builtins()) : -1;
+    pb_pyobject *part = NULL, *module = pb_module_get(py), *names = module ? py->dict_new() : NULL;
+    const char *boot = pb_embed_file("_boot");
 
-    if (r == 0)
-        r = py->dict_set(names, "_shared", shared);
-    for (size_t i = 0; r == 0 && i < sizeof(methods) / sizeof(methods[0]); i++) {
-        pb_pyobject *function = py->cfunction(&methods[i], NULL, NULL);
-        r = function ? py->dict_set(names, methods[i].name, function) : -1;
-        if (function)
-            py->decref(function);
+    if (names && py->dict_set(names, "__builtins__", py->builtins()) == 0 &&
+        py->dict_set(names, "__name__", py->none) == 0 && py->dict_set(names, "_probing", module) == 0) {
+        pb_pyobject *code = py->compile(boot, "<probing>/_boot.py", PY_FILE_INPUT);
+        pb_pyobject *result = code ? py->eval_code(code, names, names) : NULL;
+        pb_pyobject *load = result ? py->dict_get(names, "load") : NULL;
+        pb_pyobject *name = load ? py->str_from("_remote", 7) : NULL;
+        pb_pyobject *remote = name ? py->call(load, name, (void *)NULL) : NULL;
+        part = remote ? py->get_attr(remote, "__dict__") : NULL;
+        pb_pyobject *all[] = {code, result, name, remote};
+        for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+            if (all[i])
+                py->decref(all[i]);
     }
-    if (r == 0)
-        return names;
     if (names)
         py->decref(names);
-    return NULL;
+    return part;
 }
 
+/* A forked child makes its own part: its parent's may have been half-way in a lock. */
 pb_pyobject *pb_job_part(const struct pb_python *py)
 {
-    pb_pyobject *shared = shared_state(py);
-    pb_pyobject *part = shared ? py->dict_get(shared, PART) : NULL;
+    static pid_t made_in; /* only touched with the GIL, or by one thread more that makes its own */
+    pb_pyobject *shared = pb_module_shared(py);
+    pb_pyobject *part = shared && made_in == getpid() ? py->dict_get(shared, PART) : NULL;
 
-    if (shared && !part) {
-        pb_pyobject *names = names_for_part(py, shared);
-        pb_pyobject *code = names ? py->compile(pb_embed_remote_py(), "<probing>", PY_FILE_INPUT) : NULL;
-        pb_pyobject *result = code ? py->eval_code(code, names, names) : NULL;
-        if (code)
-            py->decref(code);
-        if (result) {
-            py->decref(result);
-            part = py->dict_get(shared, PART); /* another job was as fast: evaluating may let go of the GIL */
-            if (!part && py->dict_set(shared, PART, names) == 0)
-                part = names;
-        }
-        if (part)
-            py->incref(part);
-        if (names)
-            py->decref(names);
-    } else if (part) {
+    if (part) {
         py->incref(part);
+    } else if (shared && (part = evaluate_part(py))) {
+        if (py->dict_set(shared, PART, part) < 0)
+            py->err_clear();
+        made_in = getpid();
     }
     if (part)
         __atomic_store_n(&part_loaded, 1, __ATOMIC_RELAXED);
@@ -496,7 +456,7 @@ static void *release(void *unused)
     if (pb_python_known(&py) < 0 || !pb_python_usable(&py))
         return NULL;
     int gil = py.gil_ensure();
-    pb_pyobject *shared = shared_state(&py);
+    pb_pyobject *shared = pb_module_shared(&py);
     if (shared && py.dict_get(shared, PART))
         py.dict_del(shared, PART);
     py.err_clear();

@@ -65,11 +65,24 @@ static int look_up(struct pb_python *ret, const char **missing)
 
     py.keyboard_interrupt = (pb_pyobject **)dlsym(library, "PyExc_KeyboardInterrupt");
     py.key_error = (pb_pyobject **)dlsym(library, "PyExc_KeyError");
+    py.type_error = (pb_pyobject **)dlsym(library, "PyExc_TypeError");
+    py.value_error = (pb_pyobject **)dlsym(library, "PyExc_ValueError");
+    py.import_error = (pb_pyobject **)dlsym(library, "PyExc_ImportError");
+    py.runtime_error = (pb_pyobject **)dlsym(library, "PyExc_RuntimeError");
     py.none = (pb_pyobject *)dlsym(library, "_Py_NoneStruct");
+    py.true_object = (pb_pyobject *)dlsym(library, "_Py_TrueStruct");
+    py.false_object = (pb_pyobject *)dlsym(library, "_Py_FalseStruct");
+    py.object_type = (pb_pyobject *)dlsym(library, "PyBaseObject_Type");
+    py.int_type = (pb_pyobject *)dlsym(library, "PyLong_Type");
+    py.float_type = (pb_pyobject *)dlsym(library, "PyFloat_Type");
+    py.str_type = (pb_pyobject *)dlsym(library, "PyUnicode_Type");
+    py.bytes_type = (pb_pyobject *)dlsym(library, "PyBytes_Type");
     py.tuple_type = dlsym(library, "PyTuple_Type");
     py.cell_type = dlsym(library, "PyCell_Type");
     py.finalizing_tstate = py.minor <= 6 ? (void **)dlsym(library, "_Py_Finalizing") : NULL;
-    if (!py.keyboard_interrupt || !py.key_error || !py.none)
+    if (!py.keyboard_interrupt || !py.key_error || !py.type_error || !py.value_error || !py.import_error ||
+        !py.runtime_error || !py.none || !py.true_object || !py.false_object || !py.object_type ||
+        !py.int_type || !py.float_type || !py.str_type || !py.bytes_type)
         return -ENOSYS;
     *ret = py;
     return 0;
@@ -85,6 +98,11 @@ int pb_python_known(struct pb_python *ret)
         return -ENOENT;
     *ret = found;
     return 0;
+}
+
+const struct pb_python *pb_python_here(void)
+{
+    return __atomic_load_n(&found_state, __ATOMIC_ACQUIRE) == 2 ? &found : NULL;
 }
 
 int pb_python_find(struct pb_python *ret, const char **missing)

@@ -8,6 +8,29 @@
 
 typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
 
+typedef void (*pb_py_function)(void);
+
+/* PyMethodDef, and PyType_Slot and PyType_Spec: parts of CPython's stable ABI, the same from 3.6 to 3.15. */
+struct pb_py_method {
+    const char *name;
+    pb_py_function function;
+    int flags;
+    const char *doc;
+};
+struct pb_py_slot {
+    int id;
+    void *function;
+};
+struct pb_py_spec {
+    const char *name;
+    int size, item_size;
+    unsigned flags;
+    struct pb_py_slot *slots;
+};
+
+/* How a function takes its arguments. FAST is (self, args, nargs, kwnames): pb_py_fast_flags. */
+enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O = 8, PB_METH_FAST = 0x80 };
+
 /* return type, name in struct, name of the symbol, parameters */
 #define PB_PY_FUNCTIONS(X)                                                                                   \
     X(int, is_initialized, Py_IsInitialized, (void))                                                         \
@@ -56,7 +79,31 @@ typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
     X(int, dict_set_object, PyDict_SetItem, (pb_pyobject *, pb_pyobject *, pb_pyobject *))                   \
     X(int, dict_del, PyDict_DelItemString, (pb_pyobject *, const char *))                                    \
     X(void, err_set_object, PyErr_SetObject, (pb_pyobject *, pb_pyobject *))                                 \
-    X(void, err_restore, PyErr_Restore, (pb_pyobject *, pb_pyobject *, pb_pyobject *))
+    X(void, err_restore, PyErr_Restore, (pb_pyobject *, pb_pyobject *, pb_pyobject *))                       \
+    X(void, err_set, PyErr_SetString, (pb_pyobject *, const char *))                                         \
+    X(pb_pyobject *, err_occurred, PyErr_Occurred, (void))                                                   \
+    X(int, err_matches, PyErr_ExceptionMatches, (pb_pyobject *))                                             \
+    X(pb_pyobject *, module_new, PyModule_New, (const char *))                                               \
+    X(int, module_add_functions, PyModule_AddFunctions, (pb_pyobject *, struct pb_py_method *))              \
+    X(pb_pyobject *, module_def_init, PyModuleDef_Init, (void *))                                            \
+    X(int, set_attr, PyObject_SetAttrString, (pb_pyobject *, const char *, pb_pyobject *))                   \
+    X(pb_pyobject *, type_from_spec, PyType_FromSpec, (struct pb_py_spec *))                                 \
+    X(pb_pyobject *, type_alloc, PyType_GenericAlloc, (pb_pyobject *, long))                                 \
+    X(void, object_free, PyObject_Free, (void *))                                                            \
+    X(pb_pyobject *, str_from_utf8, PyUnicode_DecodeUTF8, (const char *, long, const char *))                \
+    X(pb_pyobject *, str_encode, PyUnicode_AsEncodedString, (pb_pyobject *, const char *, const char *))     \
+    X(const char *, utf8_size, PyUnicode_AsUTF8AndSize, (pb_pyobject *, long *))                             \
+    X(long long, int64_as, PyLong_AsLongLong, (pb_pyobject *))                                               \
+    X(unsigned long long, uint64_as, PyLong_AsUnsignedLongLong, (pb_pyobject *))                             \
+    X(pb_pyobject *, int64_from, PyLong_FromLongLong, (long long))                                           \
+    X(pb_pyobject *, number_index, PyNumber_Index, (pb_pyobject *))                                          \
+    X(double, float_as, PyFloat_AsDouble, (pb_pyobject *))                                                   \
+    X(int, is_true, PyObject_IsTrue, (pb_pyobject *))                                                        \
+    X(int, is_instance, PyObject_IsInstance, (pb_pyobject *, pb_pyobject *))                                 \
+    X(long, list_size, PyList_Size, (pb_pyobject *))                                                         \
+    X(pb_pyobject *, list_get, PyList_GetItem, (pb_pyobject *, long))                                        \
+    X(pb_pyobject *, thread_dict, PyThreadState_GetDict, (void))                                             \
+    X(pb_pyobject *, repr_of, PyObject_Repr, (pb_pyobject *))
 
 /* The same for functions that not every version has, with the versions (3.x) that are asked for them: NULL in
  * others. Nothing is asked for in vain, since a failed dlsym allocates: for the first malloc of a thread
@@ -78,6 +125,11 @@ typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
     X(pb_pyobject *, frame_code, PyFrame_GetCode, (pb_pyobject *), 13, 99)                                   \
     X(pb_pyobject *, frame_locals, PyFrame_GetLocals, (pb_pyobject *), 13, 99)                               \
     X(int, dict_get_reference, PyDict_GetItemRef, (pb_pyobject *, pb_pyobject *, pb_pyobject **), 13, 99)    \
+    X(void *, current_interpreter, PyInterpreterState_Get, (void), 9, 99)                                    \
+    X(pb_pyobject *, context_new, PyContextVar_New, (const char *, pb_pyobject *), 7, 99)                    \
+    X(int, context_get, PyContextVar_Get, (pb_pyobject *, pb_pyobject *, pb_pyobject **), 7, 99)             \
+    X(pb_pyobject *, context_set, PyContextVar_Set, (pb_pyobject *, pb_pyobject *), 7, 99)                   \
+    X(int, context_reset, PyContextVar_Reset, (pb_pyobject *, pb_pyobject *), 7, 99)                         \
     X(void, critical_begin, PyCriticalSection_Begin, (void *, pb_pyobject *), 13, 99)                        \
     X(void, critical_end, PyCriticalSection_End, (void *), 13, 99)
 
@@ -86,12 +138,14 @@ struct pb_python {
     PB_PY_FUNCTIONS(PB_PY_FIELD)
     PB_PY_OPTIONAL(PB_PY_FIELD)
 #undef PB_PY_FIELD
-    pb_pyobject **keyboard_interrupt, **key_error;
-    pb_pyobject *none;
+    pb_pyobject **keyboard_interrupt, **key_error, **type_error, **value_error, **import_error,
+        **runtime_error;
+    pb_pyobject *none, *true_object, *false_object;
     const void *tuple_type, *cell_type;
-    void **finalizing_tstate; /* 3.6 */
-    int minor, micro;         /* of 3.minor.micro */
-    int free_threaded;        /* built without the GIL, whether or not it uses one now */
+    pb_pyobject *object_type, *int_type, *float_type, *str_type, *bytes_type; /* types are objects */
+    void **finalizing_tstate;                                                 /* 3.6 */
+    int minor, micro;                                                         /* of 3.minor.micro */
+    int free_threaded; /* built without the GIL, whether or not it uses one now */
 };
 
 /* The API of this process. 0; -ENOENT: there is no Python here; -ENOSYS: one that lacks a function we need
@@ -102,6 +156,9 @@ int pb_python_find(struct pb_python *ret, const char **missing);
 /* What was found before, without looking: for threads that must not wait. -ENOENT: not looked for, or not
  * there. */
 int pb_python_known(struct pb_python *ret);
+
+/* The same without a copy, for threads that run Python code. NULL: not looked for, or not there. */
+const struct pb_python *pb_python_here(void);
 
 /* 1 while Python code can run here; 0 before the interpreter is up or once it shuts down. */
 int pb_python_usable(const struct pb_python *py);

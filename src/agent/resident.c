@@ -16,7 +16,9 @@
 #include "agent/futex.h"
 #include "agent/job.h"
 #include "agent/lock.h"
+#include "agent/module.h"
 #include "agent/probes/probes.h"
+#include "agent/recorder.h"
 #include "agent/spawn.h"
 #include "agent/thread.h"
 #include "agent/wake.h"
@@ -150,7 +152,10 @@ static void close_tables(struct pb_agent *a)
 {
     /* The child of a fork at this moment must not touch what is being unmapped. */
     __atomic_store_n(&current_arena, NULL, __ATOMIC_SEQ_CST);
-    if (a->arena && __atomic_exchange_n(&tables_lent, 0, __ATOMIC_SEQ_CST))
+    /* Where a thread of the program's stays inside the recorder, which takes 50 ns unless it is kept from
+     * running, the tables are as those that were lent. */
+    int inside = pb_recorder_close() < 0;
+    if (a->arena && (__atomic_exchange_n(&tables_lent, 0, __ATOMIC_SEQ_CST) || inside))
         retire_tables(a->arena);
     else
         pb_arena_close(a->arena);
@@ -284,6 +289,7 @@ static void publish(struct pb_agent *a)
     pb_agent_status.door_fd = a->run.door[1];
     pb_agent_status.arena_fd = pb_arena_fd(a->arena);
     __atomic_store_n(&current_arena, a->arena, __ATOMIC_SEQ_CST);
+    pb_recorder_open(a->arena);
     set_state(PB_AGENT_READY);
 }
 
@@ -325,6 +331,8 @@ static void in_forked_child(void)
         pb_arena_after_fork_in_child(arena);
         pb_arena_close_fds(arena); /* which it has only where the table is the program's */
     }
+    pb_recorder_forget();
+    pb_span_forget();
     pb_fds_forget();
     pb_locks_forget();
     pb_spawn_forget();
@@ -375,8 +383,6 @@ static void *starter(void *number)
 
 /* Called by the injector. Returns the address of the status struct. A second call while an agent runs changes
  * nothing. */
-__attribute__((visibility("default"))) void *pb_agent_start(const char *text);
-
 void *pb_agent_start(const char *text)
 {
     char why[sizeof(pb_agent_status.text)];

@@ -1,6 +1,7 @@
 /* query: see query.h. */
 #include "ask/query.h"
 
+#include "ask/registered.h"
 #include "ask/sources.h"
 #include "base/err.h"
 
@@ -45,6 +46,11 @@ int pb_query_open(const struct pb_ask *ask, const struct pb_targets *targets,
     int r = open_sources(ask, targets, &q->sources, err);
     if (r < 0) {
         free(q);
+        return r;
+    }
+    r = pb_registered_ask(ask, &q->sources, request->sql, request->length, request->timeout_ms, err);
+    if (r < 0) {
+        pb_query_close(q);
         return r;
     }
     for (unsigned i = 0; i < q->sources.n; i++)

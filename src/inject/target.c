@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "control/message.h"
 #include "control/status.h"
 #include "inject/arch.h"
 #include "remote/elf.h"
@@ -322,6 +323,20 @@ static bool is_agent(const struct pb_map *map, const char *name)
     return strncmp(base, name, strlen(name)) == 0;
 }
 
+/* An agent that the program loaded itself, as its package's extension module, from a file: of this release's
+ * protocol it is as good as ours, and Python code is bound to it. */
+static bool is_extension(const struct pb_map *map, pid_t pid, struct pb_source *memory)
+{
+    static const char name[] = "libprobing-";
+    struct pb_agent_status status;
+    uint64_t address;
+
+    return map->offset == 0 && map->inode && strncmp(pb_maps_base(map), name, strlen(name)) == 0 &&
+           pb_elf_lookup(memory, map->start, "pb_agent_status", &address) == 0 &&
+           pb_mem_read(pid, address, &status, sizeof(status)) == 0 && status.magic == PB_STATUS_MAGIC &&
+           status.version == PB_CONTROL_VERSION;
+}
+
 /* The loader makes a part read-only when it has relocated it: before that nothing in there can be called. */
 static bool is_relocated(const struct pb_maps *maps, size_t first)
 {
@@ -350,7 +365,8 @@ int pb_inject_target_find_agent(const struct pb_inject_target *t, const char *na
     uint64_t entry;
     int r = -ENOENT;
     for (size_t i = 0; i < t->maps.n; i++) {
-        if (!is_agent(&t->maps.at[i], name) || !is_relocated(&t->maps, i) ||
+        if ((!is_agent(&t->maps.at[i], name) && !is_extension(&t->maps.at[i], t->info.pid, &memory)) ||
+            !is_relocated(&t->maps, i) ||
             pb_elf_lookup(&memory, t->maps.at[i].start, "pb_agent_start", &entry) < 0)
             continue;
         bool runs = is_running(t->info.pid, &memory, t->maps.at[i].start);

@@ -48,6 +48,8 @@ TARGETS = [
     # From 3.12 on os.fork warns where the process has a second thread, and the agent is one: docs/safety.md names it.
     body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}),
     body("threads"),
+    # It starts no agent itself: what comes and goes does so from outside.
+    body("records", env={"PROBING": "0"}, extra=COME_AND_GO),
     body("many_threads", "500", label="500-threads"),
     body("many_threads", "5000", label="5000-threads", soak=True),
     body("asyncio_loop", extra=COME_AND_GO),

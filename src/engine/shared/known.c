@@ -149,6 +149,23 @@ static const struct pb_column training_logs[] = {
     {"step", PB_I64, 0, NULL, "step of the training"},
     {"loss", PB_F64, 0, NULL, "loss of the step"},
 };
+/* As src/agent/module_span.c writes it. */
+static const struct pb_column trace_event[] = {
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
+    {"record_type", PB_STRING, 0, NULL, "span or event"},
+    {"trace_id", PB_I64, 0, NULL, "the outermost span around it"},
+    {"span_id", PB_I64, 0, NULL, "of a span its own; of an event the span that it is in"},
+    {"parent_id", PB_I64, 0, NULL, "the span around it; NULL: none"},
+    {"name", PB_STRING, 0, NULL, "what it was called"},
+    {"phase", PB_STRING, 0, NULL, "forward, backward, ...; of the span around it unless given"},
+    {"step", PB_I64, 0, NULL, "the step that probing.step was last given"},
+    {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
+    {"location", PB_STRING, 0, NULL, "file:line of a function that is probed"},
+    {"attributes", PB_STRING, 0, NULL, "what was given with it, JSON"},
+    {"ended", PB_TIMESTAMP, PB_COL_LATE, NULL, "when it ended, UTC; NULL: it is open"},
+    {"duration_ms", PB_F64, PB_COL_LATE, "ms", "how long it took; NULL: it is open"},
+    {"error", PB_STRING, PB_COL_LATE, NULL, "the exception that ended it"},
+};
 static const struct pb_column comm_metrics[] = {
     TIME,
     {"operation", PB_STRING, 0, NULL, "collective or transfer"},
@@ -238,6 +255,7 @@ const struct pb_known pb_known[] = {
     RECORDED("profiling_data", "what was measured, by operation", profiling_data),
     RECORDED("training_logs", "a row a step: tracked variables and what probing.log was given",
              training_logs),
+    RECORDED("python.trace_event", "spans and events that the program tells of itself", trace_event),
     RECORDED("comm_metrics", "collectives and transfers between ranks", comm_metrics),
     RECORDED("gpu_metrics", "use of the GPUs, a row a second and GPU", gpu_metrics),
     RECORDED("memory_allocations", "memory allocated, by function", memory_allocations),

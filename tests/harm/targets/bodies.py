@@ -114,6 +114,29 @@ def threads():
 
 
 @body
+def records():
+    """Tells of itself all the time, from two threads, whether anybody listens or not."""
+    sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../python"))
+    import probing
+
+    table = probing.table("harm", {"i": int, "text": str, "x": float})
+
+    def tell():
+        for i in range(100):
+            with probing.span("round", i=i):
+                table.append(i, "text", x=0.5)
+            probing.event("told")
+        probing.log(loss=0.5)
+
+    while kit.going():
+        other = threading.Thread(target=tell)
+        other.start()
+        tell()
+        other.join()
+        kit.work()
+
+
+@body
 def many_threads(count="500"):
     """Threads that all wait."""
     threading.stack_size(256 * 1024)

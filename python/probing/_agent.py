@@ -1,0 +1,165 @@
+"""Where the agent of this process is: in it already, or in a library that is loaded now.
+
+`agent()` gives the module _probing (src/agent/module.c): that of an agent that was injected or started before, or the library of this
+installation, loaded as the extension module that it is. `recording()` starts it too. Where neither can be had, one line on stderr says so
+and what is returned does nothing: a program never fails for want of us.
+"""
+import os
+import sys
+
+_known = [None]  # the module, or what stands in for it
+
+
+class _Nothing:
+    """In place of _probing where there is none: takes everything, does nothing."""
+
+    shared = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return False
+
+    def __call__(self, function):
+        return function
+
+    def id(self):
+        return 0
+
+    def append(self, *values, **named):
+        return None
+
+    def table(self, name, columns, comment):
+        return self
+
+    def span(self, name, **attributes):
+        return self
+
+    def first_use(self, function):
+        function()
+
+    def event(self, name, **attributes):
+        return None
+
+    def record_span(self, name, start, end, **attributes):
+        return None
+
+    def log(self, **values):
+        return None
+
+    def step(self, number=0):
+        return number
+
+    def is_name(self, name, table):
+        return True
+
+    def is_recording(self):
+        return False
+
+
+def warn(text):
+    """One line, once for each text; never an exception."""
+    try:
+        if text not in _said:
+            _said.add(text)
+            print("probing: " + text, file=sys.stderr)
+    except Exception:
+        pass
+
+
+_said = set()
+
+
+def _is_musl():
+    if "musl" in getattr(sys.implementation, "_multiarch", ""):
+        return True
+    try:
+        with open("/proc/self/maps") as maps:
+            return "/ld-musl-" in maps.read()
+    except OSError:
+        return False
+
+
+def libraries():
+    """Where the library may be: what PROBING_LIBRARY names, the environment's, the tree's from which this file is."""
+    name = "libprobing-%s.so" % ("musl" if _is_musl() else "glibc")
+    here = os.path.dirname(os.path.abspath(__file__))
+    yield os.environ.get("PROBING_LIBRARY", "")
+    yield os.path.join(sys.prefix, "lib", "probing", name)
+    # site-packages of lib/pythonX.Y, also where sys.prefix is another (--user, --target, a path of one's own)
+    yield os.path.join(here, "..", "..", "..", "probing", name)
+    yield os.path.join(here, "..", "..", name)  # lib/probing/python/probing: what `probing launch` uses
+    yield os.path.join(here, "..", "..", "build", "release", "lib", "probing", name)
+
+
+def _load():
+    if sys.platform != "linux" or sys.implementation.name != "cpython":
+        raise ImportError("only CPython on Linux can be probed")
+    for path in libraries():
+        if path and os.path.exists(path):
+            from importlib.machinery import ExtensionFileLoader, ModuleSpec
+
+            loader = ExtensionFileLoader("_probing", path)
+            module = loader.create_module(ModuleSpec("_probing", loader, origin=path))
+            loader.exec_module(module)
+            return module
+    raise ImportError("its library is not in this installation")
+
+
+def agent():
+    found = _known[0]
+    if found is None:
+        try:
+            import _probing as found  # where our files were loaded by the agent itself
+        except ImportError:
+            found = sys.modules.get("_probing")
+        try:
+            if found is None:
+                found = _load()
+                sys.modules["_probing"] = found
+        except Exception as error:
+            warn("nothing is recorded: %s" % error)
+            found = _Nothing()
+        _known[0] = found
+    return found
+
+
+def _is_off():
+    value = os.environ.get("PROBING", os.environ.get("PROBE", ""))
+    return value == "0"
+
+
+def recording(asked=False):
+    """The module, with the agent started, unless the environment says no (asked: whatever it says)."""
+    found = agent()
+    if not _asked[0] and not found.is_recording() and (asked or not _is_off()):
+        _asked[0] = True
+        start()
+    return found
+
+
+_asked = [False]  # the agent was started once: a detach is not undone by the next row
+
+
+def start(**options):
+    """Starts the agent in this process, where there is none. Gives True when it records; a failure is a line on stderr."""
+    found = agent()
+    if found.is_recording() or isinstance(found, _Nothing):
+        return found.is_recording()
+    tree = os.path.dirname(os.path.abspath(__file__))
+    if os.path.exists(os.path.join(tree, "..", "..", "CMakeLists.txt")):  # a development tree: its sources as they are
+        options.setdefault("python_dir", tree)
+    said = found.start("".join("%s=%s\n" % (name, value) for name, value in options.items()))
+    if said:
+        warn("it could not be started: %s" % said)
+    return not said
+
+
+def is_enabled():
+    """Whether this process records."""
+    return _known[0] is not None and bool(_known[0].is_recording())
+
+
+def version():
+    return getattr(agent(), "version", "")

@@ -1,0 +1,46 @@
+"""Loads the files of this package inside a program without a trace in sys.modules: the first file that the agent runs.
+
+The agent carries all files (src/agent/embed.h) and gives this one _probing, the module that it makes, as a global. The files import each other as those
+of any package do (`from . import _streams`), and find _probing by name. Each gets builtins of its own, a copy with another __import__, which the
+import statement asks: what belongs to us comes from here, all else from Python's own.
+"""
+import builtins
+import sys
+from _thread import RLock
+
+PACKAGE = "probing"
+_modules = {}  # name inside the package -> module
+_loading = RLock()
+
+
+def load(name):
+    """The module of this package, evaluated when it is asked for the first time; "": the package itself."""
+    with _loading:
+        module = _modules.get(name)
+        if module is None:
+            source = _probing.source(name or "__init__")
+            module = _modules[name] = type(sys)(PACKAGE + "." + name if name else PACKAGE)
+            module.__package__ = PACKAGE
+            module.__builtins__ = _builtins
+            module.__load__ = load
+            filename = "<probing>/%s.py" % (name or "__init__")
+            try:
+                exec(compile(source, filename, "exec", 0, True), module.__dict__)
+            except BaseException:
+                del _modules[name]
+                raise
+        return module
+
+
+def _import(name, names=None, local=None, wanted=(), level=0):
+    if level == 0:  # also of our own package by its whole name, which may be another's: as anybody's import
+        return _probing if name == "_probing" else builtins.__import__(name, names, local, wanted, level)
+    if name:
+        return load(name)
+    holder = type(sys)(PACKAGE)  # from . import a, b
+    for each in wanted:
+        setattr(holder, each, load(each))
+    return holder
+
+
+_builtins = dict(builtins.__dict__, __import__=_import)

@@ -1,0 +1,108 @@
+"""Tables whose rows come from a function at the moment somebody asks: probing.register.
+
+`query` sends its SQL to the agent, which calls the functions of those registered tables that the SQL may name, and gets lines back
+(src/ask/registered.c reads them):
+
+    T name          a table begins
+    C name type     a column of it, in order; the type is the format's number
+    R cell ...      a row; \\N is NULL, and \\\\ \\t \\n stand for those characters
+    E name text     the function failed, and how
+"""
+import _probing
+
+FILENAME = "<probing live>"
+MOST_ROWS = 100000
+MOST_BYTES = 32 << 20
+INT64, FLOAT64, BOOL, TIMESTAMP, STRING = 4, 10, 11, 12, 13
+
+
+def functions():
+    return _probing.shared.setdefault("registered", {})  # full name -> (kind, function, columns or None)
+
+
+def name_of(function):
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None) or repr(function)
+    return "%s.%s" % (module, name) if module else name
+
+
+def send(request):
+    """Runs as the request's code: may be interrupted at any point."""
+    sql = request.source.lower()
+    for full, (_, function, columns) in sorted(functions().items()):
+        if full.rpartition(".")[2].lower() not in sql:
+            continue
+        try:
+            text = _table(full, function, columns)
+        except Exception as error:
+            text = "E\t%s\tthe function %s raised %s: %s\n" % (full, _escape(name_of(function)), type(error).__name__, _escape(str(error)))
+        request.send(1, text)
+
+
+def _table(full, function, columns):
+    names, rows = _rows(function(), columns)
+    kinds = [columns[name] if columns else _kind([row[i] for row in rows]) for i, name in enumerate(names)]
+    lines = ["T\t%s\n" % full] + ["C\t%s\t%d\n" % pair for pair in zip(names, kinds)]
+    size = 0
+    for row in rows:
+        line = "R\t%s\n" % "\t".join(_cell(value, kind) for value, kind in zip(row, kinds))
+        size += len(line)
+        if size > MOST_BYTES:
+            raise ValueError("its rows are larger than %d MB" % (MOST_BYTES >> 20))
+        lines.append(line)
+    return "".join(lines)
+
+
+def _rows(given, columns):
+    """Column names, and a list of values for each row: of dicts, objects with fields, or tuples where the columns are known."""
+    if isinstance(given, dict):
+        given = [given]
+    found, names = [], list(columns or ())
+    for row in given or ():
+        if len(found) == MOST_ROWS:
+            raise ValueError("it gave more than %d rows" % MOST_ROWS)
+        if hasattr(row, "_asdict"):
+            row = row._asdict()
+        elif not isinstance(row, (dict, tuple, list)):
+            row = dict(vars(row))
+        if isinstance(row, dict):
+            names += [name for name in row if name not in names] if not columns else []
+            found.append(row)
+        elif columns:
+            found.append(dict(zip(columns, row)))
+        else:
+            raise TypeError("a row is a dict, unless register was given columns")
+    for name in names:
+        if not _probing.is_name(name, False):
+            raise ValueError("%r is no name for a column" % (name,))
+    return names, [[row.get(name) for name in names] for row in found]
+
+
+def _kind(values):
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return BOOL
+    if kinds == {int} and all(-1 << 63 <= value < 1 << 63 for value in values if value is not None):
+        return INT64
+    if kinds and kinds <= {int, float}:
+        return FLOAT64
+    if kinds and all(hasattr(kind, "timestamp") for kind in kinds):
+        return TIMESTAMP
+    return STRING
+
+
+def _cell(value, kind):
+    if value is None:
+        return "\\N"
+    if kind == BOOL:
+        return "1" if value else "0"
+    if kind == TIMESTAMP:
+        return str(int(value.timestamp() * 10 ** 6) * 1000 if hasattr(value, "timestamp") else int(value))
+    if kind == FLOAT64:
+        return repr(float(value))
+    if kind == STRING:
+        return _escape(value if isinstance(value, str) else str(value))
+    return str(int(value))
+
+
+def _escape(text):
+    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").encode("utf-8", "backslashreplace").decode()

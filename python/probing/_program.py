@@ -1,0 +1,57 @@
+"""What the program is made of: its main module, its standard library, and threads as threading knows them."""
+import sys
+
+import _probing
+from _thread import allocate_lock as _allocate_lock, get_ident
+from posix import getpid
+
+
+def main_globals():
+    main = sys.modules.get("__main__")
+    return {} if main is None else main.__dict__
+
+
+def gc_module():
+    import gc
+
+    return gc
+
+
+def stdlib():
+    """The folder of the standard library with a slash at its end; "" where nothing tells."""
+    path = getattr(sys.modules.get("os") or sys.modules.get("encodings"), "__file__", None) or ""
+    folder = path.replace("/encodings/", "/").rpartition("/")[0]
+    return folder + "/" if folder else ""
+
+
+def import_threading():
+    """Imports threading, which the program may not have done, as if the main thread had.
+
+    Before 3.13 the thread that imports it first is taken for the main thread from then on, and the program fails an
+    assertion when it exits: so what the module noted of this thread is put right at once."""
+    if "threading" in sys.modules or not hasattr(sys, "stderr"):  # without which it cannot be imported by anybody
+        return
+    import threading
+
+    main, main_ident = threading._main_thread, _probing.main_ident()
+    if sys.version_info >= (3, 13) or main.ident == main_ident or main_ident == 0:
+        return
+    sentinel, main._tstate_lock = main._tstate_lock, _allocate_lock()
+    main._tstate_lock.acquire()  # what exit expects: held, and released by exit itself
+    getattr(threading, "_shutdown_locks", set()).discard(sentinel)
+    main._ident = main_ident
+    if hasattr(main, "_native_id"):
+        main._native_id = getpid()
+    with threading._active_limbo_lock:
+        threading._active.pop(get_ident(), None)
+        threading._active[main_ident] = main
+
+
+def forget_thread():
+    """current_thread() in a thread that Python did not start leaves a _DummyThread behind: take it away again."""
+    threading = sys.modules.get("threading")
+    if get_ident() not in getattr(threading, "_active", ()):
+        return
+    with threading._active_limbo_lock:
+        if isinstance(threading._active.get(get_ident()), threading._DummyThread):
+            del threading._active[get_ident()]

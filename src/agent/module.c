@@ -1,0 +1,330 @@
+/* module: see module.h. */
+#include "agent/module.h"
+
+#include "agent/agent.h"
+#include "agent/clock.h"
+#include "agent/embed.h"
+#include "agent/recorder.h"
+#include "control/status.h"
+#include "table/names.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define NAME   "_probing"
+#define MODULE "module" /* the key of the module in the shared state */
+
+/* --- where things are kept ------------------------------------------------------------------------- */
+
+/* A dict of the interpreter's, so that it goes with the interpreter where a program ends Python and starts it
+ * again; before 3.8, which has no place for it, a dict that stays. */
+pb_pyobject *pb_module_shared(const struct pb_python *py)
+{
+    static pb_pyobject *kept; /* only touched with the GIL */
+    static const char here;
+    char key[48];
+
+    pb_pyobject *dict =
+        py->interpreter_dict && py->main_interpreter ? py->interpreter_dict(py->main_interpreter()) : NULL;
+    if (!dict) {
+        if (!kept)
+            kept = py->dict_new();
+        return kept;
+    }
+    /* By an address in this library: another agent in the same process has stand-ins of its own. */
+    snprintf(key, sizeof(key), "probing %p", (const void *)&here);
+    pb_pyobject *state = py->dict_get(dict, key);
+    if (state)
+        return state;
+    state = py->dict_new();
+    if (!state || py->dict_set(dict, key, state) < 0)
+        return NULL;
+    py->decref(state); /* the dict has it */
+    return state;
+}
+
+unsigned pb_module_header_known;
+
+unsigned pb_module_find_header(const struct pb_python *py)
+{
+    pb_pyobject *size = py->get_attr(py->object_type, "__basicsize__");
+    long n = size ? py->int_as(size) : 0;
+    if (size)
+        py->decref(size);
+    if (n < 16 || n > 64) {
+        py->err_clear();
+        n = py->free_threaded ? 32 : 16;
+    }
+    return pb_module_header_known = (unsigned)n;
+}
+
+/* Code that runs in a sub-interpreter has no way here: types and tables are the main interpreter's. */
+static int is_main_interpreter(const struct pb_python *py)
+{
+    if (!py->main_interpreter) /* 3.6: the first in the list is the newest, the last the main one */
+        return !py->first_interpreter || !py->next_interpreter(py->first_interpreter());
+    void *here = py->current_interpreter ? py->current_interpreter()
+                                         : *(void **)((char *)py->current_tstate_checked() + 16);
+    return here == py->main_interpreter();
+}
+
+/* --- functions ------------------------------------------------------------------------------------- */
+
+/* source(name): the text of a file of the Python part. */
+static pb_pyobject *source(pb_pyobject *self, pb_pyobject *name)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    const char *wanted = py->utf8_of(name), *text = wanted ? pb_embed_file(wanted) : NULL;
+    if (!text) {
+        if (wanted)
+            py->err_set_object(*py->import_error, name);
+        return NULL;
+    }
+    return py->str_from_utf8(text, (long)strlen(text), "strict");
+}
+
+#define START_MS 2000
+
+/* Until the agent is up or has failed; NULL: it is up. Without the GIL. */
+static const char *await_agent(void)
+{
+    const struct timespec pause = {.tv_nsec = 50000};
+
+    for (uint64_t until = pb_now_ns() + START_MS * PB_NS_PER_MS; pb_now_ns() < until;) {
+        uint32_t state = __atomic_load_n(&pb_agent_status.state, __ATOMIC_ACQUIRE);
+        if (state == PB_AGENT_READY)
+            return NULL;
+        if (state == PB_AGENT_FAILED)
+            return pb_agent_status.text;
+        nanosleep(&pause, NULL);
+    }
+    return "it did not come up within 2 s";
+}
+
+/* start(options): what an injection does, from inside. None, or why there is no agent. */
+static pb_pyobject *start(pb_pyobject *self, pb_pyobject *options)
+{
+    const struct pb_python *py = pb_python_here();
+    const char *text = py->utf8_of(options);
+    (void)self;
+
+    if (!text)
+        return NULL;
+    void *state = py->save_thread();
+    pb_agent_start(text);
+    const char *why = await_agent();
+    py->restore_thread(state);
+    if (why)
+        return py->str_from_utf8(why, (long)strlen(why), "replace");
+    py->incref(py->none);
+    return py->none;
+}
+
+static pb_pyobject *is_recording(pb_pyobject *self, pb_pyobject *unused)
+{
+    uint32_t place;
+    (void)self;
+    (void)unused;
+
+    int records = pb_recorder_enter(&place) != NULL;
+    if (records)
+        pb_recorder_leave(place);
+    return pb_python_here()->bool_from(records);
+}
+
+/* is_name(text, table): whether it is a name for a table (else: for a column). */
+static pb_pyobject *is_name(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *text = py->tuple_get(args, 0), *table = text ? py->tuple_get(args, 1) : NULL;
+    const char *name = table ? py->utf8_of(text) : NULL;
+    (void)self;
+
+    if (!name)
+        return NULL;
+    return py->bool_from(py->is_true(table) ? pb_name_is_table(name) : pb_name_is_column(name));
+}
+
+static struct pb_py_method own_methods[] = {
+    {"is_name", (pb_py_function)is_name, PB_METH_VARARGS, NULL},
+    {"source", (pb_py_function)source, PB_METH_O, NULL},
+    {"start", (pb_py_function)start, PB_METH_O, NULL},
+    {"is_recording", (pb_py_function)is_recording, PB_METH_NOARGS, NULL},
+    {0},
+};
+
+static struct pb_py_method *const all_methods[] = {own_methods, pb_job_methods, pb_table_methods,
+                                                   pb_span_methods, pb_log_methods};
+
+/* --- the module ------------------------------------------------------------------------------------ */
+
+/* Functions that take their arguments as an array: 3.6 gives such a function the names of keywords always,
+ * later versions where its flags say so. */
+static void set_fast_flags(const struct pb_python *py, struct pb_py_method *methods)
+{
+    for (; methods->name; methods++)
+        if (methods->flags & PB_METH_FAST)
+            methods->flags = PB_METH_FAST | (py->minor >= 7 ? PB_METH_KEYWORDS : 0);
+}
+
+int pb_module_add_type(const struct pb_python *py, pb_pyobject *shared, const char *name,
+                       struct pb_py_spec *spec)
+{
+    for (struct pb_py_slot *slot = spec->slots; slot->id; slot++)
+        if (slot->id == PB_SLOT_METHODS)
+            set_fast_flags(py, slot->function);
+    pb_pyobject *type = py->type_from_spec(spec);
+    int r = type ? py->dict_set(shared, name, type) : -1;
+    if (type)
+        py->decref(type);
+    return r;
+}
+
+static pb_pyobject *make_module(const struct pb_python *py, pb_pyobject *shared)
+{
+    pb_pyobject *module = py->module_new(NAME);
+    int r = module ? py->set_attr(module, "shared", shared) : -1;
+
+    pb_pyobject *version =
+        r == 0 ? py->str_from_utf8(PROBING_VERSION, (long)strlen(PROBING_VERSION), "strict") : NULL;
+    if (r == 0)
+        r = version ? py->set_attr(module, "version", version) : -1;
+    if (version)
+        py->decref(version);
+    if (r == 0)
+        r = pb_module_add_table_type(py, shared);
+    if (r == 0)
+        r = pb_module_add_span_type(py, shared);
+    for (size_t i = 0; r == 0 && i < sizeof(all_methods) / sizeof(all_methods[0]); i++) {
+        set_fast_flags(py, all_methods[i]);
+        r = py->module_add_functions(module, all_methods[i]);
+    }
+    if (r < 0 && module)
+        py->decref(module);
+    return r < 0 ? NULL : module;
+}
+
+pb_pyobject *pb_module_get(const struct pb_python *py)
+{
+    pb_pyobject *shared = pb_module_shared(py);
+    pb_pyobject *module = shared ? py->dict_get(shared, MODULE) : NULL;
+
+    if (module || !shared)
+        return module;
+    module = make_module(py, shared);
+    if (!module)
+        return NULL;
+    /* Making it may have let go of the GIL: another thread's was first. */
+    pb_pyobject *other = py->dict_get(shared, MODULE);
+    int r = other ? 0 : py->dict_set(shared, MODULE, module);
+    py->decref(module); /* the dict has it */
+    return r < 0 ? NULL : other ? other : module;
+}
+
+/* --- as an extension that Python imports ----------------------------------------------------------- */
+
+/* What follows the object's header in a PyModuleDef, the same in every version from 3.5 on. */
+struct definition {
+    void *init;
+    long index;
+    void *copy;
+    const char *name, *doc;
+    long size;
+    void *methods, *slots, *traverse, *clear, *free;
+};
+
+enum { SLOT_CREATE = 1, SLOT_INTERPRETERS = 3, SLOT_GIL = 4 };
+#define INTERPRETERS_NOT_SUPPORTED NULL
+#define GIL_NOT_USED               ((void *)1)
+
+static pb_pyobject *create(pb_pyobject *spec, void *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)spec;
+    (void)unused;
+
+    pb_pyobject *module = pb_module_get(py);
+    if (module)
+        py->incref(module);
+    return module;
+}
+
+/* Slots by the first version (3.x) that knows them: an unknown one is an error. */
+static const struct {
+    int minor;
+    struct pb_py_slot slot;
+} known_slots[] = {
+    {6, {SLOT_CREATE, (void *)create}},
+    {12, {SLOT_INTERPRETERS, INTERPRETERS_NOT_SUPPORTED}},
+    {13, {SLOT_GIL, GIL_NOT_USED}}, /* else a free-threaded build turns its GIL on */
+};
+#define SLOTS (sizeof(known_slots) / sizeof(known_slots[0]))
+
+/* What the header of a static object holds in free-threaded builds, by version (PyObject_HEAD_INIT): 3.15
+ * refuses a definition without it. Others begin with zeros, and PyModuleDef_Init does the rest. */
+#define FLAGS_AT            8  /* uint16_t, from 3.14 on */
+#define STATICALLY_MADE     4u /* _Py_STATICALLY_ALLOCATED_FLAG */
+#define LOCAL_REFERENCES_AT 12 /* uint32_t */
+
+static void fill_header(const struct pb_python *py, char *header)
+{
+    const uint16_t flags = py->minor >= 14 ? STATICALLY_MADE : 0;
+    const uint32_t immortal = UINT32_MAX;
+
+    if (!py->free_threaded)
+        return;
+    memcpy(header + FLAGS_AT, &flags, sizeof(flags));
+    memcpy(header + LOCAL_REFERENCES_AT, &immortal, sizeof(immortal));
+}
+
+/* The entry of the agent that was in this process first: there is one agent, wherever its library came from.
+ */
+static void *(*first_entry(void))(void)
+{
+    void *library = dlopen("libprobing.so", RTLD_LAZY | RTLD_NOLOAD); /* its soname; it is never unloaded */
+    void *found = library ? dlsym(library, "PyInit__probing") : NULL;
+    void *(*entry)(void);
+
+    if (library)
+        dlclose(library);
+    memcpy(&entry, &found, sizeof(entry));
+    return entry;
+}
+
+__attribute__((visibility("default"))) void *PyInit__probing(void);
+
+void *PyInit__probing(void)
+{
+    static _Alignas(16) char memory[64 + sizeof(struct definition)];
+    static struct pb_py_slot slots[SLOTS + 1];
+    struct pb_python found;
+    int n = 0;
+
+    void *(*first)(void) = first_entry();
+    if (first && first != PyInit__probing)
+        return first();
+    if (pb_python_find(&found, NULL) < 0)
+        return NULL; /* a SystemError: this Python lacks what no Python lacks */
+    const struct pb_python *py = pb_python_here();
+    if (!py)
+        return NULL;
+    if (!is_main_interpreter(py)) {
+        py->err_set(*py->import_error, "probing records the main interpreter only");
+        return NULL;
+    }
+    if (slots[0].id) /* imported again */
+        return py->module_def_init(memory);
+    for (size_t i = 0; i < SLOTS; i++)
+        if (py->minor >= known_slots[i].minor)
+            slots[n++] = known_slots[i].slot;
+    const struct definition definition = {.name = NAME, .doc = "The agent of Probing.", .slots = slots};
+    fill_header(py, memory);
+    memcpy(memory + pb_module_header(py), &definition, sizeof(definition));
+    return py->module_def_init(memory);
+}

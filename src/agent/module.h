@@ -1,0 +1,57 @@
+/* module: `_probing`, the C extension module through which Python code reaches the agent.
+ *
+ * It is made by the agent for its own Python part, without a trace in sys.modules, and by Python's import
+ * system where a program loads the agent's library as an extension (PyInit__probing): one module object
+ * either way, in the main interpreter. Its functions come from several files, an array each. The agent links
+ * no libpython: what differs between versions is looked up or is in the tables of module.c. */
+#pragma once
+
+#include "agent/python.h"
+
+#include <stdint.h>
+
+/* The module, borrowed from the interpreter's state; NULL with an exception. With the GIL. */
+pb_pyobject *pb_module_get(const struct pb_python *py);
+
+/* A dict that outlives detach, _probing.shared: what the program may hold for ever (stand-ins for
+ * sys.stdout), and what is made once (types). Borrowed; NULL with an exception. With the GIL. */
+pb_pyobject *pb_module_shared(const struct pb_python *py);
+
+/* Bytes of an object's header: 16, and 32 in free-threaded builds. The type is its last word. */
+extern unsigned pb_module_header_known; /* 0: not yet */
+unsigned pb_module_find_header(const struct pb_python *py);
+static inline unsigned pb_module_header(const struct pb_python *py)
+{
+    return pb_module_header_known ? pb_module_header_known : pb_module_find_header(py);
+}
+static inline pb_pyobject *pb_type_of(const pb_pyobject *object, unsigned header)
+{
+    return *(pb_pyobject *const *)(const void *)((const char *)object + header - sizeof(void *));
+}
+
+/* Slots of a type, and its flags (Py_TPFLAGS_DEFAULT as every version has it). */
+enum {
+    PB_SLOT_CALL = 50,
+    PB_SLOT_DEALLOC = 52,
+    PB_SLOT_METHODS = 64,
+    PB_SLOT_REPR = 66,
+    PB_SLOT_MEMBERS = 72
+};
+#define PB_TYPE_FLAGS (1u << 18)
+
+/* Makes a type and puts it into the shared state under that name. -1 with an exception. */
+int pb_module_add_type(const struct pb_python *py, pb_pyobject *shared, const char *name,
+                       struct pb_py_spec *spec);
+int pb_module_add_table_type(const struct pb_python *py, pb_pyobject *shared);
+int pb_module_add_span_type(const struct pb_python *py, pb_pyobject *shared);
+
+/* The step that the program was last told to be in; INT64_MIN: none. */
+int64_t pb_span_step(void);
+/* In a forked child: its spans are not its parent's. */
+void pb_span_forget(void);
+
+/* Functions of the module; each array ends with a name that is NULL. */
+extern struct pb_py_method pb_job_methods[];   /* job_python.c */
+extern struct pb_py_method pb_table_methods[]; /* module_table.c */
+extern struct pb_py_method pb_span_methods[];  /* module_span.c */
+extern struct pb_py_method pb_log_methods[];   /* module_log.c */

@@ -1,0 +1,179 @@
+/* module_log: _probing.log(**values): a row of training_logs, which gets a column for each new name.
+ *
+ * A column's type is fixed by its first value. Numbers are DOUBLE: a loss that happens to be 0 at first must
+ * not make a column of integers of it. But for names that count (epoch, step, ...), which are BIGINT. A value
+ * that does not fit its column is left out, and the caller is told once: a log never ends a training. */
+#include "agent/module.h"
+#include "agent/recorder.h"
+#include "agent/values.h"
+#include "table/names.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOST    64 /* values a call */
+#define COLUMNS "log columns"
+
+enum { TIMESTAMP, EPOCH, STEP, LOSS };
+
+/* As src/engine/shared/known.c has the table before anybody records. */
+static const struct pb_column first_columns[] = {
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when the row was taken, UTC"},
+    {"epoch", PB_I64, 0, NULL, "epoch of the training"},
+    {"step", PB_I64, 0, NULL, "step of the training"},
+    {"loss", PB_F64, 0, NULL, "loss of the step"},
+};
+
+static const char *const counters[] = {"epoch", "step",       "global_step", "local_step", "iteration",
+                                       "iter",  "micro_step", "batch",       "rank",       "seed"};
+
+static struct pb_table *log_table(struct pb_arena *arena)
+{
+    static struct pb_table *known;
+    static uint64_t known_in;
+    const struct pb_table_spec spec = {.name = "training_logs",
+                                       .comment = "what probing.log was given, a row a call",
+                                       .columns = first_columns,
+                                       .ncolumns = sizeof(first_columns) / sizeof(first_columns[0])};
+    struct pb_table *made;
+
+    if (__atomic_load_n(&known_in, __ATOMIC_ACQUIRE) == pb_recorder_generation())
+        return __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (pb_table_new(arena, &spec, &made) < 0)
+        return NULL;
+    __atomic_store_n(&known, made, __ATOMIC_RELAXED);
+    __atomic_store_n(&known_in, pb_recorder_generation(), __ATOMIC_RELEASE);
+    return made;
+}
+
+static enum pb_type type_for(const struct pb_python *py, const char *name, pb_pyobject *value)
+{
+    pb_pyobject *type = pb_type_of(value, pb_module_header(py));
+
+    if (value == py->true_object || value == py->false_object)
+        return PB_BOOL;
+    if (type == py->str_type)
+        return PB_STRING;
+    if (type == py->bytes_type)
+        return PB_BYTES;
+    for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
+        if (strcmp(name, counters[i]) == 0)
+            return PB_I64;
+    return PB_F64;
+}
+
+/* The column of that name in the tables of now, made where it is new: index << 8 | type. Asked of the dict of
+ * known ones first, which is of one generation. Negative: it cannot be had. Not inside the recorder. */
+static long find_column(const struct pb_python *py, pb_pyobject *known, pb_pyobject *key, pb_pyobject *value)
+{
+    pb_pyobject *found = py->dict_get_object(known, key);
+    uint32_t place;
+
+    if (found)
+        return py->int_as(found);
+    const char *name = py->utf8_of(key);
+    if (!name || !pb_name_is_column(name))
+        return -EINVAL;
+    struct pb_column column = {.name = name, .type = type_for(py, name, value)};
+    struct pb_arena *arena = pb_recorder_enter(&place);
+    if (!arena)
+        return -ENOENT;
+    struct pb_table *table = log_table(arena);
+    int at = table ? pb_table_grow(table, &column) : -ENOMEM;
+    for (int type = PB_I8; at == -EEXIST && type < PB_TYPE_END; type++) { /* made by an earlier value */
+        column.type = (enum pb_type)type;
+        at = pb_table_grow(table, &column);
+    }
+    pb_recorder_leave(place);
+    if (at < 0)
+        return at;
+    long packed = (long)at << 8 | (long)column.type;
+    pb_pyobject *kept = py->int64_from(packed);
+    if (kept) {
+        py->dict_set_object(known, key, kept);
+        py->decref(kept);
+    }
+    return packed;
+}
+
+/* The dict of known columns, emptied when another agent has come: a new reference. */
+static pb_pyobject *known_columns(const struct pb_python *py)
+{
+    static uint64_t of_generation; /* stored after the dict: who sees it sees that one */
+    uint64_t now = pb_recorder_generation();
+    int fresh = __atomic_load_n(&of_generation, __ATOMIC_ACQUIRE) == now;
+    pb_pyobject *shared = pb_module_shared(py), *known = shared ? py->dict_get(shared, COLUMNS) : NULL;
+
+    if (known && fresh) {
+        py->incref(known);
+        return known;
+    }
+    known = py->dict_new();
+    if (known && shared)
+        py->dict_set(shared, COLUMNS, known);
+    __atomic_store_n(&of_generation, now, __ATOMIC_RELEASE);
+    return known;
+}
+
+/* log(**values). Returns None, or the names of values that were left out. */
+static pb_pyobject *log_values(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
+{
+    const struct pb_python *py = pb_python_here();
+    struct pb_cell_value values[MOST];
+    struct pb_value_temps temps = {.n = 0};
+    unsigned columns[MOST], n = 0;
+    long given = names ? py->size_of(names) : 0;
+    uint64_t generation = pb_recorder_generation();
+    pb_pyobject *left_out = NULL, *known = known_columns(py);
+    int has_step = 0;
+    struct pb_row row;
+    uint32_t place;
+    (void)self;
+
+    if (nargs || !known) {
+        if (known)
+            py->decref(known);
+        py->err_set(*py->type_error, "log takes values by name: probing.log(epoch=1, loss=0.5)");
+        return NULL;
+    }
+    for (long i = 0; i < given; i++) {
+        pb_pyobject *name = py->tuple_get(names, i);
+        long found = args[i] == py->none ? -ENOENT : find_column(py, known, name, args[i]);
+        if (found == -ENOENT) /* NULL, or nothing records */
+            continue;
+        if (n < MOST && found >= 0 &&
+            pb_value_from(py, args[i], (enum pb_type)(found & 0xff), &values[n], &temps) == 0) {
+            columns[n] = (unsigned)(found >> 8);
+            has_step |= columns[n++] == STEP;
+            continue;
+        }
+        py->err_clear();
+        if (!left_out)
+            left_out = py->list_new(0);
+        if (left_out)
+            py->list_append(left_out, name);
+    }
+    struct pb_arena *arena = pb_recorder_enter(&place);
+    struct pb_table *table = arena && generation == pb_recorder_generation() ? log_table(arena) : NULL;
+    if (table && pb_row_begin(table, &row) == 0) {
+        if (!has_step && pb_span_step() != INT64_MIN)
+            pb_set_i64(&row, STEP, pb_span_step());
+        for (unsigned i = 0; i < n; i++)
+            pb_value_set(&row, columns[i], &values[i]);
+        pb_row_commit(&row);
+    }
+    if (arena)
+        pb_recorder_leave(place);
+    pb_value_temps_done(py, &temps);
+    py->decref(known);
+    if (left_out)
+        return left_out;
+    py->incref(py->none);
+    return py->none;
+}
+
+struct pb_py_method pb_log_methods[] = {
+    {"log", (pb_py_function)log_values, PB_METH_FAST, NULL},
+    {0},
+};

@@ -1,0 +1,609 @@
+/* module_span: spans, events and logs of Python code: what a program says of itself.
+ *
+ *   with _probing.span("forward", phase="train", batch=3): ...
+ *
+ * A span is a row of python.trace_event from its begin on, so that what a hung program was in is read from
+ * outside, and after its death too; its end, duration and error are filled in late. The span that is open is
+ * a context variable: threads and asyncio tasks each have their own, and a task begins with that of its
+ * creator. (3.6 has none: there it is a thread's.) Where nothing records a span costs a few loads. */
+#include "agent/attributes.h"
+#include "agent/module.h"
+#include "agent/recorder.h"
+#include "agent/thread.h"
+#include "agent/values.h"
+#include "table/clock.h"
+
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum column {
+    TIMESTAMP,
+    RECORD_TYPE,
+    TRACE_ID,
+    SPAN_ID,
+    PARENT_ID,
+    NAME,
+    PHASE,
+    STEP,
+    THREAD_ID,
+    LOCATION,
+    ATTRIBUTES,
+    ENDED,
+    DURATION_MS,
+    ERROR,
+    COLUMNS,
+};
+
+static const struct pb_column columns[COLUMNS] = {
+    [TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
+    [RECORD_TYPE] = {"record_type", PB_STRING, 0, NULL, "span or event"},
+    [TRACE_ID] = {"trace_id", PB_I64, 0, NULL, "the outermost span around it"},
+    [SPAN_ID] = {"span_id", PB_I64, 0, NULL, "of a span its own; of an event the span that it is in"},
+    [PARENT_ID] = {"parent_id", PB_I64, 0, NULL, "the span around it; NULL: none"},
+    [NAME] = {"name", PB_STRING, 0, NULL, "what it was called"},
+    [PHASE] = {"phase", PB_STRING, 0, NULL, "forward, backward, ...; of the span around it unless given"},
+    [STEP] = {"step", PB_I64, 0, NULL, "the step that probing.step was last given"},
+    [THREAD_ID] = {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
+    [LOCATION] = {"location", PB_STRING, 0, NULL, "file:line of a function that is probed"},
+    [ATTRIBUTES] = {"attributes", PB_STRING, 0, NULL, "what was given with it, JSON"},
+    [ENDED] = {"ended", PB_TIMESTAMP, PB_COL_LATE, NULL, "when it ended, UTC; NULL: it is open"},
+    [DURATION_MS] = {"duration_ms", PB_F64, PB_COL_LATE, "ms", "how long it took; NULL: it is open"},
+    [ERROR] = {"error", PB_STRING, PB_COL_LATE, NULL, "the exception that ended it"},
+};
+
+/* What follows an object's header. */
+struct span {
+    uint64_t id, trace, parent_id;
+    uint64_t generation; /* of the agent in whose table the row is; 0: in none */
+    struct pb_row_ref row;
+    int64_t begun;
+    pb_pyobject *name, *phase, *location; /* str or NULL */
+    pb_pyobject *attributes;              /* str (JSON) or NULL */
+    pb_pyobject *token; /* to undo what open did: of the context variable, or the span before */
+    int open;
+};
+
+static unsigned header;
+static pb_pyobject *span_type, *current; /* current: the context variable; NULL in 3.6 */
+static uint64_t next_id;
+static int64_t step_now = INT64_MIN;
+
+static struct span *span_of(pb_pyobject *self)
+{
+    return (struct span *)(void *)((char *)self + header);
+}
+
+/* Ids of different processes do not meet: each counts from a random number. */
+static uint64_t new_id(void)
+{
+    if (__builtin_expect(!__atomic_load_n(&next_id, __ATOMIC_RELAXED), 0)) {
+        uint64_t none = 0, seed = 0;
+        if (syscall(SYS_getrandom, &seed, sizeof(seed), 0) != sizeof(seed))
+            seed = (uint64_t)getpid() << 32;
+        seed = (seed & UINT64_C(0x7fffffff00000000)) + 1;
+        __atomic_compare_exchange_n(&next_id, &none, seed, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    }
+    return __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED);
+}
+
+void pb_span_forget(void)
+{
+    next_id = 0;
+}
+
+/* The table in the arena of now, inside the recorder. */
+static struct pb_table *trace_table(struct pb_arena *arena)
+{
+    static struct pb_table *known;
+    static uint64_t known_in;
+    const struct pb_table_spec spec = {.name = "python.trace_event",
+                                       .comment = "spans and events that the program tells of itself",
+                                       .columns = columns,
+                                       .ncolumns = COLUMNS,
+                                       .heap_percent = 40};
+    struct pb_table *made;
+
+    if (__atomic_load_n(&known_in, __ATOMIC_ACQUIRE) == pb_recorder_generation())
+        return __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (pb_table_new(arena, &spec, &made) < 0)
+        return NULL;
+    __atomic_store_n(&known, made, __ATOMIC_RELAXED);
+    __atomic_store_n(&known_in, pb_recorder_generation(), __ATOMIC_RELEASE);
+    return made;
+}
+
+/* --- the span that is open here -------------------------------------------------------------------- */
+
+#define THREAD_KEY "probing.span"
+
+/* A new reference to the span around; NULL: none. Leaves no exception. */
+static pb_pyobject *around(const struct pb_python *py)
+{
+    pb_pyobject *found = NULL;
+
+    if (current) {
+        if (py->context_get(current, NULL, &found) < 0)
+            py->err_clear();
+        return found;
+    }
+    pb_pyobject *dict = py->thread_dict();
+    found = dict ? py->dict_get(dict, THREAD_KEY) : NULL;
+    if (found)
+        py->incref(found);
+    return found;
+}
+
+static void make_current(const struct pb_python *py, pb_pyobject *self, pb_pyobject *before)
+{
+    struct span *s = span_of(self);
+
+    if (current) {
+        s->token = py->context_set(current, self);
+    } else {
+        pb_pyobject *dict = py->thread_dict();
+        s->token = before ? before : py->none;
+        py->incref(s->token);
+        if (dict)
+            py->dict_set(dict, THREAD_KEY, self);
+    }
+    py->err_clear();
+}
+
+/* A span that ends in another context than it began in (a generator that moved) leaves that one alone. */
+static void make_former(const struct pb_python *py, pb_pyobject *self)
+{
+    struct span *s = span_of(self);
+    pb_pyobject *token = s->token;
+
+    s->token = NULL;
+    if (!token)
+        return;
+    if (current) {
+        py->context_reset(current, token);
+    } else {
+        pb_pyobject *dict = py->thread_dict();
+        if (dict && py->dict_get(dict, THREAD_KEY) == self) {
+            if (token == py->none)
+                py->dict_del(dict, THREAD_KEY);
+            else
+                py->dict_set(dict, THREAD_KEY, token);
+        }
+    }
+    py->err_clear();
+    py->decref(token);
+}
+
+/* --- rows ------------------------------------------------------------------------------------------ */
+
+struct text {
+    const char *at;
+    long length;
+};
+
+static struct text text_of(const struct pb_python *py, pb_pyobject *object)
+{
+    struct text text = {NULL, 0};
+
+    if (object && !(text.at = py->utf8_size(object, &text.length)))
+        py->err_clear();
+    return text;
+}
+
+static void set_text(struct pb_row *row, unsigned column, struct text text)
+{
+    if (text.at)
+        pb_set_string(row, column, text.at, (size_t)text.length);
+}
+
+/* Everything of a row that is not its end. */
+struct begun {
+    const char *type;
+    uint64_t id, trace, parent_id;
+    struct text name, phase, location, attributes;
+};
+
+static void set_begun(struct pb_row *row, const struct begun *b)
+{
+    int64_t step = __atomic_load_n(&step_now, __ATOMIC_RELAXED);
+
+    pb_set_string(row, RECORD_TYPE, b->type, strlen(b->type));
+    if (b->trace)
+        pb_set_i64(row, TRACE_ID, (int64_t)b->trace);
+    if (b->id)
+        pb_set_i64(row, SPAN_ID, (int64_t)b->id);
+    if (b->parent_id)
+        pb_set_i64(row, PARENT_ID, (int64_t)b->parent_id);
+    set_text(row, NAME, b->name);
+    set_text(row, PHASE, b->phase);
+    set_text(row, LOCATION, b->location);
+    set_text(row, ATTRIBUTES, b->attributes);
+    if (step != INT64_MIN)
+        pb_set_i64(row, STEP, step);
+    pb_set_i32(row, THREAD_ID, pb_thread_id());
+}
+
+static struct begun begun_of(const struct pb_python *py, const struct span *s)
+{
+    return (struct begun){.type = "span",
+                          .id = s->id,
+                          .trace = s->trace,
+                          .parent_id = s->parent_id,
+                          .name = text_of(py, s->name),
+                          .phase = text_of(py, s->phase),
+                          .location = text_of(py, s->location),
+                          .attributes = text_of(py, s->attributes)};
+}
+
+static void open_row(const struct pb_python *py, struct span *s)
+{
+    const struct begun b = begun_of(py, s);
+    struct pb_row row;
+    uint32_t place;
+
+    struct pb_arena *arena = pb_recorder_enter(&place);
+    if (!arena)
+        return;
+    struct pb_table *table = trace_table(arena);
+    if (table && pb_row_begin(table, &row) == 0) {
+        set_begun(&row, &b);
+        memcpy(&s->begun, pb_row_cell(&row, TIMESTAMP, PB_TIMESTAMP, sizeof(s->begun)), sizeof(s->begun));
+        s->row = pb_row_ref(&row);
+        if (pb_row_commit(&row) == 0)
+            s->generation = pb_recorder_generation();
+    }
+    pb_recorder_leave(place);
+}
+
+static void close_row(struct span *s, struct text error)
+{
+    int64_t now = pb_clock_mono();
+    uint32_t place;
+
+    struct pb_arena *arena = pb_recorder_enter(&place);
+    if (!arena)
+        return;
+    if (s->generation == pb_recorder_generation()) {
+        pb_fill_timestamp(arena, s->row, ENDED, now);
+        pb_fill_f64(arena, s->row, DURATION_MS, (double)(now - s->begun) / 1e6);
+        if (error.at)
+            pb_fill_string(arena, s->row, ERROR, error.at, (size_t)error.length);
+    }
+    pb_recorder_leave(place);
+}
+
+/* --- Span ------------------------------------------------------------------------------------------ */
+
+static pb_pyobject *enter(pb_pyobject *self, pb_pyobject *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    struct span *s = span_of(self);
+    (void)unused;
+
+    if (!s->name || s->open) {
+        py->err_set(*py->runtime_error, "a span is entered once: call probing.span for each");
+        return NULL;
+    }
+    pb_pyobject *before = around(py);
+    s->id = new_id();
+    s->trace = before ? span_of(before)->trace : s->id;
+    s->parent_id = before ? span_of(before)->id : 0;
+    if (before && !s->phase && span_of(before)->phase) {
+        s->phase = span_of(before)->phase;
+        py->incref(s->phase);
+    }
+    s->open = 1;
+    open_row(py, s);
+    make_current(py, self, before);
+    if (before)
+        py->decref(before);
+    py->incref(self);
+    return self;
+}
+
+/* __exit__(type, exception, traceback): never swallows. */
+static pb_pyobject *leave(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
+{
+    const struct pb_python *py = pb_python_here();
+    struct span *s = span_of(self);
+    struct text error = {NULL, 0};
+    (void)names;
+
+    if (s->open) {
+        pb_pyobject *kind = nargs > 0 && args[0] != py->none ? py->get_attr(args[0], "__name__") : NULL;
+        if (kind)
+            error = text_of(py, kind);
+        py->err_clear();
+        close_row(s, error);
+        make_former(py, self);
+        s->open = 0;
+        if (kind)
+            py->decref(kind);
+    }
+    return py->bool_from(0);
+}
+
+static pb_pyobject *give_id(pb_pyobject *self, pb_pyobject *unused)
+{
+    (void)unused;
+    return pb_python_here()->int64_from((long long)span_of(self)->id);
+}
+
+/* @probing.span(...): what makes a function of it is Python's (spans.py). */
+static pb_pyobject *decorate(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *shared = pb_module_shared(py);
+    pb_pyobject *how = shared ? py->dict_get(shared, "decorate") : NULL, *function = py->tuple_get(args, 0);
+    const struct span *s = span_of(self);
+    (void)keywords;
+
+    if (!function)
+        return NULL;
+    if (!how || !s->name) {
+        py->err_set(*py->type_error, "a span decorates functions where probing is imported");
+        return NULL;
+    }
+    return py->call(how, function, s->name, s->phase ? s->phase : py->none,
+                    s->attributes ? s->attributes : py->none, (void *)NULL);
+}
+
+static void dealloc(pb_pyobject *self)
+{
+    const struct pb_python *py = pb_python_here();
+    const struct span *s = span_of(self);
+    pb_pyobject *held[] = {s->name, s->phase, s->location, s->attributes, s->token, pb_type_of(self, header)};
+
+    py->object_free(self);
+    for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)
+        if (held[i])
+            py->decref(held[i]);
+}
+
+static struct pb_py_method span_methods[] = {
+    {"__enter__", (pb_py_function)enter, PB_METH_NOARGS, NULL},
+    {"__exit__", (pb_py_function)leave, PB_METH_FAST, NULL},
+    {"id", (pb_py_function)give_id, PB_METH_NOARGS, "id(): its span_id; 0 before it is entered."},
+    {0},
+};
+
+static struct pb_py_slot span_slots[] = {
+    {PB_SLOT_METHODS, span_methods},
+    {PB_SLOT_DEALLOC, (void *)dealloc},
+    {PB_SLOT_CALL, (void *)decorate},
+    {0, NULL},
+};
+
+static struct pb_py_spec span_spec = {"_probing.Span", 0, 0, PB_TYPE_FLAGS, span_slots};
+
+/* --- functions of the module ----------------------------------------------------------------------- */
+
+/* Takes the one positional argument, and of the keywords those that are no attributes: phase, location, json
+ * (attributes as they are). The rest becomes attributes. Borrowed and new (attributes) references. */
+struct given {
+    pb_pyobject *name, *phase, *location, *attributes;
+};
+
+static int take_given(const struct pb_python *py, pb_pyobject *const *args, long nargs, long wanted,
+                      pb_pyobject *names, struct given *ret)
+{
+    static const char *const own[] = {"phase", "location", "json"};
+    struct pb_attributes text;
+
+    *ret = (struct given){0};
+    if (nargs != wanted || !py->is_instance(args[0], py->str_type)) {
+        py->err_set(*py->type_error, "the first argument is the name, a str; attributes are given by name");
+        return -1;
+    }
+    ret->name = args[0];
+    if (!names)
+        return 0;
+    pb_pyobject **places[] = {&ret->phase, &ret->location, &ret->attributes};
+    pb_attributes_begin(&text);
+    long n = py->size_of(names);
+    for (long i = 0; i < n; i++) {
+        pb_pyobject *value = args[nargs + i];
+        const char *name = py->utf8_of(py->tuple_get(names, i));
+        unsigned k = 0;
+        while (name && k < 3 && strcmp(name, own[k]) != 0)
+            k++;
+        if (!name || k == 3)
+            pb_attributes_add(&text, py, name, value);
+        else if (py->is_instance(value, py->str_type))
+            *places[k] = value;
+    }
+    py->err_clear();
+    if (ret->attributes)
+        py->incref(ret->attributes);
+    else
+        ret->attributes = pb_attributes_end(&text, py);
+    return 0;
+}
+
+/* first_use(function): called once, before the first span: it starts the agent where none was asked for. */
+static pb_pyobject *first_use_hook;
+
+static pb_pyobject *first_use(pb_pyobject *self, pb_pyobject *function)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    py->incref(function);
+    pb_pyobject *before = __atomic_exchange_n(&first_use_hook, function, __ATOMIC_SEQ_CST);
+    if (before)
+        py->decref(before);
+    py->incref(py->none);
+    return py->none;
+}
+
+static void call_first_use(const struct pb_python *py)
+{
+    pb_pyobject *function = __atomic_exchange_n(&first_use_hook, NULL, __ATOMIC_SEQ_CST);
+    pb_pyobject *result = function ? py->call(function, (void *)NULL) : NULL;
+
+    if (function)
+        py->decref(function);
+    if (result)
+        py->decref(result);
+    else
+        py->err_clear();
+}
+
+static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
+{
+    const struct pb_python *py = pb_python_here();
+    struct given given;
+    (void)self;
+
+    if (__builtin_expect(__atomic_load_n(&first_use_hook, __ATOMIC_RELAXED) != NULL, 0))
+        call_first_use(py);
+    if (take_given(py, args, nargs, 1, names, &given) < 0)
+        return NULL;
+    pb_pyobject *made = py->type_alloc(span_type, 0);
+    if (!made) {
+        if (given.attributes)
+            py->decref(given.attributes);
+        return NULL;
+    }
+    struct span *s = span_of(made);
+    s->name = given.name;
+    s->phase = given.phase;
+    s->location = given.location;
+    s->attributes = given.attributes;
+    for (int i = 0; i < 3; i++) {
+        pb_pyobject *held = i == 0 ? s->name : i == 1 ? s->phase : s->location;
+        if (held)
+            py->incref(held);
+    }
+    return made;
+}
+
+/* A whole row at once: an event, or a span of which both ends are known. */
+static void write_row(const struct pb_python *py, const struct given *given, const int64_t *ends)
+{
+    pb_pyobject *before = around(py);
+    const struct span *p = before ? span_of(before) : NULL;
+    struct begun b = {.type = ends ? "span" : "event",
+                      .id = ends ? new_id()
+                            : p  ? p->id
+                                 : 0,
+                      .parent_id = ends && p ? p->id : 0,
+                      .name = text_of(py, given->name),
+                      .phase = text_of(py, given->phase ? given->phase
+                                           : p          ? p->phase
+                                                        : NULL),
+                      .location = text_of(py, given->location),
+                      .attributes = text_of(py, given->attributes)};
+    int64_t mono, real;
+    struct pb_row row;
+    uint32_t place;
+
+    b.trace = p ? p->trace : b.id;
+    pb_clock_both(&mono, &real);
+    struct pb_arena *arena = pb_recorder_enter(&place);
+    struct pb_table *table = arena ? trace_table(arena) : NULL;
+    if (table && pb_row_begin(table, &row) == 0) {
+        set_begun(&row, &b);
+        if (ends) {
+            pb_set_timestamp(&row, TIMESTAMP, ends[0] - (real - mono));
+            pb_set_timestamp(&row, ENDED, ends[1] - (real - mono));
+            pb_set_f64(&row, DURATION_MS, ((double)ends[1] - (double)ends[0]) / 1e6);
+        }
+        pb_row_commit(&row);
+    }
+    if (arena)
+        pb_recorder_leave(place);
+    if (before)
+        py->decref(before);
+}
+
+static pb_pyobject *give_none(const struct pb_python *py)
+{
+    py->incref(py->none);
+    return py->none;
+}
+
+static pb_pyobject *event(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
+{
+    const struct pb_python *py = pb_python_here();
+    struct given given;
+    (void)self;
+
+    if (take_given(py, args, nargs, 1, names, &given) < 0)
+        return NULL;
+    write_row(py, &given, NULL);
+    if (given.attributes)
+        py->decref(given.attributes);
+    return give_none(py);
+}
+
+/* record_span(name, start, end, ...): times as ints (ns since 1970) or floats (s since 1970). */
+static pb_pyobject *record_span(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
+{
+    static const char *const called[] = {"start", "end"};
+    const struct pb_python *py = pb_python_here();
+    int64_t ends[2];
+    struct given given;
+    int r = 0;
+    (void)self;
+
+    if (take_given(py, args, nargs, 3, names, &given) < 0)
+        return NULL;
+    for (int i = 0; r == 0 && i < 2; i++)
+        if (pb_value_epoch(py, args[1 + i], &ends[i]) < 0)
+            r = pb_value_refuse(py, called[i], PB_TIMESTAMP, args[1 + i]);
+    if (r == 0)
+        write_row(py, &given, ends);
+    if (given.attributes)
+        py->decref(given.attributes);
+    return r < 0 ? NULL : give_none(py);
+}
+
+/* step(): one further than the last; step(n): this one. */
+static pb_pyobject *step(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
+{
+    const struct pb_python *py = pb_python_here();
+    int64_t now = __atomic_load_n(&step_now, __ATOMIC_RELAXED);
+    (void)self;
+    (void)names;
+
+    now = nargs > 0 ? py->int64_as(args[0]) : now == INT64_MIN ? 0 : now + 1;
+    if (now == -1 && py->err_occurred())
+        return NULL;
+    __atomic_store_n(&step_now, now, __ATOMIC_RELAXED);
+    return py->int64_from(now);
+}
+
+int64_t pb_span_step(void)
+{
+    return __atomic_load_n(&step_now, __ATOMIC_RELAXED);
+}
+
+struct pb_py_method pb_span_methods[] = {
+    {"span", (pb_py_function)span, PB_METH_FAST,
+     "span(name, phase=None, **attributes): a context manager; its row is there while it is open."},
+    {"first_use", (pb_py_function)first_use, PB_METH_O, NULL},
+    {"event", (pb_py_function)event, PB_METH_FAST,
+     "event(name, **attributes): a row in the span that is open."},
+    {"record_span", (pb_py_function)record_span, PB_METH_FAST,
+     "record_span(name, start, end, **attributes): a span of which both ends are known."},
+    {"step", (pb_py_function)step, PB_METH_FAST, "step(n): the step that rows from now on belong to."},
+    {0},
+};
+
+int pb_module_add_span_type(const struct pb_python *py, pb_pyobject *shared)
+{
+    header = pb_module_header(py);
+    span_spec.size = (int)(header + sizeof(struct span));
+    if (pb_module_add_type(py, shared, "Span", &span_spec) < 0)
+        return -1;
+    span_type = py->dict_get(shared, "Span");
+    if (!py->context_new)
+        return 0;
+    pb_pyobject *variable = py->context_new("probing.span", NULL);
+    if (!variable || py->dict_set(shared, "current", variable) < 0)
+        return -1;
+    current = variable; /* the dict has a reference too: as long as the module */
+    py->decref(variable);
+    return 0;
+}

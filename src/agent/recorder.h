@@ -1,0 +1,26 @@
+/* recorder: how threads of the program reach the tables of the agent, which may be detached at any moment.
+ *
+ * A thread is inside from enter to leave; the tables stay mapped as long as anybody is. Outside of that a
+ * pointer to a table means nothing: what keeps one (a Table of Python's) keeps the generation with it, and
+ * asks for the table again where another agent runs by now. Nothing in between may wait or call Python. */
+#pragma once
+
+#include <stdint.h>
+
+struct pb_arena;
+
+/* The tables of this process; NULL: nothing records here. *place is for leave, which must follow where there
+ * are some. Any thread, signal-safe. */
+struct pb_arena *pb_recorder_enter(uint32_t *place);
+void pb_recorder_leave(uint32_t place);
+
+/* Differs for each arena of this process; 0 is none. Inside only. */
+uint64_t pb_recorder_generation(void);
+
+/* The resident thread's. close returns 0 once nobody is inside; -EBUSY: somebody stays inside (a thread that
+ * a debugger holds), and the arena must stay mapped for good. */
+void pb_recorder_open(struct pb_arena *arena);
+int pb_recorder_close(void);
+
+/* In a forked child: nobody is inside, and nothing records. */
+void pb_recorder_forget(void);

@@ -1,0 +1,325 @@
+/* registered: see registered.h. What comes from the process is its word: lines are bounded, names and types
+ * checked, and what makes no sense ends the reading. */
+#include "ask/registered.h"
+
+#include "ask/parts.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "control/message.h"
+#include "table/arena.h"
+#include "table/clock.h"
+#include "table/names.h"
+#include "table/reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LIST       "probing.registered"
+#define FILENAME   "<probing live>"
+#define MOST_BYTES (64u << 20)
+#define LIMIT_MS   10000u /* where the query has no limit of its own */
+#define GRACE_MS   6000u
+
+/* What is read, and the arena that it goes to. */
+struct reading {
+    char *text;
+    size_t length;
+    struct pb_arena *arena;
+    struct pb_table *table;
+    struct pb_column columns[PB_MAX_COLUMNS];
+    char names[PB_MAX_COLUMNS][48];
+    unsigned n;
+    char name[128];
+};
+
+static bool has_registered(int arena_fd)
+{
+    struct pb_reader *reader;
+
+    if (arena_fd < 0 || pb_reader_open(arena_fd, &reader, NULL) < 0)
+        return false;
+    bool has = pb_reader_find(reader, LIST) >= 0;
+    pb_reader_close(reader);
+    return has;
+}
+
+static int add_text(struct reading *r, const struct pb_field *field)
+{
+    if (field->size > MOST_BYTES - r->length)
+        return -EMSGSIZE;
+    char *more = realloc(r->text, r->length + field->size + 1);
+    if (!more)
+        return -ENOMEM;
+    memcpy(more + r->length, field->data, field->size);
+    r->text = more;
+    r->length += field->size;
+    r->text[r->length] = '\0';
+    return 0;
+}
+
+/* Takes lines until the answer comes. */
+static int collect(struct pb_client *client, uint32_t id, struct reading *ret, struct pb_err *err)
+{
+    struct pb_frame frame;
+    struct pb_field text;
+
+    for (;;) {
+        int r = pb_client_next(client, &frame, -1);
+        if (r < 0)
+            return pb_fail(err, r, "it does not answer: %s", strerror(-r));
+        if (frame.id != id)
+            continue;
+        bool has_text = pb_field_find(&frame, PB_TAG_TEXT, &text) == 0;
+        if (frame.type == PB_MSG_ERROR)
+            return pb_fail(err, -(int)pb_field_u64(&frame, PB_TAG_ERRNO, EIO), "%.*s",
+                           has_text ? (int)text.size : 0, has_text ? (const char *)text.data : "");
+        if (frame.type != PB_MSG_OUTPUT)
+            return 0;
+        if (has_text && pb_field_u64(&frame, PB_TAG_STREAM, 0) == PB_STREAM_OUT &&
+            (r = add_text(ret, &text)) < 0)
+            return pb_fail(err, r, "its rows are too large");
+    }
+}
+
+static int ask_agent(pid_t pid, const char *sql, size_t length, unsigned timeout_ms, struct reading *ret,
+                     struct pb_err *err)
+{
+    _cleanup_free_ uint8_t *buf = malloc(PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
+    unsigned limit = timeout_ms && timeout_ms < LIMIT_MS ? timeout_ms : LIMIT_MS;
+    struct pb_session session;
+    struct pb_frame_writer w;
+
+    if (!buf)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    pb_frame_begin(&w, buf, PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
+    pb_frame_put(&w, PB_TAG_CODE, sql, length);
+    pb_frame_put_str(&w, PB_TAG_FILENAME, FILENAME);
+    pb_frame_put_u64(&w, PB_TAG_MODE, PB_RUN_SCRIPT);
+    pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, limit);
+    int r = pb_parts_session(pid, true, limit, &session, err);
+    if (r < 0)
+        return r;
+    pb_client_limit(&session.client, limit + GRACE_MS);
+    int64_t id = pb_client_request(&session.client, &w, PB_MSG_RUN);
+    r = id < 0 ? pb_fail(err, (int)id, "the agent does not take the query: %s", strerror((int)-id))
+               : collect(&session.client, (uint32_t)id, ret, err);
+    pb_session_done(&session);
+    return r;
+}
+
+/* --- lines ----------------------------------------------------------------------------------------- */
+
+/* The next field of a line, ended in place; NULL: there is none. */
+static char *next_field(char **at)
+{
+    char *field = *at, *end;
+
+    if (!field)
+        return NULL;
+    end = strchr(field, '\t');
+    if (end)
+        *end = '\0';
+    *at = end ? end + 1 : NULL;
+    return field;
+}
+
+/* Undoes the escapes in place; returns the length. */
+static size_t unescape(char *text)
+{
+    char *to = text;
+
+    for (const char *from = text; *from; from++) {
+        if (*from == '\\' && from[1]) {
+            from++;
+            *to++ = *from == 't' ? '\t' : *from == 'n' ? '\n' : *from;
+        } else {
+            *to++ = *from;
+        }
+    }
+    *to = '\0';
+    return (size_t)(to - text);
+}
+
+static int add_column(struct reading *r, char *line)
+{
+    const char *name = next_field(&line), *type = next_field(&line);
+    int code = type ? atoi(type) : 0;
+
+    if (r->n == PB_MAX_COLUMNS || !name || !pb_name_is_column(name) || code <= 0 || code >= PB_TYPE_END ||
+        code == PB_BYTES)
+        return -EPROTO;
+    snprintf(r->names[r->n], sizeof(r->names[0]), "%s", name);
+    r->columns[r->n] = (struct pb_column){.name = r->names[r->n], .type = (enum pb_type)code};
+    r->n++;
+    return 0;
+}
+
+static void set_cell(struct pb_row *row, unsigned column, enum pb_type type, char *cell)
+{
+    int64_t mono, real;
+
+    switch (type) {
+    case PB_I8:
+        pb_set_i8(row, column, (int8_t)atoi(cell));
+        break;
+    case PB_I16:
+        pb_set_i16(row, column, (int16_t)atoi(cell));
+        break;
+    case PB_I32:
+        pb_set_i32(row, column, (int32_t)atoi(cell));
+        break;
+    case PB_I64:
+        pb_set_i64(row, column, strtoll(cell, NULL, 10));
+        break;
+    case PB_U8:
+        pb_set_u8(row, column, (uint8_t)atoi(cell));
+        break;
+    case PB_U16:
+        pb_set_u16(row, column, (uint16_t)atoi(cell));
+        break;
+    case PB_U32:
+        pb_set_u32(row, column, (uint32_t)strtoul(cell, NULL, 10));
+        break;
+    case PB_U64:
+        pb_set_u64(row, column, strtoull(cell, NULL, 10));
+        break;
+    case PB_F32:
+        pb_set_f32(row, column, strtof(cell, NULL));
+        break;
+    case PB_F64:
+        pb_set_f64(row, column, strtod(cell, NULL));
+        break;
+    case PB_BOOL:
+        pb_set_bool(row, column, cell[0] == '1');
+        break;
+    case PB_TIMESTAMP:
+        pb_clock_both(&mono, &real);
+        pb_set_timestamp(row, column, (int64_t)((uint64_t)strtoll(cell, NULL, 10) - (uint64_t)(real - mono)));
+        break;
+    default:
+        pb_set_string(row, column, cell, unescape(cell));
+    }
+}
+
+static int add_row(struct reading *r, char *line)
+{
+    struct pb_row row;
+
+    int error = r->table ? pb_row_begin(r->table, &row) : -EPROTO;
+    if (error < 0)
+        return error;
+    for (unsigned i = 0; i < r->n; i++) {
+        char *cell = next_field(&line);
+        if (cell && strcmp(cell, "\\N") != 0)
+            set_cell(&row, i, r->columns[i].type, cell);
+    }
+    return pb_row_commit(&row);
+}
+
+/* The table that the lines so far describe. */
+static int make_table(struct reading *r)
+{
+    const struct pb_table_spec spec = {.name = r->name,
+                                       .comment = "rows of a function, at the moment of the query",
+                                       .columns = r->columns,
+                                       .ncolumns = r->n,
+                                       .heap_percent = 50};
+    const struct pb_arena_options how = {.bound = 4ull * MOST_BYTES, .segment_size = 1u << 20};
+
+    if (!r->name[0] || !r->n)
+        return r->name[0] ? -ENODATA : -EPROTO;
+    int error = r->arena ? 0 : pb_arena_create(PB_ARENA_MEMFD, "registered", &how, &r->arena);
+    return error < 0 ? error : pb_table_new(r->arena, &spec, &r->table);
+}
+
+static int read_line(struct reading *r, char *line, struct pb_err *err)
+{
+    char kind = line[0], *rest = line[0] && line[1] == '\t' ? line + 2 : NULL;
+
+    if (!rest)
+        return -EPROTO;
+    if (kind == 'E') {
+        char *name = next_field(&rest);
+        if (rest)
+            unescape(rest);
+        return pb_fail(err, -EIO, "table %s: %s", name, rest ? rest : "its function failed");
+    }
+    if (kind == 'T') {
+        if (!pb_name_is_table(rest))
+            return -EPROTO;
+        snprintf(r->name, sizeof(r->name), "%s", rest);
+        r->table = NULL;
+        r->n = 0;
+        return 0;
+    }
+    if (kind == 'C') {
+        int error = r->table ? -EPROTO : add_column(r, rest);
+        return error;
+    }
+    if (kind != 'R')
+        return -EPROTO;
+    int error = r->table ? 0 : make_table(r);
+    return error < 0 ? error : add_row(r, rest);
+}
+
+static int read_lines(struct reading *r, struct pb_err *err)
+{
+    int error = 0;
+
+    for (char *line = r->text, *end; error == 0 && line && *line; line = end) {
+        end = strchr(line, '\n');
+        if (end)
+            *end++ = '\0';
+        if (line[0] == 'T' && r->name[0] && !r->table)
+            make_table(r); /* one without rows */
+        error = read_line(r, line, err);
+    }
+    if (error == 0 && r->name[0] && !r->table)
+        make_table(r);
+    if (error < 0 && !err->text[0])
+        pb_fail(err, error, "what it says of its registered tables makes no sense");
+    return error;
+}
+
+static int ask_source(struct pb_live_source *live, const char *sql, size_t length, unsigned timeout_ms,
+                      struct pb_err *err)
+{
+    struct reading r = {0};
+
+    int error = ask_agent(live->pid, sql, length, timeout_ms, &r, err);
+    if (error == 0)
+        error = read_lines(&r, err);
+    if (error == 0 && r.arena && live->nmore < PB_LIVE_MORE) {
+        int fd = fcntl(pb_arena_fd(r.arena), F_DUPFD_CLOEXEC, 3);
+        if (fd >= 0)
+            live->more[live->nmore++] = fd;
+    }
+    if (r.arena)
+        pb_arena_close(r.arena);
+    free(r.text);
+    return error;
+}
+
+int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources, const char *sql,
+                      size_t length, unsigned timeout_ms, struct pb_err *err)
+{
+    for (unsigned i = 0; i < sources->n; i++) {
+        struct pb_live_source *live = &sources->at[i].live;
+        char name[64];
+        if (live->dead || live->pid <= 0 || !has_registered(live->arena_fd))
+            continue;
+        int r = ask_source(live, sql, length, timeout_ms, err);
+        if (r == 0)
+            continue;
+        if (sources->n == 1)
+            return r;
+        pb_live_name(live, name, sizeof(name));
+        pb_ask_note(ask, "%s: %s", name, err->text);
+        err->text[0] = '\0';
+    }
+    return 0;
+}
