@@ -3,3 +3,10 @@ include(GNUInstallDirs)
 install(TARGETS probing RUNTIME DESTINATION bin)
 # The link itself; a wheel, which knows no links, gets a second copy.
 install(FILES $<TARGET_FILE_DIR:probing>/probe DESTINATION bin)
+
+# The Python part for `probing launch`; and for a wheel the file that starts it with PROBING=1, beside the package.
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/probing ${CMAKE_SOURCE_DIR}/python/launch DESTINATION lib/probing/python FILES_MATCHING PATTERN *.py)
+if(SKBUILD)
+    install(FILES ${CMAKE_SOURCE_DIR}/python/probing-start.pth DESTINATION ${SKBUILD_PLATLIB_DIR})
+endif()
+install(FILES ${CMAKE_SOURCE_DIR}/include/probing.h DESTINATION include)

@@ -28,6 +28,10 @@ build/wheel/venv/bin/probe version >/dev/null
 for libc in glibc musl; do
     [ -e build/wheel/venv/lib/probing/libprobing-$libc.so ] || { echo "wheel: no agent for $libc" >&2 && exit 1; }
 done
+for value in 0 1; do # the .pth file, the package and the library find each other
+    said=$(cd / && PROBING=$value "$OLDPWD/build/wheel/venv/bin/python" -c "import probing; print(int(probing.is_enabled()))")
+    [ "$said" = $value ] || { echo "wheel: PROBING=$value does not do what it says: $said" >&2 && exit 1; }
+done
 [ "$(build/wheel/venv/bin/probing query --format csv "SELECT 6 * 7 AS x" | tail -n 1)" = 42 ] ||
     { echo "wheel: SQL does not run" >&2 && exit 1; }
 rm -f dist/probing-*.whl

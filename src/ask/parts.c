@@ -79,6 +79,23 @@ static bool find_python(char ret[PATH_SIZE + 64])
     return is_trusted(ret, S_IFDIR) && is_trusted(file, S_IFREG) && access(file, R_OK) == 0;
 }
 
+int pb_parts_launch(char *ret, size_t size, struct pb_err *err)
+{
+    char top[PATH_SIZE], file[PATH_SIZE + 96];
+
+    int r = prefix(top);
+    if (r == 0) {
+        snprintf(ret, size, is_build_tree(top) ? "%s/../../python/launch" : "%s/lib/probing/python/launch",
+                 top);
+        snprintf(file, sizeof(file), "%s/sitecustomize.py", ret);
+        r = access(file, R_OK) < 0 ? -errno : 0;
+    }
+    if (r < 0)
+        return pb_fail(
+            err, r, "the Python part of this installation is not there (it is incomplete; install it again)");
+    return 0;
+}
+
 int pb_parts_session(pid_t pid, bool no_inject, unsigned timeout_ms, struct pb_session *ret,
                      struct pb_err *err)
 {

@@ -17,7 +17,7 @@
 #define PB_USAGE           (-10000)
 #define PB_FAILED          (-10001)            /* failed, and everything there is to say has been said */
 #define PB_STOPPED(signal) (-10100 - (signal)) /* a signal asked us to stop: exit status 128 + signal */
-#define PB_ARGS_MAX        64
+#define PB_ARGS_MAX        1024                /* launch: those of a program */
 #define PB_OPTS_MAX        24
 
 struct pb_option {

@@ -16,6 +16,7 @@
     X(top)                                                                                                   \
     X(record)                                                                                                \
     X(inject)                                                                                                \
+    X(launch)                                                                                                \
     X(eval)                                                                                                  \
     X(execute)                                                                                               \
     X(query)                                                                                                 \

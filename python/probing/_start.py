@@ -1,0 +1,89 @@
+"""Starting with a program: what the installation's .pth file runs when PROBING (or PROBE) is set, before the program itself.
+
+    0            off
+    1            this process
+    2            its children too: what it forks, and every Python that it starts
+    regex:WORDS  every Python whose command line matches
+    init:FILE, FILE.py   this process, and the file runs in it once the agent is there; also 1,init:FILE and 2,init:FILE
+
+Nothing here raises: a program never fails for want of us. With 1 the variable is taken out of the environment, so that children do
+not see it.
+"""
+import os
+import sys
+
+from . import _agent
+
+NAMES = ("PROBING", "PROBE")
+_begun = []  # the process in which it was
+_records = []  # whether the process that forks records
+
+
+def begin():
+    try:
+        value = next((os.environ[name] for name in NAMES if os.environ.get(name)), "")
+        children, init = _read(value)
+        if children is None or _begun == [os.getpid()]:
+            return
+        _begun[:] = [os.getpid()]
+        if not children:
+            for name in NAMES:
+                os.environ.pop(name, None)
+        elif hasattr(os, "register_at_fork"):  # 3.7
+            os.register_at_fork(before=_before_fork, after_in_child=_in_child)
+        _agent.recording(asked=True)
+        if init:
+            _run(init)
+    except Exception as error:
+        _agent.warn("it could not be started: %s" % error)
+
+
+def _before_fork():
+    _records[:] = [_agent.is_enabled()]  # after a detach children get none either
+
+
+def _in_child():
+    try:
+        if _records == [True] and _begun != [os.getpid()]:
+            _begun[:] = [os.getpid()]
+            _agent.start()
+    except Exception as error:
+        _agent.warn("it could not be started in a child: %s" % error)
+
+
+def _read(value):
+    """(whether children too, file to run or None); (None, None): nothing is to be done."""
+    value = value.strip()
+    mode, comma, rest = value.partition(",")
+    if comma and mode in ("1", "2"):
+        children, value = mode == "2", rest.strip()
+    else:
+        children = None
+    if value.startswith("regex:"):
+        return (True, None) if _matches(value[len("regex:"):]) else (None, None)
+    if value.startswith("init:"):
+        return bool(children), value[len("init:"):]
+    if value.endswith(".py"):
+        return bool(children), value
+    known = {"0": None, "off": None, "no": None, "false": None, "1": False, "on": False, "yes": False, "true": False, "2": True}
+    if value.lower() not in known:
+        _agent.warn("PROBING=%s is not understood (0, 1, 2, regex:WORDS, init:FILE): off" % value)
+    return known.get(value.lower()), None
+
+
+def _matches(pattern):
+    import re
+
+    with open("/proc/self/cmdline", "rb") as file:
+        words = file.read().rstrip(b"\0").split(b"\0")
+    return re.search(pattern, " ".join(os.fsdecode(word) for word in words)) is not None
+
+
+def _run(path):
+    """The user's file, in names of its own. An error in it is told and does not end the program."""
+    try:
+        with open(path, "rb") as file:
+            code = compile(file.read(), path, "exec")
+        exec(code, {"__name__": "__probing__", "__file__": path, "__builtins__": __builtins__})
+    except Exception as error:
+        _agent.warn("%s: %s: %s" % (path, type(error).__name__, error))

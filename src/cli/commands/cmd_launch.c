@@ -1,0 +1,69 @@
+/* launch: starts a program with the agent in its Python from the first line on.
+ *
+ * It becomes the program (exec), with PROBING set and a folder of ours in front of PYTHONPATH, whose
+ * sitecustomize.py starts the agent, takes the folder out again and goes on with the environment's own
+ * sitecustomize. So the program's environment needs nothing of ours installed. */
+#include "ask/parts.h"
+#include "base/err.h"
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int set(const char *name, const char *value, struct pb_err *err)
+{
+    return setenv(name, value, 1) < 0 ? pb_fail(err, -errno, "out of memory") : 0;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    const char *init = pb_call_option(call, "init"), *before = getenv("PYTHONPATH");
+    bool children = pb_call_option(call, "children");
+    char folder[PB_PARTS_PATH], value[4096 + 16], *path = NULL, *command[PB_ARGS_MAX + 1];
+
+    int r = pb_parts_launch(folder, sizeof(folder), err);
+    if (r < 0)
+        return r;
+    if (snprintf(value, sizeof(value), "%d%s%s", children ? 2 : 1, init ? ",init:" : "", init ? init : "") >=
+        (int)sizeof(value))
+        return pb_fail(err, -ENAMETOOLONG, "the path of --init is too long");
+    if (asprintf(&path, "%s%s%s", folder, before && before[0] ? ":" : "", before ? before : "") < 0)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    r = set("PYTHONPATH", path, err);
+    free(path);
+    if (r == 0)
+        r = set("PROBING", value, err);
+    if (r < 0)
+        return r;
+    for (int i = 0; i < call->nargs; i++)
+        command[i] = (char *)(uintptr_t)call->args[i];
+    command[call->nargs] = NULL;
+    execvp(command[0], command);
+    return pb_fail(err, -errno, "cannot run %s: %s", command[0], strerror(errno));
+}
+
+static const struct pb_option options[] = {
+    {0, "children", NULL,
+     "in the programs that it starts too (multiprocessing, subprocess, torchrun workers)"},
+    {0, "init", "FILE", "run this Python file in the program once the agent is there"},
+    {0},
+};
+
+const struct pb_command pb_cmd_launch = {
+    .name = "launch",
+    .summary = "start a program that is probed from the beginning",
+    .synopsis = "[--children] [--init FILE] -- COMMAND [ARGUMENT...]",
+    .text =
+        "As PROBING=1 does where the package is installed (PROBING=2 with --children), for a Python that "
+        "has\n"
+        "nothing of ours. COMMAND runs in place of this program: its pid, input, output and exit status are\n"
+        "its own. A Python that ignores PYTHONPATH (-I, -E, -S) starts without the agent: inject it then.",
+    .example = "probing launch -- python train.py --lr 0.1",
+    .options = options,
+    .min_args = 1,
+    .max_args = PB_ARGS_MAX,
+    .run = run,
+};

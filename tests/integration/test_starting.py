@@ -1,0 +1,166 @@
+"""Starting with a program: PROBING=..., the .pth file, `probing launch`, children. On every interpreter that can be had."""
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import interpreters
+import jobs
+import pytest
+
+PYTHON = [pytest.param(path, id=interpreters.interpreter_id(path)) for path in interpreters.INTERPRETERS]
+NEWEST = interpreters.INTERPRETERS[-1]
+PTH = (jobs.TOP / "python/probing-start.pth").read_text()
+# Whether this process and its children have an agent: its thread is there.
+THERE = "import os; there = lambda: 'probing' in [open('/proc/self/task/%s/comm' % t).read().strip() for t in os.listdir('/proc/self/task')]\n"
+
+
+def site(tmp_path, python):
+    """A virtual environment as the wheel leaves it: the package and the .pth file."""
+    folder = tmp_path / "env"
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True, stdout=subprocess.DEVNULL)
+    packages = next((folder / "lib").glob("python3*/site-packages"))
+    (packages / "probing-start.pth").write_text(PTH)
+    (packages / "probing").symlink_to(jobs.TOP / "python/probing")
+    return folder / "bin/python"
+
+
+def run(*command, env=None, status=0, stderr="", **options):
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60,
+                          env={**{k: v for k, v in os.environ.items() if k not in ("PROBING", "PROBE")}, **(env or {})}, **options)
+    assert done.returncode == status, done.stderr
+    assert re.fullmatch(stderr, done.stderr), done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("python", PYTHON)
+def test_values(python, tmp_path):
+    program, init = site(tmp_path, python), tmp_path / "begin.py"
+    init.write_text("import sys; sys.begun = __name__\n")
+    code = THERE + "import subprocess, sys; print(there(), getattr(sys, 'begun', None), 'PROBING' in os.environ, flush=True)\n" \
+                   "if len(sys.argv) == 1: subprocess.check_call([sys.executable, __file__, 'child'])\n"
+    script = tmp_path / "train.py"
+    script.write_text(code)
+
+    def values(**env):
+        return [line for line in zip(*[iter(run(program, script, env=env))] * 3)]
+
+    off, on = ("False", "None", "False"), ("True", "None", "False")
+    assert values() == [off, off]
+    assert values(PROBING="0") == [("False", "None", "True")] * 2
+    assert values(PROBING="1") == [on, off]
+    assert values(PROBE="1") == [on, off]
+    assert values(PROBING="2") == [("True", "None", "True")] * 2
+    assert values(PROBING="regex:train[.]py child$") == [("False", "None", "True"), ("True", "None", "True")]
+    assert values(PROBING=f"init:{init}") == [("True", "__probing__", "False"), off]
+    assert values(PROBING=str(init)) == [("True", "__probing__", "False"), off]
+    assert values(PROBING=f"2,init:{init}") == [("True", "__probing__", "True")] * 2
+
+
+def test_an_error_of_ours_is_one_line(tmp_path):
+    program, bad = site(tmp_path, NEWEST), tmp_path / "bad.py"
+    bad.write_text("1 / 0\n")
+    for value, said in [("nonsense", r"probing: PROBING=nonsense is not understood .*: off\n"), (str(bad), r"probing: .*bad.py: ZeroDivisionError: .*\n"),
+                        ("init:/nowhere.py", r"probing: /nowhere.py: FileNotFoundError: .*\n")]:
+        assert run(program, "-c", "print('ran')", env={"PROBING": value}, stderr=said) == ["ran"]
+    said = r"probing: nothing is recorded: .*\nprobing: it could not be started: .*\n|probing: .*\n"
+    assert run(program, "-c", "print('ran')", env={"PROBING": "1", "PROBING_LIBRARY": "/dev/null"}, stderr=said) == ["ran"]
+    full = {"PROBING": "1", "PROBING_DIR": "/proc/nowhere"}
+    assert run(program, "-c", "print('ran')", env=full, stderr=r"(probing: .*\n)?") == ["ran"]
+
+
+CHILDREN = THERE + """
+import multiprocessing, os, subprocess, sys
+def child(queue):
+    import probing
+    probing.table("children", {"pid": int}).append(os.getpid())
+    queue.put((there(), probing.is_enabled()))
+if __name__ == "__main__":
+    import probing
+    for how in ("fork", "spawn", "forkserver"):
+        context = multiprocessing.get_context(how)
+        queue = context.Queue()
+        process = context.Process(target=child, args=(queue,))
+        process.start()
+        print(how, *queue.get(timeout=30))
+        process.join()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if there() else 1)
+    print("os.fork", os.waitpid(pid, 0)[1])
+    print("subprocess", subprocess.check_output([sys.executable, "-c", %r]).decode().strip())
+    print("here", there(), probing.is_enabled())
+""" % (THERE + "print(there())")
+
+
+@pytest.mark.parametrize("python", [each for each in PYTHON if interpreters.version_of(each.values[0]) >= (3, 7)][::2])
+def test_children(python, tmp_path):
+    program, script = site(tmp_path, python), tmp_path / "train.py"
+    script.write_text(CHILDREN)
+    out = run(program, "-W", "ignore", script, env={"PROBING": "2"})
+    assert out == "fork True True spawn True True forkserver True True os.fork 0 subprocess True here True True".split()
+    out = run(program, "-W", "ignore", script, env={"PROBING": "1"})
+    # With 1 a child has none; what records there (import probing and a table) starts one, as anywhere.
+    assert out[-6:] == "256 subprocess False here True True".split()[-6:] or out[-5:] == "256 subprocess False here True True".split()[-5:]
+
+
+def test_ways_to_run_a_program(tmp_path):
+    program = site(tmp_path, NEWEST)
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "train.py").write_text(THERE + "print(there())")
+    (package / "__main__.py").write_text(THERE + "print(there())")
+    env = {"PROBING": "1"}
+    assert run(program, "-m", "pkg.train", env=env, cwd=tmp_path) == ["True"]
+    assert run(program, package, env=env) == ["True"]
+    assert run(program, "-I", package / "train.py", env=env) == ["True"]
+    assert run(program, "-E", "-s", package / "train.py", env=env) == ["True"]
+    assert run(program, "-S", package / "train.py", env=env) == ["False"]  # no site-packages: no .pth files. inject does it
+    subprocess.run([NEWEST, "-m", "zipapp", package, "-o", tmp_path / "train.pyz"], check=True)
+    assert run(program, tmp_path / "train.pyz", env=env) == ["True"]
+
+
+@pytest.mark.parametrize("python", PYTHON)
+def test_launch_needs_nothing_installed(python, tmp_path):
+    script, own = tmp_path / "train.py", tmp_path / "own"
+    script.write_text(THERE + "import sys, probing\nprint(there(), getattr(sys, 'own', None), os.environ.get('PYTHONPATH'), 'PROBING' in os.environ, *sys.argv[1:])\n"
+                      "print(any(path.endswith('launch') for path in sys.path), sys.modules['sitecustomize'].__file__ if 'sitecustomize' in sys.modules else None)\n"
+                      "sys.exit(3)")
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import sys; sys.own = 'own'\n")
+    out = run(jobs.PROGRAM, "launch", "--", python, script, "--lr", "0.1", env={"PYTHONPATH": str(own)}, status=3)
+    assert out == ["True", "own", str(own), "False", "--lr", "0.1", "False", str(own / "sitecustomize.py")]
+    code = THERE + "import subprocess, sys; print(there()); subprocess.check_call([sys.executable, '-c', %r])" % (THERE + "print(there())")
+    assert run(jobs.PROGRAM, "launch", "--children", "--", python, "-c", code) == ["True", "True"]
+    assert run(jobs.PROGRAM, "launch", "--", python, "-c", code) == ["True", "False"]
+
+
+def test_launch_of_what_is_not_there():
+    run(jobs.PROGRAM, "launch", "--", "/nowhere/python", status=1, stderr="probing: launch: cannot run /nowhere/python: No such file or directory\n")
+    run(jobs.PROGRAM, "launch", status=2, stderr="(?s).*COMMAND.*")
+
+
+def test_there_is_one_agent_whatever_came_first(tmp_path):
+    """Started by the program and injected, in both orders: one agent, one run, and Python code finds it."""
+    program = site(tmp_path, NEWEST)
+    wait = "import sys, time\nprint('ready', flush=True)\nwhile True: time.sleep(0.05)\n"
+    runs = lambda pid: [path for root in ("/dev/shm", "/tmp", "/var/tmp") for path in Path(root).glob(f"probing-*/*-{pid}-*")]
+    with jobs.python("import probing\nprobing.start()\n" + wait, interpreter=program) as job:
+        assert jobs.probe("-t", job.pid, "inject").returncode == 0
+        assert len(runs(job.pid)) == 1 and job.threads().count("probing") == 1
+    with jobs.python(wait, interpreter=program) as job:
+        assert jobs.probe("-t", job.pid, "inject").returncode == 0
+        code = "import probing; probing.table('late', {'a': int}).append(5); print(probing.is_enabled())"
+        assert jobs.probe("-t", job.pid, "eval", code).stdout == "True\n"
+        assert jobs.probe("-t", job.pid, "query", "--format", "csv", "SELECT a FROM late").stdout == "a\n5\n"
+        assert len(runs(job.pid)) == 1 and job.threads().count("probing") == 1
+
+
+def test_late_code_finds_the_package_where_it_is_not_installed():
+    with jobs.python(interpreter=NEWEST) as job:
+        code = "import probing; probing.table('late', {'a': int}).append(5); probing.log(loss=0.5)"
+        done = jobs.probe("-t", job.pid, "eval", code)
+        assert (done.stdout, done.stderr) == ("", "")
+        assert jobs.probe("-t", job.pid, "query", "--format", "csv", "SELECT a FROM late").stdout == "a\n5\n"
