@@ -488,7 +488,7 @@ def loads(library):
     while True:
         thread = threading.Thread(target=load)
         thread.start()
-        for _ in range(30):
+        for _ in range(10):
             kit.work()
             time.sleep(0.001)
             kit.beat()
