@@ -249,7 +249,7 @@ def main():
     before = after = look()
     before = look()
     print("ready")
-    for _ in range(300):
+    for _ in range(400):
         after = look()
         if after != before:
             print("CHANGED", [(a, b) for a, b in zip(before, after) if a != b])
@@ -259,11 +259,11 @@ def main():
 main()
 """
     with program(python, code) as job:
+        if has_locals(python):
+            evaluate(job, "local", expect="['only', 'here']\n")
         for text in ("1 + 1", "point.x", "table['k'][0] * 2", "print(table)", "f'{point.x:>4}'", "[i for i in (1, 2)]", "nothing_of_that_name",
                      "(lambda: 1) is None", "point.x == 3 and not table", "1 / 0", "print('a', 'b', sep='-', end='')"):
             evaluate(job, text)
-        if has_locals(python):
-            evaluate(job, "local", expect="['only', 'here']\n")
         assert last_words(job).split() == ["ready", "end"]
 
 
