@@ -3,8 +3,8 @@
  * That is how a thread is looked at while it runs, without being stopped: on its CPU nothing else happens
  * until the program is done, which the kernel has proved to end and to do nothing but read. Where a stop
  * costs the thread two changes of hands and its CPU a sleep, an interrupt costs it microseconds. Needs
- * CAP_BPF and CAP_PERFMON (root) and Linux 5.10; who has less does without. Programs are written with the
- * words below. */
+ * CAP_BPF and CAP_PERFMON (root) and Linux 5.10; without them the sampler stops the thread instead. Programs
+ * are written with the words below. */
 #pragma once
 
 #include <linux/bpf.h>

@@ -1,6 +1,6 @@
 /* core: a process that is no more, from its core file: a source (remote/source.h) for the same readers.
  *
- * Cores of the kernel and of gdb's gcore, 64-bit, of x86-64 and aarch64. Read by pread, only where somebody
+ * Cores of the kernel and of gdb's gcore, 64-bit, of x86-64 and aarch64. Read by pread, only where a reader
  * asks: a core of 100 GB costs no more than a small one. What was not dumped because it is in a file (code,
  * constants) comes from that file, opened below `root`, where it still is the same: its build id is compared
  * with the dumped one, else its size is. Everything in the core is hostile: every count, size and path. */

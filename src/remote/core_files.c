@@ -1,7 +1,7 @@
 /* core_files: memory that is not in a core because it is in a file. See core.h.
  *
- * Only what nobody had written to is left out of a core, so the file has it, if it still is the same file:
- * proved by the build id where the core has one for it, made likely by size and time where not. */
+ * Only memory that was never written to is left out of a core, so the file has it, if it still is the same
+ * file: proved by the build id where the core has one for it, made likely by size and time where not. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

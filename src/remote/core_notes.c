@@ -1,7 +1,7 @@
 /* core_notes: the notes of a core file: threads with their registers, the signal, mapped files. See core.h.
  *
  * Notes are stepped over one by one and only those that are wanted are read: a thousand threads have
- * megabytes of vector registers that nobody asks for. */
+ * megabytes of vector registers, which no reader needs. */
 #include <elf.h>
 #include <errno.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* interrupted: see interrupted.h. The kernel's side: arch/x86/kernel/signal.c and arch/arm64/kernel/signal.c
- * (who decides about a restart, and when), fs/eventpoll.c, ipc/sem.c, kernel/signal.c, fs/aio.c,
- * io_uring/io_uring.c and sock_intr_errno() in include/net/sock.h (who says EINTR). */
+ * (what decides about a restart, and when), fs/eventpoll.c, ipc/sem.c, kernel/signal.c, fs/aio.c,
+ * io_uring/io_uring.c and sock_intr_errno() in include/net/sock.h (what returns EINTR). */
 #include "remote/interrupted.h"
 
 #include <elf.h>
@@ -42,7 +42,7 @@ enum {
  * Of a socket: the kernel restarts the same call by itself where the socket has no timeout, so it may be
  * restarted where it has one. read, write and kin are here for sockets, and for file systems in user space
  * (FUSE), whose servers may answer EINTR: nothing was transferred then.
- * Never here: close (the descriptor is gone whatever it says), ioctl (nobody knows what it did), and calls
+ * Never here: close (the descriptor is gone whatever it says), ioctl (what it did is not known), and calls
  * that make something (open, mkdir, rename), which a server may have done before it said EINTR. */
 static const struct fact {
     int number;
@@ -386,8 +386,8 @@ static bool has_handler_pending(pid_t pid, pid_t tid, int signal)
 }
 
 /* In a stop this kernel has already decided about a restart, by a result that is not in the registers any
- * more, and forgotten the call: its number is still in x8, its first argument is only known to who looked
- * before. A thread that was not in the same call then is left alone. */
+ * more, and forgotten the call: its number is still in x8, its first argument is known only where the thread
+ * was looked at before the stop. A thread that was not in the same call then is left alone. */
 static int read_interrupted(pid_t tid, const struct pb_waiting *before, struct pb_interrupted *ret)
 {
     struct user_regs_struct gpr;

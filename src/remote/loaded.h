@@ -2,8 +2,8 @@
  *
  * The kernel takes half a millisecond to list the mappings of a process with 400 of them: longer than all its
  * stacks take to read. What is looked for most, libpython, stands among the first that the loader has in its
- * list. A hint only: the list is in the target's memory, and a static program has none. Who finds nothing
- * asks for all mappings. */
+ * list. A hint only: the list is in the target's memory, and a static program has none. A caller that finds
+ * nothing asks for all mappings. */
 #pragma once
 
 struct pb_maps;

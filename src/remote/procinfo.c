@@ -98,7 +98,7 @@ static uint64_t namespace_inode(pid_t pid, const char *name)
     return open ? strtoull(open + 1, NULL, 10) : 0;
 }
 
-/* The directory belongs to root when the process is not dumpable, whoever runs it. */
+/* Of a process that is not dumpable the directory belongs to root, not to its user. */
 static bool is_dumpable(const struct pb_procinfo *p)
 {
     char path[64];

@@ -22,7 +22,7 @@ struct pb_procinfo {
     pid_t pid;    /* in our pid namespace */
     pid_t ns_pid; /* in its own (the last of NSpid) */
     pid_t ppid;
-    pid_t tracer; /* 0: nobody */
+    pid_t tracer; /* 0: it is not traced */
     uid_t uid, euid;
     gid_t gid;
     pid_t living; /* where the main thread has ended and others have not: one of them; else pid */

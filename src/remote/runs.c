@@ -186,7 +186,7 @@ static int visit_user_dir(struct visitor *v, int root_fd, const char *root_path,
         close(fd);
         return 0;
     }
-    if (v->collect && st.st_uid == geteuid()) /* root leaves to others what is theirs */
+    if (v->collect && st.st_uid == geteuid()) /* root removes no runs of other users */
         pb_rundir_collect(fd, PB_RUNDIR_KEEP_BYTES, PB_RUNDIR_KEEP_S);
     int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     DIR *dir = fdopendir(fd);
@@ -473,8 +473,8 @@ int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err)
     return fd < 0 ? pb_fail(err, fd, "the tables of %s cannot be opened: %s", run->path, strerror(-fd)) : fd;
 }
 
-/* Connects within that time: a stopped process takes nobody from its backlog, and with a full one there is no
- * end to waiting. The limit stays, and holds for each send too, for the same reason. */
+/* Connects within that time: a stopped process accepts no connection, and with a full backlog connect would
+ * wait for ever. The limit stays, and holds for each send too, for the same reason. */
 static int connect_within(int fd, const struct sockaddr_un *address, int timeout_ms)
 {
     if (timeout_ms < 1) /* none means for ever, to the kernel */

@@ -81,6 +81,6 @@ struct pb_recording {
  * and of uid, the process's own. Names tell what they are of: no other is opened. Returns how many. */
 int pb_runs_recordings(pid_t pid, uint64_t start_time, uid_t uid, struct pb_recording *ret, unsigned max);
 
-/* A connected control socket, and the secret to say on it (40 bytes). -ETIMEDOUT: nobody took the connection
- * within timeout_ms. */
+/* A connected control socket, and the secret to say on it (40 bytes). -ETIMEDOUT: the agent did not accept
+ * the connection within timeout_ms. */
 int pb_run_connect(const struct pb_run_info *run, char *secret, int timeout_ms, struct pb_err *err);

@@ -91,8 +91,8 @@ struct pb_source pb_source_of(pid_t pid)
     return (struct pb_source){.ops = &by_either, .pid = pid, .main = pid, .fd = -1};
 }
 
-/* Whether the call is allowed at all: some containers' filters forbid it where they allow the file. The
- * address is nobody's, so a permitted call says EFAULT. */
+/* Whether the call is allowed at all: some containers' filters forbid it where they allow the file. Nothing
+ * is mapped at the address, so a call that is permitted fails with EFAULT. */
 static int try_call(pid_t pid)
 {
     char byte;

@@ -29,7 +29,7 @@
 #define PATIENCE_NS (20 * PB_NS_PER_S)
 #define MAPS_TRIES  3
 
-/* What is known of an agent: it is the target's, and may answer as slowly as it likes. */
+/* What is known of an agent. It is part of the target, and may answer as slowly as it likes. */
 struct agent {
     struct pb_client client;
     uint64_t waited_ns; /* for its slow answers, all together */

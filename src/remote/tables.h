@@ -17,6 +17,6 @@ int pb_tables_open(const struct pb_procinfo *process, const struct pb_run_info *
                    struct pb_err *err);
 
 /* Takes over a descriptor that the process gave, or that was fetched from it, and returns one that is good to
- * read: of a regular file of the process's user that nobody can cut (sealed), read-only, and an arena that
- * this process began. -EPERM or what the reader says; it is closed then. */
+ * read: of a regular file of the process's user that cannot be truncated (sealed), read-only, and an arena
+ * that this process began. -EPERM or what the reader says; it is closed then. */
 int pb_tables_check(int given, const struct pb_procinfo *process, struct pb_err *err);

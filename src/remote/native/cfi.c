@@ -220,7 +220,7 @@ struct machine {
 
 static void set_rule(struct machine *m, uint64_t reg, enum pb_rule rule, int64_t value)
 {
-    /* Vector and other registers that nobody needs to unwind are mentioned too. */
+    /* Vector and other registers, which unwinding does not need, are mentioned too. */
     if (reg >= PB_NATIVE_REGS)
         return;
     if (value < INT32_MIN || value > INT32_MAX) {
@@ -307,7 +307,7 @@ enum {
     CFA_NEGATIVE_OFFSET = 0x2f,
 };
 
-/* Offsets are products of what a file says: wrapping is its affair, not ours. */
+/* Offsets are products of numbers in the file: they may wrap around, which harms nothing here. */
 static int64_t scaled(const struct machine *m, uint64_t factor)
 {
     return (int64_t)((uint64_t)m->cie->data_align * factor);

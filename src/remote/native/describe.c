@@ -12,7 +12,7 @@
 
 enum {
     SLOTS = 4096,
-    MAX_DESCRIBED = 256 << 10, /* then all are forgotten: a bound, not a plan */
+    MAX_DESCRIBED = 256 << 10, /* then all are forgotten; no process is expected to reach it */
     NAME_MAX_LEN = 4096,
 };
 
@@ -279,7 +279,7 @@ size_t pb_native_describe(struct pb_native *n, const struct pb_native_pc *pc, st
         ret[i - skip] = from[i];
         ret[i - skip].flags |= pc->flags;
     }
-    /* Whatever its code is called: nobody called it. */
+    /* The name of the code is not shown: the kernel made this frame, no function called it. */
     if (pc->flags & PB_NATIVE_SIGNAL)
         ret[count - skip - 1].function = "<signal handler called>";
     return count - skip;

@@ -1,4 +1,4 @@
-/* library: see library.h. This is our side: the child and the talk with it. */
+/* library: see library.h. Here: starting the child, asking it, ending it. */
 #include "remote/native/library.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ static void run_child(int fd, pid_t parent)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(0);
-    /* Nothing else of the parent's is ours to hold open. An old kernel has no such call: then they stay. */
+    /* Closes what the parent has open, so that the child keeps none of it. Before Linux 5.9 it stays open. */
     if (dup2(fd, 3) < 0)
         _exit(1);
     syscall(SYS_close_range, 4, ~0u, 0);
@@ -136,7 +136,7 @@ int pb_library_demangle(struct pb_library **library, const char *name, char *buf
     ssize_t n = ask(*library, &q, len + 1, &a);
     if (n < 0)
         return (int)n;
-    /* The child may have been talked into anything: its answers are checked like the target's. */
+    /* A name may have made the child do anything: its answers are checked like the target's. */
     if ((size_t)n <= offsetof(struct pb_library_answer, text) || a.found != 1)
         return -ENOENT;
     size_t text = (size_t)n - offsetof(struct pb_library_answer, text);

@@ -16,7 +16,7 @@ enum {
     ARANGES_MAX = 64 << 20,
     DIES_MAX = 1 << 22,
     DEPTH_MAX = 64,
-    WORK_EACH = 8 << 20, /* half a second; what is honest takes a hundredth */
+    WORK_EACH = 8 << 20, /* about half a second; real files take a hundredth of it */
     WORK_MAX = 64 << 20,
     ORIGINS_MAX = 8, /* from a concrete function to what has its name */
 };
@@ -423,7 +423,7 @@ int pb_lines_find(struct pb_lines *l, uint64_t addr, struct pb_source_frame *ret
         else
             high = mid;
     }
-    /* Ranges of one object do not overlap, but for what a hostile one says. */
+    /* Ranges of one object overlap in a hostile file only. */
     if (low == 0 || addr >= l->area[low - 1].high)
         return 0;
     struct kept *k;

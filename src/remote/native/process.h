@@ -96,7 +96,7 @@ static inline bool pb_range_usable(const struct pb_range *r)
 /* The symbols of a file, loaded when first asked for; NULL: it has none. */
 struct pb_symbols *pb_process_symbols(struct pb_native *n, struct pb_file *f);
 
-/* The object that has the debug information of a file: itself, or a separate one. NULL: nobody. */
+/* The object that has the debug information of a file: itself, or a separate one. NULL: none has it. */
 const struct pb_object *pb_process_debug(struct pb_native *n, struct pb_file *f);
 
 /* Forgets what was said of program counters, since other code may be there now. */

@@ -43,7 +43,7 @@ static uint32_t rank(const Elf64_Sym *s)
 }
 
 /* A label of assembly has no size. It reaches up to the next symbol (not far, to be sure), if all are there;
- * among exported ones alone nobody knows: then it stands for its first byte. */
+ * where only exported symbols are known its end is not: then it stands for its first byte. */
 static struct pb_function function_of(const Elf64_Sym *s, bool partial)
 {
     uint64_t size = s->st_size ? s->st_size : partial ? 1 : 1024;

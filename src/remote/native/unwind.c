@@ -409,7 +409,7 @@ static bool is_outermost(struct walk *w)
     return false;
 }
 
-/* 1: at the caller; 0: complete; negative: it goes on, but not for us. */
+/* 1: at the caller; 0: complete; negative: there are more frames, which cannot be found. */
 static int step(struct walk *w, unsigned *flags)
 {
     const struct pb_row_slot *s = find_row(w);

@@ -1,9 +1,9 @@
 /* code: the code objects that were seen, by address, with their names and line tables.
  *
- * A code object is freed when nobody needs it, and another may take its place: so a known one is compared
- * with what is there now for every stack it appears in (its names and tables are at other addresses then).
- * That costs one batched read a stack. What was handed out stays valid: a replaced entry is kept until the
- * end. */
+ * A code object is freed when nothing refers to it, and another may take its address: so a known one is
+ * compared with what is there now for every stack it appears in (its names and tables are at other addresses
+ * then). That costs one batched read a stack. What was handed out stays valid: a replaced entry is kept until
+ * the end. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* glance: the stack of a thread that runs, copied within one interrupt of its CPU (remote/bpf.h).
  *
- * The program that copies is made for the layout of one process: the thread state, who has the GIL, the
- * newest chunk of the data stack, and frame by frame outwards each frame with the head of its code. It
+ * The program that copies is made for the layout of one process: the thread state, which thread has the GIL,
+ * the newest chunk of the data stack, and frame by frame outwards each frame with the head of its code. It
  * decides nothing. The copy is then read like the memory of a process, by pb_py_stack with all its checks;
  * what was not copied is not there. */
 #include <errno.h>
@@ -102,7 +102,7 @@ static void land(struct writer *w, size_t jump)
         w->at[jump].off = (short)(w->n - jump - 1);
 }
 
-/* Whoever runs on this CPU must be the thread we mean. */
+/* The thread that runs on this CPU must be the one we mean. */
 static void put_who(struct writer *w)
 {
     PUT(w, PB_BPF_LOAD(1, 6, AT(ns_dev)));

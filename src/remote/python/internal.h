@@ -1,4 +1,4 @@
-/* internal: what the parts of the Python reader share; nobody else includes it. */
+/* internal: shared by the parts of the Python reader; private to src/remote/python/. */
 #pragma once
 
 #include <stdbool.h>

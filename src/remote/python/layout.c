@@ -11,8 +11,8 @@
 
 enum { AT_VERSION = 8, AT_FREE_THREADED = 16 };
 
-/* What an offset that a process tells can be. Whoever can write to the process can write there too: an offset
- * that no build can have is refused here, once, before anything is read by it. */
+/* What an offset that a process tells can be. A program that can write to the process can write there too: an
+ * offset that no build can have is refused here, once, before anything is read by it. */
 struct fact {
     const char *name;
     uint16_t ours;    /* which it is, in our struct */

@@ -44,7 +44,7 @@ struct pb_py_layout {
     } interp;
     struct {
         uint32_t holder, locked;
-        uint32_t enabled; /* free-threaded: an int that is 0 where nobody needs the GIL; may be 0 */
+        uint32_t enabled; /* free-threaded: an int that is 0 while the GIL is off; may be 0 */
     } gil;
     struct {
         uint32_t next, interp;
@@ -134,7 +134,7 @@ extern const struct pb_py_told pb_py_told_3_13[], pb_py_told_3_14[], pb_py_told_
 /* The table of a minor version, 0x030b. NULL: there is none. */
 const struct pb_py_layout *pb_py_layout_find(unsigned version, bool free_threaded);
 
-/* The newest one that is not newer, or the oldest: what --force takes for a version nobody knows. */
+/* The newest one that is not newer, or the oldest: what --force takes for a version that is not known. */
 const struct pb_py_layout *pb_py_layout_nearest(unsigned version, bool free_threaded);
 
 /* All of them, oldest first, then the free-threaded ones; ends with NULL. */

@@ -77,7 +77,7 @@ struct pb_py_thread {
 };
 
 /* Opens what source has: a process, or a core (then ways are PB_WAY_DEAD). The source must outlive the pb_py.
- * force: take the nearest layout for a version nobody knows. -ENOENT: no CPython in it (err says so);
+ * force: take the nearest layout for a version that is not known. -ENOENT: no CPython in it (err says so);
  * -ENOTSUP: a version or build that cannot be read. */
 int pb_py_open(struct pb_source *source, bool force, struct pb_py **ret, struct pb_err *err);
 void pb_py_close(struct pb_py *py);
@@ -157,7 +157,7 @@ struct pb_py_lock {
     uint64_t owner; /* ident of the thread that holds it; 0: not held, or a plain Lock, which does not know */
     uint64_t futex; /* where a thread waits for it; 0: not known (3.14 on) */
     bool recursive, locked;
-    bool wanted;  /* somebody waits for it: 3.14 on only */
+    bool wanted;  /* a thread waits for it: 3.14 on only */
     bool entered; /* its exit method is there: a `with` is open, or was */
     bool in_use;  /* the slot is one that is in use, or may be */
 };

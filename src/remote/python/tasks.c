@@ -153,7 +153,7 @@ static uint64_t read_task(struct pb_py *py, uint64_t task, char *name, size_t si
             continue;
         if (type_name(py, words[i + 1], type) && strcmp(type, "str") == 0)
             pb_py_text(py, words[i + 1], name, size, NULL);
-        else if (strcmp(type, "int") == 0) { /* 3.12 on: numbered until somebody asks for its name */
+        else if (strcmp(type, "int") == 0) { /* 3.12 on: a number until the program asks for its name */
             struct value_out o = {.py = py, .buf = name, .size = size};
             pb_py_put(&o, "Task-");
             pb_py_put_value(&o, words[i + 1], 0);
