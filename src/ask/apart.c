@@ -134,7 +134,7 @@ int pb_apart_give_fd(struct pb_room *room, int fd)
     return r;
 }
 
-/* A caller's handlers and mask are its own business: here a signal does what it does to any program. One that
+/* Handlers and mask of the caller are not for the child: here a signal has its default effect. A signal that
  * is ignored (nohup) stays ignored. */
 static void forget_signals(void)
 {
@@ -155,7 +155,8 @@ __attribute__((noreturn)) static void run_child(const struct pb_ask *ask, const 
     struct pb_ask ours = {.apart = true, .limit_ms = ask ? ask->limit_ms : 0};
 
     forget_signals();
-    /* What the work traces goes on when we are killed; what it injects is not done here. */
+    /* SIGKILL is safe here: the kernel lets a traced thread go on when its tracer dies, and nothing is
+     * injected in a child. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
@@ -225,8 +226,7 @@ static int start_child(const struct pb_ask *ask, struct pb_task *t, struct child
     return 0;
 }
 
-/* A child that sleeps where no signal reaches it is left behind: waiting for it would be what this file is
- * against. */
+/* A child in an uninterruptible sleep is left behind: the caller must not wait for it. */
 static void reap(pid_t pid)
 {
     struct pb_retry again =

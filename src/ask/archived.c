@@ -103,7 +103,7 @@ static int attach_recordings(struct pb_sql_source *s, const char *folder)
     return r;
 }
 
-/* While a query reads, nobody removes files. */
+/* A lock that keeps other processes from removing files while a query reads them. */
 static int hold(struct pb_query_sources *s, const char *folder, struct pb_err *err)
 {
     s->hold = pb_archive_hold(folder);

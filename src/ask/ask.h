@@ -1,4 +1,5 @@
-/* ask: what a question to a process brings along, whoever asks it: a command, the service, another node.
+/* ask: the context of a question to processes, the same for every caller: a command, the service, another
+ * node.
  *
  * The functions of src/ask/ answer with data. They print nothing, keep no globals and change nothing of the
  * calling process: not its environment, not its signals, not its priority, not its limits. So several threads
@@ -18,7 +19,7 @@ struct pb_ask {
     /* A descriptor that becomes readable, or is hung up, when the answer is wanted no more: -ECANCELED.
      * NULL: the question cannot be cancelled. */
     const int *cancel;
-    bool apart; /* we are in a child already: apart.c sets it, nobody else */
+    bool apart; /* set by apart.c only: the caller is a child of it already */
 };
 
 __attribute__((format(printf, 2, 3))) void pb_ask_note(const struct pb_ask *ask, const char *format, ...);

@@ -59,7 +59,7 @@ static bool is_build_tree(const char *top)
     return end && strcmp(end, "/build") == 0;
 }
 
-/* Nobody but us and root can have put it there. */
+/* Only our user and root can have put it there. */
 static bool is_trusted(const char *path, mode_t kind)
 {
     struct stat st;

@@ -24,7 +24,7 @@ enum {
     COMMAND_MAX = 1 << 16,
 };
 
-/* Read by a child: no process of its own. */
+/* What the child is given. caller: left out of the list. */
 struct looking {
     const struct pb_processes *all;
     pid_t caller;
@@ -72,7 +72,7 @@ static double read_memory(pid_t pid)
                : -1;
 }
 
-/* No answer: it is none that a list shows. */
+/* Without an answer: neither probed nor Python, so not in the list. */
 static int look(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret)
 {
     _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};

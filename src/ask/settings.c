@@ -44,7 +44,7 @@ static int of_dead(const struct pb_target *target, struct pb_settings *ret, stru
     return r < 0 ? pb_fail(err, r, "process %d left no settings: %s", (int)id.pid, strerror(-r)) : 0;
 }
 
-/* An agent that has no directory can only tell. */
+/* An agent without a run directory keeps no file of its settings: it is asked. */
 static int ask_agent(pid_t pid, struct pb_settings *ret, struct pb_err *err)
 {
     struct pb_session session;
@@ -251,7 +251,7 @@ void pb_redact_words(const struct pb_ask *ask, const struct pb_target *target, c
     pb_settings_init(&own, "", 0);
     int r = target ? pb_settings_of(ask, target, &own, &err) : 0;
     join_words(&own, ret);
-    /* Where the process's words are not known, no fewer than the usual ones count. */
+    /* Where the words of the process are not known, the default ones count as well. */
     size_t len = strlen(ret);
     if (r < 0)
         snprintf(ret + len, PB_REDACT_SIZE - len, ",%s", pb_setting_info[PB_SET_REDACT].fallback);

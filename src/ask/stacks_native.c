@@ -34,7 +34,7 @@ int pb_stacks_native_open(struct pb_stacks *s, const struct pb_stacks_options *o
                              "read (be root, or leave out --native)",
                              (int)s->pid);
     int r = pb_native_new(&s->source, NULL, &s->native, options->native ? err : NULL);
-    /* Nobody asked for it: then a process that cannot be unwound is shown without. */
+    /* Native frames were not asked for: a process that cannot be unwound is shown without them. */
     return options->native ? r : 0;
 }
 

@@ -239,7 +239,7 @@ static int read_more(void *arg)
 
 static void note_syscall(struct pb_shown_thread *t, const struct pb_moment *m)
 {
-    /* Of one that somebody else looked at it may not be known whether it slept or waited for a CPU. */
+    /* Of a thread that the agent looked at it may not be known whether it slept or waited for a CPU. */
     t->off_cpu = m->pc || t->native.state != 'R';
     t->syscall = m->syscall;
     memcpy(t->syscall_args, m->syscall_args, sizeof(t->syscall_args));

@@ -1,4 +1,4 @@
-/* stackset: the stacks of many threads of many processes, equal ones once, with who has them.
+/* stackset: the stacks of many threads of many processes, equal ones once, with the threads that have them.
  *
  * Frames and stacks are equal by what a person reads (function, file, line), so they are equal across
  * processes and nodes, and have the same identity everywhere. Sets merge: of processes on one node, of nodes

@@ -1,4 +1,4 @@
-/* stackset_impl: a set as stackset.c and stackset_wire.c share it. Nobody else includes this. */
+/* stackset_impl: the inside of a set, shared by stackset.c and stackset_wire.c only. */
 #pragma once
 
 #include "ask/stackset.h"

@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 enum {
-    LIMIT_MS = 60000,    /* a machine may have several processes that hang, each of which takes: */
-    ONE_LIMIT_MS = 1000, /* instead of microseconds */
+    LIMIT_MS = 60000, /* for the whole question: several processes of the machine may hang, and each costs: */
+    ONE_LIMIT_MS = 1000, /* for one process, which takes microseconds */
 };
 
 void pb_targets_done(struct pb_targets *targets)
@@ -72,7 +72,7 @@ static int add(struct pb_targets *targets, pid_t pid)
     return 0;
 }
 
-/* Of one, which is waited for: the question as a whole has a deadline. */
+/* For one target the label is read here: the question as a whole has a deadline. */
 static int add_labelled(struct pb_targets *targets, pid_t pid)
 {
     int r = add(targets, pid);
@@ -168,7 +168,7 @@ static int match_pattern(const struct pb_processes *all, const char *pattern, bo
         const struct pb_process *p = &all->at[i];
         if (p->pid == getpid() || !strstr(p->command, pattern))
             continue;
-        /* Whoever called us (a shell, a script) has the pattern in its command line as well. */
+        /* The process that started us (a shell, a script) has the pattern in its command line as well. */
         if (pb_process_below(all, pb_processes_find(all, getpid()), p->pid) && !is_python(p->pid))
             continue;
         if (launches(all, p, pattern) || (!every && is_forked_copy(all, p)))

@@ -2,8 +2,8 @@
  *
  * Sentences for what waits.h finds. In this order, the first that holds: the GIL held by a thread that does
  * not come back from C; threads that wait for each other's locks; and, by what its main thread waits in, a
- * collective, a worker of a data loader, a read from somebody. Most processes hang in none of these, and get
- * no line. */
+ * collective, a worker of a data loader, a pipe or socket. Most processes hang in none of these, and get no
+ * line. */
 #include "ask/stacks.h"
 #include "ask/waits.h"
 #include "base/procfs.h"

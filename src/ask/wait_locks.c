@@ -1,8 +1,8 @@
-/* wait_locks: which Python lock a thread waits for, and who holds it; see waits.h.
+/* wait_locks: which Python lock a thread waits for, and which thread holds it; see waits.h.
  *
  * Which lock a thread waits for is known: the kernel has the address it sleeps at, and the lock is on the
- * stack of its innermost frame. Who holds it an RLock tells; a plain Lock does not, so it is inferred from
- * the one thread that has a `with` block of it open. Where that is nobody or more than one, nothing is
+ * stack of its innermost frame. An RLock names its holder; a plain Lock does not, so the holder is inferred:
+ * the one thread that has a `with` block of it open. Where no thread or more than one has, nothing is
  * claimed. */
 #include "ask/stacks.h"
 #include "ask/waits.h"

@@ -1,4 +1,4 @@
-/* wait_peer: who is at the other end of a descriptor of another process; see waits.h.
+/* wait_peer: the process at the other end of a descriptor of another process; see waits.h.
  *
  * Pipes and sockets have inodes, and /proc/PID/fd shows which processes have them open. The kernel tells the
  * other end of a TCP connection of this machine by its addresses, that of a Unix socket by sock_diag.

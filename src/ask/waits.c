@@ -163,7 +163,7 @@ static void classify(struct pb_stacks *s, const struct pb_shown_thread *t, struc
         is_library_wait(t, w);
 }
 
-/* Whoever holds the GIL, where somebody was seen to. */
+/* The thread that holds the GIL, where one was seen to. */
 static void name_gil_holder(const struct pb_stacks *s, struct pb_waits *w)
 {
     for (size_t i = 0; i < s->n; i++)
@@ -174,7 +174,8 @@ static void name_gil_holder(const struct pb_stacks *s, struct pb_waits *w)
             }
 }
 
-/* Who holds a lock of a file, from /proc/locks: "1: FLOCK ADVISORY WRITE 4711 fd:01:1234 0 EOF". */
+/* The process that holds a lock of a file, from /proc/locks: "1: FLOCK ADVISORY WRITE 4711 fd:01:1234 0 EOF".
+ */
 static void name_file_locker(const struct pb_stacks *s, struct pb_wait *w)
 {
     char path[32], text[512];

@@ -2,7 +2,7 @@
  *
  * Found from stacks that were taken (stacks.h): the system call a thread sleeps in with its arguments, the
  * locks on its Python frames, the memory at a futex, /proc. What cannot be known is left open, never guessed:
- * holder 0 means that nobody is named. */
+ * holder 0 means that the holder is not known. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,4 @@
-/* watchdog: keeps all stacks, with locals, of a process that makes no progress, before somebody kills
- * it.
+/* watchdog: keeps all stacks, with locals, of a process that makes no progress, before a person kills it.
  *
  * Progress is that the main thread is seen elsewhere than before (another line, another function, another
  * instruction of a line), or that it wakes up again and again: a thread that polls does not stand still. A
