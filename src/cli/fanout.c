@@ -73,7 +73,7 @@ static pid_t start(const struct pb_call *call, size_t i, struct stream out[2])
         one.targets = (struct pb_targets){.at = &call->targets.at[i], .n = 1};
         dup2(pipes[0][1], STDOUT_FILENO);
         dup2(pipes[1][1], STDERR_FILENO);
-        /* One that goes on in the background must not keep us waiting for its end. */
+        /* A command that goes on in the background must not keep these pipes open. */
         close(pipes[0][1]);
         close(pipes[1][1]);
         setvbuf(stdout, NULL, _IOLBF, 0);
@@ -141,6 +141,6 @@ int pb_target_failed(const struct pb_call *call, const struct pb_target *target,
     fprintf(stderr, "[%s] probing: %s: ", target->label, call->command->name);
     pb_put_plain(stderr, pb_err_text(err, r));
     putc('\n', stderr);
-    err->text[0] = '\0'; /* said: not for the next one */
+    err->text[0] = '\0'; /* the sentence was printed: it is not the next target's */
     return PB_FAILED;
 }

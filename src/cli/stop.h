@@ -1,5 +1,5 @@
-/* stop: Ctrl-C and the signals like it, noted instead of died of, so that what was begun can be put away
- * first. */
+/* stop: Ctrl-C (SIGINT), SIGTERM and SIGHUP set a flag instead of ending the program, so that a command can
+ * clean up first. */
 #pragma once
 
 #include <signal.h>
@@ -13,6 +13,7 @@ void pb_signal_take(int number, void (*handler)(int));
 void pb_stop_begin(void);
 void pb_stop_end(void);
 
-/* The signal that came; 0: none. For who looks by itself, also as a pointer. */
+/* The signal that came; 0: none. The flag itself is for functions that take a pointer to it
+ * (pb_sql_query.cancel). */
 int pb_stop_signal(void);
 extern volatile sig_atomic_t pb_stop_flag;

@@ -163,7 +163,7 @@ static int open_parts(struct job *job, struct pb_err *err)
     job->own = fd >= 0;
     if (r == 0)
         r = pb_archive_parts_look(&job->parts, err);
-    /* In the background we work elsewhere. */
+    /* In the background the working directory is another: the folder must be absolute. */
     char *whole = r == 0 && job->parts.n ? realpath(job->folder, NULL) : NULL;
     if (whole)
         snprintf(job->folder, sizeof(job->folder), "%s", whole);
@@ -177,7 +177,7 @@ static int open_parts(struct job *job, struct pb_err *err)
                    (int)pid);
 }
 
-/* Whether nobody writes to the arena any more: the process has ended, runs another program, or was left. */
+/* Whether the arena gets no more rows: the process has ended, runs another program, or was detached. */
 static bool has_ended(const struct job *job)
 {
     _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
@@ -276,7 +276,7 @@ static int finish(struct job *job, bool ended, struct pb_err *err)
     return 0;
 }
 
-/* Until the process has ended or somebody stops us. Segments wait until there are many or time is up: few
+/* Until the process has ended or a signal stops us. Segments wait until there are many or time is up: few
  * large files are better than many small ones. */
 static int record(struct job *job, struct pb_err *err)
 {

@@ -26,7 +26,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = pb_client_next(&session.client, &frame, -1);
     pb_session_done(&session);
-    if (r == -ECONNRESET || r == -EPIPE) { /* somebody else's detach was faster */
+    if (r == -ECONNRESET || r == -EPIPE) { /* another tool detached it at the same time */
         r = pb_parts_session(pid, true, call->timeout_ms, &session, err);
         if (r == 0)
             pb_session_done(&session);

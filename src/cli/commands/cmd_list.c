@@ -74,7 +74,7 @@ struct ended_run {
     const char *state;
     struct pb_run_id id;
     time_t changed;
-    const char *about; /* of whoever has read it */
+    const char *about; /* owned by the list that it was read into */
 };
 
 struct ended_runs {

@@ -92,7 +92,8 @@ static void leave_terminal(void)
         dup2(null, fd);
 }
 
-/* The child opens everything (who traces must be who opened) and tells the parent what came of it. */
+/* The child opens everything, since only the process that opened a target can trace it, and reports the
+ * result to the parent. */
 static int run_background(const struct plan *plan, struct pb_err *err)
 {
     struct pb_profile_recorder *r = NULL;

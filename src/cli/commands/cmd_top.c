@@ -1,4 +1,4 @@
-/* top: which functions take the time just now, refreshed in place; plain text where nobody watches. */
+/* top: which functions take the time just now, refreshed in place; plain text where stdout is no terminal. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

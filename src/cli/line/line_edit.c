@@ -305,7 +305,7 @@ static void after_signal(struct pb_line *l)
         suspend(l);
     }
     if (continued) {
-        /* Whoever stopped us without asking left the terminal as he liked. */
+        /* A SIGSTOP comes without warning: the terminal may have any settings now. */
         continued = 0;
         pb_terminal_give_back();
         take_terminal(l);

@@ -95,7 +95,7 @@ int pb_line_keys_paste(struct pb_line_keys *k, char **ret, size_t *ret_n)
         byte = next_byte(k, PASTE_MS);
         if (byte == PB_KEY_SIGNAL)
             continue;
-        /* A terminal that forgets the end shall not hold us. */
+        /* A terminal that does not send the end of a paste must not hold the prompt up. */
         if (byte >= 0x100)
             break;
         matched = byte == end[matched] ? matched + 1 : byte == end[0];

@@ -1,8 +1,8 @@
 /* glyph: text as a terminal shows it: how wide a character is, and what must not reach a terminal as it is.
  *
- * Text comes from anybody. What a terminal would take as a command (control characters, those that turn the
- * direction of writing) and what is not UTF-8 is shown by its number. No locale is asked: the answer is the
- * same everywhere. */
+ * Text comes from other programs. What a terminal would take as a command (control characters, those that
+ * turn the direction of writing) and what is not UTF-8 is shown by its number. No locale is asked: the answer
+ * is the same everywhere. */
 #pragma once
 
 #include <stddef.h>

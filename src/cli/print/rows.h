@@ -41,8 +41,8 @@ int pb_rows_flush(struct pb_rows *rows);
  * says so. An empty table prints its header, or `empty` instead where that is given and a person reads. */
 int pb_rows_print(struct pb_rows *rows, enum pb_format format, const char *empty, struct pb_err *err);
 
-/* Text that may have come from anybody, for a person: control characters but newline and tab, and what is not
- * UTF-8, are shown by their numbers. */
+/* Text of other programs, for a person: control characters but newline and tab, and what is not UTF-8, are
+ * shown by their numbers. */
 void pb_put_plain(FILE *to, const char *text);
 
 /* True on a terminal, unless NO_COLOR says otherwise. */

@@ -1,6 +1,7 @@
 /* terminal: the terminal as a program of keys has it, given back as it was however that program ends.
  *
- * One terminal at a time. A crash or a signal that ends us gives it back first; SIGKILL nobody can help. */
+ * One terminal at a time. A crash or a signal that ends us gives it back first; after SIGKILL it stays as it
+ * was. */
 #pragma once
 
 enum pb_terminal_mode {
