@@ -88,7 +88,7 @@ static int of_files(pid_t pid, struct pb_procinfo *ret_process, struct pb_settin
 
     int r = pb_procinfo_identify(pid, ret_process);
     if (r < 0)
-        return pb_fail(err, r, "process %d cannot be looked at: %s", (int)pid, strerror(-r));
+        return pb_fail(err, r, "process %d cannot be read: %s", (int)pid, strerror(-r));
     if (pb_run_of(ret_process, &run) == 0 && pb_run_settings(&run, ret) == 0)
         return 0;
     of_environment(pid, ret);

@@ -227,17 +227,17 @@ static int check_args(const struct pb_call *call, struct pb_err *err)
     const struct pb_command *c = call->command;
 
     if (call->nargs < c->min_args)
-        return pb_fail(err, PB_USAGE, "something is missing; it is called: probing %s%s %s",
+        return pb_fail(err, PB_USAGE, "an argument is missing. Usage: probing %s%s %s",
                        c->flags & PB_CMD_TARGET ? "-t TARGET " : "", c->name, c->synopsis);
     if (call->nargs > c->max_args)
-        return pb_fail(err, PB_USAGE, "'%s' is one word too many; it is called: probing %s%s %s",
+        return pb_fail(err, PB_USAGE, "'%s' is one word too many. Usage: probing %s%s %s",
                        call->args[c->max_args], c->flags & PB_CMD_TARGET ? "-t TARGET " : "", c->name,
                        c->synopsis);
     if (c->flags & PB_CMD_TARGET && !call->target)
         return pb_fail(err, PB_USAGE, "which process? (-t PID, or probing PID %s; probing list shows them)",
                        c->name);
     if (call->all && !call->target)
-        return pb_fail(err, PB_USAGE, "--all of what? (-t TARGET says it)");
+        return pb_fail(err, PB_USAGE, "--all of what? It needs a target (-t TARGET)");
     return 0;
 }
 

@@ -182,7 +182,8 @@ static int connect_by_status(const struct pb_procinfo *process, const struct pb_
             is_old_kernel(door_fd)
                 ? "the agent of process %d cannot be reached: %s (before Linux 6.9 that takes a run "
                   "directory, the same network namespace or CAP_SYS_ADMIN)"
-                : "the agent of process %d cannot be reached: %s (it takes the right to trace it)",
+                : "the agent of process %d cannot be reached: %s (that needs the right to trace it: be its "
+                  "user or root)",
             (int)process->pid, strerror(-fd));
     return fd;
 }
@@ -255,7 +256,8 @@ static int await_ready(pid_t pid, uint64_t address, uint64_t deadline, struct pb
         if (status.state == PB_AGENT_READY)
             return 0;
         if (status.state == PB_AGENT_IDLE)
-            return pb_fail(err, -ESTALE, "somebody detached the agent of process %d meanwhile", (int)pid);
+            return pb_fail(err, -ESTALE, "the agent of process %d was detached by another tool meanwhile",
+                           (int)pid);
         status.text[sizeof(status.text) - 1] = '\0';
         if (status.state == PB_AGENT_FAILED)
             return pb_fail(err, -(status.error ? status.error : EIO), "the agent could not start: %s",
@@ -369,7 +371,8 @@ static int fetch_arena(const struct pb_procinfo *process, const struct pb_agent_
     _cleanup_close_ int there = open(path, O_PATH | O_CLOEXEC);
     if (there < 0)
         return pb_fail(err, -errno,
-                       "the tables of process %d cannot be opened: %s (it takes the right to trace it)",
+                       "the tables of process %d cannot be opened: %s (that needs the right to trace it: be "
+                       "its user or root)",
                        (int)process->pid, strerror(errno));
     if (fstat(there, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != process->euid)
         return pb_fail(err, -EPERM, "process %d tells of tables that are not its own", (int)process->pid);

@@ -215,7 +215,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (output && pb_write_format_of(output, &format, err) < 0)
         return PB_USAGE;
     if (diff && (from || call->target || call->nargs != 2))
-        return pb_fail(err, PB_USAGE, "it is called: probing flamegraph --diff BEFORE AFTER");
+        return pb_fail(err, PB_USAGE,
+                       "--diff takes two files. Usage: probing flamegraph --diff BEFORE AFTER");
     if (!diff && call->nargs)
         return pb_fail(err, PB_USAGE, "'%s' is one word too many", call->args[0]);
     if (diff)

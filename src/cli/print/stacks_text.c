@@ -212,7 +212,8 @@ static void put_refused(const struct pb_stacks *s, const struct pb_shown_thread 
     if (t->way == PB_WAY_DEAD)
         puts("    (it died while its Python stack was being changed, or that is damaged)");
     else if (s->about.by_agent)
-        puts("    (it runs, and only who may trace it could stop it to read its stack: be root)");
+        puts("    (permission denied: it runs, and reading its stack needs the right to stop it: be root, or "
+             "have CAP_SYS_PTRACE)");
     else
         puts("    (it runs, and its stack cannot be read truly without stopping it: leave out --no-stop)");
 }
