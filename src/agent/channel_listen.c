@@ -1,9 +1,11 @@
 /* channel_listen: channels of plain bytes: TCP connections to addresses that the resident thread listens at,
- * for clients that know no frames (nc, telnet, a debugger). Who may use one is asked by the Python part. All
+ * for clients that know no frames (nc, telnet, a debugger). At a loopback address only processes of this user
+ * and root are let in, as at the control socket; others have to be asked for a token by the Python part. All
  * of this is the resident thread's, and waits for nothing. */
 #include "agent/channel_impl.h"
 #include "agent/clock.h"
 #include "agent/fds.h"
+#include "agent/files.h"
 #include "agent/lock.h"
 
 #include <arpa/inet.h>
@@ -31,6 +33,8 @@ static struct listener {
     uint64_t number; /* 0: a free place */
     int fd;
     int mode;
+    int loopback;
+    uint16_t port;
     char kind[PB_CHANNEL_KIND];
     uint8_t *arguments;
     size_t size;
@@ -60,6 +64,50 @@ static int parse_address(const struct pb_channel_listen *how, union address *ret
         return 0;
     }
     return -EINVAL;
+}
+
+static int is_loopback(const union address *a)
+{
+    return a->any.sa_family == AF_INET ? ntohl(a->four.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET
+                                       : IN6_IS_ADDR_LOOPBACK(&a->six.sin6_addr);
+}
+
+/* An address as the kernel lists it: words of this machine's byte order in hexadecimal. */
+static void list_address(const union address *a, char ret[40])
+{
+    uint32_t words[4];
+
+    if (a->any.sa_family == AF_INET) {
+        snprintf(ret, 40, "%08X", a->four.sin_addr.s_addr);
+        return;
+    }
+    memcpy(words, &a->six.sin6_addr, sizeof(words));
+    snprintf(ret, 40, "%08X%08X%08X%08X", words[0], words[1], words[2], words[3]);
+}
+
+/* Whether the socket at the other end of a connection over loopback, to that port of ours, is this user's or
+ * root's: the kernel's list of sockets has the owner. One that is not found there is not. */
+static int peer_allowed(const union address *peer, uint16_t port)
+{
+    int six = peer->any.sa_family == AF_INET6, allowed = 0;
+    unsigned wanted = ntohs(six ? peer->six.sin6_port : peer->four.sin_port);
+    char address[40], local[40], remote[40];
+    unsigned local_port, remote_port, uid;
+    struct pb_block list;
+
+    list_address(peer, address);
+    pb_file_slurp(six ? "/proc/thread-self/net/tcp6" : "/proc/thread-self/net/tcp", &list);
+    if (!list.size) /* Linux before 3.17 */
+        pb_file_slurp(six ? "/proc/self/net/tcp6" : "/proc/self/net/tcp", &list);
+    for (const char *line = list.data; line && !allowed; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        allowed = sscanf(line, " %*d: %39[0-9A-F]:%x %39[0-9A-F]:%x %*x %*x:%*x %*x:%*x %*x %u", local,
+                         &local_port, remote, &remote_port, &uid) == 5 &&
+                  strcmp(local, address) == 0 && local_port == wanted && remote_port == port &&
+                  (uid == geteuid() || uid == 0);
+    }
+    pb_block_done(&list);
+    return allowed;
 }
 
 static int open_listener(const union address *address, socklen_t size, uint16_t *ret_port)
@@ -128,6 +176,8 @@ int pb_channel_listen(const struct pb_channel_listen *how, char *why, size_t why
         return r;
     }
     snprintf(made.kind, sizeof(made.kind), "%s", how->kind);
+    made.loopback = is_loopback(&address);
+    made.port = port;
     made.number = next_listener++;
     *l = made;
     return port;
@@ -256,14 +306,16 @@ static void receive(struct pb_channel *c)
 static void accept_client(struct listener *l)
 {
     char why[200];
+    union address peer;
+    socklen_t size = sizeof(peer);
 
-    int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = accept4(l->fd, &peer.any, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
             l->again_ns = pb_now_ns() + PAUSE_NS;
         return;
     }
-    if (!pb_fds_room()) {
+    if (!pb_fds_room() || (l->loopback && !peer_allowed(&peer, l->port))) {
         close(fd);
         return;
     }

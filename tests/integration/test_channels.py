@@ -237,6 +237,20 @@ def test_nc_reaches_python_code():
             channel_kit.tcp(port)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another uid")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_another_user_is_not_let_in_at_a_loopback_port(address):
+    code = "import socket, sys; c = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10); c.sendall(b'x'); print(c.recv(10))"
+    program = "import time; print('ready', flush=True); time.sleep(60)"
+    with jobs.start("/usr/bin/python3", "-c", program, ready="ready", user=65534) as job:
+        inject(job)
+        port = channel_kit.listen(job.pid, ECHO, address=address)
+        said = [subprocess.run(["/usr/bin/python3", "-c", code, address, str(port)], user=user, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               universal_newlines=True, timeout=20).stdout for user in (65534, 0, 65533)]
+        assert "b'x'" in said[0] and "b'x'" in said[1]
+        assert "b''" in said[2] or "Reset" in said[2] or "Broken" in said[2], said[2]
+
+
 def test_the_gil_that_cannot_be_had_is_the_reason_of_the_end():
     with jobs.python() as job:
         inject(job)
