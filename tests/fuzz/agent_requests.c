@@ -1,7 +1,7 @@
 /* Any bytes at all from a client, to a whole agent: server, requests, settings, probes, channels and tables,
  * but for its thread and Python. The first byte says whether the client has said HELLO, so that both sides of
- * that door are tried, whether it has a channel open already, and which requests come first: without one
- * the frames of a channel would never be reached. */
+ * that door are tried, whether it has a channel open already, and whether the rest are the bytes themselves
+ * or types, tags and values of frames that are well formed: of those a fuzzer finds few. */
 #include "agent/agent.h"
 #include "agent/channel.h"
 #include "agent/fds.h"
@@ -119,6 +119,30 @@ static void open_channel(int client)
     turn();
 }
 
+/* Sends frames made of the data: a type, a number of fields, and of each a tag, a size and bytes. */
+static void send_frames(int client, const uint8_t *data, size_t size)
+{
+    static uint8_t buf[4096];
+    struct pb_frame_writer w;
+
+    for (size_t at = 0; at + 2 <= size;) {
+        uint16_t type = data[at++];
+        int fields = data[at++] % 6;
+        pb_frame_begin(&w, buf, sizeof(buf));
+        for (; fields > 0 && at + 2 <= size; fields--) {
+            uint16_t tag = data[at++] % 24;
+            size_t n = data[at++];
+            n = n < size - at ? n : size - at;
+            pb_frame_put(&w, tag, data + at, n);
+            at += n;
+        }
+        int length = pb_frame_end(&w, type, 1);
+        if (length > 0 && send(client, buf, (size_t)length, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+            return; /* the agent has closed it, or has its turn first */
+        turn();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!agent.arena)
@@ -131,7 +155,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         agent.server.clients[0].greeted = 1;
     if ((data[0] & 3) == 3)
         open_channel(client);
-    if (send(client, data + 1, size - 1, MSG_NOSIGNAL) < 0)
+    if (data[0] & 4)
+        send_frames(client, data + 1, size - 1);
+    else if (send(client, data + 1, size - 1, MSG_NOSIGNAL) < 0)
         abort();
     shutdown(client, SHUT_WR);
     for (int i = 0; i < 100 && agent.server.clients[0].id; i++)
