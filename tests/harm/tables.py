@@ -127,6 +127,8 @@ COMMANDS = [
     Command("tables", ["tables"], status=(0, 1)),
     Command("config", ["config"]),
     Command("config-set", ["config", "probing.sample_rate=0.05"], injects=True),
+    Command("probes", ["probes"], status=(0, 1)),
+    Command("probes-start", ["probes", "start", "memory_usage", "interval=50ms"], injects=True),
     Command("list", ["list"], target=False),
     Command("doctor", ["doctor"], status=(0, 1)),
     Command("detach", ["detach"], status=(0, 1)),
