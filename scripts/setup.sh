@@ -36,7 +36,8 @@ debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg" ;;
 
 # What a part of the tests wants and skips without: asked for once, and never a reason to stop.
 wanted_packages_for() {
-    [ "$1" != test ] || echo "libjemalloc2 /usr/lib/$(uname -m)-linux-gnu/libjemalloc.so.2
+    [ "$1" != test ] || echo "netcat-openbsd nc
+libjemalloc2 /usr/lib/$(uname -m)-linux-gnu/libjemalloc.so.2
 libtcmalloc-minimal4 /usr/lib/$(uname -m)-linux-gnu/libtcmalloc_minimal.so.4"
 }
 

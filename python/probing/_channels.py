@@ -56,4 +56,16 @@ def _serve_code(arguments, channel):
     exec(compile(arguments, "<channel>", "exec", 0, True), names)
 
 
-KINDS = {"code": _serve_code}
+def _serve_repl(arguments, channel):
+    from . import _prompt
+
+    _prompt.serve_tool(arguments, channel)
+
+
+def _serve_prompt(arguments, channel):
+    from . import _prompt
+
+    _prompt.serve_plain(arguments, channel)
+
+
+KINDS = {"code": _serve_code, "repl": _serve_repl, "prompt": _serve_prompt}

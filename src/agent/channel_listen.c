@@ -11,6 +11,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,11 +24,12 @@
 #define INTERRUPT   0x03
 #define TELNET_IAC  0xff
 #define TELNET_IP   0xf4
+#define TELNET_SB   0xfa /* a list follows, up to IAC SE */
 #define TELNET_WILL 0xfb /* this one and those up to DONT are followed by an option */
 #define TELNET_DONT 0xfe
 #define GIL_MS      10000
 
-enum { TELNET_NONE, TELNET_COMMAND, TELNET_OPTION };
+enum { TELNET_NONE, TELNET_COMMAND, TELNET_OPTION, TELNET_LIST };
 
 static struct listener {
     uint64_t number; /* 0: a free place */
@@ -266,9 +268,13 @@ static size_t filter_text(struct pb_channel *c, uint8_t *bytes, size_t size, int
             c->telnet = TELNET_COMMAND;
         } else if (c->telnet == TELNET_COMMAND) {
             *interrupts += byte == TELNET_IP;
-            c->telnet = byte >= TELNET_WILL && byte <= TELNET_DONT ? TELNET_OPTION : TELNET_NONE;
+            c->telnet = byte == TELNET_SB                            ? TELNET_LIST
+                        : byte >= TELNET_WILL && byte <= TELNET_DONT ? TELNET_OPTION
+                                                                     : TELNET_NONE;
         } else if (c->telnet == TELNET_OPTION) {
             c->telnet = TELNET_NONE;
+        } else if (c->telnet == TELNET_LIST) {
+            continue;
         } else if (byte == INTERRUPT) {
             ++*interrupts;
         } else {
@@ -303,6 +309,22 @@ static void receive(struct pb_channel *c)
     pb_unlock(PB_LOCK_CHANNELS);
 }
 
+/* A client that is gone looks like one that ended its input. The kernel asks it now and then: one that is
+ * gone is found within a minute or so (net.ipv4.tcp_fin_timeout), also by code that never writes. */
+static void watch_peer(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
+                   {IPPROTO_TCP, TCP_KEEPIDLE, 10},
+                   {IPPROTO_TCP, TCP_KEEPINTVL, 10},
+                   {IPPROTO_TCP, TCP_KEEPCNT, 3},
+                   {IPPROTO_TCP, TCP_NODELAY, 1}}; /* answers are short: a person waits for each */
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int));
+}
+
 static void accept_client(struct listener *l)
 {
     char why[200];
@@ -319,6 +341,7 @@ static void accept_client(struct listener *l)
         close(fd);
         return;
     }
+    watch_peer(fd);
     fd = pb_fd_keep(fd);
     const struct pb_channel_request request = {.fd = fd,
                                                .listener = l->number,

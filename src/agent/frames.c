@@ -15,11 +15,13 @@
 
 #include <string.h>
 
-#define FRAMES_MAX   200
-#define CO_OPTIMIZED 1
-#define KIND_HIDDEN  0x10 /* 3.12: of a comprehension that is inlined */
-#define KIND_CELL    0xc0 /* a cell or a free variable */
-#define OWNER_CSTACK 3    /* 3.12: marks where C called Python; no function */
+#define FRAMES_MAX        200
+#define STACK_MAX         2000
+#define CO_OPTIMIZED      1
+#define KIND_HIDDEN       0x10 /* 3.12: of a comprehension that is inlined */
+#define KIND_CELL         0xc0 /* a cell or a free variable */
+#define FRAME_OBJECT_DATA 24   /* f_frame of a frame object, 3.11 and 3.12 */
+#define OWNER_CSTACK      3    /* 3.12: marks where C called Python; no function */
 
 /* A place in the chain of frames, from the innermost outwards. */
 struct walk {
@@ -103,7 +105,7 @@ static int layout_fits(const struct pb_python *py, const struct pb_agent_layout 
         if (distance > 1u << 20 || (uintptr_t)top % sizeof(void *))
             return 0;
         top = pointer_at(top, l->cframe_top);
-        if (top != pointer_at(frame, 24)) /* f_frame of a frame object, 3.11 and 3.12 */
+        if (top != pointer_at(frame, FRAME_OBJECT_DATA))
             return 0;
     } else if (top != (const char *)frame) {
         return 0;
@@ -121,11 +123,20 @@ static int layout_fits(const struct pb_python *py, const struct pb_agent_layout 
     return names && py->tuple_type == pointer_at(pointer_at(code, l->names), PB_PY_OBJECT_TYPE);
 }
 
-/* 0: this build's frames cannot be read. */
-static int walk_main_thread(struct walk *w, const struct pb_python *py, const pb_pyobject *marker)
+/* Whether frames of this build, up to 3.12, can be read by layout. */
+static int can_read_raw(const struct pb_python *py, const struct pb_agent_layout *l,
+                        const pb_pyobject *marker)
 {
     static int fits; /* 1 yes, -1 no; the same for all threads, and only touched with the GIL */
 
+    if (!fits)
+        fits = l && layout_fits(py, l, marker) ? 1 : -1;
+    return fits > 0 && !(py->minor == 11 && py->micro == 0);
+}
+
+/* 0: this build's frames cannot be read. */
+static int walk_main_thread(struct walk *w, const struct pb_python *py, const pb_pyobject *marker)
+{
     *w = (struct walk){.py = py, .l = pb_agent_layout_find(py->minor), .left = FRAMES_MAX};
     if (py->free_threaded)
         return 0;
@@ -137,9 +148,7 @@ static int walk_main_thread(struct walk *w, const struct pb_python *py, const pb
         return 1;
     }
     w->raw = 1;
-    if (!fits)
-        fits = w->l && layout_fits(py, w->l, marker) ? 1 : -1;
-    if (fits < 0 || (py->minor == 11 && py->micro == 0))
+    if (!can_read_raw(py, w->l, marker))
         return 0;
     void *tstate = main_tstate(py);
     w->frame = tstate ? raw_top(w->l, tstate) : NULL;
@@ -311,6 +320,136 @@ pb_pyobject *pb_frames_names(const struct pb_python *py, const char *stdlib, pb_
     if (list)
         search_functions(py, stdlib, marker, NULL, list);
     return list;
+}
+
+/* --- all threads --- */
+
+/* The innermost frame of a thread as an object, a new reference; NULL: none. Up to 3.10 frames are objects.
+ */
+static pb_pyobject *top_frame(const struct pb_python *py, const struct pb_agent_layout *l, void *tstate)
+{
+    if (py->minor >= 11)
+        return py->tstate_frame(tstate);
+    pb_pyobject *frame = pointer_at(tstate, l->top);
+    if (frame)
+        py->incref(frame);
+    return frame;
+}
+
+static pb_pyobject *outer_frame(const struct pb_python *py, const struct pb_agent_layout *l,
+                                pb_pyobject *frame)
+{
+    if (py->minor >= 11)
+        return py->frame_back(frame);
+    pb_pyobject *outer = pointer_at(frame, l->back);
+    if (outer)
+        py->incref(outer);
+    return outer;
+}
+
+/* Whether threads can be listed. */
+static int can_list_threads(const struct pb_python *py, const struct pb_agent_layout *l,
+                            const pb_pyobject *marker)
+{
+    if (py->free_threaded || !l || !py->first_tstate || !py->next_tstate)
+        return 0;
+    if (py->minor >= 13)
+        return py->tstate_frame && py->frame_back;
+    return can_read_raw(py, l, marker) && (py->minor < 11 || (py->tstate_frame && py->frame_back));
+}
+
+static void append_and_drop(const struct pb_python *py, pb_pyobject *list, pb_pyobject *object)
+{
+    if (!object || py->list_append(list, object) < 0)
+        py->err_clear();
+    if (object)
+        py->decref(object);
+}
+
+static void list_stack(const struct pb_python *py, const struct pb_agent_layout *l, void *tstate,
+                       pb_pyobject *list)
+{
+    pb_pyobject *frame = top_frame(py, l, tstate);
+
+    for (int left = STACK_MAX; frame && left > 0; left--) {
+        pb_pyobject *outer = outer_frame(py, l, frame);
+        append_and_drop(py, list, frame);
+        frame = outer;
+    }
+    if (frame)
+        py->decref(frame);
+}
+
+/* ident 0: all threads. The list is made before the walk: up to 3.11 making an object that the garbage
+ * collector counts may run a collection, hence other code, and thread states may go meanwhile. In 3.11 asking
+ * for a frame makes such an object, so the collector is held off. */
+static pb_pyobject *list_frames(const struct pb_python *py, unsigned long ident, pb_pyobject *marker)
+{
+    const struct pb_agent_layout *l = pb_agent_layout_find(py->minor);
+    pb_pyobject *list = py->list_new(0);
+    void *interpreter = main_interpreter(py);
+    unsigned long other;
+
+    if (!list || !interpreter || !can_list_threads(py, l, marker))
+        return list;
+    int collects = py->gc_disable && py->gc_enable && py->gc_disable();
+    for (void *t = py->first_tstate(interpreter); t; t = py->next_tstate(t)) {
+        memcpy(&other, (const char *)t + l->thread_id, sizeof(other));
+        if (!ident) {
+            pb_pyobject *frame = top_frame(py, l, t);
+            append_and_drop(py, list, py->int_from(other));
+            if (!frame)
+                py->incref(py->none);
+            append_and_drop(py, list, frame ? frame : py->none);
+        } else if (ident == other) {
+            list_stack(py, l, t, list);
+            break;
+        }
+    }
+    if (collects)
+        py->gc_enable();
+    return list;
+}
+
+pb_pyobject *pb_frames_threads(const struct pb_python *py, pb_pyobject *marker)
+{
+    return list_frames(py, 0, marker);
+}
+
+pb_pyobject *pb_frames_stack(const struct pb_python *py, unsigned long ident, pb_pyobject *marker)
+{
+    return list_frames(py, ident, marker);
+}
+
+/* The frame is held by the caller, so that its slots stay references or null. */
+pb_pyobject *pb_frames_locals_of(const struct pb_python *py, pb_pyobject *frame, pb_pyobject *marker)
+{
+    struct walk w = {.py = py, .l = pb_agent_layout_find(py->minor), .raw = 1};
+    pb_pyobject *names = py->list_new(0), *found = py->dict_new(), *own = py->eval_frame();
+
+    if (!names || !found || !own || py->free_threaded || py->minor >= 13 ||
+        pointer_at(frame, PB_PY_OBJECT_TYPE) != pointer_at(own, PB_PY_OBJECT_TYPE) ||
+        !can_read_raw(py, w.l, marker)) {
+        if (names)
+            py->decref(names);
+        if (found)
+            py->decref(found);
+        return NULL;
+    }
+    w.frame = py->minor >= 11 ? pointer_at(frame, FRAME_OBJECT_DATA) : frame;
+    if (w.frame && int_at(pointer_at(w.frame, w.l->code), w.l->flags) & CO_OPTIMIZED) {
+        search_raw(&w, NULL, names);
+        for (long i = 0, n = py->size_of(names); i < n; i++) {
+            pb_pyobject *name = py->list_get(names, i), *value = name ? search_raw(&w, name, NULL) : NULL;
+            if (value && py->dict_set_object(found, name, value) < 0)
+                py->err_clear();
+            if (value)
+                py->decref(value);
+        }
+    }
+    py->err_clear();
+    py->decref(names);
+    return found;
 }
 
 unsigned long pb_frames_main_ident(const struct pb_python *py)

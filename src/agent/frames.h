@@ -20,5 +20,17 @@ pb_pyobject *pb_frames_local(const struct pb_python *py, pb_pyobject *name, cons
 /* A new list of all such names, possibly more than once; NULL with an exception. */
 pb_pyobject *pb_frames_names(const struct pb_python *py, const char *stdlib, pb_pyobject *marker);
 
+/* What the threads of the main interpreter execute. A new list: of each thread its name (ident, the pthread
+ * handle) and its innermost frame or None, in turns. NULL with an exception. Empty where this build's thread
+ * states cannot be read: without a GIL they do not stand still. marker as above. */
+pb_pyobject *pb_frames_threads(const struct pb_python *py, pb_pyobject *marker);
+
+/* A new list of the frames of one thread, innermost first; empty for one that is not there. */
+pb_pyobject *pb_frames_stack(const struct pb_python *py, unsigned long ident, pb_pyobject *marker);
+
+/* The locals of a frame, of whatever thread, in a new dict; up to 3.12, and for functions alone. NULL without
+ * an exception: they cannot be read. */
+pb_pyobject *pb_frames_locals_of(const struct pb_python *py, pb_pyobject *frame, pb_pyobject *marker);
+
 /* Python's name (the pthread handle) for the main thread, 0 where it cannot be read. */
 unsigned long pb_frames_main_ident(const struct pb_python *py);

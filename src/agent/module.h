@@ -51,7 +51,8 @@ int64_t pb_span_step(void);
 void pb_span_forget(void);
 
 /* Functions of the module; each array ends with a name that is NULL. */
-extern struct pb_py_method pb_job_methods[];   /* job_python.c */
-extern struct pb_py_method pb_table_methods[]; /* module_table.c */
-extern struct pb_py_method pb_span_methods[];  /* module_span.c */
-extern struct pb_py_method pb_log_methods[];   /* module_log.c */
+extern struct pb_py_method pb_job_methods[];    /* job_python.c */
+extern struct pb_py_method pb_prompt_methods[]; /* prompt.c */
+extern struct pb_py_method pb_table_methods[];  /* module_table.c */
+extern struct pb_py_method pb_span_methods[];   /* module_span.c */
+extern struct pb_py_method pb_log_methods[];    /* module_log.c */

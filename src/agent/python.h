@@ -120,8 +120,11 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(void *, first_tstate, PyInterpreterState_ThreadHead, (void *), 0, 99)                                  \
     X(void *, next_tstate, PyThreadState_Next, (void *), 0, 99)                                              \
     X(pb_pyobject *, interpreter_dict, PyInterpreterState_GetDict, (void *), 8, 99)                          \
-    X(pb_pyobject *, tstate_frame, PyThreadState_GetFrame, (void *), 13, 99)                                 \
-    X(pb_pyobject *, frame_back, PyFrame_GetBack, (pb_pyobject *), 13, 99)                                   \
+    X(pb_pyobject *, tstate_frame, PyThreadState_GetFrame, (void *), 11, 99)                                 \
+    X(pb_pyobject *, frame_back, PyFrame_GetBack, (pb_pyobject *), 11, 99)                                   \
+    X(void, locals_to_fast, PyFrame_LocalsToFast, (pb_pyobject *, int), 0, 12)                               \
+    X(int, gc_disable, PyGC_Disable, (void), 11, 11)                                                         \
+    X(int, gc_enable, PyGC_Enable, (void), 11, 11)                                                           \
     X(pb_pyobject *, frame_code, PyFrame_GetCode, (pb_pyobject *), 13, 99)                                   \
     X(pb_pyobject *, frame_locals, PyFrame_GetLocals, (pb_pyobject *), 13, 99)                               \
     X(int, dict_get_reference, PyDict_GetItemRef, (pb_pyobject *, pb_pyobject *, pb_pyobject **), 13, 99)    \

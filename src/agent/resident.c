@@ -18,6 +18,7 @@
 #include "agent/lock.h"
 #include "agent/module.h"
 #include "agent/probes/probes.h"
+#include "agent/prompt.h"
 #include "agent/recorder.h"
 #include "agent/spawn.h"
 #include "agent/thread.h"
@@ -266,6 +267,7 @@ static void tear_down(struct pb_agent *a)
 {
     pb_job_disown(0);
     pb_channels_end(&a->server, "the agent was detached");
+    pb_prompt_detach();
     pb_job_release_python();
     pb_wake_stop();
     pb_probes_end();

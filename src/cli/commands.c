@@ -19,6 +19,8 @@
     X(launch)                                                                                                \
     X(eval)                                                                                                  \
     X(execute)                                                                                               \
+    X(repl)                                                                                                  \
+    X(listen)                                                                                                \
     X(query)                                                                                                 \
     X(archive)                                                                                               \
     X(export)                                                                                                \

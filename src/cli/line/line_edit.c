@@ -253,7 +253,7 @@ static void complete(struct pb_line *l)
     if (further || words.n == 1) {
         erase(l, from, t->cursor);
         insert(l, word, common);
-        if (words.n == 1 && !strchr("(.", word[common ? common - 1 : 0]))
+        if (words.n == 1 && !l->hooks->bare && !strchr("(.", word[common ? common - 1 : 0]))
             insert(l, " ", 1);
         return;
     }

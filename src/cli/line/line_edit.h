@@ -20,6 +20,7 @@ struct pb_line_hooks {
     bool (*is_whole)(void *arg, const char *text, size_t length);
     /* Adds what the word before the cursor may become, and returns where that word begins. May be NULL. */
     size_t (*complete)(void *arg, const char *text, size_t cursor, struct pb_line_words *to);
+    bool bare; /* no blank follows the only word that is offered */
     void *arg;
 };
 

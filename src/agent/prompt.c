@@ -1,0 +1,138 @@
+/* prompt: see prompt.h. */
+#include "agent/prompt.h"
+
+#include "agent/frames.h"
+#include "agent/module.h"
+
+#include <stdint.h>
+
+static uint32_t detached;
+static pb_pyobject *pending; /* a function that the main thread is to call; it is taken by exchange */
+
+void pb_prompt_detach(void)
+{
+    __atomic_add_fetch(&detached, 1, __ATOMIC_RELEASE);
+}
+
+/* threads(marker): see pb_frames_threads. The first local of the calling function is marker. */
+static pb_pyobject *threads(pb_pyobject *self, pb_pyobject *marker)
+{
+    (void)self;
+    return pb_frames_threads(pb_python_here(), marker);
+}
+
+/* stack(ident): frames of a thread, innermost first. ident is the first local of the calling function. */
+static pb_pyobject *stack(pb_pyobject *self, pb_pyobject *ident)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    unsigned long long number = py->uint64_as(ident);
+    if (py->err_occurred())
+        return NULL;
+    return pb_frames_stack(py, number ? (unsigned long)number : 1, ident);
+}
+
+/* frame_locals(frame): a dict, or None where they cannot be read here. frame is the first local of the
+ * calling function. */
+static pb_pyobject *frame_locals(pb_pyobject *self, pb_pyobject *frame)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    pb_pyobject *found = pb_frames_locals_of(py, frame, frame);
+    if (!found)
+        py->incref(py->none);
+    return found ? found : py->none;
+}
+
+/* set_local(frame, name, value): assigns a variable of a function of this thread, up to 3.12: later versions
+ * have it in f_locals. */
+static pb_pyobject *set_local(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *a[3];
+    (void)self;
+
+    for (int i = 0; i < 3; i++)
+        if (!(a[i] = py->tuple_get(args, i)))
+            return NULL;
+    pb_pyobject *locals = py->locals_to_fast ? py->get_attr(a[0], "f_locals") : NULL;
+    int r = locals ? py->dict_set_object(locals, a[1], a[2]) : -1;
+    if (locals)
+        py->decref(locals);
+    if (r < 0)
+        return py->err_occurred() ? NULL : py->bool_from(0);
+    py->locals_to_fast(a[0], 0);
+    return py->bool_from(1);
+}
+
+/* In the main thread, between two bytecodes. What the function raises is meant for the program: a signal
+ * handler of its own ran meanwhile. */
+static int call_pending(void *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *function = __atomic_exchange_n(&pending, NULL, __ATOMIC_ACQ_REL);
+    (void)unused;
+
+    if (!py || !function)
+        return 0;
+    pb_pyobject *result = py->call(function, (void *)NULL);
+    py->decref(function);
+    if (result)
+        py->decref(result);
+    return result ? 0 : -1;
+}
+
+/* pend(function): has the main thread call it, once, when it next can. False: one is waiting already, or
+ * Python takes no more. */
+static pb_pyobject *pend(pb_pyobject *self, pb_pyobject *function)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *none = NULL;
+    (void)self;
+
+    py->incref(function);
+    if (!__atomic_compare_exchange_n(&pending, &none, function, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        py->decref(function);
+        return py->bool_from(0);
+    }
+    if (py->add_pending_call(call_pending, NULL) == 0)
+        return py->bool_from(1);
+    function = __atomic_exchange_n(&pending, NULL, __ATOMIC_ACQ_REL);
+    if (function)
+        py->decref(function);
+    return py->bool_from(0);
+}
+
+/* unpend(): takes it back. False: it was called, or is. */
+static pb_pyobject *unpend(pb_pyobject *self, pb_pyobject *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *function = __atomic_exchange_n(&pending, NULL, __ATOMIC_ACQ_REL);
+    (void)self;
+    (void)unused;
+
+    if (function)
+        py->decref(function);
+    return py->bool_from(function != NULL);
+}
+
+/* detached(): how often the agent was: compared with what it was before. */
+static pb_pyobject *count_detached(pb_pyobject *self, pb_pyobject *unused)
+{
+    (void)self;
+    (void)unused;
+    return pb_python_here()->int_from(__atomic_load_n(&detached, __ATOMIC_ACQUIRE));
+}
+
+struct pb_py_method pb_prompt_methods[] = {
+    {"threads", (pb_py_function)threads, PB_METH_O, NULL},
+    {"stack", (pb_py_function)stack, PB_METH_O, NULL},
+    {"frame_locals", (pb_py_function)frame_locals, PB_METH_O, NULL},
+    {"set_local", (pb_py_function)set_local, PB_METH_VARARGS, NULL},
+    {"pend", (pb_py_function)pend, PB_METH_O, NULL},
+    {"unpend", (pb_py_function)unpend, PB_METH_NOARGS, NULL},
+    {"detached", (pb_py_function)count_detached, PB_METH_NOARGS, NULL},
+    {0},
+};

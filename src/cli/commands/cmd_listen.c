@@ -1,0 +1,70 @@
+/* listen: the Python prompt in plain bytes, for nc and telnet. */
+#include "ask/parts.h"
+#include "cli/cli.h"
+#include "cli/talk/address.h"
+
+#include <stdio.h>
+
+#define KIND "prompt"
+
+static int stop(const struct pb_call *call, struct pb_err *err)
+{
+    struct pb_session session;
+
+    int r = pb_parts_session(call->targets.at[0].pid, true, call->timeout_ms, &session, err);
+    if (r < 0)
+        return r;
+    r = pb_address_stop(&session, KIND, true, err);
+    pb_session_done(&session);
+    if (r == 0)
+        fputs("note: it was not listening\n", stderr);
+    return r < 0 ? r : 0;
+}
+
+static int run_listen(const struct pb_call *call, struct pb_err *err)
+{
+    struct pb_address address;
+    struct pb_session session;
+    char token[256];
+
+    if (pb_call_option(call, "stop"))
+        return call->nargs || pb_call_option(call, "token")
+                   ? pb_fail(err, PB_USAGE, "--stop goes with neither an address nor a token: it stops all")
+                   : stop(call, err);
+    int r = pb_address_parse(call->nargs ? call->args[0] : NULL, &address, err);
+    if (r == 0)
+        r = pb_address_token(call, &address, token, sizeof(token), err);
+    if (r == 0)
+        r = pb_parts_session(call->targets.at[0].pid, false, call->timeout_ms, &session, err);
+    if (r < 0)
+        return r;
+    r = pb_address_listen(&session, KIND, &address, token, err);
+    pb_session_done(&session);
+    if (r < 0)
+        return r;
+    pb_address_tell(&address, r, token[0] != '\0');
+    return 0;
+}
+
+static const struct pb_option options[] = {
+    {0, "token", "TOKEN", "what a client must say first; \"-\": a line of stdin has it"},
+    {0, "stop", NULL, "stop listening, and end the prompts that came that way"},
+    {0},
+};
+
+const struct pb_command pb_cmd_listen = {
+    .name = "listen",
+    .summary = "the prompt of repl over TCP, for nc or telnet",
+    .synopsis = "[ADDR]",
+    .text =
+        "The agent listens on 127.0.0.1 and a free port, or on ADDR (PORT, HOST:PORT, [HOST]:PORT with a\n"
+        "number as host), and the command that connects is printed. Each connection is a prompt as that of\n"
+        "repl, in lines of text. An address that other machines reach needs --token. It goes on until\n"
+        "listen --stop or detach.",
+    .example = "probing -t 4711 listen\nprobing -t 4711 listen 0.0.0.0:4000 --token SECRET\nprobing -t 4711 "
+               "listen --stop",
+    .options = options,
+    .max_args = 1,
+    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT,
+    .run = run_listen,
+};

@@ -1,0 +1,161 @@
+/* address: see address.h. */
+#include "cli/talk/address.h"
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "control/message.h"
+#include "inject/session.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ANSWER_MS 10000
+
+static int parse_port(const char *text, uint16_t *ret)
+{
+    char *end;
+
+    if (!*text || strspn(text, "0123456789") != strlen(text))
+        return -EINVAL;
+    unsigned long port = strtoul(text, &end, 10);
+    if (port > UINT16_MAX)
+        return -EINVAL;
+    *ret = (uint16_t)port;
+    return 0;
+}
+
+/* Cuts "HOST:PORT" apart; where there is one part it is a port or a host. */
+static int split(const char *text, char host[64], const char **port)
+{
+    const char *colon = strrchr(text, ':');
+    size_t n = strlen(text);
+
+    *port = NULL;
+    if (text[0] == '[') {
+        const char *close = strchr(text, ']');
+        if (!close || (close[1] && close[1] != ':'))
+            return -EINVAL;
+        *port = close[1] ? close + 2 : NULL;
+        n = (size_t)(close - ++text);
+    } else if (colon && strchr(text, ':') == colon) {
+        *port = colon + 1;
+        n = (size_t)(colon - text);
+    } else if (!colon && strspn(text, "0123456789") == n) {
+        *port = text;
+        n = 0;
+    }
+    if (n >= 64)
+        return -EINVAL;
+    snprintf(host, 64, "%.*s", (int)n, text);
+    if (!host[0] || strcmp(host, "localhost") == 0)
+        snprintf(host, 64, "127.0.0.1");
+    return 0;
+}
+
+int pb_address_parse(const char *text, struct pb_address *ret, struct pb_err *err)
+{
+    struct pb_address a = {.host = "127.0.0.1"};
+    struct in6_addr six;
+    struct in_addr four;
+    const char *port = NULL;
+
+    int r = text ? split(text, a.host, &port) : 0;
+    if (r == 0 && port)
+        r = parse_port(port, &a.port);
+    if (r == 0 && inet_pton(AF_INET, a.host, &four) == 1)
+        a.loopback = (ntohl(four.s_addr) >> 24) == 127;
+    else if (r == 0 && inet_pton(AF_INET6, a.host, &six) == 1)
+        a.loopback = IN6_IS_ADDR_LOOPBACK(&six);
+    else
+        return pb_fail(
+            err, PB_USAGE,
+            "'%s' is no address: PORT, HOST or HOST:PORT, the host as a number such as 127.0.0.1 or [::1]",
+            text);
+    *ret = a;
+    return 0;
+}
+
+int pb_address_token(const struct pb_call *call, const struct pb_address *address, char *ret, unsigned size,
+                     struct pb_err *err)
+{
+    const char *given = pb_call_option(call, "token");
+
+    ret[0] = '\0';
+    if (given && strcmp(given, "-") == 0) {
+        if (!fgets(ret, (int)size, stdin))
+            ret[0] = '\0';
+        ret[strcspn(ret, "\r\n")] = '\0';
+    } else if (given) {
+        if (strlen(given) >= size)
+            return pb_fail(err, PB_USAGE, "the token is longer than %u characters", size - 1);
+        snprintf(ret, size, "%s", given);
+    }
+    if (given && !ret[0])
+        return pb_fail(err, PB_USAGE, "the token is empty");
+    if (!given && !address->loopback)
+        return pb_fail(err, PB_USAGE,
+                       "%s can be reached from other machines: --token TOKEN names what a client must say",
+                       address->host);
+    return 0;
+}
+
+/* The value of the answer. */
+static int ask(struct pb_session *session, struct pb_frame_writer *w, uint16_t type, struct pb_err *err)
+{
+    struct pb_field text;
+    struct pb_frame reply;
+
+    int64_t id = pb_client_request(&session->client, w, type);
+    int r = id < 0 ? (int)id : pb_client_next(&session->client, &reply, ANSWER_MS);
+    if (r < 0)
+        return pb_fail(err, r, "the agent does not answer: %s", strerror(-r));
+    if (reply.type == PB_MSG_DONE && reply.id == (uint32_t)id)
+        return (int)(pb_field_u64(&reply, PB_TAG_VALUE, 0) & UINT16_MAX);
+    if (reply.type != PB_MSG_ERROR || pb_field_find(&reply, PB_TAG_TEXT, &text) < 0)
+        return pb_fail(err, -EPROTO, "the agent's answer makes no sense");
+    return pb_fail(err, -EIO, "%.*s", (int)text.size, (const char *)text.data);
+}
+
+int pb_address_listen(struct pb_session *session, const char *kind, const struct pb_address *address,
+                      const char *token, struct pb_err *err)
+{
+    uint8_t buf[1024];
+    struct pb_frame_writer w;
+
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_str(&w, PB_TAG_NAME, kind);
+    pb_frame_put(&w, PB_TAG_DATA, token, strlen(token));
+    pb_frame_put_str(&w, PB_TAG_TEXT, address->host);
+    pb_frame_put_u64(&w, PB_TAG_VALUE, address->port);
+    pb_frame_put_u64(&w, PB_TAG_MODE, PB_LISTEN_TEXT);
+    return ask(session, &w, PB_MSG_LISTEN, err);
+}
+
+int pb_address_stop(struct pb_session *session, const char *kind, bool channels, struct pb_err *err)
+{
+    uint8_t buf[256];
+    struct pb_frame_writer w;
+
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_str(&w, PB_TAG_NAME, kind);
+    pb_frame_put_u64(&w, PB_TAG_MODE, channels);
+    return ask(session, &w, PB_MSG_LISTEN_STOP, err);
+}
+
+void pb_address_tell(const struct pb_address *address, int port, bool token)
+{
+    const char *host = strcmp(address->host, "0.0.0.0") == 0 ? "127.0.0.1"
+                       : strcmp(address->host, "::") == 0    ? "::1"
+                                                             : address->host;
+
+    printf("nc %s %d\n", host, port);
+    fflush(stdout);
+    if (!token)
+        fputs("note: whoever may connect there (every user of this machine) can run code in the process; "
+              "--token "
+              "TOKEN asks for a word\n",
+              stderr);
+}

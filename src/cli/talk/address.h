@@ -1,0 +1,34 @@
+/* address: an address that the agent listens on for prompts in plain bytes (nc, telnet), and asking it to. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pb_call;
+struct pb_err;
+struct pb_session;
+
+struct pb_address {
+    char host[64]; /* numeric, IPv4 or IPv6 */
+    uint16_t port; /* 0: any that is free */
+    bool loopback; /* only this machine reaches it */
+};
+
+/* "PORT", "HOST", "HOST:PORT", "[HOST]:PORT", numbers or localhost; NULL: 127.0.0.1 and a free port.
+ * -EINVAL with a sentence. */
+int pb_address_parse(const char *text, struct pb_address *ret, struct pb_err *err);
+
+/* The token of the call (--token TOKEN, "-": a line of stdin), "" where none is given. PB_USAGE where the
+ * address needs one. */
+int pb_address_token(const struct pb_call *call, const struct pb_address *address, char *ret, unsigned size,
+                     struct pb_err *err);
+
+/* Has the agent listen for connections of that kind. Returns the port. */
+int pb_address_listen(struct pb_session *session, const char *kind, const struct pb_address *address,
+                      const char *token, struct pb_err *err);
+
+/* Stops it, and with channels ends the prompts that came that way. Returns how many addresses there were. */
+int pb_address_stop(struct pb_session *session, const char *kind, bool channels, struct pb_err *err);
+
+/* Tells a person how to connect. */
+void pb_address_tell(const struct pb_address *address, int port, bool token);

@@ -1,0 +1,190 @@
+/* dialog: see dialog.h. */
+#include "cli/talk/dialog.h"
+
+#include "ask/parts.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEADER  9u
+#define ROOM    (HEADER + 2 * PB_DIALOG_MAX) /* a message, and what came after it */
+#define SEND_MS 10000                        /* for the process to take what is sent to it */
+
+int pb_dialog_open(const struct pb_call *call, const char *kind, const char *arguments, struct pb_dialog *ret,
+                   struct pb_err *err)
+{
+    char text[256];
+
+    *ret = (struct pb_dialog){.buf = malloc(ROOM)};
+    if (!ret->buf)
+        return -ENOMEM;
+    int r = pb_parts_session(call->targets.at[0].pid, false, call->timeout_ms, &ret->session, err);
+    if (r < 0) {
+        free(ret->buf);
+        return r;
+    }
+    r = pb_talk_open(&ret->session.client, kind, arguments, strlen(arguments), call->timeout_ms, &ret->talk,
+                     text);
+    if (r < 0) {
+        pb_dialog_close(ret);
+        return pb_fail(err, r, "%s", text[0] ? text : strerror(-r));
+    }
+    pb_client_limit(&ret->session.client, 0);
+    return 0;
+}
+
+void pb_dialog_close(struct pb_dialog *d)
+{
+    pb_session_done(&d->session);
+    free(d->buf);
+    d->buf = NULL;
+}
+
+/* Takes what comes into buf. */
+static int receive(struct pb_dialog *d, int timeout_ms)
+{
+    struct pb_talk_event event;
+
+    if (d->ended)
+        return -ENODATA;
+    int r = pb_talk_next(&d->talk, &event, timeout_ms);
+    if (r < 0)
+        return r;
+    if (event.type == PB_TALK_END) {
+        snprintf(d->reason, sizeof(d->reason), "%s", event.text);
+        d->ended = true;
+        return -ENODATA;
+    }
+    if (event.type != PB_TALK_DATA)
+        return 0;
+    if (event.size > ROOM - d->len)
+        return -EPROTO;
+    memcpy(d->buf + d->len, event.data, event.size);
+    d->len += event.size;
+    return 0;
+}
+
+/* All of it; what comes meanwhile is kept. */
+static int send_bytes(struct pb_dialog *d, const char *data, size_t size)
+{
+    uint64_t end = pb_now_ns() + SEND_MS * PB_NS_PER_MS;
+
+    while (size > 0) {
+        long n = pb_talk_send(&d->talk, data, size);
+        if (n < 0)
+            return (int)n;
+        data += n;
+        size -= (size_t)n;
+        if (size == 0)
+            break;
+        if (pb_now_ns() > end)
+            return -ETIMEDOUT;
+        int r = receive(d, 200);
+        if (r < 0 && r != -ETIMEDOUT && r != -EINTR)
+            return r;
+    }
+    return 0;
+}
+
+static void put_u32(char *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (char)(value >> (8 * i));
+}
+
+static uint32_t get_u32(const char *from)
+{
+    uint32_t value = 0;
+
+    for (int i = 0; i < 4; i++)
+        value |= (uint32_t)(unsigned char)from[i] << (8 * i);
+    return value;
+}
+
+int64_t pb_dialog_send(struct pb_dialog *d, char letter, const char *text, size_t size)
+{
+    char header[HEADER] = {letter};
+
+    if (size > PB_DIALOG_MAX)
+        return -EMSGSIZE;
+    put_u32(header + 1, ++d->last_number);
+    put_u32(header + 5, (uint32_t)size);
+    int r = send_bytes(d, header, sizeof(header));
+    if (r == 0)
+        r = send_bytes(d, text, size);
+    return r < 0 ? r : (int64_t)d->last_number;
+}
+
+int pb_dialog_interrupt(struct pb_dialog *d)
+{
+    return pb_talk_interrupt(&d->talk);
+}
+
+static void drop_used(struct pb_dialog *d)
+{
+    memmove(d->buf, d->buf + d->used, d->len - d->used);
+    d->len -= d->used;
+    d->used = 0;
+}
+
+/* Until when, in ns of the clock; 0: for ever. */
+static uint64_t end_of(int timeout_ms)
+{
+    return timeout_ms < 0 ? 0 : pb_now_ns() + (uint64_t)timeout_ms * PB_NS_PER_MS;
+}
+
+static int receive_until(struct pb_dialog *d, uint64_t end)
+{
+    uint64_t now = pb_now_ns();
+
+    if (end && now >= end)
+        return -ETIMEDOUT;
+    return receive(d, end ? (int)((end - now) / PB_NS_PER_MS) + 1 : -1);
+}
+
+int pb_dialog_next(struct pb_dialog *d, struct pb_dialog_message *ret, int timeout_ms)
+{
+    uint64_t end = end_of(timeout_ms);
+
+    drop_used(d);
+    for (;;) {
+        uint32_t size = d->len >= HEADER ? get_u32(d->buf + 5) : 0;
+        if (size > PB_DIALOG_MAX)
+            return -EPROTO;
+        if (d->len >= HEADER && d->len >= HEADER + size) {
+            *ret = (struct pb_dialog_message){d->buf[0], get_u32(d->buf + 1), d->buf + HEADER, size};
+            d->used = HEADER + size;
+            return 0;
+        }
+        int r = receive_until(d, end);
+        if (r < 0)
+            return r;
+    }
+}
+
+long pb_dialog_read(struct pb_dialog *d, char *ret, size_t size, int timeout_ms)
+{
+    uint64_t end = end_of(timeout_ms);
+
+    drop_used(d);
+    while (d->len == 0) {
+        int r = receive_until(d, end);
+        if (r == -ENODATA)
+            return 0;
+        if (r < 0)
+            return r;
+    }
+    d->used = d->len < size ? d->len : size;
+    memcpy(ret, d->buf, d->used);
+    return (long)d->used;
+}
+
+const char *pb_dialog_reason(const struct pb_dialog *d)
+{
+    return d->reason;
+}

@@ -1,0 +1,307 @@
+/* dialog_prompt: see dialog_prompt.h. */
+#include "cli/talk/dialog_prompt.h"
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "cli/cli.h"
+#include "cli/line/line_edit.h"
+#include "cli/print/rows.h"
+#include "cli/print/terminal.h"
+#include "cli/stop.h"
+#include "control/message.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WHOLE_MS    1500 /* for the process to say whether an input is whole */
+#define COMPLETE_MS 3000
+#define PATIENCE_MS 3000 /* then a person is told what is waited for */
+#define PRESSES     3    /* of Ctrl-C for one input: the last one leaves */
+
+#define BOLD_RED "\033[1;31m"
+#define CYAN     "\033[36m"
+#define DIM      "\033[2m"
+#define PLAIN    "\033[0m"
+
+struct prompt {
+    struct pb_dialog *dialog;
+    char ask[80], more[80];
+    bool over, colour;
+    int status;
+};
+
+static volatile sig_atomic_t presses;
+
+static void count_press(int signal)
+{
+    (void)signal;
+    presses++;
+}
+
+/* --- what comes --- */
+
+/* A traceback line by line: places in one colour, what was raised in another. */
+static void show_traceback(const char *text, size_t size, bool colour)
+{
+    while (size > 0) {
+        const char *end = memchr(text, '\n', size);
+        size_t n = end ? (size_t)(end - text) : size;
+        const char *paint = n > 8 && memcmp(text, "  File \"", 8) == 0      ? CYAN
+                            : n > 10 && memcmp(text, "Traceback ", 10) == 0 ? DIM
+                            : n > 0 && text[0] != ' '                       ? BOLD_RED
+                                                                            : NULL;
+        if (colour && paint)
+            fputs(paint, stderr);
+        fwrite(text, 1, n, stderr);
+        if (colour && paint)
+            fputs(PLAIN, stderr);
+        if (end)
+            putc('\n', stderr);
+        text += end ? n + 1 : n;
+        size -= end ? n + 1 : n;
+    }
+}
+
+/* The prompt to ask with, as the process wants it: its word, so without control characters. */
+static void take_prompt(struct prompt *p, const char *text, size_t size)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < size && n + 1 < sizeof(p->ask); i++)
+        if ((unsigned char)text[i] >= ' ' && text[i] != 0x7f)
+            p->ask[n++] = text[i];
+    p->ask[n] = '\0';
+    memset(p->more, ' ', sizeof(p->more));
+    size_t dots = n > 4 ? n - 4 : 0;
+    snprintf(p->more + dots, sizeof(p->more) - dots, "... ");
+}
+
+static void take_output(struct prompt *p, const struct pb_dialog_message *m)
+{
+    FILE *to = m->letter == '0' + PB_STREAM_OUT || m->letter == '0' + PB_STREAM_VALUE ? stdout : stderr;
+
+    if (m->letter == '0' + PB_STREAM_TRACEBACK)
+        show_traceback(m->text, m->size, p->colour);
+    else
+        fwrite(m->text, 1, m->size, to);
+    fflush(to);
+}
+
+/* d: it is done; e: and the prompt with it. */
+static bool is_done(struct prompt *p, const struct pb_dialog_message *m)
+{
+    if ((m->letter != 'd' && m->letter != 'e') || m->size < 1)
+        return false;
+    p->status = (unsigned char)m->text[0];
+    p->over = m->letter == 'e';
+    take_prompt(p, m->text + 1, m->size - 1);
+    return true;
+}
+
+static int explain_end(const struct prompt *p, int r, struct pb_err *err)
+{
+    const char *reason = pb_dialog_reason(p->dialog);
+
+    if (reason[0])
+        return pb_fail(err, r, "%s", reason);
+    return pb_fail(err, r, "the process ended, or its agent was detached");
+}
+
+/* Shows output until the input is done. Ctrl-C stops the code there. */
+static int follow(struct prompt *p, uint32_t number, struct pb_err *err)
+{
+    struct pb_dialog_message m;
+    uint64_t began = pb_now_ns();
+    bool heard = false, told = false;
+    int seen = 0;
+
+    for (;;) {
+        if (presses > seen) {
+            seen = presses;
+            if (seen >= PRESSES)
+                return pb_fail(err, -EINTR, "left; the code was told to stop and may still be running there");
+            pb_dialog_interrupt(p->dialog);
+        }
+        int r = pb_dialog_next(p->dialog, &m, 200);
+        if (r == -ETIMEDOUT || r == -EINTR) {
+            if (!heard && !told && pb_now_ns() - began > PATIENCE_MS * PB_NS_PER_MS && number == 0) {
+                fputs("note: waiting for the process to take its turn at Python (Ctrl-C leaves)\n", stderr);
+                told = true;
+            }
+            continue;
+        }
+        if (r < 0)
+            return explain_end(p, r, err);
+        heard = true;
+        if (m.letter >= '1' && m.letter <= '4')
+            take_output(p, &m);
+        else if (m.number == number && is_done(p, &m))
+            return 0;
+    }
+}
+
+static int run(struct prompt *p, const char *text, size_t size, struct pb_err *err)
+{
+    int64_t number = pb_dialog_send(p->dialog, 'x', text, size);
+
+    if (number == -EMSGSIZE)
+        return pb_fail(err, -EMSGSIZE, "the code is larger than 1 MB");
+    if (number < 0)
+        return explain_end(p, (int)number, err);
+    presses = 0;
+    return follow(p, (uint32_t)number, err);
+}
+
+/* --- what the editor asks --- */
+
+/* The answer to a question of the editor; what is late is not waited for. */
+static int ask(struct prompt *p, char letter, const char *text, size_t size, int timeout_ms,
+               struct pb_dialog_message *ret)
+{
+    uint64_t end = pb_now_ns() + (uint64_t)timeout_ms * PB_NS_PER_MS;
+    int64_t number = pb_dialog_send(p->dialog, letter, text, size);
+    int r = number < 0 ? (int)number : 0;
+
+    while (r == 0 || r == -EINTR) {
+        uint64_t now = pb_now_ns();
+        if (now >= end)
+            return -ETIMEDOUT;
+        r = pb_dialog_next(p->dialog, ret, (int)((end - now) / PB_NS_PER_MS) + 1);
+        if (r == 0 && ret->letter == letter && ret->number == (uint32_t)number)
+            return 0;
+    }
+    return r;
+}
+
+static bool is_whole(void *arg, const char *text, size_t length)
+{
+    struct pb_dialog_message m;
+
+    if (ask(arg, 'w', text, length, WHOLE_MS, &m) < 0)
+        return true;
+    return m.size < 1 || m.text[0] != '0';
+}
+
+/* A candidate is shown and typed for a person: names alone. */
+static bool is_name(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (!isalnum((unsigned char)text[i]) && text[i] != '_' && (unsigned char)text[i] < 0x80)
+            return false;
+    return size > 0 && size < 200;
+}
+
+static size_t complete(void *arg, const char *text, size_t cursor, struct pb_line_words *to)
+{
+    struct prompt *p = arg;
+    struct pb_dialog_message m;
+    char word[256];
+
+    size_t line = cursor;
+    while (line > 0 && text[line - 1] != '\n')
+        line--;
+    if (strspn(text + line, " \t") >= cursor - line) { /* at the beginning of a line Tab indents */
+        pb_line_offer(to, "    ");
+        return cursor;
+    }
+    int r = ask(p, 'c', text, cursor, COMPLETE_MS, &m);
+    if (r == -ETIMEDOUT)
+        pb_dialog_interrupt(p->dialog);
+    if (r < 0)
+        return cursor;
+    const char *at = m.text, *end = m.text + m.size;
+    size_t start = 0;
+    while (at < end && isdigit((unsigned char)*at) && start <= cursor)
+        start = start * 10 + (size_t)(*at++ - '0');
+    if (start > cursor)
+        return cursor;
+    while (at < end && *at == '\n') {
+        const char *name = ++at;
+        while (at < end && *at != '\n')
+            at++;
+        size_t n = (size_t)(at - name);
+        if (!is_name(name, n) || n < cursor - start || memcmp(name, text + start, cursor - start) != 0)
+            continue;
+        snprintf(word, sizeof(word), "%.*s", (int)n, name);
+        pb_line_offer(to, word);
+    }
+    return start;
+}
+
+/* --- both ways to be asked --- */
+
+static int read_stdin(char **ret, size_t *ret_size)
+{
+    _cleanup_free_ char *text = malloc(PB_DIALOG_MAX + 1);
+    size_t size = 0;
+    ssize_t n = 1;
+
+    while (text && n > 0 && size <= PB_DIALOG_MAX) {
+        n = read(STDIN_FILENO, text + size, PB_DIALOG_MAX + 1 - size);
+        if (n < 0)
+            return -errno;
+        size += (size_t)n;
+    }
+    if (!text)
+        return -ENOMEM;
+    *ret = pb_take_ptr(text);
+    *ret_size = size;
+    return 0;
+}
+
+static int run_script(struct prompt *p, struct pb_err *err)
+{
+    _cleanup_free_ char *text = NULL;
+    size_t size = 0;
+
+    int r = read_stdin(&text, &size);
+    if (r < 0)
+        return pb_fail(err, r, "stdin cannot be read: %s", strerror(-r));
+    r = run(p, text, size, err);
+    return r < 0 ? r : p->status ? PB_FAILED : 0;
+}
+
+static int ask_person(struct prompt *p, struct pb_err *err)
+{
+    const struct pb_line_hooks hooks = {.is_whole = is_whole, .complete = complete, .bare = true, .arg = p};
+    struct pb_line *line;
+    char history[PATH_MAX];
+
+    bool kept = pb_line_history_path("python", history, sizeof(history)) == 0;
+    int r = pb_line_open(STDIN_FILENO, STDOUT_FILENO, &hooks, kept ? history : NULL, &line);
+    if (r < 0)
+        return pb_fail(err, r, "the prompt cannot be opened: %s", strerror(-r));
+    while (r == 0 && !p->over) {
+        _cleanup_free_ char *text = NULL;
+        fflush(stdout);
+        r = pb_line_read(line, p->ask, p->more, &text);
+        if (r < 0)
+            break;
+        /* What is typed meanwhile is kept for the prompt, and does not show among the output. */
+        pb_terminal_take(STDIN_FILENO, STDOUT_FILENO, PB_TERMINAL_KEYS, "", "");
+        r = run(p, text, strlen(text), err);
+        pb_terminal_give_back();
+    }
+    pb_line_close(line);
+    return r == -ENODATA && !pb_dialog_reason(p->dialog)[0] ? 0 : r;
+}
+
+int pb_dialog_prompt(struct pb_dialog *t, struct pb_err *err)
+{
+    struct prompt p = {.dialog = t, .ask = ">>> ", .more = "... "};
+    bool person = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+
+    p.colour = pb_color() && isatty(STDERR_FILENO);
+    pb_signal_take(SIGINT, count_press);
+    int r = follow(&p, 0, err); /* the first prompt: there is a thread that has the GIL */
+    if (r == 0)
+        r = person ? ask_person(&p, err) : run_script(&p, err);
+    return r;
+}

@@ -1,0 +1,106 @@
+"""What tests of prompts share: programs that run on while somebody talks to them, and a real nc."""
+import contextlib
+import os
+import re
+import select
+import shutil
+import subprocess
+import time
+
+import jobs
+import pytest
+from jobs import probe
+
+NC = shutil.which("nc")
+needs_nc = pytest.mark.skipif(NC is None, reason="there is no nc here (scripts/setup.sh test installs one)")
+
+# It counts and prints as it goes on; what it prints at its end shows whether a prompt changed anything.
+COUNTING = """
+import sys, time
+rate = 0.1
+class Model:
+    def __init__(self): self.weights, self.hidden_size = [1.0, 2.0], 32
+def helper(n):
+    doubled = n * 2
+    return doubled
+def train(model):
+    step, total, stop = 0, 0, False
+    print("ready", flush=True)
+    while not stop:
+        step += 1
+        total += helper(step)
+        time.sleep(0.002)
+    print("stopped by", stop, sys.gettrace(), total == step * (step + 1), flush=True)
+train(Model())
+"""
+
+
+class Nc:
+    """nc, connected to what `probing listen` or `probing pause` printed."""
+
+    def __init__(self, command):
+        words = command.split()
+        assert words[0] == "nc", command
+        self.process = subprocess.Popen([NC] + words[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.seen = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def send(self, text):
+        self.process.stdin.write(text if isinstance(text, bytes) else text.encode())
+        self.process.stdin.flush()
+
+    def wait(self, text, seconds=15):
+        """Reads until the text has come, and returns what came up to its end."""
+        deadline = time.monotonic() + seconds
+        while text not in self.seen:
+            assert time.monotonic() < deadline, f"not seen: {text!r}\n{self.seen}"
+            if select.select([self.process.stdout], [], [], 0.1)[0]:
+                data = os.read(self.process.stdout.fileno(), 65536)
+                self.seen += data.decode()
+                assert data or text in self.seen, f"the end, and not seen: {text!r}\n{self.seen}"
+        came, _, self.seen = self.seen.partition(text)
+        return came + text
+
+    def ask(self, text, prompt=">>> "):
+        """What is said to an input, without the prompt after it."""
+        self.send(text + "\n")
+        return self.wait(prompt)[:-len(prompt)]
+
+    def end(self, seconds=10):
+        """Reads until the other side has closed. nc itself also waits for the end of its stdin."""
+        self.process.stdin.close()
+        deadline = time.monotonic() + seconds
+        while True:
+            assert time.monotonic() < deadline, f"no end:\n{self.seen}"
+            if select.select([self.process.stdout], [], [], 0.1)[0]:
+                data = os.read(self.process.stdout.fileno(), 65536)
+                self.seen += data.decode()
+                if not data:
+                    return self.seen
+
+
+def address(done):
+    """The command that a person is told."""
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"nc \S+ \d+\n", done.stdout), done.stdout
+    return done.stdout.strip()
+
+
+@contextlib.contextmanager
+def listening(job, *words):
+    with Nc(address(probe(job.pid, "listen", *words))) as nc:
+        yield nc
+
+
+def goes_on(job):
+    """The program moves, and answers."""
+    first = int(probe(job.pid, "eval", "step").stdout)
+    jobs.wait_until(lambda: int(probe(job.pid, "eval", "step").stdout) > first, what="the next step")
