@@ -68,4 +68,16 @@ def _serve_prompt(arguments, channel):
     _prompt.serve_plain(arguments, channel)
 
 
-KINDS = {"code": _serve_code, "repl": _serve_repl, "prompt": _serve_prompt}
+def _serve_pause(arguments, channel):
+    from . import _pause
+
+    _pause.serve_control(arguments, channel)
+
+
+def _serve_paused(arguments, channel):
+    from . import _pause
+
+    _pause.serve_client(arguments, channel)
+
+
+KINDS = {"code": _serve_code, "repl": _serve_repl, "prompt": _serve_prompt, "pause": _serve_pause, "paused": _serve_paused}

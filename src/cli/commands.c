@@ -21,6 +21,7 @@
     X(execute)                                                                                               \
     X(repl)                                                                                                  \
     X(listen)                                                                                                \
+    X(pause)                                                                                                 \
     X(query)                                                                                                 \
     X(archive)                                                                                               \
     X(export)                                                                                                \

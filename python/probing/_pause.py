@@ -1,0 +1,516 @@
+"""`probing pause`: the main thread stops between two bytecodes and serves a prompt in the frame it is in.
+
+The agent asks Python to call Pause.stop in the main thread. That waits for a client, in short turns so that the program's signal handlers run,
+and talks to it until the client lets the program go on. Steps are made with sys.settrace in the main thread alone, and not at all where the
+program, a debugger or a coverage tool has a trace function there. A pause without a client, or with one that says nothing, ends after a limit.
+"""
+import sys
+
+from _thread import allocate_lock, get_ident
+from posix import getpid
+
+import _probing
+from . import _helpers, _prompt, _streams
+from ._names import OWN_NAMES
+from ._program import forget_thread
+from ._streams import ERR, OUT
+
+TURN_MS = 100
+LIST_LINES = 5
+COMMANDS = {"s": "step", "n": "next", "unt": "until", "r": "return", "u": "up", "d": "down", "w": "where", "bt": "where", "l": "list",
+            "c": "continue", "cont": "continue", "q": "quit", "exit": "quit", "h": "help"}
+NAMES = frozenset(COMMANDS.values())
+
+HELP = """\
+The main thread of the program is stopped. What is entered runs in its frame: locals can be read and assigned.
+  step, s         to the next line, into calls          where, w, bt     the stack
+  next, n         to the next line of this function     up, u; down, d   another frame
+  until [LINE]    to a later line of this function      list, l [LINE]   the source around here
+  return, r       until this function returns           continue, c      lets the program go on
+  !CODE           runs CODE where it looks like a command; help() has what there is besides
+"""
+
+current = None  # the pause of this process
+
+
+class FrameNames(dict):
+    """The names that a frame sees: its locals, its globals, what is lent. An assignment goes where the frame's own would go, a name that is
+    new to it stays here. As Names of _prompt.py: code asks by __getitem__, but for what looks into the dict itself."""
+
+    def __init__(self, helpers, frame):
+        self.helpers, self.frame = helpers, frame
+        self.kept, self.own_print = set(), None
+        self.first = {"__name__": frame.f_globals.get("__name__"), "__builtins__": frame.f_globals.get("__builtins__") or frame.f_builtins}
+        self.seen = _helpers.frame_locals(frame)
+        dict.__init__(self, self.first)
+
+    def keep(self, name, value):
+        self.kept.add(name)
+        dict.__setitem__(self, name, value)
+
+    def is_function(self):
+        return bool(self.frame.f_code.co_flags & _helpers.CO_OPTIMIZED)
+
+    def is_local(self, name):
+        code = self.frame.f_code
+        return self.is_function() and name in code.co_varnames + code.co_cellvars + code.co_freevars
+
+    def begin(self, copy, own_print):
+        self.own_print = own_print
+        self.seen = _helpers.frame_locals(self.frame)
+        if copy:
+            self.first = dict(self.helpers, **self.frame.f_globals)
+            self.first.update((name, value) for name, value in self.seen.items())
+            self.first.update((name, dict.__getitem__(self, name)) for name in OWN_NAMES)
+            for name, value in self.first.items():
+                if name not in self.kept:
+                    dict.__setitem__(self, name, value)
+
+    def end(self):
+        """What `global` statements did past __setitem__ goes to the globals of the frame."""
+        self.own_print = None
+        for name, value in list(dict.items(self)):
+            if name not in self.kept and name not in OWN_NAMES:
+                if value is not self.first.get(name, self):
+                    self.frame.f_globals[name] = value
+                dict.pop(self, name, None)
+        self.first = {name: dict.__getitem__(self, name) for name in OWN_NAMES}
+
+    def __getitem__(self, name):
+        if name in OWN_NAMES or name in self.kept:
+            return dict.__getitem__(self, name)
+        if name in self.seen:
+            return self.seen[name]
+        if name in self.frame.f_globals:
+            return self.frame.f_globals[name]
+        if name == "print" and self.own_print is not None:
+            return self.own_print
+        return self.helpers[name]
+
+    def __setitem__(self, name, value):
+        if self.is_local(name):
+            if sys.version_info >= (3, 13):
+                self.frame.f_locals[name] = value
+            else:
+                set_local(self.frame, name, value)
+            self.seen[name] = value
+        elif self.is_function() or name == "_":
+            self.keep(name, value)
+        else:
+            self.seen[name] = value  # of a module or a class body: its own dict
+
+    def __delitem__(self, name):
+        if self.is_local(name):
+            raise TypeError("a local of a running function cannot be deleted")
+        if name in self.kept:
+            self.kept.discard(name)
+            dict.__delitem__(self, name)
+        else:
+            del (self.frame.f_globals if self.is_function() else self.seen)[name]
+
+    def __contains__(self, name):
+        return name in self.keys()
+
+    def get(self, name, default=None):
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def keys(self):
+        return list(dict.fromkeys(list(self.kept) + list(self.seen) + list(self.frame.f_globals) + list(self.helpers)))
+
+    def __iter__(self):
+        return iter(self.keys())
+
+    def items(self):
+        return [(name, self[name]) for name in self.keys()]
+
+
+def set_local(frame, name, value):
+    if not _probing.set_local(frame, name, value):
+        raise TypeError("this Python does not let %r be assigned" % name)
+
+
+class Session(_prompt.Session):
+    """A client of a pause. It is served by the main thread, while its own thread waits."""
+
+    kept_because = "no name of this function"
+
+    def __init__(self, channel, pause, typed):
+        self.typed = typed
+        self.pause, self.at, self.shown_line = pause, 0, None
+        self.served = allocate_lock()
+        self.served.acquire()
+        _prompt.Session.__init__(self, channel)
+
+    def make_names(self):
+        return None
+
+    def bind(self, stack):
+        """Before it is served in another place."""
+        self.ident, self.stack, self.at, self.shown_line = get_ident(), stack, 0, None
+        self.names = FrameNames(_helpers.make(self), stack[0])
+
+    def release(self):
+        self.names = self.stack = None
+
+    @property
+    def prompt(self):
+        return "(%s) " % self.names.frame.f_code.co_name if self.names is not None else ""
+
+    def greeting(self):
+        return "Python %s, process %d: %s\n" % (sys.version.split()[0], getpid(), self.pause.why) + self.place() + \
+            "help explains; continue lets it go on, and so do %g s without a word\n" % (self.pause.limit_ms / 1000)
+
+    def help(self):
+        return HELP + "\n" + _helpers.HELP
+
+    def asks(self):
+        return self.pause.going is None
+
+    def place(self):
+        return describe(self.names.frame) + source_lines(self.names.frame, 0)
+
+    def run(self, source):
+        word, _, argument = source.strip().partition(" ")
+        name = COMMANDS.get(word, word)
+        if name in NAMES and "\n" not in source and (not argument or argument.strip().isdigit()):
+            getattr(self, "do_" + name)(int(argument) if argument else None)
+            return 0
+        status = _prompt.Session.run(self, source[1:] if source.startswith("!") else source)
+        if self.over:  # exit()
+            self.pause.go_on("continue")
+        return status
+
+    # --- commands
+
+    def do_help(self, _):
+        self.send(OUT, HELP)
+
+    def do_where(self, _):
+        lines = []
+        for number, frame in enumerate(self.stack):
+            lines.append("%s %2d  %s" % (">" if number == self.at else " ", number, describe(frame)))
+        self.send(OUT, "".join(reversed(lines)))
+
+    def move(self, by):
+        if not 0 <= self.at + by < len(self.stack):
+            self.send(ERR, "there is no frame further %s\n" % ("out" if by > 0 else "in"))
+            return
+        kept = {name: dict.__getitem__(self.names, name) for name in self.names.kept}
+        self.at, self.shown_line = self.at + by, None
+        self.names = FrameNames(_helpers.make(self), self.stack[self.at])
+        for name, value in kept.items():
+            self.names.keep(name, value)
+        self.send(OUT, self.place())
+
+    def do_up(self, n):
+        self.move(n or 1)
+
+    def do_down(self, n):
+        self.move(-(n or 1))
+
+    def do_list(self, line):
+        frame = self.names.frame
+        middle = line or (self.shown_line + 2 * LIST_LINES + 1 if self.shown_line else frame.f_lineno or 1)
+        self.shown_line = middle
+        self.send(OUT, source_lines(frame, LIST_LINES, middle) or "there is no source\n")
+
+    def steps(self, how, line=None):
+        why = self.pause.step(how, self.names.frame, line)
+        if why:
+            self.send(ERR, why + "\n")
+
+    def do_step(self, _):
+        self.steps("step")
+
+    def do_next(self, _):
+        self.steps("next")
+
+    def do_until(self, line):
+        self.steps("until", line)
+
+    def do_return(self, _):
+        self.steps("return")
+
+    def do_continue(self, _):
+        self.pause.go_on("continue")
+
+    def do_quit(self, _):
+        self.over = True
+        self.pause.go_on("continue")
+
+
+def describe(frame):
+    return "%s:%d %s\n" % (frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name)
+
+
+def source_lines(frame, around, middle=None):
+    """Lines of the source, the current one marked. Read by this thread: it is stopped, and so is nobody else."""
+    import linecache
+
+    middle = middle or frame.f_lineno or 1
+    lines = []
+    for number in range(max(1, middle - around), middle + around + 1):
+        text = linecache.getline(frame.f_code.co_filename, number, frame.f_globals)
+        if text:
+            lines.append("%s%5d  %s\n" % (">" if number == frame.f_lineno else " ", number, text.rstrip("\n")))
+    return "".join(lines)
+
+
+def is_suspended(frame):
+    """Whether a generator or coroutine waits, rather than returns: both are "return" to a trace function."""
+    if not frame.f_code.co_flags & (0x20 | 0x80 | 0x200):
+        return False
+    try:
+        import opcode
+    except ImportError:
+        return True
+
+    return opcode.opname[frame.f_code.co_code[frame.f_lasti]] in ("YIELD_VALUE", "YIELD_FROM", "SEND")
+
+
+class Pause:
+    """One stop of the main thread and the steps after it."""
+
+    why = "the main thread is stopped"
+    can_step = True
+
+    def __init__(self, limit_ms):
+        self.limit_ms, self.pid, self.generation = limit_ms, getpid(), _probing.detached()
+        self.lock, self.bell = allocate_lock(), allocate_lock()
+        self.bell.acquire()
+        self.waiting, self.session = [], None  # clients that came, and the one that is served
+        self.stopped_at, self.going, self.over = None, None, False
+        self.target, self.line, self.until_return = None, None, False
+        self.heard = 0
+
+    # --- in the main thread
+
+    def stop(self):
+        """Called by the interpreter. Raises only what a signal handler of the program raised meanwhile."""
+        if getpid() != self.pid or self.over:
+            return
+        self.interact(sys._getframe(1))
+
+    def interact(self, frame):
+        stack, error = [], None
+        while frame is not None:
+            stack.append(frame)
+            frame = frame.f_back
+        self.heard, self.going = _probing.milliseconds(), None
+        self.stopped_at = describe(stack[0]).rstrip()
+        try:
+            if self.session is not None:
+                self.meet(self.session, stack, True)
+            while self.going is None:
+                self.bell.acquire(True, TURN_MS / 1000)
+                self.attend(stack)
+        except BaseException as raised:
+            self.going = "continue"
+            if is_of_program(raised):
+                error = raised
+            else:
+                note("a pause failed: %s: %s" % (type(raised).__name__, raised))
+        finally:
+            self.stopped_at = None
+            if self.session is not None:
+                self.session.release()
+            if self.going == "continue":
+                self.finish()
+            del stack[:]
+        if error is not None:
+            raise error
+
+    def attend(self, stack):
+        """One turn: a client that came is served; limits."""
+        with self.lock:
+            new = self.waiting.pop(0) if self.waiting and self.session is None else None
+        if new is not None:
+            self.session = new
+            self.meet(new, stack, False)
+        if self.going is None and _probing.detached() != self.generation:
+            self.going = "continue"
+        if self.going is None and self.session is None and _probing.milliseconds() - self.heard > self.limit_ms:
+            note("a pause of the main thread ended after %g s without a client" % (self.limit_ms / 1000))
+            self.going = "continue"
+
+    def meet(self, session, stack, again):
+        """Serves a client until it lets the program go on, leaves, or says nothing for too long."""
+        session.bind(stack)
+        if again:
+            session.send(OUT, session.place())
+            session.front.ask()
+        else:
+            session.front = _prompt.Lines(session)
+            session.front.buffer = session.typed
+            session.front.idle = self.idle
+            session.front.begin()
+        ended = False
+        while self.going is None and not ended:
+            ended = not session.front.turn()
+        self.heard = _probing.milliseconds()
+        if ended or session.over:
+            self.session = None
+            session.release()
+            session.served.release()
+        _streams.sinks.pop(get_ident(), None)
+
+    def idle(self, waited_ms):
+        """While the client says nothing. True: it is given up."""
+        if self.going is None and _probing.detached() != self.generation:
+            self.going = "continue"
+        elif waited_ms > self.limit_ms:
+            note("a pause of the main thread ended after %g s without a word of its client" % (self.limit_ms / 1000))
+            self.going = "continue"
+        return self.going is not None
+
+    def finish(self):
+        """The program goes on for good."""
+        global current
+        self.over = True
+        if sys.gettrace() == self.trace:
+            sys.settrace(None)
+        frame, self.target = sys._getframe(), None
+        while frame is not None:
+            if frame.f_trace == self.trace:
+                frame.f_trace = None
+            frame = frame.f_back
+        with self.lock:
+            clients, self.waiting = self.waiting + ([self.session] if self.session else []), []
+            self.session = None
+        for session in clients:
+            session.release()
+            session.served.release()
+        if current is self:
+            current = None
+
+    # --- steps
+
+    def step(self, how, frame, line):
+        """None, or why there is no step."""
+        if not self.can_step:
+            return "the program has failed there: it cannot go on"
+        if sys.gettrace() is not None and sys.gettrace() != self.trace:
+            return "the program has a trace function of its own (a debugger, coverage): steps would take its place"
+        self.target = None if how == "step" else frame
+        self.line = (line or (frame.f_lineno or 0) + 1) if how == "until" else None
+        self.until_return = how == "return"
+        each = frame if how != "step" else sys._getframe()
+        while each is not None:
+            if not each.f_code.co_filename.startswith("<probing>") and each.f_trace is None:
+                each.f_trace = self.trace
+            each = each.f_back
+        sys.settrace(self.trace)
+        self.go_on(how)
+        return None
+
+    def trace(self, frame, event, argument):
+        if getpid() != self.pid and sys.gettrace() == self.trace:  # a child of fork
+            sys.settrace(None)
+        if self.over or getpid() != self.pid or frame.f_code.co_filename.startswith("<probing>") or get_ident() != _probing.main_ident():
+            return None
+        if self.going == "continue" or _probing.detached() != self.generation:  # from outside, while it ran
+            self.finish()
+            return None
+        if event == "call":
+            return self.trace if self.target is None or frame is self.target else None
+        if event == "return" and frame is self.target and not is_suspended(frame):
+            self.target, self.line, self.until_return = frame.f_back, None, False
+            if self.target is not None and self.target.f_trace is None:
+                self.target.f_trace = self.trace
+        elif event == "line" and (self.target is None or frame is self.target) and not self.until_return \
+                and (self.line is None or frame.f_lineno >= self.line):
+            self.target = None
+            self.interact(frame)
+        return None if self.over else self.trace
+
+    def go_on(self, how):
+        self.going = how
+
+    # --- in threads of the agent
+
+    def join(self, session):
+        """A client that came: waits until it has been served."""
+        with self.lock:
+            if self.over:
+                return False
+            self.waiting.append(session)
+        session.served.acquire()
+        return True
+
+    def wait_until_stopped(self, timeout_ms):
+        """Where it stopped; None: it did not within the time."""
+        end = _probing.milliseconds() + timeout_ms
+        tick = allocate_lock()
+        tick.acquire()
+        while self.stopped_at is None and not self.over:
+            if timeout_ms and _probing.milliseconds() > end:
+                return None
+            tick.acquire(True, 0.005)
+        return self.stopped_at or "it went on at once"
+
+
+def is_of_program(error):
+    """Whether a signal handler of the program raised it, while its main thread was in our code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    ours = trace is not None and trace.tb_frame.f_code.co_filename.startswith("<probing>")
+    return isinstance(error, KeyboardInterrupt) or not ours
+
+
+def note(text):
+    """Kept for notes() of a prompt: nothing may be printed in somebody's program."""
+    kept = _probing.shared.setdefault("notes", [])
+    kept.append(text)
+    del kept[:-100]
+
+
+def serve_control(arguments, channel):
+    """`probing pause`: arguments are "stop TIMEOUT_MS LIMIT_MS" or "continue". Answers with a line."""
+    global current
+    words = arguments.decode().split()
+    if current is not None and (current.over or current.pid != getpid()):
+        current = None
+    if words[0] == "continue":
+        pause = current
+        if pause is None:
+            channel.close("the process is not paused", 1)
+            return
+        pause.go_on("continue")
+        channel.write(b"ok it goes on\n")
+        return
+    if current is not None:
+        channel.close("the process is paused already", 1)
+        return
+    timeout_ms, limit_ms = int(words[1]), int(words[2])
+    pause = current = Pause(limit_ms)
+    if not _probing.pend(pause.stop):
+        current = None
+        channel.close("Python takes no more calls for its main thread", 1)
+        return
+    where = pause.wait_until_stopped(timeout_ms)
+    if where is None and _probing.unpend():
+        pause.over, current = True, None
+        channel.close("the main thread stays in C code%s" % main_place(_probing.main_ident()), 1)
+        return
+    channel.write(("ok %s\n" % (where or pause.stopped_at)).encode("utf-8", "replace"))
+
+
+def main_place(ident):
+    """Where the main thread is, for an error."""
+    stack = _helpers.frames_of(ident) if ident else []
+    return ", called at " + describe(stack[0]).rstrip() if stack else ""
+
+
+def serve_client(arguments, channel):
+    """A connection to the address that `probing pause` named."""
+    typed = _prompt.admit(arguments, channel)
+    if typed is None:
+        return
+    pause = current
+    if pause is None or not pause.join(Session(channel, pause, typed)):
+        channel.write(b"the program has gone on\n")
+    forget_thread()

@@ -1,0 +1,118 @@
+/* pause: stops the main thread between two bytecodes and serves a prompt in its frame, for nc or telnet. */
+#include "ask/parts.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/print/rows.h"
+#include "cli/talk/address.h"
+#include "cli/talk/dialog.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define KIND     "paused"
+#define LIMIT_MS (600u * 1000)
+
+/* One line of answer, "ok WHERE"; else the reason of the channel's end. */
+static int ask(const struct pb_call *call, const char *words, char *ret, size_t size, struct pb_err *err)
+{
+    struct pb_dialog dialog;
+    size_t n = 0;
+    long got = 0;
+
+    int r = pb_dialog_open(call, "pause", words, &dialog, err);
+    if (r < 0)
+        return r;
+    while (n + 1 < size && (got = pb_dialog_read(&dialog, ret + n, size - 1 - n, -1)) > 0)
+        n += (size_t)got;
+    ret[n] = '\0';
+    ret[strcspn(ret, "\n")] = '\0';
+    if (got < 0 && got != -ENODATA)
+        r = pb_fail(err, (int)got, "the process ended, or its agent was detached");
+    else if (strncmp(ret, "ok ", 3) != 0)
+        r = pb_fail(err, -EIO, "%s",
+                    pb_dialog_reason(&dialog)[0] ? pb_dialog_reason(&dialog) : "the prompt ended");
+    pb_dialog_close(&dialog);
+    return r;
+}
+
+static int let_go(const struct pb_call *call, struct pb_err *err)
+{
+    char answer[64];
+
+    return ask(call, "continue", answer, sizeof(answer), err);
+}
+
+static int listen_for_clients(const struct pb_call *call, const struct pb_address *address, const char *token,
+                              struct pb_err *err)
+{
+    struct pb_session session;
+
+    int r = pb_parts_session(call->targets.at[0].pid, false, call->timeout_ms, &session, err);
+    if (r < 0)
+        return r;
+    r = pb_address_stop(&session, KIND, false, err); /* that of an earlier pause */
+    if (r >= 0)
+        r = pb_address_listen(&session, KIND, address, token, err);
+    pb_session_done(&session);
+    return r;
+}
+
+static int run_pause(const struct pb_call *call, struct pb_err *err)
+{
+    const char *limit = pb_call_option(call, "limit");
+    unsigned limit_ms = LIMIT_MS;
+    struct pb_address address;
+    char token[256], words[64], answer[1024];
+
+    if (pb_call_option(call, "continue"))
+        return let_go(call, err);
+    if (limit && (pb_parse_duration(limit, &limit_ms) < 0 || limit_ms == 0))
+        return pb_fail(err, PB_USAGE, "--limit takes a time such as 30, 5m or 1h, not '%s'", limit);
+    int r = pb_address_parse(call->nargs ? call->args[0] : NULL, &address, err);
+    if (r == 0)
+        r = pb_address_token(call, &address, token, sizeof(token), err);
+    if (r < 0)
+        return r;
+    snprintf(words, sizeof(words), "stop %u %u", call->timeout_ms, limit_ms);
+    r = ask(call, words, answer, sizeof(answer), err);
+    if (r < 0)
+        return r;
+    int port = listen_for_clients(call, &address, token, err);
+    if (port < 0) {
+        struct pb_err unused;
+        let_go(call, &unused);
+        return port;
+    }
+    fputs("paused at ", stderr);
+    pb_put_plain(stderr, answer + 3);
+    fprintf(stderr, "; it goes on by continue there, by pause --continue, or in %g s\n", limit_ms / 1e3);
+    pb_address_tell(&address, port, token[0] != '\0');
+    return 0;
+}
+
+static const struct pb_option options[] = {
+    {0, "limit", "TIME", "go on after this long without a word of a client (default 10m)"},
+    {0, "token", "TOKEN", "what a client must say first; \"-\": a line of stdin has it"},
+    {0, "continue", NULL, "let a process go on that is paused"},
+    {0},
+};
+
+const struct pb_command pb_cmd_pause = {
+    .name = "pause",
+    .summary = "stop the main thread and serve a prompt in its frame",
+    .synopsis = "[ADDR]",
+    .text =
+        "The main thread stops between two bytecodes, and whoever connects with nc to the address (as for\n"
+        "listen) gets a prompt in its frame: locals can be read and assigned; step, next, until, return, "
+        "up,\n"
+        "down, where, list and continue are as in pdb. Other threads go on. A client that leaves without\n"
+        "continue leaves it paused, up to --limit; pause --continue and detach let it go on. A main thread "
+        "that\n"
+        "stays in C code cannot be stopped: after --timeout the error names the frame that called it.",
+    .example = "probing -t 4711 pause\nprobing -t 4711 pause --continue",
+    .options = options,
+    .max_args = 1,
+    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT,
+    .run = run_pause,
+};
