@@ -146,30 +146,38 @@ static int take_bytes(struct pb_channel *c, const struct pb_field *data)
     return 0;
 }
 
-int pb_channel_frame(pb_client_id client, const struct pb_frame *frame)
+/* With the lock held. */
+static int deal_with(struct pb_channel *c, const struct pb_frame *frame)
 {
     struct pb_field data;
-    int r = 0;
+    uint64_t more;
 
-    pb_lock(PB_LOCK_CHANNELS);
-    struct pb_channel *c = find_by_client(client);
-    if (!c || frame->id != c->request) {
-        r = -EPROTO;
-    } else if (frame->type == PB_MSG_STREAM) {
-        r = pb_field_find(frame, PB_TAG_DATA, &data) < 0 ? -EPROTO : take_bytes(c, &data);
-    } else if (frame->type == PB_MSG_WINDOW) {
-        uint64_t more = pb_field_u64(frame, PB_TAG_VALUE, 0);
-        r = more > CREDIT - c->credit ? -EPROTO : 0;
-        if (r == 0)
-            c->credit += more;
-    } else if (frame->type == PB_MSG_INTERRUPT) {
+    switch (frame->type) {
+    case PB_MSG_STREAM:
+        return pb_field_find(frame, PB_TAG_DATA, &data) < 0 ? -EPROTO : take_bytes(c, &data);
+    case PB_MSG_WINDOW:
+        more = pb_field_u64(frame, PB_TAG_VALUE, 0);
+        if (more > CREDIT - c->credit)
+            return -EPROTO;
+        c->credit += more;
+        return 0;
+    case PB_MSG_INTERRUPT:
         pb_channel_interrupt(c);
-    } else if (frame->type == PB_MSG_END) {
+        return 0;
+    case PB_MSG_END:
         c->input_ended = 1;
         pb_channel_ring_bell(c);
-    } else {
-        r = -EPROTO;
+        return 0;
+    default:
+        return -EPROTO;
     }
+}
+
+int pb_channel_frame(pb_client_id client, const struct pb_frame *frame)
+{
+    pb_lock(PB_LOCK_CHANNELS);
+    struct pb_channel *c = find_by_client(client);
+    int r = c && frame->id == c->request ? deal_with(c, frame) : -EPROTO;
     pb_unlock(PB_LOCK_CHANNELS);
     return r;
 }

@@ -8,6 +8,23 @@
 
 enum { MAX_TRIES = 1000 }; /* a try fails only when another thread made progress; the bound is for a bug */
 
+bool pb_arena_enter(struct pb_arena *a)
+{
+    struct pb_control *c = a->control;
+
+    /* In this order, and the other way round in pb_arena_release: one of the two sees the other. */
+    atomic_fetch_add(&c->inside, 1);
+    if (atomic_load(&c->live) == PB_LIFE_OPEN)
+        return true;
+    atomic_fetch_sub(&c->inside, 1);
+    return false;
+}
+
+void pb_arena_leave(struct pb_arena *a)
+{
+    atomic_fetch_sub(&a->control->inside, 1);
+}
+
 /* What tells threads apart: their thread pointer, which every ABI keeps in a register. */
 static inline uint64_t thread_key(void)
 {

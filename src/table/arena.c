@@ -207,23 +207,6 @@ static void finish_mirror(struct pb_arena *a)
     a->mirror = NULL;
 }
 
-bool pb_arena_enter(struct pb_arena *a)
-{
-    struct pb_control *c = a->control;
-
-    /* In this order, and the other way round in pb_arena_release: one of the two sees the other. */
-    atomic_fetch_add(&c->inside, 1);
-    if (atomic_load(&c->live) == PB_LIFE_OPEN)
-        return true;
-    atomic_fetch_sub(&c->inside, 1);
-    return false;
-}
-
-void pb_arena_leave(struct pb_arena *a)
-{
-    atomic_fetch_sub(&a->control->inside, 1);
-}
-
 /* Of all segments: pb_segment_settle. */
 static bool settle_segments(struct pb_arena *a, bool close)
 {

@@ -232,8 +232,8 @@ void pb_segment_raise_time(struct pb_segment *s, int64_t ts);
  * or ever again. */
 bool pb_segment_settle(struct pb_arena *a, struct pb_segment *s, bool close);
 
-/* arena.c: brackets around what touches shared memory beside rows and visits. False: the arena is retired, or
- * this is a child of fork; then there is nothing to leave. Signal-safe. */
+/* append.c: brackets around what touches shared memory beside rows and visits. False: the arena is retired,
+ * or this is a child of fork; then there is nothing to leave. Signal-safe. */
 bool pb_arena_enter(struct pb_arena *a);
 void pb_arena_leave(struct pb_arena *a);
 

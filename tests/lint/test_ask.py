@@ -20,8 +20,9 @@ ENDS = {"exit", "_exit", "abort", "quick_exit", "atexit", "err", "errx"}
 # They answer from memory that all threads share.
 SHARED = {"strtok", "localtime", "gmtime", "ctime", "asctime", "getpwuid", "getpwnam", "getgrgid", "getgrnam", "rand", "tmpnam", "ttyname"}
 FORBIDDEN = PRINTS | CHANGES | CHILDREN | ENDS | SHARED
-# Makes the child, and in the child gives signals and descriptors their usual state.
-ALLOWED = {"apart.c": {"fork", "waitpid", "_exit", "prctl", "sigaction", "sigprocmask", "dup3"}}
+# These make a child, and in the child give signals and descriptors their usual state.
+ALLOWED = {"apart.c": {"fork", "waitpid", "_exit", "prctl", "sigaction", "sigprocmask", "dup3"},
+           "profile_child.c": {"fork", "waitpid", "_exit", "signal", "sigprocmask", "dup2", "setpgid"}}
 
 
 def sources():

@@ -31,7 +31,7 @@ def functions(content):
         elif line.startswith("}") and start is not None:
             yield head, number - start - 1
             start = None
-        elif start is None and re.match(r"\w.*\(", line):
+        elif start is None and re.match(r"\w.*\w\s*\(", line):
             head = re.search(r"(\w+)\s*\(", line).group(1)
 
 

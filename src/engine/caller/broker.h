@@ -80,13 +80,13 @@ int pb_sql_open(const struct pb_sql_query *q, struct pb_sql **ret, struct pb_err
 /* Waits for the next event: 1; 0: the query is over. err has a sentence on failure, -EINVAL: the statements
  * are wrong; -EPERM: they do more than read; -ETIMEDOUT; -ECANCELED. Rows that came before a failure are
  * rows of it all the same. */
-int pb_sql_next(struct pb_sql *s, struct pb_sql_event *ret, struct pb_err *err);
+int pb_sql_next(struct pb_sql *t, struct pb_sql_event *ret, struct pb_err *err);
 
 /* To poll for the next event (POLLIN) instead of waiting in pb_sql_next. */
-int pb_sql_fd(const struct pb_sql *s);
+int pb_sql_fd(const struct pb_sql *t);
 
 /* When the query is over. */
-const struct pb_sql_stats *pb_sql_stats_of(const struct pb_sql *s);
+const struct pb_sql_stats *pb_sql_stats_of(const struct pb_sql *t);
 
 /* Also in the middle: the worker stops what it does and serves others. */
-void pb_sql_close(struct pb_sql *s);
+void pb_sql_close(struct pb_sql *t);
