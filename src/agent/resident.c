@@ -30,13 +30,17 @@
 #include <errno.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define OPTIONS_SIZE 4096
+
+#define RESET_ON_FORK 0x40000000l /* SCHED_RESET_ON_FORK: a flag in a policy */
 /* How often what is in memory is copied to where it outlives the process; and when there is more than a turn
  * copies. */
 #define COPY_NS (150 * PB_NS_PER_MS)
@@ -355,6 +359,18 @@ static void *end_at_once(void *unused)
     return NULL;
 }
 
+/* The thread that was borrowed may be a real-time one, and threads inherit that: code that a person runs
+ * would keep the program from its CPU for as long as it takes. System calls, since musl's functions refuse.
+ */
+static void leave_real_time(void)
+{
+    static const struct sched_param none = {.sched_priority = 0};
+    long policy = syscall(SYS_sched_getscheduler, 0);
+
+    if (policy >= 0 && ((policy & ~RESET_ON_FORK) == SCHED_FIFO || (policy & ~RESET_ON_FORK) == SCHED_RR))
+        syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &none);
+}
+
 /* Stays in the program's descriptor table: opens nothing. */
 static void *starter(void *number)
 {
@@ -362,6 +378,7 @@ static void *starter(void *number)
     char why[sizeof(pb_agent_status.text)];
 
     pb_thread_name("probing-start");
+    leave_real_time();
     if (!fork_handler_set)
         fork_handler_set = pthread_atfork(NULL, NULL, in_forked_child) == 0;
     /* One that was asked to detach says so before it has closed everything. */

@@ -83,6 +83,8 @@ const struct pb_seccomp_call pb_seccomp_calls[] = {
     CALL(getuid, 0),
     CALL(getrandom, 0),
     CALL(prctl, 15),
+    CALL(sched_getscheduler, 0),
+    CALL(sched_setscheduler, 0, 0),
     CALL(uname, 0),
     CALL(sysinfo, 0),
     CALL(socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK),

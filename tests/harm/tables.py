@@ -92,6 +92,8 @@ TARGETS = [
     Target("c-native", ["{c}/native"], python=False),
     Target("c-jemalloc", ["{c}/native"], python=False, preload=ALLOCATORS["jemalloc"], soak=True),
     Target("c-tcmalloc", ["{c}/native"], python=False, preload=ALLOCATORS["tcmalloc"], soak=True),
+    # What a thread waits for a CPU counts here: nothing of ours may have its priority.
+    body("real_time", env={"HARM_RAW": "1"}, alone=True, only=("inject", "eval", "detach"), extra=("eval-busy",) * 3),
 ]
 BY_NAME = {target.name: target for target in TARGETS}
 
@@ -134,6 +136,8 @@ COMMANDS = [
     Command("detach", ["detach"], status=(0, 1)),
 ]
 COMMAND = {command.name: command for command in COMMANDS}
+# Only where a target asks for it.
+COMMAND["eval-busy"] = Command("eval-busy", ["eval", "sum(i * i for i in range(3000000)) > 0"], says="True\n", injects=True, runs_code=True)
 DISTURBANCES = ["none", "kill", "stop", "reader"]
 
 
