@@ -30,6 +30,11 @@
 
 #define CAP_BIT_SYS_PTRACE 19
 
+enum {
+    MAPPINGS_OURS = 64, /* 31 after inject, and some for each eval */
+    MAPPINGS_LEFT = 256,
+};
+
 struct rows {
     struct pb_check *at;
     size_t n, max;
@@ -304,6 +309,21 @@ static void check_place(struct rows *rows, const struct pb_procinfo *p)
     }
 }
 
+/* A process that has used up its mappings can allocate no more: ours would be the last ones. */
+static void check_mappings(struct rows *rows, const struct pb_procinfo *p)
+{
+    unsigned most = (unsigned)sysctl_number("/proc/sys/vm/max_map_count", 65530);
+    if (p->mappings + MAPPINGS_OURS + MAPPINGS_LEFT <= most) {
+        row(rows, "mappings", PB_CHECK_OK, 0, "%u of at most %u", p->mappings, most);
+        return;
+    }
+    struct pb_check *c =
+        row(rows, "mappings", PB_CHECK_FAIL, -ENOMEM,
+            "process %d has %u mappings of at most %u; the agent takes up to %d, and %d must be left", p->pid,
+            p->mappings, most, MAPPINGS_OURS, MAPPINGS_LEFT);
+    remedy(c, "raise vm.max_map_count with sysctl");
+}
+
 static void check_python(struct rows *rows, const struct pb_procinfo *p)
 {
     if (!p->python)
@@ -348,6 +368,7 @@ int pb_inject_check_info(const struct pb_procinfo *p, struct pb_check *ret, size
     check_libc(&rows, p);
     check_seccomp(&rows, p);
     check_place(&rows, p);
+    check_mappings(&rows, p);
     check_python(&rows, p);
     check_namespaces(&rows, p);
     return (int)rows.n;

@@ -220,6 +220,7 @@ int pb_procinfo_read(pid_t pid, struct pb_procinfo *ret, struct pb_err *err)
     if (!p.kernel_thread && p.state != 'Z' && p.state != 'X') {
         read_exe(&p);
         if (pb_maps_read(pid, &maps, NULL) == 0) {
+            p.mappings = (unsigned)maps.n;
             p.libc = libc_of(&maps);
             find_python(&p, &maps);
         }

@@ -28,6 +28,7 @@ struct pb_procinfo {
     pid_t living; /* where the main thread has ended and others have not: one of them; else pid */
     char state;   /* R S D T t Z X, of that thread: Z only where nothing of the process runs */
     unsigned threads;
+    unsigned mappings;   /* 0: not ours to read */
     unsigned seccomp;    /* 0 off, 1 strict, 2 filter */
     uint64_t start_time; /* clock ticks after boot: field 22 of stat */
     uint64_t pid_ns;     /* inode; 0: not ours to read */

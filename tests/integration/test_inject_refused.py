@@ -2,6 +2,7 @@
 the second choices for where the library is put."""
 import os
 import subprocess
+import sys
 import time
 
 import inject_kit
@@ -238,6 +239,37 @@ def test_without_proc_in_its_root_a_file_is_used(kit):
         assert_agent_runs(inner(target).pid, kit.inject(target.pid))
         assert "memfd:probing" not in open(f"/proc/{target.pid}/maps").read()
         assert target.line() == "undisturbed"
+
+
+MAPPINGS = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+def map_more(n):
+    return sum(libc.mmap(None, 4096, 1 + 2 * (i % 2), 0x22, -1, 0) != ctypes.c_void_p(-1).value for i in range(n))
+map_more(int(sys.argv[1]) - len(open("/proc/self/maps").readlines()))
+print("ready", flush=True)
+sys.stdin.readline()
+print("got", map_more(150), flush=True)
+"""
+
+
+def test_the_last_mappings_are_left_to_the_program(kit):
+    most = int(open("/proc/sys/vm/max_map_count").read())
+    if most > 200000:
+        pytest.skip(f"vm.max_map_count is {most}: to use them up takes too long")
+    process = subprocess.Popen([sys.executable, "-c", MAPPINGS, str(most - 200)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    target = inject_kit.Target(process)
+    try:
+        assert target.line() == "ready"
+        refused(kit, target.pid, f"mappings of at most {most}", "raise vm.max_map_count")
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert target.line() == "got 150"
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_the_doctor_says_what_inject_says(kit):
