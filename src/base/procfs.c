@@ -130,6 +130,15 @@ static char state_of(pid_t pid)
     return close && close[1] ? close[2] : 'X';
 }
 
+bool pb_proc_is_worker(const char *stat)
+{
+    const unsigned long io_worker = 0x10; /* PF_IO_WORKER */
+    const char *at = strrchr(stat, ')');  /* field 2; the flags are field 9 */
+    for (int field = 2; at && field < 9; field++)
+        at = strchr(at + 1, ' ');
+    return at && strtoul(at + 1, NULL, 10) & io_worker;
+}
+
 pid_t pb_proc_living(pid_t pid)
 {
     char path[32];

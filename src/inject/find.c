@@ -78,7 +78,7 @@ static int rank_of(pid_t pid, pid_t tid)
     snprintf(name, sizeof(name), "task/%d/stat", tid);
     if (pb_proc_read(pid, name, text, sizeof(text)) < 0)
         return -1;
-    const char *close = strrchr(text, ')');
+    const char *close = pb_proc_is_worker(text) ? NULL : strrchr(text, ')');
     switch (close ? close[2] : 'X') {
     case 'S':
         return tid == pid ? 0 : 1;

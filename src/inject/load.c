@@ -25,6 +25,7 @@
 enum {
     THREAD_STACK = 256 << 10, /* beside the program's static TLS */
     FD_LIMIT = 1 << 16,
+    WORKERS_MAX = 16,
 };
 
 /* A load that has started is never abandoned before this: a library on a slow file system takes its time. */
@@ -184,7 +185,13 @@ static void unmap_memory(struct pb_load *l)
         l->mapped = false;
 }
 
-/* With its only thread held there will be no other one. */
+/* Threads that run code of the process. With its only one held there will be no other. */
+static size_t count_threads(pid_t pid)
+{
+    _cleanup_(pb_native_threads_done) struct pb_native_threads threads = {0};
+    return pb_native_threads_read(pid, &threads, NULL) < 0 ? 2 : threads.n;
+}
+
 static void read_sizes(struct pb_load *l)
 {
     char text[8192];
@@ -192,7 +199,10 @@ static void read_sizes(struct pb_load *l)
         return;
     uint64_t descriptors = pb_proc_number(text, "FDSize", 10);
     l->descriptors = descriptors < FD_LIMIT ? (uint32_t)descriptors : FD_LIMIT;
-    l->direct = l->hold.thread.group_stop || pb_proc_number(text, "Threads", 10) == 1;
+    uint64_t threads = pb_proc_number(text, "Threads", 10);
+    /* More are counted where the kernel's may be among them: it makes few. */
+    l->direct = l->hold.thread.group_stop || threads == 1 ||
+                (threads <= WORKERS_MAX && count_threads(l->target.info.pid) == 1);
 }
 
 static const char *signal_name(int signal)

@@ -30,17 +30,20 @@ static int read_at(int dir_fd, pid_t tid, const char *name, char *buf, size_t si
     return (int)n;
 }
 
-/* The name is in parentheses and may hold some itself: the fields begin after the last one. */
-static void read_stat(int dir_fd, struct pb_native_thread *t)
+/* The name is in parentheses and may hold some itself: the fields begin after the last one. False: it is a
+ * thread of the kernel's. */
+static bool read_stat(int dir_fd, struct pb_native_thread *t)
 {
     char text[1024];
 
     t->state = '?';
     if (read_at(dir_fd, t->tid, "stat", text, sizeof(text)) < 0)
-        return;
+        return true;
     char *open = strchr(text, '('), *close = strrchr(text, ')');
     if (!open || !close || close < open || close[1] != ' ')
-        return;
+        return true;
+    if (pb_proc_is_worker(text))
+        return false;
     size_t len = (size_t)(close - open - 1);
     if (len >= sizeof(t->name))
         len = sizeof(t->name) - 1;
@@ -50,6 +53,7 @@ static void read_stat(int dir_fd, struct pb_native_thread *t)
     for (int field = 2; close && field < 39; field++)
         close = strchr(close + 1, ' ');
     t->cpu = close ? (int)strtol(close, NULL, 10) : -1;
+    return true;
 }
 
 /* The last of the numbers after NSpid is the one in its own namespace. */
@@ -77,7 +81,7 @@ static bool is_in_our_namespace(pid_t pid)
            pb_proc_link(pid, "ns/pid", its, sizeof(its)) >= 0 && strcmp(ours, its) == 0;
 }
 
-static int append(struct pb_native_threads *all, pid_t tid)
+static int append(struct pb_native_threads *all, const struct pb_native_thread *t)
 {
     /* Grown in powers of two from 16 on, so the count alone says when the room is used up. */
     if (all->n == 0 || (all->n >= 16 && (all->n & (all->n - 1)) == 0)) {
@@ -88,7 +92,7 @@ static int append(struct pb_native_threads *all, pid_t tid)
             return -ENOMEM;
         all->at = more;
     }
-    all->at[all->n++] = (struct pb_native_thread){.tid = tid, .ns_tid = tid};
+    all->at[all->n++] = *t;
     return 0;
 }
 
@@ -112,12 +116,13 @@ int pb_native_threads_read(pid_t pid, struct pb_native_threads *ret, struct pb_e
     for (struct dirent *e; r == 0 && (e = readdir(dir));) {
         if (!isdigit((unsigned char)e->d_name[0]))
             continue;
-        r = append(&all, (pid_t)atoi(e->d_name));
-        if (r < 0)
-            break;
-        read_stat(dirfd(dir), &all.at[all.n - 1]);
+        struct pb_native_thread t = {.tid = (pid_t)atoi(e->d_name)};
+        t.ns_tid = t.tid;
+        if (!read_stat(dirfd(dir), &t))
+            continue;
         if (!ours)
-            read_ns_tid(dirfd(dir), &all.at[all.n - 1]);
+            read_ns_tid(dirfd(dir), &t);
+        r = append(&all, &t);
     }
     closedir(dir);
     if (r < 0)
