@@ -251,6 +251,7 @@ static void a_client_that_does_not_read_holds_nobody(void **state)
     assert_string_equal(event.text, "at once");
     pb_client_done(&other.client);
     pb_client_done(&o.client);
+    await_threads(before + 2);
 }
 
 static void a_client_that_goes_is_seen_at_once(void **state)
@@ -307,6 +308,7 @@ static void more_than_was_given_room_for_is_refused(void **state)
 {
     struct opened o;
     static char bytes[PB_CHANNEL_WINDOW + 1];
+    int before = threads_ended;
     (void)state;
 
     assert_int_equal(open_talk(&o, "code", ""), 0); /* reads nothing */
@@ -318,6 +320,7 @@ static void more_than_was_given_room_for_is_refused(void **state)
     assert_int_equal(event.status, 1);
     assert_non_null(strstr(event.text, "more than it was given room for"));
     pb_client_done(&o.client);
+    await_threads(before + 1);
 }
 
 static void places_are_limited_and_given_back(void **state)
