@@ -8,6 +8,7 @@ from pathlib import Path
 import interpreters
 import jobs
 import pytest
+import roots
 
 PYTHON = [pytest.param(path, id=interpreters.interpreter_id(path)) for path in interpreters.INTERPRETERS]
 NEWEST = interpreters.INTERPRETERS[-1]
@@ -158,9 +159,21 @@ def test_there_is_one_agent_whatever_came_first(tmp_path):
         assert len(runs(job.pid)) == 1 and job.threads().count("probing") == 1
 
 
-def test_late_code_finds_the_package_where_it_is_not_installed():
-    with jobs.python(interpreter=NEWEST) as job:
-        code = "import probing; probing.table('late', {'a': int}).append(5); probing.log(loss=0.5)"
-        done = jobs.probe("-t", job.pid, "eval", code)
-        assert (done.stdout, done.stderr) == ("", "")
-        assert jobs.probe("-t", job.pid, "query", "--format", "csv", "SELECT a FROM late").stdout == "a\n5\n"
+def check_late(pid):
+    code = "import probing; probing.table('late', {'a': int}).append(5); probing.log(loss=0.5)\nwith probing.span('late'): pass"
+    done = jobs.probe("-t", pid, "eval", code)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert jobs.probe("-t", pid, "query", "--format", "csv", "SELECT a, (SELECT loss FROM training_logs) AS loss FROM late").stdout == "a,loss\n5,0.5\n"
+    assert jobs.probe("-t", pid, "query", "--format", "csv", "SELECT name, duration_ms > 0 AS ended FROM python.trace_event").stdout == "name,ended\nlate,true\n"
+
+
+@pytest.mark.parametrize("python", PYTHON)
+def test_late_code_finds_the_package_where_it_is_not_installed(python):
+    with jobs.python(interpreter=python) as job:
+        check_late(job.pid)
+
+
+@pytest.mark.parametrize("python", roots.INTERPRETERS["sid"])
+def test_late_code_finds_the_package_in_a_container(python):
+    with roots.start("sid", python, "-c", "import time; [time.sleep(0.05) for _ in range(2000)]") as target:
+        check_late(target.pid)
