@@ -98,7 +98,21 @@ def test_a_person_types(prompt):
     prompt.wait("KeyboardInterrupt\n>>>")
     prompt.send("'nothing runs'" + CTRL_C + "'next'\r")
     prompt.wait("'next'\n>>>")
+    prompt.send("time.sleep(600)\r")
+    time.sleep(0.2)
+    prompt.send(CTRL_C)
+    prompt.wait("sits in C code")
     goes_on(prompt.job)
+    prompt.send(CTRL_C)
+    time.sleep(0.3)
+    prompt.send(CTRL_C)
+    prompt.wait("left; the code was told to stop")
+    assert prompt.end() == 1
+    assert prompt.flags() == (True, True, True) and prompt.job.output == "ready\n"
+
+
+def test_ctrl_d_leaves(prompt):
+    assert prompt.screen.lines()[0].endswith("Python in process %d; help() explains, Ctrl-D leaves" % prompt.job.pid)
     prompt.send(CTRL_D)
     assert prompt.end() == 0
     assert prompt.flags() == (True, True, True) and prompt.job.output == "ready\n"

@@ -20,10 +20,10 @@ int pb_dialog_open(const struct pb_call *call, const char *kind, const char *arg
 {
     char text[256];
 
-    *ret = (struct pb_dialog){.buf = malloc(ROOM)};
+    *ret = (struct pb_dialog){.pid = call->targets.at[0].pid, .buf = malloc(ROOM)};
     if (!ret->buf)
         return -ENOMEM;
-    int r = pb_parts_session(call->targets.at[0].pid, false, call->timeout_ms, &ret->session, err);
+    int r = pb_parts_session(ret->pid, false, call->timeout_ms, &ret->session, err);
     if (r < 0) {
         free(ret->buf);
         return r;

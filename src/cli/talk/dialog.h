@@ -24,6 +24,7 @@ struct pb_dialog_message {
 };
 
 struct pb_dialog {
+    pid_t pid; /* of the target */
     struct pb_session session;
     struct pb_talk talk;
     uint32_t last_number;

@@ -23,6 +23,7 @@
 #define WHOLE_MS    1500 /* for the process to say whether an input is whole */
 #define COMPLETE_MS 3000
 #define PATIENCE_MS 3000 /* then a person is told what is waited for */
+#define GRACE_MS    1500 /* for an interrupt to take effect */
 #define PRESSES     3    /* of Ctrl-C for one input: the last one leaves */
 
 #define BOLD_RED "\033[1;31m"
@@ -120,6 +121,7 @@ static int follow(struct prompt *p, uint32_t number, struct pb_err *err)
     struct pb_dialog_message m;
     uint64_t began = pb_now_ns();
     bool heard = false, told = false;
+    uint64_t pressed = 0;
     int seen = 0;
 
     for (;;) {
@@ -128,6 +130,13 @@ static int follow(struct prompt *p, uint32_t number, struct pb_err *err)
             if (seen >= PRESSES)
                 return pb_fail(err, -EINTR, "left; the code was told to stop and may still be running there");
             pb_dialog_interrupt(p->dialog);
+            pressed = pb_now_ns();
+        }
+        if (pressed && pb_now_ns() - pressed > GRACE_MS * PB_NS_PER_MS) {
+            fputs("note: it was told to stop but sits in C code; it stops when that returns (Ctrl-C leaves "
+                  "it)\n",
+                  stderr);
+            pressed = 0;
         }
         int r = pb_dialog_next(p->dialog, &m, 200);
         if (r == -ETIMEDOUT || r == -EINTR) {
@@ -278,6 +287,8 @@ static int ask_person(struct prompt *p, struct pb_err *err)
     int r = pb_line_open(STDIN_FILENO, STDOUT_FILENO, &hooks, kept ? history : NULL, &line);
     if (r < 0)
         return pb_fail(err, r, "the prompt cannot be opened: %s", strerror(-r));
+    printf("probing " PROBING_VERSION ": Python in process %d; help() explains, Ctrl-D leaves\n",
+           (int)p->dialog->pid);
     while (r == 0 && !p->over) {
         _cleanup_free_ char *text = NULL;
         fflush(stdout);
