@@ -116,6 +116,7 @@ COMMANDS = [
     Command("eval-prints", ["eval", "any(print(i) for i in range(20000))"], says="".join(f"{i}\n" for i in range(20000)) + "False\n", injects=True, runs_code=True),
     Command("eval-raises", ["eval", "1/0"], status=(1,), injects=True, runs_code=True),
     Command("eval-looks", ["eval", "__import__('threading').active_count() > 0"], says="True\n", injects=True, runs_code=True),
+    Command("repl", ["repl"], injects=True, runs_code=True),
     Command("execute", ["execute", "{out}/code.py"], says="11\n", injects=True, runs_code=True),
     Command("backtrace", ["backtrace"]),
     Command("backtrace-locals", ["backtrace", "--locals"]),
