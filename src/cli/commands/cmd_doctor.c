@@ -1,11 +1,13 @@
 /* doctor: can this process be probed, and what would lift what stands in the way. */
 #include "cli/cli.h"
 #include "cli/print/rows.h"
+#include "engine/caller/abilities.h"
 #include "inject/doctor.h"
 #include "remote/source.h"
 #include "remote/source_agent.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const char *const columns[] = {"target", "check", "state", "found", "remedy"};
 static const char *const states[] = {
@@ -40,6 +42,41 @@ static void add_stacks(struct pb_rows *rows, const struct pb_target *target)
     add_row(rows, target, &c);
 }
 
+/* What of the sandbox for SQL this machine has. Nothing of it concerns the target: it is probed all the same.
+ */
+static void add_sql(struct pb_rows *rows, const struct pb_target *target)
+{
+    struct pb_check c = {.name = "sql"};
+    struct pb_sql_abilities have;
+    size_t n = 0;
+
+    pb_sql_abilities(&have);
+    const struct {
+        int error;
+        const char *name, *lost, *remedy;
+    } parts[] = {
+        {have.seccomp, "seccomp", "no query runs", "allow seccomp"},
+        {have.landlock, "Landlock", "archived rows are refused, the rest works",
+         "Linux 5.13 and landlock_* allowed"},
+        {have.pidfd, "pidfd_open", "a query that hangs ends a second later",
+         "Linux 5.3 and pidfd_open allowed"},
+        {have.memfd, "memfd_create", "live tables go through a file", "allow memfd_create"},
+    };
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (parts[i].error == 0)
+            continue;
+        c.state = PB_CHECK_WARN;
+        n = strlen(c.found);
+        snprintf(c.found + n, sizeof(c.found) - n, "%sno %s (%s): %s", n ? "; " : "", parts[i].name,
+                 strerror(-parts[i].error), parts[i].lost);
+        n = strlen(c.remedy);
+        snprintf(c.remedy + n, sizeof(c.remedy) - n, "%s%s", n ? "; " : "", parts[i].remedy);
+    }
+    if (c.state == PB_CHECK_OK)
+        snprintf(c.found, sizeof(c.found), "in a sandbox of seccomp and Landlock");
+    add_row(rows, target, &c);
+}
+
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     struct pb_rows rows;
@@ -53,8 +90,10 @@ static int run(const struct pb_call *call, struct pb_err *err)
             add_row(&rows, &call->targets.at[t], &checks[i]);
             failed = failed || checks[i].state == PB_CHECK_FAIL;
         }
-        if (n > 1) /* there is such a process */
+        if (n > 1) { /* there is such a process */
             add_stacks(&rows, &call->targets.at[t]);
+            add_sql(&rows, &call->targets.at[t]);
+        }
     }
     int r = pb_rows_print(&rows, call->format, NULL, err);
     pb_rows_done(&rows);

@@ -355,31 +355,58 @@ static int keep_columns(struct pb_recorder *r, struct table *t, const struct pb_
     return x;
 }
 
-static int ask_writer(struct pb_recorder *r, const struct table *t, bool ended, const char *prefix,
-                      const uint64_t *serials, size_t n, struct pb_err *err)
+/* The writer may open nothing: it is sent a new file for each day that it asks for. */
+static int send_files(struct pb_recorder *r, int partition, const char *prefix, struct pb_err *err)
 {
-    char path[2 * PATH_MAX];
+    uint32_t n = pb_wire_u32(&r->in);
+    char name[80];
+    int x = pb_wire_ok(&r->in) && n <= PB_ARCHIVE_PARTS ? 0 : -EBADMSG;
+
+    pb_wire_begin(&r->out, PB_SQL_LIVE);
+    for (uint32_t i = 0; x == 0 && i < n; i++) {
+        snprintf(name, sizeof(name), "%s.%u", prefix, i + 1);
+        int fd = openat(partition, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (fd < 0)
+            x = pb_fail(err, -errno, "the archive %s cannot be written: %s", r->folder, strerror(errno));
+        else
+            pb_wire_put_fd(&r->out, fd);
+    }
+    if (x == 0)
+        x = pb_wire_send(r->writer, &r->out, 0);
+    for (unsigned i = 0; i < r->out.nfds; i++)
+        close(r->out.fds[i]);
+    r->out.nfds = 0;
+    return x;
+}
+
+static int ask_writer(struct pb_recorder *r, const struct table *t, bool ended, int partition,
+                      const char *prefix, const uint64_t *serials, size_t n, struct pb_err *err)
+{
     uint32_t length;
 
     if (r->writer < 0 && (r->writer = pb_worker_start_archiver(err)) < 0)
         return r->writer;
-    snprintf(path, sizeof(path), "%s/%s/%s/%s", r->folder, t->name, r->run.partition, prefix);
     pb_wire_begin(&r->out, PB_SQL_REQUEST);
     pb_wire_put_u32(&r->out, ended);
     pb_wire_put_text(&r->out, t->name, strlen(t->name));
-    pb_wire_put_text(&r->out, path, strlen(path));
     pb_wire_put_text(&r->out, r->compression, strlen(r->compression));
     pb_wire_put_u32(&r->out, (uint32_t)n);
     for (size_t i = 0; i < n; i++)
         pb_wire_put_u64(&r->out, serials[i]);
     pb_wire_put_fd(&r->out, r->arena_fd);
     int x = pb_wire_send(r->writer, &r->out, 0);
-    do
+    do {
         if (x == 0 || x == -EINTR)
             x = pb_wire_receive(r->writer, &r->in, 0);
-    while (x == -EINTR);
+        if (x == 0 && r->in.type == PB_SQL_NEED && (x = send_files(r, partition, prefix, err)) == 0)
+            x = -EINTR;
+    } while (x == -EINTR);
     if (x == 0 && r->in.type == PB_SQL_DONE)
         return 0;
+    if (x < 0 && err->text[0]) {
+        close_writer(r);
+        return x;
+    }
     uint32_t number = x == 0 ? pb_wire_u32(&r->in) : 0;
     const char *text = x == 0 ? pb_wire_text(&r->in, &length) : NULL;
     close_writer(r);
@@ -454,7 +481,8 @@ static int write_batch(struct pb_recorder *r, struct table *t, bool ended, const
     if (partition < 0)
         return pb_fail(err, partition, "the archive %s cannot be written: %s", r->folder,
                        strerror(-partition));
-    int x = ask_writer(r, t, ended, prefix, serials, n, err);
+    err->text[0] = '\0';
+    int x = ask_writer(r, t, ended, partition, prefix, serials, n, err);
     if (x == 0 && (x = read_answer(r, t, &w)) < 0)
         pb_fail(err, x, "%s was not archived: the process that writes Parquet talks nonsense", t->name);
     if (x == 0 && w.nfiles)

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/time.h"
 #include "engine/archive/archive_count.h"
 #include "engine/archive/archive_list.h"
 #include "engine/shared/known.h"
@@ -365,6 +366,44 @@ static int open_to_read(int fd)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
+/* Where the kernel gives no memory that has a descriptor (memfd_create refused by a filter, before Linux
+ * 3.17) the table is a file, which has no name any more when it is handed over. */
+static int read_into_file(const char *name, const struct pb_known *known, const struct pb_arena_options *o,
+                          const struct pb_live_source *source, struct pb_err *err)
+{
+    static const char *const folders[] = {"/dev/shm", "/tmp", "/var/tmp"};
+    _cleanup_close_ int dir = -1;
+    struct pb_arena *arena = NULL;
+    struct pb_table *table;
+    char file[64];
+    int r = -ENOENT;
+
+    snprintf(file, sizeof(file), ".probing-live-%d-%llx", (int)getpid(), (unsigned long long)pb_now_ns());
+    for (size_t i = 0; r < 0 && i < sizeof(folders) / sizeof(folders[0]); i++) {
+        if (dir >= 0)
+            close(dir);
+        dir = open(folders[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        r = dir < 0 ? -errno : pb_arena_create(dir, file, o, &arena);
+    }
+    if (r < 0)
+        return pb_fail(err, r, "no place for %s: memfd_create is refused, and no file can be made: %s", name,
+                       strerror(-r));
+    r = pb_table_new(arena, &known->spec, &table);
+    if (r == 0)
+        r = fill(name, table, source, err);
+    int left = r;
+    do
+        left = r < 0 ? r : pb_arena_mirror(arena);
+    while (left > 0);
+    r = left;
+    int fd = r < 0 ? r : openat(dir, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (r == 0 && fd < 0)
+        fd = pb_fail(err, -errno, "%s cannot be handed over: %s", name, strerror(errno));
+    pb_arena_close(arena);
+    unlinkat(dir, file, 0);
+    return fd;
+}
+
 int pb_live_read(const char *name, const struct pb_live_source *source, struct pb_err *err)
 {
     const struct pb_known *known = pb_known_find(name);
@@ -378,6 +417,10 @@ int pb_live_read(const char *name, const struct pb_live_source *source, struct p
     int r = pb_arena_create(PB_ARENA_MEMFD, "probing-live", &options, &arena);
     if (r < 0)
         return pb_fail(err, r, "no memory for %s: %s", name, strerror(-r));
+    if (pb_arena_fd(arena) < 0) {
+        pb_arena_close(arena);
+        return read_into_file(name, known, &options, source, err);
+    }
     r = pb_table_new(arena, &known->spec, &table);
     if (r == 0)
         r = fill(name, table, source, err);

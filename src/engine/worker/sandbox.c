@@ -165,8 +165,12 @@ static const int allowed[] = {
 #endif
 };
 
+/* What a process needs beside those that writes to files it was given. */
+static const int allowed_to_writers[] = {SYS_pwrite64, SYS_ftruncate, SYS_fsync, SYS_fdatasync};
+
 #define NR   offsetof(struct seccomp_data, nr)
 #define ARG0 offsetof(struct seccomp_data, args[0])
+#define ARG1 offsetof(struct seccomp_data, args[1])
 #define ARG2 offsetof(struct seccomp_data, args[2])
 
 #define ARG2_HIGH (ARG2 + 4)
@@ -191,9 +195,17 @@ static void add(struct program *p, const struct sock_filter *code, size_t n)
         p->at[p->n++] = code[i];
 }
 
+static void allow(struct program *p, const int *calls, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct sock_filter one[] = {IF_EQUAL((uint32_t)calls[i], 0, 1), ALLOW};
+        add(p, one, 2);
+    }
+}
+
 /* The program: an architecture that is not ours is killed (its numbers mean other calls), memory may not be
  * made executable, threads may be made but no processes. */
-static void write_filter(struct program *p, bool archive)
+static void write_filter(struct program *p, bool archive, bool writes)
 {
     const struct sock_filter head[] = {
         LOAD(offsetof(struct seccomp_data, arch)),
@@ -251,15 +263,20 @@ static void write_filter(struct program *p, bool archive)
         DENY(EPERM),
         ALLOW,
     };
+    /* DuckDB locks what it writes. */
+    const struct sock_filter locking[] = {
+        IF_EQUAL(SYS_fcntl, 0, 4), LOAD(ARG1), IF_EQUAL(F_SETLK, 1, 0), DENY(EPERM), ALLOW,
+    };
 
     add(p, head, sizeof(head) / sizeof(head[0]));
     add(p, checked, sizeof(checked) / sizeof(checked[0]));
     if (archive)
         add(p, reading, sizeof(reading) / sizeof(reading[0]));
-    for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++) {
-        const struct sock_filter one[] = {IF_EQUAL((uint32_t)allowed[i], 0, 1), ALLOW};
-        add(p, one, 2);
+    if (writes) {
+        add(p, locking, sizeof(locking) / sizeof(locking[0]));
+        allow(p, allowed_to_writers, sizeof(allowed_to_writers) / sizeof(allowed_to_writers[0]));
     }
+    allow(p, allowed, sizeof(allowed) / sizeof(allowed[0]));
     const struct sock_filter tail[] = {DENY(EPERM)};
     add(p, tail, 1);
 }
@@ -273,11 +290,11 @@ int fstat(int fd, struct stat *st)
     return (int)syscall(SYS_fstat, fd, st);
 }
 
-int pb_sandbox_enter(const char *archive, struct pb_err *err)
+static int enter(const char *archive, bool writes, struct pb_err *err)
 {
     struct program p = {0};
 
-    write_filter(&p, archive);
+    write_filter(&p, archive, writes);
     if (p.n == MAX_FILTER)
         return pb_fail(err, -E2BIG, "the sandbox's filter is too long");
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
@@ -292,4 +309,17 @@ int pb_sandbox_enter(const char *archive, struct pb_err *err)
         return pb_fail(err, -errno, "the seccomp filter was refused: %s", strerror(errno));
     /* A number is no success: the thread that could not be brought along, and then none was. */
     return thread > 0 ? pb_fail(err, -EBUSY, "the seccomp filter was refused by thread %ld", thread) : 0;
+}
+
+int pb_sandbox_enter(const char *archive, struct pb_err *err)
+{
+    return enter(archive, false, err);
+}
+
+int pb_sandbox_enter_writer(struct pb_err *err)
+{
+    int r = enter(NULL, true, err);
+    if (r == 0)
+        pb_sandbox_lend_files();
+    return r;
 }

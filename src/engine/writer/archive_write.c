@@ -10,6 +10,7 @@
 #include "engine/worker/catalog.h"
 #include "engine/worker/duck.h"
 #include "engine/worker/pool.h"
+#include "engine/worker/sandbox.h"
 #include "engine/worker/scan.h"
 
 #include <errno.h>
@@ -18,7 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+/* Of addresses, most of which are never used. */
+static const uint64_t MOST_SPACE = 8ull << 30;
 static const int64_t DAY_NS = 86400 * INT64_C(1000000000);
 
 struct day {
@@ -39,7 +43,8 @@ struct batch {
     unsigned n;
     struct day days[PB_ARCHIVE_PARTS];
     unsigned ndays;
-    char prefix[4096], compression[32];
+    char compression[32];
+    int files[PB_ARCHIVE_PARTS]; /* one a day, to write to */
 };
 
 static duckdb_database db;
@@ -213,7 +218,6 @@ static void put_day(FILE *out, const struct batch *b, unsigned day)
 static int write_day(struct batch *b, unsigned day, struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
-    char path[sizeof(b->prefix) + 16];
     const char *between = "";
     size_t size;
 
@@ -230,10 +234,8 @@ static int write_day(struct batch *b, unsigned day, struct pb_err *err)
     }
     fprintf(out, " FROM pb_scan('%s.%s')", b->table->schema, b->table->name);
     put_day(out, b, day);
-    fputs(") TO ", out);
-    snprintf(path, sizeof(path), "%s.%u", b->prefix, day + 1);
-    pb_put_quoted(out, path, '\'');
-    fprintf(out, " (FORMAT parquet, COMPRESSION %s)", b->compression);
+    fprintf(out, ") TO '" PB_SANDBOX_FILE "%d' (FORMAT parquet, COMPRESSION %s, USE_TMP_FILE false)",
+            b->files[day], b->compression);
     return fclose(out) == 0 ? run(sql, err) : pb_fail(err, -ENOMEM, "out of memory");
 }
 
@@ -265,18 +267,16 @@ static int find_table(struct batch *b, const char *full, struct pb_err *err)
 static int read_request(struct pb_wire *m, struct batch *b, struct pb_err *err)
 {
     char full[128];
-    uint32_t lengths[3] = {0};
+    uint32_t lengths[2] = {0};
 
     b->dead = pb_wire_u32(m);
-    const char *name = pb_wire_text(m, &lengths[0]), *prefix = pb_wire_text(m, &lengths[1]),
-               *compression = pb_wire_text(m, &lengths[2]);
+    const char *name = pb_wire_text(m, &lengths[0]), *compression = pb_wire_text(m, &lengths[1]);
     b->n = pb_wire_u32(m);
     if (!pb_wire_ok(m) || m->nfds != 1 || b->n > PB_ARCHIVE_BATCH || lengths[0] >= sizeof(full) ||
-        lengths[1] >= sizeof(b->prefix) || lengths[2] >= sizeof(b->compression))
+        lengths[1] >= sizeof(b->compression))
         return pb_fail(err, -EBADMSG, "the request makes no sense");
     snprintf(full, sizeof(full), "%.*s", (int)lengths[0], name);
-    snprintf(b->prefix, sizeof(b->prefix), "%.*s", (int)lengths[1], prefix);
-    snprintf(b->compression, sizeof(b->compression), "%.*s", (int)lengths[2], compression);
+    snprintf(b->compression, sizeof(b->compression), "%.*s", (int)lengths[1], compression);
     for (unsigned i = 0; i < b->n; i++)
         b->serials[i] = pb_wire_u64(m);
     struct pb_cat_source *source = calloc(2, sizeof(*source));
@@ -301,7 +301,36 @@ static void set_today(struct batch *b)
     day->first = day->last = ns;
 }
 
-static int write_batch(struct batch *b, struct pb_err *err)
+/* Asks for a file for each day. */
+static int ask_for_files(int socket, struct batch *b, struct pb_err *err)
+{
+    struct pb_wire m = {0};
+
+    pb_wire_begin(&m, PB_SQL_NEED);
+    pb_wire_put_u32(&m, b->ndays);
+    int r = pb_wire_send(socket, &m, 0);
+    if (r == 0)
+        r = pb_wire_receive(socket, &m, 0);
+    if (r == 0 && (m.type != PB_SQL_LIVE || m.nfds != b->ndays))
+        r = -EBADMSG;
+    for (unsigned i = 0; i < m.nfds; i++)
+        if (r == 0)
+            b->files[i] = m.fds[i];
+        else
+            close(m.fds[i]);
+    m.nfds = 0;
+    pb_wire_done(&m);
+    return r < 0 ? pb_fail(err, r, "there is no file to write to: %s", strerror(-r)) : 0;
+}
+
+static void close_files(struct batch *b)
+{
+    for (unsigned i = 0; i < PB_ARCHIVE_PARTS; i++)
+        if (b->files[i] >= 0)
+            close(b->files[i]);
+}
+
+static int write_batch(int socket, struct batch *b, struct pb_err *err)
 {
     struct pb_scan_request scans = {.catalog = &b->catalog, .threads = 1, .raw_times = true};
 
@@ -315,6 +344,7 @@ static int write_batch(struct batch *b, struct pb_err *err)
     }
     if (b->ndays == 0)
         set_today(b);
+    r = ask_for_files(socket, b, err);
     pb_scan_begin(&scans);
     for (unsigned i = 0; r == 0 && i < b->ndays; i++)
         r = write_day(b, i, err);
@@ -355,11 +385,13 @@ static int answer(int socket, struct pb_wire *in, struct pb_wire *out)
     struct batch *b = calloc(1, sizeof(*b));
     struct pb_err err = {0};
 
+    for (unsigned i = 0; b && i < PB_ARCHIVE_PARTS; i++)
+        b->files[i] = -1;
     int r = !b                           ? pb_fail(&err, -ENOMEM, "out of memory")
             : in->type != PB_SQL_REQUEST ? pb_fail(&err, -EBADMSG, "no request")
                                          : read_request(in, b, &err);
     if (r == 0)
-        r = write_batch(b, &err);
+        r = write_batch(socket, b, &err);
     if (r == 0) {
         put_answer(out, b);
     } else {
@@ -368,19 +400,26 @@ static int answer(int socket, struct pb_wire *in, struct pb_wire *out)
         pb_wire_put_u32(out, (uint32_t)-r);
         pb_wire_put_text(out, text, strlen(text));
     }
-    if (b)
+    if (b) {
+        close_files(b);
         pb_catalog_done(&b->catalog);
+    }
     free(b);
     return pb_wire_send(socket, out, 0);
 }
 
 static int open_database(struct pb_err *err)
 {
-    static const char *const words[] = {"SET TimeZone = 'UTC'", "SET threads = 1",
+    static const char *const words[] = {"SET TimeZone = 'UTC'", "SET threads = 1", "SET temp_directory = ''",
                                         "SET memory_limit = '1GiB'"};
     char *why = NULL;
 
     int r = pb_duck_load(err);
+    /* An arena is whatever a process wrote there: who reads it has no rights, and files only as they come. */
+    if (r == 0)
+        r = pb_sandbox_bound_memory(MOST_SPACE, err);
+    if (r == 0)
+        r = pb_sandbox_enter_writer(err);
     if (r == 0 && (duck.open_ext(":memory:", &db, NULL, &why) != DuckDBSuccess ||
                    duck.connect(db, &connection) != DuckDBSuccess))
         r = pb_fail(err, -EIO, "DuckDB did not open: %s", why ? why : "no reason given");

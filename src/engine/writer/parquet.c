@@ -7,6 +7,7 @@
 #include "engine/shared/type_name.h"
 #include "engine/shared/wire.h"
 #include "engine/worker/duck.h"
+#include "engine/worker/sandbox.h"
 #include "table/reader.h"
 
 #include <errno.h>
@@ -19,6 +20,8 @@
 enum { VECTOR = 2048 };
 /* DuckDB's own; a group of rows is what is held at once. */
 static const uint64_t MOST_MEMORY = 1ull << 30, LEAST_MEMORY = 256ull << 20;
+/* Of addresses, most of which are never used. */
+static const uint64_t MOST_SPACE = 8ull << 30;
 
 struct writer {
     duckdb_database db;
@@ -97,7 +100,8 @@ static int put_copy(struct writer *w, FILE *copy, struct pb_err *err)
     }
     /* No file beside it that would be left when we are stopped, or take its name later. */
     fprintf(copy,
-            " FROM pb_rows()) TO '/proc/self/fd/%d' (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)",
+            " FROM pb_rows()) TO '" PB_SANDBOX_FILE
+            "%d' (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)",
             w->file);
     return 0;
 }
@@ -234,6 +238,11 @@ static int open_database(struct writer *w, struct pb_err *err)
     uint64_t memory = limits.memory / 4;
     memory = memory > MOST_MEMORY ? MOST_MEMORY : memory < LEAST_MEMORY ? LEAST_MEMORY : memory;
     int r = pb_duck_load(err);
+    /* The rows are a worker's, and so may be anything: what makes a file of them has no other file. */
+    if (r == 0)
+        r = pb_sandbox_bound_memory(MOST_SPACE, err);
+    if (r == 0)
+        r = pb_sandbox_enter_writer(err);
     if (r == 0 && (duck.open_ext(":memory:", &w->db, NULL, &why) != DuckDBSuccess ||
                    duck.connect(w->db, &w->connection) != DuckDBSuccess))
         r = pb_fail(err, -EIO, "DuckDB did not open: %s", why ? why : "no reason given");
