@@ -118,7 +118,7 @@ int pb_row_text_take(struct pb_row_text *r, const struct pb_batch *batch, uint32
     if (r->text.failed)
         return -ENOMEM;
     /* Only now does the text stay where it is. */
-    const char *at = (const char *)r->text.data;
+    const char *at = r->text.data ? (const char *)r->text.data : "";
     for (unsigned i = 0; i < batch->ncolumns; i++)
         if (!r->cells[i].text) {
             r->cells[i].text = at;
