@@ -175,5 +175,7 @@ def test_late_code_finds_the_package_where_it_is_not_installed(python):
 
 @pytest.mark.parametrize("python", roots.INTERPRETERS["sid"])
 def test_late_code_finds_the_package_in_a_container(python):
-    with roots.start("sid", python, "-c", "import time; [time.sleep(0.05) for _ in range(2000)]") as target:
+    code = "import time; print('ready', flush=True); [time.sleep(0.05) for _ in range(2000)]"
+    with roots.start("sid", python, "-c", code) as target:
+        target.wait_for("ready")
         check_late(target.pid)
