@@ -103,6 +103,12 @@ def kilobytes(line):
     return (int(end, 16) - int(start, 16)) // 1024
 
 
+def threads_of(pid):
+    """Their names, without the kernel's workers for io_uring, which come and go."""
+    names = sorted(Path(task, "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir())
+    return [name for name in names if not name.startswith("iou-wrk-")]
+
+
 def outside(pid):
     """What the kernel knows of a process that does nothing just now."""
     status = {}
@@ -113,7 +119,7 @@ def outside(pid):
     for fd in os.listdir(f"/proc/{pid}/fd"):
         fds[int(fd)] = os.readlink(f"/proc/{pid}/fd/{fd}")
     maps = {" ".join(line.split()[5:]) for line in open(f"/proc/{pid}/maps")}
-    seen = {"fds": fds, "maps": maps, "threads": sorted(Path(task, "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir())}
+    seen = {"fds": fds, "maps": maps, "threads": threads_of(pid)}
     for key in ("SigBlk", "SigIgn", "TracerPid", "Seccomp", "NoNewPrivs", "CoreDumping", "Umask", "Cpus_allowed"):
         seen[key] = status.get(key)
     seen["SigCgt"] = f"{int(status['SigCgt'], 16) & ~GLIBC_SIGNALS:x}"
