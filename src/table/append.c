@@ -12,6 +12,9 @@ bool pb_arena_enter(struct pb_arena *a)
 {
     struct pb_control *c = a->control;
 
+    /* Appends that are refused do not count: threads that go on trying must not keep it from 0. */
+    if (atomic_load(&c->live) != PB_LIFE_OPEN)
+        return false;
     /* In this order, and the other way round in pb_arena_release: one of the two sees the other. */
     atomic_fetch_add(&c->inside, 1);
     if (atomic_load(&c->live) == PB_LIFE_OPEN)
