@@ -42,7 +42,7 @@ static int run_listen(const struct pb_call *call, struct pb_err *err)
     pb_session_done(&session);
     if (r < 0)
         return r;
-    pb_address_tell(&address, r, token[0] != '\0');
+    pb_address_tell(&address, r);
     return 0;
 }
 
@@ -59,7 +59,9 @@ const struct pb_command pb_cmd_listen = {
     .text =
         "The agent listens on 127.0.0.1 and a free port, or on ADDR (PORT, HOST:PORT, [HOST]:PORT with a\n"
         "number as host), and the command that connects is printed. Each connection is a prompt as that of\n"
-        "repl, in lines of text. An address that other machines reach needs --token. It goes on until\n"
+        "repl, in lines of text. At a loopback address only this user and root are let in; another one "
+        "needs\n"
+        "--token, which nothing encrypts. It goes on until\n"
         "listen --stop or detach.",
     .example = "probing -t 4711 listen\nprobing -t 4711 listen 0.0.0.0:4000 --token SECRET\nprobing -t 4711 "
                "listen --stop",

@@ -87,7 +87,7 @@ static int run_pause(const struct pb_call *call, struct pb_err *err)
     fputs("paused at ", stderr);
     pb_put_plain(stderr, answer + 3);
     fprintf(stderr, "; it goes on by continue there, by pause --continue, or in %g s\n", limit_ms / 1e3);
-    pb_address_tell(&address, port, token[0] != '\0');
+    pb_address_tell(&address, port);
     return 0;
 }
 

@@ -17,6 +17,7 @@ static int run_repl(const struct pb_call *call, struct pb_err *err)
 const struct pb_command pb_cmd_repl = {
     .name = "repl",
     .summary = "a Python prompt inside the running process",
+    .synopsis = "",
     .text =
         "The program goes on meanwhile: what is entered runs in a thread of its own, and what it prints is\n"
         "shown here alone. Names are found as eval finds them, and assignments reach __main__; help() lists "

@@ -145,7 +145,7 @@ int pb_address_stop(struct pb_session *session, const char *kind, bool channels,
     return ask(session, &w, PB_MSG_LISTEN_STOP, err);
 }
 
-void pb_address_tell(const struct pb_address *address, int port, bool token)
+void pb_address_tell(const struct pb_address *address, int port)
 {
     const char *host = strcmp(address->host, "0.0.0.0") == 0 ? "127.0.0.1"
                        : strcmp(address->host, "::") == 0    ? "::1"
@@ -153,9 +153,4 @@ void pb_address_tell(const struct pb_address *address, int port, bool token)
 
     printf("nc %s %d\n", host, port);
     fflush(stdout);
-    if (!token)
-        fputs("note: whoever may connect there (every user of this machine) can run code in the process; "
-              "--token "
-              "TOKEN asks for a word\n",
-              stderr);
 }

@@ -31,4 +31,4 @@ int pb_address_listen(struct pb_session *session, const char *kind, const struct
 int pb_address_stop(struct pb_session *session, const char *kind, bool channels, struct pb_err *err);
 
 /* Tells a person how to connect. */
-void pb_address_tell(const struct pb_address *address, int port, bool token);
+void pb_address_tell(const struct pb_address *address, int port);
