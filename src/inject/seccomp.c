@@ -297,15 +297,16 @@ static int read_filters(const struct pb_procinfo *p, struct filters *ret)
     return r;
 }
 
-/* A call is in the table more than once where filters look at its arguments: named once. */
-static void add_name(char *names, size_t size, const char *name)
+/* A call is in the table more than once where filters look at its arguments: named once. False: it was. */
+static bool add_name(char *names, size_t size, const char *name)
 {
     size_t used = strlen(names), length = strlen(name);
     for (const char *at = names; (at = strstr(at, name)); at += length)
         if ((at == names || at[-1] == ' ') && (at[length] == ',' || !at[length]))
-            return;
+            return false;
     if (used + strlen(name) + 3 < size)
         snprintf(names + used, size - used, "%s%s", used ? ", " : "", name);
+    return true;
 }
 
 static enum pb_seccomp_verdict judge_call(const struct filters *f, const struct pb_seccomp_call *call)
@@ -325,8 +326,7 @@ static int judge_all(const struct filters *f, char *names, size_t size)
     for (size_t i = 0; i < pb_seccomp_ncalls; i++) {
         if (judge_call(f, &pb_seccomp_calls[i]) != PB_SECCOMP_FATAL)
             continue;
-        add_name(names, size, pb_seccomp_calls[i].name);
-        fatal++;
+        fatal += add_name(names, size, pb_seccomp_calls[i].name);
     }
     return fatal;
 }
@@ -378,8 +378,7 @@ static int try_in_child(char *names, size_t size)
             return r;
         if (r == 0)
             break;
-        add_name(names, size, pb_seccomp_calls[at].name);
-        fatal++;
+        fatal += add_name(names, size, pb_seccomp_calls[at].name);
     }
     return fatal;
 }
