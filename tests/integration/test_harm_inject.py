@@ -390,7 +390,7 @@ def test_a_child_of_fork_is_never_given_a_half_loaded_library():
         assert rest_of(job, 60).splitlines()[-1] == "0"  # newer Pythons warn of the agent's thread
 
 
-STUB_FLAGS = re.search(r'stub\.c PROPERTIES COMPILE_OPTIONS\s+"([^"]+)"', (TOP / "cmake/options.cmake").read_text()).group(1).split(";")
+STUB_FLAGS = re.search(r"set\(stub_flags ([^)]+)\)", (TOP / "cmake/options.cmake").read_text()).group(1).split()
 ZIG = [sys.executable, "-m", "ziglang", "cc", "-target"]
 
 
