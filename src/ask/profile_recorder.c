@@ -177,6 +177,11 @@ const struct pb_profile *pb_profile_recorder_profile(const struct pb_profile_rec
     return pb_profiling_profile(r->profiling);
 }
 
+const struct pb_sampler *pb_profile_recorder_sampler(const struct pb_profile_recorder *r)
+{
+    return pb_profiling_sampler(r->profiling);
+}
+
 unsigned pb_profile_recorder_hangs(const struct pb_profile_recorder *r)
 {
     return r->watchdog.hangs;

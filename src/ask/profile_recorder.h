@@ -31,5 +31,6 @@ int pb_profile_recorder_run(struct pb_profile_recorder *r, struct pb_err *err);
 /* The folder. Another one when the rate was changed meanwhile: samples of one recording are of one rate. */
 const char *pb_profile_recorder_path(const struct pb_profile_recorder *r);
 const struct pb_profile *pb_profile_recorder_profile(const struct pb_profile_recorder *r);
+const struct pb_sampler *pb_profile_recorder_sampler(const struct pb_profile_recorder *r);
 /* How often a process came to a stand. */
 unsigned pb_profile_recorder_hangs(const struct pb_profile_recorder *r);

@@ -26,6 +26,9 @@
 #define DESCRIPTORS    (1u << 18)         /* that we may have open */
 #define CANCEL_NS      (PB_NS_PER_S / 10) /* a wait is looked up from this often */
 #define LATE_PERIODS   1                  /* a tick that is due longer than this is left out */
+#define STOPS_NS       (20 * PB_NS_PER_MS) /* of a tick, that a process may take for threads that do not stop */
+#define TURN_NS        (20 * PB_NS_PER_MS) /* of a tick, at least, that all processes share */
+#define TURN_MIN_NS    (2 * PB_NS_PER_MS)
 
 /* Three a thread: a thousand threads are more than a shell allows of its own accord. */
 static void allow_descriptors(void)
@@ -92,6 +95,7 @@ static void warm_up(struct pb_sampler *s, struct pb_process_watch *w)
     uint64_t now = pb_now_ns();
 
     s->warming = true;
+    w->stops_left_ns = STOPS_NS;
     pb_watch_refresh(s, w, now);
     for (size_t i = 0; i < w->n; i++)
         (void)pb_watch_sample(s, w, &w->threads[i], now);
@@ -215,7 +219,13 @@ int pb_sampler_wait(struct pb_sampler *s)
     }
     if (due < now + SHORT_NS)
         return 0;
-    return sleep_until(s, due);
+    int r = sleep_until(s, due);
+    now = pb_now_ns();
+    if (r == 0 && now > due) {
+        s->behind_ns += now - due;
+        s->sleeps++;
+    }
+    return r;
 }
 
 static pid_t parent_of(pid_t pid)
@@ -249,6 +259,63 @@ static void attach_children(struct pb_sampler *s, uint64_t now)
         closedir(dir);
 }
 
+/* The part of a tick that one process may take, where others wait for theirs; 0: all that it needs. */
+static uint64_t turn_ns(const struct pb_sampler *s)
+{
+    if (s->n < 2)
+        return 0;
+    uint64_t share = (s->period > TURN_NS ? s->period : TURN_NS) / s->n;
+    return share > TURN_MIN_NS ? share : TURN_MIN_NS;
+}
+
+static void drop_ended_threads(struct pb_process_watch *w)
+{
+    for (size_t i = 0; i < w->n;) {
+        if (!w->threads[i].ended) {
+            i++;
+            continue;
+        }
+        pb_watch_drop(w, i);
+        w->lost_one = true;
+        w->next_count = 0;
+    }
+}
+
+/* All threads of a process, beginning with those that the last turn did not get to. What it does not get to
+ * is refused. sub: those in sub-interpreters only, or those that are not. */
+static void take_threads(struct pb_sampler *s, struct pb_process_watch *w, uint64_t now, uint64_t until,
+                         bool sub)
+{
+    size_t n = w->n, first = n ? w->first % n : 0;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t k = (first + i) % n;
+        struct pb_watched *t = &w->threads[k];
+        if (w->shared && (t->python && t->py.interp) != sub)
+            continue;
+        bool over = until && pb_now_ns() > until;
+        if ((over || w->stops_left_ns == 0) && !w->next_first)
+            w->next_first = k ? k : n;
+        if (over && t->state != PB_WATCH_SETTLED)
+            continue;
+        if (pb_watch_sample(s, w, t, now) == -ESRCH)
+            t->ended = true;
+    }
+}
+
+static void take_turn(struct pb_sampler *s, struct pb_process_watch *w, uint64_t now)
+{
+    uint64_t turn = turn_ns(s), until = turn ? pb_now_ns() + turn : 0;
+
+    w->stops_left_ns = STOPS_NS;
+    w->next_first = 0;
+    if (w->shared)
+        take_threads(s, w, now, until, true);
+    take_threads(s, w, now, until, false);
+    w->first = w->next_first;
+    drop_ended_threads(w);
+}
+
 int pb_sampler_tick(struct pb_sampler *s)
 {
     uint64_t now = pb_now_ns();
@@ -263,14 +330,8 @@ int pb_sampler_tick(struct pb_sampler *s)
         struct pb_process_watch *w = s->processes[i];
         if (!w->ended)
             pb_watch_refresh(s, w, now);
-        for (size_t k = 0; !w->ended && k < w->n;) {
-            if (pb_watch_sample(s, w, &w->threads[k], now) == -ESRCH) {
-                pb_watch_drop(w, k);
-                w->next_list = 0;
-            } else {
-                k++;
-            }
-        }
+        if (!w->ended)
+            take_turn(s, w, now);
         alive += !w->ended;
     }
     s->ticking = false;
@@ -285,8 +346,13 @@ void pb_sampler_sum_up(struct pb_sampler *s)
 
     for (size_t i = 0; i < s->n; i++)
         for (size_t k = 0; k < s->processes[i]->n; k++)
-            pb_watch_settle(s, &s->processes[i]->threads[k], now);
+            pb_watch_settle(s, s->processes[i], &s->processes[i]->threads[k], now);
     s->facts->duration_ns = pb_now_ns() - s->start;
+}
+
+unsigned pb_sampler_left(const struct pb_sampler *s)
+{
+    return s->left;
 }
 
 unsigned pb_sampler_threads(const struct pb_sampler *s)

@@ -10,7 +10,9 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "profile/profile.h"
@@ -28,6 +30,7 @@ struct pb_sampler_options {
     bool force;    /* the nearest layout for an unknown version of CPython */
     bool subprocesses; /* also those that the processes start or have started */
     bool no_waits;     /* do not add what a thread waits for as its innermost frame */
+    FILE *trace;       /* the path of every sample through steps.h, a line each; NULL: none */
 };
 
 /* The profile is the caller's and outlives the sampler: names, stacks and facts go into it, and the samples
@@ -53,8 +56,17 @@ int pb_sampler_wait(struct pb_sampler *s);
 void pb_sampler_cancel_by(struct pb_sampler *s, const atomic_bool *cancelled);
 
 /* Samples every thread once. Returns how many of the processes are left; 0: all have ended. One that has
- * ended is forgotten: nothing of it is kept but its samples. */
+ * ended is forgotten: nothing of it is kept but its samples. A thread that does not stop within 10 ms is
+ * refused, and read without a stop for a while; a process may take 20 ms of a tick for such threads, and no
+ * more than its share of a tick for all where there are several. */
 int pb_sampler_tick(struct pb_sampler *s);
+
+/* Processes that ended meanwhile. */
+unsigned pb_sampler_left(const struct pb_sampler *s);
+
+/* By which way running threads are read, and why not by a better one; i-th sentence into buf, from 0 on.
+ * False: there are no more. */
+bool pb_sampler_note(const struct pb_sampler *s, size_t i, char *buf, size_t size);
 
 /* Begins a new epoch of the profile (pb_profile_begin_epoch): what the threads do just now is kept, all else
  * is forgotten, its samples too. Sinks are told before. Not within a tick. */

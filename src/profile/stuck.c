@@ -13,7 +13,7 @@
 
 static bool waits_for_gil(const struct pb_process_watch *w, const struct pb_watched *t)
 {
-    return w->py && t->python && t->settled && t->moment.syscall == SYS_futex &&
+    return w->py && t->python && t->state == PB_WATCH_SETTLED && t->moment.syscall == SYS_futex &&
            pb_py_waits_for_gil(w->py, &t->py, t->moment.syscall_args[0]);
 }
 

@@ -11,28 +11,39 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "remote/source_agent.h"
 #include "remote/threads.h"
 
-#define STOP_WITHIN_NS (10 * PB_NS_PER_MS) /* other threads wait meanwhile */
-#define LIST_NS        PB_NS_PER_S         /* threads are listed again at least this often */
-#define COUNT_NS       (20 * PB_NS_PER_MS) /* and counted this often: another number means another list */
+#define LIST_NS  PB_NS_PER_S        /* threads are listed again at least this often */
+#define COUNT_NS (2 * PB_NS_PER_MS) /* and counted this often: another number means another list */
 #define AGAIN_NS                                                                                             \
-    (100 * PB_NS_PER_MS) /* a thread is native before it is Python: look again soon after a new one */
+    (2 * PB_NS_PER_MS) /* a thread is native before it is Python: soon after a new list another */
+#define LIST_SHARE 20  /* of the time, at most, goes into lists */
 
-static void open_python(struct pb_sampler *s, struct pb_process_watch *w, struct pb_err *err, int *ret)
+/* 0 also where there is no Python: native frames are all there is then. */
+static int open_python(struct pb_sampler *s, struct pb_process_watch *w, struct pb_err *err)
 {
     pb_py_glance_free(w->glance);
     w->glance = NULL;
-    *ret = pb_py_open(&w->source, s->options.force, &w->py, err);
-    /* Registers are not copied: native stacks take a stop. Who may not do this stops threads too. */
-    if (*ret == 0 && !s->options.native && pb_py_glance_new(w->py, &w->glance) < 0)
-        w->glance = NULL;
-    if (*ret == 0 && !pb_py_verified(w->py))
-        s->facts->unverified = true;
-    if (*ret == -ENOENT) { /* no Python: native frames are all there is */
+    int r = pb_py_open(&w->source, s->options.force, &w->py, err);
+    if (r < 0) {
         w->py = NULL;
-        *ret = 0;
+        return r == -ENOENT ? 0 : r;
     }
+    /* Registers are not copied in an interrupt: native stacks take a stop. Without CAP_BPF the sampler stops
+     * threads too. */
+    w->glance_error = s->options.native     ? -ENOTSUP
+                      : w->source.ops->look ? -EACCES
+                                            : pb_py_glance_new(w->py, &w->glance);
+    if (w->glance_error < 0)
+        w->glance = NULL;
+    if (w->source.ops->look)
+        s->through_agent = true;
+    else if (w->glance_error < 0)
+        s->glance_error = w->glance_error;
+    if (!pb_py_verified(w->py))
+        s->facts->unverified = true;
+    return 0;
 }
 
 int pb_watch_open(struct pb_sampler *s, pid_t pid, const char *label, struct pb_process_watch **ret,
@@ -46,11 +57,16 @@ int pb_watch_open(struct pb_sampler *s, pid_t pid, const char *label, struct pb_
     w->pid = pid;
     w->source.fd = -1;
     snprintf(w->label, sizeof(w->label), "%s", label);
-    r = pb_source_process(pid, &w->source, err);
+    r = pb_source_open(pid, &w->source, err); /* through its agent where it may not be read */
     if (r == 0)
-        open_python(s, w, err, &r);
+        r = open_python(s, w, err);
     if (r == 0 && !w->py && !s->options.native)
         r = pb_fail(err, -ENOENT, "there is no Python in process %d (--native samples its native stacks)",
+                    (int)pid);
+    if (r == 0 && s->options.native && w->source.ops->look)
+        r = pb_fail(err, -EPERM,
+                    "native stacks of process %d need the right to trace it: its agent reads "
+                    "Python stacks only",
                     (int)pid);
     if (r == 0 && s->options.native)
         r = pb_native_new(&w->source, NULL, &w->native, err);
@@ -122,13 +138,14 @@ static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, c
     if (py)
         t.py = *py;
     t.thread = pb_profile_thread(s->profile, w->pid, tid, name, w->label);
-    int r = t.thread == PB_PROFILE_NONE ? -ENOMEM : pb_moment_open(w->pid, tid, &t.moment);
+    int r = t.thread == PB_PROFILE_NONE ? -ENOMEM : pb_source_moment(&w->source, tid, &t.moment);
     if (r < 0) {
         s->facts->failed += r != -ESRCH;
         return;
     }
-    t.moment.within_ns = STOP_WITHIN_NS;
+    t.moment.looks = 1;                                   /* there is another tick soon */
     t.counted = s->ticking ? s->instant - 1 : s->instant; /* from the tick on that comes to it first */
+    s->without_slices = s->without_slices || pb_moment_without_slices(&t.moment);
     w->threads[w->n++] = t;
 }
 
@@ -143,22 +160,22 @@ static void forget_unseen(struct pb_process_watch *w)
     }
 }
 
-/* Another program may have taken the place of the one we knew (exec). */
+/* Another program may have taken the place of the one we knew (exec), and may not be Python yet, or not any
+ * more: then it has no threads for now. */
 static int list_python(struct pb_sampler *s, struct pb_process_watch *w,
                        const struct pb_native_threads *native, const struct pb_py_thread **ret)
 {
-    if (!w->py)
-        return 0;
-    int n = pb_py_threads(w->py, native, ret, NULL);
-    if (n >= 0)
-        return n;
-    int r;
+    int n = w->py ? pb_py_threads(w->py, native, ret, NULL) : -ENOENT;
+    if (n >= 0 || (!w->py && w->native))
+        return n < 0 ? 0 : n;
     pb_py_close(w->py);
     w->py = NULL;
     free(w->codes.at);
     w->codes = (struct pb_code_map){0};
-    open_python(s, w, NULL, &r);
-    return r < 0 ? r : w->py ? pb_py_threads(w->py, native, ret, NULL) : -ENOENT;
+    if (open_python(s, w, NULL) < 0 || !w->py)
+        return 0;
+    n = pb_py_threads(w->py, native, ret, NULL);
+    return n < 0 ? 0 : n;
 }
 
 static void list(struct pb_sampler *s, struct pb_process_watch *w)
@@ -170,14 +187,20 @@ static void list(struct pb_sampler *s, struct pb_process_watch *w)
         w->ended = true;
         return;
     }
-    int npy = list_python(s, w, &native, &py);
-    if (npy < 0 && !w->native) {
+    size_t gone = 0; /* a process that has ended is there until its parent waits for it */
+    while (gone < native.n && strchr("ZX", native.at[gone].state))
+        gone++;
+    if (gone == native.n) {
         w->ended = true;
         return;
     }
+    int npy = list_python(s, w, &native, &py);
+    if (!w->py && !w->native)
+        w->again_ns = AGAIN_NS;
     for (int i = 0; i < npy; i++) {
         struct pb_native_thread *n = py[i].tid ? pb_native_threads_find(&native, py[i].tid) : NULL;
         if (n && n->state != 'Z' && n->state != 'X') {
+            w->shared = w->shared || n->state == 'P';
             watch(s, w, n->tid, n->name, &py[i]);
             n->state = 'P'; /* not a native one */
         }
@@ -201,10 +224,16 @@ void pb_watch_refresh(struct pb_sampler *s, struct pb_process_watch *w, uint64_t
         w->ended = true;
         return;
     }
-    bool changed = (unsigned long)st.st_nlink != w->links;
-    if (!changed && now < w->next_list)
+    bool changed = (unsigned long)st.st_nlink != w->links || w->lost_one;
+    if ((!changed && now < w->next_list) || now < w->list_after)
         return;
     w->links = (unsigned long)st.st_nlink;
-    w->next_list = now + (changed ? AGAIN_NS : LIST_NS);
+    w->lost_one = false;
+    w->again_ns = changed ? AGAIN_NS : 2 * w->again_ns < LIST_NS ? 2 * w->again_ns : LIST_NS;
+    uint64_t began = pb_now_ns();
     list(s, w);
+    /* Where threads come and go all the time the lists would take all of it. */
+    uint64_t after = LIST_SHARE * (pb_now_ns() - began);
+    w->list_after = now + after;
+    w->next_list = now + w->again_ns;
 }

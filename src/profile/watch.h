@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "profile/sampler.h"
+#include "profile/steps.h"
 #include "remote/native/unwind.h"
 #include "remote/python/reader.h"
 #include "remote/source.h"
@@ -18,11 +19,14 @@ struct pb_watched {
     int last_cpu;             /* where it was last found; -1: not yet */
     unsigned glances, misses; /* of the last while: how often the copy held all of its stack */
     uint32_t thread;          /* in the profile */
-    bool named, seen;
-    bool settled; /* asleep when it was last read, and proved to be: where it is as long as it has not run */
-    unsigned still;   /* samples in a row that found it there */
-    unsigned pending; /* ticks in a row at which it was not looked at */
-    uint64_t counted; /* the instant (struct pb_sampler) up to which its time has been counted */
+    bool named, seen, ended;
+    enum pb_watch_state state;
+    unsigned still;       /* samples in a row that found it there */
+    unsigned pending;     /* ticks in a row at which it was not looked at */
+    uint64_t counted;     /* the instant (struct pb_sampler) up to which its time has been counted */
+    uint64_t taken;       /* the instant at which it was last a sample */
+    unsigned lates;       /* how often in a row it did not stop in time */
+    uint64_t avoid_until; /* until then it is not stopped */
     uint32_t node;
     unsigned flags;
     bool truncated, apart;
@@ -54,7 +58,14 @@ struct pb_process_watch {
     struct pb_watched *threads;
     size_t n, cap, hint;            /* hint: where the next thread that is looked for may be */
     uint64_t next_list, next_count; /* when the threads are listed, counted again */
+    uint64_t list_after;            /* not before that */
+    uint64_t again_ns;              /* from the last list to the next */
+    bool lost_one;                  /* a thread has ended since the last list */
     unsigned long links;            /* of its task folder: the number of threads and 2 */
+    bool shared;                    /* a thread of it has a state in several interpreters */
+    size_t first, next_first;       /* thread that this tick begins with, and the next one */
+    uint64_t stops_left_ns;         /* that may still be waited for its threads on this tick */
+    int glance_error;               /* why its stacks are not copied in interrupts; 0: they are */
     bool ended;
 };
 
@@ -67,6 +78,7 @@ struct pb_sampler {
     const atomic_bool *cancelled;
     struct pb_process_watch **processes;
     size_t n, cap;
+    unsigned left; /* processes that ended meanwhile */
     unsigned ways;
     int cpu;             /* that we are pinned to by the last moment; -1: none */
     cpu_set_t allowed;   /* where we may run */
@@ -80,9 +92,14 @@ struct pb_sampler {
      * on our own CPU clock and at `paid_at` on the wall. share 0: as much as it needs. */
     double share, credit_ns;
     uint64_t paid, paid_at;
+    uint64_t behind_ns, sleeps; /* how long after their time ticks began, all together, and how many */
     uint64_t random;
     uint64_t next_children;
     bool started, warming; /* the clock runs; samples do not count */
+    int stop_error;        /* why a thread could not be stopped; 0: none */
+    int glance_error;      /* the last of a process; 0: none */
+    bool through_agent;    /* a process was read through its agent */
+    bool without_slices;   /* the kernel does not tell of time slices */
     bool sparing;          /* there are so many threads that not all are looked at on every tick */
     struct pb_py_stack stack;
     struct pb_capture capture;
@@ -107,7 +124,7 @@ void pb_watch_refresh(struct pb_sampler *s, struct pb_process_watch *w, uint64_t
 int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now);
 
 /* Looks at a thread that has ticks pending. */
-void pb_watch_settle(struct pb_sampler *s, struct pb_watched *t, uint64_t now);
+void pb_watch_settle(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now);
 
 /* sampler_native.c: the capture of a moment that has just ended, unwound and merged with the Python stack
  * (which may be empty), as a node of the profile. *ret_guessed: by looking for return addresses, so it may be
@@ -116,6 +133,11 @@ int pb_native_node(struct pb_sampler *s, struct pb_process_watch *w, bool with_p
                    bool *ret_guessed, bool *ret_truncated, bool *ret_apart);
 int pb_native_buffers_new(struct pb_native_buffers **ret);
 void pb_native_buffers_free(struct pb_native_buffers *b);
+
+/* watch_node.c: the Python stack that was read last, outermost first; and what a thread waits for, as the
+ * innermost frame below node. */
+uint32_t pb_python_stack(struct pb_sampler *s, struct pb_process_watch *w, bool *ret_truncated);
+uint32_t pb_wait_node(struct pb_sampler *s, uint32_t node, const struct pb_moment *m, char state);
 
 /* The node of the Python frame i of the stack below parent. */
 uint32_t pb_python_node(struct pb_sampler *s, struct pb_process_watch *w, uint32_t parent, size_t i);

@@ -1,4 +1,4 @@
-/* watch_sample: one sample of one thread; see watch.h. */
+/* watch_sample: one sample of one thread: what each step of steps.h does; see watch.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -7,84 +7,31 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/time.h"
 #include "profile/watch.h"
 #include "remote/threads.h"
 
-#define CODES_MAX (1u << 20)
+#define TRIES                                                                                                \
+    20 /* of a moment that was none, or that hit a place between two stores that belong together             \
+        */
 
-static uint32_t function_of(struct pb_sampler *s, struct pb_process_watch *w, const struct pb_py_code *code)
-{
-    struct pb_code_map *map = &w->codes;
+#define TRIES_THROUGH 3 /* of somebody else, who takes longer */
 
-    if (code->id >= map->cap && code->id < CODES_MAX) {
-        size_t cap = map->cap ? map->cap : 512;
-        while (cap <= code->id)
-            cap *= 2;
-        uint32_t *more = reallocarray(map->at, cap, sizeof(*more));
-        if (!more)
-            return PB_PROFILE_NONE;
-        for (size_t i = map->cap; i < cap; i++)
-            more[i] = 0;
-        map->at = more;
-        map->cap = cap;
-    }
-    if (code->id < map->cap && map->at[code->id])
-        return map->at[code->id] - 1;
-    uint32_t function = pb_profile_function(s->profile, PB_FRAME_PYTHON, code->qualname, code->file);
-    if (code->id < map->cap && function != PB_PROFILE_NONE)
-        map->at[code->id] = function + 1;
-    return function;
-}
-
-uint32_t pb_python_node(struct pb_sampler *s, struct pb_process_watch *w, uint32_t parent, size_t i)
-{
-    const struct pb_py_frame *f = &s->stack.at[i];
-    uint32_t function = function_of(s, w, f->code);
-
-    if (function == PB_PROFILE_NONE)
-        return PB_PROFILE_NONE;
-    return pb_profile_node(s->profile, parent, pb_profile_frame(s->profile, function, pb_py_line(w->py, f)));
-}
-
-/* Outermost first. A stack for which there is no room is cut there. */
-static uint32_t python_stack(struct pb_sampler *s, struct pb_process_watch *w, bool *ret_truncated)
-{
-    uint32_t node = PB_PROFILE_ROOT;
-
-    *ret_truncated = s->stack.truncated;
-    for (size_t i = s->stack.n; i > 0; i--) {
-        uint32_t next = pb_python_node(s, w, node, i - 1);
-        if (next == PB_PROFILE_NONE) {
-            *ret_truncated = true;
-            break;
-        }
-        node = next;
-    }
-    return node;
-}
-
-static uint32_t wait_node(struct pb_sampler *s, uint32_t node, const struct pb_moment *m, char state)
-{
-    const char *name = m->syscall >= 0 ? pb_syscall_name(m->syscall) : "the kernel";
-    char text[64];
-
-    if (state == 'T')
-        snprintf(text, sizeof(text), "[stopped by a signal]");
-    else if (name)
-        snprintf(text, sizeof(text), "[waiting in %s]", name);
-    else
-        snprintf(text, sizeof(text), "[waiting in system call %d]", m->syscall);
-    uint32_t function = pb_profile_function(s->profile, PB_FRAME_WAIT, text, "");
-    uint32_t next = pb_profile_node(s->profile, node, pb_profile_frame(s->profile, function, 0));
-    return next == PB_PROFILE_NONE ? node : next;
-}
-
-/* What is read within the moment, besides the Python stack. */
+/* A sample in the making. */
 struct reading {
     struct pb_sampler *s;
     struct pb_process_watch *w;
     struct pb_watched *t;
+    uint64_t now;
+    unsigned ways; /* that are still allowed */
+    int way;       /* of the moment that is open, or was last */
+    int result;    /* of reading the memory */
+    unsigned tries;
+    bool same; /* it is where it was */
     bool gil;
+    bool asleep; /* when it was first read it was asleep */
+    bool exact;  /* it was read without all registers, and is to be stopped for them */
+    bool guess;  /* it could not be stopped: what is guessed will do */
 };
 
 static int capture_native(struct reading *r)
@@ -202,63 +149,201 @@ static void make_way(struct reading *r)
     step_aside(s, cpu);
 }
 
-/* Begins a moment. A thread that is not asleep may be waiting for a CPU, the very one that we have among
- * others: then it does not run, and since its count of time slices was read before, the end of the moment
- * proves that it did not meanwhile. To stop it there would only make us wait for it. Registers are known of a
- * stopped thread only.
- */
-static int begin(struct reading *r, unsigned ways)
-{
-    struct pb_moment *m = &r->t->moment;
+/* ---- The steps. Each returns its outcome; pb_step_next says what follows. ---- */
 
-    int way = ways & PB_WAY_ASLEEP ? pb_moment_begin(m, PB_WAY_ASLEEP) : -EAGAIN;
-    if (way != -EAGAIN)
-        return way;
-    int seen = ways & PB_WAY_INTERRUPTED ? glance(r) : -ENODATA;
-    if (seen == 0 || seen == -EAGAIN)
-        return (int)(m->way = seen == 0 ? PB_WAY_INTERRUPTED : PB_WAY_PINNED);
-    ways &= ~(unsigned)PB_WAY_INTERRUPTED;
-    int cpu = r->t->last_cpu = cpu_of(r->w, r->t);
-    if (cpu >= 0 && cpu == sched_getcpu()) {
-        if (!r->w->native && ways & PB_WAY_ASLEEP)
-            return (int)(m->way = PB_WAY_PINNED);
-        step_aside(r->s, cpu);
+/* Whether it is where it was; then it was on every tick since. Otherwise what it did on those is not known,
+ * and they are counted with the sample that is taken next. */
+static enum pb_outcome look_again(struct reading *r)
+{
+    struct pb_watched *t = r->t;
+
+    int same = pb_moment_end(&t->moment);
+    t->pending = 0;
+    if (same == 0) {
+        t->still++;
+        r->same = true;
+        return PB_OUTCOME_YES;
     }
-    /* It may have gone to wait since: then it need not be stopped. */
-    return ways & ~(unsigned)PB_WAY_ASLEEP ? pb_moment_begin(m, ways) : -EAGAIN;
+    t->still = 0;
+    t->woke++;
+    pb_profile_mark_ran(r->s->profile, t->thread);
+    return same == -ESRCH ? PB_OUTCOME_GONE : PB_OUTCOME_NO;
 }
 
-#define TRIES                                                                                                \
-    20 /* of a moment that was none, or that hit a place between two stores that belong together             \
-        */
+static enum pb_outcome find_asleep(struct reading *r)
+{
+    if (!(r->ways & PB_WAY_ASLEEP))
+        return PB_OUTCOME_NO;
+    r->way = pb_moment_begin(&r->t->moment, PB_WAY_ASLEEP);
+    if (r->way > 0)
+        return PB_OUTCOME_YES;
+    return r->way == -EAGAIN ? PB_OUTCOME_NO : r->way == -ESRCH ? PB_OUTCOME_GONE : PB_OUTCOME_ERROR;
+}
 
-/* Tries the ways in order until one proves what was read. */
-static int read_thread(struct reading *r, unsigned ways)
+static enum pb_outcome interrupt_it(struct reading *r)
+{
+    int seen = r->ways & PB_WAY_INTERRUPTED ? glance(r) : -ENODATA;
+
+    if (seen != 0 && seen != -EAGAIN)
+        return PB_OUTCOME_NO;
+    r->way = (int)(r->t->moment.way = seen == 0 ? PB_WAY_INTERRUPTED : PB_WAY_PINNED);
+    return seen == 0 ? PB_OUTCOME_YES : PB_OUTCOME_OFF_CPU;
+}
+
+/* A thread that is not asleep may be waiting for a CPU, the very one that we have among others: then it does
+ * not run, and since its count of time slices was read before, the end of the moment proves that it did not
+ * meanwhile. To stop it there would only make us wait for it. Registers are known of a stopped thread only.
+ */
+static enum pb_outcome find_preempted(struct reading *r)
+{
+    struct pb_watched *t = r->t;
+    bool allowed = !r->w->native && r->ways & PB_WAY_ASLEEP && !pb_moment_without_slices(&t->moment);
+    int cpu = t->last_cpu = cpu_of(r->w, t);
+    bool ours = cpu >= 0 && cpu == sched_getcpu();
+
+    /* Through the agent we would sleep, and it would run. */
+    if (allowed && ours && !t->moment.through)
+        t->moment.way = PB_WAY_PINNED;
+    else if (!allowed || !pb_moment_ready(&t->moment)) {
+        if (ours && !t->moment.through)
+            step_aside(r->s, cpu);
+        return PB_OUTCOME_NO;
+    }
+    r->way = PB_WAY_PINNED;
+    return PB_OUTCOME_YES;
+}
+
+#define STOP_WITHIN_NS (10 * PB_NS_PER_MS) /* other threads wait meanwhile */
+#define STOP_SLOW_NS   (PB_NS_PER_MS / 2)  /* what takes longer is counted against the process */
+#define AVOID_FIRST_NS                                                                                       \
+    (20 * PB_NS_PER_MS) /* for how long a thread that did not stop is not stopped again                      \
+                         */
+#define AVOID_DOUBLINGS 4
+
+/* Whether it makes sense to ask it to stop. One that is in the kernel, not to be disturbed, would not. */
+static bool may_stop(struct reading *r)
+{
+    char text[STAT_SIZE];
+
+    if (r->now < r->t->avoid_until || r->w->stops_left_ns == 0)
+        return false;
+    const char *p = r->exact ? read_stat(r->w, r->t, text) : NULL;
+    return !p || p[1] != ' ' || p[2] != 'D';
+}
+
+/* Once can be chance: any thread may be without a CPU for 10 ms where many want one. */
+static void note_late(struct reading *r)
+{
+    struct pb_watched *t = r->t;
+
+    if (t->lates++ > 0) {
+        unsigned doublings = t->lates - 2 < AVOID_DOUBLINGS ? t->lates - 2 : AVOID_DOUBLINGS;
+        t->avoid_until = pb_now_ns() + ((uint64_t)AVOID_FIRST_NS << doublings);
+    }
+}
+
+static enum pb_outcome no_stop(struct reading *r, enum pb_outcome otherwise)
+{
+    if (!r->exact)
+        return otherwise;
+    r->exact = false;
+    r->guess = true;
+    r->ways = r->s->ways;
+    return PB_OUTCOME_KEEP;
+}
+
+/* It may have gone to wait since: then it need not be stopped. */
+static enum pb_outcome stop_it(struct reading *r)
+{
+    struct pb_moment *m = &r->t->moment;
+    struct pb_sampler *s = r->s;
+    /* Through the agent there is no stop: its CPU is taken instead. */
+    unsigned ways = m->through ? PB_WAY_PINNED : r->ways & ~(unsigned)PB_WAY_INTERRUPTED;
+
+    if (ways & PB_WAY_STOPPED && !may_stop(r))
+        return no_stop(r, PB_OUTCOME_NO);
+    if (!(ways & ~(unsigned)PB_WAY_ASLEEP))
+        return no_stop(r, PB_OUTCOME_NO);
+    uint64_t began = pb_now_ns();
+    m->within_ns = r->w->stops_left_ns < STOP_WITHIN_NS ? r->w->stops_left_ns : STOP_WITHIN_NS;
+    m->pinned_cpu = s->cpu; /* where we are pinned is one fact for all threads */
+    r->way = pb_moment_begin(m, ways);
+    s->cpu = m->pinned_cpu;
+    uint64_t took = pb_now_ns() - began;
+    if (took > STOP_SLOW_NS)
+        r->w->stops_left_ns -= took < r->w->stops_left_ns ? took : r->w->stops_left_ns;
+    if (r->way > 0) {
+        r->t->lates = r->way == PB_WAY_STOPPED ? 0 : r->t->lates;
+        return PB_OUTCOME_YES;
+    }
+    switch (r->way) {
+    case -ESRCH:
+        return PB_OUTCOME_GONE;
+    case -ETIMEDOUT: /* it was given no CPU to stop on */
+        note_late(r);
+        return no_stop(r, PB_OUTCOME_LATE);
+    case -EPERM:
+    case -EACCES:
+    case -ENOSYS:
+        s->stop_error = r->way;
+        return no_stop(r, PB_OUTCOME_NO);
+    case -EAGAIN:
+    case -EBUSY:
+        return no_stop(r, PB_OUTCOME_NO);
+    default:
+        return PB_OUTCOME_ERROR;
+    }
+}
+
+static enum pb_outcome read_it(struct reading *r)
+{
+    r->result = r->t->python ? pb_py_stack(r->w->py, &r->t->py, &r->s->stack) : 0;
+    if (r->result == 0)
+        r->result = read_more(r);
+    return PB_OUTCOME_YES;
+}
+
+static enum pb_outcome prove_it(struct reading *r)
+{
+    int ended = pb_moment_end(&r->t->moment);
+
+    /* It woke up while we read: what we have is worth nothing, nor is an error in it. */
+    if (ended < 0)
+        r->result = ended;
+    if (r->result == 0) {
+        r->s->stack.way = (enum pb_way)r->way;
+        return PB_OUTCOME_YES;
+    }
+    if (r->result != -EAGAIN)
+        return r->result == -ESRCH ? PB_OUTCOME_GONE : PB_OUTCOME_ERROR;
+    if (++r->tries >= (r->t->moment.through ? TRIES_THROUGH : TRIES))
+        return PB_OUTCOME_NO;
+    if (!(r->s->ways & PB_WAY_STOPPED) || (r->tries < TRIES / 2 && !r->exact))
+        return PB_OUTCOME_RAN;
+    r->ways = PB_WAY_STOPPED;
+    return PB_OUTCOME_RESTLESS;
+}
+
+static enum pb_outcome describe_it(struct reading *r)
 {
     struct pb_sampler *s = r->s;
     struct pb_watched *t = r->t;
-    int result = -EAGAIN;
+    bool guessed = false;
 
-    s->stack.n = 0;
-    s->stack.truncated = false;
-    for (int i = 0; i < TRIES && result == -EAGAIN; i++) {
-        t->moment.pinned_cpu = s->cpu; /* where we are pinned is one fact for all threads */
-        int way = begin(r, i < TRIES / 2 || !(ways & PB_WAY_STOPPED) ? ways : PB_WAY_STOPPED);
-        s->cpu = t->moment.pinned_cpu;
-        if (way < 0)
-            return way;
-        if (way == PB_WAY_INTERRUPTED)
-            return 0;
-        result = t->python ? pb_py_stack(r->w->py, &t->py, &s->stack) : 0;
-        if (result == 0)
-            result = read_more(r);
-        int ended = pb_moment_end(&t->moment);
-        /* It woke up while we read: what we have is worth nothing, nor is an error in it. */
-        if (ended < 0)
-            result = ended;
-        s->stack.way = (enum pb_way)way;
+    r->asleep = r->asleep || s->stack.way == PB_WAY_ASLEEP;
+    t->apart = false;
+    if (!r->w->native) {
+        t->node = pb_python_stack(s, r->w, &t->truncated);
+        return PB_OUTCOME_YES;
     }
-    return result;
+    if (pb_native_node(s, r->w, t->python, &t->node, &guessed, &t->truncated, &t->apart) < 0)
+        return PB_OUTCOME_ERROR;
+    /* Of a thread that sleeps some registers are not known; stopped, they are. */
+    if (!guessed || r->guess || r->exact || s->stack.way != PB_WAY_ASLEEP || !(s->ways & PB_WAY_STOPPED))
+        return PB_OUTCOME_YES;
+    r->exact = true;
+    r->ways = PB_WAY_STOPPED;
+    return PB_OUTCOME_GUESSED;
 }
 
 /* Whether a thread that was read off its CPU waits for something. Outside of a system call it may also have
@@ -273,27 +358,6 @@ static bool waits(struct reading *r, char *ret_state)
     const char *p = read_stat(r->w, r->t, text);
     *ret_state = p && p[1] == ' ' ? p[2] : 'R';
     return strchr("SDT", *ret_state) != NULL;
-}
-
-static int make_node(struct reading *r, uint32_t *ret)
-{
-    struct pb_sampler *s = r->s;
-    struct pb_watched *t = r->t;
-    bool guessed = false;
-
-    t->apart = false;
-    if (!r->w->native) {
-        *ret = python_stack(s, r->w, &t->truncated);
-        return 0;
-    }
-    int result = pb_native_node(s, r->w, t->python, ret, &guessed, &t->truncated, &t->apart);
-    /* Of a thread that sleeps some registers are not known; stopped, they are. */
-    if (result == 0 && guessed && s->stack.way == PB_WAY_ASLEEP && s->ways & PB_WAY_STOPPED) {
-        result = read_thread(r, PB_WAY_STOPPED);
-        if (result == 0)
-            result = pb_native_node(s, r->w, t->python, ret, &guessed, &t->truncated, &t->apart);
-    }
-    return result;
 }
 
 static void count_way(struct pb_sampler *s, enum pb_way way, unsigned n)
@@ -334,6 +398,7 @@ static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, u
         s->facts->outside += n;
         return;
     }
+    t->taken = s->instant;
     count_way(s, way, n);
     s->facts->truncated += t->truncated ? n : 0;
     s->facts->apart += t->apart ? n : 0;
@@ -342,73 +407,110 @@ static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, u
         s->facts->failed += n;
 }
 
-#define STILL       32 /* samples in a row after which a thread is not looked at every time */
-#define PENDING_MAX 2
-
-/* Whether it is where it was; then it was on every tick since. Otherwise what it did on those is not known,
- * and they are counted with the sample that is taken next. */
-static int look_again(struct pb_sampler *s, struct pb_watched *t, uint64_t now)
+/* A look again counts what was counted last. */
+static enum pb_outcome count_it(struct reading *r)
 {
-    int same = pb_moment_end(&t->moment);
-    t->pending = 0;
-    if (same == 0) {
-        t->still++;
-        count(s, t, PB_WAY_ASLEEP, now);
-        return 0;
+    struct pb_sampler *s = r->s;
+    struct pb_watched *t = r->t;
+    char state;
+
+    if (r->same) {
+        count(s, t, PB_WAY_ASLEEP, r->now);
+        r->asleep = true;
+        return PB_OUTCOME_YES;
     }
-    t->still = 0;
-    t->woke++;
-    pb_profile_mark_ran(s->profile, t->thread);
-    return same;
+    t->at = t->python && s->stack.n ? s->stack.at[0].at : 0;
+    bool waiting = r->asleep && waits(r, &state);
+    t->flags = (waiting ? PB_SAMPLE_WAITING : 0) | (r->gil ? PB_SAMPLE_GIL : 0);
+    if (waiting && t->node != PB_PROFILE_ROOT && !s->options.no_waits)
+        t->node = pb_wait_node(s, t->node, &t->moment, state);
+    r->asleep = waiting && s->stack.way == PB_WAY_ASLEEP;
+    if (!waiting && !s->warming)
+        pb_profile_mark_ran(s->profile, t->thread);
+    count(s, t, s->stack.way, r->now);
+    if (s->stack.way == PB_WAY_PINNED)
+        make_way(r);
+    return PB_OUTCOME_YES;
 }
 
-void pb_watch_settle(struct pb_sampler *s, struct pb_watched *t, uint64_t now)
+static enum pb_outcome (*const do_step[])(struct reading *) = {
+    [PB_STEP_LOOK_AGAIN] = look_again,  [PB_STEP_ASLEEP] = find_asleep,
+    [PB_STEP_INTERRUPT] = interrupt_it, [PB_STEP_PREEMPTED] = find_preempted,
+    [PB_STEP_STOP] = stop_it,           [PB_STEP_READ] = read_it,
+    [PB_STEP_PROVE] = prove_it,         [PB_STEP_DESCRIBE] = describe_it,
+    [PB_STEP_COUNT] = count_it,
+};
+
+/* Takes the steps from the first to an end. */
+static enum pb_step take_steps(struct reading *r, enum pb_step step)
 {
-    if (!t->settled || !t->pending)
+    FILE *trace = r->s->options.trace;
+    uint64_t began = trace ? pb_now_ns() : 0;
+
+    r->s->stack.n = 0;
+    r->s->stack.truncated = false;
+    if (trace)
+        fprintf(trace, "tick %llu thread %d %s:", (unsigned long long)r->s->facts->ticks, (int)r->t->tid,
+                pb_watch_state_name(r->t->state));
+    while (!pb_step_is_end(step)) {
+        enum pb_outcome outcome = do_step[step](r);
+        if (trace)
+            fprintf(trace, " %s(%s)", pb_step_name(step), pb_outcome_name(outcome));
+        step = pb_step_next(step, outcome);
+    }
+    if (trace)
+        fprintf(trace, " = %s, %llu us\n", pb_step_name(step),
+                (unsigned long long)((pb_now_ns() - began) / 1000));
+    return step;
+}
+
+void pb_watch_settle(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now)
+{
+    struct reading r = {.s = s, .w = w, .t = t, .now = now, .ways = s->ways};
+
+    if (t->state != PB_WATCH_SETTLED || !t->pending)
         return;
-    if (look_again(s, t, now) < 0) /* it moved, and no sample comes after this one */
+    if (look_again(&r) == PB_OUTCOME_YES)
+        (void)count_it(&r);
+    else /* it moved, and no sample comes after this one */
         s->facts->refused += take_instants(s, t);
 }
 
+/* Whether the thread was counted on this tick already, by its state in another interpreter. Those of
+ * sub-interpreters come first: a thread runs code there while it stands in a call of the main one. */
+static bool is_counted(const struct pb_sampler *s, const struct pb_process_watch *w,
+                       const struct pb_watched *t)
+{
+    for (size_t i = 0; w->shared && i < w->n; i++)
+        if (w->threads[i].tid == t->tid && &w->threads[i] != t && w->threads[i].taken == s->instant)
+            return true;
+    return false;
+}
+
+#define STILL       32 /* samples in a row after which a thread is not looked at every time */
+#define PENDING_MAX 2
+
 int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now)
 {
-    struct reading r = {s, w, t, false};
+    struct reading r = {.s = s, .w = w, .t = t, .now = now, .ways = s->ways};
+    bool settled = t->state == PB_WATCH_SETTLED;
 
-    if (t->settled) {
-        /* That it has not run is proved for all the time since the last look: a thread that has long been
-         * still is not looked at on every tick. */
-        if (s->sparing && t->still >= STILL && t->pending < PENDING_MAX && !s->warming) {
-            t->pending++;
-            return 0;
-        }
-        int same = look_again(s, t, now);
-        if (same == 0 || same == -ESRCH)
-            return same;
+    if (w->shared && !s->warming && is_counted(s, w, t)) {
+        (void)take_instants(s, t);
+        return 0;
     }
-    t->settled = false;
-    int result = read_thread(&r, s->ways);
-    bool asleep = result == 0 && s->stack.way == PB_WAY_ASLEEP;
-    if (result == 0)
-        result = make_node(&r, &t->node);
-    if (result < 0) {
-        /* It runs and may not be stopped, or was not given a CPU to stop on in time. */
-        bool refused = result == -EAGAIN || result == -ETIMEDOUT || result == -EBUSY;
+    /* That it has not run is proved for all the time since the last look: a thread that has long been still
+     * is not looked at on every tick. */
+    if (settled && s->sparing && t->still >= STILL && t->pending < PENDING_MAX && !s->warming && !w->shared) {
+        t->pending++;
+        return 0;
+    }
+    enum pb_step end = take_steps(&r, settled ? PB_STEP_LOOK_AGAIN : PB_STEP_ASLEEP);
+    t->state = pb_watch_state_next(t->state, end, r.asleep);
+    if (end != PB_STEP_TAKEN) {
         uint32_t n = take_instants(s, t);
-        s->facts->refused += refused ? n : 0;
-        s->facts->failed += !refused && result != -ESRCH ? n : 0;
-        return result;
+        s->facts->refused += end == PB_STEP_REFUSED || end == PB_STEP_HELD_UP ? n : 0;
+        s->facts->failed += end == PB_STEP_FAILED ? n : 0;
     }
-    t->at = t->python && s->stack.n ? s->stack.at[0].at : 0;
-    char state;
-    bool waiting = asleep && waits(&r, &state);
-    t->flags = (waiting ? PB_SAMPLE_WAITING : 0) | (r.gil ? PB_SAMPLE_GIL : 0);
-    if (waiting && t->node != PB_PROFILE_ROOT && !s->options.no_waits)
-        t->node = wait_node(s, t->node, &t->moment, state);
-    t->settled = waiting && s->stack.way == PB_WAY_ASLEEP;
-    if (!waiting && !s->warming)
-        pb_profile_mark_ran(s->profile, t->thread);
-    count(s, t, s->stack.way, now);
-    if (s->stack.way == PB_WAY_PINNED)
-        make_way(&r);
-    return 0;
+    return end == PB_STEP_ENDED ? -ESRCH : 0;
 }

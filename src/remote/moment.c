@@ -399,7 +399,13 @@ int pb_moment_begin(struct pb_moment *m, unsigned ways)
     /* It went to wait, in a call that a stop would make longer: then it can be read as it sleeps. */
     if (r == -EINPROGRESS)
         return read_syscall(m) ? (int)(m->way = PB_WAY_ASLEEP) : -EAGAIN;
-    return r < 0 ? r : (int)(m->way = PB_WAY_STOPPED);
+    if (r < 0)
+        return r;
+    /* A thread that never sleeps is surely off its CPU here alone. */
+    if (!m->counts_agree && m->comparisons < COMPARISONS && is_off_cpu(m) &&
+        read_schedule(m, &m->run_ns, &m->slices) == 0)
+        compare_counts(m);
+    return m->way = PB_WAY_STOPPED;
 }
 
 int pb_moment_end(struct pb_moment *m)

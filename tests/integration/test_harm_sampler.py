@@ -154,6 +154,21 @@ def test_a_thread_without_cpu_holds_up_no_other(waits, tmp_path):
     assert works > 75 and refused > 10, done.stdout + text
 
 
+def test_a_thread_that_cannot_be_stopped_holds_up_no_other(waits, tmp_path):
+    """One that waits for the child of a vfork: no signal and no tracer wakes it."""
+    with jobs.start(waits, "vfork", ready="ready") as job:
+        wait_until(lambda: any(Path(f"/proc/{job.pid}/task/{t}/stat").read_text().rsplit(")", 1)[1].split()[0] == "D"
+                               for t in os.listdir(f"/proc/{job.pid}/task")), what="a thread in vfork")
+        done = sample(job.pid, tmp_path / "a.folded", "--native", "--idle", "--rate", 100, seconds=2)
+        assert done.returncode == 0, done.stderr
+        assert job.process.wait(20) == 0
+        child, took = map(int, job.output.split()[1:])
+    assert child == 1 and took < 6000, job.output  # it went on when its child did
+    text = (tmp_path / "a.folded").read_text()
+    count = {name: sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines() if name in line) for name in ("work_beside_vfork", "[waiting in vfork]")}
+    assert min(count.values()) > 100, done.stdout + text
+
+
 @pytest.mark.parametrize("how", ["wait", "handle"])
 def test_signals_come_all_and_in_time(how, waits, tmp_path):
     sent, late = 30000, []

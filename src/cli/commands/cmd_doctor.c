@@ -3,6 +3,7 @@
 #include "cli/print/rows.h"
 #include "engine/caller/abilities.h"
 #include "inject/doctor.h"
+#include "remote/means.h"
 #include "remote/source.h"
 #include "remote/source_agent.h"
 
@@ -77,6 +78,50 @@ static void add_sql(struct pb_rows *rows, const struct pb_target *target)
     add_row(rows, target, &c);
 }
 
+/* By which way a thread that runs would be sampled. */
+static void add_samples(struct pb_rows *rows, const struct pb_target *target)
+{
+    struct pb_check c = {.name = "samples"};
+    struct pb_source source = {.fd = -1};
+    char why[240];
+
+    int r = pb_source_open(target->pid, &source, NULL);
+    bool through = r == 0 && source.ops->look;
+    int bpf = r < 0 || through ? 0 : pb_means_bpf();
+    pb_source_close(&source);
+    if (r < 0)
+        return; /* the row above says it */
+    if (through) {
+        c.state = PB_CHECK_WARN;
+        snprintf(c.found, sizeof(c.found),
+                 "through the agent: running threads are kept from their CPU, some 200 us a sample");
+        snprintf(c.remedy, sizeof(c.remedy), "be its owner with ptrace allowed, or root");
+    } else if (bpf < 0) {
+        snprintf(c.found, sizeof(c.found), "running threads are stopped (ptrace), some tens of us a sample");
+        snprintf(c.remedy, sizeof(c.remedy), "interrupts (BPF): %s",
+                 pb_means_why_no_bpf(bpf, why, sizeof(why)));
+    } else {
+        snprintf(c.found, sizeof(c.found), "running threads are copied in an interrupt (BPF), about 10 us");
+    }
+    add_row(rows, target, &c);
+}
+
+/* What the kernel lacks, or a filter hides: each is done without. */
+static void add_kernel(struct pb_rows *rows, const struct pb_target *target)
+{
+    struct pb_check c = {.name = "kernel"};
+    bool schedstat = pb_means_schedstat(), openat2 = pb_means_openat2();
+
+    c.state = schedstat && openat2 ? PB_CHECK_OK : PB_CHECK_WARN;
+    if (c.state == PB_CHECK_OK)
+        snprintf(c.found, sizeof(c.found), "has all that is used");
+    else
+        snprintf(c.found, sizeof(c.found), "%s%s%s", schedstat ? "" : "no schedstat: sampling costs more",
+                 schedstat || openat2 ? "" : "; ",
+                 openat2 ? "" : "no openat2: files are opened step by step");
+    add_row(rows, target, &c);
+}
+
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     struct pb_rows rows;
@@ -92,6 +137,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
         }
         if (n > 1) { /* there is such a process */
             add_stacks(&rows, &call->targets.at[t]);
+            add_samples(&rows, &call->targets.at[t]);
+            add_kernel(&rows, &call->targets.at[t]);
             add_sql(&rows, &call->targets.at[t]);
         }
     }

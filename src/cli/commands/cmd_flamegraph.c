@@ -84,7 +84,9 @@ static void name_output(const struct pb_call *call, char *ret, size_t size)
         snprintf(ret, size, "flame-%s.svg", when);
 }
 
-static void say(const struct pb_profile *p, const char *output, size_t hidden, bool folded)
+/* s: what took it; NULL: it is of a recording. */
+static void say(const struct pb_profile *p, const struct pb_sampler *s, const char *output, size_t hidden,
+                bool folded)
 {
     const struct pb_profile_facts *f = pb_profile_facts_of(p);
     char text[512];
@@ -96,6 +98,8 @@ static void say(const struct pb_profile *p, const char *output, size_t hidden, b
            (unsigned long long)pb_profile_samples(p), threads, threads == 1 ? "" : "s",
            (double)f->duration_ns / 1e9, f->rate, f->clock);
     printf("  stacks read %s\n", pb_profile_methods(p, text, sizeof(text)));
+    if (s)
+        pb_profile_say_notes(s, stdout);
     if (*pb_profile_hottest(p, 3, text, sizeof(text)))
         printf("  hottest: %s\n", text);
     if (hidden)
@@ -110,7 +114,8 @@ static void say(const struct pb_profile *p, const char *output, size_t hidden, b
 }
 
 /* Writes it, and says so. */
-static int finish(const struct pb_call *call, struct pb_profile *p, bool idle, struct pb_err *err)
+static int finish(const struct pb_call *call, struct pb_profile *p, const struct pb_sampler *s, bool idle,
+                  struct pb_err *err)
 {
     const char *output = pb_call_option(call, "output");
     struct pb_flame_options flame = {.lines = pb_call_option(call, "lines"),
@@ -121,16 +126,19 @@ static int finish(const struct pb_call *call, struct pb_profile *p, bool idle, s
 
     bool folded = pb_profile_fold_interpreter(p, !whole) && !whole;
     size_t hidden = idle ? 0 : pb_profile_hide_idle(p);
-    if (pb_profile_samples(p) == 0)
+    if (pb_profile_samples(p) == 0) {
+        if (s)
+            pb_profile_say_notes(s, stderr);
         return pb_fail(err, -ENODATA, "there is not one sample%s",
                        pb_profile_facts_of(p)->refused ? ": all were refused" : "");
+    }
     if (!output) {
         name_output(call, named, sizeof(named));
         output = named;
     }
     int r = pb_write_file(output, p, &flame, err);
     if (r == 0)
-        say(p, output, hidden, folded);
+        say(p, s, output, hidden, folded);
     return r;
 }
 
@@ -157,7 +165,7 @@ static int run_live(const struct pb_call *call, struct pb_err *err)
     pb_sampler_hurry(&plan.sampler);
     pb_profile_catch_signals();
     sample(p, profiling.duration_ns);
-    return finish(call, pb_profiling_profile(p), plan.idle, err);
+    return finish(call, pb_profiling_profile(p), pb_profiling_sampler(p), plan.idle, err);
 }
 
 static int run_from(const struct pb_call *call, struct pb_err *err)
@@ -170,7 +178,7 @@ static int run_from(const struct pb_call *call, struct pb_err *err)
         r = pb_profile_new(0, &p);
     if (r == 0)
         r = pb_profile_read(pb_call_option(call, "from"), range.since, range.until, p, err);
-    return r < 0 ? r : finish(call, p, pb_call_option(call, "idle"), err);
+    return r < 0 ? r : finish(call, p, NULL, pb_call_option(call, "idle"), err);
 }
 
 static int run_diff(const struct pb_call *call, struct pb_err *err)

@@ -76,6 +76,7 @@ static void say(const struct pb_profile_recorder *r)
     printf("%s: %.1f s at %g Hz, %s time\n  stacks read %s\n", pb_profile_recorder_path(r),
            (double)f->duration_ns / 1e9, f->rate, f->clock,
            pb_profile_methods(pb_profile_recorder_profile(r), methods, sizeof(methods)));
+    pb_profile_say_notes(pb_profile_recorder_sampler(r), stdout);
     if (hangs)
         printf("  stood still %u time%s: the stacks with locals are in python.hangs\n", hangs,
                hangs == 1 ? "" : "s");

@@ -84,7 +84,9 @@ static void put_head(FILE *out, const struct look *look, const struct thread_loa
     fprintf(out, "%g Hz, %s time, %u threads; %.0f%% of a core running, GIL held %.0f%% of the time\n",
             f->rate, f->clock, pb_sampler_threads(pb_profiling_sampler(look->profiling)),
             100 * (double)running / ticks, 100 * (double)gil / ticks);
-    fprintf(out, "stacks read %s\n\n", pb_profile_methods(look->p, methods, sizeof(methods)));
+    fprintf(out, "stacks read %s\n", pb_profile_methods(look->p, methods, sizeof(methods)));
+    pb_profile_say_notes(pb_profiling_sampler(look->profiling), out);
+    fputc('\n', out);
 }
 
 static void put_threads(FILE *out, const struct look *look, const struct thread_load *loads, double ticks,

@@ -61,11 +61,24 @@ int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, str
     plan.sampler.no_stop = pb_call_option(call, "no-stop");
     plan.sampler.force = pb_call_option(call, "force");
     plan.sampler.subprocesses = pb_call_option(call, "subprocesses");
+    plan.sampler.trace =
+        getenv("PROBING_TRACE_SAMPLES") ? stderr : NULL; /* for people who change this code */
     plan.idle = pb_call_option(call, "idle");
     if (plan.sampler.cpu && pb_call_option(call, "wall"))
         return pb_fail(err, PB_USAGE, "--cpu and --wall exclude each other");
     *ret = plan;
     return 0;
+}
+
+void pb_profile_say_notes(const struct pb_sampler *s, FILE *out)
+{
+    char text[512];
+    unsigned left = pb_sampler_left(s);
+
+    for (size_t i = 0; pb_sampler_note(s, i, text, sizeof(text)); i++)
+        fprintf(out, "  %s\n", text);
+    if (left)
+        fprintf(out, "  %u process%s ended meanwhile\n", left, left == 1 ? "" : "es");
 }
 
 const char *pb_profile_hottest(const struct pb_profile *p, int n, char *buf, size_t size)

@@ -35,5 +35,8 @@ int pb_profile_signal(void);
 /* Becomes true with the first of them. */
 const atomic_bool *pb_profile_cancelled(void);
 
+/* By which way threads were read, why not by a better one, and who left meanwhile: a line each. */
+void pb_profile_say_notes(const struct pb_sampler *s, FILE *out);
+
 /* "forward (model.py) 31.2%, ...", at most n. Returns buf. */
 const char *pb_profile_hottest(const struct pb_profile *p, int n, char *buf, size_t size);

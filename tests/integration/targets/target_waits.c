@@ -5,6 +5,8 @@
  *     target_waits SECONDS
  *     target_waits wait | handle     counts SIGRTMIN, in sigtimedwait or by a handler
  *     target_waits send PID N        sends it
+ *     target_waits vfork             a thread that cannot be stopped for 4 s, since it waits for a child of
+ *                                    vfork, and one that works; says how long the wait was
  *     target_waits starve A B        a thread that only runs when nobody else wants CPU A, one that has CPU B
  */
 #include <errno.h>
@@ -355,6 +357,32 @@ static void have_cpu(int starved, int own)
         work(1000000);
 }
 
+static void *wait_for_vfork(void *arg)
+{
+    uint64_t began = now_ns();
+
+    pid_t pid = vfork();
+    if (pid == 0) {
+        struct timespec time = {.tv_sec = 4};
+        syscall(SYS_nanosleep, &time, NULL);
+        _exit(0);
+    }
+    printf("%d %lld\n", pid > 0, (long long)(now_ns() - began) / 1000000);
+    fflush(stdout);
+    end_ns = now_ns();
+    return NULL;
+}
+
+static void work_beside_vfork(void)
+{
+    pthread_t thread;
+    end_ns = UINT64_MAX;
+    pthread_create(&thread, NULL, wait_for_vfork, NULL);
+    while (now_ns() < *(volatile uint64_t *)&end_ns)
+        work(1000000);
+    pthread_join(thread, NULL);
+}
+
 int main(int argc, char **argv)
 {
     pthread_t thread[KINDS];
@@ -372,6 +400,8 @@ int main(int argc, char **argv)
     fflush(stdout);
     if (argc == 4 && strcmp(argv[1], "starve") == 0)
         have_cpu(atoi(argv[2]), atoi(argv[3]));
+    if (argc == 2 && strcmp(argv[1], "vfork") == 0)
+        work_beside_vfork();
     if (argc == 2 && strcmp(argv[1], "wait") == 0)
         count_signals();
     else if (argc == 2 && strcmp(argv[1], "handle") == 0)
