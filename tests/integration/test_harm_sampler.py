@@ -171,15 +171,22 @@ def test_a_thread_that_cannot_be_stopped_holds_up_no_other(waits, tmp_path):
 
 @pytest.mark.parametrize("how", ["wait", "handle"])
 def test_signals_come_all_and_in_time(how, waits, tmp_path):
-    sent, late = 30000, []
-    for _ in range(3):  # a busy machine makes signals late too
+    """A busy machine makes signals late too: a target that nobody samples tells how late."""
+    sent, late, usual = 30000, [], 0
+
+    def send(sampled):
         with jobs.start(waits, how, ready="ready") as job, jobs.start(waits, "send", job.pid, sent) as sender:
-            done = sample(job.pid, tmp_path / "a.folded", "--native", "--rate", 1000, seconds=2)
-            assert done.returncode == 0, done.stderr
+            if sampled:
+                done = sample(job.pid, tmp_path / "a.folded", "--native", "--rate", 1000, seconds=2)
+                assert done.returncode == 0, done.stderr
             assert sender.process.wait(30) == 0 and job.process.wait(30) == 0
             came, behind = map(int, job.output.split()[1:])
             assert came == sent
-            late.append(behind)
-        if late[-1] < sent // 200:
-            break
-    assert min(late) < sent // 200, late
+            return behind
+
+    for _ in range(3):
+        late.append(send(True))
+        if late[-1] < sent // 200 + 2 * usual:
+            return
+        usual = max(usual, send(False))
+    assert min(late) < sent // 200 + 2 * usual, f"late: {late}, without a sampler {usual}"
