@@ -88,6 +88,8 @@ int pb_stacks_open(const struct pb_ask *ask, const struct pb_target *target,
     char words[PB_REDACT_SIZE];
 
     snprintf(s.label, sizeof(s.label), "%s", target->label);
+    if (target->unlabelled)
+        pb_target_label(target->pid, s.label, sizeof(s.label));
     int r = open_source(target, &s, err);
     if (r < 0)
         return r;

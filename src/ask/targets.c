@@ -142,6 +142,21 @@ static int keep_python(const struct pb_ask *ask, struct pb_targets *targets, boo
     return r;
 }
 
+void pb_targets_label(const struct pb_ask *ask, struct pb_targets *targets)
+{
+    if (targets->n != 1 || !targets->at[0].unlabelled)
+        return;
+    struct pb_each each = {.work = describe_one,
+                           .arg = targets,
+                           .n = 1,
+                           .limit_ms = ONE_LIMIT_MS,
+                           .room_size = 2 * sizeof(struct description)};
+    if (pb_apart_each(ask, &each) == 0 && each.at[0].answer)
+        memcpy(targets->at[0].label, ((struct description *)each.at[0].answer)->label, PB_LABEL_MAX);
+    targets->at[0].unlabelled = false;
+    pb_each_done(&each);
+}
+
 /* A worker that was forked and runs no program of its own has its parent's command line. */
 static bool is_forked_copy(const struct pb_processes *all, const struct pb_process *p)
 {
@@ -429,6 +444,18 @@ static int resolve(const struct pb_ask *ask, void *arg, struct pb_room *room, st
     return answer ? (int)found.n : pb_fail(err, -ENOMEM, "out of memory");
 }
 
+/* One process by its pid: nothing that could wait for it is read. */
+static bool resolve_at_once(const char *text, struct pb_targets *ret)
+{
+    long pid = strspn(text, "0123456789") == strlen(text) ? strtol(text, NULL, 10) : 0;
+
+    *ret = (struct pb_targets){0};
+    if (pid <= 0 || pid > 1 << 22 || !is_there((pid_t)pid) || add(ret, (pid_t)pid) < 0)
+        return false;
+    ret->at[0].unlabelled = true;
+    return true;
+}
+
 int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, bool dead,
                        struct pb_targets *ret, struct pb_err *err)
 {
@@ -444,6 +471,8 @@ int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, boo
             err, -ENOTSUP,
             "%s is on another machine or behind a service, which this release cannot reach yet (give a pid)",
             text);
+    if (!all && !dead && resolve_at_once(text, ret))
+        return 0;
     int r = pb_apart_one(ask, &task, err);
     if (r < 0)
         return r;

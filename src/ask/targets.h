@@ -15,6 +15,7 @@ struct pb_err;
 struct pb_target {
     pid_t pid;
     char label[PB_LABEL_MAX]; /* "rank 3", or "pid 4711" where there is no rank */
+    bool unlabelled;          /* the rank is not known yet: pb_targets_label, or pb_target_label in a child */
     bool dead;                /* only its run is left */
     uint64_t start_time;      /* then: of its process, since others had that pid as well; 0: any */
     unsigned program;         /* then: which of its programs, as struct pb_run_id has it */
@@ -35,6 +36,10 @@ struct pb_targets {
 int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, bool dead,
                        struct pb_targets *ret, struct pb_err *err);
 void pb_targets_done(struct pb_targets *targets);
+
+/* Reads the ranks that pb_targets_resolve left out: of one process that was given by its pid, since that
+ * takes a child, which a question may have anyway. */
+void pb_targets_label(const struct pb_ask *ask, struct pb_targets *targets);
 
 /* "rank 3" or "pid 4711". */
 void pb_target_label(pid_t pid, char *ret, size_t size);

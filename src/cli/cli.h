@@ -50,7 +50,8 @@ enum pb_command_flags {
     PB_CMD_HIDDEN = 8,      /* not in the list of commands */
     PB_CMD_MAY_TARGET = 16, /* takes a target, does without */
     PB_CMD_TOGETHER = 32,   /* called once for all targets, otherwise once for each */
-    PB_CMD_TIMEOUT = 64     /* waits for an answer of the process: --timeout */
+    PB_CMD_TIMEOUT = 64,    /* waits for an answer of the process: --timeout */
+    PB_CMD_LABELS = 128     /* reads the rank of a single target itself, or does not show it */
 };
 
 struct pb_command {

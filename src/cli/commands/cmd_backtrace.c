@@ -310,6 +310,6 @@ const struct pb_command pb_cmd_backtrace = {
     .example = "probing -t 4711 backtrace\nprobing -t 4711 backtrace --locals\n"
                "  probing -t train.py --all backtrace --merge",
     .options = options,
-    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = pb_backtrace,
 };
