@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -104,5 +104,6 @@ def start(name, program, *arguments, env=None, cwd="/"):
         finally:
             # unshare waits for its child, so that after this both are gone.
             if process.poll() is None:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it may have ended just now
+                    os.kill(pid, signal.SIGKILL)
             process.wait()

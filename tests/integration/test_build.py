@@ -17,7 +17,7 @@ def tree(tmp_path):
     top.mkdir(parents=True)
     for name in ("CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md"):
         shutil.copy(TOP / name, top / name)
-    for name in ("cmake", "src", "python", "scripts"):
+    for name in ("cmake", "src", "include", "python", "scripts"):
         shutil.copytree(TOP / name, top / name)
     (top / "build").mkdir()
     os.symlink(TOP / "build/venv", top / "build/venv")

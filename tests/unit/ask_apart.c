@@ -2,7 +2,10 @@
  * the others are answered, and several threads of one caller may ask at once.
  *
  * The process that hangs is a real one: a page of a thread's stack is in the hands of a userfaultfd that
- * nobody serves, so whoever reads that memory sleeps in the kernel, as with a file system that is gone. */
+ * nobody serves, so whoever reads that memory sleeps in the kernel, as with a file system that is gone.
+ *
+ * tsan: no, its run time cannot go on in a child of a program with threads. AddressSanitizer's allocator does
+ * not get its locks in order over a fork beside threads: that test is skipped there. */
 #include "ask/apart.h"
 #include "ask/memory.h"
 #include "ask/settings.h"
@@ -37,7 +40,7 @@
 
 #include "engine_test.h"
 
-enum { STACK = 256 << 10, GENEROUS_MS = 20000, SHORT_MS = 1000 };
+enum { STACK = 256 << 10, GENEROUS_MS = 20000, SHORT_MS = 3000 };
 
 static const struct pb_stacks_options native = {.native = true, .native_if_alone = true};
 
@@ -337,6 +340,9 @@ static void *ask_everything(void *arg)
 
 static void threads_ask_at_once_and_one_is_cancelled(void **state)
 {
+#ifdef __SANITIZE_ADDRESS__
+    skip();
+#endif
     pid_t pids[] = {start_target(false), start_target(false)}, hung = start_target(true);
     struct asker askers[2] = {{.pid = pids[0]}, {.pid = pids[1]}};
     struct state before, after;

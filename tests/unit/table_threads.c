@@ -10,9 +10,10 @@
 #include "table_test.h"
 
 #if TEST_SANITIZED
-enum { ROWS = 3000 };
+/* With less between two signals the threads would do nothing but handle them. */
+enum { ROWS = 20000, EVERY_NS = 50000 };
 #else
-enum { ROWS = 100000 };
+enum { ROWS = 100000, EVERY_NS = 20000 };
 #endif
 enum { THREADS = 8, HANDLER = THREADS, WRITERS = THREADS + 1, MAX_HANDLED = 400000 };
 
@@ -37,11 +38,11 @@ static void on_signal(int sig)
     errno = saved;
 }
 
-/* A timer that interrupts this thread every few microseconds it runs. */
+/* A timer that interrupts this thread again and again. */
 static timer_t start_timer(void)
 {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1};
-    const struct itimerspec often = {{.tv_nsec = 20000}, {.tv_nsec = 20000}};
+    const struct itimerspec often = {{.tv_nsec = EVERY_NS}, {.tv_nsec = EVERY_NS}};
     timer_t timer;
 
     event._sigev_un._tid = gettid();
