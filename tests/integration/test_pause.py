@@ -57,7 +57,8 @@ def test_a_local_is_assigned_and_used(python):
             assert int(nc.ask("!step", "(train) ")) > before
             nc.send("stop = 'hand'\ncontinue\n")
             nc.end()
-        jobs.wait_until(lambda: "stopped by" in job.output, what="the end of the loop")
+        # An unbuffered program writes its line in pieces.
+        jobs.wait_until(lambda: "stopped by" in job.output and job.output.endswith("\n"), what="the end of the loop")
         assert "stopped by hand None True" in job.output, job.output
 
 
