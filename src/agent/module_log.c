@@ -30,21 +30,12 @@ static const char *const counters[] = {"epoch", "step",       "global_step", "lo
 
 static struct pb_table *log_table(struct pb_arena *arena)
 {
-    static struct pb_table *known;
-    static uint64_t known_in;
+    static struct pb_recorder_table known;
     const struct pb_table_spec spec = {.name = "training_logs",
                                        .comment = "what probing.log was given, a row a call",
                                        .columns = first_columns,
                                        .ncolumns = sizeof(first_columns) / sizeof(first_columns[0])};
-    struct pb_table *made;
-
-    if (__atomic_load_n(&known_in, __ATOMIC_ACQUIRE) == pb_recorder_generation())
-        return __atomic_load_n(&known, __ATOMIC_RELAXED);
-    if (pb_table_new(arena, &spec, &made) < 0)
-        return NULL;
-    __atomic_store_n(&known, made, __ATOMIC_RELAXED);
-    __atomic_store_n(&known_in, pb_recorder_generation(), __ATOMIC_RELEASE);
-    return made;
+    return pb_recorder_table(arena, &spec, &known);
 }
 
 static enum pb_type type_for(const struct pb_python *py, const char *name, pb_pyobject *value)

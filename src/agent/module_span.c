@@ -95,22 +95,13 @@ void pb_span_forget(void)
 /* The table in the arena of now, inside the recorder. */
 static struct pb_table *trace_table(struct pb_arena *arena)
 {
-    static struct pb_table *known;
-    static uint64_t known_in;
+    static struct pb_recorder_table known;
     const struct pb_table_spec spec = {.name = "python.trace_event",
                                        .comment = "spans and events that the program tells of itself",
                                        .columns = columns,
                                        .ncolumns = COLUMNS,
                                        .heap_percent = 40};
-    struct pb_table *made;
-
-    if (__atomic_load_n(&known_in, __ATOMIC_ACQUIRE) == pb_recorder_generation())
-        return __atomic_load_n(&known, __ATOMIC_RELAXED);
-    if (pb_table_new(arena, &spec, &made) < 0)
-        return NULL;
-    __atomic_store_n(&known, made, __ATOMIC_RELAXED);
-    __atomic_store_n(&known_in, pb_recorder_generation(), __ATOMIC_RELEASE);
-    return made;
+    return pb_recorder_table(arena, &spec, &known);
 }
 
 /* --- the span that is open here -------------------------------------------------------------------- */

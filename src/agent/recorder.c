@@ -2,6 +2,7 @@
 #include "agent/recorder.h"
 
 #include "agent/clock.h"
+#include "table/arena.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -74,4 +75,18 @@ void pb_recorder_forget(void)
     __atomic_store_n(&open_arena, NULL, __ATOMIC_SEQ_CST);
     for (int i = 0; i < PLACES; i++)
         __atomic_store_n(&places[i].inside, 0, __ATOMIC_SEQ_CST);
+}
+
+struct pb_table *pb_recorder_table(struct pb_arena *arena, const struct pb_table_spec *spec,
+                                   struct pb_recorder_table *known)
+{
+    struct pb_table *made;
+
+    if (__atomic_load_n(&known->generation, __ATOMIC_ACQUIRE) == pb_recorder_generation())
+        return __atomic_load_n(&known->table, __ATOMIC_RELAXED);
+    if (pb_table_new(arena, spec, &made) < 0)
+        return NULL;
+    __atomic_store_n(&known->table, made, __ATOMIC_RELAXED);
+    __atomic_store_n(&known->generation, pb_recorder_generation(), __ATOMIC_RELEASE);
+    return made;
 }

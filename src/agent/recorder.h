@@ -8,6 +8,8 @@
 #include <stdint.h>
 
 struct pb_arena;
+struct pb_table;
+struct pb_table_spec;
 
 /* The tables of this process; NULL: nothing records here. *place is for leave, which must follow where there
  * are some. Any thread, signal-safe. */
@@ -16,6 +18,15 @@ void pb_recorder_leave(uint32_t place);
 
 /* Differs for each arena of this process; 0 is none. Inside only. */
 uint64_t pb_recorder_generation(void);
+
+/* A table that the agent itself makes where it is first needed: the one of this arena, found by one load
+ * after that. NULL: it cannot be made. Inside only; known is static and zero. */
+struct pb_recorder_table {
+    struct pb_table *table;
+    uint64_t generation;
+};
+struct pb_table *pb_recorder_table(struct pb_arena *arena, const struct pb_table_spec *spec,
+                                   struct pb_recorder_table *known);
 
 /* The resident thread's. close returns 0 once nobody is inside; -EBUSY: somebody stays inside (a thread that
  * a debugger holds), and the arena must stay mapped for good. */
