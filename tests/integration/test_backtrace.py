@@ -566,3 +566,9 @@ def test_tasks_of_newer_versions(program, tmp_path):
     with roots.start("sid", program, inside) as target:
         target.wait_for("ready")
         check_tasks(target.pid, inside)
+
+
+def test_a_process_given_by_its_pid_is_named_by_its_rank():
+    with jobs.python(env={"RANK": "3"}) as job:
+        assert f"process {job.pid} (rank 3): " in jobs.probe("-t", job.pid, "backtrace").stdout
+        assert '"rank 3"' in jobs.probe("-t", job.pid, "backtrace", "--json").stdout
