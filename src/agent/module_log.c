@@ -30,7 +30,7 @@ static const char *const counters[] = {"epoch", "step",       "global_step", "lo
 
 static struct pb_table *log_table(struct pb_arena *arena)
 {
-    static struct pb_recorder_table known;
+    static struct pb_known_table known;
     const struct pb_table_spec spec = {.name = "training_logs",
                                        .comment = "what probing.log was given, a row a call",
                                        .columns = first_columns,

@@ -95,7 +95,7 @@ void pb_span_forget(void)
 /* The table in the arena of now, inside the recorder. */
 static struct pb_table *trace_table(struct pb_arena *arena)
 {
-    static struct pb_recorder_table known;
+    static struct pb_known_table known;
     const struct pb_table_spec spec = {.name = "python.trace_event",
                                        .comment = "spans and events that the program tells of itself",
                                        .columns = columns,

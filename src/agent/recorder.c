@@ -78,7 +78,7 @@ void pb_recorder_forget(void)
 }
 
 struct pb_table *pb_recorder_table(struct pb_arena *arena, const struct pb_table_spec *spec,
-                                   struct pb_recorder_table *known)
+                                   struct pb_known_table *known)
 {
     struct pb_table *made;
 

@@ -21,12 +21,12 @@ uint64_t pb_recorder_generation(void);
 
 /* A table that the agent itself makes where it is first needed: the one of this arena, found by one load
  * after that. NULL: it cannot be made. Inside only; known is static and zero. */
-struct pb_recorder_table {
+struct pb_known_table {
     struct pb_table *table;
     uint64_t generation;
 };
 struct pb_table *pb_recorder_table(struct pb_arena *arena, const struct pb_table_spec *spec,
-                                   struct pb_recorder_table *known);
+                                   struct pb_known_table *known);
 
 /* The resident thread's. close returns 0 once nobody is inside; -EBUSY: somebody stays inside (a thread that
  * a debugger holds), and the arena must stay mapped for good. */
