@@ -27,16 +27,28 @@ SOAK = bool(os.environ.get("PROBING_SOAK"))
 PROGRAM_SECONDS = 1800 if SOAK else 120
 PYTEST_SECONDS = 4 * 3600 if SOAK else 1200
 FUZZ_SECONDS = 300 if SOAK else 10
+FAILURE_LINES = 12  # of what a failed test said, at the end of the run
 
 
 class Count:
-    def __init__(self, passed=0, failed=0, skipped=0):
-        self.passed, self.failed, self.skipped = passed, failed, skipped
+    """How many, and of what failed its name and what it said, for the end of the run: the middle of a long log is what
+    gets lost."""
+
+    def __init__(self, passed=0, skipped=0, failures=()):
+        self.passed, self.skipped, self.failures = passed, skipped, list(failures)
+
+    @property
+    def failed(self):
+        return len(self.failures)
+
+    def fail(self, name, text=""):
+        self.failures.append((name, text))
+        return self
 
     def __iadd__(self, other):
         self.passed += other.passed
-        self.failed += other.failed
         self.skipped += other.skipped
+        self.failures += other.failures
         return self
 
     def __str__(self):
@@ -82,7 +94,8 @@ def read_reports(paths):
         for case in ET.parse(path).getroot().iter("testcase"):
             kinds = {child.tag for child in case}
             if kinds & {"failure", "error"}:
-                count.failed += 1
+                text = "\n".join(child.text or child.get("message") or "" for child in case)
+                count.fail(f"{case.get('classname') or path.parent.name}: {case.get('name')}", text)
             elif "skipped" in kinds:
                 count.skipped += 1
             else:
@@ -107,7 +120,7 @@ def run_unit(program, suite, **env):
                          CMOCKA_XML_FILE=f"{folder}/%g.xml", **env)
     count = read_reports(folder.glob("*.xml"))
     if (status != 0 or count.passed + count.skipped == 0) and count.failed == 0:
-        count.failed = 1
+        count.fail(f"{folder.name}: {outcome(status)}", output)
     say(f"  {program.name}: {count} ({time.monotonic() - began:.1f} s)")
     if count.failed:
         say(indent(output) + f"    {program.name}: {outcome(status)}")
@@ -120,7 +133,7 @@ def run_unit(program, suite, **env):
 
 def run_unit_suite(suite, preset, chosen, **env):
     if not build(preset, "unit-tests"):
-        return Count(failed=1)
+        return Count().fail(f"the build of {preset}")
     count = Count()
     # The SQL worker is not our child and has no standard error: what a sanitizer says of it is in a file
     # (tests/sanitizers/worker.c).
@@ -130,8 +143,9 @@ def run_unit_suite(suite, preset, chosen, **env):
         if chosen(source):
             count += run_unit(TOP / f"build/{preset}/unit/unit-{source.stem}", suite, **env)
     if report.exists() and report.stat().st_size > 0:
-        say(indent(report.read_text(errors="replace")[:8000]) + "    probing-sql: the sanitizer has a report")
-        count.failed += 1
+        text = report.read_text(errors="replace")[:8000]
+        say(indent(text) + "    probing-sql: the sanitizer has a report")
+        count.fail(f"{suite}: the sanitizer's report on probing-sql", text)
     return count
 
 
@@ -173,7 +187,7 @@ def fuzz_one(source):
 
 def fuzz():
     if not build("fuzz", "fuzzers"):
-        return Count(failed=1)
+        return Count().fail("the build of the fuzzers")
     count = Count()
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # a fuzzer has one thread
         for name, status, runs, output in pool.map(fuzz_one, sorted((TOP / "tests/fuzz").glob("*.c"))):
@@ -181,7 +195,7 @@ def fuzz():
                 count.passed += 1
                 say(f"  {name}: {runs} inputs in {FUZZ_SECONDS} s, no finding")
             else:
-                count.failed += 1
+                count.fail(f"{name}: {outcome(status)}", output)
                 say(indent(output[-8000:]) + f"    {name}: {outcome(status)}")
     return count
 
@@ -193,20 +207,20 @@ def run_pytest(suite, *arguments, part=""):
                      *timeout, *arguments], PYTEST_SECONDS)
     count = read_reports([report]) if report.exists() else Count()
     if status != 0 and count.failed == 0:
-        count.failed = 1
+        count.fail(f"pytest of {suite}{part}: " + ("the time was up" if status is None else f"exit status {status}"))
     return count
 
 
 def lint():
     # What the rules are checked on: the programs, and the writer's objects.
     if not build("release", "all"):
-        return Count(failed=1)
+        return Count().fail("the build")
     return run_pytest("lint")
 
 
 def integration():
     if not build("release", "all"):
-        return Count(failed=1)
+        return Count().fail("the build")
     # Ahead of pytest, which would hide for a minute what is being downloaded. Without rights the tests that need a
     # root skip and say so.
     if os.geteuid() == 0:
@@ -219,7 +233,7 @@ def integration():
 
 def harm():
     if not build("release", "all") or not all(build(preset, "agent-glibc") for preset in ("asan", "tsan", "faults")):
-        return Count(failed=1)
+        return Count().fail("the build")
     # Two at once at most: the programs in it watch the clock.
     count = run_pytest("harm", "-m", "not alone", "-n", "2", "--dist", "worksteal")
     count += run_pytest("harm", "-m", "alone", part="-alone")
@@ -232,7 +246,7 @@ SLOW = {"table_threads", "table_interrupt", "table_kill", "table_step", "table_c
 
 def quick():
     if not build("release", "all", "unit-tests"):
-        return Count(failed=1)
+        return Count().fail("the build")
     count = run_unit_suite("quick", "release", lambda source: source.stem not in SLOW)
     count += run_pytest("integration", "-m", "quick", "-n", "2", "--dist", "loadfile", part="-quick")
     return count
@@ -265,10 +279,12 @@ def main(names):
         count = suite()
         if count.passed == 0 and count.failed == 0:
             say(f"  {name}: nothing ran, which is a failure")
-            count.failed = 1
+            count.fail(f"{name}: nothing ran")
         lines.append(f"  {name:<12} {time.monotonic() - began:6.1f} s  {count}")
         say(f"== {name}: {count}")
         total += count
+    for name, text in total.failures:
+        say(f"== failed: {name}\n" + indent("\n".join(text.strip().splitlines()[-FAILURE_LINES:])))
     say("== all suites\n" + "\n".join(lines))
     say(str(total))
     return 1 if total.failed else 0
