@@ -27,15 +27,26 @@ def stdlib():
 def import_threading():
     """Imports threading, which the program may not have done, as if the main thread had.
 
-    Before 3.13 the thread that imports it first is taken for the main thread from then on, and the program fails an
-    assertion when it exits: so what the module noted of this thread is put right at once."""
+    Before 3.13 the thread that imports it first is taken for the main thread from then on: the program fails an assertion
+    when it exits, or waits for this thread. So what the module noted of this thread is put right before anybody can see it."""
     if "threading" in sys.modules or not hasattr(sys, "stderr"):  # without which it cannot be imported by anybody
         return
-    import threading
+    main_ident = _probing.main_ident()
+    if sys.version_info < (3, 13) and main_ident != 0:
+        import _frozen_importlib
+        import _frozen_importlib_external
 
-    main, main_ident = threading._main_thread, _probing.main_ident()
-    if sys.version_info >= (3, 13) or main.ident == main_ident or main_ident == 0:
-        return
+        spec = _frozen_importlib_external.PathFinder.find_spec("threading")
+        if spec is not None:
+            threading = _frozen_importlib.module_from_spec(spec)
+            spec.loader.exec_module(threading)
+            _name_main_thread(threading, main_ident)
+            sys.modules.setdefault("threading", threading)
+    import threading  # also where nothing was found: by whatever way the program has
+
+
+def _name_main_thread(threading, main_ident):
+    main = threading._main_thread
     sentinel, main._tstate_lock = main._tstate_lock, _allocate_lock()
     main._tstate_lock.acquire()  # what exit expects: held, and released by exit itself
     getattr(threading, "_shutdown_locks", set()).discard(sentinel)
@@ -45,6 +56,15 @@ def import_threading():
     with threading._active_limbo_lock:
         threading._active.pop(get_ident(), None)
         threading._active[main_ident] = main
+
+
+def leave_before_the_end():
+    """Has the interpreter's end wait a moment for our threads: one that runs while modules and locks are torn down can crash."""
+    if _probing.shared.get("atexit") != getpid():  # a forked child may have dropped its parent's
+        _probing.shared["atexit"] = getpid()
+        import atexit
+
+        atexit.register(_probing.ending)
 
 
 def forget_thread():

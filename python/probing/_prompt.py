@@ -17,7 +17,7 @@ import _probing
 from . import _helpers, _names, _remote, _streams
 from ._errors import forget_lines, format_error, remember_lines
 from ._names import OWN_NAMES
-from ._program import forget_thread, import_threading, main_globals
+from ._program import forget_thread, import_threading, leave_before_the_end, main_globals
 from ._remote import CHUNK, ONLY_AST
 from ._streams import ERR, OUT, TRACEBACK
 
@@ -122,6 +122,7 @@ class Input(_remote._Request):
         names.begin(inside, None if streams else self.print)
         if not self.only_looks:
             import_threading()
+            leave_before_the_end()
             self.replace_streams()
             remember_lines(self)
         run = []

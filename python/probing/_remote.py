@@ -21,7 +21,7 @@ from . import _live, _streams
 from ._channels import serve  # called by the agent, as begin is
 from ._errors import forget_lines, format_error, remember_lines
 from ._names import Names
-from ._program import forget_thread, import_threading, main_globals
+from ._program import forget_thread, import_threading, leave_before_the_end, main_globals
 from ._streams import ERR, OUT, TRACEBACK, VALUE
 
 CHUNK = 1 << 16
@@ -37,6 +37,18 @@ DEFINES = frozenset(["FunctionDef", "AsyncFunctionDef", "ClassDef", "Lambda", "G
 # What looks into the dict of globals itself and not through its __getitem__: see Names.
 INSIDE = frozenset(["exec", "eval", "globals", "locals", "vars", "dir", "compile"])
 STREAMS = frozenset(["stdout", "stderr", "__stdout__", "__stderr__", "redirect_stdout", "redirect_stderr"])
+
+
+class _Interrupt(KeyboardInterrupt):
+    """What is raised in code that is to stop.
+
+    Not KeyboardInterrupt itself: one that goes through exec() of a text, as namedtuple and dataclass do while they are imported,
+    makes Python end by SIGINT much later, when the program ends (3.8 and later)."""
+
+
+_Interrupt.__name__ = _Interrupt.__qualname__ = "KeyboardInterrupt"
+_Interrupt.__module__ = "builtins"
+_probing.shared.setdefault("interrupt", _Interrupt)
 
 
 class _Request:
@@ -93,6 +105,7 @@ def begin(number, source, filename, keep_value):
 def _prepare(request, keep_value):
     if request.filename == _live.FILENAME:  # not code but the SQL of a query, for the tables that functions give rows to
         import_threading()
+        leave_before_the_end()
         request.parts = compile("send(request)", "<probing>/_live.py", "exec", 0, True), None, {"send": _live.send, "request": request}
         return
     tree = compile(request.source, request.filename, "exec", ONLY_AST, True)
@@ -101,6 +114,7 @@ def _prepare(request, keep_value):
     request.names = Names(inside, None if streams else request.print)
     if not request.only_looks:
         import_threading()
+        leave_before_the_end()
         if "probing" in request.source and _imports_us(tree):
             _make_importable()
         request.replace_streams()

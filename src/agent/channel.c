@@ -257,6 +257,16 @@ void pb_channel_close(uint64_t number, int status, const char *reason)
     pb_wake();
 }
 
+void pb_channels_close(const char *reason)
+{
+    lock();
+    for (int i = 0; i < PB_CHANNELS; i++)
+        if (pb_channel_places[i].number)
+            close_locked(&pb_channel_places[i], 1, reason);
+    unlock();
+    pb_wake();
+}
+
 int pb_channel_ended(uint64_t number, char *ret, size_t size)
 {
     lock();

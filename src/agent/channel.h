@@ -102,6 +102,9 @@ long pb_channel_write(uint64_t number, const void *data, size_t size, long timeo
 /* No more will be written: the client gets what was, and then END. The first reason counts. */
 void pb_channel_close(uint64_t number, int status, const char *reason);
 
+/* The same for all that there are. */
+void pb_channels_close(const char *reason);
+
 /* Whether the client is gone or the channel closed; then the reason, if ret is not NULL. */
 int pb_channel_ended(uint64_t number, char *ret, size_t size);
 

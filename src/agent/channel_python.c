@@ -5,6 +5,7 @@
 #include "agent/channel.h"
 #include "agent/enter.h"
 #include "agent/job.h"
+#include "agent/module.h"
 #include "agent/thread.h"
 
 #include <errno.h>
@@ -37,7 +38,7 @@ static pb_pyobject *raise_interrupt(const struct pb_python *py)
 {
     pb_pyobject *text = py->str_from("", 0);
 
-    py->err_set_object(*py->keyboard_interrupt, text);
+    py->err_set_object(pb_module_interrupt(py), text);
     if (text)
         py->decref(text);
     return NULL;
@@ -255,15 +256,19 @@ void *pb_channel_thread(void *argument)
     uint64_t number = (uintptr_t)argument;
     char why[200] = "";
     struct pb_python py;
+    struct pb_entry entry;
     int r = -1;
 
     pb_thread_name("probing-channel");
     pb_thread_take_host_signals();
     if (pb_enter_find(&py, why, sizeof(why)) == 0 && pb_enter_await_gil(&py, is_wanted, &number)) {
-        int gil = py.gil_ensure();
-        if (pb_channel_begin(number))
-            r = serve(&py, number, why, sizeof(why));
-        py.gil_release(gil);
+        if (pb_enter(&py, &entry) < 0) {
+            snprintf(why, sizeof(why), "its Python is shutting down");
+        } else {
+            if (pb_channel_begin(number))
+                r = serve(&py, number, why, sizeof(why));
+            pb_leave(&py, &entry);
+        }
     }
     pb_channel_thread_end(number, r < 0, why);
     return NULL;
@@ -274,16 +279,16 @@ void *pb_channel_interrupter(void *argument)
     uint64_t number = (uintptr_t)argument;
     unsigned long ident;
     struct pb_python py;
+    struct pb_entry entry;
 
     /* Always claimed: the next interrupt starts the next interrupter. */
-    int usable = pb_python_known(&py) == 0 && pb_python_usable(&py);
-    int gil = usable ? py.gil_ensure() : 0;
+    int usable = pb_python_known(&py) == 0 && pb_enter(&py, &entry) == 0;
     if (pb_channel_claim(number, &ident) == 0) {
         if (usable)
-            py.set_async_exc(ident, *py.keyboard_interrupt);
+            py.set_async_exc(ident, pb_module_interrupt(&py));
         pb_channel_unclaim(number);
     }
     if (usable)
-        py.gil_release(gil);
+        pb_leave(&py, &entry);
     return NULL;
 }

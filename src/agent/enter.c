@@ -1,9 +1,25 @@
 /* enter: see enter.h. */
 #include "agent/enter.h"
 
+#include "agent/clock.h"
+#include "agent/module.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
+
+/* More than jobs, channels and their interrupters together. */
+#define PLACES 64
+
+/* How long the end of the program waits for code that does not react. */
+#define END_MS 100
+
+static const struct timespec moment = {.tv_nsec = 500000}, gil_is_taken = {.tv_nsec = 2000000};
+
+enum { OPEN, CLOSED, CLOSED_WITH_INTERPRETER };
+static uint32_t door;
+static uint32_t entering;            /* threads between the look at the door and their thread state */
+static unsigned long inside[PLACES]; /* threads that have one, as Python names them; 0: free */
 
 int pb_enter_find(struct pb_python *ret, char *why, size_t why_size)
 {
@@ -21,9 +37,12 @@ int pb_enter_find(struct pb_python *ret, char *why, size_t why_size)
     return r < 0 ? r : -EAGAIN;
 }
 
+static uint32_t gil_made;
+
 static int create_gil(void *py)
 {
     ((struct pb_python *)py)->init_threads();
+    __atomic_store_n(&gil_made, 1, __ATOMIC_SEQ_CST);
     return 0;
 }
 
@@ -32,13 +51,154 @@ static int create_gil(void *py)
 int pb_enter_await_gil(const struct pb_python *py, int (*wanted)(const void *), const void *argument)
 {
     static struct pb_python kept; /* outlives the caller: the call may be made late */
-    const struct timespec pause = {.tv_nsec = 1000000};
 
-    if (py->minor > 6 || !py->threads_initialized || py->threads_initialized())
+    if (py->minor > 6 || !py->threads_initialized || __atomic_load_n(&gil_made, __ATOMIC_SEQ_CST))
         return 1;
+    /* PyEval_InitThreads makes it and then takes it: a thread that gets it in between leaves the main thread
+     * without a thread state. So what counts is that the call is over, not that there is a GIL; for one that
+     * the program made itself there is only time to go by. */
+    if (py->threads_initialized()) {
+        nanosleep(&gil_is_taken, NULL);
+        return 1;
+    }
     kept = *py;
     py->add_pending_call(create_gil, &kept);
-    while (!py->threads_initialized() && wanted(argument))
-        nanosleep(&pause, NULL);
-    return py->threads_initialized();
+    while (!__atomic_load_n(&gil_made, __ATOMIC_SEQ_CST) && wanted(argument))
+        nanosleep(&moment, NULL);
+    return __atomic_load_n(&gil_made, __ATOMIC_SEQ_CST) != 0;
+}
+
+static void close_door(pb_pyobject *capsule)
+{
+    (void)capsule;
+    __atomic_store_n(&door, CLOSED_WITH_INTERPRETER, __ATOMIC_SEQ_CST);
+    /* They need no GIL to get their thread states, which the interpreter still has room for. */
+    for (uint64_t until = pb_now_ns() + END_MS * PB_NS_PER_MS;
+         __atomic_load_n(&entering, __ATOMIC_SEQ_CST) && pb_now_ns() < until;)
+        nanosleep(&moment, NULL);
+}
+
+/* Once an interpreter: the dict has the only reference. */
+static void watch_end(const struct pb_python *py)
+{
+    static const char name[] = "probing.end";
+    char key[48];
+
+    pb_pyobject *dict = py->interpreter_dict ? py->interpreter_dict(py->main_interpreter()) : NULL;
+    if (!dict)
+        return;
+    snprintf(key, sizeof(key), "probing end %p", (const void *)&door); /* another agent has its own */
+    if (py->dict_get(dict, key))
+        return;
+    pb_pyobject *capsule = py->capsule_new(&door, name, close_door);
+    if (!capsule || py->dict_set(dict, key, capsule) < 0)
+        py->err_clear();
+    if (capsule)
+        py->decref(capsule);
+}
+
+static int is_open(const struct pb_python *py)
+{
+    uint32_t state = __atomic_load_n(&door, __ATOMIC_SEQ_CST);
+
+    if (state == CLOSED || !pb_python_usable(py))
+        return 0;
+    /* A host that ended its Python has started another. */
+    if (state == CLOSED_WITH_INTERPRETER)
+        __atomic_store_n(&door, OPEN, __ATOMIC_SEQ_CST);
+    return 1;
+}
+
+static int take_place(unsigned *ret)
+{
+    for (unsigned i = 0; i < PLACES; i++) {
+        unsigned long none = 0;
+        if (__atomic_compare_exchange_n(&inside[i], &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+            *ret = i;
+            return 0;
+        }
+    }
+    return -EAGAIN;
+}
+
+static int take_gil(const struct pb_python *py, int *ret)
+{
+    void *tstate = NULL;
+    const int split = py->interpreter_dict && py->main_interpreter; /* where close_door is called */
+    int r = 0;
+
+    __atomic_add_fetch(&entering, 1, __ATOMIC_SEQ_CST);
+    if (!is_open(py))
+        r = -ESHUTDOWN;
+    else if (!split)
+        *ret = py->gil_ensure();
+    else if (!(tstate = py->tstate_new(py->main_interpreter())))
+        r = -ENOMEM;
+    __atomic_sub_fetch(&entering, 1, __ATOMIC_SEQ_CST);
+    if (tstate) {
+        py->restore_thread(tstate);
+        *ret = 1; /* PyGILState_UNLOCKED: PyGILState_Release deletes the state */
+    }
+    return r;
+}
+
+int pb_enter(const struct pb_python *py, struct pb_entry *ret)
+{
+    int r = take_place(&ret->place);
+    if (r < 0)
+        return r;
+    r = take_gil(py, &ret->gil);
+    if (r < 0) {
+        __atomic_store_n(&inside[ret->place], 0, __ATOMIC_SEQ_CST);
+        return r;
+    }
+    __atomic_store_n(&inside[ret->place], py->thread_ident(), __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&door, __ATOMIC_SEQ_CST) != OPEN) { /* since we asked */
+        pb_leave(py, ret);
+        return -ESHUTDOWN;
+    }
+    watch_end(py);
+    return 0;
+}
+
+void pb_leave(const struct pb_python *py, const struct pb_entry *entry)
+{
+    py->gil_release(entry->gil);
+    __atomic_store_n(&inside[entry->place], 0, __ATOMIC_SEQ_CST);
+}
+
+/* How many are on their way or inside; those inside get a KeyboardInterrupt if asked for. */
+static int count_inside(const struct pb_python *py, int interrupt)
+{
+    int n = (int)__atomic_load_n(&entering, __ATOMIC_SEQ_CST);
+
+    for (unsigned i = 0; i < PLACES; i++) {
+        unsigned long ident = __atomic_load_n(&inside[i], __ATOMIC_SEQ_CST);
+        n += ident != 0;
+        if (ident > 1 && interrupt)
+            py->set_async_exc(ident, pb_module_interrupt(py));
+    }
+    return n;
+}
+
+void pb_enter_end(const struct pb_python *py)
+{
+    const uint64_t began = pb_now_ns();
+
+    __atomic_store_n(&door, CLOSED, __ATOMIC_SEQ_CST);
+    for (unsigned round = 0; count_inside(py, round % 16 == 0); round++) {
+        if (pb_now_ns() - began > END_MS * PB_NS_PER_MS)
+            break;
+        void *state = py->save_thread();
+        nanosleep(&moment, NULL);
+        py->restore_thread(state);
+    }
+}
+
+void pb_enter_forget(void)
+{
+    door = OPEN;
+    entering = 0;
+    for (unsigned i = 0; i < PLACES; i++)
+        inside[i] = 0;
 }

@@ -1,5 +1,12 @@
-/* enter: what a thread of ours does before it can run Python code: find the API, and see that there is a GIL
- * to wait for. */
+/* enter: what a thread of ours does to run Python code: find the API, see that there is a GIL to wait for,
+ * take it, and be gone in time when the program ends.
+ *
+ * An interpreter that ends frees what a thread outside the GIL may be about to use: a thread that asks for
+ * its first GIL crashes (PyGILState_Ensure on an interpreter that is gone), and so does one that waits for a
+ * lock of the import system without the GIL. So the end waits for us, a moment: code of ours that calls
+ * something has registered pb_enter_end() with atexit, and the interpreter's dict, which is emptied early,
+ * holds a capsule whose end closes the door for those that only look (3.8 and later; before that there is no
+ * such dict). */
 #pragma once
 
 #include "agent/python.h"
@@ -11,5 +18,23 @@
 int pb_enter_find(struct pb_python *ret, char *why, size_t why_size);
 
 /* Up to 3.6 there is no GIL until somebody starts a thread: has the main thread make it, and waits for that
- * as long as wanted says so. 1: PyGILState_Ensure may be called; 0: nobody wants it any more. */
+ * as long as wanted says so. 1: pb_enter may be called; 0: nobody wants it any more. */
 int pb_enter_await_gil(const struct pb_python *py, int (*wanted)(const void *), const void *argument);
+
+struct pb_entry {
+    int gil;
+    unsigned place; /* among those that are inside */
+};
+
+/* Waits for the GIL, in a thread of ours that does not have it and is not Python's. -ESHUTDOWN: the
+ * interpreter ends, -EAGAIN: too many of our threads are inside, -ENOMEM. Like every thread that asks for the
+ * GIL it does not return when the interpreter ends meanwhile. */
+int pb_enter(const struct pb_python *py, struct pb_entry *ret);
+void pb_leave(const struct pb_python *py, const struct pb_entry *entry);
+
+/* Python's end, in its main thread and with the GIL: nobody enters any more, and whoever is inside is
+ * interrupted and awaited, for a moment. */
+void pb_enter_end(const struct pb_python *py);
+
+/* In a forked child, which has none of our threads. */
+void pb_enter_forget(void);

@@ -401,6 +401,7 @@ void *pb_job_thread(void *argument)
 {
     uint64_t number = (uintptr_t)argument;
     enum pb_job_state state = PB_JOB_ENDED;
+    struct pb_entry entry;
     int status = 1;
 
     pb_thread_name("probing-eval");
@@ -413,10 +414,14 @@ void *pb_job_thread(void *argument)
     if (pb_enter_find(&job->py, job->why, sizeof(job->why)) < 0) {
         state = PB_JOB_BROKEN;
     } else if (pb_enter_await_gil(&job->py, is_wanted_job, job)) {
-        int gil = job->py.gil_ensure();
-        if (is_wanted(job))
-            state = run(job, &status);
-        job->py.gil_release(gil);
+        if (pb_enter(&job->py, &entry) < 0) {
+            snprintf(job->why, sizeof(job->why), "its Python is shutting down");
+            state = PB_JOB_BROKEN;
+        } else {
+            if (is_wanted(job))
+                state = run(job, &status);
+            pb_leave(&job->py, &entry);
+        }
     }
     pb_job_end(number, state, status);
     return NULL;
@@ -426,8 +431,9 @@ void *pb_job_interrupter(void *argument)
 {
     uint64_t number = (uintptr_t)argument;
     struct pb_python py;
+    struct pb_entry entry;
 
-    if (pb_python_known(&py) < 0 || !pb_python_usable(&py))
+    if (pb_python_known(&py) < 0)
         return NULL;
     pb_job_lock();
     struct pb_job *job = pb_job_find(number);
@@ -435,7 +441,8 @@ void *pb_job_interrupter(void *argument)
     pb_job_unlock();
     if (!running) /* it waits for the GIL, and will see that it is not wanted */
         return NULL;
-    int gil = py.gil_ensure();
+    if (pb_enter(&py, &entry) < 0)
+        return NULL;
     pb_job_lock();
     job = pb_job_find(number);
     running = job && job->state == PB_JOB_RUNNING;
@@ -443,24 +450,24 @@ void *pb_job_interrupter(void *argument)
     pb_job_unlock();
     /* Still right without the lock: the state changes only with the GIL, which is ours. */
     if (running)
-        py.set_async_exc(ident, *py.keyboard_interrupt);
-    py.gil_release(gil);
+        py.set_async_exc(ident, pb_module_interrupt(&py));
+    pb_leave(&py, &entry);
     return NULL;
 }
 
 static void *release(void *unused)
 {
     struct pb_python py;
+    struct pb_entry entry;
     (void)unused;
 
-    if (pb_python_known(&py) < 0 || !pb_python_usable(&py))
+    if (pb_python_known(&py) < 0 || pb_enter(&py, &entry) < 0)
         return NULL;
-    int gil = py.gil_ensure();
     pb_pyobject *shared = pb_module_shared(&py);
     if (shared && py.dict_get(shared, PART))
         py.dict_del(shared, PART);
     py.err_clear();
-    py.gil_release(gil);
+    pb_leave(&py, &entry);
     return NULL;
 }
 

@@ -2,8 +2,10 @@
 #include "agent/module.h"
 
 #include "agent/agent.h"
+#include "agent/channel.h"
 #include "agent/clock.h"
 #include "agent/embed.h"
+#include "agent/enter.h"
 #include "agent/recorder.h"
 #include "control/status.h"
 #include "table/names.h"
@@ -45,6 +47,12 @@ pb_pyobject *pb_module_shared(const struct pb_python *py)
         return NULL;
     py->decref(state); /* the dict has it */
     return state;
+}
+
+pb_pyobject *pb_module_interrupt(const struct pb_python *py)
+{
+    pb_pyobject *shared = pb_module_shared(py), *ours = shared ? py->dict_get(shared, "interrupt") : NULL;
+    return ours ? ours : *py->keyboard_interrupt;
 }
 
 unsigned pb_module_header_known;
@@ -151,7 +159,25 @@ static pb_pyobject *is_name(pb_pyobject *self, pb_pyobject *args)
     return py->bool_from(py->is_true(table) ? pb_name_is_table(name) : pb_name_is_column(name));
 }
 
+/* ending(): for atexit. */
+static pb_pyobject *ending(pb_pyobject *self, pb_pyobject *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+    (void)unused;
+
+    /* atexit runs below no Python function. Where there is one, the program runs its exit functions by hand
+     * (atexit._run_exitfuncs) and goes on. */
+    if (!py->eval_frame()) {
+        pb_channels_close("the program ends");
+        pb_enter_end(py);
+    }
+    py->incref(py->none);
+    return py->none;
+}
+
 static struct pb_py_method own_methods[] = {
+    {"ending", (pb_py_function)ending, PB_METH_NOARGS, NULL},
     {"is_name", (pb_py_function)is_name, PB_METH_VARARGS, NULL},
     {"source", (pb_py_function)source, PB_METH_O, NULL},
     {"start", (pb_py_function)start, PB_METH_O, NULL},

@@ -17,6 +17,10 @@ pb_pyobject *pb_module_get(const struct pb_python *py);
  * sys.stdout), and what is made once (types). Borrowed; NULL with an exception. With the GIL. */
 pb_pyobject *pb_module_shared(const struct pb_python *py);
 
+/* What is raised in code that is to stop: KeyboardInterrupt, but of a class of our own
+ * (python/probing/_remote.py). Borrowed; with the GIL. */
+pb_pyobject *pb_module_interrupt(const struct pb_python *py);
+
 /* Bytes of an object's header: 16, and 32 in free-threaded builds. The type is its last word. */
 extern unsigned pb_module_header_known; /* 0: not yet */
 unsigned pb_module_find_header(const struct pb_python *py);

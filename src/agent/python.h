@@ -39,6 +39,8 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(void, gil_release, PyGILState_Release, (int))                                                          \
     X(void *, save_thread, PyEval_SaveThread, (void))                                                        \
     X(void, restore_thread, PyEval_RestoreThread, (void *))                                                  \
+    X(void *, tstate_new, PyThreadState_New, (void *))                                                       \
+    X(pb_pyobject *, capsule_new, PyCapsule_New, (void *, const char *, void (*)(pb_pyobject *)))            \
     X(unsigned long, thread_ident, PyThread_get_thread_ident, (void))                                        \
     X(int, set_async_exc, PyThreadState_SetAsyncExc, (unsigned long, pb_pyobject *))                         \
     X(int, add_pending_call, Py_AddPendingCall, (int (*)(void *), void *))                                   \

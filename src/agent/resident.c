@@ -11,6 +11,7 @@
 #include "agent/channel.h"
 #include "agent/clock.h"
 #include "agent/embed.h"
+#include "agent/enter.h"
 #include "agent/fds.h"
 #include "agent/files.h"
 #include "agent/futex.h"
@@ -342,6 +343,7 @@ static void in_forked_child(void)
     pb_fds_forget();
     pb_locks_forget();
     pb_spawn_forget();
+    pb_enter_forget();
     pb_job_forget_all();
     pb_channels_forget();
     pb_probes_forget();

@@ -529,6 +529,16 @@ print("fine")
         assert last_words(job).split() == ["ready", "fine"]
 
 
+@EVERY
+def test_an_eval_that_is_stopped_does_not_end_the_program_by_sigint(python):
+    """KeyboardInterrupt that goes through exec() of a text is remembered until the program ends (3.8 and later)."""
+    with program(python, "import time\nprint('ready')\nwhile 'stop' not in globals(): time.sleep(0.01)\nprint('fine')\n") as job:
+        done = evaluate(job, "exec('import time\\nwhile True: time.sleep(0.001)')", "--timeout", "0.2")
+        assert done.returncode != 0 and "KeyboardInterrupt" in done.stderr
+        evaluate(job, "stop = 1")
+        assert last_words(job).split() == ["ready", "fine"]
+
+
 def peak_mb(pid):
     return int(re.search(r"VmHWM:\s+(\d+)", open(f"/proc/{pid}/status").read()).group(1)) / 1024
 
