@@ -1,6 +1,7 @@
 /* gil: see gil.h. */
 #include "agent/gil.h"
 
+#include "agent/own_memory.h"
 #include "agent/pylayout.h"
 #include "agent/python.h"
 
@@ -10,7 +11,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 /* Up to 3.11 the holder is a global that a function returns; from 3.12 on it is found through the
@@ -23,9 +23,8 @@
 
 static int peek(uintptr_t address, void *ret, size_t size)
 {
-    struct iovec local = {ret, size}, remote = {(void *)address, size};
-    return syscall(SYS_process_vm_readv, getpid(), &local, 1ul, &remote, 1ul, 0ul) == (ssize_t)size ? 0
-                                                                                                    : -EFAULT;
+    const struct iovec piece = {(void *)address, size};
+    return pb_own_memory_read(&piece, 1, ret) == (ssize_t)size ? 0 : -EFAULT;
 }
 
 static int holder_tstate(const struct pb_python *py, const struct pb_agent_layout *l, uintptr_t *ret)
@@ -71,12 +70,14 @@ static int is_thread(pid_t tid)
  * the memory of a thread that may be gone; the kernel answers with an error instead. */
 static pid_t tid_of_pthread(uintptr_t handle)
 {
-    uintptr_t own = (uintptr_t)pthread_self();
-    pid_t word, self = (pid_t)syscall(SYS_gettid);
+    const struct iovec own = {(void *)(uintptr_t)pthread_self(), DESCRIPTION_SIZE};
+    pid_t words[DESCRIPTION_SIZE / sizeof(pid_t)], word, self = (pid_t)syscall(SYS_gettid);
 
-    for (size_t at = 0; handle && at < DESCRIPTION_SIZE; at += sizeof(word))
-        if (peek(own + at, &word, sizeof(word)) == 0 && word == self)
-            return peek(handle + at, &word, sizeof(word)) == 0 && is_thread(word) ? word : -ENOSYS;
+    ssize_t n = handle ? pb_own_memory_read(&own, 1, words) : -EINVAL;
+    for (size_t i = 0; n > 0 && i < (size_t)n / sizeof(word); i++)
+        if (words[i] == self)
+            return peek(handle + i * sizeof(word), &word, sizeof(word)) == 0 && is_thread(word) ? word
+                                                                                                : -ENOSYS;
     return -ENOSYS;
 }
 

@@ -1,6 +1,7 @@
 /* peek: see peek.h. */
 #include "agent/peek.h"
 
+#include "agent/own_memory.h"
 #include "agent/server.h"
 #include "control/message.h"
 
@@ -27,30 +28,11 @@ static void answer(struct pb_server *s, pb_client_id client, uint32_t request, s
         pb_server_send_error(s, client, request, ENOBUFS, "read the answers before asking more");
 }
 
-/* Where process_vm_readv is filtered: the file, which is opened and closed for each request, so that a fork
- * never finds it. */
-static ssize_t read_by_file(const struct iovec *there, size_t n)
-{
-    size_t done = 0;
-
-    int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    for (size_t i = 0; i < n; i++) {
-        ssize_t got = pread(fd, data + done, there[i].iov_len, (off_t)(uintptr_t)there[i].iov_base);
-        done += got > 0 ? (size_t)got : 0;
-        if (got < (ssize_t)there[i].iov_len)
-            break;
-    }
-    close(fd);
-    return done ? (ssize_t)done : -EFAULT;
-}
-
 void pb_peek_memory(struct pb_server *s, struct pb_server_client *c, const struct pb_frame *frame)
 {
-    struct iovec there[PB_PEEK_PIECES], here = {data, 0};
+    struct iovec there[PB_PEEK_PIECES];
     struct pb_field pieces;
-    size_t n = 0;
+    size_t n = 0, total = 0;
 
     if (pb_field_find(frame, PB_TAG_PIECES, &pieces) < 0 || pieces.size % 16 ||
         pieces.size / 16 > PB_PEEK_PIECES) {
@@ -60,16 +42,14 @@ void pb_peek_memory(struct pb_server *s, struct pb_server_client *c, const struc
     for (; n < pieces.size / 16; n++) {
         uint64_t piece[2];
         memcpy(piece, pieces.data + n * 16, sizeof(piece));
-        if (piece[1] > sizeof(data) - here.iov_len) {
+        if (piece[1] > sizeof(data) - total) {
             pb_server_send_error(s, c->id, frame->id, EMSGSIZE, "more memory than one answer holds");
             return;
         }
         there[n] = (struct iovec){(void *)(uintptr_t)piece[0], (size_t)piece[1]};
-        here.iov_len += (size_t)piece[1];
+        total += (size_t)piece[1];
     }
-    ssize_t got = syscall(SYS_process_vm_readv, getpid(), &here, 1ul, there, n, 0ul);
-    if (got < 0)
-        got = errno == ENOSYS || errno == EPERM ? read_by_file(there, n) : -errno;
+    ssize_t got = pb_own_memory_read(there, n, data);
     if (got < 0 && got != -EFAULT)
         pb_server_send_error(s, c->id, frame->id, (int)got, "the process may not read its own memory");
     else

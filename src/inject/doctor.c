@@ -253,7 +253,7 @@ static void check_filters(struct rows *rows, const struct pb_procinfo *p)
 {
     char names[100];
     struct pb_check *c;
-    int n = pb_seccomp_check(p, names, sizeof(names));
+    int n = pb_seccomp_check(p, PB_SECCOMP_AGENT, names, sizeof(names));
     if (n == 0) {
         row(rows, "seccomp", PB_CHECK_OK, 0, "a filter that kills for none of our system calls");
     } else if (n > 0) {
@@ -274,6 +274,30 @@ static void check_filters(struct rows *rows, const struct pb_procinfo *p)
                 p->pid);
         remedy(c, "run as root; or with --assume-seccomp-ok if the filter kills for nothing");
     }
+}
+
+int pb_inject_check_listen(pid_t pid, struct pb_err *err)
+{
+    struct pb_procinfo p;
+    char names[100];
+    int r = pb_procinfo_read(pid, &p, err);
+    if (r < 0 || p.seccomp != 2)
+        return r;
+    int n = pb_seccomp_check(&p, PB_SECCOMP_LISTEN, names, sizeof(names));
+    if (n > 0)
+        return pb_fail(err, -EPERM,
+                       "the seccomp filter of process %d kills for %s, which only listening needs (allow %s "
+                       "in the filter, or use repl: it takes no port)",
+                       pid, names, n == 1 ? "it" : "these calls");
+    if (n == 0 || getenv(PB_ASSUME_SECCOMP_OK))
+        return 0;
+    return pb_fail(err, n == -EAGAIN ? n : -EPERM,
+                   n == -EAGAIN
+                       ? "the seccomp filter of process %d could not be read just now: try again"
+                       : "process %d runs behind a seccomp filter that may kill it for listening at a "
+                         "port, and that only root can read (run as root, or use repl: it takes no "
+                         "port; with " PB_ASSUME_SECCOMP_OK "=1 the filter is taken for harmless)",
+                   pid);
 }
 
 static void check_seccomp(struct rows *rows, const struct pb_procinfo *p)

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+struct pb_err;
 struct pb_procinfo;
 
 enum pb_check_state {
@@ -35,3 +36,7 @@ int pb_inject_check(pid_t pid, struct pb_check *ret, size_t max);
 
 /* The same of a process that has been looked at already. */
 int pb_inject_check_info(const struct pb_procinfo *p, struct pb_check *ret, size_t max);
+
+/* Whether the agent of a process may listen at a port: nothing else of ours needs these calls, so inject does
+ * not ask for them. -EPERM with a sentence: a seccomp filter would kill the process, or cannot be read. */
+int pb_inject_check_listen(pid_t pid, struct pb_err *err);

@@ -256,13 +256,30 @@ static unsigned count_filters(pid_t pid, pid_t tid)
                : (unsigned)pb_proc_number(text, "Seccomp_filters", 10);
 }
 
-/* A thread to stop for it: with as many filters as the process's first, and in no wait that a stop would make
- * longer. 0: none now. */
+/* The thread of an agent that is there: it makes the calls. The process's first where there is none. */
+static pid_t find_maker(pid_t pid)
+{
+    char name[40], text[32];
+    pid_t found = pid;
+    snprintf(name, sizeof(name), "/proc/%d/task", pid);
+    DIR *dir = opendir(name);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        snprintf(name, sizeof(name), "task/%.10s/comm", d->d_name);
+        if (pb_proc_read(pid, name, text, sizeof(text)) > 0 && strcmp(text, "probing\n") == 0)
+            found = (pid_t)atoi(d->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/* A thread to stop for it: with as many filters as the one that makes the calls, and in no wait that a stop
+ * would make longer. 0: none now. */
 static pid_t choose_thread(const struct pb_procinfo *p)
 {
     char path[32];
     pid_t found = 0;
-    unsigned wanted = count_filters(p->pid, p->pid);
+    unsigned wanted = count_filters(p->pid, find_maker(p->pid));
     snprintf(path, sizeof(path), "/proc/%d/task", p->pid);
     DIR *dir = opendir(path);
     if (!dir)
@@ -320,11 +337,11 @@ static enum pb_seccomp_verdict judge_call(const struct filters *f, const struct 
     return pb_seccomp_judge(answers, f->n);
 }
 
-static int judge_all(const struct filters *f, char *names, size_t size)
+static int judge_all(const struct filters *f, enum pb_seccomp_use use, char *names, size_t size)
 {
     int fatal = 0;
     for (size_t i = 0; i < pb_seccomp_ncalls; i++) {
-        if (judge_call(f, &pb_seccomp_calls[i]) != PB_SECCOMP_FATAL)
+        if (pb_seccomp_calls[i].use != use || judge_call(f, &pb_seccomp_calls[i]) != PB_SECCOMP_FATAL)
             continue;
         fatal += add_name(names, size, pb_seccomp_calls[i].name);
     }
@@ -333,22 +350,26 @@ static int judge_all(const struct filters *f, char *names, size_t size)
 
 /* A child that makes the calls from the first on, each so that it cannot do anything: it ends with the number
  * of those it survived. exit and rt_sigreturn are what it could not come back from, and every program makes
- * them. */
-static _Noreturn void make_calls(size_t first, int tell)
+ * them. Of socket filters look at the family. */
+static _Noreturn void make_calls(size_t first, enum pb_seccomp_use use, int tell)
 {
     for (size_t i = first; i < pb_seccomp_ncalls; i++) {
-        int number = pb_seccomp_calls[i].number;
+        const struct pb_seccomp_call *call = &pb_seccomp_calls[i];
         uint16_t at = (uint16_t)i;
+        if (call->use != use)
+            continue;
         if (write(tell, &at, sizeof(at)) != sizeof(at))
             _exit(1);
-        if (number != SYS_exit && number != SYS_rt_sigreturn)
-            syscall(number, -1L, -1L, -1L, -1L, -1L, -1L);
+        if (call->number == SYS_socket)
+            syscall(call->number, call->args[0], call->args[1], 0ul);
+        else if (call->number != SYS_exit && call->number != SYS_rt_sigreturn)
+            syscall(call->number, -1L, -1L, -1L, -1L, -1L, -1L);
     }
     _exit(0);
 }
 
 /* 0: all were survived from `first` on; 1: *ret_at was not. */
-static int try_from(size_t first, size_t *ret_at)
+static int try_from(size_t first, enum pb_seccomp_use use, size_t *ret_at)
 {
     int ends[2], status;
     uint16_t at = (uint16_t)first, last = at;
@@ -357,7 +378,7 @@ static int try_from(size_t first, size_t *ret_at)
     pid_t child = fork();
     if (child == 0) {
         signal(SIGSYS, SIG_DFL);
-        make_calls(first, ends[1]);
+        make_calls(first, use, ends[1]);
     }
     close(ends[1]);
     while (child > 0 && read(ends[0], &at, sizeof(at)) == sizeof(at))
@@ -369,11 +390,11 @@ static int try_from(size_t first, size_t *ret_at)
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS;
 }
 
-static int try_in_child(char *names, size_t size)
+static int try_in_child(enum pb_seccomp_use use, char *names, size_t size)
 {
     int fatal = 0;
     for (size_t first = 0, at = 0; first < pb_seccomp_ncalls; first = at + 1) {
-        int r = try_from(first, &at);
+        int r = try_from(first, use, &at);
         if (r < 0)
             return r;
         if (r == 0)
@@ -388,20 +409,20 @@ int pb_seccomp_check_stopped(pid_t tid, char *names, size_t size)
     _cleanup_(filters_done) struct filters f = {.n = 0};
     names[0] = '\0';
     int r = copy_filters(tid, &f);
-    return r < 0 ? r : judge_all(&f, names, size);
+    return r < 0 ? r : judge_all(&f, PB_SECCOMP_AGENT, names, size);
 }
 
-int pb_seccomp_check(const struct pb_procinfo *p, char *names, size_t size)
+int pb_seccomp_check(const struct pb_procinfo *p, enum pb_seccomp_use use, char *names, size_t size)
 {
     _cleanup_(filters_done) struct filters f = {.n = 0};
     names[0] = '\0';
     int r = read_filters(p, &f);
     if (r == 0)
-        return judge_all(&f, names, size);
+        return judge_all(&f, use, names, size);
     if (r != -EACCES)
         return r;
     unsigned theirs = count_filters(p->pid, p->pid), ours = count_filters(getpid(), getpid());
     if (theirs == 0 || theirs > ours)
         return -EACCES;
-    return try_in_child(names, size);
+    return try_in_child(use, names, size);
 }

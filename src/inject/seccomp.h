@@ -28,20 +28,28 @@ enum pb_seccomp_verdict {
 /* What the answer of the strictest filter means. */
 enum pb_seccomp_verdict pb_seccomp_judge(const uint32_t *answers, size_t n);
 
-/* A call that the stub, the thread that loads or the agent makes. */
+/* What a call is made for. A filter that kills for a call of one command keeps a person from that command
+ * alone. */
+enum pb_seccomp_use {
+    PB_SECCOMP_AGENT,  /* by the stub, the thread that loads, and any agent */
+    PB_SECCOMP_LISTEN, /* by an agent that is asked to listen (channel_listen.c) */
+};
+
 struct pb_seccomp_call {
     const char *name;
     int number;
     uint64_t args[6];
+    enum pb_seccomp_use use;
 };
 
 extern const struct pb_seccomp_call pb_seccomp_calls[];
 extern const size_t pb_seccomp_ncalls;
 
-/* Writes the names of the calls that are fatal to process p into names, and returns how many there are.
- * -EACCES: that cannot be known; -EAGAIN: every thread is in a wait that must not be disturbed for it;
- * -ESRCH: it is gone. */
-int pb_seccomp_check(const struct pb_procinfo *p, char *names, size_t size);
+/* Writes the names of the calls for that use which are fatal to process p into names, and returns how many
+ * there are. For an agent that is there already the filters of its own thread are asked. -EACCES: that cannot
+ * be known; -EAGAIN: every thread is in a wait that must not be disturbed for it; -ESRCH: it is gone. */
+int pb_seccomp_check(const struct pb_procinfo *p, enum pb_seccomp_use use, char *names, size_t size);
 
-/* The same of one thread, which the caller has in a ptrace stop: threads may have filters of their own. */
+/* What an agent needs, of one thread, which the caller has in a ptrace stop: threads may have filters of
+ * their own. */
 int pb_seccomp_check_stopped(pid_t tid, char *names, size_t size);

@@ -1,6 +1,7 @@
 /* seccomp_calls: the system calls that we make in a target: stub, the threads that load, and the agent. A
  * test compares it with what a traced agent does (tests/integration/test_harm_inject.py). Arguments are given
- * where filters look at them. */
+ * where filters look at them. Not here: process_vm_readv, which the agent leaves alone where there is a
+ * filter (agent/own_memory.c). */
 #include "inject/seccomp.h"
 
 #include <sched.h>
@@ -29,13 +30,12 @@
     (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |       \
      CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
 
-#define CALL(name, ...)                                                                                      \
+#define CALL_FOR(use, name, ...)                                                                             \
     {                                                                                                        \
-#name, SYS_##name,                                                                                   \
-        {                                                                                                    \
-            __VA_ARGS__                                                                                      \
-        }                                                                                                    \
+#name, SYS_##name, {__VA_ARGS__ }, use                                                               \
     }
+#define CALL(name, ...)   CALL_FOR(PB_SECCOMP_AGENT, name, __VA_ARGS__)
+#define LISTEN(name, ...) CALL_FOR(PB_SECCOMP_LISTEN, name, __VA_ARGS__)
 
 const struct pb_seccomp_call pb_seccomp_calls[] = {
     CALL(mmap, 0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS),
@@ -44,6 +44,11 @@ const struct pb_seccomp_call pb_seccomp_calls[] = {
     CALL(madvise, 0, 4096, MADV_DONTFORK),
     CALL(rt_sigprocmask, 0, 0, 0, 8),
     CALL(rt_sigreturn, 0),
+    CALL(rt_sigaction, 33, 0, 0, 8), /* glibc's first thread */
+    CALL(brk, 0),
+    CALL(sched_getaffinity, 0), /* glibc's second heap */
+    CALL(sched_yield, 0),
+    CALL(clock_gettime, 1),
     CALL(getpid, 0),
     CALL(gettid, 0),
     CALL(tgkill, 0, 0, 23),
@@ -71,7 +76,9 @@ const struct pb_seccomp_call pb_seccomp_calls[] = {
     CALL(fallocate, 3),
     CALL(flock, 3),
     CALL(fchmod, 3),
+    CALL(statfs, 0),
     CALL(fstatfs, 3),
+    CALL(faccessat, 3),
     CALL(getdents64, 3),
     CALL(mkdirat, 3),
     CALL(unlinkat, 3),
@@ -97,17 +104,17 @@ const struct pb_seccomp_call pb_seccomp_calls[] = {
     CALL(sendmsg, 3),
     CALL(sendto, 3),
     CALL(getsockopt, 3),
-    /* Only where somebody asks it to listen (channel_listen.c); the agent cannot ask a filter then. */
-    CALL(socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK),
-    CALL(socket, AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK),
-    CALL(setsockopt, 3),
-    CALL(getsockname, 3),
+    LISTEN(socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK),
+    LISTEN(socket, AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK),
+    LISTEN(setsockopt, 3),
+    LISTEN(getsockname, 3),
     CALL(pipe2, 0),
     CALL(ppoll, 0),
     CALL(pwrite64, 3),
     CALL(mremap, 0),
     CALL(pidfd_open, 1),
 #ifdef SYS_readlink /* names that newer processors do without */
+    CALL(access, 0),
     CALL(readlink, 0),
     CALL(mkdir, 0),
     CALL(rmdir, 0),

@@ -335,6 +335,38 @@ def test_a_filter_that_only_says_no_is_lived_with(tmp_path, number):
         assert rest_of(job) == "fine"
 
 
+DENY_FAMILY = DENY.replace("(unsigned)nr, 0, 1)", "(unsigned)nr, 0, 3),\n        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)), "
+                           "BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 2, 0, 1)").replace("{4, f}", "{6, f}")
+
+
+def test_a_filter_that_kills_for_ports_keeps_from_listening_alone(tmp_path):
+    """Only `listen` and `pause` open a port: they read the filter themselves, of the agent's own thread."""
+    needs_root()
+    with program(interpreters.INTERPRETERS[-1], FILTERED.replace("sleep(1)", "sleep(3)"), library(tmp_path, "deny", DENY_FAMILY), SOCKET, "80000000") as job:
+        injected(job.pid)
+        assert jobs.probe("-t", job.pid, "eval", "6 * 7").stdout == "42\n"
+        for command in (["listen"], ["pause", "127.0.0.1:0"]):
+            done = jobs.probe("-t", job.pid, *command)
+            assert done.returncode == 1 and "kills for socket, which only listening needs" in done.stderr and "use repl" in done.stderr, done.stderr
+        done = jobs.probe("-t", job.pid, "listen", "[::1]:0")
+        assert done.returncode == 1 and "kills for socket" in done.stderr, done.stderr
+        assert rest_of(job) == "fine"
+
+
+PROCESS_VM_READV = 310 if os.uname().machine == "x86_64" else 270
+HOLDS_THE_GIL = FILTERED.replace("time.sleep(1)", "ctypes.PyDLL(None).usleep(900000); time.sleep(0.5)")
+
+
+@pytest.mark.parametrize("python", [interpreters.INTERPRETERS[0], interpreters.INTERPRETERS[-1]])
+def test_the_agent_reads_memory_by_no_call_that_a_filter_may_kill_for(tmp_path, python):
+    """The thread that holds the GIL is named, by a read of the process's own memory, behind a filter against debuggers."""
+    needs_root()
+    with program(python, HOLDS_THE_GIL, library(tmp_path, "deny", DENY), PROCESS_VM_READV, "80000000") as job:
+        done = jobs.probe("-t", job.pid, "eval", "1", "--timeout", "0.2")
+        assert "main thread" in done.stderr or "no GIL before" in done.stderr, done.stderr
+        assert rest_of(job) == "fine"
+
+
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
 

@@ -38,7 +38,7 @@ static int run_listen(const struct pb_call *call, struct pb_err *err)
         r = pb_parts_session(call->targets.at[0].pid, false, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
-    r = pb_address_listen(&session, KIND, &address, token, err);
+    r = pb_address_listen(call->targets.at[0].pid, &session, KIND, &address, token, err);
     pb_session_done(&session);
     if (r < 0)
         return r;

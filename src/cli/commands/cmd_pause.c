@@ -53,7 +53,7 @@ static int listen_for_clients(const struct pb_call *call, const struct pb_addres
         return r;
     r = pb_address_stop(&session, KIND, false, err); /* that of an earlier pause */
     if (r >= 0)
-        r = pb_address_listen(&session, KIND, address, token, err);
+        r = pb_address_listen(call->targets.at[0].pid, &session, KIND, address, token, err);
     pb_session_done(&session);
     return r;
 }

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "control/message.h"
+#include "inject/doctor.h"
 #include "inject/session.h"
 
 #include <arpa/inet.h>
@@ -119,12 +120,15 @@ static int ask(struct pb_session *session, struct pb_frame_writer *w, uint16_t t
     return pb_fail(err, -EIO, "%.*s", (int)text.size, (const char *)text.data);
 }
 
-int pb_address_listen(struct pb_session *session, const char *kind, const struct pb_address *address,
-                      const char *token, struct pb_err *err)
+int pb_address_listen(pid_t pid, struct pb_session *session, const char *kind,
+                      const struct pb_address *address, const char *token, struct pb_err *err)
 {
     uint8_t buf[1024];
     struct pb_frame_writer w;
 
+    int r = pb_inject_check_listen(pid, err);
+    if (r < 0)
+        return r;
     pb_frame_begin(&w, buf, sizeof(buf));
     pb_frame_put_str(&w, PB_TAG_NAME, kind);
     pb_frame_put(&w, PB_TAG_DATA, token, strlen(token));

@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct pb_call;
 struct pb_err;
@@ -23,9 +24,10 @@ int pb_address_parse(const char *text, struct pb_address *ret, struct pb_err *er
 int pb_address_token(const struct pb_call *call, const struct pb_address *address, char *ret, unsigned size,
                      struct pb_err *err);
 
-/* Has the agent listen for connections of that kind. Returns the port. */
-int pb_address_listen(struct pb_session *session, const char *kind, const struct pb_address *address,
-                      const char *token, struct pb_err *err);
+/* Has the agent of process pid listen for connections of that kind. Returns the port. -EPERM: a seccomp
+ * filter would kill the process for it. */
+int pb_address_listen(pid_t pid, struct pb_session *session, const char *kind,
+                      const struct pb_address *address, const char *token, struct pb_err *err);
 
 /* Stops it, and with channels ends the prompts that came that way. Returns how many addresses there were. */
 int pb_address_stop(struct pb_session *session, const char *kind, bool channels, struct pb_err *err);
