@@ -13,8 +13,8 @@
  * clock and the caller: it interrupts DuckDB, and when that does not help, ends the process. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/limits.h"
 #include "base/time.h"
-#include "engine/shared/limits.h"
 #include "engine/worker/archive_scan.h"
 #include "engine/worker/duck.h"
 #include "engine/worker/engine.h"

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/limits.h"
 #include "base/procfs.h"
 #include "base/time.h"
 #include "profile/watch.h"
@@ -136,13 +137,18 @@ static uint64_t next_random(struct pb_sampler *s)
     return s->random;
 }
 
-#define SHARE_ALONE 0.12                  /* of the only CPU */
-#define SHARE_AHEAD 0.25                  /* of a CPU, with a priority that others have to give way to */
-#define CREDIT_NS   (50.0 * PB_NS_PER_MS) /* what is slow the first time may be had at once */
+#define SHARE_ALONE 0.08                   /* of the only CPU */
+#define SHARE_AHEAD 0.25                   /* of a CPU, with a priority that others have to give way to */
+#define CREDIT_NS   (100.0 * PB_NS_PER_MS) /* so much of its share may be had at once */
+#define DEBT_NS     (250.0 * PB_NS_PER_MS) /* and so much be owed for what it took to begin */
 
-static double allowed_share(const struct pb_sampler *s)
+/* A CPU quota of the control group is shared with the target as a CPU is. */
+static double allowed_share(void)
 {
-    if (CPU_COUNT(&s->allowed) == 1)
+    struct pb_limits limits;
+
+    pb_limits_read(&limits);
+    if (limits.cpus == 1)
         return SHARE_ALONE;
     int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
     bool ahead = policy == SCHED_RR || policy == SCHED_FIFO || getpriority(PRIO_PROCESS, 0) < 0;
@@ -152,7 +158,7 @@ static double allowed_share(const struct pb_sampler *s)
 static uint64_t own_cpu_ns(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * PB_NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
@@ -163,11 +169,22 @@ static uint64_t rest_until(struct pb_sampler *s, uint64_t now)
         return now;
     uint64_t cpu = own_cpu_ns();
     s->credit_ns += (double)(now - s->paid_at) * s->share - (double)(cpu - s->paid);
-    if (s->credit_ns > CREDIT_NS)
-        s->credit_ns = CREDIT_NS;
+    if (s->credit_ns > CREDIT_NS * s->share)
+        s->credit_ns = CREDIT_NS * s->share;
     s->paid = cpu;
     s->paid_at = now;
     return s->credit_ns >= 0 ? now : now + (uint64_t)(-s->credit_ns / s->share);
+}
+
+/* What it took to get here, with symbols and names read for the first time, came out of the share too. */
+static void begin_to_pay(struct pb_sampler *s, uint64_t now)
+{
+    s->share = allowed_share();
+    s->paid = own_cpu_ns();
+    s->paid_at = now;
+    s->credit_ns = CREDIT_NS * s->share - (double)s->paid;
+    if (s->credit_ns < -DEBT_NS * s->share)
+        s->credit_ns = -DEBT_NS * s->share;
 }
 
 /* A long wait in slices, between which it can be cancelled. */
@@ -194,10 +211,7 @@ int pb_sampler_wait(struct pb_sampler *s)
     if (!s->started) {
         s->start = s->next = now;
         pb_profile_clocks_now(&s->facts->start);
-        s->share = allowed_share(s);
-        s->credit_ns = CREDIT_NS;
-        s->paid = own_cpu_ns();
-        s->paid_at = now;
+        begin_to_pay(s, now);
         s->started = true;
     }
     if (!s->period)

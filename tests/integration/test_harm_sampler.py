@@ -139,6 +139,21 @@ def test_a_job_on_one_cpu_keeps_it(command, pause, tmp_path):
 
 
 @root_only
+@pytest.mark.parametrize("command", [["flamegraph", "--native", "-o", "{out}"], ["record", "--native"], ["flamegraph", "--native", "--rate", "5000", "-o", "{out}"]],
+                         ids=["flamegraph", "record", "beyond"])
+def test_the_first_second_of_the_only_cpu_is_the_jobs_too(command, tmp_path):
+    """Counted on the tool's own CPU clock: what it reads at first is part of its share."""
+    cpu, words = str(min(os.sched_getaffinity(0))), [word.format(out=tmp_path / "a.folded") for word in command]
+    rate = [] if "--rate" in words else ["--rate", "1000"]
+    with jobs.start("taskset", "-c", cpu, INTERPRETERS[-1], "-c", "print('ready', flush=True)\nwhile True: sum(range(1000))", ready="ready") as job:
+        tool = subprocess.Popen(["taskset", "-c", cpu, str(jobs.PROGRAM), "-t", str(job.pid), *words, *rate, "--duration", "1"],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "PROBING_DIR": str(tmp_path)})
+        _, status, used = os.wait4(tool.pid, 0)
+        tool.returncode = status
+    assert status == 0 and used.ru_utime + used.ru_stime < 0.13, used
+
+
+@root_only
 def test_a_thread_without_cpu_holds_up_no_other(waits, tmp_path):
     """One that only runs when nobody else wants its CPU, which somebody always does."""
     cpus = sorted(os.sched_getaffinity(0))

@@ -1,6 +1,7 @@
 /* What a worker gets: of the machine the least of what it has and what control groups allow, of tables
  * nothing that it could write to. */
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,14 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/err.h"
+#include "base/limits.h"
 #include "engine/caller/live.h"
-#include "engine/shared/limits.h"
 #include "table/reader.h"
 
 static char root[] = "/tmp/probing-limits-XXXXXX";
@@ -104,6 +107,24 @@ static void memory_runs_out_for_us_first(void **state)
     assert_int_equal(atoi(text), 800);
 }
 
+static void the_only_cpu_is_the_jobs_first(void **state)
+{
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(sched_getcpu(), &one);
+        int before = getpriority(PRIO_PROCESS, 0);
+        sched_setaffinity(0, sizeof(one), &one);
+        pb_limits_volunteer();
+        _exit(getpriority(PRIO_PROCESS, 0) >= (before > 10 ? before : 10) ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 static void no_table_is_handed_over_to_write(void **state)
 {
     const struct pb_live_source source = {.arena_fd = -1};
@@ -140,6 +161,7 @@ int main(void)
         cmocka_unit_test(a_path_that_is_not_there_is_the_mount),
         cmocka_unit_test(what_is_no_limit_changes_nothing),
         cmocka_unit_test(memory_runs_out_for_us_first),
+        cmocka_unit_test(the_only_cpu_is_the_jobs_first),
         cmocka_unit_test(no_table_is_handed_over_to_write),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);

@@ -3,8 +3,8 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/limits.h"
 #include "engine/shared/archive.h"
-#include "engine/shared/limits.h"
 #include "engine/shared/text.h"
 #include "engine/shared/wire.h"
 #include "engine/worker/catalog.h"

@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "engine/shared/limits.h"
+#include "base/limits.h"
 #include "engine/shared/type_name.h"
 #include "engine/shared/wire.h"
 #include "engine/worker/duck.h"

@@ -1,5 +1,5 @@
 /* limits: see limits.h. */
-#include "engine/shared/limits.h"
+#include "base/limits.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -9,8 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
+
+#define STEP_BACK 10 /* nice: a tenth of a CPU that somebody else wants, all of one that is idle */
 
 /* Of 1000; the kernel ends what has most. A job that nobody adjusted has 0. */
 #define OOM_SCORE "800"
@@ -138,4 +141,8 @@ void pb_limits_volunteer(void)
     }
     if (fd >= 0)
         close(fd);
+    struct pb_limits limits;
+    pb_limits_read(&limits);
+    if (limits.cpus == 1 && getpriority(PRIO_PROCESS, 0) < STEP_BACK)
+        (void)setpriority(PRIO_PROCESS, 0, STEP_BACK);
 }

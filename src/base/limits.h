@@ -17,5 +17,6 @@ void pb_limits_read(struct pb_limits *ret);
  * Lowers what *limits has. */
 void pb_limits_of_groups(const char *membership, const char *root, struct pb_limits *limits);
 
-/* Where memory runs out, this process is ended before the job. */
+/* Where memory runs out, this process is ended before the job; where there is one CPU for both, the job has
+ * nine tenths of it. For a process that holds nothing of the job's, before it starts threads. */
 void pb_limits_volunteer(void);
