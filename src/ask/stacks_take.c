@@ -247,26 +247,16 @@ static void note_syscall(struct pb_shown_thread *t, const struct pb_moment *m)
     memcpy(t->syscall_args, m->syscall_args, sizeof(t->syscall_args));
 }
 
-#define TRIES 10
+static int read_native(void *arg)
+{
+    const struct reading *r = arg;
+    return pb_stacks_native_copy(r->s, r->m);
+}
 
 /* A thread without Python: what it waits in, and its native stack where that is wanted. */
 static int take_native(struct reading *r, unsigned ways)
 {
-    int result = -EAGAIN;
-
-    if (!r->s->native)
-        ways = PB_WAY_ASLEEP;
-    for (int i = 0; i < TRIES && result == -EAGAIN; i++) {
-        int way = pb_moment_begin(r->m, i < TRIES / 2 ? ways : ways & (unsigned)PB_WAY_STOPPED);
-        if (way < 0)
-            return way;
-        result = pb_stacks_native_copy(r->s, r->m);
-        int ended = pb_moment_end(r->m);
-        if (ended < 0)
-            result = ended;
-        r->t->way = (enum pb_way)way;
-    }
-    return result;
+    return pb_moment_read(r->m, r->s->native ? ways : PB_WAY_ASLEEP, read_native, r, &r->t->way);
 }
 
 static int take_frames(struct reading *r, unsigned ways)

@@ -5,7 +5,17 @@
  *       ;
  *
  * The first try comes before the first wait, and one more after the last: a deadline that passed while the
- * caller slept still gets its answer. */
+ * caller slept still gets its answer.
+ *
+ * Loops that are not this, and why:
+ * - pb_moment_read (remote/moment.h) tries a reading until it is proved: how it tries depends on what the
+ *   thread was doing, and a try costs the target, so tries are counted. The sampler does the same as a
+ * machine of steps (profile/steps.h), since it has other threads to look at meanwhile.
+ * - wait_for_stop (remote/trace.c) spins, then sleeps until the kernel wakes it: a stopped thread stands
+ * still for as long as its stop is not noticed.
+ * - archive_commit.c and archive_list.c look once or twice more without a wait: what they lost a race against
+ *   is over by then.
+ * - The agent (src/agent/) uses nothing of base/, and waits at places where it may wait. */
 #pragma once
 
 #include "base/time.h"
@@ -15,21 +25,25 @@
 struct pb_retry {
     uint64_t until;          /* on the monotonic clock; 0: for ever */
     uint64_t pause, longest; /* the next wait, and what waits grow to, doubling */
+    bool uneven;             /* waits are longer by a part that differs: callers that began together part */
 };
 
 static inline struct pb_retry pb_retry_until(uint64_t until, uint64_t pause, uint64_t longest)
 {
-    return (struct pb_retry){until, pause, longest};
+    return (struct pb_retry){.until = until, .pause = pause, .longest = longest};
 }
 
 /* Waits before the next try. False, without a wait: the time is over. */
 static inline bool pb_retry_wait(struct pb_retry *r)
 {
-    uint64_t now = r->until ? pb_now_ns() : 0;
+    uint64_t now = r->until || r->uneven ? pb_now_ns() : 0, pause = r->pause;
 
     if (r->until && now >= r->until)
         return false;
-    pb_sleep_ns(r->until && r->until - now < r->pause ? r->until - now : r->pause);
+    /* The low digits of the clock are as good as chance here, and the same for no two callers. */
+    if (r->uneven)
+        pause += now / 16 % r->pause;
+    pb_sleep_ns(r->until && r->until - now < pause ? r->until - now : pause);
     r->pause = 2 * r->pause < r->longest ? 2 * r->pause : r->longest;
     return true;
 }

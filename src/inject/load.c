@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
-#include "base/time.h"
+#include "base/retry.h"
 #include "inject/step.h"
 #include "remote/mem.h"
 #include "remote/threads.h"
@@ -300,14 +300,14 @@ static void let_clean(struct pb_load *l)
     char name[40], text[16];
     uint32_t seen = 1;
     pid_t tid = pb_load_tid(l, l->answer.caller_tid);
-    uint64_t limit = pb_now_ns() + CLEAN_LIMIT;
+    struct pb_retry again = pb_retry_until(pb_now_ns() + CLEAN_LIMIT, CLEAN_PAUSE, CLEAN_PAUSE);
     pb_load_tell(l, offsetof(struct pb_stub_answer, seen), &seen, sizeof(seen));
     pb_step("told to clean");
     snprintf(name, sizeof(name), "task/%d/comm", tid);
     while ((read_answer(l) == 0 ||
             (tid > 0 && pb_proc_read(l->target.info.pid, name, text, sizeof(text)) > 0)) &&
-           pb_now_ns() < limit)
-        pb_sleep_ns(CLEAN_PAUSE);
+           pb_retry_wait(&again))
+        ;
     pb_step("thread ended");
 }
 

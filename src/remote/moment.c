@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/time.h"
+#include "base/retry.h"
 #include "remote/interrupted.h"
 #include "remote/source.h"
 #include "remote/trace.h"
@@ -308,6 +308,11 @@ static void let_go(struct pb_moment *m)
 #define LEAVE_FIRST_NS 50000
 #define LEAVE_MAX_NS   500000
 
+/* Of pb_moment_read: a stop may hit a place between two stores, a few instructions long. */
+#define READ_TRIES     20
+#define LET_RUN_NS     1000
+#define LET_RUN_MAX_NS 64000
+
 /* CPU time of a thread in the units of stat, fields 14 and 15: what is left where slices are not counted. */
 static uint64_t read_ticks(struct pb_moment *m)
 {
@@ -340,7 +345,7 @@ static uint64_t read_turns(struct pb_moment *m, uint64_t taken_away)
  * 0: it may be stopped; 1: it is asleep; -ETIMEDOUT: it was given no CPU. */
 static int leave_waits(struct pb_moment *m)
 {
-    uint64_t until = pb_now_ns() + m->within_ns, step = LEAVE_FIRST_NS;
+    struct pb_retry again = pb_retry_until(pb_now_ns() + m->within_ns, LEAVE_FIRST_NS, LEAVE_MAX_NS);
     uint64_t first_waits = 0, first_turns = 0, waits, all;
 
     for (bool first = true;; first = false) {
@@ -352,14 +357,12 @@ static int leave_waits(struct pb_moment *m)
             m->known_waits = waits;
             return 0;
         }
-        if (pb_now_ns() > until)
-            return -ETIMEDOUT;
         if (first || waits != first_waits) {
             first_waits = waits;
             first_turns = turns;
         }
-        pb_sleep_ns(step);
-        step = step < LEAVE_MAX_NS ? 2 * step : step;
+        if (!pb_retry_wait(&again))
+            return -ETIMEDOUT;
         int r = read_schedule(m, &m->run_ns, &m->slices);
         if (r < 0)
             return r;
@@ -427,6 +430,36 @@ int pb_moment_end(struct pb_moment *m)
     if (r < 0)
         return r;
     return slices && slices == m->slices && run_ns == m->run_ns ? 0 : -EAGAIN;
+}
+
+int pb_moment_read(struct pb_moment *m, unsigned ways, int (*read)(void *arg), void *arg,
+                   enum pb_way *ret_way)
+{
+    /* Asked to stop at once a thread would stand where it stood: it runs on a little, longer each time. It
+     * may need the CPU that we are on: we sleep. */
+    struct pb_retry again = pb_retry_until(0, LET_RUN_NS, LET_RUN_MAX_NS);
+    int r = -EAGAIN;
+
+    for (int i = 0; i < READ_TRIES && r == -EAGAIN; i++) {
+        int way = pb_moment_begin(m, ways);
+        if (way < 0)
+            return way;
+        r = read(arg);
+        int ended = pb_moment_end(m);
+        if (ended < 0 && ended != -EAGAIN)
+            return ended;
+        *ret_way = (enum pb_way)way;
+        /* It ran while we read: what we have is worth nothing, nor is an error in it, but that there is no
+         * time left. */
+        if (ended == -EAGAIN && r != -ETIMEDOUT) {
+            r = -EAGAIN;
+            if (i > 1)
+                ways &= ~(unsigned)way;
+        }
+        if (r == -EAGAIN && way != PB_WAY_ASLEEP)
+            pb_retry_wait(&again);
+    }
+    return r;
 }
 
 void pb_moment_close(struct pb_moment *m)

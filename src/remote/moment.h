@@ -72,6 +72,13 @@ int pb_moment_begin(struct pb_moment *m, unsigned ways);
  * -EAGAIN: it ran meanwhile, throw the reading away. Must be called after every begin that returned a way. */
 int pb_moment_end(struct pb_moment *m);
 
+/* Begins a moment, calls read and ends it, until a reading is proved: it is called again whenever the thread
+ * ran meanwhile, or read itself said -EAGAIN. A way that failed a few times is not tried any more. *ret_way:
+ * of the last reading. Returns what read returned, or the first error of begin and end; -EAGAIN: nothing
+ * could be proved. -ETIMEDOUT of read ends it. */
+int pb_moment_read(struct pb_moment *m, unsigned ways, int (*read)(void *arg), void *arg,
+                   enum pb_way *ret_way);
+
 /* After a begin that said -EAGAIN: whether the thread is off its CPU and waits for nothing but one. Then a
  * moment (PB_WAY_PINNED) has begun. It was given a CPU as often as it lost one: that is off its CPU, and the
  * end proves that it stayed so. Known only of threads that were once seen asleep or stopped. */

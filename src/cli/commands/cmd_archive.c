@@ -3,7 +3,7 @@
 #include "ask/settings.h"
 #include "base/cleanup.h"
 #include "base/procfs.h"
-#include "base/time.h"
+#include "base/retry.h"
 #include "cli/cli.h"
 #include "cli/stop.h"
 #include "control/identity.h"
@@ -24,7 +24,8 @@
 #include <unistd.h>
 
 enum { EVERY_MS = 30000, LEAST_EVERY_MS = 100, KEEP_S = 60, MANY_SEGMENTS = 64, MANY_PERCENT = 12 };
-enum { LOOK_S = 2, LAST_LOOKS = 50 }; /* for recordings; for those that end with the process */
+enum { LOOK_S = 2 };                    /* for recordings */
+#define LAST_LOOKS_NS (5 * PB_NS_PER_S) /* for those that end with the process, a moment later */
 
 struct job {
     const struct pb_target *target;
@@ -253,10 +254,10 @@ static int finish(struct job *job, bool ended, struct pb_err *err)
     /* Recordings end with the process, a moment later. */
     struct pb_err bad = {0};
     int r = pb_archive_parts_look(&job->parts, &bad);
-    for (int i = 0; r == 0 && ended && i < LAST_LOOKS && pb_archive_parts_recorded(&job->parts); i++) {
-        pb_sleep_ns(100 * PB_NS_PER_MS);
+    struct pb_retry again =
+        pb_retry_until(pb_now_ns() + LAST_LOOKS_NS, 100 * PB_NS_PER_MS, 100 * PB_NS_PER_MS);
+    while (r == 0 && ended && pb_archive_parts_recorded(&job->parts) && pb_retry_wait(&again))
         r = pb_archive_parts_look(&job->parts, &bad);
-    }
     /* A recording that cannot be archived holds up nothing else, and is what the command ends with. */
     int round = pb_archive_parts_round(&job->parts, ended, tell, job, err);
     if (round == 0)

@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "base/time.h"
+#include "base/retry.h"
 #include "engine/shared/archive.h"
 
 #include <dirent.h>
@@ -16,7 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEPTH = 5, TRIES = 40 };
+enum { DEPTH = 5 };
+
+#define READERS_NS (2 * PB_NS_PER_S) /* for queries to be through with the files */
 
 struct file {
     char *path; /* below the folder */
@@ -201,12 +203,12 @@ static void forget_runs(struct walk *w)
 
 static int wait_for_readers(int top)
 {
-    for (int i = 0; i < TRIES; i++) {
-        if (flock(top, LOCK_EX | LOCK_NB) == 0)
-            return 0;
-        pb_sleep_ns(50 * PB_NS_PER_MS);
-    }
-    return -EBUSY;
+    struct pb_retry again = pb_retry_until(pb_now_ns() + READERS_NS, 50 * PB_NS_PER_MS, 50 * PB_NS_PER_MS);
+
+    while (flock(top, LOCK_EX | LOCK_NB) < 0)
+        if (!pb_retry_wait(&again))
+            return -EBUSY;
+    return 0;
 }
 
 int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, struct pb_archive_kept *ret,

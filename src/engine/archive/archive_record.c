@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "base/time.h"
+#include "base/retry.h"
 #include "engine/archive/archive_list.h"
 #include "engine/caller/broker_slot.h"
 #include "engine/shared/wire.h"
@@ -25,7 +25,7 @@
 static const int64_t LATE_NS = 2 * INT64_C(1000000000);
 static const uint64_t MAX_BYTES = 64 << 20; /* of a batch's segments */
 
-enum { LOCK_TRIES = 50 };
+#define LOCK_NS PB_NS_PER_S /* for the writer of a recorder that was killed to let go of the lock */
 
 /* A segment that is archived and still in the arena. */
 struct done {
@@ -87,7 +87,8 @@ static int take_lock(struct pb_recorder *r, pid_t pid, struct pb_err *err)
     r->lock_fd = openat(r->own_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (r->lock_fd < 0)
         return pb_fail(err, -errno, "the archive %s cannot be written: %s", r->folder, strerror(errno));
-    for (int tries = 0; tries < LOCK_TRIES; tries++) {
+    struct pb_retry again = pb_retry_until(pb_now_ns() + LOCK_NS, 20 * PB_NS_PER_MS, 20 * PB_NS_PER_MS);
+    do {
         if (flock(r->lock_fd, LOCK_EX | LOCK_NB) == 0) {
             pb_recorder_sign(r);
             return 0;
@@ -98,8 +99,7 @@ static int take_lock(struct pb_recorder *r, pid_t pid, struct pb_err *err)
         /* One that was killed while it started its writer: the child lets go of the lock at once. */
         if (!who[0] || kill((pid_t)atoi(who), 0) == 0 || errno != ESRCH)
             break;
-        pb_sleep_ns(20 * PB_NS_PER_MS);
-    }
+    } while (pb_retry_wait(&again));
     return pb_fail(err, -EBUSY, "process %d is being archived to %s already (by process %s)", (int)pid,
                    r->folder, who[0] ? who : "of another machine");
 }

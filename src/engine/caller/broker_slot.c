@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "base/time.h"
+#include "base/retry.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -223,16 +223,17 @@ static int lock_slot(int dir, unsigned *ret_slot)
 static int wait_for(int dir, uint64_t deadline, const struct pb_cancel *cancel, uint64_t most,
                     int (*lock)(int dir, void *arg), void *arg)
 {
-    for (uint64_t pause = PB_NS_PER_MS;; pause = 2 * pause < most ? 2 * pause : most) {
-        int fd = lock(dir, arg);
-        if (fd != -EAGAIN)
-            return fd;
-        if (deadline && pb_now_ns() >= deadline)
-            return -ETIMEDOUT;
+    struct pb_retry again = pb_retry_until(deadline, PB_NS_PER_MS, most);
+    int fd;
+
+    again.uneven = true;
+    while ((fd = lock(dir, arg)) == -EAGAIN) {
         if (pb_cancel_is_set(cancel))
             return -ECANCELED;
-        pb_sleep_ns(pause + (pb_now_ns() ^ (uint64_t)getpid() * 7919) % pause);
+        if (!pb_retry_wait(&again))
+            return -ETIMEDOUT;
     }
+    return fd;
 }
 
 static int lock_queue(int dir, void *arg)

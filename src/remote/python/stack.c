@@ -428,50 +428,38 @@ int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_sta
     return r;
 }
 
-/* Lets a thread run on a little, longer each time: asked to stop at once it would stand where it stood. It
- * may need the CPU that we are on: we sleep. */
-static void let_run(int tries)
-{
-    pb_sleep_ns(1000ull << (tries < 6 ? tries : 6));
-}
-
-#define LET_RUN_NS 20000
-#define TRIES      20 /* of a stop that hit a place between two stores, a few instructions long */
-
 int pb_py_sample(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
                  struct pb_py_stack *stack)
 {
     return pb_py_sample_with(py, t, m, ways, stack, NULL, NULL);
 }
 
+/* A reading of one stack, and of what belongs to the same moment. */
+struct sample {
+    struct pb_py *py;
+    const struct pb_py_thread *thread;
+    struct pb_py_stack *stack;
+    int (*more)(void *arg);
+    void *arg;
+};
+
+static int read_sample(void *arg)
+{
+    const struct sample *s = arg;
+
+    if (is_late(&s->py->budget))
+        return -ETIMEDOUT;
+    int r = pb_py_stack(s->py, s->thread, s->stack);
+    return r == 0 && s->more ? s->more(s->arg) : r;
+}
+
 int pb_py_sample_with(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
                       struct pb_py_stack *stack, int (*more)(void *arg), void *arg)
 {
-    int r = -EAGAIN;
+    struct sample s = {py, t, stack, more, arg};
 
-    for (int i = 0; i < TRIES && r == -EAGAIN; i++) {
-        if (is_late(&py->budget))
-            return -ETIMEDOUT;
-        int way = pb_moment_begin(m, ways);
-        if (way < 0)
-            return way;
-        r = pb_py_stack(py, t, stack);
-        if (r == 0 && more)
-            r = more(arg);
-        int ended = pb_moment_end(m);
-        if (ended < 0 && ended != -EAGAIN)
-            return ended;
-        /* It woke up while we read: what we have is worth nothing, nor is an error in it. */
-        if (ended == -EAGAIN) {
-            r = -EAGAIN;
-            if (i > 1)
-                ways &= ~(unsigned)way;
-        }
-        stack->way = (enum pb_way)way;
-        if (r == -EAGAIN && way == PB_WAY_STOPPED)
-            let_run(i);
-        else if (r == -EAGAIN && way == PB_WAY_PINNED)
-            pb_sleep_ns(LET_RUN_NS); /* it waits for the CPU that we are on */
-    }
-    return r;
+    /* Not even begun: it would stop the thread for nothing. */
+    if (is_late(&py->budget))
+        return -ETIMEDOUT;
+    return pb_moment_read(m, ways, read_sample, &s, &stack->way);
 }
