@@ -26,6 +26,7 @@ enum {
     NOTE_MAX = 512, /* bytes of one note */
     CHANNEL = 3,    /* the child's number of its socket */
     REAP_MS = 500,  /* for the end of a child that was killed; one in an uninterruptible sleep takes longer */
+    GENTLE_MS = 1500,  /* for the end of one that was asked to end */
     SMALLEST = 1 << 16 /* bytes of a room */
 };
 
@@ -95,7 +96,7 @@ void *pb_apart_answer_of(const struct pb_task *task)
 /* --- the child --- */
 
 /* The first byte of each message. */
-enum { SAYS_NOTE = 'n', SAYS_FD = 'f', SAYS_DONE = 'd' };
+enum { SAYS_NOTE = 'n', SAYS_FD = 'f', SAYS_MORE = 'm', SAYS_DONE = 'd' };
 
 static int send_message(int channel, char kind, const void *text, size_t len, int fd)
 {
@@ -134,6 +135,12 @@ int pb_apart_give_fd(struct pb_room *room, int fd)
     return r;
 }
 
+void pb_apart_extend(const struct pb_room *room, unsigned limit_ms)
+{
+    if (room->channel >= 0)
+        send_message(room->channel, SAYS_MORE, &limit_ms, sizeof(limit_ms), -1);
+}
+
 /* Handlers and mask of the caller are not for the child: here a signal has its default effect. A signal that
  * is ignored (nohup) stays ignored. */
 static void forget_signals(void)
@@ -155,9 +162,9 @@ __attribute__((noreturn)) static void run_child(const struct pb_ask *ask, const 
     struct pb_ask ours = {.apart = true, .limit_ms = ask ? ask->limit_ms : 0};
 
     forget_signals();
-    /* SIGKILL is safe here: the kernel lets a traced thread go on when its tracer dies, and nothing is
-     * injected in a child. */
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    /* SIGKILL does no harm: the kernel lets a traced thread go on when its tracer dies, and an injection that
+     * ends half-way is undone by what it put into the target. Told by SIGTERM it undoes more, at once. */
+    prctl(PR_SET_PDEATHSIG, task->gentle ? SIGTERM : SIGKILL);
     if (getppid() != parent)
         _exit(1);
     /* Connections and files of the caller's must not stay open for our sake. Before Linux 5.9 they do. */
@@ -184,6 +191,7 @@ struct child {
     pid_t pid;
     int channel;
     uint64_t until;
+    int ending; /* why it was asked to end: negative errno; 0: it was not */
 };
 
 static void fail_task(struct pb_task *t, int r, const char *what)
@@ -222,7 +230,11 @@ static int start_child(const struct pb_ask *ask, struct pb_task *t, struct child
         pb_room_free(room);
         return -1;
     }
-    *ret = (struct child){t, room, pid, pair[0], pb_now_ns() + limit_ms * PB_NS_PER_MS};
+    *ret = (struct child){.task = t,
+                          .room = room,
+                          .pid = pid,
+                          .channel = pair[0],
+                          .until = pb_now_ns() + limit_ms * PB_NS_PER_MS};
     return 0;
 }
 
@@ -263,6 +275,29 @@ static void end_child(struct child *c, int result, const char *why)
     t->fd = -1;
 }
 
+static void say_end(const struct pb_ask *ask, const struct pb_task *t, int reason, char *ret, size_t size)
+{
+    unsigned ms = ask && ask->limit_ms ? ask->limit_ms : t->limit_ms;
+
+    if (reason == -ECANCELED)
+        snprintf(ret, size, "cancelled");
+    else if (ms < 1000)
+        snprintf(ret, size, "timed out: no answer within %u ms", ms);
+    else
+        snprintf(ret, size, "timed out: no answer within %u s", ms / 1000);
+}
+
+/* Asks it to end, where it is to be asked and was not: true, and it goes on for a while. */
+static bool ask_to_end(struct child *c, int reason)
+{
+    if (!c->task->gentle || c->ending)
+        return false;
+    c->ending = reason;
+    c->until = pb_now_ns() + GENTLE_MS * PB_NS_PER_MS;
+    kill(c->pid, SIGTERM);
+    return true;
+}
+
 static void take_fd(struct msghdr *m, struct pb_task *t)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h))
@@ -289,8 +324,18 @@ static bool read_message(const struct pb_ask *ask, struct child *c)
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return true;
     if (n <= 0 || text[0] == SAYS_DONE) {
-        end_child(c, -ECHILD, n > 0 ? NULL : "the child that read it died");
+        /* What it says of itself is the truth, also where it had been asked to end. */
+        char why[64] = "the child that read it died";
+        if (c->ending)
+            say_end(ask, c->task, c->ending, why, sizeof(why));
+        end_child(c, c->ending ? c->ending : -ECHILD, n > 0 ? NULL : why);
         return false;
+    }
+    if (text[0] == SAYS_MORE && n == 1 + (ssize_t)sizeof(unsigned)) {
+        unsigned limit_ms;
+        memcpy(&limit_ms, text + 1, sizeof(limit_ms));
+        c->until = pb_now_ns() + limit_ms * PB_NS_PER_MS;
+        return true;
     }
     text[n] = '\0';
     if (text[0] == SAYS_FD)
@@ -300,15 +345,9 @@ static bool read_message(const struct pb_ask *ask, struct child *c)
     return true;
 }
 
-static void say_limit(const struct pb_ask *ask, const struct pb_task *t, char *ret, size_t size)
-{
-    unsigned ms = ask && ask->limit_ms ? ask->limit_ms : t->limit_ms;
-    snprintf(ret, size, ms < 1000 ? "timed out: no answer within %u ms" : "timed out: no answer within %u s",
-             ms < 1000 ? ms : ms / 1000);
-}
-
-/* Waits for what comes next, at most until the first deadline. False: it was cancelled. */
-static bool await(const struct pb_ask *ask, struct child *children, size_t n, struct pollfd *waited)
+/* Waits for what comes next, at most until the first deadline. False: it was cancelled. cancel: NULL: it
+ * cannot be, or was already. */
+static bool await(const int *cancel, struct child *children, size_t n, struct pollfd *waited)
 {
     uint64_t now = pb_now_ns(), until = children[0].until;
 
@@ -316,7 +355,7 @@ static bool await(const struct pb_ask *ask, struct child *children, size_t n, st
         waited[i] = (struct pollfd){.fd = children[i].channel, .events = POLLIN};
         until = children[i].until < until ? children[i].until : until;
     }
-    waited[n] = (struct pollfd){.fd = ask && ask->cancel ? *ask->cancel : -1, .events = POLLIN};
+    waited[n] = (struct pollfd){.fd = cancel ? *cancel : -1, .events = POLLIN};
     uint64_t left_ms = until > now ? (until - now + PB_NS_PER_MS - 1) / PB_NS_PER_MS : 0;
     if (poll(waited, (nfds_t)n + 1, left_ms < INT_MAX ? (int)left_ms : INT_MAX) < 0)
         for (size_t i = 0; i <= n; i++)
@@ -336,13 +375,14 @@ static size_t serve_children(const struct pb_ask *ask, struct child *children, s
         struct child *c = &children[i];
         if (waited[i].revents && !read_message(ask, c))
             continue;
-        say_limit(ask, c->task, why, sizeof(why));
-        if (!wanted)
-            end_child(c, -ECANCELED, "cancelled");
-        else if (now >= c->until)
-            end_child(c, -ETIMEDOUT, why);
-        else
+        int reason = now >= c->until ? -ETIMEDOUT : !wanted && !c->ending ? -ECANCELED : 0;
+        if (!reason || ask_to_end(c, reason)) {
             children[kept++] = *c;
+            continue;
+        }
+        reason = c->ending ? c->ending : reason;
+        say_end(ask, c->task, reason, why, sizeof(why));
+        end_child(c, reason, why);
     }
     return kept;
 }
@@ -363,7 +403,7 @@ static void run_apart(const struct pb_ask *ask, struct pb_task *tasks, size_t n,
         }
         if (!running)
             continue;
-        wanted = await(ask, children, running, waited) && wanted;
+        wanted = await(ask && wanted ? ask->cancel : NULL, children, running, waited) && wanted;
         running = serve_children(ask, children, running, waited, wanted);
     }
 }
@@ -441,7 +481,7 @@ static void follow_each(const struct pb_ask *ask, struct child *c, unsigned limi
     for (;;) {
         c->until = pb_now_ns() + limit_ms * PB_NS_PER_MS;
         while (pb_now_ns() < c->until) {
-            if (!await(ask, c, 1, waited)) {
+            if (!await(ask ? ask->cancel : NULL, c, 1, waited)) {
                 end_child(c, -ECANCELED, "cancelled");
                 return;
             }

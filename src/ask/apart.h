@@ -34,6 +34,9 @@ struct pb_task {
     size_t room_size;
     bool keep_room; /* room is the caller's also where result < 0 */
     bool always;    /* in a child of its own also where the caller is one */
+    /* When its time is over the child gets SIGTERM, and some seconds to put things back, before it is killed;
+     * the same when the caller dies. */
+    bool gentle;
 
     /* Written by pb_apart_run: */
     int result; /* what work returned; -ETIMEDOUT; -ECANCELED; -ECHILD: the child died */
@@ -77,5 +80,7 @@ void pb_each_done(struct pb_each *each);
 /* In work: the answer of the task, and a descriptor for the caller (one; closed here afterwards). */
 void pb_apart_answer(struct pb_room *room, void *answer);
 int pb_apart_give_fd(struct pb_room *room, int fd);
+/* In work: it is known to go on, and may take so long from now on. */
+void pb_apart_extend(const struct pb_room *room, unsigned limit_ms);
 /* In the caller: what work answered. NULL: nothing. */
 void *pb_apart_answer_of(const struct pb_task *task);

@@ -257,7 +257,8 @@ static int ask_torch(struct pb_client *client, struct pb_memory *m)
     return r < 0 ? r : got;
 }
 
-static void take_torch(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m)
+static void take_torch(const struct pb_ask *asked, const struct pb_query_sources *sources, struct few *few,
+                       struct pb_memory *m)
 {
     struct pb_session session;
     struct pb_err err;
@@ -266,7 +267,7 @@ static void take_torch(const struct pb_query_sources *sources, struct few *few, 
             &err) < 0 ||
         count(few, 0, 0) <= 0)
         return;
-    if (pb_parts_session(m->pid, true, TORCH_TIMEOUT_MS, &session, &err) < 0) {
+    if (pb_parts_session(asked, m->pid, true, TORCH_TIMEOUT_MS, &session, &err) < 0) {
         m->torch_note = "known when the process is probed (probing -t PID inject)";
         return;
     }
@@ -275,7 +276,8 @@ static void take_torch(const struct pb_query_sources *sources, struct few *few, 
     pb_session_done(&session);
 }
 
-static int take_all(const struct pb_query_sources *sources, struct pb_memory *m, struct pb_err *err)
+static int take_all(const struct pb_ask *asked, const struct pb_query_sources *sources, struct pb_memory *m,
+                    struct pb_err *err)
 {
     _cleanup_free_ struct few *few = calloc(1, sizeof(*few));
 
@@ -289,7 +291,7 @@ static int take_all(const struct pb_query_sources *sources, struct pb_memory *m,
     if (r == 0 && !m->dead) {
         take_python(m);
         take_gpu(m);
-        take_torch(sources, few, m);
+        take_torch(asked, sources, few, m);
     }
     return r;
 }
@@ -313,7 +315,7 @@ static int take_memory(const struct pb_ask *asked, void *arg, struct pb_room *ro
     memcpy(m.label, copy.label, sizeof(m.label));
     int r = pb_sources_open(asked, &(struct pb_targets){&copy, 1}, &sources, err);
     if (r == 0)
-        r = take_all(&sources, &m, err);
+        r = take_all(asked, &sources, &m, err);
     if (r < 0)
         return r;
     struct pb_memory *answer = pb_room_copy(room, &m, sizeof(m));

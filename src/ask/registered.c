@@ -62,7 +62,7 @@ static int add_text(struct reading *r, const struct pb_field *field)
 }
 
 /* Takes lines until the answer comes. */
-static int collect(struct pb_client *client, uint32_t id, struct reading *ret, struct pb_err *err)
+static int collect(struct pb_client *client, pid_t pid, uint32_t id, struct reading *ret, struct pb_err *err)
 {
     struct pb_frame frame;
     struct pb_field text;
@@ -74,19 +74,16 @@ static int collect(struct pb_client *client, uint32_t id, struct reading *ret, s
         if (frame.id != id)
             continue;
         bool has_text = pb_field_find(&frame, PB_TAG_TEXT, &text) == 0;
-        if (frame.type == PB_MSG_ERROR)
-            return pb_fail(err, -(int)pb_field_u64(&frame, PB_TAG_ERRNO, EIO), "%.*s",
-                           has_text ? (int)text.size : 0, has_text ? (const char *)text.data : "");
         if (frame.type != PB_MSG_OUTPUT)
-            return 0;
+            return pb_reply_end(pid, 0, &frame, err);
         if (has_text && pb_field_u64(&frame, PB_TAG_STREAM, 0) == PB_STREAM_OUT &&
             (r = add_text(ret, &text)) < 0)
             return pb_fail(err, r, "its rows are too large");
     }
 }
 
-static int ask_agent(pid_t pid, const char *sql, size_t length, unsigned timeout_ms, struct reading *ret,
-                     struct pb_err *err)
+static int ask_agent(const struct pb_ask *ask, pid_t pid, const char *sql, size_t length, unsigned timeout_ms,
+                     struct reading *ret, struct pb_err *err)
 {
     _cleanup_free_ uint8_t *buf = malloc(PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
     unsigned limit = timeout_ms && timeout_ms < LIMIT_MS ? timeout_ms : LIMIT_MS;
@@ -100,13 +97,13 @@ static int ask_agent(pid_t pid, const char *sql, size_t length, unsigned timeout
     pb_frame_put_str(&w, PB_TAG_FILENAME, FILENAME);
     pb_frame_put_u64(&w, PB_TAG_MODE, PB_RUN_SCRIPT);
     pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, limit);
-    int r = pb_parts_session(pid, true, limit, &session, err);
+    int r = pb_parts_session(ask, pid, true, limit, &session, err);
     if (r < 0)
         return r;
     pb_client_limit(&session.client, limit + GRACE_MS);
     int64_t id = pb_client_request(&session.client, &w, PB_MSG_RUN);
     r = id < 0 ? pb_fail(err, (int)id, "the agent does not take the query: %s", strerror((int)-id))
-               : collect(&session.client, (uint32_t)id, ret, err);
+               : collect(&session.client, pid, (uint32_t)id, ret, err);
     pb_session_done(&session);
     return r;
 }
@@ -285,12 +282,12 @@ static int read_lines(struct reading *r, struct pb_err *err)
     return error;
 }
 
-static int ask_source(struct pb_live_source *live, const char *sql, size_t length, unsigned timeout_ms,
-                      struct pb_err *err)
+static int ask_source(const struct pb_ask *ask, struct pb_live_source *live, const char *sql, size_t length,
+                      unsigned timeout_ms, struct pb_err *err)
 {
     struct reading r = {0};
 
-    int error = ask_agent(live->pid, sql, length, timeout_ms, &r, err);
+    int error = ask_agent(ask, live->pid, sql, length, timeout_ms, &r, err);
     if (error == 0)
         error = read_lines(&r, err);
     if (error == 0 && r.arena && live->nmore < PB_LIVE_MORE) {
@@ -312,7 +309,7 @@ int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources
         char name[64];
         if (live->dead || live->pid <= 0 || !has_registered(live->arena_fd))
             continue;
-        int r = ask_source(live, sql, length, timeout_ms, err);
+        int r = ask_source(ask, live, sql, length, timeout_ms, err);
         if (r == 0)
             continue;
         if (sources->n == 1)

@@ -45,7 +45,7 @@ static int of_dead(const struct pb_target *target, struct pb_settings *ret, stru
 }
 
 /* An agent without a run directory keeps no file of its settings: it is asked. */
-static int ask_agent(pid_t pid, struct pb_settings *ret, struct pb_err *err)
+static int ask_agent(const struct pb_ask *ask, pid_t pid, struct pb_settings *ret, struct pb_err *err)
 {
     struct pb_session session;
     struct pb_frame_writer w;
@@ -53,7 +53,7 @@ static int ask_agent(pid_t pid, struct pb_settings *ret, struct pb_err *err)
     uint8_t buf[64];
     char why[64];
 
-    int r = pb_parts_session(pid, true, AGENT_TIMEOUT_MS, &session, err);
+    int r = pb_parts_session(ask, pid, true, AGENT_TIMEOUT_MS, &session, err);
     if (r < 0)
         return r;
     pb_frame_begin(&w, buf, sizeof(buf));
@@ -95,12 +95,12 @@ static int of_files(pid_t pid, struct pb_procinfo *ret_process, struct pb_settin
     return 1;
 }
 
-static int of_live(pid_t pid, struct pb_settings *ret, struct pb_err *err)
+static int of_live(const struct pb_ask *ask, pid_t pid, struct pb_settings *ret, struct pb_err *err)
 {
     struct pb_procinfo process;
 
     int r = of_files(pid, &process, ret, err);
-    return r == 1 && pb_session_probed(&process) ? ask_agent(pid, ret, err) : r < 0 ? r : 0;
+    return r == 1 && pb_session_probed(&process) ? ask_agent(ask, pid, ret, err) : r < 0 ? r : 0;
 }
 
 static void of_tool(struct pb_settings *ret)
@@ -133,7 +133,7 @@ static int read_live(const struct pb_ask *ask, void *arg, struct pb_room *room, 
     if (!answer)
         return pb_fail(err, -ENOMEM, "out of memory");
     pb_settings_init(&answer->settings, "", 0);
-    answer->result = of_live(target->pid, &answer->settings, &answer->err);
+    answer->result = of_live(ask, target->pid, &answer->settings, &answer->err);
     pb_apart_answer(room, answer);
     return 0;
 }

@@ -4,7 +4,12 @@
 #include "cli/cli.h"
 
 /* Runs command->run for each target in a child process of its own, so that one that hangs holds up no other,
- * and one that fails takes none with it. Returns 0, or PB_FAILED when any failed. */
+ * and one that fails takes none with it. Returns 0, or PB_FAILED when any failed.
+ *
+ * These children have no deadline, unlike those of ask/apart.h, which answer a question: they are the whole
+ * command, prints and all, and eval, archive and a prompt may go on for as long as the user lets them. What
+ * in them waits for the target has one: the session is opened in a child of apart.h, the conversation has the
+ * command's --timeout. */
 int pb_fanout(const struct pb_call *call, struct pb_err *err);
 
 /* Runs it for one target and prints the error, if any, as every command does. Returns the exit status. */

@@ -185,10 +185,21 @@ static int hello(struct pb_client *c, const char *secret, int timeout_ms)
     return reply.type == PB_MSG_DONE ? 0 : -EPROTO;
 }
 
+int pb_client_adopt(struct pb_client *c, int fd, uint32_t last_id)
+{
+    *c = (struct pb_client){.fd = fd, .last_id = last_id, .buf = malloc(BUF_SIZE), .passed_fd = -1};
+    if (c->buf)
+        return 0;
+    pb_client_done(c);
+    return -ENOMEM;
+}
+
 int pb_client_init(struct pb_client *c, int fd, const char *secret, int timeout_ms)
 {
-    *c = (struct pb_client){.fd = fd, .buf = malloc(BUF_SIZE), .passed_fd = -1};
-    int r = c->buf ? hello(c, secret, timeout_ms) : -ENOMEM;
+    int r = pb_client_adopt(c, fd, 0);
+    if (r < 0)
+        return r;
+    r = hello(c, secret, timeout_ms);
     if (r < 0)
         pb_client_done(c);
     return r;

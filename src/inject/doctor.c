@@ -38,13 +38,13 @@ enum {
 struct rows {
     struct pb_check *at;
     size_t n, max;
+    struct pb_check spare; /* written where the caller's array is full */
 };
 
 __attribute__((format(printf, 5, 6))) static struct pb_check *
 row(struct rows *rows, const char *name, enum pb_check_state state, int error, const char *found, ...)
 {
-    static struct pb_check spare; /* where the caller's array is full */
-    struct pb_check *c = rows->n < rows->max ? &rows->at[rows->n++] : &spare;
+    struct pb_check *c = rows->n < rows->max ? &rows->at[rows->n++] : &rows->spare;
     va_list ap;
     *c = (struct pb_check){.name = name, .state = state, .error = error};
     va_start(ap, found);

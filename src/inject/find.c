@@ -159,25 +159,24 @@ static void look_at_wait(pid_t pid, struct candidate *now, const struct candidat
     now->let_go = by_us ? before->let_go : 0;
 }
 
-/* Lists the threads anew, keeping what is known of those that are still there, until enough of them sleep. In
- * a stopped process none does, and all are listed: check_others needs them. */
-static int list(pid_t pid, size_t enough, struct candidates *c)
+/* Lists the threads anew (in `now`, then in c), keeping what is known of those that are still there, until
+ * enough of them sleep. In a stopped process none does, and all are listed: check_others needs them. */
+static int list(pid_t pid, size_t enough, struct candidates *c, struct candidates *now)
 {
-    static struct candidates now; /* tens of KB; one injection runs at a time */
     size_t asleep = 0;
-    now.n = 0;
+    now->n = 0;
     char path[32];
     snprintf(path, sizeof(path), "/proc/%d/task", pid);
     _cleanup_(done_dir) DIR *dir = opendir(path);
     if (!dir)
         return errno == ENOENT ? -ESRCH : -errno;
-    for (struct dirent *d; (d = readdir(dir)) && now.n < MAX_THREADS && asleep < enough;) {
+    for (struct dirent *d; (d = readdir(dir)) && now->n < MAX_THREADS && asleep < enough;) {
         pid_t tid = (pid_t)atoi(d->d_name);
         int rank = tid > 0 ? rank_of(pid, tid) : -1;
         if (rank < 0)
             continue;
         const struct candidate *before = known(c, tid);
-        struct candidate *new = &now.at[now.n++];
+        struct candidate *new = &now->at[now->n++];
         *new = (struct candidate){.tid = tid,
                                   .rank = rank,
                                   .doubtful_since = before ? before->doubtful_since : 0,
@@ -186,10 +185,10 @@ static int list(pid_t pid, size_t enough, struct candidates *c)
             look_at_wait(pid, new, before);
         asleep += new->rank == 0 || new->rank == 1;
     }
-    if (now.n == 0)
+    if (now->n == 0)
         return -ESRCH;
-    qsort(now.at, now.n, sizeof(now.at[0]), by_rank);
-    *c = now;
+    qsort(now->at, now->n, sizeof(now->at[0]), by_rank);
+    *c = *now;
     return 0;
 }
 
@@ -300,17 +299,19 @@ static int stuck(pid_t pid, pid_t tid, struct pb_err *err)
  * borrowed one. */
 static int check_others(struct pb_hold *h, const struct candidates *c, struct pb_err *err)
 {
-    static struct pb_hold other; /* tens of KB; one injection runs at a time */
+    _cleanup_free_ struct pb_hold *other = pb_hold_alloc(); /* tens of KB */
+    if (!other)
+        return pb_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < c->n; i++) {
         if (c->at[i].tid == h->thread.tid)
             continue;
-        other.target = h->target;
-        other.stats = h->stats;
-        other.judge = h->judge;
-        if (grab(&other, &c->at[i], pb_now_ns() + PB_NS_PER_S) < 0)
+        other->target = h->target;
+        other->stats = h->stats;
+        other->judge = h->judge;
+        if (grab(other, &c->at[i], pb_now_ns() + PB_NS_PER_S) < 0)
             continue;
-        enum pb_safety safety = look(&other);
-        put_back(&other);
+        enum pb_safety safety = look(other);
+        put_back(other);
         if (safety == PB_UNSAFE)
             return stuck(h->thread.pid, c->at[i].tid, err);
     }
@@ -411,21 +412,25 @@ static int give_up(const struct pb_hold *h, const struct candidates *c, struct p
 
 static int find(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
 {
-    static struct candidates c; /* tens of KB; one injection runs at a time */
+    _cleanup_free_ struct candidates *c = calloc(2, sizeof(*c)); /* tens of KB, and a second for list() */
     pid_t pid = h->target->info.pid;
     struct pb_retry again = pb_retry_until(deadline, PAUSE_FIRST * 1000ull, PAUSE_LAST * 1000ull);
-    c.n = 0;
+    if (!c)
+        return pb_fail(err, -ENOMEM, "out of memory");
     for (size_t enough = ENOUGH;; enough = MAX_THREADS) {
-        int r = list(pid, enough, &c);
+        int r = list(pid, enough, c, c + 1);
         if (r < 0)
             return refuse(h, r, err);
-        r = round_of(h, &c, deadline, err);
+        r = round_of(h, c, deadline, err);
         if (r == 1)
             return 0;
         if (r < 0 && r != -ESRCH)
             return r;
+        if (pb_thread_interrupted())
+            return pb_fail(err, -EINTR,
+                           "interrupted before a thread of process %d was used; nothing was changed", pid);
         if (!pb_retry_wait(&again))
-            return give_up(h, &c, err);
+            return give_up(h, c, err);
     }
 }
 

@@ -17,7 +17,7 @@
 enum { CALLER, LOADER, THREADS };
 
 #define PAUSE_FIRST (30 * 1000ull)
-#define PAUSE_LAST  PB_NS_PER_MS
+#define PAUSE_LAST  (PB_NS_PER_MS / 2)
 #define END_LIMIT   (200 * PB_NS_PER_MS) /* for the threads to end once the answer is read */
 #define LOAD_LIMIT  (600 * PB_NS_PER_S)
 
@@ -58,8 +58,8 @@ static bool is_crash(const struct pb_load *l, int signal)
 /* Sets a thread that crashed to the end of its code, on the stack that it began with. */
 static int end_thread(struct watch *w, int which)
 {
-    static struct pb_arch_state state; /* one injection at a time */
     struct pb_load *l = w->l;
+    struct pb_arch_state *state = &l->hold.saved; /* the borrowed thread has been given back: it is free */
     pid_t tid = w->thread[which].tid;
     size_t at = which == CALLER ? offsetof(struct pb_stub_answer, caller_sp)
                                 : offsetof(struct pb_stub_answer, loader_sp);
@@ -67,8 +67,8 @@ static int end_thread(struct watch *w, int which)
     uint64_t answer = l->memory + PB_STUB_CODE + PB_STUB_ARGUMENTS;
     int r = pb_mem_read(l->target.info.pid, answer + at, &sp, sizeof(sp));
     if (r == 0)
-        r = pb_arch_save(tid, &state);
-    return r < 0 ? r : pb_arch_set_stub(tid, &state, code, sp, l->memory + PB_STUB_CODE);
+        r = pb_arch_save(tid, state);
+    return r < 0 ? r : pb_arch_set_stub(tid, state, code, sp, l->memory + PB_STUB_CODE);
 }
 
 /* One look at a traced thread. Whatever it stopped for, it goes on. */
@@ -122,12 +122,6 @@ static int provide(struct watch *w, struct pb_err *err)
     return pb_load_provide(l, loader, err);
 }
 
-static bool is_interrupted(void)
-{
-    sigset_t pending;
-    return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM));
-}
-
 /* 0: wait on. Before the library loads the deadline is the caller's; after that we only say that we wait. */
 static int check_time(struct watch *w, struct pb_err *err)
 {
@@ -135,16 +129,16 @@ static int check_time(struct watch *w, struct pb_err *err)
     pid_t pid = l->target.info.pid;
     uint64_t now = pb_now_ns();
     uint32_t give_up = PB_STUB_GIVE_UP;
-    if (!w->provided && (now >= l->deadline || is_interrupted())) {
+    if (!w->provided && (now >= l->deadline || pb_thread_interrupted())) {
         pb_load_tell(l, offsetof(struct pb_stub_answer, go), &give_up, sizeof(give_up));
-        return pb_fail(err, is_interrupted() ? -EINTR : -ETIMEDOUT,
+        return pb_fail(err, pb_thread_interrupted() ? -EINTR : -ETIMEDOUT,
                        "the loading thread of process %d did not come up in time; it ends by itself (is the "
                        "process out of CPU time?)",
                        pid);
     }
-    if (is_interrupted() || now >= l->deadline + LOAD_LIMIT)
+    if (pb_thread_interrupted() || now >= l->deadline + LOAD_LIMIT)
         return pb_fail(
-            err, is_interrupted() ? -EINTR : -ETIMEDOUT,
+            err, pb_thread_interrupted() ? -EINTR : -ETIMEDOUT,
             "gave up waiting: the agent is still being loaded by a thread of its own in process %d, and will "
             "not start",
             pid);
@@ -163,7 +157,9 @@ static int wait_for_answer(struct watch *w, struct pb_err *err)
 {
     struct pb_load *l = w->l;
     pid_t pid = l->target.info.pid;
-    uint64_t pause = PAUSE_FIRST, answer = l->memory + PB_STUB_CODE + PB_STUB_ARGUMENTS;
+    /* Without an end: check_time knows when it is time to give up, and that depends on the step. */
+    struct pb_retry again = pb_retry_until(0, PAUSE_FIRST, PAUSE_LAST);
+    uint64_t answer = l->memory + PB_STUB_CODE + PB_STUB_ARGUMENTS;
     uint32_t call = 1;
     for (;;) {
         tend(w, LOADER);
@@ -178,19 +174,17 @@ static int wait_for_answer(struct watch *w, struct pb_err *err)
             return 0;
         if (l->answer.state == PB_STUB_READY && !w->provided) {
             provide(w, err); /* where that fails, the answer says so */
-            pause = PAUSE_FIRST;
+            again.pause = PAUSE_FIRST;
         }
         if (l->answer.state == PB_STUB_LOADED && !w->called) {
             w->called = true;
             pb_load_tell(l, offsetof(struct pb_stub_answer, call), &call, sizeof(call));
-            pause = PAUSE_FIRST;
+            again.pause = PAUSE_FIRST;
         }
         r = check_time(w, err);
         if (r < 0)
             return r;
-        pb_sleep_ns(pause);
-        if (pause < PAUSE_LAST)
-            pause += pause / 4;
+        pb_retry_wait(&again);
     }
 }
 

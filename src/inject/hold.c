@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -47,6 +48,12 @@ static int put_frame(struct pb_hold *h)
     pb_step("frame written");
     h->begun = true;
     return block_signals(h);
+}
+
+struct pb_hold *pb_hold_alloc(void)
+{
+    struct pb_hold *h = aligned_alloc(_Alignof(struct pb_hold), sizeof(*h));
+    return h ? memset(h, 0, sizeof(*h)) : NULL;
 }
 
 int pb_hold_begin(struct pb_hold *h, const struct pb_inject_target *target, uint64_t memory, size_t size,

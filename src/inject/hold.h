@@ -36,6 +36,9 @@ struct pb_hold {
     unsigned char frame[PB_ARCH_FRAME_MAX], under[PB_ARCH_FRAME_MAX]; /* under: what the frame lies on */
 };
 
+/* Zeroed, for free(): its registers want more than the alignment of malloc. NULL: out of memory. */
+struct pb_hold *pb_hold_alloc(void);
+
 /* Finds a thread, stops it and begins the hold. memory: where our mapping will be, which the thread unmaps by
  * itself if we die between the mapping and the stub. -ETIMEDOUT: none came to a safe point by the deadline;
  * -EAGAIN: the process is in a job-control stop with a thread inside the allocator; -ESTALE: it runs another

@@ -79,9 +79,10 @@ static int attempt(const struct pb_inject_request *req, uint64_t deadline, const
         return pb_fail(err, failure->error, "%s%s%s%s", failure->found, failure->remedy[0] ? " (" : "",
                        failure->remedy, failure->remedy[0] ? ")" : "");
 
-    _cleanup_(pb_load_free) struct pb_load *s = calloc(1, sizeof(*s));
+    _cleanup_(pb_load_free) struct pb_load *s = aligned_alloc(_Alignof(struct pb_load), sizeof(*s));
     if (!s)
         return -ENOMEM;
+    memset(s, 0, sizeof(*s));
     s->req = req;
     s->place.dir = s->place.root = -1;
     s->deadline = deadline;

@@ -33,6 +33,7 @@ enum {
 
 struct look {
     const struct pb_spans *spans;
+    uint64_t *words; /* STACK_WORDS of them, for the stack */
     pid_t pid;
     bool blocked;  /* in a system call that a signal would interrupt */
     size_t near;   /* a hit within so many words counts as certain */
@@ -81,9 +82,9 @@ static void extent(const struct pb_spans *spans, uint64_t *low, uint64_t *high)
 /* Returns the stack pointer of what a signal handler interrupted, where that is another stack; else 0. */
 static uint64_t scan(struct look *l, uint64_t sp)
 {
-    static uint64_t words[STACK_WORDS]; /* 64 KB, too much for a stack; one injection runs at a time */
-    uint64_t low, high, elsewhere = 0;
-    ssize_t len = pb_mem_read_some(l->pid, sp, words, sizeof(words));
+    uint64_t low, high, elsewhere = 0, *words = l->words;
+    ssize_t len =
+        words ? pb_mem_read_some(l->pid, sp, words, STACK_WORDS * sizeof(words[0])) : (ssize_t)-ENOMEM;
     if (len < 0) {
         worsen(l, PB_UNSAFE, 0);
         return 0;
@@ -195,7 +196,7 @@ static bool unwind(struct look *l, struct pb_judge *j, pid_t tid)
 enum pb_safety pb_judge_thread(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, pid_t tid,
                                const struct pb_arch_state *s)
 {
-    struct look l = {.spans = spans, .pid = pid, .pc = pb_arch_pc(s)};
+    struct look l = {.spans = spans, .words = j->words, .pid = pid, .pc = pb_arch_pc(s)};
     begin_look(&l, s);
     if (span_of(&l, l.pc) || in_rseq(pid, tid, l.pc))
         l.worst = PB_UNSAFE;
@@ -214,7 +215,8 @@ int pb_judge_open(struct pb_judge *j, pid_t pid)
     *j = (struct pb_judge){.source = pb_source_of(pid)};
     j->capture.no_guesses = true;
     j->frames = reallocarray(NULL, PB_JUDGE_FRAMES, sizeof(*j->frames));
-    if (!j->frames)
+    j->words = reallocarray(NULL, STACK_WORDS, sizeof(*j->words));
+    if (!j->frames || !j->words)
         return -ENOMEM;
     return pb_native_new(&j->source, &options, &j->native, NULL);
 }
@@ -224,6 +226,7 @@ void pb_judge_done(struct pb_judge *j)
     pb_native_free(j->native);
     pb_capture_done(&j->capture);
     free(j->frames);
+    free(j->words);
     pb_source_close(&j->source);
 }
 

@@ -23,6 +23,7 @@ struct pb_judge {
     struct pb_native *native; /* NULL: stacks are judged by their words alone */
     struct pb_capture capture;
     struct pb_native_pc *frames;
+    uint64_t *words;    /* of a stack that is read word by word; NULL: out of memory, no thread is safe */
     size_t nframes;     /* of the last pb_judge_asleep */
     pid_t unsafe_tid;   /* the last thread that was inside an allocator or the loader, */
     uint64_t unsafe_pc; /* and where */

@@ -29,11 +29,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define DEFAULT_TIMEOUT_MS 10000
-#define POLL_NS            (200 * 1000ull)
-#define HELLO_TIMEOUT_MS   5000
-#define DIR_MAX            150    /* the agent's run directories are below it */
-#define PIDFD_THREADS      O_EXCL /* PIDFD_THREAD: Linux 6.9 */
+#define POLL_NS       (200 * 1000ull)
+#define DIR_MAX       150    /* the agent's run directories are below it */
+#define PIDFD_THREADS O_EXCL /* PIDFD_THREAD: Linux 6.9 */
 
 void pb_session_done(struct pb_session *session)
 {
@@ -142,7 +140,7 @@ static int socket_beside(pid_t pid)
 /* On kernels that cannot fetch a descriptor from the table of a thread. */
 static int connect_abstract(const struct pb_procinfo *process, const struct pb_agent_status *status)
 {
-    const struct timeval limit = {.tv_sec = HELLO_TIMEOUT_MS / 1000};
+    const struct timeval limit = {.tv_sec = PB_SESSION_HELLO_MS / 1000};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct ucred peer;
     socklen_t size = sizeof(peer);
@@ -210,7 +208,7 @@ static int find_status(pid_t pid, struct pb_agent_status *ret)
 
 static int greet(pid_t pid, int fd, const char *secret, struct pb_session *s, struct pb_err *err)
 {
-    int r = pb_client_init(&s->client, fd, secret, HELLO_TIMEOUT_MS);
+    int r = pb_client_init(&s->client, fd, secret, PB_SESSION_HELLO_MS);
     return r < 0 ? pb_fail(err, r, "the agent of process %d does not answer: %s (is the process stopped?)",
                            (int)pid, strerror(-r))
                  : 0;
@@ -227,7 +225,7 @@ static int join(const struct pb_procinfo *process, struct pb_session *s, struct 
     int r = pb_run_of(process, &run);
     if (r == 0) {
         snprintf(s->run_dir, sizeof(s->run_dir), "%s", run.path);
-        fd = pb_run_connect(&run, secret, HELLO_TIMEOUT_MS, err);
+        fd = pb_run_connect(&run, secret, PB_SESSION_HELLO_MS, err);
         return fd < 0 ? fd : greet(process->pid, fd, secret, s, err);
     }
     r = find_status(process->pid, &status);
@@ -281,7 +279,7 @@ static int bring_in(const struct pb_procinfo *process, const struct pb_session_o
 {
     char options[1024];
     struct pb_inject_result result;
-    unsigned timeout_ms = o->timeout_ms ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
+    unsigned timeout_ms = o->timeout_ms ? o->timeout_ms : PB_SESSION_TIMEOUT_MS;
     uint64_t deadline = pb_now_ns() + timeout_ms * PB_NS_PER_MS;
     const char *dir = getenv("PROBING_DIR");
 
@@ -294,8 +292,12 @@ static int bring_in(const struct pb_procinfo *process, const struct pb_session_o
                      o->max_memory ? o->max_memory : "");
     if (n >= (int)sizeof(options))
         return pb_fail(err, -EMSGSIZE, "PROBING_DIR or a path of this installation is too long");
-    const struct pb_inject_request request = {
-        .pid = process->pid, .agent_dir = o->agent_dir, .options = options, .timeout_ms = timeout_ms};
+    const struct pb_inject_request request = {.pid = process->pid,
+                                              .agent_dir = o->agent_dir,
+                                              .options = options,
+                                              .timeout_ms = timeout_ms,
+                                              .say = o->say,
+                                              .say_arg = o->say_arg};
     int r = pb_inject(&request, &result, err);
     if (r < 0)
         return r;
@@ -330,7 +332,7 @@ static int join_or_bring_in(const struct pb_procinfo *process, const struct pb_s
 int pb_session_open(pid_t pid, const struct pb_session_options *options, struct pb_session *ret,
                     struct pb_err *err)
 {
-    unsigned timeout_ms = options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS;
+    unsigned timeout_ms = options->timeout_ms ? options->timeout_ms : PB_SESSION_TIMEOUT_MS;
     uint64_t deadline = pb_now_ns() + timeout_ms * PB_NS_PER_MS;
     struct pb_session s = {.client = {.fd = -1}};
     struct pb_procinfo process;
@@ -347,6 +349,23 @@ int pb_session_open(pid_t pid, const struct pb_session_options *options, struct 
     }
     *ret = s;
     return 0;
+}
+
+int pb_reply_end(pid_t pid, int r, const struct pb_frame *last, struct pb_err *err)
+{
+    enum { ERRNO_MAX = 4095 };
+    struct pb_field text;
+
+    if (r < 0)
+        return pb_fail(err, r, "the agent of process %d does not answer: %s", (int)pid, strerror(-r));
+    if (last->type == PB_MSG_DONE)
+        return 0;
+    if (last->type != PB_MSG_ERROR || pb_field_find(last, PB_TAG_TEXT, &text) < 0)
+        return pb_fail(err, -EPROTO, "the agent of process %d answered with nothing that makes sense",
+                       (int)pid);
+    uint64_t number = pb_field_u64(last, PB_TAG_ERRNO, EIO);
+    return pb_fail(err, number && number <= ERRNO_MAX ? -(int)number : -EIO, "%.*s", (int)text.size,
+                   (const char *)text.data);
 }
 
 bool pb_session_probed(const struct pb_procinfo *process)

@@ -12,12 +12,19 @@
 
 struct pb_err;
 
+enum {
+    PB_SESSION_TIMEOUT_MS = 10000,
+    PB_SESSION_HELLO_MS = 5000 /* beside it: for an agent that is there to answer */
+};
+
 struct pb_session_options {
-    const char *agent_dir;  /* as for pb_inject */
-    const char *python_dir; /* of a development tree; NULL: what the agent carries */
-    const char *max_memory; /* for an agent that is started now; NULL: its default */
-    bool no_inject;         /* -ENOENT where there is no agent */
-    unsigned timeout_ms;    /* for injection and for the agent to come up; 0: 10 s */
+    const char *agent_dir;                        /* as for pb_inject */
+    const char *python_dir;                       /* of a development tree; NULL: what the agent carries */
+    const char *max_memory;                       /* for an agent that is started now; NULL: its default */
+    bool no_inject;                               /* -ENOENT where there is no agent */
+    unsigned timeout_ms;                          /* for injection and for the agent to come up; 0: 10 s */
+    void (*say)(const char *sentence, void *arg); /* as for pb_inject: it takes longer than that; NULL */
+    void *say_arg;
 };
 
 struct pb_session {
@@ -30,6 +37,11 @@ struct pb_session {
 int pb_session_open(pid_t pid, const struct pb_session_options *options, struct pb_session *ret,
                     struct pb_err *err);
 void pb_session_done(struct pb_session *session);
+
+/* What the end of a reply says: 0 for DONE, the agent's own error for ERROR. r: of the pb_client_next that
+ * gave `last`; where it is negative, no answer came, and last is not looked at. The agent's error number is
+ * its word: what is none becomes EIO. */
+int pb_reply_end(pid_t pid, int r, const struct pb_frame *last, struct pb_err *err);
 
 /* Whether an agent runs in it, asked of the process itself: also where its run directory cannot be seen. */
 struct pb_procinfo;

@@ -19,12 +19,12 @@
 #define PTRACE_EVENT_STOP 128
 #endif
 
-static struct {
+static _Thread_local struct {
     bool on, moved;
     int policy;
     struct sched_param priority;
     cpu_set_t cpus;
-} hurried; /* one injection runs at a time */
+} hurried; /* of the calling thread: so are priority and CPUs */
 
 /* The CPU that the thread ran on last; -1: not known. */
 static int cpu_of(pid_t pid, pid_t tid)
@@ -75,7 +75,8 @@ void pb_hurry_end(void)
 
 enum { TRACED_MAX = 4 }; /* at once: the held thread and one more, or the two that load */
 
-static _Atomic pid_t traced[TRACED_MAX]; /* without main threads; 0: free. Read by the handler below */
+static _Atomic pid_t traced[TRACED_MAX]; /* without main threads; 0: free. Process-wide, as the handler below
+                                          * that reads it: one injection at a time (inject.h) */
 
 static void note_traced(pid_t tid, bool is)
 {
@@ -158,7 +159,7 @@ static enum pb_event classify(struct pb_thread *t, int status, int *ret_signal)
     return PB_EVENT_SIGNAL;
 }
 
-static bool is_interrupted(void)
+bool pb_thread_interrupted(void)
 {
     sigset_t pending;
     return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM));
@@ -203,7 +204,7 @@ int pb_thread_wait(struct pb_thread *t, uint64_t deadline, bool interruptible, e
             *ret = classify(t, status, ret_signal);
             return 0;
         }
-        if (interruptible && is_interrupted())
+        if (interruptible && pb_thread_interrupted())
             return -EINTR;
         if (pb_now_ns() >= deadline)
             return -ETIMEDOUT;

@@ -45,6 +45,9 @@ int pb_thread_ask(struct pb_thread *t);
 int pb_thread_wait(struct pb_thread *t, uint64_t deadline, bool interruptible, enum pb_event *ret,
                    int *ret_signal);
 
+/* Whether SIGINT or SIGTERM, which the caller has blocked, is pending. */
+bool pb_thread_interrupted(void);
+
 /* Lets go of it. Returns how long it was held, in nanoseconds. */
 uint64_t pb_thread_release(struct pb_thread *t);
 

@@ -5,8 +5,10 @@ has memory that nobody can read without waiting for ever, as with a file system 
 """
 import json
 import os
+import re
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import jobs
@@ -105,6 +107,19 @@ def test_what_does_not_need_that_memory_is_answered_for_all(command, ranks):
     assert "timed out" not in done.stderr
     found = {row.get("label", row.get("target")) for row in json.loads(done.stdout)}
     assert {"rank 0", "rank 1", "rank 3"} <= found, (found, done.stderr)
+
+
+def test_what_injects_reaches_the_others_and_gives_up_the_one_that_hangs(ranks):
+    """inject has a process of its own for each target, config opens the sessions of all at once. One of the two waits for the process
+    in execve without end, the other for its injection."""
+    with ThreadPoolExecutor() as both:
+        answers = list(both.map(lambda words: ask(*words, "--timeout", "1"), [("inject",), ("config", "probing.sample_rate=0.5")]))
+    assert [done.returncode for done in answers] == [1, 1]
+    for command, done in zip(("inject", "config"), answers):
+        assert re.search(rf"\[rank 2\] probing: {command}: .*process {ranks[2].pid}(: timed out: no answer within 6 s| is under way)", done.stderr)
+    assert any(f"process {ranks[2].pid}: timed out" in done.stderr for done in answers)
+    (row,) = json.loads(probe("-t", ranks[0].pid, "config", "probing.sample_rate", "--json").stdout)
+    assert row["value"] == "0.5"
 
 
 def test_no_child_is_left_behind(ranks):

@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -235,6 +236,61 @@ static void a_pattern_finds_a_process_that_hangs_and_its_neighbours(void **state
     pb_targets_done(&found);
     end_target(good);
     end_target(hung);
+}
+
+/* --- what is asked to end before it is killed --- */
+
+/* Goes on until SIGTERM comes, and then says so; with arg, not even then. */
+static int end_when_told(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    sigset_t term;
+    int number;
+
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    sigprocmask(SIG_BLOCK, &term, NULL);
+    do
+        sigwait(&term, &number);
+    while (arg);
+    return pb_fail(err, -EINTR, "put back");
+}
+
+static int take_longer(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    pb_apart_extend(room, GENEROUS_MS);
+    pb_sleep_ns(300 * PB_NS_PER_MS);
+    return 7;
+}
+
+static void what_is_to_put_things_back_is_told_before_it_is_killed(void **state)
+{
+    int wanted_no_more = eventfd(1, EFD_CLOEXEC);
+    const struct pb_ask cancelled = {.cancel = &wanted_no_more};
+    struct pb_task tasks[] = {{.work = end_when_told, .limit_ms = 100, .gentle = true},
+                              {.work = end_when_told, .limit_ms = 100, .gentle = true, .arg = tasks},
+                              {.work = end_when_told, .limit_ms = 100},
+                              {.work = take_longer, .limit_ms = 100, .gentle = true}};
+
+    uint64_t began = pb_now_ns();
+    pb_apart_run(NULL, tasks, 4, 0);
+    assert_true(pb_now_ns() - began < 20 * PB_NS_PER_S);
+    assert_int_equal(tasks[0].result, -EINTR);
+    assert_string_equal(tasks[0].err.text, "put back");
+    assert_int_equal(tasks[1].result, -ETIMEDOUT);
+    assert_int_equal(tasks[2].result, -ETIMEDOUT);
+    assert_string_equal(tasks[1].err.text, "timed out: no answer within 100 ms");
+    assert_int_equal(tasks[3].result, 7);
+    pb_room_free(tasks[3].room);
+
+    /* The caller wants no answer any more: the same, and the wait for it costs no CPU. */
+    struct pb_task one = {.work = end_when_told, .limit_ms = GENEROUS_MS, .gentle = true, .arg = tasks};
+    struct timespec before, after;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    assert_int_equal(pb_apart_one(&cancelled, &one, NULL), -ECANCELED);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    assert_true((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 < 500);
+    close(wanted_no_more);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
 /* What a caller has and no question may change. */
@@ -446,6 +502,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_that_hangs_holds_up_no_other),
         cmocka_unit_test(a_pattern_finds_a_process_that_hangs_and_its_neighbours),
+        cmocka_unit_test(what_is_to_put_things_back_is_told_before_it_is_killed),
         cmocka_unit_test(threads_ask_at_once_and_one_is_cancelled),
         cmocka_unit_test(a_child_that_dies_is_an_error_and_a_full_room_is_none),
         cmocka_unit_test(a_question_cancelled_before_starts_nothing),

@@ -76,7 +76,6 @@ static int set_one(struct pb_client *client, const struct pb_target *target, uns
     uint8_t buf[PB_SETTING_LENGTH + 256];
     struct pb_frame_writer w;
     struct pb_frame frame;
-    struct pb_field text = {.data = (const uint8_t *)""};
 
     pb_frame_begin(&w, buf, sizeof(buf));
     pb_frame_put_str(&w, PB_TAG_NAME, wanted->name);
@@ -87,30 +86,22 @@ static int set_one(struct pb_client *client, const struct pb_target *target, uns
     do
         r = r < 0 ? r : pb_client_next(client, &frame, -1);
     while (r == 0 && frame.type == PB_MSG_OUTPUT);
-    if (r < 0)
-        return pb_fail(err, r, "the agent of process %d does not answer: %s", (int)target->pid, strerror(-r));
-    if (frame.type == PB_MSG_DONE)
-        return 0;
-    pb_field_find(&frame, PB_TAG_TEXT, &text);
-    return pb_fail(err, -(int)pb_field_u64(&frame, PB_TAG_ERRNO, EIO), "%.*s", (int)text.size,
-                   (const char *)text.data);
+    return pb_reply_end(target->pid, r, &frame, err);
 }
 
-static int set_all(const struct pb_call *call, const struct pb_target *target, const struct wanted *wanted,
-                   struct pb_err *err)
+static int set_all(const struct pb_call *call, const struct pb_target *target, struct pb_parts_session *s,
+                   const struct wanted *wanted, struct pb_err *err)
 {
-    struct pb_session session;
+    int r = s->result;
 
     if (target->dead)
         return pb_fail(err, -ESRCH, "process %d has ended: its settings can be shown, not changed",
                        (int)target->pid);
-    int r = pb_parts_session(target->pid, false, call->timeout_ms, &session, err);
     if (r < 0)
-        return r;
+        return pb_fail(err, r, "%s", pb_err_text(&s->err, r));
     for (int i = 0; r == 0 && i < call->nargs; i++)
         if (wanted[i].value)
-            r = set_one(&session.client, target, call->timeout_ms, &wanted[i], err);
-    pb_session_done(&session);
+            r = set_one(&s->session.client, target, call->timeout_ms, &wanted[i], err);
     return r;
 }
 
@@ -171,6 +162,29 @@ static int show(const struct pb_call *call, const struct pb_target *target, cons
     return r;
 }
 
+/* Changes what is to be changed and shows it. Sessions are opened for all at once. */
+static int do_all(const struct pb_call *call, const struct wanted *wanted, bool sets, struct pb_rows *to,
+                  struct pb_err *err)
+{
+    struct pb_parts_session *sessions = NULL;
+    int failed = 0, r = 0;
+
+    if (sets)
+        r = pb_parts_sessions(&call->ask, &call->targets, false, call->timeout_ms, &sessions, err);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < call->targets.n; i++) {
+        const struct pb_target *target = &call->targets.at[i];
+        r = sets ? set_all(call, target, &sessions[i], wanted, err) : 0;
+        if (r == 0)
+            r = show(call, target, wanted, to, err);
+        if (r < 0)
+            failed = pb_target_failed(call, target, r, err);
+    }
+    pb_parts_sessions_done(sessions, call->targets.n);
+    return failed;
+}
+
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     struct wanted wanted[PB_ARGS_MAX];
@@ -187,16 +201,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (r < 0)
         return r;
     pb_rows_init(&rows, columns, COLUMNS);
-    if (call->targets.n == 0)
-        failed = show(call, NULL, wanted, to, err);
-    for (size_t i = 0; i < call->targets.n; i++) {
-        const struct pb_target *target = &call->targets.at[i];
-        r = sets ? set_all(call, target, wanted, err) : 0;
-        if (r == 0)
-            r = show(call, target, wanted, to, err);
-        if (r < 0)
-            failed = pb_target_failed(call, target, r, err);
-    }
+    failed = call->targets.n ? do_all(call, wanted, sets, to, err) : show(call, NULL, wanted, to, err);
     r = !to || (failed && call->targets.n == 1) ? failed : pb_rows_print(&rows, format, NULL, err);
     pb_rows_done(&rows);
     return r < 0 ? r : failed;

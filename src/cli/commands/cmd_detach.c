@@ -14,7 +14,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     struct pb_frame frame;
     pid_t pid = call->targets.at[0].pid;
 
-    int r = pb_parts_session(pid, true, call->timeout_ms, &session, err);
+    int r = pb_parts_session(&call->ask, pid, true, call->timeout_ms, &session, err);
     if (r == -ENOENT) {
         printf("process %d is not probed\n", (int)pid);
         return 0;
@@ -27,7 +27,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
         r = pb_client_next(&session.client, &frame, -1);
     pb_session_done(&session);
     if (r == -ECONNRESET || r == -EPIPE) { /* another tool detached it at the same time */
-        r = pb_parts_session(pid, true, call->timeout_ms, &session, err);
+        r = pb_parts_session(&call->ask, pid, true, call->timeout_ms, &session, err);
         if (r == 0)
             pb_session_done(&session);
         r = r == -ENOENT ? 0 : r == 0 ? -ECONNRESET : r;

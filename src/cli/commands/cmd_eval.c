@@ -39,20 +39,14 @@ static void show(const struct pb_frame *frame)
     fflush(to);
 }
 
-static int answer(const struct pb_frame *frame, struct pb_err *err)
+static int answer(pid_t pid, const struct pb_frame *frame, struct pb_err *err)
 {
-    struct pb_field text;
-
-    if (frame->type == PB_MSG_DONE)
-        return pb_field_u64(frame, PB_TAG_STATUS, 0) ? PB_FAILED : 0;
-    if (pb_field_find(frame, PB_TAG_TEXT, &text) < 0)
-        return pb_fail(err, -EPROTO, "the agent answered with an error that it did not explain");
-    return pb_fail(err, -(int)pb_field_u64(frame, PB_TAG_ERRNO, EIO), "%.*s", (int)text.size,
-                   (const char *)text.data);
+    int r = pb_reply_end(pid, 0, frame, err);
+    return r == 0 && pb_field_u64(frame, PB_TAG_STATUS, 0) ? PB_FAILED : r;
 }
 
 /* Shows output until the answer comes. Ctrl-C stops the code there, a second one leaves it alone. */
-static int follow(struct pb_client *client, uint32_t id, unsigned timeout_ms, struct pb_err *err)
+static int follow(struct pb_client *client, pid_t pid, uint32_t id, unsigned timeout_ms, struct pb_err *err)
 {
     uint64_t end = timeout_ms ? pb_now_ns() + (timeout_ms + (uint64_t)ANSWER_GRACE_MS) * PB_NS_PER_MS : 0;
     struct pb_frame frame;
@@ -78,7 +72,7 @@ static int follow(struct pb_client *client, uint32_t id, unsigned timeout_ms, st
         if (frame.type == PB_MSG_OUTPUT)
             show(&frame);
         else
-            return answer(&frame, err);
+            return answer(pid, &frame, err);
     }
 }
 
@@ -96,7 +90,7 @@ static int run_code(const struct pb_call *call, const char *code, size_t size, c
     pb_frame_put_str(&w, PB_TAG_FILENAME, filename);
     pb_frame_put_u64(&w, PB_TAG_MODE, mode);
     pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, call->timeout_ms);
-    int r = pb_parts_session(call->targets.at[0].pid, false, call->timeout_ms, &session, err);
+    int r = pb_parts_session(&call->ask, call->targets.at[0].pid, false, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
     pb_signal_take(SIGINT, count_interrupt);
@@ -107,7 +101,7 @@ static int run_code(const struct pb_call *call, const char *code, size_t size, c
     else if (id < 0)
         r = pb_fail(err, (int)id, "the agent does not take the code: %s", strerror((int)-id));
     else
-        r = follow(&session.client, (uint32_t)id, call->timeout_ms, err);
+        r = follow(&session.client, call->targets.at[0].pid, (uint32_t)id, call->timeout_ms, err);
     pb_session_done(&session);
     return r;
 }

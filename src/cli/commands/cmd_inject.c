@@ -39,7 +39,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (call->values[TO_COME])
         setenv(PB_ASSUME_SECCOMP_OK, "1", 1);
     if (r == 0)
-        r = pb_parts_session(pid, false, call->timeout_ms, &session, err);
+        r = pb_parts_session(&call->ask, pid, false, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
     if (session.injected)

@@ -11,7 +11,7 @@ static int stop(const struct pb_call *call, struct pb_err *err)
 {
     struct pb_session session;
 
-    int r = pb_parts_session(call->targets.at[0].pid, true, call->timeout_ms, &session, err);
+    int r = pb_parts_session(&call->ask, call->targets.at[0].pid, true, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
     r = pb_address_stop(&session, KIND, true, err);
@@ -35,7 +35,7 @@ static int run_listen(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = pb_address_token(call, &address, token, sizeof(token), err);
     if (r == 0)
-        r = pb_parts_session(call->targets.at[0].pid, false, call->timeout_ms, &session, err);
+        r = pb_parts_session(&call->ask, call->targets.at[0].pid, false, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
     r = pb_address_listen(call->targets.at[0].pid, &session, KIND, &address, token, err);

@@ -48,7 +48,7 @@ static int listen_for_clients(const struct pb_call *call, const struct pb_addres
 {
     struct pb_session session;
 
-    int r = pb_parts_session(call->targets.at[0].pid, false, call->timeout_ms, &session, err);
+    int r = pb_parts_session(&call->ask, call->targets.at[0].pid, false, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
     r = pb_address_stop(&session, KIND, false, err); /* that of an earlier pause */

@@ -84,7 +84,6 @@ static int ask_agent(struct pb_client *client, const struct pb_target *target, c
     uint8_t buf[512];
     struct pb_frame_writer w;
     struct pb_frame frame;
-    struct pb_field text = {.data = (const uint8_t *)""};
 
     pb_frame_begin(&w, buf, sizeof(buf));
     pb_frame_put_u64(&w, PB_TAG_MODE, order->mode);
@@ -101,45 +100,35 @@ static int ask_agent(struct pb_client *client, const struct pb_target *target, c
             break;
         put_probe(rows, target, &frame);
     }
-    if (r < 0)
-        return pb_fail(err, r, "the agent of process %d does not answer: %s", (int)target->pid, strerror(-r));
-    if (frame.type == PB_MSG_DONE)
-        return 0;
-    pb_field_find(&frame, PB_TAG_TEXT, &text);
-    return pb_fail(err, -(int)pb_field_u64(&frame, PB_TAG_ERRNO, EIO), "%.*s", (int)text.size,
-                   (const char *)text.data);
-}
-
-static int ask_target(const struct pb_call *call, const struct pb_target *target, const struct order *order,
-                      struct pb_rows *rows, struct pb_err *err)
-{
-    struct pb_session session;
-
-    /* To look changes nothing: a process that is not probed is not injected for it. */
-    int r = pb_parts_session(target->pid, order->mode != PB_PROBES_START, call->timeout_ms, &session, err);
-    if (r < 0)
-        return r;
-    pb_client_limit(&session.client, call->timeout_ms);
-    r = ask_agent(&session.client, target, order, rows, err);
-    pb_session_done(&session);
-    return r;
+    return pb_reply_end(target->pid, r, &frame, err);
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
+    struct pb_parts_session *sessions;
     struct order order;
     struct pb_rows rows;
     int failed = 0;
 
     int r = parse_order(call, &order, err);
+    /* To look changes nothing: a process that is not probed is not injected for it. */
+    if (r == 0)
+        r = pb_parts_sessions(&call->ask, &call->targets, order.mode != PB_PROBES_START, call->timeout_ms,
+                              &sessions, err);
     if (r < 0)
         return r;
     pb_rows_init(&rows, columns, COLUMNS);
     for (size_t i = 0; i < call->targets.n; i++) {
-        r = ask_target(call, &call->targets.at[i], &order, &rows, err);
+        struct pb_parts_session *s = &sessions[i];
+        r = s->result < 0 ? pb_fail(err, s->result, "%s", pb_err_text(&s->err, s->result)) : 0;
+        if (r == 0) {
+            pb_client_limit(&s->session.client, call->timeout_ms);
+            r = ask_agent(&s->session.client, &call->targets.at[i], &order, &rows, err);
+        }
         if (r < 0)
             failed = pb_target_failed(call, &call->targets.at[i], r, err);
     }
+    pb_parts_sessions_done(sessions, call->targets.n);
     r = failed && call->targets.n == 1 ? failed : pb_rows_print(&rows, call->format, NULL, err);
     pb_rows_done(&rows);
     return r < 0 ? r : failed;

@@ -133,17 +133,6 @@ static int add_part(struct part *p, int fd, struct pb_err *err)
                  : 0;
 }
 
-/* A process that is not probed yet is, and one that has ended is not. */
-static int bring_in(const struct pb_call *call, const struct pb_target *target, struct pb_err *err)
-{
-    struct pb_session session;
-
-    int r = target->dead ? 0 : pb_parts_session(target->pid, false, call->timeout_ms, &session, err);
-    if (r == 0 && !target->dead)
-        pb_session_done(&session);
-    return r;
-}
-
 /* What it recorded itself, and what others recorded of it. */
 static int add_target(const struct pb_call *call, const struct pb_target *target, struct pb_rows *rows,
                       struct pb_err *err)
@@ -151,9 +140,7 @@ static int add_target(const struct pb_call *call, const struct pb_target *target
     _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
     struct pb_target copy = *target;
 
-    int r = bring_in(call, target, err);
-    if (r == 0)
-        r = pb_sources_open(&call->ask, &(struct pb_targets){&copy, 1}, &sources, err);
+    int r = pb_sources_open(&call->ask, &(struct pb_targets){&copy, 1}, &sources, err);
     for (unsigned i = 0; r == 0 && i < 1 + sources.at[0].live.nmore; i++) {
         const struct pb_sql_source *s = &sources.at[0];
         struct part part = {.rows = rows,
@@ -167,16 +154,25 @@ static int add_target(const struct pb_call *call, const struct pb_target *target
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
+    struct pb_parts_session *sessions;
     struct pb_rows rows;
     int failed = 0;
 
+    /* A process that is not probed yet is, and one that has ended is not. */
+    int r = pb_parts_sessions(&call->ask, &call->targets, false, call->timeout_ms, &sessions, err);
+    if (r < 0)
+        return r;
     pb_rows_init(&rows, columns, COLUMNS);
     for (size_t i = 0; i < call->targets.n; i++) {
-        int r = add_target(call, &call->targets.at[i], &rows, err);
+        const struct pb_target *target = &call->targets.at[i];
+        r = sessions[i].result;
+        r = target->dead || r >= 0 ? add_target(call, target, &rows, err)
+                                   : pb_fail(err, r, "%s", pb_err_text(&sessions[i].err, r));
         if (r < 0)
-            failed = pb_target_failed(call, &call->targets.at[i], r, err);
+            failed = pb_target_failed(call, target, r, err);
     }
-    int r = failed && call->targets.n == 1 ? failed : pb_rows_print(&rows, call->format, "no tables", err);
+    pb_parts_sessions_done(sessions, call->targets.n);
+    r = failed && call->targets.n == 1 ? failed : pb_rows_print(&rows, call->format, "no tables", err);
     pb_rows_done(&rows);
     return r < 0 ? r : failed;
 }

@@ -23,7 +23,7 @@ int pb_dialog_open(const struct pb_call *call, const char *kind, const char *arg
     *ret = (struct pb_dialog){.pid = call->targets.at[0].pid, .buf = malloc(ROOM)};
     if (!ret->buf)
         return -ENOMEM;
-    int r = pb_parts_session(ret->pid, false, call->timeout_ms, &ret->session, err);
+    int r = pb_parts_session(&call->ask, ret->pid, false, call->timeout_ms, &ret->session, err);
     if (r < 0) {
         free(ret->buf);
         return r;
