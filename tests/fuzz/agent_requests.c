@@ -17,6 +17,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../unit/agent_test.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct pb_agent agent;
@@ -75,25 +77,10 @@ static void start(void)
 /* A client's socket, handed in through the door as a tool does it. */
 static int connect_client(void)
 {
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec byte = {"", 1};
-    struct msghdr message = {
-        .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
-    int pair[2];
-
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0)
+    int fd = connect_through(door[1]);
+    if (fd < 0)
         abort();
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    *header = (struct cmsghdr){
-        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-    memcpy(CMSG_DATA(header), &pair[1], sizeof(int));
-    if (sendmsg(door[1], &message, 0) < 0)
-        abort();
-    close(pair[1]);
-    return pair[0];
+    return fd;
 }
 
 static void turn(void)

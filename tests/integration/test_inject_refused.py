@@ -1,5 +1,6 @@
 """What injection refuses: each time one line that says what is wrong and what would lift it, target untouched; and
 the second choices for where the library is put."""
+import errno
 import os
 import subprocess
 import sys
@@ -146,7 +147,7 @@ assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0
 os.execv(sys.argv[3], sys.argv[3:])
 """
 PTRACE, MEMFD_CREATE = (101, 319) if os.uname().machine == "x86_64" else (117, 279)
-EPERM, KILL = "0x50001", "0x80000000"
+EPERM, ENOSYS, KILL = hex(0x50000 | errno.EPERM), hex(0x50000 | errno.ENOSYS), "0x80000000"  # what a filter returns
 
 
 def behind(numbers, action):

@@ -14,10 +14,9 @@ from pathlib import Path
 import jobs
 import pytest
 from jobs import probe
-from test_inject_refused import EPERM, MEMFD_CREATE, behind
+from test_inject_refused import ENOSYS, EPERM, MEMFD_CREATE, behind
 from test_query_files import writers_of
 
-ENOSYS = "0x50026"
 LANDLOCK, PIDFD_OPEN, SECCOMP = 444, 434, 317 if os.uname().machine == "x86_64" else 277
 
 

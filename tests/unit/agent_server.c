@@ -20,6 +20,8 @@
 
 #include <cmocka.h>
 
+#include "agent_test.h"
+
 static struct pb_server server;
 static int door[2];
 static int given_fd = -1;
@@ -56,23 +58,9 @@ static void *serve(void *unused)
 /* A client's end, handed in through the door as a tool does it. */
 static int connect_client(void)
 {
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec byte = {"", 1};
-    struct msghdr message = {
-        .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
-    int pair[2];
-
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    *header = (struct cmsghdr){
-        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-    memcpy(CMSG_DATA(header), &pair[1], sizeof(int));
-    assert_int_equal(sendmsg(door[1], &message, 0), 1);
-    close(pair[1]);
-    return pair[0];
+    int fd = connect_through(door[1]);
+    assert_true(fd >= 0);
+    return fd;
 }
 
 static double seconds(void)

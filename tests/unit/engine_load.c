@@ -25,17 +25,7 @@ static atomic_long written;
 /* A small arena: it is recycled many times a second. */
 static int make_arena(void **state)
 {
-    const struct pb_arena_options options = {.bound = 4 << 20, .segment_size = 1 << 16};
-    const struct pb_column columns[] = {{"timestamp", PB_TIMESTAMP, 0, NULL, NULL},
-                                        {"n", PB_I64, 0, NULL, NULL},
-                                        {"proof", PB_I64, 0, NULL, NULL},
-                                        {"name", PB_STRING, 0, NULL, NULL}};
-    const struct pb_table_spec spec = {.name = "stream", .columns = columns, .ncolumns = 4};
-
-    return use_own_worker(state) < 0 || pb_arena_create(PB_ARENA_MEMFD, "t", &options, &arena) < 0 ||
-                   pb_table_new(arena, &spec, &table) < 0
-               ? -1
-               : 0;
+    return make_stream_arena(state, 4 << 20, &arena, &table);
 }
 
 static void *write_on(void *arg)

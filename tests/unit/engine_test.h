@@ -175,3 +175,21 @@ static inline int remove_own_directory(void **state)
     snprintf(command, sizeof(command), "rm -rf %s", getenv("XDG_RUNTIME_DIR"));
     return system(command) == 0 ? 0 : -1;
 }
+
+/* The arena of the tests with a writer: a table "stream" in small segments, and a worker of our own. For
+ * cmocka: -1 is failure. */
+static inline int make_stream_arena(void **state, uint64_t bound, struct pb_arena **arena,
+                                    struct pb_table **table)
+{
+    const struct pb_arena_options options = {.bound = bound, .segment_size = 1 << 16};
+    const struct pb_column columns[] = {{"timestamp", PB_TIMESTAMP, 0, NULL, NULL},
+                                        {"n", PB_I64, 0, NULL, NULL},
+                                        {"proof", PB_I64, 0, NULL, NULL},
+                                        {"name", PB_STRING, 0, NULL, NULL}};
+    const struct pb_table_spec spec = {.name = "stream", .columns = columns, .ncolumns = 4};
+
+    return use_own_worker(state) < 0 || pb_arena_create(PB_ARENA_MEMFD, "t", &options, arena) < 0 ||
+                   pb_table_new(*arena, &spec, table) < 0
+               ? -1
+               : 0;
+}

@@ -1,34 +1,17 @@
 /* The profile model: interning, bounds, the tree of a flame graph, and what is read back of what was written.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "profile_test.h"
 
-#include "base/cleanup.h"
 #include "base/err.h"
 #include "profile/flame.h"
-#include "profile/profile.h"
 #include "profile/write.h"
-
-static void profile_cleanup(struct pb_profile **p)
-{
-    pb_profile_free(*p);
-}
-
-static struct pb_profile *new_profile(size_t memory)
-{
-    struct pb_profile *p;
-    assert_int_equal(pb_profile_new(memory, &p), 0);
-    pb_profile_facts(p)->rate = 100;
-    return p;
-}
 
 /* A stack of names, outermost first, ended by NULL; each is at a line of its own. */
 static uint32_t stack_of(struct pb_profile *p, const char *const *names)
@@ -36,9 +19,7 @@ static uint32_t stack_of(struct pb_profile *p, const char *const *names)
     uint32_t node = PB_PROFILE_ROOT;
 
     for (int i = 0; names[i]; i++)
-        node = pb_profile_node(
-            p, node,
-            pb_profile_frame(p, pb_profile_function(p, PB_FRAME_PYTHON, names[i], "/src/a.py"), i + 1));
+        node = add_call(p, node, names[i], "/src/a.py", i + 1);
     return node;
 }
 

@@ -2,39 +2,21 @@
  * memory.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "profile_test.h"
 
-#include "base/cleanup.h"
-#include "profile/profile.h"
 #include "profile/sink.h"
 
 #define MEMORY (1u << 20)
 
-static void profile_cleanup(struct pb_profile **p)
-{
-    pb_profile_free(*p);
-}
-
-static struct pb_profile *new_profile(size_t memory)
-{
-    struct pb_profile *p;
-    assert_int_equal(pb_profile_new(memory, &p), 0);
-    pb_profile_facts(p)->rate = 100;
-    return p;
-}
-
 static uint32_t child(struct pb_profile *p, uint32_t parent, const char *name, int line)
 {
-    return pb_profile_node(p, parent,
-                           pb_profile_frame(p, pb_profile_function(p, PB_FRAME_PYTHON, name, "a.py"), line));
+    return add_call(p, parent, name, "a.py", line);
 }
 
 /* "outer:1;inner:2" */

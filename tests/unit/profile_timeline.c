@@ -1,26 +1,18 @@
 /* The timeline: tracks of several machines on one clock, rows with names, and what the writers make of them.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "profile_test.h"
 
-#include "base/cleanup.h"
 #include "profile/timeline.h"
 #include "profile/write.h"
 
 #define S ((uint64_t)1000000000)
-
-static void profile_cleanup(struct pb_profile **p)
-{
-    pb_profile_free(*p);
-}
 
 static void timeline_cleanup(struct pb_timeline **t)
 {
@@ -41,8 +33,7 @@ static struct pb_profile *machine(pid_t pid, uint64_t monotonic, int64_t utc, in
     for (int i = 1; i <= seconds; i++) {
         char name[16];
         snprintf(name, sizeof(name), "f%d", i);
-        uint32_t function = pb_profile_function(p, PB_FRAME_PYTHON, name, "a.py");
-        uint32_t node = pb_profile_node(p, PB_PROFILE_ROOT, pb_profile_frame(p, function, i));
+        uint32_t node = add_call(p, PB_PROFILE_ROOT, name, "a.py", i);
         assert_int_equal(pb_profile_add(p, thread, node, 0, monotonic + (uint64_t)i * S, 1), 0);
     }
     return p;
