@@ -6,41 +6,17 @@
 #include "cli/talk/address.h"
 #include "cli/talk/dialog.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #define KIND     "paused"
 #define LIMIT_MS (600u * 1000)
 
-/* One line of answer, "ok WHERE"; else the reason of the channel's end. */
-static int ask(const struct pb_call *call, const char *words, char *ret, size_t size, struct pb_err *err)
-{
-    struct pb_dialog dialog;
-    size_t n = 0;
-    long got = 0;
-
-    int r = pb_dialog_open(call, "pause", words, &dialog, err);
-    if (r < 0)
-        return r;
-    while (n + 1 < size && (got = pb_dialog_read(&dialog, ret + n, size - 1 - n, -1)) > 0)
-        n += (size_t)got;
-    ret[n] = '\0';
-    ret[strcspn(ret, "\n")] = '\0';
-    if (got < 0 && got != -ENODATA)
-        r = pb_fail(err, (int)got, "the process ended, or its agent was detached");
-    else if (strncmp(ret, "ok ", 3) != 0)
-        r = pb_fail(err, -EIO, "%s",
-                    pb_dialog_reason(&dialog)[0] ? pb_dialog_reason(&dialog) : "the prompt ended");
-    pb_dialog_close(&dialog);
-    return r;
-}
-
 static int let_go(const struct pb_call *call, struct pb_err *err)
 {
     char answer[64];
 
-    return ask(call, "continue", answer, sizeof(answer), err);
+    return pb_dialog_ask(call, "pause", "continue", answer, sizeof(answer), err);
 }
 
 static int listen_for_clients(const struct pb_call *call, const struct pb_address *address, const char *token,
@@ -75,7 +51,7 @@ static int run_pause(const struct pb_call *call, struct pb_err *err)
     if (r < 0)
         return r;
     snprintf(words, sizeof(words), "stop %u %u", call->timeout_ms, limit_ms);
-    r = ask(call, words, answer, sizeof(answer), err);
+    r = pb_dialog_ask(call, "pause", words, answer, sizeof(answer), err);
     if (r < 0)
         return r;
     int port = listen_for_clients(call, &address, token, err);
@@ -85,7 +61,8 @@ static int run_pause(const struct pb_call *call, struct pb_err *err)
         return port;
     }
     fputs("paused at ", stderr);
-    pb_put_plain(stderr, answer + 3);
+    answer[strcspn(answer, "\n")] = '\0';
+    pb_put_plain(stderr, answer);
     fprintf(stderr, "; it goes on by continue there, by pause --continue, or in %g s\n", limit_ms / 1e3);
     pb_address_tell(&address, port);
     return 0;

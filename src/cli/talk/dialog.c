@@ -188,3 +188,28 @@ const char *pb_dialog_reason(const struct pb_dialog *d)
 {
     return d->reason;
 }
+
+int pb_dialog_ask(const struct pb_call *call, const char *kind, const char *words, char *ret, size_t size,
+                  struct pb_err *err)
+{
+    static const char ok[] = "ok ";
+    struct pb_dialog dialog;
+    size_t n = 0;
+    long got = 0;
+
+    int r = pb_dialog_open(call, kind, words, &dialog, err);
+    if (r < 0)
+        return r;
+    while (n + 1 < size && (got = pb_dialog_read(&dialog, ret + n, size - 1 - n, -1)) > 0)
+        n += (size_t)got;
+    ret[n] = '\0';
+    if (got < 0 && got != -ENODATA)
+        r = pb_fail(err, (int)got, "the process ended, or its agent was detached");
+    else if (strncmp(ret, ok, strlen(ok)) != 0)
+        r = pb_fail(err, -EIO, "%s",
+                    pb_dialog_reason(&dialog)[0] ? pb_dialog_reason(&dialog) : "the prompt ended");
+    else
+        memmove(ret, ret + strlen(ok), n + 1 - strlen(ok));
+    pb_dialog_close(&dialog);
+    return r;
+}

@@ -56,3 +56,8 @@ int pb_dialog_next(struct pb_dialog *d, struct pb_dialog_message *ret, int timeo
 
 /* Why the prompt ended, as the agent says it; "" where it does not. */
 const char *pb_dialog_reason(const struct pb_dialog *d);
+
+/* A question to a kind that answers with "ok TEXT" and ends: the text, cut to size. Otherwise the error is
+ * the reason that the agent gives for the end. */
+int pb_dialog_ask(const struct pb_call *call, const char *kind, const char *words, char *ret, size_t size,
+                  struct pb_err *err);
