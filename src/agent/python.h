@@ -105,7 +105,10 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(long, list_size, PyList_Size, (pb_pyobject *))                                                         \
     X(pb_pyobject *, list_get, PyList_GetItem, (pb_pyobject *, long))                                        \
     X(pb_pyobject *, thread_dict, PyThreadState_GetDict, (void))                                             \
-    X(pb_pyobject *, repr_of, PyObject_Repr, (pb_pyobject *))
+    X(pb_pyobject *, repr_of, PyObject_Repr, (pb_pyobject *))                                                \
+    X(pb_pyobject *, modules_dict, PyImport_GetModuleDict, (void))                                           \
+    X(pb_pyobject *, weakref_new, PyWeakref_NewRef, (pb_pyobject *, pb_pyobject *))                          \
+    X(void *, type_slot, PyType_GetSlot, (pb_pyobject *, int))
 
 /* The same for functions that not every version has, with the versions (3.x) that are asked for them: NULL in
  * others. Nothing is asked for in vain, since a failed dlsym allocates: for the first malloc of a thread

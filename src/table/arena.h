@@ -195,6 +195,15 @@ void pb_set_timestamp(struct pb_row *row, unsigned column, int64_t mono_ns);
 void pb_set_string(struct pb_row *row, unsigned column, const char *text, size_t length);
 void pb_set_bytes(struct pb_row *row, unsigned column, const void *data, size_t length);
 
+/* A string that is set over and over: where it was stored last, so that it need not be looked up again while
+ * rows go to the same segment. Begins with zeros, is of one arena, and is used by one thread at a time. */
+struct pb_string_place {
+    uint64_t serial;
+    uint16_t id;
+};
+void pb_set_string_again(struct pb_row *row, unsigned column, const char *text, size_t length,
+                         struct pb_string_place *place);
+
 /* --- late cells ------------------------------------------------------------------------------------ */
 
 /* Names a row for as long as it exists; plain data, may be copied. */

@@ -183,6 +183,23 @@ void pb_set_string(struct pb_row *row, unsigned column, const char *text, size_t
     pb_row_clear_null(row, column);
 }
 
+void pb_set_string_again(struct pb_row *row, unsigned column, const char *text, size_t length,
+                         struct pb_string_place *place)
+{
+    if (__builtin_expect(place->serial == row->serial, 1)) {
+        void *cell = pb_row_cell(row, column, PB_STRING, sizeof(place->id));
+        if (cell)
+            memcpy(cell, &place->id, sizeof(place->id));
+        return;
+    }
+    pb_set_string(row, column, text, length);
+    if (row->error)
+        return;
+    /* After it: a string that finds the dictionary full takes its row to another segment. */
+    place->serial = row->serial;
+    memcpy(&place->id, cell_of(row, column), sizeof(place->id));
+}
+
 void pb_set_bytes(struct pb_row *row, unsigned column, const void *data, size_t length)
 {
     if (!may_set(row, column, PB_BYTES, data))

@@ -37,7 +37,7 @@ struct pb_probe {
     void (*describe)(char *ret, size_t size);
 };
 
-extern const struct pb_probe pb_probe_memory_usage;
+extern const struct pb_probe pb_probe_memory_usage, pb_probe_torch;
 
 /* For settings: the value of `name` as a duration ("500ms", "2s", "1m") within bounds. 0: found, or not
  * there and *ret left; -EINVAL with a sentence in why. */

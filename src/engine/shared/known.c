@@ -131,12 +131,25 @@ static const struct pb_column python_memory[] = {
     {"torch_cuda_bytes", PB_I64, 0, "bytes", "of torch tensors on GPUs; NULL: not asked"},
     {"gpu_bytes", PB_I64, 0, "bytes", "memory of the process on GPUs, as NVML says"},
 };
+/* As src/agent/probes/torch_rows.c writes them; what SQL shows beside is in worker/derived.c. */
 static const struct pb_column torch_trace[] = {
-    TIME,
-    {"step", PB_I64, 0, NULL, "training step"},
-    {"operation_name", PB_STRING, 0, NULL, "module or operation"},
-    {"stage", PB_STRING, 0, NULL, "forward, backward, optimizer or other"},
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
+    {"place", PB_STRING, 0, NULL, "stage, module, class, parent, depth, thread, model"},
+    {"took_ms", PB_F32, 0, "ms", "how long it took"},
+    {"own_share", PB_U16, 0, "1/65535", "of that, outside of the modules that it called"},
+};
+static const struct pb_column torch_step[] = {
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
+    {"step", PB_I64, 0, NULL, "number of the step, from when the probe was on"},
     {"duration_ms", PB_F64, 0, "ms", "how long it took"},
+    {"data_ms", PB_F32, 0, "ms", "of that, waiting for the data loader"},
+    {"forward_ms", PB_F32, 0, "ms", "of that, in the outermost modules"},
+    {"backward_ms", PB_F32, 0, "ms", "of that, in backward"},
+    {"optimizer_ms", PB_F32, 0, "ms", "of that, in optimizers"},
+    {"module_calls", PB_U32, 0, NULL, "rows of it in python.torch_trace"},
+    {"micro_batches", PB_U32, 0, NULL, "backwards in it; more than 1: accumulated"},
+    {"sampled", PB_BOOL, 0, NULL, "whether its modules made rows"},
+    {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
 };
 static const struct pb_column profiling_data[] = {
     TIME,
@@ -249,7 +262,9 @@ const struct pb_known pb_known[] = {
     LIVE("probing.sources", "the processes of this query, and what of them could not be read", sources),
     RECORDED("memory_usage", "what the process takes of the machine, a row a second", memory_usage),
     RECORDED("python.memory", "memory of the Python runtime over time", python_memory),
-    RECORDED("python.torch_trace", "modules and operations of torch, with their times", torch_trace),
+    /* Before the one whose view reads it (worker/derived.c). */
+    RECORDED("python.torch_step", "steps of a training, or of an inference, with their phases", torch_step),
+    RECORDED("python.torch_trace", "modules and phases of torch, with their times", torch_trace),
     RECORDED("python.samples", "stacks sampled over time", samples),
     RECORDED("python.stacks", "frames of the sampled stacks", stacks),
     RECORDED("profiling_data", "what was measured, by operation", profiling_data),

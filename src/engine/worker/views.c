@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "engine/shared/text.h"
 #include "engine/worker/archive_scan.h"
+#include "engine/worker/derived.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -48,12 +49,16 @@ static int make_view(struct pb_engine *e, const struct pb_cat_table *t, struct p
         if (r < 0)
             return r;
     }
-    _cleanup_free_ char *archived = NULL, *text = NULL;
+    _cleanup_free_ char *archived = NULL, *rows = NULL, *derived = NULL, *text = NULL;
     int r = pb_archive_select(e, t, &archived);
     /* Names of tables are letters, digits and underscores: see catalog.c. */
     if (r < 0 ||
-        asprintf(&text, "CREATE OR REPLACE VIEW memory.\"%s\".\"%s\" AS %sSELECT * FROM pb_scan('%s.%s')",
-                 t->schema, t->name, archived ? archived : "", t->schema, t->name) < 0)
+        asprintf(&rows, "%sSELECT * FROM pb_scan('%s.%s')", archived ? archived : "", t->schema, t->name) < 0)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    if (pb_derived_is(t) && !(derived = pb_derived_select(t, rows, e->request->catalog.ranks)))
+        return pb_fail(err, -ENOMEM, "out of memory");
+    if (asprintf(&text, "CREATE OR REPLACE VIEW memory.\"%s\".\"%s\" AS %s", t->schema, t->name,
+                 derived ? derived : rows) < 0)
         return pb_fail(err, -ENOMEM, "out of memory");
     return pb_engine_do(e, text, err);
 }

@@ -1,0 +1,416 @@
+/* torch: the probe that records what PyTorch does: calls of modules, phases, steps.
+ *
+ * Nothing of Python's that a program could look at is changed: the slots of classes (tp_call of modules,
+ * tp_iternext of data loaders' iterators) and the C function of the autograd engine get functions of ours,
+ * which call what was there. Only classes whose slot is the one that all of them share are touched.
+ * torch.compile does not see slots. Two hooks of ours are in torch's own list for all optimizers, where that
+ * list was empty; they stay, since taking them out while another thread walks the list would be an exception
+ * there.
+ *
+ * Start and stop are the resident thread's, which has no GIL: a thread of ours takes it and does the rest,
+ * also once a second, for classes that were made since. From stop on our functions only call what was there,
+ * whether or not that thread has put the slots back already. */
+#include "agent/probes/torch.h"
+#include "agent/clock.h"
+#include "agent/enter.h"
+#include "agent/module.h"
+#include "agent/probes/probe.h"
+#include "agent/spawn.h"
+#include "agent/thread.h"
+#include "table/clock.h"
+
+#include <errno.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define LOOK_NS    (200 * PB_NS_PER_MS) /* until torch is there */
+#define AGAIN_NS   PB_NS_PER_S
+#define MOST_TYPES 100000
+#define MOST_DEEP  60
+
+/* Of a type object and a method descriptor, on LP64 with a GIL: the same from 3.6 to 3.15. */
+#define TYPE_CALL      128
+#define TYPE_NEXT      224
+#define DESCR_METHOD   40
+#define SLOT_ITERNEXT  63
+#define METH_KEYWORDED (PB_METH_VARARGS | PB_METH_KEYWORDS)
+
+struct pb_torch pb_torch = {.rate = 1};
+
+static uint32_t wanted;  /* the resident thread's word */
+static uint32_t working; /* a thread of ours is on its way */
+static uint32_t runs;    /* with the GIL */
+static uint32_t slots_in;
+static struct pb_py_method *backward_method; /* torch's; NULL: not found yet */
+static double rate_wanted;
+static char trouble[160]; /* why nothing is recorded; "" : nothing is known to be wrong */
+
+/* --- with the GIL ---------------------------------------------------------------------------------- */
+
+static void **slot_at(pb_pyobject *type, size_t offset)
+{
+    return (void **)(void *)((char *)type + offset);
+}
+
+struct swap {
+    pb_pyobject *subclasses; /* type.__subclasses__ */
+    size_t offset;
+    void *from, *to;
+    unsigned left;
+};
+
+static void swap_tree(const struct pb_python *py, struct swap *swap, pb_pyobject *type, int deep)
+{
+    void **slot = slot_at(type, swap->offset);
+
+    if (*slot == swap->from)
+        __atomic_store_n(slot, swap->to, __ATOMIC_RELEASE);
+    pb_pyobject *below =
+        deep < MOST_DEEP && swap->left-- ? py->call(swap->subclasses, type, (void *)NULL) : NULL;
+    for (long i = 0, n = below ? py->list_size(below) : 0; i < n; i++)
+        swap_tree(py, swap, py->list_get(below, i), deep + 1);
+    if (below)
+        py->decref(below);
+    py->err_clear();
+}
+
+/* Swaps the slot of a class and all below it. */
+static void swap_slots(const struct pb_python *py, pb_pyobject *type, size_t offset, void *from, void *to)
+{
+    pb_pyobject *meta = pb_type_of(py->object_type, pb_module_header(py)); /* type */
+    struct swap swap = {.subclasses = py->get_attr(meta, "__subclasses__"),
+                        .offset = offset,
+                        .from = from,
+                        .to = to,
+                        .left = MOST_TYPES};
+
+    if (swap.subclasses)
+        swap_tree(py, &swap, type, 0);
+    if (swap.subclasses)
+        py->decref(swap.subclasses);
+    py->err_clear();
+}
+
+/* A name of a module that is imported; a new reference or NULL. Imports nothing. */
+static pb_pyobject *imported(const struct pb_python *py, const char *module, const char *name)
+{
+    pb_pyobject *found = py->dict_get(py->modules_dict(), module);
+    pb_pyobject *value = found ? py->get_attr(found, name) : NULL;
+
+    py->err_clear();
+    return value;
+}
+
+/* What a class has in its slot, where it lies where we think it does. */
+static void *read_slot(const struct pb_python *py, pb_pyobject *type, size_t offset, int id)
+{
+    void *told = py->type_slot(type, id);
+
+    py->err_clear();
+    return told && told == *slot_at(type, offset) ? told : NULL;
+}
+
+/* Puts ours in wherever the function is that all classes share. */
+static void put_slots(const struct pb_python *py)
+{
+    pb_pyobject *module = imported(py, "torch.nn.modules.module", "Module");
+    pb_pyobject *loader = imported(py, "torch.utils.data.dataloader", "_BaseDataLoaderIter");
+
+    if (module && !pb_torch.original_call) {
+        void *call = read_slot(py, module, TYPE_CALL, PB_SLOT_CALL);
+        memcpy(&pb_torch.original_call, &call, sizeof(call));
+        if (!call)
+            snprintf(trouble, sizeof(trouble), "the classes of this Python are laid out otherwise");
+    }
+    if (loader && !pb_torch.original_next) {
+        void *next = read_slot(py, loader, TYPE_NEXT, SLOT_ITERNEXT);
+        memcpy(&pb_torch.original_next, &next, sizeof(next));
+    }
+    if (module && pb_torch.original_call)
+        swap_slots(py, module, TYPE_CALL, (void *)pb_torch.original_call, (void *)pb_torch_call_module);
+    if (loader && pb_torch.original_next)
+        swap_slots(py, loader, TYPE_NEXT, (void *)pb_torch.original_next, (void *)pb_torch_next_batch);
+    slots_in = 1;
+    pb_pyobject *held[] = {module, loader};
+    for (int i = 0; i < 2; i++)
+        if (held[i])
+            py->decref(held[i]);
+}
+
+static void take_slots(const struct pb_python *py)
+{
+    pb_pyobject *module = imported(py, "torch.nn.modules.module", "Module");
+    pb_pyobject *loader = imported(py, "torch.utils.data.dataloader", "_BaseDataLoaderIter");
+
+    if (module)
+        swap_slots(py, module, TYPE_CALL, (void *)pb_torch_call_module, (void *)pb_torch.original_call);
+    if (loader)
+        swap_slots(py, loader, TYPE_NEXT, (void *)pb_torch_next_batch, (void *)pb_torch.original_next);
+    slots_in = 0;
+    pb_pyobject *held[] = {module, loader};
+    for (int i = 0; i < 2; i++)
+        if (held[i])
+            py->decref(held[i]);
+}
+
+/* Copies through the kernel: where memory is not what we think it is, that is an error and no signal. */
+static int copy_checked(void *to, const void *from, size_t size, int write)
+{
+    struct iovec here = {.iov_base = write ? (void *)(uintptr_t)from : to, .iov_len = size};
+    struct iovec there = {.iov_base = write ? to : (void *)(uintptr_t)from, .iov_len = size};
+    ssize_t n = write ? process_vm_writev(getpid(), &here, 1, &there, 1, 0)
+                      : process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+    return n == (ssize_t)size ? 0 : -EFAULT;
+}
+
+/* The method run_backward of the autograd engine: what torch's C++ code gave Python to call. */
+static struct pb_py_method *find_backward(const struct pb_python *py)
+{
+    pb_pyobject *engine = imported(py, "torch._C", "_ImperativeEngine");
+    pb_pyobject *method = engine ? py->get_attr(engine, "run_backward") : NULL;
+    struct pb_py_method *found = NULL, copy;
+    char name[sizeof("run_backward")] = "";
+
+    if (method)
+        memcpy(&found, (char *)method + DESCR_METHOD, sizeof(found));
+    if (!found || copy_checked(&copy, found, sizeof(copy), 0) < 0 ||
+        copy_checked(name, copy.name, sizeof(name), 0) < 0 || strcmp(name, "run_backward") != 0 ||
+        copy.flags != METH_KEYWORDED ||
+        copy_checked(&found->function, &copy.function, sizeof(copy.function), 1) < 0) /* may be written? */
+        found = NULL;
+    py->err_clear();
+    pb_pyobject *held[] = {engine, method};
+    for (int i = 0; i < 2; i++)
+        if (held[i])
+            py->decref(held[i]);
+    return found;
+}
+
+static void put_backward(const struct pb_python *py)
+{
+    if (!backward_method)
+        backward_method = find_backward(py);
+    if (!backward_method || backward_method->function == (pb_py_function)pb_torch_run_backward)
+        return;
+    if (!pb_torch.original_backward)
+        memcpy(&pb_torch.original_backward, &backward_method->function, sizeof(pb_torch.original_backward));
+    if ((pb_py_function)pb_torch.original_backward == backward_method->function)
+        __atomic_store_n(&backward_method->function, (pb_py_function)pb_torch_run_backward, __ATOMIC_RELEASE);
+}
+
+static void take_backward(void)
+{
+    if (backward_method && backward_method->function == (pb_py_function)pb_torch_run_backward)
+        __atomic_store_n(&backward_method->function, (pb_py_function)pb_torch.original_backward,
+                         __ATOMIC_RELEASE);
+}
+
+/* One hook for all optimizers, once a process. */
+static void put_hook(const struct pb_python *py, const char *list, const char *function,
+                     struct pb_py_method *method)
+{
+    pb_pyobject *hooks = imported(py, "torch.optim.optimizer", list);
+    pb_pyobject *put =
+        hooks && py->size_of(hooks) == 0 ? imported(py, "torch.optim.optimizer", function) : NULL;
+    pb_pyobject *hook = put ? py->cfunction(method, NULL, NULL) : NULL;
+    pb_pyobject *handle = hook ? py->call(put, hook, (void *)NULL) : NULL;
+
+    py->err_clear();
+    pb_pyobject *held[] = {hooks, put, hook, handle};
+    for (int i = 0; i < 4; i++)
+        if (held[i])
+            py->decref(held[i]);
+}
+
+static void put_hooks(const struct pb_python *py)
+{
+    put_hook(py, "_global_optimizer_pre_hooks", "register_optimizer_step_pre_hook", &pb_torch_before_step);
+    put_hook(py, "_global_optimizer_post_hooks", "register_optimizer_step_post_hook", &pb_torch_after_step);
+}
+
+static void begin_run(const struct pb_python *py)
+{
+    if (pb_torch_names_begin(py) < 0) {
+        snprintf(trouble, sizeof(trouble), "there is no memory for the names of modules");
+        return;
+    }
+    pb_torch.rate = rate_wanted;
+    pb_torch.calls = pb_torch.lost = 0;
+    pb_torch_calls_reset();
+    pb_torch_steps_reset(pb_clock_mono());
+    runs = runs + 1 ? runs + 1 : 1;
+    __atomic_store_n(&pb_torch.run, runs, __ATOMIC_SEQ_CST);
+    /* The resident thread stores the other way round: one of the two sees the other. */
+    if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST))
+        __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
+}
+
+static void put_in_or_take_out(const struct pb_python *py)
+{
+    if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST)) {
+        if (slots_in)
+            take_slots(py);
+        take_backward();
+        if (!pb_torch_run())
+            pb_torch_names_end(py);
+        return;
+    }
+    pb_pyobject *module = imported(py, "torch.nn.modules.module", "Module");
+    if (!module)
+        return;
+    py->decref(module);
+    if (!pb_torch_run())
+        begin_run(py);
+    put_hooks(py);
+    put_backward(py);
+    put_slots(py);
+}
+
+/* --- the thread that takes the GIL ----------------------------------------------------------------- */
+
+static int is_torch(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    (void)size;
+    (void)unused;
+    return info->dlpi_name && strstr(info->dlpi_name, "libtorch_python.so") != NULL;
+}
+
+static int is_always_wanted(const void *unused)
+{
+    (void)unused;
+    return 1;
+}
+
+static int start_work(void);
+
+static void *work(void *unused)
+{
+    struct pb_python py;
+    char why[160];
+    (void)unused;
+
+    pb_thread_name("probing-torch");
+    /* Where there is no torch nobody asks for the GIL. */
+    if (dl_iterate_phdr(is_torch, NULL) && pb_enter_find(&py, why, sizeof(why)) == 0) {
+        if (py.free_threaded) {
+            snprintf(trouble, sizeof(trouble), "a Python without a GIL: not recorded yet");
+        } else if (py.minor >= 7 && pb_enter_await_gil(&py, is_always_wanted, NULL)) {
+            int gil = py.gil_ensure();
+            if (pb_python_usable(&py))
+                put_in_or_take_out(&py);
+            py.gil_release(gil);
+        }
+    }
+    __atomic_store_n(&working, 0, __ATOMIC_SEQ_CST);
+    /* A stop that came while we were at it has found us working, and left the rest to us. */
+    if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) && __atomic_load_n(&slots_in, __ATOMIC_SEQ_CST))
+        start_work();
+    return NULL;
+}
+
+static void give_up_work(void *unused, int error)
+{
+    (void)unused;
+    (void)error;
+    __atomic_store_n(&working, 0, __ATOMIC_SEQ_CST);
+}
+
+/* False: one is on its way. */
+static int start_work(void)
+{
+    uint32_t none = 0;
+
+    if (!__atomic_compare_exchange_n(&working, &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return 0;
+    if (pb_spawn(work, give_up_work, NULL) < 0)
+        __atomic_store_n(&working, 0, __ATOMIC_SEQ_CST);
+    return 1;
+}
+
+/* --- the probe ------------------------------------------------------------------------------------- */
+
+static int read_share(const char *settings, const char *name, double *ret, char *why, size_t why_size)
+{
+    char key[32];
+
+    snprintf(key, sizeof(key), "%s=", name);
+    const char *at = strstr(settings, key);
+    if (!at)
+        return 0;
+    char *end;
+    long whole = strtol(at + strlen(key), &end, 10);
+    double share = (double)whole, unit = 0.1;
+    for (end += *end == '.'; *end >= '0' && *end <= '9'; end++, unit /= 10)
+        share += (*end - '0') * unit;
+    if ((*end && *end != ' ') || share < 0 || share > 1) {
+        snprintf(why, why_size, "%s is a share from 0 to 1, such as 0.05, not '%.20s'", name,
+                 at + strlen(key));
+        return -EINVAL;
+    }
+    *ret = share;
+    return 0;
+}
+
+static int start(struct pb_arena *arena, const char *settings, char *why, size_t why_size)
+{
+    double rate = 1;
+    (void)arena; /* its tables are made with their first rows (torch_rows.c) */
+
+    int r = pb_probe_check(settings, "sample_rate", why, why_size);
+    if (r == 0)
+        r = read_share(settings, "sample_rate", &rate, why, why_size);
+    if (r < 0)
+        return r;
+    rate_wanted = rate;
+    trouble[0] = '\0';
+    __atomic_store_n(&wanted, 1, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+static int stop(char *why, size_t why_size)
+{
+    (void)why;
+    (void)why_size;
+    __atomic_store_n(&wanted, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
+    start_work();
+    return 0;
+}
+
+static uint64_t tick(uint64_t now)
+{
+    start_work();
+    return now + (pb_torch_run() ? AGAIN_NS : LOOK_NS);
+}
+
+static void forget(void)
+{
+    wanted = working = 0;
+    __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
+}
+
+static void describe(char *ret, size_t size)
+{
+    if (trouble[0])
+        snprintf(ret, size, "%s", trouble);
+    else if (!pb_torch_run())
+        snprintf(ret, size, "waits for torch to be imported");
+    else
+        snprintf(ret, size, "modules of %.3g%% of the steps; step %lld, %llu calls", pb_torch.rate * 100,
+                 (long long)pb_torch.step, (unsigned long long)pb_torch.calls);
+}
+
+const struct pb_probe pb_probe_torch = {
+    .name = "torch",
+    .text = "calls of PyTorch modules, phases and steps",
+    .settings = "sample_rate=1",
+    .start = start,
+    .stop = stop,
+    .tick = tick,
+    .forked = forget,
+    .describe = describe,
+};

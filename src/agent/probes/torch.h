@@ -1,0 +1,96 @@
+/* torch: what the files of the torch probe share (docs/torch.md).
+ *
+ *   torch.c        the probe: start, stop, and the thread that puts our functions in and takes them out
+ *   torch_call.c   what a module's call passes through: the hot path
+ *   torch_names.c  modules by address, their names in the model, and the texts that rows name them by
+ *   torch_step.c   phases of a step (data loader, forward, backward, optimizer) and where it ends
+ *   torch_rows.c   the tables
+ *
+ * All of it but what torch.c says otherwise runs in threads of the program that hold the GIL, which is the
+ * lock of everything here: builds without a GIL are refused. */
+#pragma once
+
+#include "agent/python.h"
+#include "table/arena.h"
+
+#include <stdint.h>
+
+typedef pb_pyobject *(*pb_torch_call)(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);
+typedef pb_pyobject *(*pb_torch_next)(pb_pyobject *self);
+
+/* Where a row says it was: a stage, a module, the module that called it, depth, thread. */
+struct pb_torch_place {
+    uint32_t name;   /* of the module: a text */
+    uint32_t parent; /* a place; 0: none */
+    uint32_t text;   /* what the row's cell says */
+    int32_t tid;
+    uint32_t next; /* in its list of the hash table */
+    uint16_t depth;
+    uint8_t stage;
+    uint64_t generation; /* of the arena that stored was of */
+    struct pb_string_place stored;
+};
+
+enum pb_torch_stage {
+    PB_TORCH_FORWARD,
+    PB_TORCH_BACKWARD,
+    PB_TORCH_OPTIMIZER,
+    PB_TORCH_LOADER,
+    PB_TORCH_STEP
+};
+
+/* Of one start to its stop. */
+struct pb_torch {
+    uint32_t run;                /* counts starts; 0: off. Set by the resident thread, read by all */
+    uint32_t modules;            /* whether calls of modules make rows in this step */
+    double rate;                 /* share of steps in which they do */
+    uint64_t calls;              /* rows of module calls ever */
+    uint64_t lost;               /* calls without a row: no room for another name, thread or level */
+    int64_t step;                /* the number of the step that goes on */
+    pb_torch_call original_call; /* what was in the slots; NULL: not installed */
+    pb_torch_next original_next;
+    pb_torch_call original_backward;
+};
+extern struct pb_torch pb_torch;
+
+static inline uint32_t pb_torch_run(void)
+{
+    return __atomic_load_n(&pb_torch.run, __ATOMIC_ACQUIRE);
+}
+
+/* torch_call.c */
+pb_pyobject *pb_torch_call_module(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);
+void pb_torch_calls_reset(void);
+
+/* torch_names.c: memory is there from begin to end. */
+int pb_torch_names_begin(const struct pb_python *py);
+void pb_torch_names_end(const struct pb_python *py);
+/* The name of a module that is called: known, or found in the model around it. 0: there is no room. is_root:
+ * no call of another module is around it. Leaves no exception. */
+uint32_t pb_torch_name(const struct pb_python *py, pb_pyobject *module, int is_root, uint32_t parent_place);
+/* A name for what is no module (an optimizer, a data loader): by its class. */
+uint32_t pb_torch_name_of_class(const struct pb_python *py, pb_pyobject *object);
+/* 0: there is no room. */
+uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t parent, int32_t tid,
+                        unsigned depth);
+struct pb_torch_place *pb_torch_place_at(uint32_t place);
+const char *pb_torch_text(uint32_t text, size_t *length);
+unsigned pb_torch_names_count(void);
+
+/* torch_step.c. Times are those of pb_clock_mono. */
+pb_pyobject *pb_torch_next_batch(pb_pyobject *self);
+pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);
+extern struct pb_py_method pb_torch_before_step, pb_torch_after_step; /* hooks of optimizers */
+void pb_torch_forward_ended(int32_t tid, int64_t begun, int64_t ended);
+void pb_torch_steps_reset(int64_t now);
+
+/* torch_rows.c */
+struct pb_torch_step_row {
+    int64_t begun, ended, step;
+    int64_t data, forward, backward, optimizer; /* ns */
+    uint32_t calls, micro_batches;
+    int32_t tid;
+    int sampled;
+};
+void pb_torch_write_call(uint32_t place, int64_t begun, int64_t took, int64_t own);
+void pb_torch_write_step(const struct pb_torch_step_row *step);

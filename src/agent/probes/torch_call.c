@@ -1,0 +1,148 @@
+/* torch_call: what every call of a module passes through, in the tp_call slot of its class.
+ *
+ * The calls that a thread is in are kept in memory of ours, never on the thread's stack: greenlets move
+ * stacks away while a call is in them. A level is known by the address of its C frame. A thread that left a
+ * call without passing its end (longjmp, an ended greenlet) is found out by the next call, whose frame is not
+ * below that of the call it seems to be in. No row is open while the module runs, and nothing here calls
+ * Python after it: an exception that the module raised is as it was. */
+#include "agent/probes/torch.h"
+#include "agent/thread.h"
+#include "table/clock.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define THREADS 64
+#define PROBES  4
+#define LEVELS  48
+
+struct level {
+    uintptr_t frame;
+    uint32_t place;
+    int64_t inside; /* ns in calls of other modules */
+};
+
+struct calls {
+    uint64_t key; /* pthread_self */
+    int32_t tid;
+    uint32_t depth;
+    struct level levels[LEVELS];
+};
+
+static struct calls threads[THREADS];
+
+void pb_torch_calls_reset(void)
+{
+    memset(threads, 0, sizeof(threads));
+}
+
+static struct calls *take_calls(uint64_t key, uint32_t home)
+{
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct calls *c = &threads[(home + i) % THREADS];
+        if (c->depth && c->tid != 0)
+            continue; /* a thread that is in a call, or ended in one: a table of threads that is full of those
+                       */
+        c->key = key;
+        c->tid = pb_thread_id();
+        c->depth = 0;
+        return c;
+    }
+    return NULL;
+}
+
+/* The calls of this thread; NULL: too many threads. */
+static inline struct calls *find_calls(void)
+{
+    uint64_t key = (uint64_t)pthread_self();
+    uint32_t home = (uint32_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 58);
+
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct calls *c = &threads[(home + i) % THREADS];
+        if (c->key != key)
+            continue;
+        if (__builtin_expect(c->tid != pb_thread_id(), 0)) { /* another thread at the same address */
+            c->tid = pb_thread_id();
+            c->depth = 0;
+        }
+        return c;
+    }
+    return take_calls(key, home);
+}
+
+struct call {
+    struct calls *thread;
+    uint32_t depth, run, place;
+    uintptr_t frame;
+    int64_t begun;
+};
+
+/* False: the call is not looked at. */
+static inline int begin_call(struct call *c, pb_pyobject *self, uintptr_t frame)
+{
+    struct calls *t = find_calls();
+
+    if (__builtin_expect(!t, 0)) {
+        pb_torch.lost++;
+        return 0;
+    }
+    while (t->depth && t->levels[t->depth - 1].frame <= frame)
+        t->depth--;
+    uint32_t depth = t->depth, parent = depth ? t->levels[depth - 1].place : 0;
+    if (depth && !parent)
+        return 0; /* the outermost call of a step whose modules make no rows */
+    if (__builtin_expect(depth >= LEVELS, 0)) {
+        pb_torch.lost++;
+        return 0;
+    }
+    uint32_t place = 0;
+    if (pb_torch.modules) {
+        uint32_t name = pb_torch_name(pb_python_here(), self, depth == 0, parent);
+        place = name ? pb_torch_place(PB_TORCH_FORWARD, name, parent, t->tid, depth) : 0;
+        if (__builtin_expect(!place, 0)) {
+            pb_torch.lost++;
+            if (depth)
+                return 0;
+        }
+    }
+    t->levels[depth] = (struct level){.frame = frame, .place = place};
+    t->depth = depth + 1;
+    c->thread = t;
+    c->depth = depth;
+    c->place = place;
+    c->frame = frame;
+    c->begun = pb_clock_mono();
+    return 1;
+}
+
+static inline void end_call(const struct call *c)
+{
+    struct calls *t = c->thread;
+    int64_t now = pb_clock_mono(), took = now - c->begun;
+
+    if (pb_torch_run() != c->run || t->depth <= c->depth || t->levels[c->depth].frame != c->frame ||
+        t->key != (uint64_t)pthread_self())
+        return; /* switched off meanwhile, or a greenlet that another one ran across */
+    took = took > 0 ? took : 0;
+    int64_t own = took - t->levels[c->depth].inside;
+    t->depth = c->depth;
+    if (c->depth)
+        t->levels[c->depth - 1].inside += took;
+    if (c->place)
+        pb_torch_write_call(c->place, c->begun, took, own > 0 ? own : 0);
+    if (c->depth == 0)
+        pb_torch_forward_ended(t->tid, c->begun, now);
+}
+
+pb_pyobject *pb_torch_call_module(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords)
+{
+    const pb_torch_call original = pb_torch.original_call;
+    struct call c;
+
+    c.run = pb_torch_run();
+    if (!c.run || !begin_call(&c, self, (uintptr_t)__builtin_frame_address(0)))
+        return original(self, args, keywords);
+    pb_pyobject *result = original(self, args, keywords);
+    end_call(&c);
+    return result;
+}

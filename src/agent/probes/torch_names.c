@@ -1,0 +1,375 @@
+/* torch_names: which module a call is of, what it is called in its model, and the texts of rows.
+ *
+ * A module is known by its address, as long as it lives: a weak reference tells of its end, since addresses
+ * are used again. Its name is its path in the outermost module that was called, as named_modules() has it;
+ * the outermost itself has the name of its class. Paths are found by reading the `_modules` dicts, which runs
+ * no code of the program, once a model and again where a module turns up that was not there. Texts and places
+ * are made once and kept, so that replicas that come and go with each step (DataParallel) take no memory.
+ * Everything is in one mapping of a fixed size; where that is full, calls have no rows. */
+#include "agent/module.h"
+#include "agent/probes/torch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MODULES    (1u << 16)
+#define TEXTS      (1u << 15)
+#define PLACES     (1u << 15)
+#define TEXT_BYTES (4u << 20)
+#define PATH_BYTES 512
+#define MOST_DEEP  40
+#define GONE       ((pb_pyobject *)1) /* a place in the hash table whose module has ended */
+#define FIELD      '\x1f'
+
+struct known_module {
+    pb_pyobject *module; /* borrowed: only its address counts; NULL: free */
+    pb_pyobject *weak;
+    uint32_t name;
+    uint32_t place; /* the one that it had last */
+    uint8_t walked; /* its whole tree was given names */
+};
+
+struct text {
+    uint32_t at, length, next;
+};
+
+struct memory {
+    struct known_module modules[MODULES];
+    struct text texts[TEXTS];
+    struct pb_torch_place places[PLACES];
+    uint32_t text_lists[TEXTS], place_lists[PLACES];
+    char bytes[TEXT_BYTES];
+};
+
+static struct memory *memory;
+static uint32_t nmodules, ntexts, nplaces, nbytes;
+static struct known_module *last_module; /* of the last lookup */
+
+static uint64_t mix(uint64_t h, uint64_t n)
+{
+    h = (h ^ n) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+/* --- texts ----------------------------------------------------------------------------------------- */
+
+static uint32_t intern(const char *bytes, size_t length)
+{
+    uint64_t h = length;
+    for (size_t i = 0; i < length; i++)
+        h = mix(h, (unsigned char)bytes[i]);
+    uint32_t *list = &memory->text_lists[h % TEXTS];
+
+    for (uint32_t i = *list; i; i = memory->texts[i].next)
+        if (memory->texts[i].length == length &&
+            memcmp(memory->bytes + memory->texts[i].at, bytes, length) == 0)
+            return i;
+    if (ntexts + 1 >= TEXTS || length > TEXT_BYTES - nbytes)
+        return 0;
+    uint32_t made = ++ntexts;
+    memcpy(memory->bytes + nbytes, bytes, length);
+    memory->texts[made] = (struct text){.at = nbytes, .length = (uint32_t)length, .next = *list};
+    nbytes += (uint32_t)length;
+    *list = made;
+    return made;
+}
+
+const char *pb_torch_text(uint32_t text, size_t *length)
+{
+    *length = memory->texts[text].length;
+    return memory->bytes + memory->texts[text].at;
+}
+
+unsigned pb_torch_names_count(void)
+{
+    return nmodules;
+}
+
+/* --- places ---------------------------------------------------------------------------------------- */
+
+static const char *const stages[] = {[PB_TORCH_FORWARD] = "forward",
+                                     [PB_TORCH_BACKWARD] = "backward",
+                                     [PB_TORCH_OPTIMIZER] = "optimizer",
+                                     [PB_TORCH_LOADER] = "dataloader",
+                                     [PB_TORCH_STEP] = "step"};
+
+/* The nth of the fields of a name: path, class, model. */
+static const char *name_field(uint32_t name, int n, int *length)
+{
+    size_t size = 0;
+    const char *at = name ? pb_torch_text(name, &size) : "", *end = at + size;
+
+    for (; n > 0 && at < end; n--) {
+        const char *next = memchr(at, FIELD, (size_t)(end - at));
+        at = next ? next + 1 : end;
+    }
+    const char *next = at < end ? memchr(at, FIELD, (size_t)(end - at)) : NULL;
+    *length = (int)((next ? next : end) - at);
+    return at;
+}
+
+static uint32_t make_text(const struct pb_torch_place *p)
+{
+    char text[2 * PATH_BYTES];
+    const char *field[4];
+    int length[4];
+
+    for (int i = 0; i < 3; i++)
+        field[i] = name_field(p->name, i, &length[i]);
+    field[3] = name_field(p->parent ? memory->places[p->parent].name : 0, 0, &length[3]);
+    int n = snprintf(text, sizeof(text), "%s%c%.*s%c%.*s%c%.*s%c%u%c%d%c%.*s", stages[p->stage], FIELD,
+                     length[0], field[0], FIELD, length[1], field[1], FIELD, length[3], field[3], FIELD,
+                     p->depth, FIELD, (int)p->tid, FIELD, length[2], field[2]);
+    return n > 0 && (size_t)n < sizeof(text) ? intern(text, (size_t)n) : 0;
+}
+
+struct pb_torch_place *pb_torch_place_at(uint32_t place)
+{
+    return &memory->places[place];
+}
+
+static inline int is_place(const struct pb_torch_place *p, enum pb_torch_stage stage, uint32_t name,
+                           uint32_t parent, int32_t tid, unsigned depth)
+{
+    return p->name == name && p->parent == parent && p->tid == tid && p->stage == stage && p->depth == depth;
+}
+
+uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t parent, int32_t tid,
+                        unsigned depth)
+{
+    if (stage == PB_TORCH_FORWARD && last_module && last_module->place &&
+        is_place(&memory->places[last_module->place], stage, name, parent, tid, depth))
+        return last_module->place;
+    uint32_t *list =
+        &memory->place_lists[mix(mix(name, parent), (uint64_t)tid << 8 | (unsigned)stage) % PLACES];
+    uint32_t found = *list;
+    while (found && !is_place(&memory->places[found], stage, name, parent, tid, depth))
+        found = memory->places[found].next;
+    if (!found && nplaces + 1 < PLACES) {
+        struct pb_torch_place made = {.name = name,
+                                      .parent = parent,
+                                      .tid = tid,
+                                      .depth = (uint16_t)depth,
+                                      .stage = (uint8_t)stage,
+                                      .next = *list};
+        made.text = make_text(&made);
+        if (made.text) {
+            found = *list = ++nplaces;
+            memory->places[found] = made;
+        }
+    }
+    if (stage == PB_TORCH_FORWARD && last_module)
+        last_module->place = found;
+    return found;
+}
+
+/* --- modules --------------------------------------------------------------------------------------- */
+
+/* Its entry, or with `add` a free one. NULL: it is not there, or all are taken. */
+static struct known_module *find_module(const pb_pyobject *module, int add)
+{
+    uint32_t at = (uint32_t)(mix(0, (uintptr_t)module) % MODULES);
+    struct known_module *free = NULL;
+
+    for (uint32_t i = 0; i < MODULES; i++, at = (at + 1) % MODULES) {
+        struct known_module *m = &memory->modules[at];
+        if (m->module == module)
+            return m;
+        if (m->module == GONE && !free)
+            free = m;
+        if (!m->module) {
+            free = free ? free : m;
+            break;
+        }
+    }
+    return add && nmodules < MODULES / 2 ? free : NULL;
+}
+
+/* Frees an entry. One that others may lie behind is marked, and such marks go with the last of their chain.
+ */
+static void forget_module(uint32_t at)
+{
+    memory->modules[at] = (struct known_module){.module = GONE};
+    nmodules--;
+    if (memory->modules[(at + 1) % MODULES].module)
+        return;
+    for (; memory->modules[at].module == GONE; at = (at + MODULES - 1) % MODULES)
+        memory->modules[at].module = NULL;
+}
+
+/* The callback of a weak reference; self is the number of the entry, as an int. */
+static pb_pyobject *module_ended(pb_pyobject *self, pb_pyobject *weak)
+{
+    const struct pb_python *py = pb_python_here();
+    unsigned long at = (unsigned long)py->int_as(self);
+
+    if (memory && at < MODULES && memory->modules[at].weak == weak) {
+        forget_module((uint32_t)at);
+        last_module = NULL;
+        py->decref(weak);
+    }
+    py->incref(py->none);
+    return py->none;
+}
+
+static struct pb_py_method ended_method = {"ended", (pb_py_function)module_ended, PB_METH_O, NULL};
+
+static struct known_module *add_module(const struct pb_python *py, pb_pyobject *module)
+{
+    struct known_module *m = find_module(module, 1);
+    if (!m)
+        return NULL;
+    pb_pyobject *number = py->int_signed((long)(m - memory->modules));
+    pb_pyobject *callback = number ? py->cfunction(&ended_method, number, NULL) : NULL;
+    pb_pyobject *weak = callback ? py->weakref_new(module, callback) : NULL;
+    if (callback)
+        py->decref(callback);
+    if (number)
+        py->decref(number);
+    /* Making them may have collected garbage, and modules with it: the entry is still the one to take. */
+    if (!weak || find_module(module, 1) != m) {
+        py->err_clear();
+        if (weak)
+            py->decref(weak);
+        return NULL;
+    }
+    *m = (struct known_module){.module = module, .weak = weak};
+    nmodules++;
+    return m;
+}
+
+/* The class's name without what would be taken for the end of a field. */
+static void class_name(const struct pb_python *py, pb_pyobject *object, char *ret, size_t size)
+{
+    pb_pyobject *name = py->get_attr(pb_type_of(object, pb_module_header(py)), "__name__");
+    const char *text = name ? py->utf8_of(name) : NULL;
+
+    snprintf(ret, size, "%.100s", text ? text : "?");
+    for (char *c = ret; *c; c++)
+        *c = (unsigned char)*c < 0x20 ? '?' : *c;
+    if (name)
+        py->decref(name);
+    py->err_clear();
+}
+
+static uint32_t make_name(const struct pb_python *py, pb_pyobject *module, const char *path,
+                          const char *model)
+{
+    char text[PATH_BYTES + 256], kind[128];
+
+    class_name(py, module, kind, sizeof(kind));
+    int n = snprintf(text, sizeof(text), "%s%c%s%c%s", path[0] ? path : kind, FIELD, kind, FIELD, model);
+    return n > 0 && (size_t)n < sizeof(text) ? intern(text, (size_t)n) : 0;
+}
+
+/* Gives names to all modules under this one. `path` has its own, and is as before when this returns. */
+static void walk(const struct pb_python *py, pb_pyobject *module, char *path, const char *model, int deep)
+{
+    pb_pyobject *children = deep < MOST_DEEP ? py->get_attr(module, "_modules") : NULL;
+    pb_pyobject *keys = children ? py->mapping_keys(children) : NULL;
+    size_t length = strlen(path);
+
+    for (long i = 0, n = keys ? py->list_size(keys) : 0; i < n; i++) {
+        pb_pyobject *key = py->list_get(keys, i), *child = key ? py->dict_get_object(children, key) : NULL;
+        const char *name = child && child != py->none ? py->utf8_of(key) : NULL;
+        if (!name || length + strlen(name) + 2 > PATH_BYTES)
+            continue;
+        py->incref(child);
+        snprintf(path + length, PATH_BYTES - length, "%s%s", length ? "." : "", name);
+        for (char *c = path + length; *c; c++)
+            *c = (unsigned char)*c < 0x20 ? '?' : *c;
+        struct known_module *m = find_module(child, 0);
+        uint32_t given = make_name(py, child, path, model);
+        m = m ? m : add_module(py, child);
+        if (m && given) {
+            m->name = given;
+            m->walked = 0;
+            walk(py, child, path, model, deep + 1);
+        }
+        path[length] = '\0';
+        py->decref(child);
+    }
+    if (keys)
+        py->decref(keys);
+    if (children)
+        py->decref(children);
+    py->err_clear();
+}
+
+static struct known_module *name_tree(const struct pb_python *py, pb_pyobject *root)
+{
+    char path[PATH_BYTES] = "", model[128];
+
+    class_name(py, root, model, sizeof(model));
+    struct known_module *m = find_module(root, 0);
+    m = m ? m : add_module(py, root);
+    if (!m)
+        return NULL;
+    m->name = make_name(py, root, "", model);
+    m->walked = 1;
+    walk(py, root, path, model, 0);
+    return find_module(root, 0);
+}
+
+/* A module that is in no model as `_modules` tells: called from another one, it is named after that. */
+static struct known_module *name_stranger(const struct pb_python *py, pb_pyobject *module, uint32_t parent)
+{
+    char path[PATH_BYTES], kind[128], model[128];
+    uint32_t around = parent ? memory->places[parent].name : 0;
+    int length, model_length;
+
+    const char *outer = name_field(around, 0, &length);
+    const char *outer_model = name_field(around, 2, &model_length);
+    class_name(py, module, kind, sizeof(kind));
+    snprintf(path, sizeof(path), "%.*s.(%s)", length < 300 ? length : 300, outer, kind);
+    snprintf(model, sizeof(model), "%.*s", model_length < 120 ? model_length : 120, outer_model);
+    struct known_module *m = add_module(py, module);
+    if (m)
+        m->name = make_name(py, module, path, model);
+    if (m)
+        walk(py, module, path, model, 1);
+    return find_module(module, 0);
+}
+
+uint32_t pb_torch_name(const struct pb_python *py, pb_pyobject *module, int is_root, uint32_t parent_place)
+{
+    struct known_module *m = find_module(module, 0);
+
+    if (__builtin_expect(!m || !m->name, 0))
+        m = is_root ? name_tree(py, module) : name_stranger(py, module, parent_place);
+    last_module = m;
+    return m ? m->name : 0;
+}
+
+uint32_t pb_torch_name_of_class(const struct pb_python *py, pb_pyobject *object)
+{
+    return make_name(py, object, "", "");
+}
+
+int pb_torch_names_begin(const struct pb_python *py)
+{
+    pb_torch_names_end(py);
+    void *p = mmap(NULL, sizeof(*memory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    memory = p;
+    return 0;
+}
+
+void pb_torch_names_end(const struct pb_python *py)
+{
+    struct memory *old = memory;
+
+    memory = NULL;
+    last_module = NULL;
+    nmodules = ntexts = nplaces = nbytes = 0;
+    if (!old)
+        return;
+    for (uint32_t i = 0; i < MODULES; i++)
+        if (old->modules[i].weak)
+            py->decref(old->modules[i].weak);
+    munmap(old, sizeof(*old));
+}
