@@ -39,6 +39,7 @@ ALLOCATORS = {"jemalloc": ("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2",),
               "tcmalloc": ("/usr/lib/{machine}-linux-gnu/libtcmalloc.so.4", "/usr/lib/{machine}-linux-gnu/libtcmalloc_minimal.so.4")}
 SAMPLERS = ("flamegraph", "flamegraph-native", "top", "record", "backtrace-native")
 COME_AND_GO = ("inject", "detach") * 10
+TORCH_COMES_AND_GOES = ("probes-torch", "eval", "probes-torch-off", "probes-torch", "detach") * 3
 
 TARGETS = [
     body("prints", env={"PYTHONUNBUFFERED": "1"}, extra=("eval",) * 40),
@@ -82,8 +83,8 @@ TARGETS = [
     body("threads", label="big-tls", preload=("{c}/big_tls.so",)),
     body("loads", "{c}/slow_load.so", label="loads", may_refuse=True),
     body("quiet", label="cgroup-20-mb", cgroup_mb=20),
-    Target("loader", ["{python}", TRAINING, "loader"], modules=("torch",)),
-    Target("ddp", ["{python}", TRAINING, "ddp"], modules=("torch",)),
+    Target("loader", ["{python}", TRAINING, "loader"], modules=("torch",), extra=TORCH_COMES_AND_GOES),
+    Target("ddp", ["{python}", TRAINING, "ddp"], modules=("torch",), extra=TORCH_COMES_AND_GOES),
     # The last word is the call that the main thread waits in: the one that is borrowed most.
     Target("c-waits-epoll", ["{c}/waits", "50", "0"], python=False, extra=COME_AND_GO),
     Target("c-waits-recv", ["{c}/waits", "50", "2"], python=False, extra=COME_AND_GO),
@@ -133,6 +134,8 @@ COMMANDS = [
     Command("config-set", ["config", "probing.sample_rate=0.05"], injects=True),
     Command("probes", ["probes"], status=(0, 1)),
     Command("probes-start", ["probes", "start", "memory_usage", "interval=50ms"], injects=True),
+    Command("probes-torch", ["probes", "start", "torch"], injects=True),
+    Command("probes-torch-off", ["probes", "stop", "torch"], status=(0, 1)),
     Command("list", ["list"], target=False),
     Command("doctor", ["doctor"], status=(0, 1)),
     Command("detach", ["detach"], status=(0, 1)),

@@ -111,7 +111,7 @@ def forget(pid):
 
 
 @contextmanager
-def start(*command, ready=None, env=None, **options):
+def start(*command, ready=None, ready_seconds=10, env=None, **options):
     """A process for the length of a block; killed at its end. ready: what it prints when it can be probed."""
     with tempfile.NamedTemporaryFile("w", prefix="probing-job-", delete=False) as log:
         process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
@@ -119,7 +119,7 @@ def start(*command, ready=None, env=None, **options):
     job = Job(process, log.name)
     try:
         if ready:
-            wait_until(lambda: ready in job.output or not job.alive(), what=f"{ready!r}")
+            wait_until(lambda: ready in job.output or not job.alive(), ready_seconds, what=f"{ready!r}")
             assert job.alive(), f"the process ended:\n{job.output}"
         yield job
     finally:

@@ -107,7 +107,7 @@ def start(tmp_path, text):
     script, word = tmp_path / "job.py", tmp_path / "word"
     script.write_text(text)
     word.write_text("")
-    return jobs.start(sys.executable, script, word, ready="ready\n"), word
+    return jobs.start(sys.executable, script, word, ready="ready\n", ready_seconds=90), word
 
 
 def test_modules_and_steps_are_those_of_the_program_which_notices_nothing(tmp_path):
