@@ -32,6 +32,18 @@ const struct pb_setting_info pb_setting_info[PB_SETTINGS] = {
          "nothing masks nothing",
          "variables, locals and options with such a word in their names are masked; the tool's own "
          "PROBING_REDACT adds to it"},
+    [PB_SET_TORCH_PROFILING] = {"probing.torch.profiling", "PROBING_TORCH_PROFILING", PB_SETTING_SWITCH, "",
+                                "off", 0, 0, NULL, "on or off",
+                                "whether calls of PyTorch modules, phases and steps are recorded"},
+    [PB_SET_TORCH_BUDGET] = {"probing.torch.budget", "PROBING_TORCH_BUDGET", PB_SETTING_NUMBER, "%", "1",
+                             0.01, 100, "off", "percent of the time of a step from 0.01 to 100, or off",
+                             "what recording modules may cost a step before it leaves out steps; off: every "
+                             "step is recorded"},
+    [PB_SET_TORCH_HANG_TIMEOUT] = {"probing.torch.hang_timeout", "PROBING_TORCH_HANG_TIMEOUT",
+                                   PB_SETTING_NUMBER, "s", "auto", 0.1, 1e6, "auto,off",
+                                   "seconds from 0.1 to 1000000, auto or off",
+                                   "no step for so long is a row of python.alerts; auto: ten usual steps, at "
+                                   "least 30 s"},
 };
 
 static const char *const origins[] = {
@@ -130,6 +142,30 @@ static int is_words(const char *value)
     return 1;
 }
 
+static const struct {
+    const char *word;
+    int on;
+} switched[] = {{"on", 1}, {"off", 0}, {"1", 1}, {"0", 0}, {"true", 1}, {"false", 0}};
+
+/* 1, 0, or -EINVAL. */
+static int parse_switch(const char *value)
+{
+    size_t n = strcspn(value, ",");
+
+    for (const char *p = value; *p; p++)
+        if ((unsigned char)*p < 0x20)
+            return -EINVAL;
+    for (size_t i = 0; i < sizeof(switched) / sizeof(switched[0]); i++)
+        if (strlen(switched[i].word) == n && strncasecmp(value, switched[i].word, n) == 0)
+            return switched[i].on;
+    return -EINVAL;
+}
+
+int pb_settings_switched(const struct pb_settings *s, enum pb_setting setting)
+{
+    return s->at[setting].origin <= PB_ORIGIN_BAD_VARIABLE ? -1 : parse_switch(s->at[setting].text);
+}
+
 static int set(struct pb_settings *s, int i, const char *value, enum pb_origin origin)
 {
     const struct pb_setting_info *info = &pb_setting_info[i];
@@ -144,22 +180,30 @@ static int set(struct pb_settings *s, int i, const char *value, enum pb_origin o
     snprintf(text, sizeof(text), "%s", value);
     switch (info->kind) {
     case PB_SETTING_SIZE:
-        ok = pb_parse_size(value, &bytes) == 0;
+        ok = pb_parse_size(value, &bytes) == 0 && (double)bytes >= info->least && (double)bytes <= info->most;
         if (ok) {
             number = (double)bytes;
             print_size(bytes, text, sizeof(text));
         }
         break;
     case PB_SETTING_NUMBER:
-        ok = parse_decimal(value, &end, &number) == 0 && !*end;
+        ok = parse_decimal(value, &end, &number) == 0 && !*end && number >= info->least &&
+             number <= info->most;
+        if (!ok && info->choices && is_choice(info->choices, value)) {
+            ok = 1;
+            number = 0;
+        }
         break;
     case PB_SETTING_CHOICE:
         ok = is_choice(info->choices, value);
         break;
+    case PB_SETTING_SWITCH:
+        ok = parse_switch(value) >= 0;
+        break;
     default:
         ok = is_words(value);
     }
-    if (!ok || number < info->least || number > info->most)
+    if (!ok)
         return -EINVAL;
     memcpy(s->at[i].text, text, sizeof(text));
     s->at[i].number = number;

@@ -16,14 +16,18 @@ enum pb_setting {
     PB_SET_RETENTION_DAYS,
     PB_SET_COMPRESSION,
     PB_SET_REDACT,
+    PB_SET_TORCH_PROFILING,
+    PB_SET_TORCH_BUDGET,
+    PB_SET_TORCH_HANG_TIMEOUT,
     PB_SETTINGS,
 };
 
 enum pb_setting_kind {
     PB_SETTING_SIZE,   /* bytes: "64MB", "1.5 GB", "1048576", in units of 1024 */
-    PB_SETTING_NUMBER, /* decimal */
+    PB_SETTING_NUMBER, /* decimal, or one of its words */
     PB_SETTING_CHOICE, /* one of a few words */
     PB_SETTING_WORDS,  /* words with commas between them */
+    PB_SETTING_SWITCH, /* on or off, and after a comma whatever else is for the one that it switches */
 };
 
 struct pb_setting_info {
@@ -32,7 +36,8 @@ struct pb_setting_info {
     const char *unit; /* "" : none */
     const char *fallback;
     double least, most;
-    const char *choices; /* "zstd,none"; NULL where it is no choice */
+    const char
+        *choices; /* "zstd,none"; of a number: words that it may be instead, which count as 0; or NULL */
     const char *allowed; /* for a sentence: "takes .." */
     const char *text;    /* one line: what it is, and where it takes effect */
 };
@@ -68,6 +73,9 @@ void pb_settings_init(struct pb_settings *s, const char *environment, size_t siz
  * sentence that says what is. */
 int pb_settings_set(struct pb_settings *s, const char *name, const char *value, char *why, size_t why_size);
 
+/* Whether a switch is on, or off by a word; -1: nobody has said anything. */
+int pb_settings_switched(const struct pb_settings *s, enum pb_setting setting);
+
 /* Takes from `other` what s has by default only. */
 void pb_settings_fall_back(struct pb_settings *s, const struct pb_settings *other);
 
@@ -75,7 +83,7 @@ void pb_settings_fall_back(struct pb_settings *s, const struct pb_settings *othe
  * passed over. */
 #define PB_SETTINGS_FILE      "config"
 #define PB_SETTINGS_FILE_NEW  "config.new" /* until it is whole */
-#define PB_SETTINGS_FILE_SIZE 2048
+#define PB_SETTINGS_FILE_SIZE 4096
 size_t pb_settings_write(const struct pb_settings *s, char *ret, size_t size);
 void pb_settings_read(struct pb_settings *s, const char *text);
 

@@ -12,7 +12,7 @@ import pytest
 import jobs
 
 SETTINGS = {"probing.sample_rate", "probing.max_memory", "probing.retention_days", "probing.compression", "probing.redact",
-            "probing.archive"}
+            "probing.torch.profiling", "probing.torch.budget", "probing.torch.hang_timeout", "probing.archive"}
 IDLE = "print('ready', flush=True); import time; time.sleep(120)"
 
 

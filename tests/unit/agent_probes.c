@@ -2,6 +2,7 @@
  * the agent goes, and a child of fork. */
 #include "agent/clock.h"
 #include "agent/probes/probes.h"
+#include "control/settings.h"
 #include "table/arena.h"
 
 #include <errno.h>
@@ -51,8 +52,22 @@ static void forked(void)
     forks++;
 }
 
-static const struct pb_probe hook = {
-    .name = "hook", .text = "a test", .start = start, .stop = stop, .tick = tick, .forked = forked};
+static int wanted; /* what the settings say; told once, as a probe does */
+
+static int configure(const struct pb_settings *settings)
+{
+    int want = settings ? wanted : -1;
+    wanted = -1;
+    return want;
+}
+
+static const struct pb_probe hook = {.name = "hook",
+                                     .text = "a test",
+                                     .start = start,
+                                     .stop = stop,
+                                     .configure = configure,
+                                     .tick = tick,
+                                     .forked = forked};
 static const struct pb_probe *const list[] = {&pb_probe_memory_usage, &hook, NULL};
 static struct pb_arena *arena;
 static char why[300];
@@ -204,6 +219,31 @@ static void a_child_of_fork_has_none(void **state)
     assert_int_equal(state_of(1, NULL), PB_PROBE_ON);
 }
 
+static void settings_start_and_stop_it_when_they_change(void **state)
+{
+    struct pb_settings settings;
+    (void)state;
+
+    pb_settings_init(&settings, "", 0);
+    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), 0);
+    assert_int_equal(state_of(1, NULL), PB_PROBE_OFF);
+    wanted = 1;
+    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), 0);
+    assert_int_equal(state_of(1, NULL), PB_PROBE_ON);
+    assert_int_equal(pb_probes_stop("hook", why, sizeof(why)), 0);
+    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), 0);
+    assert_int_equal(state_of(1, NULL), PB_PROBE_OFF); /* what a person stopped stays so */
+    wanted = 1;
+    start_error = -EBUSY;
+    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), -EBUSY);
+    start_error = 0;
+    wanted = 1;
+    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), 0);
+    wanted = 0;
+    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), 0);
+    assert_int_equal(state_of(1, NULL), PB_PROBE_OFF);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +252,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_that_does_not_start_is_off, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_does_not_stop_is_stuck_until_it_does, set_up, tear_down),
         cmocka_unit_test_setup_teardown(they_are_called_when_it_is_their_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(settings_start_and_stop_it_when_they_change, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_child_of_fork_has_none, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,6 +73,11 @@ static void what_is_not_allowed_changes_nothing_and_says_what_is(void **state)
                                            {"probing.compression", "zstd,snappy"},
                                            {"probing.redact", "a\nb"},
                                            {"probing.redact", "a=b"},
+                                           {"probing.torch.profiling", "yes"},
+                                           {"probing.torch.profiling", "on\n"},
+                                           {"probing.torch.budget", "0"},
+                                           {"probing.torch.budget", "auto"},
+                                           {"probing.torch.hang_timeout", "off,auto"},
                                            {"probing.sample_rate", "0.1111111111111111111"}};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         refused(wrong[i][0], wrong[i][1]);
@@ -101,6 +106,23 @@ static void sizes_are_read_with_their_units(void **state)
         assert_string_equal(s.at[PB_SET_MAX_MEMORY].text, sizes[i].shown);
         assert_true(s.at[PB_SET_MAX_MEMORY].number == sizes[i].bytes);
     }
+}
+
+static void switches_and_numbers_that_may_be_words(void **state)
+{
+    struct pb_settings s = fresh();
+    char why[400];
+
+    assert_int_equal(pb_settings_switched(&s, PB_SET_TORCH_PROFILING), -1);
+    assert_int_equal(pb_settings_set(&s, "probing.torch.profiling", "ON,exprs=loss@train", why, sizeof(why)),
+                     0);
+    assert_int_equal(pb_settings_switched(&s, PB_SET_TORCH_PROFILING), 1);
+    assert_int_equal(pb_settings_set(&s, "probing.torch.profiling", "off", why, sizeof(why)), 0);
+    assert_int_equal(pb_settings_switched(&s, PB_SET_TORCH_PROFILING), 0);
+    assert_int_equal(pb_settings_set(&s, "probing.torch.budget", "off", why, sizeof(why)), 0);
+    assert_true(s.at[PB_SET_TORCH_BUDGET].number == 0);
+    assert_int_equal(pb_settings_set(&s, "probing.torch.budget", "2.5", why, sizeof(why)), 0);
+    assert_true(s.at[PB_SET_TORCH_BUDGET].number == 2.5);
 }
 
 static void a_host_that_writes_commas_does_not_change_numbers(void **state)
@@ -170,6 +192,7 @@ int main(void)
         cmocka_unit_test(every_setting_says_what_it_is_and_has_an_allowed_default),
         cmocka_unit_test(what_is_not_allowed_changes_nothing_and_says_what_is),
         cmocka_unit_test(sizes_are_read_with_their_units),
+        cmocka_unit_test(switches_and_numbers_that_may_be_words),
         cmocka_unit_test(a_host_that_writes_commas_does_not_change_numbers),
         cmocka_unit_test(the_environment_counts_and_a_wrong_variable_is_told),
         cmocka_unit_test(what_was_kept_comes_back),

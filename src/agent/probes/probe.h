@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 struct pb_arena;
+struct pb_settings;
 
 struct pb_probe {
     const char *name;     /* as people call it; often that of its table */
@@ -24,6 +25,11 @@ struct pb_probe {
     /* Records no more, from when this returns. -errno with a sentence in why: something of it is still there;
      * tick is not called any more, and stop may be called again. */
     int (*stop)(char *why, size_t why_size);
+
+    /* Takes what it needs of the settings of the process: before start, and whenever one was changed, also
+     * while it is off. 1: they want it on, 0: off, -1: they say nothing new of that. With NULL it
+     * forgets those of an agent before this one. NULL: it needs none. */
+    int (*configure)(const struct pb_settings *settings);
 
     /* What there is to do now and then; returns when it wants to be called again (CLOCK_MONOTONIC ns). Called
      * first right after start. NULL: nothing. */

@@ -59,11 +59,14 @@ int pb_probes_begin(const struct pb_probe *const *list, struct pb_arena *arena, 
     memset(states, 0, sizeof(states));
     probes = list;
     tables = arena;
-    for (int i = 0; r == 0 && list[i]; i++)
+    for (int i = 0; r == 0 && list[i]; i++) {
+        if (i < PB_PROBES_MAX && list[i]->configure)
+            list[i]->configure(NULL);
         if (i >= PB_PROBES_MAX)
             r = -E2BIG;
         else if (list[i]->on)
             r = start_probe(i, "", why, why_size);
+    }
     if (r < 0)
         pb_probes_end();
     return r;
@@ -92,6 +95,22 @@ int pb_probes_stop(const char *name, char *why, size_t why_size)
     if (i < 0)
         return i;
     return states[i].state == PB_PROBE_OFF ? 1 : stop_probe(i, why, why_size);
+}
+
+int pb_probes_configure(const struct pb_settings *settings, char *why, size_t why_size)
+{
+    int r = 0;
+
+    for (int i = 0; probes && probes[i]; i++) {
+        int want = probes[i]->configure ? probes[i]->configure(settings) : -1;
+        if (want == 1 && states[i].state != PB_PROBE_ON)
+            r = pb_probes_start(probes[i]->name, "", why, why_size);
+        else if (want == 0 && states[i].state == PB_PROBE_ON)
+            r = stop_probe(i, why, why_size);
+        if (r < 0)
+            return r;
+    }
+    return 0;
 }
 
 int pb_probes_tick(uint64_t now, uint64_t *next)

@@ -13,10 +13,13 @@
 #include "agent/probes/torch.h"
 #include "agent/clock.h"
 #include "agent/enter.h"
+#include "agent/files.h"
 #include "agent/module.h"
+#include "agent/notes.h"
 #include "agent/probes/probe.h"
 #include "agent/spawn.h"
 #include "agent/thread.h"
+#include "control/settings.h"
 #include "table/clock.h"
 
 #include <errno.h>
@@ -27,10 +30,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define LOOK_NS    (200 * PB_NS_PER_MS) /* until torch is there */
-#define AGAIN_NS   PB_NS_PER_S
-#define MOST_TYPES 100000
-#define MOST_DEEP  60
+#define LOOK_NS       (200 * PB_NS_PER_MS) /* until torch is there */
+#define AGAIN_NS      PB_NS_PER_S
+#define MOST_TYPES    100000
+#define MOST_DEEP     60
+#define HANG_LEAST_NS (30 * (int64_t)PB_NS_PER_S)
 
 /* Of a type object and a method descriptor, on LP64 with a GIL: the same from 3.6 to 3.15. */
 #define TYPE_CALL      128
@@ -46,7 +50,13 @@ static uint32_t working; /* a thread of ours is on its way */
 static uint32_t runs;    /* with the GIL */
 static uint32_t slots_in;
 static struct pb_py_method *backward_method; /* torch's; NULL: not found yet */
-static double rate_wanted;
+/* The resident thread's, as the settings of the process and of the probe have it; read with the GIL. */
+static double rate_wanted = 1, budget_wanted = 1;
+static double rate_given = -1, budget_given = -1; /* of the probe's own settings; -1: none */
+static double rate_set = 1, budget_set = 1;       /* of the process */
+static double hang_seconds = 0;                   /* 0: ten usual steps; negative: off */
+static int switched = -1;                         /* what probing.torch.profiling said last */
+static int64_t hangs_since;                       /* of the hang that was told of; 0: none */
 static char trouble[160]; /* why nothing is recorded; "" : nothing is known to be wrong */
 
 /* --- with the GIL ---------------------------------------------------------------------------------- */
@@ -176,7 +186,7 @@ static struct pb_py_method *find_backward(const struct pb_python *py)
     char name[sizeof("run_backward")] = "";
 
     if (method)
-        memcpy(&found, (char *)method + DESCR_METHOD, sizeof(found));
+        found = *(struct pb_py_method *const *)(const void *)((const char *)method + DESCR_METHOD);
     if (!found || copy_checked(&copy, found, sizeof(copy), 0) < 0 ||
         copy_checked(name, copy.name, sizeof(name), 0) < 0 || strcmp(name, "run_backward") != 0 ||
         copy.flags != METH_KEYWORDED ||
@@ -232,15 +242,27 @@ static void put_hooks(const struct pb_python *py)
     put_hook(py, "_global_optimizer_post_hooks", "register_optimizer_step_post_hook", &pb_torch_after_step);
 }
 
+static void take_settings(void)
+{
+    __atomic_load(&rate_wanted, &pb_torch.rate, __ATOMIC_RELAXED);
+    __atomic_load(&budget_wanted, &pb_torch.budget, __ATOMIC_RELAXED);
+    if (pb_torch.budget <= 0)
+        pb_torch.thin = 1;
+}
+
 static void begin_run(const struct pb_python *py)
 {
-    if (pb_torch_names_begin(py) < 0) {
-        snprintf(trouble, sizeof(trouble), "there is no memory for the names of modules");
+    int r = pb_torch_names_begin(py);
+    if (r < 0) { /* busy: the next tick tries again */
+        if (r != -EBUSY)
+            snprintf(trouble, sizeof(trouble), "there is no memory for the names of modules");
         return;
     }
-    pb_torch.rate = rate_wanted;
+    take_settings();
     pb_torch.calls = pb_torch.lost = 0;
     pb_torch_calls_reset();
+    pb_torch_cost_reset();
+    pb_torch_shapes_begin(py);
     pb_torch_steps_reset(pb_clock_mono());
     runs = runs + 1 ? runs + 1 : 1;
     __atomic_store_n(&pb_torch.run, runs, __ATOMIC_SEQ_CST);
@@ -265,6 +287,7 @@ static void put_in_or_take_out(const struct pb_python *py)
     py->decref(module);
     if (!pb_torch_run())
         begin_run(py);
+    take_settings();
     put_hooks(py);
     put_backward(py);
     put_slots(py);
@@ -333,40 +356,86 @@ static int start_work(void)
 
 /* --- the probe ------------------------------------------------------------------------------------- */
 
-static int read_share(const char *settings, const char *name, double *ret, char *why, size_t why_size)
+/* Of the probe's settings: the value of `name` as a number from 0 to most; `off` is 0. -1 where it is not
+ * there. */
+static int read_number(const char *settings, const char *name, double most, double *ret, char *why,
+                       size_t why_size)
 {
     char key[32];
 
     snprintf(key, sizeof(key), "%s=", name);
     const char *at = strstr(settings, key);
+    *ret = -1;
     if (!at)
         return 0;
+    at += strlen(key);
+    size_t length = strcspn(at, " ");
+    if (length == 3 && memcmp(at, "off", 3) == 0) {
+        *ret = 0;
+        return 0;
+    }
     char *end;
-    long whole = strtol(at + strlen(key), &end, 10);
-    double share = (double)whole, unit = 0.1;
+    long whole = strtol(at, &end, 10);
+    double number = (double)whole, unit = 0.1;
     for (end += *end == '.'; *end >= '0' && *end <= '9'; end++, unit /= 10)
-        share += (*end - '0') * unit;
-    if ((*end && *end != ' ') || share < 0 || share > 1) {
-        snprintf(why, why_size, "%s is a share from 0 to 1, such as 0.05, not '%.20s'", name,
-                 at + strlen(key));
+        number += (*end - '0') * unit;
+    if (length == 0 || end != at + length || number < 0 || number > most) {
+        snprintf(why, why_size, "%s is a number from 0 to %g, such as 0.05, not '%.*s'", name, most,
+                 (int)(length < 20 ? length : 20), at);
         return -EINVAL;
     }
-    *ret = share;
+    *ret = number;
     return 0;
+}
+
+/* The probe's own settings are stronger than those of the process. */
+static void settle(void)
+{
+    double rate = rate_given >= 0 ? rate_given : rate_set;
+    double budget = budget_given >= 0 ? budget_given : budget_set;
+
+    __atomic_store(&rate_wanted, &rate, __ATOMIC_RELAXED);
+    __atomic_store(&budget_wanted, &budget, __ATOMIC_RELAXED);
+}
+
+static int configure(const struct pb_settings *settings)
+{
+    int before = switched;
+
+    if (!settings) {
+        switched = -1;
+        return -1;
+    }
+    /* Its default is for samples of stacks: modules are thinned where somebody has set it. */
+    rate_set = settings->at[PB_SET_SAMPLE_RATE].origin > PB_ORIGIN_BAD_VARIABLE
+                   ? settings->at[PB_SET_SAMPLE_RATE].number
+                   : 1;
+    budget_set = settings->at[PB_SET_TORCH_BUDGET].number;
+    hang_seconds = strcmp(settings->at[PB_SET_TORCH_HANG_TIMEOUT].text, "off") == 0
+                       ? -1
+                       : settings->at[PB_SET_TORCH_HANG_TIMEOUT].number;
+    settle();
+    switched = pb_settings_switched(settings, PB_SET_TORCH_PROFILING);
+    return switched != before ? switched : -1;
 }
 
 static int start(struct pb_arena *arena, const char *settings, char *why, size_t why_size)
 {
-    double rate = 1;
+    double rate = -1, budget = -1;
     (void)arena; /* its tables are made with their first rows (torch_rows.c) */
 
-    int r = pb_probe_check(settings, "sample_rate", why, why_size);
+    int r = pb_probe_check(settings, "sample_rate budget", why, why_size);
     if (r == 0)
-        r = read_share(settings, "sample_rate", &rate, why, why_size);
+        r = read_number(settings, "sample_rate", 1, &rate, why, why_size);
+    if (r == 0)
+        r = read_number(settings, "budget", 100, &budget, why, why_size);
     if (r < 0)
         return r;
-    rate_wanted = rate;
+    rate_given = rate;
+    budget_given = budget;
+    settle();
     trouble[0] = '\0';
+    hangs_since = 0;
     __atomic_store_n(&wanted, 1, __ATOMIC_SEQ_CST);
     return 0;
 }
@@ -381,8 +450,61 @@ static int stop(char *why, size_t why_size)
     return 0;
 }
 
+static void read_memory(void)
+{
+    char statm[128];
+    long total, resident;
+
+    pb_file_read("/proc/self/statm", statm, sizeof(statm));
+    if (sscanf(statm, "%ld %ld", &total, &resident) == 2)
+        __atomic_store_n(&pb_torch.host_bytes, (int64_t)resident * sysconf(_SC_PAGESIZE), __ATOMIC_RELAXED);
+}
+
+/* Looks whether the job goes on, from outside of Python: a job that hangs may hold the GIL. */
+static void look_for_hang(int64_t now)
+{
+    static const char *const doing[] = {"between two phases",
+                                        "in forward",
+                                        "in backward",
+                                        "in the step of an optimizer",
+                                        "waiting for the data loader",
+                                        ""};
+    int64_t alive = __atomic_load_n(&pb_torch.alive, __ATOMIC_RELAXED);
+    int64_t usual = __atomic_load_n(&pb_torch.usual, __ATOMIC_RELAXED);
+    uint32_t phase = __atomic_load_n(&pb_torch.in_phase, __ATOMIC_RELAXED);
+    char text[200];
+
+    if (hangs_since && alive != hangs_since) {
+        snprintf(text, sizeof(text), "the job goes on after %.1f s", (double)(alive - hangs_since) / 1e9);
+        pb_note_alert(
+            &(struct pb_alert){.kind = "resumed", .severity = "note", .text = text, .step = pb_torch.step});
+        hangs_since = 0;
+    }
+    if (hangs_since || !alive || !usual || hang_seconds < 0)
+        return;
+    int64_t limit = hang_seconds > 0 ? (int64_t)(hang_seconds * 1e9) : usual * 10;
+    if (hang_seconds == 0 && limit < HANG_LEAST_NS)
+        limit = HANG_LEAST_NS;
+    if (now - alive < limit)
+        return;
+    hangs_since = alive;
+    snprintf(text, sizeof(text), "no step for %.1f s, %s; a step usually takes %.3g s",
+             (double)(now - alive) / 1e9, doing[phase < 5 ? phase : 0], (double)usual / 1e9);
+    pb_note_alert(&(struct pb_alert){.kind = "hang",
+                                     .severity = "error",
+                                     .subject = doing[phase < 5 ? phase : 0],
+                                     .text = text,
+                                     .step = pb_torch.step,
+                                     .value = (double)(now - alive) / 1e9,
+                                     .has_value = 1});
+}
+
 static uint64_t tick(uint64_t now)
 {
+    if (pb_torch_run()) {
+        read_memory();
+        look_for_hang(pb_clock_mono());
+    }
     start_work();
     return now + (pb_torch_run() ? AGAIN_NS : LOOK_NS);
 }
@@ -400,14 +522,16 @@ static void describe(char *ret, size_t size)
     else if (!pb_torch_run())
         snprintf(ret, size, "waits for torch to be imported");
     else
-        snprintf(ret, size, "modules of %.3g%% of the steps; step %lld, %llu calls", pb_torch.rate * 100,
-                 (long long)pb_torch.step, (unsigned long long)pb_torch.calls);
+        snprintf(ret, size, "modules of %.3g%% of the steps; step %lld, %llu calls",
+                 pb_torch.rate * 100 / pb_torch.thin, (long long)pb_torch.step,
+                 (unsigned long long)pb_torch.calls);
 }
 
 const struct pb_probe pb_probe_torch = {
     .name = "torch",
     .text = "calls of PyTorch modules, phases and steps",
-    .settings = "sample_rate=1",
+    .settings = "sample_rate=1 budget=1",
+    .configure = configure,
     .start = start,
     .stop = stop,
     .tick = tick,

@@ -4,6 +4,8 @@
  *   torch_call.c   what a module's call passes through: the hot path
  *   torch_names.c  modules by address, their names in the model, and the texts that rows name them by
  *   torch_step.c   phases of a step (data loader, forward, backward, optimizer) and where it ends
+ *   torch_cost.c   what recording costs, and the budget
+ *   torch_shape.c  shapes of what modules are called with
  *   torch_rows.c   the tables
  *
  * All of it but what torch.c says otherwise runs in threads of the program that hold the GIL, which is the
@@ -18,10 +20,12 @@
 typedef pb_pyobject *(*pb_torch_call)(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);
 typedef pb_pyobject *(*pb_torch_next)(pb_pyobject *self);
 
-/* Where a row says it was: a stage, a module, the module that called it, depth, thread. */
+/* Where a row says it was: a stage, a module, the module that called it, depth, thread, and with what shapes.
+ */
 struct pb_torch_place {
     uint32_t name;   /* of the module: a text */
     uint32_t parent; /* a place; 0: none */
+    uint32_t shapes; /* a text; 0: not looked at */
     uint32_t text;   /* what the row's cell says */
     int32_t tid;
     uint32_t next; /* in its list of the hash table */
@@ -41,12 +45,21 @@ enum pb_torch_stage {
 
 /* Of one start to its stop. */
 struct pb_torch {
-    uint32_t run;                /* counts starts; 0: off. Set by the resident thread, read by all */
-    uint32_t modules;            /* whether calls of modules make rows in this step */
-    double rate;                 /* share of steps in which they do */
-    uint64_t calls;              /* rows of module calls ever */
-    uint64_t lost;               /* calls without a row: no room for another name, thread or level */
-    int64_t step;                /* the number of the step that goes on */
+    uint32_t run;     /* counts starts; 0: off. Set by the resident thread, read by all */
+    uint32_t modules; /* whether calls of modules make rows in this step */
+    uint32_t shapes;  /* whether those have shapes in this step */
+    uint32_t thin;    /* rows in every so manieth step, for the budget */
+    double rate;      /* share of steps in which modules make rows */
+    double budget;    /* percent of a step; 0: none */
+    uint64_t calls;   /* rows of module calls ever */
+    uint64_t lost;    /* calls without a row: no room for another name, thread or level */
+    int64_t step;     /* the number of the step that goes on */
+    /* For the resident thread, which sees whether the job goes on. CLOCK_MONOTONIC ns. */
+    int64_t alive;     /* when a phase began or ended last */
+    int64_t usual;     /* how long a step takes, smoothed; 0: none was seen */
+    uint32_t in_phase; /* enum pb_torch_stage + 1 of the one that goes on; 0: none */
+    /* From the resident thread. */
+    int64_t host_bytes;          /* resident memory */
     pb_torch_call original_call; /* what was in the slots; NULL: not installed */
     pb_torch_next original_next;
     pb_torch_call original_backward;
@@ -62,17 +75,19 @@ static inline uint32_t pb_torch_run(void)
 pb_pyobject *pb_torch_call_module(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);
 void pb_torch_calls_reset(void);
 
-/* torch_names.c: memory is there from begin to end. */
+/* torch_names.c: memory is there from begin to end. -EBUSY: another thread looks for a name just now. */
 int pb_torch_names_begin(const struct pb_python *py);
-void pb_torch_names_end(const struct pb_python *py);
+int pb_torch_names_end(const struct pb_python *py);
 /* The name of a module that is called: known, or found in the model around it. 0: there is no room. is_root:
  * no call of another module is around it. Leaves no exception. */
 uint32_t pb_torch_name(const struct pb_python *py, pb_pyobject *module, int is_root, uint32_t parent_place);
 /* A name for what is no module (an optimizer, a data loader): by its class. */
 uint32_t pb_torch_name_of_class(const struct pb_python *py, pb_pyobject *object);
-/* 0: there is no room. */
+/* 0: there is no room. shapes: a text, or 0. */
 uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t parent, int32_t tid,
-                        unsigned depth);
+                        unsigned depth, uint32_t shapes);
+/* A text of shapes for a call of the module that was named last; 0: none, or it had too many others. */
+uint32_t pb_torch_shapes_text(const char *text, size_t length);
 struct pb_torch_place *pb_torch_place_at(uint32_t place);
 const char *pb_torch_text(uint32_t text, size_t *length);
 unsigned pb_torch_names_count(void);
@@ -81,6 +96,9 @@ unsigned pb_torch_names_count(void);
 pb_pyobject *pb_torch_next_batch(pb_pyobject *self);
 pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);
 extern struct pb_py_method pb_torch_before_step, pb_torch_after_step; /* hooks of optimizers */
+/* The outermost call of a module. */
+void pb_torch_forward_begins(const struct pb_python *py, int32_t tid, pb_pyobject *args,
+                             pb_pyobject *keywords);
 void pb_torch_forward_ended(int32_t tid, int64_t begun, int64_t ended);
 void pb_torch_steps_reset(int64_t now);
 
@@ -89,8 +107,30 @@ struct pb_torch_step_row {
     int64_t begun, ended, step;
     int64_t data, forward, backward, optimizer; /* ns */
     uint32_t calls, micro_batches;
+    int64_t samples, tokens; /* 0: not known */
     int32_t tid;
     int sampled;
+    int skipped; /* a gradient scaler left out the optimizer's step */
 };
 void pb_torch_write_call(uint32_t place, int64_t begun, int64_t took, int64_t own);
 void pb_torch_write_step(const struct pb_torch_step_row *step);
+
+/* torch_cost.c */
+void pb_torch_cost_reset(void);
+/* ns that a call took in our own code: of some calls, those of which pb_torch_cost_due says so. */
+static inline int pb_torch_cost_due(void)
+{
+    return (pb_torch.calls & 63) == 0;
+}
+void pb_torch_cost_of_call(int64_t ns);
+void pb_torch_cost_of_step(const struct pb_torch_step_row *step);
+/* Whether the budget lets modules make rows in that step. */
+int pb_torch_cost_allows(int64_t step);
+
+/* torch_shape.c: both run code of torch's, before a call. */
+void pb_torch_shapes_begin(const struct pb_python *py);
+size_t pb_torch_shapes(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords, char *ret,
+                       size_t size);
+/* Of the first tensor: its first size, and how many whole numbers it holds where it has two; else 0. */
+void pb_torch_batch(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords, int64_t *samples,
+                    int64_t *tokens);

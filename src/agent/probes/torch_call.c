@@ -75,12 +75,29 @@ struct call {
     uint32_t depth, run, place;
     uintptr_t frame;
     int64_t begun;
+    int64_t before; /* when our own code began; 0: its cost is not taken */
 };
 
+/* What may run code of torch's, and so let other threads run. False: the run is over since. */
+static __attribute__((noinline)) int look_at_arguments(const struct call *c, int outermost, pb_pyobject *args,
+                                                       pb_pyobject *keywords, char *shapes, size_t size,
+                                                       size_t *length)
+{
+    const struct pb_python *py = pb_python_here();
+
+    if (outermost)
+        pb_torch_forward_begins(py, c->thread->tid, args, keywords);
+    *length = pb_torch.shapes ? pb_torch_shapes(py, args, keywords, shapes, size) : 0;
+    return pb_torch_run() == c->run;
+}
+
 /* False: the call is not looked at. */
-static inline int begin_call(struct call *c, pb_pyobject *self, uintptr_t frame)
+static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords,
+                             uintptr_t frame)
 {
     struct calls *t = find_calls();
+    char shapes[160];
+    size_t length = 0;
 
     if (__builtin_expect(!t, 0)) {
         pb_torch.lost++;
@@ -96,9 +113,15 @@ static inline int begin_call(struct call *c, pb_pyobject *self, uintptr_t frame)
         return 0;
     }
     uint32_t place = 0;
+    c->thread = t;
+    c->before = pb_torch_cost_due() && !pb_torch.shapes ? pb_clock_mono() : 0;
+    if ((depth == 0 || pb_torch.shapes) &&
+        !look_at_arguments(c, depth == 0, args, keywords, shapes, sizeof(shapes), &length))
+        return 0;
     if (pb_torch.modules) {
         uint32_t name = pb_torch_name(pb_python_here(), self, depth == 0, parent);
-        place = name ? pb_torch_place(PB_TORCH_FORWARD, name, parent, t->tid, depth) : 0;
+        uint32_t text = length ? pb_torch_shapes_text(shapes, length) : 0;
+        place = name ? pb_torch_place(PB_TORCH_FORWARD, name, parent, t->tid, depth, text) : 0;
         if (__builtin_expect(!place, 0)) {
             pb_torch.lost++;
             if (depth)
@@ -107,7 +130,6 @@ static inline int begin_call(struct call *c, pb_pyobject *self, uintptr_t frame)
     }
     t->levels[depth] = (struct level){.frame = frame, .place = place};
     t->depth = depth + 1;
-    c->thread = t;
     c->depth = depth;
     c->place = place;
     c->frame = frame;
@@ -130,6 +152,8 @@ static inline void end_call(const struct call *c)
         t->levels[c->depth - 1].inside += took;
     if (c->place)
         pb_torch_write_call(c->place, c->begun, took, own > 0 ? own : 0);
+    if (c->before && c->place)
+        pb_torch_cost_of_call(c->begun - c->before + pb_clock_mono() - now);
     if (c->depth == 0)
         pb_torch_forward_ended(t->tid, c->begun, now);
 }
@@ -140,7 +164,7 @@ pb_pyobject *pb_torch_call_module(pb_pyobject *self, pb_pyobject *args, pb_pyobj
     struct call c;
 
     c.run = pb_torch_run();
-    if (!c.run || !begin_call(&c, self, (uintptr_t)__builtin_frame_address(0)))
+    if (!c.run || !begin_call(&c, self, args, keywords, (uintptr_t)__builtin_frame_address(0)))
         return original(self, args, keywords);
     pb_pyobject *result = original(self, args, keywords);
     end_call(&c);

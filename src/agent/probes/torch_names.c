@@ -14,21 +14,23 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define MODULES    (1u << 16)
-#define TEXTS      (1u << 15)
-#define PLACES     (1u << 15)
-#define TEXT_BYTES (4u << 20)
-#define PATH_BYTES 512
-#define MOST_DEEP  40
-#define GONE       ((pb_pyobject *)1) /* a place in the hash table whose module has ended */
-#define FIELD      '\x1f'
+#define MODULES     (1u << 16)
+#define TEXTS       (1u << 15)
+#define PLACES      (1u << 15)
+#define TEXT_BYTES  (4u << 20)
+#define PATH_BYTES  512
+#define MOST_SHAPES 6 /* of a module: where each batch has another one, they are left out */
+#define MOST_DEEP   40
+#define GONE        ((pb_pyobject *)1) /* a place in the hash table whose module has ended */
+#define FIELD       '\x1f'
 
 struct known_module {
     pb_pyobject *module; /* borrowed: only its address counts; NULL: free */
     pb_pyobject *weak;
     uint32_t name;
-    uint32_t place; /* the one that it had last */
-    uint8_t walked; /* its whole tree was given names */
+    uint32_t place;               /* the one that it had last */
+    uint32_t shapes[MOST_SHAPES]; /* texts that it was called with; 0: free */
+    uint8_t walked;               /* its whole tree was given names */
 };
 
 struct text {
@@ -46,6 +48,9 @@ struct memory {
 static struct memory *memory;
 static uint32_t nmodules, ntexts, nplaces, nbytes;
 static struct known_module *last_module; /* of the last lookup */
+/* Threads that look for a name by calls of Python's, in which another thread may get the GIL: the memory must
+ * not go meanwhile. A greenlet that never comes back keeps it, which costs memory and nothing else. */
+static unsigned naming;
 
 static uint64_t mix(uint64_t h, uint64_t n)
 {
@@ -119,9 +124,12 @@ static uint32_t make_text(const struct pb_torch_place *p)
     for (int i = 0; i < 3; i++)
         field[i] = name_field(p->name, i, &length[i]);
     field[3] = name_field(p->parent ? memory->places[p->parent].name : 0, 0, &length[3]);
-    int n = snprintf(text, sizeof(text), "%s%c%.*s%c%.*s%c%.*s%c%u%c%d%c%.*s", stages[p->stage], FIELD,
-                     length[0], field[0], FIELD, length[1], field[1], FIELD, length[3], field[3], FIELD,
-                     p->depth, FIELD, (int)p->tid, FIELD, length[2], field[2]);
+    size_t shapes_length = 0;
+    const char *shapes = p->shapes ? pb_torch_text(p->shapes, &shapes_length) : "";
+    int n =
+        snprintf(text, sizeof(text), "%s%c%.*s%c%.*s%c%.*s%c%u%c%d%c%.*s%c%.*s", stages[p->stage], FIELD,
+                 length[0], field[0], FIELD, length[1], field[1], FIELD, length[3], field[3], FIELD, p->depth,
+                 FIELD, (int)p->tid, FIELD, length[2], field[2], FIELD, (int)shapes_length, shapes);
     return n > 0 && (size_t)n < sizeof(text) ? intern(text, (size_t)n) : 0;
 }
 
@@ -131,25 +139,41 @@ struct pb_torch_place *pb_torch_place_at(uint32_t place)
 }
 
 static inline int is_place(const struct pb_torch_place *p, enum pb_torch_stage stage, uint32_t name,
-                           uint32_t parent, int32_t tid, unsigned depth)
+                           uint32_t parent, int32_t tid, unsigned depth, uint32_t shapes)
 {
-    return p->name == name && p->parent == parent && p->tid == tid && p->stage == stage && p->depth == depth;
+    return p->shapes == shapes && p->name == name && p->parent == parent && p->tid == tid &&
+           p->stage == stage && p->depth == depth;
+}
+
+uint32_t pb_torch_shapes_text(const char *text, size_t length)
+{
+    uint32_t made = last_module && length ? intern(text, length) : 0;
+
+    for (int i = 0; made && i < MOST_SHAPES; i++) {
+        if (!last_module->shapes[i])
+            last_module->shapes[i] = made;
+        if (last_module->shapes[i] == made)
+            return made;
+    }
+    return 0;
 }
 
 uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t parent, int32_t tid,
-                        unsigned depth)
+                        unsigned depth, uint32_t shapes)
 {
     if (stage == PB_TORCH_FORWARD && last_module && last_module->place &&
-        is_place(&memory->places[last_module->place], stage, name, parent, tid, depth))
+        is_place(&memory->places[last_module->place], stage, name, parent, tid, depth, shapes))
         return last_module->place;
     uint32_t *list =
-        &memory->place_lists[mix(mix(name, parent), (uint64_t)tid << 8 | (unsigned)stage) % PLACES];
+        &memory->place_lists[mix(mix(mix(name, parent), shapes), (uint64_t)tid << 8 | (unsigned)stage) %
+                             PLACES];
     uint32_t found = *list;
-    while (found && !is_place(&memory->places[found], stage, name, parent, tid, depth))
+    while (found && !is_place(&memory->places[found], stage, name, parent, tid, depth, shapes))
         found = memory->places[found].next;
     if (!found && nplaces + 1 < PLACES) {
         struct pb_torch_place made = {.name = name,
                                       .parent = parent,
+                                      .shapes = shapes,
                                       .tid = tid,
                                       .depth = (uint16_t)depth,
                                       .stage = (uint8_t)stage,
@@ -337,20 +361,28 @@ uint32_t pb_torch_name(const struct pb_python *py, pb_pyobject *module, int is_r
 {
     struct known_module *m = find_module(module, 0);
 
-    if (__builtin_expect(!m || !m->name, 0))
+    if (__builtin_expect(!m || !m->name, 0)) {
+        naming++;
         m = is_root ? name_tree(py, module) : name_stranger(py, module, parent_place);
+        naming--;
+    }
     last_module = m;
     return m ? m->name : 0;
 }
 
 uint32_t pb_torch_name_of_class(const struct pb_python *py, pb_pyobject *object)
 {
-    return make_name(py, object, "", "");
+    naming++;
+    uint32_t name = make_name(py, object, "", "");
+    naming--;
+    return name;
 }
 
 int pb_torch_names_begin(const struct pb_python *py)
 {
-    pb_torch_names_end(py);
+    int r = pb_torch_names_end(py);
+    if (r < 0)
+        return r;
     void *p = mmap(NULL, sizeof(*memory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
     if (p == MAP_FAILED)
@@ -359,17 +391,20 @@ int pb_torch_names_begin(const struct pb_python *py)
     return 0;
 }
 
-void pb_torch_names_end(const struct pb_python *py)
+int pb_torch_names_end(const struct pb_python *py)
 {
     struct memory *old = memory;
 
+    if (naming)
+        return -EBUSY;
     memory = NULL;
     last_module = NULL;
     nmodules = ntexts = nplaces = nbytes = 0;
     if (!old)
-        return;
+        return 0;
     for (uint32_t i = 0; i < MODULES; i++)
         if (old->modules[i].weak)
             py->decref(old->modules[i].weak);
     munmap(old, sizeof(*old));
+    return 0;
 }

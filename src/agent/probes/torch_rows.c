@@ -10,7 +10,8 @@
 enum call_column { CALL_TIMESTAMP, CALL_PLACE, CALL_TOOK, CALL_OWN, CALL_COLUMNS };
 static const struct pb_column call_columns[CALL_COLUMNS] = {
     [CALL_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
-    [CALL_PLACE] = {"place", PB_STRING, 0, NULL, "stage, module, class, parent, depth, thread, model"},
+    [CALL_PLACE] = {"place", PB_STRING, 0, NULL,
+                    "stage, module, class, parent, depth, thread, model, shapes"},
     [CALL_TOOK] = {"took_ms", PB_F32, 0, "ms", "how long it took"},
     [CALL_OWN] = {"own_share", PB_U16, 0, "1/65535", "of that, outside of the modules that it called"},
 };
@@ -27,6 +28,10 @@ enum step_column {
     STEP_MICRO_BATCHES,
     STEP_SAMPLED,
     STEP_THREAD,
+    STEP_SAMPLES,
+    STEP_TOKENS,
+    STEP_MEMORY,
+    STEP_SKIPPED,
     STEP_COLUMNS,
 };
 static const struct pb_column step_columns[STEP_COLUMNS] = {
@@ -41,25 +46,14 @@ static const struct pb_column step_columns[STEP_COLUMNS] = {
     [STEP_MICRO_BATCHES] = {"micro_batches", PB_U32, 0, NULL, "backwards in it; more than 1: accumulated"},
     [STEP_SAMPLED] = {"sampled", PB_BOOL, 0, NULL, "whether its modules made rows"},
     [STEP_THREAD] = {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
+    [STEP_SAMPLES] = {"samples", PB_U32, 0, NULL,
+                      "first size of what the models were given; NULL: not known"},
+    [STEP_TOKENS] = {"tokens", PB_U32, 0, NULL, "whole numbers in it, where it is a table of them"},
+    [STEP_MEMORY] = {"memory_mb", PB_F32, 0, "MB", "resident memory of the process, at most a second old"},
+    [STEP_SKIPPED] = {"skipped", PB_BOOL, 0, NULL, "whether a gradient scaler left out the optimizer's step"},
 };
 
-struct kept_table {
-    struct pb_table *table;
-    uint64_t generation;
-};
-static struct kept_table calls, steps;
-
-/* The table in the arena of now, inside the recorder. */
-static struct pb_table *find_table(struct kept_table *kept, struct pb_arena *arena,
-                                   const struct pb_table_spec *spec)
-{
-    if (kept->generation != pb_recorder_generation()) {
-        if (pb_table_new(arena, spec, &kept->table) < 0)
-            return NULL;
-        kept->generation = pb_recorder_generation();
-    }
-    return kept->table;
-}
+static struct pb_known_table calls, steps;
 
 /* Made with the first row, when the model is known: its names must fit a segment, and take no more of it than
  * they need. */
@@ -67,14 +61,20 @@ static struct pb_table *calls_table(struct pb_arena *arena)
 {
     if (calls.generation == pb_recorder_generation())
         return calls.table;
-    unsigned percent = 3 + pb_torch_names_count() * NAME_BYTES * 100 / SEGMENT;
+    unsigned percent = 3 + pb_torch_names_count() * 2 * NAME_BYTES * 100 / SEGMENT;
     const struct pb_table_spec spec = {.name = "python.torch_trace",
                                        .comment = "modules and phases of torch, with their times",
                                        .columns = call_columns,
                                        .ncolumns = CALL_COLUMNS,
                                        .share = 4,
                                        .heap_percent = percent < 50 ? percent : 50};
-    return find_table(&calls, arena, &spec);
+    return pb_recorder_table(arena, &spec, &calls);
+}
+
+/* Fits for calls of up to 78 hours. */
+static uint16_t own_share(int64_t own, int64_t took)
+{
+    return (uint16_t)(((uint64_t)own * UINT16_MAX + (uint64_t)took / 2) / (uint64_t)took);
 }
 
 void pb_torch_write_call(uint32_t place, int64_t begun, int64_t took, int64_t own)
@@ -97,7 +97,7 @@ void pb_torch_write_call(uint32_t place, int64_t begun, int64_t took, int64_t ow
         pb_set_timestamp(&row, CALL_TIMESTAMP, begun);
         pb_set_string_again(&row, CALL_PLACE, text, length, &p->stored);
         pb_set_f32(&row, CALL_TOOK, (float)((double)took / 1e6));
-        pb_set_u16(&row, CALL_OWN, took > 0 ? (uint16_t)((double)own * 65535 / (double)took + 0.5) : 65535);
+        pb_set_u16(&row, CALL_OWN, took > 0 ? own_share(own, took) : UINT16_MAX);
         pb_row_commit(&row);
         pb_torch.calls++;
     }
@@ -118,7 +118,7 @@ void pb_torch_write_step(const struct pb_torch_step_row *step)
     struct pb_arena *arena = pb_recorder_enter(&inside);
     if (!arena)
         return;
-    struct pb_table *table = find_table(&steps, arena, &spec);
+    struct pb_table *table = pb_recorder_table(arena, &spec, &steps);
     if (table && pb_row_begin(table, &row) == 0) {
         pb_set_timestamp(&row, STEP_TIMESTAMP, step->begun);
         pb_set_i64(&row, STEP_STEP, step->step);
@@ -130,7 +130,15 @@ void pb_torch_write_step(const struct pb_torch_step_row *step)
         pb_set_u32(&row, STEP_CALLS, step->calls);
         pb_set_u32(&row, STEP_MICRO_BATCHES, step->micro_batches);
         pb_set_bool(&row, STEP_SAMPLED, step->sampled);
+        pb_set_bool(&row, STEP_SKIPPED, step->skipped);
         pb_set_i32(&row, STEP_THREAD, step->tid);
+        if (step->samples > 0)
+            pb_set_u32(&row, STEP_SAMPLES, (uint32_t)step->samples);
+        if (step->tokens > 0)
+            pb_set_u32(&row, STEP_TOKENS, (uint32_t)step->tokens);
+        int64_t host = __atomic_load_n(&pb_torch.host_bytes, __ATOMIC_RELAXED);
+        if (host > 0)
+            pb_set_f32(&row, STEP_MEMORY, (float)((double)host / (1 << 20)));
         pb_row_commit(&row);
     }
     pb_recorder_leave(inside);

@@ -12,6 +12,11 @@
 
 #define ENOUGH_FORWARDS 8 /* outermost calls without backward: it is an inference */
 #define OTHER_STEPS     4 /* of other optimizers: the one that counted is gone */
+#define SHAPES_EVERY    16
+#define BATCHES_READ    4 /* outermost calls of a step whose arguments are looked at */
+#define SAME_STEPS      3 /* with the same number of backwards: the next ones will have as many */
+#define MOST_SKIPPED    8 /* in a row: it is not that, the program accumulates more by now */
+#define LOOKS           8 /* optimizer steps whose callers are looked at */
 
 static struct {
     struct pb_torch_step_row now; /* what goes on */
@@ -24,7 +29,22 @@ static struct {
     uint64_t calls; /* rows of modules before this step */
     /* The optimizer that is in its step, in the thread that steps. */
     int64_t optimizer_begun, optimizer_inside;
+    /* Of the outermost call that goes on: they count once it was part of a training, or of an inference. */
+    int64_t samples, tokens;
+    uint32_t batches_read;
+    /* A gradient scaler steps the optimizers, and leaves out steps whose gradients overflowed. */
+    int scaled, looks;
+    uint32_t accumulated; /* backwards of the last whole step */
+    uint32_t as_before;   /* steps in a row that had as many */
+    uint32_t skipped;     /* steps in a row that were left out */
 } s;
+
+/* A phase begins, or none goes on (stage -1): for the watchdog. */
+static void mark(int stage, int64_t now)
+{
+    __atomic_store_n(&pb_torch.in_phase, (uint32_t)(stage + 1), __ATOMIC_RELAXED);
+    __atomic_store_n(&pb_torch.alive, now, __ATOMIC_RELAXED);
+}
 
 static int is_ours(int32_t tid)
 {
@@ -40,22 +60,43 @@ static int is_chosen(int64_t step)
 
 static void begin_step(int64_t now, int64_t step)
 {
-    s.now = (struct pb_torch_step_row){.begun = now, .step = step, .sampled = is_chosen(step)};
+    s.now = (struct pb_torch_step_row){
+        .begun = now, .step = step, .sampled = is_chosen(step) && pb_torch_cost_allows(step)};
     s.begun = 1;
     s.calls = pb_torch.calls;
     pb_torch.step = step;
     pb_torch.modules = (uint32_t)s.now.sampled;
+    pb_torch.shapes = s.now.sampled && step % SHAPES_EVERY == 0;
 }
 
-static void end_step(int32_t tid, int64_t now)
+/* Of a scaled training: another forward begins after as many backwards as steps use to have. */
+static int step_was_skipped(void)
+{
+    return s.scaled && s.begun && s.as_before >= SAME_STEPS && s.now.micro_batches == s.accumulated &&
+           s.skipped < MOST_SKIPPED;
+}
+
+static void end_step(int32_t tid, int64_t now, int skipped)
 {
     int64_t next = s.now.step + (s.begun ? 1 : 0);
 
+    if (!skipped && s.now.micro_batches) {
+        s.as_before = s.accumulated == s.now.micro_batches ? s.as_before + 1 : 0;
+        s.accumulated = s.now.micro_batches;
+    }
+    s.skipped = skipped ? s.skipped + 1 : 0;
+    s.batches_read = 0;
     if (s.begun) {
         s.now.ended = now;
+        s.now.skipped = skipped;
         s.now.tid = tid;
         s.now.calls = (uint32_t)(pb_torch.calls - s.calls);
         pb_torch_write_step(&s.now);
+        pb_torch_cost_of_step(&s.now);
+        int64_t took = now - s.now.begun;
+        __atomic_store_n(&pb_torch.usual,
+                         pb_torch.usual ? pb_torch.usual + (took - pb_torch.usual) / 8 : took,
+                         __ATOMIC_RELAXED);
     }
     begin_step(now, next);
 }
@@ -65,30 +106,61 @@ void pb_torch_steps_reset(int64_t now)
     (void)now;
     memset(&s, 0, sizeof(s));
     pb_torch.step = 0;
+    pb_torch.usual = pb_torch.alive = 0;
+    pb_torch.in_phase = pb_torch.shapes = 0;
     pb_torch.modules = 1; /* until the first boundary: nobody knows yet whose calls they are */
 }
 
 static void write_phase(enum pb_torch_stage stage, uint32_t name, int32_t tid, int64_t begun, int64_t took)
 {
-    uint32_t place = pb_torch.modules && name ? pb_torch_place(stage, name, 0, tid, 0) : 0;
+    uint32_t place = pb_torch.modules && name ? pb_torch_place(stage, name, 0, tid, 0, 0) : 0;
 
     if (place)
         pb_torch_write_call(place, begun, took, took);
+}
+
+void pb_torch_forward_begins(const struct pb_python *py, int32_t tid, pb_pyobject *args,
+                             pb_pyobject *keywords)
+{
+    int64_t samples = 0, tokens = 0;
+
+    if (!is_ours(tid))
+        return;
+    int64_t now = pb_clock_mono();
+    mark(PB_TORCH_FORWARD, now);
+    if (step_was_skipped())
+        end_step(tid, now, 1);
+    if (s.batches_read >= BATCHES_READ) /* a program that calls many small modules one by one */
+        return;
+    s.batches_read++;
+    pb_torch_batch(py, args, keywords, &samples, &tokens);
+    s.samples = samples;
+    s.tokens = tokens;
+}
+
+/* What the outermost calls were given was worked on. */
+static void count_batch(void)
+{
+    s.now.samples += s.samples;
+    s.now.tokens += s.tokens;
+    s.samples = s.tokens = 0;
 }
 
 void pb_torch_forward_ended(int32_t tid, int64_t begun, int64_t ended)
 {
     if (!is_ours(tid))
         return;
+    mark(-1, ended);
     s.now.forward += ended - begun;
     if (s.optimizer_begun)
         s.optimizer_inside += ended - begun;
     if (s.training)
         return;
+    count_batch();
     if (s.forwards < ENOUGH_FORWARDS)
         s.forwards++;
     else
-        end_step(tid, ended);
+        end_step(tid, ended, 0);
 }
 
 /* --- backward -------------------------------------------------------------------------------------- */
@@ -98,12 +170,16 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
     uint32_t run = pb_torch_run();
     int64_t begun = run ? pb_clock_mono() : 0;
 
+    if (run && is_ours(pb_thread_id()))
+        mark(PB_TORCH_BACKWARD, begun);
     pb_pyobject *result = pb_torch.original_backward(self, args, keywords);
     if (!run || run != pb_torch_run())
         return result;
     int64_t took = pb_clock_mono() - begun;
     int32_t tid = pb_thread_id();
     if (is_ours(tid)) {
+        mark(-1, begun + took);
+        count_batch();
         s.training = 1;
         s.now.backward += took;
         s.now.micro_batches++;
@@ -125,13 +201,53 @@ static pb_pyobject *give_none(void)
     return py->none;
 }
 
+static int calls_by_name(const struct pb_python *py, pb_pyobject *frame, const char *name)
+{
+    pb_pyobject *code = py->get_attr(frame, "f_code");
+    pb_pyobject *text = code ? py->get_attr(code, "co_name") : NULL;
+    const char *found = text ? py->utf8_of(text) : NULL;
+    int is = found && strcmp(found, name) == 0;
+
+    if (text)
+        py->decref(text);
+    if (code)
+        py->decref(code);
+    py->err_clear();
+    return is;
+}
+
+/* Whether torch.amp's scaler is what steps this optimizer: a few frames up. */
+static int is_scaled(const struct pb_python *py)
+{
+    pb_pyobject *frame = py->eval_frame(); /* borrowed */
+    int found = 0;
+
+    if (frame)
+        py->incref(frame);
+    for (int i = 0; i < 4 && frame && frame != py->none && !found; i++) {
+        found = calls_by_name(py, frame, "_maybe_opt_step");
+        pb_pyobject *back = py->get_attr(frame, "f_back");
+        py->err_clear();
+        py->decref(frame);
+        frame = back;
+    }
+    if (frame)
+        py->decref(frame);
+    return found;
+}
+
 static pb_pyobject *before_step(pb_pyobject *self, pb_pyobject *args)
 {
     (void)self;
     (void)args;
+    if (pb_torch_run() && s.looks < LOOKS) {
+        s.looks++;
+        s.scaled |= is_scaled(pb_python_here());
+    }
     if (pb_torch_run() && is_ours(pb_thread_id())) {
         s.optimizer_begun = pb_clock_mono();
         s.optimizer_inside = 0;
+        mark(PB_TORCH_OPTIMIZER, s.optimizer_begun);
     }
     return give_none();
 }
@@ -164,6 +280,8 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
         return give_none();
     }
     int64_t now = pb_clock_mono();
+    if (is_ours(tid))
+        mark(-1, now);
     if (is_ours(tid) && s.optimizer_begun) {
         s.now.optimizer += now - s.optimizer_begun - s.optimizer_inside;
         write_phase(PB_TORCH_OPTIMIZER, pb_torch_name_of_class(py, optimizer), tid, s.optimizer_begun,
@@ -172,7 +290,7 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
     }
     s.training = 1;
     if (counts(optimizer, tid))
-        end_step(tid, now);
+        end_step(tid, now, 0);
     return give_none();
 }
 
@@ -187,14 +305,20 @@ pb_pyobject *pb_torch_next_batch(pb_pyobject *self)
 {
     uint32_t run = pb_torch_run();
     int64_t begun = run ? pb_clock_mono() : 0;
+    int32_t tid = run ? pb_thread_id() : 0;
 
+    if (run && is_ours(tid))
+        mark(PB_TORCH_LOADER, begun);
     pb_pyobject *result = pb_torch.original_next(self);
-    if (!run || run != pb_torch_run() || !result) /* the last batch was before */
+    if (!run || run != pb_torch_run())
         return result;
     int64_t took = pb_clock_mono() - begun;
-    int32_t tid = pb_thread_id();
-    if (is_ours(tid))
+    if (is_ours(tid)) {
+        mark(-1, begun + took);
         s.now.data += took;
+    }
+    if (!result) /* the last batch was before, or an exception */
+        return result;
     write_phase(PB_TORCH_LOADER, pb_torch_name_of_class(pb_python_here(), self), tid, begun, took);
     return result;
 }

@@ -134,7 +134,7 @@ static const struct pb_column python_memory[] = {
 /* As src/agent/probes/torch_rows.c writes them; what SQL shows beside is in worker/derived.c. */
 static const struct pb_column torch_trace[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
-    {"place", PB_STRING, 0, NULL, "stage, module, class, parent, depth, thread, model"},
+    {"place", PB_STRING, 0, NULL, "stage, module, class, parent, depth, thread, model, shapes"},
     {"took_ms", PB_F32, 0, "ms", "how long it took"},
     {"own_share", PB_U16, 0, "1/65535", "of that, outside of the modules that it called"},
 };
@@ -150,6 +150,40 @@ static const struct pb_column torch_step[] = {
     {"micro_batches", PB_U32, 0, NULL, "backwards in it; more than 1: accumulated"},
     {"sampled", PB_BOOL, 0, NULL, "whether its modules made rows"},
     {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
+    {"samples", PB_U32, 0, NULL, "first size of what the models were given; NULL: not known"},
+    {"tokens", PB_U32, 0, NULL, "whole numbers in it, where it is a table of them"},
+    {"memory_mb", PB_F32, 0, "MB", "resident memory of the process, at most a second old"},
+    {"skipped", PB_BOOL, 0, NULL, "whether a gradient scaler left out the optimizer's step"},
+};
+/* As src/agent/probes/torch_cost.c writes it. */
+static const struct pb_column torch_overhead[] = {
+    TIME,
+    {"step", PB_I64, 0, NULL, "step of python.torch_step"},
+    {"steps", PB_U32, 0, NULL, "steps so far whose modules made rows"},
+    {"bare_steps", PB_U32, 0, NULL, "steps so far whose modules made none"},
+    {"step_ms", PB_F64, 0, "ms", "median of the last of the former"},
+    {"bare_step_ms", PB_F64, 0, "ms", "median of the last of the latter"},
+    {"measured_percent", PB_F64, 0, "%", "how much longer the former take; noise included"},
+    {"calls_per_step", PB_F64, 0, NULL, "rows of modules and phases a step"},
+    {"ns_per_call", PB_F64, 0, "ns", "time in our code for one of them"},
+    {"cost_percent", PB_F64, 0, "%", "their product, of a step, over all steps"},
+    {"budget_percent", PB_F64, 0, "%", "what it may be; NULL: there is no budget"},
+    {"every", PB_U32, 0, NULL, "modules make rows in every so manieth step"},
+};
+/* Both as src/agent/notes.c writes them. */
+static const struct pb_column alerts[] = {
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was noticed, UTC"},
+    {"kind", PB_STRING, 0, NULL, "hang, resumed, nan, infinity"},
+    {"severity", PB_STRING, 0, NULL, "error, warning or note"},
+    {"subject", PB_STRING, 0, NULL, "what it is about, such as a variable"},
+    {"step", PB_I64, 0, NULL, "step of python.torch_step; NULL: not known"},
+    {"value", PB_F64, 0, NULL, "the value that it is about"},
+    {"message", PB_STRING, 0, NULL, "what is wrong, for a person"},
+};
+static const struct pb_column agent_log[] = {
+    TIME,
+    {"source", PB_STRING, 0, NULL, "part of the agent"},
+    {"message", PB_STRING, 0, NULL, "what it did by itself, and why"},
 };
 static const struct pb_column profiling_data[] = {
     TIME,
@@ -265,6 +299,9 @@ const struct pb_known pb_known[] = {
     /* Before the one whose view reads it (worker/derived.c). */
     RECORDED("python.torch_step", "steps of a training, or of an inference, with their phases", torch_step),
     RECORDED("python.torch_trace", "modules and phases of torch, with their times", torch_trace),
+    RECORDED("python.torch_overhead", "what recording torch costs, as measured in the job", torch_overhead),
+    RECORDED("python.alerts", "what is wrong with the job, as the agent noticed it", alerts),
+    RECORDED("probing.log", "what the agent did by itself, and why", agent_log),
     RECORDED("python.samples", "stacks sampled over time", samples),
     RECORDED("python.stacks", "frames of the sampled stacks", stacks),
     RECORDED("profiling_data", "what was measured, by operation", profiling_data),

@@ -18,7 +18,7 @@
     " steps AS (SELECT * FROM memory.python.torch_step)"                                                     \
     " SELECT t.* EXCLUDE (f), t.f[1] AS stage, t.f[2] AS module, t.f[2] AS operation_name,"                  \
     " t.f[3] AS module_type, nullif(t.f[4], '') AS parent, t.f[5]::INTEGER AS depth,"                        \
-    " t.f[6]::INTEGER AS thread_id, nullif(t.f[7], '') AS model,"                                            \
+    " t.f[6]::INTEGER AS thread_id, nullif(t.f[7], '') AS model, nullif(t.f[8], '') AS shapes,"              \
     " CASE WHEN t.timestamp < s.timestamp + to_microseconds((s.duration_ms * 1000)::BIGINT) THEN s.step"     \
     " ELSE s.step + 1 END AS step,"                                                                          \
     " t.took_ms::DOUBLE AS duration_ms, t.took_ms::DOUBLE * t.own_share / 65535 AS self_ms,"                 \

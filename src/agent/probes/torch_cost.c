@@ -1,0 +1,183 @@
+/* torch_cost: what recording costs the program, measured in it, and the budget that it keeps to.
+ *
+ * Two measures, since one has no noise and the other leaves nothing out. Of some calls the time in our own
+ * code is taken: that times the calls of a step is the cost that the budget judges. And one step in 32 makes
+ * no rows of modules: the medians of those steps and of the others are compared (python.torch_overhead), over
+ * a few hundred steps, where differences under a percent are noise. Above the budget modules make rows in
+ * every second step only, in every fourth, and so on; every rank leaves out steps by their numbers. */
+#include "agent/notes.h"
+#include "agent/probes/torch.h"
+#include "agent/recorder.h"
+#include "table/clock.h"
+
+#include <string.h>
+
+#define RING       64
+#define BARE_EVERY 32
+#define MOST_THIN  1024
+#define JUDGE      16 /* steps between two looks at the budget */
+#define ROW_NS     INT64_C(2000000000)
+
+struct ring {
+    int64_t at[RING];
+    uint32_t n;
+};
+
+static struct {
+    struct ring calls, full, bare; /* ns: of our code a call, of steps with rows, of steps without */
+    uint64_t full_steps, bare_steps, rows;
+    double step_calls; /* rows of a step that has them, smoothed */
+    int64_t next_row;
+} cost;
+
+static void add(struct ring *r, int64_t value)
+{
+    r->at[r->n++ % RING] = value;
+}
+
+/* 0: nothing is known. */
+static int64_t median(const struct ring *r)
+{
+    int64_t sorted[RING];
+    uint32_t n = r->n < RING ? r->n : RING;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = i;
+        for (; k > 0 && sorted[k - 1] > r->at[i]; k--)
+            sorted[k] = sorted[k - 1];
+        sorted[k] = r->at[i];
+    }
+    return n ? sorted[n / 2] : 0;
+}
+
+void pb_torch_cost_reset(void)
+{
+    memset(&cost, 0, sizeof(cost));
+    pb_torch.thin = 1;
+}
+
+void pb_torch_cost_of_call(int64_t ns)
+{
+    add(&cost.calls, ns);
+}
+
+int pb_torch_cost_allows(int64_t step)
+{
+    if (pb_torch.budget <= 0)
+        return 1;
+    return step % BARE_EVERY != BARE_EVERY - 1 && step % pb_torch.thin == 0;
+}
+
+enum {
+    OVER_TIMESTAMP,
+    OVER_STEP,
+    OVER_STEPS,
+    OVER_BARE_STEPS,
+    OVER_STEP_MS,
+    OVER_BARE_MS,
+    OVER_MEASURED,
+    OVER_CALLS,
+    OVER_NS,
+    OVER_COST,
+    OVER_BUDGET,
+    OVER_EVERY,
+    OVER_COLUMNS,
+};
+/* As src/engine/shared/known.c has it. */
+static const struct pb_column columns[OVER_COLUMNS] = {
+    [OVER_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"},
+    [OVER_STEP] = {"step", PB_I64, 0, NULL, "step of python.torch_step"},
+    [OVER_STEPS] = {"steps", PB_U32, 0, NULL, "steps so far whose modules made rows"},
+    [OVER_BARE_STEPS] = {"bare_steps", PB_U32, 0, NULL, "steps so far whose modules made none"},
+    [OVER_STEP_MS] = {"step_ms", PB_F64, 0, "ms", "median of the last of the former"},
+    [OVER_BARE_MS] = {"bare_step_ms", PB_F64, 0, "ms", "median of the last of the latter"},
+    [OVER_MEASURED] = {"measured_percent", PB_F64, 0, "%", "how much longer the former take; noise included"},
+    [OVER_CALLS] = {"calls_per_step", PB_F64, 0, NULL, "rows of modules and phases a step"},
+    [OVER_NS] = {"ns_per_call", PB_F64, 0, "ns", "time in our code for one of them"},
+    [OVER_COST] = {"cost_percent", PB_F64, 0, "%", "their product, of a step, over all steps"},
+    [OVER_BUDGET] = {"budget_percent", PB_F64, 0, "%", "what it may be; NULL: there is no budget"},
+    [OVER_EVERY] = {"every", PB_U32, 0, NULL, "modules make rows in every so manieth step"},
+};
+
+static void write_row(int64_t now, int64_t full, int64_t bare, double percent)
+{
+    static struct pb_known_table known;
+    const struct pb_table_spec spec = {.name = "python.torch_overhead",
+                                       .comment = "what recording torch costs, as measured in the job",
+                                       .columns = columns,
+                                       .ncolumns = OVER_COLUMNS};
+    struct pb_row row;
+    uint32_t inside;
+
+    struct pb_arena *arena = pb_recorder_enter(&inside);
+    if (!arena)
+        return;
+    struct pb_table *table = pb_recorder_table(arena, &spec, &known);
+    if (table && pb_row_begin(table, &row) == 0) {
+        pb_set_timestamp(&row, OVER_TIMESTAMP, now);
+        pb_set_i64(&row, OVER_STEP, pb_torch.step);
+        pb_set_u32(&row, OVER_STEPS, (uint32_t)cost.full_steps);
+        pb_set_u32(&row, OVER_BARE_STEPS, (uint32_t)cost.bare_steps);
+        pb_set_f64(&row, OVER_STEP_MS, (double)full / 1e6);
+        if (bare > 0) {
+            pb_set_f64(&row, OVER_BARE_MS, (double)bare / 1e6);
+            pb_set_f64(&row, OVER_MEASURED, ((double)full / (double)bare - 1) * 100);
+        }
+        pb_set_f64(&row, OVER_CALLS, cost.step_calls);
+        pb_set_f64(&row, OVER_NS, (double)median(&cost.calls));
+        pb_set_f64(&row, OVER_COST, percent / pb_torch.thin);
+        if (pb_torch.budget > 0)
+            pb_set_f64(&row, OVER_BUDGET, pb_torch.budget);
+        pb_set_u32(&row, OVER_EVERY, pb_torch.thin);
+        pb_row_commit(&row);
+    }
+    pb_recorder_leave(inside);
+}
+
+/* percent: what a step with rows costs. Comes back slowly: a step of twice the cost is not let in before
+ * there is room for it. */
+static void keep_to_budget(double percent)
+{
+    uint32_t thin = pb_torch.thin;
+
+    while (thin < MOST_THIN && percent / thin > pb_torch.budget)
+        thin *= 2;
+    while (thin > 1 && percent / (thin / 2.0) < 0.7 * pb_torch.budget)
+        thin /= 2;
+    if (thin == pb_torch.thin)
+        return;
+    pb_note_log("torch",
+                "recording modules costs %.2f%% of a step, the budget is %.2f%% (probing.torch.budget): they "
+                "are recorded in every %u%s step from step %lld on",
+                percent, pb_torch.budget, thin,
+                thin == 1   ? "st"
+                : thin == 2 ? "nd"
+                            : "th",
+                (long long)pb_torch.step + 1);
+    pb_torch.thin = thin;
+}
+
+void pb_torch_cost_of_step(const struct pb_torch_step_row *step)
+{
+    int64_t took = step->ended - step->begun;
+
+    if (step->sampled) {
+        add(&cost.full, took);
+        cost.full_steps++;
+        cost.step_calls +=
+            ((double)step->calls - cost.step_calls) / (cost.full_steps < 8 ? (double)cost.full_steps : 8);
+    } else {
+        add(&cost.bare, took);
+        cost.bare_steps++;
+    }
+    if (cost.full.n < JUDGE || (cost.full_steps + cost.bare_steps) % JUDGE != 0)
+        return;
+    int64_t full = median(&cost.full), usual = cost.bare.n >= 8 ? median(&cost.bare) : full;
+    double percent = usual > 0 ? cost.step_calls * (double)median(&cost.calls) / (double)usual * 100 : 0;
+    if (step->ended >= cost.next_row) {
+        write_row(step->ended, full, cost.bare.n >= 8 ? usual : 0, percent);
+        cost.next_row = step->ended + ROW_NS;
+    }
+    if (pb_torch.budget > 0)
+        keep_to_budget(percent);
+}

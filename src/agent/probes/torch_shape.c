@@ -1,0 +1,173 @@
+/* torch_shape: the shapes and types of what a module is called with, as a text: "float32[8,16,64]".
+ *
+ * Asking a tensor for its shape is no bare read: under torch.jit.trace it is recorded into the graph, a mode
+ * of torch functions or a subclass is asked first and may be anybody's code. So only plain tensors and
+ * parameters are asked, and only where no trace and no such mode is on. Sizes that are no int (symbolic ones)
+ * are left alone, since looking at them would fix them. */
+#include "agent/module.h"
+#include "agent/probes/torch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_TENSORS 3
+#define MOST_DIMS    8
+
+static pb_pyobject *tensor_type, *parameter_type, *tracing_state, *modes;
+
+/* Of torch, where it is imported; a new reference. */
+static pb_pyobject *find(const struct pb_python *py, const char *module, const char *name)
+{
+    pb_pyobject *found = py->dict_get(py->modules_dict(), module);
+    pb_pyobject *value = found ? py->get_attr(found, name) : NULL;
+
+    py->err_clear();
+    return value;
+}
+
+/* They are kept for good: types and functions of torch live as long as the process. */
+void pb_torch_shapes_begin(const struct pb_python *py)
+{
+    tensor_type = tensor_type ? tensor_type : find(py, "torch", "Tensor");
+    parameter_type = parameter_type ? parameter_type : find(py, "torch.nn.parameter", "Parameter");
+    tracing_state = tracing_state ? tracing_state : find(py, "torch._C", "_get_tracing_state");
+    modes = modes ? modes : find(py, "torch._C", "_len_torch_function_stack");
+}
+
+static int is_plain(const struct pb_python *py, pb_pyobject *object)
+{
+    pb_pyobject *type = pb_type_of(object, pb_module_header(py));
+    return type == tensor_type || type == parameter_type;
+}
+
+static int may_ask(const struct pb_python *py)
+{
+    if (!tensor_type || !tracing_state || !modes)
+        return 0;
+    pb_pyobject *state = py->call(tracing_state, (void *)NULL), *n = py->call(modes, (void *)NULL);
+    int may = state == py->none && n && py->int_as(n) == 0;
+    if (state)
+        py->decref(state);
+    if (n)
+        py->decref(n);
+    py->err_clear();
+    return may;
+}
+
+/* The sizes of a plain tensor; their number, or -1. */
+static int read_shape(const struct pb_python *py, pb_pyobject *tensor, int64_t sizes[MOST_DIMS])
+{
+    pb_pyobject *shape = py->get_attr(tensor, "shape");
+    long n = shape ? py->size_of(shape) : -1;
+
+    for (long i = 0; i < n && i < MOST_DIMS; i++) {
+        pb_pyobject *size = py->tuple_get(shape, i);
+        if (!size || pb_type_of(size, pb_module_header(py)) != py->int_type) {
+            n = -1;
+            break;
+        }
+        sizes[i] = (int64_t)py->int64_as(size);
+    }
+    if (shape)
+        py->decref(shape);
+    py->err_clear();
+    return n > MOST_DIMS ? -1 : (int)n;
+}
+
+/* "float32", and whether it is one of whole numbers. */
+static int read_type(const struct pb_python *py, pb_pyobject *tensor, char *ret, size_t size)
+{
+    pb_pyobject *type = py->get_attr(tensor, "dtype"), *text = type ? py->repr_of(type) : NULL;
+    const char *name = text ? py->utf8_of(text) : NULL;
+
+    name = name && strncmp(name, "torch.", 6) == 0 ? name + 6 : "?";
+    snprintf(ret, size, "%.20s", name);
+    if (text)
+        py->decref(text);
+    if (type)
+        py->decref(type);
+    py->err_clear();
+    return strncmp(ret, "int", 3) == 0 || strncmp(ret, "uint", 4) == 0;
+}
+
+static size_t put_tensor(const struct pb_python *py, pb_pyobject *tensor, char *ret, size_t size)
+{
+    int64_t sizes[MOST_DIMS];
+    char type[24];
+    int n = read_shape(py, tensor, sizes);
+
+    if (n < 0)
+        return 0;
+    read_type(py, tensor, type, sizeof(type));
+    size_t len = (size_t)snprintf(ret, size, "%s[", type);
+    for (int i = 0; i < n && len < size; i++)
+        len += (size_t)snprintf(ret + len, size - len, "%s%lld", i ? "," : "", (long long)sizes[i]);
+    len += len < size ? (size_t)snprintf(ret + len, size - len, "]") : 0;
+    return len < size ? len : 0;
+}
+
+/* The nth argument, by position and then by name: borrowed; NULL: there is none. keys: of the latter. */
+static pb_pyobject *argument(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords,
+                             pb_pyobject *keys, long n)
+{
+    long given = py->size_of(args);
+
+    if (n < given)
+        return py->tuple_get(args, n);
+    n -= given;
+    pb_pyobject *key = keys && n < py->list_size(keys) ? py->list_get(keys, n) : NULL;
+    return key ? py->dict_get_object(keywords, key) : NULL;
+}
+
+size_t pb_torch_shapes(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords, char *ret,
+                       size_t size)
+{
+    size_t len = 0;
+    int tensors = 0;
+
+    ret[0] = '\0';
+    if (!may_ask(py))
+        return 0;
+    pb_pyobject *keys = keywords ? py->mapping_keys(keywords) : NULL, *object;
+    for (long i = 0; tensors < MOST_TENSORS && (object = argument(py, args, keywords, keys, i)); i++) {
+        if (!is_plain(py, object) || len + 100 > size)
+            continue;
+        size_t comma = len ? 1 : 0;
+        size_t n = put_tensor(py, object, ret + len + comma, size - len - comma);
+        if (n == 0)
+            continue;
+        if (comma)
+            ret[len] = ',';
+        len += comma + n;
+        tensors++;
+    }
+    if (keys)
+        py->decref(keys);
+    py->err_clear();
+    ret[len] = '\0';
+    return len;
+}
+
+void pb_torch_batch(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords, int64_t *samples,
+                    int64_t *tokens)
+{
+    int64_t sizes[MOST_DIMS];
+    char type[24];
+
+    *samples = *tokens = 0;
+    if (!may_ask(py))
+        return;
+    pb_pyobject *keys = keywords ? py->mapping_keys(keywords) : NULL, *object;
+    for (long i = 0; (object = argument(py, args, keywords, keys, i)); i++) {
+        int n = is_plain(py, object) ? read_shape(py, object, sizes) : -1;
+        if (n < 1)
+            continue;
+        *samples = sizes[0];
+        if (n == 2 && read_type(py, object, type, sizeof(type)))
+            *tokens = sizes[0] * sizes[1];
+        break;
+    }
+    if (keys)
+        py->decref(keys);
+    py->err_clear();
+}

@@ -1,0 +1,232 @@
+"""Where steps begin and end, for trainings of all kinds, and what the torch probe says of them; the numbers are compared
+with what the program itself measured. One program runs them all: importing torch is what takes long."""
+import json
+import subprocess
+import sys
+import time
+
+import jobs
+import pytest
+from jobs import probe
+
+PROGRAM = """
+import copy, io, json, pickle, sys, time
+import torch, torch.nn as nn
+from torch.utils.data import DataLoader, Dataset
+torch.manual_seed(0); torch.set_num_threads(1)
+from time import perf_counter as now
+
+def model(d=32):
+    return nn.Sequential(nn.Linear(8, d), nn.ReLU(), nn.Linear(d, 8))
+
+def accumulate():
+    net = model(); opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    for i in range(24):
+        net(torch.randn(5, 8)).sum().backward()
+        if i % 4 == 3:
+            opt.step(); opt.zero_grad()
+
+def gan():
+    d, g = model(), model()
+    od, og = torch.optim.Adam(d.parameters()), torch.optim.Adam(g.parameters())
+    for i in range(6):
+        od.zero_grad(); d(g(torch.randn(3, 8)).detach()).sum().backward(); od.step()
+        og.zero_grad(); d(g(torch.randn(3, 8))).sum().backward(); og.step()
+
+def inference():
+    net = model()
+    with torch.no_grad():
+        for i in range(30):
+            net(torch.randint(0, 4, (2, 8)).float())
+
+def amp():
+    net = model(); opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu")
+    opt.register_step_post_hook(lambda *_: seen.append(1))
+    seen = []
+    for i in range(20):
+        x = torch.randn(5, 8)
+        if i == 10:
+            x[0, 0] = float("inf")
+        opt.zero_grad(); scaler.scale(net(x).sum()).backward(); scaler.step(opt); scaler.update()
+    return {"stepped": len(seen)}
+
+class Slow(Dataset):
+    def __len__(self):
+        return 48
+    def __getitem__(self, i):
+        time.sleep(0.002)
+        return torch.full((8,), float(i))
+
+def phases():
+    net = nn.Sequential(nn.Linear(8, 700), nn.ReLU(), nn.Linear(700, 700), nn.ReLU(), nn.Linear(700, 8))
+    opt = torch.optim.AdamW(net.parameters()); data = forward = backward = optimizer = whole = 0
+    it = iter(DataLoader(Slow(), batch_size=4, num_workers=2))
+    next(it); net(torch.zeros(4, 8)).sum().backward(); opt.step()
+    begun = now()
+    for i in range(11):
+        t = [now()]
+        x = next(it); t.append(now())
+        x = x.repeat(32, 1)
+        t.append(now()); y = net(x); t.append(now())
+        loss = y.sum()
+        t.append(now()); loss.backward(); t.append(now())
+        opt.step(); t.append(now())
+        data += t[1] - t[0]; forward += t[3] - t[2]; backward += t[5] - t[4]; optimizer += t[6] - t[5]
+    return {"data": data * 1e3, "forward": forward * 1e3, "backward": backward * 1e3, "optimizer": optimizer * 1e3, "whole": (now() - begun) * 1e3}
+
+compiled_early = torch.compile(model(), backend="eager", fullgraph=True)
+compiled_early(torch.zeros(2, 8))
+def traced():
+    return [str(node.kind()) for node in torch.jit.trace(model(), torch.zeros(2, 8)).inlined_graph.nodes()]
+traced_before = traced()
+
+def graphs():
+    from torch._dynamo.utils import counters
+    def state():
+        return {k: dict(v) for k, v in counters.items() if k in ("graph_break", "recompiles", "unimplemented")}, counters["stats"]["unique_graphs"]
+    before = state()
+    for _ in range(3):
+        compiled_early(torch.zeros(2, 8))
+    assert state() == before, (before, state())
+    net = nn.Sequential(nn.Linear(8, 8), nn.Tanh()); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    late = torch.compile(net, backend="eager", fullgraph=True)
+    for _ in range(3):
+        late(torch.zeros(2, 8)).sum().backward(); opt.step()
+    assert state() == (before[0], before[1] + 1), (before, state())
+    torch.manual_seed(3); net = model(); x = torch.randn(4, 8); want = net(x)
+    assert torch.equal(copy.deepcopy(net)(x), want)
+    assert torch.equal(pickle.loads(pickle.dumps(net))(x), want)
+    assert torch.equal(torch.jit.script(net)(x), want)
+    assert traced() == traced_before and "aten::linear" in traced_before
+    assert list(net.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"] and not net._forward_hooks
+    def seen(mode=torch.overrides.TorchFunctionMode):
+        class Mode(mode):
+            names = []
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                self.names.append(getattr(function, "__name__", str(function)))
+                return function(*args, **(kwargs or {}))
+        with Mode() as m:
+            net(x)
+        return [name for name in m.names if name != "linear" and name != "relu"]
+    assert seen() == [], seen()
+
+print("ready", flush=True)
+done = 0
+while True:
+    word = open(sys.argv[1]).read().split()
+    if len(word) <= done:
+        nn.Identity()
+        time.sleep(0.01)
+        continue
+    if word[done] == "end":
+        break
+    said = globals()[word[done]]()
+    done += 1
+    print(json.dumps([done, said]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    if subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("torch is not installed")
+    folder = tmp_path_factory.mktemp("steps")
+    (folder / "job.py").write_text(PROGRAM)
+    (folder / "word").write_text("")
+    with jobs.start(sys.executable, folder / "job.py", folder / "word", ready="ready\n", ready_seconds=90) as started:
+        started.word, started.said = folder / "word", 0
+        yield started
+
+
+def query(job, sql):
+    done = probe(job.pid, "query", "--format", "json", sql)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def run(job, name, *settings):
+    """Runs one of the program's functions with the probe on from before it. Gives what it returned and a condition for its rows."""
+    assert probe(job.pid, "probes", "stop", "torch").returncode in (0, 1)
+    assert probe(job.pid, "probes", "start", "torch", *(settings or ("budget=off",))).returncode == 0
+    jobs.wait_until(lambda: "of the steps" in probe(job.pid, "probes").stdout, 20, "the probe")
+    since = time.time_ns() // 1000
+    job.said += 1
+    job.word.write_text(job.word.read_text() + name + " ")
+    answers = lambda: [json.loads(line) for line in job.output.splitlines() if line.startswith("[")]
+    jobs.wait_until(lambda: not job.alive() or len(answers()) >= job.said, 60, name)
+    assert job.alive(), job.output
+    return answers()[-1][1], f"timestamp >= make_timestamptz({since})"
+
+
+def test_accumulated_backwards_are_one_step(job):
+    _, of = run(job, "accumulate")
+    assert query(job, f"SELECT micro_batches, samples, module_calls, count(*) AS n FROM python.torch_step WHERE {of} GROUP BY ALL") == [
+        {"micro_batches": 4, "samples": 20, "module_calls": 4 * 4 + 4 + 1, "n": 5}]
+    assert query(job, f"SELECT count(*) AS n FROM python.torch_trace WHERE module = '2' AND {of}")[0]["n"] == 24
+
+
+def test_two_optimizers_make_one_step(job):
+    _, of = run(job, "gan")
+    assert query(job, f"SELECT micro_batches, count(*) AS n FROM python.torch_step WHERE {of} GROUP BY ALL") == [{"micro_batches": 2, "n": 5}]
+    assert query(job, f"SELECT count(*) AS n FROM python.torch_trace WHERE stage = 'optimizer' AND {of}")[0]["n"] == 12
+
+
+def test_each_outermost_call_of_an_inference_is_a_step(job):
+    _, of = run(job, "inference")
+    assert query(job, f"SELECT samples, module_calls, count(*) AS n FROM python.torch_step WHERE {of} GROUP BY ALL") == [{"samples": 2, "module_calls": 4, "n": 21}]
+
+
+def test_a_step_that_a_gradient_scaler_leaves_out_is_a_step(job):
+    said, of = run(job, "amp")
+    assert said["stepped"] == 19
+    assert query(job, f"SELECT skipped, micro_batches, count(*) AS n FROM python.torch_step WHERE {of} GROUP BY ALL ORDER BY 1") == [
+        {"skipped": False, "micro_batches": 1, "n": 18}, {"skipped": True, "micro_batches": 1, "n": 1}]
+
+
+def test_phases_last_as_long_as_the_program_says(job):
+    for attempt in range(3):
+        said, of = run(job, "phases")
+        found = query(job, f"SELECT count(*) AS n, sum(data_ms) AS data, sum(forward_ms) AS forward, sum(backward_ms) AS backward, "
+                           f"sum(optimizer_ms) AS optimizer, sum(duration_ms) AS whole FROM python.torch_step WHERE {of}")[0]
+        assert found.pop("n") == 11
+        off = {name: abs(found[name] - said[name]) / max(said[name], 5) for name in found}
+        if max(off.values()) < 0.05:
+            break
+    assert max(off.values()) < 0.05, (found, said)
+    shapes = query(job, f"SELECT DISTINCT shapes FROM python.torch_trace WHERE module = '2' AND shapes IS NOT NULL AND {of}")
+    assert shapes == [{"shapes": "float32[128,700]"}]
+
+
+def test_graphs_copies_and_modes_do_not_see_it(job):
+    run(job, "graphs")
+
+
+def test_the_cost_is_measured_and_the_budget_kept(job):
+    _, of = run(job, "accumulate", "budget=0.01")
+    for _ in range(8):
+        job.said += 1
+        job.word.write_text(job.word.read_text() + "accumulate ")
+    jobs.wait_until(lambda: job.output.count("\n[") >= job.said, 60, "the trainings")
+    assert query(job, "SELECT count(*) AS n FROM probing.log WHERE source = 'torch' AND message LIKE '%probing.torch.budget%'")[0]["n"] >= 1
+    row = query(job, "SELECT * FROM python.torch_overhead ORDER BY timestamp DESC LIMIT 1")[0]
+    assert row["budget_percent"] == pytest.approx(0.01) and row["calls_per_step"] > 5 and 10 < row["ns_per_call"] < 20000
+    assert query(job, f"SELECT count(*) AS n FROM python.torch_step WHERE NOT sampled AND {of}")[0]["n"] > 10
+
+
+def test_it_is_switched_by_a_setting_and_a_hang_is_told_of(job):
+    assert probe(job.pid, "probes", "stop", "torch").returncode == 0
+    assert probe(job.pid, "config", "probing.torch.profiling=on", "probing.torch.hang_timeout=1", "probing.sample_rate=0.5").returncode == 0
+    jobs.wait_until(lambda: "50% of the steps" in probe(job.pid, "probes").stdout, 20, "the probe")
+    job.word.write_text(job.word.read_text() + "accumulate ")
+    job.said += 1
+    jobs.wait_until(lambda: query(job, "SELECT count(*) AS n FROM python.alerts WHERE kind = 'hang'")[0]["n"] == 1, 20, "the alert")
+    row = query(job, "SELECT * FROM python.alerts WHERE kind = 'hang'")[0]
+    assert row["severity"] == "error" and row["value"] >= 1 and "no step for" in row["message"]
+    job.word.write_text(job.word.read_text() + "accumulate ")
+    job.said += 1
+    jobs.wait_until(lambda: query(job, "SELECT count(*) AS n FROM python.alerts WHERE kind = 'resumed'")[0]["n"] == 1, 20, "its end")
+    assert probe(job.pid, "config", "probing.torch.profiling=off").returncode == 0
+    assert "waits" not in probe(job.pid, "probes").stdout and "of the steps" not in probe(job.pid, "probes").stdout
+    job.word.write_text(job.word.read_text() + "end")
+    jobs.wait_until(lambda: not job.alive(), 20, "its end")
