@@ -85,3 +85,9 @@ def doubled_types(sources):
 def test_one_name_is_one_type():
     assert not doubled_types((path, text(path)) for path in files("src/*.c", "src/*.h"))
     assert doubled_types([("a.h", "struct pb_a {\n"), ("b.h", "struct pb_a {\n")]) == ["struct pb_a: a.h, b.h"]
+
+
+def test_one_place_asks_for_the_gil():
+    """A thread of ours that asks for it by itself crashes a program that ends at that moment: see src/agent/enter.h."""
+    asking = [str(path.relative_to(TOP)) for path in sorted((TOP / "src").rglob("*.c")) if re.search(r"[.>]gil_ensure\(|PyGILState_Ensure\(", path.read_text())]
+    assert asking == ["src/agent/enter.c"]

@@ -322,10 +322,11 @@ static void *work(void *unused)
         if (py.free_threaded) {
             snprintf(trouble, sizeof(trouble), "a Python without a GIL: not recorded yet");
         } else if (py.minor >= 7 && pb_enter_await_gil(&py, is_always_wanted, NULL)) {
-            int gil = py.gil_ensure();
-            if (pb_python_usable(&py))
+            struct pb_entry entry;
+            if (pb_enter(&py, &entry) == 0) {
                 put_in_or_take_out(&py);
-            py.gil_release(gil);
+                pb_leave(&py, &entry);
+            }
         }
     }
     __atomic_store_n(&working, 0, __ATOMIC_SEQ_CST);
