@@ -157,18 +157,6 @@ static void scan_all(struct look *l, const struct pb_arch_state *s)
         sp = scan(l, sp);
 }
 
-enum pb_safety pb_spans_judge(const struct pb_spans *spans, pid_t pid, pid_t tid,
-                              const struct pb_arch_state *s)
-{
-    struct look l = {.spans = spans, .pid = pid};
-    uint64_t pc = pb_arch_pc(s);
-    begin_look(&l, s);
-    if (span_of(&l, pc) || in_rseq(pid, tid, pc))
-        return PB_UNSAFE;
-    scan_all(&l, s);
-    return l.worst;
-}
-
 /* A return address may be that of the next function, behind a call that does not return. */
 static uint64_t inside(const struct pb_native_pc *frame)
 {

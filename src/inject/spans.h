@@ -39,8 +39,3 @@ enum pb_safety {
 /* Finds the spans of a process from its mappings. Owned by the caller. */
 int pb_spans_find(pid_t pid, const struct pb_maps *maps, struct pb_spans *ret);
 void pb_spans_done(struct pb_spans *s);
-
-/* Judges a thread in a ptrace stop whose registers are s by the words of its stack alone: stale ones look the
- * same as return addresses. */
-enum pb_safety pb_spans_judge(const struct pb_spans *spans, pid_t pid, pid_t tid,
-                              const struct pb_arch_state *s);

@@ -22,6 +22,7 @@
 
 #include "base/cleanup.h"
 #include "inject/arch.h"
+#include "inject/judge.h"
 #include "inject/spans.h"
 #include "inject/target.h"
 #include "remote/maps.h"
@@ -69,6 +70,7 @@ static enum pb_safety judge_child(void (*where)(void))
 {
     _cleanup_(pb_image_done) struct pb_image image = {.mem = -1};
     _cleanup_(pb_inject_target_done) struct pb_inject_target t = {.syscall_code = 0};
+    _cleanup_(pb_judge_done) struct pb_judge judge = {.native = NULL};
     static struct pb_arch_state regs;
     struct pb_procinfo info;
     int status;
@@ -91,7 +93,10 @@ static enum pb_safety judge_child(void (*where)(void))
     assert_int_equal(pb_image_open(pid, &image), 0);
     assert_int_equal(pb_inject_target_open(&info, &image, &t, NULL), 0);
     assert_int_equal(pb_arch_save(pid, &regs), 0);
-    enum pb_safety safety = pb_spans_judge(&t.spans, pid, pid, &regs);
+    assert_int_equal(pb_judge_open(&judge, pid), 0);
+    pb_native_free(judge.native);
+    judge.native = NULL; /* by the words of the stack alone */
+    enum pb_safety safety = pb_judge_thread(&judge, &t.spans, pid, pid, &regs);
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
     return safety;
