@@ -7,6 +7,7 @@
 #include "agent/fds.h"
 #include "agent/files.h"
 #include "agent/lock.h"
+#include "table/pages.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -144,8 +145,8 @@ static int keep_arguments(const struct pb_channel_listen *how, struct listener *
 {
     if (how->size == 0)
         return 0;
-    void *copy = mmap(NULL, how->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (copy == MAP_FAILED)
+    void *copy = pb_pages_map(how->size);
+    if (!copy)
         return -ENOMEM;
     memcpy(copy, how->arguments, how->size);
     l->arguments = copy;

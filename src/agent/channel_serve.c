@@ -8,6 +8,7 @@
 #include "agent/spawn.h"
 #include "agent/thread.h"
 #include "agent/wake.h"
+#include "table/pages.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -43,9 +44,9 @@ static void could_not_start(void *number, int error)
 static int map_memory(const struct pb_channel_request *request, struct pb_channel *ret)
 {
     size_t size = 2 * (size_t)PB_CHANNEL_WINDOW + request->size;
-    uint8_t *mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *mapped = pb_pages_map(size);
 
-    if (mapped == MAP_FAILED)
+    if (!mapped)
         return -ENOMEM;
     (void)madvise(mapped, size, MADV_DONTFORK); /* a child of fork has forgotten it */
     if (request->size)

@@ -1,5 +1,6 @@
 /* files: see files.h. */
 #include "agent/files.h"
+#include "table/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,9 +31,8 @@ void pb_file_slurp(const char *path, struct pb_block *ret)
     static char nothing[1];
 
     *ret = (struct pb_block){.data = nothing};
-    char *memory =
-        mmap(NULL, SLURP_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
+    char *memory = pb_pages_map(SLURP_MAX);
+    if (!memory)
         return;
     long n = pb_file_read(path, memory, SLURP_MAX);
     size_t size = n > 0 ? (size_t)n : 0, page = (size_t)sysconf(_SC_PAGESIZE);

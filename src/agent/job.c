@@ -12,6 +12,7 @@
 #include "agent/spawn.h"
 #include "agent/thread.h"
 #include "agent/wake.h"
+#include "table/pages.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -103,8 +104,8 @@ static void could_not_start(void *number, int error)
 static struct pb_job *make(const struct pb_job_request *request)
 {
     size_t size = sizeof(struct pb_job) + request->code_size;
-    struct pb_job *job = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (job == MAP_FAILED)
+    struct pb_job *job = pb_pages_map(size);
+    if (!job)
         return NULL;
     job->mapped = size;
     job->client = request->client;

@@ -357,13 +357,6 @@ static void in_forked_child(void)
     set_state(PB_AGENT_IDLE);
 }
 
-static void *end_at_once(void *unused)
-{
-    (void)unused;
-    pb_thread_name("probing-spare");
-    return NULL;
-}
-
 /* The thread that was borrowed may be a real-time one, and threads inherit that: code that a person runs
  * would keep the program from its CPU for as long as it takes. System calls, since musl's functions refuse.
  */
@@ -376,7 +369,9 @@ static void leave_real_time(void)
         syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &none);
 }
 
-/* Stays in the program's descriptor table: opens nothing. */
+/* In the program's descriptor table: opens nothing. It ends at once: glibc gives its stack, and the blocks
+ * that belong to it, to the thread that the resident starts later. Otherwise it would allocate them there,
+ * from a new heap for the resident alone (64 MB of address space). */
 static void *starter(void *number)
 {
     static int fork_handler_set;
@@ -390,18 +385,15 @@ static void *starter(void *number)
     for (uint32_t before; (before = __atomic_load_n(&residents, __ATOMIC_SEQ_CST));)
         pb_futex_wait(&residents, before);
     __atomic_store_n(&residents, 1, __ATOMIC_SEQ_CST);
-    int r = pb_thread_start(resident, number, 0);
-    /* One that ends at once: glibc gives its stack, and the blocks that belong to it, to the thread that the
-     * resident starts later. Otherwise it would allocate them there, from a new heap for the resident alone
-     * (64 MB of address space). */
-    pb_thread_start(end_at_once, NULL, 0);
+    int r = pb_spawn_start((uint32_t)(uintptr_t)number);
+    if (r == 0)
+        r = pb_thread_start(resident, number, 0);
     if (r < 0) {
         __atomic_store_n(&residents, 0, __ATOMIC_SEQ_CST);
         snprintf(why, sizeof(why), "the process cannot start a thread: %s", strerror(-r));
         fail(r, why);
         pb_spawn_end((uint32_t)(uintptr_t)number);
     }
-    pb_spawn_serve((uint32_t)(uintptr_t)number);
     return NULL;
 }
 
@@ -428,7 +420,9 @@ void *pb_agent_start(const char *text)
     pb_agent_status.text[0] = pb_agent_status.run_dir[0] = pb_agent_status.abstract[0] = '\0';
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
     uint32_t number = pb_spawn_begin();
-    int r = pb_thread_start(starter, (void *)(uintptr_t)number, PB_SPAWN_STACK);
+    /* Little of a stack: where the process locks its memory, this thread of the program's would wait until a
+     * large one is filled. */
+    int r = pb_thread_start(starter, (void *)(uintptr_t)number, 0);
     if (r < 0) {
         snprintf(why, sizeof(why), "the process cannot start a thread: %s", strerror(-r));
         fail(r, why);

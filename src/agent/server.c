@@ -4,6 +4,7 @@
 #include "agent/clock.h"
 #include "agent/fds.h"
 #include "control/message.h"
+#include "table/pages.h"
 
 #include <errno.h>
 #include <string.h>
@@ -186,12 +187,11 @@ static void take_client(struct pb_server *s, int fd)
     fd = c ? pb_fd_keep(fd) : (close(fd), -1);
     if (fd < 0)
         return;
-    void *in = mmap(NULL, IN_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    void *out = mmap(NULL, OUT_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (in == MAP_FAILED || out == MAP_FAILED) {
-        if (in != MAP_FAILED)
+    void *in = pb_pages_map(IN_SIZE), *out = pb_pages_map(OUT_SIZE);
+    if (!in || !out) {
+        if (in)
             munmap(in, IN_SIZE);
-        if (out != MAP_FAILED)
+        if (out)
             munmap(out, OUT_SIZE);
         pb_fd_close(fd);
         return;

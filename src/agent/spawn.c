@@ -4,11 +4,15 @@
 #include "agent/futex.h"
 #include "agent/lock.h"
 #include "agent/thread.h"
+#include "table/pages.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define WAITING 32
+#define WAITING      32
+#define STACK        (8u << 20) /* Python code runs on it */
+#define STACK_USED   (256u << 10)
+#define STACK_SPARED (256u << 10) /* next to the end, wherever exactly that is */
 
 struct order {
     void *(*run)(void *);
@@ -67,14 +71,24 @@ static int take_order(uint32_t number, struct order *ret)
     return r;
 }
 
-static void *take_over(void *number)
+static void serve_orders(uint32_t number);
+
+/* Of eight megabytes nearly all code uses less than one. */
+static void *serve(void *number)
 {
     pb_thread_name("probing-start");
-    pb_spawn_serve((uint32_t)(uintptr_t)number);
+    struct pb_unlocked unlocked = pb_pages_free_stack(STACK_USED, STACK - STACK_SPARED);
+    serve_orders((uint32_t)(uintptr_t)number);
+    pb_pages_keep_stack(&unlocked);
     return NULL;
 }
 
-void pb_spawn_serve(uint32_t number)
+int pb_spawn_start(uint32_t number)
+{
+    return pb_thread_start(serve, (void *)(uintptr_t)number, STACK);
+}
+
+static void serve_orders(uint32_t number)
 {
     struct order order;
     int r;
@@ -82,7 +96,7 @@ void pb_spawn_serve(uint32_t number)
     for (;;) {
         uint32_t heard = __atomic_load_n(&bell, __ATOMIC_SEQ_CST);
         while ((r = take_order(number, &order)) > 0) {
-            int started = pb_thread_start(take_over, (void *)(uintptr_t)number, PB_SPAWN_STACK);
+            int started = pb_spawn_start(number);
             if (started == 0) {
                 order.run(order.argument);
                 return;

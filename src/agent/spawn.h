@@ -10,18 +10,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The stack of a thread in which Python code runs. */
-#define PB_SPAWN_STACK (8u << 20)
-
-/* Has `run` called in a thread with that stack, soon. failed (or NULL) is called in another thread where that
- * could not be done, with a negative errno. -EAGAIN: too many are waiting to be started. From any thread. */
+/* Has `run` called in a thread with a stack for Python code, soon. failed (or NULL) is called in another
+ * thread where that could not be done, with a negative errno. -EAGAIN: too many are waiting to be started.
+ * From any thread. */
 int pb_spawn(void *(*run)(void *), void (*failed)(void *argument, int error), void *argument);
 
-/* The life of probing-start: begin gives it a number, serve is what it does, and those after it, end lets the
- * last of that number return once everything asked for before is started. begin takes no lock: it is called
+/* The life of probing-start: begin gives it a number, start makes it, end lets the last of that number return
+ * once everything asked for before is started. begin takes no lock: it is called
  * in a borrowed thread, which may be one of ours. */
 uint32_t pb_spawn_begin(void);
-void pb_spawn_serve(uint32_t number);
+int pb_spawn_start(uint32_t number);
 void pb_spawn_end(uint32_t number);
 
 /* In a forked child: nothing is to be started. */

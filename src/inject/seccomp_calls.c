@@ -15,6 +15,13 @@
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
+#ifndef SYS_mlock2
+#ifdef __x86_64__
+#define SYS_mlock2 325
+#else
+#define SYS_mlock2 284
+#endif
+#endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -42,6 +49,8 @@ const struct pb_seccomp_call pb_seccomp_calls[] = {
     CALL(mprotect, 0, 4096, PROT_READ | PROT_WRITE),
     CALL(munmap, 0, 4096),
     CALL(madvise, 0, 4096, MADV_DONTFORK),
+    CALL(munlock, 0, 4096),
+    CALL(mlock2, 0, 4096, 1), /* where the process locks its memory (table/pages.c) */
     CALL(rt_sigprocmask, 0, 0, 0, 8),
     CALL(rt_sigreturn, 0),
     CALL(rt_sigaction, 33, 0, 0, 8), /* glibc's first thread */

@@ -122,17 +122,10 @@ static int make_header(struct pb_arena *a)
     return 0;
 }
 
-/* Memory of this process alone. */
-static void *map_private(size_t size)
-{
-    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return at == MAP_FAILED ? NULL : at;
-}
-
 static int make_control(struct pb_arena *a)
 {
-    void *at = map_private(sizeof(*a->control));
-    a->schemas = map_private(a->about.schemas_size);
+    void *at = pb_pages_map(sizeof(*a->control));
+    a->schemas = pb_pages_map(a->about.schemas_size);
     if (!at || !a->schemas) {
         if (at)
             munmap(at, sizeof(*a->control));
@@ -181,7 +174,7 @@ int pb_arena_create(int dirfd, const char *name, const struct pb_arena_options *
     if (r < 0)
         return r;
 
-    struct pb_arena *a = map_private(sizeof(*a));
+    struct pb_arena *a = pb_pages_map(sizeof(*a));
     if (!a)
         return -ENOMEM;
     a->live.fd = -1;

@@ -167,10 +167,9 @@ static void advise(void *at, size_t size)
 
 static int map_first(struct pb_arena *a, int fd, uint64_t size)
 {
-    int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
-    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+    void *at = pb_pages_map_shared(size, fd);
 
-    if (at == MAP_FAILED)
+    if (!at)
         return -errno;
     advise(at, size);
     a->header = at;

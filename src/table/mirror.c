@@ -456,21 +456,15 @@ int pb_arena_mirror_error(const struct pb_arena *a)
     return a->mirror ? a->mirror->error : 0;
 }
 
-static void *map_private(size_t size)
-{
-    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return at == MAP_FAILED ? NULL : at;
-}
-
 int pb_mirror_make(struct pb_arena *a, int dirfd, const char *name)
 {
-    struct pb_mirror *m = map_private(sizeof(*m));
+    struct pb_mirror *m = pb_pages_map(sizeof(*m));
     struct statfs fs;
 
     if (!m)
         return -ENOMEM;
     m->file.fd = -1;
-    m->staging = map_private(a->segment_size);
+    m->staging = pb_pages_map(a->segment_size);
     a->mirror = m;
     if (!m->staging)
         return -ENOMEM;

@@ -17,6 +17,7 @@
 
 #include "table/arena.h"
 #include "table/clock.h"
+#include "table/pages.h"
 
 enum {
     PB_EXTENT_SLOTS = 64, /* segments mapped at once */

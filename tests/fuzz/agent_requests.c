@@ -38,12 +38,6 @@ static void *echo(void *argument)
     return NULL;
 }
 
-static void *start_threads(void *number)
-{
-    pb_spawn_serve((uint32_t)(uintptr_t)number);
-    return NULL;
-}
-
 static void client_gone(void *owner, pb_client_id client)
 {
     (void)owner;
@@ -69,8 +63,7 @@ static void start(void)
     agent.server.gone = client_gone;
     agent.server.owner = &agent;
     pb_channels_begin(echo);
-    if (pb_probes_begin(pb_probe_list, agent.arena, why, sizeof(why)) < 0 ||
-        pb_thread_start(start_threads, (void *)(uintptr_t)spawner, PB_SPAWN_STACK) < 0)
+    if (pb_probes_begin(pb_probe_list, agent.arena, why, sizeof(why)) < 0 || pb_spawn_start(spawner) < 0)
         abort();
 }
 

@@ -74,6 +74,7 @@ TARGETS = [
     body("seccomp", "errno", "memfd_create", may_refuse=True, soak=True),
     body("seccomp", "errno", "epoll_create1", "eventfd2", "fallocate", may_refuse=True, soak=True),
     body("one_cpu", env={"HARM_RAW": "1"}, alone=True, tool_prefix=("taskset", "-c", "0"), only=SAMPLERS, extra=SAMPLERS),
+    body("locked"),
     body("locals_seen"),
     # Two heaps, so that its own threads do not make more of them in the middle of the run.
     body("allocates", env={"MALLOC_ARENA_MAX": "2"}),

@@ -15,7 +15,7 @@ MUST_PROMISE = {"append", "segment", "space", "dict", "cells"}
 ALLOWED = {
     "memcpy", "memset", "memmove", "memcmp", "strlen", "strcmp",
     "clock_gettime", "getpid", "gettid", "syscall", "sched_yield",
-    "mmap", "munmap", "mremap", "madvise", "fcntl", "fchmod", "fallocate", "posix_fallocate", "pwrite", "pread", "ftruncate", "fstat", "fstatvfs",
+    "mmap", "munmap", "mremap", "madvise", "mprotect", "mlock", "munlock", "fcntl", "fchmod", "fallocate", "posix_fallocate", "pwrite", "pread", "ftruncate", "fstat", "fstatvfs",
     "open", "read", "write", "close", "getrlimit", "__errno_location", "pthread_self",
 }
 # What the compiler puts in by itself.

@@ -426,12 +426,6 @@ static void plain_bytes_over_tcp_are_a_channel_too(void **state)
     pb_client_done(&client);
 }
 
-static void *start_threads(void *number)
-{
-    pb_spawn_serve((uint32_t)(uintptr_t)number);
-    return NULL;
-}
-
 static uint32_t spawner;
 
 static int set_up(void **state)
@@ -442,7 +436,7 @@ static int set_up(void **state)
     agent.run.dir_fd = -1;
     spawner = pb_spawn_begin();
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, door) < 0 || pb_wake_start() < 0 ||
-        pb_thread_start(start_threads, (void *)(uintptr_t)spawner, PB_SPAWN_STACK) < 0)
+        pb_spawn_start(spawner) < 0)
         return -1;
     pb_server_init(&agent.server, &(struct pb_server_ways){.listen_fd = -1,
                                                            .abstract_fd = -1,

@@ -80,28 +80,19 @@ static void *run(void *argument)
     return NULL;
 }
 
-static void *serve(void *number)
-{
-    pb_spawn_serve((uint32_t)(uintptr_t)number);
-    done = 3;
-    return NULL;
-}
-
 static void what_is_asked_for_before_the_end_is_started(void **state)
 {
-    pthread_t thread;
     (void)state;
 
     uint32_t number = pb_spawn_begin();
     for (int i = 0; i < 32; i++)
         assert_int_equal(pb_spawn(run, NULL, (void *)(intptr_t)1), 0);
     assert_int_equal(pb_spawn(run, NULL, NULL), -EAGAIN);
-    assert_int_equal(pthread_create(&thread, NULL, serve, (void *)(uintptr_t)number), 0);
+    assert_int_equal(pb_spawn_start(number), 0);
     while (started < 32)
         usleep(1000);
     assert_int_equal(pb_spawn(run, NULL, (void *)(intptr_t)100), 0);
     pb_spawn_end(number);
-    pthread_join(thread, NULL);
     while (started < 132)
         usleep(1000);
 }

@@ -410,6 +410,26 @@ def seccomp(action, *names):
 
 
 @body
+def locked():
+    """Locks all its memory, what it will map too (mlockall): what somebody maps in it is filled at once."""
+    import ctypes
+    page = os.sysconf("SC_PAGE_SIZE")
+    ctypes.CDLL(None).mlockall(3)  # needs root rights: without them nothing of this is noticed
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * page >> 20
+
+    usual = None
+    while kit.going():
+        kit.work()
+        if kit.ready_at is None:
+            usual = resident()
+        elif resident() > usual + 30:
+            kit.complain("more than 30 MB have become resident")
+
+
+@body
 def one_cpu():
     """Has one CPU. What it gets done in a tenth of a second must not fall to less than half of the usual."""
     usual, done, mark = [], 0, time.monotonic()

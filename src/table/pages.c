@@ -1,0 +1,76 @@
+/* pages: see pages.h. Signal-safe throughout. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "table/pages.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_mlock2
+#ifdef __x86_64__
+#define SYS_mlock2 325
+#else
+#define SYS_mlock2 284
+#endif
+#endif
+#ifndef MLOCK_ONFAULT
+#define MLOCK_ONFAULT 1
+#endif
+
+enum { PAGE_MOST = 65536 }; /* of any processor that we are built for */
+
+static void *map(size_t size, int flags, int fd)
+{
+    void *at = mmap(NULL, size, PROT_NONE, flags, fd, 0);
+
+    if (at == MAP_FAILED)
+        return NULL;
+    (void)munlock(at, size);
+    if (mprotect(at, size, PROT_READ | PROT_WRITE) < 0) {
+        int saved = errno;
+        munmap(at, size);
+        errno = saved;
+        return NULL;
+    }
+    return at;
+}
+
+void *pb_pages_map(size_t size)
+{
+    return map(size, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+}
+
+void *pb_pages_map_shared(size_t size, int fd)
+{
+    return map(size, fd < 0 ? MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED, fd);
+}
+
+struct pb_unlocked pb_pages_free_stack(size_t from, size_t to)
+{
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0) / PAGE_MOST * PAGE_MOST;
+    struct pb_unlocked unlocked = {(char *)(here - to), to - from};
+
+    /* The kernel refuses this of memory that is locked, and of nothing else that a stack is. */
+    if (madvise(unlocked.at, unlocked.size, MADV_DONTNEED) == 0 || errno != EINVAL ||
+        munlock(unlocked.at, unlocked.size) < 0) {
+        unlocked.at = NULL;
+        return unlocked;
+    }
+    (void)madvise(unlocked.at, unlocked.size, MADV_DONTNEED);
+    return unlocked;
+}
+
+void pb_pages_keep_stack(const struct pb_unlocked *unlocked)
+{
+    if (!unlocked->at)
+        return;
+    /* Locked as it is used: filled now it would be memory that nobody may want. Before Linux 4.4 all at once.
+     */
+    (void)madvise(unlocked->at, unlocked->size, MADV_DONTNEED);
+    if (syscall(SYS_mlock2, unlocked->at, unlocked->size, MLOCK_ONFAULT) < 0 && errno == ENOSYS)
+        (void)mlock(unlocked->at, unlocked->size);
+}
