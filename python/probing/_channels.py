@@ -80,4 +80,17 @@ def _serve_paused(arguments, channel):
     _pause.serve_client(arguments, channel)
 
 
-KINDS = {"code": _serve_code, "repl": _serve_repl, "prompt": _serve_prompt, "pause": _serve_pause, "paused": _serve_paused}
+def _serve_catch(arguments, channel):
+    from . import _catch
+
+    _catch.serve_control(arguments, channel)
+
+
+def _serve_caught(arguments, channel):
+    from . import _catch
+
+    _catch.serve_client(arguments, channel)
+
+
+KINDS = {"code": _serve_code, "repl": _serve_repl, "prompt": _serve_prompt, "pause": _serve_pause, "paused": _serve_paused,
+         "catch": _serve_catch, "caught": _serve_caught}

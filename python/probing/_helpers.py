@@ -140,12 +140,13 @@ def frames_of(ident):
     return stack
 
 
-def frame_locals(frame):
-    """The variables of a frame, in a dict of its own for a function. f_locals of a function would up to 3.12 overwrite what exec() left."""
+def frame_locals(frame, ended=False):
+    """The variables of a frame, in a dict of its own for a function. f_locals of a function would up to 3.12 overwrite what exec() left.
+    ended: its function is over, so that nothing changes them meanwhile."""
     if not frame.f_code.co_flags & CO_OPTIMIZED:
         return frame.f_globals if frame.f_code.co_name == "<module>" else frame.f_locals
     if sys.version_info >= (3, 13):
-        if "free-threading" in sys.version and not is_own_frame(frame):
+        if "free-threading" in sys.version and not ended and not is_own_frame(frame):
             raise LookupError("a free-threaded Python has no moment at which locals of running code could be read")
         return dict(frame.f_locals)
     found = _probing.frame_locals(frame)

@@ -37,11 +37,11 @@ class FrameNames(dict):
     """The names that a frame sees: its locals, its globals, what is lent. An assignment goes where the frame's own would go, a name that is
     new to it stays here. As Names of _prompt.py: code asks by __getitem__, but for what looks into the dict itself."""
 
-    def __init__(self, helpers, frame):
-        self.helpers, self.frame = helpers, frame
+    def __init__(self, helpers, frame, ended=False):
+        self.helpers, self.frame, self.ended = helpers, frame, ended
         self.kept, self.own_print = set(), None
         self.first = {"__name__": frame.f_globals.get("__name__"), "__builtins__": frame.f_globals.get("__builtins__") or frame.f_builtins}
-        self.seen = _helpers.frame_locals(frame)
+        self.seen = _helpers.frame_locals(frame, ended)
         dict.__init__(self, self.first)
 
     def keep(self, name, value):
@@ -57,7 +57,7 @@ class FrameNames(dict):
 
     def begin(self, copy, own_print):
         self.own_print = own_print
-        self.seen = _helpers.frame_locals(self.frame)
+        self.seen = _helpers.frame_locals(self.frame, self.ended)
         if copy:
             self.first = dict(self.helpers, **self.frame.f_globals)
             self.first.update((name, value) for name, value in self.seen.items())
@@ -150,7 +150,10 @@ class Session(_prompt.Session):
     def bind(self, stack):
         """Before it is served in another place."""
         self.ident, self.stack, self.at, self.shown_line = get_ident(), stack, 0, None
-        self.names = FrameNames(_helpers.make(self), stack[0])
+        self.names = self.names_of(stack[0])
+
+    def names_of(self, frame):
+        return FrameNames(dict(_helpers.make(self), **self.pause.lent()), frame, self.pause.ended)
 
     def release(self):
         self.names = self.stack = None
@@ -164,13 +167,14 @@ class Session(_prompt.Session):
             "help explains; continue lets it go on, and so do %g s without a word\n" % (self.pause.limit_ms / 1000)
 
     def help(self):
-        return HELP + "\n" + _helpers.HELP
+        return self.pause.help + "\n" + _helpers.HELP
 
     def asks(self):
         return self.pause.going is None
 
     def place(self):
-        return describe(self.names.frame) + source_lines(self.names.frame, 0)
+        frame = self.names.frame
+        return describe(frame, self.pause.line_of(frame)) + source_lines(frame, 0, self.pause.line_of(frame))
 
     def run(self, source):
         word, _, argument = source.strip().partition(" ")
@@ -186,12 +190,12 @@ class Session(_prompt.Session):
     # --- commands
 
     def do_help(self, _):
-        self.send(OUT, HELP)
+        self.send(OUT, self.pause.help)
 
     def do_where(self, _):
         lines = []
         for number, frame in enumerate(self.stack):
-            lines.append("%s %2d  %s" % (">" if number == self.at else " ", number, describe(frame)))
+            lines.append("%s %2d  %s" % (">" if number == self.at else " ", number, describe(frame, self.pause.line_of(frame))))
         self.send(OUT, "".join(reversed(lines)))
 
     def move(self, by):
@@ -200,7 +204,7 @@ class Session(_prompt.Session):
             return
         kept = {name: dict.__getitem__(self.names, name) for name in self.names.kept}
         self.at, self.shown_line = self.at + by, None
-        self.names = FrameNames(_helpers.make(self), self.stack[self.at])
+        self.names = self.names_of(self.stack[self.at])
         for name, value in kept.items():
             self.names.keep(name, value)
         self.send(OUT, self.place())
@@ -213,9 +217,10 @@ class Session(_prompt.Session):
 
     def do_list(self, line):
         frame = self.names.frame
-        middle = line or (self.shown_line + 2 * LIST_LINES + 1 if self.shown_line else frame.f_lineno or 1)
+        at = self.pause.line_of(frame)
+        middle = line or (self.shown_line + 2 * LIST_LINES + 1 if self.shown_line else at or 1)
         self.shown_line = middle
-        self.send(OUT, source_lines(frame, LIST_LINES, middle) or "there is no source\n")
+        self.send(OUT, source_lines(frame, LIST_LINES, at, middle) or "there is no source\n")
 
     def steps(self, how, line=None):
         why = self.pause.step(how, self.names.frame, line)
@@ -242,20 +247,20 @@ class Session(_prompt.Session):
         self.pause.go_on("continue")
 
 
-def describe(frame):
-    return "%s:%d %s\n" % (frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name)
+def describe(frame, line=None):
+    return "%s:%d %s\n" % (frame.f_code.co_filename, frame.f_lineno or 0 if line is None else line, frame.f_code.co_name)
 
 
-def source_lines(frame, around, middle=None):
+def source_lines(frame, around, at, middle=None):
     """Lines of the source, the current one marked. Read by this thread: it is stopped, and so is nobody else."""
     import linecache
 
-    middle = middle or frame.f_lineno or 1
+    middle = middle or at or 1
     lines = []
     for number in range(max(1, middle - around), middle + around + 1):
         text = linecache.getline(frame.f_code.co_filename, number, frame.f_globals)
         if text:
-            lines.append("%s%5d  %s\n" % (">" if number == frame.f_lineno else " ", number, text.rstrip("\n")))
+            lines.append("%s%5d  %s\n" % (">" if number == at else " ", number, text.rstrip("\n")))
     return "".join(lines)
 
 
@@ -274,8 +279,9 @@ def is_suspended(frame):
 class Pause:
     """One stop of the main thread and the steps after it."""
 
-    why = "the main thread is stopped"
+    why, help = "the main thread is stopped", HELP
     can_step = True
+    ended = False  # whether the functions of its frames are over
 
     def __init__(self, limit_ms):
         self.limit_ms, self.pid, self.generation = limit_ms, getpid(), _probing.detached()
@@ -295,12 +301,24 @@ class Pause:
         self.interact(sys._getframe(1))
 
     def interact(self, frame):
-        stack, error = [], None
+        stack = []
         while frame is not None:
             stack.append(frame)
             frame = frame.f_back
+        self.hold(stack)
+
+    def line_of(self, frame):
+        return frame.f_lineno or 0
+
+    def lent(self):
+        """Names for the prompt besides those of the frame and the helpers."""
+        return {}
+
+    def hold(self, stack):
+        """Serves clients in these frames until one lets the thread go on, or the limit."""
+        error = None
         self.heard, self.going = _probing.milliseconds(), None
-        self.stopped_at = describe(stack[0]).rstrip()
+        self.stopped_at = describe(stack[0], self.line_of(stack[0])).rstrip()
         try:
             if self.session is not None:
                 self.meet(self.session, stack, True)
@@ -333,7 +351,7 @@ class Pause:
         if self.going is None and _probing.detached() != self.generation:
             self.going = "continue"
         if self.going is None and self.session is None and _probing.milliseconds() - self.heard > self.limit_ms:
-            note("a pause of the main thread ended after %g s without a client" % (self.limit_ms / 1000))
+            note("%s: that ended after %g s without a client" % (self.why, self.limit_ms / 1000))
             self.going = "continue"
 
     def meet(self, session, stack, again):
@@ -362,7 +380,7 @@ class Pause:
         if self.going is None and _probing.detached() != self.generation:
             self.going = "continue"
         elif waited_ms > self.limit_ms:
-            note("a pause of the main thread ended after %g s without a word of its client" % (self.limit_ms / 1000))
+            note("%s: that ended after %g s without a word of its client" % (self.why, self.limit_ms / 1000))
             self.going = "continue"
         return self.going is not None
 
@@ -510,7 +528,11 @@ def serve_client(arguments, channel):
     typed = _prompt.admit(arguments, channel)
     if typed is None:
         return
-    pause = current
+    talk_in(current, channel, typed, b"the program has gone on\n")
+
+
+def talk_in(pause, channel, typed, otherwise):
+    """Has a client served by the thread that is held, and waits for the end of that."""
     if pause is None or not pause.join(Session(channel, pause, typed)):
-        channel.write(b"the program has gone on\n")
+        channel.write(otherwise)
     forget_thread()

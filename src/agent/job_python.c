@@ -22,6 +22,7 @@
 #define PY_FILE_INPUT 257
 #define CHUNK         (32u << 10)
 #define PART          "part" /* the key of the part's globals in the shared state */
+#define AT_DETACH     "at_detach"
 
 static int part_loaded; /* there is something to let go of at detach */
 
@@ -455,6 +456,22 @@ void *pb_job_interrupter(void *argument)
     return NULL;
 }
 
+/* Has the Python part give back what it replaced of the program's (hooks: _catch.py). */
+static void call_at_detach(const struct pb_python *py, pb_pyobject *shared)
+{
+    pb_pyobject *function = shared ? py->dict_get(shared, AT_DETACH) : NULL;
+
+    if (!function)
+        return;
+    py->incref(function);
+    py->dict_del(shared, AT_DETACH);
+    pb_pyobject *result = py->call(function, (void *)NULL);
+    if (result)
+        py->decref(result);
+    py->decref(function);
+    py->err_clear();
+}
+
 static void *release(void *unused)
 {
     struct pb_python py;
@@ -464,6 +481,7 @@ static void *release(void *unused)
     if (pb_python_known(&py) < 0 || pb_enter(&py, &entry) < 0)
         return NULL;
     pb_pyobject *shared = pb_module_shared(&py);
+    call_at_detach(&py, shared);
     if (shared && py.dict_get(shared, PART))
         py.dict_del(shared, PART);
     py.err_clear();

@@ -60,3 +60,4 @@ extern struct pb_py_method pb_prompt_methods[]; /* prompt.c */
 extern struct pb_py_method pb_table_methods[];  /* module_table.c */
 extern struct pb_py_method pb_span_methods[];   /* module_span.c */
 extern struct pb_py_method pb_log_methods[];    /* module_log.c */
+extern struct pb_py_method pb_crash_methods[];  /* crash_python.c */

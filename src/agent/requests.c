@@ -1,6 +1,7 @@
 /* requests: what each message of a client does. The resident thread runs this: nothing here may block. */
 #include "agent/agent.h"
 #include "agent/channel.h"
+#include "agent/crash.h"
 #include "agent/job.h"
 #include "agent/peek.h"
 #include "agent/probes/probes.h"
@@ -107,6 +108,7 @@ static int set(struct pb_agent *agent, const char *name, const char *value, char
         return r;
     }
     agent->settings = next;
+    pb_crash_set_secrets(next.at[PB_SET_REDACT].text);
     pb_arena_set_bound(agent->arena, pb_run_bound(&agent->run, (uint64_t)next.at[PB_SET_MAX_MEMORY].number));
     pb_arena_tend(agent->arena);
     return pb_probes_configure(&agent->settings, why, why_size);
@@ -351,6 +353,9 @@ void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client 
         break;
     case PB_MSG_PROBES:
         deal_with_probes(agent, c, frame);
+        break;
+    case PB_MSG_CRASH:
+        pb_crash_request(agent, c, frame);
         break;
     case PB_MSG_DETACH:
         agent->detach = 1;

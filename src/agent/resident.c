@@ -10,6 +10,7 @@
 #include "agent/agent.h"
 #include "agent/channel.h"
 #include "agent/clock.h"
+#include "agent/crash.h"
 #include "agent/embed.h"
 #include "agent/enter.h"
 #include "agent/fds.h"
@@ -200,6 +201,7 @@ static int set_up(struct pb_agent *a, char *why, size_t why_size)
     if (option("max_memory", value, sizeof(value))[0] &&
         pb_settings_set(&a->settings, pb_setting_info[PB_SET_MAX_MEMORY].name, value, why, why_size) < 0)
         return -EINVAL;
+    pb_crash_set_secrets(a->settings.at[PB_SET_REDACT].text);
     pb_embed_override(option("python_dir", python_dir, sizeof(python_dir)));
 
     const struct pb_run_options how = {
@@ -227,12 +229,13 @@ static void client_gone(void *owner, pb_client_id client)
     (void)owner;
     pb_job_disown(client);
     pb_channel_gone(client);
+    pb_crash_keeper_gone(client);
 }
 
 static int client_busy(void *owner, pb_client_id client)
 {
     (void)owner;
-    return pb_job_runs(client) || pb_channel_is(client);
+    return pb_job_runs(client) || pb_channel_is(client) || pb_crash_is_keeper(client);
 }
 
 /* Returns when somebody asked to detach, or when a descriptor is not ours any more: then there is nobody to
@@ -254,6 +257,7 @@ static void serve(struct pb_agent *a)
         if (pb_server_deal(&a->server) < 0 || a->detach)
             return;
         pb_channel_deal(a->server.others);
+        pb_crash_turn(a);
         if (pb_probes_tick(now, &next_tick) > 0)
             next_copy = now;
         pb_arena_tend(a->arena);
@@ -273,6 +277,7 @@ static void serve(struct pb_agent *a)
  * is. */
 static void tear_down(struct pb_agent *a)
 {
+    pb_crash_end(a);
     pb_job_disown(0);
     pb_channels_end(&a->server, "the agent was detached");
     pb_prompt_detach();
@@ -349,6 +354,8 @@ static void in_forked_child(void)
     pb_enter_forget();
     pb_job_forget_all();
     pb_channels_forget();
+    pb_crash_forget();
+    pb_crash_forget_keeper();
     pb_probes_forget();
     memset(retired, 0, sizeof(retired));
     tables_lent = 0;

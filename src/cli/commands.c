@@ -22,6 +22,7 @@
     X(repl)                                                                                                  \
     X(listen)                                                                                                \
     X(pause)                                                                                                 \
+    X(catch)                                                                                                 \
     X(query)                                                                                                 \
     X(archive)                                                                                               \
     X(export)                                                                                                \

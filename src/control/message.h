@@ -41,6 +41,15 @@ enum pb_msg {
                            -> one OUTPUT a probe (NAME, VALUE: enum pb_probe_state, DATA: its settings,
                            TEXT: what it records, WHY: how it stands), DONE(STATUS: 1: it was so already) */
 
+    PB_MSG_CRASH = 15, /* MODE PB_CRASH_KEEP: this connection is the keeper of fatal signals -> OUTPUT(VALUE:
+                          0, STATUS: 1: there is Python, TEXT: what is not caught) once it is, OUTPUT(VALUE:
+                          signal, TID, STATUS: si_code, ERRNO: sender, OFFSET: address) when one strikes, DONE
+                          when it is over. PB_CRASH_STOP -> DONE(STATUS: PB_CRASH_WAS_ON...). Of the keeper,
+                          not answered: PB_CRASH_SIGNAL (NAME: of the signal, WHY: a sentence, TID, DATA: the
+                          thread's name, CODE: function, FILENAME, VALUE: line, TEXT: stack), PB_CRASH_FRAME
+                          (TID, DATA, STATUS: 1: the thread that failed, OFFSET: depth, NAME: language, CODE,
+                          FILENAME, VALUE, TEXT: locals), PB_CRASH_KEPT: the program may go on dying */
+
     /* of a channel, both ways, with the id of its CHANNEL; not answered */
     PB_MSG_STREAM = 32,    /* DATA: as many bytes as the other side has given room for */
     PB_MSG_WINDOW = 33,    /* VALUE: this many bytes more may be sent */
@@ -89,6 +98,15 @@ enum pb_probe_state {
     PB_PROBE_ON = 1,
     PB_PROBE_STUCK = 2, /* was told to stop and could not; told again when it is stopped, or started */
 };
+
+enum pb_crash_mode {
+    PB_CRASH_KEEP = 1,
+    PB_CRASH_STOP = 2,
+    PB_CRASH_SIGNAL = 3,
+    PB_CRASH_FRAME = 4,
+    PB_CRASH_KEPT = 5,
+};
+enum { PB_CRASH_WAS_ON = 1, PB_CRASH_HAS_PYTHON = 2 };
 
 enum pb_listen_mode {
     PB_LISTEN_BYTES = 0, /* every byte is passed on */

@@ -188,7 +188,7 @@ def test_letters_may_share_a_word(tmp_path):
 
 
 def test_what_is_not_there_yet_is_refused_before_anything_is_touched(job):
-    for option in (["-P"], ["--crash"], ["-b"], ["-a", "127.0.0.1:1234"]):
+    for option in (["-P"], ["-b"], ["-a", "127.0.0.1:1234"]):
         with jobs.python() as fresh:
             done = probe(fresh.pid, "inject", *option)
             assert done.returncode == 1 and "not in this release yet" in done.stderr and "probing" not in fresh.threads()

@@ -149,12 +149,15 @@ int pb_address_stop(struct pb_session *session, const char *kind, bool channels,
     return ask(session, &w, PB_MSG_LISTEN_STOP, err);
 }
 
+const char *pb_address_host(const struct pb_address *address)
+{
+    return strcmp(address->host, "0.0.0.0") == 0 ? "127.0.0.1"
+           : strcmp(address->host, "::") == 0    ? "::1"
+                                                 : address->host;
+}
+
 void pb_address_tell(const struct pb_address *address, int port)
 {
-    const char *host = strcmp(address->host, "0.0.0.0") == 0 ? "127.0.0.1"
-                       : strcmp(address->host, "::") == 0    ? "::1"
-                                                             : address->host;
-
-    printf("nc %s %d\n", host, port);
+    printf("nc %s %d\n", pb_address_host(address), port);
     fflush(stdout);
 }

@@ -32,5 +32,7 @@ int pb_address_listen(pid_t pid, struct pb_session *session, const char *kind,
 /* Stops it, and with channels ends the prompts that came that way. Returns how many addresses there were. */
 int pb_address_stop(struct pb_session *session, const char *kind, bool channels, struct pb_err *err);
 
+/* The host by which this machine reaches it. */
+const char *pb_address_host(const struct pb_address *address);
 /* Tells a person how to connect. */
 void pb_address_tell(const struct pb_address *address, int port);

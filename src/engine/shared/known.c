@@ -1,6 +1,8 @@
 /* known: see known.h. */
 #include "engine/shared/known.h"
 
+#include "control/crash_columns.h"
+
 #define COLUMNS(list) .columns = list, .ncolumns = sizeof(list) / sizeof(list[0])
 
 /* --- live: columns in the order that live*.c fills them --- */
@@ -263,6 +265,9 @@ static const struct pb_column stacks[] = {
     {"kind", PB_U8, 0, NULL, "0 Python, 1 native, 2 what it waits for"},
 };
 
+static const struct pb_column exceptions[] = {PB_EXCEPTIONS_COLUMNS(PB_CRASH_COLUMN)};
+static const struct pb_column crash_frames[] = {PB_CRASH_FRAMES_COLUMNS(PB_CRASH_COLUMN)};
+
 /* rows: what is missing, "recorded" or the name of a live table. */
 static const struct pb_column sources[] = {
     {"pid", PB_I32, 0, NULL, "process id; NULL: no process was named"},
@@ -308,6 +313,8 @@ const struct pb_known pb_known[] = {
     RECORDED("training_logs", "a row a step: tracked variables and what probing.log was given",
              training_logs),
     RECORDED("python.trace_event", "spans and events that the program tells of itself", trace_event),
+    RECORDED(PB_EXCEPTIONS_NAME, PB_EXCEPTIONS_ABOUT, exceptions),
+    RECORDED(PB_CRASH_FRAMES_NAME, PB_CRASH_FRAMES_ABOUT, crash_frames),
     RECORDED("comm_metrics", "collectives and transfers between ranks", comm_metrics),
     RECORDED("gpu_metrics", "use of the GPUs, a row a second and GPU", gpu_metrics),
     RECORDED("memory_allocations", "memory allocated, by function", memory_allocations),

@@ -1,0 +1,123 @@
+/* crash_python: what `probing catch` needs of the agent in Python code (python/probing/_catch.py); crash.h.
+ */
+#include "agent/crash.h"
+#include "agent/module.h"
+#include "control/redact.h"
+#include "control/settings.h"
+#include "table/arena.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Two, so that the one that is read is not written; settings change once in a while, by a person. */
+static char secrets[2][PB_SETTING_LENGTH];
+static uint32_t secrets_used;
+
+void pb_crash_set_secrets(const char *words)
+{
+    uint32_t next = !__atomic_load_n(&secrets_used, __ATOMIC_RELAXED);
+
+    snprintf(secrets[next], sizeof(secrets[next]), "%s", words);
+    __atomic_store_n(&secrets_used, next, __ATOMIC_RELEASE);
+}
+
+/* is_secret(name): whether a text by that name is one. */
+static pb_pyobject *is_secret(pb_pyobject *self, pb_pyobject *name)
+{
+    const struct pb_python *py = pb_python_here();
+    long length = 0;
+    (void)self;
+
+    const char *text = py->utf8_size(name, &length);
+    if (!text)
+        return NULL;
+    return py->bool_from(
+        pb_redact_name(secrets[__atomic_load_n(&secrets_used, __ATOMIC_ACQUIRE)], text, (size_t)length));
+}
+
+/* crash_number(): of the next rows about one crash. */
+static pb_pyobject *number(pb_pyobject *self, pb_pyobject *unused)
+{
+    (void)self;
+    (void)unused;
+    return pb_python_here()->int_from((unsigned long)pb_crash_number());
+}
+
+/* thread_id(): of this thread, as the kernel numbers it. */
+static pb_pyobject *thread_id(pb_pyobject *self, pb_pyobject *unused)
+{
+    (void)self;
+    (void)unused;
+    return pb_python_here()->int_from((unsigned long)syscall(SYS_gettid));
+}
+
+static int add_text(const struct pb_python *py, pb_pyobject *list, const char *text)
+{
+    pb_pyobject *object = py->str_from(text, (long)strlen(text));
+    int r = object ? py->list_append(list, object) : -1;
+
+    if (object)
+        py->decref(object);
+    return r;
+}
+
+static int add_column(const struct pb_python *py, pb_pyobject *list, const struct pb_column *column)
+{
+    int r = add_text(py, list, column->name);
+    pb_pyobject *type = r < 0 ? NULL : py->int_from((unsigned long)column->type);
+
+    r = type ? py->list_append(list, type) : -1;
+    if (type)
+        py->decref(type);
+    return r < 0 ? r : add_text(py, list, column->comment ? column->comment : "");
+}
+
+/* crash_table(n): [name, comment, then name, type and comment of each column but the time]. */
+static pb_pyobject *describe_table(pb_pyobject *self, pb_pyobject *which)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    long n = py->int_as(which);
+    if (py->err_occurred())
+        return NULL;
+    const struct pb_table_spec *spec = &pb_crash_tables[n == PB_CRASH_FRAMES];
+    pb_pyobject *list = py->list_new(0);
+    int r = list ? add_text(py, list, spec->name) : -1;
+    if (r == 0)
+        r = add_text(py, list, spec->comment);
+    for (unsigned i = 1; r == 0 && i < spec->ncolumns; i++)
+        r = add_column(py, list, &spec->columns[i]);
+    if (r < 0 && list) {
+        py->decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+/* keep_rows(ms): waits until what was recorded outlives the process, at most that long. */
+static pb_pyobject *keep_rows(pb_pyobject *self, pb_pyobject *limit)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    long ms = py->int_as(limit);
+    if (py->err_occurred())
+        return NULL;
+    void *state = py->save_thread();
+    pb_crash_keep_rows((unsigned)(ms < 0 ? 0 : ms > 10000 ? 10000 : ms));
+    py->restore_thread(state);
+    py->incref(py->none);
+    return py->none;
+}
+
+struct pb_py_method pb_crash_methods[] = {
+    {"is_secret", (pb_py_function)is_secret, PB_METH_O, NULL},
+    {"crash_number", (pb_py_function)number, PB_METH_NOARGS, NULL},
+    {"thread_id", (pb_py_function)thread_id, PB_METH_NOARGS, NULL},
+    {"crash_table", (pb_py_function)describe_table, PB_METH_O, NULL},
+    {"keep_rows", (pb_py_function)keep_rows, PB_METH_O, NULL},
+    {0},
+};

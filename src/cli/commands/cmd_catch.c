@@ -1,0 +1,48 @@
+/* catch: keeps the scene of an uncaught exception or a fatal signal, and serves the failing frame. */
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/talk/catch.h"
+
+#include <stddef.h>
+
+static int run_catch(const struct pb_call *call, struct pb_err *err)
+{
+    const char *limit = pb_call_option(call, "limit");
+    char token[256];
+    struct pb_catch how = {
+        .token = token, .prompt = !pb_call_option(call, "no-prompt"), .limit_ms = PB_CATCH_LIMIT_MS};
+
+    if (pb_call_option(call, "stop"))
+        return pb_catch_stop(call, err);
+    if (limit && (pb_parse_duration(limit, &how.limit_ms) < 0 || how.limit_ms == 0))
+        return pb_fail(err, PB_USAGE, "--limit takes a time such as 30, 5m or 1h, not '%s'", limit);
+    int r = pb_address_parse(call->nargs ? call->args[0] : NULL, &how.address, err);
+    if (r == 0)
+        r = pb_address_token(call, &how.address, token, sizeof(token), err);
+    return r < 0 ? r : pb_catch_start(call, &how, err);
+}
+
+static const struct pb_option options[] = {
+    {0, "no-prompt", NULL, "keep the scene and let the program die at once"},
+    {0, "limit", "TIME", "let it go on after this long without a word of a client (default 10m)"},
+    {0, "token", "TOKEN", "what a client must say first; \"-\": a line of stdin has it"},
+    {0, "stop", NULL, "no more: hooks and handlers are given back"},
+    {0},
+};
+
+const struct pb_command pb_cmd_catch = {
+    .name = "catch",
+    .summary = "keep the scene of a crash, and debug it post mortem",
+    .synopsis = "[ADDR]",
+    .text = "An uncaught exception in any thread, and SIGSEGV, SIGBUS, SIGFPE and SIGABRT, leave rows in\n"
+            "python.exceptions and python.crash_frames: the stacks of all threads with their locals. They\n"
+            "can be asked after the process has died. After a Python error the thread is held, and whoever\n"
+            "connects with nc to the address (as for listen) gets a prompt in the frame that failed. What\n"
+            "the program does in such a case (sys.excepthook, faulthandler, handlers of its own) is done\n"
+            "as well. A process of probing stays outside and reads the stacks when a signal strikes.",
+    .example = "probing -t 4711 catch\nprobing -t 4711 query \"SELECT * FROM python.exceptions\"",
+    .options = options,
+    .max_args = 1,
+    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT,
+    .run = run_catch,
+};

@@ -1,0 +1,373 @@
+/* keeper: see keeper.h.
+ *
+ * It holds one connection to the agent and waits. Its readers are open and warm from the beginning, since the
+ * thread that fails waits for two seconds at most. What it reads goes to the agent as rows: the tables
+ * outlive the process, wherever that runs. */
+#include "cli/talk/keeper.h"
+
+#include "ask/parts.h"
+#include "ask/stacks.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "control/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ANSWER_MS   10000
+#define READ_MS     1500 /* of the two seconds that the failing thread waits */
+#define FRAMES_MAX  200  /* of one thread */
+#define TEXT_MAX    3500 /* of locals, of a stack */
+#define MESSAGE_MAX 16384
+
+struct keeper {
+    struct pb_session session;
+    struct pb_stacks stacks;
+    struct pb_stacks_options options;
+    bool readable;
+    bool has_python;    /* in the process */
+    char left_out[384]; /* which signals are not caught, and why: lines */
+    pid_t failed_tid;   /* in the namespace of the process */
+};
+
+/* A stack of one thread, as rows and as a text. */
+struct scene {
+    struct keeper *keeper;
+    const struct pb_shown_thread *thread;
+    bool failed;
+    unsigned depth;
+    char text[TEXT_MAX];
+    size_t len;
+    const char *function, *file; /* of the innermost Python frame, or else native one */
+    int line;
+    bool python;
+};
+
+static int send_request(struct keeper *k, struct pb_frame_writer *w)
+{
+    int64_t id = pb_client_request(&k->session.client, w, PB_MSG_CRASH);
+
+    return id < 0 ? (int)id : 0;
+}
+
+static void put_text(struct pb_frame_writer *w, uint16_t tag, const char *text)
+{
+    size_t n = text ? strlen(text) : 0;
+
+    if (n > 0)
+        pb_frame_put(w, tag, text, n < TEXT_MAX ? n : TEXT_MAX);
+}
+
+static const char *thread_name(const struct pb_shown_thread *t)
+{
+    return t->name[0] ? t->name : t->native.name;
+}
+
+static int send_frame(struct scene *s, const char *language, const char *function, const char *file, int line,
+                      const char *locals)
+{
+    uint8_t buf[MESSAGE_MAX];
+    struct pb_frame_writer w;
+
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_u64(&w, PB_TAG_MODE, PB_CRASH_FRAME);
+    pb_frame_put_u64(&w, PB_TAG_TID, (uint64_t)s->thread->native.ns_tid);
+    put_text(&w, PB_TAG_DATA, thread_name(s->thread));
+    pb_frame_put_u64(&w, PB_TAG_STATUS, s->failed);
+    pb_frame_put_u64(&w, PB_TAG_OFFSET, s->depth);
+    put_text(&w, PB_TAG_NAME, language);
+    put_text(&w, PB_TAG_CODE, function);
+    put_text(&w, PB_TAG_FILENAME, file);
+    pb_frame_put_u64(&w, PB_TAG_VALUE, line > 0 ? (uint64_t)line : 0);
+    put_text(&w, PB_TAG_TEXT, locals);
+    return send_request(s->keeper, &w);
+}
+
+static int add_frame(struct scene *s, bool python, const char *function, const char *file, int line,
+                     const char *locals)
+{
+    if (s->depth >= FRAMES_MAX)
+        return 0;
+    if (s->len < sizeof(s->text))
+        s->len += (size_t)snprintf(s->text + s->len, sizeof(s->text) - s->len,
+                                   line > 0 ? "%s (%s:%d)\n" : "%s (%s)\n", function ? function : "?",
+                                   file ? file : "?", line);
+    if (!s->function || (python && !s->python)) {
+        s->function = function;
+        s->file = file;
+        s->line = line;
+        s->python = python;
+    }
+    int r = send_frame(s, python ? "python" : "native", function, file, line, locals);
+    s->depth++;
+    return r;
+}
+
+static int add_python(struct scene *s, const struct pb_shown_frame *f)
+{
+    return add_frame(s, true, f->code->qualname, f->code->file, f->line, f->locals);
+}
+
+static int add_native(struct scene *s, const struct pb_native_frame *f)
+{
+    return add_frame(s, false, f->function, f->file ? f->file : f->module, f->file ? (int)f->line : 0, NULL);
+}
+
+/* Our handler, which waits there, is no part of what failed: all up to the kernel's frame for it. */
+static size_t skip_handler(const struct pb_shown_thread *t)
+{
+    for (size_t i = 0; i < t->nmerged; i++)
+        if (!t->merged[i].python && t->natives[t->merged[i].index].flags & PB_NATIVE_SIGNAL)
+            return i + 1;
+    return 0;
+}
+
+static int add_stack(struct scene *s)
+{
+    const struct pb_shown_thread *t = s->thread;
+    int r = 0;
+
+    for (size_t i = s->failed ? skip_handler(t) : 0; r == 0 && i < t->nmerged; i++)
+        r = t->merged[i].python ? add_python(s, &t->frames[t->merged[i].index])
+                                : add_native(s, &t->natives[t->merged[i].index]);
+    for (size_t i = 0; r == 0 && t->nmerged == 0 && i < t->nframes; i++)
+        r = add_python(s, &t->frames[i]);
+    return r;
+}
+
+static void describe_signal(const struct pb_frame *told, char *ret, size_t size)
+{
+    int number = (int)pb_field_u64(told, PB_TAG_VALUE, 0),
+        code = (int)(int32_t)pb_field_u64(told, PB_TAG_STATUS, 0);
+    int sender = (int)pb_field_u64(told, PB_TAG_ERRNO, 0);
+    char name[32];
+
+    pb_stacks_signal(number, name, sizeof(name));
+    if (code > 0)
+        snprintf(ret, size, "%s at address 0x%llx", strsignal(number),
+                 (unsigned long long)pb_field_u64(told, PB_TAG_OFFSET, 0));
+    else
+        snprintf(ret, size, "%s, sent by process %d", strsignal(number), sender);
+}
+
+static int send_signal(struct keeper *k, const struct pb_frame *told, const struct scene *s)
+{
+    uint8_t buf[MESSAGE_MAX];
+    struct pb_frame_writer w;
+    char why[256], name[32];
+
+    describe_signal(told, why, sizeof(why));
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_u64(&w, PB_TAG_MODE, PB_CRASH_SIGNAL);
+    put_text(&w, PB_TAG_NAME, pb_stacks_signal((int)pb_field_u64(told, PB_TAG_VALUE, 0), name, sizeof(name)));
+    put_text(&w, PB_TAG_WHY, why);
+    pb_frame_put_u64(&w, PB_TAG_TID, (uint64_t)k->failed_tid);
+    if (s->thread)
+        put_text(&w, PB_TAG_DATA, thread_name(s->thread));
+    put_text(&w, PB_TAG_CODE, s->function);
+    put_text(&w, PB_TAG_FILENAME, s->file);
+    pb_frame_put_u64(&w, PB_TAG_VALUE, s->line > 0 ? (uint64_t)s->line : 0);
+    put_text(&w, PB_TAG_TEXT, s->text);
+    return send_request(k, &w);
+}
+
+/* The thread that failed first, and what it died of: the others may take longer than there is time. */
+static int send_scene(struct keeper *k, const struct pb_frame *told)
+{
+    struct scene failed = {.keeper = k, .failed = true};
+    struct pb_err err;
+    int r = 0;
+
+    bool taken = k->readable && pb_stacks_take(&k->stacks, &k->options, &err) == 0;
+    for (size_t i = 0; taken && !failed.thread && i < k->stacks.n; i++)
+        if (k->stacks.threads[i].native.ns_tid == k->failed_tid)
+            failed.thread = &k->stacks.threads[i];
+    if (failed.thread)
+        r = add_stack(&failed);
+    if (r == 0)
+        r = send_signal(k, told, &failed);
+    for (size_t i = 0; taken && r == 0 && i < k->stacks.n; i++) {
+        struct scene other = {.keeper = k, .thread = &k->stacks.threads[i]};
+        /* Threads of ours are no part of the scene. */
+        if (other.thread != failed.thread && strncmp(other.thread->native.name, "probing", 7) != 0)
+            r = add_stack(&other);
+    }
+    return r;
+}
+
+static int send_mode(struct keeper *k, enum pb_crash_mode mode)
+{
+    uint8_t buf[64];
+    struct pb_frame_writer w;
+
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_u64(&w, PB_TAG_MODE, mode);
+    return send_request(k, &w);
+}
+
+/* The next word of the agent: 1: of a crash, 0: the handlers are set. */
+static int hear(struct keeper *k, struct pb_frame *ret, int timeout_ms, struct pb_err *err)
+{
+    struct pb_field text;
+
+    int r = pb_client_next(&k->session.client, ret, timeout_ms);
+    if (r < 0)
+        return pb_fail(err, r, "the agent does not answer: %s", strerror(-r));
+    if (ret->type == PB_MSG_ERROR && pb_field_find(ret, PB_TAG_TEXT, &text) == 0)
+        return pb_fail(err, -EIO, "%.*s", (int)(text.size < 300 ? text.size : 300), (const char *)text.data);
+    if (ret->type != PB_MSG_OUTPUT)
+        return -ENODATA;
+    return pb_field_u64(ret, PB_TAG_VALUE, 0) != 0;
+}
+
+/* Until the agent, the process or a person says that it is over. */
+static void keep(struct keeper *k)
+{
+    struct pb_frame told;
+
+    while (hear(k, &told, -1, NULL) > 0) {
+        k->failed_tid = (pid_t)pb_field_u64(&told, PB_TAG_TID, 0);
+        if (send_scene(k, &told) < 0 || send_mode(k, PB_CRASH_KEPT) < 0)
+            return;
+    }
+}
+
+static int begin(struct keeper *k, const struct pb_call *call, struct pb_err *err)
+{
+    const struct pb_target *target = &call->targets.at[0];
+    struct pb_err unreadable;
+    struct pb_frame told;
+    struct pb_field left_out;
+
+    int r = pb_parts_session(&call->ask, target->pid, true, call->timeout_ms, &k->session, err);
+    if (r < 0)
+        return r;
+    pb_client_limit(&k->session.client, 0);
+    k->options = (struct pb_stacks_options){.locals = true, .native = true, .within_ms = READ_MS};
+    k->readable = pb_stacks_open(&call->ask, target, &k->options, &k->stacks, &unreadable) == 0;
+    if (!k->readable) { /* no native frames to be had: those of Python */
+        k->options.native = false;
+        k->readable = pb_stacks_open(&call->ask, target, &k->options, &k->stacks, &unreadable) == 0;
+    }
+    if (k->readable) /* symbols and code objects are found now, and not while the program waits */
+        pb_stacks_take(&k->stacks, &k->options, &unreadable);
+    r = send_mode(k, PB_CRASH_KEEP);
+    if (r < 0)
+        return pb_fail(err, r, "the agent takes no requests: %s", strerror(-r));
+    r = hear(k, &told, ANSWER_MS, err);
+    if (r < 0)
+        return r;
+    k->has_python = pb_field_u64(&told, PB_TAG_STATUS, 0) == 1;
+    if (pb_field_find(&told, PB_TAG_TEXT, &left_out) == 0)
+        snprintf(k->left_out, sizeof(k->left_out), "%.*s", (int)left_out.size, (const char *)left_out.data);
+    return 0;
+}
+
+/* It outlives the command: no terminal, no descriptor of the caller's, a session of its own. */
+static void leave_caller(void)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    setsid();
+    for (int fd = 0; fd <= 2; fd++)
+        dup2(null, fd);
+    if (null > 2)
+        close(null);
+    if (chdir("/") < 0) {
+        /* A folder that stays busy is all that comes of it. */
+    }
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static const char begun_words[] = "ok ", begun_python[] = "python\n", begun_other[] = "native\n";
+
+/* The keeper's answer to the command: that it has begun and what of, or why it has not. */
+static int await_word(int fd, struct pb_keeper_begun *ret, struct pb_err *err)
+{
+    char text[sizeof(err->text)] = "";
+    size_t n = 0;
+    ssize_t got = 0;
+
+    do {
+        got = read(fd, text + n, sizeof(text) - 1 - n);
+        n += got > 0 ? (size_t)got : 0;
+    } while ((got > 0 && n + 1 < sizeof(text)) || (got < 0 && errno == EINTR));
+    if (strncmp(text, begun_words, strlen(begun_words)) != 0)
+        return pb_fail(err, -EIO, "%s", n ? text : "the keeper of crashes ended before it began");
+    const char *rest = text + strlen(begun_words);
+    ret->has_python = strncmp(rest, begun_python, strlen(begun_python)) == 0;
+    snprintf(ret->left_out, sizeof(ret->left_out), "%s", rest + strcspn(rest, "\n") + 1);
+    return 0;
+}
+
+static _Noreturn void be_keeper(const struct pb_call *call, int told)
+{
+    struct keeper *k = calloc(1, sizeof(*k));
+    struct pb_err err = {0};
+    char word[sizeof(err.text)];
+
+    leave_caller();
+    int r = k ? begin(k, call, &err) : -ENOMEM;
+    if (r < 0)
+        snprintf(word, sizeof(word), "%s", pb_err_text(&err, r));
+    else
+        snprintf(word, sizeof(word), "%s%s%s", begun_words, k->has_python ? begun_python : begun_other,
+                 k->left_out);
+    ssize_t n = write(told, word, strlen(word));
+    close(told);
+    if (r == 0 && n > 0)
+        keep(k);
+    _exit(0);
+}
+
+int pb_keeper_start(const struct pb_call *call, struct pb_keeper_begun *ret, struct pb_err *err)
+{
+    int told[2];
+
+    fflush(NULL);
+    if (pipe2(told, O_CLOEXEC) < 0)
+        return pb_fail(err, -errno, "no pipe: %s", strerror(errno));
+    pid_t child = fork();
+    if (child == 0) {
+        close(told[0]);
+        if (fork() == 0) /* its parent is not this command: nobody has to wait for it */
+            be_keeper(call, told[1]);
+        _exit(0);
+    }
+    close(told[1]);
+    if (child < 0) {
+        close(told[0]);
+        return pb_fail(err, -EAGAIN, "no process for the keeper of crashes can be started");
+    }
+    waitpid(child, NULL, 0);
+    int r = await_word(told[0], ret, err);
+    close(told[0]);
+    return r;
+}
+
+int pb_keeper_stop(const struct pb_call *call, bool *ret_has_python, struct pb_err *err)
+{
+    struct keeper k = {0};
+    struct pb_frame reply;
+
+    int r = pb_parts_session(&call->ask, call->targets.at[0].pid, true, call->timeout_ms, &k.session, err);
+    if (r < 0)
+        return r;
+    r = send_mode(&k, PB_CRASH_STOP);
+    if (r == 0)
+        r = pb_client_next(&k.session.client, &reply, ANSWER_MS);
+    uint64_t was = r == 0 ? pb_field_u64(&reply, PB_TAG_STATUS, 0) : 0;
+    *ret_has_python = was & PB_CRASH_HAS_PYTHON;
+    pb_session_done(&k.session);
+    return r < 0 ? pb_fail(err, r, "the agent does not answer: %s", strerror(-r)) : !(was & PB_CRASH_WAS_ON);
+}

@@ -1,0 +1,36 @@
+/* crash_columns: python.exceptions and python.crash_frames, which `probing catch` fills, in one place: the
+ * agent and its Python part write them, and SQL knows them before anybody has. Each is X(name, type,
+ * comment); struct pb_column is of table/arena.h. */
+#pragma once
+
+#define PB_EXCEPTIONS_NAME  "python.exceptions"
+#define PB_EXCEPTIONS_ABOUT "uncaught exceptions and fatal signals (probing catch)"
+#define PB_EXCEPTIONS_COLUMNS(X)                                                                             \
+    X("timestamp", PB_TIMESTAMP, "when the row was appended, UTC")                                           \
+    X("id", PB_I64, "the same as in python.crash_frames")                                                    \
+    X("kind", PB_STRING, "exception, signal, or survived: the program went on after that signal")            \
+    X("type", PB_STRING, "class of the exception, name of the signal")                                       \
+    X("message", PB_STRING, "text of the exception, what the signal was for")                                \
+    X("thread_id", PB_I64, "tid")                                                                            \
+    X("thread", PB_STRING, "its name")                                                                       \
+    X("function", PB_STRING, "where it was raised")                                                          \
+    X("file", PB_STRING, "of that function")                                                                 \
+    X("line", PB_I32, "in that file")                                                                        \
+    X("traceback", PB_STRING, "as Python prints it; of a signal, the stack")
+
+#define PB_CRASH_FRAMES_NAME  "python.crash_frames"
+#define PB_CRASH_FRAMES_ABOUT "the stacks of all threads at each of python.exceptions"
+#define PB_CRASH_FRAMES_COLUMNS(X)                                                                           \
+    X("timestamp", PB_TIMESTAMP, "when the row was appended, UTC")                                           \
+    X("id", PB_I64, "the same as in python.exceptions")                                                      \
+    X("thread_id", PB_I64, "tid; NULL: not known")                                                           \
+    X("thread", PB_STRING, "its name")                                                                       \
+    X("failed", PB_BOOL, "whether this is the thread that failed")                                           \
+    X("depth", PB_I32, "0: the innermost")                                                                   \
+    X("language", PB_STRING, "python or native")                                                             \
+    X("function", PB_STRING, "its name")                                                                     \
+    X("file", PB_STRING, "of native code, the library where no source is known")                             \
+    X("line", PB_I32, "in that file; NULL: not known")                                                       \
+    X("locals", PB_STRING, "name = value, a line each")
+
+#define PB_CRASH_COLUMN(name, type, comment) {name, type, 0, NULL, comment},

@@ -1,0 +1,217 @@
+"""catch: uncaught exceptions and fatal signals leave their scene, and the program dies as it would have died."""
+import os
+import signal
+import sys
+
+import jobs
+import pytest
+from interpreters import INTERPRETERS, interpreter_id
+from jobs import probe
+from prompt_kit import Nc, address, needs_nc
+
+EVERY = pytest.mark.parametrize("python", INTERPRETERS, ids=interpreter_id)
+PROGRAM = """
+import os, signal, sys, threading, time
+def fail(how, password="hunter2"):
+    deep = [1, {"a": 2}]
+    if how == "segv":
+        import ctypes
+        ctypes.string_at(0)
+    if how == "abort":
+        os.abort()
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGFPE)
+        time.sleep(10)
+    raise ValueError("boom")
+def other():
+    while True:
+        time.sleep(0.1)
+threading.Thread(target=other, name="other", daemon=True).start()
+go = []
+signal.signal(signal.SIGUSR1, lambda *_: go.append(1))
+BEFORE
+print("ready", flush=True)
+while not go:
+    time.sleep(0.005)
+WORK
+"""
+
+
+def start(python, work, before=""):
+    return jobs.python(PROGRAM.replace("WORK", work).replace("BEFORE", before), interpreter=python)
+
+
+def rows(job, sql):
+    done = probe("-t", job.pid, "query", "--format", "tsv", sql)
+    assert done.returncode == 0, done.stderr
+    return [line.split("\t") for line in done.stdout.splitlines()[1:]]
+
+
+def let_fail(job):
+    os.kill(job.pid, signal.SIGUSR1)
+
+
+SIGNALS = [("segv", signal.SIGSEGV), ("abort", signal.SIGABRT), ("kill", signal.SIGFPE)]
+
+
+@EVERY
+def test_a_fatal_signal(python):
+    """Python and native frames with locals; and the process dies of that signal."""
+    how, number = SIGNALS[INTERPRETERS.index(python) % len(SIGNALS)]
+    with start(python, f"fail({how!r})") as job:
+        assert probe("-t", job.pid, "catch", "--no-prompt").returncode == 0
+        let_fail(job)
+        assert job.process.wait(20) == -number
+        assert rows(job, "SELECT kind, type, thread FROM python.exceptions") == [["signal", number.name, "MainThread"]]
+        found = rows(job, "SELECT language, function, locals FROM python.crash_frames WHERE failed ORDER BY depth")
+        assert "native" in {row[0] for row in found}
+        locals_of = next(row[2] for row in found if row[1] == "fail")
+        assert f"how = '{how}'" in locals_of and "deep = [1, {" in locals_of and "hunter2" not in locals_of
+        assert rows(job, "SELECT count(*) FROM python.crash_frames WHERE function = 'other' AND NOT failed") == [["1"]]
+        assert job.output == "ready\n"
+
+
+@EVERY
+def test_an_exception_in_a_thread_and_in_the_main_thread(python):
+    work = "t = threading.Thread(target=fail, args=('quietly',), name='producer'); t.start(); t.join(); fail('loudly')"
+    with start(python, work) as job:
+        assert probe("-t", job.pid, "catch", "--no-prompt").returncode == 0
+        let_fail(job)
+        assert job.process.wait(20) == 1
+        assert rows(job, "SELECT type, message, thread, function FROM python.exceptions ORDER BY id") == [
+            ["ValueError", "boom", "producer", "fail"], ["ValueError", "boom", "MainThread", "fail"]]
+        found = rows(job, "SELECT locals FROM python.crash_frames WHERE failed AND function = 'fail' ORDER BY id")
+        assert ["how = 'quietly'" in found[0][0], "how = 'loudly'" in found[1][0]] == [True, True], found
+        assert "hunter2" not in str(found)
+        assert job.output.count("ValueError: boom") == 2 and "probing" not in job.output
+
+
+@needs_nc
+@EVERY
+def test_the_failing_frame_is_served(python):
+    with start(python, "fail('here')") as job:
+        command = address(probe("-t", job.pid, "catch"))
+        let_fail(job)
+        jobs.wait_until(lambda: "it is held for" in job.output, what="the failure")
+        with Nc(command) as nc:
+            assert "ValueError ended thread MainThread" in nc.wait("(fail) ")
+            assert nc.ask("how, deep, error", "(fail) ") == "('here', [1, {'a': 2}], ValueError('boom'%s))\n" % (
+                "," if "3.6" in interpreter_id(python) else "")
+            assert "cannot go on" in nc.ask("next", "(fail) ")
+            nc.ask("up", "(<module>) ")
+            nc.send("continue\n")
+            nc.end()
+        assert job.process.wait(20) == 1
+
+
+def test_faulthandler_before_and_after_it():
+    """Its traceback is printed once, and the process dies of the signal."""
+    for before, work in (("import faulthandler; faulthandler.enable()", "fail('segv')"),
+                         ("", "import faulthandler; faulthandler.enable(); fail('segv')")):
+        with start(sys.executable, work, before) as job:
+            assert probe("-t", job.pid, "catch", "--no-prompt").returncode == 0
+            let_fail(job)
+            assert job.process.wait(20) == -signal.SIGSEGV
+            assert job.output.count("Fatal Python error: Segmentation fault") == 1, job.output
+            assert rows(job, "SELECT count(*) FROM python.exceptions") == [["1"]]
+
+
+def handled(job):
+    """The signals that it has handlers for, as bits."""
+    with open(f"/proc/{job.pid}/status") as file:
+        return next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt"))
+
+
+def test_it_is_given_back():
+    code = "import sys, threading; (sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__excepthook__)"
+
+    with start(sys.executable, "pass") as job:
+        probe("-t", job.pid, "inject")
+        before = handled(job)
+        for release in (("catch", "--stop"), ("detach",)):
+            assert probe("-t", job.pid, "inject", "-c").returncode == 0
+            assert handled(job) != before and probe("-t", job.pid, "eval", code).stdout == "(False, False)\n"
+            assert probe("-t", job.pid, *release).returncode == 0
+            assert handled(job) == before
+            jobs.wait_until(lambda: "True, True" in probe("-t", job.pid, "eval", code).stdout, what="the hooks")
+        assert "not on" in probe("-t", job.pid, "catch", "--stop").stderr
+
+
+def test_a_child_of_fork_dies_as_ever():
+    work = "pid = os.fork()\nif pid == 0: os.abort()\nprint(os.waitpid(pid, 0)[1] & 127, flush=True)"
+    with start(sys.executable, work) as job:
+        assert probe("-t", job.pid, "catch", "--no-prompt").returncode == 0
+        let_fail(job)
+        assert job.process.wait(20) == 0
+        assert job.output.split() == ["ready", str(int(signal.SIGABRT))]
+
+
+OLDEST_AND_NEWEST = pytest.mark.parametrize("python", [INTERPRETERS[0], INTERPRETERS[-1]], ids=interpreter_id)
+
+
+@OLDEST_AND_NEWEST
+def test_hooks_of_the_program_run_as_ever(python):
+    """Those that were there, and one that is set later and calls what it found."""
+    before = """
+def loud(kind, error, trace): print("loud", kind.__name__, error, trace.tb_frame.f_code.co_name, flush=True)
+sys.excepthook = loud
+if hasattr(threading, "excepthook"):
+    threading.excepthook = lambda args: print("thread", args.exc_type.__name__, args.thread.name, flush=True)
+"""
+    work = """
+found = sys.excepthook
+def later(*words):
+    print("later", flush=True)
+    found(*words)
+sys.excepthook = later
+thread = threading.Thread(target=fail, args=("quietly",), name="producer")
+thread.start()
+thread.join()
+fail("loudly")
+"""
+    with start(python, work, before) as job:
+        assert probe("-t", job.pid, "catch", "--no-prompt").returncode == 0
+        let_fail(job)
+        assert job.process.wait(20) == 1
+        lines = job.output.splitlines()
+        assert lines[-2:] == ["later", "loud ValueError boom <module>"]
+        if sys.version_info >= (3, 8) and python == INTERPRETERS[-1]:
+            assert lines == ["ready", "thread ValueError producer", "later", "loud ValueError boom <module>"]
+        assert rows(job, "SELECT thread FROM python.exceptions ORDER BY id") == [["producer"], ["MainThread"]]
+
+
+def test_a_producer_that_died_silently():
+    """Nobody prints it, and the consumer only sees that nothing comes: the table has it."""
+    before = "threading.excepthook = lambda args: None"
+    work = """
+import queue
+items = queue.Queue()
+def produce():
+    for n in range(3):
+        items.put(10 // (1 - n))
+threading.Thread(target=produce, name="producer", daemon=True).start()
+got = []
+try:
+    while True:
+        got.append(items.get(timeout=1))
+except queue.Empty:
+    print("got", got, flush=True)
+"""
+    with start(sys.executable, work, before) as job:
+        assert probe("-t", job.pid, "catch", "--no-prompt").returncode == 0
+        let_fail(job)
+        assert job.process.wait(20) == 0
+        assert job.output == "ready\ngot [10]\n"
+        assert rows(job, "SELECT type, thread, function FROM python.exceptions") == [["ZeroDivisionError", "producer", "produce"]]
+        assert rows(job, "SELECT locals FROM python.crash_frames WHERE failed AND depth = 0") == [["n = 1"]]
+
+
+def test_a_prompt_of_the_programs_own_is_not_held():
+    """It calls sys.excepthook for what was typed, and goes on."""
+    work = "import code\nconsole = code.InteractiveConsole()\nconsole.push('1/0')\nprint('goes on', flush=True)"
+    with start(sys.executable, work) as job:
+        assert probe("-t", job.pid, "catch").returncode == 0
+        let_fail(job)
+        assert job.process.wait(20) == 0
+        assert "ZeroDivisionError" in job.output and job.output.endswith("goes on\n") and "probing" not in job.output
+        assert rows(job, "SELECT count(*) FROM python.exceptions") == [["0"]]
