@@ -92,5 +92,11 @@ def _serve_caught(arguments, channel):
     _catch.serve_client(arguments, channel)
 
 
+def _serve_trace(arguments, channel):
+    from . import _trace
+
+    _trace.serve_control(arguments, channel)
+
+
 KINDS = {"code": _serve_code, "repl": _serve_repl, "prompt": _serve_prompt, "pause": _serve_pause, "paused": _serve_paused,
-         "catch": _serve_catch, "caught": _serve_caught}
+         "catch": _serve_catch, "caught": _serve_caught, "trace": _serve_trace}

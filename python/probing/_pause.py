@@ -12,7 +12,7 @@ from posix import getpid
 import _probing
 from . import _helpers, _prompt, _streams
 from ._names import OWN_NAMES
-from ._program import forget_thread
+from ._program import forget_thread, is_of_program
 from ._streams import ERR, OUT
 
 TURN_MS = 100
@@ -468,15 +468,6 @@ class Pause:
                 return None
             tick.acquire(True, 0.005)
         return self.stopped_at or "it went on at once"
-
-
-def is_of_program(error):
-    """Whether a signal handler of the program raised it, while its main thread was in our code."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    ours = trace is not None and trace.tb_frame.f_code.co_filename.startswith("<probing>")
-    return isinstance(error, KeyboardInterrupt) or not ours
 
 
 def note(text):

@@ -75,3 +75,12 @@ def forget_thread():
     with threading._active_limbo_lock:
         if isinstance(threading._active.get(get_ident()), threading._DummyThread):
             del threading._active[get_ident()]
+
+
+def is_of_program(error):
+    """Whether a signal handler of the program raised it, while it was in our code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    ours = trace is not None and trace.tb_frame.f_code.co_filename.startswith("<probing>")
+    return isinstance(error, KeyboardInterrupt) or not ours

@@ -51,8 +51,16 @@ int pb_module_add_span_type(const struct pb_python *py, pb_pyobject *shared);
 
 /* The step that the program was last told to be in; INT64_MIN: none. */
 int64_t pb_span_step(void);
-/* In a forked child: its spans are not its parent's. */
-void pb_span_forget(void);
+
+/* The innermost span that is open here; id 0: none. With the GIL. */
+struct pb_span_seen {
+    uint64_t id, trace;
+    int64_t begun; /* CLOCK_MONOTONIC, ns */
+};
+void pb_span_around(const struct pb_python *py, struct pb_span_seen *ret);
+
+/* In a forked child: no function is traced, and a lock that another thread held is free. */
+void pb_calls_forget(void);
 
 /* Functions of the module; each array ends with a name that is NULL. */
 extern struct pb_py_method pb_job_methods[];    /* job_python.c */
@@ -61,3 +69,4 @@ extern struct pb_py_method pb_table_methods[];  /* module_table.c */
 extern struct pb_py_method pb_span_methods[];   /* module_span.c */
 extern struct pb_py_method pb_log_methods[];    /* module_log.c */
 extern struct pb_py_method pb_crash_methods[];  /* crash_python.c */
+extern struct pb_py_method pb_call_methods[];   /* module_trace.c */

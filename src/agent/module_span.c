@@ -10,47 +10,12 @@
 #include "agent/module.h"
 #include "agent/recorder.h"
 #include "agent/thread.h"
+#include "agent/trace_table.h"
 #include "agent/values.h"
 #include "table/clock.h"
 
 #include <stdio.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-enum column {
-    TIMESTAMP,
-    RECORD_TYPE,
-    TRACE_ID,
-    SPAN_ID,
-    PARENT_ID,
-    NAME,
-    PHASE,
-    STEP,
-    THREAD_ID,
-    LOCATION,
-    ATTRIBUTES,
-    ENDED,
-    DURATION_MS,
-    ERROR,
-    COLUMNS,
-};
-
-static const struct pb_column columns[COLUMNS] = {
-    [TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
-    [RECORD_TYPE] = {"record_type", PB_STRING, 0, NULL, "span or event"},
-    [TRACE_ID] = {"trace_id", PB_I64, 0, NULL, "the outermost span around it"},
-    [SPAN_ID] = {"span_id", PB_I64, 0, NULL, "of a span its own; of an event the span that it is in"},
-    [PARENT_ID] = {"parent_id", PB_I64, 0, NULL, "the span around it; NULL: none"},
-    [NAME] = {"name", PB_STRING, 0, NULL, "what it was called"},
-    [PHASE] = {"phase", PB_STRING, 0, NULL, "forward, backward, ...; of the span around it unless given"},
-    [STEP] = {"step", PB_I64, 0, NULL, "the step that probing.step was last given"},
-    [THREAD_ID] = {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
-    [LOCATION] = {"location", PB_STRING, 0, NULL, "file:line of a function that is probed"},
-    [ATTRIBUTES] = {"attributes", PB_STRING, 0, NULL, "what was given with it, JSON"},
-    [ENDED] = {"ended", PB_TIMESTAMP, PB_COL_LATE, NULL, "when it ended, UTC; NULL: it is open"},
-    [DURATION_MS] = {"duration_ms", PB_F64, PB_COL_LATE, "ms", "how long it took; NULL: it is open"},
-    [ERROR] = {"error", PB_STRING, PB_COL_LATE, NULL, "the exception that ended it"},
-};
+#include <string.h>
 
 /* What follows an object's header. */
 struct span {
@@ -66,42 +31,11 @@ struct span {
 
 static unsigned header;
 static pb_pyobject *span_type, *current; /* current: the context variable; NULL in 3.6 */
-static uint64_t next_id;
 static int64_t step_now = INT64_MIN;
 
 static struct span *span_of(pb_pyobject *self)
 {
     return (struct span *)(void *)((char *)self + header);
-}
-
-/* Ids of different processes do not meet: each counts from a random number. */
-static uint64_t new_id(void)
-{
-    if (__builtin_expect(!__atomic_load_n(&next_id, __ATOMIC_RELAXED), 0)) {
-        uint64_t none = 0, seed = 0;
-        if (syscall(SYS_getrandom, &seed, sizeof(seed), 0) != sizeof(seed))
-            seed = (uint64_t)getpid() << 32;
-        seed = (seed & UINT64_C(0x7fffffff00000000)) + 1;
-        __atomic_compare_exchange_n(&next_id, &none, seed, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    }
-    return __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED);
-}
-
-void pb_span_forget(void)
-{
-    next_id = 0;
-}
-
-/* The table in the arena of now, inside the recorder. */
-static struct pb_table *trace_table(struct pb_arena *arena)
-{
-    static struct pb_known_table known;
-    const struct pb_table_spec spec = {.name = "python.trace_event",
-                                       .comment = "spans and events that the program tells of itself",
-                                       .columns = columns,
-                                       .ncolumns = COLUMNS,
-                                       .heap_percent = 40};
-    return pb_recorder_table(arena, &spec, &known);
 }
 
 /* --- the span that is open here -------------------------------------------------------------------- */
@@ -198,20 +132,20 @@ static void set_begun(struct pb_row *row, const struct begun *b)
 {
     int64_t step = __atomic_load_n(&step_now, __ATOMIC_RELAXED);
 
-    pb_set_string(row, RECORD_TYPE, b->type, strlen(b->type));
+    pb_set_string(row, PB_TRACE_RECORD_TYPE, b->type, strlen(b->type));
     if (b->trace)
-        pb_set_i64(row, TRACE_ID, (int64_t)b->trace);
+        pb_set_i64(row, PB_TRACE_TRACE_ID, (int64_t)b->trace);
     if (b->id)
-        pb_set_i64(row, SPAN_ID, (int64_t)b->id);
+        pb_set_i64(row, PB_TRACE_SPAN_ID, (int64_t)b->id);
     if (b->parent_id)
-        pb_set_i64(row, PARENT_ID, (int64_t)b->parent_id);
-    set_text(row, NAME, b->name);
-    set_text(row, PHASE, b->phase);
-    set_text(row, LOCATION, b->location);
-    set_text(row, ATTRIBUTES, b->attributes);
+        pb_set_i64(row, PB_TRACE_PARENT_ID, (int64_t)b->parent_id);
+    set_text(row, PB_TRACE_NAME, b->name);
+    set_text(row, PB_TRACE_PHASE, b->phase);
+    set_text(row, PB_TRACE_LOCATION, b->location);
+    set_text(row, PB_TRACE_ATTRIBUTES, b->attributes);
     if (step != INT64_MIN)
-        pb_set_i64(row, STEP, step);
-    pb_set_i32(row, THREAD_ID, pb_thread_id());
+        pb_set_i64(row, PB_TRACE_STEP, step);
+    pb_set_i32(row, PB_TRACE_THREAD_ID, pb_thread_id());
 }
 
 static struct begun begun_of(const struct pb_python *py, const struct span *s)
@@ -235,10 +169,11 @@ static void open_row(const struct pb_python *py, struct span *s)
     struct pb_arena *arena = pb_recorder_enter(&place);
     if (!arena)
         return;
-    struct pb_table *table = trace_table(arena);
+    struct pb_table *table = pb_trace_table(arena);
     if (table && pb_row_begin(table, &row) == 0) {
         set_begun(&row, &b);
-        memcpy(&s->begun, pb_row_cell(&row, TIMESTAMP, PB_TIMESTAMP, sizeof(s->begun)), sizeof(s->begun));
+        memcpy(&s->begun, pb_row_cell(&row, PB_TRACE_TIMESTAMP, PB_TIMESTAMP, sizeof(s->begun)),
+               sizeof(s->begun));
         s->row = pb_row_ref(&row);
         if (pb_row_commit(&row) == 0)
             s->generation = pb_recorder_generation();
@@ -255,10 +190,10 @@ static void close_row(struct span *s, struct text error)
     if (!arena)
         return;
     if (s->generation == pb_recorder_generation()) {
-        pb_fill_timestamp(arena, s->row, ENDED, now);
-        pb_fill_f64(arena, s->row, DURATION_MS, (double)(now - s->begun) / 1e6);
+        pb_fill_timestamp(arena, s->row, PB_TRACE_ENDED, now);
+        pb_fill_f64(arena, s->row, PB_TRACE_DURATION_MS, (double)(now - s->begun) / 1e6);
         if (error.at)
-            pb_fill_string(arena, s->row, ERROR, error.at, (size_t)error.length);
+            pb_fill_string(arena, s->row, PB_TRACE_ERROR, error.at, (size_t)error.length);
     }
     pb_recorder_leave(place);
 }
@@ -276,7 +211,7 @@ static pb_pyobject *enter(pb_pyobject *self, pb_pyobject *unused)
         return NULL;
     }
     pb_pyobject *before = around(py);
-    s->id = new_id();
+    s->id = pb_trace_new_id();
     s->trace = before ? span_of(before)->trace : s->id;
     s->parent_id = before ? span_of(before)->id : 0;
     if (before && !s->phase && span_of(before)->phase) {
@@ -475,7 +410,7 @@ static void write_row(const struct pb_python *py, const struct given *given, con
     pb_pyobject *before = around(py);
     const struct span *p = before ? span_of(before) : NULL;
     struct begun b = {.type = ends ? "span" : "event",
-                      .id = ends ? new_id()
+                      .id = ends ? pb_trace_new_id()
                             : p  ? p->id
                                  : 0,
                       .parent_id = ends && p ? p->id : 0,
@@ -492,13 +427,13 @@ static void write_row(const struct pb_python *py, const struct given *given, con
     b.trace = p ? p->trace : b.id;
     pb_clock_both(&mono, &real);
     struct pb_arena *arena = pb_recorder_enter(&place);
-    struct pb_table *table = arena ? trace_table(arena) : NULL;
+    struct pb_table *table = arena ? pb_trace_table(arena) : NULL;
     if (table && pb_row_begin(table, &row) == 0) {
         set_begun(&row, &b);
         if (ends) {
-            pb_set_timestamp(&row, TIMESTAMP, ends[0] - (real - mono));
-            pb_set_timestamp(&row, ENDED, ends[1] - (real - mono));
-            pb_set_f64(&row, DURATION_MS, ((double)ends[1] - (double)ends[0]) / 1e6);
+            pb_set_timestamp(&row, PB_TRACE_TIMESTAMP, ends[0] - (real - mono));
+            pb_set_timestamp(&row, PB_TRACE_ENDED, ends[1] - (real - mono));
+            pb_set_f64(&row, PB_TRACE_DURATION_MS, ((double)ends[1] - (double)ends[0]) / 1e6);
         }
         pb_row_commit(&row);
     }
@@ -563,6 +498,18 @@ static pb_pyobject *step(pb_pyobject *self, pb_pyobject *const *args, long nargs
         return NULL;
     __atomic_store_n(&step_now, now, __ATOMIC_RELAXED);
     return py->int64_from(now);
+}
+
+void pb_span_around(const struct pb_python *py, struct pb_span_seen *ret)
+{
+    pb_pyobject *found = around(py);
+
+    *ret = (struct pb_span_seen){0};
+    if (!found)
+        return;
+    const struct span *s = span_of(found);
+    *ret = (struct pb_span_seen){s->id, s->trace, s->begun};
+    py->decref(found);
 }
 
 int64_t pb_span_step(void)

@@ -38,6 +38,11 @@ void pb_recorder_leave(uint32_t place)
     __atomic_fetch_sub(&places[place].inside, 1, __ATOMIC_RELEASE);
 }
 
+int pb_recorder_is_open(void)
+{
+    return __atomic_load_n(&open_arena, __ATOMIC_RELAXED) != NULL;
+}
+
 uint64_t pb_recorder_generation(void)
 {
     return __atomic_load_n(&generation, __ATOMIC_RELAXED);

@@ -16,6 +16,9 @@ struct pb_table_spec;
 struct pb_arena *pb_recorder_enter(uint32_t *place);
 void pb_recorder_leave(uint32_t place);
 
+/* Whether something records, as a hint: it may be over when this returns. One load. */
+int pb_recorder_is_open(void);
+
 /* Differs for each arena of this process; 0 is none. Inside only. */
 uint64_t pb_recorder_generation(void);
 

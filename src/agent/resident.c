@@ -24,6 +24,7 @@
 #include "agent/recorder.h"
 #include "agent/spawn.h"
 #include "agent/thread.h"
+#include "agent/trace_table.h"
 #include "agent/wake.h"
 #include "control/message.h"
 #include "control/status.h"
@@ -347,7 +348,8 @@ static void in_forked_child(void)
         pb_arena_close_fds(arena); /* which it has only where the table is the program's */
     }
     pb_recorder_forget();
-    pb_span_forget();
+    pb_trace_forget_ids();
+    pb_calls_forget();
     pb_fds_forget();
     pb_locks_forget();
     pb_spawn_forget();

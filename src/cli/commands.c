@@ -23,6 +23,7 @@
     X(listen)                                                                                                \
     X(pause)                                                                                                 \
     X(catch)                                                                                                 \
+    X(trace)                                                                                                 \
     X(query)                                                                                                 \
     X(archive)                                                                                               \
     X(export)                                                                                                \

@@ -61,7 +61,6 @@ static int run_pause(const struct pb_call *call, struct pb_err *err)
         return port;
     }
     fputs("paused at ", stderr);
-    answer[strcspn(answer, "\n")] = '\0';
     pb_put_plain(stderr, answer);
     fprintf(stderr, "; it goes on by continue there, by pause --continue, or in %g s\n", limit_ms / 1e3);
     pb_address_tell(&address, port);

@@ -87,7 +87,6 @@ int pb_catch_stop(const struct pb_call *call, struct pb_err *err)
     bool was_off = r == 1;
     if (r >= 0 && has_python) {
         r = pb_dialog_ask(call, "catch", "off", answer, sizeof(answer), err);
-        answer[strcspn(answer, "\n")] = '\0';
         was_off = was_off && strcmp(answer, "was off") == 0;
     }
     if (r >= 0)

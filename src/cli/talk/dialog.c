@@ -210,6 +210,8 @@ int pb_dialog_ask(const struct pb_call *call, const char *kind, const char *word
                     pb_dialog_reason(&dialog)[0] ? pb_dialog_reason(&dialog) : "the prompt ended");
     else
         memmove(ret, ret + strlen(ok), n + 1 - strlen(ok));
+    if (r == 0 && ret[0] && ret[strlen(ret) - 1] == '\n')
+        ret[strlen(ret) - 1] = '\0';
     pb_dialog_close(&dialog);
     return r;
 }

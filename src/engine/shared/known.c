@@ -198,10 +198,10 @@ static const struct pb_column training_logs[] = {
     {"step", PB_I64, 0, NULL, "step of the training"},
     {"loss", PB_F64, 0, NULL, "loss of the step"},
 };
-/* As src/agent/module_span.c writes it. */
+/* As src/agent/trace_table.c has it. */
 static const struct pb_column trace_event[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
-    {"record_type", PB_STRING, 0, NULL, "span or event"},
+    {"record_type", PB_STRING, 0, NULL, "span, event, or call: of a function that is traced"},
     {"trace_id", PB_I64, 0, NULL, "the outermost span around it"},
     {"span_id", PB_I64, 0, NULL, "of a span its own; of an event the span that it is in"},
     {"parent_id", PB_I64, 0, NULL, "the span around it; NULL: none"},
@@ -209,11 +209,14 @@ static const struct pb_column trace_event[] = {
     {"phase", PB_STRING, 0, NULL, "forward, backward, ...; of the span around it unless given"},
     {"step", PB_I64, 0, NULL, "the step that probing.step was last given"},
     {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
-    {"location", PB_STRING, 0, NULL, "file:line of a function that is probed"},
+    {"location", PB_STRING, 0, NULL, "file:line of a function that is probed or traced"},
     {"attributes", PB_STRING, 0, NULL, "what was given with it, JSON"},
     {"ended", PB_TIMESTAMP, PB_COL_LATE, NULL, "when it ended, UTC; NULL: it is open"},
     {"duration_ms", PB_F64, PB_COL_LATE, "ms", "how long it took; NULL: it is open"},
     {"error", PB_STRING, PB_COL_LATE, NULL, "the exception that ended it"},
+    {"arguments", PB_STRING, 0, NULL, "of a traced call, JSON"},
+    {"result", PB_STRING, PB_COL_LATE, NULL, "what a traced call returned, JSON"},
+    {"locals", PB_STRING, PB_COL_LATE, NULL, "of a traced call at its end, JSON"},
 };
 static const struct pb_column comm_metrics[] = {
     TIME,

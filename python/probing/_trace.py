@@ -1,0 +1,319 @@
+"""`probing trace`: which functions are traced, and what is said of their arguments.
+
+A call is recorded by the agent (src/agent/module_trace.c). Code of the program is never called for a value: numbers and texts are themselves, containers
+are told in outline, tensors and arrays by shape and type, all else by its class.
+"""
+import sys
+
+import _probing
+from . import _helpers, _hooks
+from ._program import is_of_program, main_globals
+from ._hooks import GENERATOR, MONITORED, Refused
+
+ARGUMENTS, RESULT, LOCALS = 0, 1, 2                                  # enum capture of module_trace.c
+WANT_ARGUMENTS, WANT_LOCALS, IS_GENERATOR, IS_INNER = 1, 2, 4, 8     # its flags
+TEXT_MAX, ITEMS_MAX, NESTED_MAX, ALL_MAX = 200, 8, 2, 2000
+OLD_MS = 10000  # how long a trace function stays before 3.12
+FUNCTION = type(lambda: 0)
+CODE = type((lambda: 0).__code__)
+
+
+class Traced:
+    def __init__(self, code, name, options, root):
+        self.code, self.name, self.options, self.root = code, name, options, root
+        self.until = options["until"]
+        self.level = 1  # of calls, counted from the function that a person named
+
+
+# --- finding functions
+
+def find(text):
+    """The code object and the name of what a person calls MODULE:FUNCTION."""
+    module, colon, path = text.partition(":")
+    if not colon:
+        module, path = split(text)
+    holder = sys.modules.get(module)
+    if holder is None:
+        raise Refused("the process has not imported the module %s" % module)
+    names = getattr(holder, "__dict__", {})
+    found, at = None, module
+    for number, part in enumerate(path.split(".")):
+        try:
+            found = names[part] if number == 0 else member(found, part)
+        except (KeyError, LookupError):
+            raise Refused("%s has no %s" % (at, part)) from None
+        at += (":" if number == 0 else ".") + part
+        found = bare(found)
+    if type(found) is FUNCTION:
+        found = found.__code__
+    if type(found) is not CODE:
+        what = "a class: name a method of it, such as %s.__init__" % text if isinstance(found, type) else "no function that is written in Python"
+        raise Refused("%s is %s" % (text, what))
+    return found, at
+
+
+def split(text):
+    """A name without a colon: of the program itself, or of the longest module that it begins with."""
+    if text.split(".")[0] not in main_globals():
+        for at in range(len(text) - 1, 0, -1):
+            if text[at] == "." and text[:at] in sys.modules:
+                return text[:at], text[at + 1:]
+    return "__main__", text
+
+
+def member(holder, name):
+    """What a class, an object or a function has of that name, without calling anything of the program."""
+    if type(holder) is FUNCTION:
+        holder = holder.__code__
+    if type(holder) is CODE:
+        for each in holder.co_consts:
+            if type(each) is CODE and each.co_name == name:
+                return each
+        raise LookupError(name)
+    kind = holder if isinstance(holder, type) else type(holder)
+    if kind is not holder:
+        try:
+            return object.__getattribute__(holder, "__dict__")[name]
+        except (AttributeError, KeyError):
+            pass
+    for each in type.__dict__["__mro__"].__get__(kind):
+        if name in type.__dict__["__dict__"].__get__(each):
+            return type.__dict__["__dict__"].__get__(each)[name]
+    raise LookupError(name)
+
+
+def bare(found):
+    """The function itself, where something is wrapped around it."""
+    for _ in range(20):
+        kind = type(found)
+        if kind in (staticmethod, classmethod) or kind.__name__ == "method":
+            found = found.__func__
+        elif kind is property:
+            found = found.fget
+        elif kind.__name__ in ("partial", "partialmethod", "cached_property") and kind.__module__ == "functools":
+            found = found.func
+        else:
+            inside = getattr(found, "__wrapped__", None) if kind is FUNCTION or kind.__name__ == "_lru_cache_wrapper" else None
+            if inside is None:
+                return found
+            found = inside
+    return found
+
+
+def code_of(function):
+    """The code that a call of this object runs; None: not one that is written in Python."""
+    kind = type(function)
+    if kind is CODE:
+        return function
+    if kind is FUNCTION:
+        return function.__code__
+    if kind.__name__ == "method":
+        return code_of(function.__func__)
+    try:
+        inner = member(function, "__init__") if isinstance(function, type) else member(kind, "__call__")
+    except LookupError:
+        return None
+    return inner.__code__ if type(inner) is FUNCTION else None
+
+
+# --- values
+
+def plain(value, level=0):
+    """A value as JSON has them."""
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if kind is int:
+        return value if value.bit_length() <= 64 else "<int of %d bits>" % value.bit_length()
+    if kind is float:
+        return value if value - value == 0 else str(value)
+    if kind is str:
+        return value if len(value) <= TEXT_MAX else value[:TEXT_MAX] + "..."
+    if kind in (list, tuple, set, frozenset, dict):
+        return outline(value, kind, level)
+    if kind in (bytes, bytearray):
+        return "<%s of %d>" % (kind.__name__, len(value))
+    return of_tensor(value, kind) or "<%s>" % class_name(kind)
+
+
+def outline(value, kind, level):
+    if level >= NESTED_MAX:
+        return "<%s of %d>" % (kind.__name__, len(value))
+    items = []
+    for item in value.items() if kind is dict else value:
+        if len(items) == ITEMS_MAX:
+            break
+        items.append(item)
+    more = len(value) - len(items)
+    if kind is dict:
+        told = {key if type(key) is str else str(plain(key, NESTED_MAX)): plain(item, level + 1) for key, item in items}
+        if more:
+            told["..."] = "%d more" % more
+        return told
+    return [plain(item, level + 1) for item in items] + (["... %d more" % more] if more else [])
+
+
+def class_name(kind):
+    module, name = type.__getattribute__(kind, "__module__"), type.__getattribute__(kind, "__qualname__")
+    return "%s.%s" % (module, name) if type(module) is str else name
+
+
+def of_tensor(value, kind):
+    """Of torch's and numpy's own classes: their attributes are C code, which reads no memory of a device."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and kind in (getattr(torch, "Tensor", None), getattr(getattr(torch, "nn", None), "Parameter", None)):
+        return {"tensor": [int(n) for n in value.shape], "dtype": str(value.dtype).replace("torch.", ""), "device": str(value.device)}
+    if numpy is not None and kind is getattr(numpy, "ndarray", None):
+        return {"array": list(value.shape), "dtype": str(value.dtype)}
+    return None
+
+
+def text_of(told):
+    import json
+
+    text = json.dumps(told)
+    return text if len(text) <= ALL_MAX else json.dumps({"...": "%d bytes" % len(text)})
+
+
+def argument_names(code):
+    n = code.co_argcount + code.co_kwonlyargcount
+    return code.co_varnames[:n + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
+
+
+def capture(what, code, frame, value):
+    """Called by the agent in the thread of the call, at its beginning or end. A text, or None."""
+    try:
+        if what == RESULT:
+            return text_of(plain(value))
+        traced = _probing.shared["traced"].get(id(code))
+        names = argument_names(code) if what == ARGUMENTS else traced.options["locals"]
+        seen = _helpers.frame_locals(frame)
+        return text_of({name: plain(seen[name]) for name in names if name in seen})
+    except BaseException as error:
+        if is_of_program(error):
+            raise
+        return None
+
+
+# --- what is traced
+
+def traced_functions():
+    return _probing.shared.setdefault("traced", {})
+
+
+def kept(text):
+    """The agent holds names without a reference: they stay."""
+    return _probing.shared.setdefault("kept", {}).setdefault(text, text)
+
+
+def begin(traced):
+    """A sentence for a person, or ""."""
+    code, options = traced.code, traced.options
+    flags = WANT_ARGUMENTS * options["args"] | WANT_LOCALS * bool(options["locals"]) | IS_GENERATOR * bool(code.co_flags & GENERATOR) | \
+        IS_INNER * (not traced.root)
+    place = kept("%s:%d" % (code.co_filename.encode("utf-8", "replace").decode(), code.co_firstlineno))
+    traced_functions()[id(code)] = traced
+    if not _probing.trace_add(code, kept(traced.name.encode("utf-8", "replace").decode()), place, flags, options["depth"]):
+        traced_functions().pop(id(code), None)
+        raise Refused("too many functions are traced; trace --stop ends some")
+
+    def change(hooked):
+        hooked.calls = True
+        hooked.callees = (lambda function: follow(traced, function)) if traced.level < options["depth"] else None
+
+    try:
+        return _hooks.hook(code, change)
+    except Refused:
+        end(traced)
+        raise
+
+
+def follow(caller, function):
+    """A traced function calls another one, which is traced too, where the call is within the depth."""
+    code = code_of(function)
+    if code is None or code.co_filename.startswith("<probing>"):
+        return
+    known = traced_functions().get(id(code))
+    if known is not None and (known.root or known.level <= caller.level + 1):
+        return
+    traced = Traced(code, getattr(code, "co_qualname", code.co_name), caller.options, False)
+    traced.level, traced.until = caller.level + 1, caller.until
+    try:
+        begin(traced)
+    except Refused:
+        pass
+
+
+def end(traced):
+    code = traced.code
+    traced_functions().pop(id(code), None)
+    _probing.trace_remove(code)
+
+    def change(hooked):
+        hooked.calls, hooked.callees = False, None
+
+    _hooks.change_hook(code, change)
+
+
+def end_due(now_ms):
+    for traced in list(traced_functions().values()):
+        if traced.until and now_ms > traced.until:
+            end(traced)
+
+
+def start(options, names):
+    found = [find(name) for name in names]
+    import json  # noqa: F401: not in a call of the program
+
+    _probing.trace_hooks(*_probing.shared.setdefault("trace hooks", (sys.monitoring.DISABLE if MONITORED else None, capture)))
+    duration = int(options.get("duration_ms", 0 if MONITORED else OLD_MS))
+    chosen = {"args": "args" in options, "locals": tuple(name.strip() for name in options.get("locals", "").split(",") if name.strip()),
+              "depth": int(options.get("depth", 1)), "until": _probing.milliseconds() + duration if duration else 0}
+    said, lines = "", []
+    for code, name in found:
+        if id(code) in traced_functions():
+            end(traced_functions()[id(code)])
+        said = begin(Traced(code, name, chosen, True)) or said
+        lines.append("tracing %s (%s:%d)%s" % (name, code.co_filename, code.co_firstlineno, ", for %g s" % (duration / 1000) if duration else ""))
+    ends = _hooks.state()["ends"]
+    if not any(getattr(each, "__name__", "") == "end_due" for each in ends):
+        ends.append(end_due)
+    return "\n".join(lines + ([said] if said else []))
+
+
+def stop(names):
+    chosen = {id(find(name)[0]) for name in names}
+    roots = [each for each in traced_functions().values() if each.root and (not chosen or id(each.code) in chosen)]
+    if not roots:
+        return "nothing is traced"
+    lines = [describe(each) for each in roots]
+    options = [each.options for each in roots]
+    for each in list(traced_functions().values()):
+        if each in roots or (not each.root and any(each.options is one for one in options)):
+            end(each)
+    return "\n".join(lines)
+
+
+def describe(traced):
+    calls, errors, taken = _probing.trace_counts(traced.code) or (0, 0, 0)
+    mean = ", %.3g ms each" % (taken / calls / 1e6) if calls else ""
+    return "%s: %d call%s%s%s" % (traced.name, calls, "" if calls == 1 else "s", mean, ", %d ended by an exception" % errors if errors else "")
+
+
+def listing():
+    return "\n".join(describe(each) for each in traced_functions().values()) or "nothing is traced"
+
+
+def serve_control(arguments, channel):
+    """`probing trace`: lines of NAME=VALUE; the answer is "ok " and lines for a person."""
+    options, names = {}, []
+    for line in arguments.decode("utf-8", "surrogateescape").splitlines():
+        name, _, value = line.partition("=")
+        names.append(value) if name == "function" else options.__setitem__(name, value)
+    try:
+        _hooks.settle_generation()
+        answer = start(options, names) if options["do"] == "start" else stop(names) if options["do"] == "stop" else listing()
+    except Refused as error:
+        channel.close(str(error), 1)
+        return
+    channel.write(("ok %s\n" % answer).encode("utf-8", "replace"))

@@ -1,0 +1,576 @@
+/* module_trace: calls of functions that are traced (`probing trace`), as rows of python.trace_event.
+ *
+ * python/probing/_trace.py decides which functions are traced and asks Python to call the functions of this
+ * file when one of them starts, yields, goes on, returns or is left by an exception: by sys.monitoring from
+ * 3.12 on, from a trace function before. A call is a row from its start on, and its end is filled in late, so
+ * that a call that hangs is seen from outside.
+ *
+ * No state is Python's: functions are found by the address of their code, open calls by the thread. Names
+ * stay in _probing.shared for good, so that a thread without a GIL never holds a name that is freed. Where
+ * nothing records (after detach, in a forked child) the callbacks answer with DISABLE, which takes them out.
+ */
+#include "agent/clock.h"
+#include "agent/module.h"
+#include "agent/recorder.h"
+#include "agent/thread.h"
+#include "agent/trace_table.h"
+#include "table/clock.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FUNCTIONS 512 /* a power of two; at most half of them are used */
+#define THREADS   256
+#define OPEN_MAX  128 /* calls open in one thread that get rows: recursion beyond is counted alone */
+#define LOOKED_AT 8
+#define SUSPENDED 1024
+#define REUSE_NS  (1000 * PB_NS_PER_MS)
+
+enum { WANT_ARGUMENTS = 1, WANT_LOCALS = 2, IS_GENERATOR = 4, IS_INNER = 8 };
+enum capture { CAPTURE_ARGUMENTS, CAPTURE_RESULT, CAPTURE_LOCALS };
+
+/* A function that is traced. Entries are written by one thread at a time (_trace.py has a lock). */
+struct function {
+    const void *code; /* NULL: never used; the entry stays in its chain when the function is not traced */
+    uint32_t serial;  /* differs each time that it is traced; 0: it is not */
+    uint32_t flags;
+    uint32_t depth;      /* levels of calls below it that are recorded, itself included */
+    uint64_t removed_at; /* the entry is used again only a second later: another thread may be reading it */
+    uint64_t calls, errors, taken_ns;
+    pb_pyobject *name, *location; /* str; kept by _probing.shared */
+};
+
+struct open_call {
+    struct function *function;
+    uint32_t serial, level, most;
+    uint64_t id, trace;
+    uint64_t generation; /* of the agent in whose table the row is; 0: in none */
+    struct pb_row_ref row;
+    int64_t begun, suspended_at;
+    const void *frame; /* of a generator or coroutine */
+};
+
+/* What is open in one thread; only that thread touches it. */
+struct thread {
+    int id; /* 0: free */
+    uint32_t n, beyond, epoch;
+    struct open_call open[OPEN_MAX];
+};
+
+static struct function functions[FUNCTIONS];
+static uint32_t nlive, last_serial, epoch;
+static struct thread *threads; /* THREADS of them, mapped with the first function that is traced */
+static struct open_call suspended[SUSPENDED];
+static int suspended_lock;                 /* held for a few loads; free again in a forked child */
+static pb_pyobject *disable, *capture_how; /* kept by _probing.shared */
+
+/* --- tables ---------------------------------------------------------------------------------------- */
+
+static uint32_t hash_of(const void *address)
+{
+    return (uint32_t)((uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15) >> 40);
+}
+
+static struct function *find_function(const void *code)
+{
+    for (uint32_t i = hash_of(code), n = 0; n < FUNCTIONS; i++, n++) {
+        struct function *f = &functions[i % FUNCTIONS];
+        const void *found = __atomic_load_n(&f->code, __ATOMIC_ACQUIRE);
+        if (found == code)
+            return __atomic_load_n(&f->serial, __ATOMIC_ACQUIRE) ? f : NULL;
+        if (!found)
+            return NULL;
+    }
+    return NULL;
+}
+
+/* The place of a thread that has ended, for another one; NULL: none among a few that are looked at. */
+static struct thread *take_over(struct thread *all, int id)
+{
+    pid_t pid = getpid();
+
+    for (uint32_t i = (uint32_t)id, n = 0; n < LOOKED_AT; i++, n++) {
+        struct thread *t = &all[i % THREADS];
+        int owner = __atomic_load_n(&t->id, __ATOMIC_RELAXED);
+        if (syscall(SYS_tgkill, pid, owner, 0) < 0 && errno == ESRCH &&
+            __atomic_compare_exchange_n(&t->id, &owner, id, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+            t->n = t->beyond = 0;
+            return t;
+        }
+    }
+    return NULL;
+}
+
+/* The calling thread's; NULL: there are too many threads, or nothing was ever traced. */
+static struct thread *find_thread(void)
+{
+    struct thread *all = __atomic_load_n(&threads, __ATOMIC_ACQUIRE);
+    int id = pb_thread_id();
+
+    for (uint32_t i = (uint32_t)id, n = 0; all && n < THREADS; i++, n++) {
+        struct thread *t = &all[i % THREADS];
+        int owner = __atomic_load_n(&t->id, __ATOMIC_RELAXED);
+        if (owner == 0 &&
+            !__atomic_compare_exchange_n(&t->id, &owner, id, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED) &&
+            owner != id)
+            continue;
+        if (owner == 0 || owner == id)
+            return t;
+    }
+    return all ? take_over(all, id) : NULL;
+}
+
+static int is_alive(const struct open_call *c)
+{
+    return __atomic_load_n(&c->function->serial, __ATOMIC_RELAXED) == c->serial;
+}
+
+/* Calls of functions that are traced no more do not end here. */
+static void drop_dead_calls(struct thread *t)
+{
+    uint32_t now = __atomic_load_n(&epoch, __ATOMIC_ACQUIRE);
+
+    if (t->epoch != now) {
+        t->epoch = now;
+        t->beyond = 0;
+    }
+    while (t->n > 0 && !is_alive(&t->open[t->n - 1]))
+        t->n--;
+}
+
+static void lock_suspended(void)
+{
+    while (__atomic_exchange_n(&suspended_lock, 1, __ATOMIC_ACQUIRE))
+        sched_yield();
+}
+
+static void unlock_suspended(void)
+{
+    __atomic_store_n(&suspended_lock, 0, __ATOMIC_RELEASE);
+}
+
+/* Keeps a call whose generator waits. One that finds no place stays open. */
+static void keep_suspended(const struct open_call *c, int64_t now)
+{
+    lock_suspended();
+    for (uint32_t i = hash_of(c->frame), n = 0; n < 16; i++, n++) {
+        struct open_call *at = &suspended[i % SUSPENDED];
+        if (at->frame && at->frame != c->frame && is_alive(at))
+            continue;
+        *at = *c;
+        at->suspended_at = now;
+        break;
+    }
+    unlock_suspended();
+}
+
+static int take_suspended(const struct function *f, const void *frame, struct open_call *ret)
+{
+    int found = 0;
+
+    lock_suspended();
+    for (uint32_t i = hash_of(frame), n = 0; frame && !found && n < 16; i++, n++) {
+        struct open_call *at = &suspended[i % SUSPENDED];
+        if (at->frame != frame)
+            continue;
+        found = at->function == f && is_alive(at);
+        *ret = *at;
+        at->frame = NULL;
+    }
+    unlock_suspended();
+    return found;
+}
+
+void pb_calls_forget(void)
+{
+    suspended_lock = 0;
+}
+
+/* --- rows ------------------------------------------------------------------------------------------ */
+
+static void set_object(const struct pb_python *py, struct pb_row *row, unsigned column, pb_pyobject *object)
+{
+    long length;
+    const char *text = object ? py->utf8_size(object, &length) : NULL;
+
+    if (text)
+        pb_set_string(row, column, text, (size_t)length);
+}
+
+/* The row of a call that begins. Texts are ASCII or were asked for before (add_function): nothing in here
+ * allocates or raises. */
+static void open_row(const struct pb_python *py, struct open_call *c, uint64_t parent, pb_pyobject *arguments)
+{
+    const struct function *f = c->function;
+    int64_t step = pb_span_step();
+    struct pb_row row;
+    uint32_t place;
+
+    struct pb_arena *arena = pb_recorder_enter(&place);
+    if (!arena)
+        return;
+    struct pb_table *table = pb_trace_table(arena);
+    if (table && pb_row_begin(table, &row) == 0) {
+        pb_set_string(&row, PB_TRACE_RECORD_TYPE, "call", 4);
+        pb_set_i64(&row, PB_TRACE_TRACE_ID, (int64_t)c->trace);
+        pb_set_i64(&row, PB_TRACE_SPAN_ID, (int64_t)c->id);
+        if (parent)
+            pb_set_i64(&row, PB_TRACE_PARENT_ID, (int64_t)parent);
+        set_object(py, &row, PB_TRACE_NAME, f->name);
+        set_object(py, &row, PB_TRACE_LOCATION, f->location);
+        set_object(py, &row, PB_TRACE_ARGUMENTS, arguments);
+        if (step != INT64_MIN)
+            pb_set_i64(&row, PB_TRACE_STEP, step);
+        pb_set_i32(&row, PB_TRACE_THREAD_ID, pb_thread_id());
+        c->row = pb_row_ref(&row);
+        /* What came before was our own time. */
+        c->begun = pb_clock_mono();
+        pb_set_timestamp(&row, PB_TRACE_TIMESTAMP, c->begun);
+        if (pb_row_commit(&row) == 0)
+            c->generation = pb_recorder_generation();
+    }
+    pb_recorder_leave(place);
+}
+
+static void fill_object(const struct pb_python *py, struct pb_arena *arena, const struct open_call *c,
+                        unsigned column, pb_pyobject *object)
+{
+    long length;
+    const char *text = object ? py->utf8_size(object, &length) : NULL;
+
+    if (text)
+        pb_fill_string(arena, c->row, column, text, (size_t)length);
+}
+
+struct ending {
+    int64_t at;
+    pb_pyobject *error, *result, *locals; /* str or NULL */
+};
+
+static void close_row(const struct pb_python *py, const struct open_call *c, const struct ending *end)
+{
+    uint32_t place;
+
+    struct pb_arena *arena = pb_recorder_enter(&place);
+    if (!arena)
+        return;
+    if (c->generation == pb_recorder_generation()) {
+        fill_object(py, arena, c, PB_TRACE_ERROR, end->error);
+        fill_object(py, arena, c, PB_TRACE_RESULT, end->result);
+        fill_object(py, arena, c, PB_TRACE_LOCALS, end->locals);
+        pb_fill_f64(arena, c->row, PB_TRACE_DURATION_MS, (double)(end->at - c->begun) / 1e6);
+        pb_fill_timestamp(arena, c->row, PB_TRACE_ENDED, end->at);
+    }
+    pb_recorder_leave(place);
+}
+
+/* --- values ---------------------------------------------------------------------------------------- */
+
+/* Asks _trace.py for a text. Sets *raised where a signal handler of the program raised meanwhile: the
+ * exception is the program's and goes on. */
+static pb_pyobject *capture(const struct pb_python *py, enum capture what, pb_pyobject *code,
+                            pb_pyobject *frame, pb_pyobject *value, int *raised)
+{
+    pb_pyobject *kind = capture_how && !*raised ? py->int_signed(what) : NULL;
+    if (!kind)
+        return NULL;
+    pb_pyobject *text =
+        py->call(capture_how, kind, code, frame ? frame : py->none, value ? value : py->none, (void *)NULL);
+    py->decref(kind);
+    if (!text) {
+        *raised = 1;
+        return NULL;
+    }
+    /* Asked for now: later, inside the recorder, nothing may be allocated. */
+    if (text == py->none || !py->utf8_of(text)) {
+        py->err_clear();
+        py->decref(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* --- calls ----------------------------------------------------------------------------------------- */
+
+/* What Python says: (code, offset, value) by sys.monitoring; _trace.py adds the frame, and gives the class of
+ * an exception for the exception. */
+struct said {
+    pb_pyobject *code, *value, *frame;
+    int by_trace_function;
+};
+
+static struct said take_said(const struct pb_python *py, const struct function *f, pb_pyobject *const *args,
+                             long nargs)
+{
+    struct said said = {args[0], nargs > 2 ? args[2] : NULL, nargs > 3 ? args[3] : NULL, nargs > 3};
+
+    if (!said.frame && f && f->flags & (IS_GENERATOR | WANT_ARGUMENTS | WANT_LOCALS))
+        said.frame = py->eval_frame();
+    return said;
+}
+
+/* From 3.13 on Python does not tell that a generator was closed while it waited. That its frame is used again
+ * does: it ended when it last yielded, or later. */
+static void close_abandoned(const struct pb_python *py, const struct function *f, const void *frame)
+{
+    struct open_call c;
+
+    if (take_suspended(f, frame, &c))
+        close_row(py, &c, &(struct ending){.at = c.suspended_at});
+}
+
+static void begin_call(const struct pb_python *py, struct thread *t, struct function *f,
+                       const struct said *said, int *raised)
+{
+    struct open_call *outer = t->n > 0 ? &t->open[t->n - 1] : NULL;
+    struct pb_span_seen around;
+
+    if (f->flags & IS_INNER && (!outer || outer->level >= outer->most))
+        return;
+    __atomic_fetch_add(&f->calls, 1, __ATOMIC_RELAXED);
+    if (f->flags & IS_GENERATOR)
+        close_abandoned(py, f, said->frame);
+    if (t->n == OPEN_MAX || t->beyond) {
+        t->beyond++;
+        return;
+    }
+    pb_pyobject *arguments = f->flags & WANT_ARGUMENTS
+                                 ? capture(py, CAPTURE_ARGUMENTS, said->code, said->frame, NULL, raised)
+                                 : NULL;
+    pb_span_around(py, &around);
+    struct open_call *c = &t->open[t->n];
+    *c = (struct open_call){.function = f,
+                            .serial = __atomic_load_n(&f->serial, __ATOMIC_RELAXED),
+                            .level = f->flags & IS_INNER ? outer->level + 1 : 1,
+                            .most = f->flags & IS_INNER ? outer->most : f->depth,
+                            .id = pb_trace_new_id(),
+                            .frame = f->flags & IS_GENERATOR ? said->frame : NULL};
+    uint64_t parent = outer && outer->begun >= around.begun ? outer->id : around.id;
+    c->trace = !parent ? c->id : parent == around.id ? around.trace : outer->trace;
+    open_row(py, c, parent, arguments);
+    t->n++;
+    if (arguments)
+        py->decref(arguments);
+}
+
+/* Takes the call of this function that is innermost in this thread, or suspended. 0: none is known. */
+static int take_call(struct thread *t, const struct function *f, const void *frame, struct open_call *ret)
+{
+    if (t->beyond) {
+        t->beyond--;
+        return 0;
+    }
+    if (t->n > 0 && t->open[t->n - 1].function == f &&
+        (!t->open[t->n - 1].frame || t->open[t->n - 1].frame == frame)) {
+        *ret = t->open[--t->n];
+        return 1;
+    }
+    /* Of a generator into which an exception is thrown Python does not say that it goes on. */
+    return f->flags & IS_GENERATOR ? take_suspended(f, frame, ret) : 0;
+}
+
+static void end_call(const struct pb_python *py, struct thread *t, struct function *f,
+                     const struct said *said, int failed, int *raised)
+{
+    struct ending end = {.at = pb_clock_mono()};
+    struct open_call c;
+    pb_pyobject *kind = NULL;
+
+    if (!take_call(t, f, said->frame, &c))
+        return;
+    __atomic_fetch_add(&f->taken_ns, (uint64_t)(end.at - c.begun), __ATOMIC_RELAXED);
+    if (failed) {
+        __atomic_fetch_add(&f->errors, 1, __ATOMIC_RELAXED);
+        kind = !said->value              ? NULL
+               : said->by_trace_function ? said->value
+                                         : pb_type_of(said->value, pb_module_header(py));
+        end.error = kind ? py->get_attr(kind, "__name__") : NULL;
+        if (!end.error || !py->utf8_of(end.error))
+            py->err_clear();
+    } else if (f->flags & WANT_ARGUMENTS) {
+        end.result = capture(py, CAPTURE_RESULT, said->code, said->frame, said->value, raised);
+    }
+    if (f->flags & WANT_LOCALS)
+        end.locals = capture(py, CAPTURE_LOCALS, said->code, said->frame, NULL, raised);
+    close_row(py, &c, &end);
+    pb_pyobject *made[] = {end.error, end.result, end.locals};
+    for (int i = 0; i < 3; i++)
+        if (made[i])
+            py->decref(made[i]);
+}
+
+/* --- what Python calls ----------------------------------------------------------------------------- */
+
+enum moment { STARTS, YIELDS, RESUMES, RETURNS, UNWINDS };
+
+static pb_pyobject *give(const struct pb_python *py, pb_pyobject *object)
+{
+    py->incref(object);
+    return object;
+}
+
+static pb_pyobject *hear(enum moment moment, pb_pyobject *const *args, long nargs)
+{
+    const struct pb_python *py = pb_python_here();
+    struct function *f = nargs > 0 ? find_function(args[0]) : NULL;
+    struct open_call c;
+    int raised = 0;
+
+    if (!f || !pb_recorder_is_open()) /* Python takes no DISABLE for an exception */
+        return give(py, disable && moment != UNWINDS ? disable : py->none);
+    struct thread *t = find_thread();
+    if (!t)
+        return give(py, py->none);
+    drop_dead_calls(t);
+    struct said said = take_said(py, f, args, nargs);
+    if (moment == STARTS)
+        begin_call(py, t, f, &said, &raised);
+    else if (moment == RETURNS || moment == UNWINDS)
+        end_call(py, t, f, &said, moment == UNWINDS, &raised);
+    else if (moment == YIELDS && take_call(t, f, said.frame, &c))
+        keep_suspended(&c, pb_clock_mono());
+    else if (moment == RESUMES && t->n < OPEN_MAX && !t->beyond && take_suspended(f, said.frame, &c))
+        t->open[t->n++] = c;
+    return raised ? NULL : give(py, py->none);
+}
+
+#define CALLBACK(name, moment)                                                                               \
+    static pb_pyobject *name(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)    \
+    {                                                                                                        \
+        (void)self;                                                                                          \
+        (void)names;                                                                                         \
+        return hear(moment, args, nargs);                                                                    \
+    }
+CALLBACK(call_starts, STARTS)
+CALLBACK(call_yields, YIELDS)
+CALLBACK(call_resumes, RESUMES)
+CALLBACK(call_returns, RETURNS)
+CALLBACK(call_unwinds, UNWINDS)
+
+/* --- which functions ------------------------------------------------------------------------------- */
+
+/* An entry for this code: its own, or one that nobody can be reading any more. */
+static struct function *make_room(const void *code)
+{
+    struct function *free_one = NULL;
+
+    for (uint32_t i = hash_of(code), n = 0; n < FUNCTIONS; i++, n++) {
+        struct function *f = &functions[i % FUNCTIONS];
+        if (f->code == code)
+            return f;
+        if (!free_one && (!f->code || (!f->serial && pb_now_ns() - f->removed_at > REUSE_NS)))
+            free_one = f;
+        if (!f->code)
+            break;
+    }
+    return free_one;
+}
+
+static int map_threads(void)
+{
+    if (threads)
+        return 0;
+    void *memory = mmap(NULL, THREADS * sizeof(struct thread), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return -1;
+    __atomic_store_n(&threads, memory, __ATOMIC_RELEASE);
+    return 0;
+}
+
+/* trace_add(code, name, location, flags, depth): the caller keeps the three objects. False: there is no room.
+ */
+static pb_pyobject *trace_add(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *a[5];
+    (void)self;
+
+    for (int i = 0; i < 5; i++)
+        if (!(a[i] = py->tuple_get(args, i)))
+            return NULL;
+    long flags = py->int_as(a[3]), depth = py->int_as(a[4]);
+    if (py->err_occurred() || !py->utf8_of(a[1]) || !py->utf8_of(a[2]))
+        return NULL;
+    struct function *f = nlive < FUNCTIONS / 2 && map_threads() == 0 ? make_room(a[0]) : NULL;
+    if (!f)
+        return py->bool_from(0);
+    nlive += f->serial == 0;
+    f->name = a[1];
+    f->location = a[2];
+    f->flags = (uint32_t)flags;
+    f->depth = (uint32_t)depth;
+    f->calls = f->errors = f->taken_ns = 0;
+    __atomic_store_n(&f->serial, ++last_serial ? last_serial : ++last_serial, __ATOMIC_RELEASE);
+    __atomic_store_n(&f->code, a[0], __ATOMIC_RELEASE);
+    return py->bool_from(1);
+}
+
+/* trace_remove(code): its calls that are open stay open. */
+static pb_pyobject *trace_remove(pb_pyobject *self, pb_pyobject *code)
+{
+    const struct pb_python *py = pb_python_here();
+    struct function *f = find_function(code);
+    (void)self;
+
+    if (f) {
+        f->removed_at = pb_now_ns();
+        __atomic_store_n(&f->serial, 0, __ATOMIC_RELEASE);
+        __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
+        nlive--;
+    }
+    return give(py, py->none);
+}
+
+/* trace_counts(code): [calls, errors, ns in calls that have ended]; None: it is not traced. */
+static pb_pyobject *trace_counts(pb_pyobject *self, pb_pyobject *code)
+{
+    const struct pb_python *py = pb_python_here();
+    struct function *f = find_function(code);
+    (void)self;
+
+    if (!f)
+        return give(py, py->none);
+    const uint64_t numbers[] = {f->calls, f->errors, f->taken_ns};
+    pb_pyobject *list = py->list_new(0);
+    for (int i = 0; list && i < 3; i++) {
+        pb_pyobject *number = py->int64_from((long long)numbers[i]);
+        if (!number || py->list_append(list, number) < 0)
+            py->err_clear();
+        if (number)
+            py->decref(number);
+    }
+    return list;
+}
+
+/* trace_hooks(disable, capture): what callbacks answer where nothing records, and who describes values. The
+ * caller keeps both for good. */
+static pb_pyobject *trace_hooks(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *off = py->tuple_get(args, 0), *how = off ? py->tuple_get(args, 1) : NULL;
+    (void)self;
+
+    if (!how)
+        return NULL;
+    disable = off;
+    capture_how = how;
+    return give(py, py->none);
+}
+
+struct pb_py_method pb_call_methods[] = {
+    {"trace_hooks", (pb_py_function)trace_hooks, PB_METH_VARARGS, NULL},
+    {"trace_add", (pb_py_function)trace_add, PB_METH_VARARGS, NULL},
+    {"trace_remove", (pb_py_function)trace_remove, PB_METH_O, NULL},
+    {"trace_counts", (pb_py_function)trace_counts, PB_METH_O, NULL},
+    {"call_starts", (pb_py_function)call_starts, PB_METH_FAST, NULL},
+    {"call_yields", (pb_py_function)call_yields, PB_METH_FAST, NULL},
+    {"call_resumes", (pb_py_function)call_resumes, PB_METH_FAST, NULL},
+    {"call_returns", (pb_py_function)call_returns, PB_METH_FAST, NULL},
+    {"call_unwinds", (pb_py_function)call_unwinds, PB_METH_FAST, NULL},
+    {0},
+};

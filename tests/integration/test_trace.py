@@ -1,0 +1,133 @@
+"""trace: calls of functions of a running program, as rows, on every interpreter."""
+import json
+
+import jobs
+import pytest
+from jobs import probe
+from test_harm_python import EVERY, program
+
+# work() calls each function a known number of times in a round; what it prints tells whether tracing changed anything.
+CODE = """
+import sys, threading, time
+class Model:
+    def forward(self, x, *rest, k=3, **more):
+        y = x * 2
+        return helper(y)
+def helper(n):
+    return n + 1
+def generate(n):
+    for i in range(n):
+        yield i
+def fail(n):
+    raise ValueError(n)
+def fact(n):
+    return 1 if n < 2 else n * fact(n - 1)
+class Wait:
+    def __await__(self):
+        yield 1
+async def inner():
+    await Wait()
+    return 5
+async def outer():
+    return await inner()
+def key(n):
+    return -n
+class Loud:
+    def __repr__(self):
+        print("repr was called", flush=True)
+        return "loud"
+def work():
+    found = [Model().forward(1.5, [1, 2], k="x", z=Loud()), list(generate(3)), fact(5), sorted([1, 2, 3], key=key)]
+    try:
+        fail(1)
+    except ValueError as error:
+        found.append(error.args)
+    waiting = outer()
+    try:
+        while True:
+            waiting.send(None)
+    except StopIteration as end:
+        found.append(end.value)
+    return found
+def main():
+    first = work()
+    print("ready", flush=True)
+    while work() == first:
+        time.sleep(0.002)
+    print("changed", flush=True)
+if len(sys.argv) < 9:
+    main()
+"""
+
+
+def rows(job, sql):
+    done = probe(job.pid, "query", sql, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return found["rows"] if isinstance(found, dict) else found
+
+
+def ended(job, name, also="true"):
+    return rows(job, f"SELECT * FROM python.trace_event WHERE record_type = 'call' AND name LIKE '%{name}' AND ended IS NOT NULL AND {also}")
+
+
+@EVERY
+def test_calls_are_rows(python):
+    names = ["Model.forward", "generate", "fail", "fact", "outer", "key"]
+    with program(python, CODE) as job:
+        done = probe(job.pid, "trace", *names, "--args", "--locals", "y", "--duration", "60s")
+        assert done.returncode == 0, done.stderr
+        jobs.wait_until(lambda: len(ended(job, "key")) > 6, what="calls")
+        listed = probe(job.pid, "trace").stdout
+        assert all(f"__main__:{name}: " in listed for name in names), listed
+        assert "__main__:fact" in probe(job.pid, "trace", "--stop").stdout
+        assert probe(job.pid, "trace").stdout == "nothing is traced\n"
+        forward = ended(job, "Model.forward")[0]
+        told = json.loads(forward["arguments"])
+        assert told == {"self": "<__main__.Model>", "x": 1.5, "rest": [[1, 2]], "k": "x", "more": {"z": "<__main__.Loud>"}}
+        assert (forward["result"], json.loads(forward["locals"]), forward["error"]) == ("4.0", {"y": 3.0}, None)
+        failed = ended(job, "fail")
+        assert failed and all(each["error"] == "ValueError" and each["result"] is None for each in failed)
+        # Each of 5 levels of recursion has the one above as its parent.
+        calls = {each["span_id"]: each for each in ended(job, "fact")}
+        deep = [each for each in calls.values() if json.loads(each["arguments"]) == {"n": 1}]
+        assert deep and json.loads(calls[deep[0]["parent_id"]]["arguments"]) == {"n": 2} and deep[0]["result"] == "1"
+        # One row for a generator and a coroutine, over all their yields.
+        assert {each["result"] for each in ended(job, "generate")} == {"null"}
+        assert {each["result"] for each in ended(job, "outer")} == {"5"}
+        n = len(rows(job, "SELECT 1 AS n FROM python.trace_event"))
+        assert job.alive() and "changed" not in job.output and "repr" not in job.output
+        assert len(rows(job, "SELECT 1 AS n FROM python.trace_event")) == n
+        assert probe(job.pid, "detach").returncode == 0
+        assert job.alive()
+
+
+def test_depth_and_duration():
+    with jobs.python(CODE) as job:
+        assert probe(job.pid, "trace", "Model.forward", "--depth", "2", "--duration", "500ms").returncode == 0
+        jobs.wait_until(lambda: len(ended(job, "helper")) > 1, what="calls of the function inside")
+        assert {each["parent_id"] for each in ended(job, "helper")} <= {each["span_id"] for each in rows(
+            job, "SELECT span_id FROM python.trace_event WHERE name LIKE '%forward'")}
+        jobs.wait_until(lambda: probe(job.pid, "trace").stdout == "nothing is traced\n", what="the end")
+        if job and "monitoring" in probe(job.pid, "eval", "import sys; print(dir(sys))").stdout:
+            jobs.wait_until(lambda: probe(job.pid, "eval", "import sys; print([sys.monitoring.get_tool(n) for n in (3, 4)])").stdout
+                            == "[None, None]\n", what="the tool's end")
+
+
+@pytest.mark.parametrize("words, text", [
+    (("nothing",), "__main__ has no nothing"), (("no.such:thing",), "has not imported the module no.such"),
+    (("Model",), "a class: name a method"), (("time:sleep",), "no function that is written in Python")])
+def test_refused(words, text):
+    with jobs.python(CODE) as job:
+        done = probe(job.pid, "trace", *words)
+        assert done.returncode == 1 and text in done.stderr, done.stderr
+
+
+def test_detach_ends_it():
+    with jobs.python(CODE) as job:
+        assert probe(job.pid, "trace", "fact", "--duration", "60s").returncode == 0
+        assert probe(job.pid, "detach").returncode == 0
+        assert probe(job.pid, "trace").stdout == "nothing is traced\n"
+        assert probe(job.pid, "trace", "fact", "--duration", "60s").returncode == 0
+        jobs.wait_until(lambda: len(ended(job, "fact")) > 4, what="calls under the next agent")
+        assert job.alive() and "changed" not in job.output
