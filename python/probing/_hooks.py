@@ -1,6 +1,6 @@
 """Where the running program calls us: sys.monitoring from 3.12 on, with events of single functions; before that a trace function.
 
-A function (its code object) is hooked for calls (src/agent/module_trace.c records them), for the functions that it calls, or for its lines. What is
+A function (its code object) is hooked for calls (src/agent/module_trace.c records them) and for the functions that it calls. What is
 hooked is kept in _probing.shared, since this module goes with the agent while a thread may still be inside a hook. One thread looks ten times a second
 whether something has run out or the agent was detached, and takes the hooks away. A forked child has no such thread: its hooks take themselves out.
 
@@ -29,7 +29,7 @@ class Hooked:
     """What a function is hooked for."""
 
     def __init__(self, code):
-        self.code, self.calls, self.callees, self.lines = code, False, None, []
+        self.code, self.calls, self.callees = code, False, None
 
 
 def state():
@@ -56,8 +56,7 @@ def begin_monitoring(now):
         raise Refused("other tools use the numbers that sys.monitoring has to give")
     now["tool"] = tool
     for event, function in ((events.PY_START, _probing.call_starts), (events.PY_RETURN, _probing.call_returns), (events.PY_YIELD, _probing.call_yields),
-                            (events.PY_RESUME, _probing.call_resumes), (events.PY_UNWIND, _probing.call_unwinds), (events.CALL, on_call),
-                            (events.LINE, on_line)):
+                            (events.PY_RESUME, _probing.call_resumes), (events.PY_UNWIND, _probing.call_unwinds), (events.CALL, on_call)):
         mon.register_callback(tool, event, function)
 
 
@@ -67,7 +66,7 @@ def end_monitoring(now):
     if tool is None or mon.get_tool(tool) != "probing":
         return
     mon.set_events(tool, 0)
-    for name in ("PY_START", "PY_RETURN", "PY_YIELD", "PY_RESUME", "PY_UNWIND", "CALL", "LINE"):
+    for name in ("PY_START", "PY_RETURN", "PY_YIELD", "PY_RESUME", "PY_UNWIND", "CALL"):
         mon.register_callback(tool, getattr(mon.events, name), None)
     mon.free_tool_id(tool)
 
@@ -81,8 +80,6 @@ def set_events(now, hooked):
             wanted |= events.PY_YIELD | events.PY_RESUME
     if hooked.callees is not None:
         wanted |= events.CALL
-    if hooked.lines:
-        wanted |= events.LINE
     sys.monitoring.set_local_events(now["tool"], hooked.code, 0)
     if wanted:
         sys.monitoring.set_local_events(now["tool"], hooked.code, wanted)
@@ -109,21 +106,6 @@ def on_call(code, offset, function, argument):
     return None
 
 
-def on_line(code, line):
-    try:
-        hooked = hooked_of(code)
-        if hooked is None or not hooked.lines:
-            return sys.monitoring.DISABLE
-        frame = sys._getframe(1)
-        again = [handler(frame, line) for handler in list(hooked.lines)]
-        # A handler that answers False wants nothing more of this line.
-        return None if any(each is not False for each in again) else sys.monitoring.DISABLE
-    except BaseException as error:
-        if is_of_program(error):
-            raise
-    return None
-
-
 # --- a trace function, before 3.12
 
 def in_thread(frame, event, argument):
@@ -143,7 +125,7 @@ def in_thread(frame, event, argument):
             return None
         if hooked.calls:
             (_probing.call_resumes if is_resumed(frame) else _probing.call_starts)(frame.f_code, 0, None, frame)
-        if not hooked.lines and sys.version_info >= (3, 7):
+        if sys.version_info >= (3, 7):
             frame.f_trace_lines = False
     except BaseException as error:
         if is_of_program(error):
@@ -160,10 +142,7 @@ def in_function(frame, event, argument):
     if hooked is None:
         return None
     try:
-        if event == "line":
-            for handler in list(hooked.lines):
-                handler(frame, frame.f_lineno)
-        elif event == "exception" and hooked.calls:
+        if event == "exception" and hooked.calls:
             _raised[id(frame)] = argument[0], frame.f_lasti
         elif event == "return" and hooked.calls:
             raised, at = _raised.pop(id(frame), (Exception, None))
@@ -279,7 +258,7 @@ def settle_generation():
 def settle(now, hooked):
     if MONITORED and now["tool"] is not None:
         set_events(now, hooked)
-    if not (hooked.calls or hooked.callees is not None or hooked.lines):
+    if not hooked.calls and hooked.callees is None:
         drop(now, hooked)
 
 
@@ -303,13 +282,13 @@ def clear(now):
     """Everything off."""
     _probing.shared.get("traced", {}).clear()
     for hooked in list(now["hooked"].values()):
-        hooked.calls, hooked.callees, hooked.lines = False, None, []
+        hooked.calls, hooked.callees = False, None
         _probing.trace_remove(hooked.code)
         settle(now, hooked)
 
 
 def look_after(now):
-    """The thread that takes hooks away: now["ends"] are functions that are called with the time in ms, and give the functions to forget."""
+    """The thread that takes hooks away: now["ends"] are functions that are called with the time in ms, and end what is due."""
     wait = allocate_lock()
     wait.acquire()
     while True:

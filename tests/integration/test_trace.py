@@ -109,7 +109,7 @@ def test_depth_and_duration():
         assert {each["parent_id"] for each in ended(job, "helper")} <= {each["span_id"] for each in rows(
             job, "SELECT span_id FROM python.trace_event WHERE name LIKE '%forward'")}
         jobs.wait_until(lambda: probe(job.pid, "trace").stdout == "nothing is traced\n", what="the end")
-        if job and "monitoring" in probe(job.pid, "eval", "import sys; print(dir(sys))").stdout:
+        if "monitoring" in probe(job.pid, "eval", "import sys; print(dir(sys))").stdout:
             jobs.wait_until(lambda: probe(job.pid, "eval", "import sys; print([sys.monitoring.get_tool(n) for n in (3, 4)])").stdout
                             == "[None, None]\n", what="the tool's end")
 
