@@ -18,6 +18,7 @@ from ._program import import_threading, is_of_program
 MONITORED = sys.version_info >= (3, 12)
 TOOLS = (4, 3)  # numbers that PEP 669 gives to nobody
 TICK_S, MAIN_MS = 0.1, 2000
+RETURN_VALUE, YIELD_VALUE, YIELD_FROM, RESUME = 83, 86, 72, 151  # instructions up to 3.11; the opcode module would load a library
 GENERATOR = 0x20 | 0x80 | 0x200  # of a code's flags: a generator, a coroutine, an asynchronous generator
 
 
@@ -160,19 +161,21 @@ def in_function(frame, event, argument):
 
 
 def instructions(frame):
-    """Names of the last instruction of a frame and of the one after it."""
-    import opcode
-
+    """The last instruction of a frame and the one after it."""
     code = frame.f_code.co_code
-    return [opcode.opname[code[at]] if 0 <= at < len(code) else "" for at in (frame.f_lasti, frame.f_lasti + 2)]
+    return [code[at] if 0 <= at < len(code) else -1 for at in (frame.f_lasti, frame.f_lasti + 2)]
+
+
+def waits_inside(following):
+    return following == YIELD_FROM and sys.version_info < (3, 11)
 
 
 def how_left(frame):
     """A trace function is told of returns, of yields and of exceptions in one word. What waits in a `yield from` stands before it (up to 3.10)."""
     last, following = instructions(frame)
-    if frame.f_code.co_flags & GENERATOR and (last == "YIELD_VALUE" or following == "YIELD_FROM"):
+    if frame.f_code.co_flags & GENERATOR and (last == YIELD_VALUE or waits_inside(following)):
         return "yields"
-    return "returns" if last == "RETURN_VALUE" else "raises"
+    return "returns" if last == RETURN_VALUE else "raises"
 
 
 def is_resumed(frame):
@@ -180,15 +183,13 @@ def is_resumed(frame):
     if not frame.f_code.co_flags & GENERATOR or frame.f_lasti < 0:
         return False
     last, following = instructions(frame)
-    if last == "RESUME":  # 3.11: of which kind is told by its argument, 0 for a beginning
+    if last == RESUME and sys.version_info >= (3, 11):  # 3.11: of which kind is told by its argument, 0 for a beginning
         return frame.f_code.co_code[frame.f_lasti + 1] & 3 != 0
-    return last == "YIELD_VALUE" or following == "YIELD_FROM"
+    return last == YIELD_VALUE or waits_inside(following)
 
 
 def begin_tracing(now):
     """Gives the main thread, and threads that begin from now on, the trace function. A sentence for a person: who has none."""
-    import opcode  # noqa: F401: not in a trace function
-
     answer = []
 
     def begin():

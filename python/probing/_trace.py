@@ -168,11 +168,31 @@ def of_tensor(value, kind):
     return None
 
 
-def text_of(told):
-    import json
+def as_json(told):
+    """What plain gives, as JSON. Not by the json module: the program may not have it, and it would load a library."""
+    if told is None or told is True or told is False:
+        return {None: "null", True: "true", False: "false"}[told]
+    kind = type(told)
+    if kind is dict:
+        return "{%s}" % ", ".join("%s: %s" % (quoted(name), as_json(value)) for name, value in told.items())
+    if kind is list:
+        return "[%s]" % ", ".join([as_json(value) for value in told])
+    return quoted(told) if kind is str else repr(told)
 
-    text = json.dumps(told)
-    return text if len(text) <= ALL_MAX else json.dumps({"...": "%d bytes" % len(text)})
+
+def quoted(text):
+    return '"%s"' % "".join([char if " " <= char < "\x7f" and char not in '"\\' else escaped(ord(char)) for char in text])
+
+
+def escaped(code):
+    if code < 0x80:
+        return {0x22: '\\"', 0x5c: "\\\\", 0x0a: "\\n", 0x09: "\\t", 0x0d: "\\r"}.get(code, "\\u%04x" % code)
+    return "\\u%04x" % code if code < 0x10000 else "\\u%04x\\u%04x" % (0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff))
+
+
+def text_of(told):
+    text = as_json(told)
+    return text if len(text) <= ALL_MAX else as_json({"...": "%d bytes" % len(text)})
 
 
 def argument_names(code):
@@ -263,8 +283,6 @@ def end_due(now_ms):
 
 def start(options, names):
     found = [find(name) for name in names]
-    import json  # noqa: F401: not in a call of the program
-
     _probing.trace_hooks(*_probing.shared.setdefault("trace hooks", (sys.monitoring.DISABLE if MONITORED else None, capture)))
     duration = int(options.get("duration_ms", 0 if MONITORED else OLD_MS))
     chosen = {"args": "args" in options, "locals": tuple(name.strip() for name in options.get("locals", "").split(",") if name.strip()),

@@ -40,15 +40,16 @@ ALLOCATORS = {"jemalloc": ("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2",),
 SAMPLERS = ("flamegraph", "flamegraph-native", "top", "record", "backtrace-native")
 COME_AND_GO = ("inject", "detach") * 10
 TORCH_COMES_AND_GOES = ("probes-torch", "eval", "probes-torch-off", "probes-torch", "detach") * 3
+HOOKS = ("trace", "trace-stop")
 
 TARGETS = [
     body("prints", env={"PYTHONUNBUFFERED": "1"}, extra=("eval",) * 40),
     body("prints", label="prints-buffered"),
-    body("quiet"),
+    body("quiet", extra=HOOKS),
     body("waits", extra=COME_AND_GO),
     # From 3.12 on os.fork warns where the process has a second thread, and the agent is one: docs/safety.md names it.
-    body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}),
-    body("threads"),
+    body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}, extra=HOOKS),
+    body("threads", extra=HOOKS),
     # It starts no agent itself: what comes and goes does so from outside.
     body("records", env={"PROBING": "0"}, extra=COME_AND_GO),
     body("many_threads", "500", label="500-threads"),
@@ -58,8 +59,8 @@ TARGETS = [
     body("greenlets", modules=("greenlet",)),
     body("gevent_loop", modules=("gevent",)),
     body("subinterpreters", since=(3, 12)),
-    body("signals", extra=("catch", "catch-stop", "catch-quiet")),
-    body("storm", extra=("catch", "catch-quiet", "catch-stop")),
+    body("signals", extra=("catch", "catch-stop", "catch-quiet", *HOOKS)),
+    body("storm", extra=("catch", "catch-quiet", "catch-stop", *HOOKS)),
     body("daemon"),
     body("closes"),
     body("closed_stdio"),
@@ -140,6 +141,9 @@ COMMANDS = [
     Command("catch", ["catch"], injects=True, runs_code=True),
     Command("catch-quiet", ["catch", "--no-prompt"], injects=True, runs_code=True),
     Command("catch-stop", ["catch", "--stop"], status=(0, 1), runs_code=True),
+    # Not every program has that function.
+    Command("trace", ["trace", "kit:work", "--args", "--duration", "300ms"], status=(0, 1), injects=True, runs_code=True),
+    Command("trace-stop", ["trace", "--stop"], injects=True, runs_code=True),
     Command("list", ["list"], target=False),
     Command("doctor", ["doctor"], status=(0, 1)),
     Command("detach", ["detach"], status=(0, 1)),
