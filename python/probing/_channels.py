@@ -98,5 +98,18 @@ def _serve_trace(arguments, channel):
     _trace.serve_control(arguments, channel)
 
 
+def _serve_break(arguments, channel):
+    from . import _break
+
+    _break.serve_control(arguments, channel)
+
+
+def _serve_watch(arguments, channel):
+    from . import _watch
+
+    _watch.serve_control(arguments, channel)
+
+
 KINDS = {"code": _serve_code, "repl": _serve_repl, "prompt": _serve_prompt, "pause": _serve_pause, "paused": _serve_paused,
-         "catch": _serve_catch, "caught": _serve_caught, "trace": _serve_trace}
+         "catch": _serve_catch, "caught": _serve_caught, "trace": _serve_trace, "break": _serve_break,
+         "watch": _serve_watch}

@@ -1,7 +1,7 @@
 """Where the running program calls us: sys.monitoring from 3.12 on, with events of single functions; before that a trace function.
 
-A function (its code object) is hooked for calls (src/agent/module_trace.c records them) and for the functions that it calls. What is
-hooked is kept in _probing.shared, since this module goes with the agent while a thread may still be inside a hook. One thread looks ten times a second
+A function (its code object) is hooked for calls (src/agent/module_trace.c records them), for the functions that it calls, and for places: lines
+of it, and its end (_places.py). What is hooked is kept in _probing.shared, since this module goes with the agent while a thread may still be inside a hook. One thread looks ten times a second
 whether something has run out or the agent was detached, and takes the hooks away. A forked child has no such thread: its hooks take themselves out.
 
 Before 3.12 there are no events of single functions. The main thread and threads that begin later get a trace function, which looks at every call and
@@ -9,7 +9,7 @@ stays away from functions that are not hooked. A thread that has a trace functio
 """
 import sys
 
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock, get_ident, start_new_thread
 from posix import getpid
 
 import _probing
@@ -31,6 +31,10 @@ class Hooked:
 
     def __init__(self, code):
         self.code, self.calls, self.callees = code, False, None
+        self.places = ()  # of _places.py; replaced as a whole, since threads go through it meanwhile
+
+    def is_idle(self):
+        return not self.calls and self.callees is None and not self.places
 
 
 def state():
@@ -39,54 +43,82 @@ def state():
     if found is None or found["pid"] != getpid():
         if found is not None:
             clear(found)
-        found = _probing.shared["hooks"] = {"pid": getpid(), "generation": _probing.detached(), "hooked": {}, "tool": None, "lock": allocate_lock(),
-                                            "watched": False, "ends": []}
+        found = _probing.shared["hooks"] = {"pid": getpid(), "generation": _probing.detached(), "hooked": {}, "tools": {}, "lock": allocate_lock(),
+                                            "watched": False, "ends": [], "inside": set(), "raised": None}
     return found
 
 
 # --- sys.monitoring
 
-def begin_monitoring(now):
+def callbacks():
+    """Of the two tools, since an event of a tool has one function: {role: [(event, function)]}."""
+    events = sys.monitoring.events
+    return {"calls": [(events.PY_START, _probing.call_starts), (events.PY_RETURN, _probing.call_returns), (events.PY_YIELD, _probing.call_yields),
+                      (events.PY_RESUME, _probing.call_resumes), (events.PY_UNWIND, _probing.call_unwinds), (events.CALL, on_call)],
+            "places": [(events.LINE, on_line), (events.PY_RETURN, on_leave), (events.PY_YIELD, on_leave), (events.RAISE, on_raise)]}
+
+
+def tool_of(now, role):
+    """The tool's number; takes one where there is none yet."""
     mon = sys.monitoring
-    events = mon.events
-    for tool in TOOLS:
-        if mon.get_tool(tool) is None:
-            mon.use_tool_id(tool, "probing")
-            break
-    else:
-        raise Refused("other tools use the numbers that sys.monitoring has to give")
-    now["tool"] = tool
-    for event, function in ((events.PY_START, _probing.call_starts), (events.PY_RETURN, _probing.call_returns), (events.PY_YIELD, _probing.call_yields),
-                            (events.PY_RESUME, _probing.call_resumes), (events.PY_UNWIND, _probing.call_unwinds), (events.CALL, on_call)):
-        mon.register_callback(tool, event, function)
+    if role not in now["tools"]:
+        for tool in TOOLS if role == "calls" else TOOLS[::-1]:
+            if mon.get_tool(tool) is None:
+                mon.use_tool_id(tool, "probing")
+                break
+        else:
+            raise Refused("other tools use the numbers that sys.monitoring has to give")
+        now["tools"][role] = tool
+        for event, function in callbacks()[role]:
+            mon.register_callback(tool, event, function)
+    return now["tools"][role]
 
 
-def end_monitoring(now):
-    mon, tool = sys.monitoring, now["tool"]
-    now["tool"] = None
+def end_monitoring(now, role):
+    mon, tool = sys.monitoring, now["tools"].pop(role, None)
     if tool is None or mon.get_tool(tool) != "probing":
         return
     mon.set_events(tool, 0)
-    for name in ("PY_START", "PY_RETURN", "PY_YIELD", "PY_RESUME", "PY_UNWIND", "CALL"):
-        mon.register_callback(tool, getattr(mon.events, name), None)
+    for event, _ in callbacks()[role]:
+        mon.register_callback(tool, event, None)
     mon.free_tool_id(tool)
 
 
-def set_events(now, hooked):
-    """The events of one function. First none: places that were taken out by DISABLE come back only so."""
+def wanted_events(hooked, role):
     events, wanted = sys.monitoring.events, 0
+    if role == "places":
+        if hooked.places:
+            wanted |= events.LINE
+        if any(place.line is None for place in hooked.places):
+            wanted |= events.PY_RETURN | events.PY_YIELD
+        return wanted
     if hooked.calls:
         wanted |= events.PY_START | events.PY_RETURN
         if hooked.code.co_flags & GENERATOR:
             wanted |= events.PY_YIELD | events.PY_RESUME
-    if hooked.callees is not None:
-        wanted |= events.CALL
-    sys.monitoring.set_local_events(now["tool"], hooked.code, 0)
-    if wanted:
-        sys.monitoring.set_local_events(now["tool"], hooked.code, wanted)
+    return wanted | (events.CALL if hooked.callees is not None else 0)
+
+
+def set_events(now, hooked):
+    """The events of one function. First none: places that were taken out by DISABLE come back only so."""
+    mon = sys.monitoring
+    for role in ("calls", "places"):
+        wanted = wanted_events(hooked, role)
+        if wanted or role in now["tools"]:
+            mon.set_local_events(tool_of(now, role), hooked.code, 0)
+        if wanted:
+            mon.set_local_events(tool_of(now, role), hooked.code, wanted)
     # That a function is left by an exception is an event of all functions only: it is asked for as long as calls are traced.
-    unwinds = any(each.calls for each in now["hooked"].values())
-    sys.monitoring.set_events(now["tool"], events.PY_UNWIND if unwinds else 0)
+    if "calls" in now["tools"]:
+        unwinds = any(each.calls for each in now["hooked"].values())
+        mon.set_events(now["tools"]["calls"], mon.events.PY_UNWIND if unwinds else 0)
+
+
+def end_idle_tools(now):
+    if not any(each.calls or each.callees is not None for each in now["hooked"].values()):
+        end_monitoring(now, "calls")
+    if now["raised"] is None and not any(each.places for each in now["hooked"].values()):
+        end_monitoring(now, "places")
 
 
 def hooked_of(code):
@@ -107,14 +139,67 @@ def on_call(code, offset, function, argument):
     return None
 
 
+def on_line(code, line):
+    """Before a line of a hooked function. Lines at which there is no place go silent."""
+    hooked = hooked_of(code)
+    places = hooked.places if hooked is not None else ()
+    heard = False
+    for place in places:
+        if place.line is None or place.line == line:
+            heard = True
+            tell(place.hit, sys._getframe(1), line)
+    return None if heard else sys.monitoring.DISABLE
+
+
+def on_leave(code, offset, value):
+    """A hooked function returns or yields."""
+    hooked = hooked_of(code)
+    if hooked is None or not hooked.places:
+        return sys.monitoring.DISABLE
+    for place in hooked.places:
+        if place.line is None:
+            tell(place.left, sys._getframe(1), None)
+    return None
+
+
+def on_raise(code, offset, error):
+    now = _probing.shared.get("hooks")
+    if now is not None and now["raised"] is not None and now["pid"] == getpid() and not code.co_filename.startswith("<probing>"):
+        tell(lambda frame, _: now["raised"](frame, error), sys._getframe(1), None)
+
+
+def tell(function, frame, line):
+    """Calls a place's function, in the thread of the program. Code that it runs (a condition) does not come to places itself."""
+    inside, ident = _probing.shared["hooks"]["inside"], get_ident()
+    if ident in inside:
+        return
+    try:
+        inside.add(ident)
+        function(frame, line)
+    except BaseException as error:
+        if is_of_program(error):
+            raise
+        note("a hook failed: %s: %s" % (type(error).__name__, error))
+    finally:
+        inside.discard(ident)
+
+
+def note(text):
+    """Kept for notes() of a prompt: nothing may be printed in somebody's program."""
+    kept = _probing.shared.setdefault("notes", [])
+    kept.append(text)
+    del kept[:-100]
+
+
 # --- a trace function, before 3.12
 
 def in_thread(frame, event, argument):
     """The trace function of a thread: asked for every call."""
     now = _probing.shared.get("hooks")
-    if not now["hooked"] or now["pid"] != getpid():
+    if is_over(now) or now["pid"] != getpid():
         if sys.gettrace() is in_thread:
             sys.settrace(None)
+            forget_frames(frame)
         return None
     hooked = now["hooked"].get(id(frame.f_code))
     try:
@@ -123,15 +208,55 @@ def in_thread(frame, event, argument):
             caller.callees(frame.f_code)
             hooked = now["hooked"].get(id(frame.f_code))
         if hooked is None:
-            return None
+            return in_function if now["raised"] is not None and want_lines(frame, False) else None
         if hooked.calls:
             (_probing.call_resumes if is_resumed(frame) else _probing.call_starts)(frame.f_code, 0, None, frame)
-        if sys.version_info >= (3, 7):
-            frame.f_trace_lines = False
+        want_lines(frame, bool(hooked.places))
     except BaseException as error:
         if is_of_program(error):
             raise
     return in_function
+
+
+def is_over(now):
+    return not now["hooked"] and now["raised"] is None
+
+
+def want_lines(frame, wanted):
+    """Whether its trace function is to be called for lines. A debugger's step of ours (_pause.py) wants them in any case."""
+    if sys.version_info >= (3, 7) and sys.gettrace() is in_thread:
+        frame.f_trace_lines = wanted
+    return True
+
+
+def forget_frames(frame):
+    while frame is not None:
+        if frame.f_trace is in_function:
+            frame.f_trace = None
+        frame = frame.f_back
+
+
+def reach_frames(frame):
+    """Functions that run already get their trace function, in their own thread."""
+    while frame is not None:
+        hooked = hooked_of(frame.f_code)
+        if hooked is not None and hooked.places and frame.f_trace is None:
+            frame.f_trace = in_function
+        frame = frame.f_back
+
+
+def beside(frame, event, argument):
+    """For a trace function of ours that steps (_pause.py) in place of in_thread: does what that would do. Whether the frame is hooked."""
+    now = _probing.shared.get("hooks")
+    if MONITORED or now is None or is_over(now):
+        return False
+    return (in_thread if event == "call" else in_function)(frame, event, argument) is not None
+
+
+def thread_function():
+    """The trace function that a thread goes back to after steps."""
+    now = _probing.shared.get("hooks")
+    return None if MONITORED or now is None or now["pid"] != getpid() or is_over(now) else in_thread
 
 
 _raised = {}  # address of a frame -> the class of the exception that was last raised in it, and at which instruction
@@ -139,9 +264,17 @@ _raised = {}  # address of a frame -> the class of the exception that was last r
 
 def in_function(frame, event, argument):
     """The trace function of a hooked function."""
-    hooked = hooked_of(frame.f_code)
+    hooked, now = hooked_of(frame.f_code), _probing.shared["hooks"]
+    if event == "exception" and now["raised"] is not None and now["pid"] == getpid():
+        tell(lambda at, _: now["raised"](at, argument[1]), frame, None)
     if hooked is None:
-        return None
+        return in_function if now["raised"] is not None else None
+    if event in ("line", "return"):
+        for place in hooked.places:
+            if event == "line" and place.line in (None, frame.f_lineno):
+                tell(place.hit, frame, frame.f_lineno)
+            elif event == "return" and place.line is None:
+                tell(place.left, frame, None)
     try:
         if event == "exception" and hooked.calls:
             _raised[id(frame)] = argument[0], frame.f_lasti
@@ -157,7 +290,7 @@ def in_function(frame, event, argument):
     except BaseException as error:
         if is_of_program(error):
             raise
-    return in_function
+    return frame.f_trace  # a place may have begun steps, and put another there
 
 
 def instructions(frame):
@@ -188,14 +321,15 @@ def is_resumed(frame):
     return last == YIELD_VALUE or waits_inside(following)
 
 
-def begin_tracing(now):
+def begin_tracing():
     """Gives the main thread, and threads that begin from now on, the trace function. A sentence for a person: who has none."""
     answer = []
 
     def begin():
         if sys.gettrace() is None:
             sys.settrace(in_thread)
-        answer.append(sys.gettrace() is in_thread)
+        reach_frames(sys._getframe(1))
+        answer.append(is_own(sys.gettrace()))
 
     import_threading()
     threading = sys.modules.get("threading")
@@ -208,9 +342,12 @@ def begin_tracing(now):
     while not answer and _probing.milliseconds() < end:
         wait.acquire(True, 0.005)
     if answer and not answer[0]:
-        end_tracing()
         raise Refused("the main thread has a trace function of its own (a debugger, coverage), and before Python 3.12 there is one only")
-    return "" if answer else "the main thread is in C code: its calls are recorded once it comes back"
+    return "" if answer else "the main thread is in C code: it is reached once it comes back"
+
+
+def is_own(function):
+    return getattr(getattr(function, "__code__", None), "co_filename", "").startswith("<probing>")
 
 
 def end_tracing():
@@ -224,27 +361,63 @@ def end_tracing():
 
 # --- for both
 
-def hook(code, change):
-    """Calls change with what the function is hooked for, and has Python do it. A sentence for a person, or ""."""
+def hook(code, change, waits=True):
+    """Calls change with what the function is hooked for, and has Python do it. A sentence for a person, or "". Not waits: in a thread of the
+    program, where a signal's handler may come to this while its thread is in here already; None: it was not done."""
     now = state()
-    said = ""
-    with now["lock"]:
-        begins = not now["hooked"]
-        if begins and MONITORED:
-            begin_monitoring(now)
+    if not now["lock"].acquire(waits):
+        return None
+    try:
+        begins = is_over(now)
         hooked = now["hooked"].setdefault(id(code), Hooked(code))
+        had = hooked.calls, hooked.callees, hooked.places
         try:
             change(hooked)
-            if not MONITORED and begins:
-                said = begin_tracing(now)
+            settle(now, hooked)
         except BaseException:
-            drop(now, hooked)
+            put_back(now, hooked, had)
             raise
-        settle(now, hooked)
-        if not now["watched"]:
-            now["watched"] = True
-            start_new_thread(look_after, (now,))
-    return said
+        look_after_hooks(now)
+        reaches = waits and not MONITORED and (begins or hooked.places != had[2])
+    finally:
+        now["lock"].release()
+    try:
+        return begin_tracing() if reaches else ""
+    except Refused:
+        with now["lock"]:
+            put_back(now, hooked, had)
+        raise
+
+
+def put_back(now, hooked, had):
+    hooked.calls, hooked.callees, hooked.places = had
+    settle(now, hooked)
+
+
+def hear_exceptions(function):
+    """function(frame, error) is called for each exception that is raised; None: no more. A sentence for a person, or "". Before 3.12 of functions
+    that begin from now on. It may be called several times for one exception, once for each function that it leaves."""
+    now = state()
+    with now["lock"]:
+        begins, now["raised"] = is_over(now), function
+        if MONITORED and function is not None:
+            sys.monitoring.set_events(tool_of(now, "places"), sys.monitoring.events.RAISE)
+        elif MONITORED and "places" in now["tools"]:
+            sys.monitoring.set_events(now["tools"]["places"], 0)
+        end_idle(now)
+        if function is not None:
+            look_after_hooks(now)
+    try:
+        return begin_tracing() if begins and function is not None and not MONITORED else ""
+    except Refused:
+        hear_exceptions(None)
+        raise
+
+
+def look_after_hooks(now):
+    if not now["watched"]:
+        now["watched"] = True
+        start_new_thread(look_after, (now,))
 
 
 def settle_generation():
@@ -257,16 +430,18 @@ def settle_generation():
 
 
 def settle(now, hooked):
-    if MONITORED and now["tool"] is not None:
+    if MONITORED:
         set_events(now, hooked)
-    if not hooked.calls and hooked.callees is None:
-        drop(now, hooked)
+    if hooked.is_idle():
+        now["hooked"].pop(id(hooked.code), None)
+    end_idle(now)
 
 
-def drop(now, hooked):
-    now["hooked"].pop(id(hooked.code), None)
-    if not now["hooked"]:
-        end_monitoring(now) if MONITORED else end_tracing()
+def end_idle(now):
+    if MONITORED:
+        end_idle_tools(now)
+    elif is_over(now):
+        end_tracing()
 
 
 def change_hook(code, change):
@@ -281,11 +456,14 @@ def change_hook(code, change):
 
 def clear(now):
     """Everything off."""
-    _probing.shared.get("traced", {}).clear()
+    for name in ("traced", "breaks", "watches"):
+        _probing.shared.get(name, {}).clear()
+    now["raised"] = None
     for hooked in list(now["hooked"].values()):
-        hooked.calls, hooked.callees = False, None
+        hooked.calls, hooked.callees, hooked.places = False, None, ()
         _probing.trace_remove(hooked.code)
         settle(now, hooked)
+    end_idle(now)
 
 
 def look_after(now):
@@ -299,6 +477,13 @@ def look_after(now):
         with now["lock"]:
             if _probing.detached() != now["generation"]:
                 clear(now)
-            if not now["hooked"]:
+            if is_over(now):
                 now["watched"] = False
                 return
+
+
+def at_tick(function):
+    """Has it called by look_after, once however often it is asked for."""
+    ends = state()["ends"]
+    if function.__name__ not in [each.__name__ for each in ends]:
+        ends.append(function)

@@ -10,7 +10,8 @@ from _thread import allocate_lock, get_ident
 from posix import getpid
 
 import _probing
-from . import _helpers, _prompt, _streams
+from . import _helpers, _hooks, _prompt, _streams
+from ._hooks import note
 from ._names import OWN_NAMES
 from ._program import forget_thread, is_of_program
 from ._streams import ERR, OUT
@@ -290,7 +291,8 @@ class Pause:
         self.waiting, self.session = [], None  # clients that came, and the one that is served
         self.stopped_at, self.going, self.over = None, None, False
         self.target, self.line, self.until_return = None, None, False
-        self.heard = 0
+        self.heard, self.ident = 0, None  # the thread that is held
+        self.passed = None  # where a breakpoint stopped it: the same line may be told of twice
 
     # --- in the main thread
 
@@ -317,7 +319,7 @@ class Pause:
     def hold(self, stack):
         """Serves clients in these frames until one lets the thread go on, or the limit."""
         error = None
-        self.heard, self.going = _probing.milliseconds(), None
+        self.heard, self.going, self.ident = _probing.milliseconds(), None, get_ident()
         self.stopped_at = describe(stack[0], self.line_of(stack[0])).rstrip()
         try:
             if self.session is not None:
@@ -341,23 +343,27 @@ class Pause:
         if error is not None:
             raise error
 
+    def next_client(self):
+        with self.lock:
+            return self.waiting.pop(0) if self.waiting else None
+
     def attend(self, stack):
         """One turn: a client that came is served; limits."""
-        with self.lock:
-            new = self.waiting.pop(0) if self.waiting and self.session is None else None
+        new = self.next_client() if self.session is None else None
         if new is not None:
             self.session = new
-            self.meet(new, stack, False)
+            self.meet(new, stack, new.front is not None)
         if self.going is None and _probing.detached() != self.generation:
             self.going = "continue"
         if self.going is None and self.session is None and _probing.milliseconds() - self.heard > self.limit_ms:
-            note("%s: that ended after %g s without a client" % (self.why, self.limit_ms / 1000))
-            self.going = "continue"
+            self.expire("without a client")
 
     def meet(self, session, stack, again):
         """Serves a client until it lets the program go on, leaves, or says nothing for too long."""
+        session.pause = self
         session.bind(stack)
         if again:
+            session.front.idle = self.idle
             session.send(OUT, session.place())
             session.front.ask()
         else:
@@ -380,21 +386,26 @@ class Pause:
         if self.going is None and _probing.detached() != self.generation:
             self.going = "continue"
         elif waited_ms > self.limit_ms:
-            note("%s: that ended after %g s without a word of its client" % (self.why, self.limit_ms / 1000))
-            self.going = "continue"
+            self.expire("without a word of its client")
         return self.going is not None
+
+    def expire(self, how):
+        """The limit has passed."""
+        note("%s: that ended after %g s %s" % (self.why, self.limit_ms / 1000, how))
+        self.going = "continue"
 
     def finish(self):
         """The program goes on for good."""
         global current
         self.over = True
-        if sys.gettrace() == self.trace:
-            sys.settrace(None)
         frame, self.target = sys._getframe(), None
         while frame is not None:
             if frame.f_trace == self.trace:
                 frame.f_trace = None
             frame = frame.f_back
+        if sys.gettrace() == self.trace:
+            sys.settrace(_hooks.thread_function())
+            _hooks.reach_frames(sys._getframe())
         with self.lock:
             clients, self.waiting = self.waiting + ([self.session] if self.session else []), []
             self.session = None
@@ -410,15 +421,17 @@ class Pause:
         """None, or why there is no step."""
         if not self.can_step:
             return "the program has failed there: it cannot go on"
-        if sys.gettrace() is not None and sys.gettrace() != self.trace:
+        if sys.gettrace() is not None and sys.gettrace() != self.trace and not _hooks.is_own(sys.gettrace()):
             return "the program has a trace function of its own (a debugger, coverage): steps would take its place"
         self.target = None if how == "step" else frame
         self.line = (line or (frame.f_lineno or 0) + 1) if how == "until" else None
         self.until_return = how == "return"
         each = frame if how != "step" else sys._getframe()
         while each is not None:
-            if not each.f_code.co_filename.startswith("<probing>") and each.f_trace is None:
+            if not each.f_code.co_filename.startswith("<probing>") and (each.f_trace is None or _hooks.is_own(each.f_trace)):
                 each.f_trace = self.trace
+                if sys.version_info >= (3, 7):
+                    each.f_trace_lines = True
             each = each.f_back
         sys.settrace(self.trace)
         self.go_on(how)
@@ -427,21 +440,26 @@ class Pause:
     def trace(self, frame, event, argument):
         if getpid() != self.pid and sys.gettrace() == self.trace:  # a child of fork
             sys.settrace(None)
-        if self.over or getpid() != self.pid or frame.f_code.co_filename.startswith("<probing>") or get_ident() != _probing.main_ident():
+        if self.over or getpid() != self.pid or frame.f_code.co_filename.startswith("<probing>") or get_ident() != self.ident:
             return None
         if self.going == "continue" or _probing.detached() != self.generation:  # from outside, while it ran
             self.finish()
             return None
+        hooked = _hooks.beside(frame, event, argument)
+        if self.over:
+            return None
         if event == "call":
-            return self.trace if self.target is None or frame is self.target else None
+            return self.trace if self.target is None or frame is self.target or hooked else None
         if event == "return" and frame is self.target and not is_suspended(frame):
             self.target, self.line, self.until_return = frame.f_back, None, False
             if self.target is not None and self.target.f_trace is None:
                 self.target.f_trace = self.trace
         elif event == "line" and (self.target is None or frame is self.target) and not self.until_return \
                 and (self.line is None or frame.f_lineno >= self.line):
-            self.target = None
-            self.interact(frame)
+            again, self.passed = self.passed == (id(frame), frame.f_lasti), None
+            if not again:
+                self.target = None
+                self.interact(frame)
         return None if self.over else self.trace
 
     def go_on(self, how):
@@ -468,13 +486,6 @@ class Pause:
                 return None
             tick.acquire(True, 0.005)
         return self.stopped_at or "it went on at once"
-
-
-def note(text):
-    """Kept for notes() of a prompt: nothing may be printed in somebody's program."""
-    kept = _probing.shared.setdefault("notes", [])
-    kept.append(text)
-    del kept[:-100]
 
 
 def serve_control(arguments, channel):
@@ -519,7 +530,12 @@ def serve_client(arguments, channel):
     typed = _prompt.admit(arguments, channel)
     if typed is None:
         return
-    talk_in(current, channel, typed, b"the program has gone on\n")
+    from . import _break
+
+    if isinstance(current, _break.Stop) or (current is None or current.over) and _break.is_armed():
+        _break.serve_client(channel, typed)
+    else:
+        talk_in(current, channel, typed, b"the program has gone on\n")
 
 
 def talk_in(pause, channel, typed, otherwise):

@@ -47,7 +47,7 @@ def find(text):
     if type(found) is FUNCTION:
         found = found.__code__
     if type(found) is not CODE:
-        what = "a class: name a method of it, such as %s.__init__" % text if isinstance(found, type) else "no function that is written in Python"
+        what = "a class: name a method of it, such as %s.__init__" % text if is_class(found) else "no function that is written in Python"
         raise Refused("%s is %s" % (text, what))
     return found, at
 
@@ -70,7 +70,7 @@ def member(holder, name):
             if type(each) is CODE and each.co_name == name:
                 return each
         raise LookupError(name)
-    kind = holder if isinstance(holder, type) else type(holder)
+    kind = holder if is_class(holder) else type(holder)
     if kind is not holder:
         try:
             return object.__getattribute__(holder, "__dict__")[name]
@@ -80,6 +80,11 @@ def member(holder, name):
         if name in type.__dict__["__dict__"].__get__(each):
             return type.__dict__["__dict__"].__get__(each)[name]
     raise LookupError(name)
+
+
+def is_class(thing):
+    """Not isinstance, which asks the object for its __class__."""
+    return issubclass(type(thing), type)
 
 
 def bare(found):
@@ -110,7 +115,7 @@ def code_of(function):
     if kind.__name__ == "method":
         return code_of(function.__func__)
     try:
-        inner = member(function, "__init__") if isinstance(function, type) else member(kind, "__call__")
+        inner = member(function, "__init__") if is_class(function) else member(kind, "__call__")
     except LookupError:
         return None
     return inner.__code__ if type(inner) is FUNCTION else None
@@ -242,10 +247,14 @@ def begin(traced):
         hooked.callees = (lambda function: follow(traced, function)) if traced.level < options["depth"] else None
 
     try:
-        return _hooks.hook(code, change)
+        said = _hooks.hook(code, change, traced.root)
     except Refused:
         end(traced)
         raise
+    if said is None:
+        traced_functions().pop(id(code), None)
+        _probing.trace_remove(code)
+    return said
 
 
 def follow(caller, function):
@@ -293,9 +302,7 @@ def start(options, names):
             end(traced_functions()[id(code)])
         said = begin(Traced(code, name, chosen, True)) or said
         lines.append("tracing %s (%s:%d)%s" % (name, code.co_filename, code.co_firstlineno, ", for %g s" % (duration / 1000) if duration else ""))
-    ends = _hooks.state()["ends"]
-    if not any(getattr(each, "__name__", "") == "end_due" for each in ends):
-        ends.append(end_due)
+    _hooks.at_tick(end_due)
     return "\n".join(lines + ([said] if said else []))
 
 

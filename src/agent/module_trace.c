@@ -33,7 +33,7 @@
 enum { WANT_ARGUMENTS = 1, WANT_LOCALS = 2, IS_GENERATOR = 4, IS_INNER = 8 };
 enum capture { CAPTURE_ARGUMENTS, CAPTURE_RESULT, CAPTURE_LOCALS };
 
-/* A function that is traced. Entries are written by one thread at a time (_trace.py has a lock). */
+/* A function that is traced. Entries are written under functions_lock and read without. */
 struct function {
     const void *code; /* NULL: never used; the entry stays in its chain when the function is not traced */
     uint32_t serial;  /* differs each time that it is traced; 0: it is not */
@@ -65,7 +65,7 @@ static struct function functions[FUNCTIONS];
 static uint32_t nlive, last_serial, epoch;
 static struct thread *threads; /* THREADS of them, mapped with the first function that is traced */
 static struct open_call suspended[SUSPENDED];
-static int suspended_lock;                 /* held for a few loads; free again in a forked child */
+static int suspended_lock, functions_lock; /* held for a few loads; free again in a forked child */
 static pb_pyobject *disable, *capture_how; /* kept by _probing.shared */
 
 /* --- tables ---------------------------------------------------------------------------------------- */
@@ -142,21 +142,22 @@ static void drop_dead_calls(struct thread *t)
         t->n--;
 }
 
-static void lock_suspended(void)
+/* Threads without a GIL meet here; those with one never wait. Nothing is called while a lock is held. */
+static void take_lock(int *lock)
 {
-    while (__atomic_exchange_n(&suspended_lock, 1, __ATOMIC_ACQUIRE))
+    while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE))
         sched_yield();
 }
 
-static void unlock_suspended(void)
+static void give_lock(int *lock)
 {
-    __atomic_store_n(&suspended_lock, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
 }
 
 /* Keeps a call whose generator waits. One that finds no place stays open. */
 static void keep_suspended(const struct open_call *c, int64_t now)
 {
-    lock_suspended();
+    take_lock(&suspended_lock);
     for (uint32_t i = hash_of(c->frame), n = 0; n < 16; i++, n++) {
         struct open_call *at = &suspended[i % SUSPENDED];
         if (at->frame && at->frame != c->frame && is_alive(at))
@@ -165,14 +166,14 @@ static void keep_suspended(const struct open_call *c, int64_t now)
         at->suspended_at = now;
         break;
     }
-    unlock_suspended();
+    give_lock(&suspended_lock);
 }
 
 static int take_suspended(const struct function *f, const void *frame, struct open_call *ret)
 {
     int found = 0;
 
-    lock_suspended();
+    take_lock(&suspended_lock);
     for (uint32_t i = hash_of(frame), n = 0; frame && !found && n < 16; i++, n++) {
         struct open_call *at = &suspended[i % SUSPENDED];
         if (at->frame != frame)
@@ -181,13 +182,13 @@ static int take_suspended(const struct function *f, const void *frame, struct op
         *ret = *at;
         at->frame = NULL;
     }
-    unlock_suspended();
+    give_lock(&suspended_lock);
     return found;
 }
 
 void pb_calls_forget(void)
 {
-    suspended_lock = 0;
+    suspended_lock = functions_lock = 0;
 }
 
 /* --- rows ------------------------------------------------------------------------------------------ */
@@ -472,13 +473,16 @@ static struct function *make_room(const void *code)
 
 static int map_threads(void)
 {
-    if (threads)
+    if (__atomic_load_n(&threads, __ATOMIC_ACQUIRE))
         return 0;
-    void *memory = mmap(NULL, THREADS * sizeof(struct thread), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t size = THREADS * sizeof(struct thread);
+    struct thread *none = NULL;
+    void *memory =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return -1;
-    __atomic_store_n(&threads, memory, __ATOMIC_RELEASE);
+    if (!__atomic_compare_exchange_n(&threads, &none, memory, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        munmap(memory, size); /* another thread was first */
     return 0;
 }
 
@@ -496,33 +500,39 @@ static pb_pyobject *trace_add(pb_pyobject *self, pb_pyobject *args)
     long flags = py->int_as(a[3]), depth = py->int_as(a[4]);
     if (py->err_occurred() || !py->utf8_of(a[1]) || !py->utf8_of(a[2]))
         return NULL;
-    struct function *f = nlive < FUNCTIONS / 2 && map_threads() == 0 ? make_room(a[0]) : NULL;
-    if (!f)
+    if (map_threads() < 0)
         return py->bool_from(0);
-    nlive += f->serial == 0;
-    f->name = a[1];
-    f->location = a[2];
-    f->flags = (uint32_t)flags;
-    f->depth = (uint32_t)depth;
-    f->calls = f->errors = f->taken_ns = 0;
-    __atomic_store_n(&f->serial, ++last_serial ? last_serial : ++last_serial, __ATOMIC_RELEASE);
-    __atomic_store_n(&f->code, a[0], __ATOMIC_RELEASE);
-    return py->bool_from(1);
+    take_lock(&functions_lock);
+    struct function *f = nlive < FUNCTIONS / 2 ? make_room(a[0]) : NULL;
+    if (f) {
+        nlive += f->serial == 0;
+        f->name = a[1];
+        f->location = a[2];
+        f->flags = (uint32_t)flags;
+        f->depth = (uint32_t)depth;
+        f->calls = f->errors = f->taken_ns = 0;
+        __atomic_store_n(&f->serial, ++last_serial ? last_serial : ++last_serial, __ATOMIC_RELEASE);
+        __atomic_store_n(&f->code, a[0], __ATOMIC_RELEASE);
+    }
+    give_lock(&functions_lock);
+    return py->bool_from(f != NULL);
 }
 
 /* trace_remove(code): its calls that are open stay open. */
 static pb_pyobject *trace_remove(pb_pyobject *self, pb_pyobject *code)
 {
     const struct pb_python *py = pb_python_here();
-    struct function *f = find_function(code);
     (void)self;
 
+    take_lock(&functions_lock);
+    struct function *f = find_function(code);
     if (f) {
         f->removed_at = pb_now_ns();
         __atomic_store_n(&f->serial, 0, __ATOMIC_RELEASE);
         __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
         nlive--;
     }
+    give_lock(&functions_lock);
     return give(py, py->none);
 }
 

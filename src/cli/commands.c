@@ -24,6 +24,8 @@
     X(pause)                                                                                                 \
     X(catch)                                                                                                 \
     X(trace)                                                                                                 \
+    X(watch)                                                                                                 \
+    X(break)                                                                                                 \
     X(query)                                                                                                 \
     X(archive)                                                                                               \
     X(export)                                                                                                \

@@ -1,0 +1,318 @@
+"""`probing break`: breakpoints and log points, by place or by the change of a variable. Places are those of _places.py.
+
+A hit is a row of python.break_hits. At a breakpoint the thread is held and a prompt served in its frame, as `pause` does; a client may come
+before the hit, and stays from one hit to the next. One thread is held at a time: hits of others meanwhile are rows. A breakpoint for which no
+client comes within the limit is taken away, so that a program is not held again and again.
+"""
+from _thread import allocate_lock, get_ident
+from posix import getpid
+
+import _probing
+from . import _helpers, _hooks, _pause, _places, _trace, _watch
+from ._hooks import MONITORED, Refused
+from ._program import forget_thread
+from ._streams import OUT
+
+INT, INT64, BOOL, TEXT = 3, 4, 11, 13  # enum pb_type
+HITS = [
+    ("id", INT64, None, "the number of the breakpoint"), ("file", TEXT, None, None), ("line", INT, None, None), ("function", TEXT, None, None),
+    ("thread_id", INT64, None, "as the kernel numbers it"), ("stopped", BOOL, None, "whether the thread was held"),
+    ("message", TEXT, None, "of a log point; what changed"), ("error", TEXT, None, "why the condition or the message has no value"),
+    ("note", TEXT, None, "how many hits before this one have no row"),
+]
+OLD_MS = 60000  # how long places stay before 3.12
+RATE, MESSAGE_MAX = 1000, 2000
+WAIT_S = 0.2
+
+HELP = _pause.HELP.replace("The main thread of the program is stopped.", "A thread of the program is stopped at a breakpoint.")
+
+_claim = allocate_lock()  # by the thread that is about to be held
+
+
+class Names(dict):
+    """The names that a frame sees, for a condition: locals here, globals as they are asked for."""
+
+    def __init__(self, frame):
+        dict.__init__(self, _helpers.frame_locals(frame, True))
+        self.others = frame.f_globals
+        self["__builtins__"] = frame.f_globals.get("__builtins__") or frame.f_builtins
+
+    def __missing__(self, name):
+        return self.others[name]
+
+
+def compile_expression(text):
+    try:
+        return compile(text.strip(), "<break>", "eval", 0, True)
+    except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError) as error:
+        raise Refused("%r is no expression: %s" % (text.strip(), getattr(error, "msg", None) or error)) from None
+
+
+def parse_message(text):
+    """"loss={loss:.3f}" as [str or (code, conversion, format)]."""
+    parts, at = [], 0
+    while at < len(text):
+        if text[at] in "{}" and text[at:at + 2] in ("{{", "}}"):
+            parts.append(text[at])
+            at += 2
+        elif text[at] == "{":
+            end = closing(text, at + 1)
+            parts.append(parse_field(text[at + 1:end]))
+            at = end + 1
+        else:
+            following = min([text.find(sign, at + 1) for sign in "{}" if text.find(sign, at + 1) > 0] or [len(text)])
+            parts.append(text[at:following])
+            at = following
+    return parts
+
+
+def outside(text, signs, at=0):
+    """Where the first of the signs is that stands in no bracket and no string; -1."""
+    depth, quote = 0, ""
+    while at < len(text):
+        char = text[at]
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        elif depth == 0 and char in signs and text[at:at + 2] not in ("!=", "=="):
+            return at
+        else:
+            depth += (char in "([{") - (char in ")]}")
+        at += 1
+    return -1
+
+
+def closing(text, at):
+    found = outside(text, "}", at)
+    if found < 0:
+        raise Refused("a { of the message is not closed: {{ is the sign itself")
+    return found
+
+
+def parse_field(text):
+    at = outside(text, "!:")
+    expression, rest = (text, "") if at < 0 else (text[:at], text[at:])
+    conversion = rest[1:2] if rest.startswith("!") else ""
+    if conversion not in ("", "r", "s", "a"):
+        raise Refused("a conversion is !r, !s or !a, not !%s" % conversion)
+    rest = rest[2:] if conversion else rest
+    return compile_expression(expression), {"r": repr, "s": str, "a": ascii}.get(conversion), rest[1:]
+
+
+def render(parts, names):
+    found = []
+    for part in parts:
+        if type(part) is tuple:
+            value = eval(part[0], names)
+            part = format(part[1](value) if part[1] else value, part[2])
+        found.append(part)
+    return "".join(found)[:MESSAGE_MAX]
+
+
+class Break:
+    """One breakpoint or log point."""
+
+    def __init__(self, number, options):
+        self.number, self.limit_ms = number, int(options["limit_ms"])
+        self.condition_text = options.get("condition", "").strip()
+        self.condition = compile_expression(self.condition_text) if self.condition_text else None
+        self.message = parse_message(options["log"]) if "log" in options else None
+        self.rate = _watch.Rate(RATE)
+        self.hits = self.errors = 0
+        self.table = _probing.table("python.break_hits", HITS, "hits of breakpoints and log points (probing break)")
+        duration = int(options.get("duration_ms", 0 if MONITORED else OLD_MS))
+        until = _probing.milliseconds() + duration if duration else 0
+        self.duration, self.watch = duration, None
+        if "on_change" in options:
+            self.watch = _watch.Watch(options["on_change"], RATE, until, self.changed)
+            self.place, self.text = self.watch.place, "a change of %s" % options["on_change"]
+        else:
+            codes, line = _places.find(*parse_place(options["place"]))
+            self.place = _places.Place(codes, line, self.hit, None, until)
+            self.text = "%s:%d %s" % (codes[0].co_filename, line, codes[0].co_name)
+
+    def stops(self):
+        return self.message is None
+
+    def is_live(self):
+        return all_breaks().get(self.number) is self
+
+    # --- in threads of the program
+
+    def hit(self, frame, line):
+        self.meet(frame, line, None)
+
+    def changed(self, frame, change):
+        self.meet(frame, change.line, "%s: %s -> %s" % (self.watch.text, change.old or "nothing", change.new))
+
+    def meet(self, frame, line, message):
+        if not self.is_live():
+            return
+        error, wanted = None, True
+        try:
+            names = Names(frame) if self.condition is not None or self.message else None
+            wanted = self.condition is None or bool(eval(self.condition, names))
+            if wanted and self.message is not None:
+                message = render(self.message, names)
+        except Exception as raised:
+            self.errors += 1
+            error = "%s: %s" % (type(raised).__name__, _trace.plain(raised.args[0]) if raised.args else "")
+        names = None
+        if not wanted:
+            return
+        self.hits += 1
+        stop = self.claim(frame) if self.stops() and error is None else None
+        self.record(frame, line, stop is not None, message, error)
+        if stop is not None:
+            stop.interact(frame)
+
+    def claim(self, frame):
+        """What is to hold this thread; None: another one is held."""
+        if not _claim.acquire(False):
+            return None
+        try:
+            before = _pause.current
+            if before is None or before.over or before.pid != getpid():
+                _pause.current = Stop(self)
+                return _pause.current
+            if before.ident != get_ident() or before.stopped_at is not None:
+                return None
+            before.target, before.passed = None, (id(frame), frame.f_lasti)  # it was stepping
+            return before
+        finally:
+            _claim.release()
+
+    def record(self, frame, line, stopped, message, error):
+        ok, note = self.rate.take()
+        if ok or stopped:
+            code = frame.f_code
+            self.table.append(self.number, code.co_filename, line, code.co_name, _probing.thread_id(), stopped, message, error, note)
+
+    # --- in threads of the agent
+
+    def describe(self):
+        return "%d  %s%s%s: %d hit%s%s" % (
+            self.number, "stops at " if self.stops() else "logs ", self.text, " if %s" % self.condition_text if self.condition_text else "", self.hits,
+            "" if self.hits == 1 else "s", ", %d with an error" % self.errors if self.errors else "")
+
+    def remove(self):
+        all_breaks().pop(self.number, None)
+        _places.remove(self.place)
+
+
+def parse_place(text):
+    path, _, line = text.rpartition(":")
+    if not path or not line.isdigit():
+        raise Refused("a place is FILE:LINE, not %r" % text)
+    return path, int(line)
+
+
+class Stop(_pause.Pause):
+    """A thread that is held at a breakpoint."""
+
+    help = HELP
+
+    def __init__(self, broken):
+        _pause.Pause.__init__(self, broken.limit_ms)
+        self.broken, self.why = broken, "a thread is stopped at %s" % broken.text
+
+    def next_client(self):
+        return take_client()
+
+    def expire(self, how):
+        _pause.Pause.expire(self, how)
+        _hooks.note("the breakpoint was taken away")
+        self.broken.remove()
+
+    def finish(self):
+        """Its client stays for the next hit."""
+        session, self.session = self.session, None
+        _pause.Pause.finish(self)
+        if session is None:
+            return
+        session.release()
+        if session.over or not is_armed() or session.channel.ended() is not None:
+            session.served.release()
+            return
+        session.send(OUT, "it goes on; this waits for the next hit\n")
+        clients().append(session)
+
+
+# --- clients, in threads of the agent
+
+def all_breaks():
+    return _probing.shared.setdefault("breaks", {})
+
+
+def clients():
+    return _probing.shared.setdefault("break clients", [])
+
+
+def take_client(which=None):
+    """One that waits, or that one; None: it does not wait any more."""
+    waiting = clients()
+    try:
+        return waiting.pop(0 if which is None else waiting.index(which))
+    except (IndexError, ValueError):
+        return None
+
+
+def is_armed():
+    return any(each.stops() for each in list(all_breaks().values()))
+
+
+def serve_client(channel, typed):
+    """A connection while there is a breakpoint, or a thread is held at one."""
+    session = _pause.Session(channel, None, typed)
+    if not isinstance(_pause.current, Stop):
+        channel.write(b"no thread is at a breakpoint yet; this waits for the next hit\n")
+    clients().append(session)
+    while not session.served.acquire(True, WAIT_S):
+        held = isinstance(_pause.current, Stop) and not _pause.current.over
+        if (channel.ended() is not None or not is_armed() and not held) and take_client(session) is not None:
+            break
+    forget_thread()
+
+
+def end_breaks(now_ms):
+    for each in list(all_breaks().values()):
+        if each.place.until and now_ms > each.place.until:
+            each.remove()
+
+
+def start(options):
+    numbers = _probing.shared.setdefault("break numbers", [0])
+    numbers[0] += 1
+    broken = Break(numbers[0], options)
+    all_breaks()[broken.number] = broken
+    try:
+        said = _places.add(broken.place)
+    except BaseException:
+        broken.remove()
+        raise
+    _hooks.at_tick(end_breaks)
+    return "\n".join([broken.describe().rpartition(":")[0] + (", for %g s" % (broken.duration / 1000) if broken.duration else "")] + ([said] if said else []))
+
+
+def stop(names):
+    chosen = [each for each in list(all_breaks().values()) if not names or str(each.number) in names
+              or any(each.text.partition(" ")[0].endswith(name) or each.watch and each.watch.text == name for name in names)]
+    if not chosen:
+        raise Refused("there is no such breakpoint" if names else "there are no breakpoints")
+    for each in chosen:
+        each.remove()
+        held = _pause.current
+        if isinstance(held, Stop) and held.broken is each:
+            held.go_on("continue")
+    return "\n".join(each.describe() for each in chosen)
+
+
+def listing():
+    return "\n".join(each.describe() for each in list(all_breaks().values())) or "there are no breakpoints"
+
+
+def serve_control(arguments, channel):
+    """`probing break`: lines of NAME=VALUE; the answer is "ok " and lines for a person."""
+    _watch.answer(arguments, channel, {"start": lambda options, names: start(options), "stop": lambda options, names: stop(names),
+                                       "list": lambda options, names: listing()})

@@ -1,0 +1,323 @@
+"""`probing watch`: each change of a variable of a function is a row of python.variables.
+
+The value is looked at before each line of the function and at its end (_places.py), so a change is that of the line before. Nothing of the program
+is called for a variable; an expression (self.lr, groups[0]["lr"]) does what it does. Two values are compared by what they are: numbers and texts
+by value, tensors by identity and by the count of changes that torch keeps (_version), containers by the outline that is recorded, other objects by
+identity. No value is held: weak references tell whether it is another object at the same address.
+"""
+import sys
+
+from _weakref import ref
+
+import _probing
+from . import _helpers, _hooks, _places, _trace
+from ._hooks import MONITORED, Refused
+from ._program import main_globals
+
+INT, INT64, FLOAT, TEXT = 3, 4, 10, 13  # enum pb_type
+VARIABLES = [
+    ("name", TEXT, None, "what is watched"), ("function", TEXT, None, None), ("file", TEXT, None, None), ("line", INT, None, "the line that changed it"),
+    ("old", TEXT, None, "JSON; NULL: none was seen"), ("new", TEXT, None, "JSON"), ("old_number", FLOAT, None, None),
+    ("new_number", FLOAT, None, "of numbers, and of tensors with one element in the CPU's memory"),
+    ("how", TEXT, None, "assigned, in place, or first: it had the value when it was first seen"),
+    ("thread_id", INT64, None, "as the kernel numbers it"), ("note", TEXT, None, "how many changes before this one have no row"),
+]
+RATE, OLD_MS = 1000, 60000
+FRAMES_MAX, EXACT_MAX, ARRAY_MAX = 1000, 1000, 4096
+SCALARS = (int, float, bool, complex, str, bytes, type(None))
+CONTAINERS = (list, tuple, dict, set, frozenset)
+REACHED = frozenset(["Expression", "Name", "Attribute", "Subscript", "Constant", "Num", "Str", "Index", "Load", "UnaryOp", "USub"])
+UNBOUND = object()
+
+
+class Rate:
+    """At most so many rows a second. Threads may meet in it: the bound is nearly kept then."""
+
+    def __init__(self, most):
+        self.most, self.begun, self.n, self.left_out = most, 0, 0, 0
+
+    def take(self):
+        """(whether there may be a row, a note for it or None)."""
+        now = _probing.milliseconds()
+        if now - self.begun >= 1000:
+            self.begun, self.n = now, 0
+        self.n += 1
+        if self.n > self.most:
+            self.left_out += 1
+            return False, None
+        left_out, self.left_out = self.left_out, 0
+        return True, "%d before it were not recorded: more than %d a second" % (left_out, self.most) if left_out else None
+
+
+# --- values
+
+class Seen:
+    """What is kept of a value: enough to tell whether another one differs."""
+
+    __slots__ = ("kind", "which", "state", "number", "text")
+
+    def __init__(self, value):
+        kind = type(value)
+        self.kind, self.which, self.number, self.text = kind, identity(value), None, None
+        if kind in SCALARS:
+            self.state = exact(value, kind)
+            self.which = None
+            self.number = float_of(value) if kind in (int, float, bool) else None
+        elif kind in CONTAINERS:
+            self.state = self.text = _trace.text_of(_trace.plain(value))
+        else:
+            self.state, self.number = of_library(value, kind)
+
+    def differs(self, before):
+        """How it came to differ from what was there before; None: it does not."""
+        if self.kind is before.kind and self.state == before.state and (self.which is before.which or self.kind in CONTAINERS):
+            return None
+        same = self.which is not None and self.which is before.which
+        return "in place" if same else "assigned"
+
+
+def identity(value):
+    """The same object as long as it is the same value: a weak reference that lives on in what is kept."""
+    try:
+        return ref(value)
+    except TypeError:
+        return known_number(id(value))
+
+
+def known_number(number, known={}):
+    """Equal numbers as one object, for `is`."""
+    if len(known) > 10000:
+        known.clear()
+    return known.setdefault(number, number)
+
+
+def exact(value, kind):
+    if kind in (str, bytes) and len(value) > EXACT_MAX:
+        return len(value), hash(value)
+    return value if value == value else "nan"
+
+
+def float_of(value):
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def of_library(value, kind):
+    """(state, number) of torch's and numpy's own types; (None, None) of all else."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    try:
+        if torch is not None and issubclass(kind, getattr(torch, "Tensor", ())):
+            return value._version, tensor_number(torch, value, kind)
+        if numpy is not None and kind is numpy.ndarray:
+            number = float_of(value.item()) if value.size == 1 and value.dtype.kind in "biuf" else None
+            return (hash(value.tobytes()) if value.nbytes <= ARRAY_MAX else None), number
+        if numpy is not None and issubclass(kind, numpy.generic) and kind.__module__ == "numpy" and value.dtype.kind in "biuf":
+            return value.item(), float_of(value.item())
+    except Exception:  # an inference tensor has no _version, one inside of a transformation no value
+        pass
+    return None, None
+
+
+def tensor_number(torch, value, kind):
+    """The value of a tensor with one element, where reading it waits for no device and is not seen by code that records operations."""
+    own = torch._C
+    if kind not in (torch.Tensor, torch.nn.Parameter) or value.device.type != "cpu" or value.numel() != 1 or value.layout is not torch.strided:
+        return None
+    for name in ("_len_torch_dispatch_stack", "_len_torch_function_stack"):
+        if not hasattr(own, name) or getattr(own, name)():
+            return None
+    if own._get_tracing_state() is not None:
+        return None
+    return float_of(value.detach().item()) if value.dtype not in (torch.complex64, torch.complex128) else None
+
+
+def told(name, value, seen):
+    if type(value) in (str, bytes) and _probing.is_secret(name):
+        return '"***"'
+    return seen.text or _trace.text_of(_trace.plain(value))
+
+
+class Change:
+    __slots__ = ("line", "old", "new", "old_number", "new_number", "how")
+
+
+# --- a variable
+
+class State:
+    __slots__ = ("seen", "told", "line")
+
+    def __init__(self, line):
+        self.seen, self.told, self.line = None, None, line
+
+
+class Watch:
+    """One EXPR@FUNCTION. changed(frame, change) is called for each change, otherwise it becomes a row."""
+
+    def __init__(self, text, rate, until, changed=None):
+        self.expression, at, function = text.rpartition("@")
+        if not at or not self.expression.strip() or not function.strip():
+            raise Refused("what is watched is VARIABLE@FUNCTION, such as loss@train, not %r" % text)
+        self.text, self.expression = text, self.expression.strip()
+        self.code, self.function = find_function(function.strip())
+        self.evaluated = None if self.expression.isidentifier() else compile_path(self.expression)
+        self.rate, self.changed, self.changes = Rate(rate), changed or self.write, 0
+        self.table = None if changed else _probing.table("python.variables", VARIABLES, "changes of variables that are watched (probing watch)")
+        self.place = _places.Place([self.code], None, self.at_line, self.at_end, until)
+        self.states = {}  # of each frame, by its address
+        self.last = {}    # of each thread: what its last call left
+
+    # --- in threads of the program
+
+    def at_line(self, frame, line):
+        state = self.states.get(id(frame))
+        if state is None:
+            if len(self.states) > FRAMES_MAX:
+                self.states.clear()
+            state = self.states[id(frame)] = State(line)
+            state.seen, state.told = self.last.get(_probing.thread_id(), (None, None))
+        self.look(frame, state)
+        state.line = line
+
+    def at_end(self, frame, _):
+        state = self.states.pop(id(frame), None)
+        if state is not None:
+            self.look(frame, state)
+            if len(self.last) > FRAMES_MAX:
+                self.last.clear()
+            self.last[_probing.thread_id()] = state.seen, state.told
+
+    def value(self, frame):
+        if self.evaluated is not None:
+            from ._break import Names
+
+            try:
+                return eval(self.evaluated, Names(frame))
+            except Exception:
+                return UNBOUND
+        if sys.version_info >= (3, 13):
+            found = frame.f_locals
+        else:
+            found = _helpers.frame_locals(frame, True)
+        return found[self.expression] if self.expression in found else frame.f_globals.get(self.expression, UNBOUND)
+
+    def look(self, frame, state):
+        value = self.value(frame)
+        if value is UNBOUND:
+            return
+        seen = Seen(value)
+        how = "first" if state.seen is None else seen.differs(state.seen)
+        if how is None:
+            return
+        change = Change()
+        change.line, change.how, change.old, change.new = state.line, how, state.told, told(self.expression, value, seen)
+        change.old_number, change.new_number = state.seen and state.seen.number, seen.number
+        state.seen, state.told = seen, change.new
+        value = None
+        self.changes += how != "first"
+        self.changed(frame, change)
+
+    def write(self, frame, change):
+        ok, note = self.rate.take()
+        if ok:
+            code = frame.f_code
+            self.table.append(self.expression, code.co_name, code.co_filename, change.line, change.old, change.new, change.old_number, change.new_number,
+                              change.how, _probing.thread_id(), note)
+
+    # --- in threads of the agent
+
+    def describe(self):
+        return "%s (%s:%d): %d change%s" % (self.text, self.code.co_filename, self.code.co_firstlineno, self.changes, "" if self.changes == 1 else "s")
+
+
+def find_function(name):
+    """As trace finds it; <module> is the script itself, while it runs."""
+    if name != "<module>":
+        return _trace.find(name)
+    for _, frame in _helpers.all_threads():
+        while frame is not None:
+            if frame.f_code.co_name == "<module>" and frame.f_globals is main_globals():
+                return frame.f_code, "<module>"
+            frame = frame.f_back
+    raise Refused("the script itself does not run any more")
+
+
+def compile_path(text):
+    try:
+        tree = compile(text, "<watch>", "eval", 0x400, True)  # ast.PyCF_ONLY_AST
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise Refused("%r is no expression" % text) from None
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        if hasattr(node, "_fields"):
+            if type(node).__name__ not in REACHED:
+                raise Refused("%r: names, attributes and subscripts can be watched, nothing that calls" % text)
+            todo.extend(getattr(node, field, None) for field in node._fields)
+    return compile(tree, "<watch>", "eval", 0, True)
+
+
+# --- in threads of the agent
+
+def all_watches():
+    return _probing.shared.setdefault("watches", {})
+
+
+def end_watches(now_ms):
+    for text, each in list(all_watches().items()):
+        if each.place.until and now_ms > each.place.until:
+            all_watches().pop(text, None)
+            _places.remove(each.place)
+
+
+def start(options, names):
+    duration = int(options.get("duration_ms", 0 if MONITORED else OLD_MS))
+    until = _probing.milliseconds() + duration if duration else 0
+    found, lines, said = [Watch(name, int(options.get("rate", RATE)), until) for name in names], [], ""
+    for watch in found:
+        if watch.text in all_watches():
+            _places.remove(all_watches().pop(watch.text).place)
+        all_watches()[watch.text] = watch
+        try:
+            said = _places.add(watch.place) or said
+        except BaseException:
+            all_watches().pop(watch.text, None)
+            raise
+        lines.append("watching %s (%s:%d)%s" % (watch.text, watch.code.co_filename, watch.code.co_firstlineno,
+                                                ", for %g s" % (duration / 1000) if duration else ""))
+    _hooks.at_tick(end_watches)
+    return "\n".join(lines + ([said] if said else []))
+
+
+def stop(names):
+    chosen = [each for each in list(all_watches().values()) if not names or each.text in names]
+    if not chosen:
+        raise Refused("that is not watched" if names else "nothing is watched")
+    for each in chosen:
+        all_watches().pop(each.text, None)
+        _places.remove(each.place)
+    return "\n".join(each.describe() for each in chosen)
+
+
+def listing():
+    return "\n".join(each.describe() for each in list(all_watches().values())) or "nothing is watched"
+
+
+def answer(arguments, channel, functions):
+    """Lines of NAME=VALUE, of which name= may be several; the answer is "ok " and lines for a person."""
+    options, names = {}, []
+    for line in arguments.decode("utf-8", "surrogateescape").splitlines():
+        name, _, value = line.partition("=")
+        names.append(value) if name == "name" else options.__setitem__(name, value)
+    try:
+        _hooks.settle_generation()
+        said = functions[options["do"]](options, names)
+    except Refused as error:
+        channel.close(str(error), 1)
+        return
+    channel.write(("ok %s\n" % said).encode("utf-8", "replace"))
+
+
+def serve_control(arguments, channel):
+    answer(arguments, channel, {"start": start, "stop": lambda options, names: stop(names), "list": lambda options, names: listing()})

@@ -1,0 +1,129 @@
+/* break: breakpoints and log points in a running program, by place or by the change of a variable. */
+#include "ask/parts.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/talk/address.h"
+#include "cli/talk/question.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define KIND     "paused" /* clients are those of pause */
+#define LIMIT_MS "600000"
+
+/* "FILE:LINE if COND", in one word or in several. */
+static int add_place(const struct pb_call *call, struct pb_question *question, struct pb_err *err)
+{
+    char words[PB_QUESTION_SIZE] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < call->nargs && used < sizeof(words); i++) {
+        int n = snprintf(words + used, sizeof(words) - used, "%s%s", i ? " " : "", call->args[i]);
+        used += n < 0 ? 0 : (size_t)n;
+    }
+    if (used >= sizeof(words))
+        return pb_fail(err, PB_USAGE, "the condition is too long");
+    bool changes = pb_call_option(call, "on-change") != NULL;
+    char *condition = changes && strncmp(words, "if ", 3) == 0 ? words : strstr(words, " if ");
+    int r = 0;
+    if (condition) {
+        r = pb_question_add(question, "condition", condition + (condition == words ? 3 : 4), err);
+        *condition = '\0';
+    }
+    if (r == 0 && changes == (words[0] != '\0'))
+        r = pb_fail(err, PB_USAGE, changes ? "a place or --on-change, not both" : "FILE:LINE is missing");
+    return r == 0 && words[0] ? pb_question_add(question, "place", words, err) : r;
+}
+
+/* Where clients are going to be served. Returns the port. */
+static int listen_for_clients(const struct pb_call *call, const struct pb_address *address, const char *token,
+                              struct pb_err *err)
+{
+    struct pb_session session;
+
+    int r = pb_parts_session(call->targets.at[0].pid, true, call->timeout_ms, &session, err);
+    if (r < 0)
+        return r;
+    r = pb_address_stop(&session, KIND, false, err); /* that of an earlier break */
+    if (r >= 0)
+        r = pb_address_listen(&session, KIND, address, token, err);
+    pb_session_done(&session);
+    return r;
+}
+
+static int set_break(const struct pb_call *call, struct pb_err *err)
+{
+    const char *log = pb_call_option(call, "log"), *change = pb_call_option(call, "on-change");
+    struct pb_question question = {.used = 0};
+    struct pb_address address;
+    char token[256];
+
+    int r = pb_question_add(&question, "do", "start", err);
+    if (r == 0)
+        r = add_place(call, &question, err);
+    if (r == 0 && change)
+        r = pb_question_add(&question, "on_change", change, err);
+    if (r == 0 && log)
+        r = pb_question_add(&question, "log", log, err);
+    if (r == 0)
+        r = pb_question_add_duration(&question, call, "duration", "duration_ms", err);
+    if (r == 0)
+        r = pb_call_option(call, "limit")
+                ? pb_question_add_duration(&question, call, "limit", "limit_ms", err)
+                : pb_question_add(&question, "limit_ms", LIMIT_MS, err);
+    if (r == 0)
+        r = pb_address_parse(pb_call_option(call, "listen"), &address, err);
+    if (r == 0)
+        r = pb_address_token(call, &address, token, sizeof(token), err);
+    if (r == 0)
+        r = pb_question_ask(call, "break", &question, err);
+    if (r < 0 || log)
+        return r;
+    int port = listen_for_clients(call, &address, token, err);
+    if (port < 0)
+        return port;
+    pb_address_tell(&address, port);
+    return 0;
+}
+
+static int run_break(const struct pb_call *call, struct pb_err *err)
+{
+    bool stop = pb_call_option(call, "stop") != NULL;
+
+    if (!stop && (call->nargs || pb_call_option(call, "on-change")))
+        return set_break(call, err);
+    struct pb_question question = {.used = 0};
+    int r = pb_question_add(&question, "do", stop ? "stop" : "list", err);
+    for (int i = 0; r == 0 && i < call->nargs; i++)
+        r = pb_question_add(&question, "name", call->args[i], err);
+    return r < 0 ? r : pb_question_ask(call, "break", &question, err);
+}
+
+static const struct pb_option options[] = {
+    {0, "log", "TEXT", "do not stop: record TEXT with each hit, \"loss={loss:.3f}\""},
+    {0, "on-change", "VAR@FUNCTION", "where this variable of a function changes, instead of a place"},
+    {0, "listen", "ADDR", "where clients are served (default 127.0.0.1 and a free port)"},
+    {0, "token", "TOKEN", "what a client must say first; \"-\": a line of stdin has it"},
+    {0, "limit", "TIME", "go on, without the breakpoint, after this long without a client (default 10m)"},
+    {0, "duration", "TIME", "end by itself after this long (default: until --stop; before Python 3.12 1m)"},
+    {0, "stop", NULL, "take away these breakpoints (FILE:LINE, or the number), or all"},
+    {0},
+};
+
+const struct pb_command pb_cmd_break = {
+    .name = "break",
+    .summary = "stop, or record a text, at a line or where a variable changes",
+    .synopsis = "[FILE:LINE [if CONDITION]]",
+    .text =
+        "A thread that comes to the line is held, and whoever connects with nc to the address gets a prompt\n"
+        "in its frame, as with pause; who is there before waits for the hit. continue goes on to the next.\n"
+        "With --log the program goes on. Hits are rows of python.break_hits. From Python 3.12 on only that\n"
+        "function is slower, by its line. Without a place it lists what there is.",
+    .example = "probing -t 4711 break train.py:42 if \"loss > 10\"\n"
+               "probing -t 4711 break train.py:42 --log \"step={step} loss={loss:.3f}\"\n"
+               "probing -t 4711 break --on-change lr@train",
+    .options = options,
+    .max_args = 64,
+    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT,
+    .run = run_break,
+};

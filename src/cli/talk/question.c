@@ -1,0 +1,53 @@
+/* question: see question.h. */
+#include "cli/talk/question.h"
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/print/rows.h"
+#include "cli/talk/dialog.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int pb_question_add(struct pb_question *question, const char *name, const char *value, struct pb_err *err)
+{
+    size_t room = PB_QUESTION_SIZE - question->used;
+
+    if (strchr(value, '\n'))
+        return pb_fail(err, PB_USAGE, "'%s' has a line break", value);
+    int n = snprintf(question->text + question->used, room, "%s=%s\n", name, value);
+    question->used = n < 0 || (size_t)n >= room ? PB_QUESTION_SIZE : question->used + (size_t)n;
+    return question->used < PB_QUESTION_SIZE
+               ? 0
+               : pb_fail(err, PB_USAGE, "too much for one command; use several");
+}
+
+int pb_question_add_duration(struct pb_question *question, const struct pb_call *call, const char *option,
+                             const char *name, struct pb_err *err)
+{
+    const char *given = pb_call_option(call, option);
+    char number[24];
+    unsigned ms;
+
+    if (!given)
+        return 0;
+    if (pb_parse_duration(given, &ms) < 0 || ms == 0)
+        return pb_fail(err, PB_USAGE, "--%s takes a time such as 10, 500ms or 2m, not '%s'", option, given);
+    snprintf(number, sizeof(number), "%u", ms);
+    return pb_question_add(question, name, number, err);
+}
+
+int pb_question_ask(const struct pb_call *call, const char *kind, const struct pb_question *question,
+                    struct pb_err *err)
+{
+    char answer[16384], *rest = NULL;
+
+    int r = pb_dialog_ask(call, kind, question->text, answer, sizeof(answer), err);
+    if (r < 0)
+        return r;
+    for (char *line = strtok_r(answer, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        pb_put_plain(stdout, line);
+        putchar('\n');
+    }
+    return 0;
+}

@@ -1,0 +1,27 @@
+/* question: questions to the agent's Python part that are lines of NAME=VALUE, and answered by lines for a
+ * person (trace, break, watch). */
+#pragma once
+
+#include <stddef.h>
+
+struct pb_call;
+struct pb_err;
+
+#define PB_QUESTION_SIZE 4096
+
+/* Zeroed by the caller. */
+struct pb_question {
+    char text[PB_QUESTION_SIZE];
+    size_t used; /* PB_QUESTION_SIZE: something did not fit */
+};
+
+/* Appends "NAME=VALUE". PB_USAGE where the value has a line break. */
+int pb_question_add(struct pb_question *question, const char *name, const char *value, struct pb_err *err);
+
+/* The same of an option of the call that is a time, in ms; nothing where it is not given. */
+int pb_question_add_duration(struct pb_question *question, const struct pb_call *call, const char *option,
+                             const char *name, struct pb_err *err);
+
+/* Asks a channel of that kind, and prints the answer. */
+int pb_question_ask(const struct pb_call *call, const char *kind, const struct pb_question *question,
+                    struct pb_err *err);
