@@ -41,12 +41,12 @@ static int listen_for_clients(const struct pb_call *call, const struct pb_addres
 {
     struct pb_session session;
 
-    int r = pb_parts_session(call->targets.at[0].pid, true, call->timeout_ms, &session, err);
+    int r = pb_parts_session(&call->ask, call->targets.at[0].pid, true, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
     r = pb_address_stop(&session, KIND, false, err); /* that of an earlier break */
     if (r >= 0)
-        r = pb_address_listen(&session, KIND, address, token, err);
+        r = pb_address_listen(call->targets.at[0].pid, &session, KIND, address, token, err);
     pb_session_done(&session);
     return r;
 }
