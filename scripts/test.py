@@ -27,6 +27,8 @@ SOAK = bool(os.environ.get("PROBING_SOAK"))
 PROGRAM_SECONDS = 1800 if SOAK else 120
 PYTEST_SECONDS = 4 * 3600 if SOAK else 1200
 FUZZ_SECONDS = 300 if SOAK else 10
+# Unit tests that try for many seconds what goes wrong rarely, and look at no clock: as many at once as there are CPUs.
+TOGETHER = {"table_interrupt", "table_threads", "table_step", "table_kill"}
 FAILURE_LINES = 12  # of what a failed test said, at the end of the run
 
 
@@ -139,9 +141,17 @@ def run_unit_suite(suite, preset, chosen, **env):
     # (tests/sanitizers/worker.c).
     report = TOP / f"build/{preset}/bin/probing-sql.report"
     report.unlink(missing_ok=True)
-    for source in sorted((TOP / "tests/unit").glob("*.c")):
-        if chosen(source):
-            count += run_unit(TOP / f"build/{preset}/unit/unit-{source.stem}", suite, **env)
+    programs = [source.stem for source in sorted((TOP / "tests/unit").glob("*.c")) if chosen(source)]
+
+    def run_one(name):
+        return run_unit(TOP / f"build/{preset}/unit/unit-{name}", suite, **env)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for each in pool.map(run_one, [name for name in programs if name in TOGETHER]):
+            count += each
+    for name in programs:
+        if name not in TOGETHER:
+            count += run_one(name)
     if report.exists() and report.stat().st_size > 0:
         text = report.read_text(errors="replace")[:8000]
         say(indent(text) + "    probing-sql: the sanitizer has a report")
@@ -225,8 +235,8 @@ def integration():
     # root skip and say so.
     if os.geteuid() == 0:
         run([TOP / "scripts/root.sh", "bionic", "bullseye", "sid"], 300)
-    # Most tests wait most of the time: two files at once. What measures has the machine for itself.
-    count = run_pytest("integration", "-m", "not alone", "-n", "2", "--dist", "loadfile")
+    # Most tests wait most of the time: three files at once on two CPUs. What measures has the machine for itself.
+    count = run_pytest("integration", "-m", "not alone", "-n", "3", "--dist", "loadfile")
     count += run_pytest("integration", "-m", "alone", part="-alone")
     return count
 
@@ -240,14 +250,10 @@ def harm():
     return count
 
 
-# Unit tests that make check leaves out: they try for many seconds what goes wrong rarely.
-SLOW = {"table_threads", "table_interrupt", "table_kill", "table_step", "table_clock"}
-
-
 def quick():
     if not build("release", "all", "unit-tests"):
         return Count().fail("the build")
-    count = run_unit_suite("quick", "release", lambda source: source.stem not in SLOW)
+    count = run_unit_suite("quick", "release", lambda source: source.stem not in TOGETHER | {"table_clock"})
     count += run_pytest("integration", "-m", "quick", "-n", "2", "--dist", "loadfile", part="-quick")
     return count
 
