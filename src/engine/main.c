@@ -145,7 +145,7 @@ static int read_request(struct pb_wire *m, struct pb_engine_request *q, struct p
     q->no_agent = flags & PB_SQL_NO_AGENT;
     q->progress = flags & PB_SQL_WANTS_PROGRESS;
     uint32_t n = pb_wire_u32(m), taken = 0;
-    if (!pb_wire_ok(m) || n > PB_SQL_MAX_FDS)
+    if (!pb_wire_ok(m) || n > PB_SQL_MAX_SOURCES)
         return -EBADMSG;
     struct pb_cat_source *sources = calloc(n + 1, sizeof(*sources));
     if (!sources)
@@ -366,7 +366,7 @@ int main(int argc, char **argv)
     w.listener = listens ? fd : -1;
     w.caller = listens ? -1 : fd;
     if (r < 0) {
-        /* Who started us is the first to call: the reason goes there. */
+        /* The caller that started this worker is the first to connect: the reason goes there. */
         if (listens)
             w.caller = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
         send_failure(w.caller, r, &err);

@@ -407,13 +407,49 @@ def test_one_table_that_cannot_be_archived_holds_up_no_other(writer):
     assert len(w.files("shy")) == 1
 
 
-def test_no_run_of_a_large_archive_is_dropped(tmp_path):
+def test_no_run_of_a_large_archive_is_dropped(writer, tmp_path):
+    """All of 4,200 runs are asked at once, and each gives its rows."""
+    w = writer(job="", rank="")
+    w.tell("rows 3")
+    w.kill()
+    w.archived()
+    (file,) = w.files()
+    (run,) = (path for path in (w.archive / "_probing").iterdir() if path.is_dir())
+    columns, about = run / "test.stream.columns", (run / "about").read_text()
     for i in range(4200):
-        run = tmp_path / "_probing" / f"{i:016x}"
-        run.mkdir(parents=True)
-        (run / "about").write_text(f"pid={i + 1}\nstart_time=1\n")
-    done = jobs.probe("query", "--archive", tmp_path, "SELECT 1")
-    assert done.returncode == 1 and "4200 runs are too many for one query" in done.stderr
+        other = run.with_name(f"{i:016x}")
+        other.mkdir()
+        (other / "about").write_text(re.sub(r"(?m)^pid=.*$", f"pid={10_000_000 + i}", about))
+        os.link(columns, other / columns.name)
+        os.link(file, file.with_name(file.name.replace(run.name, other.name)))
+    done = jobs.probe("query", "--archive", w.archive, "--format", "csv", "--timeout", "60",
+                      "SELECT count(*), count(DISTINCT target_pid), max(target_pid) FROM test.stream")
+    assert done.stdout.splitlines()[1:] == ["12603,4201,10004199"], done.stderr
+    # Of what is there now there is nothing to see of processes that ended; a table of them all is more than goes into one message.
+    done = jobs.probe("query", "--archive", w.archive, "--format", "csv", "SELECT count(*) FROM system.process")
+    assert done.stdout.splitlines()[1:] == ["0"] and done.stderr == ""
+    done = jobs.probe("query", "--archive", w.archive, "--format", "csv", "--strict", "SELECT count(*) FROM probing.sources")
+    assert done.returncode == 1 and "takes 250 sources, and there are 4201" in done.stderr
+
+
+def test_no_file_of_a_large_archive_is_dropped(writer):
+    """131,200 files of a year ago, and one of today, which is the last of them all."""
+    w = writer()
+    w.tell("rows 200")
+    w.kill()
+    w.archived()
+    (file,) = w.files()
+    run, first, last, rest = re.match(r"(\w+)-(\d+)-(\d+)-(1of1-c\d+-r\d+)-", file.name).groups()
+    old, year = file.parent.with_name("date=2001-01-01"), 365 * 86400 * 10**6
+    old.mkdir()
+    for i in range(131_200):
+        if i % 50_000 == 0:  # a file system may allow no more than 65,000 links of one
+            copy = shutil.copy(file, w.archive.parent / f"copy{i}")
+        os.link(copy, old / f"{run}-{int(first) - year + i}-{int(last) - year + i}-{rest}-{i + 1000:x}.parquet")
+    done = w.probe("-t", w.pid, "query", "--format", "csv", "--stats", "SELECT count(*) FROM test.stream WHERE timestamp >= now() - INTERVAL 1 DAY")
+    assert done.stdout.splitlines()[1:] == ["200"] and "archived files read: 1, skipped: 131200" in done.stderr
+    said = w.archived("--once", "--retention", "30").stdout
+    assert "131200 old files removed" in said and w.files() == [file]
 
 
 def test_retention_takes_the_oldest_and_nothing_foreign(writer):

@@ -148,12 +148,12 @@ static int remove_beyond(struct walk *w, struct pb_archive_kept *kept)
     return r;
 }
 
-static bool has_files(const struct walk *w, const char *run)
+/* Those of one run beside each other, what is left of it first. */
+static int by_run(const void *a, const void *b)
 {
-    for (size_t i = 0; i < w->n; i++)
-        if (!w->at[i].gone && strcmp(w->at[i].run, run) == 0)
-            return true;
-    return false;
+    const struct file *x = a, *y = b;
+    int order = strcmp(x->run, y->run);
+    return order ? order : (int)x->gone - (int)y->gone;
 }
 
 /* RUN.of-PID-START of a recording. */
@@ -191,13 +191,14 @@ static void forget_run(int own, const char *run)
     forget_mark(own, run);
 }
 
-/* Runs that lost files, each once. */
+/* Runs that lost all of their files. */
 static void forget_runs(struct walk *w)
 {
     _cleanup_close_ int own = openat(w->top, PB_ARCHIVE_OWN, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
+    qsort(w->at, w->n, sizeof(*w->at), by_run);
     for (size_t i = 0; own >= 0 && i < w->n; i++)
-        if (w->at[i].gone && !has_files(w, w->at[i].run))
+        if ((i == 0 || strcmp(w->at[i].run, w->at[i - 1].run) != 0) && w->at[i].gone)
             forget_run(own, w->at[i].run);
 }
 

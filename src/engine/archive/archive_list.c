@@ -253,7 +253,7 @@ int pb_archive_tables(const char *folder, const char *run,
 
 struct listing {
     struct pb_archive_files *files;
-    const struct pb_archive_run *run;
+    const char *run;    /* NULL: of all runs */
     const char *prefix; /* TABLE/PARTITION */
     const char *date;
     char (*dates)[16];
@@ -281,7 +281,7 @@ static int add_file(void *arg, int dir, const char *name)
     struct pb_archive_file file;
     struct stat st;
 
-    if (pb_archive_name_read(name, &file.name) < 0 || strcmp(file.name.run, l->run->id) != 0 ||
+    if (pb_archive_name_read(name, &file.name) < 0 || (l->run && strcmp(file.name.run, l->run) != 0) ||
         fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
         return 0;
     if (snprintf(file.path, sizeof(file.path), "%s/%s/%s", l->prefix, l->date, name) >=
@@ -304,11 +304,30 @@ static int newest_date(const void *a, const void *b)
     return strcmp(b, a);
 }
 
+/* Those of one run beside each other, oldest first. */
 static int oldest_first(const void *a, const void *b)
 {
     const struct pb_archive_name *x = &((const struct pb_archive_file *)a)->name,
                                  *y = &((const struct pb_archive_file *)b)->name;
-    return x->first != y->first ? (x->first < y->first ? -1 : 1) : strcmp(x->serials, y->serials);
+    int run = strcmp(x->run, y->run);
+    return run ? run : x->first != y->first ? (x->first < y->first ? -1 : 1) : strcmp(x->serials, y->serials);
+}
+
+/* The parts of a batch beside each other, the last of them first. */
+static int by_batch(const void *a, const void *b)
+{
+    const struct pb_archive_name *x = &((const struct pb_archive_file *)a)->name,
+                                 *y = &((const struct pb_archive_file *)b)->name;
+    int run = strcmp(x->run, y->run), serials = strcmp(x->serials, y->serials);
+    return run                    ? run
+           : serials              ? serials
+           : x->parts != y->parts ? (x->parts < y->parts ? -1 : 1)
+                                  : (int)y->part - (int)x->part;
+}
+
+static bool is_same_batch(const struct pb_archive_name *a, const struct pb_archive_name *b)
+{
+    return a->parts == b->parts && strcmp(a->run, b->run) == 0 && strcmp(a->serials, b->serials) == 0;
 }
 
 /* Whether a name waits for its rename, of any part of that batch. */
@@ -323,37 +342,31 @@ static int is_waiting(void *arg, int dir, const char *name)
            strcmp(found.serials, wanted->serials) == 0;
 }
 
-static bool has_last_part(const struct pb_archive_files *files, const struct pb_archive_name *name)
-{
-    for (size_t i = 0; i < files->n; i++) {
-        const struct pb_archive_name *n = &files->at[i].name;
-        if (n->part == n->parts && n->parts == name->parts && strcmp(n->serials, name->serials) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Renames go from a batch's first day to its last, and days were listed from the last to the first: where
  * the last part was seen, all others were. *ret_again: a batch may have been finished while we looked. */
 static int leave_out_half_batches(struct pb_archive_files *files, int partition, bool *ret_again)
 {
-    for (size_t i = 0; i < files->n;) {
+    size_t kept = 0;
+
+    if (files->n)
+        qsort(files->at, files->n, sizeof(*files->at), by_batch);
+    for (size_t i = 0, next; i < files->n; i = next) {
         struct pb_archive_name *name = &files->at[i].name;
-        if (name->part == name->parts || has_last_part(files, name)) {
-            i++;
-            continue;
+        for (next = i + 1; next < files->n && is_same_batch(name, &files->at[next].name);)
+            next++;
+        if (name->part != name->parts) {
+            int r = each_name(partition, is_waiting, name);
+            if (r < 0)
+                return r;
+            if (r > 0)
+                continue;
+            /* Or somebody has removed its last day: the others stay. */
+            *ret_again = true;
         }
-        int r = each_name(partition, is_waiting, name);
-        if (r < 0)
-            return r;
-        if (r > 0) {
-            files->at[i] = files->at[--files->n];
-            continue;
-        }
-        /* Or somebody has removed its last day: the others stay. */
-        *ret_again = true;
-        i++;
+        memmove(&files->at[kept], &files->at[i], (next - i) * sizeof(*files->at));
+        kept += next - i;
     }
+    files->n = kept;
     return 0;
 }
 
@@ -373,14 +386,14 @@ static int list_once(int partition, struct listing *l)
     return r;
 }
 
-int pb_archive_files_read(const char *folder, const struct pb_archive_run *run, const char *table,
-                          struct pb_archive_files *ret)
+static int list_files(const char *folder, const char *table, const char *in, const char *run,
+                      struct pb_archive_files *ret)
 {
     char prefix[PB_ARCHIVE_PATH];
     struct listing l = {.files = ret, .run = run, .prefix = prefix};
 
     *ret = (struct pb_archive_files){0};
-    if (snprintf(prefix, sizeof(prefix), "%s/%s", table, run->partition) >= (int)sizeof(prefix))
+    if (snprintf(prefix, sizeof(prefix), "%s/%s", table, in) >= (int)sizeof(prefix))
         return -ENAMETOOLONG;
     _cleanup_close_ int top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _cleanup_close_ int partition = top < 0 ? -errno : open_folder(top, prefix);
@@ -400,6 +413,34 @@ int pb_archive_files_read(const char *folder, const struct pb_archive_run *run, 
     else if (ret->n)
         qsort(ret->at, ret->n, sizeof(*ret->at), oldest_first);
     return r;
+}
+
+int pb_archive_files_read(const char *folder, const struct pb_archive_run *run, const char *table,
+                          struct pb_archive_files *ret)
+{
+    return list_files(folder, table, run->partition, run->id, ret);
+}
+
+int pb_archive_partition_read(const char *folder, const char *partition, const char *table,
+                              struct pb_archive_files *ret)
+{
+    return list_files(folder, table, partition, NULL, ret);
+}
+
+size_t pb_archive_files_of(const struct pb_archive_files *files, const char *run, size_t *ret_n)
+{
+    size_t low = 0, high = files->n;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(files->at[middle].name.run, run) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (*ret_n = 0; low + *ret_n < files->n && strcmp(files->at[low + *ret_n].name.run, run) == 0;)
+        ++*ret_n;
+    return low;
 }
 
 void pb_archive_files_done(struct pb_archive_files *files)

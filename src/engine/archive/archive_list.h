@@ -57,6 +57,11 @@ struct pb_archive_files {
  * as if it were not there. */
 int pb_archive_files_read(const char *folder, const struct pb_archive_run *run, const char *table,
                           struct pb_archive_files *ret);
+/* The same of all runs of a partition at once, those of one run beside each other. */
+int pb_archive_partition_read(const char *folder, const char *partition, const char *table,
+                              struct pb_archive_files *ret);
+/* Where those of a run begin, and how many there are. */
+size_t pb_archive_files_of(const struct pb_archive_files *files, const char *run, size_t *ret_n);
 void pb_archive_files_done(struct pb_archive_files *files);
 
 /* Keeps files from being removed while it is held: a lock that many may hold. Returns a descriptor. */

@@ -169,6 +169,7 @@ static int send_live(struct pb_sql *t)
     struct pb_err err = {0};
     char name[128];
     uint32_t length;
+    unsigned left_out = 0;
 
     const char *text = pb_wire_text(&t->in, &length);
     if (!text || length >= sizeof(name))
@@ -185,8 +186,15 @@ static int send_live(struct pb_sql *t)
         live.failures = t->failures;
         live.nfailures = t->nfailures;
         live.number = i;
-        int fd = pb_live_read(name, &live, &err);
-        if (fd < 0)
+        /* The first one shows what columns there are. */
+        bool full = t->out.nfds == PB_SQL_MAX_FDS, nothing = i > 0 && pb_live_has_nothing(name, &live);
+        if (full && !nothing && !left_out++) {
+            pb_fail(&err, -E2BIG, "a table of what is there now takes %d sources, and there are %u",
+                    PB_SQL_MAX_FDS, t->q.nsources);
+            add_failure(t, i, name, &err);
+        }
+        int fd = full || nothing ? -1 : pb_live_read(name, &live, &err);
+        if (fd < 0 && !full && !nothing)
             add_failure(t, i, name, &err);
         pb_wire_put_u32(&t->out, fd >= 0);
         if (fd >= 0)

@@ -1,10 +1,12 @@
 /* broker_archive: see broker_archive.h. */
 #include "engine/caller/broker_archive.h"
 
+#include "base/cleanup.h"
 #include "engine/archive/archive_list.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_TABLES = 128 };
@@ -72,16 +74,25 @@ struct answer {
     uint32_t n, skipped;
 };
 
-static int put_arena(const struct pb_sql_query *q, unsigned arena, const char *table, struct answer *a)
-{
-    const struct pb_archive_run *run = archived(q, arena);
-    struct pb_archive_files files;
+/* An arena with an archive. */
+struct archived {
+    unsigned arena;
+    const struct pb_archive_run *run;
+};
 
-    int r = run ? pb_archive_files_read(q->archive, run, table, &files) : 0;
-    if (!run || r < 0)
-        return r;
-    for (size_t i = 0; i < files.n; i++) {
-        const struct pb_archive_name *name = &files.at[i].name;
+static int by_partition(const void *a, const void *b)
+{
+    const struct archived *x = a, *y = b;
+    int order = strcmp(x->run->partition, y->run->partition);
+    return order ? order : x->arena < y->arena ? -1 : 1;
+}
+
+static void put_run(const struct archived *of, const struct pb_archive_files *files, struct answer *a)
+{
+    size_t n, first = pb_archive_files_of(files, of->run->id, &n);
+
+    for (size_t i = first; i < first + n; i++) {
+        const struct pb_archive_name *name = &files->at[i].name;
         if (name->first > INT64_MIN / 1000 && name->first < INT64_MAX / 1000 &&
             name->first * 1000 < a->oldest)
             a->oldest = name->first * 1000;
@@ -90,11 +101,36 @@ static int put_arena(const struct pb_sql_query *q, unsigned arena, const char *t
             continue;
         }
         a->n++;
-        pb_wire_put_u32(a->to, arena);
-        pb_wire_put_text(a->to, files.at[i].path, strlen(files.at[i].path));
+        pb_wire_put_u32(a->to, of->arena);
+        pb_wire_put_text(a->to, files->at[i].path, strlen(files->at[i].path));
+    }
+}
+
+/* A partition may have files of thousands of runs: it is listed once for all of them. */
+static int put_runs(const struct pb_sql_query *q, const char *table, struct answer *a)
+{
+    unsigned narenas = pb_broker_arenas(q), n = 0;
+    _cleanup_free_ struct archived *all = calloc(narenas + 1, sizeof(*all));
+    struct pb_archive_files files = {0};
+    int r = all ? 0 : -ENOMEM;
+
+    for (unsigned i = 0; r == 0 && i < narenas; i++) {
+        const struct pb_archive_run *run = archived(q, i);
+        if (run)
+            all[n++] = (struct archived){i, run};
+    }
+    if (n)
+        qsort(all, n, sizeof(*all), by_partition);
+    for (unsigned i = 0; r == 0 && i < n; i++) {
+        if (i == 0 || strcmp(all[i].run->partition, all[i - 1].run->partition) != 0) {
+            pb_archive_files_done(&files);
+            r = pb_archive_partition_read(q->archive, all[i].run->partition, table, &files);
+        }
+        if (r == 0)
+            put_run(&all[i], &files, a);
     }
     pb_archive_files_done(&files);
-    return 0;
+    return r;
 }
 
 int pb_broker_put_files(const struct pb_sql_query *q, struct pb_wire *which, struct pb_wire *to,
@@ -103,7 +139,6 @@ int pb_broker_put_files(const struct pb_sql_query *q, struct pb_wire *which, str
     struct answer a = {.to = to, .oldest = INT64_MAX};
     uint32_t length;
     char table[128];
-    int r = 0;
 
     const char *text = pb_wire_text(which, &length);
     a.from = floor_us((int64_t)pb_wire_u64(which));
@@ -117,8 +152,7 @@ int pb_broker_put_files(const struct pb_sql_query *q, struct pb_wire *which, str
     pb_wire_put_u32(to, 0);
     pb_wire_put_u64(to, 0);
     pb_wire_put_u32(to, 0);
-    for (unsigned i = 0; r == 0 && i < pb_broker_arenas(q); i++)
-        r = put_arena(q, i, table, &a);
+    int r = put_runs(q, table, &a);
     if (to->failed)
         return -EMSGSIZE;
     uint32_t number = (uint32_t)-r;

@@ -346,13 +346,21 @@ static const struct {
     {"probing.sources", read_sources, false},
 };
 
-static int fill(const char *name, struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
+bool pb_live_has_nothing(const char *name, const struct pb_live_source *source)
 {
     for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++)
         if (strcmp(readers[i].name, name) == 0)
-            /* Of a process that has ended, or where none was named, there is nothing to see now. */
-            return readers[i].process && (source->dead || source->pid == 0) ? 0
-                                                                            : readers[i].read(t, source, err);
+            return readers[i].process && (source->dead || source->pid == 0);
+    return false;
+}
+
+static int fill(const char *name, struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
+{
+    if (pb_live_has_nothing(name, source))
+        return 0;
+    for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++)
+        if (strcmp(readers[i].name, name) == 0)
+            return readers[i].read(t, source, err);
     return pb_fail(err, -ENOENT, "%s has no reader", name);
 }
 

@@ -54,6 +54,10 @@ void pb_live_name(const struct pb_live_source *source, char *ret, size_t size);
 /* Adds a row of strings; NULL is NULL. For the callback above. */
 void pb_live_add_strings(struct pb_table *t, const char *const *values, unsigned n);
 
+/* Whether a live table has no rows of that source: of a process that has ended, or where none was named,
+ * there is nothing to see now. */
+bool pb_live_has_nothing(const char *name, const struct pb_live_source *source);
+
 /* Reads the table of that name. Returns the descriptor of an arena that holds it, which the caller closes.
  * -ENOENT: there is no such live table; else why it cannot be read. */
 int pb_live_read(const char *name, const struct pb_live_source *source, struct pb_err *err);

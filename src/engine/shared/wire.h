@@ -2,18 +2,19 @@
  *
  * A message is a header, then its payload; descriptors travel with the header. Each side takes the other for
  * hostile: sizes and counts are bounded, a text that does not fit its message ends the conversation. Rows
- * come while the statement runs; who does not take them holds it up, until its time is over.
+ * come while the statement runs; a caller that does not take them holds it up, until its time is over.
  *
  *   worker: HELLO                       its release, and a pidfd of itself so that the broker can end it
  *   broker: LOCK                        the lock of the worker's slot, which it gives up when it is through
  *   broker: REQUEST                     the statements, the arenas, the time it may take
  *   worker: NEED(table)                 a live table is about to be read; the broker reads it now
  *   broker: LIVE                        one arena for each source, in memory
- *   worker: WHICH(table, times, last)   which files of the archive belong to it? Before its snapshot, and
- * after broker: FILES                       their paths below the folder, by source worker: COLUMNS, BATCH...
- * for each statement: the types, then rows (cells.h) worker: NOTE                        a sentence for a
- * person worker: PROGRESS                    now and then where it was asked for: rows scanned, rows there
- * are worker: DONE or ERROR               then the next REQUEST, or the end
+ *   worker: WHICH(table, times, last)   which archived files belong to it? Before its snapshot, and after
+ *   broker: FILES                       their paths below the folder, by source
+ *   worker: COLUMNS, BATCH...           for each statement: the types, then rows (cells.h)
+ *   worker: NOTE                        a sentence for a person
+ *   worker: PROGRESS                    now and then where it was asked for: rows scanned, rows there are
+ *   worker: DONE or ERROR               then the next REQUEST, or the end
  *
  * The process that writes a Parquet file is sent COLUMNS, ROWS (as texts) and DONE. */
 #pragma once
@@ -23,7 +24,8 @@
 #include <stdint.h>
 
 #define PB_SQL_VERSION     2u
-#define PB_SQL_MAX_FDS     250
+#define PB_SQL_MAX_FDS     250       /* of one message: the kernel takes 253 */
+#define PB_SQL_MAX_SOURCES (1 << 20) /* most of which are archived runs, without a descriptor */
 #define PB_SQL_MAX_MESSAGE (64u << 20)
 #define PB_SQL_MAX_TEXT    (4u << 20) /* of the statements */
 
@@ -48,7 +50,7 @@ enum pb_sql_message {
     PB_SQL_MESSAGE_END
 };
 
-/* What a cell is, for who prints it. The text is exact: a reader of SQL gets the same value from it. */
+/* What a cell is, for the code that prints it. The text is exact: SQL reads the same value from it. */
 enum pb_sql_kind {
     PB_SQL_NULL,
     PB_SQL_NUMBER, /* a JSON number as it stands */

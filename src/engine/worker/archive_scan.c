@@ -19,7 +19,6 @@ struct file {
 
 struct pb_cat_archived {
     unsigned source;
-    struct pb_archive_columns columns;
     int map[PB_MAX_COLUMNS]; /* the table's column -> the archive's, -1: it has none */
     struct file *files;
     unsigned nfiles;
@@ -33,6 +32,7 @@ static int add_table(struct pb_catalog *c, unsigned source, const char *full, co
                      size_t length)
 {
     struct pb_cat_table *t = pb_catalog_table(c, full);
+    struct pb_archive_columns found;
 
     if (!t || t->live)
         return 0;
@@ -44,18 +44,18 @@ static int add_table(struct pb_catalog *c, unsigned source, const char *full, co
     memset(a, 0, sizeof(*a));
     a->source = source;
     memset(a->map, 0xff, sizeof(a->map));
-    pb_archive_columns_read(columns, length, &a->columns);
+    pb_archive_columns_read(columns, length, &found);
     bool first = t->nparts == 0 && t->narchived == 1;
     const char *time = NULL;
-    for (unsigned i = 0; i < a->columns.n; i++) {
-        const struct pb_archive_column *from = &a->columns.at[i];
+    for (unsigned i = 0; i < found.n; i++) {
+        const struct pb_archive_column *from = &found.at[i];
         int ours =
             from->stored ? pb_catalog_column(t, from->name, from->type, from->unit, from->comment) : -1;
         if (ours < 0)
             continue;
         if (pb_catalog_agree(&t->columns[ours], from->type, source))
             a->map[ours] = (int)i;
-        if ((int)i == a->columns.time)
+        if ((int)i == found.time)
             time = from->name;
     }
     pb_catalog_time(t, time, first);
@@ -286,6 +286,32 @@ static void put_column(FILE *out, const struct pb_cat_column *c, bool held)
     pb_put_quoted(out, c->name, '"');
 }
 
+static void put_path(FILE *out, const struct pb_engine *e, const struct file *file)
+{
+    _cleanup_free_ char *path = NULL;
+
+    if (asprintf(&path, "%s/%s", e->archive, file->path) < 0)
+        path = NULL;
+    pb_put_quoted(out, path ? path : "", '\'');
+}
+
+static void put_rank(FILE *out, int32_t rank)
+{
+    if (rank < 0)
+        fputs("NULL::INTEGER", out);
+    else
+        fprintf(out, "%d::INTEGER", (int)rank);
+}
+
+static void put_columns(FILE *out, const struct pb_cat_table *t, const struct pb_cat_archived *a,
+                        unsigned ncolumns)
+{
+    for (unsigned i = 0; i < t->ncolumns; i++) {
+        fputs(i ? ", " : "", out);
+        put_column(out, &t->columns[i], a->map[i] >= 0 && (unsigned)a->map[i] < ncolumns);
+    }
+}
+
 /* The files from `at` on that have as many columns as the first of them: they have one schema. Returns where
  * the next begin. */
 static unsigned put_files(FILE *out, const struct pb_engine *e, const struct pb_cat_table *t,
@@ -296,31 +322,93 @@ static unsigned put_files(FILE *out, const struct pb_engine *e, const struct pb_
 
     fputs("SELECT ", out);
     if (e->request->catalog.ranks) {
-        if (source->rank < 0)
-            fputs("NULL::INTEGER AS rank", out);
-        else
-            fprintf(out, "%d::INTEGER AS rank", (int)source->rank);
-        fprintf(out, ", %d::INTEGER AS target_pid, ", (int)source->pid);
+        put_rank(out, source->rank);
+        fprintf(out, " AS rank, %d::INTEGER AS target_pid, ", (int)source->pid);
     }
-    for (unsigned i = 0; i < t->ncolumns; i++) {
-        fputs(i ? ", " : "", out);
-        put_column(out, &t->columns[i], a->map[i] >= 0 && (unsigned)a->map[i] < ncolumns);
-    }
+    put_columns(out, t, a, ncolumns);
     fputs(" FROM read_parquet([", out);
     for (; at < a->nfiles && a->files[at].ncolumns == ncolumns; at++) {
-        _cleanup_free_ char *path = NULL;
-        if (asprintf(&path, "%s/%s", e->archive, a->files[at].path) < 0)
-            path = NULL;
         fputs(at > first ? ", " : "", out);
-        pb_put_quoted(out, path ? path : "", '\'');
+        put_path(out, e, &a->files[at]);
     }
     fputs("], hive_partitioning = false) UNION ALL ", out);
     return at;
 }
 
+/* --- thousands of runs --- */
+
+/* A part of a union costs DuckDB milliseconds, a file a third of one. So the files of many runs that have one
+ * schema are one part, and a table of paths says which run each is of. That table is joined: a query for one
+ * rank reads all files, which it would not of a union. */
+enum { MANY_RUNS = 256 };
+#define PATH_COLUMN "probing:path" /* no name that a table has */
+
+struct one_file {
+    const struct pb_cat_archived *of;
+    const struct file *file;
+};
+
+/* Files that are read alike are beside each other. */
+static int by_schema(const void *a, const void *b, void *ncolumns)
+{
+    const struct one_file *x = a, *y = b;
+
+    if (x->file->ncolumns != y->file->ncolumns)
+        return x->file->ncolumns < y->file->ncolumns ? -1 : 1;
+    return memcmp(x->of->map, y->of->map, *(const unsigned *)ncolumns * sizeof(x->of->map[0]));
+}
+
+static void put_group(FILE *out, const struct pb_engine *e, const struct pb_cat_table *t,
+                      const struct one_file *files, size_t n)
+{
+    fputs("SELECT \"probing:rank\" AS rank, \"probing:pid\" AS target_pid, ", out);
+    put_columns(out, t, files->of, files->file->ncolumns);
+    fputs(" FROM read_parquet([", out);
+    for (size_t i = 0; i < n; i++) {
+        fputs(i ? ", " : "", out);
+        put_path(out, e, files[i].file);
+    }
+    fputs("], hive_partitioning = false, filename = '" PATH_COLUMN "') JOIN (VALUES ", out);
+    for (size_t i = 0; i < n; i++) {
+        const struct pb_cat_source *source = &e->request->catalog.sources[files[i].of->source];
+        fputs(i ? ", (" : "(", out);
+        put_path(out, e, files[i].file);
+        fputs(", ", out);
+        put_rank(out, source->rank);
+        fprintf(out, ", %d::INTEGER)", (int)source->pid);
+    }
+    fputs(") runs(\"probing:name\", \"probing:rank\", \"probing:pid\") ON \"" PATH_COLUMN
+          "\" = \"probing:name\" UNION ALL ",
+          out);
+}
+
+static int put_many(FILE *out, const struct pb_engine *e, const struct pb_cat_table *t)
+{
+    unsigned ncolumns = t->ncolumns;
+    size_t n = 0, next;
+
+    for (unsigned i = 0; i < t->narchived; i++)
+        n += t->archived[i].nfiles;
+    _cleanup_free_ struct one_file *all = calloc(n + 1, sizeof(*all));
+    if (!all)
+        return -ENOMEM;
+    n = 0;
+    for (unsigned i = 0; i < t->narchived; i++)
+        for (unsigned k = 0; k < t->archived[i].nfiles; k++)
+            all[n++] = (struct one_file){&t->archived[i], &t->archived[i].files[k]};
+    qsort_r(all, n, sizeof(*all), by_schema, &ncolumns);
+    for (size_t i = 0; i < n; i = next) {
+        for (next = i + 1; next < n && by_schema(&all[i], &all[next], &ncolumns) == 0;)
+            next++;
+        put_group(out, e, t, &all[i], next - i);
+    }
+    return 0;
+}
+
 int pb_archive_select(struct pb_engine *e, const struct pb_cat_table *t, char **ret)
 {
     size_t size;
+    int r = 0;
 
     *ret = NULL;
     if (!pb_archive_has_files(t))
@@ -328,8 +416,11 @@ int pb_archive_select(struct pb_engine *e, const struct pb_cat_table *t, char **
     FILE *out = open_memstream(ret, &size);
     if (!out)
         return -ENOMEM;
-    for (unsigned i = 0; i < t->narchived; i++)
+    bool many = t->narchived > MANY_RUNS && e->request->catalog.ranks;
+    if (many)
+        r = put_many(out, e, t);
+    for (unsigned i = 0; !many && i < t->narchived; i++)
         for (unsigned at = 0; at < t->archived[i].nfiles;)
             at = put_files(out, e, t, &t->archived[i], at);
-    return fclose(out) == 0 ? 0 : -ENOMEM;
+    return fclose(out) == 0 ? r : -ENOMEM;
 }

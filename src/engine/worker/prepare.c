@@ -142,9 +142,11 @@ static int fetch_live(struct pb_engine *e, struct pb_cat_table *t, struct pb_err
 {
     struct pb_wire in = {0}, out = {0};
     char full[2 * PB_CAT_NAME];
-    int fds[PB_SQL_MAX_FDS];
+    _cleanup_free_ int *fds = calloc(e->request->catalog.nsources + 1, sizeof(*fds));
     uint32_t length;
 
+    if (!fds)
+        return pb_fail(err, -ENOMEM, "out of memory");
     /* A message of its own: a scan may begin while rows of the same statement are on their way. */
     snprintf(full, sizeof(full), "%s.%s", t->schema, t->name);
     pb_wire_begin(&out, PB_SQL_NEED);
