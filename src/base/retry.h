@@ -8,14 +8,15 @@
  * caller slept still gets its answer.
  *
  * Loops that are not this, and why:
- * - pb_moment_read (remote/moment.h) tries a reading until it is proved: how it tries depends on what the
- *   thread was doing, and a try costs the target, so tries are counted. The sampler does the same as a
- * machine of steps (profile/steps.h), since it has other threads to look at meanwhile.
- * - wait_for_stop (remote/trace.c) spins, then sleeps until the kernel wakes it: a stopped thread stands
- * still for as long as its stop is not noticed.
- * - archive_commit.c and archive_list.c look once or twice more without a wait: what they lost a race against
- *   is over by then.
- * - The agent (src/agent/) uses nothing of base/, and waits at places where it may wait. */
+ *   pb_moment_read (remote/moment.h)  tries a reading until it is proved. How depends on what the thread
+ *                                     does, and a try costs the target: tries are counted. The sampler does
+ *                                     the same as a machine of steps (profile/steps.h).
+ *   begin_through (remote/moment.c)   counts as well: each look asks the target's agent.
+ *   wait_for_stop (remote/trace.c)    spins, then sleeps until the kernel wakes it: a stopped thread stands
+ *                                     still for as long as its stop is not noticed.
+ *   pb_native_capture                 stops a thread, or reads it asleep: the stop itself waits.
+ *   archive_commit.c, archive_list.c  look once or twice more, without a wait: the race they lost is over.
+ *   src/agent/                        uses nothing of base/. */
 #pragma once
 
 #include "base/time.h"

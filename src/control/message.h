@@ -29,10 +29,9 @@ enum pb_msg {
     PB_MSG_THREAD = 9, /* TID -> DONE(VALUE: ns that it has run, TEXT: what it waits in, as /proc has it) */
     PB_MSG_TABLES =
         10, /* -> OUTPUT(TEXT: what a person should know) or none, DONE with a descriptor beside it */
-    PB_MSG_CHANNEL =
-        11,             /* NAME: the kind, DATA: arguments, TIMEOUT_MS: for the GIL -> DONE(VALUE: window) or
+    PB_MSG_CHANNEL = 11, /* NAME: the kind, DATA: arguments, TIMEOUT_MS: for the GIL -> DONE(VALUE: window) or
                            ERROR. From DONE on the connection is a channel, and carries what follows alone. */
-    PB_MSG_LISTEN = 12, /* NAME: the kind, DATA: arguments, TEXT: a numeric address, VALUE: port or 0, MODE
+    PB_MSG_LISTEN = 12,  /* NAME: the kind, DATA: arguments, TEXT: a numeric address, VALUE: port or 0, MODE
                            -> DONE(VALUE: port): each connection to it is a channel of plain bytes */
     PB_MSG_LISTEN_STOP = 13, /* NAME: the kind or none for all, MODE: 1 ends their channels too
                                 -> DONE(VALUE: how many stopped) */

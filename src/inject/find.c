@@ -36,7 +36,8 @@ enum {
 /* A thread that was asked to stop cannot be let go before it has: short of a deadline it gets this long. */
 #define STOP_LIMIT (100 * PB_NS_PER_MS)
 #define SETTLE                                                                                               \
-    (2 * PB_NS_PER_MS) /* how long a doubtful word must stay unchanged on the stack before it                \
+    (2 *                                                                                                     \
+     PB_NS_PER_MS) /* how long a doubtful word must stay unchanged on the stack before it                \
                         * counts as stale */
 
 enum {

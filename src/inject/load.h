@@ -1,8 +1,9 @@
 /* load: the agent brought in by ptrace, from the choice of a thread to the answer of the entry point.
  *
- *   borrow   load.c     one thread is held: our memory is mapped, the stub written and run; the thread goes
- * on follow   follow.c   the threads that the stub started are watched: memfd filled, answer read Private to
- * inject/. */
+ *   borrow   load.c     one thread is held: our memory is mapped, the stub written and run; it goes on
+ *   follow   follow.c   the threads that the stub started are watched: memfd filled, answer read
+ *
+ * Private to inject/. */
 #pragma once
 
 #include "inject/hold.h"

@@ -2,8 +2,8 @@
  * nothing to link, and nothing to be missing where there is no GPU. Only ever in a process of ours: it takes
  * memory and threads.
  *
- * One thread at a time. A driver in trouble may not come back from a call: whoever must not wait has a thread
- * for it. */
+ * One thread at a time. A driver in trouble may not come back from a call: a caller that must not wait
+ * calls this from a thread of its own. */
 #pragma once
 
 #include <stdint.h>

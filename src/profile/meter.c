@@ -248,7 +248,7 @@ static void open_gpus(struct pb_meter *m)
         pb_gpus_close(m->gpus);
         m->gpus = NULL;
     }
-    /* A GPU that should be there: who reads the empty table would wonder. */
+    /* There is a GPU, and it cannot be read: without a word the empty table would be a riddle. */
     if (r < 0 && r != -ENOENT && r != -ENODEV)
         fprintf(stderr, "probing: no gpu_metrics: %s\n", pb_err_text(&err, r));
 }
@@ -290,7 +290,7 @@ static int start_thread(struct pb_meter *m)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&m->wake, &attributes);
     pthread_condattr_destroy(&attributes);
-    /* Signals end the sleep of who samples: they are not for this thread. */
+    /* Signals are to end the sleep of the sampling thread: this one takes none. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int r = -pthread_create(&m->thread, NULL, run, m);

@@ -2,8 +2,8 @@
  *
  *   python.memory   a row a process: memory in RAM, Python's heap and collector, memory on GPUs
  *   gpu_metrics     a row a GPU
- * Read from outside by a thread of its own, so that neither a large heap nor a driver that hangs holds up who
- * samples. Nothing is asked of the processes. */
+ * Read from outside by a thread of its own, so that neither a large heap nor a driver that hangs holds up the
+ * sampler. Nothing is asked of the processes. */
 #pragma once
 
 #include <stdbool.h>

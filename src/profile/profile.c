@@ -366,7 +366,7 @@ int pb_profile_begin_epoch(struct pb_profile *p, uint32_t *nodes, size_t nnodes,
     next->facts = p->facts;
     next->fold = p->fold;
     release(p);
-    *p = *next; /* whoever holds the profile goes on with it */
+    *p = *next; /* in place: pointers to the profile stay valid */
     free(next);
     return 0;
 }

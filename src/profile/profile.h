@@ -1,4 +1,4 @@
-/* profile: samples of stacks, in memory: who was where, how often, and when.
+/* profile: samples of stacks, in memory: which thread was where, how often, and when.
  *
  * Everything is interned: texts, functions (name and file), frames (a function at a line), and stacks as the
  * nodes of a tree, so that a sample is a number and costs nothing when it was seen before. Memory is bounded:
@@ -136,8 +136,8 @@ int pb_profile_add_span(struct pb_profile *p, const struct pb_profile_span *span
 void pb_profile_forget_samples(struct pb_profile *p);
 
 /* Forgets everything, samples and what is interned, and gives the memory back, but for these nodes and
- * threads, which get new numbers in their places (PB_PROFILE_NONE stays what it is). The facts stay. For who
- * goes on for longer than the memory would last. -ENOMEM: nothing has changed. */
+ * threads, which get new numbers in their places (PB_PROFILE_NONE stays what it is). The facts stay. For
+ * samplers that run for longer than the memory would last. -ENOMEM: nothing has changed. */
 int pb_profile_begin_epoch(struct pb_profile *p, uint32_t *nodes, size_t nnodes, uint32_t *threads,
                            size_t nthreads);
 

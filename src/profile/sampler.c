@@ -21,13 +21,13 @@
 #include "remote/trace.h"
 
 #define PROCESSES_MAX  1024
-#define CHILDREN_NS    (PB_NS_PER_S / 2)  /* how often new children are looked for */
-#define LOOKS_A_SECOND 5000               /* at threads that sleep: 1% of a core */
-#define SHORT_NS       3000               /* a sleep would take longer than that */
-#define DESCRIPTORS    (1u << 18)         /* that we may have open */
-#define CANCEL_NS      (PB_NS_PER_S / 10) /* a wait is looked up from this often */
-#define LATE_PERIODS   1                  /* a tick that is due longer than this is left out */
-#define STOPS_NS       (20 * PB_NS_PER_MS) /* of a tick, that a process may take for threads that do not stop */
+#define CHILDREN_NS    (PB_NS_PER_S / 2)   /* how often new children are looked for */
+#define LOOKS_A_SECOND 5000                /* at threads that sleep: 1% of a core */
+#define SHORT_NS       3000                /* a sleep would take longer than that */
+#define DESCRIPTORS    (1u << 18)          /* that we may have open */
+#define CANCEL_NS      (PB_NS_PER_S / 10)  /* a wait is looked up from this often */
+#define LATE_PERIODS   1                   /* a tick that is due longer than this is left out */
+#define STOPS_NS       (20 * PB_NS_PER_MS) /* of a tick, for a process whose threads do not stop */
 #define TURN_NS        (20 * PB_NS_PER_MS) /* of a tick, at least, that all processes share */
 #define TURN_MIN_NS    (2 * PB_NS_PER_MS)
 

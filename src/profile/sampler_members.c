@@ -1,4 +1,5 @@
-/* sampler_members: who is sampled, where samples go, and how long their numbers hold; see sampler.h. */
+/* sampler_members: which processes are sampled, where samples go, and how long their numbers hold; see
+ * sampler.h. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>

@@ -10,8 +10,8 @@
  *   PREEMPTED   does it wait for a CPU?                              yes: READ
  *   STOP        does it stop (ptrace), or (--no-stop) lose its CPU?  yes: READ; not in time: HELD_UP
  *   READ        its memory, whatever comes of it                     PROVE
- *   PROVE       it did not run meanwhile                             yes: DESCRIBE; it ran: from ASLEEP on
- * again DESCRIBE    the stack as a node of the profile                   COUNT; registers were missing: STOP
+ *   PROVE       it did not run meanwhile                             yes: DESCRIBE; it ran: back to ASLEEP
+ *   DESCRIBE    the stack as a node of the profile                   COUNT; registers were missing: STOP
  *   COUNT       one sample more                                      TAKEN */
 #pragma once
 

@@ -3,11 +3,12 @@
  *
  *   python.samples   timestamp, pid, tid, thread, process, stack, samples, until, waiting, gil
  *   python.stacks    timestamp, stack, parent, function, file, line, kind
- * A stack is a node: its innermost frame, and the stack below that. Nodes are written again now and then, so
- * that what makes room for newer rows takes no stack away that a newer sample needs.
  *   python.hangs     timestamp, pid, tid, thread, process, depth, function, file, line, locals, seconds,
- * verdict A recording is a run (control/rundir.h) of the process that records; its description says what it
- * is of. */
+ *                    verdict
+ *
+ * A stack is a node: its innermost frame, and the stack below that. Nodes are written again now and then: old
+ * rows are overwritten, and a newer sample must find its stack. A recording is a run (control/rundir.h) of
+ * the process that records; its description says which process it is of. */
 #pragma once
 
 #include <stdint.h>
@@ -31,7 +32,7 @@ struct pb_store_options {
 int pb_store_new(const struct pb_store_options *options, struct pb_store **ret, struct pb_err *err);
 void pb_store_close(struct pb_store *s);
 const char *pb_store_path(const struct pb_store *s);
-struct pb_arena *pb_store_arena(struct pb_store *s); /* for who records more into it */
+struct pb_arena *pb_store_arena(struct pb_store *s); /* the meter records into it too */
 
 /* Writes what the profile has, and forgets its samples (not what is interned). Call it every second or so. */
 int pb_store_flush(struct pb_store *s, struct pb_profile *p);

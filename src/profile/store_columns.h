@@ -1,4 +1,5 @@
-/* store_columns: the columns of a recording's tables, for who writes and who reads them. */
+/* store_columns: the columns of a recording's tables, shared by the writer (store.c) and the reader
+ * (store_read.c). */
 #pragma once
 
 enum pb_sample_column {

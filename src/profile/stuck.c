@@ -29,8 +29,7 @@ static void count_wakes(const struct pb_process_watch *w, struct pb_watched *t, 
         t->window_whole = false;
         t->polled = 0;
     }
-    /* Whoever waits for the GIL wakes up every few milliseconds to ask for it: that is no polling of its own.
-     */
+    /* A thread that waits for the GIL wakes up every few milliseconds to ask for it: that is no polling. */
     if (begins || waits_for_gil(w, t)) {
         t->window_from = now;
         t->window_woke = t->woke;

@@ -15,7 +15,7 @@
     20 /* of a moment that was none, or that hit a place between two stores that belong together             \
         */
 
-#define TRIES_THROUGH 3 /* of somebody else, who takes longer */
+#define TRIES_THROUGH 3 /* the same through the agent, which takes longer */
 
 /* A sample in the making. */
 struct reading {
@@ -87,7 +87,7 @@ static int cpu_of(struct pb_process_watch *w, struct pb_watched *t)
 }
 
 #define WINDOW     128
-#define MISSES_MAX 2 /* of as many glances: whoever falls back on another way samples a later instant */
+#define MISSES_MAX 2 /* of as many glances: another way samples a later instant, which biases the profile */
 
 static int note_miss(struct pb_watched *t)
 {
@@ -216,7 +216,8 @@ static enum pb_outcome find_preempted(struct reading *r)
 #define STOP_WITHIN_NS (10 * PB_NS_PER_MS) /* other threads wait meanwhile */
 #define STOP_SLOW_NS   (PB_NS_PER_MS / 2)  /* what takes longer is counted against the process */
 #define AVOID_FIRST_NS                                                                                       \
-    (20 * PB_NS_PER_MS) /* for how long a thread that did not stop is not stopped again                      \
+    (20 *                                                                                                    \
+     PB_NS_PER_MS) /* for how long a thread that did not stop is not stopped again                      \
                          */
 #define AVOID_DOUBLINGS 4
 

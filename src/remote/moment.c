@@ -254,9 +254,10 @@ static int begin_pinned_through(struct pb_moment *m)
     return m->way = PB_WAY_PINNED;
 }
 
-/* Through somebody else, whose answers take too long to catch a thread that sleeps only now and then at the
- * first try. That it did not run is read from its time slices, which need no right; where they are not to be
- * seen, or it is not told what the thread waits in, its own clock at the end decides alone. */
+/* Through a source (the agent), whose answers take too long to catch a thread that sleeps only now and then
+ * at the first look. That the thread did not run is read from its time slices, which needs no right. Where
+ * these cannot be read, or the source does not know what the thread waits in, the thread's CPU clock decides
+ * at the end. */
 static int begin_through(struct pb_moment *m, unsigned ways)
 {
     char call[256];

@@ -3,15 +3,18 @@
  * A stack read from a running thread is a mixture of moments. So a reading is framed by pb_moment_begin and
  * pb_moment_end, and counts only when end says 0. In the order they are tried, each only where allowed:
  *   asleep   the kernel says it is off its CPU (/proc/PID/task/TID/syscall), and it was not scheduled in
- * since (the count of time slices in schedstat is the same at the end). Also true of one that is stopped.
+ *            since (the count of time slices in schedstat is the same at the end). Also true of one that is
+ *            stopped.
  *   pinned   it would run, but we run on the CPU it belongs to, and it was not scheduled in since: it was
  *            preempted by us. Moves the calling thread to that CPU; its affinity is the caller's to restore.
  *            The same is proved without moving where it waits for any CPU (pb_moment_ready).
  *   stopped  by ptrace, this one thread, for tens of microseconds (remote/trace.h): its signals are handed
- * on, and its system calls go on. Where a stop would make a wait of its own longer it is read asleep instead,
- * also when that way was not asked for. If we die, the kernel lets the thread go on. Caller-owned; begin, end
- * and close come from one thread of ours (ptrace wants that). Does not allocate; a few short reads of /proc
- * through descriptors kept open.
+ *            on, and its system calls go on. Where a stop would make a wait of its own longer it is read
+ *            asleep instead, also when that way was not asked for. If we die, the kernel lets the thread go
+ *            on.
+ *
+ * Caller-owned; begin, end and close come from one thread of ours (ptrace wants that). Does not allocate; a
+ * few short reads of /proc through descriptors kept open.
  *
  * Without schedstat (a kernel built without it, a /proc that hides it) the switches in status are counted
  * instead: a thread that is off its CPU before and after, and was not switched out in between, did not run.
@@ -33,9 +36,10 @@ enum pb_way {
 };
 
 struct pb_moment {
-    pid_t pid, tid;            /* in our pid namespace */
-    pid_t ns_tid;              /* in its own; used with `through` */
-    struct pb_source *through; /* who tells of the thread, where /proc does not; NULL: /proc */
+    pid_t pid, tid; /* in our pid namespace */
+    pid_t ns_tid;   /* in its own; used with `through` */
+    struct pb_source
+        *through; /* asked about the thread where /proc is not readable (an agent); NULL: /proc */
     int schedstat_fd, syscall_fd, stat_fd, status_fd;
     uint64_t within_ns; /* how long a stop is waited for; the caller's to change */
     bool stopped;

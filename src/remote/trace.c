@@ -75,8 +75,8 @@ static pid_t number_of(pid_t pid, const char *key)
     return number;
 }
 
-/* A process that ended while we traced it is shown to its parent only when we have waited for it. If we are
- * the parent as well, it is for whoever started it to do that. */
+/* A process that ended while we traced it is shown to its parent only when we have waited for it. Where we
+ * are its parent, the code that started it waits for it, not this. */
 static void reap(pid_t tid)
 {
     if (number_of(tid, "\nPPid:") != getpid())

@@ -6,6 +6,7 @@ from source import TOP, files, text
 
 LONGEST_FILE = 700
 LONGEST_FUNCTION = 90
+WIDTH = 110  # as .clang-format has it for code
 # A folder of somebody's machine, or a package registry: both belong into configuration, not into the repository.
 FOREIGN = [re.compile(pattern) for pattern in (
     r"(^|[^\w.%})>/\]-])/(home|Users|work|root|farm)/\w",
@@ -20,6 +21,13 @@ def test_files_have_one_subject():
     long = [f"{path}: {text(path).count(chr(10))} lines" for path in files(*CODE)
             if text(path).count("\n") > LONGEST_FILE]
     assert not long, "\n".join(long)
+
+
+def test_comments_keep_to_the_width_of_the_code():
+    """clang-format leaves comments alone (a list in one must keep its lines), so their width is looked at here."""
+    wide = [f"{path}:{number}" for path in files("*.c", "*.h") for number, line in enumerate(text(path).splitlines(), 1)
+            if len(line) > WIDTH and re.match(r"\s*(/\*| \*)|[^\"]*/\*[^\"]*$", line)]
+    assert not wide, "\n".join(wide)
 
 
 def functions(content):

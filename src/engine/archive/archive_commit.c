@@ -1,8 +1,8 @@
 /* archive_commit: how files get their names, so that a crash at any moment loses nothing and doubles nothing.
  *
  * A batch of one file is one rename. A batch of several (it spans midnight) is decided when every file of it
- * is named .commit.DATE.NAME; then they are renamed, the first day first. Who comes after a crash finishes
- * a batch that was decided and removes one that was not. */
+ * is named .commit.DATE.NAME; then they are renamed, the first day first. The recorder that comes after a
+ * crash finishes a batch that was decided and removes one that was not. */
 #include "engine/archive/archive_record.h"
 
 #include "base/cleanup.h"
@@ -79,7 +79,7 @@ int pb_archive_put_mark(int own, const char *run, const char *recorded)
 
 static int place(int partition, const char *from, const char *date, const char *name)
 {
-    /* Somebody who keeps the archive small may remove the empty folder just then. */
+    /* Another recorder that prunes the archive may remove the empty folder just then. */
     for (int tries = 0; tries < 3; tries++) {
         _cleanup_close_ int dir = pb_archive_make_path(partition, date);
         if (dir < 0)

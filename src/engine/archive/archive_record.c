@@ -255,7 +255,7 @@ static int open_partition(const struct pb_recorder *r, const struct table *t)
     return pb_archive_make_path(r->folder_fd, path);
 }
 
-/* Takes in what the names of a table's files tell, after whoever was here before. */
+/* Reads from the names of a table's files which segments earlier recorders of this run have archived. */
 static int list_done(struct pb_recorder *r, struct table *t)
 {
     struct pb_archive_files files;

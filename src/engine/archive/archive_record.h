@@ -46,7 +46,7 @@ int pb_recorder_round(struct pb_recorder *r, bool ended,
 /* FOLDER/_probing/RUN: where the log of a recorder in the background goes. */
 const char *pb_recorder_place(const struct pb_recorder *r);
 
-/* Writes who records into the lock; after a fork. */
+/* Writes our pid into the lock file, for people and for other recorders; after a fork. */
 void pb_recorder_sign(struct pb_recorder *r);
 
 /* archive_commit.c: the way of files to their places. partition: TABLE/job=/node=/rank=, open. */

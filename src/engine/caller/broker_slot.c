@@ -218,8 +218,8 @@ static int lock_slot(int dir, unsigned *ret_slot)
     return -EAGAIN;
 }
 
-/* Waits for a lock, a little differently long each time, so that nobody is always the second to look, and
- * longer each time up to `most`: a hundred who look every millisecond would keep the workers from the CPU. */
+/* Waits for a lock. Waits are of uneven length, so that no caller is always the second to look, and grow up
+ * to `most`: a hundred callers that look every millisecond would keep the workers from the CPU. */
 static int wait_for(int dir, uint64_t deadline, const struct pb_cancel *cancel, uint64_t most,
                     int (*lock)(int dir, void *arg), void *arg)
 {
@@ -246,8 +246,8 @@ static int lock_any(int dir, void *ret_slot)
     return lock_slot(dir, ret_slot);
 }
 
-/* The lock of a slot. Everybody goes through one queue, so that who has just had a worker does not get the
- * next one before those who wait. */
+/* The lock of a slot. All callers go through one queue, so that a caller that has just had a worker does not
+ * get the next one before those that wait. */
 static int wait_for_slot(int dir, uint64_t deadline, const struct pb_cancel *cancel, unsigned *ret_slot)
 {
     _cleanup_close_ int queue = wait_for(dir, deadline, cancel, 16 * PB_NS_PER_MS, lock_queue, NULL);
@@ -267,7 +267,7 @@ int pb_worker_take(struct pb_worker *ret, int fresh, const char *archive, uint64
     _cleanup_close_ int dir = open_directory(directory);
     if (dir < 0)
         return take_private(ret, path, archive, err);
-    /* Who may read an archive is another worker than who may read nothing. */
+    /* A worker that may read an archive never serves queries without one, nor those of another. */
     for (const char *p = archive; p && *p; p++)
         id = (id ^ (unsigned char)*p) * 1099511628211ull;
     _cleanup_close_ int lock = wait_for_slot(dir, deadline, cancel, &slot);

@@ -1,4 +1,4 @@
-/* cancel: how somebody who waits for a query is told to stop waiting. */
+/* cancel: how a caller that waits for a query is told to stop waiting. */
 #pragma once
 
 #include <poll.h>

@@ -1,9 +1,9 @@
 /* archive: rows that have left the arena, in Parquet files that any engine reads as they are.
  *
- *   FOLDER/TABLE/job=J/node=N/rank=R/date=YYYY-MM-DD/NAME.parquet   rows; the name tells all that we need to
- * know FOLDER/TABLE/job=J/node=N/rank=R/.tmp-*, .commit.*               files that are being written
- *   FOLDER/_probing/RUN/                                             about, lock, log, TABLE.columns of a run
- *   FOLDER/_probing/RUN.of-PID-START                                 that run is a recording of this process
+ *   FOLDER/TABLE/job=J/node=N/rank=R/date=YYYY-MM-DD/NAME.parquet   rows; the name says which
+ *   FOLDER/TABLE/job=J/node=N/rank=R/.tmp-*, .commit.*              files that are being written
+ *   FOLDER/_probing/RUN/                                            about, lock, log, TABLE.columns of a run
+ *   FOLDER/_probing/RUN.of-PID-START                                that run is a recording of this process
  *
  * A name is RUN-FIRST-LAST-PARTofPARTS-cCOLUMNS-rTOTAL-SEGMENTS.parquet: the run, the times of its first and
  * last row (us), which part of a batch it is (a batch that spans midnight has a file a day), how many columns

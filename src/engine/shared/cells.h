@@ -97,7 +97,7 @@ enum pb_sql_kind pb_cell_text(struct pb_wire *m, enum pb_cell_type type, unsigne
 /* A JSON string. */
 void pb_cell_json(struct pb_wire *m, const char *text, size_t length);
 
-/* --- a row as texts, for who prints it --- */
+/* --- a row as texts, for printing --- */
 
 struct pb_sql_cell {
     enum pb_sql_kind kind;

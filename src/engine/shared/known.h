@@ -13,7 +13,7 @@ struct pb_known {
     bool live;
 };
 
-/* Columns of python.backtrace, for who reads stacks. */
+/* Columns of python.backtrace, for the code that fills it. */
 enum {
     PB_BT_THREAD,
     PB_BT_TID,

@@ -130,7 +130,7 @@ int pb_catalog_column(struct pb_cat_table *t, const char *name, enum pb_type typ
  * as holds all. False: it cannot, and the column is marked so. */
 bool pb_catalog_agree(struct pb_cat_column *c, enum pb_type type, unsigned source);
 
-/* The sentence for a person who reads a column that has no one type. */
+/* The error for a query that reads a column whose sources disagree about its type. */
 void pb_catalog_conflict(const struct pb_catalog *c, const struct pb_cat_table *t,
                          const struct pb_cat_column *column, struct pb_err *err);
 

@@ -100,7 +100,7 @@ void pb_engine_progress(struct pb_engine *e)
 {
     struct pollfd p = {.events = POLLOUT};
 
-    /* Whoever sends just now shows progress enough; so does a caller who has not read what was sent. */
+    /* Rows that are being sent show progress enough; so do those that the caller has not read yet. */
     if (pthread_mutex_trylock(&e->sending) != 0)
         return;
     p.fd = e->request && e->request->progress ? e->request->socket : -1;

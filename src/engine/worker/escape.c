@@ -1,6 +1,6 @@
 /* escape: a deliberate hole, in the test build of the worker only.
  *
- * pb_escape('open') does with system calls what an attacker would who had taken over the process, and says
+ * pb_escape('open') makes the system calls that an attacker inside this process would make, and says
  * how the kernel answered: the errno by name, or "done". The product has none of this. */
 #ifdef PROBING_TEST_ESCAPE
 #include "engine/worker/escape.h"

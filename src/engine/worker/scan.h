@@ -14,7 +14,7 @@ struct pb_scan_request {
     struct pb_catalog *catalog;
     pb_scan_prepare *prepare;
     void *arg;
-    bool raw_times;   /* nanoseconds as numbers, for who writes files */
+    bool raw_times;   /* nanoseconds as numbers, for files */
     unsigned threads; /* that may read one table at once; 1 keeps the rows in order */
 };
 

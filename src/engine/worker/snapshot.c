@@ -14,8 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* More than this is not copied of one table: who asks is told to narrow the time. Only what is read more than
- * once (several statements) or what a writer overtakes again and again is copied at all. */
+/* More than this is not copied of one table: the query fails, and says to narrow the time. A table is copied
+ * at all only when it is read more than once (several statements) or a writer overtakes the scan again and
+ * again. */
 static const uint64_t MAX_BYTES = 2ull << 30;
 /* Fewer are copied whatever they are; so many more than were recycled meanwhile are copied the second time.
  */

@@ -2,7 +2,7 @@
  *
  * Only what reads is let through, by the type that DuckDB itself finds. Aggregates beside bare columns
  * without a GROUP BY, which people write, run as GROUP BY ALL, and a note says so. Rows leave while the
- * statement runs (outgoing.h): who reads slowly holds up the statement, and costs no memory. */
+ * statement runs (outgoing.h): a caller that reads slowly holds up the statement, and costs no memory. */
 #include "engine/worker/internal.h"
 
 #include "base/cleanup.h"

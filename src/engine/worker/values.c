@@ -21,7 +21,7 @@ struct pb_value_type {
     struct pb_value_type **children;
 };
 
-/* What a type is to those who read the rows, and its name in SQL. */
+/* What a type is to readers of the rows, and its name in SQL. */
 static const struct {
     enum pb_cell_type cells;
     const char *name;

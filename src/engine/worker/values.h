@@ -15,7 +15,7 @@ void pb_value_type_free(struct pb_value_type *t);
 /* The type as SQL spells it, of malloc; NULL: out of memory. */
 char *pb_value_type_name(const struct pb_value_type *t);
 
-/* What its cells are to those who read them, and the scale of a decimal. */
+/* What its cells are to readers of the rows, and the scale of a decimal. */
 enum pb_cell_type pb_value_cells(const struct pb_value_type *t);
 unsigned pb_value_scale(const struct pb_value_type *t);
 

@@ -415,7 +415,8 @@ static int open_database(struct pb_err *err)
     char *why = NULL;
 
     int r = pb_duck_load(err);
-    /* An arena is whatever a process wrote there: who reads it has no rights, and files only as they come. */
+    /* An arena holds whatever a process wrote there: the process that reads it is in the sandbox, and gets
+     * its files as descriptors. */
     if (r == 0)
         r = pb_sandbox_bound_memory(MOST_SPACE, err);
     if (r == 0)
