@@ -173,11 +173,14 @@ time.sleep(60)
             os.kill(child, signal.SIGKILL)
 
 
-def test_exec_starts_anew():
-    code = "import os, sys, time\nprint('ready', flush=True)\ntime.sleep(1)\nos.execv(sys.executable, [sys.executable, '-c', 'import time; print(\"second\", flush=True); time.sleep(60)'])"
+def test_exec_starts_anew(tmp_path):
+    go = tmp_path / "go"
+    code = f"import os, sys, time\nprint('ready', flush=True)\nwhile not os.path.exists({str(go)!r}):\n    time.sleep(0.02)\n" \
+           "os.execv(sys.executable, [sys.executable, '-c', 'import time; print(\"second\", flush=True); time.sleep(60)'])"
     with jobs.python(code) as job:
         inject(job)
         first = run_dir(job.pid)
+        go.touch()
         jobs.wait_until(lambda: "second" in job.output)
         inject(job)
         assert probe(job.pid, "eval", "import sys; sys.argv").stdout == "['-c']\n"

@@ -74,11 +74,10 @@ def test_other_machines_need_a_token(job):
 def test_telnet_speaks_of_itself(job):
     command = address(probe(job.pid, "listen"))
     with socket.create_connection(command.split()[1:], timeout=10) as peer:
-        peer.sendall(b"\xff\xfd\x01\xff\xfb\x1f\xff\xfa\x1f\x00\x50\xff\xf0rate\r\nwhile True: pass\r\n\r\n")
+        peer.sendall(b"\xff\xfd\x01\xff\xfb\x1f\xff\xfa\x1f\x00\x50\xff\xf0rate\r\nexec('print(\"it runs\")\\nwhile True: pass')\r\n")
         seen = b""
-        while b"0.1\n>>> ... " not in seen:
+        while b"0.1\n>>> it runs\n" not in seen:
             seen += peer.recv(4096)
-        time.sleep(0.2)
         peer.sendall(b"\xff\xf4\xff\xfd\x06")  # Ctrl-C of a telnet
         while b"KeyboardInterrupt\n>>> " not in seen:
             seen += peer.recv(4096)

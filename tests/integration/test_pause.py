@@ -169,6 +169,7 @@ def test_a_main_thread_in_c_is_named():
     code = "import threading\ndef wait():\n    threading.Lock().acquire() or threading.Lock()\n    lock = threading.Lock(); lock.acquire()\n" \
            "    print('ready', flush=True)\n    lock.acquire()\nwait()\n"
     with jobs.python(code) as job:
+        assert probe(job.pid, "inject").returncode == 0  # within a time of its own
         began = time.monotonic()
         done = probe(job.pid, "pause", "--timeout", "500ms")
         assert time.monotonic() - began < 5
