@@ -277,6 +277,7 @@ static void put_in_or_take_out(const struct pb_python *py)
         if (slots_in)
             take_slots(py);
         take_backward();
+        pb_torch_comm_take(py);
         if (!pb_torch_run())
             pb_torch_names_end(py);
         return;
@@ -291,6 +292,7 @@ static void put_in_or_take_out(const struct pb_python *py)
     put_hooks(py);
     put_backward(py);
     put_slots(py);
+    pb_torch_comm_put(py);
 }
 
 /* --- the thread that takes the GIL ----------------------------------------------------------------- */
@@ -514,6 +516,7 @@ static void forget(void)
 {
     wanted = working = 0;
     __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
+    pb_torch_comm_forget();
 }
 
 static void describe(char *ret, size_t size)
@@ -523,9 +526,9 @@ static void describe(char *ret, size_t size)
     else if (!pb_torch_run())
         snprintf(ret, size, "waits for torch to be imported");
     else
-        snprintf(ret, size, "modules of %.3g%% of the steps; step %lld, %llu calls",
-                 pb_torch.rate * 100 / pb_torch.thin, (long long)pb_torch.step,
-                 (unsigned long long)pb_torch.calls);
+        snprintf(ret, size, "modules of %.3g%% of the steps%s; step %lld, %llu calls",
+                 pb_torch.rate * 100 / pb_torch.thin, pb_torch_comm_told() ? ", collectives" : "",
+                 (long long)pb_torch.step, (unsigned long long)pb_torch.calls);
 }
 
 const struct pb_probe pb_probe_torch = {

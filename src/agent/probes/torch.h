@@ -5,6 +5,7 @@
  *   torch_names.c  modules by address, their names in the model, and the texts that rows name them by
  *   torch_step.c   phases of a step (data loader, forward, backward, optimizer) and where it ends
  *   torch_cost.c   what recording costs, and the budget
+ *   torch_comm.c   collectives and transfers
  *   torch_shape.c  shapes of what modules are called with
  *   torch_rows.c   the tables
  *
@@ -114,6 +115,12 @@ struct pb_torch_step_row {
 };
 void pb_torch_write_call(uint32_t place, int64_t begun, int64_t took, int64_t own);
 void pb_torch_write_step(const struct pb_torch_step_row *step);
+
+/* torch_comm.c: with the GIL; put may be called over and over. forget: in a child of fork. */
+void pb_torch_comm_put(const struct pb_python *py);
+void pb_torch_comm_take(const struct pb_python *py);
+void pb_torch_comm_forget(void);
+int pb_torch_comm_told(void); /* whether collectives make rows; any thread */
 
 /* torch_cost.c */
 void pb_torch_cost_reset(void);

@@ -218,6 +218,28 @@ static const struct pb_column trace_event[] = {
     {"result", PB_STRING, PB_COL_LATE, NULL, "what a traced call returned, JSON"},
     {"locals", PB_STRING, PB_COL_LATE, NULL, "of a traced call at its end, JSON"},
 };
+/* As src/agent/probes/torch_comm.c writes it. */
+static const struct pb_column comm_collective[] = {
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was issued, UTC"},
+    {"step", PB_I64, 0, NULL, "step of python.torch_step"},
+    {"op", PB_STRING, 0, NULL, "allreduce, broadcast, send, ..."},
+    {"group_name", PB_STRING, 0, NULL, "process group"},
+    {"group_rank", PB_I32, 0, NULL, "rank of this process in it"},
+    {"group_size", PB_I32, 0, NULL, "its processes"},
+    {"seq", PB_I64, 0, NULL, "number in its group, from when the probe was on"},
+    {"bytes", PB_I64, 0, "bytes", "of the tensors that this rank gives"},
+    {"tensor_dtype", PB_STRING, 0, NULL, "of the first of them"},
+    {"tensor_shape", PB_STRING, 0, NULL, "of the first of them: 4x8"},
+    {"async_op", PB_BOOL, 0, NULL, "whether its issuer goes on at once"},
+    {"src_rank", PB_I32, 0, NULL, "rank that sends, where one does"},
+    {"dst_rank", PB_I32, 0, NULL, "rank that receives, where one does"},
+    {"global_rank", PB_I32, 0, NULL, "rank of this process"},
+    {"location", PB_STRING, 0, NULL, "file:line that issued it; NULL: C++, such as DDP's reducer"},
+    {"participate_ranks", PB_STRING, 0, NULL, "ranks of the group, the first 64"},
+    {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
+    {"done", PB_TIMESTAMP, PB_COL_LATE, NULL, "when it was over, UTC; NULL: not yet, or nobody tells"},
+    {"duration_ms", PB_F64, PB_COL_LATE, "ms", "from issued to done"},
+};
 static const struct pb_column comm_metrics[] = {
     TIME,
     {"operation", PB_STRING, 0, NULL, "collective or transfer"},
@@ -318,6 +340,8 @@ const struct pb_known pb_known[] = {
     RECORDED("python.trace_event", "spans and events that the program tells of itself", trace_event),
     RECORDED(PB_EXCEPTIONS_NAME, PB_EXCEPTIONS_ABOUT, exceptions),
     RECORDED(PB_CRASH_FRAMES_NAME, PB_CRASH_FRAMES_ABOUT, crash_frames),
+    /* Before the one whose view reads it. */
+    RECORDED("python.comm_collective", "collectives and transfers of torch.distributed", comm_collective),
     RECORDED("comm_metrics", "collectives and transfers between ranks", comm_metrics),
     RECORDED("gpu_metrics", "use of the GPUs, a row a second and GPU", gpu_metrics),
     RECORDED("memory_allocations", "memory allocated, by function", memory_allocations),

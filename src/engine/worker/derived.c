@@ -29,16 +29,46 @@
     " NULL::DOUBLE AS max_cached, NULL::DOUBLE AS allocated_delta, NULL::DOUBLE AS max_allocated_delta"      \
     " FROM fields t ASOF LEFT JOIN steps s ON %2$st.timestamp >= s.timestamp"
 
+/* Collectives under the names of the tool before; %2$s is not needed. */
+#define COMM_COLLECTIVE                                                                                      \
+    "SELECT *, op AS operation, tensor_dtype AS dtype, step AS local_step, step AS global_step,"             \
+    " step AS micro_step, NULL::INTEGER AS micro_batches FROM (%1$s)%2$s"
+
+/* What a program recorded itself, and the collectives. */
+#define COMM_METRICS                                                                                         \
+    "%1$s UNION ALL BY NAME SELECT timestamp, op AS operation, src_rank, dst_rank, bytes,"                   \
+    " duration_ms AS latency_ms%2$s FROM memory.python.comm_collective"
+
+static const struct {
+    const char *schema, *name, *sql, *by_rank;
+} derived[] = {
+    {"python", "torch_trace", TORCH_TRACE, "t.target_pid = s.target_pid AND "},
+    {"python", "comm_collective", COMM_COLLECTIVE, ""},
+    {"main", "comm_metrics", COMM_METRICS, ", rank, target_pid"},
+};
+#define DERIVED (sizeof(derived) / sizeof(derived[0]))
+
+static size_t find_derived(const struct pb_cat_table *t)
+{
+    size_t i = 0;
+
+    while (i < DERIVED &&
+           (strcmp(t->schema, derived[i].schema) != 0 || strcmp(t->name, derived[i].name) != 0))
+        i++;
+    return i;
+}
+
 bool pb_derived_is(const struct pb_cat_table *t)
 {
-    return strcmp(t->schema, "python") == 0 && strcmp(t->name, "torch_trace") == 0;
+    return find_derived(t) < DERIVED;
 }
 
 char *pb_derived_select(const struct pb_cat_table *t, const char *rows, bool ranks)
 {
+    size_t i = find_derived(t);
     char *sql;
-    (void)t;
 
-    return asprintf(&sql, TORCH_TRACE, rows, ranks ? "t.target_pid = s.target_pid AND " : "") < 0 ? NULL
-                                                                                                  : sql;
+    if (i >= DERIVED || asprintf(&sql, derived[i].sql, rows, ranks ? derived[i].by_rank : "") < 0)
+        return NULL;
+    return sql;
 }

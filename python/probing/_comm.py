@@ -1,0 +1,115 @@
+"""Collectives and transfers of torch.distributed, each told to the agent when it is issued (src/agent/probes/torch_comm.c).
+
+DDP's reducer issues its own from C++, so what is patched in Python misses them. Every one passes torch's dispatcher: a kernel of ours at the
+autograd key, where these operations have none, tells of it and hands it on. The dispatcher is asked below torch.library, whose books
+would keep the program from registering kernels of its own. Runs in threads that hold the GIL; nothing here raises into the program.
+"""
+import sys
+
+import _probing
+
+OPERATIONS = ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", "_allgather_base_", "allgather_coalesced_",
+              "allgather_into_tensor_coalesced_", "reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_", "gather_",
+              "scatter_", "alltoall_", "alltoall_base_", "barrier", "send", "recv_", "recv_any_source_")
+INPUTS = ("input_tensors", "input_tensor", "input_list", "inputs", "input", "tensors", "tensor")
+# Which way the rank that an operation names is: (argument, whether that rank sends).
+DIRECTIONS = {"send": ("dst", False), "recv_": ("src", True), "broadcast_": ("root_rank", True), "scatter_": ("root_rank", True),
+              "reduce_": ("root_rank", False), "gather_": ("root_rank", False)}
+KEYS = ("AutogradCPU", "AutogradCUDA")
+
+_registered = []  # the dispatcher's handles: kernels go with them
+_groups = {}  # name of a group -> (its ranks, collectives issued so far)
+
+
+def _flat(value):
+    return [each for part in value for each in _flat(part)] if isinstance(value, (list, tuple)) else [value]
+
+
+def _caller():
+    """file:line of the innermost frame that is neither torch's nor ours; "" where C++ issued it (DDP's reducer)."""
+    frame = sys._getframe(3)
+    for _ in range(60):
+        if frame is None:
+            break
+        name = frame.f_code.co_filename
+        if "/torch/" not in name and not name.startswith("<"):
+            return "%s:%d" % (name, frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+class _Operation:
+    def __init__(self, torch, name):
+        self.name = name.strip("_")
+        self.op = getattr(torch.ops.c10d, name).default
+        names = [argument.name for argument in self.op._schema.arguments]
+        self.group = names.index("process_group")
+        self.inputs = next(names.index(each) for each in INPUTS if each in names)
+        self.asynchronous = names.index("async_op") if "async_op" in names else None
+        other, self.sends = DIRECTIONS.get(name, (None, False))
+        self.other = names.index(other) if other else None
+        self.after = torch._C._after_autograd_keyset
+        self.unbox = torch._C._distributed_c10d.ProcessGroup.unbox
+        self.guard = getattr(torch._C, "DisableTorchFunction", None)  # else a mode of the program's would see what we ask tensors
+        self.ranks = sys.modules["torch.distributed.distributed_c10d"].get_process_group_ranks
+
+    def __call__(self, keyset, *args, **kwargs):
+        entry = -1
+        try:
+            if _probing.comm_wanted():
+                with self.guard():
+                    entry = self.tell(args)
+        except Exception:
+            pass
+        try:
+            return self.op.redispatch(keyset & self.after, *args, **kwargs)
+        except BaseException:
+            if entry >= 0:
+                _probing.comm_refused(entry)
+            raise
+
+    def tell(self, args):
+        group = self.unbox(args[self.group])
+        known = _groups.get(group.group_name)
+        if known is None:
+            known = _groups[group.group_name] = [self.ranks(group), 0]
+        known[1] += 1
+        tensors = _flat(args[self.inputs])
+        rank, ranks = group.rank(), known[0]
+        sender = receiver = -1
+        if self.other is not None:
+            other = ranks[args[self.other]]
+            sender, receiver = (other, -1) if self.sends else (-1, other)
+            if self.name in ("send", "recv"):
+                sender, receiver = (other, ranks[rank]) if self.sends else (ranks[rank], other)
+        asynchronous = args[self.asynchronous] if self.asynchronous is not None and self.asynchronous < len(args) else True
+        return _probing.comm_begin(self.name, group.group_name, rank, len(ranks), known[1], sum(t.numel() * t.element_size() for t in tensors),
+                                   str(tensors[0].dtype)[6:] if tensors else "", "x".join(map(str, tensors[0].shape)) if tensors else "",
+                                   1 if asynchronous else 0, sender, receiver, ranks[rank], _caller(), ",".join(map(str, ranks[:64])))
+
+
+def install():
+    """Whether every operation is told of from now on; False as long as the program has not set up torch.distributed."""
+    torch, distributed = sys.modules.get("torch"), sys.modules.get("torch.distributed")
+    if _registered:
+        return True
+    if torch is None or distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return False
+    handle = torch._C._dispatch_library("IMPL", "c10d", "", "<probing>", 1)
+    for name in OPERATIONS:
+        if not hasattr(torch.ops.c10d, name):
+            continue
+        try:
+            operation = _Operation(torch, name)
+            for key in KEYS:
+                if not torch._C._dispatch_has_kernel_for_dispatch_key("c10d::" + name, key):
+                    handle.impl(name, key, operation, True)
+        except Exception:  # one that this version describes otherwise is not told of
+            pass
+    _registered.append(handle)
+    return True
+
+
+def remove():
+    del _registered[:]
+    _groups.clear()

@@ -1,0 +1,523 @@
+/* torch_comm: collectives and transfers of torch.distributed: a row when one is issued, its end filled in
+ * when it is over, so that one that hangs is read while it hangs.
+ *
+ * The Python part (_comm.py) tells of each one with what it moves and who asked; torch's own marks for
+ * profilers (RecordFunction) tell when it begins and ends, in threads of the backend that have no GIL. A
+ * group works its operations off in the order in which they were issued, so a mark that begins belongs to the
+ * first one of a group that has none yet; of several groups, to the one that was asked last. A mark that
+ * nobody told of (torch.inference_mode goes past the kernels of the Python part) makes a row by itself. These
+ * marks are reached by C++ functions of libtorch, by name and for the versions whose layout is known; without
+ * them rows have no end. Of nccl the end is when it was given to the GPU, which is not shown. */
+#include "agent/job.h"
+#include "agent/module.h"
+#include "agent/probes/torch.h"
+#include "agent/recorder.h"
+#include "agent/thread.h"
+#include "table/clock.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PENDING 256
+
+enum {
+    TIMESTAMP,
+    STEP,
+    OP,
+    GROUP,
+    GROUP_RANK,
+    GROUP_SIZE,
+    SEQUENCE,
+    BYTES,
+    DTYPE,
+    SHAPE,
+    ASYNC_OP,
+    SRC_RANK,
+    DST_RANK,
+    RANK,
+    LOCATION,
+    RANKS,
+    THREAD_ID,
+    DONE,
+    DURATION_MS,
+    COLUMNS,
+};
+/* As src/engine/shared/known.c has it. */
+static const struct pb_column columns[COLUMNS] = {
+    [TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was issued, UTC"},
+    [STEP] = {"step", PB_I64, 0, NULL, "step of python.torch_step"},
+    [OP] = {"op", PB_STRING, 0, NULL, "allreduce, broadcast, send, ..."},
+    [GROUP] = {"group_name", PB_STRING, 0, NULL, "process group"},
+    [GROUP_RANK] = {"group_rank", PB_I32, 0, NULL, "rank of this process in it"},
+    [GROUP_SIZE] = {"group_size", PB_I32, 0, NULL, "its processes"},
+    [SEQUENCE] = {"seq", PB_I64, 0, NULL, "number in its group, from when the probe was on"},
+    [BYTES] = {"bytes", PB_I64, 0, "bytes", "of the tensors that this rank gives"},
+    [DTYPE] = {"tensor_dtype", PB_STRING, 0, NULL, "of the first of them"},
+    [SHAPE] = {"tensor_shape", PB_STRING, 0, NULL, "of the first of them: 4x8"},
+    [ASYNC_OP] = {"async_op", PB_BOOL, 0, NULL, "whether its issuer goes on at once"},
+    [SRC_RANK] = {"src_rank", PB_I32, 0, NULL, "rank that sends, where one does"},
+    [DST_RANK] = {"dst_rank", PB_I32, 0, NULL, "rank that receives, where one does"},
+    [RANK] = {"global_rank", PB_I32, 0, NULL, "rank of this process"},
+    [LOCATION] = {"location", PB_STRING, 0, NULL,
+                  "file:line that issued it; NULL: C++, such as DDP's reducer"},
+    [RANKS] = {"participate_ranks", PB_STRING, 0, NULL, "ranks of the group, the first 64"},
+    [THREAD_ID] = {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
+    [DONE] = {"done", PB_TIMESTAMP, PB_COL_LATE, NULL,
+              "when it was over, UTC; NULL: not yet, or nobody tells"},
+    [DURATION_MS] = {"duration_ms", PB_F64, PB_COL_LATE, "ms", "from issued to done"},
+};
+
+/* Operations that go on. Places are taken with the GIL, or without it by a mark that nobody told of. */
+static struct pending {
+    const void *mark;   /* torch's object; NULL: not begun */
+    uint32_t taken;     /* FREE, ISSUED or BEGUN */
+    uint32_t group;     /* its name, hashed */
+    uint64_t order;     /* in which they were issued */
+    char operation[24]; /* letters only */
+    uint64_t generation;
+    struct pb_row_ref row;
+    int64_t begun;
+} pending[PENDING];
+enum { FREE, ISSUED, BEGUN };
+static uint32_t next_place, ongoing;
+static uint64_t orders;
+static uint64_t handle; /* of the observer; 0: none */
+static int told;        /* the Python part has its kernels in */
+
+/* --- rows ------------------------------------------------------------------------------------------ */
+
+static struct pb_table *comm_table(struct pb_arena *arena)
+{
+    static struct pb_known_table known;
+    const struct pb_table_spec spec = {.name = "python.comm_collective",
+                                       .comment = "collectives and transfers of torch.distributed",
+                                       .columns = columns,
+                                       .ncolumns = COLUMNS,
+                                       .share = 2};
+    return pb_recorder_table(arena, &spec, &known);
+}
+
+/* A free place; one that is never freed (its operation hangs, or its end is not told) is taken again after
+ * all the others. */
+static int32_t take_place(void)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < PENDING; i++) {
+        uint32_t none = FREE;
+        at = __atomic_fetch_add(&next_place, 1, __ATOMIC_RELAXED) % PENDING;
+        if (__atomic_compare_exchange_n(&pending[at].taken, &none, BEGUN, 0, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED)) {
+            __atomic_fetch_add(&ongoing, 1, __ATOMIC_RELAXED);
+            return (int32_t)at;
+        }
+    }
+    return (int32_t)at;
+}
+
+static void free_place(struct pending *p)
+{
+    __atomic_store_n(&p->mark, NULL, __ATOMIC_RELAXED);
+    if (__atomic_exchange_n(&p->taken, FREE, __ATOMIC_RELEASE))
+        __atomic_fetch_sub(&ongoing, 1, __ATOMIC_RELAXED);
+}
+
+struct telling {
+    const char *op, *group, *dtype, *shape, *location, *ranks; /* NULL: not known */
+    long group_rank, group_size, sequence, bytes, asynchronous, sender, receiver,
+        rank; /* negative: not known */
+};
+
+static void put_text(struct pb_row *row, unsigned column, const char *text)
+{
+    if (text && text[0])
+        pb_set_string(row, column, text, strlen(text));
+}
+
+static void put_number(struct pb_row *row, unsigned column, long number)
+{
+    if (number >= 0)
+        pb_set_i32(row, column, (int32_t)number);
+}
+
+/* "_allgather_base" and "all_gather": letters only, so that one begins with the other. */
+static void letters_of(const char *text, char *ret, size_t size)
+{
+    size_t n = 0;
+
+    for (; text && *text && n + 1 < size; text++)
+        if (isalpha((unsigned char)*text))
+            ret[n++] = (char)tolower((unsigned char)*text);
+    ret[n] = '\0';
+}
+
+static uint32_t hash_of(const char *text)
+{
+    uint32_t h = 2166136261u;
+
+    for (; text && *text; text++)
+        h = (h ^ (unsigned char)*text) * 16777619u;
+    return h;
+}
+
+/* The place of the operation; -1: nothing records. Without the GIL, too. */
+static int32_t begin_row(const struct telling *t, int64_t now)
+{
+    struct pb_row row;
+    uint32_t inside;
+    int32_t place = -1;
+
+    struct pb_arena *arena = pb_recorder_enter(&inside);
+    if (!arena)
+        return -1;
+    struct pb_table *table = comm_table(arena);
+    if (table && pb_row_begin(table, &row) == 0) {
+        pb_set_timestamp(&row, TIMESTAMP, now);
+        pb_set_i64(&row, STEP, pb_torch.step);
+        put_text(&row, OP, t->op);
+        put_text(&row, GROUP, t->group);
+        put_text(&row, DTYPE, t->dtype);
+        put_text(&row, SHAPE, t->shape);
+        put_text(&row, LOCATION, t->location);
+        put_text(&row, RANKS, t->ranks);
+        put_number(&row, GROUP_RANK, t->group_rank);
+        put_number(&row, GROUP_SIZE, t->group_size);
+        put_number(&row, SRC_RANK, t->sender);
+        put_number(&row, DST_RANK, t->receiver);
+        put_number(&row, RANK, t->rank);
+        if (t->sequence >= 0)
+            pb_set_i64(&row, SEQUENCE, t->sequence);
+        if (t->bytes >= 0)
+            pb_set_i64(&row, BYTES, t->bytes);
+        if (t->asynchronous >= 0)
+            pb_set_bool(&row, ASYNC_OP, t->asynchronous != 0);
+        pb_set_i32(&row, THREAD_ID, pb_thread_id());
+        struct pb_row_ref ref = pb_row_ref(&row);
+        if (pb_row_commit(&row) == 0) {
+            place = take_place();
+            pending[place].row = ref;
+            pending[place].begun = now;
+            pending[place].generation = pb_recorder_generation();
+            pending[place].group = hash_of(t->group);
+            pending[place].order = __atomic_fetch_add(&orders, 1, __ATOMIC_RELAXED);
+            letters_of(t->op, pending[place].operation, sizeof(pending[place].operation));
+        }
+    }
+    pb_recorder_leave(inside);
+    return place;
+}
+
+static void end_row(struct pending *p, int64_t now)
+{
+    uint32_t inside;
+    struct pb_arena *arena = pb_recorder_enter(&inside);
+
+    if (!arena)
+        return;
+    if (p->generation == pb_recorder_generation()) {
+        pb_fill_timestamp(arena, p->row, DONE, now);
+        pb_fill_f64(arena, p->row, DURATION_MS, (double)(now - p->begun) / 1e6);
+    }
+    pb_recorder_leave(inside);
+}
+
+/* --- torch's marks --------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+static const char *(*name_of)(const void *mark);
+static uint64_t (*remove_observer)(uint64_t);
+
+/* Whether no operation of its group that was issued before waits to begin. */
+static int is_first(const struct pending *p)
+{
+    for (int i = 0; i < PENDING; i++)
+        if (__atomic_load_n(&pending[i].taken, __ATOMIC_ACQUIRE) == ISSUED && pending[i].group == p->group &&
+            pending[i].order < p->order)
+            return 0;
+    return 1;
+}
+
+static int is_same(const char *told_of, const char *marked)
+{
+    size_t a = strlen(told_of), b = strlen(marked);
+    return strncmp(told_of, marked, a < b ? a : b) == 0;
+}
+
+/* The place of the operation that begins; -1: nobody told of it. */
+static int32_t find_issued(const char *operation)
+{
+    char letters[24];
+    int32_t found = -1;
+    uint32_t issued = ISSUED;
+
+    letters_of(operation, letters, sizeof(letters));
+    for (int32_t i = 0; i < PENDING; i++)
+        if (__atomic_load_n(&pending[i].taken, __ATOMIC_ACQUIRE) == ISSUED &&
+            is_same(pending[i].operation, letters) && is_first(&pending[i]) &&
+            (found < 0 || pending[i].order > pending[found].order))
+            found = i;
+    if (found < 0 || !__atomic_compare_exchange_n(&pending[found].taken, &issued, BEGUN, 0, __ATOMIC_ACQ_REL,
+                                                  __ATOMIC_RELAXED))
+        return -1;
+    return found;
+}
+
+/* "gloo:all_reduce": the part behind the colon; NULL: it is something else. */
+static const char *operation_of(const char *name)
+{
+    static const char *const backends[] = {"gloo:", "nccl:", "ucc:", "mpi:"};
+
+    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
+        if (strncmp(name, backends[i], strlen(backends[i])) == 0)
+            return name + strlen(backends[i]);
+    return NULL;
+}
+
+/* Where C++ returns a std::unique_ptr: through a pointer that comes first, which is also what is returned. */
+static void *mark_begins(void **ret, const void *mark)
+{
+    *ret = NULL;
+    if (!pb_torch_run())
+        return ret;
+    const char *name = name_of(mark), *operation = name ? operation_of(name) : NULL;
+    if (!operation)
+        return ret;
+    int32_t place = find_issued(operation);
+    if (place < 0) {
+        const struct telling t = {.op = operation,
+                                  .group_rank = -1,
+                                  .group_size = -1,
+                                  .sequence = -1,
+                                  .bytes = -1,
+                                  .asynchronous = -1,
+                                  .sender = -1,
+                                  .receiver = -1,
+                                  .rank = -1};
+        place = begin_row(&t, pb_clock_mono());
+    }
+    if (place >= 0 && name[0] != 'n')
+        __atomic_store_n(&pending[place].mark, mark, __ATOMIC_RELEASE);
+    else if (place >= 0) /* nccl: what ends on the GPU is not over when torch says so */
+        free_place(&pending[place]);
+    return ret;
+}
+
+static void mark_ends(const void *mark, void *unused)
+{
+    (void)unused;
+    if (!__atomic_load_n(&ongoing, __ATOMIC_RELAXED))
+        return;
+    for (int i = 0; i < PENDING; i++)
+        if (__atomic_load_n(&pending[i].mark, __ATOMIC_ACQUIRE) == mark) {
+            end_row(&pending[i], pb_clock_mono());
+            free_place(&pending[i]);
+            return;
+        }
+}
+
+/* at::RecordFunctionCallback of torch 2. */
+struct observer {
+    void *(*begins)(void **ret, const void *mark);
+    void (*ends)(const void *mark, void *context);
+    double share;
+    uint8_t scopes[10], inputs, outputs, ids;
+};
+#define USER_SCOPE 7
+_Static_assert(sizeof(struct observer) == 40, "as torch passes it");
+
+/* "2.13.0+cpu": from 2.0 to 2.13, which have been looked at. */
+static int is_known_version(const struct pb_python *py)
+{
+    pb_pyobject *torch = py->dict_get(py->modules_dict(), "torch");
+    pb_pyobject *version = torch ? py->get_attr(torch, "__version__") : NULL;
+    const char *text = version ? py->utf8_of(version) : NULL;
+    int known = text && strncmp(text, "2.", 2) == 0 && strtol(text + 2, NULL, 10) <= 13;
+
+    if (version)
+        py->decref(version);
+    py->err_clear();
+    return known;
+}
+
+static void put_observer(const struct pb_python *py)
+{
+    uint64_t (*add)(struct observer);
+
+    if (handle || !is_known_version(py))
+        return;
+    void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (!torch)
+        return;
+    void *found[] = {dlsym(torch, "_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE"),
+                     dlsym(torch, "_ZN2at14removeCallbackEm"),
+                     dlsym(torch, "_ZNK2at14RecordFunction4nameEv")};
+    dlclose(torch);
+    if (!found[0] || !found[1] || !found[2])
+        return;
+    memcpy(&add, &found[0], sizeof(found[0]));
+    memcpy(&remove_observer, &found[1], sizeof(found[1]));
+    memcpy(&name_of, &found[2], sizeof(found[2]));
+    struct observer observer = {.begins = mark_begins, .ends = mark_ends, .share = 1};
+    observer.scopes[USER_SCOPE] = 1;
+    handle = add(observer);
+}
+
+static void take_observer(void)
+{
+    if (handle)
+        remove_observer(handle);
+    handle = 0;
+}
+#else
+static void put_observer(const struct pb_python *py)
+{
+    (void)py; /* how a std::unique_ptr comes back is known for x86-64 only */
+}
+
+static void take_observer(void)
+{
+    (void)handle;
+}
+#endif
+
+/* --- from the Python part -------------------------------------------------------------------------- */
+
+static pb_pyobject *comm_wanted(pb_pyobject *self, pb_pyobject *unused)
+{
+    (void)self;
+    (void)unused;
+    return pb_python_here()->bool_from(pb_torch_run() != 0);
+}
+
+/* comm_begin(op, group, group_rank, group_size, seq, bytes, dtype, shape, async, sender, receiver, rank,
+ * location, ranks): the number for comm_refused; -1: nothing records. */
+static pb_pyobject *comm_begin(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    static const int texts[] = {0, 1, 6, 7, 12, 13}, numbers[] = {2, 3, 4, 5, 8, 9, 10, 11};
+    const char *text[6];
+    long number[8];
+    (void)self;
+
+    for (int i = 0; i < 6; i++) {
+        pb_pyobject *each = py->tuple_get(args, texts[i]);
+        text[i] = each ? py->utf8_of(each) : NULL;
+        if (!text[i])
+            return NULL;
+    }
+    for (int i = 0; i < 8; i++) {
+        pb_pyobject *each = py->tuple_get(args, numbers[i]);
+        number[i] = each ? py->int_as(each) : -1;
+        if (py->err_occurred())
+            return NULL;
+    }
+    const struct telling t = {.op = text[0],
+                              .group = text[1],
+                              .dtype = text[2],
+                              .shape = text[3],
+                              .location = text[4],
+                              .ranks = text[5],
+                              .group_rank = number[0],
+                              .group_size = number[1],
+                              .sequence = number[2],
+                              .bytes = number[3],
+                              .asynchronous = number[4],
+                              .sender = number[5],
+                              .receiver = number[6],
+                              .rank = number[7]};
+    int32_t place = begin_row(&t, pb_clock_mono());
+    if (place >= 0)
+        __atomic_store_n(&pending[place].taken, ISSUED, __ATOMIC_RELEASE);
+    return py->int_signed(place);
+}
+
+/* comm_refused(number): torch did not take it on. */
+static pb_pyobject *comm_refused(pb_pyobject *self, pb_pyobject *number)
+{
+    const struct pb_python *py = pb_python_here();
+    long place = py->int_as(number);
+    (void)self;
+
+    py->err_clear();
+    if (place >= 0 && place < PENDING)
+        free_place(&pending[place]);
+    py->incref(py->none);
+    return py->none;
+}
+
+struct pb_py_method pb_comm_methods[] = {
+    {"comm_wanted", (pb_py_function)comm_wanted, PB_METH_NOARGS, NULL},
+    {"comm_begin", (pb_py_function)comm_begin, PB_METH_VARARGS, NULL},
+    {"comm_refused", (pb_py_function)comm_refused, PB_METH_O, NULL},
+    {0},
+};
+
+/* The Python part's _comm.py; kept as long as its kernels are in, since detach drops the part. */
+static pb_pyobject *part_module;
+
+static void load_part(const struct pb_python *py)
+{
+    pb_pyobject *part = pb_job_part(py), *load = part ? py->dict_get(part, "__load__") : NULL;
+    pb_pyobject *name = load ? py->str_from("_comm", 5) : NULL;
+
+    part_module = name ? py->call(load, name, (void *)NULL) : NULL;
+    if (name)
+        py->decref(name);
+    if (part)
+        py->decref(part);
+    py->err_clear();
+}
+
+/* Whether it said yes. */
+static int call_part(const struct pb_python *py, const char *function)
+{
+    pb_pyobject *method = part_module ? py->get_attr(part_module, function) : NULL;
+    pb_pyobject *result = method ? py->call(method, (void *)NULL) : NULL;
+    int yes = result == py->true_object;
+
+    if (method)
+        py->decref(method);
+    if (result)
+        py->decref(result);
+    py->err_clear();
+    return yes;
+}
+
+void pb_torch_comm_put(const struct pb_python *py)
+{
+    if (told || !py->dict_get(py->modules_dict(), "torch.distributed.distributed_c10d"))
+        return;
+    if (!part_module)
+        load_part(py);
+    if (call_part(py, "install")) {
+        told = 1;
+        put_observer(py);
+    }
+}
+
+int pb_torch_comm_told(void)
+{
+    return __atomic_load_n(&told, __ATOMIC_RELAXED);
+}
+
+void pb_torch_comm_take(const struct pb_python *py)
+{
+    if (!told)
+        return;
+    told = 0;
+    take_observer();
+    call_part(py, "remove");
+    if (part_module)
+        py->decref(part_module);
+    part_module = NULL;
+}
+
+void pb_torch_comm_forget(void)
+{
+    told = 0; /* an agent of the child's has a part of its own; the kernels find that nothing is wanted */
+    part_module = NULL;
+    ongoing = 0;
+    memset(pending, 0, sizeof(pending));
+}

@@ -1,0 +1,118 @@
+"""Collectives of a real DDP training with gloo: counted against torch.profiler, seen while one hangs, and gone without a trace."""
+import json
+import subprocess
+import sys
+
+import jobs
+import pytest
+from jobs import probe
+
+PROGRAM = """
+import os, subprocess, sys, time, warnings
+import torch, torch.distributed as dist, torch.nn as nn
+torch.set_num_threads(1)
+word, store, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
+other = subprocess.Popen([sys.executable, __file__, word, store, "1"]) if rank == 0 else None
+dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
+
+def wait_for(text):
+    while text not in open(word).read():
+        time.sleep(0.005)
+    dist.barrier()
+
+def train(steps=6):
+    torch.manual_seed(rank)
+    net = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)), bucket_cap_mb=0.05)
+    optimizer, losses = torch.optim.SGD(net.parameters(), lr=0.01), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = net(torch.randn(4, 64)).square().mean()
+        loss.backward(); optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+before = train()
+print("ready", flush=True)
+wait_for("go")
+from torch.profiler import profile, ProfilerActivity
+with profile(activities=[ProfilerActivity.CPU]) as p:
+    assert train() == before
+    x = torch.ones(10)
+    dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+    dist.broadcast(x, 1)
+    with torch.inference_mode():
+        dist.all_reduce(torch.ones(5))
+    work = dist.all_reduce(torch.ones(7), async_op=True); work.wait()
+    dist.all_gather([torch.zeros(3), torch.zeros(3)], torch.ones(3))
+print("counted", sum(e.count for e in p.key_averages() if e.key.startswith("c10d::")), flush=True)
+wait_for("hang")
+if rank == 1:
+    while "on" not in open(word).read().split():
+        time.sleep(0.01)
+dist.all_reduce(torch.ones(1234))
+print("on", flush=True)
+wait_for("dies")
+if rank == 1:
+    os._exit(0)
+try:
+    dist.all_reduce(torch.ones(3))
+except Exception as error:
+    print(type(error).__name__, flush=True)
+while "end" not in open(word).read():
+    time.sleep(0.01)
+os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torch():
+    if subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("torch is not installed")
+
+
+def query(job, sql):
+    done = probe(job.pid, "query", "--format", "json", sql)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_collective_is_a_row_also_those_of_the_reducer_and_one_that_hangs(tmp_path):
+    script, word = tmp_path / "job.py", tmp_path / "word"
+    script.write_text(PROGRAM)
+    word.write_text("")
+
+    def say(text):
+        word.write_text(word.read_text() + text + " ")
+    with jobs.start(sys.executable, script, word, tmp_path / "store", "0", ready="ready\n", ready_seconds=90) as job:
+        assert probe(job.pid, "probes", "start", "torch", "budget=off").returncode == 0
+        jobs.wait_until(lambda: "collectives" in probe(job.pid, "probes").stdout, 30, "the probe")
+        say("go")
+        jobs.wait_until(lambda: "counted" in job.output or not job.alive(), 60, "the training")
+        assert job.alive(), job.output
+        backward = PROGRAM.splitlines().index("        loss.backward(); optimizer.step()") + 1
+        counted = int(job.output.split("counted ")[1].split()[0])
+        rows = query(job, "SELECT op, location, bytes, duration_ms, src_rank, dst_rank, async_op, tensor_shape, group_size, global_rank FROM python.comm_collective "
+                          "WHERE seq != 1 OR seq IS NULL ORDER BY timestamp")  # the first is the barrier before the profiler was on
+        assert len(rows) == counted, rows
+        assert all(row["duration_ms"] > 0 for row in rows)
+        reduced = [row for row in rows if row["op"] == "allreduce" and row["location"].endswith(f"job.py:{backward}")]
+        assert len(reduced) >= 6 and sum(row["bytes"] for row in reduced) == 6 * 4 * (64 * 256 + 256 + 256 * 64 + 64)
+        sent = next(row for row in rows if row["op"] == "send")
+        assert (sent["bytes"], sent["src_rank"], sent["dst_rank"], sent["tensor_shape"]) == (40, 0, 1, "10") and "job.py:" in sent["location"]
+        assert next(row for row in rows if row["op"] == "all_reduce")["bytes"] is None, "of an inference: only that it was"
+        assert query(job, "SELECT sum(bytes) AS n FROM comm_metrics WHERE operation = 'send'")[0]["n"] == 40
+        say("hang")
+        hanging = "SELECT op, bytes, location FROM python.comm_collective WHERE done IS NULL AND timestamp < now() - INTERVAL 200 MILLISECONDS"
+        jobs.wait_until(lambda: [row["bytes"] for row in query(job, hanging)] == [4936], 20, "the hang")
+        say("on")
+        jobs.wait_until(lambda: "\non\n" in job.output, 20, "its end")
+        assert query(job, hanging) == []
+        assert probe(job.pid, "detach").returncode == 0
+        assert probe(job.pid, "probes", "start", "torch").returncode == 0
+        jobs.wait_until(lambda: "of the steps" in probe(job.pid, "probes").stdout, 20, "the probe")
+        say("dies")
+        jobs.wait_until(lambda: "Error" in job.output or not job.alive(), 30, "the error")
+        assert job.output.splitlines()[-1] == "RuntimeError", job.output
+        say("end")
+        jobs.wait_until(lambda: not job.alive(), 20, "its end")
+        assert job.process.returncode == 0
