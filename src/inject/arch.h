@@ -44,6 +44,10 @@ int pb_arch_restore(pid_t tid, const struct pb_arch_state *s);
 uint64_t pb_arch_pc(const struct pb_arch_state *s);
 uint64_t pb_arch_sp(const struct pb_arch_state *s);
 
+/* Where the thread, which is stopped, has its thread-local variables; 0: not known. C libraries put them at
+ * the top of the stack that they give a thread. */
+uint64_t pb_arch_tls(pid_t tid, const struct pb_arch_state *s);
+
 /* True when the thread is on its way out of this system call with EINTR. */
 bool pb_arch_ended_by_stop(const struct pb_arch_state *s, long nr);
 

@@ -59,6 +59,7 @@ struct candidate {
     uint64_t ran_before; /* the same when it was last in such a call, or first seen */
     uint64_t let_go;     /* when we stopped it last and let it go; 0: long ago */
     uint64_t outside;    /* when it was last known not to be in the call it is in now; 0: never */
+    uint64_t tls;        /* 0: it was not stopped yet */
 };
 
 struct candidates {
@@ -181,6 +182,7 @@ static int list(pid_t pid, size_t enough, struct candidates *c, struct candidate
         *new = (struct candidate){.tid = tid,
                                   .rank = rank,
                                   .doubtful_since = before ? before->doubtful_since : 0,
+                                  .tls = before ? before->tls : 0,
                                   .waiting = {.number = -1}};
         if (rank != RANK_STOPPED)
             look_at_wait(pid, new, before);
@@ -269,9 +271,11 @@ static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
         return r;
     }
     enum pb_safety safety = look(h);
-    if (safety == PB_SAFE)
+    c->tls = pb_arch_tls(c->tid, &h->saved);
+    bool own = pb_judge_on_own_stack(h->judge, c->tid, pb_arch_sp(&h->saved), c->tls);
+    if (own && safety == PB_SAFE)
         return take(h);
-    if (safety == PB_PERHAPS) {
+    if (own && safety == PB_PERHAPS) {
         uint64_t now = pb_now_ns();
         if (c->doubtful_since && now - c->doubtful_since >= SETTLE)
             return take(h);
@@ -279,7 +283,7 @@ static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
             c->doubtful_since = now;
     } else {
         c->doubtful_since = 0;
-        h->stats->unsafe_looks++;
+        h->stats->unsafe_looks += safety == PB_UNSAFE;
     }
     put_back(h);
     c->let_go = pb_now_ns();
@@ -349,6 +353,8 @@ static bool may_stop(struct pb_hold *h, struct candidate *c)
     }
     if (c->rank % RANK_FRAGILE >= RANK_RUNS)
         return c->outside == c->looked;
+    if (c->tls && c->waiting.sp && !pb_judge_on_own_stack(h->judge, c->tid, c->waiting.sp, c->tls))
+        return false;
     if (pb_judge_asleep(h->judge, &h->target->spans, pid, c->tid) == PB_UNSAFE) {
         h->stats->unsafe_looks++;
         return false;
@@ -403,6 +409,13 @@ static int give_up(const struct pb_hold *h, const struct candidates *c, struct p
                 "timeout)",
                 c->at[i].tid, pid, call);
     }
+    if (h->judge->strange_tid && !h->stats->unsafe_rounds)
+        return pb_fail(
+            err, -ETIMEDOUT,
+            "thread %d of process %d was on a stack that is not the thread's own each time we looked (a "
+            "coroutine, a signal handler on a stack of its own), where there may be no room, and no other "
+            "thread can be used; nothing was changed (try again, or with a longer timeout)",
+            h->judge->strange_tid, pid);
     pb_judge_name(h->judge, where, sizeof(where));
     return pb_fail(
         err, -ETIMEDOUT,
@@ -422,6 +435,7 @@ static int find(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
         int r = list(pid, enough, c, c + 1);
         if (r < 0)
             return refuse(h, r, err);
+        pb_judge_refresh(h->judge, pid);
         r = round_of(h, c, deadline, err);
         if (r == 1)
             return 0;

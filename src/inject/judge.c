@@ -197,10 +197,39 @@ enum pb_safety pb_judge_thread(struct pb_judge *j, const struct pb_spans *spans,
     return l.worst;
 }
 
+/* The first thread of a process has its thread-local variables elsewhere, perhaps next to the heap. Only in a
+ * child that another thread forked is its stack one that the C library made, with a guard page below. */
+static bool is_made_by_libc(const struct pb_judge *j, const struct pb_map *m, bool first)
+{
+    const struct pb_map *below = m > j->maps.at ? m - 1 : NULL;
+    return !first || (below && below->end == m->start && !below->prot);
+}
+
+bool pb_judge_on_own_stack(struct pb_judge *j, pid_t tid, uint64_t sp, uint64_t tls)
+{
+    const struct pb_map *m = pb_maps_find(&j->maps, sp);
+    if (m && (strcmp(m->path, "[stack]") == 0 ||
+              (tls > sp && tls < m->end && is_made_by_libc(j, m, tid == j->source.pid))))
+        return true;
+    j->maps_old = true;
+    j->strange_tid = tid;
+    return false;
+}
+
+void pb_judge_refresh(struct pb_judge *j, pid_t pid)
+{
+    struct pb_maps maps;
+    if (!j->maps_old || pb_maps_read(pid, &maps, NULL) < 0)
+        return;
+    pb_maps_done(&j->maps);
+    j->maps = maps;
+    j->maps_old = false;
+}
+
 int pb_judge_open(struct pb_judge *j, pid_t pid)
 {
     const struct pb_native_options options = {.stack_max = STACK_MAX, .no_lines = true};
-    *j = (struct pb_judge){.source = pb_source_of(pid)};
+    *j = (struct pb_judge){.source = pb_source_of(pid), .maps_old = true};
     j->capture.no_guesses = true;
     j->frames = reallocarray(NULL, PB_JUDGE_FRAMES, sizeof(*j->frames));
     j->words = reallocarray(NULL, STACK_WORDS, sizeof(*j->words));
@@ -215,6 +244,7 @@ void pb_judge_done(struct pb_judge *j)
     pb_capture_done(&j->capture);
     free(j->frames);
     free(j->words);
+    pb_maps_done(&j->maps);
     pb_source_close(&j->source);
 }
 

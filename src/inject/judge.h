@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "inject/spans.h"
+#include "remote/maps.h"
 #include "remote/native/unwind.h"
 #include "remote/source.h"
 
@@ -27,6 +28,9 @@ struct pb_judge {
     size_t nframes;     /* of the last pb_judge_asleep */
     pid_t unsafe_tid;   /* the last thread that was inside an allocator or the loader, */
     uint64_t unsafe_pc; /* and where */
+    struct pb_maps maps;
+    bool maps_old;     /* a thread's stack is not among them */
+    pid_t strange_tid; /* the last thread that was on a stack which is not its own */
 };
 
 /* Works after a failure too, without unwinding. Not to be moved. */
@@ -40,6 +44,15 @@ enum pb_safety pb_judge_thread(struct pb_judge *j, const struct pb_spans *spans,
 /* Of a thread that sleeps, without stopping it. PB_UNSAFE: it need not be stopped to be known as unsafe;
  * PB_PERHAPS: that must be seen in a stop. */
 enum pb_safety pb_judge_asleep(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, pid_t tid);
+
+/* Whether a thread with this stack pointer is on the stack that the C library or the kernel gave it. A signal
+ * frame needs some KB of it, and where these end is known of no other: the stack of a coroutine may be a few
+ * KB of the heap, that of a handler (sigaltstack) is no larger than the program found necessary. tls: see
+ * pb_arch_tls. */
+bool pb_judge_on_own_stack(struct pb_judge *j, pid_t tid, uint64_t sp, uint64_t tls);
+
+/* Before a round of looks, while no thread is held: mappings that have changed are read again. */
+void pb_judge_refresh(struct pb_judge *j, pid_t pid);
 
 /* Of the same thread, asleep in this system call: whether the code that made the call is known to go on with
  * the time that is left when the call says EINTR. */

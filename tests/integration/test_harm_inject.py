@@ -354,7 +354,7 @@ def test_a_filter_that_kills_for_ports_keeps_from_listening_alone(tmp_path):
 
 
 PROCESS_VM_READV = 310 if os.uname().machine == "x86_64" else 270
-HOLDS_THE_GIL = FILTERED.replace("time.sleep(1)", "ctypes.PyDLL(None).usleep(900000); time.sleep(0.5)")
+HOLDS_THE_GIL = FILTERED.replace("time.sleep(1)", "ctypes.PyDLL(None).usleep(3000000)")
 
 
 @pytest.mark.parametrize("python", [interpreters.INTERPRETERS[0], interpreters.INTERPRETERS[-1]])

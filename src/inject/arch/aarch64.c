@@ -12,6 +12,9 @@
 
 #include "remote/mem.h"
 
+#ifndef NT_ARM_TLS
+#define NT_ARM_TLS 0x401
+#endif
 #ifndef NT_ARM_SYSTEM_CALL
 #define NT_ARM_SYSTEM_CALL 0x404
 #endif
@@ -121,6 +124,14 @@ uint64_t pb_arch_pc(const struct pb_arch_state *s)
 uint64_t pb_arch_sp(const struct pb_arch_state *s)
 {
     return s->gpr.sp;
+}
+
+uint64_t pb_arch_tls(pid_t tid, const struct pb_arch_state *s)
+{
+    uint64_t tls = 0;
+    struct iovec io = {&tls, sizeof(tls)};
+    (void)s;
+    return ptrace(PTRACE_GETREGSET, tid, NT_ARM_TLS, &io) < 0 ? 0 : tls;
 }
 
 bool pb_arch_ended_by_stop(const struct pb_arch_state *s, long nr)

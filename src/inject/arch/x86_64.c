@@ -80,6 +80,12 @@ uint64_t pb_arch_sp(const struct pb_arch_state *s)
     return s->gpr.rsp;
 }
 
+uint64_t pb_arch_tls(pid_t tid, const struct pb_arch_state *s)
+{
+    (void)tid;
+    return s->gpr.fs_base;
+}
+
 bool pb_arch_ended_by_stop(const struct pb_arch_state *s, long nr)
 {
     return (int64_t)s->gpr.rax == -EINTR && (long)s->gpr.orig_rax == nr;
