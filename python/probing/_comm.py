@@ -25,14 +25,14 @@ def _flat(value):
     return [each for part in value for each in _flat(part)] if isinstance(value, (list, tuple)) else [value]
 
 
-def _caller():
+def _caller(torch):
     """file:line of the innermost frame that is neither torch's nor ours; "" where C++ issued it (DDP's reducer)."""
     frame = sys._getframe(3)
     for _ in range(60):
         if frame is None:
             break
         name = frame.f_code.co_filename
-        if "/torch/" not in name and not name.startswith("<"):
+        if not name.startswith((torch, "<")):
             return "%s:%d" % (name, frame.f_lineno)
         frame = frame.f_back
     return ""
@@ -41,6 +41,7 @@ def _caller():
 class _Operation:
     def __init__(self, torch, name):
         self.name = name.strip("_")
+        self.folder = torch.__file__[:-len("__init__.py")]
         self.op = getattr(torch.ops.c10d, name).default
         names = [argument.name for argument in self.op._schema.arguments]
         self.group = names.index("process_group")
@@ -85,7 +86,7 @@ class _Operation:
         asynchronous = args[self.asynchronous] if self.asynchronous is not None and self.asynchronous < len(args) else True
         return _probing.comm_begin(self.name, group.group_name, rank, len(ranks), known[1], sum(t.numel() * t.element_size() for t in tensors),
                                    str(tensors[0].dtype)[6:] if tensors else "", "x".join(map(str, tensors[0].shape)) if tensors else "",
-                                   1 if asynchronous else 0, sender, receiver, ranks[rank], _caller(), ",".join(map(str, ranks[:64])))
+                                   1 if asynchronous else 0, sender, receiver, ranks[rank], _caller(self.folder), ",".join(map(str, ranks[:64])))
 
 
 def install():

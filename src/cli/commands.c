@@ -14,6 +14,7 @@
     X(core)                                                                                                  \
     X(flamegraph)                                                                                            \
     X(top)                                                                                                   \
+    X(torch)                                                                                                 \
     X(record)                                                                                                \
     X(inject)                                                                                                \
     X(launch)                                                                                                \

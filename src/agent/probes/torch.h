@@ -84,6 +84,8 @@ int pb_torch_names_end(const struct pb_python *py);
 uint32_t pb_torch_name(const struct pb_python *py, pb_pyobject *module, int is_root, uint32_t parent_place);
 /* A name for what is no module (an optimizer, a data loader): by its class. */
 uint32_t pb_torch_name_of_class(const struct pb_python *py, pb_pyobject *object);
+/* For what has no object that says what it is. */
+uint32_t pb_torch_name_of_text(const char *name);
 /* 0: there is no room. shapes: a text, or 0. */
 uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t parent, int32_t tid,
                         unsigned depth, uint32_t shapes);

@@ -378,6 +378,14 @@ uint32_t pb_torch_name_of_class(const struct pb_python *py, pb_pyobject *object)
     return name;
 }
 
+uint32_t pb_torch_name_of_text(const char *name)
+{
+    char text[128];
+
+    int n = snprintf(text, sizeof(text), "%s%c%s%c", name, FIELD, name, FIELD);
+    return n > 0 && (size_t)n < sizeof(text) ? intern(text, (size_t)n) : 0;
+}
+
 int pb_torch_names_begin(const struct pb_python *py)
 {
     int r = pb_torch_names_end(py);

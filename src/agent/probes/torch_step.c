@@ -186,8 +186,7 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
         if (s.optimizer_begun)
             s.optimizer_inside += took;
     }
-    if (result) /* with an exception no call of Python's may follow */
-        write_phase(PB_TORCH_BACKWARD, pb_torch_name_of_class(pb_python_here(), self), tid, begun, took);
+    write_phase(PB_TORCH_BACKWARD, pb_torch_name_of_text("backward"), tid, begun, took);
     return result;
 }
 

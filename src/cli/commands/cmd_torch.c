@@ -1,0 +1,149 @@
+/* torch: what a PyTorch job does just now: its steps and their phases, its slowest modules, its collectives,
+ * and what is wrong with it. All of it is SQL over what the torch probe records (docs/torch.md). */
+#include "cli/cli.h"
+#include "cli/query/query_run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TIMEOUT_MS = 30000, INTERVAL_MS = 1000 };
+
+/* In each: {rank,}, {by rank} and {over rank} stand for nothing where there is one process. */
+static const char steps[] =
+    "WITH last AS (SELECT * FROM python.torch_step"
+    " QUALIFY row_number() OVER ({over rank} ORDER BY timestamp DESC) <= 200)"
+    " SELECT {rank,}max(step) AS step, count(*) AS steps, round(median(duration_ms), 3) AS step_ms,"
+    " round(quantile_cont(duration_ms, 0.95), 3) AS p95_ms,"
+    " round(100 * sum(data_ms) / sum(duration_ms), 1) AS \"data %\","
+    " round(100 * sum(forward_ms) / sum(duration_ms), 1) AS \"forward %\","
+    " round(100 * sum(backward_ms) / sum(duration_ms), 1) AS \"backward %\","
+    " round(100 * sum(optimizer_ms) / sum(duration_ms), 1) AS \"optimizer %\","
+    " round(sum(samples) / sum(duration_ms) * 1000, 1) AS \"samples/s\","
+    " round(sum(tokens) / sum(duration_ms) * 1000, 1) AS \"tokens/s\","
+    " round(max(memory_mb), 1) AS memory_mb FROM last {by rank}";
+
+static const char modules[] =
+    "WITH last AS (SELECT * FROM python.torch_trace"
+    " WHERE timestamp > (SELECT max(timestamp) FROM python.torch_trace) - INTERVAL 1 MINUTE)"
+    " SELECT {rank,}stage, module, module_type AS class, count(*) AS calls, round(avg(duration_ms), 4) AS "
+    "avg_ms,"
+    " round(avg(self_ms), 4) AS self_ms,"
+    " round(100 * sum(self_ms) / sum(sum(self_ms)) OVER ({over rank}), 1) AS \"self %\""
+    " FROM last GROUP BY ALL ORDER BY sum(self_ms) DESC LIMIT 12";
+
+static const char collectives[] =
+    "SELECT {rank,}op, count(*) AS calls, round(sum(bytes) / 1048576.0, 3) AS mb,"
+    " round(avg(duration_ms), 3) AS avg_ms, round(max(duration_ms), 3) AS max_ms,"
+    " count(*) FILTER (WHERE done IS NULL) AS open FROM python.comm_collective"
+    " WHERE timestamp > now() - INTERVAL 1 MINUTE OR done IS NULL GROUP BY ALL ORDER BY calls DESC LIMIT 8";
+
+static const char alerts[] = "SELECT {rank,}timestamp, severity, kind, message FROM python.alerts"
+                             " ORDER BY timestamp DESC LIMIT 5";
+
+/* A call begins before those inside of it: the order of the first calls is the tree. */
+static const char tree[] =
+    "WITH calls AS (SELECT {rank,}model, module, module_type, parent, depth, count(*) AS calls,"
+    " avg(duration_ms) AS avg_ms, avg(self_ms) AS self_ms, sum(self_ms) AS total, min(timestamp) AS first"
+    " FROM python.torch_trace WHERE stage = 'forward' GROUP BY ALL)"
+    " SELECT {rank,}repeat('  ', depth) || CASE WHEN starts_with(module, parent || '.')"
+    " THEN module[length(parent) + 2:] ELSE module END AS module, module_type AS class, calls,"
+    " round(avg_ms, 4) AS avg_ms, round(self_ms, 4) AS self_ms,"
+    " round(100 * total / sum(total) OVER (PARTITION BY {rank,}model), 1) AS \"self %\""
+    " FROM calls ORDER BY {rank,}first, depth";
+
+static const struct {
+    const char *mark, *text;
+} marks[] = {{"{rank,}", "rank, "},
+             {"{by rank}", "GROUP BY rank ORDER BY rank"},
+             {"{over rank}", "PARTITION BY rank"}};
+
+/* Writes a statement with its marks filled in, or left out. */
+static void put_statement(FILE *to, const char *statement, bool ranks)
+{
+    while (*statement) {
+        size_t i = 0;
+        while (i < 3 && strncmp(statement, marks[i].mark, strlen(marks[i].mark)) != 0)
+            i++;
+        if (i == 3) {
+            putc(*statement++, to);
+            continue;
+        }
+        if (ranks)
+            fputs(marks[i].text, to);
+        statement += strlen(marks[i].mark);
+    }
+}
+
+/* All statements of what is to be shown, on the heap. NULL: out of memory. */
+static char *make_sql(bool as_tree, bool as_table, bool ranks)
+{
+    const char *const summary[] = {steps, modules, collectives, alerts};
+    char *sql = NULL;
+    size_t size;
+
+    FILE *to = open_memstream(&sql, &size);
+    if (!to)
+        return NULL;
+    if (as_tree)
+        put_statement(to, tree, ranks);
+    for (size_t i = 0; !as_tree && i < (as_table ? 4u : 1u);
+         i++) { /* elsewhere one table: that of the steps */
+        fputs(i ? "; " : "", to);
+        put_statement(to, summary[i], ranks);
+    }
+    return fclose(to) == 0 ? sql : NULL;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    bool as_tree = call->nargs && strcmp(call->args[0], "tree") == 0;
+    const char *interval = pb_call_option(call, "interval");
+    struct pb_query_options o = {.timeout_ms = TIMEOUT_MS, .watch_ms = INTERVAL_MS};
+
+    if (call->nargs && !as_tree)
+        return pb_fail(err, PB_USAGE, "'%.40s' is not known here; there is tree", call->args[0]);
+    if (interval && (pb_parse_duration(interval, &o.watch_ms) < 0 || o.watch_ms < 100))
+        return pb_fail(err, PB_USAGE,
+                       "--interval takes a time of at least 100ms such as 2 or 500ms, not '%s'", interval);
+    o.format = call->format == PB_FORMAT_JSON  ? PB_QUERY_JSON
+               : call->format == PB_FORMAT_CSV ? PB_QUERY_CSV
+               : call->format == PB_FORMAT_TSV ? PB_QUERY_TSV
+                                               : PB_QUERY_TABLE;
+    bool live =
+        !as_tree && o.format == PB_QUERY_TABLE && isatty(STDOUT_FILENO) && !pb_call_option(call, "once");
+    char *sql = make_sql(as_tree, o.format == PB_QUERY_TABLE, call->targets.n > 1);
+    if (!sql)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    int r = live ? pb_query_watch(call, &o, sql, strlen(sql), err)
+                 : pb_query_run(call, &o, sql, strlen(sql), stdout, err);
+    free(sql);
+    return r;
+}
+
+static const struct pb_option options[] = {
+    {0, "interval", "TIME", "between two looks at it on a terminal (default 1s)"},
+    {0, "once", NULL, "print it once, also on a terminal"},
+    {0},
+};
+
+const struct pb_command pb_cmd_torch = {
+    .name = "torch",
+    .summary = "what a PyTorch job does: steps, phases, slowest modules, collectives, alerts",
+    .synopsis = "[tree]",
+    .text = "The last 200 steps with their split into data loading, forward, backward and optimizer, the "
+            "modules\n"
+            "of the last minute that take most time themselves, collectives, and alerts; in place on a "
+            "terminal,\n"
+            "until q. tree: the modules of each model with their times. It shows what is recorded:\n"
+            "`config probing.torch.profiling=on` begins that. With --json, csv or tsv: the steps alone.",
+    .example = "probing -t 4711 config probing.torch.profiling=on\nprobing -t 4711 torch\nprobing -t 4711 "
+               "torch tree\n"
+               "probing -t train.py --all torch --once",
+    .options = options,
+    .max_args = 1,
+    .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
+    .run = run,
+};

@@ -1,0 +1,101 @@
+"""The examples run, and docs/torch.md asks of them what they answer."""
+import json
+import subprocess
+import sys
+
+import jobs
+import pytest
+from jobs import PROGRAM, TOP, probe
+
+EXAMPLES = TOP / "examples"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torch():
+    if subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("torch is not installed")
+
+
+def query(target, sql, *options):
+    done = probe(target, *options, "query", "--format", "json", sql)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def turn_on(pid, *more):
+    assert probe(pid, "config", "probing.torch.profiling=on", *more).returncode == 0
+    jobs.wait_until(lambda: "of the steps" in probe(pid, "probes").stdout, 30, "the probe")
+
+
+def test_a_program_that_tells_of_itself_finds_it_in_its_tables():
+    done = subprocess.run([PROGRAM, "launch", "--", sys.executable, EXAMPLES / "test_probing.py"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("loss ") and [line.split(",")[0] for line in lines[1:]] == ["epoch 0: 20 steps", "epoch 1: 20 steps", "epoch 2: 20 steps"]
+
+
+def test_torch_shows_steps_and_the_tree_of_modules():
+    with jobs.start(sys.executable, EXAMPLES / "transformer.py", ready="step 0", ready_seconds=90) as job:
+        turn_on(job.pid)
+        jobs.wait_until(lambda: len(query(job.pid, "SELECT 1 AS n FROM python.torch_step LIMIT 20")) == 20, 60, "steps")
+        shown = probe(job.pid, "torch").stdout
+        assert "forward %" in shown and "MultiheadAttention" in shown and "optimizer" in shown, shown
+        summary = json.loads(probe(job.pid, "torch", "--json").stdout)[0]
+        assert summary["samples/s"] > 0 and summary["tokens/s"] == pytest.approx(32 * summary["samples/s"], rel=0.01)
+        assert 50 < summary["forward %"] + summary["backward %"] + summary["optimizer %"] <= 100
+        tree = [line.split("  Block")[0].rstrip().split("   ")[0] for line in probe(job.pid, "torch", "tree").stdout.splitlines()]
+        assert tree[1].startswith("Transformer") and tree[2].strip().startswith("embedding") and any(line.startswith("  layers.3") for line in tree)
+        assert probe(job.pid, "torch", "branch").returncode == 2
+
+
+def test_images_are_waited_for():
+    with jobs.start(sys.executable, EXAMPLES / "imagenet.py", "--images", "160", ready="epoch 0", ready_seconds=90) as job:
+        turn_on(job.pid)
+        jobs.wait_until(lambda: query(job.pid, "SELECT sum(data_ms) AS n FROM python.torch_step")[0]["n"], 60, "batches")
+        rows = query(job.pid, "SELECT DISTINCT module, module_type FROM python.torch_trace WHERE stage IN ('dataloader', 'optimizer') ORDER BY 1")
+        assert [row["module"] for row in rows] == ["SGD", "_MultiProcessingDataLoaderIter"]
+        assert query(job.pid, "SELECT max(samples) AS n FROM python.torch_step")[0]["n"] == 32
+
+
+def ranks_of(job):
+    """The ranks below torchrun: {rank: pid}."""
+    found = {}
+    for pid in subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True).stdout.split():
+        try:
+            environment = dict(word.split("=", 1) for word in open(f"/proc/{pid}/environ").read().split("\0") if "=" in word)
+        except OSError:
+            continue
+        if "RANK" in environment:
+            found[int(environment["RANK"])] = int(pid)
+    return found
+
+
+def torchrun(name, *words):
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", "0",
+            "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", EXAMPLES / name, *words]
+
+
+def test_ranks_show_their_collectives():
+    with jobs.start(*torchrun("ddp.py"), ready="step 0", ready_seconds=120) as job:
+        ranks = ranks_of(job)
+        assert sorted(ranks) == [0, 1]
+        for pid in ranks.values():
+            turn_on(pid)
+        sql = "SELECT count(*) AS n FROM python.comm_collective WHERE op = 'allreduce' AND duration_ms > 0 AND location LIKE '%ddp.py:%'"
+        for pid in ranks.values():
+            jobs.wait_until(lambda: query(pid, sql)[0]["n"] > 10, 60, "collectives")
+
+
+def test_the_rank_that_stops_is_the_one_that_has_issued_less():
+    with jobs.start(*torchrun("hang.py", "--after", "1500"), ready_seconds=120) as job:
+        jobs.wait_until(lambda: len(ranks_of(job)) == 2, 90, "the ranks")
+        ranks = ranks_of(job)
+        for pid in ranks.values():
+            jobs.wait_until(lambda: probe(pid, "config", "probing.torch.profiling=on", "probing.torch.hang_timeout=2").returncode == 0, 90, "the agent")
+        hung = "SELECT message FROM python.alerts WHERE kind = 'hang'"
+        for pid in ranks.values():
+            jobs.wait_until(lambda: query(pid, hung), 90, "the alert")
+        waiting = "SELECT op FROM python.comm_collective WHERE done IS NULL AND timestamp < now() - INTERVAL 1 SECOND"
+        assert [row["op"] for row in query(ranks[0], waiting)] == ["allreduce"] and query(ranks[1], waiting) == []
+        assert "in backward" in query(ranks[0], hung)[0]["message"] and "between two phases" in query(ranks[1], hung)[0]["message"]
+        assert "wait_for_a_lock" in probe(ranks[1], "backtrace").stdout
