@@ -432,6 +432,9 @@ static int find(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
     if (!c)
         return pb_fail(err, -ENOMEM, "out of memory");
     for (size_t enough = ENOUGH;; enough = MAX_THREADS) {
+        if (pb_thread_interrupted())
+            return pb_fail(err, -EINTR,
+                           "interrupted before a thread of process %d was used; nothing was changed", pid);
         int r = list(pid, enough, c, c + 1);
         if (r < 0)
             return refuse(h, r, err);
@@ -441,9 +444,6 @@ static int find(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
             return 0;
         if (r < 0 && r != -ESRCH)
             return r;
-        if (pb_thread_interrupted())
-            return pb_fail(err, -EINTR,
-                           "interrupted before a thread of process %d was used; nothing was changed", pid);
         if (!pb_retry_wait(&again))
             return give_up(h, c, err);
     }

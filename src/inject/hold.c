@@ -19,6 +19,8 @@
 /* A system call of ours does not block; this only keeps a broken kernel from hanging the tool. */
 #define SYSCALL_LIMIT (60 * PB_NS_PER_S)
 
+#define PATIENCE (500 * PB_NS_PER_MS)
+
 #define BIT(signal) (1ull << ((signal)-1))
 
 /* Faults stay open: a crash in our code must reach us as a stop, not kill the process past its handler. */
@@ -163,6 +165,9 @@ static bool is_crash(const struct pb_hold *h, int signal)
 int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, uint64_t stub,
                 uint64_t deadline, int *ret_signal)
 {
+    /* A thread that is left to its frame ends the sleep that it was in with EINTR: a stub that starts threads
+     * and is done in milliseconds is waited for, whoever has pressed Ctrl-C. */
+    const uint64_t soon = pb_now_ns() + PATIENCE, patience = soon < deadline ? soon : deadline;
     int signal = 0, r = 0;
     if (start) {
         r = pb_arch_set_stub(h->thread.tid, &h->saved, code, stack, stub);
@@ -175,7 +180,9 @@ int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, ui
     }
     while (r == 0) {
         enum pb_event event;
-        r = pb_thread_wait(&h->thread, deadline, true, &event, &signal);
+        r = pb_thread_wait(&h->thread, patience, false, &event, &signal);
+        if (r == -ETIMEDOUT && patience < deadline)
+            r = pb_thread_wait(&h->thread, deadline, true, &event, &signal);
         if (r < 0)
             return r;
         if (event == PB_EVENT_EXIT || event == PB_EVENT_EXEC)
