@@ -10,6 +10,9 @@ from runner import tell
 
 SHORT = {"asan": ["prints", "forks", "threads", "c-native"], "tsan": ["prints", "threads", "c-native"]}
 # tsan wants its addresses free, whatever the kernel's address space randomization does.
+# tsan's own run time faults now and then where it starts a thread (it reads the arguments from the stack of the one that asked, before it
+# has noted the new one), once in some ten runs on a busy machine, and cannot say of what. A finding has a stack, and counts the first time.
+NOT_A_FINDING, TRIES = "ThreadSanitizer: nested bug in the same thread", 3
 PREFIX = {"asan": (), "tsan": ("setarch", "-R")}
 
 
@@ -25,11 +28,14 @@ def test_a_sanitizer_has_nothing_to_say(preset, target, parts):
     why = tables.why_not(target, sys.version_info[:3])
     if why:
         pytest.skip(why)
-    case = runner.Case(target, sys.executable, parts, env=runner.SANITIZERS[preset], preload=[runtime(preset)], prefix=PREFIX[preset],
-                       timing=False, program=runner.installation(preset, parts))
-    rng = random.Random(f"{runner.SEED} {preset} {target.name}")
-    plan = runner.plan_for(target, rng.randrange(len(tables.TARGETS)), rng)
-    harms = case.run(plan)
+    for _ in range(TRIES):
+        case = runner.Case(target, sys.executable, parts, env=runner.SANITIZERS[preset], preload=[runtime(preset)], prefix=PREFIX[preset],
+                           timing=False, program=runner.installation(preset, parts))
+        rng = random.Random(f"{runner.SEED} {preset} {target.name}")
+        plan = runner.plan_for(target, rng.randrange(len(tables.TARGETS)), rng)
+        harms = case.run(plan)
+        if NOT_A_FINDING not in tell(harms):
+            break
     assert not harms, tell(harms)
 
 
