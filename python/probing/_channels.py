@@ -9,14 +9,16 @@ CHUNK = 1 << 16
 class Channel:
     """A stream of bytes to and from one client (src/agent/channel.h). Any thread may use it, and keep it for ever."""
 
-    __slots__ = ("read", "ended", "interrupted", "evaluate", "_write", "_close")
+    __slots__ = ("read", "ended", "interrupted", "interrupt", "evaluate", "_write", "_close")
     # read(timeout_ms=-1): bytes; b"" when no more will come; None when none came in time. Raises KeyboardInterrupt when the client interrupts.
     # ended(): None, or why the channel has ended, as soon as its client is gone.
     # interrupted(): whether the client interrupted since it was last asked, while neither read nor evaluate ran.
+    # interrupt(): as if the client did.
     # evaluate(code, globals, locals): runs a code object; an interrupt, or the client's going, raises KeyboardInterrupt in it.
 
     def __init__(self, functions):
         self.read, self.ended, self.interrupted = functions["read"], functions["ended"], functions["interrupted"]
+        self.interrupt = functions["interrupt"]
         self.evaluate, self._write, self._close = functions["evaluate"], functions["write"], functions["close"]
 
     def write(self, data, timeout_ms=10000):
@@ -110,6 +112,18 @@ def _serve_watch(arguments, channel):
     _watch.serve_control(arguments, channel)
 
 
+def _serve_debug(arguments, channel):
+    from . import _dap
+
+    _dap.serve_client(arguments, channel)
+
+
+def _serve_debugpy(arguments, channel):
+    from . import _debugpy
+
+    _debugpy.serve(arguments, channel)
+
+
 KINDS = {"code": _serve_code, "repl": _serve_repl, "prompt": _serve_prompt, "pause": _serve_pause, "paused": _serve_paused,
          "catch": _serve_catch, "caught": _serve_caught, "trace": _serve_trace, "break": _serve_break,
-         "watch": _serve_watch}
+         "watch": _serve_watch, "debug": _serve_debug, "debugpy": _serve_debugpy}

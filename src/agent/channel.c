@@ -289,6 +289,15 @@ int pb_channel_interrupted(uint64_t number)
     return interrupted;
 }
 
+void pb_channel_interrupt_code(uint64_t number)
+{
+    lock();
+    struct pb_channel *c = pb_channel_find(number);
+    if (c && c->running)
+        pb_channel_interrupt(c);
+    unlock();
+}
+
 int pb_channel_enter_code(uint64_t number, unsigned long ident)
 {
     lock();

@@ -111,6 +111,9 @@ int pb_channel_ended(uint64_t number, char *ret, size_t size);
 /* Whether an interrupt came since this was last asked, outside of code that runs. */
 int pb_channel_interrupted(uint64_t number);
 
+/* Interrupts the code that runs for the channel, if any does. */
+void pb_channel_interrupt_code(uint64_t number);
+
 /* Brackets around code that may be interrupted: pb_channel_interrupter (channel_python.c) is started when an
  * interrupt comes meanwhile. -EPIPE: the client is gone, so the code should not run. leave returns whether an
  * exception was or may have been set in this thread. */

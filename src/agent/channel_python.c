@@ -120,6 +120,18 @@ static pb_pyobject *channel_interrupted(pb_pyobject *self, pb_pyobject *unused)
     return pb_python_known(&py) < 0 ? NULL : py.bool_from(pb_channel_interrupted(number_of(&py, self)));
 }
 
+/* interrupt(): as if the client did: for protocols that have a message for it. */
+static pb_pyobject *channel_interrupt(pb_pyobject *self, pb_pyobject *unused)
+{
+    struct pb_python py;
+    (void)unused;
+
+    if (pb_python_known(&py) < 0)
+        return NULL;
+    pb_channel_interrupt_code(number_of(&py, self));
+    return none_of(&py);
+}
+
 /* An interrupt that is still on its way is let in where nothing is harmed (as in job_python.c: taking it back
  * leaves a mark up to 3.12). */
 static void settle(const struct pb_python *py)
@@ -180,6 +192,7 @@ static struct {
     {"ended", channel_ended, METH_NOARGS, NULL},
     {"evaluate", channel_evaluate, METH_VARARGS, NULL},
     {"interrupted", channel_interrupted, METH_NOARGS, NULL},
+    {"interrupt", channel_interrupt, METH_NOARGS, NULL},
 };
 
 /* A dict of the functions, bound to that channel. A new reference; NULL with an exception. */

@@ -27,6 +27,7 @@
     X(trace)                                                                                                 \
     X(watch)                                                                                                 \
     X(break)                                                                                                 \
+    X(debug)                                                                                                 \
     X(query)                                                                                                 \
     X(archive)                                                                                               \
     X(export)                                                                                                \

@@ -13,7 +13,7 @@ static const struct {
 } groups[] = {
     {"what is it doing", "list backtrace top torch memory core doctor"},
     {"profiles", "flamegraph record"},
-    {"run code in it", "launch eval execute repl listen pause catch trace watch break inject detach"},
+    {"run code in it", "launch eval execute repl listen pause catch trace watch break debug inject detach"},
     {"what it has recorded", "query tables probes export archive"},
     {"settings and help", "config version help"},
 };

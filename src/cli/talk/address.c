@@ -120,8 +120,8 @@ static int ask(struct pb_session *session, struct pb_frame_writer *w, uint16_t t
     return pb_fail(err, -EIO, "%.*s", (int)text.size, (const char *)text.data);
 }
 
-int pb_address_listen(pid_t pid, struct pb_session *session, const char *kind,
-                      const struct pb_address *address, const char *token, struct pb_err *err)
+static int listen_as(pid_t pid, struct pb_session *session, const char *kind,
+                     const struct pb_address *address, const char *arguments, int mode, struct pb_err *err)
 {
     uint8_t buf[1024];
     struct pb_frame_writer w;
@@ -131,11 +131,23 @@ int pb_address_listen(pid_t pid, struct pb_session *session, const char *kind,
         return r;
     pb_frame_begin(&w, buf, sizeof(buf));
     pb_frame_put_str(&w, PB_TAG_NAME, kind);
-    pb_frame_put(&w, PB_TAG_DATA, token, strlen(token));
+    pb_frame_put(&w, PB_TAG_DATA, arguments, strlen(arguments));
     pb_frame_put_str(&w, PB_TAG_TEXT, address->host);
     pb_frame_put_u64(&w, PB_TAG_VALUE, address->port);
-    pb_frame_put_u64(&w, PB_TAG_MODE, PB_LISTEN_TEXT);
+    pb_frame_put_u64(&w, PB_TAG_MODE, (uint64_t)mode);
     return ask(session, &w, PB_MSG_LISTEN, err);
+}
+
+int pb_address_listen(pid_t pid, struct pb_session *session, const char *kind,
+                      const struct pb_address *address, const char *token, struct pb_err *err)
+{
+    return listen_as(pid, session, kind, address, token, PB_LISTEN_TEXT, err);
+}
+
+int pb_address_listen_bytes(pid_t pid, struct pb_session *session, const char *kind,
+                            const struct pb_address *address, const char *arguments, struct pb_err *err)
+{
+    return listen_as(pid, session, kind, address, arguments, PB_LISTEN_BYTES, err);
 }
 
 int pb_address_stop(struct pb_session *session, const char *kind, bool channels, struct pb_err *err)
@@ -159,5 +171,13 @@ const char *pb_address_host(const struct pb_address *address)
 void pb_address_tell(const struct pb_address *address, int port)
 {
     printf("nc %s %d\n", pb_address_host(address), port);
+    fflush(stdout);
+}
+
+void pb_address_tell_plain(const struct pb_address *address, int port)
+{
+    const char *host = pb_address_host(address);
+
+    printf(strchr(host, ':') ? "[%s]:%d\n" : "%s:%d\n", host, port);
     fflush(stdout);
 }

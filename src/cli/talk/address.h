@@ -29,10 +29,15 @@ int pb_address_token(const struct pb_call *call, const struct pb_address *addres
 int pb_address_listen(pid_t pid, struct pb_session *session, const char *kind,
                       const struct pb_address *address, const char *token, struct pb_err *err);
 
+/* The same for a protocol of which no byte is a person's key; arguments are for the kind's code. */
+int pb_address_listen_bytes(pid_t pid, struct pb_session *session, const char *kind,
+                            const struct pb_address *address, const char *arguments, struct pb_err *err);
+
 /* Stops it, and with channels ends the prompts that came that way. Returns how many addresses there were. */
 int pb_address_stop(struct pb_session *session, const char *kind, bool channels, struct pb_err *err);
 
 /* The host by which this machine reaches it. */
 const char *pb_address_host(const struct pb_address *address);
-/* Tells a person how to connect. */
+/* Tells a person how to connect: as a command, "nc HOST PORT", or as HOST:PORT. */
 void pb_address_tell(const struct pb_address *address, int port);
+void pb_address_tell_plain(const struct pb_address *address, int port);

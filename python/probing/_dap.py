@@ -1,0 +1,482 @@
+"""`probing debug`: the Debug Adapter Protocol, spoken inside the program over a channel of plain bytes.
+
+Of a client's three threads one reads requests (that of the channel), one writes what is to be said, one runs code while nothing is stopped. Threads of
+the program never wait for the client but where they stand at a breakpoint: what they have to tell is put into a bounded list. What runs the program's
+code (evaluate, the texts of variables) runs in the thread that stands, one task at a time, and can be interrupted.
+
+A connection that ends lets everything go on at once, and so does a client that says nothing for a limit while a thread stands.
+"""
+import sys
+
+from _thread import RLock, allocate_lock, get_ident, start_new_thread
+from posix import getpid
+
+import _probing
+from . import _helpers, _pause, _prompt, _streams
+from ._dap_engine import Refused
+from ._dap_values import class_name
+from ._program import forget_thread, import_threading
+
+MESSAGE_MAX = 16 << 20
+OUTPUT_MAX = 1 << 20  # characters of output that the client has not taken: what comes then is left out
+QUEUE_MAX = 64 << 20  # of answers: a client that takes none of them is given up
+TICK_MS, LOOK_MS = 200, 5000
+FRAMES_MAX, APART_MAX = 1000, 200
+
+CAPABILITIES = {name: True for name in """
+    supportsConfigurationDoneRequest supportsConditionalBreakpoints supportsHitConditionalBreakpoints supportsLogPoints supportsFunctionBreakpoints
+    supportsEvaluateForHovers supportsSetVariable supportsSetExpression supportsCompletionsRequest supportsExceptionInfoRequest
+    supportsDelayedStackTraceLoading supportsSingleThreadExecutionRequests supportsCancelRequest supportsBreakpointLocationsRequest
+    supportsClipboardContext""".split()}
+CAPABILITIES["completionTriggerCharacters"] = [".", "["]
+CAPABILITIES["exceptionBreakpointFilters"] = [
+    {"filter": "raised", "label": "Raised Exceptions", "default": False, "description": "Where an exception is raised in code of the program"},
+    {"filter": "uncaught", "label": "Uncaught Exceptions", "default": True, "description": "Where an exception is about to end a thread"}]
+
+
+class Writer:
+    """Messages for the client, written by a thread of its own."""
+
+    def __init__(self, session):
+        self.session, self.channel = session, session.channel
+        self.lock, self.bell, self.done = RLock(), allocate_lock(), allocate_lock()  # a signal handler may come between
+        self.bell.acquire()
+        self.done.acquire()
+        self.messages, self.size, self.left_out, self.ending, self.sequence = [], 0, 0, False, 0
+        start_new_thread(self.run, ())
+
+    def put(self, message, is_output=False):
+        """Never waits."""
+        import json
+
+        with self.lock:
+            if is_output and self.size > OUTPUT_MAX:
+                self.left_out += 1
+                return
+            if self.left_out and is_output:
+                text, self.left_out = "note: %d messages were left out\n" % self.left_out, 0
+                self.append(json, {"type": "event", "event": "output", "body": {"category": "important", "output": text}})
+            self.append(json, message)
+            given_up = self.size > QUEUE_MAX
+        self.ring()
+        if given_up:
+            self.channel.close("the client does not read", 1)
+
+    def append(self, json, message):
+        self.sequence += 1
+        text = json.dumps(dict(message, seq=self.sequence)).encode("utf-8", "backslashreplace")
+        self.messages.append(b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
+        self.size += len(text)
+
+    def ring(self):
+        try:
+            self.bell.release()
+        except RuntimeError:
+            pass
+
+    def run(self):
+        self.session.own.add(get_ident())
+        try:
+            while True:
+                self.bell.acquire()
+                while self.messages:
+                    with self.lock:
+                        taken, self.messages = self.messages, []
+                    for each in taken:
+                        if not self.channel.write(each):
+                            return
+                        with self.lock:
+                            self.size -= len(each)
+                if self.ending:
+                    return
+        finally:
+            self.done.release()
+
+    def finish(self):
+        self.ending = True
+        self.ring()
+        self.done.acquire(True, 12)
+
+
+class Task:
+    """Something that runs code of the program, for a request."""
+
+    def __init__(self, session, request, function, stop, limit_ms):
+        self.session, self.request, self.function, self.stop, self.limit_ms = session, request, function, stop, limit_ms
+        self.began, self.interrupted = None, False
+
+    def __call__(self):
+        self.began = _probing.milliseconds()
+        answer = self.session.answer
+        try:
+            body = self.function()
+        except BaseException as error:
+            if getpid() != self.session.pid:
+                return
+            text = "%s: %s" % (class_name(type(error)), error) if not isinstance(error, Refused) else str(error)
+            if isinstance(error, KeyboardInterrupt) and self.interrupted:
+                text = "it was interrupted" if self.limit_ms is None else "it took longer than %g s" % (self.limit_ms / 1000)
+            answer(self.request, None, text)
+        else:
+            if getpid() != self.session.pid:
+                return
+            answer(self.request, body)
+        finally:
+            if getpid() == self.session.pid:
+                self.session.task_done(self)
+
+
+class Console(_prompt.Session):
+    """Code of the client: its names are those of a frame that stands, or of __main__."""
+
+    def __init__(self, session, frame, ended):
+        self.session, self.frame, self.ended = session, frame, ended
+        _prompt.Session.__init__(self, session.channel)
+
+    def make_names(self):
+        return FrameNames(_helpers.make(self), self.frame, self.ended) if self.frame is not None else _prompt.Names(_helpers.make(self))
+
+    def send(self, stream, text):
+        self.session.output("stdout" if stream == _streams.OUT else "stderr", text)
+
+    def flush_queue(self):
+        pass
+
+    def run_code(self, source, show):
+        """show is called with the value of the last expression, None where there is none, while what it prints goes to the client."""
+        given = _prompt.Input(self, source)
+        _streams.sinks[get_ident()] = given
+        value = None
+        try:
+            given.prepare(self.names)
+            for code, shown in given.steps:
+                value = self.evaluate(given, code)
+                value = value if shown else None
+            if value is not None and self.frame is None:
+                self.names.keep("_", value)
+            if value is not None:
+                given.replace_streams()
+            return self.call(show, value)
+        finally:
+            given.finish()
+
+    def look(self, function):
+        """Calls something that runs __repr__ and the like."""
+        given = _prompt.Input(self, "")
+        _streams.sinks[get_ident()] = given
+        try:
+            given.replace_streams()
+            return self.call(function)
+        finally:
+            given.finish()
+
+
+class FrameNames(_pause.FrameNames):
+    def fresh_locals(self):
+        self.seen = _helpers.frame_locals(self.frame, self.ended)
+        return self.seen
+
+
+class Session:
+    """One client. Requests are methods do_NAME(arguments), which give the body of the answer."""
+
+    def __init__(self, channel, limit_ms, token):
+        self.channel, self.limit_ms, self.token, self.pid = channel, limit_ms, token, getpid()
+        self.admitted, self.over, self.heard = not token, False, _probing.milliseconds()
+        self.own = {get_ident()}
+        self.writer = Writer(self)
+        self.debugger = None
+        self.lock, self.queue, self.running = allocate_lock(), [], None
+        self.worker_bell, self.worker_tasks = None, []
+        self.numbers, self.thread_numbers, self.last_number = {}, {}, 0  # number -> (stop, what it stands for)
+        self.consoles, self.mappings, self.sources, self.apart = {}, [], {}, []
+        self.place_numbers, self.first_line = 0, 1
+
+    # --- the reader
+
+    def serve(self):
+        buffer = b""
+        try:
+            while not self.over:
+                try:
+                    data = self.channel.read(TICK_MS if self.running or (self.debugger and self.debugger.stops) else 2000)
+                except KeyboardInterrupt:
+                    continue
+                if data is None:
+                    self.tick()
+                    continue
+                if not data:
+                    break
+                self.heard = _probing.milliseconds()
+                buffer = self.take(buffer + data)
+        finally:
+            self.end()
+
+    def take(self, buffer):
+        """Deals with the messages that are whole; the rest."""
+        import json
+
+        while not self.over:
+            head, found, rest = buffer.partition(b"\r\n\r\n")
+            if not found and len(buffer) < 4096 and b"Content-Length: ".startswith(buffer[:16]):
+                return buffer
+            if not found and len(buffer) < 4096 and buffer.startswith(b"Content-Length: "):
+                return buffer
+            size = [line[15:].strip() for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+            if not found or not size or not size[0].isdigit() or int(size[0]) > MESSAGE_MAX:
+                self.channel.write(b"this is a debug adapter: connect with VS Code or another client of the Debug Adapter Protocol\n")
+                self.over = True
+                return b""
+            if len(rest) < int(size[0]):
+                return buffer
+            text, buffer = rest[:int(size[0])], rest[int(size[0]):]
+            try:
+                message = json.loads(text.decode("utf-8", "replace"))
+            except ValueError:
+                message = None
+            if isinstance(message, dict) and message.get("type") == "request":
+                self.request(message)
+        return b""
+
+    def request(self, message):
+        name, arguments = str(message.get("command")), message.get("arguments")
+        arguments = arguments if isinstance(arguments, dict) else {}
+        function = getattr(self, "do_" + name, None)
+        try:
+            if function is None:
+                raise Refused("this debugger does not know the request %s" % name)
+            if name not in ("initialize", "attach", "disconnect", "cancel") and self.debugger is None:
+                raise Refused("attach first")
+            body = function(message, arguments)
+        except Refused as refused:
+            self.answer(message, None, str(refused))
+        except Exception as error:
+            self.answer(message, None, "%s: %s" % (type(error).__name__, error))
+        else:
+            if body is not LATER:
+                self.answer(message, body)
+                self.after(name)
+
+    def after(self, name):
+        if name == "attach":
+            self.event("initialized")
+            self.event("process", {"name": (getattr(sys, "argv", None) or ["python"])[0], "systemProcessId": self.pid, "isLocalProcess": True,
+                                   "startMethod": "attach", "pointerSize": 64})
+        elif name == "disconnect":
+            self.over = True
+
+    def tick(self):
+        now, running = _probing.milliseconds(), self.running
+        if running is not None and running.began is not None and running.limit_ms is not None and now - running.began > running.limit_ms:
+            self.interrupt(running)
+        if self.debugger is not None and self.debugger.stops and now - self.heard > self.limit_ms:
+            _pause.note("a debugger was sent away after %g s without a word, with a thread stopped" % (self.limit_ms / 1000))
+            self.over = True
+
+    def end(self):
+        self.over = True
+        if self.running is not None:
+            self.interrupt(self.running)
+        if self.debugger is not None:
+            self.debugger.end()
+            self.event("terminated")
+        if self.worker_bell is not None:
+            ring(self.worker_bell)
+        self.numbers.clear()
+        self.consoles.clear()
+        self.writer.finish()
+        forget_thread()
+
+    # --- answers and events; from any thread, without waiting
+
+    def answer(self, request, body=None, error=None):
+        message = {"type": "response", "request_seq": request.get("seq", 0), "command": request.get("command", ""), "success": error is None}
+        if error is not None:
+            message["message"] = error
+            message["body"] = {"error": {"id": 1, "format": "{text}", "variables": {"text": error}, "showUser": False}}
+        elif body is not None:
+            message["body"] = body
+        self.writer.put(message)
+
+    def event(self, name, body=None):
+        self.writer.put({"type": "event", "event": name, "body": body or {}}, name == "output")
+
+    def output(self, category, text, frame=None):
+        body = {"category": category, "output": text}
+        if frame is not None:
+            body.update(source=self.source_of(frame.f_code), line=frame.f_lineno or 0)
+        self.event("output", body)
+
+    def stopped(self, stop):
+        body = {"reason": stop.reason, "threadId": self.thread_number(stop.ident), "allThreadsStopped": False, "preserveFocusHint": False}
+        if stop.places:
+            body["hitBreakpointIds"] = stop.places
+        if stop.error is not None:
+            body["text"] = class_name(type(stop.error[0]))
+            body["description"] = "Paused on exception" if stop.error[1] == "always" else "Paused on an exception that nobody catches"
+        self.heard = _probing.milliseconds()
+        self.event("stopped", body)
+
+    def resumed(self, stop):
+        """In the thread that goes on: nothing of it is kept."""
+        for number in [number for number, (owner, _) in list(self.numbers.items()) if owner is stop]:
+            self.numbers.pop(number, None)
+        for key in [key for key, console in list(self.consoles.items()) if key[0] == id(stop)]:
+            self.consoles.pop(key, None)
+        with self.lock:
+            failed = [task for task in self.queue if task.stop is stop]
+            self.queue = [task for task in self.queue if task.stop is not stop]
+        for task in failed + stop.tasks:
+            self.answer(task.request, None, "the thread runs")
+            if self.running is task:
+                self.task_done(task)
+        _streams.sinks.pop(get_ident(), None)
+
+    def moved(self, place, file):
+        self.event("breakpoint", {"reason": "changed", "breakpoint": self.told_place(place, file)})
+
+    # --- tasks
+
+    def later(self, request, function, stop, limit_ms=None):
+        """Has a thread run it, when those before it are done."""
+        with self.lock:
+            self.queue.append(Task(self, request, function, stop, limit_ms))
+        self.next_task()
+        return LATER
+
+    def next_task(self):
+        with self.lock:
+            if self.running is not None or not self.queue:
+                return
+            task = self.running = self.queue.pop(0)
+        if task.stop is None:
+            self.run_apart(task)
+        elif task.stop.going:
+            self.answer(task.request, None, "the thread runs")
+            self.task_done(task)
+        else:
+            task.stop.post(task)
+
+    def task_done(self, task):
+        with self.lock:
+            if self.running is task:
+                self.running = None
+        self.next_task()
+
+    def run_apart(self, task):
+        """In a thread for code that belongs to no stop."""
+        self.worker_tasks.append(task)
+        if self.worker_bell is None:
+            self.worker_bell = allocate_lock()
+            start_new_thread(self.work, ())
+        else:
+            ring(self.worker_bell)
+
+    def work(self):
+        self.own.add(get_ident())
+        while not self.over:
+            if self.worker_tasks:
+                self.worker_tasks.pop(0)()
+            else:
+                self.worker_bell.acquire(True, 1)
+        forget_thread()
+
+    def interrupt(self, task):
+        task.interrupted = True
+        self.channel.interrupt()
+
+    # --- numbers
+
+    def number_for(self, stop, thing):
+        self.last_number += 1
+        self.numbers[self.last_number] = stop, thing
+        if stop is None:  # nothing ends it: the last ones are kept
+            self.apart.append(self.last_number)
+            if len(self.apart) > APART_MAX:
+                self.numbers.pop(self.apart.pop(0), None)
+        return self.last_number
+
+    def thing_of(self, number, kind):
+        stop, thing = self.numbers.get(number, (None, None))
+        if not isinstance(thing, kind):
+            raise Refused("%r is a number of no %s, or of a thread that went on" % (number, kind.__name__.lower()))
+        return stop, thing
+
+    def thread_number(self, ident):
+        number = self.thread_numbers.get(ident)
+        if number is None:
+            number = self.thread_numbers[ident] = 1 if ident == _probing.main_ident() else len(self.thread_numbers) + 2
+        return number
+
+    def ident_of(self, arguments):
+        for ident, number in self.thread_numbers.items():
+            if number == arguments.get("threadId"):
+                return ident
+        raise Refused("there is no thread %r" % (arguments.get("threadId"),))
+
+    def stop_of(self, arguments):
+        stop = self.debugger.stops.get(self.ident_of(arguments))
+        if stop is None or stop.going:
+            raise Refused("the thread runs")
+        return stop
+
+    def console_of(self, stop, frame):
+        key = id(stop), id(frame)
+        console = self.consoles.get(key)
+        if console is None:
+            console = self.consoles[key] = Console(self, frame, stop is not None and stop.is_ended(frame))
+        return console
+
+    # --- files
+
+    def to_remote(self, path):
+        for local, remote in self.mappings:
+            if path == local or path.startswith(local.rstrip("/\\") + ("\\" if "\\" in local else "/")):
+                return remote.rstrip("/") + path[len(local.rstrip("/\\")):].replace("\\", "/")
+        return path
+
+    def to_local(self, path):
+        for local, remote in self.mappings:
+            if path == remote or path.startswith(remote.rstrip("/") + "/"):
+                rest = path[len(remote.rstrip("/")):]
+                return local.rstrip("/\\") + (rest.replace("/", "\\") if "\\" in local else rest)
+        return path
+
+    def source_of(self, code):
+        name = code.co_filename
+        if name.startswith("<"):
+            number = self.sources.setdefault(name, len(self.sources) + 1)
+            return {"name": name, "sourceReference": number}
+        path = self.to_local(self.debugger.canonical(name))
+        return {"name": path.rpartition("/")[2], "path": path}
+
+    def told_place(self, place, file):
+        told = {"id": place.number, "verified": place.line is not None, "line": (place.line or place.wanted) - 1 + self.first_line}
+        if place.line is None:
+            told["message"] = "no code at that line is loaded yet"
+            told["reason"] = "pending"
+        if file is not None:
+            told["source"] = {"path": self.to_local(file)}
+        return told
+
+
+LATER = object()
+
+
+def ring(bell):
+    try:
+        bell.release()
+    except RuntimeError:
+        pass
+
+
+def serve_client(arguments, channel):
+    """A connection to the address that `probing debug` named. The arguments: LIMIT_MS TOKEN."""
+    limit, _, token = arguments.partition(b" ")
+    from . import _dap_requests
+
+    import json  # noqa: F401: in this thread, never in one of the program
+    import linecache  # noqa: F401
+
+    import_threading()
+    _dap_requests.Requests(channel, int(limit), token).serve()
