@@ -44,7 +44,7 @@ libtcmalloc-minimal4 /usr/lib/$(uname -m)-linux-gnu/libtcmalloc_minimal.so.4"
 sets_for() {
     case $1 in
     build) echo build ;;
-    test) echo build test sql wheel torch harm ;;
+    test) echo build test sql wheel torch harm debugpy ;;
     soak) echo soak ;;
     bench) echo build bench ;;
     demo) echo build torch ;;
@@ -197,7 +197,7 @@ needs_cmake() {
     [ "$(printf '%s\n3.22\n' "${version:-0}" | sort -V | head -n 1)" != 3.22 ]
 }
 
-# Things from npm (DuckDB's library and header; speedscope): requirements/NAME.npm has their versions and hashes.
+# Things from npm (DuckDB's library and header; speedscope; VS Code's debug client): requirements/NAME.npm has their versions and hashes.
 # build/NAME/installed is a copy of it once they are in; what it says of other machines does not matter.
 for_here() {
     grep -E "^(any|$(uname -m)) " "$1" 2>/dev/null
@@ -261,7 +261,7 @@ done
 
 from_npm=
 [ -z "$sets" ] || from_npm=duckdb
-[ "$purpose" != test ] || from_npm="duckdb speedscope"
+[ "$purpose" != test ] || from_npm="duckdb speedscope debugclient"
 for name in $from_npm; do
     npm_in_place "$name" && continue
     exec 9>build/setup.lock

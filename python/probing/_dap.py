@@ -22,6 +22,7 @@ OUTPUT_MAX = 1 << 20  # characters of output that the client has not taken: what
 QUEUE_MAX = 64 << 20  # of answers: a client that takes none of them is given up
 TICK_MS, LOOK_MS = 200, 5000
 FRAMES_MAX, APART_MAX = 1000, 200
+DRAIN_TURNS, DRAIN_S = 20, 0.01
 
 CAPABILITIES = {name: True for name in """
     supportsConfigurationDoneRequest supportsConditionalBreakpoints supportsHitConditionalBreakpoints supportsLogPoints supportsFunctionBreakpoints
@@ -66,7 +67,7 @@ class Writer:
         self.sequence += 1
         text = json.dumps(dict(message, seq=self.sequence)).encode("utf-8", "backslashreplace")
         self.messages.append(b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
-        self.size += len(text)
+        self.size += len(self.messages[-1])
 
     def ring(self):
         try:
@@ -91,6 +92,16 @@ class Writer:
                     return
         finally:
             self.done.release()
+
+    def drain(self):
+        """Gives the client a moment to take what was said: the program may end as soon as it goes on."""
+        wait = allocate_lock()
+        wait.acquire()
+        for _ in range(DRAIN_TURNS):
+            taken = not self.size
+            wait.acquire(True, DRAIN_S)
+            if taken:
+                return
 
     def finish(self):
         self.ending = True
@@ -263,6 +274,8 @@ class Session:
             self.event("process", {"name": (getattr(sys, "argv", None) or ["python"])[0], "systemProcessId": self.pid, "isLocalProcess": True,
                                    "startMethod": "attach", "pointerSize": 64})
         elif name == "disconnect":
+            self.event("terminated")
+            self.writer.drain()
             self.over = True
 
     def tick(self):
@@ -271,6 +284,7 @@ class Session:
             self.interrupt(running)
         if self.debugger is not None and self.debugger.stops and now - self.heard > self.limit_ms:
             _pause.note("a debugger was sent away after %g s without a word, with a thread stopped" % (self.limit_ms / 1000))
+            self.event("terminated")
             self.over = True
 
     def end(self):
@@ -279,7 +293,6 @@ class Session:
             self.interrupt(self.running)
         if self.debugger is not None:
             self.debugger.end()
-            self.event("terminated")
         if self.worker_bell is not None:
             ring(self.worker_bell)
         self.numbers.clear()

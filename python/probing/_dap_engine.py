@@ -162,6 +162,7 @@ class Debugger:
         self.listener, self.pid, self.generation = listener, getpid(), _probing.detached()
         self.lock = RLock()
         self.over, self.just_mine = False, True
+        self.ready = False  # a client sets all its breakpoints before it wants to hear of one
         self.files, self.names = {}, {}          # canonical file -> line -> places; file name of code -> canonical file
         self.unplaced = {}                       # canonical file -> places without a line
         self.functions, self.raised, self.uncaught = {}, False, False
@@ -359,7 +360,7 @@ class Debugger:
         if places and code.co_name in COMPREHENSIONS and line == code.co_firstlineno:
             places = None
         step = self.steps.get(ident)
-        if ident in self.stops or ident in self.inside or self.over:
+        if ident in self.stops or ident in self.inside or self.over or not self.ready:
             return True
         hit = [place for place in places if self.hits(place, frame)] if places else []
         if hit:
@@ -397,7 +398,7 @@ class Debugger:
     def at_start(self, frame):
         """A function begins, or a generator goes on. Whether it is to be told of the next time too."""
         ident, code = get_ident(), frame.f_code
-        if self.over or ident in self.stops or ident in self.inside:
+        if self.over or not self.ready or ident in self.stops or ident in self.inside:
             return True
         place = self.functions and (self.functions.get(code.co_name) or self.functions.get(getattr(code, "co_qualname", code.co_name)))
         step = self.steps.get(ident)
@@ -447,7 +448,7 @@ class Debugger:
     def stop(self, frame, reason, text=None, error=None, places=()):
         """The thread stands here until its client lets it go on."""
         ident = get_ident()
-        if self.over or ident in self.stops:
+        if self.over or not self.ready or ident in self.stops:
             return
         self.end_step(ident)
         was_paused = ident in self.pausing

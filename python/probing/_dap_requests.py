@@ -47,14 +47,10 @@ class Requests(_dap.Session):
         raise Refused("the program runs already: attach")
 
     def do_configurationDone(self, request, arguments):
-        return None
+        self.debugger.ready = True
 
     def do_disconnect(self, request, arguments):
-        """The program goes on at full speed. It is never ended from here."""
-        if self.running is not None:
-            self.interrupt(self.running)
-        if self.debugger is not None:
-            self.debugger.end()
+        """The program goes on at full speed, once the client has its answer (end of _dap.py). It is never ended from here."""
 
     def do_cancel(self, request, arguments):
         wanted, running = arguments.get("requestId"), self.running

@@ -26,6 +26,7 @@ class Client:
             self.capabilities = self.ask("initialize", adapterID="probing", linesStartAt1=True)
             self.ask("attach", **arguments)
             self.wait("initialized")
+            self.ask("configurationDone")
 
     def __enter__(self):
         return self
