@@ -35,6 +35,11 @@ class Channel:
                 return False
         return True
 
+    def offer(self, data):
+        """Writes what there is room for, and waits for nobody. How many bytes; 0 also where nobody reads them any more."""
+        taken = self._write(bytes(data), 0)
+        return taken if taken is not None and taken > 0 else 0
+
     def close(self, reason="", status=0):
         """The client gets what was written, then the end with this reason."""
         self._close(status, reason)

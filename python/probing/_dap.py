@@ -1,8 +1,8 @@
 """`probing debug`: the Debug Adapter Protocol, spoken inside the program over a channel of plain bytes.
 
-Of a client's three threads one reads requests (that of the channel), one writes what is to be said, one runs code while nothing is stopped. Threads of
-the program never wait for the client but where they stand at a breakpoint: what they have to tell is put into a bounded list. What runs the program's
-code (evaluate, the texts of variables) runs in the thread that stands, one task at a time, and can be interrupted.
+The channel's thread reads requests; another one runs code while no thread stands, and goes when it has nothing to do. Threads of the program never wait
+for the client but where they stand at a breakpoint: what they have to tell goes into the channel as far as that has room, and else into a bounded list.
+What runs the program's code (evaluate, the texts of variables) runs in the thread that stands, one task at a time, and can be interrupted.
 
 A connection that ends lets everything go on at once, and so does a client that says nothing for a limit while a thread stands.
 """
@@ -14,15 +14,17 @@ from posix import getpid
 import _probing
 from . import _helpers, _pause, _prompt, _streams
 from ._dap_engine import Refused
+from ._dap_json import decode, encode
 from ._dap_values import class_name
 from ._program import forget_thread, import_threading
 
 MESSAGE_MAX = 16 << 20
 OUTPUT_MAX = 1 << 20  # characters of output that the client has not taken: what comes then is left out
 QUEUE_MAX = 64 << 20  # of answers: a client that takes none of them is given up
-TICK_MS, LOOK_MS = 200, 5000
+BUSY_MS, TICK_MS, REST_MS, LOOK_MS = 20, 200, 2000, 5000
 FRAMES_MAX, APART_MAX = 1000, 200
-DRAIN_TURNS, DRAIN_S = 20, 0.01
+WRITE_MAX, STUCK_MS = 1 << 16, 10000
+DRAIN_S = 0.01
 
 CAPABILITIES = {name: True for name in """
     supportsConfigurationDoneRequest supportsConditionalBreakpoints supportsHitConditionalBreakpoints supportsLogPoints supportsFunctionBreakpoints
@@ -36,77 +38,61 @@ CAPABILITIES["exceptionBreakpointFilters"] = [
 
 
 class Writer:
-    """Messages for the client, written by a thread of its own."""
+    """Messages for the client. Whoever has one to tell gives the channel what it takes at once; the reader sees to the rest."""
 
     def __init__(self, session):
         self.session, self.channel = session, session.channel
-        self.lock, self.bell, self.done = RLock(), allocate_lock(), allocate_lock()  # a signal handler may come between
-        self.bell.acquire()
-        self.done.acquire()
-        self.messages, self.size, self.left_out, self.ending, self.sequence = [], 0, 0, False, 0
-        start_new_thread(self.run, ())
+        self.lock = RLock()  # a signal handler may come between
+        self.messages, self.size, self.left_out, self.sequence, self.moved = [], 0, 0, 0, 0
 
     def put(self, message, is_output=False):
-        """Never waits."""
-        import json
-
+        """Never waits for the client."""
         with self.lock:
             if is_output and self.size > OUTPUT_MAX:
                 self.left_out += 1
                 return
             if self.left_out and is_output:
                 text, self.left_out = "note: %d messages were left out\n" % self.left_out, 0
-                self.append(json, {"type": "event", "event": "output", "body": {"category": "important", "output": text}})
-            self.append(json, message)
-            given_up = self.size > QUEUE_MAX
-        self.ring()
-        if given_up:
-            self.channel.close("the client does not read", 1)
+                self.append({"type": "event", "event": "output", "body": {"category": "important", "output": text}})
+            self.append(message)
+            self.flush()
 
-    def append(self, json, message):
+    def append(self, message):
         self.sequence += 1
-        text = json.dumps(dict(message, seq=self.sequence)).encode("utf-8", "backslashreplace")
+        text = encode(dict(message, seq=self.sequence)).encode("utf-8", "backslashreplace")
         self.messages.append(b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
         self.size += len(self.messages[-1])
 
-    def ring(self):
-        try:
-            self.bell.release()
-        except RuntimeError:
-            pass
+    def flush(self):
+        with self.lock:
+            while self.messages:
+                first = self.messages[0]
+                taken = self.channel.offer(first[:WRITE_MAX])
+                if taken > 0:
+                    self.moved = _probing.milliseconds()
+                    self.size -= taken
+                    if taken == len(first):
+                        self.messages.pop(0)
+                        continue
+                    self.messages[0] = first[taken:]
+                if taken < min(len(first), WRITE_MAX):
+                    break
 
-    def run(self):
-        self.session.own.add(get_ident())
-        try:
-            while True:
-                self.bell.acquire()
-                while self.messages:
-                    with self.lock:
-                        taken, self.messages = self.messages, []
-                    for each in taken:
-                        if not self.channel.write(each):
-                            return
-                        with self.lock:
-                            self.size -= len(each)
-                if self.ending:
-                    return
-        finally:
-            self.done.release()
+    def is_stuck(self):
+        """Whether the client takes nothing any more."""
+        self.flush()
+        return bool(self.messages) and (_probing.milliseconds() - self.moved > STUCK_MS or self.size > QUEUE_MAX)
 
-    def drain(self):
+    def drain(self, turns):
         """Gives the client a moment to take what was said: the program may end as soon as it goes on."""
         wait = allocate_lock()
         wait.acquire()
-        for _ in range(DRAIN_TURNS):
-            taken = not self.size
+        for _ in range(turns):
+            self.flush()
+            taken = not self.messages
             wait.acquire(True, DRAIN_S)
-            if taken:
+            if taken or self.channel.ended() is not None:
                 return
-
-    def finish(self):
-        self.ending = True
-        self.ring()
-        self.done.acquire(True, 12)
 
 
 class Task:
@@ -198,7 +184,7 @@ class Session:
         self.writer = Writer(self)
         self.debugger = None
         self.lock, self.queue, self.running = allocate_lock(), [], None
-        self.worker_bell, self.worker_tasks = None, []
+        self.works, self.worker_tasks = False, []
         self.numbers, self.thread_numbers, self.last_number = {}, {}, 0  # number -> (stop, what it stands for)
         self.consoles, self.mappings, self.sources, self.apart = {}, [], {}, []
         self.place_numbers, self.first_line = 0, 1
@@ -210,11 +196,11 @@ class Session:
         try:
             while not self.over:
                 try:
-                    data = self.channel.read(TICK_MS if self.running or (self.debugger and self.debugger.stops) else 2000)
+                    data = self.channel.read(self.patience())
                 except KeyboardInterrupt:
                     continue
+                self.tick()
                 if data is None:
-                    self.tick()
                     continue
                 if not data:
                     break
@@ -223,10 +209,13 @@ class Session:
         finally:
             self.end()
 
+    def patience(self):
+        if self.writer.messages or self.running is not None:
+            return BUSY_MS
+        return TICK_MS if self.debugger is not None and (self.debugger.stops or self.debugger.logs()) else REST_MS
+
     def take(self, buffer):
         """Deals with the messages that are whole; the rest."""
-        import json
-
         while not self.over:
             head, found, rest = buffer.partition(b"\r\n\r\n")
             if not found and len(buffer) < 4096 and b"Content-Length: ".startswith(buffer[:16]):
@@ -242,7 +231,7 @@ class Session:
                 return buffer
             text, buffer = rest[:int(size[0])], rest[int(size[0]):]
             try:
-                message = json.loads(text.decode("utf-8", "replace"))
+                message = decode(text.decode("utf-8", "replace"))
             except ValueError:
                 message = None
             if isinstance(message, dict) and message.get("type") == "request":
@@ -275,11 +264,14 @@ class Session:
                                    "startMethod": "attach", "pointerSize": 64})
         elif name == "disconnect":
             self.event("terminated")
-            self.writer.drain()
+            self.writer.drain(20)
             self.over = True
 
     def tick(self):
         now, running = _probing.milliseconds(), self.running
+        if self.writer.is_stuck():
+            self.channel.close("the client does not read", 1)
+            self.over = True
         if running is not None and running.began is not None and running.limit_ms is not None and now - running.began > running.limit_ms:
             self.interrupt(running)
         if self.debugger is not None and self.debugger.stops and now - self.heard > self.limit_ms:
@@ -293,11 +285,9 @@ class Session:
             self.interrupt(self.running)
         if self.debugger is not None:
             self.debugger.end()
-        if self.worker_bell is not None:
-            ring(self.worker_bell)
         self.numbers.clear()
         self.consoles.clear()
-        self.writer.finish()
+        self.writer.drain(1)
         forget_thread()
 
     # --- answers and events; from any thread, without waiting
@@ -378,20 +368,23 @@ class Session:
 
     def run_apart(self, task):
         """In a thread for code that belongs to no stop."""
-        self.worker_tasks.append(task)
-        if self.worker_bell is None:
-            self.worker_bell = allocate_lock()
+        with self.lock:
+            self.worker_tasks.append(task)
+            begins = not self.works
+            self.works = True
+        if begins:
             start_new_thread(self.work, ())
-        else:
-            ring(self.worker_bell)
 
     def work(self):
         self.own.add(get_ident())
-        while not self.over:
-            if self.worker_tasks:
-                self.worker_tasks.pop(0)()
-            else:
-                self.worker_bell.acquire(True, 1)
+        while True:
+            with self.lock:
+                task = self.worker_tasks.pop(0) if self.worker_tasks else None
+                self.works = task is not None
+            if task is None:
+                break
+            task()
+        self.own.discard(get_ident())
         forget_thread()
 
     def interrupt(self, task):
@@ -476,20 +469,12 @@ class Session:
 LATER = object()
 
 
-def ring(bell):
-    try:
-        bell.release()
-    except RuntimeError:
-        pass
-
-
 def serve_client(arguments, channel):
     """A connection to the address that `probing debug` named. The arguments: LIMIT_MS TOKEN."""
     limit, _, token = arguments.partition(b" ")
     from . import _dap_requests
 
-    import json  # noqa: F401: in this thread, never in one of the program
-    import linecache  # noqa: F401
+    import linecache  # noqa: F401: in this thread, never in one of the program
 
     import_threading()
     _dap_requests.Requests(channel, int(limit), token).serve()

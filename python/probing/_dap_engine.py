@@ -278,6 +278,10 @@ class Debugger:
 
     # --- in threads of the program
 
+    def logs(self):
+        """Whether threads of the program may have something to tell while none of them stands."""
+        return bool(self.files or self.functions)
+
     def is_mine(self, code):
         """Whether it is code of the program rather than of a library."""
         if not self.just_mine:

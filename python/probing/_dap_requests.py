@@ -6,6 +6,9 @@ from ._dap_engine import Debugger, Place, Refused
 from ._dap_values import PAGE_MAX, Holder, Scope, class_name, part_counts, render
 
 
+BEGIN_TURNS = 50
+
+
 class Frame:
     """What a frameId stands for."""
 
@@ -39,9 +42,19 @@ class Requests(_dap.Session):
                 self.mappings.append((each["localRoot"], each["remoteRoot"]))
         debugger = Debugger(self)
         debugger.just_mine = arguments.get("justMyCode") is not False
-        debugger.begin()
+        self.begin(debugger)
         self.debugger = debugger
         self.thread_number(_probing.main_ident())
+
+    def begin(self, debugger):
+        """A client that has just left may not be gone yet."""
+        wait = _dap.allocate_lock()
+        wait.acquire()
+        for _ in range(BEGIN_TURNS):
+            if _dap_engine.of_here() is None:
+                break
+            wait.acquire(True, 0.02)
+        debugger.begin()
 
     def do_launch(self, request, arguments):
         raise Refused("the program runs already: attach")

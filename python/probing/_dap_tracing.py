@@ -13,6 +13,9 @@ from ._pause import is_of_program
 from ._program import import_threading
 
 KNOWN_MAX = 10000
+# Instructions of 3.6 to 3.11. The module opcode would map a library into the program.
+RETURN_VALUE, YIELD_VALUE = 83, 86
+YIELD_FROM, SEND = (72, -2) if sys.version_info < (3, 11) else (-2, 123)
 OWN_TRACE = "has a trace function of its own (a debugger, coverage), and before Python 3.12 there is one only: it does not stop"
 
 
@@ -27,8 +30,6 @@ class Tracing:
         self.threads = set()  # that have the trace function
 
     def begin(self):
-        import opcode  # noqa: F401: not in a trace function
-
         import_threading()
         threading = sys.modules.get("threading")
         if threading is not None and threading._trace_hook is None:
@@ -187,9 +188,8 @@ def in_frame(frame, event, argument):
 
 def how_left(frame):
     """Told by the instruction that the frame is at. What waits in a `yield from` stands before it (up to 3.10)."""
-    opcode = sys.modules["opcode"]
     code, last = frame.f_code.co_code, frame.f_lasti
-    names = [opcode.opname[code[at]] if 0 <= at < len(code) else "" for at in (last, last + 2)]
-    if frame.f_code.co_flags & SUSPENDS and (names[0] in ("YIELD_VALUE", "SEND") or names[1] == "YIELD_FROM"):
+    here, following = [code[at] if 0 <= at < len(code) else -1 for at in (last, last + 2)]
+    if frame.f_code.co_flags & SUSPENDS and (here in (YIELD_VALUE, SEND) or following == YIELD_FROM):
         return "yields"
-    return "returns" if names[0] == "RETURN_VALUE" else "raises"
+    return "returns" if here == RETURN_VALUE else "raises"

@@ -218,7 +218,7 @@ long pb_channel_write(uint64_t number, const void *data, size_t size, long timeo
         const uint32_t *bell = &bells[c - pb_channel_places];
         uint32_t heard = __atomic_load_n(bell, __ATOMIC_SEQ_CST);
         size_t left = size - done, n = put_into(&c->out, bytes + done, left < CHUNK ? left : CHUNK);
-        int interrupt = n == 0 && left > 0 && c->interrupting_write;
+        int interrupt = timeout_ms != 0 && n == 0 && left > 0 && c->interrupting_write;
         if (interrupt)
             c->interrupting_write = 0;
         unlock();

@@ -240,7 +240,8 @@ class Case:
     def tool(self, command, disturbance="none", pid=None):
         """Runs one command and judges the tool itself. Returns whether it did what it should."""
         to = ["-t", str(pid or self.pid)] if command.target else []
-        words = [*self.target.tool_prefix, self.program, *to, *map(self.fill, command.words)]
+        by = [sys.executable, str(Path(__file__).resolve().parent / command.script)] if command.script else []
+        words = [*self.target.tool_prefix, *by, self.program, *to, *map(self.fill, command.words)]
         began = time.monotonic()
         env = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
         env.update({key: value for key, value in self.env.items() if key.startswith("PROBING")})

@@ -112,6 +112,7 @@ class Command:
     runs_code: bool = False  # a person's Python code takes part in the program meanwhile
     injects: bool = False
     target: bool = True
+    script: str = None  # that runs it: a Python file beside this one, which gets the words of the command
 
 
 COMMANDS = [
@@ -121,6 +122,7 @@ COMMANDS = [
     Command("eval-raises", ["eval", "1/0"], status=(1,), injects=True, runs_code=True),
     Command("eval-looks", ["eval", "__import__('threading').active_count() > 0"], says="True\n", injects=True, runs_code=True),
     Command("repl", ["repl"], injects=True, runs_code=True),
+    Command("debug", [], says="2\n", injects=True, runs_code=True, script="debug_session.py"),
     Command("execute", ["execute", "{out}/code.py"], says="11\n", injects=True, runs_code=True),
     Command("backtrace", ["backtrace"]),
     Command("backtrace-locals", ["backtrace", "--locals"]),
