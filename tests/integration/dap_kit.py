@@ -76,7 +76,7 @@ class Client:
             for number, event in enumerate(self.events):
                 if event["event"] == name:
                     del self.events[number]
-                    return event["body"]
+                    return event.get("body") or {}
             self.receive(deadline)
 
     def stop_at(self, path, *lines, **options):
