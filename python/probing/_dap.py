@@ -12,7 +12,7 @@ from _thread import RLock, allocate_lock, get_ident, start_new_thread
 from posix import getpid
 
 import _probing
-from . import _helpers, _pause, _prompt, _streams
+from . import _streams
 from ._dap_engine import Refused
 from ._dap_json import decode, encode
 from ._dap_values import class_name
@@ -123,57 +123,6 @@ class Task:
                 self.session.task_done(self)
 
 
-class Console(_prompt.Session):
-    """Code of the client: its names are those of a frame that stands, or of __main__."""
-
-    def __init__(self, session, frame, ended):
-        self.session, self.frame, self.ended = session, frame, ended
-        _prompt.Session.__init__(self, session.channel)
-
-    def make_names(self):
-        return FrameNames(_helpers.make(self), self.frame, self.ended) if self.frame is not None else _prompt.Names(_helpers.make(self))
-
-    def send(self, stream, text):
-        self.session.output("stdout" if stream == _streams.OUT else "stderr", text)
-
-    def flush_queue(self):
-        pass
-
-    def run_code(self, source, show):
-        """show is called with the value of the last expression, None where there is none, while what it prints goes to the client."""
-        given = _prompt.Input(self, source)
-        _streams.sinks[get_ident()] = given
-        value = None
-        try:
-            given.prepare(self.names)
-            for code, shown in given.steps:
-                value = self.evaluate(given, code)
-                value = value if shown else None
-            if value is not None and self.frame is None:
-                self.names.keep("_", value)
-            if value is not None:
-                given.replace_streams()
-            return self.call(show, value)
-        finally:
-            given.finish()
-
-    def look(self, function):
-        """Calls something that runs __repr__ and the like."""
-        given = _prompt.Input(self, "")
-        _streams.sinks[get_ident()] = given
-        try:
-            given.replace_streams()
-            return self.call(function)
-        finally:
-            given.finish()
-
-
-class FrameNames(_pause.FrameNames):
-    def fresh_locals(self):
-        self.seen = _helpers.frame_locals(self.frame, self.ended)
-        return self.seen
-
-
 class Session:
     """One client. Requests are methods do_NAME(arguments), which give the body of the answer."""
 
@@ -184,7 +133,7 @@ class Session:
         self.writer = Writer(self)
         self.debugger = None
         self.lock, self.queue, self.running = allocate_lock(), [], None
-        self.works, self.worker_tasks = False, []
+        self.works, self.worker_tasks, self.make_console = False, [], None
         self.numbers, self.thread_numbers, self.last_number = {}, {}, 0  # number -> (stop, what it stands for)
         self.consoles, self.mappings, self.sources, self.apart = {}, [], {}, []
         self.place_numbers, self.first_line = 0, 1
@@ -275,7 +224,7 @@ class Session:
         if running is not None and running.began is not None and running.limit_ms is not None and now - running.began > running.limit_ms:
             self.interrupt(running)
         if self.debugger is not None and self.debugger.stops and now - self.heard > self.limit_ms:
-            _pause.note("a debugger was sent away after %g s without a word, with a thread stopped" % (self.limit_ms / 1000))
+            note("a debugger was sent away after %g s without a word, with a thread stopped" % (self.limit_ms / 1000))
             self.event("terminated")
             self.over = True
 
@@ -342,6 +291,11 @@ class Session:
 
     def later(self, request, function, stop, limit_ms=None):
         """Has a thread run it, when those before it are done."""
+        if self.make_console is None:  # not earlier, so that the first stop is told sooner; in this thread, never in one of the program
+            import linecache  # noqa: F401
+            from ._dap_console import Console
+
+            self.make_console = Console
         with self.lock:
             self.queue.append(Task(self, request, function, stop, limit_ms))
         self.next_task()
@@ -430,7 +384,7 @@ class Session:
         key = id(stop), id(frame)
         console = self.consoles.get(key)
         if console is None:
-            console = self.consoles[key] = Console(self, frame, stop is not None and stop.is_ended(frame))
+            console = self.consoles[key] = self.make_console(self, frame, stop is not None and stop.is_ended(frame))
         return console
 
     # --- files
@@ -469,12 +423,17 @@ class Session:
 LATER = object()
 
 
+def note(text):
+    """As that of _pause.py: kept for notes() of a prompt."""
+    kept = _probing.shared.setdefault("notes", [])
+    kept.append(text)
+    del kept[:-100]
+
+
 def serve_client(arguments, channel):
     """A connection to the address that `probing debug` named. The arguments: LIMIT_MS TOKEN."""
     limit, _, token = arguments.partition(b" ")
     from . import _dap_requests
 
-    import linecache  # noqa: F401: in this thread, never in one of the program
-
-    import_threading()
+    import_threading()  # in this thread, never in one of the program
     _dap_requests.Requests(channel, int(limit), token).serve()

@@ -14,8 +14,7 @@ from posix import getpid
 
 import _probing
 from . import _helpers
-from ._pause import is_of_program
-from ._program import main_globals, stdlib
+from ._program import is_of_program, main_globals, stdlib
 
 MONITORED = sys.version_info >= (3, 12)
 TOOLS = (0, 3, 4)  # the number that PEP 669 gives to debuggers, then those of nobody

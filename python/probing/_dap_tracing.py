@@ -9,8 +9,7 @@ from _thread import get_ident
 
 from . import _dap_engine, _helpers
 from ._dap_engine import SUSPENDS, Refused, is_outermost
-from ._pause import is_of_program
-from ._program import import_threading
+from ._program import import_threading, is_of_program
 
 KNOWN_MAX = 10000
 # Instructions of 3.6 to 3.11. The module opcode would map a library into the program.

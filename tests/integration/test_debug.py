@@ -477,7 +477,9 @@ def train():
         if child == 0:
             total = sum(work(n) for n in range(100))
             import sys
-            clean = sys.gettrace() is None and not any(sys.monitoring.get_tool(n) for n in range(6)) if hasattr(sys, "monitoring") else sys.gettrace() is None
+            clean = sys.gettrace() is None
+            if hasattr(sys, "monitoring"):  # a child that was forked before the first breakpoint has the tool's name alone
+                clean = clean and not any(sys.monitoring.get_tool(n) and sys.monitoring.get_events(n) for n in range(6))
             os._exit(0 if total == 5050 and clean else 1)
         if os.waitpid(child, 0)[1]:
             print("a child failed", flush=True)

@@ -17,7 +17,7 @@ static int stop_debug(const struct pb_call *call, struct pb_err *err)
 {
     struct pb_session session;
 
-    int r = pb_parts_session(call->targets.at[0].pid, true, call->timeout_ms, &session, err);
+    int r = pb_parts_session(&call->ask, call->targets.at[0].pid, true, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
     r = pb_address_stop(&session, KIND, true, err);
@@ -32,7 +32,7 @@ static int listen_for_clients(const struct pb_call *call, const struct pb_addres
 {
     struct pb_session session;
 
-    int r = pb_parts_session(call->targets.at[0].pid, false, call->timeout_ms, &session, err);
+    int r = pb_parts_session(&call->ask, call->targets.at[0].pid, false, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
     r = pb_address_listen_bytes(call->targets.at[0].pid, &session, KIND, address, arguments, err);
@@ -42,38 +42,21 @@ static int listen_for_clients(const struct pb_call *call, const struct pb_addres
     return r < 0 ? r : 0;
 }
 
-/* Has debugpy serve instead, where the process can import it. One line of answer, "ok HOST:PORT"; else the
- * reason of the channel's end. */
+/* Has debugpy serve instead, where the process can import it. */
 static int start_debugpy(const struct pb_call *call, const struct pb_address *address, struct pb_err *err)
 {
     const char *folder = pb_call_option(call, "debugpy-path");
-    struct pb_dialog dialog;
     char words[4096], answer[512];
-    size_t n = 0;
-    long got = 0;
 
     int size = snprintf(words, sizeof(words), "%s %u %s", address->host, address->port, folder ? folder : "");
     if (size < 0 || (size_t)size >= sizeof(words))
         return pb_fail(err, PB_USAGE, "the folder's name is too long");
-    int r = pb_dialog_open(call, "debugpy", words, &dialog, err);
+    int r = pb_dialog_ask(call, "debugpy", words, answer, sizeof(answer), err);
     if (r < 0)
         return r;
-    while (n + 1 < sizeof(answer) &&
-           (got = pb_dialog_read(&dialog, answer + n, sizeof(answer) - 1 - n, -1)) > 0)
-        n += (size_t)got;
-    answer[n] = '\0';
-    answer[strcspn(answer, "\n")] = '\0';
-    if (got < 0 && got != -ENODATA)
-        r = pb_fail(err, (int)got, "the process ended, or its agent was detached");
-    else if (strncmp(answer, "ok ", 3) != 0)
-        r = pb_fail(err, -EIO, "%s",
-                    pb_dialog_reason(&dialog)[0] ? pb_dialog_reason(&dialog) : "debugpy was not started");
-    pb_dialog_close(&dialog);
-    if (r == 0) {
-        pb_put_plain(stdout, answer + 3);
-        putchar('\n');
-    }
-    return r;
+    pb_put_plain(stdout, answer);
+    putchar('\n');
+    return 0;
 }
 
 static int run_debug(const struct pb_call *call, struct pb_err *err)
