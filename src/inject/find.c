@@ -405,8 +405,8 @@ static int give_up(const struct pb_hold *h, const struct candidates *c, struct p
             return pb_fail(
                 err, -ETIMEDOUT,
                 "thread %d of process %d waits in %s with a timeout, which a stop would make longer, and "
-                "no other thread can be used; nothing was changed (try again, or with a longer "
-                "timeout)",
+                "no other thread can be used; nothing was changed (a --timeout longer than that wait lets it "
+                "end first; backtrace, flamegraph and record need no agent)",
                 c->at[i].tid, pid, call);
     }
     if (h->judge->strange_tid && !h->stats->unsafe_rounds)

@@ -155,7 +155,7 @@ def wakeup_fd():
 
 def compare(old, new):
     for key in sorted(old):
-        if old[key] == new[key]:
+        if old[key] == new[key] or key == "atexit" and new[key] == old[key] + 1:  # ours, once: docs/safety.md names it
             continue
         if key == "atexit" and new[key] == old[key] + 1:  # ours, once and for all: docs/safety.md
             continue
