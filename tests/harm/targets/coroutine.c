@@ -1,5 +1,6 @@
-/* coroutine: a thread that sleeps on a stack of little more than 1 KB in the middle of a block of memory. What lies below that
- * stack is another thread's, which notices every word that somebody else writes there or puts back. */
+/* coroutine: a thread that sleeps on a stack of little more than 1 KB in the middle of a block of memory. What
+ * lies below that stack is another thread's, which notices every word that somebody else writes there or puts
+ * back. */
 #include "kit.h"
 
 #include <stdatomic.h>
@@ -10,7 +11,7 @@ enum { WORDS = 2048, STACK = 1280 };
 static struct {
     volatile unsigned long words[WORDS]; /* as much as a signal frame can be */
     char stack[STACK];
-} *block;
+} * block;
 static ucontext_t thread_itself, coroutine;
 static atomic_bool stop;
 
