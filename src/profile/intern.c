@@ -7,7 +7,7 @@
 
 #define FIRST_CAP 1024
 
-struct pb_key {
+struct pb_interned {
     uint64_t a, b;
     uint32_t number; /* + 1; 0: empty */
 };
@@ -88,7 +88,7 @@ int pb_keys_intern(struct pb_keys *keys, struct pb_budget *budget, uint64_t a, u
     if (r < 0)
         return r;
     *ret = (uint32_t)keys->n++;
-    keys->slots[key_slot(keys, a, b)] = (struct pb_key){a, b, *ret + 1};
+    keys->slots[key_slot(keys, a, b)] = (struct pb_interned){a, b, *ret + 1};
     return 1;
 }
 

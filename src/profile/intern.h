@@ -15,7 +15,7 @@ struct pb_budget {
 int pb_budget_take(struct pb_budget *budget, size_t bytes);
 
 struct pb_keys {
-    struct pb_key *slots;
+    struct pb_interned *slots;
     size_t cap; /* a power of two */
     size_t n;
 };

@@ -77,14 +77,14 @@ def doubled_types(sources):
     """The types of ours that are defined in two places."""
     found = {}
     for path, content in sources:
-        for name in re.findall(r"^((?:struct|enum|union) pb_\w+) \{", content, re.M):
+        for name in re.findall(r"^(?:struct|enum|union) (pb_\w+) \{", content, re.M):
             found.setdefault(name, []).append(str(path))
     return [f"{name}: {', '.join(paths)}" for name, paths in found.items() if len(paths) > 1]
 
 
 def test_one_name_is_one_type():
     assert not doubled_types((path, text(path)) for path in files("src/*.c", "src/*.h"))
-    assert doubled_types([("a.h", "struct pb_a {\n"), ("b.h", "struct pb_a {\n")]) == ["struct pb_a: a.h, b.h"]
+    assert doubled_types([("a.h", "struct pb_a {\n"), ("b.h", "enum pb_a {\n")]) == ["pb_a: a.h, b.h"]
 
 
 def test_one_place_asks_for_the_gil():
