@@ -167,6 +167,8 @@ int pb_stacks_ask(const struct pb_ask *ask, const struct pb_targets *targets,
     for (size_t i = 0; i < targets->n; i++)
         ret[i] = (struct pb_stacks_answer){tasks[i].result, tasks[i].err, pb_apart_answer_of(&tasks[i]),
                                            tasks[i].room};
+    if (depth != PB_WAITS_NONE)
+        pb_waits_compare_ranks(ret, targets->n);
     free(questions);
     free(tasks);
     return 0;

@@ -33,7 +33,8 @@ enum pb_wait_kind {
     PB_WAIT_KINDS
 };
 
-#define PB_WAIT_TEXT 200
+#define PB_WAIT_TEXT   200
+#define PB_WAIT_ABSENT 64
 
 struct pb_wait {
     pid_t tid;
@@ -45,7 +46,10 @@ struct pb_wait {
     bool recursive;               /* of a Python lock: an RLock */
     bool writes;                  /* of a descriptor: it waits to write, not to read */
     double seconds;               /* for how long it has slept; negative: not known */
-    char text[PB_WAIT_TEXT];      /* what it is called: a peer, a collective, a call; "": nothing */
+    /* Of a collective, where several ranks were asked: which of them are not in it, as "1, 4-7"; "": all are,
+     * or that is not known. */
+    char absent[PB_WAIT_ABSENT];
+    char text[PB_WAIT_TEXT]; /* what it is called: a peer, a collective, a call; "": nothing */
 };
 
 /* One for each thread of the stacks, in their order. */
@@ -53,6 +57,11 @@ struct pb_waits {
     struct pb_wait *at;
     size_t n;
 };
+
+/* Fills in `absent` of the main threads of several processes, in their verdicts too. A process whose stacks
+ * could not be read, or that has no rank, counts neither way. */
+struct pb_stacks_answer;
+void pb_waits_compare_ranks(struct pb_stacks_answer *answers, size_t n);
 
 enum pb_waits_depth {
     PB_WAITS_NONE, /* not wanted */

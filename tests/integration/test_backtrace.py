@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import interpreters
@@ -373,6 +374,27 @@ def test_the_odd_rank_is_seen(tmp_path):
     finally:
         for rank in ranks[:len(entered)]:
             rank.__exit__(None, None, None)
+
+
+def test_ranks_that_are_not_in_a_collective_are_named(tmp_path):
+    module = tmp_path / "torch/distributed/distributed_c10d.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("import os, time\ndef all_reduce():\n    print('ready', flush=True)\n    time.sleep(1000)\ndef straggle():\n"
+                      "    print('ready', flush=True)\n    time.sleep(1000)\n(all_reduce if os.environ['RANK'] in '047' else straggle)()\n")
+    # Only the function of the module that waits counts: those that straggle are in another file.
+    other = tmp_path / "straggling_job.py"
+    other.write_text(module.read_text())
+    with ExitStack() as stack:
+        started = [stack.enter_context(jobs.start(jobs.sys.executable, module if rank in (0, 4, 7) else other, "absent-ranks-of-this-test",
+                                                  ready="ready", env={"RANK": str(rank)})) for rank in (0, 1, 4, 5, 6, 7)]
+        for job in started:
+            settle(job.pid)
+        shown = {p["label"]: p for p in json.loads(probe("-t", "absent-ranks-of-this-test", "--all", "backtrace", "--json").stdout)}
+        assert shown["rank 4"]["threads"][0]["waits_for"]["absent_ranks"] == "1, 5-6"
+        assert "absent_ranks" not in shown["rank 5"]["threads"][0]["waits_for"]
+        merged = probe("-t", "absent-ranks-of-this-test", "--all", "backtrace", "--merge").stdout
+        assert len(re.findall(r"rank \d: the main thread is waiting in a collective: all_reduce.*; not in it: ranks 1, 5-6\n", merged)) == 3, merged
+        assert "not in it" not in probe("-t", started[0].pid, "backtrace").stdout
 
 
 def test_repeating_shows_what_changed():

@@ -152,6 +152,10 @@ static void put_wait(const struct pb_wait *w)
         printf(", \"holder_pid\": %d", (int)w->holder_pid);
     if (w->holder_tid)
         printf(", \"holder_tid\": %d", (int)w->holder_tid);
+    if (w->absent[0]) {
+        fputs(", \"absent_ranks\": ", stdout);
+        put_string(w->absent);
+    }
     if (w->seconds >= 0)
         printf(", \"seconds\": %.3f", w->seconds);
     putchar('}');
