@@ -3,6 +3,7 @@
 The agent asks Python to call Pause.stop in the main thread. That waits for a client, in short turns so that the program's signal handlers run,
 and talks to it until the client lets the program go on. Steps are made with sys.settrace in the main thread alone, and not at all where the
 program, a debugger or a coverage tool has a trace function there. A pause without a client, or with one that says nothing, ends after a limit.
+`pause --all` stops the other threads too (_halt.py).
 """
 import sys
 
@@ -10,7 +11,7 @@ from _thread import allocate_lock, get_ident
 from posix import getpid
 
 import _probing
-from . import _helpers, _hooks, _prompt, _streams
+from . import _halt, _helpers, _hooks, _prompt, _streams
 from ._hooks import note
 from ._names import OWN_NAMES
 from ._program import forget_thread, is_of_program
@@ -20,7 +21,9 @@ TURN_MS = 100
 LIST_LINES = 5
 COMMANDS = {"s": "step", "n": "next", "unt": "until", "r": "return", "u": "up", "d": "down", "w": "where", "bt": "where", "l": "list",
             "c": "continue", "cont": "continue", "q": "quit", "exit": "quit", "h": "help"}
-NAMES = frozenset(COMMANDS.values())
+NAMES = frozenset(COMMANDS.values()) | {"threads", "thread"}
+GO_MS = 1000  # how long the main thread has to see that it may go on
+HALT_MS = 500  # how long threads have to come to a bytecode
 
 HELP = """\
 The main thread of the program is stopped. What is entered runs in its frame: locals can be read and assigned.
@@ -31,6 +34,11 @@ The main thread of the program is stopped. What is entered runs in its frame: lo
   !CODE           runs CODE where it looks like a command; help() has what there is besides
 """
 
+HELP_ALL = """\
+  threads         the threads; those that are in C code stop when they come back from there
+  thread N        looks into the frames of another one; thread 0 is the main thread
+"""
+
 current = None  # the pause of this process
 
 
@@ -38,8 +46,8 @@ class FrameNames(dict):
     """The names that a frame sees: its locals, its globals, what is lent. An assignment goes where the frame's own would go, a name that is
     new to it stays here. As Names of _prompt.py: code asks by __getitem__, but for what looks into the dict itself."""
 
-    def __init__(self, helpers, frame, ended=False):
-        self.helpers, self.frame, self.ended = helpers, frame, ended
+    def __init__(self, helpers, frame, ended=False, fixed=None):
+        self.helpers, self.frame, self.ended, self.fixed = helpers, frame, ended, fixed  # fixed: why no local can be assigned
         self.kept, self.own_print = set(), None
         self.first = {"__name__": frame.f_globals.get("__name__"), "__builtins__": frame.f_globals.get("__builtins__") or frame.f_builtins}
         self.seen = _helpers.frame_locals(frame, ended)
@@ -89,6 +97,8 @@ class FrameNames(dict):
         return self.helpers[name]
 
     def __setitem__(self, name, value):
+        if self.is_local(name) and self.fixed:
+            raise TypeError(self.fixed)
         if self.is_local(name):
             if sys.version_info >= (3, 13):
                 self.frame.f_locals[name] = value
@@ -141,6 +151,7 @@ class Session(_prompt.Session):
     def __init__(self, channel, pause, typed):
         self.typed = typed
         self.pause, self.at, self.shown_line = pause, 0, None
+        self.thread = None  # the ident of another thread whose frames are looked at
         self.served = allocate_lock()
         self.served.acquire()
         _prompt.Session.__init__(self, channel)
@@ -150,14 +161,22 @@ class Session(_prompt.Session):
 
     def bind(self, stack):
         """Before it is served in another place."""
-        self.ident, self.stack, self.at, self.shown_line = get_ident(), stack, 0, None
+        self.ident, self.own_stack, self.thread = get_ident(), stack, None
+        self.look_into(stack)
+
+    def look_into(self, stack):
         self.names = self.names_of(stack[0])
+        self.stack, self.at, self.shown_line = stack, 0, None
 
     def names_of(self, frame):
-        return FrameNames(dict(_helpers.make(self), **self.pause.lent()), frame, self.pause.ended)
+        helpers = dict(_helpers.make(self), **self.pause.lent())
+        if self.thread is None:
+            return FrameNames(helpers, frame, self.pause.ended)
+        stands = _probing.halted(self.thread)
+        return FrameNames(helpers, frame, stands, None if stands else "that thread is in C code: its locals cannot be assigned")
 
     def release(self):
-        self.names = self.stack = None
+        self.names = self.stack = self.own_stack = None
 
     @property
     def prompt(self):
@@ -168,7 +187,7 @@ class Session(_prompt.Session):
             "help explains; continue lets it go on, and so do %g s without a word\n" % (self.pause.limit_ms / 1000)
 
     def help(self):
-        return self.pause.help + "\n" + _helpers.HELP
+        return self.pause.explain() + "\n" + _helpers.HELP
 
     def asks(self):
         return self.pause.going is None
@@ -191,7 +210,7 @@ class Session(_prompt.Session):
     # --- commands
 
     def do_help(self, _):
-        self.send(OUT, self.pause.help)
+        self.send(OUT, self.pause.explain())
 
     def do_where(self, _):
         lines = []
@@ -223,7 +242,40 @@ class Session(_prompt.Session):
         self.shown_line = middle
         self.send(OUT, source_lines(frame, LIST_LINES, at, middle) or "there is no source\n")
 
+    def do_threads(self, _):
+        if self.pause.halt is None:
+            self.send(ERR, "the other threads go on: pause --all stops them\n")
+            return
+        lines = []
+        for number, ident in enumerate([_probing.main_ident()] + self.pause.halt.idents):
+            stack = self.own_stack if number == 0 else _helpers.frames_of(ident)
+            if stack:
+                here = ident == self.thread or number == 0 and self.thread is None
+                state = "stopped" if number == 0 or _probing.halted(ident) else "in C"
+                lines.append("%s %2d  %-20s  %-7s  %s" % (">" if here else " ", number, _helpers.Thread(0, ident, None).name, state, describe(stack[0])))
+        self.send(OUT, "".join(lines))
+
+    def do_thread(self, number):
+        halt = self.pause.halt
+        if halt is None or number is None or number > len(halt.idents):
+            self.send(ERR, "the other threads go on: pause --all stops them\n" if halt is None else "threads lists them by number\n")
+            return
+        before, self.thread = self.thread, halt.idents[number - 1] if number else None
+        stack = self.own_stack if number == 0 else _helpers.frames_of(self.thread)
+        try:
+            if not stack:
+                raise LookupError("that thread is not in Python code, or has ended")
+            self.look_into(stack)
+        except LookupError as why:
+            self.thread = before
+            self.send(ERR, "%s\n" % why)
+            return
+        self.send(OUT, self.place())
+
     def steps(self, how, line=None):
+        if self.thread is not None:
+            self.send(ERR, "only the main thread makes steps: thread 0 goes there\n")
+            return
         why = self.pause.step(how, self.names.frame, line)
         if why:
             self.send(ERR, why + "\n")
@@ -293,6 +345,10 @@ class Pause:
         self.target, self.line, self.until_return = None, None, False
         self.heard, self.ident = 0, None  # the thread that is held
         self.passed = None  # where a breakpoint stopped it: the same line may be told of twice
+        self.halt = None  # of the other threads
+
+    def explain(self):
+        return self.help + (HELP_ALL if self.halt is not None else "")
 
     # --- in the main thread
 
@@ -353,6 +409,7 @@ class Pause:
         if new is not None:
             self.session = new
             self.meet(new, stack, new.front is not None)
+        self.keep_halt()
         if self.going is None and _probing.detached() != self.generation:
             self.going = "continue"
         if self.going is None and self.session is None and _probing.milliseconds() - self.heard > self.limit_ms:
@@ -383,6 +440,7 @@ class Pause:
 
     def idle(self, waited_ms):
         """While the client says nothing. True: it is given up."""
+        self.keep_halt()
         if self.going is None and _probing.detached() != self.generation:
             self.going = "continue"
         elif waited_ms > self.limit_ms:
@@ -393,6 +451,12 @@ class Pause:
         """The limit has passed."""
         note("%s: that ended after %g s %s" % (self.why, self.limit_ms / 1000, how))
         self.going = "continue"
+
+    def keep_halt(self):
+        halt = self.halt
+        if halt is not None and not halt.keep():
+            halt.end()
+            note("%s: the other threads went on after %g s in which the prompt ran code" % (self.why, self.limit_ms / 1000))
 
     def finish(self):
         """The program goes on for good."""
@@ -412,6 +476,8 @@ class Pause:
         for session in clients:
             session.release()
             session.served.release()
+        if self.halt is not None:
+            self.halt.end()
         if current is self:
             current = None
 
@@ -464,6 +530,14 @@ class Pause:
 
     def go_on(self, how):
         self.going = how
+        halt = self.halt
+        if how == "continue" and halt is not None:  # at once: the main thread may wait for one of them
+            halt.end()
+        if self.bell.locked():
+            try:
+                self.bell.release()
+            except RuntimeError:  # somebody else has
+                pass
 
     # --- in threads of the agent
 
@@ -475,6 +549,14 @@ class Pause:
             self.waiting.append(session)
         session.served.acquire()
         return True
+
+    def wait_until_over(self, timeout_ms):
+        """Of one that was let go, for the next. Code that runs at the prompt may take longer."""
+        end = _probing.milliseconds() + timeout_ms
+        tick = allocate_lock()
+        tick.acquire()
+        while not self.over and _probing.milliseconds() < end:
+            tick.acquire(True, 0.005)
 
     def wait_until_stopped(self, timeout_ms):
         """Where it stopped; None: it did not within the time."""
@@ -489,7 +571,7 @@ class Pause:
 
 
 def serve_control(arguments, channel):
-    """`probing pause`: arguments are "stop TIMEOUT_MS LIMIT_MS" or "continue". Answers with a line."""
+    """`probing pause`: arguments are "stop TIMEOUT_MS LIMIT_MS [all]" or "continue". Answers with a line, and one for each thread that goes on."""
     global current
     words = arguments.decode().split()
     if current is not None and (current.over or current.pid != getpid()):
@@ -502,7 +584,9 @@ def serve_control(arguments, channel):
         pause.go_on("continue")
         channel.write(b"ok it goes on\n")
         return
-    if current is not None:
+    if current is not None and current.going == "continue":
+        current.wait_until_over(GO_MS)
+    if current is not None and not current.over:
         channel.close("the process is paused already", 1)
         return
     timeout_ms, limit_ms = int(words[1]), int(words[2])
@@ -516,7 +600,31 @@ def serve_control(arguments, channel):
         pause.over, current = True, None
         channel.close("the main thread stays in C code%s" % main_place(_probing.main_ident()), 1)
         return
-    channel.write(("ok %s\n" % (where or pause.stopped_at)).encode("utf-8", "replace"))
+    moving = []
+    if words[3:] == ["all"]:
+        moving = halt_others(pause, channel, timeout_ms)
+        if moving is None:
+            return
+    lines = ["ok %s" % (where or pause.stopped_at)] + ["not stopped: %s: %s" % thread for thread in moving]
+    channel.write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
+
+
+def halt_others(pause, channel, timeout_ms):
+    """The threads that go on; None: it was refused, and the channel knows why. The main thread is stopped already: it might wait for others."""
+    halt = _halt.Halt(pause.limit_ms)
+    try:
+        halt.begin()
+        pause.halt = halt
+        moving = halt.wait(min(timeout_ms or HALT_MS, HALT_MS, pause.limit_ms // 2))
+        pause.heard = _probing.milliseconds()
+    except BaseException as error:
+        halt.end()
+        pause.go_on("continue")
+        channel.close(str(error) if isinstance(error, _halt.Refused) else "%s: %s" % (type(error).__name__, error), 1)
+        return None
+    if pause.over:  # meanwhile, by detach
+        halt.end()
+    return moving
 
 
 def main_place(ident):

@@ -467,3 +467,22 @@ unsigned long pb_frames_main_ident(const struct pb_python *py)
     memcpy(&ident, tstate + l->thread_id, sizeof(ident));
     return ident;
 }
+
+void *pb_frames_tstate(const struct pb_python *py, unsigned long ident)
+{
+    const struct pb_agent_layout *l = pb_agent_layout_find(py->minor);
+    void *interpreter = main_interpreter(py);
+    unsigned long number;
+
+    if (!l || !interpreter || !py->first_tstate || !py->next_tstate)
+        return NULL;
+    memcpy(&number, (const char *)py->current_tstate_checked() + l->thread_id, sizeof(number));
+    if (number != py->thread_ident()) /* the layout does not fit */
+        return NULL;
+    for (void *t = py->first_tstate(interpreter); t; t = py->next_tstate(t)) {
+        memcpy(&number, (const char *)t + l->thread_id, sizeof(number));
+        if (number == ident)
+            return t;
+    }
+    return NULL;
+}

@@ -34,3 +34,7 @@ pb_pyobject *pb_frames_locals_of(const struct pb_python *py, pb_pyobject *frame,
 
 /* Python's name (the pthread handle) for the main thread, 0 where it cannot be read. */
 unsigned long pb_frames_main_ident(const struct pb_python *py);
+
+/* The thread state of a thread of the main interpreter; NULL: there is none, or it cannot be read. Valid
+ * until the caller lets go of the GIL. */
+void *pb_frames_tstate(const struct pb_python *py, unsigned long ident);

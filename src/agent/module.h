@@ -71,3 +71,4 @@ extern struct pb_py_method pb_log_methods[];    /* module_log.c */
 extern struct pb_py_method pb_crash_methods[];  /* crash_python.c */
 extern struct pb_py_method pb_call_methods[];   /* module_trace.c */
 extern struct pb_py_method pb_comm_methods[];   /* probes/torch_comm.c */
+extern struct pb_py_method pb_halt_methods[];   /* halt.c */

@@ -127,6 +127,10 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(pb_pyobject *, interpreter_dict, PyInterpreterState_GetDict, (void *), 8, 99)                          \
     X(pb_pyobject *, tstate_frame, PyThreadState_GetFrame, (void *), 11, 99)                                 \
     X(pb_pyobject *, frame_back, PyFrame_GetBack, (pb_pyobject *), 11, 99)                                   \
+    X(void, set_trace, PyEval_SetTrace, (int (*)(void *, void *, int, void *), pb_pyobject *), 0, 11)        \
+    X(int, set_trace_of, _PyEval_SetTrace, (void *, int (*)(void *, void *, int, void *), pb_pyobject *), 9, \
+      11)                                                                                                    \
+    X(void *, swap_tstate, PyThreadState_Swap, (void *), 0, 11)                                              \
     X(void, locals_to_fast, PyFrame_LocalsToFast, (pb_pyobject *, int), 0, 12)                               \
     X(int, gc_disable, PyGC_Disable, (void), 11, 11)                                                         \
     X(int, gc_enable, PyGC_Enable, (void), 11, 11)                                                           \

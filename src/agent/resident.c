@@ -16,6 +16,7 @@
 #include "agent/fds.h"
 #include "agent/files.h"
 #include "agent/futex.h"
+#include "agent/halt.h"
 #include "agent/job.h"
 #include "agent/lock.h"
 #include "agent/module.h"
@@ -282,6 +283,7 @@ static void tear_down(struct pb_agent *a)
     pb_job_disown(0);
     pb_channels_end(&a->server, "the agent was detached");
     pb_prompt_detach();
+    pb_halt_detach();
     pb_job_release_python();
     pb_wake_stop();
     pb_probes_end();
@@ -358,6 +360,7 @@ static void in_forked_child(void)
     pb_channels_forget();
     pb_crash_forget();
     pb_crash_forget_keeper();
+    pb_halt_forget();
     pb_probes_forget();
     memset(retired, 0, sizeof(retired));
     tables_lent = 0;

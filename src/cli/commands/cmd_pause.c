@@ -34,12 +34,27 @@ static int listen_for_clients(const struct pb_call *call, const struct pb_addres
     return r;
 }
 
+/* The first line says where the main thread is; each of the others names a thread that goes on. */
+static void tell_where(char *answer, unsigned limit_ms)
+{
+    char *rest = NULL;
+    char *line = strtok_r(answer, "\n", &rest);
+
+    fputs("paused at ", stderr);
+    pb_put_plain(stderr, line ? line : "?");
+    fprintf(stderr, "; it goes on by continue there, by pause --continue, or in %g s\n", limit_ms / 1e3);
+    while ((line = strtok_r(NULL, "\n", &rest))) {
+        pb_put_plain(stderr, line);
+        fputc('\n', stderr);
+    }
+}
+
 static int run_pause(const struct pb_call *call, struct pb_err *err)
 {
     const char *limit = pb_call_option(call, "limit");
     unsigned limit_ms = LIMIT_MS;
     struct pb_address address;
-    char token[256], words[64], answer[1024];
+    char token[256], words[64], answer[16384];
 
     if (pb_call_option(call, "continue"))
         return let_go(call, err);
@@ -50,7 +65,8 @@ static int run_pause(const struct pb_call *call, struct pb_err *err)
         r = pb_address_token(call, &address, token, sizeof(token), err);
     if (r < 0)
         return r;
-    snprintf(words, sizeof(words), "stop %u %u", call->timeout_ms, limit_ms);
+    snprintf(words, sizeof(words), "stop %u %u%s", call->timeout_ms, limit_ms,
+             pb_call_option(call, "all") ? " all" : "");
     r = pb_dialog_ask(call, "pause", words, answer, sizeof(answer), err);
     if (r < 0)
         return r;
@@ -60,14 +76,13 @@ static int run_pause(const struct pb_call *call, struct pb_err *err)
         let_go(call, &unused);
         return port;
     }
-    fputs("paused at ", stderr);
-    pb_put_plain(stderr, answer);
-    fprintf(stderr, "; it goes on by continue there, by pause --continue, or in %g s\n", limit_ms / 1e3);
+    tell_where(answer, limit_ms);
     pb_address_tell(&address, port);
     return 0;
 }
 
 static const struct pb_option options[] = {
+    {0, "all", NULL, "stop every Python thread, not the main thread alone"},
     {0, "limit", "TIME", "go on after this long without a word of a client (default 10m)"},
     {0, "token", "TOKEN", "what a client must say first; \"-\": a line of stdin has it"},
     {0, "continue", NULL, "let a process go on that is paused"},
@@ -76,13 +91,14 @@ static const struct pb_option options[] = {
 
 const struct pb_command pb_cmd_pause = {
     .name = "pause",
-    .summary = "stop the main thread and serve a prompt in its frame",
+    .summary = "stop the main thread, or all, and serve a prompt in its frame",
     .synopsis = "[ADDR]",
     .text =
         "The main thread stops between two bytecodes, and whoever connects with nc to the address (as for\n"
         "listen) gets a prompt in its frame: locals can be read and assigned; step, next, until, return, "
         "up,\n"
-        "down, where, list and continue are as in pdb. Other threads go on. A client that leaves without\n"
+        "down, where, list and continue are as in pdb. Other threads go on, unless --all: then threads and\n"
+        "thread N look into them, and one that stays in C code is named. A client that leaves without\n"
         "continue leaves it paused, up to --limit; pause --continue and detach let it go on. A main thread "
         "that\n"
         "stays in C code cannot be stopped: after --timeout the error names the frame that called it.",
