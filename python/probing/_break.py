@@ -1,17 +1,10 @@
 """`probing break`: breakpoints and log points, by place or by the change of a variable. Places are those of _places.py.
 
-A hit is a row of python.break_hits. At a breakpoint the thread is held and a prompt served in its frame, as `pause` does; a client may come
-before the hit, and stays from one hit to the next. One thread is held at a time: hits of others meanwhile are rows. A breakpoint for which no
-client comes within the limit is taken away, so that a program is not held again and again.
+A hit is a row of python.break_hits. At a breakpoint the thread is held besides (_stops.py).
 """
-from _thread import allocate_lock, get_ident
-from posix import getpid
-
 import _probing
-from . import _helpers, _hooks, _pause, _places, _trace, _watch
+from . import _hooks, _places, _trace, _watch
 from ._hooks import MONITORED, Refused
-from ._program import forget_thread
-from ._streams import OUT
 
 INT, INT64, BOOL, TEXT = 3, 4, 11, 13  # enum pb_type
 HITS = [
@@ -22,23 +15,6 @@ HITS = [
 ]
 OLD_MS = 60000  # how long places stay before 3.12
 RATE, MESSAGE_MAX = 1000, 2000
-WAIT_S = 0.2
-
-HELP = _pause.HELP.replace("The main thread of the program is stopped.", "A thread of the program is stopped at a breakpoint.")
-
-_claim = allocate_lock()  # by the thread that is about to be held
-
-
-class Names(dict):
-    """The names that a frame sees, for a condition: locals here, globals as they are asked for."""
-
-    def __init__(self, frame):
-        dict.__init__(self, _helpers.frame_locals(frame, True))
-        self.others = frame.f_globals
-        self["__builtins__"] = frame.f_globals.get("__builtins__") or frame.f_builtins
-
-    def __missing__(self, name):
-        return self.others[name]
 
 
 def compile_expression(text):
@@ -123,7 +99,11 @@ class Break:
         self.table = _probing.table("python.break_hits", HITS, "hits of breakpoints and log points (probing break)")
         duration = int(options.get("duration_ms", 0 if MONITORED else OLD_MS))
         until = _probing.milliseconds() + duration if duration else 0
-        self.duration, self.watch = duration, None
+        self.duration, self.watch, self.holder = duration, None, None
+        if self.stops():  # not in the program's thread: loading it takes a while
+            from . import _stops
+
+            self.holder = _stops
         if "on_change" in options:
             self.watch = _watch.Watch(options["on_change"], RATE, until, self.changed)
             self.place, self.text = self.watch.place, "a change of %s" % options["on_change"]
@@ -151,7 +131,7 @@ class Break:
             return
         error, wanted = None, True
         try:
-            names = Names(frame) if self.condition is not None or self.message else None
+            names = _watch.Names(frame) if self.condition is not None or self.message else None
             wanted = self.condition is None or bool(eval(self.condition, names))
             if wanted and self.message is not None:
                 message = render(self.message, names)
@@ -162,26 +142,10 @@ class Break:
         if not wanted:
             return
         self.hits += 1
-        stop = self.claim(frame) if self.stops() and error is None else None
+        stop = self.holder.claim(self, frame) if self.holder is not None and error is None else None
         self.record(frame, line, stop is not None, message, error)
         if stop is not None:
             stop.interact(frame)
-
-    def claim(self, frame):
-        """What is to hold this thread; None: another one is held."""
-        if not _claim.acquire(False):
-            return None
-        try:
-            before = _pause.current
-            if before is None or before.over or before.pid != getpid():
-                _pause.current = Stop(self)
-                return _pause.current
-            if before.ident != get_ident() or before.stopped_at is not None:
-                return None
-            before.target, before.passed = None, (id(frame), frame.f_lasti)  # it was stepping
-            return before
-        finally:
-            _claim.release()
 
     def record(self, frame, line, stopped, message, error):
         ok, note = self.rate.take()
@@ -208,77 +172,17 @@ def parse_place(text):
     return path, int(line)
 
 
-class Stop(_pause.Pause):
-    """A thread that is held at a breakpoint."""
-
-    help = HELP
-
-    def __init__(self, broken):
-        _pause.Pause.__init__(self, broken.limit_ms)
-        self.broken, self.why = broken, "a thread is stopped at %s" % broken.text
-
-    def next_client(self):
-        return take_client()
-
-    def expire(self, how):
-        _pause.Pause.expire(self, how)
-        _hooks.note("the breakpoint was taken away")
-        self.broken.remove()
-
-    def finish(self):
-        """Its client stays for the next hit."""
-        session, self.session = self.session, None
-        _pause.Pause.finish(self)
-        if session is None:
-            return
-        session.release()
-        if session.over or not is_armed() or session.channel.ended() is not None:
-            session.served.release()
-            return
-        session.send(OUT, "it goes on; this waits for the next hit\n")
-        clients().append(session)
-
-
-# --- clients, in threads of the agent
+# --- in threads of the agent
 
 def all_breaks():
     return _probing.shared.setdefault("breaks", {})
 
 
-def clients():
-    return _probing.shared.setdefault("break clients", [])
-
-
-def take_client(which=None):
-    """One that waits, or that one; None: it does not wait any more."""
-    waiting = clients()
-    try:
-        return waiting.pop(0 if which is None else waiting.index(which))
-    except (IndexError, ValueError):
-        return None
-
-
-def is_armed():
-    return any(each.stops() for each in list(all_breaks().values()))
-
-
-def serve_client(channel, typed):
-    """A connection while there is a breakpoint, or a thread is held at one."""
-    session = _pause.Session(channel, None, typed)
-    if not isinstance(_pause.current, Stop):
-        channel.write(b"no thread is at a breakpoint yet; this waits for the next hit\n")
-    clients().append(session)
-    while not session.served.acquire(True, WAIT_S):
-        held = isinstance(_pause.current, Stop) and not _pause.current.over
-        if (channel.ended() is not None or not is_armed() and not held) and take_client(session) is not None:
-            break
-    forget_thread()
-
-
 def end_breaks(now_ms):
     for each in list(all_breaks().values()):
-        if each.place.until and now_ms > each.place.until:
+        if each.place.until and now_ms >= each.place.until:
             each.remove()
+    return _hooks.earliest(each.place for each in list(all_breaks().values()))
 
 
 def start(options):
@@ -291,7 +195,7 @@ def start(options):
     except BaseException:
         broken.remove()
         raise
-    _hooks.at_tick(end_breaks)
+    _hooks.at_end(end_breaks)
     return "\n".join([broken.describe().rpartition(":")[0] + (", for %g s" % (broken.duration / 1000) if broken.duration else "")] + ([said] if said else []))
 
 
@@ -302,9 +206,8 @@ def stop(names):
         raise Refused("there is no such breakpoint" if names else "there are no breakpoints")
     for each in chosen:
         each.remove()
-        held = _pause.current
-        if isinstance(held, Stop) and held.broken is each:
-            held.go_on("continue")
+        if each.holder is not None:
+            each.holder.let_go(each)
     return "\n".join(each.describe() for each in chosen)
 
 

@@ -15,7 +15,7 @@ from posix import getpid
 
 import _probing
 from . import _helpers, _pause, _prompt
-from ._program import import_threading
+from ._program import at_detach, import_threading
 
 TEXT_MAX, VALUE_MAX, ITEMS_MAX, FRAMES_MAX, LOCALS_MAX = 3500, 200, 8, 200, 100
 ROWS_MAX = 3000  # of one scene: the thread waits for them
@@ -332,7 +332,7 @@ def serve_control(arguments, channel):
     if words[0] == "on":
         catch = Catch(words[1] == "1", int(words[2]), words[3] if len(words) > 3 else "")
         _probing.shared["catch"] = catch
-        _probing.shared["at_detach"] = stop
+        at_detach("catch", stop)
         catch.install()
     channel.write(b"ok %s\n" % (b"on" if words[0] == "on" else b"was on" if was_on else b"was off"))
 

@@ -1,23 +1,23 @@
 """Where the running program calls us: sys.monitoring from 3.12 on, with events of single functions; before that a trace function.
 
 A function (its code object) is hooked for calls (src/agent/module_trace.c records them), for the functions that it calls, and for places: lines
-of it, and its end (_places.py). What is hooked is kept in _probing.shared, since this module goes with the agent while a thread may still be inside a hook. One thread looks ten times a second
-whether something has run out or the agent was detached, and takes the hooks away. A forked child has no such thread: its hooks take themselves out.
+of it, and its end (_places.py). What is hooked is kept in _probing.shared, since this module goes with the agent while a thread may still be inside a hook. The agent has a thread of ours
+take away what has run out (end_due), and at detach everything (clear_all). In a forked child nobody does: hooks take themselves out.
 
 Before 3.12 there are no events of single functions. The main thread and threads that begin later get a trace function, which looks at every call and
 stays away from functions that are not hooked. A thread that has a trace function (a debugger, coverage) keeps it and is not traced.
 """
 import sys
 
-from _thread import allocate_lock, get_ident, start_new_thread
+from _thread import allocate_lock, get_ident
 from posix import getpid
 
 import _probing
-from ._program import import_threading, is_of_program
+from ._program import at_detach, import_threading, is_of_program
 
 MONITORED = sys.version_info >= (3, 12)
 TOOLS = (4, 3)  # numbers that PEP 669 gives to nobody
-TICK_S, MAIN_MS = 0.1, 2000
+MAIN_MS = 2000
 RETURN_VALUE, YIELD_VALUE, YIELD_FROM, RESUME = 83, 86, 72, 151  # instructions up to 3.11; the opcode module would load a library
 GENERATOR = 0x20 | 0x80 | 0x200  # of a code's flags: a generator, a coroutine, an asynchronous generator
 
@@ -44,7 +44,7 @@ def state():
         if found is not None:
             clear(found)
         found = _probing.shared["hooks"] = {"pid": getpid(), "generation": _probing.detached(), "hooked": {}, "tools": {}, "lock": allocate_lock(),
-                                            "watched": False, "ends": [], "inside": set(), "raised": None}
+                                            "ends": [], "inside": set()}
     return found
 
 
@@ -55,7 +55,7 @@ def callbacks():
     events = sys.monitoring.events
     return {"calls": [(events.PY_START, _probing.call_starts), (events.PY_RETURN, _probing.call_returns), (events.PY_YIELD, _probing.call_yields),
                       (events.PY_RESUME, _probing.call_resumes), (events.PY_UNWIND, _probing.call_unwinds), (events.CALL, on_call)],
-            "places": [(events.LINE, on_line), (events.PY_RETURN, on_leave), (events.PY_YIELD, on_leave), (events.RAISE, on_raise)]}
+            "places": [(events.LINE, on_line), (events.PY_RETURN, on_leave), (events.PY_YIELD, on_leave)]}
 
 
 def tool_of(now, role):
@@ -117,13 +117,13 @@ def set_events(now, hooked):
 def end_idle_tools(now):
     if not any(each.calls or each.callees is not None for each in now["hooked"].values()):
         end_monitoring(now, "calls")
-    if now["raised"] is None and not any(each.places for each in now["hooked"].values()):
+    if not any(each.places for each in now["hooked"].values()):
         end_monitoring(now, "places")
 
 
 def hooked_of(code):
     now = _probing.shared.get("hooks")
-    return None if now is None or now["pid"] != getpid() else now["hooked"].get(id(code))
+    return None if now is None or now["pid"] != getpid() or now["generation"] != _probing.detached() else now["hooked"].get(id(code))
 
 
 def on_call(code, offset, function, argument):
@@ -162,12 +162,6 @@ def on_leave(code, offset, value):
     return None
 
 
-def on_raise(code, offset, error):
-    now = _probing.shared.get("hooks")
-    if now is not None and now["raised"] is not None and now["pid"] == getpid() and not code.co_filename.startswith("<probing>"):
-        tell(lambda frame, _: now["raised"](frame, error), sys._getframe(1), None)
-
-
 def tell(function, frame, line):
     """Calls a place's function, in the thread of the program. Code that it runs (a condition) does not come to places itself."""
     inside, ident = _probing.shared["hooks"]["inside"], get_ident()
@@ -196,7 +190,7 @@ def note(text):
 def in_thread(frame, event, argument):
     """The trace function of a thread: asked for every call."""
     now = _probing.shared.get("hooks")
-    if is_over(now) or now["pid"] != getpid():
+    if not now["hooked"] or now["pid"] != getpid():
         if sys.gettrace() is in_thread:
             sys.settrace(None)
             forget_frames(frame)
@@ -208,7 +202,7 @@ def in_thread(frame, event, argument):
             caller.callees(frame.f_code)
             hooked = now["hooked"].get(id(frame.f_code))
         if hooked is None:
-            return in_function if now["raised"] is not None and want_lines(frame, False) else None
+            return None
         if hooked.calls:
             (_probing.call_resumes if is_resumed(frame) else _probing.call_starts)(frame.f_code, 0, None, frame)
         want_lines(frame, bool(hooked.places))
@@ -218,15 +212,10 @@ def in_thread(frame, event, argument):
     return in_function
 
 
-def is_over(now):
-    return not now["hooked"] and now["raised"] is None
-
-
 def want_lines(frame, wanted):
     """Whether its trace function is to be called for lines. A debugger's step of ours (_pause.py) wants them in any case."""
     if sys.version_info >= (3, 7) and sys.gettrace() is in_thread:
         frame.f_trace_lines = wanted
-    return True
 
 
 def forget_frames(frame):
@@ -248,7 +237,7 @@ def reach_frames(frame):
 def beside(frame, event, argument):
     """For a trace function of ours that steps (_pause.py) in place of in_thread: does what that would do. Whether the frame is hooked."""
     now = _probing.shared.get("hooks")
-    if MONITORED or now is None or is_over(now):
+    if MONITORED or now is None or not now["hooked"]:
         return False
     return (in_thread if event == "call" else in_function)(frame, event, argument) is not None
 
@@ -256,7 +245,7 @@ def beside(frame, event, argument):
 def thread_function():
     """The trace function that a thread goes back to after steps."""
     now = _probing.shared.get("hooks")
-    return None if MONITORED or now is None or now["pid"] != getpid() or is_over(now) else in_thread
+    return None if MONITORED or now is None or now["pid"] != getpid() or not now["hooked"] else in_thread
 
 
 _raised = {}  # address of a frame -> the class of the exception that was last raised in it, and at which instruction
@@ -264,11 +253,9 @@ _raised = {}  # address of a frame -> the class of the exception that was last r
 
 def in_function(frame, event, argument):
     """The trace function of a hooked function."""
-    hooked, now = hooked_of(frame.f_code), _probing.shared["hooks"]
-    if event == "exception" and now["raised"] is not None and now["pid"] == getpid():
-        tell(lambda at, _: now["raised"](at, argument[1]), frame, None)
+    hooked = hooked_of(frame.f_code)
     if hooked is None:
-        return in_function if now["raised"] is not None else None
+        return None
     if event in ("line", "return"):
         for place in hooked.places:
             if event == "line" and place.line in (None, frame.f_lineno):
@@ -368,7 +355,7 @@ def hook(code, change, waits=True):
     if not now["lock"].acquire(waits):
         return None
     try:
-        begins = is_over(now)
+        begins = not now["hooked"]
         hooked = now["hooked"].setdefault(id(code), Hooked(code))
         had = hooked.calls, hooked.callees, hooked.places
         try:
@@ -377,7 +364,7 @@ def hook(code, change, waits=True):
         except BaseException:
             put_back(now, hooked, had)
             raise
-        look_after_hooks(now)
+        at_detach("hooks", clear_all)
         reaches = waits and not MONITORED and (begins or hooked.places != had[2])
     finally:
         now["lock"].release()
@@ -392,32 +379,6 @@ def hook(code, change, waits=True):
 def put_back(now, hooked, had):
     hooked.calls, hooked.callees, hooked.places = had
     settle(now, hooked)
-
-
-def hear_exceptions(function):
-    """function(frame, error) is called for each exception that is raised; None: no more. A sentence for a person, or "". Before 3.12 of functions
-    that begin from now on. It may be called several times for one exception, once for each function that it leaves."""
-    now = state()
-    with now["lock"]:
-        begins, now["raised"] = is_over(now), function
-        if MONITORED and function is not None:
-            sys.monitoring.set_events(tool_of(now, "places"), sys.monitoring.events.RAISE)
-        elif MONITORED and "places" in now["tools"]:
-            sys.monitoring.set_events(now["tools"]["places"], 0)
-        end_idle(now)
-        if function is not None:
-            look_after_hooks(now)
-    try:
-        return begin_tracing() if begins and function is not None and not MONITORED else ""
-    except Refused:
-        hear_exceptions(None)
-        raise
-
-
-def look_after_hooks(now):
-    if not now["watched"]:
-        now["watched"] = True
-        start_new_thread(look_after, (now,))
 
 
 def settle_generation():
@@ -440,7 +401,7 @@ def settle(now, hooked):
 def end_idle(now):
     if MONITORED:
         end_idle_tools(now)
-    elif is_over(now):
+    elif not now["hooked"]:
         end_tracing()
 
 
@@ -456,9 +417,8 @@ def change_hook(code, change):
 
 def clear(now):
     """Everything off."""
-    for name in ("traced", "breaks", "watches"):
+    for name in ("traced", "breaks", "watches", "places"):
         _probing.shared.get(name, {}).clear()
-    now["raised"] = None
     for hooked in list(now["hooked"].values()):
         hooked.calls, hooked.callees, hooked.places = False, None, ()
         _probing.trace_remove(hooked.code)
@@ -466,24 +426,29 @@ def clear(now):
     end_idle(now)
 
 
-def look_after(now):
-    """The thread that takes hooks away: now["ends"] are functions that are called with the time in ms, and end what is due."""
-    wait = allocate_lock()
-    wait.acquire()
-    while True:
-        wait.acquire(True, TICK_S)
-        for each in list(now["ends"]):
-            each(_probing.milliseconds())
+def clear_all():
+    """At detach. What a callback meets meanwhile is taken for nothing (hooked_of)."""
+    now = _probing.shared.get("hooks")
+    if now is not None and now["pid"] == getpid():
         with now["lock"]:
-            if _probing.detached() != now["generation"]:
-                clear(now)
-            if is_over(now):
-                now["watched"] = False
-                return
+            clear(now)
 
 
-def at_tick(function):
-    """Has it called by look_after, once however often it is asked for."""
+def at_end(function):
+    """function(ms) ends what is due by then, and returns when it is next to be called, 0 for never. It is called now too."""
     ends = state()["ends"]
     if function.__name__ not in [each.__name__ for each in ends]:
         ends.append(function)
+    end_due()
+
+
+def end_due():
+    now_ms = _probing.milliseconds()
+    found = [each(now_ms) for each in list(state()["ends"])]
+    _probing.shared["due"] = end_due
+    _probing.due_at(min([when for when in found if when] or [0]))
+
+
+def earliest(things):
+    """When the first of them ends; 0: none does."""
+    return min([thing.until for thing in things if thing.until] or [0])

@@ -638,10 +638,10 @@ def serve_client(arguments, channel):
     typed = _prompt.admit(arguments, channel)
     if typed is None:
         return
-    from . import _break
+    from . import _stops
 
-    if isinstance(current, _break.Stop) or (current is None or current.over) and _break.is_armed():
-        _break.serve_client(channel, typed)
+    if isinstance(current, _stops.Stop) or (current is None or current.over) and _stops.is_armed():
+        _stops.serve_client(channel, typed)
     else:
         talk_in(current, channel, typed, b"the program has gone on\n")
 

@@ -5,7 +5,6 @@
     said = add(place)                              # "" or a sentence for a person, such as that the main thread is in C code
     remove(place)
     place = Place([code], None, hit, left)         # every line of a function; left(frame, None) when it returns or yields
-    _hooks.hear_exceptions(raised)                 # raised(frame, error) for every exception; None ends that
 
 hit may wait, for as long as the thread is to be held, and may assign locals of its frame. What it raises does not reach the program, but for
 what a signal handler of the program raised meanwhile (is_of_program). Code that it runs does not come to places, nor does any other in that thread.
@@ -44,7 +43,7 @@ def add(place):
     except BaseException:
         remove(place)
         raise
-    _hooks.at_tick(end_places)
+    _hooks.at_end(end_places)
     return said
 
 
@@ -61,8 +60,9 @@ def set_places(hooked, places):
 
 def end_places(now_ms):
     for place in list(all_places()):
-        if place.until and now_ms > place.until:
+        if place.until and now_ms >= place.until:
             remove(place)
+    return _hooks.earliest(all_places())
 
 
 # --- finding lines

@@ -67,6 +67,21 @@ def leave_before_the_end():
         atexit.register(_probing.ending)
 
 
+def at_detach(name, function):
+    """Has the agent call it when it is detached, in a thread of ours: what was replaced of the program's is given back. Once for a name."""
+    _probing.shared.setdefault("at_detach functions", {})[name] = function
+    _probing.shared["at_detach"] = _call_at_detach
+
+
+def _call_at_detach():
+    functions = _probing.shared.pop("at_detach functions", {})
+    for function in functions.values():
+        try:
+            function()
+        except Exception:  # the others are called all the same
+            pass
+
+
 def forget_thread():
     """current_thread() in a thread that Python did not start leaves a _DummyThread behind: take it away again."""
     threading = sys.modules.get("threading")

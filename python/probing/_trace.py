@@ -284,10 +284,11 @@ def end(traced):
     _hooks.change_hook(code, change)
 
 
-def end_due(now_ms):
+def end_traces(now_ms):
     for traced in list(traced_functions().values()):
-        if traced.until and now_ms > traced.until:
+        if traced.until and now_ms >= traced.until:
             end(traced)
+    return _hooks.earliest(traced_functions().values())
 
 
 def start(options, names):
@@ -302,7 +303,7 @@ def start(options, names):
             end(traced_functions()[id(code)])
         said = begin(Traced(code, name, chosen, True)) or said
         lines.append("tracing %s (%s:%d)%s" % (name, code.co_filename, code.co_firstlineno, ", for %g s" % (duration / 1000) if duration else ""))
-    _hooks.at_tick(end_due)
+    _hooks.at_end(end_traces)
     return "\n".join(lines + ([said] if said else []))
 
 

@@ -139,6 +139,18 @@ def told(name, value, seen):
     return seen.text or _trace.text_of(_trace.plain(value))
 
 
+class Names(dict):
+    """The names that a frame sees, for an expression: locals here, globals as they are asked for."""
+
+    def __init__(self, frame):
+        dict.__init__(self, _helpers.frame_locals(frame, True))
+        self.others = frame.f_globals
+        self["__builtins__"] = frame.f_globals.get("__builtins__") or frame.f_builtins
+
+    def __missing__(self, name):
+        return self.others[name]
+
+
 class Change:
     __slots__ = ("line", "old", "new", "old_number", "new_number", "how")
 
@@ -146,10 +158,11 @@ class Change:
 # --- a variable
 
 class State:
-    __slots__ = ("seen", "told", "line")
+    __slots__ = ("seen", "told", "line", "begins")
 
     def __init__(self, line):
         self.seen, self.told, self.line = None, None, line
+        self.begins = True  # what was seen is of the call before
 
 
 class Watch:
@@ -190,8 +203,6 @@ class Watch:
 
     def value(self, frame):
         if self.evaluated is not None:
-            from ._break import Names
-
             try:
                 return eval(self.evaluated, Names(frame))
             except Exception:
@@ -210,6 +221,9 @@ class Watch:
         how = "first" if state.seen is None else seen.differs(state.seen)
         if how is None:
             return
+        if how == "in place" and state.begins:  # another object at the same address
+            how = "assigned"
+        state.begins = False
         change = Change()
         change.line, change.how, change.old, change.new = state.line, how, state.told, told(self.expression, value, seen)
         change.old_number, change.new_number = state.seen and state.seen.number, seen.number
@@ -266,9 +280,10 @@ def all_watches():
 
 def end_watches(now_ms):
     for text, each in list(all_watches().items()):
-        if each.place.until and now_ms > each.place.until:
+        if each.place.until and now_ms >= each.place.until:
             all_watches().pop(text, None)
             _places.remove(each.place)
+    return _hooks.earliest(each.place for each in list(all_watches().values()))
 
 
 def start(options, names):
@@ -286,7 +301,7 @@ def start(options, names):
             raise
         lines.append("watching %s (%s:%d)%s" % (watch.text, watch.code.co_filename, watch.code.co_firstlineno,
                                                 ", for %g s" % (duration / 1000) if duration else ""))
-    _hooks.at_tick(end_watches)
+    _hooks.at_end(end_watches)
     return "\n".join(lines + ([said] if said else []))
 
 

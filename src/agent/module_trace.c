@@ -24,8 +24,8 @@
 #include <unistd.h>
 
 #define FUNCTIONS 512 /* a power of two; at most half of them are used */
-#define THREADS   256
-#define OPEN_MAX  128 /* calls open in one thread that get rows: recursion beyond is counted alone */
+#define THREADS   128
+#define OPEN_MAX  64 /* calls open in one thread that get rows: recursion beyond is counted alone */
 #define LOOKED_AT 8
 #define SUSPENDED 1024
 #define REUSE_NS  (1000 * PB_NS_PER_MS)

@@ -1,16 +1,23 @@
 /* prompt: see prompt.h. */
 #include "agent/prompt.h"
 
+#include "agent/clock.h"
+#include "agent/enter.h"
 #include "agent/frames.h"
 #include "agent/module.h"
+#include "agent/spawn.h"
+#include "agent/wake.h"
 
-#include <stdint.h>
+#define DUE    "due" /* the key of the function in the shared state */
+#define MAX_MS 3600000u
 
 static uint32_t detached;
+static uint64_t due_ms;      /* when shared["due"] is to be called; 0: never */
 static pb_pyobject *pending; /* a function that the main thread is to call; it is taken by exchange */
 
 void pb_prompt_detach(void)
 {
+    __atomic_store_n(&due_ms, 0, __ATOMIC_RELEASE);
     __atomic_add_fetch(&detached, 1, __ATOMIC_RELEASE);
 }
 
@@ -126,6 +133,65 @@ static pb_pyobject *count_detached(pb_pyobject *self, pb_pyobject *unused)
     return pb_python_here()->int_from(__atomic_load_n(&detached, __ATOMIC_ACQUIRE));
 }
 
+/* --- what is due ----------------------------------------------------------------------------------- */
+
+/* In a thread of ours. The function asks for its next time itself. */
+static void *call_due(void *unused)
+{
+    struct pb_python py;
+    struct pb_entry entry;
+    (void)unused;
+
+    if (pb_python_known(&py) < 0 || pb_enter(&py, &entry) < 0)
+        return NULL;
+    pb_pyobject *shared = pb_module_shared(&py), *function = shared ? py.dict_get(shared, DUE) : NULL;
+    if (function) {
+        py.incref(function);
+        pb_pyobject *result = py.call(function, (void *)NULL);
+        if (result)
+            py.decref(result);
+        py.decref(function);
+    }
+    py.err_clear();
+    pb_leave(&py, &entry);
+    return NULL;
+}
+
+int pb_prompt_turn(uint64_t now_ns)
+{
+    uint64_t due = __atomic_load_n(&due_ms, __ATOMIC_ACQUIRE), now = now_ns / PB_NS_PER_MS;
+
+    if (!due)
+        return -1;
+    if (due > now)
+        return (int)(due - now < MAX_MS ? due - now : MAX_MS);
+    /* One that was set meanwhile stays. */
+    if (__atomic_compare_exchange_n(&due_ms, &due, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
+        pb_spawn(call_due, NULL, NULL) < 0)
+        __atomic_store_n(&due_ms, now + 100, __ATOMIC_RELEASE);
+    return 0;
+}
+
+void pb_prompt_forget(void)
+{
+    due_ms = 0;
+}
+
+/* due_at(ms): when shared["due"] is to be called next, as milliseconds() counts; 0: never. */
+static pb_pyobject *due_at(pb_pyobject *self, pb_pyobject *ms)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    unsigned long long when = py->uint64_as(ms);
+    if (py->err_occurred())
+        return NULL;
+    __atomic_store_n(&due_ms, when, __ATOMIC_RELEASE);
+    pb_wake();
+    py->incref(py->none);
+    return py->none;
+}
+
 struct pb_py_method pb_prompt_methods[] = {
     {"threads", (pb_py_function)threads, PB_METH_O, NULL},
     {"stack", (pb_py_function)stack, PB_METH_O, NULL},
@@ -133,6 +199,7 @@ struct pb_py_method pb_prompt_methods[] = {
     {"set_local", (pb_py_function)set_local, PB_METH_VARARGS, NULL},
     {"pend", (pb_py_function)pend, PB_METH_O, NULL},
     {"unpend", (pb_py_function)unpend, PB_METH_NOARGS, NULL},
+    {"due_at", (pb_py_function)due_at, PB_METH_O, NULL},
     {"detached", (pb_py_function)count_detached, PB_METH_NOARGS, NULL},
     {0},
 };

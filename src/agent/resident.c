@@ -264,13 +264,14 @@ static void serve(struct pb_agent *a)
             next_copy = now;
         pb_arena_tend(a->arena);
         release_retired();
-        int jobs = pb_job_turn(&a->server), channels = pb_channel_turn(&a->server);
+        int jobs = pb_job_turn(&a->server), channels = pb_channel_turn(&a->server), due = pb_prompt_turn(now);
         pb_channel_poll(a->server.others);
         if (now >= next_copy)
             next_copy = now + (pb_arena_mirror(a->arena) > 0 ? MORE_NS : COPY_NS);
         uint64_t next = next_tick < next_copy ? next_tick : next_copy;
         int wait = (int)((next - now) / PB_NS_PER_MS) + 1;
         wait = jobs >= 0 && jobs < wait ? jobs : wait;
+        wait = due >= 0 && due < wait ? due : wait;
         pb_server_wait(&a->server, channels >= 0 && channels < wait ? channels : wait);
     }
 }
@@ -352,6 +353,7 @@ static void in_forked_child(void)
     pb_recorder_forget();
     pb_trace_forget_ids();
     pb_calls_forget();
+    pb_prompt_forget();
     pb_fds_forget();
     pb_locks_forget();
     pb_spawn_forget();

@@ -41,14 +41,15 @@ SAMPLERS = ("flamegraph", "flamegraph-native", "top", "record", "backtrace-nativ
 COME_AND_GO = ("inject", "detach") * 10
 TORCH_COMES_AND_GOES = ("probes-torch", "eval", "probes-torch-off", "probes-torch", "detach") * 3
 HOOKS = ("trace", "trace-stop")
+PLACES = ("watch", "break-log", "break-stop")
 
 TARGETS = [
     body("prints", env={"PYTHONUNBUFFERED": "1"}, extra=("eval",) * 40),
     body("prints", label="prints-buffered"),
-    body("quiet", extra=HOOKS),
+    body("quiet", extra=HOOKS + PLACES),
     body("waits", extra=COME_AND_GO),
     # From 3.12 on os.fork warns where the process has a second thread, and the agent is one: docs/safety.md names it.
-    body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}, extra=HOOKS),
+    body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}, extra=HOOKS + PLACES),
     body("threads", extra=HOOKS),
     # It starts no agent itself: what comes and goes does so from outside.
     body("records", env={"PROBING": "0"}, extra=COME_AND_GO),
@@ -147,6 +148,9 @@ COMMANDS = [
     # Not every program has that function.
     Command("trace", ["trace", "kit:work", "--args", "--duration", "300ms"], status=(0, 1), injects=True, runs_code=True),
     Command("trace-stop", ["trace", "--stop"], injects=True, runs_code=True),
+    Command("watch", ["watch", "result@kit:work", "--duration", "300ms"], status=(0, 1), injects=True, runs_code=True),
+    Command("break-log", ["break", "kit.py:101", "--log", "{x}", "--duration", "300ms"], status=(0, 1), injects=True, runs_code=True),
+    Command("break-stop", ["break", "--stop"], status=(0, 1), injects=True, runs_code=True),
     Command("list", ["list"], target=False),
     Command("doctor", ["doctor"], status=(0, 1)),
     Command("detach", ["detach"], status=(0, 1)),

@@ -76,7 +76,7 @@ static int set_break(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = pb_address_token(call, &address, token, sizeof(token), err);
     if (r == 0)
-        r = pb_question_ask(call, "break", &question, err);
+        r = pb_question_ask(call, "break", &question, log ? stdout : stderr, err);
     if (r < 0 || log)
         return r;
     int port = listen_for_clients(call, &address, token, err);
@@ -96,7 +96,7 @@ static int run_break(const struct pb_call *call, struct pb_err *err)
     int r = pb_question_add(&question, "do", stop ? "stop" : "list", err);
     for (int i = 0; r == 0 && i < call->nargs; i++)
         r = pb_question_add(&question, "name", call->args[i], err);
-    return r < 0 ? r : pb_question_ask(call, "break", &question, err);
+    return r < 0 ? r : pb_question_ask(call, "break", &question, stdout, err);
 }
 
 static const struct pb_option options[] = {

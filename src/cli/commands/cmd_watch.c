@@ -33,7 +33,7 @@ static int run_watch(const struct pb_call *call, struct pb_err *err)
         r = pb_question_add_duration(&question, call, "duration", "duration_ms", err);
     for (int i = 0; r == 0 && i < call->nargs; i++)
         r = pb_question_add(&question, "name", call->args[i], err);
-    return r < 0 ? r : pb_question_ask(call, "watch", &question, err);
+    return r < 0 ? r : pb_question_ask(call, "watch", &question, stdout, err);
 }
 
 static const struct pb_option options[] = {

@@ -38,7 +38,7 @@ int pb_question_add_duration(struct pb_question *question, const struct pb_call 
 }
 
 int pb_question_ask(const struct pb_call *call, const char *kind, const struct pb_question *question,
-                    struct pb_err *err)
+                    FILE *to, struct pb_err *err)
 {
     char answer[16384], *rest = NULL;
 
@@ -46,8 +46,8 @@ int pb_question_ask(const struct pb_call *call, const char *kind, const struct p
     if (r < 0)
         return r;
     for (char *line = strtok_r(answer, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        pb_put_plain(stdout, line);
-        putchar('\n');
+        pb_put_plain(to, line);
+        fputc('\n', to);
     }
     return 0;
 }

@@ -2,7 +2,7 @@
  * person (trace, break, watch). */
 #pragma once
 
-#include <stddef.h>
+#include <stdio.h>
 
 struct pb_call;
 struct pb_err;
@@ -22,6 +22,6 @@ int pb_question_add(struct pb_question *question, const char *name, const char *
 int pb_question_add_duration(struct pb_question *question, const struct pb_call *call, const char *option,
                              const char *name, struct pb_err *err);
 
-/* Asks a channel of that kind, and prints the answer. */
+/* Asks a channel of that kind, and prints the answer there. */
 int pb_question_ask(const struct pb_call *call, const char *kind, const struct pb_question *question,
-                    struct pb_err *err);
+                    FILE *to, struct pb_err *err);

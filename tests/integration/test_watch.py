@@ -1,0 +1,113 @@
+"""watch: changes of variables of a running program, as rows of python.variables."""
+import json
+import sys
+
+import jobs
+import pytest
+from jobs import probe
+from prompt_kit import COUNTING
+from test_harm_python import EVERY, program
+from test_trace import rows
+
+CODE = """
+import time
+class Trainer:
+    def __init__(self):
+        self.lr, self.groups = 0.5, [{"lr": 1}]
+    def step(self, n):
+        self.lr *= 0.5
+        if self.lr < 1e-6:
+            self.lr = 0.5
+        self.groups[0]["lr"] += 1
+        name = "even" if n % 2 == 0 else "odd"
+        api_key = "abc%d" % n
+        seen = [n]
+        seen.append(name)
+        return seen
+def fact(n):
+    result = 1 if n < 2 else n * fact(n - 1)
+    return result
+def main():
+    trainer, n = Trainer(), 0
+    print("ready", flush=True)
+    while True:
+        n += 1
+        trainer.step(n)
+        fact(3)
+        time.sleep(0.002)
+main()
+"""
+
+
+def changes(job, name):
+    return rows(job, f"SELECT * FROM python.variables WHERE name = $${name}$$ ORDER BY timestamp")
+
+
+@EVERY
+def test_changes_are_rows(python):
+    with program(python, CODE) as job:
+        names = ["self.lr@Trainer.step", "self.groups[0]['lr']@Trainer.step", "name@Trainer.step", "seen@Trainer.step", "result@fact", "n@main",
+                 "api_key@Trainer.step"]
+        done = probe(job.pid, "watch", *names)
+        assert done.returncode == 0 and len(done.stdout.splitlines()) == len(names), done.stderr
+        jobs.wait_until(lambda: len(changes(job, "n")) > 15, what="changes")
+        assert all(name in probe(job.pid, "watch").stdout for name in names)
+        assert "n@main" in probe(job.pid, "watch", "--stop").stdout and probe(job.pid, "watch").stdout == "nothing is watched\n"
+        lr = changes(job, "self.lr")[-6:]  # while the others were added it may have missed one
+        assert lr and all(row["old_number"] == 2 * row["new_number"] or row["new_number"] == 0.5 for row in lr)
+        first = int(probe(job.pid, "eval", "Trainer.step.__code__.co_firstlineno").stdout)
+        assert {row["line"] - first for row in lr} <= {1, 3} and {row["how"] for row in lr} == {"assigned"}
+        numbers = [int(row["new_number"]) for row in changes(job, "n")]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        assert all(row["new_number"] == row["old_number"] + 1 for row in changes(job, "self.groups[0]['lr']")[-6:])
+        assert {(row["old"], row["new"]) for row in changes(job, "name")[-6:]} <= {('"even"', '"odd"'), ('"odd"', '"even"')}
+        in_place = [row for row in changes(job, "seen") if row["how"] == "in place"]
+        assert in_place and all(len(json.loads(row["new"])) == 2 and row["line"] - first == 8 for row in in_place)
+        assert {row["new_number"] for row in changes(job, "result")} == {1, 2, 6}
+        assert {row["new"] for row in changes(job, "api_key")} == {'"***"'}
+        assert job.alive() and probe(job.pid, "detach").returncode == 0
+
+
+def test_at_most_so_many_a_second():
+    with jobs.python(COUNTING) as job:
+        assert probe(job.pid, "watch", "step@train", "--rate", "5").returncode == 0
+        jobs.wait_until(lambda: any(row["note"] for row in changes(job, "step")), what="a note")
+        found = changes(job, "step")
+        notes = [row["note"] for row in found if row["note"]]
+        assert len(found) < 200 and all(" were not recorded: more than 5 a second" in note for note in notes), notes
+
+
+@pytest.mark.parametrize("word, text", [("loss", "VARIABLE@FUNCTION"), ("f(x)@train", "nothing that calls"), ("x@nothing", "has no nothing")])
+def test_refused(word, text):
+    with jobs.python(COUNTING) as job:
+        done = probe(job.pid, "watch", word)
+        assert done.returncode == 1 and text in done.stderr, done.stderr
+
+
+TENSORS = """
+import time, torch
+def train():
+    weight, n = torch.zeros(3), 0
+    loss = torch.tensor(1.0, requires_grad=True)
+    print("ready", flush=True)
+    while True:
+        n += 1
+        weight.add_(1)
+        loss = loss.detach() * 2 if n % 8 else torch.tensor(1.0)
+        time.sleep(0.01)
+train()
+"""
+
+
+def test_tensors():
+    pytest.importorskip("torch")
+    with jobs.python(TENSORS, interpreter=sys.executable, ready="") as job:
+        jobs.wait_until(lambda: "ready" in job.output, seconds=60, what="torch")
+        assert probe(job.pid, "watch", "weight@train", "loss@train").returncode == 0
+        jobs.wait_until(lambda: len(changes(job, "loss")) > 5 and len(changes(job, "weight")) > 5, what="changes")
+        weight, loss = changes(job, "weight")[1:], changes(job, "loss")[1:]
+        first = int(probe(job.pid, "eval", "train.__code__.co_firstlineno").stdout)
+        assert {(row["how"], row["line"] - first) for row in weight} == {("in place", 6)}
+        assert json.loads(weight[0]["new"])["tensor"] == [3]
+        assert {(row["how"], row["line"] - first) for row in loss} == {("assigned", 7)}
+        assert all(row["new_number"] in (2 * row["old_number"], 1.0) for row in loss)
