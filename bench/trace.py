@@ -4,7 +4,7 @@
 
 The bare program is measured first. The peer is what one would write oneself: callbacks in Python that note the time of each start and
 return (sys.monitoring for this function alone, from 3.12 on; sys.setprofile before). Each figure is the median of several rounds, with the least and the
-most of them; rounds of the cases take turns, so that a machine that becomes slower does so for all.
+most of them; what is added is the difference of the least, since other work on the machine only adds. Rounds of the cases take turns.
 """
 import statistics
 import sys
@@ -95,9 +95,9 @@ def measure(job):
 
 
 def say(name, found, bare):
-    middle = statistics.median(found)
-    print(f"  {name:28} {middle:6.0f} ns ({min(found):.0f} to {max(found):.0f})  {middle - bare:+6.0f} ns  x {middle / bare:.2f}", flush=True)
-    return middle - bare
+    least = min(found)
+    print(f"  {name:28} {statistics.median(found):6.0f} ns ({least:.0f} to {max(found):.0f})  {least - bare:+6.0f} ns  x {least / bare:.2f}", flush=True)
+    return least - bare
 
 
 for python in sys.argv[1:] or interpreters.INTERPRETERS[-1:]:
@@ -105,7 +105,7 @@ for python in sys.argv[1:] or interpreters.INTERPRETERS[-1:]:
         found = measure(job)
         Path(job.script + ".ask").unlink()
     print(f"CPython {interpreters.interpreter_id(python)}: a function of 1 us; another one that nobody asked for")
-    bare, bare_other = (statistics.median(row[i] for row in found["bare"]) for i in (0, 1))
+    bare, bare_other = (min(row[i] for row in found["bare"]) for i in (0, 1))
     added = {name: say(name, [row[0] for row in rows], bare) for name, rows in found.items()}
     say("trace: the other one", [row[1] for row in found["trace"]], bare_other)
     say("after: the other one", [row[1] for row in found["after"]], bare_other)
