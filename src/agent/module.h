@@ -72,3 +72,4 @@ extern struct pb_py_method pb_crash_methods[];  /* crash_python.c */
 extern struct pb_py_method pb_call_methods[];   /* module_trace.c */
 extern struct pb_py_method pb_comm_methods[];   /* probes/torch_comm.c */
 extern struct pb_py_method pb_halt_methods[];   /* halt.c */
+extern struct pb_py_method pb_track_methods[];  /* probes/torch_track.c */

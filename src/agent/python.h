@@ -100,6 +100,7 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(pb_pyobject *, int64_from, PyLong_FromLongLong, (long long))                                           \
     X(pb_pyobject *, number_index, PyNumber_Index, (pb_pyobject *))                                          \
     X(double, float_as, PyFloat_AsDouble, (pb_pyobject *))                                                   \
+    X(pb_pyobject *, float_from, PyFloat_FromDouble, (double))                                               \
     X(int, is_true, PyObject_IsTrue, (pb_pyobject *))                                                        \
     X(int, is_instance, PyObject_IsInstance, (pb_pyobject *, pb_pyobject *))                                 \
     X(long, list_size, PyList_Size, (pb_pyobject *))                                                         \

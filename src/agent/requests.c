@@ -111,7 +111,7 @@ static int set(struct pb_agent *agent, const char *name, const char *value, char
     pb_crash_set_secrets(next.at[PB_SET_REDACT].text);
     pb_arena_set_bound(agent->arena, pb_run_bound(&agent->run, (uint64_t)next.at[PB_SET_MAX_MEMORY].number));
     pb_arena_tend(agent->arena);
-    return pb_probes_configure(&agent->settings, why, why_size);
+    return pb_probes_configure(&agent->settings, name, why, why_size);
 }
 
 static void config(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)

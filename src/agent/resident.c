@@ -96,7 +96,7 @@ static int open_tables(struct pb_agent *a, char *why, size_t why_size)
     }
     r = pb_probes_begin(pb_probe_list, a->arena, why, why_size);
     if (r == 0) /* one that the settings want and that cannot start keeps nobody from the others */
-        pb_probes_configure(&a->settings, why, why_size);
+        pb_probes_configure(&a->settings, NULL, why, why_size);
     return r;
 }
 

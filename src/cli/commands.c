@@ -15,6 +15,7 @@
     X(flamegraph)                                                                                            \
     X(top)                                                                                                   \
     X(torch)                                                                                                 \
+    X(track)                                                                                                 \
     X(record)                                                                                                \
     X(inject)                                                                                                \
     X(launch)                                                                                                \

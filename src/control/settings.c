@@ -33,7 +33,7 @@ const struct pb_setting_info pb_setting_info[PB_SETTINGS] = {
          "variables, locals and options with such a word in their names are masked; the tool's own "
          "PROBING_REDACT adds to it"},
     [PB_SET_TORCH_PROFILING] = {"probing.torch.profiling", "PROBING_TORCH_PROFILING", PB_SETTING_SWITCH, "",
-                                "off", 0, 0, NULL, "on or off",
+                                "off", 0, 0, NULL, "on, off, or on,exprs=loss@train,lr",
                                 "whether calls of PyTorch modules, phases and steps are recorded"},
     [PB_SET_TORCH_BUDGET] = {"probing.torch.budget", "PROBING_TORCH_BUDGET", PB_SETTING_NUMBER, "%", "1",
                              0.01, 100, "off", "percent of the time of a step from 0.01 to 100, or off",
@@ -211,6 +211,23 @@ static int set(struct pb_settings *s, int i, const char *value, enum pb_origin o
     return 0;
 }
 
+/* Names that another tool's users know: all of them ask for expressions of a training. */
+static void take_expressions(struct pb_settings *s, const char *entry, size_t size)
+{
+    static const char *const variables[] = {"PROBING_TORCH_EXPRS=", "PROBE_TORCH_EXPRS="};
+    char value[PB_SETTING_LENGTH];
+
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        size_t n = strlen(variables[i]);
+        if (size <= n || memcmp(entry, variables[i], n) != 0 ||
+            s->at[PB_SET_TORCH_PROFILING].origin == PB_ORIGIN_ENVIRONMENT)
+            continue;
+        int length = snprintf(value, sizeof(value), "on,exprs=%.*s", (int)(size - n), entry + n);
+        if (length > 0 && (size_t)length < sizeof(value))
+            set(s, PB_SET_TORCH_PROFILING, value, PB_ORIGIN_ENVIRONMENT);
+    }
+}
+
 void pb_settings_init(struct pb_settings *s, const char *environment, size_t size)
 {
     char value[PB_SETTING_LENGTH];
@@ -231,6 +248,7 @@ void pb_settings_init(struct pb_settings *s, const char *environment, size_t siz
             if (length >= sizeof(value) || set(s, i, value, PB_ORIGIN_ENVIRONMENT) < 0)
                 s->at[i].origin = PB_ORIGIN_BAD_VARIABLE;
         }
+        take_expressions(s, environment, entry);
         size_t step = entry < size ? entry + 1 : entry;
         environment += step;
         size -= step;

@@ -1,7 +1,10 @@
 """The examples run, and docs/torch.md asks of them what they answer."""
 import json
+import os
+import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import jobs
 import pytest
@@ -48,9 +51,17 @@ def test_torch_shows_steps_and_the_tree_of_modules():
         assert probe(job.pid, "torch", "branch").returncode == 2
 
 
-def test_images_are_waited_for():
+def test_images_are_waited_for_and_losses_are_tracked():
     with jobs.start(sys.executable, EXAMPLES / "imagenet.py", "--images", "160", ready="epoch 0", ready_seconds=90) as job:
-        turn_on(job.pid)
+        assert probe(job.pid, "track", "loss@train", "acc1@train", "lr", "grad_norm", "throughput", "loss").returncode == 0
+        turned = lambda: query(job.pid, "SELECT count(*) AS n FROM python.variables WHERE name = 'loss'")[0]["n"] > 3
+        jobs.wait_until(lambda: "python.variables" in probe(job.pid, "tables").stdout and turned(), 60, "losses")
+        rows = query(job.pid, "SELECT DISTINCT name, function, how FROM python.variables ORDER BY 1")
+        assert [(row["name"], row["function"]) for row in rows] == [("acc1", "train"), ("grad_norm", None), ("loss", "train"), ("lr", None), ("throughput", None)]
+        assert {row["how"] for row in rows} == {"tracked"}
+        logged = query(job.pid, "SELECT epoch, step, loss, acc1, lr, grad_norm, throughput FROM training_logs ORDER BY step DESC LIMIT 1")[0]
+        assert logged["epoch"] > 0 and logged["lr"] == 0.05 and logged["loss"] > 0 and logged["grad_norm"] > 0 and logged["throughput"] > 0, logged
+        assert "FUNCTION" in query(job.pid, "SELECT message FROM probing.log WHERE source = 'track'")[0]["message"]
         jobs.wait_until(lambda: query(job.pid, "SELECT sum(data_ms) AS n FROM python.torch_step")[0]["n"], 60, "batches")
         rows = query(job.pid, "SELECT DISTINCT module, module_type FROM python.torch_trace WHERE stage IN ('dataloader', 'optimizer') ORDER BY 1")
         assert [row["module"] for row in rows] == ["SGD", "_MultiProcessingDataLoaderIter"]
@@ -70,15 +81,29 @@ def ranks_of(job):
     return found
 
 
-def torchrun(name, *words):
-    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", "0",
-            "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", EXAMPLES / name, *words]
+@contextmanager
+def torchrun(name, *words, ready=None):
+    """The job and its ranks, {rank: pid}, which are killed at the end: torchrun that is killed leaves them."""
+    with jobs.start(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0",
+                    EXAMPLES / name, *words) as job:
+        ranks = {}
+        try:
+            jobs.wait_until(lambda: len(ranks_of(job)) == 2 or not job.alive(), 120, "the ranks")
+            ranks.update(ranks_of(job))
+            if ready:
+                jobs.wait_until(lambda: ready in job.output or not job.alive(), 120, ready)
+            assert job.alive(), job.output
+            yield ranks
+        finally:
+            for pid in {**ranks, **ranks_of(job)}.values():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
 
 
 def test_ranks_show_their_collectives():
-    with jobs.start(*torchrun("ddp.py"), ready="step 0", ready_seconds=120) as job:
-        ranks = ranks_of(job)
-        assert sorted(ranks) == [0, 1]
+    with torchrun("ddp.py", ready="step 0") as ranks:
         for pid in ranks.values():
             turn_on(pid)
         sql = "SELECT count(*) AS n FROM python.comm_collective WHERE op = 'allreduce' AND duration_ms > 0 AND location LIKE '%ddp.py:%'"
@@ -87,9 +112,7 @@ def test_ranks_show_their_collectives():
 
 
 def test_the_rank_that_stops_is_the_one_that_has_issued_less():
-    with jobs.start(*torchrun("hang.py", "--after", "1500"), ready_seconds=120) as job:
-        jobs.wait_until(lambda: len(ranks_of(job)) == 2, 90, "the ranks")
-        ranks = ranks_of(job)
+    with torchrun("hang.py", "--after", "1500") as ranks:
         for pid in ranks.values():
             jobs.wait_until(lambda: probe(pid, "config", "probing.torch.profiling=on", "probing.torch.hang_timeout=2").returncode == 0, 90, "the agent")
         hung = "SELECT message FROM python.alerts WHERE kind = 'hang'"

@@ -54,7 +54,7 @@ static void forked(void)
 
 static int wanted; /* what the settings say; told once, as a probe does */
 
-static int configure(const struct pb_settings *settings)
+static int configure(const struct pb_settings *settings, const char *changed)
 {
     int want = settings ? wanted : -1;
     wanted = -1;
@@ -225,22 +225,22 @@ static void settings_start_and_stop_it_when_they_change(void **state)
     (void)state;
 
     pb_settings_init(&settings, "", 0);
-    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), 0);
+    assert_int_equal(pb_probes_configure(&settings, "probing.redact", why, sizeof(why)), 0);
     assert_int_equal(state_of(1, NULL), PB_PROBE_OFF);
     wanted = 1;
-    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), 0);
+    assert_int_equal(pb_probes_configure(&settings, "probing.redact", why, sizeof(why)), 0);
     assert_int_equal(state_of(1, NULL), PB_PROBE_ON);
     assert_int_equal(pb_probes_stop("hook", why, sizeof(why)), 0);
-    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), 0);
+    assert_int_equal(pb_probes_configure(&settings, "probing.redact", why, sizeof(why)), 0);
     assert_int_equal(state_of(1, NULL), PB_PROBE_OFF); /* what a person stopped stays so */
     wanted = 1;
     start_error = -EBUSY;
-    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), -EBUSY);
+    assert_int_equal(pb_probes_configure(&settings, "probing.redact", why, sizeof(why)), -EBUSY);
     start_error = 0;
     wanted = 1;
-    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), 0);
+    assert_int_equal(pb_probes_configure(&settings, "probing.redact", why, sizeof(why)), 0);
     wanted = 0;
-    assert_int_equal(pb_probes_configure(&settings, why, sizeof(why)), 0);
+    assert_int_equal(pb_probes_configure(&settings, "probing.redact", why, sizeof(why)), 0);
     assert_int_equal(state_of(1, NULL), PB_PROBE_OFF);
 }
 

@@ -125,6 +125,18 @@ static void switches_and_numbers_that_may_be_words(void **state)
     assert_true(s.at[PB_SET_TORCH_BUDGET].number == 2.5);
 }
 
+static void expressions_may_come_by_their_own_variable(void **state)
+{
+    struct pb_settings s;
+
+    static const char block[] = "PROBE_TORCH_EXPRS=loss@train,acc1@train";
+    pb_settings_init(&s, block, sizeof(block));
+    assert_string_equal(s.at[PB_SET_TORCH_PROFILING].text, "on,exprs=loss@train,acc1@train");
+    static const char both[] = "PROBING_TORCH_PROFILING=off\0PROBE_TORCH_EXPRS=loss@train";
+    pb_settings_init(&s, both, sizeof(both));
+    assert_string_equal(s.at[PB_SET_TORCH_PROFILING].text, "off");
+}
+
 static void a_host_that_writes_commas_does_not_change_numbers(void **state)
 {
     struct pb_settings s;
@@ -193,6 +205,7 @@ int main(void)
         cmocka_unit_test(what_is_not_allowed_changes_nothing_and_says_what_is),
         cmocka_unit_test(sizes_are_read_with_their_units),
         cmocka_unit_test(switches_and_numbers_that_may_be_words),
+        cmocka_unit_test(expressions_may_come_by_their_own_variable),
         cmocka_unit_test(a_host_that_writes_commas_does_not_change_numbers),
         cmocka_unit_test(the_environment_counts_and_a_wrong_variable_is_told),
         cmocka_unit_test(what_was_kept_comes_back),

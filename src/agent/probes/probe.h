@@ -27,9 +27,10 @@ struct pb_probe {
     int (*stop)(char *why, size_t why_size);
 
     /* Takes what it needs of the settings of the process: before start, and whenever one was changed, also
-     * while it is off. 1: they want it on, 0: off, -1: they say nothing new of that. With NULL it
+     * while it is off. 1: they want it on, 0: off, -1: they say nothing new of that. changed: the
+     * setting that a person has just given a value; NULL: none, an agent begins. With NULL it
      * forgets those of an agent before this one. NULL: it needs none. */
-    int (*configure)(const struct pb_settings *settings);
+    int (*configure)(const struct pb_settings *settings, const char *changed);
 
     /* What there is to do now and then; returns when it wants to be called again (CLOCK_MONOTONIC ns). Called
      * first right after start. NULL: nothing. */

@@ -61,7 +61,7 @@ int pb_probes_begin(const struct pb_probe *const *list, struct pb_arena *arena, 
     tables = arena;
     for (int i = 0; r == 0 && list[i]; i++) {
         if (i < PB_PROBES_MAX && list[i]->configure)
-            list[i]->configure(NULL);
+            list[i]->configure(NULL, NULL);
         if (i >= PB_PROBES_MAX)
             r = -E2BIG;
         else if (list[i]->on)
@@ -97,12 +97,12 @@ int pb_probes_stop(const char *name, char *why, size_t why_size)
     return states[i].state == PB_PROBE_OFF ? 1 : stop_probe(i, why, why_size);
 }
 
-int pb_probes_configure(const struct pb_settings *settings, char *why, size_t why_size)
+int pb_probes_configure(const struct pb_settings *settings, const char *changed, char *why, size_t why_size)
 {
     int r = 0;
 
     for (int i = 0; probes && probes[i]; i++) {
-        int want = probes[i]->configure ? probes[i]->configure(settings) : -1;
+        int want = probes[i]->configure ? probes[i]->configure(settings, changed) : -1;
         if (want == 1 && states[i].state != PB_PROBE_ON)
             r = pb_probes_start(probes[i]->name, "", why, why_size);
         else if (want == 0 && states[i].state == PB_PROBE_ON)

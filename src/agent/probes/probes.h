@@ -24,7 +24,7 @@ int pb_probes_stop(const char *name, char *why, size_t why_size);
 
 /* Tells them the settings of the process, and starts and stops those that these want otherwise. -errno with a
  * sentence in why: one could not be. */
-int pb_probes_configure(const struct pb_settings *settings, char *why, size_t why_size);
+int pb_probes_configure(const struct pb_settings *settings, const char *changed, char *why, size_t why_size);
 
 /* Calls those whose time it is. Returns how many; *next: when to call again. */
 int pb_probes_tick(uint64_t now, uint64_t *next);

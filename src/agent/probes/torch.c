@@ -278,6 +278,7 @@ static void put_in_or_take_out(const struct pb_python *py)
             take_slots(py);
         take_backward();
         pb_torch_comm_take(py);
+        pb_torch_track_take(py);
         if (!pb_torch_run())
             pb_torch_names_end(py);
         return;
@@ -293,6 +294,7 @@ static void put_in_or_take_out(const struct pb_python *py)
     put_backward(py);
     put_slots(py);
     pb_torch_comm_put(py);
+    pb_torch_track_put(py);
 }
 
 /* --- the thread that takes the GIL ----------------------------------------------------------------- */
@@ -401,7 +403,7 @@ static void settle(void)
     __atomic_store(&budget_wanted, &budget, __ATOMIC_RELAXED);
 }
 
-static int configure(const struct pb_settings *settings)
+static int configure(const struct pb_settings *settings, const char *changed)
 {
     int before = switched;
 
@@ -418,7 +420,11 @@ static int configure(const struct pb_settings *settings)
                        ? -1
                        : settings->at[PB_SET_TORCH_HANG_TIMEOUT].number;
     settle();
+    pb_torch_track_set(settings->at[PB_SET_TORCH_PROFILING].text);
     switched = pb_settings_switched(settings, PB_SET_TORCH_PROFILING);
+    /* Said again it counts again: somebody may have stopped the probe by name since. */
+    if (changed && strcmp(changed, pb_setting_info[PB_SET_TORCH_PROFILING].name) == 0)
+        return switched;
     return switched != before ? switched : -1;
 }
 
@@ -517,6 +523,7 @@ static void forget(void)
     wanted = working = 0;
     __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
     pb_torch_comm_forget();
+    pb_torch_track_forget();
 }
 
 static void describe(char *ret, size_t size)

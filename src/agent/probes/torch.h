@@ -6,6 +6,7 @@
  *   torch_step.c   phases of a step (data loader, forward, backward, optimizer) and where it ends
  *   torch_cost.c   what recording costs, and the budget
  *   torch_comm.c   collectives and transfers
+ *   torch_track.c  expressions that are looked at when a step ends
  *   torch_shape.c  shapes of what modules are called with
  *   torch_rows.c   the tables
  *
@@ -123,6 +124,17 @@ void pb_torch_comm_put(const struct pb_python *py);
 void pb_torch_comm_take(const struct pb_python *py);
 void pb_torch_comm_forget(void);
 int pb_torch_comm_told(void); /* whether collectives make rows; any thread */
+
+/* A module of the Python part, a new reference; NULL: it cannot be had. Leaves no exception. */
+pb_pyobject *pb_torch_load_part(const struct pb_python *py, const char *name);
+
+/* torch_track.c: set is the resident thread's, with the value of probing.torch.profiling; the rest is with the GIL. */
+void pb_torch_track_set(const char *setting);
+void pb_torch_track_put(const struct pb_python *py);
+void pb_torch_track_take(const struct pb_python *py);
+void pb_torch_track_forget(void); /* in a child of fork */
+void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int64_t step, int64_t samples,
+                         int64_t took);
 
 /* torch_cost.c */
 void pb_torch_cost_reset(void);

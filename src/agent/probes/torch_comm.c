@@ -457,17 +457,18 @@ struct pb_py_method pb_comm_methods[] = {
 /* The Python part's _comm.py; kept as long as its kernels are in, since detach drops the part. */
 static pb_pyobject *part_module;
 
-static void load_part(const struct pb_python *py)
+pb_pyobject *pb_torch_load_part(const struct pb_python *py, const char *name)
 {
     pb_pyobject *part = pb_job_part(py), *load = part ? py->dict_get(part, "__load__") : NULL;
-    pb_pyobject *name = load ? py->str_from("_comm", 5) : NULL;
+    pb_pyobject *text = load ? py->str_from_utf8(name, (long)strlen(name), "strict") : NULL;
+    pb_pyobject *module = text ? py->call(load, text, (void *)NULL) : NULL;
 
-    part_module = name ? py->call(load, name, (void *)NULL) : NULL;
-    if (name)
-        py->decref(name);
+    if (text)
+        py->decref(text);
     if (part)
         py->decref(part);
     py->err_clear();
+    return module;
 }
 
 /* Whether it said yes. */
@@ -490,7 +491,7 @@ void pb_torch_comm_put(const struct pb_python *py)
     if (told || !py->dict_get(py->modules_dict(), "torch.distributed.distributed_c10d"))
         return;
     if (!part_module)
-        load_part(py);
+        part_module = pb_torch_load_part(py, "_comm");
     if (call_part(py, "install")) {
         told = 1;
         put_observer(py);

@@ -288,8 +288,13 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
         s.optimizer_begun = 0;
     }
     s.training = 1;
-    if (counts(optimizer, tid))
+    if (counts(optimizer, tid)) {
+        int64_t step = s.now.step, samples = s.now.samples, took = now - s.now.begun;
+        int begun = s.begun;
         end_step(tid, now, 0);
+        if (begun)
+            pb_torch_track_step(py, optimizer, step, samples, took);
+    }
     return give_none();
 }
 

@@ -1,0 +1,145 @@
+/* torch_track: expressions that are looked at when a step ends (the Python part's _track.py), as the setting
+ * probing.torch.profiling names them: "on,exprs=loss@train,lr". The resident thread gives the text; the thread that
+ * puts our functions in hands it to the Python part; the thread that steps calls that. */
+#include "agent/job.h"
+#include "agent/module.h"
+#include "agent/notes.h"
+#include "agent/probes/torch.h"
+#include "control/settings.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define EXPRESSIONS "exprs="
+
+/* The resident thread writes the one that is not read. */
+static char texts[2][PB_SETTING_LENGTH];
+static uint32_t wanted_version; /* its lowest bit says which text counts */
+static uint32_t taken_version;  /* with the GIL, as all below */
+static pb_pyobject *module;     /* _track.py, while something is tracked */
+static uint32_t tracked;
+
+void pb_torch_track_set(const char *setting)
+{
+    const char *comma = strchr(setting, ','), *list = comma ? strstr(comma, EXPRESSIONS) : NULL;
+    uint32_t next = wanted_version + 1;
+
+    list = list ? list + strlen(EXPRESSIONS) : "";
+    if (strcmp(texts[wanted_version & 1], list) == 0)
+        return;
+    snprintf(texts[next & 1], sizeof(texts[0]), "%s", list);
+    __atomic_store_n(&wanted_version, next, __ATOMIC_RELEASE);
+}
+
+static void forget_module(const struct pb_python *py)
+{
+    tracked = 0;
+    if (module)
+        py->decref(module);
+    module = NULL;
+}
+
+void pb_torch_track_put(const struct pb_python *py)
+{
+    uint32_t version = __atomic_load_n(&wanted_version, __ATOMIC_ACQUIRE);
+    const char *list = texts[version & 1];
+
+    if (version == taken_version)
+        return;
+    taken_version = version;
+    forget_module(py);
+    if (!list[0])
+        return;
+    module = pb_torch_load_part(py, "_track");
+    pb_pyobject *configure = module ? py->get_attr(module, "configure") : NULL;
+    pb_pyobject *text = configure ? py->str_from_utf8(list, (long)strlen(list), "replace") : NULL;
+    pb_pyobject *count = text ? py->call(configure, text, (void *)NULL) : NULL;
+    tracked = count ? (uint32_t)py->int_as(count) : 0;
+    pb_pyobject *held[] = {configure, text, count};
+    for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)
+        if (held[i])
+            py->decref(held[i]);
+    py->err_clear();
+}
+
+void pb_torch_track_take(const struct pb_python *py)
+{
+    forget_module(py);
+    taken_version = 0;
+}
+
+void pb_torch_track_forget(void)
+{
+    module = NULL;
+    tracked = taken_version = 0;
+}
+
+void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int64_t step, int64_t samples,
+                         int64_t took)
+{
+    if (!tracked || !module)
+        return;
+    pb_pyobject *held = module; /* a stop in another thread, while Python runs, drops it */
+    py->incref(held);
+    pb_pyobject *function = py->get_attr(held, "step");
+    pb_pyobject *number = py->int64_from(step), *many = py->int64_from(samples);
+    pb_pyobject *seconds = py->float_from((double)took / 1e9);
+    pb_pyobject *done = function && number && many && seconds
+                            ? py->call(function, number, optimizer, many, seconds, (void *)NULL)
+                            : NULL;
+    pb_pyobject *all[] = {function, number, many, seconds, done, held};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i])
+            py->decref(all[i]);
+    py->err_clear();
+}
+
+/* note(source, text): a row of probing.log. */
+static pb_pyobject *note(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    const char *source = py->utf8_of(py->tuple_get(args, 0)), *text = py->utf8_of(py->tuple_get(args, 1));
+    (void)self;
+
+    if (!source || !text)
+        return NULL;
+    pb_note_log(source, "%s", text);
+    py->incref(py->none);
+    return py->none;
+}
+
+/* alert(kind, subject, text, step, value): a row of python.alerts. */
+static pb_pyobject *alert(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    const char *text[3];
+    (void)self;
+
+    for (int i = 0; i < 3; i++) {
+        pb_pyobject *each = py->tuple_get(args, i);
+        text[i] = each ? py->utf8_of(each) : NULL;
+        if (!text[i])
+            return NULL;
+    }
+    pb_pyobject *step = py->tuple_get(args, 3), *value = step ? py->tuple_get(args, 4) : NULL;
+    if (!value)
+        return NULL;
+    const struct pb_alert a = {.kind = text[0],
+                               .severity = "error",
+                               .subject = text[1],
+                               .text = text[2],
+                               .step = py->int64_as(step),
+                               .value = py->float_as(value),
+                               .has_value = 1};
+    if (py->err_occurred())
+        return NULL;
+    pb_note_alert(&a);
+    py->incref(py->none);
+    return py->none;
+}
+
+struct pb_py_method pb_track_methods[] = {
+    {"note", (pb_py_function)note, PB_METH_VARARGS, NULL},
+    {"alert", (pb_py_function)alert, PB_METH_VARARGS, NULL},
+    {0},
+};

@@ -1,0 +1,50 @@
+/* track: expressions of a training that are looked at when a step ends. A setting of the process
+ * (probing.torch.profiling), put together here. */
+#include "cli/cli.h"
+#include "control/settings.h"
+
+#include <stdio.h>
+#include <string.h>
+
+extern const struct pb_command pb_cmd_config;
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    struct pb_call config = *call;
+    char setting[PB_SETTING_LENGTH + 64];
+    const char *name = pb_setting_info[PB_SET_TORCH_PROFILING].name;
+
+    int n = snprintf(setting, sizeof(setting), "%s%s", name, call->nargs ? "=on" : "");
+    bool off = call->nargs == 1 && strcmp(call->args[0], "off") == 0;
+    for (int i = 0; !off && i < call->nargs && n > 0 && (size_t)n < sizeof(setting); i++) {
+        if (strchr(call->args[i], ',') || !call->args[i][0])
+            return pb_fail(err, PB_USAGE, "'%.60s' has a comma, or is empty: give each expression by itself",
+                           call->args[i]);
+        n += snprintf(setting + n, sizeof(setting) - (size_t)n, "%s%s", i ? "," : ",exprs=", call->args[i]);
+    }
+    if (n < 0 || (size_t)n >= strlen(name) + PB_SETTING_LENGTH)
+        return pb_fail(err, PB_USAGE, "all expressions together have at most %d bytes",
+                       PB_SETTING_LENGTH - 11);
+    config.command = &pb_cmd_config;
+    config.args[0] = setting;
+    config.nargs = 1;
+    return pb_cmd_config.run(&config, err);
+}
+
+const struct pb_command pb_cmd_track = {
+    .name = "track",
+    .summary = "expressions of a PyTorch training, a row a step",
+    .synopsis = "[EXPRESSION@FUNCTION ... | off]",
+    .text =
+        "After each step of the optimizer `loss@train` is the variable loss of the function train, as it is\n"
+        "then; also lr, grad_norm and throughput, without a function. Rows of python.variables and of\n"
+        "training_logs, with a column for each; NaN and infinity are rows of python.alerts. It replaces "
+        "what\n"
+        "was tracked before; off tracks nothing, and goes on recording steps. Without arguments: what is "
+        "set.",
+    .example = "probing -t 4711 track loss@train acc1@train lr grad_norm\n"
+               "probing -t 4711 query \"SELECT step, loss FROM training_logs ORDER BY step DESC LIMIT 10\"",
+    .max_args = 16,
+    .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
+    .run = run,
+};
