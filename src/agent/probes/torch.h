@@ -128,7 +128,8 @@ int pb_torch_comm_told(void); /* whether collectives make rows; any thread */
 /* A module of the Python part, a new reference; NULL: it cannot be had. Leaves no exception. */
 pb_pyobject *pb_torch_load_part(const struct pb_python *py, const char *name);
 
-/* torch_track.c: set is the resident thread's, with the value of probing.torch.profiling; the rest is with the GIL. */
+/* torch_track.c: set is the resident thread's, with the value of probing.torch.profiling; the rest is with
+ * the GIL. */
 void pb_torch_track_set(const char *setting);
 void pb_torch_track_put(const struct pb_python *py);
 void pb_torch_track_take(const struct pb_python *py);

@@ -1,6 +1,6 @@
 /* torch_track: expressions that are looked at when a step ends (the Python part's _track.py), as the setting
- * probing.torch.profiling names them: "on,exprs=loss@train,lr". The resident thread gives the text; the thread that
- * puts our functions in hands it to the Python part; the thread that steps calls that. */
+ * probing.torch.profiling names them: "on,exprs=loss@train,lr". The resident thread gives the text; the
+ * thread that puts our functions in hands it to the Python part; the thread that steps calls that. */
 #include "agent/job.h"
 #include "agent/module.h"
 #include "agent/notes.h"
