@@ -209,6 +209,9 @@ static int32_t begin_row(const struct telling *t, int64_t now)
     return place;
 }
 
+/* --- torch's marks --------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
 static void end_row(struct pending *p, int64_t now)
 {
     uint32_t inside;
@@ -223,9 +226,6 @@ static void end_row(struct pending *p, int64_t now)
     pb_recorder_leave(inside);
 }
 
-/* --- torch's marks --------------------------------------------------------------------------------- */
-
-#if defined(__x86_64__)
 static const char *(*name_of)(const void *mark);
 static uint64_t (*remove_observer)(uint64_t);
 
