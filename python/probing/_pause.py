@@ -533,11 +533,6 @@ class Pause:
         halt = self.halt
         if how == "continue" and halt is not None:  # at once: the main thread may wait for one of them
             halt.end()
-        if self.bell.locked():
-            try:
-                self.bell.release()
-            except RuntimeError:  # somebody else has
-                pass
 
     # --- in threads of the agent
 
