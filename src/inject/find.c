@@ -33,6 +33,8 @@ enum {
 /* A thread that has run for so long since it was seen in a call is out of it. */
 #define SURELY_OUT (PB_NS_PER_MS / 5)
 
+#define MASKED_LONG PB_NS_PER_S
+
 /* A thread that was asked to stop cannot be let go before it has: short of a deadline it gets this long. */
 #define STOP_LIMIT (100 * PB_NS_PER_MS)
 #define SETTLE                                                                                               \
@@ -60,6 +62,7 @@ struct candidate {
     uint64_t let_go;     /* when we stopped it last and let it go; 0: long ago */
     uint64_t outside;    /* when it was last known not to be in the call it is in now; 0: never */
     uint64_t tls;        /* 0: it was not stopped yet */
+    uint64_t masked;     /* since when the C library's own signal was blocked in it; 0: it is not */
 };
 
 struct candidates {
@@ -183,6 +186,7 @@ static int list(pid_t pid, size_t enough, struct candidates *c, struct candidate
                                   .rank = rank,
                                   .doubtful_since = before ? before->doubtful_since : 0,
                                   .tls = before ? before->tls : 0,
+                                  .masked = before ? before->masked : 0,
                                   .waiting = {.number = -1}};
         if (rank != RANK_STOPPED)
             look_at_wait(pid, new, before);
@@ -256,6 +260,21 @@ static int take(struct pb_hold *h)
     return r < 0 ? r : 1;
 }
 
+/* A thread that has the C library's own signal blocked is in the handler of it, as a rule: another thread
+ * changes the user of all (setuid), holds a lock that pthread_create wants, and waits for this one. Programs
+ * cannot block that signal by the C library; a thread that has it blocked for long did so by itself. */
+static bool answers_libc(const struct pb_hold *h, struct candidate *c)
+{
+    if (!(h->saved.sigmask & pb_hold_signal_of_libc(h->target))) {
+        c->masked = 0;
+        return true;
+    }
+    uint64_t now = pb_now_ns();
+    if (!c->masked)
+        c->masked = now;
+    return now - c->masked > MASKED_LONG;
+}
+
 /* Returns 1 when the thread is ours, 0 when it was let go again. */
 static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
 {
@@ -272,7 +291,7 @@ static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
     }
     enum pb_safety safety = look(h);
     c->tls = pb_arch_tls(c->tid, &h->saved);
-    bool own = pb_judge_on_own_stack(h->judge, c->tid, pb_arch_sp(&h->saved), c->tls);
+    bool own = pb_judge_on_own_stack(h->judge, c->tid, pb_arch_sp(&h->saved), c->tls) && answers_libc(h, c);
     if (own && safety == PB_SAFE)
         return take(h);
     if (own && safety == PB_PERHAPS) {

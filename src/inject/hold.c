@@ -35,13 +35,9 @@ static int block_signals(struct pb_hold *h)
     return ptrace(PTRACE_SETSIGMASK, h->thread.tid, sizeof(mask), &mask) < 0 ? -errno : 0;
 }
 
-/* In the stub, and in the threads that it starts, the one signal is open by which the C library has every
- * thread change its user and group (setuid and its like): the thread that asks for that holds a lock which
- * pthread_create wants, and waits for all others. Its handler only makes a system call. */
-static int open_signal_of_libc(struct pb_hold *h)
+uint64_t pb_hold_signal_of_libc(const struct pb_inject_target *target)
 {
-    uint64_t mask = ~(faults | (h->target->info.libc == PB_LIBC_MUSL ? BIT(34) : BIT(33)));
-    return ptrace(PTRACE_SETSIGMASK, h->thread.tid, sizeof(mask), &mask) < 0 ? -errno : 0;
+    return target->info.libc == PB_LIBC_MUSL ? BIT(34) : BIT(33);
 }
 
 /* The thread is stopped and its registers are in h->saved. */
@@ -180,8 +176,6 @@ int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, ui
     int signal = 0, r = 0;
     if (start) {
         r = pb_arch_set_stub(h->thread.tid, &h->saved, code, stack, stub);
-        if (r == 0)
-            r = open_signal_of_libc(h);
         pb_step("stub set");
         if (r == 0)
             r = pb_thread_resume(&h->thread, PTRACE_CONT, 0);

@@ -46,6 +46,9 @@ struct pb_hold *pb_hold_alloc(void);
 int pb_hold_begin(struct pb_hold *h, const struct pb_inject_target *target, uint64_t memory, size_t size,
                   uint64_t deadline, struct pb_hold_stats *stats, struct pb_err *err);
 
+/* The signal by which the target's C library has every thread do something (setuid), as a bit of a mask. */
+uint64_t pb_hold_signal_of_libc(const struct pb_inject_target *target);
+
 /* One system call in the held thread; *ret is its value or a negative errno of the target. */
 int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t *ret);
 

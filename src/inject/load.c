@@ -132,6 +132,7 @@ static int write_stub(struct pb_load *l)
         .attr_setstacksize = t->attr_setstacksize,
         .get_minstack = t->get_minstack,
         .stack_size = THREAD_STACK,
+        .libc_signal = pb_hold_signal_of_libc(t),
         .dlopen = t->dlopen,
         .dlsym = t->dlsym,
         .dlclose = t->dlclose,

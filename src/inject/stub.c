@@ -174,12 +174,24 @@ INLINE void load_here(const struct pb_stub *s, struct pb_stub_answer *a)
     tell(a, PB_STUB_DONE);
 }
 
+/* From the borrowed thread. Another thread that changes the user of all (setuid) holds a lock which
+ * pthread_create wants, and waits until each has run the handler of a signal: that signal is open meanwhile,
+ * and in the threads that are started. Not before and not after: the end must not be interrupted. */
+INLINE int start_first_thread(const struct pb_stub *s, struct pb_stub_answer *a)
+{
+    uint64_t set = (uint64_t)(uintptr_t)&s->libc_signal;
+    kernel(SYS_rt_sigprocmask, 1, set, 0, 8);
+    int error = start_thread(s, a, s->caller_code);
+    kernel(SYS_rt_sigprocmask, 0, set, 0, 8);
+    return error;
+}
+
 /* Last, so that it takes no CPU while the borrowed thread is held. Where there is none the thread that was
  * borrowed unmaps the memory. */
 INLINE int start_cleaner(const struct pb_stub *s, struct pb_stub_answer *a)
 {
     kernel(SYS_madvise, s->memory, s->size, DONT_FORK, 0);
-    a->cleaning = start_thread(s, a, s->caller_code) == 0;
+    a->cleaning = start_first_thread(s, a) == 0;
     return a->cleaning != 0;
 }
 
@@ -196,7 +208,7 @@ HERE uint64_t stub_begin(const struct pb_stub *s)
             next = s->frame_sp;
     } else {
         kernel(SYS_madvise, s->memory, s->size, DONT_FORK, 0);
-        a->error = start_thread(s, a, s->caller_code);
+        a->error = start_first_thread(s, a);
         if (a->error == 0)
             next = s->frame_sp;
     }

@@ -46,6 +46,7 @@ struct pb_stub {
     uint64_t attr_setstacksize; /* 0: leave the default */
     uint64_t get_minstack;      /* 0: there is none */
     uint64_t stack_size;
+    uint64_t libc_signal; /* a set: the signal by which the C library has every thread do something */
     uint64_t dlopen, dlsym, dlclose;
     uint64_t dlerror; /* 0: there is none */
     uint64_t entry;   /* not 0: the library is there, call this and load nothing */
