@@ -96,8 +96,8 @@ void pb_channel_describe(uint64_t number, const char **kind, const uint8_t **arg
 long pb_channel_read(uint64_t number, void *ret, size_t size, long timeout_ms);
 
 /* Waits for room, all in all that long at most. How many bytes were taken, fewer than size when time was up;
- * -EINTR: an interrupt came while it waited, and some may have been taken; -EPIPE: nobody will read them. With
- * timeout_ms 0 it waits for nothing, and an interrupt is left to the next write. */
+ * -EINTR: an interrupt came while it waited, and some may have been taken; -EPIPE: nobody will read them.
+ * With timeout_ms 0 it waits for nothing, and an interrupt is left to the next write. */
 long pb_channel_write(uint64_t number, const void *data, size_t size, long timeout_ms);
 
 /* No more will be written: the client gets what was, and then END. The first reason counts. */
