@@ -1,5 +1,6 @@
-/* setxid: changes its group, to what it is, again and again. The C library has every thread of the process take
- * part in that and waits for all of them, with a lock held: a thread that cannot answer hangs the program. */
+/* setxid: changes its group, to what it is, again and again. The C library has every thread of the process
+ * take part in that and waits for all of them, with a lock held: a thread that cannot answer hangs the
+ * program. */
 #include "kit.h"
 
 static volatile bool stop;
