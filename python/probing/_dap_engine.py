@@ -25,6 +25,7 @@ FREE_THREADED = "free-threading" in sys.version  # stacks of threads that run ca
 TURN_S = 0.1
 
 current = None  # the debugger of this process
+main_calls = []  # (process, function) that its main thread is to call
 
 
 class Refused(Exception):
@@ -168,7 +169,6 @@ class Debugger:
         self.stops, self.steps, self.pausing, self.inside = {}, {}, set(), set()
         self.user_code = {}
         self.library = stdlib()
-        self.main_calls = []
         self.engine = make_engine(self)
 
     # --- by the debugger's own threads
@@ -247,17 +247,12 @@ class Debugger:
             self.engine.pause(ident)
 
     def in_main(self, function):
-        """Has the main thread call it when it next can."""
-        self.main_calls.append(function)
-        if len(self.main_calls) == 1 and not _probing.pend(self.run_main_calls):
-            self.main_calls.remove(function)
+        """Has the main thread call it when it next can. What an earlier debugger asked for may still wait there: one call does for all."""
+        waiting = bool(main_calls)
+        main_calls.append((self.pid, function))
+        if not _probing.pend(run_main_calls) and not waiting:
+            del main_calls[:]
             raise Refused("Python takes no more calls for its main thread (a pause of it is under way?)")
-
-    def run_main_calls(self):
-        calls, self.main_calls = self.main_calls, []
-        if getpid() == self.pid:
-            for each in calls:
-                each(sys._getframe(1))
 
     def pause_main(self, frame):
         if get_ident() in self.pausing and not self.over:
@@ -471,6 +466,14 @@ class Debugger:
             self.stops.pop(ident, None)
             del stop.stack[:]
             stop.error = None
+
+
+def run_main_calls():
+    frame = sys._getframe(1)
+    while main_calls:
+        pid, function = main_calls.pop(0)
+        if pid == getpid():
+            function(frame)
 
 
 def make_engine(debugger):
