@@ -304,7 +304,8 @@ def offsets(include, version, free):
 
 
 def text_of(name, release, version, fields, flags):
-    text = f"""/* layout_{name}: written by scripts/layouts.py from the headers of CPython {release}; see layout.h. */
+    text = f"""/* layout_{name}: see layout.h. Written by scripts/layouts.py from the headers of
+ * CPython {release}. */
 #include <stddef.h>
 
 #include "remote/python/layout.h"

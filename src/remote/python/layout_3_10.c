@@ -1,4 +1,5 @@
-/* layout_3_10: written by scripts/layouts.py from the headers of CPython 3.10.13; see layout.h. */
+/* layout_3_10: see layout.h. Written by scripts/layouts.py from the headers of
+ * CPython 3.10.13. */
 #include <stddef.h>
 
 #include "remote/python/layout.h"

@@ -1,4 +1,5 @@
-/* layout_3_11: written by scripts/layouts.py from the headers of CPython 3.11.7; see layout.h. */
+/* layout_3_11: see layout.h. Written by scripts/layouts.py from the headers of
+ * CPython 3.11.7. */
 #include <stddef.h>
 
 #include "remote/python/layout.h"

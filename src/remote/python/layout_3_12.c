@@ -1,4 +1,5 @@
-/* layout_3_12: written by scripts/layouts.py from the headers of CPython 3.12.1; see layout.h. */
+/* layout_3_12: see layout.h. Written by scripts/layouts.py from the headers of
+ * CPython 3.12.1. */
 #include <stddef.h>
 
 #include "remote/python/layout.h"

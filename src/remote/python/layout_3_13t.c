@@ -1,4 +1,5 @@
-/* layout_3_13t: written by scripts/layouts.py from the headers of CPython 3.13.0; see layout.h. */
+/* layout_3_13t: see layout.h. Written by scripts/layouts.py from the headers of
+ * CPython 3.13.0. */
 #include <stddef.h>
 
 #include "remote/python/layout.h"

@@ -1,4 +1,5 @@
-/* layout_3_4: written by scripts/layouts.py from the headers of CPython 3.6.15 and what 3.4 has elsewhere; see layout.h. */
+/* layout_3_4: see layout.h. Written by scripts/layouts.py from the headers of
+ * CPython 3.6.15 and what 3.4 has elsewhere. */
 #include <stddef.h>
 
 #include "remote/python/layout.h"

@@ -1,4 +1,5 @@
-/* layout_3_6: written by scripts/layouts.py from the headers of CPython 3.6.15; see layout.h. */
+/* layout_3_6: see layout.h. Written by scripts/layouts.py from the headers of
+ * CPython 3.6.15. */
 #include <stddef.h>
 
 #include "remote/python/layout.h"

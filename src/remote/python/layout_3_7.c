@@ -1,4 +1,5 @@
-/* layout_3_7: written by scripts/layouts.py from the headers of CPython 3.7.16; see layout.h. */
+/* layout_3_7: see layout.h. Written by scripts/layouts.py from the headers of
+ * CPython 3.7.16. */
 #include <stddef.h>
 
 #include "remote/python/layout.h"

@@ -1,4 +1,5 @@
-/* layout_3_8: written by scripts/layouts.py from the headers of CPython 3.8.18; see layout.h. */
+/* layout_3_8: see layout.h. Written by scripts/layouts.py from the headers of
+ * CPython 3.8.18. */
 #include <stddef.h>
 
 #include "remote/python/layout.h"

@@ -1,4 +1,5 @@
-/* layout_3_9: written by scripts/layouts.py from the headers of CPython 3.9.18; see layout.h. */
+/* layout_3_9: see layout.h. Written by scripts/layouts.py from the headers of
+ * CPython 3.9.18. */
 #include <stddef.h>
 
 #include "remote/python/layout.h"
