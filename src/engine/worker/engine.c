@@ -141,8 +141,10 @@ void pb_engine_note(struct pb_engine *e, const char *format, ...)
 void pb_engine_interrupt(struct pb_engine *e)
 {
     pthread_mutex_lock(&e->stopping);
-    if (e->busy)
+    if (e->busy) {
+        e->stopped = true;
         duck.interrupt(e->connection);
+    }
     pthread_mutex_unlock(&e->stopping);
 }
 
@@ -151,6 +153,8 @@ static void set_busy(struct pb_engine *e, bool busy)
 {
     pthread_mutex_lock(&e->stopping);
     e->busy = busy;
+    if (busy)
+        e->stopped = false;
     pthread_mutex_unlock(&e->stopping);
 }
 
@@ -375,7 +379,7 @@ static int send_end(struct pb_engine *e, int r, const struct pb_err *err)
                        (unsigned long long)damaged);
     pb_wire_begin(&e->out, r < 0 ? PB_SQL_ERROR : PB_SQL_DONE);
     if (r < 0) {
-        pb_hint(c, pb_err_text(err, r), e->request->timeout_ms, text, sizeof(text));
+        pb_hint(c, pb_err_text(err, r), e->stopped ? e->request->timeout_ms : 0, text, sizeof(text));
         pb_wire_put_u32(&e->out, (uint32_t)-r);
         pb_wire_put_text(&e->out, text, strlen(text));
     } else {

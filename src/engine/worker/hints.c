@@ -103,6 +103,10 @@ void pb_hint(const struct pb_catalog *c, const char *error, unsigned timeout_ms,
         snprintf(ret, size,
                  "the archived file %s is damaged (remove it, or --archive none leaves archived rows out)",
                  path);
+    else if (strstr(error, "INTERRUPT") && !timeout_ms)
+        /* Where a thread of it fails while rows leave, DuckDB stops the others, and now and then tells of
+         * that alone. */
+        snprintf(ret, size, "it failed while rows were read, and DuckDB lost the reason: run it again");
     else if (strstr(error, "INTERRUPT"))
         snprintf(ret, size, "it took longer than %g s and was stopped (--timeout gives it more)",
                  timeout_ms / 1e3);

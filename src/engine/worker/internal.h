@@ -44,6 +44,7 @@ struct pb_engine {
     struct pb_wire out;
     pthread_mutex_t stopping; /* guards busy; held while DuckDB is told to stop */
     bool busy;                /* a statement of the request runs, which may be stopped */
+    bool stopped;             /* it was told to stop */
 };
 
 /* Runs a statement of our own; its first cell where ret is not NULL, of malloc. -EIO with DuckDB's words. */
