@@ -220,7 +220,8 @@ def test_a_thousand_channels_leave_nothing():
         memory, maps = memory_kb(job.pid), len(Path(f"/proc/{job.pid}/maps").read_text().splitlines())
         use(1000)
         assert memory_kb(job.pid) - memory < 1024
-        assert len(Path(f"/proc/{job.pid}/maps").read_text().splitlines()) - maps < 8
+        # glibc keeps stacks of threads that ended, each two mappings: as many as were there at once, not one a channel.
+        assert len(Path(f"/proc/{job.pid}/maps").read_text().splitlines()) - maps < 32
         resident = next(task for task in Path(f"/proc/{job.pid}/task").iterdir() if (task / "comm").read_text() == "probing\n")
         assert len(list((resident / "fd").iterdir())) < 16
 
