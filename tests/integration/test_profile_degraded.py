@@ -85,7 +85,7 @@ def test_what_a_kernel_lacks_is_done_without_and_said(rule, said_of_it, check, f
         said, counts = flamegraph([refuse, rule, "--"], job.pid, tmp_path / "a.folded", duration=1.5)
         row = doctor([refuse, rule, "--"], job.pid)[check]
         sound = doctor([], job.pid)
-    assert counts["busy"] > 10 and counts["sleepy"] > 40, (said, counts)  # others may have most of the CPU
+    assert counts.get("busy", 0) > 10 and counts.get("sleepy", 0) > 40, (said, counts)  # others may have most of the CPU
     assert not said_of_it or said_of_it in said, said
     assert found in row["found"], row
     assert sound["kernel"]["state"] == "ok" and "BPF" in sound["samples"]["found"], sound
