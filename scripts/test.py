@@ -29,7 +29,8 @@ PYTEST_SECONDS = 4 * 3600 if SOAK else 1200
 FUZZ_SECONDS = 300 if SOAK else 10
 # Unit tests that try for many seconds what goes wrong rarely, and look at no clock: as many at once as there are CPUs.
 TOGETHER = {"table_interrupt", "table_threads", "table_step", "table_kill"}
-DISTURBED = 4  # integration tests that may fail for what runs beside them; more have a reason of their own
+# A test that fails beside others gets a second try, a few tests a run; what the first try said is shown all the same.
+RERUNS = ["--reruns=1", "--reruns-delay=5", "--max-suite-reruns=4", "--rerun-show-tracebacks"] if sys.version_info >= (3, 10) else []
 FAILURE_LINES = 12  # of what a failed test said, at the end of the run
 
 
@@ -91,18 +92,21 @@ def indent(text):
 
 
 def read_reports(paths):
-    """Sums JUnit files, of cmocka and of pytest alike; a case is failed, skipped or passed by the child it has."""
+    """Sums JUnit files, of cmocka and of pytest alike; a case is failed, skipped or passed by the child it has. Of a test
+    that was tried twice the second case counts."""
     count = Count()
+    cases = {}
     for path in paths:
         for case in ET.parse(path).getroot().iter("testcase"):
-            kinds = {child.tag for child in case}
-            if kinds & {"failure", "error"}:
-                text = "\n".join(child.text or child.get("message") or "" for child in case)
-                count.fail(f"{case.get('classname') or path.parent.name}: {case.get('name')}", text)
-            elif "skipped" in kinds:
-                count.skipped += 1
-            else:
-                count.passed += 1
+            cases[path, case.get("classname") or path.parent.name, case.get("name")] = case
+    for (_, where, name), case in cases.items():
+        kinds = {child.tag for child in case}
+        if kinds & {"failure", "error"}:
+            count.fail(f"{where}: {name}", "\n".join(child.text or child.get("message") or "" for child in case))
+        elif "skipped" in kinds:
+            count.skipped += 1
+        else:
+            count.passed += 1
     return count
 
 
@@ -214,8 +218,7 @@ def fuzz():
 def run_pytest(suite, *arguments, part=""):
     report = REPORTS / f"{suite}{part}.xml"
     timeout = ["--timeout=3600"] if SOAK else []
-    chosen = [] if any("::" in word for word in arguments) else [f"tests/{suite}"]
-    status, _ = run([sys.executable, "-m", "pytest", *chosen, "-ra", "--durations=5", f"--junitxml={report}",
+    status, _ = run([sys.executable, "-m", "pytest", f"tests/{suite}", "-ra", "--durations=5", f"--junitxml={report}",
                      *timeout, *arguments], PYTEST_SECONDS)
     count = read_reports([report]) if report.exists() else Count()
     if status != 0 and count.failed == 0:
@@ -238,25 +241,9 @@ def integration():
     if os.geteuid() == 0:
         run([TOP / "scripts/root.sh", "bionic", "bullseye", "sid"], 300)
     # Most tests wait most of the time: three files at once on two CPUs. What measures has the machine for itself.
-    count = run_pytest("integration", "-m", "not alone", "-n", "3", "--dist", "loadfile")
-    if 0 < count.failed <= DISTURBED:
-        count = try_alone(count)
+    count = run_pytest("integration", "-m", "not alone", "-n", "3", "--dist", "loadfile", *RERUNS)
     count += run_pytest("integration", "-m", "alone", part="-alone")
     return count
-
-
-def try_alone(count):
-    """A few tests that failed beside two others are run once more, alone: what fails again has failed. The others are named, and what
-    they said is above."""
-    places = [re.sub(r"^([\w.]+): ", lambda m: m[1].replace(".", "/") + ".py::", name) for name, _ in count.failures]
-    again = run_pytest("integration", *places, part="-again")
-    if again.passed + again.failed != count.failed:  # not the same tests: the first verdict stands
-        return count
-    still = [name for name, _ in again.failures]
-    for name, _ in count.failures:
-        if name not in still:
-            say(f"  {name}: failed beside others, passed alone")
-    return Count(count.passed + again.passed, count.skipped, again.failures)
 
 
 def harm():
