@@ -18,6 +18,7 @@
 struct pb_arch_state {
     struct user_regs_struct gpr;
     uint64_t sigmask;
+    bool foreign; /* in a mode of the processor in which code of the C library cannot run */
     size_t vector_len;
     _Alignas(64) unsigned char vector[PB_ARCH_VECTOR_MAX];
 };
@@ -47,6 +48,16 @@ uint64_t pb_arch_sp(const struct pb_arch_state *s);
 /* Where the thread, which is stopped, has its thread-local variables; 0: not known. C libraries put them at
  * the top of the stack that they give a thread. */
 uint64_t pb_arch_tls(pid_t tid, const struct pb_arch_state *s);
+
+/* Where a function that has called nothing returns to, on processors that keep that in a register; 0: it is
+ * on the stack. */
+uint64_t pb_arch_link(const struct pb_arch_state *s);
+
+/* A word of a stack as the address it would be as a return address: without its authentication code. */
+uint64_t pb_arch_code_address(uint64_t word);
+
+/* False: the thread is in a mode in which code of ours cannot run, or has more state than could be kept. */
+bool pb_arch_can_be_borrowed(const struct pb_arch_state *s);
 
 /* True when the thread is on its way out of this system call with EINTR. */
 bool pb_arch_ended_by_stop(const struct pb_arch_state *s, long nr);

@@ -52,10 +52,16 @@ static const struct pb_span *span_of(const struct look *l, uint64_t addr)
     return NULL;
 }
 
+/* Near the beginning of a mapping there are fewer bytes before addr than a call may have, and at its very
+ * beginning none: no call ends there. A word of the auxiliary vector is such an address (where the loader
+ * begins). Code that cannot be read at all may have a call anywhere. */
 static bool follows_call(const struct look *l, uint64_t addr)
 {
-    unsigned char before[16];
-    return pb_mem_read(l->pid, addr - sizeof(before), before, sizeof(before)) < 0 || pb_arch_is_call(before);
+    unsigned char before[16] = {0};
+    for (size_t len = sizeof(before); len >= 2; len /= 2)
+        if (pb_mem_read(l->pid, addr - len, before + sizeof(before) - len, len) == 0)
+            return pb_arch_is_call(before);
+    return pb_mem_read(l->pid, addr, before, 1) < 0;
 }
 
 static void worsen(struct look *l, enum pb_safety to, uint64_t pc)
@@ -103,12 +109,13 @@ static uint64_t scan(struct look *l, uint64_t sp)
                     elsewhere = above;
             }
         }
-        const struct pb_span *span = words[i] < low || words[i] >= high ? NULL : span_of(l, words[i]);
-        if (!span || !(l->any_word || follows_call(l, words[i])))
+        uint64_t to = pb_arch_code_address(words[i]);
+        const struct pb_span *span = to < low || to >= high ? NULL : span_of(l, to);
+        if (!span || !(l->any_word || follows_call(l, to)))
             continue;
         /* An allocator of the program's own may wait for anything with its lock held: no word of it is near
          * enough to be stale. */
-        worsen(l, span->foreign || i < l->near ? PB_UNSAFE : PB_PERHAPS, words[i]);
+        worsen(l, span->foreign || i < l->near ? PB_UNSAFE : PB_PERHAPS, to);
     }
     return elsewhere;
 }
@@ -150,6 +157,18 @@ static void begin_look(struct look *l, const struct pb_arch_state *s)
     l->near = !l->blocked ? NEAR_WORDS : may_be_lock(nr, second) ? LOCK_WORDS : 0;
 }
 
+/* What needs no look at the stack. A function that the allocator calls may be without tables and without a
+ * frame (the C library's atomic operations on aarch64): the allocator shows in the link register alone then.
+ */
+static void judge_registers(struct look *l, pid_t tid, const struct pb_arch_state *s)
+{
+    uint64_t pc = pb_arch_pc(s), link = pb_arch_link(s);
+    if (!pb_arch_can_be_borrowed(s) || span_of(l, pc) || in_rseq(l->pid, tid, pc))
+        worsen(l, PB_UNSAFE, pc);
+    else if (link && span_of(l, link))
+        worsen(l, PB_UNSAFE, link);
+}
+
 static void scan_all(struct look *l, const struct pb_arch_state *s)
 {
     uint64_t sp = pb_arch_sp(s);
@@ -186,8 +205,7 @@ enum pb_safety pb_judge_thread(struct pb_judge *j, const struct pb_spans *spans,
 {
     struct look l = {.spans = spans, .words = j->words, .pid = pid, .pc = pb_arch_pc(s)};
     begin_look(&l, s);
-    if (span_of(&l, l.pc) || in_rseq(pid, tid, l.pc))
-        l.worst = PB_UNSAFE;
+    judge_registers(&l, tid, s);
     if (l.worst != PB_UNSAFE && !(j->native && unwind(&l, j, tid)) && l.worst != PB_UNSAFE)
         scan_all(&l, s);
     if (l.worst == PB_UNSAFE) {

@@ -1,5 +1,6 @@
 """What the injection tests are made of: a driver around pb_inject that can die at any step, small agents, and
-targets that notice when they are disturbed. All are compiled here, from tests/integration/targets."""
+targets that notice when they are disturbed. All are compiled here, from tests/integration/targets, or were before, for
+another machine: `inject_kit.py FOLDER aarch64` makes them, PROBING_KIT=FOLDER names them there (scripts/arm64.sh)."""
 import ctypes
 import json
 import os
@@ -17,8 +18,7 @@ SOURCES = TOP / "tests/integration/targets"
 FLAGS = ["-std=gnu17", "-D_GNU_SOURCE", "-O2", "-g", "-pthread"]
 STUB_FLAGS = ["-fno-stack-protector", "-fno-jump-tables", "-fno-builtin", "-mgeneral-regs-only"]  # as in cmake/options.cmake
 MAGIC = 0x70726F62696E6721
-# Agents must load into older C libraries than this machine's, as the real one does.
-OLD_GLIBC = [sys.executable, "-m", "ziglang", "cc", "-target", f"{os.uname().machine}-linux-gnu.2.17"]
+ZIG = [sys.executable, "-m", "ziglang", "cc", "-target"]
 AGENTS = ["ok", "missing", "noentry", "null", "crash", "slow"]
 TARGETS = ["malloc", "wait", "registers", "exec"]
 
@@ -28,26 +28,47 @@ def compile_c(*words):
     assert done.returncode == 0, done.stdout
 
 
+class Compilers:
+    """What makes programs for glibc and musl, for this machine or another."""
+
+    def __init__(self, machine=None):
+        self.machine, self.built = machine or os.uname().machine, TOP / "build/release"
+        self.glibc, self.musl, self.static = ["gcc"], ["musl-gcc"], ["gcc", "-static"]
+        if machine:
+            self.built = TOP / f"build/{machine}"
+            self.glibc = [*ZIG, f"{machine}-linux-gnu.2.36"]
+            self.musl, self.static = [*ZIG, f"{machine}-linux-musl", "-dynamic"], [*ZIG, f"{machine}-linux-musl", "-static"]
+        # Agents must load into older C libraries than this machine's, as the real one does.
+        self.old_glibc = [*ZIG, f"{self.machine}-linux-gnu.2.17"]
+        self.flags = FLAGS + (["-mno-red-zone"] if self.machine == "x86_64" else [])
+        # Otherwise atomic operations are functions, which ask glibc's own getauxval what the processor can do.
+        self.musl_flags = [] if self.machine == "x86_64" or machine else ["-mno-outline-atomics"]
+
+
 class Kit:
     """Compiled parts in one directory: driver, <target>, musl-<target>, and a directory for each agent."""
 
-    def __init__(self, where):
-        self.where = Path(where)
+    def __init__(self, where, machine=None):
+        self.where = Path(os.environ.get("PROBING_KIT", where))
+        if "PROBING_KIT" not in os.environ:
+            self.compile(Compilers(machine))
+
+    def compile(self, using):
         # The session and what it stands on are not part of the driver.
         code = [path for path in (TOP / "src/inject").glob("*.c") if path.stem not in ("session", "stub")]
-        code += [TOP / f"src/inject/arch/{os.uname().machine}.c", SOURCES / "inject_driver.c"]
-        compile_c("gcc", *FLAGS, *STUB_FLAGS, "-I", TOP / "src", "-c", TOP / "src/inject/stub.c", "-o", self.where / "stub.o")
-        libraries = [TOP / f"build/release/libpb_{name}.a" for name in ("remote", "control", "table", "base")]
-        compile_c("gcc", *FLAGS, "-DPROBING_TEST_STEPS", "-I", TOP / "src", *code, self.where / "stub.o", *libraries, "-ldl", "-o",
-                  self.where / "driver")
+        code += [TOP / f"src/inject/arch/{using.machine}.c", SOURCES / "inject_driver.c"]
+        compile_c(*using.glibc, *FLAGS, *STUB_FLAGS, "-I", TOP / "src", "-c", TOP / "src/inject/stub.c", "-o", self.where / "stub.o")
+        libraries = [using.built / f"libpb_{name}.a" for name in ("remote", "control", "table", "base")]
+        compile_c(*using.glibc, *FLAGS, "-DPROBING_TEST_STEPS", "-I", TOP / "src", *code, self.where / "stub.o", *libraries, "-ldl",
+                  "-o", self.where / "driver")
         for name in TARGETS:
             source = SOURCES / f"target_{name}.c"
-            compile_c("gcc", *FLAGS, "-mno-red-zone", source, "-o", self.where / name, "-ldl")
-            compile_c("musl-gcc", *FLAGS, "-mno-red-zone", source, "-o", self.where / f"musl-{name}")
-        compile_c("gcc", *FLAGS, "-static", SOURCES / "target_wait.c", "-o", self.where / "static-wait")
+            compile_c(*using.glibc, *using.flags, source, "-o", self.where / name, "-ldl")
+            compile_c(*using.musl, *using.flags, *using.musl_flags, source, "-o", self.where / f"musl-{name}")
+        compile_c(*using.static, *FLAGS, SOURCES / "target_wait.c", "-o", self.where / "static-wait")
         for name in AGENTS:
             self.agent(name).mkdir()
-            for compiler, libc in ((OLD_GLIBC, "glibc"), (["musl-gcc"], "musl")):
+            for compiler, libc in ((using.old_glibc, "glibc"), (using.musl, "musl")):
                 compile_c(*compiler, "-O2", "-fPIC", "-shared", "-pthread", SOURCES / f"agent_{name}.c", "-o",
                           self.agent(name) / f"libprobing-{libc}.so")
         for path in [self.where, *self.where.rglob("*")]:
@@ -205,3 +226,8 @@ def traced(pid):
         os.waitpid(child, 0)
         os.close(ready)
         os.close(tell)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).mkdir(parents=True)
+    Kit(sys.argv[1], sys.argv[2])

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/time.h>
@@ -65,8 +66,9 @@ static void spans_hold_the_allocator_and_the_loader_and_not_the_rest(void **stat
     assert_true(covers(&s, (uint64_t)(uintptr_t)loader));
 }
 
-/* A child that stops itself (SIGSTOP) where `where` says, judged from here. */
-static enum pb_safety judge_child(void (*where)(void))
+/* A child that stops itself (SIGSTOP) where `where` says, judged from here, with another link register where
+ * one is given. */
+static enum pb_safety judge_child_with(void (*where)(void), uint64_t link)
 {
     _cleanup_(pb_image_done) struct pb_image image = {.mem = -1};
     _cleanup_(pb_inject_target_done) struct pb_inject_target t = {.syscall_code = 0};
@@ -93,6 +95,10 @@ static enum pb_safety judge_child(void (*where)(void))
     assert_int_equal(pb_image_open(pid, &image), 0);
     assert_int_equal(pb_inject_target_open(&info, &image, &t, NULL), 0);
     assert_int_equal(pb_arch_save(pid, &regs), 0);
+#ifdef __aarch64__
+    if (link)
+        regs.gpr.regs[30] = link;
+#endif
     assert_int_equal(pb_judge_open(&judge, pid), 0);
     pb_native_free(judge.native);
     judge.native = NULL; /* by the words of the stack alone */
@@ -100,6 +106,11 @@ static enum pb_safety judge_child(void (*where)(void))
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
     return safety;
+}
+
+static enum pb_safety judge_child(void (*where)(void))
+{
+    return judge_child_with(where, 0);
 }
 
 static void stop_outside(void)
@@ -135,6 +146,40 @@ static void a_thread_in_its_own_code_is_not_unsafe(void **state)
     skip(); /* its run time has the allocator, stands in for raise() too, and is on every stack */
 #endif
     assert_int_not_equal(judge_child(stop_outside), PB_UNSAFE);
+}
+
+/* The auxiliary vector has where the loader begins, near the stack pointer of a shallow program: executable
+ * on some machines, with nothing mapped before it. */
+static void stop_with_the_loaders_address(void)
+{
+    volatile char room[32768];
+    volatile uint64_t word[64];
+    for (size_t i = 0; i < sizeof(room); i++)
+        room[i] = 0;
+    for (size_t i = 0; i < 64; i++)
+        word[i] = getauxval(AT_BASE);
+    raise(SIGSTOP);
+    room[0] = (char)word[0];
+}
+
+static void where_the_loader_begins_is_no_return_address(void **state)
+{
+#ifdef __SANITIZE_ADDRESS__
+    skip(); /* as above */
+#endif
+    assert_int_not_equal(judge_child(stop_with_the_loaders_address), PB_UNSAFE);
+}
+
+/* Where a function without a frame was called by the allocator, with an authentication code and without. */
+static void the_allocator_in_the_link_register_is_unsafe(void **state)
+{
+#ifdef __aarch64__
+    assert_int_equal(judge_child_with(stop_outside, symbol("malloc") + 16), PB_UNSAFE);
+    assert_int_equal(judge_child_with(stop_outside, (symbol("malloc") + 16) | 0x2a55000000000000), PB_UNSAFE);
+    assert_int_not_equal(judge_child_with(stop_outside, symbol("strlen") + 4), PB_UNSAFE);
+#else
+    skip();
+#endif
 }
 
 /* A handler that came in the middle of malloc: the allocator shows only in what the handler interrupted. */
@@ -197,7 +242,11 @@ static void calls_are_told_from_other_words(void **state)
     assert_true(pb_arch_is_call(through_memory));
     assert_false(pb_arch_is_call(none));
 #else
-    skip();
+    unsigned char direct[16] = {[15] = 0x97}, indirect[16] = {[13] = 0, [14] = 0x3f, [15] = 0xd6},
+                  ret[16] = {[12] = 0xc0, [13] = 0x03, [14] = 0x5f, [15] = 0xd6};
+    assert_true(pb_arch_is_call(direct));
+    assert_true(pb_arch_is_call(indirect));
+    assert_false(pb_arch_is_call(ret));
 #endif
 }
 
@@ -234,6 +283,8 @@ int main(void)
         cmocka_unit_test(spans_hold_the_allocator_and_the_loader_and_not_the_rest),
         cmocka_unit_test(a_thread_under_the_loaders_lock_is_unsafe),
         cmocka_unit_test(a_thread_in_its_own_code_is_not_unsafe),
+        cmocka_unit_test(where_the_loader_begins_is_no_return_address),
+        cmocka_unit_test(the_allocator_in_the_link_register_is_unsafe),
         cmocka_unit_test(a_handler_that_interrupted_the_allocator_is_unsafe),
         cmocka_unit_test(calls_are_told_from_other_words),
         cmocka_unit_test(procinfo_knows_ourselves),

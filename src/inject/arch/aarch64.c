@@ -21,21 +21,69 @@
 #ifndef NT_ARM_SVE
 #define NT_ARM_SVE 0x405
 #endif
+#ifndef NT_ARM_SSVE
+#define NT_ARM_SSVE 0x40b
+#define NT_ARM_ZA   0x40c
+#endif
+#ifndef NT_ARM_ZT
+#define NT_ARM_ZT 0x40d
+#endif
+#ifndef NT_ARM_GCS
+#define NT_ARM_GCS 0x410
+#endif
 
-#define SVC_0        0xd4000001u
-#define FPSIMD_MAGIC 0x46508001u
+#define SVC_0         0xd4000001u
+#define FPSIMD_MAGIC  0x46508001u
+#define SVE_MAGIC     0x53564501u
+#define ZA_MAGIC      0x54366345u
+#define ZT_MAGIC      0x5a544e01u
+#define EXTRA_MAGIC   0x45585401u
+#define PSTATE_BTYPE  0xc00u              /* the instruction before was an indirect branch */
+#define POINTER_MASK  0x0000ffffffffffffu /* of an address without its authentication code */
+#define CONTEXT_LIMIT 4096u               /* what the kernel reads before it wants an extra_context */
 
-/* FP and vector registers as the regset and the frame have them; where the thread uses SVE its regset, which
- * is larger and goes by another number, is kept instead. */
+/* FP and vector registers: records one behind the other in pb_arch_state.vector, each a register set of
+ * ptrace that the thread has in use. The first is always that of the 128-bit registers, which the kernel
+ * wants in every frame; SVE, ZA and ZT follow where the kernel knows them and the thread uses them. A kernel
+ * that has such a set knows its part of a signal frame too; a part that it does not know would end the
+ * process. */
+struct record {
+    uint32_t set, size; /* NT_*; bytes behind this head */
+    uint64_t unused;
+};
+
 struct fpsimd {
     unsigned char vregs[512];
     uint32_t fpsr, fpcr, pad[2];
+};
+
+/* How the sets of SVE and ZA begin. Behind it lie the registers, as the frame has them behind a head of the
+ * same size. */
+struct vector_head {
+    uint32_t size, max_size;
+    uint16_t vl, max_vl, flags, reserved;
 };
 
 struct context {
     uint32_t magic, size;
     uint32_t fpsr, fpcr;
     unsigned char vregs[512];
+};
+
+/* The head of a part of the frame: of sve_context and za_context by the vector length, of zt_context by the
+ * number of registers. */
+struct part {
+    uint32_t magic, size;
+    uint16_t length, reserved[3];
+};
+
+/* Leads from the kernel's 4096 bytes to the rest, which lies right behind its own end. */
+struct extra {
+    uint32_t magic, size;
+    uint64_t data;
+    uint32_t data_size, reserved[3];
+    uint32_t end_magic, end_size;
+    uint64_t end_reserved;
 };
 
 struct frame {
@@ -46,12 +94,13 @@ struct frame {
     unsigned char unused[120];
     uint64_t align;
     uint64_t fault_address, regs[31], sp, pc, pstate, align_2;
-    struct context fpsimd;
-    uint32_t end_magic, end_size;
-    unsigned char reserved[64];
+    struct context fpsimd; /* behind it the other parts, and an end of 16 zero bytes */
 };
 _Static_assert(offsetof(struct frame, fault_address) == 128 + 176 &&
-                   offsetof(struct frame, fpsimd) % 16 == 0 && sizeof(struct context) == 528,
+                   offsetof(struct frame, fpsimd) % 16 == 0 && sizeof(struct context) == 528 &&
+                   sizeof(struct frame) % 16 == 0 && sizeof(struct extra) == 48 &&
+                   sizeof(struct part) == 16 && sizeof(struct vector_head) == sizeof(struct part) &&
+                   sizeof(struct record) == 16,
                "the kernel's layout");
 
 /* svc #0; ret. */
@@ -61,31 +110,89 @@ const size_t pb_arch_syscall_len = sizeof(pb_arch_syscall_code);
 const unsigned char pb_arch_restorer_code[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4};
 const size_t pb_arch_restorer_len = sizeof(pb_arch_restorer_code);
 
-static bool has_sve(const struct pb_arch_state *s)
+static size_t aligned(size_t size)
 {
-    return s->vector_len != sizeof(struct fpsimd);
+    return (size + 15) & ~(size_t)15;
 }
 
-/* The SVE regset is there on processors that have it; its header says whether the thread uses more than the
- * common part of the registers. */
+/* The record behind `last`, or the first; NULL: no more. */
+static const struct record *next_record(const struct pb_arch_state *s, const struct record *last)
+{
+    size_t at =
+        last ? (size_t)((const unsigned char *)last - s->vector) + sizeof(*last) + aligned(last->size) : 0;
+    return at < s->vector_len ? (const struct record *)(s->vector + at) : NULL;
+}
+
+/* Reads a register set into a new record, which is not counted before add_record. Returns how many bytes the
+ * kernel gave, or a negative errno. */
+static ssize_t read_record(pid_t tid, struct pb_arch_state *ret, uint32_t set)
+{
+    struct record *new = (struct record *)(ret->vector + ret->vector_len);
+    if (sizeof(ret->vector) - ret->vector_len < sizeof(*new) + sizeof(struct vector_head))
+        return -E2BIG;
+    *new = (struct record){.set = set};
+    struct iovec io = {new + 1, sizeof(ret->vector) - ret->vector_len - sizeof(*new)};
+    return ptrace(PTRACE_GETREGSET, tid, (unsigned long)set, &io) < 0 ? -errno : (ssize_t)io.iov_len;
+}
+
+static void add_record(struct pb_arch_state *ret, size_t size)
+{
+    ((struct record *)(ret->vector + ret->vector_len))->size = (uint32_t)size;
+    ret->vector_len += sizeof(struct record) + aligned(size);
+}
+
+/* A set with a vector_head: 1 where the thread uses it, and then it is kept; 0 where the thread or the kernel
+ * does not. SVE's says so by a flag, the others by having more than the head. */
+static int save_set(pid_t tid, struct pb_arch_state *ret, uint32_t set)
+{
+    struct vector_head head;
+    ssize_t len = read_record(tid, ret, set);
+    if (len < (ssize_t)sizeof(head))
+        return len == -E2BIG ? -E2BIG : 0;
+    memcpy(&head, ret->vector + ret->vector_len + sizeof(struct record), sizeof(head));
+    if (head.size <= sizeof(head) || (set == NT_ARM_SVE && !(head.flags & 1)))
+        return 0;
+    if (head.size > (size_t)len)
+        return -E2BIG;
+    add_record(ret, head.size);
+    return 1;
+}
+
+/* Code of the C library cannot run in streaming mode, where most vector instructions trap; nor under a
+ * guarded control stack, which has to have seen the call that a return ends. */
+static bool can_run_ours(pid_t tid, struct pb_arch_state *scratch)
+{
+    struct vector_head head;
+    uint64_t guard[3] = {0};
+    struct iovec io = {guard, sizeof(guard)};
+    if (read_record(tid, scratch, NT_ARM_SSVE) >= (ssize_t)sizeof(head)) {
+        memcpy(&head, scratch->vector + scratch->vector_len + sizeof(struct record), sizeof(head));
+        if (head.size > sizeof(head))
+            return false;
+    }
+    return ptrace(PTRACE_GETREGSET, tid, NT_ARM_GCS, &io) < 0 || !(guard[0] & 1);
+}
+
 static int save_vector(pid_t tid, struct pb_arch_state *ret)
 {
-    struct {
-        uint32_t size, max_size;
-        uint16_t vl, max_vl, flags, reserved;
-    } head;
-    struct iovec sve = {ret->vector, sizeof(ret->vector)}, plain = {ret->vector, sizeof(struct fpsimd)};
-    if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_SVE, &sve) == 0 && sve.iov_len >= sizeof(head)) {
-        memcpy(&head, ret->vector, sizeof(head));
-        if (head.flags & 1 && head.size <= sve.iov_len) {
-            ret->vector_len = head.size;
-            return 0;
-        }
+    ret->vector_len = 0;
+    ssize_t len = read_record(tid, ret, NT_PRFPREG);
+    if (len != (ssize_t)sizeof(struct fpsimd))
+        return len < 0 ? (int)len : -ENOTSUP;
+    add_record(ret, (size_t)len);
+    ret->foreign = !can_run_ours(tid, ret);
+    if (ret->foreign)
+        return 0;
+    int sve = save_set(tid, ret, NT_ARM_SVE), za = sve < 0 ? sve : save_set(tid, ret, NT_ARM_ZA);
+    if (za > 0) {
+        len = read_record(tid, ret, NT_ARM_ZT);
+        if (len > 0)
+            add_record(ret, (size_t)len);
+        za = len == -E2BIG ? -E2BIG : 1;
     }
-    if (ptrace(PTRACE_GETREGSET, tid, NT_PRFPREG, &plain) < 0)
-        return -errno;
-    ret->vector_len = sizeof(struct fpsimd);
-    return plain.iov_len == sizeof(struct fpsimd) ? 0 : -ENOTSUP;
+    /* More than there is room for: it is not to be borrowed as it is. */
+    ret->foreign = za < 0;
+    return 0;
 }
 
 int pb_arch_save(pid_t tid, struct pb_arch_state *ret)
@@ -109,9 +216,12 @@ static int set_gpr(pid_t tid, const struct user_regs_struct *gpr)
 
 int pb_arch_restore(pid_t tid, const struct pb_arch_state *s)
 {
-    struct iovec vector = {(void *)(uintptr_t)s->vector, s->vector_len};
-    if (ptrace(PTRACE_SETREGSET, tid, has_sve(s) ? NT_ARM_SVE : NT_PRFPREG, &vector) < 0 ||
-        ptrace(PTRACE_SETSIGMASK, tid, sizeof(s->sigmask), &s->sigmask) < 0)
+    for (const struct record *r = next_record(s, NULL); r; r = next_record(s, r)) {
+        struct iovec io = {(void *)(uintptr_t)(r + 1), r->size};
+        if (ptrace(PTRACE_SETREGSET, tid, (unsigned long)r->set, &io) < 0)
+            return -errno;
+    }
+    if (ptrace(PTRACE_SETSIGMASK, tid, sizeof(s->sigmask), &s->sigmask) < 0)
         return -errno;
     return set_gpr(tid, &s->gpr);
 }
@@ -134,6 +244,21 @@ uint64_t pb_arch_tls(pid_t tid, const struct pb_arch_state *s)
     return ptrace(PTRACE_GETREGSET, tid, NT_ARM_TLS, &io) < 0 ? 0 : tls;
 }
 
+uint64_t pb_arch_link(const struct pb_arch_state *s)
+{
+    return s->gpr.regs[30] & POINTER_MASK;
+}
+
+uint64_t pb_arch_code_address(uint64_t word)
+{
+    return word & POINTER_MASK;
+}
+
+bool pb_arch_can_be_borrowed(const struct pb_arch_state *s)
+{
+    return !s->foreign;
+}
+
 bool pb_arch_ended_by_stop(const struct pb_arch_state *s, long nr)
 {
     return (int64_t)s->gpr.regs[0] == -EINTR && (long)s->gpr.regs[8] == nr;
@@ -150,58 +275,97 @@ bool pb_arch_blocked(pid_t pid, const struct pb_arch_state *s, long *ret_nr, uin
     return true;
 }
 
-/* Of SVE registers the frame keeps the common part only: all that code of the C library may rely on across a
- * call. It is used only when the tool has died. */
-static void put_vector(const struct pb_arch_state *s, struct context *c)
+static void put_fpsimd(const struct pb_arch_state *s, struct context *c)
 {
-    const struct fpsimd *f = (const void *)s->vector;
-    *c = (struct context){.magic = FPSIMD_MAGIC, .size = sizeof(*c)};
-    if (!has_sve(s)) {
-        memcpy(c->vregs, f->vregs, sizeof(c->vregs));
-        c->fpsr = f->fpsr;
-        c->fpcr = f->fpcr;
-        return;
-    }
-    uint16_t vl;
-    memcpy(&vl, s->vector + 8, sizeof(vl));
-    for (size_t i = 0; i < 32 && 16 + i * vl + 16 <= s->vector_len; i++)
-        memcpy(c->vregs + i * 16, s->vector + 16 + i * vl, 16);
-    /* Behind the 32 Z, 16 P registers and FFR, rounded up to 16. */
-    size_t tail = (16 + 32u * vl + 17u * (vl / 8) + 15) & ~15ull;
-    if (tail + 8 <= s->vector_len) {
-        memcpy(&c->fpsr, s->vector + tail, 4);
-        memcpy(&c->fpcr, s->vector + tail + 4, 4);
-    }
+    const struct fpsimd *f = (const void *)(next_record(s, NULL) + 1);
+    *c = (struct context){.magic = FPSIMD_MAGIC, .size = sizeof(*c), .fpsr = f->fpsr, .fpcr = f->fpcr};
+    memcpy(c->vregs, f->vregs, sizeof(c->vregs));
 }
 
+/* A record as a part of the frame: its length, and where out is not NULL the part itself. */
+static size_t put_part(const struct record *r, unsigned char *out)
+{
+    struct part p = {0};
+    const unsigned char *from = (const unsigned char *)(r + 1);
+    size_t size = r->size;
+    if (r->set == NT_ARM_ZT) {
+        p = (struct part){.magic = ZT_MAGIC, .length = 1};
+    } else {
+        struct vector_head head;
+        memcpy(&head, from, sizeof(head));
+        from += sizeof(head);
+        p = (struct part){.magic = r->set == NT_ARM_SVE ? SVE_MAGIC : ZA_MAGIC, .length = head.vl};
+        /* Of SVE 32 Z and 16 P registers and FFR; behind them the set has the two status words, which the
+         * frame has with the 128-bit registers. */
+        size = r->set == NT_ARM_SVE ? 32u * head.vl + 17u * (head.vl / 8) : r->size - sizeof(head);
+        if (size > r->size - sizeof(head))
+            size = r->size - sizeof(head);
+    }
+    p.size = (uint32_t)aligned(sizeof(p) + size);
+    if (out) {
+        memcpy(out, &p, sizeof(p));
+        memcpy(out + sizeof(p), from, size);
+    }
+    return p.size;
+}
+
+/* All parts but the first, and the end; out is where they go, NULL to learn their length, `at` its address in
+ * the target. */
+static size_t put_parts(const struct pb_arch_state *s, unsigned char *out, uint64_t at)
+{
+    size_t len = 0, lead = 0;
+    for (const struct record *r = next_record(s, next_record(s, NULL)); r; r = next_record(s, r))
+        len += put_part(r, NULL);
+    len += 16; /* the end */
+    if (sizeof(struct context) + len > CONTEXT_LIMIT)
+        lead = sizeof(struct extra);
+    if (!out)
+        return lead + len;
+    if (lead) {
+        struct extra e = {.magic = EXTRA_MAGIC,
+                          .size = offsetof(struct extra, end_magic),
+                          .data = at + lead,
+                          .data_size = (uint32_t)len};
+        memcpy(out, &e, sizeof(e));
+        out += lead;
+    }
+    for (const struct record *r = next_record(s, next_record(s, NULL)); r; r = next_record(s, r))
+        out += put_part(r, out);
+    return lead + len;
+}
+
+/* The first frame leads to munmap only, so that it has no more than the kernel wants; the second has all. */
 size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, const struct pb_arch_undo *undo,
                      unsigned char *buf, uint64_t *ret_addr, uint64_t *ret_sp, uint64_t *ret_undo_sp)
 {
-    uint64_t at = (s->gpr.sp - 128 - sizeof(struct frame)) & ~15ull;
-    uint64_t below = (at - sizeof(struct frame)) & ~15ull;
+    size_t parts = put_parts(s, NULL, 0);
+    uint64_t at = (s->gpr.sp - 128 - sizeof(struct frame) - parts) & ~15ull;
+    uint64_t below = at - sizeof(struct frame) - 16;
     struct frame f = {.ss_flags = ~0u >> 1, /* no such flags: the alternate stack stays as it is */
                       .sigmask = s->sigmask,
                       .sp = s->gpr.sp,
                       .pc = s->gpr.pc,
                       .pstate = s->gpr.pstate};
     memcpy(f.regs, s->gpr.regs, sizeof(f.regs));
-    put_vector(s, &f.fpsimd);
+    put_fpsimd(s, &f.fpsimd);
     struct frame first = {.ss_flags = ~0u >> 1,
                           .sigmask = undo->sigmask,
                           .sp = at,
                           .pc = undo->syscall_code,
-                          .pstate = s->gpr.pstate,
+                          .pstate = s->gpr.pstate & ~(uint64_t)PSTATE_BTYPE,
                           .fpsimd = f.fpsimd};
     first.regs[0] = undo->memory;
     first.regs[1] = undo->size;
     first.regs[8] = SYS_munmap;
     first.regs[30] = restorer;
-    memset(buf, 0, at - below);
+    size_t len = (size_t)(at - below) + sizeof(f) + parts;
+    memset(buf, 0, len);
     memcpy(buf, &first, sizeof(first));
     memcpy(buf + (at - below), &f, sizeof(f));
+    put_parts(s, buf + (at - below) + sizeof(f), at + sizeof(f));
     *ret_addr = *ret_undo_sp = below;
     *ret_sp = at;
-    return (size_t)(at - below) + sizeof(f);
+    return len;
 }
 
 int pb_arch_set_syscall(pid_t tid, const struct pb_arch_state *s, uint64_t code, uint64_t frame_sp,
@@ -209,6 +373,7 @@ int pb_arch_set_syscall(pid_t tid, const struct pb_arch_state *s, uint64_t code,
 {
     struct user_regs_struct r = s->gpr;
     r.pc = code;
+    r.pstate &= ~(uint64_t)PSTATE_BTYPE; /* nobody branches there: guarded code would trap */
     r.sp = frame_sp;
     r.regs[30] = restorer;
     r.regs[8] = (uint64_t)nr;
@@ -220,6 +385,7 @@ int pb_arch_set_stub(pid_t tid, const struct pb_arch_state *s, uint64_t code, ui
 {
     struct user_regs_struct r = s->gpr;
     r.pc = code;
+    r.pstate &= ~(uint64_t)PSTATE_BTYPE; /* nobody branches there: guarded code would trap */
     r.sp = stack & ~15ull;
     r.regs[29] = 0; /* a walk along frame pointers ends here */
     r.regs[19] = stub;

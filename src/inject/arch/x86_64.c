@@ -58,6 +58,7 @@ int pb_arch_save(pid_t tid, struct pb_arch_state *ret)
     if (gpr.iov_len != sizeof(ret->gpr) || vector.iov_len < XSAVE_MIN)
         return -ENOTSUP;
     ret->vector_len = vector.iov_len;
+    ret->foreign = false;
     return 0;
 }
 
@@ -84,6 +85,21 @@ uint64_t pb_arch_tls(pid_t tid, const struct pb_arch_state *s)
 {
     (void)tid;
     return s->gpr.fs_base;
+}
+
+uint64_t pb_arch_link(const struct pb_arch_state *s)
+{
+    return 0;
+}
+
+uint64_t pb_arch_code_address(uint64_t word)
+{
+    return word;
+}
+
+bool pb_arch_can_be_borrowed(const struct pb_arch_state *s)
+{
+    return !s->foreign;
 }
 
 bool pb_arch_ended_by_stop(const struct pb_arch_state *s, long nr)
