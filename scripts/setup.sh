@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what a target of the Makefile needs and the machine lacks: scripts/setup.sh build|test|soak|bench|demo|wheel|roots
+# Installs what a target of the Makefile needs and the machine lacks: scripts/setup.sh build|test|soak|bench|demo|wheel|roots|arm64
 #
 # Debian packages are looked for by what they bring (a program or a file), so that a tool from elsewhere counts too.
 # Python packages go into build/venv, pinned by version and hash; the copy of a requirements file under
@@ -31,6 +31,12 @@ util-linux unshare" ;;
     bench) echo "gdb gdb" ;;
     roots) echo "debootstrap /usr/sbin/debootstrap
 debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg" ;;
+    arm64) echo "qemu-system-arm qemu-system-aarch64
+ipxe-qemu /usr/lib/ipxe/qemu/efi-virtio.rom
+kmod /usr/sbin/depmod
+cpio cpio
+debootstrap /usr/sbin/debootstrap
+debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg" ;;
     esac
 }
 
@@ -49,8 +55,8 @@ sets_for() {
     bench) echo build bench ;;
     demo) echo build torch ;;
     wheel) echo build wheel ;;
-    roots) ;;
-    *) echo "usage: scripts/setup.sh build|test|soak|bench|demo|wheel|roots" >&2 && return 2 ;;
+    roots | arm64) ;;
+    *) echo "usage: scripts/setup.sh build|test|soak|bench|demo|wheel|roots|arm64" >&2 && return 2 ;;
     esac
 }
 

@@ -1,0 +1,201 @@
+#!/bin/sh
+# An emulated aarch64 machine, for what can only be seen where the code runs: scripts/arm64.sh make | run SCRIPT [ARGUMENT...]
+#   make  makes build/arm64: Debian 12's root and kernel, from the mirror that this machine's apt uses (two minutes; needs root,
+#         as debootstrap does). Kept; `rm -rf build/arm64` to have it made anew.
+#   run   boots it (some 15 s without a busy machine), runs SCRIPT in it as root, in a copy of this tree, shows what it
+#         prints, and exits as it does. What it leaves in $OUT is in build/arm64/share/out afterwards.
+# QEMU emulates the instructions, so every time measured in there is some ten to fifty times what it is on a machine.
+# PROBING_ARM64_CPUS says how many processors it has (2), PROBING_ARM64_LIMIT after how many seconds it is ended (2400).
+set -eu
+cd "$(dirname "$0")/.."
+machine=$PWD/build/arm64
+release=bookworm
+packages=python3,python3-pytest,kmod,procps,gcc,libc6-dev,libcmocka-dev,libpython3-dev
+
+fail() {
+    echo "arm64: $*" >&2
+    exit 1
+}
+
+# No host name of a mirror is written down here: Debian's is the one that apt has, else debootstrap's own.
+mirror() {
+    . /etc/os-release
+    [ "$ID" = debian ] || return 0
+    apt-get indextargets --format '$(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+        awk '$1 == "main" && $2 !~ /security/ { print $2; exit }'
+}
+
+# The packages are unpacked, not installed: nothing of them runs here, and in the machine nothing needs what their scripts do
+# beyond the few lines below.
+make_root() {
+    rm -rf "$machine/root"
+    eval "$(apt-config shell http_proxy Acquire::http::Proxy)"
+    [ -z "${http_proxy:-}" ] || export http_proxy
+    debootstrap --arch=arm64 --foreign --variant=minbase --include="$packages" $release "$machine/root" $(mirror) || return 1
+    for package in "$machine"/root/var/cache/apt/archives/*.deb; do
+        dpkg-deb --fsys-tarfile "$package" | tar x -C "$machine/root" --keep-directory-symlink || return 1
+    done
+    (
+        cd "$machine/root"
+        rm -rf var/cache/apt/archives/*.deb debootstrap usr/share/doc usr/share/locale usr/share/man
+        rm -rf proc # a link to this machine's, made by debootstrap
+        mkdir -p proc sys dev tmp share
+        ln -sf mawk usr/bin/awk
+        ln -sf gcc usr/bin/cc
+        printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n' >etc/passwd
+        printf 'root:x:0:\nnogroup:x:65534:\n' >etc/group
+        echo 127.0.0.1 localhost arm64 >etc/hosts
+    )
+}
+
+# apt of this machine with a configuration of its own: another architecture, its own lists, nothing of this machine's changed.
+private_apt() {
+    apt=$machine/apt
+    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/parts"
+    uri=$(mirror)
+    [ -n "$uri" ] || uri=$(sed -n 's/^default_mirror "\(.*\)"$/\1/p' /usr/share/debootstrap/scripts/sid | head -n 1)
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $release main" >"$apt/sources.list"
+    : >"$apt/status"
+    cat >"$apt/apt.conf" <<END
+APT::Architecture "arm64";
+APT::Architectures { "arm64"; };
+APT::Sandbox::User "root";
+Dir::State "$apt";
+Dir::State::lists "$apt/lists";
+Dir::State::status "$apt/status";
+Dir::Cache "$apt/cache";
+Dir::Etc::sourcelist "$apt/sources.list";
+Dir::Etc::sourceparts "$apt/parts";
+END
+    export APT_CONFIG="$apt/apt.conf"
+}
+
+make_kernel() (
+    private_apt
+    apt-get update -q || return 1
+    name=$(apt-cache depends linux-image-arm64 | sed -n 's/.*Depends: \(linux-image-.*\)/\1/p' | head -n 1)
+    cd "$apt"
+    rm -f ./*.deb
+    apt-get download "$name" || return 1
+    rm -rf kernel
+    dpkg-deb -x ./*.deb kernel || return 1
+    cp kernel/boot/vmlinuz-* "$machine/vmlinuz"
+    version=$(basename kernel/lib/modules/*)
+    # Of three thousand modules the machine loads a few: the others would only be read at every boot.
+    to=$machine/root/usr/lib/modules/$version
+    mkdir -p "$to"
+    cp kernel/lib/modules/"$version"/modules.* "$to/"
+    for part in drivers/virtio fs/9p fs/netfs fs/fscache net/9p; do
+        (cd kernel/lib/modules/"$version" && [ ! -d "kernel/$part" ] || cp -r --parents "kernel/$part" "$to/")
+    done
+    depmod -b "$machine/root" "$version"
+    rm -rf kernel ./*.deb
+)
+
+# The first program of the machine: mounts, then the job, then off.
+write_init() {
+    cat >"$machine/root/init" <<'END'
+#!/bin/sh
+export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin HOME=/root LC_ALL=C.UTF-8
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/shm /dev/pts /run /src
+mount -t tmpfs -o size=2g shm /dev/shm
+mount -t devpts pts /dev/pts
+mount -t tmpfs -o size=3g tmp /tmp
+ln -sf /proc/self/fd /dev/fd
+modprobe -a virtio_pci 9pnet_virtio 9p
+ip link set lo up 2>/dev/null || python3 -c '
+import fcntl, socket, struct
+s = socket.socket()
+fcntl.ioctl(s, 0x8914, struct.pack("16sH22x", b"lo", 1))' # up
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 share /share || poweroff -f
+if [ -e /share/tree.tar ]; then tar x -C /src -f /share/tree.tar; fi
+cd /src
+export OUT=/share/out
+set -- $(cat /share/arguments)
+sh /share/job "$@" >/share/printed 2>&1 </dev/null
+echo $? >/share/status
+sync
+echo o >/proc/sysrq-trigger
+sleep 60
+END
+    chmod 755 "$machine/root/init"
+}
+
+make_machine() {
+    [ ! -e "$machine/ready" ] || return 0
+    [ "$(id -u)" = 0 ] || fail "only root can make build/arm64. Run: sudo scripts/arm64.sh make"
+    scripts/setup.sh arm64
+    mkdir -p "$machine"
+    exec 9>"$machine/lock"
+    flock 9
+    [ ! -e "$machine/ready" ] || return 0
+    echo "arm64: making build/arm64 (two minutes)"
+    for step in make_root make_kernel; do
+        $step >"$machine/$step.log" 2>&1 || { tail -n 5 "$machine/$step.log" >&2 && fail "$step failed"; }
+    done
+    : >"$machine/ready"
+    exec 9>&-
+}
+
+# The root is the initramfs: the kernel of the machine has what reads a disk in modules.
+pack_root() {
+    [ -e "$machine/root.cpio" ] && [ "$machine/root.cpio" -nt scripts/arm64.sh ] && return
+    write_init
+    (cd "$machine/root" && find . | cpio -o -H newc --quiet >../root.cpio.part)
+    mv "$machine/root.cpio.part" "$machine/root.cpio"
+}
+
+# The project's files and what was built for the machine, as if it had been built there. 9p shows a file that was replaced
+# as it was, so a copy.
+pack_tree() {
+    built=
+    for part in bin lib unit kit; do
+        [ ! -e build/aarch64/$part ] || built="$built build/aarch64/$part"
+    done
+    git ls-files -co --exclude-standard >"$machine/files"
+    tar c --dereference --transform 's,^build/aarch64,build/release,' -f "$machine/share/tree.tar" -T "$machine/files" $built
+}
+
+run_job() {
+    job=$1
+    shift
+    [ -f "$job" ] || fail "there is no script $job"
+    make_machine
+    exec 9>"$machine/lock"
+    flock -n 9 || fail "the machine runs already"
+    pack_root
+    rm -rf "$machine/share"
+    mkdir -p "$machine/share/out"
+    cp "$job" "$machine/share/job"
+    echo "$*" >"$machine/share/arguments"
+    : >"$machine/share/printed"
+    pack_tree
+    tail -n +1 -f "$machine/share/printed" &
+    shown=$!
+    timeout "${PROBING_ARM64_LIMIT:-2400}" qemu-system-aarch64 -M virt -cpu max,pauth-impdef=on -accel tcg,thread=multi \
+        -smp "${PROBING_ARM64_CPUS:-2}" -m 6G -nographic -no-reboot -nic none -kernel "$machine/vmlinuz" \
+        -initrd "$machine/root.cpio" -append 'console=ttyAMA0 rdinit=/init quiet panic=-1' \
+        -fsdev "local,id=s,path=$machine/share,security_model=none" \
+        -device virtio-9p-pci,fsdev=s,mount_tag=share >"$machine/console" 2>&1 </dev/null || true
+    sleep 1 # for the last lines
+    kill $shown 2>/dev/null || true
+    wait $shown 2>/dev/null || true
+    if [ ! -e "$machine/share/status" ]; then
+        tail -n 20 "$machine/console" >&2
+        fail "the machine ended, or ran out of time, before the job did"
+    fi
+    exit "$(cat "$machine/share/status")"
+}
+
+case ${1:-} in
+make) make_machine ;;
+run)
+    [ $# -ge 2 ] || fail "usage: scripts/arm64.sh make | run SCRIPT [ARGUMENT...]"
+    shift
+    run_job "$@"
+    ;;
+*) fail "usage: scripts/arm64.sh make | run SCRIPT [ARGUMENT...]" ;;
+esac
