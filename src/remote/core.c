@@ -309,6 +309,20 @@ static int maps_core(struct pb_source *s, struct pb_maps *ret, struct pb_err *er
     return 0;
 }
 
+/* The system call that a thread of an aarch64 core waits in: it stands on svc, to make the call again, or
+ * behind it with EINTR. Of other cores what their notes say. */
+static int call_of(struct pb_source *s, const struct pb_core_thread *t)
+{
+    enum { SVC_0 = (int)0xd4000001 };
+    const struct pb_core *c = s->extra;
+    uint64_t pc = t->reg[pb_native_arch(c->machine)->pc];
+    int32_t code[2];
+
+    if (t->syscall >= 0 || t->perhaps < 0 || read_core(s, pc - 4, code, sizeof(code)) != sizeof(code))
+        return t->syscall;
+    return code[1] == SVC_0 || (code[0] == SVC_0 && (int64_t)t->args[0] == -EINTR) ? t->perhaps : -1;
+}
+
 static int threads_core(struct pb_source *s, struct pb_native_threads *ret, struct pb_err *err)
 {
     const struct pb_core *c = s->extra;
@@ -320,7 +334,7 @@ static int threads_core(struct pb_source *s, struct pb_native_threads *ret, stru
         struct pb_native_thread *t = &all.at[i];
         *t = (struct pb_native_thread){.tid = c->threads[i].tid, .ns_tid = c->threads[i].tid, .cpu = -1};
         t->tls = c->threads[i].tls;
-        t->state = c->threads[i].syscall < 0 ? 'R' : 'S';
+        t->state = call_of(s, &c->threads[i]) < 0 ? 'R' : 'S';
         t->signal = t->tid == c->info.died_in ? c->info.signal : 0;
         if (t->tid == c->info.pid)
             memcpy(t->name, c->info.name, sizeof(t->name) - 1);
@@ -357,7 +371,7 @@ static int moment_core(struct pb_source *s, pid_t tid, struct pb_moment *ret)
                               .stat_fd = -1,
                               .status_fd = -1,
                               .pinned_cpu = -1,
-                              .syscall = c->machine == pb_native_arch(0)->machine ? t->syscall : -1,
+                              .syscall = c->machine == pb_native_arch(0)->machine ? call_of(s, t) : -1,
                               .pc = t->reg[arch->pc],
                               .sp = t->reg[arch->sp]};
     memcpy(ret->syscall_args, t->args, sizeof(t->args));

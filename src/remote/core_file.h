@@ -37,6 +37,7 @@ struct pb_core_thread {
     uint64_t reg[PB_NATIVE_REGS]; /* by DWARF numbers */
     uint64_t tls;                 /* thread pointer; 0: not known */
     int syscall;                  /* -1: in none */
+    int perhaps;                  /* in this one, if it stands on the instruction of a system call; -1: no */
     uint64_t args[6];
 };
 

@@ -27,7 +27,7 @@ enum {
 };
 
 /* struct elf_prstatus, the same on both machines up to the registers. */
-enum { PR_CURSIG = 12, PR_PID = 32, PR_REG = 112, X86_REGS = 27, ARM_REGS = 34 };
+enum { PR_CURSIG = 12, PR_PID = 32, PR_REG = 112, X86_REGS = 27, ARM_REGS = 34, ARM_X8 = 8 };
 
 /* Places in the kernel's order of registers on x86-64. */
 enum {
@@ -92,6 +92,16 @@ static void take_x86(struct pb_core_thread *t, const uint64_t *raw)
     memcpy(t->args, args, sizeof(args));
 }
 
+/* A thread that waits was set back onto its svc by the signal that ended the process, and the kernel has
+ * forgotten the call (NT_ARM_SYSTEM_CALL is -1): x8 still has its number. Whether it does stand on svc is
+ * looked at when all segments are known. */
+static void take_arm(struct pb_core_thread *t, const uint64_t *raw)
+{
+    if (raw[ARM_X8] < 4096)
+        t->perhaps = (int)raw[ARM_X8];
+    memcpy(t->args, raw, sizeof(t->args));
+}
+
 static int add_thread(struct pb_core *c, const struct note *note)
 {
     unsigned char desc[PRSTATUS_MAX];
@@ -115,7 +125,7 @@ static int add_thread(struct pb_core *c, const struct note *note)
         c->threads = more;
     }
     struct pb_core_thread *t = &c->threads[c->nthreads++];
-    *t = (struct pb_core_thread){.syscall = -1};
+    *t = (struct pb_core_thread){.syscall = -1, .perhaps = -1};
     memcpy(&tid, desc + PR_PID, sizeof(tid));
     memcpy(&signal, desc + PR_CURSIG, sizeof(signal));
     memcpy(raw, desc + PR_REG, nregs * 8);
@@ -123,6 +133,8 @@ static int add_thread(struct pb_core *c, const struct note *note)
     pb_native_place_registers(c->machine, raw, t->reg);
     if (c->machine == EM_X86_64)
         take_x86(t, raw);
+    else
+        take_arm(t, raw);
     /* The kernel writes the signal into all of them; the thread that it hit comes first. */
     if (c->nthreads == 1) {
         c->info.signal = signal;

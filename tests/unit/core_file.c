@@ -145,6 +145,33 @@ static void tells_threads_signal_and_command(void **state)
     assert_int_equal(pb_source_moment(&s, 8, &moment), -ESRCH);
 }
 
+/* The kernel has forgotten the call by then: x8 has its number, where the thread stands on svc. */
+static void a_thread_of_an_aarch64_core_that_stands_on_svc_waits(void **state)
+{
+    enum { PRSTATUS_PC = 112 + 32 * 8, PRSTATUS_X8 = 112 + 8 * 8 };
+    const uint32_t svc = 0xd4000001;
+    const uint64_t at = 0x10010, number = 98;
+    _cleanup_(pb_native_threads_done) struct pb_native_threads threads = {0};
+    _cleanup_(pb_source_close) struct pb_source s = {.fd = -1};
+    struct image m;
+
+    make(&m, EM_AARCH64);
+    for (int32_t tid = 7; tid <= 9; tid += 2) {
+        unsigned char *desc = NULL;
+        for (size_t i = 20; i + 36 < m.notes_len && !desc; i += 4)
+            if (memcmp(m.notes + i + 32, &tid, sizeof(tid)) == 0 && memcmp(m.notes + i - 8, "CORE", 4) == 0)
+                desc = m.notes + i;
+        assert_non_null(desc);
+        memcpy(desc + PRSTATUS_X8, &number, sizeof(number));
+        memcpy(desc + PRSTATUS_PC, tid == 9 ? &at : (uint64_t[]){at + 64}, sizeof(at));
+    }
+    memcpy(m.memory + 0x10, &svc, sizeof(svc));
+    assert_int_equal(open_bytes(&m, sizeof(m), &s, NULL), 0);
+    assert_int_equal(pb_source_threads(&s, &threads, NULL), 0);
+    assert_int_equal(threads.at[0].state, 'R');
+    assert_int_equal(threads.at[1].state, 'S');
+}
+
 static void gives_registers_by_their_dwarf_numbers(void **state)
 {
     static const struct {
@@ -304,6 +331,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_threads_signal_and_command),
+        cmocka_unit_test(a_thread_of_an_aarch64_core_that_stands_on_svc_waits),
         cmocka_unit_test(gives_registers_by_their_dwarf_numbers),
         cmocka_unit_test(reads_what_was_dumped_and_nothing_else),
         cmocka_unit_test(what_is_cut_off_is_missing_not_wrong),
