@@ -37,9 +37,11 @@ static bool note_stops(const struct pb_sampler *s, char *buf, size_t size)
 {
     if (!s->stop_error)
         return false;
-    snprintf(buf, size,
-             "running threads could not be stopped: %s (probing doctor says why); the other ways were used",
-             strerror(-s->stop_error));
+    snprintf(
+        buf, size,
+        "running threads could not be stopped: %s (probing doctor says why); the other ways were used, and "
+        "what none of them can read is refused",
+        strerror(-s->stop_error));
     return true;
 }
 

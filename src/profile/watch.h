@@ -65,6 +65,7 @@ struct pb_process_watch {
     bool shared;                    /* a thread of it has a state in several interpreters */
     size_t first, next_first;       /* thread that this tick begins with, and the next one */
     uint64_t stops_left_ns;         /* that may still be waited for its threads on this tick */
+    int stop_error;                 /* why its threads cannot be stopped; 0: they can, or none was tried */
     int glance_error;               /* why its stacks are not copied in interrupts; 0: they are */
     bool ended;
 };

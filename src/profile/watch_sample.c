@@ -177,6 +177,10 @@ static enum pb_outcome find_asleep(struct reading *r)
     r->way = pb_moment_begin(&r->t->moment, PB_WAY_ASLEEP);
     if (r->way > 0)
         return PB_OUTCOME_YES;
+    /* It runs, or waits for nothing but a CPU. That counts also where no way is left to read its stack: a
+     * thread that is never read is not one that never ran. */
+    if (r->way == -EAGAIN && !r->s->warming && pb_moment_knows_sleep(&r->t->moment))
+        pb_profile_mark_ran(r->s->profile, r->t->thread);
     return r->way == -EAGAIN ? PB_OUTCOME_NO : r->way == -ESRCH ? PB_OUTCOME_GONE : PB_OUTCOME_ERROR;
 }
 
@@ -258,8 +262,10 @@ static enum pb_outcome stop_it(struct reading *r)
 {
     struct pb_moment *m = &r->t->moment;
     struct pb_sampler *s = r->s;
-    /* Through the agent there is no stop: its CPU is taken instead. */
-    unsigned ways = m->through ? PB_WAY_PINNED : r->ways & ~(unsigned)PB_WAY_INTERRUPTED;
+    /* Through the agent, or where we may not trace, there is no stop: its CPU is taken instead. That leaves
+     * the registers unknown, which native stacks begin with. */
+    bool no_stops = m->through || (r->w->stop_error && !r->w->native);
+    unsigned ways = no_stops ? PB_WAY_PINNED : r->ways & ~(unsigned)PB_WAY_INTERRUPTED;
 
     if (ways & PB_WAY_STOPPED && !may_stop(r))
         return no_stop(r, PB_OUTCOME_NO);
@@ -286,7 +292,7 @@ static enum pb_outcome stop_it(struct reading *r)
     case -EPERM:
     case -EACCES:
     case -ENOSYS:
-        s->stop_error = r->way;
+        r->w->stop_error = s->stop_error = r->way;
         return no_stop(r, PB_OUTCOME_NO);
     case -EAGAIN:
     case -EBUSY:

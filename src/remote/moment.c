@@ -133,6 +133,11 @@ static int read_schedule(struct pb_moment *m, uint64_t *ret_run_ns, uint64_t *re
     return read_schedule(m, ret_run_ns, ret_slices);
 }
 
+bool pb_moment_knows_sleep(const struct pb_moment *m)
+{
+    return m->through || m->syscall_fd >= 0;
+}
+
 bool pb_moment_without_slices(const struct pb_moment *m)
 {
     return m->schedstat_fd < 0;

@@ -88,6 +88,9 @@ int pb_moment_read(struct pb_moment *m, unsigned ways, int (*read)(void *arg), v
  * end proves that it stayed so. Known only of threads that were once seen asleep or stopped. */
 bool pb_moment_ready(struct pb_moment *m);
 
+/* True: we may know whether the thread sleeps, so that a begin which found it awake says something of it. */
+bool pb_moment_knows_sleep(const struct pb_moment *m);
+
 /* True: the kernel does not say how often a thread was given a CPU. */
 bool pb_moment_without_slices(const struct pb_moment *m);
 

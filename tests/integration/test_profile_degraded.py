@@ -91,6 +91,30 @@ def test_what_a_kernel_lacks_is_done_without_and_said(rule, said_of_it, check, f
     assert sound["kernel"]["state"] == "ok" and "BPF" in sound["samples"]["found"], sound
 
 
+HASHES = """
+import hashlib, threading, time
+def hashes():
+    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 10**9)  # without the GIL, and without a wait
+def sleepy():
+    while True: time.sleep(0.02)
+threading.Thread(target=sleepy, daemon=True).start()
+threading.Timer(0.2, print, ["ready"], {"flush": True}).start()
+hashes()
+"""
+
+
+def test_a_thread_that_runs_and_cannot_be_read_is_not_called_idle(refuse, tmp_path):
+    with jobs.python(HASHES) as job:
+        said, _ = flamegraph([refuse, "ptrace=EPERM", "bpf=ENOSYS", "--"], job.pid, tmp_path / "a.folded", "--native")
+    assert "never ran" not in said and re.search(r"[1-9]\d* refused", said), said
+
+
+def test_where_threads_may_not_be_stopped_their_cpu_is_taken(refuse, tmp_path):
+    with jobs.python(HASHES) as job:
+        said, counts = flamegraph([refuse, "ptrace=EPERM", "bpf=ENOSYS", "--"], job.pid, tmp_path / "a.folded", duration=1.5)
+    assert "could not be stopped" in said and "never ran" not in said and counts.get("hashes", 0) > 10, (said, counts)
+
+
 def test_locked_memory_is_raised_where_maps_count_as_such(refuse, tmp_path):
     """As before Linux 5.11, where a shell's 64 KB are too few."""
     hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
