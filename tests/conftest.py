@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import quick
 import surroundings
 
 # First of all: modules of tests look for interpreters and run the program while they are imported.
@@ -14,31 +15,9 @@ surroundings.take_folders()
 TOP = Path(__file__).resolve().parent.parent
 
 
-# What `make check` runs of the integration tests: of each part of the program some. File: words of which a test's name has
-# one, "" for all of them.
-QUICK = {
-    "test_agent": ["description", "exec_starts", "forked_child", "lost_run_directory", "without_python"],
-    "test_backtrace": ["connection", "container", "stopped", "locals", "odd_rank", "tasks_and", "threads_functions", "waits_of"],
-    "test_cli": ["a_table", "all", "error", "every", "forked", "letters", "launcher", "man_page", "odd", "rows", "target", "there_are"],
-    "test_completions": [""],
-    "test_config": ["defaults", "manual", "running", "wrong"],
-    "test_core": ["core"],
-    "test_eval": ["assignments", "ctrl_c", "exceptions", "execute", "every_interpreter", "globals", "values"],
-    "test_inject_refused": [""],
-    "test_memory": ["as_python_says", "as_the_kernel_says", "without_a_gpu"],
-    "test_profile": ["ctrl_c", "difference", "lines_are", "native_frames", "no_format", "pprof_holds", "svg"],
-    "test_query": [""],
-    "test_query_output": [""],
-    "test_secrets": [""],
-    "test_sql_escape": ["more_than_read", "product", "bytes"],
-    "test_surroundings": ["runner", "signal"],
-}
-
-
 def pytest_collection_modifyitems(items):
     for item in items:
-        words = QUICK.get(item.path.stem)
-        if words and any(word in item.name for word in words) and not item.get_closest_marker("alone"):
+        if quick.chosen(item.path.stem, item.name) and not item.get_closest_marker("alone"):
             item.add_marker(pytest.mark.quick)
 
 

@@ -46,14 +46,14 @@ class Compilers:
 
 
 class Kit:
-    """Compiled parts in one directory: driver, <target>, musl-<target>, and a directory for each agent."""
+    """Compiled parts in one directory: driver, static-wait, <target>, musl-<target>, and a directory for each agent."""
 
-    def __init__(self, where, machine=None):
+    def __init__(self, where, agents=AGENTS, targets=TARGETS, machine=None):
         self.where = Path(os.environ.get("PROBING_KIT", where))
         if "PROBING_KIT" not in os.environ:
-            self.compile(Compilers(machine))
+            self.compile(Compilers(machine), agents, targets)
 
-    def compile(self, using):
+    def compile(self, using, agents, targets):
         # The session and what it stands on are not part of the driver.
         code = [path for path in (TOP / "src/inject").glob("*.c") if path.stem not in ("session", "stub")]
         code += [TOP / f"src/inject/arch/{using.machine}.c", SOURCES / "inject_driver.c"]
@@ -61,12 +61,12 @@ class Kit:
         libraries = [using.built / f"libpb_{name}.a" for name in ("remote", "control", "table", "base")]
         compile_c(*using.glibc, *FLAGS, "-DPROBING_TEST_STEPS", "-I", TOP / "src", *code, self.where / "stub.o", *libraries, "-ldl",
                   "-o", self.where / "driver")
-        for name in TARGETS:
+        for name in targets:
             source = SOURCES / f"target_{name}.c"
             compile_c(*using.glibc, *using.flags, source, "-o", self.where / name, "-ldl")
             compile_c(*using.musl, *using.flags, *using.musl_flags, source, "-o", self.where / f"musl-{name}")
         compile_c(*using.static, *FLAGS, SOURCES / "target_wait.c", "-o", self.where / "static-wait")
-        for name in AGENTS:
+        for name in agents:
             self.agent(name).mkdir()
             for compiler, libc in ((using.old_glibc, "glibc"), (using.musl, "musl")):
                 compile_c(*compiler, "-O2", "-fPIC", "-shared", "-pthread", SOURCES / f"agent_{name}.c", "-o",

@@ -17,7 +17,7 @@ AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
     where = tmp_path_factory.mktemp("refused")
-    return Kit(where)
+    return Kit(where, agents=["ok"], targets=["wait"])
 
 
 def needs_root():
