@@ -29,7 +29,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,63 +61,82 @@ struct worker {
     int statm; /* our own memory, opened before the sandbox; -1: it cannot be looked at */
     uint64_t idle_pages;
     struct pb_engine *engine;
-    /* for the watching thread */
-    int wake;
-    _Atomic uint64_t deadline; /* 0: nothing runs */
-    _Atomic int watched;       /* the caller's socket while something runs, else -1 */
+    int wake;                 /* wakes the watching thread */
+    pthread_mutex_t watching; /* guards what follows; held while the query is told to stop */
+    uint64_t deadline;        /* 0: nothing runs */
+    uint64_t stopped;         /* when it was first told to stop; 0: not yet */
 };
 
 /* --- the watch --- */
 
+/* A caller that has only ended its own side of the connection still reads. */
 static bool caller_is_gone(int fd)
 {
-    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
-    return fd >= 0 && poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR);
+    struct pollfd p = {.fd = fd};
+    return poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR);
 }
 
-/* Ends what takes too long or what nobody waits for. */
+/* Stops a query that takes too long or that nobody waits for; ends the process where the query does not stop.
+ * Under the lock, so that what is stopped is the query whose time was looked at, never the next one. Returns
+ * whether a query runs that may go on. */
+static bool stop_what_is_late(struct worker *w, uint64_t now)
+{
+    bool goes_on = false;
+
+    pthread_mutex_lock(&w->watching);
+    if (w->deadline && now < w->deadline && !caller_is_gone(w->caller)) {
+        goes_on = true;
+    } else if (w->deadline) {
+        if (!w->stopped)
+            w->stopped = now;
+        if (now - w->stopped > GRACE_MS * PB_NS_PER_MS)
+            _exit(3);
+        pb_engine_interrupt(w->engine);
+    }
+    pthread_mutex_unlock(&w->watching);
+    return goes_on;
+}
+
+static bool is_watched(struct worker *w)
+{
+    pthread_mutex_lock(&w->watching);
+    bool watched = w->deadline != 0;
+    pthread_mutex_unlock(&w->watching);
+    return watched;
+}
+
 static void *watch(void *arg)
 {
     struct worker *w = arg;
     struct pollfd p = {.fd = w->wake, .events = POLLIN};
-    uint64_t since = 0, said = 0, count;
+    uint64_t said = 0, count;
 
     for (;;) {
-        uint64_t deadline = w->deadline;
-        if (poll(&p, 1, deadline ? 20 : -1) > 0 && read(w->wake, &count, sizeof(count)) < 0)
+        if (poll(&p, 1, is_watched(w) ? 20 : -1) > 0 && read(w->wake, &count, sizeof(count)) < 0)
             return NULL;
-        deadline = w->deadline;
         uint64_t now = pb_now_ns();
-        if (!deadline || (now < deadline && !caller_is_gone(w->watched))) {
-            since = 0;
-            if (deadline && now - said > PROGRESS_MS * PB_NS_PER_MS) {
-                said = now;
-                pb_engine_progress(w->engine);
-            }
-            continue;
+        if (stop_what_is_late(w, now) && now - said > PROGRESS_MS * PB_NS_PER_MS) {
+            said = now;
+            pb_engine_progress(w->engine);
         }
-        if (!since)
-            since = now;
-        if (now - since > GRACE_MS * PB_NS_PER_MS)
-            _exit(3);
-        pb_engine_interrupt(w->engine);
     }
+}
+
+static void set_deadline(struct worker *w, uint64_t deadline)
+{
+    pthread_mutex_lock(&w->watching);
+    w->deadline = deadline;
+    w->stopped = 0;
+    pthread_mutex_unlock(&w->watching);
 }
 
 static void begin_watch(struct worker *w, uint64_t deadline)
 {
     uint64_t one = 1;
 
-    w->watched = w->caller;
-    w->deadline = deadline ? deadline : UINT64_MAX;
+    set_deadline(w, deadline ? deadline : UINT64_MAX);
     if (write(w->wake, &one, sizeof(one)) < 0)
         _exit(4);
-}
-
-static void end_watch(struct worker *w)
-{
-    w->deadline = 0;
-    w->watched = -1;
 }
 
 /* --- a caller --- */
@@ -214,7 +232,7 @@ static int answer(struct worker *w, struct pb_wire *m)
         q.deadline = q.timeout_ms ? q.received + q.timeout_ms * PB_NS_PER_MS : 0;
         begin_watch(w, q.deadline);
         r = pb_engine_run(w->engine, &q);
-        end_watch(w);
+        set_deadline(w, 0);
     }
     pb_catalog_done(&q.catalog);
     return r == 0 && q.stopped ? -EPIPE : r;
@@ -349,7 +367,8 @@ static int start(struct worker *w, const char *archive, struct pb_err *err)
 
 int main(int argc, char **argv)
 {
-    struct worker w = {.listener = -1, .caller = -1, .lock = -1, .statm = -1, .watched = -1};
+    struct worker w = {
+        .listener = -1, .caller = -1, .lock = -1, .statm = -1, .watching = PTHREAD_MUTEX_INITIALIZER};
     struct pb_err err = {0};
 
     if (argc == 4 && strcmp(argv[1], "parquet") == 0)
