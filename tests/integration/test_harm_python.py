@@ -17,8 +17,23 @@ from interpreters import INTERPRETERS, interpreter_id, version_of
 from jobs import probe
 
 NEWER = [path for path in roots.INTERPRETERS["sid"] if os.path.basename(path) not in {"python%d.%d" % version_of(p)[:2] for p in INTERPRETERS}]
-EVERY = pytest.mark.parametrize("python", [*INTERPRETERS, *NEWER, *builds.FREE_THREADED],
-                                ids=lambda p: p if p.startswith("cp") else os.path.basename(p) + "-root" if p in NEWER else interpreter_id(p))
+PYTHONS = [*INTERPRETERS, *NEWER, *builds.FREE_THREADED]
+# The oldest, the newest, the newest of all and one without a GIL; every one in the long form.
+FEW = PYTHONS if os.environ.get("PROBING_SOAK") else [INTERPRETERS[0], INTERPRETERS[-1], *NEWER[-1:], builds.FREE_THREADED[-1]]
+
+
+def name_of(python):
+    return python if python.startswith("cp") else os.path.basename(python) + "-root" if python in NEWER else interpreter_id(python)
+
+
+def version_of_any(python):
+    """(3, 15) of any of them."""
+    digits = re.search(r"3\.?(\d+)", name_of(python)).group(1)
+    return 3, int(digits)
+
+
+EVERY = pytest.mark.parametrize("python", PYTHONS, ids=name_of)
+SOME = pytest.mark.parametrize("python", FEW, ids=name_of)
 # One that only looks, and some that call: those get stand-ins for sys.stdout and sys.stderr.
 LOOK, CALL = "1 + 1", "import os; os.getpid() > 0"
 
