@@ -34,6 +34,54 @@ def train(model):
 train(Model())
 """
 
+# Into a generator, a callback of C, an exception and an await, with a local in each that the program goes on with.
+STEPS = """
+import time
+def generate():
+    made = 1
+    yield made
+def key(n):
+    turned = -n
+    return turned
+def fail():
+    said = "no"
+    raise ValueError(said)
+async def inner():
+    given = 5
+    return given
+async def outer():
+    got = await inner()
+    return got
+def work():
+    seen = []
+    for n in generate():
+        seen.append(n)
+    ordered = sorted([1, 2], key=key)
+    seen.append(ordered[0])
+    try:
+        fail()
+    except ValueError as error:
+        seen.append(str(error))
+    try:
+        outer().send(None)
+    except StopIteration as end:
+        seen.append(end.value)
+    return seen
+def main():
+    global changed
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.01)
+        found = work()
+        if found != [1, 2, "no", 5]:
+            changed = found
+main()
+"""
+# What is assigned before which of its lines runs, what the program makes of that, and the lines that every step shows.
+ASSIGNED = {"yield made": "made = 'M'", "return turned": "turned = n", "raise ValueError(said)": "said = 'S'", "return given": "given = 'G'"}
+CHANGED = "['M', 1, 'S', 'G']\n"
+STEPPED = {*ASSIGNED, "seen.append(n)", "except ValueError as error:", "got = await inner()", "return got", "except StopIteration as end:", "return seen"}
+
 
 class Nc:
     """nc, connected to what `probing listen` or `probing pause` printed."""

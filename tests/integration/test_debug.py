@@ -10,7 +10,7 @@ import pytest
 from dap_kit import Client, Failed, debug_address
 from interpreters import INTERPRETERS, interpreter_id, version_of
 from jobs import probe
-from prompt_kit import COUNTING, listening, needs_nc
+from prompt_kit import ASSIGNED, CHANGED, COUNTING, STEPPED, STEPS, listening, needs_nc
 from test_harm_python import EVERY, program
 
 OLDEST_AND_NEWEST = pytest.mark.parametrize("python", [INTERPRETERS[0], INTERPRETERS[-1]], ids=interpreter_id)
@@ -86,67 +86,35 @@ def test_a_breakpoint_stops_and_a_local_is_assigned(python):
         assert "stopped by hand None True" in job.output, job.output
 
 
-STEPS = """
-import time
-def generate():
-    yield 1
-    yield 2
-def key(n):
-    return -n
-def fail():
-    raise ValueError("no")
-async def inner():
-    return 5
-async def outer():
-    got = await inner()
-    return got
-def work():
-    total = 0
-    for n in generate():
-        total += n
-    ordered = sorted([total, 2], key=key)
-    try:
-        fail()
-    except ValueError:
-        total = -1
-    try:
-        outer().send(None)
-    except StopIteration as end:
-        total = end.value
-    return total
-print("ready", flush=True)
-while True:
-    time.sleep(0.01)
-    work()
-"""
-
-
-@ALL
-def test_steps(tmp_path, python):
-    """Into a function, a generator, a coroutine, a callback of C and out of an exception; over all of them; out."""
+@EVERY
+def test_steps(python):
+    """Into a function, a generator, a coroutine, a callback of C and out of an exception, with a local assigned in each that the program uses;
+    over all of them; out."""
     lines = STEPS.splitlines()
-    with script(tmp_path, STEPS, python) as (job, path), Client(debug_address(job)) as client:
-        client.stop_at(path, line_of(STEPS, "total = 0"))
+    with program(python, STEPS) as job, Client(debug_address(job)) as client:
+        client.stop_at(job.script, line_of(STEPS, "seen = []"))
         stop, seen = client.stopped(), []
-        for _ in range(45):
+        while not STEPPED <= set(seen) and len(seen) < 60:
             client.go(stop, "stepIn")
             stop = client.stopped()
-            assert stop["frames"][0]["source"]["path"] == str(path), stop["frames"]
+            assert stop["frames"][0]["source"]["path"] == job.script, stop["frames"]
             seen.append(lines[stop["frames"][0]["line"] - 1].strip())
-        for line in ("yield 1", "yield 2", "return -n", "raise ValueError(\"no\")", "except ValueError:", "got = await inner()", "return 5",
-                     "return got", "except StopIteration as end:", "return total"):
-            assert line in seen, (line, seen)
+            if seen[-1] in ASSIGNED:
+                name, _, value = ASSIGNED[seen[-1]].partition(" = ")
+                client.ask("setVariable", variablesReference=client.locals(stop["frames"][0])[1], name=name, value=value)
+        assert STEPPED <= set(seen), seen
         while stop["reason"] != "breakpoint":
             client.go(stop)
             stop = client.stopped()
+        assert client.value("changed") == CHANGED.strip()
         seen = []
-        while "return total" not in seen:
+        while "return seen" not in seen:
             client.go(stop, "next")
             stop = client.stopped()
             assert stop["frames"][0]["name"] == "work", (stop["frames"], seen)
             seen.append(lines[stop["frames"][0]["line"] - 1].strip())
-        assert "total = -1" in seen and "total = end.value" in seen
-        client.stop_at(path, line_of(STEPS, "return -n"))
+        assert "seen.append(str(error))" in seen and "seen.append(end.value)" in seen
+        client.stop_at(job.script, line_of(STEPS, "return turned"))
         client.go(stop)
         stop = client.stopped()
         client.go(stop, "stepOut")

@@ -42,22 +42,28 @@ LOOK, CALL = "1 + 1", "import os; os.getpid() > 0"
 def program(python, code, ready="ready", env=None):
     """A program for the length of a block, whatever has to be done to start it in that interpreter."""
     env = {"PYTHONUNBUFFERED": "1", **(env or {})}
-    if python in NEWER:
-        with roots.start("sid", python, "-c", code, env=env) as target:
-            if ready:
-                target.wait_for(ready)
-            yield target
-    elif python in builds.FREE_THREADED:
-        script = builds.path(python) / f"harm-{os.getpid()}-{time.monotonic_ns()}.py"
-        script.write_text("import sys; sys.stdout.reconfigure(line_buffering=True)\n" + code)  # these ignore PYTHONUNBUFFERED
-        try:
-            with jobs.start(builds.path(python) / "trainer", script, ready=ready, env=env) as job:
-                yield job
-        finally:
-            script.unlink()
-    else:
+    if python in INTERPRETERS:
         with jobs.python(code, interpreter=python, ready=ready, env=env) as job:
             yield job
+        return
+    name = f"harm-{os.getpid()}-{time.monotonic_ns()}.py"
+    script = roots.path("sid") / "tmp" / name if python in NEWER else builds.path(python) / name
+    if python in builds.FREE_THREADED:  # these ignore PYTHONUNBUFFERED; lines keep their numbers where the first is empty
+        code = "import sys; sys.stdout.reconfigure(line_buffering=True)" + ("" if code.startswith("\n") else "\n") + code
+    script.write_text(code)
+    try:
+        if python in NEWER:
+            with roots.start("sid", python, f"/tmp/{name}", env=env) as target:
+                if ready:
+                    target.wait_for(ready)
+                target.script = f"/tmp/{name}"
+                yield target
+        else:
+            with jobs.start(builds.path(python) / "trainer", script, ready=ready, env=env) as job:
+                job.script = str(script)
+                yield job
+    finally:
+        script.unlink()
 
 
 def evaluate(job, text, *options, expect=None):

@@ -7,7 +7,7 @@ import jobs
 import pytest
 from interpreters import INTERPRETERS, interpreter_id
 from jobs import probe
-from prompt_kit import COUNTING, Nc, address, goes_on, needs_nc
+from prompt_kit import ASSIGNED, CHANGED, COUNTING, STEPPED, STEPS, Nc, address, goes_on, needs_nc
 from test_harm_python import EVERY, program
 
 pytestmark = needs_nc
@@ -62,56 +62,21 @@ def test_a_local_is_assigned_and_used(python):
         assert "stopped by hand None True" in job.output, job.output
 
 
-@pytest.mark.parametrize("python", INTERPRETERS, ids=interpreter_id)
+@EVERY
 def test_steps(python):
-    """Into a function, a generator, a coroutine, a callback of C and out of an exception."""
-    code = """
-import time
-def generate():
-    yield 1
-    yield 2
-def key(n):
-    return -n
-def fail():
-    raise ValueError("no")
-async def inner():
-    return 5
-async def outer():
-    got = await inner()
-    return got
-def work():
-    total = 0
-    for n in generate():
-        total += n
-    ordered = sorted([total, 2], key=key)
-    try:
-        fail()
-    except ValueError:
-        total = -1
-    try:
-        outer().send(None)
-    except StopIteration as end:
-        total = end.value
-    return total
-print("ready", flush=True)
-while True:
-    time.sleep(0.01)
-    work()
-"""
-    with jobs.python(code, interpreter=python) as job:
-        lines = code.splitlines()
+    """Into a function, a generator, a coroutine, a callback of C and out of an exception; a local assigned in each is what the program uses."""
+    with program(python, STEPS) as job:
         with Nc(address(probe(job.pid, "pause"))) as nc:
             nc.wait(") ")
             seen = []
-            for _ in range(60):
-                text = nc.ask("step", ") ").splitlines()
-                seen += [line[7:].strip() for line in text if line.startswith(">")]
-            for line in ("yield 1", "yield 2", "return -n", "raise ValueError(\"no\")", "except ValueError:", "got = await inner()", "return 5",
-                         "return got", "except StopIteration as end:", "return total"):
-                assert line in seen, (line, seen)
-            assert set(seen) <= {line.strip() for line in lines}
+            while not (STEPPED <= set(seen) and seen[-1] == "return seen") and len(seen) < 80:
+                seen += [line[7:].strip() for line in nc.ask("step", ") ").splitlines() if line.startswith(">")]
+                if seen and seen[-1] in ASSIGNED:
+                    nc.ask(ASSIGNED[seen[-1]], ") ")
+            assert STEPPED <= set(seen) <= {line.strip() for line in STEPS.splitlines()}, seen
             nc.send("continue\n")
             nc.end()
+        jobs.wait_until(lambda: probe(job.pid, "eval", "changed").stdout == CHANGED, what="the program's use of them")
         assert probe(job.pid, "eval", "import sys; sys.gettrace()").stdout == ""
         assert job.alive() and job.output == "ready\n"
 

@@ -10,7 +10,7 @@ from interpreters import INTERPRETERS, interpreter_id
 from jobs import PROGRAM, probe
 from prompt_kit import COUNTING, goes_on
 from terminal_kit import probing
-from test_harm_python import EVERY, NEWER, has_locals, program
+from test_harm_python import EVERY, has_locals, program
 
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 
@@ -51,8 +51,7 @@ def test_a_pipe_is_run_as_a_script(python):
         if has_locals(python):
             done = script(job, "model.hidden_size\nstep > 0 and total > 0\nframe(0, 0).locals['model'].weights\n[f.function for f in frames()][-2:]\nx = 5\n")
             assert (done.stdout, done.stderr) == ("32\nTrue\n[1.0, 2.0]\n['train', '<module>']\n", "")
-            done = script(job, "source(helper)\n") if python not in NEWER else None  # which run what -c gave
-            assert done is None or done.stdout == "def helper(n):\n    doubled = n * 2\n    return doubled\n"
+            assert script(job, "source(helper)\n").stdout == "def helper(n):\n    doubled = n * 2\n    return doubled\n"
         done = script(job, "threads()[0].name\nhelp()\nx = 5\n1 / 0\nx = 6\n")
         assert done.stdout.startswith("'MainThread'\n") and "tensors()" in done.stdout
         assert done.returncode == 1 and done.stderr.endswith("ZeroDivisionError: division by zero\n") and "<probing>" not in done.stderr
