@@ -446,6 +446,7 @@ static int start(struct pb_arena *arena, const char *settings, char *why, size_t
     trouble[0] = '\0';
     hangs_since = 0;
     __atomic_store_n(&wanted, 1, __ATOMIC_SEQ_CST);
+    start_work(); /* not only with the next tick: where torch is there, so is the first row soon */
     return 0;
 }
 
