@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #define LIST       "probing.registered"
@@ -301,13 +302,28 @@ static int ask_source(const struct pb_ask *ask, struct pb_live_source *live, con
     return error;
 }
 
+/* Whether the query names one of the tables that the agent makes of live objects (python/probing/_objects.py).
+ * Names in SQL are of any case. */
+static bool names_objects(const char *sql, size_t length)
+{
+    static const char *const names[] = {"python.modules", "python.tensors", "python.optimizers"};
+
+    for (size_t i = 0; i < length; i++)
+        for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++)
+            if (length - i >= strlen(names[k]) && strncasecmp(sql + i, names[k], strlen(names[k])) == 0)
+                return true;
+    return false;
+}
+
 int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources, const char *sql,
                       size_t length, unsigned timeout_ms, struct pb_err *err)
 {
+    bool objects = names_objects(sql, length);
+
     for (unsigned i = 0; i < sources->n; i++) {
         struct pb_live_source *live = &sources->at[i].live;
         char name[64];
-        if (live->dead || live->pid <= 0 || !has_registered(live->arena_fd))
+        if (live->dead || live->pid <= 0 || live->arena_fd < 0 || !(objects || has_registered(live->arena_fd)))
             continue;
         int r = ask_source(ask, live, sql, length, timeout_ms, err);
         if (r == 0)
