@@ -230,4 +230,4 @@ def traced(pid):
 
 if __name__ == "__main__":
     Path(sys.argv[1]).mkdir(parents=True)
-    Kit(sys.argv[1], sys.argv[2])
+    Kit(sys.argv[1], machine=sys.argv[2])
