@@ -4,6 +4,7 @@
         assert probe(job.pid, "eval", "1 + 1").stdout == "2\n"
 """
 import functools
+import json
 import os
 import shutil
 import subprocess
@@ -61,6 +62,14 @@ def probe(*words, timeout=60, **options):
     """Runs the program; numbers may be given as they are."""
     return subprocess.run([str(PROGRAM), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                           universal_newlines=True, timeout=timeout, **options)
+
+
+def rows(*words, **options):
+    """What a query gives, as dictionaries: a target (a job, or what names one), options, and SQL last."""
+    *before, sql = [getattr(word, "pid", word) for word in words]
+    done = probe(*before, "query", "--format", "json", sql, **options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 class Job:

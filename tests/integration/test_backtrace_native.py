@@ -3,7 +3,6 @@ import csv
 import io
 import json
 import subprocess
-import sys
 import time
 
 import jobs
@@ -135,13 +134,7 @@ def test_without_stopping_one_that_runs_has_no_stack(c_program):
         assert "innermost" in text and "spinner" not in text and "leave out --no-stop" in text, text
 
 
-def has_torch():
-    return subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode == 0
-
-
-def test_a_torch_thread_shows_its_kernels():
-    if not has_torch():
-        pytest.skip("torch is not installed")
+def test_a_torch_thread_shows_its_kernels(needs_torch):
     with jobs.python(TORCH) as job:
         time.sleep(0.5)
         for _ in range(20):

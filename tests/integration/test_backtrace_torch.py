@@ -3,7 +3,6 @@ those that look alike and do not."""
 import contextlib
 import json
 import socket
-import subprocess
 import sys
 import time
 
@@ -44,10 +43,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def torch():
-    if subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("torch is not installed")
+pytestmark = pytest.mark.usefixtures("needs_torch")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import jobs
+from jobs import rows
 
 SETTINGS = {"probing.sample_rate", "probing.max_memory", "probing.retention_days", "probing.compression", "probing.redact",
             "probing.torch.profiling", "probing.torch.budget", "probing.torch.hang_timeout", "probing.archive"}
@@ -24,12 +25,6 @@ def config(*args, env=None):
     done = probe(*args, "config", "--json", env=env)
     assert done.returncode == 0, done.stderr
     return {row["name"]: row for row in json.loads(done.stdout)}
-
-
-def rows(pid, sql):
-    done = probe(pid, "query", "--format", "json", sql)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_without_a_process_the_defaults_and_this_environment_are_shown():

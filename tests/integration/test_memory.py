@@ -12,6 +12,7 @@ import pytest
 import jobs
 import roots
 from interpreters import INTERPRETERS, interpreter_id
+from jobs import rows
 
 HEAP = """
 import gc, sys, time
@@ -38,12 +39,6 @@ def memory(pid, env=None):
     done = probe(pid, "memory", "--json", env=env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)[0]
-
-
-def rows(pid, sql):
-    done = probe(pid, "query", "--format", "json", sql)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def as_python_says(found, said):

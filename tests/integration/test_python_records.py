@@ -9,6 +9,7 @@ import builds
 import interpreters
 import jobs
 import pytest
+from jobs import rows
 
 PYTHON = [pytest.param(path, id=interpreters.interpreter_id(path)) for path in interpreters.INTERPRETERS]
 SOURCES = str(jobs.TOP / "python")
@@ -74,13 +75,6 @@ print("said", flush=True)
 while True:
     time.sleep(0.05)
 """
-
-
-def rows(pid, sql):
-    done = subprocess.run([jobs.PROGRAM, "-t", str(pid), "query", "--format", "json", sql], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          universal_newlines=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def start(python, code, **env):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jobs
 import pytest
-from jobs import probe
+from jobs import probe, rows
 
 # As written in the documentation.
 PROMISED = [
@@ -31,13 +31,6 @@ PROMISED = [
   WHERE timestamp > now() - interval '1 hour' GROUP BY function_name ORDER BY total_alloc DESC""",
     "SELECT * FROM python.memory", "SELECT * FROM system.process",
 ]
-
-
-def rows(*words, **options):
-    """What a query gives, as dictionaries."""
-    done = probe(*words[:-1], "query", "--format", "json", words[-1], **options)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")

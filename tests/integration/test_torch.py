@@ -1,11 +1,10 @@
 """The torch probe on a real training: names, counts, steps; and what the program must not notice."""
-import json
-import subprocess
 import sys
 
 import jobs
 import pytest
 from jobs import probe
+from jobs import rows as query
 
 HEAD = """
 import os, sys, threading, time
@@ -87,16 +86,7 @@ print("same", len(done) > 0, flush=True)
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def torch():
-    if subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("torch is not installed")
-
-
-def query(job, sql):
-    done = probe(job.pid, "query", "--format", "json", sql)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+pytestmark = pytest.mark.usefixtures("needs_torch")
 
 
 def is_in(job):

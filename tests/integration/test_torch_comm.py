@@ -1,11 +1,10 @@
 """Collectives of a real DDP training with gloo: counted against torch.profiler, seen while one hangs, and gone without a trace."""
-import json
-import subprocess
 import sys
 
 import jobs
 import pytest
 from jobs import probe
+from jobs import rows as query
 
 PROGRAM = """
 import os, subprocess, sys, time, warnings
@@ -64,16 +63,7 @@ os._exit(0)
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def torch():
-    if subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("torch is not installed")
-
-
-def query(job, sql):
-    done = probe(job.pid, "query", "--format", "json", sql)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+pytestmark = pytest.mark.usefixtures("needs_torch")
 
 
 def test_every_collective_is_a_row_also_those_of_the_reducer_and_one_that_hangs(tmp_path):

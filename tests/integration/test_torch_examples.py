@@ -13,10 +13,7 @@ from jobs import PROGRAM, TOP, probe
 EXAMPLES = TOP / "examples"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def torch():
-    if subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("torch is not installed")
+pytestmark = pytest.mark.usefixtures("needs_torch")
 
 
 def query(target, sql, *options):

@@ -1,13 +1,13 @@
 """Where steps begin and end, for trainings of all kinds, and what the torch probe says of them; the numbers are compared
 with what the program itself measured. One program runs them all: importing torch is what takes long."""
 import json
-import subprocess
 import sys
 import time
 
 import jobs
 import pytest
 from jobs import probe
+from jobs import rows as query
 
 PROGRAM = """
 import copy, io, json, pickle, sys, time
@@ -134,21 +134,13 @@ while True:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    if subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("torch is not installed")
+def job(needs_torch, tmp_path_factory):
     folder = tmp_path_factory.mktemp("steps")
     (folder / "job.py").write_text(PROGRAM)
     (folder / "word").write_text("")
     with jobs.start(sys.executable, folder / "job.py", folder / "word", ready="ready\n", ready_seconds=90) as started:
         started.word, started.said = folder / "word", 0
         yield started
-
-
-def query(job, sql):
-    done = probe(job.pid, "query", "--format", "json", sql)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def run(job, name, *settings):

@@ -3,7 +3,7 @@ import json
 
 import jobs
 import pytest
-from jobs import probe
+from jobs import probe, rows
 from test_harm_python import EVERY, program
 
 # work() calls each function a known number of times in a round; what it prints tells whether tracing changed anything.
@@ -58,13 +58,6 @@ def main():
 if len(sys.argv) < 9:
     main()
 """
-
-
-def rows(job, sql):
-    done = probe(job.pid, "query", sql, "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    return found["rows"] if isinstance(found, dict) else found
 
 
 def ended(job, name, also="true"):
