@@ -63,72 +63,16 @@ def _serve_code(arguments, channel):
     exec(compile(arguments, "<channel>", "exec", 0, True), names)
 
 
-def _serve_repl(arguments, channel):
-    from . import _prompt
-
-    _prompt.serve_tool(arguments, channel)
-
-
-def _serve_prompt(arguments, channel):
-    from . import _prompt
-
-    _prompt.serve_plain(arguments, channel)
+def _later(module, function):
+    """What serves a kind, loaded when the first client asks for it."""
+    def serve_kind(arguments, channel):
+        getattr(__import__(module, globals(), None, (function,), 1), function)(arguments, channel)
+    return serve_kind
 
 
-def _serve_pause(arguments, channel):
-    from . import _pause
-
-    _pause.serve_control(arguments, channel)
-
-
-def _serve_paused(arguments, channel):
-    from . import _pause
-
-    _pause.serve_client(arguments, channel)
-
-
-def _serve_catch(arguments, channel):
-    from . import _catch
-
-    _catch.serve_control(arguments, channel)
-
-
-def _serve_caught(arguments, channel):
-    from . import _catch
-
-    _catch.serve_client(arguments, channel)
-
-
-def _serve_trace(arguments, channel):
-    from . import _trace
-
-    _trace.serve_control(arguments, channel)
-
-
-def _serve_break(arguments, channel):
-    from . import _break
-
-    _break.serve_control(arguments, channel)
-
-
-def _serve_watch(arguments, channel):
-    from . import _watch
-
-    _watch.serve_control(arguments, channel)
-
-
-def _serve_debug(arguments, channel):
-    from . import _dap
-
-    _dap.serve_client(arguments, channel)
-
-
-def _serve_debugpy(arguments, channel):
-    from . import _debugpy
-
-    _debugpy.serve(arguments, channel)
-
-
-KINDS = {"code": _serve_code, "repl": _serve_repl, "prompt": _serve_prompt, "pause": _serve_pause, "paused": _serve_paused,
-         "catch": _serve_catch, "caught": _serve_caught, "trace": _serve_trace, "break": _serve_break,
-         "watch": _serve_watch, "debug": _serve_debug, "debugpy": _serve_debugpy}
+KINDS = {"code": _serve_code, "repl": _later("_prompt", "serve_tool"), "prompt": _later("_prompt", "serve_plain"),
+         "pause": _later("_pause", "serve_control"), "paused": _later("_pause", "serve_client"),
+         "catch": _later("_catch", "serve_control"), "caught": _later("_catch", "serve_client"),
+         "trace": _later("_trace", "serve_control"), "break": _later("_break", "serve_control"),
+         "watch": _later("_watch", "serve_control"), "debug": _later("_dap", "serve_client"),
+         "debugpy": _later("_debugpy", "serve")}
