@@ -13,20 +13,6 @@
 #define KIND     "debug"
 #define LIMIT_MS (600u * 1000)
 
-static int stop_debug(const struct pb_call *call, struct pb_err *err)
-{
-    struct pb_session session;
-
-    int r = pb_parts_session(&call->ask, call->targets.at[0].pid, true, call->timeout_ms, &session, err);
-    if (r < 0)
-        return r;
-    r = pb_address_stop(&session, KIND, true, err);
-    pb_session_done(&session);
-    if (r == 0)
-        fputs("note: it was not listening for debuggers\n", stderr);
-    return r < 0 ? r : 0;
-}
-
 static int listen_for_clients(const struct pb_call *call, const struct pb_address *address,
                               const char *arguments, struct pb_err *err)
 {
@@ -67,9 +53,7 @@ static int run_debug(const struct pb_call *call, struct pb_err *err)
     char token[256], arguments[300];
 
     if (pb_call_option(call, "stop"))
-        return call->nargs || pb_call_option(call, "token")
-                   ? pb_fail(err, PB_USAGE, "--stop goes with neither an address nor a token: it stops all")
-                   : stop_debug(call, err);
+        return pb_address_stop_all(call, KIND, "it was not listening for debuggers", err);
     if (limit && (pb_parse_duration(limit, &limit_ms) < 0 || limit_ms == 0))
         return pb_fail(err, PB_USAGE, "--limit takes a time such as 30, 5m or 1h, not '%s'", limit);
     int r = pb_address_parse(call->nargs ? call->args[0] : NULL, &address, err);

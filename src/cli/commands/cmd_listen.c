@@ -7,20 +7,6 @@
 
 #define KIND "prompt"
 
-static int stop(const struct pb_call *call, struct pb_err *err)
-{
-    struct pb_session session;
-
-    int r = pb_parts_session(&call->ask, call->targets.at[0].pid, true, call->timeout_ms, &session, err);
-    if (r < 0)
-        return r;
-    r = pb_address_stop(&session, KIND, true, err);
-    pb_session_done(&session);
-    if (r == 0)
-        fputs("note: it was not listening\n", stderr);
-    return r < 0 ? r : 0;
-}
-
 static int run_listen(const struct pb_call *call, struct pb_err *err)
 {
     struct pb_address address;
@@ -28,9 +14,7 @@ static int run_listen(const struct pb_call *call, struct pb_err *err)
     char token[256];
 
     if (pb_call_option(call, "stop"))
-        return call->nargs || pb_call_option(call, "token")
-                   ? pb_fail(err, PB_USAGE, "--stop goes with neither an address nor a token: it stops all")
-                   : stop(call, err);
+        return pb_address_stop_all(call, KIND, "it was not listening", err);
     int r = pb_address_parse(call->nargs ? call->args[0] : NULL, &address, err);
     if (r == 0)
         r = pb_address_token(call, &address, token, sizeof(token), err);

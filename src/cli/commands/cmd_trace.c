@@ -3,40 +3,22 @@
 #include "cli/cli.h"
 #include "cli/talk/question.h"
 
-#include <stdlib.h>
-
 #define DEPTH_MAX 16
-
-static int add_depth(struct pb_question *question, const char *given, struct pb_err *err)
-{
-    char *end;
-    long depth = strtol(given, &end, 10);
-
-    if (end == given || *end || depth < 1 || depth > DEPTH_MAX)
-        return pb_fail(err, PB_USAGE, "--depth takes a number from 1 to %d, not '%s'", DEPTH_MAX, given);
-    return pb_question_add(question, "depth", given, err);
-}
 
 static int run_trace(const struct pb_call *call, struct pb_err *err)
 {
-    const char *depth = pb_call_option(call, "depth"), *locals = pb_call_option(call, "locals");
+    const char *locals = pb_call_option(call, "locals");
     struct pb_question question = {.used = 0};
 
-    int r = pb_question_add(&question, "do",
-                            pb_call_option(call, "stop") ? "stop"
-                            : call->nargs                ? "start"
-                                                         : "list",
-                            err);
+    int r = pb_question_add_request(&question, call, "function", err);
     if (r == 0 && pb_call_option(call, "args"))
         r = pb_question_add(&question, "args", "1", err);
     if (r == 0 && locals)
         r = pb_question_add(&question, "locals", locals, err);
-    if (r == 0 && depth)
-        r = add_depth(&question, depth, err);
+    if (r == 0)
+        r = pb_question_add_number(&question, call, "depth", DEPTH_MAX, err);
     if (r == 0)
         r = pb_question_add_duration(&question, call, "duration", "duration_ms", err);
-    for (int i = 0; r == 0 && i < call->nargs; i++)
-        r = pb_question_add(&question, "function", call->args[i], err);
     return r < 0 ? r : pb_question_ask(call, "trace", &question, stdout, err);
 }
 

@@ -3,36 +3,17 @@
 #include "cli/cli.h"
 #include "cli/talk/question.h"
 
-#include <stdlib.h>
-
 #define RATE_MAX 100000
-
-static int add_rate(struct pb_question *question, const char *given, struct pb_err *err)
-{
-    char *end;
-    long rate = strtol(given, &end, 10);
-
-    if (end == given || *end || rate < 1 || rate > RATE_MAX)
-        return pb_fail(err, PB_USAGE, "--rate takes a number from 1 to %d, not '%s'", RATE_MAX, given);
-    return pb_question_add(question, "rate", given, err);
-}
 
 static int run_watch(const struct pb_call *call, struct pb_err *err)
 {
-    const char *rate = pb_call_option(call, "rate");
     struct pb_question question = {.used = 0};
 
-    int r = pb_question_add(&question, "do",
-                            pb_call_option(call, "stop") ? "stop"
-                            : call->nargs                ? "start"
-                                                         : "list",
-                            err);
-    if (r == 0 && rate)
-        r = add_rate(&question, rate, err);
+    int r = pb_question_add_request(&question, call, "name", err);
+    if (r == 0)
+        r = pb_question_add_number(&question, call, "rate", RATE_MAX, err);
     if (r == 0)
         r = pb_question_add_duration(&question, call, "duration", "duration_ms", err);
-    for (int i = 0; r == 0 && i < call->nargs; i++)
-        r = pb_question_add(&question, "name", call->args[i], err);
     return r < 0 ? r : pb_question_ask(call, "watch", &question, stdout, err);
 }
 

@@ -1,6 +1,7 @@
 /* address: see address.h. */
 #include "cli/talk/address.h"
 
+#include "ask/parts.h"
 #include "base/err.h"
 #include "cli/cli.h"
 #include "control/message.h"
@@ -159,6 +160,23 @@ int pb_address_stop(struct pb_session *session, const char *kind, bool channels,
     pb_frame_put_str(&w, PB_TAG_NAME, kind);
     pb_frame_put_u64(&w, PB_TAG_MODE, channels);
     return ask(session, &w, PB_MSG_LISTEN_STOP, err);
+}
+
+int pb_address_stop_all(const struct pb_call *call, const char *kind, const char *otherwise,
+                        struct pb_err *err)
+{
+    struct pb_session session;
+
+    if (call->nargs || pb_call_option(call, "token"))
+        return pb_fail(err, PB_USAGE, "--stop goes with neither an address nor a token: it stops all");
+    int r = pb_parts_session(&call->ask, call->targets.at[0].pid, true, call->timeout_ms, &session, err);
+    if (r < 0)
+        return r;
+    r = pb_address_stop(&session, kind, true, err);
+    pb_session_done(&session);
+    if (r == 0)
+        fprintf(stderr, "note: %s\n", otherwise);
+    return r < 0 ? r : 0;
 }
 
 const char *pb_address_host(const struct pb_address *address)

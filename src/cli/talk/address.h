@@ -36,6 +36,11 @@ int pb_address_listen_bytes(pid_t pid, struct pb_session *session, const char *k
 /* Stops it, and with channels ends the prompts that came that way. Returns how many addresses there were. */
 int pb_address_stop(struct pb_session *session, const char *kind, bool channels, struct pb_err *err);
 
+/* What a command that listens does for --stop: ends all of that kind, or says what it was not ("it was not
+ * listening"). PB_USAGE where the call has an address or a token as well. */
+int pb_address_stop_all(const struct pb_call *call, const char *kind, const char *otherwise,
+                        struct pb_err *err);
+
 /* The host by which this machine reaches it. */
 const char *pb_address_host(const struct pb_address *address);
 /* Tells a person how to connect: as a command, "nc HOST PORT", or as HOST:PORT. */

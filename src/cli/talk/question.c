@@ -7,6 +7,7 @@
 #include "cli/talk/dialog.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int pb_question_add(struct pb_question *question, const char *name, const char *value, struct pb_err *err)
@@ -35,6 +36,31 @@ int pb_question_add_duration(struct pb_question *question, const struct pb_call 
         return pb_fail(err, PB_USAGE, "--%s takes a time such as 10, 500ms or 2m, not '%s'", option, given);
     snprintf(number, sizeof(number), "%u", ms);
     return pb_question_add(question, name, number, err);
+}
+
+int pb_question_add_number(struct pb_question *question, const struct pb_call *call, const char *option,
+                           long most, struct pb_err *err)
+{
+    const char *given = pb_call_option(call, option);
+    char *end;
+
+    if (!given)
+        return 0;
+    long number = strtol(given, &end, 10);
+    if (end == given || *end || number < 1 || number > most)
+        return pb_fail(err, PB_USAGE, "--%s takes a number from 1 to %ld, not '%s'", option, most, given);
+    return pb_question_add(question, option, given, err);
+}
+
+int pb_question_add_request(struct pb_question *question, const struct pb_call *call, const char *name,
+                            struct pb_err *err)
+{
+    const char *what = pb_call_option(call, "stop") ? "stop" : call->nargs ? "start" : "list";
+
+    int r = pb_question_add(question, "do", what, err);
+    for (int i = 0; r == 0 && i < call->nargs; i++)
+        r = pb_question_add(question, name, call->args[i], err);
+    return r;
 }
 
 int pb_question_ask(const struct pb_call *call, const char *kind, const struct pb_question *question,

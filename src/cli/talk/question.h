@@ -22,6 +22,15 @@ int pb_question_add(struct pb_question *question, const char *name, const char *
 int pb_question_add_duration(struct pb_question *question, const struct pb_call *call, const char *option,
                              const char *name, struct pb_err *err);
 
+/* The same of an option that is a whole number from 1 to most. */
+int pb_question_add_number(struct pb_question *question, const struct pb_call *call, const char *option,
+                           long most, struct pb_err *err);
+
+/* What trace and watch begin with: "do" (--stop: stop; with arguments: start; otherwise list), and each
+ * argument of the call under that name. */
+int pb_question_add_request(struct pb_question *question, const struct pb_call *call, const char *name,
+                            struct pb_err *err);
+
 /* Asks a channel of that kind, and prints the answer there. */
 int pb_question_ask(const struct pb_call *call, const char *kind, const struct pb_question *question,
                     FILE *to, struct pb_err *err);
