@@ -47,25 +47,12 @@ uint64_t pb_crash_number(void)
     return __atomic_add_fetch(&crash_number, 1, __ATOMIC_RELAXED);
 }
 
-/* Between this and end_row the tables stay mapped. */
+/* Between this and pb_recorder_end_row the tables stay mapped. */
 static int begin_row(enum pb_crash_table which, struct pb_row *row, uint32_t *place)
 {
     static struct pb_known_table known[PB_CRASH_TABLES];
 
-    struct pb_arena *arena = pb_recorder_enter(place);
-    if (!arena)
-        return -ENOENT;
-    struct pb_table *table = pb_recorder_table(arena, &pb_crash_tables[which], &known[which]);
-    int r = table ? pb_row_begin(table, row) : -ENOMEM;
-    if (r < 0)
-        pb_recorder_leave(*place);
-    return r;
-}
-
-static void end_row(struct pb_row *row, uint32_t place)
-{
-    pb_row_commit(row);
-    pb_recorder_leave(place);
+    return pb_recorder_begin_row(&pb_crash_tables[which], &known[which], row, place);
 }
 
 static void set_text(struct pb_row *row, unsigned column, const struct pb_frame *frame, uint16_t tag)
@@ -102,7 +89,7 @@ static void add_signal(const struct pb_frame *frame)
     set_text(&row, E_FILE, frame, PB_TAG_FILENAME);
     set_number(&row, E_LINE, frame, PB_TAG_VALUE);
     set_text(&row, E_TRACEBACK, frame, PB_TAG_TEXT);
-    end_row(&row, place);
+    pb_recorder_end_row(&row, place);
 }
 
 static void add_frame(const struct pb_frame *frame)
@@ -122,7 +109,7 @@ static void add_frame(const struct pb_frame *frame)
     set_text(&row, F_FILE, frame, PB_TAG_FILENAME);
     set_number(&row, F_LINE, frame, PB_TAG_VALUE);
     set_text(&row, F_LOCALS, frame, PB_TAG_TEXT);
-    end_row(&row, place);
+    pb_recorder_end_row(&row, place);
 }
 
 static const char *name_of(int signal)
@@ -147,7 +134,7 @@ static void add_survived(int signal)
     pb_set_string(&row, E_KIND, "survived", strlen("survived"));
     pb_set_string(&row, E_TYPE, name, strlen(name));
     pb_set_string(&row, E_MESSAGE, message, strlen(message));
-    end_row(&row, place);
+    pb_recorder_end_row(&row, place);
 }
 
 static void mirror_all(struct pb_agent *agent)

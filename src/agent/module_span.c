@@ -166,18 +166,14 @@ static void open_row(const struct pb_python *py, struct span *s)
     struct pb_row row;
     uint32_t place;
 
-    struct pb_arena *arena = pb_recorder_enter(&place);
-    if (!arena)
+    if (pb_trace_begin_row(&row, &place) < 0)
         return;
-    struct pb_table *table = pb_trace_table(arena);
-    if (table && pb_row_begin(table, &row) == 0) {
-        set_begun(&row, &b);
-        memcpy(&s->begun, pb_row_cell(&row, PB_TRACE_TIMESTAMP, PB_TIMESTAMP, sizeof(s->begun)),
-               sizeof(s->begun));
-        s->row = pb_row_ref(&row);
-        if (pb_row_commit(&row) == 0)
-            s->generation = pb_recorder_generation();
-    }
+    set_begun(&row, &b);
+    memcpy(&s->begun, pb_row_cell(&row, PB_TRACE_TIMESTAMP, PB_TIMESTAMP, sizeof(s->begun)),
+           sizeof(s->begun));
+    s->row = pb_row_ref(&row);
+    if (pb_row_commit(&row) == 0)
+        s->generation = pb_recorder_generation();
     pb_recorder_leave(place);
 }
 
@@ -426,19 +422,15 @@ static void write_row(const struct pb_python *py, const struct given *given, con
 
     b.trace = p ? p->trace : b.id;
     pb_clock_both(&mono, &real);
-    struct pb_arena *arena = pb_recorder_enter(&place);
-    struct pb_table *table = arena ? pb_trace_table(arena) : NULL;
-    if (table && pb_row_begin(table, &row) == 0) {
+    if (pb_trace_begin_row(&row, &place) == 0) {
         set_begun(&row, &b);
         if (ends) {
             pb_set_timestamp(&row, PB_TRACE_TIMESTAMP, ends[0] - (real - mono));
             pb_set_timestamp(&row, PB_TRACE_ENDED, ends[1] - (real - mono));
             pb_set_f64(&row, PB_TRACE_DURATION_MS, ((double)ends[1] - (double)ends[0]) / 1e6);
         }
-        pb_row_commit(&row);
+        pb_recorder_end_row(&row, place);
     }
-    if (arena)
-        pb_recorder_leave(place);
     if (before)
         py->decref(before);
 }

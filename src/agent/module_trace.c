@@ -211,29 +211,25 @@ static void open_row(const struct pb_python *py, struct open_call *c, uint64_t p
     struct pb_row row;
     uint32_t place;
 
-    struct pb_arena *arena = pb_recorder_enter(&place);
-    if (!arena)
+    if (pb_trace_begin_row(&row, &place) < 0)
         return;
-    struct pb_table *table = pb_trace_table(arena);
-    if (table && pb_row_begin(table, &row) == 0) {
-        pb_set_string(&row, PB_TRACE_RECORD_TYPE, "call", 4);
-        pb_set_i64(&row, PB_TRACE_TRACE_ID, (int64_t)c->trace);
-        pb_set_i64(&row, PB_TRACE_SPAN_ID, (int64_t)c->id);
-        if (parent)
-            pb_set_i64(&row, PB_TRACE_PARENT_ID, (int64_t)parent);
-        set_object(py, &row, PB_TRACE_NAME, f->name);
-        set_object(py, &row, PB_TRACE_LOCATION, f->location);
-        set_object(py, &row, PB_TRACE_ARGUMENTS, arguments);
-        if (step != INT64_MIN)
-            pb_set_i64(&row, PB_TRACE_STEP, step);
-        pb_set_i32(&row, PB_TRACE_THREAD_ID, pb_thread_id());
-        c->row = pb_row_ref(&row);
-        /* What came before was our own time. */
-        c->begun = pb_clock_mono();
-        pb_set_timestamp(&row, PB_TRACE_TIMESTAMP, c->begun);
-        if (pb_row_commit(&row) == 0)
-            c->generation = pb_recorder_generation();
-    }
+    pb_set_string(&row, PB_TRACE_RECORD_TYPE, "call", 4);
+    pb_set_i64(&row, PB_TRACE_TRACE_ID, (int64_t)c->trace);
+    pb_set_i64(&row, PB_TRACE_SPAN_ID, (int64_t)c->id);
+    if (parent)
+        pb_set_i64(&row, PB_TRACE_PARENT_ID, (int64_t)parent);
+    set_object(py, &row, PB_TRACE_NAME, f->name);
+    set_object(py, &row, PB_TRACE_LOCATION, f->location);
+    set_object(py, &row, PB_TRACE_ARGUMENTS, arguments);
+    if (step != INT64_MIN)
+        pb_set_i64(&row, PB_TRACE_STEP, step);
+    pb_set_i32(&row, PB_TRACE_THREAD_ID, pb_thread_id());
+    c->row = pb_row_ref(&row);
+    /* What came before was our own time. */
+    c->begun = pb_clock_mono();
+    pb_set_timestamp(&row, PB_TRACE_TIMESTAMP, c->begun);
+    if (pb_row_commit(&row) == 0)
+        c->generation = pb_recorder_generation();
     pb_recorder_leave(place);
 }
 

@@ -44,23 +44,18 @@ void pb_note_alert(const struct pb_alert *alert)
     struct pb_row row;
     uint32_t inside;
 
-    struct pb_arena *arena = pb_recorder_enter(&inside);
-    if (!arena)
+    if (pb_recorder_begin_row(&spec, &known, &row, &inside) < 0)
         return;
-    struct pb_table *table = pb_recorder_table(arena, &spec, &known);
-    if (table && pb_row_begin(table, &row) == 0) {
-        pb_set_timestamp(&row, ALERT_TIMESTAMP, pb_clock_mono());
-        put_text(&row, ALERT_KIND, alert->kind);
-        put_text(&row, ALERT_SEVERITY, alert->severity);
-        put_text(&row, ALERT_SUBJECT, alert->subject);
-        put_text(&row, ALERT_MESSAGE, alert->text);
-        if (alert->step >= 0)
-            pb_set_i64(&row, ALERT_STEP, alert->step);
-        if (alert->has_value)
-            pb_set_f64(&row, ALERT_VALUE, alert->value);
-        pb_row_commit(&row);
-    }
-    pb_recorder_leave(inside);
+    pb_set_timestamp(&row, ALERT_TIMESTAMP, pb_clock_mono());
+    put_text(&row, ALERT_KIND, alert->kind);
+    put_text(&row, ALERT_SEVERITY, alert->severity);
+    put_text(&row, ALERT_SUBJECT, alert->subject);
+    put_text(&row, ALERT_MESSAGE, alert->text);
+    if (alert->step >= 0)
+        pb_set_i64(&row, ALERT_STEP, alert->step);
+    if (alert->has_value)
+        pb_set_f64(&row, ALERT_VALUE, alert->value);
+    pb_recorder_end_row(&row, inside);
 }
 
 void pb_note_log(const char *source, const char *format, ...)
@@ -78,15 +73,10 @@ void pb_note_log(const char *source, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    struct pb_arena *arena = pb_recorder_enter(&inside);
-    if (!arena)
+    if (pb_recorder_begin_row(&spec, &known, &row, &inside) < 0)
         return;
-    struct pb_table *table = pb_recorder_table(arena, &spec, &known);
-    if (table && pb_row_begin(table, &row) == 0) {
-        pb_set_timestamp(&row, LOG_TIMESTAMP, pb_clock_mono());
-        put_text(&row, LOG_SOURCE, source);
-        put_text(&row, LOG_MESSAGE, text);
-        pb_row_commit(&row);
-    }
-    pb_recorder_leave(inside);
+    pb_set_timestamp(&row, LOG_TIMESTAMP, pb_clock_mono());
+    put_text(&row, LOG_SOURCE, source);
+    put_text(&row, LOG_MESSAGE, text);
+    pb_recorder_end_row(&row, inside);
 }

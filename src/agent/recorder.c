@@ -95,3 +95,22 @@ struct pb_table *pb_recorder_table(struct pb_arena *arena, const struct pb_table
     __atomic_store_n(&known->generation, pb_recorder_generation(), __ATOMIC_RELEASE);
     return made;
 }
+
+int pb_recorder_begin_row(const struct pb_table_spec *spec, struct pb_known_table *known, struct pb_row *row,
+                          uint32_t *place)
+{
+    struct pb_arena *arena = pb_recorder_enter(place);
+    if (!arena)
+        return -ENOENT;
+    struct pb_table *table = pb_recorder_table(arena, spec, known);
+    int r = table ? pb_row_begin(table, row) : -ENOMEM;
+    if (r < 0)
+        pb_recorder_leave(*place);
+    return r;
+}
+
+void pb_recorder_end_row(struct pb_row *row, uint32_t place)
+{
+    pb_row_commit(row);
+    pb_recorder_leave(place);
+}

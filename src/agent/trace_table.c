@@ -49,7 +49,7 @@ void pb_trace_forget_ids(void)
     next_id = 0;
 }
 
-struct pb_table *pb_trace_table(struct pb_arena *arena)
+int pb_trace_begin_row(struct pb_row *row, uint32_t *place)
 {
     static struct pb_known_table known;
     const struct pb_table_spec spec = {
@@ -58,5 +58,5 @@ struct pb_table *pb_trace_table(struct pb_arena *arena)
         .columns = columns,
         .ncolumns = PB_TRACE_COLUMNS,
         .heap_percent = 40};
-    return pb_recorder_table(arena, &spec, &known);
+    return pb_recorder_begin_row(&spec, &known, row, place);
 }

@@ -25,8 +25,8 @@ enum pb_trace_column {
     PB_TRACE_COLUMNS,
 };
 
-/* The table in the arena of now; NULL: there is no room for it. Inside the recorder (recorder.h). */
-struct pb_table *pb_trace_table(struct pb_arena *arena);
+/* Begins a row of the table, as pb_recorder_begin_row does (recorder.h). */
+int pb_trace_begin_row(struct pb_row *row, uint32_t *place);
 
 /* An id for a row. Ids of different processes differ: each counts from a random number. */
 uint64_t pb_trace_new_id(void);

@@ -109,29 +109,24 @@ static void write_row(int64_t now, int64_t full, int64_t bare, double percent)
     struct pb_row row;
     uint32_t inside;
 
-    struct pb_arena *arena = pb_recorder_enter(&inside);
-    if (!arena)
+    if (pb_recorder_begin_row(&spec, &known, &row, &inside) < 0)
         return;
-    struct pb_table *table = pb_recorder_table(arena, &spec, &known);
-    if (table && pb_row_begin(table, &row) == 0) {
-        pb_set_timestamp(&row, OVER_TIMESTAMP, now);
-        pb_set_i64(&row, OVER_STEP, pb_torch.step);
-        pb_set_u32(&row, OVER_STEPS, (uint32_t)cost.full_steps);
-        pb_set_u32(&row, OVER_BARE_STEPS, (uint32_t)cost.bare_steps);
-        pb_set_f64(&row, OVER_STEP_MS, (double)full / 1e6);
-        if (bare > 0) {
-            pb_set_f64(&row, OVER_BARE_MS, (double)bare / 1e6);
-            pb_set_f64(&row, OVER_MEASURED, ((double)full / (double)bare - 1) * 100);
-        }
-        pb_set_f64(&row, OVER_CALLS, cost.step_calls);
-        pb_set_f64(&row, OVER_NS, (double)median(&cost.calls));
-        pb_set_f64(&row, OVER_COST, percent / pb_torch.thin);
-        if (pb_torch.budget > 0)
-            pb_set_f64(&row, OVER_BUDGET, pb_torch.budget);
-        pb_set_u32(&row, OVER_EVERY, pb_torch.thin);
-        pb_row_commit(&row);
+    pb_set_timestamp(&row, OVER_TIMESTAMP, now);
+    pb_set_i64(&row, OVER_STEP, pb_torch.step);
+    pb_set_u32(&row, OVER_STEPS, (uint32_t)cost.full_steps);
+    pb_set_u32(&row, OVER_BARE_STEPS, (uint32_t)cost.bare_steps);
+    pb_set_f64(&row, OVER_STEP_MS, (double)full / 1e6);
+    if (bare > 0) {
+        pb_set_f64(&row, OVER_BARE_MS, (double)bare / 1e6);
+        pb_set_f64(&row, OVER_MEASURED, ((double)full / (double)bare - 1) * 100);
     }
-    pb_recorder_leave(inside);
+    pb_set_f64(&row, OVER_CALLS, cost.step_calls);
+    pb_set_f64(&row, OVER_NS, (double)median(&cost.calls));
+    pb_set_f64(&row, OVER_COST, percent / pb_torch.thin);
+    if (pb_torch.budget > 0)
+        pb_set_f64(&row, OVER_BUDGET, pb_torch.budget);
+    pb_set_u32(&row, OVER_EVERY, pb_torch.thin);
+    pb_recorder_end_row(&row, inside);
 }
 
 /* percent: what a step with rows costs. Comes back slowly: a step of twice the cost is not let in before

@@ -115,31 +115,26 @@ void pb_torch_write_step(const struct pb_torch_step_row *step)
     struct pb_row row;
     uint32_t inside;
 
-    struct pb_arena *arena = pb_recorder_enter(&inside);
-    if (!arena)
+    if (pb_recorder_begin_row(&spec, &steps, &row, &inside) < 0)
         return;
-    struct pb_table *table = pb_recorder_table(arena, &spec, &steps);
-    if (table && pb_row_begin(table, &row) == 0) {
-        pb_set_timestamp(&row, STEP_TIMESTAMP, step->begun);
-        pb_set_i64(&row, STEP_STEP, step->step);
-        pb_set_f64(&row, STEP_DURATION, (double)(step->ended - step->begun) / 1e6);
-        pb_set_f32(&row, STEP_DATA, (float)((double)step->data / 1e6));
-        pb_set_f32(&row, STEP_FORWARD, (float)((double)step->forward / 1e6));
-        pb_set_f32(&row, STEP_BACKWARD, (float)((double)step->backward / 1e6));
-        pb_set_f32(&row, STEP_OPTIMIZER, (float)((double)step->optimizer / 1e6));
-        pb_set_u32(&row, STEP_CALLS, step->calls);
-        pb_set_u32(&row, STEP_MICRO_BATCHES, step->micro_batches);
-        pb_set_bool(&row, STEP_SAMPLED, step->sampled);
-        pb_set_bool(&row, STEP_SKIPPED, step->skipped);
-        pb_set_i32(&row, STEP_THREAD, step->tid);
-        if (step->samples > 0)
-            pb_set_u32(&row, STEP_SAMPLES, (uint32_t)step->samples);
-        if (step->tokens > 0)
-            pb_set_u32(&row, STEP_TOKENS, (uint32_t)step->tokens);
-        int64_t host = __atomic_load_n(&pb_torch.host_bytes, __ATOMIC_RELAXED);
-        if (host > 0)
-            pb_set_f32(&row, STEP_MEMORY, (float)((double)host / (1 << 20)));
-        pb_row_commit(&row);
-    }
-    pb_recorder_leave(inside);
+    pb_set_timestamp(&row, STEP_TIMESTAMP, step->begun);
+    pb_set_i64(&row, STEP_STEP, step->step);
+    pb_set_f64(&row, STEP_DURATION, (double)(step->ended - step->begun) / 1e6);
+    pb_set_f32(&row, STEP_DATA, (float)((double)step->data / 1e6));
+    pb_set_f32(&row, STEP_FORWARD, (float)((double)step->forward / 1e6));
+    pb_set_f32(&row, STEP_BACKWARD, (float)((double)step->backward / 1e6));
+    pb_set_f32(&row, STEP_OPTIMIZER, (float)((double)step->optimizer / 1e6));
+    pb_set_u32(&row, STEP_CALLS, step->calls);
+    pb_set_u32(&row, STEP_MICRO_BATCHES, step->micro_batches);
+    pb_set_bool(&row, STEP_SAMPLED, step->sampled);
+    pb_set_bool(&row, STEP_SKIPPED, step->skipped);
+    pb_set_i32(&row, STEP_THREAD, step->tid);
+    if (step->samples > 0)
+        pb_set_u32(&row, STEP_SAMPLES, (uint32_t)step->samples);
+    if (step->tokens > 0)
+        pb_set_u32(&row, STEP_TOKENS, (uint32_t)step->tokens);
+    int64_t host = __atomic_load_n(&pb_torch.host_bytes, __ATOMIC_RELAXED);
+    if (host > 0)
+        pb_set_f32(&row, STEP_MEMORY, (float)((double)host / (1 << 20)));
+    pb_recorder_end_row(&row, inside);
 }
