@@ -10,7 +10,20 @@
  *
  * Any thread, without locks, in about 50 ns. The first column of the table is `timestamp`, when the row was
  * appended. Where no agent is in the process an append does nothing and returns -ENOENT: the program may be
- * probed later. A table's memory must stay; its names follow the rules of docs/python.md. */
+ * probed later. A table's memory must stay; its names follow the rules of docs/python.md.
+ *
+ * A table whose rows come from a function at the moment of a query:
+ *
+ *   static int open_files(struct probing_rows *to, void *arg)
+ *   {
+ *       for (...)
+ *           if (probing_row(to, (struct probing_value[]){PROBING_INT(f->reads), PROBING_TEXT(f->name)}) < 0)
+ *               break;
+ *       return 0;
+ *   }
+ *   static struct probing_live files = PROBING_LIVE("loader.files", columns, open_files, NULL);
+ *
+ *   probing_register(&files);   once, with or without an agent in the process */
 #ifndef PROBING_H
 #define PROBING_H
 
@@ -108,6 +121,90 @@ static inline int probing_append(struct probing_table *table, const struct probi
     }
     return found(table, values);
 }
+
+/* --- tables whose rows come from a function -------------------------------------------------------- */
+
+/* Where the rows of one query go: the agent's. */
+struct probing_rows {
+    int (*add)(struct probing_rows *to, const struct probing_value *values);
+    int (*fail)(struct probing_rows *to, const char *text);
+};
+
+struct probing_live {
+    const char *name, *kind, *comment; /* kind: a word for people; comment may be NULL */
+    const struct probing_column *columns;
+    unsigned ncolumns;
+    /* Called in a thread of the agent's, for one query at a time, with the query's deadline (10 s at most).
+     * Where probing_row fails it should return. 0, or a negative errno: the query says that this function
+     * failed, by the name below, and how. */
+    int (*rows)(struct probing_rows *to, void *arg);
+    const char *function;
+    void *arg;
+    struct probing_live *next; /* private, as are: */
+    int listed, active, busy;
+};
+#define PROBING_LIVE(name, columns, rows, arg)                                                               \
+    {                                                                                                        \
+        name, "table", NULL, columns, sizeof(columns) / sizeof((columns)[0]), rows, #rows, arg, NULL, 0, 0,  \
+            0                                                                                                \
+    }
+
+/* Adds a row to the answer; values: one for each column. Strings are copied. Negative: the query is over
+ * (-ECANCELED), has too many rows (-E2BIG), or a value is none of its column (-EINVAL). */
+static inline int probing_row(struct probing_rows *to, const struct probing_value *values)
+{
+    return to->add(to, values);
+}
+
+/* Says why there are no rows; for return probing_fail(to, "the queue is closed"). */
+static inline int probing_fail(struct probing_rows *to, const char *text)
+{
+    return to->fail(to, text);
+}
+
+/* The tables of this library or program, where an agent finds them, also one that comes later. An executable
+ * must be linked with -rdynamic for that. */
+#ifndef PROBING_AGENT /* which reads the lists and has none */
+extern struct probing_live *probing_lives_1;
+__attribute__((weak, visibility("protected"))) struct probing_live *probing_lives_1;
+
+static inline void probing_tell(struct probing_live *table)
+{
+    void *library = dlopen("libprobing.so", RTLD_LAZY | RTLD_NOLOAD);
+    void *symbol = library ? dlsym(library, "probing_register_1") : NULL;
+    void (*tell)(struct probing_live *);
+
+    if (symbol) {
+        memcpy(&tell, &symbol, sizeof(tell));
+        tell(table);
+    }
+    if (library)
+        dlclose(library);
+}
+
+/* Makes it a table that queries find, from now on and for every agent. Its memory must stay as long as the
+ * library, or program, that calls this. From any thread. */
+static inline void probing_register(struct probing_live *table)
+{
+    __atomic_store_n(&table->active, 1, __ATOMIC_SEQ_CST);
+    if (!__atomic_exchange_n(&table->listed, 1, __ATOMIC_SEQ_CST)) {
+        table->next = __atomic_load_n(&probing_lives_1, __ATOMIC_SEQ_CST);
+        while (!__atomic_compare_exchange_n(&probing_lives_1, &table->next, table, 0, __ATOMIC_SEQ_CST,
+                                            __ATOMIC_SEQ_CST))
+            ;
+    }
+    probing_tell(table);
+}
+
+/* Its function is called by no query any more. -EBUSY: one that began before is in it. Not needed before the
+ * library is closed: a library whose function runs stays until it returns. */
+static inline int probing_unregister(struct probing_live *table)
+{
+    __atomic_store_n(&table->active, 0, __ATOMIC_SEQ_CST);
+    probing_tell(table);
+    return __atomic_load_n(&table->busy, __ATOMIC_SEQ_CST) ? -EBUSY : 0;
+}
+#endif
 
 #ifdef __cplusplus
 }

@@ -5,18 +5,18 @@
 
     T name          a table begins
     C name type     a column of it, in order; the type is the format's number
-    R cell ...      a row; \\N is NULL, and \\\\ \\t \\n stand for those characters
+    R cell ...      a row; \\N is NULL; \\\\ \\t \\n \\0 stand for those characters; bytes are hexadecimal digits
     E name text     the function failed, and how
 """
-import _probing
-
 FILENAME = "<probing live>"
 MOST_ROWS = 100000
 MOST_BYTES = 32 << 20
-INT64, FLOAT64, BOOL, TIMESTAMP, STRING = 4, 10, 11, 12, 13
+INT64, FLOAT64, BOOL, TIMESTAMP, STRING, BYTES = 4, 10, 11, 12, 13, 14
 
 
 def functions():
+    import _probing
+
     return _probing.shared.setdefault("registered", {})  # full name -> (kind, function, columns or None)
 
 
@@ -27,12 +27,15 @@ def name_of(function):
 
 def send(request):
     """Runs as the request's code: may be interrupted at any point."""
-    sql = request.source.lower()
+    sql = "".join(letter if letter.isalnum() or letter == "_" else " " for letter in request.source.lower()).split()
     for full, (_, function, columns) in sorted(functions().items()):
         if full.rpartition(".")[2].lower() not in sql:
             continue
         try:
             text = _table(full, function, columns)
+        except KeyboardInterrupt:  # the agent's: its time is over
+            request.send(1, "E\t%s\tthe function %s did not return in time\n" % (full, _escape(name_of(function))))
+            raise
         except Exception as error:
             text = "E\t%s\tthe function %s raised %s: %s\n" % (full, _escape(name_of(function)), type(error).__name__, _escape(str(error)))
         request.send(1, text)
@@ -83,6 +86,8 @@ def _rows(given, columns):
             found.append(dict(zip(columns, row)))
         else:
             raise TypeError("a row is a dict, unless register was given columns")
+    import _probing
+
     for name in names:
         if not _probing.is_name(name, False):
             raise ValueError("%r is no name for a column" % (name,))
@@ -97,6 +102,8 @@ def _kind(values):
         return INT64
     if kinds and kinds <= {int, float}:
         return FLOAT64
+    if kinds == {bytes}:
+        return BYTES
     if kinds and all(hasattr(kind, "timestamp") for kind in kinds):
         return TIMESTAMP
     return STRING
@@ -111,10 +118,12 @@ def _cell(value, kind):
         return str(int(value.timestamp() * 10 ** 6) * 1000 if hasattr(value, "timestamp") else int(value))
     if kind == FLOAT64:
         return repr(float(value))
+    if kind == BYTES:
+        return bytes(value).hex()
     if kind == STRING:
         return _escape(value if isinstance(value, str) else str(value))
     return str(int(value))
 
 
 def _escape(text):
-    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").encode("utf-8", "backslashreplace").decode()
+    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()

@@ -115,8 +115,7 @@ def unregister(name, namespace=None):
 
 
 def _tell(module, full, kind, function, active):
-    """A row by which a query knows that there is something to ask for."""
-    told = module.table("probing.registered", [("name", 13, None, "of the table"), ("kind", 13, None, None),
-                                               ("function", 13, None, "where its rows come from"), ("active", 11, None, "false: taken back")],
-                        "tables whose rows come from a function")
-    told.append(full, kind, "%s.%s" % (getattr(function, "__module__", None), getattr(function, "__qualname__", function)), active)
+    """A row by which a query knows that there is something to ask for, now and of the next agent."""
+    from ._live import name_of
+
+    module.tell_registered(full, str(kind), name_of(function), active)

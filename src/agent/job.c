@@ -282,6 +282,13 @@ static uint64_t attend(struct pb_job *job, uint64_t now, long room, struct reply
         return 0;
     }
     if (job->deadline_ns && now > job->deadline_ns && !job->interrupted_ns) {
+        if (job->state == PB_JOB_LIVE) { /* C code cannot be interrupted: it is told by its next row */
+            char text[256];
+            snprintf(text, sizeof(text), "%s did not return within %.3g s", job->inside,
+                     (double)job->timeout_ms / 1e3);
+            answer_error(job, ETIMEDOUT, text, ret);
+            return 0;
+        }
         if (job->state == PB_JOB_WAITING) {
             ret->what = SAY_WHO_HOLDS_THE_GIL;
             ret->timeout_ms = job->timeout_ms;

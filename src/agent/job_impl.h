@@ -10,6 +10,7 @@
 
 enum pb_job_state {
     PB_JOB_WAITING, /* for the GIL */
+    PB_JOB_LIVE,    /* in a function of C code; `inside` says which */
     PB_JOB_RUNNING, /* the user's code: may be interrupted */
     PB_JOB_ENDING,
     PB_JOB_ENDED,
@@ -37,6 +38,7 @@ struct pb_job {
     uint64_t interrupted_ns;
     unsigned long ident; /* the thread as Python names it */
     char why[200];
+    char inside[200]; /* PB_JOB_LIVE: the table and its function, for the answer where it does not return */
     pthread_cond_t room; /* out has room, or the job is disowned */
     size_t out_len;
     uint8_t out[PB_JOB_OUT_SIZE];

@@ -9,6 +9,7 @@
 #include "agent/enter.h"
 #include "agent/frames.h"
 #include "agent/job_impl.h"
+#include "agent/live.h"
 #include "agent/module.h"
 #include "agent/spawn.h"
 #include "agent/thread.h"
@@ -398,6 +399,39 @@ static int is_wanted_job(const void *job)
     return is_wanted(job);
 }
 
+/* An answer about live tables goes to a job's client. */
+struct live_answer {
+    struct pb_live_answer base; /* first */
+    struct pb_job *job;
+};
+
+static int put_live(struct pb_live_answer *base, const char *text, size_t size)
+{
+    const struct live_answer *to = (struct live_answer *)(void *)base;
+    return deliver(to->job->number, PB_STREAM_OUT, text, size) && is_wanted(to->job);
+}
+
+static void tell_where(struct pb_live_answer *base, const char *table, const char *function)
+{
+    struct pb_job *job = ((struct live_answer *)(void *)base)->job;
+
+    pb_job_lock();
+    job->state = table ? PB_JOB_LIVE : PB_JOB_WAITING;
+    if (table)
+        snprintf(job->inside, sizeof(job->inside), "table %s: the function %s", table,
+                 function ? function : "?");
+    pb_job_unlock();
+}
+
+/* Whether there is more to do, in Python. */
+static int send_live(struct pb_job *job)
+{
+    struct live_answer to = {.base = {put_live, tell_where}, .job = job};
+
+    pb_live_send(&to.base, (const char *)job->code, job->code_size);
+    return pb_live_python() && is_wanted(job);
+}
+
 void *pb_job_thread(void *argument)
 {
     uint64_t number = (uintptr_t)argument;
@@ -412,7 +446,9 @@ void *pb_job_thread(void *argument)
     pb_job_unlock();
 
     /* The job stays as long as this thread has not ended it, so the pointer holds. */
-    if (pb_enter_find(&job->py, job->why, sizeof(job->why)) < 0) {
+    if (job->mode == PB_RUN_LIVE && !send_live(job)) {
+        status = 0;
+    } else if (pb_enter_find(&job->py, job->why, sizeof(job->why)) < 0) {
         state = PB_JOB_BROKEN;
     } else if (pb_enter_await_gil(&job->py, is_wanted_job, job)) {
         if (pb_enter(&job->py, &entry) < 0) {

@@ -6,6 +6,7 @@
 #include "agent/clock.h"
 #include "agent/embed.h"
 #include "agent/enter.h"
+#include "agent/live.h"
 #include "agent/recorder.h"
 #include "control/status.h"
 #include "table/names.h"
@@ -159,6 +160,27 @@ static pb_pyobject *is_name(pb_pyobject *self, pb_pyobject *args)
     return py->bool_from(py->is_true(table) ? pb_name_is_table(name) : pb_name_is_column(name));
 }
 
+/* tell_registered(name, kind, function, active): a table whose rows come from a function (live.h). */
+static pb_pyobject *tell_registered(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    const char *text[3];
+    (void)self;
+
+    for (int i = 0; i < 3; i++) {
+        pb_pyobject *given = py->tuple_get(args, i);
+        text[i] = given ? py->utf8_of(given) : NULL;
+        if (!text[i])
+            return NULL;
+    }
+    pb_pyobject *active = py->tuple_get(args, 3);
+    if (!active)
+        return NULL;
+    pb_live_tell(text[0], text[1], text[2], py->is_true(active));
+    py->incref(py->none);
+    return py->none;
+}
+
 /* ending(): for atexit. */
 static pb_pyobject *ending(pb_pyobject *self, pb_pyobject *unused)
 {
@@ -179,6 +201,7 @@ static pb_pyobject *ending(pb_pyobject *self, pb_pyobject *unused)
 static struct pb_py_method own_methods[] = {
     {"ending", (pb_py_function)ending, PB_METH_NOARGS, NULL},
     {"is_name", (pb_py_function)is_name, PB_METH_VARARGS, NULL},
+    {"tell_registered", (pb_py_function)tell_registered, PB_METH_VARARGS, NULL},
     {"source", (pb_py_function)source, PB_METH_O, NULL},
     {"start", (pb_py_function)start, PB_METH_O, NULL},
     {"is_recording", (pb_py_function)is_recording, PB_METH_NOARGS, NULL},

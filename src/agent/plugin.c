@@ -1,4 +1,5 @@
 /* plugin: tables of C and C++ code in the program: the other side of include/probing.h. */
+#define PROBING_AGENT
 #include <probing.h>
 
 #include "agent/recorder.h"

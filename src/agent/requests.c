@@ -61,6 +61,7 @@ static void hello(struct pb_agent *agent, struct pb_server_client *c, const stru
 static void run(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
 {
     char filename[256] = "<probing>", why[256];
+    uint64_t mode = pb_field_u64(frame, PB_TAG_MODE, PB_RUN_EVAL);
     struct pb_field code;
 
     if (pb_field_find(frame, PB_TAG_CODE, &code) < 0) {
@@ -71,7 +72,7 @@ static void run(struct pb_agent *agent, struct pb_server_client *c, const struct
     const struct pb_job_request request = {
         .client = c->id,
         .request = frame->id,
-        .mode = pb_field_u64(frame, PB_TAG_MODE, PB_RUN_EVAL) == PB_RUN_SCRIPT ? PB_RUN_SCRIPT : PB_RUN_EVAL,
+        .mode = mode <= PB_RUN_LIVE ? (enum pb_run_mode)mode : PB_RUN_EVAL,
         .timeout_ms = pb_field_u64(frame, PB_TAG_TIMEOUT_MS, 10000) & UINT32_MAX,
         .code = code.data,
         .code_size = code.size,

@@ -18,6 +18,7 @@
 #include "agent/futex.h"
 #include "agent/halt.h"
 #include "agent/job.h"
+#include "agent/live.h"
 #include "agent/lock.h"
 #include "agent/module.h"
 #include "agent/probes/probes.h"
@@ -330,6 +331,7 @@ static void *resident(void *starter)
         r = set_up(&agent, why, sizeof(why));
     if (r == 0) {
         publish(&agent);
+        pb_live_begin();
         serve(&agent);
         tear_down(&agent);
     } else {

@@ -13,7 +13,8 @@
 struct pb_query {
     struct pb_query_sources sources;
     struct pb_sql *sql;
-    unsigned told; /* sources that were looked at for what could not be opened */
+    unsigned told;                        /* sources that were looked at for what could not be opened */
+    struct pb_registered_failure missing; /* a table whose function failed */
 };
 
 /* Names in SQL are of any case. */
@@ -36,6 +37,15 @@ static int open_sources(const struct pb_ask *ask, const struct pb_targets *targe
     return only_archive ? pb_sources_open_archive(ask, ret, err) : pb_sources_open(ask, targets, ret, err);
 }
 
+/* A query that fails for want of a table fails because of the table's function. */
+static void name_function(const struct pb_query *q, struct pb_err *err)
+{
+    const char *dot = strchr(q->missing.table, '.'), *name = dot ? dot + 1 : q->missing.table;
+
+    if (q->missing.table[0] && err && strcasestr(err->text, name))
+        *err = q->missing.err;
+}
+
 int pb_query_open(const struct pb_ask *ask, const struct pb_targets *targets,
                   const struct pb_query_request *request, struct pb_query **ret, struct pb_err *err)
 {
@@ -48,7 +58,8 @@ int pb_query_open(const struct pb_ask *ask, const struct pb_targets *targets,
         free(q);
         return r;
     }
-    r = pb_registered_ask(ask, &q->sources, request->sql, request->length, request->timeout_ms, err);
+    r = pb_registered_ask(ask, &q->sources, request->sql, request->length, request->timeout_ms, &q->missing,
+                          err);
     if (r < 0) {
         pb_query_close(q);
         return r;
@@ -66,6 +77,8 @@ int pb_query_open(const struct pb_ask *ask, const struct pb_targets *targets,
                                        .cancel = request->cancel};
     r = pb_sql_open(&query, &q->sql, err);
     if (r < 0)
+        name_function(q, err);
+    if (r < 0)
         pb_query_close(q);
     else
         *ret = q;
@@ -82,7 +95,10 @@ int pb_query_next(struct pb_query *q, struct pb_sql_event *ret, struct pb_err *e
             return 1;
         }
     }
-    return pb_sql_next(q->sql, ret, err);
+    int r = pb_sql_next(q->sql, ret, err);
+    if (r < 0)
+        name_function(q, err);
+    return r;
 }
 
 int pb_query_fd(const struct pb_query *q)

@@ -35,6 +35,8 @@ struct reading {
     char names[PB_MAX_COLUMNS][48];
     unsigned n;
     char name[128];
+    bool skipped;                        /* the lines are of a table whose function failed in the end */
+    struct pb_registered_failure failed; /* the first */
 };
 
 static bool has_registered(int arena_fd)
@@ -83,20 +85,40 @@ static int collect(struct pb_client *client, pid_t pid, uint32_t id, struct read
     }
 }
 
+/* Blanks what names no table, strings and comments, so that no function is called for a word in them. */
+static void keep_names(char *sql, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        const char *end = sql[i] == '\''                                         ? "'"
+                          : i + 1 < length && sql[i] == '-' && sql[i + 1] == '-' ? "\n"
+                          : i + 1 < length && sql[i] == '/' && sql[i + 1] == '*' ? "*/"
+                                                                                 : NULL;
+        if (!end)
+            continue;
+        char *from = sql + i, *found = memmem(from + 1, length - i - 1, end, strlen(end));
+        size_t n = found ? (size_t)(found - from) + strlen(end) : length - i;
+        memset(from, ' ', n);
+        i += n - 1;
+    }
+}
+
 static int ask_agent(const struct pb_ask *ask, pid_t pid, const char *sql, size_t length, unsigned timeout_ms,
                      struct reading *ret, struct pb_err *err)
 {
+    _cleanup_free_ char *names = malloc(length + 1);
     _cleanup_free_ uint8_t *buf = malloc(PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
     unsigned limit = timeout_ms && timeout_ms < LIMIT_MS ? timeout_ms : LIMIT_MS;
     struct pb_session session;
     struct pb_frame_writer w;
 
-    if (!buf)
+    if (!buf || !names)
         return pb_fail(err, -ENOMEM, "out of memory");
+    memcpy(names, sql, length);
+    keep_names(names, length);
     pb_frame_begin(&w, buf, PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
-    pb_frame_put(&w, PB_TAG_CODE, sql, length);
+    pb_frame_put(&w, PB_TAG_CODE, names, length);
     pb_frame_put_str(&w, PB_TAG_FILENAME, FILENAME);
-    pb_frame_put_u64(&w, PB_TAG_MODE, PB_RUN_SCRIPT);
+    pb_frame_put_u64(&w, PB_TAG_MODE, PB_RUN_LIVE);
     pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, limit);
     int r = pb_parts_session(ask, pid, true, limit, &session, err);
     if (r < 0)
@@ -133,7 +155,7 @@ static size_t unescape(char *text)
     for (const char *from = text; *from; from++) {
         if (*from == '\\' && from[1]) {
             from++;
-            *to++ = *from == 't' ? '\t' : *from == 'n' ? '\n' : *from;
+            *to++ = (char)(*from == 't' ? '\t' : *from == 'n' ? '\n' : *from == '0' ? '\0' : *from);
         } else {
             *to++ = *from;
         }
@@ -147,13 +169,42 @@ static int add_column(struct reading *r, char *line)
     const char *name = next_field(&line), *type = next_field(&line);
     int code = type ? atoi(type) : 0;
 
-    if (r->n == PB_MAX_COLUMNS || !name || !pb_name_is_column(name) || code <= 0 || code >= PB_TYPE_END ||
-        code == PB_BYTES)
+    if (r->n == PB_MAX_COLUMNS || !name || !pb_name_is_column(name) || code <= 0 || code >= PB_TYPE_END)
         return -EPROTO;
     snprintf(r->names[r->n], sizeof(r->names[0]), "%s", name);
-    r->columns[r->n] = (struct pb_column){.name = r->names[r->n], .type = (enum pb_type)code};
+    /* Late: else the first time of a row would be the table's own, set to now and skipped by. */
+    r->columns[r->n] = (struct pb_column){
+        .name = r->names[r->n], .type = (enum pb_type)code, .flags = code == PB_TIMESTAMP ? PB_COL_LATE : 0};
     r->n++;
     return 0;
+}
+
+/* A float as its text, or as the bits of a double: x and 16 digits. */
+static double float_of(const char *cell)
+{
+    uint64_t bits;
+    double d;
+
+    if (cell[0] != 'x')
+        return strtod(cell, NULL);
+    bits = strtoull(cell + 1, NULL, 16);
+    memcpy(&d, &bits, sizeof(d));
+    return d;
+}
+
+static unsigned digit_of(char c)
+{
+    return (unsigned)(c >= 'a' ? c - 'a' + 10 : c - '0') & 15;
+}
+
+/* Bytes from their hexadecimal digits, in place; returns how many. */
+static size_t unhex(char *text)
+{
+    size_t n = strlen(text) / 2;
+
+    for (size_t i = 0; i < n; i++)
+        text[i] = (char)(digit_of(text[2 * i]) << 4 | digit_of(text[2 * i + 1]));
+    return n;
 }
 
 static void set_cell(struct pb_row *row, unsigned column, enum pb_type type, char *cell)
@@ -186,10 +237,10 @@ static void set_cell(struct pb_row *row, unsigned column, enum pb_type type, cha
         pb_set_u64(row, column, strtoull(cell, NULL, 10));
         break;
     case PB_F32:
-        pb_set_f32(row, column, strtof(cell, NULL));
+        pb_set_f32(row, column, (float)float_of(cell));
         break;
     case PB_F64:
-        pb_set_f64(row, column, strtod(cell, NULL));
+        pb_set_f64(row, column, float_of(cell));
         break;
     case PB_BOOL:
         pb_set_bool(row, column, cell[0] == '1');
@@ -197,6 +248,9 @@ static void set_cell(struct pb_row *row, unsigned column, enum pb_type type, cha
     case PB_TIMESTAMP:
         pb_clock_both(&mono, &real);
         pb_set_timestamp(row, column, (int64_t)((uint64_t)strtoll(cell, NULL, 10) - (uint64_t)(real - mono)));
+        break;
+    case PB_BYTES:
+        pb_set_bytes(row, column, cell, unhex(cell));
         break;
     default:
         pb_set_string(row, column, cell, unescape(cell));
@@ -234,26 +288,51 @@ static int make_table(struct reading *r)
     return error < 0 ? error : pb_table_new(r->arena, &spec, &r->table);
 }
 
-static int read_line(struct reading *r, char *line, struct pb_err *err)
+/* Whether a line says, further on, that the function of the table failed: it may have given rows before. */
+static bool fails_later(const char *text, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (const char *at = text; (at = strstr(at, "E\t")); at += 2)
+        if ((at == text || at[-1] == '\n') && strncmp(at + 2, name, n) == 0 && at[2 + n] == '\t')
+            return true;
+    return false;
+}
+
+static void keep_failure(struct reading *r, char *rest)
+{
+    const char *name = next_field(&rest);
+
+    if (r->failed.table[0])
+        return;
+    if (rest)
+        unescape(rest);
+    snprintf(r->failed.table, sizeof(r->failed.table), "%.127s", name);
+    pb_fail(&r->failed.err, -EIO, "table %s: %s", r->failed.table, rest ? rest : "its function failed");
+}
+
+static int read_line(struct reading *r, char *line, const char *after)
 {
     char kind = line[0], *rest = line[0] && line[1] == '\t' ? line + 2 : NULL;
 
     if (!rest)
         return -EPROTO;
     if (kind == 'E') {
-        char *name = next_field(&rest);
-        if (rest)
-            unescape(rest);
-        return pb_fail(err, -EIO, "table %s: %s", name, rest ? rest : "its function failed");
+        keep_failure(r, rest);
+        r->name[0] = '\0';
+        return 0;
     }
     if (kind == 'T') {
         if (!pb_name_is_table(rest))
             return -EPROTO;
-        snprintf(r->name, sizeof(r->name), "%s", rest);
+        r->skipped = after && fails_later(after, rest);
+        snprintf(r->name, sizeof(r->name), "%s", r->skipped ? "" : rest);
         r->table = NULL;
         r->n = 0;
         return 0;
     }
+    if (r->skipped)
+        return 0;
     if (kind == 'C') {
         int error = r->table ? -EPROTO : add_column(r, rest);
         return error;
@@ -272,25 +351,30 @@ static int read_lines(struct reading *r, struct pb_err *err)
         end = strchr(line, '\n');
         if (end)
             *end++ = '\0';
-        if (line[0] == 'T' && r->name[0] && !r->table)
+        if ((line[0] == 'T' || line[0] == 'E') && r->name[0] && !r->table)
             make_table(r); /* one without rows */
-        error = read_line(r, line, err);
+        error = read_line(r, line, end);
     }
     if (error == 0 && r->name[0] && !r->table)
         make_table(r);
-    if (error < 0 && !err->text[0])
+    if (error < 0)
         pb_fail(err, error, "what it says of its registered tables makes no sense");
     return error;
 }
 
 static int ask_source(const struct pb_ask *ask, struct pb_live_source *live, const char *sql, size_t length,
-                      unsigned timeout_ms, struct pb_err *err)
+                      unsigned timeout_ms, struct pb_registered_failure *ret, struct pb_err *err)
 {
     struct reading r = {0};
+    struct pb_err senseless;
 
     int error = ask_agent(ask, live->pid, sql, length, timeout_ms, &r, err);
-    if (error == 0)
-        error = read_lines(&r, err);
+    /* A function that was stopped for its time has been named before the answer ended. */
+    int read = read_lines(&r, error < 0 ? &senseless : err);
+    if (error == 0 || r.failed.table[0])
+        error = read;
+    if (error == 0 && r.failed.table[0])
+        *ret = r.failed;
     if (error == 0 && r.arena && live->nmore < PB_LIVE_MORE) {
         int fd = fcntl(pb_arena_fd(r.arena), F_DUPFD_CLOEXEC, 3);
         if (fd >= 0)
@@ -316,7 +400,8 @@ static bool names_objects(const char *sql, size_t length)
 }
 
 int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources, const char *sql,
-                      size_t length, unsigned timeout_ms, struct pb_err *err)
+                      size_t length, unsigned timeout_ms, struct pb_registered_failure *ret,
+                      struct pb_err *err)
 {
     bool objects = names_objects(sql, length);
 
@@ -325,13 +410,16 @@ int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources
         char name[64];
         if (live->dead || live->pid <= 0 || live->arena_fd < 0 || !(objects || has_registered(live->arena_fd)))
             continue;
-        int r = ask_source(ask, live, sql, length, timeout_ms, err);
-        if (r == 0)
+        struct pb_registered_failure failed = {0};
+        int r = ask_source(ask, live, sql, length, timeout_ms, &failed, err);
+        if (r == 0 && !failed.table[0])
             continue;
-        if (sources->n == 1)
+        if (sources->n == 1) {
+            *ret = failed;
             return r;
+        }
         pb_live_name(live, name, sizeof(name));
-        pb_ask_note(ask, "%s: %s", name, err->text);
+        pb_ask_note(ask, "%s: %s", name, r < 0 ? err->text : failed.err.text);
         err->text[0] = '\0';
     }
     return 0;

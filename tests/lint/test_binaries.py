@@ -10,7 +10,7 @@ AGENTS = {"glibc": RELEASE / "lib/probing/libprobing-glibc.so", "musl": RELEASE 
 LIBC = re.compile(r"(libc|libpthread|libdl|librt|ld-linux-[a-z0-9-]+|ld-linux)\.so(\.\d+)?|libc\.musl-\w+\.so\.1")
 OLDEST_GLIBC = (2, 17)
 # What tools look up in the target. All else would collide with somebody's names there.
-EXPORTS = {"pb_agent_start", "pb_agent_status", "PyInit__probing", "probing_append_1"}
+EXPORTS = {"pb_agent_start", "pb_agent_status", "PyInit__probing", "probing_append_1", "probing_register_1"}
 
 
 def needed(path):
