@@ -16,6 +16,7 @@
     X(top)                                                                                                   \
     X(torch)                                                                                                 \
     X(track)                                                                                                 \
+    X(inspect)                                                                                               \
     X(record)                                                                                                \
     X(inject)                                                                                                \
     X(launch)                                                                                                \

@@ -124,6 +124,7 @@ COMMANDS = [
     Command("eval-raises", ["eval", "1/0"], status=(1,), injects=True, runs_code=True),
     Command("eval-looks", ["eval", "__import__('threading').active_count() > 0"], says="True\n", injects=True, runs_code=True),
     Command("repl", ["repl"], injects=True, runs_code=True),
+    Command("inspect", ["inspect", "--referrers", "__name__"], injects=True, runs_code=True),
     Command("debug", [], says="2\n", injects=True, runs_code=True, script="debug_session.py"),
     Command("execute", ["execute", "{out}/code.py"], says="11\n", injects=True, runs_code=True),
     Command("backtrace", ["backtrace"]),

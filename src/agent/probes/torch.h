@@ -95,6 +95,8 @@ uint32_t pb_torch_shapes_text(const char *text, size_t length);
 struct pb_torch_place *pb_torch_place_at(uint32_t place);
 const char *pb_torch_text(uint32_t text, size_t *length);
 unsigned pb_torch_names_count(void);
+/* The path of a module that was seen in a call: its length, 0 where it was not. With the GIL. */
+int pb_torch_name_seen(const pb_pyobject *module, const char **ret);
 
 /* torch_step.c. Times are those of pb_clock_mono. */
 pb_pyobject *pb_torch_next_batch(pb_pyobject *self);

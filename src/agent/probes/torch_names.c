@@ -416,3 +416,12 @@ int pb_torch_names_end(const struct pb_python *py)
     munmap(old, sizeof(*old));
     return 0;
 }
+
+int pb_torch_name_seen(const pb_pyobject *module, const char **ret)
+{
+    const struct known_module *m = memory ? find_module(module, 0) : NULL;
+    int length = 0;
+
+    *ret = m && m->name ? name_field(m->name, 0, &length) : "";
+    return length;
+}

@@ -138,7 +138,18 @@ static pb_pyobject *alert(pb_pyobject *self, pb_pyobject *args)
     return py->none;
 }
 
+/* torch_name(module): its path in its model, "" where no call of it was seen. */
+static pb_pyobject *torch_name(pb_pyobject *self, pb_pyobject *of)
+{
+    const char *name;
+    int length = pb_torch_name_seen(of, &name);
+    (void)self;
+
+    return pb_python_here()->str_from_utf8(name, length, "replace");
+}
+
 struct pb_py_method pb_track_methods[] = {
+    {"torch_name", (pb_py_function)torch_name, PB_METH_O, NULL},
     {"note", (pb_py_function)note, PB_METH_VARARGS, NULL},
     {"alert", (pb_py_function)alert, PB_METH_VARARGS, NULL},
     {0},

@@ -1,0 +1,342 @@
+"""`probing inspect`: one object of the program, told without calling code of the program's.
+
+The answer is a line for the tool, then a text for a person or JSON. What is in a tensor or an array is not read here: the line tells where its
+numbers lie, and the tool reads them from outside, while the channel is open and keeps the object alive. So nothing is allocated, no operation
+of torch runs, nothing waits for a GPU, and memory that the program gives back meanwhile is a read that fails.
+"""
+import sys
+
+import _probing
+from _thread import get_ident
+
+from . import _dap_json, _helpers, _prompt, _streams, _trace, _watch
+from ._hooks import Refused
+
+FIELDS_MAX, REFERRERS_MAX, MODULES_MAX, KEEP_MS = 40, 12, 20000, 600000
+IMMORTAL = 1 << 29  # as many references has what Python never frees
+OURS = 3  # references while it is described: of getrefcount, of describe, of serve_control
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_state_dict_hooks", "_load_state_dict_pre_hooks")
+DTYPES = frozenset("""uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool float8_e5m2 float8_e4m3fn
+    complex64 complex128""".split())
+
+
+class Silent:
+    """In place of a front: what an expression prints is not part of the answer."""
+
+    def output(self, stream, text):
+        return True
+
+
+# --- which object
+
+def resolve(channel, text):
+    expression, at, function = text.rpartition("@")
+    if at and (function == "<module>" or all(part.isidentifier() for part in function.split("."))):
+        return in_function(expression.strip(), function)
+    session = _prompt.Session(channel)
+    session.front = Silent()
+    given = _prompt.Input(session, text)
+    _streams.sinks[get_ident()] = given
+    try:
+        given.prepare(session.names)
+        if len(given.steps) != 1 or not given.steps[0][1]:
+            raise Refused("%r is no expression" % text)
+        return session.evaluate(given, given.steps[0][0])
+    finally:
+        given.finish()
+
+
+def in_function(expression, function):
+    """Of the innermost call of that function which runs now, the main thread's first."""
+    code = _watch.compile_path(expression)
+    for ident, _ in _helpers.live_threads():
+        for frame in _helpers.frames_of(ident):
+            name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
+            if function in (frame.f_code.co_name, name):
+                return eval(code, _watch.Names(frame))
+    raise Refused("no function %s runs now" % function)
+
+
+# --- what is told of it
+
+class Told:
+    """Pairs of a name and what is told, in order; a list is a table of rows."""
+
+    def __init__(self):
+        self.pairs = []
+
+    def add(self, name, value):
+        if value is not None:
+            self.pairs.append((name, value))
+
+    def json(self):
+        return _dap_json.encode(dict((name.replace(" ", "_"), value) for name, value in self.pairs))
+
+    def text(self):
+        lines = []
+        for name, value in self.pairs:
+            if type(value) is not list:
+                lines.append("%-12s %s" % (name, short(value)))
+                continue
+            lines.append(name)
+            columns = [[short(cell) for cell in column] for column in zip(*[row.values() for row in value])]
+            widths = [max(map(len, column)) for column in columns]
+            lines += ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in zip(*columns)]
+        return "\n".join(lines) + "\n"
+
+
+def short(value):
+    if type(value) is dict:
+        return ", ".join("%s %s" % pair for pair in value.items())
+    text = value if type(value) is str else str(value)
+    text = text.replace("\n", "\\n")
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def told_value(name, value):
+    """A field as a text; what may be a secret is not told."""
+    if type(name) is str and type(value) in (str, bytes) and _probing.is_secret(name):
+        return '"***"'
+    return _trace.text_of(_trace.plain(value))
+
+
+def describe(told, value, referrers):
+    kind = type(value)
+    told.add("type", _trace.class_name(kind))
+    where = ""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and issubclass(kind, getattr(torch, "Tensor", ())):
+        where = describe_tensor(told, torch, value, kind)
+    elif numpy is not None and kind is getattr(numpy, "ndarray", None):
+        where = describe_array(told, value)
+    elif torch is not None and hasattr(torch, "nn") and issubclass(kind, torch.nn.Module):
+        describe_module(told, torch, value)
+    else:
+        told.add("value", told_value(None, value))
+    if not isinstance(getattr(kind, "__sizeof__", None), _trace.FUNCTION):  # else it would be code of the program's
+        told.add("own bytes", sys.getsizeof(value))
+    references = sys.getrefcount(value) - OURS
+    told.add("references", references if references < IMMORTAL else None)
+    told.add("fields", fields_of(value, kind) or None)
+    if referrers:
+        told.add("referrers", find_referrers(value) or [{"what": "none that the garbage collector or a running function has"}])
+    return where
+
+
+def describe_tensor(told, torch, value, kind):
+    """Where its numbers are, for the tool; "" where they are not read."""
+    guard = getattr(torch._C, "DisableTorchFunction", None)
+    if guard is None:
+        return ""
+    with guard():
+        told.add("shape", tuple(value.shape))
+        told.add("dtype", str(value.dtype)[6:])
+        told.add("device", str(value.device))
+        told.add("elements", value.numel())
+        told.add("bytes", value.numel() * value.element_size())
+        told.add("requires grad", bool(value.requires_grad))
+        told.add("made by", None if value.grad_fn is None else type(value.grad_fn).__name__)
+        told.add("gradient", None if not value.is_leaf or value.grad is None else tuple(value.grad.shape))
+        why = unread(torch, value, kind)
+        if why:
+            told.add("values", why)
+            return ""
+        size = value.element_size()
+        return where_line(value.data_ptr(), str(value.dtype)[6:], size, value.shape, [step * size for step in value.stride()])
+
+
+def unread(torch, value, kind):
+    if kind not in (torch.Tensor, torch.nn.Parameter):
+        return "not read: of a class of its own"
+    if value.device.type != "cpu":
+        return "not read: on %s, where a copy would wait for the device and end a graph that is being captured; eval can" % value.device.type
+    if value.layout is not torch.strided or value.is_quantized or value.is_conj() or getattr(value, "is_neg", bool)():
+        return "not read: of a layout of its own (%s)" % str(value.layout)[6:]
+    if getattr(torch._C, "_is_cow_tensor", lambda _: False)(value):
+        return "not read: shared with another tensor until one of them is written"
+    if str(value.dtype)[6:] not in DTYPES:
+        return "not read: of a type that is not known here"
+    return None
+
+
+def describe_array(told, value):
+    told.add("shape", tuple(value.shape))
+    told.add("dtype", str(value.dtype))
+    told.add("bytes", value.nbytes)
+    if str(value.dtype) not in DTYPES or not value.dtype.isnative:
+        told.add("values", "not read: of a type that is not known here")
+        return ""
+    return where_line(value.__array_interface__["data"][0], str(value.dtype), value.itemsize, value.shape, value.strides)
+
+
+def where_line(address, dtype, size, shape, strides):
+    if len(shape) > 64 or 0 in shape:
+        return ""
+    return "%d %s %d %d %s" % (address, dtype, size, len(shape), " ".join("%d %d" % pair for pair in zip(shape, strides)))
+
+
+def describe_module(told, torch, module):
+    """Reads the dicts that torch keeps for a module: named_parameters() may be the program's."""
+    parts, seen, own, todo = 0, {}, [], [("", module)]
+    met = set()
+    while todo and parts < MODULES_MAX:
+        path, part = todo.pop()
+        if id(part) in met:
+            continue
+        met.add(id(part))
+        parts += 1
+        names = object.__getattribute__(part, "__dict__")
+        for name, parameter in list((names.get("_parameters") or {}).items()):
+            if parameter is not None:
+                seen[id(parameter)] = parameter
+                if len(own) < FIELDS_MAX:
+                    own.append({"name": path + name, "told": told_value(None, parameter)})
+        todo += [(path + name + ".", each) for name, each in list((names.get("_modules") or {}).items())[::-1] if each is not None]
+    names = object.__getattribute__(module, "__dict__")
+    with torch._C.DisableTorchFunction():
+        kept = list(seen.values())
+        told.add("parameters", sum(each.numel() for each in kept))
+        told.add("trainable", sum(each.numel() for each in kept if each.requires_grad))
+        told.add("bytes", sum(each.numel() * each.element_size() for each in kept))
+        told.add("placed", ", ".join(sorted({"%s %s" % (each.device, str(each.dtype)[6:]) for each in kept})) or None)
+    told.add("modules", parts)
+    told.add("training", bool(names.get("training")))
+    hooks = [{"kind": name.strip("_"), "function": function_text(hook)} for name in HOOKS for hook in list((names.get(name) or {}).values())]
+    told.add("hooks", hooks or None)
+    told.add("tensors", own or None)
+    told.add("name", _probing.torch_name(module) or None)
+
+
+def function_text(function):
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    name = getattr(function, "__qualname__", None) or _trace.class_name(type(function))
+    return "%s (%s:%d)" % (name, code.co_filename, code.co_firstlineno) if type(code) is _trace.CODE else str(name)
+
+
+def fields_of(value, kind):
+    """Of an object its attributes, of a container its first items; nobody's __getattr__ is asked."""
+    rows = []
+    if issubclass(kind, dict):
+        rows = [(_trace.text_of(_trace.plain(key)), key, item) for key, item in first(dict.items(value))]
+    elif issubclass(kind, (list, tuple)):
+        base = list if issubclass(kind, list) else tuple
+        rows = [("[%d]" % number, None, item) for number, item in enumerate(first(base.__iter__(value)))]
+    try:
+        names = object.__getattribute__(value, "__dict__")
+    except Exception:
+        names = None
+    if type(names) is dict:
+        ours = "_parameters" in names and "_modules" in names  # torch's own fields of a module are told above
+        rows += [(str(name), name, item) for name, item in first(list(names.items())) if not (ours and str(name).startswith("_"))]
+    for base in kind.__mro__[:-1]:
+        for name, member in list(base.__dict__.items()):
+            if type(member).__name__ == "member_descriptor" and type(name) is str:
+                try:
+                    rows.append((name, name, member.__get__(value, kind)))
+                except Exception:
+                    continue
+    return [{"name": name, "value": told_value(key, item)} for name, key, item in rows[:FIELDS_MAX]]
+
+
+def first(items):
+    found = []
+    for item in items:
+        if len(found) == FIELDS_MAX:
+            break
+        found.append(item)
+    return found
+
+
+# --- who refers to it
+
+def find_referrers(value):
+    """Two walks of the garbage collector over its objects, with the GIL: some 50 ms for a million objects each."""
+    import gc
+
+    found, rows = [], []
+    for ident, _ in _helpers.live_threads():
+        for frame in _helpers.frames_of(ident):
+            for name in names_in(frame, value):
+                rows.append({"what": "%s of %s" % (name, frame.f_code.co_name), "where": "%s:%d" % (frame.f_code.co_filename, frame.f_lineno or 0)})
+    ours = {id(found), id(rows)}
+    for each in gc.get_referrers(value):
+        if id(each) not in ours and type(each).__name__ != "frame" and len(found) < REFERRERS_MAX:
+            found.append(each)
+    each = None
+    ours.add(id(found))
+    owners = {}
+    for owner in gc.get_referrers(*found) if found else ():
+        for holder in found:
+            if id(owner) not in ours and owner is not holder and type(owner).__name__ != "frame" and id(holder) not in owners:
+                name = holder_name(owner, holder)
+                if name:
+                    owners[id(holder)] = name
+    for holder in found:
+        rows.append({"what": "%s%s" % (inside(holder, value), _trace.class_name(type(holder))), "where": owners.get(id(holder), "")})
+    owner = holder = None
+    return rows[:REFERRERS_MAX]
+
+
+def names_in(frame, value):
+    """What a running function calls it."""
+    try:
+        names = _helpers.frame_locals(frame) if frame.f_code.co_name != "<module>" else {}
+    except LookupError:
+        names = {}
+    found = []
+    for name, item in names.items():  # a comprehension would refer to the value too, by a cell
+        if item is value:
+            found.append(name)
+    return found
+
+
+def holder_name(owner, holder):
+    """What somebody who has the holder calls it."""
+    kind = type(owner)
+    if kind is dict:
+        name = next((key for key, item in list(owner.items()) if item is holder), None)
+        if type(owner.get("__name__")) is str and type(name) is str:
+            return "%s of module %s" % (name, owner["__name__"])
+        return name if type(name) is str else None
+    try:
+        names = object.__getattribute__(owner, "__dict__")
+    except Exception:
+        names = None
+    if names is holder:
+        return "module %s" % owner.__name__ if kind is type(sys) else "a %s" % _trace.class_name(kind)
+    return None
+
+
+def inside(holder, value):
+    if type(holder) is dict:
+        name = next((key for key, item in list(holder.items()) if item is value), None)
+        return "%s in a " % (name if type(name) is str else _trace.text_of(_trace.plain(name)))
+    if type(holder) in (list, tuple):
+        number = next((number for number, item in enumerate(holder) if item is value), None)
+        return "[%s of %d] of a " % (number, len(holder))
+    return "a "
+
+
+def serve_control(arguments, channel):
+    options = dict(line.partition("=")[::2] for line in arguments.decode("utf-8", "surrogateescape").splitlines())
+    try:
+        value = resolve(channel, options["object"])
+        told = Told()
+        where = describe(told, value, options.get("referrers") == "1")
+    except Refused as error:
+        channel.close(str(error), 1)
+        return
+    except Exception as error:
+        channel.close("%s: %s" % (type(error).__name__, error), 1)
+        return
+    except KeyboardInterrupt:
+        return
+    name = next((item for name, item in told.pairs if name == "name"), "")
+    body = told.json() + "\n" if options.get("json") == "1" else told.text()
+    channel.write(("ok %s\n%s\n%s\0" % (where, name.replace("\n", " "), body)).encode("utf-8", "backslashreplace"))
+    if where:
+        try:
+            channel.read(KEEP_MS)  # until the tool has read: it keeps the object, and says nothing more
+        except KeyboardInterrupt:
+            pass
+    value = None

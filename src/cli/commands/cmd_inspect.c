@@ -1,0 +1,234 @@
+/* inspect: one object of a running program: what it is, what is in it, who refers to it.
+ *
+ * The agent's Python part (python/probing/_inspect.py) finds and describes it; the numbers of a tensor are read
+ * from outside while the channel keeps it alive; the times of a module are SQL over what the torch probe has
+ * recorded. */
+#include "ask/numbers.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/print/rows.h"
+#include "cli/query/query_run.h"
+#include "cli/talk/dialog.h"
+#include "cli/talk/question.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ANSWER_MAX = 1 << 20, BAR = 40, TIMES_TIMEOUT_MS = 10000 };
+
+/* The answer of the Python part: "ok PLACE", the name of a module, then the text. */
+struct description {
+    char *buf; /* of all of them */
+    const char *place, *name;
+    char *text;
+};
+
+/* Reads up to the zero byte that ends it, or the end of the channel. */
+static int receive(struct pb_dialog *dialog, const struct pb_call *call, char *buf, struct pb_err *err)
+{
+    int timeout = call->timeout_ms ? (int)call->timeout_ms : -1;
+    size_t n = 0;
+
+    while (n < ANSWER_MAX && !(n && buf[n - 1] == '\0')) {
+        long got = pb_dialog_read(dialog, buf + n, ANSWER_MAX - n, timeout);
+        if (got == 0)
+            return pb_fail(err, -EIO, "%s",
+                           pb_dialog_reason(dialog)[0] ? pb_dialog_reason(dialog)
+                                                       : "the agent gave no answer");
+        if (got == -EINTR)
+            continue;
+        if (got == -ETIMEDOUT)
+            return pb_fail(err, -ETIMEDOUT, "no answer within %g s (--timeout)", call->timeout_ms / 1e3);
+        if (got < 0)
+            return pb_fail(err, (int)got, "the process ended, or its agent was detached");
+        n += (size_t)got;
+    }
+    buf[n < ANSWER_MAX ? n : ANSWER_MAX] = '\0';
+    return 0;
+}
+
+static int split_answer(char *buf, struct description *ret, struct pb_err *err)
+{
+    char *name = strchr(buf, '\n'), *text = name ? strchr(name + 1, '\n') : NULL;
+
+    if (strncmp(buf, "ok ", 3) != 0 || !text)
+        return pb_fail(err, -EPROTO, "the agent's answer cannot be understood");
+    *name++ = '\0';
+    *text++ = '\0';
+    *ret = (struct description){.buf = buf, .place = buf + 3, .name = name, .text = text};
+    return 0;
+}
+
+/* "ADDRESS DTYPE ITEM NDIM SIZE STRIDE ...". */
+static int parse_place(const char *text, struct pb_numbers_place *ret, struct pb_err *err)
+{
+    int at = 0;
+
+    memset(ret, 0, sizeof(*ret));
+    bool ok = sscanf(text, "%" SCNu64 " %23s %*u %u%n", &ret->address, ret->dtype, &ret->ndim, &at) == 3 &&
+              ret->ndim <= PB_NUMBERS_DIMS;
+    for (unsigned i = 0; ok && i < ret->ndim; i++) {
+        int more = 0;
+        ok = sscanf(text + at, " %" SCNd64 " %" SCNd64 "%n", &ret->sizes[i], &ret->strides[i], &more) == 2;
+        at += more;
+    }
+    return ok ? pb_numbers_check(ret, err) : pb_fail(err, -EPROTO, "the agent's answer cannot be understood");
+}
+
+static void print_numbers(const struct pb_numbers *n)
+{
+    uint64_t most = 1;
+
+    printf("%-12s min %.6g, max %.6g, mean %.6g, std %.6g, NaN %" PRIu64 ", infinite %" PRIu64
+           ", zero %" PRIu64 "\n",
+           "values", n->min, n->max, n->mean, n->std, n->nan, n->infinite, n->zero);
+    if (!n->all)
+        printf("%-12s of the %" PRIu64 " elements that could be read in time\n", "", n->elements);
+    for (unsigned i = 0; i < PB_NUMBERS_BINS; i++)
+        most = n->bins[i] > most ? n->bins[i] : most;
+    for (unsigned i = 0; i < PB_NUMBERS_BINS && n->max > n->min; i++) {
+        unsigned eighths = (unsigned)((double)n->bins[i] / (double)most * BAR * 8 + 0.5);
+        static const char *const parts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+        printf("  %12.4g  ", n->min + (n->max - n->min) * i / PB_NUMBERS_BINS);
+        for (unsigned k = 0; k < eighths / 8; k++)
+            fputs("█", stdout);
+        printf("%s %" PRIu64 "\n", n->bins[i] && !eighths ? parts[1] : parts[eighths % 8], n->bins[i]);
+    }
+}
+
+/* JSON has no NaN and no infinity. */
+static void put_number(const char *name, double value)
+{
+    printf(isfinite(value) ? ",\"%s\":%.17g" : ",\"%s\":null", name, value);
+}
+
+static void print_numbers_json(const struct pb_numbers *n)
+{
+    printf(",\"numbers\":{\"elements\":%" PRIu64 ",\"all\":%s,\"nan\":%" PRIu64 ",\"infinite\":%" PRIu64
+           ",\"zero\":%" PRIu64,
+           n->elements, n->all ? "true" : "false", n->nan, n->infinite, n->zero);
+    put_number("min", n->min);
+    put_number("max", n->max);
+    put_number("mean", n->mean);
+    put_number("std", n->std);
+    for (unsigned i = 0; i < PB_NUMBERS_BINS; i++)
+        printf("%s%" PRIu64, i ? "," : ",\"histogram\":[", n->bins[i]);
+    fputs("]}", stdout);
+}
+
+/* What the torch probe has recorded of a module; nothing where it has not. */
+static int print_times(const struct pb_call *call, const char *name, bool json, struct pb_err *err)
+{
+    struct pb_query_options o = {.timeout_ms = TIMES_TIMEOUT_MS,
+                                 .format = json ? PB_QUERY_JSON : PB_QUERY_TABLE};
+    _cleanup_free_ char *sql = NULL;
+    size_t size;
+
+    FILE *to = open_memstream(&sql, &size);
+    if (!to)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    fputs("SELECT stage, count(*) AS calls, round(avg(duration_ms), 4) AS avg_ms,"
+          " round(avg(self_ms), 4) AS self_ms, round(max(duration_ms), 4) AS max_ms,"
+          " round(arg_max(duration_ms, timestamp), 4) AS last_ms FROM python.torch_trace WHERE module = '",
+          to);
+    for (; *name; name++) {
+        if (*name == '\'')
+            putc(*name, to);
+        putc(*name, to);
+    }
+    fputs("' GROUP BY stage ORDER BY stage", to);
+    if (fclose(to) != 0)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    puts(json ? ",\"times\":" : "times");
+    return pb_query_run(call, &o, sql, strlen(sql), stdout, err);
+}
+
+static int print_description(const struct pb_call *call, const struct description *d,
+                             const struct pb_numbers *numbers, bool json, struct pb_err *err)
+{
+    int r = 0;
+
+    if (json) { /* an object, to which what is known here is added */
+        char *end = strrchr(d->text, '}');
+        if (!end)
+            return pb_fail(err, -EPROTO, "the agent's answer cannot be understood");
+        *end = '\0';
+    }
+    pb_put_plain(stdout, d->text);
+    if (numbers && json)
+        print_numbers_json(numbers);
+    else if (numbers)
+        print_numbers(numbers);
+    if (d->name[0])
+        r = print_times(call, d->name, json, err);
+    if (json)
+        puts("}");
+    return r;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    bool json = pb_call_option(call, "json") != NULL;
+    _cleanup_free_ char *buf = malloc(ANSWER_MAX + 1);
+    struct pb_question question = {.used = 0};
+    struct pb_numbers_place place;
+    struct pb_numbers numbers;
+    struct pb_ask ask = call->ask;
+    struct pb_dialog dialog;
+    struct description d = {0};
+
+    if (!buf)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    int r = pb_question_add(&question, "object", call->args[0], err);
+    if (r == 0 && json)
+        r = pb_question_add(&question, "json", "1", err);
+    if (r == 0 && pb_call_option(call, "referrers"))
+        r = pb_question_add(&question, "referrers", "1", err);
+    if (r == 0)
+        r = pb_dialog_open(call, "inspect", question.text, &dialog, err);
+    if (r < 0)
+        return r;
+    r = receive(&dialog, call, buf, err);
+    if (r == 0)
+        r = split_answer(buf, &d, err);
+    bool has_numbers = r == 0 && d.place[0];
+    if (has_numbers)
+        r = parse_place(d.place, &place, err);
+    ask.limit_ms = pb_call_limit(call);
+    if (r == 0 && has_numbers)
+        r = pb_numbers_ask(&ask, call->targets.at[0].pid, &place, &numbers, err);
+    pb_dialog_close(&dialog);
+    return r < 0 ? r : print_description(call, &d, has_numbers ? &numbers : NULL, json, err);
+}
+
+static const struct pb_option options[] = {
+    {0, "json", NULL, "as one JSON object"},
+    {0, "referrers", NULL,
+     "what refers to it too: holds the GIL for some 0.1 s for each million objects of the program"},
+    {0},
+};
+
+const struct pb_command pb_cmd_inspect = {
+    .name = "inspect",
+    .summary = "one object: a tensor with a histogram, a module with its times, any with its fields",
+    .synopsis = "EXPRESSION | NAME@FUNCTION",
+    .text =
+        "An expression is one as eval knows it; NAME@FUNCTION is a variable of the innermost call of that\n"
+        "function that runs now, or a path from one. Of a tensor or array: shape, type, device, least, "
+        "most,\n"
+        "mean, deviation, NaNs and a histogram. Its numbers are read from outside, in pieces: the process\n"
+        "allocates and computes nothing for it and no gradient sees it. Numbers on a GPU are not read: that\n"
+        "would wait for the GPU. Of a module: parameters, hooks and, where the torch probe records, times.",
+    .example = "probing -t 4711 inspect model.fc.weight\nprobing -t 4711 inspect loss@train\n"
+               "probing -t 4711 inspect --referrers \"cache[0]\"",
+    .options = options,
+    .min_args = 1,
+    .max_args = 1,
+    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
+    .run = run,
+};
