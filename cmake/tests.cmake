@@ -6,13 +6,13 @@ add_custom_target(fuzzers)
 add_custom_target(benchmarks)
 
 # The prompt's editor, which is part of the program, once more as a library.
-file(GLOB line_sources CONFIGURE_DEPENDS src/cli/line/*.c src/cli/print/glyph.c src/cli/print/terminal.c)
+file(GLOB line_sources CONFIGURE_DEPENDS src/cli/line/*.c src/cli/print/terminal.c)
 add_library(pb_line STATIC EXCLUDE_FROM_ALL ${line_sources})
-target_link_libraries(pb_line PUBLIC pb_base pb_table)
+target_link_libraries(pb_line PUBLIC pb_print)
 
 function(pb_test_program name source group folder)
     add_executable(${name} EXCLUDE_FROM_ALL ${source})
-    target_link_libraries(${name} PRIVATE pb_line pb_agent pb_ask pb_engine pb_profile pb_inject pb_remote pb_table pb_control pb_base -pthread ${ARGN})
+    target_link_libraries(${name} PRIVATE pb_line pb_serve pb_agent pb_ask pb_engine pb_profile pb_inject pb_remote pb_table pb_control pb_base -pthread ${ARGN})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder})
     add_dependencies(${group} ${name})
 endfunction()

@@ -40,8 +40,9 @@ debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg" ;;
     esac
 }
 
-# What a part of the tests wants and skips without: asked for once, and never a reason to stop.
+# What a part of the build (the service) or of the tests wants and does without: asked for once, and never a reason to stop.
 wanted_packages_for() {
+    case $1 in build | test | demo) echo "libmicrohttpd-dev /usr/include/microhttpd.h" ;; esac
     [ "$1" != test ] || echo "netcat-openbsd nc
 libjemalloc2 /usr/lib/$(uname -m)-linux-gnu/libjemalloc.so.2
 libtcmalloc-minimal4 /usr/lib/$(uname -m)-linux-gnu/libtcmalloc_minimal.so.4"

@@ -26,7 +26,7 @@ import surroundings  # noqa: E402
 REPORTS = TOP / "build" / "test-reports"
 SOAK = bool(os.environ.get("PROBING_SOAK"))
 PROGRAM_SECONDS = 1800 if SOAK else 120
-PYTEST_SECONDS = 4 * 3600 if SOAK else 1200
+PYTEST_SECONDS = 4 * 3600 if SOAK else 2400
 FUZZ_SECONDS = 300 if SOAK else 10
 # Unit tests that try for many seconds what goes wrong rarely, and look at no clock: as many at once as there are CPUs.
 TOGETHER = {"table_interrupt", "table_threads", "table_step", "table_kill"}

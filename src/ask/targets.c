@@ -464,13 +464,7 @@ int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, boo
                            .arg = &question,
                            .limit_ms = LIMIT_MS,
                            .room_size = 64 * sizeof(struct pb_target) << 10};
-    const char *colon = strrchr(text, ':');
 
-    if (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1))
-        return pb_fail(
-            err, -ENOTSUP,
-            "%s is on another machine or behind a service, which this release cannot reach yet (give a pid)",
-            text);
     if (!all && !dead && resolve_at_once(text, ret))
         return 0;
     int r = pb_apart_one(ask, &task, err);

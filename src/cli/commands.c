@@ -39,6 +39,7 @@
     X(probes)                                                                                                \
     X(detach)                                                                                                \
     X(doctor)                                                                                                \
+    X(serve)                                                                                                 \
     X(version)                                                                                               \
     X(help)                                                                                                  \
     X(completions)                                                                                           \
@@ -52,7 +53,8 @@ const struct pb_command *const pb_commands[] = {COMMANDS(ENTER) NULL};
 
 const struct pb_option pb_common_options[] = {
     {'t', "target", "TARGET",
-     "a pid, the id of a run (list shows it), or part of one process's command line"},
+     "a pid, the id of a run (list shows it), or part of one process's command line; HOST:PORT/PID: of a "
+     "machine that runs `probing serve`"},
     {0, "all", NULL, "every process that TARGET matches, or the workers below it; the rank leads each line"},
     {0, "format", "FORMAT", "rows as table, json, csv or tsv"},
     {0, "json", NULL, "the same as --format json"},

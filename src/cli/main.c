@@ -7,6 +7,7 @@
 #include "cli/fanout.h"
 #include "cli/parse.h"
 #include "cli/print/rows.h"
+#include "cli/remote.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +89,13 @@ int main(int argc, char **argv)
     }
     if (r != 0)
         return r > 0 ? 0 : report(call.command ? call.command->name : NULL, r, &err);
-    int status = run(&call);
+    int status;
+    if (call.target && pb_remote_is(call.target)) {
+        status = pb_remote_run(argc, argv, call.target, &err);
+        status = status < 0 ? report(call.command->name, status, &err) : status;
+    } else {
+        status = run(&call);
+    }
     pb_targets_done(&call.targets);
     return status;
 }

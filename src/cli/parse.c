@@ -5,6 +5,8 @@
  * up to "--". */
 #include "cli/parse.h"
 
+#include "cli/remote.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,7 +48,6 @@ static bool is_option(const char *word)
 
 static bool looks_like_target(const char *word)
 {
-    const char *colon = strrchr(word, ':');
     bool digits = *word != '\0';
 
     for (const char *p = word; *p; p++)
@@ -54,7 +55,7 @@ static bool looks_like_target(const char *word)
     /* A run's id, PID@START. */
     size_t pid = strspn(word, "0123456789");
     digits = digits || (pid && word[pid] == '@');
-    return digits || (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1));
+    return digits || pb_remote_is(word);
 }
 
 /* The first two words that are neither options nor the arguments of common ones. */

@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "cli/line/line_edit.h"
 #include "cli/line/line_history.h"
-#include "cli/print/glyph.h"
+#include "print/glyph.h"
 
 #include <errno.h>
 #include <fcntl.h>

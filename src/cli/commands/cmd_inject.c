@@ -2,6 +2,7 @@
 #include "ask/parts.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/serve_program.h"
 #include "cli/talk/catch.h"
 #include "inject/doctor.h"
 
@@ -10,26 +11,13 @@
 #include <stdlib.h>
 
 static const struct pb_option options[] = {
-    {'P', "pprof", NULL, "sample stacks from the start (needs the profiler: not in this release)"},
-    {'b', "background", NULL, "start the service (needs the service: not in this release)"},
-    {'a', "address", "ADDR", "where the service listens (needs the service: not in this release)"},
+    {'P', "pprof", NULL, "start the service: curl ADDR/flamegraph samples this process"},
+    {'b', "background", NULL, "start the service (probing serve), about this process"},
+    {'a', "address", "ADDR", "the same, listening there: HOST:PORT"},
     {'c', "crash", NULL, "keep the scene of a crash, and serve the failing frame: the same as catch"},
     {0, "assume-seccomp-ok", NULL, "go on where a seccomp filter cannot be read that might kill the process"},
     {0},
 };
-
-enum { TO_COME = 3 }; /* of the options: those that are not in this release */
-
-/* Before anything is touched: a person who asked for the service does not want half of it. */
-static int refuse_what_is_to_come(const struct pb_call *call, struct pb_err *err)
-{
-    for (size_t i = 0; i < TO_COME; i++)
-        if (call->values[i])
-            return pb_fail(err, -ENOTSUP,
-                           "--%s is not in this release yet; nothing was injected (plain inject works)",
-                           options[i].name);
-    return 0;
-}
 
 static int catch_crashes(const struct pb_call *call, struct pb_err *err)
 {
@@ -45,11 +33,9 @@ static int run(const struct pb_call *call, struct pb_err *err)
     struct pb_session session;
     pid_t pid = call->targets.at[0].pid;
 
-    int r = refuse_what_is_to_come(call, err);
     if (pb_call_option(call, "assume-seccomp-ok"))
         setenv(PB_ASSUME_SECCOMP_OK, "1", 1);
-    if (r == 0)
-        r = pb_parts_session(&call->ask, pid, false, call->timeout_ms, &session, err);
+    int r = pb_parts_session(&call->ask, pid, false, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
     if (session.injected)
@@ -58,6 +44,11 @@ static int run(const struct pb_call *call, struct pb_err *err)
     else
         printf("process %d is probed already\n", (int)pid);
     pb_session_done(&session);
+    if (pb_call_option(call, "pprof") || pb_call_option(call, "background") ||
+        pb_call_option(call, "address"))
+        r = pb_serve_start(pid, pb_call_option(call, "address"), err);
+    if (r < 0)
+        return r;
     return pb_call_option(call, "crash") ? catch_crashes(call, err) : 0;
 }
 

@@ -5,7 +5,7 @@
  */
 #include "cli/line/line_draw.h"
 
-#include "cli/print/glyph.h"
+#include "print/glyph.h"
 #include "cli/print/terminal.h"
 
 #include <errno.h>

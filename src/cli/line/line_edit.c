@@ -7,7 +7,7 @@
 #include "cli/line/line_keys.h"
 #include "cli/line/line_text.h"
 #include "cli/line/line_words.h"
-#include "cli/print/glyph.h"
+#include "print/glyph.h"
 #include "cli/print/terminal.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "cli/line/line_text.h"
 
 #include "cli/line/line_edit.h"
-#include "cli/print/glyph.h"
+#include "print/glyph.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 
 #include "cli/print/memory_print.h"
 
-#include "cli/print/records.h"
+#include "print/records.h"
 #include "cli/print/rows.h"
 
 #define MB 1048576.0

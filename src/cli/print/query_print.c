@@ -2,8 +2,8 @@
 #include "cli/print/query_print.h"
 
 #include "base/time.h"
-#include "cli/print/glyph.h"
-#include "cli/print/records.h"
+#include "print/glyph.h"
+#include "print/records.h"
 #include "cli/print/rows.h"
 #include "engine/caller/broker_parquet.h"
 #include "table/reader.h"

@@ -1,8 +1,8 @@
 /* rows: see rows.h. */
 #include "cli/print/rows.h"
 
-#include "cli/print/glyph.h"
-#include "cli/print/records.h"
+#include "print/glyph.h"
+#include "print/records.h"
 #include "cli/print/terminal.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* stacks_json: stacks for a program to read; see stacks.h. One array, an object a process. */
-#include "cli/print/records.h"
+#include "print/records.h"
 #include "cli/print/stacks_print.h"
 #include "remote/core.h"
 

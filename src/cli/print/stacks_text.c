@@ -1,5 +1,5 @@
 /* stacks_text: stacks for a person to read, the innermost frame first; see stacks.h. */
-#include "cli/print/glyph.h"
+#include "print/glyph.h"
 #include "cli/print/rows.h"
 #include "cli/print/stacks_print.h"
 #include "remote/core.h"

@@ -1,7 +1,7 @@
 /* profile_screen: see profile_screen.h. */
 #include "cli/profile/profile_screen.h"
 
-#include "cli/print/glyph.h"
+#include "print/glyph.h"
 #include "cli/print/terminal.h"
 
 #include <poll.h>

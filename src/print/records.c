@@ -1,7 +1,7 @@
 /* records: see records.h. */
-#include "cli/print/records.h"
+#include "print/records.h"
 
-#include "cli/print/glyph.h"
+#include "print/glyph.h"
 #include "table/reader.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* glyph: see glyph.h. The tables are the ranges of Unicode 15 that people meet, joined where nothing but
  * unassigned characters lies between. */
-#include "cli/print/glyph.h"
+#include "print/glyph.h"
 
 #include "table/reader.h"
 

@@ -1,0 +1,22 @@
+# The service: a program of its own, since it links an HTTP library and probing links libc only. Where the library's header
+# is not there (a build for another machine, a system without the package) it is not built, and `probing serve` says so.
+# A pattern, not EXISTS, so that a later build notices what setup has put there since.
+file(GLOB microhttpd_there CONFIGURE_DEPENDS /usr/include/microhttpd.h)
+
+# What needs no HTTP library: who is let in, and what is answered. For unit tests too.
+set(serve_rules src/serve/gate.c src/serve/routes.c src/serve/describe.c)
+add_library(pb_serve STATIC ${serve_rules})
+target_link_libraries(pb_serve PUBLIC pb_print)
+
+if(microhttpd_there AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_C_COMPILER MATCHES zig)
+    file(GLOB serve_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS src/serve/*.c)
+    list(REMOVE_ITEM serve_sources ${serve_rules})
+    add_executable(probing-serve ${serve_sources})
+    target_link_libraries(probing-serve PRIVATE pb_serve pb_control microhttpd -pthread)
+    # A wheel may bring no library of the system along.
+    if(NOT SKBUILD)
+        install(TARGETS probing-serve RUNTIME DESTINATION bin)
+    endif()
+else()
+    message(STATUS "no libmicrohttpd: probing-serve is not built, and probing serve will say so")
+endif()

@@ -1,0 +1,507 @@
+/* remote: see remote.h.
+ *
+ * Plain HTTP up to the upgrade, then frames (control/relay.h). TLS would need a library: `ssh -L` does that. */
+#include "cli/remote.h"
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "control/relay.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
+
+enum { PATH_SIZE = 4096, ANSWER_MAX = 8192, FILES = 4 };
+
+/* A file of this machine that the command line names. */
+struct file {
+    const char *path; /* as given */
+    char name[160];   /* what it is called there */
+    bool written;     /* it comes back */
+    FILE *part;
+    char part_path[PATH_SIZE];
+};
+
+struct remote {
+    int socket;
+    char host[256], port[16], id[128];
+    struct file files[FILES];
+    size_t nfiles;
+    bool terminal, input_ended;
+    struct termios before;
+};
+
+bool pb_remote_is(const char *target)
+{
+    const char *slash = strchr(target, '/');
+    size_t n = slash ? (size_t)(slash - target) : strlen(target);
+    const char *colon = memrchr(target, ':', n);
+
+    if (!colon || colon == target || colon + 1 == target + n)
+        return false;
+    return strspn(colon + 1, "0123456789") == (size_t)(target + n - colon - 1);
+}
+
+static void split_target(struct remote *r, const char *target)
+{
+    const char *slash = strchr(target, '/');
+    size_t n = slash ? (size_t)(slash - target) : strlen(target);
+    const char *colon = memrchr(target, ':', n);
+    size_t host = (size_t)(colon - target);
+
+    if (target[0] == '[' && target[host - 1] == ']')
+        snprintf(r->host, sizeof(r->host), "%.*s", (int)host - 2, target + 1);
+    else
+        snprintf(r->host, sizeof(r->host), "%.*s", (int)host, target);
+    snprintf(r->port, sizeof(r->port), "%.*s", (int)(target + n - colon - 1), colon + 1);
+    snprintf(r->id, sizeof(r->id), "%s", slash ? slash + 1 : "");
+}
+
+/* --- to the service --- */
+
+static int connect_service(struct remote *r, struct pb_err *err)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+
+    int e = getaddrinfo(r->host, r->port, &hints, &found);
+    if (e != 0)
+        return pb_fail(err, -EHOSTUNREACH, "%s is not known: %s", r->host, gai_strerror(e));
+    int last = EHOSTUNREACH;
+    r->socket = -1;
+    for (struct addrinfo *a = found; a && r->socket < 0; a = a->ai_next) {
+        int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0)
+            r->socket = fd;
+        else
+            last = errno;
+        if (fd >= 0 && r->socket < 0)
+            close(fd);
+    }
+    freeaddrinfo(found);
+    if (r->socket < 0)
+        return pb_fail(err, -last, "no service answers at %s:%s: %s (probing serve starts one there)",
+                       r->host, r->port, strerror(last));
+    return 0;
+}
+
+/* PROBING_TOKEN, the file that PROBING_TOKEN_FILE names, or that of the user's own service on this machine. */
+static void find_token(char ret[128])
+{
+    const char *token = getenv("PROBING_TOKEN"), *path = getenv("PROBING_TOKEN_FILE"),
+               *runtime = getenv("XDG_RUNTIME_DIR");
+    char own[PATH_SIZE];
+
+    ret[0] = '\0';
+    if (token) {
+        snprintf(ret, 128, "%s", token);
+        return;
+    }
+    if (runtime && runtime[0] == '/')
+        snprintf(own, sizeof(own), "%s/probing-serve/token", runtime);
+    else
+        snprintf(own, sizeof(own), "/tmp/probing-serve-%u/token", (unsigned)geteuid());
+    FILE *file = fopen(path ? path : own, "re");
+    if (file && !fgets(ret, 128, file))
+        ret[0] = '\0';
+    if (file)
+        fclose(file);
+    ret[strcspn(ret, "\r\n")] = '\0';
+}
+
+static int send_all(int fd, const void *bytes, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        ssize_t more = send(fd, (const char *)bytes + at, n - at, MSG_NOSIGNAL);
+        if (more < 0 && errno == EINTR)
+            continue;
+        if (more <= 0)
+            return -EPIPE;
+        at += (size_t)more;
+    }
+    return 0;
+}
+
+static int receive_all(int fd, void *ret, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        ssize_t more = recv(fd, (char *)ret + at, n - at, 0);
+        if (more < 0 && errno == EINTR)
+            continue;
+        if (more <= 0)
+            return -EPIPE;
+        at += (size_t)more;
+    }
+    return 0;
+}
+
+static int send_frame(struct remote *r, enum pb_relay_kind kind, const void *bytes, size_t n)
+{
+    unsigned char head[PB_RELAY_HEAD];
+
+    pb_relay_head(head, kind, (uint32_t)n);
+    int e = send_all(r->socket, head, sizeof(head));
+    return e < 0 ? e : send_all(r->socket, bytes, n);
+}
+
+/* The sentence of an error of the service: "message":"..". */
+static int refused(const char *answer, struct pb_err *err)
+{
+    const char *message = strstr(answer, "\"message\":\"");
+
+    if (!message)
+        return pb_fail(err, -EPROTO,
+                       "what answers there is no service of this program, or another release of it");
+    message += 11;
+    return pb_fail(err, -EACCES, "the service says: %.*s", (int)strcspn(message, "\""), message);
+}
+
+/* Reads the head of the answer byte by byte: what follows it is frames. */
+static int upgrade(struct remote *r, struct pb_err *err)
+{
+    char text[ANSWER_MAX], token[128];
+    size_t n = 0;
+
+    find_token(token);
+    int length = snprintf(
+        text, sizeof(text),
+        "GET /api/v1/command HTTP/1.1\r\nHost: %s:%s\r\nConnection: Upgrade\r\nUpgrade: " PB_RELAY_NAME "\r\n"
+        "Authorization: Bearer %s\r\n\r\n",
+        strchr(r->host, ':') ? "localhost" : r->host, r->port, token);
+    int e = send_all(r->socket, text, (size_t)length);
+    while (e == 0 && n < sizeof(text) - 1) {
+        e = receive_all(r->socket, text + n, 1);
+        text[++n] = '\0';
+        if (n >= 4 && memcmp(text + n - 4, "\r\n\r\n", 4) == 0)
+            break;
+    }
+    if (e < 0)
+        return pb_fail(err, e, "the service at %s:%s hung up", r->host, r->port);
+    if (strncmp(text, "HTTP/1.1 101", 12) == 0)
+        return 0;
+    ssize_t more = recv(r->socket, text, sizeof(text) - 1, 0);
+    text[more > 0 ? more : 0] = '\0';
+    return refused(text, err);
+}
+
+/* --- files of this machine --- */
+
+/* What a file is called there: its own last name, with a number before it where another has that name or the service
+ * would not take it. */
+static struct file *add_file(struct remote *r, const char *path, bool written)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    bool taken = *name == '.';
+
+    if (r->nfiles == FILES || !*name)
+        return NULL;
+    for (size_t i = 0; i < r->nfiles; i++)
+        taken = taken || strcmp(r->files[i].name, name) == 0;
+    struct file *f = &r->files[r->nfiles];
+    *f = (struct file){.path = path, .written = written};
+    int n = taken ? snprintf(f->name, sizeof(f->name), "%zu-", r->nfiles) : 0;
+    snprintf(f->name + n, sizeof(f->name) - (size_t)n - 32, "%s", name);
+    r->nfiles++;
+    return f;
+}
+
+static int send_content(struct remote *r, const struct file *f, struct pb_err *err)
+{
+    char bytes[PB_RELAY_MAX];
+    size_t n = strlen(f->name) + 1;
+    _cleanup_close_ int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    ssize_t more = 1;
+
+    if (fd < 0)
+        return pb_fail(err, -errno, "%s cannot be opened: %s", f->path, strerror(errno));
+    memcpy(bytes, f->name, n);
+    while (more > 0 && (more = read(fd, bytes + n, sizeof(bytes) - n)) >= 0) {
+        int e = send_frame(r, PB_RELAY_FILE, bytes, n + (size_t)more);
+        if (e < 0)
+            return e;
+    }
+    return more < 0 ? pb_fail(err, -errno, "%s cannot be read: %s", f->path, strerror(errno)) : 0;
+}
+
+/* A piece of a file that comes back. It appears when the command is over. */
+static int take_file(struct remote *r, const char *bytes, size_t n, struct pb_err *err)
+{
+    const char *nul = memchr(bytes, '\0', n);
+
+    for (size_t i = 0; nul && i < r->nfiles; i++) {
+        struct file *f = &r->files[i];
+        if (!f->written || strcmp(f->name, bytes) != 0)
+            continue;
+        if (!f->part) {
+            snprintf(f->part_path, sizeof(f->part_path), "%s.%d.part", f->path, (int)getpid());
+            f->part = fopen(f->part_path, "wxe");
+        }
+        size_t length = n - (size_t)(nul + 1 - bytes);
+        if (!f->part || fwrite(nul + 1, 1, length, f->part) != length)
+            return pb_fail(err, -errno, "%s cannot be written: %s", f->path, strerror(errno));
+    }
+    return 0;
+}
+
+static int finish_files(struct remote *r, int result, struct pb_err *err)
+{
+    for (size_t i = 0; i < r->nfiles; i++) {
+        struct file *f = &r->files[i];
+        if (!f->part)
+            continue;
+        int e = fclose(f->part) == 0 ? 0 : -errno;
+        if (result == 0 && e == 0 && rename(f->part_path, f->path) < 0)
+            e = -errno;
+        if (result != 0 || e < 0)
+            unlink(f->part_path);
+        if (e < 0)
+            result = pb_fail(err, e, "%s cannot be written: %s", f->path, strerror(-e));
+    }
+    return result;
+}
+
+/* --- the command line --- */
+
+struct line {
+    char bytes[PB_RELAY_MAX];
+    size_t n;
+    int failed;
+};
+
+static void add_word(struct line *l, const char *word)
+{
+    size_t n = strlen(word) + 1;
+
+    if (n > sizeof(l->bytes) - l->n) {
+        l->failed = -E2BIG;
+        return;
+    }
+    memcpy(l->bytes + l->n, word, n);
+    l->n += n;
+}
+
+/* Options that name a file: what is written comes back, what is read goes along. */
+static const struct {
+    const char *name;
+    char letter;
+    bool written;
+} file_options[] = {{"--output", 'o', true}, {"--file", 'f', false}};
+
+/* An option with a file in it, or before it (*ret_next). NULL: none. */
+static const char *file_in(const char *word, bool *ret_written, bool *ret_next)
+{
+    for (size_t i = 0; i < sizeof(file_options) / sizeof(file_options[0]); i++) {
+        size_t n = strlen(file_options[i].name);
+        *ret_written = file_options[i].written;
+        *ret_next = strcmp(word, file_options[i].name) == 0 ||
+                    (word[0] == '-' && word[1] == file_options[i].letter && !word[2]);
+        if (*ret_next)
+            return "";
+        if (strncmp(word, file_options[i].name, n) == 0 && word[n] == '=')
+            return word + n + 1;
+        if (word[0] == '-' && word[1] == file_options[i].letter)
+            return word + 2;
+    }
+    return NULL;
+}
+
+/* The target becomes the process that it names there, or goes where it names the service alone. */
+static bool add_target(struct line *l, const struct remote *r, char **argv, int *at, const char *target)
+{
+    const char *word = argv[*at];
+    bool next = strcmp(word, "-t") == 0 || strcmp(word, "--target") == 0;
+    const char *given = next && argv[*at + 1]                ? argv[*at + 1]
+                        : strncmp(word, "--target=", 9) == 0 ? word + 9
+                        : strncmp(word, "-t", 2) == 0        ? word + 2
+                                                             : word;
+
+    if (strcmp(given, target) != 0)
+        return false;
+    if (r->id[0]) {
+        add_word(l, "-t");
+        add_word(l, r->id);
+    }
+    *at += next;
+    return true;
+}
+
+static int make_line(struct remote *r, int argc, char **argv, const char *target, struct line *l,
+                     struct pb_err *err)
+{
+    bool target_seen = false, executes = false, written, next;
+
+    add_word(l, getenv("TERM") ? getenv("TERM") : "");
+    for (int i = 1; i < argc; i++) {
+        if (!target_seen && (target_seen = add_target(l, r, argv, &i, target)))
+            continue;
+        const char *path = file_in(argv[i], &written, &next);
+        if (path && next && i + 1 < argc)
+            path = argv[++i];
+        if (!path && executes && argv[i][0] != '-') {
+            path = argv[i];
+            written = executes = false;
+            struct file *script = add_file(r, path, false);
+            add_word(l, script ? script->name : path);
+            continue;
+        }
+        executes = executes || strcmp(argv[i], "execute") == 0;
+        struct file *f = path ? add_file(r, path, written) : NULL;
+        if (f) {
+            add_word(l, written ? "--output" : "--file");
+            add_word(l, f->name);
+        } else {
+            add_word(l, argv[i]);
+        }
+    }
+    return l->failed ? pb_fail(err, l->failed, "the command line is too long") : 0;
+}
+
+static int send_command(struct remote *r, int argc, char **argv, const char *target, struct pb_err *err)
+{
+    struct line *l = calloc(1, sizeof(*l));
+    struct winsize size;
+
+    int e = l ? make_line(r, argc, argv, target, l, err) : -ENOMEM;
+    if (e == 0)
+        e = send_frame(r, PB_RELAY_ARGUMENTS, l->bytes, l->n);
+    free(l);
+    for (size_t i = 0; e == 0 && i < r->nfiles; i++)
+        if (!r->files[i].written)
+            e = send_content(r, &r->files[i], err);
+    r->terminal =
+        isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+    if (e == 0 && r->terminal) {
+        unsigned char bytes[] = {(unsigned char)size.ws_row, (unsigned char)(size.ws_row >> 8),
+                                 (unsigned char)size.ws_col, (unsigned char)(size.ws_col >> 8)};
+        e = send_frame(r, PB_RELAY_TERMINAL, bytes, sizeof(bytes));
+    }
+    return e < 0 ? e : send_frame(r, PB_RELAY_BEGIN, "", 0);
+}
+
+/* --- while it runs --- */
+
+static int pass_input(struct remote *r)
+{
+    char bytes[16384];
+    ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
+
+    if (n < 0 && errno == EINTR)
+        return 0;
+    r->input_ended = n <= 0;
+    return send_frame(r, PB_RELAY_INPUT, bytes, n > 0 ? (size_t)n : 0);
+}
+
+static int write_out(FILE *to, const char *bytes, size_t n)
+{
+    return fwrite(bytes, 1, n, to) == n && fflush(to) == 0 ? 0 : -EPIPE;
+}
+
+/* 1: it is over, with *ret_status. */
+static int take_frame(struct remote *r, int *ret_status, struct pb_err *err)
+{
+    unsigned char head[PB_RELAY_HEAD];
+    char bytes[PB_RELAY_MAX];
+
+    int e = receive_all(r->socket, head, sizeof(head));
+    uint32_t n = e < 0 ? 0 : pb_relay_length(head);
+    if (n > sizeof(bytes))
+        e = -EPROTO;
+    if (e == 0)
+        e = receive_all(r->socket, bytes, n);
+    if (e < 0)
+        return pb_fail(err, e, "the service at %s:%s ended in the middle", r->host, r->port);
+    switch (head[0]) {
+    case PB_RELAY_OUTPUT:
+        return write_out(stdout, bytes, n);
+    case PB_RELAY_ERRORS:
+        return write_out(stderr, bytes, n);
+    case PB_RELAY_FILE:
+        return take_file(r, bytes, n, err);
+    case PB_RELAY_EXIT:
+        *ret_status = n ? (unsigned char)bytes[0] : 1;
+        return 1;
+    default:
+        return pb_fail(err, -EPROTO, "the service sends what this release does not know");
+    }
+}
+
+static int take_signal(struct remote *r, int signals)
+{
+    struct signalfd_siginfo info;
+    struct winsize size;
+
+    if (read(signals, &info, sizeof(info)) != sizeof(info))
+        return 0;
+    if (info.ssi_signo != SIGWINCH)
+        return send_frame(r, PB_RELAY_SIGNAL, &(unsigned char){(unsigned char)info.ssi_signo}, 1);
+    if (!r->terminal || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0)
+        return 0;
+    unsigned char bytes[] = {(unsigned char)size.ws_row, (unsigned char)(size.ws_row >> 8),
+                             (unsigned char)size.ws_col, (unsigned char)(size.ws_col >> 8)};
+    return send_frame(r, PB_RELAY_TERMINAL, bytes, sizeof(bytes));
+}
+
+static int relay(struct remote *r, int signals, int *ret_status, struct pb_err *err)
+{
+    int e = 0;
+
+    while (e == 0) {
+        struct pollfd p[] = {
+            {r->socket, POLLIN, 0}, {r->input_ended ? -1 : STDIN_FILENO, POLLIN, 0}, {signals, POLLIN, 0}};
+        if (poll(p, 3, -1) < 0)
+            continue;
+        if (p[2].revents)
+            e = take_signal(r, signals);
+        if (e == 0 && p[1].revents)
+            e = pass_input(r);
+        if (p[0].revents) /* also where nothing can be sent any more: it has said why */
+            e = take_frame(r, ret_status, err);
+    }
+    return e;
+}
+
+int pb_remote_run(int argc, char **argv, const char *target, struct pb_err *err)
+{
+    struct remote r = {.socket = -1};
+    struct termios raw;
+    sigset_t wanted;
+    int status = 1;
+
+    split_target(&r, target);
+    int e = connect_service(&r, err);
+    if (e == 0)
+        e = upgrade(&r, err);
+    if (e == 0)
+        e = send_command(&r, argc, argv, target, err);
+    if (e == 0) {
+        sigemptyset(&wanted);
+        sigaddset(&wanted, SIGINT);
+        sigaddset(&wanted, SIGTERM);
+        sigaddset(&wanted, SIGWINCH);
+        sigprocmask(SIG_BLOCK, &wanted, NULL);
+        _cleanup_close_ int signals = signalfd(-1, &wanted, SFD_CLOEXEC);
+        if (r.terminal && tcgetattr(STDIN_FILENO, &r.before) == 0) {
+            raw = r.before;
+            cfmakeraw(&raw);
+            tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
+        }
+        e = relay(&r, signals, &status, err);
+        if (r.terminal)
+            tcsetattr(STDIN_FILENO, TCSADRAIN, &r.before);
+    }
+    e = finish_files(&r, e == 1 ? status : e < 0 ? e : 1, err);
+    if (r.socket >= 0)
+        close(r.socket);
+    return e;
+}

@@ -1,0 +1,59 @@
+/* serve_program: see serve_program.h. */
+#include "cli/serve_program.h"
+
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PATH_SIZE = 4096 };
+
+int pb_serve_become(const char *const *words, struct pb_err *err)
+{
+    char path[PATH_SIZE];
+
+    ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 16);
+    path[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(path, '/');
+    snprintf(slash ? slash + 1 : path, 16, "probing-serve");
+    execv(path, (char *const *)words);
+    if (errno == ENOENT)
+        return pb_fail(
+            err, -ENOENT,
+            "%s is not there: this build was made without libmicrohttpd (Debian: libmicrohttpd-dev)", path);
+    return pb_fail(err, -errno, "%s cannot be run: %s", path, strerror(errno));
+}
+
+/* Its exit status. */
+static int run_service(const char *const *words)
+{
+    struct pb_err err = {0};
+    int status;
+
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int r = pb_serve_become(words, &err);
+        fprintf(stderr, "probing: serve: %s\n", pb_err_text(&err, r));
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) < 0)
+        return 127;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+}
+
+int pb_serve_start(int pid, const char *address, struct pb_err *err)
+{
+    char target[16];
+    const char *start[] = {"probing-serve", "-b", "-a", target, "--", address, NULL},
+               *status[] = {"probing-serve", "--status", NULL};
+
+    snprintf(target, sizeof(target), "%d", pid);
+    int first = run_service(start);
+    if (first == 0 || (first == 1 && run_service(status) == 0))
+        return 0;
+    return pb_fail(err, -EIO, "the service was not started; the process is probed all the same");
+}

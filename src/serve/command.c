@@ -1,0 +1,438 @@
+/* command: a command line of a tool on another machine, run here (control/relay.h).
+ *
+ * The service runs its own `probing` with the words that came, so that output and exit status are those of the
+ * node. Files that the tool named were sent along, and what the command writes goes back: nothing stays here. At a
+ * terminal the command gets one of its own. A thread a command: it waits for socket and child, and ends both. */
+#include "base/cleanup.h"
+#include "control/relay.h"
+#include "serve/service.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <microhttpd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { COMMANDS = 16, IDLE_MS = 30000, SEND_MS = 30000 };
+
+static atomic_uint running;
+
+struct command {
+    struct pb_service *s;
+    struct MHD_UpgradeResponseHandle *handle;
+    int socket;
+    char folder[PB_SERVE_PATH + 32];
+    char term[64];
+    char *words[PB_RELAY_WORDS + 2]; /* into text; the first is the program */
+    size_t nwords, uploaded;
+    char *text;
+    struct winsize size;
+    bool terminal, begun, gone;
+    pid_t pid;
+    int pidfd, in, out, errors; /* of the child; with a terminal one for all */
+    unsigned char early[PB_RELAY_MAX];
+    size_t nearly; /* what came with the request's headers */
+};
+
+/* --- frames --- */
+
+static bool wait_for(int fd, short events, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = events};
+    return poll(&p, 1, ms) > 0;
+}
+
+static int send_all(struct command *c, const void *bytes, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        ssize_t more = send(c->socket, (const char *)bytes + at, n - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (more < 0 && errno == EAGAIN && wait_for(c->socket, POLLOUT, SEND_MS))
+            continue;
+        if (more <= 0) {
+            c->gone = true;
+            return -EPIPE;
+        }
+        at += (size_t)more;
+    }
+    return 0;
+}
+
+static int send_frame(struct command *c, enum pb_relay_kind kind, const void *bytes, size_t n)
+{
+    unsigned char head[PB_RELAY_HEAD];
+
+    pb_relay_head(head, kind, (uint32_t)n);
+    int r = send_all(c, head, sizeof(head));
+    return r < 0 ? r : send_all(c, bytes, n);
+}
+
+static int receive_all(struct command *c, void *ret, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        size_t early = c->nearly < n - at ? c->nearly : n - at;
+        if (early) {
+            memcpy((char *)ret + at, c->early, early);
+            memmove(c->early, c->early + early, c->nearly -= early);
+            at += early;
+            continue;
+        }
+        ssize_t more = recv(c->socket, (char *)ret + at, n - at, MSG_DONTWAIT);
+        if (more < 0 && errno == EAGAIN && wait_for(c->socket, POLLIN, IDLE_MS))
+            continue;
+        if (more <= 0) {
+            c->gone = true;
+            return -EPIPE;
+        }
+        at += (size_t)more;
+    }
+    return 0;
+}
+
+/* --- what comes --- */
+
+static int take_arguments(struct command *c, const char *bytes, size_t n)
+{
+    if (c->text || n == 0 || bytes[n - 1] != '\0')
+        return -EPROTO;
+    c->text = malloc(n);
+    if (!c->text)
+        return -ENOMEM;
+    memcpy(c->text, bytes, n);
+    snprintf(c->term, sizeof(c->term), "TERM=%s", c->text);
+    c->words[c->nwords++] = c->s->program;
+    for (size_t at = strlen(c->text) + 1; at < n; at += strlen(c->text + at) + 1) {
+        if (c->nwords > PB_RELAY_WORDS)
+            return -E2BIG;
+        c->words[c->nwords++] = c->text + at;
+    }
+    return 0;
+}
+
+/* A name that leads nowhere else. */
+static bool is_plain_name(const char *name, size_t n)
+{
+    return n && n < 128 && name[0] != '.' && !memchr(name, '/', n);
+}
+
+static int take_file(struct command *c, const char *bytes, size_t n)
+{
+    const char *nul = memchr(bytes, '\0', n);
+    char path[sizeof(c->folder) + 160];
+
+    if (!nul || !is_plain_name(bytes, (size_t)(nul - bytes)))
+        return -EPROTO;
+    size_t length = n - (size_t)(nul + 1 - bytes);
+    if (length > PB_RELAY_UPLOAD - c->uploaded)
+        return -EFBIG;
+    c->uploaded += length;
+    snprintf(path, sizeof(path), "%s/%s", c->folder, bytes);
+    _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    return write(fd, nul + 1, length) == (ssize_t)length ? 0 : -EIO;
+}
+
+static int take_size(struct command *c, const unsigned char *bytes, size_t n)
+{
+    if (n != 4)
+        return -EPROTO;
+    c->size = (struct winsize){.ws_row = (unsigned short)(bytes[0] | bytes[1] << 8),
+                               .ws_col = (unsigned short)(bytes[2] | bytes[3] << 8)};
+    c->terminal = true;
+    if (c->pid)
+        ioctl(c->in, TIOCSWINSZ, &c->size);
+    return 0;
+}
+
+static int take_input(struct command *c, const char *bytes, size_t n)
+{
+    if (c->in < 0)
+        return 0;
+    if (n == 0 && !c->terminal) {
+        close(pb_take_fd(c->in));
+        return 0;
+    }
+    for (size_t at = 0; at < n;) {
+        ssize_t more = write(c->in, bytes + at, n - at);
+        if (more < 0 && errno == EAGAIN && wait_for(c->in, POLLOUT, SEND_MS))
+            continue;
+        if (more <= 0)
+            return 0; /* it reads no more */
+        at += (size_t)more;
+    }
+    return 0;
+}
+
+static int take_frame(struct command *c)
+{
+    unsigned char head[PB_RELAY_HEAD], bytes[PB_RELAY_MAX];
+
+    int r = receive_all(c, head, sizeof(head));
+    uint32_t n = r < 0 ? 0 : pb_relay_length(head);
+    if (r == 0 && n > sizeof(bytes))
+        return -EPROTO;
+    if (r == 0)
+        r = receive_all(c, bytes, n);
+    if (r < 0)
+        return r;
+    bool early = !c->begun;
+    if (early && head[0] == PB_RELAY_ARGUMENTS)
+        return take_arguments(c, (char *)bytes, n);
+    if (early && head[0] == PB_RELAY_FILE)
+        return take_file(c, (char *)bytes, n);
+    if (early && head[0] == PB_RELAY_BEGIN && c->text) {
+        c->begun = true;
+        return 0;
+    }
+    if (head[0] == PB_RELAY_TERMINAL)
+        return take_size(c, bytes, n);
+    if (!early && head[0] == PB_RELAY_INPUT)
+        return take_input(c, (char *)bytes, n);
+    if (!early && head[0] == PB_RELAY_SIGNAL && n == 1 && (bytes[0] == SIGINT || bytes[0] == SIGTERM))
+        return kill(-c->pid, bytes[0]);
+    return -EPROTO;
+}
+
+/* --- the child --- */
+
+/* After fork in a process with threads: system calls only. */
+static void in_child(struct command *c, int in, int out, int errors)
+{
+    char *environment[64], **to = environment;
+    sigset_t none;
+
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    if (c->terminal)
+        ioctl(in, TIOCSCTTY, 0);
+    dup2(in, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    dup2(errors, STDERR_FILENO);
+    *to++ = c->term;
+    for (char **from = environ; *from && to < environment + 62; from++)
+        if (strncmp(*from, "TERM=", 5) != 0)
+            *to++ = *from;
+    *to = NULL;
+    if (chdir(c->folder) == 0)
+        execve(c->words[0], c->words, environment);
+    _exit(127);
+}
+
+static int open_terminal(struct command *c, int *ret_theirs)
+{
+    char name[64];
+
+    c->in = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (c->in < 0 || grantpt(c->in) < 0 || unlockpt(c->in) < 0 || ptsname_r(c->in, name, sizeof(name)) != 0)
+        return -errno;
+    *ret_theirs = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    c->out = fcntl(c->in, F_DUPFD_CLOEXEC, 3);
+    ioctl(c->in, TIOCSWINSZ, &c->size);
+    return *ret_theirs < 0 || c->out < 0 ? -errno : 0;
+}
+
+static int open_pipes(struct command *c, int theirs[3])
+{
+    int in[2], out[2], errors[2];
+
+    if (pipe2(in, O_CLOEXEC) < 0)
+        return -errno;
+    theirs[0] = in[0];
+    c->in = in[1];
+    if (pipe2(out, O_CLOEXEC) < 0)
+        return -errno;
+    theirs[1] = out[1];
+    c->out = out[0];
+    if (pipe2(errors, O_CLOEXEC) < 0)
+        return -errno;
+    theirs[2] = errors[1];
+    c->errors = errors[0];
+    return 0;
+}
+
+static int start(struct command *c)
+{
+    int theirs[3] = {-1, -1, -1};
+
+    int r = c->terminal ? open_terminal(c, &theirs[0]) : open_pipes(c, theirs);
+    if (r == 0) {
+        c->pid = fork();
+        if (c->pid == 0)
+            in_child(c, theirs[0], c->terminal ? theirs[0] : theirs[1], c->terminal ? theirs[0] : theirs[2]);
+        r = c->pid < 0 ? -errno : 0;
+    }
+    for (int i = 0; i < 3; i++)
+        if (theirs[i] >= 0)
+            close(theirs[i]);
+    if (r < 0) {
+        c->pid = 0;
+        return r;
+    }
+    c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+    fcntl(c->in, F_SETFL, fcntl(c->in, F_GETFL) | O_NONBLOCK);
+    return 0;
+}
+
+/* False: that was all. */
+static bool pass_on(struct command *c, int fd, enum pb_relay_kind kind)
+{
+    char bytes[16384];
+    ssize_t n = read(fd, bytes, sizeof(bytes));
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return true;
+    return n > 0 && send_frame(c, kind, bytes, (size_t)n) == 0;
+}
+
+static void relay(struct command *c)
+{
+    bool ended = false;
+
+    while (!c->gone && !(ended && c->out < 0 && c->errors < 0)) {
+        struct pollfd p[] = {{c->socket, POLLIN, 0},
+                             {c->out, POLLIN, 0},
+                             {c->errors, POLLIN, 0},
+                             {ended ? -1 : c->pidfd, POLLIN, 0}};
+        if (poll(p, 4, -1) < 0 && errno != EINTR)
+            break;
+        if (p[1].revents && !pass_on(c, c->out, PB_RELAY_OUTPUT))
+            close(pb_take_fd(c->out));
+        if (p[2].revents && !pass_on(c, c->errors, PB_RELAY_ERRORS))
+            close(pb_take_fd(c->errors));
+        if (p[3].revents) {
+            /* Until it is waited for, its group is its own: what it left there holds the pipes no longer. */
+            kill(-c->pid, SIGKILL);
+            ended = true;
+        }
+        if (p[0].revents && take_frame(c) < 0)
+            break;
+    }
+}
+
+static int finish(struct command *c)
+{
+    int status = 0;
+
+    kill(-c->pid, SIGTERM);
+    for (int i = 0; i < 100 && waitpid(c->pid, &status, WNOHANG) == 0; i++)
+        if (i == 99 || poll(&(struct pollfd){c->pidfd, POLLIN, 0}, 1, 20) < 0) {
+            kill(-c->pid, SIGKILL);
+            waitpid(c->pid, &status, 0);
+        }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* --- its folder --- */
+
+static void send_one_file(struct command *c, int folder, const char *name)
+{
+    char bytes[PB_RELAY_MAX];
+    size_t n = strlen(name) + 1;
+    _cleanup_close_ int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t more = 1;
+
+    memcpy(bytes, name, n);
+    while (fd >= 0 && more > 0 && (more = read(fd, bytes + n, sizeof(bytes) - n)) >= 0)
+        if (send_frame(c, PB_RELAY_FILE, bytes, n + (size_t)more) < 0)
+            return;
+}
+
+/* Sends what is in it where send is set, and removes it. */
+static void empty_folder(struct command *c, bool send)
+{
+    DIR *dir = opendir(c->folder);
+
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        size_t n = strlen(e->d_name);
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (send && is_plain_name(e->d_name, n))
+            send_one_file(c, dirfd(dir), e->d_name);
+        unlinkat(dirfd(dir), e->d_name, 0);
+    }
+    if (dir)
+        closedir(dir);
+    rmdir(c->folder);
+}
+
+static void *run_command(void *arg)
+{
+    struct command *c = arg;
+    unsigned char status = 1;
+    static const char busy[] = "probing: the service runs as many commands as it may: try again\n";
+    static const char bad[] = "probing: the service could not start the command\n";
+
+    int r = atomic_fetch_add(&running, 1) >= COMMANDS ? -EBUSY : 0;
+    snprintf(c->folder, sizeof(c->folder), "%s/job-XXXXXX", c->s->folder);
+    if (r == 0 && !mkdtemp(c->folder))
+        r = -errno;
+    while (r == 0 && !c->begun)
+        r = take_frame(c);
+    if (r == 0)
+        r = start(c);
+    if (r == 0) {
+        relay(c);
+        status = (unsigned char)finish(c);
+    } else {
+        send_frame(c, PB_RELAY_ERRORS, r == -EBUSY ? busy : bad, strlen(r == -EBUSY ? busy : bad));
+    }
+    if (r != -EBUSY)
+        empty_folder(c, status == 0 && !c->gone);
+    send_frame(c, PB_RELAY_EXIT, &status, 1);
+    int fds[] = {c->pidfd, c->in, c->out, c->errors};
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    MHD_upgrade_action(c->handle, MHD_UPGRADE_ACTION_CLOSE);
+    atomic_fetch_sub(&running, 1);
+    free(c->text);
+    free(c);
+    return NULL;
+}
+
+static void begin(void *cls, struct MHD_Connection *connection, void *con_cls, const char *early,
+                  size_t nearly, int socket, struct MHD_UpgradeResponseHandle *handle)
+{
+    struct command *c = calloc(1, sizeof(*c));
+    pthread_t thread;
+
+    (void)connection, (void)con_cls;
+    if (c && nearly <= sizeof(c->early)) {
+        c->s = cls;
+        c->handle = handle;
+        c->socket = socket;
+        c->pidfd = c->in = c->out = c->errors = -1;
+        memcpy(c->early, early, nearly);
+        c->nearly = nearly;
+        if (pthread_create(&thread, NULL, run_command, c) == 0) {
+            pthread_detach(thread);
+            return;
+        }
+    }
+    free(c);
+    MHD_upgrade_action(handle, MHD_UPGRADE_ACTION_CLOSE);
+}
+
+struct MHD_Response *pb_command_response(struct pb_service *s)
+{
+    struct MHD_Response *response = MHD_create_response_for_upgrade(begin, s);
+    if (response)
+        MHD_add_response_header(response, "Upgrade", PB_RELAY_NAME);
+    return response;
+}

@@ -1,0 +1,162 @@
+/* gate: see gate.h. */
+#include "serve/gate.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* The name of a Host header: without its port, an IPv6 address without its brackets. */
+static bool host_is(const char *host, const char *name)
+{
+    size_t n = strlen(name);
+
+    if (host[0] == '[')
+        return strncasecmp(host + 1, name, n) == 0 && host[1 + n] == ']' &&
+               (host[2 + n] == '\0' || host[2 + n] == ':');
+    return strncasecmp(host, name, n) == 0 && (host[n] == '\0' || host[n] == ':');
+}
+
+static bool is_our_host(const struct pb_gate *gate, const char *host)
+{
+    static const char *const loopback[] = {"localhost", "127.0.0.1", "::1"};
+
+    for (size_t i = 0; i < sizeof(loopback) / sizeof(loopback[0]); i++)
+        if (host_is(host, loopback[i]))
+            return true;
+    for (size_t i = 0; i < PB_GATE_NAMES && gate->names[i]; i++)
+        if (host_is(host, gate->names[i]))
+            return true;
+    return false;
+}
+
+/* A page of ours has the Origin scheme://HOST with the Host that it asks. */
+static bool is_own_origin(const char *origin, const char *host)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = strlen(schemes[i]);
+        if (strncmp(origin, schemes[i], n) == 0 && strcasecmp(origin + n, host) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool only_reads(const struct pb_knock *k)
+{
+    return !k->upgrade && (strcmp(k->method, "GET") == 0 || strcmp(k->method, "HEAD") == 0);
+}
+
+/* Takes as long for every guess of the same length. */
+static bool same_token(const char *want, const char *text, size_t n)
+{
+    unsigned char differs = strlen(want) == n ? 0 : 1;
+
+    for (size_t i = 0; i < n; i++)
+        differs |= (unsigned char)(text[i] ^ want[i < strlen(want) ? i : 0]);
+    return !differs;
+}
+
+static int digit_of_base64(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* USER:TOKEN as browsers, curl -u and go tool pprof send them. */
+static bool is_basic(const char *want, const char *text)
+{
+    char plain[256];
+    size_t n = 0;
+    uint32_t bits = 0;
+    unsigned have = 0;
+
+    for (; *text && *text != '=' && n < sizeof(plain); text++) {
+        int digit = digit_of_base64(*text);
+        if (digit < 0)
+            return false;
+        bits = bits << 6 | (uint32_t)digit;
+        have += 6;
+        if (have >= 8) {
+            have -= 8;
+            plain[n++] = (char)(bits >> have);
+        }
+    }
+    const char *colon = memchr(plain, ':', n);
+    return colon && same_token(want, colon + 1, n - (size_t)(colon + 1 - plain));
+}
+
+static bool is_in_cookie(const struct pb_gate *gate, const char *cookie)
+{
+    size_t n = strlen(gate->cookie);
+
+    while (*cookie) {
+        cookie += strspn(cookie, "; ");
+        size_t len = strcspn(cookie, ";");
+        if (len > n && strncmp(cookie, gate->cookie, n) == 0 && cookie[n] == '=' &&
+            same_token(gate->token, cookie + n + 1, len - n - 1))
+            return true;
+        cookie += len;
+    }
+    return false;
+}
+
+static bool has_token(const struct pb_gate *gate, const struct pb_knock *k)
+{
+    const char *a = k->authorization;
+
+    if (a && strncasecmp(a, "Bearer ", 7) == 0 && same_token(gate->token, a + 7, strlen(a + 7)))
+        return true;
+    if (a && strncasecmp(a, "Basic ", 6) == 0 && is_basic(gate->token, a + 6))
+        return true;
+    if (k->token_header && same_token(gate->token, k->token_header, strlen(k->token_header)))
+        return true;
+    if (k->token_argument && same_token(gate->token, k->token_argument, strlen(k->token_argument)))
+        return true;
+    return k->cookie && is_in_cookie(gate, k->cookie);
+}
+
+static bool is_too_long(const struct pb_gate *gate, const char *length)
+{
+    char *end;
+
+    errno = 0;
+    unsigned long long n = strtoull(length, &end, 10);
+    return errno || *end || n > gate->body_max;
+}
+
+bool pb_gate_is_open(const char *path)
+{
+    return strcmp(path, "/health") == 0 || strcmp(path, "/ready") == 0;
+}
+
+unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_knock *k, const char **ret_why)
+{
+    if (k->doubled || (k->length && k->chunked)) {
+        *ret_why = "a header that may stand once stands twice, or the length is told in two ways";
+        return 400;
+    }
+    if (!k->host || !is_our_host(gate, k->host)) {
+        *ret_why = "this service does not answer under that name (serve --host NAME adds one)";
+        return 421;
+    }
+    if (!only_reads(k) && k->origin && !is_own_origin(k->origin, k->host)) {
+        *ret_why = "a page of another site may change nothing here";
+        return 403;
+    }
+    if (!only_reads(k) && k->site && strcmp(k->site, "same-origin") != 0 && strcmp(k->site, "none") != 0) {
+        *ret_why = "a page of another site may change nothing here";
+        return 403;
+    }
+    if (gate->token[0] && !pb_gate_is_open(k->path) && !has_token(gate, k)) {
+        *ret_why = "a token is needed: Authorization: Bearer TOKEN (probing serve --status shows it)";
+        return 401;
+    }
+    if (k->length && is_too_long(gate, k->length)) {
+        *ret_why = "the body is longer than this service takes";
+        return 413;
+    }
+    return 0;
+}

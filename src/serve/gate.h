@@ -1,0 +1,37 @@
+/* gate: the one door of the service. Every request passes it before anything looks at its path, so that no
+ * resource can forget a check.
+ *
+ * A page of some other site that runs in the user's browser must get nothing (Host ends DNS rebinding, Origin
+ * and Sec-Fetch-Site end forged requests), and neither must another user of the node (token). No state, any
+ * thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PB_GATE_TOKEN_SIZE 65 /* 256 bits as hexadecimal digits, and a NUL */
+#define PB_GATE_NAMES      8
+
+struct pb_gate {
+    char token[PB_GATE_TOKEN_SIZE]; /* "": none is asked for, since the socket knows its peers */
+    char cookie[24]; /* its name, with the port: browsers send cookies to every port of a host */
+    const char *names[PB_GATE_NAMES]; /* what Host may be besides the loopback's names; NULL ends them */
+    uint64_t body_max;
+};
+
+/* What is looked at of a request; texts that it lacks are NULL. */
+struct pb_knock {
+    const char *method, *path;
+    const char *host, *origin, *site; /* Host, Origin, Sec-Fetch-Site */
+    const char *authorization, *token_header, *cookie, *token_argument;
+    const char *length; /* Content-Length */
+    bool chunked, upgrade;
+    bool doubled; /* a header stands twice that decides where a request ends or whom it is for */
+};
+
+/* 0, or the HTTP status of the refusal, with a sentence in *ret_why. */
+unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_knock *knock, const char **ret_why);
+
+/* Whether the path is answered without a token: it tells nothing but that the service is there. */
+bool pb_gate_is_open(const char *path);

@@ -1,0 +1,157 @@
+/* home: the folder of the user's service: who is it, where does it listen, what is its token. See service.h.
+ *
+ * lock (held as long as it lives, with its pid), address, token, audit: all 0600, in a folder that only the
+ * user can have made. */
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "serve/service.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int open_folder(char ret[PB_SERVE_PATH])
+{
+    const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
+    struct stat st;
+
+    if (runtime && runtime[0] == '/')
+        snprintf(ret, PB_SERVE_PATH, "%s/probing-serve", runtime);
+    else
+        snprintf(ret, PB_SERVE_PATH, "/tmp/probing-serve-%u", (unsigned)geteuid());
+    if (mkdir(ret, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int fd = open(ret, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || st.st_mode & 077) {
+        close(fd);
+        return -EPERM;
+    }
+    return fd;
+}
+
+static int read_small(int folder, const char *name, char *ret, size_t size)
+{
+    _cleanup_close_ int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, ret, size - 1);
+
+    ret[n > 0 ? n : 0] = '\0';
+    ret[strcspn(ret, "\n")] = '\0';
+    return n < 0 ? -errno : 0;
+}
+
+static int write_small(int folder, const char *name, const char *text)
+{
+    _cleanup_close_ int fd =
+        openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    size_t n = strlen(text);
+
+    if (fd < 0)
+        return -errno;
+    return write(fd, text, n) == (ssize_t)n ? 0 : -EIO;
+}
+
+int pb_home_take(struct pb_service *s, struct pb_err *err)
+{
+    _cleanup_close_ int folder = open_folder(s->folder);
+    char text[PB_SERVE_PATH] = "";
+
+    if (folder < 0)
+        return pb_fail(err, folder, "%s must be a folder of yours that others cannot enter: %s", s->folder,
+                       strerror(-folder));
+    int lock = openat(folder, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (lock < 0)
+        return pb_fail(err, -errno, "%s/lock cannot be opened: %s", s->folder, strerror(errno));
+    if (flock(lock, LOCK_EX | LOCK_NB) < 0) {
+        close(lock);
+        read_small(folder, "address", text, sizeof(text));
+        return pb_fail(err, -EEXIST, "your service runs already: %s", text[0] ? text : "it is just starting");
+    }
+    snprintf(text, sizeof(text), "%d\n", (int)getpid());
+    if (ftruncate(lock, 0) < 0 || pwrite(lock, text, strlen(text), 0) < 0)
+        return pb_fail(err, -errno, "%s/lock cannot be written: %s", s->folder, strerror(errno));
+    unlinkat(folder, "address", 0);
+    s->audit = openat(folder, "audit", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (s->audit < 0)
+        return pb_fail(err, -errno, "%s/audit cannot be opened: %s", s->folder, strerror(errno));
+    return 0; /* the lock stays open, and locked, until the process ends */
+}
+
+void pb_home_set_address(const struct pb_service *s, const char *address)
+{
+    char ignored[PB_SERVE_PATH];
+    _cleanup_close_ int folder = open_folder(ignored);
+
+    if (folder >= 0)
+        write_small(folder, "address", address);
+    (void)s;
+}
+
+void pb_home_leave(const struct pb_service *s)
+{
+    char path[PB_SERVE_PATH + 16];
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/%s", s->folder, i ? "socket" : "address");
+        unlink(path);
+    }
+}
+
+static bool is_token(const char *text)
+{
+    return strlen(text) == PB_GATE_TOKEN_SIZE - 1 &&
+           strspn(text, "0123456789abcdef") == PB_GATE_TOKEN_SIZE - 1;
+}
+
+int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE_TOKEN_SIZE],
+                  struct pb_err *err)
+{
+    char ignored[PB_SERVE_PATH], text[256];
+    unsigned char bytes[32];
+    struct stat st;
+    _cleanup_close_ int folder = open_folder(ignored);
+
+    int r = file ? read_small(AT_FDCWD, file, text, sizeof(text))
+                 : read_small(folder, "token", text, sizeof(text));
+    if (file && r < 0)
+        return pb_fail(err, r, "%s cannot be read: %s", file, strerror(-r));
+    if (file && (!is_token(text) || stat(file, &st) < 0 || st.st_mode & 077))
+        return pb_fail(
+            err, -EINVAL,
+            "%s must be yours alone (chmod 600) and hold 64 hexadecimal digits (openssl rand -hex 32)", file);
+    if (!is_token(text)) {
+        if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+            return pb_fail(err, -errno, "no random numbers can be had: %s", strerror(errno));
+        for (size_t i = 0; i < sizeof(bytes); i++)
+            snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+        r = write_small(folder, "token", text);
+        if (r < 0)
+            return pb_fail(err, r, "%s/token cannot be written: %s", s->folder, strerror(-r));
+    }
+    memcpy(ret, text, PB_GATE_TOKEN_SIZE);
+    return 0;
+}
+
+int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH], pid_t *ret_pid)
+{
+    _cleanup_close_ int folder = open_folder(ret_folder);
+    char text[32];
+
+    ret_address[0] = '\0';
+    *ret_pid = 0;
+    if (folder < 0)
+        return folder;
+    _cleanup_close_ int lock = openat(folder, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    read_small(folder, "lock", text, sizeof(text));
+    *ret_pid = (pid_t)strtol(text, NULL, 10);
+    return read_small(folder, "address", ret_address, PB_SERVE_PATH);
+}

@@ -1,0 +1,680 @@
+/* http: connections to answers: the gate, then a route, then a job (job.h). See service.h.
+ *
+ * libmicrohttpd calls pb_http_request once with the headers, then for each piece of the body, then at its end; after
+ * a suspended connection was resumed it calls the last one again. A status is sent once the command has printed
+ * something or has ended: an error found before the first row is an error to HTTP too. One found later breaks the
+ * stream off, which no client takes for its end. */
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "print/records.h"
+#include "serve/job.h"
+#include "serve/routes.h"
+#include "serve/service.h"
+
+#include <errno.h>
+#include <math.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WORDS_MAX = 32, WORD_SIZE = 256, PRINTED_MAX = 4 << 20 };
+
+struct listener {
+    struct pb_service *s;
+    struct MHD_Daemon *daemon;
+    bool is_unix;
+    char *cert, *key;
+};
+
+struct request {
+    struct pb_service *s;
+    struct MHD_Connection *connection;
+    const struct pb_route *route;
+    const struct pb_form *form;
+    struct pb_job *job;
+    char id[PB_ROUTE_VARIABLE];
+    char *body, *printed; /* printed: for a route that converts it */
+    size_t length, printed_length;
+    bool too_long;
+};
+
+/* --- answers --- */
+
+static enum MHD_Result send_response(struct MHD_Connection *c, unsigned status, struct MHD_Response *response,
+                                     const char *type)
+{
+    static const char *const headers[][2] = {
+        {"Cache-Control", "no-store"},
+        {"X-Content-Type-Options", "nosniff"},
+        {"Referrer-Policy", "no-referrer"},
+        {"Cross-Origin-Opener-Policy", "same-origin"},
+        {"Cross-Origin-Resource-Policy", "same-origin"},
+    };
+
+    if (!response)
+        return MHD_NO;
+    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++)
+        MHD_add_response_header(response, headers[i][0], headers[i][1]);
+    /* A picture or a page of a profile has scripts of its own: it runs them in a place from which nothing here can be
+     * asked. */
+    bool picture = type && (strncmp(type, "image/svg", 9) == 0 || strncmp(type, "text/html", 9) == 0);
+    MHD_add_response_header(response, "Content-Security-Policy",
+                            picture ? "default-src 'none'; script-src 'unsafe-inline'; style-src "
+                                      "'unsafe-inline'; sandbox allow-scripts"
+                                    : "default-src 'none'; frame-ancestors 'none'; sandbox");
+    if (type)
+        MHD_add_response_header(response, "Content-Type", type);
+    if (status == 401)
+        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    enum MHD_Result r = MHD_queue_response(c, status, response);
+    MHD_destroy_response(response);
+    return r;
+}
+
+static const char *code_of(unsigned status)
+{
+    static const struct {
+        unsigned status;
+        const char *code;
+    } codes[] = {{400, "bad_request"}, {401, "no_token"}, {403, "forbidden"},  {404, "not_found"},
+                 {405, "bad_method"},  {413, "too_long"}, {421, "wrong_host"}, {422, "failed"},
+                 {503, "busy"},        {504, "late"}};
+
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+        if (codes[i].status == status)
+            return codes[i].code;
+    return "error";
+}
+
+static enum MHD_Result send_error(struct MHD_Connection *c, unsigned status, const char *message,
+                                  const char *allowed)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return MHD_NO;
+    fprintf(out, "{\"error\":{\"code\":\"%s\",\"message\":", code_of(status));
+    pb_put_json(out, message, strlen(message));
+    fprintf(out, ",\"retryable\":%s}}\n", status == 503 || status == 504 ? "true" : "false");
+    fclose(out);
+    struct MHD_Response *response = MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
+    if (response && allowed)
+        MHD_add_response_header(response, "Allow", allowed);
+    return send_response(c, status, response, "application/json");
+}
+
+/* A text that a function writes. */
+static struct MHD_Response *written(void (*write_it)(FILE *out, bool read_only), bool read_only)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return NULL;
+    write_it(out, read_only);
+    fclose(out);
+    return MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
+}
+
+static void write_index(FILE *out, bool read_only)
+{
+    fputs("Probing: what the processes of this node are doing. /openapi.json describes the rest.\n\n", out);
+    for (const struct pb_route *r = pb_routes; r->method; r++)
+        if (!(read_only && r->flags & PB_ROUTE_CHANGES))
+            fprintf(out, "%-4s %-34s %s\n", r->method, r->path, r->summary);
+}
+
+static void write_health(FILE *out, bool read_only)
+{
+    (void)read_only;
+    fputs("{\"status\":\"ok\"}\n", out);
+}
+
+static void write_ready(FILE *out, bool read_only)
+{
+    (void)read_only;
+    fputs("{\"status\":\"ready\"}\n", out);
+}
+
+/* What is answered without a command. MHD_NO: nothing of that. */
+static const struct {
+    const char *path, *type;
+    void (*write_it)(FILE *out, bool read_only);
+} fixed[] = {{"/", "text/plain; charset=utf-8", write_index},
+             {"/health", "application/json", write_health},
+             {"/ready", "application/json", write_ready},
+             {"/openapi.json", "application/json", pb_openapi_write}};
+
+/* --- the command of a route --- */
+
+struct words {
+    char *at[WORDS_MAX + 1];
+    size_t n;
+};
+
+static void words_done(struct words *w)
+{
+    for (size_t i = 0; i < w->n; i++)
+        free(w->at[i]);
+}
+
+static void add_word(struct words *w, const char *word)
+{
+    char *copy = w->n < WORDS_MAX ? strdup(word) : NULL;
+    if (copy)
+        w->at[w->n++] = copy;
+}
+
+static void add_option(struct words *w, const char *option, const char *value)
+{
+    char *word = NULL;
+
+    if (asprintf(&word, "%s=%s", option, value) >= 0 && w->n < WORDS_MAX)
+        w->at[w->n++] = word;
+}
+
+static bool is_true(const char *value)
+{
+    return strcmp(value, "true") == 0 || strcmp(value, "1") == 0 || *value == '\0';
+}
+
+static bool is_flag(const char *value)
+{
+    return is_true(value) || strcmp(value, "false") == 0 || strcmp(value, "0") == 0;
+}
+
+static int add_param(struct words *w, const struct pb_param *p, const char *value, struct pb_err *err)
+{
+    char *end;
+    double number;
+
+    switch (p->kind) {
+    case PB_PARAM_FLAG:
+        if (!is_flag(value))
+            return pb_fail(err, -EINVAL, "%s is true or false, not '%.100s'", p->name, value);
+        if (is_true(value))
+            add_word(w, p->option);
+        return 0;
+    case PB_PARAM_NUMBER:
+        number = strtod(value, &end);
+        if (end == value || *end || !isfinite(number) || number < p->least || number > p->most)
+            return pb_fail(err, -EINVAL, "%s is a number from %g to %g, not '%.100s'", p->name, p->least,
+                           p->most, value);
+        char text[32];
+        snprintf(text, sizeof(text), "%g", number);
+        add_option(w, p->option, text);
+        return 0;
+    case PB_PARAM_TEXT:
+        add_option(w, p->option, value);
+        return 0;
+    }
+    return -EINVAL;
+}
+
+struct arguments {
+    struct request *q;
+    struct words *words;
+    struct pb_err *err;
+    int r;
+};
+
+/* One argument of the query string; whatever the route does not know is refused, not passed over. */
+static enum MHD_Result take_argument(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    struct arguments *a = cls;
+    const struct pb_route *route = a->q->route;
+
+    (void)kind;
+    value = value ? value : "";
+    if (a->r < 0 || strcmp(key, "format") == 0 || strcmp(key, "token") == 0)
+        return MHD_YES;
+    if (route->flags & PB_ROUTE_TARGET && (strcmp(key, "target") == 0 || strcmp(key, "all") == 0))
+        return MHD_YES;
+    for (const struct pb_param *p = route->params; p && p->name; p++)
+        if (strcmp(p->name, key) == 0) {
+            a->r = add_param(a->words, p, value, a->err);
+            return MHD_YES;
+        }
+    a->r = pb_fail(a->err, -EINVAL, "there is no argument '%.100s' here", key);
+    return MHD_YES;
+}
+
+static const char *argument(const struct request *q, const char *name)
+{
+    return MHD_lookup_connection_value(q->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+static int choose_form(struct request *q, struct pb_err *err)
+{
+    const char *wanted = argument(q, "format");
+
+    q->form = q->route->forms;
+    if (!wanted)
+        return 0;
+    for (const struct pb_form *f = q->route->forms; f->name; f++)
+        if (strcmp(f->name, wanted) == 0) {
+            q->form = f;
+            return 0;
+        }
+    return pb_fail(err, -EINVAL, "there is no format '%.100s' here", wanted);
+}
+
+static int add_target(struct request *q, struct words *w, struct pb_err *err)
+{
+    const char *target = argument(q, "target"), *all = argument(q, "all");
+
+    if (target && !*target)
+        return pb_fail(err, -EINVAL, "the target is empty");
+    if (all && !is_flag(all))
+        return pb_fail(err, -EINVAL, "all is true or false, not '%.100s'", all);
+    target = target ? target : q->s->target;
+    if (target)
+        add_option(w, "--target", target);
+    if (target && all && is_true(all))
+        add_word(w, "--all");
+    return 0;
+}
+
+static int make_command(struct request *q, struct words *w, struct pb_err *err)
+{
+    struct arguments a = {.q = q, .words = w, .err = err};
+
+    add_word(w, q->s->program);
+    for (const char *const *word = q->route->words; *word; word++)
+        add_word(w, strcmp(*word, "{id}") == 0 ? q->id : *word);
+    int r = choose_form(q, err);
+    if (r < 0)
+        return r;
+    if (q->form->option)
+        add_word(w, q->form->option);
+    if (q->route->flags & PB_ROUTE_TARGET)
+        r = add_target(q, w, err);
+    if (r == 0)
+        MHD_get_connection_values(q->connection, MHD_GET_ARGUMENT_KIND, take_argument, &a);
+    r = r < 0 ? r : a.r;
+    bool body = q->route->flags & (PB_ROUTE_STDIN | PB_ROUTE_ARGUMENT);
+    if (r == 0 && body && (!q->length || strlen(q->body) != q->length))
+        r = pb_fail(err, -EINVAL, q->length ? "the body has a NUL in it" : "the body is empty");
+    if (r == 0 && q->route->flags & PB_ROUTE_ARGUMENT) {
+        add_word(w, "--");
+        add_word(w, q->body);
+    }
+    return r;
+}
+
+static void suspend(void *arg)
+{
+    struct request *q = arg;
+    MHD_suspend_connection(q->connection);
+}
+
+static void resume(void *arg)
+{
+    struct request *q = arg;
+    MHD_resume_connection(q->connection);
+}
+
+/* A line for what changes something: when, what, and its first words. */
+static void write_audit(const struct request *q)
+{
+    char *line = NULL, when[32];
+    size_t size = 0;
+    time_t now = time(NULL);
+    struct tm tm;
+
+    FILE *out = open_memstream(&line, &size);
+    if (!out)
+        return;
+    strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+    fprintf(out, "{\"time\":\"%s\",\"target\":", when);
+    pb_put_json(out, q->id, strlen(q->id));
+    fputs(",\"what\":", out);
+    pb_put_json(out, q->route->path, strlen(q->route->path));
+    fputs(",\"body\":", out);
+    pb_put_json(out, q->body ? q->body : "", q->length < 4096 ? q->length : 4096);
+    fputs("}\n", out);
+    fclose(out);
+    (void)!write(q->s->audit, line, size);
+    free(line);
+}
+
+static enum MHD_Result start_command(struct request *q)
+{
+    _cleanup_(words_done) struct words w = {0};
+    struct pb_err err = {0};
+    const char *seconds = argument(q, "seconds");
+
+    if (q->route->words[0][0] == '-' && !pb_route_is_id(q->id))
+        return send_error(q->connection, 404, "there is no such process: an id is a pid or PID@START", NULL);
+    int r = make_command(q, &w, &err);
+    if (r < 0)
+        return send_error(q->connection, 400, pb_err_text(&err, r), NULL);
+    if (q->route->flags & PB_ROUTE_CHANGES)
+        write_audit(q);
+    unsigned limit_ms = q->route->limit_s * 1000 + (unsigned)(seconds ? strtod(seconds, NULL) * 1000 : 0);
+    const struct pb_job_plan plan = {.argv = w.at,
+                                     .input = q->route->flags & PB_ROUTE_STDIN ? q->body : NULL,
+                                     .input_length = q->length,
+                                     .file = q->form->file,
+                                     .limit_ms = limit_ms,
+                                     .resume = resume,
+                                     .arg = q};
+    r = pb_job_start(q->s->jobs, &plan, &q->job, &err);
+    if (r < 0)
+        return send_error(q->connection, r == -EBUSY ? 503 : 500, pb_err_text(&err, r), NULL);
+    pb_job_ready(q->job, suspend);
+    return MHD_YES;
+}
+
+/* --- what it gave --- */
+
+static ssize_t read_job(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    struct request *q = cls;
+    ssize_t n = pb_job_read(q->job, buf, max, suspend);
+
+    (void)pos;
+    if (n == -EAGAIN)
+        return 0;
+    return n > 0 ? n : n == 0 ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+/* "probing: backtrace: there is no process 7" without what a client knows. */
+static enum MHD_Result send_failure(struct request *q, const struct pb_job_end *end)
+{
+    char text[4096];
+
+    snprintf(text, sizeof(text), "%s", end->errors);
+    size_t n = strlen(text);
+    while (n && text[n - 1] == '\n')
+        text[--n] = '\0';
+    const char *said = strncmp(text, "probing: ", 9) == 0 ? text + 9 : text;
+    if (end->late)
+        return send_error(q->connection, 504, "its time was up", NULL);
+    return send_error(q->connection, end->status == 2 ? 400 : 422, *said ? said : "the command failed", NULL);
+}
+
+static enum MHD_Result send_file(struct request *q)
+{
+    struct stat st;
+    int fd = pb_job_open_file(q->job);
+
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        if (fd >= 0)
+            close(fd);
+        return send_error(q->connection, 500, "the command has written nothing", NULL);
+    }
+    return send_response(q->connection, 200, MHD_create_response_from_fd((uint64_t)st.st_size, fd),
+                         q->form->type);
+}
+
+static enum MHD_Result send_converted(struct request *q)
+{
+    char piece[16384], *text = NULL;
+    size_t size = 0;
+    ssize_t n;
+
+    while ((n = pb_job_read(q->job, piece, sizeof(piece), suspend)) > 0) {
+        char *more = q->printed_length + (size_t)n > PRINTED_MAX
+                         ? NULL
+                         : realloc(q->printed, q->printed_length + (size_t)n);
+        if (!more)
+            return send_error(q->connection, 500, "the answer is too long", NULL);
+        memcpy(more + q->printed_length, piece, (size_t)n);
+        q->printed = more;
+        q->printed_length += (size_t)n;
+    }
+    if (n == -EAGAIN)
+        return MHD_YES;
+    FILE *out = n < 0 ? NULL : open_memstream(&text, &size);
+    if (!out)
+        return send_error(q->connection, 500, "the command failed in the middle", NULL);
+    q->route->convert(q->printed ? q->printed : "", q->printed_length, out);
+    fclose(out);
+    return send_response(q->connection, 200,
+                         MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE), q->form->type);
+}
+
+static enum MHD_Result send_answer(struct request *q)
+{
+    if (!pb_job_ready(q->job, suspend))
+        return MHD_YES;
+    struct pb_job_end end = pb_job_end(q->job);
+    if (end.over && (end.late || end.status) && (end.silent || q->form->file || end.late))
+        return send_failure(q, &end);
+    if (q->form->file)
+        return send_file(q);
+    if (q->route->convert)
+        return send_converted(q);
+    return send_response(q->connection, 200,
+                         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 65536, read_job, q, NULL),
+                         q->form->type);
+}
+
+static enum MHD_Result dispatch(struct request *q, const char *path, const char *method)
+{
+    char allowed[64];
+    bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+        if (strcmp(fixed[i].path, path) == 0)
+            return reads ? send_response(q->connection, 200, written(fixed[i].write_it, q->s->read_only),
+                                         fixed[i].type)
+                         : send_error(q->connection, 405, "this can only be read", "GET, HEAD");
+    if (strcmp(path, "/api/v1/command") == 0 && !q->s->read_only) {
+        const char *to = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, "Upgrade");
+        if (!reads || !to || strcasecmp(to, "probing-command") != 0)
+            return send_error(q->connection, 426, "this is for `probing -t HOST:PORT`", NULL);
+        struct MHD_Response *response = pb_command_response(q->s);
+        enum MHD_Result r = response ? MHD_queue_response(q->connection, 101, response) : MHD_NO;
+        if (response)
+            MHD_destroy_response(response);
+        return r;
+    }
+    q->route = pb_route_find(method, path, q->s->read_only, q->id, allowed);
+    if (!q->route && allowed[0])
+        return send_error(q->connection, 405, "this path has other methods", allowed);
+    if (!q->route)
+        return send_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
+                          NULL);
+    return start_command(q);
+}
+
+/* --- requests --- */
+
+struct headers {
+    struct pb_knock knock;
+    unsigned hosts, lengths, encodings, authorizations, origins;
+};
+
+static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    struct headers *h = cls;
+    const struct {
+        const char *name;
+        const char **to;
+        unsigned *count;
+    } wanted[] = {{"Host", &h->knock.host, &h->hosts},
+                  {"Content-Length", &h->knock.length, &h->lengths},
+                  {"Origin", &h->knock.origin, &h->origins},
+                  {"Authorization", &h->knock.authorization, &h->authorizations},
+                  {"Sec-Fetch-Site", &h->knock.site, NULL},
+                  {"X-Probing-Token", &h->knock.token_header, NULL},
+                  {"Cookie", &h->knock.cookie, NULL}};
+
+    (void)kind;
+    value = value ? value : "";
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+        if (strcasecmp(key, wanted[i].name) == 0) {
+            *wanted[i].to = value;
+            if (wanted[i].count)
+                ++*wanted[i].count;
+        }
+    h->knock.upgrade = h->knock.upgrade || strcasecmp(key, "Upgrade") == 0;
+    if (strcasecmp(key, "Transfer-Encoding") == 0) {
+        h->knock.chunked = true;
+        h->encodings++;
+    }
+    return MHD_YES;
+}
+
+/* A unix socket asks for no token: its peer is the user, or root. */
+static bool is_known_peer(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct ucred peer;
+    socklen_t n = sizeof(peer);
+
+    return info && getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
+}
+
+static enum MHD_Result begin_request(struct listener *l, struct MHD_Connection *c, const char *path,
+                                     const char *method, struct request **ret)
+{
+    struct headers h = {.knock = {.method = method, .path = path}};
+    const char *why;
+
+    if (l->is_unix && !is_known_peer(c))
+        return send_error(c, 403, "this socket is another user's", NULL);
+    MHD_get_connection_values(c, MHD_HEADER_KIND, look_at_header, &h);
+    h.knock.doubled =
+        h.hosts > 1 || h.lengths > 1 || h.encodings > 1 || h.authorizations > 1 || h.origins > 1;
+    h.knock.token_argument = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "token");
+    unsigned status = pb_gate_check(l->is_unix ? &l->s->unix_gate : &l->s->gate, &h.knock, &why);
+    if (status)
+        return send_error(c, status, why, NULL);
+    *ret = calloc(1, sizeof(**ret));
+    if (!*ret)
+        return MHD_NO;
+    (*ret)->s = l->s;
+    (*ret)->connection = c;
+    return MHD_YES;
+}
+
+static void take_body(struct request *q, const char *data, size_t n)
+{
+    char *more = q->length + n > PB_SERVE_BODY_MAX ? NULL : realloc(q->body, q->length + n + 1);
+
+    q->too_long = q->too_long || !more;
+    if (q->too_long)
+        return;
+    memcpy(more + q->length, data, n);
+    q->body = more;
+    q->length += n;
+    q->body[q->length] = '\0';
+}
+
+static enum MHD_Result pb_http_request(void *cls, struct MHD_Connection *c, const char *path,
+                                       const char *method, const char *version, const char *data,
+                                       size_t *data_length, void **con_cls)
+{
+    struct request *q = *con_cls;
+
+    (void)version;
+    if (!q)
+        return begin_request(cls, c, path, method, (struct request **)con_cls);
+    if (*data_length) {
+        take_body(q, data, *data_length);
+        *data_length = 0;
+        return MHD_YES;
+    }
+    if (q->job)
+        return send_answer(q);
+    if (q->too_long)
+        return send_error(c, 413, "the body is longer than this service takes", NULL);
+    return dispatch(q, path, method);
+}
+
+static void end_request(void *cls, struct MHD_Connection *c, void **con_cls,
+                        enum MHD_RequestTerminationCode code)
+{
+    struct request *q = *con_cls;
+
+    (void)cls, (void)c, (void)code;
+    if (!q)
+        return;
+    if (q->job)
+        pb_job_release(q->job);
+    free(q->body);
+    free(q->printed);
+    free(q);
+    *con_cls = NULL;
+}
+
+/* --- listeners --- */
+
+static int read_pem(const char *path, char **ret, struct pb_err *err)
+{
+    FILE *file = path ? fopen(path, "re") : NULL;
+    char text[65536];
+
+    *ret = NULL;
+    if (!path)
+        return 0;
+    size_t n = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    text[n] = '\0';
+    if (file)
+        fclose(file);
+    if (n)
+        *ret = strdup(text);
+    return *ret ? 0 : pb_fail(err, -EINVAL, "%s cannot be read", path);
+}
+
+int pb_http_start(struct pb_service *s, const struct pb_listen *at, void **ret_daemon, struct pb_err *err)
+{
+    struct listener *l = calloc(1, sizeof(*l));
+    unsigned flags = MHD_USE_POLL | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME |
+                     MHD_ALLOW_UPGRADE | MHD_USE_ITC;
+
+    if (!l)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    l->s = s;
+    l->is_unix = at->is_unix;
+    int r = read_pem(at->cert, &l->cert, err);
+    if (r == 0)
+        r = read_pem(at->key, &l->key, err);
+    if (r < 0) {
+        free(l->cert);
+        free(l);
+        return r;
+    }
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, l->cert},
+                                   {MHD_OPTION_HTTPS_MEM_KEY, 0, l->key},
+                                   {MHD_OPTION_END, 0, NULL}};
+    l->daemon = MHD_start_daemon(flags | (l->cert ? MHD_USE_TLS : 0), 0, NULL, NULL, pb_http_request, l,
+                                 MHD_OPTION_LISTEN_SOCKET, at->fd, MHD_OPTION_CONNECTION_LIMIT,
+                                 (unsigned)PB_SERVE_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, 60u,
+                                 MHD_OPTION_NOTIFY_COMPLETED, end_request, NULL, MHD_OPTION_ARRAY,
+                                 l->cert ? tls : tls + 2, MHD_OPTION_END);
+    if (!l->daemon) {
+        free(l->cert);
+        free(l->key);
+        free(l);
+        return pb_fail(err, -EIO, "the HTTP server does not start%s",
+                       at->cert ? " (are certificate and key right?)" : "");
+    }
+    *ret_daemon = l;
+    return 0;
+}
+
+void pb_http_stop(void *daemon)
+{
+    struct listener *l = daemon;
+
+    if (!l)
+        return;
+    MHD_stop_daemon(l->daemon);
+    free(l->cert);
+    free(l->key);
+    free(l);
+}

@@ -1,0 +1,469 @@
+/* job: see job.h. */
+#include "serve/job.h"
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BUFFER = 256 * 1024, ERRORS = 4096, LOOK_MS = 100, GRACE_MS = 1000, FOLDER = 512 };
+
+struct pb_jobs {
+    pthread_mutex_t lock; /* of this and of every job */
+    pthread_t thread;
+    struct pb_job *first;
+    unsigned n, most;
+    int epoll, wake;
+    bool ending;
+    char folder[FOLDER];
+};
+
+struct pb_job {
+    struct pb_jobs *jobs;
+    struct pb_job *next;
+    pid_t pid;
+    int pidfd, out, errors_fd; /* -1: ended */
+    bool released, waiting, killed, late, silent, paused, over;
+    uint64_t deadline;
+    int status;
+    size_t start, end; /* what of the buffer is not read yet */
+    size_t errors_length;
+    void (*resume)(void *arg);
+    void *arg;
+    char folder[FOLDER + 32], file[64]; /* "": none */
+    char errors[ERRORS];
+    char buffer[BUFFER];
+};
+
+static void wake(struct pb_jobs *jobs)
+{
+    uint64_t one = 1;
+    (void)!write(jobs->wake, &one, sizeof(one));
+}
+
+/* --- the child --- */
+
+/* After fork in a process with threads: system calls only. */
+static void in_child(char *const *argv, const char *folder, int in, int out, int errors)
+{
+    sigset_t none;
+
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    dup2(in, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    dup2(errors, STDERR_FILENO);
+    if (!folder[0] || chdir(folder) == 0)
+        execv(argv[0], argv);
+    _exit(127);
+}
+
+/* The input as a file of its own, which nobody has to feed. */
+static int open_input(const struct pb_job_plan *plan)
+{
+    if (!plan->input)
+        return open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int fd = memfd_create("input", MFD_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    for (size_t n = 0; n < plan->input_length;) {
+        ssize_t more = pwrite(fd, plan->input + n, plan->input_length - n, (off_t)n);
+        if (more <= 0) {
+            close(fd);
+            return more < 0 ? -errno : -EIO;
+        }
+        n += (size_t)more;
+    }
+    return fd;
+}
+
+static int spawn(struct pb_job *job, const struct pb_job_plan *plan)
+{
+    _cleanup_close_ int in = open_input(plan);
+    int out[2], errors[2];
+
+    if (in < 0)
+        return in;
+    if (pipe2(out, O_CLOEXEC) < 0)
+        return -errno;
+    if (pipe2(errors, O_CLOEXEC) < 0) {
+        int r = -errno;
+        close(out[0]);
+        close(out[1]);
+        return r;
+    }
+    pid_t pid = fork();
+    if (pid == 0)
+        in_child(plan->argv, job->folder, in, out[1], errors[1]);
+    int r = pid < 0 ? -errno : 0;
+    close(out[1]);
+    close(errors[1]);
+    if (r < 0) {
+        close(out[0]);
+        close(errors[0]);
+        return r;
+    }
+    setpgid(pid, pid); /* whoever comes first */
+    fcntl(out[0], F_SETFL, O_NONBLOCK);
+    fcntl(errors[0], F_SETFL, O_NONBLOCK);
+    job->pid = pid;
+    job->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    job->out = out[0];
+    job->errors_fd = errors[0];
+    return 0;
+}
+
+static void watch(struct pb_job *job, int fd)
+{
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = job};
+    epoll_ctl(job->jobs->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+/* --- what the thread does, with the lock held --- */
+
+static void tell(struct pb_job *job)
+{
+    if (job->waiting && !job->released) {
+        job->waiting = false;
+        job->resume(job->arg);
+    }
+}
+
+static void take_output(struct pb_job *job)
+{
+    if (job->start == job->end)
+        job->start = job->end = 0;
+    while (job->out >= 0 && job->end < BUFFER) {
+        ssize_t n = read(job->out, job->buffer + job->end, BUFFER - job->end);
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n <= 0) {
+            close(pb_take_fd(job->out));
+            break;
+        }
+        job->silent = false;
+        job->end += (size_t)n;
+    }
+    if (job->out >= 0 && job->end == BUFFER && !job->paused) {
+        job->paused = true;
+        epoll_ctl(job->jobs->epoll, EPOLL_CTL_DEL, job->out, NULL);
+    }
+    if (job->end > job->start)
+        tell(job);
+}
+
+static void take_errors(struct pb_job *job)
+{
+    char rest[4096];
+
+    while (job->errors_fd >= 0) {
+        size_t room = ERRORS - 1 - job->errors_length;
+        ssize_t n =
+            read(job->errors_fd, room ? job->errors + job->errors_length : rest, room ? room : sizeof(rest));
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0)
+            close(pb_take_fd(job->errors_fd));
+        else if (room)
+            job->errors_length += (size_t)n;
+    }
+}
+
+static void end_child(struct pb_job *job)
+{
+    if (!job->pid)
+        return;
+    kill(-job->pid, job->killed ? SIGKILL : SIGTERM);
+    job->killed = true;
+    job->deadline = pb_now_ns() + GRACE_MS * PB_NS_PER_MS;
+}
+
+static void look_for_end(struct pb_job *job)
+{
+    siginfo_t info = {0};
+    int status;
+
+    if (!job->pid || waitid(P_PID, (id_t)job->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
+        return;
+    /* What it has left behind in its group holds the pipes no longer. Until it is waited for the group is its. */
+    kill(-job->pid, SIGKILL);
+    waitpid(job->pid, &status, 0);
+    job->pid = 0;
+    close(pb_take_fd(job->pidfd));
+    job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void remove_folder(struct pb_job *job)
+{
+    char path[sizeof(job->folder) + sizeof(job->file) + 1];
+
+    if (!job->folder[0])
+        return;
+    snprintf(path, sizeof(path), "%s/%s", job->folder, job->file);
+    unlink(path);
+    rmdir(job->folder);
+}
+
+/* True: it is nobody's any more. */
+static bool step(struct pb_job *job, uint64_t now)
+{
+    if (!job->over) {
+        look_for_end(job);
+        if (!job->paused)
+            take_output(job);
+        take_errors(job);
+        if (job->pid && now >= job->deadline) {
+            job->late = job->late || !job->released;
+            end_child(job);
+        }
+        if (!job->pid && (job->out < 0 || job->released)) {
+            job->over = true;
+            tell(job);
+        }
+    }
+    return job->over && job->released;
+}
+
+static void free_job(struct pb_job *job)
+{
+    if (job->pidfd >= 0)
+        close(job->pidfd);
+    if (job->out >= 0)
+        close(job->out);
+    if (job->errors_fd >= 0)
+        close(job->errors_fd);
+    remove_folder(job);
+    free(job);
+}
+
+static void *run_thread(void *arg)
+{
+    struct pb_jobs *jobs = arg;
+    struct epoll_event events[16];
+    bool ended = false;
+
+    while (!ended) {
+        pthread_mutex_lock(&jobs->lock);
+        uint64_t now = pb_now_ns();
+        for (struct pb_job **at = &jobs->first; *at;) {
+            struct pb_job *job = *at;
+            if (!step(job, now)) {
+                at = &job->next;
+                continue;
+            }
+            *at = job->next;
+            jobs->n--;
+            free_job(job);
+        }
+        bool any = jobs->first != NULL;
+        ended = jobs->ending && !any;
+        pthread_mutex_unlock(&jobs->lock);
+        if (ended)
+            break;
+        int n = epoll_wait(jobs->epoll, events, 16, any ? LOOK_MS : -1);
+        for (int i = 0; i < n; i++)
+            if (!events[i].data.ptr) {
+                uint64_t count;
+                (void)!read(jobs->wake, &count, sizeof(count));
+            }
+    }
+    return NULL;
+}
+
+/* --- the caller's side --- */
+
+int pb_jobs_new(const char *folder, unsigned most, struct pb_jobs **ret, struct pb_err *err)
+{
+    struct pb_jobs *jobs = calloc(1, sizeof(*jobs));
+    struct epoll_event e = {.events = EPOLLIN};
+
+    if (!jobs)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    pthread_mutex_init(&jobs->lock, NULL);
+    snprintf(jobs->folder, sizeof(jobs->folder), "%s", folder);
+    jobs->most = most;
+    jobs->epoll = epoll_create1(EPOLL_CLOEXEC);
+    jobs->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (jobs->epoll < 0 || jobs->wake < 0 || epoll_ctl(jobs->epoll, EPOLL_CTL_ADD, jobs->wake, &e) < 0 ||
+        pthread_create(&jobs->thread, NULL, run_thread, jobs) != 0) {
+        int r = -errno;
+        free(jobs);
+        return pb_fail(err, r, "the service cannot be started: %s", strerror(-r));
+    }
+    *ret = jobs;
+    return 0;
+}
+
+void pb_jobs_end(struct pb_jobs *jobs)
+{
+    bool any = true;
+
+    while (any) {
+        any = false;
+        pthread_mutex_lock(&jobs->lock);
+        for (struct pb_job *job = jobs->first; job; job = job->next) {
+            if (!jobs->ending)
+                end_child(job);
+            any = any || job->pid;
+        }
+        jobs->ending = true;
+        pthread_mutex_unlock(&jobs->lock);
+        wake(jobs);
+        pb_sleep_ns(any ? 10 * PB_NS_PER_MS : 0);
+    }
+}
+
+void pb_jobs_free(struct pb_jobs *jobs)
+{
+    if (!jobs)
+        return;
+    pb_jobs_end(jobs);
+    pthread_join(jobs->thread, NULL);
+    close(jobs->epoll);
+    close(jobs->wake);
+    pthread_mutex_destroy(&jobs->lock);
+    free(jobs);
+}
+
+static int make_folder(struct pb_job *job, const char *file)
+{
+    if (!file)
+        return 0;
+    snprintf(job->folder, sizeof(job->folder), "%s/job-XXXXXX", job->jobs->folder);
+    snprintf(job->file, sizeof(job->file), "%s", file);
+    if (mkdtemp(job->folder))
+        return 0;
+    job->folder[0] = '\0';
+    return -errno;
+}
+
+int pb_job_start(struct pb_jobs *jobs, const struct pb_job_plan *plan, struct pb_job **ret,
+                 struct pb_err *err)
+{
+    struct pb_job *job = calloc(1, sizeof(*job));
+
+    if (!job)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    *job = (struct pb_job){.jobs = jobs,
+                           .pidfd = -1,
+                           .out = -1,
+                           .errors_fd = -1,
+                           .silent = true,
+                           .resume = plan->resume,
+                           .arg = plan->arg,
+                           .deadline = pb_now_ns() + plan->limit_ms * PB_NS_PER_MS};
+    pthread_mutex_lock(&jobs->lock);
+    int r = jobs->ending || jobs->n >= jobs->most ? -EBUSY : make_folder(job, plan->file);
+    if (r == 0)
+        r = spawn(job, plan);
+    if (r == 0) {
+        watch(job, job->out);
+        watch(job, job->pidfd);
+        job->next = jobs->first;
+        jobs->first = job;
+        jobs->n++;
+        *ret = job;
+    }
+    pthread_mutex_unlock(&jobs->lock);
+    if (r == 0) {
+        wake(jobs);
+        return 0;
+    }
+    free_job(job);
+    if (r == -EBUSY)
+        return pb_fail(err, r, "%u commands run at once already: ask again", jobs->most);
+    return pb_fail(err, r, "the command cannot be started: %s", strerror(-r));
+}
+
+/* With the lock held. */
+static void wait_for_more(struct pb_job *job, void (*suspend)(void *arg))
+{
+    job->waiting = true;
+    suspend(job->arg);
+}
+
+bool pb_job_ready(struct pb_job *job, void (*suspend)(void *arg))
+{
+    pthread_mutex_lock(&job->jobs->lock);
+    bool ready = job->over || (job->end > job->start && !job->folder[0]);
+    if (!ready)
+        wait_for_more(job, suspend);
+    pthread_mutex_unlock(&job->jobs->lock);
+    return ready;
+}
+
+ssize_t pb_job_read(struct pb_job *job, char *ret, size_t size, void (*suspend)(void *arg))
+{
+    bool go_on = false;
+
+    pthread_mutex_lock(&job->jobs->lock);
+    size_t n = job->end - job->start;
+    ssize_t r = (ssize_t)(n < size ? n : size);
+    memcpy(ret, job->buffer + job->start, (size_t)r);
+    job->start += (size_t)r;
+    if (r == 0 && job->over) {
+        r = job->status ? -EPIPE : 0;
+    } else if (r == 0) {
+        r = -EAGAIN;
+        wait_for_more(job, suspend);
+    } else if (job->start == job->end && job->paused) {
+        job->paused = false;
+        watch(job, job->out);
+        go_on = true;
+    }
+    pthread_mutex_unlock(&job->jobs->lock);
+    if (go_on)
+        wake(job->jobs);
+    return r;
+}
+
+struct pb_job_end pb_job_end(struct pb_job *job)
+{
+    pthread_mutex_lock(&job->jobs->lock);
+    struct pb_job_end end = {.over = job->over,
+                             .late = job->late,
+                             .status = job->status,
+                             .silent = job->silent,
+                             .errors = job->errors};
+    pthread_mutex_unlock(&job->jobs->lock);
+    return end;
+}
+
+int pb_job_open_file(struct pb_job *job)
+{
+    char path[sizeof(job->folder) + sizeof(job->file) + 1];
+
+    snprintf(path, sizeof(path), "%s/%s", job->folder, job->file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+void pb_job_release(struct pb_job *job)
+{
+    struct pb_jobs *jobs = job->jobs;
+
+    pthread_mutex_lock(&jobs->lock);
+    job->released = true;
+    end_child(job);
+    pthread_mutex_unlock(&jobs->lock);
+    wake(jobs);
+}

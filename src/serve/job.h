@@ -1,0 +1,58 @@
+/* job: a command of this program, run in a child for a request, and its output on the way to the client.
+ *
+ * What is asked of processes waits, traces, forks and may crash: none of that in the service. A command has
+ * its own deadline and memory, and what it prints is what a terminal gets. One thread moves the output of all
+ * jobs into bounded buffers. A client that does not read fills its buffer, then the pipe, and holds up its own
+ * command alone, until that one's time is over; a client that leaves ends its command. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct pb_err;
+struct pb_job;
+struct pb_jobs;
+
+struct pb_job_plan {
+    char *const *argv; /* argv[0]: the program; ends with NULL */
+    const char *input; /* its standard input */
+    size_t input_length;
+    const char *file; /* it writes this file, in a folder of its own; NULL: what it prints is the answer */
+    unsigned limit_ms;
+    void (*resume)(void *arg); /* called where a reader was told to wait and there is something now */
+    void *arg;
+};
+
+/* folder: where jobs that write files may do so. */
+int pb_jobs_new(const char *folder, unsigned most, struct pb_jobs **ret, struct pb_err *err);
+/* Ends all that run, and waits until they have; readers that wait are resumed. None starts any more. */
+void pb_jobs_end(struct pb_jobs *jobs);
+/* Ends the thread, when all jobs are released. */
+void pb_jobs_free(struct pb_jobs *jobs);
+
+/* -EBUSY: as many run as may. */
+int pb_job_start(struct pb_jobs *jobs, const struct pb_job_plan *plan, struct pb_job **ret,
+                 struct pb_err *err);
+
+/* True: there is output, or the job is over. False: suspend was called, under the lock that resume is called
+ * under, so that none is lost. */
+bool pb_job_ready(struct pb_job *job, void (*suspend)(void *arg));
+
+/* The next bytes; 0: that was all; -EAGAIN: suspend was called; -EPIPE: it failed in the middle. */
+ssize_t pb_job_read(struct pb_job *job, char *ret, size_t size, void (*suspend)(void *arg));
+
+/* Of a job that is over: */
+struct pb_job_end {
+    bool over;
+    bool late;          /* its time was up */
+    int status;         /* exit status, 128 + n where a signal ended it */
+    bool silent;        /* it printed nothing */
+    const char *errors; /* what it said on standard error, the first lines; lives as long as the job */
+};
+struct pb_job_end pb_job_end(struct pb_job *job);
+/* Then: the file that it wrote, for reading; -ENOENT. The caller closes it. */
+int pb_job_open_file(struct pb_job *job);
+
+/* Gives the job back, also one that runs: it is ended then. */
+void pb_job_release(struct pb_job *job);

@@ -1,0 +1,320 @@
+/* probing-serve: everything that is known of a node's processes at one address. `probing serve` starts it.
+ *
+ * probing-serve [-b] [-r] [-a TARGET] [-T TOKENFILE] [-c CERT -k KEY] [-n NAME]... [ADDRESS]
+ * probing-serve --status | --stop */
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "serve/job.h"
+#include "serve/service.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+struct options {
+    const char *address, *token_file, *cert, *key;
+    bool background, status, stop;
+};
+
+static bool is_loopback(const struct sockaddr_storage *at)
+{
+    const struct sockaddr_in *v4 = (const void *)at;
+    const struct sockaddr_in6 *v6 = (const void *)at;
+
+    return at->ss_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == 127
+                                    : IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+/* HOST:PORT, [V6]:PORT, PORT, HOST. */
+static int resolve(const char *text, struct sockaddr_storage *ret, socklen_t *ret_size, struct pb_err *err)
+{
+    char host[256] = "127.0.0.1", port[16] = "0";
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                    *found = NULL;
+
+    if (text) {
+        const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
+        bool number = strspn(text, "0123456789") == strlen(text);
+        if (bracket && colon && colon < bracket)
+            colon = NULL;
+        if (number)
+            snprintf(port, sizeof(port), "%s", text);
+        else
+            snprintf(host, sizeof(host), "%.*s", (int)(colon ? colon - text : (long)strlen(text)), text);
+        if (!number && colon)
+            snprintf(port, sizeof(port), "%s", colon + 1);
+        size_t n = strlen(host);
+        if (host[0] == '[' && host[n - 1] == ']') {
+            memmove(host, host + 1, n - 2);
+            host[n - 2] = '\0';
+        }
+    }
+    int r = getaddrinfo(host, port, &hints, &found);
+    if (r != 0)
+        return pb_fail(err, -EINVAL, "%s is no address to listen at: %s (HOST:PORT)", text, gai_strerror(r));
+    memcpy(ret, found->ai_addr, found->ai_addrlen);
+    *ret_size = found->ai_addrlen;
+    freeaddrinfo(found);
+    return 0;
+}
+
+static int listen_tcp(const struct options *o, struct pb_service *s, char *ret_url, size_t size,
+                      struct pb_err *err)
+{
+    struct sockaddr_storage at = {0};
+    socklen_t n;
+    char host[64], port[16];
+    static char bound[64];
+    const int on = 1;
+
+    int r = resolve(o->address, &at, &n, err);
+    if (r < 0)
+        return r;
+    int fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, n) < 0 || listen(fd, 128) < 0) {
+        r = -errno;
+        if (fd >= 0)
+            close(fd);
+        return pb_fail(err, r, "nothing can listen at %s: %s", o->address ? o->address : "127.0.0.1",
+                       strerror(-r));
+    }
+    n = sizeof(at);
+    getsockname(fd, (struct sockaddr *)&at, &n);
+    getnameinfo((struct sockaddr *)&at, n, host, sizeof(host), port, sizeof(port),
+                NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(ret_url, size, at.ss_family == AF_INET6 ? "%s://[%s]:%s" : "%s://%s:%s",
+             o->cert ? "https" : "http", host, port);
+    snprintf(s->gate.cookie, sizeof(s->gate.cookie), "probing-%s", port);
+    snprintf(bound, sizeof(bound), "%s", host);
+    for (size_t i = 0; i < PB_GATE_NAMES - 1; i++)
+        if (!s->gate.names[i]) {
+            s->gate.names[i] = bound;
+            break;
+        }
+    if (!is_loopback(&at) && !o->cert)
+        fprintf(stderr, "probing: serve: beyond this machine and without TLS the token can be read on the "
+                        "way (--cert and --key, or ssh -L)\n");
+    return fd;
+}
+
+static int listen_unix(const struct pb_service *s, struct pb_err *err)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    _cleanup_close_ int folder = open(s->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    /* By the folder's descriptor: a socket's name has room for 107 characters only. */
+    snprintf(at.sun_path, sizeof(at.sun_path), "/proc/self/fd/%d/socket", folder);
+    unlinkat(folder, "socket", 0); /* the lock is ours: whoever made it is gone */
+    int fd = folder < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, 128) < 0)
+        return pb_fail(err, -errno, "%s/socket cannot be made: %s", s->folder, strerror(errno));
+    return fd;
+}
+
+/* `probing`, beside this program. */
+static int find_program(struct pb_service *s, struct pb_err *err)
+{
+    ssize_t n = readlink("/proc/self/exe", s->program, sizeof(s->program) - 16);
+
+    s->program[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(s->program, '/');
+    snprintf(slash ? slash + 1 : s->program, 16, "probing");
+    return access(s->program, X_OK) == 0
+               ? 0
+               : pb_fail(err, -ENOENT, "%s is not there (this installation is incomplete; install it again)",
+                         s->program);
+}
+
+static void say_address(const char *url, const struct pb_service *s)
+{
+    printf("%s/?token=%s\n", url, s->gate.token);
+    fflush(stdout);
+}
+
+/* The address is said: whoever reads our output must not wait for its end. */
+static void leave_terminal(int ready)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    for (int i = 0; null >= 0 && i < 3; i++)
+        dup2(null, i);
+    if (null >= 0)
+        close(null);
+    (void)!write(ready, "", 1);
+    close(ready);
+}
+
+/* Until a signal asks for the end. */
+static int serve(struct pb_service *s, const struct options *o, int ready, struct pb_err *err)
+{
+    char url[256];
+    void *tcp = NULL, *local = NULL;
+    sigset_t signals;
+    int caught;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &signals, NULL); /* before any thread */
+    signal(SIGPIPE, SIG_IGN);
+    int r = pb_home_take(s, err);
+    if (r == 0)
+        r = pb_home_token(s, o->token_file, s->gate.token, err);
+    int fd = r < 0 ? r : listen_tcp(o, s, url, sizeof(url), err);
+    int unix_fd = fd < 0 ? fd : listen_unix(s, err);
+    r = unix_fd < 0 ? unix_fd : pb_jobs_new(s->folder, PB_SERVE_JOBS, &s->jobs, err);
+    if (r == 0)
+        r = pb_http_start(s, &(struct pb_listen){.fd = fd, .cert = o->cert, .key = o->key}, &tcp, err);
+    if (r == 0)
+        r = pb_http_start(s, &(struct pb_listen){.fd = unix_fd, .is_unix = true}, &local, err);
+    if (r == 0) {
+        pb_home_set_address(s, url);
+        say_address(url, s);
+        if (ready >= 0)
+            leave_terminal(ready);
+        sigwait(&signals, &caught);
+        pb_home_leave(s);
+    }
+    if (s->jobs)
+        pb_jobs_end(s->jobs);
+    pb_http_stop(tcp);
+    pb_http_stop(local);
+    pb_jobs_free(s->jobs);
+    return r;
+}
+
+/* In the background, once it listens: its output until then is ours. */
+static int serve_in_background(struct pb_service *s, const struct options *o, struct pb_err *err)
+{
+    int ready[2];
+    char byte;
+
+    if (pipe2(ready, O_CLOEXEC) < 0)
+        return pb_fail(err, -errno, "a pipe cannot be made: %s", strerror(errno));
+    pid_t pid = fork();
+    if (pid < 0)
+        return pb_fail(err, -errno, "no process can be started: %s", strerror(errno));
+    if (pid > 0) {
+        close(ready[1]);
+        return read(ready[0], &byte, 1) == 1 ? 0 : 1; /* the child has said why */
+    }
+    setsid();
+    int r = serve(s, o, ready[1], err);
+    if (r < 0)
+        fprintf(stderr, "probing: serve: %s\n", pb_err_text(err, r));
+    _exit(r < 0 ? 1 : 0);
+}
+
+static int show_status(struct pb_err *err)
+{
+    char address[PB_SERVE_PATH], folder[PB_SERVE_PATH], path[PB_SERVE_PATH + 8],
+        token[PB_GATE_TOKEN_SIZE] = "";
+    pid_t pid;
+
+    int r = pb_home_find(address, folder, &pid);
+    if (r < 0 || !pid)
+        return pb_fail(err, -ESRCH, "no service of yours runs here (probing serve)");
+    snprintf(path, sizeof(path), "%s/token", folder);
+    FILE *file = fopen(path, "re");
+    if (file && !fgets(token, sizeof(token), file))
+        token[0] = '\0';
+    if (file)
+        fclose(file);
+    printf("%s/?token=%s\npid %d, socket %s/socket\n", address, token, (int)pid, folder);
+    return 0;
+}
+
+static int stop_service(struct pb_err *err)
+{
+    char address[PB_SERVE_PATH], folder[PB_SERVE_PATH];
+    pid_t pid;
+
+    int r = pb_home_find(address, folder, &pid);
+    if (r < 0 || !pid)
+        return pb_fail(err, -ESRCH, "no service of yours runs here");
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (kill(pid, SIGTERM) < 0)
+        return pb_fail(err, -errno, "process %d cannot be told to end: %s", (int)pid, strerror(errno));
+    if (poll(&(struct pollfd){fd, POLLIN, 0}, 1, 10000) == 0)
+        return pb_fail(err, -ETIMEDOUT, "process %d has been told to end and has not yet", (int)pid);
+    return 0;
+}
+
+static int take_options(int argc, char **argv, struct options *o, struct pb_service *s)
+{
+    size_t names = 0;
+    int option;
+
+    for (int i = 1; i < argc; i++) {
+        o->status = o->status || strcmp(argv[i], "--status") == 0;
+        o->stop = o->stop || strcmp(argv[i], "--stop") == 0;
+    }
+    if (o->status || o->stop)
+        return 0;
+    while ((option = getopt(argc, argv, "bra:T:c:k:n:")) >= 0)
+        switch (option) {
+        case 'b':
+            o->background = true;
+            break;
+        case 'r':
+            s->read_only = true;
+            break;
+        case 'a':
+            s->target = optarg;
+            break;
+        case 'T':
+            o->token_file = optarg;
+            break;
+        case 'c':
+            o->cert = optarg;
+            break;
+        case 'k':
+            o->key = optarg;
+            break;
+        case 'n':
+            if (names < PB_GATE_NAMES - 2)
+                s->gate.names[names++] = optarg;
+            break;
+        default:
+            return -EINVAL;
+        }
+    o->address = optind < argc ? argv[optind] : NULL;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct pb_service s = {
+        .audit = -1, .gate.body_max = PB_SERVE_BODY_MAX, .unix_gate.body_max = PB_SERVE_BODY_MAX};
+    struct options o = {0};
+    struct pb_err err = {0};
+
+    int r = take_options(argc, argv, &o, &s);
+    if (r < 0)
+        return 2;
+    if (o.status)
+        r = show_status(&err);
+    else if (o.stop)
+        r = stop_service(&err);
+    else
+        r = find_program(&s, &err);
+    if (r == 0 && !o.status && !o.stop)
+        r = o.background ? serve_in_background(&s, &o, &err) : serve(&s, &o, -1, &err);
+    if (r < 0)
+        fprintf(stderr, "probing: serve: %s\n", pb_err_text(&err, r));
+    return r ? 1 : 0;
+}

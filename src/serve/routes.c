@@ -1,0 +1,264 @@
+/* routes: see routes.h. */
+#include "serve/routes.h"
+
+#include <string.h>
+
+#define WORDS(...)                                                                                           \
+    (const char *const[])                                                                                    \
+    {                                                                                                        \
+        __VA_ARGS__, NULL                                                                                    \
+    }
+#define PARAMS(...)                                                                                          \
+    (const struct pb_param[])                                                                                \
+    {                                                                                                        \
+        __VA_ARGS__,                                                                                         \
+        {                                                                                                    \
+            0                                                                                                \
+        }                                                                                                    \
+    }
+
+static const struct pb_form json[] = {{"json", "application/json", "--json", NULL}, {0}};
+static const struct pb_form text[] = {{"text", "text/plain; charset=utf-8", NULL, NULL}, {0}};
+static const struct pb_form rows[] = {
+    {"json", "application/json", "--format=json", NULL},
+    {"csv", "text/csv; charset=utf-8", "--format=csv", NULL},
+    {"tsv", "text/tab-separated-values; charset=utf-8", "--format=tsv", NULL},
+    {0}};
+static const struct pb_form results[] = {
+    {"json", "application/json", "--format=json", NULL},
+    {"jsonl", "application/x-ndjson", "--format=jsonl", NULL},
+    {"csv", "text/csv; charset=utf-8", "--format=csv", NULL},
+    {"tsv", "text/tab-separated-values; charset=utf-8", "--format=tsv", NULL},
+    {"table", "text/plain; charset=utf-8", "--format=table", NULL},
+    {"parquet", "application/vnd.apache.parquet", "--output=rows.parquet", "rows.parquet"},
+    {0}};
+static const struct pb_form profiles[] = {
+    {"svg", "image/svg+xml", "--output=profile.svg", "profile.svg"},
+    {"html", "text/html; charset=utf-8", "--output=profile.html", "profile.html"},
+    {"folded", "text/plain; charset=utf-8", "--output=profile.folded", "profile.folded"},
+    {"speedscope", "application/json", "--output=profile.json", "profile.json"},
+    {"pprof", "application/octet-stream", "--output=profile.pb.gz", "profile.pb.gz"},
+    {"perfetto", "application/octet-stream", "--output=profile.perfetto", "profile.perfetto"},
+    {0}};
+static const struct pb_form pprof[] = {
+    {"pprof", "application/octet-stream", "--output=profile.pb.gz", "profile.pb.gz"}, {0}};
+static const struct pb_form metrics[] = {
+    {"prometheus", "text/plain; version=0.0.4; charset=utf-8", "--format=tsv", NULL}, {0}};
+
+#define SECONDS                                                                                              \
+    {                                                                                                        \
+        "seconds", "--duration", PB_PARAM_NUMBER, 0.1, 300, "how long to sample; 10 unless told", false      \
+    }
+#define NATIVE                                                                                               \
+    {                                                                                                        \
+        "native", "--native", PB_PARAM_FLAG, 0, 0, "frames of C and C++ too", false                          \
+    }
+#define PROFILE                                                                                              \
+    SECONDS, NATIVE, {"rate", "--rate", PB_PARAM_NUMBER, 1, 1000, "samples a second", false},                \
+        {"cpu", "--cpu", PB_PARAM_FLAG, 0, 0, "only threads that run", false},                               \
+        {"gil", "--gil", PB_PARAM_FLAG, 0, 0, "only the thread that holds the GIL", false},                  \
+        {"idle", "--idle", PB_PARAM_FLAG, 0, 0, "also threads that never run", false},                       \
+        {"threads", "--threads", PB_PARAM_FLAG, 0, 0, "a level for each thread", false},                     \
+    {                                                                                                        \
+        "lines", "--lines", PB_PARAM_FLAG, 0, 0, "a function at two lines is two frames", false              \
+    }
+#define TIMEOUT                                                                                              \
+    {                                                                                                        \
+        "timeout", "--timeout", PB_PARAM_NUMBER, 0.1, 600, "give up after so many seconds", false            \
+    }
+#define LOCALS                                                                                               \
+    {                                                                                                        \
+        "locals", "--locals", PB_PARAM_FLAG, 0, 0, "arguments and local variables of each frame", false      \
+    }
+#define MERGE                                                                                                \
+    {                                                                                                        \
+        "merge", "--merge", PB_PARAM_FLAG, 0, 0, "equal stacks once, with the ranks that have them", false   \
+    }
+
+const struct pb_route pb_routes[] = {
+    {.method = "GET",
+     .path = "/api/v1/targets",
+     .summary = "Processes that are probed or could be, and runs that ended",
+     .words = WORDS("list"),
+     .params =
+         PARAMS({"dead", "--dead", PB_PARAM_FLAG, 0, 0, "all runs that ended, not only the newest", false}),
+     .forms = rows,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/targets/{id}/stacks",
+     .summary = "What every thread is doing now",
+     .words = WORDS("-t", "{id}", "backtrace"),
+     .params = PARAMS(LOCALS, NATIVE, MERGE, TIMEOUT),
+     .forms = json,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/targets/{id}/memory",
+     .summary = "What the process takes of the memory",
+     .words = WORDS("-t", "{id}", "memory"),
+     .params = PARAMS(TIMEOUT),
+     .forms = rows,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/targets/{id}/tables",
+     .summary = "The tables that it has recorded",
+     .words = WORDS("-t", "{id}", "tables"),
+     .params = PARAMS(TIMEOUT),
+     .forms = rows,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/targets/{id}/settings",
+     .summary = "Its settings and where their values come from",
+     .words = WORDS("-t", "{id}", "config"),
+     .params = PARAMS(TIMEOUT),
+     .forms = rows,
+     .limit_s = 30},
+    {.method = "POST",
+     .path = "/api/v1/targets/{id}/settings",
+     .summary = "Changes a setting; the body is NAME=VALUE",
+     .words = WORDS("-t", "{id}", "config"),
+     .params = PARAMS(TIMEOUT),
+     .forms = text,
+     .flags = PB_ROUTE_CHANGES | PB_ROUTE_ARGUMENT,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/targets/{id}/probes",
+     .summary = "What records in it",
+     .words = WORDS("-t", "{id}", "probes"),
+     .params = PARAMS(TIMEOUT),
+     .forms = rows,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/targets/{id}/torch",
+     .summary = "Its training steps",
+     .words = WORDS("-t", "{id}", "torch"),
+     .forms = rows,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/targets/{id}/profile",
+     .summary = "Samples it and gives the profile",
+     .words = WORDS("-t", "{id}", "flamegraph"),
+     .params = PARAMS(PROFILE),
+     .forms = profiles,
+     .limit_s = 60},
+    {.method = "GET",
+     .path = "/api/v1/targets/{id}/doctor",
+     .summary = "Whether it can be probed, and what stands in the way",
+     .words = WORDS("-t", "{id}", "doctor"),
+     .forms = rows,
+     .limit_s = 30},
+    {.method = "POST",
+     .path = "/api/v1/targets/{id}/eval",
+     .summary = "Runs the Python code of the body in it",
+     .words = WORDS("-t", "{id}", "eval"),
+     .params = PARAMS(TIMEOUT),
+     .forms = text,
+     .flags = PB_ROUTE_CHANGES | PB_ROUTE_ARGUMENT,
+     .limit_s = 60},
+    {.method = "POST",
+     .path = "/api/v1/targets/{id}/inject",
+     .summary = "Brings the agent into it",
+     .words = WORDS("-t", "{id}", "inject"),
+     .params = PARAMS(TIMEOUT),
+     .forms = text,
+     .flags = PB_ROUTE_CHANGES,
+     .limit_s = 60},
+    {.method = "POST",
+     .path = "/api/v1/targets/{id}/detach",
+     .summary = "Takes the agent out of it",
+     .words = WORDS("-t", "{id}", "detach"),
+     .params = PARAMS(TIMEOUT),
+     .forms = text,
+     .flags = PB_ROUTE_CHANGES,
+     .limit_s = 60},
+    {.method = "GET",
+     .path = "/api/v1/stacks",
+     .summary = "The stacks of several processes; merged: equal ones once",
+     .words = WORDS("backtrace"),
+     .params = PARAMS(LOCALS, NATIVE, MERGE, TIMEOUT),
+     .forms = json,
+     .flags = PB_ROUTE_TARGET,
+     .limit_s = 30},
+    {.method = "POST",
+     .path = "/api/v1/query",
+     .summary = "SQL, which is the body, over everything known of processes",
+     .words = WORDS("query", "-"),
+     .params = PARAMS(TIMEOUT, {"strict", "--strict", PB_PARAM_FLAG, 0, 0,
+                                "fail where a process could not be read", false}),
+     .forms = results,
+     .flags = PB_ROUTE_STDIN | PB_ROUTE_TARGET,
+     .limit_s = 60},
+    {.method = "GET",
+     .path = "/flamegraph",
+     .summary = "A flame graph of the service's own target, or of ?target=",
+     .words = WORDS("flamegraph"),
+     .params = PARAMS(PROFILE),
+     .forms = profiles,
+     .flags = PB_ROUTE_TARGET,
+     .limit_s = 60},
+    {.method = "GET",
+     .path = "/debug/pprof/profile",
+     .summary = "The same for go tool pprof",
+     .words = WORDS("flamegraph"),
+     .params = PARAMS(PROFILE),
+     .forms = pprof,
+     .flags = PB_ROUTE_TARGET,
+     .limit_s = 60},
+    {.method = "GET",
+     .path = "/metrics",
+     .summary = "For Prometheus",
+     .words = WORDS("list"),
+     .forms = metrics,
+     .limit_s = 30,
+     .convert = pb_metrics_write},
+    {0},
+};
+
+bool pb_route_is_id(const char *id)
+{
+    size_t digits = strspn(id, "0123456789");
+
+    if (!digits || digits > 10)
+        return false;
+    if (id[digits] == '@')
+        return id[digits + 1] &&
+               strspn(id + digits + 1, "0123456789abcdefghijklmnopqrstuvwxyz.") == strlen(id + digits + 1);
+    return id[digits] == '\0';
+}
+
+static bool matches(const char *pattern, const char *path, char ret[PB_ROUTE_VARIABLE])
+{
+    while (*pattern) {
+        if (*pattern == '{') {
+            size_t n = strcspn(path, "/");
+            if (n == 0 || n >= PB_ROUTE_VARIABLE)
+                return false;
+            memcpy(ret, path, n);
+            ret[n] = '\0';
+            path += n;
+            pattern = strchr(pattern, '}') + 1;
+        } else if (*pattern++ != *path++) {
+            return false;
+        }
+    }
+    return *path == '\0';
+}
+
+const struct pb_route *pb_route_find(const char *method, const char *path, bool read_only,
+                                     char ret_variable[PB_ROUTE_VARIABLE], char ret_allowed[64])
+{
+    char variable[PB_ROUTE_VARIABLE] = "";
+    const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
+
+    ret_allowed[0] = '\0';
+    for (const struct pb_route *r = pb_routes; r->method; r++) {
+        if ((read_only && r->flags & PB_ROUTE_CHANGES) || !matches(r->path, path, variable))
+            continue;
+        if (strcmp(r->method, wanted) == 0) {
+            memcpy(ret_variable, variable, PB_ROUTE_VARIABLE);
+            return r;
+        }
+        snprintf(ret_allowed + strlen(ret_allowed), 64 - strlen(ret_allowed), "%s%s%s",
+                 ret_allowed[0] ? ", " : "", r->method, strcmp(r->method, "GET") == 0 ? ", HEAD" : "");
+    }
+    return NULL;
+}

@@ -1,0 +1,47 @@
+/* service: what the parts of the service share. */
+#pragma once
+
+#include "serve/gate.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct pb_err;
+struct pb_jobs;
+
+enum { PB_SERVE_PATH = 512, PB_SERVE_BODY_MAX = 1 << 20, PB_SERVE_JOBS = 32, PB_SERVE_CONNECTIONS = 1024 };
+
+struct pb_service {
+    struct pb_gate gate, unix_gate; /* by TCP, and by the unix socket */
+    struct pb_jobs *jobs;
+    char program[PB_SERVE_PATH]; /* `probing`, beside this one */
+    char folder[PB_SERVE_PATH];  /* of the user's own: token, address, lock, socket, audit */
+    const char *target;          /* what a request without one is about; NULL: none */
+    bool read_only;
+    int audit; /* a line for every request that changes something */
+};
+
+/* --- http.c: connections to answers --- */
+struct pb_listen {
+    int fd; /* a listening socket, taken over */
+    bool is_unix;
+    const char *cert, *key; /* PEM; NULL: no TLS */
+};
+int pb_http_start(struct pb_service *s, const struct pb_listen *at, void **ret_daemon, struct pb_err *err);
+void pb_http_stop(void *daemon);
+
+/* --- home.c: one service a user and node --- */
+/* Opens the folder and becomes the user's service. -EEXIST: there is one; err says where. */
+int pb_home_take(struct pb_service *s, struct pb_err *err);
+void pb_home_set_address(const struct pb_service *s, const char *address);
+void pb_home_leave(const struct pb_service *s);
+/* The token of a file, or of the folder; made where there is none. */
+int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE_TOKEN_SIZE],
+                  struct pb_err *err);
+/* Where the user's service is, "" where none runs, and its pid. */
+int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH], pid_t *ret_pid);
+
+/* --- command.c: a command of a tool elsewhere --- */
+struct MHD_Response;
+struct MHD_Response *pb_command_response(struct pb_service *s);

@@ -1,0 +1,367 @@
+"""probing serve: what it answers, whom it refuses, and commands that come from elsewhere."""
+import base64
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import jobs
+import pytest
+from jobs import PROGRAM, probe
+
+pytestmark = pytest.mark.skipif(not (PROGRAM.parent / "probing-serve").exists(), reason="built without libmicrohttpd")
+
+
+class Service:
+    def __init__(self, process, folder, line):
+        url = urllib.parse.urlsplit(line)
+        self.process, self.folder, self.host, self.port = process, folder, url.hostname, url.port
+        self.address, self.token = f"{url.hostname}:{url.port}", urllib.parse.parse_qs(url.query)["token"][0]
+        self.env = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+
+    def ask(self, path, body=None, method=None, token=True, headers=(), timeout=60):
+        """Status, headers and body."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        sent = {**({"Authorization": f"Bearer {self.token}"} if token else {}), **dict(headers)}
+        connection.request(method or ("POST" if body is not None else "GET"), path, body=body, headers=sent)
+        answer = connection.getresponse()
+        data = answer.read()
+        connection.close()
+        return answer.status, answer.headers, data
+
+    def json(self, path, **options):
+        status, _, body = self.ask(path, **options)
+        assert status == 200, body
+        return json.loads(body)
+
+    def raw(self, request):
+        """The status of a request that no client would send."""
+        with socket.create_connection((self.host, self.port), timeout=20) as client:
+            client.sendall(request.replace("\n", "\r\n").encode() + b"\r\n\r\n")
+            return int(client.makefile("rb").readline().split()[1])
+
+    def run(self, *words, target="", **options):
+        return subprocess.run([PROGRAM, "-t", f"{self.address}{target}", *map(str, words)], env=options.pop("env", self.env), capture_output=True,
+                              text=True, timeout=60, **options)
+
+
+@contextmanager
+def service(folder, *words):
+    folder.mkdir(mode=0o700, exist_ok=True)
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+    process = subprocess.Popen([PROGRAM, "serve", *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield Service(process, folder, process.stdout.readline())
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert not list((folder / "probing-serve").glob("job-*")), "a command's folder was left behind"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with service(tmp_path_factory.mktemp("s") / "r") as s:
+        yield s
+
+
+@pytest.fixture(scope="module")
+def job():
+    with jobs.python() as running:
+        yield running
+
+
+# --- what it answers ---
+
+def test_targets_are_those_of_list(served, job):
+    [row] = [row for row in served.json("/api/v1/targets") if row["pid"] == job.pid]
+    [listed] = [row for row in json.loads(probe("list", "--json").stdout) if row["pid"] == job.pid]
+    assert row["id"] == listed["id"] and row["command"] == listed["command"]
+
+
+def test_stacks_memory_settings_and_tables_are_those_of_the_commands(served, job):
+    stacks = served.json(f"/api/v1/targets/{job.pid}/stacks?locals=true")
+    names = [frame["function"] for frame in stacks[0]["threads"][0]["frames"]]
+    assert names[-3:] == ["train", "main", "<module>"]
+    assert served.json(f"/api/v1/targets/{job.pid}/settings") == json.loads(probe("-t", job.pid, "config", "--json").stdout)
+    assert {row["name"] for row in served.json(f"/api/v1/targets/{job.pid}/settings")} >= {"probing.sample_rate"}
+    assert served.json(f"/api/v1/targets/{job.pid}/memory")[0]["pid"] == job.pid
+
+
+def test_eval_runs_in_the_process_and_is_written_down(served, job):
+    status, headers, body = served.ask(f"/api/v1/targets/{job.pid}/eval", body="rate * 2")
+    assert (status, body, headers["Content-Type"]) == (200, b"0.2\n", "text/plain; charset=utf-8")
+    audit = [json.loads(line) for line in (served.folder / "probing-serve/audit").read_text().splitlines()]
+    assert [(row["target"], row["body"]) for row in audit if row["what"].endswith("/eval")][-1] == (str(job.pid), "rate * 2")
+    # An option's name is code here.
+    assert served.ask(f"/api/v1/targets/{job.pid}/eval", body="-rate")[2] == b"-0.1\n"
+
+
+def test_queries_come_in_every_format(served, job):
+    sql = "SELECT 1 AS a, 'x' AS b"
+    assert served.json("/api/v1/query", body=sql) == [{"a": 1, "b": "x"}]
+    for form, want in (("csv", b"a,b\n1,x\n"), ("tsv", b"a\tb\n1\tx\n"), ("jsonl", b'{"a": 1, "b": "x"}\n')):
+        assert served.ask(f"/api/v1/query?format={form}", body=sql)[2] == want
+    assert served.ask("/api/v1/query?format=parquet", body=sql)[2].startswith(b"PAR1")
+    assert served.json(f"/api/v1/query?target={job.pid}", body="SELECT count(*) > 0 AS any FROM probing.tables") == [{"any": True}]
+
+
+def test_an_error_before_the_first_row_is_one_of_http(served):
+    status, _, body = served.ask("/api/v1/query", body="SELEC 1")
+    error = json.loads(body)["error"]
+    assert status == 422 and error["code"] == "failed" and "syntax error" in error["message"]
+
+
+def test_an_error_in_the_middle_breaks_the_stream(served):
+    sql = "SELECT CASE WHEN range = 2000000 THEN error('boom') ELSE 'x' END AS v FROM range(3000000)"
+    with pytest.raises(http.client.IncompleteRead):
+        served.ask("/api/v1/query?format=csv", body=sql)
+
+
+def test_profiles_come_in_every_format(served, job):
+    status, headers, body = served.ask(f"/api/v1/targets/{job.pid}/profile?seconds=0.5&format=folded&idle=true")
+    assert status == 200 and b"train" in body
+    status, headers, body = served.ask(f"/flamegraph?target={job.pid}&seconds=0.5&idle=1")
+    assert headers["Content-Type"] == "image/svg+xml" and body.rstrip().endswith(b"</svg>")
+    assert "sandbox" in headers["Content-Security-Policy"]
+    assert served.ask(f"/debug/pprof/profile?seconds=0.5&target={job.pid}&idle=1")[2][:2] == b"\x1f\x8b"
+
+
+def test_metrics_are_what_prometheus_reads(served, job):
+    status, headers, body = served.ask("/metrics")
+    assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    line = r'[a-z_]+\{([a-z]+="(?:[^"\\\n]|\\[\\n"])*",?)+\} [0-9.e+]+'
+    for text in body.decode().splitlines():
+        assert text.startswith(("# HELP ", "# TYPE ")) or re.fullmatch(line, text), text
+    assert f'probing_process_resident_bytes{{pid="{job.pid}"' in body.decode()
+
+
+def test_the_description_names_every_route(served):
+    described = served.json("/openapi.json")
+    listed = {tuple(line.split()[:2]) for line in served.ask("/")[2].decode().splitlines()[2:]}
+    assert {(method.upper(), path) for path, methods in described["paths"].items() for method in methods} == listed
+    assert described["openapi"] == "3.1.0" and len(listed) > 15
+
+
+# --- whom it refuses ---
+
+REFUSED = {
+    "no token": (dict(path="/api/v1/targets", token=False), 401),
+    "a wrong token": (dict(path="/api/v1/targets", token=False, headers={"Authorization": "Bearer " + "0" * 64}), 401),
+    "another host": (dict(path="/api/v1/targets", headers={"Host": "evil.example"}), 421),
+    "another site": (dict(path="/api/v1/query", body="SELECT 1", headers={"Origin": "http://evil.example"}), 403),
+    "a page of another port": (dict(path="/api/v1/query", body="SELECT 1", headers={"Sec-Fetch-Site": "same-site"}), 403),
+    "10 GB": (dict(path="/api/v1/query", method="POST", headers={"Content-Length": str(10 << 30)}), 413),
+    "an unknown argument": (dict(path="/api/v1/targets?colour=blue"), 400),
+    "a bad flag": (dict(path="/api/v1/targets?dead=perhaps"), 400),
+    "a number out of range": (dict(path="/api/v1/targets/1/profile?seconds=1e9"), 400),
+    "a number that is none": (dict(path="/api/v1/targets/1/profile?seconds=nan"), 400),
+    "an unknown format": (dict(path="/api/v1/query?format=doc", body="SELECT 1"), 400),
+    "no body": (dict(path="/api/v1/query", body=""), 400),
+    "a path that climbs": (dict(path="/api/v1/../../etc/passwd"), 404),
+    "an id that is an option": (dict(path="/api/v1/targets/--all/stacks"), 404),
+    "another method": (dict(path="/api/v1/targets", method="DELETE"), 405),
+    "a process that is not there": (dict(path="/api/v1/targets/99999999/stacks"), 422),
+    "an upgrade from another site": (dict(path="/api/v1/command", headers={"Upgrade": "probing-command", "Connection": "Upgrade",
+                                                                            "Origin": "http://evil.example"}), 403),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses(served, name):
+    asked, want = REFUSED[name]
+    status, _, body = served.ask(**asked)
+    assert status == want, body
+    assert json.loads(body)["error"]["message"]
+
+
+def test_refuses_what_no_client_sends(served):
+    auth = f"Authorization: Bearer {served.token}"
+    assert served.raw(f"GET /api/v1/targets HTTP/1.1\nHost: localhost\nHost: evil.example\n{auth}") == 400
+    assert served.raw(f"POST /api/v1/query HTTP/1.1\nHost: localhost\n{auth}\nContent-Length: 1\nTransfer-Encoding: chunked") == 400
+    assert served.raw(f"POST /api/v1/query HTTP/1.1\nHost: localhost\n{auth}\nContent-Length: 1\nContent-Length: 2") == 400
+    assert served.raw(f"GET /api/v1/targets HTTP/1.1\n{auth}") in (400, 421)
+
+
+def test_tokens_come_as_clients_send_them(served):
+    basic = base64.b64encode(f"any:{served.token}".encode()).decode()
+    assert served.ask("/api/v1/targets", token=False, headers={"Authorization": f"Basic {basic}"})[0] == 200
+    assert served.ask("/api/v1/targets", token=False, headers={"X-Probing-Token": served.token})[0] == 200
+    assert served.ask(f"/api/v1/targets?token={served.token}", token=False)[0] == 200
+    assert served.ask("/health", token=False)[0] == 200
+
+
+def test_a_service_that_only_reads_has_no_way_to_change(tmp_path, job):
+    with service(tmp_path / "r", "--read-only") as s:
+        assert s.ask(f"/api/v1/targets/{job.pid}/eval", body="1")[0] == 404
+        assert s.ask(f"/api/v1/targets/{job.pid}/settings", body="probing.sample_rate=1")[0] == 405
+        assert s.ask(f"/api/v1/targets/{job.pid}/stacks")[0] == 200
+        assert s.run("eval", "1", target=f"/{job.pid}").returncode == 1
+
+
+def test_the_unix_socket_asks_its_owner_for_nothing_and_lets_nobody_else_in(served, monkeypatch):
+    path = served.folder / "probing-serve/socket"
+    monkeypatch.chdir(path.parent)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(os.path.relpath(path))  # a socket's name is short
+        client.sendall(b"GET /api/v1/targets HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.makefile("rb").readline().split()[1] == b"200"
+    assert (path.parent.stat().st_mode & 0o777, (path.parent / "token").stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+# --- load, and ends ---
+
+def commands_of(served):
+    """The commands that it runs now: any of its threads may have started them."""
+    return [pid for task in Path(f"/proc/{served.process.pid}/task").iterdir() for pid in (task / "children").read_text().split()]
+
+
+def rss(pid):
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
+
+
+def test_a_client_that_does_not_read_costs_a_buffer_and_nobody_else(served):
+    before = rss(served.process.pid)
+    body = b"SELECT range, range * 2, 'some text' FROM range(10000000)"
+    with socket.create_connection((served.host, served.port)) as client:
+        client.sendall(b"POST /api/v1/query?format=csv HTTP/1.1\r\nHost: localhost\r\nX-Probing-Token: %s\r\nContent-Length: %d\r\n\r\n%s"
+                       % (served.token.encode(), len(body), body))
+        assert client.recv(12) == b"HTTP/1.1 200"
+        time.sleep(1)
+        assert rss(served.process.pid) - before < 8192
+        assert served.ask("/api/v1/targets")[0] == 200
+        assert commands_of(served)
+    jobs.wait_until(lambda: not commands_of(served), 20, "the end of the command of a client that left")
+
+
+@pytest.mark.parametrize("clients", [128, 256])
+def test_many_clients_at_once_are_all_answered(served, clients):
+    with ThreadPoolExecutor(clients) as pool:
+        assert set(pool.map(lambda _: served.ask("/health", token=False)[0], range(2 * clients))) == {200}
+
+
+def test_more_commands_than_may_run_are_told_to_come_back(served):
+    with ThreadPoolExecutor(64) as pool:
+        said = list(pool.map(lambda _: served.ask("/api/v1/query", body="SELECT 1")[0], range(128)))
+    assert set(said) <= {200, 503} and said.count(200) >= 32
+    assert served.json("/api/v1/query", body="SELECT 1 AS a") == [{"a": 1}]
+
+
+def test_one_a_user_and_the_next_takes_over(tmp_path, job):
+    with service(tmp_path / "r") as s:
+        second = subprocess.run([PROGRAM, "serve"], env=s.env, capture_output=True, text=True, timeout=20)
+        assert second.returncode == 1 and f"your service runs already: http://{s.address}" in second.stderr
+        status = subprocess.run([PROGRAM, "serve", "--status"], env=s.env, capture_output=True, text=True, timeout=20)
+        assert s.token in status.stdout and str(s.process.pid) in status.stdout
+        assert subprocess.run([PROGRAM, "serve", "--stop"], env=s.env, timeout=20).returncode == 0
+        assert s.process.wait(20) == 0
+    killed = subprocess.Popen([PROGRAM, "serve"], env=s.env, stdout=subprocess.PIPE, text=True)
+    assert s.token in killed.stdout.readline()
+    killed.kill()
+    killed.communicate()
+    with service(tmp_path / "r") as again:
+        assert again.token == s.token and again.ask(f"/api/v1/targets/{job.pid}/stacks")[0] == 200
+
+
+def test_in_the_background_it_outlives_the_command(tmp_path):
+    (tmp_path / "r").mkdir(mode=0o700)
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "r")}
+    started = subprocess.run([PROGRAM, "serve", "--background"], env=env, stdout=subprocess.PIPE, text=True, timeout=20)
+    try:
+        assert started.returncode == 0 and started.stdout.startswith("http://127.0.0.1:")
+        s = Service(None, tmp_path / "r", started.stdout)
+        assert s.ask("/api/v1/targets")[0] == 200
+    finally:
+        assert subprocess.run([PROGRAM, "serve", "--stop"], env=env, timeout=20).returncode == 0
+
+
+# --- commands from elsewhere ---
+
+WAITS = "import time\nfor _ in range(1000): time.sleep(0.05)"
+
+def test_commands_give_the_same_there_as_here(served, job):
+    for words in (["eval", "rate"], ["eval", "1/0"], ["eval"], ["backtrace", "--colour"], ["config", "probing.nothing"]):
+        here, there = probe("-t", job.pid, *words), served.run(*words, target=f"/{job.pid}")
+        assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr), words
+    assert str(job.pid) in served.run("list").stdout
+    assert "train" in served.run("backtrace", target=f"/{job.pid}").stdout
+
+
+def test_files_go_along_and_come_back(served, job, tmp_path):
+    (tmp_path / "q.sql").write_text("SELECT 7 AS n")
+    done = served.run("query", "-f", tmp_path / "q.sql", "-o", tmp_path / "n.csv")
+    assert done.returncode == 0 and (tmp_path / "n.csv").read_text() == "n\n7\n", done.stderr
+    (tmp_path / "code.py").write_text("print('it is', rate)\n")
+    assert served.run("execute", tmp_path / "code.py", target=f"/{job.pid}").stdout == "it is 0.1\n"
+    failed = served.run("query", "-o", tmp_path / "none.csv", "SELEC 1")
+    assert failed.returncode == 1 and not list(tmp_path.glob("none*"))
+
+
+def test_input_goes_along_and_a_signal_too(served, job):
+    assert served.run("query", "--format", "csv", "-", input="SELECT 5 AS n").stdout == "n\n5\n"
+    waiting = subprocess.Popen([PROGRAM, "-t", f"{served.address}/{job.pid}", "eval", "--timeout", "60", WAITS],
+                               env=served.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    jobs.wait_until(lambda: commands_of(served), what="the command")
+    time.sleep(0.5)
+    waiting.send_signal(signal.SIGINT)
+    _, said = waiting.communicate(timeout=30)
+    assert waiting.returncode == 1 and "KeyboardInterrupt" in said, said
+    jobs.wait_until(lambda: not commands_of(served), what="the end of the command")
+
+
+def test_a_tool_that_is_killed_leaves_no_command_behind(served, job):
+    waiting = subprocess.Popen([PROGRAM, "-t", f"{served.address}/{job.pid}", "eval", "--timeout", "60", WAITS],
+                               env=served.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    jobs.wait_until(lambda: commands_of(served), what="the command")
+    waiting.kill()
+    waiting.wait()
+    jobs.wait_until(lambda: not commands_of(served), 20, "the end of the command")
+    assert served.run("eval", "rate", target=f"/{job.pid}").stdout == "0.1\n"
+
+
+def test_without_a_service_or_its_token_it_says_so(served):
+    wrong = served.run("list", env={**served.env, "PROBING_TOKEN": "x"})
+    assert wrong.returncode == 1 and "a token is needed" in wrong.stderr
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        none = probe("-t", "127.0.0.1:%d" % closed.getsockname()[1], "list")
+    assert none.returncode == 1 and "no service answers" in none.stderr
+
+
+@pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH\r\n" * 700, b"HTTP/1.1 101 Ok\r\n\r\n" + b"\xff" * 100,
+                                  b"HTTP/1.1 101 Ok\r\n\r\n" + b"F\x04\x00\x00\x00../x" + b"X\x00\x00\x00\x00"],
+                         ids=["nothing", "another protocol", "noise", "a file that was not asked for"])
+def test_a_service_that_is_none_harms_nobody(said, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        tool = subprocess.Popen([PROGRAM, "-t", "127.0.0.1:%d" % server.getsockname()[1], "list"], stdin=subprocess.DEVNULL, cwd=tmp_path,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        client, _ = server.accept()
+        with client:
+            client.recv(65536)
+            with suppress(OSError):  # it has heard enough
+                client.sendall(said)
+                client.shutdown(socket.SHUT_WR)
+            _, words = tool.communicate(timeout=30)
+    assert tool.returncode == 1 and not list(tmp_path.iterdir())
+    assert words.startswith("probing: list: ") or said.endswith(b"X\x00\x00\x00\x00")
+
+
+def test_inject_starts_it_about_the_process(tmp_path):
+    (tmp_path / "r").mkdir(mode=0o700)
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "r")}
+    with jobs.python() as one:
+        first = probe(one.pid, "inject", "-b", env=env)
+        try:
+            s = Service(None, tmp_path / "r", first.stdout.splitlines()[1])
+            assert b"train" in s.ask("/flamegraph?seconds=0.5&idle=1&format=folded")[2]
+            assert probe(one.pid, "inject", "-P", env=env).stdout.splitlines()[1] == first.stdout.splitlines()[1]
+        finally:
+            assert subprocess.run([PROGRAM, "serve", "--stop"], env=env, timeout=20).returncode == 0

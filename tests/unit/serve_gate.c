@@ -1,0 +1,136 @@
+/* The door of the service: who is let in, and who is told why not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "serve/gate.h"
+#include "serve/routes.h"
+
+#include <string.h>
+
+#define TOKEN "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static const struct pb_gate gate = {
+    .token = TOKEN, .cookie = "probing-80", .names = {"node7"}, .body_max = 100};
+
+static unsigned check(struct pb_knock k)
+{
+    const char *why = NULL;
+
+    k.method = k.method ? k.method : "GET";
+    k.path = k.path ? k.path : "/api/v1/targets";
+    unsigned status = pb_gate_check(&gate, &k, &why);
+    assert_true(status == 0 || (why && *why));
+    return status;
+}
+
+#define WITH(...) check((struct pb_knock){.host = "localhost:80", .token_header = TOKEN, __VA_ARGS__})
+
+static void hosts_are_those_of_the_service(void **state)
+{
+    static const char *const ours[] = {"localhost", "LOCALHOST:80", "127.0.0.1:7070",
+                                       "[::1]:80",  "[::1]",        "node7:80"};
+    static const char *const foreign[] = {"evil.example",
+                                          "localhost.evil.example",
+                                          "127.0.0.1.evil.example:80",
+                                          "[::1",
+                                          "[::1]x",
+                                          "[::2]",
+                                          "node70",
+                                          "",
+                                          "::1x"};
+
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+        assert_int_equal(check((struct pb_knock){.host = ours[i], .token_header = TOKEN}), 0);
+    for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
+        assert_int_equal(check((struct pb_knock){.host = foreign[i], .token_header = TOKEN}), 421);
+    assert_int_equal(check((struct pb_knock){.token_header = TOKEN}), 421);
+}
+
+static void tokens_come_in_five_ways(void **state)
+{
+    const char *host = "localhost";
+    assert_int_equal(check((struct pb_knock){.host = host, .authorization = "Bearer " TOKEN}), 0);
+    assert_int_equal(check((struct pb_knock){.host = host, .token_header = TOKEN}), 0);
+    assert_int_equal(check((struct pb_knock){.host = host, .token_argument = TOKEN}), 0);
+    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "a=b; probing-80=" TOKEN "; c=d"}), 0);
+    /* x:TOKEN */
+    assert_int_equal(
+        check((struct pb_knock){
+            .host = host,
+            .authorization =
+                "Basic "
+                "eDowMTIzNDU2Nzg5YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWYwMTIzNDU2Nzg5YWJjZGVm"}),
+        0);
+}
+
+static void other_tokens_are_none(void **state)
+{
+    const char *host = "localhost";
+    assert_int_equal(check((struct pb_knock){.host = host}), 401);
+    assert_int_equal(check((struct pb_knock){.host = host, .authorization = "Bearer "}), 401);
+    assert_int_equal(check((struct pb_knock){.host = host, .authorization = "Basic !!!!"}), 401);
+    assert_int_equal(check((struct pb_knock){.host = host, .authorization = "Basic eDo="}), 401);
+    assert_int_equal(check((struct pb_knock){.host = host, .token_header = "0123"}), 401);
+    assert_int_equal(check((struct pb_knock){.host = host, .token_header = TOKEN "0"}), 401);
+    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "probing-81=" TOKEN}), 401);
+    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "xprobing-80=" TOKEN}), 401);
+    assert_int_equal(check((struct pb_knock){.host = host, .path = "/health"}), 0);
+    assert_int_equal(check((struct pb_knock){.host = host, .path = "/health/../api/v1/targets"}), 401);
+}
+
+static void pages_of_other_sites_change_nothing(void **state)
+{
+    assert_int_equal(WITH(.method = "POST", .origin = "https://evil.example"), 403);
+    assert_int_equal(WITH(.method = "POST", .origin = "null"), 403);
+    assert_int_equal(WITH(.method = "DELETE", .origin = "http://localhost:81"), 403);
+    assert_int_equal(WITH(.method = "POST", .site = "cross-site"), 403);
+    assert_int_equal(WITH(.method = "POST", .site = "same-site"), 403);
+    assert_int_equal(WITH(.method = "GET", .upgrade = true, .origin = "https://evil.example"), 403);
+    assert_int_equal(WITH(.method = "POST", .origin = "http://localhost:80", .site = "same-origin"), 0);
+    assert_int_equal(WITH(.method = "POST", .site = "none"), 0);
+}
+
+static void doubtful_lengths_are_refused(void **state)
+{
+    assert_int_equal(WITH(.method = "POST", .length = "101"), 413);
+    assert_int_equal(WITH(.method = "POST", .length = "99999999999999999999999"), 413);
+    assert_int_equal(WITH(.method = "POST", .length = "1x"), 413);
+    assert_int_equal(WITH(.method = "POST", .length = "100"), 0);
+    assert_int_equal(WITH(.method = "POST", .length = "1", .chunked = true), 400);
+    assert_int_equal(WITH(.doubled = true), 400);
+}
+
+static void routes_are_found_by_path_and_method(void **state)
+{
+    char variable[PB_ROUTE_VARIABLE], allowed[64];
+
+    assert_non_null(pb_route_find("GET", "/api/v1/targets/12@ab/stacks", false, variable, allowed));
+    assert_string_equal(variable, "12@ab");
+    assert_non_null(pb_route_find("HEAD", "/api/v1/targets", false, variable, allowed));
+    assert_null(pb_route_find("DELETE", "/api/v1/targets/1/settings", false, variable, allowed));
+    assert_string_equal(allowed, "GET, HEAD, POST");
+    assert_null(pb_route_find("POST", "/api/v1/targets/1/eval", true, variable, allowed));
+    assert_string_equal(allowed, "");
+    assert_null(pb_route_find("GET", "/api/v1/targets//stacks", false, variable, allowed));
+    assert_null(pb_route_find("GET", "/api/v1/targets/1/2/stacks", false, variable, allowed));
+    assert_true(pb_route_is_id("4711") && pb_route_is_id("4711@2x7k1q"));
+    assert_false(pb_route_is_id("") || pb_route_is_id("-1") || pb_route_is_id("1@") || pb_route_is_id("a") ||
+                 pb_route_is_id("1@../x"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_are_those_of_the_service),
+        cmocka_unit_test(tokens_come_in_five_ways),
+        cmocka_unit_test(other_tokens_are_none),
+        cmocka_unit_test(pages_of_other_sites_change_nothing),
+        cmocka_unit_test(doubtful_lengths_are_refused),
+        cmocka_unit_test(routes_are_found_by_path_and_method),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
