@@ -32,7 +32,7 @@ make_root() {
     eval "$(apt-config shell http_proxy Acquire::http::Proxy)"
     [ -z "${http_proxy:-}" ] || export http_proxy
     debootstrap --arch=arm64 --foreign --variant=minbase --include="$packages" $release "$machine/root" $(mirror) || return 1
-    for package in "$machine"/root/var/cache/apt/archives/*.deb; do
+    for package in "$machine/root"/var/cache/apt/archives/*.deb; do
         dpkg-deb --fsys-tarfile "$package" | tar x -C "$machine/root" --keep-directory-symlink || return 1
     done
     (

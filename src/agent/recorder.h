@@ -32,8 +32,8 @@ struct pb_known_table {
 struct pb_table *pb_recorder_table(struct pb_arena *arena, const struct pb_table_spec *spec,
                                    struct pb_known_table *known);
 
-/* Enters and begins a row of such a table: 0, and pb_recorder_end_row must follow, which commits it and leaves.
- * -ENOENT: nothing records here; -ENOMEM: there is no table; others are pb_row_begin's. */
+/* Enters and begins a row of such a table: 0, and pb_recorder_end_row must follow, which commits it and
+ * leaves. -ENOENT: nothing records here; -ENOMEM: there is no table; others are pb_row_begin's. */
 int pb_recorder_begin_row(const struct pb_table_spec *spec, struct pb_known_table *known, struct pb_row *row,
                           uint32_t *place);
 void pb_recorder_end_row(struct pb_row *row, uint32_t place);

@@ -1,8 +1,8 @@
 /* numbers: see numbers.h.
  *
  * The order of elements does not matter for what is told, so the dimensions are sorted by stride and joined
- * where one goes on after the other: most arrays become one run, read in pieces. Two passes: a histogram needs
- * the smallest and the largest first. */
+ * where one goes on after the other: most arrays become one run, read in pieces. Two passes: a histogram
+ * needs the smallest and the largest first. */
 #include "ask/numbers.h"
 
 #include "ask/apart.h"

@@ -386,8 +386,8 @@ static int ask_source(const struct pb_ask *ask, struct pb_live_source *live, con
     return error;
 }
 
-/* Whether the query names one of the tables that the agent makes of live objects (python/probing/_objects.py).
- * Names in SQL are of any case. */
+/* Whether the query names one of the tables that the agent makes of live objects
+ * (python/probing/_objects.py). Names in SQL are of any case. */
 static bool names_objects(const char *sql, size_t length)
 {
     static const char *const names[] = {"python.modules", "python.tensors", "python.optimizers"};
@@ -408,7 +408,8 @@ int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources
     for (unsigned i = 0; i < sources->n; i++) {
         struct pb_live_source *live = &sources->at[i].live;
         char name[64];
-        if (live->dead || live->pid <= 0 || live->arena_fd < 0 || !(objects || has_registered(live->arena_fd)))
+        if (live->dead || live->pid <= 0 || live->arena_fd < 0 ||
+            !(objects || has_registered(live->arena_fd)))
             continue;
         struct pb_registered_failure failed = {0};
         int r = ask_source(ask, live, sql, length, timeout_ms, &failed, err);

@@ -1,6 +1,7 @@
 /* remote: see remote.h.
  *
- * Plain HTTP up to the upgrade, then frames (control/relay.h). TLS would need a library: `ssh -L` does that. */
+ * Plain HTTP up to the upgrade, then frames (control/relay.h). TLS would need a library: `ssh -L` does
+ * that. */
 #include "cli/remote.h"
 
 #include "base/cleanup.h"
@@ -96,7 +97,8 @@ static int connect_service(struct remote *r, struct pb_err *err)
     return 0;
 }
 
-/* PROBING_TOKEN, the file that PROBING_TOKEN_FILE names, or that of the user's own service on this machine. */
+/* PROBING_TOKEN, the file that PROBING_TOKEN_FILE names, or that of the user's own service on this
+ * machine. */
 static void find_token(char ret[128])
 {
     const char *token = getenv("PROBING_TOKEN"), *path = getenv("PROBING_TOKEN_FILE"),
@@ -197,8 +199,8 @@ static int upgrade(struct remote *r, struct pb_err *err)
 
 /* --- files of this machine --- */
 
-/* What a file is called there: its own last name, with a number before it where another has that name or the service
- * would not take it. */
+/* What a file is called there: its own last name, with a number before it where another has that name or the
+ * service would not take it. */
 static struct file *add_file(struct remote *r, const char *path, bool written)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;

@@ -1,7 +1,7 @@
 /* relay: how a command line travels to a service and its output back, over one connection.
  *
- * After the connection was upgraded each side sends frames: a byte that says what it is, the length (32 bits, little
- * endian), and so many bytes. */
+ * After the connection was upgraded each side sends frames: a byte that says what it is, the length (32 bits,
+ * little endian), and so many bytes. */
 #pragma once
 
 #include <stdint.h>

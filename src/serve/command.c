@@ -1,8 +1,9 @@
 /* command: a command line of a tool on another machine, run here (control/relay.h).
  *
- * The service runs its own `probing` with the words that came, so that output and exit status are those of the
- * node. Files that the tool named were sent along, and what the command writes goes back: nothing stays here. At a
- * terminal the command gets one of its own. A thread a command: it waits for socket and child, and ends both. */
+ * The service runs its own `probing` with the words that came, so that output and exit status are those of
+ * the node. Files that the tool named were sent along, and what the command writes goes back: nothing stays
+ * here. At a terminal the command gets one of its own. A thread a command: it waits for socket and child, and
+ * ends both. */
 #include "base/cleanup.h"
 #include "control/relay.h"
 #include "serve/service.h"

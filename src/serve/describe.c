@@ -128,7 +128,8 @@ static const char *field(char *const names[FIELDS], char *const values[FIELDS], 
     return "";
 }
 
-/* A label's value. TSV has escaped newlines, tabs and backslashes already, as Prometheus wants the first and last. */
+/* A label's value. TSV has escaped newlines, tabs and backslashes already, as Prometheus wants the first and
+ * last. */
 static void put_label(FILE *out, const char *name, const char *value)
 {
     fprintf(out, "%s=\"", name);

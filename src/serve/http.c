@@ -1,13 +1,13 @@
-/* http: connections to answers: the gate, then a route, then a job (job.h). See service.h.
+/* http: connections to answers: the gate, then a route, then a job (errand.h). See service.h.
  *
- * libmicrohttpd calls pb_http_request once with the headers, then for each piece of the body, then at its end; after
- * a suspended connection was resumed it calls the last one again. A status is sent once the command has printed
- * something or has ended: an error found before the first row is an error to HTTP too. One found later breaks the
- * stream off, which no client takes for its end. */
+ * libmicrohttpd calls pb_http_request once with the headers, then for each piece of the body, then at its
+ * end; after a suspended connection was resumed it calls the last one again. A status is sent once the
+ * command has printed something or has ended: an error found before the first row is an error to HTTP too.
+ * One found later breaks the stream off, which no client takes for its end. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "print/records.h"
-#include "serve/job.h"
+#include "serve/errand.h"
 #include "serve/routes.h"
 #include "serve/service.h"
 
@@ -37,7 +37,7 @@ struct request {
     struct MHD_Connection *connection;
     const struct pb_route *route;
     const struct pb_form *form;
-    struct pb_job *job;
+    struct pb_errand *job;
     char id[PB_ROUTE_VARIABLE];
     char *body, *printed; /* printed: for a route that converts it */
     size_t length, printed_length;
@@ -61,8 +61,8 @@ static enum MHD_Result send_response(struct MHD_Connection *c, unsigned status, 
         return MHD_NO;
     for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++)
         MHD_add_response_header(response, headers[i][0], headers[i][1]);
-    /* A picture or a page of a profile has scripts of its own: it runs them in a place from which nothing here can be
-     * asked. */
+    /* A picture or a page of a profile has scripts of its own: it runs them in a place from which nothing
+     * here can be asked. */
     bool picture = type && (strncmp(type, "image/svg", 9) == 0 || strncmp(type, "text/html", 9) == 0);
     MHD_add_response_header(response, "Content-Security-Policy",
                             picture ? "default-src 'none'; script-src 'unsafe-inline'; style-src "
@@ -361,17 +361,17 @@ static enum MHD_Result start_command(struct request *q)
     if (q->route->flags & PB_ROUTE_CHANGES)
         write_audit(q);
     unsigned limit_ms = q->route->limit_s * 1000 + (unsigned)(seconds ? strtod(seconds, NULL) * 1000 : 0);
-    const struct pb_job_plan plan = {.argv = w.at,
-                                     .input = q->route->flags & PB_ROUTE_STDIN ? q->body : NULL,
-                                     .input_length = q->length,
-                                     .file = q->form->file,
-                                     .limit_ms = limit_ms,
-                                     .resume = resume,
-                                     .arg = q};
-    r = pb_job_start(q->s->jobs, &plan, &q->job, &err);
+    const struct pb_errand_plan plan = {.argv = w.at,
+                                        .input = q->route->flags & PB_ROUTE_STDIN ? q->body : NULL,
+                                        .input_length = q->length,
+                                        .file = q->form->file,
+                                        .limit_ms = limit_ms,
+                                        .resume = resume,
+                                        .arg = q};
+    r = pb_errand_start(q->s->jobs, &plan, &q->job, &err);
     if (r < 0)
         return send_error(q->connection, r == -EBUSY ? 503 : 500, pb_err_text(&err, r), NULL);
-    pb_job_ready(q->job, suspend);
+    pb_errand_ready(q->job, suspend);
     return MHD_YES;
 }
 
@@ -380,7 +380,7 @@ static enum MHD_Result start_command(struct request *q)
 static ssize_t read_job(void *cls, uint64_t pos, char *buf, size_t max)
 {
     struct request *q = cls;
-    ssize_t n = pb_job_read(q->job, buf, max, suspend);
+    ssize_t n = pb_errand_read(q->job, buf, max, suspend);
 
     (void)pos;
     if (n == -EAGAIN)
@@ -389,7 +389,7 @@ static ssize_t read_job(void *cls, uint64_t pos, char *buf, size_t max)
 }
 
 /* "probing: backtrace: there is no process 7" without what a client knows. */
-static enum MHD_Result send_failure(struct request *q, const struct pb_job_end *end)
+static enum MHD_Result send_failure(struct request *q, const struct pb_errand_end *end)
 {
     char text[4096];
 
@@ -406,7 +406,7 @@ static enum MHD_Result send_failure(struct request *q, const struct pb_job_end *
 static enum MHD_Result send_file(struct request *q)
 {
     struct stat st;
-    int fd = pb_job_open_file(q->job);
+    int fd = pb_errand_open_file(q->job);
 
     if (fd < 0 || fstat(fd, &st) < 0) {
         if (fd >= 0)
@@ -423,7 +423,7 @@ static enum MHD_Result send_converted(struct request *q)
     size_t size = 0;
     ssize_t n;
 
-    while ((n = pb_job_read(q->job, piece, sizeof(piece), suspend)) > 0) {
+    while ((n = pb_errand_read(q->job, piece, sizeof(piece), suspend)) > 0) {
         char *more = q->printed_length + (size_t)n > PRINTED_MAX
                          ? NULL
                          : realloc(q->printed, q->printed_length + (size_t)n);
@@ -446,9 +446,9 @@ static enum MHD_Result send_converted(struct request *q)
 
 static enum MHD_Result send_answer(struct request *q)
 {
-    if (!pb_job_ready(q->job, suspend))
+    if (!pb_errand_ready(q->job, suspend))
         return MHD_YES;
-    struct pb_job_end end = pb_job_end(q->job);
+    struct pb_errand_end end = pb_errand_end(q->job);
     if (end.over && (end.late || end.status) && (end.silent || q->form->file || end.late))
         return send_failure(q, &end);
     if (q->form->file)
@@ -604,7 +604,7 @@ static void end_request(void *cls, struct MHD_Connection *c, void **con_cls,
     if (!q)
         return;
     if (q->job)
-        pb_job_release(q->job);
+        pb_errand_release(q->job);
     free(q->body);
     free(q->printed);
     free(q);

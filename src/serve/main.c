@@ -4,7 +4,7 @@
  * probing-serve --status | --stop */
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "serve/job.h"
+#include "serve/errand.h"
 #include "serve/service.h"
 
 #include <arpa/inet.h>
@@ -176,7 +176,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         r = pb_home_token(s, o->token_file, s->gate.token, err);
     int fd = r < 0 ? r : listen_tcp(o, s, url, sizeof(url), err);
     int unix_fd = fd < 0 ? fd : listen_unix(s, err);
-    r = unix_fd < 0 ? unix_fd : pb_jobs_new(s->folder, PB_SERVE_JOBS, &s->jobs, err);
+    r = unix_fd < 0 ? unix_fd : pb_errands_new(s->folder, PB_SERVE_JOBS, &s->jobs, err);
     if (r == 0)
         r = pb_http_start(s, &(struct pb_listen){.fd = fd, .cert = o->cert, .key = o->key}, &tcp, err);
     if (r == 0)
@@ -190,10 +190,10 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         pb_home_leave(s);
     }
     if (s->jobs)
-        pb_jobs_end(s->jobs);
+        pb_errands_end(s->jobs);
     pb_http_stop(tcp);
     pb_http_stop(local);
-    pb_jobs_free(s->jobs);
+    pb_errands_free(s->jobs);
     return r;
 }
 

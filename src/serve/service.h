@@ -8,13 +8,13 @@
 #include <sys/types.h>
 
 struct pb_err;
-struct pb_jobs;
+struct pb_errands;
 
 enum { PB_SERVE_PATH = 512, PB_SERVE_BODY_MAX = 1 << 20, PB_SERVE_JOBS = 32, PB_SERVE_CONNECTIONS = 1024 };
 
 struct pb_service {
     struct pb_gate gate, unix_gate; /* by TCP, and by the unix socket */
-    struct pb_jobs *jobs;
+    struct pb_errands *jobs;
     char program[PB_SERVE_PATH]; /* `probing`, beside this one */
     char folder[PB_SERVE_PATH];  /* of the user's own: token, address, lock, socket, audit */
     const char *target;          /* what a request without one is about; NULL: none */

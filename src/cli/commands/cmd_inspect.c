@@ -1,8 +1,8 @@
 /* inspect: one object of a running program: what it is, what is in it, who refers to it.
  *
- * The agent's Python part (python/probing/_inspect.py) finds and describes it; the numbers of a tensor are read
- * from outside while the channel keeps it alive; the times of a module are SQL over what the torch probe has
- * recorded. */
+ * The agent's Python part (python/probing/_inspect.py) finds and describes it; the numbers of a tensor are
+ * read from outside while the channel keeps it alive; the times of a module are SQL over what the torch probe
+ * has recorded. */
 #include "ask/numbers.h"
 #include "base/cleanup.h"
 #include "base/err.h"

@@ -5,8 +5,8 @@
  */
 #include "cli/line/line_draw.h"
 
-#include "print/glyph.h"
 #include "cli/print/terminal.h"
+#include "print/glyph.h"
 
 #include <errno.h>
 #include <stdio.h>

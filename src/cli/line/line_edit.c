@@ -7,8 +7,8 @@
 #include "cli/line/line_keys.h"
 #include "cli/line/line_text.h"
 #include "cli/line/line_words.h"
-#include "print/glyph.h"
 #include "cli/print/terminal.h"
+#include "print/glyph.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -2,8 +2,8 @@
 #include "cli/line/line_words.h"
 
 #include "cli/line/line_draw.h"
-#include "print/glyph.h"
 #include "cli/print/terminal.h"
+#include "print/glyph.h"
 
 #include <stdio.h>
 #include <stdlib.h>

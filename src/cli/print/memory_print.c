@@ -6,8 +6,8 @@
 
 #include "cli/print/memory_print.h"
 
-#include "print/records.h"
 #include "cli/print/rows.h"
+#include "print/records.h"
 
 #define MB 1048576.0
 

@@ -2,10 +2,10 @@
 #include "cli/print/query_print.h"
 
 #include "base/time.h"
-#include "print/glyph.h"
-#include "print/records.h"
 #include "cli/print/rows.h"
 #include "engine/caller/broker_parquet.h"
+#include "print/glyph.h"
+#include "print/records.h"
 #include "table/reader.h"
 
 #include <errno.h>

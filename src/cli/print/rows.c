@@ -1,9 +1,9 @@
 /* rows: see rows.h. */
 #include "cli/print/rows.h"
 
+#include "cli/print/terminal.h"
 #include "print/glyph.h"
 #include "print/records.h"
-#include "cli/print/terminal.h"
 
 #include <errno.h>
 #include <stdarg.h>

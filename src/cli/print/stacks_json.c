@@ -1,6 +1,6 @@
 /* stacks_json: stacks for a program to read; see stacks.h. One array, an object a process. */
-#include "print/records.h"
 #include "cli/print/stacks_print.h"
+#include "print/records.h"
 #include "remote/core.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* stacks_text: stacks for a person to read, the innermost frame first; see stacks.h. */
-#include "print/glyph.h"
 #include "cli/print/rows.h"
 #include "cli/print/stacks_print.h"
+#include "print/glyph.h"
 #include "remote/core.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* profile_screen: see profile_screen.h. */
 #include "cli/profile/profile_screen.h"
 
-#include "print/glyph.h"
 #include "cli/print/terminal.h"
+#include "print/glyph.h"
 
 #include <poll.h>
 #include <stdio.h>

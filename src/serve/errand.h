@@ -1,9 +1,9 @@
-/* job: a command of this program, run in a child for a request, and its output on the way to the client.
+/* errand: a command of this program, run in a child for a request, and its output on the way to the client.
  *
  * What is asked of processes waits, traces, forks and may crash: none of that in the service. A command has
  * its own deadline and memory, and what it prints is what a terminal gets. One thread moves the output of all
- * jobs into bounded buffers. A client that does not read fills its buffer, then the pipe, and holds up its own
- * command alone, until that one's time is over; a client that leaves ends its command. */
+ * jobs into bounded buffers. A client that does not read fills its buffer, then the pipe, and holds up its
+ * own command alone, until that one's time is over; a client that leaves ends its command. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,10 +11,10 @@
 #include <sys/types.h>
 
 struct pb_err;
-struct pb_job;
-struct pb_jobs;
+struct pb_errand;
+struct pb_errands;
 
-struct pb_job_plan {
+struct pb_errand_plan {
     char *const *argv; /* argv[0]: the program; ends with NULL */
     const char *input; /* its standard input */
     size_t input_length;
@@ -25,34 +25,34 @@ struct pb_job_plan {
 };
 
 /* folder: where jobs that write files may do so. */
-int pb_jobs_new(const char *folder, unsigned most, struct pb_jobs **ret, struct pb_err *err);
+int pb_errands_new(const char *folder, unsigned most, struct pb_errands **ret, struct pb_err *err);
 /* Ends all that run, and waits until they have; readers that wait are resumed. None starts any more. */
-void pb_jobs_end(struct pb_jobs *jobs);
+void pb_errands_end(struct pb_errands *jobs);
 /* Ends the thread, when all jobs are released. */
-void pb_jobs_free(struct pb_jobs *jobs);
+void pb_errands_free(struct pb_errands *jobs);
 
 /* -EBUSY: as many run as may. */
-int pb_job_start(struct pb_jobs *jobs, const struct pb_job_plan *plan, struct pb_job **ret,
-                 struct pb_err *err);
+int pb_errand_start(struct pb_errands *jobs, const struct pb_errand_plan *plan, struct pb_errand **ret,
+                    struct pb_err *err);
 
 /* True: there is output, or the job is over. False: suspend was called, under the lock that resume is called
  * under, so that none is lost. */
-bool pb_job_ready(struct pb_job *job, void (*suspend)(void *arg));
+bool pb_errand_ready(struct pb_errand *job, void (*suspend)(void *arg));
 
 /* The next bytes; 0: that was all; -EAGAIN: suspend was called; -EPIPE: it failed in the middle. */
-ssize_t pb_job_read(struct pb_job *job, char *ret, size_t size, void (*suspend)(void *arg));
+ssize_t pb_errand_read(struct pb_errand *job, char *ret, size_t size, void (*suspend)(void *arg));
 
 /* Of a job that is over: */
-struct pb_job_end {
+struct pb_errand_end {
     bool over;
     bool late;          /* its time was up */
     int status;         /* exit status, 128 + n where a signal ended it */
     bool silent;        /* it printed nothing */
     const char *errors; /* what it said on standard error, the first lines; lives as long as the job */
 };
-struct pb_job_end pb_job_end(struct pb_job *job);
+struct pb_errand_end pb_errand_end(struct pb_errand *job);
 /* Then: the file that it wrote, for reading; -ENOENT. The caller closes it. */
-int pb_job_open_file(struct pb_job *job);
+int pb_errand_open_file(struct pb_errand *job);
 
 /* Gives the job back, also one that runs: it is ended then. */
-void pb_job_release(struct pb_job *job);
+void pb_errand_release(struct pb_errand *job);

@@ -1,5 +1,5 @@
-/* job: see job.h. */
-#include "serve/job.h"
+/* errand: see errand.h. */
+#include "serve/errand.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -24,19 +24,19 @@
 
 enum { BUFFER = 256 * 1024, ERRORS = 4096, LOOK_MS = 100, GRACE_MS = 1000, FOLDER = 512 };
 
-struct pb_jobs {
+struct pb_errands {
     pthread_mutex_t lock; /* of this and of every job */
     pthread_t thread;
-    struct pb_job *first;
+    struct pb_errand *first;
     unsigned n, most;
     int epoll, wake;
     bool ending;
     char folder[FOLDER];
 };
 
-struct pb_job {
-    struct pb_jobs *jobs;
-    struct pb_job *next;
+struct pb_errand {
+    struct pb_errands *jobs;
+    struct pb_errand *next;
     pid_t pid;
     int pidfd, out, errors_fd; /* -1: ended */
     bool released, waiting, killed, late, silent, paused, over;
@@ -51,7 +51,7 @@ struct pb_job {
     char buffer[BUFFER];
 };
 
-static void wake(struct pb_jobs *jobs)
+static void wake(struct pb_errands *jobs)
 {
     uint64_t one = 1;
     (void)!write(jobs->wake, &one, sizeof(one));
@@ -78,7 +78,7 @@ static void in_child(char *const *argv, const char *folder, int in, int out, int
 }
 
 /* The input as a file of its own, which nobody has to feed. */
-static int open_input(const struct pb_job_plan *plan)
+static int open_input(const struct pb_errand_plan *plan)
 {
     if (!plan->input)
         return open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -96,7 +96,7 @@ static int open_input(const struct pb_job_plan *plan)
     return fd;
 }
 
-static int spawn(struct pb_job *job, const struct pb_job_plan *plan)
+static int spawn(struct pb_errand *job, const struct pb_errand_plan *plan)
 {
     _cleanup_close_ int in = open_input(plan);
     int out[2], errors[2];
@@ -132,7 +132,7 @@ static int spawn(struct pb_job *job, const struct pb_job_plan *plan)
     return 0;
 }
 
-static void watch(struct pb_job *job, int fd)
+static void watch(struct pb_errand *job, int fd)
 {
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = job};
     epoll_ctl(job->jobs->epoll, EPOLL_CTL_ADD, fd, &e);
@@ -140,7 +140,7 @@ static void watch(struct pb_job *job, int fd)
 
 /* --- what the thread does, with the lock held --- */
 
-static void tell(struct pb_job *job)
+static void tell(struct pb_errand *job)
 {
     if (job->waiting && !job->released) {
         job->waiting = false;
@@ -148,7 +148,7 @@ static void tell(struct pb_job *job)
     }
 }
 
-static void take_output(struct pb_job *job)
+static void take_output(struct pb_errand *job)
 {
     if (job->start == job->end)
         job->start = job->end = 0;
@@ -171,7 +171,7 @@ static void take_output(struct pb_job *job)
         tell(job);
 }
 
-static void take_errors(struct pb_job *job)
+static void take_errors(struct pb_errand *job)
 {
     char rest[4096];
 
@@ -188,7 +188,7 @@ static void take_errors(struct pb_job *job)
     }
 }
 
-static void end_child(struct pb_job *job)
+static void end_child(struct pb_errand *job)
 {
     if (!job->pid)
         return;
@@ -197,14 +197,15 @@ static void end_child(struct pb_job *job)
     job->deadline = pb_now_ns() + GRACE_MS * PB_NS_PER_MS;
 }
 
-static void look_for_end(struct pb_job *job)
+static void look_for_end(struct pb_errand *job)
 {
     siginfo_t info = {0};
     int status;
 
     if (!job->pid || waitid(P_PID, (id_t)job->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
         return;
-    /* What it has left behind in its group holds the pipes no longer. Until it is waited for the group is its. */
+    /* What it has left behind in its group holds the pipes no longer. Until it is waited for the group is
+     * its. */
     kill(-job->pid, SIGKILL);
     waitpid(job->pid, &status, 0);
     job->pid = 0;
@@ -212,7 +213,7 @@ static void look_for_end(struct pb_job *job)
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void remove_folder(struct pb_job *job)
+static void remove_folder(struct pb_errand *job)
 {
     char path[sizeof(job->folder) + sizeof(job->file) + 1];
 
@@ -224,7 +225,7 @@ static void remove_folder(struct pb_job *job)
 }
 
 /* True: it is nobody's any more. */
-static bool step(struct pb_job *job, uint64_t now)
+static bool step(struct pb_errand *job, uint64_t now)
 {
     if (!job->over) {
         look_for_end(job);
@@ -243,7 +244,7 @@ static bool step(struct pb_job *job, uint64_t now)
     return job->over && job->released;
 }
 
-static void free_job(struct pb_job *job)
+static void free_job(struct pb_errand *job)
 {
     if (job->pidfd >= 0)
         close(job->pidfd);
@@ -257,15 +258,15 @@ static void free_job(struct pb_job *job)
 
 static void *run_thread(void *arg)
 {
-    struct pb_jobs *jobs = arg;
+    struct pb_errands *jobs = arg;
     struct epoll_event events[16];
     bool ended = false;
 
     while (!ended) {
         pthread_mutex_lock(&jobs->lock);
         uint64_t now = pb_now_ns();
-        for (struct pb_job **at = &jobs->first; *at;) {
-            struct pb_job *job = *at;
+        for (struct pb_errand **at = &jobs->first; *at;) {
+            struct pb_errand *job = *at;
             if (!step(job, now)) {
                 at = &job->next;
                 continue;
@@ -291,9 +292,9 @@ static void *run_thread(void *arg)
 
 /* --- the caller's side --- */
 
-int pb_jobs_new(const char *folder, unsigned most, struct pb_jobs **ret, struct pb_err *err)
+int pb_errands_new(const char *folder, unsigned most, struct pb_errands **ret, struct pb_err *err)
 {
-    struct pb_jobs *jobs = calloc(1, sizeof(*jobs));
+    struct pb_errands *jobs = calloc(1, sizeof(*jobs));
     struct epoll_event e = {.events = EPOLLIN};
 
     if (!jobs)
@@ -313,14 +314,14 @@ int pb_jobs_new(const char *folder, unsigned most, struct pb_jobs **ret, struct 
     return 0;
 }
 
-void pb_jobs_end(struct pb_jobs *jobs)
+void pb_errands_end(struct pb_errands *jobs)
 {
     bool any = true;
 
     while (any) {
         any = false;
         pthread_mutex_lock(&jobs->lock);
-        for (struct pb_job *job = jobs->first; job; job = job->next) {
+        for (struct pb_errand *job = jobs->first; job; job = job->next) {
             if (!jobs->ending)
                 end_child(job);
             any = any || job->pid;
@@ -332,11 +333,11 @@ void pb_jobs_end(struct pb_jobs *jobs)
     }
 }
 
-void pb_jobs_free(struct pb_jobs *jobs)
+void pb_errands_free(struct pb_errands *jobs)
 {
     if (!jobs)
         return;
-    pb_jobs_end(jobs);
+    pb_errands_end(jobs);
     pthread_join(jobs->thread, NULL);
     close(jobs->epoll);
     close(jobs->wake);
@@ -344,7 +345,7 @@ void pb_jobs_free(struct pb_jobs *jobs)
     free(jobs);
 }
 
-static int make_folder(struct pb_job *job, const char *file)
+static int make_folder(struct pb_errand *job, const char *file)
 {
     if (!file)
         return 0;
@@ -356,21 +357,21 @@ static int make_folder(struct pb_job *job, const char *file)
     return -errno;
 }
 
-int pb_job_start(struct pb_jobs *jobs, const struct pb_job_plan *plan, struct pb_job **ret,
-                 struct pb_err *err)
+int pb_errand_start(struct pb_errands *jobs, const struct pb_errand_plan *plan, struct pb_errand **ret,
+                    struct pb_err *err)
 {
-    struct pb_job *job = calloc(1, sizeof(*job));
+    struct pb_errand *job = calloc(1, sizeof(*job));
 
     if (!job)
         return pb_fail(err, -ENOMEM, "out of memory");
-    *job = (struct pb_job){.jobs = jobs,
-                           .pidfd = -1,
-                           .out = -1,
-                           .errors_fd = -1,
-                           .silent = true,
-                           .resume = plan->resume,
-                           .arg = plan->arg,
-                           .deadline = pb_now_ns() + plan->limit_ms * PB_NS_PER_MS};
+    *job = (struct pb_errand){.jobs = jobs,
+                              .pidfd = -1,
+                              .out = -1,
+                              .errors_fd = -1,
+                              .silent = true,
+                              .resume = plan->resume,
+                              .arg = plan->arg,
+                              .deadline = pb_now_ns() + plan->limit_ms * PB_NS_PER_MS};
     pthread_mutex_lock(&jobs->lock);
     int r = jobs->ending || jobs->n >= jobs->most ? -EBUSY : make_folder(job, plan->file);
     if (r == 0)
@@ -395,13 +396,13 @@ int pb_job_start(struct pb_jobs *jobs, const struct pb_job_plan *plan, struct pb
 }
 
 /* With the lock held. */
-static void wait_for_more(struct pb_job *job, void (*suspend)(void *arg))
+static void wait_for_more(struct pb_errand *job, void (*suspend)(void *arg))
 {
     job->waiting = true;
     suspend(job->arg);
 }
 
-bool pb_job_ready(struct pb_job *job, void (*suspend)(void *arg))
+bool pb_errand_ready(struct pb_errand *job, void (*suspend)(void *arg))
 {
     pthread_mutex_lock(&job->jobs->lock);
     bool ready = job->over || (job->end > job->start && !job->folder[0]);
@@ -411,7 +412,7 @@ bool pb_job_ready(struct pb_job *job, void (*suspend)(void *arg))
     return ready;
 }
 
-ssize_t pb_job_read(struct pb_job *job, char *ret, size_t size, void (*suspend)(void *arg))
+ssize_t pb_errand_read(struct pb_errand *job, char *ret, size_t size, void (*suspend)(void *arg))
 {
     bool go_on = false;
 
@@ -436,19 +437,19 @@ ssize_t pb_job_read(struct pb_job *job, char *ret, size_t size, void (*suspend)(
     return r;
 }
 
-struct pb_job_end pb_job_end(struct pb_job *job)
+struct pb_errand_end pb_errand_end(struct pb_errand *job)
 {
     pthread_mutex_lock(&job->jobs->lock);
-    struct pb_job_end end = {.over = job->over,
-                             .late = job->late,
-                             .status = job->status,
-                             .silent = job->silent,
-                             .errors = job->errors};
+    struct pb_errand_end end = {.over = job->over,
+                                .late = job->late,
+                                .status = job->status,
+                                .silent = job->silent,
+                                .errors = job->errors};
     pthread_mutex_unlock(&job->jobs->lock);
     return end;
 }
 
-int pb_job_open_file(struct pb_job *job)
+int pb_errand_open_file(struct pb_errand *job)
 {
     char path[sizeof(job->folder) + sizeof(job->file) + 1];
 
@@ -457,9 +458,9 @@ int pb_job_open_file(struct pb_job *job)
     return fd < 0 ? -errno : fd;
 }
 
-void pb_job_release(struct pb_job *job)
+void pb_errand_release(struct pb_errand *job)
 {
-    struct pb_jobs *jobs = job->jobs;
+    struct pb_errands *jobs = job->jobs;
 
     pthread_mutex_lock(&jobs->lock);
     job->released = true;
