@@ -54,7 +54,7 @@ static int put_frame(struct pb_hold *h)
         return r;
     pb_step("frame written");
     h->begun = true;
-    return block_signals(h);
+    return 0;
 }
 
 struct pb_hold *pb_hold_alloc(void)
@@ -124,9 +124,13 @@ int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t 
     /* A mapping that we have just made goes again if we die before the stub runs: by undo_sp. */
     uint64_t pc, sp = nr == SYS_mmap ? h->undo_sp : h->frame_sp;
     int r = pb_arch_set_syscall(h->thread.tid, &h->saved, t->syscall_code, sp, t->restorer, nr, args);
+    /* Not before the thread stands on its frame, which has its own mask: if we died in between, it would go
+     * on with its signals blocked. */
+    if (r == 0)
+        r = block_signals(h);
     if (r < 0)
         return r;
-    pb_step("system call set");
+    pb_step("signals blocked");
     r = run_until(h, PTRACE_SYSCALL, PB_EVENT_SYSCALL);
     if (r < 0)
         return r;

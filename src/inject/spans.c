@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/procfs.h"
+#include "inject/stub.h"
 #include "remote/elf.h"
 #include "remote/maps.h"
 #include "remote/procinfo.h"
@@ -220,6 +221,21 @@ static int add_object(struct pb_spans *spans, struct pb_source *from, const stru
     return add_whole(spans, from, map, true);
 }
 
+/* Our own code, where a tool that died left it: threads that it started wait there for that tool, and unmap
+ * it when they end. They are not the program's, and a program's thread that is in it is on its way back. */
+static int add_stub(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map)
+{
+    unsigned char code[PB_STUB_CODE];
+    size_t len = (size_t)(pb_stub_end - pb_stub_begin);
+
+    if (map->inode || !(map->prot & PROT_EXEC) || len > sizeof(code) ||
+        (map->end - map->start != PB_STUB_CODE + PB_STUB_ARGUMENTS &&
+         map->end - map->start != PB_STUB_MEMORY) ||
+        pb_source_read(from, map->start, code, len) < 0 || memcmp(code, pb_stub_begin, len) != 0)
+        return 0;
+    return add(spans, map->start, map->start + PB_STUB_CODE, false, true);
+}
+
 int pb_spans_find(pid_t pid, const struct pb_maps *maps, struct pb_spans *ret)
 {
     _cleanup_(pb_spans_done) struct pb_spans spans = {0};
@@ -232,6 +248,9 @@ int pb_spans_find(pid_t pid, const struct pb_maps *maps, struct pb_spans *ret)
         return r;
     for (size_t i = 0; i < maps->n; i++) {
         const struct pb_map *map = &maps->at[i];
+        r = add_stub(&spans, &memory, map);
+        if (r < 0)
+            return r;
         if (map->offset != 0 || !map->inode || !(map->prot & PROT_READ) || strcmp(map->path, last) == 0)
             continue;
         last = map->path;

@@ -7,7 +7,7 @@
  * allocator (held by another for as long as any malloc waits for it), of the stacks, and of the TLS lists
  * (dl_load_tls_lock, which dlopen holds while it changes them and not while constructors run; before
  * glibc 2.34 there is none). What waits for a dlopen of the program's own is the thread of ours that loads,
- * and nobody waits for that. */
+ * and nobody waits for that. And our own stub, where threads wait for a tool that died. */
 #pragma once
 
 #include <stdbool.h>

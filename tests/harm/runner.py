@@ -37,6 +37,7 @@ STAYS_MAPPED = ("probing", "/libdl.so", "/libpthread.so", "/librt.so", "/libgcc_
 GLIBC_SIGNALS = 3 << 31  # 32 and 33: glibc's own, which it handles from the first thread on and no program can see
 SANITIZERS = {"asan": {"ASAN_OPTIONS": "detect_leaks=0:log_path={out}/sanitizer:alloc_dealloc_mismatch=0", "UBSAN_OPTIONS": "log_path={out}/sanitizer:print_stacktrace=1"},
               "tsan": {"TSAN_OPTIONS": "log_path={out}/sanitizer:ignore_noninstrumented_modules=1:report_signal_unsafe=0:die_after_fork=0:exitcode=0:report_thread_leaks=0"}}
+MUSL_PROGRAMS = ("setxid",)
 LIBRARIES, PROGRAMS = ("slow_malloc", "big_tls", "slow_load"), ("waits", "native", "ring", "coroutine", "setxid")
 
 
@@ -47,6 +48,8 @@ def compile_parts(where):
     for name in PROGRAMS:
         # Symbols are bound at the start: the loader's own way to do it later takes more than a coroutine's stack has.
         subprocess.run(["gcc", *flags, "-Wl,-z,now", HERE / f"targets/{name}.c", "-o", f"{where}/{name}"], check=True)
+    for name in MUSL_PROGRAMS:
+        subprocess.run(["musl-gcc", *flags, HERE / f"targets/{name}.c", "-o", f"{where}/musl-{name}"], check=True)
 
 
 def installation(preset, where):

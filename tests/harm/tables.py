@@ -98,6 +98,7 @@ TARGETS = [
     Target("c-tcmalloc", ["{c}/native"], python=False, preload=ALLOCATORS["tcmalloc"], soak=True),
     Target("c-ring", ["{c}/ring"], python=False, extra=("inject", "detach") * 3 + ("backtrace-native", "flamegraph-native")),
     Target("c-setxid", ["{c}/setxid"], python=False, extra=("inject", "detach") * 10),
+    Target("musl-setxid", ["{c}/musl-setxid"], python=False, extra=("inject", "detach") * 5),
     Target("c-coroutine", ["{c}/coroutine"], python=False, extra=("inject", "detach") * 5),
     # What a thread waits for a CPU counts here: nothing of ours may have its priority.
     body("real_time", env={"HARM_RAW": "1"}, alone=True, only=("inject", "eval", "detach"), extra=("eval-busy",) * 3),

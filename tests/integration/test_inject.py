@@ -209,6 +209,7 @@ def test_the_tool_killed_at_every_step_leaves_the_target_whole(kit, victim):
         where = f"after step {number} ({steps[number - 1]})"
         with kit.run(*victim.split()) as target:
             time.sleep(0.02)
+            mask = inject_kit.status_field(target.pid, "SigBlk")
             answer = kit.inject(target.pid, timeout_ms=30000, PROBING_DIE_AT=str(number))
             # Waiting and looking for a safe point give more or fewer steps; the last may not be reached.
             assert answer == "killed" or answer["r"] == 0
@@ -221,6 +222,7 @@ def test_the_tool_killed_at_every_step_leaves_the_target_whole(kit, victim):
             else:
                 assert target.gets_on(), f"{where}: {target.line() if not target.alive() else 'hangs'}"
             inject_kit.wait_until_clean(target.pid)
+            assert inject_kit.status_field(target.pid, "SigBlk") == mask, where
             assert_agent_runs(target.pid, kit.inject(target.pid, timeout_ms=30000), seconds=20)
             assert target.alive()
             if "wait" in victim:
@@ -231,6 +233,17 @@ def test_the_tool_killed_at_every_step_leaves_the_target_whole(kit, victim):
     # What was left behind is gone after two seconds: several wait for that at once.
     with ThreadPoolExecutor(1 if "malloc" in victim else 4) as pool:
         list(pool.map(die_at, range(1, len(steps) + 1)))
+
+
+def test_a_thread_that_waits_for_a_dead_tool_is_not_borrowed(kit, libc):
+    """It would be the best: it sleeps, and the others have signals blocked that keep them from being borrowed for a second."""
+    with kit.run(libc + "wait", "masked") as target:
+        assert kit.inject(target.pid, timeout_ms=30000, PROBING_DIE_AT="loader ready") == "killed"
+        began = time.monotonic()
+        assert_agent_runs(target.pid, kit.inject(target.pid, timeout_ms=30000), seconds=20)
+        assert time.monotonic() - began > 0.9
+        inject_kit.wait_until_clean(target.pid)
+        assert target.alive()
 
 
 def test_ctrl_c_while_the_library_loads_lets_it_load_on(kit):

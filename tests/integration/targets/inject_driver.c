@@ -1,8 +1,8 @@
 /* inject_driver: pb_inject from the command line, for tests: one injection, one line of JSON.
  *
  * usage: inject_driver PID AGENT_DIR [OPTIONS [TIMEOUT_MS]]
- * With PROBING_DIE_AT=K it kills itself with SIGKILL at its K-th step (inject/step.h), the way a tool dies
- * that nobody lets clean up; with PROBING_STEPS=1 it prints each step to stderr. `inject_driver doctor PID`
+ * With PROBING_DIE_AT=K it kills itself with SIGKILL at its K-th step (inject/step.h), or the one of that name,
+ * the way a tool dies that nobody lets clean up; with PROBING_STEPS=1 it prints each step to stderr. `inject_driver doctor PID`
  * prints the checks. */
 #include <inttypes.h>
 #include <signal.h>
@@ -25,7 +25,7 @@ void pb_step(const char *name)
     count++;
     if (getenv("PROBING_STEPS"))
         fprintf(stderr, "%d %s\n", count, name);
-    if (die && atoi(die) == count)
+    if (die && (atoi(die) == count || strcmp(die, name) == 0))
         kill(getpid(), SIGKILL);
 }
 #endif

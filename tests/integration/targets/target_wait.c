@@ -1,11 +1,13 @@
 /* target_wait: sits in one system call and reports, when that ends, whether anybody disturbed it.
  *
- * usage: target_wait sleep|nanosleep|select|poll|read|futex|epoll. "ready" first. The timed ones wait two
+ * usage: target_wait sleep|nanosleep|select|poll|read|futex|epoll|masked. "ready" first. The timed ones wait two
  * seconds and print "undisturbed" or what was wrong (an error, too short, too long); read and futex wait for
- * a byte on stdin, which a second thread turns into a wake-up for futex. */
+ * a byte on stdin, which a second thread turns into a wake-up for futex. masked: two threads for good, with the
+ * C library's own signals blocked, which keeps a thread from being borrowed for a second. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -26,6 +28,19 @@ static void *wake_on_byte(void *arg)
         __atomic_store_n(&word, 1, __ATOMIC_SEQ_CST);
         syscall(SYS_futex, &word, FUTEX_WAKE, 1, NULL, NULL, 0);
     }
+    return NULL;
+}
+
+static void *wait_masked(void *arg)
+{
+    unsigned long both = 3ul << 32; /* by the system call: the C library would leave them out */
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &both, NULL, sizeof(both));
+    if (arg) {
+        puts("ready");
+        fflush(stdout);
+    }
+    for (;;)
+        pause();
     return NULL;
 }
 
@@ -58,6 +73,11 @@ int main(int argc, char **argv)
 {
     const char *how = argc > 1 ? argv[1] : "sleep";
     struct timespec before, after;
+    if (strcmp(how, "masked") == 0) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, wait_masked, argv[0]);
+        wait_masked(NULL);
+    }
     printf("ready\n");
     fflush(stdout);
     clock_gettime(CLOCK_MONOTONIC, &before);
