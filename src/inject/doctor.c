@@ -276,28 +276,34 @@ static void check_filters(struct rows *rows, const struct pb_procinfo *p)
     }
 }
 
-int pb_inject_check_listen(pid_t pid, struct pb_err *err)
+int pb_inject_check_use(pid_t pid, enum pb_seccomp_use use, struct pb_err *err)
 {
+    static const struct {
+        const char *needs, *may_kill, *instead;
+    } texts[PB_SECCOMP_USES] = {
+        [PB_SECCOMP_AGENT] = {"an agent", "what an agent does", ""},
+        [PB_SECCOMP_LISTEN] = {"listening", "listening at a port", ", or use repl: it takes no port"},
+        [PB_SECCOMP_CATCH] = {"catch", "what catch does when it fails", ""},
+    };
     struct pb_procinfo p;
     char names[100];
     int r = pb_procinfo_read(pid, &p, err);
     if (r < 0 || p.seccomp != 2)
         return r;
-    int n = pb_seccomp_check(&p, PB_SECCOMP_LISTEN, names, sizeof(names));
+    int n = pb_seccomp_check(&p, use, names, sizeof(names));
     if (n > 0)
-        return pb_fail(err, -EPERM,
-                       "the seccomp filter of process %d kills for %s, which only listening needs (allow %s "
-                       "in the filter, or use repl: it takes no port)",
-                       pid, names, n == 1 ? "it" : "these calls");
+        return pb_fail(
+            err, -EPERM,
+            "the seccomp filter of process %d kills for %s, which only %s needs (allow %s in the filter%s)",
+            pid, names, texts[use].needs, n == 1 ? "it" : "these calls", texts[use].instead);
     if (n == 0 || getenv(PB_ASSUME_SECCOMP_OK))
         return 0;
-    return pb_fail(err, n == -EAGAIN ? n : -EPERM,
-                   n == -EAGAIN
-                       ? "the seccomp filter of process %d could not be read just now: try again"
-                       : "process %d runs behind a seccomp filter that may kill it for listening at a "
-                         "port, and that only root can read (run as root, or use repl: it takes no "
-                         "port; with " PB_ASSUME_SECCOMP_OK "=1 the filter is taken for harmless)",
-                   pid);
+    if (n == -EAGAIN)
+        return pb_fail(err, n, "the seccomp filter of process %d could not be read just now: try again", pid);
+    return pb_fail(err, -EPERM,
+                   "process %d runs behind a seccomp filter that may kill it for %s, and that only root can "
+                   "read (run as root%s; with " PB_ASSUME_SECCOMP_OK "=1 the filter is taken for harmless)",
+                   pid, texts[use].may_kill, texts[use].instead);
 }
 
 static void check_seccomp(struct rows *rows, const struct pb_procinfo *p)

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "inject/seccomp.h"
+
 struct pb_err;
 struct pb_procinfo;
 
@@ -37,6 +39,6 @@ int pb_inject_check(pid_t pid, struct pb_check *ret, size_t max);
 /* The same of a process that has been looked at already. */
 int pb_inject_check_info(const struct pb_procinfo *p, struct pb_check *ret, size_t max);
 
-/* Whether the agent of a process may listen at a port: nothing else of ours needs these calls, so inject does
- * not ask for them. -EPERM with a sentence: a seccomp filter would kill the process, or cannot be read. */
-int pb_inject_check_listen(pid_t pid, struct pb_err *err);
+/* Whether the process may do what one command alone needs (listen at a port, catch signals): inject does not
+ * ask for these calls. -EPERM with a sentence: a seccomp filter would kill the process, or cannot be read. */
+int pb_inject_check_use(pid_t pid, enum pb_seccomp_use use, struct pb_err *err);

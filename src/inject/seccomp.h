@@ -33,6 +33,8 @@ enum pb_seccomp_verdict pb_seccomp_judge(const uint32_t *answers, size_t n);
 enum pb_seccomp_use {
     PB_SECCOMP_AGENT,  /* by the stub, the thread that loads, and any agent */
     PB_SECCOMP_LISTEN, /* by an agent that is asked to listen (channel_listen.c) */
+    PB_SECCOMP_CATCH,  /* by the handlers of fatal signals, in whichever thread fails (crash.c) */
+    PB_SECCOMP_USES,
 };
 
 struct pb_seccomp_call {

@@ -5,6 +5,7 @@
 #include "inject/seccomp.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -43,6 +44,7 @@
     }
 #define CALL(name, ...)   CALL_FOR(PB_SECCOMP_AGENT, name, __VA_ARGS__)
 #define LISTEN(name, ...) CALL_FOR(PB_SECCOMP_LISTEN, name, __VA_ARGS__)
+#define CATCH(name, ...)  CALL_FOR(PB_SECCOMP_CATCH, name, __VA_ARGS__)
 
 const struct pb_seccomp_call pb_seccomp_calls[] = {
     CALL(mmap, 0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS),
@@ -117,6 +119,9 @@ const struct pb_seccomp_call pb_seccomp_calls[] = {
     LISTEN(socket, AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK),
     LISTEN(setsockopt, 3),
     LISTEN(getsockname, 3),
+    CATCH(rt_sigaction, SIGSEGV, 0, 0, 8),
+    CATCH(rt_tgsigqueueinfo, 1, 1, SIGABRT, 0),
+    CATCH(tgkill, 1, 1, SIGABRT),
     CALL(pipe2, 0),
     CALL(ppoll, 0),
     CALL(pwrite64, 3),

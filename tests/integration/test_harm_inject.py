@@ -353,6 +353,21 @@ def test_a_filter_that_kills_for_ports_keeps_from_listening_alone(tmp_path):
         assert rest_of(job) == "fine"
 
 
+RT_TGSIGQUEUEINFO = 297 if os.uname().machine == "x86_64" else 240
+
+
+def test_a_filter_that_kills_for_what_a_handler_does_keeps_from_catch_alone(tmp_path):
+    """The thread that fails would die of the filter, and not of its own signal."""
+    needs_root()
+    with program(interpreters.INTERPRETERS[-1], FILTERED.replace("sleep(1)", "sleep(3)"), library(tmp_path, "deny", DENY), RT_TGSIGQUEUEINFO, "80000000") as job:
+        assert jobs.probe("-t", job.pid, "eval", "6 * 7").stdout == "42\n"
+        for command in (["catch", "--no-prompt"], ["inject", "-c"]):
+            done = jobs.probe("-t", job.pid, *command)
+            assert done.returncode == 1 and "kills for rt_tgsigqueueinfo, which only catch needs" in done.stderr, done.stderr
+        assert inject_kit.status_field(job.pid, "SigCgt") == "0000000100000002"  # Python's SIGINT, glibc's own
+        assert rest_of(job) == "fine"
+
+
 PROCESS_VM_READV = 310 if os.uname().machine == "x86_64" else 270
 HOLDS_THE_GIL = FILTERED.replace("time.sleep(1)", "ctypes.PyDLL(None).usleep(3000000)")
 
@@ -446,6 +461,11 @@ print("ready", flush=True)
 agent.pb_agent_start(b"dir=%s\\n" % sys.argv[2].encode())
 time.sleep(2)
 """
+
+
+def test_every_system_call_of_a_handler_is_in_the_table():
+    used = set(re.findall(r"SYS_(\w+)", (TOP / "src/agent/crash.c").read_text())) | {"rt_sigaction"}
+    assert used <= set(re.findall(r"C(?:ALL|ATCH)\((\w+),", (TOP / "src/inject/seccomp_calls.c").read_text()))
 
 
 def test_every_system_call_of_the_agent_is_in_the_table(tmp_path):

@@ -127,7 +127,7 @@ static int listen_as(pid_t pid, struct pb_session *session, const char *kind,
     uint8_t buf[1024];
     struct pb_frame_writer w;
 
-    int r = pb_inject_check_listen(pid, err);
+    int r = pb_inject_check_use(pid, PB_SECCOMP_LISTEN, err);
     if (r < 0)
         return r;
     pb_frame_begin(&w, buf, sizeof(buf));

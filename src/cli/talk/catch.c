@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/talk/dialog.h"
 #include "cli/talk/keeper.h"
+#include "inject/doctor.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -57,6 +58,8 @@ int pb_catch_start(const struct pb_call *call, const struct pb_catch *how, struc
     int pid = (int)call->targets.at[0].pid, port = 0;
 
     int r = listen_anew(call, NULL, err); /* which also brings the agent in */
+    if (r >= 0)
+        r = pb_inject_check_use(pid, PB_SECCOMP_CATCH, err);
     if (r >= 0)
         r = pb_keeper_start(call, &begun, err);
     if (r >= 0 && begun.has_python)
