@@ -114,6 +114,9 @@ static struct pb_stacks *copy_stacks(struct pb_room *room, const struct pb_stack
         to->about.core = copy(&c, s->about.core, 1, sizeof(*s->about.core));
         to->threads = copy(&c, s->threads, s->n, sizeof(*s->threads));
         to->waits.at = copy(&c, s->waits.at, s->waits.n, sizeof(*s->waits.at));
+        for (size_t i = 0; to->waits.at && i < s->waits.n && !c.full; i++)
+            to->waits.at[i].group_ranks = copy(&c, s->waits.at[i].group_ranks, s->waits.at[i].ngroup_ranks,
+                                               sizeof(*s->waits.at[i].group_ranks));
         for (size_t i = 0; to->threads && i < s->n && !c.full; i++)
             copy_thread(&c, &s->threads[i], &to->threads[i]);
     }

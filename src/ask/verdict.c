@@ -115,6 +115,23 @@ static bool deadlock(struct pb_stacks *s, const struct pb_waits *w, char *ret, s
     return n > 0;
 }
 
+/* " of group 1 (ranks 0, 2)" */
+static int put_group(const struct pb_wait *w, char *ret, size_t size)
+{
+    char ranks[PB_WAIT_ABSENT], name[PB_WAIT_GROUP];
+
+    snprintf(name, sizeof(name), "%s", w->group);
+    for (char *p = name; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 127)
+            *p = '?';
+    pb_wait_put_ranks(w->group_ranks, w->ngroup_ranks, ranks, sizeof(ranks));
+    return snprintf(ret, size,
+                    w->ngroup_ranks == 0   ? " of group %s"
+                    : w->ngroup_ranks == 1 ? " of group %s (rank %s)"
+                                           : " of group %s (ranks %s)",
+                    name, ranks);
+}
+
 /* What the main thread waits for, in words; false: nothing that a person should look at first. */
 static bool main_wait(const struct pb_wait *w, char *ret, size_t size)
 {
@@ -126,6 +143,8 @@ static bool main_wait(const struct pb_wait *w, char *ret, size_t size)
                        strcmp(w->text, "init_process_group") == 0 ? "for other ranks to join"
                                                                   : "in a collective",
                        w->text);
+        if (w->group[0])
+            len += put_group(w, ret + len, size - (size_t)len);
         break;
     case PB_WAIT_LOADER_WORKER:
         len = snprintf(ret, size, "the main thread is waiting for a data-loader worker: %s", w->text);

@@ -1,7 +1,7 @@
 /* wait_ranks: which ranks the others wait for, from the stacks of all of them; see waits.h.
  *
- * A rank that waits in a collective waits for those of its group that are not in it. What the group is only
- * PyTorch knows: said is which of the ranks that were asked are not there, which is true of any group. */
+ * A rank that waits in a collective waits for those of its group that are not in it. Where the group could not
+ * be read, said is which of the ranks that were asked are not there, which is true of any group. */
 #include "ask/stacks.h"
 
 #include <stdio.h>
@@ -20,9 +20,29 @@ static int by_number(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-static bool is_in(const struct rank *r, const char *collective)
+static bool is_same_group(const struct pb_wait *x, const struct pb_wait *y)
 {
-    return r->wait->kind == PB_WAIT_COLLECTIVE && strcmp(r->wait->text, collective) == 0;
+    return strcmp(x->group, y->group) == 0 && x->ngroup_ranks == y->ngroup_ranks &&
+           (!x->group_ranks ||
+            memcmp(x->group_ranks, y->group_ranks, x->ngroup_ranks * sizeof(*x->group_ranks)) == 0);
+}
+
+/* Whether the one is in the collective of the other; where a group is not known, it may be. */
+static bool is_in(const struct pb_wait *x, const struct pb_wait *y)
+{
+    return x->kind == PB_WAIT_COLLECTIVE && strcmp(x->text, y->text) == 0 &&
+           (!x->group[0] || !y->group[0] || is_same_group(x, y));
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const int *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static bool is_of_group(const struct pb_wait *w, int rank)
+{
+    return !w->group_ranks || bsearch(&rank, w->group_ranks, w->ngroup_ranks, sizeof(rank), by_value);
 }
 
 /* False: it has no rank, or its main thread was not read. */
@@ -44,23 +64,17 @@ static bool find_rank(const struct pb_stacks_answer *a, struct rank *ret)
     return false;
 }
 
-/* "1, 4-7" of those that are not in it, by their numbers. */
-static void put_absent(const struct rank *ranks, size_t n, const char *collective, char *ret, size_t size)
+void pb_wait_put_ranks(const int *ranks, size_t n, char *ret, size_t size)
 {
     size_t len = 0;
 
     ret[0] = '\0';
     for (size_t i = 0, last; i < n && len < size; i = last + 1) {
-        last = i;
-        if (is_in(&ranks[i], collective))
-            continue;
-        while (last + 1 < n && ranks[last + 1].number <= ranks[last].number + 1 &&
-               !is_in(&ranks[last + 1], collective))
+        for (last = i; last + 1 < n && ranks[last + 1] <= ranks[last] + 1;)
             last++;
-        int first = ranks[i].number, end = ranks[last].number;
         size_t was = len;
-        len += (size_t)snprintf(ret + len, size - len, first == end ? "%s%d" : "%s%d-%d", len ? ", " : "",
-                                first, end);
+        len += (size_t)snprintf(ret + len, size - len, ranks[i] == ranks[last] ? "%s%d" : "%s%d-%d",
+                                len ? ", " : "", ranks[i], ranks[last]);
         if (len + sizeof(", ..") > size) { /* there is more than goes in */
             snprintf(ret + was, size - was, "%s", was ? ", .." : "..");
             return;
@@ -68,12 +82,45 @@ static void put_absent(const struct rank *ranks, size_t n, const char *collectiv
     }
 }
 
+/* Those of its group that are not in it; absent has room for all ranks. */
+static void put_absent(const struct rank *ranks, size_t n, struct pb_wait *w, int *absent)
+{
+    size_t found = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (!is_in(ranks[i].wait, w) && is_of_group(w, ranks[i].number))
+            absent[found++] = ranks[i].number;
+    pb_wait_put_ranks(absent, found, w->absent, sizeof(w->absent));
+}
+
+/* The one of those before it that waits in the very same collective: what is absent there is absent here. */
+static const struct pb_wait *find_same(const struct rank *ranks, const size_t *different, size_t n,
+                                       const struct pb_wait *w)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct pb_wait *other = ranks[different[i]].wait;
+        if (strcmp(other->text, w->text) == 0 && is_same_group(other, w))
+            return other;
+    }
+    return NULL;
+}
+
+static void add_to_verdict(struct pb_stacks *s, const struct pb_wait *w)
+{
+    size_t len = strlen(s->verdict), room = sizeof(s->verdict) - len;
+
+    if (w->absent[0] && strstr(s->verdict, w->text))
+        snprintf(s->verdict + len, room, "; not in it: %s %s", strpbrk(w->absent, ",-.") ? "ranks" : "rank",
+                 w->absent);
+}
+
 void pb_waits_compare_ranks(struct pb_stacks_answer *answers, size_t nanswers)
 {
     struct rank *ranks = calloc(nanswers + 1, sizeof(*ranks));
-    size_t n = 0;
+    int *absent = calloc(nanswers + 1, sizeof(*absent));
+    size_t *different = calloc(nanswers + 1, sizeof(*different)), ndifferent = 0, n = 0;
 
-    for (size_t i = 0; ranks && i < nanswers; i++)
+    for (size_t i = 0; ranks && absent && different && i < nanswers; i++)
         n += find_rank(&answers[i], &ranks[n]);
     if (n > 1)
         qsort(ranks, n, sizeof(*ranks), by_number);
@@ -81,12 +128,16 @@ void pb_waits_compare_ranks(struct pb_stacks_answer *answers, size_t nanswers)
         struct pb_wait *w = ranks[i].wait;
         if (w->kind != PB_WAIT_COLLECTIVE)
             continue;
-        put_absent(ranks, n, w->text, w->absent, sizeof(w->absent));
-        char *verdict = ranks[i].stacks->verdict;
-        size_t len = strlen(verdict), room = sizeof(ranks[i].stacks->verdict) - len;
-        if (w->absent[0] && strstr(verdict, w->text))
-            snprintf(verdict + len, room, "; not in it: %s %s", strpbrk(w->absent, ",-.") ? "ranks" : "rank",
-                     w->absent);
+        const struct pb_wait *same = find_same(ranks, different, ndifferent, w);
+        if (same) {
+            memcpy(w->absent, same->absent, sizeof(w->absent));
+        } else {
+            put_absent(ranks, n, w, absent);
+            different[ndifferent++] = i;
+        }
+        add_to_verdict(ranks[i].stacks, w);
     }
+    free(different);
+    free(absent);
     free(ranks);
 }

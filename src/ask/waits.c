@@ -38,6 +38,8 @@ const char *pb_wait_name(enum pb_wait_kind kind)
 
 void pb_waits_done(struct pb_waits *w)
 {
+    for (size_t i = 0; i < w->n; i++)
+        free(w->at[i].group_ranks);
     free(w->at);
     *w = (struct pb_waits){0};
 }
@@ -74,7 +76,8 @@ static const struct {
     {"torch/utils/data/dataloader.py", "_try_get_data", PB_WAIT_LOADER_WORKER},
 };
 
-#define LIBRARY_FRAMES 32 /* the wait is within so many of the innermost */
+#define LIBRARY_FRAMES 32         /* the wait is within so many of the innermost */
+#define RANKS_KEPT     (1u << 18) /* of groups: a hostile process may have any number of threads in any */
 
 static bool ends(const char *text, const char *with)
 {
@@ -82,7 +85,8 @@ static bool ends(const char *text, const char *with)
     return n >= m && strcmp(text + n - m, with) == 0;
 }
 
-static bool is_library_wait(const struct pb_shown_thread *t, struct pb_wait *w)
+/* The frame that does the waiting; NULL: none of a library. */
+static const struct pb_shown_frame *find_library_wait(const struct pb_shown_thread *t, enum pb_wait_kind *ret)
 {
     for (size_t k = 0; k < sizeof(libraries) / sizeof(libraries[0]); k++)
         for (size_t i = 0; i < t->nframes && i < LIBRARY_FRAMES; i++) {
@@ -90,11 +94,18 @@ static bool is_library_wait(const struct pb_shown_thread *t, struct pb_wait *w)
             if (!ends(code->file, libraries[k].file) ||
                 (libraries[k].function && strcmp(code->name, libraries[k].function) != 0))
                 continue;
-            w->kind = libraries[k].kind;
-            snprintf(w->text, sizeof(w->text), "%s", code->name);
-            return true;
+            *ret = libraries[k].kind;
+            return &t->frames[i];
         }
-    return false;
+    return NULL;
+}
+
+static void look_for_library(const struct pb_shown_thread *t, struct pb_wait *w)
+{
+    const struct pb_shown_frame *f = find_library_wait(t, &w->kind);
+
+    if (f)
+        snprintf(w->text, sizeof(w->text), "%s", f->code->name);
 }
 
 static const struct pb_shown_thread *find_ns_thread(const struct pb_stacks *s, pid_t ns_tid)
@@ -160,7 +171,7 @@ static void classify(struct pb_stacks *s, const struct pb_shown_thread *t, struc
         pb_py_waits_for_gil(s->py, &t->py, t->syscall_args[0]))
         w->kind = PB_WAIT_GIL;
     else
-        is_library_wait(t, w);
+        look_for_library(t, w);
 }
 
 /* The thread that holds the GIL, where one was seen to. */
@@ -195,8 +206,63 @@ static void name_file_locker(const struct pb_stacks *s, struct pb_wait *w)
     w->object = inode;
 }
 
-static void look_closer(const struct pb_stacks *s, const struct pb_shown_thread *t, struct pb_wait *w)
+/* Whether it sleeps as it did when it was read: one that woke up since waits for nothing. What `more` reads
+ * meanwhile is true if this is; NULL: nothing. */
+static bool still_sleeps(struct pb_stacks *s, const struct pb_shown_thread *t, int (*more)(void *arg),
+                         void *arg)
 {
+    struct pb_moment m;
+
+    if (pb_source_moment(&s->source, t->native.tid, &m) < 0)
+        return false;
+    int way = pb_moment_begin(&m, PB_WAY_ASLEEP);
+    bool same = (way == PB_WAY_ASLEEP || way == PB_WAY_DEAD) && m.syscall == t->syscall &&
+                m.syscall_args[0] == t->syscall_args[0] && (!more || more(arg) == 0) &&
+                pb_moment_end(&m) == 0;
+    pb_moment_close(&m);
+    return same;
+}
+
+struct group_question {
+    struct pb_stacks *s;
+    const struct pb_py_frame *frame;
+    struct pb_py_group group;
+};
+
+static int read_group(void *arg)
+{
+    struct group_question *q = arg;
+
+    free(q->group.ranks);
+    q->group = (struct pb_py_group){0};
+    pb_source_keep(&q->s->source, 0); /* what lies near each other is read at once */
+    int r = pb_py_process_group(q->s->py, q->frame, &q->group);
+    pb_source_forget(&q->s->source);
+    return r;
+}
+
+/* left: how many ranks may still be kept for this process. */
+static void name_group(struct pb_stacks *s, const struct pb_shown_thread *t, struct pb_wait *w, size_t *left)
+{
+    enum pb_wait_kind kind;
+    const struct pb_shown_frame *f = find_library_wait(t, &kind);
+    struct group_question q = {.s = s, .frame = f ? &f->at : NULL};
+
+    if (!f || *left == 0 || !s->py || !still_sleeps(s, t, read_group, &q)) {
+        free(q.group.ranks);
+        return;
+    }
+    snprintf(w->group, sizeof(w->group), "%s", q.group.name);
+    *left -= q.group.n < *left ? q.group.n : *left;
+    w->group_ranks = q.group.ranks;
+    w->ngroup_ranks = q.group.n;
+}
+
+static void look_closer(struct pb_stacks *s, const struct pb_shown_thread *t, struct pb_wait *w,
+                        size_t *ranks_left)
+{
+    if (w->kind == PB_WAIT_COLLECTIVE)
+        name_group(s, t, w, ranks_left);
     if (!s->source.pid)
         return;
     if (w->kind == PB_WAIT_FILE_LOCK)
@@ -210,6 +276,7 @@ static void look_closer(const struct pb_stacks *s, const struct pb_shown_thread 
 int pb_waits_find(struct pb_stacks *s, enum pb_waits_depth depth, struct pb_waits *ret)
 {
     struct pb_waits w = {calloc(s->n + 1, sizeof(*w.at)), s->n};
+    size_t ranks_left = RANKS_KEPT;
 
     if (!w.at)
         return -ENOMEM;
@@ -222,26 +289,12 @@ int pb_waits_find(struct pb_stacks *s, enum pb_waits_depth depth, struct pb_wait
     pb_wait_python_locks(s, &w);
     for (size_t i = 0; i < s->n; i++)
         if (depth == PB_WAITS_ALL || s->threads[i].native.tid == s->pid)
-            look_closer(s, &s->threads[i], &w.at[i]);
+            look_closer(s, &s->threads[i], &w.at[i], &ranks_left);
     *ret = w;
     return 0;
 }
 
 /* --- circles --- */
-
-/* One that woke up since it was read waits for nothing. */
-static bool still_sleeps(struct pb_stacks *s, const struct pb_shown_thread *t)
-{
-    struct pb_moment m;
-
-    if (pb_source_moment(&s->source, t->native.tid, &m) < 0)
-        return false;
-    int way = pb_moment_begin(&m, PB_WAY_ASLEEP);
-    bool same = (way == PB_WAY_ASLEEP || way == PB_WAY_DEAD) && m.syscall == t->syscall &&
-                m.syscall_args[0] == t->syscall_args[0] && pb_moment_end(&m) == 0;
-    pb_moment_close(&m);
-    return same;
-}
 
 static bool is_lock(const struct pb_wait *w)
 {
@@ -270,7 +323,7 @@ int pb_waits_circle(struct pb_stacks *s, const struct pb_waits *w, size_t *ret, 
                 continue;
             bool asleep = true;
             for (int k = 0; asleep && k < n; k++)
-                asleep = still_sleeps(s, &s->threads[ret[k]]);
+                asleep = still_sleeps(s, &s->threads[ret[k]], NULL, NULL);
             if (asleep)
                 return n;
             break;

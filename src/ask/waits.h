@@ -35,6 +35,7 @@ enum pb_wait_kind {
 
 #define PB_WAIT_TEXT   200
 #define PB_WAIT_ABSENT 64
+#define PB_WAIT_GROUP  64
 
 struct pb_wait {
     pid_t tid;
@@ -46,8 +47,13 @@ struct pb_wait {
     bool recursive;               /* of a Python lock: an RLock */
     bool writes;                  /* of a descriptor: it waits to write, not to read */
     double seconds;               /* for how long it has slept; negative: not known */
-    /* Of a collective, where several ranks were asked: which of them are not in it, as "1, 4-7"; "": all are,
-     * or that is not known. */
+    /* Of a collective: its process group as PyTorch calls it, "": not known; and the ranks in it, ascending,
+     * which pb_waits_done frees; NULL: not known. */
+    char group[PB_WAIT_GROUP];
+    int *group_ranks;
+    size_t ngroup_ranks;
+    /* Where several ranks were asked: which of them are of its group, where that is known, and not in it, as
+     * "1, 4-7"; "": all are, or that is not known. */
     char absent[PB_WAIT_ABSENT];
     char text[PB_WAIT_TEXT]; /* what it is called: a peer, a collective, a call; "": nothing */
 };
@@ -72,6 +78,9 @@ enum pb_waits_depth {
 /* -ENOMEM. The stacks must have been taken; the process may be looked at again. */
 int pb_waits_find(struct pb_stacks *s, enum pb_waits_depth depth, struct pb_waits *ret);
 void pb_waits_done(struct pb_waits *w);
+
+/* Ranks, ascending, as "1, 4-7"; ".." at the end: there are more than went in. */
+void pb_wait_put_ranks(const int *ranks, size_t n, char *ret, size_t size);
 
 /* "python lock", "socket", ..: stable, for programs. */
 const char *pb_wait_name(enum pb_wait_kind kind);

@@ -71,6 +71,7 @@ static void look_at(struct pb_py *py, const struct pb_py_thread *t)
 {
     struct pb_py_stack stack = {0};
     struct pb_py_lock locks[8];
+    struct pb_py_group group;
     char name[PB_PY_NAME_MAX];
 
     if (pb_py_stack(py, t, &stack) == 0) {
@@ -82,6 +83,11 @@ static void look_at(struct pb_py *py, const struct pb_py_thread *t)
             must(!text || strlen(text) < 65536, "locals too long");
             free(text);
             pb_py_frame_locks(py, &stack.at[i], locks, 8);
+            if (pb_py_process_group(py, &stack.at[i], &group) == 0) {
+                must(strlen(group.name) < PB_PY_NAME_MAX && group.n <= PB_PY_GROUP_RANKS,
+                     "a group too large");
+                free(group.ranks);
+            }
         }
         pb_py_thread_name(py, t, &stack, name, sizeof(name));
         pb_py_tasks(py, t, &stack, 16, see_task, NULL);

@@ -20,6 +20,11 @@ if sys.argv[1] == "joins" and os.environ["RANK"] == "1":
     straggle()
 dist.init_process_group("gloo")
 print("joined", flush=True)
+if sys.argv[1] == "groups":
+    first, second = dist.new_group([0, 1]), dist.new_group([0, 2])
+    if os.environ["RANK"] == "2":
+        straggle()
+    dist.all_reduce(torch.ones(8), group=second if os.environ["RANK"] == "0" else first)
 if os.environ["RANK"] == "1":
     straggle()
 dist.all_reduce(torch.ones(8))
@@ -48,17 +53,17 @@ pytestmark = pytest.mark.usefixtures("needs_torch")
 
 @pytest.fixture
 def ranks(tmp_path):
-    """Starts two ranks of a script; gives both."""
+    """Starts the ranks of a script; gives all."""
     started = contextlib.ExitStack()
 
-    def start(mode):
+    def start(mode, size=2):
         script = tmp_path / "job.py"
         script.write_text(RANK)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
-        env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
-        return [started.enter_context(jobs.start(sys.executable, script, mode, env={**env, "RANK": rank})) for rank in "01"]
+        env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(size), "GLOO_SOCKET_IFNAME": "lo"}
+        return [started.enter_context(jobs.start(sys.executable, script, mode, env={**env, "RANK": str(rank)})) for rank in range(size)]
 
     with started:
         yield start
@@ -78,11 +83,24 @@ def test_a_rank_that_waits_in_a_collective_is_told_from_the_one_it_waits_for(ran
     wait_for(waits.pid, "waiting in a collective: all_reduce")
     assert verdict(straggles.pid) is None
     text = probe("-t", str(tmp_path / "job.py"), "--all", "backtrace", "--merge").stdout
-    assert "rank 0: the main thread is waiting in a collective: all_reduce" in text and "rank 1: the main" not in text
+    assert "rank 0: the main thread is waiting in a collective: all_reduce of group 0 (ranks 0-1)" in text and "rank 1: the main" not in text
     groups = text.split("\n\n")
     assert any('rank 1' in g.splitlines()[0] and "straggle (" in g for g in groups), text
     native = probe("-t", str(tmp_path / "job.py"), "--all", "backtrace", "--merge", "--native").stdout
     assert any('rank 0' in g.splitlines()[0] and "all_reduce (" in g and "[libtorch" in g for g in native.split("\n\n")), native
+
+
+def test_a_rank_waits_for_those_of_its_group_alone(ranks, tmp_path):
+    """Ranks 0 and 1 are in the same function, but of two groups: they do not wait for the same."""
+    first, other, straggles = ranks("groups", 3)
+    wait_for(first.pid, "all_reduce of group 2 (ranks 0, 2)")
+    wait_for(other.pid, "all_reduce of group 1 (ranks 0-1)")
+    shown = {p["label"]: p for p in json.loads(probe("-t", str(tmp_path / "job.py"), "--all", "backtrace", "--json").stdout)}
+    waits = {label: next(t["waits_for"] for t in p["threads"] if t["tid"] == p["pid"]) for label, p in shown.items()}
+    assert (waits["rank 0"]["group"], waits["rank 0"]["group_ranks"], waits["rank 0"]["absent_ranks"]) == ("2", [0, 2], "2")
+    assert (waits["rank 1"]["group"], waits["rank 1"]["group_ranks"], waits["rank 1"]["absent_ranks"]) == ("1", [0, 1], "0")
+    assert "group" not in waits["rank 2"] and shown["rank 2"]["verdict"] is None
+    assert shown["rank 1"]["verdict"].endswith("; not in it: rank 0"), shown["rank 1"]["verdict"]
 
 
 def test_a_rank_that_waits_for_others_to_join_is_not_in_a_collective(ranks):

@@ -152,6 +152,16 @@ static void put_wait(const struct pb_wait *w)
         printf(", \"holder_pid\": %d", (int)w->holder_pid);
     if (w->holder_tid)
         printf(", \"holder_tid\": %d", (int)w->holder_tid);
+    if (w->group[0]) {
+        fputs(", \"group\": ", stdout);
+        put_string(w->group);
+    }
+    if (w->group_ranks) {
+        fputs(", \"group_ranks\": [", stdout);
+        for (size_t i = 0; i < w->ngroup_ranks; i++)
+            printf("%s%d", i ? ", " : "", w->group_ranks[i]);
+        putchar(']');
+    }
     if (w->absent[0]) {
         fputs(", \"absent_ranks\": ", stdout);
         put_string(w->absent);

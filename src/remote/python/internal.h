@@ -187,3 +187,7 @@ int pb_py_attribute(struct pb_py *py, uint64_t object, const char *name, uint64_
 
 /* locals.c: how many slots for named variables a frame of that code has, before its stack of operands. */
 int pb_py_nlocals(struct pb_py *py, const struct pb_py_code *code, uint64_t *ret);
+
+/* locals.c: the object that a variable of a frame is bound to. -ENOENT: there is none of that name, or it is
+ * not bound. */
+int pb_py_local(struct pb_py *py, const struct pb_py_frame *f, const char *name, uint64_t *ret);

@@ -89,6 +89,26 @@ int pb_py_nlocals(struct pb_py *py, const struct pb_py_code *code, uint64_t *ret
     return r;
 }
 
+int pb_py_local(struct pb_py *py, const struct pb_py_frame *f, const char *name, uint64_t *ret)
+{
+    struct names names;
+    char text[PB_PY_NAME_MAX];
+    uint64_t bits;
+
+    int r = open_names(py, (const struct code *)f->code, &names);
+    uint64_t n = r < 0 ? 0 : names.counts[0] + names.counts[1] + names.counts[2];
+    for (uint64_t i = 0; i < n && i < LOCALS_MAX; i++) {
+        if (name_of(py, &names, i, text, sizeof(text)) < 0 || strcmp(text, name) != 0)
+            continue;
+        r = read_u64(py, f->addr + py->layout.frame.locals + 8 * i, &bits);
+        if (r < 0 || !bits || (py->layout.tagged && (bits & 3) == 3))
+            return r < 0 ? r : -ENOENT;
+        *ret = value_of(py, bits);
+        return *ret ? 0 : -ENOENT;
+    }
+    return r < 0 ? r : -ENOENT;
+}
+
 char *pb_py_locals(struct pb_py *py, const struct pb_py_frame *f)
 {
     const struct code *code = (const struct code *)f->code;

@@ -166,6 +166,19 @@ struct pb_py_lock {
  * one: it is evidence, not proof. Returns how many. */
 int pb_py_frame_locks(struct pb_py *py, const struct pb_py_frame *f, struct pb_py_lock *ret, size_t max);
 
+/* A process group of torch.distributed. */
+#define PB_PY_GROUP_RANKS 65536 /* of more they are not told */
+struct pb_py_group {
+    char name[PB_PY_NAME_MAX];
+    int *ranks; /* in the whole job, ascending; the caller frees it; NULL: not known */
+    size_t n;
+};
+
+/* The group that a frame of torch/distributed/distributed_c10d.py works on. Within a moment of its thread,
+ * which need not be the one that the frame was read in. -ENOENT: it has none; -ESRCH: it is another frame by
+ * now; others: it cannot be read. */
+int pb_py_process_group(struct pb_py *py, const struct pb_py_frame *f, struct pb_py_group *ret);
+
 /* A task of asyncio: the coroutine it runs and those that one awaits, the innermost first. */
 struct pb_py_task {
     uint64_t addr;

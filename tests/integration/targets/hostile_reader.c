@@ -94,6 +94,7 @@ static void read_thread(struct pb_py *py, const struct pb_py_thread *t, const ch
 {
     struct pb_py_stack stack = {0};
     struct pb_py_lock locks[8];
+    struct pb_py_group group;
     char text[PB_PY_NAME_MAX];
 
     if (pb_py_stack(py, t, &stack) == 0) {
@@ -105,6 +106,10 @@ static void read_thread(struct pb_py *py, const struct pb_py_thread *t, const ch
             bytes += locals ? strlen(locals) : 0;
             free(locals);
             pb_py_frame_locks(py, &stack.at[i], locks, 8);
+            if (pb_py_process_group(py, &stack.at[i], &group) == 0) {
+                bytes += strlen(group.name) + group.n;
+                free(group.ranks);
+            }
         }
         if (pb_py_thread_name(py, t, &stack, text, sizeof(text)) == 0)
             bytes += strlen(text);
