@@ -1,7 +1,7 @@
 /* wait_ranks: which ranks the others wait for, from the stacks of all of them; see waits.h.
  *
- * A rank that waits in a collective waits for those of its group that are not in it. Where the group could not
- * be read, said is which of the ranks that were asked are not there, which is true of any group. */
+ * A rank that waits in a collective waits for those of its group that are not in it. Where the group could
+ * not be read, said is which of the ranks that were asked are not there, which is true of any group. */
 #include "ask/stacks.h"
 
 #include <stdio.h>
