@@ -35,8 +35,7 @@ def test_every_command_explains_itself_with_an_example(command):
     for words in ([command, "--help"], ["help", command], [command, "-h"]):
         done = probe(*words)
         assert done.returncode == 0 and done.stdout.startswith("usage: probing ") and "example:\n  " in done.stdout
-        text, example = done.stdout.split("example:\n")
-        assert max(map(len, text.splitlines())) <= 80 and max(map(len, example.splitlines())) <= 110
+        assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 def test_help_has_every_command_in_a_group_and_fits_a_terminal():

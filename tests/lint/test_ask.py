@@ -1,4 +1,4 @@
-"""src/ask/ is for callers with many threads too: it prints nothing, keeps nothing and changes nothing of the process.
+"""src/ask/ is for callers with many threads too: it knows no terminal, prints nothing, keeps nothing and changes nothing of the process.
 
 By the symbols its objects ask for. apart.c makes the children in which the rest may happen; what it calls is listed apart.
 """
@@ -8,10 +8,12 @@ import pytest
 from source import RELEASE, files, output
 
 PRINTS = {"printf", "vprintf", "puts", "putchar", "perror", "psignal", "stdout", "stderr", "error", "warn", "warnx", "syslog"}
+# The caller may be a service without one.
+TERMINAL = {"isatty", "tcgetattr", "tcsetattr", "ttyname_r", "ctermid", "fgetc", "getchar", "stdin"}
 CHANGES = {
     "setenv", "unsetenv", "putenv", "clearenv", "signal", "sigaction", "sigprocmask", "pthread_sigmask", "sigaltstack", "alarm", "setitimer",
     "setpriority", "nice", "setrlimit", "prlimit", "umask", "chdir", "fchdir", "chroot", "setlocale", "unshare", "setns", "prctl",
-    "setuid", "seteuid", "setgid", "setegid", "setsid", "setpgid", "dup2", "dup3",
+    "setuid", "seteuid", "setgid", "setegid", "setsid", "setpgid", "dup2", "dup3", "sched_setaffinity", "sched_setscheduler",
 }
 # Only in a child of its own; and what ends the caller.
 CHILDREN = {"fork", "vfork", "posix_spawn", "posix_spawnp", "system", "popen", "wait", "waitpid", "wait4", "waitid", "ptrace",
@@ -19,10 +21,12 @@ CHILDREN = {"fork", "vfork", "posix_spawn", "posix_spawnp", "system", "popen", "
 ENDS = {"exit", "_exit", "abort", "quick_exit", "atexit", "err", "errx"}
 # They answer from memory that all threads share.
 SHARED = {"strtok", "localtime", "gmtime", "ctime", "asctime", "getpwuid", "getpwnam", "getgrgid", "getgrnam", "rand", "tmpnam", "ttyname"}
-FORBIDDEN = PRINTS | CHANGES | CHILDREN | ENDS | SHARED
+FORBIDDEN = PRINTS | TERMINAL | CHANGES | CHILDREN | ENDS | SHARED
 # These make a child, and in the child give signals and descriptors their usual state.
 ALLOWED = {"apart.c": {"fork", "waitpid", "_exit", "prctl", "sigaction", "sigprocmask", "dup3"},
-           "profile_child.c": {"fork", "waitpid", "_exit", "signal", "sigprocmask", "dup2", "setpgid"}}
+           "profile_child.c": {"fork", "waitpid", "_exit", "signal", "sigprocmask", "dup2", "setpgid"},
+           # pb_wait_seconds: of the one thread of a child, which it gives back (waits.h).
+           "waits.c": {"sched_setaffinity"}}
 
 
 def sources():

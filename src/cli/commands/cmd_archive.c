@@ -420,8 +420,7 @@ const struct pb_command pb_cmd_archive = {
     .example = "probing -t 4711 archive --background\n"
                "probing -t 4711 archive --once --to /data/archive\n"
                "probing -t 4711 archive --once --prune --max-size 20GB --retention 30\n"
-               "probing query --archive /data/archive \"SELECT rank, max(memory_mb) FROM memory_usage "
-               "GROUP BY rank\"",
+               "probing query --archive /data/archive \"SELECT count(*) FROM memory_usage\"",
     .options = options,
     .flags = PB_CMD_TARGET | PB_CMD_DEAD,
     .run = run,

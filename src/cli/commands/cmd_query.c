@@ -153,12 +153,11 @@ const struct pb_command pb_cmd_query = {
             "Without SQL, on a terminal, it is a prompt: history, completion with Tab, .help for the rest. "
             "Ctrl-C\n"
             "stops a query (exit status 130).",
-    .example =
-        "probing -t 4711 query\n"
-        "probing -t 4711 query \"SELECT * FROM memory_usage WHERE timestamp > now() - interval '5 min'\"\n"
-        "probing -t 4711 query \"SELECT name, comment FROM probing.tables\"\n"
-        "probing -t train.py --all query \"SELECT rank, max(memory_mb) FROM memory_usage GROUP BY rank\"\n"
-        "probing -t 4711 query --format csv -o rows.csv -f report.sql",
+    .example = "probing -t 4711 query\n"
+               "probing -t 4711 query \"SELECT * FROM memory_usage ORDER BY timestamp DESC\"\n"
+               "probing -t 4711 query \"SELECT name, comment FROM probing.tables\"\n"
+               "probing -t train.py --all query \"SELECT rank, memory_mb FROM memory_usage\"\n"
+               "probing -t 4711 query --format csv -o rows.csv -f report.sql",
     .options = options,
     .max_args = 1,
     .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,

@@ -45,7 +45,7 @@ const struct pb_command pb_cmd_trace = {
         "the main thread and new threads run with a trace function, and are slower while it lasts.\n"
         "Without a function it lists what is traced. Tracing ends with --stop, --duration or detach.",
     .example = "probing -t 4711 trace pkg.data:Loader.fetch --args --duration 10s\n"
-               "probing -t 4711 query \"SELECT name, duration_ms, arguments FROM python.trace_event\"",
+               "probing -t 4711 query \"SELECT name, duration_ms FROM python.trace_event\"",
     .options = options,
     .max_args = 64,
     .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT,

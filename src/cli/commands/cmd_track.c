@@ -43,7 +43,7 @@ const struct pb_command pb_cmd_track = {
         "was tracked before; off tracks nothing, and goes on recording steps. Without arguments: what is "
         "set.",
     .example = "probing -t 4711 track loss@train acc1@train lr grad_norm\n"
-               "probing -t 4711 query \"SELECT step, loss FROM training_logs ORDER BY step DESC LIMIT 10\"",
+               "probing -t 4711 query \"SELECT step, loss FROM training_logs\"",
     .max_args = 16,
     .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
     .run = run,

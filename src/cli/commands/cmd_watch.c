@@ -35,7 +35,7 @@ const struct pb_command pb_cmd_watch = {
         "in place are seen. From Python 3.12 on only that function is slower, by 0.7 us a line.\n"
         "Without a variable it lists what is watched.",
     .example = "probing -t 4711 watch loss@train optimizer.lr@Trainer.step\n"
-               "probing -t 4711 query \"SELECT timestamp, line, new_number FROM python.variables\"",
+               "probing -t 4711 query \"SELECT line, new_number FROM python.variables\"",
     .options = options,
     .max_args = 64,
     .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT,
