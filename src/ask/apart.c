@@ -298,7 +298,8 @@ static bool ask_to_end(struct child *c, int reason)
     return true;
 }
 
-static void take_fd(struct msghdr *m, struct pb_task *t)
+/* False: this process may not have one more. */
+static bool take_fd(struct msghdr *m, struct pb_task *t)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h))
         if (h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS) {
@@ -306,6 +307,7 @@ static void take_fd(struct msghdr *m, struct pb_task *t)
                 close(t->fd);
             memcpy(&t->fd, CMSG_DATA(h), sizeof(int));
         }
+    return !(m->msg_flags & MSG_CTRUNC);
 }
 
 /* False: it has ended. */
@@ -338,10 +340,12 @@ static bool read_message(const struct pb_ask *ask, struct child *c)
         return true;
     }
     text[n] = '\0';
-    if (text[0] == SAYS_FD)
-        take_fd(&m, c->task);
-    else
+    if (text[0] != SAYS_FD) {
         pb_ask_note(ask, "%s", text + 1);
+    } else if (!take_fd(&m, c->task)) {
+        end_child(c, -EMFILE, "too many open files (ulimit -n)");
+        return false;
+    }
     return true;
 }
 

@@ -118,6 +118,8 @@ int pb_archive_parts_look(struct pb_archive_parts *p, struct pb_err *err)
     int r = 0;
 
     int n = pb_runs_recordings(p->pid, p->start_time, p->uid, found, PB_RUNS_RECORDINGS);
+    if (n < 0)
+        return pb_fail(err, n, "recordings cannot be looked for: %s", strerror(-n));
     for (size_t k = 0; k < p->n; k++) {
         bool alive = false;
         for (int i = 0; i < n; i++)

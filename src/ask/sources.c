@@ -127,14 +127,19 @@ static int add_backtrace(void *arg, pid_t pid, bool locals, struct pb_table *to,
     return 0;
 }
 
-static void open_recordings(struct pb_live_source *live, uint64_t start_time, uid_t uid)
+static int open_recordings(struct pb_live_source *live, uint64_t start_time, uid_t uid, struct pb_err *err)
 {
     struct pb_recording found[PB_LIVE_MORE];
 
     live->start_time = start_time;
-    live->nmore = (unsigned)pb_runs_recordings(live->pid, start_time, uid, found, PB_LIVE_MORE);
+    int n = pb_runs_recordings(live->pid, start_time, uid, found, PB_LIVE_MORE);
+    if (n < 0)
+        return pb_fail(err, n, "recordings of process %d cannot be looked for: %s", (int)live->pid,
+                       strerror(-n));
+    live->nmore = (unsigned)n;
     for (unsigned i = 0; i < live->nmore; i++)
         live->more[i] = found[i].fd;
+    return 0;
 }
 
 /* Its own tables, and what was recorded of it. A process that was never probed may have been recorded, or
@@ -153,29 +158,30 @@ static int open_dead(const struct pb_ask *ask, const struct pb_target *target, s
     if (left) {
         pb_run_get(left, "rank", rank, sizeof(rank));
         s->rank = rank[0] ? atoi(rank) : -1;
-        open_recordings(&s->live, left->id.start_time, left->uid);
-        *ret = pb_run_open_arena(left, err);
+        r = open_recordings(&s->live, left->id.start_time, left->uid, err);
+        *ret = r < 0 ? r : pb_run_open_arena(left, err);
         return *ret < 0 && *ret != -ENOENT ? *ret : 0;
     }
     struct pb_archive_run *run = malloc(sizeof(*run));
     bool archived = run && pb_archived_run(ask, id.pid, id.start_time, run) == 0;
     if (archived)
         s->rank = run->rank;
-    open_recordings(&s->live, archived ? run->start_time : id.start_time, geteuid());
+    r = open_recordings(&s->live, archived ? run->start_time : id.start_time, geteuid(), err);
     if (archived && !run->recording)
         s->archived = pb_take_ptr(run);
     free(run);
-    return archived || s->live.nmore
-               ? 0
+    return r < 0 || archived || s->live.nmore
+               ? r
                : pb_fail(err, -ENOENT, "process %d left nothing behind", (int)s->live.pid);
 }
 
-static void open_live_recordings(struct pb_live_source *live)
+static int open_live_recordings(struct pb_live_source *live, struct pb_err *err)
 {
     struct pb_procinfo process;
 
-    if (pb_procinfo_identify(live->pid, &process) == 0)
-        open_recordings(live, process.start_time, process.euid);
+    return pb_procinfo_identify(live->pid, &process) == 0
+               ? open_recordings(live, process.start_time, process.euid, err)
+               : 0;
 }
 
 /* A source with nothing but its live tables. */
@@ -255,38 +261,19 @@ static int open_source(const struct pb_ask *ask, const struct pb_target *target,
 
     if (live && r < 0 && err)
         *err = live->err;
-    if (!live && (r = open_dead(ask, target, &s, &fd, err)) == 0 && fd >= 0 &&
-        (r = check_tables(fd, target->pid, err)) < 0)
-        close(fd);
+    if (!live && (r = open_dead(ask, target, &s, &fd, err)) == 0 && fd >= 0)
+        r = check_tables(fd, target->pid, err);
+    if (r == 0 && !target->dead)
+        r = open_live_recordings(&s.live, err);
     if (r < 0) {
+        if (fd >= 0)
+            close(fd);
         release_recordings(&s);
         return r;
     }
-    if (!target->dead)
-        open_live_recordings(&s.live);
     s.live.arena_fd = fd < 0 ? -1 : fd;
     *ret = s;
     return 0;
-}
-
-/* Descriptors that go with one message are bounded: the oldest recordings have to stay behind then. */
-static void bound_recordings(const struct pb_ask *ask, struct pb_query_sources *s)
-{
-    unsigned room = PB_SQL_MAX_FDS - s->n, left_out = 0;
-
-    for (unsigned i = 0; i < s->n; i++) {
-        struct pb_sql_source *source = &s->at[i];
-        for (; source->live.nmore > room / (s->n - i); left_out++) {
-            unsigned k = --source->live.nmore;
-            if (source->live.more[k] >= 0)
-                close(source->live.more[k]);
-            free((struct pb_archive_run *)source->more[k]);
-        }
-        room -= source->live.nmore;
-    }
-    if (left_out)
-        pb_ask_note(ask, "%u recordings are left out: one query takes %d (name fewer processes)", left_out,
-                    PB_SQL_MAX_FDS);
 }
 
 /* One of several that cannot be read is named, and the others are shown: a hung or damaged rank is the one
@@ -324,9 +311,9 @@ int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, 
     struct pb_query_sources s = {.no_agent = targets->n > 0};
     int r = 0;
 
-    if (targets->n > PB_SQL_MAX_FDS)
+    if (targets->n > PB_SQL_MAX_SOURCES)
         return pb_fail(err, -E2BIG, "%zu processes are too many for one query; %d is the most", targets->n,
-                       PB_SQL_MAX_FDS);
+                       PB_SQL_MAX_SOURCES);
     s.at = calloc(targets->n + 1, sizeof(*s.at));
     if (!s.at)
         return pb_fail(err, -ENOMEM, "out of memory");
@@ -346,8 +333,6 @@ int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, 
     close_left(tasks, live, targets);
     if (r == 0)
         r = pb_archived_attach(ask, &s, err);
-    if (r == 0 && s.n)
-        bound_recordings(ask, &s);
     if (s.n == 0 && r == 0)
         s.at[s.n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1, .config = add_config}};
     if (r < 0) {
@@ -368,7 +353,6 @@ int pb_sources_open_archive(const struct pb_ask *ask, struct pb_query_sources *r
         pb_query_sources_done(&s);
         return r;
     }
-    bound_recordings(ask, &s);
     *ret = s;
     return 0;
 }

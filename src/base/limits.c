@@ -15,6 +15,8 @@
 
 #define STEP_BACK 10 /* nice: a tenth of a CPU that somebody else wants, all of one that is idle */
 
+#define DESCRIPTORS (1u << 18)
+
 /* Of 1000; the kernel ends what has most. A job that nobody adjusted has 0. */
 #define OOM_SCORE "800"
 
@@ -145,4 +147,14 @@ void pb_limits_volunteer(void)
     pb_limits_read(&limits);
     if (limits.cpus == 1 && getpriority(PRIO_PROCESS, 0) < STEP_BACK)
         (void)setpriority(PRIO_PROCESS, 0, STEP_BACK);
+}
+
+void pb_limits_allow_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS)
+        return;
+    limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
 }

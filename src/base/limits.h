@@ -20,3 +20,7 @@ void pb_limits_of_groups(const char *membership, const char *root, struct pb_lim
 /* Where memory runs out, this process is ended before the job; where there is one CPU for both, the job has
  * nine tenths of it. For a process that holds nothing of the job's, before it starts threads. */
 void pb_limits_volunteer(void);
+
+/* As many descriptors as the hard limit gives, a quarter of a million at most: what a shell allows of its own
+ * accord is a thousand. The programs that this process starts inherit it. */
+void pb_limits_allow_descriptors(void);

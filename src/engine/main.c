@@ -262,6 +262,11 @@ static int serve(struct worker *w)
             status = answer(w, &m);
         else if (r == -EBADMSG)
             send_failure(w->caller, r, &(struct pb_err){.text = "this is no message to an SQL worker"});
+        else if (r == -EMFILE)
+            send_failure(w->caller, r,
+                         &(struct pb_err){.text =
+                                              "too many open files: the SQL worker may not have one for "
+                                              "each process (raise ulimit -Hn, or name fewer processes)"});
     }
     for (unsigned i = 0; i < m.nfds; i++)
         if (m.fds[i] >= 0)
@@ -344,6 +349,7 @@ static int start(struct worker *w, const char *archive, struct pb_err *err)
 
     pb_limits_read(&limits);
     pb_limits_volunteer();
+    pb_limits_allow_descriptors(); /* one a process that is asked about, and one more for each live table */
     unsigned n = limits.cpus > MAX_THREADS ? MAX_THREADS : limits.cpus;
     uint64_t bytes = space(&limits);
     signal(SIGPIPE, SIG_IGN);

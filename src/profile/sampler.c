@@ -24,23 +24,11 @@
 #define CHILDREN_NS    (PB_NS_PER_S / 2)   /* how often new children are looked for */
 #define LOOKS_A_SECOND 5000                /* at threads that sleep: 1% of a core */
 #define SHORT_NS       3000                /* a sleep would take longer than that */
-#define DESCRIPTORS    (1u << 18)          /* that we may have open */
 #define CANCEL_NS      (PB_NS_PER_S / 10)  /* a wait is looked up from this often */
 #define LATE_PERIODS   1                   /* a tick that is due longer than this is left out */
 #define STOPS_NS       (20 * PB_NS_PER_MS) /* of a tick, for a process whose threads do not stop */
 #define TURN_NS        (20 * PB_NS_PER_MS) /* of a tick, at least, that all processes share */
 #define TURN_MIN_NS    (2 * PB_NS_PER_MS)
-
-/* Three a thread: a thousand threads are more than a shell allows of its own accord. */
-static void allow_descriptors(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS)
-        return;
-    limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *profile,
                    const struct pb_sink *sink, struct pb_sampler **ret)
@@ -66,7 +54,7 @@ int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *
     }
     if (sched_getaffinity(0, sizeof(s->allowed), &s->allowed) < 0)
         CPU_ZERO(&s->allowed);
-    allow_descriptors();
+    pb_limits_allow_descriptors(); /* three a thread */
     s->random = pb_now_ns() | 1;
     (void)prctl(PR_SET_TIMERSLACK, 1); /* to be woken when it is time, not within 50 us of it */
     s->facts->rate = options->rate;

@@ -39,6 +39,12 @@ static int open_below(int dir_fd, const char *path, int flags)
     return fd < 0 ? -errno : fd;
 }
 
+/* What cannot be opened is left out, unless it is for want of descriptors: it might be what is looked for. */
+static int left_out(int r)
+{
+    return r == -EMFILE || r == -ENFILE ? r : 0;
+}
+
 /* The folder that a user's folder lies in. It may be reached by links, as the target reaches it: inside the
  * root that top_fd is. */
 static int open_root(int top_fd, const char *path)
@@ -180,7 +186,7 @@ static int visit_user_dir(struct visitor *v, int root_fd, const char *root_path,
 
     int fd = open_below(root_fd, name, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
-        return 0;
+        return left_out(fd);
     if (snprintf(path, sizeof(path), "%s/%s", root_path, name) >= (int)sizeof(path) || fstat(fd, &st) < 0 ||
         (!v->any_uid && st.st_uid != v->uid)) {
         close(fd);
@@ -204,7 +210,7 @@ static int visit_root(struct visitor *v, int top_fd, const char *root)
 {
     int fd = open_root(top_fd, root);
     if (fd < 0)
-        return 0;
+        return left_out(fd);
     int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     DIR *dir = fdopendir(fd);
     int r = 0;
@@ -326,7 +332,7 @@ static int keep_recording(struct visitor *v, int user_fd, const char *user_path,
     snprintf(path, sizeof(path), "%s/arena", name);
     int fd = open_below(user_fd, path, O_RDONLY | O_NONBLOCK);
     if (fd < 0)
-        return 0;
+        return left_out(fd);
     bool ours =
         fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_uid == geteuid() || st.st_uid == all->uid);
     unsigned i = all->n;
@@ -350,7 +356,11 @@ int pb_runs_recordings(pid_t pid, uint64_t start_time, uid_t uid, struct pb_reco
     struct visitor v = {.visit = keep_recording, .wanted = "", .any_uid = true, .result = &all};
 
     all.max = max < PB_RUNS_RECORDINGS ? max : PB_RUNS_RECORDINGS;
-    visit_all(&v, "/");
+    int r = visit_all(&v, "/");
+    for (unsigned i = 0; r < 0 && i < all.n; i++)
+        close(all.at[i].fd);
+    if (r < 0)
+        return r;
     memcpy(ret, all.at, all.n * sizeof(*ret));
     return (int)all.n;
 }

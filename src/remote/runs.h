@@ -78,7 +78,8 @@ struct pb_recording {
 };
 
 /* Recordings of that process: at most max, newest first. start_time 0: any of that pid. Only those of ours
- * and of uid, the process's own. Names tell what they are of: no other is opened. Returns how many. */
+ * and of uid, the process's own. Names tell what they are of: no other is opened. Returns how many;
+ * -EMFILE or -ENFILE where that cannot be told. */
 int pb_runs_recordings(pid_t pid, uint64_t start_time, uid_t uid, struct pb_recording *ret, unsigned max);
 
 /* A connected control socket, and the secret to say on it (40 bytes). -ETIMEDOUT: the agent did not accept

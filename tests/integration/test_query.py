@@ -3,6 +3,8 @@ import csv
 import io
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -287,3 +289,26 @@ def test_watch_repeats(job):
 
 def test_names_of_any_case_bring_the_locals(job):
     assert any(row["locals"] for row in rows(job.pid, "SELECT LOCALS FROM PYTHON.BACKTRACE"))
+
+
+def test_of_many_processes_none_is_left_out_without_a_word(tmp_path):
+    """More than the kernel passes on at a time; and more than the tool may have descriptors for."""
+    program = tmp_path / "many-sleepers"
+    shutil.copy("/bin/sleep", program)
+    sleepers = [subprocess.Popen([program, "1000"]) for _ in range(270)]
+    pids = {sleeper.pid for sleeper in sleepers}
+    words = ["-t", str(program), "--all", "query", "--strict", "--timeout", "120", "--format", "json", "SELECT target_pid, pid FROM system.process"]
+    try:
+        for most in ("1024:1024", "256:2048"):
+            done = subprocess.run(["prlimit", f"--nofile={most}", jobs.PROGRAM, *words], capture_output=True, text=True)
+            assert done.returncode == 0 and done.stderr == "", done.stderr
+            found = json.loads(done.stdout)
+            assert len(found) == len(pids) and {row["target_pid"] for row in found} == {row["pid"] for row in found} == pids
+        done = subprocess.run(["prlimit", "--nofile=128:128", jobs.PROGRAM, *words], capture_output=True, text=True)
+        assert done.returncode == 1
+        named = {int(pid) for pid in re.findall(r"process (\d+) is missing in system.process", done.stderr)}
+        assert named and {row["pid"] for row in json.loads(done.stdout)} == pids - named, done.stderr
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()

@@ -140,6 +140,24 @@ static void every_pair_of_types_keeps_every_value(void **state)
     }
 }
 
+/* More than the kernel passes on at a time, twice over: recorded tables, and one that is read now. */
+static void every_one_of_many_sources_is_read(void **state)
+{
+    enum { MANY = 601 };
+    int fds[MANY];
+
+    for (int i = 0; i < MANY; i++)
+        fds[i] = arenas[0];
+    struct answer *a =
+        ask_all(fds, MANY, "SELECT count(*), count(DISTINCT rank), min(n), max(n) FROM mixed", 120000);
+    assert_string_equal(a->err.text, "");
+    assert_string_equal(a->rows, "601|601|-7|-7\n");
+    a = ask_all(fds, MANY, "SELECT count(*), count(DISTINCT rank) FROM probing.sources", 120000);
+    assert_string_equal(a->err.text, "");
+    assert_string_equal(a->notes, "");
+    assert_string_equal(a->rows, "601|601\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +165,7 @@ int main(void)
         cmocka_unit_test(what_has_no_one_type_is_refused_and_both_are_named),
         cmocka_unit_test(rows_are_not_lost_by_another_time_column),
         cmocka_unit_test(every_pair_of_types_keeps_every_value),
+        cmocka_unit_test(every_one_of_many_sources_is_read),
     };
     return cmocka_run_group_tests(tests, make_arenas, NULL);
 }

@@ -116,8 +116,9 @@ static inline void no_secrets(pid_t pid, char ret[PB_REDACT_SIZE])
 static inline struct answer *ask_all(const int *fds, unsigned n, const char *sql, unsigned timeout_ms)
 {
     static struct answer a;
-    struct pb_sql_source sources[8];
+    struct pb_sql_source *sources = calloc(n, sizeof(*sources));
 
+    assert_non_null(sources);
     memset(&a, 0, sizeof(a));
     for (unsigned i = 0; i < n; i++)
         sources[i] = (struct pb_sql_source){
@@ -126,6 +127,7 @@ static inline struct answer *ask_all(const int *fds, unsigned n, const char *sql
     struct pb_sql_query q = {
         .sql = sql, .length = strlen(sql), .sources = sources, .nsources = n, .timeout_ms = timeout_ms};
     a.r = take_all(&q, &a, &a.err);
+    free(sources);
     return &a;
 }
 

@@ -3,6 +3,7 @@
 
 #include "ask/query.h"
 #include "base/cleanup.h"
+#include "base/limits.h"
 #include "base/time.h"
 #include "cli/profile/profile_screen.h"
 #include "cli/query/query_progress.h"
@@ -113,6 +114,7 @@ static int run_printed(const struct pb_call *call, const struct pb_query_options
 
     pb_progress_begin(&v->progress);
     v->progress.on = v->progress.on && !o->print.screen;
+    pb_limits_allow_descriptors(); /* one a process, and one more while a live table of it is read */
     int r = pb_query_open(&call->ask, &call->targets, request, &q, err);
     if (r == 0)
         r = show_all(v, q, err);

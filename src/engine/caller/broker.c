@@ -169,7 +169,6 @@ static int send_live(struct pb_sql *t)
     struct pb_err err = {0};
     char name[128];
     uint32_t length;
-    unsigned left_out = 0;
 
     const char *text = pb_wire_text(&t->in, &length);
     if (!text || length >= sizeof(name))
@@ -187,18 +186,13 @@ static int send_live(struct pb_sql *t)
         live.nfailures = t->nfailures;
         live.number = i;
         /* The first one shows what columns there are. */
-        bool full = t->out.nfds == PB_SQL_MAX_FDS, nothing = i > 0 && pb_live_has_nothing(name, &live);
-        if (full && !nothing && !left_out++) {
-            pb_fail(&err, -E2BIG, "a table of what is there now takes %d sources, and there are %u",
-                    PB_SQL_MAX_FDS, t->q.nsources);
-            add_failure(t, i, name, &err);
-        }
-        int fd = full || nothing ? -1 : pb_live_read(name, &live, &err);
-        if (fd < 0 && !full && !nothing)
+        bool nothing = i > 0 && pb_live_has_nothing(name, &live);
+        int fd = nothing ? -1 : pb_live_read(name, &live, &err);
+        if (fd < 0 && !nothing)
             add_failure(t, i, name, &err);
         pb_wire_put_u32(&t->out, fd >= 0);
-        if (fd >= 0)
-            pb_wire_put_fd(&t->out, fd);
+        if (fd >= 0 && !pb_wire_put_fd(&t->out, fd))
+            close(fd);
     }
     pb_wire_put_text(&t->out, err.text, strlen(err.text));
     int r = pb_wire_send(t->slot.socket, &t->out, t->deadline);
@@ -450,6 +444,11 @@ static int begin(struct pb_sql *t, struct pb_err *err)
         r = send_request(t);
     if (r == -EMSGSIZE)
         return pb_fail(err, -E2BIG, "the statements are %zu bytes long, which is too much", t->q.length);
+    if (r == -ETOOMANYREFS)
+        return pb_fail(err, r, "too many open files are on their way to SQL workers (raise ulimit -n)");
+    /* A worker that gave up while we were still sending has said why. */
+    if (r == -EPIPE && receive(t, pb_now_ns() + HELLO_NS) == 0 && t->in.type == PB_SQL_ERROR)
+        return told(t, err);
     return r < 0 ? lost(t, r, err) : 0;
 }
 

@@ -33,6 +33,7 @@ void pb_wire_begin(struct pb_wire *m, uint32_t type)
 void pb_wire_done(struct pb_wire *m)
 {
     free(m->data);
+    free(m->fds);
     *m = (struct pb_wire){0};
 }
 
@@ -85,12 +86,20 @@ void pb_wire_put_text(struct pb_wire *m, const char *text, size_t length)
     pb_wire_put(m, text, length);
 }
 
-void pb_wire_put_fd(struct pb_wire *m, int fd)
+bool pb_wire_put_fd(struct pb_wire *m, int fd)
 {
-    if (m->nfds == PB_SQL_MAX_FDS)
-        m->failed = true;
-    else
-        m->fds[m->nfds++] = fd;
+    if (m->nfds == m->fds_room) {
+        unsigned room = m->fds_room ? 2 * m->fds_room : PB_SQL_FDS_AT_ONCE;
+        int *more = realloc(m->fds, room * sizeof(*more));
+        if (!more) {
+            m->failed = true;
+            return false;
+        }
+        m->fds = more;
+        m->fds_room = room;
+    }
+    m->fds[m->nfds++] = fd;
+    return true;
 }
 
 static bool take(struct pb_wire *m, void *to, size_t size)
@@ -154,39 +163,36 @@ static int wait_for(int fd, short events, uint64_t deadline_ns)
     return r < 0 ? -errno : r == 0 ? -ETIMEDOUT : 0;
 }
 
-static ssize_t send_some(int fd, struct iovec *pieces, size_t n, const struct pb_wire *with_fds)
+static ssize_t send_some(int fd, struct iovec *pieces, size_t n, const int *fds, unsigned nfds)
 {
     union {
         struct cmsghdr align;
-        char space[CMSG_SPACE(PB_SQL_MAX_FDS * sizeof(int))];
+        char space[CMSG_SPACE(PB_SQL_FDS_AT_ONCE * sizeof(int))];
     } control;
     struct msghdr h = {.msg_iov = pieces, .msg_iovlen = n};
 
-    if (with_fds && with_fds->nfds) {
-        size_t bytes = with_fds->nfds * sizeof(int);
+    if (nfds) {
+        size_t bytes = nfds * sizeof(int);
         h.msg_control = control.space;
         h.msg_controllen = CMSG_SPACE(bytes);
         struct cmsghdr *c = CMSG_FIRSTHDR(&h);
         c->cmsg_level = SOL_SOCKET;
         c->cmsg_type = SCM_RIGHTS;
         c->cmsg_len = CMSG_LEN(bytes);
-        memcpy(CMSG_DATA(c), with_fds->fds, bytes);
+        memcpy(CMSG_DATA(c), fds, bytes);
     }
     return sendmsg(fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-int pb_wire_send(int fd, struct pb_wire *m, uint64_t deadline_ns)
+/* Header and payload in one call where the socket has room. */
+static int send_one(int fd, struct header h, const uint8_t *data, const int *fds, unsigned nfds,
+                    uint64_t deadline_ns)
 {
-    struct header h = {.size = (uint32_t)m->size, .type = m->type};
-
-    if (m->failed)
-        return -EMSGSIZE;
-    /* Header and payload in one call where the socket has room. */
-    for (size_t done = 0, all = sizeof(h) + m->size; done < all;) {
+    for (size_t done = 0, all = sizeof(h) + h.size; done < all;) {
         size_t in_header = done < sizeof(h) ? done : sizeof(h), in_data = done - in_header;
         struct iovec pieces[] = {{(char *)&h + in_header, sizeof(h) - in_header},
-                                 {m->data + in_data, m->size - in_data}};
-        ssize_t n = send_some(fd, pieces, 2, done ? NULL : m);
+                                 {(uint8_t *)(uintptr_t)data + in_data, h.size - in_data}};
+        ssize_t n = send_some(fd, pieces, 2, fds, done ? 0 : nfds);
         if (n > 0) {
             done += (size_t)n;
             continue;
@@ -200,11 +206,24 @@ int pb_wire_send(int fd, struct pb_wire *m, uint64_t deadline_ns)
     return 0;
 }
 
+int pb_wire_send(int fd, struct pb_wire *m, uint64_t deadline_ns)
+{
+    unsigned ahead = 0;
+    int r = m->failed ? -EMSGSIZE : 0;
+
+    for (; r == 0 && m->nfds - ahead > PB_SQL_FDS_AT_ONCE; ahead += PB_SQL_FDS_AT_ONCE)
+        r = send_one(fd, (struct header){.type = PB_SQL_FDS}, NULL, m->fds + ahead, PB_SQL_FDS_AT_ONCE,
+                     deadline_ns);
+    return r < 0 ? r
+                 : send_one(fd, (struct header){(uint32_t)m->size, m->type}, m->data, m->fds + ahead,
+                            m->nfds - ahead, deadline_ns);
+}
+
 static ssize_t receive_some(int fd, void *to, size_t size, struct pb_wire *m)
 {
     union {
         struct cmsghdr align;
-        char space[CMSG_SPACE(PB_SQL_MAX_FDS * sizeof(int))];
+        char space[CMSG_SPACE(PB_SQL_FDS_AT_ONCE * sizeof(int))];
     } control;
     struct iovec piece = {.iov_base = to, .iov_len = size};
     struct msghdr h = {.msg_iov = &piece,
@@ -219,12 +238,14 @@ static ssize_t receive_some(int fd, void *to, size_t size, struct pb_wire *m)
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
         int *fds = (int *)(void *)CMSG_DATA(c);
-        for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-            if (m->nfds < PB_SQL_MAX_FDS)
-                m->fds[m->nfds++] = fds[i];
-            else
+        for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++)
+            if (!pb_wire_put_fd(m, fds[i]))
                 close(fds[i]);
-        }
+    }
+    /* The kernel leaves out what the process may not have; who goes on without takes it for not there. */
+    if (h.msg_flags & MSG_CTRUNC) {
+        errno = EMFILE;
+        return -1;
     }
     return n;
 }
@@ -257,6 +278,12 @@ int pb_wire_receive(int fd, struct pb_wire *m, uint64_t deadline_ns)
     m->size = m->at = 0;
     m->failed = false;
     int r = receive_all(fd, &h, sizeof(h), m, deadline_ns, false);
+    for (unsigned seen = 0; r == 0 && h.type == PB_SQL_FDS;) {
+        if (h.size || m->nfds == seen)
+            return -EBADMSG;
+        seen = m->nfds;
+        r = receive_all(fd, &h, sizeof(h), m, deadline_ns, true);
+    }
     if (r < 0)
         return r;
     if (h.type == 0 || h.type >= PB_SQL_MESSAGE_END || h.size > PB_SQL_MAX_MESSAGE)
@@ -267,5 +294,5 @@ int pb_wire_receive(int fd, struct pb_wire *m, uint64_t deadline_ns)
     r = receive_all(fd, m->data, h.size, m, deadline_ns, true);
     if (r == 0)
         m->size = h.size;
-    return r;
+    return r < 0 ? r : m->failed ? -ENOMEM : 0;
 }

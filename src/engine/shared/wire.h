@@ -15,6 +15,7 @@
  *   worker: NOTE                        a sentence for a person
  *   worker: PROGRESS                    now and then where it was asked for: rows scanned, rows there are
  *   worker: DONE or ERROR               then the next REQUEST, or the end
+ *   both:   FDS                         descriptors of the message that follows, where one cannot carry all
  *
  * The process that writes a Parquet file is sent COLUMNS, ROWS (as texts) and DONE. */
 #pragma once
@@ -23,8 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PB_SQL_VERSION     2u
-#define PB_SQL_MAX_FDS     250       /* of one message: the kernel takes 253 */
+#define PB_SQL_VERSION     3u
+#define PB_SQL_FDS_AT_ONCE 250       /* the kernel takes 253 at a time */
 #define PB_SQL_MAX_SOURCES (1 << 20) /* most of which are archived runs, without a descriptor */
 #define PB_SQL_MAX_MESSAGE (64u << 20)
 #define PB_SQL_MAX_TEXT    (4u << 20) /* of the statements */
@@ -47,6 +48,7 @@ enum pb_sql_message {
     PB_SQL_DONE,
     PB_SQL_ERROR,
     PB_SQL_LOCK,
+    PB_SQL_FDS,
     PB_SQL_MESSAGE_END
 };
 
@@ -65,8 +67,8 @@ struct pb_wire {
     uint8_t *data;
     size_t size, room, at; /* at: how much was read of it */
     bool failed;           /* out of memory, or read beyond its end: told by send, and by pb_wire_ok */
-    int fds[PB_SQL_MAX_FDS];
-    unsigned nfds; /* received ones belong to the message until taken (set to -1) */
+    int *fds;
+    unsigned nfds, fds_room; /* received ones belong to the message until taken (set to -1) */
 };
 
 void pb_wire_begin(struct pb_wire *m, uint32_t type);
@@ -76,8 +78,8 @@ void pb_wire_put_u32(struct pb_wire *m, uint32_t value);
 void pb_wire_put_u64(struct pb_wire *m, uint64_t value);
 void pb_wire_put_text(struct pb_wire *m, const char *text, size_t length);
 
-/* Descriptors to send along; they stay the caller's. */
-void pb_wire_put_fd(struct pb_wire *m, int fd);
+/* Descriptors to send along; they stay the caller's. False: out of memory. */
+bool pb_wire_put_fd(struct pb_wire *m, int fd);
 
 uint32_t pb_wire_u32(struct pb_wire *m);
 uint64_t pb_wire_u64(struct pb_wire *m);
@@ -90,5 +92,6 @@ bool pb_wire_ok(const struct pb_wire *m);
 int pb_wire_send(int fd, struct pb_wire *m, uint64_t deadline_ns);
 
 /* -ECONNRESET: the other side is gone; -EBADMSG: not a message; -ETIMEDOUT; -EINTR: a signal came before the
- * message began. Descriptors of an earlier message are closed. */
+ * message began; -EMFILE: this process may not have as many descriptors as came. Descriptors of an earlier
+ * message are closed. */
 int pb_wire_receive(int fd, struct pb_wire *m, uint64_t deadline_ns);
