@@ -148,6 +148,14 @@ void pb_engine_interrupt(struct pb_engine *e)
     pthread_mutex_unlock(&e->stopping);
 }
 
+bool pb_engine_was_stopped(struct pb_engine *e)
+{
+    pthread_mutex_lock(&e->stopping);
+    bool stopped = e->stopped;
+    pthread_mutex_unlock(&e->stopping);
+    return stopped;
+}
+
 /* What is told to stop is a statement of the request, never what tidies up after it. */
 static void set_busy(struct pb_engine *e, bool busy)
 {
@@ -379,7 +387,8 @@ static int send_end(struct pb_engine *e, int r, const struct pb_err *err)
                        (unsigned long long)damaged);
     pb_wire_begin(&e->out, r < 0 ? PB_SQL_ERROR : PB_SQL_DONE);
     if (r < 0) {
-        pb_hint(c, pb_err_text(err, r), e->stopped ? e->request->timeout_ms : 0, text, sizeof(text));
+        pb_hint(c, pb_err_text(err, r), pb_engine_was_stopped(e) ? e->request->timeout_ms : 0, text,
+                sizeof(text));
         pb_wire_put_u32(&e->out, (uint32_t)-r);
         pb_wire_put_text(&e->out, text, strlen(text));
     } else {

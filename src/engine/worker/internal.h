@@ -19,6 +19,7 @@ enum pb_engine_run {
     PB_RUN_HELD,    /* its rows are held back at first: it may have to run again */
     PB_RUN_SETTLED, /* all that it may read has been copied: rows leave as they come */
     PB_RUN_WHOLE,   /* to its end, before the first row leaves */
+    PB_RUN_UNSEEN,  /* its rows are thrown away: it runs for the error that it ends with */
 };
 
 /* Beside errno: the statement must be run again, settled. */
@@ -42,10 +43,13 @@ struct pb_engine {
     unsigned threads;
     char *archive; /* the folder of the archive; NULL: none */
     struct pb_wire out;
-    pthread_mutex_t stopping; /* guards busy; held while DuckDB is told to stop */
+    pthread_mutex_t stopping; /* guards busy and stopped; held while DuckDB is told to stop */
     bool busy;                /* a statement of the request runs, which may be stopped */
     bool stopped;             /* it was told to stop */
 };
+
+/* Whether the request that runs was told to stop: its time is up, or its caller gone. */
+bool pb_engine_was_stopped(struct pb_engine *e);
 
 /* Runs a statement of our own; its first cell where ret is not NULL, of malloc. -EIO with DuckDB's words. */
 int pb_engine_do(struct pb_engine *e, const char *sql, struct pb_err *err);

@@ -139,7 +139,7 @@ static int pass_chunks(struct outgoing *o, struct pb_err *err)
         duckdb_data_chunk chunk = duck.fetch_chunk(*o->result);
         if (!chunk)
             break;
-        idx_t n = duck.data_chunk_get_size(chunk);
+        idx_t n = o->engine->run == PB_RUN_UNSEEN ? 0 : duck.data_chunk_get_size(chunk);
         int r = n ? put_rows(o, chunk, 0, n) : 0;
         duck.destroy_data_chunk(&chunk);
         if (r == 0 && rows_are_due(o))
@@ -157,8 +157,9 @@ int pb_outgoing_send(struct pb_engine *e, duckdb_result *result, struct pb_err *
 {
     struct outgoing o = {.engine = e, .result = result, .began = e->request->received};
 
+    o.released = e->run == PB_RUN_UNSEEN;
+    int r = o.released ? 0 : put_columns(&o);
     /* All was read already. */
-    int r = put_columns(&o);
     if (r == 0 && e->run == PB_RUN_WHOLE)
         r = release_held(&o);
     if (r == 0)

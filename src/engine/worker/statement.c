@@ -224,10 +224,28 @@ static int run_grouped(struct pb_engine *e, const char *sql, int failed)
     return failed;
 }
 
+/* Where one thread of a statement fails while rows leave, DuckDB stops the others, and in one of a hundred
+ * runs tells of that instead of the error. The statement is run again for its error. Where that does not come
+ * a second time, err stays as it was. */
+static void find_reason(struct pb_engine *e, const char *sql, struct pb_err *err)
+{
+    struct pb_err again = {0};
+
+    e->run = PB_RUN_UNSEEN;
+    for (int i = 0; i < 3 && !pb_engine_was_stopped(e); i++)
+        if (begin_again(e, NULL) == 0 && run_text(e, sql, &again) == -EINVAL &&
+            !strstr(again.text, "INTERRUPT")) {
+            *err = again;
+            break;
+        }
+}
+
 int pb_statement_run(struct pb_engine *e, const char *sql, struct pb_err *err)
 {
     int r = run_steadily(e, sql, err);
 
+    if (r == -EINVAL && strstr(err->text, "INTERRUPT") && !pb_engine_was_stopped(e))
+        find_reason(e, sql, err);
     if (r == -EINVAL && strstr(err->text, "must appear in the GROUP BY clause"))
         r = run_grouped(e, sql, r);
     return r;
