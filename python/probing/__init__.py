@@ -23,6 +23,8 @@ from .tables import log, register, table, unregister
 __all__ = ["Error", "Rows", "clear_role", "current_role", "event", "is_enabled", "log", "probe", "query", "record_span", "register",
            "set_role", "span", "start", "step", "table", "trace", "unregister"]
 
+_ORIGINAL = ("ExternalTable", "attach_training_phases", "disable_tracer", "enable_tracer", "load_extension", "owns_training_phases", "phase", "query_outcome")
+
 
 def query(sql, target=None, timeout=30):
     from . import _query
@@ -31,7 +33,7 @@ def query(sql, target=None, timeout=30):
 
 
 def __getattr__(name):
-    """Rows, Error and VERSION: what takes time to import is imported when it is asked for."""
+    """What takes time to import is imported when it is asked for."""
     if name in ("Rows", "Error"):
         from . import _query
 
@@ -40,6 +42,16 @@ def __getattr__(name):
         from ._agent import version
 
         return version()
+    if name in _ORIGINAL:
+        from . import original
+
+        return getattr(original, name)
+    if name in ("config", "inspect", "tracing"):
+        if "__load__" in globals():  # the agent's own files (_boot.py)
+            return __load__(name)
+        from importlib import import_module
+
+        return import_module("probing." + name)
     raise AttributeError("module 'probing' has no attribute %r" % name)
 
 

@@ -9,10 +9,14 @@
 All are rows of python.trace_event: with ids, the span around them (of the thread or the asyncio task), attributes as JSON and a phase. A span that is
 open is a row already, whose `ended` is NULL.
 """
+import sys
+from os import environ
+
 from ._agent import agent, recording
 
-_ROLES = ("tp", "pp", "dp", "ep", "cp")
-_role = {}
+_ROLES = {"tp": "TENSOR_MODEL", "pp": "PIPELINE_MODEL", "dp": "DATA", "ep": "EXPERT_MODEL", "cp": "CONTEXT"}
+_role = []  # what set_role was given last
+_batches = [int(environ["PROBING_MICRO_BATCHES"]) if environ.get("PROBING_MICRO_BATCHES", "").isdigit() else 1, 0]
 _traced = {}
 
 
@@ -21,32 +25,76 @@ _agent.shared["decorate"] = lambda *given: _decorate(*given)
 _agent.first_use(recording)
 span = _agent.span  # itself, and no function around it: half of what a span would take
 
+if environ.get("PROBING_SPAN_LOCATION", "").lower() in ("1", "true", "yes", "on"):
+    def span(*name, **attributes):
+        if "location" not in attributes and not (name and callable(name[0])):
+            frame = sys._getframe(1)
+            attributes["location"] = "%s:%d" % (frame.f_code.co_filename, frame.f_lineno)
+        return _agent.span(*name, **attributes)
 
-def event(name, **attributes):
-    recording().event(name, **attributes)
+
+def event(name, attributes=None, **named):
+    """A row in the span that is open. attributes: more of them, as a dict, or a list of dicts or pairs."""
+    for each in attributes.items() if isinstance(attributes, dict) else attributes or ():
+        named.update(each if isinstance(each, dict) else [each])
+    recording().event(name, **{str(key): value for key, value in named.items()})
 
 
-def record_span(name, start, end, **attributes):
-    recording().record_span(name, start, end, **attributes)
+def record_span(name, start=None, end=None, duration_ns=None, attrs=None, **attributes):
+    """A span that has ended: from start to end, or of so many ns until now."""
+    if duration_ns is not None:
+        from time import time
+
+        end = int(time() * 1e9)
+        start = end - max(int(duration_ns), 0)
+    recording().record_span(name, start, end, **dict(attrs or {}, **attributes))
 
 
-def step(*number):
-    """step(n): rows from now on belong to step n; step(): to the next one."""
+def step(*number, **more):
+    """step(n): rows from now on belong to step n; step(): to the next one. micro_batches=k: to the next one after each k calls."""
+    micro_batches = more.pop("micro_batches", None)
+    if more:
+        raise TypeError("step takes a number and micro_batches, not %s" % ", ".join(sorted(more)))
+    if micro_batches is not None:
+        _batches[:] = [max(int(micro_batches), 1), 0]
+        if not number:
+            return None
+    if not number and _batches[0] > 1:
+        _batches[1] = (_batches[1] + 1) % _batches[0]
+        if _batches[1]:
+            return None
     return agent().step(*number)
 
 
-def set_role(**ranks):
-    """The place of this process among the others, such as tp=0, pp=1, dp=3: an event, and for current_role."""
-    _role.update(ranks)
-    recording().event("role", **_role)
+def set_role(*role, **ranks):
+    """The place of this process among the others: tp=0, pp=1, dp=3, or a dict, or "dp=3,pp=1,tp=0", which it returns. An event too."""
+    given = dict(role[0], **ranks) if role and isinstance(role[0], dict) else ranks
+    text = role[0].strip() if role and isinstance(role[0], str) else _text_of(given)
+    _role[:] = [text]
+    recording().event("role", **dict(part.split("=", 1) for part in text.split(",") if "=" in part) if not given else given)
+    return text
 
 
 def current_role():
-    return dict(_role)
+    """What set_role was given, or what the environment says (TP_RANK, PROBING_PP_RANK, PROBING_ROLE_NAME, ...): dp=3,pp=1,tp=0."""
+    if _role:
+        return _role[0]
+    found = {name[len("PROBING_ROLE_"):].lower(): value for name, value in environ.items() if name.startswith("PROBING_ROLE_")}
+    for short, long in _ROLES.items():
+        for name in (long + "_PARALLEL_RANK", short.upper() + "_RANK", "PROBING_%s_RANK" % short.upper()):
+            if environ.get(name, "").strip():
+                found[short] = environ[name].strip()
+                break
+    return _text_of({name: int(value) for name, value in found.items() if value.isdigit()})
 
 
 def clear_role():
-    _role.clear()
+    """What the environment says holds again."""
+    del _role[:]
+
+
+def _text_of(ranks):
+    return ",".join("%s=%s" % (name, ranks[name]) for name in sorted(ranks) if ranks[name] is not None)
 
 
 def probe(name=None, **attributes):

@@ -203,7 +203,8 @@ static pb_pyobject *enter(pb_pyobject *self, pb_pyobject *unused)
     (void)unused;
 
     if (!s->name || s->open) {
-        py->err_set(*py->runtime_error, "a span is entered once: call probing.span for each");
+        py->err_set(*py->runtime_error, s->name ? "a span is entered once: call probing.span for each"
+                                                : "a span has a name: probing.span(\"forward\")");
         return NULL;
     }
     pb_pyobject *before = around(py);
@@ -262,11 +263,11 @@ static pb_pyobject *decorate(pb_pyobject *self, pb_pyobject *args, pb_pyobject *
 
     if (!function)
         return NULL;
-    if (!how || !s->name) {
+    if (!how) {
         py->err_set(*py->type_error, "a span decorates functions where probing is imported");
         return NULL;
     }
-    return py->call(how, function, s->name, s->phase ? s->phase : py->none,
+    return py->call(how, function, s->name ? s->name : py->none, s->phase ? s->phase : py->none,
                     s->attributes ? s->attributes : py->none, (void *)NULL);
 }
 
@@ -306,30 +307,32 @@ struct given {
     pb_pyobject *name, *phase, *location, *attributes;
 };
 
+#define OWN 4
+
 static int take_given(const struct pb_python *py, pb_pyobject *const *args, long nargs, long wanted,
                       pb_pyobject *names, struct given *ret)
 {
-    static const char *const own[] = {"phase", "location", "json"};
+    static const char *const own[] = {"phase", "location", "json", "kind"}; /* kind: another name of phase */
     struct pb_attributes text;
 
     *ret = (struct given){0};
-    if (nargs != wanted || !py->is_instance(args[0], py->str_type)) {
+    if (nargs != wanted || (wanted && !py->is_instance(args[0], py->str_type))) {
         py->err_set(*py->type_error, "the first argument is the name, a str; attributes are given by name");
         return -1;
     }
-    ret->name = args[0];
+    ret->name = wanted ? args[0] : NULL;
     if (!names)
         return 0;
-    pb_pyobject **places[] = {&ret->phase, &ret->location, &ret->attributes};
+    pb_pyobject **places[] = {&ret->phase, &ret->location, &ret->attributes, &ret->phase};
     pb_attributes_begin(&text);
     long n = py->size_of(names);
     for (long i = 0; i < n; i++) {
         pb_pyobject *value = args[nargs + i];
         const char *name = py->utf8_of(py->tuple_get(names, i));
         unsigned k = 0;
-        while (name && k < 3 && strcmp(name, own[k]) != 0)
+        while (name && k < OWN && strcmp(name, own[k]) != 0)
             k++;
-        if (!name || k == 3)
+        if (!name || k == OWN)
             pb_attributes_add(&text, py, name, value);
         else if (py->is_instance(value, py->str_type))
             *places[k] = value;
@@ -371,6 +374,17 @@ static void call_first_use(const struct pb_python *py)
         py->err_clear();
 }
 
+/* @probing.span above a function, without a name. */
+static pb_pyobject *decorate_bare(const struct pb_python *py, pb_pyobject *function)
+{
+    pb_pyobject *shared = pb_module_shared(py), *how = shared ? py->dict_get(shared, "decorate") : NULL;
+
+    if (how && py->is_callable(function))
+        return py->call(how, function, py->none, py->none, py->none, (void *)NULL);
+    py->err_set(*py->type_error, "a span has a name, a str, or is put above a function");
+    return NULL;
+}
+
 static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
 {
     const struct pb_python *py = pb_python_here();
@@ -379,8 +393,12 @@ static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs
 
     if (__builtin_expect(__atomic_load_n(&first_use_hook, __ATOMIC_RELAXED) != NULL, 0))
         call_first_use(py);
-    if (take_given(py, args, nargs, 1, names, &given) < 0)
+    if (nargs == 1 && !names && !py->is_instance(args[0], py->str_type))
+        return decorate_bare(py, args[0]);
+    if (take_given(py, args, nargs, nargs == 0 ? 0 : 1, names, &given) < 0)
         return NULL;
+    if (!given.name)
+        given.name = given.phase; /* or that of the function that it decorates */
     pb_pyobject *made = py->type_alloc(span_type, 0);
     if (!made) {
         if (given.attributes)
@@ -492,6 +510,21 @@ static pb_pyobject *step(pb_pyobject *self, pb_pyobject *const *args, long nargs
     return py->int64_from(now);
 }
 
+/* phase(): of the span that is open here; None: none. */
+static pb_pyobject *phase(pb_pyobject *self, pb_pyobject *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *found = around(py), *given = found ? span_of(found)->phase : NULL;
+    (void)self;
+    (void)unused;
+
+    given = given ? given : py->none;
+    py->incref(given);
+    if (found)
+        py->decref(found);
+    return given;
+}
+
 void pb_span_around(const struct pb_python *py, struct pb_span_seen *ret)
 {
     pb_pyobject *found = around(py);
@@ -517,6 +550,7 @@ struct pb_py_method pb_span_methods[] = {
      "event(name, **attributes): a row in the span that is open."},
     {"record_span", (pb_py_function)record_span, PB_METH_FAST,
      "record_span(name, start, end, **attributes): a span of which both ends are known."},
+    {"phase", (pb_py_function)phase, PB_METH_NOARGS, NULL},
     {"step", (pb_py_function)step, PB_METH_FAST, "step(n): the step that rows from now on belong to."},
     {0},
 };

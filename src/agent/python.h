@@ -102,6 +102,7 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(double, float_as, PyFloat_AsDouble, (pb_pyobject *))                                                   \
     X(pb_pyobject *, float_from, PyFloat_FromDouble, (double))                                               \
     X(int, is_true, PyObject_IsTrue, (pb_pyobject *))                                                        \
+    X(int, is_callable, PyCallable_Check, (pb_pyobject *))                                                   \
     X(int, is_instance, PyObject_IsInstance, (pb_pyobject *, pb_pyobject *))                                 \
     X(long, list_size, PyList_Size, (pb_pyobject *))                                                         \
     X(pb_pyobject *, list_get, PyList_GetItem, (pb_pyobject *, long))                                        \

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ALIKE = 4 }; /* edits between names that may have been meant */
@@ -23,7 +24,25 @@ static const char *const columns[] = {"target", "name",   "value",      "default
 struct wanted {
     char name[64];
     const char *value; /* NULL: shown only */
+    char share[32];    /* its text, where it was given by the other name */
 };
+
+/* The sampling rate by the name of the tool before this one, in Hz; ours is a share of milliseconds. */
+#define SAMPLE_FREQ "probing.pprof.sample_freq"
+
+static void use_our_name(struct wanted *w)
+{
+    char *end;
+
+    if (strcmp(w->name, SAMPLE_FREQ) != 0)
+        return;
+    snprintf(w->name, sizeof(w->name), "%s", pb_setting_info[PB_SET_SAMPLE_RATE].name);
+    double hz = w->value ? strtod(w->value, &end) : 0;
+    if (!w->value || end == w->value || *end)
+        return; /* shown, or refused as it is */
+    snprintf(w->share, sizeof(w->share), "%.6f", hz / 1e3);
+    w->value = w->share;
+}
 
 static int unknown(const char *name, struct pb_err *err)
 {
@@ -54,6 +73,7 @@ static int parse(const struct pb_call *call, struct wanted *ret, bool *ret_sets,
         size_t n = equals ? (size_t)(equals - call->args[i]) : strlen(call->args[i]);
         snprintf(ret[i].name, sizeof(ret[i].name), "%.*s", (int)n, call->args[i]);
         ret[i].value = equals ? equals + 1 : NULL;
+        use_our_name(&ret[i]);
         if (strcmp(ret[i].name, PB_SETTING_ARCHIVE) == 0 && !ret[i].value)
             continue;
         if (strcmp(ret[i].name, PB_SETTING_ARCHIVE) == 0)

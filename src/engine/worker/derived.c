@@ -34,6 +34,19 @@
     "SELECT *, op AS operation, tensor_dtype AS dtype, step AS local_step, step AS global_step,"             \
     " step AS micro_step, NULL::INTEGER AS micro_batches FROM (%1$s)%2$s"
 
+#define TRACE_EVENT                                                                                          \
+    "SELECT *, epoch_ns(timestamp) AS time, CASE WHEN record_type = 'event' THEN attributes END AS "         \
+    "event_attributes FROM (%1$s)%2$s"
+
+#define VARIABLES "SELECT *, \"function\" AS func, new AS value, NULL::BIGINT AS micro_step FROM (%1$s)%2$s"
+
+#define TRACE_VARIABLES                                                                                      \
+    "%1$s UNION ALL BY NAME SELECT timestamp, \"function\" AS function_name, file AS filename, line AS "     \
+    "lineno, name AS variable_name, new AS value,"                                                           \
+    " CASE WHEN new_number IS NOT NULL THEN 'number' END AS value_type%2$s FROM memory.python.variables"
+
+#define BACKTRACE "SELECT *, NULL::BIGINT AS ip, 'Python' AS frame_type FROM (%1$s)%2$s"
+
 /* What a program recorded itself, and the collectives. */
 #define COMM_METRICS                                                                                         \
     "%1$s UNION ALL BY NAME SELECT timestamp, op AS operation, src_rank, dst_rank, bytes,"                   \
@@ -44,6 +57,10 @@ static const struct {
 } derived[] = {
     {"python", "torch_trace", TORCH_TRACE, "t.target_pid = s.target_pid AND "},
     {"python", "comm_collective", COMM_COLLECTIVE, ""},
+    {"python", "trace_event", TRACE_EVENT, ""},
+    {"python", "variables", VARIABLES, ""},
+    {"python", "trace_variables", TRACE_VARIABLES, ", rank, target_pid"},
+    {"python", "backtrace", BACKTRACE, ""},
     {"main", "comm_metrics", COMM_METRICS, ", rank, target_pid"},
 };
 #define DERIVED (sizeof(derived) / sizeof(derived[0]))
