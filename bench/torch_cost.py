@@ -310,7 +310,7 @@ import torch_cost as bench
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-model = torch.nn.parallel.DistributedDataParallel(bench.transformer()[0], bucket_cap_mb=0.1)
+model = torch.nn.parallel.DistributedDataParallel(bench.transformer()[0])
 tokens = torch.randint(0, 64, (8, 32))
 step = bench.stepper(model, torch.optim.AdamW(model.parameters()), lambda: tokens, lambda out: torch.nn.functional.cross_entropy(out.flatten(0, 1), tokens.flatten()))
 class Both:

@@ -57,6 +57,17 @@ def diverges():
         loss = net(torch.randn(5, 8)).sum() * (float("nan") if i in (5, 6) else 1)
         opt.zero_grad(); loss.backward(); opt.step()
 
+def logs():
+    net = model(400); opt = torch.optim.SGD(net.parameters(), lr=0.001); losses, took = [], 0
+    for epoch in range(3):
+        for i in range(5):
+            x = torch.randn(200, 8)
+            begun = now(); y = net(x); took += now() - begun
+            loss = y.square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+            losses.append(loss.item())
+    return {"losses": losses, "ms": took / 15 * 1e3}
+
 class Slow(Dataset):
     def __len__(self):
         return 48
@@ -223,6 +234,31 @@ def test_a_loss_that_is_no_number_is_told_of_once(job):
     step = rows[0]["step"]
     assert rows == [{"kind": "nan", "severity": "error", "subject": "loss", "step": step, "message": f"loss is nan at step {step}"}]
     assert query(job, f"SELECT count(*) AS n FROM python.variables WHERE name = 'loss' AND isnan(new_number) AND {of}")[0]["n"] == 3
+
+
+def test_promised_queries_and_other_names_give_what_the_program_measured(job):
+    assert probe(job.pid, "config", "probing.torch.profiling=on,exprs=loss@logs").returncode == 0
+    for _ in range(3):
+        said, of = run(job, "logs")
+        rows = query(job, f"SELECT epoch, avg(loss), min(loss), count(*) as steps FROM training_logs WHERE {of} GROUP BY epoch ORDER BY epoch")
+        shown = query(job, f"SELECT operation_name, avg(duration_ms) AS ms, count(*) AS n FROM profiling_data WHERE {of} AND kind = 'module' GROUP BY operation_name "
+                           "ORDER BY avg(duration_ms) DESC")
+        if rows and abs(shown[0]["ms"] - said["ms"]) < 0.05 * said["ms"]:
+            break
+    losses = said["losses"]
+    # The first step's beginning was not seen.
+    assert [(row["epoch"], row["steps"]) for row in rows] == [(0, 4), (1, 5), (2, 5)]
+    assert rows[2]["avg(loss)"] == pytest.approx(sum(losses[10:]) / 5) and rows[1]["min(loss)"] == pytest.approx(min(losses[5:10]))
+    assert shown[0]["operation_name"] == "Sequential" and [row["n"] for row in shown] == [15] * 4
+    assert shown[0]["ms"] == pytest.approx(said["ms"], rel=0.25)  # on a machine that does other things; else 0.05
+    assert query(job, f"SELECT kind, stage, count(*) AS n FROM profiling_data WHERE {of} AND kind = 'phase' GROUP BY ALL ORDER BY 2") == [
+        {"kind": "phase", "stage": "backward", "n": 15}, {"kind": "phase", "stage": "optimizer", "n": 15}]
+    values = query(job, f"SELECT micro_step, func, name, value FROM python.variables WHERE {of} ORDER BY micro_step")
+    assert [(row["micro_step"], row["func"], row["name"]) for row in values] == [(n, "logs", "loss") for n in range(14)]
+    assert [float(row["value"]) for row in values] == pytest.approx(losses[1:])
+    assert query(job, f"SELECT count(*) AS n, min(value_type) AS t FROM python.trace_variables WHERE function_name = 'logs' AND {of}") == [{"n": 14, "t": "float"}]
+    assert query(job, f"SELECT count(*) AS n FROM python.torch_step_timing a JOIN python.torch_step b USING (timestamp) WHERE a.{of} AND a.local_step = b.step "
+                      "AND abs(a.step_duration_sec * 1000 - b.duration_ms) < 1e-6 AND a.is_shadow = NOT b.sampled AND a.micro_batches = 1") == [{"n": 14}]
 
 
 def test_it_is_switched_by_a_setting_and_a_hang_is_told_of(job):

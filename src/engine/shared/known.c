@@ -235,10 +235,47 @@ static const struct pb_column agent_log[] = {
     {"source", PB_STRING, 0, NULL, "part of the agent"},
     {"message", PB_STRING, 0, NULL, "what it did by itself, and why"},
 };
+/* Views of other tables (worker/derived.c); what a program records under these names is among their rows. */
 static const struct pb_column profiling_data[] = {
-    TIME,
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
+    {"kind", PB_STRING, 0, NULL, "module, phase, span, call or collective"},
     {"operation_name", PB_STRING, 0, NULL, "what was measured"},
+    {"stage", PB_STRING, 0, NULL, "forward, backward, optimizer, dataloader, communication; of a span its phase"},
     {"duration_ms", PB_F64, 0, "ms", "how long it took"},
+    {"self_ms", PB_F64, 0, "ms", "of that, outside of the modules that it called"},
+    {"step", PB_I64, 0, NULL, "step of the training"},
+    {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
+    {"location", PB_STRING, 0, NULL, "file:line, where it is known"},
+};
+static const struct pb_column torch_step_timing[] = {
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
+    {"step_duration_sec", PB_F64, 0, "s", "how long it took"},
+    {"is_shadow", PB_BOOL, 0, NULL, "whether its modules made no rows"},
+    {"sampled", PB_BOOL, 0, NULL, "whether they made some"},
+};
+static const struct pb_column trace_variables[] = {
+    TIME,
+    {"function_name", PB_STRING, 0, NULL, "function whose variable it is"},
+    {"filename", PB_STRING, 0, NULL, "its file"},
+    {"lineno", PB_I32, 0, NULL, "the line that changed it"},
+    {"variable_name", PB_STRING, 0, NULL, "what is watched or tracked"},
+    {"value", PB_STRING, 0, NULL, "its new value"},
+    {"value_type", PB_STRING, 0, NULL, "float or str"},
+};
+/* As python/probing/_watch.py has it. */
+static const struct pb_column variables[] = {
+    TIME,
+    {"name", PB_STRING, 0, NULL, "what is watched or tracked"},
+    {"function", PB_STRING, 0, NULL, "function whose variable it is"},
+    {"file", PB_STRING, 0, NULL, "its file"},
+    {"line", PB_I32, 0, NULL, "the line that changed it"},
+    {"old", PB_STRING, 0, NULL, "JSON; NULL: none was seen"},
+    {"new", PB_STRING, 0, NULL, "JSON"},
+    {"old_number", PB_F64, 0, NULL, "of numbers"},
+    {"new_number", PB_F64, 0, NULL, "of numbers, and of tensors with one element in the CPU's memory"},
+    {"how", PB_STRING, 0, NULL, "assigned, in place, first: it had the value when it was first seen, or tracked"},
+    {"thread_id", PB_I64, 0, NULL, "as the kernel numbers it"},
+    {"note", PB_STRING, 0, NULL, "how many changes before this one have no row"},
 };
 static const struct pb_column training_logs[] = {
     TIME,
@@ -402,6 +439,9 @@ const struct pb_known pb_known[] = {
     /* Before the one whose view reads it (worker/derived.c). */
     RECORDED("python.torch_step", "steps of a training, or of an inference, with their phases", torch_step),
     RECORDED("python.torch_trace", "modules and phases of torch, with their times", torch_trace),
+    RECORDED("python.torch_step_timing", "python.torch_step under other names", torch_step_timing),
+    RECORDED("python.variables", "changes of variables that are watched, and values that are tracked", variables),
+    RECORDED("python.trace_variables", "python.variables under other names", trace_variables),
     RECORDED("python.torch_overhead", "what recording torch costs, as measured in the job", torch_overhead),
     RECORDED("python.modules", "torch modules that are alive, at the moment of the query", modules),
     RECORDED("python.tensors", "torch tensors that are alive, at the moment of the query", tensors),
@@ -410,7 +450,6 @@ const struct pb_known pb_known[] = {
     RECORDED("probing.log", "what the agent did by itself, and why", agent_log),
     RECORDED("python.samples", "stacks sampled over time", samples),
     RECORDED("python.stacks", "frames of the sampled stacks", stacks),
-    RECORDED("profiling_data", "what was measured, by operation", profiling_data),
     RECORDED("training_logs", "a row a step: tracked variables and what probing.log was given",
              training_logs),
     RECORDED("python.trace_event", "spans and events that the program tells of itself", trace_event),
@@ -423,6 +462,7 @@ const struct pb_known pb_known[] = {
     /* Before the one whose view reads it. */
     RECORDED("python.comm_collective", "collectives and transfers of torch.distributed", comm_collective),
     RECORDED("comm_metrics", "collectives and transfers between ranks", comm_metrics),
+    RECORDED("profiling_data", "all that was timed: modules, phases, spans, calls, collectives", profiling_data),
     RECORDED("gpu_metrics", "use of the GPUs, a row a second and GPU", gpu_metrics),
     RECORDED("memory_allocations", "memory allocated, by function", memory_allocations),
 };

@@ -22,7 +22,7 @@
     " CASE WHEN t.timestamp < s.timestamp + to_microseconds((s.duration_ms * 1000)::BIGINT) THEN s.step"     \
     " ELSE s.step + 1 END AS step,"                                                                          \
     " t.took_ms::DOUBLE AS duration_ms, t.took_ms::DOUBLE * t.own_share / 65535 AS self_ms,"                 \
-    " step AS micro_step, step AS local_step, step AS global_step, NULL::INTEGER AS micro_batches,"          \
+    " step AS micro_step, step AS local_step, step AS global_step, s.micro_batches AS micro_batches,"        \
     " NULL::BIGINT AS seq, t.took_ms::DOUBLE / 1000 AS duration,"                                            \
     " epoch(t.timestamp - s.timestamp)::DOUBLE AS time_offset,"                                              \
     " NULL::DOUBLE AS allocated, NULL::DOUBLE AS max_allocated, NULL::DOUBLE AS cached,"                     \
@@ -52,16 +52,52 @@
     "%1$s UNION ALL BY NAME SELECT timestamp, op AS operation, src_rank, dst_rank, bytes,"                   \
     " duration_ms AS latency_ms%2$s FROM memory.python.comm_collective"
 
+/* Steps under the names of the tool before. Of every 32 steps it leaves modules out of one, to compare: its
+ * shadow steps. */
+#define TORCH_STEP_TIMING                                                                                    \
+    "SELECT timestamp, step AS micro_step, step AS local_step, step AS global_step,"                         \
+    " micro_batches::INTEGER AS micro_batches, duration_ms / 1000 AS step_duration_sec,"                     \
+    " NOT sampled AS is_shadow, sampled%2$s FROM memory.python.torch_step UNION ALL BY NAME (%1$s)"
+
+/* What was watched and tracked, under the names of the tool before. A tracked value is of the step that has
+ * just ended, a watched one of the step that goes on. */
+#define VARIABLES                                                                                            \
+    "WITH recorded AS (%1$s), steps AS (SELECT *, timestamp + to_microseconds((duration_ms * 1000)::BIGINT)" \
+    " AS ended FROM memory.python.torch_step)"                                                               \
+    " SELECT t.*, t.function AS func, t.new AS value,"                                                       \
+    " CASE WHEN t.how = 'tracked' THEN s.step ELSE s.step + 1 END AS micro_step FROM recorded t"             \
+    " ASOF LEFT JOIN steps s ON %2$st.timestamp >= s.ended"
+#define TRACE_VARIABLES                                                                                      \
+    "SELECT timestamp, function AS function_name, file AS filename, line AS lineno, name AS variable_name,"  \
+    " new AS value, CASE WHEN new_number IS NULL THEN 'str' ELSE 'float' END AS value_type%2$s"              \
+    " FROM memory.python.variables UNION ALL BY NAME (%1$s)"
+
+/* Everything that has a duration. */
+#define PROFILING_DATA                                                                                       \
+    "SELECT timestamp, CASE WHEN stage = 'forward' THEN 'module' ELSE 'phase' END AS kind, operation_name,"  \
+    " stage, duration_ms, self_ms, step, thread_id, NULL::VARCHAR AS location%2$s"                           \
+    " FROM memory.python.torch_trace UNION ALL BY NAME"                                                      \
+    " SELECT timestamp, record_type::VARCHAR AS kind, name::VARCHAR AS operation_name,"                      \
+    " phase::VARCHAR AS stage, duration_ms, step, thread_id, location::VARCHAR AS location%2$s"              \
+    " FROM memory.python.trace_event WHERE duration_ms IS NOT NULL UNION ALL BY NAME"                        \
+    " SELECT timestamp, 'collective' AS kind, op::VARCHAR AS operation_name, 'communication' AS stage,"      \
+    " duration_ms, step, thread_id, location::VARCHAR AS location%2$s"                                       \
+    " FROM memory.python.comm_collective WHERE duration_ms IS NOT NULL UNION ALL BY NAME (%1$s)"
+
 static const struct {
     const char *schema, *name, *sql, *by_rank;
 } derived[] = {
     {"python", "torch_trace", TORCH_TRACE, "t.target_pid = s.target_pid AND "},
+    {"python", "torch_step_timing", TORCH_STEP_TIMING, ", rank, target_pid"},
+    {"python", "variables", VARIABLES, "t.target_pid = s.target_pid AND "},
+    {"python", "trace_variables", TRACE_VARIABLES, ", rank, target_pid"},
     {"python", "comm_collective", COMM_COLLECTIVE, ""},
     {"python", "trace_event", TRACE_EVENT, ""},
     {"python", "variables", VARIABLES, ""},
     {"python", "trace_variables", TRACE_VARIABLES, ", rank, target_pid"},
     {"python", "backtrace", BACKTRACE, ""},
     {"main", "comm_metrics", COMM_METRICS, ", rank, target_pid"},
+    {"main", "profiling_data", PROFILING_DATA, ", rank, target_pid"},
 };
 #define DERIVED (sizeof(derived) / sizeof(derived[0]))
 
