@@ -25,4 +25,4 @@ with lzma.open(sys.argv[1]) as packed, open(sys.argv[1][:-3], 'wb') as to:
     shutil.copyfileobj(packed, to)" $folder/lib/probing/libduckdb.so.xz
     rm $folder/lib/probing/libduckdb.so.xz
 fi
-exec python3 tests/device/gpu_metrics.py $folder/bin/probing
+exec python3 "tests/device/${1:-gpu_metrics}.py" $folder/bin/probing

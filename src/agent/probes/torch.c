@@ -279,6 +279,7 @@ static void put_in_or_take_out(const struct pb_python *py)
         take_backward();
         pb_torch_comm_take(py);
         pb_torch_track_take(py);
+        pb_torch_gpu_take(py);
         if (!pb_torch_run())
             pb_torch_names_end(py);
         return;
@@ -295,6 +296,7 @@ static void put_in_or_take_out(const struct pb_python *py)
     put_slots(py);
     pb_torch_comm_put(py);
     pb_torch_track_put(py);
+    pb_torch_gpu_put(py);
 }
 
 /* --- the thread that takes the GIL ----------------------------------------------------------------- */
@@ -525,6 +527,7 @@ static void forget(void)
     __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
     pb_torch_comm_forget();
     pb_torch_track_forget();
+    pb_torch_gpu_forget();
 }
 
 static void describe(char *ret, size_t size)

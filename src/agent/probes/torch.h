@@ -7,6 +7,7 @@
  *   torch_cost.c   what recording costs, and the budget
  *   torch_comm.c   collectives and transfers
  *   torch_track.c  expressions that are looked at when a step ends
+ *   torch_gpu.c    GPU time of modules and phases
  *   torch_shape.c  shapes of what modules are called with
  *   torch_rows.c   the tables
  *
@@ -50,6 +51,7 @@ struct pb_torch {
     uint32_t run;     /* counts starts; 0: off. Set by the resident thread, read by all */
     uint32_t modules; /* whether calls of modules make rows in this step */
     uint32_t shapes;  /* whether those have shapes in this step */
+    uint32_t gpu;     /* whether their GPU time is taken in this step */
     uint32_t thin;    /* rows in every so manieth step, for the budget */
     double rate;      /* share of steps in which modules make rows */
     double budget;    /* percent of a step; 0: none */
@@ -94,6 +96,8 @@ uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t paren
 uint32_t pb_torch_shapes_text(const char *text, size_t length);
 struct pb_torch_place *pb_torch_place_at(uint32_t place);
 const char *pb_torch_text(uint32_t text, size_t *length);
+/* The path of a name. */
+const char *pb_torch_path(uint32_t name, size_t *length);
 unsigned pb_torch_names_count(void);
 /* The path of a module that was seen in a call: its length, 0 where it was not. With the GIL. */
 int pb_torch_name_seen(const pb_pyobject *module, const char **ret);
@@ -138,6 +142,17 @@ void pb_torch_track_take(const struct pb_python *py);
 void pb_torch_track_forget(void); /* in a child of fork */
 void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int64_t step, int64_t samples,
                          int64_t took);
+
+/* torch_gpu.c: with the GIL. forget: in a child of fork. begin gives a new reference, NULL where there is no
+ * GPU to time; end takes it over, and may run code of torch's as begin and collect do. */
+void pb_torch_gpu_put(const struct pb_python *py);
+void pb_torch_gpu_take(const struct pb_python *py);
+void pb_torch_gpu_forget(void);
+int pb_torch_gpu_wants(int64_t step);
+pb_pyobject *pb_torch_gpu_begin(const struct pb_python *py);
+void pb_torch_gpu_end(const struct pb_python *py, pb_pyobject *event, const char *stage, const char *name,
+                      size_t length, int64_t begun);
+void pb_torch_gpu_collect(const struct pb_python *py);
 
 /* torch_cost.c */
 void pb_torch_cost_reset(void);

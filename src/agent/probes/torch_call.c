@@ -75,7 +75,8 @@ struct call {
     uint32_t depth, run, place;
     uintptr_t frame;
     int64_t begun;
-    int64_t before; /* when our own code began; 0: its cost is not taken */
+    int64_t before;     /* when our own code began; 0: its cost is not taken */
+    pb_pyobject *event; /* in the GPU's stream; NULL: none */
 };
 
 /* What may run code of torch's, and so let other threads run. False: the run is over since. */
@@ -114,7 +115,7 @@ static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *arg
     }
     uint32_t place = 0;
     c->thread = t;
-    c->before = pb_torch_cost_due() && !pb_torch.shapes ? pb_clock_mono() : 0;
+    c->before = pb_torch_cost_due() && !pb_torch.shapes && !pb_torch.gpu ? pb_clock_mono() : 0;
     if ((depth == 0 || pb_torch.shapes) &&
         !look_at_arguments(c, depth == 0, args, keywords, shapes, sizeof(shapes), &length))
         return 0;
@@ -127,6 +128,11 @@ static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *arg
             if (depth)
                 return 0;
         }
+    }
+    if (__builtin_expect(pb_torch.gpu && place, 0)) {
+        c->event = pb_torch_gpu_begin(pb_python_here());
+        if (pb_torch_run() != c->run)
+            return 0;
     }
     t->levels[depth] = (struct level){.frame = frame, .place = place};
     t->depth = depth + 1;
@@ -158,15 +164,36 @@ static inline void end_call(const struct call *c)
         pb_torch_forward_ended(t->tid, c->begun, now);
 }
 
+/* The end of the module's work in the GPU's stream. Not where the module raised: no Python runs then. */
+static __attribute__((noinline)) void end_on_gpu(const struct call *c, int ended)
+{
+    const struct pb_python *py = pb_python_here();
+    char path[200];
+    size_t length = 0;
+
+    if (!ended || pb_torch_run() != c->run) {
+        py->decref(c->event);
+        return;
+    }
+    /* Copied: a stop while Python runs gives back the memory of names. */
+    const char *name = pb_torch_path(pb_torch_place_at(c->place)->name, &length);
+    length = length < sizeof(path) ? length : sizeof(path);
+    memcpy(path, name, length);
+    pb_torch_gpu_end(py, c->event, "forward", path, length, c->begun);
+}
+
 pb_pyobject *pb_torch_call_module(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords)
 {
     const pb_torch_call original = pb_torch.original_call;
     struct call c;
 
     c.run = pb_torch_run();
-    if (!c.run || !begin_call(&c, self, args, keywords, (uintptr_t)__builtin_frame_address(0)))
-        return original(self, args, keywords);
+    c.event = NULL;
+    int seen = c.run && begin_call(&c, self, args, keywords, (uintptr_t)__builtin_frame_address(0));
     pb_pyobject *result = original(self, args, keywords);
-    end_call(&c);
+    if (c.event)
+        end_on_gpu(&c, result != NULL && seen);
+    if (seen)
+        end_call(&c);
     return result;
 }

@@ -115,6 +115,15 @@ static const char *name_field(uint32_t name, int n, int *length)
     return at;
 }
 
+const char *pb_torch_path(uint32_t name, size_t *length)
+{
+    int n;
+    const char *path = name_field(name, 0, &n);
+
+    *length = (size_t)n;
+    return path;
+}
+
 static uint32_t make_text(const struct pb_torch_place *p)
 {
     char text[2 * PATH_BYTES];

@@ -29,6 +29,7 @@ static struct {
     uint64_t calls; /* rows of modules before this step */
     /* The optimizer that is in its step, in the thread that steps. */
     int64_t optimizer_begun, optimizer_inside;
+    pb_pyobject *optimizer_event, *step_event; /* in the GPU's stream, where they began; NULL: none */
     /* Of the outermost call that goes on: they count once it was part of a training, or of an inference. */
     int64_t samples, tokens;
     uint32_t batches_read;
@@ -67,6 +68,7 @@ static void begin_step(int64_t now, int64_t step)
     pb_torch.step = step;
     pb_torch.modules = (uint32_t)s.now.sampled;
     pb_torch.shapes = s.now.sampled && step % SHAPES_EVERY == 0;
+    pb_torch.gpu = s.now.sampled && pb_torch_gpu_wants(step);
 }
 
 /* Of a scaled training: another forward begins after as many backwards as steps use to have. */
@@ -103,12 +105,28 @@ static void end_step(int32_t tid, int64_t now, int skipped)
 
 void pb_torch_steps_reset(int64_t now)
 {
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *events[] = {s.optimizer_event, s.step_event};
+
     (void)now;
     memset(&s, 0, sizeof(s));
+    for (int i = 0; i < 2; i++)
+        if (events[i])
+            py->decref(events[i]);
     pb_torch.step = 0;
     pb_torch.usual = pb_torch.alive = 0;
-    pb_torch.in_phase = pb_torch.shapes = 0;
+    pb_torch.in_phase = pb_torch.shapes = pb_torch.gpu = 0;
     pb_torch.modules = 1; /* until the first boundary: nobody knows yet whose calls they are */
+}
+
+/* The end of something in the GPU's stream. Runs code of torch's, in which the run may end. */
+static void end_on_gpu(const struct pb_python *py, pb_pyobject **event, const char *stage, int64_t begun)
+{
+    pb_pyobject *taken = *event;
+
+    *event = NULL;
+    if (taken)
+        pb_torch_gpu_end(py, taken, stage, stage, strlen(stage), begun);
 }
 
 static void write_phase(enum pb_torch_stage stage, uint32_t name, int32_t tid, int64_t begun, int64_t took)
@@ -172,7 +190,12 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
 
     if (run && is_ours(pb_thread_id()))
         mark(PB_TORCH_BACKWARD, begun);
+    pb_pyobject *event = run && pb_torch.gpu ? pb_torch_gpu_begin(pb_python_here()) : NULL;
     pb_pyobject *result = pb_torch.original_backward(self, args, keywords);
+    if (event && result && run == pb_torch_run())
+        end_on_gpu(pb_python_here(), &event, "backward", begun);
+    else if (event)
+        pb_python_here()->decref(event);
     if (!run || run != pb_torch_run())
         return result;
     int64_t took = pb_clock_mono() - begun;
@@ -247,6 +270,14 @@ static pb_pyobject *before_step(pb_pyobject *self, pb_pyobject *args)
         s.optimizer_begun = pb_clock_mono();
         s.optimizer_inside = 0;
         mark(PB_TORCH_OPTIMIZER, s.optimizer_begun);
+        if (pb_torch.gpu && !s.optimizer_event) {
+            uint32_t run = pb_torch_run();
+            pb_pyobject *event = pb_torch_gpu_begin(pb_python_here());
+            if (run == pb_torch_run() && !s.optimizer_event)
+                s.optimizer_event = event;
+            else if (event)
+                pb_python_here()->decref(event);
+        }
     }
     return give_none();
 }
@@ -267,6 +298,20 @@ static int counts(const void *optimizer, int32_t tid)
     return 1;
 }
 
+/* A step was begun: its first event, where it is one whose GPU time is taken, and rows of those before it. */
+static void follow_on_gpu(const struct pb_python *py)
+{
+    uint32_t run = pb_torch_run();
+    pb_pyobject *event = run && pb_torch.gpu ? pb_torch_gpu_begin(py) : NULL;
+
+    if (event && run == pb_torch_run() && !s.step_event)
+        s.step_event = event;
+    else if (event)
+        py->decref(event);
+    if (run == pb_torch_run())
+        pb_torch_gpu_collect(py);
+}
+
 static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
@@ -281,6 +326,10 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
     int64_t now = pb_clock_mono();
     if (is_ours(tid))
         mark(-1, now);
+    if (is_ours(tid) && s.optimizer_begun && s.optimizer_event)
+        end_on_gpu(py, &s.optimizer_event, "optimizer", s.optimizer_begun);
+    if (!pb_torch_run())
+        return give_none();
     if (is_ours(tid) && s.optimizer_begun) {
         s.now.optimizer += now - s.optimizer_begun - s.optimizer_inside;
         write_phase(PB_TORCH_OPTIMIZER, pb_torch_name_of_class(py, optimizer), tid, s.optimizer_begun,
@@ -289,11 +338,15 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
     }
     s.training = 1;
     if (counts(optimizer, tid)) {
+        end_on_gpu(py, &s.step_event, "step", s.now.begun);
+        if (!pb_torch_run())
+            return give_none();
         int64_t step = s.now.step, samples = s.now.samples, took = now - s.now.begun;
         int begun = s.begun;
         end_step(tid, now, 0);
         if (begun)
             pb_torch_track_step(py, optimizer, step, samples, took);
+        follow_on_gpu(py);
     }
     return give_none();
 }

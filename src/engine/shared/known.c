@@ -157,6 +157,19 @@ static const struct pb_column torch_step[] = {
     {"memory_mb", PB_F32, 0, "MB", "resident memory of the process, at most a second old"},
     {"skipped", PB_BOOL, 0, NULL, "whether a gradient scaler left out the optimizer's step"},
 };
+/* As src/agent/probes/torch_gpu.c writes it. */
+static const struct pb_column torch_gpu[] = {
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when the CPU began it, UTC"},
+    {"step", PB_I64, 0, NULL, "step of python.torch_step"},
+    {"stage", PB_STRING, 0, NULL, "forward, backward, optimizer, or step: all of it"},
+    {"module", PB_STRING, 0, NULL, "as in python.torch_trace"},
+    {"device", PB_I32, 0, NULL, "number of the GPU"},
+    {"gpu_ms", PB_F64, 0, "ms", "from its first to its last work in the stream"},
+    {"host_ms", PB_F64, 0, "ms", "how long the CPU took"},
+    {"allocated_mb", PB_F64, 0, "MB", "of a step: memory of tensors at its end"},
+    {"reserved_mb", PB_F64, 0, "MB", "of a step: memory that torch has from the GPU"},
+    {"max_allocated_mb", PB_F64, 0, "MB", "of a step: the most so far"},
+};
 /* Of live objects, as python/probing/_objects.py gives them when a query names the table. */
 static const struct pb_column modules[] = {
     {"name", PB_STRING, 0, NULL, "path in its model; of the model itself its class"},
@@ -240,7 +253,8 @@ static const struct pb_column profiling_data[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
     {"kind", PB_STRING, 0, NULL, "module, phase, span, call or collective"},
     {"operation_name", PB_STRING, 0, NULL, "what was measured"},
-    {"stage", PB_STRING, 0, NULL, "forward, backward, optimizer, dataloader, communication; of a span its phase"},
+    {"stage", PB_STRING, 0, NULL,
+     "forward, backward, optimizer, dataloader, communication; of a span its phase"},
     {"duration_ms", PB_F64, 0, "ms", "how long it took"},
     {"self_ms", PB_F64, 0, "ms", "of that, outside of the modules that it called"},
     {"step", PB_I64, 0, NULL, "step of the training"},
@@ -273,7 +287,8 @@ static const struct pb_column variables[] = {
     {"new", PB_STRING, 0, NULL, "JSON"},
     {"old_number", PB_F64, 0, NULL, "of numbers"},
     {"new_number", PB_F64, 0, NULL, "of numbers, and of tensors with one element in the CPU's memory"},
-    {"how", PB_STRING, 0, NULL, "assigned, in place, first: it had the value when it was first seen, or tracked"},
+    {"how", PB_STRING, 0, NULL,
+     "assigned, in place, first: it had the value when it was first seen, or tracked"},
     {"thread_id", PB_I64, 0, NULL, "as the kernel numbers it"},
     {"note", PB_STRING, 0, NULL, "how many changes before this one have no row"},
 };
@@ -440,8 +455,10 @@ const struct pb_known pb_known[] = {
     RECORDED("python.torch_step", "steps of a training, or of an inference, with their phases", torch_step),
     RECORDED("python.torch_trace", "modules and phases of torch, with their times", torch_trace),
     RECORDED("python.torch_step_timing", "python.torch_step under other names", torch_step_timing),
-    RECORDED("python.variables", "changes of variables that are watched, and values that are tracked", variables),
+    RECORDED("python.variables", "changes of variables that are watched, and values that are tracked",
+             variables),
     RECORDED("python.trace_variables", "python.variables under other names", trace_variables),
+    RECORDED("python.torch_gpu", "modules and phases of torch on GPUs, of some steps", torch_gpu),
     RECORDED("python.torch_overhead", "what recording torch costs, as measured in the job", torch_overhead),
     RECORDED("python.modules", "torch modules that are alive, at the moment of the query", modules),
     RECORDED("python.tensors", "torch tensors that are alive, at the moment of the query", tensors),
@@ -462,7 +479,8 @@ const struct pb_known pb_known[] = {
     /* Before the one whose view reads it. */
     RECORDED("python.comm_collective", "collectives and transfers of torch.distributed", comm_collective),
     RECORDED("comm_metrics", "collectives and transfers between ranks", comm_metrics),
-    RECORDED("profiling_data", "all that was timed: modules, phases, spans, calls, collectives", profiling_data),
+    RECORDED("profiling_data", "all that was timed: modules, phases, spans, calls, collectives",
+             profiling_data),
     RECORDED("gpu_metrics", "use of the GPUs, a row a second and GPU", gpu_metrics),
     RECORDED("memory_allocations", "memory allocated, by function", memory_allocations),
 };

@@ -1,0 +1,57 @@
+"""GPU time of modules and phases: events of CUDA's around them, read back when the GPU has passed them (src/agent/probes/torch_gpu.c).
+
+Called in threads of the program, in one step of 16, with the thread's capture mode relaxed. Nothing here waits for a GPU, allocates its memory, or touches a stream that is
+captured. A pair of events belongs to one device and one stream; where the stream changes between the two, there is no row.
+"""
+import sys
+from collections import deque
+
+import _probing
+
+PENDING_MAX = 4096
+_pending = deque()  # (stage, module, step, begun, host ms, device, first event, last event, memory)
+_free = []          # events that were read, for the next ones
+
+
+def _usable(cuda):
+    return cuda.is_initialized() and not cuda.is_current_stream_capturing()
+
+
+def begin():
+    """An event in the current stream, with what tells that stream; None where there can be none."""
+    cuda = sys.modules["torch"].cuda
+    if not _usable(cuda) or len(_pending) >= PENDING_MAX:
+        return None
+    stream = cuda.current_stream()
+    event = _free.pop() if _free else cuda.Event(enable_timing=True)
+    event.record(stream)
+    return event, stream.device_index, stream.cuda_stream
+
+
+def end(begun_by, stage, module, begun, step):
+    cuda = sys.modules["torch"].cuda
+    first, device, number = begun_by
+    if not _usable(cuda):
+        return
+    stream = cuda.current_stream()
+    if (stream.device_index, stream.cuda_stream) != (device, number):
+        return
+    last = _free.pop() if _free else cuda.Event(enable_timing=True)
+    last.record(stream)
+    memory = (-1, -1, -1)
+    if stage == "step":
+        stats = sys.modules["torch"]._C._cuda_memoryStats(device)
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        memory = allocated["current"], reserved["current"], allocated["peak"]
+    _pending.append((stage, module, step, begun, (_probing.gpu_now() - begun) / 1e6, device, first, last, memory))
+
+
+def collect():
+    """Rows of all that the GPU has passed."""
+    if not _pending or not _usable(sys.modules["torch"].cuda):
+        return
+    while _pending and _pending[0][7].query():
+        stage, module, step, begun, host, device, first, last, memory = _pending.popleft()
+        _probing.gpu_row(stage, module, step, begun, device, first.elapsed_time(last), host, *memory)
+        if len(_free) < 256:
+            _free.extend((first, last))

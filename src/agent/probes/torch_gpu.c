@@ -1,0 +1,243 @@
+/* torch_gpu: how long modules and phases keep a GPU busy, of one step in 16, by events of CUDA's.
+ *
+ * An event is put into the stream before and after, by the Python part (_gpu.py), and read when a later step
+ * ends and the GPU has passed it: nothing waits for the GPU. Around every such call this thread's capture mode
+ * is relaxed, so that a graph that another thread captures just then is not spoiled; into a stream that is
+ * captured nothing is put. Where CUDA's runtime is not found, or is not in use, there are no rows. */
+#include "agent/module.h"
+#include "agent/probes/torch.h"
+#include "agent/recorder.h"
+#include "table/clock.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+
+#define GPU_EVERY     16
+#define RELAXED       2 /* cudaStreamCaptureModeRelaxed */
+#define LIBRARY_BYTES 512
+
+enum {
+    GPU_TIMESTAMP,
+    GPU_STEP,
+    GPU_STAGE,
+    GPU_MODULE,
+    GPU_DEVICE,
+    GPU_MS,
+    GPU_HOST_MS,
+    GPU_ALLOCATED,
+    GPU_RESERVED,
+    GPU_MAX_ALLOCATED,
+    GPU_COLUMNS,
+};
+/* As src/engine/shared/known.c has it. */
+static const struct pb_column columns[GPU_COLUMNS] = {
+    [GPU_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when the CPU began it, UTC"},
+    [GPU_STEP] = {"step", PB_I64, 0, NULL, "step of python.torch_step"},
+    [GPU_STAGE] = {"stage", PB_STRING, 0, NULL, "forward, backward, optimizer, or step: all of it"},
+    [GPU_MODULE] = {"module", PB_STRING, 0, NULL, "as in python.torch_trace"},
+    [GPU_DEVICE] = {"device", PB_I32, 0, NULL, "number of the GPU"},
+    [GPU_MS] = {"gpu_ms", PB_F64, 0, "ms", "from its first to its last work in the stream"},
+    [GPU_HOST_MS] = {"host_ms", PB_F64, 0, "ms", "how long the CPU took"},
+    [GPU_ALLOCATED] = {"allocated_mb", PB_F64, 0, "MB", "of a step: memory of tensors at its end"},
+    [GPU_RESERVED] = {"reserved_mb", PB_F64, 0, "MB", "of a step: memory that torch has from the GPU"},
+    [GPU_MAX_ALLOCATED] = {"max_allocated_mb", PB_F64, 0, "MB", "of a step: the most so far"},
+};
+
+/* With the GIL, as everything here. */
+static pb_pyobject *part;               /* _gpu.py; NULL: CUDA is not in use */
+static int (*exchange_mode)(int *mode); /* cudaThreadExchangeStreamCaptureMode */
+static struct pb_known_table known_table;
+
+static int find_runtime(struct dl_phdr_info *info, size_t size, void *ret)
+{
+    (void)size;
+    if (!info->dlpi_name || !strstr(info->dlpi_name, "libcudart"))
+        return 0;
+    snprintf(ret, LIBRARY_BYTES, "%s", info->dlpi_name);
+    return 1;
+}
+
+static int find_exchange(void)
+{
+    char name[LIBRARY_BYTES];
+
+    if (exchange_mode)
+        return 1;
+    void *library = dl_iterate_phdr(find_runtime, name) ? dlopen(name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *found = library ? dlsym(library, "cudaThreadExchangeStreamCaptureMode") : NULL;
+    if (library)
+        dlclose(library);
+    memcpy(&exchange_mode, &found, sizeof(found));
+    return found != NULL;
+}
+
+static int is_in_use(const struct pb_python *py)
+{
+    pb_pyobject *cuda = py->dict_get(py->modules_dict(), "torch.cuda");
+    pb_pyobject *word = cuda ? py->get_attr(cuda, "_initialized") : NULL;
+    int yes = word == py->true_object;
+
+    if (word)
+        py->decref(word);
+    py->err_clear();
+    return yes;
+}
+
+void pb_torch_gpu_put(const struct pb_python *py)
+{
+    if (!part && is_in_use(py) && find_exchange())
+        part = pb_torch_load_part(py, "_gpu");
+}
+
+void pb_torch_gpu_take(const struct pb_python *py)
+{
+    pb_pyobject *held = part;
+
+    part = NULL;
+    if (held)
+        py->decref(held);
+}
+
+void pb_torch_gpu_forget(void)
+{
+    part = NULL;
+}
+
+int pb_torch_gpu_wants(int64_t step)
+{
+    return part && step % GPU_EVERY == GPU_EVERY / 2;
+}
+
+/* Calls a function of the Python part; the arguments are dropped. NULL: it failed. */
+static pb_pyobject *call_part(const struct pb_python *py, const char *name, pb_pyobject *args[5])
+{
+    pb_pyobject *held = part; /* a stop in another thread, while Python runs, drops it */
+    int mode = RELAXED, nargs = 0;
+
+    py->incref(held);
+    pb_pyobject *function = py->get_attr(held, name), *result = NULL;
+    while (nargs < 5 && args[nargs])
+        nargs++;
+    int changed = exchange_mode(&mode) == 0; /* mode has what was before */
+    if (function)
+        result = nargs == 0 ? py->call(function, (void *)NULL)
+                            : py->call(function, args[0], args[1], args[2], args[3], args[4], (void *)NULL);
+    if (changed)
+        exchange_mode(&mode);
+    for (int i = 0; i < 5; i++)
+        if (args[i])
+            py->decref(args[i]);
+    if (function)
+        py->decref(function);
+    py->decref(held);
+    py->err_clear();
+    return result;
+}
+
+pb_pyobject *pb_torch_gpu_begin(const struct pb_python *py)
+{
+    pb_pyobject *none[5] = {NULL};
+    pb_pyobject *event = part ? call_part(py, "begin", none) : NULL;
+
+    if (event == py->none) {
+        py->decref(event);
+        event = NULL;
+    }
+    return event;
+}
+
+void pb_torch_gpu_end(const struct pb_python *py, pb_pyobject *event, const char *stage, const char *name,
+                      size_t length, int64_t begun)
+{
+    pb_pyobject *args[5] = {event, py->str_from_utf8(stage, (long)strlen(stage), "strict"),
+                            py->str_from_utf8(name, (long)length, "replace"), py->int64_from(begun),
+                            py->int64_from(pb_torch.step)};
+    int complete = part != NULL;
+
+    for (int i = 0; i < 5; i++)
+        complete = complete && args[i];
+    if (complete) {
+        pb_pyobject *done = call_part(py, "end", args);
+        if (done)
+            py->decref(done);
+        return;
+    }
+    for (int i = 0; i < 5; i++)
+        if (args[i])
+            py->decref(args[i]);
+    py->err_clear();
+}
+
+void pb_torch_gpu_collect(const struct pb_python *py)
+{
+    pb_pyobject *none[5] = {NULL};
+    pb_pyobject *done = part ? call_part(py, "collect", none) : NULL;
+
+    if (done)
+        py->decref(done);
+}
+
+/* gpu_row(stage, module, step, begun, device, gpu_ms, host_ms, allocated, reserved, most): the last three are
+ * bytes, negative where they are not known. */
+static pb_pyobject *gpu_row(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    const struct pb_table_spec spec = {.name = "python.torch_gpu",
+                                       .comment = "modules and phases of torch on GPUs, of some steps",
+                                       .columns = columns,
+                                       .ncolumns = GPU_COLUMNS,
+                                       .share = 2};
+    const char *text[2];
+    double number[8];
+    struct pb_row row;
+    uint32_t inside;
+    (void)self;
+
+    for (int i = 0; i < 10; i++) {
+        pb_pyobject *each = py->tuple_get(args, i);
+        if (!each)
+            return NULL;
+        if (i < 2 && !(text[i] = py->utf8_of(each)))
+            return NULL;
+        if (i >= 2)
+            number[i - 2] = py->float_as(each);
+        if (py->err_occurred())
+            return NULL;
+    }
+    int64_t begun = py->int64_as(py->tuple_get(args, 3)); /* more digits than a double has */
+    struct pb_arena *arena = pb_recorder_enter(&inside);
+    struct pb_table *table = arena ? pb_recorder_table(arena, &spec, &known_table) : NULL;
+    if (table && pb_row_begin(table, &row) == 0) {
+        pb_set_timestamp(&row, GPU_TIMESTAMP, begun);
+        pb_set_i64(&row, GPU_STEP, (int64_t)number[0]);
+        pb_set_string(&row, GPU_STAGE, text[0], strlen(text[0]));
+        pb_set_string(&row, GPU_MODULE, text[1], strlen(text[1]));
+        pb_set_i32(&row, GPU_DEVICE, (int32_t)number[2]);
+        pb_set_f64(&row, GPU_MS, number[3]);
+        pb_set_f64(&row, GPU_HOST_MS, number[4]);
+        for (unsigned i = 0; i < 3; i++)
+            if (number[5 + i] >= 0)
+                pb_set_f64(&row, GPU_ALLOCATED + i, number[5 + i] / (1 << 20));
+        pb_row_commit(&row);
+    }
+    if (arena)
+        pb_recorder_leave(inside);
+    py->incref(py->none);
+    return py->none;
+}
+
+/* gpu_now(): the clock of `begun`. */
+static pb_pyobject *gpu_now(pb_pyobject *self, pb_pyobject *unused)
+{
+    (void)self;
+    (void)unused;
+    return pb_python_here()->int64_from(pb_clock_mono());
+}
+
+struct pb_py_method pb_gpu_methods[] = {
+    {"gpu_row", (pb_py_function)gpu_row, PB_METH_VARARGS, NULL},
+    {"gpu_now", (pb_py_function)gpu_now, PB_METH_NOARGS, NULL},
+    {0},
+};

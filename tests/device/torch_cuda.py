@@ -1,0 +1,217 @@
+"""The checks of torch_cuda.sh: a training on a GPU without and with the torch probe, and what was recorded against what the job measured.
+
+DEVICE=cpu runs what needs no GPU, to try the script itself.
+"""
+import json
+import os
+import subprocess
+import sys
+import time
+
+PROGRAM, DEVICE = sys.argv[1], os.environ.get("DEVICE", "cuda")
+JOB = """
+import json, os, sys, threading, time
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+import torch, torch.nn as nn
+import torch.distributed as dist
+device = os.environ.get("DEVICE", "cuda")
+gpu = device == "cuda"
+torch.use_deterministic_algorithms(True)
+
+class Block(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.norm, self.mlp = nn.LayerNorm(d), nn.Sequential(nn.Linear(d, 4 * d), nn.GELU(), nn.Linear(4 * d, d))
+    def forward(self, x):
+        return x + self.mlp(self.norm(x))
+
+def make(d=1024 if gpu else 32, layers=4):
+    torch.manual_seed(0)
+    net = nn.Sequential(*[Block(d) for _ in range(layers)]).to(device)
+    return net, torch.randn(512 if gpu else 8, d, device=device)
+
+def train(steps, wrap=lambda net: net):
+    net, x = make()
+    net = wrap(net)
+    opt = torch.optim.AdamW(net.parameters(), lr=1e-4)
+    losses, events = [], []
+    for i in range(steps):
+        if gpu:
+            events.append([torch.cuda.Event(enable_timing=True) for _ in range(2)]); events[-1][0].record()
+        loss = net(x).square().mean()
+        opt.zero_grad(); loss.backward(); opt.step()
+        if gpu:
+            events[-1][1].record()
+        losses.append(loss.detach())
+    if gpu:
+        torch.cuda.synchronize()
+    times = sorted(a.elapsed_time(b) for a, b in events)
+    return {"losses": [each.item() for each in losses], "gpu_ms": times[len(times) // 2] if times else None,
+            "allocated_mb": torch.cuda.memory_allocated() / 2 ** 20 if gpu else None}
+
+def timed(steps):
+    net, x = make(256, 4)
+    opt = torch.optim.AdamW(net.parameters(), lr=1e-4)
+    def step():
+        loss = net(x[:, :256]).square().mean(); opt.zero_grad(); loss.backward(); opt.step()
+    for _ in range(20):
+        step()
+    found = []
+    for _ in range(steps):
+        begun = time.perf_counter(); step()
+        if gpu:
+            torch.cuda.synchronize()
+        found.append(time.perf_counter() - begun)
+    return sorted(found)[steps // 2] * 1e3
+
+def graph():
+    net, x = make()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            want = net(x)
+    torch.cuda.current_stream().wait_stream(side)
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        y = net(x)
+    g.replay(); torch.cuda.synchronize()
+    return bool(torch.equal(y, want))
+
+def graph_beside():
+    # captures in this thread while another one trains: nothing of ours may spoil them
+    net, x = make(); net(x); stop, failed = [], []
+    def work():
+        other, data = make(256, 2)
+        opt = torch.optim.SGD(other.parameters(), lr=1e-4)
+        while not stop:
+            other(data[:, :256]).square().mean().backward(); opt.step()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        net(x)
+    torch.cuda.synchronize()
+    thread = threading.Thread(target=work); thread.start(); time.sleep(0.5)
+    for _ in range(30):
+        g = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(g, capture_error_mode="thread_local"):
+                y = net(x)
+            g.replay()
+        except Exception as error:
+            failed.append(str(error)[:200])
+    stop.append(1); thread.join(); torch.cuda.synchronize()
+    return failed
+
+def compiled():
+    net, x = make()
+    want = net(x)
+    return bool(torch.allclose(torch.compile(net, backend="aot_eager", fullgraph=True)(x), want, rtol=1e-3, atol=1e-3))
+
+def ddp(steps):
+    if not dist.is_initialized():
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29677", RANK="0", WORLD_SIZE="1")
+        dist.init_process_group("nccl" if gpu else "gloo")
+        time.sleep(2.5)
+    return train(steps, lambda net: nn.parallel.DistributedDataParallel(net))
+
+train(3)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(json.dumps(eval(line)), flush=True)
+"""
+failed = 0
+
+
+def check(what, good, seen):
+    global failed
+    failed += not good
+    print(f"{'ok  ' if good else 'FAIL'} {what}: {seen}", flush=True)
+
+
+def probing(*words):
+    done = subprocess.run([PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120)
+    if done.returncode != 0:
+        check(" ".join(map(str, words)), False, done.stderr.strip())
+    return done.stdout
+
+
+def rows(pid, sql):
+    return json.loads(probing(pid, "query", "--format", "json", sql) or "[]")
+
+
+def ask(job, text):
+    job.stdin.write(text + "\n")
+    job.stdin.flush()
+    line = job.stdout.readline()
+    if not line:
+        check(text, False, "the job has ended")
+        raise SystemExit("FAIL")
+    return json.loads(line)
+
+
+def switch(job, on):
+    probing(job.pid, "probes", "start" if on else "stop", "torch", *(["budget=off"] if on else []))
+    end = time.monotonic() + 20
+    while on and "of the steps" not in probing(job.pid, "probes") and time.monotonic() < end:
+        time.sleep(0.1)
+    time.sleep(1.5)  # the thread that looks for CUDA comes by once a second
+
+
+def look(job):
+    before = ask(job, "train(100)")
+    graphs = [ask(job, "graph()"), ask(job, "graph_beside()")] if DEVICE == "cuda" else [True, []]
+    switch(job, True)
+    after = ask(job, "train(100)")
+    check("losses are the same, bit for bit", before["losses"] == after["losses"], f"last {after['losses'][-1]}")
+    ask(job, "train(40)")  # a later step reads what the GPU has passed
+    steps = rows(job.pid, "SELECT count(*) AS n, median(duration_ms) AS ms FROM python.torch_step")[0]
+    check("steps", steps["n"] >= 99, steps)
+    calls = rows(job.pid, "SELECT count(DISTINCT module) AS n FROM python.torch_trace WHERE stage = 'forward' AND model = 'Sequential'")[0]["n"]
+    check("modules of the model", calls == 1 + 4 * 6, calls)
+    if DEVICE == "cuda":
+        seen = rows(job.pid, "SELECT stage, count(*) AS n, count(DISTINCT module) AS modules, median(gpu_ms) AS gpu_ms, max(allocated_mb) AS allocated_mb, "
+                             "max(reserved_mb) AS reserved_mb FROM python.torch_gpu GROUP BY stage")
+        found = {row["stage"]: row for row in seen}
+        check("stages with GPU time", sorted(found) == ["backward", "forward", "optimizer", "step"], {stage: row["n"] for stage, row in found.items()})
+        whole = found.get("step", {"gpu_ms": 0, "allocated_mb": 0})
+        check("GPU time of a step", abs(whole["gpu_ms"] - after["gpu_ms"]) < 0.15 * after["gpu_ms"], f"{whole['gpu_ms']:.3f} ms, the job's events {after['gpu_ms']:.3f}")
+        check("modules with GPU time", found.get("forward", {}).get("modules") == 25, found.get("forward"))
+        check("memory of a step", abs((whole["allocated_mb"] or 0) - after["allocated_mb"]) < 0.3 * after["allocated_mb"] + 32,
+              f"{whole['allocated_mb']} MB, torch {after['allocated_mb']:.1f}")
+        inside = rows(job.pid, "SELECT median(a.gpu_ms / b.gpu_ms) AS share FROM python.torch_gpu a JOIN (SELECT step, sum(gpu_ms) AS gpu_ms FROM python.torch_gpu "
+                               "WHERE stage <> 'step' AND module IN ('Sequential', 'backward', 'optimizer') GROUP BY 1) b USING (step) WHERE a.stage = 'step'")[0]["share"]
+        check("phases make up the step", inside is not None and 0.95 < inside < 1.6, inside)
+        check("a graph is captured and replayed", graphs[0] and ask(job, "graph()"), "equal")
+        beside = ask(job, "graph_beside()")
+        check("graphs captured beside a training", len(beside) <= len(graphs[1]), f"{len(beside)} of 30 failed, without the probe {len(graphs[1])} {beside[:1]}")
+    check("fullgraph compile", ask(job, "compiled()"), "equal")
+    on = [ask(job, "timed(300)")]
+    switch(job, False)
+    off = [ask(job, "timed(300)")]
+    switch(job, True)
+    on.append(ask(job, "timed(300)"))
+    print(f"note a small step: {off[0]:.3f} ms off, {on[0]:.3f} and {on[1]:.3f} on ({(min(on) / off[0] - 1) * 100:+.1f}%)")
+    plain = ask(job, "ddp(30)")
+    switch(job, False)
+    bare = ask(job, "ddp(30)")
+    check("DDP: losses are the same", plain["losses"] == bare["losses"], f"last {bare['losses'][-1]}")
+    seen = rows(job.pid, "SELECT op, count(*) AS n, max(bytes) AS bytes, max(tensor_dtype) AS dtype FROM python.comm_collective GROUP BY op ORDER BY n DESC")
+    check("collectives of one rank", any(row["op"] == "allreduce" and row["n"] >= 29 and row["bytes"] for row in seen), seen)
+    probing(job.pid, "detach")
+    again = ask(job, "train(100)")
+    check("losses after detach", again["losses"] == before["losses"], "the same")
+
+
+def main():
+    job = subprocess.Popen([sys.executable, "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+    try:
+        assert job.stdout.readline() == "ready\n", "torch has no GPU here"
+        look(job)
+    finally:
+        job.kill()
+        job.wait()
+    print("FAIL" if failed else "PASS")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
