@@ -4,6 +4,7 @@ A hit is a row of python.break_hits. At a breakpoint the thread is held besides 
 """
 import _probing
 from . import _hooks, _places, _trace, _watch
+from ._expressions import Names, compile_expression, parse_message, render
 from ._hooks import MONITORED, Refused
 
 INT, INT64, BOOL, TEXT = 3, 4, 11, 13  # enum pb_type
@@ -14,76 +15,7 @@ HITS = [
     ("note", TEXT, None, "how many hits before this one have no row"),
 ]
 OLD_MS = 60000  # how long places stay before 3.12
-RATE, MESSAGE_MAX = 1000, 2000
-
-
-def compile_expression(text):
-    try:
-        return compile(text.strip(), "<break>", "eval", 0, True)
-    except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError) as error:
-        raise Refused("%r is no expression: %s" % (text.strip(), getattr(error, "msg", None) or error)) from None
-
-
-def parse_message(text):
-    """"loss={loss:.3f}" as [str or (code, conversion, format)]."""
-    parts, at = [], 0
-    while at < len(text):
-        if text[at] in "{}" and text[at:at + 2] in ("{{", "}}"):
-            parts.append(text[at])
-            at += 2
-        elif text[at] == "{":
-            end = closing(text, at + 1)
-            parts.append(parse_field(text[at + 1:end]))
-            at = end + 1
-        else:
-            following = min([text.find(sign, at + 1) for sign in "{}" if text.find(sign, at + 1) > 0] or [len(text)])
-            parts.append(text[at:following])
-            at = following
-    return parts
-
-
-def outside(text, signs, at=0):
-    """Where the first of the signs is that stands in no bracket and no string; -1."""
-    depth, quote = 0, ""
-    while at < len(text):
-        char = text[at]
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "\"'":
-            quote = char
-        elif depth == 0 and char in signs and text[at:at + 2] not in ("!=", "=="):
-            return at
-        else:
-            depth += (char in "([{") - (char in ")]}")
-        at += 1
-    return -1
-
-
-def closing(text, at):
-    found = outside(text, "}", at)
-    if found < 0:
-        raise Refused("a { of the message is not closed: {{ is the sign itself")
-    return found
-
-
-def parse_field(text):
-    at = outside(text, "!:")
-    expression, rest = (text, "") if at < 0 else (text[:at], text[at:])
-    conversion = rest[1:2] if rest.startswith("!") else ""
-    if conversion not in ("", "r", "s", "a"):
-        raise Refused("a conversion is !r, !s or !a, not !%s" % conversion)
-    rest = rest[2:] if conversion else rest
-    return compile_expression(expression), {"r": repr, "s": str, "a": ascii}.get(conversion), rest[1:]
-
-
-def render(parts, names):
-    found = []
-    for part in parts:
-        if type(part) is tuple:
-            value = eval(part[0], names)
-            part = format(part[1](value) if part[1] else value, part[2])
-        found.append(part)
-    return "".join(found)[:MESSAGE_MAX]
+RATE = 1000
 
 
 class Break:
@@ -108,12 +40,17 @@ class Break:
             self.watch = _watch.Watch(options["on_change"], RATE, until, self.changed)
             self.place, self.text = self.watch.place, "a change of %s" % options["on_change"]
         else:
-            codes, line = _places.find(*parse_place(options["place"]))
-            self.place = _places.Place(codes, line, self.hit, None, until)
-            self.text = "%s:%d %s" % (codes[0].co_filename, line, codes[0].co_name)
+            self.place = _places.FilePlace(*parse_place(options["place"]), hit=self.hit, until=until, moved=self.name_place)
+            self.name_place(self.place)
 
     def stops(self):
         return self.message is None
+
+    def name_place(self, place):
+        if place.line:
+            self.text = "%s:%d %s" % (place.codes[0].co_filename, place.line, place.codes[0].co_name)
+        else:
+            self.text = "%s:%d once it is loaded" % (place.path, place.wanted)
 
     def is_live(self):
         return all_breaks().get(self.number) is self
@@ -131,7 +68,7 @@ class Break:
             return
         error, wanted = None, True
         try:
-            names = _watch.Names(frame) if self.condition is not None or self.message else None
+            names = Names(frame) if self.condition is not None or self.message else None
             wanted = self.condition is None or bool(eval(self.condition, names))
             if wanted and self.message is not None:
                 message = render(self.message, names)

@@ -13,9 +13,10 @@ from posix import getpid
 
 import _probing
 from . import _streams
-from ._dap_engine import Refused
 from ._dap_json import decode, encode
 from ._dap_values import class_name
+from ._hooks import Refused, note
+from ._places import canonical
 from ._program import forget_thread, import_threading
 
 MESSAGE_MAX = 16 << 20
@@ -284,8 +285,8 @@ class Session:
                 self.task_done(task)
         _streams.sinks.pop(get_ident(), None)
 
-    def moved(self, place, file):
-        self.event("breakpoint", {"reason": "changed", "breakpoint": self.told_place(place, file)})
+    def moved(self, breakpoint, file):
+        self.event("breakpoint", {"reason": "changed", "breakpoint": self.told_place(breakpoint, file)})
 
     # --- tasks
 
@@ -407,12 +408,13 @@ class Session:
         if name.startswith("<"):
             number = self.sources.setdefault(name, len(self.sources) + 1)
             return {"name": name, "sourceReference": number}
-        path = self.to_local(self.debugger.canonical(name))
+        path = self.to_local(canonical(name))
         return {"name": path.rpartition("/")[2], "path": path}
 
-    def told_place(self, place, file):
-        told = {"id": place.number, "verified": place.line is not None, "line": (place.line or place.wanted) - 1 + self.first_line}
-        if place.line is None:
+    def told_place(self, breakpoint, file):
+        line = breakpoint.line()
+        told = {"id": breakpoint.number, "verified": line > 0, "line": (line or breakpoint.wanted) - 1 + self.first_line}
+        if not line:
             told["message"] = "no code at that line is loaded yet"
             told["reason"] = "pending"
         if file is not None:
@@ -421,13 +423,6 @@ class Session:
 
 
 LATER = object()
-
-
-def note(text):
-    """As that of _pause.py: kept for notes() of a prompt."""
-    kept = _probing.shared.setdefault("notes", [])
-    kept.append(text)
-    del kept[:-100]
 
 
 def serve_client(arguments, channel):

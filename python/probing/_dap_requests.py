@@ -1,8 +1,8 @@
 """The requests of the Debug Adapter Protocol that `probing debug` answers, one method each (_dap.py has what they stand on)."""
 import _probing
-from . import _dap, _dap_engine, _helpers
+from . import _dap, _dap_engine, _helpers, _places
 from ._dap import CAPABILITIES, FRAMES_MAX, LOOK_MS
-from ._dap_engine import Debugger, Place, Refused
+from ._dap_engine import Breakpoint, Debugger, Refused
 from ._dap_values import PAGE_MAX, Holder, Scope, class_name, part_counts, render
 
 
@@ -77,14 +77,12 @@ class Requests(_dap.Session):
 
     # --- breakpoints
 
-    def make_place(self, wanted, each):
+    def make_breakpoint(self, wanted, each):
         self.place_numbers += 1
         try:
-            return Place(self.place_numbers, wanted, each.get("condition"), each.get("hitCondition"), each.get("logMessage")), None
-        except (SyntaxError, ValueError) as error:
-            return Place(self.place_numbers, wanted), "the condition is no expression: %s" % error
+            return Breakpoint(self.place_numbers, wanted, each.get("condition"), each.get("hitCondition"), each.get("logMessage")), None
         except Refused as refused:
-            return Place(self.place_numbers, wanted), str(refused)
+            return Breakpoint(self.place_numbers, wanted), str(refused)
 
     def do_setBreakpoints(self, request, arguments):
         source = arguments.get("source") or {}
@@ -97,11 +95,11 @@ class Requests(_dap.Session):
         made = []
         for each in arguments.get("breakpoints") or ():
             line = int(each.get("line", 0)) + 1 - self.first_line
-            made.append(self.make_place(line, each))
-        self.debugger.set_places(path, [place for place, why in made if why is None])
+            made.append(self.make_breakpoint(line, each))
+        self.debugger.set_breakpoints(path, [breakpoint for breakpoint, why in made if why is None])
         told = []
-        for place, why in made:
-            told.append(self.told_place(place, self.debugger.canonical(path)))
+        for breakpoint, why in made:
+            told.append(self.told_place(breakpoint, _places.canonical(path)))
             if why is not None:
                 told[-1].update(verified=False, message=why, reason="failed")
         return {"breakpoints": told}
@@ -109,7 +107,7 @@ class Requests(_dap.Session):
     def do_setFunctionBreakpoints(self, request, arguments):
         functions, told = {}, []
         for each in arguments.get("breakpoints") or ():
-            place, why = self.make_place(0, each)
+            place, why = self.make_breakpoint(0, each)
             told.append({"id": place.number, "verified": why is None})
             if why is not None:
                 told[-1]["message"] = why
@@ -128,10 +126,9 @@ class Requests(_dap.Session):
         path = (arguments.get("source") or {}).get("path")
         first = int(arguments.get("line", 0)) + 1 - self.first_line
         last = int(arguments.get("endLine", arguments.get("line", 0))) + 1 - self.first_line
-        debugger, lines = self.debugger, set()
-        file = debugger.canonical(self.to_remote(str(path)))
-        for code in debugger.codes_of(file):
-            lines.update(line for line in _dap_engine.code_lines(code) if first <= line <= last)
+        lines = set()
+        for code in _places.of_file(_places.canonical(self.to_remote(str(path)))):
+            lines.update(line for line in _places.lines_of(code) if first <= line <= last)
         return {"breakpoints": [{"line": line - 1 + self.first_line} for line in sorted(lines)]}
 
     # --- going on

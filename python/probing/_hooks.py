@@ -1,11 +1,10 @@
-"""Where the running program calls us: sys.monitoring from 3.12 on, with events of single functions; before that a trace function.
+"""Where the running program calls us: the one engine that trace, break, watch and the debugger stand on. sys.monitoring from 3.12 on, with events of
+single functions; before that a trace function (_tracing.py).
 
 A function (its code object) is hooked for calls (src/agent/module_trace.c records them), for the functions that it calls, and for places: lines
-of it, and its end (_places.py). What is hooked is kept in _probing.shared, since this module goes with the agent while a thread may still be inside a hook. The agent has a thread of ours
-take away what has run out (end_due), and at detach everything (clear_all). In a forked child nobody does: hooks take themselves out.
-
-Before 3.12 there are no events of single functions. The main thread and threads that begin later get a trace function, which looks at every call and
-stays away from functions that are not hooked. A thread that has a trace function (a debugger, coverage) keeps it and is not traced.
+of it, and its end (_places.py). Listeners hear of events of all functions. What is hooked is kept in _probing.shared, since this module goes with the
+agent while a thread may still be inside a hook. The agent has a thread of ours take away what has run out (end_due), and at detach everything
+(clear_all). In a forked child nobody does: hooks take themselves out.
 """
 import sys
 
@@ -13,12 +12,12 @@ from _thread import allocate_lock, get_ident
 from posix import getpid
 
 import _probing
-from ._program import at_detach, import_threading, is_of_program
+from ._program import at_detach, is_of_program
 
 MONITORED = sys.version_info >= (3, 12)
-TOOLS = (4, 3)  # numbers that PEP 669 gives to nobody
-MAIN_MS = 2000
-RETURN_VALUE, YIELD_VALUE, YIELD_FROM, RESUME = 83, 86, 72, 151  # instructions up to 3.11; the opcode module would load a library
+FREE_THREADED = "free-threading" in sys.version  # stacks of threads that run cannot be walked
+TOOLS = (4, 3, 0)  # numbers that PEP 669 gives to nobody, then that of debuggers
+OWN_TRACE = "the main thread has a trace function of its own (a debugger, coverage), and before Python 3.12 there is one only"
 GENERATOR = 0x20 | 0x80 | 0x200  # of a code's flags: a generator, a coroutine, an asynchronous generator
 
 
@@ -37,6 +36,34 @@ class Hooked:
         return not self.calls and self.callees is None and not self.places
 
 
+class Listener:
+    """Hears of events of all functions, in the thread of the program. finds, starts and line say whether it wants to hear of that code, function or
+    line again; each is asked for once more when listeners change (update)."""
+
+    def wanted(self):
+        """Which events: "finds" (each code once), "starts", "lines", "raises", "unwinds"."""
+        return ()
+
+    def finds(self, code):
+        return False
+
+    def starts(self, frame):
+        return False
+
+    def line(self, frame, line):
+        return False
+
+    def raises(self, frame, error, trace):
+        pass
+
+    def unwinds(self, frame, error, trace):
+        pass
+
+    def traces(self, frame, ident):
+        """Before 3.12: whether it wants lines, exceptions and the end of this frame of that thread."""
+        return False
+
+
 def state():
     """Of this process. That of a parent is left to it, but for the events, which a child inherits."""
     found = _probing.shared.get("hooks")
@@ -44,25 +71,66 @@ def state():
         if found is not None:
             clear(found)
         found = _probing.shared["hooks"] = {"pid": getpid(), "generation": _probing.detached(), "hooked": {}, "tools": {}, "lock": allocate_lock(),
-                                            "ends": [], "inside": set()}
+                                            "ends": [], "inside": set(), "listeners": (), "wide": frozenset(), "followers": [], "plain": {}, "threads": set(),
+                                            "generators": {}, "raised": {}}
     return found
+
+
+def is_on(now):
+    return bool(now["hooked"] or now["listeners"])
+
+
+def here():
+    """What is hooked, in a callback. None: nothing is; in a forked child its parent's hooks are taken out."""
+    now = _probing.shared.get("hooks")
+    if now is None or now["generation"] != _probing.detached():
+        return None
+    if now["pid"] != getpid():
+        if now["listeners"]:
+            now["listeners"] = ()
+            set_wide(now)
+        return None
+    return now
+
+
+class Changing:
+    """Holds the lock. Code of the program that this thread runs meanwhile (a signal's handler, a finalizer) does not come to places, and so not
+    to this lock. Not waits: in a thread of the program that may be in here already; held is false where it was not had."""
+
+    def __init__(self, now, waits=True):
+        self.now, self.waits, self.held = now, waits, False
+
+    def __enter__(self):
+        ident = get_ident()
+        self.was_inside = ident in self.now["inside"]
+        self.held = self.now["lock"].acquire(self.waits)
+        if self.held:
+            self.now["inside"].add(ident)
+        return self
+
+    def __exit__(self, *_):
+        if self.held:
+            if not self.was_inside:
+                self.now["inside"].discard(get_ident())
+            self.now["lock"].release()
 
 
 # --- sys.monitoring
 
 def callbacks():
-    """Of the two tools, since an event of a tool has one function: {role: [(event, function)]}."""
+    """Of the two tools, since an event of a tool has one function, and that of calls is C code: {role: [(event, function)]}."""
     events = sys.monitoring.events
     return {"calls": [(events.PY_START, _probing.call_starts), (events.PY_RETURN, _probing.call_returns), (events.PY_YIELD, _probing.call_yields),
                       (events.PY_RESUME, _probing.call_resumes), (events.PY_UNWIND, _probing.call_unwinds), (events.CALL, on_call)],
-            "places": [(events.LINE, on_line), (events.PY_RETURN, on_leave), (events.PY_YIELD, on_leave)]}
+            "places": [(events.LINE, on_line), (events.PY_RETURN, on_return), (events.PY_YIELD, on_yield), (events.PY_START, on_start),
+                       (events.PY_RESUME, on_start), (events.RAISE, on_raise), (events.PY_UNWIND, on_unwind)]}
 
 
 def tool_of(now, role):
     """The tool's number; takes one where there is none yet."""
     mon = sys.monitoring
     if role not in now["tools"]:
-        for tool in TOOLS if role == "calls" else TOOLS[::-1]:
+        for tool in TOOLS if role == "calls" else (3, 4, 0):
             if mon.get_tool(tool) is None:
                 mon.use_tool_id(tool, "probing")
                 break
@@ -108,28 +176,47 @@ def set_events(now, hooked):
             mon.set_local_events(tool_of(now, role), hooked.code, 0)
         if wanted:
             mon.set_local_events(tool_of(now, role), hooked.code, wanted)
+            if role == "places" and now["wide"].intersection(WIDE_LINES):  # those events stay on in between
+                mon.restart_events()
     # That a function is left by an exception is an event of all functions only: it is asked for as long as calls are traced.
     if "calls" in now["tools"]:
         unwinds = any(each.calls for each in now["hooked"].values())
         mon.set_events(now["tools"]["calls"], mon.events.PY_UNWIND if unwinds else 0)
 
 
+WIDE_LINES = ("lines", "finds") if FREE_THREADED else ("lines",)  # else functions that run already are found on the stacks
+
+
+def set_wide(now):
+    """The events of all functions, as listeners want them."""
+    wide = now["wide"] = frozenset(kind for each in now["listeners"] for kind in each.wanted())
+    now["plain"].clear()
+    now["followers"] = [each for each in now["listeners"] if {"raises", "unwinds", "lines"}.intersection(each.wanted())]
+    if not MONITORED:
+        return
+    mon, wanted = sys.monitoring, 0
+    for kind, event in (("finds", "PY_START"), ("finds", "PY_RESUME"), ("starts", "PY_START"), ("starts", "PY_RESUME"), ("raises", "RAISE"),
+                        ("unwinds", "PY_UNWIND")) + tuple((kind, "LINE") for kind in WIDE_LINES):
+        if kind in wide:
+            wanted |= getattr(mon.events, event)
+    if wanted or "places" in now["tools"]:
+        mon.set_events(tool_of(now, "places"), wanted)
+    if wanted & (mon.events.PY_START | mon.events.LINE):
+        mon.restart_events()  # what was taken out is asked for again, once
+
+
 def end_idle_tools(now):
     if not any(each.calls or each.callees is not None for each in now["hooked"].values()):
         end_monitoring(now, "calls")
-    if not any(each.places for each in now["hooked"].values()):
+    if not now["listeners"] and not any(each.places for each in now["hooked"].values()):
         end_monitoring(now, "places")
-
-
-def hooked_of(code):
-    now = _probing.shared.get("hooks")
-    return None if now is None or now["pid"] != getpid() or now["generation"] != _probing.detached() else now["hooked"].get(id(code))
 
 
 def on_call(code, offset, function, argument):
     """Never raises anything of ours: what goes through is what a signal handler of the program raised in here."""
     try:
-        hooked = hooked_of(code)
+        now = here()
+        hooked = now and now["hooked"].get(id(code))
         if hooked is None or hooked.callees is None:
             return sys.monitoring.DISABLE
         hooked.callees(function)
@@ -140,42 +227,104 @@ def on_call(code, offset, function, argument):
 
 
 def on_line(code, line):
-    """Before a line of a hooked function. Lines at which there is no place go silent."""
-    hooked = hooked_of(code)
-    places = hooked.places if hooked is not None else ()
-    heard = False
-    for place in places:
+    """Before a line of a hooked function, or of any. Lines at which nobody wants to hear go silent."""
+    now = here()
+    if now is None:
+        return sys.monitoring.DISABLE
+    hooked, wide, heard = now["hooked"].get(id(code)), now["wide"], False
+    if hooked is None and FREE_THREADED and "finds" in wide and not is_own_code(code):
+        heard = ask(now, "finds", code)
+        hooked = now["hooked"].get(id(code))
+    for place in hooked.places if hooked is not None else ():
         if place.line is None or place.line == line:
             heard = True
             tell(place.hit, sys._getframe(1), line)
+    if "lines" in wide and not is_own_code(code):
+        heard = ask(now, "line", sys._getframe(1), line) or heard
     return None if heard else sys.monitoring.DISABLE
 
 
-def on_leave(code, offset, value):
+def on_start(code, offset):
+    now = here()
+    if now is None or is_own_code(code):
+        return sys.monitoring.DISABLE
+    again = ask(now, "finds", code) if "finds" in now["wide"] else False
+    if "starts" in now["wide"]:
+        again = ask(now, "starts", sys._getframe(1)) or again
+    return None if again else sys.monitoring.DISABLE
+
+
+def on_return(code, offset, value):
+    return leave(code, sys._getframe(1), False)
+
+
+def on_yield(code, offset, value):
+    return leave(code, sys._getframe(1), True)
+
+
+def leave(code, frame, yields):
     """A hooked function returns or yields."""
-    hooked = hooked_of(code)
+    now = here()
+    hooked = now and now["hooked"].get(id(code))
     if hooked is None or not hooked.places:
         return sys.monitoring.DISABLE
     for place in hooked.places:
         if place.line is None:
-            tell(place.left, sys._getframe(1), None)
+            tell(place.left, frame, yields)
     return None
 
 
-def tell(function, frame, line):
-    """Calls a place's function, in the thread of the program. Code that it runs (a condition) does not come to places itself."""
+def on_raise(code, offset, error):
+    now = here()
+    if now is not None and not is_own_code(code):
+        ask(now, "raises", sys._getframe(1), error, error.__traceback__)
+
+
+def on_unwind(code, offset, error):
+    now = here()
+    if now is not None and not is_own_code(code):
+        ask(now, "unwinds", sys._getframe(1), error, error.__traceback__)
+
+
+# --- for both
+
+def is_own_code(code):
+    return code.co_filename.startswith("<probing>")
+
+
+def is_outermost(frame):
+    caller = frame.f_back
+    return caller is None or (caller.f_code.co_name in ("_bootstrap_inner", "_bootstrap") and caller.f_globals.get("__name__") == "threading")
+
+
+def is_own(function):
+    return getattr(getattr(function, "__code__", None), "co_filename", "").startswith("<probing>")
+
+
+def tell(function, *arguments):
+    """Calls a function of ours in the thread of the program. Code that it runs (a condition) does not come to places itself. None: it was not called."""
     inside, ident = _probing.shared["hooks"]["inside"], get_ident()
     if ident in inside:
-        return
+        return None
     try:
         inside.add(ident)
-        function(frame, line)
+        return function(*arguments)
     except BaseException as error:
         if is_of_program(error):
             raise
         note("a hook failed: %s: %s" % (type(error).__name__, error))
+        return None
     finally:
         inside.discard(ident)
+
+
+def ask(now, name, *arguments):
+    """Has listeners hear of an event. Whether one of them wants to hear of it there again, or could not be asked now."""
+    again = False
+    for each in now["listeners"]:
+        answer = tell(getattr(each, name), *arguments)
+        again = again or answer is None or answer
+    return again
 
 
 def note(text):
@@ -185,177 +334,129 @@ def note(text):
     del kept[:-100]
 
 
-# --- a trace function, before 3.12
-
-def in_thread(frame, event, argument):
-    """The trace function of a thread: asked for every call."""
-    now = _probing.shared.get("hooks")
-    if not now["hooked"] or now["pid"] != getpid():
-        if sys.gettrace() is in_thread:
-            sys.settrace(None)
-            forget_frames(frame)
-        return None
-    hooked = now["hooked"].get(id(frame.f_code))
-    try:
-        caller = now["hooked"].get(id(frame.f_back.f_code)) if frame.f_back is not None else None
-        if caller is not None and caller.callees is not None:
-            caller.callees(frame.f_code)
-            hooked = now["hooked"].get(id(frame.f_code))
-        if hooked is None:
-            return None
-        if hooked.calls:
-            (_probing.call_resumes if is_resumed(frame) else _probing.call_starts)(frame.f_code, 0, None, frame)
-        want_lines(frame, bool(hooked.places))
-    except BaseException as error:
-        if is_of_program(error):
+def listen(listener):
+    """Events of all functions, from now on. Before 3.12 the main thread is not waited for; listener.main_refuses() is called there where that has a
+    trace function of its own."""
+    settle_generation()
+    now = state()
+    with Changing(now):
+        now["listeners"] = tuple(each for each in now["listeners"] if each is not listener) + (listener,)
+        try:
+            set_wide(now)
+        except BaseException:
+            now["listeners"] = tuple(each for each in now["listeners"] if each is not listener)
+            end_idle(now)
             raise
-    return in_function
+        at_detach("hooks", clear_all)
+    if not MONITORED:
+        tracing().begin(now, listener.main_refuses)
 
 
-def want_lines(frame, wanted):
-    """Whether its trace function is to be called for lines. A debugger's step of ours (_pause.py) wants them in any case."""
-    if sys.version_info >= (3, 7) and sys.gettrace() is in_thread:
-        frame.f_trace_lines = wanted
+def unlisten(listener):
+    now = state()
+    with Changing(now):
+        if listener in now["listeners"]:
+            now["listeners"] = tuple(each for each in now["listeners"] if each is not listener)
+            set_wide(now)
+            end_idle(now)
 
 
-def forget_frames(frame):
-    while frame is not None:
-        if frame.f_trace is in_function:
-            frame.f_trace = None
-        frame = frame.f_back
+def update(listener):
+    """What it wants has changed."""
+    now = state()
+    with Changing(now):
+        if listener in now["listeners"]:
+            set_wide(now)
+    if not MONITORED:
+        tracing().reach(now)
 
 
-def reach_frames(frame):
-    """Functions that run already get their trace function, in their own thread."""
-    while frame is not None:
-        hooked = hooked_of(frame.f_code)
-        if hooked is not None and hooked.places and frame.f_trace is None:
-            frame.f_trace = in_function
-        frame = frame.f_back
+def tracing():
+    from . import _tracing
+
+    return _tracing
 
 
 def beside(frame, event, argument):
-    """For a trace function of ours that steps (_pause.py) in place of in_thread: does what that would do. Whether the frame is hooked."""
+    """For a trace function of ours that steps (_pause.py) in place of that of _tracing.py: does what that would do. Whether the frame is hooked."""
     now = _probing.shared.get("hooks")
-    if MONITORED or now is None or not now["hooked"]:
+    if MONITORED or now is None or not is_on(now):
         return False
-    return (in_thread if event == "call" else in_function)(frame, event, argument) is not None
+    return (tracing().in_thread if event == "call" else tracing().in_function)(frame, event, argument) is not None
 
 
 def thread_function():
     """The trace function that a thread goes back to after steps."""
     now = _probing.shared.get("hooks")
-    return None if MONITORED or now is None or now["pid"] != getpid() or not now["hooked"] else in_thread
+    return None if MONITORED or now is None or now["pid"] != getpid() or not is_on(now) else tracing().in_thread
 
 
-_raised = {}  # address of a frame -> the class of the exception that was last raised in it, and at which instruction
+def reach_frames():
+    """Functions that this thread is in get their trace function back, after steps."""
+    if not MONITORED and here() is not None:
+        tracing().reach_thread(state(), get_ident())
 
 
-def in_function(frame, event, argument):
-    """The trace function of a hooked function."""
-    hooked = hooked_of(frame.f_code)
-    if hooked is None:
-        return None
-    if event in ("line", "return"):
-        for place in hooked.places:
-            if event == "line" and place.line in (None, frame.f_lineno):
-                tell(place.hit, frame, frame.f_lineno)
-            elif event == "return" and place.line is None:
-                tell(place.left, frame, None)
-    try:
-        if event == "exception" and hooked.calls:
-            _raised[id(frame)] = argument[0], frame.f_lasti
-        elif event == "return" and hooked.calls:
-            raised, at = _raised.pop(id(frame), (Exception, None))
-            how = how_left(frame)
-            if how == "raises" or (how == "yields" and argument is None and at == frame.f_lasti):  # thrown in at a yield
-                _probing.call_unwinds(frame.f_code, 0, raised, frame)
-            elif how == "yields":
-                _probing.call_yields(frame.f_code, 0, None, frame)
-            else:
-                _probing.call_returns(frame.f_code, 0, argument, frame)
-    except BaseException as error:
-        if is_of_program(error):
-            raise
-    return frame.f_trace  # a place may have begun steps, and put another there
-
-
-def instructions(frame):
-    """The last instruction of a frame and the one after it."""
-    code = frame.f_code.co_code
-    return [code[at] if 0 <= at < len(code) else -1 for at in (frame.f_lasti, frame.f_lasti + 2)]
-
-
-def waits_inside(following):
-    return following == YIELD_FROM and sys.version_info < (3, 11)
-
-
-def how_left(frame):
-    """A trace function is told of returns, of yields and of exceptions in one word. What waits in a `yield from` stands before it (up to 3.10)."""
-    last, following = instructions(frame)
-    if frame.f_code.co_flags & GENERATOR and (last == YIELD_VALUE or waits_inside(following)):
-        return "yields"
-    return "returns" if last == RETURN_VALUE else "raises"
-
-
-def is_resumed(frame):
-    """Whether a generator goes on, rather than begins."""
-    if not frame.f_code.co_flags & GENERATOR or frame.f_lasti < 0:
-        return False
-    last, following = instructions(frame)
-    if last == RESUME and sys.version_info >= (3, 11):  # 3.11: of which kind is told by its argument, 0 for a beginning
-        return frame.f_code.co_code[frame.f_lasti + 1] & 3 != 0
-    return last == YIELD_VALUE or waits_inside(following)
-
-
-def begin_tracing():
-    """Gives the main thread, and threads that begin from now on, the trace function. A sentence for a person: who has none."""
-    answer = []
-
-    def begin():
-        if sys.gettrace() is None:
-            sys.settrace(in_thread)
-        reach_frames(sys._getframe(1))
-        answer.append(is_own(sys.gettrace()))
-
-    import_threading()
-    threading = sys.modules.get("threading")
-    if threading is not None and threading._trace_hook is None:
-        threading.settrace(in_thread)
-    if not _probing.pend(begin):
-        raise Refused("a pause of this process is under way; try again")
-    wait, end = allocate_lock(), _probing.milliseconds() + MAIN_MS
+def pend(function, turns=100):
+    """_probing.pend, which an earlier call that is about to return holds up for a moment."""
+    wait = allocate_lock()
     wait.acquire()
-    while not answer and _probing.milliseconds() < end:
+    while not _probing.pend(function):
+        turns -= 1
+        if turns <= 0:
+            return False
         wait.acquire(True, 0.005)
-    if answer and not answer[0]:
-        raise Refused("the main thread has a trace function of its own (a debugger, coverage), and before Python 3.12 there is one only")
-    return "" if answer else "the main thread is in C code: it is reached once it comes back"
+    return True
 
 
-def is_own(function):
-    return getattr(getattr(function, "__code__", None), "co_filename", "").startswith("<probing>")
+def main_calls():
+    """What the main thread is to call, and whether the interpreter was told to, or does so now."""
+    return _probing.shared.setdefault("main calls", {"calls": [], "told": False, "runs": False})
 
 
-def end_tracing():
-    """Threads drop the trace function themselves, at the next call that they make."""
-    threading = sys.modules.get("threading")
-    if threading is not None and threading._trace_hook is in_thread:
-        threading.settrace(None)
-    _probing.unpend()
-    _raised.clear()
+def in_main(function, turns=100):
+    """Has the main thread call function(frame) when it next can, after those that wait there already: one call of the interpreter's does for all."""
+    waiting = main_calls()
+    waiting["calls"].append((getpid(), function))
+    if waiting["told"] or waiting["runs"]:
+        return
+    if not pend(run_main_calls, turns):
+        del waiting["calls"][:]
+        raise Refused("a pause of this process is under way; try again")
+    waiting["told"] = bool(waiting["calls"])
 
 
-# --- for both
-
-def hook(code, change, waits=True):
-    """Calls change with what the function is hooked for, and has Python do it. A sentence for a person, or "". Not waits: in a thread of the
-    program, where a signal's handler may come to this while its thread is in here already; None: it was not done."""
-    now = state()
-    if not now["lock"].acquire(waits):
-        return None
+def run_main_calls():
+    frame, waiting = sys._getframe(1), main_calls()
+    waiting["told"], waiting["runs"] = False, True
     try:
-        begins = not now["hooked"]
+        while waiting["calls"]:
+            pid, function = waiting["calls"].pop(0)
+            if pid == getpid():
+                function(frame)
+    finally:
+        waiting["runs"] = False
+
+
+def drop_main_calls(name):
+    """Those of that name are not wanted any more. Where none is left a pause may come in their place."""
+    waiting = main_calls()
+    waiting["calls"][:] = [each for each in waiting["calls"] if each[1].__name__ != name]
+    if waiting["told"] and not waiting["calls"]:
+        waiting["told"] = False
+        _probing.unpend()
+
+
+def hook(code, change, waits=True, begins=True):
+    """Calls change with what the function is hooked for, and has Python do it. A sentence for a person, or "". Not waits: in a thread of the
+    program, where a signal's handler may come to this while its thread is in here already; None: it was not done. Not begins: before 3.12 the
+    main thread has its trace function already, or is not to be waited for."""
+    now = state()
+    with Changing(now, waits) as changing:
+        if not changing.held:
+            return None
+        begins = begins and waits and not MONITORED
+        first = not now["hooked"]
         hooked = now["hooked"].setdefault(id(code), Hooked(code))
         had = hooked.calls, hooked.callees, hooked.places
         try:
@@ -365,15 +466,17 @@ def hook(code, change, waits=True):
             put_back(now, hooked, had)
             raise
         at_detach("hooks", clear_all)
-        reaches = waits and not MONITORED and (begins or hooked.places != had[2])
-    finally:
-        now["lock"].release()
     try:
-        return begin_tracing() if reaches else ""
+        return begin_and_wait() if begins and (first or hooked.places != had[2]) else ""
     except Refused:
-        with now["lock"]:
+        with Changing(now):
             put_back(now, hooked, had)
         raise
+
+
+def begin_and_wait():
+    """Before 3.12: the main thread gets its trace function. A sentence for a person, or ""."""
+    return "" if MONITORED else tracing().begin_and_wait(state())
 
 
 def put_back(now, hooked, had):
@@ -384,7 +487,7 @@ def put_back(now, hooked, had):
 def settle_generation():
     """What an agent before this one left is taken away first."""
     now = state()
-    with now["lock"]:
+    with Changing(now):
         if now["generation"] != _probing.detached():
             clear(now)
             now["generation"] = _probing.detached()
@@ -401,14 +504,14 @@ def settle(now, hooked):
 def end_idle(now):
     if MONITORED:
         end_idle_tools(now)
-    elif not now["hooked"]:
-        end_tracing()
+    elif not is_on(now):
+        tracing().end(now)
 
 
 def change_hook(code, change):
     """The same for a function that may not be hooked any more."""
     now = state()
-    with now["lock"]:
+    with Changing(now):
         hooked = now["hooked"].get(id(code))
         if hooked is not None:
             change(hooked)
@@ -417,20 +520,23 @@ def change_hook(code, change):
 
 def clear(now):
     """Everything off."""
-    for name in ("traced", "breaks", "watches", "places"):
+    for name in ("traced", "breaks", "watches", "places", "searched places"):
         _probing.shared.get(name, {}).clear()
     for hooked in list(now["hooked"].values()):
         hooked.calls, hooked.callees, hooked.places = False, None, ()
         _probing.trace_remove(hooked.code)
         settle(now, hooked)
+    now["listeners"] = ()
+    _probing.shared.pop("search", None)
+    set_wide(now)
     end_idle(now)
 
 
 def clear_all():
-    """At detach. What a callback meets meanwhile is taken for nothing (hooked_of)."""
+    """At detach. What a callback meets meanwhile is taken for nothing (here)."""
     now = _probing.shared.get("hooks")
     if now is not None and now["pid"] == getpid():
-        with now["lock"]:
+        with Changing(now):
             clear(now)
 
 

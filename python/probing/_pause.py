@@ -469,7 +469,7 @@ class Pause:
             frame = frame.f_back
         if sys.gettrace() == self.trace:
             sys.settrace(_hooks.thread_function())
-            _hooks.reach_frames(sys._getframe())
+            _hooks.reach_frames()
         with self.lock:
             clients, self.waiting = self.waiting + ([self.session] if self.session else []), []
             self.session = None
@@ -586,9 +586,9 @@ def serve_control(arguments, channel):
         return
     timeout_ms, limit_ms = int(words[1]), int(words[2])
     pause = current = Pause(limit_ms)
-    if not _probing.pend(pause.stop):
+    if not _hooks.pend(pause.stop):
         current = None
-        channel.close("Python takes no more calls for its main thread", 1)
+        channel.close("Python takes no more calls for its main thread (a debugger has stopped it?)", 1)
         return
     where = pause.wait_until_stopped(timeout_ms)
     if where is None and _probing.unpend():

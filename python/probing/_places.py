@@ -1,57 +1,140 @@
 """Places of the running program at which a function of ours is called: what break, watch and the debugger stand on.
 
-    codes, line = find("train.py", 12)             # Refused: a sentence for a person. The line is the next one that has code
-    place = Place(codes, line, hit)                # hit(frame, line) is called in the program's thread, before the line runs
+    place = FilePlace("train.py", 12, hit)         # Refused: a sentence for a person. place.line is the next one that has code; 0: it is not loaded yet
     said = add(place)                              # "" or a sentence for a person, such as that the main thread is in C code
     remove(place)
-    place = Place([code], None, hit, left)         # every line of a function; left(frame, None) when it returns or yields
+    place = Place([code], None, hit, left)         # every line of a function; left(frame, yields) when it returns or yields
 
-hit may wait, for as long as the thread is to be held, and may assign locals of its frame. What it raises does not reach the program, but for
-what a signal handler of the program raised meanwhile (is_of_program). Code that it runs does not come to places, nor does any other in that thread.
-Places end with the agent, in a forked child, and at place.until (of _probing.milliseconds(); 0: never). Before 3.12, where a trace function is needed,
-they are reached in the main thread and in threads that begin later, and slow both down: give them an end. A thread that hit holds may be stepped: by
-sys.settrace in hit, on every version; a function that is set so calls _hooks.beside(frame, event, argument) first, returns itself for frames of which that
-is true, and in the end gives its place to _hooks.thread_function(): so places go on working beside steps.
+hit(frame, line) is called in the program's thread, before the line runs. It may wait, for as long as the thread is to be held, and may assign locals of
+its frame. What it raises does not reach the program, but for what a signal handler of the program raised meanwhile (is_of_program). Code that it runs does
+not come to places, nor does any other in that thread. Places end with the agent, in a forked child, and at place.until (of _probing.milliseconds(); 0:
+never). Before 3.12, where a trace function is needed, they are reached in the main thread and in threads that begin later, and slow both down: give them an
+end. A thread that hit holds may be stepped: by sys.settrace in hit, on every version; a function that is set so calls
+_hooks.beside(frame, event, argument) first, returns itself for frames of which that is true, and in the end gives its place to
+_hooks.thread_function(): so places go on working beside steps.
 """
 import sys
 
 import _probing
 from . import _helpers, _hooks
-from ._hooks import Refused
+from ._hooks import FREE_THREADED, Refused
 
 FUNCTION = type(lambda: 0)
 CODE = type((lambda: 0).__code__)
-WALK_MAX = 200000
+WALK_MAX, NAMES_MAX = 200000, 10000
 WRAPPERS = ("staticmethod", "classmethod", "property", "partial", "partialmethod", "cached_property", "method")
+COMPREHENSIONS = frozenset(["<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"])
 
 
 class Place:
+    path = None  # that of a place whose code may come later
+
     def __init__(self, codes, line, hit, left=None, until=0):
-        self.codes, self.line, self.hit, self.left, self.until = list(codes), line, hit, left or (lambda frame, line: None), until
+        self.codes, self.line, self.hit, self.left, self.until = list(codes), line, hit, left or (lambda frame, yields: None), until
+
+
+class FilePlace(Place):
+    """A line of a file, also one that is loaded later: then moved(place) is called. follows: code of that line that comes later still (a module that
+    is loaded again, a function that only an object of the program knows) is taken too; else the search ends with the first."""
+
+    def __init__(self, path, wanted, hit, until=0, follows=False, moved=None):
+        Place.__init__(self, (), 0, hit, None, until)
+        self.path, self.wanted, self.follows, self.moved = path, wanted, follows or FREE_THREADED, moved
+        codes = of_file(path)
+        if codes and not self.take(codes) and not self.follows and not self.take(of_file(path, True)):
+            raise Refused("%s has no code at line %d, or none that was loaded" % (path, wanted))
+
+    def take(self, codes):
+        """Those of the codes that have the line. New ones."""
+        if self.line == 0:
+            line = nearest_line(codes, self.wanted)
+            if line is None:
+                return []
+            self.line, self.path = line, self.path if self.path.startswith("/") else codes[0].co_filename
+        found = [code for code in codes if self.line in lines_of(code) and not any(code is each for each in self.codes)]
+        self.codes += found
+        return found
+
+
+class Search(_hooks.Listener):
+    """Finds code that is loaded later."""
+
+    def wanted(self):
+        return ("finds",)
+
+    def finds(self, code):
+        """In a thread of the program, for each code once."""
+        for place in list(searched()):
+            if is_of_file(place.path, code.co_filename):
+                was = place.line
+                for each in place.take(with_inner(code)):
+                    _hooks.hook(each, lambda hooked: put_place(hooked, place), begins=False)
+                if was == 0 and place.line and place.moved is not None:
+                    place.moved(place)
+                if place.line and not place.follows:
+                    search(place, False)
+        return False
+
+    def main_refuses(self):
+        pass  # a place that is added says so itself
 
 
 def all_places():
     return _probing.shared.setdefault("places", [])
 
 
-def add(place):
+def searched():
+    return _probing.shared.setdefault("searched places", [])
+
+
+def search(place, wanted):
+    """Begins or ends the search for code of a place."""
+    if wanted == (place in searched()):
+        return
+    (searched().append if wanted else searched().remove)(place)
+    if wanted:
+        _hooks.listen(_probing.shared.setdefault("search", Search()))
+    elif not searched() and "search" in _probing.shared:
+        _hooks.unlisten(_probing.shared.pop("search"))
+
+
+def add(place, waits=True):
+    """Not waits: before 3.12 the main thread is not waited for, and functions that run already are not reached (_hooks.update)."""
     said = ""
     all_places().append(place)
     try:
-        for code in place.codes:
-            said = _hooks.hook(code, lambda hooked: set_places(hooked, hooked.places + (place,))) or said
+        for code in list(place.codes):
+            said = _hooks.hook(code, lambda hooked: put_place(hooked, place), begins=waits) or said
+        if place.path is not None and (place.follows or not place.line):
+            search(place, True)
+            said = (_hooks.begin_and_wait() if waits else "") or said
     except BaseException:
         remove(place)
         raise
-    _hooks.at_end(end_places)
+    if place.until:
+        _hooks.at_end(end_places)
     return said
 
 
+def extend(place, code):
+    """A place of every line gets another function."""
+    if not any(code is each for each in place.codes):
+        place.codes.append(code)
+        _hooks.hook(code, lambda hooked: put_place(hooked, place), begins=False)
+
+
 def remove(place):
+    if place.path is not None:
+        search(place, False)
     for code in place.codes:
         _hooks.change_hook(code, lambda hooked: set_places(hooked, tuple(each for each in hooked.places if each is not place)))
     if place in all_places():
         all_places().remove(place)
+
+
+def put_place(hooked, place):
+    """Those of single lines come first: a breakpoint is told before a step that ends there too."""
+    set_places(hooked, tuple(sorted(hooked.places + (place,), key=lambda each: each.line is None)))
 
 
 def set_places(hooked, places):
@@ -78,51 +161,74 @@ def lines_of(code):
                 found.add(line)
             line += step - 256 if step >= 0x80 else step
         found.add(line)
-    if sys.version_info >= (3, 11) and code.co_name != "<module>" and len(found) > 1:
-        found.discard(code.co_firstlineno)  # it has an instruction there that is no line of its own
+    if code.co_flags & _helpers.CO_OPTIMIZED and len(found) > 1 or code.co_name in COMPREHENSIONS:
+        found.discard(code.co_firstlineno)  # that of `def` is of the code around it; a comprehension's would stop once more for each item
     return found
 
 
-def find(path, line):
-    """The code objects that have a line, and the line: the one that was asked for, or the next that has code in the same function."""
-    codes = [code for code in of_file(path, line)]
-    found = [code for code in codes if line in lines_of(code)]
-    if not found:
-        around = [code for code in codes if code.co_firstlineno <= line <= max(lines_of(code) or {0})]
-        inner = max(around, key=lambda code: code.co_firstlineno) if around else None
-        if inner is None:
-            raise Refused("%s has no code at line %d, or none that was loaded" % (path, line))
-        line = min(each for each in lines_of(inner) if each >= line)
-        found = [code for code in codes if line in lines_of(code)]
-    return found, line
+def nearest_line(codes, wanted):
+    """The line that was asked for, or the next that has code in the same function, the innermost one; None."""
+    for code in sorted(codes, key=lambda code: -code.co_firstlineno):
+        lines = lines_of(code)
+        if lines and min(code.co_firstlineno, min(lines)) <= wanted <= max(lines):
+            return min(line for line in lines if line >= wanted)
+    return None
 
 
-def of_file(path, line):
-    """The code objects of a file. A path may be the end of one; a name without a slash is that of any folder."""
+def canonical(name):
+    names = _probing.shared.setdefault("canonical", {})
+    known = names.get(name)
+    if known is None:
+        os = sys.modules.get("os")
+        known = name if name.startswith("<") or os is None else os.path.realpath(name)
+        if len(names) >= NAMES_MAX:
+            names.clear()
+        names[name] = known
+    return known
+
+
+def is_of_file(path, name):
+    """Whether code of that file name is of the file. A path may be the end of one; a name without a slash is that of any folder."""
+    if type(name) is not str:
+        return False
+    if not path.startswith("/"):
+        return name == path or name.endswith("/" + path)
+    if name == path:
+        return True
+    if name.rpartition("/")[2] != path.rpartition("/")[2]:  # a look at the file system for every module would take long
+        return False
+    return canonical(name) == canonical(path) or not name.startswith(("/", "<")) and path.endswith("/" + name.lstrip("./"))  # as it was given on a command line, maybe in another folder
+
+
+def of_file(path, deep=False):
+    """The code objects of a file that are loaded: what modules of that file hold, what threads execute, and deep: all functions that there are."""
     def matches(name):
-        return type(name) is str and (name == path or name.endswith("/" + path))
+        return is_of_file(path, name)
 
     found = {}
-    for module in list(sys.modules.values()):
+    for name, module in list(sys.modules.items()):
         names = getattr(module, "__dict__", None) if type(module) is type(sys) else None
-        if names is not None and matches(names.get("__file__")):
+        if names is not None and (name == "__main__" or matches(names.get("__file__"))):
             walk(names, matches, found)
-    for _, frame in _helpers.all_threads():
-        while frame is not None:
+    for ident, _ in [] if FREE_THREADED else _helpers.all_threads():
+        for frame in _helpers.frames_of(ident):
             take(frame.f_code, matches, found)
-            frame = frame.f_back
-    if not any(line in lines_of(code) for code in found.values()):  # a function that nothing but an object of the program knows
+    if deep:  # a function that nothing but an object of the program knows
         import gc
 
         for each in gc.get_objects():
             if type(each) is FUNCTION:
                 take(each.__code__, matches, found)
     files = sorted({code.co_filename for code in found.values()})
-    if not files:
-        raise Refused("the process has loaded no file %s" % path)
-    if len(files) > 1 and path not in files:
+    if len(files) > 1 and not path.startswith("/") and path not in files:
         raise Refused("there are %s: name one by more of its path" % " and ".join(files[:5]))
-    return [code for code in found.values() if code.co_filename == (path if path in files else files[0])]
+    return [code for code in found.values() if path.startswith("/") or path not in files or code.co_filename == path]
+
+
+def with_inner(code):
+    found = {}
+    take(code, lambda name: True, found)
+    return list(found.values())
 
 
 def take(code, matches, found):

@@ -11,6 +11,7 @@ from _weakref import ref
 
 import _probing
 from . import _helpers, _hooks, _places, _trace
+from ._expressions import Names
 from ._hooks import MONITORED, Refused
 from ._program import main_globals
 
@@ -137,18 +138,6 @@ def told(name, value, seen):
     if type(value) in (str, bytes) and _probing.is_secret(name):
         return '"***"'
     return seen.text or _trace.text_of(_trace.plain(value))
-
-
-class Names(dict):
-    """The names that a frame sees, for an expression: locals here, globals as they are asked for."""
-
-    def __init__(self, frame):
-        dict.__init__(self, _helpers.frame_locals(frame, True))
-        self.others = frame.f_globals
-        self["__builtins__"] = frame.f_globals.get("__builtins__") or frame.f_builtins
-
-    def __missing__(self, name):
-        return self.others[name]
 
 
 class Change:

@@ -14,6 +14,7 @@
 static uint32_t detached;
 static uint64_t due_ms;      /* when shared["due"] is to be called; 0: never */
 static pb_pyobject *pending; /* a function that the main thread is to call; it is taken by exchange */
+static int in_call;          /* the main thread is in it */
 
 void pb_prompt_detach(void)
 {
@@ -84,7 +85,9 @@ static int call_pending(void *unused)
 
     if (!py || !function)
         return 0;
+    __atomic_store_n(&in_call, 1, __ATOMIC_RELEASE);
     pb_pyobject *result = py->call(function, (void *)NULL);
+    __atomic_store_n(&in_call, 0, __ATOMIC_RELEASE);
     py->decref(function);
     if (result)
         py->decref(result);
@@ -92,13 +95,16 @@ static int call_pending(void *unused)
 }
 
 /* pend(function): has the main thread call it, once, when it next can. False: one is waiting already, or
- * Python takes no more. */
+ * runs, or Python takes no more. Calls do not nest: Python 3.11 would, while one runs in a thread that is
+ * traced, look for the other for ever. */
 static pb_pyobject *pend(pb_pyobject *self, pb_pyobject *function)
 {
     const struct pb_python *py = pb_python_here();
     pb_pyobject *none = NULL;
     (void)self;
 
+    if (__atomic_load_n(&in_call, __ATOMIC_ACQUIRE))
+        return py->bool_from(0);
     py->incref(function);
     if (!__atomic_compare_exchange_n(&pending, &none, function, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
         py->decref(function);

@@ -94,6 +94,37 @@ def test_stops_where_a_variable_changes(python):
         jobs.wait_until(lambda: "stopped by 7 None True\n" in job.output, what="the program's end")
 
 
+LATER = """
+import sys, time
+sys.path.insert(0, %r)
+print("ready", flush=True)
+go = False
+while not go:
+    time.sleep(0.002)
+import loaded_later
+while True:
+    loaded_later.work(go)
+    time.sleep(0.002)
+"""
+
+
+@pytest.mark.parametrize("python", sorted({INTERPRETERS[0], *TRACED[-1:], *MONITORED[-1:]}, key=version_of), ids=lambda path: "%d.%d" % version_of(path)[:2])
+def test_a_file_that_is_loaded_later(python, tmp_path):
+    (tmp_path / "loaded_later.py").write_text("def work(n):\n\n    value = n + 1\n    return value\n")
+    with jobs.python(LATER % str(tmp_path), interpreter=python) as job:
+        done = probe(job.pid, "break", "loaded_later.py:2", "--log", "n={n}")
+        assert "loaded_later.py:2 once it is loaded" in done.stderr + done.stdout, done
+        assert probe(job.pid, "eval", "go = 5").returncode == 0
+        jobs.wait_until(lambda: len(hits(job)) > 3, what="hits")
+        assert {(row["message"], row["line"], row["function"]) for row in hits(job)} == {("n=5", 3, "work")}
+        assert str(tmp_path / "loaded_later.py:3 work") in probe(job.pid, "break").stdout
+        assert probe(job.pid, "break", "--stop").returncode == 0
+        # Nothing is searched for any more, and nothing of it stays.
+        assert probe(job.pid, "break", "never.py:1").returncode == 0 and probe(job.pid, "break", "--stop").returncode == 0
+        tools = "import sys; [sys.monitoring.get_tool(n) for n in range(6)]" if python in MONITORED else "[None] * 6"
+        assert probe(job.pid, "eval", tools).stdout == "[None, None, None, None, None, None]\n" and job.output == "ready\n"
+
+
 def test_without_a_client_it_goes_on_without_the_breakpoint():
     with jobs.python(COUNTING) as job:
         assert probe(job.pid, "break", place(job, "helper", 1), "--limit", "300ms").returncode == 0
@@ -113,7 +144,7 @@ def test_detach_lets_go():
 
 
 @pytest.mark.parametrize("words, text", [
-    (("nothing.py:3",), "has loaded no file nothing.py"), (("{file}:9999",), "has no code at line 9999"), (("{file}",), "a place is FILE:LINE"),
+    (("{file}:9999",), "has no code at line 9999"), (("{file}",), "a place is FILE:LINE"),
     (("{file}:12", "if", "1 +"), "is no expression"), (("{file}:12", "--log", "{a"), "is not closed"), (("--on-change", "x"), "VARIABLE@FUNCTION"),
     (("--on-change", "f()@train"), "nothing that calls"), (("--stop",), "there are no breakpoints")])
 def test_refused(words, text):

@@ -12,6 +12,7 @@ from interpreters import INTERPRETERS, interpreter_id, version_of
 from jobs import probe
 from prompt_kit import ASSIGNED, CHANGED, COUNTING, STEPPED, STEPS, listening, needs_nc
 from test_harm_python import EVERY, program
+from test_trace import rows
 
 OLDEST_AND_NEWEST = pytest.mark.parametrize("python", [INTERPRETERS[0], INTERPRETERS[-1]], ids=interpreter_id)
 ALL = pytest.mark.parametrize("python", INTERPRETERS, ids=interpreter_id)
@@ -496,6 +497,34 @@ def test_what_is_refused(tmp_path):
         done = probe(job.pid, "debug", "--debugpy")
         assert done.returncode == 1 and "debugpy cannot be imported" in done.stderr
         assert job.output == "ready\n"
+
+
+@pytest.mark.parametrize("python", sorted({INTERPRETERS[0], *[path for path in INTERPRETERS if version_of(path) < (3, 12)][-1:], INTERPRETERS[-1]}, key=version_of),
+                         ids=interpreter_id)
+def test_traces_watches_and_log_points_go_on_beside_it(tmp_path, python):
+    """Before 3.12 there is one trace function, and all of them stand on it."""
+    with script(tmp_path, COUNTING, python) as (job, path):
+        at = line_of(COUNTING, "doubled = n * 2")
+        assert probe(job.pid, "break", f"{path}:{at}", "--log", "n={n}").returncode == 0
+        with Client(debug_address(job)) as client:
+            client.stop_at(path, line_of(COUNTING, "total += helper(step)"))
+            stop = client.stopped()
+            assert probe(job.pid, "trace", "helper").returncode == 0 and probe(job.pid, "watch", "doubled@helper").returncode == 0
+            step = int(client.value("step", stop["frames"][0]))
+            for _ in range(3):  # over the call of helper, and to the breakpoint again
+                client.go(stop, "next")
+                stop = client.stopped()
+                assert (stop["reason"], stop["frames"][0]["line"]) == ("step", line_of(COUNTING, "time.sleep"))
+                client.go(stop)
+                stop = client.stopped()
+                assert stop["reason"] == "breakpoint"
+            client.ask("disconnect")
+        for table, column, value in (("break_hits", "message", f"n={step + 2}"), ("variables", "new", str(2 * step + 4))):
+            jobs.wait_until(lambda: rows(job, f"SELECT {column} AS it FROM python.{table} WHERE {column} = '{value}'"), what=table)
+        jobs.wait_until(lambda: rows(job, "SELECT count(*) AS n FROM python.trace_event WHERE name LIKE '%helper%'")[0]["n"] > 3, what="calls")
+        for command in ("break", "trace", "watch"):
+            assert probe(job.pid, command, "--stop").returncode == 0
+        jobs.wait_until(lambda: is_clean(state(job)), what="the end of all hooks")
 
 
 @pytest.mark.skipif(version_of(INTERPRETERS[0]) >= (3, 12), reason="an interpreter before 3.12 is not here")

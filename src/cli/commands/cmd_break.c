@@ -117,8 +117,9 @@ const struct pb_command pb_cmd_break = {
     .text =
         "A thread that comes to the line is held, and whoever connects with nc to the address gets a prompt\n"
         "in its frame, as with pause; who is there before waits for the hit. continue goes on to the next.\n"
-        "With --log the program goes on. Hits are rows of python.break_hits. From Python 3.12 on only that\n"
-        "function is slower, by its line. Without a place it lists what there is.",
+        "With --log the program goes on. Hits are rows of python.break_hits. A file that is not loaded yet\n"
+        "is waited for. From Python 3.12 on only that function is slower, by its line. Without a place it\n"
+        "lists what there is.",
     .example = "probing -t 4711 break train.py:42 if \"loss > 10\"\n"
                "probing -t 4711 break train.py:42 --log \"step={step} loss={loss:.3f}\"\n"
                "probing -t 4711 break --on-change lr@train",

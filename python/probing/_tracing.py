@@ -1,0 +1,249 @@
+"""The events of _hooks.py before Python 3.12, where there are none of single functions: a trace function in the main thread and in threads that begin later.
+
+It is asked at every call, and stays only with functions that are hooked or that a listener wants to follow. A thread that has a trace function of its own
+(a debugger, coverage) keeps it and is not traced. A frame that keeps a trace function after tracing ended would up to 3.9 tell the wrong line in
+tracebacks: at the end they are taken from all frames, those of generators included.
+"""
+import sys
+
+from _thread import allocate_lock, get_ident
+from posix import getpid
+
+import _probing
+from . import _helpers, _hooks
+from ._hooks import GENERATOR, OWN_TRACE, Refused, ask, here, is_on, is_outermost, is_own, is_own_code, tell
+from ._program import import_threading, is_of_program
+
+MAIN_MS, PLAIN_MAX = 2000, 10000
+RETURN_VALUE, YIELD_VALUE, YIELD_FROM, RESUME = 83, 86, 72, 151  # instructions up to 3.11; the opcode module would load a library
+
+
+def in_thread(frame, event, argument):
+    """The trace function of a thread: asked for every call."""
+    now, code = here(), frame.f_code
+    if now is None or not is_on(now):
+        leave_thread()
+        return None
+    try:
+        caller = now["hooked"].get(id(frame.f_back.f_code)) if frame.f_back is not None else None
+        if caller is not None and caller.callees is not None:
+            caller.callees(code)
+        if now["listeners"]:
+            now["threads"].add(get_ident())
+            if now["plain"].get(id(code)) is not code:
+                meet(now, frame, code)
+        follows = now["followers"] and is_followed(now, frame, get_ident()) and not is_own_code(code)
+        hooked = now["hooked"].get(id(code))
+        if hooked is None and not follows:
+            return None
+        if hooked is not None and hooked.calls:
+            (_probing.call_resumes if is_resumed(frame) else _probing.call_starts)(code, 0, None, frame)
+        want_lines(frame, sys.gettrace() is in_thread, follows or bool(hooked.places))
+        keep_generator(now, frame)
+    except BaseException as error:
+        if is_of_program(error):
+            raise
+    return in_function
+
+
+def meet(now, frame, code):
+    """Has listeners hear of a function that begins. One of which they want to hear no more is plain."""
+    again = False
+    if not is_own_code(code):
+        again = ask(now, "finds", code) if "finds" in now["wide"] else False
+        if "starts" in now["wide"]:
+            again = ask(now, "starts", frame) or again
+    if not again:
+        if len(now["plain"]) >= PLAIN_MAX:
+            now["plain"].clear()
+        now["plain"][id(code)] = code
+
+
+def is_followed(now, frame, ident):
+    for each in now["followers"]:
+        if each.traces(frame, ident):
+            return True
+    return False
+
+
+def want_lines(frame, has_say, wanted):
+    """Whether its trace function is to be called for lines. A step of a prompt (_pause.py) wants them in any case."""
+    if sys.version_info >= (3, 7) and has_say:
+        frame.f_trace_lines = wanted
+
+
+def keep_generator(now, frame):
+    if frame.f_code.co_flags & GENERATOR:
+        now["generators"][id(frame)] = frame
+
+
+def leave_thread(frame=None):
+    """It drops its trace function, if nobody has come meanwhile who wants it."""
+    now = here()
+    if sys.gettrace() is in_thread and (now is None or not is_on(now)):
+        sys.settrace(None)
+        frame = sys._getframe(1)
+        while frame is not None:
+            unmark(frame)
+            frame = frame.f_back
+
+
+def unmark(frame):
+    if frame.f_trace is in_function:
+        frame.f_trace = None
+
+
+def reach_thread(now, ident):
+    """Functions that the thread is in get the trace function, where somebody wants to hear of them."""
+    for frame in _helpers.frames_of(ident):
+        hooked = now["hooked"].get(id(frame.f_code))
+        if (hooked is not None and hooked.places or is_followed(now, frame, ident)) and not is_own_code(frame.f_code):
+            if frame.f_trace is None:
+                frame.f_trace = in_function
+            if frame.f_trace is in_function:
+                want_lines(frame, True, True)
+                keep_generator(now, frame)
+
+
+def reach(now):
+    for ident in list(now["threads"]):
+        reach_thread(now, ident)
+
+
+def in_function(frame, event, argument):
+    """The trace function of a function that is hooked or followed."""
+    now = here()
+    hooked = now and now["hooked"].get(id(frame.f_code))
+    if now is None or (hooked is None and not now["wide"]):
+        unmark(frame)
+        return None
+    if event == "line":
+        for place in hooked.places if hooked is not None else ():
+            if place.line in (None, frame.f_lineno):
+                tell(place.hit, frame, frame.f_lineno)
+        if "lines" in now["wide"]:
+            ask(now, "line", frame, frame.f_lineno)
+    elif event == "exception":
+        if "raises" in now["wide"]:
+            ask(now, "raises", frame, argument[1], argument[2])
+        # Of other frames it would keep what the program has let go of.
+        error = (argument[1], argument[2]) if "unwinds" in now["wide"] and is_outermost(frame) else None
+        if error is not None or (hooked is not None and hooked.calls):
+            now["raised"][id(frame)] = argument[0], frame.f_lasti, error
+    elif event == "return":
+        leave(now, hooked, frame, argument)
+    return frame.f_trace  # a place may have begun steps, and put another there
+
+
+def leave(now, hooked, frame, value):
+    """A function returns, yields or is left by an exception: a trace function is told so in one word."""
+    raised, at, error = now["raised"].pop(id(frame), (Exception, None, None))
+    how = how_left(frame)
+    if how == "yields" and value is None and at == frame.f_lasti:  # thrown in at a yield
+        how = "raises"
+    if how != "yields":
+        now["generators"].pop(id(frame), None)
+    for place in hooked.places if hooked is not None else ():
+        if place.line is None:
+            tell(place.left, frame, how == "yields")
+    if how == "raises" and error is not None and "unwinds" in now["wide"]:
+        ask(now, "unwinds", frame, *error)
+    error = None
+    if hooked is None or not hooked.calls:
+        return
+    try:
+        if how == "raises":
+            _probing.call_unwinds(frame.f_code, 0, raised, frame)
+        elif how == "yields":
+            _probing.call_yields(frame.f_code, 0, None, frame)
+        else:
+            _probing.call_returns(frame.f_code, 0, value, frame)
+    except BaseException as failed:
+        if is_of_program(failed):
+            raise
+
+
+def instructions(frame):
+    """The last instruction of a frame and the one after it."""
+    code = frame.f_code.co_code
+    return [code[at] if 0 <= at < len(code) else -1 for at in (frame.f_lasti, frame.f_lasti + 2)]
+
+
+def waits_inside(following):
+    return following == YIELD_FROM and sys.version_info < (3, 11)
+
+
+def how_left(frame):
+    """By the instruction that the frame is at. What waits in a `yield from` stands before it (up to 3.10)."""
+    last, following = instructions(frame)
+    if frame.f_code.co_flags & GENERATOR and (last == YIELD_VALUE or waits_inside(following)):
+        return "yields"
+    return "returns" if last == RETURN_VALUE else "raises"
+
+
+def is_resumed(frame):
+    """Whether a generator goes on, rather than begins."""
+    if not frame.f_code.co_flags & GENERATOR or frame.f_lasti < 0:
+        return False
+    last, following = instructions(frame)
+    if last == RESUME and sys.version_info >= (3, 11):  # 3.11: of which kind is told by its argument, 0 for a beginning
+        return frame.f_code.co_code[frame.f_lasti + 1] & 3 != 0
+    return last == YIELD_VALUE or waits_inside(following)
+
+
+# --- in threads of the agent
+
+def begin(now, refused):
+    """Gives the main thread, once it can take it, and threads that begin from now on the trace function. refused() is called where the main thread has
+    another one."""
+    def begin_main(frame):
+        if sys.gettrace() is None and is_on(now):
+            sys.settrace(in_thread)
+        if not is_own(sys.gettrace()):
+            refused()
+        else:
+            now["threads"].add(get_ident())
+            reach_thread(now, get_ident())
+
+    import_threading()
+    threading = sys.modules.get("threading")
+    if threading is not None and threading._trace_hook is None:
+        threading.settrace(in_thread)
+    reach(now)
+    if _probing.main_ident() not in now["threads"]:
+        _hooks.in_main(begin_main)
+
+
+def begin_and_wait(now):
+    """The same. A sentence for a person: what is not reached."""
+    answer = []
+    begin(now, lambda: answer.append(OWN_TRACE))
+    wait, end_ms = allocate_lock(), _probing.milliseconds() + MAIN_MS
+    wait.acquire()
+    while not answer and _probing.main_ident() not in now["threads"] and _probing.milliseconds() < end_ms:
+        wait.acquire(True, 0.005)
+    if answer:
+        raise Refused(OWN_TRACE)
+    return "" if _probing.main_ident() in now["threads"] else "the main thread is in C code: it is reached once it comes back"
+
+
+def end(now):
+    """Frames lose the trace function at once, the main thread when it next can, other threads at the next call that they make."""
+    threading = sys.modules.get("threading")
+    if threading is not None and threading._trace_hook is in_thread:
+        threading.settrace(None)
+    if now["pid"] == getpid():
+        for ident, _ in _helpers.all_threads():
+            for frame in _helpers.frames_of(ident):
+                unmark(frame)
+    for frame in list(now["generators"].values()):
+        unmark(frame)
+    had_main = _probing.main_ident() in now["threads"]
+    for name in ("generators", "raised", "plain", "threads"):
+        now[name].clear()
+    _hooks.drop_main_calls("begin_main")
+    if had_main:
+        try:
+            _hooks.in_main(leave_thread, 1)
+        except Refused:
+            pass  # it leaves by itself at its next call
