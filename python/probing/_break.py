@@ -61,7 +61,8 @@ class Break:
         self.meet(frame, line, None)
 
     def changed(self, frame, change):
-        self.meet(frame, change.line, "%s: %s -> %s" % (self.watch.text, change.old or "nothing", change.new))
+        by = " by %s" % change.operation if change.operation else ""
+        self.meet(frame, change.line, "%s: %s -> %s%s" % (self.watch.text, change.old or "nothing", change.new, by))
 
     def meet(self, frame, line, message):
         if not self.is_live():

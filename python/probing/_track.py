@@ -142,7 +142,7 @@ def _write(number, each, value, text, place):
     if _state["table"] is None:
         _state["table"] = _probing.table("python.variables", VARIABLES, "changes of variables that are watched, and values that are tracked")
     function, file, line = place
-    _state["table"].append(each.text, function, file, line, each.last_text, text, each.last, value, "tracked", None, None)
+    _state["table"].append(each.text, function, file, line, each.last_text, text, each.last, value, "tracked", None, None, None)
     each.last, each.last_text = value, text
     bad = value is not None and (value != value or value in (float("inf"), float("-inf")))
     if bad and not each.bad:

@@ -13,6 +13,7 @@ import _probing
 from . import _helpers, _hooks, _places, _trace
 from ._expressions import Names
 from ._hooks import MONITORED, Refused
+from ._operations import operations_of
 from ._program import main_globals
 
 INT, INT64, FLOAT, TEXT = 3, 4, 10, 13  # enum pb_type
@@ -22,6 +23,7 @@ VARIABLES = [
     ("new_number", FLOAT, None, "of numbers, and of tensors with one element in the CPU's memory"),
     ("how", TEXT, None, "assigned, in place, or first: it had the value when it was first seen"),
     ("thread_id", INT64, None, "as the kernel numbers it"), ("note", TEXT, None, "how many changes before this one have no row"),
+    ("operation", TEXT, None, "of a change in place, as the line has it: add_, +=, []=, step()"),
 ]
 RATE, OLD_MS = 1000, 60000
 FRAMES_MAX, EXACT_MAX, ARRAY_MAX = 1000, 1000, 4096
@@ -141,7 +143,7 @@ def told(name, value, seen):
 
 
 class Change:
-    __slots__ = ("line", "old", "new", "old_number", "new_number", "how")
+    __slots__ = ("line", "old", "new", "old_number", "new_number", "how", "operation")
 
 
 # --- a variable
@@ -163,6 +165,7 @@ class Watch:
             raise Refused("what is watched is VARIABLE@FUNCTION, such as loss@train, not %r" % text)
         self.text, self.expression = text, self.expression.strip()
         self.code, self.function = find_function(function.strip())
+        self.operations = operations_of(self.code, self.expression)
         self.evaluated = None if self.expression.isidentifier() else compile_path(self.expression)
         self.rate, self.changed, self.changes = Rate(rate), changed or self.write, 0
         self.table = None if changed else _probing.table("python.variables", VARIABLES, "changes of variables that are watched (probing watch)")
@@ -215,6 +218,7 @@ class Watch:
         state.begins = False
         change = Change()
         change.line, change.how, change.old, change.new = state.line, how, state.told, told(self.expression, value, seen)
+        change.operation = self.operations.get(state.line) if how == "in place" else None
         change.old_number, change.new_number = state.seen and state.seen.number, seen.number
         state.seen, state.told = seen, change.new
         value = None
@@ -226,7 +230,7 @@ class Watch:
         if ok:
             code = frame.f_code
             self.table.append(self.expression, code.co_name, code.co_filename, change.line, change.old, change.new, change.old_number, change.new_number,
-                              change.how, _probing.thread_id(), note)
+                              change.how, _probing.thread_id(), note, change.operation)
 
     # --- in threads of the agent
 

@@ -63,6 +63,9 @@ def test_changes_are_rows(python):
         assert {(row["old"], row["new"]) for row in changes(job, "name")[-6:]} <= {('"even"', '"odd"'), ('"odd"', '"even"')}
         in_place = [row for row in changes(job, "seen") if row["how"] == "in place"]
         assert in_place and all(len(json.loads(row["new"])) == 2 and row["line"] - first == 8 for row in in_place)
+        named = probe(job.pid, "eval", "__import__('linecache').getline(Trainer.step.__code__.co_filename, Trainer.step.__code__.co_firstlineno)").stdout
+        assert {row["operation"] for row in in_place} == {"append()" if "def step" in named else None}  # a program of -c has no source
+        assert not any(row["operation"] for row in lr)
         assert {row["new_number"] for row in changes(job, "result")} == {1, 2, 6}
         assert {row["new"] for row in changes(job, "api_key")} == {'"***"'}
         assert job.alive() and probe(job.pid, "detach").returncode == 0
@@ -86,13 +89,20 @@ def test_refused(word, text):
 
 TENSORS = """
 import time, torch
+def helper(tensor):
+    tensor.zero_()
 def train():
     weight, n = torch.zeros(3), 0
     loss = torch.tensor(1.0, requires_grad=True)
     print("ready", flush=True)
+    bias, groups = torch.zeros(2), [weight]
     while True:
         n += 1
         weight.add_(1)
+        bias[0] = n
+        torch.add(bias, 1, out=bias)
+        bias += 1
+        groups[0].mul_(0.5); helper(bias)
         loss = loss.detach() * 2 if n % 8 else torch.tensor(1.0)
         time.sleep(0.01)
 train()
@@ -103,11 +113,12 @@ def test_tensors():
     pytest.importorskip("torch")
     with jobs.python(TENSORS, interpreter=sys.executable, ready="") as job:
         jobs.wait_until(lambda: "ready" in job.output, seconds=60, what="torch")
-        assert probe(job.pid, "watch", "weight@train", "loss@train").returncode == 0
-        jobs.wait_until(lambda: len(changes(job, "loss")) > 5 and len(changes(job, "weight")) > 5, what="changes")
+        assert probe(job.pid, "watch", "weight@train", "loss@train", "bias@train").returncode == 0
+        jobs.wait_until(lambda: len(changes(job, "loss")) > 5 and len(changes(job, "weight")) > 5 and len(changes(job, "bias")) > 9, what="changes")
         weight, loss = changes(job, "weight")[1:], changes(job, "loss")[1:]
         first = int(probe(job.pid, "eval", "train.__code__.co_firstlineno").stdout)
-        assert {(row["how"], row["line"] - first) for row in weight} == {("in place", 6)}
+        assert {(row["how"], row["line"] - first, row["operation"]) for row in weight} == {("in place", 7, "add_"), ("in place", 11, "helper(), mul_")}
+        assert {(row["line"] - first, row["operation"]) for row in changes(job, "bias")[1:]} == {(8, "[]="), (9, "add(out=)"), (10, "+="), (11, "helper(), mul_")}
         assert json.loads(weight[0]["new"])["tensor"] == [3]
-        assert {(row["how"], row["line"] - first) for row in loss} == {("assigned", 7)}
+        assert {(row["how"], row["line"] - first) for row in loss} == {("assigned", 12)}
         assert all(row["new_number"] in (2 * row["old_number"], 1.0) for row in loss)
