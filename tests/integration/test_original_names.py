@@ -130,7 +130,7 @@ def test_watched_variables_have_both_sets_of_names():
         row = rows(job.pid, "SELECT func = function AS same, value = new AS too FROM python.variables LIMIT 1")[0]
         assert row == {"same": True, "too": True}
         row = rows(job.pid, "SELECT function_name, variable_name, lineno, value_type FROM python.trace_variables WHERE lineno > 0 LIMIT 1")[0]
-        assert "train" in row["function_name"] and row["variable_name"].startswith("loss") and row["value_type"] == "number"
+        assert "train" in row["function_name"] and row["variable_name"].startswith("loss") and row["value_type"] == "float"
 
 
 def test_without_a_library_they_do_nothing():

@@ -318,31 +318,6 @@ static const struct pb_column trace_event[] = {
     {"result", PB_STRING, PB_COL_LATE, NULL, "what a traced call returned, JSON"},
     {"locals", PB_STRING, PB_COL_LATE, NULL, "of a traced call at its end, JSON"},
 };
-/* As python/probing/_watch.py writes it. */
-static const struct pb_column variables[] = {
-    {"timestamp", PB_TIMESTAMP, 0, NULL, "when the row was appended, UTC"},
-    {"name", PB_STRING, 0, NULL, "what is watched"},
-    {"function", PB_STRING, 0, NULL, NULL},
-    {"file", PB_STRING, 0, NULL, NULL},
-    {"line", PB_I32, 0, NULL, "the line that changed it"},
-    {"old", PB_STRING, 0, NULL, "JSON; NULL: none was seen"},
-    {"new", PB_STRING, 0, NULL, "JSON"},
-    {"old_number", PB_F64, 0, NULL, NULL},
-    {"new_number", PB_F64, 0, NULL, "of numbers, and of tensors with one element in the CPU's memory"},
-    {"how", PB_STRING, 0, NULL, "assigned, in place, first: the value when it was first seen"},
-    {"thread_id", PB_I64, 0, NULL, "as the kernel numbers it"},
-    {"note", PB_STRING, 0, NULL, "how many changes before this one have no row"},
-};
-/* The same by the names of the tool before. */
-static const struct pb_column trace_variables[] = {
-    TIME,
-    {"function_name", PB_STRING, 0, NULL, "function of python.variables"},
-    {"filename", PB_STRING, 0, NULL, "its file"},
-    {"lineno", PB_I32, 0, NULL, "its line"},
-    {"variable_name", PB_STRING, 0, NULL, "its name"},
-    {"value", PB_STRING, 0, NULL, "its new value"},
-    {"value_type", PB_STRING, 0, NULL, "number or NULL"},
-};
 /* As src/agent/probes/torch_comm.c writes it. */
 static const struct pb_column comm_collective[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was issued, UTC"},
@@ -472,10 +447,6 @@ const struct pb_known pb_known[] = {
     RECORDED("python.trace_event", "spans and events that the program tells of itself", trace_event),
     RECORDED(PB_EXCEPTIONS_NAME, PB_EXCEPTIONS_ABOUT, exceptions),
     RECORDED(PB_CRASH_FRAMES_NAME, PB_CRASH_FRAMES_ABOUT, crash_frames),
-    /* Before the one whose view reads it. */
-    RECORDED("python.variables", "changes of variables that are watched, and values that are tracked",
-             variables),
-    RECORDED("python.trace_variables", "python.variables by other names", trace_variables),
     /* Before the one whose view reads it. */
     RECORDED("python.comm_collective", "collectives and transfers of torch.distributed", comm_collective),
     RECORDED("comm_metrics", "collectives and transfers between ranks", comm_metrics),

@@ -38,13 +38,6 @@
     "SELECT *, epoch_ns(timestamp) AS time, CASE WHEN record_type = 'event' THEN attributes END AS "         \
     "event_attributes FROM (%1$s)%2$s"
 
-#define VARIABLES "SELECT *, \"function\" AS func, new AS value, NULL::BIGINT AS micro_step FROM (%1$s)%2$s"
-
-#define TRACE_VARIABLES                                                                                      \
-    "%1$s UNION ALL BY NAME SELECT timestamp, \"function\" AS function_name, file AS filename, line AS "     \
-    "lineno, name AS variable_name, new AS value,"                                                           \
-    " CASE WHEN new_number IS NOT NULL THEN 'number' END AS value_type%2$s FROM memory.python.variables"
-
 #define BACKTRACE "SELECT *, NULL::BIGINT AS ip, 'Python' AS frame_type FROM (%1$s)%2$s"
 
 /* What a program recorded itself, and the collectives. */
@@ -93,8 +86,6 @@ static const struct {
     {"python", "trace_variables", TRACE_VARIABLES, ", rank, target_pid"},
     {"python", "comm_collective", COMM_COLLECTIVE, ""},
     {"python", "trace_event", TRACE_EVENT, ""},
-    {"python", "variables", VARIABLES, ""},
-    {"python", "trace_variables", TRACE_VARIABLES, ", rank, target_pid"},
     {"python", "backtrace", BACKTRACE, ""},
     {"main", "comm_metrics", COMM_METRICS, ", rank, target_pid"},
     {"main", "profiling_data", PROFILING_DATA, ", rank, target_pid"},
