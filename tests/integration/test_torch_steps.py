@@ -68,6 +68,34 @@ def logs():
             losses.append(loss.item())
     return {"losses": losses, "ms": took / 15 * 1e3}
 
+class SlowFunction(torch.autograd.Function):
+    took = 0
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+    @staticmethod
+    def backward(context, grad):
+        begun = now(); time.sleep(0.02); SlowFunction.took = (now() - begun) * 1e3
+        return grad
+
+class SlowBackward(nn.Module):
+    def forward(self, x):
+        return SlowFunction.apply(x)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head, self.body = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), SlowBackward(), nn.ReLU())
+    def forward(self, x):
+        return self.head(self.body(x)) * 2
+
+def backwards():
+    net = Net(); opt = torch.optim.SGD(net.parameters(), lr=0.01); seen = []
+    for i in range(15):
+        net(torch.randn(4, 8)).sum().backward(); opt.step()
+        seen.append(SlowFunction.took)
+    return {"took": seen}
+
 class Slow(Dataset):
     def __len__(self):
         return 48
@@ -236,12 +264,26 @@ def test_a_loss_that_is_no_number_is_told_of_once(job):
     assert query(job, f"SELECT count(*) AS n FROM python.variables WHERE name = 'loss' AND isnan(new_number) AND {of}")[0]["n"] == 3
 
 
+def test_the_time_of_a_backward_is_given_to_its_modules(job):
+    said, of = run(job, "backwards")
+    rows = query(job, f"SELECT step, module, parent, depth, duration_ms, self_ms FROM python.torch_trace WHERE stage = 'backward' AND depth > 0 AND {of}")
+    found = {row["module"]: row for row in rows}
+    assert set(found) == {"Net", "head", "body", "body.0", "body.1", "body.2"} and len(rows) == 6, "of one step in 16"
+    assert {row["step"] for row in rows} == {12} and found["body.1"]["parent"] == "body" and found["body.1"]["depth"] == 3
+    slow = said["took"][13]  # the first step's beginning was not seen
+    assert slow <= found["body.1"]["self_ms"] < slow + 10
+    assert found["body"]["self_ms"] == 0 and found["body"]["duration_ms"] == pytest.approx(sum(found[name]["duration_ms"] for name in ("body.0", "body.1", "body.2")))
+    assert found["Net"]["self_ms"] > 0, "the product is its own"
+    phase = query(job, f"SELECT duration_ms FROM python.torch_trace WHERE stage = 'backward' AND depth = 0 AND step = 12 AND {of}")[0]["duration_ms"]
+    assert found["Net"]["duration_ms"] < phase
+
+
 def test_promised_queries_and_other_names_give_what_the_program_measured(job):
     assert probe(job.pid, "config", "probing.torch.profiling=on,exprs=loss@logs").returncode == 0
     for _ in range(3):
         said, of = run(job, "logs")
         rows = query(job, f"SELECT epoch, avg(loss), min(loss), count(*) as steps FROM training_logs WHERE {of} GROUP BY epoch ORDER BY epoch")
-        shown = query(job, f"SELECT operation_name, avg(duration_ms) AS ms, count(*) AS n FROM profiling_data WHERE {of} AND kind = 'module' GROUP BY operation_name "
+        shown = query(job, f"SELECT operation_name, avg(duration_ms) AS ms, count(*) AS n FROM profiling_data WHERE {of} AND kind = 'module' AND stage = 'forward' GROUP BY operation_name "
                            "ORDER BY avg(duration_ms) DESC")
         if rows and abs(shown[0]["ms"] - said["ms"]) < 0.05 * said["ms"]:
             break

@@ -280,6 +280,7 @@ static void put_in_or_take_out(const struct pb_python *py)
         pb_torch_comm_take(py);
         pb_torch_track_take(py);
         pb_torch_gpu_take(py);
+        pb_torch_backward_cancel();
         if (!pb_torch_run())
             pb_torch_names_end(py);
         return;
@@ -297,6 +298,7 @@ static void put_in_or_take_out(const struct pb_python *py)
     pb_torch_comm_put(py);
     pb_torch_track_put(py);
     pb_torch_gpu_put(py);
+    pb_torch_backward_put(py);
 }
 
 /* --- the thread that takes the GIL ----------------------------------------------------------------- */
@@ -528,6 +530,7 @@ static void forget(void)
     pb_torch_comm_forget();
     pb_torch_track_forget();
     pb_torch_gpu_forget();
+    pb_torch_backward_forget();
 }
 
 static void describe(char *ret, size_t size)

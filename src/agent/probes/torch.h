@@ -6,6 +6,8 @@
  *   torch_step.c   phases of a step (data loader, forward, backward, optimizer) and where it ends
  *   torch_cost.c   what recording costs, and the budget
  *   torch_comm.c   collectives and transfers
+ *   torch_observe.c   observers of what torch tells profilers
+ *   torch_backward.c  backward by module
  *   torch_track.c  expressions that are looked at when a step ends
  *   torch_gpu.c    GPU time of modules and phases
  *   torch_shape.c  shapes of what modules are called with
@@ -52,6 +54,7 @@ struct pb_torch {
     uint32_t modules; /* whether calls of modules make rows in this step */
     uint32_t shapes;  /* whether those have shapes in this step */
     uint32_t gpu;     /* whether their GPU time is taken in this step */
+    uint32_t exact;   /* whether the backward of each is timed in this step */
     uint32_t thin;    /* rows in every so manieth step, for the budget */
     double rate;      /* share of steps in which modules make rows */
     double budget;    /* percent of a step; 0: none */
@@ -111,6 +114,8 @@ void pb_torch_forward_begins(const struct pb_python *py, int32_t tid, pb_pyobjec
                              pb_pyobject *keywords);
 void pb_torch_forward_ended(int32_t tid, int64_t begun, int64_t ended);
 void pb_torch_steps_reset(int64_t now);
+/* Whether it is the thread that steps. */
+int pb_torch_is_stepping(int32_t tid);
 
 /* torch_rows.c */
 struct pb_torch_step_row {
@@ -153,6 +158,32 @@ pb_pyobject *pb_torch_gpu_begin(const struct pb_python *py);
 void pb_torch_gpu_end(const struct pb_python *py, pb_pyobject *event, const char *stage, const char *name,
                       size_t length, int64_t begun);
 void pb_torch_gpu_collect(const struct pb_python *py);
+
+/* torch_observe.c. Marks come from any thread, without the GIL. Where C++ returns a std::unique_ptr, it does so
+ * through a pointer that comes first, which is also what is returned. */
+enum pb_torch_scope { PB_TORCH_BACKWARD_SCOPE = 1, PB_TORCH_USER_SCOPE = 7 };
+typedef void *(*pb_torch_mark_begins)(void **ret, const void *mark);
+typedef void (*pb_torch_mark_ends)(const void *mark, void *context);
+/* Whether there can be any; with the GIL, before the others. */
+int pb_torch_observers_known(const struct pb_python *py);
+/* 0: there is none. */
+uint64_t pb_torch_observe(enum pb_torch_scope scope, pb_torch_mark_begins begins, pb_torch_mark_ends ends);
+void pb_torch_observe_no_more(uint64_t observer);
+/* Good until the mark ends. */
+const char *pb_torch_mark_name(const void *mark);
+
+/* torch_backward.c: with the GIL. end writes the rows of the step, cancel drops them; forget is for a child of
+ * fork. */
+void pb_torch_backward_put(const struct pb_python *py);
+int pb_torch_backward_wants(int64_t step);
+void pb_torch_backward_begin(void);
+void pb_torch_backward_end(void);
+void pb_torch_backward_cancel(void);
+void pb_torch_backward_forget(void);
+/* What autograd's next node of this thread will be numbered. */
+uint64_t pb_torch_backward_number(void);
+/* A call has ended that began at that number. */
+void pb_torch_backward_span(uint32_t place, uint64_t entry, int32_t tid);
 
 /* torch_cost.c */
 void pb_torch_cost_reset(void);

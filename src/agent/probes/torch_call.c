@@ -76,6 +76,7 @@ struct call {
     uintptr_t frame;
     int64_t begun;
     int64_t before;     /* when our own code began; 0: its cost is not taken */
+    uint64_t number;    /* of autograd's next node, where the backward of this step is looked at */
     pb_pyobject *event; /* in the GPU's stream; NULL: none */
 };
 
@@ -139,6 +140,7 @@ static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *arg
     c->depth = depth;
     c->place = place;
     c->frame = frame;
+    c->number = pb_torch.exact && place ? pb_torch_backward_number() : UINT64_MAX;
     c->begun = pb_clock_mono();
     return 1;
 }
@@ -156,6 +158,8 @@ static inline void end_call(const struct call *c)
     t->depth = c->depth;
     if (c->depth)
         t->levels[c->depth - 1].inside += took;
+    if (c->number != UINT64_MAX && pb_torch.exact && pb_torch_is_stepping(t->tid))
+        pb_torch_backward_span(c->place, c->number, t->tid);
     if (c->place)
         pb_torch_write_call(c->place, c->begun, took, own > 0 ? own : 0);
     if (c->before && c->place)

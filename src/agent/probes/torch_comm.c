@@ -226,9 +226,6 @@ static void end_row(struct pending *p, int64_t now)
     pb_recorder_leave(inside);
 }
 
-static const char *(*name_of)(const void *mark);
-static uint64_t (*remove_observer)(uint64_t);
-
 /* Whether no operation of its group that was issued before waits to begin. */
 static int is_first(const struct pending *p)
 {
@@ -281,7 +278,7 @@ static void *mark_begins(void **ret, const void *mark)
     *ret = NULL;
     if (!pb_torch_run())
         return ret;
-    const char *name = name_of(mark), *operation = name ? operation_of(name) : NULL;
+    const char *name = pb_torch_mark_name(mark), *operation = name ? operation_of(name) : NULL;
     if (!operation)
         return ret;
     int32_t place = find_issued(operation);
@@ -317,70 +314,24 @@ static void mark_ends(const void *mark, void *unused)
         }
 }
 
-/* at::RecordFunctionCallback of torch 2. */
-struct observer {
-    void *(*begins)(void **ret, const void *mark);
-    void (*ends)(const void *mark, void *context);
-    double share;
-    uint8_t scopes[10], inputs, outputs, ids;
-};
-#define USER_SCOPE 7
-_Static_assert(sizeof(struct observer) == 40, "as torch passes it");
-
-/* "2.13.0+cpu": from 2.0 to 2.13, which have been looked at. */
-static int is_known_version(const struct pb_python *py)
-{
-    pb_pyobject *torch = py->dict_get(py->modules_dict(), "torch");
-    pb_pyobject *version = torch ? py->get_attr(torch, "__version__") : NULL;
-    const char *text = version ? py->utf8_of(version) : NULL;
-    int known = text && strncmp(text, "2.", 2) == 0 && strtol(text + 2, NULL, 10) <= 13;
-
-    if (version)
-        py->decref(version);
-    py->err_clear();
-    return known;
-}
-
 static void put_observer(const struct pb_python *py)
 {
-    uint64_t (*add)(struct observer);
-
-    if (handle || !is_known_version(py))
-        return;
-    void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-    if (!torch)
-        return;
-    void *found[] = {dlsym(torch, "_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE"),
-                     dlsym(torch, "_ZN2at14removeCallbackEm"),
-                     dlsym(torch, "_ZNK2at14RecordFunction4nameEv")};
-    dlclose(torch);
-    if (!found[0] || !found[1] || !found[2])
-        return;
-    memcpy(&add, &found[0], sizeof(found[0]));
-    memcpy(&remove_observer, &found[1], sizeof(found[1]));
-    memcpy(&name_of, &found[2], sizeof(found[2]));
-    struct observer observer = {.begins = mark_begins, .ends = mark_ends, .share = 1};
-    observer.scopes[USER_SCOPE] = 1;
-    handle = add(observer);
-}
-
-static void take_observer(void)
-{
-    if (handle)
-        remove_observer(handle);
-    handle = 0;
+    if (!handle && pb_torch_observers_known(py))
+        handle = pb_torch_observe(PB_TORCH_USER_SCOPE, mark_begins, mark_ends);
 }
 #else
 static void put_observer(const struct pb_python *py)
 {
     (void)py; /* how a std::unique_ptr comes back is known for x86-64 only */
 }
+#endif
 
 static void take_observer(void)
 {
-    (void)handle;
+    if (handle)
+        pb_torch_observe_no_more(handle);
+    handle = 0;
 }
-#endif
 
 /* --- from the Python part -------------------------------------------------------------------------- */
 

@@ -16,6 +16,7 @@
 #define BATCHES_READ    4 /* outermost calls of a step whose arguments are looked at */
 #define SAME_STEPS      3 /* with the same number of backwards: the next ones will have as many */
 #define MOST_SKIPPED    8 /* in a row: it is not that, the program accumulates more by now */
+#define ALONE_STEPS     64
 #define LOOKS           8 /* optimizer steps whose callers are looked at */
 
 static struct {
@@ -25,6 +26,7 @@ static struct {
     int forwards;                 /* outermost calls since the probe is on */
     const void *primary;          /* an optimizer's address; never looked into */
     int32_t tid;                  /* the thread that steps; 0: not known */
+    int64_t alone_from;           /* the step from which on no other thread is taken to run a backward */
     int others;
     uint64_t calls; /* rows of modules before this step */
     /* The optimizer that is in its step, in the thread that steps. */
@@ -52,6 +54,11 @@ static int is_ours(int32_t tid)
     return !s.tid || s.tid == tid;
 }
 
+int pb_torch_is_stepping(int32_t tid)
+{
+    return s.tid == tid;
+}
+
 /* Every rank chooses the same steps, since it goes by their numbers alone. */
 static int is_chosen(int64_t step)
 {
@@ -69,6 +76,9 @@ static void begin_step(int64_t now, int64_t step)
     pb_torch.modules = (uint32_t)s.now.sampled;
     pb_torch.shapes = s.now.sampled && step % SHAPES_EVERY == 0;
     pb_torch.gpu = s.now.sampled && pb_torch_gpu_wants(step);
+    pb_torch.exact = s.now.sampled && s.training && step >= s.alone_from && pb_torch_backward_wants(step);
+    if (pb_torch.exact)
+        pb_torch_backward_begin();
 }
 
 /* Of a scaled training: another forward begins after as many backwards as steps use to have. */
@@ -88,6 +98,8 @@ static void end_step(int32_t tid, int64_t now, int skipped)
     }
     s.skipped = skipped ? s.skipped + 1 : 0;
     s.batches_read = 0;
+    if (pb_torch.exact)
+        pb_torch_backward_end();
     if (s.begun) {
         s.now.ended = now;
         s.now.skipped = skipped;
@@ -115,7 +127,7 @@ void pb_torch_steps_reset(int64_t now)
             py->decref(events[i]);
     pb_torch.step = 0;
     pb_torch.usual = pb_torch.alive = 0;
-    pb_torch.in_phase = pb_torch.shapes = pb_torch.gpu = 0;
+    pb_torch.in_phase = pb_torch.shapes = pb_torch.gpu = pb_torch.exact = 0;
     pb_torch.modules = 1; /* until the first boundary: nobody knows yet whose calls they are */
 }
 
@@ -183,6 +195,15 @@ void pb_torch_forward_ended(int32_t tid, int64_t begun, int64_t ended)
 
 /* --- backward -------------------------------------------------------------------------------------- */
 
+/* Another thread runs a backward as well: the numbers of its nodes may be the same. */
+static void leave_backward_out(void)
+{
+    s.alone_from = s.now.step + ALONE_STEPS;
+    if (pb_torch.exact)
+        pb_torch_backward_cancel();
+    pb_torch.exact = 0;
+}
+
 pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords)
 {
     uint32_t run = pb_torch_run();
@@ -190,6 +211,8 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
 
     if (run && is_ours(pb_thread_id()))
         mark(PB_TORCH_BACKWARD, begun);
+    else if (run)
+        leave_backward_out();
     pb_pyobject *event = run && pb_torch.gpu ? pb_torch_gpu_begin(pb_python_here()) : NULL;
     pb_pyobject *result = pb_torch.original_backward(self, args, keywords);
     if (event && result && run == pb_torch_run())

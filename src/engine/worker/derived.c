@@ -67,7 +67,8 @@
 
 /* Everything that has a duration. */
 #define PROFILING_DATA                                                                                       \
-    "SELECT timestamp, CASE WHEN stage = 'forward' THEN 'module' ELSE 'phase' END AS kind, operation_name,"  \
+    "SELECT timestamp, CASE WHEN stage = 'forward' OR depth > 0 THEN 'module' ELSE 'phase' END AS kind, "    \
+    "operation_name,"                                                                                        \
     " stage, duration_ms, self_ms, step, thread_id, NULL::VARCHAR AS location%2$s"                           \
     " FROM memory.python.torch_trace UNION ALL BY NAME"                                                      \
     " SELECT timestamp, record_type::VARCHAR AS kind, name::VARCHAR AS operation_name,"                      \
