@@ -75,4 +75,5 @@ KINDS = {"code": _serve_code, "repl": _later("_prompt", "serve_tool"), "prompt":
          "catch": _later("_catch", "serve_control"), "caught": _later("_catch", "serve_client"),
          "trace": _later("_trace", "serve_control"), "break": _later("_break", "serve_control"),
          "watch": _later("_watch", "serve_control"), "debug": _later("_dap", "serve_client"),
-         "debugpy": _later("_debugpy", "serve"), "inspect": _later("_inspect", "serve_control")}
+         "debugpy": _later("_debugpy", "serve"), "inspect": _later("_inspect", "serve_control"),
+         "profile": _later("_profile", "serve_control")}

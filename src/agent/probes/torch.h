@@ -145,6 +145,9 @@ void pb_torch_track_set(const char *setting);
 void pb_torch_track_put(const struct pb_python *py);
 void pb_torch_track_take(const struct pb_python *py);
 void pb_torch_track_forget(void); /* in a child of fork */
+/* After each step of an optimizer, also when the probe has stopped: what is there to be called. counted: 1 it
+ * ended a step, 0 not, -1 nothing is recorded. -1: an exception of the program's, such as Ctrl-C. */
+int pb_torch_at_step(const struct pb_python *py, int counted);
 void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int64_t step, int64_t samples,
                          int64_t took);
 

@@ -344,7 +344,7 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
     pb_pyobject *optimizer = pb_torch_run() ? py->tuple_get(args, 0) : NULL;
     if (!optimizer) {
         py->err_clear();
-        return give_none();
+        return pb_torch_at_step(py, -1) < 0 ? NULL : give_none();
     }
     int64_t now = pb_clock_mono();
     if (is_ours(tid))
@@ -360,7 +360,8 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
         s.optimizer_begun = 0;
     }
     s.training = 1;
-    if (counts(optimizer, tid)) {
+    int counted = counts(optimizer, tid);
+    if (counted) {
         end_on_gpu(py, &s.step_event, "step", s.now.begun);
         if (!pb_torch_run())
             return give_none();
@@ -371,7 +372,7 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
             pb_torch_track_step(py, optimizer, step, samples, took);
         follow_on_gpu(py);
     }
-    return give_none();
+    return pb_torch_at_step(py, counted) < 0 ? NULL : give_none();
 }
 
 struct pb_py_method pb_torch_before_step = {"probing_before_step", (pb_py_function)before_step,

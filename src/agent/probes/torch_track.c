@@ -7,6 +7,7 @@
 #include "agent/probes/torch.h"
 #include "control/settings.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ static uint32_t wanted_version; /* its lowest bit says which text counts */
 static uint32_t taken_version;  /* with the GIL, as all below */
 static pb_pyobject *module;     /* _track.py, while something is tracked */
 static uint32_t tracked;
+static pb_pyobject *at_step; /* what pb_torch_at_step calls */
 
 void pb_torch_track_set(const char *setting)
 {
@@ -70,7 +72,7 @@ void pb_torch_track_take(const struct pb_python *py)
 
 void pb_torch_track_forget(void)
 {
-    module = NULL;
+    module = at_step = NULL;
     tracked = taken_version = 0;
 }
 
@@ -92,6 +94,57 @@ void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int
         if (all[i])
             py->decref(all[i]);
     py->err_clear();
+}
+
+/* --- what is called at the end of each step, for as long as it likes (_profile.py) -------------------- */
+
+int pb_torch_at_step(const struct pb_python *py, int counted)
+{
+    if (!at_step)
+        return 0;
+    pb_pyobject *function = at_step, *number = py->int64_from(counted);
+    py->incref(function);
+    pb_pyobject *done = number ? py->call(function, number, (void *)NULL) : NULL;
+    pb_pyobject *all[] = {function, number, done};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i])
+            py->decref(all[i]);
+    return done ? 0 : -1;
+}
+
+/* at_step(function or None). */
+static pb_pyobject *set_at_step(pb_pyobject *self, pb_pyobject *function)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *before = at_step;
+    (void)self;
+
+    at_step = function == py->none ? NULL : function;
+    if (at_step)
+        py->incref(at_step);
+    if (before)
+        py->decref(before);
+    py->incref(py->none);
+    return py->none;
+}
+
+/* quiet(level): how much torch's profiler prints to the program's stderr; gives the level before. An int of
+ * its own library: found by its name, so it is left alone in versions that have none. */
+static pb_pyobject *quiet(pb_pyobject *self, pb_pyobject *level)
+{
+    const struct pb_python *py = pb_python_here();
+    void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+    int *severity = torch ? dlsym(torch, "_ZN9libkineto6Logger14severityLevel_E") : NULL;
+    long wanted = py->int_as(level), before = severity ? __atomic_load_n(severity, __ATOMIC_RELAXED) : 0;
+    (void)self;
+
+    if (torch)
+        dlclose(torch);
+    if (py->err_occurred())
+        return NULL;
+    if (severity)
+        __atomic_store_n(severity, (int)wanted, __ATOMIC_RELAXED);
+    return py->int64_from(before);
 }
 
 /* note(source, text): a row of probing.log. */
@@ -149,6 +202,8 @@ static pb_pyobject *torch_name(pb_pyobject *self, pb_pyobject *of)
 }
 
 struct pb_py_method pb_track_methods[] = {
+    {"torch_at_step", (pb_py_function)set_at_step, PB_METH_O, NULL},
+    {"torch_quiet", (pb_py_function)quiet, PB_METH_O, NULL},
     {"torch_name", (pb_py_function)torch_name, PB_METH_O, NULL},
     {"note", (pb_py_function)note, PB_METH_VARARGS, NULL},
     {"alert", (pb_py_function)alert, PB_METH_VARARGS, NULL},

@@ -1,6 +1,7 @@
 /* torch: what a PyTorch job does just now: its steps and their phases, its slowest modules, its collectives,
  * and what is wrong with it. All of it is SQL over what the torch probe records (docs/torch.md). */
 #include "cli/cli.h"
+#include "cli/profile/torch_profile.h"
 #include "cli/query/query_run.h"
 
 #include <errno.h>
@@ -103,8 +104,10 @@ static int run(const struct pb_call *call, struct pb_err *err)
     const char *interval = pb_call_option(call, "interval");
     struct pb_query_options o = {.timeout_ms = TIMEOUT_MS, .watch_ms = INTERVAL_MS};
 
+    if (call->nargs && strcmp(call->args[0], "profile") == 0)
+        return pb_torch_profile(call, err);
     if (call->nargs && !as_tree)
-        return pb_fail(err, PB_USAGE, "'%.40s' is not known here; there is tree", call->args[0]);
+        return pb_fail(err, PB_USAGE, "'%.40s' is not known here; there are tree and profile", call->args[0]);
     if (interval && (pb_parse_duration(interval, &o.watch_ms) < 0 || o.watch_ms < 100))
         return pb_fail(err, PB_USAGE,
                        "--interval takes a time of at least 100ms such as 2 or 500ms, not '%s'", interval);
@@ -126,22 +129,30 @@ static int run(const struct pb_call *call, struct pb_err *err)
 static const struct pb_option options[] = {
     {0, "interval", "TIME", "between two looks at it on a terminal (default 1s)"},
     {0, "once", NULL, "print it once, also on a terminal"},
+    {0, "steps", "N", "profile: how many whole steps (default 3, at most 100)"},
+    {'o', "output", "FILE", "profile: where the trace goes; of several ranks with the rank in its name"},
+    {0, "within", "TIME", "profile: give up when the steps are not over by then (default 1m)"},
     {0},
 };
 
 const struct pb_command pb_cmd_torch = {
     .name = "torch",
     .summary = "what a PyTorch job does: steps, phases, slowest modules, collectives, alerts",
-    .synopsis = "[tree]",
-    .text = "The last 200 steps with their split into data loading, forward, backward and optimizer, the "
-            "modules\n"
-            "of the last minute that take most time themselves, collectives, and alerts; in place on a "
-            "terminal,\n"
-            "until q. tree: the modules of each model with their times. It shows what is recorded:\n"
-            "`config probing.torch.profiling=on` begins that. With --json, csv or tsv: the steps alone.",
+    .synopsis = "[tree | profile]",
+    .text =
+        "The last 200 steps with their split into data loading, forward, backward and optimizer, the "
+        "modules\n"
+        "of the last minute that take most time themselves, collectives, and alerts; in place on a "
+        "terminal,\n"
+        "until q. tree: the modules of each model with their times. It shows what is recorded:\n"
+        "`config probing.torch.profiling=on` begins that. With --json, csv or tsv: the steps alone. profile: "
+        "torch.profiler\nfor a few whole steps, on several ranks the same ones; the file opens in Perfetto, "
+        "its operators "
+        "are\nrows of python.profile_hotspot.",
     .example = "probing -t 4711 config probing.torch.profiling=on\nprobing -t 4711 torch\nprobing -t 4711 "
                "torch tree\n"
-               "probing -t train.py --all torch --once",
+               "probing -t train.py --all torch --once\n"
+               "probing -t train.py --all torch profile --steps 3 -o trace.json",
     .options = options,
     .max_args = 1,
     .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
