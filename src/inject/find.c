@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/procfs.h"
 #include "base/retry.h"
+#include "inject/clear.h"
 #include "inject/judge.h"
 #include "inject/spans.h"
 #include "inject/step.h"
@@ -473,7 +474,9 @@ int pb_find_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
     _cleanup_(pb_judge_done) struct pb_judge judge = {0};
     pb_judge_open(&judge, h->target->info.pid);
     h->judge = &judge;
-    int r = find(h, deadline, err);
+    int r = pb_clear_wait(&judge, h->target, deadline, err);
+    if (r == 0)
+        r = find(h, deadline, err);
     h->judge = NULL;
     return r;
 }

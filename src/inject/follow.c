@@ -19,6 +19,7 @@ enum { CALLER, LOADER, THREADS };
 #define PAUSE_FIRST (30 * 1000ull)
 #define PAUSE_LAST  (PB_NS_PER_MS / 2)
 #define END_LIMIT   (200 * PB_NS_PER_MS) /* for the threads to end once the answer is read */
+#define LOCK_LIMIT  (200 * PB_NS_PER_MS)
 #define LOAD_LIMIT  (600 * PB_NS_PER_S)
 
 struct watch {
@@ -27,6 +28,7 @@ struct watch {
     bool traced[THREADS];
     bool provided, called;
     bool said;
+    uint64_t locked_since; /* the loading thread sleeps for a lock, past the deadline; 0: it does not */
 };
 
 static uint64_t code_at(const struct pb_load *l, const unsigned char *symbol)
@@ -122,6 +124,21 @@ static int provide(struct watch *w, struct pb_err *err)
     return pb_load_provide(l, loader, err);
 }
 
+/* Whether the loading thread has slept for a lock for a while, past the deadline. Its holder may never give it
+ * back. The thread cannot be taken out of dlopen: it goes on when it has the lock, and ends. */
+static bool is_locked_out(struct watch *w, uint64_t now)
+{
+    struct pb_load *l = w->l;
+    if (now < l->deadline || l->answer.state != PB_STUB_LOADING ||
+        !pb_load_waits_for_lock(l, w->thread[LOADER].tid)) {
+        w->locked_since = 0;
+        return false;
+    }
+    if (!w->locked_since)
+        w->locked_since = now;
+    return now - w->locked_since > LOCK_LIMIT;
+}
+
 /* 0: wait on. Before the library loads the deadline is the caller's; after that we only say that we wait. */
 static int check_time(struct watch *w, struct pb_err *err)
 {
@@ -142,7 +159,13 @@ static int check_time(struct watch *w, struct pb_err *err)
             "gave up waiting: the agent is still being loaded by a thread of its own in process %d, and will "
             "not start",
             pid);
-    if (now >= l->deadline && !w->said) {
+    if (is_locked_out(w, now))
+        return pb_fail(
+            err, -ETIMEDOUT,
+            "the loader of process %d is locked by another thread of it (is it deadlocked?); ours, "
+            "which waits for that lock, ends when it has it, and no agent starts",
+            pid);
+    if (now >= l->deadline && !w->said && !w->locked_since) {
         char text[160];
         snprintf(text, sizeof(text), "still loading in thread %d of process %d, waiting",
                  w->thread[LOADER].tid, pid);

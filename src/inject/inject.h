@@ -18,7 +18,8 @@ struct pb_inject_request {
     pid_t pid;             /* as the caller's pid namespace numbers it */
     const char *agent_dir; /* holds libprobing-glibc.so and libprobing-musl.so; the target's libc decides */
     const char *options;   /* handed to pb_agent_start, which copies what it keeps; <= 4095 bytes; NULL: "" */
-    unsigned timeout_ms;   /* until the library starts to load; 0: 10 s. A started load is waited for */
+    unsigned timeout_ms;   /* until the library starts to load; 0: 10 s. A started load is waited for, but not
+                            * a lock that the program holds meanwhile */
     void (*say)(const char *sentence, void *arg); /* told when that wait gets long; NULL: silent */
     void *say_arg;
 };

@@ -16,6 +16,7 @@
 
 #include "inject/arch.h"
 #include "inject/spans.h"
+#include "remote/interrupted.h"
 #include "remote/mem.h"
 #include "remote/procinfo.h"
 
@@ -141,9 +142,7 @@ static bool in_rseq(pid_t pid, pid_t tid, uint64_t pc)
     return pc - cs.start < cs.len;
 }
 
-/* Locks of allocators and loaders wait with plain FUTEX_WAIT; condition variables and semaphores of today's
- * glibc with the bitset form, which no lock uses. */
-static bool may_be_lock(long nr, uint64_t second)
+bool pb_judge_may_be_lock(long nr, uint64_t second)
 {
     return nr == SYS_futex && (second & (uint64_t)FUTEX_CMD_MASK) != FUTEX_WAIT_BITSET;
 }
@@ -154,7 +153,7 @@ static void begin_look(struct look *l, const struct pb_arch_state *s)
     uint64_t second = 0;
     l->blocked = pb_arch_blocked(l->pid, s, &nr, &second);
     /* Blocked in anything but a lock, nothing is near: the C library's allocator makes no such call. */
-    l->near = !l->blocked ? NEAR_WORDS : may_be_lock(nr, second) ? LOCK_WORDS : 0;
+    l->near = !l->blocked ? NEAR_WORDS : pb_judge_may_be_lock(nr, second) ? LOCK_WORDS : 0;
 }
 
 /* What needs no look at the stack. A function that the allocator calls may be without tables and without a
@@ -281,6 +280,58 @@ enum pb_safety pb_judge_asleep(struct pb_judge *j, const struct pb_spans *spans,
         return PB_UNSAFE;
     }
     return PB_PERHAPS;
+}
+
+static bool is_of_a_lock(const struct pb_spans *spans, uint64_t addr, bool *ret_loader)
+{
+    for (size_t i = 0; i < spans->n; i++) {
+        const struct pb_span *s = &spans->at[i];
+        if (addr < s->start || addr >= s->end)
+            continue;
+        *ret_loader = *ret_loader || s->loader;
+        if (s->locks)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the stack has a word that could be a return into dlopen. */
+static bool has_word_of_a_lock(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, uint64_t sp)
+{
+    struct look l = {.pid = pid};
+    bool unused = false;
+    ssize_t len = j->words ? pb_mem_read_some(pid, sp, j->words, STACK_WORDS * sizeof(j->words[0])) : 0;
+    for (ssize_t i = 0; i < len / (ssize_t)sizeof(j->words[0]); i++)
+        if (is_of_a_lock(spans, j->words[i], &unused) && follows_call(&l, j->words[i]))
+            return true;
+    return false;
+}
+
+/* Allocators have threads of their own, which sleep in them and hold nothing: what called into them there is
+ * the C library's start of a thread alone. Frames are no guesses (pb_judge_open), but of a thread that sleeps
+ * not all registers are known, and the tables may end in the loader: what called it is sought in the words
+ * then. */
+bool pb_judge_is_in_the_way(struct pb_judge *j, const struct pb_spans *spans, pid_t tid)
+{
+    enum { THREAD_START = 2 };
+    unsigned flags = 0;
+    bool loader = false;
+    struct pb_waiting w;
+    if (!j->native || pb_native_peek(j->native, tid, &j->capture) < 0)
+        return false;
+    size_t n = pb_native_unwind(j->native, &j->capture, j->frames, PB_JUDGE_FRAMES, &flags);
+    for (size_t i = n; i-- > 0;) {
+        bool of_lock = is_of_a_lock(spans, inside(&j->frames[i]), &loader);
+        if (!of_lock && !loader)
+            continue;
+        j->unsafe_tid = tid;
+        j->unsafe_pc = j->frames[i].pc;
+        if (of_lock)
+            return n - 1 - i > THREAD_START || flags & PB_NATIVE_TRUNCATED;
+        return flags & PB_NATIVE_TRUNCATED && pb_waiting_read(j->source.pid, tid, -1, &w) == 1 &&
+               has_word_of_a_lock(j, spans, j->source.pid, w.sp);
+    }
+    return false;
 }
 
 static bool starts_with(const char *text, const char *with)

@@ -45,6 +45,15 @@ enum pb_safety pb_judge_thread(struct pb_judge *j, const struct pb_spans *spans,
  * PB_PERHAPS: that must be seen in a stop. */
 enum pb_safety pb_judge_asleep(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, pid_t tid);
 
+/* Of a thread that sleeps: whether it has, or waits for, a lock that an injection needs, of an allocator or
+ * the loader. False where its stack cannot be followed. */
+bool pb_judge_is_in_the_way(struct pb_judge *j, const struct pb_spans *spans, pid_t tid);
+
+/* Whether a system call with this second argument may be the wait for a lock. Locks of allocators and loaders
+ * wait with plain FUTEX_WAIT; condition variables and semaphores of today's glibc with the bitset form, which
+ * no lock uses. */
+bool pb_judge_may_be_lock(long nr, uint64_t second);
+
 /* Whether a thread with this stack pointer is on the stack that the C library or the kernel gave it. A signal
  * frame needs some KB of it, and where these end is known of no other: the stack of a coroutine may be a few
  * KB of the heap, that of a handler (sigaltstack) is no larger than the program found necessary. tls: see

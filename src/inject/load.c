@@ -14,7 +14,9 @@
 #include "base/err.h"
 #include "base/procfs.h"
 #include "base/retry.h"
+#include "inject/judge.h"
 #include "inject/step.h"
+#include "remote/interrupted.h"
 #include "remote/mem.h"
 #include "remote/threads.h"
 
@@ -30,6 +32,9 @@ enum {
 
 /* A load that has started is never abandoned before this: a library on a slow file system takes its time. */
 #define LOAD_LIMIT (600 * PB_NS_PER_S)
+
+#define LOCK_PAUSE (20 * PB_NS_PER_MS) /* between looks at a thread that sleeps for a lock, */
+enum { LOCK_LOOKS = 10 };              /* and how many of them in a row count */
 
 /* For the thread that unmaps our memory. */
 #define CLEAN_LIMIT (200 * PB_NS_PER_MS)
@@ -69,6 +74,12 @@ pid_t pb_load_tid(const struct pb_load *l, pid_t ns_tid)
         return 0;
     const struct pb_native_thread *t = pb_native_threads_find_ns(&threads, ns_tid);
     return t ? t->tid : 0;
+}
+
+bool pb_load_waits_for_lock(const struct pb_load *l, pid_t tid)
+{
+    struct pb_waiting w;
+    return pb_waiting_read(l->target.info.pid, tid, -1, &w) == 1 && pb_judge_may_be_lock(w.number, w.args[1]);
 }
 
 static int put_agent(struct pb_load *l, pid_t tid, struct pb_err *err)
@@ -230,6 +241,21 @@ static int say_crash(const struct pb_load *l, int signal, struct pb_err *err)
                    signal_name(signal), l->target.info.pid);
 }
 
+/* For the borrowed thread, past the deadline. One that starts a thread is done in no time, unless it has no CPU
+ * or sleeps for a lock. The second is waited for no longer: it goes on by itself, when it has the lock. */
+static int wait_longer(struct pb_load *l, uint64_t code, uint64_t stack, uint64_t stub, int *ret_signal)
+{
+    uint64_t limit = pb_now_ns() + LOAD_LIMIT;
+    if (l->direct)
+        return pb_hold_run(&l->hold, false, code, stack, stub, limit, ret_signal);
+    int r = -ETIMEDOUT;
+    for (int sleeps = 0; r == -ETIMEDOUT && sleeps < LOCK_LOOKS && pb_now_ns() < limit;) {
+        r = pb_hold_run(&l->hold, false, code, stack, stub, pb_now_ns() + LOCK_PAUSE, ret_signal);
+        sleeps = pb_load_waits_for_lock(l, l->hold.thread.tid) ? sleeps + 1 : 0;
+    }
+    return r;
+}
+
 static void say_waiting(const struct pb_load *l)
 {
     char text[128];
@@ -253,16 +279,24 @@ static int run_stub(struct pb_load *l, struct pb_err *err)
             r = read_answer(l);
             if (r == 0)
                 pb_load_provide(l, l->hold.thread.tid, err);
+            r = pb_hold_run(&l->hold, false, code, stack, stub, limit, &signal);
         } else {
-            say_waiting(l);
-            limit = pb_now_ns() + LOAD_LIMIT;
+            if (l->direct)
+                say_waiting(l);
+            limit = 0;
+            r = wait_longer(l, code, stack, stub, &signal);
         }
-        r = pb_hold_run(&l->hold, false, code, stack, stub, limit, &signal);
     }
     if (r == -EFAULT && signal) {
         l->crashed = signal;
         return say_crash(l, signal, err);
     }
+    if (r == -ETIMEDOUT && !l->direct)
+        return pb_fail(
+            err, r,
+            "thread %d of process %d, which was to start a thread of ours, sleeps for a lock of its C "
+            "library; it goes on when it has that, and no agent starts",
+            l->hold.thread.tid, pid);
     if (r == -ETIMEDOUT || r == -EINTR)
         return pb_fail(err, r, "gave up waiting: the agent goes on loading in thread %d of process %d",
                        l->hold.thread.tid, pid);

@@ -38,6 +38,9 @@ int pb_load_tell(const struct pb_load *l, size_t offset, const void *value, size
 /* The number that a thread of the target has in our namespace; 0: it is not there. */
 pid_t pb_load_tid(const struct pb_load *l, pid_t ns_tid);
 
+/* Whether a thread sleeps for a lock now. Past the deadline that is not waited for: its holder may hang. */
+bool pb_load_waits_for_lock(const struct pb_load *l, pid_t tid);
+
 /* Fills the memfd that thread tid (of our namespace) made, or puts a file, and tells the target to go on. On
  * failure it is told to give up. */
 int pb_load_provide(struct pb_load *l, pid_t tid, struct pb_err *err);

@@ -87,6 +87,10 @@ static const char *const lonely[] = {
     "setgroups",
 };
 
+/* The loader's lock is held while they call code of others: constructors, destructors, callbacks. */
+static const char *const loading[] = {
+    "dlopen", "dlmopen", "dlclose", "dl_iterate_phdr", "__libc_dlopen_mode", "__libc_dlclose"};
+
 static const char *const waiting[] = {"pthread_join", "pthread_timedjoin_np", "pthread_clockjoin_np",
                                       "pthread_tryjoin_np", "thrd_join"};
 
@@ -100,7 +104,7 @@ static bool is_one_of(const char *name, const char *const *list, size_t n)
     return false;
 }
 
-static int add(struct pb_spans *s, uint64_t start, uint64_t end, bool waits, bool foreign)
+static int add(struct pb_spans *s, uint64_t start, uint64_t end, struct pb_span kind)
 {
     if (start >= end)
         return 0;
@@ -110,7 +114,9 @@ static int add(struct pb_spans *s, uint64_t start, uint64_t end, bool waits, boo
             return -ENOMEM;
         s->at = more;
     }
-    s->at[s->n++] = (struct pb_span){start, end, waits, foreign};
+    kind.start = start;
+    kind.end = end;
+    s->at[s->n++] = kind;
     return 0;
 }
 
@@ -147,7 +153,8 @@ static int add_allocator(struct pb_spans *spans, const struct pb_elf *e, bool fo
     if (!end)
         return 0;
     widen(e, &start, &end);
-    return add(spans, start, end, false, foreign);
+    /* In a program with an allocator linked in more than that may lie around it. */
+    return add(spans, start, end, (struct pb_span){.foreign = foreign, .locks = !foreign});
 }
 
 static int add_functions(struct pb_spans *spans, const struct pb_elf *e, bool wide)
@@ -162,7 +169,8 @@ static int add_functions(struct pb_spans *spans, const struct pb_elf *e, bool wi
         uint64_t start = s.addr, end = s.addr + s.size;
         if (wide && !waits && strncmp(s.name, "dl", 2) == 0)
             widen(e, &start, &end);
-        int r = add(spans, start, end, waits, false);
+        bool locks = is_one_of(s.name, loading, COUNT(loading));
+        int r = add(spans, start, end, (struct pb_span){.waits = waits, .locks = locks});
         if (r < 0)
             return r;
     }
@@ -192,25 +200,30 @@ static int add_libc(struct pb_spans *spans, struct pb_source *from, const struct
     return add_functions(spans, &e, musl);
 }
 
-static int add_whole(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map, bool foreign)
+static int add_whole(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map,
+                     struct pb_span kind)
 {
     _cleanup_(pb_elf_done) struct pb_elf e = {0};
     int r = pb_elf_open(from, map->start, &e);
     if (r < 0)
         return r;
-    return add(spans, e.text, e.text_end, false, foreign);
+    return add(spans, e.text, e.text_end, kind);
 }
 
 static int add_object(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map, bool program)
 {
-    static const char *const loader[] = {"ld-linux", "ld-2.", "ld.so", "libdl.so.2", "libdl-2.", NULL};
+    static const char *const loader[] = {"ld-linux", "ld-2.", "ld.so", NULL};
+    static const char *const dl[] = {"libdl.so.2", "libdl-2.", NULL};
+    /* They stand between the program and every call that waits, not malloc alone. */
+    static const char *const sanitizer[] = {"libasan", "libtsan", "liblsan", "libhwasan", NULL};
     static const char *const pthread[] = {"libpthread.so.0", "libpthread-2.", NULL};
     const char *base = pb_maps_base(map);
     enum pb_libc libc = pb_libc_named(base);
     uint64_t addr;
 
-    if (is_any(base, loader))
-        return add_whole(spans, from, map, false);
+    if (is_any(base, loader) || is_any(base, dl))
+        return add_whole(spans, from, map,
+                         (struct pb_span){.loader = !is_any(base, dl), .locks = is_any(base, dl)});
     if (libc != PB_LIBC_NONE || is_any(base, pthread))
         return add_libc(spans, from, map, libc == PB_LIBC_MUSL, false);
     if (pb_elf_lookup(from, map->start, "malloc", &addr) < 0)
@@ -218,7 +231,7 @@ static int add_object(struct pb_spans *spans, struct pb_source *from, const stru
     /* A program with an allocator linked in is not all allocator: there only what lies around malloc. */
     if (program)
         return add_libc(spans, from, map, false, true);
-    return add_whole(spans, from, map, true);
+    return add_whole(spans, from, map, (struct pb_span){.foreign = true, .locks = !is_any(base, sanitizer)});
 }
 
 /* Our own code, where a tool that died left it: threads that it started wait there for that tool, and unmap
@@ -233,7 +246,7 @@ static int add_stub(struct pb_spans *spans, struct pb_source *from, const struct
          map->end - map->start != PB_STUB_MEMORY) ||
         pb_source_read(from, map->start, code, len) < 0 || memcmp(code, pb_stub_begin, len) != 0)
         return 0;
-    return add(spans, map->start, map->start + PB_STUB_CODE, false, true);
+    return add(spans, map->start, map->start + PB_STUB_CODE, (struct pb_span){.foreign = true});
 }
 
 int pb_spans_find(pid_t pid, const struct pb_maps *maps, struct pb_spans *ret)

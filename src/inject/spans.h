@@ -22,6 +22,8 @@ struct pb_span {
     uint64_t start, end;
     bool waits;   /* a function that one may wait in without holding anything: pthread_join */
     bool foreign; /* of an allocator that is not the C library's: it may sleep with its lock held */
+    bool loader;  /* of the loader itself, which also runs the constructors of a program that starts */
+    bool locks;   /* a thread that sleeps in it has, or waits for, a lock that an injection needs */
 };
 
 struct pb_spans {

@@ -274,7 +274,41 @@ def test_what_is_in_the_way_is_named(tmp_path):
     with program(interpreters.INTERPRETERS[-1], ALLOCATES, so, 1, env={**os.environ, "LD_PRELOAD": so}) as job:
         time.sleep(0.2)
         done = jobs.probe("-t", job.pid, "--timeout", "1s", "inject")
-        assert done.returncode != 0 and "malloc of libstuck.so" in done.stderr and f"thread {job.pid} last in" in done.stderr, done.stderr
+        assert done.returncode != 0 and f"thread {job.pid} of process {job.pid} sleeps in malloc of libstuck.so" in done.stderr, done.stderr
+
+
+HANGS = """
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+void setslow(int);
+static void *volatile kept;
+static void *allocate(void *unused) { setslow(1); kept = malloc(100); return unused; }
+static void *load(void *path) { kept = dlopen(path, RTLD_NOW); return path; }
+void go(char *path) { pthread_t t; pthread_create(&t, 0, path[0] ? load : allocate, path); }
+"""
+RESTS = """
+import ctypes, os, sys
+L = ctypes.CDLL(sys.argv[1]); path = ctypes.create_string_buffer(sys.argv[2].encode()); libc = ctypes.CDLL(None)
+go, usleep, setslow = L.go, libc.usleep, libc.setslow  # looked up before the loader hangs
+print("ready", flush=True)
+go(path); usleep(2000000); setslow(0); os.write(1, b"fine"); os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("what, name", [("allocator", "sleeps in malloc of libstuck.so"), ("loader", "sleeps in")])
+def test_a_process_that_is_deadlocked_is_left_alone_by_the_deadline(tmp_path, what, name):
+    stuck, hangs = library(tmp_path, "stuck", FOR_EVER), library(tmp_path, "hangs", HANGS)
+    waits = library(tmp_path, "waits", "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { for (;;) pause(); }")
+    with program(sys.executable, RESTS, hangs, waits if what == "loader" else "", env={**os.environ, "LD_PRELOAD": stuck}) as job:
+        time.sleep(0.1)
+        before, began = (threads_of(job.pid), inject_kit.executable(job.pid)), time.monotonic()
+        done = jobs.probe("-t", job.pid, "--timeout", "1s", "inject")
+        took = time.monotonic() - began
+        assert done.returncode == 1 and name in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        assert (threads_of(job.pid), inject_kit.executable(job.pid)) == before
+        assert rest_of(job) == "fine"
+        assert took < 5, f"{took:.1f} s"  # 1.0 where nobody else has the CPU
 
 
 # ---- seccomp -------------------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ def test_the_deadline_leaves_the_target_untouched(kit):
             if answer["r"] == 0:
                 continue
             failed += 1
-            assert "inside its allocator" in answer["error"] or "did not come up in time" in answer["error"]
+            assert any(text in answer["error"] for text in ("inside its allocator", "did not come up in time", "nothing was changed")), answer
             inject_kit.wait_until_clean(target.pid)
             time.sleep(0.01)
             assert not inject_kit.executable(target.pid) and len(os.listdir(f"/proc/{target.pid}/task")) == threads
