@@ -99,6 +99,8 @@ TARGETS = [
     Target("c-ring", ["{c}/ring"], python=False, extra=("inject", "detach") * 3 + ("backtrace-native", "flamegraph-native")),
     Target("c-setxid", ["{c}/setxid"], python=False, extra=("inject", "detach") * 10),
     Target("musl-setxid", ["{c}/musl-setxid"], python=False, extra=("inject", "detach") * 5),
+    # As Java and Go do it too: every thread is stopped by a signal, and its stack is read.
+    Target("c-collector", ["{c}/collector"], python=False, extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native")),
     Target("c-coroutine", ["{c}/coroutine"], python=False, extra=("inject", "detach") * 5),
     # What a thread waits for a CPU counts here: nothing of ours may have its priority.
     body("real_time", env={"HARM_RAW": "1"}, alone=True, only=("inject", "eval", "detach"), extra=("eval-busy",) * 3),
