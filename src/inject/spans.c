@@ -239,12 +239,13 @@ static int add_object(struct pb_spans *spans, struct pb_source *from, const stru
 static int add_stub(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map)
 {
     unsigned char code[PB_STUB_CODE];
-    size_t len = (size_t)(pb_stub_end - pb_stub_begin);
+    /* From its first entry point on, which is a symbol of its own: the linker brings the code in for that. */
+    size_t at = (size_t)(pb_stub_borrowed - pb_stub_begin), len = (size_t)(pb_stub_end - pb_stub_borrowed);
 
     if (map->inode || !(map->prot & PROT_EXEC) || len > sizeof(code) ||
         (map->end - map->start != PB_STUB_CODE + PB_STUB_ARGUMENTS &&
          map->end - map->start != PB_STUB_MEMORY) ||
-        pb_source_read(from, map->start, code, len) < 0 || memcmp(code, pb_stub_begin, len) != 0)
+        pb_source_read(from, map->start + at, code, len) < 0 || memcmp(code, pb_stub_borrowed, len) != 0)
         return 0;
     return add(spans, map->start, map->start + PB_STUB_CODE, (struct pb_span){.foreign = true});
 }
