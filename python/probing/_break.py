@@ -156,4 +156,7 @@ def listing():
 def serve_control(arguments, channel):
     """`probing break`: lines of NAME=VALUE; the answer is "ok " and lines for a person."""
     _watch.answer(arguments, channel, {"start": lambda options, names: start(options), "stop": lambda options, names: stop(names),
-                                       "list": lambda options, names: listing()})
+                                       "list": lambda options, names: listing(),
+                                       "rows": lambda options, names: _trace.table(
+                                           (each.number, "stop" if each.stops() else "log", each.text, each.condition_text or None, each.hits, each.errors)
+                                           for each in list(all_breaks().values()))})

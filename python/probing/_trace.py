@@ -330,6 +330,17 @@ def listing():
     return "\n".join(describe(each) for each in traced_functions().values()) or "nothing is traced"
 
 
+def table(rows):
+    """For programs (do=rows): a line a row with tabs between its cells; None is an empty one."""
+    return "\n".join("\t".join("" if cell is None else str(cell).replace("\t", " ").replace("\n", " ") for cell in row) for row in rows)
+
+
+def rows():
+    for traced in list(traced_functions().values()):
+        calls, errors, taken = _probing.trace_counts(traced.code) or (0, 0, 0)
+        yield traced.name, calls, errors, "%.6g" % (taken / calls / 1e6) if calls else None
+
+
 def serve_control(arguments, channel):
     """`probing trace`: lines of NAME=VALUE; the answer is "ok " and lines for a person."""
     options, names = {}, []
@@ -338,7 +349,8 @@ def serve_control(arguments, channel):
         names.append(value) if name == "function" else options.__setitem__(name, value)
     try:
         _hooks.settle_generation()
-        answer = start(options, names) if options["do"] == "start" else stop(names) if options["do"] == "stop" else listing()
+        functions = {"start": lambda: start(options, names), "stop": lambda: stop(names), "list": listing, "rows": lambda: table(rows())}
+        answer = functions[options["do"]]()
     except Refused as error:
         channel.close(str(error), 1)
         return

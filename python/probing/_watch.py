@@ -328,4 +328,6 @@ def answer(arguments, channel, functions):
 
 
 def serve_control(arguments, channel):
-    answer(arguments, channel, {"start": start, "stop": lambda options, names: stop(names), "list": lambda options, names: listing()})
+    answer(arguments, channel, {"start": start, "stop": lambda options, names: stop(names), "list": lambda options, names: listing(),
+                                "rows": lambda options, names: _trace.table((each.text, each.code.co_filename, each.code.co_firstlineno, each.changes)
+                                                                            for each in list(all_watches().values()))})

@@ -71,7 +71,8 @@ static int run(struct pb_call *call)
     if (r < 0)
         return report(command->name, r, &err);
     limit_questions(call);
-    if (command->flags & PB_CMD_TOGETHER || call->targets.n <= 1)
+    /* Rows for a program are one table, of whatever printed them. */
+    if (command->flags & PB_CMD_TOGETHER || call->targets.n <= 1 || call->format != PB_FORMAT_TABLE)
         return pb_run_one(call);
     r = pb_fanout(call, &err);
     return report(command->name, r, &err);

@@ -160,7 +160,8 @@ ROWS = {"--format", "--json"}
     ("list", ROWS), ("core", ROWS), ("version", set()), ("help", set()), ("backtrace", SHARED), ("doctor", FIXED | ROWS),
     ("memory", SHARED), ("tables", SHARED), ("config", SHARED), ("probes", SHARED), ("query", SHARED), ("export", FIXED | ROWS), ("archive", FIXED),
     ("record", FIXED), ("flamegraph", FIXED), ("top", FIXED), ("eval", FIXED | {"--timeout"}), ("inject", FIXED | {"--timeout"}),
-    ("detach", FIXED | {"--timeout"}),
+    ("detach", FIXED | {"--timeout"}), ("torch", FIXED | ROWS), ("track", SHARED), ("trace", SHARED), ("watch", SHARED), ("break", SHARED),
+    ("debug", FIXED | {"--timeout"}), ("catch", FIXED | {"--timeout"}),
 ])
 def test_help_and_parser_agree_on_what_a_command_takes(command, takes):
     text = probe("help", command).stdout

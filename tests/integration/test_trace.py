@@ -1,5 +1,6 @@
 """trace: calls of functions of a running program, as rows, on every interpreter."""
 import json
+import sys
 
 import jobs
 import pytest
@@ -124,3 +125,31 @@ def test_detach_ends_it():
         assert probe(job.pid, "trace", "fact", "--duration", "60s").returncode == 0
         jobs.wait_until(lambda: len(ended(job, "fact")) > 4, what="calls under the next agent")
         assert job.alive() and "changed" not in job.output
+
+
+def test_what_there_is_as_rows(tmp_path):
+    """Of trace, watch and break, for programs; one table also of several processes."""
+    script = tmp_path / "job.py"
+    script.write_text("import sys, time\ndef work(n):\n    total = n\n    time.sleep(0.001)\n    return total\nprint('ready', flush=True)\nwhile True:\n    work(3)\n")
+
+    def listed(command, *target):
+        done = probe(*target, command, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    with jobs.start(sys.executable, script, ready="ready") as job, jobs.start(sys.executable, script, ready="ready") as other:
+        everyone = "-t", str(script), "--all"
+        assert probe(*everyone, "trace", "work", "--duration", "60s").returncode == 0
+        jobs.wait_until(lambda: all(each["calls"] > 0 for each in listed("trace", *everyone)), what="a call of each")
+        found = listed("trace", *everyone)
+        assert {each["target"] for each in found} == {f"pid {job.pid}", f"pid {other.pid}"} and len(found) == 2, found
+        assert all((each["function"], each["errors"]) == ("__main__:work", 0) and each["mean_ms"] >= 1 for each in found), found
+        assert probe(job.pid, "watch", "total@work").returncode == 0
+        (found,) = listed("watch", job.pid)
+        assert (found["variable"], found["file"], found["line"]) == ("total@work", str(script), 2) and found["changes"] >= 0, found
+        assert probe(job.pid, "break", f"{script}:4", "--log", "{n}").returncode == 0
+        (found,) = listed("break", job.pid)
+        assert (found["number"], found["action"], found["condition"], found["errors"]) == (1, "log", None, 0), found
+        done = probe(job.pid, "trace", "work", "--json")
+        assert done.returncode == 2 and "for the list" in done.stderr
+        assert probe(job.pid, "trace", "--stop").returncode == 0 and listed("trace", job.pid) == []

@@ -86,10 +86,16 @@ static int set_break(const struct pb_call *call, struct pb_err *err)
     return 0;
 }
 
+static const char *const column_names[] = {"target",    "number", "action", "place",
+                                           "condition", "hits",   "errors"};
+static const struct pb_question_columns columns = {column_names, "ntttnn"};
+
 static int run_break(const struct pb_call *call, struct pb_err *err)
 {
     bool stop = pb_call_option(call, "stop") != NULL;
 
+    if (call->format != PB_FORMAT_TABLE)
+        return pb_question_print_rows(call, "break", &columns, err);
     if (!stop && (call->nargs || pb_call_option(call, "on-change")))
         return set_break(call, err);
     struct pb_question question = {.used = 0};
@@ -125,6 +131,6 @@ const struct pb_command pb_cmd_break = {
                "probing -t 4711 break --on-change lr@train",
     .options = options,
     .max_args = 64,
-    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT,
     .run = run_break,
 };

@@ -5,11 +5,16 @@
 
 #define DEPTH_MAX 16
 
+static const char *const column_names[] = {"target", "function", "calls", "errors", "mean_ms"};
+static const struct pb_question_columns columns = {column_names, "tnnn"};
+
 static int run_trace(const struct pb_call *call, struct pb_err *err)
 {
     const char *locals = pb_call_option(call, "locals");
     struct pb_question question = {.used = 0};
 
+    if (call->format != PB_FORMAT_TABLE)
+        return pb_question_print_rows(call, "trace", &columns, err);
     int r = pb_question_add_request(&question, call, "function", err);
     if (r == 0 && pb_call_option(call, "args"))
         r = pb_question_add(&question, "args", "1", err);
@@ -48,6 +53,6 @@ const struct pb_command pb_cmd_trace = {
                "probing -t 4711 query \"SELECT name, duration_ms FROM python.trace_event\"",
     .options = options,
     .max_args = 64,
-    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT,
     .run = run_trace,
 };

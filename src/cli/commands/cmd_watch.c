@@ -5,10 +5,15 @@
 
 #define RATE_MAX 100000
 
+static const char *const column_names[] = {"target", "variable", "file", "line", "changes"};
+static const struct pb_question_columns columns = {column_names, "ttnn"};
+
 static int run_watch(const struct pb_call *call, struct pb_err *err)
 {
     struct pb_question question = {.used = 0};
 
+    if (call->format != PB_FORMAT_TABLE)
+        return pb_question_print_rows(call, "watch", &columns, err);
     int r = pb_question_add_request(&question, call, "name", err);
     if (r == 0)
         r = pb_question_add_number(&question, call, "rate", RATE_MAX, err);
@@ -38,6 +43,6 @@ const struct pb_command pb_cmd_watch = {
                "probing -t 4711 query \"SELECT line, new_number FROM python.variables\"",
     .options = options,
     .max_args = 64,
-    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT,
     .run = run_watch,
 };

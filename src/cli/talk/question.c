@@ -3,9 +3,11 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/fanout.h"
 #include "cli/print/rows.h"
 #include "cli/talk/dialog.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,4 +78,48 @@ int pb_question_ask(const struct pb_call *call, const char *kind, const struct p
         fputc('\n', to);
     }
     return 0;
+}
+
+/* Lines of cells with tabs between them; an empty one is NULL. What comes is the target's word. */
+static void add_rows(struct pb_rows *rows, const char *label, const char *kinds, char *answer)
+{
+    char *rest = NULL;
+
+    for (char *line = strtok_r(answer, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        pb_rows_text(rows, label);
+        for (size_t i = 0; kinds[i]; i++) {
+            char *cell = line ? strsep(&line, "\t") : NULL, *end;
+            double number = cell ? strtod(cell, &end) : 0;
+            if (!cell || !*cell)
+                pb_rows_text(rows, NULL);
+            else if (kinds[i] == 'n' && !*end && isfinite(number))
+                pb_rows_number(rows, "%.10g", number);
+            else
+                pb_rows_text(rows, cell);
+        }
+    }
+}
+
+int pb_question_print_rows(const struct pb_call *call, const char *kind,
+                           const struct pb_question_columns *columns, struct pb_err *err)
+{
+    struct pb_rows rows;
+    int failed = 0;
+
+    if (call->nargs || pb_call_option(call, "stop"))
+        return pb_fail(err, PB_USAGE, "--format and --json are for the list of what there is: give no more");
+    pb_rows_init(&rows, columns->names, strlen(columns->kinds) + 1);
+    for (size_t i = 0; i < call->targets.n; i++) {
+        char answer[16384];
+        struct pb_call one = *call;
+        one.targets = (struct pb_targets){.at = &call->targets.at[i], .n = 1};
+        int r = pb_dialog_ask(&one, kind, "do=rows\n", answer, sizeof(answer), err);
+        if (r < 0)
+            failed = pb_target_failed(call, &call->targets.at[i], r, err);
+        else
+            add_rows(&rows, call->targets.at[i].label, columns->kinds, answer);
+    }
+    int r = failed && call->targets.n == 1 ? failed : pb_rows_print(&rows, call->format, NULL, err);
+    pb_rows_done(&rows);
+    return r < 0 ? r : failed;
 }

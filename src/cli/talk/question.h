@@ -31,6 +31,16 @@ int pb_question_add_number(struct pb_question *question, const struct pb_call *c
 int pb_question_add_request(struct pb_question *question, const struct pb_call *call, const char *name,
                             struct pb_err *err);
 
+/* The list of what there is (do=rows), for programs: rows of all targets of the call, in its format. The first
+ * of the columns is the target; the kinds of the others are letters, t for text and n for a number. PB_USAGE
+ * where the call asks for something else (--stop, an argument). */
+struct pb_question_columns {
+    const char *const *names;
+    const char *kinds; /* as many as there are names, without the target */
+};
+int pb_question_print_rows(const struct pb_call *call, const char *kind,
+                           const struct pb_question_columns *columns, struct pb_err *err);
+
 /* Asks a channel of that kind, and prints the answer there. */
 int pb_question_ask(const struct pb_call *call, const char *kind, const struct pb_question *question,
                     FILE *to, struct pb_err *err);
