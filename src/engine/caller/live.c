@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SEGMENT = 1 << 20, MOST_ARCHIVED = 1024 };
+enum { SEGMENT = 1 << 20, SMALL_SEGMENT = 1 << 17, MOST_ARCHIVED = 1024 };
 static const uint64_t MOST_BYTES = 256u << 20;
 
 static void add_string(struct pb_row *row, unsigned column, const char *text)
@@ -412,11 +412,20 @@ static int read_into_file(const char *name, const struct pb_known *known, const 
     return fd;
 }
 
+/* What is said of a process also after its end is short, and there may be thousands of those. */
+static uint32_t segment_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++)
+        if (strcmp(readers[i].name, name) == 0 && !readers[i].process)
+            return SMALL_SEGMENT;
+    return SEGMENT;
+}
+
 int pb_live_read(const char *name, const struct pb_live_source *source, struct pb_err *err)
 {
     const struct pb_known *known = pb_known_find(name);
     const struct pb_arena_options options = {
-        .bound = MOST_BYTES, .segment_size = SEGMENT, .max_tables = 4, .schema_bytes = 1 << 16};
+        .bound = MOST_BYTES, .segment_size = segment_of(name), .max_tables = 4, .schema_bytes = 1 << 16};
     struct pb_arena *arena;
     struct pb_table *table;
 
