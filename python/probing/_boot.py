@@ -6,11 +6,13 @@ import statement asks: what belongs to us comes from here, all else from Python'
 """
 import builtins
 import sys
-from _thread import RLock
+from _thread import RLock, allocate_lock, get_ident
 
 PACKAGE = "probing"
 _modules = {}  # name inside the package -> module
 _loading = RLock()
+_patience = [3]  # how often a turn of others may take all of the switch interval
+HELD_MS, LONG_MS = 1, 4
 
 
 def load(name):
@@ -41,11 +43,30 @@ def compiled_parts(source, filename):
     for number, line in enumerate(lines):
         if line.startswith(("def ", "class ", "async def ")) and not lines[number - 1].startswith("@"):
             begins.append(number)
+    parts, since = [], _probing.milliseconds()
     try:
-        return [compile("\n" * begin + "\n".join(lines[begin:end]) + "\n", filename, "exec", 0, True)
-                for begin, end in zip(begins, begins[1:] + [len(lines)])]
+        for begin, end in zip(begins, begins[1:] + [len(lines)]):
+            parts.append(compile("\n" * begin + "\n".join(lines[begin:end]) + "\n", filename, "exec", 0, True))
+            since = give_way(since)
+        return parts
     except SyntaxError:
         return [compile(source, filename, "exec", 0, True)]
+
+
+def give_way(since):
+    """Has others take the GIL before they have to ask for it, which takes each of them 5 ms: threads that hand it to each other all the time would
+    wait so at every turn. A program that keeps it until we ask is not given way to again and again, since then we would not get on. When we
+    last gave way."""
+    now = _probing.milliseconds()
+    if now - since <= HELD_MS or _patience[0] <= 0 or get_ident() == _probing.main_ident():
+        return since
+    wait = allocate_lock()
+    wait.acquire()
+    wait.acquire(True, 0.00005)
+    since = _probing.milliseconds()
+    if since - now >= LONG_MS:
+        _patience[0] -= 1
+    return since
 
 
 def _import(name, names=None, local=None, wanted=(), level=0):
