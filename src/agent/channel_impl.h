@@ -22,7 +22,8 @@ struct pb_channel {
     uint32_t request;
     uint64_t listener;
     int mode;
-    int telnet; /* where in a telnet command the input is */
+    int telnet;       /* where in a telnet command the input is */
+    uint64_t look_ns; /* when to look whether a client that ended its input is there; 0: never */
 
     uint8_t *mapped; /* two rings and the arguments */
     size_t mapped_size, arguments_size;
@@ -63,6 +64,10 @@ struct pb_channel *pb_channel_find(uint64_t number);
 void pb_channel_ring_bell(struct pb_channel *c); /* something changed: threads that wait look again */
 void pb_channel_interrupt(struct pb_channel *c);
 void pb_channel_lose(struct pb_channel *c, const char *why); /* the client is gone */
+
+/* A client that is gone looks like one that ended its input alone. Over loopback the kernel tells them apart:
+ * finds out, and ends the channel or looks again later. */
+void pb_channel_look_for_client(struct pb_channel *c);
 
 /* Reads what is there of a connection that is to be closed: TCP tells a client that wrote more than was read
  * that its connection is broken, and the client loses what was sent to it last. */

@@ -20,8 +20,10 @@
 #include <unistd.h>
 
 #define BACKLOG     8
-#define PAUSE_NS    PB_NS_PER_S /* out of descriptors, a connection stays pending */
-#define DRAINED     64          /* pieces read of a connection that is closed */
+#define PAUSE_NS    PB_NS_PER_S        /* out of descriptors, a connection stays pending */
+#define DRAINED     64                 /* pieces read of a connection that is closed */
+#define FIRST_NS    (PB_NS_PER_S / 20) /* a client that is ending has ended by then */
+#define LOOK_NS     (2 * PB_NS_PER_S)
 #define INTERRUPT   0x03
 #define TELNET_IAC  0xff
 #define TELNET_IP   0xf4
@@ -37,7 +39,6 @@ static struct listener {
     int fd;
     int mode;
     int loopback;
-    uint16_t port;
     char kind[PB_CHANNEL_KIND];
     uint8_t *arguments;
     size_t size;
@@ -88,29 +89,74 @@ static void list_address(const union address *a, char ret[40])
     snprintf(ret, 40, "%08X%08X%08X%08X", words[0], words[1], words[2], words[3]);
 }
 
-/* Whether the socket at the other end of a connection over loopback, to that port of ours, is this user's or
- * root's: the kernel's list of sockets has the owner. One that is not found there is not. */
-static int peer_allowed(const union address *peer, uint16_t port)
+/* The socket at the other end of a connection over loopback, from the kernel's list: its owner. -ENOENT: it is
+ * not there, or no process has it any more. A socket that was closed is listed for a while, without an inode
+ * and as if it were root's, whoever had it. */
+static int find_peer_owner(const union address *own, const union address *peer, unsigned *ret_uid)
 {
-    int six = peer->any.sa_family == AF_INET6, allowed = 0;
-    unsigned wanted = ntohs(six ? peer->six.sin6_port : peer->four.sin_port);
-    char address[40], local[40], remote[40];
-    unsigned local_port, remote_port, uid;
+    int six = peer->any.sa_family == AF_INET6, found = 0;
+    unsigned port = ntohs(six ? own->six.sin6_port : own->four.sin_port);
+    unsigned peer_port = ntohs(six ? peer->six.sin6_port : peer->four.sin_port);
+    char address[40], peer_address[40], local[40], remote[40];
+    unsigned local_port, remote_port, uid = 0;
+    unsigned long inode = 0;
     struct pb_block list;
 
-    list_address(peer, address);
+    list_address(own, address);
+    list_address(peer, peer_address);
     pb_file_slurp(six ? "/proc/thread-self/net/tcp6" : "/proc/thread-self/net/tcp", &list);
     if (!list.size) /* Linux before 3.17 */
         pb_file_slurp(six ? "/proc/self/net/tcp6" : "/proc/self/net/tcp", &list);
-    for (const char *line = list.data; line && !allowed; line = strchr(line, '\n')) {
+    for (const char *line = list.data; line && !found; line = strchr(line, '\n')) {
         line += *line == '\n';
-        allowed = sscanf(line, " %*d: %39[0-9A-F]:%x %39[0-9A-F]:%x %*x %*x:%*x %*x:%*x %*x %u", local,
-                         &local_port, remote, &remote_port, &uid) == 5 &&
-                  strcmp(local, address) == 0 && local_port == wanted && remote_port == port &&
-                  (uid == geteuid() || uid == 0);
+        found = sscanf(line, " %*d: %39[0-9A-F]:%x %39[0-9A-F]:%x %*x %*x:%*x %*x:%*x %*x %u %*d %lu", local,
+                       &local_port, remote, &remote_port, &uid, &inode) == 6 &&
+                strcmp(local, peer_address) == 0 && local_port == peer_port && strcmp(remote, address) == 0 &&
+                remote_port == port;
     }
     pb_block_done(&list);
-    return allowed;
+    if (!found || inode == 0)
+        return -ENOENT;
+    *ret_uid = uid;
+    return 0;
+}
+
+/* Of a connection: both ends, where it is over loopback. */
+static int find_loopback_ends(int fd, union address *ret_own, union address *ret_peer)
+{
+    socklen_t own_size = sizeof(*ret_own), peer_size = sizeof(*ret_peer);
+
+    memset(ret_own, 0, sizeof(*ret_own));
+    memset(ret_peer, 0, sizeof(*ret_peer));
+    return getsockname(fd, &ret_own->any, &own_size) == 0 &&
+           getpeername(fd, &ret_peer->any, &peer_size) == 0 && is_loopback(ret_own) && is_loopback(ret_peer);
+}
+
+/* At a loopback address this user and root are let in. */
+static int peer_allowed(int fd)
+{
+    union address own, peer;
+    unsigned uid;
+
+    return find_loopback_ends(fd, &own, &peer) && find_peer_owner(&own, &peer, &uid) == 0 &&
+           (uid == geteuid() || uid == 0);
+}
+
+void pb_channel_look_for_client(struct pb_channel *c)
+{
+    union address own, peer;
+    unsigned uid;
+
+    c->look_ns = 0;
+    if (!find_loopback_ends(c->fd, &own, &peer))
+        return;
+    if (find_peer_owner(&own, &peer, &uid) == 0) {
+        c->look_ns = pb_now_ns() + LOOK_NS;
+        return;
+    }
+    pb_lock(PB_LOCK_CHANNELS);
+    pb_channel_lose(c, "the client is gone");
+    pb_unlock(PB_LOCK_CHANNELS);
 }
 
 static int open_listener(const union address *address, socklen_t size, uint16_t *ret_port)
@@ -180,7 +226,6 @@ int pb_channel_listen(const struct pb_channel_listen *how, char *why, size_t why
     }
     snprintf(made.kind, sizeof(made.kind), "%s", how->kind);
     made.loopback = is_loopback(&address);
-    made.port = port;
     made.number = next_listener++;
     *l = made;
     return port;
@@ -302,16 +347,19 @@ static void receive(struct pb_channel *c)
         c->in.len += (size_t)n;
     if (interrupts)
         pb_channel_interrupt(c);
-    if (ended)
+    if (ended) {
         c->input_ended = 1;
+        c->look_ns = pb_now_ns() + FIRST_NS;
+    }
     if (lost)
         pb_channel_lose(c, "the client is gone");
     pb_channel_ring_bell(c);
     pb_unlock(PB_LOCK_CHANNELS);
 }
 
-/* A client that is gone looks like one that ended its input. The kernel asks it now and then: one that is
- * gone is found within a minute or so (net.ipv4.tcp_fin_timeout), also by code that never writes. */
+/* A client on another machine that is gone looks like one that ended its input. The kernel asks it now and
+ * then: one that is gone is found within a minute or so (net.ipv4.tcp_fin_timeout), also by code that never
+ * writes. One on this machine is looked for (pb_channel_look_for_client). */
 static void watch_peer(int fd)
 {
     static const struct {
@@ -329,16 +377,14 @@ static void watch_peer(int fd)
 static void accept_client(struct listener *l)
 {
     char why[200];
-    union address peer;
-    socklen_t size = sizeof(peer);
 
-    int fd = accept4(l->fd, &peer.any, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
             l->again_ns = pb_now_ns() + PAUSE_NS;
         return;
     }
-    if (!pb_fds_room() || (l->loopback && !peer_allowed(&peer, l->port))) {
+    if (!pb_fds_room() || (l->loopback && !peer_allowed(fd))) {
         close(fd);
         return;
     }

@@ -325,6 +325,8 @@ static uint64_t attend(struct pb_server *s, struct pb_channel *c)
     struct channel_work work;
     int gone = 0, frames = 0;
 
+    if (c->look_ns && pb_now_ns() >= c->look_ns)
+        pb_channel_look_for_client(c);
     for (;; frames++) {
         look(c, &work);
         if (work.grant)
@@ -346,6 +348,8 @@ static uint64_t attend(struct pb_server *s, struct pb_channel *c)
         end_channel(s, c, &work);
         return 0;
     }
+    if (c->look_ns && (!work.next_ns || c->look_ns < work.next_ns))
+        work.next_ns = c->look_ns;
     return frames == FRAMES ? pb_now_ns() : work.next_ns;
 }
 

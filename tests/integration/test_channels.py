@@ -252,6 +252,22 @@ def test_another_user_is_not_let_in_at_a_loopback_port(address):
         assert "b''" in said[2] or "Reset" in said[2] or "Broken" in said[2], said[2]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another uid")
+def test_another_user_who_is_gone_before_it_is_looked_at_is_not_let_in_either():
+    """The kernel lists a closed socket as root's."""
+    code = "import socket, sys\nfor _ in range(3):\n    c = socket.socket(); c.connect(('127.0.0.1', int(sys.argv[1]))); c.sendall(b'x'); c.close()"
+    with jobs.python() as job:
+        inject(job)
+        port = channel_kit.listen(job.pid, "import sys; sys.heard = getattr(sys, 'heard', b'') + channel.read()")
+        os.kill(job.pid, signal.SIGSTOP)
+        subprocess.run(["/usr/bin/python3", "-c", code, str(port)], user=65534, check=True, timeout=60)
+        os.kill(job.pid, signal.SIGCONT)
+        with channel_kit.tcp(port) as last:  # whose turn is after theirs
+            last.sendall(b"last")
+            jobs.wait_until(lambda: probe(job.pid, "eval", "sys.heard").returncode == 0, what="the last client")
+        assert probe(job.pid, "eval", "sys.heard").stdout == "b'last'\n"
+
+
 def test_the_gil_that_cannot_be_had_is_the_reason_of_the_end():
     with jobs.python() as job:
         inject(job)
