@@ -70,6 +70,29 @@ class _Router:
         return _stream_behind(self).__exit__(*error)
 
 
+class _NeverClosed:
+    """What a request's code must not do to the stream of the program, which its sys.stdout is to it: close it, or take it to pieces. Its own
+    ends with the request. _behind() is the stream of the program; is_over(): the request is, and this is nothing but that stream."""
+
+    def close(self):
+        if self.is_over():
+            self._behind().close()
+
+    def detach(self):
+        if self.is_over():
+            return self._behind().detach()
+        raise ValueError("the stream belongs to probing, for as long as this code runs")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __getattr__(self, name):
+        return getattr(self._behind(), name)
+
+
 class _Seat:
     """What belongs to one router: the stream that it stands in for. Held by reference while the router is in sys or the program holds
     the router; else weakly, for a print that is still at it."""
@@ -183,11 +206,17 @@ def _leave_seat(seat):
     _pool.append(seat)
 
 
-class _ClientStream:
+class _ClientStream(_NeverClosed):
     """sys.stdout or sys.stderr as a request's code sees it. Once the request is over, the stream of the program."""
 
     def __init__(self, request, seat):
         self._request, self._seat = request, seat
+
+    def is_over(self):
+        return self._request.ended
+
+    def _behind(self):
+        return self._seat.stream()
 
     def write(self, text):
         if self._request.ended:
@@ -210,15 +239,18 @@ class _ClientStream:
     def buffer(self):
         return self._seat.stream().buffer if self._request.ended else _ClientBytes(self)
 
-    def __getattr__(self, name):
-        return getattr(self._seat.stream(), name)
 
-
-class _ClientBytes:
+class _ClientBytes(_NeverClosed):
     """sys.stdout.buffer as a request's code sees it."""
 
     def __init__(self, stream):
         self._stream = stream
+
+    def is_over(self):
+        return self._stream.is_over()
+
+    def _behind(self):
+        return self._stream._behind().buffer
 
     def write(self, data):
         self._stream.write(bytes(data).decode("utf-8", "backslashreplace"))
@@ -226,6 +258,3 @@ class _ClientBytes:
 
     def flush(self):
         self._stream.flush()
-
-    def __getattr__(self, name):
-        return getattr(self._stream._seat.stream().buffer, name)

@@ -13,10 +13,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-HELLO, CHANNEL, LISTEN, LISTEN_STOP = 1, 11, 12, 13
+HELLO, RUN, CHANNEL, LISTEN, LISTEN_STOP = 1, 3, 11, 12, 13
 STREAM, WINDOW, INTERRUPT, END = 32, 33, 34, 35
-DONE, ERROR = 65, 66
-SECRET, MODE, TIMEOUT_MS, TEXT, STATUS, NAME, VALUE, DATA = 1, 5, 6, 8, 9, 11, 12, 14
+OUTPUT, DONE, ERROR = 64, 65, 66
+SECRET, CODE, FILENAME, MODE, TIMEOUT_MS, TEXT, STATUS, NAME, VALUE, DATA = 1, 3, 4, 5, 6, 8, 9, 11, 12, 14
 ROOM = 64 << 10
 
 ECHO = """
@@ -45,9 +45,11 @@ def fields_of(payload):
 
 
 def directory_of(pid):
+    """Of its agent, in its own root and by its number there."""
     start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    name = f"{os.stat(f'/proc/{pid}/ns/pid').st_ino}-{pid}-{start}"
-    found = [Path(root, f"probing-{os.stat(f'/proc/{pid}').st_uid}", name) for root in ("/dev/shm", "/tmp", "/var/tmp")]
+    inside = Path(f"/proc/{pid}/status").read_text().partition("NSpid:")[2].splitlines()[0].split()[-1]
+    name = f"{os.stat(f'/proc/{pid}/ns/pid').st_ino}-{inside}-{start}"
+    found = [Path(f"/proc/{pid}/root", root, f"probing-{os.stat(f'/proc/{pid}').st_uid}", name) for root in ("dev/shm", "tmp", "var/tmp")]
     return next(path for path in found if path.exists())
 
 

@@ -14,6 +14,7 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import jobs
 import pytest
 
 TOP = Path(__file__).resolve().parent.parent.parent
@@ -34,6 +35,8 @@ class Target:
 
     def alive(self):
         return self.process.poll() is None
+
+    threads = jobs.Job.threads
 
     def wait_for(self, text, seconds=10):
         """Waits until the process has printed text."""
