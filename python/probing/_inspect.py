@@ -11,6 +11,7 @@ from _thread import get_ident
 
 from . import _dap_json, _helpers, _prompt, _streams, _trace, _watch
 from ._hooks import Refused
+from ._program import gc_module
 
 FIELDS_MAX, REFERRERS_MAX, MODULES_MAX, KEEP_MS = 40, 12, 20000, 600000
 IMMORTAL = 1 << 29  # as many references has what Python never frees
@@ -119,7 +120,7 @@ def describe(told, value, referrers):
     told.add("references", references if references < IMMORTAL else None)
     told.add("fields", fields_of(value, kind) or None)
     if referrers:
-        told.add("referrers", find_referrers(value) or [{"what": "none that the garbage collector or a running function has"}])
+        told.add("referrers", find_referrers(value) or [{"what": "none that the garbage collector knows"}])
     return where
 
 
@@ -247,74 +248,9 @@ def first(items):
     return found
 
 
-# --- who refers to it
-
 def find_referrers(value):
-    """Two walks of the garbage collector over its objects, with the GIL: some 50 ms for a million objects each."""
-    import gc
-
-    found, rows = [], []
-    for ident, _ in _helpers.live_threads():
-        for frame in _helpers.frames_of(ident):
-            for name in names_in(frame, value):
-                rows.append({"what": "%s of %s" % (name, frame.f_code.co_name), "where": "%s:%d" % (frame.f_code.co_filename, frame.f_lineno or 0)})
-    ours = {id(found), id(rows)}
-    for each in gc.get_referrers(value):
-        if id(each) not in ours and type(each).__name__ != "frame" and len(found) < REFERRERS_MAX:
-            found.append(each)
-    each = None
-    ours.add(id(found))
-    owners = {}
-    for owner in gc.get_referrers(*found) if found else ():
-        for holder in found:
-            if id(owner) not in ours and owner is not holder and type(owner).__name__ != "frame" and id(holder) not in owners:
-                name = holder_name(owner, holder)
-                if name:
-                    owners[id(holder)] = name
-    for holder in found:
-        rows.append({"what": "%s%s" % (inside(holder, value), _trace.class_name(type(holder))), "where": owners.get(id(holder), "")})
-    owner = holder = None
-    return rows[:REFERRERS_MAX]
-
-
-def names_in(frame, value):
-    """What a running function calls it."""
-    try:
-        names = _helpers.frame_locals(frame) if frame.f_code.co_name != "<module>" else {}
-    except LookupError:
-        names = {}
-    found = []
-    for name, item in names.items():  # a comprehension would refer to the value too, by a cell
-        if item is value:
-            found.append(name)
-    return found
-
-
-def holder_name(owner, holder):
-    """What somebody who has the holder calls it."""
-    kind = type(owner)
-    if kind is dict:
-        name = next((key for key, item in list(owner.items()) if item is holder), None)
-        if type(owner.get("__name__")) is str and type(name) is str:
-            return "%s of module %s" % (name, owner["__name__"])
-        return name if type(name) is str else None
-    try:
-        names = object.__getattribute__(owner, "__dict__")
-    except Exception:
-        names = None
-    if names is holder:
-        return "module %s" % owner.__name__ if kind is type(sys) else "a %s" % _trace.class_name(kind)
-    return None
-
-
-def inside(holder, value):
-    if type(holder) is dict:
-        name = next((key for key, item in list(holder.items()) if item is value), None)
-        return "%s in a " % (name if type(name) is str else _trace.text_of(_trace.plain(name)))
-    if type(holder) in (list, tuple):
-        number = next((number for number, item in enumerate(holder) if item is value), None)
-        return "[%s of %d] of a " % (number, len(holder))
-    return "a "
+    """The collector's walk over its objects, with the GIL: some 50 ms for a million. Variables of running functions are not among them."""
+    return [{"what": what} for what in _probing.referrers(gc_module().get_referrers, value, REFERRERS_MAX)]
 
 
 def serve_control(arguments, channel):

@@ -11,8 +11,8 @@ import _probing
 from _thread import get_ident
 from posix import getpid, unlink
 
-from . import _helpers
 from ._hooks import Refused
+from ._program import gc_module
 
 INT64, FLOAT64, TEXT = 4, 10, 13  # as the table format numbers types
 COLUMNS = [
@@ -146,18 +146,9 @@ class Capture:
 
 
 def programs_own(torch):
-    """A profile with a schedule that the program has made: it is off between its rounds, and may begin one in another thread."""
+    """Whether the program has made a profile with a schedule: it is off between its rounds, and may begin one in another thread."""
     usual = getattr(sys.modules.get("torch.profiler.profiler"), "_default_schedule_fn", None)
-    for thing in _helpers.objects_of(torch.profiler.profile):
-        if thing.__dict__.get("schedule", usual) is usual:
-            continue
-        for ident, _ in _helpers.live_threads():
-            for frame in _helpers.frames_of(ident):
-                for name, item in list(_helpers.frame_locals(frame).items()):
-                    if item is thing:
-                        return "%s of %s (%s:%d)" % (name, frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno or 0)
-        return "an object of %s.%s" % (type(thing).__module__, type(thing).__qualname__)
-    return None
+    return any(thing.__dict__.get("schedule", usual) is not usual for thing in _probing.exact_objects(gc_module().get_objects, torch.profiler.profile))
 
 
 def prepare(options):
@@ -166,9 +157,8 @@ def prepare(options):
         raise Refused("torch is not imported in this process")
     if not _probing.comm_wanted():
         raise Refused("steps are not recorded: `config probing.torch.profiling=on` begins that")
-    own = programs_own(torch)
-    if own:
-        raise Refused("the program has a profile of its own: %s" % own)
+    if programs_own(torch):
+        raise Refused("the program has a torch.profiler.profile with a schedule of its own")
     if _probing.shared.get("capture") is not None and not _probing.shared["capture"].over:
         raise Refused("another capture is under way")
     return Capture(torch, int(options["steps"]), int(options["limit_ms"]))

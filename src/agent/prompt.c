@@ -8,6 +8,9 @@
 #include "agent/spawn.h"
 #include "agent/wake.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #define DUE    "due" /* the key of the function in the shared state */
 #define MAX_MS 3600000u
 
@@ -198,7 +201,95 @@ static pb_pyobject *due_at(pb_pyobject *self, pb_pyobject *ms)
     return py->none;
 }
 
+/* --- over all objects ------------------------------------------------------------------------------ */
+
+/* What follows runs without a bytecode, so no other thread gets the GIL meanwhile: no object that the
+ * collector's list holds loses its last other reference then, and none ends in our thread. */
+
+enum { KEYS_MOST = 100000 };
+
+/* exact_objects(gc.get_objects, kind): those of exactly that type. */
+static pb_pyobject *exact_objects(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *function = py->tuple_get(args, 0), *kind = py->tuple_get(args, 1);
+    pb_pyobject *all = function && kind ? py->call(function, (void *)NULL) : NULL;
+    pb_pyobject *found = all ? py->list_new(0) : NULL;
+    (void)self;
+
+    for (long i = 0, n = found ? py->list_size(all) : 0; i < n; i++) {
+        pb_pyobject *each = py->list_get(all, i);
+        if (pb_type_of(each, pb_module_header(py)) == kind && py->list_append(found, each) < 0)
+            break;
+    }
+    if (all)
+        py->decref(all);
+    return found;
+}
+
+/* The key of a dict, or the index of a list or tuple, at which the value is. */
+static void tell_place(const struct pb_python *py, pb_pyobject *holder, const pb_pyobject *value,
+                       const char *kind, char *ret, size_t size)
+{
+    int is_dict = strcmp(kind, "dict") == 0;
+    pb_pyobject *keys = is_dict && py->size_of(holder) <= KEYS_MOST ? py->mapping_keys(holder) : NULL;
+
+    ret[0] = '\0';
+    for (long i = 0, n = keys ? py->list_size(keys) : 0; i < n && !ret[0]; i++) {
+        pb_pyobject *key = py->list_get(keys, i);
+        /* A text's alone: others may be compared by code of the program's. */
+        const char *text = pb_type_of(key, pb_module_header(py)) == py->str_type ? py->utf8_of(key) : NULL;
+        if (text && py->dict_get_object(holder, key) == value)
+            snprintf(ret, size, "%.100s in a ", text);
+        py->err_clear();
+    }
+    if (keys)
+        py->decref(keys);
+    long n = strcmp(kind, "list") == 0 ? py->list_size(holder) : 0;
+    for (long i = 0; i < n && !ret[0]; i++)
+        if (py->list_get(holder, i) == value)
+            snprintf(ret, size, "[%ld of %ld] of a ", i, n);
+}
+
+/* referrers(gc.get_referrers, value, most): a text for each of the first ones. */
+static pb_pyobject *referrers(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *function = py->tuple_get(args, 0), *value = py->tuple_get(args, 1);
+    pb_pyobject *most = py->tuple_get(args, 2);
+    pb_pyobject *all = most ? py->call(function, value, (void *)NULL) : NULL;
+    pb_pyobject *found = all ? py->list_new(0) : NULL;
+    long limit = all ? py->int_as(most) : 0;
+    (void)self;
+
+    for (long i = 0, n = found ? py->list_size(all) : 0; i < n && i < limit; i++) {
+        char kind[101], place[160], text[320];
+        pb_pyobject *each = py->list_get(all, i), *owner = NULL;
+        pb_pyobject *name = py->get_attr(pb_type_of(each, pb_module_header(py)), "__name__");
+        snprintf(kind, sizeof(kind), "%.100s", name && py->utf8_of(name) ? py->utf8_of(name) : "?");
+        tell_place(py, each, value, kind, place, sizeof(place));
+        if (strcmp(kind, "dict") == 0)
+            owner = py->dict_get(each, "__name__");
+        const char *module =
+            owner && pb_type_of(owner, pb_module_header(py)) == py->str_type ? py->utf8_of(owner) : NULL;
+        snprintf(text, sizeof(text), "%s%s%s%.50s", place, kind, module ? " of " : "", module ? module : "");
+        py->err_clear();
+        pb_pyobject *told = py->str_from_utf8(text, (long)strlen(text), "replace");
+        if (told)
+            py->list_append(found, told);
+        if (told)
+            py->decref(told);
+        if (name)
+            py->decref(name);
+    }
+    if (all)
+        py->decref(all);
+    return found;
+}
+
 struct pb_py_method pb_prompt_methods[] = {
+    {"exact_objects", (pb_py_function)exact_objects, PB_METH_VARARGS, NULL},
+    {"referrers", (pb_py_function)referrers, PB_METH_VARARGS, NULL},
     {"threads", (pb_py_function)threads, PB_METH_O, NULL},
     {"stack", (pb_py_function)stack, PB_METH_O, NULL},
     {"frame_locals", (pb_py_function)frame_locals, PB_METH_O, NULL},

@@ -121,7 +121,7 @@ def test_what_the_program_does_with_the_profiler_goes_first(tmp_path):
         jobs.wait_until(lambda: "6" in job.output.splitlines(), 30, "its own profile")
         assert "took longer" in profile("--within", "2s")
         jobs.wait_until(lambda: "scheduled" in probe(job.pid, "backtrace").stdout, 30, "the profile with a schedule")
-        assert "the program has a profile of its own: mine of scheduled" in profile()
+        assert "the program has a torch.profiler.profile with a schedule of its own" in profile()
         (tmp_path / "go").touch()
         jobs.wait_until(lambda: "until" not in probe(job.pid, "backtrace").stdout, 30, "the sleep")
         assert "no step ended within 1 s" in profile("--within", "1s")

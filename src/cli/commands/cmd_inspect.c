@@ -209,7 +209,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 static const struct pb_option options[] = {
     {0, "json", NULL, "as one JSON object"},
     {0, "referrers", NULL,
-     "what refers to it too: holds the GIL for some 0.1 s for each million objects of the program"},
+     "what refers to it too: holds the GIL for some 50 ms for each million objects of the program"},
     {0},
 };
 
