@@ -34,6 +34,7 @@
     X(archive)                                                                                               \
     X(export)                                                                                                \
     X(memory)                                                                                                \
+    X(report)                                                                                                \
     X(tables)                                                                                                \
     X(config)                                                                                                \
     X(probes)                                                                                                \

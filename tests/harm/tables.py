@@ -139,6 +139,7 @@ COMMANDS = [
     Command("top", ["top", "--count", "1", "--interval", "200ms"]),
     Command("record", ["record", "--duration", "300ms"]),
     Command("memory", ["memory"]),
+    Command("report", ["report", "-o", "{out}/x.html"]),
     Command("query", ["query", "SELECT count(*) FROM memory_usage"], status=(0, 1)),
     Command("tables", ["tables"], status=(0, 1)),
     Command("config", ["config"]),
