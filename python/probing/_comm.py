@@ -27,7 +27,7 @@ def _flat(value):
 
 def _caller(torch):
     """file:line of the innermost frame that is neither torch's nor ours; "" where C++ issued it (DDP's reducer)."""
-    frame = sys._getframe(3)
+    frame = sys._getframe(2).f_back  # none above ours in a thread of autograd's (GPUs)
     for _ in range(60):
         if frame is None:
             break
