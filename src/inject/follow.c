@@ -124,8 +124,8 @@ static int provide(struct watch *w, struct pb_err *err)
     return pb_load_provide(l, loader, err);
 }
 
-/* Whether the loading thread has slept for a lock for a while, past the deadline. Its holder may never give it
- * back. The thread cannot be taken out of dlopen: it goes on when it has the lock, and ends. */
+/* Whether the loading thread has slept for a lock for a while, past the deadline. Its holder may never give
+ * it back. The thread cannot be taken out of dlopen: it goes on when it has the lock, and ends. */
 static bool is_locked_out(struct watch *w, uint64_t now)
 {
     struct pb_load *l = w->l;

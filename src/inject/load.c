@@ -241,8 +241,9 @@ static int say_crash(const struct pb_load *l, int signal, struct pb_err *err)
                    signal_name(signal), l->target.info.pid);
 }
 
-/* For the borrowed thread, past the deadline. One that starts a thread is done in no time, unless it has no CPU
- * or sleeps for a lock. The second is waited for no longer: it goes on by itself, when it has the lock. */
+/* For the borrowed thread, past the deadline. One that starts a thread is done in no time, unless it has no
+ * CPU or sleeps for a lock. The second is waited for no longer: it goes on by itself, when it has the lock.
+ */
 static int wait_longer(struct pb_load *l, uint64_t code, uint64_t stack, uint64_t stub, int *ret_signal)
 {
     uint64_t limit = pb_now_ns() + LOAD_LIMIT;

@@ -1,9 +1,9 @@
 /* inject_driver: pb_inject from the command line, for tests: one injection, one line of JSON.
  *
  * usage: inject_driver PID AGENT_DIR [OPTIONS [TIMEOUT_MS]]
- * With PROBING_DIE_AT=K it kills itself with SIGKILL at its K-th step (inject/step.h), or the one of that name,
- * the way a tool dies that nobody lets clean up; with PROBING_STEPS=1 it prints each step to stderr. `inject_driver doctor PID`
- * prints the checks. */
+ * With PROBING_DIE_AT=K it kills itself with SIGKILL at its K-th step (inject/step.h), or the one of that
+ * name, the way a tool dies that nobody lets clean up; with PROBING_STEPS=1 it prints each step to stderr.
+ * `inject_driver doctor PID` prints the checks. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* target_wait: sits in one system call and reports, when that ends, whether anybody disturbed it.
  *
- * usage: target_wait sleep|nanosleep|select|poll|read|futex|epoll|masked. "ready" first. The timed ones wait two
- * seconds and print "undisturbed" or what was wrong (an error, too short, too long); read and futex wait for
- * a byte on stdin, which a second thread turns into a wake-up for futex. masked: two threads for good, with the
- * C library's own signals blocked, which keeps a thread from being borrowed for a second. */
+ * usage: target_wait sleep|nanosleep|select|poll|read|futex|epoll|masked. "ready" first. The timed ones wait
+ * two seconds and print "undisturbed" or what was wrong (an error, too short, too long); read and futex wait
+ * for a byte on stdin, which a second thread turns into a wake-up for futex. masked: two threads for good,
+ * with the C library's own signals blocked, which keeps a thread from being borrowed for a second. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
