@@ -6,7 +6,9 @@ and what is returned does nothing: a program never fails for want of us.
 """
 import os
 import sys
+from _thread import RLock
 
+START_S = 3
 _known = [None]  # the module, or what stands in for it
 
 
@@ -26,6 +28,11 @@ class _Nothing:
 
     def id(self):
         return 0
+
+    def suspend(self):
+        return None
+
+    resume = suspend
 
     def append(self, *values, **named):
         return None
@@ -139,13 +146,31 @@ def _is_off():
 def recording(asked=False):
     """The module, with the agent started, unless the environment says no (asked: whatever it says)."""
     found = agent()
-    if not _asked[0] and not found.is_recording() and (asked or not _is_off()):
-        _asked[0] = True
-        start()
+    if _asked[0] != DONE and not found.is_recording() and (asked or not _is_off()):
+        _start_once()
     return found
 
 
-_asked = [False]  # the agent was started once: a detach is not undone by the next row
+NOT_YET, UNDER_WAY, DONE = range(3)
+_asked = [NOT_YET]  # whether the agent was started: once, a detach is not undone by the next row
+_starting = [0, None]  # process and lock
+
+
+def _start_once():
+    """Threads that record something while another starts the agent wait for it: their rows would be lost. Not a handler that interrupts the start,
+    nor a child that was forked meanwhile."""
+    if _starting[0] != os.getpid():
+        _starting[:] = [os.getpid(), RLock()]
+    lock = _starting[1]
+    if not lock.acquire(True, START_S):
+        return
+    try:
+        if _asked[0] == NOT_YET:
+            _asked[0] = UNDER_WAY
+            start()
+            _asked[0] = DONE
+    finally:
+        lock.release()
 
 
 def start(**options):

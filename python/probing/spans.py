@@ -122,10 +122,46 @@ def _decorate(function, name, phase, json, attributes=None):
         async def probed(*args, **named):
             with span(name, **how):
                 return await function(*args, **named)
+    elif inspect.isasyncgenfunction(function):
+        async def probed(*args, **named):
+            inner = function(*args, **named)
+            with span(name, **how) as opened:
+                proceed, given = inner.asend, None
+                while True:
+                    try:
+                        got = await proceed(given)
+                    except StopAsyncIteration:
+                        return
+                    opened.suspend()
+                    try:
+                        proceed, given = inner.asend, (yield got)
+                    except GeneratorExit:
+                        opened.resume()
+                        await inner.aclose()
+                        raise
+                    except BaseException as error:
+                        proceed, given = inner.athrow, error
+                    opened.resume()
     elif inspect.isgeneratorfunction(function):
-        def probed(*args, **named):
-            with span(name, **how):
-                return (yield from function(*args, **named))
+        def probed(*args, **named):  # yield from, but for the span, in which the caller is not
+            inner = function(*args, **named)
+            with span(name, **how) as opened:
+                proceed, given = inner.send, None
+                while True:
+                    try:
+                        got = proceed(given)
+                    except StopIteration as end:
+                        return end.value
+                    opened.suspend()
+                    try:
+                        proceed, given = inner.send, (yield got)
+                    except GeneratorExit:
+                        opened.resume()
+                        inner.close()
+                        raise
+                    except BaseException as error:
+                        proceed, given = inner.throw, error
+                    opened.resume()
     else:
         def probed(*args, **named):
             with span(name, **how):

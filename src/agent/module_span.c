@@ -25,7 +25,7 @@ struct span {
     int64_t begun;
     pb_pyobject *name, *phase, *location; /* str or NULL */
     pb_pyobject *attributes;              /* str (JSON) or NULL */
-    pb_pyobject *token; /* to undo what open did: of the context variable, or the span before */
+    pb_pyobject *before;                  /* the span around it, which may have ended since; NULL: none */
     int open;
 };
 
@@ -50,6 +50,10 @@ static pb_pyobject *around(const struct pb_python *py)
     if (current) {
         if (py->context_get(current, NULL, &found) < 0)
             py->err_clear();
+        if (found == py->none) { /* one was open before */
+            py->decref(found);
+            found = NULL;
+        }
         return found;
     }
     pb_pyobject *dict = py->thread_dict();
@@ -59,44 +63,36 @@ static pb_pyobject *around(const struct pb_python *py)
     return found;
 }
 
-static void make_current(const struct pb_python *py, pb_pyobject *self, pb_pyobject *before)
+static void set_around(const struct pb_python *py, pb_pyobject *span)
 {
-    struct span *s = span_of(self);
-
     if (current) {
-        s->token = py->context_set(current, self);
+        pb_pyobject *token = py->context_set(current, span ? span : py->none);
+        if (token)
+            py->decref(token);
     } else {
         pb_pyobject *dict = py->thread_dict();
-        s->token = before ? before : py->none;
-        py->incref(s->token);
-        if (dict)
-            py->dict_set(dict, THREAD_KEY, self);
+        if (dict && span)
+            py->dict_set(dict, THREAD_KEY, span);
+        else if (dict && py->dict_get(dict, THREAD_KEY))
+            py->dict_del(dict, THREAD_KEY);
     }
     py->err_clear();
 }
 
-/* A span that ends in another context than it began in (a generator that moved) leaves that one alone. */
+/* The innermost span around that is still open takes the place of one that ends or is suspended. Where
+ * another is the open one it stays: of spans that end in another order than they began (generators that take
+ * turns), or in another context. */
 static void make_former(const struct pb_python *py, pb_pyobject *self)
 {
-    struct span *s = span_of(self);
-    pb_pyobject *token = s->token;
+    pb_pyobject *now = around(py), *next = span_of(self)->before;
 
-    s->token = NULL;
-    if (!token)
-        return;
-    if (current) {
-        py->context_reset(current, token);
-    } else {
-        pb_pyobject *dict = py->thread_dict();
-        if (dict && py->dict_get(dict, THREAD_KEY) == self) {
-            if (token == py->none)
-                py->dict_del(dict, THREAD_KEY);
-            else
-                py->dict_set(dict, THREAD_KEY, token);
-        }
+    if (now == self) {
+        while (next && !span_of(next)->open)
+            next = span_of(next)->before;
+        set_around(py, next);
     }
-    py->err_clear();
-    py->decref(token);
+    if (now)
+        py->decref(now);
 }
 
 /* --- rows ------------------------------------------------------------------------------------------ */
@@ -194,6 +190,12 @@ static void close_row(struct span *s, struct text error)
     pb_recorder_leave(place);
 }
 
+static pb_pyobject *give_none(const struct pb_python *py)
+{
+    py->incref(py->none);
+    return py->none;
+}
+
 /* --- Span ------------------------------------------------------------------------------------------ */
 
 static pb_pyobject *enter(pb_pyobject *self, pb_pyobject *unused)
@@ -216,12 +218,41 @@ static pb_pyobject *enter(pb_pyobject *self, pb_pyobject *unused)
         py->incref(s->phase);
     }
     s->open = 1;
+    s->before = before;
     open_row(py, s);
-    make_current(py, self, before);
-    if (before)
-        py->decref(before);
+    set_around(py, self);
     py->incref(self);
     return self;
+}
+
+/* suspend(), resume(): around a yield, whose caller is not in this span. Its parent stays what it was. */
+static pb_pyobject *suspend(pb_pyobject *self, pb_pyobject *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)unused;
+
+    make_former(py, self);
+    return give_none(py);
+}
+
+static pb_pyobject *resume(pb_pyobject *self, pb_pyobject *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    struct span *s = span_of(self);
+    (void)unused;
+
+    if (s->open) {
+        pb_pyobject *was = s->before, *now = around(py);
+        if (now == self) { /* it was not suspended */
+            py->decref(now);
+        } else {
+            s->before = now;
+            if (was)
+                py->decref(was);
+            set_around(py, self);
+        }
+    }
+    return give_none(py);
 }
 
 /* __exit__(type, exception, traceback): never swallows. */
@@ -275,7 +306,8 @@ static void dealloc(pb_pyobject *self)
 {
     const struct pb_python *py = pb_python_here();
     const struct span *s = span_of(self);
-    pb_pyobject *held[] = {s->name, s->phase, s->location, s->attributes, s->token, pb_type_of(self, header)};
+    pb_pyobject *held[] = {s->name,       s->phase,  s->location,
+                           s->attributes, s->before, pb_type_of(self, header)};
 
     py->object_free(self);
     for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)
@@ -286,6 +318,8 @@ static void dealloc(pb_pyobject *self)
 static struct pb_py_method span_methods[] = {
     {"__enter__", (pb_py_function)enter, PB_METH_NOARGS, NULL},
     {"__exit__", (pb_py_function)leave, PB_METH_FAST, NULL},
+    {"suspend", (pb_py_function)suspend, PB_METH_NOARGS, NULL},
+    {"resume", (pb_py_function)resume, PB_METH_NOARGS, NULL},
     {"id", (pb_py_function)give_id, PB_METH_NOARGS, "id(): its span_id; 0 before it is entered."},
     {0},
 };
@@ -345,7 +379,9 @@ static int take_given(const struct pb_python *py, pb_pyobject *const *args, long
     return 0;
 }
 
-/* first_use(function): called once, before the first span: it starts the agent where none was asked for. */
+/* first_use(function): called before the first spans: it starts the agent where none was asked for. Until it
+ * has returned to one thread the spans of others call it too, and so wait for the agent. Its reference is
+ * kept for good: another thread may be about to call it. */
 static pb_pyobject *first_use_hook;
 
 static pb_pyobject *first_use(pb_pyobject *self, pb_pyobject *function)
@@ -354,24 +390,20 @@ static pb_pyobject *first_use(pb_pyobject *self, pb_pyobject *function)
     (void)self;
 
     py->incref(function);
-    pb_pyobject *before = __atomic_exchange_n(&first_use_hook, function, __ATOMIC_SEQ_CST);
-    if (before)
-        py->decref(before);
-    py->incref(py->none);
-    return py->none;
+    __atomic_store_n(&first_use_hook, function, __ATOMIC_SEQ_CST);
+    return give_none(py);
 }
 
 static void call_first_use(const struct pb_python *py)
 {
-    pb_pyobject *function = __atomic_exchange_n(&first_use_hook, NULL, __ATOMIC_SEQ_CST);
+    pb_pyobject *function = __atomic_load_n(&first_use_hook, __ATOMIC_SEQ_CST);
     pb_pyobject *result = function ? py->call(function, (void *)NULL) : NULL;
 
-    if (function)
-        py->decref(function);
     if (result)
         py->decref(result);
     else
         py->err_clear();
+    __atomic_compare_exchange_n(&first_use_hook, &function, NULL, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 /* @probing.span above a function, without a name. */
@@ -451,12 +483,6 @@ static void write_row(const struct pb_python *py, const struct given *given, con
     }
     if (before)
         py->decref(before);
-}
-
-static pb_pyobject *give_none(const struct pb_python *py)
-{
-    py->incref(py->none);
-    return py->none;
 }
 
 static pb_pyobject *event(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)

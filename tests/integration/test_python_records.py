@@ -187,10 +187,16 @@ def test_without_a_gil(tag, tmp_path):
 import threading, time
 t = probing.table("steps", {"i": int, "text": str})
 def record(k):
-    for i in range(20000):
-        with probing.span("s"):
+    for i in range(5000):
+        with probing.span("s", i=i) as outer:
             t.append(i, "abc")
-threads = [threading.Thread(target=record, args=(k,)) for k in range(4)]
+            with probing.span("inner"):
+                probing.event("e")
+        if i % 10 == 0:
+            probing.log(**{"step": i, "loss": 0.5, "of_%d" % k: float(i)})
+            probing.register("live_%d" % k, function=lambda: [{"k": k}])
+        probing.step(i)
+threads = [threading.Thread(target=record, args=(k,)) for k in range(8)]
 [each.start() for each in threads]; [each.join() for each in threads]
 probing.table("gil", {"on": bool}).append(sys._is_gil_enabled())
 print("ready", flush=True)
@@ -199,8 +205,14 @@ while True:
 """)
     with builds.start(tag, script) as job:
         assert rows(job.pid, 'SELECT "on" FROM gil') == [{"on": False}]
-        assert rows(job.pid, "SELECT count(*) AS n FROM steps WHERE text = 'abc'")[0]["n"] == 80000
-        assert rows(job.pid, "SELECT count(*) AS n FROM python.trace_event WHERE duration_ms IS NULL") == [{"n": 0}]
+        assert rows(job.pid, "SELECT count(*) AS n FROM steps WHERE text = 'abc'")[0]["n"] == 40000
+        assert rows(job.pid, "SELECT count(*) AS n FROM python.trace_event WHERE record_type = 'span' AND duration_ms IS NULL") == [{"n": 0}]
+        # Each inner span and each event is in a span of its own thread, as far as that one's row is still there.
+        assert rows(job.pid, "SELECT count(*) AS n FROM python.trace_event a JOIN python.trace_event b ON a.name = 'inner' AND b.span_id = a.parent_id "
+                             "WHERE a.thread_id <> b.thread_id OR b.name <> 's' OR b.record_type <> 'span'") == [{"n": 0}]
+        assert rows(job.pid, "SELECT " + ", ".join("count(of_%d) AS n%d" % (k, k) for k in range(8)) + ", count(loss) AS n FROM training_logs") == [
+            dict({"n%d" % k: 500 for k in range(8)}, n=4000)]
+        assert rows(job.pid, "SELECT a.k AS a, b.k AS b FROM live_0 a, live_7 b") == [{"a": 0, "b": 7}]
 
 
 def test_a_query_of_oneself_needs_no_agent(tmp_path):
