@@ -116,6 +116,8 @@ void pb_torch_forward_ended(int32_t tid, int64_t begun, int64_t ended);
 void pb_torch_steps_reset(int64_t now);
 /* Whether it is the thread that steps. */
 int pb_torch_is_stepping(int32_t tid);
+/* Whether a function of that name is among the callers, so many frames up. Leaves no exception. */
+int pb_torch_called_by(const struct pb_python *py, const char *function, int levels);
 
 /* torch_rows.c */
 struct pb_torch_step_row {
@@ -162,8 +164,8 @@ void pb_torch_gpu_end(const struct pb_python *py, pb_pyobject *event, const char
                       size_t length, int64_t begun);
 void pb_torch_gpu_collect(const struct pb_python *py);
 
-/* torch_observe.c. Marks come from any thread, without the GIL. Where C++ returns a std::unique_ptr, it does so
- * through a pointer that comes first, which is also what is returned. */
+/* torch_observe.c. Marks come from any thread, without the GIL. Where C++ returns a std::unique_ptr, it does
+ * so through a pointer that comes first, which is also what is returned. */
 enum pb_torch_scope { PB_TORCH_BACKWARD_SCOPE = 1, PB_TORCH_USER_SCOPE = 7 };
 typedef void *(*pb_torch_mark_begins)(void **ret, const void *mark);
 typedef void (*pb_torch_mark_ends)(const void *mark, void *context);
@@ -175,8 +177,8 @@ void pb_torch_observe_no_more(uint64_t observer);
 /* Good until the mark ends. */
 const char *pb_torch_mark_name(const void *mark);
 
-/* torch_backward.c: with the GIL. end writes the rows of the step, cancel drops them; forget is for a child of
- * fork. */
+/* torch_backward.c: with the GIL. end writes the rows of the step, cancel drops them; forget is for a child
+ * of fork. */
 void pb_torch_backward_put(const struct pb_python *py);
 int pb_torch_backward_wants(int64_t step);
 void pb_torch_backward_begin(void);

@@ -1,11 +1,12 @@
 /* torch_backward: which module a backward's time belongs to, of one step in 16.
  *
- * autograd numbers its nodes in the order of the forward pass, by a counter of the thread. What that counter
- * shows at the begin and at the end of a module's call tells which nodes are the module's, parameterless modules
- * included. In the backward of such a step an observer of torch's marks (at::RecordFunction, the scope of
- * backward) takes the time of every node. It sees no tensor and changes nothing; hooks on parameters would tell
- * the same of some modules, but are the program's to see. Where a node has its number in torch's object is found
- * out by the first backward: the numbers there lie within those of the forward pass.
+ * autograd numbers its nodes in the order of the forward pass, by a counter of the thread. What that
+ * counter shows at the begin and at the end of a module's call tells which nodes are the module's,
+ * parameterless modules included. In the backward of such a step an observer of torch's marks
+ * (at::RecordFunction, the scope of backward) takes the time of every node. It sees no tensor and changes
+ * nothing; hooks on parameters would tell the same of some modules, but are the program's to see. Where a
+ * node has its number in torch's object is found out by the first backward: the numbers there lie within
+ * those of the forward pass.
  *
  * Marks come from threads without the GIL; they write to places of their own. All else is with the GIL. */
 #include "agent/probes/torch.h"

@@ -15,6 +15,9 @@
 #define THREADS 64
 #define PROBES  4
 #define LEVELS  48
+#define UNKNOWN                                                                                              \
+    256 /* calls of a thread that are left out as parts of one that began before we came, at most */
+#define FRAMES 100
 
 struct level {
     uintptr_t frame;
@@ -26,6 +29,7 @@ struct calls {
     uint64_t key; /* pthread_self */
     int32_t tid;
     uint32_t depth;
+    uint32_t unknown; /* calls left out so far; more than UNKNOWN: none is any more */
     struct level levels[LEVELS];
 };
 
@@ -45,7 +49,7 @@ static struct calls *take_calls(uint64_t key, uint32_t home)
                        */
         c->key = key;
         c->tid = pb_thread_id();
-        c->depth = 0;
+        c->depth = c->unknown = 0;
         return c;
     }
     return NULL;
@@ -63,7 +67,7 @@ static inline struct calls *find_calls(void)
             continue;
         if (__builtin_expect(c->tid != pb_thread_id(), 0)) { /* another thread at the same address */
             c->tid = pb_thread_id();
-            c->depth = 0;
+            c->depth = c->unknown = 0;
         }
         return c;
     }
@@ -79,6 +83,18 @@ struct call {
     uint64_t number;    /* of autograd's next node, where the backward of this step is looked at */
     pb_pyobject *event; /* in the GPU's stream; NULL: none */
 };
+
+/* Whether the call is inside of one that began before the probe was on: its rows would stand for a model that
+ * there is not. Asked until a call of the thread is none. */
+static __attribute__((noinline)) int is_part_of_unknown(struct calls *t, uint32_t run)
+{
+    int inside = pb_torch_called_by(pb_python_here(), "_call_impl", FRAMES);
+
+    if (pb_torch_run() != run)
+        return 1;
+    t->unknown = inside ? t->unknown + 1 : UNKNOWN + 1;
+    return inside;
+}
 
 /* What may run code of torch's, and so let other threads run. False: the run is over since. */
 static __attribute__((noinline)) int look_at_arguments(const struct call *c, int outermost, pb_pyobject *args,
@@ -108,6 +124,8 @@ static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *arg
     while (t->depth && t->levels[t->depth - 1].frame <= frame)
         t->depth--;
     uint32_t depth = t->depth, parent = depth ? t->levels[depth - 1].place : 0;
+    if (__builtin_expect(depth == 0 && t->unknown <= UNKNOWN, 0) && is_part_of_unknown(t, c->run))
+        return 0;
     if (depth && !parent)
         return 0; /* the outermost call of a step whose modules make no rows */
     if (__builtin_expect(depth >= LEVELS, 0)) {

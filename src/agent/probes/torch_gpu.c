@@ -1,9 +1,10 @@
 /* torch_gpu: how long modules and phases keep a GPU busy, of one step in 16, by events of CUDA's.
  *
- * An event is put into the stream before and after, by the Python part (_gpu.py), and read when a later step
- * ends and the GPU has passed it: nothing waits for the GPU. Around every such call this thread's capture mode
- * is relaxed, so that a graph that another thread captures just then is not spoiled; into a stream that is
- * captured nothing is put. Where CUDA's runtime is not found, or is not in use, there are no rows. */
+ * An event is put into the stream before and after, by the Python part (_gpu.py), and read when a later
+ * step ends and the GPU has passed it: nothing waits for the GPU. Around every such call this thread's
+ * capture mode is relaxed, so that a graph that another thread captures just then is not spoiled; into a
+ * stream that is captured nothing is put. Where CUDA's runtime is not found, or is not in use, there are no
+ * rows. */
 #include "agent/module.h"
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"

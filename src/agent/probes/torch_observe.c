@@ -1,6 +1,6 @@
 /* torch_observe: observers of the marks that torch makes for profilers (at::RecordFunction).
  *
- * The functions are C++: they are called where their ABI is known, which is on x86-64, of torch 2.0 to 2.13. */
+ * The functions are C++: they are called where their ABI is known, on x86-64, of torch 2.0 to 2.13. */
 #include "agent/probes/torch.h"
 
 #include <dlfcn.h>

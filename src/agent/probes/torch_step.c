@@ -246,7 +246,7 @@ static pb_pyobject *give_none(void)
     return py->none;
 }
 
-static int calls_by_name(const struct pb_python *py, pb_pyobject *frame, const char *name)
+static int has_name(const struct pb_python *py, pb_pyobject *frame, const char *name)
 {
     pb_pyobject *code = py->get_attr(frame, "f_code");
     pb_pyobject *text = code ? py->get_attr(code, "co_name") : NULL;
@@ -261,16 +261,15 @@ static int calls_by_name(const struct pb_python *py, pb_pyobject *frame, const c
     return is;
 }
 
-/* Whether torch.amp's scaler is what steps this optimizer: a few frames up. */
-static int is_scaled(const struct pb_python *py)
+int pb_torch_called_by(const struct pb_python *py, const char *function, int levels)
 {
     pb_pyobject *frame = py->eval_frame(); /* borrowed */
     int found = 0;
 
     if (frame)
         py->incref(frame);
-    for (int i = 0; i < 4 && frame && frame != py->none && !found; i++) {
-        found = calls_by_name(py, frame, "_maybe_opt_step");
+    for (int i = 0; i < levels && frame && frame != py->none && !found; i++) {
+        found = has_name(py, frame, function);
         pb_pyobject *back = py->get_attr(frame, "f_back");
         py->err_clear();
         py->decref(frame);
@@ -287,7 +286,8 @@ static pb_pyobject *before_step(pb_pyobject *self, pb_pyobject *args)
     (void)args;
     if (pb_torch_run() && s.looks < LOOKS) {
         s.looks++;
-        s.scaled |= is_scaled(pb_python_here());
+        /* torch.amp's scaler, where it is what steps this optimizer, is a few frames up. */
+        s.scaled |= pb_torch_called_by(pb_python_here(), "_maybe_opt_step", 4);
     }
     if (pb_torch_run() && is_ours(pb_thread_id())) {
         s.optimizer_begun = pb_clock_mono();
