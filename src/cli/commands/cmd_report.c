@@ -6,8 +6,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "cli/cli.h"
-#include "cli/print/glyph.h"
 #include "engine/shared/cells.h"
+#include "print/glyph.h"
 
 #include <errno.h>
 #include <limits.h>
