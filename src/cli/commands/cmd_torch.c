@@ -13,18 +13,33 @@
 enum { TIMEOUT_MS = 30000, INTERVAL_MS = 1000 };
 
 /* In each: {rank,}, {by rank} and {over rank} stand for nothing where there is one process. */
-static const char steps[] =
-    "WITH last AS (SELECT * FROM python.torch_step"
+#define LAST_STEPS                                                                                           \
+    "WITH last AS (SELECT * FROM python.torch_step"                                                          \
     " QUALIFY row_number() OVER ({over rank} ORDER BY timestamp DESC) <= 200)"
-    " SELECT {rank,}max(step) AS step, count(*) AS steps, round(median(duration_ms), 3) AS step_ms,"
+#define TIMES                                                                                                \
+    "max(step) AS step, count(*) AS steps, round(median(duration_ms), 3) AS step_ms,"                        \
     " round(quantile_cont(duration_ms, 0.95), 3) AS p95_ms,"
-    " round(100 * sum(data_ms) / sum(duration_ms), 1) AS \"data %\","
-    " round(100 * sum(forward_ms) / sum(duration_ms), 1) AS \"forward %\","
-    " round(100 * sum(backward_ms) / sum(duration_ms), 1) AS \"backward %\","
+#define PHASES                                                                                               \
+    " round(100 * sum(data_ms) / sum(duration_ms), 1) AS \"data %\","                                        \
+    " round(100 * sum(forward_ms) / sum(duration_ms), 1) AS \"forward %\","                                  \
+    " round(100 * sum(backward_ms) / sum(duration_ms), 1) AS \"backward %\","                                \
     " round(100 * sum(optimizer_ms) / sum(duration_ms), 1) AS \"optimizer %\","
-    " round(sum(samples) / sum(duration_ms) * 1000, 1) AS \"samples/s\","
-    " round(sum(tokens) / sum(duration_ms) * 1000, 1) AS \"tokens/s\","
-    " round(max(memory_mb), 1) AS memory_mb FROM last {by rank}";
+#define RATES                                                                                                \
+    " round(sum(samples) / sum(duration_ms) * 1000, 1) AS \"samples/s\","                                    \
+    " round(sum(tokens) / sum(duration_ms) * 1000, 1) AS \"tokens/s\","                                      \
+    " round(max(memory_mb), 1) AS memory_mb FROM last {by rank}"
+
+/* For programs; on a screen of 80 columns it takes two tables. */
+static const char steps[] = LAST_STEPS " SELECT {rank,}" TIMES PHASES RATES;
+static const char rates[] = LAST_STEPS " SELECT {rank,}" TIMES RATES;
+
+/* Collectives have rows of their own, and most of them run beside a phase: their share comes on top. */
+static const char split[] = LAST_STEPS
+    ", parts AS (SELECT {rank,}duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms,"
+    " 0 AS collective_ms FROM last UNION ALL SELECT {rank,}0, 0, 0, 0, 0, duration_ms"
+    " FROM python.comm_collective WHERE timestamp >= (SELECT min(timestamp) FROM last))"
+    " SELECT {rank,}" PHASES
+    " round(100 * sum(collective_ms) / sum(duration_ms), 1) AS \"collectives %\" FROM parts {by rank}";
 
 static const char modules[] =
     "WITH last AS (SELECT * FROM python.torch_trace"
@@ -82,7 +97,7 @@ static void put_statement(FILE *to, const char *statement, bool ranks)
 /* All statements of what is to be shown, on the heap. NULL: out of memory. */
 static char *make_sql(bool as_tree, bool as_table, bool ranks)
 {
-    const char *const summary[] = {steps, modules, collectives, alerts};
+    const char *const summary[] = {rates, split, modules, collectives, alerts};
     char *sql = NULL;
     size_t size;
 
@@ -91,8 +106,9 @@ static char *make_sql(bool as_tree, bool as_table, bool ranks)
         return NULL;
     if (as_tree)
         put_statement(to, tree, ranks);
-    for (size_t i = 0; !as_tree && i < (as_table ? 4u : 1u);
-         i++) { /* elsewhere one table: that of the steps */
+    if (!as_tree && !as_table) /* elsewhere one table: that of the steps */
+        put_statement(to, steps, ranks);
+    for (size_t i = 0; !as_tree && as_table && i < sizeof(summary) / sizeof(summary[0]); i++) {
         fputs(i ? "; " : "", to);
         put_statement(to, summary[i], ranks);
     }
