@@ -1,8 +1,9 @@
 /* torch_profile: see torch_profile.h.
  *
- * The agent's Python part (python/probing/_profile.py) starts and stops the profiler. Several ranks begin with the
- * same step, since they step together: all are told a moment in the middle of a step of the first one. What
- * the trace says of each operator is counted here, not in the process, and handed back to it as rows. */
+ * The agent's Python part (python/probing/_profile.py) starts and stops the profiler. Several ranks begin
+ * with the same step, since they step together: all are told a moment in the middle of a step of the first
+ * one. What the trace says of each operator is counted here, not in the process, and handed back to it as
+ * rows. */
 #include "cli/profile/torch_profile.h"
 
 #include "base/cleanup.h"

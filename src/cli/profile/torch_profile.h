@@ -4,6 +4,6 @@
 struct pb_call;
 struct pb_err;
 
-/* Writes the trace of each target as torch exports it (Chrome's JSON, which Perfetto opens); the operators and
- * kernels become rows of python.profile_hotspot in the process. */
+/* Writes the trace of each target as torch exports it (the JSON of Chrome, which Perfetto opens); operators
+ * and kernels become rows of python.profile_hotspot in the process. */
 int pb_torch_profile(const struct pb_call *call, struct pb_err *err);
