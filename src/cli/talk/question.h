@@ -31,9 +31,9 @@ int pb_question_add_number(struct pb_question *question, const struct pb_call *c
 int pb_question_add_request(struct pb_question *question, const struct pb_call *call, const char *name,
                             struct pb_err *err);
 
-/* The list of what there is (do=rows), for programs: rows of all targets of the call, in its format. The first
- * of the columns is the target; the kinds of the others are letters, t for text and n for a number. PB_USAGE
- * where the call asks for something else (--stop, an argument). */
+/* The list of what there is (do=rows), for programs: rows of all targets of the call, in its format. The
+ * first of the columns is the target; the kinds of the others are letters, t for text and n for a number.
+ * PB_USAGE where the call asks for something else (--stop, an argument). */
 struct pb_question_columns {
     const char *const *names;
     const char *kinds; /* as many as there are names, without the target */
