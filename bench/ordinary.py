@@ -5,7 +5,7 @@
 Root reads running threads in interrupts (BPF); an ordinary user, who has no capability, stops them. Each program measures by itself how
 long every function of every thread takes; a row gives the total variation distance between that and the profile: the best, the median and
 the worst of TURNS (3), and what chance alone would give. truth counts impossible stacks. cost: time taken from a thread that computes.
-The peer is py-spy, as root, where it is installed (PY_SPY names it).
+The peer is py-spy, as root, where it is installed (PY_SPY names it); its median is also given as a multiple of each of ours.
 """
 import os
 import statistics
@@ -16,9 +16,8 @@ import time
 from pathlib import Path
 
 import sampler
-from sampler import NEWEST, Computing, profile_kit, jobs
+from sampler import NEWEST, ORDINARY, Computing, profile_kit, jobs
 
-ORDINARY = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 TURNS, SECONDS, RATE = int(os.environ.get("TURNS", 3)), float(os.environ.get("SECONDS", 2)), 500
 PY_SPY = os.environ.get("PY_SPY", sampler.PY_SPY)
 SLOTS = 64
@@ -136,6 +135,15 @@ def tools():
     return found
 
 
+def print_ratio(medians):
+    """The peer's median as a multiple of ours: above 1 it is farther from the truth, or costs more."""
+    peer = medians.pop("py-spy", None)
+    if peer is None:
+        print("    py-spy: not installed" if not PY_SPY else "    py-spy: no profile", flush=True)
+        return
+    print("    py-spy " + ", ".join(f"{peer / ours:.1f} x {tool}" if ours > 0 else f"{peer:+.2f} to {ours:+.2f} of {tool}" for tool, ours in medians.items()), flush=True)
+
+
 def take(name, command, pid, out, rate, seconds, *options):
     words = (["record", "-p", pid, "-o", out, "-f", "raw", "-r", rate, "-d", max(1, round(seconds)), "--idle"] if name == "py-spy" else
              ["-t", pid, "flamegraph", "-o", out, "-r", rate, "-d", seconds, "--idle", *options])
@@ -176,6 +184,7 @@ def row_bias(name, where):
             print(f"    {tool}: {min(values):.3f} {statistics.median(values):.3f} {max(values):.3f}   {ways.get(tool, '')}", flush=True)
         else:
             print(f"    {tool}: no profile", flush=True)
+    print_ratio({tool: statistics.median(values) for tool, values in found.items() if values})
     print(f"    chance alone: {statistics.median(floors):.3f}" if floors else "    nothing was measured")
 
 
@@ -221,6 +230,7 @@ def row_cost(where, hz):
     for name, values in losses.items():
         low, middle, high = statistics.quantiles(values)
         print(f"    {name}: {middle:+.2f}% of its time (quartiles {low:+.2f} {high:+.2f})", flush=True)
+    print_ratio({name: statistics.median(values) for name, values in losses.items()})
 
 
 ROWS = {**{name: lambda where, name=name: row_bias(name, where) for name in PROGRAMS}, "truth": row_truth,
