@@ -58,6 +58,9 @@ class _Nothing:
     def step(self, number=0):
         return number
 
+    def finer_memory(self, by):
+        return None
+
     def phase(self):
         return None
 

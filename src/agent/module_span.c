@@ -8,6 +8,7 @@
  * creator. (3.6 has none: there it is a thread's.) Where nothing records a span costs a few loads. */
 #include "agent/attributes.h"
 #include "agent/module.h"
+#include "agent/probes/probe.h"
 #include "agent/recorder.h"
 #include "agent/thread.h"
 #include "agent/trace_table.h"
@@ -522,6 +523,20 @@ static pb_pyobject *record_span(pb_pyobject *self, pb_pyobject *const *args, lon
 }
 
 /* step(): one further than the last; step(n): this one. */
+/* finer_memory(1 or -1): a block begins or ends in which memory is recorded in finer steps. */
+static pb_pyobject *finer_memory(pb_pyobject *self, pb_pyobject *by)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    long value = py->int_as(by);
+    if (py->err_occurred())
+        return NULL;
+    pb_memory_usage_block(value > 0 ? 1 : -1);
+    py->incref(py->none);
+    return py->none;
+}
+
 static pb_pyobject *step(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
 {
     const struct pb_python *py = pb_python_here();
@@ -577,6 +592,7 @@ struct pb_py_method pb_span_methods[] = {
     {"record_span", (pb_py_function)record_span, PB_METH_FAST,
      "record_span(name, start, end, **attributes): a span of which both ends are known."},
     {"phase", (pb_py_function)phase, PB_METH_NOARGS, NULL},
+    {"finer_memory", (pb_py_function)finer_memory, PB_METH_O, NULL},
     {"step", (pb_py_function)step, PB_METH_FAST, "step(n): the step that rows from now on belong to."},
     {0},
 };

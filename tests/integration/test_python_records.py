@@ -117,6 +117,31 @@ def test_a_program_tells_of_itself(python):
     jobs.forget(job.pid)
 
 
+FINER = HEAD + """
+import time
+with probing.trace("memory_usage"):
+    kept = []
+    for _ in range(50):
+        kept.append(bytearray(1 << 20))
+        time.sleep(0.01)
+print("over", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_memory_is_recorded_in_finer_steps_inside_of_a_block():
+    with subprocess.Popen([interpreters.INTERPRETERS[-1], "-c", FINER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True) as job:
+        assert job.stdout.readline() == "over\n"
+        inside = "FROM memory_usage m, python.trace_event s WHERE s.name = 'memory_usage' AND m.timestamp BETWEEN s.timestamp AND s.ended"
+        found = rows(job.pid, f"SELECT count(*) AS n, max(memory_mb) - min(memory_mb) AS grew {inside}")[0]
+        assert found["n"] >= 10 and found["grew"] > 20, found  # 50 on a quiet machine
+        before = rows(job.pid, "SELECT count(*) AS n FROM memory_usage")[0]["n"]
+        time.sleep(1)
+        assert rows(job.pid, "SELECT count(*) AS n FROM memory_usage")[0]["n"] - before < 10
+        job.stdin.close()
+    jobs.forget(job.pid)
+
+
 COMES_AND_GOES = HEAD + """
 import threading
 t = probing.table("steps", {"i": int, "text": str, "x": float, "y": float})

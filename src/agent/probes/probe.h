@@ -36,6 +36,10 @@ struct pb_probe {
      * first right after start. NULL: nothing. */
     uint64_t (*tick)(uint64_t now);
 
+    /* Whether it wants to be called now, whatever tick said: asked whenever the resident thread wakes. NULL:
+     * never. */
+    int (*urgent)(void);
+
     /* In a child of fork: forgets. Its threads and tables are not there. Async-signal-safe calls only. NULL:
      * nothing to forget. */
     void (*forked)(void);
@@ -45,6 +49,10 @@ struct pb_probe {
 };
 
 extern const struct pb_probe pb_probe_memory_usage, pb_probe_torch;
+
+/* A block of the program begins (1) or ends (-1) in which memory is recorded in finer steps. From any thread;
+ * waits for nothing. */
+void pb_memory_usage_block(int by);
 
 /* For settings: the value of `name` as a duration ("500ms", "2s", "1m") within bounds. 0: found, or not
  * there and *ret left; -EINVAL with a sentence in why. */

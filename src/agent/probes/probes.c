@@ -121,7 +121,7 @@ int pb_probes_tick(uint64_t now, uint64_t *next)
     for (int i = 0; probes && probes[i]; i++) {
         if (states[i].state != PB_PROBE_ON || !probes[i]->tick)
             continue;
-        if (now >= states[i].next_ns) {
+        if (now >= states[i].next_ns || (probes[i]->urgent && probes[i]->urgent())) {
             states[i].next_ns = probes[i]->tick(now);
             ticked++;
         }
