@@ -89,9 +89,9 @@ static void list_address(const union address *a, char ret[40])
     snprintf(ret, 40, "%08X%08X%08X%08X", words[0], words[1], words[2], words[3]);
 }
 
-/* The socket at the other end of a connection over loopback, from the kernel's list: its owner. -ENOENT: it is
- * not there, or no process has it any more. A socket that was closed is listed for a while, without an inode
- * and as if it were root's, whoever had it. */
+/* The socket at the other end of a connection over loopback, from the kernel's list: its owner. -ENOENT: it
+ * is not there, or no process has it any more. A socket that was closed is listed for a while, without an
+ * inode and as if it were root's, whoever had it. */
 static int find_peer_owner(const union address *own, const union address *peer, unsigned *ret_uid)
 {
     int six = peer->any.sa_family == AF_INET6, found = 0;
