@@ -5,13 +5,17 @@ import signal
 import socket
 import subprocess
 
+import builds
 import jobs
 import pytest
 import roots
-from channel_kit import CODE, ERROR, FILENAME, MODE, OUTPUT, RUN, TIMEOUT_MS, Connection, field, frame
+from channel_kit import CODE, DONE, ERROR, FILENAME, MODE, OUTPUT, RUN, STATUS, TIMEOUT_MS, Connection, field, frame
 from jobs import probe
 from prompt_kit import NC, Nc, address, needs_nc
 from test_harm_python import FEW, NEWER, PYTHONS, SOME, name_of, program
+
+# With a GIL and without; every one in the long form.
+TWO = pytest.mark.parametrize("python", FEW if len(FEW) == len(PYTHONS) else [FEW[1], FEW[-1]], ids=name_of)
 
 # It forks all the time, and looks whether anything of it has changed; its beat tells how often, and which code has begun.
 FORKING = """
@@ -195,7 +199,7 @@ def test_every_code_for_every_client(python):
 
 
 @needs_nc
-@pytest.mark.parametrize("python", FEW if len(FEW) == len(PYTHONS) else [FEW[1], FEW[-1]], ids=name_of)
+@TWO
 def test_every_code_for_every_nc(python):
     with program(python, FORKING) as job:
         watch = Watch(job, python)
@@ -209,3 +213,39 @@ def test_every_code_for_every_nc(python):
             watch.settled(f"{does} ({way.__name__})")
         assert probe(job.pid, "eval", "stop = 1").returncode == 0
         assert job.process.wait(20) == 0 and job.output == "ready\nend True False\n", job.output
+
+
+KINDS = ["1 + 1", "import os; os.getpid()", "print('x' * 1000)", "def f():\n    return 1\nf()", "1 / 0", "class A: pass\nA()", "[n for n in range(1000)]"]
+
+
+def resident_kb(job):
+    with open(f"/proc/{job.pid}/status") as file:
+        return int(next(line.split()[1] for line in file if line.startswith("VmRSS")))
+
+
+@TWO
+def test_a_thousand_evals_leave_nothing(python):
+    with program(python, jobs.TRAINING) as job:
+        assert probe(job.pid, "inject").returncode == 0
+        client = Connection(job.pid)
+
+        def run(times):
+            for number in range(times):
+                text = KINDS[number % len(KINDS)]
+                kind, answer = client.ask(RUN, field(CODE, text) + field(FILENAME, "<eval>") + field(MODE, 0) + field(TIMEOUT_MS, 60000), number + 2)
+                while kind == OUTPUT:
+                    kind, answer = client.next()
+                assert kind == DONE and answer[STATUS][0] == (text == "1 / 0"), (text, answer)
+
+        run(300)  # what is kept once: modules, the stand-ins, a heap for the threads
+        before, rounds, most = resident_kb(job), 1, 1024
+        if python in builds.FREE_THREADED:  # there code objects wait for the garbage collector, which this program hardly needs
+            rounds, most = 3, 5120
+        for _ in range(rounds):
+            run(1000)
+            if rounds > 1:
+                assert probe(job.pid, "eval", "import gc; gc.collect() >= 0").stdout == "True\n"
+        grown = resident_kb(job) - before
+        assert grown < most, f"{grown} KB more after {rounds},000 evals"
+        client.close()
+        assert probe(job.pid, "detach").returncode == 0 and job.alive() and job.output == "ready\n"
