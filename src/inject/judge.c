@@ -301,9 +301,11 @@ static bool has_word_of_a_lock(struct pb_judge *j, const struct pb_spans *spans,
     struct look l = {.pid = pid};
     bool unused = false;
     ssize_t len = j->words ? pb_mem_read_some(pid, sp, j->words, STACK_WORDS * sizeof(j->words[0])) : 0;
-    for (ssize_t i = 0; i < len / (ssize_t)sizeof(j->words[0]); i++)
-        if (is_of_a_lock(spans, j->words[i], &unused) && follows_call(&l, j->words[i]))
+    for (ssize_t i = 0; i < len / (ssize_t)sizeof(j->words[0]); i++) {
+        uint64_t to = pb_arch_code_address(j->words[i]);
+        if (is_of_a_lock(spans, to, &unused) && follows_call(&l, to))
             return true;
+    }
     return false;
 }
 
