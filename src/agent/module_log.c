@@ -114,6 +114,7 @@ static pb_pyobject *log_values(pb_pyobject *self, pb_pyobject *const *args, long
     struct pb_cell_value values[MOST];
     struct pb_value_temps temps = {.n = 0};
     unsigned columns[MOST], n = 0;
+    uint64_t taken[(PB_MAX_COLUMNS + 63) / 64] = {0}; /* of two names that differ in case one is left out */
     long given = names ? py->size_of(names) : 0;
     uint64_t generation = pb_recorder_generation();
     pb_pyobject *left_out = NULL, *known = known_columns(py);
@@ -133,9 +134,11 @@ static pb_pyobject *log_values(pb_pyobject *self, pb_pyobject *const *args, long
         long found = args[i] == py->none ? -ENOENT : find_column(py, known, name, args[i]);
         if (found == -ENOENT) /* NULL, or nothing records */
             continue;
-        if (n < MOST && found >= 0 &&
+        unsigned column = found >= 0 ? (unsigned)(found >> 8) : 0;
+        if (n < MOST && found >= 0 && !(taken[column / 64] >> column % 64 & 1) &&
             pb_value_from(py, args[i], (enum pb_type)(found & 0xff), &values[n], &temps) == 0) {
-            columns[n] = (unsigned)(found >> 8);
+            columns[n] = column;
+            taken[column / 64] |= UINT64_C(1) << column % 64;
             has_step |= columns[n++] == STEP;
             continue;
         }

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #define MAX_VALUES (PB_MAX_COLUMNS - 1) /* the first column is the time */
 
@@ -245,9 +244,25 @@ static int refuse_name(const struct pb_python *py, const char *what, const char 
 
     snprintf(text, sizeof(text),
              "%s '%.100s': letters, digits and underscores, not beginning with a digit, up to %s", what, name,
-             what[0] == 't' ? "63 (a table may be SCHEMA.NAME)" : "47");
+             what[0] == 't' ? "63 (a table may be SCHEMA.NAME, 63 in all)" : "47");
     py->err_set(*py->value_error, text);
     return -1;
+}
+
+/* A name that goes on behind a NUL is not the one that was checked. */
+static int has_nul(const struct pb_python *py, pb_pyobject *name)
+{
+    long size = 0;
+    const char *text = py->utf8_size(name, &size);
+    return text && strlen(text) != (size_t)size;
+}
+
+static int comes_before(const struct pb_python *py, const struct table *t, const char *name)
+{
+    for (unsigned i = 0; i < t->n; i++)
+        if (pb_name_same(column_name(py, t, i), name))
+            return 1;
+    return 0;
 }
 
 static int check_columns(const struct pb_python *py, struct table *t)
@@ -262,9 +277,9 @@ static int check_columns(const struct pb_python *py, struct table *t)
         const char *text = type ? py->utf8_of(name) : NULL;
         if (!text || !py->tuple_get(column, 3))
             return -1;
-        if (!pb_name_is_column(text))
+        if (!pb_name_is_column(text) || has_nul(py, name))
             return refuse_name(py, "column name", text);
-        if (find_column(py, t, name) >= 0 || strcasecmp(text, "timestamp") == 0)
+        if (comes_before(py, t, text) || pb_name_same(text, "timestamp"))
             return refuse(py, t, "a column's name comes twice (the first column is always timestamp; %ld)",
                           i);
         long code = py->int_as(type);
@@ -283,7 +298,7 @@ static int take(const struct pb_python *py, struct table *t)
 
     if (!name)
         return -1;
-    if (!pb_name_is_table(name))
+    if (!pb_name_is_table(name) || has_nul(py, t->name))
         return refuse_name(py, "table name", name);
     if (check_columns(py, t) < 0)
         return -1;

@@ -15,7 +15,7 @@ static size_t plain_length(const char *text)
 
 bool pb_name_is_table(const char *full)
 {
-    static const char *const reserved[] = {"information_schema", "pg_catalog", "temp", "memory"};
+    static const char *const reserved[] = {"information_schema", "pg_catalog", "temp", "memory", "main"};
     size_t n = plain_length(full), schema = 0;
 
     if (strcmp(full, PB_NAME_ARCHIVE) == 0)
@@ -28,7 +28,7 @@ bool pb_name_is_table(const char *full)
                 return false;
         full += schema + 1;
     }
-    return n && !full[n] && n < PB_NAME_SIZE && schema < PB_NAME_SIZE;
+    return n && !full[n] && n + (schema ? schema + 1 : 0) < PB_NAME_SIZE;
 }
 
 bool pb_name_is_column(const char *name)

@@ -4,15 +4,30 @@
 
 #include <stdbool.h>
 
-#define PB_NAME_SIZE 64 /* of one part of a table's name, with NUL */
+#define PB_NAME_SIZE 64 /* of a table's whole name, with NUL: as an arena has it */
 
 /* The archive's own records lie under this name, beside the tables. */
 #define PB_NAME_ARCHIVE "_probing"
 
-/* NAME or SCHEMA.NAME, each of ASCII letters, digits and underscores, up to 63 bytes, not beginning with a
+/* NAME or SCHEMA.NAME, of ASCII letters, digits and underscores, up to 63 bytes in all, not beginning with a
  * digit; no schema of the database's own, and not the archive's own name. */
 bool pb_name_is_table(const char *full);
 
-/* A name for a column that a program makes: as one part of a table's name, up to 47 bytes. (Columns in an
+/* A name for a column that a program makes: as a part of a table's name, up to 47 bytes. (Columns in an
  * arena may have any name; the readers show and keep what is UTF-8.) */
 bool pb_name_is_column(const char *name);
+
+/* Whether two names are one: SQL looks at no case, so nothing else here does. Without the C library, whose
+ * letters depend on the program's language. Signal-safe. */
+static inline bool pb_name_same(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        char x = *a, y = *b;
+        x = (char)(x >= 'A' && x <= 'Z' ? x + ('a' - 'A') : x);
+        y = (char)(y >= 'A' && y <= 'Z' ? y + ('a' - 'A') : y);
+        if (x != y)
+            return false;
+        if (!x)
+            return true;
+    }
+}

@@ -3,6 +3,7 @@
  * Defining is rare and takes a lock; what it writes is complete before the count or pointer that shows it. */
 #include <sched.h>
 
+#include "table/names.h"
 #include "table/writer.h"
 
 static void lock(struct pb_control *c)
@@ -183,7 +184,7 @@ static struct pb_table *find(struct pb_control *c, const char *name)
     uint32_t n = atomic_load(&c->ntables);
 
     for (uint32_t i = 0; i < n; i++)
-        if (strncmp(c->tables[i].entry.name, name, sizeof(c->tables[i].entry.name) - 1) == 0)
+        if (pb_name_same(c->tables[i].entry.name, name))
             return &c->tables[i];
     return NULL;
 }
@@ -200,7 +201,7 @@ static bool matches(const struct pb_arena *a, const struct pb_table *t, const st
     const struct pb_file_schema *f = schema_of(a, atomic_load(&t->layout)->schema);
 
     for (unsigned i = 0; i < n; i++)
-        if (i >= f->ncolumns || strcmp(columns_of(f)[i].name, columns[i].name) != 0 ||
+        if (i >= f->ncolumns || !pb_name_same(columns_of(f)[i].name, columns[i].name) ||
             columns_of(f)[i].type != columns[i].type)
             return false;
     return true;
@@ -278,7 +279,7 @@ static int grow(struct pb_table *t, const struct pb_file_column *column)
     const struct pb_file_schema *old = schema_of(a, atomic_load(&t->layout)->schema);
 
     for (unsigned i = 0; i < old->ncolumns; i++)
-        if (strcmp(columns_of(old)[i].name, column->name) == 0)
+        if (pb_name_same(columns_of(old)[i].name, column->name))
             return columns_of(old)[i].type == column->type ? (int)i : -EEXIST;
     if (old->ncolumns == PB_MAX_COLUMNS)
         return -ENOSPC;
