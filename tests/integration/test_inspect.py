@@ -95,4 +95,4 @@ def test_numbers_of_a_tensor_are_those_that_torch_computes():
         told = inspect(job, "model[0]")
         assert told["parameters"] == 72 and told["hooks"][0]["kind"] == "forward_hooks" and "times" not in told
         assert probe(job.pid, "config", "probing.torch.profiling=on").returncode == 0
-        jobs.wait_until(lambda: [row["stage"] for row in inspect(job, "model[0]").get("times", ())] == ["forward"], 30, "times of the module")
+        jobs.wait_until(lambda: "forward" in [row["stage"] for row in inspect(job, "model[0]").get("times", ())], 30, "times of the module")
