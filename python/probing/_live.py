@@ -39,7 +39,7 @@ def send(request):
         except Exception as error:
             text = "E\t%s\tthe function %s raised %s: %s\n" % (full, _escape(name_of(function)), type(error).__name__, _escape(str(error)))
         request.send(1, text)
-    _send_objects(request, sql)
+    _send_objects(request, request.source.lower())
 
 
 def _send_objects(request, sql):
