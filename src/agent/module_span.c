@@ -27,6 +27,7 @@ struct span {
     pb_pyobject *name, *phase, *location; /* str or NULL */
     pb_pyobject *attributes;              /* str (JSON) or NULL */
     pb_pyobject *before;                  /* the span around it, which may have ended since; NULL: none */
+    pb_pyobject *token; /* of the context variable since it was set to this one; NULL: it is not */
     int open;
 };
 
@@ -64,12 +65,13 @@ static pb_pyobject *around(const struct pb_python *py)
     return found;
 }
 
-static void set_around(const struct pb_python *py, pb_pyobject *span)
+/* Returns a token of the context variable, or NULL. */
+static pb_pyobject *set_around(const struct pb_python *py, pb_pyobject *span)
 {
+    pb_pyobject *token = NULL;
+
     if (current) {
-        pb_pyobject *token = py->context_set(current, span ? span : py->none);
-        if (token)
-            py->decref(token);
+        token = py->context_set(current, span ? span : py->none);
     } else {
         pb_pyobject *dict = py->thread_dict();
         if (dict && span)
@@ -77,7 +79,9 @@ static void set_around(const struct pb_python *py, pb_pyobject *span)
         else if (dict && py->dict_get(dict, THREAD_KEY))
             py->dict_del(dict, THREAD_KEY);
     }
-    py->err_clear();
+    if (!token)
+        py->err_clear();
+    return token;
 }
 
 /* The innermost span around that is still open takes the place of one that ends or is suspended. Where
@@ -85,13 +89,22 @@ static void set_around(const struct pb_python *py, pb_pyobject *span)
  * turns), or in another context. */
 static void make_former(const struct pb_python *py, pb_pyobject *self)
 {
-    pb_pyobject *now = around(py), *next = span_of(self)->before;
+    struct span *s = span_of(self);
+    pb_pyobject *now = around(py), *next = s->before, *token = s->token;
 
-    if (now == self) {
-        while (next && !span_of(next)->open)
-            next = span_of(next)->before;
-        set_around(py, next);
+    s->token = NULL;
+    while (next && !span_of(next)->open)
+        next = span_of(next)->before;
+    /* Resetting costs half of setting, but a token is of use in the context alone that it was made in, and
+     * where what it resets to is still open. */
+    if (now == self && !(token && next == s->before && py->context_reset(current, token) == 0)) {
+        py->err_clear();
+        pb_pyobject *unused = set_around(py, next);
+        if (unused)
+            py->decref(unused);
     }
+    if (token)
+        py->decref(token);
     if (now)
         py->decref(now);
 }
@@ -221,7 +234,7 @@ static pb_pyobject *enter(pb_pyobject *self, pb_pyobject *unused)
     s->open = 1;
     s->before = before;
     open_row(py, s);
-    set_around(py, self);
+    s->token = set_around(py, self);
     py->incref(self);
     return self;
 }
@@ -250,7 +263,7 @@ static pb_pyobject *resume(pb_pyobject *self, pb_pyobject *unused)
             s->before = now;
             if (was)
                 py->decref(was);
-            set_around(py, self);
+            s->token = set_around(py, self);
         }
     }
     return give_none(py);
@@ -307,8 +320,8 @@ static void dealloc(pb_pyobject *self)
 {
     const struct pb_python *py = pb_python_here();
     const struct span *s = span_of(self);
-    pb_pyobject *held[] = {s->name,       s->phase,  s->location,
-                           s->attributes, s->before, pb_type_of(self, header)};
+    pb_pyobject *held[] = {
+        s->name, s->phase, s->location, s->attributes, s->before, s->token, pb_type_of(self, header)};
 
     py->object_free(self);
     for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)

@@ -143,6 +143,7 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(pb_pyobject *, context_new, PyContextVar_New, (const char *, pb_pyobject *), 7, 99)                    \
     X(int, context_get, PyContextVar_Get, (pb_pyobject *, pb_pyobject *, pb_pyobject **), 7, 99)             \
     X(pb_pyobject *, context_set, PyContextVar_Set, (pb_pyobject *, pb_pyobject *), 7, 99)                   \
+    X(int, context_reset, PyContextVar_Reset, (pb_pyobject *, pb_pyobject *), 7, 99)                         \
     X(void, critical_begin, PyCriticalSection_Begin, (void *, pb_pyobject *), 13, 99)                        \
     X(void, critical_end, PyCriticalSection_End, (void *), 13, 99)
 
