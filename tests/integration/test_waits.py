@@ -2,6 +2,7 @@
 import fcntl
 import json
 import os
+import signal
 import time
 
 import jobs
@@ -165,3 +166,22 @@ time.sleep(0.01)
     with start(code) as job:
         wait, seen = wait_of(job.pid, "MainThread", "gil")
         assert wait["holder_tid"] == seen["holder"]["tid"]
+
+
+def test_other_waits_are_named_by_their_kind():
+    code = """
+import multiprocessing
+r, w = os.pipe()
+def polls():
+    p = select.poll(); p.register(r); p.poll()
+def epolls():
+    e = select.epoll(); e.register(r, select.EPOLLIN); e.poll()
+semaphore = multiprocessing.get_context("fork").Semaphore(0)
+thread("polls", polls); thread("epolls", epolls); thread("semaphore", semaphore.acquire); thread("sleeps", lambda: time.sleep(600))
+time.sleep(600)
+"""
+    with start(code) as job:
+        for name, kind in (("polls", "poll"), ("epolls", "poll"), ("semaphore", "futex"), ("sleeps", "sleep")):
+            assert wait_of(job.pid, name, kind)
+        os.kill(job.pid, signal.SIGSTOP)
+        assert wait_of(job.pid, "sleeps", "stopped")
