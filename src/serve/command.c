@@ -5,6 +5,7 @@
  * here. At a terminal the command gets one of its own. A thread a command: it waits for socket and child, and
  * ends both. */
 #include "base/cleanup.h"
+#include "base/time.h"
 #include "control/relay.h"
 #include "serve/service.h"
 
@@ -15,7 +16,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,54 @@
 
 enum { COMMANDS = 16, IDLE_MS = 30000, SEND_MS = 30000 };
 
-static atomic_uint running;
+/* The sockets of those that run, for the end; 0: a free place. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int sockets[COMMANDS];
+static unsigned running;
+static bool ending;
+
+static int take_place(int socket)
+{
+    pthread_mutex_lock(&lock);
+    int r = ending || running == COMMANDS ? -EBUSY : 0;
+    for (int i = 0; r == 0 && i < COMMANDS; i++)
+        if (!sockets[i]) {
+            sockets[i] = socket;
+            running++;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+static void give_place(int socket)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < COMMANDS; i++)
+        if (sockets[i] == socket) {
+            sockets[i] = 0;
+            running--;
+        }
+    pthread_mutex_unlock(&lock);
+}
+
+void pb_commands_end(void)
+{
+    enum { PATIENCE = 300 };
+
+    for (int i = 0; i < PATIENCE; i++) {
+        pthread_mutex_lock(&lock);
+        ending = true;
+        for (int each = 0; each < COMMANDS; each++)
+            if (sockets[each])
+                shutdown(sockets[each], SHUT_RDWR);
+        bool done = running == 0;
+        pthread_mutex_unlock(&lock);
+        if (done)
+            return;
+        pb_sleep_ns(10 * PB_NS_PER_MS);
+    }
+}
 
 struct command {
     struct pb_service *s;
@@ -354,22 +401,15 @@ static void send_one_file(struct command *c, int folder, const char *name)
             return;
 }
 
-/* Sends what is in it where send is set, and removes it. */
-static void empty_folder(struct command *c, bool send)
+static void send_files(struct command *c)
 {
     DIR *dir = opendir(c->folder);
 
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        size_t n = strlen(e->d_name);
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        if (send && is_plain_name(e->d_name, n))
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (is_plain_name(e->d_name, strlen(e->d_name)))
             send_one_file(c, dirfd(dir), e->d_name);
-        unlinkat(dirfd(dir), e->d_name, 0);
-    }
     if (dir)
         closedir(dir);
-    rmdir(c->folder);
 }
 
 static void *run_command(void *arg)
@@ -379,7 +419,7 @@ static void *run_command(void *arg)
     static const char busy[] = "probing: the service runs as many commands as it may: try again\n";
     static const char bad[] = "probing: the service could not start the command\n";
 
-    int r = atomic_fetch_add(&running, 1) >= COMMANDS ? -EBUSY : 0;
+    int r = take_place(c->socket), placed = r == 0;
     snprintf(c->folder, sizeof(c->folder), "%s/job-XXXXXX", c->s->folder);
     if (r == 0 && !mkdtemp(c->folder))
         r = -errno;
@@ -393,15 +433,18 @@ static void *run_command(void *arg)
     } else {
         send_frame(c, PB_RELAY_ERRORS, r == -EBUSY ? busy : bad, strlen(r == -EBUSY ? busy : bad));
     }
-    if (r != -EBUSY)
-        empty_folder(c, status == 0 && !c->gone);
+    if (status == 0 && !c->gone)
+        send_files(c);
+    if (placed)
+        pb_home_remove(c->folder);
     send_frame(c, PB_RELAY_EXIT, &status, 1);
     int fds[] = {c->pidfd, c->in, c->out, c->errors};
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
         if (fds[i] >= 0)
             close(fds[i]);
+    if (placed)
+        give_place(c->socket);
     MHD_upgrade_action(c->handle, MHD_UPGRADE_ACTION_CLOSE);
-    atomic_fetch_sub(&running, 1);
     free(c->text);
     free(c);
     return NULL;

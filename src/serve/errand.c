@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "serve/service.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -213,17 +214,6 @@ static void look_for_end(struct pb_errand *job)
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void remove_folder(struct pb_errand *job)
-{
-    char path[sizeof(job->folder) + sizeof(job->file) + 1];
-
-    if (!job->folder[0])
-        return;
-    snprintf(path, sizeof(path), "%s/%s", job->folder, job->file);
-    unlink(path);
-    rmdir(job->folder);
-}
-
 /* True: it is nobody's any more. */
 static bool step(struct pb_errand *job, uint64_t now)
 {
@@ -252,7 +242,8 @@ static void free_job(struct pb_errand *job)
         close(job->out);
     if (job->errors_fd >= 0)
         close(job->errors_fd);
-    remove_folder(job);
+    if (job->folder[0])
+        pb_home_remove(job->folder);
     free(job);
 }
 

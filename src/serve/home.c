@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "serve/service.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -58,6 +59,33 @@ static int write_small(int folder, const char *name, const char *text)
     return write(fd, text, n) == (ssize_t)n ? 0 : -EIO;
 }
 
+void pb_home_remove(const char *folder)
+{
+    DIR *dir = opendir(folder);
+
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            unlinkat(dirfd(dir), e->d_name, 0);
+    if (dir)
+        closedir(dir);
+    rmdir(folder);
+}
+
+/* What a service that was killed has left. */
+static void remove_leftovers(const struct pb_service *s)
+{
+    char path[PB_SERVE_PATH + 300];
+    DIR *dir = opendir(s->folder);
+
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (strncmp(e->d_name, "job-", 4) == 0) {
+            snprintf(path, sizeof(path), "%s/%s", s->folder, e->d_name);
+            pb_home_remove(path);
+        }
+    if (dir)
+        closedir(dir);
+}
+
 int pb_home_take(struct pb_service *s, struct pb_err *err)
 {
     _cleanup_close_ int folder = open_folder(s->folder);
@@ -78,6 +106,7 @@ int pb_home_take(struct pb_service *s, struct pb_err *err)
     if (ftruncate(lock, 0) < 0 || pwrite(lock, text, strlen(text), 0) < 0)
         return pb_fail(err, -errno, "%s/lock cannot be written: %s", s->folder, strerror(errno));
     unlinkat(folder, "address", 0);
+    remove_leftovers(s);
     s->audit = openat(folder, "audit", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (s->audit < 0)
         return pb_fail(err, -errno, "%s/audit cannot be opened: %s", s->folder, strerror(errno));

@@ -189,6 +189,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         sigwait(&signals, &caught);
         pb_home_leave(s);
     }
+    pb_commands_end();
     if (s->jobs)
         pb_errands_end(s->jobs);
     pb_http_stop(tcp);

@@ -36,6 +36,8 @@ void pb_http_stop(void *daemon);
 int pb_home_take(struct pb_service *s, struct pb_err *err);
 void pb_home_set_address(const struct pb_service *s, const char *address);
 void pb_home_leave(const struct pb_service *s);
+/* Removes a folder that a command worked in, with the files in it. */
+void pb_home_remove(const char *folder);
 /* The token of a file, or of the folder; made where there is none. */
 int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE_TOKEN_SIZE],
                   struct pb_err *err);
@@ -45,3 +47,5 @@ int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH]
 /* --- command.c: a command of a tool elsewhere --- */
 struct MHD_Response;
 struct MHD_Response *pb_command_response(struct pb_service *s);
+/* Hangs up on all, and waits some seconds until they have tidied up. */
+void pb_commands_end(void);

@@ -64,7 +64,7 @@ def service(folder, *words):
         process.terminate()
         process.communicate(timeout=20)
     assert process.returncode == 0
-    assert not list((folder / "probing-serve").glob("job-*")), "a command's folder was left behind"
+    assert not list((folder / "probing-serve").glob("job-??????")), "a command's folder was left behind"
 
 
 @pytest.fixture(scope="module")
@@ -325,6 +325,20 @@ def test_a_tool_that_is_killed_leaves_no_command_behind(served, job):
     waiting.wait()
     jobs.wait_until(lambda: not commands_of(served), 20, "the end of the command")
     assert served.run("eval", "rate", target=f"/{job.pid}").stdout == "0.1\n"
+
+
+def test_a_service_that_ends_takes_its_commands_along(tmp_path, job):
+    with service(tmp_path / "r") as s:
+        (s.folder / "probing-serve/job-left").mkdir()  # by one that was killed
+        (s.folder / "probing-serve/job-left/x").touch()
+    with service(tmp_path / "r") as s:
+        waiting = subprocess.Popen([PROGRAM, "-t", f"{s.address}/{job.pid}", "eval", "--timeout", "60", WAITS], env=s.env, stderr=subprocess.PIPE, text=True)
+        jobs.wait_until(lambda: commands_of(s), what="the command")
+        [command] = commands_of(s)
+        assert subprocess.run([PROGRAM, "serve", "--stop"], env=s.env, timeout=20).returncode == 0
+        assert "ended in the middle" in waiting.communicate(timeout=20)[1] and waiting.returncode == 1
+        jobs.wait_until(lambda: not Path(f"/proc/{command}").exists(), what="the end of the command")
+    assert probe(job.pid, "eval", "rate").stdout == "0.1\n"
 
 
 def test_without_a_service_or_its_token_it_says_so(served):
