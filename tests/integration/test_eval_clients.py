@@ -106,7 +106,7 @@ def ends(process):
 
 
 def eval_waits(watch, code, status, out, says):
-    process = tool(watch, code, "--timeout", "0.3" if says == "KeyboardInterrupt" else "60")
+    process = tool(watch, code, "--timeout", "1" if says == "KeyboardInterrupt" else "60")
     stdout, stderr = process.communicate(timeout=90)
     assert (process.returncode, stdout) == (status, out * 100 if code is LOUD else out) and says in stderr, (code, stderr)
 

@@ -14,7 +14,7 @@ static const struct {
     {"what is it doing", "list backtrace top torch track inspect memory core doctor"},
     {"profiles", "flamegraph record"},
     {"run code in it", "launch eval execute repl listen pause catch trace watch break debug inject detach"},
-    {"what it has recorded", "query tables probes export archive"},
+    {"what it has recorded", "query tables probes export archive report"},
     {"from elsewhere", "serve"},
     {"settings and help", "config version help"},
 };
