@@ -167,7 +167,8 @@ static int add_functions(struct pb_spans *spans, const struct pb_elf *e, bool wi
         if (!waits && !is_one_of(s.name, lonely, COUNT(lonely)))
             continue;
         uint64_t start = s.addr, end = s.addr + s.size;
-        if (wide && !waits && strncmp(s.name, "dl", 2) == 0)
+        /* pthread_join only jumps to a static function, in which stacks are given back under their lock. */
+        if (waits || (wide && strncmp(s.name, "dl", 2) == 0))
             widen(e, &start, &end);
         bool locks = is_one_of(s.name, loading, COUNT(loading));
         int r = add(spans, start, end, (struct pb_span){.waits = waits, .locks = locks});

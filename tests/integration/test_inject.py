@@ -165,6 +165,15 @@ def test_no_injection_hangs_in_a_target_that_lives_in_its_allocator(kit, soak, c
     assert looks > 0, "the target was never where it hurts: this test shows nothing"
 
 
+@pytest.mark.parametrize("target", ["joins", "musl-joins"])
+def test_no_injection_hangs_in_a_target_that_gives_stacks_back(kit, soak, target):
+    for number in range(300 if soak else 30):
+        with kit.run(target) as running:
+            answer = kit.inject(running.pid, timeout_ms=30000)
+            assert_agent_runs(running.pid, answer, seconds=20)
+            assert running.gets_on(20), f"run {number}: the target hangs"
+
+
 def test_musl_too(kit):
     for _ in range(5):
         with kit.run("musl-malloc", 3) as target:
