@@ -3,7 +3,7 @@
     build/venv/bin/python bench/torch_cost.py [PART...]     parts: calls transformer sampled resnet ddp off attach memory peers
 
 End to end means one process in which the probe is switched on and off in blocks of steps, off on on off; a pair is two neighbouring blocks. Given are
-the median over PAIRS (100) of the CPU time of a step, in blocks of 16 (shapes are looked at in one of 16 steps), its 95% interval (order statistics), and the same for off against off.
+the median over PAIRS (100) of the CPU time of a step, its 95% interval (order statistics), and the same for off against off.
 """
 import ctypes
 import json
@@ -20,7 +20,7 @@ from torch import nn
 
 TOP = Path(__file__).resolve().parent.parent
 PROGRAM = TOP / "build/release/bin/probing"
-PAIRS, BLOCK = int(os.environ.get("PAIRS", 100)), int(os.environ.get("BLOCK", 16))
+PAIRS, BLOCK = int(os.environ.get("PAIRS", 100)), int(os.environ.get("BLOCK", 8))
 TP_CALL = 128  # where a type has its tp_call
 sys.path.insert(0, str(TOP / "examples"))
 
@@ -101,8 +101,7 @@ def clocks():
 
 
 def time_block(step, n):
-    for _ in range(3):  # what the switch left in caches, and the step in which the modules get their names
-        step()
+    step()  # what the switch left in caches
     before = clocks()
     for _ in range(n):
         step()

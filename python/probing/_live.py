@@ -39,18 +39,6 @@ def send(request):
         except Exception as error:
             text = "E\t%s\tthe function %s raised %s: %s\n" % (full, _escape(name_of(function)), type(error).__name__, _escape(str(error)))
         request.send(1, text)
-    _send_objects(request, request.source.lower())
-
-
-def _send_objects(request, sql):
-    """Tables of live objects: what is not named costs nothing."""
-    if not any(name in sql for name in ("python.modules", "python.tensors", "python.optimizers")):
-        return
-    from . import _objects
-
-    for full, (function, columns) in _objects.TABLES.items():
-        if full in sql:
-            request.send(1, _table(full, lambda: function(sql), columns))
 
 
 def _table(full, function, columns):

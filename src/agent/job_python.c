@@ -429,7 +429,7 @@ static int send_live(struct pb_job *job)
     struct live_answer to = {.base = {put_live, tell_where}, .job = job};
 
     pb_live_send(&to.base, (const char *)job->code, job->code_size);
-    return (job->mode == PB_RUN_OBJECTS || pb_live_python()) && is_wanted(job);
+    return pb_live_python() && is_wanted(job);
 }
 
 void *pb_job_thread(void *argument)
@@ -446,7 +446,7 @@ void *pb_job_thread(void *argument)
     pb_job_unlock();
 
     /* The job stays as long as this thread has not ended it, so the pointer holds. */
-    if (job->mode >= PB_RUN_LIVE && !send_live(job)) {
+    if (job->mode == PB_RUN_LIVE && !send_live(job)) {
         status = 0;
     } else if (pb_enter_find(&job->py, job->why, sizeof(job->why)) < 0) {
         state = PB_JOB_BROKEN;

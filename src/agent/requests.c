@@ -72,7 +72,7 @@ static void run(struct pb_agent *agent, struct pb_server_client *c, const struct
     const struct pb_job_request request = {
         .client = c->id,
         .request = frame->id,
-        .mode = mode <= PB_RUN_OBJECTS ? (enum pb_run_mode)mode : PB_RUN_EVAL,
+        .mode = mode <= PB_RUN_LIVE ? (enum pb_run_mode)mode : PB_RUN_EVAL,
         .timeout_ms = pb_field_u64(frame, PB_TAG_TIMEOUT_MS, 10000) & UINT32_MAX,
         .code = code.data,
         .code_size = code.size,

@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #define LIST       "probing.registered"
@@ -102,19 +101,6 @@ static void keep_names(char *sql, size_t length)
     }
 }
 
-/* Whether the query names one of the tables that the agent makes of live objects
- * (python/probing/_objects.py). Names in SQL are of any case. */
-static bool names_objects(const char *sql, size_t length)
-{
-    static const char *const names[] = {"python.modules", "python.tensors", "python.optimizers"};
-
-    for (size_t i = 0; i < length; i++)
-        for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++)
-            if (length - i >= strlen(names[k]) && strncasecmp(sql + i, names[k], strlen(names[k])) == 0)
-                return true;
-    return false;
-}
-
 static int ask_agent(const struct pb_ask *ask, pid_t pid, const char *sql, size_t length, unsigned timeout_ms,
                      struct reading *ret, struct pb_err *err)
 {
@@ -131,7 +117,7 @@ static int ask_agent(const struct pb_ask *ask, pid_t pid, const char *sql, size_
     pb_frame_begin(&w, buf, PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
     pb_frame_put(&w, PB_TAG_CODE, names, length);
     pb_frame_put_str(&w, PB_TAG_FILENAME, FILENAME);
-    pb_frame_put_u64(&w, PB_TAG_MODE, names_objects(sql, length) ? PB_RUN_OBJECTS : PB_RUN_LIVE);
+    pb_frame_put_u64(&w, PB_TAG_MODE, PB_RUN_LIVE);
     pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, limit);
     int r = pb_parts_session(ask, pid, true, limit, &session, err);
     if (r < 0)
@@ -403,13 +389,10 @@ int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources
                       size_t length, unsigned timeout_ms, struct pb_registered_failure *ret,
                       struct pb_err *err)
 {
-    bool objects = names_objects(sql, length);
-
     for (unsigned i = 0; i < sources->n; i++) {
         struct pb_live_source *live = &sources->at[i].live;
         char name[64];
-        if (live->dead || live->pid <= 0 || live->arena_fd < 0 ||
-            !(objects || has_registered(live->arena_fd)))
+        if (live->dead || live->pid <= 0 || live->arena_fd < 0 || !has_registered(live->arena_fd))
             continue;
         struct pb_registered_failure failed = {0};
         int r = ask_source(ask, live, sql, length, timeout_ms, &failed, err);

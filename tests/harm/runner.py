@@ -24,14 +24,14 @@ sys.path.insert(0, str(HERE / "targets"))
 SOAK = bool(os.environ.get("PROBING_SOAK"))
 PROGRAM = os.environ.get("PROBING_PROGRAM", str(TOP / "build/release/bin/probing"))
 SEED = int(os.environ.get("HARM_SEED", "1"))
-GAP, LATE = 0.050, 0.010
+LATE = 0.010
 CODE_LATE = 0.010  # code that a person runs in the program takes its turns: two switch intervals of CPython
 READY_SECONDS, TOOL_SECONDS, END_SECONDS = 20, 15, 10
 SLOW_SECONDS = 9  # for a tool whose own limit is ten: it had no answer
 # What glibc reserved for threads of ours and gives to the next ones of the program (docs/safety.md): stacks in its cache,
 # of at most 40 MB, and heaps of 64 MB. Killed tools leave evals beside evals, and the torch probe's thread comes beside
-# them, so these may be five. The agent's code, Python's modules and the parts of heaps in use come on top of the stacks.
-GROWTH_KB = {"VmSize": (5 * 64 + 40) * 1024, "accessible": (40 + 8) * 1024, "VmRSS": 8 * 1024}
+# them, so these may be six. The agent's code, Python's modules and the parts of heaps in use come on top of the stacks.
+GROWTH_KB = {"VmSize": (6 * 64 + 40) * 1024, "accessible": (40 + 8) * 1024, "VmRSS": 8 * 1024}
 # The agent's code, and the libraries that it names: glibc's stand-ins since 2.34.
 STAYS_MAPPED = ("probing", "/libdl.so", "/libpthread.so", "/librt.so", "/libgcc_s.so", "/libubsan.so", "/libstdc++.so")
 GLIBC_SIGNALS = 3 << 31  # 32 and 33: glibc's own, which it handles from the first thread on and no program can see
@@ -460,7 +460,7 @@ class Case:
                 continue
             elif line[0] == "gap":
                 start, length = float(line[1]), float(line[2])
-                excess = length - GAP - max(0, calm - 0.01) - overlap(machine, start, length) - overlap(self.stops, start, length)
+                excess = length - self.target.gap - max(0, calm - 0.01) - overlap(machine, start, length) - overlap(self.stops, start, length)
                 if excess > 0:
                     late.append((length, f"no heartbeat for {length * 1000:.0f} ms, during {self.under_way(start, length) or 'nothing'}"))
             elif line[0] == "late":
