@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/own_folder.h"
 #include "control/relay.h"
 
 #include <ctype.h>
@@ -101,8 +102,7 @@ static int connect_service(struct remote *r, struct pb_err *err)
  * machine. */
 static void find_token(char ret[128])
 {
-    const char *token = getenv("PROBING_TOKEN"), *path = getenv("PROBING_TOKEN_FILE"),
-               *runtime = getenv("XDG_RUNTIME_DIR");
+    const char *token = getenv("PROBING_TOKEN"), *path = getenv("PROBING_TOKEN_FILE");
     char own[PATH_SIZE];
 
     ret[0] = '\0';
@@ -110,10 +110,8 @@ static void find_token(char ret[128])
         snprintf(ret, 128, "%s", token);
         return;
     }
-    if (runtime && runtime[0] == '/')
-        snprintf(own, sizeof(own), "%s/probing-serve/token", runtime);
-    else
-        snprintf(own, sizeof(own), "/tmp/probing-serve-%u/token", (unsigned)geteuid());
+    pb_own_folder_path(PB_SERVE_FOLDER, PB_SERVE_FOLDER, own, sizeof(own) - sizeof("/token"));
+    strcat(own, "/token");
     FILE *file = fopen(path ? path : own, "re");
     if (file && !fgets(ret, 128, file))
         ret[0] = '\0';

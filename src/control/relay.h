@@ -6,7 +6,9 @@
 
 #include <stdint.h>
 
-#define PB_RELAY_NAME   "probing-command"
+#define PB_RELAY_NAME "probing-command"
+/* The folder in which the user's service keeps its token, below that of own_folder.h. */
+#define PB_SERVE_FOLDER "probing-serve"
 #define PB_RELAY_HEAD   5
 #define PB_RELAY_MAX    (64 * 1024) /* of a frame */
 #define PB_RELAY_WORDS  1024

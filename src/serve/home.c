@@ -4,6 +4,8 @@
  * user can have made. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/own_folder.h"
+#include "control/relay.h"
 #include "serve/service.h"
 
 #include <dirent.h>
@@ -19,23 +21,8 @@
 
 static int open_folder(char ret[PB_SERVE_PATH])
 {
-    const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
-    struct stat st;
-
-    if (runtime && runtime[0] == '/')
-        snprintf(ret, PB_SERVE_PATH, "%s/probing-serve", runtime);
-    else
-        snprintf(ret, PB_SERVE_PATH, "/tmp/probing-serve-%u", (unsigned)geteuid());
-    if (mkdir(ret, 0700) < 0 && errno != EEXIST)
-        return -errno;
-    int fd = open(ret, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || st.st_mode & 077) {
-        close(fd);
-        return -EPERM;
-    }
-    return fd;
+    pb_own_folder_path(PB_SERVE_FOLDER, PB_SERVE_FOLDER, ret, PB_SERVE_PATH);
+    return pb_own_folder_open(ret);
 }
 
 static int read_small(int folder, const char *name, char *ret, size_t size)

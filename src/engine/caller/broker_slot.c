@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/own_folder.h"
 #include "base/retry.h"
 
 #include <errno.h>
@@ -56,26 +57,10 @@ static int worker_path(char ret[PATH_SIZE], uint64_t *ret_id, struct pb_err *err
     return 0;
 }
 
-/* The user's own directory, which nobody else can have made. */
 static int open_directory(char ret[PATH_SIZE])
 {
-    const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
-    struct stat st;
-
-    if (runtime && runtime[0] == '/')
-        snprintf(ret, PATH_SIZE, "%s/probing", runtime);
-    else
-        snprintf(ret, PATH_SIZE, "/tmp/probing-sql-%u", (unsigned)geteuid());
-    if (mkdir(ret, 0700) < 0 && errno != EEXIST)
-        return -errno;
-    int fd = open(ret, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || st.st_mode & 077) {
-        close(fd);
-        return -EPERM;
-    }
-    return fd;
+    pb_own_folder_path("probing", "probing-sql", ret, PATH_SIZE);
+    return pb_own_folder_open(ret);
 }
 
 static void in_worker(const char *path, const char *mode, int fd, const char *argument)
