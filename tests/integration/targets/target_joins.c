@@ -1,5 +1,5 @@
-/* target_joins: one thread that starts others and joins them, with stacks so large that each is given back to the
- * kernel at once, under the lock that the next pthread_create takes.
+/* target_joins: one thread that starts others and joins them, with stacks so large that each is given back to
+ * the kernel at once, under the lock that the next pthread_create takes.
  *
  * usage: target_joins; prints "ready" and where it counts its turns, as target_malloc does. */
 #include <pthread.h>
