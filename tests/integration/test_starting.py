@@ -14,7 +14,17 @@ PYTHON = [pytest.param(path, id=interpreters.interpreter_id(path)) for path in i
 NEWEST = interpreters.INTERPRETERS[-1]
 PTH = (jobs.TOP / "python/probing-start.pth").read_text()
 # Whether this process and its children have an agent: its thread is there.
-THERE = "import os; there = lambda: 'probing' in [open('/proc/self/task/%s/comm' % t).read().strip() for t in os.listdir('/proc/self/task')]\n"
+# A thread of ours may end while we look.
+THERE = """import os
+def there():
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            names.append(open("/proc/self/task/" + task + "/comm").read().strip())
+        except OSError:
+            pass
+    return "probing" in names
+"""
 
 
 def site(tmp_path, python):
