@@ -36,6 +36,8 @@
 enum {
     MAX_BYTES = 16 << 20, /* copied in one call: a few ms */
 };
+/* What stands behind the last slot. Where a slot begins it reads as one that is free. */
+#define MARK     (PB_SERIAL_MAX << PB_SERIAL_SHIFT | PB_SEG_FREE)
 #define RETRY_NS INT64_C(2000000000) /* a disk that was full is asked again after this */
 
 /* What the file has of a slot. */
@@ -52,7 +54,7 @@ struct pb_mirror {
     int error;                    /* negative; 0: all is well */
     bool over;                    /* nothing more is written */
     int64_t retry_at;             /* after an error */
-    uint64_t size;                /* of the file, as we made it */
+    uint64_t size;                /* of the file, as we made it, without the mark behind it */
     uint64_t bytes;               /* copied in this call */
     uint32_t cursor;              /* the slot to begin with */
     uint64_t schemas;             /* bytes of schema records in the file */
@@ -93,22 +95,32 @@ static int write_at(struct pb_mirror *m, uint64_t offset, const void *data, size
             return n < 0 ? -errno : -ENOSPC;
         done += (size_t)n;
     }
-    if (offset + length > m->size)
-        m->size = offset + length;
     return 0;
 }
 
-/* Makes the file at least that long. */
+/* Whether the file was not cut since its mark was written: the length alone does not tell, a later write makes
+ * it as long as it was. */
+static bool has_mark(const struct pb_mirror *m)
+{
+    uint64_t word = 0;
+
+    return m->size == 0 ||
+           (pread(m->file.fd, &word, sizeof(word), (off_t)m->size) == sizeof(word) && word == MARK);
+}
+
+/* Makes the file at least that long, and the mark. The old one is looked at when the new one is there, so
+ * that no cut falls between the two. */
 static int lengthen(struct pb_mirror *m, uint64_t size)
 {
-    struct rlimit limit;
+    const uint64_t mark = MARK;
 
     if (m->size >= size)
         return 0;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && size > limit.rlim_cur)
-        return -EFBIG;
-    if (ftruncate(m->file.fd, (off_t)size) < 0)
-        return -errno;
+    int r = write_at(m, size, &mark, sizeof(mark));
+    if (r < 0)
+        return r;
+    if (!has_mark(m))
+        return -EAGAIN;
     m->size = size;
     return 0;
 }
@@ -123,7 +135,7 @@ static void end(struct pb_arena *a, int error)
     atomic_store(&a->mirror_takes_memory, false);
 }
 
-/* Whether the file is ours and as long as we left it. One that was cut is emptied and begun anew: cells that
+/* Whether the file is ours and whole. One that was cut is emptied and begun anew: cells that
  * are gone would read as zeros. -EAGAIN: it is empty now. */
 static int check_file(struct pb_arena *a)
 {
@@ -138,7 +150,7 @@ static int check_file(struct pb_arena *a)
         end(a, -ENOENT);
         return -ENOENT;
     }
-    if ((uint64_t)st.st_size >= m->size)
+    if (has_mark(m))
         return 0;
     if (ftruncate(m->file.fd, 0) < 0)
         return -errno;

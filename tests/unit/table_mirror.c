@@ -209,6 +209,28 @@ static void a_copy_that_is_cut_comes_back(void **state)
     unmake(&k);
 }
 
+/* As when a cut falls between two writes, the second of which makes the file as long as it was. */
+static void a_copy_that_is_cut_and_lengthened_comes_back(void **state)
+{
+    struct kit k;
+    struct stat st;
+
+    make(&k, 4 << 20);
+    append(&k, 5000);
+    while (pb_arena_mirror(k.arena) > 0)
+        ;
+    int fd = openat(k.dirfd, "arena", O_RDWR);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(ftruncate(fd, st.st_size / 2), 0);
+    assert_int_equal(ftruncate(fd, st.st_size), 0);
+    close(fd);
+    append(&k, 10);
+    while (pb_arena_mirror(k.arena) > 0)
+        ;
+    assert_int_equal(rows_in_file(&k), 5010);
+    unmake(&k);
+}
+
 static void a_copy_that_is_removed_is_given_up(void **state)
 {
     struct kit k;
@@ -330,6 +352,7 @@ int main(void)
         cmocka_unit_test(what_is_recycled_goes_from_the_copy_too),
         cmocka_unit_test(the_memory_is_out_of_reach),
         cmocka_unit_test(a_copy_that_is_cut_comes_back),
+        cmocka_unit_test(a_copy_that_is_cut_and_lengthened_comes_back),
         cmocka_unit_test(a_copy_that_is_removed_is_given_up),
         cmocka_unit_test(a_file_of_the_program_is_never_written_to),
         cmocka_unit_test(a_reader_of_the_copy_sees_whole_rows_while_threads_write),
