@@ -1,18 +1,36 @@
 """What code that is run from outside raised, as a text for its client, and the source lines that tracebacks show."""
 import sys
 
+from ._program import apart, import_for_us
+
 
 def format_error(request, kind, error, trace):
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     if request.only_looks and "traceback" not in sys.modules and error.__cause__ is error.__context__ is None:
         return _format_plainly(request, kind, error, trace)
+    import_for_us("ast", "linecache", "tokenize", "traceback")
     import traceback
 
     remember_lines(request)
+    apart(lambda: _read_lines(error, trace, set()))
     told = traceback.TracebackException(kind, error, trace)
     told.stack[:] = [frame for frame in told.stack if not _is_ours(frame.filename)]  # our print, which called a __str__
     return "".join(told.format())
+
+
+def _read_lines(error, trace, seen):
+    """Has linecache read what the traceback will show."""
+    from linecache import checkcache, getlines
+
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        while trace is not None:
+            checkcache(trace.tb_frame.f_code.co_filename)
+            getlines(trace.tb_frame.f_code.co_filename)
+            trace = trace.tb_next
+        error = error.__cause__ or error.__context__
+        trace = getattr(error, "__traceback__", None)
 
 
 def _is_ours(filename):
@@ -36,6 +54,7 @@ def _format_plainly(request, kind, error, trace):
 def remember_lines(request):
     """For tracebacks, also those that the code prints itself."""
     if request.lines is None:
+        import_for_us("linecache")
         import linecache
 
         request.lines = request.source.splitlines(True)

@@ -9,6 +9,7 @@ from _thread import get_ident
 from _weakref import ref
 
 import _probing
+from ._program import import_for_us
 
 VALUE_MAX, ROWS_MAX = 300, 200
 CO_OPTIMIZED = 1
@@ -236,6 +237,7 @@ def notes():
 
 
 def source(thing):
+    import_for_us("inspect")
     import inspect
 
     if isinstance(thing, Frame):
@@ -265,6 +267,7 @@ def make(session):
         """Of the prompt, or of an object."""
         if not things:
             return Text(session.help())
+        import_for_us("pydoc")
         import pydoc
 
         return Text(pydoc.plain(pydoc.render_doc(things[0])))

@@ -24,13 +24,34 @@ def stdlib():
     return folder + "/" if folder else ""
 
 
-def import_threading():
-    """Imports threading, which the program may not have done, as if the main thread had.
+_KNOWN_FINDERS = ("_distutils_hack", "_frozen_importlib", "_frozen_importlib_external", "importlib._bootstrap", "importlib._bootstrap_external", "six", "zipimport")
 
-    Before 3.13 the thread that imports it first is taken for the main thread from then on: the program fails an assertion
+
+def apart(function):
+    """Calls it in a thread that has no descriptor of the program's: for what we import and read ourselves (apart.c)."""
+    for finder in list(sys.meta_path) + list(sys.path_importer_cache.values()):
+        kind = finder if isinstance(finder, type) else type(finder)
+        # One of the program's may keep open what it opens, and would look for it among the program's later.
+        if finder is not None and kind.__module__ not in _KNOWN_FINDERS and not kind.__module__.startswith("__editable__"):
+            return function()
+    return _probing.apart(function)
+
+
+def import_for_us(*names):
+    """Has modules imported that the program may not have."""
+    if not all(name in sys.modules for name in names):
+        apart(lambda: [__import__(name) for name in names])
+
+
+def import_threading():
+    """Imports threading, which the program may not have done, as if the main thread had."""
+    if "threading" not in sys.modules and hasattr(sys, "stderr"):  # without which it cannot be imported by anybody
+        apart(_import_threading)
+
+
+def _import_threading():
+    """Before 3.13 the thread that imports it first is taken for the main thread from then on: the program fails an assertion
     when it exits, or waits for this thread. So what the module noted of this thread is put right before anybody can see it."""
-    if "threading" in sys.modules or not hasattr(sys, "stderr"):  # without which it cannot be imported by anybody
-        return
     main_ident = _probing.main_ident()
     if sys.version_info < (3, 13) and main_ident != 0:
         import _frozen_importlib
@@ -62,6 +83,7 @@ def leave_before_the_end():
     """Has the interpreter's end wait a moment for our threads: one that runs while modules and locks are torn down can crash."""
     if _probing.shared.get("atexit") != getpid():  # a forked child may have dropped its parent's
         _probing.shared["atexit"] = getpid()
+        import_for_us("atexit")
         import atexit
 
         atexit.register(_probing.ending)

@@ -21,7 +21,7 @@ from . import _live, _streams
 from ._channels import serve  # called by the agent, as begin is
 from ._errors import forget_lines, format_error, remember_lines
 from ._names import Names
-from ._program import forget_thread, import_threading, leave_before_the_end, main_globals
+from ._program import apart, forget_thread, import_for_us, import_threading, leave_before_the_end, main_globals
 from ._streams import ERR, OUT, TRACEBACK, VALUE
 
 CHUNK = 1 << 16
@@ -146,9 +146,10 @@ def _make_importable():
     sys.modules.setdefault("_probing", _probing)
     if "probing" in sys.modules:
         return
+    import_for_us("importlib.machinery")
     from importlib.machinery import PathFinder
 
-    if PathFinder.find_spec("probing") is None:
+    if apart(lambda: PathFinder.find_spec("probing")) is None:
         package = __load__("")
         package.__path__ = []
         for name in ("_agent", "spans", "tables"):

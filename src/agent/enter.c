@@ -167,6 +167,16 @@ void pb_leave(const struct pb_python *py, const struct pb_entry *entry)
     __atomic_store_n(&inside[entry->place], 0, __ATOMIC_SEQ_CST);
 }
 
+int pb_enter_is_inside(const struct pb_python *py)
+{
+    const unsigned long self = py->thread_ident();
+
+    for (unsigned i = 0; i < PLACES; i++)
+        if (__atomic_load_n(&inside[i], __ATOMIC_SEQ_CST) == self)
+            return 1;
+    return 0;
+}
+
 /* How many are on their way or inside; those inside get a KeyboardInterrupt if asked for. */
 static int count_inside(const struct pb_python *py, int interrupt)
 {

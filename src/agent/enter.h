@@ -32,6 +32,9 @@ struct pb_entry {
 int pb_enter(const struct pb_python *py, struct pb_entry *ret);
 void pb_leave(const struct pb_python *py, const struct pb_entry *entry);
 
+/* Whether the calling thread has entered. With the GIL. */
+int pb_enter_is_inside(const struct pb_python *py);
+
 /* Python's end, in its main thread and with the GIL: nobody enters any more, and whoever is inside is
  * interrupted and awaited, for a moment. */
 void pb_enter_end(const struct pb_python *py);

@@ -24,8 +24,12 @@
 #define NEEDED      32 /* free at the beginning; later ones are asked for one by one (pb_fds_room) */
 #define LEFT        16 /* descriptors that the program must have left */
 #define OWN_FLOOR   3  /* in a table of our own: libc speaks to 2 when it ends a program */
+#define STDIO       3
 #define SHARED_LOW  10
 #define SHARED_HIGH 512
+
+#define MOST_NUMBERS  8192 /* looked at: half a millisecond */
+#define SPARE_NUMBERS 128  /* that the program may begin to use meanwhile */
 
 /* Written by the resident thread; read by probing-wake too, and by a forked child. fd is stored last. */
 static struct kept {
@@ -53,8 +57,8 @@ static int count_free(int enough)
     return n;
 }
 
-/* Closes one round of what is listed; returns how many. */
-static int close_listed(int dir)
+/* Closes one round of what is listed, from `first` on; returns how many. */
+static int close_listed(int dir, int first)
 {
     _Alignas(struct pb_listed) char buf[1024];
     int closed = 0;
@@ -64,7 +68,7 @@ static int close_listed(int dir)
         for (long at = 0; at < n;) {
             const struct pb_listed *e = (const struct pb_listed *)(void *)(buf + at);
             int fd = e->name[0] >= '0' && e->name[0] <= '9' ? atoi(e->name) : -1;
-            if (fd >= 0 && fd != dir)
+            if (fd >= first && fd != dir)
                 closed += close(fd) == 0;
             at += e->size;
         }
@@ -73,35 +77,58 @@ static int close_listed(int dir)
 
 /* Before Linux 5.9 a table of our own begins as a copy, which keeps the program's pipes and sockets open: it
  * is emptied at once. (Record locks belong to the table that they were taken in, which is the other.) */
-static void empty_copy(void)
+static void empty_copy(int first)
 {
-    if (syscall(SYS_close_range, 0u, ~0u, 0u) == 0)
+    if (syscall(SYS_close_range, (unsigned)first, ~0u, 0u) == 0)
         return;
-    for (int fd = 0; fd < 3; fd++) /* room for the next, in a table that is full */
+    for (int fd = first; fd < first + 3; fd++) /* room for the next, in a table that is full */
         close(fd);
     int dir = open("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    while (dir >= 0 && close_listed(dir) > 0)
+    while (dir >= 0 && close_listed(dir, first) > 0)
         lseek(dir, 0, SEEK_SET);
-    for (int fd = 0; dir < 0 && fd < soft_limit(); fd++)
+    for (int fd = first; dir < 0 && fd < soft_limit(); fd++)
         close(fd);
     if (dir >= 0)
         close(dir);
 }
 
-static int leave_table(void)
+/* Takes along what is below `first`. */
+static int leave_table(int first)
 {
-    if (syscall(SYS_close_range, 0u, ~0u, UNSHARE_RANGE) == 0)
+    if (syscall(SYS_close_range, (unsigned)first, ~0u, UNSHARE_RANGE) == 0)
         return 0;
     if (unshare(CLONE_FILES) < 0)
         return -errno;
-    empty_copy();
+    empty_copy(first);
     return 0;
+}
+
+int pb_fds_leave_numbers(void)
+{
+    long limit = soft_limit(), free_from = STDIO;
+
+    if (limit > MOST_NUMBERS)
+        limit = MOST_NUMBERS;
+    for (int fd = STDIO; fd < limit; fd++)
+        if (fcntl(fd, F_GETFD) >= 0)
+            free_from = fd + 1;
+    free_from += SPARE_NUMBERS;
+    if (free_from + LEFT > limit)
+        return -EMFILE;
+    int r = leave_table(STDIO);
+    if (r < 0)
+        return r;
+    /* By calls that no library of the program's stands before: one that keeps books would take them for its. */
+    int taken = (int)syscall(SYS_openat, AT_FDCWD, "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    while (taken >= 0 && taken < free_from - 1)
+        taken = (int)syscall(SYS_fcntl, taken, F_DUPFD_CLOEXEC, 0);
+    return taken < 0 ? -errno : 0;
 }
 
 int pb_fds_begin(char *why, size_t why_size)
 {
     memset(kept, 0, sizeof(kept));
-    own_table = leave_table() == 0;
+    own_table = leave_table(0) == 0;
     if (own_table) {
         lowest = OWN_FLOOR;
         return 0;

@@ -17,6 +17,12 @@
  * program's, and fewer than 16 descriptors would be left to it. */
 int pb_fds_begin(char *why, size_t why_size);
 
+/* Has the calling thread leave the program's table for one with the same stdio, where every number that the
+ * program uses is taken: for code that opens and closes files by the C library, in front of which a library
+ * of the program's may keep books of descriptors by their numbers. Negative errno: the program uses too many,
+ * or the kernel refuses. */
+int pb_fds_leave_numbers(void);
+
 /* Takes over an open descriptor that is to be kept, and returns the number that it has from now on, or
  * negative errno; it is closed then. A negative fd is handed back as it is. */
 int pb_fd_keep(int fd);

@@ -36,7 +36,9 @@ static void ring(void)
 int pb_spawn(void *(*run)(void *), void (*failed)(void *argument, int error), void *argument)
 {
     pb_lock(PB_LOCK_SPAWN);
-    int r = norders < WAITING ? 0 : -EAGAIN;
+    int r = __atomic_load_n(&last_begun, __ATOMIC_SEQ_CST) == last_ended ? -ESHUTDOWN
+            : norders == WAITING                                         ? -EAGAIN
+                                                                         : 0;
     if (r == 0)
         orders[norders++] = (struct order){run, failed, argument};
     pb_unlock(PB_LOCK_SPAWN);

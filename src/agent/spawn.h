@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 /* Has `run` called in a thread with a stack for Python code, soon. failed (or NULL) is called in another
- * thread where that could not be done, with a negative errno. -EAGAIN: too many are waiting to be started.
- * From any thread. */
+ * thread where that could not be done, with a negative errno. -EAGAIN: too many are waiting to be started,
+ * -ESHUTDOWN: the agent is detached. From any thread. */
 int pb_spawn(void *(*run)(void *), void (*failed)(void *argument, int error), void *argument);
 
 /* The life of probing-start: begin gives it a number, start makes it, end lets the last of that number return

@@ -44,8 +44,6 @@ TORCH_COMES_AND_GOES = ("probes-torch", "eval", "probes-torch-off", "probes-torc
 HOOKS = ("trace", "trace-stop")
 PLACES = ("watch", "break-log", "break-stop")
 
-NO_CODE = ("inject", "backtrace", "backtrace-locals", "backtrace-native", "backtrace-merge", "flamegraph", "top", "memory", "tables", "config", "query", "detach")
-
 TARGETS = [
     body("prints", env={"PYTHONUNBUFFERED": "1"}, extra=("eval",) * 40),
     body("prints", label="prints-buffered"),
@@ -66,9 +64,7 @@ TARGETS = [
     body("signals", extra=("catch", "catch-stop", "catch-quiet", *HOOKS)),
     body("storm", extra=("catch", "catch-quiet", "catch-stop", *HOOKS)),
     body("daemon"),
-    # Code that a person runs opens files among the program's descriptors: one that closes them all at that moment may close ours, and
-    # ours then its own in that place (docs/safety.md names it). So here without such code.
-    body("closes", only=NO_CODE, extra=COME_AND_GO),
+    body("closes", extra=("eval-prints", "eval")),
     body("closed_stdio"),
     body("few_descriptors", "9", may_refuse=True),
     body("few_descriptors", "40"),

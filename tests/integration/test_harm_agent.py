@@ -521,3 +521,28 @@ time.sleep(60)
         assert "room" in job.output or (done.returncode == 1 and done.stderr.count("\n") == 1), done.stderr
         jobs.wait_until(lambda: "room" in job.output)
         assert probe(job.pid, "eval", "1").stdout == "1\n" and job.alive()
+
+
+LOOKS = """
+import os, time
+seen, until = set(), time.monotonic() + 60
+print("ready", flush=True)
+while not os.access(os.environ["END"], os.F_OK) and time.monotonic() < until:
+    for fd in range(3, 64):
+        try: seen.add(os.readlink("/proc/self/fd/%d" % fd))
+        except OSError: pass
+print("seen", sorted(seen), flush=True)
+"""
+
+
+@EVERY
+def test_what_probing_imports_for_itself_is_no_descriptor_of_the_program(tmp_path, interpreter):
+    with jobs.python(LOOKS, interpreter, env={"END": str(tmp_path / "end")}) as job:
+        inject(job)
+        raised = probe(job.pid, "eval", "def f(): raise KeyError('here')\nf()")
+        assert "KeyError: 'here'" in raised.stderr and raised.returncode == 1
+        assert probe(job.pid, "eval", "import probing; str(probing.__name__)").stdout == "'probing'\n"
+        assert probe(job.pid, "eval", "'traceback' in __import__('sys').modules").stdout == "True\n"
+        (tmp_path / "end").touch()
+        jobs.wait_until(lambda: "seen" in job.output)
+        assert "seen []" in job.output

@@ -1,0 +1,78 @@
+/* apart: Python code of ours that opens files beside the program's descriptors, not among them.
+ *
+ * A module that is imported is a file that is open for a moment. In the program's table its number is the
+ * program's too: one that closes all its descriptors just then (closefrom) and opens others has one of those
+ * closed by the import, and a child of fork inherits it. So what our Python part imports and reads for itself
+ * is done in a thread that has left the table. Code of the user's stays among the program's files. */
+#include "agent/enter.h"
+#include "agent/fds.h"
+#include "agent/futex.h"
+#include "agent/module.h"
+#include "agent/spawn.h"
+#include "agent/thread.h"
+
+enum { WAITED_FOR, CALLED, NOT_CALLED };
+
+struct errand {
+    const struct pb_python *py;
+    pb_pyobject *function, *result, *raised[3];
+    uint32_t state; /* changed once, by the thread that has it done */
+};
+
+static void finish(struct errand *e, uint32_t state)
+{
+    __atomic_store_n(&e->state, state,
+                     __ATOMIC_SEQ_CST); /* from now on it may be gone: its address will do */
+    pb_futex_wake(&e->state);
+}
+
+static void not_started(void *argument, int error)
+{
+    (void)error;
+    finish(argument, NOT_CALLED);
+}
+
+static void *run(void *argument)
+{
+    struct errand *e = argument;
+    const struct pb_python *py = e->py;
+    struct pb_entry entry;
+
+    pb_thread_name("probing-import");
+    if (pb_fds_leave_numbers() < 0 || pb_enter(py, &entry) < 0) {
+        finish(e, NOT_CALLED);
+        return NULL;
+    }
+    e->result = py->call(e->function, (void *)NULL);
+    if (!e->result)
+        py->err_fetch(&e->raised[0], &e->raised[1], &e->raised[2]);
+    pb_leave(py, &entry);
+    finish(e, CALLED);
+    return NULL;
+}
+
+/* apart(function): what it returns or raises. It is called where we are when this thread is not one of ours,
+ * since that may be in an import which the other thread would wait for, and where a table of one's own is
+ * refused. */
+static pb_pyobject *apart(pb_pyobject *self, pb_pyobject *function)
+{
+    struct errand e = {.py = pb_python_here(), .function = function};
+    (void)self;
+
+    if (!pb_enter_is_inside(e.py) || pb_spawn(run, not_started, &e) < 0)
+        return e.py->call(function, (void *)NULL);
+    void *state = e.py->save_thread();
+    while (__atomic_load_n(&e.state, __ATOMIC_SEQ_CST) == WAITED_FOR)
+        pb_futex_wait(&e.state, WAITED_FOR);
+    e.py->restore_thread(state);
+    if (e.state == NOT_CALLED)
+        return e.py->call(function, (void *)NULL);
+    if (!e.result)
+        e.py->err_restore(e.raised[0], e.raised[1], e.raised[2]);
+    return e.result;
+}
+
+struct pb_py_method pb_apart_methods[] = {
+    {"apart", (pb_py_function)apart, PB_METH_O, NULL},
+    {0},
+};
