@@ -26,7 +26,7 @@ PROGRAM = os.environ.get("PROBING_PROGRAM", str(TOP / "build/release/bin/probing
 SEED = int(os.environ.get("HARM_SEED", "1"))
 LATE = 0.010
 CODE_LATE = 0.010  # code that a person runs in the program takes its turns: two switch intervals of CPython
-READY_SECONDS, TOOL_SECONDS, END_SECONDS = 20, 15, 10
+READY_SECONDS, TOOL_SECONDS, END_SECONDS = 60, 15, 10
 SLOW_SECONDS = 9  # for a tool whose own limit is ten: it had no answer
 # What glibc reserved for threads of ours and gives to the next ones of the program (docs/safety.md): stacks in its cache,
 # of at most 40 MB, and heaps of 64 MB. Killed tools leave evals beside evals, and the torch probe's thread comes beside
