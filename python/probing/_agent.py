@@ -61,6 +61,9 @@ class _Nothing:
     def finer_memory(self, by):
         return None
 
+    def comm_block(self, by):
+        return ""
+
     def phase(self):
         return None
 

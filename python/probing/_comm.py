@@ -91,10 +91,16 @@ class _Operation:
 
 def install():
     """Whether every operation is told of from now on; False as long as the program has not set up torch.distributed."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized() and install_now()
+
+
+def install_now():
+    """The same for a program that asks for it: before torch.distributed is set up, too."""
     torch, distributed = sys.modules.get("torch"), sys.modules.get("torch.distributed")
     if _registered:
         return True
-    if torch is None or distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    if torch is None or distributed is None or not distributed.is_available():
         return False
     handle = torch._C._dispatch_library("IMPL", "c10d", "", "<probing>", 1)
     for name in OPERATIONS:

@@ -12,7 +12,7 @@ open is a row already, whose `ended` is NULL.
 import sys
 from os import environ
 
-from ._agent import agent, recording
+from ._agent import agent, recording, warn
 
 _ROLES = {"tp": "TENSOR_MODEL", "pp": "PIPELINE_MODEL", "dp": "DATA", "ep": "EXPERT_MODEL", "cp": "CONTEXT"}
 _role = []  # what set_role was given last
@@ -171,22 +171,21 @@ def _decorate(function, name, phase, json, attributes=None):
 
 class trace:
     """A span that is also a row of the table of its name, with times and attributes. Where a table of that name has other columns it is a
-    span alone; inside of trace("memory_usage") that table gets a row every 10 ms, and one at both ends."""
+    span alone. Inside of trace("memory_usage") that table gets a row every 10 ms, and one at both ends; inside of trace("collective_ops") that
+    table gets a row for each collective and transfer of torch.distributed."""
 
     def __init__(self, name, **attributes):
         self.name, self.attributes = name, attributes
 
     def __enter__(self):
         self.span = span(self.name, **self.attributes).__enter__()
-        if self.name == "memory_usage":
-            recording().finer_memory(1)
+        _tell_block(self.name, 1)
         self.begun = _clock()
         return self.span
 
     def __exit__(self, *error):
         duration = (_clock() - self.begun) * 1e3
-        if self.name == "memory_usage":
-            recording().finer_memory(-1)
+        _tell_block(self.name, -1)
         done = self.span.__exit__(*error)
         made = _traced_table(self.name)
         if made is not None:
@@ -203,6 +202,16 @@ class trace:
         return traced
 
 
+def _tell_block(name, by):
+    """A block begins (1) or ends (-1) that changes what the agent records."""
+    if name == "memory_usage":
+        recording().finer_memory(by)
+    elif name == "collective_ops":
+        why = recording().comm_block(by)
+        if why:
+            warn("no collectives are recorded: %s" % why)
+
+
 def _clock():
     from time import perf_counter
 
@@ -210,6 +219,8 @@ def _clock():
 
 
 def _traced_table(name):
+    if name == "collective_ops":
+        return None
     if name not in _traced:
         from .tables import table
 

@@ -288,6 +288,7 @@ static void tear_down(struct pb_agent *a)
     pb_halt_detach();
     pb_job_release_python();
     pb_wake_stop();
+    pb_torch_end_blocks();
     pb_probes_end();
     pb_run_remove(&a->run); /* first: then nothing is copied into it any more */
     close_tables(a);

@@ -40,8 +40,8 @@ struct pb_probe {
      * never. */
     int (*urgent)(void);
 
-    /* In a child of fork: forgets. Its threads and tables are not there. Async-signal-safe calls only. NULL:
-     * nothing to forget. */
+    /* In a child of fork, also where it is off, since a thread of its may have been busy stopping: forgets.
+     * Its threads and tables are not there. Async-signal-safe calls only. NULL: nothing to forget. */
     void (*forked)(void);
 
     /* How it stands, for a person: "every 1 s". NULL: nothing to say. */
@@ -53,6 +53,9 @@ extern const struct pb_probe pb_probe_memory_usage, pb_probe_torch;
 /* A block of the program begins (1) or ends (-1) in which memory is recorded in finer steps. From any thread;
  * waits for nothing. */
 void pb_memory_usage_block(int by);
+
+/* Before the agent detaches: ends blocks in which collectives are recorded, and what they put into torch. */
+void pb_torch_end_blocks(void);
 
 /* For settings: the value of `name` as a duration ("500ms", "2s", "1m") within bounds. 0: found, or not
  * there and *ret left; -EINVAL with a sentence in why. */

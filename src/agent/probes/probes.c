@@ -147,7 +147,7 @@ int pb_probes_end(void)
 void pb_probes_forget(void)
 {
     for (int i = 0; probes && probes[i]; i++)
-        if (i < PB_PROBES_MAX && states[i].state != PB_PROBE_OFF && probes[i]->forked)
+        if (i < PB_PROBES_MAX && probes[i]->forked)
             probes[i]->forked();
     memset(states, 0, sizeof(states));
     probes = NULL;

@@ -464,6 +464,13 @@ static int stop(char *why, size_t why_size)
     return 0;
 }
 
+void pb_torch_end_blocks(void)
+{
+    pb_torch_comm_end_blocks();
+    if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) && pb_torch_comm_told())
+        start_work();
+}
+
 static void read_memory(void)
 {
     char statm[128];

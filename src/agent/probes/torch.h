@@ -137,6 +137,8 @@ void pb_torch_comm_put(const struct pb_python *py);
 void pb_torch_comm_take(const struct pb_python *py);
 void pb_torch_comm_forget(void);
 int pb_torch_comm_told(void); /* whether collectives make rows; any thread */
+/* Blocks of probing.trace("collective_ops") that are open do not count any more; any thread. */
+void pb_torch_comm_end_blocks(void);
 
 /* A module of the Python part, a new reference; NULL: it cannot be had. Leaves no exception. */
 pb_pyobject *pb_torch_load_part(const struct pb_python *py, const char *name);

@@ -7,7 +7,12 @@
  * first one of a group that has none yet; of several groups, to the one that was asked last. A mark that
  * nobody told of (torch.inference_mode goes past the kernels of the Python part) makes a row by itself. These
  * marks are reached by C++ functions of libtorch, by name and for the versions whose layout is known; without
- * them rows have no end. Of nccl the end is when it was given to the GPU, which is not shown. */
+ * them rows have no end. Of nccl the end is when it was given to the GPU, which is not shown.
+ *
+ * The rows of the torch probe are in python.comm_collective. What is issued while a block of
+ * probing.trace("collective_ops") is open is a row of the table collective_ops, also where the probe is off:
+ * the first block puts the Python part's kernels in, and they stay until the probe stops or the agent
+ * detaches, since putting them in takes longer than many a block. */
 #include "agent/job.h"
 #include "agent/module.h"
 #include "agent/probes/torch.h"
@@ -43,9 +48,11 @@ enum {
     DONE,
     DURATION_MS,
     COLUMNS,
+    SPAN_ID = COLUMNS, /* in the table of blocks alone */
+    BLOCK_COLUMNS,
 };
 /* As src/engine/shared/known.c has it. */
-static const struct pb_column columns[COLUMNS] = {
+static const struct pb_column columns[BLOCK_COLUMNS] = {
     [TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was issued, UTC"},
     [STEP] = {"step", PB_I64, 0, NULL, "step of python.torch_step"},
     [OP] = {"op", PB_STRING, 0, NULL, "allreduce, broadcast, send, ..."},
@@ -67,7 +74,9 @@ static const struct pb_column columns[COLUMNS] = {
     [DONE] = {"done", PB_TIMESTAMP, PB_COL_LATE, NULL,
               "when it was over, UTC; NULL: not yet, or nobody tells"},
     [DURATION_MS] = {"duration_ms", PB_F64, PB_COL_LATE, "ms", "from issued to done"},
+    [SPAN_ID] = {"span_id", PB_I64, 0, NULL, "span of python.trace_event that issued it; NULL: none"},
 };
+enum { OF_PROBE, OF_BLOCKS, TABLES };
 
 /* Operations that go on. Places are taken with the GIL, or without it by a mark that nobody told of. */
 static struct pending {
@@ -77,7 +86,8 @@ static struct pending {
     uint64_t order;     /* in which they were issued */
     char operation[24]; /* letters only */
     uint64_t generation;
-    struct pb_row_ref row;
+    int has[TABLES]; /* a row in that table */
+    struct pb_row_ref row[TABLES];
     int64_t begun;
 } pending[PENDING];
 enum { FREE, ISSUED, BEGUN };
@@ -85,18 +95,34 @@ static uint32_t next_place, ongoing;
 static uint64_t orders;
 static uint64_t handle; /* of the observer; 0: none */
 static int told;        /* the Python part has its kernels in */
+static int changing;    /* a thread puts them in or takes them out; with the GIL */
+static int blocks;      /* of probing.trace("collective_ops") that are open */
 
 /* --- rows ------------------------------------------------------------------------------------------ */
 
-static struct pb_table *comm_table(struct pb_arena *arena)
+/* NULL: nothing is wanted there, or it cannot be made. */
+static struct pb_table *comm_table(struct pb_arena *arena, int which)
 {
-    static struct pb_known_table known;
-    const struct pb_table_spec spec = {.name = "python.comm_collective",
-                                       .comment = "collectives and transfers of torch.distributed",
-                                       .columns = columns,
-                                       .ncolumns = COLUMNS,
-                                       .share = 2};
-    return pb_recorder_table(arena, &spec, &known);
+    static struct pb_known_table known[TABLES];
+    const struct pb_table_spec specs[TABLES] = {
+        [OF_PROBE] = {.name = "python.comm_collective",
+                      .comment = "collectives and transfers of torch.distributed",
+                      .columns = columns,
+                      .ncolumns = COLUMNS,
+                      .share = 2},
+        [OF_BLOCKS] = {.name = "collective_ops",
+                       .comment = "collectives and transfers inside of probing.trace(\"collective_ops\")",
+                       .columns = columns,
+                       .ncolumns = BLOCK_COLUMNS}};
+
+    if (which == OF_PROBE ? !pb_torch_run() : !__atomic_load_n(&blocks, __ATOMIC_RELAXED))
+        return NULL;
+    return pb_recorder_table(arena, &specs[which], &known[which]);
+}
+
+static int is_wanted(void)
+{
+    return pb_torch_run() || __atomic_load_n(&blocks, __ATOMIC_RELAXED);
 }
 
 /* A free place; one that is never freed (its operation hangs, or its end is not told) is taken again after
@@ -127,7 +153,8 @@ static void free_place(struct pending *p)
 struct telling {
     const char *op, *group, *dtype, *shape, *location, *ranks; /* NULL: not known */
     long group_rank, group_size, sequence, bytes, asynchronous, sender, receiver,
-        rank; /* negative: not known */
+        rank;      /* negative: not known */
+    uint64_t span; /* that issued it; 0: none */
 };
 
 static void put_text(struct pb_row *row, unsigned column, const char *text)
@@ -162,48 +189,64 @@ static uint32_t hash_of(const char *text)
     return h;
 }
 
+/* 1: the row is there. */
+static int write_row(struct pb_table *table, const struct telling *t, int which, int64_t now,
+                     struct pb_row_ref *ret)
+{
+    int64_t step = pb_torch_run() ? pb_torch.step : pb_span_step();
+    struct pb_row row;
+
+    if (!table || pb_row_begin(table, &row) < 0)
+        return 0;
+    pb_set_timestamp(&row, TIMESTAMP, now);
+    if (step != INT64_MIN)
+        pb_set_i64(&row, STEP, step);
+    put_text(&row, OP, t->op);
+    put_text(&row, GROUP, t->group);
+    put_text(&row, DTYPE, t->dtype);
+    put_text(&row, SHAPE, t->shape);
+    put_text(&row, LOCATION, t->location);
+    put_text(&row, RANKS, t->ranks);
+    put_number(&row, GROUP_RANK, t->group_rank);
+    put_number(&row, GROUP_SIZE, t->group_size);
+    put_number(&row, SRC_RANK, t->sender);
+    put_number(&row, DST_RANK, t->receiver);
+    put_number(&row, RANK, t->rank);
+    if (t->sequence >= 0)
+        pb_set_i64(&row, SEQUENCE, t->sequence);
+    if (t->bytes >= 0)
+        pb_set_i64(&row, BYTES, t->bytes);
+    if (t->asynchronous >= 0)
+        pb_set_bool(&row, ASYNC_OP, t->asynchronous != 0);
+    pb_set_i32(&row, THREAD_ID, pb_thread_id());
+    if (which == OF_BLOCKS && t->span)
+        pb_set_i64(&row, SPAN_ID, (int64_t)t->span);
+    *ret = pb_row_ref(&row);
+    return pb_row_commit(&row) == 0;
+}
+
 /* The place of the operation; -1: nothing records. Without the GIL, too. */
 static int32_t begin_row(const struct telling *t, int64_t now)
 {
-    struct pb_row row;
+    struct pb_row_ref row[TABLES];
     uint32_t inside;
     int32_t place = -1;
+    int has[TABLES];
 
     struct pb_arena *arena = pb_recorder_enter(&inside);
     if (!arena)
         return -1;
-    struct pb_table *table = comm_table(arena);
-    if (table && pb_row_begin(table, &row) == 0) {
-        pb_set_timestamp(&row, TIMESTAMP, now);
-        pb_set_i64(&row, STEP, pb_torch.step);
-        put_text(&row, OP, t->op);
-        put_text(&row, GROUP, t->group);
-        put_text(&row, DTYPE, t->dtype);
-        put_text(&row, SHAPE, t->shape);
-        put_text(&row, LOCATION, t->location);
-        put_text(&row, RANKS, t->ranks);
-        put_number(&row, GROUP_RANK, t->group_rank);
-        put_number(&row, GROUP_SIZE, t->group_size);
-        put_number(&row, SRC_RANK, t->sender);
-        put_number(&row, DST_RANK, t->receiver);
-        put_number(&row, RANK, t->rank);
-        if (t->sequence >= 0)
-            pb_set_i64(&row, SEQUENCE, t->sequence);
-        if (t->bytes >= 0)
-            pb_set_i64(&row, BYTES, t->bytes);
-        if (t->asynchronous >= 0)
-            pb_set_bool(&row, ASYNC_OP, t->asynchronous != 0);
-        pb_set_i32(&row, THREAD_ID, pb_thread_id());
-        struct pb_row_ref ref = pb_row_ref(&row);
-        if (pb_row_commit(&row) == 0) {
-            place = take_place();
-            pending[place].row = ref;
-            pending[place].begun = now;
-            pending[place].generation = pb_recorder_generation();
-            pending[place].group = hash_of(t->group);
-            pending[place].order = __atomic_fetch_add(&orders, 1, __ATOMIC_RELAXED);
-            letters_of(t->op, pending[place].operation, sizeof(pending[place].operation));
-        }
+    for (int i = 0; i < TABLES; i++)
+        has[i] = write_row(comm_table(arena, i), t, i, now, &row[i]);
+    if (has[OF_PROBE] || has[OF_BLOCKS]) {
+        place = take_place();
+        memcpy(pending[place].has, has, sizeof(has));
+        memcpy(pending[place].row, row, sizeof(row));
+        pending[place].begun = now;
+        pending[place].generation = pb_recorder_generation();
+        pending[place].group = hash_of(t->group);
+        pending[place].order = __atomic_fetch_add(&orders, 1, __ATOMIC_RELAXED);
+        letters_of(t->op, pending[place].operation, sizeof(pending[place].operation));
     }
     pb_recorder_leave(inside);
     return place;
@@ -219,10 +262,11 @@ static void end_row(struct pending *p, int64_t now)
 
     if (!arena)
         return;
-    if (p->generation == pb_recorder_generation()) {
-        pb_fill_timestamp(arena, p->row, DONE, now);
-        pb_fill_f64(arena, p->row, DURATION_MS, (double)(now - p->begun) / 1e6);
-    }
+    for (int i = 0; p->generation == pb_recorder_generation() && i < TABLES; i++)
+        if (p->has[i]) {
+            pb_fill_timestamp(arena, p->row[i], DONE, now);
+            pb_fill_f64(arena, p->row[i], DURATION_MS, (double)(now - p->begun) / 1e6);
+        }
     pb_recorder_leave(inside);
 }
 
@@ -276,7 +320,7 @@ static const char *operation_of(const char *name)
 static void *mark_begins(void **ret, const void *mark)
 {
     *ret = NULL;
-    if (!pb_torch_run())
+    if (!is_wanted())
         return ret;
     const char *name = pb_torch_mark_name(mark), *operation = name ? operation_of(name) : NULL;
     if (!operation)
@@ -333,77 +377,7 @@ static void take_observer(void)
     handle = 0;
 }
 
-/* --- from the Python part -------------------------------------------------------------------------- */
-
-static pb_pyobject *comm_wanted(pb_pyobject *self, pb_pyobject *unused)
-{
-    (void)self;
-    (void)unused;
-    return pb_python_here()->bool_from(pb_torch_run() != 0);
-}
-
-/* comm_begin(op, group, group_rank, group_size, seq, bytes, dtype, shape, async, sender, receiver, rank,
- * location, ranks): the number for comm_refused; -1: nothing records. */
-static pb_pyobject *comm_begin(pb_pyobject *self, pb_pyobject *args)
-{
-    const struct pb_python *py = pb_python_here();
-    static const int texts[] = {0, 1, 6, 7, 12, 13}, numbers[] = {2, 3, 4, 5, 8, 9, 10, 11};
-    const char *text[6];
-    long number[8];
-    (void)self;
-
-    for (int i = 0; i < 6; i++) {
-        pb_pyobject *each = py->tuple_get(args, texts[i]);
-        text[i] = each ? py->utf8_of(each) : NULL;
-        if (!text[i])
-            return NULL;
-    }
-    for (int i = 0; i < 8; i++) {
-        pb_pyobject *each = py->tuple_get(args, numbers[i]);
-        number[i] = each ? py->int_as(each) : -1;
-        if (py->err_occurred())
-            return NULL;
-    }
-    const struct telling t = {.op = text[0],
-                              .group = text[1],
-                              .dtype = text[2],
-                              .shape = text[3],
-                              .location = text[4],
-                              .ranks = text[5],
-                              .group_rank = number[0],
-                              .group_size = number[1],
-                              .sequence = number[2],
-                              .bytes = number[3],
-                              .asynchronous = number[4],
-                              .sender = number[5],
-                              .receiver = number[6],
-                              .rank = number[7]};
-    int32_t place = begin_row(&t, pb_clock_mono());
-    if (place >= 0)
-        __atomic_store_n(&pending[place].taken, ISSUED, __ATOMIC_RELEASE);
-    return py->int_signed(place);
-}
-
-/* comm_refused(number): torch did not take it on. */
-static pb_pyobject *comm_refused(pb_pyobject *self, pb_pyobject *number)
-{
-    const struct pb_python *py = pb_python_here();
-    long place = py->int_as(number);
-    (void)self;
-
-    py->err_clear();
-    if (place >= 0 && place < PENDING)
-        free_place(&pending[place]);
-    py->incref(py->none);
-    return py->none;
-}
-
-struct pb_py_method pb_comm_methods[] = {
-    {"comm_wanted", (pb_py_function)comm_wanted, PB_METH_NOARGS, NULL},
-    {"comm_begin", (pb_py_function)comm_begin, PB_METH_VARARGS, NULL},
-    {"comm_refused", (pb_py_function)comm_refused, PB_METH_O, NULL},
-    {0},
-};
+/* --- the Python part, which has the kernels --------------------------------------------------------- */
 
 /* The Python part's _comm.py; kept as long as its kernels are in, since detach drops the part. */
 static pb_pyobject *part_module;
@@ -437,16 +411,136 @@ static int call_part(const struct pb_python *py, const char *function)
     return yes;
 }
 
-void pb_torch_comm_put(const struct pb_python *py)
+static void put_kernels(const struct pb_python *py, const char *how)
 {
-    if (told || !py->dict_get(py->modules_dict(), "torch.distributed.distributed_c10d"))
+    if (told || changing || !py->dict_get(py->modules_dict(), "torch.distributed.distributed_c10d"))
         return;
+    changing = 1; /* the Python part lets other threads run */
     if (!part_module)
         part_module = pb_torch_load_part(py, "_comm");
-    if (call_part(py, "install")) {
+    if (call_part(py, how)) {
         told = 1;
         put_observer(py);
     }
+    changing = 0;
+}
+
+/* --- from the Python part -------------------------------------------------------------------------- */
+
+static pb_pyobject *comm_wanted(pb_pyobject *self, pb_pyobject *unused)
+{
+    (void)self;
+    (void)unused;
+    return pb_python_here()->bool_from(is_wanted() != 0);
+}
+
+/* comm_begin(op, group, group_rank, group_size, seq, bytes, dtype, shape, async, sender, receiver, rank,
+ * location, ranks): the number for comm_refused; -1: nothing records. */
+static pb_pyobject *comm_begin(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    static const int texts[] = {0, 1, 6, 7, 12, 13}, numbers[] = {2, 3, 4, 5, 8, 9, 10, 11};
+    const char *text[6];
+    long number[8];
+    (void)self;
+
+    for (int i = 0; i < 6; i++) {
+        pb_pyobject *each = py->tuple_get(args, texts[i]);
+        text[i] = each ? py->utf8_of(each) : NULL;
+        if (!text[i])
+            return NULL;
+    }
+    for (int i = 0; i < 8; i++) {
+        pb_pyobject *each = py->tuple_get(args, numbers[i]);
+        number[i] = each ? py->int_as(each) : -1;
+        if (py->err_occurred())
+            return NULL;
+    }
+    struct pb_span_seen around;
+    pb_span_around(py, &around);
+    const struct telling t = {.op = text[0],
+                              .group = text[1],
+                              .dtype = text[2],
+                              .shape = text[3],
+                              .location = text[4],
+                              .ranks = text[5],
+                              .group_rank = number[0],
+                              .group_size = number[1],
+                              .sequence = number[2],
+                              .bytes = number[3],
+                              .asynchronous = number[4],
+                              .sender = number[5],
+                              .receiver = number[6],
+                              .rank = number[7],
+                              .span = around.id};
+    int32_t place = begin_row(&t, pb_clock_mono());
+    if (place >= 0)
+        __atomic_store_n(&pending[place].taken, ISSUED, __ATOMIC_RELEASE);
+    return py->int_signed(place);
+}
+
+/* comm_refused(number): torch did not take it on. */
+static pb_pyobject *comm_refused(pb_pyobject *self, pb_pyobject *number)
+{
+    const struct pb_python *py = pb_python_here();
+    long place = py->int_as(number);
+    (void)self;
+
+    py->err_clear();
+    if (place >= 0 && place < PENDING)
+        free_place(&pending[place]);
+    py->incref(py->none);
+    return py->none;
+}
+
+static int32_t count_block(int by)
+{
+    int open = __atomic_load_n(&blocks, __ATOMIC_RELAXED), now;
+
+    do /* a child of fork, and an agent that went, have forgotten blocks that were open */
+        now = open + by > 0 ? open + by : 0;
+    while (!__atomic_compare_exchange_n(&blocks, &open, now, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return now;
+}
+
+/* comm_block(1 or -1): a block of probing.trace("collective_ops") begins or ends. "", or why it has no
+ * rows. */
+static pb_pyobject *comm_block(pb_pyobject *self, pb_pyobject *by)
+{
+    const struct pb_python *py = pb_python_here();
+    const char *why = "";
+    uint32_t inside;
+    (void)self;
+
+    long value = py->int_as(by);
+    if (py->err_occurred())
+        return NULL;
+    if (py->free_threaded || py->minor < 7) {
+        why = "collectives are recorded by Python 3.7 and later with a GIL";
+    } else {
+        count_block(value > 0 ? 1 : -1);
+        struct pb_arena *arena = value > 0 ? pb_recorder_enter(&inside) : NULL;
+        if (arena) { /* the table is there from the first block on, also where no collective follows */
+            if (!comm_table(arena, OF_BLOCKS))
+                why = "there is a table collective_ops with other columns";
+            pb_recorder_leave(inside);
+            put_kernels(py, "install_now");
+        }
+    }
+    return py->str_from_utf8(why, (long)strlen(why), "strict");
+}
+
+struct pb_py_method pb_comm_methods[] = {
+    {"comm_wanted", (pb_py_function)comm_wanted, PB_METH_NOARGS, NULL},
+    {"comm_begin", (pb_py_function)comm_begin, PB_METH_VARARGS, NULL},
+    {"comm_refused", (pb_py_function)comm_refused, PB_METH_O, NULL},
+    {"comm_block", (pb_py_function)comm_block, PB_METH_O, NULL},
+    {0},
+};
+
+void pb_torch_comm_put(const struct pb_python *py)
+{
+    put_kernels(py, "install");
 }
 
 int pb_torch_comm_told(void)
@@ -456,20 +550,29 @@ int pb_torch_comm_told(void)
 
 void pb_torch_comm_take(const struct pb_python *py)
 {
-    if (!told)
+    if (!told || changing || __atomic_load_n(&blocks, __ATOMIC_RELAXED))
         return;
+    changing = 1;
     told = 0;
     take_observer();
     call_part(py, "remove");
     if (part_module)
         py->decref(part_module);
     part_module = NULL;
+    changing = 0;
+}
+
+void pb_torch_comm_end_blocks(void)
+{
+    __atomic_store_n(&blocks, 0, __ATOMIC_RELAXED);
 }
 
 void pb_torch_comm_forget(void)
 {
-    told = 0; /* an agent of the child's has a part of its own; the kernels find that nothing is wanted */
+    told = changing = 0; /* an agent of the child's has a part of its own; the kernels find that nothing is
+                            wanted */
     part_module = NULL;
     ongoing = 0;
     memset(pending, 0, sizeof(pending));
+    pb_torch_comm_end_blocks();
 }
