@@ -106,3 +106,34 @@ def test_a_name_that_is_recorded_is_shown_and_archived(tmp_path):
     done = [jobs.probe("query", *alone, "--format", "json", each) for each in (sql, wide)]
     assert [each.returncode for each in done] == [0, 0], done[0].stderr + done[1].stderr
     assert (sorted(map(list, map(dict.values, json.loads(done[0].stdout)))), json.loads(done[1].stdout)) == expected
+
+
+# A table of one name in two ranks: n, x and b have one type that holds both, exactly; text has none.
+DIFFER = HEAD + """
+import json, time
+columns, row = json.loads(sys.argv[2])
+probing.table("metrics", columns).append(*row)
+print("ready", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+RANKS = [({"n": "int32", "x": "float32", "b": "uint8", "text": "int64"}, (-2**31, 0.5, 255, 7)),
+         ({"n": "int64", "x": "float64", "b": "int8", "text": "str"}, (2**53 + 1, 0.1, -128, "seven"))]
+
+
+def test_ranks_whose_types_differ_have_one_type_or_are_named(tmp_path):
+    script = tmp_path / "ranks-that-differ.py"
+    script.write_text(DIFFER)
+    start = lambda rank: jobs.start(sys.executable, script, "--", json.dumps(RANKS[rank]), ready="ready", env={"RANK": str(rank)})
+    with start(0) as zero, start(1) as one:
+        words = ["-t", str(script), "--all"]
+        assert ask(words, "SELECT rank, n, x, b, typeof(n) AS n_type, typeof(b) AS b_type FROM metrics ORDER BY rank", None) == [
+            {"rank": 0, "n": -2**31, "x": 0.5, "b": 255, "n_type": "BIGINT", "b_type": "SMALLINT"},
+            {"rank": 1, "n": 2**53 + 1, "x": 0.1, "b": -128, "n_type": "BIGINT", "b_type": "SMALLINT"}]
+        for sql in ("SELECT text FROM metrics", "SELECT count(text) FROM metrics", "SELECT * FROM metrics"):
+            done = jobs.probe(*words, "query", sql)
+            assert done.returncode == 1 and done.stdout == "", sql
+            assert "the column text of metrics has no one type" in done.stderr, done.stderr
+            assert f"BIGINT in rank 0 (process {zero.pid})" in done.stderr and f"VARCHAR in rank 1 (process {one.pid})" in done.stderr, done.stderr
+        assert ask(["-t", zero.pid], "SELECT text FROM metrics", None) == [{"text": 7}]
+        assert ask(["-t", one.pid], "SELECT text FROM metrics", None) == [{"text": "seven"}]
