@@ -2,6 +2,7 @@
 #include "serve/gate.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -88,22 +89,29 @@ static bool is_basic(const char *want, const char *text)
     return colon && same_token(want, colon + 1, n - (size_t)(colon + 1 - plain));
 }
 
+/* Of whatever port: what counts is the value. */
 static bool is_in_cookie(const struct pb_gate *gate, const char *cookie)
 {
-    size_t n = strlen(gate->cookie);
+    size_t n = strlen(PB_GATE_COOKIE);
 
     while (*cookie) {
         cookie += strspn(cookie, "; ");
-        size_t len = strcspn(cookie, ";");
-        if (len > n && strncmp(cookie, gate->cookie, n) == 0 && cookie[n] == '=' &&
-            same_token(gate->token, cookie + n + 1, len - n - 1))
+        size_t len = strcspn(cookie, ";"), name = strcspn(cookie, ";=");
+        if (name < len && name >= n && strncmp(cookie, PB_GATE_COOKIE, n) == 0 &&
+            same_token(gate->token, cookie + name + 1, len - name - 1))
             return true;
         cookie += len;
     }
     return false;
 }
 
-static bool has_token(const struct pb_gate *gate, const struct pb_knock *k)
+static bool has_token_argument(const struct pb_gate *gate, const struct pb_knock *k)
+{
+    return k->token_argument && same_token(gate->token, k->token_argument, strlen(k->token_argument));
+}
+
+/* A token that no browser adds by itself. */
+static bool has_own_token(const struct pb_gate *gate, const struct pb_knock *k)
 {
     const char *a = k->authorization;
 
@@ -113,9 +121,18 @@ static bool has_token(const struct pb_gate *gate, const struct pb_knock *k)
         return true;
     if (k->token_header && same_token(gate->token, k->token_header, strlen(k->token_header)))
         return true;
-    if (k->token_argument && same_token(gate->token, k->token_argument, strlen(k->token_argument)))
-        return true;
-    return k->cookie && is_in_cookie(gate, k->cookie);
+    return has_token_argument(gate, k);
+}
+
+/* A browser adds the cookie also to what pages at other ports of this host ask for: whatever changes something
+ * must come from our own page, and what only reads from there or from a person who follows a link. */
+static bool is_from_own_page(const struct pb_knock *k)
+{
+    bool own = k->site ? strcmp(k->site, "same-origin") == 0 : k->origin && is_own_origin(k->origin, k->host);
+
+    if (own || !only_reads(k))
+        return own;
+    return !k->site || strcmp(k->site, "none") == 0 || (k->mode && strcmp(k->mode, "navigate") == 0);
 }
 
 static bool is_too_long(const struct pb_gate *gate, const char *length)
@@ -125,6 +142,21 @@ static bool is_too_long(const struct pb_gate *gate, const char *length)
     errno = 0;
     unsigned long long n = strtoull(length, &end, 10);
     return errno || *end || n > gate->body_max;
+}
+
+bool pb_gate_is_login(const struct pb_gate *gate, const struct pb_knock *k)
+{
+    return gate->token[0] && strcmp(k->method, "GET") == 0 && !k->upgrade && has_token_argument(gate, k) &&
+           (strcmp(k->path, "/") == 0 || (k->accept && strstr(k->accept, "text/html")));
+}
+
+void pb_gate_cookie_name(const char *host, char ret[32])
+{
+    const char *colon = strrchr(host, ':');
+    size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
+
+    snprintf(ret, 32, PB_GATE_COOKIE "%s%.*s", digits ? "_" : "", digits < 6 ? (int)digits : 0,
+             digits ? colon + 1 : "");
 }
 
 bool pb_gate_is_open(const char *path)
@@ -150,9 +182,15 @@ unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_knock *k, con
         *ret_why = "a page of another site may change nothing here";
         return 403;
     }
-    if (gate->token[0] && !pb_gate_is_open(k->path) && !has_token(gate, k)) {
+    if (gate->token[0] && !pb_gate_is_open(k->path) && !has_own_token(gate, k)) {
+        bool cookie = k->cookie && is_in_cookie(gate, k->cookie);
+        if (cookie && !is_from_own_page(k)) {
+            *ret_why = "with a cookie only a page of this service may ask for that";
+            return 403;
+        }
         *ret_why = "a token is needed: Authorization: Bearer TOKEN (probing serve --status shows it)";
-        return 401;
+        if (!cookie)
+            return 401;
     }
     if (k->length && is_too_long(gate, k->length)) {
         *ret_why = "the body is longer than this service takes";

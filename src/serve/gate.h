@@ -12,10 +12,10 @@
 
 #define PB_GATE_TOKEN_SIZE 65 /* 256 bits as hexadecimal digits, and a NUL */
 #define PB_GATE_NAMES      8
+#define PB_GATE_COOKIE     "probing_token" /* the cookie's name begins so; the port follows */
 
 struct pb_gate {
-    char token[PB_GATE_TOKEN_SIZE]; /* "": none is asked for, since the socket knows its peers */
-    char cookie[24]; /* its name, with the port: browsers send cookies to every port of a host */
+    char token[PB_GATE_TOKEN_SIZE];   /* "": none is asked for, since the socket knows its peers */
     const char *names[PB_GATE_NAMES]; /* what Host may be besides the loopback's names; NULL ends them */
     uint64_t body_max;
 };
@@ -23,7 +23,8 @@ struct pb_gate {
 /* What is looked at of a request; texts that it lacks are NULL. */
 struct pb_knock {
     const char *method, *path;
-    const char *host, *origin, *site; /* Host, Origin, Sec-Fetch-Site */
+    const char *host, *origin, *site, *mode; /* Host, Origin, Sec-Fetch-Site, Sec-Fetch-Mode */
+    const char *accept;
     const char *authorization, *token_header, *cookie, *token_argument;
     const char *length; /* Content-Length */
     bool chunked, upgrade;
@@ -32,6 +33,14 @@ struct pb_knock {
 
 /* 0, or the HTTP status of the refusal, with a sentence in *ret_why. */
 unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_knock *knock, const char **ret_why);
+
+/* Whether a request that was let in is a person's who followed the link with the token: a browser gets a cookie
+ * then, and the same address without the token. go tool pprof, which keeps no cookies, gets what it asked for. */
+bool pb_gate_is_login(const struct pb_gate *gate, const struct pb_knock *knock);
+
+/* The name of the cookie for a service that the browser knows as host: browsers send the cookies of a host to all
+ * of its ports, so two services that are forwarded to one machine need two names. */
+void pb_gate_cookie_name(const char *host, char ret[32]);
 
 /* Whether the path is answered without a token: it tells nothing but that the service is there. */
 bool pb_gate_is_open(const char *path);

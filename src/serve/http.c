@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "print/records.h"
+#include "serve/answer.h"
 #include "serve/errand.h"
 #include "serve/routes.h"
 #include "serve/service.h"
@@ -44,86 +45,7 @@ struct request {
     bool too_long;
 };
 
-/* --- answers --- */
-
-static enum MHD_Result send_response(struct MHD_Connection *c, unsigned status, struct MHD_Response *response,
-                                     const char *type)
-{
-    static const char *const headers[][2] = {
-        {"Cache-Control", "no-store"},
-        {"X-Content-Type-Options", "nosniff"},
-        {"Referrer-Policy", "no-referrer"},
-        {"Cross-Origin-Opener-Policy", "same-origin"},
-        {"Cross-Origin-Resource-Policy", "same-origin"},
-    };
-
-    if (!response)
-        return MHD_NO;
-    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++)
-        MHD_add_response_header(response, headers[i][0], headers[i][1]);
-    /* A picture or a page of a profile has scripts of its own: it runs them in a place from which nothing
-     * here can be asked. */
-    bool picture = type && (strncmp(type, "image/svg", 9) == 0 || strncmp(type, "text/html", 9) == 0);
-    MHD_add_response_header(response, "Content-Security-Policy",
-                            picture ? "default-src 'none'; script-src 'unsafe-inline'; style-src "
-                                      "'unsafe-inline'; sandbox allow-scripts"
-                                    : "default-src 'none'; frame-ancestors 'none'; sandbox");
-    if (type)
-        MHD_add_response_header(response, "Content-Type", type);
-    if (status == 401)
-        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    enum MHD_Result r = MHD_queue_response(c, status, response);
-    MHD_destroy_response(response);
-    return r;
-}
-
-static const char *code_of(unsigned status)
-{
-    static const struct {
-        unsigned status;
-        const char *code;
-    } codes[] = {{400, "bad_request"}, {401, "no_token"}, {403, "forbidden"},  {404, "not_found"},
-                 {405, "bad_method"},  {413, "too_long"}, {421, "wrong_host"}, {422, "failed"},
-                 {503, "busy"},        {504, "late"}};
-
-    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
-        if (codes[i].status == status)
-            return codes[i].code;
-    return "error";
-}
-
-static enum MHD_Result send_error(struct MHD_Connection *c, unsigned status, const char *message,
-                                  const char *allowed)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-
-    if (!out)
-        return MHD_NO;
-    fprintf(out, "{\"error\":{\"code\":\"%s\",\"message\":", code_of(status));
-    pb_put_json(out, message, strlen(message));
-    fprintf(out, ",\"retryable\":%s}}\n", status == 503 || status == 504 ? "true" : "false");
-    fclose(out);
-    struct MHD_Response *response = MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
-    if (response && allowed)
-        MHD_add_response_header(response, "Allow", allowed);
-    return send_response(c, status, response, "application/json");
-}
-
-/* A text that a function writes. */
-static struct MHD_Response *written(void (*write_it)(FILE *out, bool read_only), bool read_only)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-
-    if (!out)
-        return NULL;
-    write_it(out, read_only);
-    fclose(out);
-    return MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
-}
+/* --- what needs no command --- */
 
 static void write_index(FILE *out, bool read_only)
 {
@@ -354,10 +276,11 @@ static enum MHD_Result start_command(struct request *q)
     const char *seconds = argument(q, "seconds");
 
     if (q->route->words[0][0] == '-' && !pb_route_is_id(q->id))
-        return send_error(q->connection, 404, "there is no such process: an id is a pid or PID@START", NULL);
+        return pb_answer_error(q->connection, 404, "there is no such process: an id is a pid or PID@START",
+                               NULL);
     int r = make_command(q, &w, &err);
     if (r < 0)
-        return send_error(q->connection, 400, pb_err_text(&err, r), NULL);
+        return pb_answer_error(q->connection, 400, pb_err_text(&err, r), NULL);
     if (q->route->flags & PB_ROUTE_CHANGES)
         write_audit(q);
     unsigned limit_ms = q->route->limit_s * 1000 + (unsigned)(seconds ? strtod(seconds, NULL) * 1000 : 0);
@@ -370,7 +293,7 @@ static enum MHD_Result start_command(struct request *q)
                                         .arg = q};
     r = pb_errand_start(q->s->jobs, &plan, &q->job, &err);
     if (r < 0)
-        return send_error(q->connection, r == -EBUSY ? 503 : 500, pb_err_text(&err, r), NULL);
+        return pb_answer_error(q->connection, r == -EBUSY ? 503 : 500, pb_err_text(&err, r), NULL);
     pb_errand_ready(q->job, suspend);
     return MHD_YES;
 }
@@ -399,8 +322,9 @@ static enum MHD_Result send_failure(struct request *q, const struct pb_errand_en
         text[--n] = '\0';
     const char *said = strncmp(text, "probing: ", 9) == 0 ? text + 9 : text;
     if (end->late)
-        return send_error(q->connection, 504, "its time was up", NULL);
-    return send_error(q->connection, end->status == 2 ? 400 : 422, *said ? said : "the command failed", NULL);
+        return pb_answer_error(q->connection, 504, "its time was up", NULL);
+    return pb_answer_error(q->connection, end->status == 2 ? 400 : 422, *said ? said : "the command failed",
+                           NULL);
 }
 
 static enum MHD_Result send_file(struct request *q)
@@ -411,10 +335,10 @@ static enum MHD_Result send_file(struct request *q)
     if (fd < 0 || fstat(fd, &st) < 0) {
         if (fd >= 0)
             close(fd);
-        return send_error(q->connection, 500, "the command has written nothing", NULL);
+        return pb_answer_error(q->connection, 500, "the command has written nothing", NULL);
     }
-    return send_response(q->connection, 200, MHD_create_response_from_fd((uint64_t)st.st_size, fd),
-                         q->form->type);
+    return pb_answer(q->connection, 200, MHD_create_response_from_fd((uint64_t)st.st_size, fd),
+                     q->form->type);
 }
 
 static enum MHD_Result send_converted(struct request *q)
@@ -428,7 +352,7 @@ static enum MHD_Result send_converted(struct request *q)
                          ? NULL
                          : realloc(q->printed, q->printed_length + (size_t)n);
         if (!more)
-            return send_error(q->connection, 500, "the answer is too long", NULL);
+            return pb_answer_error(q->connection, 500, "the answer is too long", NULL);
         memcpy(more + q->printed_length, piece, (size_t)n);
         q->printed = more;
         q->printed_length += (size_t)n;
@@ -437,11 +361,11 @@ static enum MHD_Result send_converted(struct request *q)
         return MHD_YES;
     FILE *out = n < 0 ? NULL : open_memstream(&text, &size);
     if (!out)
-        return send_error(q->connection, 500, "the command failed in the middle", NULL);
+        return pb_answer_error(q->connection, 500, "the command failed in the middle", NULL);
     q->route->convert(q->printed ? q->printed : "", q->printed_length, out);
     fclose(out);
-    return send_response(q->connection, 200,
-                         MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE), q->form->type);
+    return pb_answer(q->connection, 200, MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE),
+                     q->form->type);
 }
 
 static enum MHD_Result send_answer(struct request *q)
@@ -455,9 +379,9 @@ static enum MHD_Result send_answer(struct request *q)
         return send_file(q);
     if (q->route->convert)
         return send_converted(q);
-    return send_response(q->connection, 200,
-                         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 65536, read_job, q, NULL),
-                         q->form->type);
+    return pb_answer(q->connection, 200,
+                     MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 65536, read_job, q, NULL),
+                     q->form->type);
 }
 
 static enum MHD_Result dispatch(struct request *q, const char *path, const char *method)
@@ -467,13 +391,13 @@ static enum MHD_Result dispatch(struct request *q, const char *path, const char 
 
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
         if (strcmp(fixed[i].path, path) == 0)
-            return reads ? send_response(q->connection, 200, written(fixed[i].write_it, q->s->read_only),
-                                         fixed[i].type)
-                         : send_error(q->connection, 405, "this can only be read", "GET, HEAD");
+            return reads ? pb_answer(q->connection, 200,
+                                     pb_answer_written(fixed[i].write_it, q->s->read_only), fixed[i].type)
+                         : pb_answer_error(q->connection, 405, "this can only be read", "GET, HEAD");
     if (strcmp(path, "/api/v1/command") == 0 && !q->s->read_only) {
         const char *to = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, "Upgrade");
         if (!reads || !to || strcasecmp(to, "probing-command") != 0)
-            return send_error(q->connection, 426, "this is for `probing -t HOST:PORT`", NULL);
+            return pb_answer_error(q->connection, 426, "this is for `probing -t HOST:PORT`", NULL);
         struct MHD_Response *response = pb_command_response(q->s);
         enum MHD_Result r = response ? MHD_queue_response(q->connection, 101, response) : MHD_NO;
         if (response)
@@ -482,10 +406,10 @@ static enum MHD_Result dispatch(struct request *q, const char *path, const char 
     }
     q->route = pb_route_find(method, path, q->s->read_only, q->id, allowed);
     if (!q->route && allowed[0])
-        return send_error(q->connection, 405, "this path has other methods", allowed);
+        return pb_answer_error(q->connection, 405, "this path has other methods", allowed);
     if (!q->route)
-        return send_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
-                          NULL);
+        return pb_answer_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
+                               NULL);
     return start_command(q);
 }
 
@@ -508,6 +432,8 @@ static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const 
                   {"Origin", &h->knock.origin, &h->origins},
                   {"Authorization", &h->knock.authorization, &h->authorizations},
                   {"Sec-Fetch-Site", &h->knock.site, NULL},
+                  {"Sec-Fetch-Mode", &h->knock.mode, NULL},
+                  {"Accept", &h->knock.accept, NULL},
                   {"X-Probing-Token", &h->knock.token_header, NULL},
                   {"Cookie", &h->knock.cookie, NULL}};
 
@@ -545,14 +471,17 @@ static enum MHD_Result begin_request(struct listener *l, struct MHD_Connection *
     const char *why;
 
     if (l->is_unix && !is_known_peer(c))
-        return send_error(c, 403, "this socket is another user's", NULL);
+        return pb_answer_error(c, 403, "this socket is another user's", NULL);
     MHD_get_connection_values(c, MHD_HEADER_KIND, look_at_header, &h);
     h.knock.doubled =
         h.hosts > 1 || h.lengths > 1 || h.encodings > 1 || h.authorizations > 1 || h.origins > 1;
     h.knock.token_argument = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "token");
-    unsigned status = pb_gate_check(l->is_unix ? &l->s->unix_gate : &l->s->gate, &h.knock, &why);
+    const struct pb_gate *gate = l->is_unix ? &l->s->unix_gate : &l->s->gate;
+    unsigned status = pb_gate_check(gate, &h.knock, &why);
     if (status)
-        return send_error(c, status, why, NULL);
+        return pb_answer_error(c, status, why, NULL);
+    if (pb_gate_is_login(gate, &h.knock))
+        return pb_login(c, gate, path, h.knock.host, l->cert != NULL);
     *ret = calloc(1, sizeof(**ret));
     if (!*ret)
         return MHD_NO;
@@ -591,7 +520,7 @@ static enum MHD_Result pb_http_request(void *cls, struct MHD_Connection *c, cons
     if (q->job)
         return send_answer(q);
     if (q->too_long)
-        return send_error(c, 413, "the body is longer than this service takes", NULL);
+        return pb_answer_error(c, 413, "the body is longer than this service takes", NULL);
     return dispatch(q, path, method);
 }
 

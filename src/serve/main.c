@@ -97,7 +97,6 @@ static int listen_tcp(const struct options *o, struct pb_service *s, char *ret_u
                 NI_NUMERICHOST | NI_NUMERICSERV);
     snprintf(ret_url, size, at.ss_family == AF_INET6 ? "%s://[%s]:%s" : "%s://%s:%s",
              o->cert ? "https" : "http", host, port);
-    snprintf(s->gate.cookie, sizeof(s->gate.cookie), "probing-%s", port);
     snprintf(bound, sizeof(bound), "%s", host);
     for (size_t i = 0; i < PB_GATE_NAMES - 1; i++)
         if (!s->gate.names[i]) {

@@ -3,6 +3,7 @@
 
 #include "serve/gate.h"
 
+#include <microhttpd.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -31,6 +32,10 @@ struct pb_listen {
 int pb_http_start(struct pb_service *s, const struct pb_listen *at, void **ret_daemon, struct pb_err *err);
 void pb_http_stop(void *daemon);
 
+/* --- login.c: a browser that comes with the token in its address --- */
+enum MHD_Result pb_login(struct MHD_Connection *c, const struct pb_gate *gate, const char *path,
+                         const char *host, bool tls);
+
 /* --- home.c: one service a user and node --- */
 /* Opens the folder and becomes the user's service. -EEXIST: there is one; err says where. */
 int pb_home_take(struct pb_service *s, struct pb_err *err);
@@ -45,7 +50,6 @@ int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE
 int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH], pid_t *ret_pid);
 
 /* --- command.c: a command of a tool elsewhere --- */
-struct MHD_Response;
 struct MHD_Response *pb_command_response(struct pb_service *s);
 /* Hangs up on all, and waits some seconds until they have tidied up. */
 void pb_commands_end(void);

@@ -199,6 +199,24 @@ def test_tokens_come_as_clients_send_them(served):
     assert served.ask("/health", token=False)[0] == 200
 
 
+def test_a_browser_gets_a_cookie_for_the_token_in_its_address(served):
+    status, headers, _ = served.ask(f"/?a=1&token={served.token}&b=x%20%26%0d", token=False)
+    assert (status, headers["Location"]) == (303, "/?a=1&b=x%20%26%0D")
+    name, *attributes = headers["Set-Cookie"].split("; ")
+    assert name == f"probing_token_{served.port}={served.token}" and {"HttpOnly", "SameSite=Strict", "Path=/"} == set(attributes)
+    status, headers, _ = served.ask(f"//evil.example/%0d%0aX:1?token={served.token}", token=False, headers={"Accept": "text/html"})
+    assert (status, headers["Location"]) == (303, "/evil.example/%0D%0AX%3A1")
+    assert served.ask("/?token=" + "0" * 64, token=False)[0] == 401
+
+    def with_cookie(path, body=None, **headers):
+        return served.ask(path, body=body, token=False, headers={"Cookie": name, **headers})[0]
+    assert with_cookie("/api/v1/targets") == 200
+    assert with_cookie("/api/v1/query", "SELECT 1") == 403
+    assert with_cookie("/api/v1/query", "SELECT 1", **{"Sec-Fetch-Site": "same-origin"}) == 200
+    assert with_cookie("/api/v1/query", "SELECT 1", Origin=f"http://{served.address}") == 200
+    assert with_cookie("/api/v1/query", "SELECT 1", Origin=f"http://{served.host}:{served.port ^ 1}") == 403
+
+
 def test_a_service_that_only_reads_has_no_way_to_change(tmp_path, job):
     with service(tmp_path / "r", "--read-only") as s:
         assert s.ask(f"/api/v1/targets/{job.pid}/eval", body="1")[0] == 404

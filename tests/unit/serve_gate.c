@@ -13,8 +13,7 @@
 
 #define TOKEN "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-static const struct pb_gate gate = {
-    .token = TOKEN, .cookie = "probing-80", .names = {"node7"}, .body_max = 100};
+static const struct pb_gate gate = {.token = TOKEN, .names = {"node7"}, .body_max = 100};
 
 static unsigned check(struct pb_knock k)
 {
@@ -56,7 +55,8 @@ static void tokens_come_in_five_ways(void **state)
     assert_int_equal(check((struct pb_knock){.host = host, .authorization = "Bearer " TOKEN}), 0);
     assert_int_equal(check((struct pb_knock){.host = host, .token_header = TOKEN}), 0);
     assert_int_equal(check((struct pb_knock){.host = host, .token_argument = TOKEN}), 0);
-    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "a=b; probing-80=" TOKEN "; c=d"}), 0);
+    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "a=b; probing_token_80=" TOKEN "; c=d"}),
+                     0);
     /* x:TOKEN */
     assert_int_equal(
         check((struct pb_knock){
@@ -76,8 +76,9 @@ static void other_tokens_are_none(void **state)
     assert_int_equal(check((struct pb_knock){.host = host, .authorization = "Basic eDo="}), 401);
     assert_int_equal(check((struct pb_knock){.host = host, .token_header = "0123"}), 401);
     assert_int_equal(check((struct pb_knock){.host = host, .token_header = TOKEN "0"}), 401);
-    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "probing-81=" TOKEN}), 401);
-    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "xprobing-80=" TOKEN}), 401);
+    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "probing_token_80=" TOKEN "0"}), 401);
+    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "probing_token_80; a=" TOKEN}), 401);
+    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "xprobing_token=" TOKEN}), 401);
     assert_int_equal(check((struct pb_knock){.host = host, .path = "/health"}), 0);
     assert_int_equal(check((struct pb_knock){.host = host, .path = "/health/../api/v1/targets"}), 401);
 }
@@ -92,6 +93,50 @@ static void pages_of_other_sites_change_nothing(void **state)
     assert_int_equal(WITH(.method = "GET", .upgrade = true, .origin = "https://evil.example"), 403);
     assert_int_equal(WITH(.method = "POST", .origin = "http://localhost:80", .site = "same-origin"), 0);
     assert_int_equal(WITH(.method = "POST", .site = "none"), 0);
+}
+
+#define COOKIE(...)                                                                                          \
+    check((struct pb_knock){.host = "localhost:80", .cookie = PB_GATE_COOKIE "_80=" TOKEN, __VA_ARGS__})
+
+static void a_cookie_alone_is_for_our_own_page(void **state)
+{
+    assert_int_equal(COOKIE(.method = "POST"), 403);
+    assert_int_equal(COOKIE(.method = "POST", .site = "none"), 403);
+    assert_int_equal(COOKIE(.method = "POST", .site = "same-site"), 403);
+    assert_int_equal(COOKIE(.method = "POST", .origin = "http://localhost:81"), 403);
+    assert_int_equal(COOKIE(.upgrade = true), 403);
+    assert_int_equal(COOKIE(.method = "POST", .site = "same-origin"), 0);
+    assert_int_equal(COOKIE(.method = "POST", .origin = "http://localhost:80"), 0);
+    assert_int_equal(COOKIE(.method = "POST", .authorization = "Bearer " TOKEN), 0);
+    assert_int_equal(COOKIE(.site = "same-site", .mode = "no-cors"), 403);
+    assert_int_equal(COOKIE(.site = "cross-site"), 403);
+    assert_int_equal(COOKIE(.site = "same-site", .mode = "navigate"), 0);
+    assert_int_equal(COOKIE(.site = "same-origin", .mode = "cors"), 0);
+    assert_int_equal(COOKIE(.site = "none", .mode = "navigate"), 0);
+    assert_int_equal(COOKIE(0), 0);
+}
+
+static void a_link_with_the_token_is_a_login(void **state)
+{
+    struct pb_knock k = {.method = "GET", .path = "/", .host = "localhost", .token_argument = TOKEN};
+    char name[32];
+
+    assert_true(pb_gate_is_login(&gate, &k));
+    k.path = "/flamegraph";
+    assert_false(pb_gate_is_login(&gate, &k));
+    k.accept = "text/html,*/*;q=0.8";
+    assert_true(pb_gate_is_login(&gate, &k));
+    k.method = "POST";
+    assert_false(pb_gate_is_login(&gate, &k));
+    k.method = "GET";
+    k.token_argument = "0";
+    assert_false(pb_gate_is_login(&gate, &k));
+    pb_gate_cookie_name("[::1]:7070", name);
+    assert_string_equal(name, "probing_token_7070");
+    pb_gate_cookie_name("localhost", name);
+    assert_string_equal(name, "probing_token");
+    pb_gate_cookie_name("localhost:99999999999999999999999999", name);
+    assert_string_equal(name, "probing_token_");
 }
 
 static void doubtful_lengths_are_refused(void **state)
@@ -129,6 +174,8 @@ int main(void)
         cmocka_unit_test(tokens_come_in_five_ways),
         cmocka_unit_test(other_tokens_are_none),
         cmocka_unit_test(pages_of_other_sites_change_nothing),
+        cmocka_unit_test(a_cookie_alone_is_for_our_own_page),
+        cmocka_unit_test(a_link_with_the_token_is_a_login),
         cmocka_unit_test(doubtful_lengths_are_refused),
         cmocka_unit_test(routes_are_found_by_path_and_method),
     };

@@ -1,0 +1,19 @@
+/* answer: what every answer of the service has in common: the headers that keep other sites out, and the form of
+ * an error. Any thread of libmicrohttpd, with the connection that it serves. */
+#pragma once
+
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Sends the response and gives it up; NULL: out of memory, which ends the connection. type: its Content-Type,
+ * or NULL. */
+enum MHD_Result pb_answer(struct MHD_Connection *c, unsigned status, struct MHD_Response *response,
+                          const char *type);
+
+/* {"error": {"code", "message", "retryable"}}. allowed: the methods of a 405, or NULL. */
+enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const char *message,
+                                const char *allowed);
+
+/* A text that a function writes. NULL: out of memory. */
+struct MHD_Response *pb_answer_written(void (*write_it)(FILE *out, bool read_only), bool read_only);

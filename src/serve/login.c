@@ -1,0 +1,67 @@
+/* login: see service.h. The address with the token becomes one without it and a cookie, so that the token stands
+ * neither in the browser's history nor in a picture of the screen. */
+#include "serve/answer.h"
+#include "serve/service.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* All but what is unreserved is escaped; a slash stays one in a path. */
+static void put_escaped(FILE *out, const char *text, const char *kept)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+
+    for (; *text; text++)
+        if (strchr(plain, *text) || strchr(kept, *text))
+            putc(*text, out);
+        else
+            fprintf(out, "%%%02X", (unsigned char)*text);
+}
+
+struct arguments {
+    FILE *out;
+    char before;
+};
+
+static enum MHD_Result put_argument(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    struct arguments *a = cls;
+
+    (void)kind;
+    if (strcmp(key, "token") == 0)
+        return MHD_YES;
+    putc(a->before, a->out);
+    a->before = '&';
+    put_escaped(a->out, key, "");
+    if (value) {
+        putc('=', a->out);
+        put_escaped(a->out, value, "");
+    }
+    return MHD_YES;
+}
+
+enum MHD_Result pb_login(struct MHD_Connection *c, const struct pb_gate *gate, const char *path,
+                         const char *host, bool tls)
+{
+    char *location = NULL, name[32], cookie[PB_GATE_TOKEN_SIZE + 96];
+    size_t size = 0;
+    FILE *out = open_memstream(&location, &size);
+
+    if (!out)
+        return MHD_NO;
+    /* With two slashes in front it would be the address of another host. */
+    putc('/', out);
+    put_escaped(out, path + strspn(path, "/"), "/");
+    MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, put_argument, &(struct arguments){out, '?'});
+    fclose(out);
+    pb_gate_cookie_name(host, name);
+    snprintf(cookie, sizeof(cookie), "%s=%s; Path=/; HttpOnly; SameSite=Strict%s", name, gate->token,
+             tls ? "; Secure" : "");
+    struct MHD_Response *response = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
+    if (response) {
+        MHD_add_response_header(response, "Location", location);
+        MHD_add_response_header(response, "Set-Cookie", cookie);
+    }
+    free(location);
+    return pb_answer(c, 303, response, NULL);
+}
