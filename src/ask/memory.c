@@ -313,7 +313,7 @@ static int take_memory(const struct pb_ask *asked, void *arg, struct pb_room *ro
                           .gpu = NAN};
 
     memcpy(m.label, copy.label, sizeof(m.label));
-    int r = pb_sources_open(asked, &(struct pb_targets){&copy, 1}, &sources, err);
+    int r = pb_sources_open(asked, &(struct pb_targets){.at = &copy, .n = 1}, &sources, err);
     if (r == 0)
         r = take_all(asked, &sources, &m, err);
     if (r < 0)

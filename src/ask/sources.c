@@ -111,7 +111,7 @@ static int add_backtrace(void *arg, pid_t pid, bool locals, struct pb_table *to,
     struct pb_target target = {.pid = pid};
     struct pb_stacks_answer answer = {0};
 
-    int r = pb_stacks_ask(arg, &(struct pb_targets){&target, 1}, &options, PB_WAITS_NONE, &answer);
+    int r = pb_stacks_ask(arg, &(struct pb_targets){.at = &target, .n = 1}, &options, PB_WAITS_NONE, &answer);
     if (r < 0 || answer.result < 0)
         return pb_fail(err, r < 0 ? r : answer.result, "%s",
                        r < 0 ? "out of memory" : pb_err_text(&answer.err, answer.result));
@@ -333,7 +333,8 @@ int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, 
     close_left(tasks, live, targets);
     if (r == 0)
         r = pb_archived_attach(ask, &s, err);
-    if (s.n == 0 && r == 0)
+    /* Where all that are probed are asked, also one process is one of several: rank and target_pid lead. */
+    if ((s.n == 0 || targets->probed) && r == 0)
         s.at[s.n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1, .config = add_config}};
     if (r < 0) {
         pb_query_sources_done(&s);

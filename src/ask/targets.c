@@ -5,6 +5,7 @@
 #include "ask/archived.h"
 #include "ask/ask.h"
 #include "ask/processes.h"
+#include "ask/running.h"
 #include "ask/settings.h"
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -473,8 +474,30 @@ int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, boo
     struct pb_target *at = calloc((size_t)r + 1, sizeof(*at));
     if (at) {
         memcpy(at, pb_apart_answer_of(&task), (size_t)r * sizeof(*at));
-        *ret = (struct pb_targets){at, (size_t)r};
+        *ret = (struct pb_targets){.at = at, .n = (size_t)r};
     }
     pb_room_free(task.room);
     return at ? 0 : pb_fail(err, -ENOMEM, "out of memory");
+}
+
+int pb_targets_probed(const struct pb_ask *ask, struct pb_targets *ret, struct pb_err *err)
+{
+    _cleanup_(pb_running_done) struct pb_running_list running = {0};
+    struct pb_targets found = {.probed = true};
+
+    int r = pb_running_read(ask, &running, err);
+    for (size_t i = 0; r == 0 && i < running.n; i++) {
+        const struct pb_running *p = &running.at[i];
+        if (!p->probed)
+            continue;
+        r = add(&found, p->pid);
+        if (r == 0 && p->rank[0])
+            snprintf(found.at[found.n - 1].label, PB_LABEL_MAX, "rank %.16s", p->rank);
+    }
+    if (r < 0) {
+        pb_targets_done(&found);
+        return r;
+    }
+    *ret = found;
+    return 0;
 }

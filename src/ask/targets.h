@@ -26,6 +26,7 @@ struct pb_target {
 struct pb_targets {
     struct pb_target *at;
     size_t n;
+    bool probed; /* all that are probed, however many: a query tells their rows apart also where it is one */
 };
 
 /* text: a pid; the id of a run (pb_run_id_text); or a pattern: text that stands in the command line, not
@@ -36,6 +37,9 @@ struct pb_targets {
 int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, bool dead,
                        struct pb_targets *ret, struct pb_err *err);
 void pb_targets_done(struct pb_targets *targets);
+
+/* All processes that are probed. There may be none. */
+int pb_targets_probed(const struct pb_ask *ask, struct pb_targets *ret, struct pb_err *err);
 
 /* Reads the ranks that pb_targets_resolve left out: of one process that was given by its pid, since that
  * takes a child, which a question may have anyway. */

@@ -14,7 +14,8 @@ static int keep(const struct pb_stuck *stuck, struct pb_store *store)
     struct pb_stacks_answer answer = {0};
 
     snprintf(target.label, sizeof(target.label), "%s", stuck->label);
-    int r = pb_stacks_ask(NULL, &(struct pb_targets){&target, 1}, &options, PB_WAITS_MAIN, &answer);
+    int r =
+        pb_stacks_ask(NULL, &(struct pb_targets){.at = &target, .n = 1}, &options, PB_WAITS_MAIN, &answer);
     if (r == 0)
         r = answer.result;
     const struct pb_stacks *stacks = answer.stacks;

@@ -51,6 +51,7 @@ enum pb_command_flags {
     PB_CMD_MAY_TARGET = 16, /* takes a target, does without */
     PB_CMD_TOGETHER = 32,   /* called once for all targets, otherwise once for each */
     PB_CMD_TIMEOUT = 64,    /* waits for an answer of the process: --timeout */
+    PB_CMD_PROBED = 256,    /* --all without a target is every process that is probed */
     PB_CMD_LABELS = 128     /* reads the rank of a single target itself, or does not show it */
 };
 

@@ -10,6 +10,7 @@
 /* In the order in which help lists them. */
 #define COMMANDS(X)                                                                                          \
     X(list)                                                                                                  \
+    X(now)                                                                                                   \
     X(backtrace)                                                                                             \
     X(core)                                                                                                  \
     X(flamegraph)                                                                                            \
@@ -56,7 +57,9 @@ const struct pb_option pb_common_options[] = {
     {'t', "target", "TARGET",
      "a pid, the id of a run (list shows it), or part of one process's command line; HOST:PORT/PID: of a "
      "machine that runs `probing serve`"},
-    {0, "all", NULL, "every process that TARGET matches, or the workers below it; the rank leads each line"},
+    {0, "all", NULL,
+     "every process that TARGET matches, or the workers below it; the rank leads each line; without TARGET "
+     "(query, now) every process that is probed"},
     {0, "format", "FORMAT", "rows as table, json, csv or tsv"},
     {0, "json", NULL, "the same as --format json"},
     {0, "timeout", "TIME", "give up after this long: 30, 500ms, 2m (default 10s; 0: never)"},

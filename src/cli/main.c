@@ -66,6 +66,8 @@ static int run(struct pb_call *call)
     else if (call->target)
         r = pb_targets_resolve(&call->ask, call->target, call->all, command->flags & PB_CMD_DEAD,
                                &call->targets, &err);
+    else if (call->all)
+        r = pb_targets_probed(&call->ask, &call->targets, &err);
     if (r >= 0 && !(command->flags & PB_CMD_LABELS))
         pb_targets_label(&call->ask, &call->targets);
     if (r < 0)

@@ -237,7 +237,7 @@ static int check_args(const struct pb_call *call, struct pb_err *err)
     if (c->flags & PB_CMD_TARGET && !call->target)
         return pb_fail(err, PB_USAGE, "which process? (-t PID, or probing PID %s; probing list shows them)",
                        c->name);
-    if (call->all && !call->target)
+    if (call->all && !call->target && !(c->flags & PB_CMD_PROBED))
         return pb_fail(err, PB_USAGE, "--all of what? It needs a target (-t TARGET)");
     return 0;
 }

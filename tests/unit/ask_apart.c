@@ -132,7 +132,7 @@ static void one_that_hangs_holds_up_no_other(void **state)
         skip();
     }
     uint64_t began = pb_now_ns();
-    assert_int_equal(pb_stacks_ask(&ask, &(struct pb_targets){at, 3}, &native, PB_WAITS_MAIN, answers), 0);
+    assert_int_equal(pb_stacks_ask(&ask, &(struct pb_targets){.at = at, .n = 3}, &native, PB_WAITS_MAIN, answers), 0);
     assert_true(pb_now_ns() - began < 5ull * SHORT_MS * PB_NS_PER_MS);
     assert_int_equal(answers[0].result, 0);
     assert_int_equal(answers[1].result, -ETIMEDOUT);
@@ -340,7 +340,7 @@ static void *ask_stacks(void *arg)
     struct pb_target target = target_of(a->pid);
     struct pb_stacks_answer answer = {0};
 
-    pb_stacks_ask(&ask, &(struct pb_targets){&target, 1}, &native, PB_WAITS_MAIN, &answer);
+    pb_stacks_ask(&ask, &(struct pb_targets){.at = &target, .n = 1}, &native, PB_WAITS_MAIN, &answer);
     a->result = answer.result;
     snprintf(a->said, sizeof(a->said), "%s", answer.err.text);
     pb_stacks_answers_done(&answer, 1);

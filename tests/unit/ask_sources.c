@@ -41,7 +41,7 @@ static void one_of_several_that_cannot_be_read_is_named(void **state)
     struct pb_query_sources sources;
     struct pb_err err = {0};
 
-    assert_int_equal(pb_sources_open(&ask, &(struct pb_targets){at, 2}, &sources, &err), 0);
+    assert_int_equal(pb_sources_open(&ask, &(struct pb_targets){.at = at, .n = 2}, &sources, &err), 0);
     assert_int_equal(sources.n, 2);
     assert_int_equal(sources.failed, 1);
     assert_null(sources.at[0].live.broken);
@@ -55,7 +55,7 @@ static void one_of_several_that_cannot_be_read_is_named(void **state)
     /* Where nothing is left to show, it is an error as before. */
     assert_true(pb_sources_open(&ask, &(struct pb_targets){at + 1, 1}, &sources, &err) < 0);
     at[0].pid = at[1].pid;
-    assert_true(pb_sources_open(&ask, &(struct pb_targets){at, 2}, &sources, &err) < 0);
+    assert_true(pb_sources_open(&ask, &(struct pb_targets){.at = at, .n = 2}, &sources, &err) < 0);
     assert_non_null(strstr(err.text, "process"));
 }
 

@@ -160,6 +160,6 @@ const struct pb_command pb_cmd_query = {
                "probing -t 4711 query --format csv -o rows.csv -f report.sql",
     .options = options,
     .max_args = 1,
-    .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
     .run = run,
 };

@@ -140,7 +140,7 @@ static int add_target(const struct pb_call *call, const struct pb_target *target
     _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
     struct pb_target copy = *target;
 
-    int r = pb_sources_open(&call->ask, &(struct pb_targets){&copy, 1}, &sources, err);
+    int r = pb_sources_open(&call->ask, &(struct pb_targets){.at = &copy, .n = 1}, &sources, err);
     for (unsigned i = 0; r == 0 && i < 1 + sources.at[0].live.nmore; i++) {
         const struct pb_sql_source *s = &sources.at[0];
         struct part part = {.rows = rows,

@@ -13,7 +13,7 @@
 #include "cli/fanout.h"
 #include "cli/talk/dialog.h"
 #include "cli/talk/question.h"
-#include "engine/shared/json.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,0 +1,115 @@
+/* now: a line for each process: what it is doing at this moment. */
+#include "ask/now.h"
+#include "base/time.h"
+#include "cli/cli.h"
+#include "cli/print/rows.h"
+#include "remote/runs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const columns[] = {"pid",      "rank", "state", "since",   "step", "memory_mb",
+                                      "function", "file", "line",  "verdict", "id",   "command"};
+#define COLUMNS (sizeof(columns) / sizeof(columns[0]))
+
+static void add_text(struct pb_rows *rows, const char *text)
+{
+    pb_rows_text(rows, text[0] ? text : NULL);
+}
+
+static void add_number(struct pb_rows *rows, double value, const char *format)
+{
+    if (value < 0) {
+        pb_rows_text(rows, NULL);
+        return;
+    }
+    char text[32];
+    snprintf(text, sizeof(text), format, value);
+    pb_rows_number(rows, "%s", text);
+}
+
+static void add_line(struct pb_rows *rows, const struct pb_now_line *l)
+{
+    const struct pb_running *p = &l->process;
+    char id[PB_RUN_ID_SIZE];
+
+    pb_rows_number(rows, "%d", (int)p->pid);
+    add_text(rows, p->rank);
+    add_text(rows, l->state);
+    add_number(rows, l->seconds, "%.1f");
+    add_number(rows, (double)l->step, "%.0f");
+    add_number(rows, p->memory_mb, "%.1f");
+    add_text(rows, l->function);
+    add_text(rows, l->file);
+    add_number(rows, l->line ? l->line : -1, "%.0f");
+    add_text(rows, l->verdict);
+    pb_rows_text(rows, pb_run_id_text(&(struct pb_run_id){p->pid, p->start_time, 0}, id));
+    pb_rows_text(rows, p->command);
+}
+
+static int show_once(const struct pb_call *call, struct pb_now *now, struct pb_err *err)
+{
+    struct pb_now_lines lines;
+    struct pb_rows rows;
+
+    int r = pb_now_look(now, &call->ask, &call->targets, &lines, err);
+    if (r < 0)
+        return r;
+    pb_rows_init(&rows, columns, COLUMNS);
+    for (size_t i = 0; i < lines.n; i++)
+        add_line(&rows, &lines.at[i]);
+    r = pb_rows_print(&rows, call->format, "no Python process that you may read is running here", err);
+    pb_rows_done(&rows);
+    return r;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    const char *interval = pb_call_option(call, "interval");
+    unsigned interval_ms = 1000;
+
+    if (interval && (pb_parse_duration(interval, &interval_ms) < 0 || interval_ms < 100))
+        return pb_fail(err, PB_USAGE,
+                       "--interval takes a time of at least 100ms such as 2 or 500ms, not '%s'", interval);
+    struct pb_now *now = pb_now_new();
+    if (!now)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    uint64_t next = pb_now_ns();
+    int r = show_once(call, now, err);
+    while (r == 0 && pb_call_option(call, "watch")) {
+        uint64_t time = pb_now_ns();
+        next += interval_ms * PB_NS_PER_MS;
+        if (next > time)
+            pb_sleep_ns(next - time);
+        else
+            next = time; /* it takes longer than that */
+        if (call->format == PB_FORMAT_TABLE)
+            putchar('\n');
+        r = show_once(call, now, err);
+    }
+    pb_now_free(now);
+    return r;
+}
+
+static const struct pb_option options[] = {
+    {'w', "watch", NULL, "again and again, until Ctrl-C"},
+    {0, "interval", "TIME", "between two of them (default 1s)"},
+    {0},
+};
+
+const struct pb_command pb_cmd_now = {
+    .name = "now",
+    .summary = "a line for each Python process: state, innermost frame of its own code, step",
+    .synopsis = "",
+    .text = "Of every Python process that you may read, probed or not, or of the target alone: the state of "
+            "its main\n"
+            "thread, for how many seconds it has slept or was seen at the same line, the step of its "
+            "training where\n"
+            "that is recorded, its memory, and the innermost frame that belongs neither to Python nor to an\n"
+            "installed package. Read from outside, as backtrace does.",
+    .example = "probing now\nprobing now --watch\nprobing now --json",
+    .options = options,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_ROWS | PB_CMD_TOGETHER,
+    .run = run,
+};
