@@ -1,5 +1,5 @@
 /* json: see json.h. */
-#include "engine/shared/json.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -177,4 +177,85 @@ const char *pb_json_span(const struct pb_json *j, uint32_t node, size_t *ret_len
     bool quoted = j->nodes[node].kind == '"';
     *ret_length = j->nodes[node].length + (quoted ? 2u : 0u);
     return j->nodes[node].at - (quoted ? 1 : 0);
+}
+
+static int digits_of(const char *at, const char *end, unsigned *ret)
+{
+    *ret = 0;
+    if (end - at < 4)
+        return -EBADMSG;
+    for (int i = 0; i < 4; i++) {
+        static const char digits[] = "0123456789abcdef";
+        const char *digit = at[i] ? strchr(digits, at[i] | (at[i] >= 'A' ? 0x20 : 0)) : NULL;
+        if (!digit)
+            return -EBADMSG;
+        *ret = *ret << 4 | (unsigned)(digit - digits);
+    }
+    return 0;
+}
+
+static size_t put_utf8(unsigned c, char ret[4])
+{
+    if (c < 0x80) {
+        ret[0] = (char)c;
+        return 1;
+    }
+    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--, c >>= 6)
+        ret[i] = (char)(0x80 | (c & 0x3f));
+    ret[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | c);
+    return n;
+}
+
+/* The character of an escape, at its backslash: *ret_bytes of it are ret. How many bytes it takes. */
+static int read_escape(const char *at, const char *end, char ret[4], size_t *ret_bytes)
+{
+    static const char letters[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
+    unsigned c, low;
+
+    if (end - at < 2)
+        return -EBADMSG;
+    const char *letter = at[1] ? strchr(letters, at[1]) : NULL;
+    if (letter) {
+        ret[0] = means[letter - letters];
+        *ret_bytes = 1;
+        return 2;
+    }
+    if (at[1] != 'u' || digits_of(at + 2, end, &c) < 0 || c == 0)
+        return -EBADMSG;
+    bool pair = c >= 0xd800 && c < 0xdc00;
+    if (pair && (end - at < 12 || at[6] != '\\' || at[7] != 'u' || digits_of(at + 8, end, &low) < 0 ||
+                 low < 0xdc00 || low > 0xdfff))
+        return -EBADMSG;
+    if (!pair && c >= 0xdc00 && c < 0xe000)
+        return -EBADMSG;
+    *ret_bytes = put_utf8(pair ? 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00) : c, ret);
+    return pair ? 12 : 6;
+}
+
+int pb_json_text(const struct pb_json *j, uint32_t node, char *ret, size_t size)
+{
+    size_t n = 0, bytes;
+    char c[4];
+
+    if (!node)
+        return -ENOENT;
+    const char *at = j->nodes[node].at, *end = at + j->nodes[node].length;
+    bool string = j->nodes[node].kind == '"';
+    while (at < end) {
+        int taken = 1;
+        c[0] = *at;
+        bytes = 1;
+        if (string && *at == '\\')
+            taken = read_escape(at, end, c, &bytes);
+        if (taken < 0 || !*at)
+            return -EBADMSG;
+        if (n + bytes >= size)
+            break;
+        memcpy(ret + n, c, bytes);
+        n += bytes;
+        at += taken;
+    }
+    ret[n] = '\0';
+    return (int)n;
 }

@@ -89,6 +89,7 @@ struct command {
     char *text;
     struct winsize size;
     bool terminal, begun, gone;
+    char peer[PB_AUDIT_PEER];
     pid_t pid;
     int pidfd, in, out, errors; /* of the child; with a terminal one for all */
     unsigned char early[PB_RELAY_MAX];
@@ -412,6 +413,34 @@ static void send_files(struct command *c)
         closedir(dir);
 }
 
+/* All of them: which change something is not known here. */
+static uint64_t begin_audit(struct command *c)
+{
+    _cleanup_free_ char *line = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&line, &size);
+
+    if (!out)
+        return 0;
+    for (size_t i = 1; i < c->nwords; i++)
+        fprintf(out, i > 1 ? " %s" : "%s", c->words[i]);
+    fclose(out);
+    return pb_audit_begin(
+        c->s,
+        &(struct pb_audited){.peer = c->peer, .target = "", .what = "command", .body = line, .length = size});
+}
+
+static void end_audit(struct command *c, uint64_t id, unsigned char status)
+{
+    char text[64] = "ok";
+
+    if (c->gone)
+        snprintf(text, sizeof(text), "ended, since the client left");
+    else if (status)
+        snprintf(text, sizeof(text), "exit status %d", status);
+    pb_audit_end(c->s, id, text);
+}
+
 static void *run_command(void *arg)
 {
     struct command *c = arg;
@@ -425,11 +454,13 @@ static void *run_command(void *arg)
         r = -errno;
     while (r == 0 && !c->begun)
         r = take_frame(c);
+    uint64_t audit = r == 0 ? begin_audit(c) : 0;
     if (r == 0)
         r = start(c);
     if (r == 0) {
         relay(c);
         status = (unsigned char)finish(c);
+        end_audit(c, audit, status);
     } else {
         send_frame(c, PB_RELAY_ERRORS, r == -EBUSY ? busy : bad, strlen(r == -EBUSY ? busy : bad));
     }
@@ -456,11 +487,12 @@ static void begin(void *cls, struct MHD_Connection *connection, void *con_cls, c
     struct command *c = calloc(1, sizeof(*c));
     pthread_t thread;
 
-    (void)connection, (void)con_cls;
+    (void)con_cls;
     if (c && nearly <= sizeof(c->early)) {
         c->s = cls;
         c->handle = handle;
         c->socket = socket;
+        pb_audit_peer(connection, c->peer);
         c->pidfd = c->in = c->out = c->errors = -1;
         memcpy(c->early, early, nearly);
         c->nearly = nearly;

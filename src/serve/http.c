@@ -9,6 +9,7 @@
 #include "print/records.h"
 #include "serve/answer.h"
 #include "serve/errand.h"
+#include "serve/events.h"
 #include "serve/routes.h"
 #include "serve/service.h"
 
@@ -21,7 +22,6 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { WORDS_MAX = 32, WORD_SIZE = 256, PRINTED_MAX = 4 << 20 };
@@ -39,9 +39,11 @@ struct request {
     const struct pb_route *route;
     const struct pb_form *form;
     struct pb_errand *job;
+    struct pb_subscriber *events;
     char id[PB_ROUTE_VARIABLE];
     char *body, *printed; /* printed: for a route that converts it */
     size_t length, printed_length;
+    uint64_t audit; /* of a change; 0: it is none */
     bool too_long;
 };
 
@@ -201,7 +203,7 @@ static int add_target(struct request *q, struct words *w, struct pb_err *err)
     target = target ? target : q->s->target;
     if (target)
         add_option(w, "--target", target);
-    if (target && all && is_true(all))
+    if (all && is_true(all))
         add_word(w, "--all");
     return 0;
 }
@@ -245,28 +247,34 @@ static void resume(void *arg)
     MHD_resume_connection(q->connection);
 }
 
-/* A line for what changes something: when, what, and its first words. */
-static void write_audit(const struct request *q)
+static void begin_audit(struct request *q)
 {
-    char *line = NULL, when[32];
-    size_t size = 0;
-    time_t now = time(NULL);
-    struct tm tm;
+    char peer[PB_AUDIT_PEER];
 
-    FILE *out = open_memstream(&line, &size);
-    if (!out)
-        return;
-    strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
-    fprintf(out, "{\"time\":\"%s\",\"target\":", when);
-    pb_put_json(out, q->id, strlen(q->id));
-    fputs(",\"what\":", out);
-    pb_put_json(out, q->route->path, strlen(q->route->path));
-    fputs(",\"body\":", out);
-    pb_put_json(out, q->body ? q->body : "", q->length < 4096 ? q->length : 4096);
-    fputs("}\n", out);
-    fclose(out);
-    (void)!write(q->s->audit, line, size);
-    free(line);
+    pb_audit_peer(q->connection, peer);
+    q->audit = pb_audit_begin(
+        q->s,
+        &(struct pb_audited){
+            .peer = peer, .target = q->id, .what = q->route->path, .body = q->body, .length = q->length});
+}
+
+static void end_audit(const struct request *q)
+{
+    char text[256] = "the command was not started";
+
+    if (q->job) {
+        struct pb_errand_end end = pb_errand_end(q->job);
+        if (!end.over)
+            snprintf(text, sizeof(text), "ended, since the client left");
+        else if (end.late)
+            snprintf(text, sizeof(text), "ended, since its time was up");
+        else if (end.status)
+            snprintf(text, sizeof(text), "exit status %d: %.*s", end.status, (int)strcspn(end.errors, "\n"),
+                     end.errors);
+        else
+            snprintf(text, sizeof(text), "ok");
+    }
+    pb_audit_end(q->s, q->audit, text);
 }
 
 static enum MHD_Result start_command(struct request *q)
@@ -282,7 +290,7 @@ static enum MHD_Result start_command(struct request *q)
     if (r < 0)
         return pb_answer_error(q->connection, 400, pb_err_text(&err, r), NULL);
     if (q->route->flags & PB_ROUTE_CHANGES)
-        write_audit(q);
+        begin_audit(q);
     unsigned limit_ms = q->route->limit_s * 1000 + (unsigned)(seconds ? strtod(seconds, NULL) * 1000 : 0);
     const struct pb_errand_plan plan = {.argv = w.at,
                                         .input = q->route->flags & PB_ROUTE_STDIN ? q->body : NULL,
@@ -384,6 +392,40 @@ static enum MHD_Result send_answer(struct request *q)
                      q->form->type);
 }
 
+/* --- events --- */
+
+static ssize_t read_events(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    struct request *q = cls;
+    ssize_t n = pb_subscriber_read(q->events, buf, max);
+
+    (void)pos;
+    return n > 0 ? n : n == 0 ? MHD_CONTENT_READER_END_OF_STREAM : 0;
+}
+
+static enum MHD_Result start_events(struct request *q)
+{
+    enum { PIECE = 2048 }; /* each client has a buffer of that size */
+    const char *topics = argument(q, "topics");
+    const struct pb_subscription to = {
+        .topics = topics ? topics : "",
+        .last_id = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, "Last-Event-ID"),
+        .suspend = suspend,
+        .resume = resume,
+        .arg = q};
+    _cleanup_(words_done) struct words ignored = {0};
+    struct pb_err err = {0};
+    struct arguments a = {.q = q, .words = &ignored, .err = &err};
+
+    MHD_get_connection_values(q->connection, MHD_GET_ARGUMENT_KIND, take_argument, &a);
+    int r = a.r < 0 ? a.r : pb_events_subscribe(q->s->events, &to, &q->events, &err);
+    if (r < 0)
+        return pb_answer_error(q->connection, r == -EINVAL ? 400 : 503, pb_err_text(&err, r), NULL);
+    return pb_answer(q->connection, 200,
+                     MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, PIECE, read_events, q, NULL),
+                     q->route->forms->type);
+}
+
 static enum MHD_Result dispatch(struct request *q, const char *path, const char *method)
 {
     char allowed[64];
@@ -410,7 +452,7 @@ static enum MHD_Result dispatch(struct request *q, const char *path, const char 
     if (!q->route)
         return pb_answer_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
                                NULL);
-    return start_command(q);
+    return q->route->flags & PB_ROUTE_EVENTS ? start_events(q) : start_command(q);
 }
 
 /* --- requests --- */
@@ -532,8 +574,12 @@ static void end_request(void *cls, struct MHD_Connection *c, void **con_cls,
     (void)cls, (void)c, (void)code;
     if (!q)
         return;
+    if (q->audit)
+        end_audit(q);
     if (q->job)
         pb_errand_release(q->job);
+    if (q->events)
+        pb_subscriber_leave(q->events);
     free(q->body);
     free(q->printed);
     free(q);
@@ -580,11 +626,11 @@ int pb_http_start(struct pb_service *s, const struct pb_listen *at, void **ret_d
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, l->cert},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, l->key},
                                    {MHD_OPTION_END, 0, NULL}};
-    l->daemon = MHD_start_daemon(flags | (l->cert ? MHD_USE_TLS : 0), 0, NULL, NULL, pb_http_request, l,
-                                 MHD_OPTION_LISTEN_SOCKET, at->fd, MHD_OPTION_CONNECTION_LIMIT,
-                                 (unsigned)PB_SERVE_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, 60u,
-                                 MHD_OPTION_NOTIFY_COMPLETED, end_request, NULL, MHD_OPTION_ARRAY,
-                                 l->cert ? tls : tls + 2, MHD_OPTION_END);
+    l->daemon = MHD_start_daemon(
+        flags | (l->cert ? MHD_USE_TLS : 0), 0, NULL, NULL, pb_http_request, l, MHD_OPTION_LISTEN_SOCKET,
+        at->fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)PB_SERVE_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+        60u, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)PB_SERVE_HEADERS, MHD_OPTION_NOTIFY_COMPLETED,
+        end_request, NULL, MHD_OPTION_ARRAY, l->cert ? tls : tls + 2, MHD_OPTION_END);
     if (!l->daemon) {
         free(l->cert);
         free(l->key);

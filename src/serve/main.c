@@ -4,7 +4,9 @@
  * probing-serve --status | --stop */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/limits.h"
 #include "serve/errand.h"
+#include "serve/events.h"
 #include "serve/service.h"
 
 #include <arpa/inet.h>
@@ -170,12 +172,15 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
     sigaddset(&signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &signals, NULL); /* before any thread */
     signal(SIGPIPE, SIG_IGN);
+    pb_limits_allow_descriptors();
     int r = pb_home_take(s, err);
     if (r == 0)
         r = pb_home_token(s, o->token_file, s->gate.token, err);
     int fd = r < 0 ? r : listen_tcp(o, s, url, sizeof(url), err);
     int unix_fd = fd < 0 ? fd : listen_unix(s, err);
     r = unix_fd < 0 ? unix_fd : pb_errands_new(s->folder, PB_SERVE_JOBS, &s->jobs, err);
+    if (r == 0)
+        r = pb_events_new(s, &s->events, err);
     if (r == 0)
         r = pb_http_start(s, &(struct pb_listen){.fd = fd, .cert = o->cert, .key = o->key}, &tcp, err);
     if (r == 0)
@@ -189,10 +194,13 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         pb_home_leave(s);
     }
     pb_commands_end();
+    if (s->events)
+        pb_events_end(s->events);
     if (s->jobs)
         pb_errands_end(s->jobs);
     pb_http_stop(tcp);
     pb_http_stop(local);
+    pb_events_free(s->events);
     pb_errands_free(s->jobs);
     return r;
 }

@@ -42,6 +42,7 @@ static const struct pb_form profiles[] = {
     {0}};
 static const struct pb_form pprof[] = {
     {"pprof", "application/octet-stream", "--output=profile.pb.gz", "profile.pb.gz"}, {0}};
+static const struct pb_form events[] = {{"sse", "text/event-stream", NULL, NULL}, {0}};
 static const struct pb_form metrics[] = {
     {"prometheus", "text/plain; version=0.0.4; charset=utf-8", "--format=tsv", NULL}, {0}};
 
@@ -84,6 +85,34 @@ const struct pb_route pb_routes[] = {
          PARAMS({"dead", "--dead", PB_PARAM_FLAG, 0, 0, "all runs that ended, not only the newest", false}),
      .forms = rows,
      .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/now",
+     .summary = "A line for each process: state, innermost frame of its own code, step, memory",
+     .words = WORDS("now"),
+     .forms = rows,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/alerts",
+     .summary = "What is wrong with the jobs that are probed, as their agents noticed it; the newest first",
+     .words = WORDS("query", "--all", "SELECT * FROM python.alerts ORDER BY timestamp DESC LIMIT 200"),
+     .forms = results,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/hangs",
+     .summary = "Of the alerts: that a job stands still, or goes on again",
+     .words = WORDS(
+         "query", "--all",
+         "SELECT * FROM python.alerts WHERE kind IN ('hang', 'resumed') ORDER BY timestamp DESC LIMIT 200"),
+     .forms = results,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/events",
+     .summary = "A stream of events: the answers of several resources, again whenever they change",
+     .params = PARAMS({"topics", NULL, PB_PARAM_TEXT, 0, 0,
+                       "now, targets, alerts, hangs, stacks:ID, memory:ID, torch:ID, profile:ID, with commas",
+                       true}),
+     .forms = events,
+     .flags = PB_ROUTE_EVENTS},
     {.method = "GET",
      .path = "/api/v1/targets/{id}/stacks",
      .summary = "What every thread is doing now",

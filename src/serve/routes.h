@@ -30,6 +30,7 @@ enum pb_route_flags {
     PB_ROUTE_CHANGES = 1,  /* changes a process: not there in a service that only reads */
     PB_ROUTE_STDIN = 2,    /* the body is the command's standard input */
     PB_ROUTE_ARGUMENT = 4, /* the body is its last argument */
+    PB_ROUTE_EVENTS = 16,  /* a stream of events (events.h); words is NULL */
     PB_ROUTE_TARGET = 8    /* takes ?target= and ?all=, or else the service's own target where it has one */
 };
 

@@ -10,12 +10,20 @@
 
 struct pb_err;
 struct pb_errands;
+struct pb_events;
 
-enum { PB_SERVE_PATH = 512, PB_SERVE_BODY_MAX = 1 << 20, PB_SERVE_JOBS = 32, PB_SERVE_CONNECTIONS = 1024 };
+enum {
+    PB_SERVE_PATH = 512,
+    PB_SERVE_BODY_MAX = 1 << 20,
+    PB_SERVE_JOBS = 32,
+    PB_SERVE_CONNECTIONS = 1024,
+    PB_SERVE_HEADERS = 16384
+};
 
 struct pb_service {
     struct pb_gate gate, unix_gate; /* by TCP, and by the unix socket */
     struct pb_errands *jobs;
+    struct pb_events *events;
     char program[PB_SERVE_PATH]; /* `probing`, beside this one */
     char folder[PB_SERVE_PATH];  /* of the user's own: token, address, lock, socket, audit */
     const char *target;          /* what a request without one is about; NULL: none */
@@ -48,6 +56,20 @@ int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE
                   struct pb_err *err);
 /* Where the user's service is, "" where none runs, and its pid. */
 int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH], pid_t *ret_pid);
+
+/* --- audit.c: what was changed through the service --- */
+enum { PB_AUDIT_PEER = 96 };
+
+struct pb_audited {
+    const char *peer, *target, *what;
+    const char *body; /* the code, the setting; its first 4 KB are kept */
+    size_t length;
+};
+/* Before it is done; what it gives is for the end. Any thread. */
+uint64_t pb_audit_begin(struct pb_service *s, const struct pb_audited *a);
+void pb_audit_end(struct pb_service *s, uint64_t id, const char *outcome);
+/* Who asks: an address, or a process and its user. */
+void pb_audit_peer(struct MHD_Connection *c, char ret[PB_AUDIT_PEER]);
 
 /* --- command.c: a command of a tool elsewhere --- */
 struct MHD_Response *pb_command_response(struct pb_service *s);

@@ -1,7 +1,7 @@
 /* Statements, syntax trees and messages of any bytes: split, parsed, looked for bounds, received. */
+#include "base/json.h"
 #include "control/redact.h"
 #include "engine/shared/bounds.h"
-#include "engine/shared/json.h"
 #include "engine/shared/known.h"
 #include "engine/shared/text.h"
 #include "engine/shared/type_name.h"
@@ -55,6 +55,10 @@ static void try_tree(const char *text, size_t size)
 
     if (pb_json_parse(text, size, &j) < 0)
         return;
+    char part[64];
+    for (uint32_t i = 1; i < j.n; i++)
+        if (pb_json_text(&j, i, part, sizeof(part)) >= (int)sizeof(part))
+            abort();
     pb_bounds_find(&j, &ops);
     pb_bounds_names(&j, "ts");
     pb_bounds_any_order(&j);

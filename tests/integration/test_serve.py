@@ -8,63 +8,16 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import jobs
 import pytest
 from jobs import PROGRAM, probe
+from serve_kit import Service, commands_of, rss, service
 
 pytestmark = pytest.mark.skipif(not (PROGRAM.parent / "probing-serve").exists(), reason="built without libmicrohttpd")
-
-
-class Service:
-    def __init__(self, process, folder, line):
-        url = urllib.parse.urlsplit(line)
-        self.process, self.folder, self.host, self.port = process, folder, url.hostname, url.port
-        self.address, self.token = f"{url.hostname}:{url.port}", urllib.parse.parse_qs(url.query)["token"][0]
-        self.env = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
-
-    def ask(self, path, body=None, method=None, token=True, headers=(), timeout=60):
-        """Status, headers and body."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
-        sent = {**({"Authorization": f"Bearer {self.token}"} if token else {}), **dict(headers)}
-        connection.request(method or ("POST" if body is not None else "GET"), path, body=body, headers=sent)
-        answer = connection.getresponse()
-        data = answer.read()
-        connection.close()
-        return answer.status, answer.headers, data
-
-    def json(self, path, **options):
-        status, _, body = self.ask(path, **options)
-        assert status == 200, body
-        return json.loads(body)
-
-    def raw(self, request):
-        """The status of a request that no client would send."""
-        with socket.create_connection((self.host, self.port), timeout=20) as client:
-            client.sendall(request.replace("\n", "\r\n").encode() + b"\r\n\r\n")
-            return int(client.makefile("rb").readline().split()[1])
-
-    def run(self, *words, target="", **options):
-        return subprocess.run([PROGRAM, "-t", f"{self.address}{target}", *map(str, words)], env=options.pop("env", self.env), capture_output=True,
-                              text=True, timeout=60, **options)
-
-
-@contextmanager
-def service(folder, *words):
-    folder.mkdir(mode=0o700, exist_ok=True)
-    env = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
-    process = subprocess.Popen([PROGRAM, "serve", *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        yield Service(process, folder, process.stdout.readline())
-    finally:
-        process.terminate()
-        process.communicate(timeout=20)
-    assert process.returncode == 0
-    assert not list((folder / "probing-serve").glob("job-??????")), "a command's folder was left behind"
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +52,31 @@ def test_stacks_memory_settings_and_tables_are_those_of_the_commands(served, job
 def test_eval_runs_in_the_process_and_is_written_down(served, job):
     status, headers, body = served.ask(f"/api/v1/targets/{job.pid}/eval", body="rate * 2")
     assert (status, body, headers["Content-Type"]) == (200, b"0.2\n", "text/plain; charset=utf-8")
-    audit = [json.loads(line) for line in (served.folder / "probing-serve/audit").read_text().splitlines()]
-    assert [(row["target"], row["body"]) for row in audit if row["what"].endswith("/eval")][-1] == (str(job.pid), "rate * 2")
+    sql = "SELECT peer, target, what, body, outcome, seconds > 0 AS timed, timestamp > now() - INTERVAL 1 MINUTE AS new FROM probing.audit ORDER BY timestamp"
+    row = {"peer": row_peer(served, sql), "target": str(job.pid), "what": "/api/v1/targets/{id}/eval", "body": "rate * 2", "outcome": "ok", "timed": True, "new": True}
+    assert served.json("/api/v1/query", body=sql)[-1] == row
+    assert json.loads(probe("query", "--json", sql, env=served.env).stdout)[-1] == row
     # An option's name is code here.
     assert served.ask(f"/api/v1/targets/{job.pid}/eval", body="-rate")[2] == b"-0.1\n"
+
+
+def row_peer(served, sql):
+    """The address that the last change came from: a port of this machine."""
+    peer = served.json("/api/v1/query", body=sql)[-1]["peer"]
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", peer)
+    return peer
+
+
+def test_what_failed_and_what_was_a_command_is_written_down_too(served, job):
+    assert served.ask(f"/api/v1/targets/{job.pid}/eval", body="1/0")[0] == 422
+    assert served.run("eval", "rate", target=f"/{job.pid}").returncode == 0
+    sql = "SELECT what, body, outcome FROM probing.audit ORDER BY timestamp DESC LIMIT 2"
+    command, failed = served.json(f"/api/v1/query?target={job.pid}", body=sql)
+    assert (command["what"], command["body"], command["outcome"]) == ("command", f"-t {job.pid} eval rate", "ok")
+    assert failed["body"] == "1/0" and failed["outcome"].startswith("exit status 1: ")
+    with (served.folder / "probing-serve/audit").open("a") as audit:
+        audit.write('{"id":"0","what":"cut')  # the disk was full
+    assert len(served.json("/api/v1/query", body=sql)) == 2
 
 
 def test_queries_come_in_every_format(served, job):
@@ -236,15 +210,6 @@ def test_the_unix_socket_asks_its_owner_for_nothing_and_lets_nobody_else_in(serv
 
 
 # --- load, and ends ---
-
-def commands_of(served):
-    """The commands that it runs now: any of its threads may have started them."""
-    return [pid for task in Path(f"/proc/{served.process.pid}/task").iterdir() for pid in (task / "children").read_text().split()]
-
-
-def rss(pid):
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
-
 
 def test_a_client_that_does_not_read_costs_a_buffer_and_nobody_else(served):
     before = rss(served.process.pid)

@@ -52,7 +52,7 @@ static int read_backtrace(struct pb_table *t, const struct pb_live_source *sourc
 enum { T_NAME, T_KIND, T_IN_TARGET, T_ROWS, T_BYTES, T_FIRST, T_LAST, T_DROPPED, T_RECYCLED, T_COMMENT };
 
 /* Times in an arena are of the monotonic clock. */
-static void set_time(struct pb_row *row, unsigned column, int64_t utc)
+void pb_live_set_time(struct pb_row *row, unsigned column, int64_t utc)
 {
     struct timespec mono, real;
 
@@ -76,8 +76,8 @@ static void add_table(struct pb_table *t, const char *name, const char *kind, co
     if (stats) {
         pb_set_i64(&row, T_ROWS, (int64_t)stats->rows);
         pb_set_i64(&row, T_BYTES, (int64_t)stats->bytes);
-        set_time(&row, T_FIRST, stats->first);
-        set_time(&row, T_LAST, stats->last);
+        pb_live_set_time(&row, T_FIRST, stats->first);
+        pb_live_set_time(&row, T_LAST, stats->last);
         pb_set_i64(&row, T_DROPPED, info ? (int64_t)info->dropped : 0);
         pb_set_i64(&row, T_RECYCLED, info ? (int64_t)info->recycled : 0);
     }
@@ -343,7 +343,7 @@ static const struct {
     {"system.envs", pb_live_envs, true},        {"system.cgroup", pb_live_cgroup, true},
     {"python.backtrace", read_backtrace, true}, {"probing.config", read_config, false},
     {"probing.tables", read_tables, false},     {"probing.columns", read_columns, false},
-    {"probing.sources", read_sources, false},
+    {"probing.audit", pb_live_audit, false},    {"probing.sources", read_sources, false},
 };
 
 bool pb_live_has_nothing(const char *name, const struct pb_live_source *source)

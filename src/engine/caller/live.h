@@ -62,6 +62,13 @@ bool pb_live_has_nothing(const char *name, const struct pb_live_source *source);
  * -ENOENT: there is no such live table; else why it cannot be read. */
 int pb_live_read(const char *name, const struct pb_live_source *source, struct pb_err *err);
 
+/* Sets a time of UTC, in ns; 0 is NULL. */
+struct pb_row;
+void pb_live_set_time(struct pb_row *row, unsigned column, int64_t utc);
+
+/* live_audit.c: rows of what the user's service has written down. */
+int pb_live_audit(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
+
 /* live_proc.c: rows from /proc. */
 int pb_live_process(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
 int pb_live_threads(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);

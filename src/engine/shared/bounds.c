@@ -1,7 +1,7 @@
 /* bounds: see bounds.h. */
 #include "engine/shared/bounds.h"
 
-#include "engine/shared/json.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <stdbool.h>

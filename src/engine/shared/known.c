@@ -96,6 +96,17 @@ static const struct pb_column columns_of[] = {
     {"comment", PB_STRING, 0, NULL, "what it holds"},
 };
 
+/* As src/engine/caller/live_audit.c fills it. */
+static const struct pb_column audit[] = {
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
+    {"peer", PB_STRING, 0, NULL, "from where: an address, or a process of this machine"},
+    {"target", PB_STRING, 0, NULL, "pid or id of the process that it is about; NULL: not told apart"},
+    {"what", PB_STRING, 0, NULL, "what was asked for: a resource, or a command line"},
+    {"body", PB_STRING, 0, NULL, "the code or the setting, its first 4 KB"},
+    {"outcome", PB_STRING, 0, NULL, "ok, or why not; NULL: it goes on, or the service was killed"},
+    {"seconds", PB_F64, 0, "s", "how long it took"},
+};
+
 static const struct pb_column backtrace[] = {
     {"thread", PB_STRING, 0, NULL, "name of the thread"},
     {"tid", PB_I32, 0, NULL, "thread id"},
@@ -374,6 +385,7 @@ const struct pb_known pb_known[] = {
     LIVE("probing.config", "the settings of the process, or of this tool where none is named", config),
     LIVE("probing.tables", "every table there is", tables),
     LIVE("probing.columns", "every column there is, with unit and meaning", columns_of),
+    LIVE("probing.audit", "what was changed through your service: eval, settings, commands", audit),
     /* The last of the live ones: it tells what could not be read of those before it. */
     LIVE("probing.sources", "the processes of this query, and what of them could not be read", sources),
     RECORDED("memory_usage", "what the process takes of the machine, a row a second", memory_usage),

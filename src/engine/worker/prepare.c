@@ -4,7 +4,7 @@
 
 #include "base/cleanup.h"
 #include "engine/shared/bounds.h"
-#include "engine/shared/json.h"
+#include "base/json.h"
 #include "engine/shared/known.h"
 #include "engine/worker/archive_scan.h"
 #include "engine/worker/scan.h"

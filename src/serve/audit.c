@@ -1,0 +1,123 @@
+/* audit: what was changed through the service: when, from where, what, and how it ended. See service.h.
+ *
+ * Lines of JSON in the service's folder, which probing.audit reads (engine/caller/live_audit.c). What begins has a
+ * line, its end has another with the same id: of a service that was killed meanwhile the first is there. The file
+ * that is full becomes `audit.1`, so that two of them are kept at most. */
+#include "base/cleanup.h"
+#include "print/records.h"
+#include "serve/service.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FILE_MAX = 4 << 20, BODY_MAX = 4096 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the file and its change */
+
+static void write_line(struct pb_service *s, const char *line, size_t size)
+{
+    char from[PB_SERVE_PATH + 16], to[PB_SERVE_PATH + 16];
+    struct stat st;
+
+    pthread_mutex_lock(&lock);
+    if (fstat(s->audit, &st) == 0 && st.st_size > FILE_MAX) {
+        snprintf(from, sizeof(from), "%s/audit", s->folder);
+        snprintf(to, sizeof(to), "%s/audit.1", s->folder);
+        int fd = rename(from, to) < 0
+                     ? -1
+                     : open(from, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd >= 0) {
+            close(s->audit);
+            s->audit = fd;
+        }
+    }
+    (void)!write(s->audit, line, size);
+    pthread_mutex_unlock(&lock);
+}
+
+static void put_member(FILE *out, const char *name, const char *text, size_t length)
+{
+    fprintf(out, ",\"%s\":", name);
+    pb_put_json(out, text, length);
+}
+
+/* The head of a line, which every one has. */
+static FILE *begin_line(char **ret, size_t *ret_size, uint64_t id)
+{
+    struct timespec now;
+    struct tm tm;
+    char when[32];
+    FILE *out = open_memstream(ret, ret_size);
+
+    if (!out)
+        return NULL;
+    clock_gettime(CLOCK_REALTIME, &now);
+    strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &tm));
+    fprintf(out, "{\"id\":\"%016" PRIx64 "\",\"time\":\"%s.%03ldZ\"", id, when, now.tv_nsec / 1000000);
+    return out;
+}
+
+uint64_t pb_audit_begin(struct pb_service *s, const struct pb_audited *a)
+{
+    _cleanup_free_ char *line = NULL;
+    size_t size = 0;
+    uint64_t id = 0;
+
+    if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+        id = (uint64_t)time(NULL);
+    FILE *out = begin_line(&line, &size, id);
+    if (!out)
+        return 0;
+    put_member(out, "peer", a->peer, strlen(a->peer));
+    put_member(out, "target", a->target, strlen(a->target));
+    put_member(out, "what", a->what, strlen(a->what));
+    put_member(out, "body", a->body ? a->body : "", a->length < BODY_MAX ? a->length : BODY_MAX);
+    fputs("}\n", out);
+    fclose(out);
+    write_line(s, line, size);
+    return id;
+}
+
+void pb_audit_end(struct pb_service *s, uint64_t id, const char *outcome)
+{
+    _cleanup_free_ char *line = NULL;
+    size_t size = 0;
+    FILE *out = id ? begin_line(&line, &size, id) : NULL;
+
+    if (!out)
+        return;
+    put_member(out, "outcome", outcome, strlen(outcome));
+    fputs("}\n", out);
+    fclose(out);
+    write_line(s, line, size);
+}
+
+void pb_audit_peer(struct MHD_Connection *c, char ret[PB_AUDIT_PEER])
+{
+    const union MHD_ConnectionInfo *fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct sockaddr_storage at = {0};
+    socklen_t n = sizeof(at), size = sizeof(struct ucred);
+    char host[64] = "", port[16] = "";
+    struct ucred peer;
+
+    ret[0] = '\0';
+    if (!fd || getpeername(fd->connect_fd, (struct sockaddr *)&at, &n) < 0)
+        return;
+    if (at.ss_family == AF_UNIX) {
+        if (getsockopt(fd->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
+            snprintf(ret, PB_AUDIT_PEER, "process %d of user %u", (int)peer.pid, (unsigned)peer.uid);
+    } else if (getnameinfo((struct sockaddr *)&at, n, host, sizeof(host), port, sizeof(port),
+                           NI_NUMERICHOST | NI_NUMERICSERV) == 0) {
+        snprintf(ret, PB_AUDIT_PEER, at.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+    }
+}
