@@ -181,6 +181,23 @@ static uint64_t inside(const struct pb_native_pc *frame)
     return frame->flags & PB_NATIVE_EXACT ? frame->pc : frame->pc - 1;
 }
 
+static bool is_in_libc(const struct pb_spans *s, uint64_t addr)
+{
+    for (size_t i = 0; i < sizeof(s->libc) / sizeof(s->libc[0]); i++)
+        if (addr >= s->libc[i].start && addr < s->libc[i].end)
+            return true;
+    return false;
+}
+
+/* Of all frames of a thread: it starts or ends, see spans.h. */
+static bool is_libc_alone(const struct pb_spans *s, const struct pb_native_pc *frames, size_t n)
+{
+    size_t i = 0;
+    while (i < n && is_in_libc(s, inside(&frames[i])))
+        i++;
+    return n > 0 && i == n;
+}
+
 /* True: every frame was seen, by tables. */
 static bool unwind(struct look *l, struct pb_judge *j, pid_t tid)
 {
@@ -196,7 +213,11 @@ static bool unwind(struct look *l, struct pb_judge *j, pid_t tid)
     for (size_t i = 0; i < n; i++)
         if (span_of(l, inside(&j->frames[i])))
             worsen(l, PB_UNSAFE, j->frames[i].pc);
-    return !(flags & (PB_NATIVE_TRUNCATED | PB_NATIVE_BY_FP | PB_NATIVE_BY_SCAN));
+    if (flags & (PB_NATIVE_TRUNCATED | PB_NATIVE_BY_FP | PB_NATIVE_BY_SCAN))
+        return false;
+    if (is_libc_alone(l->spans, j->frames, n))
+        worsen(l, PB_UNSAFE, j->frames[0].pc);
+    return true;
 }
 
 enum pb_safety pb_judge_thread(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, pid_t tid,

@@ -198,6 +198,11 @@ static int add_libc(struct pb_spans *spans, struct pb_source *from, const struct
     r = add_allocator(spans, &e, foreign);
     if (r < 0)
         return r;
+    if (!foreign) {
+        int i = spans->libc[0].end ? 1 : 0;
+        spans->libc[i].start = e.text;
+        spans->libc[i].end = e.text_end;
+    }
     return add_functions(spans, &e, musl);
 }
 

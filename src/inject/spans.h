@@ -7,7 +7,11 @@
  * allocator (held by another for as long as any malloc waits for it), of the stacks, and of the TLS lists
  * (dl_load_tls_lock, which dlopen holds while it changes them and not while constructors run; before
  * glibc 2.34 there is none). What waits for a dlopen of the program's own is the thread of ours that loads,
- * and nobody waits for that. And our own stub, where threads wait for a tool that died. */
+ * and nobody waits for that. And our own stub, where threads wait for a tool that died.
+ *
+ * Nor is a thread borrowed that runs code of the C library alone: it has not come to its start function yet, or
+ * has returned from it. A detached thread gives stacks back there, under the lock that pthread_create takes, in
+ * functions that no symbol names. */
 #pragma once
 
 #include <stdbool.h>
@@ -29,6 +33,9 @@ struct pb_span {
 struct pb_spans {
     struct pb_span *at;
     size_t n;
+    struct {
+        uint64_t start, end;
+    } libc[2]; /* the code of the C library; before glibc 2.34 libpthread is an object of its own. 0: none */
     uint64_t restorer; /* marks signal frames on a stack */
 };
 

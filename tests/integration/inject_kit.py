@@ -20,7 +20,7 @@ STUB_FLAGS = ["-fno-stack-protector", "-fno-jump-tables", "-fno-builtin", "-mgen
 MAGIC = 0x70726F62696E6721
 ZIG = [sys.executable, "-m", "ziglang", "cc", "-target"]
 AGENTS = ["ok", "missing", "noentry", "null", "crash", "slow"]
-TARGETS = ["malloc", "joins", "wait", "registers", "exec"]
+TARGETS = ["malloc", "joins", "detached", "wait", "registers", "exec"]
 
 
 def compile_c(*words):

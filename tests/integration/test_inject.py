@@ -174,6 +174,16 @@ def test_no_injection_hangs_in_a_target_that_gives_stacks_back(kit, soak, target
             assert running.gets_on(20), f"run {number}: the target hangs"
 
 
+@pytest.mark.parametrize("target", ["detached", "musl-detached"])
+def test_no_injection_hangs_in_a_target_whose_threads_give_their_own_stacks_back(kit, soak, target):
+    """Hardly any moment is safe: an injection may give up, which must be all that it does."""
+    for number in range(200 if soak else 12):
+        with kit.run(target) as running:
+            answer = kit.inject(running.pid, timeout_ms=300)
+            assert answer["r"] == 0 or "sleeps for a lock" not in answer["error"], f"run {number}: {answer}"
+            assert running.gets_on(20), f"run {number}: the target hangs: {answer}"
+
+
 def test_musl_too(kit):
     for _ in range(5):
         with kit.run("musl-malloc", 3) as target:
