@@ -1,7 +1,9 @@
 """What the program is made of: its main module, its standard library, and threads as threading knows them."""
 import sys
 
+import _frozen_importlib
 import _probing
+import posix
 from _thread import allocate_lock as _allocate_lock, get_ident
 from posix import getpid
 
@@ -37,14 +39,37 @@ def apart(function):
     return _probing.apart(function)
 
 
+def watch_forks():
+    """A child of fork has none of our threads: a module that one of them was importing would be awaited there for ever."""
+    if not _probing.shared.get("forks"):  # once an interpreter: there is no taking it back
+        _probing.shared["forks"] = True
+        if hasattr(posix, "register_at_fork"):
+            posix.register_at_fork(after_in_child=_forget_imports)
+        else:
+            _probing.shared["after_fork"] = _forget_imports  # 3.6: called by the agent
+
+
+def _forget_imports():
+    """In the child, before its code runs on: what was being imported is begun anew."""
+    for name, reference in list(_frozen_importlib._module_locks.items()):
+        lock = reference()
+        owner = getattr(lock, "owner", None)
+        if owner is not None and owner != get_ident() and _probing.left_behind(owner):
+            _frozen_importlib._module_locks.pop(name, None)
+            if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+                sys.modules.pop(name, None)
+
+
 def import_for_us(*names):
     """Has modules imported that the program may not have."""
+    watch_forks()
     if not all(name in sys.modules for name in names):
         apart(lambda: [__import__(name) for name in names])
 
 
 def import_threading():
     """Imports threading, which the program may not have done, as if the main thread had."""
+    watch_forks()
     if "threading" not in sys.modules and hasattr(sys, "stderr"):  # without which it cannot be imported by anybody
         apart(_import_threading)
 
@@ -54,7 +79,6 @@ def _import_threading():
     when it exits, or waits for this thread. So what the module noted of this thread is put right before anybody can see it."""
     main_ident = _probing.main_ident()
     if sys.version_info < (3, 13) and main_ident != 0:
-        import _frozen_importlib
         import _frozen_importlib_external
 
         spec = _frozen_importlib_external.PathFinder.find_spec("threading")

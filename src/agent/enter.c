@@ -20,6 +20,7 @@ enum { OPEN, CLOSED, CLOSED_WITH_INTERPRETER };
 static uint32_t door;
 static uint32_t entering;            /* threads between the look at the door and their thread state */
 static unsigned long inside[PLACES]; /* threads that have one, as Python names them; 0: free */
+static unsigned long left[PLACES];   /* those that were inside when this process was forked */
 
 int pb_enter_find(struct pb_python *ret, char *why, size_t why_size)
 {
@@ -209,6 +210,16 @@ void pb_enter_forget(void)
 {
     door = OPEN;
     entering = 0;
-    for (unsigned i = 0; i < PLACES; i++)
+    for (unsigned i = 0; i < PLACES; i++) {
+        left[i] = inside[i];
         inside[i] = 0;
+    }
+}
+
+int pb_enter_left_behind(unsigned long ident)
+{
+    for (unsigned i = 0; i < PLACES; i++)
+        if (ident && left[i] == ident)
+            return 1;
+    return 0;
 }

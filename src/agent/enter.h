@@ -41,3 +41,7 @@ void pb_enter_end(const struct pb_python *py);
 
 /* In a forked child, which has none of our threads. */
 void pb_enter_forget(void);
+
+/* In such a child: whether the thread was inside when its parent forked, so that nobody will ever release
+ * what it holds. */
+int pb_enter_left_behind(unsigned long ident);

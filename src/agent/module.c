@@ -18,8 +18,9 @@
 #include <string.h>
 #include <time.h>
 
-#define NAME   "_probing"
-#define MODULE "module" /* the key of the module in the shared state */
+#define NAME       "_probing"
+#define MODULE     "module" /* the key of the module in the shared state */
+#define AFTER_FORK "after_fork"
 
 /* --- where things are kept ------------------------------------------------------------------------- */
 
@@ -198,7 +199,40 @@ static pb_pyobject *ending(pb_pyobject *self, pb_pyobject *unused)
     return py->none;
 }
 
+/* left_behind(ident): see pb_enter_left_behind. */
+static pb_pyobject *left_behind(pb_pyobject *self, pb_pyobject *ident)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    unsigned long long number = py->uint64_as(ident);
+    return py->err_occurred() ? NULL : py->bool_from(pb_enter_left_behind((unsigned long)number));
+}
+
+/* In the child's only thread, between two bytecodes. */
+static int call_after_fork(void *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *shared = pb_module_shared(py), *function = shared ? py->dict_get(shared, AFTER_FORK) : NULL;
+    (void)unused;
+
+    pb_pyobject *result = function ? py->call(function, (void *)NULL) : NULL;
+    if (result)
+        py->decref(result);
+    py->err_clear();
+    return 0;
+}
+
+void pb_module_forked(void)
+{
+    struct pb_python py;
+
+    if (pb_python_known(&py) == 0 && py.minor == 6)
+        py.add_pending_call(call_after_fork, NULL);
+}
+
 static struct pb_py_method own_methods[] = {
+    {"left_behind", (pb_py_function)left_behind, PB_METH_O, NULL},
     {"ending", (pb_py_function)ending, PB_METH_NOARGS, NULL},
     {"is_name", (pb_py_function)is_name, PB_METH_VARARGS, NULL},
     {"tell_registered", (pb_py_function)tell_registered, PB_METH_VARARGS, NULL},

@@ -59,6 +59,10 @@ struct pb_span_seen {
 };
 void pb_span_around(const struct pb_python *py, struct pb_span_seen *ret);
 
+/* In a forked child: has the Python part forget what our threads were importing, where Python 3.6 has no way
+ * to be told of a fork. */
+void pb_module_forked(void);
+
 /* In a forked child: no function is traced, and a lock that another thread held is free. */
 void pb_calls_forget(void);
 

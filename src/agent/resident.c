@@ -361,6 +361,7 @@ static void in_forked_child(void)
     pb_locks_forget();
     pb_spawn_forget();
     pb_enter_forget();
+    pb_module_forked();
     pb_job_forget_all();
     pb_channels_forget();
     pb_crash_forget();

@@ -546,3 +546,29 @@ def test_what_probing_imports_for_itself_is_no_descriptor_of_the_program(tmp_pat
         (tmp_path / "end").touch()
         jobs.wait_until(lambda: "seen" in job.output)
         assert "seen []" in job.output
+
+
+IMPORTS_IN_CHILDREN = """
+import os, signal, time
+until = time.monotonic() + 60
+print("ready", flush=True)
+while time.monotonic() < until and not os.access(os.environ["END"], os.F_OK):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        import json, linecache, threading, traceback
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if status: break
+print("ended", status, flush=True)
+"""
+
+
+@EVERY
+def test_a_child_of_fork_does_not_wait_for_a_module_that_an_eval_was_importing(tmp_path, interpreter):
+    with jobs.python(IMPORTS_IN_CHILDREN, interpreter, flags=["-W", "ignore"], env={"END": str(tmp_path / "end")}) as job:
+        assert probe(job.pid, "eval", "def f(): raise KeyError('here')\nf()").returncode == 1
+        assert probe(job.pid, "eval", "import json, html, string\njson.dumps(1)").stdout == "'1'\n"
+        (tmp_path / "end").touch()
+        jobs.wait_until(lambda: "ended" in job.output, 20)
+        assert "ended 0" in job.output, "a child was ended by its alarm"
