@@ -1,8 +1,8 @@
 /* now: what every Python process of the machine is doing at this moment, a line each: the state of its main
  * thread, the innermost frame of the user's own code, the step of its training, its memory.
  *
- * For one that is looked at again and again: what has been opened of a process, and since when it stands where
- * it stands, is kept between two looks. One thread at a time. */
+ * For one that is looked at again and again: what has been opened of a process, and since when it stands
+ * where it stands, is kept between two looks. One thread at a time. */
 #pragma once
 
 #include "ask/running.h"

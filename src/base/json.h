@@ -36,6 +36,7 @@ bool pb_json_is(const struct pb_json *j, uint32_t node, const char *text);
 /* The whole value as it stands in the document, quotes included. */
 const char *pb_json_span(const struct pb_json *j, uint32_t node, size_t *ret_length);
 
-/* A string without its escapes, or another value as it stands, with a NUL behind it; cut where it is longer. Its
- * length. -ENOENT: there is no such node; -EBADMSG: an escape that means nothing, or a NUL in it. */
+/* A string without its escapes, or another value as it stands, with a NUL behind it; cut where it is
+ * longer. Its length. -ENOENT: there is no such node; -EBADMSG: an escape that means nothing, or a NUL in
+ * it. */
 int pb_json_text(const struct pb_json *j, uint32_t node, char *ret, size_t size);

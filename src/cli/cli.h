@@ -32,7 +32,8 @@ enum pb_format { PB_FORMAT_TABLE, PB_FORMAT_JSON, PB_FORMAT_CSV, PB_FORMAT_TSV }
 struct pb_call {
     struct pb_ask ask;
     const struct pb_command *command;
-    const char *target; /* as given, NULL: none */
+    const char *target;     /* as given, NULL: none */
+    const char *token_file; /* of a service elsewhere */
     bool all;
     enum pb_format format;
     unsigned timeout_ms;

@@ -63,6 +63,8 @@ const struct pb_option pb_common_options[] = {
     {0, "format", "FORMAT", "rows as table, json, csv or tsv"},
     {0, "json", NULL, "the same as --format json"},
     {0, "timeout", "TIME", "give up after this long: 30, 500ms, 2m (default 10s; 0: never)"},
+    {0, "token-file", "FILE",
+     "with -t HOST:PORT: the token of that service (default: PROBING_TOKEN, or your own service's)"},
     {'h', "help", NULL, "this text"},
     {0},
 };
@@ -77,6 +79,7 @@ static const struct {
     {"format", PB_CMD_ROWS},
     {"json", PB_CMD_ROWS},
     {"timeout", PB_CMD_TIMEOUT},
+    {"token-file", PB_CMD_TARGET | PB_CMD_MAY_TARGET},
 };
 
 static bool has_own(const struct pb_command *command, const char *name)

@@ -61,6 +61,8 @@ static int run(struct pb_call *call)
     call->ask = (struct pb_ask){.archive = pb_call_option(call, "archive"), .note = put_note};
     if (call->target && !(command->flags & (PB_CMD_TARGET | PB_CMD_MAY_TARGET)))
         r = pb_fail(&err, PB_USAGE, "it takes no target");
+    else if (call->token_file)
+        r = pb_fail(&err, PB_USAGE, "--token-file goes with -t HOST:PORT: a process here needs no token");
     else if (call->target && !call->target[0]) /* which stands in every command line */
         r = pb_fail(&err, PB_USAGE, "the target is empty (give a pid, or text of its command line)");
     else if (call->target)
@@ -94,7 +96,7 @@ int main(int argc, char **argv)
         return r > 0 ? 0 : report(call.command ? call.command->name : NULL, r, &err);
     int status;
     if (call.target && pb_remote_is(call.target)) {
-        status = pb_remote_run(argc, argv, call.target, &err);
+        status = pb_remote_run(argc, argv, call.target, call.token_file, &err);
         status = status < 0 ? report(call.command->name, status, &err) : status;
     } else {
         status = run(&call);

@@ -145,6 +145,8 @@ static int set_common(struct pb_call *call, const char *name, const char *value,
         pb_help_command(call->command);
         return 1;
     }
+    if (strcmp(name, "token-file") == 0)
+        call->token_file = value;
     if (strcmp(name, "all") == 0)
         call->all = true;
     if (strcmp(name, "target") == 0) {
@@ -192,7 +194,8 @@ static int take_one(struct scan *s, struct pb_call *call, const char *word, bool
     if (!own)
         o = match(pb_common_options, word, &value, &index);
     /* A target may also be given without an option: main.c refuses both in one place. */
-    if (!o || (!own && o->letter != 't' && !pb_option_applies(call->command, o)))
+    if (!o || (!own && o->letter != 't' && strcmp(o->name, "token-file") != 0 &&
+               !pb_option_applies(call->command, o)))
         return unknown_option(call, s->argv[s->at], err);
     *ret_more = word[1] != '-' && !o->argument && word[2];
     if (*ret_more)

@@ -25,6 +25,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#define TOKEN_FILE "--token-file"
 enum { PATH_SIZE = 4096, ANSWER_MAX = 8192, FILES = 4 };
 
 /* A file of this machine that the command line names. */
@@ -37,7 +38,7 @@ struct file {
 };
 
 struct remote {
-    int socket;
+    struct pb_relay relay;
     char host[256], port[16], id[128];
     struct file files[FILES];
     size_t nfiles;
@@ -81,78 +82,45 @@ static int connect_service(struct remote *r, struct pb_err *err)
     if (e != 0)
         return pb_fail(err, -EHOSTUNREACH, "%s is not known: %s", r->host, gai_strerror(e));
     int last = EHOSTUNREACH;
-    r->socket = -1;
-    for (struct addrinfo *a = found; a && r->socket < 0; a = a->ai_next) {
+    r->relay.socket = -1;
+    for (struct addrinfo *a = found; a && r->relay.socket < 0; a = a->ai_next) {
         int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
         if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0)
-            r->socket = fd;
+            r->relay.socket = fd;
         else
             last = errno;
-        if (fd >= 0 && r->socket < 0)
+        if (fd >= 0 && r->relay.socket < 0)
             close(fd);
     }
     freeaddrinfo(found);
-    if (r->socket < 0)
+    if (r->relay.socket < 0)
         return pb_fail(err, -last, "no service answers at %s:%s: %s (probing serve starts one there)",
                        r->host, r->port, strerror(last));
     return 0;
 }
 
-/* PROBING_TOKEN, the file that PROBING_TOKEN_FILE names, or that of the user's own service on this
- * machine. */
-static void find_token(char ret[128])
+/* A file that was given (--token-file), PROBING_TOKEN, the file that PROBING_TOKEN_FILE names, or that of the
+ * user's own service on this machine. */
+static int find_token(const char *given, char ret[128], struct pb_err *err)
 {
-    const char *token = getenv("PROBING_TOKEN"), *path = getenv("PROBING_TOKEN_FILE");
+    const char *token = getenv("PROBING_TOKEN"), *path = given ? given : getenv("PROBING_TOKEN_FILE");
     char own[PATH_SIZE];
 
     ret[0] = '\0';
-    if (token) {
+    if (token && !given) {
         snprintf(ret, 128, "%s", token);
-        return;
+        return 0;
     }
     pb_own_folder_path(PB_SERVE_FOLDER, PB_SERVE_FOLDER, own, sizeof(own) - sizeof("/token"));
     strcat(own, "/token");
     FILE *file = fopen(path ? path : own, "re");
     if (file && !fgets(ret, 128, file))
         ret[0] = '\0';
+    int e = file ? 0 : -errno;
     if (file)
         fclose(file);
     ret[strcspn(ret, "\r\n")] = '\0';
-}
-
-static int send_all(int fd, const void *bytes, size_t n)
-{
-    for (size_t at = 0; at < n;) {
-        ssize_t more = send(fd, (const char *)bytes + at, n - at, MSG_NOSIGNAL);
-        if (more < 0 && errno == EINTR)
-            continue;
-        if (more <= 0)
-            return -EPIPE;
-        at += (size_t)more;
-    }
-    return 0;
-}
-
-static int receive_all(int fd, void *ret, size_t n)
-{
-    for (size_t at = 0; at < n;) {
-        ssize_t more = recv(fd, (char *)ret + at, n - at, 0);
-        if (more < 0 && errno == EINTR)
-            continue;
-        if (more <= 0)
-            return -EPIPE;
-        at += (size_t)more;
-    }
-    return 0;
-}
-
-static int send_frame(struct remote *r, enum pb_relay_kind kind, const void *bytes, size_t n)
-{
-    unsigned char head[PB_RELAY_HEAD];
-
-    pb_relay_head(head, kind, (uint32_t)n);
-    int e = send_all(r->socket, head, sizeof(head));
-    return e < 0 ? e : send_all(r->socket, bytes, n);
+    return path && e < 0 ? pb_fail(err, e, "%s cannot be read: %s", path, strerror(-e)) : 0;
 }
 
 /* The sentence of an error of the service: "message":"..". */
@@ -168,20 +136,22 @@ static int refused(const char *answer, struct pb_err *err)
 }
 
 /* Reads the head of the answer byte by byte: what follows it is frames. */
-static int upgrade(struct remote *r, struct pb_err *err)
+static int upgrade(struct remote *r, const char *token_file, struct pb_err *err)
 {
     char text[ANSWER_MAX], token[128];
     size_t n = 0;
 
-    find_token(token);
+    int e = find_token(token_file, token, err);
+    if (e < 0)
+        return e;
     int length = snprintf(
         text, sizeof(text),
         "GET /api/v1/command HTTP/1.1\r\nHost: %s:%s\r\nConnection: Upgrade\r\nUpgrade: " PB_RELAY_NAME "\r\n"
         "Authorization: Bearer %s\r\n\r\n",
         strchr(r->host, ':') ? "localhost" : r->host, r->port, token);
-    int e = send_all(r->socket, text, (size_t)length);
+    e = pb_relay_put(&r->relay, text, (size_t)length);
     while (e == 0 && n < sizeof(text) - 1) {
-        e = receive_all(r->socket, text + n, 1);
+        e = pb_relay_take(&r->relay, text + n, 1);
         text[++n] = '\0';
         if (n >= 4 && memcmp(text + n - 4, "\r\n\r\n", 4) == 0)
             break;
@@ -190,7 +160,7 @@ static int upgrade(struct remote *r, struct pb_err *err)
         return pb_fail(err, e, "the service at %s:%s hung up", r->host, r->port);
     if (strncmp(text, "HTTP/1.1 101", 12) == 0)
         return 0;
-    ssize_t more = recv(r->socket, text, sizeof(text) - 1, 0);
+    ssize_t more = recv(r->relay.socket, text, sizeof(text) - 1, 0);
     text[more > 0 ? more : 0] = '\0';
     return refused(text, err);
 }
@@ -227,7 +197,7 @@ static int send_content(struct remote *r, const struct file *f, struct pb_err *e
         return pb_fail(err, -errno, "%s cannot be opened: %s", f->path, strerror(errno));
     memcpy(bytes, f->name, n);
     while (more > 0 && (more = read(fd, bytes + n, sizeof(bytes) - n)) >= 0) {
-        int e = send_frame(r, PB_RELAY_FILE, bytes, n + (size_t)more);
+        int e = pb_relay_send(&r->relay, PB_RELAY_FILE, bytes, n + (size_t)more);
         if (e < 0)
             return e;
     }
@@ -345,6 +315,10 @@ static int make_line(struct remote *r, int argc, char **argv, const char *target
     for (int i = 1; i < argc; i++) {
         if (!target_seen && (target_seen = add_target(l, r, argv, &i, target)))
             continue;
+        if (strncmp(argv[i], TOKEN_FILE, strlen(TOKEN_FILE)) == 0) { /* for this end alone */
+            i += argv[i][strlen(TOKEN_FILE)] != '=';
+            continue;
+        }
         const char *path = file_in(argv[i], &written, &next);
         if (path && next && i + 1 < argc)
             path = argv[++i];
@@ -374,7 +348,7 @@ static int send_command(struct remote *r, int argc, char **argv, const char *tar
 
     int e = l ? make_line(r, argc, argv, target, l, err) : -ENOMEM;
     if (e == 0)
-        e = send_frame(r, PB_RELAY_ARGUMENTS, l->bytes, l->n);
+        e = pb_relay_send(&r->relay, PB_RELAY_ARGUMENTS, l->bytes, l->n);
     free(l);
     for (size_t i = 0; e == 0 && i < r->nfiles; i++)
         if (!r->files[i].written)
@@ -384,9 +358,9 @@ static int send_command(struct remote *r, int argc, char **argv, const char *tar
     if (e == 0 && r->terminal) {
         unsigned char bytes[] = {(unsigned char)size.ws_row, (unsigned char)(size.ws_row >> 8),
                                  (unsigned char)size.ws_col, (unsigned char)(size.ws_col >> 8)};
-        e = send_frame(r, PB_RELAY_TERMINAL, bytes, sizeof(bytes));
+        e = pb_relay_send(&r->relay, PB_RELAY_TERMINAL, bytes, sizeof(bytes));
     }
-    return e < 0 ? e : send_frame(r, PB_RELAY_BEGIN, "", 0);
+    return e < 0 ? e : pb_relay_send(&r->relay, PB_RELAY_BEGIN, "", 0);
 }
 
 /* --- while it runs --- */
@@ -399,7 +373,7 @@ static int pass_input(struct remote *r)
     if (n < 0 && errno == EINTR)
         return 0;
     r->input_ended = n <= 0;
-    return send_frame(r, PB_RELAY_INPUT, bytes, n > 0 ? (size_t)n : 0);
+    return pb_relay_send(&r->relay, PB_RELAY_INPUT, bytes, n > 0 ? (size_t)n : 0);
 }
 
 static int write_out(FILE *to, const char *bytes, size_t n)
@@ -410,18 +384,13 @@ static int write_out(FILE *to, const char *bytes, size_t n)
 /* 1: it is over, with *ret_status. */
 static int take_frame(struct remote *r, int *ret_status, struct pb_err *err)
 {
-    unsigned char head[PB_RELAY_HEAD];
     char bytes[PB_RELAY_MAX];
+    size_t n;
 
-    int e = receive_all(r->socket, head, sizeof(head));
-    uint32_t n = e < 0 ? 0 : pb_relay_length(head);
-    if (n > sizeof(bytes))
-        e = -EPROTO;
-    if (e == 0)
-        e = receive_all(r->socket, bytes, n);
-    if (e < 0)
-        return pb_fail(err, e, "the service at %s:%s ended in the middle", r->host, r->port);
-    switch (head[0]) {
+    int kind = pb_relay_receive(&r->relay, bytes, &n);
+    if (kind < 0)
+        return pb_fail(err, kind, "the service at %s:%s ended in the middle", r->host, r->port);
+    switch (kind) {
     case PB_RELAY_OUTPUT:
         return write_out(stdout, bytes, n);
     case PB_RELAY_ERRORS:
@@ -444,12 +413,12 @@ static int take_signal(struct remote *r, int signals)
     if (read(signals, &info, sizeof(info)) != sizeof(info))
         return 0;
     if (info.ssi_signo != SIGWINCH)
-        return send_frame(r, PB_RELAY_SIGNAL, &(unsigned char){(unsigned char)info.ssi_signo}, 1);
+        return pb_relay_send(&r->relay, PB_RELAY_SIGNAL, &(unsigned char){(unsigned char)info.ssi_signo}, 1);
     if (!r->terminal || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0)
         return 0;
     unsigned char bytes[] = {(unsigned char)size.ws_row, (unsigned char)(size.ws_row >> 8),
                              (unsigned char)size.ws_col, (unsigned char)(size.ws_col >> 8)};
-    return send_frame(r, PB_RELAY_TERMINAL, bytes, sizeof(bytes));
+    return pb_relay_send(&r->relay, PB_RELAY_TERMINAL, bytes, sizeof(bytes));
 }
 
 static int relay(struct remote *r, int signals, int *ret_status, struct pb_err *err)
@@ -457,8 +426,9 @@ static int relay(struct remote *r, int signals, int *ret_status, struct pb_err *
     int e = 0;
 
     while (e == 0) {
-        struct pollfd p[] = {
-            {r->socket, POLLIN, 0}, {r->input_ended ? -1 : STDIN_FILENO, POLLIN, 0}, {signals, POLLIN, 0}};
+        struct pollfd p[] = {{r->relay.socket, POLLIN, 0},
+                             {r->input_ended ? -1 : STDIN_FILENO, POLLIN, 0},
+                             {signals, POLLIN, 0}};
         if (poll(p, 3, -1) < 0)
             continue;
         if (p[2].revents)
@@ -471,9 +441,9 @@ static int relay(struct remote *r, int signals, int *ret_status, struct pb_err *
     return e;
 }
 
-int pb_remote_run(int argc, char **argv, const char *target, struct pb_err *err)
+int pb_remote_run(int argc, char **argv, const char *target, const char *token_file, struct pb_err *err)
 {
-    struct remote r = {.socket = -1};
+    struct remote r = {.relay = {.socket = -1, .patience_ms = -1}};
     struct termios raw;
     sigset_t wanted;
     int status = 1;
@@ -481,7 +451,7 @@ int pb_remote_run(int argc, char **argv, const char *target, struct pb_err *err)
     split_target(&r, target);
     int e = connect_service(&r, err);
     if (e == 0)
-        e = upgrade(&r, err);
+        e = upgrade(&r, token_file, err);
     if (e == 0)
         e = send_command(&r, argc, argv, target, err);
     if (e == 0) {
@@ -501,7 +471,7 @@ int pb_remote_run(int argc, char **argv, const char *target, struct pb_err *err)
             tcsetattr(STDIN_FILENO, TCSADRAIN, &r.before);
     }
     e = finish_files(&r, e == 1 ? status : e < 0 ? e : 1, err);
-    if (r.socket >= 0)
-        close(r.socket);
+    if (r.relay.socket >= 0)
+        close(r.relay.socket);
     return e;
 }

@@ -8,6 +8,7 @@ struct pb_err;
 /* HOST:PORT or HOST:PORT/PID. */
 bool pb_remote_is(const char *target);
 
-/* Sends the words of this command line, and files that they name, to the service; prints what comes back,
+/* token_file: where the service's token is; NULL: found as docs/service.md says.
+ * Sends the words of this command line, and files that they name, to the service; prints what comes back,
  * writes the files that come back. Returns the exit status there, or negative errno. */
-int pb_remote_run(int argc, char **argv, const char *target, struct pb_err *err);
+int pb_remote_run(int argc, char **argv, const char *target, const char *token_file, struct pb_err *err);

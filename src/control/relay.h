@@ -4,6 +4,7 @@
  * little endian), and so many bytes. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define PB_RELAY_NAME "probing-command"
@@ -28,14 +29,19 @@ enum pb_relay_kind {
     PB_RELAY_EXIT = 'X', /* one byte: the exit status */
 };
 
-static inline void pb_relay_head(unsigned char ret[PB_RELAY_HEAD], enum pb_relay_kind kind, uint32_t length)
-{
-    ret[0] = (unsigned char)kind;
-    for (int i = 0; i < 4; i++)
-        ret[1 + i] = (unsigned char)(length >> (8 * i));
-}
+/* One end of the connection. Any thread, one at a time for each direction. */
+struct pb_relay {
+    int socket;
+    int patience_ms;            /* for the other end, where nothing moves; -1: any time */
+    const unsigned char *early; /* what came before the first frame was waited for */
+    size_t nearly;
+};
 
-static inline uint32_t pb_relay_length(const unsigned char head[PB_RELAY_HEAD])
-{
-    return head[1] | (uint32_t)head[2] << 8 | (uint32_t)head[3] << 16 | (uint32_t)head[4] << 24;
-}
+/* A frame. -EPIPE: the other end is gone, or does not read. */
+int pb_relay_send(struct pb_relay *r, enum pb_relay_kind kind, const void *bytes, size_t n);
+/* The next frame: its kind. -EPIPE; -EPROTO: it is longer than a frame may be. */
+int pb_relay_receive(struct pb_relay *r, char ret[PB_RELAY_MAX], size_t *ret_length);
+
+/* Bytes without a frame, for what leads to the upgrade. */
+int pb_relay_put(struct pb_relay *r, const void *bytes, size_t n);
+int pb_relay_take(struct pb_relay *r, void *ret, size_t n);

@@ -1,5 +1,5 @@
-/* answer: what every answer of the service has in common: the headers that keep other sites out, and the form of
- * an error. Any thread of libmicrohttpd, with the connection that it serves. */
+/* answer: what every answer of the service has in common: the headers that keep other sites out, and the
+ * form of an error. Any thread of libmicrohttpd, with the connection that it serves. */
 #pragma once
 
 #include <microhttpd.h>

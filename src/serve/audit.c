@@ -1,8 +1,8 @@
 /* audit: what was changed through the service: when, from where, what, and how it ended. See service.h.
  *
- * Lines of JSON in the service's folder, which probing.audit reads (engine/caller/live_audit.c). What begins has a
- * line, its end has another with the same id: of a service that was killed meanwhile the first is there. The file
- * that is full becomes `audit.1`, so that two of them are kept at most. */
+ * Lines of JSON in the service's folder, which probing.audit reads (engine/caller/live_audit.c). What
+ * begins has a line, its end has another with the same id: of a service that was killed meanwhile the
+ * first is there. The file that is full becomes `audit.1`, so that two of them are kept at most. */
 #include "base/cleanup.h"
 #include "print/records.h"
 #include "serve/service.h"

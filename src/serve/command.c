@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { COMMANDS = 16, IDLE_MS = 30000, SEND_MS = 30000 };
+enum { COMMANDS = 16, PATIENCE_MS = 30000 };
 
 /* The sockets of those that run, for the end; 0: a free place. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -81,7 +81,7 @@ void pb_commands_end(void)
 struct command {
     struct pb_service *s;
     struct MHD_UpgradeResponseHandle *handle;
-    int socket;
+    struct pb_relay relay;
     char folder[PB_SERVE_PATH + 32];
     char term[64];
     char *words[PB_RELAY_WORDS + 2]; /* into text; the first is the program */
@@ -91,9 +91,8 @@ struct command {
     bool terminal, begun, gone;
     char peer[PB_AUDIT_PEER];
     pid_t pid;
-    int pidfd, in, out, errors; /* of the child; with a terminal one for all */
-    unsigned char early[PB_RELAY_MAX];
-    size_t nearly; /* what came with the request's headers */
+    int pidfd, in, out, errors;        /* of the child; with a terminal one for all */
+    unsigned char early[PB_RELAY_MAX]; /* what came with the request's headers */
 };
 
 /* --- frames --- */
@@ -104,50 +103,12 @@ static bool wait_for(int fd, short events, int ms)
     return poll(&p, 1, ms) > 0;
 }
 
-static int send_all(struct command *c, const void *bytes, size_t n)
-{
-    for (size_t at = 0; at < n;) {
-        ssize_t more = send(c->socket, (const char *)bytes + at, n - at, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (more < 0 && errno == EAGAIN && wait_for(c->socket, POLLOUT, SEND_MS))
-            continue;
-        if (more <= 0) {
-            c->gone = true;
-            return -EPIPE;
-        }
-        at += (size_t)more;
-    }
-    return 0;
-}
-
 static int send_frame(struct command *c, enum pb_relay_kind kind, const void *bytes, size_t n)
 {
-    unsigned char head[PB_RELAY_HEAD];
+    int r = pb_relay_send(&c->relay, kind, bytes, n);
 
-    pb_relay_head(head, kind, (uint32_t)n);
-    int r = send_all(c, head, sizeof(head));
-    return r < 0 ? r : send_all(c, bytes, n);
-}
-
-static int receive_all(struct command *c, void *ret, size_t n)
-{
-    for (size_t at = 0; at < n;) {
-        size_t early = c->nearly < n - at ? c->nearly : n - at;
-        if (early) {
-            memcpy((char *)ret + at, c->early, early);
-            memmove(c->early, c->early + early, c->nearly -= early);
-            at += early;
-            continue;
-        }
-        ssize_t more = recv(c->socket, (char *)ret + at, n - at, MSG_DONTWAIT);
-        if (more < 0 && errno == EAGAIN && wait_for(c->socket, POLLIN, IDLE_MS))
-            continue;
-        if (more <= 0) {
-            c->gone = true;
-            return -EPIPE;
-        }
-        at += (size_t)more;
-    }
-    return 0;
+    c->gone = c->gone || r < 0;
+    return r;
 }
 
 /* --- what comes --- */
@@ -216,7 +177,7 @@ static int take_input(struct command *c, const char *bytes, size_t n)
     }
     for (size_t at = 0; at < n;) {
         ssize_t more = write(c->in, bytes + at, n - at);
-        if (more < 0 && errno == EAGAIN && wait_for(c->in, POLLOUT, SEND_MS))
+        if (more < 0 && errno == EAGAIN && wait_for(c->in, POLLOUT, PATIENCE_MS))
             continue;
         if (more <= 0)
             return 0; /* it reads no more */
@@ -227,30 +188,27 @@ static int take_input(struct command *c, const char *bytes, size_t n)
 
 static int take_frame(struct command *c)
 {
-    unsigned char head[PB_RELAY_HEAD], bytes[PB_RELAY_MAX];
+    char bytes[PB_RELAY_MAX];
+    size_t n;
 
-    int r = receive_all(c, head, sizeof(head));
-    uint32_t n = r < 0 ? 0 : pb_relay_length(head);
-    if (r == 0 && n > sizeof(bytes))
-        return -EPROTO;
-    if (r == 0)
-        r = receive_all(c, bytes, n);
-    if (r < 0)
-        return r;
+    int kind = pb_relay_receive(&c->relay, bytes, &n);
+    c->gone = c->gone || kind == -EPIPE;
+    if (kind < 0)
+        return kind;
     bool early = !c->begun;
-    if (early && head[0] == PB_RELAY_ARGUMENTS)
-        return take_arguments(c, (char *)bytes, n);
-    if (early && head[0] == PB_RELAY_FILE)
-        return take_file(c, (char *)bytes, n);
-    if (early && head[0] == PB_RELAY_BEGIN && c->text) {
+    if (early && kind == PB_RELAY_ARGUMENTS)
+        return take_arguments(c, bytes, n);
+    if (early && kind == PB_RELAY_FILE)
+        return take_file(c, bytes, n);
+    if (early && kind == PB_RELAY_BEGIN && c->text) {
         c->begun = true;
         return 0;
     }
-    if (head[0] == PB_RELAY_TERMINAL)
-        return take_size(c, bytes, n);
-    if (!early && head[0] == PB_RELAY_INPUT)
-        return take_input(c, (char *)bytes, n);
-    if (!early && head[0] == PB_RELAY_SIGNAL && n == 1 && (bytes[0] == SIGINT || bytes[0] == SIGTERM))
+    if (kind == PB_RELAY_TERMINAL)
+        return take_size(c, (unsigned char *)bytes, n);
+    if (!early && kind == PB_RELAY_INPUT)
+        return take_input(c, bytes, n);
+    if (!early && kind == PB_RELAY_SIGNAL && n == 1 && (bytes[0] == SIGINT || bytes[0] == SIGTERM))
         return kill(-c->pid, bytes[0]);
     return -EPROTO;
 }
@@ -354,7 +312,7 @@ static void relay(struct command *c)
     bool ended = false;
 
     while (!c->gone && !(ended && c->out < 0 && c->errors < 0)) {
-        struct pollfd p[] = {{c->socket, POLLIN, 0},
+        struct pollfd p[] = {{c->relay.socket, POLLIN, 0},
                              {c->out, POLLIN, 0},
                              {c->errors, POLLIN, 0},
                              {ended ? -1 : c->pidfd, POLLIN, 0}};
@@ -448,7 +406,7 @@ static void *run_command(void *arg)
     static const char busy[] = "probing: the service runs as many commands as it may: try again\n";
     static const char bad[] = "probing: the service could not start the command\n";
 
-    int r = take_place(c->socket), placed = r == 0;
+    int r = take_place(c->relay.socket), placed = r == 0;
     snprintf(c->folder, sizeof(c->folder), "%s/job-XXXXXX", c->s->folder);
     if (r == 0 && !mkdtemp(c->folder))
         r = -errno;
@@ -474,7 +432,7 @@ static void *run_command(void *arg)
         if (fds[i] >= 0)
             close(fds[i]);
     if (placed)
-        give_place(c->socket);
+        give_place(c->relay.socket);
     MHD_upgrade_action(c->handle, MHD_UPGRADE_ACTION_CLOSE);
     free(c->text);
     free(c);
@@ -491,11 +449,10 @@ static void begin(void *cls, struct MHD_Connection *connection, void *con_cls, c
     if (c && nearly <= sizeof(c->early)) {
         c->s = cls;
         c->handle = handle;
-        c->socket = socket;
+        c->relay = (struct pb_relay){socket, PATIENCE_MS, c->early, nearly};
         pb_audit_peer(connection, c->peer);
         c->pidfd = c->in = c->out = c->errors = -1;
         memcpy(c->early, early, nearly);
-        c->nearly = nearly;
         if (pthread_create(&thread, NULL, run_command, c) == 0) {
             pthread_detach(thread);
             return;

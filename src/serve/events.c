@@ -33,7 +33,8 @@ enum {
     BEAT_MS = 15000,  /* so a client that went is noticed */
 };
 
-/* What can be followed: a route, what its command is told beside, and how long after its end it runs again. */
+/* What can be followed: a route, what its command is told beside, and how long after its end it runs
+ * again. */
 static const struct follow {
     const char *name, *path;
     const char *more;

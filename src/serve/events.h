@@ -1,9 +1,9 @@
 /* events: one stream of events (SSE) for all who look at the same things.
  *
- * A topic is a route whose answer is asked for again and again: by one command for all subscribers, as long as
- * there are any. Its answers are events: each is written once, kept for a while, and shared by all who send it.
- * A subscriber is a place in that row of events, so one that reads slowly costs nothing and misses what is no
- * longer kept. One thread runs the commands of all topics. */
+ * A topic is a route whose answer is asked for again and again: by one command for all subscribers, as
+ * long as there are any. Its answers are events: each is written once, kept for a while, and shared by all
+ * who send it. A subscriber is a place in that row of events, so one that reads slowly costs nothing and
+ * misses what is no longer kept. One thread runs the commands of all topics. */
 #pragma once
 
 #include <stddef.h>

@@ -124,8 +124,9 @@ static bool has_own_token(const struct pb_gate *gate, const struct pb_knock *k)
     return has_token_argument(gate, k);
 }
 
-/* A browser adds the cookie also to what pages at other ports of this host ask for: whatever changes something
- * must come from our own page, and what only reads from there or from a person who follows a link. */
+/* A browser adds the cookie also to what pages at other ports of this host ask for: whatever changes
+ * something must come from our own page, and what only reads from there or from a person who follows a
+ * link. */
 static bool is_from_own_page(const struct pb_knock *k)
 {
     bool own = k->site ? strcmp(k->site, "same-origin") == 0 : k->origin && is_own_origin(k->origin, k->host);

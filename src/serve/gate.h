@@ -34,12 +34,13 @@ struct pb_knock {
 /* 0, or the HTTP status of the refusal, with a sentence in *ret_why. */
 unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_knock *knock, const char **ret_why);
 
-/* Whether a request that was let in is a person's who followed the link with the token: a browser gets a cookie
- * then, and the same address without the token. go tool pprof, which keeps no cookies, gets what it asked for. */
+/* Whether a request that was let in is a person's who followed the link with the token: a browser gets a
+ * cookie then, and the same address without the token. go tool pprof, which keeps no cookies, gets what it
+ * asked for. */
 bool pb_gate_is_login(const struct pb_gate *gate, const struct pb_knock *knock);
 
-/* The name of the cookie for a service that the browser knows as host: browsers send the cookies of a host to all
- * of its ports, so two services that are forwarded to one machine need two names. */
+/* The name of the cookie for a service that the browser knows as host: browsers send the cookies of a host
+ * to all of its ports, so two services that are forwarded to one machine need two names. */
 void pb_gate_cookie_name(const char *host, char ret[32]);
 
 /* Whether the path is answered without a token: it tells nothing but that the service is there. */

@@ -1,5 +1,5 @@
-/* login: see service.h. The address with the token becomes one without it and a cookie, so that the token stands
- * neither in the browser's history nor in a picture of the screen. */
+/* login: see service.h. The address with the token becomes one without it and a cookie, so that the token
+ * stands neither in the browser's history nor in a picture of the screen. */
 #include "serve/answer.h"
 #include "serve/service.h"
 

@@ -132,7 +132,8 @@ static void one_that_hangs_holds_up_no_other(void **state)
         skip();
     }
     uint64_t began = pb_now_ns();
-    assert_int_equal(pb_stacks_ask(&ask, &(struct pb_targets){.at = at, .n = 3}, &native, PB_WAITS_MAIN, answers), 0);
+    assert_int_equal(
+        pb_stacks_ask(&ask, &(struct pb_targets){.at = at, .n = 3}, &native, PB_WAITS_MAIN, answers), 0);
     assert_true(pb_now_ns() - began < 5ull * SHORT_MS * PB_NS_PER_MS);
     assert_int_equal(answers[0].result, 0);
     assert_int_equal(answers[1].result, -ETIMEDOUT);

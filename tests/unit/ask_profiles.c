@@ -172,7 +172,7 @@ static int read_until(struct pb_profile_child *c, uint64_t ns)
 static void a_process_of_its_own_takes_it(void **state)
 {
     struct pb_target one = start(), two = start();
-    struct pb_targets targets = {&one, 1};
+    struct pb_targets targets = {.at = &one, .n = 1};
     struct pb_collector collector;
     struct pb_profile_child *c;
     struct sigaction before, after;
@@ -210,7 +210,7 @@ static void a_process_of_its_own_takes_it(void **state)
 static void a_profile_of_nobody_says_why_or_ends(void **state)
 {
     struct pb_target one = start(), gone = {.pid = 1 << 30, .label = "pid 0"};
-    struct pb_targets targets = {&gone, 1};
+    struct pb_targets targets = {.at = &gone, .n = 1};
     struct pb_collector collector;
     struct pb_profile_child *c;
     struct pb_err err = {0};

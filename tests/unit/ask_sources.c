@@ -53,7 +53,7 @@ static void one_of_several_that_cannot_be_read_is_named(void **state)
     assert_string_equal(notes, "");
     pb_query_sources_done(&sources);
     /* Where nothing is left to show, it is an error as before. */
-    assert_true(pb_sources_open(&ask, &(struct pb_targets){at + 1, 1}, &sources, &err) < 0);
+    assert_true(pb_sources_open(&ask, &(struct pb_targets){.at = at + 1, .n = 1}, &sources, &err) < 0);
     at[0].pid = at[1].pid;
     assert_true(pb_sources_open(&ask, &(struct pb_targets){.at = at, .n = 2}, &sources, &err) < 0);
     assert_non_null(strstr(err.text, "process"));

@@ -11,7 +11,7 @@ enum { WIDTH = 80, NAMES = 14, OPTIONS = 25 };
 static const struct {
     const char *title, *commands;
 } groups[] = {
-    {"what is it doing", "list backtrace top torch track inspect memory core doctor"},
+    {"what is it doing", "list now backtrace top torch track inspect memory core doctor"},
     {"profiles", "flamegraph record"},
     {"run code in it", "launch eval execute repl listen pause catch trace watch break debug inject detach"},
     {"what it has recorded", "query tables probes export archive report"},

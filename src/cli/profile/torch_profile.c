@@ -8,12 +8,12 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/time.h"
 #include "cli/cli.h"
 #include "cli/fanout.h"
 #include "cli/talk/dialog.h"
 #include "cli/talk/question.h"
-#include "base/json.h"
 
 #include <errno.h>
 #include <inttypes.h>

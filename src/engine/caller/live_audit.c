@@ -1,5 +1,5 @@
-/* live_audit: rows of probing.audit: what was changed through the user's service, from the lines that it writes
- * (serve/audit.c). A change has two of them, its begin and its end, which are one row. */
+/* live_audit: rows of probing.audit: what was changed through the user's service, from the lines that it
+ * writes (serve/audit.c). A change has two of them, its begin and its end, which are one row. */
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/own_folder.h"

@@ -3,8 +3,8 @@
 #include "engine/worker/internal.h"
 
 #include "base/cleanup.h"
-#include "engine/shared/bounds.h"
 #include "base/json.h"
+#include "engine/shared/bounds.h"
 #include "engine/shared/known.h"
 #include "engine/worker/archive_scan.h"
 #include "engine/worker/scan.h"
