@@ -4,9 +4,9 @@
 file(GLOB microhttpd_there CONFIGURE_DEPENDS /usr/include/microhttpd.h)
 
 # What needs no HTTP library: who is let in, and what is answered. For unit tests too.
-set(serve_rules src/serve/gate.c src/serve/routes.c src/serve/describe.c)
+set(serve_rules src/serve/gate.c src/serve/routes.c src/serve/describe.c src/serve/original.c)
 add_library(pb_serve STATIC ${serve_rules})
-target_link_libraries(pb_serve PUBLIC pb_print)
+target_link_libraries(pb_serve PUBLIC pb_print pb_base)
 
 if(microhttpd_there AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_C_COMPILER MATCHES zig)
     file(GLOB serve_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS src/serve/*.c)

@@ -12,6 +12,14 @@ static void put_string(FILE *out, const char *text)
 
 /* --- OpenAPI --- */
 
+static void put_choices(FILE *out, const char *choices)
+{
+    fputs(",\"schema\":{\"enum\":[", out);
+    for (const char *at = choices; *at; at += strcspn(at, ";"), at += *at == ';')
+        fprintf(out, "%s\"%.*s\"", at == choices ? "" : ",", (int)strcspn(at, ":"), at);
+    fputs("]}}", out);
+}
+
 static void put_param(FILE *out, const struct pb_param *p)
 {
     fputs(",{\"name\":", out);
@@ -20,6 +28,10 @@ static void put_param(FILE *out, const struct pb_param *p)
     put_string(out, p->help);
     if (p->kind == PB_PARAM_NUMBER)
         fprintf(out, ",\"schema\":{\"type\":\"number\",\"minimum\":%g,\"maximum\":%g}}", p->least, p->most);
+    else if (p->kind == PB_PARAM_CHOICE)
+        put_choices(out, p->option);
+    else if (p->kind == PB_PARAM_PART)
+        fputs(",\"schema\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":4194304}}", out);
     else if (p->kind == PB_PARAM_FLAG)
         fputs(",\"schema\":{\"type\":\"boolean\"}}", out);
     else
@@ -39,6 +51,10 @@ static void put_params(FILE *out, const struct pb_route *r)
               "run\",\"schema\":{"
               "\"type\":\"string\",\"pattern\":\"^[0-9]{1,10}(@[0-9a-z.]{1,40})?$\"}}",
               out);
+    if (strstr(r->path, "{name}"))
+        fputs(",{\"name\":\"name\",\"in\":\"path\",\"required\":true,\"description\":\"the name of a "
+              "setting\",\"schema\":{\"type\":\"string\",\"pattern\":\"^[a-z][a-z0-9_.-]{0,100}$\"}}",
+              out);
     for (const struct pb_param *p = r->params; p && p->name; p++)
         put_param(out, p);
     if (r->flags & PB_ROUTE_TARGET) {
@@ -57,7 +73,11 @@ static void put_operation(FILE *out, const struct pb_route *r)
     put_string(out, r->summary);
     fputs(",", out);
     put_params(out, r);
-    if (r->flags & (PB_ROUTE_STDIN | PB_ROUTE_ARGUMENT))
+    if (r->flags & PB_ROUTE_SQL)
+        fputs(",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":{\"type\":"
+              "\"object\"}}}}",
+              out);
+    else if (r->flags & (PB_ROUTE_STDIN | PB_ROUTE_ARGUMENT))
         fputs(",\"requestBody\":{\"required\":true,\"content\":{\"text/"
               "plain\":{\"schema\":{\"type\":\"string\",\"minLength\":1}}}}",
               out);
@@ -183,7 +203,7 @@ static void put_samples(FILE *out, const char *metric, const char *kind, const c
     free(copy);
 }
 
-void pb_metrics_write(const char *printed, size_t length, FILE *out)
+void pb_metrics_write(const char *printed, size_t length, const char *chosen, FILE *out)
 {
     put_samples(out, "probing_process_resident_bytes", "gauge", "Memory of the process in RAM.", "memory_mb",
                 1024 * 1024, printed, length);

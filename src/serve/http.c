@@ -10,11 +10,12 @@
 #include "serve/answer.h"
 #include "serve/errand.h"
 #include "serve/events.h"
+#include "serve/original.h"
 #include "serve/routes.h"
 #include "serve/service.h"
+#include "serve/words.h"
 
 #include <errno.h>
-#include <math.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 32, WORD_SIZE = 256, PRINTED_MAX = 4 << 20 };
+enum { PRINTED_MAX = 4 << 20 };
 
 struct listener {
     struct pb_service *s;
@@ -80,73 +81,9 @@ static const struct {
 
 /* --- the command of a route --- */
 
-struct words {
-    char *at[WORDS_MAX + 1];
-    size_t n;
-};
-
-static void words_done(struct words *w)
-{
-    for (size_t i = 0; i < w->n; i++)
-        free(w->at[i]);
-}
-
-static void add_word(struct words *w, const char *word)
-{
-    char *copy = w->n < WORDS_MAX ? strdup(word) : NULL;
-    if (copy)
-        w->at[w->n++] = copy;
-}
-
-static void add_option(struct words *w, const char *option, const char *value)
-{
-    char *word = NULL;
-
-    if (asprintf(&word, "%s=%s", option, value) >= 0 && w->n < WORDS_MAX)
-        w->at[w->n++] = word;
-}
-
-static bool is_true(const char *value)
-{
-    return strcmp(value, "true") == 0 || strcmp(value, "1") == 0 || *value == '\0';
-}
-
-static bool is_flag(const char *value)
-{
-    return is_true(value) || strcmp(value, "false") == 0 || strcmp(value, "0") == 0;
-}
-
-static int add_param(struct words *w, const struct pb_param *p, const char *value, struct pb_err *err)
-{
-    char *end;
-    double number;
-
-    switch (p->kind) {
-    case PB_PARAM_FLAG:
-        if (!is_flag(value))
-            return pb_fail(err, -EINVAL, "%s is true or false, not '%.100s'", p->name, value);
-        if (is_true(value))
-            add_word(w, p->option);
-        return 0;
-    case PB_PARAM_NUMBER:
-        number = strtod(value, &end);
-        if (end == value || *end || !isfinite(number) || number < p->least || number > p->most)
-            return pb_fail(err, -EINVAL, "%s is a number from %g to %g, not '%.100s'", p->name, p->least,
-                           p->most, value);
-        char text[32];
-        snprintf(text, sizeof(text), "%g", number);
-        add_option(w, p->option, text);
-        return 0;
-    case PB_PARAM_TEXT:
-        add_option(w, p->option, value);
-        return 0;
-    }
-    return -EINVAL;
-}
-
 struct arguments {
     struct request *q;
-    struct words *words;
+    struct pb_words *words;
     struct pb_err *err;
     int r;
 };
@@ -165,7 +102,7 @@ static enum MHD_Result take_argument(void *cls, enum MHD_ValueKind kind, const c
         return MHD_YES;
     for (const struct pb_param *p = route->params; p && p->name; p++)
         if (strcmp(p->name, key) == 0) {
-            a->r = add_param(a->words, p, value, a->err);
+            a->r = pb_words_add_param(a->words, p, value, a->err);
             return MHD_YES;
         }
     a->r = pb_fail(a->err, -EINVAL, "there is no argument '%.100s' here", key);
@@ -192,45 +129,61 @@ static int choose_form(struct request *q, struct pb_err *err)
     return pb_fail(err, -EINVAL, "there is no format '%.100s' here", wanted);
 }
 
-static int add_target(struct request *q, struct words *w, struct pb_err *err)
+static int add_target(struct request *q, struct pb_words *w, struct pb_err *err)
 {
     const char *target = argument(q, "target"), *all = argument(q, "all");
 
     if (target && !*target)
         return pb_fail(err, -EINVAL, "the target is empty");
-    if (all && !is_flag(all))
+    if (all && !pb_words_is_flag(all))
         return pb_fail(err, -EINVAL, "all is true or false, not '%.100s'", all);
     target = target ? target : q->s->target;
     if (target)
-        add_option(w, "--target", target);
-    if (all && is_true(all))
-        add_word(w, "--all");
+        pb_words_add_option(w, "--target", target);
+    if (all && pb_words_is_true(all))
+        pb_words_add(w, "--all");
     return 0;
 }
 
-static int make_command(struct request *q, struct words *w, struct pb_err *err)
+/* The SQL in place of the body that has it. */
+static int take_sql(struct request *q, struct pb_err *err)
+{
+    char *sql;
+    int r = pb_original_sql(q->body ? q->body : "", q->length, &sql, err);
+
+    if (r < 0)
+        return r;
+    free(q->body);
+    q->body = sql;
+    q->length = strlen(sql);
+    return 0;
+}
+
+static int make_command(struct request *q, struct pb_words *w, struct pb_err *err)
 {
     struct arguments a = {.q = q, .words = w, .err = err};
 
-    add_word(w, q->s->program);
+    pb_words_add(w, q->s->program);
     for (const char *const *word = q->route->words; *word; word++)
-        add_word(w, strcmp(*word, "{id}") == 0 ? q->id : *word);
+        pb_words_add(w, strcmp(*word, "{id}") == 0 || strcmp(*word, "{name}") == 0 ? q->id : *word);
     int r = choose_form(q, err);
     if (r < 0)
         return r;
     if (q->form->option)
-        add_word(w, q->form->option);
+        pb_words_add(w, q->form->option);
     if (q->route->flags & PB_ROUTE_TARGET)
         r = add_target(q, w, err);
     if (r == 0)
         MHD_get_connection_values(q->connection, MHD_GET_ARGUMENT_KIND, take_argument, &a);
     r = r < 0 ? r : a.r;
+    if (r == 0 && q->route->flags & PB_ROUTE_SQL)
+        r = take_sql(q, err);
     bool body = q->route->flags & (PB_ROUTE_STDIN | PB_ROUTE_ARGUMENT);
     if (r == 0 && body && (!q->length || strlen(q->body) != q->length))
         r = pb_fail(err, -EINVAL, q->length ? "the body has a NUL in it" : "the body is empty");
     if (r == 0 && q->route->flags & PB_ROUTE_ARGUMENT) {
-        add_word(w, "--");
-        add_word(w, q->body);
+        pb_words_add(w, "--");
+        pb_words_add(w, q->body);
     }
     return r;
 }
@@ -279,13 +232,15 @@ static void end_audit(const struct request *q)
 
 static enum MHD_Result start_command(struct request *q)
 {
-    _cleanup_(words_done) struct words w = {0};
+    _cleanup_(pb_words_done) struct pb_words w = {0};
     struct pb_err err = {0};
     const char *seconds = argument(q, "seconds");
 
     if (q->route->words[0][0] == '-' && !pb_route_is_id(q->id))
         return pb_answer_error(q->connection, 404, "there is no such process: an id is a pid or PID@START",
                                NULL);
+    if (strstr(q->route->path, "{name}") && !pb_route_is_name(q->id))
+        return pb_answer_error(q->connection, 404, "there is no setting of that name", NULL);
     int r = make_command(q, &w, &err);
     if (r < 0)
         return pb_answer_error(q->connection, 400, pb_err_text(&err, r), NULL);
@@ -370,7 +325,8 @@ static enum MHD_Result send_converted(struct request *q)
     FILE *out = n < 0 ? NULL : open_memstream(&text, &size);
     if (!out)
         return pb_answer_error(q->connection, 500, "the command failed in the middle", NULL);
-    q->route->convert(q->printed ? q->printed : "", q->printed_length, out);
+    q->route->convert(q->printed ? q->printed : "", q->printed_length,
+                      q->route->chosen ? argument(q, q->route->chosen) : NULL, out);
     fclose(out);
     return pb_answer(q->connection, 200, MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE),
                      q->form->type);
@@ -413,7 +369,7 @@ static enum MHD_Result start_events(struct request *q)
         .suspend = suspend,
         .resume = resume,
         .arg = q};
-    _cleanup_(words_done) struct words ignored = {0};
+    _cleanup_(pb_words_done) struct pb_words ignored = {0};
     struct pb_err err = {0};
     struct arguments a = {.q = q, .words = &ignored, .err = &err};
 

@@ -1,6 +1,8 @@
 /* routes: see routes.h. */
 #include "serve/routes.h"
 
+#include "serve/original.h"
+
 #include <string.h>
 
 #define WORDS(...)                                                                                           \
@@ -42,6 +44,10 @@ static const struct pb_form profiles[] = {
     {0}};
 static const struct pb_form pprof[] = {
     {"pprof", "application/octet-stream", "--output=profile.pb.gz", "profile.pb.gz"}, {0}};
+static const struct pb_form pages[] = {
+    {"html", "text/html; charset=utf-8", "--output=profile.html", "profile.html"}, {0}};
+static const struct pb_form only_json[] = {{"json", "application/json", "--format=json", NULL}, {0}};
+static const struct pb_form lines[] = {{"json", "application/json", "--format=jsonl", NULL}, {0}};
 static const struct pb_form events[] = {{"sse", "text/event-stream", NULL, NULL}, {0}};
 static const struct pb_form metrics[] = {
     {"prometheus", "text/plain; version=0.0.4; charset=utf-8", "--format=tsv", NULL}, {0}};
@@ -75,6 +81,10 @@ static const struct pb_form metrics[] = {
     {                                                                                                        \
         "merge", "--merge", PB_PARAM_FLAG, 0, 0, "equal stacks once, with the ranks that have them", false   \
     }
+
+#define OVERVIEW                                                                                             \
+    "SELECT pid, exe, (SELECT map(list(name), list(value)) FROM system.envs) AS env, command AS cmd, cwd, "  \
+    "pid AS main_thread, (SELECT list(tid) FROM system.threads) AS threads FROM system.process"
 
 const struct pb_route pb_routes[] = {
     {.method = "GET",
@@ -239,8 +249,112 @@ const struct pb_route pb_routes[] = {
      .forms = metrics,
      .limit_s = 30,
      .convert = pb_metrics_write},
+    /* For clients of the tool before. */
+    {.method = "POST",
+     .path = "/query",
+     .summary = "SQL in the envelope of the tool before",
+     .words = WORDS("query", "--columns", "-"),
+     .forms = lines,
+     .flags = PB_ROUTE_STDIN | PB_ROUTE_SQL | PB_ROUTE_TARGET,
+     .limit_s = 60,
+     .convert = pb_original_message},
+    {.method = "POST",
+     .path = "/query/dto",
+     .summary = "The same in its newer envelope",
+     .words = WORDS("query", "--columns", "-"),
+     .forms = lines,
+     .flags = PB_ROUTE_STDIN | PB_ROUTE_SQL | PB_ROUTE_TARGET,
+     .limit_s = 60,
+     .convert = pb_original_dto},
+    {.method = "POST",
+     .path = "/apis/query/local-pid",
+     .summary = "The same of a process by its pid",
+     .words = WORDS("query", "--columns", "-"),
+     .params = PARAMS({"pid", "--target", PB_PARAM_TEXT, 0, 0, "the process", true}),
+     .forms = lines,
+     .flags = PB_ROUTE_STDIN | PB_ROUTE_SQL,
+     .limit_s = 60,
+     .convert = pb_original_message},
+    {.method = "POST",
+     .path = "/apis/cluster/query",
+     .summary = "The same over every process of this node that is probed",
+     .words = WORDS("query", "--all", "--columns", "-"),
+     .forms = lines,
+     .flags = PB_ROUTE_STDIN | PB_ROUTE_SQL,
+     .limit_s = 60,
+     .convert = pb_original_cluster},
+    {.method = "GET",
+     .path = "/config/{name}",
+     .summary = "The value of a setting",
+     .words = WORDS("config", "{name}"),
+     .forms = text,
+     .flags = PB_ROUTE_TARGET,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/apis/processes/local",
+     .summary = "The process: program, environment without secrets, threads",
+     .words = WORDS("query", OVERVIEW),
+     .forms = rows,
+     .flags = PB_ROUTE_TARGET,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/apis/overview",
+     .summary = "The same, not as a list",
+     .words = WORDS("query", OVERVIEW),
+     .forms = only_json,
+     .flags = PB_ROUTE_TARGET,
+     .limit_s = 30,
+     .convert = pb_original_first},
+    {.method = "GET",
+     .path = "/apis/nodes",
+     .summary = "The processes that are probed, as nodes of a job",
+     .words = WORDS("list"),
+     .forms = only_json,
+     .limit_s = 30,
+     .convert = pb_original_nodes},
+    {.method = "GET",
+     .path = "/apis/pythonext/callstack",
+     .summary = "The frames of a thread, the innermost first",
+     .words = WORDS("backtrace", "--locals"),
+     .params = PARAMS({"tid", NULL, PB_PARAM_PART, 0, 0, "its number; the main thread unless told", false},
+                      {"mode", "py:;cpp:--native;mixed:--native", PB_PARAM_CHOICE, 0, 0,
+                       "which frames: py; cpp and mixed have native ones too", false}),
+     .forms = json,
+     .flags = PB_ROUTE_TARGET,
+     .limit_s = 30,
+     .convert = pb_original_callstack,
+     .chosen = "tid"},
+    {.method = "POST",
+     .path = "/apis/pythonext/eval",
+     .summary = "Runs the Python code of the body",
+     .words = WORDS("eval"),
+     .forms = text,
+     .flags = PB_ROUTE_CHANGES | PB_ROUTE_ARGUMENT | PB_ROUTE_TARGET,
+     .limit_s = 60},
+    {.method = "GET",
+     .path = "/apis/flamegraph/pprof",
+     .summary = "As /flamegraph",
+     .words = WORDS("flamegraph"),
+     .params = PARAMS(PROFILE),
+     .forms = profiles,
+     .flags = PB_ROUTE_TARGET,
+     .limit_s = 60},
+    {.method = "GET",
+     .path = "/apis/pprofextension/flamegraph",
+     .summary = "As /flamegraph, for a browser",
+     .words = WORDS("flamegraph"),
+     .params = PARAMS(PROFILE),
+     .forms = pages,
+     .flags = PB_ROUTE_TARGET,
+     .limit_s = 60},
     {0},
 };
+
+bool pb_route_is_name(const char *name)
+{
+    return name[0] >= 'a' && name[0] <= 'z' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-") == strlen(name);
+}
 
 bool pb_route_is_id(const char *id)
 {

@@ -8,7 +8,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum pb_param_kind { PB_PARAM_FLAG, PB_PARAM_NUMBER, PB_PARAM_TEXT };
+/* CHOICE: option has VALUE:WORD;VALUE:WORD;.., the word that each value becomes, which may be empty. PART: no
+ * option, but what part of the answer is wanted. */
+enum pb_param_kind { PB_PARAM_FLAG, PB_PARAM_NUMBER, PB_PARAM_TEXT, PB_PARAM_CHOICE, PB_PARAM_PART };
 
 /* An argument of the query string, and the option that it becomes. */
 struct pb_param {
@@ -30,6 +32,7 @@ enum pb_route_flags {
     PB_ROUTE_CHANGES = 1,  /* changes a process: not there in a service that only reads */
     PB_ROUTE_STDIN = 2,    /* the body is the command's standard input */
     PB_ROUTE_ARGUMENT = 4, /* the body is its last argument */
+    PB_ROUTE_SQL = 32,     /* with STDIN: the body is JSON that has the SQL in it (original.h) */
     PB_ROUTE_EVENTS = 16,  /* a stream of events (events.h); words is NULL */
     PB_ROUTE_TARGET = 8    /* takes ?target= and ?all=, or else the service's own target where it has one */
 };
@@ -43,7 +46,8 @@ struct pb_route {
     unsigned flags;
     unsigned limit_s; /* the argument "seconds" is added */
     /* Makes the answer from what the command printed, where that is not the answer itself. */
-    void (*convert)(const char *printed, size_t length, FILE *out);
+    void (*convert)(const char *printed, size_t length, const char *chosen, FILE *out);
+    const char *chosen; /* the argument that tells it which part; NULL: none does */
 };
 
 extern const struct pb_route pb_routes[]; /* ends with a NULL method */
@@ -57,9 +61,11 @@ const struct pb_route *pb_route_find(const char *method, const char *path, bool 
 
 /* A process or a run: a pid, or PID@START. */
 bool pb_route_is_id(const char *text);
+/* The name of a setting, which cannot be taken for an option. */
+bool pb_route_is_name(const char *text);
 
 /* The description of all of it, OpenAPI 3.1. */
 void pb_openapi_write(FILE *out, bool read_only);
 
 /* /metrics: the text format of Prometheus, from the rows of `list`. */
-void pb_metrics_write(const char *printed, size_t length, FILE *out);
+void pb_metrics_write(const char *printed, size_t length, const char *chosen, FILE *out);

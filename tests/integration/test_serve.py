@@ -325,8 +325,15 @@ def test_a_service_that_ends_takes_its_commands_along(tmp_path, job):
 
 
 def test_without_a_service_or_its_token_it_says_so(served):
-    wrong = served.run("list", env={**served.env, "PROBING_TOKEN": "x"})
+    other = {**served.env, "PROBING_TOKEN": "x"}
+    wrong = served.run("list", env=other)
     assert wrong.returncode == 1 and "a token is needed" in wrong.stderr
+    right = served.folder / "probing-serve/token"
+    assert served.run("list", "--token-file", right, env=other).returncode == 0
+    assert served.run(f"--token-file={right}", "list", env=other).returncode == 0
+    missing = served.run("list", "--token-file", served.folder / "none", env=other)
+    assert missing.returncode == 1 and "none cannot be read" in missing.stderr
+    assert probe("-t", os.getpid(), "memory", "--token-file", right).returncode == 2
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         none = probe("-t", "127.0.0.1:%d" % closed.getsockname()[1], "list")

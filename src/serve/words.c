@@ -1,0 +1,91 @@
+/* words: see words.h. */
+#include "serve/words.h"
+
+#include "base/err.h"
+#include "serve/routes.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void pb_words_done(struct pb_words *w)
+{
+    for (size_t i = 0; i < w->n; i++)
+        free(w->at[i]);
+}
+
+void pb_words_add(struct pb_words *w, const char *word)
+{
+    char *copy = w->n < PB_WORDS_MAX ? strdup(word) : NULL;
+    if (copy)
+        w->at[w->n++] = copy;
+}
+
+void pb_words_add_option(struct pb_words *w, const char *option, const char *value)
+{
+    char *word = NULL;
+
+    if (asprintf(&word, "%s=%s", option, value) >= 0 && w->n < PB_WORDS_MAX)
+        w->at[w->n++] = word;
+}
+
+bool pb_words_is_true(const char *value)
+{
+    return strcmp(value, "true") == 0 || strcmp(value, "1") == 0 || *value == '\0';
+}
+
+bool pb_words_is_flag(const char *value)
+{
+    return pb_words_is_true(value) || strcmp(value, "false") == 0 || strcmp(value, "0") == 0;
+}
+
+static int add_choice(struct pb_words *w, const struct pb_param *p, const char *value, struct pb_err *err)
+{
+    size_t n = strlen(value);
+
+    for (const char *at = p->option; *at; at += strcspn(at, ";"), at += *at == ';')
+        if (strncmp(at, value, n) == 0 && at[n] == ':') {
+            char word[64];
+            snprintf(word, sizeof(word), "%.*s", (int)strcspn(at + n + 1, ";"), at + n + 1);
+            if (word[0])
+                pb_words_add(w, word);
+            return 0;
+        }
+    return pb_fail(err, -EINVAL, "%s cannot be '%.100s'", p->name, value);
+}
+
+int pb_words_add_param(struct pb_words *w, const struct pb_param *p, const char *value, struct pb_err *err)
+{
+    char *end;
+    double number;
+
+    switch (p->kind) {
+    case PB_PARAM_FLAG:
+        if (!pb_words_is_flag(value))
+            return pb_fail(err, -EINVAL, "%s is true or false, not '%.100s'", p->name, value);
+        if (pb_words_is_true(value))
+            pb_words_add(w, p->option);
+        return 0;
+    case PB_PARAM_NUMBER:
+        number = strtod(value, &end);
+        if (end == value || *end || !isfinite(number) || number < p->least || number > p->most)
+            return pb_fail(err, -EINVAL, "%s is a number from %g to %g, not '%.100s'", p->name, p->least,
+                           p->most, value);
+        char text[32];
+        snprintf(text, sizeof(text), "%g", number);
+        pb_words_add_option(w, p->option, text);
+        return 0;
+    case PB_PARAM_TEXT:
+        pb_words_add_option(w, p->option, value);
+        return 0;
+    case PB_PARAM_CHOICE:
+        return add_choice(w, p, value, err);
+    case PB_PARAM_PART:
+        return *value && strlen(value) < 10 && strspn(value, "0123456789") == strlen(value)
+                   ? 0
+                   : pb_fail(err, -EINVAL, "%s is a number, not '%.100s'", p->name, value);
+    }
+    return -EINVAL;
+}

@@ -1,0 +1,26 @@
+/* words: a command line that is put together, word by word, from what a request asks for. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct pb_err;
+struct pb_param;
+
+enum { PB_WORDS_MAX = 32 };
+
+struct pb_words {
+    char *at[PB_WORDS_MAX + 1]; /* ends with NULL; words beyond the most are left out */
+    size_t n;
+};
+
+void pb_words_done(struct pb_words *w);
+void pb_words_add(struct pb_words *w, const char *word);
+/* OPTION=VALUE: a value is never taken for an option. */
+void pb_words_add_option(struct pb_words *w, const char *option, const char *value);
+/* What an argument of a request becomes. -EINVAL: it is none of its kind. */
+int pb_words_add_param(struct pb_words *w, const struct pb_param *p, const char *value, struct pb_err *err);
+
+/* true, 1 or nothing; false or 0 besides. */
+bool pb_words_is_true(const char *value);
+bool pb_words_is_flag(const char *value);
