@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 
-PROGRAM = sys.argv[1]
+from checks import check, probing, rows, verdict
+
 JOB = """
 import sys, torch
 a = torch.randn(8192, 8192, device="cuda")
@@ -15,24 +16,6 @@ while True:
     b = a @ a
     torch.cuda.synchronize()
 """
-failed = 0
-
-
-def check(what, good, seen):
-    global failed
-    failed += not good
-    print(f"{'ok  ' if good else 'FAIL'} {what}: {seen}", flush=True)
-
-
-def probing(*args):
-    done = subprocess.run([PROGRAM, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120)
-    if done.returncode != 0:
-        check(" ".join(map(str, args)), False, done.stderr.strip())
-    return done.stdout
-
-
-def rows(pid, sql):
-    return json.loads(probing(pid, "query", "--format", "json", sql) or "[]")
 
 
 def smi(fields, *more):
@@ -85,8 +68,7 @@ def main():
         check("what is left when the job has died", bool(after) and after[0]["n"] == len(seen), after)
     finally:
         job.kill()
-    print("FAIL" if failed else "PASS")
-    return 1 if failed else 0
+    return verdict()
 
 
 sys.exit(main())

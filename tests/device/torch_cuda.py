@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 
-PROGRAM, DEVICE = sys.argv[1], os.environ.get("DEVICE", "cuda")
+from checks import check, probing, rows, verdict
+
+DEVICE = os.environ.get("DEVICE", "cuda")
 JOB = """
 import json, os, sys, threading, time
 os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
@@ -118,24 +120,6 @@ print("ready", flush=True)
 for line in sys.stdin:
     print(json.dumps(eval(line)), flush=True)
 """
-failed = 0
-
-
-def check(what, good, seen):
-    global failed
-    failed += not good
-    print(f"{'ok  ' if good else 'FAIL'} {what}: {seen}", flush=True)
-
-
-def probing(*words):
-    done = subprocess.run([PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120)
-    if done.returncode != 0:
-        check(" ".join(map(str, words)), False, done.stderr.strip())
-    return done.stdout
-
-
-def rows(pid, sql):
-    return json.loads(probing(pid, "query", "--format", "json", sql) or "[]")
 
 
 def ask(job, text):
@@ -209,8 +193,7 @@ def main():
     finally:
         job.kill()
         job.wait()
-    print("FAIL" if failed else "PASS")
-    return 1 if failed else 0
+    return verdict()
 
 
 if __name__ == "__main__":
