@@ -41,25 +41,6 @@ static int make_secret(char *ret)
     return 0;
 }
 
-/* ROOT/probing-UID as a descriptor: ours, closed to others, and no symbolic link: /tmp is everybody's. */
-static int open_user_dir(const char *root, char *path, size_t size)
-{
-    struct stat st;
-
-    if (snprintf(path, size, "%s/probing-%u", root, (unsigned)geteuid()) >= (int)size)
-        return -ENAMETOOLONG;
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return -errno;
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077)) {
-        close(fd);
-        return -EPERM;
-    }
-    return fd;
-}
-
 /* The first name not taken: an earlier one was left by a program that this process ran before exec. */
 static int make_run_dir(int user_fd, const char *name, char *ret, size_t size)
 {
@@ -203,7 +184,7 @@ static int try_root(const struct pb_run_options *options, const char *root, stru
 {
     char name[96], taken[112];
 
-    int user_fd = open_user_dir(root, run->root, sizeof(run->root));
+    int user_fd = pb_rundir_open_user(root, run->root, sizeof(run->root));
     if (user_fd < 0)
         return user_fd;
     pb_rundir_collect(user_fd, PB_RUNDIR_KEEP_BYTES, PB_RUNDIR_KEEP_S);

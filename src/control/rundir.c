@@ -22,6 +22,24 @@ struct dead {
     time_t keep_s; /* as it was told to be kept; 0: it was not */
 };
 
+int pb_rundir_open_user(const char *root, char *path, size_t size)
+{
+    struct stat st;
+
+    if (snprintf(path, size, "%s/probing-%u", root, (unsigned)geteuid()) >= (int)size)
+        return -ENAMETOOLONG;
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || st.st_mode & 077) {
+        close(fd);
+        return -EPERM;
+    }
+    return fd;
+}
+
 bool pb_rundir_locked(int about_fd)
 {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};

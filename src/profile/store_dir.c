@@ -22,23 +22,6 @@
 #define NAMES_MAX 1000
 #define PIDS_MAX  512 /* that its description names: it is read as a whole, up to 8 KB */
 
-/* ROOT/probing-UID: ours, closed to others, and no symbolic link: /tmp is everybody's. */
-static int open_user_dir(const char *root, char *path, size_t size)
-{
-    struct stat st;
-
-    if (snprintf(path, size, "%s/probing-%u", root, (unsigned)geteuid()) >= (int)size)
-        return -ENAMETOOLONG;
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return -errno;
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || st.st_mode & 077)
-        return -EPERM;
-    return pb_take_fd(fd);
-}
-
 static void put(FILE *out, const char *name, const char *value)
 {
     fprintf(out, "%s=", name);
@@ -95,7 +78,7 @@ static int make_in(const char *root, const struct pb_store_options *o, struct pb
         r = pb_procinfo_read(o->pids[0], &of, NULL);
     if (r < 0)
         return r;
-    _cleanup_close_ int user_fd = open_user_dir(root, user, sizeof(user));
+    _cleanup_close_ int user_fd = pb_rundir_open_user(root, user, sizeof(user));
     if (user_fd < 0)
         return user_fd;
     pb_rundir_collect(user_fd, PB_RUNDIR_KEEP_BYTES, PB_RUNDIR_KEEP_S);

@@ -1,6 +1,7 @@
 /* Run directories: which of the dead ones stay, and that a live one is never touched. */
 #include "control/rundir.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -203,6 +204,24 @@ static void what_a_start_that_failed_left_goes(void **state)
     assert_true(there(p, "1-11-100")); /* may be starting up */
 }
 
+static void a_folder_that_others_could_have_prepared_is_refused(void **state)
+{
+    struct place *p = *state;
+    char path[128], other[160];
+
+    int fd = pb_rundir_open_user(p->path, path, sizeof(path));
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(chmod(path, 0755), 0);
+    assert_int_equal(pb_rundir_open_user(p->path, path, sizeof(path)), -EPERM);
+    assert_int_equal(chmod(path, 0700), 0);
+    snprintf(other, sizeof(other), "%s-moved", path);
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(symlink(other, path), 0);
+    assert_true(pb_rundir_open_user(p->path, path, sizeof(path)) < 0);
+    assert_int_equal(pb_rundir_open_user(p->path, path, 8), -ENAMETOOLONG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +233,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_run_that_lives_or_is_not_ours_to_judge_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_directory_with_something_else_in_it_is_left, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_start_that_failed_left_goes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_that_others_could_have_prepared_is_refused, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
