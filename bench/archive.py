@@ -79,6 +79,52 @@ def measure(bench, rows):
     bench.measure("the last 1% by time", ALL.format(where=f"WHERE timestamp > make_timestamp({last - (last - first) // 100})"))
 
 
+def many_files(folder, ranks=8, days=7, files=50000):
+    """An archive as 8 ranks fill it in a week where nothing was merged: the files of one run, under names of other times and ranks."""
+    bench = Bench(folder)
+    bench.write(20000)
+    bench.end()
+    bench.run("archive", "--once")
+    shutil.rmtree(bench.runs)
+    (file,) = bench.files()
+    (run,) = (path for path in (bench.archive / "_probing").iterdir() if path.is_dir())
+    about = (run / "about").read_text()
+    told = re.match(r"\w+-(\d+)-(\d+)-(1of1-c\d+-r\d+)-", file.name)
+    first, last = int(told.group(1)), int(told.group(2))
+    a_day, spare = files // (ranks * days), folder / "copy"
+    for rank in range(ranks):
+        other = run.with_name(f"{rank + 1:016x}")
+        other.mkdir()
+        (other / "about").write_text(re.sub(r"(?m)^(pid|rank)=.*$", lambda m: f"pid={10_000_000 + rank}" if m.group(1) == "pid" else f"rank={rank}", about))
+        for columns in run.glob("*.columns"):
+            os.link(columns, other / columns.name)
+        shutil.copy(file, spare)
+        for day in range(days):
+            date = time.strftime("%Y-%m-%d", time.gmtime(last / 1e6 - 86400 * day))
+            place = file.parents[2] / f"rank={rank}" / f"date={date}"
+            place.mkdir(parents=True, exist_ok=True)
+            for i in range(a_day):
+                back = day * 86400 * 10**6 + (a_day - 1 - i) * 80 * 10**6
+                os.link(spare, place / f"{other.name}-{first - back}-{last - back}-{told.group(3)}-{(days - day) * a_day + i + 1:x}.parquet")
+    shutil.rmtree(run)
+    there = len(list(bench.archive.glob("test.stream/*/*/*/*/*.parquet")))
+    sql = ("SELECT rank, count(*), avg(ratio) FROM test.stream WHERE timestamp > "
+           f"make_timestamp({last - 60 * 10**6}) GROUP BY rank ORDER BY rank")
+
+    def ask():
+        begun = time.perf_counter()
+        done = subprocess.run([PROGRAM, "query", "--archive", bench.archive, "--stats", sql], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=bench.env, universal_newlines=True)
+        assert done.returncode == 0, done.stderr
+        return 1e3 * (time.perf_counter() - begun), done
+
+    ask()
+    took = [ask()[0] for _ in range(TIMES)]
+    files = [line for line in ask()[1].stderr.splitlines() if line.startswith("archived")]
+    print(f"the last minute of an archive of {there} files ({ranks} ranks, {days} days): median {statistics.median(took):.1f} ms "
+          f"({min(took):.1f} to {max(took):.1f}) {' '.join(files)}", flush=True)
+
+
 def main():
     print(f"load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="archive-bench-") as folder:
@@ -88,6 +134,8 @@ def main():
         finally:
             bench.end()
             shutil.rmtree(bench.runs, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="archive-bench-") as folder:
+        many_files(Path(folder))
 
 
 if __name__ == "__main__":

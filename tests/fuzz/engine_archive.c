@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct pb_archive_columns columns;
     struct pb_archive_name name, again;
-    uint64_t serials[PB_ARCHIVE_BATCH];
+    struct pb_archive_span spans[PB_ARCHIVE_BATCH];
     char written[256];
 
     char *text = strndup((const char *)data, size);
@@ -23,9 +23,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             name.first != again.first || name.last != again.last || name.total != again.total)
             abort();
     }
-    int n = pb_archive_serials_unpack(text, serials);
+    int n = pb_archive_serials_unpack(text, spans);
     for (int i = 1; i < n; i++)
-        if (serials[i] <= serials[i - 1])
+        if (spans[i].first <= spans[i - 1].last)
             abort();
     pb_archive_columns_read(text, strlen(text), &columns);
     for (unsigned i = 0; i < columns.n; i++)

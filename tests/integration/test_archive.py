@@ -1,6 +1,7 @@
 """archive: rows outlive the arena and the process, as Parquet that any engine reads; archived and live rows are one table,
 none twice and none lost, wherever the recorder is killed."""
 import datetime
+import fcntl
 import json
 import os
 import random
@@ -51,8 +52,8 @@ class Writer:
         self.process.stdin.write(words + "\n")
         self.process.stdin.flush()
 
-    def probe(self, *words, **options):
-        return jobs.probe(*words, env=self.env, **options)
+    def probe(self, *words, env_more=None, **options):
+        return jobs.probe(*words, env={**self.env, **(env_more or {})}, **options)
 
     def archived(self, *words):
         done = self.probe("-t", self.pid, "archive", *(words or ["--once"]))
@@ -359,6 +360,91 @@ def test_queries_see_every_row_once_while_it_is_archived(writer):
         recorder.terminate()
         assert recorder.wait(10) == 0
     assert "overwritten" not in recorder.stderr.read()
+
+
+def small_files(w, n):
+    """So many rounds of a recorder, each with rows for a small file."""
+    for _ in range(n):
+        written = w.tell("rows 700")
+        w.archived()
+    return written
+
+
+def archived_by_others(w):
+    return duckdb.sql(f"SELECT count(*), count(DISTINCT n), bool_and(proof = n * 31 + 7) FROM read_parquet('{w.glob()}', union_by_name = true)").fetchall()[0]
+
+
+def test_small_files_become_large_ones(writer):
+    w = writer(bound=16 << 20)
+    written = small_files(w, 15)
+    before = archived_by_others(w)
+    assert len(w.files()) == 15
+    written = w.tell("rows 700")
+    said = w.archived().stdout
+    assert "test.stream: 16 small files merged into one" in said, said
+    (merged,) = w.files()
+    n, different, whole = archived_by_others(w)
+    assert n == different and whole and before[0] < n < written
+    assert w.count() == (written, 0, written - 1)
+    # It is as if nothing had happened: what is archived is not archived again, also with other columns, and by another recorder.
+    w.tell("grow later")
+    written = small_files(w, 16)
+    files = w.files()
+    assert merged in files and len(files) == 2
+    assert w.count() == (written, 0, written - 1) and w.rows("SELECT count(later) > 0 FROM test.stream") == [["true"]]
+    w.kill()
+    w.archived()
+    assert archived_by_others(w) == (written, written, True)
+    for run in w.archive.parent.glob("probing-*"):
+        shutil.rmtree(run)
+    assert w.count() == (written, 0, written - 1) and w.listed() == written
+
+
+def test_a_merge_waits_for_queries_that_read(writer):
+    """A query opens its files when it gets to them: none that it was told of may go meanwhile."""
+    w = writer(bound=16 << 20)
+    small_files(w, 15)
+    reader = os.open(w.archive, os.O_RDONLY)
+    try:
+        fcntl.flock(reader, fcntl.LOCK_SH)  # as a query does
+        written = w.tell("rows 700")
+        done = w.archived()
+        assert "small files of test.stream were not merged" in done.stderr and len(w.files()) == 16
+        assert w.count() == (written, 0, written - 1)
+    finally:
+        os.close(reader)
+    written = w.tell("rows 700")
+    w.archived()
+    assert len(w.files()) == 1 and w.count() == (written, 0, written - 1)
+
+
+def test_a_merge_that_is_killed_loses_and_doubles_nothing(writer, tmp_path):
+    """Killed before and after each rename, after each removal, and after all that is brought to disk, of a recorder that merges."""
+    library = tmp_path / "killed_at.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o", library, jobs.TOP / "tests/integration/targets/killed_at.c", "-ldl"], check=True)
+    w = writer(bound=16 << 20)
+    small_files(w, 15)
+    written = w.tell("rows 700")
+    saved, killed, half_done, step = tmp_path / "saved", 0, 0, 1 if SOAK else 3
+    shutil.copytree(w.archive, saved, copy_function=os.link)
+    for point in range(1, 200, step):
+        for path in w.archive.iterdir():  # the folder itself stays: it is what a worker may read
+            shutil.rmtree(path)
+        shutil.copytree(saved, w.archive, copy_function=os.link, dirs_exist_ok=True)
+        done = w.probe("-t", w.pid, "archive", "--once", env_more={"LD_PRELOAD": str(library), "KILLED_AT": str(point)})
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        merged = [path for path in w.files() if "~" in path.name]
+        half_done += bool(merged) and len(w.files()) > 1
+        if done.returncode == 0:
+            break
+        killed += 1
+        assert w.count() == (written, 0, written - 1), point
+        w.archived()
+        assert len(w.files()) in (1, 16) and not list(w.archive.rglob(".*")), (point, w.files())
+        n, different, whole = archived_by_others(w)
+        assert n == different and whole, point
+    assert killed > 8 and half_done > 2, (killed, half_done)
+    assert len(w.files()) == 1 and w.count() == (written, 0, written - 1)
 
 
 def age(path, days):

@@ -31,6 +31,7 @@ struct job {
     const struct pb_target *target;
     char folder[PATH_MAX];
     struct pb_archive_limits limits;
+    struct pb_archive_seen *seen; /* of the archive, by earlier rounds */
     struct pb_settings settings;
     unsigned every_ms;
     bool once, background;
@@ -204,6 +205,14 @@ static void tell(void *arg, const struct pb_recorder_table *t)
     job->rows += t->rows;
     if (t->files)
         printf("%s: %" PRIu64 " rows of %" PRIu64 " segments archived\n", t->name, t->rows, t->segments);
+    if (t->merged)
+        printf("%s: %u small files merged into one\n", t->name, t->merged);
+    if (t->trouble.text[0]) {
+        fflush(stdout);
+        fprintf(stderr,
+                "probing: archive: small files of %s were not merged (they are read as they are): %s\n",
+                t->name, t->trouble.text);
+    }
     if (t->lost_now) {
         fflush(stdout);
         fprintf(stderr,
@@ -238,7 +247,7 @@ static int keep(struct job *job, struct pb_archive_kept *ret, struct pb_err *err
         limits.runs = (const char(*)[PB_ARCHIVE_RUN])runs;
         limits.nruns = job->parts.n;
     }
-    int r = pb_archive_keep(job->folder, &limits, ret, err);
+    int r = pb_archive_keep(job->folder, &limits, job->seen, ret, err);
     if (ret->removed)
         printf("%" PRIu64 " old files removed, %.1f MB\n", ret->removed,
                (double)ret->removed_bytes / (1 << 20));
@@ -380,13 +389,15 @@ static int run(const struct pb_call *call, struct pb_err *err)
         return pb_fail(err, -ENOMEM, "out of memory");
     job->target = &call->targets.at[0];
     job->run.dir_fd = -1;
-    int r = read_options(call, job, err);
+    job->seen = pb_archive_seen_new();
+    int r = job->seen ? read_options(call, job, err) : pb_fail(err, -ENOMEM, "out of memory");
     if (r == 0)
         r = open_parts(job, err);
     if (r == 0)
         r = run_job(job, err);
     pb_archive_parts_done(&job->parts);
     pb_run_done(&job->run);
+    pb_archive_seen_free(job->seen);
     free(job);
     return r < 0 ? r : 0;
 }

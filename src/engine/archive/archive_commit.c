@@ -93,7 +93,7 @@ static int place(int partition, const char *from, const char *date, const char *
 }
 
 int pb_archive_commit(int partition, const char *prefix, const struct pb_archive_name *names,
-                      const char (*dates)[16], unsigned n, struct pb_err *err)
+                      const char (*dates)[PB_ARCHIVE_DATE], unsigned n, struct pb_err *err)
 {
     char from[PB_ARCHIVE_PARTS][256], name[256], decided[256];
     int r = 0;
@@ -124,7 +124,7 @@ int pb_archive_commit(int partition, const char *prefix, const struct pb_archive
 /* --- after a crash --- */
 
 struct found {
-    char date[16], name[256];
+    char date[PB_ARCHIVE_DATE], name[256];
     struct pb_archive_name told;
 };
 

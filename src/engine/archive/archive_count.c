@@ -134,14 +134,13 @@ int64_t pb_parquet_footer_rows(const uint8_t *footer, size_t size)
     return -EBADMSG;
 }
 
-static int64_t count_file(int top, const char *path, uint64_t *ret_bytes)
+int64_t pb_parquet_file_rows(int fd, uint64_t *ret_bytes)
 {
     uint8_t tail[8];
     struct stat st;
     uint32_t size;
 
-    _cleanup_close_ int fd = openat(top, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) < 0)
+    if (fstat(fd, &st) < 0)
         return -errno;
     *ret_bytes = (uint64_t)st.st_size;
     if (st.st_size < 12 || pread(fd, tail, sizeof(tail), st.st_size - 8) != sizeof(tail) ||
@@ -158,26 +157,25 @@ static int64_t count_file(int top, const char *path, uint64_t *ret_bytes)
     return pb_parquet_footer_rows(footer, size);
 }
 
-/* --- what is in both --- */
-
-static int by_serial(const void *a, const void *b)
+static int64_t count_file(int top, const char *path, uint64_t *ret_bytes)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
+    _cleanup_close_ int fd = openat(top, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return fd < 0 ? -errno : pb_parquet_file_rows(fd, ret_bytes);
 }
 
-/* The serials in the names of files, ascending, to an array of malloc. */
-static uint64_t *list_serials(const struct pb_archive_files *files, size_t *ret_n)
-{
-    uint64_t *all = malloc((files->n + 1) * PB_ARCHIVE_BATCH * sizeof(*all));
+/* --- what is in both --- */
 
-    *ret_n = 0;
+/* The serials in the names of files, joined, to an array of malloc. */
+static struct pb_archive_span *list_spans(const struct pb_archive_files *files, size_t *ret_n)
+{
+    struct pb_archive_span *all = malloc((files->n + 1) * PB_ARCHIVE_BATCH * sizeof(*all));
+    size_t nspans = 0;
+
     for (size_t i = 0; all && i < files->n; i++) {
-        int n = pb_archive_serials_unpack(files->at[i].name.serials, all + *ret_n);
-        *ret_n += n > 0 ? (size_t)n : 0;
+        int n = pb_archive_serials_unpack(files->at[i].name.serials, all + nspans);
+        nspans += n > 0 ? (size_t)n : 0;
     }
-    if (*ret_n)
-        qsort(all, *ret_n, sizeof(*all), by_serial);
+    *ret_n = pb_archive_spans_join(all, nspans);
     return all;
 }
 
@@ -186,16 +184,15 @@ static int take_off(const struct pb_archive_files *files, struct pb_reader *read
 {
     const uint64_t nothing[PB_MAX_COLUMNS / 64] = {0};
     _cleanup_free_ struct pb_segment_info *list = NULL;
-    size_t nserials;
+    size_t nspans;
 
-    _cleanup_free_ uint64_t *serials = list_serials(files, &nserials);
-    if (!serials)
+    _cleanup_free_ struct pb_archive_span *spans = list_spans(files, &nspans);
+    if (!spans)
         return -ENOMEM;
     int n = pb_reader_segments(reader, index, &list);
     for (int i = 0; i < n; i++) {
         struct pb_view v = {.wanted = nothing};
-        if (bsearch(&list[i].serial, serials, nserials, sizeof(*serials), by_serial) &&
-            pb_view_load(reader, &list[i], &v) == 0)
+        if (pb_archive_spans_hold(spans, nspans, list[i].serial) && pb_view_load(reader, &list[i], &v) == 0)
             stats->rows -= v.nrows < stats->rows ? v.nrows : stats->rows;
         pb_view_done(&v);
     }
@@ -207,8 +204,9 @@ int pb_archive_count(const char *folder, const struct pb_archive_run *run, const
 {
     _cleanup_(pb_archive_files_done) struct pb_archive_files files = {0};
 
-    _cleanup_close_ int top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int r = top < 0 ? -errno : pb_archive_files_read(folder, run, table, &files);
+    /* Held: a recorder that merges files removes none of them meanwhile. */
+    _cleanup_close_ int top = pb_archive_hold(folder);
+    int r = top < 0 ? top : pb_archive_files_read(folder, run, table, &files, NULL);
     if (r < 0)
         return r;
     if (reader && files.n)

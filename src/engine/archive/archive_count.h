@@ -17,3 +17,6 @@ int pb_archive_count(const char *folder, const struct pb_archive_run *run, const
 
 /* num_rows of a Parquet file's footer: thrift's compact protocol. -EBADMSG. */
 int64_t pb_parquet_footer_rows(const uint8_t *footer, size_t size);
+
+/* The rows of an open Parquet file, from its footer, and its size. -EBADMSG: it is none. */
+int64_t pb_parquet_file_rows(int fd, uint64_t *ret_bytes);

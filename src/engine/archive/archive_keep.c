@@ -28,11 +28,35 @@ struct file {
     bool gone;
 };
 
+struct files {
+    struct file *at;
+    size_t n;
+};
+
+/* A folder of one day as it was when its files were last looked at. Files never change, so it is looked into
+ * again when names in it have come or gone. */
+struct day_folder {
+    char *path;
+    dev_t dev;
+    ino_t ino;
+    struct timespec changed, looked;
+    uint64_t files, bytes;        /* of the runs that are concerned */
+    int64_t oldest;               /* the least `last` of them */
+    char (*runs)[PB_ARCHIVE_RUN]; /* whose files are there, each once */
+    size_t nruns;
+    bool there, opened; /* in this round: it exists; its files are in the list to choose from */
+};
+
+struct pb_archive_seen {
+    struct day_folder *at; /* by path up to nsorted, then those that are new in this round */
+    size_t n, nsorted, nruns;
+};
+
 struct walk {
     int top;
     const struct pb_archive_limits *limits;
-    struct file *at;
-    size_t n;
+    struct pb_archive_seen *seen;
+    struct files files; /* of folders that something may be removed from */
 };
 
 /* TABLE/job=/node=/rank=/date=/ */
@@ -51,7 +75,9 @@ static bool is_concerned(const struct pb_archive_limits *limits, const char *run
     return !limits->runs;
 }
 
-static int add_file(struct walk *w, int dir, const char *path, const char *name)
+/* --- what there is --- */
+
+static int add_file(struct walk *w, int dir, const char *path, const char *name, struct files *to)
 {
     struct pb_archive_name told;
     struct stat st;
@@ -59,19 +85,128 @@ static int add_file(struct walk *w, int dir, const char *path, const char *name)
     if (pb_archive_name_read(name, &told) < 0 || !is_concerned(w->limits, told.run) ||
         fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
         return 0;
-    if (w->n % 256 == 0) {
-        struct file *more = realloc(w->at, (w->n + 256) * sizeof(*more));
+    if (to->n % 256 == 0) {
+        struct file *more = realloc(to->at, (to->n + 256) * sizeof(*more));
         if (!more)
             return -ENOMEM;
-        w->at = more;
+        to->at = more;
     }
-    struct file *f = &w->at[w->n];
+    struct file *f = &to->at[to->n];
     *f = (struct file){.last = told.last, .bytes = (uint64_t)st.st_size};
     memcpy(f->run, told.run, sizeof(f->run));
     if (asprintf(&f->path, "%s/%s", path, name) < 0)
         return -ENOMEM;
-    w->n++;
+    to->n++;
     return 0;
+}
+
+static int read_files(struct walk *w, int at, const char *path, struct files *to)
+{
+    int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+    for (struct dirent *e; dir && r == 0 && (e = readdir(dir));)
+        r = add_file(w, at, path, e->d_name, to);
+    if (dir)
+        closedir(dir);
+    return r;
+}
+
+static void release_files(struct files *files, size_t from)
+{
+    for (size_t i = from; i < files->n; i++)
+        free(files->at[i].path);
+    files->n = from;
+}
+
+static int by_run_name(const void *a, const void *b)
+{
+    return strcmp(((const struct file *)a)->run, ((const struct file *)b)->run);
+}
+
+/* What has to be known of a folder as long as it does not change. */
+static int sum_up(struct day_folder *d, struct files *files)
+{
+    d->files = files->n;
+    d->bytes = 0;
+    d->oldest = INT64_MAX;
+    d->nruns = 0;
+    if (files->n)
+        qsort(files->at, files->n, sizeof(*files->at), by_run_name);
+    for (size_t i = 0; i < files->n; i++) {
+        const struct file *f = &files->at[i];
+        d->bytes += f->bytes;
+        d->oldest = f->last < d->oldest ? f->last : d->oldest;
+        if (d->nruns && strcmp(d->runs[d->nruns - 1], f->run) == 0)
+            continue;
+        void *more = realloc(d->runs, (d->nruns + 1) * sizeof(*d->runs));
+        if (!more)
+            return -ENOMEM;
+        d->runs = more;
+        memcpy(d->runs[d->nruns++], f->run, sizeof(f->run));
+    }
+    return 0;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct day_folder *)a)->path, ((const struct day_folder *)b)->path);
+}
+
+static struct day_folder *find_day(struct pb_archive_seen *seen, const char *path)
+{
+    const struct day_folder key = {.path = (char *)path};
+    struct day_folder *found =
+        seen->nsorted ? bsearch(&key, seen->at, seen->nsorted, sizeof(key), by_path) : NULL;
+
+    if (found)
+        return found;
+    struct day_folder *more = realloc(seen->at, (seen->n + 1) * sizeof(*more));
+    if (!more)
+        return NULL;
+    seen->at = more;
+    more = &seen->at[seen->n];
+    *more = (struct day_folder){.path = strdup(path)};
+    if (!more->path)
+        return NULL;
+    seen->n++;
+    return more;
+}
+
+/* A change within the granularity of the file system's clock would not be seen: what changed shortly before
+ * it was looked at is looked at again. */
+static bool is_known(const struct day_folder *d, const struct stat *st)
+{
+    return d->dev == st->st_dev && d->ino == st->st_ino && d->changed.tv_sec == st->st_mtim.tv_sec &&
+           d->changed.tv_nsec == st->st_mtim.tv_nsec && d->changed.tv_sec < d->looked.tv_sec - 2;
+}
+
+static int visit_day(struct walk *w, int at, const char *path)
+{
+    struct day_folder *d = find_day(w->seen, path);
+    struct files files = {0};
+    struct stat st;
+    int r = 0;
+
+    if (!d)
+        return -ENOMEM;
+    if (fstat(at, &st) < 0)
+        return -errno;
+    d->there = true;
+    if (!is_known(d, &st)) {
+        d->dev = st.st_dev;
+        d->ino = st.st_ino;
+        d->changed = st.st_mtim;
+        clock_gettime(CLOCK_REALTIME, &d->looked);
+        r = read_files(w, at, path, &files);
+        if (r == 0)
+            r = sum_up(d, &files);
+        if (r < 0)
+            d->looked = (struct timespec){0};
+        release_files(&files, 0);
+        free(files.at);
+    }
+    return r;
 }
 
 static int visit(struct walk *w, int at, const char *path, unsigned depth)
@@ -81,19 +216,68 @@ static int visit(struct walk *w, int at, const char *path, unsigned depth)
     char below[PB_ARCHIVE_PATH];
 
     for (struct dirent *e; dir && r == 0 && (e = readdir(dir));) {
-        if (depth == DEPTH) {
-            r = add_file(w, at, path, e->d_name);
-            continue;
-        }
         if (!belongs(e->d_name, depth) ||
             snprintf(below, sizeof(below), "%s%s%s", path, depth ? "/" : "", e->d_name) >= (int)sizeof(below))
             continue;
         _cleanup_close_ int next = openat(at, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (next >= 0)
-            r = visit(w, next, below, depth + 1);
+            r = depth + 1 == DEPTH ? visit_day(w, next, below) : visit(w, next, below, depth + 1);
     }
     if (dir)
         closedir(dir);
+    return r;
+}
+
+static void release_day(struct day_folder *d)
+{
+    free(d->path);
+    free(d->runs);
+}
+
+/* Forgets folders that are gone. */
+static void settle(struct pb_archive_seen *seen)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < seen->n; i++)
+        if (seen->at[i].there)
+            seen->at[kept++] = seen->at[i];
+        else
+            release_day(&seen->at[i]);
+    seen->n = seen->nsorted = kept;
+    if (kept)
+        qsort(seen->at, kept, sizeof(*seen->at), by_path);
+}
+
+/* --- what goes --- */
+
+static struct day_folder *next_unopened(struct pb_archive_seen *seen)
+{
+    struct day_folder *next = NULL;
+
+    for (size_t i = 0; i < seen->n; i++)
+        if (!seen->at[i].opened && seen->at[i].files && (!next || seen->at[i].oldest < next->oldest))
+            next = &seen->at[i];
+    return next;
+}
+
+/* Lists the files of the folders that something may have to be removed from: those with rows that are too
+ * old, and, the oldest first, as many as it takes to come below the size. */
+static int open_days(struct walk *w, double oldest, uint64_t excess)
+{
+    struct day_folder *d;
+    int r = 0;
+
+    while (r == 0 && (d = next_unopened(w->seen))) {
+        uint64_t sure = 0;
+        for (size_t i = 0; i < w->files.n; i++)
+            sure += w->files.at[i].last < d->oldest ? w->files.at[i].bytes : 0;
+        if ((double)d->oldest / 1e6 >= oldest && sure >= excess)
+            break;
+        _cleanup_close_ int dir = openat(w->top, d->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        r = dir < 0 ? (errno == ENOENT ? 0 : -errno) : read_files(w, dir, d->path, &w->files);
+        d->opened = true;
+    }
     return r;
 }
 
@@ -123,27 +307,20 @@ static int remove_file(struct walk *w, struct file *f, struct pb_archive_kept *k
     return 0;
 }
 
-static int remove_beyond(struct walk *w, struct pb_archive_kept *kept)
+static int remove_beyond(struct walk *w, double oldest, uint64_t total, struct pb_archive_kept *kept)
 {
     const struct pb_archive_limits *limits = w->limits;
-    struct timespec now;
-    uint64_t total = 0;
     int r = 0;
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    double oldest = (double)now.tv_sec - limits->days * 86400;
-    for (size_t i = 0; i < w->n; i++)
-        total += w->at[i].bytes;
-    for (size_t i = 0; r == 0 && i < w->n; i++) {
-        struct file *f = &w->at[i];
-        if (!(limits->days > 0 && (double)f->last / 1e6 < oldest) &&
-            !(limits->bytes && total > limits->bytes))
+    for (size_t i = 0; r == 0 && i < w->files.n; i++) {
+        struct file *f = &w->files.at[i];
+        if (!((double)f->last / 1e6 < oldest) && !(limits->bytes && total > limits->bytes))
             continue;
         r = remove_file(w, f, kept);
         if (r == 0)
             total -= f->bytes;
     }
-    kept->files = w->n - kept->removed;
+    kept->files -= kept->removed;
     kept->bytes = total;
     return r;
 }
@@ -191,18 +368,29 @@ static void forget_run(int own, const char *run)
     forget_mark(own, run);
 }
 
+static bool is_elsewhere(const struct pb_archive_seen *seen, const char *run)
+{
+    for (size_t i = 0; i < seen->n; i++)
+        for (size_t k = 0; !seen->at[i].opened && k < seen->at[i].nruns; k++)
+            if (strcmp(seen->at[i].runs[k], run) == 0)
+                return true;
+    return false;
+}
+
 /* Runs that lost all of their files. */
 static void forget_runs(struct walk *w)
 {
     _cleanup_close_ int own = openat(w->top, PB_ARCHIVE_OWN, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const struct file *at = w->files.at;
 
-    qsort(w->at, w->n, sizeof(*w->at), by_run);
-    for (size_t i = 0; own >= 0 && i < w->n; i++)
-        if ((i == 0 || strcmp(w->at[i].run, w->at[i - 1].run) != 0) && w->at[i].gone)
-            forget_run(own, w->at[i].run);
+    qsort(w->files.at, w->files.n, sizeof(*at), by_run);
+    for (size_t i = 0; own >= 0 && i < w->files.n; i++)
+        if ((i == 0 || strcmp(at[i].run, at[i - 1].run) != 0) && at[i].gone &&
+            !is_elsewhere(w->seen, at[i].run))
+            forget_run(own, at[i].run);
 }
 
-static int wait_for_readers(int top)
+int pb_archive_wait_for_readers(int top)
 {
     struct pb_retry again = pb_retry_until(pb_now_ns() + READERS_NS, 50 * PB_NS_PER_MS, 50 * PB_NS_PER_MS);
 
@@ -212,32 +400,77 @@ static int wait_for_readers(int top)
     return 0;
 }
 
-int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, struct pb_archive_kept *ret,
-                    struct pb_err *err)
+/* Counts, chooses and removes. */
+static int keep(struct walk *w, struct pb_archive_kept *ret)
 {
-    struct walk w = {.top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .limits = limits};
+    const struct pb_archive_limits *limits = w->limits;
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    double oldest = limits->days > 0 ? (double)now.tv_sec - limits->days * 86400 : -1e300;
+    for (size_t i = 0; i < w->seen->n; i++) {
+        ret->files += w->seen->at[i].files;
+        ret->bytes += w->seen->at[i].bytes;
+    }
+    uint64_t excess = limits->bytes && ret->bytes > limits->bytes ? ret->bytes - limits->bytes : 0;
+    int r = open_days(w, oldest, excess);
+    if (r < 0 || w->files.n == 0)
+        return r;
+    qsort(w->files.at, w->files.n, sizeof(*w->files.at), oldest_first);
+    r = pb_archive_wait_for_readers(w->top);
+    return r < 0 ? r : remove_beyond(w, oldest, ret->bytes, ret);
+}
+
+struct pb_archive_seen *pb_archive_seen_new(void)
+{
+    return calloc(1, sizeof(struct pb_archive_seen));
+}
+
+void pb_archive_seen_free(struct pb_archive_seen *seen)
+{
+    for (size_t i = 0; seen && i < seen->n; i++)
+        release_day(&seen->at[i]);
+    if (seen)
+        free(seen->at);
+    free(seen);
+}
+
+/* Other runs are concerned than the last time: what was counted counts no more. */
+static void begin_round(struct pb_archive_seen *seen, const struct pb_archive_limits *limits)
+{
+    size_t nruns = limits->runs ? limits->nruns : SIZE_MAX;
+
+    for (size_t i = 0; i < seen->n; i++) {
+        seen->at[i].there = seen->at[i].opened = false;
+        if (seen->nruns != nruns)
+            seen->at[i].looked = (struct timespec){0};
+    }
+    seen->nruns = nruns;
+}
+
+int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, struct pb_archive_seen *seen,
+                    struct pb_archive_kept *ret, struct pb_err *err)
+{
+    struct walk w = {.top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .limits = limits, .seen = seen};
 
     *ret = (struct pb_archive_kept){0};
     _cleanup_close_ int top = w.top;
     if (top < 0)
         return pb_fail(err, -errno, "the archive %s cannot be read: %s", folder, strerror(errno));
+    begin_round(seen, limits);
     int r = visit(&w, top, "", 0);
-    if (r == 0 && w.n) {
-        qsort(w.at, w.n, sizeof(*w.at), oldest_first);
-        r = wait_for_readers(top);
-    }
+    settle(seen);
     if (r == 0)
-        r = remove_beyond(&w, ret);
+        r = keep(&w, ret);
     if (r < 0)
         pb_fail(err, r, "old files of %s were not removed: %s", folder,
                 r == -EBUSY ? "queries read it without a pause (the next round tries again)" : strerror(-r));
     if (ret->removed)
         forget_runs(&w);
-    for (size_t i = 0; i < w.n; i++) {
-        if (w.at[i].gone)
-            prune(top, w.at[i].path);
-        free(w.at[i].path);
-    }
-    free(w.at);
+    for (size_t i = 0; i < w.files.n; i++)
+        if (w.files.at[i].gone)
+            prune(top, w.files.at[i].path);
+    release_files(&w.files, 0);
+    free(w.files.at);
     return r;
 }

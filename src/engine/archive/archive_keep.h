@@ -25,6 +25,16 @@ struct pb_archive_kept {
     uint64_t files, bytes;           /* that stay */
 };
 
+/* What a caller that keeps an archive within its limits again and again knows of it: folders that did not
+ * change are not looked into. NULL: out of memory. */
+struct pb_archive_seen;
+struct pb_archive_seen *pb_archive_seen_new(void);
+void pb_archive_seen_free(struct pb_archive_seen *seen);
+
 /* -EBUSY: queries read all the time; nothing was removed. */
-int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, struct pb_archive_kept *ret,
-                    struct pb_err *err);
+int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, struct pb_archive_seen *seen,
+                    struct pb_archive_kept *ret, struct pb_err *err);
+
+/* Waits up to two seconds until no query reads the archive, and keeps queries from it as long as the
+ * descriptor is open. -EBUSY. */
+int pb_archive_wait_for_readers(int top);

@@ -39,7 +39,7 @@ int pb_archive_run_id(int arena_fd, char ret[PB_ARCHIVE_RUN])
     return 0;
 }
 
-static int open_folder(int at, const char *path)
+int pb_archive_open_folder_at(int at, const char *path)
 {
     int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
@@ -59,8 +59,8 @@ static int read_text(int dir, const char *name, char *ret, size_t size)
     return n < 0 ? -errno : (int)n;
 }
 
-/* The names in a folder that a callback wants; a negative answer ends it. */
-static int each_name(int dir_fd, int (*each)(void *arg, int dir, const char *name), void *arg)
+int pb_archive_each_name(int dir_fd, int (*each)(void *arg, int dir, const char *name, unsigned char type),
+                         void *arg)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -73,7 +73,7 @@ static int each_name(int dir_fd, int (*each)(void *arg, int dir, const char *nam
     }
     for (struct dirent *e; r == 0 && (e = readdir(dir));)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            r = each(arg, dir_fd, e->d_name);
+            r = each(arg, dir_fd, e->d_name, e->d_type);
     closedir(dir);
     return r;
 }
@@ -88,7 +88,7 @@ static int read_run(int own, const char *id, struct pb_archive_run *ret)
 
     if (strlen(id) != PB_ARCHIVE_RUN - 1 || strspn(id, "0123456789abcdef") != PB_ARCHIVE_RUN - 1)
         return -ENOENT;
-    _cleanup_close_ int dir = open_folder(own, id);
+    _cleanup_close_ int dir = pb_archive_open_folder_at(own, id);
     if (dir < 0)
         return dir;
     int r = read_text(dir, "about", about.about, sizeof(about.about));
@@ -116,10 +116,10 @@ static int read_run(int own, const char *id, struct pb_archive_run *ret)
 static int open_own(const char *folder)
 {
     _cleanup_close_ int top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return top < 0 ? -errno : open_folder(top, PB_ARCHIVE_OWN);
+    return top < 0 ? -errno : pb_archive_open_folder_at(top, PB_ARCHIVE_OWN);
 }
 
-static int add_run(void *arg, int own, const char *name)
+static int add_run(void *arg, int own, const char *name, unsigned char type)
 {
     struct pb_archive_runs *runs = arg;
     struct pb_archive_run *run = malloc(sizeof(*run));
@@ -158,7 +158,7 @@ int pb_archive_runs_read(const char *folder, struct pb_archive_runs *ret, struct
     _cleanup_close_ int own = open_own(folder);
     if (own == -ENOENT || own == -ENOTDIR)
         return 0;
-    int r = own < 0 ? own : each_name(own, add_run, ret);
+    int r = own < 0 ? own : pb_archive_each_name(own, add_run, ret);
     if (r < 0) {
         pb_archive_runs_done(ret);
         return pb_fail(err, r, "the archive in %s cannot be read: %s", folder, strerror(-r));
@@ -186,7 +186,7 @@ struct recordings {
     unsigned n, max;
 };
 
-static int add_recording(void *arg, int own, const char *name)
+static int add_recording(void *arg, int own, const char *name, unsigned char type)
 {
     struct recordings *all = arg;
     size_t id = PB_ARCHIVE_RUN - 1;
@@ -211,7 +211,7 @@ unsigned pb_archive_recordings(const char *folder, pid_t pid, uint64_t start_tim
     if (start_time)
         snprintf(all.of + n, sizeof(all.of) - (size_t)n, "%llu", (unsigned long long)start_time);
     if (own >= 0 && max)
-        each_name(own, add_recording, &all);
+        pb_archive_each_name(own, add_recording, &all);
     return all.n;
 }
 
@@ -221,7 +221,7 @@ struct tables {
     char *text;
 };
 
-static int add_table(void *arg, int dir, const char *name)
+static int add_table(void *arg, int dir, const char *name, unsigned char type)
 {
     struct tables *t = arg;
     const char *end = strstr(name, ".columns");
@@ -240,213 +240,13 @@ int pb_archive_tables(const char *folder, const char *run,
     struct tables t = {.each = each, .arg = arg};
 
     _cleanup_close_ int own = open_own(folder);
-    _cleanup_close_ int dir = own < 0 ? own : open_folder(own, run);
+    _cleanup_close_ int dir = own < 0 ? own : pb_archive_open_folder_at(own, run);
     if (dir < 0)
         return dir;
     t.text = malloc(MAX_TEXT);
-    int r = t.text ? each_name(dir, add_table, &t) : -ENOMEM;
+    int r = t.text ? pb_archive_each_name(dir, add_table, &t) : -ENOMEM;
     free(t.text);
     return r;
-}
-
-/* --- files --- */
-
-struct listing {
-    struct pb_archive_files *files;
-    const char *run;    /* NULL: of all runs */
-    const char *prefix; /* TABLE/PARTITION */
-    const char *date;
-    char (*dates)[16];
-    size_t ndates;
-};
-
-static int add_date(void *arg, int dir, const char *name)
-{
-    struct listing *l = arg;
-
-    if (strncmp(name, "date=", 5) != 0 || strlen(name) >= sizeof(*l->dates))
-        return 0;
-    void *more = realloc(l->dates, (l->ndates + 1) * sizeof(*l->dates));
-    if (!more)
-        return -ENOMEM;
-    l->dates = more;
-    memcpy(l->dates[l->ndates++], name, strlen(name) + 1);
-    return 0;
-}
-
-static int add_file(void *arg, int dir, const char *name)
-{
-    struct listing *l = arg;
-    struct pb_archive_files *files = l->files;
-    struct pb_archive_file file;
-    struct stat st;
-
-    if (pb_archive_name_read(name, &file.name) < 0 || (l->run && strcmp(file.name.run, l->run) != 0) ||
-        fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
-        return 0;
-    if (snprintf(file.path, sizeof(file.path), "%s/%s/%s", l->prefix, l->date, name) >=
-        (int)sizeof(file.path))
-        return 0;
-    if (files->n == files->room) {
-        size_t room = files->room + files->room / 2 + 64;
-        struct pb_archive_file *more = realloc(files->at, room * sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        files->at = more;
-        files->room = room;
-    }
-    files->at[files->n++] = file;
-    return 0;
-}
-
-static int newest_date(const void *a, const void *b)
-{
-    return strcmp(b, a);
-}
-
-/* Those of one run beside each other, oldest first. */
-static int oldest_first(const void *a, const void *b)
-{
-    const struct pb_archive_name *x = &((const struct pb_archive_file *)a)->name,
-                                 *y = &((const struct pb_archive_file *)b)->name;
-    int run = strcmp(x->run, y->run);
-    return run ? run : x->first != y->first ? (x->first < y->first ? -1 : 1) : strcmp(x->serials, y->serials);
-}
-
-/* The parts of a batch beside each other, the last of them first. */
-static int by_batch(const void *a, const void *b)
-{
-    const struct pb_archive_name *x = &((const struct pb_archive_file *)a)->name,
-                                 *y = &((const struct pb_archive_file *)b)->name;
-    int run = strcmp(x->run, y->run), serials = strcmp(x->serials, y->serials);
-    return run                    ? run
-           : serials              ? serials
-           : x->parts != y->parts ? (x->parts < y->parts ? -1 : 1)
-                                  : (int)y->part - (int)x->part;
-}
-
-static bool is_same_batch(const struct pb_archive_name *a, const struct pb_archive_name *b)
-{
-    return a->parts == b->parts && strcmp(a->run, b->run) == 0 && strcmp(a->serials, b->serials) == 0;
-}
-
-/* Whether a name waits for its rename, of any part of that batch. */
-static int is_waiting(void *arg, int dir, const char *name)
-{
-    const struct pb_archive_name *wanted = arg;
-    struct pb_archive_name found;
-
-    /* .commit.date=YYYY-MM-DD.NAME */
-    const char *rest = strncmp(name, ".commit.", 8) == 0 ? strchr(name + 8, '.') : NULL;
-    return rest && pb_archive_name_read(rest + 1, &found) == 0 && strcmp(found.run, wanted->run) == 0 &&
-           strcmp(found.serials, wanted->serials) == 0;
-}
-
-/* Renames go from a batch's first day to its last, and days were listed from the last to the first: where
- * the last part was seen, all others were. *ret_again: a batch may have been finished while we looked. */
-static int leave_out_half_batches(struct pb_archive_files *files, int partition, bool *ret_again)
-{
-    size_t kept = 0;
-
-    if (files->n)
-        qsort(files->at, files->n, sizeof(*files->at), by_batch);
-    for (size_t i = 0, next; i < files->n; i = next) {
-        struct pb_archive_name *name = &files->at[i].name;
-        for (next = i + 1; next < files->n && is_same_batch(name, &files->at[next].name);)
-            next++;
-        if (name->part != name->parts) {
-            int r = each_name(partition, is_waiting, name);
-            if (r < 0)
-                return r;
-            if (r > 0)
-                continue;
-            /* Or somebody has removed its last day: the others stay. */
-            *ret_again = true;
-        }
-        memmove(&files->at[kept], &files->at[i], (next - i) * sizeof(*files->at));
-        kept += next - i;
-    }
-    files->n = kept;
-    return 0;
-}
-
-static int list_once(int partition, struct listing *l)
-{
-    l->ndates = 0;
-    l->files->n = 0;
-    int r = each_name(partition, add_date, l);
-    if (r == 0 && l->ndates)
-        qsort(l->dates, l->ndates, sizeof(*l->dates), newest_date);
-    for (size_t i = 0; r == 0 && i < l->ndates; i++) {
-        _cleanup_close_ int dir = open_folder(partition, l->dates[i]);
-        l->date = l->dates[i];
-        if (dir >= 0)
-            r = each_name(dir, add_file, l);
-    }
-    return r;
-}
-
-static int list_files(const char *folder, const char *table, const char *in, const char *run,
-                      struct pb_archive_files *ret)
-{
-    char prefix[PB_ARCHIVE_PATH];
-    struct listing l = {.files = ret, .run = run, .prefix = prefix};
-
-    *ret = (struct pb_archive_files){0};
-    if (snprintf(prefix, sizeof(prefix), "%s/%s", table, in) >= (int)sizeof(prefix))
-        return -ENAMETOOLONG;
-    _cleanup_close_ int top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    _cleanup_close_ int partition = top < 0 ? -errno : open_folder(top, prefix);
-    if (partition < 0)
-        return partition == -ENOENT ? 0 : partition;
-    bool again = true;
-    int r = 0;
-    for (int tries = 0; r == 0 && again && tries < 2; tries++) {
-        again = false;
-        r = list_once(partition, &l);
-        if (r == 0)
-            r = leave_out_half_batches(ret, partition, &again);
-    }
-    free(l.dates);
-    if (r < 0)
-        pb_archive_files_done(ret);
-    else if (ret->n)
-        qsort(ret->at, ret->n, sizeof(*ret->at), oldest_first);
-    return r;
-}
-
-int pb_archive_files_read(const char *folder, const struct pb_archive_run *run, const char *table,
-                          struct pb_archive_files *ret)
-{
-    return list_files(folder, table, run->partition, run->id, ret);
-}
-
-int pb_archive_partition_read(const char *folder, const char *partition, const char *table,
-                              struct pb_archive_files *ret)
-{
-    return list_files(folder, table, partition, NULL, ret);
-}
-
-size_t pb_archive_files_of(const struct pb_archive_files *files, const char *run, size_t *ret_n)
-{
-    size_t low = 0, high = files->n;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (strcmp(files->at[middle].name.run, run) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (*ret_n = 0; low + *ret_n < files->n && strcmp(files->at[low + *ret_n].name.run, run) == 0;)
-        ++*ret_n;
-    return low;
-}
-
-void pb_archive_files_done(struct pb_archive_files *files)
-{
-    free(files->at);
-    *files = (struct pb_archive_files){0};
 }
 
 int pb_archive_hold(const char *folder)

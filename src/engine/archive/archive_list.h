@@ -43,8 +43,11 @@ unsigned pb_archive_recordings(const char *folder, pid_t pid, uint64_t start_tim
 int pb_archive_tables(const char *folder, const char *run,
                       int (*each)(void *arg, const char *table, const char *columns), void *arg);
 
+/* archive_files.c: the files of a table. */
+
 struct pb_archive_file {
     struct pb_archive_name name;
+    unsigned day;               /* files of one folder have one number */
     char path[PB_ARCHIVE_PATH]; /* below the folder */
 };
 
@@ -53,16 +56,45 @@ struct pb_archive_files {
     size_t n, room;
 };
 
+/* Which folders of days are listed. */
+struct pb_archive_days {
+    int64_t from, until; /* UTC us: the days of these two and those between */
+    bool undated;        /* and files with rows of many days */
+};
+#define PB_ARCHIVE_ALL_DAYS ((struct pb_archive_days){INT64_MIN, INT64_MAX, true})
+
 /* The files of a run's table. What is listed is whole batches: a batch whose renames are still under way is
- * as if it were not there. */
+ * as if it were not there; nor is a file that was merged into another. ret_left: these, which a recorder that
+ * was killed did not remove; NULL where nobody asks. */
 int pb_archive_files_read(const char *folder, const struct pb_archive_run *run, const char *table,
-                          struct pb_archive_files *ret);
-/* The same of all runs of a partition at once, those of one run beside each other. */
-int pb_archive_partition_read(const char *folder, const char *partition, const char *table,
-                              struct pb_archive_files *ret);
+                          struct pb_archive_files *ret, struct pb_archive_files *ret_left);
+void pb_archive_files_done(struct pb_archive_files *files);
+
+/* The same of all runs of a partition at once, those of one run beside each other, for a query that asks more
+ * than once: where no folder has changed meanwhile, what was listed before is given again. */
+struct pb_archive_listing;
+struct pb_archive_lists {
+    struct pb_archive_listing **at; /* sorted */
+    size_t n;
+};
+
+/* What is given lives until the next call. ret_earlier: there are earlier days than those asked for. */
+int pb_archive_partition_read(struct pb_archive_lists *lists, const char *folder, const char *partition,
+                              const char *table, const struct pb_archive_days *days,
+                              const struct pb_archive_files **ret, bool *ret_earlier);
+void pb_archive_lists_done(struct pb_archive_lists *lists);
+
 /* Where those of a run begin, and how many there are. */
 size_t pb_archive_files_of(const struct pb_archive_files *files, const char *run, size_t *ret_n);
-void pb_archive_files_done(struct pb_archive_files *files);
+
+/* The files of a run in the open folder of one day, by their serials; their paths stand for nothing. */
+int pb_archive_day_read(int dir, const char *date, const char *run, struct pb_archive_files *ret);
+
+/* A folder below another, not through a link; negative errno. */
+int pb_archive_open_folder_at(int at, const char *path);
+/* The names in a folder (type: as readdir tells, DT_*); another answer than 0 ends it and is returned. */
+int pb_archive_each_name(int dir_fd, int (*each)(void *arg, int dir, const char *name, unsigned char type),
+                         void *arg);
 
 /* Keeps files from being removed while it is held: a lock that many may hold. Returns a descriptor. */
 int pb_archive_hold(const char *folder);

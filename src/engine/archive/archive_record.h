@@ -6,6 +6,7 @@
  * process of its own (archive_write.h). Blocking; one thread. */
 #pragma once
 
+#include "base/err.h"
 #include "engine/shared/archive.h"
 
 #include <sys/types.h>
@@ -18,6 +19,8 @@ struct pb_recorder_table {
     uint64_t files, segments, rows; /* written in this round */
     uint64_t lost;                  /* rows that were overwritten before they could be archived, ever */
     uint64_t lost_now;              /* of these, since the round before */
+    unsigned merged;                /* small files that were made one */
+    struct pb_err trouble;          /* why small files were not merged; "": nothing of the kind */
 };
 
 struct pb_recorder_options {
@@ -54,9 +57,9 @@ void pb_recorder_sign(struct pb_recorder *r);
 /* Removes what an ended recorder of the run left half done, and finishes what it had decided. */
 int pb_archive_recover(int partition, const char *run);
 
-/* Gives the files PREFIX.1 ... (names in the partition) their names; dates: "date=YYYY-MM-DD", ascending. */
+/* Gives the files PREFIX.1 ... (names in the partition) their names; dates: "date=...", ascending. */
 int pb_archive_commit(int partition, const char *prefix, const struct pb_archive_name *names,
-                      const char (*dates)[16], unsigned n, struct pb_err *err);
+                      const char (*dates)[PB_ARCHIVE_DATE], unsigned n, struct pb_err *err);
 
 /* A file of ours with this text, whole or not at all. */
 int pb_archive_put_text(int dir, const char *name, const char *text, size_t length);

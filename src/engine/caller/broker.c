@@ -23,6 +23,7 @@ enum { CANCEL_MS = 100, MAX_SCALE = 38 };
 
 struct pb_sql {
     struct pb_sql_query q;
+    struct pb_archive_lists lists;
     struct pb_worker slot;
     int pidfd;
     uint64_t deadline; /* when the worker is ended; 0: never */
@@ -300,7 +301,7 @@ static int take_message(struct pb_sql *t, struct pb_sql_event *ret, struct pb_er
     case PB_SQL_NEED:
         return send_live(t);
     case PB_SQL_WHICH:
-        r = pb_broker_put_files(&t->q, &t->in, &t->out, &t->stats);
+        r = pb_broker_put_files(&t->q, &t->lists, &t->in, &t->out, &t->stats);
         return r < 0 ? r : pb_wire_send(t->slot.socket, &t->out, t->deadline);
     case PB_SQL_COLUMNS:
         return take_columns(t, ret);
@@ -389,6 +390,7 @@ void pb_sql_close(struct pb_sql *t)
     pb_wire_done(&t->in);
     pb_wire_done(&t->out);
     release_columns(t);
+    pb_archive_lists_done(&t->lists);
     free(t->failures);
     free(t->note);
     if (t->pidfd >= 0)

@@ -2,7 +2,6 @@
 #include "engine/caller/broker_archive.h"
 
 #include "base/cleanup.h"
-#include "engine/archive/archive_list.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -71,6 +70,7 @@ struct answer {
     struct pb_wire *to;
     int64_t from, until; /* us */
     int64_t oldest;      /* ns */
+    bool earlier;        /* there are days before the first that was listed */
     uint32_t n, skipped;
 };
 
@@ -107,11 +107,12 @@ static void put_run(const struct archived *of, const struct pb_archive_files *fi
 }
 
 /* A partition may have files of thousands of runs: it is listed once for all of them. */
-static int put_runs(const struct pb_sql_query *q, const char *table, struct answer *a)
+static int put_runs(const struct pb_sql_query *q, struct pb_archive_lists *lists, const char *table,
+                    const struct pb_archive_days *days, struct answer *a)
 {
     unsigned narenas = pb_broker_arenas(q), n = 0;
     _cleanup_free_ struct archived *all = calloc(narenas + 1, sizeof(*all));
-    struct pb_archive_files files = {0};
+    const struct pb_archive_files *files = NULL;
     int r = all ? 0 : -ENOMEM;
 
     for (unsigned i = 0; r == 0 && i < narenas; i++) {
@@ -122,19 +123,34 @@ static int put_runs(const struct pb_sql_query *q, const char *table, struct answ
     if (n)
         qsort(all, n, sizeof(*all), by_partition);
     for (unsigned i = 0; r == 0 && i < n; i++) {
-        if (i == 0 || strcmp(all[i].run->partition, all[i - 1].run->partition) != 0) {
-            pb_archive_files_done(&files);
-            r = pb_archive_partition_read(q->archive, all[i].run->partition, table, &files);
-        }
+        bool earlier = false;
+        if (i == 0 || strcmp(all[i].run->partition, all[i - 1].run->partition) != 0)
+            r = pb_archive_partition_read(lists, q->archive, all[i].run->partition, table, days, &files,
+                                          &earlier);
+        a->earlier = a->earlier || earlier;
         if (r == 0)
-            put_run(&all[i], &files, a);
+            put_run(&all[i], files, a);
     }
-    pb_archive_files_done(&files);
     return r;
 }
 
-int pb_broker_put_files(const struct pb_sql_query *q, struct pb_wire *which, struct pb_wire *to,
-                        struct pb_sql_stats *stats)
+/* Days before the ones asked for matter to one thing: from when on there are rows. Where a file was found
+ * that begins before, that is known already. */
+static int put_range(const struct pb_sql_query *q, struct pb_archive_lists *lists, const char *table,
+                     struct answer *a)
+{
+    struct pb_archive_days days = {a->from, a->until, true};
+
+    int r = put_runs(q, lists, table, &days, a);
+    if (r == 0 && a->earlier && a->oldest / 1000 > a->from) {
+        days = (struct pb_archive_days){INT64_MIN, a->from - 86400 * INT64_C(1000000), false};
+        r = put_runs(q, lists, table, &days, a);
+    }
+    return r;
+}
+
+int pb_broker_put_files(const struct pb_sql_query *q, struct pb_archive_lists *lists, struct pb_wire *which,
+                        struct pb_wire *to, struct pb_sql_stats *stats)
 {
     struct answer a = {.to = to, .oldest = INT64_MAX};
     uint32_t length;
@@ -152,7 +168,7 @@ int pb_broker_put_files(const struct pb_sql_query *q, struct pb_wire *which, str
     pb_wire_put_u32(to, 0);
     pb_wire_put_u64(to, 0);
     pb_wire_put_u32(to, 0);
-    int r = put_runs(q, table, &a);
+    int r = put_range(q, lists, table, &a);
     if (to->failed)
         return -EMSGSIZE;
     uint32_t number = (uint32_t)-r;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #define SUFFIX   ".parquet"
 #define NO_VALUE "__HIVE_DEFAULT_PARTITION__"
@@ -38,7 +39,7 @@ int pb_archive_name_read(const char *text, struct pb_archive_name *ret)
 {
     struct pb_archive_name name = {0};
     int64_t part, parts, columns, total;
-    uint64_t serials[PB_ARCHIVE_BATCH];
+    struct pb_archive_span spans[PB_ARCHIVE_BATCH];
     const char *p = text + PB_ARCHIVE_RUN;
 
     if (strspn(text, "0123456789abcdef") != PB_ARCHIVE_RUN - 1 || text[PB_ARCHIVE_RUN - 1] != '-')
@@ -58,8 +59,11 @@ int pb_archive_name_read(const char *text, struct pb_archive_name *ret)
     name.parts = (unsigned)parts;
     name.ncolumns = (unsigned)columns;
     name.total = (uint64_t)total;
-    if (pb_archive_serials_unpack(name.serials, serials) < 0)
+    int nspans = pb_archive_serials_unpack(name.serials, spans);
+    if (nspans <= 0)
         return -EINVAL;
+    name.first_serial = spans[0].first;
+    name.last_serial = spans[nspans - 1].last;
     *ret = name;
     return 0;
 }
@@ -115,13 +119,31 @@ static int read_hex(const char **p, uint64_t *ret)
     return errno || *ret == 0 || *ret > PB_SERIAL_MAX ? -EINVAL : 0;
 }
 
-int pb_archive_serials_unpack(const char *text, uint64_t ret[PB_ARCHIVE_BATCH])
+void pb_archive_serials_pack_all(uint64_t first, uint64_t last, char ret[PB_ARCHIVE_SERIALS + 1])
 {
-    uint64_t more;
+    snprintf(ret, PB_ARCHIVE_SERIALS + 1, "%" PRIx64 "~%" PRIx64, first, last - first);
+}
+
+bool pb_archive_is_merged(const struct pb_archive_name *name)
+{
+    return strchr(name->serials, '~');
+}
+
+int pb_archive_serials_unpack(const char *text, struct pb_archive_span ret[PB_ARCHIVE_BATCH])
+{
+    uint64_t more, at;
     int n = 0;
 
-    if (read_hex(&text, &ret[n++]) < 0)
+    if (read_hex(&text, &at) < 0)
         return -EINVAL;
+    ret[n++] = (struct pb_archive_span){at, at};
+    if (*text == '~') {
+        text++;
+        if (read_hex(&text, &more) < 0 || *text || more > PB_SERIAL_MAX - at)
+            return -EINVAL;
+        ret[0].last = at + more;
+        return 1;
+    }
     while (*text) {
         if (n == PB_ARCHIVE_BATCH)
             return -EINVAL;
@@ -129,11 +151,62 @@ int pb_archive_serials_unpack(const char *text, uint64_t ret[PB_ARCHIVE_BATCH])
             more = (uint64_t)*text++ - 'g' + 1;
         else if (*text++ != '_' || read_hex(&text, &more) < 0)
             return -EINVAL;
-        ret[n] = ret[n - 1] + more;
-        if (ret[n++] > PB_SERIAL_MAX)
+        at += more;
+        if (at > PB_SERIAL_MAX)
             return -EINVAL;
+        ret[n++] = (struct pb_archive_span){at, at};
     }
     return n;
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const struct pb_archive_span *x = a, *y = b;
+    return x->first != y->first ? (x->first < y->first ? -1 : 1) : 0;
+}
+
+size_t pb_archive_spans_join(struct pb_archive_span *spans, size_t n)
+{
+    size_t kept = 0;
+
+    if (n)
+        qsort(spans, n, sizeof(*spans), by_first);
+    for (size_t i = 0; i < n; i++) {
+        struct pb_archive_span *before = kept ? &spans[kept - 1] : NULL;
+        if (!before || spans[i].first > before->last + 1)
+            spans[kept++] = spans[i];
+        else if (spans[i].last > before->last)
+            before->last = spans[i].last;
+    }
+    return kept;
+}
+
+bool pb_archive_spans_hold(const struct pb_archive_span *spans, size_t n, uint64_t serial)
+{
+    size_t low = 0, high = n;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (spans[middle].first <= serial)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && serial <= spans[low - 1].last;
+}
+
+void pb_archive_date(int64_t day, char ret[PB_ARCHIVE_DATE])
+{
+    time_t seconds = (time_t)(day * 86400);
+    struct tm tm = {0};
+
+    if (day == PB_ARCHIVE_UNDATED) {
+        snprintf(ret, PB_ARCHIVE_DATE, "date=" NO_VALUE);
+        return;
+    }
+    gmtime_r(&seconds, &tm);
+    snprintf(ret, PB_ARCHIVE_DATE, "date=%04d-%02d-%02d", (tm.tm_year + 1900) % 10000, (tm.tm_mon + 1) % 100,
+             tm.tm_mday % 100);
 }
 
 int pb_archive_folder_usual(char *ret, size_t size)

@@ -8,7 +8,9 @@
  * A name is RUN-FIRST-LAST-PARTofPARTS-cCOLUMNS-rTOTAL-SEGMENTS.parquet: the run, the times of its first and
  * last row (us), which part of a batch it is (a batch that spans midnight has a file a day), how many columns
  * the table had, how many rows of the table were archived up to its end, and the serials of the segments in
- * it. Names are the only record of what is archived: they appear with the rows or not at all.
+ * it. Names are the only record of what is archived: they appear with the rows or not at all. A file that was
+ * merged of several has FIRST~MORE for its serials: all of the table's in that range that were ever archived.
+ * Files of the same folder and run whose serials lie in it are the ones it was made of, and count no more.
  * What is here is text and paths; shared by broker and worker. */
 #pragma once
 
@@ -28,6 +30,7 @@ enum {
     PB_ARCHIVE_SERIALS = 128,       /* of the segments' text in a name */
     PB_ARCHIVE_BATCH = 128,         /* segments in a file at most */
     PB_ARCHIVE_PARTS = 8,           /* files in a batch at most */
+    PB_ARCHIVE_DATE = 32,           /* of a day's folder, with NUL */
     PB_ARCHIVE_TABLE = PB_NAME_SIZE /* of one part of a table's name, with NUL */
 };
 #define PB_ARCHIVE_OWN PB_NAME_ARCHIVE /* our records; Spark, pyarrow and others pass over such names */
@@ -41,6 +44,12 @@ struct pb_archive_name {
     unsigned ncolumns;
     uint64_t total;
     char serials[PB_ARCHIVE_SERIALS + 1];
+    uint64_t first_serial, last_serial; /* as the text above says; not written */
+};
+
+/* Serials of segments, the first and the last. */
+struct pb_archive_span {
+    uint64_t first, last;
 };
 
 /* -EINVAL: it is no name of ours. */
@@ -49,8 +58,20 @@ void pb_archive_name_write(const struct pb_archive_name *name, char *ret, size_t
 
 /* Ascending serials as text. Returns how many fitted. */
 size_t pb_archive_serials_pack(const uint64_t *serials, size_t n, char ret[PB_ARCHIVE_SERIALS + 1]);
-/* Returns how many there are, at most PB_ARCHIVE_BATCH; -EINVAL. */
-int pb_archive_serials_unpack(const char *text, uint64_t ret[PB_ARCHIVE_BATCH]);
+/* All of a table between two serials, as text: of a file that was merged. */
+void pb_archive_serials_pack_all(uint64_t first, uint64_t last, char ret[PB_ARCHIVE_SERIALS + 1]);
+bool pb_archive_is_merged(const struct pb_archive_name *name);
+/* Returns how many spans there are, at most PB_ARCHIVE_BATCH, ascending; -EINVAL. */
+int pb_archive_serials_unpack(const char *text, struct pb_archive_span ret[PB_ARCHIVE_BATCH]);
+
+/* Spans in any order, sorted and made one where they touch. Returns how many are left. */
+size_t pb_archive_spans_join(struct pb_archive_span *spans, size_t n);
+/* Whether one of such spans holds a serial. */
+bool pb_archive_spans_hold(const struct pb_archive_span *spans, size_t n, uint64_t serial);
+
+/* The folder of a day (days after 1970-01-01): date=YYYY-MM-DD. PB_ARCHIVE_UNDATED: rows of many days. */
+#define PB_ARCHIVE_UNDATED INT64_MIN
+void pb_archive_date(int64_t day, char ret[PB_ARCHIVE_DATE]);
 
 /* The folder that is given, or the setting's: PROBING_ARCHIVE, else probing/archive in the user's data
  * directory. Nothing is made. -ENOENT: it is "none", or there is no home. */

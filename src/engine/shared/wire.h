@@ -17,7 +17,9 @@
  *   worker: DONE or ERROR               then the next REQUEST, or the end
  *   both:   FDS                         descriptors of the message that follows, where one cannot carry all
  *
- * The process that writes a Parquet file is sent COLUMNS, ROWS (as texts) and DONE. */
+ * The process that writes a Parquet file is sent COLUMNS, ROWS (as texts) and DONE. The process that writes
+ * an archive is sent REQUEST (a table and its segments), asks for files with NEED, gets them with LIVE, and
+ * answers DONE; or it is sent MERGE, with a file to write and the files whose rows go into it. */
 #pragma once
 
 #include <stdbool.h>
@@ -49,6 +51,7 @@ enum pb_sql_message {
     PB_SQL_ERROR,
     PB_SQL_LOCK,
     PB_SQL_FDS,
+    PB_SQL_MERGE,
     PB_SQL_MESSAGE_END
 };
 

@@ -22,7 +22,7 @@ struct pb_cat_archived {
     int map[PB_MAX_COLUMNS]; /* the table's column -> the archive's, -1: it has none */
     struct file *files;
     unsigned nfiles;
-    uint64_t *held; /* serials of the segments in the files */
+    struct pb_archive_span *held; /* serials of the segments in the files */
     size_t nheld;
 };
 
@@ -127,18 +127,12 @@ void pb_archive_want(struct pb_engine *e, const char *sql)
 
 /* --- files --- */
 
-static int by_serial(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 bool pb_archive_holds(const struct pb_cat_table *t, unsigned source, uint64_t serial)
 {
     for (unsigned i = 0; i < t->narchived; i++) {
         const struct pb_cat_archived *a = &t->archived[i];
         if (a->source == source)
-            return a->nheld && bsearch(&serial, a->held, a->nheld, sizeof(serial), by_serial);
+            return pb_archive_spans_hold(a->held, a->nheld, serial);
     }
     return false;
 }
@@ -164,7 +158,7 @@ static int add_file(struct pb_cat_table *t, unsigned source, const char *path, u
 {
     _cleanup_free_ char *copy = strndup(path, length);
     struct pb_archive_name name;
-    uint64_t serials[PB_ARCHIVE_BATCH];
+    struct pb_archive_span spans[PB_ARCHIVE_BATCH];
     unsigned i = 0;
 
     const char *base = copy ? strrchr(copy, '/') : NULL;
@@ -180,14 +174,14 @@ static int add_file(struct pb_cat_table *t, unsigned source, const char *path, u
         return -ENOMEM;
     a->files = more;
     a->files[a->nfiles++] = (struct file){.path = pb_take_ptr(copy), .ncolumns = name.ncolumns};
-    int n = pb_archive_serials_unpack(name.serials, serials);
+    int n = pb_archive_serials_unpack(name.serials, spans);
     if (n <= 0)
         return 0;
-    uint64_t *held = realloc(a->held, (a->nheld + (size_t)n) * sizeof(*held));
+    struct pb_archive_span *held = realloc(a->held, (a->nheld + (size_t)n) * sizeof(*held));
     if (!held)
         return -ENOMEM;
     a->held = held;
-    memcpy(held + a->nheld, serials, (size_t)n * sizeof(*held));
+    memcpy(held + a->nheld, spans, (size_t)n * sizeof(*held));
     a->nheld += (size_t)n;
     return 0;
 }
@@ -205,8 +199,7 @@ static int read_files(struct pb_wire *in, struct pb_cat_table *t, struct pb_err 
         r = path ? add_file(t, source, path, length) : -EBADMSG;
     }
     for (unsigned i = 0; i < t->narchived; i++)
-        if (t->archived[i].nheld)
-            qsort(t->archived[i].held, t->archived[i].nheld, sizeof(uint64_t), by_serial);
+        t->archived[i].nheld = pb_archive_spans_join(t->archived[i].held, t->archived[i].nheld);
     if (t->time_column >= 0 && oldest < t->oldest)
         t->oldest = oldest;
     return r < 0 ? pb_fail(err, r, "the archive of %s cannot be read: %s", t->name, strerror(-r)) : 0;
@@ -241,7 +234,8 @@ static int ask(struct pb_engine *e, struct pb_cat_table *t, bool last, struct pb
 
 int pb_archive_look(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
 {
-    return ask(e, t, false, err);
+    /* What has ended and left nothing but files is asked for once. */
+    return t->nparts ? ask(e, t, false, err) : 0;
 }
 
 int pb_archive_take(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)

@@ -112,7 +112,7 @@ static void take_all_days(struct batch *b, const struct pb_view *v)
         all.first = times[i] < all.first ? times[i] : all.first;
         all.last = times[i] > all.last ? times[i] : all.last;
     }
-    all.number = all.first / DAY_NS - (all.first % DAY_NS < 0);
+    all.number = PB_ARCHIVE_UNDATED;
     b->days[0] = all;
     b->ndays = 1;
 }
@@ -142,7 +142,7 @@ static int load(struct batch *b)
         bool good = k < n && pb_view_load(part->reader, &list[k], &s->view) == 0 &&
                     pb_catalog_fits(t, 0, &s->view) && (s->view.complete || b->dead);
         bool fits = good && take_times(b, &s->view);
-        /* Alone in its batch it is one file for all of its days, with the date of the first. */
+        /* Alone in its batch it is one file for all of its days, in the folder for no date. */
         bool alone = good && !fits && t->nsegments == 0;
         if (alone)
             take_all_days(b, &s->view);
@@ -380,6 +380,48 @@ static void put_answer(struct pb_wire *out, const struct batch *b)
     }
 }
 
+static void put_failure(struct pb_wire *out, int r, const struct pb_err *err)
+{
+    const char *text = pb_err_text(err, r);
+
+    pb_wire_begin(out, PB_SQL_ERROR);
+    pb_wire_put_u32(out, (uint32_t)-r);
+    pb_wire_put_text(out, text, strlen(text));
+}
+
+/* The rows of several files of ours, in their order, into one: the first descriptor is the file to write. */
+static int merge(struct pb_wire *in, struct pb_err *err)
+{
+    _cleanup_free_ char *sql = NULL;
+    uint32_t length;
+    size_t size;
+
+    const char *compression = pb_wire_text(in, &length);
+    FILE *out = compression && length < 32 && in->nfds > 2 ? open_memstream(&sql, &size) : NULL;
+    if (!out)
+        return pb_fail(err, -EBADMSG, "the request makes no sense");
+    fputs("COPY (SELECT * FROM read_parquet([", out);
+    for (unsigned i = 1; i < in->nfds; i++)
+        fprintf(out, "%s'" PB_SANDBOX_FILE "%d'", i > 1 ? ", " : "", in->fds[i]);
+    fprintf(out,
+            "], hive_partitioning = false)) TO '" PB_SANDBOX_FILE
+            "%d' (FORMAT parquet, COMPRESSION %.*s, USE_TMP_FILE false)",
+            in->fds[0], (int)length, compression);
+    return fclose(out) == 0 ? run(sql, err) : pb_fail(err, -ENOMEM, "out of memory");
+}
+
+static int answer_merge(int socket, struct pb_wire *in, struct pb_wire *out)
+{
+    struct pb_err err = {0};
+
+    int r = merge(in, &err);
+    if (r == 0)
+        pb_wire_begin(out, PB_SQL_DONE);
+    else
+        put_failure(out, r, &err);
+    return pb_wire_send(socket, out, 0);
+}
+
 static int answer(int socket, struct pb_wire *in, struct pb_wire *out)
 {
     struct batch *b = calloc(1, sizeof(*b));
@@ -395,10 +437,7 @@ static int answer(int socket, struct pb_wire *in, struct pb_wire *out)
     if (r == 0) {
         put_answer(out, b);
     } else {
-        const char *text = pb_err_text(&err, r);
-        pb_wire_begin(out, PB_SQL_ERROR);
-        pb_wire_put_u32(out, (uint32_t)-r);
-        pb_wire_put_text(out, text, strlen(text));
+        put_failure(out, r, &err);
     }
     if (b) {
         close_files(b);
@@ -440,13 +479,11 @@ int pb_archive_write(int socket)
     pb_limits_volunteer();
     int r = open_database(&err);
     if (r < 0) {
-        pb_wire_begin(&out, PB_SQL_ERROR);
-        pb_wire_put_u32(&out, (uint32_t)-r);
-        pb_wire_put_text(&out, err.text, strlen(err.text));
+        put_failure(&out, r, &err);
         pb_wire_send(socket, &out, 0);
         return 1;
     }
-    while (pb_wire_receive(socket, &in, 0) == 0 && answer(socket, &in, &out) == 0)
-        ;
+    while (r == 0 && pb_wire_receive(socket, &in, 0) == 0)
+        r = in.type == PB_SQL_MERGE ? answer_merge(socket, &in, &out) : answer(socket, &in, &out);
     return 0;
 }

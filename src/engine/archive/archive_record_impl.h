@@ -1,0 +1,47 @@
+/* archive_record_impl: what a recorder consists of: shared by archive_record.c and archive_record_open.c. */
+#pragma once
+
+#include "engine/archive/archive_list.h"
+#include "engine/archive/archive_record.h"
+#include "engine/shared/wire.h"
+#include "table/reader.h"
+
+#include <limits.h>
+
+/* A segment that is archived and still in the arena. */
+struct pb_recorder_done {
+    uint64_t serial;
+    uint32_t rows;
+    bool counted; /* rows is known */
+};
+
+struct pb_recorder_part {
+    char name[64];
+    unsigned index;
+    bool listed; /* what its files tell was taken in */
+    char *columns;
+    size_t columns_size;
+    struct pb_recorder_done *done; /* by serial */
+    size_t ndone;
+    uint64_t total, lost;
+    char date[PB_ARCHIVE_DATE]; /* the last day that files were written of; "": none since the last merge */
+    unsigned passed;            /* rounds in which nothing is merged, after a failure */
+};
+
+struct pb_recorder {
+    char folder[PATH_MAX], place[PATH_MAX];
+    char compression[32];
+    struct pb_archive_run run;
+    struct pb_reader *reader;
+    struct pb_reader_info info;
+    int arena_fd, folder_fd, own_fd, lock_fd;
+    int writer; /* socket; -1: not started */
+    unsigned counter;
+    uint64_t next_serial; /* of the arena, when the last round began */
+    struct pb_recorder_part *tables;
+    unsigned ntables;
+    struct pb_wire in, out;
+};
+
+/* Ends the process that writes Parquet, where there is one. */
+void pb_recorder_close_writer(struct pb_recorder *r);
