@@ -303,6 +303,30 @@ def offsets(include, version, free):
         return subprocess.run([binary], check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout
 
 
+def by_machine(include, version, free, fields):
+    """The same fields, those that aarch64 has elsewhere (its pthread_mutex_t is longer) with both offsets: its program cannot
+    run here, so they are read from the assembly of an array."""
+    names = [name for name in re.findall(r"(?m)^    \.([a-z_.]+) = \d+,$", fields) if name != "kind_shift"]
+    values = ", ".join(str(chosen(FIELDS[name], version)) for name in names)
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder, "layout.c"), Path(folder, "layout.s")
+        source.write_text(f"{HEADERS}\nconst unsigned offsets_here[] = {{{values}, 0x7fff1234}};\n")
+        build = ["-DPy_GIL_DISABLED=1"] if free else []
+        Path(folder, "crypt.h").touch()  # Python.h includes it up to 3.10, and no layout needs it
+        # Debian keeps pyconfig.h in a folder of each machine. What this one's says of sizes is true of aarch64 too.
+        for pyconfig in include.parent.glob(f"x86_64-linux-gnu/{include.name}/pyconfig.h"):
+            Path(folder, "aarch64-linux-gnu", include.name).mkdir(parents=True)
+            Path(folder, "aarch64-linux-gnu", include.name, "pyconfig.h").symlink_to(pyconfig)
+        subprocess.run([sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.36", "-w", "-S", "-O1", *build,
+                        f"-I{include}", f"-I{include}/internal", f"-I{folder}", source, "-o", out], check=True)
+        words = re.search(r"offsets_here:\n((?:\s+\.word\s.*\n)+)", out.read_text()).group(1)
+    there = [int(word, 0) for word in re.findall(r"\.word\s+(\w+)", words)]
+    assert len(there) == len(names) + 1 and there[-1] == 0x7fff1234, words
+    for name, value in zip(names, there):
+        fields = re.sub(rf"(?m)^    \.{re.escape(name)} = (?!{value},)(\d+),$", rf"    .{name} = PB_BY_MACHINE(\1, {value}),", fields)
+    return fields
+
+
 def text_of(name, release, version, fields, flags):
     text = f"""/* layout_{name}: see layout.h. Written by scripts/layouts.py from the headers of
  * CPython {release}. */
@@ -332,6 +356,8 @@ def tables_of(include):
     version = tuple(map(int, release.split(".")[:2]))
     name = f"{version[0]}_{version[1]}"
     fields = offsets(include, version, False)
+    if (3, 7) <= version <= (3, 11):  # later ones tell their own, or have none of these fields
+        fields = by_machine(include, version, False, fields)
     yield text_of(name, release, version, fields, "    .verified = true,\n")
     if version >= (3, 13):
         yield text_of(f"{name}t", release, version, offsets(include, version, True),

@@ -125,6 +125,13 @@ struct pb_py_told {
     uint16_t ours, theirs;
 };
 
+/* An offset behind a pthread_mutex_t, which has 40 bytes on x86-64 and 48 on aarch64. */
+#ifdef __aarch64__
+#define PB_BY_MACHINE(x86_64, aarch64) (aarch64)
+#else
+#define PB_BY_MACHINE(x86_64, aarch64) (x86_64)
+#endif
+
 extern const struct pb_py_layout pb_py_layout_3_4, pb_py_layout_3_5, pb_py_layout_3_6, pb_py_layout_3_7,
     pb_py_layout_3_8, pb_py_layout_3_9, pb_py_layout_3_10, pb_py_layout_3_11, pb_py_layout_3_12,
     pb_py_layout_3_13, pb_py_layout_3_14, pb_py_layout_3_15, pb_py_layout_3_13t, pb_py_layout_3_14t,
