@@ -73,7 +73,7 @@ static void put_operation(FILE *out, const struct pb_route *r)
     put_string(out, r->summary);
     fputs(",", out);
     put_params(out, r);
-    if (r->flags & PB_ROUTE_SQL)
+    if (r->flags & (PB_ROUTE_SQL | PB_ROUTE_MCP))
         fputs(",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":{\"type\":"
               "\"object\"}}}}",
               out);

@@ -171,3 +171,20 @@ int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH]
     *ret_pid = (pid_t)strtol(text, NULL, 10);
     return read_small(folder, "address", ret_address, PB_SERVE_PATH);
 }
+
+int pb_home_read_pem(const char *path, char **ret, struct pb_err *err)
+{
+    FILE *file = path ? fopen(path, "re") : NULL;
+    char text[65536];
+
+    *ret = NULL;
+    if (!path)
+        return 0;
+    size_t n = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    text[n] = '\0';
+    if (file)
+        fclose(file);
+    if (n)
+        *ret = strdup(text);
+    return *ret ? 0 : pb_fail(err, -EINVAL, "%s cannot be read", path);
+}

@@ -10,6 +10,7 @@
 #include "serve/answer.h"
 #include "serve/errand.h"
 #include "serve/events.h"
+#include "serve/mcp.h"
 #include "serve/original.h"
 #include "serve/routes.h"
 #include "serve/service.h"
@@ -40,6 +41,7 @@ struct request {
     const struct pb_route *route;
     const struct pb_form *form;
     struct pb_errand *job;
+    struct pb_mcp_reply mcp;
     struct pb_subscriber *events;
     char id[PB_ROUTE_VARIABLE];
     char *body, *printed; /* printed: for a route that converts it */
@@ -230,6 +232,25 @@ static void end_audit(const struct request *q)
     pb_audit_end(q->s, q->audit, text);
 }
 
+/* A route's command, from here on in a child. */
+static enum MHD_Result run_words(struct request *q, char *const *words, const char *file, unsigned limit_ms)
+{
+    const struct pb_errand_plan plan = {.argv = words,
+                                        .input = q->route->flags & PB_ROUTE_STDIN ? q->body : NULL,
+                                        .input_length = q->length,
+                                        .file = file,
+                                        .limit_ms = limit_ms,
+                                        .resume = resume,
+                                        .arg = q};
+    struct pb_err err = {0};
+
+    int r = pb_errand_start(q->s->jobs, &plan, &q->job, &err);
+    if (r < 0)
+        return pb_answer_error(q->connection, r == -EBUSY ? 503 : 500, pb_err_text(&err, r), NULL);
+    pb_errand_ready(q->job, suspend);
+    return MHD_YES;
+}
+
 static enum MHD_Result start_command(struct request *q)
 {
     _cleanup_(pb_words_done) struct pb_words w = {0};
@@ -247,18 +268,37 @@ static enum MHD_Result start_command(struct request *q)
     if (q->route->flags & PB_ROUTE_CHANGES)
         begin_audit(q);
     unsigned limit_ms = q->route->limit_s * 1000 + (unsigned)(seconds ? strtod(seconds, NULL) * 1000 : 0);
-    const struct pb_errand_plan plan = {.argv = w.at,
-                                        .input = q->route->flags & PB_ROUTE_STDIN ? q->body : NULL,
-                                        .input_length = q->length,
-                                        .file = q->form->file,
-                                        .limit_ms = limit_ms,
-                                        .resume = resume,
-                                        .arg = q};
-    r = pb_errand_start(q->s->jobs, &plan, &q->job, &err);
-    if (r < 0)
-        return pb_answer_error(q->connection, r == -EBUSY ? 503 : 500, pb_err_text(&err, r), NULL);
-    pb_errand_ready(q->job, suspend);
-    return MHD_YES;
+    return run_words(q, w.at, q->form->file, limit_ms);
+}
+
+static const char *header(const struct request *q, const char *name)
+{
+    return MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, name);
+}
+
+static enum MHD_Result start_mcp(struct request *q)
+{
+    const struct pb_mcp_request request = {.body = q->body ? q->body : "",
+                                           .length = q->length,
+                                           .version = header(q, "MCP-Protocol-Version"),
+                                           .method = header(q, "Mcp-Method"),
+                                           .name = header(q, "Mcp-Name"),
+                                           .changes = q->s->mcp_changes && !q->s->read_only,
+                                           .program = q->s->program,
+                                           .target = q->s->target};
+
+    if (pb_mcp_take(&request, &q->mcp) < 0)
+        return MHD_NO;
+    if (q->mcp.status) {
+        char *text = q->mcp.text;
+        q->mcp.text = NULL;
+        return pb_answer(q->connection, q->mcp.status,
+                         MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE),
+                         q->route->forms->type);
+    }
+    if (q->mcp.changes)
+        begin_audit(q);
+    return run_words(q, q->mcp.words.at, q->mcp.file, q->route->limit_s * 1000);
 }
 
 /* --- what it gave --- */
@@ -304,10 +344,10 @@ static enum MHD_Result send_file(struct request *q)
                      q->form->type);
 }
 
-static enum MHD_Result send_converted(struct request *q)
+/* Takes what the command printed. -EAGAIN: there is more to come; -EFBIG; -EPIPE: it failed. */
+static int take_printed(struct request *q)
 {
-    char piece[16384], *text = NULL;
-    size_t size = 0;
+    char piece[16384];
     ssize_t n;
 
     while ((n = pb_errand_read(q->job, piece, sizeof(piece), suspend)) > 0) {
@@ -315,14 +355,25 @@ static enum MHD_Result send_converted(struct request *q)
                          ? NULL
                          : realloc(q->printed, q->printed_length + (size_t)n);
         if (!more)
-            return pb_answer_error(q->connection, 500, "the answer is too long", NULL);
+            return -EFBIG;
         memcpy(more + q->printed_length, piece, (size_t)n);
         q->printed = more;
         q->printed_length += (size_t)n;
     }
-    if (n == -EAGAIN)
+    return (int)n;
+}
+
+static enum MHD_Result send_converted(struct request *q)
+{
+    char *text = NULL;
+    size_t size = 0;
+
+    int r = take_printed(q);
+    if (r == -EAGAIN)
         return MHD_YES;
-    FILE *out = n < 0 ? NULL : open_memstream(&text, &size);
+    if (r == -EFBIG)
+        return pb_answer_error(q->connection, 500, "the answer is too long", NULL);
+    FILE *out = r < 0 ? NULL : open_memstream(&text, &size);
     if (!out)
         return pb_answer_error(q->connection, 500, "the command failed in the middle", NULL);
     q->route->convert(q->printed ? q->printed : "", q->printed_length,
@@ -332,10 +383,48 @@ static enum MHD_Result send_converted(struct request *q)
                      q->form->type);
 }
 
+/* The answer of a tool is its text, also where it failed: the assistant reads why. */
+static enum MHD_Result send_tool(struct request *q)
+{
+    char *text = NULL, piece[16384];
+    size_t size = 0;
+    ssize_t n;
+
+    int r = take_printed(q);
+    if (r == -EAGAIN)
+        return MHD_YES;
+    struct pb_errand_end end = pb_errand_end(q->job);
+    _cleanup_close_ int fd = q->mcp.file && !end.status ? pb_errand_open_file(q->job) : -1;
+    FILE *said = open_memstream(&text, &size);
+    if (!said)
+        return MHD_NO;
+    if (fd < 0)
+        fwrite(q->printed ? q->printed : "", 1, q->printed_length, said);
+    while (fd >= 0 && size < PRINTED_MAX && (n = read(fd, piece, sizeof(piece))) > 0)
+        fwrite(piece, 1, (size_t)n, said), fflush(said);
+    fputs(r == -EFBIG ? "\n(cut: the answer is too long)" : end.late ? "\n(its time was up)" : "", said);
+    if (end.status)
+        fputs(end.errors, said);
+    fclose(said);
+    char *answer = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&answer, &length);
+    if (out) {
+        pb_mcp_put_result(out, q->mcp.id, r == -EFBIG || end.status || end.late, text, size);
+        fclose(out);
+    }
+    free(text);
+    return pb_answer(q->connection, 200,
+                     MHD_create_response_from_buffer(length, answer, MHD_RESPMEM_MUST_FREE),
+                     q->route->forms->type);
+}
+
 static enum MHD_Result send_answer(struct request *q)
 {
     if (!pb_errand_ready(q->job, suspend))
         return MHD_YES;
+    if (q->route->flags & PB_ROUTE_MCP)
+        return send_tool(q);
     struct pb_errand_end end = pb_errand_end(q->job);
     if (end.over && (end.late || end.status) && (end.silent || q->form->file || end.late))
         return send_failure(q, &end);
@@ -408,6 +497,8 @@ static enum MHD_Result dispatch(struct request *q, const char *path, const char 
     if (!q->route)
         return pb_answer_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
                                NULL);
+    if (q->route->flags & PB_ROUTE_MCP)
+        return start_mcp(q);
     return q->route->flags & PB_ROUTE_EVENTS ? start_events(q) : start_command(q);
 }
 
@@ -538,28 +629,12 @@ static void end_request(void *cls, struct MHD_Connection *c, void **con_cls,
         pb_subscriber_leave(q->events);
     free(q->body);
     free(q->printed);
+    pb_mcp_reply_done(&q->mcp);
     free(q);
     *con_cls = NULL;
 }
 
 /* --- listeners --- */
-
-static int read_pem(const char *path, char **ret, struct pb_err *err)
-{
-    FILE *file = path ? fopen(path, "re") : NULL;
-    char text[65536];
-
-    *ret = NULL;
-    if (!path)
-        return 0;
-    size_t n = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-    text[n] = '\0';
-    if (file)
-        fclose(file);
-    if (n)
-        *ret = strdup(text);
-    return *ret ? 0 : pb_fail(err, -EINVAL, "%s cannot be read", path);
-}
 
 int pb_http_start(struct pb_service *s, const struct pb_listen *at, void **ret_daemon, struct pb_err *err)
 {
@@ -571,9 +646,9 @@ int pb_http_start(struct pb_service *s, const struct pb_listen *at, void **ret_d
         return pb_fail(err, -ENOMEM, "out of memory");
     l->s = s;
     l->is_unix = at->is_unix;
-    int r = read_pem(at->cert, &l->cert, err);
+    int r = pb_home_read_pem(at->cert, &l->cert, err);
     if (r == 0)
-        r = read_pem(at->key, &l->key, err);
+        r = pb_home_read_pem(at->key, &l->key, err);
     if (r < 0) {
         free(l->cert);
         free(l);

@@ -249,6 +249,12 @@ const struct pb_route pb_routes[] = {
      .forms = metrics,
      .limit_s = 30,
      .convert = pb_metrics_write},
+    {.method = "POST",
+     .path = "/mcp",
+     .summary = "Tools for an assistant: the Model Context Protocol",
+     .forms = json,
+     .flags = PB_ROUTE_MCP,
+     .limit_s = 120},
     /* For clients of the tool before. */
     {.method = "POST",
      .path = "/query",

@@ -33,6 +33,7 @@ enum pb_route_flags {
     PB_ROUTE_STDIN = 2,    /* the body is the command's standard input */
     PB_ROUTE_ARGUMENT = 4, /* the body is its last argument */
     PB_ROUTE_SQL = 32,     /* with STDIN: the body is JSON that has the SQL in it (original.h) */
+    PB_ROUTE_MCP = 64,     /* a message of the Model Context Protocol (mcp.h); words is NULL */
     PB_ROUTE_EVENTS = 16,  /* a stream of events (events.h); words is NULL */
     PB_ROUTE_TARGET = 8    /* takes ?target= and ?all=, or else the service's own target where it has one */
 };

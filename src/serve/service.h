@@ -28,7 +28,8 @@ struct pb_service {
     char folder[PB_SERVE_PATH];  /* of the user's own: token, address, lock, socket, audit */
     const char *target;          /* what a request without one is about; NULL: none */
     bool read_only;
-    int audit; /* a line for every request that changes something */
+    bool mcp_changes; /* an assistant may change processes */
+    int audit;        /* a line for every request that changes something */
 };
 
 /* --- http.c: connections to answers --- */
@@ -54,6 +55,8 @@ void pb_home_remove(const char *folder);
 /* The token of a file, or of the folder; made where there is none. */
 int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE_TOKEN_SIZE],
                   struct pb_err *err);
+/* The text of a file with a certificate or a key, on the heap; NULL for none. */
+int pb_home_read_pem(const char *path, char **ret, struct pb_err *err);
 /* Where the user's service is, "" where none runs, and its pid. */
 int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH], pid_t *ret_pid);
 

@@ -24,6 +24,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
         words[n++] = "-b";
     if (pb_call_option(call, "read-only"))
         words[n++] = "-r";
+    if (pb_call_option(call, "mcp-changes"))
+        words[n++] = "-m";
     if (call->nargs)
         words[n++] = "--", words[n++] = call->args[0];
     return pb_serve_become(words, err);
@@ -32,6 +34,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 static const struct pb_option options[] = {
     {'b', "background", NULL, "go on when the terminal is gone"},
     {0, "read-only", NULL, "nothing that changes a process: no eval, no settings, no inject"},
+    {0, "mcp-changes", NULL, "let an assistant (/mcp) run code in processes and change settings"},
     {0, "open", "TARGET", "what a request that names no process is about"},
     {0, "token-file", "FILE", "64 hexadecimal digits, readable by you alone; else one is made and kept"},
     {0, "host", "NAME", "answer under this name too"},

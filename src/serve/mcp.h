@@ -1,0 +1,35 @@
+/* mcp: the Model Context Protocol: what an assistant may ask, as tools over the commands of this program.
+ *
+ * One POST a message, no sessions: `initialize` (2025-11-25) and `server/discover` (2026-07-28) are both answered.
+ * Tools that change a process are there only where the service was told so. Any thread. */
+#pragma once
+
+#include "serve/words.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+struct pb_mcp_request {
+    const char *body;
+    size_t length;
+    const char *version, *method, *name; /* headers that must say the same as the body; NULL: not sent */
+    bool changes;                        /* tools that change something are there */
+    const char *program, *target;        /* target: of a call that names none; NULL: none */
+};
+
+struct pb_mcp_reply {
+    unsigned status; /* of HTTP; 0: words is a command to run, whose output pb_mcp_put_result wraps */
+    char *text;      /* the answer, on the heap; NULL: none */
+    char *id;        /* of the message, as JSON */
+    struct pb_words words;
+    const char *file; /* that the command writes, in place of what it prints; NULL: none */
+    bool changes;
+};
+
+/* -ENOMEM. */
+int pb_mcp_take(const struct pb_mcp_request *request, struct pb_mcp_reply *ret);
+void pb_mcp_reply_done(struct pb_mcp_reply *reply);
+
+/* What a tool has said, as the answer to the message with that id. */
+void pb_mcp_put_result(FILE *out, const char *id, bool failed, const char *text, size_t length);
