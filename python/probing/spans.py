@@ -186,7 +186,7 @@ class trace:
     def __exit__(self, *error):
         duration = (_clock() - self.begun) * 1e3
         _tell_block(self.name, -1)
-        done = self.span.__exit__(*error)
+        done = self.span.__exit__(*error or (None, None, None))
         made = _traced_table(self.name)
         if made is not None:
             made.append(self.span.id(), duration, error[0].__name__ if error and error[0] else None)

@@ -1,9 +1,11 @@
-/* module_log: _probing.log(**values): a row of training_logs, which gets a column for each new name.
+/* module_log: _probing.log(**values): a row of training_logs, which gets a column for each new name. And the
+ * step that rows belong to.
  *
  * A column's type is fixed by its first value. Numbers are DOUBLE: a loss that happens to be 0 at first must
  * not make a column of integers of it. But for names that count (epoch, step, ...), which are BIGINT. A value
  * that does not fit its column is left out, and the caller is told once: a log never ends a training. */
 #include "agent/module.h"
+#include "agent/probes/probe.h"
 #include "agent/recorder.h"
 #include "agent/values.h"
 #include "table/names.h"
@@ -16,6 +18,8 @@
 #define COLUMNS "log columns"
 
 enum { TIMESTAMP, EPOCH, STEP, LOSS };
+
+static int64_t step_now = INT64_MIN;
 
 /* As src/engine/shared/known.c has the table before anybody records. */
 static const struct pb_column first_columns[] = {
@@ -167,7 +171,43 @@ static pb_pyobject *log_values(pb_pyobject *self, pb_pyobject *const *args, long
     return py->none;
 }
 
+/* finer_memory(1 or -1): a block begins or ends in which memory is recorded in finer steps. */
+static pb_pyobject *finer_memory(pb_pyobject *self, pb_pyobject *by)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    long value = py->int_as(by);
+    if (py->err_occurred())
+        return NULL;
+    pb_memory_usage_block(value > 0 ? 1 : -1);
+    py->incref(py->none);
+    return py->none;
+}
+
+/* step(): one further than the last; step(n): this one. */
+static pb_pyobject *step(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
+{
+    const struct pb_python *py = pb_python_here();
+    int64_t now = __atomic_load_n(&step_now, __ATOMIC_RELAXED);
+    (void)self;
+    (void)names;
+
+    now = nargs > 0 ? py->int64_as(args[0]) : now == INT64_MIN ? 0 : now + 1;
+    if (now == -1 && py->err_occurred())
+        return NULL;
+    __atomic_store_n(&step_now, now, __ATOMIC_RELAXED);
+    return py->int64_from(now);
+}
+
+int64_t pb_span_step(void)
+{
+    return __atomic_load_n(&step_now, __ATOMIC_RELAXED);
+}
+
 struct pb_py_method pb_log_methods[] = {
     {"log", (pb_py_function)log_values, PB_METH_FAST, NULL},
+    {"finer_memory", (pb_py_function)finer_memory, PB_METH_O, NULL},
+    {"step", (pb_py_function)step, PB_METH_FAST, "step(n): the step that rows from now on belong to."},
     {0},
 };

@@ -1,4 +1,4 @@
-/* module_span: spans, events and logs of Python code: what a program says of itself.
+/* module_span: spans and events of Python code: what a program says of itself.
  *
  *   with _probing.span("forward", phase="train", batch=3): ...
  *
@@ -8,13 +8,13 @@
  * creator. (3.6 has none: there it is a thread's.) Where nothing records a span costs a few loads. */
 #include "agent/attributes.h"
 #include "agent/module.h"
-#include "agent/probes/probe.h"
 #include "agent/recorder.h"
 #include "agent/thread.h"
 #include "agent/trace_table.h"
 #include "agent/values.h"
 #include "table/clock.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,11 +29,12 @@ struct span {
     pb_pyobject *before;                  /* the span around it, which may have ended since; NULL: none */
     pb_pyobject *token; /* of the context variable since it was set to this one; NULL: it is not */
     int open;
+    pb_pyobject *(*call)(pb_pyobject *, pb_pyobject *const *, size_t, pb_pyobject *); /* call_span, or NULL */
 };
 
 static unsigned header;
 static pb_pyobject *span_type, *current; /* current: the context variable; NULL in 3.6 */
-static int64_t step_now = INT64_MIN;
+static int binds_itself; /* with statements call the span itself: see "without bound methods" */
 
 static struct span *span_of(pb_pyobject *self)
 {
@@ -140,7 +141,7 @@ struct begun {
 
 static void set_begun(struct pb_row *row, const struct begun *b)
 {
-    int64_t step = __atomic_load_n(&step_now, __ATOMIC_RELAXED);
+    int64_t step = pb_span_step();
 
     pb_set_string(row, PB_TRACE_RECORD_TYPE, b->type, strlen(b->type));
     if (b->trace)
@@ -196,10 +197,11 @@ static void close_row(struct span *s, struct text error)
     if (!arena)
         return;
     if (s->generation == pb_recorder_generation()) {
-        pb_fill_timestamp(arena, s->row, PB_TRACE_ENDED, now);
-        pb_fill_f64(arena, s->row, PB_TRACE_DURATION_MS, (double)(now - s->begun) / 1e6);
-        if (error.at)
-            pb_fill_string(arena, s->row, PB_TRACE_ERROR, error.at, (size_t)error.length);
+        double took = (double)(now - s->begun) / 1e6;
+        const struct pb_late end[] = {{PB_TRACE_ENDED, PB_TIMESTAMP, &now, sizeof(now)},
+                                      {PB_TRACE_DURATION_MS, PB_F64, &took, sizeof(took)},
+                                      {PB_TRACE_ERROR, PB_STRING, error.at, (size_t)error.length}};
+        pb_fill_all(arena, s->row, end, error.at ? 3 : 2);
     }
     pb_recorder_leave(place);
 }
@@ -278,10 +280,13 @@ static pb_pyobject *leave(pb_pyobject *self, pb_pyobject *const *args, long narg
     (void)names;
 
     if (s->open) {
-        pb_pyobject *kind = nargs > 0 && args[0] != py->none ? py->get_attr(args[0], "__name__") : NULL;
-        if (kind)
-            error = text_of(py, kind);
-        py->err_clear();
+        pb_pyobject *kind = NULL;
+        if (nargs > 0 && args[0] != py->none) {
+            kind = py->get_attr(args[0], "__name__");
+            if (kind)
+                error = text_of(py, kind);
+            py->err_clear();
+        }
         close_row(s, error);
         make_former(py, self);
         s->open = 0;
@@ -298,22 +303,26 @@ static pb_pyobject *give_id(pb_pyobject *self, pb_pyobject *unused)
 }
 
 /* @probing.span(...): what makes a function of it is Python's (spans.py). */
-static pb_pyobject *decorate(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords)
+static pb_pyobject *decorate(const struct pb_python *py, const struct span *s, pb_pyobject *function)
 {
-    const struct pb_python *py = pb_python_here();
     pb_pyobject *shared = pb_module_shared(py);
-    pb_pyobject *how = shared ? py->dict_get(shared, "decorate") : NULL, *function = py->tuple_get(args, 0);
-    const struct span *s = span_of(self);
-    (void)keywords;
+    pb_pyobject *how = shared ? py->dict_get(shared, "decorate") : NULL;
 
-    if (!function)
-        return NULL;
     if (!how) {
         py->err_set(*py->type_error, "a span decorates functions where probing is imported");
         return NULL;
     }
     return py->call(how, function, s->name ? s->name : py->none, s->phase ? s->phase : py->none,
                     s->attributes ? s->attributes : py->none, (void *)NULL);
+}
+
+static pb_pyobject *call(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *function = py->tuple_get(args, 0);
+    (void)keywords;
+
+    return function ? decorate(py, span_of(self), function) : NULL;
 }
 
 static void dealloc(pb_pyobject *self)
@@ -329,6 +338,8 @@ static void dealloc(pb_pyobject *self)
             py->decref(held[i]);
 }
 
+/* __enter__ and __exit__ come first: see below. */
+#define WITH_METHODS 2
 static struct pb_py_method span_methods[] = {
     {"__enter__", (pb_py_function)enter, PB_METH_NOARGS, NULL},
     {"__exit__", (pb_py_function)leave, PB_METH_FAST, NULL},
@@ -338,14 +349,110 @@ static struct pb_py_method span_methods[] = {
     {0},
 };
 
+/* --- without bound methods ------------------------------------------------------------------------- */
+
+/* Before 3.14 a with statement makes a bound method of __enter__ and one of __exit__: a fifth of what a span
+ * takes. There both are a descriptor whose __get__ gives the span itself, and a span that is called tells by
+ * the number of arguments what it is called for: none, __enter__; three, __exit__; one, as a decorator. Needs
+ * calls by array (vectorcall) for types made at run time, which 3.9 brought. */
+#define FIRST_BY_ARRAY    9
+#define LAST_BOUND_METHOD 13
+#define CALLED_BY_ARRAY   (1u << 11) /* Py_TPFLAGS_HAVE_VECTORCALL */
+#define SLOT_DESCR_GET    54
+#define MEMBER_SIZE       19 /* T_PYSSIZET */
+#define MEMBER_READONLY   1
+
+static pb_pyobject *call_span(pb_pyobject *self, pb_pyobject *const *args, size_t flags, pb_pyobject *names)
+{
+    size_t n = flags & (SIZE_MAX >> 1); /* the highest bit is a flag */
+    (void)names;
+
+    if (n == 0)
+        return enter(self, NULL);
+    return n == 3 ? leave(self, args, 3, NULL) : decorate(pb_python_here(), span_of(self), args[0]);
+}
+
+static pb_pyobject *give_span(pb_pyobject *self, pb_pyobject *span, pb_pyobject *type)
+{
+    pb_pyobject *given = span ? span : self; /* Span.__enter__ itself: contextlib.ExitStack */
+    (void)type;
+
+    pb_python_here()->incref(given);
+    return given;
+}
+
+/* Span.__enter__(span), Span.__exit__(span, type, exception, traceback). */
+static pb_pyobject *call_unbound(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *given[4];
+    long n = py->size_of(args);
+    (void)self;
+    (void)keywords;
+
+    for (long i = 0; i < n && i < 4; i++)
+        given[i] = py->tuple_get(args, i);
+    if ((n != 1 && n != 4) || pb_type_of(given[0], header) != span_type) {
+        py->err_set(*py->type_error, "a method of a span is called with the span, and at its end with the "
+                                     "exception's type, value and traceback");
+        return NULL;
+    }
+    return n == 1 ? enter(given[0], NULL) : leave(given[0], given + 1, 3, NULL);
+}
+
+static struct pb_py_slot with_method_slots[] = {
+    {SLOT_DESCR_GET, (void *)give_span},
+    {PB_SLOT_CALL, (void *)call_unbound},
+    {0, NULL},
+};
+
+static struct pb_py_spec with_method_spec = {"_probing.SpanMethod", 0, 0, PB_TYPE_FLAGS, with_method_slots};
+
+static struct pb_py_member {
+    const char *name;
+    int type;
+    long offset;
+    int flags;
+    const char *doc;
+} span_members[] = {{"__vectorcalloffset__", MEMBER_SIZE, 0, MEMBER_READONLY, NULL}, {0}};
+
 static struct pb_py_slot span_slots[] = {
     {PB_SLOT_METHODS, span_methods},
     {PB_SLOT_DEALLOC, (void *)dealloc},
-    {PB_SLOT_CALL, (void *)decorate},
+    {PB_SLOT_CALL, (void *)call},
+    {0, NULL}, /* members */
     {0, NULL},
 };
 
 static struct pb_py_spec span_spec = {"_probing.Span", 0, 0, PB_TYPE_FLAGS, span_slots};
+
+static void bind_itself(const struct pb_python *py)
+{
+    binds_itself = py->minor >= FIRST_BY_ARRAY && py->minor <= LAST_BOUND_METHOD;
+    if (!binds_itself)
+        return;
+    span_members[0].offset = (long)(header + offsetof(struct span, call));
+    span_slots[0].function = span_methods + WITH_METHODS;
+    span_slots[3] = (struct pb_py_slot){PB_SLOT_MEMBERS, span_members};
+    span_spec.flags = PB_TYPE_FLAGS | CALLED_BY_ARRAY;
+}
+
+/* -1 with an exception. */
+static int add_with_methods(const struct pb_python *py, pb_pyobject *shared)
+{
+    if (!binds_itself)
+        return 0;
+    with_method_spec.size = (int)header;
+    if (pb_module_add_type(py, shared, "SpanMethod", &with_method_spec) < 0)
+        return -1;
+    pb_pyobject *method = py->type_alloc(py->dict_get(shared, "SpanMethod"), 0);
+    int r = -1;
+    if (method && py->set_attr(span_type, "__enter__", method) == 0)
+        r = py->set_attr(span_type, "__exit__", method);
+    if (method)
+        py->decref(method);
+    return r;
+}
 
 /* --- functions of the module ----------------------------------------------------------------------- */
 
@@ -357,6 +464,11 @@ struct given {
 
 #define OWN 4
 
+static int is_text(const struct pb_python *py, pb_pyobject *object)
+{
+    return pb_type_of(object, header) == py->str_type || py->is_instance(object, py->str_type);
+}
+
 static int take_given(const struct pb_python *py, pb_pyobject *const *args, long nargs, long wanted,
                       pb_pyobject *names, struct given *ret)
 {
@@ -364,7 +476,7 @@ static int take_given(const struct pb_python *py, pb_pyobject *const *args, long
     struct pb_attributes text;
 
     *ret = (struct given){0};
-    if (nargs != wanted || (wanted && !py->is_instance(args[0], py->str_type))) {
+    if (nargs != wanted || (wanted && !is_text(py, args[0]))) {
         py->err_set(*py->type_error, "the first argument is the name, a str; attributes are given by name");
         return -1;
     }
@@ -382,7 +494,7 @@ static int take_given(const struct pb_python *py, pb_pyobject *const *args, long
             k++;
         if (!name || k == OWN)
             pb_attributes_add(&text, py, name, value);
-        else if (py->is_instance(value, py->str_type))
+        else if (is_text(py, value))
             *places[k] = value;
     }
     py->err_clear();
@@ -420,17 +532,6 @@ static void call_first_use(const struct pb_python *py)
     __atomic_compare_exchange_n(&first_use_hook, &function, NULL, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
-/* @probing.span above a function, without a name. */
-static pb_pyobject *decorate_bare(const struct pb_python *py, pb_pyobject *function)
-{
-    pb_pyobject *shared = pb_module_shared(py), *how = shared ? py->dict_get(shared, "decorate") : NULL;
-
-    if (how && py->is_callable(function))
-        return py->call(how, function, py->none, py->none, py->none, (void *)NULL);
-    py->err_set(*py->type_error, "a span has a name, a str, or is put above a function");
-    return NULL;
-}
-
 static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
 {
     const struct pb_python *py = pb_python_here();
@@ -439,8 +540,8 @@ static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs
 
     if (__builtin_expect(__atomic_load_n(&first_use_hook, __ATOMIC_RELAXED) != NULL, 0))
         call_first_use(py);
-    if (nargs == 1 && !names && !py->is_instance(args[0], py->str_type))
-        return decorate_bare(py, args[0]);
+    if (nargs == 1 && !names && py->is_callable(args[0])) /* @probing.span above a function */
+        return decorate(py, &(const struct span){0}, args[0]);
     if (take_given(py, args, nargs, nargs == 0 ? 0 : 1, names, &given) < 0)
         return NULL;
     if (!given.name)
@@ -456,6 +557,7 @@ static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs
     s->phase = given.phase;
     s->location = given.location;
     s->attributes = given.attributes;
+    s->call = binds_itself ? call_span : NULL;
     for (int i = 0; i < 3; i++) {
         pb_pyobject *held = i == 0 ? s->name : i == 1 ? s->phase : s->location;
         if (held)
@@ -535,35 +637,6 @@ static pb_pyobject *record_span(pb_pyobject *self, pb_pyobject *const *args, lon
     return r < 0 ? NULL : give_none(py);
 }
 
-/* step(): one further than the last; step(n): this one. */
-/* finer_memory(1 or -1): a block begins or ends in which memory is recorded in finer steps. */
-static pb_pyobject *finer_memory(pb_pyobject *self, pb_pyobject *by)
-{
-    const struct pb_python *py = pb_python_here();
-    (void)self;
-
-    long value = py->int_as(by);
-    if (py->err_occurred())
-        return NULL;
-    pb_memory_usage_block(value > 0 ? 1 : -1);
-    py->incref(py->none);
-    return py->none;
-}
-
-static pb_pyobject *step(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
-{
-    const struct pb_python *py = pb_python_here();
-    int64_t now = __atomic_load_n(&step_now, __ATOMIC_RELAXED);
-    (void)self;
-    (void)names;
-
-    now = nargs > 0 ? py->int64_as(args[0]) : now == INT64_MIN ? 0 : now + 1;
-    if (now == -1 && py->err_occurred())
-        return NULL;
-    __atomic_store_n(&step_now, now, __ATOMIC_RELAXED);
-    return py->int64_from(now);
-}
-
 /* phase(): of the span that is open here; None: none. */
 static pb_pyobject *phase(pb_pyobject *self, pb_pyobject *unused)
 {
@@ -591,11 +664,6 @@ void pb_span_around(const struct pb_python *py, struct pb_span_seen *ret)
     py->decref(found);
 }
 
-int64_t pb_span_step(void)
-{
-    return __atomic_load_n(&step_now, __ATOMIC_RELAXED);
-}
-
 struct pb_py_method pb_span_methods[] = {
     {"span", (pb_py_function)span, PB_METH_FAST,
      "span(name, phase=None, **attributes): a context manager; its row is there while it is open."},
@@ -605,8 +673,6 @@ struct pb_py_method pb_span_methods[] = {
     {"record_span", (pb_py_function)record_span, PB_METH_FAST,
      "record_span(name, start, end, **attributes): a span of which both ends are known."},
     {"phase", (pb_py_function)phase, PB_METH_NOARGS, NULL},
-    {"finer_memory", (pb_py_function)finer_memory, PB_METH_O, NULL},
-    {"step", (pb_py_function)step, PB_METH_FAST, "step(n): the step that rows from now on belong to."},
     {0},
 };
 
@@ -614,9 +680,12 @@ int pb_module_add_span_type(const struct pb_python *py, pb_pyobject *shared)
 {
     header = pb_module_header(py);
     span_spec.size = (int)(header + sizeof(struct span));
+    bind_itself(py);
     if (pb_module_add_type(py, shared, "Span", &span_spec) < 0)
         return -1;
     span_type = py->dict_get(shared, "Span");
+    if (add_with_methods(py, shared) < 0)
+        return -1;
     if (!py->context_new)
         return 0;
     pb_pyobject *variable = py->context_new("probing.span", NULL);

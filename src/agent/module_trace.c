@@ -259,8 +259,10 @@ static void close_row(const struct pb_python *py, const struct open_call *c, con
         fill_object(py, arena, c, PB_TRACE_ERROR, end->error);
         fill_object(py, arena, c, PB_TRACE_RESULT, end->result);
         fill_object(py, arena, c, PB_TRACE_LOCALS, end->locals);
-        pb_fill_f64(arena, c->row, PB_TRACE_DURATION_MS, (double)(end->at - c->begun) / 1e6);
-        pb_fill_timestamp(arena, c->row, PB_TRACE_ENDED, end->at);
+        double took = (double)(end->at - c->begun) / 1e6;
+        const struct pb_late cells[] = {{PB_TRACE_DURATION_MS, PB_F64, &took, sizeof(took)},
+                                        {PB_TRACE_ENDED, PB_TIMESTAMP, &end->at, sizeof(end->at)}};
+        pb_fill_all(arena, c->row, cells, 2);
     }
     pb_recorder_leave(place);
 }

@@ -271,10 +271,11 @@ static int store_late(struct pb_segment *s, char *cell, enum pb_type type, const
     return 0;
 }
 
-static int fill_visited(struct pb_segment *s, uint64_t serial, uint32_t index, unsigned column,
-                        enum pb_type type, const void *value, size_t length)
+static int fill_visited(struct pb_segment *s, uint64_t serial, uint32_t index, const struct pb_late *late)
 {
     const struct pb_layout *l = pb_segment_layout(s);
+    unsigned column = late->column;
+    enum pb_type type = late->type;
 
     if (column >= l->ncolumns || index >= l->capacity || (l->columns[column] & 0xff) != type ||
         !(l->late[column / 64] >> column % 64 & 1))
@@ -293,7 +294,7 @@ static int fill_visited(struct pb_segment *s, uint64_t serial, uint32_t index, u
     if (!(__atomic_load_n(mask, __ATOMIC_ACQUIRE) & bit))
         return -EALREADY;
     char *cell = s->base + (l->columns[column] >> 8) + (size_t)index * pb_type_width(type);
-    int r = store_late(s, cell, type, value, length);
+    int r = store_late(s, cell, type, late->value, late->length);
     if (r < 0)
         return r;
     __atomic_fetch_and(mask, ~bit, __ATOMIC_RELEASE);
@@ -304,24 +305,35 @@ static int fill_visited(struct pb_segment *s, uint64_t serial, uint32_t index, u
     return 0;
 }
 
-int pb_fill(struct pb_arena *a, struct pb_row_ref ref, unsigned column, enum pb_type type, const void *value,
-            size_t length)
+int pb_fill_all(struct pb_arena *a, struct pb_row_ref ref, const struct pb_late *cells, unsigned ncells)
 {
     struct pb_control *c = a->control;
     uint64_t serial = ref.serial & PB_SERIAL_MAX, table = ref.serial >> 40;
-    int r = -ESTALE;
+    unsigned lost = 0;
+    int first = 0;
 
     if (atomic_load(&c->live) != PB_LIFE_OPEN)
         return -ESHUTDOWN;
-    if (ref.slot >= a->max_slots || table >= atomic_load(&c->ntables) || !value)
+    if (ref.slot >= a->max_slots || table >= atomic_load(&c->ntables))
         return -EINVAL;
-    if (pb_segment_visit(&c->segments[ref.slot], serial)) {
-        r = fill_visited(&c->segments[ref.slot], serial, ref.index, column, type, value, length);
-        pb_segment_leave(&c->segments[ref.slot]);
+    struct pb_segment *s = &c->segments[ref.slot];
+    bool visited = pb_segment_visit(s, serial);
+    for (unsigned i = 0; i < ncells; i++) {
+        int r = !cells[i].value ? -EINVAL : visited ? fill_visited(s, serial, ref.index, &cells[i]) : -ESTALE;
+        first = first ? first : r;
+        lost += r == -ESTALE || r == -ENOBUFS;
     }
-    if ((r == -ESTALE || r == -ENOBUFS) && pb_arena_enter(a)) {
-        pb_table_count(&c->tables[table], &c->tables[table].file->cells_lost, 1);
+    if (visited)
+        pb_segment_leave(s);
+    if (lost && pb_arena_enter(a)) {
+        pb_table_count(&c->tables[table], &c->tables[table].file->cells_lost, lost);
         pb_arena_leave(a);
     }
-    return r;
+    return first;
+}
+
+int pb_fill(struct pb_arena *a, struct pb_row_ref ref, unsigned column, enum pb_type type, const void *value,
+            size_t length)
+{
+    return pb_fill_all(a, ref, &(struct pb_late){column, type, value, length}, 1);
 }

@@ -159,3 +159,62 @@ def test_tasks_threads_and_asynchronous_generators_have_the_spans_around_them():
     assert [pair for pair in parents if pair[0] == "use"] == [("use", each) for each in reads for _ in range(3)]
     assert ("in executor", "main") in parents and ("with its context", "main thread") in parents and ("main thread", None) in parents
     assert not any(row["is_open"] for row in found)
+
+
+WAYS = """
+import contextlib
+with probing.span("plain") as opened:
+    assert opened.id() > 0
+with contextlib.ExitStack() as stack:
+    assert stack.enter_context(probing.span("on a stack")).id() > opened.id()
+by_hand = probing.span("by hand")
+assert by_hand.__enter__() is by_hand and by_hand.__exit__(None, None, None) is False
+unbound = probing.span("unbound")
+assert type(unbound).__enter__(unbound) is unbound and type(unbound).__exit__(unbound, KeyError, KeyError("x"), None) is False
+try:
+    with probing.span("fails"):
+        {}["x"]
+    raise SystemExit("swallowed")
+except KeyError:
+    pass
+@probing.span("decorated")
+def decorated(n, k=0):
+    return n + k
+assert decorated(3, k=4) == 7
+@probing.span
+def bare():
+    return 5
+assert bare() == 5
+def refused(kind, function, *args):
+    try:
+        function(*args)
+    except kind:
+        return
+    raise SystemExit("%r was not refused" % (args,))
+def again():
+    with by_hand:
+        with by_hand:
+            pass
+refused(RuntimeError, again)
+for wrong in (5, None, b"x"):
+    refused(TypeError, probing.span, wrong)
+for method in (type(unbound).__enter__, type(unbound).__exit__):
+    refused(TypeError, method, 5)
+    refused(TypeError, method)
+for _ in range(20000):                      # references: what is taken is given back
+    with probing.span("counted"):
+        pass
+counts = [sys.getrefcount(each) for each in (type(unbound), None, "counted", type(unbound).__enter__)]
+for _ in range(20000):
+    with probing.span("counted"):
+        pass
+assert all(b - a < 1000 for a, b in zip(counts, [sys.getrefcount(each) for each in (type(unbound), None, "counted", type(unbound).__enter__)])), counts
+"""
+
+
+@pytest.mark.parametrize("python", [pytest.param(path, id=interpreters.interpreter_id(path)) for path in interpreters.INTERPRETERS])
+def test_a_span_is_entered_and_left_in_every_way(python):
+    found = [row for row in run(python, WAYS) if row["name"] != "counted"]
+    assert [(row["name"], row["parent_id"], row["is_open"]) for row in found] == [(name, None, False) for name in (
+        "plain", "on a stack", "by hand", "unbound", "fails", "decorated", "bare", "by hand")]
+    assert [row["error"] for row in found] == [None, None, None, "KeyError", "KeyError", None, None, "RuntimeError"]

@@ -222,7 +222,13 @@ static void late_cells_are_filled_once_and_only_where_they_may(void **state)
     assert_int_equal(pb_fill_u64(a, ref, PROOF_SUM, 1), -EINVAL);
     assert_int_equal(pb_fill_i64(a, ref, PROOF_LATE, 1), -EINVAL);
     assert_int_equal(pb_fill_u64(a, ref, PB_MAX_COLUMNS, 1), -EINVAL);
-    assert_int_equal(pb_fill_u64(a, ref, PROOF_LATE, ~UINT64_C(7)), 0);
+    /* Of several the first failure is told, and keeps no other from being filled. */
+    const uint64_t late = ~UINT64_C(7);
+    const struct pb_late both[] = {{PROOF_SUM, PB_U64, &late, sizeof(late)},
+                                   {PROOF_LATE, PB_U64, NULL, 0},
+                                   {PROOF_LATE, PB_U64, &late, sizeof(late)}};
+    assert_int_equal(pb_fill_all(a, ref, both, 3), -EINVAL);
+    assert_int_equal(pb_fill_all(a, ref, both + 2, 1), -EALREADY);
     assert_int_equal(pb_fill_u64(a, ref, PROOF_LATE, 1), -EALREADY);
     assert_int_equal(proof_begin(t, 1, 8, &row), 0);
     pb_row_abort(&row);
@@ -253,7 +259,9 @@ static void a_late_cell_of_a_recycled_row_is_stale_and_counted(void **state)
     assert_int_equal(pb_row_commit(&row), 0);
     for (uint64_t i = 1; i < 1000; i++)
         assert_int_equal(proof_append(t, 1, i), 0);
-    assert_int_equal(pb_fill_u64(a, pb_row_ref(&row), PROOF_LATE, 1), -ESTALE);
+    const uint64_t late = 1;
+    const struct pb_late cell = {PROOF_LATE, PB_U64, &late, sizeof(late)};
+    assert_int_equal(pb_fill_all(a, pb_row_ref(&row), &cell, 1), -ESTALE);
     assert_int_equal(pb_reader_open(pb_arena_fd(a), &r, NULL), 0);
     assert_int_equal(pb_reader_table(r, 0, &info), 0);
     assert_int_equal(info.cells_lost, 1);

@@ -262,11 +262,12 @@ static void end_row(struct pending *p, int64_t now)
 
     if (!arena)
         return;
+    double took = (double)(now - p->begun) / 1e6;
+    const struct pb_late end[] = {{DONE, PB_TIMESTAMP, &now, sizeof(now)},
+                                  {DURATION_MS, PB_F64, &took, sizeof(took)}};
     for (int i = 0; p->generation == pb_recorder_generation() && i < TABLES; i++)
-        if (p->has[i]) {
-            pb_fill_timestamp(arena, p->row[i], DONE, now);
-            pb_fill_f64(arena, p->row[i], DURATION_MS, (double)(now - p->begun) / 1e6);
-        }
+        if (p->has[i])
+            pb_fill_all(arena, p->row[i], end, 2);
     pb_recorder_leave(inside);
 }
 
