@@ -164,20 +164,39 @@ print("recorded", sum(counts), flush=True)
 """
 
 
+def taken(job):
+    """What the program has: descriptors, mappings, memory of its own in KB."""
+    folder = jobs.Path(f"/proc/{job.pid}")
+    kb = next(int(line.split()[1]) for line in (folder / "smaps_rollup").read_text().splitlines() if line.startswith("Private_Dirty:"))
+    return len(list((folder / "fd").iterdir())), len((folder / "maps").read_text().splitlines()), kb
+
+
 def test_threads_record_while_agents_come_and_go():
-    """Detached 20 times under 8 threads that record without a pause: the program goes on, and records again for the next agent."""
+    """Detached 50 times under 8 threads that record without a pause: the program goes on, records again for the next agent, and has no more
+    than it had."""
     python = interpreters.INTERPRETERS[-1]
     with subprocess.Popen([python, "-c", COMES_AND_GOES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True) as job:
         assert job.stdout.readline() == "up\n"
-        for _ in range(20):
-            for command in ("detach", "inject"):
+
+        def run(*commands):
+            for command in commands:
                 done = subprocess.run([jobs.PROGRAM, "-t", str(job.pid), command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30)
                 assert done.returncode == 0, done.stdout
+        for _ in range(10):
+            run("detach", "inject")
+        run("detach")
+        fds, maps, kb = taken(job)  # what is kept once is there by now
+        for _ in range(40):
+            run("inject", "detach")
+        now = taken(job)
+        assert now[0] == fds and now[1] - maps < 40 and now[2] - kb < 4096, (now, fds, maps, kb)
+        run("inject")
         jobs.wait_until(lambda: rows(job.pid, "SELECT name FROM probing.tables WHERE name = 'steps' AND rows > 0"), what="a row for the last agent")
         bad = rows(job.pid, "SELECT count(*) AS n FROM steps WHERE text <> 'abc' OR x <> 0.5 OR y IS NOT NULL OR i IS NULL")
         assert bad == [{"n": 0}]
         out, _ = job.communicate("\n", timeout=60)
         assert out.startswith("recorded ") and job.returncode == 0
+    jobs.forget(job.pid)
 
 
 def test_tasks_of_asyncio_have_spans_of_their_own():

@@ -1,8 +1,10 @@
 """Starting with a program: PROBING=..., the .pth file, `probing launch`, children. On every interpreter that can be had."""
+import json
 import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import interpreters
@@ -35,6 +37,14 @@ def site(tmp_path, python):
     (packages / "probing-start.pth").write_text(PTH)
     (packages / "probing").symlink_to(jobs.TOP / "python/probing")
     return folder / "bin/python"
+
+
+def site_of_tests(tmp_path):
+    """The same with the packages that the tests have: pytest, torch."""
+    program = site(tmp_path, sys.executable)
+    packages = next((program.parent.parent / "lib").glob("python3*/site-packages"))
+    (packages / "tests.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return program
 
 
 def run(*command, env=None, status=0, stderr="", **options):
@@ -133,6 +143,39 @@ def test_ways_to_run_a_program(tmp_path):
     assert run(program, tmp_path / "train.pyz", env=env) == ["True"]
 
 
+def test_pytest(tmp_path):
+    (tmp_path / "test_there.py").write_text(THERE + "def test_there():\n    assert there() and 'PROBING' not in os.environ\n")
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_there.py"]
+    out = run(site_of_tests(tmp_path), *words, env={"PROBING": "1"})
+    assert out[-4:-1] == ["1", "passed", "in"], out
+
+
+def test_torchrun(tmp_path, needs_torch):
+    """The workers have agents of their own, each of which knows its rank."""
+    script = tmp_path / "train.py"
+    script.write_text("import sys, time\nprint('ready', flush=True)\nwhile True: time.sleep(0.05)\n")
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", script]
+    with jobs.start(site_of_tests(tmp_path), *words, env={"PROBING": "2"}) as job:
+        # The children of this process alone: another test's workers have another script.
+        workers = lambda: [int(pid) for pid in subprocess.run(["pgrep", "-P", str(job.pid), "-f", str(script)], stdout=subprocess.PIPE).stdout.split()]
+        try:
+            jobs.wait_until(lambda: job.output.count("ready") == 2 or not job.alive(), 120, "the workers")
+            assert job.alive(), job.output
+            found = [run_of(pid) for pid in [job.pid, *workers()]]
+            assert [each.get("RANK") for each in found] == [None, *sorted(each["RANK"] for each in found[1:])] and len(found) == 3, found
+            assert {each["RANK"] for each in found[1:]} == {"0", "1"}
+        finally:
+            for pid in workers():
+                os.kill(pid, 9)
+
+
+def run_of(pid):
+    """The environment of a process that has an agent; fails where there is none."""
+    tasks = [path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
+    assert "probing" in tasks, tasks
+    return dict(word.split("=", 1) for word in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in word)
+
+
 @pytest.mark.parametrize("python", PYTHON)
 def test_launch_needs_nothing_installed(python, tmp_path):
     script, own = tmp_path / "train.py", tmp_path / "own"
@@ -153,6 +196,11 @@ def test_launch_of_what_is_not_there():
     run(jobs.PROGRAM, "launch", status=2, stderr="(?s).*COMMAND.*")
 
 
+def one_agent(job):
+    """A thread of the agent's is called as the one that made it until it has a name of its own."""
+    jobs.wait_until(lambda: job.threads().count("probing") == 1, what="one agent")
+
+
 def test_there_is_one_agent_whatever_came_first(tmp_path):
     """Started by the program and injected, in both orders: one agent, one run, and Python code finds it."""
     program = site(tmp_path, NEWEST)
@@ -160,13 +208,15 @@ def test_there_is_one_agent_whatever_came_first(tmp_path):
     runs = lambda pid: [path for root in ("/dev/shm", "/tmp", "/var/tmp") for path in Path(root).glob(f"probing-*/*-{pid}-*")]
     with jobs.python("import probing\nprobing.start()\n" + wait, interpreter=program) as job:
         assert jobs.probe("-t", job.pid, "inject").returncode == 0
-        assert len(runs(job.pid)) == 1 and job.threads().count("probing") == 1
+        assert len(runs(job.pid)) == 1
+        one_agent(job)
     with jobs.python(wait, interpreter=program) as job:
         assert jobs.probe("-t", job.pid, "inject").returncode == 0
         code = "import probing; probing.table('late', {'a': int}).append(5); print(probing.is_enabled())"
         assert jobs.probe("-t", job.pid, "eval", code).stdout == "True\n"
         assert jobs.probe("-t", job.pid, "query", "--format", "csv", "SELECT a FROM late").stdout == "a\n5\n"
-        assert len(runs(job.pid)) == 1 and job.threads().count("probing") == 1
+        assert len(runs(job.pid)) == 1
+        one_agent(job)
 
 
 def check_late(pid):
@@ -181,6 +231,84 @@ def check_late(pid):
 def test_late_code_finds_the_package_where_it_is_not_installed(python):
     with jobs.python(interpreter=python) as job:
         check_late(job.pid)
+
+
+BOTH = """
+import threading, time
+def work(n):
+    return n + 1
+def waits():
+    threading.Event().wait()
+def train():
+    i = 0
+    while True:
+        i = work(i)
+        time.sleep(0.002)
+threading.Thread(target=waits, name="waits", daemon=True).start()
+print("ready", flush=True)
+train()
+"""
+SAYS = """import probing
+steps = probing.table("steps", {"i": int, "text": str})
+steps.append(1, "one"); steps.append(2, None)
+probing.log(epoch=1, loss=0.25)
+probing.step(7)
+with probing.span("outer", phase="train", batch=3):
+    with probing.span("inner"):
+        probing.event("note", path="a.pt")
+with probing.trace("epochs"): pass
+probing.register("live", function=lambda: [{"k": 5}])
+"""
+
+
+def everything(job):
+    """What is found of a process in which the same was done."""
+    def ask(sql):
+        done = jobs.probe("-t", job.pid, "query", "--format", "json", sql)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+    assert jobs.probe("-t", job.pid, "eval", SAYS).stderr == ""
+    done = jobs.probe("-t", job.pid, "trace", "work", "--args", "--duration", "20s")
+    assert done.returncode == 0, done.stderr
+    jobs.wait_until(lambda: ask("SELECT count(*) AS n FROM python.trace_event WHERE record_type = 'call' AND ended IS NOT NULL")[0]["n"] > 2, 20, "calls")
+    assert jobs.probe("-t", job.pid, "trace", "--stop").returncode == 0
+    done = jobs.probe("-t", job.pid, "watch", "i@train", "--duration", "20s")
+    assert done.returncode == 0, done.stderr
+    jobs.wait_until(lambda: ask("SELECT count(*) AS n FROM python.variables")[0]["n"] > 2, 20, "changes")
+    assert jobs.probe("-t", job.pid, "watch", "--stop").returncode == 0
+    jobs.wait_until(lambda: ask("SELECT count(*) AS n FROM memory_usage")[0]["n"] > 0, 20, "memory")
+    around = "(SELECT p.name FROM python.trace_event p WHERE p.span_id = t.parent_id)"
+    return {
+        "columns": ask("SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns ORDER BY ALL"),
+        "tables": ask("SELECT name FROM probing.tables ORDER BY 1"),
+        "said": ask(f"SELECT record_type, name, phase, step, attributes, {around} AS parent, ended IS NULL AS is_open FROM python.trace_event t "
+                    "WHERE record_type <> 'call' ORDER BY t.timestamp, name"),
+        "calls": ask("SELECT DISTINCT name, location, json_extract(arguments, '$.n') IS NOT NULL AS has FROM python.trace_event WHERE record_type = 'call'"),
+        "changes": ask("SELECT DISTINCT name, function FROM python.variables"),
+        "rows": ask("SELECT i, text, (SELECT k FROM live) AS k, (SELECT loss FROM training_logs) AS loss, (SELECT count(*) FROM epochs) AS n FROM steps ORDER BY i"),
+        "stacks": ask("SELECT DISTINCT func, file FROM python.backtrace WHERE func IN ('train', 'waits') ORDER BY 1"),
+        "probes": [line.split()[2:4] for line in jobs.probe("-t", job.pid, "probes").stdout.splitlines()],
+        "settings": jobs.probe("-t", job.pid, "config").stdout,
+    }
+
+
+@pytest.mark.parametrize("python", [PYTHON[0], PYTHON[-1]])
+def test_an_agent_that_comes_late_finds_what_one_from_the_start_does(python, tmp_path):
+    """The same program started with the agent, and one that it is injected into while it runs."""
+    script, program = tmp_path / "train.py", site(tmp_path, python)
+    script.write_text(BOTH)
+    found = []
+    for env in ({"PROBING": "1"}, {}):
+        with jobs.start(program, script, ready="ready", env=env) as job:
+            if not env:
+                assert jobs.probe("-t", job.pid, "inject").returncode == 0
+            assert "probing" in job.threads()
+            found.append(everything(job))
+            assert job.alive() and job.output == "ready\n", job.output
+    assert found[0] == found[1]
+    assert len(found[0]["columns"]) > 100 and [row["name"] for row in found[0]["said"]] == ["outer", "inner", "note", "epochs"]
+    assert found[0]["rows"] == [{"i": 1, "text": "one", "k": 5, "loss": 0.25, "n": 1}, {"i": 2, "text": None, "k": 5, "loss": 0.25, "n": 1}]
+    assert len(found[0]["calls"]) == len(found[0]["changes"]) == 1 and len(found[0]["stacks"]) == 2
 
 
 @pytest.mark.parametrize("python", roots.INTERPRETERS["sid"])
