@@ -1,14 +1,20 @@
 #!/bin/sh
-# Builds dist/probing-*.whl from the sources, with everything compiled by zig cc for glibc 2.17, and tries it: the wheel
-# is installed into a new environment, and the program in there must run and find its agents and DuckDB.
+# Builds dist/probing-*.whl, with everything compiled by zig cc for glibc 2.17, and tries it: the wheel is installed into a
+# new environment, and the program in there must run and find its agents and DuckDB. It is built in build/zig, so that what
+# is compiled there already is not compiled again; with PROBING_SOAK=1 in an empty folder, as pip does.
 set -eu
 cd "$(dirname "$0")/.."
 python=build/venv/bin/python
 
 echo "wheel: building with zig cc"
 rm -rf build/wheel && mkdir -p build/wheel dist
+folder=
+if [ -z "${PROBING_SOAK:-}" ]; then
+    scripts/build.sh zig all
+    folder=--config-setting=build-dir=build/zig
+fi
 CC=$PWD/scripts/zig-cc PATH=$PWD/build/venv/bin:$PATH \
-    $python -m build --wheel --no-isolation --outdir build/wheel . >build/wheel/build.log 2>&1 ||
+    $python -m build --wheel --no-isolation $folder --outdir build/wheel . >build/wheel/build.log 2>&1 ||
     { cat build/wheel/build.log >&2 && exit 1; }
 
 # Our own programs ask for glibc 2.17, DuckDB's library for a newer one: the name promises what auditwheel finds.
