@@ -8,6 +8,7 @@ EVERYTHING = ["all", "unit-tests", "benchmarks"]
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("preset, targets", [
     ("release", EVERYTHING),
+    # For its warnings alone, which need no optimization: nothing of it is run or shipped.
     ("clang", EVERYTHING),
     # For glibc 2.17: no function that came later.
     ("zig", ["all"]),
