@@ -28,8 +28,9 @@ SOAK = bool(os.environ.get("PROBING_SOAK"))
 PROGRAM_SECONDS = 1800 if SOAK else 120
 PYTEST_SECONDS = 4 * 3600 if SOAK else 2400
 FUZZ_SECONDS = 300 if SOAK else 10
-# Unit tests that try for many seconds what goes wrong rarely, and look at no clock: as many at once as there are CPUs.
-TOGETHER = {"table_interrupt", "table_threads", "table_step", "table_kill"}
+# Unit tests that take seconds and judge nothing by the clock: as many at once as there are CPUs, those that take longest first.
+TOGETHER = ["table_retire", "table_kill", "table_interrupt", "table_threads", "table_step", "table_scribble", "engine_scan", "table_mirror",
+            "table_bound", "table_damage"]
 # A test that fails beside others gets a second try, a few tests a run; what the first try said is shown all the same.
 RERUNS = ["--reruns=1", "--reruns-delay=5", "--max-suite-reruns=4", "--rerun-show-tracebacks"] if sys.version_info >= (3, 10) else []
 FAILURE_LINES = 12  # of what a failed test said, at the end of the run
@@ -153,7 +154,7 @@ def run_unit_suite(suite, preset, chosen, **env):
         return run_unit(TOP / f"build/{preset}/unit/unit-{name}", suite, **env)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for each in pool.map(run_one, [name for name in programs if name in TOGETHER]):
+        for each in pool.map(run_one, [name for name in TOGETHER if name in programs]):
             count += each
     for name in programs:
         if name not in TOGETHER:

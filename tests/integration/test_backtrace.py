@@ -481,9 +481,14 @@ time.sleep(1000)
 def test_deadlocks_are_told_from_waiting(interpreter, tmp_path):
     script = tmp_path / "locks.py"
     script.write_text(LOCKS)
-    for case in ("circle-Lock", "circle-RLock", "acquire-Lock", "itself-Lock", "waiting-Lock", "waiting-RLock", "left-Lock"):
-        with jobs.start(interpreter, script, case, ready="ready") as job:
-            verdict = backtrace(job.pid)["verdict"] or ""
+    cases = ["circle-Lock", "circle-RLock", "acquire-Lock", "itself-Lock", "waiting-Lock", "waiting-RLock", "left-Lock"]
+    with ExitStack() as stack:
+        # All at once: each needs most of a second until its threads wait as they should.
+        started = [stack.enter_context(jobs.start(interpreter, script, case)) for case in cases]
+        for job in started:
+            jobs.wait_until(lambda: "ready" in job.output)
+        verdicts = [backtrace(job.pid)["verdict"] or "" for job in started]
+    for case, verdict in zip(cases, verdicts):
         kind = case.split("-")[1]
         if case.startswith(("circle", "acquire")):
             assert verdict.startswith("deadlock: ") and '"first" waits for a' in verdict and '"second" holds (one:9)' in verdict, case

@@ -12,8 +12,18 @@ AGENT = "lib/probing/libprobing-musl.so"
 
 @pytest.fixture
 def tree(tmp_path):
+    return copy_sources(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def tree_of_agent(tmp_path_factory):
+    """For the tests that build the agent: the second compiles what it changed."""
+    return copy_sources(tmp_path_factory.mktemp("agent"))
+
+
+def copy_sources(where):
     """Sources in a folder whose name has the names of files in it that the agent does without."""
-    top = tmp_path / "reader-view-utf8" / "src-of-it"
+    top = where / "reader-view-utf8" / "src-of-it"
     top.mkdir(parents=True)
     for name in ("CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md"):
         shutil.copy(TOP / name, top / name)
@@ -33,18 +43,18 @@ def build_agent(top):
     return done.stdout, done.returncode == 0
 
 
-def test_the_agent_has_its_tables_whatever_the_folder_is_called(tree):
-    output, good = build_agent(tree)
+def test_the_agent_has_its_tables_whatever_the_folder_is_called(tree_of_agent):
+    output, good = build_agent(tree_of_agent)
     assert good, output
-    agent = (tree / "build/release" / AGENT).read_bytes()
+    agent = (tree_of_agent / "build/release" / AGENT).read_bytes()
     assert b"pb_agent_start" in agent
-    symbols = subprocess.run(["nm", tree / "build/release" / AGENT], stdout=subprocess.PIPE, universal_newlines=True).stdout
+    symbols = subprocess.run(["nm", tree_of_agent / "build/release" / AGENT], stdout=subprocess.PIPE, universal_newlines=True).stdout
     assert "pb_arena_create" in symbols and " U pb_" not in symbols
 
 
-def test_an_agent_that_lacks_a_function_is_not_built(tree):
-    (tree / "src/table/arena.c").unlink()
-    output, good = build_agent(tree)
+def test_an_agent_that_lacks_a_function_is_not_built(tree_of_agent):
+    (tree_of_agent / "src/table/arena.c").unlink()
+    output, good = build_agent(tree_of_agent)
     assert not good and "undefined symbol: pb_arena_create" in output
 
 

@@ -250,7 +250,7 @@ def test_the_tool_killed_at_every_step_leaves_the_target_whole(kit, victim):
                 assert target.line() == "undisturbed", where
 
     # What was left behind is gone after two seconds: several wait for that at once.
-    with ThreadPoolExecutor(1 if "malloc" in victim else 4) as pool:
+    with ThreadPoolExecutor(2 if "malloc" in victim else 4) as pool:
         list(pool.map(die_at, range(1, len(steps) + 1)))
 
 
