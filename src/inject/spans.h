@@ -9,9 +9,9 @@
  * glibc 2.34 there is none). What waits for a dlopen of the program's own is the thread of ours that loads,
  * and nobody waits for that. And our own stub, where threads wait for a tool that died.
  *
- * Nor is a thread borrowed that runs code of the C library alone: it has not come to its start function yet, or
- * has returned from it. A detached thread gives stacks back there, under the lock that pthread_create takes, in
- * functions that no symbol names. */
+ * Nor is a thread borrowed that runs code of the C library alone: it has not come to its start function yet,
+ * or has returned from it. A detached thread gives stacks back there, under the lock that pthread_create
+ * takes, in functions that no symbol names. */
 #pragma once
 
 #include <stdbool.h>

@@ -98,8 +98,8 @@ static int write_at(struct pb_mirror *m, uint64_t offset, const void *data, size
     return 0;
 }
 
-/* Whether the file was not cut since its mark was written: the length alone does not tell, a later write makes
- * it as long as it was. */
+/* Whether the file was not cut since its mark was written: the length alone does not tell, a later write
+ * makes it as long as it was. */
 static bool has_mark(const struct pb_mirror *m)
 {
     uint64_t word = 0;

@@ -1,6 +1,6 @@
-/* target_detached: detached threads that each start the next one and end. Each gives its own stack back, which is so
- * large that it goes to the kernel at once, under the lock that pthread_create takes. The first thread is never
- * borrowed: it waits in a signal handler that has a small stack of its own.
+/* target_detached: detached threads that each start the next one and end. Each gives its own stack back,
+ * which is so large that it goes to the kernel at once, under the lock that pthread_create takes. The first
+ * thread is never borrowed: it waits in a signal handler that has a small stack of its own.
  *
  * usage: target_detached; prints "ready" and where it counts its turns, as target_malloc does. */
 #include <pthread.h>
