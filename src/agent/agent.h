@@ -14,7 +14,7 @@ struct pb_agent {
     struct pb_run run;
     struct pb_server server;
     struct pb_arena *arena;
-    int detach; /* somebody asked for it; who is told in his client */
+    int detach; /* a client asked for it: that client is marked, and gets the answer when it is done */
 };
 
 /* Deals with one request of a client (the server's handler; owner is the agent). requests.c */

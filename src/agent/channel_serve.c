@@ -310,7 +310,8 @@ static void end_channel(struct pb_server *s, struct pb_channel *c, const struct 
     let_go(c, work->reason);
 }
 
-/* Nobody has the GIL for it: it is closed with a reason, and its thread finds that when it gets there. */
+/* The GIL could not be had in time: the channel is closed with a reason. Its thread, which still waits for
+ * the GIL, finds it closed when it gets there. */
 static void give_up(struct pb_channel *c)
 {
     char why[200];

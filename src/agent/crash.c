@@ -33,7 +33,7 @@ static struct {
     struct sigaction below;  /* for calls from above, and for a second call */
     int set;                 /* ours was put there, and not taken back by us */
     int passed;              /* `before` was put back by the handler */
-    int buried;              /* somebody put something above ours */
+    int buried;              /* the program set a handler of its own after ours */
     int lived_on;            /* the program went on after `before` was put back: it lives with this signal */
     const char *left_out;    /* why it has no handler of ours; NULL: it has */
 } slots[SIGNALS];

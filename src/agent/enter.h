@@ -17,8 +17,8 @@
  * for the loader. */
 int pb_enter_find(struct pb_python *ret, char *why, size_t why_size);
 
-/* Up to 3.6 there is no GIL until somebody starts a thread: has the main thread make it, and waits for that
- * as long as wanted says so. 1: pb_enter may be called; 0: nobody wants it any more. */
+/* Up to 3.6 there is no GIL until the program starts a thread: asks the main thread to create it, and waits
+ * for that as long as `wanted` returns true. 1: pb_enter may be called; 0: `wanted` returned false. */
 int pb_enter_await_gil(const struct pb_python *py, int (*wanted)(const void *), const void *argument);
 
 struct pb_entry {
@@ -35,8 +35,8 @@ void pb_leave(const struct pb_python *py, const struct pb_entry *entry);
 /* Whether the calling thread has entered. With the GIL. */
 int pb_enter_is_inside(const struct pb_python *py);
 
-/* Python's end, in its main thread and with the GIL: nobody enters any more, and whoever is inside is
- * interrupted and awaited, for a moment. */
+/* Python's end, in its main thread and with the GIL: from now on pb_enter fails, and threads of ours that are
+ * inside are interrupted and waited for, for a moment. */
 void pb_enter_end(const struct pb_python *py);
 
 /* In a forked child, which has none of our threads. */

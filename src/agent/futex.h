@@ -1,5 +1,6 @@
-/* futex: waiting for a word of this process's memory to change, and waking who waits: the one way to reach
- * a thread without a descriptor, which a thread of the program and one of ours do not share. */
+/* futex: waiting for a word of this process's memory to change, and waking the threads that wait for it. A
+ * thread of the program and one of ours have different tables of descriptors, so they share no pipe or
+ * eventfd: memory is what they share. */
 #pragma once
 
 #include <errno.h>

@@ -48,7 +48,7 @@ void pb_job_forget_all(void);
 /* Lets go of the Python objects kept between jobs, in a thread of its own since that needs the GIL. */
 void pb_job_release_python(void);
 
-/* The names of the Python part, made by the first who asks and kept until detach. With the GIL. A reference
+/* The names of the Python part, made by the first caller and kept until detach. With the GIL. A reference
  * of the caller's own, since a detach may let go of it meanwhile; NULL with an exception. */
 struct pb_python;
 struct pb_pyobject *pb_job_part(const struct pb_python *py);

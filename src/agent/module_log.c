@@ -95,7 +95,8 @@ static long find_column(const struct pb_python *py, pb_pyobject *known, pb_pyobj
 /* The dict of known columns, emptied when another agent has come: a new reference. */
 static pb_pyobject *known_columns(const struct pb_python *py)
 {
-    static uint64_t of_generation; /* stored after the dict: who sees it sees that one */
+    /* Stored after the dict: a thread that reads this number finds that dict. */
+    static uint64_t of_generation;
     uint64_t now = pb_recorder_generation();
     int fresh = __atomic_load_n(&of_generation, __ATOMIC_ACQUIRE) == now;
     pb_pyobject *shared = pb_module_shared(py), *known = shared ? py->dict_get(shared, COLUMNS) : NULL;

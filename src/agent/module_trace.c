@@ -452,7 +452,7 @@ CALLBACK(call_unwinds, UNWINDS)
 
 /* --- which functions ------------------------------------------------------------------------------- */
 
-/* An entry for this code: its own, or one that nobody can be reading any more. */
+/* An entry for this code: its own, or one that no callback can be reading any more. */
 static struct function *make_room(const void *code)
 {
     struct function *free_one = NULL;
@@ -555,8 +555,8 @@ static pb_pyobject *trace_counts(pb_pyobject *self, pb_pyobject *code)
     return list;
 }
 
-/* trace_hooks(disable, capture): what callbacks answer where nothing records, and who describes values. The
- * caller keeps both for good. */
+/* trace_hooks(disable, capture): what callbacks return where nothing records, and the function that describes
+ * values. The caller keeps both for good. */
 static pb_pyobject *trace_hooks(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();

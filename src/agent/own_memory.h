@@ -1,5 +1,5 @@
-/* own_memory: memory of this process read by the kernel, so that an address that is nobody's is an error and
- * no fault. For threads of the agent; the program's own never wait for it. */
+/* own_memory: memory of this process read by the kernel, so that an address where nothing is mapped is an
+ * error and no fault. For threads of the agent; the program's own never wait for it. */
 #pragma once
 
 #include <stddef.h>

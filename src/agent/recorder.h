@@ -38,7 +38,7 @@ int pb_recorder_begin_row(const struct pb_table_spec *spec, struct pb_known_tabl
                           uint32_t *place);
 void pb_recorder_end_row(struct pb_row *row, uint32_t place);
 
-/* The resident thread's. close returns 0 once nobody is inside; -EBUSY: somebody stays inside (a thread that
+/* The resident thread's. close returns 0 once no thread is inside; -EBUSY: one stays inside (a thread that
  * a debugger holds), and the arena must stay mapped for good. */
 void pb_recorder_open(struct pb_arena *arena);
 int pb_recorder_close(void);

@@ -54,7 +54,7 @@
 /* For a child of fork, which finds it open or closed, never half-way. */
 static struct pb_arena *current_arena;
 static uint32_t tables_lent; /* threads of the program may be inside an append */
-/* Arenas that somebody held a row in when they were retired: given back later. The resident thread's. */
+/* Arenas in which a thread held a row when they were retired: given back later. The resident thread's. */
 #define RETIRED       16
 #define RELEASE_TRIES 20 /* a millisecond each */
 static struct pb_arena *retired[RETIRED];
@@ -119,10 +119,10 @@ static int rename_our_object(struct dl_phdr_info *info, size_t size, void *unuse
     return 0;
 }
 
-/* The loader's list has us by the path that we were opened by: a descriptor that is closed by now, or is
- * anybody's. Who opens what is listed there (a debugger, a program that prints its own stack) would open
- * that; gdb reads a pipe of its own and hangs. The string is the loader's, but nobody else's, and long
- * enough. */
+/* The loader's list names our library by the path that it was opened by, /proc/self/fd/N. That descriptor is
+ * closed by now, or belongs to another file. A debugger, or a program that prints its own stack, opens the
+ * files of that list: gdb would read one of its own pipes there, and hang. So the name in the list is
+ * overwritten in place: the loader keeps the string, no other code has it, and it is long enough. */
 static void lose_our_path(void)
 {
     dl_iterate_phdr(rename_our_object, NULL);
@@ -241,8 +241,8 @@ static int client_busy(void *owner, pb_client_id client)
     return pb_job_runs(client) || pb_channel_is(client) || pb_crash_is_keeper(client);
 }
 
-/* Returns when somebody asked to detach, or when a descriptor is not ours any more: then there is nobody to
- * serve and nothing to wait for. */
+/* Returns when a client asked to detach, or when the program has closed or replaced a descriptor of ours: no
+ * client can come in then. */
 static void serve(struct pb_agent *a)
 {
     uint64_t next_tick = pb_now_ns(), next_copy = next_tick;
@@ -277,8 +277,8 @@ static void serve(struct pb_agent *a)
     }
 }
 
-/* Who asked is told when tables and files are gone and the next inject may begin, and before the connection
- * is. */
+/* The client that asked to detach gets its answer when tables and files are gone, so that the next inject may
+ * begin, and before its connection is closed. */
 static void tear_down(struct pb_agent *a)
 {
     pb_crash_end(a);

@@ -107,8 +107,8 @@ static int kernel_has_thread_pidfds(void)
     return fd >= 0;
 }
 
-/* Where the door is closed to tools. The name is no secret (/proc/net/unix has it): a client is asked who it
- * is and for the secret as everywhere. */
+/* For kernels on which tools cannot fetch the door's descriptor. The name is no secret (/proc/net/unix has
+ * it): the user of a client is checked, and it must know the secret, as at every other way in. */
 static void listen_abstract(struct pb_run *run)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -40,8 +40,9 @@ int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *
  * abstract_fd and door[0] are the server's to close. */
 void pb_run_remove(struct pb_run *run);
 
-/* Writes the settings into the directory, for who reads them from outside, now or when the process has ended:
- * whole, or as they were. Without a directory there is nothing to write. 0 or negative errno. */
+/* Writes the settings into the directory, where tools read them now or when the process has ended. The file
+ * is replaced as a whole: where that fails the old one stays. Without a directory there is nothing to write.
+ * 0 or negative errno. */
 int pb_run_keep_settings(const struct pb_run *run, const struct pb_settings *settings);
 
 /* Closes what pb_run_open opened, the ways in too: where no server took them over. */

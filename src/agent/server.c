@@ -33,7 +33,7 @@ void pb_server_init(struct pb_server *s, const struct pb_server_ways *ways)
         s->others[i].fd = -1;
 }
 
-/* Calls nobody: who asked to be told of it is told by tell_gone, from outside of any send. */
+/* Makes no callback: tell_gone does that later, outside of any send. */
 static void drop(struct pb_server_client *c)
 {
     pb_client_id id = c->id;
@@ -152,8 +152,8 @@ static struct pb_server_client *find_place(struct pb_server *s)
 }
 
 /* Where all places are taken: closes the client that did nothing for the longest time, at least half a
- * minute, and has nothing running or does not take what that says. A tool that somebody stopped does not keep
- * others out. */
+ * minute, and has nothing running or does not take what that says. A tool that was stopped (Ctrl-Z)
+ * does not keep others out. */
 static void make_place(struct pb_server *s, uint64_t now)
 {
     struct pb_server_client *oldest = NULL;

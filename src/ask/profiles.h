@@ -59,7 +59,7 @@ enum pb_profiling_state pb_profiling_run(struct pb_profiling *p, uint64_t for_ns
 /* Brings the profile up to now: before it is read. */
 void pb_profiling_sum_up(struct pb_profiling *p);
 
-/* Forgets samples and names but those in use: for who has written them away. */
+/* Forgets samples and names but those in use: for a caller that has stored them. */
 int pb_profiling_begin_epoch(struct pb_profiling *p);
 
 /* Names and facts, and the samples where there are no sinks. Lives as long as p. */

@@ -2,9 +2,9 @@
  * event.
  *
  * Rows come while the query runs, in their types (engine/shared/cells.h), a batch at a time. A source that
- * cannot be read is an event of its own, and the rows of the others come all the same. Who does not pull
- * holds the query up, at the cost of one batch and a socket's buffer, until the query's time is over; nothing
- * is held for a reader anywhere. For any thread, one at a time for each query. */
+ * cannot be read is an event of its own, and the rows of the others come all the same. A caller that does not
+ * pull holds the query up, at the cost of one batch and a socket's buffer, until the query's time is over;
+ * nothing is held for a reader anywhere. For any thread, one at a time for each query. */
 #pragma once
 
 #include "ask/ask.h"

@@ -66,7 +66,7 @@ static void read_group(const char *folder, struct pb_limits *limits)
     if (read_number(folder, "memory.max", rest, sizeof(rest), &value) ||
         read_number(folder, "memory.limit_in_bytes", rest, sizeof(rest), &value))
         lower_memory(limits, value);
-    /* Where the group is slowed down: to be slowed down helps nobody. */
+    /* Above memory.high the kernel slows the whole group down, the job too. */
     if (read_number(folder, "memory.high", rest, sizeof(rest), &value))
         lower_memory(limits, value);
     if (read_number(folder, "cpu.max", rest, sizeof(rest), &value))

@@ -67,8 +67,8 @@ static size_t find_sleepers(struct pb_judge *j, const struct pb_inject_target *t
     return n;
 }
 
-/* A thread that has run again was not waiting for ever. Where locks are fought over somebody always sleeps:
- * that there is nobody is not waited for. */
+/* A thread that has run again was not waiting for ever. Only the threads found asleep at first are waited
+ * for: where locks are fought over some thread is always asleep. */
 static size_t drop_awake(pid_t pid, struct sleeper *s, size_t n)
 {
     size_t kept = 0;

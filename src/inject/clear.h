@@ -1,4 +1,4 @@
-/* clear: nobody sits on a lock that an injection needs. Looked at before a thread is borrowed: the thread
+/* clear: no thread keeps a lock that an injection needs. Looked at before a thread is borrowed: the thread
  * calls pthread_create, which allocates, and a thread of ours calls dlopen. In a process whose allocator or
  * loader hangs both would hang too, the first of them a thread of the program's. */
 #pragma once

@@ -233,8 +233,8 @@ size_t pb_profile_hide_idle(struct pb_profile *p)
     return idle;
 }
 
-/* When the first of n samples was that are counted together, the last of them at when: those that nobody came
- * to take are a period apart. */
+/* n samples are counted as one, which was taken at `when`: the last of them. The n - 1 before it were missed,
+ * and are taken to be a period apart. Returns the time of the first. */
 static uint64_t first_of(const struct pb_profile *p, uint64_t when, uint32_t n)
 {
     double before = p->facts.rate > 0 ? 1e9 / p->facts.rate * (n - 1.0) : 0;

@@ -85,8 +85,8 @@ struct pb_sampler {
     cpu_set_t allowed;   /* where we may run */
     uint64_t next_aside; /* tick before which we do not move to another CPU again */
     uint64_t period, start, next;
-    /* The number of this tick, those counted that nobody came to: a sample stands for all instants since the
-     * one before it, so that the time of a tick that was missed is not lost. */
+    /* The number of this tick, missed ticks counted too: a sample stands for all ticks since the sample
+     * before it, so that the time of a missed tick is not lost. */
     uint64_t instant;
     bool ticking; /* in a tick, not between two */
     /* CPU time that the sampler may take, where it would take it from the target: credit, counted at `paid`

@@ -15,7 +15,7 @@
 #include "remote/trace.h"
 
 #define STOP_WITHIN_NS (2 * PB_NS_PER_S) /* a busy machine gives a thread no CPU for long */
-#define LOOKS          10                /* through somebody else */
+#define LOOKS          10                /* at a thread that runs: see `looks` */
 #define COMPARISONS    16                /* of counts that must be seen equal once */
 
 const char *pb_way_name(enum pb_way way)

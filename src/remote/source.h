@@ -49,13 +49,13 @@ struct pb_source_ops {
 
 struct pb_source {
     const struct pb_source_ops *ops;
-    pid_t pid;              /* 0: no live process */
-    pid_t main;             /* its first thread */
-    int fd;                 /* -1: none */
-    int tasks;              /* 1 + its folder of threads, kept open; 0: not yet */
-    uint16_t machine;       /* EM_*; 0: ours */
-    bool spin;              /* answers of somebody else are waited for awake: we keep a thread from its CPU */
-    void *extra;            /* of the kind */
+    pid_t pid;        /* 0: no live process */
+    pid_t main;       /* its first thread */
+    int fd;           /* -1: none */
+    int tasks;        /* 1 + its folder of threads, kept open; 0: not yet */
+    uint16_t machine; /* EM_*; 0: ours */
+    bool spin;   /* answers of another process are polled for: a thread of the target is stopped meanwhile */
+    void *extra; /* of the kind */
     struct pb_pages *pages; /* kept; NULL: none yet */
     uint64_t round;         /* 0: none are kept now */
 };

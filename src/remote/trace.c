@@ -260,7 +260,7 @@ static bool may_spin(void)
 
 /* A thread that runs on another CPU is stopped within microseconds, and stands there until we see it: for
  * these we look without sleeping. One that has not stopped by then waits for a CPU, perhaps for ours. No
- * sched_yield: with real-time priority that gives the CPU to nobody. */
+ * sched_yield: with real-time priority it gives the CPU to no thread of lower priority. */
 static int wait_for_stop(pid_t tid, uint64_t within_ns, int *ret_signal)
 {
     uint64_t began = pb_now_ns();
@@ -274,7 +274,7 @@ static int wait_for_stop(pid_t tid, uint64_t within_ns, int *ret_signal)
     return r < 0 ? r : 0;
 }
 
-/* Ctrl-Z must not stop us while we hold a thread: it would stand still until somebody brings us back. */
+/* Ctrl-Z must not stop us while we hold a thread: it would stand still until this command is continued. */
 static void hold_back_ctrl_z(bool hold)
 {
     static _Thread_local unsigned held;
@@ -289,7 +289,7 @@ static void hold_back_ctrl_z(bool hold)
         pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* The kernel says EPERM also of one that has ended, as long as nobody has waited for it. */
+/* For a zombie the kernel returns EPERM. */
 static bool has_ended(pid_t tid)
 {
     char text[4096];

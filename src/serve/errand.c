@@ -214,7 +214,7 @@ static void look_for_end(struct pb_errand *job)
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* True: it is nobody's any more. */
+/* True: no request uses it any more. */
 static bool step(struct pb_errand *job, uint64_t now)
 {
     if (!job->over) {

@@ -1,4 +1,4 @@
-/* home: the folder of the user's service: who is it, where does it listen, what is its token. See service.h.
+/* home: the folder of the user's service, which tells its pid, its address and its token. See service.h.
  *
  * lock (held as long as it lives, with its pid), address, token, audit: all 0600, in a folder that only the
  * user can have made. */

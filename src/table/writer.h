@@ -8,8 +8,9 @@
  * offset or a length, and no loop depends on it.
  *
  * The rule that everything rests on: a segment's memory is written only by its owner while it is claimed, by
- * who holds a row in it that is not committed, or by who visits it (its pin counts visitors). A segment is
- * claimed only when it is sealed, every row begun in it is committed or void, and its pin could be closed. */
+ * a thread that holds a row in it which is not committed, or by a visitor (its pin counts visitors). A
+ * segment is claimed only when it is sealed, every row begun in it is committed or void, and its pin could be
+ * closed. */
 #pragma once
 
 #include <stdatomic.h>

@@ -415,7 +415,8 @@ static int configure(const struct pb_settings *settings, const char *changed)
         switched = -1;
         return -1;
     }
-    /* Its default is for samples of stacks: modules are thinned where somebody has set it. */
+    /* The default rate is for samples of stacks: modules are sampled less often only where the rate was set.
+     */
     rate_set = settings->at[PB_SET_SAMPLE_RATE].origin > PB_ORIGIN_BAD_VARIABLE
                    ? settings->at[PB_SET_SAMPLE_RATE].number
                    : 1;
@@ -426,7 +427,7 @@ static int configure(const struct pb_settings *settings, const char *changed)
     settle();
     pb_torch_track_set(settings->at[PB_SET_TORCH_PROFILING].text);
     switched = pb_settings_switched(settings, PB_SET_TORCH_PROFILING);
-    /* Said again it counts again: somebody may have stopped the probe by name since. */
+    /* The same value set again counts as a change: the probe may have been stopped by name since. */
     if (changed && strcmp(changed, pb_setting_info[PB_SET_TORCH_PROFILING].name) == 0)
         return switched;
     return switched != before ? switched : -1;

@@ -14,7 +14,7 @@ struct pb_query_options {
     unsigned timeout_ms, watch_ms;
 };
 
-/* A file's name tells its format where nobody else does: csv unless it ends in something better. */
+/* The format for a file where no option names one: by the ending of its name, csv where that is unknown. */
 enum pb_query_format pb_query_format_of(const char *path);
 
 /* Over the targets of the call, to out. */

@@ -421,8 +421,8 @@ static int find_worker(struct pb_sql *t, struct pb_err *err)
     return r;
 }
 
-/* The worker holds the lock of its slot while it works for us, not we: a caller that does not read its rows
- * keeps nobody from a worker that has given it up. */
+/* While the worker works for this caller it is the worker that holds the lock of its slot: when it gives up
+ * on a caller that does not read its rows, the slot is free for the next caller at once. */
 static int hand_over_lock(struct pb_sql *t)
 {
     if (t->slot.lock < 0)

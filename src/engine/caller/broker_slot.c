@@ -83,7 +83,7 @@ static void in_worker(const char *path, const char *mode, int fd, const char *ar
     _exit(127);
 }
 
-/* Starts the worker as nobody's child: it outlives us. */
+/* Starts the worker by a double fork: it outlives this process, which need not wait for it. */
 static int start_worker(const char *path, const char *mode, int fd, const char *argument, struct pb_err *err)
 {
     pid_t child = fork();

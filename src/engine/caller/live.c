@@ -364,8 +364,8 @@ static int fill(const char *name, struct pb_table *t, const struct pb_live_sourc
     return pb_fail(err, -ENOENT, "%s has no reader", name);
 }
 
-/* The same memory by a descriptor that cannot write: a worker that somebody took over could otherwise change
- * what the next statement reads. */
+/* The same memory by a descriptor that cannot write: a worker under an attacker's control could otherwise
+ * change what the next statement reads. */
 static int open_to_read(int fd)
 {
     char path[32];

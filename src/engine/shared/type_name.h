@@ -1,7 +1,7 @@
 /* type_name: whether a text is the name of an SQL type as a worker spells it, and nothing else.
  *
- * What writes Parquet puts these names into statements of its own, and it has files: a worker that somebody
- * took over must not say anything there that is no type. Caller's and worker's side; no heap. */
+ * What writes Parquet puts these names into statements of its own, and it has files: a worker under
+ * an attacker's control must not get any other SQL into them. Caller's and worker's side; no heap. */
 #pragma once
 
 #include <stdbool.h>

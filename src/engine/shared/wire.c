@@ -242,7 +242,8 @@ static ssize_t receive_some(int fd, void *to, size_t size, struct pb_wire *m)
             if (!pb_wire_put_fd(m, fds[i]))
                 close(fds[i]);
     }
-    /* The kernel leaves out what the process may not have; who goes on without takes it for not there. */
+    /* The kernel leaves out descriptors beyond the process's limit: without an error here the message would
+     * look as if none had been sent. */
     if (h.msg_flags & MSG_CTRUNC) {
         errno = EMFILE;
         return -1;

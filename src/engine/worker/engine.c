@@ -363,7 +363,7 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
         r = pb_prepare_tables(e, err);
     if (r == 0)
         r = pb_engine_do(e, "BEGIN TRANSACTION READ ONLY", err);
-    /* Only where nobody can tell the difference is a table read by several threads. */
+    /* Several threads read one table only where the order of its rows does not show in the result. */
     e->scans.threads = e->ordered ? 1 : e->threads;
     for (size_t i = 0; r == 0 && i < s.n; i++)
         r = pb_statement_run(e, s.at[i], err);
@@ -402,7 +402,7 @@ static int send_end(struct pb_engine *e, int r, const struct pb_err *err)
 }
 
 /* Whether the worker should end: DuckDB refuses everything from here on, or ran out of memory somewhere in
- * the middle, with memory that nobody may ever give back. A new worker is there in 40 ms. */
+ * the middle, with memory that may never be freed. A new worker is there in 40 ms. */
 static bool is_spent(const struct pb_err *err)
 {
     static const char *const words[] = {"INTERNAL",           "FATAL",

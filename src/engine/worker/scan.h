@@ -6,8 +6,8 @@
 
 #include "engine/worker/catalog.h"
 
-/* What a scan asks for a table that nobody has prepared: its snapshot, in strings. Writes a sentence into err
- * on failure. */
+/* Called by a scan of a table that was not prepared before the statement began: makes its snapshot, with all
+ * columns as strings. Writes a sentence into err on failure. */
 typedef int pb_scan_prepare(void *arg, struct pb_cat_table *t, struct pb_err *err);
 
 struct pb_scan_request {
@@ -24,8 +24,8 @@ int pb_scan_register(duckdb_connection connection);
 void pb_scan_begin(const struct pb_scan_request *now);
 
 /* Whether a scan failed since the last call because its snapshot is not what it needs: a segment that was
- * left until it is scanned has changed, or a column is asked for that nobody foresaw (its table is `whole`
- * now). The statement must run again, on another snapshot. */
+ * left until it is scanned has changed, or the statement wants a column that was left out (its table is
+ * `whole` now). The statement must run again, on another snapshot. */
 bool pb_scan_must_repeat(void);
 
 /* Rows handed over since pb_scan_begin, and those of all scans that were begun: a progress bar. From any

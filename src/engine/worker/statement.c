@@ -77,7 +77,8 @@ static int check_type(struct pb_engine *e, const char *sql, duckdb_prepared_stat
         return 0;
     if (type == DUCKDB_STATEMENT_TYPE_EXPLAIN)
         return check_explained(e, sql, err);
-    /* PIVOT without a list makes a temporary type of the values it finds first; nobody wrote CREATE then. */
+    /* PIVOT without a list makes a temporary type of the values that it finds: that CREATE is DuckDB's own.
+     */
     if (!last && type == DUCKDB_STATEMENT_TYPE_CREATE &&
         (pb_sql_has_word(sql, "pivot") || pb_sql_has_word(sql, "pivot_wider")) &&
         !pb_sql_has_word(sql, "create"))
@@ -128,8 +129,8 @@ static int run_text(struct pb_engine *e, const char *sql, struct pb_err *err)
     return r;
 }
 
-/* Runs a statement until the writer has not overtaken it: rows that were read so far are still held back, so
- * nobody notices. The last time everything is copied first, and cannot be overtaken. */
+/* Runs a statement until the writer has not overtaken it: rows that were read so far are held back, so
+ * the caller has seen none of them. The last time everything is copied first, and cannot be overtaken. */
 static int run_repeatedly(struct pb_engine *e, const char *sql, struct pb_err *err)
 {
     int r = run_text(e, sql, err);
