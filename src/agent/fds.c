@@ -118,7 +118,8 @@ int pb_fds_leave_numbers(void)
     int r = leave_table(STDIO);
     if (r < 0)
         return r;
-    /* By calls that no library of the program's stands before: one that keeps books would take them for its. */
+    /* System calls, not functions: a library of the program that wraps open and counts descriptors would
+     * count these too. */
     int taken = (int)syscall(SYS_openat, AT_FDCWD, "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     while (taken >= 0 && taken < free_from - 1)
         taken = (int)syscall(SYS_fcntl, taken, F_DUPFD_CLOEXEC, 0);
