@@ -140,8 +140,9 @@ int pb_fds_begin(char *why, size_t why_size)
         return 0;
     snprintf(
         why, why_size,
-        "the process is almost out of descriptors: %d of them must be free (raise RLIMIT_NOFILE, prlimit)",
-        NEEDED + LEFT);
+        "the process is almost out of file descriptors: %d must be free, and its limit (RLIMIT_NOFILE) is "
+        "%ld; raise it with prlimit --pid PID --nofile=%ld:",
+        NEEDED + LEFT, soft_limit(), soft_limit() + NEEDED + LEFT);
     return -EMFILE;
 }
 

@@ -76,6 +76,7 @@ TARGETS = [
     body("seccomp", "errno", "clone3", may_refuse=True, soak=True),
     body("seccomp", "errno", "memfd_create", may_refuse=True, soak=True),
     body("seccomp", "errno", "epoll_create1", "eventfd2", "fallocate", may_refuse=True, soak=True),
+    body("has_a_tracer"),
     body("one_cpu", env={"HARM_RAW": "1"}, alone=True, tool_prefix=("taskset", "-c", "0"), only=SAMPLERS, extra=SAMPLERS),
     body("locked"),
     body("locals_seen"),

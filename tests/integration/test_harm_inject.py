@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -212,7 +213,8 @@ def test_no_agent_starts_after_its_tool_was_killed(tmp_path):
     so = library(tmp_path, "opens", "#include <pthread.h>\n#include <dlfcn.h>\nstatic void *f(void *a) { return dlopen(\"%s\", RTLD_NOW); }\n"
                  "void go(void) { pthread_t t; pthread_create(&t, 0, f, 0); }" % slow)
     code = "import ctypes, sys, time\nctypes.CDLL(sys.argv[1]).go()\nprint('ready', flush=True)\ntime.sleep(60)\n"
-    for second in (False, True):
+
+    def kill_one(second):
         with program(sys.executable, code, so) as job:
             tool = subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "inject"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             deadline = time.monotonic() + 1.5
@@ -228,6 +230,9 @@ def test_no_agent_starts_after_its_tool_was_killed(tmp_path):
             assert threads_of(job.pid).count("probing") == second
             injected(job.pid)
             assert threads_of(job.pid).count("probing") == 1
+
+    with ThreadPoolExecutor(2) as pool:  # they wait, most of the time
+        list(pool.map(kill_one, (False, True)))
 
 
 SLOW_MALLOC = """
@@ -279,13 +284,17 @@ def test_what_is_in_the_way_is_named(tmp_path):
 
 HANGS = """
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 void setslow(int);
 static void *volatile kept;
 static void *allocate(void *unused) { setslow(1); kept = malloc(100); return unused; }
 static void *load(void *path) { kept = dlopen(path, RTLD_NOW); return path; }
-void go(char *path) { pthread_t t; pthread_create(&t, 0, path[0] ? load : allocate, path); }
+static int stay(struct dl_phdr_info *info, size_t size, void *unused) { for (;;) pause(); }
+static void *look(void *unused) { dl_iterate_phdr(stay, 0); return unused; }
+void go(char *path) { pthread_t t; pthread_create(&t, 0, path[0] == '/' ? load : path[0] ? look : allocate, path); }
 """
 RESTS = """
 import ctypes, os, sys
@@ -296,11 +305,13 @@ go(path); usleep(2000000); setslow(0); os.write(1, b"fine"); os._exit(0)
 """
 
 
-@pytest.mark.parametrize("what, name", [("allocator", "sleeps in malloc of libstuck.so"), ("loader", "sleeps in")])
+@pytest.mark.parametrize("what, name", [("allocator", "sleeps in malloc of libstuck.so"), ("loader", "sleeps in"),
+                                        ("callback", "sleeps in dl_iterate_phdr of")])
 def test_a_process_that_is_deadlocked_is_left_alone_by_the_deadline(tmp_path, what, name):
     stuck, hangs = library(tmp_path, "stuck", FOR_EVER), library(tmp_path, "hangs", HANGS)
     waits = library(tmp_path, "waits", "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { for (;;) pause(); }")
-    with program(sys.executable, RESTS, hangs, waits if what == "loader" else "", env={**os.environ, "LD_PRELOAD": stuck}) as job:
+    how = {"allocator": "", "loader": waits, "callback": what}[what]
+    with program(sys.executable, RESTS, hangs, how, env={**os.environ, "LD_PRELOAD": stuck}) as job:
         time.sleep(0.1)
         before, began = (threads_of(job.pid), inject_kit.executable(job.pid)), time.monotonic()
         done = jobs.probe("-t", job.pid, "--timeout", "1s", "inject")
@@ -309,6 +320,35 @@ def test_a_process_that_is_deadlocked_is_left_alone_by_the_deadline(tmp_path, wh
         assert (threads_of(job.pid), inject_kit.executable(job.pid)) == before
         assert rest_of(job) == "fine"
         assert took < 5, f"{took:.1f} s"  # 1.0 where nobody else has the CPU
+
+
+CALLBACKS = """
+#include <dlfcn.h>
+#include <link.h>
+#include <unistd.h>
+static int failed;
+static int load(struct dl_phdr_info *info, size_t size, void *path) {
+    usleep(20000);
+    void *library = dlopen(path, RTLD_NOW);
+    failed += !library || dlclose(library) != 0;
+    usleep(20000);
+    return 1;
+}
+int look(char *path) { dl_iterate_phdr(load, path); usleep(5000); return failed; }
+"""
+
+
+def test_a_program_that_loads_libraries_in_a_callback_of_the_loader_goes_on(tmp_path):
+    """It sleeps there with the loader's lock held, and takes it again: its only thread is borrowed in between alone."""
+    callbacks, loaded, end = library(tmp_path, "callbacks", CALLBACKS), library(tmp_path, "loaded", "int loaded;"), tmp_path / "end"
+    code = ("import ctypes, os, sys\nL = ctypes.CDLL(sys.argv[1]); path = ctypes.create_string_buffer(sys.argv[2].encode())\n"
+            "print('ready', flush=True)\nwhile not os.path.exists(sys.argv[3]): failed = L.look(path)\nprint(failed)\n")
+    with program(sys.executable, code, callbacks, loaded, end) as job:
+        for _ in range(3):
+            injected(job.pid)
+            assert jobs.probe("-t", job.pid, "detach").returncode == 0
+        end.touch()
+        assert rest_of(job) == "0"
 
 
 # ---- seccomp -------------------------------------------------------------------------------------------------------

@@ -387,25 +387,45 @@ def few_descriptors(free):
         kit.work()
 
 
-CALLS = {"x86_64": {"socket": 41, "memfd_create": 319, "clone3": 435, "flock": 73, "sendmsg": 46, "fallocate": 285, "epoll_create1": 291, "eventfd2": 290},
-         "aarch64": {"socket": 198, "memfd_create": 279, "clone3": 435, "flock": 32, "sendmsg": 211, "fallocate": 47, "epoll_create1": 20, "eventfd2": 19}}
+CALLS = {"x86_64": {"socket": 41, "memfd_create": 319, "clone3": 435, "flock": 73, "sendmsg": 46, "fallocate": 285, "epoll_create1": 291, "eventfd2": 290,
+                    "prctl": 157},
+         "aarch64": {"socket": 198, "memfd_create": 279, "clone3": 435, "flock": 32, "sendmsg": 211, "fallocate": 47, "epoll_create1": 20, "eventfd2": 19,
+                     "prctl": 167}}
 
 
-@body
-def seccomp(action, *names):
-    """A filter that kills at some system calls, or lets them fail. None of them is one that the program makes."""
+def set_filter(program):
+    """A seccomp filter of this process and all that it starts."""
     import ctypes
-    verdict = {"kill": 0x80000000, "errno": 0x00050001, "enosys": 0x00050026}[action]
-    numbers = [CALLS[os.uname().machine][name] for name in names]
-    program = [(0x20, 0, 0, 0)]  # load the number of the call
-    for i, number in enumerate(numbers):
-        program.append((0x15, len(numbers) - i, 0, number))
-    program += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, verdict)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
     filters = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program), ctypes.addressof(code)))
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, filters, 0, 0):
         raise OSError(ctypes.get_errno(), "no filter could be set")
+
+
+@body
+def seccomp(action, *names):
+    """A filter that kills at some system calls, or lets them fail. None of them is one that the program makes."""
+    verdict = {"kill": 0x80000000, "errno": 0x00050001, "enosys": 0x00050026}[action]
+    numbers = [CALLS[os.uname().machine][name] for name in names]
+    program = [(0x20, 0, 0, 0)]  # load the number of the call
+    for i, number in enumerate(numbers):
+        program.append((0x15, len(numbers) - i, 0, number))
+    set_filter(program + [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, verdict)])
+    while kit.going():
+        kit.work()
+        time.sleep(0.001)
+
+
+@body
+def has_a_tracer():
+    """Has named the one process that may trace it (PR_SET_PTRACER, as programs with a crash reporter do). That cannot be read back, so
+    a filter ends the program where anything in it names another one. A kernel without Yama ignores the call; the filter sees it too."""
+    import ctypes
+    named, kill, pass_on = 0x59616D61, 0x80000000, 0x7FFF0000
+    ctypes.CDLL(None).prctl(named, ctypes.c_ulong(os.getppid()), 0, 0, 0)
+    set_filter([(0x20, 0, 0, 0), (0x15, 0, 3, CALLS[os.uname().machine]["prctl"]), (0x20, 0, 0, 16), (0x15, 0, 1, named), (0x06, 0, 0, kill),
+                (0x06, 0, 0, pass_on)])
     while kit.going():
         kit.work()
         time.sleep(0.001)
