@@ -494,6 +494,29 @@ def test_one_table_that_cannot_be_archived_holds_up_no_other(writer):
     assert len(w.files("shy")) == 1
 
 
+@pytest.mark.parametrize("bad", ["a recording", "its own tables"])
+def test_one_recording_that_cannot_be_read_holds_up_no_other(tmp_path, bad):
+    env = {**os.environ, "PROBING_DIR": str(tmp_path), "PROBING_ARCHIVE": str(tmp_path / "archive")}
+    with jobs.python(env=env) as job:
+        if bad == "its own tables":
+            assert jobs.probe("-t", job.pid, "inject", env=env).returncode == 0
+        for _ in range(2):
+            assert jobs.probe("-t", job.pid, "record", "--duration", "500ms", env=env).returncode == 0
+        counted = jobs.rows("-t", job.pid, "SELECT count(*) AS n FROM python.samples", env=env)[0]["n"]
+        job.process.kill()
+        job.process.wait()
+        recordings = sorted(tmp_path.glob("probing-*/*.of-*/arena"))
+        own = [path for path in tmp_path.glob("probing-*/*/arena") if ".of-" not in path.parent.name]
+        assert len(recordings) == 2 and len(own) == (bad == "its own tables")
+        with open((own or recordings)[0], "r+b") as arena:
+            arena.write(bytes(64))
+        for _ in range(2):
+            done = jobs.probe("-t", job.pid, "archive", "--once", env=env)
+            assert done.returncode == 1 and "cannot be read" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        there = duckdb.sql(f"SELECT count(*) FROM read_parquet('{tmp_path}/archive/python.samples/*/*/*/*/*.parquet')").fetchall()[0][0]
+        assert there == counted if own else 0 < there < counted, (there, counted)
+
+
 def test_no_run_of_a_large_archive_is_dropped(writer, tmp_path):
     """All of 4,200 runs are asked at once, and each gives its rows."""
     w = writer(job="", rank="")

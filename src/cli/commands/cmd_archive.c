@@ -35,8 +35,10 @@ struct job {
     struct pb_settings settings;
     unsigned every_ms;
     bool once, background;
-    bool prune;             /* the limits are about every run in the archive, not about this process alone */
-    bool own;               /* it has tables of its own */
+    bool prune;     /* the limits are about every run in the archive, not about this process alone */
+    bool own;       /* it has tables of its own */
+    int own_result; /* negative: its own tables cannot be archived, but recordings of it can */
+    struct pb_err own_err;
     struct pb_run_info run; /* its description; without a folder where the process could make none */
     struct pb_archive_parts parts;
     uint64_t files, rows; /* archived by us */
@@ -161,10 +163,18 @@ static int open_parts(struct job *job, struct pb_err *err)
     if (fd < 0 && fd != -ENOENT)
         return fd;
     err->text[0] = '\0';
-    int r = fd >= 0 ? pb_archive_parts_own(&job->parts, fd, err) : 0;
-    job->own = fd >= 0;
-    if (r == 0)
-        r = pb_archive_parts_look(&job->parts, err);
+    job->own_result = fd >= 0 ? pb_archive_parts_own(&job->parts, fd, &job->own_err) : 0;
+    job->own = fd >= 0 && job->own_result == 0;
+    /* What cannot be archived holds up nothing else: each round looks again, and says so. */
+    int r = pb_archive_parts_look(&job->parts, err);
+    if (job->own_result == -EBUSY || (job->own_result < 0 && !job->parts.n)) {
+        *err = job->own_err;
+        return job->own_result;
+    }
+    if (job->parts.n) {
+        err->text[0] = '\0';
+        r = 0;
+    }
     /* In the background the working directory is another: the folder must be absolute. */
     char *whole = r == 0 && job->parts.n ? realpath(job->folder, NULL) : NULL;
     if (whole)
@@ -363,8 +373,14 @@ static pid_t leave(struct job *job, struct pb_err *err)
 
 static int run_job(struct job *job, struct pb_err *err)
 {
-    if (job->once || job->target->dead)
-        return finish(job, job->target->dead, err);
+    if (job->once || job->target->dead) {
+        int r = finish(job, job->target->dead, err);
+        if (r == 0 && job->own_result < 0)
+            *err = job->own_err;
+        return r == 0 ? job->own_result : r;
+    }
+    if (job->own_result < 0)
+        complain(job, job->own_result, &job->own_err);
     if (job->background) {
         pid_t pid = leave(job, err);
         if (pid > 0)
