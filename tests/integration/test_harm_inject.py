@@ -176,6 +176,21 @@ def test_no_signal_comes_to_a_wait_for_signals():
         assert rest_of(job) == "None"
 
 
+@pytest.mark.alone
+@jobs.three_tries
+def test_a_thread_is_held_for_a_millisecond():
+    """The least of 40 holds and the usual one, with room for a busy machine; bench/inject.py has the figures of a quiet one."""
+    code = ("import threading, time\nfor _ in range(2): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+            "print('ready', flush=True)\nwhile True: pass\n")
+    with program(sys.executable, code) as job:
+        held = []
+        for _ in range(40):
+            held.append(float(re.search(r"held for ([\d.]+) ms", injected(job.pid).stdout).group(1)))
+            assert jobs.probe("-t", job.pid, "detach").returncode == 0
+        held.sort()
+        jobs.in_time(held[0] < 1 and held[20] < 15, f"ms: {held}")
+
+
 # ---- locks ---------------------------------------------------------------------------------------------------------
 
 HEARTBEAT = """

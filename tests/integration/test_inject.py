@@ -184,6 +184,15 @@ def test_no_injection_hangs_in_a_target_whose_threads_give_their_own_stacks_back
             assert running.gets_on(20), f"run {number}: the target hangs: {answer}"
 
 
+def test_a_held_thread_changes_hands_four_times(kit):
+    """Stopped, into one system call, out of it, the stub run; once more where it is the only thread. How long that takes is the machine's."""
+    for command, most in ((("malloc", 3), 4), (("wait", "read"), 5)):
+        for _ in range(3):
+            with kit.run(*command) as target:
+                answer = kit.inject(target.pid, timeout_ms=30000)
+                assert answer["r"] == 0 and 0 < answer["stops"] <= most, (command, answer)
+
+
 def test_musl_too(kit):
     for _ in range(5):
         with kit.run("musl-malloc", 3) as target:
