@@ -1,6 +1,6 @@
 """GPU time of modules and phases: events of CUDA's around them, read back when the GPU has passed them (src/agent/probes/torch_gpu.c).
 
-Called in threads of the program, in one step of 16, with the thread's capture mode relaxed. Nothing here waits for a GPU, allocates its memory, or touches a stream that is
+Called in threads of the program, in two steps of 16, with the thread's capture mode relaxed. Nothing here waits for a GPU, allocates its memory, or touches a stream that is
 captured. A pair of events belongs to one device and one stream; where the stream changes between the two, there is no row.
 """
 import sys

@@ -36,8 +36,9 @@ def train(steps, wrap=lambda net: net):
     net, x = make()
     net = wrap(net)
     opt = torch.optim.AdamW(net.parameters(), lr=1e-4)
-    losses, events = [], []
+    losses, events, begun = [], [], []
     for i in range(steps):
+        begun.append(time.time())
         if gpu:
             events.append([torch.cuda.Event(enable_timing=True) for _ in range(2)]); events[-1][0].record()
         loss = net(x).square().mean()
@@ -47,8 +48,9 @@ def train(steps, wrap=lambda net: net):
         losses.append(loss.detach())
     if gpu:
         torch.cuda.synchronize()
-    times = sorted(a.elapsed_time(b) for a, b in events)
-    return {"losses": [each.item() for each in losses], "gpu_ms": times[len(times) // 2] if times else None,
+    each = [a.elapsed_time(b) for a, b in events]
+    times = sorted(each)
+    return {"steps": list(zip(begun, each)), "losses": [each.item() for each in losses], "gpu_ms": times[len(times) // 2] if times else None,
             "allocated_mb": torch.cuda.memory_allocated() / 2 ** 20 if gpu else None}
 
 def timed(steps):
@@ -158,6 +160,9 @@ def look(job):
         check("stages with GPU time", sorted(found) == ["backward", "forward", "optimizer", "step"], {stage: row["n"] for stage, row in found.items()})
         whole = found.get("step", {"gpu_ms": 0, "allocated_mb": 0})
         check("GPU time of a step", abs(whole["gpu_ms"] - after["gpu_ms"]) < 0.15 * after["gpu_ms"], f"{whole['gpu_ms']:.3f} ms, the job's events {after['gpu_ms']:.3f}")
+        same = [(row["gpu_ms"], min(after["steps"], key=lambda step: abs(step[0] - row["at"]))[1]) for row in
+                rows(job.pid, "SELECT epoch_us(timestamp) / 1e6 AS at, gpu_ms FROM python.torch_gpu WHERE stage = 'step' ORDER BY timestamp")]
+        print("note GPU time of the same steps, ours and the job's events: " + " ".join("%.3f/%.3f" % pair for pair in same))
         check("modules with GPU time", found.get("forward", {}).get("modules") == 25, found.get("forward"))
         check("memory of a step", abs((whole["allocated_mb"] or 0) - after["allocated_mb"]) < 0.3 * after["allocated_mb"] + 32,
               f"{whole['allocated_mb']} MB, torch {after['allocated_mb']:.1f}")

@@ -48,12 +48,16 @@ enum pb_torch_stage {
     PB_TORCH_STEP
 };
 
+/* Events around every module take the CPU a good part of a short step, which the GPU then waits for: the time
+ * of a step and its phases is that of steps without them. */
+enum pb_torch_gpu { PB_TORCH_GPU_NOTHING, PB_TORCH_GPU_PHASES, PB_TORCH_GPU_MODULES };
+
 /* Of one start to its stop. */
 struct pb_torch {
     uint32_t run;     /* counts starts; 0: off. Set by the resident thread, read by all */
     uint32_t modules; /* whether calls of modules make rows in this step */
     uint32_t shapes;  /* whether those have shapes in this step */
-    uint32_t gpu;     /* whether their GPU time is taken in this step */
+    uint32_t gpu;     /* enum pb_torch_gpu: of what the GPU time is taken in this step */
     uint32_t exact;   /* whether the backward of each is timed in this step */
     uint32_t thin;    /* rows in every so manieth step, for the budget */
     double rate;      /* share of steps in which modules make rows */
@@ -160,7 +164,7 @@ void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int
 void pb_torch_gpu_put(const struct pb_python *py);
 void pb_torch_gpu_take(const struct pb_python *py);
 void pb_torch_gpu_forget(void);
-int pb_torch_gpu_wants(int64_t step);
+enum pb_torch_gpu pb_torch_gpu_wants(int64_t step);
 pb_pyobject *pb_torch_gpu_begin(const struct pb_python *py);
 void pb_torch_gpu_end(const struct pb_python *py, pb_pyobject *event, const char *stage, const char *name,
                       size_t length, int64_t begun);

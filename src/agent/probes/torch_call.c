@@ -148,7 +148,7 @@ static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *arg
                 return 0;
         }
     }
-    if (__builtin_expect(pb_torch.gpu && place, 0)) {
+    if (__builtin_expect(pb_torch.gpu && place, 0) && (depth == 0 || pb_torch.gpu == PB_TORCH_GPU_MODULES)) {
         c->event = pb_torch_gpu_begin(pb_python_here());
         if (pb_torch_run() != c->run)
             return 0;

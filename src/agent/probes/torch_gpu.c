@@ -1,4 +1,5 @@
-/* torch_gpu: how long modules and phases keep a GPU busy, of one step in 16, by events of CUDA's.
+/* torch_gpu: how long modules and phases keep a GPU busy, of two steps in 16, by events of CUDA's: one for
+ * the step and its phases, one for the modules.
  *
  * An event is put into the stream before and after, by the Python part (_gpu.py), and read when a later
  * step ends and the GPU has passed it: nothing waits for the GPU. Around every such call this thread's
@@ -106,9 +107,14 @@ void pb_torch_gpu_forget(void)
     part = NULL;
 }
 
-int pb_torch_gpu_wants(int64_t step)
+enum pb_torch_gpu pb_torch_gpu_wants(int64_t step)
 {
-    return part && step % GPU_EVERY == GPU_EVERY / 2;
+    int64_t at = step % GPU_EVERY;
+
+    return !part                 ? PB_TORCH_GPU_NOTHING
+           : at == GPU_EVERY / 2 ? PB_TORCH_GPU_PHASES
+           : at == GPU_EVERY - 2 ? PB_TORCH_GPU_MODULES
+                                 : PB_TORCH_GPU_NOTHING;
 }
 
 /* Calls a function of the Python part; the arguments are dropped. NULL: it failed. */

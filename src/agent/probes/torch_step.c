@@ -75,7 +75,7 @@ static void begin_step(int64_t now, int64_t step)
     pb_torch.step = step;
     pb_torch.modules = (uint32_t)s.now.sampled;
     pb_torch.shapes = s.now.sampled && step % SHAPES_EVERY == 0;
-    pb_torch.gpu = s.now.sampled && pb_torch_gpu_wants(step);
+    pb_torch.gpu = s.now.sampled ? pb_torch_gpu_wants(step) : PB_TORCH_GPU_NOTHING;
     pb_torch.exact = s.now.sampled && s.training && step >= s.alone_from && pb_torch_backward_wants(step);
     if (pb_torch.exact)
         pb_torch_backward_begin();
@@ -213,7 +213,8 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
         mark(PB_TORCH_BACKWARD, begun);
     else if (run)
         leave_backward_out();
-    pb_pyobject *event = run && pb_torch.gpu ? pb_torch_gpu_begin(pb_python_here()) : NULL;
+    pb_pyobject *event =
+        run && pb_torch.gpu == PB_TORCH_GPU_PHASES ? pb_torch_gpu_begin(pb_python_here()) : NULL;
     pb_pyobject *result = pb_torch.original_backward(self, args, keywords);
     if (event && result && run == pb_torch_run())
         end_on_gpu(pb_python_here(), &event, "backward", begun);
@@ -293,7 +294,7 @@ static pb_pyobject *before_step(pb_pyobject *self, pb_pyobject *args)
         s.optimizer_begun = pb_clock_mono();
         s.optimizer_inside = 0;
         mark(PB_TORCH_OPTIMIZER, s.optimizer_begun);
-        if (pb_torch.gpu && !s.optimizer_event) {
+        if (pb_torch.gpu == PB_TORCH_GPU_PHASES && !s.optimizer_event) {
             uint32_t run = pb_torch_run();
             pb_pyobject *event = pb_torch_gpu_begin(pb_python_here());
             if (run == pb_torch_run() && !s.optimizer_event)
@@ -325,7 +326,7 @@ static int counts(const void *optimizer, int32_t tid)
 static void follow_on_gpu(const struct pb_python *py)
 {
     uint32_t run = pb_torch_run();
-    pb_pyobject *event = run && pb_torch.gpu ? pb_torch_gpu_begin(py) : NULL;
+    pb_pyobject *event = run && pb_torch.gpu == PB_TORCH_GPU_PHASES ? pb_torch_gpu_begin(py) : NULL;
 
     if (event && run == pb_torch_run() && !s.step_event)
         s.step_event = event;
