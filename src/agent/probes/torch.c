@@ -295,10 +295,16 @@ static void put_in_or_take_out(const struct pb_python *py)
     put_hooks(py);
     put_backward(py);
     put_slots(py);
-    pb_torch_comm_put(py);
-    pb_torch_track_put(py);
-    pb_torch_gpu_put(py);
-    pb_torch_backward_put(py);
+    /* Rows are made from here on. Each of these may load a part of ours, some milliseconds: the program gets
+     * the GIL in between, so that no step waits for all of them. */
+    static void (*const others[])(const struct pb_python *) = {pb_torch_comm_put, pb_torch_track_put,
+                                                               pb_torch_gpu_put, pb_torch_backward_put};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        py->restore_thread(py->save_thread());
+        if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST))
+            return; /* stopped meanwhile: what takes all out again comes after us */
+        others[i](py);
+    }
 }
 
 /* --- the thread that takes the GIL ----------------------------------------------------------------- */
