@@ -67,7 +67,14 @@ void pb_crash_end(struct pb_agent *agent);
 /* From any thread: waits until all rows committed before are in the copy that outlives the process, at most
  * that long. Without the GIL. */
 void pb_crash_keep_rows(unsigned timeout_ms);
-/* For rows about one crash. */
+/* Brings the copy that outlives the process up to date. */
+void pb_crash_copy_tables(struct pb_agent *agent);
+/* The row of a frame that a keeper sent (PB_CRASH_FRAME), into a table with the columns of
+ * python.crash_frames; id: of the crash or hang that it belongs to. Dropped where there is no room. */
+struct pb_known_table;
+void pb_crash_add_frame(const struct pb_table_spec *spec, struct pb_known_table *known, uint64_t id,
+                        const struct pb_frame *frame);
+/* For rows about one crash, or hang. */
 uint64_t pb_crash_number(void);
 
 /* What is written, here and by the Python part: the first column is the time. */

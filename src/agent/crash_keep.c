@@ -47,12 +47,12 @@ uint64_t pb_crash_number(void)
     return __atomic_add_fetch(&crash_number, 1, __ATOMIC_RELAXED);
 }
 
+static struct pb_known_table known_tables[PB_CRASH_TABLES];
+
 /* Between this and pb_recorder_end_row the tables stay mapped. */
 static int begin_row(enum pb_crash_table which, struct pb_row *row, uint32_t *place)
 {
-    static struct pb_known_table known[PB_CRASH_TABLES];
-
-    return pb_recorder_begin_row(&pb_crash_tables[which], &known[which], row, place);
+    return pb_recorder_begin_row(&pb_crash_tables[which], &known_tables[which], row, place);
 }
 
 static void set_text(struct pb_row *row, unsigned column, const struct pb_frame *frame, uint16_t tag)
@@ -92,14 +92,15 @@ static void add_signal(const struct pb_frame *frame)
     pb_recorder_end_row(&row, place);
 }
 
-static void add_frame(const struct pb_frame *frame)
+void pb_crash_add_frame(const struct pb_table_spec *spec, struct pb_known_table *known, uint64_t id,
+                        const struct pb_frame *frame)
 {
     struct pb_row row;
     uint32_t place;
 
-    if (begin_row(PB_CRASH_FRAMES, &row, &place) < 0)
+    if (pb_recorder_begin_row(spec, known, &row, &place) < 0)
         return;
-    pb_set_i64(&row, F_ID, (int64_t)scene);
+    pb_set_i64(&row, F_ID, (int64_t)id);
     pb_set_i64(&row, F_TID, (int64_t)pb_field_u64(frame, PB_TAG_TID, 0));
     set_text(&row, F_THREAD, frame, PB_TAG_DATA);
     pb_set_bool(&row, F_FAILED, pb_field_u64(frame, PB_TAG_STATUS, 0) == 1);
@@ -137,7 +138,7 @@ static void add_survived(int signal)
     pb_recorder_end_row(&row, place);
 }
 
-static void mirror_all(struct pb_agent *agent)
+void pb_crash_copy_tables(struct pb_agent *agent)
 {
     for (int i = 0; i < MIRROR_TRIES && pb_arena_mirror(agent->arena) > 0; i++)
         ;
@@ -202,9 +203,9 @@ void pb_crash_request(struct pb_agent *agent, struct pb_server_client *c, const 
     } else if (mode == PB_CRASH_SIGNAL) { /* rows are not answered */
         add_signal(frame);
     } else if (mode == PB_CRASH_FRAME) {
-        add_frame(frame);
+        pb_crash_add_frame(&pb_crash_tables[PB_CRASH_FRAMES], &known_tables[PB_CRASH_FRAMES], scene, frame);
     } else if (mode == PB_CRASH_KEPT) {
-        mirror_all(agent);
+        pb_crash_copy_tables(agent);
         pb_crash_release();
     }
     if (r < 0)
@@ -250,7 +251,7 @@ void pb_crash_turn(struct pb_agent *agent)
         tell_keeper(agent, &crash);
     watch_survivor();
     if (wanted != __atomic_load_n(&copies_made, __ATOMIC_RELAXED)) {
-        mirror_all(agent);
+        pb_crash_copy_tables(agent);
         __atomic_store_n(&copies_made, wanted, __ATOMIC_RELEASE);
         pb_futex_wake(&copies_made);
     }

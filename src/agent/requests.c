@@ -2,6 +2,7 @@
 #include "agent/agent.h"
 #include "agent/channel.h"
 #include "agent/crash.h"
+#include "agent/hang.h"
 #include "agent/job.h"
 #include "agent/peek.h"
 #include "agent/probes/probes.h"
@@ -357,6 +358,9 @@ void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client 
         break;
     case PB_MSG_CRASH:
         pb_crash_request(agent, c, frame);
+        break;
+    case PB_MSG_HANG:
+        pb_hang_request(agent, c, frame);
         break;
     case PB_MSG_DETACH:
         agent->detach = 1;

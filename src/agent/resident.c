@@ -17,6 +17,7 @@
 #include "agent/files.h"
 #include "agent/futex.h"
 #include "agent/halt.h"
+#include "agent/hang.h"
 #include "agent/job.h"
 #include "agent/live.h"
 #include "agent/lock.h"
@@ -233,12 +234,14 @@ static void client_gone(void *owner, pb_client_id client)
     pb_job_disown(client);
     pb_channel_gone(client);
     pb_crash_keeper_gone(client);
+    pb_hang_keeper_gone(client);
 }
 
 static int client_busy(void *owner, pb_client_id client)
 {
     (void)owner;
-    return pb_job_runs(client) || pb_channel_is(client) || pb_crash_is_keeper(client);
+    return pb_job_runs(client) || pb_channel_is(client) || pb_crash_is_keeper(client) ||
+           pb_hang_is_keeper(client);
 }
 
 /* Returns when a client asked to detach, or when the program has closed or replaced a descriptor of ours: no
@@ -263,6 +266,7 @@ static void serve(struct pb_agent *a)
         pb_crash_turn(a);
         if (pb_probes_tick(now, &next_tick) > 0)
             next_copy = now;
+        pb_hang_turn(a);
         pb_arena_tend(a->arena);
         release_retired();
         int jobs = pb_job_turn(&a->server), channels = pb_channel_turn(&a->server), due = pb_prompt_turn(now);
@@ -282,6 +286,7 @@ static void serve(struct pb_agent *a)
 static void tear_down(struct pb_agent *a)
 {
     pb_crash_end(a);
+    pb_hang_end(a);
     pb_job_disown(0);
     pb_channels_end(&a->server, "the agent was detached");
     pb_prompt_detach();
@@ -366,6 +371,7 @@ static void in_forked_child(void)
     pb_channels_forget();
     pb_crash_forget();
     pb_crash_forget_keeper();
+    pb_hang_forget();
     pb_halt_forget();
     pb_probes_forget();
     memset(retired, 0, sizeof(retired));

@@ -33,4 +33,20 @@
     X("line", PB_I32, "in that file; NULL: not known")                                                       \
     X("locals", PB_STRING, "name = value, a line each")
 
+#define PB_HANG_FRAMES_NAME  "python.hang_frames"
+#define PB_HANG_FRAMES_ABOUT "the stacks of all threads at each hang of python.alerts"
+/* In the order of those before. */
+#define PB_HANG_FRAMES_COLUMNS(X)                                                                            \
+    X("timestamp", PB_TIMESTAMP, "when the row was appended, UTC")                                           \
+    X("id", PB_I64, "of the hang: the same for all of its frames")                                           \
+    X("thread_id", PB_I64, "tid")                                                                            \
+    X("thread", PB_STRING, "its name")                                                                       \
+    X("stepping", PB_BOOL, "whether this is the thread that steps")                                          \
+    X("depth", PB_I32, "0: the innermost")                                                                   \
+    X("language", PB_STRING, "python or native")                                                             \
+    X("function", PB_STRING, "its name")                                                                     \
+    X("file", PB_STRING, "of native code, the library where no source is known")                             \
+    X("line", PB_I32, "in that file; NULL: not known")                                                       \
+    X("locals", PB_STRING, "name = value, a line each")
+
 #define PB_CRASH_COLUMN(name, type, comment) {name, type, 0, NULL, comment},

@@ -49,6 +49,11 @@ enum pb_msg {
                           (TID, DATA, STATUS: 1: the thread that failed, OFFSET: depth, NAME: language, CODE,
                           FILENAME, VALUE, TEXT: locals), PB_CRASH_KEPT: the program may go on dying */
 
+    PB_MSG_HANG =
+        16, /* the same for hangs, which nothing waits for: PB_CRASH_KEEP -> OUTPUT(VALUE: 0) once it is
+                         the keeper of hangs, OUTPUT(VALUE: 1, TID: of the thread that should go on) at each.
+                         Of the keeper, not answered: PB_CRASH_FRAME, PB_CRASH_KEPT: all were sent */
+
     /* of a channel, both ways, with the id of its CHANNEL; not answered */
     PB_MSG_STREAM = 32,    /* DATA: as many bytes as the other side has given room for */
     PB_MSG_WINDOW = 33,    /* VALUE: this many bytes more may be sent */

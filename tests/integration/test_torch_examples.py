@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import jobs
 import pytest
@@ -120,3 +121,13 @@ def test_the_rank_that_stops_is_the_one_that_has_issued_less():
         assert [row["op"] for row in query(ranks[0], waiting)] == ["allreduce"] and query(ranks[1], waiting) == []
         assert "in backward" in query(ranks[0], hung)[0]["message"] and "between two phases" in query(ranks[1], hung)[0]["message"]
         assert "wait_for_a_lock" in probe(ranks[1], "backtrace").stdout
+        # The stacks were kept by a process outside, and outlive the ranks.
+        stacks = "SELECT function, thread, stepping, language FROM python.hang_frames WHERE stepping ORDER BY id, depth"
+        for pid in ranks.values():
+            jobs.wait_until(lambda: "train" in {row["function"] for row in query(pid, stacks)}, 60, "the stacks of the hang")
+        for pid in ranks.values():
+            os.kill(pid, signal.SIGKILL)
+        jobs.wait_until(lambda: not any(Path(f"/proc/{pid}/task").exists() for pid in ranks.values()), 20, "the end of the ranks")
+        assert "wait_for_a_lock" in {row["function"] for row in query(ranks[1], stacks)}
+        waits = {row["function"] for row in query(ranks[0], stacks)}
+        assert "wait_for_a_lock" not in waits and "train" in waits

@@ -14,6 +14,7 @@
 #include "agent/clock.h"
 #include "agent/enter.h"
 #include "agent/files.h"
+#include "agent/hang.h"
 #include "agent/module.h"
 #include "agent/notes.h"
 #include "agent/probes/probe.h"
@@ -467,6 +468,7 @@ static int stop(char *why, size_t why_size)
     (void)why_size;
     __atomic_store_n(&wanted, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
+    pb_hang_over();
     start_work();
     return 0;
 }
@@ -525,6 +527,7 @@ static void look_for_hang(int64_t now)
                                      .step = pb_torch.step,
                                      .value = (double)(now - alive) / 1e9,
                                      .has_value = 1});
+    pb_hang_began(pb_torch_stepping_thread());
 }
 
 static uint64_t tick(uint64_t now)

@@ -120,6 +120,7 @@ void pb_torch_forward_ended(int32_t tid, int64_t begun, int64_t ended);
 void pb_torch_steps_reset(int64_t now);
 /* Whether it is the thread that steps. */
 int pb_torch_is_stepping(int32_t tid);
+int32_t pb_torch_stepping_thread(void); /* 0: not known; any thread */
 /* Whether a function of that name is among the callers, so many frames up. Leaves no exception. */
 int pb_torch_called_by(const struct pb_python *py, const char *function, int levels);
 

@@ -59,6 +59,11 @@ int pb_torch_is_stepping(int32_t tid)
     return s.tid == tid;
 }
 
+int32_t pb_torch_stepping_thread(void)
+{
+    return __atomic_load_n(&s.tid, __ATOMIC_RELAXED);
+}
+
 /* Every rank chooses the same steps, since it goes by their numbers alone. */
 static int is_chosen(int64_t step)
 {

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/fanout.h"
 #include "cli/print/rows.h"
+#include "cli/talk/keeper.h"
 #include "control/message.h"
 #include "engine/shared/text.h"
 
@@ -183,6 +184,21 @@ static int show(const struct pb_call *call, const struct pb_target *target, cons
 }
 
 /* Changes what is to be changed and shows it. Sessions are opened for all at once. */
+static bool turns_torch_on(const struct pb_call *call, const struct wanted *wanted)
+{
+    struct pb_settings scratch;
+    bool on = false;
+
+    for (int i = 0; i < call->nargs; i++) {
+        if (!wanted[i].value || strcmp(wanted[i].name, pb_setting_info[PB_SET_TORCH_PROFILING].name) != 0)
+            continue;
+        pb_settings_init(&scratch, "", 0);
+        pb_settings_set(&scratch, wanted[i].name, wanted[i].value, (char[400]){""}, 400);
+        on = pb_settings_switched(&scratch, PB_SET_TORCH_PROFILING);
+    }
+    return on;
+}
+
 static int do_all(const struct pb_call *call, const struct wanted *wanted, bool sets, struct pb_rows *to,
                   struct pb_err *err)
 {
@@ -202,6 +218,8 @@ static int do_all(const struct pb_call *call, const struct wanted *wanted, bool 
             failed = pb_target_failed(call, target, r, err);
     }
     pb_parts_sessions_done(sessions, call->targets.n);
+    if (sets && turns_torch_on(call, wanted))
+        pb_keepers_of_hangs_start(call);
     return failed;
 }
 

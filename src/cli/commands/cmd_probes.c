@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/fanout.h"
 #include "cli/print/rows.h"
+#include "cli/talk/keeper.h"
 #include "control/message.h"
 
 #include <errno.h>
@@ -129,6 +130,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
             failed = pb_target_failed(call, &call->targets.at[i], r, err);
     }
     pb_parts_sessions_done(sessions, call->targets.n);
+    if (order.mode == PB_PROBES_START && strcmp(order.name, "torch") == 0 && !failed)
+        pb_keepers_of_hangs_start(call);
     r = failed && call->targets.n == 1 ? failed : pb_rows_print(&rows, call->format, NULL, err);
     pb_rows_done(&rows);
     return r < 0 ? r : failed;

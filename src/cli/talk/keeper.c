@@ -22,12 +22,16 @@
 #include <unistd.h>
 
 #define ANSWER_MS   10000
-#define READ_MS     1500 /* of the two seconds that the failing thread waits */
-#define FRAMES_MAX  200  /* of one thread */
-#define TEXT_MAX    3500 /* of locals, of a stack */
+#define READ_MS     1500  /* of the two seconds that the failing thread waits */
+#define HANG_MS     10000 /* of a job that hangs nobody waits */
+#define FRAMES_MAX  200   /* of one thread */
+#define TEXT_MAX    3500  /* of locals, of a stack */
 #define MESSAGE_MAX 16384
 
 struct keeper {
+    const struct pb_call *call;
+    const struct pb_target *target;
+    enum pb_msg message; /* PB_MSG_CRASH, or PB_MSG_HANG */
     struct pb_session session;
     struct pb_stacks stacks;
     struct pb_stacks_options options;
@@ -52,7 +56,7 @@ struct scene {
 
 static int send_request(struct keeper *k, struct pb_frame_writer *w)
 {
-    int64_t id = pb_client_request(&k->session.client, w, PB_MSG_CRASH);
+    int64_t id = pb_client_request(&k->session.client, w, k->message);
 
     return id < 0 ? (int)id : 0;
 }
@@ -134,7 +138,8 @@ static int add_stack(struct scene *s)
     const struct pb_shown_thread *t = s->thread;
     int r = 0;
 
-    for (size_t i = s->failed ? skip_handler(t) : 0; r == 0 && i < t->nmerged; i++)
+    for (size_t i = s->failed && s->keeper->message == PB_MSG_CRASH ? skip_handler(t) : 0;
+         r == 0 && i < t->nmerged; i++)
         r = t->merged[i].python ? add_python(s, &t->frames[t->merged[i].index])
                                 : add_native(s, &t->natives[t->merged[i].index]);
     for (size_t i = 0; r == 0 && t->nmerged == 0 && i < t->nframes; i++)
@@ -191,7 +196,7 @@ static int send_scene(struct keeper *k, const struct pb_frame *told)
             failed.thread = &k->stacks.threads[i];
     if (failed.thread)
         r = add_stack(&failed);
-    if (r == 0)
+    if (r == 0 && k->message == PB_MSG_CRASH)
         r = send_signal(k, told, &failed);
     for (size_t i = 0; taken && r == 0 && i < k->stacks.n; i++) {
         struct scene other = {.keeper = k, .thread = &k->stacks.threads[i]};
@@ -227,6 +232,18 @@ static int hear(struct keeper *k, struct pb_frame *ret, int timeout_ms, struct p
     return pb_field_u64(ret, PB_TAG_VALUE, 0) != 0;
 }
 
+static void open_stacks(struct keeper *k, unsigned within_ms)
+{
+    struct pb_err unreadable;
+
+    k->options = (struct pb_stacks_options){.locals = true, .native = true, .within_ms = within_ms};
+    k->readable = pb_stacks_open(&k->call->ask, k->target, &k->options, &k->stacks, &unreadable) == 0;
+    if (!k->readable) { /* no native frames to be had: those of Python */
+        k->options.native = false;
+        k->readable = pb_stacks_open(&k->call->ask, k->target, &k->options, &k->stacks, &unreadable) == 0;
+    }
+}
+
 /* Until the agent, the process or a person says that it is over. */
 static void keep(struct keeper *k)
 {
@@ -234,28 +251,26 @@ static void keep(struct keeper *k)
 
     while (hear(k, &told, -1, NULL) > 0) {
         k->failed_tid = (pid_t)pb_field_u64(&told, PB_TAG_TID, 0);
+        /* Hangs are rare: a process that goes on is not looked at for them. */
+        if (k->message == PB_MSG_HANG && !k->readable)
+            open_stacks(k, HANG_MS);
         if (send_scene(k, &told) < 0 || send_mode(k, PB_CRASH_KEPT) < 0)
             return;
     }
 }
 
-static int begin(struct keeper *k, const struct pb_call *call, struct pb_err *err)
+static int begin(struct keeper *k, struct pb_err *err)
 {
-    const struct pb_target *target = &call->targets.at[0];
     struct pb_err unreadable;
     struct pb_frame told;
     struct pb_field left_out;
 
-    int r = pb_parts_session(&call->ask, target->pid, true, call->timeout_ms, &k->session, err);
+    int r = pb_parts_session(&k->call->ask, k->target->pid, true, k->call->timeout_ms, &k->session, err);
     if (r < 0)
         return r;
     pb_client_limit(&k->session.client, 0);
-    k->options = (struct pb_stacks_options){.locals = true, .native = true, .within_ms = READ_MS};
-    k->readable = pb_stacks_open(&call->ask, target, &k->options, &k->stacks, &unreadable) == 0;
-    if (!k->readable) { /* no native frames to be had: those of Python */
-        k->options.native = false;
-        k->readable = pb_stacks_open(&call->ask, target, &k->options, &k->stacks, &unreadable) == 0;
-    }
+    if (k->message == PB_MSG_CRASH)
+        open_stacks(k, READ_MS);
     if (k->readable) /* symbols and code objects are found now, and not while the program waits */
         pb_stacks_take(&k->stacks, &k->options, &unreadable);
     r = send_mode(k, PB_CRASH_KEEP);
@@ -310,14 +325,16 @@ static int await_word(int fd, struct pb_keeper_begun *ret, struct pb_err *err)
     return 0;
 }
 
-static _Noreturn void be_keeper(const struct pb_call *call, int told)
+static _Noreturn void be_keeper(const struct keeper *made, int told)
 {
-    struct keeper *k = calloc(1, sizeof(*k));
+    struct keeper *k = malloc(sizeof(*k));
     struct pb_err err = {0};
     char word[sizeof(err.text)];
 
     leave_caller();
-    int r = k ? begin(k, call, &err) : -ENOMEM;
+    if (k)
+        *k = *made;
+    int r = k ? begin(k, &err) : -ENOMEM;
     if (r < 0)
         snprintf(word, sizeof(word), "%s", pb_err_text(&err, r));
     else
@@ -330,7 +347,7 @@ static _Noreturn void be_keeper(const struct pb_call *call, int told)
     _exit(0);
 }
 
-int pb_keeper_start(const struct pb_call *call, struct pb_keeper_begun *ret, struct pb_err *err)
+static int start(const struct keeper *k, struct pb_keeper_begun *ret, struct pb_err *err)
 {
     int told[2];
 
@@ -341,7 +358,7 @@ int pb_keeper_start(const struct pb_call *call, struct pb_keeper_begun *ret, str
     if (child == 0) {
         close(told[0]);
         if (fork() == 0) /* its parent is not this command: nobody has to wait for it */
-            be_keeper(call, told[1]);
+            be_keeper(k, told[1]);
         _exit(0);
     }
     close(told[1]);
@@ -355,9 +372,29 @@ int pb_keeper_start(const struct pb_call *call, struct pb_keeper_begun *ret, str
     return r;
 }
 
+int pb_keeper_start(const struct pb_call *call, struct pb_keeper_begun *ret, struct pb_err *err)
+{
+    const struct keeper k = {.call = call, .target = &call->targets.at[0], .message = PB_MSG_CRASH};
+
+    return start(&k, ret, err);
+}
+
+void pb_keepers_of_hangs_start(const struct pb_call *call)
+{
+    for (size_t i = 0; i < call->targets.n; i++) {
+        const struct keeper k = {.call = call, .target = &call->targets.at[i], .message = PB_MSG_HANG};
+        struct pb_keeper_begun begun;
+        struct pb_err err = {0};
+        int r = k.target->dead ? 0 : start(&k, &begun, &err);
+        if (r < 0)
+            fprintf(stderr, "the stacks of hangs of process %d will not be kept: %s\n", (int)k.target->pid,
+                    pb_err_text(&err, r));
+    }
+}
+
 int pb_keeper_stop(const struct pb_call *call, bool *ret_has_python, struct pb_err *err)
 {
-    struct keeper k = {0};
+    struct keeper k = {.message = PB_MSG_CRASH};
     struct pb_frame reply;
 
     int r = pb_parts_session(&call->ask, call->targets.at[0].pid, true, call->timeout_ms, &k.session, err);

@@ -355,6 +355,7 @@ static const struct pb_column stacks[] = {
 
 static const struct pb_column exceptions[] = {PB_EXCEPTIONS_COLUMNS(PB_CRASH_COLUMN)};
 static const struct pb_column crash_frames[] = {PB_CRASH_FRAMES_COLUMNS(PB_CRASH_COLUMN)};
+static const struct pb_column hang_frames[] = {PB_HANG_FRAMES_COLUMNS(PB_CRASH_COLUMN)};
 
 /* rows: what is missing, "recorded" or the name of a live table. */
 static const struct pb_column sources[] = {
@@ -408,6 +409,7 @@ const struct pb_known pb_known[] = {
     RECORDED("python.trace_event", "spans and events that the program tells of itself", trace_event),
     RECORDED(PB_EXCEPTIONS_NAME, PB_EXCEPTIONS_ABOUT, exceptions),
     RECORDED(PB_CRASH_FRAMES_NAME, PB_CRASH_FRAMES_ABOUT, crash_frames),
+    RECORDED(PB_HANG_FRAMES_NAME, PB_HANG_FRAMES_ABOUT, hang_frames),
     /* Before the one whose view reads it. */
     RECORDED("python.comm_collective", "collectives and transfers of torch.distributed", comm_collective),
     RECORDED("comm_metrics", "collectives and transfers between ranks", comm_metrics),

@@ -1,0 +1,30 @@
+/* hang: the stacks of a job that does not go on, kept where they outlive the process.
+ *
+ * A probe that sees a hang (probes/torch.c) says so. The keeper of hangs, a process of ours outside, is told,
+ * reads the stacks of all threads and sends them as rows of python.hang_frames (cli/talk/keeper.c). Nothing
+ * of the program waits for it, and no code runs in the program for it. Where there is no keeper, the alert is
+ * all that is kept. The resident thread's, all of it. */
+#pragma once
+
+#include "agent/server.h"
+
+#include <stdint.h>
+
+struct pb_agent;
+struct pb_frame;
+
+/* A hang began; tid: of the thread that should go on, 0: not known. */
+void pb_hang_began(int32_t tid);
+/* Nobody looks for hangs any more: the keeper ends. */
+void pb_hang_over(void);
+
+/* PB_MSG_HANG. */
+void pb_hang_request(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame);
+/* Tells the keeper what there is to tell. */
+void pb_hang_turn(struct pb_agent *agent);
+int pb_hang_is_keeper(pb_client_id client);
+void pb_hang_keeper_gone(pb_client_id client);
+/* At detach. */
+void pb_hang_end(struct pb_agent *agent);
+/* In a child of fork. */
+void pb_hang_forget(void);
