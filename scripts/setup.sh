@@ -248,6 +248,28 @@ print(base64.b64encode(hashlib.sha512(open(sys.argv[1], "rb").read()).digest()).
     trap - EXIT
 }
 
+# What the page of the service is built with: wanted, not needed. The copy of the lock file says that it was tried.
+page_in_place() {
+    cmp -s web/package-lock.json web/node_modules/installed
+}
+
+node_is_new() {
+    command -v node >/dev/null 2>&1 &&
+        node -e "const [a, b] = process.versions.node.split('.'); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)"
+}
+
+install_page() {
+    say "fetching what the page is built with from npm"
+    # In a subshell: what fails there costs the page alone.
+    (
+        npm=$(find_npm)
+        node_is_new || in_place node || { make_venv && install_set node && cp requirements/node.txt $venv/installed/; }
+        cd web && $npm ci --ignore-scripts --loglevel=error
+    ) || say "going on without the page of the service"
+    mkdir -p web/node_modules
+    cp web/package-lock.json web/node_modules/installed
+}
+
 purpose=${1:-build}
 sets=$(sets_for "$purpose")
 [ -z "$sets" ] || ! needs_cmake || sets="$sets cmake"
@@ -275,4 +297,9 @@ for name in $from_npm; do
     flock 9
     npm_in_place "$name" || install_npm "$name"
 done
+if [ -n "$sets" ] && ! page_in_place; then
+    exec 9>build/setup.lock
+    flock 9
+    page_in_place || install_page
+fi
 install_wanted_packages "$purpose"

@@ -162,7 +162,8 @@ void pb_gate_cookie_name(const char *host, char ret[32])
 
 bool pb_gate_is_open(const char *path)
 {
-    return strcmp(path, "/health") == 0 || strcmp(path, "/ready") == 0;
+    return strcmp(path, "/health") == 0 || strcmp(path, "/ready") == 0 || strcmp(path, "/") == 0 ||
+           strncmp(path, "/assets/", 8) == 0;
 }
 
 unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_knock *k, const char **ret_why)

@@ -43,5 +43,6 @@ bool pb_gate_is_login(const struct pb_gate *gate, const struct pb_knock *knock);
  * to all of its ports, so two services that are forwarded to one machine need two names. */
 void pb_gate_cookie_name(const char *host, char ret[32]);
 
-/* Whether the path is answered without a token: it tells nothing but that the service is there. */
+/* Whether the path is answered without a token: it tells nothing but that the service is there, or is a file
+ * of the page, which is the same for everybody. */
 bool pb_gate_is_open(const char *path);

@@ -55,6 +55,7 @@ struct request {
 static void write_index(FILE *out, bool read_only)
 {
     fputs("Probing: what the processes of this node are doing. /openapi.json describes the rest.\n\n", out);
+    fputs(pb_page_missing(), out);
     for (const struct pb_route *r = pb_routes; r->method; r++)
         if (!(read_only && r->flags & PB_ROUTE_CHANGES))
             fprintf(out, "%-4s %-34s %s\n", r->method, r->path, r->summary);
@@ -475,7 +476,10 @@ static enum MHD_Result dispatch(struct request *q, const char *path, const char 
 {
     char allowed[64];
     bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    enum MHD_Result answered;
 
+    if (reads && pb_page_answer(q->s, q->connection, path, &answered))
+        return answered;
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
         if (strcmp(fixed[i].path, path) == 0)
             return reads ? pb_answer(q->connection, 200,

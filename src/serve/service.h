@@ -45,6 +45,13 @@ void pb_http_stop(void *daemon);
 enum MHD_Result pb_login(struct MHD_Connection *c, const struct pb_gate *gate, const char *path,
                          const char *host, bool tls);
 
+/* --- page.c: the files of the page --- */
+/* 1: answered, with *ret; 0: the path is none of the page's. Only for requests that read. */
+int pb_page_answer(const struct pb_service *s, struct MHD_Connection *c, const char *path,
+                   enum MHD_Result *ret);
+/* A line that says that there is no page, and why; "": there is one. */
+const char *pb_page_missing(void);
+
 /* --- home.c: one service a user and node --- */
 /* Opens the folder and becomes the user's service. -EEXIST: there is one; err says where. */
 int pb_home_take(struct pb_service *s, struct pb_err *err);

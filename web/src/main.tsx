@@ -1,0 +1,146 @@
+// The page's frame: header, side bar, the view of the address.
+import { render, type ComponentType } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Service, Target } from "./api";
+import { bytes, job_name, seconds, some } from "./format";
+import { useKeys } from "./keys";
+import { useLive } from "./live";
+import { current, go, href, useChosen, useRoute } from "./route";
+import { Glyph } from "./states";
+import { paused, theme, useCell } from "./store";
+import { Cost } from "./cost";
+import { Seg } from "./ui";
+import { VIEWS } from "./views";
+
+export interface Job { command: string; targets: Target[] }
+
+// Processes with one command line are one job: its ranks, or its workers.
+function jobs_of(targets: Target[]): Job[] {
+  const by = new Map<string, Job>();
+  for (const t of targets) {
+    const key = t.state === "dead" || t.state === "archived" ? `${t.id}` : t.command;
+    const job = by.get(key);
+    if (job) job.targets.push(t);
+    else by.set(key, { command: t.command, targets: [t] });
+  }
+  return [...by.values()];
+}
+
+function job_link(job: Job): Record<string, string | null> {
+  const [t] = job.targets;
+  return job.targets.length > 1 ? { target: job.command, all: "1" } : { target: t.state === "dead" || t.state === "archived" ? t.id : String(t.pid), all: null };
+}
+
+function job_says(job: Job): string {
+  const [t] = job.targets;
+  if (t.state === "dead") return `ended, ${seconds(t.uptime)} of it kept`;
+  if (t.state === "archived") return "archived";
+  return job.targets.length > 1 ? some(job.targets.length, "process", "processes") : `pid ${t.pid}, ${bytes((t.memory_mb ?? 0) * 2 ** 20)}`;
+}
+
+function Picker({ jobs }: { jobs: Job[] }) {
+  const [open, set] = useState(false), chosen = useChosen(), { view } = useRoute(), box = useRef<HTMLDivElement>(null);
+  const found = chosen && jobs.find((j) => job_link(j).target === chosen.target);
+  useKeys({ t: () => set(!open), ...(open ? { Escape: () => set(false) } : {}) });
+  useEffect(() => { if (open) box.current?.querySelector<HTMLElement>(".pop a")?.focus(); }, [open]);
+  useEffect(() => set(false), [chosen?.target]);
+  return (
+    <div class="picker" ref={box}>
+      <button class="ctl" aria-expanded={open} aria-haspopup="true" onClick={() => set(!open)} title="Which processes (t)">
+        <b>{chosen ? (found ? job_name(found.command) : chosen.target) : "All processes"}</b>
+        <span class="dim">{found ? job_says(found) : chosen ? "" : "of this node"}</span><span class="dim" aria-hidden="true">▾</span>
+      </button>
+      {open && (
+        <div class="pop">
+          <a href={href(view, { target: null, all: null })} onClick={() => set(false)}>All processes of this node</a>
+          {jobs.map((j) => (
+            <a key={j.targets[0].id} href={href(view, job_link(j))} onClick={() => set(false)} title={j.command}>
+              <JobGlyph job={j} /><span class="cut">{job_name(j.command)}</span><span class="gap" /><span class="dim">{job_says(j)}</span>
+            </a>
+          ))}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function JobGlyph({ job }: { job: Job }) {
+  const { state } = job.targets[0], shown = state === "probed" ? "compute" : state === "python" ? "wait" : "dead";
+  return <span class={`st-${shown}`}><Glyph state={shown} /></span>;
+}
+
+function Side({ jobs }: { jobs: Job[] }) {
+  const { view } = useRoute(), chosen = useChosen(), [more, set] = useState(false);
+  const link = (v: (typeof VIEWS)[number], cls = "") => (
+    <a key={v.name} class={cls} href={href(v.name)} aria-current={v.name === view ? "page" : undefined} onClick={() => set(false)}>{v.title}<kbd>g {v.key}</kbd></a>
+  );
+  return (
+    <nav class="side" aria-label="Views">
+      {VIEWS.map((v, i) => link(v, i < 4 ? "" : "rest"))}
+      {VIEWS.length > 4 && (
+        <span class="more"><button aria-expanded={more} onClick={() => set(!more)}>More</button>{more && <span class="pop">{VIEWS.slice(4).map((v) => link(v))}</span>}</span>
+      )}
+      <h2>Jobs</h2>
+      {jobs.slice(0, 12).map((j) => (
+        <a key={j.targets[0].id} class="job" href={href(view, job_link(j))} title={j.command} aria-current={chosen && job_link(j).target === chosen.target ? "true" : undefined}>
+          <b><JobGlyph job={j} /><span class="cut">{job_name(j.command)}</span></b><span>{job_says(j)}</span>
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+function Help({ close }: { close(): void }) {
+  useKeys({ Escape: close, "?": close });
+  const keys: [string, string][] = [...VIEWS.map((v): [string, string] => [`g ${v.key}`, v.title]), ["t", "choose processes"], ["Space", "live or paused"], ["/", "search"], ["j k", "next, former row"],
+    ["Enter", "open"], ["Esc", "back"], ["y", "copy as command"], ["Y", "copy link"], ["Ctrl Enter", "run"], ["?", "this map"]];
+  return <div class="pop sheet" role="dialog" aria-label="Keys"><b>Keys</b><dl>{keys.map(([k, what]) => <><dt><kbd>{k}</kbd></dt><dd>{what}</dd></>)}</dl></div>;
+}
+
+function useView(): ComponentType | undefined {
+  const { view } = useRoute(), [loaded, set] = useState<{ name: string; it: ComponentType }>();
+  useEffect(() => {
+    const wanted = VIEWS.find((v) => v.name === view) ?? VIEWS[0];
+    document.title = `${wanted.title} - Probing`;
+    let gone = false;
+    void wanted.load().then((m) => { if (!gone) set({ name: view, it: m.default }); });
+    return () => { gone = true; };
+  }, [view]);
+  return loaded?.name === view ? loaded.it : undefined;
+}
+
+function App() {
+  const View = useView(), targets = useLive<Target[]>("/api/v1/targets", 2000), service = useLive<Service>("/api/v1/service", Infinity);
+  const still = useCell(paused), dress = useCell(theme), [help, ask] = useState(false), jobs = jobs_of(targets.data ?? []);
+  useKeys({ " ": () => paused.set(!paused.get()), "?": () => ask(!help), "/": () => document.querySelector<HTMLElement>("main [data-search]")?.focus() });
+  // A service that was started for one process opens on it.
+  useEffect(() => {
+    const own = service.data?.target;
+    if (own && !location.hash) go(current().view, { target: own });
+  }, [service.data]);
+  return (
+    <div class="app">
+      <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>To the view</a>
+      <header class="head">
+        <a class="brand" href="#/now">Probing</a>
+        <Picker jobs={jobs} />
+        <Seg value={still ? "paused" : "live"} of={{ live: "Live", paused: "Paused" }} on={(v) => paused.set(v === "paused")} label="Live or paused (Space)" />
+        {service.data?.read_only && <span class="tag" title="The service was started with --read-only">read only</span>}
+        <span class="gap" />
+        <Cost />
+        <select class="ctl opt" aria-label="Colours" value={dress} onChange={(e) => theme.set(e.currentTarget.value as "system")}>
+          <option value="system">System</option><option value="light">Light</option><option value="dark">Dark</option>
+        </select>
+        <button class="ctl opt" aria-label="Keys" title="Keys (?)" onClick={() => ask(!help)}>?</button>
+      </header>
+      <Side jobs={jobs} />
+      <main id="main" tabIndex={-1}>
+        {still && <div class="note info" role="status">Paused. The jobs go on; this page does not. Space goes on.</div>}
+        {View && <View />}
+      </main>
+      {help && <Help close={() => ask(false)} />}
+    </div>
+  );
+}
+
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,40 @@
+// What a view shows that is about one process or job while none is chosen, and why a process gives no answer.
+import type { ComponentChildren } from "preact";
+import { command, type ApiError, type Target } from "./api";
+import { bytes, job_name } from "./format";
+import { useLive } from "./live";
+import { href, useChosen, useRoute, type Chosen } from "./route";
+import { Blank, Command, Loading, why } from "./ui";
+
+export function useTarget(): { chosen: Chosen; target: Target | undefined; dead: boolean } | null {
+  const chosen = useChosen(), { data } = useLive<Target[]>("/api/v1/targets", 2000);
+  if (!chosen) return null;
+  const target = data?.find((t) => String(t.pid) === chosen.target || t.id === chosen.target);
+  return { chosen, target, dead: target?.state === "dead" || target?.state === "archived" };
+}
+
+export function NeedTarget({ what }: { what: string }) {
+  const { view } = useRoute(), { data } = useLive<Target[]>("/api/v1/targets", 2000);
+  if (!data) return <Loading what="Looking for processes." />;
+  return (
+    <div class="body">
+      <div class="verdict"><span class="mark none" /><div><h1>{what}</h1><p>Choose a process: here, in the header, or with the key t.</p></div></div>
+      <table>
+        <thead><tr><th>Process</th><th>Job</th><th>State</th><th class="num opt">Memory</th></tr></thead>
+        <tbody>{data.map((t) => {
+          const ended = t.state === "dead" || t.state === "archived", to = href(view, { target: ended ? t.id : String(t.pid), all: null });
+          return <tr key={t.id}><td><a href={to}>{t.rank !== null ? `rank ${t.rank}, ` : ""}pid {t.pid}</a></td><td class="cut" title={t.command}>{job_name(t.command)} <span class="dim mono">{t.command}</span></td><td>{ended ? "ended" : t.state}</td><td class="num opt">{bytes((t.memory_mb ?? 0) * 2 ** 20)}</td></tr>;
+        })}</tbody>
+      </table>
+    </div>
+  );
+}
+
+export function NoAnswer({ error, title, target, children }: { error: ApiError; title: string; target: string; children?: ComponentChildren }) {
+  return (
+    <Blank title={title}>
+      <p>{why(error)}</p>{children}
+      <p>What stands in the way of reading it:</p><Command text={command("-t", target, "doctor")} />
+    </Blank>
+  );
+}

@@ -1,0 +1,72 @@
+// Parts of several views.
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import type { ApiError } from "./api";
+import { clock } from "./format";
+import { useKeys } from "./keys";
+import type { Live } from "./live";
+
+export function copy(text: string) {
+  void navigator.clipboard?.writeText(text);
+}
+
+export function Copy({ text, children }: { text: string; children?: ComponentChildren }) {
+  const [done, set] = useState(false);
+  useEffect(() => { if (done) { const t = setTimeout(() => set(false), 1200); return () => clearTimeout(t); } }, [done]);
+  return <button class="ctl" onClick={() => { copy(text); set(true); }}>{done ? "Copied" : children ?? "Copy"}</button>;
+}
+
+// The foot of every view: the same as a command of the terminal, or by HTTP.
+export function Foot({ command, curl }: { command: string; curl: string }) {
+  const [how, set] = useState<"command" | "curl">("command");
+  const text = how === "command" ? command : curl;
+  useKeys({ y: () => copy(command), Y: () => copy(location.href) });
+  return (
+    <div class="foot">
+      <Seg value={how} of={{ command: "Command", curl: "curl" }} on={(v) => set(v)} label="Shown as" />
+      <code class="cut" title={text}>{text}</code>
+      <Copy text={text}><span>Copy<span class="long opt"> as {how}</span></span></Copy>
+    </div>
+  );
+}
+
+export function Seg<T extends string>({ value, of, on, label }: { value: T; of: Record<T, string>; on(value: NoInfer<T>): void; label: string }) {
+  return (
+    <span class="seg" role="group" aria-label={label}>
+      {(Object.keys(of) as T[]).map((name) => <button key={name} aria-pressed={name === value} onClick={() => on(name)}>{of[name]}</button>)}
+    </span>
+  );
+}
+
+export function Switch({ on, set, children }: { on: boolean; set(on: boolean): void; children: ComponentChildren }) {
+  return <button class="switch" role="switch" aria-checked={on} onClick={() => set(!on)}><i />{children}</button>;
+}
+
+export function Command({ text }: { text: string }) {
+  return <div class="cmd"><code>{text}</code><Copy text={text} /></div>;
+}
+
+export function Blank({ title, children }: { title: string; children?: ComponentChildren }) {
+  return <div class="blank"><h1>{title}</h1>{children}</div>;
+}
+
+// After a moment only, so that what comes at once does not flicker.
+export function Loading({ what }: { what: string }) {
+  const [late, set] = useState(false);
+  useEffect(() => { const t = setTimeout(() => set(true), 150); return () => clearTimeout(t); }, []);
+  return <div class="note info" role="status">{late ? what : "\u00a0"}</div>;
+}
+
+export function why(e: ApiError): string {
+  return e.status === 0 ? "No answer from the service." : e.status === 401 ? "The service asks for its token: open the link that probing serve printed (probing serve --status shows it)." : `${e.message}.`;
+}
+
+// An error beside data that was had before.
+export function Trouble({ of }: { of: Pick<Live<unknown>, "error" | "at"> }) {
+  if (!of.error) return null;
+  return (
+    <div class="note bad" role="alert">
+      <span><b>{why(of.error)}</b>{of.at ? ` What you see is of ${clock(of.at)}.` : ""} Trying again every 4 s.</span>
+    </div>
+  );
+}

@@ -1,0 +1,158 @@
+// Activity: the stacks of all chosen processes as one tree, and of one frame its source place, variables and what it waits for.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { command, curl, with_args, type Process } from "../api";
+import { clock, ranges, seconds, some } from "../format";
+import { useKeys } from "../keys";
+import { useLive } from "../live";
+import { href, put, useRoute } from "../route";
+import { NeedTarget, NoAnswer, useTarget } from "../pick";
+import { StateTag, state_word, thread_state, wait_words } from "../states";
+import { merge, type Node, type Who } from "../tree";
+import { Foot, Loading, Seg, Switch, Trouble } from "../ui";
+
+function names(who: Who[], threads: boolean): string {
+  if (threads && new Set(who.map((w) => w.process.pid)).size === 1) return who.length > 4 ? `${who.length} threads` : who.map((w) => w.thread.name).join(", ");
+  const labels = [...new Set(who.map((w) => w.process.label))], numbers = labels.map((l) => /^rank (\d+)$/.exec(l)?.[1]);
+  if (labels.length > 1 && numbers.every(Boolean)) return `ranks ${ranges(numbers.map(Number))}`;
+  return labels.length > 4 ? `${labels.length} processes` : labels.join(", ");
+}
+
+function Strip({ node, of, odd }: { node: Node; of: number; odd: boolean }) {
+  const at = new Set(node.who.map((w) => w.index)), w = 120 / of;
+  return (
+    <svg class="strip" viewBox="0 0 120 10" preserveAspectRatio="none" aria-hidden="true">
+      <rect width="120" height="10" fill="var(--bg-3)" />
+      {[...at].map((i) => <rect key={i} x={i * w} width={Math.max(0.6, w - (w > 3 ? 1 : 0))} height="10" fill={odd ? "var(--st-loader)" : "var(--st-coll)"} />)}
+    </svg>
+  );
+}
+
+interface Shown { node: Node; path: string }
+
+function flat(level: Node[], closed: Set<string>, path = ""): Shown[] {
+  return level.flatMap((node) => {
+    const here = `${path}/${node.key}`;
+    return [{ node, path: here }, ...(closed.has(here) ? [] : flat(node.children, closed, here))];
+  });
+}
+
+function verdict_of(processes: Process[], root: Node[], who: Who[], threads: boolean): { text: string; odd: boolean } {
+  const said = processes.find((p) => p.verdict);
+  if (said) return { text: `${processes.length > 1 ? `${said.label}: ` : ""}${said.verdict}`, odd: true };
+  let level = root, parent: Node | undefined;
+  while (level.length === 1 && !level[0].ends.length) { parent = level[0]; level = level[0].children; }
+  if (processes.length > 2 && level.length > 1) {
+    const rare = level.filter((n) => n.who.length * 3 <= who.length);
+    if (rare.length) return { text: `${names(rare.flatMap((n) => n.who), threads)} ${rare.length === 1 ? `part${rare[0].who.length === 1 ? "s" : ""} from the rest` : "part from the rest"}${parent ? ` at ${parent.name}` : ""}: ${rare.map((n) => n.name).slice(0, 3).join(", ")}.`, odd: true };
+  }
+  if (who.length === 1) return { text: `${who[0].process.label} is ${state_word(thread_state(who[0].thread), who[0].thread)}: ${wait_words(who[0].thread)}.`, odd: false };
+  if (processes.length === 1) { const main = who.find((w) => w.thread.tid === w.process.pid) ?? who[0]; return { text: `${main.process.label}, main thread: ${wait_words(main.thread)}. ${some(who.length, "thread")} shown.`, odd: false }; }
+  if (level.length === 1) return { text: `All ${processes.length} processes are in ${level[0].name}.`, odd: false };
+  return { text: `${some(who.length, "stack")} of ${some(processes.length, "process", "processes")}, ${some(root.length ? level.length : 0, "way")} at the first parting.`, odd: false };
+}
+
+function Locals({ pid, shown }: { pid: number; shown: Shown }) {
+  const { data, error } = useLive<Process[]>(`/api/v1/targets/${pid}/stacks?locals=true`, 3000), frame = shown.node.frame;
+  if (!frame) return null;
+  if (error) return <p class="dim">No variables: {error.message}.</p>;
+  const found = data?.[0]?.threads.flatMap((t) => t.frames ?? []).find((f) => f.function === frame.function && f.file === frame.file);
+  const rows = Object.entries(found?.locals ?? {});
+  return (
+    <>
+      <div class="sec"><h2>Variables</h2><span class="say">of pid {pid}</span></div>
+      {!data ? <Loading what="Reading variables." /> : !found ? <p class="pane dim">It is not in this function any more.</p> : !rows.length ? <p class="pane dim">The frame has none.</p> : (
+        <table><tbody>{rows.map(([name, value]) => <tr key={name}><td class="mono">{name}</td><td class="mono wrap">{value}</td></tr>)}</tbody></table>
+      )}
+    </>
+  );
+}
+
+function Detail({ shown, total }: { shown: Shown; total: number }) {
+  const { node } = shown, [first] = node.ends.length ? node.ends : node.who, frame = node.frame, w = first.thread.waits_for;
+  return (
+    <>
+      <div class="pane">
+        <b class="mono wrap">{node.name}</b>
+        <p class="mid">{frame ? `${frame.file}:${frame.line ?? "?"}` : node.native?.file ? `${node.native.file}:${node.native.line ?? "?"}` : node.native?.module ?? node.where}</p>
+        <p class="dim">{node.who.length} of {total}: {names(node.who, true)}{first.thread.gil ? ", holds the GIL" : ""}</p>
+      </div>
+      <div class="pane">
+        <b>Waits for</b>
+        <ul class="chain">
+          <li>{first.process.label}, thread {first.thread.name} (tid {first.thread.tid}): <StateTag state={thread_state(first.thread)} word={wait_words(first.thread)} /></li>
+          {w?.seconds !== undefined && <li>for {seconds(w.seconds)}</li>}
+          {(w?.holder_tid || w?.holder_pid) && <li>held by {w.holder_pid ? `pid ${w.holder_pid}` : ""} {w.holder_tid ? `thread ${first.process.threads.find((t) => t.tid === w.holder_tid)?.name ?? w.holder_tid} (tid ${w.holder_tid})` : ""}</li>}
+          {w?.absent_ranks && <li>not there: ranks {w.absent_ranks}</li>}
+          {first.process.verdict && <li class="end"><b>{first.process.verdict}</b></li>}
+        </ul>
+        {first.process.notes.map((n) => <p key={n} class="dim">{n}</p>)}
+      </div>
+      <Locals pid={first.process.pid} shown={shown} />
+    </>
+  );
+}
+
+function Tree({ rows, picked, pick, closed, toggle, total, processes, threads }: { rows: Shown[]; picked: string; pick(path: string): void; closed: Set<string>; toggle(path: string): void; total: number; processes: number; threads: boolean }) {
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => { box.current?.querySelector<HTMLElement>('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" }); }, [picked]);
+  return (
+    <div class="tree" role="tree" aria-label="Merged stacks" ref={box}>
+      {rows.map(({ node, path }, i) => {
+        const odd = processes > 2 && node.who.length * 3 <= total;
+        return (
+          <>
+            <div key={path} role="treeitem" aria-level={node.depth + 1} aria-selected={path === picked} aria-expanded={node.children.length ? !closed.has(path) : undefined} tabIndex={path === picked || (!picked && i === 0) ? 0 : -1} class={`${odd ? "odd" : ""}${processes > 1 ? "" : " one"}`} onClick={() => pick(path)}>
+              <span class="num">{node.who.length}</span>
+              {processes > 1 ? <Strip node={node} of={processes} odd={odd} /> : <span />}
+              <span class="cut" style={{ paddingLeft: `${Math.min(node.depth, 40) * 10}px` }} title={node.name}>
+                <span class="twist" onClick={(e) => { e.stopPropagation(); toggle(path); }}>{node.children.length ? (closed.has(path) ? "▸" : "▾") : ""}</span>
+                <span class={`fn ${node.kind}`}>{node.name}</span>
+              </span>
+              <span class="at" title={node.frame?.file}>{node.where}</span>
+            </div>
+            {node.ends.length > 0 && !closed.has(path) && (
+              <div key={`${path}!`} class="ends">{names(node.ends, threads)}: {[...new Set(node.ends.map((w) => `${state_word(thread_state(w.thread), w.thread)}${w.thread.waits_for?.seconds !== undefined ? ` for ${seconds(w.thread.waits_for.seconds)}` : ""}`))].slice(0, 3).join("; ")}</div>
+            )}
+          </>
+        );
+      })}
+    </div>
+  );
+}
+
+export default function Activity() {
+  const about = useTarget(), { args } = useRoute(), [closed, close] = useState<Set<string>>(new Set());
+  const chosen = about?.chosen, native = args.get("native") === "1", lines = args.get("by") === "line", single = !!chosen && !chosen.all;
+  const threads = (args.get("threads") ?? (single ? "all" : "main")) === "all", idle = args.get("idle") === "1", picked = args.get("frame") ?? "";
+  const path = chosen ? with_args("/api/v1/stacks", { target: chosen.target, all: chosen.all, native }) : null;
+  const stacks = useLive<Process[]>(path, 1000);
+  const tree = useMemo(() => stacks.data && merge(stacks.data, { lines, threads, idle }), [stacks.data, lines, threads, idle]);
+  const rows = tree ? flat(tree.root, closed) : [], at = rows.findIndex((r) => r.path === picked);
+  const pick = (p: string) => put({ frame: p }), toggle = (p: string) => close((s) => { const next = new Set(s); if (!next.delete(p)) next.add(p); return next; });
+  const move = (n: number) => { const next = rows[Math.max(0, Math.min(rows.length - 1, at + n))]; if (next) pick(next.path); };
+  useKeys({ j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1), Enter: () => toggle(picked), ArrowLeft: () => { if (!closed.has(picked)) toggle(picked); }, ArrowRight: () => { if (closed.has(picked)) toggle(picked); }, Escape: () => put({ frame: null }) });
+  if (!about || !chosen) return <NeedTarget what="Stacks: what every thread of a process is doing." />;
+  const text = command("-t", chosen.target, chosen.all && "--all", "backtrace", native && "--native"), foot = <Foot command={text} curl={curl(path!)} />;
+  if (about.dead) return <><div class="body"><NoAnswer error={stacks.error ?? ({ status: 422, message: "the process has ended" } as never)} title="It has ended: there are no stacks now." target={chosen.target}><p>What it recorded can be read: <a href={href("sql", { q: "SELECT * FROM python.exceptions" })}>its exceptions</a>, <a href={href("memory")}>its memory</a>.</p></NoAnswer></div>{foot}</>;
+  if (!stacks.data && stacks.error) return <><div class="body"><NoAnswer error={stacks.error} title="Its stacks cannot be read." target={chosen.target} /></div>{foot}</>;
+  if (!tree) return <Loading what="Reading the stacks." />;
+  const says = verdict_of(stacks.data!, tree.root, tree.who, threads), shown = rows[at];
+  return (
+    <>
+      <Trouble of={stacks} />
+      <div class="bar">
+        <Seg value={lines ? "line" : "function"} of={{ function: "By function", line: "By line" }} on={(v) => put({ by: v === "line" ? "line" : null, frame: null })} label="Equal by" />
+        <Switch on={threads} set={(on) => put({ threads: on ? "all" : "main" })}>All threads</Switch>
+        <Switch on={idle} set={(on) => put({ idle: on ? "1" : null })}>Idle threads</Switch>
+        <Switch on={native} set={(on) => put({ native: on ? "1" : null, frame: null })}>Native frames</Switch>
+        <span class="gap" /><span class="dim">{some(stacks.data!.length, "process", "processes")}, read in {Math.round(stacks.asked)} ms at {clock(stacks.at)}</span>
+      </div>
+      <div class={`note ${says.odd ? "odd" : "info"}`}><b>{says.text}</b>{tree.hidden > 0 && <span class="dim">{some(tree.hidden, "thread")} not shown.</span>}</div>
+      <div class="body split">
+        <Tree rows={rows} picked={picked} pick={pick} closed={closed} toggle={toggle} total={tree.who.length} processes={stacks.data!.length} threads={threads} />
+        <aside>{shown ? <Detail shown={shown} total={tree.who.length} /> : <p class="pane dim">Choose a frame, with the mouse or with j and k: its place, its variables, and what it waits for stand here. To stop at it: <code>{command("-t", String(stacks.data![0]?.pid ?? "PID"), "pause")}</code></p>}</aside>
+      </div>
+      {foot}
+    </>
+  );
+}
