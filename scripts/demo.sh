@@ -7,10 +7,12 @@ probing=$1
 scratch=$(mktemp -d)
 log=$scratch/log
 job=
+served=
 # A run directory of the demo's own, so that it leaves no dead run behind.
 export PROBING_DIR="$scratch"
 
 clean_up() {
+    [ -z "$served" ] || XDG_RUNTIME_DIR=$scratch "$probing" serve --stop >/dev/null 2>&1 || true
     [ -z "$job" ] || kill "$job" 2>/dev/null || true
     rm -rf "$scratch"
 }
@@ -62,3 +64,14 @@ kill -0 $job || { echo "demo: the job is gone" >&2 && exit 1; }
 [ -s build/flamegraph.svg ] || { echo "demo: there is no flame graph" >&2 && exit 1; }
 printf '\ndemo: the flame graph is %s: open it in a browser' "$PWD/build/flamegraph.svg"
 printf '\ndemo: the job trains on, undisturbed: %s\n' "$(tail -n 1 "$log")"
+
+# A service of the demo's own, so that one that runs already is left alone.
+if [ -x "$(dirname "$probing")/probing-serve" ]; then
+    served=1
+    address=$(XDG_RUNTIME_DIR=$scratch "$probing" serve --background | head -n 1)
+    printf '\n$ probing serve\ndemo: the same in a browser: %s#/activity?target=%s\n' "$address" "$job"
+    if [ -t 0 ] && [ -t 1 ]; then
+        printf 'demo: Enter ends the job and the service '
+        read -r _ || true
+    fi
+fi

@@ -153,7 +153,40 @@ def test_sql_answers_completes_and_says_what_is_wrong(served, job, tmp_path):
     assert "\"rss\" not found" in found[-1]
 
 
-VIEWS = ("now", "activity", "sql")
+@browser_only
+@pytest.mark.timeout(150)
+def test_flame_zooms_and_searches(served, job, tmp_path):
+    found = browse(served, tmp_path, ["open", f"#/flame?target={job.pid}&seconds=1&idle=1"], ["find", ".stage canvas"], ["see", "samples"], ["text", "aside"], ["click", "aside tr:has-text('wait_for_ever')"],
+                   ["see", "fit the search"], ["press", "ArrowDown"], ["press", "ArrowDown"], ["press", "Enter"], ["see", "zoom out"], ["press", "Escape"], ["press", "Escape"], ["count", "img"],
+                   ["evaluate", "location.hash"])
+    assert "wait_for_ever (page_job.py)" in found[3] and EVIL in found[3]
+    assert found[-2] == 0 and "find=" not in found[-1]
+
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_memory_settings_prompt_and_runs_show_what_the_service_says(served, job, tmp_path):
+    found = browse(served, tmp_path, ["open", f"#/memory?target={job.pid}"], ["see", "Mappings"], ["see", "Resident memory"], ["text", "h1"],
+                   ["press", "g"], ["press", ","], ["find", "input[aria-label='probing.retention_days']"], ["click", "input[aria-label='probing.retention_days']"], ["press", "Control+a"], ["type", "3"], ["press", "Enter"],
+                   ["see", "command"], ["press", "Escape"], ["press", "g"], ["press", "p"], ["find", "textarea"], ["click", "textarea"], ["type", "6 * 7, EVIL"], ["press", "Control+Enter"],
+                   ["see", "(42,"], ["text", "[role=log]"], ["press", "Escape"], ["press", "g"], ["press", "r"], ["see", "process"], ["text", "table"], ["count", "img"])
+    assert found[3].startswith("It takes ")
+    assert EVIL in found[-7] and f"{job.pid}@" in found[-2] and found[-1] == 0
+    assert "retention_days" in probe("-t", job.pid, "config").stdout
+    [row] = [row for row in json.loads(probe("-t", job.pid, "config", "--json").stdout) if row["name"] == "probing.retention_days"]
+    assert row["value"] == "3"
+
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_what_is_missing_says_how_to_get_it(served, job, tmp_path):
+    found = browse(served, tmp_path, ["open", f"#/torch?target={job.pid}"], ["see", "No torch rows"], ["text", ".blank"], ["open", f"#/training?target={job.pid}"], ["see", "Nothing is tracked"], ["text", ".blank"],
+                   ["open", "#/activity"], ["see", "Choose a process"], ["press", "?"], ["find", "[role=dialog]"])
+    assert f"probing -t {job.pid} config probing.torch.profiling=on" in found[2]
+    assert f"probing -t {job.pid} track loss@train lr" in found[5]
+
+
+VIEWS = ("now", "activity", "flame", "sql", "torch", "memory", "training", "prompt", "runs", "settings")
 
 
 @browser_only
@@ -162,6 +195,6 @@ VIEWS = ("now", "activity", "sql")
 def test_a_phone_scrolls_no_view_sideways(served, job, tmp_path, scheme):
     """PAGE_PICTURES=FOLDER keeps what it looked like, for a person to look at."""
     folder = os.environ.get("PAGE_PICTURES")
-    steps = [step for view in VIEWS for step in (["open", f"#/{view}?target={job.pid}"], ["find", ".foot"], ["wide"], ["picture", f"{view}-{scheme}-phone"])]
+    steps = [step for view in VIEWS for step in (["open", f"#/{view}?target={job.pid}&seconds=1"], ["find", ".foot"], ["wide"], ["picture", f"{view}-{scheme}-phone"])]
     found = browse(served, tmp_path, *steps, scheme=scheme, width=390, height=780, pictures=folder)
     assert [n for n in found[2::4] if n > 0] == []

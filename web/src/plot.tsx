@@ -18,7 +18,10 @@ export function Plot({ x, series, height = 160, time = false, bars = false, labe
     const plot = new uPlot({
       width: host.clientWidth, height, legend: { show: false }, cursor: { y: false, drag: { x: !!range, y: false } }, padding: [8, 8, 0, 0],
       scales: { x: { time } },
-      axes: [axis, { ...axis, size: 64, values: format ? (_, at) => at.map((v) => (v === null ? "" : format(v))) : undefined }],
+      axes: [
+        { ...axis, size: 30, values: time ? (_, at, __, ___, step) => at.map((v) => new Date(v * 1000).toTimeString().slice(0, step < 60 ? 8 : 5)) : undefined },
+        { ...axis, size: 64, values: (_, at) => at.map((v) => (v === null ? "" : format ? format(v) : Math.abs(v) >= 1000 ? v.toLocaleString("en-US") : String(Number(v.toPrecision(4))))) },
+      ],
       series: [{}, ...series.map((s) => ({ label: s.name, stroke: colour(s.token), fill: bars ? colour(s.token) : undefined, width: bars ? 0 : 1.5, points: { show: false }, paths: bars ? uPlot.paths.bars!({ size: [0.8, 40] }) : undefined }))],
       hooks: {
         setSelect: [(u) => { if (range && u.select.width > 4) range(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")); }],
@@ -34,9 +37,3 @@ export function Plot({ x, series, height = 160, time = false, bars = false, labe
   const last = series.map((s) => { const v = s.values.at(-1); return `${s.name} ${v === null || v === undefined ? "none" : format ? format(v) : v}`; }).join(", ");
   return <div class="chart"><div ref={box} role="img" aria-label={`${label}: ${x.length} points, at the end ${last}`} /></div>;
 }
-
-export function Legend({ of }: { of: { name: string; token: string }[] }) {
-  return <span class="keys">{of.map((s) => <span class="key" key={s.name}><i style={{ background: `var(${s.token})` }} />{s.name}</span>)}</span>;
-}
-
-export const COLOURS = ["--sq-3", "--sp-data", "--sp-fwd", "--st-gil", "--sp-opt", "--st-io", "--sq-5", "--sp-bwd"];

@@ -5,7 +5,8 @@ import { make_editor, type Catalog, type Editor } from "../editor";
 import { count, some } from "../format";
 import { Grid, is_numeric, type Table } from "../grid";
 import { useLive } from "../live";
-import { COLOURS, Plot } from "../plot";
+import { Plot } from "../plot";
+import { COLOURS } from "../plot-parts";
 import { put, useChosen, useRoute } from "../route";
 import { copy, Copy, Foot, Loading, Seg } from "../ui";
 

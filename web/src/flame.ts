@@ -1,0 +1,110 @@
+// A flame graph as flat arrays in depth-first order: what is drawn is found without walking a tree of objects.
+export interface Flame { names: string[]; name: Int32Array; depth: Int32Array; start: Float64Array; weight: Float64Array; self: Float64Array; end: Int32Array; parent: Int32Array; n: number; total: number; deepest: number }
+
+interface Build { name: string; weight: number; self: number; children: Map<string, Build> }
+
+// Lines of "outermost;..;innermost COUNT".
+export function parse_folded(text: string): Flame {
+  const root: Build = { name: "all", weight: 0, self: 0, children: new Map() };
+  for (const line of text.split("\n")) {
+    const cut = line.lastIndexOf(" "), count = Number(line.slice(cut + 1));
+    if (cut < 1 || !(count > 0)) continue;
+    let at = root;
+    at.weight += count;
+    for (const name of line.slice(0, cut).split(";")) {
+      let next = at.children.get(name);
+      if (!next) at.children.set(name, (next = { name, weight: 0, self: 0, children: new Map() }));
+      next.weight += count;
+      at = next;
+    }
+    at.self += count;
+  }
+  let n = 0;
+  const size = (b: Build) => { n++; for (const c of b.children.values()) size(c); };
+  size(root);
+  const f: Flame = { names: [], name: new Int32Array(n), depth: new Int32Array(n), start: new Float64Array(n), weight: new Float64Array(n), self: new Float64Array(n), end: new Int32Array(n), parent: new Int32Array(n), n, total: root.weight, deepest: 0 };
+  const known = new Map<string, number>();
+  let next = 0;
+  const put = (b: Build, depth: number, start: number, parent: number) => {
+    const i = next++;
+    let name = known.get(b.name);
+    if (name === undefined) { known.set(b.name, (name = f.names.length)); f.names.push(b.name); }
+    f.name[i] = name; f.depth[i] = depth; f.start[i] = start; f.weight[i] = b.weight; f.self[i] = b.self; f.parent[i] = parent;
+    f.deepest = Math.max(f.deepest, depth);
+    let at = start;
+    // The heaviest first.
+    for (const c of [...b.children.values()].sort((x, y) => y.weight - x.weight)) { put(c, depth + 1, at, i); at += c.weight; }
+    f.end[i] = next;
+  };
+  put(root, 0, 0, -1);
+  return f;
+}
+
+export type Kind = "all" | "own" | "lib" | "nat" | "wait";
+
+export function kind_of(name: string): Kind {
+  return name === "all" ? "all" : /^\[.*\]$/.test(name) ? "wait" : / \[[^\]]*\]$|\.so[\w.]*\)?$/.test(name) ? "nat" : /\([^)]*\/[^)]*\)$/.test(name) ? "lib" : "own";
+}
+
+export interface Top { name: string; self: number; total: number }
+
+export function tops(f: Flame, most = 200): Top[] {
+  const by = new Map<number, Top>();
+  const open: number[] = []; // names above a node: a function that calls itself counts once
+  for (let i = 1; i < f.n; i++) {
+    open.length = f.depth[i];
+    const t = by.get(f.name[i]) ?? { name: f.names[f.name[i]], self: 0, total: 0 };
+    t.self += f.self[i];
+    if (!open.includes(f.name[i])) t.total += f.weight[i];
+    open[f.depth[i]] = f.name[i];
+    by.set(f.name[i], t);
+  }
+  return [...by.values()].sort((a, b) => b.self - a.self || b.total - a.total).slice(0, most);
+}
+
+export const ROW = 20;
+export interface Paint { colours: Record<string, string>; root: number; picked: number; find: string; top: number }
+
+// Draws the rows that are in sight; boxes under half a pixel are skipped with all that is below them.
+export function draw(x: CanvasRenderingContext2D, f: Flame, width: number, height: number, p: Paint): { share: number } {
+  const scale = width / f.weight[p.root], from = f.start[p.root], last = f.end[p.root], hit = p.find ? f.names.map((name) => name.toLowerCase().includes(p.find)) : null;
+  let found = 0, covered = -1;
+  x.clearRect(0, 0, width, height);
+  x.font = "11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace";
+  x.textBaseline = "middle";
+  const box = (i: number, left: number, w: number) => {
+    const y = (f.depth[i]) * ROW - p.top;
+    if (y + ROW < 0 || y > height) return;
+    const name = f.names[f.name[i]], kind = kind_of(name), is = hit?.[f.name[i]];
+    x.globalAlpha = hit && !is ? 0.35 : 1;
+    x.fillStyle = p.colours[kind === "all" || kind === "wait" ? kind : `${kind}${f.name[i] & 1}`];
+    x.fillRect(left, y, Math.max(0.5, w - 0.7), ROW - 1);
+    x.globalAlpha = 1;
+    if (i === p.picked || is) { x.strokeStyle = i === p.picked ? p.colours.text : p.colours.hit; x.lineWidth = i === p.picked ? 2 : 1; x.strokeRect(left + 1, y + 1, Math.max(1, w - 3), ROW - 3); }
+    if (w < 28) return;
+    x.fillStyle = p.colours.text;
+    const fit = Math.floor((w - 8) / 6.7);
+    x.fillText(name.length > fit ? `${name.slice(0, Math.max(1, fit - 1))}…` : name, left + 4, y + ROW / 2);
+  };
+  for (let i = p.root; i >= 0; i = f.parent[i]) if (i !== p.root) box(i, 0, width);
+  for (let i = p.root; i < last;) {
+    const w = f.weight[i] * scale;
+    if (hit?.[f.name[i]] && i >= covered) { found += f.weight[i]; covered = f.end[i]; }
+    if (w < 0.5) { i = f.end[i]; continue; }
+    box(i, (f.start[i] - from) * scale, w);
+    i++;
+  }
+  return { share: found / f.weight[p.root] };
+}
+
+export function at_point(f: Flame, root: number, width: number, px: number, py: number): number {
+  const depth = Math.floor(py / ROW);
+  if (depth < f.depth[root]) { let i = root; while (i >= 0 && f.depth[i] !== depth) i = f.parent[i]; return i; }
+  const at = f.start[root] + (px / width) * f.weight[root];
+  for (let i = root; i < f.end[root];) {
+    if (at < f.start[i] || at >= f.start[i] + f.weight[i]) { i = f.end[i]; continue; }
+    if (f.depth[i] === depth) return i;
+    i++;
+  }
+  return -1;
+}

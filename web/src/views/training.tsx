@@ -1,0 +1,47 @@
+// Training: what is tracked or logged a step, as charts over the step; alerts and the first bad one.
+import { command, curl, with_args, type Row } from "../api";
+import { count } from "../format";
+import { useLive } from "../live";
+import { NeedTarget, useTarget } from "../pick";
+import { Plot } from "../plot";
+import { COLOURS } from "../plot-parts";
+import { href } from "../route";
+import { Blank, Command, Foot, Loading, Trouble } from "../ui";
+
+const LOGS = "SELECT * FROM training_logs ORDER BY timestamp DESC LIMIT 2000";
+const ALERTS = "SELECT timestamp, kind, severity, subject, step, value, message FROM python.alerts ORDER BY timestamp";
+const number = (v: unknown): number | null => (typeof v === "number" ? v : null);
+
+export default function Training() {
+  const about = useTarget(), chosen = about?.chosen, one = chosen && !chosen.all ? chosen.target : null, path = one ? with_args("/api/v1/query", { target: one }) : null;
+  const logs = useLive<Row[]>(path, 2000, LOGS), alerts = useLive<Row[]>(path, 3000, ALERTS);
+  if (!about || !one) return <NeedTarget what="Training: what a job tracks and logs, step by step." />;
+  const rows = [...(logs.data ?? [])].reverse(), x = rows.map((r, i) => number(r.step) ?? i), names = Object.keys(rows[0] ?? {}).filter((n) => !["timestamp", "step", "epoch", "rank", "target_pid"].includes(n) && rows.some((r) => number(r[n]) !== null));
+  const bad = (alerts.data ?? []).filter((a) => a.step !== null), first = bad[0];
+  return (
+    <>
+      <Trouble of={logs} />
+      <div class="body">
+        {!logs.data && !logs.error ? <Loading what="Reading its logs." /> : (
+          <>
+            {alerts.data && alerts.data.length > 0 && (
+              <>
+                <div class="note odd"><b>{first ? `First alert at step ${count(Number(first.step))}: ${String(first.message)}` : String(alerts.data[0].message)}</b></div>
+                <table><thead><tr><th>When</th><th>Kind</th><th class="num">Step</th><th>What</th></tr></thead><tbody>{alerts.data.slice(-20).map((a, i) => <tr key={i}><td>{String(a.timestamp).slice(0, 19)}</td><td>{String(a.kind)}</td><td class="num">{count(a.step as number)}</td><td class="wrap">{String(a.message)}</td></tr>)}</tbody></table>
+              </>
+            )}
+            {names.length === 0 ? (
+              <Blank title="Nothing is tracked or logged."><p>{about.dead ? "The run left no training_logs." : "Variables of the training function, from the next step on (the torch probe must be on):"}</p>{!about.dead && <Command text={command("-t", one, "track", "loss@train", "lr")} />}<p>Or from the program itself: <code>probing.log(step, loss=loss)</code></p></Blank>
+            ) : names.map((n, i) => (
+              <div key={n}>
+                <div class="sec"><h2>{n}</h2><span class="say">by step, {count(rows.length)} rows; last {String(rows.at(-1)?.[n] ?? "none")}</span><span class="gap" /><a href={href("sql", { q: `SELECT step, "${n}" FROM training_logs ORDER BY step` })}>As SQL</a></div>
+                <Plot x={x} height={150} label={n} series={[{ name: n, token: COLOURS[i % COLOURS.length], values: rows.map((r) => number(r[n])) }]} marks={bad.map((a) => ({ at: Number(a.step), name: String(a.kind) }))} />
+              </div>
+            ))}
+          </>
+        )}
+      </div>
+      <Foot command={command("-t", one, "query", LOGS)} curl={curl(path!, LOGS)} />
+    </>
+  );
+}
