@@ -1,7 +1,7 @@
 /* mcp: the Model Context Protocol: what an assistant may ask, as tools over the commands of this program.
  *
- * One POST a message, no sessions: `initialize` (2025-11-25) and `server/discover` (2026-07-28) are both answered.
- * Tools that change a process are there only where the service was told so. Any thread. */
+ * One POST a message, no sessions: `initialize` (2025-11-25) and `server/discover` (2026-07-28) are both
+ * answered. Tools that change a process are there only where the service was told so. Any thread. */
 #pragma once
 
 #include "serve/words.h"
