@@ -3,6 +3,7 @@ import _probing
 from . import _dap, _dap_engine, _helpers, _places
 from ._dap import CAPABILITIES, FRAMES_MAX, LOOK_MS
 from ._dap_engine import Breakpoint, Debugger, Refused
+from ._program import lines_of_file
 from ._dap_values import PAGE_MAX, Holder, Scope, class_name, part_counts, render
 
 
@@ -296,12 +297,10 @@ class Requests(_dap.Session):
         return self.later(request, lambda: self.any_console(stop).look(describe), stop, LOOK_MS)
 
     def do_source(self, request, arguments):
-        import linecache
-
         wanted = (arguments.get("source") or {}).get("sourceReference") or arguments.get("sourceReference")
         for name, number in list(self.sources.items()):
             if number == wanted:
-                text = "".join(linecache.getlines(name))
+                text = "".join(lines_of_file(name))
                 if text:
                     return {"content": text, "mimeType": "text/x-python"}
         raise Refused("the program has no source of it")

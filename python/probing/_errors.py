@@ -21,7 +21,7 @@ def format_error(request, kind, error, trace):
 
 def _read_lines(error, trace, seen):
     """Has linecache read what the traceback will show."""
-    from linecache import checkcache, getlines
+    from linecache import checkcache, getlines  # as traceback does it
 
     while error is not None and id(error) not in seen:
         seen.add(id(error))

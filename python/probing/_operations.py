@@ -5,6 +5,7 @@ the name is taken from the text of the line: a method (add_), a sign (+=, []=), 
 in a thread of ours, when a watch begins: nothing of this runs in the program's.
 """
 from . import _places
+from ._program import lines_of_file
 
 LINES_MAX, MORE_MAX, NAMES_MAX = 2000, 20, 3
 SIGNS = {"Add": "+=", "Sub": "-=", "Mult": "*=", "Div": "/=", "FloorDiv": "//=", "Mod": "%=", "Pow": "**=", "MatMult": "@=", "BitAnd": "&=", "BitOr": "|=",
@@ -29,10 +30,8 @@ def operations_of(code, expression):
 
 def parse(code):
     """The tree of the function's source, and how many lines of the file are before it."""
-    import linecache
-
     first, last = code.co_firstlineno, max(_places.lines_of(code) or [0])
-    lines = linecache.getlines(code.co_filename)[first - 1:min(last, first + LINES_MAX) + MORE_MAX]
+    lines = lines_of_file(code.co_filename)[first - 1:min(last, first + LINES_MAX) + MORE_MAX]
     if not lines:
         return None, 0
     inside = lines[0][:1] in " \t"
