@@ -89,7 +89,9 @@ static void put_operation(FILE *out, const struct pb_route *r)
         if (!shown)
             fprintf(out, "%s\"%s\":{}", f == r->forms ? "" : ",", f->type);
     }
-    fputs("}},\"default\":{\"$ref\":\"#/components/responses/error\"}}}", out);
+    fputs(r->flags & PB_ROUTE_MCP ? "}},\"default\":{\"description\":\"an error of JSON-RPC, or nothing\"}}}"
+                                  : "}},\"default\":{\"$ref\":\"#/components/responses/error\"}}}",
+          out);
 }
 
 void pb_openapi_write(FILE *out, bool read_only)

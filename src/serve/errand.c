@@ -23,13 +23,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { BUFFER = 256 * 1024, ERRORS = 4096, LOOK_MS = 100, GRACE_MS = 1000, FOLDER = 512 };
+enum { BUFFER = 256 * 1024, ERRORS = 4096, LOOK_MS = 100, GRACE_MS = 1000, FOLDER = 512, QUEUE = 256 };
 
 struct pb_errands {
     pthread_mutex_t lock; /* of this and of every job */
     pthread_t thread;
     struct pb_errand *first;
-    unsigned n, most;
+    unsigned n, most, queued; /* n: started, and not given back yet */
     int epoll, wake;
     bool ending;
     char folder[FOLDER];
@@ -40,6 +40,8 @@ struct pb_errand {
     struct pb_errand *next;
     pid_t pid;
     int pidfd, out, errors_fd; /* -1: ended */
+    bool queued;               /* it waits until another one is given back, with its plan: */
+    struct pb_errand_plan plan;
     bool released, waiting, killed, late, silent, paused, over;
     uint64_t deadline;
     int status;
@@ -139,6 +141,39 @@ static void watch(struct pb_errand *job, int fd)
     epoll_ctl(job->jobs->epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
+/* --- what waits --- */
+
+/* What a plan points to belongs to the caller, and is gone when it is this one's turn. */
+static int copy_plan(struct pb_errand *job, const struct pb_errand_plan *plan)
+{
+    size_t n = 0;
+
+    while (plan->argv[n])
+        n++;
+    char **argv = calloc(n + 1, sizeof(*argv)), *input = NULL;
+    bool whole = argv;
+    for (size_t i = 0; whole && i < n; i++)
+        whole = (argv[i] = strdup(plan->argv[i])) != NULL;
+    if (whole && plan->input) {
+        input = malloc(plan->input_length + 1);
+        whole = input;
+        if (input)
+            memcpy(input, plan->input, plan->input_length);
+    }
+    job->plan = (struct pb_errand_plan){
+        .argv = argv, .input = input, .input_length = plan->input_length, .limit_ms = plan->limit_ms};
+    return whole ? 0 : -ENOMEM;
+}
+
+static void free_plan(struct pb_errand *job)
+{
+    for (size_t i = 0; job->plan.argv && job->plan.argv[i]; i++)
+        free(job->plan.argv[i]);
+    free((char **)(uintptr_t)job->plan.argv);
+    free((char *)(uintptr_t)job->plan.input);
+    job->plan = (struct pb_errand_plan){0};
+}
+
 /* --- what the thread does, with the lock held --- */
 
 static void tell(struct pb_errand *job)
@@ -217,7 +252,15 @@ static void look_for_end(struct pb_errand *job)
 /* True: no request uses it any more. */
 static bool step(struct pb_errand *job, uint64_t now)
 {
-    if (!job->over) {
+    if (job->queued && (job->released || job->jobs->ending)) {
+        job->queued = false;
+        job->jobs->queued--;
+        job->jobs->n++;
+        job->over = true;
+        job->status = 1;
+        tell(job);
+    }
+    if (!job->over && !job->queued) {
         look_for_end(job);
         if (!job->paused)
             take_output(job);
@@ -244,7 +287,40 @@ static void free_job(struct pb_errand *job)
         close(job->errors_fd);
     if (job->folder[0])
         pb_home_remove(job->folder);
+    free_plan(job);
     free(job);
+}
+
+static int start_child(struct pb_errand *job, const struct pb_errand_plan *plan)
+{
+    int r = spawn(job, plan);
+
+    if (r < 0)
+        return r;
+    job->deadline = pb_now_ns() + plan->limit_ms * PB_NS_PER_MS;
+    watch(job, job->out);
+    watch(job, job->pidfd);
+    job->jobs->n++;
+    return 0;
+}
+
+/* Those that have waited longest, as far as there is room: they stand last in the list. */
+static void start_queued(struct pb_errands *jobs)
+{
+    while (jobs->queued && jobs->n < jobs->most && !jobs->ending) {
+        struct pb_errand *next = NULL;
+        for (struct pb_errand *job = jobs->first; job; job = job->next)
+            next = job->queued ? job : next;
+        next->queued = false;
+        jobs->queued--;
+        if (start_child(next, &next->plan) < 0) {
+            jobs->n++;
+            next->over = true;
+            next->status = 127;
+            tell(next);
+        }
+        free_plan(next);
+    }
 }
 
 static void *run_thread(void *arg)
@@ -266,6 +342,7 @@ static void *run_thread(void *arg)
             jobs->n--;
             free_job(job);
         }
+        start_queued(jobs);
         bool any = jobs->first != NULL;
         ended = jobs->ending && !any;
         pthread_mutex_unlock(&jobs->lock);
@@ -315,7 +392,7 @@ void pb_errands_end(struct pb_errands *jobs)
         for (struct pb_errand *job = jobs->first; job; job = job->next) {
             if (!jobs->ending)
                 end_child(job);
-            any = any || job->pid;
+            any = any || job->pid || job->queued;
         }
         jobs->ending = true;
         pthread_mutex_unlock(&jobs->lock);
@@ -355,24 +432,24 @@ int pb_errand_start(struct pb_errands *jobs, const struct pb_errand_plan *plan, 
 
     if (!job)
         return pb_fail(err, -ENOMEM, "out of memory");
-    *job = (struct pb_errand){.jobs = jobs,
-                              .pidfd = -1,
-                              .out = -1,
-                              .errors_fd = -1,
-                              .silent = true,
-                              .resume = plan->resume,
-                              .arg = plan->arg,
-                              .deadline = pb_now_ns() + plan->limit_ms * PB_NS_PER_MS};
+    /* Field by field: the buffer is not touched, and so takes no memory, before something comes. */
+    job->jobs = jobs;
+    job->pidfd = job->out = job->errors_fd = -1;
+    job->silent = true;
+    job->resume = plan->resume;
+    job->arg = plan->arg;
     pthread_mutex_lock(&jobs->lock);
-    int r = jobs->ending || jobs->n >= jobs->most ? -EBUSY : make_folder(job, plan->file);
-    if (r == 0)
-        r = spawn(job, plan);
+    int r = jobs->ending || jobs->queued == QUEUE ? -EBUSY : make_folder(job, plan->file);
+    if (r == 0 && (jobs->queued || jobs->n >= jobs->most)) {
+        r = copy_plan(job, plan);
+        job->queued = r == 0;
+        jobs->queued += job->queued;
+    } else if (r == 0) {
+        r = start_child(job, plan);
+    }
     if (r == 0) {
-        watch(job, job->out);
-        watch(job, job->pidfd);
         job->next = jobs->first;
         jobs->first = job;
-        jobs->n++;
         *ret = job;
     }
     pthread_mutex_unlock(&jobs->lock);
@@ -382,7 +459,7 @@ int pb_errand_start(struct pb_errands *jobs, const struct pb_errand_plan *plan, 
     }
     free_job(job);
     if (r == -EBUSY)
-        return pb_fail(err, r, "%u commands run at once already: ask again", jobs->most);
+        return pb_fail(err, r, "%u commands run and %d wait already: ask again", jobs->most, QUEUE);
     return pb_fail(err, r, "the command cannot be started: %s", strerror(-r));
 }
 

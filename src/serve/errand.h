@@ -31,7 +31,7 @@ void pb_errands_end(struct pb_errands *jobs);
 /* Ends the thread, when all jobs are released. */
 void pb_errands_free(struct pb_errands *jobs);
 
-/* -EBUSY: as many run as may. */
+/* Where as many run as may it waits for its turn; its time begins then. -EBUSY: too many wait already. */
 int pb_errand_start(struct pb_errands *jobs, const struct pb_errand_plan *plan, struct pb_errand **ret,
                     struct pb_err *err);
 

@@ -28,6 +28,8 @@
 
 enum { PRINTED_MAX = 4 << 20 };
 
+#define RESULT "Probing-Result" /* the trailer of what was streamed to its end */
+
 struct listener {
     struct pb_service *s;
     struct MHD_Daemon *daemon;
@@ -42,6 +44,7 @@ struct request {
     const struct pb_form *form;
     struct pb_errand *job;
     struct pb_mcp_reply mcp;
+    struct MHD_Response *streaming; /* libmicrohttpd's, which keeps it until the request is over */
     struct pb_subscriber *events;
     char id[PB_ROUTE_VARIABLE];
     char *body, *printed; /* printed: for a route that converts it */
@@ -312,6 +315,8 @@ static ssize_t read_job(void *cls, uint64_t pos, char *buf, size_t max)
     (void)pos;
     if (n == -EAGAIN)
         return 0;
+    if (n == 0) /* a stream that broke has no trailer at all */
+        MHD_add_response_footer(q->streaming, RESULT, "whole");
     return n > 0 ? n : n == 0 ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
@@ -433,9 +438,10 @@ static enum MHD_Result send_answer(struct request *q)
         return send_file(q);
     if (q->route->convert)
         return send_converted(q);
-    return pb_answer(q->connection, 200,
-                     MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 65536, read_job, q, NULL),
-                     q->form->type);
+    q->streaming = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 65536, read_job, q, NULL);
+    if (q->streaming)
+        MHD_add_response_header(q->streaming, "Trailer", RESULT);
+    return pb_answer(q->connection, 200, q->streaming, q->form->type);
 }
 
 /* --- events --- */

@@ -6,7 +6,7 @@ import re
 import socket
 import subprocess
 import urllib.parse
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jobs import PROGRAM
@@ -61,7 +61,11 @@ def service(folder, *words):
 
 def commands_of(served):
     """The commands that it runs now: any of its threads may have started them."""
-    return [pid for task in Path(f"/proc/{served.process.pid}/task").iterdir() for pid in (task / "children").read_text().split()]
+    found = []
+    for task in Path(f"/proc/{served.process.pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread that has just ended
+            found += (task / "children").read_text().split()
+    return found
 
 
 def rss(pid):
