@@ -119,12 +119,23 @@ static void put_cell(FILE *out, const struct pb_json *j, uint32_t node, const ch
     }
 }
 
+/* A member as it stands, or null. */
+static void put_member(FILE *out, const struct pb_json *j, uint32_t row, const char *key)
+{
+    size_t size = 4;
+    uint32_t node = pb_json_get(j, row, key);
+    const char *span = node ? pb_json_span(j, node, &size) : "null";
+
+    fprintf(out, "%.*s", (int)size, span);
+}
+
 static void put_columns(FILE *out, const struct pb_json *j, uint32_t columns, uint32_t *cursors, size_t nrows)
 {
     char type[128];
 
     for (uint32_t c = j->nodes[columns].child, first = c; c; c = j->nodes[c].next) {
-        pb_json_text(j, pb_json_get(j, c, "type"), type, sizeof(type));
+        if (pb_json_text(j, pb_json_get(j, c, "type"), type, sizeof(type)) < 0)
+            type[0] = '\0';
         const char *sequence = sequence_of(type);
         fprintf(out, "%s{\"%s\":[", c == first ? "" : ",", sequence);
         for (size_t i = 0; i < nrows; i++) {
@@ -157,8 +168,8 @@ static bool put_frame(FILE *out, const char *printed, size_t length)
         cursors[i++] = j.nodes[row].child;
     fputs("{\"names\":[", out);
     for (uint32_t c = j.nodes[columns].child, first = c; c; c = j.nodes[c].next) {
-        const char *name = pb_json_span(&j, pb_json_get(&j, c, "name"), &size);
-        fprintf(out, "%s%.*s", c == first ? "" : ",", (int)size, name);
+        fputs(c == first ? "" : ",", out);
+        put_member(out, &j, c, "name");
     }
     fputs("],\"cols\":[", out);
     put_columns(out, &j, columns, cursors, nrows);
@@ -229,16 +240,6 @@ void pb_original_first(const char *printed, size_t length, const char *chosen, F
     }
     const char *span = pb_json_span(&j, j.nodes[1].child, &size);
     fprintf(out, "%.*s\n", (int)size, span);
-}
-
-/* A member as it stands, or null. */
-static void put_member(FILE *out, const struct pb_json *j, uint32_t row, const char *key)
-{
-    size_t size = 4;
-    uint32_t node = pb_json_get(j, row, key);
-    const char *span = node ? pb_json_span(j, node, &size) : "null";
-
-    fprintf(out, "%.*s", (int)size, span);
 }
 
 void pb_original_nodes(const char *printed, size_t length, const char *chosen, FILE *out)

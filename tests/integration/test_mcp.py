@@ -1,6 +1,7 @@
 """/mcp: what an assistant is told, by messages and by the real client."""
 import importlib.util
 import json
+import subprocess
 import sys
 
 import jobs
@@ -61,7 +62,7 @@ def test_tools_answer_what_the_commands_print(served, job):
     for arguments in ({}, {"target": "1", "colour": "blue"}, {"target": {"a": 1}}, {"target": "1", "native": "perhaps"}):
         assert call(served, "stacks", **arguments)[0] is True
     # What looks like an option is the text that it is.
-    assert "no process has" in call(served, "stacks", target="--all")[1]
+    assert "no process has" in call(served, "stacks", target="--no-process-has-this")[1]
 
 
 @pytest.mark.parametrize("body, headers, status, code", [
@@ -92,11 +93,10 @@ def test_changes_need_the_switch_and_are_written_down(tmp_path, job):
 
 CLIENT = """
 import asyncio, sys
-import httpx
 from mcp import ClientSession
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 async def main(url, token, pid):
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as client:
+    async with create_mcp_http_client(headers={"Authorization": f"Bearer {token}"}) as client:
         async with streamable_http_client(url, http_client=client) as streams:
             async with ClientSession(streams[0], streams[1]) as session:
                 await session.initialize()
@@ -110,6 +110,6 @@ asyncio.run(main(*sys.argv[1:]))
 
 def test_the_real_client(served, job, tmp_path):
     if not importlib.util.find_spec("mcp"):
-        pytest.skip("mcp is not installed: scripts/setup.sh test")
-    done = jobs.subprocess.run([sys.executable, "-c", CLIENT, f"http://{served.address}/mcp", served.token, str(job.pid)], capture_output=True, text=True, timeout=60)
+        pytest.skip("mcp is not installed: pip install mcp")
+    done = subprocess.run([sys.executable, "-c", CLIENT, f"http://{served.address}/mcp", served.token, str(job.pid)], capture_output=True, text=True, timeout=60)
     assert done.stdout == f"{sorted(READ)}\nTrue\n", done.stderr
