@@ -6,7 +6,6 @@ that was shown does not keep the program's memory.
 import sys
 
 from _thread import get_ident
-from _weakref import ref
 
 import _probing
 from ._program import import_for_us
@@ -53,12 +52,9 @@ class Text(str):
 class Row:
     """What was seen, and a weak reference to the thing itself."""
 
-    def __init__(self, thing, **seen):
+    def __init__(self, weak, **seen):
         self.__dict__.update(seen)
-        try:
-            self._thing = ref(thing)
-        except TypeError:
-            self._thing = None
+        self._thing = weak
 
     def get(self):
         """The thing, None if it is gone."""
@@ -191,13 +187,6 @@ def frame(thread=0, depth=0):
     return Frame(stack[depth], depth)
 
 
-def objects_of(kind):
-    """All objects of a type that the garbage collector knows. Not isinstance, which asks the object for its __class__."""
-    import gc
-
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
-
-
 def torch_of(what):
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "nn"):
@@ -206,28 +195,23 @@ def torch_of(what):
 
 
 def tensors():
-    torch, rows = torch_of("tensors()"), []
-    for tensor in objects_of(torch.Tensor):
-        try:
-            size = tensor.numel() * tensor.element_size()
-            rows.append(Row(tensor, bytes=size, shape=tuple(tensor.shape), dtype=tensor.dtype, device=tensor.device, grad=tensor.requires_grad))
-        except Exception:  # one without storage, or of somebody's class
-            continue
-    tensor = None
+    from . import _objects
+
+    found, rows = _objects.Found(torch_of("tensors()"), True), []
+    for address, record in found.tensors.items():
+        fields = record.split("\t")
+        if len(fields) > 1:  # not of somebody's class
+            rows.append(Row(found.refs[address], bytes=int(fields[4]), shape=_objects.sizes_of(fields[1]), dtype=fields[2], device=fields[3], grad=fields[5] == "1"))
     return Table(["bytes", "shape", "dtype", "device", "grad"], sorted(rows, key=lambda row: -row.bytes))
 
 
 def modules():
-    torch = torch_of("modules()")
-    found = objects_of(torch.nn.Module)
-    inside = {id(part) for module in found for part in module.__dict__.get("_modules", {}).values()}
-    rows = []
-    for module in found:
-        if id(module) in inside or "_parameters" not in module.__dict__:
-            continue
-        rows.append(Row(module, name=type(module).__name__, parameters=sum(part.numel() for part in module.parameters()),
-                        parts=sum(1 for _ in module.modules()) - 1, training=module.training))
-    module = found = None
+    from . import _objects
+
+    found, rows = _objects.Found(torch_of("modules()"), True), []
+    for name, _, _, _, _, parameters, _, _, _, training, _, address in _objects.modules(found, roots_alone=True):
+        parts = sum(1 for _ in found.visit(address)) - 1
+        rows.append(Row(found.refs[address], name=name, parameters=parameters, parts=parts, training=training == "1"))
     return Table(["name", "parameters", "parts", "training"], sorted(rows, key=lambda row: -row.parameters))
 
 
@@ -282,6 +266,9 @@ def running_loop():
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
         return None
-    loops = [loop for loop in objects_of(asyncio.AbstractEventLoop) if loop.is_running()]
+    from . import _objects
+
+    loops = [weak() for weak in _objects.references(asyncio.AbstractEventLoop)]
+    loops = [loop for loop in loops if loop is not None and loop.is_running()]
     loops.sort(key=lambda loop: getattr(loop, "_thread_id", None) != _probing.main_ident())
     return loops[0] if loops else None

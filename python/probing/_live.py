@@ -9,6 +9,7 @@
     E name text     the function failed, and how
 """
 FILENAME = "<probing live>"
+OBJECTS = "objects "  # in place of SQL: names of tables of live objects (_objects.py)
 MOST_ROWS = 100000
 MOST_BYTES = 32 << 20
 INT64, FLOAT64, BOOL, TIMESTAMP, STRING, BYTES = 4, 10, 11, 12, 13, 14
@@ -27,6 +28,10 @@ def name_of(function):
 
 def send(request):
     """Runs as the request's code: may be interrupted at any point."""
+    if request.source.startswith(OBJECTS):
+        from . import _objects
+
+        return _objects.send(request, request.source.split()[1:])
     sql = "".join(letter if letter.isalnum() or letter == "_" else " " for letter in request.source.lower()).split()
     for full, (_, function, columns) in sorted(functions().items()):
         if full.rpartition(".")[2].lower() not in sql:

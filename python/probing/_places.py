@@ -214,11 +214,10 @@ def of_file(path, deep=False):
         for frame in _helpers.frames_of(ident):
             take(frame.f_code, matches, found)
     if deep:  # a function that nothing but an object of the program knows
-        import gc
+        from . import _objects
 
-        for each in gc.get_objects():
-            if type(each) is FUNCTION:
-                take(each.__code__, matches, found)
+        for code in _objects.references(FUNCTION, FUNCTION.__dict__["__code__"].__get__):
+            take(code, matches, found)
     files = sorted({code.co_filename for code in found.values()})
     if len(files) > 1 and not path.startswith("/") and path not in files:
         raise Refused("there are %s: name one by more of its path" % " and ".join(files[:5]))

@@ -11,8 +11,8 @@ import _probing
 from _thread import get_ident
 from posix import getpid, unlink
 
+from . import _objects
 from ._hooks import Refused
-from ._program import gc_module
 
 INT64, FLOAT64, TEXT = 4, 10, 13  # as the table format numbers types
 COLUMNS = [
@@ -148,7 +148,8 @@ class Capture:
 def programs_own(torch):
     """Whether the program has made a profile with a schedule: it is off between its rounds, and may begin one in another thread."""
     usual = getattr(sys.modules.get("torch.profiler.profiler"), "_default_schedule_fn", None)
-    return any(thing.__dict__.get("schedule", usual) is not usual for thing in _probing.exact_objects(gc_module().get_objects, torch.profiler.profile))
+    things = [weak() for weak in _objects.references(torch.profiler.profile)]
+    return any(thing.__dict__.get("schedule", usual) is not usual for thing in things if thing is not None)
 
 
 def prepare(options):

@@ -79,3 +79,4 @@ extern struct pb_py_method pb_comm_methods[];   /* probes/torch_comm.c */
 extern struct pb_py_method pb_halt_methods[];   /* halt.c */
 extern struct pb_py_method pb_track_methods[];  /* probes/torch_track.c */
 extern struct pb_py_method pb_gpu_methods[];    /* probes/torch_gpu.c */
+extern struct pb_py_method pb_object_methods[]; /* objects.c */

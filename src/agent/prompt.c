@@ -208,25 +208,6 @@ static pb_pyobject *due_at(pb_pyobject *self, pb_pyobject *ms)
 
 enum { KEYS_MOST = 100000 };
 
-/* exact_objects(gc.get_objects, kind): those of exactly that type. */
-static pb_pyobject *exact_objects(pb_pyobject *self, pb_pyobject *args)
-{
-    const struct pb_python *py = pb_python_here();
-    pb_pyobject *function = py->tuple_get(args, 0), *kind = py->tuple_get(args, 1);
-    pb_pyobject *all = function && kind ? py->call(function, (void *)NULL) : NULL;
-    pb_pyobject *found = all ? py->list_new(0) : NULL;
-    (void)self;
-
-    for (long i = 0, n = found ? py->list_size(all) : 0; i < n; i++) {
-        pb_pyobject *each = py->list_get(all, i);
-        if (pb_type_of(each, pb_module_header(py)) == kind && py->list_append(found, each) < 0)
-            break;
-    }
-    if (all)
-        py->decref(all);
-    return found;
-}
-
 /* The key of a dict, or the index of a list or tuple, at which the value is. */
 static void tell_place(const struct pb_python *py, pb_pyobject *holder, const pb_pyobject *value,
                        const char *kind, char *ret, size_t size)
@@ -288,7 +269,6 @@ static pb_pyobject *referrers(pb_pyobject *self, pb_pyobject *args)
 }
 
 struct pb_py_method pb_prompt_methods[] = {
-    {"exact_objects", (pb_py_function)exact_objects, PB_METH_VARARGS, NULL},
     {"referrers", (pb_py_function)referrers, PB_METH_VARARGS, NULL},
     {"threads", (pb_py_function)threads, PB_METH_O, NULL},
     {"stack", (pb_py_function)stack, PB_METH_O, NULL},

@@ -79,6 +79,7 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(int, list_set_slice, PyList_SetSlice, (pb_pyobject *, long, long, pb_pyobject *))                      \
     X(pb_pyobject *, dict_get_object, PyDict_GetItem, (pb_pyobject *, pb_pyobject *))                        \
     X(int, dict_set_object, PyDict_SetItem, (pb_pyobject *, pb_pyobject *, pb_pyobject *))                   \
+    X(int, dict_next, PyDict_Next, (pb_pyobject *, long *, pb_pyobject **, pb_pyobject **))                  \
     X(int, dict_del, PyDict_DelItemString, (pb_pyobject *, const char *))                                    \
     X(void, err_set_object, PyErr_SetObject, (pb_pyobject *, pb_pyobject *))                                 \
     X(void, err_restore, PyErr_Restore, (pb_pyobject *, pb_pyobject *, pb_pyobject *))                       \
@@ -110,6 +111,7 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(pb_pyobject *, repr_of, PyObject_Repr, (pb_pyobject *))                                                \
     X(pb_pyobject *, modules_dict, PyImport_GetModuleDict, (void))                                           \
     X(pb_pyobject *, weakref_new, PyWeakref_NewRef, (pb_pyobject *, pb_pyobject *))                          \
+    X(int, type_is_subtype, PyType_IsSubtype, (pb_pyobject *, pb_pyobject *))                                \
     X(void *, type_slot, PyType_GetSlot, (pb_pyobject *, int))
 
 /* The same for functions that not every version has, with the versions (3.x) that are asked for them: NULL in

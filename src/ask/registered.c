@@ -16,13 +16,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
-#define LIST       "probing.registered"
-#define FILENAME   "<probing live>"
-#define MOST_BYTES (64u << 20)
-#define LIMIT_MS   10000u /* where the query has no limit of its own */
-#define GRACE_MS   6000u
+#define LIST         "probing.registered"
+#define FILENAME     "<probing live>"
+#define MOST_BYTES   (64u << 20)
+#define LIMIT_MS     10000u /* where the query has no limit of its own */
+#define GRACE_MS     6000u
+#define OBJECTS_SIZE 128
 
 /* What is read, and the arena that it goes to. */
 struct reading {
@@ -101,23 +103,39 @@ static void keep_names(char *sql, size_t length)
     }
 }
 
-static int ask_agent(const struct pb_ask *ask, pid_t pid, const char *sql, size_t length, unsigned timeout_ms,
-                     struct reading *ret, struct pb_err *err)
+/* The tables of live objects that a query names, as the agent's Python part (_live.py) takes them: a word and
+ * names. "": none. Names in SQL are of any case. */
+static void find_objects(const char *sql, size_t length, char ret[OBJECTS_SIZE])
 {
-    _cleanup_free_ char *names = malloc(length + 1);
+    static const char *const names[] = {"python.modules", "python.tensors", "python.optimizers"};
+
+    ret[0] = '\0';
+    for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++) {
+        size_t n = strlen(names[k]), i = 0;
+        while (i + n <= length && strncasecmp(sql + i, names[k], n) != 0)
+            i++;
+        if (i + n <= length)
+            snprintf(ret + strlen(ret), OBJECTS_SIZE - strlen(ret), "%s%s", ret[0] ? " " : "objects ",
+                     names[k]);
+    }
+}
+
+/* mode: PB_RUN_LIVE for the tables that functions give rows to. What it takes for live objects is no SQL and
+ * is for Python alone: PB_RUN_SCRIPT. */
+static int ask_agent(const struct pb_ask *ask, pid_t pid, const char *names, size_t length,
+                     enum pb_run_mode mode, unsigned timeout_ms, struct reading *ret, struct pb_err *err)
+{
     _cleanup_free_ uint8_t *buf = malloc(PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
     unsigned limit = timeout_ms && timeout_ms < LIMIT_MS ? timeout_ms : LIMIT_MS;
     struct pb_session session;
     struct pb_frame_writer w;
 
-    if (!buf || !names)
+    if (!buf)
         return pb_fail(err, -ENOMEM, "out of memory");
-    memcpy(names, sql, length);
-    keep_names(names, length);
     pb_frame_begin(&w, buf, PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
     pb_frame_put(&w, PB_TAG_CODE, names, length);
     pb_frame_put_str(&w, PB_TAG_FILENAME, FILENAME);
-    pb_frame_put_u64(&w, PB_TAG_MODE, PB_RUN_LIVE);
+    pb_frame_put_u64(&w, PB_TAG_MODE, mode);
     pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, limit);
     int r = pb_parts_session(ask, pid, true, limit, &session, err);
     if (r < 0)
@@ -366,8 +384,19 @@ static int ask_source(const struct pb_ask *ask, struct pb_live_source *live, con
 {
     struct reading r = {0};
     struct pb_err senseless;
+    char objects[OBJECTS_SIZE];
+    _cleanup_free_ char *names = malloc(length + 1);
+    int error = 0;
 
-    int error = ask_agent(ask, live->pid, sql, length, timeout_ms, &r, err);
+    if (!names)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    memcpy(names, sql, length);
+    keep_names(names, length);
+    find_objects(sql, length, objects);
+    if (has_registered(live->arena_fd))
+        error = ask_agent(ask, live->pid, names, length, PB_RUN_LIVE, timeout_ms, &r, err);
+    if (error == 0 && objects[0])
+        error = ask_agent(ask, live->pid, objects, strlen(objects), PB_RUN_SCRIPT, timeout_ms, &r, err);
     /* A function that was stopped for its time has been named before the answer ended. */
     int read = read_lines(&r, error < 0 ? &senseless : err);
     if (error == 0 || r.failed.table[0])
@@ -389,10 +418,14 @@ int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources
                       size_t length, unsigned timeout_ms, struct pb_registered_failure *ret,
                       struct pb_err *err)
 {
+    char objects[OBJECTS_SIZE];
+
+    find_objects(sql, length, objects);
     for (unsigned i = 0; i < sources->n; i++) {
         struct pb_live_source *live = &sources->at[i].live;
         char name[64];
-        if (live->dead || live->pid <= 0 || live->arena_fd < 0 || !has_registered(live->arena_fd))
+        if (live->dead || live->pid <= 0 || live->arena_fd < 0 ||
+            !(objects[0] || has_registered(live->arena_fd)))
             continue;
         struct pb_registered_failure failed = {0};
         int r = ask_source(ask, live, sql, length, timeout_ms, &failed, err);

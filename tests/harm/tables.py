@@ -40,7 +40,7 @@ ALLOCATORS = {"jemalloc": ("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2",),
               "tcmalloc": ("/usr/lib/{machine}-linux-gnu/libtcmalloc.so.4", "/usr/lib/{machine}-linux-gnu/libtcmalloc_minimal.so.4")}
 SAMPLERS = ("flamegraph", "flamegraph-native", "top", "record", "backtrace-native")
 COME_AND_GO = ("inject", "detach") * 10
-TORCH_COMES_AND_GOES = ("probes-torch", "eval", "probes-torch-off", "probes-torch", "detach") * 3
+TORCH_COMES_AND_GOES = ("probes-torch", "eval", "query-objects", "probes-torch-off", "probes-torch", "detach") * 3
 HOOKS = ("trace", "trace-stop")
 PLACES = ("watch", "break-log", "break-stop")
 
@@ -168,6 +168,8 @@ COMMANDS = [
 COMMAND = {command.name: command for command in COMMANDS}
 # Only where a target asks for it.
 COMMAND["eval-busy"] = Command("eval-busy", ["eval", "sum(i * i for i in range(3000000)) > 0"], says="True\n", injects=True, runs_code=True)
+COMMAND["query-objects"] = Command("query-objects", ["query", "SELECT count(*) FROM python.tensors JOIN python.modules USING (device) JOIN python.optimizers USING (device)"],
+                                   status=(0, 1), runs_code=True)
 DISTURBANCES = ["none", "kill", "stop", "reader"]
 
 

@@ -181,6 +181,47 @@ static const struct pb_column torch_gpu[] = {
     {"reserved_mb", PB_F64, 0, "MB", "of a step: memory that torch has from the GPU"},
     {"max_allocated_mb", PB_F64, 0, "MB", "of a step: the most so far"},
 };
+/* Of live objects, as python/probing/_objects.py gives them when a query names the table. */
+static const struct pb_column modules[] = {
+    {"name", PB_STRING, 0, NULL, "path in its model; of the model itself its class"},
+    {"class", PB_STRING, 0, NULL, "its class"},
+    {"model", PB_STRING, 0, NULL, "class of the module that is part of no other"},
+    {"parameters", PB_I64, 0, NULL, "numbers in its own parameters"},
+    {"bytes", PB_I64, 0, "bytes", "of its own parameters and buffers"},
+    {"total_parameters", PB_I64, 0, NULL, "numbers in its parameters and those of its parts"},
+    {"trainable", PB_I64, 0, NULL, "numbers in its own parameters that require a gradient"},
+    {"device", PB_STRING, 0, NULL, "of its parameters and buffers"},
+    {"dtype", PB_STRING, 0, NULL, "of its parameters and buffers"},
+    {"training", PB_BOOL, 0, NULL, "train() or eval()"},
+    {"hooks", PB_I64, 0, NULL, "hooks registered on it, of forward and backward"},
+    {"address", PB_I64, 0, NULL, "id() of it"},
+};
+static const struct pb_column tensors[] = {
+    {"name", PB_STRING, 0, NULL, "path in its model, of a parameter or buffer"},
+    {"model", PB_STRING, 0, NULL, "class of that model"},
+    {"class", PB_STRING, 0, NULL, "Tensor, Parameter or another, of which the rest is not known"},
+    {"shape", PB_STRING, 0, NULL, "8x16x64; of a single number: scalar"},
+    {"dtype", PB_STRING, 0, NULL, "of its elements"},
+    {"device", PB_STRING, 0, NULL, "where it lies"},
+    {"bytes", PB_I64, 0, "bytes", "of its elements"},
+    {"requires_grad", PB_BOOL, 0, NULL, "whether a gradient is computed for it"},
+    {"is_view", PB_BOOL, 0, NULL, "its memory is that of another tensor"},
+    {"address", PB_I64, 0, NULL, "id() of it"},
+};
+static const struct pb_column optimizers[] = {
+    {"name", PB_STRING, 0, NULL, "its class"},
+    {"class", PB_STRING, 0, NULL, "its class"},
+    {"groups", PB_I64, 0, NULL, "groups of parameters"},
+    {"parameters", PB_I64, 0, NULL, "numbers that it changes"},
+    {"bytes", PB_I64, 0, "bytes", "of those"},
+    {"state_bytes", PB_I64, 0, "bytes", "of what it remembers of them"},
+    {"lr", PB_F64, 0, NULL, "learning rate of the first group"},
+    {"weight_decay", PB_F64, 0, NULL, "of the first group"},
+    {"momentum", PB_F64, 0, NULL, "of the first group"},
+    {"device", PB_STRING, 0, NULL, "of the parameters"},
+    {"dtype", PB_STRING, 0, NULL, "of the parameters"},
+    {"address", PB_I64, 0, NULL, "id() of it"},
+};
 /* As src/agent/probes/torch_cost.c writes it. */
 static const struct pb_column torch_overhead[] = {
     TIME,
@@ -400,6 +441,9 @@ const struct pb_known pb_known[] = {
     RECORDED("python.trace_variables", "python.variables under other names", trace_variables),
     RECORDED("python.torch_gpu", "modules and phases of torch on GPUs, of some steps", torch_gpu),
     RECORDED("python.torch_overhead", "what recording torch costs, as measured in the job", torch_overhead),
+    RECORDED("python.modules", "torch modules that are alive, at the moment of the query", modules),
+    RECORDED("python.tensors", "torch tensors that are alive, at the moment of the query", tensors),
+    RECORDED("python.optimizers", "torch optimizers that are alive, at the moment of the query", optimizers),
     RECORDED("python.alerts", "what is wrong with the job, as the agent noticed it", alerts),
     RECORDED("probing.log", "what the agent did by itself, and why", agent_log),
     RECORDED("python.samples", "stacks sampled over time", samples),

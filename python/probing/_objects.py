@@ -1,0 +1,214 @@
+"""Live objects of torch: the tables python.modules, python.tensors and python.optimizers (_live.py asks for them), and tensors() and modules() of the
+prompt.
+
+The objects are found and described by C code (src/agent/objects.c) in slices of 2 ms, between which the program runs. It gives text alone: nothing here
+holds an object of the program, so none ends in our thread. What is kept of the text is strings in a few dicts, which the garbage collector does not count:
+a table of many rows begins no collection of the program's garbage in our thread.
+"""
+import sys
+
+import _probing
+from ._live import BOOL, FLOAT64, INT64, STRING, _escape
+from ._program import gc_module
+
+MOST_SECONDS, MOST_ROWS, MOST_DEEP = 8.0, 100000, 100
+SLICE_US, LONGEST_US = 2000, 20000  # for which the GIL is held, at first and after some time
+LONGER = 0.5  # seconds after which slices get twice as long
+MOST_WALKS = 3  # when the program freezes or thaws its objects meanwhile
+REST = 0.0005  # seconds between two slices, for those that wait for the GIL
+OVER = 4  # the stage after the last
+PART = "\x1e"
+GETTERS = ("shape", "dtype", "device", "requires_grad"), ("numel", "element_size", "_is_view")
+
+MODULES = (("name", STRING), ("class", STRING), ("model", STRING), ("parameters", INT64), ("bytes", INT64), ("total_parameters", INT64), ("trainable", INT64),
+           ("device", STRING), ("dtype", STRING), ("training", BOOL), ("hooks", INT64), ("address", INT64))
+TENSORS = (("name", STRING), ("model", STRING), ("class", STRING), ("shape", STRING), ("dtype", STRING), ("device", STRING), ("bytes", INT64),
+           ("requires_grad", BOOL), ("is_view", BOOL), ("address", INT64))
+OPTIMIZERS = (("name", STRING), ("class", STRING), ("groups", INT64), ("parameters", INT64), ("bytes", INT64), ("state_bytes", INT64), ("lr", FLOAT64),
+              ("weight_decay", FLOAT64), ("momentum", FLOAT64), ("device", STRING), ("dtype", STRING), ("address", INT64))
+
+
+# --- the walk
+
+def walk(types, plain, getters, refs=None):
+    """Texts of records, a slice each. types: of tensors, modules, optimizers, others; None for those that are not looked for."""
+    import time
+
+    gc = gc_module()
+    functions = gc.get_objects, gc.disable, gc.enable, gc.isenabled
+    if any(type(each) is not type(len) for each in functions):  # code of the program's would run in the middle of a slice
+        raise LookupError("the program has replaced functions of the module gc")
+    mark, slice_us = _probing.objects_mark(), SLICE_US
+    begun = time.monotonic()
+    rings, longer = _probing.objects_rings(*gc.get_threshold()), begun + LONGER
+    try:
+        for _ in range(MOST_WALKS):
+            stage, frozen = -1, _probing.objects_frozen(rings)
+            while stage != OVER:
+                how = (mark, rings, slice_us, types + plain, getters, refs, object.__getattribute__, dict, list, functions)
+                stage, text = _probing.objects_next(how, stage)
+                yield text
+                if stage == OVER:
+                    break
+                time.sleep(REST)
+                now = time.monotonic()
+                if now > longer:
+                    slice_us, longer = min(2 * slice_us, LONGEST_US), now + LONGER
+                if now - begun > MOST_SECONDS:
+                    _probing.note("objects", "not all objects were looked at within %d s" % MOST_SECONDS)
+                    return
+            if frozen == _probing.objects_frozen(rings):
+                return
+    finally:
+        _probing.objects_unmark(mark)
+
+
+def references(kind, getter=None):
+    """Weak references to the objects of a type and of those below it; with a getter, a C function, what it gives of each."""
+    found = []
+    for _ in walk((None, None, None, kind), (None, None), getter, found):
+        pass
+    return list({id(each): each for each in found if each is not None}.values())  # some objects are met twice
+
+
+def torch_here():
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and hasattr(torch, "nn") and hasattr(torch, "Tensor") else None
+
+
+class Found:
+    """What was found: records by address, without their first two fields; with `refs`, weak references by address too."""
+
+    def __init__(self, torch, with_refs=False):
+        if "free-threading" in sys.version:
+            raise LookupError("a free-threaded Python has no moment at which objects could be looked into")
+        self.tensors, self.modules, self.optimizers, self.refs = {}, {}, {}, {}
+        base, optimizer = torch._C.TensorBase.__dict__, getattr(sys.modules.get("torch.optim.optimizer"), "Optimizer", None)
+        getters = tuple(getattr(base.get(name), "__get__", None) for name in GETTERS[0]) + tuple(base.get(name) for name in GETTERS[1])
+        places, refs = {"T": self.tensors, "M": self.modules, "O": self.optimizers}, [] if with_refs else None
+        for text in walk((torch.Tensor, torch.nn.Module, optimizer, None), (torch.Tensor, torch.nn.Parameter), getters, refs):
+            addresses = []
+            for line in text.split("\n"):
+                if line:
+                    letter, address, rest = line.split("\t", 2)
+                    places[letter][int(address)] = rest
+                    addresses.append(int(address))
+            if with_refs:
+                self.refs.update(zip(addresses, refs))
+                del refs[:]
+
+    def tensor(self, address):
+        """[class, shape, dtype, device, bytes, requires_grad, is_view], or what is known of these."""
+        return self.tensors.get(address, "").split("\t")
+
+    def parts(self, record, letter):
+        """(address, name) of the parts of a record."""
+        for part in record.split(PART)[1:]:
+            if part.startswith(letter):
+                address, _, name = part[2:].partition("\t")
+                yield int(address), name
+
+    def roots(self):
+        inside = {child for record in self.modules.values() for child, _ in self.parts(record, "C")}
+        return [address for address in self.modules if address not in inside]
+
+    def visit(self, root):
+        """(address, path, record, children) of a module and all below it, each once, parents first."""
+        waiting, seen = [(root, "", 0)], set()
+        while waiting:
+            address, path, deep = waiting.pop()
+            record = self.modules.get(address)
+            if record is None or address in seen or deep > MOST_DEEP:
+                continue
+            seen.add(address)
+            yield address, path, record
+            waiting += [(child, path + "." + name if path else name, deep + 1) for child, name in reversed(list(self.parts(record, "C")))]
+
+
+def sizes_of(shape):
+    return tuple(map(int, shape.split("x"))) if shape and shape != "scalar" else ()
+
+
+def count_of(tensor):
+    """How many numbers it has."""
+    count = 1
+    for size in sizes_of(tensor[1]) if len(tensor) > 1 else ():
+        count *= size
+    return count if len(tensor) > 1 else 0
+
+
+def bytes_of(tensor):
+    return int(tensor[4]) if len(tensor) > 4 else 0
+
+
+def common(tensors, field):
+    """What all have in common; several are counted."""
+    kinds = {tensor[field] for tensor in tensors if len(tensor) > field}
+    return None if not kinds else kinds.pop() if len(kinds) == 1 else "%d kinds" % len(kinds)
+
+
+def class_of(record):
+    return record.partition(PART)[0].split("\t")[0]
+
+
+# --- tables: functions that give lists of cells
+
+def modules(found, roots_alone=False):
+    for root in found.roots():
+        seen = set()
+        model, totals, order = class_of(found.modules[root]), {}, list(found.visit(root))
+        for address, path, record in reversed(order):  # children before their parents
+            own = [part for part, _ in found.parts(record, "P") if part not in seen]
+            seen.update(own)
+            totals[address] = sum(count_of(found.tensor(part)) for part in own) + sum(totals.get(child, 0) for child, _ in found.parts(record, "C"))
+        for address, path, record in order[:1] if roots_alone else order:
+            head = record.partition(PART)[0].split("\t")
+            parameters = [found.tensor(part) for part, _ in found.parts(record, "P")]
+            tensors = parameters + [found.tensor(part) for part, _ in found.parts(record, "B")]
+            yield (path or model, head[0], model, sum(map(count_of, parameters)), sum(map(bytes_of, tensors)), totals[address],
+                   sum(count_of(tensor) for tensor in parameters if len(tensor) > 5 and tensor[5] == "1"), common(tensors, 3), common(tensors, 2),
+                   head[1], head[2], address)
+
+
+def tensors(found):
+    names = {}
+    for root in found.roots():
+        model = class_of(found.modules[root])
+        for _, path, record in found.visit(root):
+            for letter in "PB":
+                for part, name in found.parts(record, letter):
+                    names.setdefault(part, (path + "." + name if path else name) + "\t" + model)
+    for address, record in found.tensors.items():
+        name, _, model = names.get(address, "").partition("\t")
+        fields = record.split("\t")
+        yield (name or None, model or None, *fields, *[None] * (7 - len(fields)), address)
+
+
+def optimizers(found):
+    for address, record in found.optimizers.items():
+        kind, groups, lr, decay, momentum = record.partition(PART)[0].split("\t")
+        changed = [found.tensor(part) for part, _ in found.parts(record, "G")]
+        state = [found.tensor(part) for part, _ in found.parts(record, "S")]
+        yield (kind, kind, groups, sum(map(count_of, changed)), sum(map(bytes_of, changed)), sum(map(bytes_of, state)), lr or None, decay or None,
+               momentum or None, common(changed, 3), common(changed, 2), address)
+
+
+TABLES = {"python.modules": (modules, MODULES), "python.tensors": (tensors, TENSORS), "python.optimizers": (optimizers, OPTIMIZERS)}
+
+
+def send(request, names):
+    """Sends the tables of these names (_live.py has the format)."""
+    torch = torch_here()
+    found = Found(torch) if torch is not None else None
+    for full in names:
+        function, columns = TABLES[full]
+        lines = ["T\t%s\n" % full] + ["C\t%s\t%d\n" % column for column in columns]
+        for number, row in enumerate(function(found) if found is not None else ()):
+            if number == MOST_ROWS:
+                _probing.note("objects", "%s has the first %d rows" % (full, MOST_ROWS))
+                break
+            lines.append("R\t%s\n" % "\t".join("\\N" if cell is None or cell == "" else _escape(str(cell)) for cell in row))
+            if len(lines) == 1000:
+                request.send(1, "".join(lines))
+                lines = []
+        request.send(1, "".join(lines))
