@@ -131,3 +131,17 @@ def test_the_rank_that_stops_is_the_one_that_has_issued_less():
         assert "wait_for_a_lock" in {row["function"] for row in query(ranks[1], stacks)}
         waits = {row["function"] for row in query(ranks[0], stacks)}
         assert "wait_for_a_lock" not in waits and "train" in waits
+
+
+def test_tensors_that_are_kept_by_mistake_are_counted_and_the_line_is_named():
+    line = next(number for number, text in enumerate((EXAMPLES / "leak.py").read_text().splitlines(), 1) if "remember(history, batch, loss)" in text and "def" not in text)
+    with jobs.start(sys.executable, EXAMPLES / "leak.py", "--steps", "100000", ready="step 0", ready_seconds=90) as job:
+        assert probe(job.pid, "inject").returncode == 0
+        count = lambda: query(job.pid, "SELECT count(*) AS n FROM python.tensors WHERE name IS NULL AND shape = '64x128'")[0]["n"]
+        before = count()
+        jobs.wait_until(lambda: count() >= before + 20, 60, "more batches that are kept")
+        assert query(job.pid, "SELECT count(*) AS n FROM python.tensors WHERE name IS NOT NULL") == [{"n": 4}], "the model does not grow"
+        watched = lambda: probe(job.pid, "watch", "history@train", "--duration", "1s").returncode == 0 and query(
+            job.pid, "SELECT DISTINCT file, line, operation FROM python.variables WHERE how = 'in place'")
+        jobs.wait_until(watched, 60, "the line")
+        assert watched() == [{"file": str(EXAMPLES / "leak.py"), "line": line, "operation": "remember()"}]
