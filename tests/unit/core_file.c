@@ -19,6 +19,7 @@
 #include "remote/core.h"
 #include "remote/maps.h"
 #include "remote/moment.h"
+#include "remote/native/arch.h"
 #include "remote/native/unwind.h"
 #include "remote/source.h"
 #include "remote/threads.h"
@@ -138,7 +139,8 @@ static void tells_threads_signal_and_command(void **state)
     assert_int_equal(threads.at[1].signal, 0);
     assert_int_equal(pb_source_moment(&s, 9, &moment), 0);
     assert_int_equal(pb_moment_begin(&moment, 0), PB_WAY_DEAD);
-    assert_int_equal(moment.syscall, 202);
+    /* The number means another call on another machine: there it is not told. */
+    assert_int_equal(moment.syscall, pb_native_arch(0)->machine == EM_X86_64 ? 202 : -1);
     assert_int_equal(moment.syscall_args[0], 9014);
     assert_int_equal(pb_source_moment(&s, 7, &moment), 0);
     assert_int_equal(moment.syscall, -1);

@@ -33,7 +33,13 @@
 #include "remote/interrupted.h"
 #include "remote/trace.h"
 
-#define STOPS  1000
+/* aarch64's kernel forgets an interrupted call's first argument: it comes from the look before the stop. */
+#ifdef __aarch64__
+#define FORGETS true
+#else
+#define FORGETS false
+#endif
+#define STOPS  (FORGETS ? 60 : 1000)
 #define LONG_S 60 /* a timeout that is not meant to pass */
 #define ABSENT (-ENOSYS)
 
@@ -459,8 +465,9 @@ static int exit_of(pid_t pid)
     return -ETIMEDOUT;
 }
 
-/* What pb_trace_stop does, for a thread that it would leave alone. */
-static void stop_and_mend(pid_t pid, struct pb_interrupted *ret)
+/* What pb_trace_stop does, for a thread that it would leave alone. A signal comes while it is stopped, after it
+ * was mended; on aarch64 before: there a mended thread is as one that has not made the call yet. */
+static void stop_and_mend(pid_t pid, int signal, struct pb_interrupted *ret)
 {
     struct pb_waiting before = {.number = -1};
     int status;
@@ -470,7 +477,9 @@ static void stop_and_mend(pid_t pid, struct pb_interrupted *ret)
     assert_int_equal(ptrace(PTRACE_INTERRUPT, pid, NULL, NULL), 0);
     assert_int_equal(waitpid(pid, &status, __WALL), pid);
     assert_true(WIFSTOPPED(status));
+    assert_int_equal(kill(pid, FORGETS ? signal : 0), 0);
     assert_int_equal(pb_interrupted_mend(pid, pid, &before, 0, ret), 0);
+    assert_int_equal(kill(pid, FORGETS ? 0 : signal), 0);
     assert_int_equal(ptrace(PTRACE_DETACH, pid, NULL, NULL), 0);
 }
 
@@ -490,10 +499,10 @@ static void no_call_ends_with_eintr(void **state)
             continue;
         }
         for (int s = 0; s < STOPS; s++) {
-            stop_and_mend(pid, &in);
+            stop_and_mend(pid, 0, &in);
             mended += in.was;
             finite += in.finite;
-            if (s % 50 == 0) /* let it get back into the call */
+            if (FORGETS || s % 50 == 0) /* let it get back into the call */
                 assert_true(settles(pid, &w));
         }
         assert_true(settles(pid, &w));
@@ -526,21 +535,14 @@ static void a_handler_still_ends_the_call(void **state)
     for (size_t i = 0; i < KINDS; i++) {
         struct kit k;
         struct pb_waiting w;
-        int status;
 
         if (kinds[i].wait == wait_epoll_mask) /* blocks it */
             continue;
         pid_t pid = start(&kinds[i], &k);
         if (settles(pid, &w)) {
-            stop_and_mend(pid, NULL);
+            stop_and_mend(pid, 0, NULL);
             assert_true(settles(pid, &w));
-            /* While it is stopped, after it was mended. */
-            assert_int_equal(ptrace(PTRACE_SEIZE, pid, NULL, NULL), 0);
-            assert_int_equal(ptrace(PTRACE_INTERRUPT, pid, NULL, NULL), 0);
-            assert_int_equal(waitpid(pid, &status, __WALL), pid);
-            assert_int_equal(pb_interrupted_mend(pid, pid, &w, 0, NULL), 0);
-            assert_int_equal(kill(pid, SIGUSR1), 0);
-            assert_int_equal(ptrace(PTRACE_DETACH, pid, NULL, NULL), 0);
+            stop_and_mend(pid, SIGUSR1, NULL);
             int code = exit_of(pid);
             if (code != EINTR)
                 print_error("%s: %d\n", kinds[i].name, code);
@@ -558,7 +560,6 @@ static void an_ignored_signal_ends_no_call(void **state)
     for (size_t i = 0; i < KINDS; i++) {
         struct kit k;
         struct pb_waiting w;
-        int status;
 
         if (kinds[i].wait == wait_epoll_mask) /* blocks it */
             continue;
@@ -567,7 +568,7 @@ static void an_ignored_signal_ends_no_call(void **state)
             /* A traced thread is woken even by a signal that it ignores. */
             assert_int_equal(ptrace(PTRACE_SEIZE, pid, NULL, NULL), 0);
             assert_int_equal(kill(pid, SIGWINCH), 0);
-            assert_int_equal(waitpid(pid, &status, __WALL), pid);
+            assert_int_equal(waitpid(pid, NULL, __WALL), pid);
             assert_int_equal(pb_interrupted_mend(pid, pid, &w, SIGWINCH, NULL), 0);
             assert_int_equal(ptrace(PTRACE_DETACH, pid, NULL, (void *)(intptr_t)SIGWINCH), 0);
             bool back = settles(pid, &w);
