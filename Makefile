@@ -2,7 +2,7 @@
 # `make help` lists them.
 PRESET := $(if $(ZIG),zig,release)
 
-.PHONY: all demo test check soak check-arm64 bench lint wheel dist clean help
+.PHONY: all demo test check soak check-arm64 soak-arm64 bench lint wheel dist clean help
 
 all: ## build build/release/bin/probing (ZIG=1: with zig cc for glibc 2.17, in build/zig)
 	@scripts/build.sh $(PRESET) all
@@ -25,12 +25,15 @@ soak: ## the long form of the tests: more injections, more kills, minutes of fuz
 	@scripts/setup.sh soak
 	@PROBING_SOAK=1 build/venv/bin/python scripts/test.py
 
-check-arm64: ## injection, kills at every step, stacks, eval and detach in an emulated aarch64 machine (needs root once)
+check-arm64: ## injection, kills at every step, stacks, eval, SQL and detach in an emulated aarch64 machine (needs root once)
 	@scripts/setup.sh test
-	@scripts/build.sh aarch64 all
-	@rm -rf build/aarch64/kit
-	@build/venv/bin/python tests/integration/inject_kit.py build/aarch64/kit aarch64
+	@scripts/arm64.sh build
 	@scripts/arm64.sh run tests/arm64/short.sh
+
+soak-arm64: ## the long form of that: unit, integration and harm tests, and 1,000 injections into malloc loops
+	@scripts/setup.sh test
+	@scripts/arm64.sh build
+	@scripts/arm64.sh run tests/arm64/soak.sh
 
 bench: ## every performance figure, beside its peer
 	@scripts/setup.sh bench

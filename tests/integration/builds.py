@@ -1,10 +1,12 @@
 """CPythons that nobody packages for this machine, out of wheels that carry one: free-threaded builds in the launchers of
-freeze-core, 3.4 and 3.5 in that of panda3d. Each is a static, stripped program under a name of its own.
+freeze-core, 3.4 and 3.5 in that of panda3d; for aarch64, where no distribution at hand has them, 3.7 to 3.11 (without 3.8) too. Each is a
+static, stripped program under a name of its own.
 
     with builds.start("cp314t", script) as job:
         ...
 
-Their standard library is that of an interpreter at hand. A test that cannot have one skips and says why.
+Their standard library is that of an interpreter at hand. A test that cannot have one skips and says why. `builds.py FOLDER aarch64`
+makes those of another machine, to be carried there (scripts/arm64.sh).
 """
 import fcntl
 import os
@@ -13,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import interpreters
@@ -24,7 +27,15 @@ TOP = Path(__file__).resolve().parent.parent.parent
 FOLDER = TOP / "build/builds"
 FREE_THREADED = ["cp313t", "cp314t", "cp315t"]
 OLD = ["cp34m", "cp35m"]
-PROGRAM = {"freeze-core": r"freeze_core/bases/console-cpython-\w+-x86_64-linux-gnu$", "panda3d": r"panda3d_tools/deploy-stub$"}
+# Where the layout of the runtime depends on the machine: for aarch64 only, pyenv has them for this one.
+WITH_MUTEXES = ["cp37m", "cp39", "cp310", "cp311"]
+CARRIED = {"aarch64": [*WITH_MUTEXES, *FREE_THREADED]}
+PROGRAM = {"freeze-core": r"freeze_core/bases/console-cpython-\w+-\w+-linux-gnu$", "panda3d": r"panda3d_tools/deploy-stub$",
+           "cx_Freeze": r"cx_Freeze/bases/console-cpython-\w+-\w+-linux-gnu$"}
+LIBRARY = r"cx_Freeze/bases/lib/libcrypt-[^/]*$"  # what that one needs beside itself
+# Of a standard library that is carried to another machine: what is large and nobody here imports, or is for this machine.
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "config-*", "distutils", "ensurepip", "idlelib", "lib-dynload", "lib2to3", "pydoc_data",
+                                  "site-packages", "sitecustomize.py", "test", "tests", "tkinter", "turtledemo")
 
 # What the launcher of freeze-core looks for and calls.
 STARTER = """
@@ -40,13 +51,13 @@ def run(*_):
 """
 
 
-def pin_of(tag):
+def pin_of(tag, machine):
     """The requirement with its hash, the name of the package, and the version of Python."""
     for line in (TOP / "requirements/builds.txt").read_text().splitlines():
-        found = re.match(r"((\S+)==\S+ \S+) # (\S+) (\S+)$", line)
-        if found and found.group(4) == tag:
+        found = re.match(r"((\S+)==\S+ \S+) # (\S+) (\S+) (\S+)$", line)
+        if found and found.group(4, 5) == (tag, machine):
             return found.group(1), found.group(2), found.group(3)
-    raise KeyError(tag)
+    return pytest.skip(f"no wheel with {tag} is pinned for {machine}")
 
 
 def library_of(version):
@@ -61,45 +72,66 @@ def library_of(version):
     return pytest.skip(f"there is no standard library of Python {wanted}")
 
 
-def unpack(tag, where):
-    requirement, package, version = pin_of(tag)
+def unpack(tag, where, machine):
+    requirement, package, version = pin_of(tag, machine)
     wish = where / "wish.txt"
     wish.write_text(requirement + "\n")
-    platforms = [f"--platform={name}_x86_64" for name in ("manylinux1", "manylinux2014", "manylinux_2_17")]
+    platforms = [f"--platform={name}_{machine}" for name in ("manylinux1", "manylinux2014", "manylinux_2_17")]
     done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--implementation=cp",
                            f"--python-version={version}", f"--abi={tag}", *platforms, "--require-hashes", "-r", wish, "-d", where],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     if done.returncode != 0:
         pytest.skip(f"{package} for {tag} cannot be had: {done.stdout.strip()[-200:]}")
+    modules = Path(library_of(version))
+    if machine == os.uname().machine:
+        (where / "lib").mkdir()
+        for module in modules.iterdir():
+            (where / "lib" / module.name).symlink_to(module)
+    else:
+        shutil.copytree(modules, where / "lib", ignore=LEFT_OUT)
     wheel = next(where.glob("*.whl"))
     with zipfile.ZipFile(wheel) as z:
         name = next(name for name in z.namelist() if re.search(PROGRAM[package], name))
         (where / "trainer").write_bytes(z.read(name))
+        for name in [name for name in z.namelist() if re.match(LIBRARY, name)]:
+            (where / "lib" / Path(name).name).write_bytes(z.read(name))
     (where / "trainer").chmod(0o755)
     wheel.unlink()
-    (where / "lib").mkdir()
-    for module in Path(library_of(version)).iterdir():
-        (where / "lib" / module.name).symlink_to(module)
     for name in ("__startup__.py", "__init__trainer.py"):
         (where / "lib" / name).write_text(STARTER)
 
 
-def path(tag):
+def path(tag, folder=FOLDER, machine=os.uname().machine):
     """The folder of that build, made now if need be."""
-    if os.uname().machine != "x86_64":
-        pytest.skip("these wheels are for x86-64")
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with open(FOLDER / f"{tag}.lock", "w") as lock:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / f"{tag}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (FOLDER / tag).exists():
-            part = FOLDER / f"{tag}.part"
+        if not (folder / tag).exists():
+            part = folder / f"{tag}.part"
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir()
-            unpack(tag, part)
-            part.rename(FOLDER / tag)
-    return FOLDER / tag
+            unpack(tag, part, machine)
+            part.rename(folder / tag)
+    return folder / tag
 
 
 def start(tag, script, ready="ready"):
     """A script in a free-threaded build."""
     return jobs.start(path(tag) / "trainer", script, ready=ready)
+
+
+@contextmanager
+def start_by_hand(tag, script, starter, ready="ready"):
+    """A script in a build whose launcher can start nothing of ours: `starter` (targets/python_starter.c, compiled) does instead."""
+    folder = path(tag)
+    env = {"LD_PRELOAD": str(starter), "STARTER_PATH": str(folder / "lib"), "STARTER_SCRIPT": str(script)}
+    with jobs.start(folder / "trainer", ready=ready, env=env) as job:
+        yield job
+
+
+if __name__ == "__main__":
+    for each in CARRIED[sys.argv[2]]:
+        try:
+            path(each, Path(sys.argv[1]), sys.argv[2])
+        except pytest.skip.Exception as e:
+            print(f"builds: without {each}: {e}")

@@ -123,9 +123,7 @@ def test_versions_of_long_ago(tag, tmp_path):
     script, starter = tmp_path / "older.py", tmp_path / "starter.so"
     script.write_text(OLDER)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", starter, stack_kit.TARGETS / "python_starter.c", "-ldl"], check=True)
-    folder = builds.path(tag)
-    env = {"LD_PRELOAD": str(starter), "STARTER_PATH": str(folder / "lib"), "STARTER_SCRIPT": str(script)}
-    with jobs.start(folder / "trainer", ready="ready", env=env) as job:
+    with builds.start_by_hand(tag, script, starter) as job:
         jobs.wait_until(lambda: open(f"/proc/{job.pid}/syscall").read().startswith("202 "))
         process = backtrace(job.pid, "--locals")
         text = probe("-t", job.pid, "backtrace").stdout

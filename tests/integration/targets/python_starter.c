@@ -1,4 +1,4 @@
-/* python_starter: preloaded into a program that has CPython 3.4 to 3.6 in it: runs the script STARTER_SCRIPT
+/* python_starter: preloaded into a program that has CPython 3.4 to 3.11 in it: runs the script STARTER_SCRIPT
  * with the modules of STARTER_PATH instead of what the program is for. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
