@@ -465,8 +465,8 @@ static int exit_of(pid_t pid)
     return -ETIMEDOUT;
 }
 
-/* What pb_trace_stop does, for a thread that it would leave alone. A signal comes while it is stopped, after it
- * was mended; on aarch64 before: there a mended thread is as one that has not made the call yet. */
+/* What pb_trace_stop does, for a thread that it would leave alone. A signal comes while it is stopped, after
+ * it was mended; on aarch64 before: there a mended thread is as one that has not made the call yet. */
 static void stop_and_mend(pid_t pid, int signal, struct pb_interrupted *ret)
 {
     struct pb_waiting before = {.number = -1};
