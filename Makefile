@@ -2,7 +2,7 @@
 # `make help` lists them.
 PRESET := $(if $(ZIG),zig,release)
 
-.PHONY: all demo test check soak check-arm64 soak-arm64 bench lint wheel dist clean help
+.PHONY: all demo test check soak check-arm64 soak-arm64 bench lint wheel dist dist-arm64 clean help
 
 all: ## build build/release/bin/probing (ZIG=1: with zig cc for glibc 2.17, in build/zig)
 	@scripts/build.sh $(PRESET) all
@@ -50,6 +50,14 @@ wheel: ## dist/probing-*.whl, with the programs and agents in it
 dist: ## dist/probing-*.tar.gz, which unpacks and runs
 	@scripts/build.sh zig all
 	@scripts/dist.sh
+
+dist-arm64: ## the wheel and the archive for aarch64, installed and used in the emulated machine
+	@scripts/setup.sh test
+	@scripts/setup.sh wheel
+	@scripts/arm64.sh build
+	@scripts/wheel.sh aarch64
+	@scripts/dist.sh aarch64
+	@scripts/arm64.sh run tests/arm64/installed.sh
 
 clean: ## remove what was built, but not what was set up (build/venv, build/roots, build/duckdb)
 	@find build -mindepth 1 -maxdepth 1 ! -name venv ! -name roots ! -name duckdb -exec rm -rf {} + 2>/dev/null || true

@@ -1,14 +1,18 @@
 #!/bin/sh
-# Packs dist/probing-VERSION-ARCH.tar.gz from build/zig: unpack it anywhere and run bin/probing. Tries it before it is kept.
+# Packs dist/probing-VERSION-linux-MACHINE.tar.gz from build/zig: unpack it anywhere and run bin/probing. Tries it before it is kept.
+# scripts/dist.sh aarch64 packs build/aarch64, which can be tried on such a machine only (make dist-arm64).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/tools.sh
+machine=${1:-$(uname -m)}
+built=build/zig
+[ "$machine" = "$(uname -m)" ] || built=build/$machine
 version=$(sed -n 's/^project(probing VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
-name=probing-$version-linux-$(uname -m)
+name=probing-$version-linux-$machine
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-cmake --install build/zig --strip --prefix "$tmp/$name" >/dev/null
+cmake --install $built --strip --prefix "$tmp/$name" >/dev/null
 cp LICENSE "$tmp/$name"/
 [ ! -e README.md ] || cp README.md "$tmp/$name"/
 mkdir -p dist
@@ -20,11 +24,15 @@ for link in $(find "$tmp/$name" -type l); do
     */*) echo "dist: $link is a link to $(readlink "$link")" >&2 && exit 1 ;;
     esac
 done
-mkdir "$tmp/try"
-tar -C "$tmp/try" -xzf "$tmp/$name.tar.gz"
-"$tmp/try/$name/bin/probing" version
-[ -e "$tmp/try/$name/lib/probing/libprobing-glibc.so" ]
-[ "$("$tmp/try/$name/bin/probing" query --format csv "SELECT 6 * 7 AS x" | tail -n 1)" = 42 ] ||
-    { echo "dist: SQL does not run" >&2 && exit 1; }
+for part in bin/probing-sql lib/probing/libprobing-glibc.so lib/probing/libprobing-musl.so lib/probing/libduckdb.so; do
+    [ -e "$tmp/$name/$part" ] || { echo "dist: there is no $part" >&2 && exit 1; }
+done
+if [ "$machine" = "$(uname -m)" ]; then
+    mkdir "$tmp/try"
+    tar -C "$tmp/try" -xzf "$tmp/$name.tar.gz"
+    "$tmp/try/$name/bin/probing" version
+    [ "$("$tmp/try/$name/bin/probing" query --format csv "SELECT 6 * 7 AS x" | tail -n 1)" = 42 ] ||
+        { echo "dist: SQL does not run" >&2 && exit 1; }
+fi
 mv "$tmp/$name.tar.gz" dist/
 ls -l "dist/$name.tar.gz"
