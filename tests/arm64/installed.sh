@@ -12,6 +12,7 @@ cat >job.py <<'END'
 import time
 answer = 42
 def training_step():
+    print("ready", flush=True)
     while True:
         time.sleep(0.01)
 training_step()
@@ -21,11 +22,11 @@ END
 use() {
     echo "== $1"
     "$2/probing" version
-    python3 job.py &
+    python3 job.py >job.out &
     job=$!
-    /tmp/kit/musl-malloc 2 >/dev/null &
+    /tmp/kit/musl-malloc 2 >musl.out &
     musl=$!
-    sleep 2
+    until grep -q ready job.out && grep -q ready musl.out; do sleep 0.2; done
     "$2/probing" -t $job backtrace | grep training_step
     [ "$("$2/probing" -t $job eval 'print(answer)')" = 42 ]
     [ "$("$2/probe" -t $job query --format csv 'SELECT count(*) > 0 AS there, 6 * 7 AS x FROM python.backtrace' | tail -n 1)" = true,42 ]

@@ -11,13 +11,14 @@ python3 -m pytest -q -rs tests/arm64
 cat >/tmp/job.py <<'END'
 import time
 def training_step():
+    print("ready", flush=True)
     while True:
         time.sleep(0.01)
 training_step()
 END
-python3 /tmp/job.py &
+python3 /tmp/job.py >/tmp/job.out &
 job=$!
-sleep 2
+until grep -q ready /tmp/job.out; do sleep 0.2; done
 "$probing" -t $job inject
 "$probing" -t $job backtrace | tee /tmp/stack
 grep -q training_step /tmp/stack
