@@ -41,6 +41,7 @@ ALLOCATORS = {"jemalloc": ("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2",),
 SAMPLERS = ("flamegraph", "flamegraph-native", "top", "record", "backtrace-native")
 COME_AND_GO = ("inject", "detach") * 10
 TORCH_COMES_AND_GOES = ("probes-torch", "eval", "query-objects", "probes-torch-off", "probes-torch", "detach") * 3
+PROFILED = ("probes-torch", "torch-profile", "eval", "detach")
 HOOKS = ("trace", "trace-stop")
 PLACES = ("watch", "break-log", "break-stop")
 
@@ -108,6 +109,8 @@ TARGETS = [
     Target("c-coroutine", ["{c}/coroutine"], python=False, extra=("inject", "detach") * 5),
     # What a thread waits for a CPU counts here: nothing of ours may have its priority.
     body("real_time", env={"HARM_RAW": "1"}, alone=True, only=("inject", "eval", "detach"), extra=("eval-busy",) * 3),
+    # torch's profiler has a pause of its own at its end (docs/torch.md).
+    Target("profiled", ["{python}", TRAINING, "profiled"], modules=("torch",), env={"HARM_PROFILES": "20", "KINETO_LOG_LEVEL": "99"}, gap=0.5, only=PROFILED, extra=PROFILED * 2),
 ]
 BY_NAME = {target.name: target for target in TARGETS}
 
@@ -170,6 +173,7 @@ COMMAND = {command.name: command for command in COMMANDS}
 COMMAND["eval-busy"] = Command("eval-busy", ["eval", "sum(i * i for i in range(3000000)) > 0"], says="True\n", injects=True, runs_code=True)
 COMMAND["query-objects"] = Command("query-objects", ["query", "SELECT count(*) FROM python.tensors JOIN python.modules USING (device) JOIN python.optimizers USING (device)"],
                                    status=(0, 1), runs_code=True)
+COMMAND["torch-profile"] = Command("torch-profile", ["torch", "profile", "--steps", "2", "--within", "5s", "-o", "{out}/x.json"], status=(0, 1), injects=True, runs_code=True)
 DISTURBANCES = ["none", "kill", "stop", "reader"]
 
 

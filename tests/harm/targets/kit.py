@@ -22,6 +22,7 @@ import zlib
 
 REPORT = os.environ.get("HARM_REPORT", "")  # none where the runner imports this
 CALM_SECONDS = float(os.environ.get("HARM_CALM", "0.3"))
+PROFILES = int(os.environ.get("HARM_PROFILES", "0"))  # each leaves an empty place among the functions of atexit
 RAW = bool(os.environ.get("HARM_RAW"))  # the wait for a CPU counts too: a probe may not take the only one
 LONGEST = 1800  # seconds: nobody is there any more who would end it
 NOTED = 0.010  # gaps from here on are worth a line
@@ -155,9 +156,7 @@ def wakeup_fd():
 
 def compare(old, new):
     for key in sorted(old):
-        if old[key] == new[key] or key == "atexit" and new[key] == old[key] + 1:  # ours, once: docs/safety.md names it
-            continue
-        if key == "atexit" and new[key] == old[key] + 1:  # ours, once and for all: docs/safety.md
+        if old[key] == new[key] or key == "atexit" and old[key] < new[key] <= old[key] + 1 + PROFILES:  # ours, once and a profile: docs/safety.md
             continue
         if isinstance(old[key], list) and all(isinstance(item, str) for item in old[key] + new[key]):
             complain("%s: more %s, less %s" % (key, [x for x in new[key] if x not in old[key]], [x for x in old[key] if x not in new[key]]))

@@ -1,4 +1,4 @@
-"""Trainings of the harm suite: training.py loader|ddp. The losses of each epoch are those of the first one, bit by bit.
+"""Trainings of the harm suite: training.py loader|profiled|ddp. The losses of each epoch are those of the first one, bit by bit.
 
 The first epochs run before anybody probes the program (kit.py), so the program is its own unprobed twin.
 """
@@ -51,6 +51,13 @@ def loader():
         kit.say()
 
 
+def profiled():
+    """The same in a program that has used torch's profiler: its first use starts a thread of torch's for good."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        nn.Linear(2, 2)(torch.ones(1, 2))
+    loader()
+
+
 def end_feeders():
     """The threads that fill the queues of the workers: the loader tells them to end and does not wait for it."""
     for thread in threading.enumerate():
@@ -95,4 +102,4 @@ def ddp(rank="0", store=None):
 
 
 if __name__ == "__main__":
-    {"loader": loader, "ddp": ddp}[sys.argv[1]](*sys.argv[2:])
+    {"loader": loader, "profiled": profiled, "ddp": ddp}[sys.argv[1]](*sys.argv[2:])
