@@ -240,7 +240,9 @@ def test_a_browser_gets_a_cookie_for_the_token_in_its_address(served):
     assert name == f"probing_token_{served.port}={served.token}" and {"HttpOnly", "SameSite=Strict", "Path=/"} == set(attributes)
     status, headers, _ = served.ask(f"//evil.example/%0d%0aX:1?token={served.token}", token=False, headers={"Accept": "text/html"})
     assert (status, headers["Location"]) == (303, "/evil.example/%0D%0AX%3A1")
-    assert served.ask("/?token=" + "0" * 64, token=False)[0] == 401
+    # The page itself is nobody's secret: a wrong token gets it, and neither a cookie nor an answer.
+    assert "Set-Cookie" not in served.ask("/?token=" + "0" * 64, token=False)[1]
+    assert served.ask("/api/v1/targets?token=" + "0" * 64, token=False)[0] == 401
 
     def with_cookie(path, body=None, **headers):
         return served.ask(path, body=body, token=False, headers={"Cookie": name, **headers})[0]

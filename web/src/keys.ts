@@ -1,5 +1,5 @@
 // Keys: one listener. A view says which it knows while it is shown; they are off in text fields.
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { VIEWS } from "./views";
 import { go } from "./route";
 
@@ -8,7 +8,8 @@ const stack: { keys: Keys }[] = [];
 let going = 0;
 
 export function useKeys(keys: Keys) {
-  useEffect(() => {
+  // Not after the next paint: a key that comes before it would act on what was shown earlier.
+  useLayoutEffect(() => {
     const entry = { keys };
     stack.push(entry);
     return () => { stack.splice(stack.indexOf(entry), 1); };
