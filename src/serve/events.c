@@ -147,8 +147,9 @@ static void keep_event(struct topic *t, struct event *e)
         bytes += t->kept[--from]->length;
     for (size_t i = 0; i < from; i++)
         release_event(t->kept[i]);
-    memmove(t->kept, t->kept + from, (t->nkept - from) * sizeof(t->kept[0]));
     t->nkept -= from;
+    for (size_t i = 0; i < t->nkept; i++)
+        t->kept[i] = t->kept[i + from];
     t->kept[t->nkept++] = e;
 }
 
