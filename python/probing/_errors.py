@@ -9,7 +9,7 @@ def format_error(request, kind, error, trace):
         trace = trace.tb_next
     if request.only_looks and "traceback" not in sys.modules and error.__cause__ is error.__context__ is None:
         return _format_plainly(request, kind, error, trace)
-    import_for_us("ast", "linecache", "tokenize", "traceback")
+    import_for_us("linecache", "tokenize", "traceback", *(["ast"] if sys.version_info >= (3, 11) else []))  # as traceback will
     import traceback
 
     remember_lines(request)

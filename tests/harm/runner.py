@@ -31,7 +31,7 @@ SLOW_SECONDS = 9  # for a tool whose own limit is ten: it had no answer
 # What glibc reserved for threads of ours and gives to the next ones of the program (docs/safety.md): stacks in its cache,
 # of at most 40 MB, and heaps of 64 MB. Killed tools leave evals beside evals, and the torch probe's thread comes beside
 # them, so these may be six. The agent's code, Python's modules and the parts of heaps in use come on top of the stacks.
-GROWTH_KB = {"VmSize": (6 * 64 + 40) * 1024, "accessible": (40 + 8) * 1024, "VmRSS": 8 * 1024}
+GROWTH_KB = {"VmSize": (6 * 64 + 40) * 1024, "accessible": (40 + 8) * 1024, "VmRSS": 10 * 1024}
 # The agent's code, and the libraries that it names: glibc's stand-ins since 2.34.
 STAYS_MAPPED = ("probing", "/libdl.so", "/libpthread.so", "/librt.so", "/libgcc_s.so", "/libubsan.so", "/libstdc++.so")
 GLIBC_SIGNALS = 3 << 31  # 32 and 33: glibc's own, which it handles from the first thread on and no program can see
