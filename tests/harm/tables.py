@@ -62,7 +62,8 @@ TARGETS = [
     body("greenlets", modules=("greenlet",)),
     body("gevent_loop", modules=("gevent",)),
     body("subinterpreters", since=(3, 12)),
-    body("signals", extra=("catch", "catch-stop", "catch-quiet", *HOOKS)),
+    # Watched, its work runs line by line before 3.12, with a handler between many of them.
+    body("signals", gap=0.1, extra=("catch", "catch-stop", "catch-quiet", *HOOKS)),
     body("storm", extra=("catch", "catch-quiet", "catch-stop", *HOOKS)),
     body("daemon"),
     body("closes", extra=("eval-prints", "eval")),
