@@ -27,7 +27,7 @@ REPORTS = TOP / "build" / "test-reports"
 SOAK = bool(os.environ.get("PROBING_SOAK"))
 PROGRAM_SECONDS = 1800 if SOAK else 120
 PYTEST_SECONDS = 4 * 3600 if SOAK else 2400
-FUZZ_SECONDS = 300 if SOAK else 10
+FUZZ_SECONDS = 300 if SOAK else 5
 # Unit tests that take seconds and judge nothing by the clock: as many at once as there are CPUs, those that take longest first.
 TOGETHER = ["table_retire", "table_kill", "table_interrupt", "table_threads", "table_step", "table_scribble", "engine_scan", "table_mirror",
             "table_bound", "table_damage"]
