@@ -262,7 +262,7 @@ install_page() {
         npm=$(find_npm)
         node_is_new || in_place node || { make_venv && install_set node && cp requirements/node.txt $venv/installed/; }
         cd web && $npm ci --ignore-scripts --loglevel=error
-    ) || say "going on without the page of the service"
+    ) || { rm -rf web/node_modules && say "going on without the page of the service"; }
     mkdir -p web/node_modules
     cp web/package-lock.json web/node_modules/installed
 }
