@@ -35,7 +35,7 @@ class Timed:
     def __exit__(self, *error):
         times.append((self.name, self.begun, time.perf_counter()))
 cases = ["pass", "t.append(7, 0.5, 'abc', True)", "rows.append((7, 0.5, 'abc', True))", "with probing.span('x'): pass", "with Timed('x'): pass", "probing.log(loss=0.5)"]
-timers = [timeit.Timer(each, timer=time.thread_time, globals=globals()) for each in cases]
+timers = [timeit.Timer(each, timer=getattr(time, "thread_time", time.process_time), globals=globals()) for each in cases]
 for _ in range(30):
     print(*[each.timeit(5000) / 5000 * 1e9 for each in timers])
     del rows[:], times[:]
