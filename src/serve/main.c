@@ -86,7 +86,7 @@ static int listen_tcp(const struct options *o, struct pb_service *s, char *ret_u
     int fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, n) < 0 || listen(fd, 128) < 0) {
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, n) < 0 || listen(fd, PB_SERVE_WAITING) < 0) {
         r = -errno;
         if (fd >= 0)
             close(fd);
@@ -120,7 +120,7 @@ static int listen_unix(const struct pb_service *s, struct pb_err *err)
     snprintf(at.sun_path, sizeof(at.sun_path), "/proc/self/fd/%d/socket", folder);
     unlinkat(folder, "socket", 0); /* the lock is ours: whoever made it is gone */
     int fd = folder < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, 128) < 0)
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, PB_SERVE_WAITING) < 0)
         return pb_fail(err, -errno, "%s/socket cannot be made: %s", s->folder, strerror(errno));
     return fd;
 }

@@ -17,6 +17,7 @@ enum {
     PB_SERVE_BODY_MAX = 1 << 20,
     PB_SERVE_JOBS = 32,
     PB_SERVE_CONNECTIONS = 1024,
+    PB_SERVE_WAITING = 1024, /* connections that are not taken yet: one more is tried again after a second */
     PB_SERVE_HEADERS = 16384
 };
 
