@@ -193,17 +193,10 @@ static int64_t last_step(struct pb_reader *reader)
 
 /* --- where it stands --- */
 
-/* Neither the interpreter's library nor an installed package. */
-static bool is_own_code(const char *file)
-{
-    return file[0] != '<' && !strstr(file, "/site-packages/") && !strstr(file, "/dist-packages/") &&
-           !strstr(file, "/lib/python");
-}
-
 static const struct pb_shown_frame *innermost_own(const struct pb_shown_thread *t)
 {
     for (size_t i = 0; i < t->nframes; i++)
-        if (is_own_code(t->frames[i].code->file))
+        if (pb_stacks_is_own(t->frames[i].code->file))
             return &t->frames[i];
     return t->nframes ? &t->frames[0] : NULL;
 }

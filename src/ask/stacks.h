@@ -129,6 +129,9 @@ void pb_stacks_done(struct pb_stacks *s);
 /* "running", "holds the GIL", "waiting in futex", ...: for a person. Static or in buf. */
 const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t size);
 
+/* Whether the code is the program's own: not of the standard library, not installed beside it. */
+bool pb_stacks_is_own(const char *file);
+
 /* The lines of source files as the process sees them. It may outlive s. */
 struct pb_sources *pb_sources_new(const struct pb_stacks *s);
 void pb_sources_free(struct pb_sources *s);

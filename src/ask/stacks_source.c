@@ -156,3 +156,13 @@ const char *pb_sources_line(struct pb_sources *s, const char *file, int line, in
     *ret_len = len > 400 ? 400 : (int)len;
     return len ? at : NULL;
 }
+
+bool pb_stacks_is_own(const char *file)
+{
+    static const char *const others[] = {"/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "};
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (strstr(file, others[i]))
+            return false;
+    return true;
+}

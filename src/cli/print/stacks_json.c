@@ -47,17 +47,6 @@ static void put_line(long line)
         fputs(", \"line\": null", stdout);
 }
 
-/* Whether the code is the program's own: not of the standard library, not installed beside it. */
-static bool is_own(const char *file)
-{
-    static const char *const others[] = {"/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "};
-
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (strstr(file, others[i]))
-            return false;
-    return true;
-}
-
 static void put_frame(const struct pb_shown_frame *f)
 {
     fputs("{\"function\": ", stdout);
@@ -68,7 +57,7 @@ static void put_frame(const struct pb_shown_frame *f)
     put_string(f->code->file);
     put_line(f->line);
     printf(", \"first_line\": %d, \"own\": %s", f->code->first_line,
-           is_own(f->code->file) ? "true" : "false");
+           pb_stacks_is_own(f->code->file) ? "true" : "false");
     if (f->locals)
         put_locals(f->locals);
     putchar('}');
