@@ -13,19 +13,6 @@
 #include <string.h>
 
 /* What a tool takes: params become options; one is the command's last argument (option NULL). */
-#define WORDS(...)                                                                                           \
-    (const char *const[])                                                                                    \
-    {                                                                                                        \
-        __VA_ARGS__, NULL                                                                                    \
-    }
-#define PARAMS(...)                                                                                          \
-    (const struct pb_param[])                                                                                \
-    {                                                                                                        \
-        __VA_ARGS__,                                                                                         \
-        {                                                                                                    \
-            0                                                                                                \
-        }                                                                                                    \
-    }
 #define TARGET(needed)                                                                                       \
     {                                                                                                        \
         "target", "--target", PB_PARAM_TEXT, 0, 0, "a pid, or part of one process's command line", needed    \
@@ -40,58 +27,58 @@ static const struct tool {
 } tools[] = {
     {.name = "list_targets",
      .about = "Python processes of this machine that are probed or could be, and runs that ended",
-     .words = WORDS("list", "--format=json")},
+     .words = PB_WORDS("list", "--format=json")},
     {.name = "now",
      .about = "A line for each process: state, innermost frame of its own code, training step, memory",
-     .words = WORDS("now", "--json")},
+     .words = PB_WORDS("now", "--json")},
     {.name = "stacks",
      .about = "What every thread of a process is doing now, and what it waits for",
-     .words = WORDS("backtrace"),
-     .params =
-         PARAMS(TARGET(true), {"native", "--native", PB_PARAM_FLAG, 0, 0, "frames of C and C++ too", false},
-                {"locals", "--locals", PB_PARAM_FLAG, 0, 0, "local variables too", false})},
+     .words = PB_WORDS("backtrace"),
+     .params = PB_PARAMS(TARGET(true),
+                         {"native", "--native", PB_PARAM_FLAG, 0, 0, "frames of C and C++ too", false},
+                         {"locals", "--locals", PB_PARAM_FLAG, 0, 0, "local variables too", false})},
     {.name = "compare_ranks",
      .about = "The stacks of all processes of a job, equal ones once, the rarest first: finds the rank that "
               "differs",
-     .words = WORDS("backtrace", "--merge", "--all"),
-     .params = PARAMS({"target", "--target", PB_PARAM_TEXT, 0, 0,
-                       "the launcher's pid, or text that stands in every rank's command line", true})},
+     .words = PB_WORDS("backtrace", "--merge", "--all"),
+     .params = PB_PARAMS({"target", "--target", PB_PARAM_TEXT, 0, 0,
+                          "the launcher's pid, or text that stands in every rank's command line", true})},
     {.name = "hang_report",
      .about = "Why a process makes no progress: who waits for what and who holds it, with locals and native "
               "frames",
-     .words = WORDS("backtrace", "--locals", "--native"),
-     .params = PARAMS(TARGET(true))},
+     .words = PB_WORDS("backtrace", "--locals", "--native"),
+     .params = PB_PARAMS(TARGET(true))},
     {.name = "describe_tables",
      .about = "Every table and column that can be queried, with units and meaning",
-     .words =
-         WORDS("query", "--format=csv", "SELECT \"table\", \"column\", unit, comment FROM probing.columns"),
-     .params = PARAMS(TARGET(false))},
+     .words = PB_WORDS("query", "--format=csv",
+                       "SELECT \"table\", \"column\", unit, comment FROM probing.columns"),
+     .params = PB_PARAMS(TARGET(false))},
     {.name = "query",
      .about =
          "SQL (DuckDB) over what is known of a process, live or dead; describe_tables says what there is",
-     .words = WORDS("query", "--format=json"),
-     .params = PARAMS({"sql", NULL, PB_PARAM_TEXT, 0, 0, "the statement", true}, TARGET(false),
-                      {"all", "--all", PB_PARAM_FLAG, 0, 0, "every process that is probed", false})},
+     .words = PB_WORDS("query", "--format=json"),
+     .params = PB_PARAMS({"sql", NULL, PB_PARAM_TEXT, 0, 0, "the statement", true}, TARGET(false),
+                         {"all", "--all", PB_PARAM_FLAG, 0, 0, "every process that is probed", false})},
     {.name = "profile",
      .about =
          "Samples a process for some seconds: a line for each stack with its count, outermost frame first",
-     .words = WORDS("flamegraph", "--output=profile.folded"),
-     .params = PARAMS(TARGET(true), {"seconds", "--duration", PB_PARAM_NUMBER, 0.1, 60, "how long", false},
-                      {"native", "--native", PB_PARAM_FLAG, 0, 0, "frames of C and C++ too", false}),
+     .words = PB_WORDS("flamegraph", "--output=profile.folded"),
+     .params = PB_PARAMS(TARGET(true), {"seconds", "--duration", PB_PARAM_NUMBER, 0.1, 60, "how long", false},
+                         {"native", "--native", PB_PARAM_FLAG, 0, 0, "frames of C and C++ too", false}),
      .file = "profile.folded"},
     {.name = "memory",
      .about = "What a process takes of the memory, and whether it grows",
-     .words = WORDS("memory"),
-     .params = PARAMS(TARGET(true))},
+     .words = PB_WORDS("memory"),
+     .params = PB_PARAMS(TARGET(true))},
     {.name = "eval",
      .about = "Runs Python code inside of the process and gives its value",
-     .words = WORDS("eval"),
-     .params = PARAMS({"code", NULL, PB_PARAM_TEXT, 0, 0, "the code", true}, TARGET(true)),
+     .words = PB_WORDS("eval"),
+     .params = PB_PARAMS({"code", NULL, PB_PARAM_TEXT, 0, 0, "the code", true}, TARGET(true)),
      .changes = true},
     {.name = "config",
      .about = "Changes a setting of the agent in the process: NAME=VALUE",
-     .words = WORDS("config"),
-     .params = PARAMS({"setting", NULL, PB_PARAM_TEXT, 0, 0, "NAME=VALUE", true}, TARGET(true)),
+     .words = PB_WORDS("config"),
+     .params = PB_PARAMS({"setting", NULL, PB_PARAM_TEXT, 0, 0, "NAME=VALUE", true}, TARGET(true)),
      .changes = true},
 };
 enum { TOOLS = sizeof(tools) / sizeof(tools[0]) };

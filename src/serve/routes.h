@@ -51,6 +51,21 @@ struct pb_route {
     const char *chosen; /* the argument that tells it which part; NULL: none does */
 };
 
+/* Lists with their ends, for tables. */
+#define PB_WORDS(...)                                                                                        \
+    (const char *const[])                                                                                    \
+    {                                                                                                        \
+        __VA_ARGS__, NULL                                                                                    \
+    }
+#define PB_PARAMS(...)                                                                                       \
+    (const struct pb_param[])                                                                                \
+    {                                                                                                        \
+        __VA_ARGS__,                                                                                         \
+        {                                                                                                    \
+            0                                                                                                \
+        }                                                                                                    \
+    }
+
 extern const struct pb_route pb_routes[]; /* ends with a NULL method */
 
 #define PB_ROUTE_VARIABLE 128
