@@ -6,6 +6,3 @@
 
 /* Where it is, whether or not it is there: RUNTIME/name, or /tmp/fallback-UID. */
 void pb_own_folder_path(const char *name, const char *fallback, char *ret, size_t size);
-
-/* Opens it, made where it is not there. -EPERM: another user may have made it, or can read it. */
-int pb_own_folder_open(const char *path);

@@ -18,14 +18,13 @@
     X("line", PB_I32, "in that file")                                                                        \
     X("traceback", PB_STRING, "as Python prints it; of a signal, the stack")
 
-#define PB_CRASH_FRAMES_NAME  "python.crash_frames"
-#define PB_CRASH_FRAMES_ABOUT "the stacks of all threads at each of python.exceptions"
-#define PB_CRASH_FRAMES_COLUMNS(X)                                                                           \
+/* Frames of all threads at some event: what its id is, and which thread is marked. */
+#define PB_SCENE_COLUMNS(X, about_id, about_thread, marked, about_marked)                                    \
     X("timestamp", PB_TIMESTAMP, "when the row was appended, UTC")                                           \
-    X("id", PB_I64, "the same as in python.exceptions")                                                      \
-    X("thread_id", PB_I64, "tid; NULL: not known")                                                           \
+    X("id", PB_I64, about_id)                                                                                \
+    X("thread_id", PB_I64, about_thread)                                                                     \
     X("thread", PB_STRING, "its name")                                                                       \
-    X("failed", PB_BOOL, "whether this is the thread that failed")                                           \
+    X(marked, PB_BOOL, about_marked)                                                                         \
     X("depth", PB_I32, "0: the innermost")                                                                   \
     X("language", PB_STRING, "python or native")                                                             \
     X("function", PB_STRING, "its name")                                                                     \
@@ -33,20 +32,16 @@
     X("line", PB_I32, "in that file; NULL: not known")                                                       \
     X("locals", PB_STRING, "name = value, a line each")
 
+#define PB_CRASH_FRAMES_NAME  "python.crash_frames"
+#define PB_CRASH_FRAMES_ABOUT "the stacks of all threads at each of python.exceptions"
+#define PB_CRASH_FRAMES_COLUMNS(X)                                                                           \
+    PB_SCENE_COLUMNS(X, "the same as in python.exceptions", "tid; NULL: not known", "failed",                \
+                     "whether this is the thread that failed")
+
 #define PB_HANG_FRAMES_NAME  "python.hang_frames"
 #define PB_HANG_FRAMES_ABOUT "the stacks of all threads at each hang of python.alerts"
-/* In the order of those before. */
 #define PB_HANG_FRAMES_COLUMNS(X)                                                                            \
-    X("timestamp", PB_TIMESTAMP, "when the row was appended, UTC")                                           \
-    X("id", PB_I64, "of the hang: the same for all of its frames")                                           \
-    X("thread_id", PB_I64, "tid")                                                                            \
-    X("thread", PB_STRING, "its name")                                                                       \
-    X("stepping", PB_BOOL, "whether this is the thread that steps")                                          \
-    X("depth", PB_I32, "0: the innermost")                                                                   \
-    X("language", PB_STRING, "python or native")                                                             \
-    X("function", PB_STRING, "its name")                                                                     \
-    X("file", PB_STRING, "of native code, the library where no source is known")                             \
-    X("line", PB_I32, "in that file; NULL: not known")                                                       \
-    X("locals", PB_STRING, "name = value, a line each")
+    PB_SCENE_COLUMNS(X, "of the hang: the same for all of its frames", "tid", "stepping",                    \
+                     "whether this is the thread that steps")
 
 #define PB_CRASH_COLUMN(name, type, comment) {name, type, 0, NULL, comment},

@@ -22,12 +22,10 @@ struct dead {
     time_t keep_s; /* as it was told to be kept; 0: it was not */
 };
 
-int pb_rundir_open_user(const char *root, char *path, size_t size)
+int pb_rundir_open_own(const char *path)
 {
     struct stat st;
 
-    if (snprintf(path, size, "%s/probing-%u", root, (unsigned)geteuid()) >= (int)size)
-        return -ENAMETOOLONG;
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return -errno;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -38,6 +36,13 @@ int pb_rundir_open_user(const char *root, char *path, size_t size)
         return -EPERM;
     }
     return fd;
+}
+
+int pb_rundir_open_user(const char *root, char *path, size_t size)
+{
+    if (snprintf(path, size, "%s/probing-%u", root, (unsigned)geteuid()) >= (int)size)
+        return -ENAMETOOLONG;
+    return pb_rundir_open_own(path);
 }
 
 bool pb_rundir_locked(int about_fd)

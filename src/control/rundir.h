@@ -20,8 +20,11 @@
 #define PB_RUNDIR_KEEP_S     (7 * 86400) /* unless the run says otherwise: probing.retention_days */
 #define PB_RUNDIR_KEEP_RUNS  200
 
-/* Opens ROOT/probing-UID, which is made where it is missing, and writes its path. -EPERM: it belongs to
- * another user, or others may read it; a symbolic link is refused too, since anybody may write to /tmp. */
+/* Opens a folder of the user's own, which is made where it is missing. -EPERM: it belongs to another user, or
+ * others may read it; a symbolic link is refused too, since anybody may write to /tmp. */
+int pb_rundir_open_own(const char *path);
+
+/* The same of ROOT/probing-UID, and writes its path. */
 int pb_rundir_open_user(const char *root, char *path, size_t size);
 
 /* Whether an agent holds the lock on the `about` file behind fd. */

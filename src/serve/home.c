@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/own_folder.h"
 #include "control/relay.h"
+#include "control/rundir.h"
 #include "serve/service.h"
 
 #include <dirent.h>
@@ -22,7 +23,7 @@
 static int open_folder(char ret[PB_SERVE_PATH])
 {
     pb_own_folder_path(PB_SERVE_FOLDER, PB_SERVE_FOLDER, ret, PB_SERVE_PATH);
-    return pb_own_folder_open(ret);
+    return pb_rundir_open_own(ret);
 }
 
 static int read_small(int folder, const char *name, char *ret, size_t size)

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/own_folder.h"
 #include "base/retry.h"
+#include "control/rundir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +61,7 @@ static int worker_path(char ret[PATH_SIZE], uint64_t *ret_id, struct pb_err *err
 static int open_directory(char ret[PATH_SIZE])
 {
     pb_own_folder_path("probing", "probing-sql", ret, PATH_SIZE);
-    return pb_own_folder_open(ret);
+    return pb_rundir_open_own(ret);
 }
 
 static void in_worker(const char *path, const char *mode, int fd, const char *argument)
