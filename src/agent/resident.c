@@ -398,23 +398,29 @@ static void leave_real_time(void)
  * from a new heap for the resident alone (64 MB of address space). */
 static void *starter(void *number)
 {
-    static int fork_handler_set;
+    static int fork_handlers_set;
     char why[sizeof(pb_agent_status.text)];
+    const char *what = "start a thread";
+    int r = 0;
 
     pb_thread_name("probing-start");
     leave_real_time();
-    if (!fork_handler_set)
-        fork_handler_set = pthread_atfork(NULL, NULL, in_forked_child) == 0;
     /* One that was asked to detach says so before it has closed everything. */
     for (uint32_t before; (before = __atomic_load_n(&residents, __ATOMIC_SEQ_CST));)
         pb_futex_wait(&residents, before);
     __atomic_store_n(&residents, 1, __ATOMIC_SEQ_CST);
-    int r = pb_spawn_start((uint32_t)(uintptr_t)number);
+    if (!fork_handlers_set) {
+        r = -pthread_atfork(pb_enter_before_fork, pb_enter_after_fork, in_forked_child);
+        fork_handlers_set = r == 0;
+        what = r < 0 ? "register a handler of fork" : what;
+    }
+    if (r == 0)
+        r = pb_spawn_start((uint32_t)(uintptr_t)number);
     if (r == 0)
         r = pb_thread_start(resident, number, 0);
     if (r < 0) {
         __atomic_store_n(&residents, 0, __ATOMIC_SEQ_CST);
-        snprintf(why, sizeof(why), "the process cannot start a thread: %s", strerror(-r));
+        snprintf(why, sizeof(why), "the process cannot %s: %s", what, strerror(-r));
         fail(r, why);
         pb_spawn_end((uint32_t)(uintptr_t)number);
     }

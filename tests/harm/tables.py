@@ -19,6 +19,7 @@ class Target:
     python: bool = True  # Python runs in it: eval and its like work
     modules: tuple = ()  # what it imports: runs with this interpreter only, and skips where one is missing
     since: tuple = (3, 6)  # the oldest CPython it is for
+    until: tuple = (3, 99)  # the newest
     preload: tuple = ()  # libraries: the first that is there
     refuses: bool = False  # inject must refuse, in one line
     may_refuse: bool = False  # inject may refuse for the moment
@@ -52,6 +53,7 @@ TARGETS = [
     body("waits", extra=COME_AND_GO),
     # From 3.12 on os.fork warns where the process has a second thread, and the agent is one: docs/safety.md names it.
     body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}, extra=HOOKS + PLACES),
+    body("forks", label="forks-slow-post", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}, preload=("{c}/slow_post.so",), since=(3, 8), until=(3, 11), extra=("eval",) * 5),
     body("threads", extra=HOOKS),
     # It starts no agent itself: what comes and goes does so from outside.
     body("records", env={"PROBING": "0"}, extra=COME_AND_GO),
@@ -183,6 +185,8 @@ def why_not(target, version):
     missing = [name for name in target.modules if importlib.util.find_spec(name) is None]
     if missing:
         return f"{', '.join(missing)} is not installed: scripts/setup.sh test"
+    if target.python and version[:2] > target.until:
+        return f"CPython {'.'.join(map(str, target.until))} at most: later ones do not have the fault"
     if target.python and version < target.since:
         return f"CPython {'.'.join(map(str, target.since))} or later is needed"
     return ""
@@ -192,4 +196,4 @@ def interpreters_for(target, found):
     """Which of the interpreters found a target runs with. found: {path: version}."""
     if not target.python or target.modules:
         return {sys.executable: sys.version_info[:3]}
-    return {path: version for path, version in found.items() if version >= target.since}
+    return {path: version for path, version in found.items() if target.since <= version and version[:2] <= target.until}
