@@ -2,6 +2,7 @@
 #include "agent/about.h"
 
 #include "agent/files.h"
+#include "agent/fork_gate.h"
 #include "agent/python.h"
 #include "control/identity.h"
 #include "control/redact.h"
@@ -92,7 +93,7 @@ static void put_torch(struct text *t)
 {
     char path[256] = "", text[2048];
 
-    dl_iterate_phdr(remember_torch, path);
+    pb_fork_gate_each_object(remember_torch, path);
     if (!path[0] || pb_file_read(path, text, sizeof(text)) < 0)
         return;
     char *version = strstr(text, "__version__ = '");

@@ -2,7 +2,7 @@
 #include "agent/enter.h"
 
 #include "agent/clock.h"
-#include "agent/futex.h"
+#include "agent/fork_gate.h"
 #include "agent/module.h"
 
 #include <errno.h>
@@ -15,17 +15,11 @@
 /* How long the end of the program waits for code that does not react. */
 #define END_MS 100
 
-/* How long a fork waits for a thread of ours: it needs a microsecond and a CPU, except under tracemalloc,
- * where it may want the GIL, which the thread that forks has. */
-#define FORK_MS 20
-
 static const struct timespec moment = {.tv_nsec = 500000}, gil_is_taken = {.tv_nsec = 2000000};
 
 enum { OPEN, CLOSED, CLOSED_WITH_INTERPRETER };
 static uint32_t door;
 static uint32_t entering;            /* threads between the look at the door and their thread state */
-static uint32_t listing;             /* those that get one while nobody may fork */
-static uint32_t forking;             /* threads of the program that are in fork */
 static unsigned long inside[PLACES]; /* threads that have one, as Python names them; 0: free */
 static unsigned long left[PLACES];   /* those that were inside when this process was forked */
 
@@ -129,50 +123,12 @@ static int take_place(unsigned *ret)
     return -EAGAIN;
 }
 
-/* From 3.8 to 3.11 the child of a fork begins by taking the lock of the list of thread states: it waits for
- * ever when a thread of ours had it at that moment. So these two keep out of each other's way. From 3.12 on
- * fork takes that lock itself, and waiting for one that waits for it would be for ever too. */
-static int fork_forgets_the_list(const struct pb_python *py)
+/* From 3.8 to 3.11 the child of a fork first takes the lock of the list of thread states, and waits for ever
+ * when a thread of ours had it at that moment. From 3.12 on fork itself takes that lock, and must not wait for
+ * a thread that waits for it. */
+static int needs_fork_gate(const struct pb_python *py)
 {
     return py->minor >= 8 && py->minor <= 11;
-}
-
-static void begin_listing(const struct pb_python *py)
-{
-    if (!fork_forgets_the_list(py))
-        return;
-    for (;;) {
-        __atomic_add_fetch(&listing, 1, __ATOMIC_SEQ_CST);
-        uint32_t forks = __atomic_load_n(&forking, __ATOMIC_SEQ_CST);
-        if (!forks)
-            return;
-        if (__atomic_sub_fetch(&listing, 1, __ATOMIC_SEQ_CST) == 0)
-            pb_futex_wake(&listing);
-        pb_futex_wait(&forking, forks);
-    }
-}
-
-static void end_listing(const struct pb_python *py)
-{
-    if (fork_forgets_the_list(py) && __atomic_sub_fetch(&listing, 1, __ATOMIC_SEQ_CST) == 0)
-        pb_futex_wake(&listing);
-}
-
-void pb_enter_before_fork(void)
-{
-    const int saved = errno;
-    const uint64_t until = pb_now_ns() + FORK_MS * PB_NS_PER_MS;
-
-    __atomic_add_fetch(&forking, 1, __ATOMIC_SEQ_CST);
-    for (uint32_t n; (n = __atomic_load_n(&listing, __ATOMIC_SEQ_CST)) && pb_now_ns() < until;)
-        pb_futex_wait_ms(&listing, n, FORK_MS);
-    errno = saved;
-}
-
-void pb_enter_after_fork(void)
-{
-    __atomic_sub_fetch(&forking, 1, __ATOMIC_SEQ_CST);
-    pb_futex_wake(&forking);
 }
 
 static int take_gil(const struct pb_python *py, int *ret)
@@ -181,7 +137,8 @@ static int take_gil(const struct pb_python *py, int *ret)
     const int split = py->interpreter_dict && py->main_interpreter; /* where close_door is called */
     int r = 0;
 
-    begin_listing(py);
+    if (needs_fork_gate(py))
+        pb_fork_gate_enter();
     __atomic_add_fetch(&entering, 1, __ATOMIC_SEQ_CST);
     if (!is_open(py))
         r = -ESHUTDOWN;
@@ -190,7 +147,8 @@ static int take_gil(const struct pb_python *py, int *ret)
     else if (!(tstate = py->tstate_new(py->main_interpreter())))
         r = -ENOMEM;
     __atomic_sub_fetch(&entering, 1, __ATOMIC_SEQ_CST);
-    end_listing(py);
+    if (needs_fork_gate(py))
+        pb_fork_gate_leave();
     if (tstate) {
         py->restore_thread(tstate);
         *ret = 1; /* PyGILState_UNLOCKED: PyGILState_Release deletes the state */
@@ -264,7 +222,7 @@ void pb_enter_end(const struct pb_python *py)
 void pb_enter_forget(void)
 {
     door = OPEN;
-    entering = listing = forking = 0;
+    entering = 0;
     for (unsigned i = 0; i < PLACES; i++) {
         left[i] = inside[i];
         inside[i] = 0;

@@ -39,11 +39,6 @@ int pb_enter_is_inside(const struct pb_python *py);
  * inside are interrupted and waited for, for a moment. */
 void pb_enter_end(const struct pb_python *py);
 
-/* Around a fork, in the thread that forks: waits a moment for a thread of ours that is just getting its thread
- * state, and keeps others from it. */
-void pb_enter_before_fork(void);
-void pb_enter_after_fork(void);
-
 /* In a forked child, which has none of our threads. */
 void pb_enter_forget(void);
 

@@ -2,6 +2,7 @@
 #define PROBING_AGENT
 #include "agent/live.h"
 
+#include "agent/fork_gate.h"
 #include "agent/recorder.h"
 #include "agent/spawn.h"
 #include "table/arena.h"
@@ -188,7 +189,7 @@ static void for_each_table(void (*look)(struct probing_live *table, void *arg), 
     struct libraries found;
 
     found.n = 0;
-    dl_iterate_phdr(remember_library, &found);
+    pb_fork_gate_each_object(remember_library, &found);
     for (unsigned i = 0; i < found.n; i++) {
         const struct library *l = &found.at[i];
         void *held = dlopen(l->path[0] ? l->path : NULL, RTLD_LAZY | RTLD_NOLOAD);

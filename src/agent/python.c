@@ -1,6 +1,8 @@
 /* python: see python.h. */
 #include "agent/python.h"
 
+#include "agent/fork_gate.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -27,7 +29,7 @@ static void *find_library(void)
 
     if (dlsym(RTLD_DEFAULT, "Py_IsInitialized"))
         return RTLD_DEFAULT;
-    dl_iterate_phdr(remember_libpython, name);
+    pb_fork_gate_each_object(remember_libpython, name);
     void *library = name[0] ? dlopen(name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     return library && dlsym(library, "Py_IsInitialized") ? library : NULL;
 }

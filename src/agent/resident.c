@@ -15,6 +15,7 @@
 #include "agent/enter.h"
 #include "agent/fds.h"
 #include "agent/files.h"
+#include "agent/fork_gate.h"
 #include "agent/futex.h"
 #include "agent/halt.h"
 #include "agent/hang.h"
@@ -126,7 +127,7 @@ static int rename_our_object(struct dl_phdr_info *info, size_t size, void *unuse
  * overwritten in place: the loader keeps the string, no other code has it, and it is long enough. */
 static void lose_our_path(void)
 {
-    dl_iterate_phdr(rename_our_object, NULL);
+    pb_fork_gate_each_object(rename_our_object, NULL);
 }
 
 struct pb_arena *pb_agent_lend_tables(void)
@@ -365,6 +366,7 @@ static void in_forked_child(void)
     pb_fds_forget();
     pb_locks_forget();
     pb_spawn_forget();
+    pb_fork_gate_forget();
     pb_enter_forget();
     pb_module_forked();
     pb_job_forget_all();
@@ -410,7 +412,7 @@ static void *starter(void *number)
         pb_futex_wait(&residents, before);
     __atomic_store_n(&residents, 1, __ATOMIC_SEQ_CST);
     if (!fork_handlers_set) {
-        r = -pthread_atfork(pb_enter_before_fork, pb_enter_after_fork, in_forked_child);
+        r = -pthread_atfork(pb_fork_gate_close, pb_fork_gate_open, in_forked_child);
         fork_handlers_set = r == 0;
         what = r < 0 ? "register a handler of fork" : what;
     }

@@ -53,7 +53,8 @@ TARGETS = [
     body("waits", extra=COME_AND_GO),
     # From 3.12 on os.fork warns where the process has a second thread, and the agent is one: docs/safety.md names it.
     body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}, extra=HOOKS + PLACES),
-    body("forks", label="forks-slow-post", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}, preload=("{c}/slow_post.so",), since=(3, 8), until=(3, 11), extra=("eval",) * 5),
+    # A library that no program has loaded: the child loads it.
+    body("forks", "libBrokenLocale.so.1", label="forks-slow-locks", preload=("{c}/slow_locks.so",), gap=0.15, since=(3, 8), until=(3, 11), extra=("inject", "eval", "detach") * 5),
     body("threads", extra=HOOKS),
     # It starts no agent itself: what comes and goes does so from outside.
     body("records", env={"PROBING": "0"}, extra=COME_AND_GO),

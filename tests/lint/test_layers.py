@@ -91,3 +91,9 @@ def test_one_place_asks_for_the_gil():
     """A thread of ours that asks for it by itself crashes a program that ends at that moment: see src/agent/enter.h."""
     asking = [str(path.relative_to(TOP)) for path in sorted((TOP / "src").rglob("*.c")) if re.search(r"[.>]gil_ensure\(|PyGILState_Ensure\(", path.read_text())]
     assert asking == ["src/agent/enter.c"]
+
+
+def test_loaded_objects_are_looked_at_inside_the_gate_of_fork():
+    """A child of fork waits for ever for glibc's lock of that list (fork_gate.h). musl has no such lock, and no other way (thread.c)."""
+    outside = [str(path) for path in files("src/agent/*.c", "src/agent/**/*.c") if re.search(r"\bdl_iterate_phdr\(", text(path))]
+    assert outside == ["src/agent/fork_gate.c", "src/agent/thread.c"]

@@ -14,6 +14,7 @@
 #include "agent/clock.h"
 #include "agent/enter.h"
 #include "agent/files.h"
+#include "agent/fork_gate.h"
 #include "agent/hang.h"
 #include "agent/module.h"
 #include "agent/notes.h"
@@ -333,7 +334,7 @@ static void *work(void *unused)
 
     pb_thread_name("probing-torch");
     /* Where there is no torch nobody asks for the GIL. */
-    if (dl_iterate_phdr(is_torch, NULL) && pb_enter_find(&py, why, sizeof(why)) == 0) {
+    if (pb_fork_gate_each_object(is_torch, NULL) && pb_enter_find(&py, why, sizeof(why)) == 0) {
         if (py.free_threaded) {
             snprintf(trouble, sizeof(trouble), "a Python without a GIL: not recorded yet");
         } else if (py.minor >= 7 && pb_enter_await_gil(&py, is_always_wanted, NULL)) {

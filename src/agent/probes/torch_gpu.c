@@ -6,6 +6,7 @@
  * capture mode is relaxed, so that a graph that another thread captures just then is not spoiled; into a
  * stream that is captured nothing is put. Where CUDA's runtime is not found, or is not in use, there are no
  * rows. */
+#include "agent/fork_gate.h"
 #include "agent/module.h"
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
@@ -67,7 +68,8 @@ static int find_exchange(void)
 
     if (exchange_mode)
         return 1;
-    void *library = dl_iterate_phdr(find_runtime, name) ? dlopen(name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *library =
+        pb_fork_gate_each_object(find_runtime, name) ? dlopen(name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *found = library ? dlsym(library, "cudaThreadExchangeStreamCaptureMode") : NULL;
     if (library)
         dlclose(library);

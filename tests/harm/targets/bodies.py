@@ -73,8 +73,10 @@ def waits():
 
 
 @body
-def forks():
+def forks(library=None):
     """Children that look at what they got: the program's descriptors and nothing else, and locks that work."""
+    if library:
+        import ctypes
     lock = threading.Lock()
     own = [os.open("/dev/null", os.O_RDONLY) for _ in range(5)]
     usual = None
@@ -83,6 +85,8 @@ def forks():
         if child == 0:
             with lock:
                 found = kit.descriptors()
+            if library:
+                ctypes.CDLL(library)
             missing = [fd for fd in own if found.get(fd) != "/dev/null"]
             extra = [link for fd, link in found.items() if usual is not None and fd not in usual and "/fd" not in link and not kit.is_import(link)]
             if extra:

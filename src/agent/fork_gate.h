@@ -1,0 +1,25 @@
+/* fork_gate: no fork of the program while a thread of ours holds a lock that the child of fork would wait for.
+ *
+ * Most locks of the C library and of Python are made anew in the child. Two are not: the list of thread states
+ * (CPython 3.8 to 3.11, enter.c) and glibc's list of loaded objects (dl_iterate_phdr). A thread of ours that
+ * needs one of them calls pb_fork_gate_enter first; the handlers below, registered with pthread_atfork, make the
+ * fork wait until it has left. That takes microseconds. A fork waits 20 ms at most, then goes on in any case.
+ *
+ * Never in a thread of the program, which may be inside fork itself. */
+#pragma once
+
+#include <link.h>
+
+/* Waits while a thread of the program is in fork. */
+void pb_fork_gate_enter(void);
+void pb_fork_gate_leave(void);
+
+/* dl_iterate_phdr inside the gate. The callback must not wait for anything. */
+int pb_fork_gate_each_object(int (*callback)(struct dl_phdr_info *, size_t, void *), void *argument);
+
+/* Handlers of fork: before it and after it in the parent. */
+void pb_fork_gate_close(void);
+void pb_fork_gate_open(void);
+
+/* In the child, which has none of our threads. */
+void pb_fork_gate_forget(void);
