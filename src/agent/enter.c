@@ -124,8 +124,8 @@ static int take_place(unsigned *ret)
 }
 
 /* From 3.8 to 3.11 the child of a fork first takes the lock of the list of thread states, and waits for ever
- * when a thread of ours had it at that moment. From 3.12 on fork itself takes that lock, and must not wait for
- * a thread that waits for it. */
+ * when a thread of ours had it at that moment. From 3.12 on fork itself takes that lock, and must not wait
+ * for a thread that waits for it. */
 static int needs_fork_gate(const struct pb_python *py)
 {
     return py->minor >= 8 && py->minor <= 11;

@@ -1,6 +1,6 @@
-/* slow_locks, to be preloaded: threads of the agent hold two locks for long that the child of a fork would wait for: that of
- * Python's list of thread states (3.8 to 3.11: a semaphore, released without having the GIL), and that of glibc's list of
- * loaded objects. */
+/* slow_locks, to be preloaded: threads of the agent hold two locks for long that the child of a fork would
+ * wait for: that of Python's list of thread states (3.8 to 3.11: a semaphore, released without having the
+ * GIL), and that of glibc's list of loaded objects. */
 #include <dlfcn.h>
 #include <link.h>
 #include <semaphore.h>
