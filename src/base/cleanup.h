@@ -28,7 +28,7 @@ static inline void pb_cleanup_close(int *fd)
 #define _cleanup_free_  _cleanup_(pb_cleanup_free)
 #define _cleanup_close_ _cleanup_(pb_cleanup_close)
 
-/* Hands a value out of a cleaned-up variable and leaves an empty one behind. */
+/* Returns the variable's value and leaves the variable empty, so that its cleanup does nothing. */
 #define pb_take(var, empty)                                                                                  \
     ({                                                                                                       \
         __typeof__(var) taken_ = (var);                                                                      \

@@ -35,7 +35,7 @@ static uint32_t new_node(struct parser *p)
     return j->n++;
 }
 
-/* The inside of a string; the parser stands on its opening quote. */
+/* Parses a string up to its closing quote; p->at is its opening quote. */
 static int parse_string(struct parser *p, const char **ret, uint32_t *ret_length)
 {
     const char *start = ++p->at;
@@ -136,7 +136,7 @@ int pb_json_parse(const char *text, size_t length, struct pb_json *ret)
 
     if (length > UINT32_MAX)
         return -EBADMSG;
-    /* Node 0 is nobody's, so that 0 can mean none. */
+    /* Node 0 is unused, so that 0 can mean "no node". */
     new_node(&p);
     int r = j.n ? parse_value(&p, &root) : -ENOMEM;
     if (r < 0) {
@@ -207,7 +207,8 @@ static size_t put_utf8(unsigned c, char ret[4])
     return n;
 }
 
-/* The character of an escape, at its backslash: *ret_bytes of it are ret. How many bytes it takes. */
+/* Decodes one escape; at points to its backslash. Writes *ret_bytes bytes of UTF-8 to ret and returns the
+ * length of the escape. */
 static int read_escape(const char *at, const char *end, char ret[4], size_t *ret_bytes)
 {
     static const char letters[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";

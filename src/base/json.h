@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct pb_json_node {
-    const char *at; /* a string's inside, else the value as it stands */
+    const char *at; /* the inside of a string, else the value as written */
     uint32_t length;
     uint32_t child, next; /* of an object or array */
     const char *key;      /* in an object */

@@ -13,11 +13,11 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#define STEP_BACK 10 /* nice: a tenth of a CPU that somebody else wants, all of one that is idle */
+#define STEP_BACK 10 /* nice: with another runnable process, a tenth of the CPU; on an idle CPU, all of it */
 
 #define DESCRIPTORS (1u << 18)
 
-/* Of 1000; the kernel ends what has most. A job that nobody adjusted has 0. */
+/* oom_score_adj, up to 1000: the kernel kills the process with the highest score first. The default is 0. */
 #define OOM_SCORE "800"
 
 static bool read_text(const char *path, char *ret, size_t size)
@@ -31,7 +31,7 @@ static bool read_text(const char *path, char *ret, size_t size)
     return n > 0;
 }
 
-/* The number that a file of a group begins with; false: there is none ("max", -1). */
+/* Reads the number at the beginning of a cgroup file. False: the file has none ("max", -1). */
 static bool read_number(const char *folder, const char *name, char *rest, size_t size, uint64_t *ret)
 {
     char path[PATH_MAX], text[128], *end;
@@ -76,8 +76,8 @@ static void read_group(const char *folder, struct pb_limits *limits)
         lower_cpus(limits, value, period);
 }
 
-/* A group and all above it, up to the mount: each may have a limit. In a container the path may be one of the
- * host's, of which only the mount itself is seen. */
+/* Applies the limits of a cgroup and of all its ancestors up to the mount. In a container the path may be one
+ * of the host's, of which only the mount itself is visible. */
 static void read_groups(const char *mount, const char *path, struct pb_limits *limits)
 {
     char folder[PATH_MAX];
@@ -138,7 +138,7 @@ void pb_limits_volunteer(void)
 {
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
-    /* Up is always allowed; where /proc is not there nothing can be done. */
+    /* Raising the score needs no privilege. Without /proc it cannot be raised. */
     if (fd >= 0 && write(fd, OOM_SCORE, strlen(OOM_SCORE)) < 0) {
     }
     if (fd >= 0)

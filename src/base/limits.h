@@ -1,6 +1,6 @@
-/* limits: how much of the machine a process may take: what the machine has, or what its control group is
- * allowed, whichever is less. A worker that took the machine's memory for its own would have the whole group
- * killed, and the job with it. cgroup v1 and v2. */
+/* limits: how much memory and how many CPUs a process may use: the machine's, or the limits of its cgroup (v1
+ * or v2), whichever is less. A worker that sized itself by the machine would have the whole cgroup killed,
+ * and the job with it. */
 #pragma once
 
 #include <stdint.h>
@@ -10,17 +10,17 @@ struct pb_limits {
     unsigned cpus;   /* at least 1 */
 };
 
-/* Of the calling process. */
+/* The limits of the calling process. */
 void pb_limits_read(struct pb_limits *ret);
 
-/* The part that is files: membership is the text of /proc/PID/cgroup, root where the hierarchies are mounted.
- * Lowers what *limits has. */
+/* Lowers *limits to those of the cgroups. membership is the text of /proc/PID/cgroup; root is where the
+ * hierarchies are mounted. */
 void pb_limits_of_groups(const char *membership, const char *root, struct pb_limits *limits);
 
-/* Where memory runs out, this process is ended before the job; where there is one CPU for both, the job has
- * nine tenths of it. For a process that holds nothing of the job's, before it starts threads. */
+/* Makes the kernel kill this process before the job when memory runs out, and leaves the job nine tenths of a
+ * CPU that both want. Only for a process that holds no state of the job; call it before starting threads. */
 void pb_limits_volunteer(void);
 
-/* As many descriptors as the hard limit gives, a quarter of a million at most: what a shell allows of its own
- * accord is a thousand. The programs that this process starts inherit it. */
+/* Raises the limit of descriptors to the hard limit, at most 262,144: the usual soft limit is 1,024. Child
+ * processes inherit it. */
 void pb_limits_allow_descriptors(void);

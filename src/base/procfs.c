@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 
-/* A list of a quarter of a million mappings has 30 MB; a process can make it as long as it likes. */
+/* A list of 250,000 mappings has 30 MB; a process can make it as long as it likes. */
 #define SLURP_MAX (128u << 20)
 
 static int path_of(pid_t pid, const char *name, char *buf, size_t size)

@@ -25,10 +25,10 @@ const char *pb_proc_field(const char *text, const char *key);
 /* The same as a number in the given base; 0 where the line is missing. */
 uint64_t pb_proc_number(const char *text, const char *key, int base);
 
-/* Whether a line of stat is that of a thread which the kernel runs in the process (io_uring's workers): it
- * never comes to user mode, has no stack there, and a stop only keeps it from its work. */
+/* Whether this line of stat describes a kernel thread of the process (an io_uring worker). Such a thread
+ * never runs in user mode and has no stack there; stopping it only delays its work. */
 bool pb_proc_is_worker(const char *stat);
 
-/* A thread through which the process can still be read: pid itself, or another thread of it where the main
- * thread has ended and the process lives on (the kernel then shows neither memory nor program under pid). */
+/* A thread through which the process can still be read: pid itself, or another thread when the main thread
+ * has ended and the process lives on (the kernel then shows neither memory nor program under pid). */
 pid_t pb_proc_living(pid_t pid);

@@ -41,7 +41,7 @@ static inline bool pb_retry_wait(struct pb_retry *r)
 
     if (r->until && now >= r->until)
         return false;
-    /* The low digits of the clock are as good as chance here, and the same for no two callers. */
+    /* The low digits of the clock are random enough here, and differ between callers. */
     if (r->uneven)
         pause += now / 16 % r->pause;
     pb_sleep_ns(r->until && r->until - now < pause ? r->until - now : pause);

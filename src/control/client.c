@@ -38,15 +38,15 @@ void pb_client_limit(struct pb_client *c, unsigned timeout_ms)
     c->until = timeout_ms ? now_ns() + timeout_ms * (uint64_t)NS_PER_MS : 0;
 }
 
-/* When something that may take timeout_ms must be done, if the conversation lasts so long. 0: never. */
-static uint64_t end_of(const struct pb_client *c, int timeout_ms)
+/* The deadline of an operation that may take timeout_ms, within that of the conversation. 0: none. */
+static uint64_t end_of_operation(const struct pb_client *c, int timeout_ms)
 {
     uint64_t end = timeout_ms < 0 ? 0 : now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
     return c->until && (!end || c->until < end) ? c->until : end;
 }
 
-/* Waits for the socket. -ETIMEDOUT: not before that time; -EINTR. */
-static int await(int fd, short events, uint64_t end)
+/* Waits until the socket is ready. -ETIMEDOUT: it was not ready before `end`; -EINTR. */
+static int wait_for_socket(int fd, short events, uint64_t end)
 {
     struct pollfd waited = {.fd = fd, .events = events};
     uint64_t now = end ? now_ns() : 0, left = end > now ? end - now : 0;
@@ -60,15 +60,15 @@ static int await(int fd, short events, uint64_t end)
 
 static int send_all(struct pb_client *c, const uint8_t *data, size_t size)
 {
-    uint64_t end = end_of(c, SEND_MS);
+    uint64_t end = end_of_operation(c, SEND_MS);
 
     while (size > 0) {
         ssize_t n = send(c->fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EAGAIN) {
-            int r = await(c->fd, POLLOUT, end);
+            int r = wait_for_socket(c->fd, POLLOUT, end);
             if (r < 0 && r != -EINTR)
                 return r;
-            if (now_ns() > end) /* also of a peer that takes a byte at a time */
+            if (now_ns() > end) /* also for a peer that reads a byte at a time */
                 return -ETIMEDOUT;
             continue;
         }
@@ -99,7 +99,7 @@ int pb_client_signal(struct pb_client *c, uint16_t type, uint32_t id)
     return send_all(c, header, sizeof(header));
 }
 
-/* Keeps the last descriptor that came. One that there is no room for here is closed by the kernel. */
+/* Keeps the last descriptor that came. The kernel closes any that does not fit into the control buffer. */
 static void keep_passed(struct pb_client *c, struct msghdr *message)
 {
     struct cmsghdr *header = CMSG_FIRSTHDR(message);
@@ -112,7 +112,7 @@ static void keep_passed(struct pb_client *c, struct msghdr *message)
     memcpy(&c->passed_fd, CMSG_DATA(header), sizeof(int));
 }
 
-static ssize_t receive(struct pb_client *c)
+static ssize_t receive_bytes(struct pb_client *c)
 {
     union {
         struct cmsghdr header;
@@ -139,9 +139,9 @@ int pb_client_take_fd(struct pb_client *c)
 
 int pb_client_next(struct pb_client *c, struct pb_frame *ret, int timeout_ms)
 {
-    uint64_t end = end_of(c, timeout_ms);
+    uint64_t end = end_of_operation(c, timeout_ms);
 
-    /* Also where frames keep coming. */
+    /* Checked here too, since frames may keep coming without a wait. */
     if (c->until && now_ns() > c->until)
         return -ETIMEDOUT;
     memmove(c->buf, c->buf + c->used, c->len - c->used);
@@ -153,10 +153,10 @@ int pb_client_next(struct pb_client *c, struct pb_frame *ret, int timeout_ms)
             c->used = n > 0 ? (size_t)n : 0;
             return n < 0 ? n : 0;
         }
-        int r = await(c->fd, POLLIN, end);
+        int r = wait_for_socket(c->fd, POLLIN, end);
         if (r < 0)
             return r;
-        ssize_t got = receive(c);
+        ssize_t got = receive_bytes(c);
         if (got < 0)
             return (int)got;
         c->len += (size_t)got;

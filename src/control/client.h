@@ -21,8 +21,8 @@ struct pb_client {
 /* Takes over a connected socket and says HELLO. -EACCES: the secret is wrong; -EPROTO: no agent answers
  * there; -ETIMEDOUT. On failure the socket is closed. */
 int pb_client_init(struct pb_client *c, int fd, const char *secret, int timeout_ms);
-/* Takes over a connection on which another process of ours has said HELLO, and gave that many ids. -ENOMEM:
- * the socket is closed. */
+/* Takes over a connection on which another process of ours has said HELLO and used ids up to last_id.
+ * -ENOMEM: the socket is closed. */
 int pb_client_adopt(struct pb_client *c, int fd, uint32_t last_id);
 void pb_client_done(struct pb_client *c);
 

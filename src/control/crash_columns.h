@@ -1,6 +1,6 @@
-/* crash_columns: python.exceptions and python.crash_frames, which `probing catch` fills, in one place: the
- * agent and its Python part write them, and SQL knows them before anybody has. Each is X(name, type,
- * comment); struct pb_column is of table/arena.h. */
+/* crash_columns: the columns of python.exceptions and python.crash_frames (`probing catch`), defined once:
+ * the agent and its Python part write them, and SQL knows them before the first row. Each is X(name, type,
+ * comment); struct pb_column is in table/arena.h. */
 #pragma once
 
 #define PB_EXCEPTIONS_NAME  "python.exceptions"
@@ -18,7 +18,8 @@
     X("line", PB_I32, "in that file")                                                                        \
     X("traceback", PB_STRING, "as Python prints it; of a signal, the stack")
 
-/* Frames of all threads at some event: what its id is, and which thread is marked. */
+/* The columns for the frames of all threads at an event. The arguments describe its id and the column that
+ * marks one thread. */
 #define PB_SCENE_COLUMNS(X, about_id, about_thread, marked, about_marked)                                    \
     X("timestamp", PB_TIMESTAMP, "when the row was appended, UTC")                                           \
     X("id", PB_I64, about_id)                                                                                \

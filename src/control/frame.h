@@ -21,8 +21,9 @@ struct pb_frame {
     const uint8_t *payload;
 };
 
-/* Takes one frame from the front of buf. Returns its whole size in bytes, 0 when more bytes are needed,
- * -EBADMSG for what is no frame, -EMSGSIZE for one too large. *ret points into buf; written when > 0. */
+/* Parses the frame at the front of buf. Returns its whole size in bytes, 0 when more bytes are needed,
+ * -EBADMSG for bytes that are no frame, -EMSGSIZE for a frame that is too large. *ret points into buf;
+ * written when > 0. */
 int pb_frame_parse(const uint8_t *buf, size_t len, struct pb_frame *ret);
 
 /* Writes the header of a frame with that many bytes of payload. */

@@ -16,8 +16,8 @@ static const char *const names[PB_ID_FIELDS] = {
     [PB_ID_DP_RANK] = "dp_rank",
 };
 
-/* Earlier rows win: what a person set for us, then the innermost launcher (torchrun inside SLURM), then the
- * outer. */
+/* Earlier rows win: first a variable set for Probing, then the innermost launcher (torchrun inside SLURM),
+ * then the outer one. */
 static const struct source {
     const char *variable;
     enum pb_identity_field field;

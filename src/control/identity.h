@@ -1,8 +1,8 @@
 /* identity: which part of which job a process is, from the environment that its launcher set.
  *
- * torchrun, SLURM, MPI (Open MPI, MPICH, MVAPICH), Kubernetes and Ray each have their own names; the table of
- * them is data in identity.c. Reads an environment block as /proc/PID/environ holds it: never getenv, which
- * races with a host that calls setenv. Shared by the agent (its own process) and by tools (any process). */
+ * torchrun, SLURM, MPI (Open MPI, MPICH, MVAPICH), Kubernetes and Ray each have their own names; identity.c
+ * has the table of them. Reads an environment block as in /proc/PID/environ: never getenv, which races with a
+ * host that calls setenv. Shared by the agent (its own process) and by tools (any process). */
 #pragma once
 
 #include <stddef.h>

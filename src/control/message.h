@@ -1,10 +1,10 @@
-/* message: what agent and tools say to each other over the control socket.
+/* message: the requests and replies between agent and tools on the control socket.
  *
  * The first request of a client is HELLO with the run's secret; anything else before it closes the client.
- * Each request is answered with its id: by any number of OUTPUT frames and then one DONE or ERROR.
- * A connection on which CHANNEL was answered by DONE is a channel from then on: bytes both ways, to a thread
- * of the target and back.
- * Numbers are part of the protocol: append, never renumber. docs/architecture.md describes the exchange. */
+ * Each request is answered with its id: by any number of OUTPUT frames and then one DONE or ERROR. Once
+ * CHANNEL was answered by DONE, the connection is a channel: bytes both ways, to a thread of the target and
+ * back. Numbers are part of the protocol: append, never renumber. docs/architecture.md describes the
+ * exchange. */
 #pragma once
 
 #define PB_CONTROL_VERSION 2u
@@ -21,7 +21,7 @@ enum pb_msg {
     PB_MSG_PING = 2,   /* -> DONE */
     PB_MSG_RUN = 3,    /* CODE, FILENAME, MODE, TIMEOUT_MS -> OUTPUT.., DONE(STATUS) or ERROR */
     PB_MSG_CANCEL = 4, /* the id names the RUN to stop; that RUN is answered, CANCEL itself is not */
-    PB_MSG_DETACH = 5, /* -> DONE when all is gone but the code */
+    PB_MSG_DETACH = 5, /* -> DONE when everything but the code is gone */
     PB_MSG_CONFIG = 6, /* NAME and VALUE: set; NAME: get; none: all -> one OUTPUT a setting, DONE */
     PB_MSG_READ =
         7, /* PIECES -> DONE(DATA: of the pieces in order, up to the first byte that is not mapped) */

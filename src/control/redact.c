@@ -3,15 +3,15 @@
 
 #include <string.h>
 
-#define PARTS_MAX 16 /* of one name; more are looked at as the last ones */
+#define PARTS_MAX 16 /* of one name; of more parts the last 16 count */
 
-/* One part of a name: snake_case, kebab-case and camelCase have several. */
+/* A name is split into parts: snake_case, kebab-case and camelCase have several. */
 struct name_part {
     const char *at;
     size_t length;
 };
 
-/* Plain ASCII: what the C library calls a letter depends on the locale of the process. */
+/* ASCII only: tolower() depends on the locale of the process. */
 static char lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
@@ -92,7 +92,7 @@ static bool ends_with(const struct name_part *part, const char *word, size_t n)
     return length >= n && is_same(part->at + length - n, word, n);
 }
 
-/* apikey, accesskey, authtoken: qualifier and word written as one. */
+/* Qualifier and word written together: apikey, accesskey, authtoken. */
 static bool is_joined(const struct name_part *part, const char *const *qualifiers, const char *word, size_t n)
 {
     for (; *qualifiers; qualifiers++) {
@@ -112,9 +112,8 @@ static bool is_capitals(const char *name, size_t length)
     return true;
 }
 
-/* A key is a secret when the part before it says so. Otherwise it is one of attention, a dict, a sort or a
- * map. Names in capitals that end with it (OPENAI_KEY) are variables of the environment, which hold secrets.
- */
+/* "key" is a secret when the part before it says so (api_key), and in capitals (OPENAI_KEY), since such names
+ * are environment variables. Otherwise it is a key of attention, a dict or a sort. */
 static bool is_secret_key(const char *name, size_t length, const struct name_part *parts, size_t n)
 {
     static const char *const before[] = {"api",     "access",  "private", "secret",     "auth",    "account",
@@ -130,8 +129,8 @@ static bool is_secret_key(const char *name, size_t length, const struct name_par
     return n > 1 && is_part(&parts[n - 1], "key", 3) && is_capitals(name, length);
 }
 
-/* A token is a secret when the name ends with it or goes on with how it is kept, unless it is one of a
- * vocabulary. Tokens in the plural are those of a text, except where the part before says otherwise. */
+/* "token" is a secret at the end of a name or before a word for its storage, unless it is a token of a
+ * vocabulary (eos_token). The plural is that of a text unless the part before it says otherwise. */
 static bool is_secret_token(const struct name_part *parts, size_t n)
 {
     static const char *const after[] = {"value", "string", "str",    "text",  "bytes", "raw",  "b64",
@@ -166,7 +165,7 @@ static bool is_secret_by(const char *word, size_t n, const char *name, size_t le
 
     bool key = is_part(&w, "key", 3), token = is_part(&w, "token", 5);
     if (!key && !token && !is_one_of(&w, whole))
-        return contains(name, length, word, n); /* a word of the user's: wherever it stands */
+        return contains(name, length, word, n); /* a word that the user added: counts anywhere in the name */
     size_t count = split_name(name, length, parts);
     if (key)
         return is_secret_key(name, length, parts, count);
@@ -190,8 +189,8 @@ bool pb_redact_name(const char *words, const char *name, size_t length)
     return false;
 }
 
-/* Puts the mask where a value was, if that is shorter; else stars as long as the value. */
-static size_t mask(char *value, size_t length)
+/* Replaces the value by the mask where that is not longer, else by as many stars. */
+static size_t mask_value(char *value, size_t length)
 {
     size_t n = length < strlen(PB_REDACTED) ? length : strlen(PB_REDACTED);
     memset(value, '*', n);
@@ -210,9 +209,9 @@ size_t pb_redact_command(const char *words, char *args, size_t length)
         size_t name = equals ? (size_t)(equals - word) : n;
         bool secret = pb_redact_name(words, word, name);
         if (next_is_secret && word[0] != '-')
-            kept = mask(word, n);
+            kept = mask_value(word, n);
         else if (secret && name < n)
-            kept = name + 1 + mask(word + name + 1, n - name - 1);
+            kept = name + 1 + mask_value(word + name + 1, n - name - 1);
         next_is_secret = secret && name == n && word[0] == '-';
         if (at)
             args[out++] = ' ';

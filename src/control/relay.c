@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Whether to try again, after a call that failed. */
+/* Waits until the socket is ready, after a call that returned an error. Returns 0 to try again. */
 static int wait_for(const struct pb_relay *r, short events)
 {
     struct pollfd p = {.fd = r->socket, .events = events};

@@ -19,10 +19,11 @@ enum pb_relay_kind {
     /* from the tool */
     PB_RELAY_ARGUMENTS = 'A', /* words, each ended by NUL: TERM's value, then those of the command line */
     PB_RELAY_FILE = 'F', /* name, NUL, a piece of its content; both ways: sent along, and what was written */
-    PB_RELAY_TERMINAL = 'T', /* rows and columns, 16 bits each: it stands at a terminal of that size */
-    PB_RELAY_BEGIN = 'B',    /* that was all: run it */
-    PB_RELAY_INPUT = 'I',    /* empty: its end */
-    PB_RELAY_SIGNAL = 'S',   /* one byte: SIGINT, SIGTERM */
+    PB_RELAY_TERMINAL =
+        'T',               /* rows and columns, 16 bits each: the tool's output is a terminal of this size */
+    PB_RELAY_BEGIN = 'B',  /* the request is complete: run the command */
+    PB_RELAY_INPUT = 'I',  /* empty: end of input */
+    PB_RELAY_SIGNAL = 'S', /* one byte: SIGINT, SIGTERM */
     /* from the service */
     PB_RELAY_OUTPUT = 'O',
     PB_RELAY_ERRORS = 'E',
@@ -32,16 +33,16 @@ enum pb_relay_kind {
 /* One end of the connection. Any thread, one at a time for each direction. */
 struct pb_relay {
     int socket;
-    int patience_ms;            /* for the other end, where nothing moves; -1: any time */
-    const unsigned char *early; /* what came before the first frame was waited for */
+    int patience_ms;            /* how long to wait for the other end while nothing moves; -1: for ever */
+    const unsigned char *early; /* bytes received before the first frame was waited for */
     size_t nearly;
 };
 
-/* A frame. -EPIPE: the other end is gone, or does not read. */
+/* Sends a frame. -EPIPE: the other end is gone, or does not read. */
 int pb_relay_send(struct pb_relay *r, enum pb_relay_kind kind, const void *bytes, size_t n);
-/* The next frame: its kind. -EPIPE; -EPROTO: it is longer than a frame may be. */
+/* Receives the next frame and returns its kind. -EPIPE; -EPROTO: it is too long. */
 int pb_relay_receive(struct pb_relay *r, char ret[PB_RELAY_MAX], size_t *ret_length);
 
-/* Bytes without a frame, for what leads to the upgrade. */
+/* Sends bytes without a frame, for the HTTP request before the upgrade. */
 int pb_relay_put(struct pb_relay *r, const void *bytes, size_t n);
 int pb_relay_take(struct pb_relay *r, void *ret, size_t n);

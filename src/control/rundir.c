@@ -19,7 +19,7 @@ struct dead {
     char name[NAME_SIZE];
     time_t changed;
     uint64_t bytes;
-    time_t keep_s; /* as it was told to be kept; 0: it was not */
+    time_t keep_s; /* the run's own retention; 0: none was set */
 };
 
 int pb_rundir_open_own(const char *path)
@@ -65,7 +65,7 @@ void pb_rundir_remove(int user_fd, const char *name)
     unlinkat(user_fd, name, AT_REMOVEDIR);
 }
 
-/* What the process was told of its retention; 0: nothing. */
+/* The retention that was set for the run, in seconds; 0: none. */
 static time_t retention_of(int user_fd, const char *name)
 {
     char path[NAME_SIZE + 8], text[PB_SETTINGS_FILE_SIZE];
@@ -87,7 +87,7 @@ static time_t retention_of(int user_fd, const char *name)
 }
 
 /* 1: a dead run, described in *ret; 0: alive, starting up, or not a run. */
-static int look_at(int user_fd, const char *name, struct dead *ret)
+static int read_dead_run(int user_fd, const char *name, struct dead *ret)
 {
     char path[NAME_SIZE + 8];
     struct stat st;
@@ -97,14 +97,15 @@ static int look_at(int user_fd, const char *name, struct dead *ret)
     snprintf(path, sizeof(path), "%s/about", name);
     int fd = openat(user_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
-        /* What is left of an agent that died while it started: empty, but for the last moment's. */
+        /* Left by an agent that died while it started. Directories of the last moments may belong to one that
+         * is still starting. */
         if (fstatat(user_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && time(NULL) - st.st_mtime > STARTING_S)
             unlinkat(user_fd, name, AT_REMOVEDIR);
         return 0;
     }
     bool dead = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && !pb_rundir_locked(fd);
     close(fd);
-    /* An agent that is just starting has written the file and not locked it yet. */
+    /* An agent that is just starting has written the file but not locked it yet. */
     if (!dead || time(NULL) - st.st_mtime < STARTING_S)
         return 0;
     *ret = (struct dead){.changed = st.st_mtime, .keep_s = retention_of(user_fd, name)};
@@ -117,15 +118,15 @@ static int look_at(int user_fd, const char *name, struct dead *ret)
     return 1;
 }
 
-/* The newest runs, newest first. On the stack: an agent counts them too, in a process that may hold the lock
- * of its heap. */
+/* The newest runs, newest first. On the stack, since the agent uses this code too and must not take the
+ * host's heap lock. */
 struct newest {
     struct dead at[PB_RUNDIR_KEEP_RUNS];
     size_t n;
 };
 
-/* Puts a run in its place; the oldest falls out where there is no room. Returns how many were removed. */
-static int keep(int user_fd, struct newest *kept, const struct dead *run)
+/* Inserts a run in order; without room the oldest run is removed. Returns how many were removed. */
+static int keep_newest_run(int user_fd, struct newest *kept, const struct dead *run)
 {
     size_t i = kept->n;
     int removed = 0;
@@ -161,8 +162,8 @@ int pb_rundir_collect(int user_fd, uint64_t keep_bytes, time_t keep_s)
         for (long at = 0; at < n;) {
             const struct pb_listed *e = (const struct pb_listed *)(void *)(entries + at);
             at += e->size;
-            if (look_at(user_fd, e->name, &run))
-                removed += keep(user_fd, &runs, &run);
+            if (read_dead_run(user_fd, e->name, &run))
+                removed += keep_newest_run(user_fd, &runs, &run);
         }
     close(fd);
     for (size_t i = 0; i < runs.n; i++) {

@@ -66,7 +66,8 @@ int pb_setting_find(const char *name)
     return -ENOENT;
 }
 
-/* strtod would take the host's locale, in which "0.5" may be 0. Up to 18 digits; *ret_end: what follows. */
+/* strtod depends on the host's locale, in which "0.5" may be 0. Up to 18 digits; *ret_end: the first
+ * character behind the number. */
 static int parse_decimal(const char *text, const char **ret_end, double *ret)
 {
     uint64_t digits = 0, scale = 1;
@@ -166,7 +167,7 @@ int pb_settings_switched(const struct pb_settings *s, enum pb_setting setting)
     return s->at[setting].origin <= PB_ORIGIN_BAD_VARIABLE ? -1 : parse_switch(s->at[setting].text);
 }
 
-static int set(struct pb_settings *s, int i, const char *value, enum pb_origin origin)
+static int set_value(struct pb_settings *s, int i, const char *value, enum pb_origin origin)
 {
     const struct pb_setting_info *info = &pb_setting_info[i];
     char text[PB_SETTING_LENGTH] = "";
@@ -211,7 +212,7 @@ static int set(struct pb_settings *s, int i, const char *value, enum pb_origin o
     return 0;
 }
 
-/* Names that another tool's users know: all of them ask for expressions of a training. */
+/* Variables of another profiler that its users know: each asks for expressions of a training. */
 static void take_expressions(struct pb_settings *s, const char *entry, size_t size)
 {
     static const char *const variables[] = {"PROBING_TORCH_EXPRS=", "PROBE_TORCH_EXPRS="};
@@ -224,7 +225,7 @@ static void take_expressions(struct pb_settings *s, const char *entry, size_t si
             continue;
         int length = snprintf(value, sizeof(value), "on,exprs=%.*s", (int)(size - n), entry + n);
         if (length > 0 && (size_t)length < sizeof(value))
-            set(s, PB_SET_TORCH_PROFILING, value, PB_ORIGIN_ENVIRONMENT);
+            set_value(s, PB_SET_TORCH_PROFILING, value, PB_ORIGIN_ENVIRONMENT);
     }
 }
 
@@ -234,7 +235,7 @@ void pb_settings_init(struct pb_settings *s, const char *environment, size_t siz
 
     memset(s, 0, sizeof(*s));
     for (int i = 0; i < PB_SETTINGS; i++)
-        set(s, i, pb_setting_info[i].fallback, PB_ORIGIN_DEFAULT);
+        set_value(s, i, pb_setting_info[i].fallback, PB_ORIGIN_DEFAULT);
     while (size > 0) {
         size_t entry = strnlen(environment, size);
         for (int i = 0; i < PB_SETTINGS; i++) {
@@ -245,7 +246,7 @@ void pb_settings_init(struct pb_settings *s, const char *environment, size_t siz
             size_t length = entry - n - 1;
             snprintf(value, sizeof(value), "%.*s", (int)(length < sizeof(value) ? length : 0),
                      environment + n + 1);
-            if (length >= sizeof(value) || set(s, i, value, PB_ORIGIN_ENVIRONMENT) < 0)
+            if (length >= sizeof(value) || set_value(s, i, value, PB_ORIGIN_ENVIRONMENT) < 0)
                 s->at[i].origin = PB_ORIGIN_BAD_VARIABLE;
         }
         take_expressions(s, environment, entry);
@@ -265,7 +266,7 @@ int pb_settings_set(struct pb_settings *s, const char *name, const char *value, 
             n += snprintf(why + n, why_size - (size_t)n, "%s %s", i ? "," : "", pb_setting_info[i].name);
         return -ENOENT;
     }
-    int r = set(s, i, value, PB_ORIGIN_COMMAND);
+    int r = set_value(s, i, value, PB_ORIGIN_COMMAND);
     if (r < 0)
         snprintf(why, why_size, "%s takes %s, not '%.40s'", name, pb_setting_info[i].allowed, value);
     return r;
@@ -306,7 +307,7 @@ void pb_settings_read(struct pb_settings *s, const char *text)
             line[name] = '\0';
             int i = pb_setting_find(line + 2);
             if (i >= 0)
-                set(s, i, line + name + 1, (enum pb_origin)origin);
+                set_value(s, i, line + name + 1, (enum pb_origin)origin);
         }
         text += len + (text[len] == '\n');
     }

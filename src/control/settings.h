@@ -27,7 +27,7 @@ enum pb_setting_kind {
     PB_SETTING_NUMBER, /* decimal, or one of its words */
     PB_SETTING_CHOICE, /* one of a few words */
     PB_SETTING_WORDS,  /* words with commas between them */
-    PB_SETTING_SWITCH, /* on or off, and after a comma whatever else is for the one that it switches */
+    PB_SETTING_SWITCH, /* on or off; after a comma, settings of the probe that it switches */
 };
 
 struct pb_setting_info {
@@ -38,7 +38,7 @@ struct pb_setting_info {
     double least, most;
     const char
         *choices; /* "zstd,none"; of a number: words that it may be instead, which count as 0; or NULL */
-    const char *allowed; /* for a sentence: "takes .." */
+    const char *allowed; /* completes a sentence: "takes .." */
     const char *text;    /* one line: what it is, and where it takes effect */
 };
 
@@ -66,21 +66,22 @@ const char *pb_origin_name(enum pb_origin origin);
 /* The setting of that name, or -ENOENT. */
 int pb_setting_find(const char *name);
 
-/* Defaults, then what the environment block (NUL-separated NAME=value, size bytes of anything) has. */
+/* The defaults, then the values in the environment block (NUL-separated NAME=value, size bytes, any
+ * content). */
 void pb_settings_init(struct pb_settings *s, const char *environment, size_t size);
 
-/* Sets one, by a command. 0; -ENOENT: no such name; -EINVAL: a value that is not allowed; why then is a
- * sentence that says what is. */
+/* Sets one value, by a command. 0; -ENOENT: no such name; -EINVAL: the value is not allowed. On failure `why`
+ * is a sentence with the names or values that are. */
 int pb_settings_set(struct pb_settings *s, const char *name, const char *value, char *why, size_t why_size);
 
-/* Whether a switch is on, or off by a word; -1: nobody has said anything. */
+/* 1: the switch is on; 0: it was switched off; -1: it was never set. */
 int pb_settings_switched(const struct pb_settings *s, enum pb_setting setting);
 
-/* Takes from `other` what s has by default only. */
+/* Copies from `other` the values that are still the default in s. */
 void pb_settings_fall_back(struct pb_settings *s, const struct pb_settings *other);
 
-/* As a run directory keeps them: a line each, "origin name=value". Both bounded; what does not parse is
- * passed over. */
+/* The form in a run directory: a line each, "origin name=value". Size and number of lines are bounded; lines
+ * that do not parse are skipped. */
 #define PB_SETTINGS_FILE      "config"
 #define PB_SETTINGS_FILE_NEW  "config.new" /* until it is whole */
 #define PB_SETTINGS_FILE_SIZE 4096

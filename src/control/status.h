@@ -1,8 +1,8 @@
-/* status: how an agent says where it stands to a tool that reads the target's memory.
+/* status: the state of an agent, for a tool that reads the target's memory.
  *
- * The agent's entry point returns the address of this struct in the target. It is the one channel that needs
- * no file system: a tool polls it after injection, and finds the way in by it where no path was writable.
- * Written by the agent only; state is stored last (release). Exact layout: two builds share it. */
+ * The agent's entry point returns the address of this struct in the target. It needs no file system: a tool
+ * polls it after injection, and connects by it where no path was writable. Written by the agent only; state
+ * is stored last (release). Exact layout: two builds share it. */
 #pragma once
 
 #include <stdint.h>

@@ -65,7 +65,7 @@ int pb_talk_open(struct pb_client *client, const char *kind, const void *argumen
     return ret->credit <= CREDIT ? 0 : -EPROTO;
 }
 
-/* Bytes that were handed out make room for others. */
+/* Lets the agent send as many bytes again as were handed out. */
 static int give_room(struct pb_talk *talk)
 {
     uint8_t buf[64];
@@ -78,7 +78,7 @@ static int give_room(struct pb_talk *talk)
     talk->given += talk->consumed;
     talk->consumed = 0;
     int r = send_frame(talk, &w, PB_MSG_WINDOW);
-    /* An agent that has said its last word is gone, but what it said still lies here. */
+    /* The agent has closed the connection, but frames that it sent before may still be unread. */
     return r == -EPIPE || r == -ECONNRESET ? 0 : r;
 }
 

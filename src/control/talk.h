@@ -16,7 +16,7 @@ struct pb_talk {
     uint32_t id;
     uint64_t credit;   /* bytes that the agent takes now */
     uint64_t given;    /* bytes that it may send */
-    uint64_t consumed; /* bytes that were handed out and are to be given again */
+    uint64_t consumed; /* bytes handed out for which the agent was not given room again yet */
     int ended;         /* nothing comes any more */
 };
 
@@ -37,15 +37,15 @@ struct pb_talk_event {
 int pb_talk_open(struct pb_client *client, const char *kind, const void *arguments, size_t size,
                  unsigned timeout_ms, struct pb_talk *ret, char *text);
 
-/* What comes next. ROOM: more bytes may be sent. -ETIMEDOUT: nothing in that time (0: now); -EINTR;
- * -ECONNRESET: the agent is gone; -EPROTO: it does not keep to the rules. */
+/* Waits for the next event. ROOM: more bytes may be sent. -ETIMEDOUT: none in that time (0: do not wait);
+ * -EINTR; -ECONNRESET: the agent is gone; -EPROTO: the agent broke the protocol. */
 int pb_talk_next(struct pb_talk *talk, struct pb_talk_event *ret, int timeout_ms);
 
-/* Sends as much as the agent takes now, and returns how much: 0 where ROOM must come first. */
+/* Sends as many bytes as the agent has room for, and returns how many: 0 before the next ROOM. */
 long pb_talk_send(struct pb_talk *talk, const void *data, size_t size);
 
-/* KeyboardInterrupt for the code that runs; past all bytes that wait. */
+/* Raises KeyboardInterrupt in the code that runs, before all bytes that wait. */
 int pb_talk_interrupt(struct pb_talk *talk);
 
-/* No more bytes from this side. What the other side has to say still comes. */
+/* Ends the bytes from this side. Those of the other side still come. */
 int pb_talk_finish(struct pb_talk *talk);

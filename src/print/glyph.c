@@ -1,5 +1,4 @@
-/* glyph: see glyph.h. The tables are the ranges of Unicode 15 that people meet, joined where nothing but
- * unassigned characters lies between. */
+/* glyph: see glyph.h. The tables are the common ranges of Unicode 15, joined across unassigned characters. */
 #include "print/glyph.h"
 
 #include "table/reader.h"
@@ -48,7 +47,7 @@ static const struct range marks[] = {
     {0x3099, 0x309a}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0x1f3fb, 0x1f3ff}, {0xe0100, 0xe01ef},
 };
 
-/* What changes the direction of writing, or what a terminal may take as the end of a line. */
+/* Characters that change the direction of writing, or that a terminal may take for the end of a line. */
 static const struct range turns[] = {{0x061c, 0x061c}, {0x200e, 0x200f}, {0x2028, 0x202e},
                                      {0x2066, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}};
 
@@ -70,8 +69,8 @@ static bool within(const struct range *ranges, size_t n, uint32_t code)
 
 #define WITHIN(ranges, code) within(ranges, sizeof(ranges) / sizeof((ranges)[0]), code)
 
-/* Length of the sequence at text, 0 where there is none. */
-static size_t sequence(const unsigned char *p, size_t left)
+/* Length of the UTF-8 sequence at p; 0: not valid. */
+static size_t sequence_length(const unsigned char *p, size_t left)
 {
     size_t n = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
     return n <= left && pb_utf8_valid((const char *)p, n) ? n : 0;
@@ -94,7 +93,7 @@ static void show_number(struct pb_glyph *g, const char *format, uint32_t number)
 void pb_glyph_read(const char *text, size_t left, struct pb_glyph *ret)
 {
     const unsigned char *p = (const unsigned char *)text;
-    size_t n = sequence(p, left);
+    size_t n = sequence_length(p, left);
     uint32_t code = n ? decode(p, n) : p[0];
 
     *ret = (struct pb_glyph){.bytes = n ? n : 1, .columns = 1};
@@ -117,7 +116,7 @@ size_t pb_glyph_columns(const char *text, size_t length)
     size_t columns = 0;
 
     for (size_t i = 0; i < length; i += g.bytes) {
-        /* Nearly all text is this. */
+        /* The common case: printable ASCII. */
         if (text[i] >= 0x20 && text[i] < 0x7f) {
             g.bytes = 1;
             columns++;

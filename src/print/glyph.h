@@ -10,11 +10,11 @@
 
 struct pb_glyph {
     size_t bytes;     /* of the text that it stands for; never 0 */
-    unsigned columns; /* that it takes; 0: it goes onto the one before */
+    unsigned columns; /* its width; 0: it combines with the character before */
     char shown[12];   /* terminated: itself, or \n, \t, \xNN, \uNNNN */
 };
 
-/* The character at text, of which `left` bytes, at least one, are there. */
+/* Reads the character at text; `left` bytes are there, at least one. */
 void pb_glyph_read(const char *text, size_t left, struct pb_glyph *ret);
 
 /* Columns of a whole text. */

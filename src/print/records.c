@@ -8,7 +8,7 @@
 
 /* --- texts --- */
 
-/* One character of JSON text. What is not UTF-8 JSON has no way to say. */
+/* One character of JSON text. Bytes that are not UTF-8 become U+FFFD: JSON cannot hold them. */
 static void put_json_glyph(FILE *out, const char *text, const struct pb_glyph *g)
 {
     unsigned char c = (unsigned char)*text;
@@ -77,7 +77,7 @@ static bool needs_quotes(const char *text, size_t length)
     return length == 0;
 }
 
-/* As it is, but to a terminal. */
+/* Unchanged, but escaped for a terminal. */
 static size_t put_exact(FILE *out, const char *text, size_t left, bool terminal)
 {
     if (terminal && *text != '\n') {

@@ -1,9 +1,8 @@
 /* records: rows for a program to read, as CSV, TSV, JSON or JSON lines, written as they come.
  *
- * The one writer of these formats, for the rows of every command. NULL and empty text stay apart: csv has
- * nothing for NULL and "" for empty text, tsv \N, json null. To a terminal nothing goes that it would obey:
- * control characters and what is not UTF-8 are shown there by their numbers; to a file csv and tsv write what
- * is there. */
+ * The one writer of these formats, for the rows of every command. NULL and empty text differ: csv has nothing
+ * for NULL and "" for empty text, tsv \N, json null. On a terminal control characters and bytes that are not
+ * UTF-8 are shown by their numbers; to a file csv and tsv write them unchanged. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,7 +12,7 @@
 
 enum pb_records_form { PB_RECORDS_CSV, PB_RECORDS_TSV, PB_RECORDS_JSON, PB_RECORDS_JSONL };
 
-/* VALUE: a number, or whatever else is JSON as it stands. */
+/* VALUE: a number, or other text that is already JSON. */
 enum pb_field_kind { PB_FIELD_NULL, PB_FIELD_TEXT, PB_FIELD_VALUE };
 
 struct pb_records {
@@ -33,7 +32,7 @@ void pb_records_begin(struct pb_records *ret, FILE *out, enum pb_records_form fo
 /* The next field, left to right, row after row. text may hold NUL. */
 void pb_records_field(struct pb_records *r, enum pb_field_kind kind, const char *text, size_t length);
 
-/* Behind the last row. */
+/* Writes what follows the last row. */
 void pb_records_end(struct pb_records *r);
 
 /* Text as a JSON string; a value that is JSON already, but for characters that a terminal would obey. */
