@@ -1,21 +1,23 @@
 /* append: rows, from the reservation of a place to the commit word.
  *
- * A place is taken by one compare-and-swap on the segment's state; from then on the segment stays, because a
- * row that is neither committed nor void keeps it from being recycled. Signal-safe throughout. */
+ * A thread reserves a row by one compare-and-swap on the segment's state. The segment cannot be recycled
+ * until that row is committed or void. Signal-safe throughout. */
 #include <pthread.h>
 
 #include "table/writer.h"
 
-enum { MAX_TRIES = 1000 }; /* a try fails only when another thread made progress; the bound is for a bug */
+enum {
+    MAX_TRIES = 1000
+}; /* a try fails only when another thread made progress; the bound guards against a bug */
 
 bool pb_arena_enter(struct pb_arena *a)
 {
     struct pb_control *c = a->control;
 
-    /* Appends that are refused do not count: threads that go on trying must not keep it from 0. */
+    /* Refused appends are not counted: threads that keep trying must not keep `inside` above 0. */
     if (atomic_load(&c->live) != PB_LIFE_OPEN)
         return false;
-    /* In this order, and the other way round in pb_arena_release: one of the two sees the other. */
+    /* pb_arena_release does these two in the opposite order, so one of the threads sees the other. */
     atomic_fetch_add(&c->inside, 1);
     if (atomic_load(&c->live) == PB_LIFE_OPEN)
         return true;
@@ -28,7 +30,7 @@ void pb_arena_leave(struct pb_arena *a)
     atomic_fetch_sub(&a->control->inside, 1);
 }
 
-/* What tells threads apart: their thread pointer, which every ABI keeps in a register. */
+/* Identifies the thread: its thread pointer, which every ABI keeps in a register. */
 static inline uint64_t thread_key(void)
 {
 #if defined(__x86_64__)
@@ -44,9 +46,9 @@ static inline uint64_t thread_key(void)
 #endif
 }
 
-/* The thread's entry in the map. Keys are never removed: a thread that finds no place within a few probes
- * shares the entry of another, most likely dead, thread, and so a segment, which any number of threads may
- * do. */
+/* The thread's entry in the map. Keys are never removed. A thread that finds no free entry within a few
+ * probes shares that of another, most likely dead, thread and so its segment, which any number of threads may
+ * share. */
 static uint32_t find_thread(struct pb_control *c, uint64_t key, uint32_t home)
 {
     for (uint32_t i = 0; i < PB_THREAD_PROBES; i++) {
@@ -69,8 +71,8 @@ static inline _Atomic uint64_t *own_cur(struct pb_control *c, const struct pb_ta
     return &c->thread_cur[at][t->id];
 }
 
-/* Takes a row of the segment that cur names. The table's arena is not asked for here: until the row is taken,
- * an arena that is retired may be given back under us, of which the control memory is left, all zeros. */
+/* Takes a row of the segment that cur names. Does not use the table's arena: until the row is taken, a
+ * retired arena may be released at any moment, after which the control memory reads as zeros. */
 static inline bool take_row(struct pb_control *c, struct pb_table *t, uint64_t cur, struct pb_row *row,
                             int64_t ts)
 {
@@ -108,8 +110,8 @@ static void void_row(struct pb_row *row)
     __atomic_store_n(row->commit, row->serial | PB_COMMIT_VOID, __ATOMIC_RELEASE);
 }
 
-/* Gives a thread a segment of its own, unless open segments would then take the place of older rows: of 160
- * slow threads most stay in the shared segment. */
+/* Whether the thread may get a segment of its own. Not where open segments would then displace older rows: of
+ * 160 slow threads most stay in the shared segment. */
 static bool may_own(struct pb_table *t)
 {
     uint32_t limit = pb_slot_limit(t->arena);
@@ -119,8 +121,8 @@ static bool may_own(struct pb_table *t)
                (limit / 8 > atomic_load(&t->share) ? limit / 8 : atomic_load(&t->share)) / 2;
 }
 
-/* Which cur word this append goes by: the thread's own or the table's. */
-static _Atomic uint64_t *choose(struct pb_table *t, _Atomic uint64_t *own)
+/* The cur word for this append: the thread's own or the table's. */
+static _Atomic uint64_t *choose_cur(struct pb_table *t, _Atomic uint64_t *own)
 {
     uint64_t cur = atomic_load(own);
 
@@ -128,8 +130,8 @@ static _Atomic uint64_t *choose(struct pb_table *t, _Atomic uint64_t *own)
         struct pb_segment *s = &t->arena->control->segments[PB_SLOT(cur)];
         if (PB_SERIAL(atomic_load(&s->state)) == PB_SERIAL(cur) && may_own(t))
             return own;
-        /* Its segment was recycled since (the thread is too slow for one of its own), or there is no room for
-         * one. */
+        /* Its segment was recycled since (the thread is too slow for a segment of its own), or there is no
+         * room for one. */
         pb_segment_seal(t->arena, cur);
         atomic_compare_exchange_strong(own, &cur, 0);
         return &t->shared;
@@ -141,9 +143,9 @@ static _Atomic uint64_t *choose(struct pb_table *t, _Atomic uint64_t *own)
     return &t->shared;
 }
 
-/* Puts a new segment in the place of cur. A thread that loses the race, to another thread or to a handler
- * that interrupted it, gives its segment back. */
-static int roll(struct pb_table *t, _Atomic uint64_t *where, uint64_t cur)
+/* Replaces the segment of cur by a new one. A thread that loses the race, to another thread or to a signal
+ * handler that interrupted it, gives its segment back. */
+static int roll_segment(struct pb_table *t, _Atomic uint64_t *where, uint64_t cur)
 {
     uint64_t next;
     int r = pb_segment_open(t, &next);
@@ -157,8 +159,8 @@ static int roll(struct pb_table *t, _Atomic uint64_t *where, uint64_t cur)
     return 0;
 }
 
-/* Whether the row just taken has all columns of the table; a segment from before a column was added is left.
- */
+/* Whether the row just taken has all columns of the table. False: the segment is older than a column; the
+ * thread leaves it. */
 static bool is_current(struct pb_table *t, struct pb_row *row)
 {
     if (__builtin_expect(
@@ -169,10 +171,10 @@ static bool is_current(struct pb_table *t, struct pb_row *row)
     return false;
 }
 
-/* Inside the arena. */
+/* Between pb_arena_enter and pb_arena_leave. */
 static int reserve_inside(struct pb_control *c, struct pb_table *t, struct pb_row *row, int64_t ts)
 {
-    _Atomic uint64_t *own = own_cur(c, t), *where = choose(t, own);
+    _Atomic uint64_t *own = own_cur(c, t), *where = choose_cur(t, own);
     int r = -ENOBUFS;
 
     for (int i = 0; i < MAX_TRIES; i++) {
@@ -182,7 +184,7 @@ static int reserve_inside(struct pb_control *c, struct pb_table *t, struct pb_ro
                 return 0;
             continue;
         }
-        r = roll(t, where, cur);
+        r = roll_segment(t, where, cur);
         if (r == 0 || atomic_load(where) != cur)
             continue;
         if (where == &t->shared)
@@ -205,7 +207,7 @@ static __attribute__((noinline)) int reserve_slowly(struct pb_arena *a, struct p
 
 int pb_row_reserve(struct pb_table *t, struct pb_row *row, int64_t ts)
 {
-    /* Loaded once: it is gone a moment later where the arena is given back. The arena itself stays. */
+    /* Loaded once: a release sets it to NULL at any moment. The arena itself stays. */
     struct pb_arena *a = __atomic_load_n(&t->arena, __ATOMIC_RELAXED);
     if (__builtin_expect(!a, 0))
         return -ESHUTDOWN;
@@ -228,7 +230,7 @@ static void count_dropped(struct pb_table *t)
 
 int pb_row_begin(struct pb_table *t, struct pb_row *row)
 {
-    /* The clock comes first: a segment sealed now then has no row later than the moment it was sealed. */
+    /* The clock is read first: then no row in a segment is later than the moment that sealed it. */
     int r = pb_row_reserve(t, row, pb_clock_mono());
     if (__builtin_expect(r < 0 && r != -ESHUTDOWN, 0))
         count_dropped(t);

@@ -9,12 +9,12 @@
 
 #include "table/writer.h"
 
-/* Old C libraries and kernel headers lack it; the kernel says EINVAL where it does. */
+/* Missing from old C libraries and kernel headers; an old kernel returns EINVAL. */
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
 
-/* Of the copy when the arena is closed: another process may truncate the file again and again. */
+/* Rounds of copying when the arena is closed: another process may truncate the file again and again. */
 enum { MAX_TURNS = 10000 };
 
 #define DEFAULT_BOUND   (UINT64_C(64) << 20)
@@ -86,7 +86,7 @@ static uint64_t page_up(const struct pb_arena *a, uint64_t n)
     return (n + a->page - 1) / a->page * a->page;
 }
 
-/* What of the header never changes, and where everything lies. */
+/* The parts of the header that never change, and the offsets. */
 static void plan_header(struct pb_arena *a, const struct pb_arena_options *o)
 {
     struct pb_file_header *h = &a->about;
@@ -200,7 +200,7 @@ static void finish_mirror(struct pb_arena *a)
     a->mirror = NULL;
 }
 
-/* Of all segments: pb_segment_settle. */
+/* pb_segment_settle for all segments. */
 static bool settle_segments(struct pb_arena *a, bool close)
 {
     uint32_t n = (uint32_t)atomic_load(&a->control->nslots);
@@ -221,7 +221,7 @@ int pb_arena_release(struct pb_arena *a)
 {
     if (!a->header)
         return 1;
-    /* Nobody opens a segment any more, so all are sealed after this, and the copy has every row. */
+    /* No thread opens a segment any more: after this all are sealed, and the copy has every row. */
     if (atomic_load(&a->control->inside) || !settle_segments(a, false))
         return 0;
     finish_mirror(a);
@@ -232,7 +232,7 @@ int pb_arena_release(struct pb_arena *a)
     pb_own_fd_close(&a->live);
     munmap(a->schemas, a->about.schemas_size);
     a->schemas = NULL;
-    /* A thread that is about to ask for a row finds that there is none, in whatever order it looks. */
+    /* A thread that is about to reserve a row finds zeros, in whatever order it reads them. */
     madvise(a->control, sizeof(*a->control), MADV_DONTNEED);
     return 1;
 }

@@ -51,17 +51,16 @@ int pb_arena_create(int dirfd, const char *name, const struct pb_arena_options *
  * must see to that. No pb_table of this arena may be used afterwards. NULL is allowed. */
 void pb_arena_close(struct pb_arena *a);
 
-/* For an arena that threads of the program append to, of which no one can say when the last has left an
- * append: instead of pb_arena_close. From retire on no row begins (-ESHUTDOWN, at no price for the appends
- * before), no cell is filled, and rows begun before may still be committed. Everything is sealed and can be
- * read. Not signal-safe; once. */
+/* Instead of pb_arena_close, for an arena that threads of the program append to: nobody knows when the last
+ * of them has left an append. From retire on no row begins (-ESHUTDOWN; appends before cost nothing more) and
+ * no cell is filled; rows begun before may still be committed. Everything is sealed and can be read. Not
+ * signal-safe; once. */
 void pb_arena_retire(struct pb_arena *a);
 
-/* Gives the memory of a retired arena back, once nobody holds a row or visits a segment, which takes
- * nanoseconds unless a thread is kept from running: 1. 0: not yet, try again. Brings the copy up to date
- * first, and closes it. What is left for ever is address space (10 MB) and a page or two: handles of tables
- * and the arena stay valid, and everything that is asked of them fails with -ESHUTDOWN, -ESTALE or NULL. One
- * thread at a time; not signal-safe. */
+/* Returns 1 after giving back the memory of a retired arena; 0 while a thread holds a row or visits a segment
+ * (nanoseconds, unless a thread is kept from running): try again. Brings the copy up to date first, and
+ * closes it. 10 MB of address space and a page or two stay for ever: tables and the arena stay valid, and
+ * calls on them fail with -ESHUTDOWN, -ESTALE or NULL. One thread at a time; not signal-safe. */
 int pb_arena_release(struct pb_arena *a);
 
 /* A read-only descriptor of the memory (close-on-exec), owned by the arena: to hand to a reader. -1 where
@@ -87,11 +86,11 @@ uint64_t pb_arena_bound(const struct pb_arena *a);
 /* Bytes of memory that it takes now, header included, and its copy where that is in memory too. */
 uint64_t pb_arena_used(const struct pb_arena *a);
 
-/* What a resident thread does now and then (once a second, and when options.wake was raised): makes
- * segments ready ahead of the writers, with their pages there, and gives back what is above the bound.
- * One thread at a time; a second call meanwhile returns 0. Returns the number of segments made ready, or
- * negative errno when one could not be (-ENOMEM: out of memory, -ENOBUFS: nothing could be recycled).
- * Nothing depends on it but latency and the lowering of a bound. */
+/* The work of the resident thread (once a second, and when options.wake was raised): prepares segments ahead
+ * of the writers, with their pages, and gives back memory above the bound. One thread at a time; a second
+ * call meanwhile returns 0. Returns the number of segments prepared, or negative errno when one could not be
+ * (-ENOMEM: out of memory, -ENOBUFS: nothing could be recycled). Only latency and the lowering of a bound
+ * depend on it. */
 int pb_arena_tend(struct pb_arena *a);
 
 /* A child of fork must never write to its parent's arena. Where the kernel has MADV_WIPEONFORK (4.14 and
@@ -108,12 +107,10 @@ struct pb_copy_place {
     enum pb_copy_place_kind kind;
     uint64_t bound; /* `want`, or less where the place has no room for that */
 };
-/* In shared memory only where 1 GB is free there, and then at most a sixteenth of what is free; else in the
- * run directory where it has room for at least 4 MB, at most half of what is free; else nowhere: there is
- * no copy then. */
+/* In shared memory if 1 GB is free there, using at most a sixteenth of that; else in the run directory if it
+ * has room for 4 MB, using at most half of it; else there is no copy. */
 void pb_arena_place(const char *shm_dir, const char *run_dir, uint64_t want, struct pb_copy_place *ret);
-/* The same limits, as they are now, for an arena whose copy holds that many bytes in the directory already.
- */
+/* The same limits as they are now, for an arena whose copy already holds `held` bytes in the directory. */
 uint64_t pb_arena_room(int dir_fd, enum pb_copy_place_kind kind, uint64_t held);
 
 /* --- tables ---------------------------------------------------------------------------------------- */
@@ -135,9 +132,9 @@ struct pb_table_spec {
     unsigned heap_percent; /* of a segment for strings and bytes; 0: 25 with strings, 50 with bytes columns */
 };
 
-/* Makes a table, or gives the one of that name when its columns begin with the same names and types.
- * The first PB_TIMESTAMP column that is not late is the table's time: pb_row_begin sets it and readers skip
- * segments by it. Texts that are too long are cut. Handles live as long as the arena; not signal-safe.
+/* Makes a table, or returns the existing one of that name when its columns begin with the same names and
+ * types. The first PB_TIMESTAMP column that is not late is the table's time: pb_row_begin sets it and readers
+ * skip segments by it. Texts that are too long are cut. Handles live as long as the arena; not signal-safe.
  * -EEXIST: another table has the name; -ENOSPC: no room for more; -EMSGSIZE: a row cannot fit a segment;
  * -EINVAL: no name, no columns, an unknown type. */
 int pb_table_new(struct pb_arena *a, const struct pb_table_spec *spec, struct pb_table **ret);
@@ -178,8 +175,9 @@ static inline int pb_row_commit(struct pb_row *row);
 /* Drops the row: no reader ever sees it. */
 void pb_row_abort(struct pb_row *row);
 
-/* Setters: signal-safe; a failure is kept in the row and told by commit. A string may hold any bytes, NULs
- * too, and is stored as it is. A NULL pointer leaves the cell NULL. Timestamps are CLOCK_MONOTONIC ns. */
+/* Setters: signal-safe; a failure is kept in the row and returned by commit. A string may hold any bytes,
+ * NULs too, and is stored unchanged. A NULL pointer leaves the cell NULL. Timestamps are CLOCK_MONOTONIC
+ * ns. */
 static inline void pb_set_i8(struct pb_row *row, unsigned column, int8_t value);
 static inline void pb_set_i16(struct pb_row *row, unsigned column, int16_t value);
 static inline void pb_set_i32(struct pb_row *row, unsigned column, int32_t value);
@@ -195,8 +193,8 @@ void pb_set_timestamp(struct pb_row *row, unsigned column, int64_t mono_ns);
 void pb_set_string(struct pb_row *row, unsigned column, const char *text, size_t length);
 void pb_set_bytes(struct pb_row *row, unsigned column, const void *data, size_t length);
 
-/* A string that is set over and over: where it was stored last, so that it need not be looked up again while
- * rows go to the same segment. Begins with zeros, is of one arena, and is used by one thread at a time. */
+/* Caches where a string that is set over and over was stored last, to save the lookup while rows go to the
+ * same segment. Starts as zeros, belongs to one arena, and is used by one thread at a time. */
 struct pb_string_place {
     uint64_t serial;
     uint16_t id;
@@ -212,7 +210,7 @@ struct pb_row_ref {
     uint32_t slot, index;
 };
 
-/* Of a row begun and not aborted; take it before or after the commit, after the last setter. */
+/* The reference of a row begun and not aborted; take it after the last setter, before or after the commit. */
 struct pb_row_ref pb_row_ref(const struct pb_row *row);
 
 /* Fills a cell of a PB_COL_LATE column that is still NULL, after the commit, from any thread. Signal-safe.
@@ -223,8 +221,8 @@ struct pb_row_ref pb_row_ref(const struct pb_row *row);
 int pb_fill(struct pb_arena *a, struct pb_row_ref ref, unsigned column, enum pb_type type, const void *value,
             size_t length);
 
-/* The same for several cells of a row, which costs less than one by one. The first failure, which keeps no
- * other cell from being filled. */
+/* Fills several cells of a row, which costs less than one by one. Returns the first failure; the other cells
+ * are filled all the same. */
 struct pb_late {
     unsigned column;
     enum pb_type type;

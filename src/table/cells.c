@@ -1,7 +1,7 @@
-/* cells: what setters do that is more than a store: times, strings, bytes, and cells filled in later.
+/* cells: setters that do more than a store: times, strings, bytes, and cells filled in later.
  *
- * A string that finds the segment's dictionary full takes its row along to a new segment, so the caller never
- * notices. Signal-safe throughout. */
+ * When the segment's dictionary is full the row moves to a new segment, unnoticed by the caller. Signal-safe
+ * throughout. */
 #include "table/writer.h"
 
 enum {
@@ -21,8 +21,8 @@ static bool is_null(const struct pb_row *row, uint32_t column)
                                       : row->more_nulls[more / 64] >> more % 64 & 1;
 }
 
-/* The bytes of a string or bytes cell that is set. What the cell and the dictionary say is shared memory:
- * where it makes no sense the text is empty. */
+/* The bytes of a string or bytes cell that is set. Cell and dictionary are shared memory, which other
+ * processes may damage: an invalid reference gives an empty text. */
 static const char *text_of(const struct pb_row *row, uint32_t column, uint32_t *length)
 {
     const struct pb_layout *l = pb_segment_layout(row->segment);
@@ -70,7 +70,7 @@ static int store_text(struct pb_row *row, uint32_t column, const char *text, uin
 }
 
 /* Whether an empty segment has room for what the row holds and `length` bytes more in that column. */
-static bool fits(const struct pb_row *row, uint32_t column, size_t length)
+static bool fits_segment(const struct pb_row *row, uint32_t column, size_t length)
 {
     const struct pb_layout *l = pb_segment_layout(row->segment);
     uint64_t bytes = length;
@@ -87,7 +87,7 @@ static bool fits(const struct pb_row *row, uint32_t column, size_t length)
     return bytes <= l->heap_size && strings <= l->max_strings;
 }
 
-/* Copies every cell that is set; a longer row of a grown schema keeps NULL in what is new. */
+/* Copies every cell that is set; columns added since stay NULL. */
 static int copy_cells(const struct pb_row *from, struct pb_row *to)
 {
     const struct pb_layout *l = pb_segment_layout(from->segment);
@@ -139,13 +139,13 @@ static int move_row(struct pb_row *row)
     return 0;
 }
 
-/* A text that did not go into the row's segment: takes the row to another one, if it can help. */
+/* The text did not fit into the row's segment: moves the row to another one, if an empty segment has room. */
 static __attribute__((noinline)) void set_elsewhere(struct pb_row *row, uint32_t column, const char *text,
                                                     size_t length)
 {
     int r = -ENOSPC;
 
-    if (!fits(row, column, length)) {
+    if (!fits_segment(row, column, length)) {
         row->error = -EMSGSIZE;
         return;
     }
@@ -158,7 +158,7 @@ static __attribute__((noinline)) void set_elsewhere(struct pb_row *row, uint32_t
         row->error = r == -ENOSPC ? -ENOBUFS : r;
 }
 
-/* Whether the cell is there to be set. */
+/* Whether the cell exists, has that type, and there is data to set. */
 static inline bool may_set(struct pb_row *row, unsigned column, enum pb_type type, const void *data)
 {
     if (column >= PB_MAX_COLUMNS || (row->columns[column] & 0xff) != type) {
@@ -195,7 +195,7 @@ void pb_set_string_again(struct pb_row *row, unsigned column, const char *text, 
     pb_set_string(row, column, text, length);
     if (row->error)
         return;
-    /* After it: a string that finds the dictionary full takes its row to another segment. */
+    /* After pb_set_string, since a full dictionary makes the row move to another segment. */
     place->serial = row->serial;
     memcpy(&place->id, cell_of(row, column), sizeof(place->id));
 }
@@ -223,7 +223,8 @@ void pb_set_timestamp(struct pb_row *row, unsigned column, int64_t mono_ns)
 
 /* --- late cells ------------------------------------------------------------------------------------ */
 
-/* A reference carries the table above the serial, to count a cell that came too late where it belongs. */
+/* A reference has the table's number above the serial, so that a cell that comes too late is counted in its
+ * table. */
 struct pb_row_ref pb_row_ref(const struct pb_row *row)
 {
     const struct pb_arena *a = __atomic_load_n(&row->table->arena, __ATOMIC_RELAXED);
@@ -298,7 +299,7 @@ static int fill_visited(struct pb_segment *s, uint64_t serial, uint32_t index, c
     if (r < 0)
         return r;
     __atomic_fetch_and(mask, ~bit, __ATOMIC_RELEASE);
-    /* Marked last: a copy of the row that is made from now on has the cell. */
+    /* Marked last: a copy of the row made from now on has the cell. */
     uint32_t lowest = atomic_load_explicit(&s->filled, memory_order_relaxed);
     while (index < lowest && !atomic_compare_exchange_weak(&s->filled, &lowest, index))
         ;

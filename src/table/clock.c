@@ -7,15 +7,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NS_PER_S 1000000000
-#define FIRST_NS                                                                                             \
-    (NS_PER_S / 2) /* the shortest base a line may stand on: 100 ns of jitter are then 2e-7 of slope */
+#define NS_PER_S  1000000000
+#define FIRST_NS  (NS_PER_S / 2) /* the shortest base for a line: 100 ns of jitter are then 2e-7 of slope */
 #define REFIT_NS  NS_PER_S
-#define JUMP_NS   1000000 /* a line that is this far off is not noise: the counter itself was changed */
-#define FITS      16      /* a reader held up for this many seconds notices, and reads again */
+#define JUMP_NS   1000000 /* a line this far off is not noise: the counter itself was changed */
+#define FITS      16      /* a reader delayed by this many seconds notices, and reads again */
 #define TRIES     5
-#define GAP_LIMIT 10000 /* ticks: a pair read further apart was interrupted */
-#define BOTH_NS   1000  /* clocks read closer together than this are read together */
+#define GAP_LIMIT 10000 /* ticks: if two reads are further apart, the thread was interrupted */
+#define BOTH_NS   1000  /* two clocks read within this time count as read together */
 #define BOTH_MAX  20
 
 static int64_t system_clock(clockid_t which)
@@ -50,8 +49,8 @@ static _Atomic uint64_t fitted; /* lines made so far; 0: none is in use */
 static struct pair first, last; /* of the tending thread */
 static enum { UNASKED, SOUND, UNSOUND } counter;
 
-/* The counter ticks at one rate on every core, and the kernel, which watches it, relies on it. */
-static int ask_kernel(void)
+/* Whether the kernel itself keeps time by the counter: it checks that all cores tick at one rate. */
+static int kernel_uses_counter(void)
 {
     static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     unsigned a, b, c, d;
@@ -67,8 +66,8 @@ static int ask_kernel(void)
     return n > 0 && strcmp(name, "tsc\n") == 0 ? SOUND : UNSOUND;
 }
 
-/* Counter and clock at one moment, as near as it can be had. 0: every try was interrupted. */
-static int take_pair(struct pair *ret)
+/* Reads counter and clock as close together as possible. 0: every try was interrupted. */
+static int read_pair(struct pair *ret)
 {
     uint64_t best = GAP_LIMIT;
 
@@ -124,13 +123,13 @@ void pb_clock_tend(void)
     struct pair now;
 
     if (counter == UNASKED)
-        counter = ask_kernel();
+        counter = kernel_uses_counter();
     if (counter == UNSOUND)
         return;
     uint64_t n = atomic_load_explicit(&fitted, memory_order_relaxed);
     if (n && on_line(&lines[n % FITS], __rdtsc()) - last.ns < REFIT_NS)
         return;
-    if (!take_pair(&now))
+    if (!read_pair(&now))
         return;
     if (first.ticks == 0) {
         first = now;

@@ -1,10 +1,10 @@
-/* clock: the time of rows. CLOCK_MONOTONIC in ns, read from the processor's own counter where that is sound.
+/* clock: the time of rows: CLOCK_MONOTONIC in ns, read from the processor's counter where that is reliable.
  *
- * A row costs 12 ns and the system's clock 23: half of what an append took. Where the kernel itself keeps
- * time by the x86 time stamp counter, the counter is read directly and converted by a line fitted to the
- * system's clock, which the resident thread fits anew once a second (pb_arena_tend). Until the first fit,
- * elsewhere, and for good once the counter was seen to jump, it is clock_gettime. State of the process: a
- * line holds for any arena in it. */
+ * clock_gettime costs 23 ns, a whole row with the counter 12 ns. Where the kernel itself keeps time by the
+ * x86 time stamp counter, the counter is read directly and converted by a line fitted to the system's clock,
+ * which the resident thread fits anew once a second (pb_arena_tend). Until the first fit, on other machines,
+ * and for good once the counter was seen to jump, clock_gettime is used. One state for the process: a line
+ * holds for any arena in it. */
 #pragma once
 
 #include <stdint.h>
@@ -16,9 +16,9 @@ int64_t pb_clock_mono(void);
 /* CLOCK_REALTIME, ns. */
 int64_t pb_clock_real(void);
 
-/* Both clocks at one moment, so that their difference turns one into the other. A thread may lose its CPU
- * between two reads: the wall clock is read between two reads of the other, again until those are close, and
- * the closest of a few tries is taken. Signal-safe. */
+/* Both clocks at one moment, so that their difference converts one into the other. A thread may lose its CPU
+ * between two reads: the wall clock is read between two reads of the monotonic one, again until those are
+ * close, and the closest of a few tries counts. Signal-safe. */
 void pb_clock_both(int64_t *mono, int64_t *real);
 
 /* Fits the line when it is time to: cheap to call often. One thread at a time. */

@@ -1,9 +1,9 @@
 /* dict: the strings of one segment, each once, and its heap of bytes.
  *
- * A hash table of ids with open addressing over entries that point into a heap. An insert takes heap and id
- * by one compare-and-swap, fills them, and shows the id by another in the hash table; a thread that finds the
- * same string shown already, by another thread or by a handler that interrupted it, uses that one.
- * Signal-safe throughout. */
+ * A hash table of ids with open addressing over entries that point into a heap. An insert reserves heap and
+ * id by one compare-and-swap, fills them, and publishes the id in the hash table by another. A thread that
+ * finds the same string published already, by another thread or by a signal handler that interrupted it, uses
+ * that one. Signal-safe throughout. */
 #include "table/writer.h"
 
 static inline uint64_t load64(const char *p)
@@ -20,8 +20,7 @@ static inline uint64_t load32(const char *p)
     return v;
 }
 
-/* Both halves of the product, so that every bit of both factors counts, at the price of one multiplication.
- */
+/* XORs both halves of the product, so that every bit of both factors counts for one multiplication. */
 static inline uint64_t mix(uint64_t a, uint64_t b)
 {
     unsigned __int128 product =
@@ -67,9 +66,9 @@ static inline bool equal(const char *a, const char *b, uint32_t length)
     return true;
 }
 
-/* Takes `strings` ids and `length` bytes of the heap. */
-static int take(struct pb_segment *s, const struct pb_layout *l, uint32_t strings, uint32_t length,
-                uint32_t *id, uint32_t *offset)
+/* Reserves `strings` ids and `length` bytes of the heap. */
+static int reserve_string(struct pb_segment *s, const struct pb_layout *l, uint32_t strings, uint32_t length,
+                          uint32_t *id, uint32_t *offset)
 {
     uint64_t old = atomic_load_explicit(&s->dict, memory_order_relaxed), next;
 
@@ -82,18 +81,18 @@ static int take(struct pb_segment *s, const struct pb_layout *l, uint32_t string
         next = old + ((uint64_t)strings << 32) + length;
     } while (!atomic_compare_exchange_weak_explicit(&s->dict, &old, next, memory_order_relaxed,
                                                     memory_order_relaxed));
-    /* Readers go by the shared word; both of its halves only grow. */
+    /* Readers use the shared word; both of its halves only grow. */
     pb_publish_max(&pb_segment_file(s)->dict, next);
     return 0;
 }
 
 /* Copies the string into the heap and publishes its entry, which no hash slot shows yet. */
-static int add(struct pb_segment *s, const struct pb_layout *l, uint64_t *entries, const char *text,
-               uint32_t length, uint16_t tag, uint32_t *ret)
+static int add_string(struct pb_segment *s, const struct pb_layout *l, uint64_t *entries, const char *text,
+                      uint32_t length, uint16_t tag, uint32_t *ret)
 {
     uint32_t id, offset;
 
-    int r = take(s, l, 1, length, &id, &offset);
+    int r = reserve_string(s, l, 1, length, &id, &offset);
     if (r < 0)
         return r;
     memcpy(s->base + l->heap + offset, text, length);
@@ -102,8 +101,8 @@ static int add(struct pb_segment *s, const struct pb_layout *l, uint64_t *entrie
     return 0;
 }
 
-/* Whether that id is the string, whose entry is `wanted` but for its place. The hash table and the entries
- * are shared: they may say anything. */
+/* Whether that id is the string; `wanted` is its entry without the offset. The hash table and the entries are
+ * shared memory and may hold anything. */
 static inline bool is_text(const struct pb_segment *s, const struct pb_layout *l, const uint64_t *entries,
                            uint32_t id, uint64_t wanted, const char *text, uint32_t length)
 {
@@ -128,7 +127,7 @@ int pb_dict_intern(struct pb_segment *s, const char *text, uint32_t length, uint
         uint16_t shown = __atomic_load_n(&slots[at], __ATOMIC_ACQUIRE);
         if (shown == 0) {
             if (mine == UINT32_MAX) {
-                int r = add(s, l, entries, text, length, tag, &mine);
+                int r = add_string(s, l, entries, text, length, tag, &mine);
                 if (r < 0)
                     return r;
             }
@@ -153,7 +152,7 @@ int pb_dict_blob(struct pb_segment *s, const void *data, uint32_t length, uint64
     const struct pb_layout *l = pb_segment_layout(s);
     uint32_t id, offset;
 
-    int r = take(s, l, 0, length, &id, &offset);
+    int r = reserve_string(s, l, 0, length, &id, &offset);
     if (r < 0)
         return r;
     memcpy(s->base + l->heap + offset, data, length);

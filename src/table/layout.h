@@ -104,7 +104,7 @@ struct pb_file_column {
 };
 static_assert(sizeof(struct pb_file_column) == 128, "schema records are part of the format");
 
-/* The word that says whose a slot is: serial << 24 | state. Serials are never reused, 0 is no serial. */
+/* The state word of a slot: serial << 24 | state. Serials are never reused, 0 is no serial. */
 enum pb_segment_state {
     PB_SEG_FREE = 0,    /* nothing in it */
     PB_SEG_CLAIMED = 1, /* being prepared: what it held is gone */
@@ -134,8 +134,8 @@ struct pb_file_segment {
 };
 static_assert(sizeof(struct pb_file_segment) == 112, "segment headers are part of the format");
 
-/* The word that makes a row: serial << 24 | void << 23 | NULL mask of the first 23 columns. A row exists from
- * the moment its word carries the serial of its segment, with all its cells; a void row never existed. */
+/* The commit word of a row: serial << 24 | void << 23 | NULL mask of the first 23 columns. A row exists with
+ * all its cells from the moment its word carries the serial of its segment; a void row is never shown. */
 #define PB_COMMIT_COLUMNS 23
 #define PB_COMMIT_VOID    (UINT64_C(1) << 23)
 #define PB_SERIAL_SHIFT   24

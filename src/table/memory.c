@@ -1,10 +1,10 @@
-/* memory: the shared memory of an arena, and descriptors that stay ours.
+/* memory: the shared memory of an arena, and the arena's descriptors.
  *
- * A memfd that can be neither cut nor grown (seals), so that no touch of the mapping is a SIGBUS, and that no
- * path leads to. After it is mapped no writable descriptor of it is left in the process: more of it is mapped
- * by mremap of what is mapped, pages are made and given back by madvise. So a program that closes descriptors
- * it does not know, and opens files of its own under their numbers, cannot have rows written into those, and
- * a reader that is handed the descriptor can read and nothing else. Signal-safe throughout. */
+ * The memory is a memfd without a path, sealed against any change of its size, so that no access to the
+ * mapping raises SIGBUS. After mapping, the process keeps no writable descriptor of it: the mapping grows by
+ * mremap, pages are made and given back by madvise. So a program that closes unknown descriptors and opens
+ * files under their numbers cannot have rows written into them, and a reader that gets the descriptor can
+ * only read. Signal-safe throughout. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -17,7 +17,7 @@
 
 #include "table/writer.h"
 
-/* Old C libraries and kernel headers lack these; the kernel says EINVAL or ENOSYS where it does. */
+/* Missing from old C libraries and kernel headers; an old kernel returns EINVAL or ENOSYS. */
 #ifndef MFD_CLOEXEC
 #define MFD_CLOEXEC       1u
 #define MFD_ALLOW_SEALING 2u
@@ -63,7 +63,8 @@ int pb_own_fd_keep(int fd, struct pb_own_fd *ret)
     struct stat st;
     int floor = HIGH_FD;
 
-    /* Numbers are given out from the lowest: a program that has closed ours gets to this one last. */
+    /* The kernel gives out the lowest free number: a program that has closed our descriptor reuses this one
+     * last. */
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 2 < HIGH_FD)
         floor = (int)(limit.rlim_cur / 2);
     int high = fcntl(fd, F_DUPFD_CLOEXEC, floor);
@@ -82,7 +83,7 @@ int pb_own_fd_keep(int fd, struct pb_own_fd *ret)
 
 /* --- making it -------------------------------------------------------------------------------------- */
 
-/* Writes the number behind dir: snprintf may not be called here. */
+/* Appends the number to dir; snprintf is not signal-safe. */
 static void name_fd(char *to, const char *dir, int fd)
 {
     char digits[12];
@@ -98,11 +99,11 @@ static void name_fd(char *to, const char *dir, int fd)
     to[length + (size_t)n] = '\0';
 }
 
-/* The same file, read-only. Where /proc is not mounted the writable one stays: then it is for its reader to
- * open it anew. */
+/* Opens the same file read-only. Without /proc the writable descriptor stays; the reader must then open it
+ * anew. */
 static int make_read_only(int fd)
 {
-    /* The thread may have a table of its own; kernels before 3.17 know only the process's. */
+    /* The thread may have a descriptor table of its own; kernels before 3.17 know only the process's. */
     static const char *const dirs[] = {"/proc/thread-self/fd/", "/proc/self/fd/"};
     char path[48];
     struct stat ours, its;
@@ -126,7 +127,7 @@ static uint64_t size_of(const struct pb_arena *a)
     return a->segments_offset + (uint64_t)a->max_slots * a->segment_size;
 }
 
-/* A limit on the size of files holds for a memfd too, and is told by a signal that kills. */
+/* RLIMIT_FSIZE holds for a memfd too, and exceeding it raises SIGXFSZ, which kills. */
 static int fit_limit(struct pb_arena *a)
 {
     struct rlimit limit;
@@ -142,11 +143,11 @@ static int fit_limit(struct pb_arena *a)
 
 static int make_memfd(struct pb_arena *a, const char *name)
 {
-    /* The system call, because a libc of 2017 has no wrapper. */
+    /* A system call, because glibc before 2.27 has no wrapper. */
     int fd = (int)syscall(SYS_memfd_create, name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
-    /* The mode: so that the read-only descriptor cannot be opened again for writing by a mistake. There is no
+    /* The mode keeps the read-only descriptor from being opened again for writing by mistake. No
      * F_SEAL_FUTURE_WRITE: with it the kernel refuses to give pages back when the bound is lowered. */
     if (ftruncate(fd, (off_t)size_of(a)) < 0 || fchmod(fd, 0400) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
@@ -157,9 +158,8 @@ static int make_memfd(struct pb_arena *a, const char *name)
     return fd;
 }
 
-/* Neither for core dumps, as it was never part of them, nor for huge pages, of which one slot would take
- * eight's memory. */
-static void advise(void *at, size_t size)
+/* No core dumps of it, which could be huge, and no huge pages: one slot would take the memory of eight. */
+static void advise_mapping(void *at, size_t size)
 {
     (void)madvise(at, size, MADV_DONTDUMP);
     (void)madvise(at, size, MADV_NOHUGEPAGE);
@@ -171,7 +171,7 @@ static int map_first(struct pb_arena *a, int fd, uint64_t size)
 
     if (!at)
         return -errno;
-    advise(at, size);
+    advise_mapping(at, size);
     a->header = at;
     return 0;
 }
@@ -182,7 +182,7 @@ static uint64_t extent_size(const struct pb_arena *a)
 }
 
 /* Without a memfd (a seccomp filter, a kernel before 3.17): memory that only the mirror can show. All of it
- * has to be mapped at once, so there is only as much as the bound says now. */
+ * is mapped at once, so it cannot grow above the present bound. */
 static int make_anonymous(struct pb_arena *a)
 {
     uint64_t slots = atomic_load(&a->bound) / a->segment_size + PB_MIN_SLOTS;
@@ -223,8 +223,8 @@ int pb_memory_map(struct pb_arena *a, uint32_t extent)
         char *none = NULL;
         if (atomic_load(&a->extents[i]))
             continue;
-        /* An old size of 0 makes another mapping of the same memory from that page on, which is the last of
-         * the extent before. */
+        /* An old size of 0 makes another mapping of the same memory, from that page on: the last page of the
+         * extent before. */
         char *last = atomic_load(&a->extents[i - 1]) + size - page;
         char *at = mremap(last, 0, page + size, MREMAP_MAYMOVE);
         if (at == MAP_FAILED)
@@ -249,8 +249,8 @@ void pb_memory_unmap(struct pb_arena *a)
     a->header = NULL;
 }
 
-/* Before 5.14: a system call that changes no bit of each page. Where a page cannot be made it fails with
- * EFAULT, where a plain access would be a signal. */
+/* Before Linux 5.14: a system call that touches each page and changes no bit. Without memory it fails with
+ * EFAULT, where a plain access would raise SIGBUS. */
 static int touch_pages(char *at, size_t length, size_t page)
 {
     for (size_t i = 0; i < length; i += page)

@@ -1,16 +1,14 @@
 /* mirror: a copy of the arena in a file, for when the process is gone.
  *
- * The rows live in memory that no other process can truncate (memory.c) and that dies with this one. The
- * resident thread copies what changed into the file, with pwrite and nothing else: a file that is cut,
- * removed or on a full disk is an error here and never a signal. What is in the file is right at every
- * moment, because every piece is written after what it relies on: schemas and directory before the header
- * that counts them; a slot is marked as free before it is overwritten; then the cells, then the segment's
- * header, then the words that say which cells are NULL, and last the commit words. All of them were read in
- * the opposite order.
+ * The rows live in memory that no other process can truncate (memory.c) and that ends with this process. The
+ * resident thread copies changes into the file by pwrite only: a file that was truncated or removed, or a
+ * full disk, is an error here and never a signal. The file is consistent at every moment, because each piece
+ * is written after the pieces it relies on: schemas and directory before the header that counts them; a slot
+ * is marked free before it is overwritten; then the cells, then the segment's header, then the NULL words,
+ * and last the commit words. All of them were read in the opposite order.
  *
- * Where rows are is told by private memory; of the shared memory only values are taken. A segment is copied
- * into private memory first and used only if it was not recycled meanwhile, so appends never wait for the
- * copy. */
+ * Private memory says where rows are; the shared memory gives values only. A segment is copied into private
+ * memory first and used only if it was not recycled meanwhile, so appends never wait for the copy. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -36,11 +34,11 @@
 enum {
     MAX_BYTES = 16 << 20, /* copied in one call: a few ms */
 };
-/* What stands behind the last slot. Where a slot begins it reads as one that is free. */
+/* Written behind the last slot. Read as the state of a slot, it means free. */
 #define MARK     (PB_SERIAL_MAX << PB_SERIAL_SHIFT | PB_SEG_FREE)
-#define RETRY_NS INT64_C(2000000000) /* a disk that was full is asked again after this */
+#define RETRY_NS INT64_C(2000000000) /* after a full disk, writing is tried again after this */
 
-/* What the file has of a slot. */
+/* How much of a slot the file has. */
 struct slot_copy {
     uint64_t serial;               /* 0: nothing that can be read */
     uint32_t begun, rows, settled; /* rows begun; the first that was not settled; settled ones from that on */
@@ -51,7 +49,7 @@ struct slot_copy {
 
 struct pb_mirror {
     struct pb_own_fd file;
-    int error;                    /* negative; 0: all is well */
+    int error;                    /* negative errno; 0: none */
     bool over;                    /* nothing more is written */
     int64_t retry_at;             /* after an error */
     uint64_t size;                /* of the file, as we made it, without the mark behind it */
@@ -64,7 +62,7 @@ struct pb_mirror {
     struct slot_copy slots[PB_WRITER_SLOTS];
 };
 
-/* What is being copied. */
+/* A segment that is being copied. */
 struct copy {
     struct pb_arena *a;
     struct pb_mirror *m;
@@ -84,7 +82,7 @@ static int write_at(struct pb_mirror *m, uint64_t offset, const void *data, size
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        offset + length > limit.rlim_cur) /* the kernel would say so by a signal */
+        offset + length > limit.rlim_cur) /* the kernel would raise SIGXFSZ */
         return -EFBIG;
     m->bytes += length;
     for (size_t done = 0; done < length;) {
@@ -98,8 +96,8 @@ static int write_at(struct pb_mirror *m, uint64_t offset, const void *data, size
     return 0;
 }
 
-/* Whether the file was not cut since its mark was written: the length alone does not tell, a later write
- * makes it as long as it was. */
+/* Whether the file was not truncated since its mark was written. Its length does not tell: a later write
+ * restores that. */
 static bool has_mark(const struct pb_mirror *m)
 {
     uint64_t word = 0;
@@ -108,8 +106,8 @@ static bool has_mark(const struct pb_mirror *m)
            (pread(m->file.fd, &word, sizeof(word), (off_t)m->size) == sizeof(word) && word == MARK);
 }
 
-/* Makes the file at least that long, and the mark. The old one is looked at when the new one is there, so
- * that no cut falls between the two. */
+/* Makes the file at least that long, and writes the mark. The old mark is checked after the new one is
+ * written, so that a truncation between the two is noticed. */
 static int lengthen(struct pb_mirror *m, uint64_t size)
 {
     const uint64_t mark = MARK;
@@ -125,7 +123,7 @@ static int lengthen(struct pb_mirror *m, uint64_t size)
     return 0;
 }
 
-static void end(struct pb_arena *a, int error)
+static void end_mirror(struct pb_arena *a, int error)
 {
     struct pb_mirror *m = a->mirror;
 
@@ -135,19 +133,19 @@ static void end(struct pb_arena *a, int error)
     atomic_store(&a->mirror_takes_memory, false);
 }
 
-/* Whether the file is ours and whole. One that was cut is emptied and begun anew: cells that
- * are gone would read as zeros. -EAGAIN: it is empty now. */
+/* Whether the file is ours and whole. A truncated one is emptied and begun anew: lost cells would read as
+ * zeros. -EAGAIN: it is empty now. */
 static int check_file(struct pb_arena *a)
 {
     struct pb_mirror *m = a->mirror;
     struct stat st;
 
     if (!pb_own_fd_check(&m->file, &st)) {
-        end(a, -EBADF);
+        end_mirror(a, -EBADF);
         return -EBADF;
     }
     if (st.st_nlink == 0) {
-        end(a, -ENOENT);
+        end_mirror(a, -ENOENT);
         return -ENOENT;
     }
     if (has_mark(m))
@@ -194,7 +192,7 @@ static int copy_directory(struct pb_arena *a)
     struct pb_mirror *m = a->mirror;
     struct pb_file_header h = a->about;
 
-    /* Each is complete when the next is counted. */
+    /* Each entry is complete before it is counted. */
     h.ntables = atomic_load(&c->ntables);
     h.nschemas = atomic_load(&c->nschemas);
     h.schemas_used = atomic_load(&c->schemas_used);
@@ -224,8 +222,8 @@ static uint64_t slot_offset(const struct copy *c)
     return c->a->segments_offset + (uint64_t)c->slot * c->a->segment_size;
 }
 
-/* Copies whole words of memory that others write meanwhile: what was not complete is not used. That is a race
- * to a sanitizer, which therefore does not look. */
+/* Copies whole words that other threads write meanwhile; incomplete rows are not used. The thread sanitizer
+ * would report this race, so it is off here. */
 __attribute__((no_sanitize("thread"))) static void copy_words(const struct copy *c, uint32_t from,
                                                               uint32_t to)
 {
@@ -236,7 +234,7 @@ __attribute__((no_sanitize("thread"))) static void copy_words(const struct copy 
         copied[i] = live[i];
 }
 
-/* The same piece from the copy to the file. */
+/* Writes the same words from the copy to the file. */
 static int write_words(const struct copy *c, uint32_t from, uint32_t to)
 {
     from &= ~7u;
@@ -244,7 +242,7 @@ static int write_words(const struct copy *c, uint32_t from, uint32_t to)
     return to > from ? write_at(c->m, slot_offset(c) + from, c->m->staging + from, to - from) : 0;
 }
 
-/* The commit words, as they are now. Those of rows that are not settled are left out. */
+/* Copies the commit words as they are now, without those of rows that are not settled. */
 static void copy_commits(struct copy *c)
 {
     uint64_t *words = (uint64_t *)(void *)(c->m->staging + c->l->commits);
@@ -275,7 +273,7 @@ static void copy_cells(const struct copy *c)
     }
 }
 
-/* The segment's header: from private memory, but for times. */
+/* The segment's header: from private memory, except the times. */
 __attribute__((no_sanitize("thread"))) static void make_header(const struct copy *c)
 {
     struct pb_file_segment *f = (struct pb_file_segment *)(void *)c->m->staging;
@@ -290,11 +288,11 @@ __attribute__((no_sanitize("thread"))) static void make_header(const struct copy
     f->dict = (uint64_t)c->ids << 32 | c->heap;
 }
 
-/* Finds what there is to copy of a segment. False: nothing, or the segment is being recycled. */
-static bool look_at(struct copy *c, struct slot_copy *done)
+/* Finds the rows of a segment that are to be copied. False: none, or the segment is being recycled. */
+static bool find_new_rows(struct copy *c, struct slot_copy *done)
 {
     uint64_t before = atomic_load(&c->s->state), dict = atomic_load(&c->s->dict);
-    /* Rows that took heap before that dict was read had begun before this is. */
+    /* Read after dict: every row that took heap before that is counted here as begun. */
     uint64_t state = atomic_load(&c->s->state);
 
     c->l = pb_segment_layout(c->s);
@@ -308,7 +306,7 @@ static bool look_at(struct copy *c, struct slot_copy *done)
     bool same = done->serial == c->serial;
     if (same) {
         uint32_t filled = atomic_load_explicit(&c->s->filled, memory_order_relaxed);
-        if (filled != UINT32_MAX) /* before the cells are copied: one filled from now on is told again */
+        if (filled != UINT32_MAX) /* before the cells are copied: cells filled from now on are marked again */
             filled = atomic_exchange(&c->s->filled, UINT32_MAX);
         done->refill = filled < done->refill ? filled : done->refill;
         if (done->refill == UINT32_MAX && done->rows == c->begun && done->begun == c->begun &&
@@ -324,7 +322,7 @@ static bool look_at(struct copy *c, struct slot_copy *done)
     return true;
 }
 
-/* Copies it into private memory. False: nothing is new, or it was recycled meanwhile. */
+/* Copies the segment into private memory. False: nothing is new, or it was recycled meanwhile. */
 static bool take_copy(struct copy *c, const struct slot_copy *done)
 {
     copy_commits(c);
@@ -372,7 +370,7 @@ static int write_state(const struct copy *c, uint64_t state)
     return write_at(c->m, slot_offset(c), &state, sizeof(state));
 }
 
-/* A slot that holds no segment now. */
+/* For a slot that holds no segment now: marks it free in the file. */
 static int clear_slot(const struct copy *c, struct slot_copy *done)
 {
     int r = done->serial ? write_state(c, done->serial << PB_SERIAL_SHIFT | PB_SEG_FREE) : 0;
@@ -381,7 +379,7 @@ static int clear_slot(const struct copy *c, struct slot_copy *done)
         return r;
     done->serial = 0;
     if (done->written && atomic_load(&c->s->space) == PB_SPACE_HOLE) {
-        /* Where holes cannot be punched the space stays in the file until it is written again. */
+        /* A file system without holes keeps the space until it is written again. */
         (void)fallocate(c->m->file.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)slot_offset(c),
                         c->a->segment_size);
         done->written = false;
@@ -397,7 +395,7 @@ static int copy_slot(struct pb_arena *a, uint32_t slot)
 
     if (!PB_STATE_IS(state, PB_SEG_OPEN) && !PB_STATE_IS(state, PB_SEG_SEALED))
         return done->serial || done->written ? clear_slot(&c, done) : 0;
-    if (!look_at(&c, done) || !take_copy(&c, done))
+    if (!find_new_rows(&c, done) || !take_copy(&c, done))
         return 0;
     int r = check_file(a);
     if (r == 0)
@@ -420,7 +418,7 @@ static int copy_slot(struct pb_arena *a, uint32_t slot)
                                .heap = settled ? c.heap_safe : c.heap_from,
                                .sealed = c.sealed,
                                .written = true};
-    /* Cut between two of these writes, the file might show rows whose cells are gone. */
+    /* Had the file been truncated between these writes, it might show rows whose cells are lost. */
     return check_file(a);
 }
 
@@ -453,7 +451,7 @@ int pb_arena_mirror(struct pb_arena *a)
         return m->error;
     m->bytes = 0;
     int r = copy_all(a);
-    if (r == -EAGAIN) { /* it was cut: all of it again */
+    if (r == -EAGAIN) { /* it was truncated: copy everything again */
         m->error = 0;
         return 1;
     }
@@ -491,7 +489,7 @@ int pb_mirror_make(struct pb_arena *a, int dirfd, const char *name)
     atomic_store(&a->mirror_takes_memory,
                  fstatfs(m->file.fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC));
     __atomic_store_n(&a->header->bound, pb_rows_bound(a), __ATOMIC_RELAXED);
-    (void)pb_arena_mirror(a); /* a disk that is full now may not be so for ever */
+    (void)pb_arena_mirror(a); /* a disk that is full now may have room later */
     return 0;
 }
 

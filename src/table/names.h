@@ -1,5 +1,5 @@
-/* names: the one rule for names of tables and columns. Recorder, catalog and archive all go by it: a name
- * that one of them accepts, all accept. */
+/* names: the one rule for names of tables and columns, used by recorder, catalog and archive: a name that one
+ * of them accepts, all accept. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,8 +17,8 @@ bool pb_name_is_table(const char *full);
  * arena may have any name; the readers show and keep what is UTF-8.) */
 bool pb_name_is_column(const char *name);
 
-/* Whether two names are one: SQL looks at no case, so nothing else here does. Without the C library, whose
- * letters depend on the program's language. Signal-safe. */
+/* Whether two names are the same: as in SQL, case does not count. Not strcasecmp, which depends on the
+ * program's locale. Signal-safe. */
 static inline bool pb_name_same(const char *a, const char *b)
 {
     for (;; a++, b++) {

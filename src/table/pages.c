@@ -21,7 +21,7 @@
 #define MLOCK_ONFAULT 1
 #endif
 
-enum { PAGE_MOST = 65536 }; /* of any processor that we are built for */
+enum { PAGE_MOST = 65536 }; /* the largest page of any processor that we build for */
 
 static void *map(size_t size, int flags, int fd)
 {
@@ -54,7 +54,7 @@ struct pb_unlocked pb_pages_free_stack(size_t from, size_t to)
     uintptr_t here = (uintptr_t)__builtin_frame_address(0) / PAGE_MOST * PAGE_MOST;
     struct pb_unlocked unlocked = {(char *)(here - to), to - from};
 
-    /* The kernel refuses this of memory that is locked, and of nothing else that a stack is. */
+    /* For a stack, EINVAL means that the memory is locked. */
     if (madvise(unlocked.at, unlocked.size, MADV_DONTNEED) == 0 || errno != EINVAL ||
         munlock(unlocked.at, unlocked.size) < 0) {
         unlocked.at = NULL;
@@ -68,8 +68,7 @@ void pb_pages_keep_stack(const struct pb_unlocked *unlocked)
 {
     if (!unlocked->at)
         return;
-    /* Locked as it is used: filled now it would be memory that nobody may want. Before Linux 4.4 all at once.
-     */
+    /* Locked on use: filling it now would waste memory. Before Linux 4.4 all of it is locked at once. */
     (void)madvise(unlocked->at, unlocked->size, MADV_DONTNEED);
     if (syscall(SYS_mlock2, unlocked->at, unlocked->size, MLOCK_ONFAULT) < 0 && errno == ENOSYS)
         (void)mlock(unlocked->at, unlocked->size);

@@ -1,24 +1,24 @@
-/* pages: memory that takes what is used of it, also in a process that locks all its memory.
+/* pages: memory that costs only the pages in use, also in a process that locks all its memory.
  *
- * After mlockall(MCL_FUTURE) the kernel fills every new mapping at once, and a mapping of ours is mostly room
- * that is never used. A mapping that nobody may access is not filled; unlocked before it may be accessed, it
- * is memory as in any other process. */
+ * After mlockall(MCL_FUTURE) the kernel fills every new mapping at once, and our mappings are mostly room
+ * that is never used. A mapping without access rights is not filled; it is unlocked before it gets them, and
+ * then behaves as in any other process. */
 #pragma once
 
 #include <stddef.h>
 
-/* Maps zeroed memory of this process alone, or of a shared file from its beginning. NULL and errno: it cannot
- * be had. Given back by munmap. Signal-safe. */
+/* Maps zeroed private memory, or a shared file from its beginning. NULL and errno: failed. Given back by
+ * munmap. Signal-safe. */
 void *pb_pages_map(size_t size);
 void *pb_pages_map_shared(size_t size, int fd); /* fd -1: shared with nobody but children */
 
-/* What of the calling thread's stack lies between these two distances below this function: given back, and
- * unlocked where the process locks all its memory. Returns what pb_pages_keep_stack wants. */
+/* Gives back the part of the calling thread's stack between these two distances below this function, and
+ * unlocks it where the process locks all its memory. Returns the argument for pb_pages_keep_stack. */
 struct pb_unlocked {
     char *at; /* NULL: nothing was locked */
     size_t size;
 };
 struct pb_unlocked pb_pages_free_stack(size_t from, size_t to);
 
-/* Before the thread ends: its stack may become one of a thread of the program, which is locked. */
+/* Before the thread ends: a thread of the program may get its stack, which must be locked again. */
 void pb_pages_keep_stack(const struct pb_unlocked *unlocked);

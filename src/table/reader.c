@@ -12,9 +12,9 @@
 
 #include "table/reading.h"
 
-enum { MAX_LOOKS = 4 }; /* at a slot whose segment changes while it is looked at */
+enum { MAX_LOOKS = 4 }; /* tries to read a slot whose segment changes meanwhile */
 
-__attribute__((format(printf, 3, 4))) static int fail(char *why, int r, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int fail_reading(char *why, int r, const char *format, ...)
 {
     if (why) {
         va_list args;
@@ -57,11 +57,11 @@ int pb_reader_read_commits(const struct pb_reader *r, uint64_t offset, uint64_t 
         result = pb_reader_read(r, offset, to, n * sizeof(*to));
     if (result < 0)
         return result;
-    /* Nearly always nothing was stored meanwhile. */
+    /* The common case: nothing was stored meanwhile. */
     if (memcmp(to, spare, n * sizeof(*to)) == 0)
         return 0;
     /* A copy need not be made of whole words. But a word that showed its serial once was stored before the
-     * second look, which therefore saw all of it. */
+     * second read, which therefore saw all of it. */
     bool again = false;
     size_t end = n;
     while (end > 0 && spare[end - 1] >> PB_SERIAL_SHIFT != serial)
@@ -73,8 +73,8 @@ int pb_reader_read_commits(const struct pb_reader *r, uint64_t offset, uint64_t 
         else if (!seen)
             to[i] = 0;
     }
-    /* One missing before one that was there: the first look passed it just before it was stored. Left out it
-     * would be a hole in what one thread wrote in order; a third look has all of it. */
+    /* A word missing before one that was there: the first read passed it just before it was stored. Leaving
+     * it out would make a gap in the rows of one thread; a third read has all of them. */
     if (again)
         result = pb_reader_read(r, offset, spare, n * sizeof(*to));
     for (size_t i = 0; again && result == 0 && i < end; i++)
@@ -101,16 +101,17 @@ static bool within(uint64_t offset, uint64_t length, uint64_t end)
 static int check_header(const struct pb_file_header *h, char *why)
 {
     if (memcmp(h->magic, PB_ARENA_MAGIC, sizeof(h->magic)) != 0)
-        return fail(why, -EBADMSG, "not an arena");
+        return fail_reading(why, -EBADMSG, "not an arena");
     if (h->major != PB_ARENA_MAJOR)
-        return fail(why, -EPROTONOSUPPORT, "written in format %u.%u, this program reads %d.x: use %s Probing",
-                    h->major, h->minor, PB_ARENA_MAJOR, h->major > PB_ARENA_MAJOR ? "a newer" : "an older");
+        return fail_reading(why, -EPROTONOSUPPORT,
+                            "written in format %u.%u, this program reads %d.x: use %s Probing", h->major,
+                            h->minor, PB_ARENA_MAJOR, h->major > PB_ARENA_MAJOR ? "a newer" : "an older");
     if (h->header_size < sizeof(*h) || h->segment_size < PB_MIN_SEGMENT || h->segment_size > PB_MAX_SEGMENT ||
         h->segment_size % PB_MIN_SEGMENT || h->max_tables > PB_MAX_TABLES || h->ntables > h->max_tables ||
         h->nschemas > PB_MAX_SCHEMAS || h->segments_offset > INT64_MAX / 2 ||
         !within(h->tables_offset, h->max_tables * sizeof(struct pb_file_table), h->segments_offset) ||
         !within(h->schemas_offset, h->schemas_size, h->segments_offset))
-        return fail(why, -EBADMSG, "a damaged arena: its header makes no sense");
+        return fail_reading(why, -EBADMSG, "a damaged arena: its header makes no sense");
     return 0;
 }
 
@@ -120,14 +121,14 @@ static int read_header(struct pb_reader *r, char *why)
     int result = pb_reader_read(r, 0, h.magic, sizeof(h.magic));
 
     if (result == -ENODATA)
-        return fail(why, -EBADMSG, "not an arena: it is too short for one");
+        return fail_reading(why, -EBADMSG, "not an arena: it is too short for one");
     if (result == 0 && memcmp(h.magic, PB_ARENA_MAGIC, sizeof(h.magic)) != 0)
-        return fail(why, -EBADMSG, "not an arena");
+        return fail_reading(why, -EBADMSG, "not an arena");
     if (result == 0)
         result = pb_reader_read(r, 0, &h, sizeof(h));
     if (result < 0)
-        return fail(why, result, "cannot read its header: %s",
-                    result == -ENODATA ? "truncated" : strerror(-result));
+        return fail_reading(why, result, "cannot read its header: %s",
+                            result == -ENODATA ? "truncated" : strerror(-result));
     result = check_header(&h, why);
     if (result == 0)
         r->header = h;
@@ -140,7 +141,7 @@ static void terminate(char *text, size_t size)
 }
 
 /* Checks the columns of a schema and describes them. */
-static bool describe(struct pb_read_schema *s)
+static bool describe_schema(struct pb_read_schema *s)
 {
     s->time_column = -1;
     for (uint32_t i = 0; i < s->ncolumns; i++) {
@@ -182,7 +183,7 @@ static int read_schema(struct pb_reader *r)
         result = -ENOMEM;
     if (result == 0)
         result = pb_reader_read(r, h->schemas_offset + r->schemas_end + sizeof(f), s->columns, bytes);
-    if (result == 0 && !describe(s))
+    if (result == 0 && !describe_schema(s))
         result = -EBADMSG;
     if (result < 0) {
         free(s->columns);
@@ -199,13 +200,13 @@ static int read_directory(struct pb_reader *r, char *why)
     while (r->nschemas < r->header.nschemas) {
         int result = read_schema(r);
         if (result < 0)
-            return fail(why, result, "a damaged arena: schema %u cannot be read", r->nschemas);
+            return fail_reading(why, result, "a damaged arena: schema %u cannot be read", r->nschemas);
     }
     for (uint32_t i = 0; i < r->header.ntables; i++) {
         struct pb_file_table t;
         int result = pb_reader_read(r, r->header.tables_offset + i * sizeof(t), &t, sizeof(t));
         if (result < 0)
-            return fail(why, result, "a damaged arena: table %u cannot be read", i);
+            return fail_reading(why, result, "a damaged arena: table %u cannot be read", i);
         terminate(t.name, sizeof(t.name));
         terminate(t.comment, sizeof(t.comment));
         r->tables[i] = t;
@@ -217,12 +218,12 @@ static int open_reader(const struct pb_reader *source, struct pb_reader **ret, c
 {
     struct pb_reader *r = calloc(1, sizeof(*r));
     if (!r)
-        return fail(why, -ENOMEM, "out of memory");
+        return fail_reading(why, -ENOMEM, "out of memory");
     *r = *source;
     memset(r->newest, 0xff, sizeof(r->newest));
     r->tables = calloc(PB_MAX_TABLES, sizeof(*r->tables));
 
-    int result = r->tables ? read_header(r, why) : fail(why, -ENOMEM, "out of memory");
+    int result = r->tables ? read_header(r, why) : fail_reading(why, -ENOMEM, "out of memory");
     if (result == 0)
         result = read_directory(r, why);
     if (result < 0) {
@@ -237,7 +238,7 @@ int pb_reader_open(int fd, struct pb_reader **ret, char *why)
 {
     struct pb_reader source = {.fd = fd};
     if (fd < 0)
-        return fail(why, -EBADF, "no such descriptor");
+        return fail_reading(why, -EBADF, "no such descriptor");
     return open_reader(&source, ret, why);
 }
 
@@ -268,7 +269,7 @@ int pb_reader_refresh(struct pb_reader *r)
         result = check_header(&h, NULL);
     if (result < 0)
         return result;
-    /* The geometry stays what it was at open: a file that changes it is damaged. */
+    /* The geometry must be the same as at open: a file that changes it is damaged. */
     if (h.segment_size != r->header.segment_size || h.segments_offset != r->header.segments_offset ||
         h.tables_offset != r->header.tables_offset || h.schemas_offset != r->header.schemas_offset ||
         h.schemas_size != r->header.schemas_size || h.max_tables != r->header.max_tables ||
@@ -348,8 +349,8 @@ static bool holds_rows(uint64_t state)
     return state >> PB_SERIAL_SHIFT && (st == PB_SEG_OPEN || st == PB_SEG_SEALED);
 }
 
-/* Every region of the segment lies within it, aligned to its words. */
-static bool makes_sense(const struct pb_reader *r, const struct pb_file_segment *f)
+/* Whether every region of the segment lies within it, aligned to its words. */
+static bool header_is_valid(const struct pb_reader *r, const struct pb_file_segment *f)
 {
     uint64_t size = r->header.segment_size;
 
@@ -385,7 +386,7 @@ int pb_reader_segment(struct pb_reader *r, uint32_t slot, struct pb_file_segment
             return -ENOENT;
         if (f.schema >= r->nschemas && pb_reader_refresh(r) < 0)
             return -EBADMSG;
-        if (!makes_sense(r, &f))
+        if (!header_is_valid(r, &f))
             return -EBADMSG;
         *ret = f;
         return 0;
@@ -416,7 +417,7 @@ static void describe_segment(const struct pb_file_segment *f, uint32_t slot, str
         ret->last = pb_add_time(last, pb_utc_offset(f));
 }
 
-/* Slots that the header promises and the file has. */
+/* The number of slots in the header, as far as the file has them. */
 static uint32_t count_slots(const struct pb_reader *r)
 {
     uint64_t nslots = 0, size = source_size(r), offset = r->header.segments_offset;

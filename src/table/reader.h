@@ -1,9 +1,9 @@
 /* reader: the tables of an arena, live or left by a dead process; the reading side.
  *
- * Never writes to the file, never waits for the writer, and takes the file for hostile: whatever its bytes
- * are, the answer is rows or an error, never a crash. By default everything is copied out by pread, so a file
- * truncated meanwhile cannot raise SIGBUS either. Rows come a segment at a time, as dense typed arrays.
- * For tools: uses the heap, not for signal handlers. One reader is used by one thread at a time. */
+ * Never writes to the file, never waits for the writer, and treats the file as hostile: any bytes give rows
+ * or an error, never a crash. By default everything is copied by pread, so that a file truncated meanwhile
+ * cannot raise SIGBUS. Rows come a segment at a time, as dense typed arrays. For tools: uses the heap, not
+ * for signal handlers. One reader is used by one thread at a time. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,7 +25,7 @@ int pb_reader_open(int fd, struct pb_reader **ret, char *why);
 int pb_reader_open_memory(const void *data, size_t size, struct pb_reader **ret, char *why);
 void pb_reader_close(struct pb_reader *r);
 
-/* Takes in tables and schemas published since. What was handed out before stays valid. */
+/* Reads tables and schemas published since. Pointers returned before stay valid. */
 int pb_reader_refresh(struct pb_reader *r);
 
 struct pb_reader_info {
@@ -53,7 +53,7 @@ struct pb_table_info {
     unsigned ncolumns;
     int time_column; /* index of the column segments are skipped by; -1: none */
     uint32_t share;
-    uint64_t dropped;    /* rows that found no room */
+    uint64_t dropped;    /* rows lost for lack of room */
     uint64_t recycled;   /* rows that made room for newer ones */
     uint64_t cells_lost; /* late cells that came too late */
 };
@@ -136,8 +136,7 @@ int pb_view_load(struct pb_reader *r, const struct pb_segment_info *segment, str
 /* Loads only the strings of a segment: the view has no rows and no columns. Fails as pb_view_load does. */
 int pb_view_load_strings(struct pb_reader *r, const struct pb_segment_info *segment, struct pb_view *v);
 
-/* Whether the segment still holds the rows the view was made of; what the view copied stays good either way.
- */
+/* Whether the segment still holds the rows of the view; the view's own copy stays valid either way. */
 bool pb_view_still_valid(struct pb_reader *r, const struct pb_view *v);
 void pb_view_done(struct pb_view *v);
 

@@ -25,9 +25,8 @@ struct pb_reader {
 /* Copies bytes of the arena. -ENODATA: they are not all there. */
 int pb_reader_read(const struct pb_reader *r, uint64_t offset, void *to, size_t length);
 
-/* Copies words the writer may be storing right now, each whole: where two reads saw different values the word
- * is given as `serial` demands it: only if both carry it, and then as it was last. `spare` has room for n
- * too. */
+/* Copies words that the writer may be storing right now, each whole: a word that differs between two reads is
+ * used only if both values carry `serial`, and then as last read. `spare` has room for n too. */
 int pb_reader_read_commits(const struct pb_reader *r, uint64_t offset, uint64_t *to, uint64_t *spare,
                            size_t n, uint64_t serial);
 
@@ -43,7 +42,7 @@ static inline int64_t pb_utc_offset(const struct pb_file_segment *f)
     return (int64_t)((uint64_t)f->real_ns - (uint64_t)f->mono_ns);
 }
 
-/* Adds without overflow: a hostile time stays at the end of the scale. */
+/* Adds without overflow: a hostile time gives the smallest or largest value. */
 static inline int64_t pb_add_time(int64_t a, int64_t b)
 {
     int64_t sum;

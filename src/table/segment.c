@@ -9,7 +9,7 @@
 #include "table/writer.h"
 
 enum { CLOCK_SLACK_NS = 1000000 };
-enum { MAX_PINNED_TRIES = 64 }; /* old segments of a table looked at before the next table is asked */
+enum { MAX_PINNED_TRIES = 64 }; /* old segments of a table tried before the next table */
 
 bool pb_segment_visit(struct pb_segment *s, uint64_t serial)
 {
@@ -27,7 +27,7 @@ void pb_segment_leave(struct pb_segment *s)
     atomic_fetch_sub(&s->pin, 1);
 }
 
-/* By a visitor. Returns the rows begun in it. */
+/* The caller visits the segment. Returns the rows begun in it. */
 static uint32_t seal_visited(struct pb_arena *a, struct pb_segment *s)
 {
     uint64_t state = atomic_load(&s->state);
@@ -41,8 +41,8 @@ static uint32_t seal_visited(struct pb_arena *a, struct pb_segment *s)
         atomic_fetch_sub(&a->control->nopen, 1);
         atomic_fetch_sub(&a->control->tables[s->table].nopen, 1);
 
-        /* The clock is read after the last row could begin, so no row has a later time of its own; but for
-         * the little that the clock may step back. */
+        /* Read after the last row could begin, so no row has a later time, except for the little that the
+         * clock may step back. */
         struct pb_file_segment *f = pb_segment_file(s);
         __atomic_store_n(&f->count, capacity - PB_STATE_LEFT(state), __ATOMIC_RELAXED);
         __atomic_store_n(&f->sealed_at, pb_clock_mono() + CLOCK_SLACK_NS, __ATOMIC_RELAXED);
@@ -61,11 +61,11 @@ void pb_segment_seal(struct pb_arena *a, uint64_t cur)
     pb_segment_leave(s);
 }
 
-/* Counts the rows of a sealed segment, or says that one is still being written. The commit words are the one
- * thing decided by shared memory: a count of settled rows in private memory would cost every append another
- * locked instruction, half of its price. What a stray write to one can do: it keeps the segment from being
- * recycled, or gives it away while a row in it is written. That row then lands in the segment's next rows,
- * never outside of the segment: wherever it writes is told by private layouts. */
+/* Counts the rows of a sealed segment. False: a row is still being written. Only here does shared memory
+ * decide: counting settled rows in private memory would cost every append another locked instruction, half of
+ * its price. A stray write to a commit word can keep the segment from being recycled, or let it be recycled
+ * while a row in it is written. That row then lands among the segment's next rows, never outside the segment,
+ * since private layouts give all offsets. */
 static bool count_rows(const struct pb_segment *s, uint64_t serial, uint32_t begun, uint64_t *ret)
 {
     const uint64_t *commits = (const uint64_t *)(void *)(s->base + pb_segment_layout(s)->commits);
@@ -82,7 +82,7 @@ static bool count_rows(const struct pb_segment *s, uint64_t serial, uint32_t beg
 }
 
 /* Claims the slot for the caller, unless a thread visits its segment or writes a row in it. */
-static bool claim(struct pb_arena *a, struct pb_segment *s, uint64_t serial)
+static bool claim_segment(struct pb_arena *a, struct pb_segment *s, uint64_t serial)
 {
     uint64_t rows, only_me = serial << PB_SERIAL_SHIFT | 1;
 
@@ -147,7 +147,7 @@ static bool recycle_from(struct pb_arena *a, uint32_t table, uint32_t *ret)
         serial = next_oldest(a, table, serial, &slot);
         if (!serial)
             return false;
-        if (claim(a, &a->control->segments[slot], serial)) {
+        if (claim_segment(a, &a->control->segments[slot], serial)) {
             *ret = slot;
             return true;
         }
@@ -155,10 +155,10 @@ static bool recycle_from(struct pb_arena *a, uint32_t table, uint32_t *ret)
     return false;
 }
 
-/* How many segments a table has above its share. Shares that together exceed the bound are cut in proportion.
- */
-static int64_t excess(struct pb_arena *a, const struct pb_table *t, uint64_t shares,
-                      const struct pb_table *asking)
+/* How many segments a table has above its share. Shares that together exceed the bound are reduced in
+ * proportion. */
+static int64_t count_excess(struct pb_arena *a, const struct pb_table *t, uint64_t shares,
+                            const struct pb_table *asking)
 {
     uint64_t share = atomic_load(&t->share), limit = pb_slot_limit(a);
 
@@ -181,7 +181,7 @@ int pb_segment_recycle(struct pb_arena *a, const struct pb_table *asking, uint32
         int64_t most = 0;
         int victim = -1;
         for (uint32_t i = 0; i < n; i++) {
-            int64_t above = excess(a, &c->tables[i], shares, asking);
+            int64_t above = count_excess(a, &c->tables[i], shares, asking);
             if (!tried[i] && above > most) {
                 most = above;
                 victim = (int)i;
@@ -198,8 +198,8 @@ int pb_segment_recycle(struct pb_arena *a, const struct pb_table *asking, uint32
     return -ENOBUFS;
 }
 
-/* Tells the resident thread, once, that few segments are ready. */
-static void ring(struct pb_arena *a)
+/* Wakes the resident thread, once, since few segments are ready. */
+static void wake_resident(struct pb_arena *a)
 {
     struct pb_control *c = a->control;
 
@@ -217,7 +217,7 @@ static int obtain(struct pb_table *t, uint32_t *ret)
 {
     struct pb_arena *a = t->arena;
 
-    ring(a);
+    wake_resident(a);
     if (pb_slot_take(a, PB_SPACE_READY, ret) || pb_slot_take(a, PB_SPACE_FREE, ret))
         return 0;
     int grown = pb_slot_grow(a, ret);
@@ -256,8 +256,8 @@ void pb_segment_describe(struct pb_file_segment *f, const struct pb_layout *l, i
         offsets[i] = l->columns[i] >> 8;
 }
 
-/* Prepares the caller's slot. The state goes first, so that a reader in the middle of the segment's former
- * rows notices. */
+/* Prepares the caller's slot. The state is written first, so that a reader of the segment's former rows
+ * notices. */
 static void write_header(struct pb_segment *s, const struct pb_layout *l, uint64_t serial)
 {
     struct pb_file_segment *f = pb_segment_file(s);
@@ -303,8 +303,8 @@ int pb_segment_open(struct pb_table *t, uint64_t *ret)
 
 void pb_segment_discard(struct pb_arena *a, uint64_t cur)
 {
-    /* Recyclers may have found it already: then it is theirs. */
-    if (claim(a, &a->control->segments[PB_SLOT(cur)], PB_SERIAL(cur)))
+    /* Another thread may have recycled it already. */
+    if (claim_segment(a, &a->control->segments[PB_SLOT(cur)], PB_SERIAL(cur)))
         pb_slot_give(a, PB_SLOT(cur), PB_SPACE_FREE);
 }
 

@@ -4,13 +4,13 @@
  * change hands by one compare-and-swap of their `space` word. Signal-safe throughout. */
 #include "table/writer.h"
 
-enum { FULL_PAUSE_NS = 100000000 }; /* after memory ran out it is asked for again after this */
+enum { FULL_PAUSE_NS = 100000000 }; /* the pause after memory ran out */
 
 uint64_t pb_rows_bound(const struct pb_arena *a)
 {
     uint64_t bound = atomic_load(&a->bound);
 
-    return atomic_load(&a->mirror_takes_memory) ? bound / 2 : bound; /* everything is there twice */
+    return atomic_load(&a->mirror_takes_memory) ? bound / 2 : bound; /* the copy takes as much memory again */
 }
 
 uint32_t pb_slot_limit(const struct pb_arena *a)
@@ -23,7 +23,7 @@ uint32_t pb_slot_limit(const struct pb_arena *a)
     return n < a->max_slots ? (uint32_t)n : a->max_slots;
 }
 
-/* Has the slot mapped and its pages there. */
+/* Maps the slot and allocates its pages. */
 static int make_slot(struct pb_arena *a, uint32_t slot)
 {
     uint32_t extent = slot / PB_EXTENT_SLOTS;
@@ -91,7 +91,7 @@ int pb_slot_grow(struct pb_arena *a, uint32_t *ret)
     return 0;
 }
 
-/* The count of slots in a state, or NULL for a state that is not counted. A hint: it saves a search. */
+/* The counter of slots in that state, or NULL for a state that is not counted. A hint that saves a search. */
 static _Atomic uint32_t *space_count(struct pb_control *c, enum pb_space space)
 {
     return space == PB_SPACE_READY ? &c->nready : space == PB_SPACE_FREE ? &c->nfree : NULL;

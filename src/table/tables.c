@@ -115,8 +115,8 @@ static int make_layout(struct pb_layout *l, const struct pb_file_schema *f, uint
     return 0;
 }
 
-/* Writes a schema record behind the last one and shows it: into private memory, by which everything goes, and
- * a copy of it into the shared. Under the lock. */
+/* Appends a schema record and publishes it: in private memory, which everything here uses, and a copy in the
+ * shared memory. Under the lock. */
 static int add_schema(struct pb_arena *a, struct pb_file_schema *f, const struct pb_file_column *columns,
                       const struct pb_layout **ret)
 {
@@ -152,7 +152,7 @@ static int add_schema(struct pb_arena *a, struct pb_file_schema *f, const struct
     return 0;
 }
 
-static int describe(const struct pb_column *column, struct pb_file_column *ret)
+static int describe_column(const struct pb_column *column, struct pb_file_column *ret)
 {
     if (!column->name || !column->name[0] || pb_type_width(column->type) == 0)
         return -EINVAL;
@@ -179,7 +179,7 @@ static const struct pb_file_column *columns_of(const struct pb_file_schema *f)
     return (const struct pb_file_column *)(const void *)(f + 1);
 }
 
-static struct pb_table *find(struct pb_control *c, const char *name)
+static struct pb_table *find_table(struct pb_control *c, const char *name)
 {
     uint32_t n = atomic_load(&c->ntables);
 
@@ -191,12 +191,12 @@ static struct pb_table *find(struct pb_control *c, const char *name)
 
 struct pb_table *pb_table_find(struct pb_arena *a, const char *name)
 {
-    return atomic_load(&a->control->live) ? find(a->control, name) : NULL;
+    return atomic_load(&a->control->live) ? find_table(a->control, name) : NULL;
 }
 
 /* Whether the table's columns begin with these. */
-static bool matches(const struct pb_arena *a, const struct pb_table *t, const struct pb_file_column *columns,
-                    unsigned n)
+static bool columns_match(const struct pb_arena *a, const struct pb_table *t,
+                          const struct pb_file_column *columns, unsigned n)
 {
     const struct pb_file_schema *f = schema_of(a, atomic_load(&t->layout)->schema);
 
@@ -251,17 +251,17 @@ int pb_table_new(struct pb_arena *a, const struct pb_table_spec *spec, struct pb
     if (!spec->name || !spec->name[0] || spec->ncolumns < 1 || spec->ncolumns > PB_MAX_COLUMNS)
         return -EINVAL;
     for (unsigned i = 0; i < spec->ncolumns && r == 0; i++)
-        r = describe(&spec->columns[i], &columns[i]);
+        r = describe_column(&spec->columns[i], &columns[i]);
     if (r < 0)
         return r;
     if (!pb_arena_enter(a))
         return -ESHUTDOWN;
 
     lock(c);
-    struct pb_table *t = find(c, spec->name);
+    struct pb_table *t = find_table(c, spec->name);
     if (!t)
         r = add_table(a, spec, columns, &t);
-    else if (!matches(a, t, columns, spec->ncolumns))
+    else if (!columns_match(a, t, columns, spec->ncolumns))
         r = -EEXIST;
     unlock(c);
     pb_arena_leave(a);
@@ -271,7 +271,7 @@ int pb_table_new(struct pb_arena *a, const struct pb_table_spec *spec, struct pb
 }
 
 /* Under the lock. */
-static int grow(struct pb_table *t, const struct pb_file_column *column)
+static int add_column(struct pb_table *t, const struct pb_file_column *column)
 {
     struct pb_arena *a = t->arena;
     struct pb_file_column columns[PB_MAX_COLUMNS];
@@ -304,7 +304,7 @@ static int grow(struct pb_table *t, const struct pb_file_column *column)
 int pb_table_grow(struct pb_table *t, const struct pb_column *column)
 {
     struct pb_file_column described;
-    int r = describe(column, &described);
+    int r = describe_column(column, &described);
 
     if (r < 0)
         return r;
@@ -312,7 +312,7 @@ int pb_table_grow(struct pb_table *t, const struct pb_column *column)
     if (!a || !pb_arena_enter(a))
         return -ESHUTDOWN;
     lock(a->control);
-    r = grow(t, &described);
+    r = add_column(t, &described);
     unlock(a->control);
     pb_arena_leave(a);
     return r;

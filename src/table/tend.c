@@ -1,17 +1,16 @@
-/* tend: what a resident thread does for the writers: segments made ready ahead of them, with their pages
- * there, what is above the bound given back, and what was left open sealed. Writers do without it; they are
- * only slower then. */
+/* tend: the work of the resident thread for the writers: prepares segments with their pages ahead of them,
+ * gives back memory above the bound, and seals old open segments. Without it writers are only slower. */
 #include <unistd.h>
 
 #include "table/writer.h"
 
 enum {
     MIN_READY = 2,
-    MAX_SHARE = 8, /* at most one in so many segments waits ready */
+    MAX_SHARE = 8, /* at most one segment in so many is kept ready */
 };
 
-/* Gives back free segments first, then the oldest of the fullest table, until the bound holds. */
-static int shrink(struct pb_arena *a)
+/* Frees unused segments first, then the oldest of the table most above its share, until the bound holds. */
+static int shrink_to_bound(struct pb_arena *a)
 {
     struct pb_control *c = a->control;
     uint32_t slot;
@@ -27,7 +26,7 @@ static int shrink(struct pb_arena *a)
     return 0;
 }
 
-/* Twice what was taken since last time, so that a burst is met half-way; never much of the bound. */
+/* Twice the number taken since last time, for bursts; never much of the bound. */
 static uint32_t choose_target(struct pb_arena *a)
 {
     struct pb_control *c = a->control;
@@ -47,8 +46,8 @@ static int make_ready(struct pb_arena *a)
 
     if (!pb_slot_take(a, PB_SPACE_FREE, &slot)) {
         int r = pb_slot_grow(a, &slot);
-        /* When memory is short, making segments ready must not cost rows that are there: the target was meant
-         * for the bound. */
+        /* When memory is short, preparing segments must not cost existing rows: the target assumed the whole
+         * bound. */
         if (r < 0 && used < pb_slot_limit(a) && atomic_load(&a->control->nready) >= used / MAX_SHARE)
             return r;
         if (r < 0)
@@ -60,8 +59,8 @@ static int make_ready(struct pb_arena *a)
     return 0;
 }
 
-/* Seals segments that are still open when half of the arena was written after them: of a thread that has
- * long been idle. They would be recycled soon, and only what is sealed can be archived in time. */
+/* Seals segments that are still open when half of the arena was written after them: those of idle threads.
+ * They would be recycled soon, and only sealed segments can be archived in time. */
 static void seal_old(struct pb_arena *a)
 {
     uint32_t n = (uint32_t)atomic_load(&a->control->nslots), half = pb_slot_limit(a) / 2;
@@ -84,7 +83,7 @@ int pb_arena_tend(struct pb_arena *a)
         return 0;
     pb_clock_tend();
     seal_old(a);
-    int r = shrink(a), made = 0;
+    int r = shrink_to_bound(a), made = 0;
     uint32_t target = choose_target(a);
     atomic_store(&c->ready_target, target);
     while (r == 0 && atomic_load(&c->nready) < target) {

@@ -17,19 +17,19 @@ struct load {
     struct pb_reader *r;
     struct pb_file_segment f;
     const struct pb_read_schema *schema, *newest;
-    char *base;        /* the whole segment */
+    char *base;        /* a copy of the whole segment */
     uint64_t *commits; /* of the rows that are given out, once they are chosen */
     uint64_t *masks;
-    uint32_t *rows; /* their places */
+    uint32_t *rows; /* their numbers in the segment */
     uint32_t nrows;
     uint32_t settled;  /* committed or void */
     bool dense;        /* they are the first nrows: nothing has to move */
     bool texts;        /* the dictionary and the heap were copied */
-    uint64_t any_null; /* columns of the commit words in which any row has none */
+    uint64_t any_null; /* of the commit words: columns in which any row is NULL */
 };
 
 /* Memory of at least that size, kept for the next load. */
-static void *piece(struct pb_view *v, int which, size_t size)
+static void *get_memory(struct pb_view *v, int which, size_t size)
 {
     if (v->memory_size[which] < size) {
         free(v->memory[which]);
@@ -61,7 +61,7 @@ static int copy_piece(const struct load *l, uint64_t at, uint64_t offset, uint64
     return pb_reader_read(l->r, at + offset, l->base + offset, length);
 }
 
-/* The dictionary and as much of the heap as was given out, which the copy of the header tells. */
+/* Copies the dictionary and the used part of the heap; their sizes come from the copy of the header. */
 static int copy_texts(const struct load *l, uint64_t at)
 {
     const struct pb_file_segment *f = &l->f;
@@ -76,7 +76,7 @@ static int copy_texts(const struct load *l, uint64_t at)
     return copy_piece(l, at, f->heap_offset, bytes < f->heap_size ? bytes : f->heap_size);
 }
 
-/* The columns that are asked for, and what their strings and bytes need. */
+/* Copies the wanted columns, and the texts that their strings and bytes need. */
 static int copy_wanted(struct load *l, const struct pb_view *v, uint64_t at)
 {
     const struct pb_file_segment *f = &l->f;
@@ -92,7 +92,7 @@ static int copy_wanted(struct load *l, const struct pb_view *v, uint64_t at)
     return result == 0 && l->texts ? copy_texts(l, at) : result;
 }
 
-/* Whether what was copied was the segment's all the while. */
+/* Whether the slot still held the same segment after the copy. */
 static int check_serial(const struct load *l, uint64_t at, uint64_t serial)
 {
     uint64_t state;
@@ -111,9 +111,9 @@ static int copy_segment(struct load *l, struct pb_view *v, uint32_t slot, uint64
 {
     size_t rows = l->f.capacity, masks = rows * l->f.mask_words;
     uint64_t at = pb_reader_slot_offset(l->r, slot);
-    uint64_t *words = piece(v, WORDS, (rows * 2 + masks) * 8 + rows * sizeof(*l->rows));
+    uint64_t *words = get_memory(v, WORDS, (rows * 2 + masks) * 8 + rows * sizeof(*l->rows));
 
-    l->base = piece(v, SEGMENT, l->r->header.segment_size);
+    l->base = get_memory(v, SEGMENT, l->r->header.segment_size);
     if (!words || !l->base)
         return -ENOMEM;
     l->commits = words;
@@ -130,7 +130,7 @@ static int copy_segment(struct load *l, struct pb_view *v, uint32_t slot, uint64
     return result < 0 ? result : check_serial(l, at, serial);
 }
 
-/* The common case, told in one pass without branches: the first n rows are there, none of them void. */
+/* The common case, tested in one pass without branches: the first n rows are committed, none is void. */
 static bool are_dense(struct load *l, uint64_t serial)
 {
     uint64_t differ = 0;
@@ -256,12 +256,12 @@ static void make_utc(const struct load *l, int64_t *times)
         overflow |= ((uint64_t)times[i] ^ sum) & ((uint64_t)offset ^ sum);
         times[i] = (int64_t)sum;
     }
-    /* A hostile time: once more, with care. */
+    /* A hostile time overflowed: once more, with checks. */
     for (uint32_t i = 0; overflow >> 63 && i < l->nrows; i++)
         times[i] = pb_add_time((int64_t)((uint64_t)times[i] - (uint64_t)offset), offset);
 }
 
-/* Whether every row has a string that is there: the common case, told in one pass without branches. */
+/* The common case, tested in one pass without branches: every row has an id within the dictionary. */
 static bool ids_are_good(const struct load *l, const struct pb_view *v, uint32_t column, const uint16_t *ids)
 {
     uint16_t most = 0;
@@ -276,7 +276,7 @@ static bool ids_are_good(const struct load *l, const struct pb_view *v, uint32_t
     return most < v->nstrings;
 }
 
-/* Makes cells fit to be used as they are: truths 0 or 1, no reference beyond the segment. */
+/* Makes cells safe to use: booleans are 0 or 1, no reference leaves the segment. */
 static void make_good(struct load *l, struct pb_view *v, struct pb_view_column *c, void *cells,
                       uint64_t *validity)
 {
@@ -332,8 +332,8 @@ static int fill_column(struct load *l, struct pb_view *v, uint32_t i, uint64_t *
     return 0;
 }
 
-/* Columns follow each other, before the heap. In a hostile file they might share bytes: then what was checked
- * for one would be changed with the other. */
+/* Columns follow each other, before the heap. In a hostile file they might overlap: checking one would then
+ * change another. */
 static bool columns_overlap(const struct load *l)
 {
     uint64_t end = sizeof(l->f) + 4 * l->schema->ncolumns;
@@ -349,8 +349,8 @@ static bool columns_overlap(const struct load *l)
 static int lay_out(struct load *l, struct pb_view *v)
 {
     size_t ncolumns = l->newest->ncolumns, words = (l->nrows + 63u) / 64;
-    struct pb_view_column *columns = piece(v, COLUMNS, ncolumns * (sizeof(*columns) + words * 8));
-    struct pb_text *strings = piece(v, STRINGS, (l->f.max_strings + 1) * sizeof(*strings));
+    struct pb_view_column *columns = get_memory(v, COLUMNS, ncolumns * (sizeof(*columns) + words * 8));
+    struct pb_text *strings = get_memory(v, STRINGS, (l->f.max_strings + 1) * sizeof(*strings));
 
     if (!columns || !strings)
         return -ENOMEM;
@@ -393,8 +393,8 @@ int pb_view_load_strings(struct pb_reader *r, const struct pb_segment_info *segm
     if (result < 0)
         return result;
     uint64_t at = pb_reader_slot_offset(r, segment->slot);
-    struct pb_text *strings = piece(v, STRINGS, (l.f.max_strings + 1) * sizeof(*strings));
-    l.base = piece(v, SEGMENT, r->header.segment_size);
+    struct pb_text *strings = get_memory(v, STRINGS, (l.f.max_strings + 1) * sizeof(*strings));
+    l.base = get_memory(v, SEGMENT, r->header.segment_size);
     if (!strings || !l.base)
         return -ENOMEM;
     result = copy_piece(&l, at, 0, sizeof(l.f));

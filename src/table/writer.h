@@ -22,15 +22,16 @@
 
 enum {
     PB_EXTENT_SLOTS = 64, /* segments mapped at once */
-    /* What this writer uses of PB_MAX_SLOTS: 16 GB of default segments. What it keeps of each slot is address
+    /* The part of PB_MAX_SLOTS that this writer uses: 16 GB of default segments. Each slot costs address
      * space, of which a program may have little. */
     PB_WRITER_SLOTS = 1 << 16,
     PB_MAX_EXTENTS = PB_WRITER_SLOTS / PB_EXTENT_SLOTS,
     PB_THREADS = 1024, /* entries of the thread map; a power of two */
     PB_THREAD_PROBES = 4,
     PB_PROMOTE_ROWS = 64, /* rows a thread puts into the shared segment before it gets its own */
-    PB_MIN_SLOTS = 4,     /* kept whatever the bound says: fewer could not roll */
-    PB_SHARED_TRIES = 64, /* of a compare-and-swap on a shared word: a stray writer must not hold us up */
+    PB_MIN_SLOTS = 4,     /* kept whatever the bound says: with fewer no segment could be replaced */
+    PB_SHARED_TRIES =
+        64, /* tries of a compare-and-swap on a shared word: a stray writer must not hold us up */
 };
 
 /* How the rows of one schema lie in a segment. Written once, before it is published. */
@@ -54,21 +55,21 @@ enum pb_space {
     PB_SPACE_BUSY,     /* it holds a segment, or a thread is making one */
 };
 
-/* This process's side of a slot. state: serial << 24 | enum pb_segment_state << 20 | rows left. It counts
- * down so that taking a row needs nothing but this word. pin: serial << 24 | closed << 23 | visitors. */
+/* The private part of a slot. state: serial << 24 | enum pb_segment_state << 20 | rows left. It counts down
+ * so that taking a row needs only this word. pin: serial << 24 | closed << 23 | visitors. */
 struct pb_segment {
-    /* Two lines apart: processors fetch lines in pairs, and threads that append side by side would fight over
-     * one. */
+    /* Two cache lines apart: processors fetch lines in pairs, and threads that append side by side would
+     * contend. */
     _Alignas(128) _Atomic uint64_t state;
     _Atomic uint64_t pin;
     char *base;
     _Atomic(const struct pb_layout *) layout;
-    _Atomic int64_t opened; /* no row has an earlier time unless ts_min in the file was lowered for it */
+    _Atomic int64_t opened; /* no row is earlier, unless ts_min in the file was lowered for it */
     _Atomic int64_t real;   /* the wall clock at the same moment */
     _Atomic uint64_t dict;  /* ids given out << 32 | heap bytes given out */
     _Atomic uint32_t table;
     _Atomic uint32_t space;
-    _Atomic uint32_t filled; /* the lowest row of which a cell was filled late since the copy saw it */
+    _Atomic uint32_t filled; /* the lowest row with a cell filled late since it was last copied */
 };
 static_assert(sizeof(struct pb_segment) == 128, "a pair of cache lines a segment");
 
@@ -100,8 +101,9 @@ enum pb_life {
 /* A cur word names a segment: serial << 24 | slot. In a thread's map a word below PB_PROMOTE_ROWS is the
  * number of rows it put into the shared segment. */
 struct pb_control {
-    _Atomic uint32_t live;   /* enum pb_life */
-    _Atomic uint32_t inside; /* threads that may touch shared memory without a row, a pin or a slot of it */
+    _Atomic uint32_t live; /* enum pb_life */
+    _Atomic uint32_t
+        inside; /* threads that may access shared memory without holding a row, a pin or a slot */
     _Atomic uint32_t ntables;
     _Atomic uint32_t nlayouts;
     _Atomic uint32_t define; /* held while a table or column is defined */
@@ -111,7 +113,7 @@ struct pb_control {
     _Atomic uint32_t nfree;
     _Atomic uint32_t nopen;
     _Atomic uint32_t taken;     /* segments taken since the last tending */
-    _Atomic uint32_t armed;     /* the next taker that finds few ready wakes the resident thread */
+    _Atomic uint32_t armed;     /* the next thread that finds few ready segments wakes the resident thread */
     _Atomic int64_t full_until; /* after memory ran out: when to ask for it again */
     _Atomic uint64_t nslots;    /* slots below this one may hold segments */
     _Atomic uint64_t next_serial;
@@ -124,8 +126,8 @@ struct pb_control {
     struct pb_segment segments[PB_WRITER_SLOTS];
 };
 
-/* A descriptor of ours, and the file it was opened for: the program may close any number and open its own
- * file under it, which we must neither write to nor close. */
+/* A descriptor of ours, and the file it was opened for: the program may close it and open a file of its own
+ * under the number, which we must neither write to nor close. */
 struct pb_own_fd {
     int fd; /* -1: none */
     dev_t dev;
@@ -134,7 +136,7 @@ struct pb_own_fd {
 
 struct pb_mirror;
 
-/* What a child of fork keeps: enough to unmap. */
+/* A child of fork keeps this: enough to unmap. */
 struct pb_arena {
     struct pb_own_fd live; /* of the shared memory, read-only, for readers */
     uint32_t *wake;        /* or NULL */
@@ -145,7 +147,7 @@ struct pb_arena {
     uint64_t segments_offset;
     _Atomic uint64_t bound;       /* bytes of memory that the arena may take */
     _Atomic uint64_t header_used; /* bytes reserved before the segments */
-    struct pb_file_header about;  /* what the header says and never changes */
+    struct pb_file_header about;  /* the parts of the header that never change */
     struct pb_file_header *header;
     char *schemas; /* the schema records as they were defined: the shared ones are a copy */
     struct pb_control *control;
@@ -169,7 +171,7 @@ static inline const struct pb_layout *pb_segment_layout(const struct pb_segment 
     return atomic_load_explicit(&s->layout, memory_order_relaxed);
 }
 
-/* Raises a shared word that readers go by, unless it is higher. */
+/* Raises a shared word for readers, unless it is higher already. */
 static inline void pb_publish_max(uint64_t *word, uint64_t value)
 {
     uint64_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -185,14 +187,14 @@ int pb_memory_make(struct pb_arena *a, const char *name);
 void pb_memory_unmap(struct pb_arena *a);
 /* Maps the extent and those below it. */
 int pb_memory_map(struct pb_arena *a, uint32_t extent);
-/* Has every page there, so that no later touch can fail. Contents stay, or are zero. -ENOMEM. */
+/* Allocates every page, so that no later access can fail. Contents stay, or are zero. -ENOMEM. */
 int pb_memory_reserve(const struct pb_arena *a, char *at, size_t length);
 /* Gives the pages back; they read as zeros. */
 void pb_memory_give_back(char *at, size_t length);
-/* Moves fd to a number that the program is unlikely to use and notes what it is of. On failure fd is closed.
- */
+/* Moves fd to a number that the program is unlikely to use and remembers its file. On failure fd is
+ * closed. */
 int pb_own_fd_keep(int fd, struct pb_own_fd *ret);
-/* Whether it is still what it was; *ret (or NULL) receives what fstat says. */
+/* Whether fd is still that file; *ret (or NULL) receives the result of fstat. */
 bool pb_own_fd_check(const struct pb_own_fd *own, struct stat *ret);
 /* Closes it, if it is still ours. */
 void pb_own_fd_close(struct pb_own_fd *own);
@@ -202,13 +204,14 @@ int pb_mirror_make(struct pb_arena *a, int dirfd, const char *name);
 /* Closes the copy's file and frees what belongs to it. */
 void pb_mirror_close(struct pb_arena *a);
 
-/* space.c: room in the shared memory. What of the bound is for rows: half where the copy takes memory too. */
+/* space.c: room in the shared memory. The part of the bound that is for rows: half where the copy takes
+ * memory too. */
 uint64_t pb_rows_bound(const struct pb_arena *a);
 uint32_t pb_slot_limit(const struct pb_arena *a);
-/* A slot under the bound that had no space: it is the caller's (PB_SPACE_BUSY), mapped. -ENOSPC: at the bound
- * or the disk is full. */
+/* Finds a slot under the bound without memory; it is then the caller's (PB_SPACE_BUSY), mapped. -ENOSPC: at
+ * the bound, or the disk is full. */
 int pb_slot_grow(struct pb_arena *a, uint32_t *ret);
-/* A slot in that state, now the caller's. False: none. */
+/* Takes a slot in that state for the caller. False: there is none. */
 bool pb_slot_take(struct pb_arena *a, enum pb_space space, uint32_t *ret);
 /* Gives the caller's slot back. */
 void pb_slot_give(struct pb_arena *a, uint32_t slot, enum pb_space space);
@@ -220,7 +223,7 @@ bool pb_segment_visit(struct pb_segment *s, uint64_t serial);
 void pb_segment_leave(struct pb_segment *s);
 void pb_segment_seal(struct pb_arena *a, uint64_t cur);
 /* Frees the oldest segment of the table most above its share; `asking` (or NULL) is the table that wants
- * room. The slot is the caller's. -ENOBUFS: nothing can go. */
+ * room. The slot is the caller's. -ENOBUFS: nothing can be freed. */
 int pb_segment_recycle(struct pb_arena *a, const struct pb_table *asking, uint32_t *ret);
 /* Opens an empty segment for the table's current schema and puts its cur word into *ret. */
 int pb_segment_open(struct pb_table *t, uint64_t *ret);
@@ -234,8 +237,8 @@ void pb_segment_raise_time(struct pb_segment *s, int64_t ts);
  * or ever again. */
 bool pb_segment_settle(struct pb_arena *a, struct pb_segment *s, bool close);
 
-/* append.c: brackets around what touches shared memory beside rows and visits. False: the arena is retired,
- * or this is a child of fork; then there is nothing to leave. Signal-safe. */
+/* append.c: brackets around accesses to shared memory without a row or a visit. False: the arena is retired,
+ * or this is a child of fork; then pb_arena_leave is not called. Signal-safe. */
 bool pb_arena_enter(struct pb_arena *a);
 void pb_arena_leave(struct pb_arena *a);
 
