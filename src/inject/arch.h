@@ -1,9 +1,9 @@
-/* arch: what injection knows of a processor. One file a processor in arch/, chosen by the build.
+/* arch: the processor-specific part of injection. One file per processor in arch/, chosen by the build.
  *
- * A borrowed thread is always given a signal frame first: the bytes the kernel would have pushed for a
- * signal handler, holding the thread's own registers. Whatever we make the thread run ends in rt_sigreturn on
- * that frame. A tracer that is alive stops the thread before that and restores it by ptrace (which also
- * keeps an interrupted sleep running); a tracer that is dead is not missed. */
+ * A borrowed thread is always given a signal frame first: the bytes the kernel would have pushed for a signal
+ * handler, holding the thread's own registers. Whatever the thread is made to run ends in rt_sigreturn on
+ * that frame. A tracer that is alive stops the thread before that and restores it by ptrace (which also keeps
+ * an interrupted sleep running). If the tracer has died, the frame restores the thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,45 +18,43 @@
 struct pb_arch_state {
     struct user_regs_struct gpr;
     uint64_t sigmask;
-    bool foreign; /* in a mode of the processor in which code of the C library cannot run */
+    bool foreign; /* the processor is in a mode in which the C library's code cannot run */
     size_t vector_len;
     _Alignas(64) unsigned char vector[PB_ARCH_VECTOR_MAX];
 };
 
-/* The memory of ours that the borrowed thread unmaps itself on its way back, where no other thread of ours
- * does. */
+/* Our memory, which the borrowed thread itself unmaps on its way back when no thread of ours does. */
 struct pb_arch_undo {
     uint64_t memory, size;
     uint64_t syscall_code;
-    uint64_t sigmask; /* meanwhile */
+    uint64_t sigmask; /* the signal mask during munmap */
 };
 
-/* Bytes to look for in libc (or the vdso): `syscall; ret`, and the signal restorer that it or the C library
- * has in every process. */
+/* Code to look for in libc or the vdso: `syscall; ret`, and the signal restorer, which every process has in
+ * one of them. */
 extern const unsigned char pb_arch_syscall_code[], pb_arch_restorer_code[];
 extern const size_t pb_arch_syscall_len, pb_arch_restorer_len;
 
 /* All registers and the signal mask of a thread in a ptrace stop. */
 int pb_arch_save(pid_t tid, struct pb_arch_state *ret);
 
-/* Puts them back, general registers last: until then the thread would still restore itself. */
+/* Restores them, general registers last: until then the frame would still restore the thread. */
 int pb_arch_restore(pid_t tid, const struct pb_arch_state *s);
 
 uint64_t pb_arch_pc(const struct pb_arch_state *s);
 uint64_t pb_arch_sp(const struct pb_arch_state *s);
 
-/* Where the thread, which is stopped, has its thread-local variables; 0: not known. C libraries put them at
- * the top of the stack that they give a thread. */
+/* The address of the stopped thread's thread-local variables; 0: not known. C libraries put them at the top
+ * of the stack that they give a thread. */
 uint64_t pb_arch_tls(pid_t tid, const struct pb_arch_state *s);
 
-/* Where a function that has called nothing returns to, on processors that keep that in a register; 0: it is
- * on the stack. */
+/* The return address of a leaf function, on processors that keep it in a register; 0: it is on the stack. */
 uint64_t pb_arch_link(const struct pb_arch_state *s);
 
-/* A word of a stack as the address it would be as a return address: without its authentication code. */
+/* A word of a stack as a return address, without its pointer authentication code. */
 uint64_t pb_arch_code_address(uint64_t word);
 
-/* False: the thread is in a mode in which code of ours cannot run, or has more state than could be kept. */
+/* False: the thread is in a mode in which our code cannot run, or has more state than could be saved. */
 bool pb_arch_can_be_borrowed(const struct pb_arch_state *s);
 
 /* True when the thread is on its way out of this system call with EINTR. */
@@ -65,10 +63,10 @@ bool pb_arch_ended_by_stop(const struct pb_arch_state *s, long nr);
 /* True when the thread waits in a system call that a signal would interrupt. */
 bool pb_arch_blocked(pid_t pid, const struct pb_arch_state *s, long *ret_nr, uint64_t *ret_second_arg);
 
-/* Builds the frame for s into buf (PB_ARCH_FRAME_MAX bytes), to be placed at *ret_addr, below what the
- * thread's stack uses, and below it another one. Returns the length of both. *ret_sp is the stack pointer
- * that makes what runs next return into the restorer and so into the thread itself; *ret_undo_sp the one that
- * leads there by way of munmap. */
+/* Builds two frames into buf (PB_ARCH_FRAME_MAX bytes): the frame for s, to be placed at *ret_addr below the
+ * used part of the thread's stack, and below it the one that unmaps. Returns the length of both. With the
+ * stack pointer *ret_sp the next code returns into the restorer and so into the thread itself; with
+ * *ret_undo_sp it goes through munmap first. */
 size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, const struct pb_arch_undo *undo,
                      unsigned char *buf, uint64_t *ret_addr, uint64_t *ret_sp, uint64_t *ret_undo_sp);
 
@@ -79,12 +77,12 @@ int pb_arch_set_syscall(pid_t tid, const struct pb_arch_state *s, uint64_t code,
 /* Sets the thread up to run code of the stub (stub.h) on the stack that ends at `stack`. */
 int pb_arch_set_stub(pid_t tid, const struct pb_arch_state *s, uint64_t code, uint64_t stack, uint64_t stub);
 
-/* What the last system call gave: a value or a negative errno; and where the thread stands now. */
+/* The result of the last system call, a value or a negative errno, and the thread's program counter. */
 int pb_arch_result(pid_t tid, int64_t *ret, uint64_t *ret_pc);
 
 /* True when the bytes that end at a return address (16 of them) end with a call. */
 bool pb_arch_is_call(const unsigned char before[16]);
 
-/* words[0] is the address of the restorer: where this is a signal frame on this processor, gives what it
- * interrupted. */
+/* words[0] is the address of the restorer. If this is a signal frame of this processor, returns the
+ * interrupted pc and sp. */
 bool pb_arch_interrupted(const uint64_t *words, size_t n, uint64_t *ret_pc, uint64_t *ret_sp);

@@ -15,13 +15,13 @@
 #include "inject/thread.h"
 
 enum {
-    LOOKS = 256, /* at threads: of thousands that hang, some are among the first */
+    LOOKS = 256, /* threads looked at: of thousands that hang, some are among the first */
     KEPT = 16,
 };
 
 struct sleeper {
     pid_t tid;
-    uint64_t slices; /* how often it had been given a CPU */
+    uint64_t slices; /* how often it had run on a CPU by then */
     uint64_t pc;     /* where it sleeps, for its name */
 };
 
@@ -33,7 +33,7 @@ static bool is_asleep(pid_t pid, pid_t tid)
     return close && close[1] == ' ' && (close[2] == 'S' || close[2] == 'D');
 }
 
-/* 0: not known, or it is gone. */
+/* How often the thread was given a CPU. 0: not known, or it is gone. */
 static uint64_t slices_of(pid_t pid, pid_t tid)
 {
     char name[40], text[96];
@@ -58,7 +58,8 @@ static size_t find_sleepers(struct pb_judge *j, const struct pb_inject_target *t
         if (tid <= 0 || !is_asleep(pid, tid))
             continue;
         left--;
-        uint64_t slices = slices_of(pid, tid); /* before the look: one that runs meanwhile is let go below */
+        uint64_t slices =
+            slices_of(pid, tid); /* read before the stack: drop_awake removes a thread that runs meanwhile */
         if (slices && pb_judge_is_in_the_way(j, &t->spans, tid))
             ret[n++] = (struct sleeper){tid, slices, j->unsafe_pc};
     }
@@ -67,8 +68,8 @@ static size_t find_sleepers(struct pb_judge *j, const struct pb_inject_target *t
     return n;
 }
 
-/* A thread that has run again was not waiting for ever. Only the threads found asleep at first are waited
- * for: where locks are fought over some thread is always asleep. */
+/* Removes threads that have run again: they were not waiting for ever. Only the threads found asleep at first
+ * are waited for: with contended locks some thread is always asleep. */
 static size_t drop_awake(pid_t pid, struct sleeper *s, size_t n)
 {
     size_t kept = 0;

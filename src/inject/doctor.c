@@ -1,4 +1,4 @@
-/* doctor: see doctor.h. One function a row; each fills in what it found and what would lift it. */
+/* doctor: see doctor.h. One function per row; each writes what it found and the remedy. */
 #include "inject/doctor.h"
 
 #include <elf.h>
@@ -89,7 +89,7 @@ static void user_name(uid_t uid, char *buf, size_t size)
         snprintf(buf, size, "uid %u", uid);
 }
 
-/* False: there is nothing more to look at. */
+/* False: the other checks make no sense. */
 static bool check_process(struct rows *rows, const struct pb_procinfo *p)
 {
     struct pb_check *c;
@@ -152,7 +152,7 @@ static void check_tracer(struct rows *rows, const struct pb_procinfo *p)
 {
     char name[32] = "?";
     if (!p->tracer) {
-        row(rows, "tracer", PB_CHECK_OK, 0, "nobody traces it");
+        row(rows, "tracer", PB_CHECK_OK, 0, "not traced");
         return;
     }
     if (pb_proc_read(p->tracer, "comm", name, sizeof(name)) > 0)
@@ -192,8 +192,7 @@ static bool check_yama(struct rows *rows, const struct pb_procinfo *p)
     return false;
 }
 
-/* Asks the kernel without touching a process: no process has pid 0, so a ptrace that is allowed returns
- * ESRCH. */
+/* Tests ptrace on no process: pid 0 does not exist, so an allowed ptrace returns ESRCH. */
 static bool check_our_seccomp(struct rows *rows)
 {
     if (ptrace(PTRACE_SEIZE, 0, 0, 0) == 0 || errno == ESRCH)
@@ -205,7 +204,7 @@ static bool check_our_seccomp(struct rows *rows)
     return false;
 }
 
-/* Opening its memory needs the same right as tracing it. (Newer kernels show its mappings for less.) */
+/* Opening the memory needs the same right as tracing. (Newer kernels show the mappings for less.) */
 static int may_trace(pid_t pid)
 {
     char path[32];
@@ -319,7 +318,7 @@ static void check_seccomp(struct rows *rows, const struct pb_procinfo *p)
     }
 }
 
-/* vm.memfd_noexec belongs to a pid namespace: ours tells of the target's only where they are the same. */
+/* vm.memfd_noexec belongs to a pid namespace: ours is the target's only if both share one. */
 static void check_place(struct rows *rows, const struct pb_procinfo *p)
 {
     char why[sizeof(((struct pb_check *)0)->found)];
@@ -339,7 +338,7 @@ static void check_place(struct rows *rows, const struct pb_procinfo *p)
     }
 }
 
-/* A process that has used up its mappings can allocate no more: ours would be the last ones. */
+/* A process without free mappings cannot allocate any more: ours must not use up the last ones. */
 static void check_mappings(struct rows *rows, const struct pb_procinfo *p)
 {
     unsigned most = (unsigned)sysctl_number("/proc/sys/vm/max_map_count", 65530);

@@ -23,20 +23,22 @@
 enum {
     MAX_THREADS = 256, /* looked at in one round; of thousands the sleeping ones come first */
     ENOUGH = 4,        /* sleeping threads: in the first round no more are looked for */
-    PAUSE_FIRST = 50,  /* us between rounds, doubled up to the last: the process must get on meanwhile */
+    PAUSE_FIRST =
+        50, /* us between rounds, doubled up to the last: the process must be able to run meanwhile */
     PAUSE_LAST = 400,
 };
 
-/* A wait may become longer by so much. A call that was entered since we saw the thread outside of it, less
- * than this ago, can begin anew with its whole timeout. */
+/* How much longer a wait may become. A call that began less than this ago can begin anew with its whole
+ * timeout. */
 #define FRESH (8 * PB_NS_PER_MS)
 
-/* A thread that has run for so long since it was seen in a call is out of it. */
+/* A thread that has run for so long since it was seen in a call has left it. */
 #define SURELY_OUT (PB_NS_PER_MS / 5)
 
 #define MASKED_LONG PB_NS_PER_S
 
-/* A thread that was asked to stop cannot be let go before it has: short of a deadline it gets this long. */
+/* The least time that a thread gets to stop, whatever the deadline: after the request it cannot be released
+ * before it has stopped. */
 #define STOP_LIMIT (100 * PB_NS_PER_MS)
 #define SETTLE                                                                                               \
     (2 *                                                                                                     \
@@ -55,13 +57,13 @@ struct candidate {
     uint64_t doubtful_since; /* 0: not */
     struct pb_waiting waiting;
     bool fragile;        /* it waits in a call that begins anew, with its whole timeout, when it is stopped */
-    bool knows_eintr;    /* and is better served by EINTR than by that */
-    uint64_t looked;     /* when that was seen */
+    bool knows_eintr;    /* its code continues correctly after EINTR: better than a call that begins anew */
+    uint64_t looked;     /* when that was read */
     uint64_t slices;     /* how often it had run by then, */
     uint64_t ran;        /* and how long */
     uint64_t ran_before; /* the same when it was last in such a call, or first seen */
     uint64_t let_go;     /* when we stopped it last and let it go; 0: long ago */
-    uint64_t outside;    /* when it was last known not to be in the call it is in now; 0: never */
+    uint64_t outside;    /* when it was last known to be outside its present call; 0: never */
     uint64_t tls;        /* 0: it was not stopped yet */
     uint64_t masked;     /* since when the C library's own signal was blocked in it; 0: it is not */
 };
@@ -77,7 +79,7 @@ static void done_dir(DIR **dir)
         closedir(*dir);
 }
 
-/* Sleeping threads first: they are at a safe point as a rule. Uninterruptible ones would keep us waiting. */
+/* Sleeping threads first: they are usually at a safe point. Uninterruptible ones would make us wait. */
 static int rank_of(pid_t pid, pid_t tid)
 {
     char name[32], text[512];
@@ -135,10 +137,9 @@ bool pb_find_keeps_its_time(long number)
     return number == SYS_pselect6 || number == SYS_ppoll;
 }
 
-/* A thread that waits with a timeout which a stop would start anew is known to have left that call when it
- * has run since the last look. (Woken for nothing it would have run too, and gone on waiting: then its wait
- * gets longer. Such threads have others beside them that they share the wake-up with, which are chosen
- * first.) */
+/* A thread whose timeout a stop would restart is known to have left its call when it has run since the last
+ * look. (A spurious wake-up would look the same, and its wait would get longer. Threads with such wake-ups
+ * share them with others, which are chosen first.) */
 static void look_at_wait(pid_t pid, struct candidate *now, const struct candidate *before)
 {
     now->looked = pb_now_ns();
@@ -152,13 +153,13 @@ static void look_at_wait(pid_t pid, struct candidate *now, const struct candidat
         return;
     }
     now->rank += RANK_FRAGILE;
-    if (!now->fragile) /* it runs, perhaps on its way out of such a call: a stop would end that as EINTR */
+    if (!now->fragile) /* it runs, perhaps on its way out of such a call, which a stop would end with EINTR */
         return;
     now->ran_before = now->ran;
     if (!before)
         return;
-    /* After a stop of ours it has run as well, and is in the same wait still: begun anew once, and not again.
-     */
+    /* It may have run only because of our own stop and still be in the same wait, restarted once: not
+     * again. */
     bool by_us = before->let_go && now->looked - before->let_go < FRESH;
     bool same = before->fragile && (by_us || before->slices == now->slices);
     now->outside = same ? before->outside : before->looked;
@@ -167,7 +168,7 @@ static void look_at_wait(pid_t pid, struct candidate *now, const struct candidat
 
 /* Lists the threads anew (in `now`, then in c), keeping what is known of those that are still there, until
  * enough of them sleep. In a stopped process none does, and all are listed: check_others needs them. */
-static int list(pid_t pid, size_t enough, struct candidates *c, struct candidates *now)
+static int list_candidates(pid_t pid, size_t enough, struct candidates *c, struct candidates *now)
 {
     size_t asleep = 0;
     now->n = 0;
@@ -200,14 +201,13 @@ static int list(pid_t pid, size_t enough, struct candidates *c, struct candidate
     return 0;
 }
 
-static enum pb_safety look(struct pb_hold *h)
+static enum pb_safety judge_safety(struct pb_hold *h)
 {
     return pb_judge_thread(h->judge, &h->target->spans, h->thread.pid, h->thread.tid, &h->saved);
 }
 
-/* What the stop did to a system call is undone: it begins anew, unless the thread is known to do that better
- * itself (and is still in the wait that we saw it in). In a job-control stop the call had ended before we
- * came. */
+/* Undoes what the stop did to a system call: the call begins anew, unless the thread's code handles EINTR
+ * better (and is still in the wait that we saw). In a job-control stop the call had ended before. */
 static int mend_call(struct pb_hold *h, const struct candidate *c)
 {
     if (h->thread.group_stop)
@@ -222,7 +222,7 @@ static int mend_call(struct pb_hold *h, const struct candidate *c)
 }
 
 /* Stops the thread and reads its registers. */
-static int grab(struct pb_hold *h, const struct candidate *c, uint64_t deadline)
+static int stop_candidate(struct pb_hold *h, const struct candidate *c, uint64_t deadline)
 {
     pid_t tid = c->tid;
     int r = pb_thread_seize(h->target->info.pid, tid, &h->thread);
@@ -252,8 +252,8 @@ static void put_back(struct pb_hold *h)
         h->stats->longest_ns = ns;
 }
 
-/* From here on the thread cannot exec, and what is planned for it is true of it. */
-static int take(struct pb_hold *h)
+/* From here on the thread cannot exec, and the plan made for it stays valid. */
+static int hold_thread(struct pb_hold *h)
 {
     int r = pb_image_check(h->target->image, h->thread.pid);
     if (r < 0)
@@ -261,9 +261,9 @@ static int take(struct pb_hold *h)
     return r < 0 ? r : 1;
 }
 
-/* A thread that has the C library's own signal blocked is in the handler of it, as a rule: another thread
- * changes the user of all (setuid), holds a lock that pthread_create wants, and waits for this one. Programs
- * cannot block that signal by the C library; a thread that has it blocked for long did so by itself. */
+/* A thread that has the C library's own signal blocked is usually in its handler: another thread changes the
+ * user of all threads (setuid), holds a lock that pthread_create needs, and waits for this one. The C library
+ * lets no program block that signal; a thread that has it blocked for long did so itself. */
 static bool answers_libc(const struct pb_hold *h, struct candidate *c)
 {
     if (!(h->saved.sigmask & pb_hold_signal_of_libc(h->target))) {
@@ -276,29 +276,29 @@ static bool answers_libc(const struct pb_hold *h, struct candidate *c)
     return now - c->masked > MASKED_LONG;
 }
 
-/* Returns 1 when the thread is ours, 0 when it was let go again. */
+/* Returns 1 when the thread is held, 0 when it was released again. */
 static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
 {
-    /* Ahead of others from here on, so that what was just seen is true of the moment of the stop. */
+    /* With priority from here on, so that the state just read still holds when the thread stops. */
     pb_hurry_begin(h->target->info.pid, c->tid);
     if (c->rank != RANK_STOPPED && !c->knows_eintr && pb_now_ns() - c->outside >= FRESH) {
         pb_hurry_end();
         return 0;
     }
-    int r = grab(h, c, deadline);
+    int r = stop_candidate(h, c, deadline);
     if (r < 0) {
         pb_hurry_end();
         return r;
     }
-    enum pb_safety safety = look(h);
+    enum pb_safety safety = judge_safety(h);
     c->tls = pb_arch_tls(c->tid, &h->saved);
     bool own = pb_judge_on_own_stack(h->judge, c->tid, pb_arch_sp(&h->saved), c->tls) && answers_libc(h, c);
     if (own && safety == PB_SAFE)
-        return take(h);
+        return hold_thread(h);
     if (own && safety == PB_PERHAPS) {
         uint64_t now = pb_now_ns();
         if (c->doubtful_since && now - c->doubtful_since >= SETTLE)
-            return take(h);
+            return hold_thread(h);
         if (!c->doubtful_since)
             c->doubtful_since = now;
     } else {
@@ -307,7 +307,7 @@ static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
     }
     put_back(h);
     c->let_go = pb_now_ns();
-    /* In a job-control stop it will not move on while we look. */
+    /* In a job-control stop the thread will not move on while we wait. */
     return safety == PB_UNSAFE && h->thread.group_stop ? -EAGAIN : 0;
 }
 
@@ -333,9 +333,9 @@ static int check_others(struct pb_hold *h, const struct candidates *c, struct pb
         other->target = h->target;
         other->stats = h->stats;
         other->judge = h->judge;
-        if (grab(other, &c->at[i], pb_now_ns() + PB_NS_PER_S) < 0)
+        if (stop_candidate(other, &c->at[i], pb_now_ns() + PB_NS_PER_S) < 0)
             continue;
-        enum pb_safety safety = look(other);
+        enum pb_safety safety = judge_safety(other);
         put_back(other);
         if (safety == PB_UNSAFE)
             return stuck(h->thread.pid, c->at[i].tid, err);
@@ -343,7 +343,7 @@ static int check_others(struct pb_hold *h, const struct candidates *c, struct pb
     return 0;
 }
 
-static int refuse(const struct pb_hold *h, int r, struct pb_err *err)
+static int report_refusal(const struct pb_hold *h, int r, struct pb_err *err)
 {
     pid_t pid = h->target->info.pid;
     if (r == -ESRCH)
@@ -358,14 +358,14 @@ static int refuse(const struct pb_hold *h, int r, struct pb_err *err)
     return pb_fail(err, r, "cannot trace process %d: %s (run `probing doctor` on it)", pid, strerror(-r));
 }
 
-/* What can be known without a stop: that a sleeping thread is inside an allocator, or in a wait that must not
- * be disturbed now. Unwind tables that a stop will need are read on the way. */
+/* Checks without a stop: whether a sleeping thread is inside an allocator, or in a wait that must not be
+ * disturbed now. Also reads the unwind tables that a stop will need. */
 static bool may_stop(struct pb_hold *h, struct candidate *c)
 {
     pid_t pid = h->target->info.pid;
     if (c->rank == RANK_STOPPED)
         return true;
-    if (pb_now_ns() - c->looked > FRESH / 4) { /* the others before it took their time */
+    if (pb_now_ns() - c->looked > FRESH / 4) { /* the threads before it took some time */
         struct candidate now = *c;
         now.rank %= RANK_FRAGILE;
         look_at_wait(pid, &now, c);
@@ -386,7 +386,7 @@ static bool may_stop(struct pb_hold *h, struct candidate *c)
 }
 
 /* One look at every thread. 1: found. */
-static int round_of(struct pb_hold *h, struct candidates *c, uint64_t deadline, struct pb_err *err)
+static int try_all_threads(struct pb_hold *h, struct candidates *c, uint64_t deadline, struct pb_err *err)
 {
     int last = 0;
     unsigned met = 0, unsafe_before = h->stats->unsafe_looks;
@@ -405,7 +405,7 @@ static int round_of(struct pb_hold *h, struct candidates *c, uint64_t deadline, 
         if (r == 0)
             met++;
         else if (r != -ESRCH) /* the thread ended while we looked at it; the others are still there */
-            return refuse(h, r, err);
+            return report_refusal(h, r, err);
         else
             last = r;
     }
@@ -414,8 +414,8 @@ static int round_of(struct pb_hold *h, struct candidates *c, uint64_t deadline, 
     return met ? 0 : last;
 }
 
-/* At the deadline: what is in the way. */
-static int give_up(const struct pb_hold *h, const struct candidates *c, struct pb_err *err)
+/* At the deadline: reports the obstacle. */
+static int report_timeout(const struct pb_hold *h, const struct candidates *c, struct pb_err *err)
 {
     pid_t pid = h->target->info.pid;
     char where[160];
@@ -444,7 +444,7 @@ static int give_up(const struct pb_hold *h, const struct candidates *c, struct p
         pid, h->stats->unsafe_rounds, h->judge->unsafe_tid, where);
 }
 
-static int find(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
+static int find_safe_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
 {
     _cleanup_free_ struct candidates *c = calloc(2, sizeof(*c)); /* tens of KB, and a second for list() */
     pid_t pid = h->target->info.pid;
@@ -455,17 +455,17 @@ static int find(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
         if (pb_thread_interrupted())
             return pb_fail(err, -EINTR,
                            "interrupted before a thread of process %d was used; nothing was changed", pid);
-        int r = list(pid, enough, c, c + 1);
+        int r = list_candidates(pid, enough, c, c + 1);
         if (r < 0)
-            return refuse(h, r, err);
+            return report_refusal(h, r, err);
         pb_judge_refresh(h->judge, pid);
-        r = round_of(h, c, deadline, err);
+        r = try_all_threads(h, c, deadline, err);
         if (r == 1)
             return 0;
         if (r < 0 && r != -ESRCH)
             return r;
         if (!pb_retry_wait(&again))
-            return give_up(h, c, err);
+            return report_timeout(h, c, err);
     }
 }
 
@@ -476,7 +476,7 @@ int pb_find_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
     h->judge = &judge;
     int r = pb_clear_wait(&judge, h->target, deadline, err);
     if (r == 0)
-        r = find(h, deadline, err);
+        r = find_safe_thread(h, deadline, err);
     h->judge = NULL;
     return r;
 }

@@ -1,5 +1,5 @@
-/* find: which thread to borrow. Looks at one after the other, each held for some microseconds only, until
- * one is at a safe point or the deadline is over. */
+/* find: chooses the thread to borrow. Checks one after the other, each held for some microseconds only, until
+ * one is at a safe point or the deadline has passed. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,5 +10,5 @@
 /* Leaves h->thread stopped and its registers in h->saved. Errors as pb_hold_begin. */
 int pb_find_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err);
 
-/* select and ppoll are restarted with the time that was left: one stop more or less is no matter to them. */
+/* select and ppoll are restarted with the remaining time: a stop does not change how long they wait. */
 bool pb_find_keeps_its_time(long number);

@@ -1,7 +1,7 @@
-/* follow: the threads that the stub started, until their answer is read. See load.h and stub.h.
+/* follow: watches the threads that the stub started until their answer is read. See load.h and stub.h.
  *
  * No thread is held here. Our two threads are traced without being stopped, for one reason: a library that
- * crashes then ends the thread that loads it, and not the job. */
+ * crashes then ends only the thread that loads it, not the job. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ struct watch {
     bool traced[THREADS];
     bool provided, called;
     bool said;
-    uint64_t locked_since; /* the loading thread sleeps for a lock, past the deadline; 0: it does not */
+    uint64_t locked_since; /* when the loading thread began to wait for a lock, past the deadline; 0: not */
 };
 
 static uint64_t code_at(const struct pb_load *l, const unsigned char *symbol)
@@ -57,11 +57,11 @@ static bool is_crash(const struct pb_load *l, int signal)
     return false;
 }
 
-/* Sets a thread that crashed to the end of its code, on the stack that it began with. */
+/* Makes a crashed thread continue at the end of its code, on the stack that it began with. */
 static int end_thread(struct watch *w, int which)
 {
     struct pb_load *l = w->l;
-    struct pb_arch_state *state = &l->hold.saved; /* the borrowed thread has been given back: it is free */
+    struct pb_arch_state *state = &l->hold.saved; /* reused: the borrowed thread was given back */
     pid_t tid = w->thread[which].tid;
     size_t at = which == CALLER ? offsetof(struct pb_stub_answer, caller_sp)
                                 : offsetof(struct pb_stub_answer, loader_sp);
@@ -73,8 +73,8 @@ static int end_thread(struct watch *w, int which)
     return r < 0 ? r : pb_arch_set_stub(tid, state, code, sp, l->memory + PB_STUB_CODE);
 }
 
-/* One look at a traced thread. Whatever it stopped for, it goes on. */
-static void tend(struct watch *w, int which)
+/* Handles one event of a traced thread and lets it run on. */
+static void handle_event(struct watch *w, int which)
 {
     struct pb_thread *t = &w->thread[which];
     enum pb_event event;
@@ -97,14 +97,14 @@ static void tend(struct watch *w, int which)
     pb_thread_resume(t, PTRACE_CONT, signal);
 }
 
-/* Until both have ended, so that nothing of them is left in the process when we say that we are done. */
-static void let_end(struct watch *w)
+/* Waits until both threads have ended, so that nothing of them is left in the process afterwards. */
+static void wait_for_end(struct watch *w)
 {
     struct pb_retry again = pb_retry_until(pb_now_ns() + END_LIMIT, PAUSE_FIRST, PAUSE_FIRST);
 
     while (w->traced[CALLER] || w->traced[LOADER]) {
         for (int i = 0; i < THREADS; i++)
-            tend(w, i);
+            handle_event(w, i);
         if (!pb_retry_wait(&again))
             break;
     }
@@ -124,8 +124,8 @@ static int provide(struct watch *w, struct pb_err *err)
     return pb_load_provide(l, loader, err);
 }
 
-/* Whether the loading thread has slept for a lock for a while, past the deadline. Its holder may never give
- * it back. The thread cannot be taken out of dlopen: it goes on when it has the lock, and ends. */
+/* Whether the loading thread has waited for a lock for a while, past the deadline. Its holder may never
+ * release it. The thread cannot be taken out of dlopen: it continues when it gets the lock, and ends. */
 static bool is_locked_out(struct watch *w, uint64_t now)
 {
     struct pb_load *l = w->l;
@@ -139,7 +139,8 @@ static bool is_locked_out(struct watch *w, uint64_t now)
     return now - w->locked_since > LOCK_LIMIT;
 }
 
-/* 0: wait on. Before the library loads the deadline is the caller's; after that we only say that we wait. */
+/* 0: keep waiting. Before the library loads the caller's deadline holds; after that the wait is only
+ * reported. */
 static int check_time(struct watch *w, struct pb_err *err)
 {
     struct pb_load *l = w->l;
@@ -180,13 +181,13 @@ static int wait_for_answer(struct watch *w, struct pb_err *err)
 {
     struct pb_load *l = w->l;
     pid_t pid = l->target.info.pid;
-    /* Without an end: check_time knows when it is time to give up, and that depends on the step. */
+    /* No deadline here: check_time decides, depending on the step. */
     struct pb_retry again = pb_retry_until(0, PAUSE_FIRST, PAUSE_LAST);
     uint64_t answer = l->memory + PB_STUB_CODE + PB_STUB_ARGUMENTS;
     uint32_t call = 1;
     for (;;) {
-        tend(w, LOADER);
-        tend(w, CALLER);
+        handle_event(w, LOADER);
+        handle_event(w, CALLER);
         int r = pb_mem_read(pid, answer, &l->answer, sizeof(l->answer));
         if (l->crashed && r < 0) /* the caller thread was set to its end, and has unmapped it */
             return 0;
@@ -196,7 +197,7 @@ static int wait_for_answer(struct watch *w, struct pb_err *err)
         if (l->answer.state == PB_STUB_DONE)
             return 0;
         if (l->answer.state == PB_STUB_READY && !w->provided) {
-            provide(w, err); /* where that fails, the answer says so */
+            provide(w, err); /* on failure the answer says so */
             again.pause = PAUSE_FIRST;
         }
         if (l->answer.state == PB_STUB_LOADED && !w->called) {
@@ -219,7 +220,7 @@ int pb_load_follow(struct pb_load *l, struct pb_err *err)
     pb_step("answer read");
     if (r == 0) {
         pb_load_tell(l, offsetof(struct pb_stub_answer, seen), &seen, sizeof(seen));
-        let_end(&w);
+        wait_for_end(&w);
         pb_step("threads ended");
         return 0;
     }

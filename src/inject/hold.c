@@ -16,19 +16,19 @@
 #include "inject/target.h"
 #include "remote/mem.h"
 
-/* A system call of ours does not block; this only keeps a broken kernel from hanging the tool. */
+/* Our system calls do not block; this only keeps a broken kernel from hanging the tool. */
 #define SYSCALL_LIMIT (60 * PB_NS_PER_S)
 
 #define PATIENCE (500 * PB_NS_PER_MS)
 
 #define BIT(signal) (1ull << ((signal)-1))
 
-/* Faults stay open: a crash in our code must reach us as a stop, not kill the process past its handler. */
+/* Faults stay unblocked: a crash in our code must reach us as a stop, instead of killing the process. */
 static const uint64_t faults =
     BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGSYS) | BIT(SIGABRT);
 
-/* All other signals wait until the thread is itself again: a handler that ran inside the stub might leave it
- * by longjmp. The threads that it starts inherit the mask. */
+/* Blocks all other signals until the thread is restored: a handler that ran inside the stub might leave it by
+ * longjmp. Threads that the stub starts inherit the mask. */
 static int block_signals(struct pb_hold *h)
 {
     uint64_t mask = ~faults;
@@ -75,7 +75,7 @@ int pb_hold_begin(struct pb_hold *h, const struct pb_inject_target *target, uint
     if (r < 0)
         return r;
     pb_step("thread stopped");
-    /* Where filters are not ours to read, the checks before have decided. */
+    /* Where filters cannot be read, the checks before have decided. */
     int kills = target->info.seccomp == 2 ? pb_seccomp_check_stopped(h->thread.tid, names, sizeof(names)) : 0;
     if (kills > 0) {
         pb_hold_end(h);
@@ -94,8 +94,8 @@ int pb_hold_begin(struct pb_hold *h, const struct pb_inject_target *target, uint
     return 0;
 }
 
-/* Runs the thread until the event that is waited for. Job-control stops and signals on the way (only SIGSTOP
- * can come, and the faults) are passed on with the same request. */
+/* Runs the thread until the wanted event. Job-control stops and signals meanwhile (only SIGSTOP and faults
+ * can come) are passed on with the same request. */
 static int run_until(struct pb_hold *h, int request, enum pb_event wanted)
 {
     uint64_t deadline = pb_now_ns() + SYSCALL_LIMIT;
@@ -114,18 +114,18 @@ static int run_until(struct pb_hold *h, int request, enum pb_event wanted)
     }
 }
 
-/* Into the call with PTRACE_SYSCALL, out of it with an interrupt: registers may be restored only in a stop
- * of that kind, where the kernel still decides about restarting the call that we interrupted first. */
+/* Enters the call with PTRACE_SYSCALL and leaves it with an interrupt: registers may be restored only in a
+ * stop of that kind, where the kernel still decides about restarting the call that we interrupted first. */
 int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t *ret)
 {
     const struct pb_inject_target *t = h->target;
     if (h->thread.execed)
         return -ESTALE;
-    /* A mapping that we have just made goes again if we die before the stub runs: by undo_sp. */
+    /* If we die before the stub runs, undo_sp makes the thread unmap the memory just mapped. */
     uint64_t pc, sp = nr == SYS_mmap ? h->undo_sp : h->frame_sp;
     int r = pb_arch_set_syscall(h->thread.tid, &h->saved, t->syscall_code, sp, t->restorer, nr, args);
-    /* Not before the thread stands on its frame, which has its own mask: if we died in between, it would go
-     * on with its signals blocked. */
+    /* Only once the thread is on its frame, which has its own mask: if we died in between, it would continue
+     * with its signals blocked. */
     if (r == 0)
         r = block_signals(h);
     if (r < 0)
@@ -144,8 +144,8 @@ int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t 
     return pb_arch_result(h->thread.tid, ret, &pc);
 }
 
-/* The signal by which the stub calls us, or one of the same number that the program got meanwhile: that one
- * is handed on at the end. */
+/* The signal is either the stub's request, or one of the same number that the program got meanwhile, which is
+ * delivered at the end. */
 static void keep_signal_of_others(struct pb_hold *h, int signal)
 {
     siginfo_t info;
@@ -154,8 +154,8 @@ static void keep_signal_of_others(struct pb_hold *h, int signal)
         h->thread.owed = signal;
 }
 
-/* The end is where the C library's system call instruction has been run; before it the stub is in its own
- * code. */
+/* The stub has ended when the C library's system call instruction has run; before that the pc is in the
+ * stub. */
 static int is_at_end(struct pb_hold *h, bool *ret)
 {
     int64_t value;
@@ -165,7 +165,7 @@ static int is_at_end(struct pb_hold *h, bool *ret)
     return r;
 }
 
-/* A fault that the program has a handler for is its own affair (garbage collectors protect pages). */
+/* A fault for which the program has a handler is not a crash (garbage collectors protect pages). */
 static bool is_crash(const struct pb_hold *h, int signal)
 {
     return (faults & BIT(signal)) && !(h->target->info.caught & BIT(signal));
@@ -174,8 +174,8 @@ static bool is_crash(const struct pb_hold *h, int signal)
 int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, uint64_t stub,
                 uint64_t deadline, int *ret_signal)
 {
-    /* A thread that is left to its frame ends the sleep that it was in with EINTR: a stub that starts threads
-     * and is done in milliseconds is waited for, whoever has pressed Ctrl-C. */
+    /* A thread left to its frame ends its sleep with EINTR. A stub that starts threads is done in
+     * milliseconds, so it is waited for even after Ctrl-C. */
     const uint64_t soon = pb_now_ns() + PATIENCE, patience = soon < deadline ? soon : deadline;
     int signal = 0, r = 0;
     if (start) {
@@ -184,7 +184,7 @@ int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, ui
         if (r == 0)
             r = pb_thread_resume(&h->thread, PTRACE_CONT, 0);
         pb_step("stub running");
-    } else if (h->thread.stopped) { /* it asked, and was answered */
+    } else if (h->thread.stopped) { /* the stub asked, and was answered */
         r = pb_thread_resume(&h->thread, PTRACE_CONT, 0);
     }
     while (r == 0) {

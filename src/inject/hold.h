@@ -1,8 +1,8 @@
-/* hold: a thread of the target, borrowed: found at a safe point, used for system calls and one run of the
+/* hold: a borrowed thread of the target: found at a safe point, used for system calls and one run of the
  * stub, and given back as it was.
  *
- * From begin to end the thread stands on a signal frame of its own registers (arch.h): if we die, whatever we
- * made it do ends in rt_sigreturn on that frame. */
+ * From begin to end the thread is on a signal frame of its own registers (arch.h): if we die, whatever it
+ * runs ends in rt_sigreturn on that frame. */
 #pragma once
 
 #include <stdbool.h>
@@ -33,36 +33,38 @@ struct pb_hold {
     uint64_t frame_addr, frame_sp, undo_sp;
     size_t frame_len;
     bool begun;
-    unsigned char frame[PB_ARCH_FRAME_MAX], under[PB_ARCH_FRAME_MAX]; /* under: what the frame lies on */
+    unsigned char frame[PB_ARCH_FRAME_MAX],
+        under[PB_ARCH_FRAME_MAX]; /* under: the bytes that the frame overwrites */
 };
 
-/* Zeroed, for free(): its registers want more than the alignment of malloc. NULL: out of memory. */
+/* Zeroed, for free(): the registers need more alignment than malloc gives. NULL: out of memory. */
 struct pb_hold *pb_hold_alloc(void);
 
-/* Finds a thread, stops it and begins the hold. memory: where our mapping will be, which the thread unmaps by
- * itself if we die between the mapping and the stub. -ETIMEDOUT: none came to a safe point by the deadline;
- * -EAGAIN: the process is in a job-control stop with a thread inside the allocator; -ESTALE: it runs another
- * program than the one that target describes. */
+/* Finds a thread, stops it and begins the hold. memory: where our mapping will be, which the thread itself
+ * unmaps if we die between the mapping and the stub. -ETIMEDOUT: no thread came to a safe point by the
+ * deadline; -EAGAIN: the process is in a job-control stop with a thread inside the allocator; -ESTALE: the
+ * process runs another program than target describes. */
 int pb_hold_begin(struct pb_hold *h, const struct pb_inject_target *target, uint64_t memory, size_t size,
                   uint64_t deadline, struct pb_hold_stats *stats, struct pb_err *err);
 
-/* The signal by which the target's C library has every thread do something (setuid), as a bit of a mask. */
+/* The signal with which the target's C library makes every thread run a function (setuid), as a bit of a
+ * mask. */
 uint64_t pb_hold_signal_of_libc(const struct pb_inject_target *target);
 
 /* One system call in the held thread; *ret is its value or a negative errno of the target. */
 int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t *ret);
 
-/* Lets the thread run the stub and waits for its end: 0, 1 (it asks for something: call again with start
- * false), or what pb_thread_wait gives (-ETIMEDOUT, -EINTR: it goes on running, call again with start false),
- * -ESRCH, -ESTALE (it execed), or -EFAULT with the signal that it died of, which is not delivered. */
+/* Lets the thread run the stub and waits for its end: 0, 1 (it has a request: call again with start false),
+ * or the result of pb_thread_wait (-ETIMEDOUT, -EINTR: it runs on, call again with start false), -ESRCH,
+ * -ESTALE (exec), or -EFAULT with the signal that it crashed with, which is not delivered. */
 int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, uint64_t stub,
                 uint64_t deadline, int *ret_signal);
 
 /* Restores the thread, registers last; it stays stopped. */
 int pb_hold_restore(struct pb_hold *h);
 
-/* Restores what is not yet restored and lets go. */
+/* Restores what is not yet restored and releases the thread. */
 void pb_hold_end(struct pb_hold *h);
 
-/* Lets go of a thread that runs the stub: it ends by itself on its frame. */
+/* Releases a thread that runs the stub: it restores itself from its frame. */
 void pb_hold_abandon(struct pb_hold *h);

@@ -15,7 +15,7 @@
 #include "base/retry.h"
 #include "remote/mem.h"
 
-/* -ESTALE where the list is empty: the kernel fills it in towards the end of an exec. */
+/* -ESTALE: the list is empty, since the kernel fills it in towards the end of an exec. */
 static int find_random(pid_t pid, uint64_t *ret)
 {
     _Alignas(uint64_t) char buf[1024];
@@ -31,7 +31,7 @@ static int find_random(pid_t pid, uint64_t *ret)
             return 0;
         }
     }
-    return pair[0] == AT_NULL && n == sizeof(pair) ? -ESTALE : -ENOEXEC; /* of 32 bits */
+    return pair[0] == AT_NULL && n == sizeof(pair) ? -ESTALE : -ENOEXEC; /* a 32-bit process */
 }
 
 int pb_image_open(pid_t pid, struct pb_image *ret)
@@ -44,7 +44,8 @@ int pb_image_open(pid_t pid, struct pb_image *ret)
     if (image.mem < 0)
         return errno == ENOENT ? -ESRCH : -errno;
     int r = find_random(pid, &image.at);
-    /* Through the descriptor: so that the two belong together, whatever happened between. */
+    /* Read through the descriptor, so that both belong to the same image even if the process execs in
+     * between. */
     if (r == 0 && pread(image.mem, image.token, sizeof(image.token), (off_t)image.at) != sizeof(image.token))
         r = -ESTALE;
     if (r < 0) {

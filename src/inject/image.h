@@ -1,9 +1,8 @@
-/* image: the program that a process runs, told from the one it runs after an exec.
+/* image: identifies the program that a process runs, to notice an exec.
  *
- * What is planned from outside (addresses, descriptors) holds for one image only: used on the next one it
- * would overwrite a stranger's memory. So each plan carries its image, the image is compared while a thread
- * is held, and memory is written through a descriptor that is bound to that image: once it is gone, nothing
- * is written anywhere. */
+ * A plan made from outside (addresses, descriptors) is valid for one image only: on the next it would
+ * overwrite unrelated memory. So each plan carries its image, the image is compared while a thread is held,
+ * and memory is written through a descriptor bound to that image: after an exec nothing is written. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,23 +12,23 @@
 
 struct pb_image {
     int mem;                 /* /proc/PID/mem, which stays with the memory that it was opened on */
-    uint64_t at;             /* where the kernel put the image's random bytes (AT_RANDOM), */
-    unsigned char token[16]; /* and what they are: others for each exec */
+    uint64_t at;             /* the address of the image's random bytes (AT_RANDOM), */
+    unsigned char token[16]; /* and their value, which differs after each exec */
 };
 
-/* -ESTALE: the process is in the middle of an exec; -ENOEXEC: it is none of 64 bits. */
+/* -ESTALE: the process is in the middle of an exec; -ENOEXEC: it is not a 64-bit process. */
 int pb_image_open(pid_t pid, struct pb_image *ret);
 void pb_image_done(struct pb_image *image);
 
-/* Waits until no other tool has this image locked: two injections at once would each find no agent, and each
- * load one. The lock goes with the descriptor. -ETIMEDOUT. */
+/* Waits until no other tool has this image locked: two simultaneous injections would each find no agent and
+ * load one. The lock ends with the descriptor. -ETIMEDOUT. */
 int pb_image_lock(const struct pb_image *image, uint64_t deadline);
 
-/* 0: the process runs this image still; -ESTALE: another one; -ESRCH and others: it cannot be told. */
+/* 0: the process still runs this image; -ESTALE: another one; -ESRCH and others: not known. */
 int pb_image_check(const struct pb_image *image, pid_t pid);
 
-/* Writes into the image, where it is read-only too, as a debugger does. -ESTALE: it is gone. */
+/* Writes into the image, also into read-only pages, as a debugger does. -ESTALE: the image is gone. */
 int pb_image_write(const struct pb_image *image, uint64_t addr, const void *buf, size_t len);
 
-/* True when the process runs in its parent's memory: vforked, and its own program not begun. */
+/* True after vfork, before exec: the process still runs in its parent's memory. */
 bool pb_image_is_borrowed(pid_t pid, pid_t parent);

@@ -1,5 +1,5 @@
-/* inject: see inject.h. Here: the checks that come first, and what to do about a process that execs
- * meanwhile. The way by ptrace is in load.h. */
+/* inject: see inject.h. This file: the checks that come first, and the retry when the process execs
+ * meanwhile. load.h has the injection by ptrace. */
 #include "inject/inject.h"
 
 #include <errno.h>
@@ -21,10 +21,10 @@ enum {
     MAX_OPTIONS = PB_STUB_OPTIONS - 1,
 };
 
-/* How long a process may look like one that is starting before it is taken for what it looks like. */
+/* How long a process may look like one that is starting before that is reported as an error. */
 #define STARTING PB_NS_PER_S
 
-static void count(const struct pb_hold_stats *stats, struct pb_inject_result *ret)
+static void add_stats(const struct pb_hold_stats *stats, struct pb_inject_result *ret)
 {
     ret->stopped_ns += stats->total_ns;
     if (stats->longest_ns > ret->longest_ns)
@@ -40,7 +40,7 @@ static int by_ptrace(struct pb_load *l, const struct pb_procinfo *info, const st
     int r = pb_inject_target_open(info, image, &l->target, err);
     if (r == 0)
         r = pb_load_run(l, ret, err);
-    count(&l->stats, ret);
+    add_stats(&l->stats, ret);
     return r;
 }
 
@@ -53,17 +53,17 @@ static const struct pb_check *first_failure(const struct pb_check *checks, int n
     return NULL;
 }
 
-/* With the image open, or -1 in it where it is not ours to open. young: for a program that begins it is in
- * order to have no C library yet. -ESTALE: look again. */
-static int attempt(const struct pb_inject_request *req, uint64_t deadline, const struct pb_image *image,
-                   bool young, struct pb_inject_result *ret, struct pb_err *err)
+/* One attempt. image.mem is -1 where the image may not be opened. young: a program that is starting may have
+ * no C library yet. -ESTALE: try again. */
+static int inject_once(const struct pb_inject_request *req, uint64_t deadline, const struct pb_image *image,
+                       bool young, struct pb_inject_result *ret, struct pb_err *err)
 {
     struct pb_check checks[PB_CHECKS_MAX];
     struct pb_procinfo info;
     int r = pb_procinfo_read(req->pid, &info, err);
     if (r < 0)
         return r;
-    info.pid = info.living; /* from here on all is done through a thread that lives */
+    info.pid = info.living; /* from here on everything goes through a living thread */
     if (pb_image_is_borrowed(info.pid, info.ppid))
         return pb_fail(err, -ESTALE,
                        "process %d runs in the memory of its parent, process %d, and has not "
@@ -73,7 +73,7 @@ static int attempt(const struct pb_inject_request *req, uint64_t deadline, const
     const struct pb_check *failure = first_failure(checks, n);
     if (failure && info.libc == PB_LIBC_NONE && young && pb_inject_target_has_loader(info.pid))
         return -ESTALE;
-    /* Only ptrace itself being refused leaves the other way open. */
+    /* Remote debugging can replace ptrace only where ptrace itself is refused. */
     bool refused = failure && (strcmp(failure->name, "tracer") == 0 || strcmp(failure->name, "ptrace") == 0);
     if (failure && !(refused && pb_remote_debug_offered(req->pid)))
         return pb_fail(err, failure->error, "%s%s%s%s", failure->found, failure->remedy[0] ? " (" : "",
@@ -90,31 +90,33 @@ static int attempt(const struct pb_inject_request *req, uint64_t deadline, const
     if (r < 0)
         return r;
     if (!refused && image->mem < 0)
-        return pb_fail(err, -EACCES, "the memory of process %d is not ours to open", info.pid);
+        return pb_fail(err, -EACCES, "permission denied: the memory of process %d cannot be opened",
+                       info.pid);
     if (!refused)
         return by_ptrace(s, &info, image, ret, err);
     ret->by_remote_debug = true;
     return pb_remote_debug_load(&info, &s->agent, req->options, s->deadline, &ret->status_address, err);
 }
 
-/* The process has no memory to look at and is not gone: during an exec all threads end but one. */
-static bool is_between(pid_t pid)
+/* The process exists but has no memory to read: during an exec all threads but one end. */
+static bool is_in_exec(pid_t pid)
 {
     struct pb_procinfo info;
     return pb_procinfo_read(pid, &info, NULL) == 0 && (info.threads > 1 || !strchr("ZX", info.state));
 }
 
-/* Whether a failure says nothing about the process but that it is on its way to another program: a thread
- * that vanished, an address that is another. */
-static bool is_passing(pid_t pid, const struct pb_image *image, int failure, bool young)
+/* Whether the failure only means that the process is about to run another program: a thread that vanished, an
+ * address that changed. */
+static bool is_starting_program(pid_t pid, const struct pb_image *image, int failure, bool young)
 {
     int r = image->mem < 0 ? 0 : pb_image_check(image, pid);
     return failure == -ESTALE || r == -ESTALE ||
-           (young && (failure == -ESRCH || r == -ESRCH) && is_between(pid));
+           (young && (failure == -ESRCH || r == -ESRCH) && is_in_exec(pid));
 }
 
-/* A process that execs while we look (a shell's child on its way to its program) is looked at anew. */
-static int run(const struct pb_inject_request *req, struct pb_inject_result *ret, struct pb_err *err)
+/* Tries again when the process execs meanwhile (a shell's child that starts its program). */
+static int inject_with_retry(const struct pb_inject_request *req, struct pb_inject_result *ret,
+                             struct pb_err *err)
 {
     uint64_t start = pb_now_ns();
     uint64_t deadline = start + (req->timeout_ms ? req->timeout_ms : DEFAULT_TIMEOUT_MS) * PB_NS_PER_MS;
@@ -131,9 +133,9 @@ static int run(const struct pb_inject_request *req, struct pb_inject_result *ret
         }
         if (r == -ESTALE)
             pb_fail(err, r, "process %d is about to begin another program", req->pid);
-        else /* where it is refused, the checks know why */
-            r = attempt(req, deadline, &image, young, ret, err);
-        bool again = r < 0 && is_passing(pb_proc_living(req->pid), &image, r, young);
+        else /* where opening is refused, the checks give the reason */
+            r = inject_once(req, deadline, &image, young, ret, err);
+        bool again = r < 0 && is_starting_program(pb_proc_living(req->pid), &image, r, young);
         pb_image_done(&image);
         if (!again)
             return r;
@@ -157,7 +159,7 @@ int pb_inject(const struct pb_inject_request *req, struct pb_inject_result *ret,
     sigaddset(&ours, SIGINT);
     sigaddset(&ours, SIGTERM);
     sigprocmask(SIG_BLOCK, &ours, &before);
-    int r = run(req, &result, err);
+    int r = inject_with_retry(req, &result, err);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (r < 0)
         return r;

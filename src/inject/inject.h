@@ -1,11 +1,11 @@
-/* inject: bring the agent into a running process, and call its entry point there.
+/* inject: brings the agent into a running process and calls its entry point there.
  *
- * The one function here looks first (doctor.h), then borrows one thread of the target for a fraction of a
- * millisecond: it starts a thread of ours, which loads the library and calls pb_agent_start(options), and is
+ * pb_inject checks first (doctor.h), then borrows one thread of the target for a fraction of a millisecond:
+ * that thread starts a thread of ours, which loads the library and calls pb_agent_start(options), and is
  * given back exactly as it was (stub.h has the whole order). No code is patched, the other threads run on,
- * and whatever of ours is in the target ends and cleans up by itself, so that the death of the tool at any
- * step leaves the target whole. Stands on remote/ and base/. Call it from one thread at a time: ptrace and
- * SIGCHLD belong to the caller. */
+ * and our code in the target ends and cleans up by itself, so the death of the tool at any step leaves the
+ * target intact. Uses remote/ and base/. Call it from one thread at a time: ptrace and SIGCHLD belong to the
+ * caller. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,7 +20,7 @@ struct pb_inject_request {
     const char *options;   /* handed to pb_agent_start, which copies what it keeps; <= 4095 bytes; NULL: "" */
     unsigned timeout_ms;   /* until the library starts to load; 0: 10 s. A started load is waited for, but not
                             * a lock that the program holds meanwhile */
-    void (*say)(const char *sentence, void *arg); /* told when that wait gets long; NULL: silent */
+    void (*say)(const char *sentence, void *arg); /* called when that wait gets long; NULL: never */
     void *say_arg;
 };
 
@@ -28,10 +28,10 @@ struct pb_inject_result {
     uint64_t status_address; /* what pb_agent_start returned: the agent's status struct, in the target */
     uint64_t stopped_ns;     /* how long threads of the target were held, summed over every hold */
     uint64_t longest_ns;     /* the longest single hold */
-    unsigned unsafe_looks;   /* how often a thread was looked at and let go: inside the allocator or loader */
-    unsigned unsafe_rounds;  /* how often that was so of every thread at once */
+    unsigned unsafe_looks;   /* how often a thread was inside the allocator or loader and was released */
+    unsigned unsafe_rounds;  /* how often every thread was at once */
     unsigned stops;          /* how often the thread that was used stopped and waited for us */
-    bool direct;             /* it loaded the library itself: it is the only one, or the process is stopped */
+    bool direct;             /* the borrowed thread loaded it: the only thread, or the process is stopped */
     bool reused;             /* the library was in the process already: called again, not loaded */
     bool by_remote_debug;    /* through Python's remote debugging (PEP 768): ptrace was refused */
     bool process_stopped;    /* the process is in a job-control stop: the agent's thread runs after SIGCONT */

@@ -1,9 +1,9 @@
 /* judge: may this thread be borrowed now? See spans.h for the rule.
  *
- * First by unwinding its stack with the unwind tables of the mapped objects: every frame is known then, and a
- * thread that sleeps in an allocator with its lock held is told from one whose stack only has stale words of
- * one. Where the tables do not lead to the end (code without them, a stack that is cut) every word of the
- * stack that could be a return address counts as a frame. */
+ * First the stack is unwound by the unwind tables of the mapped objects: then every frame is known, and a
+ * thread that sleeps in an allocator with its lock held differs from one whose stack only has stale return
+ * addresses. Where the tables do not reach the end (code without them, a cut stack) every word of the stack
+ * that could be a return address counts as a frame. */
 #include "inject/judge.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@
 enum {
     STACK_WORDS = 8192,  /* 64 KB: an allocator's or loader's frames are the last few KB */
     NEAR_WORDS = 512,    /* 4 KB: what an allocator calls outside its own code is small */
-    LOCK_WORDS = 128,    /* the same for one that waits for a lock: the slow path's own frames are small */
+    LOCK_WORDS = 128,    /* the same for a thread that waits for a lock: the slow path has small frames */
     SIGNALS_DEEP = 4,    /* handlers that interrupted handlers */
     STACK_MAX = 1 << 20, /* copied while the thread is held: 0.1 us a KB */
 };
@@ -37,10 +37,10 @@ struct look {
     uint64_t *words; /* STACK_WORDS of them, for the stack */
     pid_t pid;
     bool blocked;  /* in a system call that a signal would interrupt */
-    size_t near;   /* a hit within so many words counts as certain */
+    size_t near;   /* a hit within so many words is certain */
     bool any_word; /* after a signal frame of unknown layout a word needs no call before it */
     enum pb_safety worst;
-    uint64_t pc; /* what it is judged by */
+    uint64_t pc; /* the address in question */
 };
 
 static const struct pb_span *span_of(const struct look *l, uint64_t addr)
@@ -53,9 +53,9 @@ static const struct pb_span *span_of(const struct look *l, uint64_t addr)
     return NULL;
 }
 
-/* Near the beginning of a mapping there are fewer bytes before addr than a call may have, and at its very
- * beginning none: no call ends there. A word of the auxiliary vector is such an address (where the loader
- * begins). Code that cannot be read at all may have a call anywhere. */
+/* Whether the bytes before addr end with a call. Near the beginning of a mapping there may be too few of
+ * them; at its very beginning no call can end (a word of the auxiliary vector is such an address). Code that
+ * cannot be read may have a call anywhere. */
 static bool follows_call(const struct look *l, uint64_t addr)
 {
     unsigned char before[16] = {0};
@@ -73,8 +73,8 @@ static void worsen(struct look *l, enum pb_safety to, uint64_t pc)
     l->pc = pc;
 }
 
-/* Most words are data: one comparison with the whole extent of the spans disposes of them. */
-static void extent(const struct pb_spans *spans, uint64_t *low, uint64_t *high)
+/* Most words are data: a comparison with the whole extent of the spans excludes them. */
+static void find_extent(const struct pb_spans *spans, uint64_t *low, uint64_t *high)
 {
     *low = UINT64_MAX;
     *high = 0;
@@ -86,8 +86,8 @@ static void extent(const struct pb_spans *spans, uint64_t *low, uint64_t *high)
     }
 }
 
-/* Returns the stack pointer of what a signal handler interrupted, where that is another stack; else 0. */
-static uint64_t scan(struct look *l, uint64_t sp)
+/* Returns the stack pointer that a signal handler interrupted, if that is another stack; else 0. */
+static uint64_t scan_stack(struct look *l, uint64_t sp)
 {
     uint64_t low, high, elsewhere = 0, *words = l->words;
     ssize_t len =
@@ -97,7 +97,7 @@ static uint64_t scan(struct look *l, uint64_t sp)
         return 0;
     }
     size_t n = (size_t)len / sizeof(words[0]);
-    extent(l->spans, &low, &high);
+    find_extent(l->spans, &low, &high);
     for (size_t i = 0; i < n && l->worst != PB_UNSAFE; i++) {
         uint64_t pc, above;
         if (words[i] == l->spans->restorer) {
@@ -114,15 +114,14 @@ static uint64_t scan(struct look *l, uint64_t sp)
         const struct pb_span *span = to < low || to >= high ? NULL : span_of(l, to);
         if (!span || !(l->any_word || follows_call(l, to)))
             continue;
-        /* An allocator of the program's own may wait for anything with its lock held: no word of it is near
-         * enough to be stale. */
+        /* A foreign allocator may wait for anything with its lock held: its words are never taken for
+         * stale. */
         worsen(l, span->foreign || i < l->near ? PB_UNSAFE : PB_PERHAPS, to);
     }
     return elsewhere;
 }
 
-/* Inside a restartable sequence the kernel would forget, on the way out of it, that it has to be restarted.
- */
+/* Inside a restartable sequence the kernel would forget to restart it. */
 static bool in_rseq(pid_t pid, pid_t tid, uint64_t pc)
 {
     struct {
@@ -152,13 +151,12 @@ static void begin_look(struct look *l, const struct pb_arch_state *s)
     long nr = -1;
     uint64_t second = 0;
     l->blocked = pb_arch_blocked(l->pid, s, &nr, &second);
-    /* Blocked in anything but a lock, nothing is near: the C library's allocator makes no such call. */
+    /* Blocked in anything but a lock: the C library's allocator makes no such call, so no word is near. */
     l->near = !l->blocked ? NEAR_WORDS : pb_judge_may_be_lock(nr, second) ? LOCK_WORDS : 0;
 }
 
-/* What needs no look at the stack. A function that the allocator calls may be without tables and without a
- * frame (the C library's atomic operations on aarch64): the allocator shows in the link register alone then.
- */
+/* Checks that need no stack. A function called by the allocator may have neither tables nor a frame (the C
+ * library's atomic operations on aarch64): then only the link register shows the allocator. */
 static void judge_registers(struct look *l, pid_t tid, const struct pb_arch_state *s)
 {
     uint64_t pc = pb_arch_pc(s), link = pb_arch_link(s);
@@ -172,11 +170,11 @@ static void scan_all(struct look *l, const struct pb_arch_state *s)
 {
     uint64_t sp = pb_arch_sp(s);
     for (int depth = 0; sp && depth < SIGNALS_DEEP && l->worst != PB_UNSAFE; depth++)
-        sp = scan(l, sp);
+        sp = scan_stack(l, sp);
 }
 
-/* A return address may be that of the next function, behind a call that does not return. */
-static uint64_t inside(const struct pb_native_pc *frame)
+/* A return address may belong to the next function, after a call that does not return. */
+static uint64_t address_in_caller(const struct pb_native_pc *frame)
 {
     return frame->flags & PB_NATIVE_EXACT ? frame->pc : frame->pc - 1;
 }
@@ -189,21 +187,21 @@ static bool is_in_libc(const struct pb_spans *s, uint64_t addr)
     return false;
 }
 
-/* Of all frames of a thread: it starts or ends, see spans.h. */
+/* Whether all frames are the C library's: the thread starts or ends, see spans.h. */
 static bool is_libc_alone(const struct pb_spans *s, const struct pb_native_pc *frames, size_t n)
 {
     size_t i = 0;
-    while (i < n && is_in_libc(s, inside(&frames[i])))
+    while (i < n && is_in_libc(s, address_in_caller(&frames[i])))
         i++;
     return n > 0 && i == n;
 }
 
-/* True: every frame was seen, by tables. */
-static bool unwind(struct look *l, struct pb_judge *j, pid_t tid)
+/* True: the tables gave every frame. */
+static bool unwind_frames(struct look *l, struct pb_judge *j, pid_t tid)
 {
     unsigned flags = 0;
     size_t n = 0;
-    for (int round = 0; round < 2; round++) { /* again, where a handler runs on another stack */
+    for (int round = 0; round < 2; round++) { /* a second time, if a handler runs on another stack */
         if (pb_native_copy(j->native, tid, &j->capture) < 0)
             return false;
         n = pb_native_unwind(j->native, &j->capture, j->frames, PB_JUDGE_FRAMES, &flags);
@@ -211,7 +209,7 @@ static bool unwind(struct look *l, struct pb_judge *j, pid_t tid)
             break;
     }
     for (size_t i = 0; i < n; i++)
-        if (span_of(l, inside(&j->frames[i])))
+        if (span_of(l, address_in_caller(&j->frames[i])))
             worsen(l, PB_UNSAFE, j->frames[i].pc);
     if (flags & (PB_NATIVE_TRUNCATED | PB_NATIVE_BY_FP | PB_NATIVE_BY_SCAN))
         return false;
@@ -226,7 +224,7 @@ enum pb_safety pb_judge_thread(struct pb_judge *j, const struct pb_spans *spans,
     struct look l = {.spans = spans, .words = j->words, .pid = pid, .pc = pb_arch_pc(s)};
     begin_look(&l, s);
     judge_registers(&l, tid, s);
-    if (l.worst != PB_UNSAFE && !(j->native && unwind(&l, j, tid)) && l.worst != PB_UNSAFE)
+    if (l.worst != PB_UNSAFE && !(j->native && unwind_frames(&l, j, tid)) && l.worst != PB_UNSAFE)
         scan_all(&l, s);
     if (l.worst == PB_UNSAFE) {
         j->unsafe_tid = tid;
@@ -236,7 +234,7 @@ enum pb_safety pb_judge_thread(struct pb_judge *j, const struct pb_spans *spans,
 }
 
 /* The first thread of a process has its thread-local variables elsewhere, perhaps next to the heap. Only in a
- * child that another thread forked is its stack one that the C library made, with a guard page below. */
+ * child forked by another thread is its stack made by the C library, with a guard page below. */
 static bool is_made_by_libc(const struct pb_judge *j, const struct pb_map *m, bool first)
 {
     const struct pb_map *below = m > j->maps.at ? m - 1 : NULL;
@@ -294,7 +292,7 @@ enum pb_safety pb_judge_asleep(struct pb_judge *j, const struct pb_spans *spans,
         return PB_PERHAPS;
     j->nframes = pb_native_unwind(j->native, &j->capture, j->frames, PB_JUDGE_FRAMES, &flags);
     for (size_t i = 0; i < j->nframes; i++) {
-        if (!span_of(&l, inside(&j->frames[i])))
+        if (!span_of(&l, address_in_caller(&j->frames[i])))
             continue;
         j->unsafe_tid = tid;
         j->unsafe_pc = j->frames[i].pc;
@@ -330,10 +328,10 @@ static bool has_word_of_a_lock(struct pb_judge *j, const struct pb_spans *spans,
     return false;
 }
 
-/* Allocators have threads of their own, which sleep in them and hold nothing: what called into them there is
- * the C library's start of a thread alone. Frames are no guesses (pb_judge_open), but of a thread that sleeps
- * not all registers are known, and the tables may end in the loader: what called it is sought in the words
- * then. */
+/* Allocators have threads of their own, which sleep in them and hold nothing: those were called by the C
+ * library's start of a thread alone. The frames are exact (pb_judge_open), but not all registers of a
+ * sleeping thread are known, and the tables may end in the loader: then the words of the stack are searched
+ * for its caller. */
 bool pb_judge_is_in_the_way(struct pb_judge *j, const struct pb_spans *spans, pid_t tid)
 {
     enum { THREAD_START = 2 };
@@ -344,7 +342,7 @@ bool pb_judge_is_in_the_way(struct pb_judge *j, const struct pb_spans *spans, pi
         return false;
     size_t n = pb_native_unwind(j->native, &j->capture, j->frames, PB_JUDGE_FRAMES, &flags);
     for (size_t i = n; i-- > 0;) {
-        bool of_lock = is_of_a_lock(spans, inside(&j->frames[i]), &loader);
+        bool of_lock = is_of_a_lock(spans, address_in_caller(&j->frames[i]), &loader);
         if (!of_lock && !loader)
             continue;
         j->unsafe_tid = tid;
@@ -362,9 +360,9 @@ static bool starts_with(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* CPython since 3.5 begins each call anew with the time that is left (PEP 475), and so do libuv and libev in
- * their loops: to them EINTR is the one answer that does not change how long they wait. Not sigtimedwait: up
- * to 3.13 at least CPython gives its caller a signal that never was, when the time is over after EINTR. */
+/* After EINTR CPython since 3.5 continues each call with the remaining time (PEP 475), and so do libuv and
+ * libev in their loops: for them only EINTR keeps the length of the wait. Not sigtimedwait: up to 3.13 at
+ * least CPython returns a signal that never came when the time is over after EINTR. */
 bool pb_judge_knows_eintr(struct pb_judge *j, const struct pb_procinfo *info, long number)
 {
     struct pb_native_frame frame;
@@ -374,7 +372,7 @@ bool pb_judge_knows_eintr(struct pb_judge *j, const struct pb_procinfo *info, lo
 #endif
     if (j->nframes < 2 || !epoll)
         return false;
-    const struct pb_native_pc caller = {inside(&j->frames[1]), 0};
+    const struct pb_native_pc caller = {address_in_caller(&j->frames[1]), 0};
     if (pb_native_describe(j->native, &caller, &frame, 1) != 1 || !frame.module)
         return false;
     const char *slash = strrchr(frame.module, '/'), *base = slash ? slash + 1 : frame.module;

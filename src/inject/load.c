@@ -1,4 +1,4 @@
-/* load: see load.h. Hand-overs while the thread is held: it stops, goes into mmap, is out of it, has run the
+/* load: see load.h. The held thread stops four times: at first, entering mmap, leaving it, and after the
  * stub. */
 #include "inject/load.h"
 
@@ -30,10 +30,10 @@ enum {
     WORKERS_MAX = 16,
 };
 
-/* A load that has started is never abandoned before this: a library on a slow file system takes its time. */
+/* A load that has started is waited for at least this long: the library may be on a slow file system. */
 #define LOAD_LIMIT (600 * PB_NS_PER_S)
 
-#define LOCK_PAUSE (20 * PB_NS_PER_MS) /* between looks at a thread that sleeps for a lock, */
+#define LOCK_PAUSE (20 * PB_NS_PER_MS) /* between looks at a thread that waits for a lock, */
 enum { LOCK_LOOKS = 10 };              /* and how many of them in a row count */
 
 /* For the thread that unmaps our memory. */
@@ -110,7 +110,7 @@ static uint64_t code_at(const struct pb_load *l, const unsigned char *symbol)
     return l->memory + (uint64_t)(symbol - pb_stub_begin);
 }
 
-/* Code and arguments, in one write: the pages are executable and not writable, so only a tracer can. */
+/* Code and arguments, in one write: the pages are executable and not writable, so only a tracer can write. */
 static int write_stub(struct pb_load *l)
 {
     static struct {
@@ -175,7 +175,7 @@ static int map_memory(struct pb_load *l, struct pb_err *err)
     int r = pb_hold_syscall(&l->hold, SYS_mmap, args, &value);
     if (r == 0 && value < 0 && value > -4096)
         r = (int)value;
-    else if (r == 0 && (uint64_t)value != l->memory) { /* an old kernel, and the place was taken */
+    else if (r == 0 && (uint64_t)value != l->memory) { /* an old kernel, and the address was in use */
         pb_hold_syscall(&l->hold, SYS_munmap, (uint64_t[6]){(uint64_t)value, PB_STUB_MEMORY}, &ignored);
         r = -EEXIST;
     }
@@ -188,7 +188,7 @@ static int map_memory(struct pb_load *l, struct pb_err *err)
     return 0;
 }
 
-/* In the held thread: what the stub did not unmap. */
+/* In the held thread: unmaps the memory if the stub did not. */
 static void unmap_memory(struct pb_load *l)
 {
     int64_t ignored;
@@ -197,7 +197,7 @@ static void unmap_memory(struct pb_load *l)
         l->mapped = false;
 }
 
-/* Threads that run code of the process. With its only one held there will be no other. */
+/* The threads that run code of the process. If it has only one, that one is held. */
 static size_t count_threads(pid_t pid)
 {
     _cleanup_(pb_native_threads_done) struct pb_native_threads threads = {0};
@@ -212,7 +212,7 @@ static void read_sizes(struct pb_load *l)
     uint64_t descriptors = pb_proc_number(text, "FDSize", 10);
     l->descriptors = descriptors < FD_LIMIT ? (uint32_t)descriptors : FD_LIMIT;
     uint64_t threads = pb_proc_number(text, "Threads", 10);
-    /* More are counted where the kernel's may be among them: it makes few. */
+    /* Allow for kernel threads, which may be counted too: there are few. */
     l->direct = l->hold.thread.group_stop || threads == 1 ||
                 (threads <= WORKERS_MAX && count_threads(l->target.info.pid) == 1);
 }
@@ -241,9 +241,8 @@ static int say_crash(const struct pb_load *l, int signal, struct pb_err *err)
                    signal_name(signal), l->target.info.pid);
 }
 
-/* For the borrowed thread, past the deadline. One that starts a thread is done in no time, unless it has no
- * CPU or sleeps for a lock. The second is waited for no longer: it goes on by itself, when it has the lock.
- */
+/* For the borrowed thread, past the deadline. It starts a thread at once, unless it has no CPU or waits for a
+ * lock. A lock is not waited for longer: the thread continues by itself when it gets it. */
 static int wait_longer(struct pb_load *l, uint64_t code, uint64_t stack, uint64_t stub, int *ret_signal)
 {
     uint64_t limit = pb_now_ns() + LOAD_LIMIT;
@@ -266,8 +265,8 @@ static void say_waiting(const struct pb_load *l)
         l->req->say(text, l->req->say_arg);
 }
 
-/* Runs the stub to its end, and does our part on the way where it loads in this thread. Once it has started
- * there is no way back but its own end. */
+/* Runs the stub to its end, and serves its requests when it loads in this thread. Once started, only its own
+ * end stops it. */
 static int run_stub(struct pb_load *l, struct pb_err *err)
 {
     uint64_t stub = l->memory + PB_STUB_CODE, stack = l->memory + PB_STUB_MEMORY, limit = l->deadline;
@@ -313,7 +312,7 @@ static int run_stub(struct pb_load *l, struct pb_err *err)
 }
 
 /* In the held thread, which stays held on success. */
-static int prepare(struct pb_load *l, struct pb_err *err)
+static int prepare_stub(struct pb_load *l, struct pb_err *err)
 {
     pid_t pid = l->target.info.pid;
     int r = map_memory(l, err);
@@ -329,9 +328,8 @@ static int prepare(struct pb_load *l, struct pb_err *err)
     return 0;
 }
 
-/* Until the thread that unmaps our memory has ended, so that nothing of it is left when we say that we are
- * done. */
-static void let_clean(struct pb_load *l)
+/* Waits until the thread that unmaps our memory has ended, so that nothing of it is left afterwards. */
+static void wait_for_cleaner(struct pb_load *l)
 {
     char name[40], text[16];
     uint32_t seen = 1;
@@ -352,7 +350,7 @@ static int borrow(struct pb_load *l, struct pb_err *err)
     int r = pb_hold_begin(&l->hold, &l->target, l->memory, PB_STUB_MEMORY, l->deadline, &l->stats, err);
     if (r < 0)
         return r;
-    r = prepare(l, err);
+    r = prepare_stub(l, err);
     if (r == 0)
         r = run_stub(l, err);
     if (r == -ETIMEDOUT || r == -EINTR || r == -ESRCH || r == -ESTALE) {
@@ -362,17 +360,17 @@ static int borrow(struct pb_load *l, struct pb_err *err)
     if (r == 0 && l->answer.error)
         r = pb_fail(err, -l->answer.error, "process %d cannot start a thread: %s", l->target.info.pid,
                     strerror(l->answer.error));
-    /* The threads that it started unmap the memory; where there are none we do. */
+    /* Threads started by the stub unmap the memory; without any we do. */
     bool cleaned = r == 0 && l->direct && l->answer.cleaning;
     if (r < 0 || (l->direct && !cleaned))
         unmap_memory(l);
     pb_hold_end(&l->hold);
     if (cleaned)
-        let_clean(l);
+        wait_for_cleaner(l);
     return r;
 }
 
-/* The loader's message names the path that it was given, which means nothing to a person. */
+/* Replaces the path in the loader's message: a memfd's path means nothing to a person. */
 static void clean_reason(const struct pb_load *l, char *text)
 {
     size_t len = strlen(l->place.path);
@@ -385,7 +383,7 @@ static void clean_reason(const struct pb_load *l, char *text)
     memmove(path + strlen(instead), path + len, strlen(path + len) + 1);
 }
 
-/* What the entry point answered, in a person's words where it is a failure. */
+/* Turns the answer of the entry point into a result, with a sentence for a failure. */
 static int judge_answer(struct pb_load *l, struct pb_inject_result *ret, struct pb_err *err)
 {
     pid_t pid = l->target.info.pid;

@@ -32,22 +32,22 @@ struct pb_load {
     struct pb_hold hold;
 };
 
-/* Writes into the answer's page, at the member's offset. */
+/* Writes a member of the answer in the target, at its offset. */
 int pb_load_tell(const struct pb_load *l, size_t offset, const void *value, size_t len);
 
-/* The number that a thread of the target has in our namespace; 0: it is not there. */
+/* The tid in our namespace of a thread of the target; 0: it is gone. */
 pid_t pb_load_tid(const struct pb_load *l, pid_t ns_tid);
 
-/* Whether a thread sleeps for a lock now. Past the deadline that is not waited for: its holder may hang. */
+/* Whether a thread waits for a lock now. Past the deadline a lock is not waited for: its holder may hang. */
 bool pb_load_waits_for_lock(const struct pb_load *l, pid_t tid);
 
-/* Fills the memfd that thread tid (of our namespace) made, or puts a file, and tells the target to go on. On
- * failure it is told to give up. */
+/* Fills the memfd that thread tid (of our namespace) made, or writes a file, and lets the target continue. On
+ * failure the target is told to give up. */
 int pb_load_provide(struct pb_load *l, pid_t tid, struct pb_err *err);
 
 /* Waits until l->answer is complete. -EINTR, -ETIMEDOUT: the threads go on, and end by themselves. */
 int pb_load_follow(struct pb_load *l, struct pb_err *err);
 
-/* The whole. Frees nothing: that is pb_load_free's. */
+/* The whole injection. Frees nothing: pb_load_free does. */
 int pb_load_run(struct pb_load *l, struct pb_inject_result *ret, struct pb_err *err);
 void pb_load_free(struct pb_load **l);

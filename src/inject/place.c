@@ -20,8 +20,8 @@
 
 static const char *const folders[] = {"/tmp", "/var/tmp", "/dev/shm", "/run"};
 
-/* Not for secrets: only so that a changed library gets another name. */
-static uint64_t hash(const unsigned char *data, size_t len)
+/* Not cryptographic: only gives a changed library another name. */
+static uint64_t hash_content(const unsigned char *data, size_t len)
 {
     uint64_t h = 0xcbf29ce484222325ull, word;
     for (; len >= 8; data += 8, len -= 8) {
@@ -75,7 +75,8 @@ int pb_agent_file_open(const char *dir, enum pb_libc libc, struct pb_agent_file 
         free(a.data);
         return pb_fail(err, r, "cannot read the agent %s: %s", path, strerror(-r));
     }
-    snprintf(a.name, sizeof(a.name), "probing-agent-%016llx", (unsigned long long)hash(a.data, a.len));
+    snprintf(a.name, sizeof(a.name), "probing-agent-%016llx",
+             (unsigned long long)hash_content(a.data, a.len));
     *ret = a;
     return 0;
 }
@@ -92,15 +93,15 @@ bool pb_place_has_proc(pid_t pid)
     return access(path, F_OK) == 0;
 }
 
-/* The function is younger than the oldest glibc we build for; the call is not younger than its kernels. */
+/* getrandom() is newer than the oldest glibc we build for; its kernels have the system call. */
 static int random_bytes(void *buf, size_t len)
 {
     long n = syscall(SYS_getrandom, buf, len, 0);
     return n < 0 ? -errno : (size_t)n == len ? 0 : -EIO;
 }
 
-/* glibc knows a library by the name it was opened with before it looks at the file: the same number of
- * another day would give the other library. Slashes and dots make the path one that was never used. */
+/* glibc recognises a library by the name it was opened with, before it looks at the file: a descriptor number
+ * used before would give the earlier library. Extra slashes and dots make a path that was never used. */
 static void unique_path(int fd, char *buf, size_t size)
 {
     uint32_t noise = 0;
@@ -117,8 +118,8 @@ static void unique_path(int fd, char *buf, size_t size)
     snprintf(buf, size, "/proc/thread-self/fd/%s%d", dots, fd);
 }
 
-/* After an exec the number may be that of any file, which must not be opened to write, let alone written:
- * the name of ours says what it is. */
+/* After an exec the number may be that of any file, which must not be opened for writing: the name identifies
+ * our memfd. */
 static int open_memfd(pid_t pid, pid_t tid, int fd, const char *name)
 {
     char path[64], found[128], wanted[64];
@@ -148,7 +149,7 @@ int pb_place_fill(pid_t pid, pid_t tid, int fd, const struct pb_agent_file *a, s
     return 0;
 }
 
-/* Symbolic links inside the target's root lead to places inside it, never into ours. */
+/* Symbolic links inside the target's root stay inside it, never lead into ours. */
 static int open_in_root(pid_t pid, const char *path)
 {
     char root[32];
@@ -159,7 +160,7 @@ static int open_in_root(pid_t pid, const char *path)
     return pb_open_below(fd, path, O_RDONLY | O_DIRECTORY);
 }
 
-/* Why this directory will not do, or NULL with it open in *ret. */
+/* Why this directory cannot be used, or NULL with it open in *ret. */
 static const char *try_folder(pid_t pid, uid_t uid, const char *path, int *ret)
 {
     struct statvfs fs;
@@ -235,7 +236,7 @@ int pb_place_file(const struct pb_procinfo *info, const struct pb_agent_file *a,
         return pb_fail(err, -EROFS, "no place for the agent in the root of process %d: %s", info->pid, why);
     struct pb_place p = {.dir = -1, .root = -1};
     if (try_folder(info->pid, info->euid, folder, &p.root))
-        return pb_fail(err, -EROFS, "%s of process %d changed under our hands", folder, info->pid);
+        return pb_fail(err, -EROFS, "%s of process %d was changed meanwhile (try again)", folder, info->pid);
     snprintf(p.file, sizeof(p.file), "%s.so", a->name);
     int r = fill_folder(info, a, &p);
     if (r < 0) {
@@ -248,8 +249,8 @@ int pb_place_file(const struct pb_procinfo *info, const struct pb_agent_file *a,
     return 0;
 }
 
-/* The directory holds only what we put there, and perhaps what the target wrote beside it for us. */
-static void empty(int dir)
+/* The directory holds only our files, and perhaps what the target wrote there for us. */
+static void empty_folder(int dir)
 {
     int copy = dup(dir);
     DIR *d = copy < 0 ? NULL : fdopendir(copy);
@@ -264,7 +265,7 @@ static void empty(int dir)
 void pb_place_done(struct pb_place *p)
 {
     if (p->dir >= 0) {
-        empty(p->dir);
+        empty_folder(p->dir);
         close(p->dir);
     }
     if (p->root >= 0) {

@@ -20,7 +20,7 @@
 
 #define PLEASE_STOP (1ull << 5) /* the eval breaker's bit that makes the main loop look */
 
-/* Where _Py_DebugOffsets of a version keeps debugger_support; what comes before
+/* The offset of debugger_support in _Py_DebugOffsets by version; everything before
  * interpreter_state.threads_main is the same in both. */
 static const struct {
     int version;
@@ -72,7 +72,7 @@ static int read_support(pid_t pid, uint64_t runtime, uint64_t version, struct su
     return -ENOTSUP;
 }
 
-/* interpreters.head is the newest: the main one, whose id is 0, is at the end of the list. */
+/* interpreters.head is the newest; the main one, with id 0, is at the end of the list. */
 static int main_interpreter(pid_t pid, uint64_t runtime, const struct head *h, uint64_t *ret)
 {
     uint64_t at;
@@ -150,8 +150,8 @@ static int knock(const struct door *d, const char *script)
     return r;
 }
 
-/* Bytes as a Python literal: every one escaped, so that no option can be code. */
-static char *literal(const char *text)
+/* Bytes as a Python literal: every byte is escaped, so that no option can be code. */
+static char *make_literal(const char *text)
 {
     size_t len = strlen(text);
     char *out = malloc(len * 4 + 4);
@@ -178,7 +178,8 @@ static int write_script(const struct pb_procinfo *info, const struct pb_place *p
                                "with open(d + 'part', 'w') as t:\n"
                                "    t.write(a)\n"
                                "o.rename(d + 'part', d + 'answer')\n";
-    _cleanup_free_ char *path = literal(p->path), *opts = literal(options ? options : ""), *script = NULL;
+    _cleanup_free_ char *path = make_literal(p->path), *opts = make_literal(options ? options : ""),
+                        *script = NULL;
     if (!path || !opts || asprintf(&script, text, path, opts) < 0)
         return -ENOMEM;
     return pb_place_add(info, p, "start.py", script, strlen(script));
@@ -202,8 +203,8 @@ static int read_answer(const struct pb_place *p, uint64_t *ret, struct pb_err *e
     return 0;
 }
 
-static int await(const struct door *d, const struct pb_place *p, uint64_t deadline, uint64_t *ret,
-                 struct pb_err *err)
+static int wait_for_answer(const struct door *d, const struct pb_place *p, uint64_t deadline, uint64_t *ret,
+                           struct pb_err *err)
 {
     struct pb_retry again = pb_retry_until(deadline, PB_NS_PER_MS, PB_NS_PER_MS);
     int r;
@@ -213,7 +214,7 @@ static int await(const struct door *d, const struct pb_place *p, uint64_t deadli
     if (r != -EAGAIN)
         return r;
     set_pending(d, 0);
-    pb_sleep_ns(20 * PB_NS_PER_MS); /* it may have just begun */
+    pb_sleep_ns(20 * PB_NS_PER_MS); /* it may have just begun to write */
     r = read_answer(p, ret, err);
     return r != -EAGAIN
                ? r
@@ -240,5 +241,5 @@ int pb_remote_debug_load(const struct pb_procinfo *info, const struct pb_agent_f
     }
     if (r < 0)
         return pb_fail(err, r, "cannot ask the Python of process %d: %s", info->pid, strerror(-r));
-    return await(&d, &p, deadline, ret_status, err);
+    return wait_for_answer(&d, &p, deadline, ret_status, err);
 }

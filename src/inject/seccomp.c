@@ -1,4 +1,5 @@
-/* seccomp: see seccomp.h. Here: the interpreter, and asking. The table of calls is seccomp_calls.c. */
+/* seccomp: see seccomp.h. This file: the interpreter of filters and the checks. seccomp_calls.c has the table
+ * of calls. */
 #include "inject/seccomp.h"
 
 #include <dirent.h>
@@ -43,7 +44,7 @@ struct machine {
     uint32_t a, x, memory[BPF_MEMWORDS];
 };
 
-/* 0: on to the next instruction. */
+/* 0: continue with the next instruction. */
 static int run_alu(struct machine *m, const struct sock_filter *f)
 {
     uint32_t operand = BPF_SRC(f->code) == BPF_X ? m->x : f->k;
@@ -57,7 +58,7 @@ static int run_alu(struct machine *m, const struct sock_filter *f)
     case BPF_MUL:
         m->a *= operand;
         return 0;
-    case BPF_DIV: /* by zero ends a program with 0, which kills */
+    case BPF_DIV: /* division by zero ends a program with 0, which kills */
         m->a = operand ? m->a / operand : 0;
         return operand ? 0 : 1;
     case BPF_AND:
@@ -91,7 +92,7 @@ static int run_load(struct machine *m, const struct sock_filter *f, const struct
     case BPF_IMM:
         *to = f->k;
         return 0;
-    case BPF_ABS: /* of the data only whole words, and into A */
+    case BPF_ABS: /* seccomp data: whole words only, into A */
         if (to != &m->a || f->k % 4 || f->k > sizeof(*data) - 4)
             return -EINVAL;
         memcpy(to, (const char *)data + f->k, 4);
@@ -197,7 +198,7 @@ int pb_seccomp_run(const struct sock_filter *code, size_t n, const struct seccom
     return -EINVAL;
 }
 
-/* The lowest action as a signed number counts; of two that are the same, the younger. */
+/* The lowest action as a signed number counts; of equal ones, the newer. */
 enum pb_seccomp_verdict pb_seccomp_judge(const uint32_t *answers, size_t n)
 {
     int32_t strictest = (int32_t)SECCOMP_RET_ALLOW;
@@ -228,7 +229,7 @@ static void filters_done(struct filters *f)
         free(f->code[i]);
 }
 
-/* Of a thread in a ptrace stop. -EACCES: not ours to read. */
+/* For a thread in a ptrace stop. -EACCES: not allowed. */
 static int copy_filters(pid_t tid, struct filters *ret)
 {
     for (; ret->n < FILTERS_MAX; ret->n++) {
@@ -256,7 +257,7 @@ static unsigned count_filters(pid_t pid, pid_t tid)
                : (unsigned)pb_proc_number(text, "Seccomp_filters", 10);
 }
 
-/* The thread of an agent that is there: it makes the calls. The process's first where there is none. */
+/* The thread that makes the calls: that of an agent already there, else the first of the process. */
 static pid_t find_maker(pid_t pid)
 {
     char name[40], text[32];
@@ -273,8 +274,8 @@ static pid_t find_maker(pid_t pid)
     return found;
 }
 
-/* A thread to stop for it: with as many filters as the one that makes the calls, and in no wait that a stop
- * would make longer. 0: none now. */
+/* A thread to stop in order to read the filters: with as many as the thread that makes the calls, and in no
+ * wait that a stop would make longer. 0: none now. */
 static pid_t choose_thread(const struct pb_procinfo *p)
 {
     char path[32];
@@ -305,7 +306,8 @@ static int read_filters(const struct pb_procinfo *p, struct filters *ret)
     if (!tid)
         return -EAGAIN;
     int r = pb_trace_stop(p->pid, tid, -1, STOP_LIMIT, &signal);
-    /* One that waits for a time is not stopped for this: the thread that is borrowed will be asked. */
+    /* A thread that waits with a timeout is not stopped for this: the filters of the borrowed thread are
+     * checked later. */
     if (r < 0)
         return r == -ESRCH ? r : r == -EPERM ? -EACCES : -EAGAIN;
     pb_interrupted_mend(p->pid, tid, NULL, signal, NULL);
@@ -314,7 +316,8 @@ static int read_filters(const struct pb_procinfo *p, struct filters *ret)
     return r;
 }
 
-/* A call is in the table more than once where filters look at its arguments: named once. False: it was. */
+/* Adds a name once: a call is in the table several times where filters look at its arguments. False: it was
+ * there. */
 static bool add_name(char *names, size_t size, const char *name)
 {
     size_t used = strlen(names), length = strlen(name);
@@ -348,9 +351,9 @@ static int judge_all(const struct filters *f, enum pb_seccomp_use use, char *nam
     return fatal;
 }
 
-/* A child that makes the calls from the first on, each so that it cannot do anything: it ends with the number
- * of those it survived. exit and rt_sigreturn are what it could not come back from, and every program makes
- * them. Of socket filters look at the family. */
+/* A child that makes the calls of the table from `first` on, with arguments that have no effect, and ends
+ * with the number that it survived. exit and rt_sigreturn are left out: they do not return, and every program
+ * makes them. For socket, filters look at the family. */
 static _Noreturn void make_calls(size_t first, enum pb_seccomp_use use, int tell)
 {
     for (size_t i = first; i < pb_seccomp_ncalls; i++) {
@@ -368,7 +371,7 @@ static _Noreturn void make_calls(size_t first, enum pb_seccomp_use use, int tell
     _exit(0);
 }
 
-/* 0: all were survived from `first` on; 1: *ret_at was not. */
+/* 0: the child survived all calls from `first` on; 1: *ret_at killed it. */
 static int try_from(size_t first, enum pb_seccomp_use use, size_t *ret_at)
 {
     int ends[2], status;

@@ -1,9 +1,9 @@
-/* seccomp: what the filters of a process would say to the system calls that we make in it.
+/* seccomp: how the seccomp filters of a process would answer the system calls that we make in it.
  *
- * A filter that kills is asked before anything is tried. Its programs (classic BPF) are read with
+ * Checked before the first call, since a filter may kill. The filters (classic BPF) are read with
  * PTRACE_SECCOMP_GET_FILTER, which takes root and a stop of tens of microseconds, and run here for each call
- * of a table. Without the right to read them a child of ours makes the calls, where it is behind the same
- * filters (inherited in the same container); a process with more filters than we have is not known. */
+ * of a table. Without the right to read them a child of ours makes the calls, if it has the same filters
+ * (inherited in the same container). A process with more filters than ours cannot be checked. */
 #pragma once
 
 #include <linux/filter.h>
@@ -15,21 +15,20 @@
 
 struct pb_procinfo;
 
-/* Runs one program as the kernel does. -EINVAL: it is none that the kernel would have taken (an unknown
- * instruction, a jump or load out of bounds, no end). */
+/* Runs one filter as the kernel does. -EINVAL: the kernel would not have accepted it (an unknown instruction,
+ * a jump or load out of bounds, no end). */
 int pb_seccomp_run(const struct sock_filter *code, size_t n, const struct seccomp_data *data, uint32_t *ret);
 
 enum pb_seccomp_verdict {
     PB_SECCOMP_ALLOWED,
-    PB_SECCOMP_ERROR, /* the call fails: that is dealt with where it is made */
+    PB_SECCOMP_ERROR, /* the call fails: its caller handles that */
     PB_SECCOMP_FATAL, /* kills, traps, or waits for another program */
 };
 
-/* What the answer of the strictest filter means. */
+/* The meaning of the strictest filter's answer. */
 enum pb_seccomp_verdict pb_seccomp_judge(const uint32_t *answers, size_t n);
 
-/* What a call is made for. A filter that kills for a call of one command keeps a person from that command
- * alone. */
+/* The purpose of a call. A filter that kills for a call of one command only rules out that command. */
 enum pb_seccomp_use {
     PB_SECCOMP_AGENT,  /* by the stub, the thread that loads, and any agent */
     PB_SECCOMP_LISTEN, /* by an agent that is asked to listen (channel_listen.c) */
@@ -47,11 +46,11 @@ struct pb_seccomp_call {
 extern const struct pb_seccomp_call pb_seccomp_calls[];
 extern const size_t pb_seccomp_ncalls;
 
-/* Writes the names of the calls for that use which are fatal to process p into names, and returns how many
- * there are. For an agent that is there already the filters of its own thread are asked. -EACCES: that cannot
- * be known; -EAGAIN: every thread is in a wait that must not be disturbed for it; -ESRCH: it is gone. */
+/* Writes the names of the calls for that use which are fatal to process p into names, and returns how many.
+ * For an agent already there, the filters of its own thread count. -EACCES: cannot be known; -EAGAIN: every
+ * thread is in a wait that must not be disturbed for it; -ESRCH: it is gone. */
 int pb_seccomp_check(const struct pb_procinfo *p, enum pb_seccomp_use use, char *names, size_t size);
 
-/* What an agent needs, of one thread, which the caller has in a ptrace stop: threads may have filters of
- * their own. */
+/* The same for an agent's calls in one thread, which the caller has in a ptrace stop: threads may have
+ * filters of their own. */
 int pb_seccomp_check_stopped(pid_t tid, char *names, size_t size);

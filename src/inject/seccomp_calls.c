@@ -127,7 +127,7 @@ const struct pb_seccomp_call pb_seccomp_calls[] = {
     CALL(pwrite64, 3),
     CALL(mremap, 0),
     CALL(pidfd_open, 1),
-#ifdef SYS_readlink /* names that newer processors do without */
+#ifdef SYS_readlink /* calls that newer processors lack */
     CALL(access, 0),
     CALL(readlink, 0),
     CALL(mkdir, 0),

@@ -38,8 +38,8 @@ void pb_session_done(struct pb_session *session)
     pb_client_done(&session->client);
 }
 
-/* The resident thread as we number it: its number is told by the target, in its own namespace, so only a
- * thread of that process will do. */
+/* The resident thread's tid in our namespace. The target tells its tid in its own namespace, so only a thread
+ * of that process is accepted. */
 static int find_resident(pid_t pid, const struct pb_agent_status *status, pid_t *ret, struct pb_err *err)
 {
     _cleanup_(pb_native_threads_done) struct pb_native_threads threads = {0};
@@ -54,7 +54,7 @@ static int find_resident(pid_t pid, const struct pb_agent_status *status, pid_t 
     return 0;
 }
 
-/* A descriptor from the table of that thread, as ours. -EINVAL, -ENOSYS: the kernel is too old. */
+/* Fetches a descriptor from the table of that thread. -EINVAL, -ENOSYS: the kernel is too old. */
 static int fetch_fd(pid_t tid, int fd)
 {
     _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREADS);
@@ -76,8 +76,8 @@ static int socket_option(int fd, int option)
     return getsockopt(fd, SOL_SOCKET, option, &value, &size) < 0 ? -1 : value;
 }
 
-/* The target chose the descriptor's number: it may name any socket of the target, and what we send there
- * comes from root. Only one of a pair that the target made for itself is a door. */
+/* The target chose the descriptor's number: it may name any socket of the target, and a message there would
+ * come from root. Only one end of a socket pair that the target made for itself is accepted. */
 static bool is_door(pid_t pid, int fd)
 {
     struct ucred peer = {0};
@@ -87,8 +87,8 @@ static bool is_door(pid_t pid, int fd)
            getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid == pid;
 }
 
-/* Sends one end of a socket pair through the door; the other end is the connection. */
-static int pass_through(pid_t pid, int door_fd)
+/* Sends one end of a socket pair through the door socket; the other end is the connection. */
+static int send_through_door(pid_t pid, int door_fd)
 {
     union {
         struct cmsghdr header;
@@ -107,7 +107,7 @@ static int pass_through(pid_t pid, int door_fd)
     *header = (struct cmsghdr){
         .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
     memcpy(CMSG_DATA(header), &pair[1], sizeof(int));
-    /* The target chose what the status names: a socket that does not take a message at once is no door. */
+    /* The target chose the socket: one that does not accept a message at once is not a door. */
     int r = sendmsg(door_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
     close(pair[1]);
     if (r < 0)
@@ -115,7 +115,7 @@ static int pass_through(pid_t pid, int door_fd)
     return r < 0 ? r : pair[0];
 }
 
-/* A socket in the network namespace of the process: abstract names are known in theirs alone. */
+/* A socket in the network namespace of the process, where its abstract names are valid. */
 static int socket_beside(pid_t pid)
 {
     char path[64];
@@ -137,7 +137,7 @@ static int socket_beside(pid_t pid)
     return r;
 }
 
-/* On kernels that cannot fetch a descriptor from the table of a thread. */
+/* For kernels that cannot fetch a descriptor from the table of a thread. */
 static int connect_abstract(const struct pb_procinfo *process, const struct pb_agent_status *status)
 {
     const struct timeval limit = {.tv_sec = PB_SESSION_HELLO_MS / 1000};
@@ -156,7 +156,7 @@ static int connect_abstract(const struct pb_procinfo *process, const struct pb_a
     if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0 ||
         connect(fd, (const struct sockaddr *)&address, (socklen_t)address_size) < 0)
         return errno == EAGAIN ? -ETIMEDOUT : -errno;
-    /* Any process may bind an abstract name that is free: only one of the target's user counts. */
+    /* Any process may bind a free abstract name: only a peer of the target's user is accepted. */
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != process->euid)
         return -EPERM;
     return pb_take_fd(fd);
@@ -171,7 +171,7 @@ static int connect_by_status(const struct pb_procinfo *process, const struct pb_
     if (r < 0)
         return r;
     _cleanup_close_ int door_fd = fetch_fd(tid, status->door_fd);
-    int fd = door_fd < 0 ? door_fd : pass_through(process->pid, door_fd);
+    int fd = door_fd < 0 ? door_fd : send_through_door(process->pid, door_fd);
     if (is_old_kernel(door_fd))
         fd = connect_abstract(process, status);
     if (fd < 0)
@@ -186,8 +186,8 @@ static int connect_by_status(const struct pb_procinfo *process, const struct pb_
     return fd;
 }
 
-/* The status struct of an agent that left no directory: through the library's mapping, asked for by its
- * symbol. */
+/* Reads the status struct of an agent without a run directory: found by its symbol in the library's
+ * mapping. */
 static int find_status(pid_t pid, struct pb_agent_status *ret)
 {
     _cleanup_(pb_maps_done) struct pb_maps maps = {0};
@@ -215,7 +215,7 @@ static int greet(pid_t pid, int fd, const char *secret, struct pb_session *s, st
 }
 
 /* -ENOENT: no agent runs there. */
-static int join(const struct pb_procinfo *process, struct pb_session *s, struct pb_err *err)
+static int join_agent(const struct pb_procinfo *process, struct pb_session *s, struct pb_err *err)
 {
     _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
     struct pb_agent_status status;
@@ -236,8 +236,8 @@ static int join(const struct pb_procinfo *process, struct pb_session *s, struct 
     return fd < 0 ? fd : greet(process->pid, fd, status.secret, s, err);
 }
 
-/* Waits until the agent's thread has set itself up or said why it could not. -ESTALE: it is gone again. */
-static int await_ready(pid_t pid, uint64_t address, uint64_t deadline, struct pb_err *err)
+/* Waits until the agent's thread has started or failed. -ESTALE: it is gone again. */
+static int wait_until_ready(pid_t pid, uint64_t address, uint64_t deadline, struct pb_err *err)
 {
     struct pb_agent_status status;
     struct pb_retry again = pb_retry_until(deadline, POLL_NS, POLL_NS);
@@ -267,7 +267,7 @@ static int await_ready(pid_t pid, uint64_t address, uint64_t deadline, struct pb
     }
 }
 
-/* Whether a path of ours names the same file for the process: it has the same mount namespace. */
+/* Whether our paths name the same files for the process: it has the same mount namespace. */
 static bool sees_our_files(const struct pb_procinfo *process)
 {
     struct stat st;
@@ -308,24 +308,24 @@ static int bring_in(const struct pb_procinfo *process, const struct pb_session_o
             err, -EAGAIN,
             "process %d is stopped; the agent is loaded and comes up when it is continued (kill -CONT %d)",
             (int)process->pid, (int)process->pid);
-    return await_ready(process->pid, result.status_address, deadline, err);
+    return wait_until_ready(process->pid, result.status_address, deadline, err);
 }
 
-/* Joins, or brings the agent in and joins. -ESTALE: one was there and went, as it does beside a detach. */
+/* Joins, or injects the agent and joins. -ESTALE: an agent was there and went away, as during a detach. */
 static int join_or_bring_in(const struct pb_procinfo *process, const struct pb_session_options *options,
                             struct pb_session *s, struct pb_err *err)
 {
-    int r = join(process, s, err);
+    int r = join_agent(process, s, err);
     if (r == -ENOENT && options->no_inject)
         return pb_fail(err, r, "process %d is not probed", (int)process->pid);
     if (r == -ENOENT) {
         r = bring_in(process, options, s, err);
         if (r == 0)
-            r = join(process, s, err);
+            r = join_agent(process, s, err);
         if (r == -ENOENT)
             return pb_fail(err, -ESTALE, "the agent of process %d came up and went", (int)process->pid);
     }
-    /* EBADF: its directory is removed and its door closed, and it has not said yet that it is gone. */
+    /* EBADF: its directory is removed and its door closed, but it is still marked as running. */
     return r == -ECONNREFUSED || r == -ECONNRESET || r == -EPIPE || r == -EBADF ? -ESTALE : r;
 }
 
@@ -374,8 +374,8 @@ bool pb_session_probed(const struct pb_procinfo *process)
     return find_status(process->pid, &status) == 0 && status.pid == process->ns_pid;
 }
 
-/* The target chose the number: it must name a file of tables of that user. It is examined before it is
- * opened, since opening a device or a pipe has effects. */
+/* The target chose the number: it must be a file of tables of that user. It is examined before it is opened,
+ * since opening a device or a pipe has effects. */
 static int fetch_arena(const struct pb_procinfo *process, const struct pb_agent_status *status,
                        struct pb_err *err)
 {

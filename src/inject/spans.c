@@ -1,4 +1,4 @@
-/* spans: see spans.h. Here: finding them. The judgement of a thread is in judge.c. */
+/* spans: see spans.h. This file finds the spans; judge.c judges a thread by them. */
 #include "inject/spans.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ static const char *const allocator[] = {
     "__default_morecore",
 };
 
-/* Each function by itself: what they call returns into them. */
+/* Single functions: the functions that they call return into them. */
 static const char *const lonely[] = {
     "dlopen",
     "dlmopen",
@@ -87,7 +87,7 @@ static const char *const lonely[] = {
     "setgroups",
 };
 
-/* The loader's lock is held while they call code of others: constructors, destructors, callbacks. */
+/* The loader's lock is held while these call other code: constructors, destructors, callbacks. */
 static const char *const loading[] = {
     "dlopen", "dlmopen", "dlclose", "dl_iterate_phdr", "__libc_dlopen_mode", "__libc_dlclose"};
 
@@ -104,7 +104,7 @@ static bool is_one_of(const char *name, const char *const *list, size_t n)
     return false;
 }
 
-static int add(struct pb_spans *s, uint64_t start, uint64_t end, struct pb_span kind)
+static int add_span(struct pb_spans *s, uint64_t start, uint64_t end, struct pb_span kind)
 {
     if (start >= end)
         return 0;
@@ -120,9 +120,9 @@ static int add(struct pb_spans *s, uint64_t start, uint64_t end, struct pb_span 
     return 0;
 }
 
-/* From the end of the function exported before to the start of the one exported after: what lies between is
- * static, of the same source file or its neighbours. Functions in assembly have no size, but bound it too. */
-static void widen(const struct pb_elf *e, uint64_t *start, uint64_t *end)
+/* Widens a span to the exported functions before and after it: the code between is static, of the same source
+ * file or its neighbours. Functions in assembly have no size, but bound it too. */
+static void widen_span(const struct pb_elf *e, uint64_t *start, uint64_t *end)
 {
     uint64_t low = e->text, high = e->text_end;
     for (size_t i = 0; i < e->n; i++) {
@@ -152,9 +152,9 @@ static int add_allocator(struct pb_spans *spans, const struct pb_elf *e, bool fo
     }
     if (!end)
         return 0;
-    widen(e, &start, &end);
-    /* In a program with an allocator linked in more than that may lie around it. */
-    return add(spans, start, end, (struct pb_span){.foreign = foreign, .locks = !foreign});
+    widen_span(e, &start, &end);
+    /* In a program with an allocator linked in, that range may hold more than the allocator. */
+    return add_span(spans, start, end, (struct pb_span){.foreign = foreign, .locks = !foreign});
 }
 
 static int add_functions(struct pb_spans *spans, const struct pb_elf *e, bool wide)
@@ -167,11 +167,11 @@ static int add_functions(struct pb_spans *spans, const struct pb_elf *e, bool wi
         if (!waits && !is_one_of(s.name, lonely, COUNT(lonely)))
             continue;
         uint64_t start = s.addr, end = s.addr + s.size;
-        /* pthread_join only jumps to a static function, in which stacks are given back under their lock. */
+        /* pthread_join only jumps to a static function, which frees stacks under their lock. */
         if (waits || (wide && strncmp(s.name, "dl", 2) == 0))
-            widen(e, &start, &end);
+            widen_span(e, &start, &end);
         bool locks = is_one_of(s.name, loading, COUNT(loading));
-        int r = add(spans, start, end, (struct pb_span){.waits = waits, .locks = locks});
+        int r = add_span(spans, start, end, (struct pb_span){.waits = waits, .locks = locks});
         if (r < 0)
             return r;
     }
@@ -186,8 +186,8 @@ static bool is_any(const char *base, const char *const *prefixes)
     return false;
 }
 
-/* The C library and what belongs to it: allocator and single functions, by symbol. In musl loader and library
- * are one object: there the static functions around dlopen count too. */
+/* The C library: its allocator and single functions, by symbol. In musl loader and library are one object:
+ * there the static functions around dlopen count too. */
 static int add_libc(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map, bool musl,
                     bool foreign)
 {
@@ -213,14 +213,14 @@ static int add_whole(struct pb_spans *spans, struct pb_source *from, const struc
     int r = pb_elf_open(from, map->start, &e);
     if (r < 0)
         return r;
-    return add(spans, e.text, e.text_end, kind);
+    return add_span(spans, e.text, e.text_end, kind);
 }
 
 static int add_object(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map, bool program)
 {
     static const char *const loader[] = {"ld-linux", "ld-2.", "ld.so", NULL};
     static const char *const dl[] = {"libdl.so.2", "libdl-2.", NULL};
-    /* They stand between the program and every call that waits, not malloc alone. */
+    /* Sanitizers intercept every call that waits, not malloc alone. */
     static const char *const sanitizer[] = {"libasan", "libtsan", "liblsan", "libhwasan", NULL};
     static const char *const pthread[] = {"libpthread.so.0", "libpthread-2.", NULL};
     const char *base = pb_maps_base(map);
@@ -234,18 +234,18 @@ static int add_object(struct pb_spans *spans, struct pb_source *from, const stru
         return add_libc(spans, from, map, libc == PB_LIBC_MUSL, false);
     if (pb_elf_lookup(from, map->start, "malloc", &addr) < 0)
         return 0;
-    /* A program with an allocator linked in is not all allocator: there only what lies around malloc. */
+    /* A program with an allocator linked in is not all allocator: only the range around malloc counts. */
     if (program)
         return add_libc(spans, from, map, false, true);
     return add_whole(spans, from, map, (struct pb_span){.foreign = true, .locks = !is_any(base, sanitizer)});
 }
 
-/* Our own code, where a tool that died left it: threads that it started wait there for that tool, and unmap
- * it when they end. They are not the program's, and a program's thread that is in it is on its way back. */
+/* Our own code, left by a tool that died: threads that it started wait there for that tool, and unmap it when
+ * they end. They are not the program's threads; a thread of the program in it is on its way back. */
 static int add_stub(struct pb_spans *spans, struct pb_source *from, const struct pb_map *map)
 {
     unsigned char code[PB_STUB_CODE];
-    /* From its first entry point on, which is a symbol of its own: the linker brings the code in for that. */
+    /* From its first entry point on: that symbol makes the linker include the code. */
     size_t at = (size_t)(pb_stub_borrowed - pb_stub_begin), len = (size_t)(pb_stub_end - pb_stub_borrowed);
 
     if (map->inode || !(map->prot & PROT_EXEC) || len > sizeof(code) ||
@@ -253,7 +253,7 @@ static int add_stub(struct pb_spans *spans, struct pb_source *from, const struct
          map->end - map->start != PB_STUB_MEMORY) ||
         pb_source_read(from, map->start + at, code, len) < 0 || memcmp(code, pb_stub_borrowed, len) != 0)
         return 0;
-    return add(spans, map->start, map->start + PB_STUB_CODE, (struct pb_span){.foreign = true});
+    return add_span(spans, map->start, map->start + PB_STUB_CODE, (struct pb_span){.foreign = true});
 }
 
 int pb_spans_find(pid_t pid, const struct pb_maps *maps, struct pb_spans *ret)

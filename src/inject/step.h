@@ -1,6 +1,6 @@
-/* step: where a test may end the tool, to show that its death there does the target no harm.
+/* step: points where a test may kill the tool, to show that its death there does not harm the target.
  *
- * Nothing in a normal build. The tests' driver is compiled with PROBING_TEST_STEPS and defines pb_step. */
+ * Empty in a normal build. The tests' driver is compiled with PROBING_TEST_STEPS and defines pb_step. */
 #pragma once
 
 #ifdef PROBING_TEST_STEPS

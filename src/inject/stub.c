@@ -1,6 +1,6 @@
-/* stub: see stub.h. This file is compiled by its own flags (cmake/options.cmake) into a section that is
- * copied into the target as it is: no relocation, no constant elsewhere, no call but through struct pb_stub.
- * A test reads the object for that. */
+/* stub: see stub.h. This file is compiled with its own flags (cmake/options.cmake) into a section that is
+ * copied into the target unchanged: no relocations, no constants in other sections, calls only through struct
+ * pb_stub. A test checks the object file for that. */
 #include "inject/stub.h"
 
 #include <sys/syscall.h>
@@ -27,7 +27,7 @@ enum {
     DETACHED = 1, /* PTHREAD_CREATE_DETACHED, in glibc and musl */
     NO_SUCH_FLAG = -22,
     NOTHING_MADE = -38,
-    WAIT_FIRST = 50000, /* ns between looks at a word that another sets, growing to the last */
+    WAIT_FIRST = 50000, /* ns between looks at a word that another thread sets, growing to the last */
     WAIT_LAST = 1000000,
     GO_MS = 2000,
     SEEN_MS = 1000,
@@ -59,8 +59,8 @@ INLINE void tell(struct pb_stub_answer *a, uint32_t state)
     __atomic_store_n(&a->state, state, __ATOMIC_RELEASE);
 }
 
-/* By short sleeps: a futex of ours cannot be woken from another process. 0: it was not set in time. volatile:
- * an initializer would be a constant elsewhere. */
+/* Waits for a word to be set, by short sleeps: a private futex cannot be woken from another process. 0: not
+ * in time. volatile: an initializer would be a constant in another section. */
 HERE int wait_for(const void *word, int limit_ms)
 {
     volatile int64_t pause[2]; /* struct timespec */
@@ -78,7 +78,7 @@ HERE int wait_for(const void *word, int limit_ms)
     return 1;
 }
 
-/* Detached, and with room for the static TLS of the program where the C library does not add it by itself. */
+/* Detached, and with room for the program's static TLS if the C library does not add it. */
 INLINE int start_thread(const struct pb_stub *s, struct pb_stub_answer *a, uint64_t code)
 {
     void *attributes = a->attributes;
@@ -94,9 +94,9 @@ INLINE int start_thread(const struct pb_stub *s, struct pb_stub_answer *a, uint6
     return FUNCTION(create_function, s->pthread_create)(&a->thread, attributes, code, s);
 }
 
-/* A descriptor table of this thread's own, empty. Where the kernel is too old, what the copy holds is closed
- * one by one; where a filter forbids both the table stays the program's. */
-INLINE void take_own_table(const struct pb_stub *s)
+/* Gives this thread an empty descriptor table of its own. On an old kernel the descriptors of the copy are
+ * closed one by one; where a filter forbids both, the table stays the program's. */
+INLINE void unshare_descriptors(const struct pb_stub *s)
 {
     if (kernel(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE_TABLE, 0) == 0)
         return;
@@ -116,7 +116,7 @@ INLINE int make_memfd(const struct pb_stub *s)
     return (int)fd;
 }
 
-/* volatile: the compiler would call memcpy for it. */
+/* volatile: otherwise the compiler would call memcpy. */
 INLINE void copy_text(volatile char *to, const char *from)
 {
     for (int i = 0; i < PB_STUB_TEXT - 1 && from[i]; i++)
@@ -138,7 +138,7 @@ INLINE void open_library(const struct pb_stub *s, struct pb_stub_answer *a)
         copy_text(a->text, why);
 }
 
-/* What we loaded and cannot use goes again. */
+/* A library that we loaded but cannot use is unloaded. */
 INLINE void call_entry(const struct pb_stub *s, struct pb_stub_answer *a)
 {
     uint64_t entry = s->entry ? s->entry : a->entry;
@@ -149,7 +149,7 @@ INLINE void call_entry(const struct pb_stub *s, struct pb_stub_answer *a)
         FUNCTION(close_function, s->dlclose)((void *)(uintptr_t)a->handle);
 }
 
-/* In the borrowed thread: a tracer that lives does its part while it has us stopped by this signal. */
+/* In the borrowed thread: a living tracer serves the request while this signal has the thread stopped. */
 INLINE void ask_tracer(const struct pb_stub *s, struct pb_stub_answer *a)
 {
     uint64_t set = (uint64_t)(uintptr_t)&s->unblock;
@@ -174,9 +174,9 @@ INLINE void load_here(const struct pb_stub *s, struct pb_stub_answer *a)
     tell(a, PB_STUB_DONE);
 }
 
-/* From the borrowed thread. Another thread that changes the user of all (setuid) holds a lock which
- * pthread_create wants, and waits until each has run the handler of a signal: that signal is open meanwhile,
- * and in the threads that are started. Not before and not after: the end must not be interrupted. */
+/* In the borrowed thread. During setuid another thread holds a lock that pthread_create needs, and waits
+ * until each thread has run the handler of the C library's signal: that signal is unblocked meanwhile, also
+ * in the threads started here. Not before or after: the end must not be interrupted. */
 INLINE int start_first_thread(const struct pb_stub *s, struct pb_stub_answer *a)
 {
     uint64_t set = (uint64_t)(uintptr_t)&s->libc_signal;
@@ -186,8 +186,8 @@ INLINE int start_first_thread(const struct pb_stub *s, struct pb_stub_answer *a)
     return error;
 }
 
-/* Last, so that it takes no CPU while the borrowed thread is held. Where there is none the thread that was
- * borrowed unmaps the memory. */
+/* Last, so that the cleaner takes no CPU while the borrowed thread is held. Without it the borrowed thread
+ * unmaps the memory. */
 INLINE int start_cleaner(const struct pb_stub *s, struct pb_stub_answer *a)
 {
     kernel(SYS_madvise, s->memory, s->size, DONT_FORK, 0);
@@ -195,8 +195,8 @@ INLINE int start_cleaner(const struct pb_stub *s, struct pb_stub_answer *a)
     return a->cleaning != 0;
 }
 
-/* The borrowed thread. Returns the stack pointer that leads it on. A child of fork does not need our memory,
- * and has no thread of ours that would unmap it. */
+/* The borrowed thread. Returns the stack pointer for its way back. MADV_DONTFORK: a child of fork does not
+ * need our memory and has no thread of ours to unmap it. */
 HERE uint64_t stub_begin(const struct pb_stub *s)
 {
     struct pb_stub_answer *a = answer_of(s);
@@ -236,7 +236,7 @@ HERE int stub_call(const struct pb_stub *s)
     }
     int call = a->error == 0 && __atomic_load_n(&a->go, __ATOMIC_ACQUIRE) == 1;
     /* dlopen may have waited long for the loader's lock. An agent must not start after its tool has died:
-     * another agent may be there by then, or a person has detached. */
+     * another agent may be there by then, or the user has detached. */
     if (call && a->entry) {
         tell(a, PB_STUB_LOADED);
         call = wait_for(&a->call, GO_MS);
@@ -253,7 +253,7 @@ HERE void stub_load(const struct pb_stub *s)
 {
     struct pb_stub_answer *a = answer_of(s);
     a->loader_tid = (int)kernel(SYS_gettid, 0, 0, 0, 0);
-    take_own_table(s);
+    unshare_descriptors(s);
     a->fd = make_memfd(s);
     tell(a, PB_STUB_READY);
     if (wait_for(&a->go, GO_MS) && a->go == 1)

@@ -1,20 +1,21 @@
-/* stub: the code of ours that runs in the target before the agent does, and what it is told and answers.
+/* stub: our code that runs in the target before the agent, with its arguments and its answer.
  *
  * The borrowed thread runs pb_stub_borrowed: it makes the data behind the code writable, starts one thread
- * (pthread_create and its attributes are all it calls) and is given back. Two threads of ours do the rest:
+ * (it calls only pthread_create and functions for its attributes) and is given back. Two threads of ours do
+ * the rest:
  *   caller   starts the loader thread, waits for it, asks the tool, calls the agent's entry point, unmaps
  *            this memory
  *   loader   takes a descriptor table of its own, makes the memfd there, waits for the tool to fill it,
  *            dlopens
- * Two, because what the entry point starts inherits the descriptor table of its caller: code that a user
- * evaluates must see the program's descriptors, and the loader must not use any of them. Each leaves our code
- * by a system call that an instruction of the C library makes, with a return address that is none of ours: so
- * the memory can go without a thread in it. Whenever the tool dies, the threads give up waiting for it, clean
- * up and end.
- * Where the process has one thread, or is stopped, the borrowed thread loads itself (`direct`): nobody else
- * can hold a lock of the loader then, no fork can meet a half-loaded library, and no code of the program runs
- * beside it that could see a descriptor. With `cleaner` it then starts the caller thread for the end alone:
- * the thread that unmaps this memory when the borrowed one is out of it, which is not held for that. */
+ * Two, because threads started by the entry point inherit the descriptor table of its caller: code that a
+ * user evaluates must see the program's descriptors, and the loader must not use any of them. Each leaves our
+ * code by a system call instruction of the C library, with a return address outside our memory, so that the
+ * memory can be unmapped with no thread in it. When the tool dies, the threads stop waiting for it, clean up
+ * and end.
+ * If the process has one thread, or is stopped, the borrowed thread loads the library itself (`direct`): no
+ * other thread can then hold a lock of the loader, no fork can meet a half-loaded library, and no code of the
+ * program runs that could see a descriptor. With `cleaner` it then starts the caller thread only to unmap
+ * this memory once the borrowed thread has left it, so that it need not be held for that. */
 #pragma once
 
 #include <stddef.h>
@@ -39,22 +40,22 @@ struct pb_stub {
     uint64_t frame_sp; /* leads the borrowed thread back to itself */
     uint64_t undo_sp;  /* the same by way of munmap(memory, size) */
     uint64_t unblock;  /* a set of signals: the one below */
-    uint64_t signal;   /* sent to itself at the end: a tracer sees it, otherwise it is ignored */
+    uint64_t signal;   /* sent to itself at the end: a tracer sees it, otherwise the program ignores it */
     uint64_t caller_code, loader_code;
     uint64_t errno_location;
     uint64_t pthread_create, attr_init, attr_setdetachstate;
     uint64_t attr_setstacksize; /* 0: leave the default */
-    uint64_t get_minstack;      /* 0: there is none */
+    uint64_t get_minstack;      /* 0: not available */
     uint64_t stack_size;
-    uint64_t libc_signal; /* a set: the signal by which the C library has every thread do something */
+    uint64_t libc_signal; /* a set: the signal with which the C library makes every thread run a function */
     uint64_t dlopen, dlsym, dlclose;
-    uint64_t dlerror; /* 0: there is none */
-    uint64_t entry;   /* not 0: the library is there, call this and load nothing */
+    uint64_t dlerror; /* 0: not available */
+    uint64_t entry;   /* not 0: the library is loaded already: only call this */
     uint32_t dlopen_flags;
     uint32_t memfd;    /* 1: make one */
-    uint32_t fd_limit; /* descriptors to close where close_range is not there */
+    uint32_t fd_limit; /* descriptors to close if the kernel has no close_range */
     uint32_t direct;   /* 1: load in the borrowed thread */
-    uint32_t cleaner;  /* 1: and let a thread unmap the memory */
+    uint32_t cleaner;  /* 1: a thread of ours unmaps the memory */
     char symbol[32];   /* of the entry point */
     char name[64];     /* of the memfd */
     char options[PB_STUB_OPTIONS];
@@ -64,7 +65,7 @@ enum pb_stub_state {
     PB_STUB_NOTHING,
     PB_STUB_READY,   /* waits for the tool's go */
     PB_STUB_LOADING, /* inside dlopen */
-    PB_STUB_LOADED,  /* waits for the tool's word to call: dlopen may have outlived it */
+    PB_STUB_LOADED,  /* waits for the tool to allow the call: the tool may have died during dlopen */
     PB_STUB_CALLING, /* inside the entry point */
     PB_STUB_DONE,    /* the answer is complete; the tool has a second to read it */
 };
@@ -74,14 +75,14 @@ struct pb_stub_answer {
     uint64_t loader_left; /* the same of the loader thread */
     uint64_t caller_sp, loader_sp;
     uint32_t state; /* enum pb_stub_state */
-    int32_t error;  /* errno of what started no thread; 0: both run */
-    uint32_t go;    /* by the tool: the memfd is filled, `path` is written; 2: nothing to load, end */
-    uint32_t call;  /* by the tool: it is still there, start the agent */
+    int32_t error;  /* errno of the thread that could not be started; 0: both run */
+    uint32_t go;    /* by the tool: the memfd is filled, `path` is written; 2: load nothing, end */
+    uint32_t call;  /* by the tool: it is still alive, start the agent */
     uint32_t seen;  /* by the tool: it has read the answer */
     int32_t fd;     /* the memfd; a negative errno where there is none */
     int32_t caller_tid, loader_tid;
     uint32_t loaded;   /* 1: dlopen gave a handle */
-    uint32_t cleaning; /* 1: there is a thread that unmaps the memory after a direct load */
+    uint32_t cleaning; /* 1: a thread unmaps the memory after a direct load */
     uint64_t handle, entry;
     uint64_t result; /* of the entry point */
     uint64_t thread;
@@ -104,12 +105,12 @@ _Static_assert(offsetof(struct pb_stub, size) == 8 && offsetof(struct pb_stub, a
                    offsetof(struct pb_stub_answer, loader_sp) == 24,
                "the offsets in the assembly of arch/stub_*.h");
 
-/* The code, as the linker placed it in the tool: copied as it is. */
+/* The code, as linked into the tool, copied unchanged. */
 extern const unsigned char pb_stub_begin[] __asm__("__start_pb_stub_code")
     __attribute__((visibility("hidden")));
 extern const unsigned char pb_stub_end[] __asm__("__stop_pb_stub_code") __attribute__((visibility("hidden")));
 
-/* Its entry points, and where a thread of ours that crashed is set to end: with the stack pointer of
- * struct pb_stub_answer and the arguments in the register that the entry points use. */
+/* The entry points, and the code with which a crashed thread of ours ends: with the stack pointer of struct
+ * pb_stub_answer and the arguments in the register that the entry points use. */
 extern const unsigned char pb_stub_borrowed[], pb_stub_caller[], pb_stub_loader[];
 extern const unsigned char pb_stub_caller_end[], pb_stub_loader_end[];

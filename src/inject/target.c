@@ -19,7 +19,7 @@
 #include "remote/mem.h"
 #include "remote/source.h"
 
-#define GLIBC_PRIVATE_MODE 0x80000000u /* __RTLD_DLOPEN: what __libc_dlopen_mode wants to be told */
+#define GLIBC_PRIVATE_MODE 0x80000000u /* __RTLD_DLOPEN, which __libc_dlopen_mode requires */
 
 static const struct pb_map *object(const struct pb_maps *maps, const char *prefix)
 {
@@ -48,7 +48,7 @@ static int find_code(pid_t pid, uint64_t start, uint64_t end, const unsigned cha
     _cleanup_free_ unsigned char *buf = malloc(CHUNK);
     if (!buf)
         return -ENOMEM;
-    /* Chunks overlap by what may be cut at their border. */
+    /* Chunks overlap by the code's length, for matches across their border. */
     for (uint64_t at = start; at + len <= end; at += CHUNK - len) {
         size_t want = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
         int r = pb_mem_read(pid, at, buf, want);
@@ -65,7 +65,7 @@ static int find_code(pid_t pid, uint64_t start, uint64_t end, const unsigned cha
     return -ENOENT;
 }
 
-/* Near the function that is known to contain it or to lie beside it; failing that, anywhere in the object. */
+/* First near the function that contains it or lies beside it, then anywhere in the object. */
 static int find_code_near(pid_t pid, const struct pb_elf *e, const char *hint, const unsigned char *code,
                           size_t len, uint64_t *ret)
 {
@@ -111,8 +111,8 @@ static bool take_dl(struct pb_inject_target *t, const struct pb_elf *e, const ch
     return true;
 }
 
-/* glibc has it in libc.so.6 from 2.34 on, before that in libdl; a process that has not loaded libdl has
- * the private one, which NSS uses. */
+/* glibc has it in libc.so.6 from 2.34 on, before that in libdl; without libdl there is the private one that
+ * NSS uses. */
 static int find_dlopen(struct pb_inject_target *t, const struct pb_elf *libc, struct pb_err *err)
 {
     pid_t pid = t->info.pid;
@@ -150,7 +150,7 @@ static bool take_pthread(struct pb_inject_target *t, const struct pb_elf *e, boo
     t->pthread_create = create;
     t->attr_init = init;
     t->attr_setdetachstate = detach;
-    /* musl adds the program's static TLS to a stack's size; glibc takes it off, and says how much it is. */
+    /* musl adds the program's static TLS to a stack's size; glibc subtracts it, and tells its size. */
     t->get_minstack = address_of(e, "__pthread_get_minstack");
     if (musl || t->get_minstack)
         t->attr_setstacksize = address_of(e, "pthread_attr_setstacksize");
@@ -175,8 +175,8 @@ static void prefer_sanitizer(struct pb_inject_target *t)
     }
 }
 
-/* glibc has them in libc.so.6 from 2.34 on, before that in libpthread. A program that has not loaded it has
- * one thread, and is dealt with in that (stub.h). */
+/* glibc has them in libc.so.6 from 2.34 on, before that in libpthread. A program without libpthread has one
+ * thread, which then loads the library (stub.h). */
 static void find_pthread(struct pb_inject_target *t, const struct pb_elf *libc, bool musl)
 {
     struct pb_source memory = pb_source_of(t->info.pid);
@@ -188,13 +188,13 @@ static void find_pthread(struct pb_inject_target *t, const struct pb_elf *libc, 
         if (pb_elf_open(&memory, map->start, &e) == 0 && take_pthread(t, &e, false))
             return;
     }
-    /* The stand-ins of an older libc.so.6 call what libpthread, when it is loaded, puts behind them; but
-     * pthread_create is not among them. */
+    /* The stand-ins in an older libc.so.6 forward to libpthread once it is loaded; pthread_create is not
+     * among them. */
     take_pthread(t, libc, musl);
 }
 
-/* A signal that does nothing when the thread is not traced. Where the program handles all of them, the first
- * is used. */
+/* A signal that has no effect when the thread is not traced. If the program handles all of them, the
+ * first. */
 static int ignored_signal(const struct pb_procinfo *info)
 {
     static const int harmless[] = {SIGURG, SIGWINCH, SIGCHLD};
@@ -210,7 +210,8 @@ static bool is_executable(const struct pb_maps *maps, uint64_t addr)
     return map && map->prot & PROT_EXEC;
 }
 
-/* The loader maps the file as a whole, then each part in its place, the data last. */
+/* Whether the loader has finished mapping the object: it maps the file as a whole, then each part, the data
+ * last. */
 static bool has_data(const struct pb_maps *maps, const struct pb_map *object)
 {
     for (size_t i = 0; i < maps->n; i++)
@@ -288,7 +289,7 @@ void pb_inject_target_done(struct pb_inject_target *t)
     pb_spans_done(&t->spans);
 }
 
-/* Not beside what is mapped: there the kernel puts the next mapping that the program asks for. */
+/* Not next to an existing mapping: the kernel puts the program's next mapping there. */
 int pb_inject_target_free_place(const struct pb_inject_target *t, size_t size, uint64_t *ret)
 {
     uint64_t best = 0, room = 0, random = 0;
@@ -303,7 +304,7 @@ int pb_inject_target_free_place(const struct pb_inject_target *t, size_t size, u
         return -ENOMEM;
     if (syscall(SYS_getrandom, &random, sizeof(random), 0) != sizeof(random))
         random = (uint64_t)getpid() << 13;
-    *ret = (best + room / 4 + random % (room / 2)) & ~0xffffull; /* pages of any size */
+    *ret = (best + room / 4 + random % (room / 2)) & ~0xffffull; /* 64 KB aligned: the largest page */
     return 0;
 }
 
@@ -323,8 +324,8 @@ static bool is_agent(const struct pb_map *map, const char *name)
     return strncmp(base, name, strlen(name)) == 0;
 }
 
-/* An agent that the program loaded itself, as its package's extension module, from a file: of this release's
- * protocol it is as good as ours, and Python code is bound to it. */
+/* An agent that the program loaded itself, as the extension module of the Python package. With this protocol
+ * it serves as well as ours, and Python code is bound to it. */
 static bool is_extension(const struct pb_map *map, pid_t pid, struct pb_source *memory)
 {
     static const char name[] = "libprobing-";
@@ -337,7 +338,7 @@ static bool is_extension(const struct pb_map *map, pid_t pid, struct pb_source *
            status.version == PB_CONTROL_VERSION;
 }
 
-/* The loader makes a part read-only when it has relocated it: before that nothing in there can be called. */
+/* The loader makes a part read-only after relocating it: before that nothing in it can be called. */
 static bool is_relocated(const struct pb_maps *maps, size_t first)
 {
     bool code = false;

@@ -24,7 +24,7 @@ static _Thread_local struct {
     int policy;
     struct sched_param priority;
     cpu_set_t cpus;
-} hurried; /* of the calling thread: so are priority and CPUs */
+} hurried; /* of the calling thread, like priority and CPUs */
 
 /* The CPU that the thread ran on last; -1: not known. */
 static int cpu_of(pid_t pid, pid_t tid)
@@ -37,8 +37,8 @@ static int cpu_of(pid_t pid, pid_t tid)
     return at ? atoi(at + 1) : -1;
 }
 
-/* On the CPU of the thread: each hand-over is then a change of tasks on a CPU that is awake, where an idle
- * one takes 50 to 200 us to wake up on a virtual machine. */
+/* Moves us to the thread's CPU: handing over is then a task switch on an awake CPU; waking an idle one takes
+ * 50 to 200 us on a virtual machine. */
 static void move_beside(pid_t pid, pid_t tid)
 {
     cpu_set_t beside;
@@ -100,11 +100,11 @@ static void reap_ended(int number)
     errno = saved;
 }
 
-/* A thread that execs ends all others, waits until they are gone, and holds a lock meanwhile that
- * PTRACE_SEIZE waits for. A traced one is gone when its tracer has waited for it: we would wait for the job,
- * and the job for us, for ever. So where another thread is traced already, its end is taken note of while we
- * wait: SIGCHLD interrupts that. (Main threads need nobody to wait for them then.) */
-static int seize(pid_t tid)
+/* A thread that execs ends all others and waits for them, holding a lock that PTRACE_SEIZE needs. A traced
+ * thread is gone only when its tracer has waited for it: tool and job would wait for each other for ever. So
+ * while another thread is traced, its end is collected during the seize, which SIGCHLD interrupts. (Main
+ * threads need no wait then.) */
+static int seize_thread(pid_t tid)
 {
     struct sigaction action = {.sa_handler = reap_ended}, before;
     sigset_t set, mask;
@@ -126,7 +126,7 @@ static int seize(pid_t tid)
 
 int pb_thread_seize(pid_t pid, pid_t tid, struct pb_thread *ret)
 {
-    int r = seize(tid);
+    int r = seize_thread(tid);
     if (r < 0)
         return r;
     if (tid != pid)
@@ -165,7 +165,7 @@ bool pb_thread_interrupted(void)
     return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM));
 }
 
-/* A stop raises SIGCHLD. A caller may ignore that signal: then the slice bounds the wait. */
+/* A stop raises SIGCHLD. If the caller ignores that signal, the slice bounds the wait. */
 static void wait_for_child(uint64_t deadline)
 {
     const uint64_t slice = PB_NS_PER_MS;
@@ -177,7 +177,7 @@ static void wait_for_child(uint64_t deadline)
     sigtimedwait(&set, NULL, &limit);
 }
 
-/* A thread that execs takes over the pid, and its own number is gone without a word. */
+/* A thread that execs gets the process's pid; its old tid disappears without an event. */
 static bool has_moved(const struct pb_thread *t)
 {
     char text[2048];
@@ -246,8 +246,8 @@ int pb_thread_stop(struct pb_thread *t, uint64_t deadline)
     return r;
 }
 
-/* A thread that is killed while it is held, by an exec in another, must be collected: until then that exec
- * waits for us, and we would wait for it when we seize the next. */
+/* A thread killed while it is held, by an exec in another, must be collected: until then that exec waits for
+ * us, and our next seize would wait for the exec. */
 uint64_t pb_thread_release(struct pb_thread *t)
 {
     uint64_t deadline = pb_now_ns() + PB_NS_PER_S;

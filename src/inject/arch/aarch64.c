@@ -1,6 +1,6 @@
-/* aarch64: see arch.h. The kernel's side: arch/arm64/kernel/signal.c. Two things differ from x86-64 in kind:
- * a stopped thread is already set back onto the call that it would restart, and a return address is in a
- * register, so the signal frame need not begin with the restorer's. */
+/* aarch64: see arch.h. The kernel's side: arch/arm64/kernel/signal.c. Two differences from x86-64: a stopped
+ * thread's pc is already back on the system call that it would restart, and the return address is in a
+ * register, so the signal frame need not begin with that of the restorer. */
 #include "inject/arch.h"
 
 #include <elf.h>
@@ -40,13 +40,12 @@
 #define EXTRA_MAGIC   0x45585401u
 #define PSTATE_BTYPE  0xc00u              /* the instruction before was an indirect branch */
 #define POINTER_MASK  0x0000ffffffffffffu /* of an address without its authentication code */
-#define CONTEXT_LIMIT 4096u               /* what the kernel reads before it wants an extra_context */
+#define CONTEXT_LIMIT 4096u               /* the kernel reads this much before it needs an extra_context */
 
-/* FP and vector registers: records one behind the other in pb_arch_state.vector, each a register set of
- * ptrace that the thread has in use. The first is always that of the 128-bit registers, which the kernel
- * wants in every frame; SVE, ZA and ZT follow where the kernel knows them and the thread uses them. A kernel
- * that has such a set knows its part of a signal frame too; a part that it does not know would end the
- * process. */
+/* FP and vector registers: records one behind the other in pb_arch_state.vector, each a ptrace register set
+ * that the thread uses. The first is always that of the 128-bit registers, which the kernel requires in every
+ * frame; SVE, ZA and ZT follow if kernel and thread use them. A kernel that has such a set also accepts it in
+ * a signal frame; an unknown part would end the process. */
 struct record {
     uint32_t set, size; /* NT_*; bytes behind this head */
     uint64_t unused;
@@ -57,8 +56,8 @@ struct fpsimd {
     uint32_t fpsr, fpcr, pad[2];
 };
 
-/* How the sets of SVE and ZA begin. Behind it lie the registers, as the frame has them behind a head of the
- * same size. */
+/* The head of the sets of SVE and ZA. The registers follow it, as in the frame, whose head has the same
+ * size. */
 struct vector_head {
     uint32_t size, max_size;
     uint16_t vl, max_vl, flags, reserved;
@@ -70,14 +69,14 @@ struct context {
     unsigned char vregs[512];
 };
 
-/* The head of a part of the frame: of sve_context and za_context by the vector length, of zt_context by the
- * number of registers. */
+/* The head of a part of the frame. sve_context and za_context have the vector length, zt_context the number
+ * of registers. */
 struct part {
     uint32_t magic, size;
     uint16_t length, reserved[3];
 };
 
-/* Leads from the kernel's 4096 bytes to the rest, which lies right behind its own end. */
+/* Points from the kernel's 4096 bytes to the rest, which follows this struct. */
 struct extra {
     uint32_t magic, size;
     uint64_t data;
@@ -94,7 +93,7 @@ struct frame {
     unsigned char unused[120];
     uint64_t align;
     uint64_t fault_address, regs[31], sp, pc, pstate, align_2;
-    struct context fpsimd; /* behind it the other parts, and an end of 16 zero bytes */
+    struct context fpsimd; /* followed by the other parts, and 16 zero bytes as the end */
 };
 _Static_assert(offsetof(struct frame, fault_address) == 128 + 176 &&
                    offsetof(struct frame, fpsimd) % 16 == 0 && sizeof(struct context) == 528 &&
@@ -123,8 +122,8 @@ static const struct record *next_record(const struct pb_arch_state *s, const str
     return at < s->vector_len ? (const struct record *)(s->vector + at) : NULL;
 }
 
-/* Reads a register set into a new record, which is not counted before add_record. Returns how many bytes the
- * kernel gave, or a negative errno. */
+/* Reads a register set into a new record; add_record counts it. Returns how many bytes the kernel gave, or a
+ * negative errno. */
 static ssize_t read_record(pid_t tid, struct pb_arch_state *ret, uint32_t set)
 {
     struct record *new = (struct record *)(ret->vector + ret->vector_len);
@@ -141,8 +140,8 @@ static void add_record(struct pb_arch_state *ret, size_t size)
     ret->vector_len += sizeof(struct record) + aligned(size);
 }
 
-/* A set with a vector_head: 1 where the thread uses it, and then it is kept; 0 where the thread or the kernel
- * does not. SVE's says so by a flag, the others by having more than the head. */
+/* Saves a set with a vector_head. 1: saved; 0: the thread or the kernel does not use it. SVE has a flag for
+ * that; the other sets then have no more than the head. */
 static int save_set(pid_t tid, struct pb_arch_state *ret, uint32_t set)
 {
     struct vector_head head;
@@ -158,8 +157,8 @@ static int save_set(pid_t tid, struct pb_arch_state *ret, uint32_t set)
     return 1;
 }
 
-/* Code of the C library cannot run in streaming mode, where most vector instructions trap; nor under a
- * guarded control stack, which has to have seen the call that a return ends. */
+/* The C library's code cannot run in streaming mode, where most vector instructions trap, nor under a guarded
+ * control stack, which must have seen the call that a return ends. */
 static bool can_run_ours(pid_t tid, struct pb_arch_state *scratch)
 {
     struct vector_head head;
@@ -190,7 +189,7 @@ static int save_vector(pid_t tid, struct pb_arch_state *ret)
             add_record(ret, (size_t)len);
         za = len == -E2BIG ? -E2BIG : 1;
     }
-    /* More than there is room for: it is not to be borrowed as it is. */
+    /* More state than there is room for: the thread cannot be borrowed now. */
     ret->foreign = za < 0;
     return 0;
 }
@@ -204,7 +203,7 @@ int pb_arch_save(pid_t tid, struct pb_arch_state *ret)
     return gpr.iov_len == sizeof(ret->gpr) ? save_vector(tid, ret) : -ENOTSUP;
 }
 
-/* With no system call on record the kernel has nothing to restart behind our back. */
+/* With no system call on record the kernel has none to restart. */
 static int set_gpr(pid_t tid, const struct user_regs_struct *gpr)
 {
     int none = -1;
@@ -264,7 +263,7 @@ bool pb_arch_ended_by_stop(const struct pb_arch_state *s, long nr)
     return (int64_t)s->gpr.regs[0] == -EINTR && (long)s->gpr.regs[8] == nr;
 }
 
-/* It stands on the instruction that it will repeat. */
+/* Its pc is on the instruction that it will repeat. */
 bool pb_arch_blocked(pid_t pid, const struct pb_arch_state *s, long *ret_nr, uint64_t *ret_second_arg)
 {
     uint32_t code;
@@ -282,7 +281,7 @@ static void put_fpsimd(const struct pb_arch_state *s, struct context *c)
     memcpy(c->vregs, f->vregs, sizeof(c->vregs));
 }
 
-/* A record as a part of the frame: its length, and where out is not NULL the part itself. */
+/* Writes a record as a part of the frame; out NULL: only its length. */
 static size_t put_part(const struct record *r, unsigned char *out)
 {
     struct part p = {0};
@@ -295,8 +294,8 @@ static size_t put_part(const struct record *r, unsigned char *out)
         memcpy(&head, from, sizeof(head));
         from += sizeof(head);
         p = (struct part){.magic = r->set == NT_ARM_SVE ? SVE_MAGIC : ZA_MAGIC, .length = head.vl};
-        /* Of SVE 32 Z and 16 P registers and FFR; behind them the set has the two status words, which the
-         * frame has with the 128-bit registers. */
+        /* SVE has 32 Z and 16 P registers and FFR; the two status words behind them are stored in the frame
+         * with the 128-bit registers. */
         size = r->set == NT_ARM_SVE ? 32u * head.vl + 17u * (head.vl / 8) : r->size - sizeof(head);
         if (size > r->size - sizeof(head))
             size = r->size - sizeof(head);
@@ -309,8 +308,8 @@ static size_t put_part(const struct record *r, unsigned char *out)
     return p.size;
 }
 
-/* All parts but the first, and the end; out is where they go, NULL to learn their length, `at` its address in
- * the target. */
+/* Writes all parts but the first, and the end; `at` is their address in the target. out NULL: only their
+ * length. */
 static size_t put_parts(const struct pb_arch_state *s, unsigned char *out, uint64_t at)
 {
     size_t len = 0, lead = 0;
@@ -334,7 +333,8 @@ static size_t put_parts(const struct pb_arch_state *s, unsigned char *out, uint6
     return lead + len;
 }
 
-/* The first frame leads to munmap only, so that it has no more than the kernel wants; the second has all. */
+/* The first frame only leads to munmap and has the least that the kernel accepts; the second has
+ * everything. */
 size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, const struct pb_arch_undo *undo,
                      unsigned char *buf, uint64_t *ret_addr, uint64_t *ret_sp, uint64_t *ret_undo_sp)
 {
@@ -373,7 +373,7 @@ int pb_arch_set_syscall(pid_t tid, const struct pb_arch_state *s, uint64_t code,
 {
     struct user_regs_struct r = s->gpr;
     r.pc = code;
-    r.pstate &= ~(uint64_t)PSTATE_BTYPE; /* nobody branches there: guarded code would trap */
+    r.pstate &= ~(uint64_t)PSTATE_BTYPE; /* the pc is not reached by a branch: guarded code would trap */
     r.sp = frame_sp;
     r.regs[30] = restorer;
     r.regs[8] = (uint64_t)nr;
@@ -385,7 +385,7 @@ int pb_arch_set_stub(pid_t tid, const struct pb_arch_state *s, uint64_t code, ui
 {
     struct user_regs_struct r = s->gpr;
     r.pc = code;
-    r.pstate &= ~(uint64_t)PSTATE_BTYPE; /* nobody branches there: guarded code would trap */
+    r.pstate &= ~(uint64_t)PSTATE_BTYPE; /* the pc is not reached by a branch: guarded code would trap */
     r.sp = stack & ~15ull;
     r.regs[29] = 0; /* a walk along frame pointers ends here */
     r.regs[19] = stub;
@@ -411,7 +411,7 @@ bool pb_arch_is_call(const unsigned char before[16])
     return code >> 26 == 0x25 || (code & 0xfefff000u) == 0xd63f0000u;
 }
 
-/* The restorer is in a register there; what was interrupted cannot be told from its word on the stack. */
+/* The restorer is in a register on aarch64, so its word on the stack does not mark a signal frame. */
 bool pb_arch_interrupted(const uint64_t *words, size_t n, uint64_t *ret_pc, uint64_t *ret_sp)
 {
     return false;

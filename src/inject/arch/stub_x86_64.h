@@ -3,9 +3,9 @@
 
 #include <stdint.h>
 
-/* rbx: struct pb_stub. The borrowed thread comes with rbx set and rsp at the end of our memory, which it may
- * write after the mprotect only. It leaves by rt_sigprocmask(SIG_UNBLOCK), made by the C library's
- * instruction: the kernel notes in `left` that the thread is out of our code and then delivers the signal. */
+/* rbx: struct pb_stub. The borrowed thread enters with rbx set and rsp at the end of our memory, which is
+ * writable only after the mprotect. It leaves by rt_sigprocmask(SIG_UNBLOCK), made by the C library's
+ * instruction: the kernel writes `left`, so the thread is out of our code, and then delivers the signal. */
 __asm__(".pushsection pb_stub_code,\"ax\",@progbits\n"
         ".balign 16\n"
         ".globl pb_stub_borrowed, pb_stub_caller, pb_stub_loader, pb_stub_caller_end, pb_stub_loader_end\n"

@@ -1,5 +1,5 @@
-/* x86_64: see arch.h. The kernel's side of what is laid out here: arch/x86/kernel/signal_64.c (the frame)
- * and arch/x86/kernel/fpu/signal.c (how it judges the vector state in it). */
+/* x86_64: see arch.h. The kernel's side: arch/x86/kernel/signal_64.c (the frame) and
+ * arch/x86/kernel/fpu/signal.c (how it checks the vector state in it). */
 #include "inject/arch.h"
 
 #include <cpuid.h>
@@ -14,7 +14,7 @@ enum {
     RED_ZONE = 128,
     KERNEL_RESTART_FIRST = 512, /* ERESTARTSYS, ...NOINTR, ...NOHAND, (515), ..._RESTARTBLOCK */
     KERNEL_RESTART_BLOCK = 516,
-    XSAVE_SW = 464,  /* where the kernel's own note lies in an XSAVE image */
+    XSAVE_SW = 464,  /* the kernel's own header in an XSAVE image */
     XSAVE_BV = 512,  /* which parts are not in their initial state */
     XSAVE_MIN = 576, /* legacy area and header */
 };
@@ -22,7 +22,7 @@ enum {
 #define FP_MAGIC1 0x46505853u
 #define FP_MAGIC2 0x46505845u
 
-#define FLAGS_NOT_OURS 0x500ull /* no direction flag, no single step */
+#define FLAGS_NOT_OURS 0x500ull /* direction flag and single step are cleared */
 
 struct frame {
     uint64_t restorer;
@@ -122,8 +122,8 @@ bool pb_arch_blocked(pid_t pid, const struct pb_arch_state *s, long *ret_nr, uin
     return true;
 }
 
-/* How much of the image is in use: the kernel takes a frame only when it is no larger than what this thread
- * may use, and the tracer's view includes parts (AMX) that the thread may not have asked for. */
+/* The used size of the image: the kernel accepts a frame only when it is no larger than this thread may use,
+ * and ptrace also shows parts (AMX) that the thread may not have asked for. */
 static size_t vector_used(const struct pb_arch_state *s, uint64_t *ret_features)
 {
     uint64_t known, used;
@@ -155,9 +155,9 @@ static void put_vector(const struct pb_arch_state *s, unsigned char *out, size_t
     memcpy(out + len, &magic2, sizeof(magic2));
 }
 
-/* What the kernel does for a handler: a call that restarts is set back onto its instruction; one that would
- * need the kernel's memory of it (a sleep) ends with EINTR, as after any signal. */
-static void settle(struct user_regs_struct *gpr)
+/* As the kernel does for a handler: a call that restarts is set back onto its instruction; a call with kernel
+ * state (a sleep) ends with EINTR, as after any signal. */
+static void settle_syscall(struct user_regs_struct *gpr)
 {
     if (!restarts(gpr))
         return;
@@ -169,8 +169,8 @@ static void settle(struct user_regs_struct *gpr)
     gpr->rip -= 2;
 }
 
-/* Leads to munmap, and from there to the frame whose stack pointer is `next`. Without vector state: the next
- * frame has it. */
+/* A frame that leads to munmap, and from there to the frame at stack pointer `next`, which has the vector
+ * state. */
 static struct frame undo_frame(const struct pb_arch_state *s, uint64_t restorer,
                                const struct pb_arch_undo *undo, uint64_t next)
 {
@@ -201,10 +201,10 @@ size_t pb_arch_frame(const struct pb_arch_state *s, uint64_t restorer, const str
     uint64_t below = ((at - sizeof(struct frame)) & ~15ull) - 8;
     struct frame first = undo_frame(s, restorer, undo, at);
 
-    settle(&r);
+    settle_syscall(&r);
     struct frame f = {
         .restorer = restorer,
-        .uc_flags = 7,        /* XSAVE image; SS is given, and meant */
+        .uc_flags = 7,        /* XSAVE image; SS is valid */
         .ss_flags = ~0u >> 1, /* no such flags: the kernel leaves the alternate stack as it is */
         .r8 = r.r8,
         .r9 = r.r9,
