@@ -1,4 +1,4 @@
-/* collector: samples of one profile's numbers into another profile; see sink.h. */
+/* collector: adds samples with the numbers of one profile to another profile; see sink.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +27,8 @@ static void forget_numbers(struct pb_collector *c)
         memset(c->threads, 0, c->nthreads * sizeof(*c->threads));
 }
 
-/* Room for number i in a map. */
-static int reach(uint32_t **map, size_t *n, uint32_t i)
+/* Makes room for number i in a map. */
+static int extend_map(uint32_t **map, size_t *n, uint32_t i)
 {
     if (i < *n)
         return 0;
@@ -50,10 +50,10 @@ static uint32_t copy_frame(struct pb_profile *p, const struct pb_profile *names,
     return pb_profile_frame(p, pb_profile_function(p, f.kind, f.name, f.file), frame.line);
 }
 
-/* Parents were given their numbers before their children: from the nearest that is known downwards. */
+/* Adds the missing ancestors from the nearest known one downwards. */
 static uint32_t node_of(struct pb_collector *c, const struct pb_profile *names, uint32_t node)
 {
-    if (reach(&c->nodes, &c->nnodes, node) < 0)
+    if (extend_map(&c->nodes, &c->nnodes, node) < 0)
         return PB_PROFILE_NONE;
     c->nodes[PB_PROFILE_ROOT] = PB_PROFILE_ROOT + 1;
     while (!c->nodes[node]) {
@@ -71,7 +71,7 @@ static uint32_t node_of(struct pb_collector *c, const struct pb_profile *names, 
 
 static uint32_t thread_of(struct pb_collector *c, const struct pb_profile *names, uint32_t thread)
 {
-    if (reach(&c->threads, &c->nthreads, thread) < 0)
+    if (extend_map(&c->threads, &c->nthreads, thread) < 0)
         return PB_PROFILE_NONE;
     if (!c->threads[thread]) {
         struct pb_profile_thread t = pb_profile_thread_at(names, thread);
@@ -83,12 +83,12 @@ static uint32_t thread_of(struct pb_collector *c, const struct pb_profile *names
     return c->threads[thread] - 1;
 }
 
-static int add(void *arg, const struct pb_profile *names, const struct pb_sample *sample)
+static int add_sample(void *arg, const struct pb_profile *names, const struct pb_sample *sample)
 {
     struct pb_collector *c = arg;
     struct pb_profile_facts *facts = pb_profile_facts(c->p);
 
-    facts->rate = pb_profile_facts_of(names)->rate; /* spans are made by it */
+    facts->rate = pb_profile_facts_of(names)->rate; /* the length of spans depends on it */
     uint32_t thread = thread_of(c, names, sample->thread), node = node_of(c, names, sample->node);
     if (thread == PB_PROFILE_NONE || node == PB_PROFILE_NONE)
         return -ENOSPC;
@@ -103,7 +103,7 @@ static void begin_epoch(void *arg, const struct pb_profile *names)
 
 struct pb_sink pb_collector_sink(struct pb_collector *c)
 {
-    return (struct pb_sink){c, add, begin_epoch};
+    return (struct pb_sink){c, add_sample, begin_epoch};
 }
 
 void pb_collector_sync(struct pb_collector *c, const struct pb_profile *names)

@@ -17,7 +17,7 @@ static int largest_first(const void *a, const void *b)
     return s < t ? 1 : s > t ? -1 : 0;
 }
 
-/* The shares of one profile, by functions that both share. */
+/* Adds the shares of one profile, by functions of the common names. */
 static int add_side(struct pb_profile_diff *d, const struct pb_profile *p, size_t room, bool after)
 {
     _cleanup_free_ struct pb_hot *hot = NULL;

@@ -13,7 +13,7 @@ struct pb_profile_change {
 
 struct pb_profile_diff {
     struct pb_profile *names;
-    struct pb_profile_change *at; /* what changed most first */
+    struct pb_profile_change *at; /* the largest change first */
     size_t n;
 };
 

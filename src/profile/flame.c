@@ -59,8 +59,8 @@ static int label_level(struct pb_flame *f, enum pb_frame_kind kind, const char *
     return function == PB_PROFILE_NONE ? -ENOSPC : child_of(f, *node, function, 0, node);
 }
 
-/* The levels above the stacks of a thread. */
-static int prefix(struct pb_flame *f, const struct pb_profile *p, uint32_t thread, uint32_t *ret)
+/* The levels above a thread's stacks (process, thread). */
+static int find_prefix(struct pb_flame *f, const struct pb_profile *p, uint32_t thread, uint32_t *ret)
 {
     struct pb_profile_thread t = pb_profile_thread_at(p, thread);
     char label[256];
@@ -76,7 +76,7 @@ static int prefix(struct pb_flame *f, const struct pb_profile *p, uint32_t threa
     return r;
 }
 
-/* The functions of one profile in names. */
+/* Maps the functions of a profile to those of names. */
 static uint32_t *map_functions(struct pb_flame *f, const struct pb_profile *p)
 {
     size_t n = pb_profile_nfunctions(p);
@@ -94,7 +94,7 @@ static int add_count(struct pb_flame *f, const struct pb_profile *p, const struc
 {
     uint32_t node;
 
-    int r = prefix(f, p, c->thread, &node);
+    int r = find_prefix(f, p, c->thread, &node);
     for (size_t i = pb_profile_stack(p, c->node, stack, DEPTH_MAX); r >= 0 && i > 0; i--) {
         struct pb_profile_frame frame = pb_profile_frame_at(p, stack[i - 1]);
         if (map[frame.function] == PB_PROFILE_NONE)
@@ -147,7 +147,7 @@ int pb_flame_finish(struct pb_flame *f)
         }
     }
     qsort_r(order + 1, f->n - 1, sizeof(*order), heaviest_first, f->at);
-    /* Hung on from the lightest to the heaviest, each before its sister. */
+    /* Added from the lightest to the heaviest, each before its siblings. */
     for (size_t i = f->n; i-- > 1;) {
         struct pb_flame_node *node = &f->at[order[i]], *parent = &f->at[node->parent];
         node->next = parent->child;
@@ -167,7 +167,7 @@ static int largest_self_first(const void *a, const void *b)
     return (x->function > y->function) - (x->function < y->function);
 }
 
-/* A function of one stack. Returns whether it was one, and not what a thread waits for. */
+/* Counts a function of one stack. False: it is no function but what the thread waits for. */
 static bool count_function(const struct pb_profile *p, const struct pb_count *c, uint32_t function, bool leaf,
                            struct pb_hot *hot, uint32_t *seen, uint32_t stamp)
 {

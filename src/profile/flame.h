@@ -38,7 +38,7 @@ struct pb_flame {
 int pb_flame_init(struct pb_flame *f, const struct pb_flame_options *options);
 void pb_flame_done(struct pb_flame *f);
 
-/* Adds the samples of a profile to a side, 0 or 1. -ENOSPC: it is too large. */
+/* Adds the samples of a profile to a side, 0 or 1. -ENOSPC: the tree is too large. */
 int pb_flame_add(struct pb_flame *f, const struct pb_profile *p, int side);
 
 /* Sums up and sorts; once, after everything was added. */
@@ -52,6 +52,6 @@ struct pb_hot {
     uint64_t gil;     /* of total */
 };
 
-/* All functions with samples, the largest self first. The caller frees it. What a thread waits for counts as
- * its innermost function waiting. Returns how many. */
+/* All functions with samples, the largest self first. The caller frees it. A wait counts as waiting of the
+ * innermost function. Returns how many. */
 int pb_profile_hot(const struct pb_profile *p, struct pb_hot **ret);

@@ -1,5 +1,5 @@
-/* gpu: see gpu.h. Declares what it uses of NVML itself: that has not changed since 2013 but for the list of
- * processes, and its header is not where a compiler could find it. */
+/* gpu: see gpu.h. Declares the NVML functions itself: they have not changed since 2013 except for the list of
+ * processes, and a compiler would not find NVML's header. */
 #include "profile/gpu.h"
 
 #include <dlfcn.h>
@@ -23,7 +23,7 @@ struct nvml_memory {
     unsigned long long total, free, used;
 };
 
-/* Of the second and third version of the call. */
+/* The entry of the second and third version of the call. */
 struct nvml_process {
     unsigned pid;
     unsigned long long memory;
@@ -74,7 +74,7 @@ struct pb_gpus {
     struct nvml_process processes[PROCESSES_MAX];
 };
 
-static int load(struct pb_gpus *g, struct pb_err *err)
+static int load_nvml(struct pb_gpus *g, struct pb_err *err)
 {
     void *functions[sizeof(names) / sizeof(names[0])];
 
@@ -93,7 +93,7 @@ static int load(struct pb_gpus *g, struct pb_err *err)
     return 0;
 }
 
-static int fail(const struct pb_gpus *g, int error, struct pb_err *err)
+static int fail_nvml(const struct pb_gpus *g, int error, struct pb_err *err)
 {
     return pb_fail(err, -EIO, "NVML does not work: %s",
                    g->nvml.error ? g->nvml.error(error) : "unknown error");
@@ -111,7 +111,7 @@ static int open_devices(struct pb_gpus *g, struct pb_err *err)
     }
     r = g->nvml.count(&n);
     if (r != 0)
-        return fail(g, r, err);
+        return fail_nvml(g, r, err);
     for (unsigned i = 0; i < n && g->n < GPUS_MAX; i++) {
         /* One that is not ours to use keeps its number. */
         if (g->nvml.handle(i, &g->devices[i]) != 0)
@@ -127,7 +127,7 @@ int pb_gpus_open(struct pb_gpus **ret, struct pb_err *err)
 
     if (!g)
         return pb_fail(err, -ENOMEM, "out of memory");
-    int r = load(g, err);
+    int r = load_nvml(g, err);
     if (r < 0) {
         if (g->library)
             dlclose(g->library);

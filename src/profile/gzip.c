@@ -1,6 +1,5 @@
-/* gzip: see gzip.h. One block of deflate (RFC 1951) with the fixed codes; matches are found by a table of the
- * last place where the same three bytes were. Profiles shrink to a fifth or so, which is enough: what is left
- * is for a real compressor. */
+/* gzip: see gzip.h. One deflate block (RFC 1951) with the fixed codes; a table of the last position of each
+ * three bytes finds matches. Profiles shrink to about a fifth; a real compressor would gain more. */
 #include "profile/gzip.h"
 
 #include <errno.h>

@@ -6,5 +6,5 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Writes a whole gzip file of data. -ENOMEM, or what the stream says. */
+/* Writes a whole gzip file of data. -ENOMEM, or the error of the stream. */
 int pb_gzip_write(FILE *out, const uint8_t *data, size_t len);

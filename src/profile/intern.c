@@ -36,7 +36,7 @@ int pb_grow(void **at, size_t *cap, size_t n, size_t size, struct pb_budget *bud
     return 0;
 }
 
-static uint64_t mix(uint64_t h)
+static uint64_t mix_bits(uint64_t h)
 {
     h ^= h >> 32;
     h *= 0x9e3779b97f4a7c15ull;
@@ -45,7 +45,7 @@ static uint64_t mix(uint64_t h)
 
 static size_t key_slot(const struct pb_keys *keys, uint64_t a, uint64_t b)
 {
-    size_t i = (size_t)mix(mix(a) ^ b) & (keys->cap - 1);
+    size_t i = (size_t)mix_bits(mix_bits(a) ^ b) & (keys->cap - 1);
 
     while (keys->slots[i].number && (keys->slots[i].a != a || keys->slots[i].b != b))
         i = (i + 1) & (keys->cap - 1);
@@ -111,7 +111,7 @@ static uint64_t hash_text(const char *text)
 
     for (; *text; text++)
         h = (h ^ (unsigned char)*text) * 0x100000001b3ull;
-    return mix(h);
+    return mix_bits(h);
 }
 
 static size_t text_slot(const struct pb_texts *t, const char *text)

@@ -1,7 +1,7 @@
 /* intern: numbers for texts and for keys of two words, given in the order they are first seen.
  *
- * Caller-owned. A budget that several tables share bounds their memory: where it is used up, what is known is
- * still found, and what is new is refused (-ENOSPC). */
+ * Caller-owned. A budget that several tables share bounds their memory: when it is used up, known entries are
+ * still found, and new ones refused (-ENOSPC). */
 #pragma once
 
 #include <stddef.h>
@@ -11,7 +11,7 @@ struct pb_budget {
     size_t left;
 };
 
-/* Takes bytes out of it. -ENOSPC: there are not so many left. */
+/* Takes bytes from the budget. -ENOSPC: not enough are left. */
 int pb_budget_take(struct pb_budget *budget, size_t bytes);
 
 struct pb_keys {
@@ -20,12 +20,11 @@ struct pb_keys {
     size_t n;
 };
 
-/* The number of the key, a new one where it was not seen before. Returns 1 when it is new, 0 when it is
- * known, -ENOSPC, -ENOMEM. */
+/* The number of the key. 1: the key is new; 0: it was known; -ENOSPC, -ENOMEM. */
 int pb_keys_intern(struct pb_keys *keys, struct pb_budget *budget, uint64_t a, uint64_t b, uint32_t *ret);
-/* Only looks. -ENOENT. */
+/* Finds the key without adding it. -ENOENT. */
 int pb_keys_find(const struct pb_keys *keys, uint64_t a, uint64_t b, uint32_t *ret);
-/* Forgets all of them and keeps the room. */
+/* Forgets all keys and keeps their memory. */
 void pb_keys_clear(struct pb_keys *keys);
 void pb_keys_done(struct pb_keys *keys);
 

@@ -1,10 +1,10 @@
-/* interpreter: see interpreter.h. The names are data: of CPython 3.6 to 3.15, and of glibc and musl. */
+/* interpreter: see interpreter.h. The names are of CPython 3.6 to 3.15, and of glibc and musl. */
 #include "profile/interpreter.h"
 
 #include <stddef.h>
 #include <string.h>
 
-/* A star at the end stands for anything. What a compiler adds (".isra.0", ".cold") is not looked at. */
+/* A star at the end matches anything. Suffixes of compilers (".isra.0", ".cold") are ignored. */
 static const char *const names[] = {
     /* The loop. */
     "_PyEval_*",

@@ -99,7 +99,7 @@ struct process {
     struct pb_source source;
     struct pb_py *py; /* NULL: no Python that can be read */
     struct pb_py_heap heap;
-    uint64_t count_at; /* when its blocks are counted next: large heaps are not every second */
+    uint64_t count_at; /* when its blocks are counted next: a large heap not every second */
 };
 
 struct pb_meter {
@@ -149,7 +149,7 @@ static int64_t gpu_memory_of(struct pb_meter *m, pid_t pid)
     return sum;
 }
 
-/* Counting blocks may take one percent of a core. */
+/* Counting blocks may take at most one percent of a core. */
 static int measure_python(struct process *p, struct pb_py_memory *ret)
 {
     uint64_t begun = pb_now_ns();
@@ -220,14 +220,14 @@ static void measure_gpu(struct pb_meter *m, unsigned i)
     pb_row_commit(&row);
 }
 
-/* Waits for the next second. False: it is time to end. */
-static bool next(struct pb_meter *m, struct timespec *at)
+/* Waits for the next second. False: the meter is to stop. */
+static bool wait_for_second(struct pb_meter *m, struct timespec *at)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     at->tv_sec += PERIOD_S;
-    if (now.tv_sec > at->tv_sec) /* no rows to make up for */
+    if (now.tv_sec > at->tv_sec) /* rows of missed seconds are not made up for */
         *at = now;
     pthread_mutex_lock(&m->lock);
     while (!m->stop && pthread_cond_timedwait(&m->wake, &m->lock, at) == 0)
@@ -248,12 +248,12 @@ static void open_gpus(struct pb_meter *m)
         pb_gpus_close(m->gpus);
         m->gpus = NULL;
     }
-    /* There is a GPU, and it cannot be read: without a word the empty table would be a riddle. */
+    /* A GPU that cannot be read is reported: otherwise the table would be empty for no visible reason. */
     if (r < 0 && r != -ENOENT && r != -ENODEV)
         fprintf(stderr, "probing: no gpu_metrics: %s\n", pb_err_text(&err, r));
 }
 
-static void *run(void *arg)
+static void *run_meter(void *arg)
 {
     struct pb_meter *m = arg;
     struct timespec at;
@@ -272,7 +272,7 @@ static void *run(void *arg)
                 measure_process(m, &m->processes[i]);
         for (unsigned i = 0; m->gpus && i < pb_gpus_count(m->gpus); i++)
             measure_gpu(m, i);
-    } while (next(m, &at));
+    } while (wait_for_second(m, &at));
     pthread_mutex_lock(&m->lock);
     m->ended = true;
     pthread_cond_signal(&m->wake);
@@ -290,10 +290,10 @@ static int start_thread(struct pb_meter *m)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&m->wake, &attributes);
     pthread_condattr_destroy(&attributes);
-    /* Signals are to end the sleep of the sampling thread: this one takes none. */
+    /* Blocks all signals: they must interrupt the sleep of the sampling thread instead. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = -pthread_create(&m->thread, NULL, run, m);
+    int r = -pthread_create(&m->thread, NULL, run_meter, m);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return r;
 }

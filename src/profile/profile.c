@@ -117,19 +117,19 @@ void pb_profile_clocks_now(struct pb_profile_clocks *ret)
     pb_clock_both(&mono, &real);
     int64_t after = pb_clock_mono();
     clock_gettime(CLOCK_BOOTTIME, &boot);
-    /* It was read a moment after the other two. */
+    /* CLOCK_BOOTTIME was read a moment after the other two. */
     int64_t boot_ns = (int64_t)boot.tv_sec * (int64_t)PB_NS_PER_S + boot.tv_nsec - (after - mono);
     *ret = (struct pb_profile_clocks){(uint64_t)mono, boot_ns > 0 ? (uint64_t)boot_ns : 0, real};
 }
 
-/* What a target calls its functions may hold anything; files and terminals shall not. */
+/* A target's function names may hold anything; files and terminals must not get control characters. */
 static uint32_t intern_text(struct pb_profile *p, const char *text)
 {
     char clean[TEXT_SIZE];
     size_t len = strnlen(text, sizeof(clean) - 1);
     uint32_t id;
 
-    /* Cut at a character. */
+    /* Cut at a character boundary. */
     while (text[len] && len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80)
         len--;
     bool valid = pb_utf8_valid(text, len);
@@ -141,8 +141,7 @@ static uint32_t intern_text(struct pb_profile *p, const char *text)
     return pb_texts_intern(&p->texts, &p->budget, clean, &id) < 0 ? PB_PROFILE_NONE : id;
 }
 
-/* The number of a key, with room made for what it stands for where it is new. Known ones are found also where
- * there is no room for more. */
+/* The number of a key; makes room for the entry of a new one. Known keys are found even without room. */
 static int intern(struct pb_profile *p, struct pb_keys *keys, uint64_t a, uint64_t b, void **at, size_t *cap,
                   size_t n, size_t size, uint32_t *ret)
 {
@@ -233,8 +232,8 @@ size_t pb_profile_hide_idle(struct pb_profile *p)
     return idle;
 }
 
-/* n samples are counted as one, which was taken at `when`: the last of them. The n - 1 before it were missed,
- * and are taken to be a period apart. Returns the time of the first. */
+/* n samples count as one, taken at `when`, the last of them; the n - 1 before it were missed and are assumed
+ * to be one period apart. Returns the time of the first. */
 static uint64_t first_of(const struct pb_profile *p, uint64_t when, uint32_t n)
 {
     double before = p->facts.rate > 0 ? 1e9 / p->facts.rate * (n - 1.0) : 0;
@@ -468,7 +467,8 @@ bool pb_profile_folds(const struct pb_profile *p, uint32_t function)
     return p->fold && p->functions[function].interpreter;
 }
 
-static size_t walk(const struct pb_profile *p, uint32_t node, uint32_t *ret_frames, size_t max, bool all)
+static size_t walk_stack(const struct pb_profile *p, uint32_t node, uint32_t *ret_frames, size_t max,
+                         bool all)
 {
     size_t n = 0;
 
@@ -480,8 +480,8 @@ static size_t walk(const struct pb_profile *p, uint32_t node, uint32_t *ret_fram
 
 size_t pb_profile_stack(const struct pb_profile *p, uint32_t node, uint32_t *ret_frames, size_t max)
 {
-    size_t n = walk(p, node, ret_frames, max, false);
-    return n ? n : walk(p, node, ret_frames, max, true);
+    size_t n = walk_stack(p, node, ret_frames, max, false);
+    return n ? n : walk_stack(p, node, ret_frames, max, true);
 }
 
 const char *pb_profile_short_file(const char *file)
@@ -495,7 +495,7 @@ const char *pb_profile_short_file(const char *file)
         size_t past = found ? (size_t)(found - file) + strlen(folders[i]) : 0;
         best = past > best ? past : best;
     }
-    /* Below the library's own folder, whose name ends in the version. */
+    /* Starts after the library's own folder, whose name ends in the version. */
     if (best && file[best - 1] == '.') {
         const char *slash = strchr(file + best, '/');
         best = slash ? (size_t)(slash + 1 - file) : 0;
@@ -503,7 +503,7 @@ const char *pb_profile_short_file(const char *file)
     return best ? file + best : at ? at + 1 : file;
 }
 
-/* Takes an unfinished character off the end of a text that was cut. */
+/* Removes an incomplete character from the end of a text that was cut. */
 static void trim_character(char *buf, size_t size)
 {
     for (size_t i = size - 1; i > 0 && (unsigned char)buf[i - 1] >= 0x80; i--) {

@@ -1,9 +1,9 @@
 /* profile: samples of stacks, in memory: which thread was where, how often, and when.
  *
  * Everything is interned: texts, functions (name and file), frames (a function at a line), and stacks as the
- * nodes of a tree, so that a sample is a number and costs nothing when it was seen before. Memory is bounded:
- * a stack that finds no more room is cut at the frame that was new, and counted as such.
- * Filled by the sampler and by the reader of recordings, read by the writers. One thread at a time. */
+ * nodes of a tree, so that a sample is a number and a stack seen before costs nothing. Memory is bounded:
+ * without room a stack is cut at its first new frame, and counted as cut. Filled by the sampler and by the
+ * reader of recordings, read by the writers. One thread at a time. */
 #pragma once
 
 #include <stdbool.h>
@@ -29,7 +29,7 @@ enum pb_frame_kind {
 
 /* Of a sample. */
 enum pb_sample_flags {
-    PB_SAMPLE_WAITING = 1, /* it was off its CPU, and nothing but an event would have put it on */
+    PB_SAMPLE_WAITING = 1, /* it was off its CPU, waiting for an event rather than for a CPU */
     PB_SAMPLE_GIL = 2,     /* it held the GIL */
 };
 
@@ -81,7 +81,7 @@ struct pb_profile_clocks {
 };
 void pb_profile_clocks_now(struct pb_profile_clocks *ret);
 
-/* What a profile is of, and how good it is. */
+/* What was sampled, and how well. */
 struct pb_profile_facts {
     char title[256];   /* the command line, or what else it is called */
     const char *clock; /* "wall", "CPU", "GIL" */
@@ -97,7 +97,7 @@ struct pb_profile_facts {
     uint64_t apart;   /* samples whose native and Python frames did not fit together */
     uint64_t outside; /* samples left out by --gil or --cpu */
     unsigned processes;
-    bool unverified; /* a layout was used that nobody verified for that version of CPython */
+    bool unverified; /* the layout for this version of CPython was not verified */
 };
 
 /* memory_max 0: 512 MiB. */
@@ -110,7 +110,7 @@ const struct pb_profile_facts *pb_profile_facts_of(const struct pb_profile *p);
 /* "wall", "CPU" or "GIL" for a text that is one of them, else "wall". */
 const char *pb_profile_clock_named(const char *text);
 
-/* Interning. Texts are copied, control characters and bytes that are no UTF-8 replaced by '?'.
+/* Interning. Texts are copied; control characters and bytes that are not UTF-8 are replaced by '?'.
  * PB_PROFILE_NONE: there is no room for a new one. */
 uint32_t pb_profile_function(struct pb_profile *p, enum pb_frame_kind kind, const char *name,
                              const char *file);
@@ -125,7 +125,7 @@ void pb_profile_mark_ran(struct pb_profile *p, uint32_t thread);
 /* Hides the threads that never ran, unless none did. Returns how many are hidden. */
 size_t pb_profile_hide_idle(struct pb_profile *p);
 
-/* n samples of thread at node, at when. What finds no room in the time line is still counted. */
+/* Adds n samples of thread at node, at when. Samples that do not fit into the time line are still counted. */
 int pb_profile_add(struct pb_profile *p, uint32_t thread, uint32_t node, unsigned flags, uint64_t when,
                    uint32_t n);
 
@@ -135,13 +135,13 @@ int pb_profile_add_span(struct pb_profile *p, const struct pb_profile_span *span
 /* Forgets counts and spans; everything interned keeps its number. */
 void pb_profile_forget_samples(struct pb_profile *p);
 
-/* Forgets everything, samples and what is interned, and gives the memory back, but for these nodes and
- * threads, which get new numbers in their places (PB_PROFILE_NONE stays what it is). The facts stay. For
- * samplers that run for longer than the memory would last. -ENOMEM: nothing has changed. */
+/* Forgets samples and interned names and frees the memory, except for these nodes and threads, which get new
+ * numbers in the arrays (PB_PROFILE_NONE stays). The facts stay. For samplers that run for longer than the
+ * memory would last. -ENOMEM: nothing has changed. */
 int pb_profile_begin_epoch(struct pb_profile *p, uint32_t *nodes, size_t nnodes, uint32_t *threads,
                            size_t nthreads);
 
-/* The part of its memory that is in use, 0 to 1. */
+/* The used part of its memory, 0 to 1. */
 double pb_profile_filled(const struct pb_profile *p);
 
 /* Everything there is, by index. Pointers live as long as the profile and nothing is added. */
@@ -162,8 +162,8 @@ struct pb_profile_span pb_profile_span_at(const struct pb_profile *p,
 /* Of threads that are not hidden. */
 uint64_t pb_profile_samples(const struct pb_profile *p);
 
-/* Whether frames of the interpreter itself (interpreter.h) are left out of stacks from now on, so that what
- * they cost is their caller's. Nothing is forgotten. True is returned where there are such frames. */
+/* Sets whether frames of the interpreter itself (interpreter.h) are left out of stacks, so that their cost
+ * counts for their caller. Nothing is forgotten. Returns whether there are such frames. */
 bool pb_profile_fold_interpreter(struct pb_profile *p, bool fold);
 /* Whether frames of this function are left out. */
 bool pb_profile_folds(const struct pb_profile *p, uint32_t function);
@@ -175,11 +175,11 @@ size_t pb_profile_stack(const struct pb_profile *p, uint32_t node, uint32_t *ret
 /* True: spans are missing since there was no room for more (counts are whole). */
 bool pb_profile_timeline_cut(const struct pb_profile *p);
 
-/* Without the folders that say nothing: "torch/nn/modules/module.py", "train.py". Points into file. */
+/* The file without uninteresting folders: "torch/nn/modules/module.py", "train.py". Points into file. */
 const char *pb_profile_short_file(const char *file);
 
 /* "model.forward (train.py)": for a person. Cut to size, at a character. Returns buf. */
 const char *pb_profile_label(const struct pb_profile *p, uint32_t function, char *buf, size_t size);
 
-/* "asleep 71.2%, stopped 28.8%; 0 refused, 0 truncated": what every profile says of itself. */
+/* "asleep 71.2%, stopped 28.8%; 0 refused, 0 truncated": shown with every profile. */
 const char *pb_profile_methods(const struct pb_profile *p, char *buf, size_t size);

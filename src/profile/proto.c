@@ -71,7 +71,7 @@ size_t pb_proto_begin(struct pb_proto *p, unsigned field)
     return p->len;
 }
 
-/* The length takes all of its room, with bits that carry nothing: readers allow that, and nothing has to be
+/* The length always takes all of its room, padded with empty groups, which readers accept: nothing has to be
  * moved. */
 void pb_proto_end(struct pb_proto *p, size_t begun)
 {

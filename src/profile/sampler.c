@@ -22,12 +22,12 @@
 
 #define PROCESSES_MAX  1024
 #define CHILDREN_NS    (PB_NS_PER_S / 2)   /* how often new children are looked for */
-#define LOOKS_A_SECOND 5000                /* at threads that sleep: 1% of a core */
-#define SHORT_NS       3000                /* a sleep would take longer than that */
-#define CANCEL_NS      (PB_NS_PER_S / 10)  /* a wait is looked up from this often */
-#define LATE_PERIODS   1                   /* a tick that is due longer than this is left out */
-#define STOPS_NS       (20 * PB_NS_PER_MS) /* of a tick, for a process whose threads do not stop */
-#define TURN_NS        (20 * PB_NS_PER_MS) /* of a tick, at least, that all processes share */
+#define LOOKS_A_SECOND 5000                /* looks at sleeping threads: 1% of a core */
+#define SHORT_NS       3000                /* below this we do not sleep: a sleep takes longer */
+#define CANCEL_NS      (PB_NS_PER_S / 10)  /* a wait checks for cancellation this often */
+#define LATE_PERIODS   1                   /* a tick later than this is skipped */
+#define STOPS_NS       (20 * PB_NS_PER_MS) /* per tick, for a process whose threads do not stop */
+#define TURN_NS        (20 * PB_NS_PER_MS) /* per tick, at least, shared by all processes */
 #define TURN_MIN_NS    (2 * PB_NS_PER_MS)
 
 int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *profile,
@@ -44,7 +44,7 @@ int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *
     s->facts = pb_profile_facts(profile);
     s->cpu = -1;
     s->period = options->rate > 0 ? (uint64_t)(1e9 / options->rate) : 0;
-    /* Stopping from another CPU holds a thread for a shorter time than taking its CPU does. */
+    /* Stopping from another CPU holds a thread for a shorter time than taking over its CPU. */
     s->ways = PB_WAY_ASLEEP | PB_WAY_INTERRUPTED |
               (options->no_stop ? (options->native ? 0 : PB_WAY_PINNED) : PB_WAY_STOPPED);
     int r = options->native ? pb_native_buffers_new(&s->buffers) : 0;
@@ -56,7 +56,7 @@ int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *
         CPU_ZERO(&s->allowed);
     pb_limits_allow_descriptors(); /* three a thread */
     s->random = pb_now_ns() | 1;
-    (void)prctl(PR_SET_TIMERSLACK, 1); /* to be woken when it is time, not within 50 us of it */
+    (void)prctl(PR_SET_TIMERSLACK, 1); /* wake up on time, not within 50 us */
     s->facts->rate = options->rate;
     s->facts->clock = options->gil ? "GIL" : options->cpu ? "CPU" : "wall";
     *ret = s;
@@ -76,8 +76,8 @@ void pb_sampler_free(struct pb_sampler *s)
     free(s);
 }
 
-/* What is slow the first time (symbols, tables, names) before the clock starts: a sample of each thread that
- * does not count. */
+/* Takes a sample of each thread that does not count, before the clock starts: the first read of symbols,
+ * tables and names is slow. */
 static void warm_up(struct pb_sampler *s, struct pb_process_watch *w)
 {
     struct pb_profile_facts before = *s->facts;
@@ -126,11 +126,11 @@ static uint64_t next_random(struct pb_sampler *s)
 }
 
 #define SHARE_ALONE 0.08                   /* of the only CPU */
-#define SHARE_AHEAD 0.25                   /* of a CPU, with a priority that others have to give way to */
-#define CREDIT_NS   (100.0 * PB_NS_PER_MS) /* so much of its share may be had at once */
-#define DEBT_NS     (250.0 * PB_NS_PER_MS) /* and so much be owed for what it took to begin */
+#define SHARE_AHEAD 0.25                   /* of a CPU, with a priority above others */
+#define CREDIT_NS   (100.0 * PB_NS_PER_MS) /* the part of its share that may be used at once */
+#define DEBT_NS     (250.0 * PB_NS_PER_MS) /* the debt allowed for the start */
 
-/* A CPU quota of the control group is shared with the target as a CPU is. */
+/* A CPU quota of the cgroup is shared with the target, like a CPU. */
 static double allowed_share(void)
 {
     struct pb_limits limits;
@@ -150,7 +150,7 @@ static uint64_t own_cpu_ns(void)
     return (uint64_t)t.tv_sec * PB_NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
-/* Until when the sampler has to leave the CPU to others. */
+/* Until when the sampler must leave the CPU to others. */
 static uint64_t rest_until(struct pb_sampler *s, uint64_t now)
 {
     if (s->share <= 0)
@@ -164,8 +164,8 @@ static uint64_t rest_until(struct pb_sampler *s, uint64_t now)
     return s->credit_ns >= 0 ? now : now + (uint64_t)(-s->credit_ns / s->share);
 }
 
-/* What it took to get here, with symbols and names read for the first time, came out of the share too. */
-static void begin_to_pay(struct pb_sampler *s, uint64_t now)
+/* The CPU time used so far, with the first read of symbols and names, counts too. */
+static void charge_start(struct pb_sampler *s, uint64_t now)
 {
     s->share = allowed_share();
     s->paid = own_cpu_ns();
@@ -175,7 +175,7 @@ static void begin_to_pay(struct pb_sampler *s, uint64_t now)
         s->credit_ns = -DEBT_NS * s->share;
 }
 
-/* A long wait in slices, between which it can be cancelled. */
+/* Sleeps in slices, between which it can be cancelled. */
 static int sleep_until(struct pb_sampler *s, uint64_t due)
 {
     int r = 0;
@@ -199,7 +199,7 @@ int pb_sampler_wait(struct pb_sampler *s)
     if (!s->started) {
         s->start = s->next = now;
         pb_profile_clocks_now(&s->facts->start);
-        begin_to_pay(s, now);
+        charge_start(s, now);
         s->started = true;
     }
     if (!s->period)
@@ -240,8 +240,8 @@ static pid_t parent_of(pid_t pid)
     return p && p[1] == ' ' && p[2] ? (pid_t)strtol(p + 3, NULL, 10) : 0;
 }
 
-/* Children of what is watched; their own are found the next time. One that cannot be opened (not Python yet,
- * gone again) is tried again then. */
+/* Attaches new children of the watched processes; grandchildren follow the next time. A child that cannot be
+ * opened (not Python yet, gone again) is tried again then. */
 static void attach_children(struct pb_sampler *s, uint64_t now)
 {
     char label[32];
@@ -261,7 +261,7 @@ static void attach_children(struct pb_sampler *s, uint64_t now)
         closedir(dir);
 }
 
-/* The part of a tick that one process may take, where others wait for theirs; 0: all that it needs. */
+/* The part of a tick for one process when there are several; 0: unlimited. */
 static uint64_t turn_ns(const struct pb_sampler *s)
 {
     if (s->n < 2)
@@ -283,10 +283,10 @@ static void drop_ended_threads(struct pb_process_watch *w)
     }
 }
 
-/* All threads of a process, beginning with those that the last turn did not get to. What it does not get to
- * is refused. sub: those in sub-interpreters only, or those that are not. */
-static void take_threads(struct pb_sampler *s, struct pb_process_watch *w, uint64_t now, uint64_t until,
-                         bool sub)
+/* Samples all threads of a process, first those that the last turn did not reach. Threads not reached are
+ * refused. sub: only those in sub-interpreters, or only the others. */
+static void sample_threads(struct pb_sampler *s, struct pb_process_watch *w, uint64_t now, uint64_t until,
+                           bool sub)
 {
     size_t n = w->n, first = n ? w->first % n : 0;
 
@@ -312,8 +312,8 @@ static void take_turn(struct pb_sampler *s, struct pb_process_watch *w, uint64_t
     w->stops_left_ns = STOPS_NS;
     w->next_first = 0;
     if (w->shared)
-        take_threads(s, w, now, until, true);
-    take_threads(s, w, now, until, false);
+        sample_threads(s, w, now, until, true);
+    sample_threads(s, w, now, until, false);
     w->first = w->next_first;
     drop_ended_threads(w);
 }

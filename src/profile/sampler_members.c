@@ -12,7 +12,7 @@
 #include "profile/watch.h"
 
 #define SHORT_TURN_NS 100000
-#define HURRY_RATE    2000 /* more often than that we would be ahead of others all the time */
+#define HURRY_RATE    2000 /* above this rate we would have priority all the time */
 
 bool pb_sampler_watches(const struct pb_sampler *s, pid_t pid)
 {
@@ -35,8 +35,8 @@ void pb_sampler_cancel_by(struct pb_sampler *s, const atomic_bool *cancelled)
     s->cancelled = cancelled;
 }
 
-/* Without the right to a priority: short turns, which the scheduler gives sooner (EEVDF, Linux 6.12). Older
- * ones ignore it. */
+/* Without the right to a priority: short time slices, which the scheduler grants sooner (EEVDF, Linux 6.12).
+ * Older kernels ignore it. */
 static void ask_for_short_turns(void)
 {
     struct {
@@ -55,8 +55,8 @@ void pb_sampler_hurry(const struct pb_sampler_options *options)
 {
     struct sched_param ahead = {.sched_priority = 1};
 
-    /* A sampler that comes late where CPUs are short sees threads asleep that were running when it was time
-     * to look. At rates that take a whole CPU the target would not run any more. */
+    /* When CPUs are short, a late sampler finds threads asleep that ran at the tick. At rates that take a
+     * whole CPU the target would not run any more. */
     if (options->rate > HURRY_RATE)
         return;
     if (sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &ahead) < 0 &&
@@ -64,7 +64,7 @@ void pb_sampler_hurry(const struct pb_sampler_options *options)
         ask_for_short_turns();
 }
 
-/* Those after it keep their order: a process stays where its reader found it, or moves up. */
+/* The processes after it keep their order. */
 static void remove_process(struct pb_sampler *s, size_t i)
 {
     pb_watch_free(s->processes[i]);
@@ -111,7 +111,7 @@ static size_t each_thread(struct pb_sampler *s, void (*visit)(void *arg, size_t 
     return n;
 }
 
-/* The numbers that the threads hold on to: two nodes each, and their own. */
+/* The numbers in use by threads: two nodes each, and the thread's own. */
 struct held {
     uint32_t *nodes, *threads;
 };
@@ -150,7 +150,7 @@ int pb_sampler_begin_epoch(struct pb_sampler *s)
     if (r < 0)
         return r;
     each_thread(s, give_numbers, &held);
-    /* Functions are looked up again, each when it is next seen. */
+    /* Functions are looked up again when next seen. */
     for (size_t i = 0; i < s->n; i++) {
         free(s->processes[i]->codes.at);
         s->processes[i]->codes = (struct pb_code_map){0};

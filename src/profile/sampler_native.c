@@ -1,6 +1,5 @@
 /* sampler_native: native stacks for the sampler: unwound from the copy that a moment left, merged with the
- * Python frames of the same moment, and interned. Addresses are described once: the profile knows them from
- * then on. */
+ * Python frames of the same moment, and interned. Each address is described once. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

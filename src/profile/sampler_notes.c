@@ -1,5 +1,4 @@
-/* sampler_notes: by which way a sampler reads threads that run, and why not by a better one; see sampler.h.
- */
+/* sampler_notes: which way a sampler reads running threads, and why not a better one; see sampler.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* sink: where the samples of a sampler go, as they are taken: a profile, a recording, a stream, several of
  * them.
  *
- * A sampler has one profile of its own, which gives names and stacks their numbers, and hands each sample on
- * as a few numbers of it. What these numbers mean holds until the sampler begins a new epoch: it then forgets
- * them, since a process that runs for weeks makes ever more of them, and tells its sinks before. */
+ * A sampler's own profile gives names and stacks their numbers; each sample is handed to the sink as a few of
+ * these numbers. They are valid until the sampler begins a new epoch: it tells its sinks, then forgets them,
+ * since a process that runs for weeks makes ever more of them. */
 #pragma once
 
 #include <stddef.h>
@@ -15,22 +15,22 @@ struct pb_sample {
     uint64_t when; /* ns, monotonic */
     uint32_t thread, node;
     unsigned flags;  /* enum pb_sample_flags */
-    uint32_t weight; /* the ticks that it stands for */
+    uint32_t weight; /* the ticks that this sample stands for */
 };
 
 struct pb_sink {
     void *arg;
-    /* Takes a sample; names says what its numbers mean. Negative: it was not kept, and counts as failed. */
+    /* Adds a sample; names resolves its numbers. Negative: it was not kept, and counts as failed. */
     int (*add)(void *arg, const struct pb_profile *names, const struct pb_sample *sample);
-    /* The numbers are forgotten when this returns. NULL: does not matter. */
+    /* All numbers become invalid when this returns. NULL: not needed. */
     void (*begin_epoch)(void *arg, const struct pb_profile *names);
 };
 
-/* A sink that adds to the counts and the time line of a profile of its own, by numbers of its own. Several of
- * them beside each other know nothing of each other, and each may be emptied when its reader likes. */
+/* A sink that adds samples to a profile of its own, with its own numbers. Collectors are independent of each
+ * other; each may be emptied at any time. */
 struct pb_collector {
     struct pb_profile *p;
-    uint32_t *nodes, *threads; /* by the number that names gives: ours + 1; 0: not met yet */
+    uint32_t *nodes, *threads; /* by the number in names: our number + 1; 0: not seen yet */
     size_t nnodes, nthreads;
 };
 
@@ -38,7 +38,7 @@ int pb_collector_init(struct pb_collector *c, size_t memory_max);
 void pb_collector_done(struct pb_collector *c);
 struct pb_sink pb_collector_sink(struct pb_collector *c);
 
-/* Brings what is known of threads and of the sampling up to date; before the profile is read. */
+/* Updates the facts about threads and sampling; call it before the profile is read. */
 void pb_collector_sync(struct pb_collector *c, const struct pb_profile *names);
 
 /* Forgets samples and names, and gives the memory back. */

@@ -1,7 +1,7 @@
 /* steps: see steps.h. */
 #include "profile/steps.h"
 
-/* A row a step: where each of its outcomes leads. GONE leads to ENDED from everywhere. */
+/* A row per step: the next step for each of its outcomes. GONE always leads to ENDED. */
 static const struct {
     const char *name;
     struct {

@@ -42,8 +42,8 @@ enum pb_outcome {
     PB_OUTCOME_OFF_CPU,  /* INTERRUPT: it waits for a CPU */
     PB_OUTCOME_RAN,      /* PROVE: it ran meanwhile, or was between two stores that belong together */
     PB_OUTCOME_RESTLESS, /* PROVE: the same, so often that only a stop can help */
-    PB_OUTCOME_GUESSED,  /* DESCRIBE: without all registers; a stop would give them */
-    PB_OUTCOME_KEEP,     /* STOP: not possible; what was guessed before is good enough */
+    PB_OUTCOME_GUESSED,  /* DESCRIBE: some registers were missing; a stop would give them */
+    PB_OUTCOME_KEEP,     /* STOP: not possible; the guessed stack is accepted */
     PB_OUTCOME_LATE,     /* STOP: it did not stop in time */
     PB_OUTCOME_ERROR,
     PB_OUTCOME_GONE,
@@ -61,11 +61,11 @@ static inline bool pb_step_is_end(enum pb_step step)
 const char *pb_step_name(enum pb_step step);
 const char *pb_outcome_name(enum pb_outcome outcome);
 
-/* What is known of a thread from one tick to the next. */
+/* The state of a thread from one tick to the next. */
 enum pb_watch_state {
     PB_WATCH_NEW,     /* not read yet */
-    PB_WATCH_MOVING,  /* it ran, or may have run, when it was last looked at */
-    PB_WATCH_SETTLED, /* it was proved asleep: it is where it was as long as it has not run */
+    PB_WATCH_MOVING,  /* it ran, or may have run, at the last look */
+    PB_WATCH_SETTLED, /* it was proved asleep: its stack is unchanged as long as it has not run */
     PB_WATCH_HELD_UP, /* it did not stop in time: it is read without a stop, or refused, for a while */
 };
 

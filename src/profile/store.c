@@ -13,7 +13,7 @@
 #include "profile/store_dir.h"
 #include "table/arena.h"
 
-#define AGAIN_NS (60 * PB_NS_PER_S) /* a node that is in use is written again after this long */
+#define AGAIN_NS (60 * PB_NS_PER_S) /* a node in use is written again after this long */
 
 struct pb_store {
     struct pb_store_dir dir;
@@ -179,7 +179,7 @@ static void set_text(struct pb_row *row, unsigned column, const char *text)
         pb_set_string(row, column, text, strlen(text));
 }
 
-/* Recordings are one table to a query: numbers of their own must not mean stacks of others. */
+/* A query sees all recordings as one table, so ids must differ between them. */
 static int64_t id_of(const struct pb_store *s, uint32_t node)
 {
     return node == PB_PROFILE_ROOT ? 0 : s->base | node;
@@ -205,7 +205,7 @@ static int write_node(struct pb_store *s, const struct pb_profile *p, uint32_t n
     return pb_row_commit(&row);
 }
 
-/* The nodes of a stack that a reader may not have, ahead of the samples that need them. */
+/* Writes the nodes of a stack that a reader may not have, before the samples that need them. */
 static int write_stack(struct pb_store *s, const struct pb_profile *p, uint32_t node, uint64_t now)
 {
     int r = 0;
@@ -285,7 +285,7 @@ int pb_store_flush(struct pb_store *s, struct pb_profile *p)
         r = write_sampling(s, pb_profile_facts_of(p));
     pb_profile_forget_samples(p);
     pb_arena_tend(s->arena);
-    (void)pb_arena_mirror(s->arena); /* a full disk: the recording goes on, and what it lacks comes later */
+    (void)pb_arena_mirror(s->arena); /* on a full disk the recording goes on; missing rows are copied later */
     return r;
 }
 

@@ -34,10 +34,11 @@ void pb_store_close(struct pb_store *s);
 const char *pb_store_path(const struct pb_store *s);
 struct pb_arena *pb_store_arena(struct pb_store *s); /* the meter records into it too */
 
-/* Writes what the profile has, and forgets its samples (not what is interned). Call it every second or so. */
+/* Writes the samples of the profile and removes them from it; interned names stay. Call it about once a
+ * second. */
 int pb_store_flush(struct pb_store *s, struct pb_profile *p);
 
-/* The profile has begun a new epoch: from now on its numbers mean other stacks. */
+/* The profile has begun a new epoch: its numbers now mean other stacks. */
 void pb_store_begin_epoch(struct pb_store *s);
 
 /* A frame of a thread that made no progress. */
@@ -49,6 +50,7 @@ struct pb_hang_frame {
 };
 int pb_store_hang(struct pb_store *s, const struct pb_hang_frame *f);
 
-/* The samples of a recording from since to until (UTC ns) as a profile, by the clocks of the machine it was
- * made on. name: its folder, or the pid of what was recorded (then the newest). -ENOENT: there is none. */
+/* Reads the samples of a recording from since to until (UTC ns) into a profile, by the clocks of the
+ * recording's machine. name: its folder, or the pid of the recorded process (then the newest recording).
+ * -ENOENT: there is none. */
 int pb_store_read(const char *name, int64_t since, int64_t until, struct pb_profile *p, struct pb_err *err);

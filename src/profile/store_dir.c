@@ -1,6 +1,5 @@
-/* store_dir: see store_dir.h. The layout is that of an agent's run (control/rundir.h), made by the process
- * that records and named after it, so that whatever finds, reads and collects runs does so with recordings
- * too. */
+/* store_dir: see store_dir.h. The layout is that of an agent's run (control/rundir.h), made by the recording
+ * process and named after it, so that recordings are found, read and collected like runs. */
 #include "profile/store_dir.h"
 
 #include <errno.h>
@@ -20,7 +19,7 @@
 
 #define BOUND     ((uint64_t)64 << 20)
 #define NAMES_MAX 1000
-#define PIDS_MAX  512 /* that its description names: it is read as a whole, up to 8 KB */
+#define PIDS_MAX  512 /* named in the description, which readers take up to 8 KB of */
 
 static void put(FILE *out, const char *name, const char *value)
 {
@@ -50,7 +49,7 @@ static int write_about(int dir_fd, const struct pb_store_options *o, const struc
             (unsigned long long)self->start_time, (unsigned)geteuid(), (long long)time(NULL));
     struct pb_profile_clocks now;
     pb_profile_clocks_now(&now);
-    /* recorded_pid: the first, by which it is filed. */
+    /* recorded_pid: the first one, under which the recording is listed. */
     fprintf(out, "recorded_pid=%d\nrecorded_pids=%d", (int)o->pids[0], (int)o->pids[0]);
     for (size_t i = 1; i < o->npids && i < PIDS_MAX; i++)
         fprintf(out, ",%d", (int)o->pids[i]);
@@ -61,7 +60,7 @@ static int write_about(int dir_fd, const struct pb_store_options *o, const struc
     int r = ferror(out) ? -EIO : 0;
     if (fclose(out) != 0 && r == 0)
         r = -errno;
-    /* After the close: closing any descriptor of a file gives its locks back. */
+    /* Locked after the close: closing any descriptor of a file releases its locks. */
     if (r == 0 && fcntl(fd, F_SETLK, &lock) < 0)
         r = -errno;
     return r < 0 ? r : pb_take_fd(fd);

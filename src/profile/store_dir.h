@@ -8,7 +8,7 @@
 struct pb_store_dir {
     int fd, about_fd;
     char path[256];
-    uint64_t bound; /* what the place has room for */
+    uint64_t bound; /* bytes that the place has room for */
 };
 
 /* In PROBING_DIR where that is set, else in shared memory where there is room, /tmp, /var/tmp. */

@@ -1,5 +1,5 @@
-/* store_read: a profile out of a recording; see store.h. The file may be anybody's: columns are found by name
- * and type, numbers are checked, and a stack that is not there is shown as lost. */
+/* store_read: a profile from a recording; see store.h. The file is not trusted: columns are found by name and
+ * type, numbers are checked, and a missing stack is shown as lost. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 
 #define STACKS_BYTES ((size_t)512 << 20)
 
-/* A node as the recording has it, and what it is in the profile. */
+/* A node of the recording, and its node in the profile. */
 struct stack {
     int64_t id, parent; /* the upper half tells recordings and epochs apart; the root is 0 */
     uint32_t frame, node;
@@ -44,7 +44,7 @@ static void reading_done(struct reading *r)
     free(r->stacks);
 }
 
-/* A line of the description; "": it is not there. */
+/* A line of the description; "": not found. */
 static const char *about_line(const char *about, const char *name, char *ret, size_t size)
 {
     char key[32];
@@ -55,9 +55,9 @@ static const char *about_line(const char *about, const char *name, char *ret, si
     return ret;
 }
 
-/* What the recording says of itself. Its clocks are those of its machine when it began; a recording that does
- * not know them has UTC only. */
-static void take_about(struct reading *r, const char *about)
+/* Reads the recording's description. Its clocks are those of its machine when it began; without them only UTC
+ * is known. */
+static void read_about(struct reading *r, const char *about)
 {
     struct pb_profile_facts *f = pb_profile_facts(r->p);
     char text[64];
@@ -84,7 +84,7 @@ static int open_folder(struct reading *r, const char *path, struct pb_err *err)
     _cleanup_close_ int about = openat(dir, "about", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     ssize_t n = about < 0 ? 0 : read(about, text + 1, sizeof(text) - 2);
     text[n > 0 ? n + 1 : 1] = '\0';
-    take_about(r, text);
+    read_about(r, text);
     int fd = openat(dir, "arena", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     return fd < 0 ? pb_fail(err, -errno, "%s holds no tables: %s", path, strerror(errno)) : fd;
 }
@@ -167,7 +167,7 @@ static const struct wanted sampling_wanted[PB_SAMPLING_COLUMNS] = {
     [PB_SAMPLING_TRUNCATED] = {"truncated", PB_I64},  [PB_SAMPLING_LATE] = {"late", PB_I64},
 };
 
-/* One row, its columns where the table has them. */
+/* One row; a column that the table lacks is NULL. */
 struct row {
     const struct pb_view *view;
     const int *columns;
@@ -226,7 +226,7 @@ static int each_row(struct reading *r, const char *name, const struct wanted *wa
     int count = pb_reader_segments(r->reader, (unsigned)table, &segments);
     for (int i = count; result == 0 && i-- > 0;) {
         if (pb_view_load(r->reader, &segments[i], &view) < 0)
-            continue; /* made room for newer rows meanwhile */
+            continue; /* recycled meanwhile */
         for (uint32_t k = 0; result == 0 && k < view.nrows; k++)
             result = take(r, &(struct row){&view, columns, k});
     }
@@ -241,7 +241,7 @@ static int take_stack(struct reading *r, const struct row *row)
     char name[4096], file[4096];
     uint32_t at;
 
-    /* Parents were there first, in the same epoch. */
+    /* A parent has a smaller id, in the same epoch. */
     if (id <= 0 || parent < 0 || parent >= id || (parent && parent >> 32 != id >> 32) ||
         kind >= PB_FRAME_KINDS)
         return -EBADMSG;
@@ -282,7 +282,7 @@ static uint32_t known_node(const struct reading *r, int64_t id)
     return pb_keys_find(&r->ids, (uint64_t)id, 0, &at) == 0 ? r->stacks[at].node : PB_PROFILE_NONE;
 }
 
-/* Parents have smaller numbers, so in that order theirs are there already. */
+/* In the order of ids, since parents have smaller ones. */
 static int make_nodes(struct reading *r)
 {
     uint32_t at;
@@ -314,8 +314,8 @@ static uint32_t node_of(struct reading *r, int64_t id, uint32_t samples)
     return lost_node(r);
 }
 
-/* Samples in a row are evenly apart: those within the range. False: none. */
-static bool clip(const struct reading *r, int64_t *start, int64_t *end, uint32_t *n)
+/* Samples in a row are evenly spaced: clips them to the range. False: none is in it. */
+static bool clip_to_range(const struct reading *r, int64_t *start, int64_t *end, uint32_t *n)
 {
     if (*end < *start)
         *end = *start;
@@ -329,7 +329,7 @@ static bool clip(const struct reading *r, int64_t *start, int64_t *end, uint32_t
     return *n > 0;
 }
 
-/* The machine's monotonic clock at a time of the tables, which are UTC; UTC itself where it is not known. */
+/* Converts a UTC time of the tables to the machine's monotonic clock; UTC itself where that is not known. */
 static uint64_t monotonic_of(const struct reading *r, int64_t utc)
 {
     int64_t ns = r->clocks.utc_ns ? utc - r->clocks.utc_ns + (int64_t)r->clocks.monotonic_ns : utc;
@@ -342,7 +342,7 @@ static int take_sample(struct reading *r, const struct row *row)
     char name[256], process[256];
     uint32_t n = u32(row, PB_SAMPLES_SAMPLES);
 
-    if (!clip(r, &start, &end, &n))
+    if (!clip_to_range(r, &start, &end, &n))
         return 0;
     uint32_t thread =
         pb_profile_thread(r->p, (pid_t)u32(row, PB_SAMPLES_PID), (pid_t)u32(row, PB_SAMPLES_TID),
@@ -366,7 +366,7 @@ static int take_sample(struct reading *r, const struct row *row)
 }
 
 /* Rows that end within the range. */
-static int take_sampling(struct reading *r, const struct row *row)
+static int read_sampling(struct reading *r, const struct row *row)
 {
     struct pb_profile_facts *f = pb_profile_facts(r->p);
     int64_t when = i64(row, PB_SAMPLING_TIME);
@@ -417,7 +417,7 @@ static int read_tables(struct reading *r, struct pb_err *err)
     if (result == 0)
         result = each_row(r, "python.samples", sample_wanted, PB_SAMPLES_COLUMNS, take_sample, err);
     if (result == 0)
-        result = each_row(r, "python.sampling", sampling_wanted, PB_SAMPLING_COLUMNS, take_sampling, err);
+        result = each_row(r, "python.sampling", sampling_wanted, PB_SAMPLING_COLUMNS, read_sampling, err);
     int64_t boot = r->clocks.boot_ns ? (int64_t)r->clocks.boot_ns + r->first - r->clocks.utc_ns : 0;
     f->start = (struct pb_profile_clocks){monotonic_of(r, r->first), boot > 0 ? (uint64_t)boot : 0, r->first};
     f->duration_ns = (uint64_t)(r->last - r->first);

@@ -1,10 +1,10 @@
-/* stream: samples as bytes, so that they can be taken in one process and looked at in another.
+/* stream: samples as bytes, to take them in one process and use them in another.
  *
- * The writer is a sink. It sends each name, stack and thread once, then samples as their numbers; the bytes
- * are handed to the caller in frames. The reader takes them in any pieces and hands the samples to a sink,
- * with a profile of its own for names. Whatever the bytes are, it does no more than return an error: they may
- * come from another machine. Numbers are little-endian groups of seven bits; a frame is its length (4 bytes)
- * and records. */
+ * The writer is a sink. It sends each name, stack and thread once, then samples as their numbers; the caller
+ * gets the bytes in frames. The reader accepts them in any pieces and hands the samples to a sink, with a
+ * profile of its own for names. The bytes may come from another machine and are not trusted: invalid ones
+ * give an error. Numbers are little-endian groups of seven bits; a frame is its length (4 bytes) and
+ * records. */
 #pragma once
 
 #include <stddef.h>
@@ -25,12 +25,12 @@ void pb_stream_writer_init(struct pb_stream_writer *w);
 void pb_stream_writer_done(struct pb_stream_writer *w);
 struct pb_sink pb_stream_sink(struct pb_stream_writer *w);
 
-/* Ends the frame, with how threads and facts stand now. *ret: length and records; they live until the next
- * sample comes. Returns how many bytes; -ENOMEM, or -EMSGSIZE where it would be too long: it is dropped and a
- * new epoch is begun. */
+/* Ends the frame, with the present state of threads and facts. *ret: length and records, valid until the next
+ * sample. Returns how many bytes; -ENOMEM, or -EMSGSIZE: the frame is too long; it is dropped and a new epoch
+ * begins. */
 int pb_stream_frame(struct pb_stream_writer *w, const struct pb_profile *names, const void **ret);
 
-/* Says that no more comes, and with a number of the caller's why; with the frame that is ended next. */
+/* Marks the end of the stream in the next frame, with a reason code of the caller's. */
 void pb_stream_end(struct pb_stream_writer *w, unsigned why);
 
 struct pb_stream_reader;
@@ -39,11 +39,11 @@ struct pb_stream_reader;
 int pb_stream_reader_new(size_t memory_max, const struct pb_sink *sink, struct pb_stream_reader **ret);
 void pb_stream_reader_free(struct pb_stream_reader *r);
 
-/* -EBADMSG: these are no samples; nothing more can be read. -ENOMEM, -ENOSPC. */
+/* Reads bytes in any pieces. -EBADMSG: not valid; nothing more can be read. -ENOMEM, -ENOSPC. */
 int pb_stream_feed(struct pb_stream_reader *r, const void *data, size_t len);
 
 /* Whether the end has come. */
 bool pb_stream_ended(const struct pb_stream_reader *r, unsigned *ret_why);
 
-/* Names and facts as far as they have come. */
+/* Names and facts received so far. */
 const struct pb_profile *pb_stream_names(const struct pb_stream_reader *r);

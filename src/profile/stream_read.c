@@ -1,5 +1,5 @@
-/* stream_read: reading a stream of samples; see stream.h. Every number is checked before it is used: a number
- * that was not given, a text beyond the frame, or a record of no known kind ends the reading. */
+/* stream_read: reading a stream of samples; see stream.h. Every number is checked before use: an unknown
+ * number, a text beyond the frame, or an unknown kind of record ends the reading. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #define LENGTH_BYTES 4
 #define TEXT_SIZE    4096
 
-/* The sender's numbers, and what each is here; PB_PROFILE_NONE: there was no room for it. */
+/* Maps the sender's numbers to ours; PB_PROFILE_NONE: there was no room. */
 struct numbers {
     uint32_t *at;
     size_t n, cap;
@@ -23,7 +23,7 @@ struct pb_stream_reader {
     size_t numbers_max;
     struct numbers functions, frames, nodes, threads;
     uint64_t when;
-    uint8_t *held; /* of a frame that has not come whole */
+    uint8_t *held; /* the beginning of an incomplete frame */
     size_t nheld, held_cap;
     bool broken, ended;
     unsigned why;
@@ -65,7 +65,7 @@ const struct pb_profile *pb_stream_names(const struct pb_stream_reader *r)
     return r->p;
 }
 
-static int push(struct pb_stream_reader *r, struct numbers *numbers, uint32_t number)
+static int push_number(struct pb_stream_reader *r, struct numbers *numbers, uint32_t number)
 {
     if (numbers->n == r->numbers_max)
         return -ENOSPC;
@@ -81,13 +81,13 @@ static int push(struct pb_stream_reader *r, struct numbers *numbers, uint32_t nu
     return 0;
 }
 
-/* Where in a frame we are. */
+/* A position in a frame. */
 struct cursor {
     const uint8_t *at, *end;
     bool bad;
 };
 
-static uint64_t take(struct cursor *c)
+static uint64_t take_number(struct cursor *c)
 {
     uint64_t value = 0;
 
@@ -104,7 +104,7 @@ static uint64_t take(struct cursor *c)
 
 static const char *take_text(struct cursor *c, char text[TEXT_SIZE])
 {
-    uint64_t key = take(c), len = take(c);
+    uint64_t key = take_number(c), len = take_number(c);
 
     text[0] = '\0';
     if (c->bad || key != 2 || len > (uint64_t)(c->end - c->at)) {
@@ -118,10 +118,10 @@ static const char *take_text(struct cursor *c, char text[TEXT_SIZE])
     return text;
 }
 
-/* What one of the sender's numbers is here. */
-static uint32_t known(struct cursor *c, const struct numbers *numbers)
+/* Our number for one of the sender's. */
+static uint32_t map_number(struct cursor *c, const struct numbers *numbers)
 {
-    uint64_t number = take(c);
+    uint64_t number = take_number(c);
 
     if (c->bad || number >= numbers->n) {
         c->bad = true;
@@ -132,51 +132,51 @@ static uint32_t known(struct cursor *c, const struct numbers *numbers)
 
 static int take_function(struct pb_stream_reader *r, struct cursor *c)
 {
-    uint64_t kind = take(c);
+    uint64_t kind = take_number(c);
     const char *name = take_text(c, r->text[0]), *file = take_text(c, r->text[1]);
 
     if (c->bad || kind >= PB_FRAME_KINDS)
         return -EBADMSG;
-    return push(r, &r->functions, pb_profile_function(r->p, (enum pb_frame_kind)kind, name, file));
+    return push_number(r, &r->functions, pb_profile_function(r->p, (enum pb_frame_kind)kind, name, file));
 }
 
 static int take_frame(struct pb_stream_reader *r, struct cursor *c)
 {
-    uint32_t function = known(c, &r->functions);
-    uint64_t line = take(c);
+    uint32_t function = map_number(c, &r->functions);
+    uint64_t line = take_number(c);
 
     if (c->bad)
         return -EBADMSG;
-    return push(r, &r->frames, pb_profile_frame(r->p, function, line <= INT32_MAX ? (int)line : 0));
+    return push_number(r, &r->frames, pb_profile_frame(r->p, function, line <= INT32_MAX ? (int)line : 0));
 }
 
 static int take_node(struct pb_stream_reader *r, struct cursor *c)
 {
     if (r->nodes.n == 0) { /* the root */
-        int result = push(r, &r->nodes, PB_PROFILE_ROOT);
+        int result = push_number(r, &r->nodes, PB_PROFILE_ROOT);
         if (result < 0)
             return result;
     }
-    uint32_t parent = known(c, &r->nodes), frame = known(c, &r->frames);
+    uint32_t parent = map_number(c, &r->nodes), frame = map_number(c, &r->frames);
     if (c->bad)
         return -EBADMSG;
-    return push(r, &r->nodes, pb_profile_node(r->p, parent, frame));
+    return push_number(r, &r->nodes, pb_profile_node(r->p, parent, frame));
 }
 
 static int take_thread(struct pb_stream_reader *r, struct cursor *c)
 {
-    uint64_t pid = take(c), tid = take(c);
+    uint64_t pid = take_number(c), tid = take_number(c);
     const char *name = take_text(c, r->text[0]), *process = take_text(c, r->text[1]);
 
     if (c->bad || pid > INT32_MAX || tid > INT32_MAX)
         return -EBADMSG;
-    return push(r, &r->threads, pb_profile_thread(r->p, (pid_t)pid, (pid_t)tid, name, process));
+    return push_number(r, &r->threads, pb_profile_thread(r->p, (pid_t)pid, (pid_t)tid, name, process));
 }
 
 static int take_sample(struct pb_stream_reader *r, struct cursor *c)
 {
-    struct pb_sample s = {.thread = known(c, &r->threads), .node = known(c, &r->nodes)};
-    uint64_t flags = take(c), weight = take(c), step = take(c);
+    struct pb_sample s = {.thread = map_number(c, &r->threads), .node = map_number(c, &r->nodes)};
+    uint64_t flags = take_number(c), weight = take_number(c), step = take_number(c);
 
     if (c->bad || flags > (PB_SAMPLE_WAITING | PB_SAMPLE_GIL) || weight > UINT32_MAX)
         return -EBADMSG;
@@ -185,15 +185,14 @@ static int take_sample(struct pb_stream_reader *r, struct cursor *c)
     s.flags = (unsigned)flags;
     s.weight = (uint32_t)weight;
     if (s.thread == PB_PROFILE_NONE || s.node == PB_PROFILE_NONE || r->sink.add(r->sink.arg, r->p, &s) < 0)
-        pb_profile_facts(r->p)->failed +=
-            weight; /* until the sender's own facts come, which do not know it */
+        pb_profile_facts(r->p)->failed += weight; /* until the sender's facts come, which do not have it */
     return 0;
 }
 
 static int take_state(struct pb_stream_reader *r, struct cursor *c)
 {
-    uint32_t thread = known(c, &r->threads);
-    uint64_t ran = take(c);
+    uint32_t thread = map_number(c, &r->threads);
+    uint64_t ran = take_number(c);
     const char *name = take_text(c, r->text[0]);
 
     if (c->bad)
@@ -213,13 +212,13 @@ static int take_about(struct pb_stream_reader *r, struct cursor *c)
 
     snprintf(facts.title, sizeof(facts.title), "%.255s", take_text(c, r->text[0]));
     facts.clock = pb_profile_clock_named(take_text(c, r->text[1]));
-    facts.rate = (double)take(c) / 1000;
-    facts.start.utc_ns = (int64_t)take(c);
-    facts.processes = (unsigned)take(c);
-    facts.unverified = take(c);
+    facts.rate = (double)take_number(c) / 1000;
+    facts.start.utc_ns = (int64_t)take_number(c);
+    facts.processes = (unsigned)take_number(c);
+    facts.unverified = take_number(c);
     pb_stream_facts(&facts, numbers);
     for (int i = 0; i < PB_STREAM_FACTS; i++)
-        *numbers[i] = take(c);
+        *numbers[i] = take_number(c);
     if (c->bad)
         return -EBADMSG;
     *pb_profile_facts(r->p) = facts;
@@ -236,7 +235,7 @@ static int take_epoch(struct pb_stream_reader *r)
 
 static int take_end(struct pb_stream_reader *r, struct cursor *c)
 {
-    uint64_t why = take(c);
+    uint64_t why = take_number(c);
 
     if (c->bad || why > UINT32_MAX)
         return -EBADMSG;
@@ -254,7 +253,7 @@ bool pb_stream_ended(const struct pb_stream_reader *r, unsigned *ret_why)
 
 static int take_record(struct pb_stream_reader *r, struct cursor *c)
 {
-    switch (take(c)) {
+    switch (take_number(c)) {
     case PB_STREAM_FUNCTION:
         return take_function(r, c);
     case PB_STREAM_FRAME:
@@ -278,7 +277,7 @@ static int take_record(struct pb_stream_reader *r, struct cursor *c)
     }
 }
 
-static int hold(struct pb_stream_reader *r, const uint8_t *data, size_t len)
+static int keep_incomplete(struct pb_stream_reader *r, const uint8_t *data, size_t len)
 {
     if (r->held_cap - r->nheld < len) {
         size_t cap = 2 * r->held_cap + len;
@@ -293,7 +292,7 @@ static int hold(struct pb_stream_reader *r, const uint8_t *data, size_t len)
     return 0;
 }
 
-/* The whole frames of what there is. Returns how many bytes they were. */
+/* Reads all complete frames. Returns how many bytes they have. */
 static long take_frames(struct pb_stream_reader *r, const uint8_t *data, size_t len)
 {
     size_t done = 0;
@@ -320,10 +319,10 @@ int pb_stream_feed(struct pb_stream_reader *r, const void *data, size_t len)
         return -EBADMSG;
     if (len == 0)
         return 0;
-    int result = hold(r, data, len);
+    int result = keep_incomplete(r, data, len);
     long done = result < 0 ? result : take_frames(r, r->held, r->nheld);
     if (done < 0) {
-        r->broken = true; /* part of a frame was taken */
+        r->broken = true; /* part of a frame was used */
         return (int)done;
     }
     r->nheld -= (size_t)done;

@@ -1,4 +1,4 @@
-/* stuck: whether a thread stands still, from what its samples say; see pb_sampler_stuck. */
+/* stuck: whether a thread makes progress, judged by its samples; see pb_sampler_stuck. */
 #include <errno.h>
 #include <sys/syscall.h>
 
@@ -9,7 +9,7 @@
 #define WINDOW_MIN_NS PB_NS_PER_S
 #define WAKES_MIN     2
 #define WAKES_A_WHILE                                                                                        \
-    0.75 /* a second: a data loader that looks after its workers every five seconds stands */
+    0.75 /* wake-ups a second: a data loader that checks its workers every five seconds is stuck */
 
 static bool waits_for_gil(const struct pb_process_watch *w, const struct pb_watched *t)
 {
@@ -29,7 +29,7 @@ static void count_wakes(const struct pb_process_watch *w, struct pb_watched *t, 
         t->window_whole = false;
         t->polled = 0;
     }
-    /* A thread that waits for the GIL wakes up every few milliseconds to ask for it: that is no polling. */
+    /* A thread that waits for the GIL wakes up every few milliseconds to ask for it: that is not polling. */
     if (begins || waits_for_gil(w, t)) {
         t->window_from = now;
         t->window_woke = t->woke;

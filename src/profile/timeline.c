@@ -13,7 +13,7 @@ struct pb_timeline {
     struct pb_texts texts;
     size_t nprofiles, ntracks, nslices;
     size_t profiles_cap, tracks_cap, slices_cap;
-    struct pb_budget budget; /* bounded by what it is made of */
+    struct pb_budget budget; /* limited by the size of the profiles */
     struct pb_profile_clocks start;
     bool started;
 };
@@ -58,8 +58,8 @@ static int push_slice(struct pb_timeline *t, const struct pb_slice *slice)
     return r;
 }
 
-/* A time of another machine's monotonic clock on ours, by way of UTC. */
-static uint64_t shift(uint64_t ns, int64_t by)
+/* Converts a time of another machine's monotonic clock to ours, by UTC. */
+static uint64_t shift_time(uint64_t ns, int64_t by)
 {
     return by < 0 && ns < (uint64_t)-by ? 0 : ns + (uint64_t)by;
 }
@@ -95,8 +95,8 @@ int pb_timeline_add_profile(struct pb_timeline *t, const struct pb_profile *p)
         struct pb_profile_span s = pb_profile_span_at(p, i);
         if (track_of[s.thread] == PB_PROFILE_NONE)
             continue;
-        const struct pb_slice slice = {shift(s.start, by), shift(s.end, by), track_of[s.thread], s.node,
-                                       s.samples,          s.flags};
+        const struct pb_slice slice = {
+            shift_time(s.start, by), shift_time(s.end, by), track_of[s.thread], s.node, s.samples, s.flags};
         struct pb_track *track = &t->tracks[slice.track];
         *(s.flags & PB_SAMPLE_WAITING ? &track->waiting : &track->running) += s.samples;
         r = push_slice(t, &slice);
@@ -130,11 +130,11 @@ int pb_timeline_add_slice(struct pb_timeline *t, uint32_t track, int64_t utc_ns,
     int r = pb_texts_intern(&t->texts, &t->budget, name, &text);
     if (r < 0)
         return r;
-    uint64_t start = shift((uint64_t)utc_ns, -utc_less_monotonic(&t->start));
+    uint64_t start = shift_time((uint64_t)utc_ns, -utc_less_monotonic(&t->start));
     return push_slice(t, &(struct pb_slice){start, start + duration_ns, track, text, 0, 0});
 }
 
-/* Within a track by time; of those that begin together the longest first, so that it holds the others. */
+/* By time within a track; of slices that begin together the longest first, since it contains the others. */
 static int in_order(const void *a, const void *b)
 {
     const struct pb_slice *x = a, *y = b;

@@ -1,11 +1,10 @@
-/* timeline: what happened when, in rows beside each other on one clock: what the formats with a time axis
- * show.
+/* timeline: events in rows on one clock, for the formats with a time axis.
  *
- * A track is a row: a thread, or whatever else things happen on (a stream of a GPU, the operators of a
- * framework). A slice is a stretch of time on it: samples of one stack in a row, or something with a name.
- * The clock is the monotonic one of the first profile's machine; those of other machines are brought onto it
- * by UTC. Made from profiles, which must outlive it and not change; hidden threads are left out. One thread
- * at a time. */
+ * A track is a row: a thread, or something else with events (a stream of a GPU, the operators of a
+ * framework). A slice is a stretch of time on it: consecutive samples of one stack, or an event with a name.
+ * The clock is the monotonic one of the first profile's machine; those of other machines are converted by
+ * UTC. Made from profiles, which must outlive it and not change; hidden threads are left out. One thread at a
+ * time. */
 #pragma once
 
 #include <stddef.h>
@@ -19,7 +18,7 @@ struct pb_timeline;
 struct pb_track {
     pid_t pid, tid;              /* tid 0: no thread */
     const char *name, *process;  /* of the thread or the row; "rank 3" */
-    const struct pb_profile *of; /* whose stacks its slices are; NULL: they have names */
+    const struct pb_profile *of; /* the profile of its stacks; NULL: its slices have names */
     size_t first, n;             /* its slices, by time */
     uint64_t running, waiting;   /* samples, of the slices that are stacks */
 };
@@ -35,12 +34,12 @@ struct pb_slice {
 int pb_timeline_new(struct pb_timeline **ret);
 void pb_timeline_free(struct pb_timeline *t);
 
-/* The threads of a profile as tracks, what was sampled as slices. The first one says when the timeline begins
- * and how its clock stands to others. -ENOMEM. */
+/* Adds the threads of a profile as tracks and its samples as slices. The first profile gives the beginning of
+ * the timeline and its clock. -ENOMEM. */
 int pb_timeline_add_profile(struct pb_timeline *t, const struct pb_profile *p);
 
-/* A row without a thread, and a slice of it; utc_ns: when, by the wall clock, as rows of tables have it. The
- * texts are copied. Slices of one track may lie within each other. Negative: -ENOMEM, -EINVAL. */
+/* Adds a row without a thread, and a slice of it; utc_ns: by the wall clock, as in tables. The texts are
+ * copied. Slices of one track may be nested. Negative: -ENOMEM, -EINVAL. */
 int pb_timeline_add_track(struct pb_timeline *t, pid_t pid, const char *process, const char *name);
 int pb_timeline_add_slice(struct pb_timeline *t, uint32_t track, int64_t utc_ns, uint64_t duration_ns,
                           const char *name);
@@ -58,5 +57,5 @@ const char *pb_timeline_text(const struct pb_timeline *t, uint32_t text);
 size_t pb_timeline_nprofiles(const struct pb_timeline *t);
 const struct pb_profile *pb_timeline_profile(const struct pb_timeline *t, size_t i);
 
-/* The clocks of the first machine at one instant, the beginning. */
+/* The clocks of the first machine at the beginning. */
 struct pb_profile_clocks pb_timeline_start(const struct pb_timeline *t);

@@ -14,13 +14,12 @@
 #include "remote/source_agent.h"
 #include "remote/threads.h"
 
-#define LIST_NS  PB_NS_PER_S        /* threads are listed again at least this often */
-#define COUNT_NS (2 * PB_NS_PER_MS) /* and counted this often: another number means another list */
-#define AGAIN_NS                                                                                             \
-    (2 * PB_NS_PER_MS) /* a thread is native before it is Python: soon after a new list another */
-#define LIST_SHARE 20  /* of the time, at most, goes into lists */
+#define LIST_NS    PB_NS_PER_S        /* threads are listed again at least this often */
+#define COUNT_NS   (2 * PB_NS_PER_MS) /* and counted this often: a changed number means a new list */
+#define AGAIN_NS   (2 * PB_NS_PER_MS) /* a new thread is native before it is Python: it is listed again */
+#define LIST_SHARE 20                 /* at most 1 in this many ns goes into listing threads */
 
-/* 0 also where there is no Python: native frames are all there is then. */
+/* Opens the Python of the process. 0 also where there is none: then only native frames are sampled. */
 static int open_python(struct pb_sampler *s, struct pb_process_watch *w, struct pb_err *err)
 {
     pb_py_glance_free(w->glance);
@@ -30,7 +29,7 @@ static int open_python(struct pb_sampler *s, struct pb_process_watch *w, struct 
         w->py = NULL;
         return r == -ENOENT ? 0 : r;
     }
-    /* Registers are not copied in an interrupt: native stacks take a stop. Without CAP_BPF the sampler stops
+    /* An interrupt does not copy registers: native stacks take a stop. Without CAP_BPF the sampler stops
      * threads too. */
     w->glance_error = s->options.native     ? -ENOTSUP
                       : w->source.ops->look ? -EACCES
@@ -57,7 +56,7 @@ int pb_watch_open(struct pb_sampler *s, pid_t pid, const char *label, struct pb_
     w->pid = pid;
     w->source.fd = -1;
     snprintf(w->label, sizeof(w->label), "%s", label);
-    r = pb_source_open(pid, &w->source, err); /* through its agent where it may not be read */
+    r = pb_source_open(pid, &w->source, err); /* through its agent where its memory may not be read */
     if (r == 0)
         r = open_python(s, w, err);
     if (r == 0 && !w->py && !s->options.native)
@@ -102,9 +101,9 @@ void pb_watch_free(struct pb_process_watch *w)
     free(w);
 }
 
-static struct pb_watched *find(struct pb_process_watch *w, pid_t tid, const struct pb_py_thread *py)
+static struct pb_watched *find_watched(struct pb_process_watch *w, pid_t tid, const struct pb_py_thread *py)
 {
-    /* They are listed in the order of the last time: the one wanted is nearly always the next. */
+    /* Threads are listed in the same order as last time: the next one is nearly always the right one. */
     for (size_t k = 0; k < w->n; k++) {
         size_t i = (w->hint + k) % w->n;
         struct pb_watched *t = &w->threads[i];
@@ -120,7 +119,7 @@ static struct pb_watched *find(struct pb_process_watch *w, pid_t tid, const stru
 static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, const char *name,
                   const struct pb_py_thread *py)
 {
-    struct pb_watched *known = find(w, tid, py),
+    struct pb_watched *known = find_watched(w, tid, py),
                       t = {.tid = tid, .stat_fd = -1, .last_cpu = -1, .python = py, .seen = true};
 
     if (known) {
@@ -160,8 +159,8 @@ static void forget_unseen(struct pb_process_watch *w)
     }
 }
 
-/* Another program may have taken the place of the one we knew (exec), and may not be Python yet, or not any
- * more: then it has no threads for now. */
+/* The process may have begun another program (exec), without Python or not yet with it: then it has no
+ * threads for now. */
 static int list_python(struct pb_sampler *s, struct pb_process_watch *w,
                        const struct pb_native_threads *native, const struct pb_py_thread **ret)
 {
@@ -187,7 +186,7 @@ static void list(struct pb_sampler *s, struct pb_process_watch *w)
         w->ended = true;
         return;
     }
-    size_t gone = 0; /* a process that has ended is there until its parent waits for it */
+    size_t gone = 0; /* a process that has ended exists until its parent waits for it */
     while (gone < native.n && strchr("ZX", native.at[gone].state))
         gone++;
     if (gone == native.n) {
@@ -202,7 +201,7 @@ static void list(struct pb_sampler *s, struct pb_process_watch *w)
         if (n && n->state != 'Z' && n->state != 'X') {
             w->shared = w->shared || n->state == 'P';
             watch(s, w, n->tid, n->name, &py[i]);
-            n->state = 'P'; /* not a native one */
+            n->state = 'P'; /* a Python thread without a native one */
         }
     }
     for (size_t i = 0; w->native && i < native.n; i++)
@@ -232,7 +231,7 @@ void pb_watch_refresh(struct pb_sampler *s, struct pb_process_watch *w, uint64_t
     w->again_ns = changed ? AGAIN_NS : 2 * w->again_ns < LIST_NS ? 2 * w->again_ns : LIST_NS;
     uint64_t began = pb_now_ns();
     list(s, w);
-    /* Where threads come and go all the time the lists would take all of it. */
+    /* Where threads come and go all the time, listing them would take all of the time. */
     uint64_t after = LIST_SHARE * (pb_now_ns() - began);
     w->list_after = now + after;
     w->next_list = now + w->again_ns;

@@ -1,4 +1,4 @@
-/* watch_sample: one sample of one thread: what each step of steps.h does; see watch.h. */
+/* watch_sample: one sample of one thread: the actions of the steps in steps.h; see watch.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -17,21 +17,21 @@
 
 #define TRIES_THROUGH 3 /* the same through the agent, which takes longer */
 
-/* A sample in the making. */
+/* A sample being taken. */
 struct reading {
     struct pb_sampler *s;
     struct pb_process_watch *w;
     struct pb_watched *t;
     uint64_t now;
     unsigned ways; /* that are still allowed */
-    int way;       /* of the moment that is open, or was last */
+    int way;       /* of the open moment, or the last one */
     int result;    /* of reading the memory */
     unsigned tries;
-    bool same; /* it is where it was */
+    bool same; /* it has not moved */
     bool gil;
-    bool asleep; /* when it was first read it was asleep */
-    bool exact;  /* it was read without all registers, and is to be stopped for them */
-    bool guess;  /* it could not be stopped: what is guessed will do */
+    bool asleep; /* it was asleep at the first read */
+    bool exact;  /* it was read without all registers, and must be stopped for them */
+    bool guess;  /* it could not be stopped: the guessed stack is accepted */
 };
 
 static int capture_native(struct reading *r)
@@ -87,7 +87,7 @@ static int cpu_of(struct pb_process_watch *w, struct pb_watched *t)
 }
 
 #define WINDOW     128
-#define MISSES_MAX 2 /* of as many glances: another way samples a later instant, which biases the profile */
+#define MISSES_MAX 2 /* of as many glances: the other ways sample a later instant, which biases the profile */
 
 static int note_miss(struct pb_watched *t)
 {
@@ -95,10 +95,10 @@ static int note_miss(struct pb_watched *t)
     return -ENODATA;
 }
 
-/* The stack of a thread that runs, without a stop. -EAGAIN: it waits for the CPU that it belongs to, and has
- * not run since its moment began. A thread whose stacks the copy often does not hold is left to the other
- * ways for a while: those it does hold would be more of its samples than of its time. */
-static int glance(struct reading *r)
+/* Copies the stack of a running thread without a stop. -EAGAIN: it waits for a CPU, and has not run since its
+ * moment began. If the copy often does not hold all of a thread's stack, the other ways read it for a while:
+ * otherwise the stacks that do fit would be counted too often. */
+static int copy_running_stack(struct reading *r)
 {
     struct pb_watched *t = r->t;
     int result = -EAGAIN;
@@ -115,7 +115,7 @@ static int glance(struct reading *r)
         result = pb_py_glance(r->w->glance, &t->py, t->last_cpu, &r->s->stack, &r->gil);
     if (result == -EAGAIN) {
         t->last_cpu = cpu_of(r->w, t);
-        if (t->last_cpu < 0) /* we do not know where it is: that is no proof that it waits */
+        if (t->last_cpu < 0) /* its CPU is not known, so it is not proved to be waiting */
             return -ENODATA;
         if (t->last_cpu != sched_getcpu())
             result = pb_py_glance(r->w->glance, &t->py, t->last_cpu, &r->s->stack, &r->gil);
@@ -123,8 +123,8 @@ static int glance(struct reading *r)
     return result == -ENODATA ? note_miss(t) : result;
 }
 
-/* Leaves the CPU that we have to a thread that is to run or to stop there. */
-static void step_aside(struct pb_sampler *s, int cpu)
+/* Moves us to another CPU, for a thread that is to run or to stop on ours. */
+static void leave_cpu(struct pb_sampler *s, int cpu)
 {
     cpu_set_t others = s->allowed;
 
@@ -134,10 +134,10 @@ static void step_aside(struct pb_sampler *s, int cpu)
     s->cpu = -1;
 }
 
-#define ASIDE_TICKS 16 /* where every CPU has a thread of the target there is no better place */
+#define ASIDE_TICKS 16 /* if every CPU has a thread of the target, no CPU is better */
 
-/* We were woken on the CPU of a thread that runs, and will be again: the kernel leaves us where we were. */
-static void make_way(struct reading *r)
+/* We were woken on the CPU of a running thread, and would be again: the kernel leaves us there. */
+static void leave_cpu_of_thread(struct reading *r)
 {
     struct pb_sampler *s = r->s;
 
@@ -146,13 +146,13 @@ static void make_way(struct reading *r)
     if (cpu != r->t->last_cpu || (s->options.no_stop && !r->w->glance) || s->facts->ticks < s->next_aside)
         return;
     s->next_aside = s->facts->ticks + ASIDE_TICKS;
-    step_aside(s, cpu);
+    leave_cpu(s, cpu);
 }
 
 /* ---- The steps. Each returns its outcome; pb_step_next says what follows. ---- */
 
-/* Whether it is where it was; then it was on every tick since. Otherwise what it did on those is not known,
- * and they are counted with the sample that is taken next. */
+/* Whether the thread has not moved: then it was at the same place on every tick since. Otherwise those ticks
+ * are counted with the next sample. */
 static enum pb_outcome look_again(struct reading *r)
 {
     struct pb_watched *t = r->t;
@@ -177,8 +177,8 @@ static enum pb_outcome find_asleep(struct reading *r)
     r->way = pb_moment_begin(&r->t->moment, PB_WAY_ASLEEP);
     if (r->way > 0)
         return PB_OUTCOME_YES;
-    /* It runs, or waits for nothing but a CPU. That counts also where no way is left to read its stack: a
-     * thread that is never read is not one that never ran. */
+    /* It runs, or waits only for a CPU. Noted even if no way is left to read its stack: a thread that is
+     * never read may still have run. */
     if (r->way == -EAGAIN && !r->s->warming && pb_moment_knows_sleep(&r->t->moment))
         pb_profile_mark_ran(r->s->profile, r->t->thread);
     return r->way == -EAGAIN ? PB_OUTCOME_NO : r->way == -ESRCH ? PB_OUTCOME_GONE : PB_OUTCOME_ERROR;
@@ -186,7 +186,7 @@ static enum pb_outcome find_asleep(struct reading *r)
 
 static enum pb_outcome interrupt_it(struct reading *r)
 {
-    int seen = r->ways & PB_WAY_INTERRUPTED ? glance(r) : -ENODATA;
+    int seen = r->ways & PB_WAY_INTERRUPTED ? copy_running_stack(r) : -ENODATA;
 
     if (seen != 0 && seen != -EAGAIN)
         return PB_OUTCOME_NO;
@@ -194,10 +194,9 @@ static enum pb_outcome interrupt_it(struct reading *r)
     return seen == 0 ? PB_OUTCOME_YES : PB_OUTCOME_OFF_CPU;
 }
 
-/* A thread that is not asleep may be waiting for a CPU, the very one that we have among others: then it does
- * not run, and since its count of time slices was read before, the end of the moment proves that it did not
- * meanwhile. To stop it there would only make us wait for it. Registers are known of a stopped thread only.
- */
+/* A thread that is not asleep may be waiting for a CPU, perhaps ours: then it does not run, and since its
+ * count of time slices was read before, the end of the moment proves that it did not meanwhile. Stopping it
+ * would only make us wait for it. Native stacks need the registers, which only a stop gives. */
 static enum pb_outcome find_preempted(struct reading *r)
 {
     struct pb_watched *t = r->t;
@@ -205,12 +204,12 @@ static enum pb_outcome find_preempted(struct reading *r)
     int cpu = t->last_cpu = cpu_of(r->w, t);
     bool ours = cpu >= 0 && cpu == sched_getcpu();
 
-    /* Through the agent we would sleep, and it would run. */
+    /* A read through the agent makes us sleep, and the thread would run. */
     if (allowed && ours && !t->moment.through)
         t->moment.way = PB_WAY_PINNED;
     else if (!allowed || !pb_moment_ready(&t->moment)) {
         if (ours && !t->moment.through)
-            step_aside(r->s, cpu);
+            leave_cpu(r->s, cpu);
         return PB_OUTCOME_NO;
     }
     r->way = PB_WAY_PINNED;
@@ -218,14 +217,14 @@ static enum pb_outcome find_preempted(struct reading *r)
 }
 
 #define STOP_WITHIN_NS (10 * PB_NS_PER_MS) /* other threads wait meanwhile */
-#define STOP_SLOW_NS   (PB_NS_PER_MS / 2)  /* what takes longer is counted against the process */
+#define STOP_SLOW_NS   (PB_NS_PER_MS / 2)  /* a slower stop is counted against the process */
 #define AVOID_FIRST_NS                                                                                       \
     (20 *                                                                                                    \
      PB_NS_PER_MS) /* for how long a thread that did not stop is not stopped again                      \
                          */
 #define AVOID_DOUBLINGS 4
 
-/* Whether it makes sense to ask it to stop. One that is in the kernel, not to be disturbed, would not. */
+/* Whether a stop can work: a thread in an uninterruptible wait would not stop. */
 static bool may_stop(struct reading *r)
 {
     char text[STAT_SIZE];
@@ -236,7 +235,7 @@ static bool may_stop(struct reading *r)
     return !p || p[1] != ' ' || p[2] != 'D';
 }
 
-/* Once can be chance: any thread may be without a CPU for 10 ms where many want one. */
+/* Once can be chance: on a busy machine any thread may get no CPU for 10 ms. */
 static void note_late(struct reading *r)
 {
     struct pb_watched *t = r->t;
@@ -257,13 +256,13 @@ static enum pb_outcome no_stop(struct reading *r, enum pb_outcome otherwise)
     return PB_OUTCOME_KEEP;
 }
 
-/* It may have gone to wait since: then it need not be stopped. */
-static enum pb_outcome stop_it(struct reading *r)
+/* Stops the thread, unless it has gone to sleep since. */
+static enum pb_outcome stop_thread(struct reading *r)
 {
     struct pb_moment *m = &r->t->moment;
     struct pb_sampler *s = r->s;
-    /* Through the agent, or where we may not trace, there is no stop: its CPU is taken instead. That leaves
-     * the registers unknown, which native stacks begin with. */
+    /* Without a stop (through the agent, or without the right to trace) its CPU is taken instead. That leaves
+     * the registers unknown, which native stacks need. */
     bool no_stops = m->through || (r->w->stop_error && !r->w->native);
     unsigned ways = no_stops ? PB_WAY_PINNED : r->ways & ~(unsigned)PB_WAY_INTERRUPTED;
 
@@ -273,7 +272,7 @@ static enum pb_outcome stop_it(struct reading *r)
         return no_stop(r, PB_OUTCOME_NO);
     uint64_t began = pb_now_ns();
     m->within_ns = r->w->stops_left_ns < STOP_WITHIN_NS ? r->w->stops_left_ns : STOP_WITHIN_NS;
-    m->pinned_cpu = s->cpu; /* where we are pinned is one fact for all threads */
+    m->pinned_cpu = s->cpu; /* our pinning is the same for all threads */
     r->way = pb_moment_begin(m, ways);
     s->cpu = m->pinned_cpu;
     uint64_t took = pb_now_ns() - began;
@@ -286,7 +285,7 @@ static enum pb_outcome stop_it(struct reading *r)
     switch (r->way) {
     case -ESRCH:
         return PB_OUTCOME_GONE;
-    case -ETIMEDOUT: /* it was given no CPU to stop on */
+    case -ETIMEDOUT: /* it got no CPU to stop on */
         note_late(r);
         return no_stop(r, PB_OUTCOME_LATE);
     case -EPERM:
@@ -302,7 +301,7 @@ static enum pb_outcome stop_it(struct reading *r)
     }
 }
 
-static enum pb_outcome read_it(struct reading *r)
+static enum pb_outcome read_memory(struct reading *r)
 {
     r->result = r->t->python ? pb_py_stack(r->w->py, &r->t->py, &r->s->stack) : 0;
     if (r->result == 0)
@@ -314,7 +313,7 @@ static enum pb_outcome prove_it(struct reading *r)
 {
     int ended = pb_moment_end(&r->t->moment);
 
-    /* It woke up while we read: what we have is worth nothing, nor is an error in it. */
+    /* It woke up during the read: neither the data nor an error in it counts. */
     if (ended < 0)
         r->result = ended;
     if (r->result == 0) {
@@ -345,7 +344,7 @@ static enum pb_outcome describe_it(struct reading *r)
     }
     if (pb_native_node(s, r->w, t->python, &t->node, &guessed, &t->truncated, &t->apart) < 0)
         return PB_OUTCOME_ERROR;
-    /* Of a thread that sleeps some registers are not known; stopped, they are. */
+    /* Some registers of a sleeping thread are not known; a stop gives them. */
     if (!guessed || r->guess || r->exact || s->stack.way != PB_WAY_ASLEEP || !(s->ways & PB_WAY_STOPPED))
         return PB_OUTCOME_YES;
     r->exact = true;
@@ -353,9 +352,9 @@ static enum pb_outcome describe_it(struct reading *r)
     return PB_OUTCOME_GUESSED;
 }
 
-/* Whether a thread that was read off its CPU waits for something. Outside of a system call it may also have
- * been on its way into or out of a stop of ours, which is no waiting of its own. */
-static bool waits(struct reading *r, char *ret_state)
+/* Whether a thread that was read off its CPU waits for something. Outside of a system call it may have been
+ * entering or leaving a stop of ours, which does not count. */
+static bool waits_for_event(struct reading *r, char *ret_state)
 {
     char text[STAT_SIZE];
 
@@ -376,8 +375,8 @@ static void count_way(struct pb_sampler *s, enum pb_way way, unsigned n)
     s->facts->dead += way == PB_WAY_DEAD ? n : 0;
 }
 
-/* The instants that a thread's time has not been counted for, which is up to now from here on. */
-static uint32_t take_instants(struct pb_sampler *s, struct pb_watched *t)
+/* The number of instants not yet counted for the thread; they count from here on. */
+static uint32_t count_instants(struct pb_sampler *s, struct pb_watched *t)
 {
     uint64_t n = s->instant - t->counted;
 
@@ -387,10 +386,10 @@ static uint32_t take_instants(struct pb_sampler *s, struct pb_watched *t)
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
-static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, uint64_t now)
+static void count_time(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, uint64_t now)
 {
     const struct pb_sampler_options *o = &s->options;
-    uint32_t n = take_instants(s, t);
+    uint32_t n = count_instants(s, t);
 
     if (t->node != t->last_node || t->at != t->last_at || !t->moved) {
         t->moved = now;
@@ -398,7 +397,7 @@ static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, u
     }
     t->last_node = t->node;
     t->last_at = t->at;
-    /* A thread that runs no Python code at all is no sample of a Python profile. */
+    /* A thread without Python code is no sample of a Python profile. */
     if (t->node == PB_PROFILE_ROOT || s->warming)
         return;
     if ((o->cpu && t->flags & PB_SAMPLE_WAITING) || (o->gil && !(t->flags & PB_SAMPLE_GIL))) {
@@ -414,41 +413,41 @@ static void count(struct pb_sampler *s, struct pb_watched *t, enum pb_way way, u
         s->facts->failed += n;
 }
 
-/* A look again counts what was counted last. */
-static enum pb_outcome count_it(struct reading *r)
+/* A repeated look counts the same stack as last time. */
+static enum pb_outcome count_sample(struct reading *r)
 {
     struct pb_sampler *s = r->s;
     struct pb_watched *t = r->t;
     char state;
 
     if (r->same) {
-        count(s, t, PB_WAY_ASLEEP, r->now);
+        count_time(s, t, PB_WAY_ASLEEP, r->now);
         r->asleep = true;
         return PB_OUTCOME_YES;
     }
     t->at = t->python && s->stack.n ? s->stack.at[0].at : 0;
-    bool waiting = r->asleep && waits(r, &state);
+    bool waiting = r->asleep && waits_for_event(r, &state);
     t->flags = (waiting ? PB_SAMPLE_WAITING : 0) | (r->gil ? PB_SAMPLE_GIL : 0);
     if (waiting && t->node != PB_PROFILE_ROOT && !s->options.no_waits)
         t->node = pb_wait_node(s, t->node, &t->moment, state);
     r->asleep = waiting && s->stack.way == PB_WAY_ASLEEP;
     if (!waiting && !s->warming)
         pb_profile_mark_ran(s->profile, t->thread);
-    count(s, t, s->stack.way, r->now);
+    count_time(s, t, s->stack.way, r->now);
     if (s->stack.way == PB_WAY_PINNED)
-        make_way(r);
+        leave_cpu_of_thread(r);
     return PB_OUTCOME_YES;
 }
 
 static enum pb_outcome (*const do_step[])(struct reading *) = {
     [PB_STEP_LOOK_AGAIN] = look_again,  [PB_STEP_ASLEEP] = find_asleep,
     [PB_STEP_INTERRUPT] = interrupt_it, [PB_STEP_PREEMPTED] = find_preempted,
-    [PB_STEP_STOP] = stop_it,           [PB_STEP_READ] = read_it,
+    [PB_STEP_STOP] = stop_thread,       [PB_STEP_READ] = read_memory,
     [PB_STEP_PROVE] = prove_it,         [PB_STEP_DESCRIBE] = describe_it,
-    [PB_STEP_COUNT] = count_it,
+    [PB_STEP_COUNT] = count_sample,
 };
 
-/* Takes the steps from the first to an end. */
+/* Runs the steps from the first to an end. */
 static enum pb_step take_steps(struct reading *r, enum pb_step step)
 {
     FILE *trace = r->s->options.trace;
@@ -478,13 +477,13 @@ void pb_watch_settle(struct pb_sampler *s, struct pb_process_watch *w, struct pb
     if (t->state != PB_WATCH_SETTLED || !t->pending)
         return;
     if (look_again(&r) == PB_OUTCOME_YES)
-        (void)count_it(&r);
-    else /* it moved, and no sample comes after this one */
-        s->facts->refused += take_instants(s, t);
+        (void)count_sample(&r);
+    else /* it moved, and no sample follows */
+        s->facts->refused += count_instants(s, t);
 }
 
-/* Whether the thread was counted on this tick already, by its state in another interpreter. Those of
- * sub-interpreters come first: a thread runs code there while it stands in a call of the main one. */
+/* Whether the thread was counted on this tick already, by its state in another interpreter. Sub-interpreters
+ * come first: a thread runs code there while it is in a call of the main one. */
 static bool is_counted(const struct pb_sampler *s, const struct pb_process_watch *w,
                        const struct pb_watched *t)
 {
@@ -494,7 +493,7 @@ static bool is_counted(const struct pb_sampler *s, const struct pb_process_watch
     return false;
 }
 
-#define STILL       32 /* samples in a row after which a thread is not looked at every time */
+#define STILL       32 /* samples in a row after which a thread is looked at less often */
 #define PENDING_MAX 2
 
 int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now)
@@ -503,11 +502,11 @@ int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_
     bool settled = t->state == PB_WATCH_SETTLED;
 
     if (w->shared && !s->warming && is_counted(s, w, t)) {
-        (void)take_instants(s, t);
+        (void)count_instants(s, t);
         return 0;
     }
-    /* That it has not run is proved for all the time since the last look: a thread that has long been still
-     * is not looked at on every tick. */
+    /* A look proves that the thread has not run since the last one, so a thread that has long been still is
+     * not looked at on every tick. */
     if (settled && s->sparing && t->still >= STILL && t->pending < PENDING_MAX && !s->warming && !w->shared) {
         t->pending++;
         return 0;
@@ -515,7 +514,7 @@ int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_
     enum pb_step end = take_steps(&r, settled ? PB_STEP_LOOK_AGAIN : PB_STEP_ASLEEP);
     t->state = pb_watch_state_next(t->state, end, r.asleep);
     if (end != PB_STEP_TAKEN) {
-        uint32_t n = take_instants(s, t);
+        uint32_t n = count_instants(s, t);
         s->facts->refused += end == PB_STEP_REFUSED || end == PB_STEP_HELD_UP ? n : 0;
         s->facts->failed += end == PB_STEP_FAILED ? n : 0;
     }

@@ -1,4 +1,4 @@
-/* write: files by their ending; see write.h. */
+/* write: the file format by the file name's ending; see write.h. */
 #include "profile/write.h"
 
 #include <errno.h>

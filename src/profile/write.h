@@ -1,7 +1,7 @@
-/* write: a profile as a file, in the formats that others read.
+/* write: a profile as a file, in the formats of other tools.
  *
- * Each function writes to an open stream and returns 0 or a negative errno; what stdio could not write is
- * seen by the caller when it closes the stream (pb_write_file does). */
+ * Each function writes to an open stream and returns 0 or a negative errno; errors of stdio show when the
+ * caller closes the stream (pb_write_file does). */
 #pragma once
 
 #include <stdio.h>
@@ -25,8 +25,8 @@ enum pb_write_format {
  * them (err lists them). */
 int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_err *err);
 
-/* Writes the profile as the ending says. The file is replaced whole or not at all: it is written beside and
- * then renamed, unless path is something else than a regular file (/dev/stdout). */
+/* Writes the profile in the format of the ending. The file is replaced whole or not at all: written beside
+ * and then renamed, unless path is not a regular file (/dev/stdout). */
 int pb_write_file(const char *path, const struct pb_profile *p, const struct pb_flame_options *options,
                   struct pb_err *err);
 
@@ -36,13 +36,13 @@ int pb_write_diff_file(const char *path, const struct pb_profile *before, const 
 
 /* "a;b;c N" a line, outermost first; two: "a;b;c N M". */
 int pb_write_folded(FILE *out, const struct pb_flame *f, bool two);
-/* Reads that back: frames are functions whose file, in parentheses, is taken apart again. -EBADMSG with the
- * line that is none. */
+/* Reads that back: a file in parentheses is split from its function again. -EBADMSG with the number of the
+ * line that is wrong. */
 int pb_read_folded(FILE *in, struct pb_profile *p, struct pb_err *err);
 
 int pb_write_pprof(FILE *out, const struct pb_profile *p);
 
-/* Those with a time axis are written from a timeline, which may hold several profiles and other rows. */
+/* Formats with a time axis are written from a timeline, which may hold several profiles and other rows. */
 int pb_write_speedscope(FILE *out, const struct pb_timeline *t, bool lines);
 int pb_write_perfetto(FILE *out, const struct pb_timeline *t);
 

@@ -16,7 +16,7 @@
 
 #define ROW         18
 #define TOP         116    /* where the graph begins */
-#define LEVELS_MAX  2000   /* deeper frames are left out, and said to be */
+#define LEVELS_MAX  2000   /* deeper frames are left out; a note says so */
 #define SHARE_MIN   0.0002 /* of the whole: narrower frames could not be seen */
 #define CHAR_PX     6.65
 #define EDGE        0.0125 /* of the width, on both sides */
@@ -32,7 +32,7 @@ struct picture {
     FILE *out;
     const struct pb_flame *f;
     const struct pb_profile *p, *after;
-    int side; /* whose widths */
+    int side; /* the side that gives the widths */
     double all;
     uint32_t hidden_levels;
 };

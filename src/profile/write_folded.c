@@ -14,7 +14,7 @@
 #define LINE_MAX   (8 << 20)
 #define FRAMES_MAX 20000
 
-/* A frame's label; what separates frames from each other may not stand in it. */
+/* A frame's label, without the characters that separate frames. */
 static void put_label(FILE *out, const struct pb_flame *f, const struct pb_flame_node *node)
 {
     char label[LABEL_SIZE];
@@ -57,7 +57,7 @@ int pb_write_folded(FILE *out, const struct pb_flame *f, bool two)
     return ferror(out) ? -EIO : 0;
 }
 
-/* "name (file)" as a function; the rest of the label is not touched. */
+/* Splits "name (file)" into a function; other labels stay whole. */
 static uint32_t function_of(struct pb_profile *p, char *label)
 {
     size_t len = strlen(label);

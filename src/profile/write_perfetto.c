@@ -1,11 +1,11 @@
 /* write_perfetto: a timeline as a Perfetto trace.
  *
- * A packet sequence a track of samples: first its thread's descriptor, the call stacks as interned data, then
- * the samples (StreamingProfilePacket), each with its time. Perfetto shows them on the thread's track, and
- * flame graphs of any range of them. A slice of samples that were the same is written out sample by sample.
- * Slices with names are events on tracks of their own. Times are of the monotonic clock, which is what
- * StreamingProfilePackets are taken to be; a snapshot says how it stands to the others, and that the trace is
- * to be shown by UTC: so traces of several machines can be laid beside each other. */
+ * A packet sequence per track of samples: first its thread's descriptor, the call stacks as interned data,
+ * then the samples (StreamingProfilePacket), each with its time. Perfetto shows them on the thread's track,
+ * and flame graphs of any range of them. A slice of equal samples is written sample by sample. Slices with
+ * names are events on tracks of their own. Times are of the monotonic clock, which Perfetto assumes for
+ * StreamingProfilePackets; a snapshot relates it to the other clocks and makes UTC the displayed one, so that
+ * traces of several machines can be compared. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 #include "profile/proto.h"
 #include "profile/write.h"
 
-/* Field numbers of trace_packet.proto and what it holds. */
+/* Field numbers of trace_packet.proto and of its messages. */
 enum {
     PACKET = 1,
     PACKET_CLOCKS = 6,
@@ -51,16 +51,16 @@ enum {
     CLOCK_BOOTTIME_ID = 6,
 };
 
-#define DEPTH_MAX  1024                /* what trace processors take */
+#define DEPTH_MAX  1024                /* the limit of trace processors */
 #define NESTED_MAX 256                 /* slices with names within each other; deeper ones are left out */
 #define ROW_UUID   ((uint64_t)1 << 40) /* of the first track that is no process: above all pids */
 
 struct perfetto {
     const struct pb_timeline *t;
-    const struct pb_profile *p; /* whose stacks are being written */
+    const struct pb_profile *p; /* the profile whose stacks are being written */
     struct pb_proto out;
     uint32_t *stack;
-    /* Of nodes, frames and functions: the last sequence that has them. */
+    /* The last sequence that has the node, frame or function. */
     uint32_t *used, *used_frame, *used_function;
     uint32_t sequence;
 };
@@ -105,7 +105,7 @@ static void put_interned_text(struct perfetto *w, unsigned field, uint64_t id, c
     pb_proto_end(&w->out, at);
 }
 
-/* A mapping is what Perfetto hangs frames on; ours is one for the kind of frame. */
+/* Perfetto attaches frames to a mapping; ours is one per kind of frame. */
 static void put_mappings(struct perfetto *w)
 {
     static const char *const names[PB_FRAME_KINDS] = {"python", "native", "waiting", "thread", "process"};
@@ -134,7 +134,7 @@ static void put_frame(struct perfetto *w, uint32_t id)
     pb_proto_uint(&w->out, 1, id + 1);
     pb_proto_uint(&w->out, 2, f.function + 1);
     pb_proto_uint(&w->out, 3, (uint64_t)function.kind + 1);
-    pb_proto_uint(&w->out, 4, id + 1); /* rel_pc: frames of a mapping are told apart by it */
+    pb_proto_uint(&w->out, 4, id + 1); /* rel_pc: distinguishes the frames of a mapping */
     pb_proto_uint(&w->out, 5, f.function + 1);
     if (f.line > 0)
         pb_proto_uint(&w->out, 6, (uint64_t)f.line);
@@ -205,7 +205,7 @@ static void put_samples(struct perfetto *w, size_t track, uint64_t start_us)
     pb_proto_end(&w->out, packet);
 }
 
-/* How the clocks of the machine stand to each other, and that UTC is the one to show. */
+/* A snapshot of the machine's clocks, with UTC as the one to show. */
 static void put_clocks(struct perfetto *w, const struct pb_profile_clocks *start)
 {
     const struct {
@@ -230,7 +230,7 @@ static void put_clocks(struct perfetto *w, const struct pb_profile_clocks *start
     pb_proto_end(&w->out, packet);
 }
 
-/* Names of processes, which thread descriptors have no place for. */
+/* Names of processes: thread descriptors have no field for them. */
 static void put_process(struct perfetto *w, size_t i)
 {
     const struct pb_track *t = pb_timeline_track(w->t, i);
@@ -261,8 +261,8 @@ static void put_event(struct perfetto *w, size_t track, unsigned type, uint64_t 
     pb_proto_end(&w->out, packet);
 }
 
-/* A row of slices with names: each is begun, and ended when the next begins behind it. One that reaches
- * beyond the slice it lies in ends with that. */
+/* A row of slices with names: each begins, and ends before the next that does not lie in it. A slice that
+ * reaches beyond the one it lies in ends with that. */
 static void put_row(struct perfetto *w, size_t track)
 {
     const struct pb_track *t = pb_timeline_track(w->t, track);
@@ -289,7 +289,7 @@ static void put_row(struct perfetto *w, size_t track)
         put_event(w, track, EVENT_END, ends[depth - 1], NULL);
 }
 
-/* Room for the marks of any of the profiles. */
+/* Makes room for the marks of any of the profiles. */
 static int make_room(struct perfetto *w)
 {
     size_t nodes = 1, frames = 1, functions = 1;

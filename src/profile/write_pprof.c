@@ -129,7 +129,7 @@ int pb_write_pprof(FILE *out, const struct pb_profile *p)
 
     if (!stack)
         return -ENOMEM;
-    text(&w, ""); /* the first must be empty */
+    text(&w, ""); /* the first text must be empty */
     const char *type = strcmp(f->clock, "CPU") == 0 ? "cpu" : strcmp(f->clock, "GIL") == 0 ? "gil" : "wall";
     put_type(&w, SAMPLE_TYPE, "samples", "count");
     put_type(&w, SAMPLE_TYPE, type, "nanoseconds");

@@ -1,7 +1,7 @@
-/* write_speedscope: a timeline as speedscope reads it: JSON, a profile a track, in the order of time.
+/* write_speedscope: a timeline in speedscope's JSON: a profile per track, ordered by time.
  *
- * Of samples by the wall clock the time in between is kept too, as samples without a stack: a thread that
- * began after five seconds begins there. Of CPU time and the GIL's there is nothing in between. */
+ * With wall time, gaps are written as samples without a stack: a thread that began after five seconds begins
+ * there. CPU and GIL time have no gaps. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void put_string(FILE *out, const char *s)
     putc('"', out);
 }
 
-/* How frames of several profiles are numbered: those of each after those of the ones before it. */
+/* Numbers the frames of several profiles: those of each after those of the ones before. */
 static size_t frames_of(const struct pb_profile *p, bool lines)
 {
     return lines ? pb_profile_nframes(p) : pb_profile_nfunctions(p);
@@ -51,7 +51,7 @@ static void put_frame(FILE *out, const char *name, const char *file, int line, b
     putc('}', out);
 }
 
-/* Frames are functions, unless lines are wanted. Behind them the names of slices. */
+/* Frames are functions, or lines if wanted; then the names of slices. */
 static void put_frames(FILE *out, const struct pb_timeline *t, bool lines)
 {
     bool first = true;
@@ -95,9 +95,9 @@ static void put_stack(const struct writing *w, const struct pb_slice *s)
                 k ? "," : "");
 }
 
-#define GAP_PERIODS 3 /* as in a profile: less is how ticks fall */
+#define GAP_PERIODS 3 /* as in a profile: shorter gaps are jitter of the ticks */
 
-/* Stacks, or weights: twice the same way. Returns where it ends, in ms. */
+/* Writes stacks, or weights, in the same way. Returns the end, in ms. */
 static double put_samples(const struct writing *w, bool weights)
 {
     const struct pb_profile_facts *f = pb_profile_facts_of(w->track->of);
@@ -155,7 +155,7 @@ static void put_event(const struct writing *w, const char **comma, char type, si
     *comma = ",";
 }
 
-/* A row of slices with names: opened and closed in order; one that reaches beyond the slice it lies in ends
+/* A row of slices with names: opened and closed in order; a slice that reaches beyond the one it lies in ends
  * with that. */
 static void put_row(const struct writing *w)
 {
@@ -186,7 +186,7 @@ static void put_row(const struct writing *w)
     fprintf(w->out, "],\"endValue\":%.10g}", end);
 }
 
-/* The track with most samples that run opens first. */
+/* The track with most running samples is shown first. */
 static size_t busiest(const struct pb_timeline *t)
 {
     size_t best = 0;
