@@ -1,7 +1,7 @@
-/* cli: what a command is, and what it is given. One file a command, cmd_*.c; the table of them is in
- * commands.c.
+/* cli: the command table and struct pb_call, which a command is run with. One file per command
+ * (commands/cmd_*.c); the table is in commands.c.
  *
- * A command parses nothing: main.c has read the options by the command's own table. It returns 0, a negative
+ * A command parses no options: parse.c has read them by the command's own table. It returns 0, a negative
  * errno with a sentence in err (exit status 1), or PB_USAGE (exit status 2, err says what is wrong with the
  * call). */
 #pragma once
@@ -15,15 +15,15 @@
 #include <sys/types.h>
 
 #define PB_USAGE           (-10000)
-#define PB_FAILED          (-10001)            /* failed, and everything there is to say has been said */
+#define PB_FAILED          (-10001)            /* failed, and the error was printed already */
 #define PB_STOPPED(signal) (-10100 - (signal)) /* a signal asked us to stop: exit status 128 + signal */
-#define PB_ARGS_MAX        1024                /* launch: those of a program */
+#define PB_ARGS_MAX        1024                /* launch: arguments of the program that it starts */
 #define PB_OPTS_MAX        24
 
 struct pb_option {
     char letter; /* 0: none */
     const char *name;
-    const char *argument; /* what it takes, for the help; NULL: nothing */
+    const char *argument; /* name of its value in the help; NULL: takes no value */
     const char *help;
 };
 
@@ -33,14 +33,14 @@ struct pb_call {
     struct pb_ask ask;
     const struct pb_command *command;
     const char *target;     /* as given, NULL: none */
-    const char *token_file; /* of a service elsewhere */
+    const char *token_file; /* token of a service on another machine */
     bool all;
     enum pb_format format;
     unsigned timeout_ms;
     const char *args[PB_ARGS_MAX];
     int nargs;
-    const char *values[PB_OPTS_MAX]; /* of the command's own options, "" for those without argument; NULL: not
-                                        given */
+    const char *values[PB_OPTS_MAX]; /* by index of the command's options; "" for an option without value;
+                                        NULL: not given */
     struct pb_targets targets;       /* resolved, for commands that have targets */
 };
 
@@ -49,11 +49,11 @@ enum pb_command_flags {
     PB_CMD_DEAD = 2,        /* a dead run is a target too */
     PB_CMD_ROWS = 4,        /* prints rows: --format and --json */
     PB_CMD_HIDDEN = 8,      /* not in the list of commands */
-    PB_CMD_MAY_TARGET = 16, /* takes a target, does without */
-    PB_CMD_TOGETHER = 32,   /* called once for all targets, otherwise once for each */
-    PB_CMD_TIMEOUT = 64,    /* waits for an answer of the process: --timeout */
-    PB_CMD_PROBED = 256,    /* --all without a target is every process that is probed */
-    PB_CMD_LABELS = 128     /* reads the rank of a single target itself, or does not show it */
+    PB_CMD_MAY_TARGET = 16, /* takes a target or none */
+    PB_CMD_TOGETHER = 32,   /* run is called once with all targets; without the flag once per target */
+    PB_CMD_TIMEOUT = 64,    /* waits for an answer of the process: takes --timeout */
+    PB_CMD_PROBED = 256,    /* --all without a target means every probed process */
+    PB_CMD_LABELS = 128     /* the command reads the target's rank itself, or does not show it */
 };
 
 struct pb_command {
@@ -65,20 +65,20 @@ struct pb_command {
     const struct pb_option *options; /* ends with a NULL name; may be NULL */
     int min_args, max_args;
     unsigned flags;
-    /* call has all targets with PB_CMD_TOGETHER, otherwise one. */
+    /* With PB_CMD_TOGETHER call has all targets, otherwise one. */
     int (*run)(const struct pb_call *call, struct pb_err *err);
 };
 
 extern const struct pb_command *const pb_commands[]; /* ends with NULL */
 
-/* Options that several commands share, each taken by those commands alone to which it means something. */
+/* Options that several commands share. A command takes those that its flags name. */
 extern const struct pb_option pb_common_options[];
 
 /* Whether a command takes a shared option. False also where it has an option of that name itself. */
 bool pb_option_applies(const struct pb_command *command, const struct pb_option *shared);
 
-/* The names of the commands, but for hidden ones, that take an option, whether shared or their own, as "a, b
- * and c". Returns how many. */
+/* Names of the visible commands that take an option (shared or their own), as "a, b and c". Returns how
+ * many. */
 size_t pb_option_takers(const char *name, char *ret, size_t size);
 
 const struct pb_command *pb_command_find(const char *name);

@@ -100,7 +100,7 @@ bool pb_option_applies(const struct pb_command *command, const struct pb_option 
     return true; /* --help */
 }
 
-static bool takes(const struct pb_command *command, const char *name)
+static bool takes_option(const struct pb_command *command, const char *name)
 {
     for (const struct pb_option *o = pb_common_options; o->name; o++)
         if (strcmp(o->name, name) == 0 && pb_option_applies(command, o))
@@ -114,9 +114,9 @@ size_t pb_option_takers(const char *name, char *ret, size_t size)
 
     ret[0] = '\0';
     for (size_t i = 0; pb_commands[i]; i++)
-        total += !(pb_commands[i]->flags & PB_CMD_HIDDEN) && takes(pb_commands[i], name);
+        total += !(pb_commands[i]->flags & PB_CMD_HIDDEN) && takes_option(pb_commands[i], name);
     for (size_t i = 0; pb_commands[i] && len < size; i++) {
-        if (pb_commands[i]->flags & PB_CMD_HIDDEN || !takes(pb_commands[i], name))
+        if (pb_commands[i]->flags & PB_CMD_HIDDEN || !takes_option(pb_commands[i], name))
             continue;
         n++;
         len += (size_t)snprintf(ret + len, size - len, "%s%s",
@@ -140,7 +140,7 @@ const struct pb_command *pb_command_find(const char *name)
 #define WORD_MAX 32
 
 /* Edits (insert, delete, replace, swap neighbours) between two words. */
-static int distance(const char *a, const char *b)
+static int edit_distance(const char *a, const char *b)
 {
     int d[WORD_MAX + 1][WORD_MAX + 1];
     int n = (int)strnlen(a, WORD_MAX), m = (int)strnlen(b, WORD_MAX);
@@ -166,10 +166,10 @@ static int distance(const char *a, const char *b)
 const struct pb_command *pb_command_nearest(const char *name)
 {
     const struct pb_command *nearest = NULL;
-    int best = 3; /* further off it is another word */
+    int best = 3; /* an edit distance above 2 is another word */
 
     for (size_t i = 0; pb_commands[i]; i++) {
-        int d = distance(name, pb_commands[i]->name);
+        int d = edit_distance(name, pb_commands[i]->name);
         if (d < best && !(pb_commands[i]->flags & PB_CMD_HIDDEN)) {
             best = d;
             nearest = pb_commands[i];
@@ -178,7 +178,7 @@ const struct pb_command *pb_command_nearest(const char *name)
     return nearest;
 }
 
-/* By its name up to a "=". */
+/* Compares the part of the word before "=". */
 const char *pb_option_nearest(const struct pb_command *command, const char *word)
 {
     const struct pb_option *const tables[] = {command->options, pb_common_options};
@@ -191,7 +191,7 @@ const char *pb_option_nearest(const struct pb_command *command, const char *word
         for (const struct pb_option *o = tables[t]; o && o->name; o++) {
             if (t == 1 && !pb_option_applies(command, o))
                 continue;
-            int d = distance(name, o->name);
+            int d = edit_distance(name, o->name);
             if (d < best) {
                 best = d;
                 nearest = o->name;
@@ -229,7 +229,7 @@ int pb_parse_duration(const char *text, unsigned *ret_ms)
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
         if (strcmp(end, units[i].suffix) == 0 && number * units[i].ms < 4e9) {
             *ret_ms = (unsigned)(number * units[i].ms);
-            /* 0 stands for no limit: what is very short is not that. */
+            /* 0 means "no limit": a very short time is rounded up to 1 ms. */
             if (*ret_ms == 0 && number > 0)
                 *ret_ms = 1;
             return 0;

@@ -16,7 +16,7 @@
 
 #define LINE_MAX_BYTES 4096
 
-/* What one child writes to one of its two streams, up to its next newline. */
+/* One output stream of a child, buffered up to the next newline. */
 struct stream {
     int fd; /* -1: ended */
     FILE *to;
@@ -32,7 +32,7 @@ static void put_line(struct stream *s)
 }
 
 /* False at the end of the stream. */
-static bool forward(struct stream *s)
+static bool forward_lines(struct stream *s)
 {
     char buf[LINE_MAX_BYTES];
 
@@ -53,7 +53,7 @@ static bool forward(struct stream *s)
     return false;
 }
 
-static pid_t start(const struct pb_call *call, size_t i, struct stream out[2])
+static pid_t start_child(const struct pb_call *call, size_t i, struct stream out[2])
 {
     int pipes[2][2];
 
@@ -66,14 +66,14 @@ static pid_t start(const struct pb_call *call, size_t i, struct stream out[2])
         return -errno;
     if (pid == 0) {
         struct pb_call one = *call;
-        /* SIGTERM and not SIGKILL: injection puts things back. */
+        /* SIGTERM rather than SIGKILL: an injection under way must be undone. */
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)
             _exit(1);
         one.targets = (struct pb_targets){.at = &call->targets.at[i], .n = 1};
         dup2(pipes[0][1], STDOUT_FILENO);
         dup2(pipes[1][1], STDERR_FILENO);
-        /* A command that goes on in the background must not keep these pipes open. */
+        /* A command that stays in the background must not keep these pipes open. */
         close(pipes[0][1]);
         close(pipes[1][1]);
         setvbuf(stdout, NULL, _IOLBF, 0);
@@ -97,7 +97,7 @@ static void forward_all(struct stream *streams, size_t n, struct pollfd *waited)
         if (poll(waited, (nfds_t)n, -1) < 0 && errno != EINTR)
             return;
         for (size_t i = 0; i < n; i++)
-            if (streams[i].fd >= 0 && waited[i].revents && !forward(&streams[i]))
+            if (streams[i].fd >= 0 && waited[i].revents && !forward_lines(&streams[i]))
                 open--;
     }
 }
@@ -112,7 +112,7 @@ int pb_fanout(const struct pb_call *call, struct pb_err *err)
     size_t started = 0;
 
     for (; r == 0 && started < n; started++) {
-        pids[started] = start(call, started, &streams[2 * started]);
+        pids[started] = start_child(call, started, &streams[2 * started]);
         if (pids[started] < 0) {
             r = pb_fail(err, pids[started], "cannot start a process for %s: %s",
                         call->targets.at[started].label, strerror(-pids[started]));
@@ -141,6 +141,6 @@ int pb_target_failed(const struct pb_call *call, const struct pb_target *target,
     fprintf(stderr, "[%s] probing: %s: ", target->label, call->command->name);
     pb_put_plain(stderr, pb_err_text(err, r));
     putc('\n', stderr);
-    err->text[0] = '\0'; /* the sentence was printed: it is not the next target's */
+    err->text[0] = '\0'; /* printed already: it must not be reported for the next target */
     return PB_FAILED;
 }

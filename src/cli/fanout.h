@@ -1,21 +1,19 @@
-/* fanout: one command for several processes at once, with the process's label in front of each line. */
+/* fanout: runs one command for several processes at once, with the process's label before each line. */
 #pragma once
 
 #include "cli/cli.h"
 
-/* Runs command->run for each target in a child process of its own, so that one that hangs holds up no other,
- * and one that fails takes none with it. Returns 0, or PB_FAILED when any failed.
+/* Runs command->run for each target in a child process, so that a target that hangs or fails does not affect
+ * the others. Returns 0, or PB_FAILED when any failed.
  *
- * These children have no deadline, unlike those of ask/apart.h, which answer a question: they are the whole
- * command, prints and all, and eval, archive and a prompt may go on for as long as the user lets them. What
- * in them waits for the target has one: the session is opened in a child of apart.h, the conversation has the
- * command's --timeout. */
+ * These children have no deadline (the children of ask/apart.h do): they run the whole command, output
+ * included, and eval, archive or a prompt may last as long as the user lets them. Waiting for the target is
+ * bounded: the session is opened in a child of apart.h, the conversation has the command's --timeout. */
 int pb_fanout(const struct pb_call *call, struct pb_err *err);
 
 /* Runs it for one target and prints the error, if any, as every command does. Returns the exit status. */
 int pb_run_one(const struct pb_call *call);
 
-/* One of several targets failed: says so on stderr, with its label, so that the others' rows are shown all
- * the same, and returns PB_FAILED. The only target's failure is the command's: r and err are left to be
- * reported. */
+/* Reports the failure of one of several targets on stderr with its label, and returns PB_FAILED, so that the
+ * others' rows are still shown. With a single target r and err are left to the caller. */
 int pb_target_failed(const struct pb_call *call, const struct pb_target *target, int r, struct pb_err *err);

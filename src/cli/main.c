@@ -1,7 +1,6 @@
-/* main: reads the command line, resolves the targets, runs the command, and turns what it returns into an
- * exit status: 0, 1 (failed), 2 (called wrongly), 128 + n (stopped by signal n). Errors go to stderr as
- * "probing: what: why (what to do)".
- */
+/* main: parses the command line, resolves the targets, runs the command, and turns its result into an exit
+ * status: 0, 1 (failed), 2 (called wrongly), 128 + n (stopped by signal n). Errors go to stderr as "probing:
+ * what: why (what to do)". */
 #include "ask/targets.h"
 #include "cli/cli.h"
 #include "cli/fanout.h"
@@ -12,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int report(const char *what, int r, const struct pb_err *err)
+static int print_error(const char *what, int r, const struct pb_err *err)
 {
     if (r >= 0)
         return 0;
@@ -30,7 +29,7 @@ static int report(const char *what, int r, const struct pb_err *err)
 int pb_run_one(const struct pb_call *call)
 {
     struct pb_err err = {0};
-    return report(call->command->name, call->command->run(call, &err), &err);
+    return print_error(call->command->name, call->command->run(call, &err), &err);
 }
 
 static void put_note(void *arg, const char *text)
@@ -40,8 +39,8 @@ static void put_note(void *arg, const char *text)
     putc('\n', stderr);
 }
 
-/* By the --timeout that a query has of its own: half of it for a process that does not answer, since the rows
- * of the others are still to be worked on. */
+/* A query's own --timeout also limits the questions to processes: half of it, so that a process that does not
+ * answer leaves time for the rows of the others. */
 static void limit_questions(struct pb_call *call)
 {
     enum { LEAST_MS = 1000 };
@@ -52,7 +51,7 @@ static void limit_questions(struct pb_call *call)
         call->ask.limit_ms = ms / 2 > LEAST_MS ? ms / 2 : LEAST_MS;
 }
 
-static int run(struct pb_call *call)
+static int run_call(struct pb_call *call)
 {
     const struct pb_command *command = call->command;
     struct pb_err err = {0};
@@ -60,10 +59,10 @@ static int run(struct pb_call *call)
 
     call->ask = (struct pb_ask){.archive = pb_call_option(call, "archive"), .note = put_note};
     if (call->target && !(command->flags & (PB_CMD_TARGET | PB_CMD_MAY_TARGET)))
-        r = pb_fail(&err, PB_USAGE, "it takes no target");
+        r = pb_fail(&err, PB_USAGE, "this command takes no target");
     else if (call->token_file)
         r = pb_fail(&err, PB_USAGE, "--token-file goes with -t HOST:PORT: a process here needs no token");
-    else if (call->target && !call->target[0]) /* which stands in every command line */
+    else if (call->target && !call->target[0]) /* "" would match every command line */
         r = pb_fail(&err, PB_USAGE, "the target is empty (give a pid, or text of its command line)");
     else if (call->target)
         r = pb_targets_resolve(&call->ask, call->target, call->all, command->flags & PB_CMD_DEAD,
@@ -73,13 +72,13 @@ static int run(struct pb_call *call)
     if (r >= 0 && !(command->flags & PB_CMD_LABELS))
         pb_targets_label(&call->ask, &call->targets);
     if (r < 0)
-        return report(command->name, r, &err);
+        return print_error(command->name, r, &err);
     limit_questions(call);
-    /* Rows for a program are one table, of whatever printed them. */
+    /* Rows for a program are one table, whichever process printed them. */
     if (command->flags & PB_CMD_TOGETHER || call->targets.n <= 1 || call->format != PB_FORMAT_TABLE)
         return pb_run_one(call);
     r = pb_fanout(call, &err);
-    return report(command->name, r, &err);
+    return print_error(command->name, r, &err);
 }
 
 int main(int argc, char **argv)
@@ -93,13 +92,13 @@ int main(int argc, char **argv)
         return 0;
     }
     if (r != 0)
-        return r > 0 ? 0 : report(call.command ? call.command->name : NULL, r, &err);
+        return r > 0 ? 0 : print_error(call.command ? call.command->name : NULL, r, &err);
     int status;
     if (call.target && pb_remote_is(call.target)) {
         status = pb_remote_run(argc, argv, call.target, call.token_file, &err);
-        status = status < 0 ? report(call.command->name, status, &err) : status;
+        status = status < 0 ? print_error(call.command->name, status, &err) : status;
     } else {
-        status = run(&call);
+        status = run_call(&call);
     }
     pb_targets_done(&call.targets);
     return status;

@@ -17,10 +17,10 @@ struct scan {
     bool only_args; /* after "--" */
 };
 
-/* The option that a word names in a table, and its place there; *ret_value is what follows "=" or a letter.
- */
-static const struct pb_option *match(const struct pb_option *options, const char *word,
-                                     const char **ret_value, int *ret_index)
+/* Finds the option that a word names in a table, and its index. *ret_value: the text after "=" or the
+ * letter. */
+static const struct pb_option *match_option(const struct pb_option *options, const char *word,
+                                            const char **ret_value, int *ret_index)
 {
     for (int i = 0; options && options[i].name; i++) {
         const struct pb_option *o = &options[i];
@@ -58,7 +58,7 @@ static bool looks_like_target(const char *word)
     return digits || pb_remote_is(word);
 }
 
-/* The first two words that are neither options nor the arguments of common ones. */
+/* Finds the first two words that are neither options nor values of common options. */
 static void find_words(int argc, char **argv, int ret[2])
 {
     int found = 0;
@@ -73,7 +73,7 @@ static void find_words(int argc, char **argv, int ret[2])
             ret[found++] = i;
             continue;
         }
-        const struct pb_option *o = match(pb_common_options, argv[i], &value, &index);
+        const struct pb_option *o = match_option(pb_common_options, argv[i], &value, &index);
         if (o && o->argument && !value)
             i++;
     }
@@ -88,7 +88,7 @@ static int unknown_command(const char *word, struct pb_err *err)
     return pb_fail(err, PB_USAGE, "there is no command '%s' (probing help lists them)", word);
 }
 
-/* Finds the command and, where it leads, the target. *ret_skip: the words that are theirs. */
+/* Finds the command and a target before it. *ret_skip: the words that were used. */
 static int find_command(int argc, char **argv, struct pb_call *call, int ret_skip[2], struct pb_err *err)
 {
     int words[2];
@@ -128,7 +128,7 @@ static int set_format(struct pb_call *call, const char *text, struct pb_err *err
     return pb_fail(err, PB_USAGE, "there is no format '%s'; there are table, json, csv and tsv", text);
 }
 
-/* A command with formats of its own takes --json as one of those. */
+/* A command with its own --format takes --json as one of its formats. */
 static int set_json(struct pb_call *call, struct pb_err *err)
 {
     for (int i = 0; call->command->options && call->command->options[i].name; i++)
@@ -182,18 +182,18 @@ static int unknown_option(const struct pb_call *call, const char *word, struct p
     return pb_fail(err, PB_USAGE, "%s does not take %s (probing %s --help)", name, word, name);
 }
 
-/* One option: word is "--name", or any character and the letter. *ret_more: more letters follow it. */
+/* Takes one option. word: "--name", or any character and a letter. *ret_more: more letters follow. */
 static int take_one(struct scan *s, struct pb_call *call, const char *word, bool *ret_more,
                     struct pb_err *err)
 {
     const char *value;
     int index;
 
-    const struct pb_option *o = match(call->command->options, word, &value, &index);
+    const struct pb_option *o = match_option(call->command->options, word, &value, &index);
     bool own = o != NULL;
     if (!own)
-        o = match(pb_common_options, word, &value, &index);
-    /* A target may also be given without an option: main.c refuses both in one place. */
+        o = match_option(pb_common_options, word, &value, &index);
+    /* A target may also be given as a word: main.c refuses a target for all commands that take none. */
     if (!o || (!own && o->letter != 't' && strcmp(o->name, "token-file") != 0 &&
                !pb_option_applies(call->command, o)))
         return unknown_option(call, s->argv[s->at], err);
@@ -220,7 +220,7 @@ static int take_option(struct scan *s, struct pb_call *call, struct pb_err *err)
     bool more = false;
 
     int r = take_one(s, call, word, &more, err);
-    /* What follows a letter is its value where it takes one, else the next letter. */
+    /* The text after a letter is its value, or the next letter where the option takes no value. */
     while (r == 0 && more)
         r = take_one(s, call, ++word, &more, err);
     return r;

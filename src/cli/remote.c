@@ -1,7 +1,7 @@
 /* remote: see remote.h.
  *
- * Plain HTTP up to the upgrade, then frames (control/relay.h). TLS would need a library: `ssh -L` does
- * that. */
+ * Plain HTTP up to the upgrade, then frames (control/relay.h). No TLS, which would need a library: use `ssh
+ * -L`. */
 #include "cli/remote.h"
 
 #include "base/cleanup.h"
@@ -31,8 +31,8 @@ enum { PATH_SIZE = 4096, ANSWER_MAX = 8192, FILES = 4 };
 /* A file of this machine that the command line names. */
 struct file {
     const char *path; /* as given */
-    char name[160];   /* what it is called there */
-    bool written;     /* it comes back */
+    char name[160];   /* its name on the other machine */
+    bool written;     /* an output file: it is sent back */
     FILE *part;
     char part_path[PATH_SIZE];
 };
@@ -72,7 +72,7 @@ static void split_target(struct remote *r, const char *target)
     snprintf(r->id, sizeof(r->id), "%s", slash ? slash + 1 : "");
 }
 
-/* --- to the service --- */
+/* --- connecting to the service --- */
 
 static int connect_service(struct remote *r, struct pb_err *err)
 {
@@ -80,7 +80,7 @@ static int connect_service(struct remote *r, struct pb_err *err)
 
     int e = getaddrinfo(r->host, r->port, &hints, &found);
     if (e != 0)
-        return pb_fail(err, -EHOSTUNREACH, "%s is not known: %s", r->host, gai_strerror(e));
+        return pb_fail(err, -EHOSTUNREACH, "host not found: %s: %s", r->host, gai_strerror(e));
     int last = EHOSTUNREACH;
     r->relay.socket = -1;
     for (struct addrinfo *a = found; a && r->relay.socket < 0; a = a->ai_next) {
@@ -99,7 +99,7 @@ static int connect_service(struct remote *r, struct pb_err *err)
     return 0;
 }
 
-/* A file that was given (--token-file), PROBING_TOKEN, the file that PROBING_TOKEN_FILE names, or that of the
+/* The token from --token-file, PROBING_TOKEN, the file that PROBING_TOKEN_FILE names, or the file of the
  * user's own service on this machine. */
 static int find_token(const char *given, char ret[128], struct pb_err *err)
 {
@@ -123,20 +123,20 @@ static int find_token(const char *given, char ret[128], struct pb_err *err)
     return path && e < 0 ? pb_fail(err, e, "%s cannot be read: %s", path, strerror(-e)) : 0;
 }
 
-/* The sentence of an error of the service: "message":"..". */
-static int refused(const char *answer, struct pb_err *err)
+/* Extracts the sentence of an error answer: "message":"..". */
+static int report_refusal(const char *answer, struct pb_err *err)
 {
     const char *message = strstr(answer, "\"message\":\"");
 
     if (!message)
         return pb_fail(err, -EPROTO,
-                       "what answers there is no service of this program, or another release of it");
+                       "the answer is not from a probing service, or from another release of it");
     message += 11;
     return pb_fail(err, -EACCES, "the service says: %.*s", (int)strcspn(message, "\""), message);
 }
 
-/* Reads the head of the answer byte by byte: what follows it is frames. */
-static int upgrade(struct remote *r, const char *token_file, struct pb_err *err)
+/* Reads the head of the answer byte by byte: frames follow it directly. */
+static int upgrade_connection(struct remote *r, const char *token_file, struct pb_err *err)
 {
     char text[ANSWER_MAX], token[128];
     size_t n = 0;
@@ -157,18 +157,18 @@ static int upgrade(struct remote *r, const char *token_file, struct pb_err *err)
             break;
     }
     if (e < 0)
-        return pb_fail(err, e, "the service at %s:%s hung up", r->host, r->port);
+        return pb_fail(err, e, "the service at %s:%s closed the connection", r->host, r->port);
     if (strncmp(text, "HTTP/1.1 101", 12) == 0)
         return 0;
     ssize_t more = recv(r->relay.socket, text, sizeof(text) - 1, 0);
     text[more > 0 ? more : 0] = '\0';
-    return refused(text, err);
+    return report_refusal(text, err);
 }
 
 /* --- files of this machine --- */
 
-/* What a file is called there: its own last name, with a number before it where another has that name or the
- * service would not take it. */
+/* The file's name on the other machine: its base name, with a number in front where that is taken or not
+ * allowed. */
 static struct file *add_file(struct remote *r, const char *path, bool written)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -204,7 +204,7 @@ static int send_content(struct remote *r, const struct file *f, struct pb_err *e
     return more < 0 ? pb_fail(err, -errno, "%s cannot be read: %s", f->path, strerror(errno)) : 0;
 }
 
-/* A piece of a file that comes back. It appears when the command is over. */
+/* Takes a piece of an output file. The file appears when the command has ended. */
 static int take_file(struct remote *r, const char *bytes, size_t n, struct pb_err *err)
 {
     const char *nul = memchr(bytes, '\0', n);
@@ -261,14 +261,14 @@ static void add_word(struct line *l, const char *word)
     l->n += n;
 }
 
-/* Options that name a file: what is written comes back, what is read goes along. */
+/* Options that name a file: output files are sent back, input files are sent along. */
 static const struct {
     const char *name;
     char letter;
     bool written;
 } file_options[] = {{"--output", 'o', true}, {"--file", 'f', false}};
 
-/* An option with a file in it, or before it (*ret_next). NULL: none. */
+/* The file named by an option word, or *ret_next where the next word names it. NULL: none. */
 static const char *file_in(const char *word, bool *ret_written, bool *ret_next)
 {
     for (size_t i = 0; i < sizeof(file_options) / sizeof(file_options[0]); i++) {
@@ -286,7 +286,7 @@ static const char *file_in(const char *word, bool *ret_written, bool *ret_next)
     return NULL;
 }
 
-/* The target becomes the process that it names there, or goes where it names the service alone. */
+/* Replaces HOST:PORT/PID by the pid; HOST:PORT alone is removed. */
 static bool add_target(struct line *l, const struct remote *r, char **argv, int *at, const char *target)
 {
     const char *word = argv[*at];
@@ -315,7 +315,7 @@ static int make_line(struct remote *r, int argc, char **argv, const char *target
     for (int i = 1; i < argc; i++) {
         if (!target_seen && (target_seen = add_target(l, r, argv, &i, target)))
             continue;
-        if (strncmp(argv[i], TOKEN_FILE, strlen(TOKEN_FILE)) == 0) { /* for this end alone */
+        if (strncmp(argv[i], TOKEN_FILE, strlen(TOKEN_FILE)) == 0) { /* for this side only */
             i += argv[i][strlen(TOKEN_FILE)] != '=';
             continue;
         }
@@ -363,7 +363,7 @@ static int send_command(struct remote *r, int argc, char **argv, const char *tar
     return e < 0 ? e : pb_relay_send(&r->relay, PB_RELAY_BEGIN, "", 0);
 }
 
-/* --- while it runs --- */
+/* --- while the command runs --- */
 
 static int pass_input(struct remote *r)
 {
@@ -381,7 +381,7 @@ static int write_out(FILE *to, const char *bytes, size_t n)
     return fwrite(bytes, 1, n, to) == n && fflush(to) == 0 ? 0 : -EPIPE;
 }
 
-/* 1: it is over, with *ret_status. */
+/* Returns 1 when the command has ended, with *ret_status. */
 static int take_frame(struct remote *r, int *ret_status, struct pb_err *err)
 {
     char bytes[PB_RELAY_MAX];
@@ -389,7 +389,8 @@ static int take_frame(struct remote *r, int *ret_status, struct pb_err *err)
 
     int kind = pb_relay_receive(&r->relay, bytes, &n);
     if (kind < 0)
-        return pb_fail(err, kind, "the service at %s:%s ended in the middle", r->host, r->port);
+        return pb_fail(err, kind, "connection lost: the service at %s:%s ended before the command did",
+                       r->host, r->port);
     switch (kind) {
     case PB_RELAY_OUTPUT:
         return write_out(stdout, bytes, n);
@@ -401,7 +402,7 @@ static int take_frame(struct remote *r, int *ret_status, struct pb_err *err)
         *ret_status = n ? (unsigned char)bytes[0] : 1;
         return 1;
     default:
-        return pb_fail(err, -EPROTO, "the service sends what this release does not know");
+        return pb_fail(err, -EPROTO, "the service sent an unknown message: it is of another release");
     }
 }
 
@@ -421,7 +422,7 @@ static int take_signal(struct remote *r, int signals)
     return pb_relay_send(&r->relay, PB_RELAY_TERMINAL, bytes, sizeof(bytes));
 }
 
-static int relay(struct remote *r, int signals, int *ret_status, struct pb_err *err)
+static int relay_frames(struct remote *r, int signals, int *ret_status, struct pb_err *err)
 {
     int e = 0;
 
@@ -435,7 +436,7 @@ static int relay(struct remote *r, int signals, int *ret_status, struct pb_err *
             e = take_signal(r, signals);
         if (e == 0 && p[1].revents)
             e = pass_input(r);
-        if (p[0].revents) /* also where nothing can be sent any more: it has said why */
+        if (p[0].revents) /* also when sending fails: the service may have sent the reason */
             e = take_frame(r, ret_status, err);
     }
     return e;
@@ -451,7 +452,7 @@ int pb_remote_run(int argc, char **argv, const char *target, const char *token_f
     split_target(&r, target);
     int e = connect_service(&r, err);
     if (e == 0)
-        e = upgrade(&r, token_file, err);
+        e = upgrade_connection(&r, token_file, err);
     if (e == 0)
         e = send_command(&r, argc, argv, target, err);
     if (e == 0) {
@@ -466,7 +467,7 @@ int pb_remote_run(int argc, char **argv, const char *target, const char *token_f
             cfmakeraw(&raw);
             tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
         }
-        e = relay(&r, signals, &status, err);
+        e = relay_frames(&r, signals, &status, err);
         if (r.terminal)
             tcsetattr(STDIN_FILENO, TCSADRAIN, &r.before);
     }

@@ -1,4 +1,4 @@
-/* remote: a command line about a process of another machine, run by the service there (probing serve). */
+/* remote: runs a command line about a process of another machine by the service there (probing serve). */
 #pragma once
 
 #include <stdbool.h>

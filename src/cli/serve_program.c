@@ -21,13 +21,13 @@ int pb_serve_become(const char *const *words, struct pb_err *err)
     snprintf(slash ? slash + 1 : path, 16, "probing-serve");
     execv(path, (char *const *)words);
     if (errno == ENOENT)
-        return pb_fail(
-            err, -ENOENT,
-            "%s is not there: this build was made without libmicrohttpd (Debian: libmicrohttpd-dev)", path);
+        return pb_fail(err, -ENOENT,
+                       "%s not found: this build was made without libmicrohttpd (Debian: libmicrohttpd-dev)",
+                       path);
     return pb_fail(err, -errno, "%s cannot be run: %s", path, strerror(errno));
 }
 
-/* Its exit status. */
+/* Runs the service. Returns its exit status. */
 static int run_service(const char *const *words)
 {
     struct pb_err err = {0};

@@ -1,14 +1,14 @@
-/* serve_program: probing-serve, beside this program, which links an HTTP library while this one links libc
- * only. */
+/* serve_program: runs probing-serve, which is in the same folder as this program. It links an HTTP library;
+ * this program links libc only. */
 #pragma once
 
 struct pb_err;
 
 enum { PB_SERVE_WORDS = 32 };
 
-/* Becomes it. words: its arguments, the first its name, ended by NULL. Returns only where that fails. */
+/* Replaces this process by the service (exec). words: its argv, ended by NULL. Returns only on failure. */
 int pb_serve_become(const char *const *words, struct pb_err *err);
 
-/* Starts the user's service in the background, about a process where a request names none; address NULL: a
- * free port. It prints where it is; where one runs already, that one's address is printed. */
+/* Starts the user's service in the background; pid is the process of requests that name none. address NULL: a
+ * free port. It prints its address, or that of a service that runs already. */
 int pb_serve_start(int pid, const char *address, struct pb_err *err);

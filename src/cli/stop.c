@@ -10,7 +10,7 @@ static struct sigaction before[NUMBERS];
 static int depth;
 volatile sig_atomic_t pb_stop_flag;
 
-static void note(int number)
+static void note_signal(int number)
 {
     pb_stop_flag = number;
 }
@@ -30,7 +30,7 @@ void pb_stop_begin(void)
     pb_stop_flag = 0;
     for (size_t i = 0; i < NUMBERS; i++) {
         sigaction(numbers[i], NULL, &before[i]);
-        pb_signal_take(numbers[i], note);
+        pb_signal_take(numbers[i], note_signal);
     }
 }
 

@@ -127,7 +127,7 @@ def test_a_forked_worker_is_not_taken_for_the_job():
     (["query", "-xo"], 2, "--output needs a value"),
     (["list", "--format", "yaml"], 2, "no format 'yaml'"),
     (["list", "--format"], 2, "needs a value"),
-    (["list", "-t", "1"], 2, "it takes no target"),
+    (["list", "-t", "1"], 2, "this command takes no target"),
     (["list", "--all"], 2, "list does not take --all (now, backtrace, flamegraph, top,"),
     (["list", "--timeout=3"], 2, "list does not take --timeout (backtrace, "),
     (["-t", "1", "eval", "--json", "1"], 2, "eval does not take --json (list, now, backtrace, core, "),

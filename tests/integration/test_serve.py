@@ -381,7 +381,7 @@ def test_a_service_that_ends_takes_its_commands_along(tmp_path, job):
         jobs.wait_until(lambda: commands_of(s), what="the command")
         [command] = commands_of(s)
         assert subprocess.run([PROGRAM, "serve", "--stop"], env=s.env, timeout=20).returncode == 0
-        assert "ended in the middle" in waiting.communicate(timeout=20)[1] and waiting.returncode == 1
+        assert "connection lost" in waiting.communicate(timeout=20)[1] and waiting.returncode == 1
         jobs.wait_until(lambda: not Path(f"/proc/{command}").exists(), what="the end of the command")
     assert probe(job.pid, "eval", "rate").stdout == "0.1\n"
 

@@ -1,4 +1,4 @@
-/* archive: moves what a process has recorded into Parquet files, before newer rows take its place. */
+/* archive: moves recorded rows of a process into Parquet files, before newer rows overwrite them. */
 #include "ask/archive_parts.h"
 #include "ask/settings.h"
 #include "base/cleanup.h"
@@ -24,25 +24,25 @@
 #include <unistd.h>
 
 enum { EVERY_MS = 30000, LEAST_EVERY_MS = 100, KEEP_S = 60, MANY_SEGMENTS = 64, MANY_PERCENT = 12 };
-enum { LOOK_S = 2 };                    /* for recordings */
-#define LAST_LOOKS_NS (5 * PB_NS_PER_S) /* for those that end with the process, a moment later */
+enum { LOOK_S = 2 };                    /* between two searches for new recordings of the process */
+#define LAST_LOOKS_NS (5 * PB_NS_PER_S) /* recordings end a moment after the process */
 
 struct job {
     const struct pb_target *target;
     char folder[PATH_MAX];
     struct pb_archive_limits limits;
-    struct pb_archive_seen *seen; /* of the archive, by earlier rounds */
+    struct pb_archive_seen *seen; /* files that earlier rounds found in the archive */
     struct pb_settings settings;
     unsigned every_ms;
     bool once, background;
-    bool prune;     /* the limits are about every run in the archive, not about this process alone */
-    bool own;       /* it has tables of its own */
-    int own_result; /* negative: its own tables cannot be archived, but recordings of it can */
+    bool prune;     /* the limits apply to every run in the archive, not only to this process */
+    bool own;       /* the process has an arena of its own */
+    int own_result; /* negative: its own tables cannot be archived; recordings of it still can */
     struct pb_err own_err;
-    struct pb_run_info run; /* its description; without a folder where the process could make none */
+    struct pb_run_info run; /* run description; no folder where the process could not make one */
     struct pb_archive_parts parts;
-    uint64_t files, rows; /* archived by us */
-    struct pb_err said;   /* the last failure that was told */
+    uint64_t files, rows; /* archived by this command */
+    struct pb_err said;   /* the last error that was printed */
 };
 
 static volatile sig_atomic_t stop;
@@ -52,7 +52,7 @@ static void on_signal(int number)
     stop = number;
 }
 
-/* --- what is asked --- */
+/* --- options --- */
 
 static int read_limits(const struct pb_call *call, struct job *job, struct pb_err *err)
 {
@@ -111,8 +111,8 @@ static int open_dead(struct job *job, struct pb_err *err)
     return pb_run_open_arena(run, err);
 }
 
-/* What can be told from outside of a process that wrote no description. */
-static void describe(const struct pb_procinfo *info, struct pb_run_info *ret)
+/* Fills in a description from /proc for a process that wrote none. */
+static void describe_from_proc(const struct pb_procinfo *info, struct pb_run_info *ret)
 {
     _cleanup_free_ char *environment = NULL;
     struct pb_identity id = {0};
@@ -135,7 +135,7 @@ static void describe(const struct pb_procinfo *info, struct pb_run_info *ret)
                                   id.value[i]);
 }
 
-/* Its own tables; -ENOENT: it has none. */
+/* Opens the process's own arena. -ENOENT: it has none. */
 static int open_own(struct job *job, struct pb_err *err)
 {
     struct pb_procinfo info;
@@ -148,7 +148,7 @@ static int open_own(struct job *job, struct pb_err *err)
     job->parts.start_time = info.start_time;
     job->parts.uid = info.euid;
     if (pb_run_of(&info, &job->run) < 0)
-        describe(&info, &job->run);
+        describe_from_proc(&info, &job->run);
     return pb_session_open_arena(job->target->pid, (char[256]){""}, err);
 }
 
@@ -165,7 +165,7 @@ static int open_parts(struct job *job, struct pb_err *err)
     err->text[0] = '\0';
     job->own_result = fd >= 0 ? pb_archive_parts_own(&job->parts, fd, &job->own_err) : 0;
     job->own = fd >= 0 && job->own_result == 0;
-    /* What cannot be archived holds up nothing else: each round looks again, and says so. */
+    /* A part that fails does not stop the others: each round tries it again and reports it. */
     int r = pb_archive_parts_look(&job->parts, err);
     if (job->own_result == -EBUSY || (job->own_result < 0 && !job->parts.n)) {
         *err = job->own_err;
@@ -175,7 +175,7 @@ static int open_parts(struct job *job, struct pb_err *err)
         err->text[0] = '\0';
         r = 0;
     }
-    /* In the background the working directory is another: the folder must be absolute. */
+    /* The background process changes its working directory: the folder must be absolute. */
     char *whole = r == 0 && job->parts.n ? realpath(job->folder, NULL) : NULL;
     if (whole)
         snprintf(job->folder, sizeof(job->folder), "%s", whole);
@@ -207,7 +207,7 @@ static bool has_ended(const struct job *job)
 
 /* --- rounds --- */
 
-static void tell(void *arg, const struct pb_recorder_table *t)
+static void print_table_result(void *arg, const struct pb_recorder_table *t)
 {
     struct job *job = arg;
 
@@ -233,8 +233,8 @@ static void tell(void *arg, const struct pb_recorder_table *t)
     fflush(stdout);
 }
 
-/* A failure is told when it is new: the next round tries again. */
-static void complain(struct job *job, int r, const struct pb_err *err)
+/* Prints an error once: the next round tries again. */
+static void print_error_once(struct job *job, int r, const struct pb_err *err)
 {
     if (strcmp(job->said.text, pb_err_text(err, r)) == 0)
         return;
@@ -242,12 +242,12 @@ static void complain(struct job *job, int r, const struct pb_err *err)
     snprintf(job->said.text, sizeof(job->said.text), "%s", pb_err_text(err, r));
 }
 
-static int keep(struct job *job, struct pb_archive_kept *ret, struct pb_err *err)
+static int apply_limits(struct job *job, struct pb_archive_kept *ret, struct pb_err *err)
 {
     struct pb_archive_limits limits = job->limits;
     _cleanup_free_ char(*runs)[PB_ARCHIVE_RUN] = NULL;
 
-    /* The setting of one process must not remove what others have archived. */
+    /* Without --prune the limits of this process's settings remove only its own files. */
     if (!job->prune) {
         runs = calloc(job->parts.n + 1, sizeof(*runs));
         if (!runs)
@@ -265,8 +265,8 @@ static int keep(struct job *job, struct pb_archive_kept *ret, struct pb_err *err
     return r;
 }
 
-/* Everything that can be archived now, and no more; the last of what an ended process left. */
-static int finish(struct job *job, bool ended, struct pb_err *err)
+/* Archives every closed segment once; of an ended process also the open ones. */
+static int archive_once(struct job *job, bool ended, struct pb_err *err)
 {
     struct pb_archive_kept kept = {0};
 
@@ -277,12 +277,12 @@ static int finish(struct job *job, bool ended, struct pb_err *err)
         pb_retry_until(pb_now_ns() + LAST_LOOKS_NS, 100 * PB_NS_PER_MS, 100 * PB_NS_PER_MS);
     while (r == 0 && ended && pb_archive_parts_recorded(&job->parts) && pb_retry_wait(&again))
         r = pb_archive_parts_look(&job->parts, &bad);
-    /* A recording that cannot be archived holds up nothing else, and is what the command ends with. */
-    int round = pb_archive_parts_round(&job->parts, ended, tell, job, err);
+    /* A recording that cannot be archived does not stop the others; its error becomes the command's. */
+    int round = pb_archive_parts_round(&job->parts, ended, print_table_result, job, err);
     if (round == 0)
-        round = keep(job, &kept, err);
+        round = apply_limits(job, &kept, err);
     if (r < 0 && round < 0)
-        complain(job, r, &bad);
+        print_error_once(job, r, &bad);
     else if (r < 0)
         *err = bad;
     r = round < 0 ? round : r;
@@ -296,9 +296,9 @@ static int finish(struct job *job, bool ended, struct pb_err *err)
     return 0;
 }
 
-/* Until the process has ended or a signal stops us. Segments wait until there are many or time is up: few
- * large files are better than many small ones. */
-static int record(struct job *job, struct pb_err *err)
+/* Archives until the process ends or a signal comes. Closed segments wait until there are many or --every has
+ * passed: few large files are better than many small ones. */
+static int archive_until_end(struct job *job, struct pb_err *err)
 {
     uint64_t archived = 0, kept_at = 0, looked = pb_now_ns();
 
@@ -307,14 +307,14 @@ static int record(struct job *job, struct pb_err *err)
         unsigned percent = 0;
         uint64_t now = pb_now_ns();
         if (has_ended(job))
-            return finish(job, true, err);
+            return archive_once(job, true, err);
         bool due = now - archived >= job->every_ms * PB_NS_PER_MS;
         int r = 0;
         if (due || now - looked >= LOOK_S * PB_NS_PER_S) {
             looked = now;
-            /* The rest goes on without a recording that cannot be archived. */
+            /* A recording that cannot be archived does not stop the others. */
             if ((r = pb_archive_parts_look(&job->parts, err)) < 0)
-                complain(job, r, err);
+                print_error_once(job, r, err);
             r = 0;
         }
         int n = pb_archive_parts_pending(&job->parts, &percent);
@@ -322,14 +322,14 @@ static int record(struct job *job, struct pb_err *err)
             r = pb_fail(err, n, "the tables cannot be read: %s", strerror(-n));
         if (r == 0 && (due || n >= MANY_SEGMENTS || percent >= MANY_PERCENT)) {
             archived = now;
-            r = pb_archive_parts_round(&job->parts, false, tell, job, err);
+            r = pb_archive_parts_round(&job->parts, false, print_table_result, job, err);
         }
         if (r == 0 && (kept_at == 0 || now - kept_at >= KEEP_S * PB_NS_PER_S)) {
             kept_at = now;
-            r = keep(job, &kept, err);
+            r = apply_limits(job, &kept, err);
         }
         if (r < 0)
-            complain(job, r, err);
+            print_error_once(job, r, err);
         uint64_t pause = job->every_ms < 1000 ? job->every_ms : 1000;
         pb_sleep_ns((r < 0 ? 1000 : pause / 2) * PB_NS_PER_MS);
     }
@@ -343,8 +343,8 @@ static const char *place_of(const struct job *job)
     return pb_recorder_place(job->parts.at[0].recorder);
 }
 
-/* 0 in the child, its pid in the parent. What it has to say goes to the log in the archive. */
-static pid_t leave(struct job *job, struct pb_err *err)
+/* Returns 0 in the child, its pid in the parent. The child's output goes to the log in the archive. */
+static pid_t go_to_background(struct job *job, struct pb_err *err)
 {
     char path[PATH_MAX + 8];
 
@@ -353,7 +353,7 @@ static pid_t leave(struct job *job, struct pb_err *err)
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     pid_t pid = log < 0 || null < 0 ? -1 : fork();
     if (pid < 0)
-        pb_fail(err, -errno, "it cannot go to the background: %s", strerror(errno));
+        pb_fail(err, -errno, "cannot start a process in the background: %s", strerror(errno));
     if (pid == 0) {
         setsid();
         dup2(null, STDIN_FILENO);
@@ -374,15 +374,15 @@ static pid_t leave(struct job *job, struct pb_err *err)
 static int run_job(struct job *job, struct pb_err *err)
 {
     if (job->once || job->target->dead) {
-        int r = finish(job, job->target->dead, err);
+        int r = archive_once(job, job->target->dead, err);
         if (r == 0 && job->own_result < 0)
             *err = job->own_err;
         return r == 0 ? job->own_result : r;
     }
     if (job->own_result < 0)
-        complain(job, job->own_result, &job->own_err);
+        print_error_once(job, job->own_result, &job->own_err);
     if (job->background) {
-        pid_t pid = leave(job, err);
+        pid_t pid = go_to_background(job, err);
         if (pid > 0)
             printf("process %d is archived to %s in the background, by process %d (log: %s/log)\n",
                    (int)job->target->pid, job->folder, (int)pid, place_of(job));
@@ -394,7 +394,7 @@ static int run_job(struct job *job, struct pb_err *err)
     }
     pb_signal_take(SIGINT, on_signal);
     pb_signal_take(SIGTERM, on_signal);
-    return record(job, err);
+    return archive_until_end(job, err);
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)

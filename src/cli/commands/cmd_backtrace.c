@@ -1,4 +1,4 @@
-/* backtrace: what every thread of a process is doing, read from outside: no injection, no GIL, nothing
+/* backtrace: the stacks of all threads of a process, read from outside: no injection, no GIL, nothing
  * loaded. */
 #include "ask/stackset.h"
 #include "base/err.h"
@@ -31,7 +31,7 @@ static const struct pb_option options[] = {
 struct plan {
     struct pb_stacks_options take;
     bool json, merge;
-    uint64_t count; /* 0: for ever */
+    uint64_t count; /* 0: no limit */
     unsigned interval_ms;
 };
 
@@ -61,21 +61,22 @@ static int make_plan(const struct pb_call *call, struct plan *ret, struct pb_err
     return 0;
 }
 
-/* The processes of one call. A process that cannot be read or has ended is told of once, and the others go
+/* The processes of one call. A process that cannot be read or has ended is reported once; the others go
  * on. */
 struct set {
     struct pb_ask ask;
-    struct pb_targets left; /* those that are still read */
+    struct pb_targets left; /* processes that are still read */
     struct pb_stacks_answer *answers;
     const struct pb_stacks **shown;
-    size_t *index; /* of those shown: which of the call's targets it is */
+    size_t *index; /* for each process shown: its index in the call's targets */
     struct pb_sources **sources;
     bool *gone;
     size_t n;
     bool failed;
 };
 
-static void complain(const struct pb_call *call, struct set *set, size_t i, int r, const struct pb_err *err)
+static void print_failure(const struct pb_call *call, struct set *set, size_t i, int r,
+                          const struct pb_err *err)
 {
     fflush(stdout);
     fprintf(stderr, "probing: %s: %s%s%s\n", call->command->name, set->n > 1 ? call->targets.at[i].label : "",
@@ -114,8 +115,8 @@ static int set_init(const struct pb_call *call, struct set *set, struct pb_err *
                : pb_fail(err, -ENOMEM, "out of memory");
 }
 
-/* All of them at once: so the processes of a job are seen as close together as can be. Returns how many can
- * be shown. */
+/* Reads all processes at once, so that their stacks are of nearly the same moment. Returns how many can be
+ * shown. */
 static int set_take(const struct pb_call *call, const struct plan *p, struct set *set, struct pb_err *err)
 {
     int n = 0;
@@ -133,7 +134,7 @@ static int set_take(const struct pb_call *call, const struct plan *p, struct set
         if (set->gone[i])
             continue;
         if (a->result < 0) {
-            complain(call, set, i, a->result, &a->err);
+            print_failure(call, set, i, a->result, &a->err);
         } else {
             set->index[n] = i;
             set->shown[n++] = a->stacks;
@@ -187,7 +188,7 @@ static void add_frames(struct pb_rows *rows, const struct pb_stacks *s, const st
 
 static void print_rows(struct set *set, size_t n, enum pb_format format, struct pb_err *err)
 {
-    /* The last two only with native frames: without, the columns stay as they always were. */
+    /* The last two columns exist only with native frames: existing scripts keep their columns. */
     static const char *const columns[] = {"target",   "tid",  "thread", "state", "gil",   "depth",
                                           "function", "file", "line",   "kind",  "module"};
     size_t ncolumns = sizeof(columns) / sizeof(columns[0]);
@@ -249,8 +250,8 @@ static int print_once(const struct pb_call *call, const struct plan *p, struct s
     return 0;
 }
 
-static int repeat(const struct pb_call *call, const struct plan *p, struct set *set,
-                  struct pb_history *histories, struct pb_err *err)
+static int print_repeatedly(const struct pb_call *call, const struct plan *p, struct set *set,
+                            struct pb_history *histories, struct pb_err *err)
 {
     int r = 0;
 
@@ -277,12 +278,12 @@ int pb_backtrace(const struct pb_call *call, struct pb_err *err)
     if (r < 0)
         return r;
     struct pb_history *histories = p.count != 1 ? calloc(call->targets.n, sizeof(*histories)) : NULL;
-    /* Everything at once: a terminal must not make us wait between two threads. */
+    /* Output is buffered whole: a slow terminal must not delay the reading of the next thread. */
     static char buffer[1 << 16];
     setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
     r = set_init(call, &set, err);
     if (r == 0)
-        r = repeat(call, &p, &set, histories, err);
+        r = print_repeatedly(call, &p, &set, histories, err);
     for (size_t i = 0; histories && i < set.n; i++)
         pb_history_done(&histories[i]);
     free(histories);

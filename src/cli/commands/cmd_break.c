@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define KIND     "paused" /* clients are those of pause */
+#define KIND     "paused" /* the agent's name for this kind of listening address; pause uses the same */
 #define LIMIT_MS "600000"
 
-/* "FILE:LINE if COND", in one word or in several. */
+/* Appends the words "FILE:LINE if COND", given as one argument or several. */
 static int add_place(const struct pb_call *call, struct pb_question *question, struct pb_err *err)
 {
     char words[PB_QUESTION_SIZE] = "";
@@ -35,7 +35,7 @@ static int add_place(const struct pb_call *call, struct pb_question *question, s
     return r == 0 && words[0] ? pb_question_add(question, "place", words, err) : r;
 }
 
-/* Where clients are going to be served. Returns the port. */
+/* Has the agent listen for clients of the breakpoint. Returns the port. */
 static int listen_for_clients(const struct pb_call *call, const struct pb_address *address, const char *token,
                               struct pb_err *err)
 {
@@ -44,7 +44,7 @@ static int listen_for_clients(const struct pb_call *call, const struct pb_addres
     int r = pb_parts_session(&call->ask, call->targets.at[0].pid, true, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
-    r = pb_address_stop(&session, KIND, false, err); /* that of an earlier break */
+    r = pb_address_stop(&session, KIND, false, err); /* the address of an earlier break */
     if (r >= 0)
         r = pb_address_listen(call->targets.at[0].pid, &session, KIND, address, token, err);
     pb_session_done(&session);

@@ -1,5 +1,4 @@
-/* completions: what a shell needs to complete our command line, made from the tables of commands and options.
- */
+/* completions: shell completions, made from the tables of commands and options. */
 #include "base/err.h"
 #include "cli/cli.h"
 
@@ -21,14 +20,14 @@ static void print_name(const struct pb_command *c)
     printf("%s ", c->name);
 }
 
-/* A pattern of all names for `case`; the last alternative is one that no word matches. */
+/* A pattern of all names for the shell's `case`. The last alternative (a blank) matches no word. */
 static void print_pattern(const struct pb_command *c)
 {
     printf("%s|", c->name);
 }
 
-/* Text within single quotes: a quote in it ends them, is written by itself, and begins them again. special:
- * what the shell's own syntax within the quotes needs a backslash before. */
+/* Prints text within single quotes: a quote ends them, is escaped, and begins them again. special: characters
+ * that need a backslash in this shell. */
 static void print_quoted(const char *text, const char *special)
 {
     for (; *text; text++) {
@@ -57,7 +56,7 @@ static void bash_case(const struct pb_command *c)
     printf("\" ;;\n");
 }
 
-/* Pids complete to Python processes, which `list` knows. The first command on the line is the one. */
+/* A target completes to the pids of `probing list`. The first command name on the line is the command. */
 static void bash(void)
 {
     printf("_probing() {\n"
@@ -163,7 +162,7 @@ static void fish_command(const struct pb_command *c)
     }
 }
 
-/* An option that several commands share: offered until the command is known, then if it takes it. */
+/* A shared option is offered while no command is given, and for the commands that take it. */
 static void fish_shared(const struct pb_option *o)
 {
     printf("complete -c probing -n 'not __probing_command >/dev/null; or contains -- (__probing_command)");
@@ -178,7 +177,7 @@ static void fish_shared(const struct pb_option *o)
     puts("'");
 }
 
-/* fish's own __fish_use_subcommand takes the value of an option, as in -t 4711, for the command. */
+/* fish's own __fish_use_subcommand would take the value of an option (-t 4711) for the command. */
 static void fish(void)
 {
     printf("function __probing_command\n    for word in (commandline -opc)[2..-1]\n        if contains -- "

@@ -1,4 +1,5 @@
-/* config: shows the settings of a process, live or ended, or of this tool; changes those of a live one. */
+/* config: shows the settings of a process (live or ended) or of this tool; changes those of a live
+ * process. */
 #include "ask/parts.h"
 #include "ask/settings.h"
 #include "base/err.h"
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIKE = 4 }; /* edits between names that may have been meant */
+enum { ALIKE = 4 }; /* edit distance up to which "did you mean" offers a name */
 
 static const char *const columns[] = {"target", "name",   "value",      "default_value",
                                       "unit",   "origin", "explanation"};
@@ -25,10 +26,10 @@ static const char *const columns[] = {"target", "name",   "value",      "default
 struct wanted {
     char name[64];
     const char *value; /* NULL: shown only */
-    char share[32];    /* its text, where it was given by the other name */
+    char share[32];    /* the value in our unit, where the setting was given by its old name */
 };
 
-/* The sampling rate by the name of the tool before this one, in Hz; ours is a share of milliseconds. */
+/* The predecessor's name of the sampling rate, in Hz. Ours (probing.sample_rate) is a share of 1000 Hz. */
 #define SAMPLE_FREQ "probing.pprof.sample_freq"
 
 static void use_our_name(struct wanted *w)
@@ -40,12 +41,12 @@ static void use_our_name(struct wanted *w)
     snprintf(w->name, sizeof(w->name), "%s", pb_setting_info[PB_SET_SAMPLE_RATE].name);
     double hz = w->value ? strtod(w->value, &end) : 0;
     if (!w->value || end == w->value || *end)
-        return; /* shown, or refused as it is */
+        return; /* shown, or refused with this name */
     snprintf(w->share, sizeof(w->share), "%.6f", hz / 1e3);
     w->value = w->share;
 }
 
-static int unknown(const char *name, struct pb_err *err)
+static int fail_unknown_setting(const char *name, struct pb_err *err)
 {
     char near[256] = "";
     size_t len = 0;
@@ -61,8 +62,8 @@ static int unknown(const char *name, struct pb_err *err)
     return pb_fail(err, PB_USAGE, "there is no setting '%.60s' (probing config lists them)", name);
 }
 
-/* Everything is checked before anything is set. */
-static int parse(const struct pb_call *call, struct wanted *ret, bool *ret_sets, struct pb_err *err)
+/* All arguments are checked before the first setting is changed. */
+static int parse_settings(const struct pb_call *call, struct wanted *ret, bool *ret_sets, struct pb_err *err)
 {
     struct pb_settings scratch;
     char why[400];
@@ -83,7 +84,7 @@ static int parse(const struct pb_call *call, struct wanted *ret, bool *ret_sets,
                                               "its environment, or archive --to",
                            ret[i].value);
         if (pb_setting_find(ret[i].name) < 0)
-            return unknown(ret[i].name, err);
+            return fail_unknown_setting(ret[i].name, err);
         if (ret[i].value && pb_settings_set(&scratch, ret[i].name, ret[i].value, why, sizeof(why)) < 0)
             return pb_fail(err, PB_USAGE, "%s", why);
         *ret_sets = *ret_sets || ret[i].value;
@@ -134,7 +135,7 @@ static bool is_wanted(const struct pb_call *call, const struct wanted *wanted, c
     return call->nargs == 0;
 }
 
-/* For a person: two lines a setting, since its explanation takes one. */
+/* Two lines per setting for a person: the value, and the explanation. */
 static void print_setting(const struct pb_shown_setting *s)
 {
     printf("%-24s", s->name);
@@ -150,7 +151,7 @@ struct shown {
     const struct pb_call *call;
     const struct pb_target *target;
     const struct wanted *wanted;
-    struct pb_rows *rows; /* NULL: for a person */
+    struct pb_rows *rows; /* NULL: print for a person */
 };
 
 static void show_one(void *arg, const struct pb_shown_setting *s)
@@ -169,8 +170,8 @@ static void show_one(void *arg, const struct pb_shown_setting *s)
         pb_rows_text(to->rows, texts[i]);
 }
 
-static int show(const struct pb_call *call, const struct pb_target *target, const struct wanted *wanted,
-                struct pb_rows *rows, struct pb_err *err)
+static int show_settings(const struct pb_call *call, const struct pb_target *target,
+                         const struct wanted *wanted, struct pb_rows *rows, struct pb_err *err)
 {
     struct shown to = {call, target, wanted, rows};
     struct pb_settings settings;
@@ -183,7 +184,6 @@ static int show(const struct pb_call *call, const struct pb_target *target, cons
     return r;
 }
 
-/* Changes what is to be changed and shows it. Sessions are opened for all at once. */
 static bool turns_torch_on(const struct pb_call *call, const struct wanted *wanted)
 {
     struct pb_settings scratch;
@@ -213,7 +213,7 @@ static int do_all(const struct pb_call *call, const struct wanted *wanted, bool 
         const struct pb_target *target = &call->targets.at[i];
         r = sets ? set_all(call, target, &sessions[i], wanted, err) : 0;
         if (r == 0)
-            r = show(call, target, wanted, to, err);
+            r = show_settings(call, target, wanted, to, err);
         if (r < 0)
             failed = pb_target_failed(call, target, r, err);
     }
@@ -231,7 +231,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     int failed = 0;
     bool sets;
 
-    int r = parse(call, wanted, &sets, err);
+    int r = parse_settings(call, wanted, &sets, err);
     if (r == 0 && sets && call->targets.n == 0)
         r = pb_fail(err, PB_USAGE,
                     "which process? (-t PID sets it in a running one; PROBING_* in the environment for those "
@@ -239,7 +239,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (r < 0)
         return r;
     pb_rows_init(&rows, columns, COLUMNS);
-    failed = call->targets.n ? do_all(call, wanted, sets, to, err) : show(call, NULL, wanted, to, err);
+    failed =
+        call->targets.n ? do_all(call, wanted, sets, to, err) : show_settings(call, NULL, wanted, to, err);
     r = !to || (failed && call->targets.n == 1) ? failed : pb_rows_print(&rows, format, NULL, err);
     pb_rows_done(&rows);
     return r < 0 ? r : failed;

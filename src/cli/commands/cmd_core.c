@@ -1,5 +1,5 @@
-/* core: the stacks of a process that died, from its core file, by the same readers and in the same forms as
- * `backtrace` shows those of a live one. */
+/* core: the stacks of a process that died, from its core file. The same readers and formats as
+ * `backtrace`. */
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/print/stacks_print.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Those of backtrace that make sense for what does not move, by the same names. */
+/* The options of backtrace that apply to a core file, by the same names. */
 static const struct pb_option options[] = {
     {0, "locals", NULL, "arguments and local variables of each frame, shortened; secrets left out"},
     {0, "native", NULL, "native frames too, where they were called; without Python they are shown anyhow"},

@@ -28,7 +28,7 @@ static int listen_for_clients(const struct pb_call *call, const struct pb_addres
     return r < 0 ? r : 0;
 }
 
-/* Has debugpy serve instead, where the process can import it. */
+/* Starts debugpy in the process instead, where it can be imported. */
 static int start_debugpy(const struct pb_call *call, const struct pb_address *address, struct pb_err *err)
 {
     const char *folder = pb_call_option(call, "debugpy-path");

@@ -1,4 +1,4 @@
-/* detach: takes the agent out of a process again. */
+/* detach: removes the agent from a process. */
 #include "ask/parts.h"
 #include "base/err.h"
 #include "cli/cli.h"

@@ -1,4 +1,4 @@
-/* doctor: can this process be probed, and what would lift what stands in the way. */
+/* doctor: whether a process can be probed, what prevents it, and how to change that. */
 #include "cli/cli.h"
 #include "cli/print/rows.h"
 #include "engine/caller/abilities.h"
@@ -23,7 +23,7 @@ static void add_row(struct pb_rows *rows, const struct pb_target *target, const 
     pb_rows_text(rows, c->remedy[0] ? c->remedy : NULL);
 }
 
-/* By which of its ways backtrace would read the process; it needs no injection, so it fails by itself. */
+/* Which way backtrace would read the process. It needs no injection, so it is checked on its own. */
 static void add_stacks(struct pb_rows *rows, const struct pb_target *target)
 {
     struct pb_check c = {.name = "stacks"};
@@ -43,8 +43,7 @@ static void add_stacks(struct pb_rows *rows, const struct pb_target *target)
     add_row(rows, target, &c);
 }
 
-/* What of the sandbox for SQL this machine has. Nothing of it concerns the target: it is probed all the same.
- */
+/* Which parts of the SQL sandbox this machine supports. They do not affect probing the target. */
 static void add_sql(struct pb_rows *rows, const struct pb_target *target)
 {
     struct pb_check c = {.name = "sql"};
@@ -78,7 +77,7 @@ static void add_sql(struct pb_rows *rows, const struct pb_target *target)
     add_row(rows, target, &c);
 }
 
-/* By which way a thread that runs would be sampled. */
+/* Which way running threads would be sampled. */
 static void add_samples(struct pb_rows *rows, const struct pb_target *target)
 {
     struct pb_check c = {.name = "samples"};
@@ -90,7 +89,7 @@ static void add_samples(struct pb_rows *rows, const struct pb_target *target)
     int bpf = r < 0 || through ? 0 : pb_means_bpf();
     pb_source_close(&source);
     if (r < 0)
-        return; /* the row above says it */
+        return; /* add_stacks has reported it */
     if (through) {
         c.state = PB_CHECK_WARN;
         snprintf(c.found, sizeof(c.found),
@@ -106,7 +105,7 @@ static void add_samples(struct pb_rows *rows, const struct pb_target *target)
     add_row(rows, target, &c);
 }
 
-/* What the kernel lacks, or a filter hides: each is done without. */
+/* Kernel features that are missing or filtered. Probing works without each of them. */
 static void add_kernel(struct pb_rows *rows, const struct pb_target *target)
 {
     struct pb_check c = {.name = "kernel"};
@@ -135,7 +134,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
             add_row(&rows, &call->targets.at[t], &checks[i]);
             failed = failed || checks[i].state == PB_CHECK_FAIL;
         }
-        if (n > 1) { /* there is such a process */
+        if (n > 1) { /* such a process exists */
             add_stacks(&rows, &call->targets.at[t]);
             add_samples(&rows, &call->targets.at[t]);
             add_kernel(&rows, &call->targets.at[t]);

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 #define ANSWER_GRACE_MS                                                                                      \
-    6000 /* beyond the deadline that the agent keeps: then it is the agent that does not answer */
+    6000 /* longer than the agent's own deadline: after it the agent itself does not answer */
 
 static volatile sig_atomic_t interrupts;
 
@@ -27,7 +27,7 @@ static void count_interrupt(int signal)
     interrupts++;
 }
 
-static void show(const struct pb_frame *frame)
+static void print_output(const struct pb_frame *frame)
 {
     uint64_t stream = pb_field_u64(frame, PB_TAG_STREAM, PB_STREAM_OUT);
     FILE *to = stream == PB_STREAM_OUT || stream == PB_STREAM_VALUE ? stdout : stderr;
@@ -39,14 +39,16 @@ static void show(const struct pb_frame *frame)
     fflush(to);
 }
 
-static int answer(pid_t pid, const struct pb_frame *frame, struct pb_err *err)
+static int print_result(pid_t pid, const struct pb_frame *frame, struct pb_err *err)
 {
     int r = pb_reply_end(pid, 0, frame, err);
     return r == 0 && pb_field_u64(frame, PB_TAG_STATUS, 0) ? PB_FAILED : r;
 }
 
-/* Shows output until the answer comes. Ctrl-C stops the code there, a second one leaves it alone. */
-static int follow(struct pb_client *client, pid_t pid, uint32_t id, unsigned timeout_ms, struct pb_err *err)
+/* Prints output until the result comes. The first Ctrl-C interrupts the code, the second leaves it
+ * running. */
+static int print_until_result(struct pb_client *client, pid_t pid, uint32_t id, unsigned timeout_ms,
+                              struct pb_err *err)
 {
     uint64_t end = timeout_ms ? pb_now_ns() + (timeout_ms + (uint64_t)ANSWER_GRACE_MS) * PB_NS_PER_MS : 0;
     struct pb_frame frame;
@@ -70,9 +72,9 @@ static int follow(struct pb_client *client, pid_t pid, uint32_t id, unsigned tim
         if (frame.id != id)
             continue;
         if (frame.type == PB_MSG_OUTPUT)
-            show(&frame);
+            print_output(&frame);
         else
-            return answer(pid, &frame, err);
+            return print_result(pid, &frame, err);
     }
 }
 
@@ -101,7 +103,7 @@ static int run_code(const struct pb_call *call, const char *code, size_t size, c
     else if (id < 0)
         r = pb_fail(err, (int)id, "the agent does not take the code: %s", strerror((int)-id));
     else
-        r = follow(&session.client, call->targets.at[0].pid, (uint32_t)id, call->timeout_ms, err);
+        r = print_until_result(&session.client, call->targets.at[0].pid, (uint32_t)id, call->timeout_ms, err);
     pb_session_done(&session);
     return r;
 }
@@ -134,7 +136,7 @@ static int read_all(int fd, char **ret, size_t *ret_size)
     return 0;
 }
 
-/* A file when there is one of that name, "-" for stdin, else the code itself. */
+/* The argument is a file if one has that name, "-" is stdin, otherwise it is the code. */
 static int run_execute(const struct pb_call *call, struct pb_err *err)
 {
     _cleanup_free_ char *text = NULL;

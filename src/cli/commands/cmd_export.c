@@ -1,4 +1,4 @@
-/* export: a table, or a stretch of its time, as a file for other programs. */
+/* export: a table, or a time range of it, as a file for other programs. */
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/query/query_run.h"
@@ -9,7 +9,7 @@
 
 enum { TIMEOUT_MS = 600000, NAME_MAX_LENGTH = 127 };
 
-/* schema.name or name, of letters, digits and underscores: it goes into a statement. */
+/* "schema.name" or "name" of letters, digits and underscores: it is pasted into SQL. */
 static bool is_table_name(const char *name)
 {
     int dots = 0;
@@ -22,7 +22,7 @@ static bool is_table_name(const char *name)
     return *name && dots <= 1 && strlen(name) <= NAME_MAX_LENGTH;
 }
 
-/* A condition on the time column: "5m" back from now, or a time in UTC as SQL writes it. */
+/* Appends a condition on the time column: "5m" is back from now, otherwise a time in UTC as in SQL. */
 static int add_bound(char *sql, size_t size, const char *comparison, const char *value, struct pb_err *err)
 {
     size_t n = strlen(sql);

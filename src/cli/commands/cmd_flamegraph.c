@@ -1,4 +1,4 @@
-/* flamegraph: where the time goes, sampled from outside, as a picture or in the formats that others read. */
+/* flamegraph: where the time goes, sampled from outside, as a picture or in formats of other tools. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static void show_progress(struct pb_profiling *p, uint64_t done_ns, uint64_t of_
             pb_sampler_threads(pb_profiling_sampler(p)));
 }
 
-static void sample(struct pb_profiling *p, uint64_t duration_ns)
+static void sample_until_end(struct pb_profiling *p, uint64_t duration_ns)
 {
     uint64_t start = pb_now_ns();
     bool bar = isatty(STDERR_FILENO);
@@ -84,9 +84,9 @@ static void name_output(const struct pb_call *call, char *ret, size_t size)
         snprintf(ret, size, "flame-%s.svg", when);
 }
 
-/* s: what took it; NULL: it is of a recording. */
-static void say(const struct pb_profile *p, const struct pb_sampler *s, const char *output, size_t hidden,
-                bool folded)
+/* s: the sampler; NULL: the profile is of a recording. */
+static void print_summary(const struct pb_profile *p, const struct pb_sampler *s, const char *output,
+                          size_t hidden, bool folded)
 {
     const struct pb_profile_facts *f = pb_profile_facts_of(p);
     char text[512];
@@ -113,9 +113,9 @@ static void say(const struct pb_profile *p, const struct pb_sampler *s, const ch
         printf("  the time line is cut: there was no memory for more\n");
 }
 
-/* Writes it, and says so. */
-static int finish(const struct pb_call *call, struct pb_profile *p, const struct pb_sampler *s, bool idle,
-                  struct pb_err *err)
+/* Writes the output file and prints a summary. */
+static int write_and_report(const struct pb_call *call, struct pb_profile *p, const struct pb_sampler *s,
+                            bool idle, struct pb_err *err)
 {
     const char *output = pb_call_option(call, "output");
     struct pb_flame_options flame = {.lines = pb_call_option(call, "lines"),
@@ -138,7 +138,7 @@ static int finish(const struct pb_call *call, struct pb_profile *p, const struct
     }
     int r = pb_write_file(output, p, &flame, err);
     if (r == 0)
-        say(p, s, output, hidden, folded);
+        print_summary(p, s, output, hidden, folded);
     return r;
 }
 
@@ -164,8 +164,8 @@ static int run_live(const struct pb_call *call, struct pb_err *err)
         return r;
     pb_sampler_hurry(&plan.sampler);
     pb_profile_catch_signals();
-    sample(p, profiling.duration_ns);
-    return finish(call, pb_profiling_profile(p), pb_profiling_sampler(p), plan.idle, err);
+    sample_until_end(p, profiling.duration_ns);
+    return write_and_report(call, pb_profiling_profile(p), pb_profiling_sampler(p), plan.idle, err);
 }
 
 static int run_from(const struct pb_call *call, struct pb_err *err)
@@ -178,7 +178,7 @@ static int run_from(const struct pb_call *call, struct pb_err *err)
         r = pb_profile_new(0, &p);
     if (r == 0)
         r = pb_profile_read(pb_call_option(call, "from"), range.since, range.until, p, err);
-    return r < 0 ? r : finish(call, p, NULL, pb_call_option(call, "idle"), err);
+    return r < 0 ? r : write_and_report(call, p, NULL, pb_call_option(call, "idle"), err);
 }
 
 static int run_diff(const struct pb_call *call, struct pb_err *err)
@@ -219,7 +219,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     const char *output = pb_call_option(call, "output");
     bool diff = pb_call_option(call, "diff"), from = pb_call_option(call, "from");
 
-    /* Before the sampling, not after it. */
+    /* The name is checked before the sampling, not after it. */
     if (output && pb_write_format_of(output, &format, err) < 0)
         return PB_USAGE;
     if (diff && (from || call->target || call->nargs != 2))

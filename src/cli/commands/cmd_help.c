@@ -7,7 +7,7 @@
 
 enum { WIDTH = 80, NAMES = 14, OPTIONS = 25 };
 
-/* The overview, by what a person wants. Every command that is not hidden stands in one of these. */
+/* The overview, grouped by purpose. Every visible command is in exactly one group. */
 static const struct {
     const char *title, *commands;
 } groups[] = {
@@ -19,7 +19,7 @@ static const struct {
     {"settings and help", "config version help"},
 };
 
-/* Writes words from column *at on, within WIDTH; a line that is begun anew is indented. */
+/* Prints words from column *at on, wrapped at WIDTH; new lines are indented. */
 static void put_words(const char *text, size_t length, int indent, int *at)
 {
     const char *end = text + length;
@@ -43,8 +43,8 @@ static void put_words(const char *text, size_t length, int indent, int *at)
     }
 }
 
-/* Paragraphs, wrapped: lines that follow each other are one, but for those that are indented, as lists and
- * examples are. */
+/* Prints paragraphs, wrapped. Lines that follow each other are joined, except indented ones (lists,
+ * examples). */
 static void put_text(const char *text)
 {
     int at = 0;
@@ -75,7 +75,7 @@ static void put_pair(const char *left, int column, const char *right)
     int at = column;
 
     printf("  %-*s", column - 2, left);
-    /* What is on the left may be too long: the right begins below it then. */
+    /* A long left part gets a line of its own. */
     if ((int)strlen(left) + 3 > column)
         printf("\n%*s", column, "");
     put_words(right, strlen(right), column, &at);

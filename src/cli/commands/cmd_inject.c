@@ -1,4 +1,4 @@
-/* inject: brings the agent into a running process. */
+/* inject: loads the agent into a running process. */
 #include "ask/parts.h"
 #include "base/err.h"
 #include "cli/cli.h"

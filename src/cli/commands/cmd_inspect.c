@@ -1,8 +1,8 @@
-/* inspect: one object of a running program: what it is, what is in it, who refers to it.
+/* inspect: one object of a running program: its type, its contents, and what refers to it.
  *
- * The agent's Python part (python/probing/_inspect.py) finds and describes it; the numbers of a tensor are
- * read from outside while the channel keeps it alive; the times of a module are SQL over what the torch probe
- * has recorded. */
+ * The agent's Python part (python/probing/_inspect.py) finds and describes the object. The numbers of a
+ * tensor are read from outside while the open channel keeps the tensor alive. The times of a module are SQL
+ * over the rows of the torch probe. */
 #include "ask/numbers.h"
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -23,13 +23,14 @@ enum { ANSWER_MAX = 1 << 20, BAR = 40, TIMES_TIMEOUT_MS = 10000 };
 
 /* The answer of the Python part: "ok PLACE", the name of a module, then the text. */
 struct description {
-    char *buf; /* of all of them */
+    char *buf; /* holds all the texts below */
     const char *place, *name;
     char *text;
 };
 
-/* Reads up to the zero byte that ends it, or the end of the channel. */
-static int receive(struct pb_dialog *dialog, const struct pb_call *call, char *buf, struct pb_err *err)
+/* Reads up to the final zero byte, or the end of the channel. */
+static int receive_description(struct pb_dialog *dialog, const struct pb_call *call, char *buf,
+                               struct pb_err *err)
 {
     int timeout = call->timeout_ms ? (int)call->timeout_ms : -1;
     size_t n = 0;
@@ -121,7 +122,7 @@ static void print_numbers_json(const struct pb_numbers *n)
     fputs("]}", stdout);
 }
 
-/* What the torch probe has recorded of a module; nothing where it has not. */
+/* Prints the times that the torch probe has recorded of a module; nothing where there are none. */
 static int print_times(const struct pb_call *call, const char *name, bool json, struct pb_err *err)
 {
     struct pb_query_options o = {.timeout_ms = TIMES_TIMEOUT_MS,
@@ -153,7 +154,7 @@ static int print_description(const struct pb_call *call, const struct descriptio
 {
     int r = 0;
 
-    if (json) { /* an object, to which what is known here is added */
+    if (json) { /* a JSON object, extended by numbers and times */
         char *end = strrchr(d->text, '}');
         if (!end)
             return pb_fail(err, -EPROTO, "the agent's answer cannot be understood");
@@ -193,7 +194,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
         r = pb_dialog_open(call, "inspect", question.text, &dialog, err);
     if (r < 0)
         return r;
-    r = receive(&dialog, call, buf, err);
+    r = receive_description(&dialog, call, buf, err);
     if (r == 0)
         r = split_answer(buf, &d, err);
     bool has_numbers = r == 0 && d.place[0];

@@ -1,8 +1,8 @@
 /* launch: starts a program with the agent in its Python from the first line on.
  *
- * It becomes the program (exec), with PROBING set and a folder of ours in front of PYTHONPATH, whose
- * sitecustomize.py starts the agent, takes the folder out again and goes on with the environment's own
- * sitecustomize. So the program's environment needs nothing of ours installed. */
+ * The command replaces itself by the program (exec), with PROBING set and a folder of ours first in
+ * PYTHONPATH. The sitecustomize.py in that folder starts the agent, removes the folder from sys.path and runs
+ * the environment's own sitecustomize. So nothing needs to be installed in the program's environment. */
 #include "ask/parts.h"
 #include "base/err.h"
 #include "cli/cli.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int set(const char *name, const char *value, struct pb_err *err)
+static int set_variable(const char *name, const char *value, struct pb_err *err)
 {
     return setenv(name, value, 1) < 0 ? pb_fail(err, -errno, "out of memory") : 0;
 }
@@ -32,10 +32,10 @@ static int run(const struct pb_call *call, struct pb_err *err)
         return pb_fail(err, -ENAMETOOLONG, "the path of --init is too long");
     if (asprintf(&path, "%s%s%s", folder, before && before[0] ? ":" : "", before ? before : "") < 0)
         return pb_fail(err, -ENOMEM, "out of memory");
-    r = set("PYTHONPATH", path, err);
+    r = set_variable("PYTHONPATH", path, err);
     free(path);
     if (r == 0)
-        r = set("PROBING", value, err);
+        r = set_variable("PROBING", value, err);
     if (r < 0)
         return r;
     for (int i = 0; i < call->nargs; i++)

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define DAY_S 86400
-enum { DEAD_SHOWN = 5 }; /* unless more are asked for: what ended long ago hides what runs */
+enum { DEAD_SHOWN = 5 }; /* without --dead: many ended runs would hide the running ones */
 
 static const char *const columns[] = {"pid",    "state",     "python", "rank",
                                       "uptime", "memory_mb", "id",     "command"};
@@ -74,7 +74,7 @@ struct ended_run {
     const char *state;
     struct pb_run_id id;
     time_t changed;
-    const char *about; /* owned by the list that it was read into */
+    const char *about; /* points into the list that it was read from */
 };
 
 struct ended_runs {
@@ -122,7 +122,7 @@ static void add_ended(struct pb_rows *rows, const struct pb_call *call, const st
     pb_rows_text(rows, pb_run_get(&run, "command", text, sizeof(text)));
 }
 
-/* A run of which only the archive is left. */
+/* Whether only the archive is left of a run. */
 static bool is_gone(const struct pb_archive_run *archived, const struct pb_runs *runs)
 {
     struct pb_procinfo info;
@@ -131,14 +131,14 @@ static bool is_gone(const struct pb_archive_run *archived, const struct pb_runs 
     for (size_t i = 0; i < runs->n; i++)
         if (strcmp(runs->at[i].about, archived->about) == 0)
             return false;
-    /* One whose directory is in another view of the file system. */
+    /* Its directory may be in another mount namespace. */
     bool alive = pb_procinfo_read(archived->pid, &info, NULL) == 0 && pb_run_of(&info, &run) == 0 &&
                  strcmp(run.about, archived->about) == 0;
     pb_run_done(&run);
     return !alive;
 }
 
-/* A recording of a process that nothing else tells of. */
+/* Whether a recording is the only trace of its process. */
 static bool is_orphan(const struct pb_archive_runs *all, size_t at, const struct pb_runs *runs)
 {
     const struct pb_archive_run *r = &all->at[at];
@@ -173,7 +173,7 @@ static int find_archived(struct pb_archive_runs *archived, const struct pb_runs 
     return r;
 }
 
-/* Newest first. For a person the newest few, unless all are asked for; a program gets all. */
+/* Newest first. A person gets the newest few unless --dead is given; a program gets all. */
 static size_t add_all_ended(struct pb_rows *rows, const struct pb_call *call, struct ended_runs *ended)
 {
     bool few = call->format == PB_FORMAT_TABLE && !pb_call_option(call, "dead");
@@ -203,7 +203,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
                            &(struct ended_run){"dead", runs.at[i].id, runs.at[i].changed, runs.at[i].about});
     if (r < 0)
         return r;
-    /* An archive that cannot be read hides nothing of what runs. */
+    /* An unreadable archive does not hide running processes. */
     struct pb_err unread = {0};
     if (find_archived(&archived, &runs, &ended, &unread) < 0)
         pb_ask_note(&call->ask, "archived runs are missing: %s", unread.text);

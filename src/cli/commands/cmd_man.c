@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text in roff: a backslash and a leading dot or quote would be taken for commands, a plain hyphen for a
- * dash. */
-static void put(const char *text)
+/* Prints text as roff: escapes backslashes, hyphens, and a leading dot or quote. */
+static void put_roff(const char *text)
 {
     bool line_start = true;
 
@@ -30,11 +29,11 @@ static void put_option(const struct pb_option *o)
     if (o->letter)
         printf("\\-%c, ", o->letter);
     fputs("\\-\\-", stdout);
-    put(o->name);
+    put_roff(o->name);
     if (o->argument)
         printf(" \\fI%s\\fR", o->argument);
     putchar('\n');
-    put(o->help);
+    put_roff(o->help);
     putchar('\n');
 }
 
@@ -55,22 +54,22 @@ static void put_command(const struct pb_command *c)
     if (c->alias)
         printf("Also: %s.\n.br\n", c->alias);
     fputs(".B probing ", stdout);
-    put(c->flags & PB_CMD_TARGET ? "-t TARGET " : "");
-    put(c->name);
+    put_roff(c->flags & PB_CMD_TARGET ? "-t TARGET " : "");
+    put_roff(c->name);
     putchar(' ');
-    put(c->synopsis);
+    put_roff(c->synopsis);
     fputs("\n.PP\n", stdout);
-    put(c->summary);
+    put_roff(c->summary);
     fputs(".\n", stdout);
     if (c->text) {
         fputs(".PP\n", stdout);
-        put(c->text);
+        put_roff(c->text);
         putchar('\n');
     }
     for (size_t i = 0; c->options && c->options[i].name; i++)
         put_option(&c->options[i]);
     fputs(".PP\n.nf\n.RS\n", stdout);
-    put(c->example);
+    put_roff(c->example);
     fputs("\n.RE\n.fi\n", stdout);
 }
 
@@ -101,7 +100,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
          ".TP\n.B NO_COLOR\nno colour on a terminal");
     for (int i = 0; i < PB_SETTINGS; i++) {
         printf(".TP\n.B %s\n", pb_setting_info[i].variable);
-        put(pb_setting_info[i].text);
+        put_roff(pb_setting_info[i].text);
         printf("; takes %s (default: %s)\n", pb_setting_info[i].allowed, pb_setting_info[i].fallback);
     }
     return 0;

@@ -1,4 +1,4 @@
-/* memory: the quick overview of what a process takes of the machine's memory, and whether it grows. */
+/* memory: how much memory a process uses, and whether that grows. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "cli/cli.h"

@@ -1,4 +1,4 @@
-/* now: a line for each process: what it is doing at this moment. */
+/* now: one line per process: what it is doing at this moment. */
 #include "ask/now.h"
 #include "base/time.h"
 #include "cli/cli.h"
@@ -83,7 +83,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
         if (next > time)
             pb_sleep_ns(next - time);
         else
-            next = time; /* it takes longer than that */
+            next = time; /* printing took longer than the interval */
         if (call->format == PB_FORMAT_TABLE)
             putchar('\n');
         r = show_once(call, now, err);

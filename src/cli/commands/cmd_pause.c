@@ -12,7 +12,7 @@
 #define KIND     "paused"
 #define LIMIT_MS (600u * 1000)
 
-static int let_go(const struct pb_call *call, struct pb_err *err)
+static int continue_process(const struct pb_call *call, struct pb_err *err)
 {
     char answer[64];
 
@@ -27,14 +27,14 @@ static int listen_for_clients(const struct pb_call *call, const struct pb_addres
     int r = pb_parts_session(&call->ask, call->targets.at[0].pid, false, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
-    r = pb_address_stop(&session, KIND, false, err); /* that of an earlier pause */
+    r = pb_address_stop(&session, KIND, false, err); /* the address of an earlier pause */
     if (r >= 0)
         r = pb_address_listen(call->targets.at[0].pid, &session, KIND, address, token, err);
     pb_session_done(&session);
     return r;
 }
 
-/* The first line says where the main thread is; each of the others names a thread that goes on. */
+/* The answer's first line says where the main thread is; each further line names a thread that still runs. */
 static void tell_where(char *answer, unsigned limit_ms)
 {
     char *rest = NULL;
@@ -57,7 +57,7 @@ static int run_pause(const struct pb_call *call, struct pb_err *err)
     char token[256], words[64], answer[16384];
 
     if (pb_call_option(call, "continue"))
-        return let_go(call, err);
+        return continue_process(call, err);
     if (limit && (pb_parse_duration(limit, &limit_ms) < 0 || limit_ms == 0))
         return pb_fail(err, PB_USAGE, "--limit takes a time such as 30, 5m or 1h, not '%s'", limit);
     int r = pb_address_parse(call->nargs ? call->args[0] : NULL, &address, err);
@@ -73,7 +73,7 @@ static int run_pause(const struct pb_call *call, struct pb_err *err)
     int port = listen_for_clients(call, &address, token, err);
     if (port < 0) {
         struct pb_err unused;
-        let_go(call, &unused);
+        continue_process(call, &unused);
         return port;
     }
     tell_where(answer, limit_ms);

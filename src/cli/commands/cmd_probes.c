@@ -1,4 +1,4 @@
-/* probes: what records in a process: shows the probes of its agent, starts and stops them. */
+/* probes: lists, starts and stops the probes of a process's agent. */
 #include "ask/parts.h"
 #include "base/err.h"
 #include "cli/cli.h"
@@ -19,7 +19,6 @@ static const char *const columns[] = {"target", "name", "state", "settings", "de
 static const char *const states[] = {
     [PB_PROBE_OFF] = "off", [PB_PROBE_ON] = "on", [PB_PROBE_STUCK] = "stuck"};
 
-/* What is asked for. */
 struct order {
     enum pb_probes_mode mode;
     const char *name; /* NULL: all */
@@ -52,7 +51,7 @@ static int parse_order(const struct pb_call *call, struct order *ret, struct pb_
                : pb_fail(err, PB_USAGE, "settings of a probe have at most %d bytes", SETTINGS_MAX - 1);
 }
 
-/* A field of text for a row; the bytes are the target's. */
+/* Adds a text field of the answer to the row. The bytes come from the target. */
 static void put_field(struct pb_rows *rows, const struct pb_frame *frame, uint16_t tag)
 {
     struct pb_field field = {0};
@@ -112,7 +111,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     int failed = 0;
 
     int r = parse_order(call, &order, err);
-    /* To look changes nothing: a process that is not probed is not injected for it. */
+    /* Listing does not inject the agent. */
     if (r == 0)
         r = pb_parts_sessions(&call->ask, &call->targets, order.mode != PB_PROBES_START, call->timeout_ms,
                               &sessions, err);

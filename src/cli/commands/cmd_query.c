@@ -1,4 +1,4 @@
-/* query: SQL over everything that is known of a process, live or dead. */
+/* query: SQL over everything known of a process, live or ended. */
 #include "base/cleanup.h"
 #include "cli/cli.h"
 #include "cli/query/query_prompt.h"
@@ -48,8 +48,8 @@ static int read_options(const struct pb_call *call, struct pb_query_options *ret
     return 0;
 }
 
-/* All of a file, up to a little more than the worker would take. */
-static int slurp(FILE *file, const char *name, char **ret, size_t *ret_length, struct pb_err *err)
+/* Reads a whole file, up to a little more than the worker accepts. */
+static int read_whole_file(FILE *file, const char *name, char **ret, size_t *ret_length, struct pb_err *err)
 {
     size_t room = 1 << 16, n = 0;
     char *text = malloc(room);
@@ -91,13 +91,13 @@ static int read_sql(const struct pb_call *call, char **ret, size_t *ret_length, 
     FILE *file = input ? stdin : fopen(path, "re");
     if (!file)
         return pb_fail(err, -errno, "%s cannot be opened: %s", path, strerror(errno));
-    int r = slurp(file, input ? "standard input" : path, ret, ret_length, err);
+    int r = read_whole_file(file, input ? "standard input" : path, ret, ret_length, err);
     if (!input)
         fclose(file);
     return r;
 }
 
-/* Nothing to run, and a person to ask. */
+/* Whether to open a prompt: no SQL is given, and stdin and stdout are terminals. */
 static bool is_prompt(const struct pb_call *call, const struct pb_query_options *o)
 {
     return call->nargs == 0 && !pb_call_option(call, "file") && !o->output && !o->watch_ms &&

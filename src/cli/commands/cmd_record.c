@@ -1,5 +1,5 @@
-/* record: samples into tables that outlive both processes: a profile of any time of them can be made later.
- */
+/* record: writes samples into tables that outlive both processes, so that a profile of any time range can be
+ * made later. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -35,7 +35,8 @@ static void recording_cleanup(struct pb_profile_recorder **r)
     pb_profile_recorder_free(*r);
 }
 
-static int parse(const struct pb_call *call, struct pb_profile_recorder_options *ret, struct pb_err *err)
+static int parse_record_options(const struct pb_call *call, struct pb_profile_recorder_options *ret,
+                                struct pb_err *err)
 {
     const char *duration = pb_call_option(call, "duration"), *watchdog = pb_call_option(call, "watchdog"),
                *size = pb_call_option(call, "size");
@@ -67,7 +68,7 @@ static int parse(const struct pb_call *call, struct pb_profile_recorder_options 
     return 0;
 }
 
-static void say(const struct pb_profile_recorder *r)
+static void print_summary(const struct pb_profile_recorder *r)
 {
     const struct pb_profile_facts *f = pb_profile_facts_of(pb_profile_recorder_profile(r));
     unsigned hangs = pb_profile_recorder_hangs(r);
@@ -143,7 +144,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     _cleanup_(recording_cleanup) struct pb_profile_recorder *r = NULL;
     struct plan plan = {.call = call};
 
-    int result = parse(call, &plan.options, err);
+    int result = parse_record_options(call, &plan.options, err);
     if (result < 0)
         return result;
     pb_profile_catch_signals();
@@ -156,7 +157,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     pb_sampler_hurry(&plan.options.sampler);
     result = pb_profile_recorder_run(r, err);
     if (result == 0)
-        say(r);
+        print_summary(r);
     return result;
 }
 

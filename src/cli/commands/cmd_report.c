@@ -1,6 +1,6 @@
-/* report: one HTML file for a ticket: what a process runs, where its threads are, how its steps went, what is
- * wrong with it. No script, nothing fetched: it opens offline, in light and dark. Everything in it comes from
- * SQL, whose tables mask secrets; every text of the process is escaped here. */
+/* report: one HTML file for a ticket: what a process runs, its stacks, its steps, its alerts. No script,
+ * nothing fetched: it opens offline, in light and dark. All contents come from SQL, whose tables mask
+ * secrets; every text of the process is escaped here. */
 #include "ask/query.h"
 #include "ask/settings.h"
 #include "base/cleanup.h"
@@ -81,7 +81,7 @@ static const struct section {
      "SELECT timestamp, source, message FROM probing.log ORDER BY timestamp DESC LIMIT 30", ROWS},
 };
 
-/* Text of the process, as text: what a browser or an editor would take as more is shown by its number. */
+/* Escapes a text of the process for HTML; control characters are shown by their number. */
 static void put_escaped(FILE *to, const char *text, size_t length)
 {
     struct pb_glyph glyph;
@@ -114,7 +114,7 @@ static void put_head(FILE *to, const struct pb_sql_event *event)
     fputs("</tr>\n", to);
 }
 
-/* One row: across, or as a table of names and values. */
+/* One row, as a line of a table or as a table of names and values. */
 static void put_row(FILE *to, const struct pb_sql_event *head, const struct pb_row_text *row, unsigned n,
                     enum section_kind kind)
 {
@@ -170,7 +170,7 @@ static void put_chart(FILE *to, const struct answer *a)
             most, HIGH + 18, a->npoints);
 }
 
-/* What cannot be had is said in its place: the rest of the report is wanted all the same. */
+/* A section that fails shows its error in its place; the report goes on. */
 static int put_section(FILE *to, const struct pb_call *call, const struct section *s, struct pb_err *err)
 {
     const struct pb_query_request request = {

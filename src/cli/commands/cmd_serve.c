@@ -1,4 +1,4 @@
-/* serve: starts the service, which is a program of its own (serve_program.h). */
+/* serve: starts the service, a separate program (serve_program.h). */
 #include "cli/cli.h"
 #include "cli/serve_program.h"
 

@@ -1,4 +1,4 @@
-/* tables: what a process has recorded, live or left behind. */
+/* tables: the tables that a process has recorded, also after it has ended. */
 #include "ask/parts.h"
 #include "ask/sources.h"
 #include "base/cleanup.h"
@@ -74,12 +74,12 @@ static void add_stats(struct pb_rows *rows, const char *label, const char *name,
     pb_rows_number(rows, "%" PRIu64, dropped);
 }
 
-/* An arena and what is archived of it. */
+/* One arena, with the archived rows of the same run. */
 struct part {
     struct pb_rows *rows;
     const struct pb_target *target;
-    struct pb_reader *reader;         /* NULL: only the archive is left */
-    const char *archive;              /* its folder */
+    struct pb_reader *reader;         /* NULL: only the archive exists */
+    const char *archive;              /* folder of the archive */
     const struct pb_archive_run *run; /* NULL: nothing is archived */
 };
 
@@ -100,7 +100,7 @@ static int add_table(const struct part *p, unsigned i)
     return 0;
 }
 
-/* A table that the arena does not have. */
+/* Adds a table that exists only in the archive. */
 static int add_archived(void *arg, const char *name, const char *lines)
 {
     const struct part *p = arg;
@@ -133,7 +133,7 @@ static int add_part(struct part *p, int fd, struct pb_err *err)
                  : 0;
 }
 
-/* What it recorded itself, and what others recorded of it. */
+/* The tables of its own agent, and those of recordings of it. */
 static int add_target(const struct pb_call *call, const struct pb_target *target, struct pb_rows *rows,
                       struct pb_err *err)
 {
@@ -158,7 +158,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     struct pb_rows rows;
     int failed = 0;
 
-    /* A process that is not probed yet is, and one that has ended is not. */
+    /* A live process without an agent is injected; an ended one is read from its run folder. */
     int r = pb_parts_sessions(&call->ask, &call->targets, false, call->timeout_ms, &sessions, err);
     if (r < 0)
         return r;

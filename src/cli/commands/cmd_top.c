@@ -16,7 +16,7 @@
 #define PLAIN_FUNCTIONS 20
 #define PLAIN_THREADS   20
 #define KEY_NS          (PB_NS_PER_S / 10)
-#define FULL            0.5 /* part of the memory in use beyond which names of the past are forgotten */
+#define FULL            0.5 /* share of the memory in use beyond which a new epoch drops old names */
 
 static const struct pb_option options[] = {
     {0, "interval", "TIME", "between two looks at it (default 1s)"},
@@ -26,12 +26,11 @@ static const struct pb_option options[] = {
     {0},
 };
 
-/* What was seen since the last look. */
 struct look {
     const struct pb_call *call;
     struct pb_profiling *profiling;
     struct pb_profile *p;
-    uint64_t ticks; /* of the profile at the last look */
+    uint64_t ticks; /* of the profile, at the last refresh */
     bool color;
 };
 
@@ -65,7 +64,7 @@ static struct thread_load *thread_loads(const struct pb_profile *p)
     return loads;
 }
 
-static const char *paint(const struct look *look, const char *escape)
+static const char *color_code(const struct look *look, const char *escape)
 {
     return look->color ? escape : "";
 }
@@ -80,7 +79,7 @@ static void put_head(FILE *out, const struct look *look, const struct thread_loa
         gil += loads[i].gil;
         running += loads[i].running;
     }
-    fprintf(out, "%s%s%s\n", paint(look, "\033[1m"), f->title, paint(look, "\033[0m"));
+    fprintf(out, "%s%s%s\n", color_code(look, "\033[1m"), f->title, color_code(look, "\033[0m"));
     fprintf(out, "%g Hz, %s time, %u threads; %.0f%% of a core running, GIL held %.0f%% of the time\n",
             f->rate, f->clock, pb_sampler_threads(pb_profiling_sampler(look->profiling)),
             100 * (double)running / ticks, 100 * (double)gil / ticks);
@@ -95,8 +94,8 @@ static void put_threads(FILE *out, const struct look *look, const struct thread_
     size_t n = pb_profile_nthreads(look->p), quiet = 0;
     bool idle = pb_call_option(look->call, "idle");
 
-    fprintf(out, "%s  RUN%%  WAIT%%   GIL%%      TID  THREAD%s\n", paint(look, "\033[7m"),
-            paint(look, "\033[0m"));
+    fprintf(out, "%s  RUN%%  WAIT%%   GIL%%      TID  THREAD%s\n", color_code(look, "\033[7m"),
+            color_code(look, "\033[0m"));
     for (size_t i = 0; i < n; i++) {
         const struct thread_load *l = &loads[i];
         struct pb_profile_thread t = pb_profile_thread_at(look->p, l->thread);
@@ -113,7 +112,7 @@ static void put_threads(FILE *out, const struct look *look, const struct thread_
     fputc('\n', out);
 }
 
-/* What runs first, then what waits. */
+/* Functions that run come first, then those that wait. */
 static int running_first(const void *a, const void *b)
 {
     const struct pb_hot *x = a, *y = b;
@@ -132,16 +131,18 @@ static void put_functions(FILE *out, const struct look *look, double ticks, int 
     int n = pb_profile_hot(look->p, &hot);
     if (n > 0)
         qsort(hot, (size_t)n, sizeof(*hot), running_first);
-    fprintf(out, "%s SELF%%  WAIT%%  TOTAL%%  FUNCTION%s\n", paint(look, "\033[7m"), paint(look, "\033[0m"));
+    fprintf(out, "%s SELF%%  WAIT%%  TOTAL%%  FUNCTION%s\n", color_code(look, "\033[7m"),
+            color_code(look, "\033[0m"));
     for (int i = 0; i < n && i < room; i++) {
         double self = 100 * (double)(hot[i].self - hot[i].waiting) / ticks;
-        fprintf(out, "%s%6.1f %6.1f %7.1f  %s%s\n", self >= 20 ? paint(look, "\033[1m") : "", self,
+        fprintf(out, "%s%6.1f %6.1f %7.1f  %s%s\n", self >= 20 ? color_code(look, "\033[1m") : "", self,
                 100 * (double)hot[i].waiting / ticks, 100 * (double)hot[i].total / ticks,
-                pb_profile_label(look->p, hot[i].function, label, sizeof(label)), paint(look, "\033[0m"));
+                pb_profile_label(look->p, hot[i].function, label, sizeof(label)),
+                color_code(look, "\033[0m"));
     }
 }
 
-static int show(struct look *look, bool screen)
+static int show_refresh(struct look *look, bool screen)
 {
     _cleanup_free_ struct thread_load *loads = thread_loads(look->p);
     _cleanup_free_ char *text = NULL;
@@ -174,14 +175,14 @@ static int show(struct look *look, bool screen)
     return 0;
 }
 
-/* How long it samples before a key is looked for: up to a tenth of a second. */
+/* How long to sample before the next look for a key: at most 100 ms. */
 static uint64_t slice_of(uint64_t next)
 {
     uint64_t now = pb_now_ns(), left = next > now ? next - now : 0;
     return left < KEY_NS ? left : KEY_NS;
 }
 
-static int repeat(struct look *look, uint64_t count, uint64_t interval_ns, bool screen)
+static int refresh_until_end(struct look *look, uint64_t count, uint64_t interval_ns, bool screen)
 {
     uint64_t next = pb_now_ns() + interval_ns;
     int r = 0;
@@ -196,7 +197,7 @@ static int repeat(struct look *look, uint64_t count, uint64_t interval_ns, bool 
             continue;
         if (!screen && shown)
             putchar('\n');
-        r = show(look, screen);
+        r = show_refresh(look, screen);
         shown++;
         next = pb_now_ns() + interval_ns;
         if (over)
@@ -210,8 +211,8 @@ static void profiling_cleanup(struct pb_profiling **p)
     pb_profiling_free(*p);
 }
 
-static int parse(const struct pb_call *call, bool screen, uint64_t *ret_count, unsigned *ret_ms,
-                 struct pb_err *err)
+static int parse_top_options(const struct pb_call *call, bool screen, uint64_t *ret_count, unsigned *ret_ms,
+                             struct pb_err *err)
 {
     const char *count = pb_call_option(call, "count"), *interval = pb_call_option(call, "interval");
     char *end;
@@ -236,7 +237,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     unsigned interval_ms;
 
     bool screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
-    int r = parse(call, screen, &count, &interval_ms, err);
+    int r = parse_top_options(call, screen, &count, &interval_ms, err);
     if (r == 0)
         r = pb_profile_plan(call, &plan, err);
     if (r < 0)
@@ -255,7 +256,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     pb_sampler_hurry(&plan.sampler);
     if (screen)
         screen = pb_screen_open() == 0;
-    r = repeat(&look, count, interval_ms * PB_NS_PER_MS, screen);
+    r = refresh_until_end(&look, count, interval_ms * PB_NS_PER_MS, screen);
     pb_screen_close();
     if (r > 0)
         fprintf(stderr, "probing: top: the process has ended\n");

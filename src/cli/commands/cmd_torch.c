@@ -1,5 +1,5 @@
-/* torch: what a PyTorch job does just now: its steps and their phases, its slowest modules, its collectives,
- * and what is wrong with it. All of it is SQL over what the torch probe records (docs/torch.md). */
+/* torch: what a PyTorch job does now: its steps and their phases, its slowest modules, its collectives and
+ * its alerts. All of it is SQL over the rows of the torch probe (docs/torch.md). */
 #include "cli/cli.h"
 #include "cli/profile/torch_profile.h"
 #include "cli/query/query_run.h"
@@ -12,7 +12,7 @@
 
 enum { TIMEOUT_MS = 30000, INTERVAL_MS = 1000 };
 
-/* In each: {rank,}, {by rank} and {over rank} stand for nothing where there is one process. */
+/* The marks {rank,}, {by rank} and {over rank} are left out for a single process. */
 #define LAST_STEPS                                                                                           \
     "WITH last AS (SELECT * FROM python.torch_step"                                                          \
     " QUALIFY row_number() OVER ({over rank} ORDER BY timestamp DESC) <= 200)"
@@ -29,11 +29,11 @@ enum { TIMEOUT_MS = 30000, INTERVAL_MS = 1000 };
     " round(sum(tokens) / sum(duration_ms) * 1000, 1) AS \"tokens/s\","                                      \
     " round(max(memory_mb), 1) AS memory_mb FROM last {by rank}"
 
-/* For programs; on a screen of 80 columns it takes two tables. */
+/* One wide table for programs; a screen of 80 columns needs two. */
 static const char steps[] = LAST_STEPS " SELECT {rank,}" TIMES PHASES RATES;
 static const char rates[] = LAST_STEPS " SELECT {rank,}" TIMES RATES;
 
-/* Collectives have rows of their own, and most of them run beside a phase: their share comes on top. */
+/* Collectives have rows of their own and mostly run during a phase: their share is not part of the 100%. */
 static const char split[] = LAST_STEPS
     ", parts AS (SELECT {rank,}duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms,"
     " 0 AS collective_ms FROM last UNION ALL SELECT {rank,}0, 0, 0, 0, 0, duration_ms"
@@ -60,7 +60,7 @@ static const char collectives[] =
 static const char alerts[] = "SELECT {rank,}timestamp, severity, kind, message FROM python.alerts"
                              " ORDER BY timestamp DESC LIMIT 5";
 
-/* A call begins before those inside of it: the order of the first calls is the tree. */
+/* A call begins before the calls inside it: ordered by first call, the modules form the tree. */
 static const char tree[] =
     "WITH calls AS (SELECT {rank,}model, module, module_type, parent, depth, count(*) AS calls,"
     " avg(duration_ms) AS avg_ms, avg(self_ms) AS self_ms, sum(self_ms) AS total, min(timestamp) AS first"
@@ -77,7 +77,7 @@ static const struct {
              {"{by rank}", "GROUP BY rank ORDER BY rank"},
              {"{over rank}", "PARTITION BY rank"}};
 
-/* Writes a statement with its marks filled in, or left out. */
+/* Writes a statement, with its marks filled in or left out. */
 static void put_statement(FILE *to, const char *statement, bool ranks)
 {
     while (*statement) {
@@ -94,7 +94,7 @@ static void put_statement(FILE *to, const char *statement, bool ranks)
     }
 }
 
-/* All statements of what is to be shown, on the heap. NULL: out of memory. */
+/* All statements to run, on the heap. NULL: out of memory. */
 static char *make_sql(bool as_tree, bool as_table, bool ranks)
 {
     const char *const summary[] = {rates, split, modules, collectives, alerts};
@@ -106,7 +106,7 @@ static char *make_sql(bool as_tree, bool as_table, bool ranks)
         return NULL;
     if (as_tree)
         put_statement(to, tree, ranks);
-    if (!as_tree && !as_table) /* elsewhere one table: that of the steps */
+    if (!as_tree && !as_table) /* csv, json and tsv hold one table: the steps */
         put_statement(to, steps, ranks);
     for (size_t i = 0; !as_tree && as_table && i < sizeof(summary) / sizeof(summary[0]); i++) {
         fputs(i ? "; " : "", to);

@@ -1,5 +1,5 @@
-/* track: expressions of a training that are looked at when a step ends. A setting of the process
- * (probing.torch.profiling), put together here. */
+/* track: expressions of a training, evaluated at the end of each step. The command composes a setting of the
+ * process (probing.torch.profiling). */
 #include "cli/cli.h"
 #include "control/settings.h"
 

@@ -1,4 +1,4 @@
-/* version: what this is. */
+/* version: prints the release. */
 #include "cli/cli.h"
 
 #include <stdio.h>

@@ -1,8 +1,7 @@
 /* line_draw: see line_draw.h.
  *
- * Each row of the screen is written with a line end of its own, so that we know where it stands. A terminal
- * that was made narrower has broken the rows drawn before: how many it made of each follows from its width.
- */
+ * Each row of the screen is written with its own line end, so that its position is known. When the terminal
+ * becomes narrower it breaks the rows drawn before: into how many follows from its width. */
 #include "cli/line/line_draw.h"
 
 #include "cli/print/terminal.h"
@@ -14,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A row of the screen: part of the text, behind a prompt where it begins a line. */
+/* A row of the screen: part of the text, after a prompt where a line begins. */
 struct row {
-    const char *prompt; /* NULL: it goes on from the row before */
+    const char *prompt; /* NULL: continues the row before */
     size_t from, to;
     unsigned width;
 };
@@ -42,7 +41,7 @@ int pb_line_write(int out, const char *text, size_t n)
     return 0;
 }
 
-/* A tab is four blanks here, not its name: it is the user's own. */
+/* A tab in the user's text is drawn as four blanks. */
 static void read_glyph(const struct pb_line_text *t, size_t at, struct pb_glyph *ret)
 {
     pb_glyph_read(t->at + at, t->n - at, ret);
@@ -77,7 +76,7 @@ static int lay_out(struct rows *rows, const char *prompt, const char *more, cons
         g = (struct pb_glyph){.bytes = 1, .columns = 1};
         if (!end && !newline)
             read_glyph(t, i, &g);
-        /* A full row has no place for the cursor either. */
+        /* A full row has no room for the cursor: it needs another row. */
         bool full = row->width + g.columns > columns && (!newline || i == t->cursor);
         if (full && (!end || i == t->cursor) && !(row = add_row(rows, NULL, i)))
             break;
@@ -98,7 +97,7 @@ static int lay_out(struct rows *rows, const char *prompt, const char *more, cons
     return -ENOMEM;
 }
 
-/* Back to the first column of what was drawn, as the terminal has it now. */
+/* Moves to the first column of the drawn text, as the terminal shows it now. */
 static void go_to_top(FILE *to, const struct pb_line_screen *s, unsigned columns)
 {
     unsigned up = s->nrows ? s->cursor_column / columns : 0;
@@ -152,7 +151,7 @@ int pb_line_draw(struct pb_line_screen *s, const char *prompt, const char *more,
 
     pb_terminal_size(s->out, &height, &columns);
     height = height > PB_LINE_ROWS ? PB_LINE_ROWS : height;
-    /* Narrower than a prompt and a character there is nothing to see, but no row may be endless. */
+    /* No sense below 20 columns, but the layout must end. */
     columns = columns < 20 ? 20 : columns;
     int r = lay_out(&rows, prompt, more, t, (unsigned)columns);
     FILE *to = r == 0 ? open_memstream(&text, &size) : NULL;

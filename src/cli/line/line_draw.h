@@ -3,22 +3,21 @@
 
 #include "cli/line/line_text.h"
 
-#define PB_LINE_ROWS 512 /* of the screen that are used at most */
+#define PB_LINE_ROWS 512 /* most rows of the screen that are used */
 
-/* What stands on the screen. Zero: nothing. */
+/* The rows on the screen. Zero: nothing is drawn. */
 struct pb_line_screen {
     int out;
     unsigned widths[PB_LINE_ROWS]; /* of the rows drawn */
     unsigned nrows, cursor_row, cursor_column;
 };
 
-/* Draws it, in one write, over what was drawn before; as much of it around the cursor as the screen has room
- * for. */
+/* Draws the text in one write over the previous one; only as much around the cursor as fits the screen. */
 int pb_line_draw(struct pb_line_screen *s, const char *prompt, const char *more,
                  const struct pb_line_text *t);
 
-/* Goes below what was drawn and begins anew there. after: shown behind it, "" for nothing. */
+/* Moves below the drawn text and starts anew there. after: printed behind the text, "" for nothing. */
 void pb_line_draw_end(struct pb_line_screen *s, const char *after);
 
-/* All of it, whatever the terminal takes at a time. */
+/* Writes all of it, however little the terminal takes at a time. */
 int pb_line_write(int out, const char *text, size_t n);

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Pasted text comes between marks, so that its line ends are no Enter. */
+/* Bracketed paste: pasted text comes between marks, so that its line ends are not Enter. */
 #define ENTER_TERMINAL "\033[?2004h"
 #define LEAVE_TERMINAL "\033[?2004l"
 #define BELL           "\a"
@@ -28,13 +28,13 @@ struct pb_line {
     const struct pb_line_hooks *hooks;
     struct pb_line_history history;
     struct pb_line_screen screen;
-    bool plain; /* a terminal that knows no escapes */
+    bool plain; /* the terminal knows no escapes */
 
-    /* of what is asked now */
+    /* The current question: */
     const char *prompt, *more;
     struct pb_line_text text, killed;
-    size_t entry; /* of the history that is shown; its length: none */
-    char *draft;  /* what was typed before the history was looked at */
+    size_t entry; /* index of the history entry shown; the length of the history: none */
+    char *draft;  /* the typed text, kept while a history entry is shown */
 };
 
 static volatile sig_atomic_t resized, stopped, continued;
@@ -83,40 +83,40 @@ void pb_line_close(struct pb_line *l)
     free(l);
 }
 
-static void bell(const struct pb_line *l)
+static void ring_bell(const struct pb_line *l)
 {
     pb_line_write(l->out, BELL, 1);
 }
 
-static void draw(struct pb_line *l)
+static void draw_input(struct pb_line *l)
 {
     pb_line_draw(&l->screen, l->prompt, l->more, &l->text);
 }
 
-/* --- taking away and giving back --- */
+/* --- deleting and undoing --- */
 
-static void erase(struct pb_line *l, size_t from, size_t to)
+static void erase_text(struct pb_line *l, size_t from, size_t to)
 {
     pb_line_text_erase(&l->text, from, to);
 }
 
-/* Kept for Ctrl-Y. */
+/* Deletes text and keeps it for Ctrl-Y. */
 static void kill_text(struct pb_line *l, size_t from, size_t to)
 {
     if (from >= to)
         return;
     l->killed.n = l->killed.cursor = 0;
     pb_line_text_insert(&l->killed, l->text.at + from, to - from);
-    erase(l, from, to);
+    erase_text(l, from, to);
 }
 
-static void insert(struct pb_line *l, const char *text, size_t n)
+static void insert_text(struct pb_line *l, const char *text, size_t n)
 {
     if (pb_line_text_insert(&l->text, text, n) < 0)
-        bell(l);
+        ring_bell(l);
 }
 
-/* Back to the blank before, as shells do: a whole "schema.table". */
+/* The start of the blank-separated word before the cursor, as in shells: a whole "schema.table". */
 static size_t blank_left(const struct pb_line_text *t)
 {
     size_t at = t->cursor;
@@ -128,8 +128,8 @@ static size_t blank_left(const struct pb_line_text *t)
     return at;
 }
 
-/* The characters before and at the cursor change places. */
-static void transpose(struct pb_line *l)
+/* Swaps the characters before and at the cursor. */
+static void swap_characters(struct pb_line *l)
 {
     struct pb_line_text *t = &l->text;
     size_t at = t->cursor == t->n ? pb_line_text_left(t, t->cursor) : t->cursor;
@@ -157,27 +157,27 @@ static void show_entry(struct pb_line *l, size_t entry)
     pb_line_text_set(&l->text, text ? text : "");
 }
 
-static void up(struct pb_line *l)
+static void show_older_entry(struct pb_line *l)
 {
     if (pb_line_text_up(&l->text))
         return;
     if (l->entry > 0)
         show_entry(l, l->entry - 1);
     else
-        bell(l);
+        ring_bell(l);
 }
 
-static void down(struct pb_line *l)
+static void show_newer_entry(struct pb_line *l)
 {
     if (pb_line_text_down(&l->text))
         return;
     if (l->entry < l->history.n)
         show_entry(l, l->entry + 1);
     else
-        bell(l);
+        ring_bell(l);
 }
 
-/* The newest entry before `before` that has these words and is not `other` once more; `before` where there is
+/* The newest entry before `before` that contains the words and differs from `other`; `before` where there is
  * none. */
 static size_t find_entry(const struct pb_line *l, const char *words, size_t before, const char *other)
 {
@@ -195,8 +195,8 @@ static void draw_search(struct pb_line *l, const char *words, bool found)
     pb_line_draw(&l->screen, prompt, l->more, &l->text);
 }
 
-/* Ctrl-R. Returns the key that ended it, to be done next; 0: given up, the text is as it was. */
-static int search(struct pb_line *l)
+/* Ctrl-R. Returns the key that ended the search, to be handled next; 0: cancelled, the text is unchanged. */
+static int search_history(struct pb_line *l)
 {
     char words[256] = "";
     size_t n = 0, at = l->history.n;
@@ -233,28 +233,28 @@ static int search(struct pb_line *l)
 
 /* --- completion --- */
 
-static void complete(struct pb_line *l)
+static void complete_word(struct pb_line *l)
 {
     _cleanup_(pb_line_words_done) struct pb_line_words words = {0};
     struct pb_line_text *t = &l->text;
 
     if (!l->hooks->complete) {
-        insert(l, "    ", 4);
+        insert_text(l, "    ", 4);
         return;
     }
     size_t from = l->hooks->complete(l->hooks->arg, t->n ? t->at : "", t->cursor, &words);
     if (words.n == 0 || from > t->cursor) {
-        bell(l);
+        ring_bell(l);
         return;
     }
     size_t typed = t->cursor - from, common = pb_line_words_common(&words);
     const char *word = words.at[0];
     bool further = common > typed || (common == typed && memcmp(word, t->at + from, typed) != 0);
     if (further || words.n == 1) {
-        erase(l, from, t->cursor);
-        insert(l, word, common);
+        erase_text(l, from, t->cursor);
+        insert_text(l, word, common);
         if (words.n == 1 && !l->hooks->bare && !strchr("(.", word[common ? common - 1 : 0]))
-            insert(l, " ", 1);
+            insert_text(l, " ", 1);
         return;
     }
     pb_line_draw_end(&l->screen, "");
@@ -266,7 +266,7 @@ static void complete(struct pb_line *l)
 static void end_screen(struct pb_line *l, const char *after)
 {
     l->text.cursor = l->text.n;
-    draw(l);
+    draw_input(l);
     pb_line_draw_end(&l->screen, after);
 }
 
@@ -282,8 +282,8 @@ static int take_terminal(const struct pb_line *l)
     return pb_terminal_take(l->keys.in, l->out, PB_TERMINAL_RAW, ENTER_TERMINAL, LEAVE_TERMINAL);
 }
 
-/* Ctrl-Z: the shell gets the terminal as it was, and we draw anew when we are let on. */
-static void suspend(struct pb_line *l)
+/* Ctrl-Z: gives the terminal back to the shell, stops, and draws anew when continued. */
+static void suspend_process(struct pb_line *l)
 {
     struct sigaction before, standard = {.sa_handler = SIG_DFL};
     sigset_t ours;
@@ -292,7 +292,7 @@ static void suspend(struct pb_line *l)
     pb_terminal_give_back();
     sigaction(SIGTSTP, &standard, &before);
     raise(SIGTSTP);
-    sigprocmask(SIG_SETMASK, &l->keys.mask, &ours); /* here it stops */
+    sigprocmask(SIG_SETMASK, &l->keys.mask, &ours); /* the process stops here */
     sigprocmask(SIG_SETMASK, &ours, NULL);
     sigaction(SIGTSTP, &before, NULL);
     take_terminal(l);
@@ -302,10 +302,10 @@ static void after_signal(struct pb_line *l)
 {
     if (stopped) {
         stopped = 0;
-        suspend(l);
+        suspend_process(l);
     }
     if (continued) {
-        /* A SIGSTOP comes without warning: the terminal may have any settings now. */
+        /* SIGSTOP gives no warning: the terminal may have any settings now. */
         continued = 0;
         pb_terminal_give_back();
         take_terminal(l);
@@ -313,14 +313,14 @@ static void after_signal(struct pb_line *l)
     resized = 0;
 }
 
-/* What was pasted, without what no text has. */
-static void paste(struct pb_line *l)
+/* Inserts pasted text without control characters. */
+static void insert_paste(struct pb_line *l)
 {
     char *text = NULL;
     size_t n = 0;
 
     if (pb_line_keys_paste(&l->keys, &text, &n) == 0)
-        insert(l, text, n);
+        insert_text(l, text, n);
     free(text);
 }
 
@@ -329,7 +329,7 @@ static bool is_whole(const struct pb_line *l)
     return l->hooks->is_whole(l->hooks->arg, l->text.n ? l->text.at : "", l->text.n);
 }
 
-static bool move(struct pb_line *l, int key)
+static bool move_cursor(struct pb_line *l, int key)
 {
     struct pb_line_text *t = &l->text;
 
@@ -360,29 +360,29 @@ static bool move(struct pb_line *l, int key)
         return true;
     case PB_CTRL('P'):
     case PB_KEY_UP:
-        up(l);
+        show_older_entry(l);
         return true;
     case PB_CTRL('N'):
     case PB_KEY_DOWN:
-        down(l);
+        show_newer_entry(l);
         return true;
     default:
         return false;
     }
 }
 
-static bool take_away(struct pb_line *l, int key)
+static bool delete_by_key(struct pb_line *l, int key)
 {
     struct pb_line_text *t = &l->text;
 
     switch (key) {
     case PB_CTRL('H'):
     case 127:
-        erase(l, pb_line_text_left(t, t->cursor), t->cursor);
+        erase_text(l, pb_line_text_left(t, t->cursor), t->cursor);
         return true;
     case PB_CTRL('D'):
     case PB_KEY_DELETE:
-        erase(l, t->cursor, pb_line_text_right(t, t->cursor));
+        erase_text(l, t->cursor, pb_line_text_right(t, t->cursor));
         return true;
     case PB_CTRL('K'):
         kill_text(l, t->cursor, pb_line_text_line_end(t, t->cursor));
@@ -405,23 +405,23 @@ static bool take_away(struct pb_line *l, int key)
     }
 }
 
-static void do_other(struct pb_line *l, int key)
+static void handle_other_key(struct pb_line *l, int key)
 {
     char byte = (char)key;
 
     switch (key) {
     case '\t':
-        complete(l);
+        complete_word(l);
         break;
     case PB_ALT('\r'):
     case PB_ALT('\n'):
-        insert(l, "\n", 1);
+        insert_text(l, "\n", 1);
         break;
     case PB_CTRL('Y'):
-        insert(l, l->killed.at, l->killed.n);
+        insert_text(l, l->killed.at, l->killed.n);
         break;
     case PB_CTRL('T'):
-        transpose(l);
+        swap_characters(l);
         break;
     case PB_CTRL('L'):
         pb_line_write(l->out, "\033[H\033[2J", 7);
@@ -431,48 +431,48 @@ static void do_other(struct pb_line *l, int key)
         start_over(l);
         break;
     case PB_CTRL('Z'):
-        suspend(l);
+        suspend_process(l);
         break;
     case PB_KEY_PASTE:
-        paste(l);
+        insert_paste(l);
         break;
     case PB_KEY_SIGNAL:
         after_signal(l);
         break;
     default:
         if (key >= ' ' && key < 256)
-            insert(l, &byte, 1);
+            insert_text(l, &byte, 1);
     }
 }
 
-/* 1: it is whole; 0: go on. */
+/* Returns 1 when the input is complete, 0 to continue. */
 static int press_enter(struct pb_line *l)
 {
     bool whole = is_whole(l);
 
     if (!whole)
-        insert(l, "\n", 1);
+        insert_text(l, "\n", 1);
     return whole;
 }
 
-static int edit(struct pb_line *l)
+static int edit_input(struct pb_line *l)
 {
     for (;;) {
         if (!pb_line_keys_waiting(&l->keys))
-            draw(l);
+            draw_input(l);
         int key = pb_line_key(&l->keys);
         if (key == PB_CTRL('R'))
-            key = search(l);
+            key = search_history(l);
         if (key == PB_KEY_GONE || (key == PB_CTRL('D') && l->text.n == 0))
             return -ENODATA;
         if ((key == '\r' || key == '\n') && press_enter(l))
             return 0;
-        if (key != '\r' && key != '\n' && !move(l, key) && !take_away(l, key))
-            do_other(l, key);
+        if (key != '\r' && key != '\n' && !move_cursor(l, key) && !delete_by_key(l, key))
+            handle_other_key(l, key);
     }
 }
 
-/* Without escapes: the terminal's own editing, line by line. */
+/* TERM=dumb: reads lines with the terminal's own editing. */
 static int read_plain(struct pb_line *l)
 {
     char block[4096];
@@ -487,12 +487,12 @@ static int read_plain(struct pb_line *l)
             return -ENOMEM;
         if (is_whole(l))
             return 0;
-        insert(l, "\n", 1);
+        insert_text(l, "\n", 1);
     }
 }
 
-/* The signals come in only while a key is waited for: none is missed by coming just before that, or stops us
- * while the terminal is ours. */
+/* The signals are blocked except while a key is awaited: none is missed just before the wait, and none stops
+ * the program while the terminal is in raw mode. */
 static int read_edited(struct pb_line *l)
 {
     static const int numbers[] = {SIGWINCH, SIGTSTP, SIGCONT};
@@ -507,7 +507,7 @@ static int read_edited(struct pb_line *l)
     if (r == 0) {
         for (int i = 0; i < 3; i++)
             sigaction(numbers[i], &action, &before[i]);
-        r = edit(l);
+        r = edit_input(l);
         end_screen(l, "");
         pb_terminal_give_back();
         for (int i = 0; i < 3; i++)

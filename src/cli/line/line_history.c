@@ -15,7 +15,7 @@
 
 enum { FILE_MAX = 8 << 20 }; /* a file larger than this was not written by us */
 
-static void push(struct pb_line_history *h, char *entry)
+static void push_entry(struct pb_line_history *h, char *entry)
 {
     if (!h->at || !entry) {
         free(entry);
@@ -65,7 +65,7 @@ static void put_escaped(FILE *to, const char *text)
     putc('\n', to);
 }
 
-/* The file, locked; it is a plain one of this user's. */
+/* Opens and locks the file. It must be a regular file of this user. */
 static int open_file(const char *path)
 {
     struct stat st;
@@ -80,7 +80,7 @@ static int open_file(const char *path)
     return pb_take_fd(fd);
 }
 
-/* Lines there are; those that are kept are pushed. */
+/* Adds the entries of the file. Returns how many lines it has. */
 static size_t read_lines(struct pb_line_history *h, FILE *file)
 {
     _cleanup_free_ char *line = NULL;
@@ -89,14 +89,14 @@ static size_t read_lines(struct pb_line_history *h, FILE *file)
     for (ssize_t n; (n = getline(&line, &room, file)) > 0; lines++) {
         n -= line[n - 1] == '\n';
         if (n > 0 && n <= (ssize_t)PB_HISTORY_BYTES && !memchr(line, 0, (size_t)n))
-            push(h, unescaped(line, (size_t)n));
+            push_entry(h, unescaped(line, (size_t)n));
     }
     return lines;
 }
 
-/* What is left of a file that has grown too long. In place, under the lock: others append to this very file.
- */
-static void rewrite(const struct pb_line_history *h, FILE *file)
+/* Cuts a file that has grown too long to its newest entries. In place, under the lock: other prompts append
+ * to the same file. */
+static void rewrite_file(const struct pb_line_history *h, FILE *file)
 {
     if (ftruncate(fileno(file), 0) < 0)
         return;
@@ -115,7 +115,7 @@ int pb_line_history_open(const char *path, struct pb_line_history *ret)
     if (file) {
         h.path = strdup(path);
         if (read_lines(&h, file) > 2 * PB_HISTORY_MAX)
-            rewrite(&h, file);
+            rewrite_file(&h, file);
         fclose(file);
     } else if (fd >= 0) {
         close(fd);
@@ -128,7 +128,7 @@ void pb_line_history_add(struct pb_line_history *h, const char *text)
 {
     if (text[strspn(text, " \t\n")] == '\0' || (h->n && strcmp(h->at[h->n - 1], text) == 0))
         return;
-    push(h, strdup(text));
+    push_entry(h, strdup(text));
     if (!h->path || strlen(text) > PB_HISTORY_BYTES / 2)
         return;
     int fd = open_file(h->path);
@@ -141,7 +141,7 @@ void pb_line_history_add(struct pb_line_history *h, const char *text)
     }
 }
 
-/* --- where it is --- */
+/* --- its path --- */
 
 static int make_directories(char *path)
 {

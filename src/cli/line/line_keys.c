@@ -17,7 +17,7 @@ bool pb_line_keys_waiting(const struct pb_line_keys *k)
     return k->at < k->n || poll(&p, 1, 0) > 0;
 }
 
-/* The next byte, or PB_KEY_NONE after so many milliseconds (-1: waits), _SIGNAL, _GONE. */
+/* The next byte; PB_KEY_NONE after wait_ms milliseconds (-1: no limit); PB_KEY_SIGNAL, PB_KEY_GONE. */
 static int next_byte(struct pb_line_keys *k, int wait_ms)
 {
     struct pollfd p = {.fd = k->in, .events = POLLIN};
@@ -36,7 +36,7 @@ static int next_byte(struct pb_line_keys *k, int wait_ms)
     return k->block[k->at++];
 }
 
-/* What terminals send for a key: "1;5C" and the like, without the ESC [ before it. */
+/* Escape sequences of keys, without the leading ESC [: "1;5C" and the like. */
 static const struct {
     const char *text;
     int key;
@@ -95,7 +95,7 @@ int pb_line_keys_paste(struct pb_line_keys *k, char **ret, size_t *ret_n)
         byte = next_byte(k, PASTE_MS);
         if (byte == PB_KEY_SIGNAL)
             continue;
-        /* A terminal that does not send the end of a paste must not hold the prompt up. */
+        /* A terminal that omits the end mark of a paste must not block the prompt. */
         if (byte >= 0x100)
             break;
         matched = byte == end[matched] ? matched + 1 : byte == end[0];
@@ -106,7 +106,7 @@ int pb_line_keys_paste(struct pb_line_keys *k, char **ret, size_t *ret_n)
         if (fits)
             text[n++] = (char)(byte == '\r' ? '\n' : byte);
     }
-    /* The end itself came along, but for its escape. */
+    /* The end mark was copied too, except its escape. */
     n -= fits && matched == sizeof(end) - 1 ? sizeof(end) - 2 : 0;
     if (!fits) {
         free(text);

@@ -1,4 +1,4 @@
-/* line_keys: what is pressed on a terminal in raw mode, key by key. Used by line_*.c alone. */
+/* line_keys: reads keys from a terminal in raw mode. Used by line_*.c alone. */
 #pragma once
 
 #include <signal.h>
@@ -20,24 +20,23 @@ enum pb_key {
     PB_KEY_DELETE,
     PB_KEY_PASTE,  /* a pasted text follows: pb_line_keys_paste */
     PB_KEY_SIGNAL, /* no key: a signal came */
-    PB_KEY_GONE,   /* the terminal is */
-    PB_KEY_NONE    /* nothing that we know */
+    PB_KEY_GONE,   /* the terminal is closed */
+    PB_KEY_NONE    /* an unknown key */
 };
 
-/* Zero but for `in` and `mask` at first. What has been read and not been used stays for the next. */
+/* Zeroed at first except `in` and `mask`. Bytes read but not used stay for the next key. */
 struct pb_line_keys {
     int in;
-    sigset_t mask; /* signals that wait while a key is waited for: those that end the waiting are not in it */
+    sigset_t mask; /* while waiting for a key: without the signals that interrupt the wait */
     unsigned char block[4096];
     size_t n, at;
 };
 
-/* Waits for a key. */
 int pb_line_key(struct pb_line_keys *k);
 
-/* Whether there is more to read at once. */
+/* Whether more input can be read without waiting. */
 bool pb_line_keys_waiting(const struct pb_line_keys *k);
 
-/* The text after PB_KEY_PASTE, of malloc: line ends as \n, without control characters. -EFBIG beyond what a
- * prompt takes, the paste is passed over; -ENOMEM. */
+/* The text after PB_KEY_PASTE, from malloc: line ends as newlines, no control characters. -EFBIG: longer than
+ * an input may be, the paste is skipped; -ENOMEM. */
 int pb_line_keys_paste(struct pb_line_keys *k, char **ret, size_t *ret_n);

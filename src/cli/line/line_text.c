@@ -66,8 +66,8 @@ size_t pb_line_text_right(const struct pb_line_text *t, size_t at)
     return at;
 }
 
-/* The nearest place from which one step to the right comes here: found from the line's beginning, which is
- * near enough, since what is not UTF-8 cannot be read backwards. */
+/* The start of the character before `at`. Found forwards from the start of the line, since bytes that are not
+ * UTF-8 cannot be read backwards. */
 size_t pb_line_text_left(const struct pb_line_text *t, size_t at)
 {
     size_t from = pb_line_text_line_begin(t, at);
@@ -79,7 +79,7 @@ size_t pb_line_text_left(const struct pb_line_text *t, size_t at)
     return from;
 }
 
-/* Beyond ASCII everything is part of a word. */
+/* Every byte beyond ASCII counts as part of a word. */
 static bool in_word(char c)
 {
     return isalnum((unsigned char)c) || c == '_' || (unsigned char)c >= 0x80;
@@ -117,7 +117,7 @@ size_t pb_line_text_line_end(const struct pb_line_text *t, size_t at)
     return at;
 }
 
-/* The place in the line that begins at `line` which is so many columns in, or its end. */
+/* The place `column` columns into the line that begins at `line`, or the line's end. */
 static size_t at_column(const struct pb_line_text *t, size_t line, size_t column)
 {
     size_t at = line, end = pb_line_text_line_end(t, line);

@@ -1,4 +1,4 @@
-/* line_words: what a word may be completed to. Used by line_*.c alone. */
+/* line_words: completions of a word. Used by line_*.c alone. */
 #pragma once
 
 #include "cli/line/line_edit.h"
@@ -10,8 +10,8 @@ struct pb_line_words {
 
 void pb_line_words_done(struct pb_line_words *w);
 
-/* Bytes that all of them begin with. */
+/* Length of the prefix that all words share. */
 size_t pb_line_words_common(const struct pb_line_words *w);
 
-/* Lists them in columns, as many as the terminal has room for. */
+/* Lists the words in columns, as many as fit the terminal. */
 void pb_line_words_show(const struct pb_line_words *w, int out);

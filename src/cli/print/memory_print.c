@@ -17,7 +17,7 @@ static void print_size(const char *what, double bytes)
         printf("%-14s %10.1f MB\n", what, bytes / MB);
 }
 
-/* Eight heights from the least to the most of what was recorded. */
+/* Eight heights between the least and the greatest value recorded. */
 static void print_sparkline(const struct pb_memory *m)
 {
     static const char *const bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
@@ -147,7 +147,7 @@ const char *const pb_memory_columns[] = {"target",
                                          "gpu_bytes"};
 const size_t pb_memory_ncolumns = sizeof(pb_memory_columns) / sizeof(pb_memory_columns[0]);
 
-static void add(struct pb_rows *rows, double value)
+static void add_value(struct pb_rows *rows, double value)
 {
     if (isnan(value))
         pb_rows_text(rows, NULL);
@@ -158,14 +158,14 @@ static void add(struct pb_rows *rows, double value)
 void pb_memory_add_row(struct pb_rows *rows, const struct pb_memory *m)
 {
     pb_rows_text(rows, m->label);
-    add(rows, m->rss);
-    add(rows, m->peak);
-    add(rows, m->vms);
-    add(rows, m->swap);
-    add(rows, m->recorded_s);
-    add(rows, m->growth);
-    add(rows, m->python.heap_bytes < 0 ? NAN : (double)m->python.heap_bytes);
-    add(rows, m->python.heap_blocks < 0 ? NAN : (double)m->python.heap_blocks);
-    add(rows, m->torch_cuda);
-    add(rows, m->gpu);
+    add_value(rows, m->rss);
+    add_value(rows, m->peak);
+    add_value(rows, m->vms);
+    add_value(rows, m->swap);
+    add_value(rows, m->recorded_s);
+    add_value(rows, m->growth);
+    add_value(rows, m->python.heap_bytes < 0 ? NAN : (double)m->python.heap_bytes);
+    add_value(rows, m->python.heap_blocks < 0 ? NAN : (double)m->python.heap_blocks);
+    add_value(rows, m->torch_cuda);
+    add_value(rows, m->gpu);
 }

@@ -14,14 +14,17 @@
 #include <unistd.h>
 
 enum { UNIQUE_MAX = 2000 };
-enum { TABLE_BYTES = 8 << 20 };                      /* of rows that are held to know a table's widths */
-static const uint64_t PATIENCE_NS = PB_NS_PER_S / 2; /* of a person who looks at an empty terminal */
+enum {
+    TABLE_BYTES = 8 << 20
+};                                                   /* rows that are kept to find the widths of a table's
+                                                        columns */
+static const uint64_t PATIENCE_NS = PB_NS_PER_S / 2; /* on a terminal, rows are shown after this long */
 
 struct pb_printer {
     struct pb_print_options o;
     enum pb_query_format format;
     FILE *out;
-    bool careful; /* a terminal reads it, whatever the format: it gets no commands from us */
+    bool careful; /* output goes to a terminal: escape sequences in values must not reach it */
     char **names, **types;
     unsigned ncolumns;
     uint64_t nrows, results;
@@ -29,7 +32,7 @@ struct pb_printer {
     struct pb_records records;
     struct pb_parquet *parquet;
     struct pb_row_text row;
-    uint64_t began; /* the result, on the monotonic clock */
+    uint64_t began; /* start of the result, on the monotonic clock */
 };
 
 static const char *const names[PB_QUERY_FORMATS] = {"table", "json",     "jsonl",  "csv",
@@ -54,7 +57,7 @@ static enum pb_field_kind kind_of(const struct pb_sql_cell *cell)
                                        : PB_FIELD_VALUE;
 }
 
-/* One character for a person: what it is, or its number. */
+/* Prints one character for a person; an unprintable one by its number. */
 static size_t put_shown(FILE *out, const char *text, size_t left)
 {
     struct pb_glyph g;
@@ -64,7 +67,7 @@ static size_t put_shown(FILE *out, const char *text, size_t left)
     return g.bytes;
 }
 
-/* What would end the cell, or be taken as markup or HTML. */
+/* Escapes what would end the cell or be read as markup or HTML. */
 static void put_markdown(FILE *out, const char *text, size_t length)
 {
     for (size_t i = 0; i < length;) {
@@ -84,7 +87,7 @@ static void put_markdown(FILE *out, const char *text, size_t length)
 
 /* --- a result --- */
 
-/* --columns: its names came first. */
+/* --columns: rows are arrays, since the names were printed first. */
 static void put_json_array(const struct pb_printer *p, const struct pb_sql_cell *cells)
 {
     for (unsigned i = 0; i < p->ncolumns; i++) {
@@ -98,7 +101,7 @@ static void put_json_array(const struct pb_printer *p, const struct pb_sql_cell 
     fputs("]\n", p->out);
 }
 
-/* Whether the format is one of records.h, and which. */
+/* Whether records.h prints this format, and as which form. */
 static bool in_records(const struct pb_printer *p, enum pb_records_form *ret)
 {
     switch (p->format) {
@@ -132,7 +135,7 @@ static void put_markdown_row(const struct pb_printer *p, const struct pb_sql_cel
     fputs("|\n", p->out);
 }
 
-/* A value's further lines stand below its first. */
+/* Further lines of a value are indented below its first. */
 static void put_indented(FILE *out, const char *text, size_t length, size_t indent)
 {
     for (size_t i = 0; i < length;) {
@@ -145,7 +148,7 @@ static void put_indented(FILE *out, const char *text, size_t length, size_t inde
     }
 }
 
-/* One column a line, for rows wider than any terminal. */
+/* One column per line, for rows wider than any terminal. */
 static void put_expanded(const struct pb_printer *p, const struct pb_sql_cell *cells)
 {
     size_t width = 0;
@@ -169,13 +172,13 @@ static void put_expanded(const struct pb_printer *p, const struct pb_sql_cell *c
     }
 }
 
-/* A plan is a drawing over many lines: it is shown as it is. */
+/* A query plan is a drawing of many lines: it is printed unchanged. */
 static bool is_plan(const struct pb_printer *p)
 {
     return p->ncolumns == 2 && strcmp(p->names[1], "explain_value") == 0 && p->format == PB_QUERY_TABLE;
 }
 
-/* A copy, in which a NUL is as any control character is shown. */
+/* A NUL-terminated copy; a NUL inside is shown as other control characters are. */
 static char *terminated(const char *text, size_t length)
 {
     size_t nuls = 0, n = 0;
@@ -205,11 +208,11 @@ static int add_to_table(struct pb_printer *p, const struct pb_sql_cell *cells)
             pb_rows_text(&p->rows, text);
         free(text);
     }
-    /* A result of any size passes through bounded memory. */
+    /* A result of any size is printed in bounded memory. */
     return p->rows.bytes > TABLE_BYTES ? pb_rows_flush(&p->rows) : 0;
 }
 
-static int finish(struct pb_printer *p, struct pb_err *err)
+static int finish_result(struct pb_printer *p, struct pb_err *err)
 {
     int r = 0;
 
@@ -236,7 +239,7 @@ static void release_names(struct pb_printer *p)
     p->names = p->types = NULL;
 }
 
-/* A name that comes twice in an object loses the first value: the second becomes name_1. */
+/* In a JSON object the second of two equal names would hide the first: it becomes name_1. */
 static int make_unique(struct pb_printer *p)
 {
     for (unsigned i = 1; i < p->ncolumns && p->ncolumns <= UNIQUE_MAX; i++) {
@@ -287,7 +290,7 @@ static void put_markdown_header(const struct pb_printer *p)
         fputs(i + 1 < p->ncolumns ? "| --- " : "| --- |\n", p->out);
 }
 
-/* For a program that must know the columns of a result without rows, and the types of all. */
+/* For programs that need the columns of a result without rows, and the types. */
 static void put_json_columns(const struct pb_printer *p)
 {
     fputs("{\"columns\":", p->out);
@@ -322,7 +325,7 @@ int pb_printer_columns(struct pb_printer *p, const struct pb_sql_column *columns
 
     if (p->parquet)
         return pb_parquet_columns(p->parquet, columns, n);
-    int r = finish(p, NULL);
+    int r = finish_result(p, NULL);
     if (r == 0)
         r = keep_names(p, columns, n);
     if (r < 0)
@@ -367,7 +370,7 @@ static int add_row(struct pb_printer *p, const struct pb_sql_cell *cells, unsign
     return ferror(p->out) ? -(errno ? errno : EIO) : r;
 }
 
-/* Somebody may wait for these: what the format does not hold back goes out now. */
+/* The user may be waiting: prints the rows that the format need not hold back. */
 static int show_so_far(struct pb_printer *p)
 {
     int r = 0;
@@ -421,7 +424,7 @@ int pb_printer_end(struct pb_printer *p, struct pb_err *err)
 {
     if (p->parquet)
         return err ? pb_parquet_end(p->parquet, err) : 0;
-    int r = finish(p, err);
+    int r = finish_result(p, err);
     if (r == 0 && (fflush(p->out) != 0 || ferror(p->out)))
         r = pb_fail(err, -errno, "the output cannot be written: %s", strerror(errno));
     return r;

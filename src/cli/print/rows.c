@@ -40,7 +40,7 @@ void pb_rows_done(struct pb_rows *rows)
     *rows = (struct pb_rows){0};
 }
 
-static void add(struct pb_rows *rows, enum pb_field_kind kind, const char *text)
+static void add_cell(struct pb_rows *rows, enum pb_field_kind kind, const char *text)
 {
     if (rows->n == rows->cap) {
         size_t cap = rows->cap ? 2 * rows->cap : 64;
@@ -63,7 +63,7 @@ static void add(struct pb_rows *rows, enum pb_field_kind kind, const char *text)
 
 void pb_rows_text(struct pb_rows *rows, const char *text)
 {
-    add(rows, text ? PB_FIELD_TEXT : PB_FIELD_NULL, text);
+    add_cell(rows, text ? PB_FIELD_TEXT : PB_FIELD_NULL, text);
 }
 
 void pb_rows_number(struct pb_rows *rows, const char *format, ...)
@@ -74,7 +74,7 @@ void pb_rows_number(struct pb_rows *rows, const char *format, ...)
     va_start(ap, format);
     vsnprintf(text, sizeof(text), format, ap);
     va_end(ap);
-    add(rows, PB_FIELD_VALUE, text);
+    add_cell(rows, PB_FIELD_VALUE, text);
 }
 
 bool pb_color(void)
@@ -119,7 +119,7 @@ static void put_clipped(FILE *to, const char *text, size_t max)
         fputs("…", to);
 }
 
-static void pad(FILE *to, size_t n)
+static void put_blanks(FILE *to, size_t n)
 {
     while (n-- > 0)
         putc(' ', to);
@@ -140,19 +140,19 @@ static size_t terminal_width(void)
 
 enum { GAP = 2, LEAST = 8 }; /* LEAST: narrower than this a column says nothing; it is left out instead */
 
-static size_t least(size_t width)
+static size_t least_width(size_t width)
 {
     return width < LEAST ? width : LEAST;
 }
 
-/* How many columns have room, from the left; at least one. Takes from the widest until the line fits: the one
- * that has most to give is seldom the one that matters. */
-static size_t fit(size_t widths[], size_t n, size_t room)
+/* How many columns fit, from the left; at least one. Narrows the widest column until the line fits, since a
+ * long text loses least by it. */
+static size_t fit_columns(size_t widths[], size_t n, size_t room)
 {
     size_t shown = 0, total = 0;
 
-    while (shown < n && (shown == 0 || total + GAP + least(widths[shown]) <= room)) {
-        total += least(widths[shown]) + (shown ? GAP : 0);
+    while (shown < n && (shown == 0 || total + GAP + least_width(widths[shown]) <= room)) {
+        total += least_width(widths[shown]) + (shown ? GAP : 0);
         shown++;
     }
     total = GAP * (shown - 1);
@@ -171,7 +171,7 @@ static size_t fit(size_t widths[], size_t n, size_t room)
     return shown;
 }
 
-static const char *shown(const struct pb_rows *rows, size_t i)
+static const char *shown_text(const struct pb_rows *rows, size_t i)
 {
     const struct pb_cell *cell = &rows->cells[i];
     return cell->kind != PB_FIELD_NULL ? cell->text : rows->null ? rows->null : "-";
@@ -182,7 +182,7 @@ static size_t columns_of(const char *text)
     return pb_glyph_columns(text, strlen(text));
 }
 
-/* Wide enough for what is held now. */
+/* Computes the widths for the rows held now. */
 static int lay_out(struct pb_rows *rows)
 {
     size_t n = rows->ncolumns;
@@ -193,10 +193,10 @@ static int lay_out(struct pb_rows *rows)
     for (size_t i = 0; i < n; i++)
         rows->widths[i] = columns_of(rows->columns[i]);
     for (size_t i = 0; i < rows->n; i++) {
-        size_t width = columns_of(shown(rows, i));
+        size_t width = columns_of(shown_text(rows, i));
         rows->widths[i % n] = width > rows->widths[i % n] ? width : rows->widths[i % n];
     }
-    rows->nshown = rows->room == SIZE_MAX ? n : fit(rows->widths, n, rows->room);
+    rows->nshown = rows->room == SIZE_MAX ? n : fit_columns(rows->widths, n, rows->room);
     return 0;
 }
 
@@ -205,12 +205,12 @@ static void put_cell(const struct pb_rows *rows, size_t column, const char *text
     size_t width = rows->widths[column], w = columns_of(text), space = w < width ? width - w : 0;
     bool last = column + 1 == rows->nshown;
 
-    pad(rows->out, right ? space : 0);
+    put_blanks(rows->out, right ? space : 0);
     put_clipped(rows->out, text, rows->room == SIZE_MAX ? SIZE_MAX : width);
     if (last)
         putc('\n', rows->out);
     else
-        pad(rows->out, (right ? 0 : space) + GAP);
+        put_blanks(rows->out, (right ? 0 : space) + GAP);
 }
 
 static void put_header(const struct pb_rows *rows)
@@ -231,14 +231,14 @@ static int put_block(struct pb_rows *rows)
     }
     for (size_t i = 0; i < rows->n; i++) {
         if (i % rows->ncolumns < rows->nshown)
-            put_cell(rows, i % rows->ncolumns, shown(rows, i), rows->cells[i].kind == PB_FIELD_VALUE);
+            put_cell(rows, i % rows->ncolumns, shown_text(rows, i), rows->cells[i].kind == PB_FIELD_VALUE);
         free(rows->cells[i].text);
     }
     rows->n = rows->bytes = 0;
     return 0;
 }
 
-/* What had no room, by name as far as a line goes. */
+/* Names the columns that did not fit, as far as a line goes. */
 static void tell_left_out(const struct pb_rows *rows)
 {
     enum { NAMES = 12 };

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Up to a NUL: a kernel's thread name may end before its room. */
+/* Up to a NUL: a thread name of the kernel may be shorter than its field. */
 static void put_string_n(const char *text, size_t len)
 {
     pb_put_json(stdout, text, strnlen(text, len));
@@ -95,7 +95,7 @@ static void put_native(const struct pb_native_frame *f)
            f->flags & PB_NATIVE_BY_SCAN ? "true" : "false");
 }
 
-/* Native frames in full; a Python frame as its place in "frames", and what it is called. */
+/* Native frames in full; a Python frame as its index in "frames", with its name. */
 static void put_merged(const struct pb_shown_thread *t)
 {
     static const char *const how[] = {"full", "partial", "apart"};
@@ -206,7 +206,7 @@ static void put_thread(const struct pb_shown_thread *t, const struct pb_wait *w)
     putchar('}');
 }
 
-/* What the memory was read through, and what to know of it. */
+/* How the memory was read, and what follows from that. */
 static void put_source(const struct pb_stacks *s)
 {
     const struct pb_core_info *core = s->about.core;

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define EDGE_FRAMES 60 /* of a deep stack, at both ends */
+#define EDGE_FRAMES 60 /* frames shown at each end of a deep stack */
 
 static void put_safe(const char *text)
 {
@@ -14,7 +14,7 @@ static void put_safe(const char *text)
         putchar((unsigned char)*text < ' ' || *text == 127 ? '?' : *text);
 }
 
-/* "ranks 0-7, 9": where there are too many to name them all. */
+/* "ranks 0-7, 9": where there are too many members to list each. */
 static void put_ranks(const struct pb_set_stack *s)
 {
     fputs(s->nranks == 1 && s->ranks[0].first == s->ranks[0].last ? ": rank " : ": ranks ", stdout);
@@ -25,8 +25,8 @@ static void put_ranks(const struct pb_set_stack *s)
     }
 }
 
-/* "rank 0 17 "MainThread", rank 1 18 "MainThread"": the processes, each once, or the threads of the only one.
- */
+/* The members of a stack: 'rank 0 17 "MainThread", rank 1 18 "MainThread"'; each process once, or the threads
+ * of the only process. */
 static void put_members(const struct pb_set_stack *s, bool several)
 {
     printf("%llu thread%s", (unsigned long long)s->threads, s->threads == 1 ? "" : "s");

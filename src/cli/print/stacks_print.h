@@ -6,16 +6,15 @@
 struct pb_call;
 struct pb_stackset;
 
-/* cmd_backtrace.c: the command, for targets that need not be processes. */
+/* backtrace, also for targets that are no processes (core files); in cmd_backtrace.c. */
 int pb_backtrace(const struct pb_call *call, struct pb_err *err);
 
-/* since: s was added to it last; threads that do what they did are counted only (NULL: all are
- * shown). */
+/* since: the history to which s was added last; unchanged threads are only counted (NULL: all are shown). */
 void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const struct pb_history *since);
 /* One native frame, a line: function [module] (file:line). */
 void pb_stacks_put_native(const struct pb_native_frame *f);
-/* Says that the Python frames which come next are not where they were called. */
+/* Prints that the position of the following Python frames among the native ones is unknown. */
 void pb_stacks_put_apart(void);
 void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n);
-/* The set, and ahead of it what each process waits for. */
+/* Prints the set, preceded by what each process waits for. */
 void pb_stacks_print_merged(struct pb_stackset *set, const struct pb_stacks *const *all, size_t n);

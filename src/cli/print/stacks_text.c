@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define EDGE_FRAMES 60 /* of a deep stack, at both ends */
+#define EDGE_FRAMES 60 /* frames shown at each end of a deep stack */
 
 #define BOLD  "\033[1m"
 #define DIM   "\033[2m"
@@ -17,7 +17,7 @@
 
 static const char *tint(const char *code)
 {
-    static int color = -1; /* asked once: it is a system call */
+    static int color = -1; /* computed once: it is a system call */
 
     if (color < 0)
         color = pb_color();
@@ -73,7 +73,7 @@ static void put_frame(const struct pb_shown_frame *f, struct pb_sources *sources
 
 #define NAME_FITS 100 /* a longer C++ name is shown without its template arguments and parameters */
 
-/* The bracket that ends what p opens, or NULL: there is none, or it belongs to an operator's name. */
+/* The bracket that closes the one at p; NULL: there is none, or it is part of an operator's name. */
 static const char *closing(const char *name, const char *p)
 {
     int depth = 0;
@@ -252,7 +252,8 @@ static void put_native_failed(const struct pb_stacks *s, const struct pb_shown_t
         printf("    (its stack cannot be read: %s)\n", strerror(-t->failed));
 }
 
-/* Threads of the same name, without Python, that wait in the same call at the same place: once for all. */
+/* Threads without Python that have the same name and wait in the same call at the same place are printed
+ * once. */
 static size_t put_natives(const struct pb_stacks *s, size_t i, const enum pb_change *change, const char *mark)
 {
     const struct pb_shown_thread *t = &s->threads[i];
@@ -280,13 +281,13 @@ static size_t put_natives(const struct pb_stacks *s, size_t i, const enum pb_cha
     return n;
 }
 
-/* What to know of where this comes from. */
+/* Notes on how the stacks were read. */
 static void put_notes(const struct pb_stacks *s)
 {
     const struct pb_core_info *core = s->about.core;
 
     if (s->about.by_agent)
-        puts("read through the agent in it, since we may not trace it");
+        puts("read through the agent in it: permission denied for ptrace");
     if (s->note[0]) {
         put_text(s->note, -1);
         putchar('\n');
@@ -318,7 +319,7 @@ static void put_process(const struct pb_stacks *s)
         if (s->about.free_threaded)
             fputs(", free-threaded", stdout);
         if (!s->about.verified)
-            fputs(" (read by a layout that was not verified for it: doubt what looks odd)", stdout);
+            fputs(" (read by a layout not verified for this version: it may be wrong)", stdout);
         printf(", %zu Python thread%s, %zu native\n", python, python == 1 ? "" : "s", s->n - python);
     } else {
         printf("\nno Python in it, %zu thread%s\n", s->n, s->n == 1 ? "" : "s");

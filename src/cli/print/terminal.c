@@ -21,8 +21,8 @@ static struct {
 } taken;
 static volatile sig_atomic_t is_taken;
 
-/* What a handler may do too. */
-static void restore(void)
+/* Async-signal-safe. */
+static void restore_terminal(void)
 {
     if (!is_taken)
         return;
@@ -33,12 +33,12 @@ static void restore(void)
 
 static void on_end(int number)
 {
-    restore();
+    restore_terminal();
     raise(number); /* the handler is gone by now (SA_RESETHAND) */
 }
 
-/* Signals that the program handles itself stay its own: it gives the terminal back in its own time. */
-static void guard(void)
+/* Signals that the program handles itself are left to it: its own code restores the terminal. */
+static void guard_against_signals(void)
 {
     struct sigaction action = {.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND | SA_NODEFER};
 
@@ -60,7 +60,7 @@ int pb_terminal_take(int in, int out, enum pb_terminal_mode mode, const char *en
     taken.leave = leave;
     changed = taken.before;
     changed.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-    /* Stopped by the key, we would leave the terminal as ours. */
+    /* Ctrl-Z would stop the program with the terminal in raw mode. */
     changed.c_cc[VSUSP] = _POSIX_VDISABLE;
     if (mode == PB_TERMINAL_RAW) {
         changed.c_lflag &= ~(tcflag_t)(ISIG | IEXTEN);
@@ -68,7 +68,7 @@ int pb_terminal_take(int in, int out, enum pb_terminal_mode mode, const char *en
         changed.c_cc[VMIN] = 1;
         changed.c_cc[VTIME] = 0;
     }
-    guard();
+    guard_against_signals();
     is_taken = 1;
     tcsetattr(in, TCSANOW, &changed);
     (void)!write(out, enter, strlen(enter));
@@ -79,7 +79,7 @@ void pb_terminal_give_back(void)
 {
     if (!is_taken)
         return;
-    restore();
+    restore_terminal();
     for (size_t i = 0; i < ENDS; i++)
         if (taken.actions[i].sa_handler == SIG_DFL)
             sigaction(ends[i], &taken.actions[i], NULL);

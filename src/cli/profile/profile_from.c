@@ -11,7 +11,7 @@
 #include "base/time.h"
 #include "profile/diff.h"
 
-#define CHANGES 5 /* named in the summary of a difference */
+#define CHANGES 5 /* functions named in the summary of a difference */
 
 /* "90s ago", "14:30", "14:30:05", "2026-01-31 14:30:05", in local time. */
 static int parse_time(const char *text, int64_t *ret)

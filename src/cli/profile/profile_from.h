@@ -1,4 +1,4 @@
-/* profile_from: what flamegraph is told of profiles that were taken before, and what it tells of two. */
+/* profile_from: options of flamegraph for recorded profiles, and the summary of the difference of two. */
 #pragma once
 
 #include "cli/cli.h"
@@ -8,8 +8,8 @@ struct pb_profile_range {
     int64_t since, until; /* UTC ns */
 };
 
-/* Of --since and --until; everything where they are not given. */
+/* Reads --since and --until; the whole time where they are not given. */
 int pb_profile_range(const struct pb_call *call, struct pb_profile_range *ret, struct pb_err *err);
 
-/* What grew and what shrank most, to stdout. */
+/* Prints what grew and what shrank most to stdout. */
 void pb_profile_say_diff(const char *output, const struct pb_profile *before, const struct pb_profile *after);

@@ -11,7 +11,7 @@
 #include "cli/stop.h"
 
 #define RATE_MAX  1e6
-#define FULL_RATE 1000 /* that probing.sample_rate is a share of */
+#define FULL_RATE 1000 /* Hz; probing.sample_rate is a share of it */
 
 static volatile sig_atomic_t caught;
 static atomic_bool cancelled;
@@ -61,8 +61,7 @@ int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, str
     plan.sampler.no_stop = pb_call_option(call, "no-stop");
     plan.sampler.force = pb_call_option(call, "force");
     plan.sampler.subprocesses = pb_call_option(call, "subprocesses");
-    plan.sampler.trace =
-        getenv("PROBING_TRACE_SAMPLES") ? stderr : NULL; /* for people who change this code */
+    plan.sampler.trace = getenv("PROBING_TRACE_SAMPLES") ? stderr : NULL; /* for developers of the sampler */
     plan.idle = pb_call_option(call, "idle");
     if (plan.sampler.cpu && pb_call_option(call, "wall"))
         return pb_fail(err, PB_USAGE, "--cpu and --wall exclude each other");

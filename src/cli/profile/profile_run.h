@@ -1,11 +1,11 @@
-/* profile_run: what flamegraph, top and record share: options, signals, and what is said about a profile. */
+/* profile_run: shared by flamegraph, top and record: options, signals, and the summary of a profile. */
 #pragma once
 
 #include "ask/profiles.h"
 #include "cli/cli.h"
 #include "profile/flame.h"
 
-/* The options that all of them take, for a table of options. */
+/* The options that all three take. */
 #define PB_PROFILE_OPTIONS                                                                                   \
     {'r', "rate", "HZ", "samples a second of each thread (default: probing.sample_rate, 100)"},              \
         {0, "cpu", NULL, "only threads that run: CPU time"},                                                 \
@@ -27,16 +27,16 @@ struct pb_profile_plan {
 
 int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, struct pb_err *err);
 
-/* From now on SIGINT, SIGTERM and SIGHUP do not end the program but are remembered, where they are not
+/* From now on SIGINT, SIGTERM and SIGHUP set a flag instead of ending the program, unless they are
  * ignored. */
 void pb_profile_catch_signals(void);
-/* The signal that came; 0: none. */
+/* The signal that was received; 0: none. */
 int pb_profile_signal(void);
-/* Becomes true with the first of them. */
+/* Becomes true with the first such signal. */
 const atomic_bool *pb_profile_cancelled(void);
 
-/* By which way threads were read, why not by a better one, and who left meanwhile: a line each. */
+/* Prints how threads were read, why not in a better way, and how many processes ended meanwhile. */
 void pb_profile_say_notes(const struct pb_sampler *s, FILE *out);
 
-/* "forward (model.py) 31.2%, ...", at most n. Returns buf. */
+/* "forward (model.py) 31.2%, ...": at most n functions. Returns buf. */
 const char *pb_profile_hottest(const struct pb_profile *p, int n, char *buf, size_t size);

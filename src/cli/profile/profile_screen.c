@@ -27,8 +27,8 @@ void pb_screen_size(int *ret_rows, int *ret_columns)
     pb_terminal_size(STDOUT_FILENO, ret_rows, ret_columns);
 }
 
-/* The bytes of a line that fill so many columns; escapes take none. */
-static size_t cut(const char *line, size_t len, int columns)
+/* How many bytes of a line fill `columns` columns; escape sequences take no column. */
+static size_t bytes_in_columns(const char *line, size_t len, int columns)
 {
     struct pb_glyph g;
     size_t i = 0;
@@ -57,7 +57,7 @@ void pb_screen_show(const char *text)
     fputs("\033[H", stdout);
     for (int row = 0; row < rows && *text; row++) {
         size_t len = strcspn(text, "\n");
-        fwrite(text, 1, cut(text, len, columns), stdout);
+        fwrite(text, 1, bytes_in_columns(text, len, columns), stdout);
         fputs(row + 1 < rows ? "\033[0m\033[K\n" : "\033[0m\033[K", stdout);
         text += len + (text[len] == '\n');
     }

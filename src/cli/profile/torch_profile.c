@@ -1,9 +1,8 @@
 /* torch_profile: see torch_profile.h.
  *
- * The agent's Python part (python/probing/_profile.py) starts and stops the profiler. Several ranks begin
- * with the same step, since they step together: all are told a moment in the middle of a step of the first
- * one. What the trace says of each operator is counted here, not in the process, and handed back to it as
- * rows. */
+ * The agent's Python part (python/probing/_profile.py) starts and stops the profiler. Ranks step together, so
+ * all are given the same moment, in the middle of a step of the first rank, and begin with the same step. The
+ * operators in the trace are summed up here, not in the process, and sent back to it as rows. */
 #include "cli/profile/torch_profile.h"
 
 #include "base/cleanup.h"
@@ -27,16 +26,18 @@ enum { STEPS = 3, STEPS_MAX = 100, LIMIT_MS = 60000, LINE = 256, BUCKETS_MAX = 3
 #define TRACE_MAX ((size_t)1 << 30)
 
 struct capture {
-    struct pb_call call; /* of this target alone */
+    struct pb_call call; /* with this target alone */
     struct pb_dialog dialog;
     bool open;
-    long long last, period, now; /* ms of its clock: its last step, how long one takes, when it said so */
+    long long last, period, now; /* ms of its clock: its last step, the time between steps, the moment of its
+                                    answer */
     char path[PATH_MAX];
     char *trace;
     size_t size;
 };
 
-/* A line of the answer, without its end. What the agent refuses is the reason of the channel's end. */
+/* Reads a line of the answer, without its end. When the agent refuses, the reason is that of the channel's
+ * end. */
 static int read_line(struct capture *c, char *ret, size_t size, unsigned timeout_ms, struct pb_err *err)
 {
     for (size_t n = 0;;) {
@@ -73,7 +74,7 @@ static int send_text(struct capture *c, const char *text, size_t size, struct pb
     return 0;
 }
 
-static int begin(struct capture *c, const char *question, unsigned limit_ms, struct pb_err *err)
+static int begin_capture(struct capture *c, const char *question, unsigned limit_ms, struct pb_err *err)
 {
     char line[LINE];
 
@@ -90,7 +91,7 @@ static int begin(struct capture *c, const char *question, unsigned limit_ms, str
     return 0;
 }
 
-/* A moment that is in the middle of a step, soon: ranks that step together then begin with the same one. */
+/* A moment soon, in the middle of a step: ranks that step together then begin with the same step. */
 static long long choose_moment(const struct capture *first, const struct capture *last)
 {
     long long period = first->period > 0 ? first->period : 1, soon = last->now + 50;
@@ -115,18 +116,19 @@ static int receive_trace(struct capture *c, unsigned limit_ms, struct pb_err *er
         if (got == -EINTR)
             continue;
         if (got <= 0)
-            return pb_fail(err, got < 0 ? (int)got : -EIO, "the trace came to its end too early");
+            return pb_fail(err, got < 0 ? (int)got : -EIO,
+                           "the trace is incomplete: the process or its agent stopped sending");
         n += (size_t)got;
     }
     return 0;
 }
 
-/* --- what is in it --------------------------------------------------------------------------------- */
+/* --- summing up the trace --- */
 
 struct slice {
-    const char *kind, *name; /* as they stand in the document */
+    const char *kind, *name; /* pointers into the JSON text */
     uint32_t kind_length, name_length;
-    double ts, dur, inside; /* us; inside: of slices within this one */
+    double ts, dur, inside; /* in us; inside: time of the slices within this one */
     uint64_t track;
     uint32_t calls;
 };
@@ -183,7 +185,7 @@ static int by_self(const void *a, const void *b)
     return (own < others) - (own > others);
 }
 
-/* The complete events ("X") that have a kind. Returns how many; 0 also where there is no memory. */
+/* The complete events ("X") that have a category. Returns how many; 0 also when out of memory. */
 static size_t take_slices(const struct pb_json *j, struct slice **ret)
 {
     uint32_t events = pb_json_get(j, 1, "traceEvents");
@@ -214,7 +216,7 @@ static size_t take_slices(const struct pb_json *j, struct slice **ret)
     return n;
 }
 
-/* Takes from each slice what lies within it on its track. */
+/* Computes for each slice the time of the slices within it on its track. */
 static void find_inside(struct slice *s, size_t n)
 {
     size_t open[64], depth = 0;
@@ -231,7 +233,7 @@ static void find_inside(struct slice *s, size_t n)
     }
 }
 
-/* Joins those of one name; returns how many are left, those that take most first. */
+/* Adds up slices of the same name. Returns how many are left, by descending time. */
 static size_t join_names(struct slice *s, size_t n)
 {
     size_t kept = 0;
@@ -257,7 +259,7 @@ static void put_span(FILE *to, const char *text, uint32_t length)
     putc('\t', to);
 }
 
-/* Hands the operators and kernels back to the process, as rows. */
+/* Sends operators and kernels back to the process, as rows. */
 static int send_buckets(struct capture *c, struct pb_err *err)
 {
     _cleanup_free_ struct slice *s = NULL;
@@ -285,15 +287,15 @@ static int send_buckets(struct capture *c, struct pb_err *err)
     if (!to || putc('\n', to) == EOF || fclose(to) != 0)
         return pb_fail(err, -ENOMEM, "out of memory");
     int r = send_text(c, text, size, err);
-    char line[LINE]; /* the channel ends when the rows are there */
+    char line[LINE]; /* the channel ends when the rows are stored */
     while (r == 0 && pb_dialog_read(&c->dialog, line, sizeof(line), SLACK_MS) > 0)
         ;
     return r;
 }
 
-/* --- all of them ----------------------------------------------------------------------------------- */
+/* --- all targets --- */
 
-/* trace.json, or of several targets trace-rank-3.json. */
+/* trace.json, or for several targets trace-rank-3.json. */
 static void make_path(struct capture *c, const char *given, size_t of)
 {
     const char *dot = strrchr(given, '.'), *slash = strrchr(given, '/');
@@ -318,7 +320,7 @@ static int write_trace(const struct capture *c, struct pb_err *err)
     return ok ? 0 : pb_fail(err, -errno, "%s cannot be written: %s", c->path, strerror(errno));
 }
 
-static int finish(struct capture *c, unsigned limit_ms, struct pb_err *err)
+static int finish_capture(struct capture *c, unsigned limit_ms, struct pb_err *err)
 {
     int r = receive_trace(c, limit_ms, err);
     if (r == 0)
@@ -337,8 +339,8 @@ static int run_captures(struct capture *all, size_t n, const struct pb_call *cal
     int failed = 0;
 
     for (size_t i = 0; i < n; i++) {
-        int r = begin(&all[i], question, limit_ms, err);
-        if (r < 0) /* nobody begins: the others' steps would not be those of this one */
+        int r = begin_capture(&all[i], question, limit_ms, err);
+        if (r < 0) /* no target begins: the ranks would profile different steps */
             return n > 1 ? pb_target_failed(call, &call->targets.at[i], r, err) : r;
     }
     if (n > 1)
@@ -351,7 +353,7 @@ static int run_captures(struct capture *all, size_t n, const struct pb_call *cal
             return r;
     }
     for (size_t i = 0; i < n; i++) {
-        int r = finish(&all[i], limit_ms, err);
+        int r = finish_capture(&all[i], limit_ms, err);
         if (r < 0 && n == 1)
             return r;
         if (r < 0)

@@ -15,7 +15,7 @@
 enum { NAMES_MAX = 50000, NAME_MAX_LENGTH = 128, TIMEOUT_MS = 3000 };
 static const uint64_t FRESH_NS = 3 * PB_NS_PER_S;
 
-/* Operators are functions too, without a name to type. */
+/* Operators are functions too, but are not typed by name. */
 static const char everything[] =
     "SELECT 'c', CASE WHEN schema_name = 'main' THEN '' ELSE schema_name || '.' END || table_name, "
     "column_name "
@@ -39,7 +39,7 @@ void pb_query_names_done(struct pb_query_names *names)
 
 static int take_name(struct pb_query_names *names, const struct pb_sql_cell *cells)
 {
-    /* A process may have as many tables as it likes. */
+    /* A process may have any number of tables: the names are bounded. */
     if (names->n == NAMES_MAX || cells[0].length != 1 || cells[1].length > 2 * NAME_MAX_LENGTH ||
         cells[2].length > NAME_MAX_LENGTH)
         return 0;
@@ -146,7 +146,8 @@ static const struct pb_query_name *table_named(const struct pb_query_names *name
     return NULL;
 }
 
-/* The table that `alias` is of: one so named, or one that the statement calls so. NULL: none. */
+/* The table that `alias` stands for: a table of that name, or one that the statement gives this alias. NULL:
+ * none. */
 static const char *table_of(const struct pb_query_names *names, const char *text, size_t length,
                             const char *alias, size_t n)
 {
@@ -171,7 +172,7 @@ static bool begins(const char *name, const char *word, size_t n)
     return strncasecmp(name, word, n) == 0;
 }
 
-/* As it must be written, behind what stands before it. */
+/* Offers a name, quoted where SQL needs it, after the text before it. */
 static void offer(struct pb_line_words *to, const char *before, size_t n, const char *name, const char *after)
 {
     bool plain = isalpha((unsigned char)name[0]) || name[0] == '_';
@@ -188,7 +189,7 @@ static void offer(struct pb_line_words *to, const char *before, size_t n, const 
     pb_line_offer(to, word);
 }
 
-/* The statement names tables: then it means their columns. */
+/* Whether the column belongs to a table that the statement names: then only such columns are offered. */
 static bool is_of_a_named_table(const struct pb_query_name *column, const char *text, size_t length)
 {
     for (size_t at = 0, n; (n = next_word(text, length, &at)) > 0; at += n)
@@ -213,7 +214,7 @@ static void offer_tables(const struct pb_query_names *names, const char *word, s
             offer(to, "", 0, names->at[i].table, "");
 }
 
-/* A keyword in the case in which it was begun. */
+/* Offers a keyword in the letter case in which it was begun. */
 static void offer_keyword(const char *name, const char *word, size_t n, struct pb_line_words *to)
 {
     char text[NAME_MAX_LENGTH + 1];
@@ -244,7 +245,7 @@ static void offer_anything(const struct pb_query_names *names, const char *text,
     }
 }
 
-/* The last word before the one that is written. */
+/* The last whole word before the one being typed. */
 static size_t word_before(const char *text, size_t from, const char **ret)
 {
     size_t end = from;

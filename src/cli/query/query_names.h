@@ -1,5 +1,5 @@
-/* query_names: what can be named in SQL about the targets of a call: tables and columns as they are now,
- * functions, keywords; and which of them a half-written statement may mean. */
+/* query_names: names that SQL about the targets can use (tables and columns as they are now, functions,
+ * keywords), and which of them complete a half-written statement. */
 #pragma once
 
 #include "cli/cli.h"
@@ -9,7 +9,7 @@
 
 struct pb_query_name {
     char kind;   /* 'c' a column, 'f' a function, 'k' a keyword */
-    char *table; /* of a column, with its schema unless that is the main one; else NULL */
+    char *table; /* table of a column, with its schema unless that is main; else NULL */
     char *name;
 };
 
@@ -21,11 +21,11 @@ struct pb_query_names {
 
 void pb_query_names_done(struct pb_query_names *names);
 
-/* Reads them, unless that was done just now. What was known before stays on failure. */
+/* Reads the names, unless they are fresh. On failure the earlier names stay. */
 int pb_query_names_read(struct pb_query_names *names, const struct pb_call *call, struct pb_err *err);
 
 bool pb_query_names_has_table(const struct pb_query_names *names, const char *table);
 
-/* Offers what the word before the cursor may become; returns where it begins. */
+/* Offers completions of the word before the cursor; returns where the word begins. */
 size_t pb_query_names_complete(const struct pb_query_names *names, const char *text, size_t cursor,
                                struct pb_line_words *to);

@@ -20,7 +20,7 @@ void pb_progress_begin(struct pb_progress *p)
 }
 
 /* 950, 1.2k, 34M */
-static const char *brief(uint64_t n, char ret[16])
+static const char *format_count(uint64_t n, char ret[16])
 {
     static const char units[] = " kMGT";
     double value = (double)n;
@@ -47,7 +47,7 @@ void pb_progress_show(struct pb_progress *p, uint64_t scanned, uint64_t known)
     bar[BAR] = '\0';
     if (known)
         snprintf(line, sizeof(line), "[%s] %3d%%  %s of %s rows, %.1f s (Ctrl-C stops it)", bar,
-                 (int)(share / 10), brief(scanned, done), brief(known, all), seconds);
+                 (int)(share / 10), format_count(scanned, done), format_count(known, all), seconds);
     else
         snprintf(line, sizeof(line), "running, %.1f s (Ctrl-C stops it)", seconds);
     pb_terminal_size(STDERR_FILENO, &rows, &columns);

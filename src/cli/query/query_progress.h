@@ -1,5 +1,5 @@
-/* query_progress: how far a long query is, in one line on stderr that is gone when the query is. Nothing
- * where stderr is no terminal, and nothing for a query that takes less than half a second. */
+/* query_progress: shows the progress of a long query in one line on stderr, removed at the end. Nothing is
+ * shown where stderr is no terminal, or for queries of less than half a second. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,5 +13,5 @@ struct pb_progress {
 void pb_progress_begin(struct pb_progress *p);
 void pb_progress_show(struct pb_progress *p, uint64_t scanned, uint64_t known);
 
-/* Takes the line away, before something else is written to the terminal. */
+/* Removes the line, before other output goes to the terminal. */
 void pb_progress_clear(struct pb_progress *p);

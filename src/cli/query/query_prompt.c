@@ -26,19 +26,19 @@ struct prompt {
     bool timing, over;
 };
 
-/* --- what the editor asks --- */
+/* --- hooks of the line editor --- */
 
 static const char *after_blanks(const char *text)
 {
     return text + strspn(text, " \t\n");
 }
 
-/* The statement goes on as long as a quote is open, or until a semicolon or an empty line ends it. */
+/* A statement ends with a semicolon or an empty line, unless a quote is open. */
 static bool is_whole(void *arg, const char *text, size_t length)
 {
     if (*after_blanks(text) == '.' || *after_blanks(text) == '\0')
         return true;
-    /* With an end put behind it, the end is found there unless a quote or a comment has swallowed it. */
+    /* A semicolon is appended: if no end is found then, a quote or a comment is open. */
     char *ended = malloc(length + 3);
     if (!ended)
         return true;
@@ -66,14 +66,14 @@ static size_t complete(void *arg, const char *text, size_t cursor, struct pb_lin
                 pb_line_offer(to, commands[i]);
         return 0;
     }
-    /* Names that cannot be read just now are no reason to disturb who is typing. */
+    /* Names that cannot be read now must not disturb the person typing. */
     pb_query_names_read(&p->names, p->call, &err);
     return pb_query_names_complete(&p->names, text, cursor, to);
 }
 
-/* --- what is entered --- */
+/* --- statements and dot commands --- */
 
-static void complain(const char *text)
+static void print_error(const char *text)
 {
     fflush(stdout);
     fputs("error: ", stderr);
@@ -81,8 +81,8 @@ static void complain(const char *text)
     putc('\n', stderr);
 }
 
-/* A process that has ended since is asked for what it left. */
-static void look_after(const struct pb_call *call)
+/* A process that has ended since the last statement is read from its run folder from now on. */
+static void notice_ended_targets(const struct pb_call *call)
 {
     for (size_t i = 0; i < call->targets.n; i++) {
         struct pb_target *t = &call->targets.at[i];
@@ -98,16 +98,16 @@ static void run_sql(struct prompt *p, const char *sql)
     struct pb_err err = {0};
     uint64_t began = pb_now_ns();
 
-    look_after(p->call);
-    /* What is typed meanwhile is kept for the prompt, and does not show among the rows. */
+    notice_ended_targets(p->call);
+    /* Keys typed meanwhile are kept for the prompt and not echoed among the rows. */
     pb_terminal_take(STDIN_FILENO, STDOUT_FILENO, PB_TERMINAL_KEYS, "", "");
     int r = pb_query_run(p->call, &p->o, sql, strlen(sql), stdout, &err);
     pb_terminal_give_back();
     if (r == PB_STOPPED(SIGINT))
         fputs("stopped\n", stderr);
     else if (r < 0)
-        complain(pb_err_text(&err, r));
-    /* Only Ctrl-C is meant for the query alone. */
+        print_error(pb_err_text(&err, r));
+    /* Ctrl-C ends only the query; other signals end the prompt too. */
     p->over = r < PB_STOPPED(0) && r != PB_STOPPED(SIGINT);
     if (r == 0 && p->timing)
         fprintf(stderr, "%.1f ms\n", (double)(pb_now_ns() - began) / 1e6);
@@ -128,9 +128,9 @@ static void show_schema(struct prompt *p, const char *argument)
     char sql[1024];
 
     pb_query_names_read(&p->names, p->call, &err);
-    /* One of the names that are known: nothing that needs to be escaped but a quote. */
+    /* Only known names are accepted, so that a quote is the only character to refuse. */
     if (*argument && (!pb_query_names_has_table(&p->names, argument) || strchr(argument, '\''))) {
-        complain("there is no such table (.tables lists them)");
+        print_error("there is no such table (.tables lists them)");
         return;
     }
     int n = snprintf(sql, sizeof(sql), all, *argument ? " AND lower(\"table\") = lower('" : "", argument,
@@ -144,7 +144,7 @@ static void set_format(struct prompt *p, const char *argument)
     enum pb_query_format format;
 
     if (pb_query_format(argument, &format) < 0 || format == PB_QUERY_PARQUET) {
-        complain("a format is table, json, jsonl, csv, tsv or markdown");
+        print_error("a format is table, json, jsonl, csv, tsv or markdown");
         return;
     }
     p->o.format = format;
@@ -155,7 +155,7 @@ static void set_flag(bool *flag, const char *argument)
     if (strcasecmp(argument, "on") == 0 || strcasecmp(argument, "off") == 0)
         *flag = strcasecmp(argument, "on") == 0;
     else if (*argument)
-        complain("it is on or off");
+        print_error("give on or off");
     else
         *flag = !*flag;
 }
@@ -171,7 +171,7 @@ static void set_timing(struct prompt *p, const char *argument)
     set_flag(&p->timing, argument);
 }
 
-static void quit(struct prompt *p, const char *argument)
+static void quit_prompt(struct prompt *p, const char *argument)
 {
     p->over = true;
 }
@@ -188,7 +188,7 @@ static const struct {
     {".expanded", "[on|off]", "tables with one column a line", set_expanded},
     {".timing", "[on|off]", "say how long each query took", set_timing},
     {".help", "", "this", show_help},
-    {".quit", "", "leave, as Ctrl-D does", quit},
+    {".quit", "", "leave, as Ctrl-D does", quit_prompt},
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -217,10 +217,10 @@ static void run_command(struct prompt *p, const char *text)
             commands[i].run(p, argument);
             return;
         }
-    complain("there is no such command (.help lists them)");
+    print_error("there is no such command (.help lists them)");
 }
 
-static void greet(const struct pb_call *call)
+static void print_greeting(const struct pb_call *call)
 {
     printf("probing " PROBING_VERSION ": SQL over ");
     if (call->targets.n == 1)
@@ -244,7 +244,7 @@ int pb_query_prompt(const struct pb_call *call, const struct pb_query_options *o
     int r = pb_line_open(STDIN_FILENO, STDOUT_FILENO, &hooks, kept ? history : NULL, &line);
     if (r < 0)
         return pb_fail(err, r, "the prompt cannot be opened: %s", strerror(-r));
-    greet(call);
+    print_greeting(call);
     while (r == 0 && !p.over) {
         _cleanup_free_ char *text = NULL;
         fflush(stdout);

@@ -1,8 +1,7 @@
-/* query_prompt: `query` without a query on a terminal: statements are asked for, run and shown, one after the
- * other. */
+/* query_prompt: `query` without SQL on a terminal: reads statements, runs each and prints its rows. */
 #pragma once
 
 #include "cli/query/query_run.h"
 
-/* Until Ctrl-D or .quit. What is wrong with a statement is shown and forgotten. */
+/* Runs until Ctrl-D or .quit. An error of a statement is printed, and the prompt goes on. */
 int pb_query_prompt(const struct pb_call *call, const struct pb_query_options *o, struct pb_err *err);

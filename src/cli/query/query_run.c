@@ -51,14 +51,14 @@ static void print_stats(const struct pb_sql_stats *s)
                 s->files_skipped);
 }
 
-/* A printer below a line that tells how far it is. */
+/* A printer, and the progress line above which it prints. */
 struct view {
     struct pb_printer *printer;
     struct pb_progress progress;
-    bool same_screen; /* rows go where the line is */
+    bool same_screen; /* rows go to the terminal that shows the line */
 };
 
-/* One of several sources is missing; the rows of the others come. */
+/* Notes that one of several sources failed; the rows of the others are printed. */
 static void note_failure(struct view *v, const struct pb_query *q, const struct pb_sql_event *event)
 {
     char name[64], text[512];
@@ -93,7 +93,6 @@ static int show_event(struct view *v, const struct pb_query *q, const struct pb_
     }
 }
 
-/* All events of the query, as they come. */
 static int show_all(struct view *v, struct pb_query *q, struct pb_err *err)
 {
     struct pb_sql_event event;
@@ -128,7 +127,7 @@ static int run_printed(const struct pb_call *call, const struct pb_query_options
         r = pb_fail(err, -EIO, "--strict: something of %u processes could not be read (see above)",
                     pb_query_nsources(q));
     pb_query_close(q);
-    /* A signal makes a write fail as well: what stopped us is the signal. */
+    /* A signal also makes writes fail: report the signal. */
     return r < 0 && pb_stop_signal() ? pb_fail(err, PB_STOPPED(pb_stop_signal()), "stopped") : r;
 }
 
@@ -167,7 +166,7 @@ static int cannot_write(const char *path, int r, struct pb_err *err)
     return pb_fail(err, r, "%s cannot be written: %s", path, strerror(-r));
 }
 
-/* Into something that is no plain file (/dev/null, a pipe), and must not be replaced by one. */
+/* Writes to a device or a pipe (/dev/null), which must not be replaced by a file. */
 static int run_to_device(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
                          size_t length, struct pb_err *err)
 {
@@ -182,7 +181,7 @@ static int run_to_device(const struct pb_call *call, const struct pb_query_optio
     return r;
 }
 
-/* Writes beside the file and renames: it is there whole or not at all. */
+/* Writes to a temporary file in the same folder and renames it: the file appears whole or not at all. */
 int pb_query_run_to_file(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
                          size_t length, struct pb_err *err)
 {
@@ -192,7 +191,7 @@ int pb_query_run_to_file(const struct pb_call *call, const struct pb_query_optio
     bool there = stat(o->output, &st) == 0;
     if (there && !S_ISREG(st.st_mode))
         return run_to_device(call, o, sql, length, err);
-    /* A link stays one: what it leads to is replaced. */
+    /* A symbolic link stays: the file that it points to is replaced. */
     const char *to = there && realpath(o->output, whole) ? whole : o->output;
     if (snprintf(part, sizeof(part), "%s.%d.part", to, (int)getpid()) >= PATH_MAX)
         return pb_fail(err, -ENAMETOOLONG, "the name of the file is too long");
@@ -202,7 +201,7 @@ int pb_query_run_to_file(const struct pb_call *call, const struct pb_query_optio
         pb_stop_end();
         return cannot_write(o->output, -errno, err);
     }
-    /* The process that writes Parquet works elsewhere: it is given the whole path. */
+    /* The process that writes Parquet has another working directory: it needs the absolute path. */
     int r = realpath(part, path) ? run_into(call, o, sql, length, out, path, err) : -errno;
     if (fclose(out) != 0 && r == 0)
         r = cannot_write(o->output, -errno, err);
@@ -214,9 +213,9 @@ int pb_query_run_to_file(const struct pb_call *call, const struct pb_query_optio
     return r;
 }
 
-/* --- again and again --- */
+/* --- --watch --- */
 
-/* One picture: what was asked, when, and what came. */
+/* One refresh: the time, and the rows of the query. */
 static int show_once(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
                      size_t length, bool screen, struct pb_err *err)
 {
@@ -241,7 +240,7 @@ static int show_once(const struct pb_call *call, const struct pb_query_options *
     return r;
 }
 
-/* Waits for the next time; false: that is enough. */
+/* Waits for the next refresh; false: a key or a signal ends it. */
 static bool wait_for_next(unsigned ms, bool screen)
 {
     uint64_t end = pb_now_ns() + ms * PB_NS_PER_MS;
@@ -273,7 +272,7 @@ int pb_query_watch(const struct pb_call *call, const struct pb_query_options *o,
         r = show_once(call, &each, sql, length, screen, err);
     while (r == 0 && wait_for_next(o->watch_ms, screen));
     pb_screen_close();
-    /* Ctrl-C is how it is ended. */
+    /* Ctrl-C is the usual way to end --watch. */
     r = pb_stop_signal() == SIGINT ? 0 : pb_stop_signal() ? PB_STOPPED(pb_stop_signal()) : r;
     pb_stop_end();
     return r;

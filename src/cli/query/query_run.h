@@ -1,5 +1,5 @@
-/* query_run: runs statements for a command and prints or writes what they give. Ctrl-C stops the query,
- * tidies up, and gives PB_STOPPED. A long one shows how far it is. */
+/* query_run: runs statements for a command and prints the rows or writes them to a file. Ctrl-C stops the
+ * query, cleans up, and returns PB_STOPPED. A long query shows its progress. */
 #pragma once
 
 #include "cli/cli.h"
@@ -14,10 +14,10 @@ struct pb_query_options {
     unsigned timeout_ms, watch_ms;
 };
 
-/* The format for a file where no option names one: by the ending of its name, csv where that is unknown. */
+/* The format of a file by the ending of its name; csv where that is unknown. */
 enum pb_query_format pb_query_format_of(const char *path);
 
-/* Over the targets of the call, to out. */
+/* Runs SQL over the targets of the call, and prints to out. */
 int pb_query_run(const struct pb_call *call, const struct pb_query_options *o, const char *sql, size_t length,
                  FILE *out, struct pb_err *err);
 
@@ -25,6 +25,6 @@ int pb_query_run(const struct pb_call *call, const struct pb_query_options *o, c
 int pb_query_run_to_file(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
                          size_t length, struct pb_err *err);
 
-/* The same again and again, in place, until q or Ctrl-C. */
+/* The same repeatedly, redrawn in place, until q or Ctrl-C. */
 int pb_query_watch(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
                    size_t length, struct pb_err *err);

@@ -29,8 +29,8 @@ static int parse_port(const char *text, uint16_t *ret)
     return 0;
 }
 
-/* Cuts "HOST:PORT" apart; where there is one part it is a port or a host. */
-static int split(const char *text, char host[64], const char **port)
+/* Splits "HOST:PORT"; a single part is a port or a host. */
+static int split_address(const char *text, char host[64], const char **port)
 {
     const char *colon = strrchr(text, ':');
     size_t n = strlen(text);
@@ -64,7 +64,7 @@ int pb_address_parse(const char *text, struct pb_address *ret, struct pb_err *er
     struct in_addr four;
     const char *port = NULL;
 
-    int r = text ? split(text, a.host, &port) : 0;
+    int r = text ? split_address(text, a.host, &port) : 0;
     if (r == 0 && port)
         r = parse_port(port, &a.port);
     if (r == 0 && inet_pton(AF_INET, a.host, &four) == 1)
@@ -104,8 +104,8 @@ int pb_address_token(const struct pb_call *call, const struct pb_address *addres
     return 0;
 }
 
-/* The value of the answer. */
-static int ask(struct pb_session *session, struct pb_frame_writer *w, uint16_t type, struct pb_err *err)
+/* Sends a request and returns the value in the answer. */
+static int ask_agent(struct pb_session *session, struct pb_frame_writer *w, uint16_t type, struct pb_err *err)
 {
     struct pb_field text;
     struct pb_frame reply;
@@ -117,7 +117,7 @@ static int ask(struct pb_session *session, struct pb_frame_writer *w, uint16_t t
     if (reply.type == PB_MSG_DONE && reply.id == (uint32_t)id)
         return (int)(pb_field_u64(&reply, PB_TAG_VALUE, 0) & UINT16_MAX);
     if (reply.type != PB_MSG_ERROR || pb_field_find(&reply, PB_TAG_TEXT, &text) < 0)
-        return pb_fail(err, -EPROTO, "the agent's answer makes no sense");
+        return pb_fail(err, -EPROTO, "the agent's answer cannot be understood");
     return pb_fail(err, -EIO, "%.*s", (int)text.size, (const char *)text.data);
 }
 
@@ -136,7 +136,7 @@ static int listen_as(pid_t pid, struct pb_session *session, const char *kind,
     pb_frame_put_str(&w, PB_TAG_TEXT, address->host);
     pb_frame_put_u64(&w, PB_TAG_VALUE, address->port);
     pb_frame_put_u64(&w, PB_TAG_MODE, (uint64_t)mode);
-    return ask(session, &w, PB_MSG_LISTEN, err);
+    return ask_agent(session, &w, PB_MSG_LISTEN, err);
 }
 
 int pb_address_listen(pid_t pid, struct pb_session *session, const char *kind,
@@ -159,7 +159,7 @@ int pb_address_stop(struct pb_session *session, const char *kind, bool channels,
     pb_frame_begin(&w, buf, sizeof(buf));
     pb_frame_put_str(&w, PB_TAG_NAME, kind);
     pb_frame_put_u64(&w, PB_TAG_MODE, channels);
-    return ask(session, &w, PB_MSG_LISTEN_STOP, err);
+    return ask_agent(session, &w, PB_MSG_LISTEN_STOP, err);
 }
 
 int pb_address_stop_all(const struct pb_call *call, const char *kind, const char *otherwise,

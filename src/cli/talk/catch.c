@@ -14,7 +14,7 @@
 
 #define KIND "caught"
 
-/* Stops listening for what an earlier catch told, and where how is given listens anew: the port. */
+/* Closes the address of an earlier catch. Where `how` is given, listens anew and returns the port. */
 static int listen_anew(const struct pb_call *call, const struct pb_catch *how, struct pb_err *err)
 {
     struct pb_session session;
@@ -30,14 +30,14 @@ static int listen_anew(const struct pb_call *call, const struct pb_catch *how, s
     return r;
 }
 
-static void undo(const struct pb_call *call)
+static void undo_catch(const struct pb_call *call)
 {
     struct pb_err unused;
 
     pb_catch_stop(call, &unused);
 }
 
-/* The hooks of Python. The port; 0: no prompt is wanted. */
+/* Sets the hooks of Python. Returns the port; 0: no prompt is wanted. */
 static int set_hooks(const struct pb_call *call, const struct pb_catch *how, struct pb_err *err)
 {
     char words[256], answer[64];
@@ -57,7 +57,7 @@ int pb_catch_start(const struct pb_call *call, const struct pb_catch *how, struc
     struct pb_keeper_begun begun = {0};
     int pid = (int)call->targets.at[0].pid, port = 0;
 
-    int r = listen_anew(call, NULL, err); /* which also brings the agent in */
+    int r = listen_anew(call, NULL, err); /* also injects the agent */
     if (r >= 0)
         r = pb_inject_check_use(pid, PB_SECCOMP_CATCH, err);
     if (r >= 0)
@@ -65,7 +65,7 @@ int pb_catch_start(const struct pb_call *call, const struct pb_catch *how, struc
     if (r >= 0 && begun.has_python)
         r = port = set_hooks(call, how, err);
     if (r < 0) {
-        undo(call);
+        undo_catch(call);
         return r;
     }
     fputs(begun.left_out, stderr);

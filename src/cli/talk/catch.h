@@ -12,9 +12,9 @@ struct pb_catch {
     struct pb_address address; /* where the failing frame is served */
     const char *token;         /* "": none */
     bool prompt;
-    unsigned limit_ms; /* of a prompt without a word of a client */
+    unsigned limit_ms; /* a held thread goes on after this long without input of a client */
 };
 
-/* Turns it on, or to these options. Prints where the frame is going to be served. */
+/* Turns catch on, or changes its options. Prints the address of the failing frame. */
 int pb_catch_start(const struct pb_call *call, const struct pb_catch *how, struct pb_err *err);
 int pb_catch_stop(const struct pb_call *call, struct pb_err *err);

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #define HEADER  9u
-#define ROOM    (HEADER + 2 * PB_DIALOG_MAX) /* a message, and what came after it */
-#define SEND_MS 10000                        /* for the process to take what is sent to it */
+#define ROOM    (HEADER + 2 * PB_DIALOG_MAX) /* one message, and bytes of the next */
+#define SEND_MS 10000                        /* for the process to take what is sent */
 
 int pb_dialog_open(const struct pb_call *call, const char *kind, const char *arguments, struct pb_dialog *ret,
                    struct pb_err *err)
@@ -45,8 +45,8 @@ void pb_dialog_close(struct pb_dialog *d)
     d->buf = NULL;
 }
 
-/* Takes what comes into buf. */
-static int receive(struct pb_dialog *d, int timeout_ms)
+/* Reads received bytes into buf. */
+static int receive_bytes(struct pb_dialog *d, int timeout_ms)
 {
     struct pb_talk_event event;
 
@@ -69,7 +69,7 @@ static int receive(struct pb_dialog *d, int timeout_ms)
     return 0;
 }
 
-/* All of it; what comes meanwhile is kept. */
+/* Sends all of it; keeps what is received meanwhile. */
 static int send_bytes(struct pb_dialog *d, const char *data, size_t size)
 {
     uint64_t end = pb_now_ns() + SEND_MS * PB_NS_PER_MS;
@@ -84,7 +84,7 @@ static int send_bytes(struct pb_dialog *d, const char *data, size_t size)
             break;
         if (pb_now_ns() > end)
             return -ETIMEDOUT;
-        int r = receive(d, 200);
+        int r = receive_bytes(d, 200);
         if (r < 0 && r != -ETIMEDOUT && r != -EINTR)
             return r;
     }
@@ -132,7 +132,7 @@ static void drop_used(struct pb_dialog *d)
     d->used = 0;
 }
 
-/* Until when, in ns of the clock; 0: for ever. */
+/* The deadline in ns of the clock; 0: none. */
 static uint64_t end_of(int timeout_ms)
 {
     return timeout_ms < 0 ? 0 : pb_now_ns() + (uint64_t)timeout_ms * PB_NS_PER_MS;
@@ -144,7 +144,7 @@ static int receive_until(struct pb_dialog *d, uint64_t end)
 
     if (end && now >= end)
         return -ETIMEDOUT;
-    return receive(d, end ? (int)((end - now) / PB_NS_PER_MS) + 1 : -1);
+    return receive_bytes(d, end ? (int)((end - now) / PB_NS_PER_MS) + 1 : -1);
 }
 
 int pb_dialog_next(struct pb_dialog *d, struct pb_dialog_message *ret, int timeout_ms)

@@ -20,11 +20,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WHOLE_MS    1500 /* for the process to say whether an input is whole */
+#define WHOLE_MS    1500 /* for the process to say whether an input is complete */
 #define COMPLETE_MS 3000
-#define PATIENCE_MS 3000 /* then a person is told what is waited for */
+#define PATIENCE_MS 3000 /* then a note says what is waited for */
 #define GRACE_MS    1500 /* for an interrupt to take effect */
-#define PRESSES     3    /* of Ctrl-C for one input: the last one leaves */
+#define PRESSES     3    /* of Ctrl-C for one input: the last one leaves the prompt */
 
 #define BOLD_RED "\033[1;31m"
 #define CYAN     "\033[36m"
@@ -46,9 +46,9 @@ static void count_press(int signal)
     presses++;
 }
 
-/* --- what comes --- */
+/* --- messages of the process --- */
 
-/* A traceback line by line: places in one colour, what was raised in another. */
+/* Prints a traceback line by line: places in one colour, the exception in another. */
 static void show_traceback(const char *text, size_t size, bool colour)
 {
     while (size > 0) {
@@ -70,7 +70,7 @@ static void show_traceback(const char *text, size_t size, bool colour)
     }
 }
 
-/* The prompt to ask with, as the process wants it: its word, so without control characters. */
+/* Stores the prompt's text, which the process chooses: without control characters. */
 static void take_prompt(struct prompt *p, const char *text, size_t size)
 {
     size_t n = 0;
@@ -95,7 +95,7 @@ static void take_output(struct prompt *p, const struct pb_dialog_message *m)
     fflush(to);
 }
 
-/* d: it is done; e: and the prompt with it. */
+/* Message d: the input is done; e: the prompt has ended too. */
 static bool is_done(struct prompt *p, const struct pb_dialog_message *m)
 {
     if ((m->letter != 'd' && m->letter != 'e') || m->size < 1)
@@ -115,8 +115,8 @@ static int explain_end(const struct prompt *p, int r, struct pb_err *err)
     return pb_fail(err, r, "the process ended, or its agent was detached");
 }
 
-/* Shows output until the input is done. Ctrl-C stops the code there. */
-static int follow(struct prompt *p, uint32_t number, struct pb_err *err)
+/* Prints output until the input is done. Ctrl-C interrupts the code there. */
+static int print_until_done(struct prompt *p, uint32_t number, struct pb_err *err)
 {
     struct pb_dialog_message m;
     uint64_t began = pb_now_ns();
@@ -141,7 +141,7 @@ static int follow(struct prompt *p, uint32_t number, struct pb_err *err)
         int r = pb_dialog_next(p->dialog, &m, 200);
         if (r == -ETIMEDOUT || r == -EINTR) {
             if (!heard && !told && pb_now_ns() - began > PATIENCE_MS * PB_NS_PER_MS && number == 0) {
-                fputs("note: waiting for the process to take its turn at Python (Ctrl-C leaves)\n", stderr);
+                fputs("note: waiting for the GIL of the process (Ctrl-C leaves)\n", stderr);
                 told = true;
             }
             continue;
@@ -156,7 +156,7 @@ static int follow(struct prompt *p, uint32_t number, struct pb_err *err)
     }
 }
 
-static int run(struct prompt *p, const char *text, size_t size, struct pb_err *err)
+static int run_input(struct prompt *p, const char *text, size_t size, struct pb_err *err)
 {
     int64_t number = pb_dialog_send(p->dialog, 'x', text, size);
 
@@ -165,14 +165,14 @@ static int run(struct prompt *p, const char *text, size_t size, struct pb_err *e
     if (number < 0)
         return explain_end(p, (int)number, err);
     presses = 0;
-    return follow(p, (uint32_t)number, err);
+    return print_until_done(p, (uint32_t)number, err);
 }
 
-/* --- what the editor asks --- */
+/* --- hooks of the line editor --- */
 
-/* The answer to a question of the editor; what is late is not waited for. */
-static int ask(struct prompt *p, char letter, const char *text, size_t size, int timeout_ms,
-               struct pb_dialog_message *ret)
+/* Asks the process a question of the editor; a late answer is dropped. */
+static int ask_process(struct prompt *p, char letter, const char *text, size_t size, int timeout_ms,
+                       struct pb_dialog_message *ret)
 {
     uint64_t end = pb_now_ns() + (uint64_t)timeout_ms * PB_NS_PER_MS;
     int64_t number = pb_dialog_send(p->dialog, letter, text, size);
@@ -193,12 +193,12 @@ static bool is_whole(void *arg, const char *text, size_t length)
 {
     struct pb_dialog_message m;
 
-    if (ask(arg, 'w', text, length, WHOLE_MS, &m) < 0)
+    if (ask_process(arg, 'w', text, length, WHOLE_MS, &m) < 0)
         return true;
     return m.size < 1 || m.text[0] != '0';
 }
 
-/* A candidate is shown and typed for a person: names alone. */
+/* Completions are printed on the terminal: only names are accepted. */
 static bool is_name(const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++)
@@ -216,11 +216,11 @@ static size_t complete(void *arg, const char *text, size_t cursor, struct pb_lin
     size_t line = cursor;
     while (line > 0 && text[line - 1] != '\n')
         line--;
-    if (strspn(text + line, " \t") >= cursor - line) { /* at the beginning of a line Tab indents */
+    if (strspn(text + line, " \t") >= cursor - line) { /* at the start of a line Tab indents */
         pb_line_offer(to, "    ");
         return cursor;
     }
-    int r = ask(p, 'c', text, cursor, COMPLETE_MS, &m);
+    int r = ask_process(p, 'c', text, cursor, COMPLETE_MS, &m);
     if (r == -ETIMEDOUT)
         pb_dialog_interrupt(p->dialog);
     if (r < 0)
@@ -244,7 +244,7 @@ static size_t complete(void *arg, const char *text, size_t cursor, struct pb_lin
     return start;
 }
 
-/* --- both ways to be asked --- */
+/* --- input from a script or a person --- */
 
 static int read_stdin(char **ret, size_t *ret_size)
 {
@@ -273,7 +273,7 @@ static int run_script(struct prompt *p, struct pb_err *err)
     int r = read_stdin(&text, &size);
     if (r < 0)
         return pb_fail(err, r, "stdin cannot be read: %s", strerror(-r));
-    r = run(p, text, size, err);
+    r = run_input(p, text, size, err);
     return r < 0 ? r : p->status ? PB_FAILED : 0;
 }
 
@@ -295,9 +295,9 @@ static int ask_person(struct prompt *p, struct pb_err *err)
         r = pb_line_read(line, p->ask, p->more, &text);
         if (r < 0)
             break;
-        /* What is typed meanwhile is kept for the prompt, and does not show among the output. */
+        /* Keys typed meanwhile are kept for the prompt and not echoed among the output. */
         pb_terminal_take(STDIN_FILENO, STDOUT_FILENO, PB_TERMINAL_KEYS, "", "");
-        r = run(p, text, strlen(text), err);
+        r = run_input(p, text, strlen(text), err);
         pb_terminal_give_back();
     }
     pb_line_close(line);
@@ -311,7 +311,7 @@ int pb_dialog_prompt(struct pb_dialog *t, struct pb_err *err)
 
     p.colour = pb_color() && isatty(STDERR_FILENO);
     pb_signal_take(SIGINT, count_press);
-    int r = follow(&p, 0, err); /* the first prompt: there is a thread that has the GIL */
+    int r = print_until_done(&p, 0, err); /* the first prompt comes once its thread has the GIL */
     if (r == 0)
         r = person ? ask_person(&p, err) : run_script(&p, err);
     return r;

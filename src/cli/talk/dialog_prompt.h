@@ -1,8 +1,8 @@
-/* dialog_prompt: the terminal's side of a Python prompt in the process. */
+/* dialog_prompt: a Python prompt in the process, seen from the terminal. */
 #pragma once
 
 #include "cli/talk/dialog.h"
 
-/* Asks and runs until the person leaves or the prompt ends: on a terminal with the line editor, otherwise
- * what stdin has as one script. Returns as a command does (cli.h). */
+/* Reads and runs inputs until the person leaves or the prompt ends: with the line editor on a terminal,
+ * otherwise all of stdin as one script. Returns as a command does (cli.h). */
 int pb_dialog_prompt(struct pb_dialog *t, struct pb_err *err);

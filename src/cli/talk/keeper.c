@@ -1,8 +1,8 @@
 /* keeper: see keeper.h.
  *
- * It holds one connection to the agent and waits. Its readers are open and warm from the beginning, since the
- * thread that fails waits for two seconds at most. What it reads goes to the agent as rows: the tables
- * outlive the process, wherever that runs. */
+ * The keeper holds one connection to the agent and waits. Its readers are opened and their caches filled at
+ * the start, since the failing thread waits two seconds at most. The stacks that it reads go to the agent as
+ * rows: the tables outlive the process. */
 #include "cli/talk/keeper.h"
 
 #include "ask/parts.h"
@@ -22,10 +22,10 @@
 #include <unistd.h>
 
 #define ANSWER_MS   10000
-#define READ_MS     1500  /* of the two seconds that the failing thread waits */
-#define HANG_MS     10000 /* of a job that hangs nobody waits */
-#define FRAMES_MAX  200   /* of one thread */
-#define TEXT_MAX    3500  /* of locals, of a stack */
+#define READ_MS     1500  /* less than the two seconds that the failing thread waits */
+#define HANG_MS     10000 /* no thread waits while the stacks of a hang are read */
+#define FRAMES_MAX  200   /* per thread */
+#define TEXT_MAX    3500  /* bytes of the locals, and of the stack as text */
 #define MESSAGE_MAX 16384
 
 struct keeper {
@@ -38,10 +38,10 @@ struct keeper {
     bool readable;
     bool has_python;    /* in the process */
     char left_out[384]; /* which signals are not caught, and why: lines */
-    pid_t failed_tid;   /* in the namespace of the process */
+    pid_t failed_tid;   /* as the process's pid namespace numbers it */
 };
 
-/* A stack of one thread, as rows and as a text. */
+/* The stack of one thread, as rows and as text. */
 struct scene {
     struct keeper *keeper;
     const struct pb_shown_thread *thread;
@@ -49,7 +49,7 @@ struct scene {
     unsigned depth;
     char text[TEXT_MAX];
     size_t len;
-    const char *function, *file; /* of the innermost Python frame, or else native one */
+    const char *function, *file; /* of the innermost Python frame, or native frame where there is none */
     int line;
     bool python;
 };
@@ -124,7 +124,7 @@ static int add_native(struct scene *s, const struct pb_native_frame *f)
     return add_frame(s, false, f->function, f->file ? f->file : f->module, f->file ? (int)f->line : 0, NULL);
 }
 
-/* Our handler, which waits there, is no part of what failed: all up to the kernel's frame for it. */
+/* How many frames to skip: the agent's signal handler, up to the kernel's frame for it. */
 static size_t skip_handler(const struct pb_shown_thread *t)
 {
     for (size_t i = 0; i < t->nmerged; i++)
@@ -183,7 +183,7 @@ static int send_signal(struct keeper *k, const struct pb_frame *told, const stru
     return send_request(k, &w);
 }
 
-/* The thread that failed first, and what it died of: the others may take longer than there is time. */
+/* Sends the failing thread and the reason first: the others may take longer than the failing thread waits. */
 static int send_scene(struct keeper *k, const struct pb_frame *told)
 {
     struct scene failed = {.keeper = k, .failed = true};
@@ -200,7 +200,7 @@ static int send_scene(struct keeper *k, const struct pb_frame *told)
         r = send_signal(k, told, &failed);
     for (size_t i = 0; taken && r == 0 && i < k->stacks.n; i++) {
         struct scene other = {.keeper = k, .thread = &k->stacks.threads[i]};
-        /* Threads of ours are no part of the scene. */
+        /* The agent's own threads are left out. */
         if (other.thread != failed.thread && strncmp(other.thread->native.name, "probing", 7) != 0)
             r = add_stack(&other);
     }
@@ -217,8 +217,8 @@ static int send_mode(struct keeper *k, enum pb_crash_mode mode)
     return send_request(k, &w);
 }
 
-/* The next word of the agent: 1: of a crash, 0: the handlers are set. */
-static int hear(struct keeper *k, struct pb_frame *ret, int timeout_ms, struct pb_err *err)
+/* The agent's next message. Returns 1 for a crash or hang, 0 when the handlers are set. */
+static int read_agent_message(struct keeper *k, struct pb_frame *ret, int timeout_ms, struct pb_err *err)
 {
     struct pb_field text;
 
@@ -238,20 +238,20 @@ static void open_stacks(struct keeper *k, unsigned within_ms)
 
     k->options = (struct pb_stacks_options){.locals = true, .native = true, .within_ms = within_ms};
     k->readable = pb_stacks_open(&k->call->ask, k->target, &k->options, &k->stacks, &unreadable) == 0;
-    if (!k->readable) { /* no native frames to be had: those of Python */
+    if (!k->readable) { /* no native frames can be read: try Python frames alone */
         k->options.native = false;
         k->readable = pb_stacks_open(&k->call->ask, k->target, &k->options, &k->stacks, &unreadable) == 0;
     }
 }
 
-/* Until the agent, the process or a person says that it is over. */
-static void keep(struct keeper *k)
+/* Serves crashes until the agent, the process or a signal ends the keeper. */
+static void serve_crashes(struct keeper *k)
 {
     struct pb_frame told;
 
-    while (hear(k, &told, -1, NULL) > 0) {
+    while (read_agent_message(k, &told, -1, NULL) > 0) {
         k->failed_tid = (pid_t)pb_field_u64(&told, PB_TAG_TID, 0);
-        /* Hangs are rare: a process that goes on is not looked at for them. */
+        /* Hangs are rare: the readers are opened when one occurs. */
         if (k->message == PB_MSG_HANG && !k->readable)
             open_stacks(k, HANG_MS);
         if (send_scene(k, &told) < 0 || send_mode(k, PB_CRASH_KEPT) < 0)
@@ -259,7 +259,7 @@ static void keep(struct keeper *k)
     }
 }
 
-static int begin(struct keeper *k, struct pb_err *err)
+static int begin_keeping(struct keeper *k, struct pb_err *err)
 {
     struct pb_err unreadable;
     struct pb_frame told;
@@ -271,12 +271,12 @@ static int begin(struct keeper *k, struct pb_err *err)
     pb_client_limit(&k->session.client, 0);
     if (k->message == PB_MSG_CRASH)
         open_stacks(k, READ_MS);
-    if (k->readable) /* symbols and code objects are found now, and not while the program waits */
+    if (k->readable) /* fills the caches of symbols and code objects now, not while the program waits */
         pb_stacks_take(&k->stacks, &k->options, &unreadable);
     r = send_mode(k, PB_CRASH_KEEP);
     if (r < 0)
         return pb_fail(err, r, "the agent takes no requests: %s", strerror(-r));
-    r = hear(k, &told, ANSWER_MS, err);
+    r = read_agent_message(k, &told, ANSWER_MS, err);
     if (r < 0)
         return r;
     k->has_python = pb_field_u64(&told, PB_TAG_STATUS, 0) == 1;
@@ -285,7 +285,7 @@ static int begin(struct keeper *k, struct pb_err *err)
     return 0;
 }
 
-/* It outlives the command: no terminal, no descriptor of the caller's, a session of its own. */
+/* Detaches from the command: no terminal, none of its descriptors, a session of its own. */
 static void leave_caller(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -296,7 +296,7 @@ static void leave_caller(void)
     if (null > 2)
         close(null);
     if (chdir("/") < 0) {
-        /* A folder that stays busy is all that comes of it. */
+        /* On failure a folder stays busy, no more. */
     }
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
@@ -306,8 +306,8 @@ static void leave_caller(void)
 
 static const char begun_words[] = "ok ", begun_python[] = "python\n", begun_other[] = "native\n";
 
-/* The keeper's answer to the command: that it has begun and what of, or why it has not. */
-static int await_word(int fd, struct pb_keeper_begun *ret, struct pb_err *err)
+/* Reads the keeper's answer to the command: what it watches, or why it did not start. */
+static int await_start(int fd, struct pb_keeper_begun *ret, struct pb_err *err)
 {
     char text[sizeof(err->text)] = "";
     size_t n = 0;
@@ -325,7 +325,7 @@ static int await_word(int fd, struct pb_keeper_begun *ret, struct pb_err *err)
     return 0;
 }
 
-static _Noreturn void be_keeper(const struct keeper *made, int told)
+static _Noreturn void run_keeper(const struct keeper *made, int told)
 {
     struct keeper *k = malloc(sizeof(*k));
     struct pb_err err = {0};
@@ -334,7 +334,7 @@ static _Noreturn void be_keeper(const struct keeper *made, int told)
     leave_caller();
     if (k)
         *k = *made;
-    int r = k ? begin(k, &err) : -ENOMEM;
+    int r = k ? begin_keeping(k, &err) : -ENOMEM;
     if (r < 0)
         snprintf(word, sizeof(word), "%s", pb_err_text(&err, r));
     else
@@ -343,11 +343,11 @@ static _Noreturn void be_keeper(const struct keeper *made, int told)
     ssize_t n = write(told, word, strlen(word));
     close(told);
     if (r == 0 && n > 0)
-        keep(k);
+        serve_crashes(k);
     _exit(0);
 }
 
-static int start(const struct keeper *k, struct pb_keeper_begun *ret, struct pb_err *err)
+static int start_keeper(const struct keeper *k, struct pb_keeper_begun *ret, struct pb_err *err)
 {
     int told[2];
 
@@ -357,8 +357,8 @@ static int start(const struct keeper *k, struct pb_keeper_begun *ret, struct pb_
     pid_t child = fork();
     if (child == 0) {
         close(told[0]);
-        if (fork() == 0) /* its parent is not this command: nobody has to wait for it */
-            be_keeper(k, told[1]);
+        if (fork() == 0) /* orphaned, so that the command need not wait for it */
+            run_keeper(k, told[1]);
         _exit(0);
     }
     close(told[1]);
@@ -367,7 +367,7 @@ static int start(const struct keeper *k, struct pb_keeper_begun *ret, struct pb_
         return pb_fail(err, -EAGAIN, "no process for the keeper of crashes can be started");
     }
     waitpid(child, NULL, 0);
-    int r = await_word(told[0], ret, err);
+    int r = await_start(told[0], ret, err);
     close(told[0]);
     return r;
 }
@@ -376,7 +376,7 @@ int pb_keeper_start(const struct pb_call *call, struct pb_keeper_begun *ret, str
 {
     const struct keeper k = {.call = call, .target = &call->targets.at[0], .message = PB_MSG_CRASH};
 
-    return start(&k, ret, err);
+    return start_keeper(&k, ret, err);
 }
 
 void pb_keepers_of_hangs_start(const struct pb_call *call)
@@ -385,7 +385,7 @@ void pb_keepers_of_hangs_start(const struct pb_call *call)
         const struct keeper k = {.call = call, .target = &call->targets.at[i], .message = PB_MSG_HANG};
         struct pb_keeper_begun begun;
         struct pb_err err = {0};
-        int r = k.target->dead ? 0 : start(&k, &begun, &err);
+        int r = k.target->dead ? 0 : start_keeper(&k, &begun, &err);
         if (r < 0)
             fprintf(stderr, "the stacks of hangs of process %d will not be kept: %s\n", (int)k.target->pid,
                     pb_err_text(&err, r));

@@ -22,7 +22,7 @@ int pb_question_add(struct pb_question *question, const char *name, const char *
     question->used = n < 0 || (size_t)n >= room ? PB_QUESTION_SIZE : question->used + (size_t)n;
     return question->used < PB_QUESTION_SIZE
                ? 0
-               : pb_fail(err, PB_USAGE, "too much for one command; use several");
+               : pb_fail(err, PB_USAGE, "the arguments are too long for one command: use several commands");
 }
 
 int pb_question_add_duration(struct pb_question *question, const struct pb_call *call, const char *option,
@@ -80,7 +80,7 @@ int pb_question_ask(const struct pb_call *call, const char *kind, const struct p
     return 0;
 }
 
-/* Lines of cells with tabs between them; an empty one is NULL. What comes is the target's word. */
+/* Adds lines of tab-separated cells; an empty cell is NULL. The answer is untrusted. */
 static void add_rows(struct pb_rows *rows, const char *label, const char *kinds, char *answer)
 {
     char *rest = NULL;
@@ -107,7 +107,7 @@ int pb_question_print_rows(const struct pb_call *call, const char *kind,
     int failed = 0;
 
     if (call->nargs || pb_call_option(call, "stop"))
-        return pb_fail(err, PB_USAGE, "--format and --json are for the list of what there is: give no more");
+        return pb_fail(err, PB_USAGE, "--format and --json apply to the list alone: give no other argument");
     pb_rows_init(&rows, columns->names, strlen(columns->kinds) + 1);
     for (size_t i = 0; i < call->targets.n; i++) {
         char answer[16384];

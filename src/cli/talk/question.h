@@ -1,5 +1,5 @@
-/* question: questions to the agent's Python part that are lines of NAME=VALUE, and answered by lines for a
- * person (trace, break, watch). */
+/* question: requests to the agent's Python part as lines of NAME=VALUE, answered by lines for a person
+ * (trace, break, watch). */
 #pragma once
 
 #include <stdio.h>
@@ -12,35 +12,35 @@ struct pb_err;
 /* Zeroed by the caller. */
 struct pb_question {
     char text[PB_QUESTION_SIZE];
-    size_t used; /* PB_QUESTION_SIZE: something did not fit */
+    size_t used; /* PB_QUESTION_SIZE: a line did not fit */
 };
 
 /* Appends "NAME=VALUE". PB_USAGE where the value has a line break. */
 int pb_question_add(struct pb_question *question, const char *name, const char *value, struct pb_err *err);
 
-/* The same of an option of the call that is a time, in ms; nothing where it is not given. */
+/* Appends an option of the call that is a time, in ms; nothing where it is not given. */
 int pb_question_add_duration(struct pb_question *question, const struct pb_call *call, const char *option,
                              const char *name, struct pb_err *err);
 
-/* The same of an option that is a whole number from 1 to most. */
+/* Appends an option that is a whole number from 1 to most. */
 int pb_question_add_number(struct pb_question *question, const struct pb_call *call, const char *option,
                            long most, struct pb_err *err);
 
-/* What trace and watch begin with: "do" (--stop: stop; with arguments: start; otherwise list), and each
+/* The first lines of trace and watch: "do" (--stop: stop; with arguments: start; otherwise list), and each
  * argument of the call under that name. */
 int pb_question_add_request(struct pb_question *question, const struct pb_call *call, const char *name,
                             struct pb_err *err);
 
-/* The list of what there is (do=rows), for programs: rows of all targets of the call, in its format. The
- * first of the columns is the target; the kinds of the others are letters, t for text and n for a number.
- * PB_USAGE where the call asks for something else (--stop, an argument). */
+/* Prints the list (do=rows) for programs: rows of all targets of the call, in its format. The first column is
+ * the target; the kinds of the others are letters, t for text and n for a number. PB_USAGE where the call
+ * asks for something else (--stop, an argument). */
 struct pb_question_columns {
     const char *const *names;
-    const char *kinds; /* as many as there are names, without the target */
+    const char *kinds; /* one per name, the target excepted */
 };
 int pb_question_print_rows(const struct pb_call *call, const char *kind,
                            const struct pb_question_columns *columns, struct pb_err *err);
 
-/* Asks a channel of that kind, and prints the answer there. */
+/* Asks a channel of that kind, and prints the answer. */
 int pb_question_ask(const struct pb_call *call, const char *kind, const struct pb_question *question,
                     FILE *to, struct pb_err *err);
