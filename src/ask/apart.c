@@ -22,28 +22,28 @@
 #endif
 
 enum {
-    PARALLEL = 64,  /* children at a time */
-    NOTE_MAX = 512, /* bytes of one note */
-    CHANNEL = 3,    /* the child's number of its socket */
-    REAP_MS = 500,  /* for the end of a child that was killed; one in an uninterruptible sleep takes longer */
-    GENTLE_MS = 1500,  /* for the end of one that was asked to end */
-    SMALLEST = 1 << 16 /* bytes of a room */
+    PARALLEL = 64,     /* children at a time */
+    NOTE_MAX = 512,    /* bytes of one note */
+    CHANNEL = 3,       /* descriptor number of its socket in the child */
+    REAP_MS = 500,     /* for a killed child to end; one in an uninterruptible sleep takes longer */
+    GENTLE_MS = 1500,  /* for a child to end after SIGTERM */
+    SMALLEST = 1 << 16 /* least size of a room, in bytes */
 };
 
 /* At the start of the shared memory. */
 struct pb_room {
     size_t size, used;
     void *answer;
-    size_t done; /* of pb_apart_each: how many items the child has finished */
+    size_t done; /* pb_apart_each: how many items the child has finished */
     int result;
     struct pb_err err;
-    int channel; /* the child's; -1: there is no child, and fd is kept here */
+    int channel; /* the child's socket; -1: no child, fd is kept here */
     int fd;
 };
 
 static struct pb_room *make_room(size_t size)
 {
-    /* Memory that is not touched costs nothing, unless the machine forbids to promise more than there is. */
+    /* Untouched memory costs nothing, except where overcommit is forbidden: then a smaller room is tried. */
     for (size = size > SMALLEST ? size : SMALLEST; size >= SMALLEST; size /= 2) {
         void *at =
             mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -141,8 +141,7 @@ void pb_apart_extend(const struct pb_room *room, unsigned limit_ms)
         send_message(room->channel, SAYS_MORE, &limit_ms, sizeof(limit_ms), -1);
 }
 
-/* Handlers and mask of the caller are not for the child: here a signal has its default effect. A signal that
- * is ignored (nohup) stays ignored. */
+/* Resets handlers and mask to their defaults. Ignored signals (nohup) stay ignored. */
 static void forget_signals(void)
 {
     sigset_t none;
@@ -162,12 +161,12 @@ __attribute__((noreturn)) static void run_child(const struct pb_ask *ask, const 
     struct pb_ask ours = {.apart = true, .limit_ms = ask ? ask->limit_ms : 0};
 
     forget_signals();
-    /* SIGKILL does no harm: the kernel lets a traced thread go on when its tracer dies, and an injection that
-     * ends half-way is undone by what it put into the target. Told by SIGTERM it undoes more, at once. */
+    /* SIGKILL does no harm: the kernel resumes a traced thread when its tracer dies, and an unfinished
+     * injection is undone by the code that it placed in the target. With SIGTERM it is undone at once. */
     prctl(PR_SET_PDEATHSIG, task->gentle ? SIGTERM : SIGKILL);
     if (getppid() != parent)
         _exit(1);
-    /* Connections and files of the caller's must not stay open for our sake. Before Linux 5.9 they do. */
+    /* The caller's connections and files must not be kept open by the child. Before Linux 5.9 they are. */
     if (channel != CHANNEL && dup3(channel, CHANNEL, O_CLOEXEC) < 0)
         _exit(1);
     syscall(SYS_close_range, CHANNEL + 1, ~0u, 0);
@@ -184,14 +183,13 @@ __attribute__((noreturn)) static void run_child(const struct pb_ask *ask, const 
 
 /* --- the caller --- */
 
-/* A child that runs. */
 struct child {
     struct pb_task *task;
     struct pb_room *room;
     pid_t pid;
     int channel;
     uint64_t until;
-    int ending; /* why it was asked to end: negative errno; 0: it was not */
+    int ending; /* why SIGTERM was sent: negative errno; 0: it was not */
 };
 
 static void fail_task(struct pb_task *t, int r, const char *what)
@@ -238,8 +236,9 @@ static int start_child(const struct pb_ask *ask, struct pb_task *t, struct child
     return 0;
 }
 
-/* A child in an uninterruptible sleep is left behind: the caller must not wait for it. */
-static void reap(pid_t pid)
+/* Waits for a killed child. One in an uninterruptible sleep is left behind: the caller must not wait for
+ * it. */
+static void reap_child(pid_t pid)
 {
     struct pb_retry again =
         pb_retry_until(pb_now_ns() + REAP_MS * PB_NS_PER_MS, PB_NS_PER_MS / 20, 5 * PB_NS_PER_MS);
@@ -262,7 +261,7 @@ static void end_child(struct child *c, int result, const char *why)
         t->err.text[sizeof(t->err.text) - 1] = '\0';
     }
     kill(c->pid, SIGKILL);
-    reap(c->pid);
+    reap_child(c->pid);
     close(c->channel);
     if (t->result >= 0 || t->keep_room)
         t->room = c->room;
@@ -287,7 +286,8 @@ static void say_end(const struct pb_ask *ask, const struct pb_task *t, int reaso
         snprintf(ret, size, "timed out: no answer within %u s", ms / 1000);
 }
 
-/* Asks it to end, where it is to be asked and was not: true, and it goes on for a while. */
+/* Sends SIGTERM to a gentle task that has not got it yet. True: it was sent, and the child may go on for a
+ * while. */
 static bool ask_to_end(struct child *c, int reason)
 {
     if (!c->task->gentle || c->ending)
@@ -298,7 +298,7 @@ static bool ask_to_end(struct child *c, int reason)
     return true;
 }
 
-/* False: this process may not have one more. */
+/* False: out of descriptors. */
 static bool take_fd(struct msghdr *m, struct pb_task *t)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h))
@@ -310,7 +310,7 @@ static bool take_fd(struct msghdr *m, struct pb_task *t)
     return !(m->msg_flags & MSG_CTRUNC);
 }
 
-/* False: it has ended. */
+/* False: the child has ended. */
 static bool read_message(const struct pb_ask *ask, struct child *c)
 {
     union {
@@ -326,8 +326,8 @@ static bool read_message(const struct pb_ask *ask, struct child *c)
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return true;
     if (n <= 0 || text[0] == SAYS_DONE) {
-        /* What it says of itself is the truth, also where it had been asked to end. */
-        char why[64] = "the child that read it died";
+        /* The child's own result counts, also after SIGTERM. */
+        char why[64] = "the child process that read it died";
         if (c->ending)
             say_end(ask, c->task, c->ending, why, sizeof(why));
         end_child(c, c->ending ? c->ending : -ECHILD, n > 0 ? NULL : why);
@@ -349,9 +349,9 @@ static bool read_message(const struct pb_ask *ask, struct child *c)
     return true;
 }
 
-/* Waits for what comes next, at most until the first deadline. False: it was cancelled. cancel: NULL: it
- * cannot be, or was already. */
-static bool await(const int *cancel, struct child *children, size_t n, struct pollfd *waited)
+/* Waits for messages, at most until the first deadline. False: cancelled. cancel NULL: it cannot be
+ * cancelled, or was already. */
+static bool await_messages(const int *cancel, struct child *children, size_t n, struct pollfd *waited)
 {
     uint64_t now = pb_now_ns(), until = children[0].until;
 
@@ -367,7 +367,7 @@ static bool await(const int *cancel, struct child *children, size_t n, struct po
     return !waited[n].revents;
 }
 
-/* Takes what the children said, and ends those whose time is over. Returns how many go on. */
+/* Reads the children's messages, and ends those past their deadline. Returns how many still run. */
 static size_t serve_children(const struct pb_ask *ask, struct child *children, size_t n,
                              const struct pollfd *waited, bool wanted)
 {
@@ -407,7 +407,7 @@ static void run_apart(const struct pb_ask *ask, struct pb_task *tasks, size_t n,
         }
         if (!running)
             continue;
-        wanted = await(ask && wanted ? ask->cancel : NULL, children, running, waited) && wanted;
+        wanted = await_messages(ask && wanted ? ask->cancel : NULL, children, running, waited) && wanted;
         running = serve_children(ask, children, running, waited, wanted);
     }
 }
@@ -456,8 +456,8 @@ struct each_part {
     size_t from;
 };
 
-/* In the child: the items from `from` on. What is done is seen by the caller at once, for we may be killed at
- * the next. */
+/* Runs in the child: the items from `from` on. Each result is visible to the caller at once, since the next
+ * item may get the child killed. */
 static int work_each(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
 {
     const struct each_part *part = arg;
@@ -476,7 +476,7 @@ static int work_each(const struct pb_ask *ask, void *arg, struct pb_room *room, 
     return 0;
 }
 
-/* Until the child has ended, or has been at one item for too long. */
+/* Waits until the child has ended, or has taken too long for one item. */
 static void follow_each(const struct pb_ask *ask, struct child *c, unsigned limit_ms)
 {
     struct pollfd waited[2];
@@ -485,7 +485,7 @@ static void follow_each(const struct pb_ask *ask, struct child *c, unsigned limi
     for (;;) {
         c->until = pb_now_ns() + limit_ms * PB_NS_PER_MS;
         while (pb_now_ns() < c->until) {
-            if (!await(ask ? ask->cancel : NULL, c, 1, waited)) {
+            if (!await_messages(ask ? ask->cancel : NULL, c, 1, waited)) {
                 end_child(c, -ECANCELED, "cancelled");
                 return;
             }
@@ -501,7 +501,7 @@ static void follow_each(const struct pb_ask *ask, struct child *c, unsigned limi
     }
 }
 
-/* The items that one child does. *from moves on to where the next begins. */
+/* Runs items in one child until it ends. *from becomes the first item of the next child. */
 static int run_part(const struct pb_ask *ask, struct pb_each *each, size_t *from)
 {
     struct each_part part = {each, *from};

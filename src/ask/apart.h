@@ -1,11 +1,11 @@
-/* apart: a part of a question done in a child process, so that it can be given up.
+/* apart: runs part of a question in a child process, so that it can be abandoned.
  *
- * A read of /proc, a ptrace call or a driver may wait for its target without end, and no flag gets a thread
- * out of that; a process can be killed. So each piece of work that touches a target runs in a forked child,
- * all pieces at once, each with a deadline of its own. The child answers through memory that is shared and
- * has the same address on both sides, so an answer may hold pointers into it. Signal handlers, ptrace and
- * children of the work stay in the child too: a caller with many threads is not touched. The caller must not
- * reap children that are not its own (waitpid(-1)). */
+ * A read of /proc, a ptrace call or a driver may block on its target for ever, and no flag gets a thread out
+ * of that; a process can be killed. So each task that touches a target runs in a forked child, all at once,
+ * each with its own deadline. The child answers through shared memory that has the same address in both
+ * processes, so an answer may hold pointers into it. Signal handlers, ptrace and children of the task stay in
+ * the child: a caller with many threads is not affected. The caller must not reap unknown children
+ * (waitpid(-1)). */
 #pragma once
 
 #include "ask/ask.h"
@@ -25,42 +25,42 @@ char *pb_room_text(struct pb_room *room, const char *text);
 void pb_room_free(struct pb_room *room);
 
 struct pb_task {
-    /* Runs in the child. What it returns and says in err are the task's; its answer goes into the room. ask:
-     * with notes that reach the caller's. */
+    /* Runs in the child. Its result and err become the task's; its answer goes into the room. ask->note
+     * reaches the caller. */
     int (*work)(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err);
     void *arg;
     pid_t pid;         /* of the target, for sentences; 0: none */
-    unsigned limit_ms; /* where the caller's pb_ask has none */
+    unsigned limit_ms; /* where the caller's pb_ask sets no limit */
     size_t room_size;
-    bool keep_room; /* room is the caller's also where result < 0 */
-    bool always;    /* in a child of its own also where the caller is one */
-    /* When its time is over the child gets SIGTERM, and some seconds to put things back, before it is killed;
-     * the same when the caller dies. */
+    bool keep_room; /* the caller gets the room also where result < 0 */
+    bool always;    /* in a child also where the caller is such a child */
+    /* At its deadline the child gets SIGTERM, and some seconds to undo its work, before it is killed; the
+     * same when the caller dies. */
     bool gentle;
 
     /* Written by pb_apart_run: */
-    int result; /* what work returned; -ETIMEDOUT; -ECANCELED; -ECHILD: the child died */
+    int result; /* result of work; -ETIMEDOUT; -ECANCELED; -ECHILD: the child died */
     struct pb_err err;
-    struct pb_room *room; /* the caller's, where result >= 0; else NULL */
-    int fd;               /* what the work gave by pb_apart_give_fd, the caller's; -1: nothing */
+    struct pb_room *room; /* owned by the caller, where result >= 0; else NULL */
+    int fd;               /* passed by pb_apart_give_fd, owned by the caller; -1: none */
 };
 
-/* Runs all of them, each in a child, at most so many at a time (0: 64), and returns when the last has ended.
- * In a child already they are done one after the other, without another one. */
+/* Runs all tasks, each in a child, at most `parallel` at a time (0: 64), and returns when the last has ended.
+ * Within such a child the tasks run one after the other, without further children. */
 void pb_apart_run(const struct pb_ask *ask, struct pb_task *tasks, size_t n, size_t parallel);
 
-/* The same for one: returns task->result, the sentence in err. */
+/* The same for one task: returns task->result, the sentence in err. */
 int pb_apart_one(const struct pb_ask *ask, struct pb_task *task, struct pb_err *err);
 
-/* The same small work for many processes, one after the other in one child: an item that takes longer than
- * limit_ms is given up with its child, and another child goes on with the next. */
+/* The same small work for many processes, one after the other in one child. An item that takes longer than
+ * limit_ms is abandoned with its child, and another child goes on with the next. */
 struct pb_each_answer {
-    int result; /* what work returned; -ETIMEDOUT; -ECHILD: it brought the child down */
+    int result; /* result of work; -ETIMEDOUT; -ECHILD: the child died at it */
     void *answer;
 };
 
 struct pb_each {
-    /* Runs in the child. -ENOSPC: the room is full, it is called again with an empty one. */
+    /* Runs in the child. -ENOSPC: the room is full; it is called again with an empty one. */
     int (*work)(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret);
     void *arg;
     size_t n;
@@ -68,19 +68,19 @@ struct pb_each {
     size_t room_size;
 
     /* Written by pb_apart_each: */
-    struct pb_each_answer *at; /* n of them */
-    struct pb_room **rooms;    /* where the answers are */
+    struct pb_each_answer *at; /* n answers */
+    struct pb_room **rooms;    /* memory of the answers */
     size_t nrooms;
 };
 
-/* -ENOMEM, -ECANCELED. pb_each_done in any case. */
+/* -ENOMEM, -ECANCELED. Call pb_each_done in any case. */
 int pb_apart_each(const struct pb_ask *ask, struct pb_each *each);
 void pb_each_done(struct pb_each *each);
 
-/* In work: the answer of the task, and a descriptor for the caller (one; closed here afterwards). */
+/* Called by work: sets the task's answer; passes one descriptor to the caller (closed here afterwards). */
 void pb_apart_answer(struct pb_room *room, void *answer);
 int pb_apart_give_fd(struct pb_room *room, int fd);
-/* In work: it is known to go on, and may take so long from now on. */
+/* Called by work that makes progress: its new deadline is limit_ms from now. */
 void pb_apart_extend(const struct pb_room *room, unsigned limit_ms);
-/* In the caller: what work answered. NULL: nothing. */
+/* Called by the caller: the answer of work. NULL: none. */
 void *pb_apart_answer_of(const struct pb_task *task);

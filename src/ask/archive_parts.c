@@ -31,8 +31,8 @@ void pb_archive_parts_done(struct pb_archive_parts *p)
     p->n = 0;
 }
 
-/* The description of a recording: the process's, which its rows are about. */
-static char *describe(const struct pb_archive_parts *p, uint64_t start_time)
+/* The description of a recording is that of the process which it records. */
+static char *describe_recording(const struct pb_archive_parts *p, uint64_t start_time)
 {
     char *text = NULL;
     size_t size;
@@ -53,9 +53,9 @@ static char *describe(const struct pb_archive_parts *p, uint64_t start_time)
     return NULL;
 }
 
-/* Takes over fd where it succeeds. recorded: of a recording. */
-static int add(struct pb_archive_parts *p, int fd, const char *about, const char *recorded,
-               struct pb_err *err)
+/* Owns fd on success. recorded: NULL unless it is a recording. */
+static int add_part(struct pb_archive_parts *p, int fd, const char *about, const char *recorded,
+                    struct pb_err *err)
 {
     const struct pb_recorder_options o = {.folder = p->folder,
                                           .arena_fd = fd,
@@ -80,13 +80,13 @@ static int add(struct pb_archive_parts *p, int fd, const char *about, const char
 
 int pb_archive_parts_own(struct pb_archive_parts *p, int fd, struct pb_err *err)
 {
-    int r = add(p, fd, p->about, NULL, err);
+    int r = add_part(p, fd, p->about, NULL, err);
     if (r < 0)
         close(fd);
     return r;
 }
 
-static struct pb_archive_part *find(const struct pb_archive_parts *p, int fd)
+static struct pb_archive_part *find_part(const struct pb_archive_parts *p, int fd)
 {
     char id[PB_ARCHIVE_RUN];
 
@@ -99,13 +99,13 @@ static struct pb_archive_part *find(const struct pb_archive_parts *p, int fd)
 
 static int add_recording(struct pb_archive_parts *p, const struct pb_recording *found, struct pb_err *err)
 {
-    _cleanup_free_ char *about = describe(p, found->start_time);
+    _cleanup_free_ char *about = describe_recording(p, found->start_time);
     char recorded[48];
 
     if (!about)
         return pb_fail(err, -ENOMEM, "out of memory");
     snprintf(recorded, sizeof(recorded), "%d-%llu", (int)p->pid, (unsigned long long)found->start_time);
-    int r = add(p, found->fd, about, recorded, err);
+    int r = add_part(p, found->fd, about, recorded, err);
     if (r == 0)
         p->at[p->n - 1].ended = !found->alive;
     return r;
@@ -123,7 +123,7 @@ int pb_archive_parts_look(struct pb_archive_parts *p, struct pb_err *err)
     for (size_t k = 0; k < p->n; k++) {
         bool alive = false;
         for (int i = 0; i < n; i++)
-            if (find(p, found[i].fd) == &p->at[k]) {
+            if (find_part(p, found[i].fd) == &p->at[k]) {
                 seen[i] = true;
                 alive = found[i].alive;
             }
@@ -160,7 +160,7 @@ int pb_archive_parts_pending(const struct pb_archive_parts *p, unsigned *ret_per
         unsigned percent = 0;
         int n = p->at[i].recorder ? pb_recorder_pending(p->at[i].recorder, &percent) : 0;
         if (n < 0) {
-            r = n; /* of one; its round says so */
+            r = n; /* keeps the first failure of a part */
             continue;
         }
         any = true;

@@ -1,7 +1,8 @@
-/* archive_parts: what of a process can be archived: its own tables, and those that recorders fill (`record`).
+/* archive_parts: the parts of a process that can be archived: its own tables, and those of recordings of it
+ * (`record`).
  *
- * Each is a run of its own to the archive, with a recorder of its own (engine/archive_record.h). Recordings
- * begin and end while the process runs: they are looked for again and again. */
+ * To the archive each part is a run of its own, with a recorder of its own (engine/archive_record.h).
+ * Recordings begin and end while the process runs, so they are searched for repeatedly. */
 #pragma once
 
 #include "engine/archive/archive_record.h"
@@ -13,7 +14,7 @@
 struct pb_archive_part {
     char id[PB_ARCHIVE_RUN];
     int fd;                       /* of its tables; -1: closed */
-    struct pb_recorder *recorder; /* NULL: all of it is archived */
+    struct pb_recorder *recorder; /* NULL: everything is archived */
     bool recording, ended;
 };
 
@@ -27,17 +28,18 @@ struct pb_archive_parts {
     size_t n;
 };
 
-/* Its own tables; takes over the descriptor. */
+/* Adds the process's own tables; owns the descriptor. */
 int pb_archive_parts_own(struct pb_archive_parts *p, int fd, struct pb_err *err);
 
-/* Finds recordings that are new, and those that have ended. */
+/* Finds new recordings, and those that have ended. */
 int pb_archive_parts_look(struct pb_archive_parts *p, struct pb_err *err);
 
-/* A recording goes on. */
+/* Whether any recording still runs. */
 bool pb_archive_parts_recorded(const struct pb_archive_parts *p);
 
-/* As pb_recorder_pending, of the part with most, and pb_recorder_round, of all; ended: of its own tables. A
- * part that fails holds up no other: the first failure is returned when all had their turn. */
+/* pb_recorder_pending of the part with the most, and pb_recorder_round of all parts; ended: whether the
+ * process's own tables have. A part that fails does not stop the others: the first error is returned at the
+ * end. */
 int pb_archive_parts_pending(const struct pb_archive_parts *p, unsigned *ret_percent);
 int pb_archive_parts_round(struct pb_archive_parts *p, bool ended,
                            void (*each)(void *arg, const struct pb_recorder_table *table), void *arg,

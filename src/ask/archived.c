@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The folder of the archive where there is one, without links; -ENOENT. */
+/* The folder of the archive, links resolved; -ENOENT: there is none. */
 static int find_folder(const struct pb_ask *ask, char ret[PATH_MAX])
 {
     char folder[PATH_MAX];
@@ -29,7 +29,7 @@ int pb_archived_run(const struct pb_ask *ask, pid_t pid, uint64_t start_time, st
     const struct pb_archive_run *found = NULL;
     for (size_t i = 0; r == 0 && i < runs.n; i++) {
         const struct pb_archive_run *run = &runs.at[i];
-        /* The newest process of that pid; its own run rather than a recording of it. */
+        /* The newest process with that pid; its own run comes before a recording of it. */
         if (run->pid == pid && (start_time == 0 || run->start_time == start_time) &&
             (!found || (found->recording && !run->recording && run->start_time == found->start_time)))
             found = run;
@@ -81,7 +81,7 @@ static int add_recording(struct pb_sql_source *s, const struct pb_archive_run *r
     return r;
 }
 
-/* What others recorded of a source, as far as it is archived: with its file, or only the archive is left. */
+/* Attaches the archived recordings of a source, including those whose live file is gone. */
 static int attach_recordings(struct pb_sql_source *s, const char *folder)
 {
     char ids[2 * PB_LIVE_MORE][PB_ARCHIVE_RUN], id[PB_ARCHIVE_RUN];
@@ -103,8 +103,8 @@ static int attach_recordings(struct pb_sql_source *s, const char *folder)
     return r;
 }
 
-/* A lock that keeps other processes from removing files while a query reads them. */
-static int hold(struct pb_query_sources *s, const char *folder, struct pb_err *err)
+/* Takes a lock that keeps other processes from removing files while a query reads them. */
+static int hold_archive(struct pb_query_sources *s, const char *folder, struct pb_err *err)
 {
     s->hold = pb_archive_hold(folder);
     if (s->hold < 0)
@@ -135,7 +135,7 @@ int pb_archived_attach(const struct pb_ask *ask, struct pb_query_sources *s, str
     }
     if (r < 0)
         return pb_fail(err, r, "out of memory");
-    return any ? hold(s, folder, err) : 0;
+    return any ? hold_archive(s, folder, err) : 0;
 }
 
 static struct pb_sql_source *add_source(struct pb_query_sources *s, const struct pb_archive_run *run)
@@ -148,7 +148,7 @@ static struct pb_sql_source *add_source(struct pb_query_sources *s, const struct
     return source;
 }
 
-/* The process that a recording is of, with room for it. */
+/* The source of the process that a recording is of, with room for one more recording. */
 static struct pb_sql_source *source_of(struct pb_query_sources *s, const struct pb_archive_run *run)
 {
     for (unsigned i = 0; i < s->n; i++)
@@ -184,5 +184,5 @@ int pb_archived_open(const struct pb_ask *ask, struct pb_query_sources *s, struc
     for (size_t i = 0; r == 0 && i < runs.n; i++)
         if (runs.at[i].recording)
             r = add_recording(source_of(s, &runs.at[i]), &runs.at[i]);
-    return r < 0 ? pb_fail(err, r, "out of memory") : hold(s, folder, err);
+    return r < 0 ? pb_fail(err, r, "out of memory") : hold_archive(s, folder, err);
 }

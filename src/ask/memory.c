@@ -17,7 +17,7 @@
 #include "remote/source.h"
 
 enum { TIMEOUT_MS = 30000, TORCH_TIMEOUT_MS = 1000, GPU_TIMEOUT_MS = 3000, CELLS = 9 };
-enum { PARALLEL = 4 }; /* each has a worker of SQL, which takes memory too */
+enum { PARALLEL = 4 }; /* each process also needs an SQL worker, which takes memory */
 
 /* A few rows of a few cells, as text; NULL is "". */
 struct few {
@@ -39,7 +39,8 @@ static int take_rows(const struct pb_batch *batch, struct few *few)
     return r;
 }
 
-static int ask(const struct pb_query_sources *sources, const char *sql, struct few *ret, struct pb_err *err)
+static int ask_sql(const struct pb_query_sources *sources, const char *sql, struct few *ret,
+                   struct pb_err *err)
 {
     struct pb_sql_event event;
     struct pb_sql *query;
@@ -61,45 +62,46 @@ static int ask(const struct pb_query_sources *sources, const char *sql, struct f
     return r;
 }
 
-static double number(const struct few *few, unsigned row, unsigned cell)
+static double cell_number(const struct few *few, unsigned row, unsigned cell)
 {
     return row < few->n && few->cells[row][cell][0] ? strtod(few->cells[row][cell], NULL) : NAN;
 }
 
-static int64_t count(const struct few *few, unsigned row, unsigned cell)
+static int64_t cell_count(const struct few *few, unsigned row, unsigned cell)
 {
-    double value = number(few, row, cell);
+    double value = cell_number(few, row, cell);
     return isnan(value) ? PB_UNKNOWN : (int64_t)value;
 }
 
-/* The kernel's view, of a live process. */
+/* The kernel's figures for a live process. */
 static int take_process(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
                         struct pb_err *err)
 {
-    int r =
-        ask(sources, "SELECT rss_bytes, peak_rss_bytes, vms_bytes, swap_bytes FROM system.process", few, err);
+    int r = ask_sql(sources, "SELECT rss_bytes, peak_rss_bytes, vms_bytes, swap_bytes FROM system.process",
+                    few, err);
     if (r < 0)
         return r;
-    m->rss = number(few, 0, 0);
-    m->peak = number(few, 0, 1);
-    m->vms = number(few, 0, 2);
-    m->swap = number(few, 0, 3);
-    r = ask(sources,
-            "SELECT coalesce(path, 'anonymous'), sum(rss_bytes)::BIGINT, sum(bytes)::BIGINT, count(*) FROM "
-            "system.maps "
-            "GROUP BY 1 ORDER BY 2 DESC NULLS LAST LIMIT 5",
-            few, err);
+    m->rss = cell_number(few, 0, 0);
+    m->peak = cell_number(few, 0, 1);
+    m->vms = cell_number(few, 0, 2);
+    m->swap = cell_number(few, 0, 3);
+    r = ask_sql(
+        sources,
+        "SELECT coalesce(path, 'anonymous'), sum(rss_bytes)::BIGINT, sum(bytes)::BIGINT, count(*) FROM "
+        "system.maps "
+        "GROUP BY 1 ORDER BY 2 DESC NULLS LAST LIMIT 5",
+        few, err);
     for (unsigned i = 0; r == 0 && i < few->n && i < PB_MEMORY_MAPS; i++) {
         snprintf(m->maps[i].path, sizeof(m->maps[i].path), "%s", few->cells[i][0]);
-        m->maps[i].rss = number(few, i, 1);
-        m->maps[i].size = number(few, i, 2);
-        m->maps[i].count = (unsigned)count(few, i, 3);
+        m->maps[i].rss = cell_number(few, i, 1);
+        m->maps[i].size = cell_number(few, i, 2);
+        m->maps[i].count = (unsigned)cell_count(few, i, 3);
         m->nmaps++;
     }
     return r;
 }
 
-/* Rows of the agent and of `record` together: both say what was in RAM. */
+/* Rows of the agent and of `record` together: both have the memory in RAM. */
 static int take_history(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
                         struct pb_err *err)
 {
@@ -113,28 +115,28 @@ static int take_history(const struct pb_query_sources *sources, struct few *few,
              "SELECT count(*), epoch(max(timestamp)) - epoch(min(timestamp)), regr_slope(bytes, "
              "epoch(timestamp)) * 60, "
              "arg_max(bytes, timestamp), max(bytes) FROM h WHERE bytes IS NOT NULL");
-    int r = ask(sources, sql, few, err);
+    int r = ask_sql(sources, sql, few, err);
     if (r < 0 || few->n == 0)
         return r;
-    m->rows = (unsigned)count(few, 0, 0);
-    m->recorded_s = number(few, 0, 1);
-    m->growth = number(few, 0, 2);
+    m->rows = (unsigned)cell_count(few, 0, 0);
+    m->recorded_s = cell_number(few, 0, 1);
+    m->growth = cell_number(few, 0, 2);
     if (m->dead) {
-        m->rss = number(few, 0, 3);
-        m->peak = number(few, 0, 4);
+        m->rss = cell_number(few, 0, 3);
+        m->peak = cell_number(few, 0, 4);
     }
     snprintf(sql + len, sizeof(sql) - (size_t)len,
              "SELECT avg(bytes) FROM (SELECT bytes, ntile(%d) OVER (ORDER BY timestamp) AS piece FROM h) "
              "GROUP BY piece "
              "ORDER BY piece",
              (int)PB_MEMORY_POINTS);
-    r = ask(sources, sql, few, err);
+    r = ask_sql(sources, sql, few, err);
     for (unsigned i = 0; r == 0 && i < few->n; i++)
-        m->points[m->npoints++] = number(few, i, 0);
+        m->points[m->npoints++] = cell_number(few, i, 0);
     return r;
 }
 
-/* The last that was known of each: not every row has all. */
+/* The newest value of each column: not every row has all. */
 static int take_recorded_python(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
                                 struct pb_err *err)
 {
@@ -148,20 +150,20 @@ static int take_recorded_python(const struct pb_query_sources *sources, struct f
         len += (size_t)snprintf(sql + len, sizeof(sql) - len, "%sarg_max(%s, timestamp)", i ? ", " : "",
                                 columns[i]);
     snprintf(sql + len, sizeof(sql) - len, " FROM python.memory WHERE pid = %d", (int)m->pid);
-    int r = ask(sources, sql, few, err);
+    int r = ask_sql(sources, sql, few, err);
     if (r < 0)
         return r;
-    m->python = (struct pb_py_memory){count(few, 0, 0),
-                                      count(few, 0, 1),
-                                      count(few, 0, 2),
-                                      {count(few, 0, 3), count(few, 0, 4), count(few, 0, 5)}};
-    m->torch_cpu = number(few, 0, 6);
-    m->torch_cuda = number(few, 0, 7);
-    m->gpu = number(few, 0, 8);
+    m->python = (struct pb_py_memory){cell_count(few, 0, 0),
+                                      cell_count(few, 0, 1),
+                                      cell_count(few, 0, 2),
+                                      {cell_count(few, 0, 3), cell_count(few, 0, 4), cell_count(few, 0, 5)}};
+    m->torch_cpu = cell_number(few, 0, 6);
+    m->torch_cuda = cell_number(few, 0, 7);
+    m->gpu = cell_number(few, 0, 8);
     return 0;
 }
 
-/* From outside, as it is now. */
+/* Python's heap now, read from outside. */
 static void take_python(struct pb_memory *m)
 {
     struct pb_source source;
@@ -179,7 +181,7 @@ static void take_python(struct pb_memory *m)
     pb_source_close(&source);
 }
 
-/* What the driver says; -1: nothing. */
+/* GPU memory by the driver; -1: none. */
 static int64_t gpu_memory_of(pid_t pid)
 {
     struct pb_err err;
@@ -209,8 +211,8 @@ static int read_gpu(const struct pb_ask *ask, void *arg, struct pb_room *room, s
     return *bytes < 0 ? -ENODATA : 0;
 }
 
-/* In a process of its own, with a time of its own: from a driver in trouble no call comes back, and the rest
- * of the answer is wanted all the same. */
+/* In a child with its own deadline: a call into a faulty driver may never return, and the rest of the answer
+ * is still wanted. */
 static void take_gpu(struct pb_memory *m)
 {
     const struct pb_ask quiet = {.apart = true};
@@ -219,11 +221,11 @@ static void take_gpu(struct pb_memory *m)
 
     if (pb_apart_one(&quiet, &task, NULL) < 0)
         return;
-    m->gpu = (double)*(const int64_t *)pb_apart_answer_of(&task); /* instead of what was recorded last */
+    m->gpu = (double)*(const int64_t *)pb_apart_answer_of(&task); /* replaces the recorded value */
     pb_room_free(task.room);
 }
 
-/* --- torch: only its own allocator knows, and only Python can ask it --- */
+/* --- torch: only its allocator knows, and only Python can ask it --- */
 
 static const char question[] =
     "(lambda t: (sum(map(t.cuda.memory_allocated, range(t.cuda.device_count()))), "
@@ -263,9 +265,9 @@ static void take_torch(const struct pb_ask *asked, const struct pb_query_sources
     struct pb_session session;
     struct pb_err err;
 
-    if (ask(sources, "SELECT count(*) FROM system.maps WHERE path LIKE '%/libtorch\\_cuda%' ESCAPE '\\'", few,
-            &err) < 0 ||
-        count(few, 0, 0) <= 0)
+    if (ask_sql(sources, "SELECT count(*) FROM system.maps WHERE path LIKE '%/libtorch\\_cuda%' ESCAPE '\\'",
+                few, &err) < 0 ||
+        cell_count(few, 0, 0) <= 0)
         return;
     if (pb_parts_session(asked, m->pid, true, TORCH_TIMEOUT_MS, &session, &err) < 0) {
         m->torch_note = "known when the process is probed (probing -t PID inject)";
@@ -296,7 +298,7 @@ static int take_all(const struct pb_ask *asked, const struct pb_query_sources *s
     return r;
 }
 
-/* In a child. */
+/* Runs in a child. */
 static int take_memory(const struct pb_ask *asked, void *arg, struct pb_room *room, struct pb_err *err)
 {
     _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};

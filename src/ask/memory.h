@@ -1,5 +1,5 @@
-/* memory: what a process takes of the memory, put together from the kernel, from Python's own structures and
- * from what was recorded. */
+/* memory: the memory that a process uses, from the kernel, from Python's own structures and from recorded
+ * rows. */
 #pragma once
 
 #include "ask/ask.h"
@@ -14,11 +14,11 @@ struct pb_memory {
     char label[PB_LABEL_MAX];
     pid_t pid;
     bool dead;
-    double rss, peak, vms, swap; /* of one that has ended: as last recorded, and the most recorded */
+    double rss, peak, vms, swap; /* of an ended process: the last recorded values, and the greatest */
     struct pb_py_memory python;  /* now, or as last recorded */
     double torch_cpu, torch_cuda, torch_cuda_reserved, gpu;
-    const char *torch_note; /* why torch's are not known, where it is there; NULL */
-    /* Over the recorded time; rows 0: nothing is recorded. */
+    const char *torch_note; /* why torch's memory is unknown although torch is loaded; else NULL */
+    /* Over the recorded time; rows 0: nothing was recorded. */
     unsigned rows;
     double recorded_s, growth; /* bytes a minute */
     double points[PB_MEMORY_POINTS];
@@ -32,10 +32,10 @@ struct pb_memory {
 };
 
 struct pb_memory_answer {
-    int result; /* negative errno: err says why, and there is no more */
+    int result; /* negative errno: err says why, and the rest is unset */
     struct pb_err err;
     struct pb_memory memory;
 };
 
-/* Of all targets, some at a time, each in a child (apart.h); ret has room for them. -ENOMEM. */
+/* Asks for all targets, some at a time, each in a child (apart.h); ret has room for them. -ENOMEM. */
 int pb_memory_ask(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_memory_answer *ret);

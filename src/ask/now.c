@@ -13,20 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Looking through all processes of the machine costs more than reading some stacks: every few seconds. */
+/* Listing all processes of the machine costs more than reading some stacks: it is done every few seconds. */
 #define LIST_NS  (3 * PB_NS_PER_S)
 #define LIMIT_MS 2000 /* for one process */
 enum { SEGMENTS = 4 };
 
-/* What is kept of a process between two looks. */
+/* What is kept of a process between two calls. */
 struct known {
     pid_t pid;
     uint64_t start_time;
-    uint64_t place, since; /* a digest of where it stands, and since when it does */
-    bool opened;           /* its tables were looked for */
+    uint64_t place, since; /* digest of the place where it was seen last, and since when it is there */
+    bool opened;           /* its tables were searched for */
     int arena;             /* -1: none */
     struct pb_reader *reader;
-    bool seen; /* in the list that was read last */
+    bool seen; /* in the latest list */
 };
 
 struct pb_now {
@@ -140,7 +140,7 @@ static bool is_wanted(const struct pb_targets *targets, pid_t pid)
 
 /* --- steps --- */
 
-/* Asks the agent for its tables once. One that does not give them has no steps. */
+/* Asks the agent for its tables, once. Without an answer no step is shown. */
 static void open_tables(struct known *k, const struct pb_ask *ask)
 {
     _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
@@ -201,14 +201,14 @@ static const struct pb_shown_frame *innermost_own(const struct pb_shown_thread *
     return t->nframes ? &t->frames[0] : NULL;
 }
 
-static uint64_t digest(uint64_t hash, const char *text)
+static uint64_t hash_text(uint64_t hash, const char *text)
 {
     for (; *text; text++)
         hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
     return hash;
 }
 
-static void describe(struct pb_now_line *line, const struct pb_stacks *s, struct known *k)
+static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struct known *k)
 {
     const struct pb_shown_thread *t = NULL;
     const struct pb_wait *wait = NULL;
@@ -229,7 +229,7 @@ static void describe(struct pb_now_line *line, const struct pb_stacks *s, struct
         snprintf(line->file, sizeof(line->file), "%s", frame->code->file);
         line->line = frame->line;
     }
-    uint64_t place = digest(digest(UINT64_C(0xcbf29ce484222325), line->file), line->function) ^
+    uint64_t place = hash_text(hash_text(UINT64_C(0xcbf29ce484222325), line->file), line->function) ^
                      (uint64_t)(uint32_t)line->line << 32;
     uint64_t now = pb_now_ns();
     bool first = !k->since;
@@ -269,7 +269,7 @@ int pb_now_look(struct pb_now *now, const struct pb_ask *ask, const struct pb_ta
         struct known *k = find_known(now, &line->process);
         if (answers[i].result < 0 || !k)
             continue;
-        describe(line, answers[i].stacks, k);
+        fill_line(line, answers[i].stacks, k);
         if (line->process.probed && !k->opened)
             open_tables(k, &limited);
         line->step = k->reader ? last_step(k->reader) : -1;

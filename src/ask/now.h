@@ -1,8 +1,8 @@
-/* now: what every Python process of the machine is doing at this moment, a line each: the state of its main
- * thread, the innermost frame of the user's own code, the step of its training, its memory.
+/* now: what every Python process of the machine is doing at this moment, one line each: the state of its main
+ * thread, the innermost frame of the user's own code, the training step, its memory.
  *
- * For one that is looked at again and again: what has been opened of a process, and since when it stands
- * where it stands, is kept between two looks. One thread at a time. */
+ * Made for repeated calls: open files, and since when a process is at its place, are kept between calls. One
+ * thread at a time. */
 #pragma once
 
 #include "ask/running.h"
@@ -15,24 +15,24 @@ struct pb_ask;
 struct pb_now;
 
 struct pb_now_line {
-    struct pb_running process; /* its command is owned by the pb_now, until the next look */
-    char state[64];            /* of its main thread, as pb_stacks_state says it */
+    struct pb_running process; /* its command is owned by the pb_now, until the next call */
+    char state[64];            /* of its main thread, as pb_stacks_state gives it */
     char function[128], file[256];
     int line;          /* 0: none */
     int64_t step;      /* of python.torch_step; -1: none is recorded */
-    double seconds;    /* that it has been seen there, or slept; negative: seen for the first time */
-    char verdict[512]; /* what it waits for; "": nothing can be said */
+    double seconds;    /* how long it has been at this place, or asleep; negative: seen for the first time */
+    char verdict[512]; /* what it waits for; "": unknown */
 };
 
 struct pb_now_lines {
-    const struct pb_now_line *at; /* by pid; until the next look */
+    const struct pb_now_line *at; /* sorted by pid; valid until the next call */
     size_t n;
 };
 
 struct pb_now *pb_now_new(void); /* NULL: out of memory */
 void pb_now_free(struct pb_now *now);
 
-/* All processes that may be read, or those of targets where there are any. One that may not be read, or ends
- * meanwhile, is left out. */
+/* All processes that may be read, or only the targets where there are any. A process that may not be read, or
+ * ends meanwhile, is left out. */
 int pb_now_look(struct pb_now *now, const struct pb_ask *ask, const struct pb_targets *targets,
                 struct pb_now_lines *ret, struct pb_err *err);

@@ -1,8 +1,8 @@
 /* numbers: see numbers.h.
  *
- * The order of elements does not matter for what is told, so the dimensions are sorted by stride and joined
- * where one goes on after the other: most arrays become one run, read in pieces. Two passes: a histogram
- * needs the smallest and the largest first. */
+ * The order of elements does not matter for the statistics, so the dimensions are sorted by stride, and
+ * adjacent ones are joined: most arrays become one run, read in pieces. There are two passes, since a
+ * histogram needs the minimum and the maximum first. */
 #include "ask/numbers.h"
 
 #include "ask/apart.h"
@@ -38,7 +38,7 @@ READER(i64, int64_t)
 READER(f32, float)
 READER(f64, double)
 
-/* A small float: sign, exponent and mantissa of these widths. `finite`: it has no infinity, and one NaN. */
+/* A small float with exponent and mantissa of these widths. `finite`: it has no infinity, and one NaN. */
 static double small_float(unsigned bits, unsigned exponent_bits, unsigned mantissa_bits, bool finite)
 {
     unsigned exponent = bits >> mantissa_bits & ((1u << exponent_bits) - 1);
@@ -80,7 +80,7 @@ static double read_bf16(const uint8_t *at)
     return value;
 }
 
-/* By Newton's steps: the program links no library of mathematics. */
+/* By Newton's method: the program does not link libm. */
 static double square_root(double of)
 {
     int exponent;
@@ -127,13 +127,13 @@ static const struct number_type *find_type(const char *name)
     return NULL;
 }
 
-/* --- the way through it ---------------------------------------------------------------------------- */
+/* --- the layout of the array --- */
 
 struct dimension {
     uint64_t size, stride;
 };
 
-/* An array as runs: n dimensions, the innermost first. Elements that lie at one place count as one. */
+/* An array as runs: n dimensions, the innermost first. Elements at the same address count once. */
 struct runs {
     uint64_t address;
     unsigned n;
@@ -146,7 +146,7 @@ static int by_stride(const void *a, const void *b)
     return (x->stride > y->stride) - (x->stride < y->stride);
 }
 
-/* -EOVERFLOW: it cannot be in an address space. */
+/* -EOVERFLOW: it does not fit an address space. */
 static int make_runs(const struct pb_numbers_place *place, struct runs *ret)
 {
     uint64_t reach, span = 0;
@@ -183,19 +183,19 @@ static int make_runs(const struct pb_numbers_place *place, struct runs *ret)
 struct pass {
     struct pb_source *source;
     const struct number_type *type;
-    uint64_t end; /* of the time; ns */
+    uint64_t end; /* deadline, in ns */
     uint8_t *buf;
     void (*take)(struct pass *p, double value);
     struct pb_numbers *n;
     double sum_of_squares; /* of differences from the mean */
-    bool over;             /* the time is */
+    bool over;             /* the deadline has passed */
 };
 
-/* One run, in pieces. -EFAULT: memory that is not there. */
+/* Reads one run in pieces. -EFAULT: unmapped memory. */
 static int read_run(struct pass *p, uint64_t address, const struct dimension *run)
 {
     unsigned size = p->type->size;
-    /* Elements that are far from each other are read one by one. */
+    /* Elements far apart are read one by one. */
     uint64_t most = run->stride > FAR ? 1 : (PIECE - size) / run->stride + 1;
 
     for (uint64_t done = 0; done < run->size && !p->over;) {
@@ -231,7 +231,7 @@ static int read_all(struct pass *p, const struct runs *runs)
     }
 }
 
-/* --- what is told ---------------------------------------------------------------------------------- */
+/* --- statistics --- */
 
 static void take_first(struct pass *p, double value)
 {
@@ -257,7 +257,7 @@ static void take_second(struct pass *p, double value)
     if (!isfinite(value))
         return;
     double part = n->max > n->min ? (value - n->min) / (n->max - n->min) * PB_NUMBERS_BINS : 0;
-    /* It may have changed since the first pass. */
+    /* The value may have changed since the first pass. */
     n->bins[part > 0 ? part < PB_NUMBERS_BINS ? (int)part : PB_NUMBERS_BINS - 1 : 0]++;
 }
 
@@ -284,12 +284,12 @@ static int read_numbers(struct pass *p, const struct runs *runs, uint64_t time)
         p->take = take_second;
         p->over = false;
         p->end = pb_now_ns() + time / 2;
-        (void)read_all(p, runs); /* of what is there: the first pass has told what was not */
+        (void)read_all(p, runs); /* errors were reported by the first pass */
     }
     return 0;
 }
 
-static int answer(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+static int answer_numbers(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
 {
     const struct numbers_question *q = arg;
     _cleanup_free_ uint8_t *buf = malloc(PIECE);
@@ -316,7 +316,7 @@ int pb_numbers_check(const struct pb_numbers_place *place, struct pb_err *err)
     struct runs runs;
 
     if (!find_type(place->dtype) || place->ndim > PB_NUMBERS_DIMS || make_runs(place, &runs) < 0)
-        return pb_fail(err, -EINVAL, "the process describes numbers that cannot be");
+        return pb_fail(err, -EINVAL, "the process describes an array that cannot exist");
     return 0;
 }
 
@@ -324,7 +324,7 @@ int pb_numbers_ask(const struct pb_ask *ask, pid_t pid, const struct pb_numbers_
                    struct pb_numbers *ret, struct pb_err *err)
 {
     struct numbers_question q = {pid, place};
-    struct pb_task task = {.work = answer, .arg = &q, .pid = pid, .limit_ms = LIMIT_MS, .room_size = 4096};
+    struct pb_task task = {.work = answer_numbers, .arg = &q, .pid = pid, .limit_ms = LIMIT_MS, .room_size = 4096};
 
     int r = pb_numbers_check(place, err);
     if (r == 0)

@@ -19,7 +19,7 @@ enum {
 };
 
 /* The folder that holds bin/. */
-static int prefix(char ret[PATH_SIZE])
+static int find_prefix(char ret[PATH_SIZE])
 {
     ssize_t n = readlink("/proc/self/exe", ret, PATH_SIZE - 1);
     if (n <= 0)
@@ -39,17 +39,18 @@ static int find_agents(char ret[PATH_SIZE + 32], struct pb_err *err)
 {
     char top[PATH_SIZE] = "";
 
-    int r = prefix(top);
+    int r = find_prefix(top);
     snprintf(ret, PATH_SIZE + 32, "%s/lib/probing", top);
     if (r == 0)
         r = access(ret, R_OK | X_OK) < 0 ? -errno : 0;
-    return r < 0
-               ? pb_fail(err, r,
-                         "the agents are not in %s (this installation is incomplete; install it again)", ret)
-               : 0;
+    return r < 0 ? pb_fail(
+                       err, r,
+                       "the agents were not found in %s (this installation is incomplete; install it again)",
+                       ret)
+                 : 0;
 }
 
-/* build/<preset> below the sources: what is beside any other folder is not ours to run. */
+/* Whether top is build/<preset> below the sources. Only there code from outside the installation is used. */
 static bool is_build_tree(const char *top)
 {
     char path[PATH_SIZE + 32], *end;
@@ -66,7 +67,7 @@ static bool is_build_tree(const char *top)
     return end && strcmp(end, "/build") == 0;
 }
 
-/* Only our user and root can have put it there. */
+/* Whether only our user or root can have written it. */
 static bool is_trusted(const char *path, mode_t kind)
 {
     struct stat st;
@@ -74,12 +75,12 @@ static bool is_trusted(const char *path, mode_t kind)
            (st.st_uid == geteuid() || st.st_uid == 0);
 }
 
-/* The folder of the Python part, where this is a development tree that only we or root can write to. */
+/* The folder of the Python part, in a development tree that only we or root can write to. */
 static bool find_python(char ret[PATH_SIZE + 64])
 {
     char top[PATH_SIZE], file[PATH_SIZE + 96];
 
-    if (prefix(top) < 0 || !is_build_tree(top))
+    if (find_prefix(top) < 0 || !is_build_tree(top))
         return false;
     snprintf(ret, PATH_SIZE + 64, "%s/../../python/probing", top);
     snprintf(file, sizeof(file), "%s/_remote.py", ret);
@@ -90,7 +91,7 @@ int pb_parts_launch(char *ret, size_t size, struct pb_err *err)
 {
     char top[PATH_SIZE], file[PATH_SIZE + 96];
 
-    int r = prefix(top);
+    int r = find_prefix(top);
     if (r == 0) {
         snprintf(ret, size, is_build_tree(top) ? "%s/../../python/launch" : "%s/lib/probing/python/launch",
                  top);
@@ -98,8 +99,8 @@ int pb_parts_launch(char *ret, size_t size, struct pb_err *err)
         r = access(file, R_OK) < 0 ? -errno : 0;
     }
     if (r < 0)
-        return pb_fail(
-            err, r, "the Python part of this installation is not there (it is incomplete; install it again)");
+        return pb_fail(err, r,
+                       "the Python part was not found (this installation is incomplete; install it again)");
     return 0;
 }
 
@@ -111,7 +112,7 @@ struct opening {
     unsigned timeout_ms;
 };
 
-/* What the child says, beside the connection. */
+/* The child's answer, beside the connection. */
 struct opened {
     uint32_t last_id;
     bool injected;
@@ -124,7 +125,7 @@ struct teller {
     const struct pb_room *room;
 };
 
-/* The library is being loaded: that is not cut short. */
+/* Called when the library begins to load: that is not interrupted, so the deadline is extended. */
 static void tell_of_loading(const char *sentence, void *arg)
 {
     const struct teller *t = arg;
@@ -133,7 +134,7 @@ static void tell_of_loading(const char *sentence, void *arg)
     pb_apart_extend(t->room, LOADING_MS);
 }
 
-/* In a child. */
+/* Runs in a child. */
 static int open_session(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
 {
     const struct opening *what = arg;
@@ -165,7 +166,7 @@ static int open_session(const struct pb_ask *ask, void *arg, struct pb_room *roo
 
 static struct pb_task task_of(struct opening *what)
 {
-    /* Each step has a limit of its own: this is for what has none, a file of /proc that does not answer. */
+    /* Each step has its own limit: this one is for the rest, such as a file of /proc that blocks. */
     unsigned limit_ms = what->timeout_ms ? what->timeout_ms : PB_SESSION_TIMEOUT_MS;
 
     return (struct pb_task){.work = open_session,
@@ -175,7 +176,7 @@ static struct pb_task task_of(struct opening *what)
                             .gentle = true};
 }
 
-/* The connection that the child made is ours now. */
+/* Takes over the connection that the child opened. */
 static int take_session(struct pb_task *task, struct pb_session *ret, struct pb_err *err)
 {
     const struct opened *answer = pb_apart_answer_of(task);
@@ -197,7 +198,7 @@ static int take_session(struct pb_task *task, struct pb_session *ret, struct pb_
     return r < 0 ? r : 0;
 }
 
-/* The time of a session is its caller's argument, not that of the question. */
+/* A session's time limit is an argument of the caller, not that of the question. */
 static struct pb_ask without_limit(const struct pb_ask *ask)
 {
     struct pb_ask ours = *ask;

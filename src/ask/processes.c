@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    ONE_LIMIT_MS = 1000, /* for one process, which takes microseconds */
-    ROOM = 64 << 20,     /* for command lines; more of them take another room */
+    ONE_LIMIT_MS = 1000, /* for one process; normally microseconds */
+    ROOM = 64 << 20,     /* for command lines; when it is full another room is used */
 };
 
 void pb_processes_done(struct pb_processes *all)
@@ -25,7 +25,8 @@ void pb_processes_done(struct pb_processes *all)
     *all = (struct pb_processes){0};
 }
 
-/* The parent, from stat: field 4, counted from the end of the name, which may hold anything. */
+/* The parent's pid, field 4 of stat. Fields are counted from the end of the name, which may hold any
+ * character. */
 static pid_t parent_of(pid_t pid)
 {
     char stat[512];
@@ -36,15 +37,15 @@ static pid_t parent_of(pid_t pid)
     return p && strlen(p) > 4 ? (pid_t)strtol(p + 4, NULL, 10) : 0;
 }
 
-/* What a child read of one process. */
+/* What the child has read of one process. */
 struct entry {
     pid_t ppid;
-    size_t len; /* 0: a kernel thread, or gone */
+    size_t len; /* 0: a kernel thread, or the process has ended */
     char command[];
 };
 
-/* To read a command line the kernel takes a lock of the process's memory, which a process that hangs in a
- * driver or a file system may hold for ever: ps hangs then. */
+/* Reading a command line takes a lock on the process's memory, which a process that hangs in a driver or a
+ * file system may hold for ever (ps hangs then too). So this runs in a child. */
 static int read_entry(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret)
 {
     const pid_t *pids = arg;
@@ -52,7 +53,7 @@ static int read_entry(const struct pb_ask *ask, void *arg, size_t i, struct pb_r
     size_t len = 0;
 
     int r = pb_proc_slurp(pids[i], "cmdline", &command, &len);
-    if (r == 0 && len == 0) { /* of a process whose main thread has ended another thread tells it */
+    if (r == 0 && len == 0) { /* the main thread has ended: read it from another thread */
         pid_t living = pb_proc_living(pids[i]);
         free(command);
         command = NULL;
@@ -73,7 +74,7 @@ static int read_entry(const struct pb_ask *ask, void *arg, size_t i, struct pb_r
     return 0;
 }
 
-static int add(struct pb_processes *all, pid_t pid, const struct entry *e)
+static int add_process(struct pb_processes *all, pid_t pid, const struct entry *e)
 {
     char *command = strndup(e->command, e->len);
     struct pb_process *more = command ? realloc(all->at, (all->n + 1) * sizeof(*more)) : NULL;
@@ -93,7 +94,7 @@ static int by_pid(const void *a, const void *b)
     return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-/* All pids of the machine, in memory that the caller frees. */
+/* All pids of the machine; the caller frees the array. */
 static int read_pids(pid_t **ret, size_t *ret_n, struct pb_err *err)
 {
     pid_t *pids = NULL;
@@ -141,7 +142,7 @@ int pb_processes_read(const struct pb_ask *ask, struct pb_processes *ret, struct
                         "process %d hangs in the kernel: its command line cannot be read, it is left out",
                         (int)pids[i]);
         else if (e && e->len)
-            r = add(&all, pids[i], e);
+            r = add_process(&all, pids[i], e);
     }
     pb_each_done(&each);
     if (r < 0) {
@@ -162,7 +163,7 @@ const struct pb_process *pb_processes_find(const struct pb_processes *all, pid_t
 
 bool pb_process_below(const struct pb_processes *all, const struct pb_process *p, pid_t ancestor)
 {
-    /* A pid may have been reused while we read: a loop of parents must end. */
+    /* Pids may be reused while we read, so that parents form a loop: it must end. */
     for (int depth = 0; p && depth < 64; depth++) {
         if (p->ppid == ancestor)
             return true;

@@ -18,12 +18,11 @@ struct pb_processes {
     size_t n;
 };
 
-/* Kernel threads, and processes without a command line, are left out; of those that hang in the kernel a note
- * tells. */
+/* Leaves out kernel threads and processes without a command line; notes those that hang in the kernel. */
 int pb_processes_read(const struct pb_ask *ask, struct pb_processes *ret, struct pb_err *err);
 void pb_processes_done(struct pb_processes *all);
 
 const struct pb_process *pb_processes_find(const struct pb_processes *all, pid_t pid);
 
-/* Whether ancestor is above p. */
+/* Whether ancestor is a direct or indirect parent of p. */
 bool pb_process_below(const struct pb_processes *all, const struct pb_process *p, pid_t ancestor);

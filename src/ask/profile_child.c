@@ -22,9 +22,9 @@
 #define CHILD_FD   3
 #define EVERY_NS   (PB_NS_PER_S / 10)
 #define START_NS   (30 * PB_NS_PER_S)
-#define SEND_S     10 /* a caller that does not read for so long is taken to be gone */
+#define SEND_S     10 /* a caller that has not read for so long counts as gone */
 #define READ_BYTES (64u << 10)
-#define FDS_MAX    65536 /* closed one by one where close_range is not there */
+#define FDS_MAX    65536 /* closed one by one where close_range is missing */
 
 struct pb_profile_child {
     pid_t pid;
@@ -32,15 +32,15 @@ struct pb_profile_child {
     struct pb_stream_reader *reader;
 };
 
-/* What the child says first, before its stream. */
+/* The child's first message, before its stream. */
 struct greeting {
     int result;
     char text[256];
 };
 
-/* What the caller asks of the child. */
+/* A request of the caller to the child. */
 struct request {
-    bool join; /* else: leave */
+    bool join; /* false: leave */
     struct pb_target target;
 };
 
@@ -60,7 +60,7 @@ static bool send_all(int fd, const void *data, size_t len)
     return true;
 }
 
-/* Nothing of the caller's: neither its descriptors, nor its signals, nor its terminal's Ctrl-C. */
+/* Drops the caller's descriptors and signals, and leaves the process group of its terminal. */
 static void leave_caller(int fd)
 {
     struct timeval limit = {.tv_sec = SEND_S};
@@ -82,7 +82,7 @@ static void leave_caller(int fd)
     setsockopt(CHILD_FD, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-/* Requests that have come. False: the caller wants no more, or is gone. */
+/* Handles the requests received so far. False: the caller has cancelled, or is gone. */
 static bool take_requests(struct pb_profiling *p)
 {
     struct request request;
@@ -93,7 +93,7 @@ static bool take_requests(struct pb_profiling *p)
             return errno == EAGAIN || errno == EINTR;
         if (n == 0)
             return false;
-        if ((size_t)n < sizeof(request)) /* the rest comes at once: the caller sends it whole */
+        if ((size_t)n < sizeof(request)) /* the rest follows at once: the caller sends a request whole */
             return true;
         if (recv(CHILD_FD, &request, sizeof(request), 0) != (ssize_t)sizeof(request))
             return false;
@@ -110,7 +110,7 @@ static bool send_frame(struct pb_profiling *p, struct pb_stream_writer *w)
 
     int n = pb_stream_frame(w, pb_profiling_profile(p), &frame);
     if (n < 0)
-        return true; /* dropped; the next begins anew */
+        return true; /* dropped; the next frame starts anew */
     return send_all(CHILD_FD, frame, (size_t)n);
 }
 
@@ -206,7 +206,7 @@ int pb_profile_child_start(const struct pb_profile_child_options *options, struc
     c->fd = ends[0];
     r = wait_greeting(c->fd, pb_now_ns() + (options->start_ns ? options->start_ns : START_NS), &greeting);
     if (r < 0)
-        pb_fail(err, r, "the process that was to sample %s",
+        pb_fail(err, r, "the sampling process %s",
                 r == -ETIMEDOUT ? "did not begin in time" : "ended before it began");
     else if (greeting.result < 0)
         r = pb_fail(err, greeting.result, "%.255s", greeting.text);
@@ -225,7 +225,7 @@ void pb_profile_child_free(struct pb_profile_child *c)
     if (c->fd >= 0)
         close(c->fd);
     if (c->pid > 0) {
-        /* What it has stopped the kernel lets go when it dies. */
+        /* The kernel resumes the threads that it had stopped. */
         kill(c->pid, SIGKILL);
         while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR)
             ;
@@ -239,7 +239,7 @@ int pb_profile_child_fd(const struct pb_profile_child *c)
     return c->fd;
 }
 
-#define READS_MAX 64 /* at one call: a child that is faster than its reader does not keep it */
+#define READS_MAX 64 /* per call, so that a fast child does not keep the reader busy for ever */
 
 int pb_profile_child_read(struct pb_profile_child *c, struct pb_err *err)
 {
@@ -255,7 +255,7 @@ int pb_profile_child_read(struct pb_profile_child *c, struct pb_err *err)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             break;
         if (n <= 0)
-            return pb_fail(err, -EPIPE, "the process that sampled has died");
+            return pb_fail(err, -EPIPE, "the sampling process has died");
         int r = pb_stream_feed(c->reader, data, (size_t)n);
         if (r < 0)
             return pb_fail(err, r, "the samples cannot be read: %s", strerror(-r));
@@ -273,7 +273,7 @@ int pb_profile_child_join(struct pb_profile_child *c, const struct pb_target *ta
 {
     struct request request = {.join = true, .target = *target};
 
-    request.target.core = request.target.root = NULL; /* means nothing over there */
+    request.target.core = request.target.root = NULL; /* pointers mean nothing in the child */
     return ask_child(c, &request);
 }
 

@@ -14,12 +14,12 @@
 
 #define FLUSH_NS   PB_NS_PER_S
 #define MEMORY_MAX ((size_t)128 << 20)
-#define FULL       0.5 /* part of the memory in use beyond which a new epoch begins */
+#define FULL       0.5 /* share of the memory in use beyond which a new epoch begins */
 
 struct pb_profile_recorder {
     struct pb_profile_recorder_options options;
     const struct pb_ask *ask;
-    double set_rate; /* as it was last looked up */
+    double set_rate; /* the rate found at the last look */
     uint64_t start;
     struct pb_profiling *profiling;
     struct pb_store *store;
@@ -30,7 +30,7 @@ struct pb_profile_recorder {
 static void close_parts(struct pb_profile_recorder *r)
 {
     pb_profiling_free(r->profiling);
-    if (pb_meter_stop(r->meter)) /* else a thread of it still writes there */
+    if (pb_meter_stop(r->meter)) /* else its thread still writes to the tables */
         pb_store_close(r->store);
     r->profiling = NULL;
     r->meter = NULL;
@@ -101,9 +101,8 @@ void pb_profile_recorder_free(struct pb_profile_recorder *r)
     free(r);
 }
 
-/* Writes what there is. Names that were only in stacks of the past are forgotten when they have become many.
- */
-static int flush(struct pb_profile_recorder *r)
+/* Writes the samples so far. When names have become many, those no longer in use are dropped. */
+static int write_samples(struct pb_profile_recorder *r)
 {
     struct pb_profile *p = pb_profiling_profile(r->profiling);
 
@@ -113,14 +112,14 @@ static int flush(struct pb_profile_recorder *r)
     return result;
 }
 
-static int finish(struct pb_profile_recorder *r)
+static int finish_recording(struct pb_profile_recorder *r)
 {
     pb_profiling_sum_up(r->profiling);
     return pb_store_flush(r->store, pb_profiling_profile(r->profiling));
 }
 
-/* Goes on at the rate that is set by now. A recording has one rate, which its samples count by: what is taken
- * at another goes into a new one. */
+/* Continues at the rate that is set now. A recording has one rate, by which its samples count: a new rate
+ * starts a new recording. */
 static int follow_rate(struct pb_profile_recorder *r, struct pb_err *err)
 {
     double rate = r->options.follow_rate ? pb_profiling_set_rate(r->options.targets->at[0].pid) : r->set_rate;
@@ -128,7 +127,7 @@ static int follow_rate(struct pb_profile_recorder *r, struct pb_err *err)
     if (rate == r->set_rate)
         return 0;
     r->set_rate = rate;
-    int result = finish(r);
+    int result = finish_recording(r);
     if (result < 0)
         return pb_fail(err, result, "the recording cannot be written: %s", strerror(-result));
     close_parts(r);
@@ -136,7 +135,7 @@ static int follow_rate(struct pb_profile_recorder *r, struct pb_err *err)
     return open_parts(r, err);
 }
 
-/* How much longer; 0: its time is over. */
+/* Time until the end; 0: it is over. */
 static uint64_t time_left(const struct pb_profile_recorder *r)
 {
     uint64_t gone = pb_now_ns() - r->start;
@@ -157,12 +156,12 @@ int pb_profile_recorder_run(struct pb_profile_recorder *r, struct pb_err *err)
         state = pb_profiling_run(r->profiling, left);
         if (state != PB_PROFILING_GOES_ON)
             break;
-        result = flush(r);
+        result = write_samples(r);
         pb_watchdog_check(&r->watchdog, pb_profiling_sampler(r->profiling), r->store);
         if (result == 0 && (result = follow_rate(r, err)) < 0)
             return result;
     }
-    int finished = finish(r);
+    int finished = finish_recording(r);
     result = result < 0 ? result : finished;
     return result < 0 ? pb_fail(err, result, "the recording cannot be written: %s", strerror(-result)) : 0;
 }

@@ -13,8 +13,8 @@
 #include "profile/store.h"
 #include "profile/write.h"
 
-#define FULL_RATE 1000 /* that probing.sample_rate is a share of */
-#define FULL      0.5  /* part of the memory in use beyond which a new epoch begins */
+#define FULL_RATE 1000 /* Hz; probing.sample_rate is a share of it */
+#define FULL      0.5  /* share of the memory in use beyond which a new epoch begins */
 
 struct pb_profiling {
     struct pb_profiling_options options;
@@ -22,10 +22,10 @@ struct pb_profiling {
     struct pb_sampler *sampler;
     struct pb_sink sinks[PB_PROFILING_SINKS];
     size_t nsinks;
-    uint64_t start; /* of the first tick; 0: not yet */
+    uint64_t start; /* time of the first tick; 0: none yet */
 };
 
-/* One sink that refuses a sample keeps it from no other. */
+/* A sink that refuses a sample does not keep it from the others. */
 static int add_to_all(void *arg, const struct pb_profile *names, const struct pb_sample *sample)
 {
     struct pb_profiling *p = arg;
@@ -77,7 +77,7 @@ void pb_profiling_free(struct pb_profiling *p)
     free(p);
 }
 
-/* The command line, the program without its folder. */
+/* The command line; the program without its folder. */
 static void read_title(pid_t pid, char *ret, size_t size)
 {
     char text[1024];

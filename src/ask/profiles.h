@@ -1,10 +1,9 @@
-/* profiles: a profile of processes as it is taken, for whoever asks: a command, the service.
+/* profiles: takes a profile of processes, for a command or the service.
  *
- * The thread that runs it samples by itself, which means that it traces, moves between CPUs and opens many
- * files. A program that has other things to do lets it run in a process of its own (profile_child.h).
- * Processes may join and leave while it runs; samples go into its profile, or to sinks, of which there may be
- * several. Nothing is printed; it ends when its time is over, when the caller says so, or when all processes
- * have ended. */
+ * The calling thread samples: it traces, moves between CPUs and opens many files. A program that has other
+ * things to do uses a process of its own for that (profile_child.h). Processes may join and leave while it
+ * runs; samples go into its profile, or to one or more sinks. Nothing is printed. It ends when the duration
+ * is over, when the caller cancels it, or when all processes have ended. */
 #pragma once
 
 #include <stdatomic.h>
@@ -22,17 +21,16 @@ struct pb_profiling;
 
 struct pb_profiling_options {
     struct pb_sampler_options sampler;
-    uint64_t duration_ns; /* from the first tick on; 0: no end */
-    const atomic_bool
-        *cancelled;    /* ends it within a tenth of a second; set by any thread or a signal; NULL */
-    size_t memory_max; /* of names and stacks; 0: 512 MiB */
-    bool sinks;        /* samples go to sinks alone, and names are forgotten as often as need be */
+    uint64_t duration_ns;         /* from the first tick on; 0: no end */
+    const atomic_bool *cancelled; /* ends it within 100 ms; set by any thread or a signal handler; NULL */
+    size_t memory_max;            /* of names and stacks; 0: 512 MiB */
+    bool sinks;                   /* samples go to sinks only, and unused names are dropped when needed */
 };
 
 enum pb_profiling_state {
     PB_PROFILING_GOES_ON,
-    PB_PROFILING_DONE,      /* its time is over */
-    PB_PROFILING_CANCELLED, /* also by a signal that came while it waited */
+    PB_PROFILING_DONE,      /* the duration is over */
+    PB_PROFILING_CANCELLED, /* also by a signal while it waited */
     PB_PROFILING_ENDED,     /* no process is left */
 };
 
@@ -40,36 +38,37 @@ int pb_profiling_new(const struct pb_profiling_options *options, struct pb_profi
                      struct pb_err *err);
 void pb_profiling_free(struct pb_profiling *p);
 
-/* Adds a process; the title of the profile is that of the first. */
+/* Adds a process. The first one gives the profile its title. */
 int pb_profiling_join(struct pb_profiling *p, const struct pb_target *target, struct pb_err *err);
-/* The same for several. Those that cannot be sampled are told to ask's note; an error only where none can. */
+/* The same for several. Those that cannot be sampled are named to ask's note; an error only when none can
+ * be. */
 int pb_profiling_join_all(struct pb_profiling *p, const struct pb_ask *ask, const struct pb_targets *targets,
                           struct pb_err *err);
-/* Gives a process up; its samples stay. -ENOENT. */
+/* Stops sampling a process; its samples stay. -ENOENT. */
 int pb_profiling_leave(struct pb_profiling *p, pid_t pid);
 
-/* Sinks come and go between two runs; arg tells which. At most PB_PROFILING_SINKS. */
+/* Sinks may be added and removed between two runs, by arg. At most PB_PROFILING_SINKS. */
 #define PB_PROFILING_SINKS 16
 int pb_profiling_add_sink(struct pb_profiling *p, const struct pb_sink *sink);
 void pb_profiling_remove_sink(struct pb_profiling *p, const void *arg);
 
-/* Samples for that long, or until it ends; at least one tick. Can be called again while it goes on. */
+/* Samples for that long, or until the end; at least one tick. May be called again while the profile runs. */
 enum pb_profiling_state pb_profiling_run(struct pb_profiling *p, uint64_t for_ns);
 
-/* Brings the profile up to now: before it is read. */
+/* Brings the profile up to date, before it is read. */
 void pb_profiling_sum_up(struct pb_profiling *p);
 
-/* Forgets samples and names but those in use: for a caller that has stored them. */
+/* Drops samples, and names no longer in use: for a caller that has stored them. */
 int pb_profiling_begin_epoch(struct pb_profiling *p);
 
-/* Names and facts, and the samples where there are no sinks. Lives as long as p. */
+/* Names and facts, and the samples where there are no sinks. Valid as long as p. */
 struct pb_profile *pb_profiling_profile(struct pb_profiling *p);
 struct pb_sampler *pb_profiling_sampler(struct pb_profiling *p);
 
-/* A profile that was taken before. name: FILE.folded or FILE.txt, the folder of a recording, or the pid of a
- * recorded process (its newest recording); of a recording only what was from since to until (UTC ns). */
+/* Reads an earlier profile. name: FILE.folded or FILE.txt, the folder of a recording, or the pid of a
+ * recorded process (its newest recording); of a recording only the time from since to until (UTC ns). */
 int pb_profile_read(const char *name, int64_t since, int64_t until, struct pb_profile *p, struct pb_err *err);
 
-/* The share of milliseconds that is set for a process (probing.sample_rate), as samples a second, without
- * asking it. */
+/* The rate that is set for a process (probing.sample_rate) in samples a second, without asking the
+ * process. */
 double pb_profiling_set_rate(pid_t pid);

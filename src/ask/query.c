@@ -13,11 +13,11 @@
 struct pb_query {
     struct pb_query_sources sources;
     struct pb_sql *sql;
-    unsigned told;                        /* sources that were looked at for what could not be opened */
-    struct pb_registered_failure missing; /* a table whose function failed */
+    unsigned told;                        /* number of sources already checked for open failures */
+    struct pb_registered_failure missing; /* a registered table whose function failed */
 };
 
-/* Names in SQL are of any case. */
+/* Names in SQL are case-insensitive. */
 static bool names_locals(const char *sql, size_t length)
 {
     static const char word[] = "locals";
@@ -37,7 +37,7 @@ static int open_sources(const struct pb_ask *ask, const struct pb_targets *targe
     return only_archive ? pb_sources_open_archive(ask, ret, err) : pb_sources_open(ask, targets, ret, err);
 }
 
-/* A query that fails for want of a table fails because of the table's function. */
+/* When a query fails because a table is missing, the error names the failed function of that table. */
 static void name_function(const struct pb_query *q, struct pb_err *err)
 {
     const char *dot = strchr(q->missing.table, '.'), *name = dot ? dot + 1 : q->missing.table;

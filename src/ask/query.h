@@ -1,10 +1,9 @@
-/* query: SQL over targets, as data: opened with a deadline and a way to cancel it, then pulled event by
- * event.
+/* query: SQL over targets, as data: opened with a deadline and a way to cancel it, then read event by event.
  *
- * Rows come while the query runs, in their types (engine/shared/cells.h), a batch at a time. A source that
- * cannot be read is an event of its own, and the rows of the others come all the same. A caller that does not
- * pull holds the query up, at the cost of one batch and a socket's buffer, until the query's time is over;
- * nothing is held for a reader anywhere. For any thread, one at a time for each query. */
+ * Rows come while the query runs, typed (engine/shared/cells.h), a batch at a time. A source that cannot be
+ * read is an event, and the rows of the others still come. When the caller does not read, the query waits, at
+ * the cost of one batch and a socket's buffer, until its deadline. For any thread, one at a time per
+ * query. */
 #pragma once
 
 #include "ask/ask.h"
@@ -14,31 +13,31 @@
 struct pb_query;
 
 struct pb_query_request {
-    const char *sql; /* must live until the query is closed */
+    const char *sql; /* must stay valid until the query is closed */
     size_t length;
     unsigned timeout_ms;     /* 0: none */
-    struct pb_cancel cancel; /* -ECANCELED then */
-    bool progress;           /* events that tell how far it is */
+    struct pb_cancel cancel; /* the query fails with -ECANCELED then */
+    bool progress;           /* send progress events */
 };
 
-/* Opens what the targets have, or without targets what ask->archive holds, and sends the statements. ask must
- * live until the query is closed. */
+/* Opens the tables of the targets, or without targets those in ask->archive, and sends the statements. ask
+ * must stay valid until the query is closed. */
 int pb_query_open(const struct pb_ask *ask, const struct pb_targets *targets,
                   const struct pb_query_request *request, struct pb_query **ret, struct pb_err *err);
 
-/* As pb_sql_next: 1 an event, 0 the end. A source that could not be opened comes first, as
- * PB_SQL_EVENT_FAILED without a table. */
+/* As pb_sql_next: 1 an event, 0 the end. Sources that could not be opened come first, as PB_SQL_EVENT_FAILED
+ * without a table. */
 int pb_query_next(struct pb_query *q, struct pb_sql_event *ret, struct pb_err *err);
 
-/* POLLIN: pb_query_next will not wait long. */
+/* POLLIN: pb_query_next will not block for long. */
 int pb_query_fd(const struct pb_query *q);
 
-/* A source by the number that an event has. */
+/* The source with the number in an event. */
 const struct pb_sql_source *pb_query_source(const struct pb_query *q, unsigned number);
 unsigned pb_query_nsources(const struct pb_query *q);
 
-/* When it is over; failures counts sources that could not be opened too. */
+/* At the end of the query; failures includes sources that could not be opened. */
 struct pb_sql_stats pb_query_stats(const struct pb_query *q);
 
-/* Also in the middle. */
+/* May be called before the end. */
 void pb_query_close(struct pb_query *q);

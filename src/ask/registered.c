@@ -1,5 +1,5 @@
-/* registered: see registered.h. What comes from the process is its word: lines are bounded, names and types
- * checked, and what makes no sense ends the reading. */
+/* registered: see registered.h. Answers of the process are untrusted: lines are bounded, names and types
+ * checked, and reading stops at the first invalid line. */
 #include "ask/registered.h"
 
 #include "ask/parts.h"
@@ -22,11 +22,11 @@
 #define LIST         "probing.registered"
 #define FILENAME     "<probing live>"
 #define MOST_BYTES   (64u << 20)
-#define LIMIT_MS     10000u /* where the query has no limit of its own */
+#define LIMIT_MS     10000u /* where the query has no time limit */
 #define GRACE_MS     6000u
 #define OBJECTS_SIZE 128
 
-/* What is read, and the arena that it goes to. */
+/* The answer being read, and the arena that it is written to. */
 struct reading {
     char *text;
     size_t length;
@@ -36,8 +36,8 @@ struct reading {
     char names[PB_MAX_COLUMNS][48];
     unsigned n;
     char name[128];
-    bool skipped;                        /* the lines are of a table whose function failed in the end */
-    struct pb_registered_failure failed; /* the first */
+    bool skipped;                        /* the current lines are of a table whose function fails later */
+    struct pb_registered_failure failed; /* the first failure */
 };
 
 static bool has_registered(int arena_fd)
@@ -65,8 +65,9 @@ static int add_text(struct reading *r, const struct pb_field *field)
     return 0;
 }
 
-/* Takes lines until the answer comes. */
-static int collect(struct pb_client *client, pid_t pid, uint32_t id, struct reading *ret, struct pb_err *err)
+/* Reads lines until the end of the answer. */
+static int collect_answer(struct pb_client *client, pid_t pid, uint32_t id, struct reading *ret,
+                          struct pb_err *err)
 {
     struct pb_frame frame;
     struct pb_field text;
@@ -86,7 +87,7 @@ static int collect(struct pb_client *client, pid_t pid, uint32_t id, struct read
     }
 }
 
-/* Blanks what names no table, strings and comments, so that no function is called for a word in them. */
+/* Blanks strings and comments, so that no function is called for a word in them. */
 static void keep_names(char *sql, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
@@ -103,8 +104,8 @@ static void keep_names(char *sql, size_t length)
     }
 }
 
-/* The tables of live objects that a query names, as the agent's Python part (_live.py) takes them: a word and
- * names. "": none. Names in SQL are of any case. */
+/* The tables of live objects that a query names, as a request to the agent's Python part (_live.py): a word
+ * and names. "": none. Names in SQL are case-insensitive. */
 static void find_objects(const char *sql, size_t length, char ret[OBJECTS_SIZE])
 {
     static const char *const names[] = {"python.modules", "python.tensors", "python.optimizers"};
@@ -120,8 +121,8 @@ static void find_objects(const char *sql, size_t length, char ret[OBJECTS_SIZE])
     }
 }
 
-/* mode: PB_RUN_LIVE for the tables that functions give rows to. What it takes for live objects is no SQL and
- * is for Python alone: PB_RUN_SCRIPT. */
+/* mode: PB_RUN_LIVE for tables of registered functions. The request for live objects is not SQL and for
+ * Python alone: PB_RUN_SCRIPT. */
 static int ask_agent(const struct pb_ask *ask, pid_t pid, const char *names, size_t length,
                      enum pb_run_mode mode, unsigned timeout_ms, struct reading *ret, struct pb_err *err)
 {
@@ -143,14 +144,14 @@ static int ask_agent(const struct pb_ask *ask, pid_t pid, const char *names, siz
     pb_client_limit(&session.client, limit + GRACE_MS);
     int64_t id = pb_client_request(&session.client, &w, PB_MSG_RUN);
     r = id < 0 ? pb_fail(err, (int)id, "the agent does not take the query: %s", strerror((int)-id))
-               : collect(&session.client, pid, (uint32_t)id, ret, err);
+               : collect_answer(&session.client, pid, (uint32_t)id, ret, err);
     pb_session_done(&session);
     return r;
 }
 
 /* --- lines ----------------------------------------------------------------------------------------- */
 
-/* The next field of a line, ended in place; NULL: there is none. */
+/* The next field of a line, NUL-terminated in place; NULL: none. */
 static char *next_field(char **at)
 {
     char *field = *at, *end;
@@ -164,7 +165,7 @@ static char *next_field(char **at)
     return field;
 }
 
-/* Undoes the escapes in place; returns the length. */
+/* Removes the escapes in place; returns the length. */
 static size_t unescape(char *text)
 {
     char *to = text;
@@ -189,14 +190,15 @@ static int add_column(struct reading *r, char *line)
     if (r->n == PB_MAX_COLUMNS || !name || !pb_name_is_column(name) || code <= 0 || code >= PB_TYPE_END)
         return -EPROTO;
     snprintf(r->names[r->n], sizeof(r->names[0]), "%s", name);
-    /* Late: else the first time of a row would be the table's own, set to now and skipped by. */
+    /* Set late: otherwise the first time column would become the table's own, set to now and used to skip
+     * segments. */
     r->columns[r->n] = (struct pb_column){
         .name = r->names[r->n], .type = (enum pb_type)code, .flags = code == PB_TIMESTAMP ? PB_COL_LATE : 0};
     r->n++;
     return 0;
 }
 
-/* A float as its text, or as the bits of a double: x and 16 digits. */
+/* A float from its text, or from the bits of a double: x and 16 digits. */
 static double float_of(const char *cell)
 {
     uint64_t bits;
@@ -214,7 +216,7 @@ static unsigned digit_of(char c)
     return (unsigned)(c >= 'a' ? c - 'a' + 10 : c - '0') & 15;
 }
 
-/* Bytes from their hexadecimal digits, in place; returns how many. */
+/* Decodes hexadecimal digits in place; returns the number of bytes. */
 static size_t unhex(char *text)
 {
     size_t n = strlen(text) / 2;
@@ -289,7 +291,7 @@ static int add_row(struct reading *r, char *line)
     return pb_row_commit(&row);
 }
 
-/* The table that the lines so far describe. */
+/* Creates the table that the lines so far describe. */
 static int make_table(struct reading *r)
 {
     const struct pb_table_spec spec = {.name = r->name,
@@ -305,7 +307,7 @@ static int make_table(struct reading *r)
     return error < 0 ? error : pb_table_new(r->arena, &spec, &r->table);
 }
 
-/* Whether a line says, further on, that the function of the table failed: it may have given rows before. */
+/* Whether a later line says that the table's function failed: it may have given rows before. */
 static bool fails_later(const char *text, const char *name)
 {
     size_t n = strlen(name);
@@ -369,13 +371,13 @@ static int read_lines(struct reading *r, struct pb_err *err)
         if (end)
             *end++ = '\0';
         if ((line[0] == 'T' || line[0] == 'E') && r->name[0] && !r->table)
-            make_table(r); /* one without rows */
+            make_table(r); /* a table without rows */
         error = read_line(r, line, end);
     }
     if (error == 0 && r->name[0] && !r->table)
         make_table(r);
     if (error < 0)
-        pb_fail(err, error, "what it says of its registered tables makes no sense");
+        pb_fail(err, error, "the process's answer about its registered tables cannot be understood");
     return error;
 }
 
@@ -397,7 +399,7 @@ static int ask_source(const struct pb_ask *ask, struct pb_live_source *live, con
         error = ask_agent(ask, live->pid, names, length, PB_RUN_LIVE, timeout_ms, &r, err);
     if (error == 0 && objects[0])
         error = ask_agent(ask, live->pid, objects, strlen(objects), PB_RUN_SCRIPT, timeout_ms, &r, err);
-    /* A function that was stopped for its time has been named before the answer ended. */
+    /* A function that was stopped by the time limit was named before the end of the answer. */
     int read = read_lines(&r, error < 0 ? &senseless : err);
     if (error == 0 || r.failed.table[0])
         error = read;

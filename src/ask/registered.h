@@ -1,4 +1,4 @@
-/* registered: tables of a process whose rows come from a function of its own at the moment of a query
+/* registered: tables of a process whose rows come from one of its functions at the time of a query
  * (probing.register, python/probing/_live.py; probing_register, src/agent/live.c). */
 #pragma once
 
@@ -7,14 +7,13 @@
 
 /* A table that is missing because its function failed. */
 struct pb_registered_failure {
-    char table[128]; /* "": none is */
+    char table[128]; /* "": none */
     struct pb_err err;
 };
 
-/* Asks each live source that has registered tables for those that the SQL may name, and adds what it gives to
- * what the source recorded. Where a function fails or takes too long its table is missing, and *ret says why:
- * for a query that turns out to want it. With several sources that is a note. Negative: the process does not
- * answer. */
+/* Asks each live source for its registered tables that the SQL may name, and adds their rows to the recorded
+ * ones. Where a function fails or times out its table is missing, and *ret says why, in case the query needs
+ * it. With several sources that becomes a note. Negative: the process does not answer. */
 int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources, const char *sql,
                       size_t length, unsigned timeout_ms, struct pb_registered_failure *ret,
                       struct pb_err *err);

@@ -19,12 +19,12 @@
 #include <unistd.h>
 
 enum {
-    ONE_LIMIT_MS = 2000, /* for one process, which takes less than a millisecond */
+    ONE_LIMIT_MS = 2000, /* for one process; normally less than a millisecond */
     ROOM = 16 << 20,
     COMMAND_MAX = 1 << 16,
 };
 
-/* What the child is given. caller: left out of the list. */
+/* Input of the child. caller: left out of the list. */
 struct looking {
     const struct pb_processes *all;
     pid_t caller;
@@ -72,8 +72,8 @@ static double read_memory(pid_t pid)
                : -1;
 }
 
-/* Without an answer: neither probed nor Python, so not in the list. */
-static int look(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret)
+/* No answer means: neither probed nor Python, so not in the list. */
+static int look_at_process(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret)
 {
     _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
     const struct looking *l = arg;
@@ -97,7 +97,7 @@ static int look(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *r
     return *ret ? 0 : -ENOSPC;
 }
 
-static int keep(struct pb_running_list *list, const struct pb_running *r)
+static int keep_running(struct pb_running_list *list, const struct pb_running *r)
 {
     char *command = strdup(r->command);
     struct pb_running *more = command ? reallocarray(list->at, list->n + 1, sizeof(*more)) : NULL;
@@ -117,7 +117,7 @@ int pb_running_read(const struct pb_ask *ask, struct pb_running_list *ret, struc
     _cleanup_(pb_processes_done) struct pb_processes all = {0};
     struct looking looking = {&all, getpid()};
     struct pb_running_list list = {0};
-    struct pb_each each = {.work = look, .arg = &looking, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
+    struct pb_each each = {.work = look_at_process, .arg = &looking, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
 
     int r = pb_processes_read(ask, &all, err);
     if (r < 0)
@@ -128,7 +128,7 @@ int pb_running_read(const struct pb_ask *ask, struct pb_running_list *ret, struc
         if (each.at[i].result == -ETIMEDOUT)
             pb_ask_note(ask, "process %d hangs in the kernel and is left out", (int)all.at[i].pid);
         else if (each.at[i].answer)
-            r = keep(&list, each.at[i].answer);
+            r = keep_running(&list, each.at[i].answer);
     }
     pb_each_done(&each);
     if (r < 0) {

@@ -1,4 +1,4 @@
-/* running: the processes that are probed, and the Python processes that could be, with what a list shows. */
+/* running: probed processes, and Python processes that could be probed, with the columns of `list`. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,11 +12,11 @@ struct pb_err;
 struct pb_running {
     pid_t pid;
     bool probed;
-    char python[32]; /* "3.11.7" as the agent knows it, "3.11" as its files tell, "?"; "": no Python */
+    char python[32]; /* "3.11.7" from the agent, "3.11" from its files, "?"; "": no Python */
     char rank[32];   /* "": none */
     uint64_t start_time;
     double memory_mb; /* in RAM; negative: not known */
-    char *command;    /* secrets masked, control characters as they are */
+    char *command;    /* secrets masked, control characters unchanged */
 };
 
 struct pb_running_list {
@@ -24,7 +24,7 @@ struct pb_running_list {
     size_t n;
 };
 
-/* By pid. Each process is looked at in a child (apart.h): a note names those that hang in the kernel and are
- * left out. */
+/* Sorted by pid. Each process is read in a child (apart.h): a note names those that hang in the kernel and
+ * are left out. */
 int pb_running_read(const struct pb_ask *ask, struct pb_running_list *ret, struct pb_err *err);
 void pb_running_done(struct pb_running_list *list);

@@ -19,7 +19,7 @@
 
 enum { AGENT_TIMEOUT_MS = 2000, LIMIT_MS = 5000 };
 
-static void of_environment(pid_t pid, struct pb_settings *ret)
+static void read_environment(pid_t pid, struct pb_settings *ret)
 {
     _cleanup_free_ char *block = NULL;
     size_t length = 0;
@@ -29,7 +29,7 @@ static void of_environment(pid_t pid, struct pb_settings *ret)
     pb_settings_init(ret, length ? block : "", length);
 }
 
-static int of_dead(const struct pb_target *target, struct pb_settings *ret, struct pb_err *err)
+static int read_dead(const struct pb_target *target, struct pb_settings *ret, struct pb_err *err)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
     const struct pb_run_id id = {target->pid, target->start_time, target->program};
@@ -44,7 +44,7 @@ static int of_dead(const struct pb_target *target, struct pb_settings *ret, stru
     return r < 0 ? pb_fail(err, r, "process %d left no settings: %s", (int)id.pid, strerror(-r)) : 0;
 }
 
-/* An agent without a run directory keeps no file of its settings: it is asked. */
+/* An agent without a run directory has no file of its settings: it is asked. */
 static int ask_agent(const struct pb_ask *ask, pid_t pid, struct pb_settings *ret, struct pb_err *err)
 {
     struct pb_session session;
@@ -81,8 +81,9 @@ static int ask_agent(const struct pb_ask *ask, pid_t pid, struct pb_settings *re
     return r < 0 ? pb_fail(err, r, "the agent of process %d does not answer: %s", (int)pid, strerror(-r)) : 0;
 }
 
-/* What the agent kept, else what the environment says. 1: an agent that keeps nothing may be there. */
-static int of_files(pid_t pid, struct pb_procinfo *ret_process, struct pb_settings *ret, struct pb_err *err)
+/* The settings that the agent stored, else those of the environment. 1: there may be an agent that could not
+ * store them. */
+static int read_files(pid_t pid, struct pb_procinfo *ret_process, struct pb_settings *ret, struct pb_err *err)
 {
     _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
 
@@ -91,19 +92,20 @@ static int of_files(pid_t pid, struct pb_procinfo *ret_process, struct pb_settin
         return pb_fail(err, r, "process %d cannot be read: %s", (int)pid, strerror(-r));
     if (pb_run_of(ret_process, &run) == 0 && pb_run_settings(&run, ret) == 0)
         return 0;
-    of_environment(pid, ret);
+    read_environment(pid, ret);
     return 1;
 }
 
-static int of_live(const struct pb_ask *ask, pid_t pid, struct pb_settings *ret, struct pb_err *err)
+static int read_live_settings(const struct pb_ask *ask, pid_t pid, struct pb_settings *ret,
+                              struct pb_err *err)
 {
     struct pb_procinfo process;
 
-    int r = of_files(pid, &process, ret, err);
+    int r = read_files(pid, &process, ret, err);
     return r == 1 && pb_session_probed(&process) ? ask_agent(ask, pid, ret, err) : r < 0 ? r : 0;
 }
 
-static void of_tool(struct pb_settings *ret)
+static void read_tool(struct pb_settings *ret)
 {
     _cleanup_free_ char *block = NULL;
     size_t size;
@@ -118,7 +120,7 @@ static void of_tool(struct pb_settings *ret)
     pb_settings_init(ret, whole ? block : "", whole ? size : 0);
 }
 
-/* What a process says, also where its agent failed to answer. */
+/* The settings of a live process, also where its agent failed to answer. */
 struct live_answer {
     int result;
     struct pb_err err;
@@ -133,7 +135,7 @@ static int read_live(const struct pb_ask *ask, void *arg, struct pb_room *room, 
     if (!answer)
         return pb_fail(err, -ENOMEM, "out of memory");
     pb_settings_init(&answer->settings, "", 0);
-    answer->result = of_live(ask, target->pid, &answer->settings, &answer->err);
+    answer->result = read_live_settings(ask, target->pid, &answer->settings, &answer->err);
     pb_apart_answer(room, answer);
     return 0;
 }
@@ -165,10 +167,10 @@ int pb_settings_of(const struct pb_ask *ask, const struct pb_target *target, str
                    struct pb_err *err)
 {
     if (!target) {
-        of_tool(ret);
+        read_tool(ret);
         return 0;
     }
-    return target->dead ? of_dead(target, ret, err) : ask_live(ask, target, ret, err);
+    return target->dead ? read_dead(target, ret, err) : ask_live(ask, target, ret, err);
 }
 
 void pb_settings_for(const struct pb_ask *ask, const struct pb_target *target, struct pb_settings *ret)
@@ -176,7 +178,7 @@ void pb_settings_for(const struct pb_ask *ask, const struct pb_target *target, s
     struct pb_settings tool;
     struct pb_err err;
 
-    of_tool(&tool);
+    read_tool(&tool);
     if (!target) {
         *ret = tool;
         return;
@@ -191,13 +193,13 @@ void pb_settings_kept(pid_t pid, struct pb_settings *ret)
     struct pb_procinfo process;
     struct pb_settings tool;
 
-    of_tool(&tool);
+    read_tool(&tool);
     pb_settings_init(ret, "", 0);
-    of_files(pid, &process, ret, NULL);
+    read_files(pid, &process, ret, NULL);
     pb_settings_fall_back(ret, &tool);
 }
 
-/* Where archives are. A process does not say where this tool writes. */
+/* The folder of archives is a setting of this tool, not of a process. */
 static void show_archive(void (*each)(void *arg, const struct pb_shown_setting *setting), void *arg)
 {
     const char *set = getenv("PROBING_ARCHIVE");
@@ -237,7 +239,7 @@ static void join_words(const struct pb_settings *own, char ret[PB_REDACT_SIZE])
 {
     struct pb_settings tool;
 
-    of_tool(&tool);
+    read_tool(&tool);
     bool more = tool.at[PB_SET_REDACT].origin == PB_ORIGIN_ENVIRONMENT;
     snprintf(ret, PB_REDACT_SIZE, "%s%s%s", own->at[PB_SET_REDACT].text, more ? "," : "",
              more ? tool.at[PB_SET_REDACT].text : "");
@@ -251,7 +253,7 @@ void pb_redact_words(const struct pb_ask *ask, const struct pb_target *target, c
     pb_settings_init(&own, "", 0);
     int r = target ? pb_settings_of(ask, target, &own, &err) : 0;
     join_words(&own, ret);
-    /* Where the words of the process are not known, the default ones count as well. */
+    /* Where the words of the process are unknown, the default ones are used too. */
     size_t len = strlen(ret);
     if (r < 0)
         snprintf(ret + len, PB_REDACT_SIZE - len, ",%s", pb_setting_info[PB_SET_REDACT].fallback);
@@ -271,11 +273,11 @@ void pb_redact_cmdline(pid_t pid, char *ret, size_t size)
         ret[0] = '\0';
         return;
     }
-    /* What has neither options nor assignments has nothing to mask, and need not be looked up. */
+    /* A command line without options and assignments has nothing to mask. */
     words[0] = '\0';
     if (memchr(ret, '=', (size_t)n) || memchr(ret, '-', (size_t)n)) {
         pb_settings_init(&own, "", 0);
-        of_files(pid, &process, &own, &err);
+        read_files(pid, &process, &own, &err);
         join_words(&own, words);
     }
     ret[pb_redact_command(words, ret, (size_t)n)] = '\0';

@@ -104,7 +104,7 @@ static void add_frame(struct pb_table *to, const struct pb_shown_thread *t, size
     pb_row_commit(&row);
 }
 
-/* Rows of python.backtrace: a frame each; a thread whose stack cannot be read has one row that says so. */
+/* Rows of python.backtrace, one per frame; a thread whose stack cannot be read has one row that says so. */
 static int add_backtrace(void *arg, pid_t pid, bool locals, struct pb_table *to, struct pb_err *err)
 {
     const struct pb_stacks_options options = {.locals = locals};
@@ -142,8 +142,8 @@ static int open_recordings(struct pb_live_source *live, uint64_t start_time, uid
     return 0;
 }
 
-/* Its own tables, and what was recorded of it. A process that was never probed may have been recorded, or
- * only its archive be left: -1 in *ret then. */
+/* Opens its own tables, and the recordings of it. A process that was never probed may have been recorded, or
+ * only its archive is left: *ret is -1 then. */
 static int open_dead(const struct pb_ask *ask, const struct pb_target *target, struct pb_sql_source *s,
                      int *ret, struct pb_err *err)
 {
@@ -200,7 +200,7 @@ static struct pb_sql_source bare_source(const struct pb_ask *ask, const struct p
     return s;
 }
 
-/* Whether the tables make sense so far: for one that does not the worker would refuse the whole query. */
+/* Checks the tables' headers: the worker would refuse the whole query for one bad source. */
 static int check_tables(int fd, pid_t pid, struct pb_err *err)
 {
     char why[PB_WHY_SIZE];
@@ -213,7 +213,7 @@ static int check_tables(int fd, pid_t pid, struct pb_err *err)
     return 0;
 }
 
-/* In a child: the tables of a live process. No descriptor: it is not probed. */
+/* Runs in a child: opens the tables of a live process. No descriptor: it is not probed. */
 static int open_live(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
 {
     const struct pb_target *target = arg;
@@ -232,7 +232,7 @@ static int open_live(const struct pb_ask *ask, void *arg, struct pb_room *room, 
     return pb_apart_give_fd(room, fd);
 }
 
-/* The tables of all live targets at once: one that does not answer holds up no other. */
+/* Opens the tables of all live targets at once: one that does not answer does not delay the others. */
 static struct pb_task *open_all_live(const struct pb_ask *ask, const struct pb_targets *targets)
 {
     struct pb_task *tasks = calloc(targets->n + 1, sizeof(*tasks));
@@ -276,8 +276,8 @@ static int open_source(const struct pb_ask *ask, const struct pb_target *target,
     return 0;
 }
 
-/* One of several that cannot be read is named, and the others are shown: a hung or damaged rank is the one
- * that people look for. */
+/* Of several targets, one that cannot be read is named and the others are shown: a hung or damaged rank is
+ * the one that people look for. */
 static int keep_failed(const struct pb_ask *ask, const struct pb_target *target, struct pb_query_sources *s,
                        struct pb_err *err)
 {
@@ -292,7 +292,7 @@ static int keep_failed(const struct pb_ask *ask, const struct pb_target *target,
     return 0;
 }
 
-/* Tables that were opened, but for a failure are not wanted: from `live` on. */
+/* Closes tables that were opened but are not needed because of a failure, from `live` on. */
 static void close_left(struct pb_task *tasks, const struct pb_task *live, const struct pb_targets *targets)
 {
     size_t n = 0;
@@ -333,7 +333,7 @@ int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, 
     close_left(tasks, live, targets);
     if (r == 0)
         r = pb_archived_attach(ask, &s, err);
-    /* Where all that are probed are asked, also one process is one of several: rank and target_pid lead. */
+    /* When all probed processes are asked, a single one also gets the columns rank and target_pid. */
     if ((s.n == 0 || targets->probed) && r == 0)
         s.at[s.n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1, .config = add_config}};
     if (r < 0) {

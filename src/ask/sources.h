@@ -1,4 +1,4 @@
-/* sources: from the targets of a question to what the engine reads. */
+/* sources: opens the tables of a question's targets for the engine. */
 #pragma once
 
 #include "ask/ask.h"
@@ -8,18 +8,18 @@
 struct pb_query_sources {
     struct pb_sql_source *at;
     unsigned n;
-    unsigned failed; /* of them: what they recorded cannot be read (live.broken) */
+    unsigned failed; /* how many of them have unreadable recorded tables (live.broken) */
     bool no_agent;   /* none of them is probed */
-    char *archive;   /* the folder of their archived rows; NULL: there are none */
-    int hold;        /* keeps them from being removed; with archive only */
+    char *archive;   /* folder of their archived rows; NULL: none */
+    int hold;        /* lock on the archived files; only with archive */
 };
 
-/* ask must outlive what is opened. Opens what each target has recorded, live or left behind; a process that
- * is not probed has nothing, which is no error. Injects nothing. Without targets there is one source that
- * names no process. What is archived of a run belongs to its source. One of several targets that cannot be
- * read stays a source, without recorded rows: its live.broken says why. */
+/* Opens the recorded tables of each target, live or ended; a process that is not probed has none, which is no
+ * error. Injects nothing. Without targets there is one source that names no process. The archived rows of a
+ * run belong to its source. One of several targets that cannot be read stays a source without recorded rows:
+ * its live.broken says why. ask must outlive the sources. */
 int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_query_sources *ret,
                     struct pb_err *err);
-/* One source for each run in the archive. */
+/* One source per run in the archive. */
 int pb_sources_open_archive(const struct pb_ask *ask, struct pb_query_sources *ret, struct pb_err *err);
 void pb_query_sources_done(struct pb_query_sources *s);

@@ -1,7 +1,7 @@
-/* stacks: the stacks of one process, taken at once, as data.
+/* stacks: the stacks of one process at one moment, as data.
  *
- * A snapshot, caller-owned. stacks_take.c takes it, verdict.c says what the process waits for, where
- * that can be known. cli/print/ has its forms for people and programs. */
+ * A snapshot, owned by the caller. stacks_take.c takes it, verdict.c says what the process waits for, where
+ * that can be known. cli/print/ prints it for people and programs. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,9 +25,9 @@ struct pb_sources;
 
 struct pb_stacks_options {
     bool locals, no_stop, force;
-    bool native;          /* native frames too; it is an error where there can be none */
-    bool native_if_alone; /* the same of a process without Python, where they can be had */
-    unsigned within_ms;   /* for all threads of the process; what is not read by then has failed; 0: 10 s */
+    bool native;          /* native frames too; an error where they cannot be read */
+    bool native_if_alone; /* native frames of a process without Python, where they can be read */
+    unsigned within_ms;   /* for all threads of the process; threads not read by then have failed; 0: 10 s */
 };
 
 struct pb_shown_frame {
@@ -37,7 +37,7 @@ struct pb_shown_frame {
     char *locals; /* "name = value" lines; NULL: not asked for, or none */
 };
 
-/* A task of asyncio that is suspended, or (without frames) the one that runs. */
+/* A suspended asyncio task, or (without frames) the running one. */
 struct pb_shown_task {
     char name[PB_PY_NAME_MAX], waits_for[PB_PY_NAME_MAX];
     bool running;
@@ -50,19 +50,18 @@ struct pb_shown_thread {
     bool python; /* it has a Python thread state */
     struct pb_py_thread py;
     bool gil;
-    bool off_cpu; /* it was asleep when it was read, in: */
+    bool off_cpu; /* it slept when it was read, in this call: */
     int syscall;  /* -1: none */
     uint64_t syscall_args[6];
     char name[PB_PY_NAME_MAX]; /* Python's, "" where it has none */
     struct pb_shown_frame *frames;
     size_t nframes;
-    struct pb_shown_task *tasks; /* of the event loop that runs in it */
+    struct pb_shown_task *tasks; /* of the event loop that runs in the thread */
     size_t ntasks;
     bool truncated;
     enum pb_way way;
     int failed; /* negative errno: why there are no frames */
-    /* With native frames: where it stood, what that is called, and how they and the Python frames make one
-     * stack. */
+    /* With native frames: addresses, symbols, and the merged order of native and Python frames. */
     struct pb_native_pc *pcs;
     size_t npcs;
     struct pb_native_frame *natives;
@@ -73,12 +72,12 @@ struct pb_shown_thread {
     size_t nmerged;
 };
 
-/* What a reader of the stacks should know of where they come from. */
+/* How the stacks were read. */
 struct pb_stacks_about {
-    bool python, free_threaded, verified; /* verified: false where its layout is not sure for this version */
+    bool python, free_threaded, verified; /* verified: the layout is certain for this version */
     uint32_t version;                     /* as pb_py_version */
-    bool native;                          /* native frames were wanted and could be had */
-    bool by_agent;                        /* read through the agent in it: we may not trace it */
+    bool native;                          /* native frames were wanted and could be read */
+    bool by_agent;                        /* read through its agent: ptrace was refused */
     const char *source;                   /* what was read, in a word; static */
     const struct pb_core_info *core;      /* NULL: it is a process */
 };
@@ -91,25 +90,25 @@ struct pb_stacks {
     struct pb_source source;
     struct pb_py *py;                /* NULL: no Python in it */
     struct pb_native *native;        /* NULL: no native frames */
-    uint64_t names_round;            /* of pages of the source, for the names of threads */
-    struct pb_capture capture;       /* of the thread that is being taken */
-    struct pb_shown_thread *threads; /* the most telling first */
+    uint64_t names_round;            /* page cache of the source, for thread names */
+    struct pb_capture capture;       /* of the current thread */
+    struct pb_shown_thread *threads; /* the most important first */
     size_t n;
     size_t frames, natives,
-        locals;            /* kept so far, and bytes of locals: a hostile process must not fill our memory */
-    struct pb_waits waits; /* one for each thread, after pb_stacks_waits; else none */
-    char verdict[512];     /* "": nothing can be said */
-    char note[256];        /* why there is no Python, where it could not be read; "": none */
-    const char *root;      /* where the files of a core are */
+        locals;            /* counts and bytes kept so far: a hostile process must not fill our memory */
+    struct pb_waits waits; /* one per thread, after pb_stacks_waits; else none */
+    char verdict[512];     /* "": nothing is known */
+    char note[256];        /* why Python could not be read; "": no reason to tell */
+    const char *root;      /* root of the files of a core */
 };
 
-/* The stacks of several processes, all taken at once, each in a child of its own (apart.h), with what each
- * thread waits for. What could not be read has its error in its answer. */
+/* The stacks of several processes, taken at once, each in a child (apart.h), with what each thread waits for.
+ * A process that could not be read has its error in its answer. */
 struct pb_stacks_answer {
     int result; /* negative errno: err says why, and there are no stacks */
     struct pb_err err;
     const struct pb_stacks *stacks;
-    struct pb_room *room; /* where they are */
+    struct pb_room *room; /* memory of the stacks */
 };
 int pb_stacks_ask(const struct pb_ask *ask, const struct pb_targets *targets,
                   const struct pb_stacks_options *options, enum pb_waits_depth depth,
@@ -119,7 +118,7 @@ void pb_stacks_answers_done(struct pb_stacks_answer *answers, size_t n);
 /* --- in the calling process itself ---
  * These trace the target, wait for it and may hang with it: for a program with one thread, or in a child.
  *
- * Opens the process; stacks can then be taken from it again and again. A process without Python has native
+ * Opens the process, from which stacks can then be taken repeatedly. A process without Python has native
  * threads only. */
 int pb_stacks_open(const struct pb_ask *ask, const struct pb_target *target,
                    const struct pb_stacks_options *options, struct pb_stacks *ret, struct pb_err *err);
@@ -129,17 +128,17 @@ void pb_stacks_done(struct pb_stacks *s);
 /* "running", "holds the GIL", "waiting in futex", ...: for a person. Static or in buf. */
 const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t size);
 
-/* Whether the code is the program's own: not of the standard library, not installed beside it. */
+/* Whether the file is the program's own code: not the standard library, not an installed package. */
 bool pb_stacks_is_own(const char *file);
 
-/* The lines of source files as the process sees them. It may outlive s. */
+/* The lines of source files as the process sees them. May outlive s. */
 struct pb_sources *pb_sources_new(const struct pb_stacks *s);
 void pb_sources_free(struct pb_sources *s);
-/* Without blanks at both ends; NULL: it cannot be read. Lives as long as s. */
+/* Without surrounding blanks; NULL: it cannot be read. Valid as long as s. */
 const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len);
 
-/* stacks_native.c, for stacks_take.c: all do nothing where native frames were not asked for. copy is called
- * within the moment of a thread, unwind after it, describe when all threads have been taken. */
+/* stacks_native.c, for stacks_take.c: these do nothing unless native frames were asked for. copy is called
+ * while a thread is held, unwind after that, describe when all threads have been read. */
 int pb_stacks_native_open(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err);
 void pb_stacks_native_done(struct pb_stacks *s);
 int pb_stacks_native_copy(struct pb_stacks *s, const struct pb_moment *m);
@@ -147,37 +146,37 @@ int pb_stacks_native_unwind(struct pb_stacks *s, struct pb_shown_thread *t);
 int pb_stacks_native_describe(struct pb_stacks *s);
 void pb_stacks_native_drop(struct pb_shown_thread *t);
 
-/* stacks_core.c: what a process died of, in a sentence. False: it did not, or is no core. */
+/* stacks_core.c: why the process died, in a sentence. False: it did not die, or is no core. */
 bool pb_stacks_died(const struct pb_stacks *s, char *ret, size_t size);
 /* "SIGSEGV"; static or in buf. */
 const char *pb_stacks_signal(int number, char *buf, size_t size);
 
-/* What each thread waits for, in s->waits, and from that what a person should look at first, in s->verdict.
- * May look at the process again some time later, when it seems to hang. -ENOMEM. */
+/* Fills s->waits with what each thread waits for, and s->verdict with what a person should look at first.
+ * Reads the process again a little later, when it seems to hang. -ENOMEM. */
 int pb_stacks_waits(struct pb_stacks *s, enum pb_waits_depth depth);
 /* `thread 17 "name"`, safe for a terminal. */
 const char *pb_stacks_thread_name(const struct pb_shown_thread *t, char *buf, size_t size);
 
-/* What the threads of one process did when they were taken before: stacks_changes.c. Starts as {0}. */
+/* What the threads of one process did at the previous time: stacks_changes.c. Starts as {0}. */
 enum pb_change { PB_CHANGED, PB_NEW, PB_AS_BEFORE };
 
 struct pb_seen {
     pid_t tid;
     int64_t interp;
     uint64_t digest;
-    bool again; /* it was there the next time too */
+    bool again; /* found the next time too */
     char name[80];
 };
 
 struct pb_history {
     struct pb_seen *last;
     size_t n;
-    struct pb_seen *ended; /* the time before; those that are not `again` */
+    struct pb_seen *ended; /* of the previous time: those without `again` */
     size_t nended;
-    enum pb_change *change; /* of the threads of the stacks added last, in their order */
+    enum pb_change *change; /* per thread of the latest stacks, in their order */
     size_t times;
 };
 
-/* Compares with what was added before. -1: out of memory, and nothing has changed. */
+/* Compares with the stacks added before. -1: out of memory, unchanged. */
 int pb_history_add(struct pb_history *h, const struct pb_stacks *s);
 void pb_history_done(struct pb_history *h);

@@ -1,7 +1,7 @@
 /* stacks_ask: the stacks of several processes, each taken in a child; see stacks.h.
  *
- * The child takes them as any reader does and copies what it found into the memory that it shares with the
- * caller: texts, frames, threads; not the readers, which end with the child. */
+ * The child copies the result into the memory shared with the caller: texts, frames, threads; not the
+ * readers, which end with the child. */
 #include "ask/apart.h"
 #include "ask/stacks.h"
 #include "remote/core.h"
@@ -14,7 +14,7 @@
 enum {
     LIVE_LIMIT_MS = 15000,
     CORE_LIMIT_MS = 180000,
-    ROOM = 256 << 20, /* the limits of stacks_take.c and stacks_native.c fill less than that */
+    ROOM = 256 << 20, /* larger than the limits of stacks_take.c and stacks_native.c */
 };
 
 struct question {
@@ -26,11 +26,11 @@ struct question {
 struct copying {
     struct pb_room *room;
     bool full;
-    const struct pb_py_code **codes; /* by their number: the copy of each; NULL: none yet */
+    const struct pb_py_code **codes; /* the copy of each, by number; NULL: not copied yet */
     size_t ncodes;
 };
 
-static void *copy(struct copying *c, const void *from, size_t n, size_t size)
+static void *copy_array(struct copying *c, const void *from, size_t n, size_t size)
 {
     void *to = n && from && n <= SIZE_MAX / size ? pb_room_copy(c->room, from, n * size) : NULL;
 
@@ -40,10 +40,10 @@ static void *copy(struct copying *c, const void *from, size_t n, size_t size)
 
 static const char *copy_text(struct copying *c, const char *text)
 {
-    return text ? copy(c, text, strlen(text) + 1, 1) : NULL;
+    return text ? copy_array(c, text, strlen(text) + 1, 1) : NULL;
 }
 
-/* Thousands of threads are in the same functions: each code object is copied once. */
+/* Thousands of threads may be in the same functions: each code object is copied once. */
 static const struct pb_py_code *copy_code(struct copying *c, const struct pb_py_code *code)
 {
     if (code->id >= c->ncodes) {
@@ -59,7 +59,7 @@ static const struct pb_py_code *copy_code(struct copying *c, const struct pb_py_
         c->ncodes = n;
     }
     if (!c->codes[code->id]) {
-        struct pb_py_code *to = copy(c, code, 1, sizeof(*code));
+        struct pb_py_code *to = copy_array(c, code, 1, sizeof(*code));
         if (!to)
             return NULL;
         to->name = copy_text(c, code->name);
@@ -72,7 +72,7 @@ static const struct pb_py_code *copy_code(struct copying *c, const struct pb_py_
 
 static struct pb_shown_frame *copy_frames(struct copying *c, const struct pb_shown_frame *frames, size_t n)
 {
-    struct pb_shown_frame *to = copy(c, frames, n, sizeof(*to));
+    struct pb_shown_frame *to = copy_array(c, frames, n, sizeof(*to));
 
     for (size_t i = 0; to && i < n && !c->full; i++) {
         to[i].code = to[i].at.code = copy_code(c, frames[i].code);
@@ -84,12 +84,12 @@ static struct pb_shown_frame *copy_frames(struct copying *c, const struct pb_sho
 static void copy_thread(struct copying *c, const struct pb_shown_thread *from, struct pb_shown_thread *to)
 {
     to->frames = copy_frames(c, from->frames, from->nframes);
-    to->tasks = copy(c, from->tasks, from->ntasks, sizeof(*to->tasks));
+    to->tasks = copy_array(c, from->tasks, from->ntasks, sizeof(*to->tasks));
     for (size_t i = 0; to->tasks && i < from->ntasks; i++)
         to->tasks[i].frames = copy_frames(c, from->tasks[i].frames, from->tasks[i].nframes);
     to->pcs = NULL;
     to->npcs = 0;
-    to->natives = copy(c, from->natives, from->nnatives, sizeof(*to->natives));
+    to->natives = copy_array(c, from->natives, from->nnatives, sizeof(*to->natives));
     for (size_t i = 0; to->natives && i < from->nnatives && !c->full; i++) {
         struct pb_native_frame *f = &to->natives[i];
         f->module = copy_text(c, f->module);
@@ -97,26 +97,27 @@ static void copy_thread(struct copying *c, const struct pb_shown_thread *from, s
         f->function = copy_text(c, f->function);
         f->file = copy_text(c, f->file);
     }
-    to->merged = copy(c, from->merged, from->nmerged, sizeof(*to->merged));
+    to->merged = copy_array(c, from->merged, from->nmerged, sizeof(*to->merged));
 }
 
-/* NULL: there is more than fits. */
+/* NULL: it does not fit. */
 static struct pb_stacks *copy_stacks(struct pb_room *room, const struct pb_stacks *s)
 {
     struct copying c = {.room = room};
-    struct pb_stacks *to = copy(&c, s, 1, sizeof(*s));
+    struct pb_stacks *to = copy_array(&c, s, 1, sizeof(*s));
 
     if (to) {
         to->source = (struct pb_source){.pid = s->source.pid, .main = s->source.main, .fd = -1};
         to->py = NULL;
         to->native = NULL;
         to->capture = (struct pb_capture){0};
-        to->about.core = copy(&c, s->about.core, 1, sizeof(*s->about.core));
-        to->threads = copy(&c, s->threads, s->n, sizeof(*s->threads));
-        to->waits.at = copy(&c, s->waits.at, s->waits.n, sizeof(*s->waits.at));
+        to->about.core = copy_array(&c, s->about.core, 1, sizeof(*s->about.core));
+        to->threads = copy_array(&c, s->threads, s->n, sizeof(*s->threads));
+        to->waits.at = copy_array(&c, s->waits.at, s->waits.n, sizeof(*s->waits.at));
         for (size_t i = 0; to->waits.at && i < s->waits.n && !c.full; i++)
-            to->waits.at[i].group_ranks = copy(&c, s->waits.at[i].group_ranks, s->waits.at[i].ngroup_ranks,
-                                               sizeof(*s->waits.at[i].group_ranks));
+            to->waits.at[i].group_ranks =
+                copy_array(&c, s->waits.at[i].group_ranks, s->waits.at[i].ngroup_ranks,
+                           sizeof(*s->waits.at[i].group_ranks));
         for (size_t i = 0; to->threads && i < s->n && !c.full; i++)
             copy_thread(&c, &s->threads[i], &to->threads[i]);
     }
@@ -124,7 +125,7 @@ static struct pb_stacks *copy_stacks(struct pb_room *room, const struct pb_stack
     return c.full ? NULL : to;
 }
 
-static int take(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+static int take_process(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
 {
     const struct question *q = arg;
     struct pb_stacks s;
@@ -138,7 +139,7 @@ static int take(const struct pb_ask *ask, void *arg, struct pb_room *room, struc
     if (r == 0) {
         struct pb_stacks *answer = copy_stacks(room, &s);
         pb_apart_answer(room, answer);
-        r = answer ? 0 : pb_fail(err, -ENOSPC, "its stacks are larger than can be kept");
+        r = answer ? 0 : pb_fail(err, -ENOSPC, "its stacks are too large");
     }
     pb_stacks_done(&s);
     return r;
@@ -160,11 +161,11 @@ int pb_stacks_ask(const struct pb_ask *ask, const struct pb_targets *targets,
         const struct pb_target *t = &targets->at[i];
         unsigned limit_ms = t->core ? CORE_LIMIT_MS : LIVE_LIMIT_MS;
         questions[i] = (struct question){t, *options, depth};
-        /* Time enough for what was read so far to be shown, where some threads take for ever. */
+        /* Leaves time to show the threads read so far, when others cannot be read in time. */
         if (ask && ask->limit_ms && !questions[i].options.within_ms)
             questions[i].options.within_ms = ask->limit_ms / 2 + 1;
         tasks[i] = (struct pb_task){
-            .work = take, .arg = &questions[i], .pid = t->pid, .limit_ms = limit_ms, .room_size = ROOM};
+            .work = take_process, .arg = &questions[i], .pid = t->pid, .limit_ms = limit_ms, .room_size = ROOM};
     }
     pb_apart_run(ask, tasks, targets->n, 0);
     for (size_t i = 0; i < targets->n; i++)

@@ -1,4 +1,4 @@
-/* stacks_changes: what threads do otherwise than the last time they were taken; see stacks.h. */
+/* stacks_changes: how threads changed since they were read last; see stacks.h. */
 #include "ask/stacks.h"
 
 #include <stdlib.h>
@@ -11,9 +11,8 @@ static uint64_t mix_text(uint64_t h, const char *text)
     return h;
 }
 
-/* What a thread was doing, in one number. By names: each time the stacks are taken anew, numbers of code
- * objects begin anew too. */
-static uint64_t digest(const struct pb_shown_thread *t)
+/* A hash of what a thread was doing. By names, since code objects are numbered anew each time. */
+static uint64_t hash_stack(const struct pb_shown_thread *t)
 {
     uint64_t h = t->nframes;
 
@@ -25,8 +24,8 @@ static uint64_t digest(const struct pb_shown_thread *t)
     return h ^ (t->off_cpu ? (uint64_t)t->syscall + 7 : 0) << 40;
 }
 
-/* Interpreters may share a thread: then there are several rows of it. */
-static struct pb_seen *find(const struct pb_history *h, const struct pb_shown_thread *t)
+/* Two interpreters may share a thread: it has several rows then. */
+static struct pb_seen *find_seen(const struct pb_history *h, const struct pb_shown_thread *t)
 {
     for (size_t i = 0; i < h->n; i++)
         if (h->last[i].tid == t->native.tid && h->last[i].interp == t->py.interp && !h->last[i].again)
@@ -46,8 +45,8 @@ int pb_history_add(struct pb_history *h, const struct pb_stacks *s)
     }
     for (size_t i = 0; i < s->n; i++) {
         const struct pb_shown_thread *t = &s->threads[i];
-        struct pb_seen *before = find(h, t);
-        now[i] = (struct pb_seen){.tid = t->native.tid, .interp = t->py.interp, .digest = digest(t)};
+        struct pb_seen *before = find_seen(h, t);
+        now[i] = (struct pb_seen){.tid = t->native.tid, .interp = t->py.interp, .digest = hash_stack(t)};
         pb_stacks_thread_name(t, now[i].name, sizeof(now[i].name));
         change[i] = !before ? PB_NEW : before->digest == now[i].digest ? PB_AS_BEFORE : PB_CHANGED;
         if (before)

@@ -1,4 +1,4 @@
-/* stacks_core: what a core file tells besides its stacks: what the process died of. See stacks.h. */
+/* stacks_core: why the process of a core file died. See stacks.h. */
 #include "ask/stacks.h"
 #include "remote/core.h"
 
@@ -22,7 +22,7 @@ const char *pb_stacks_signal(int number, char *buf, size_t size)
     return buf;
 }
 
-/* Why the signal came, as the kernel told it. */
+/* The signal's cause, from the kernel. */
 static void put_cause(const struct pb_core_info *info, char *ret, size_t size)
 {
     bool fault =
@@ -37,7 +37,7 @@ static void put_cause(const struct pb_core_info *info, char *ret, size_t size)
     else if (info->signal == SIGSEGV && info->code == SEGV_MAPERR)
         snprintf(ret, size, ": there is no memory at 0x%llx", address);
     else if (info->signal == SIGSEGV && info->code == SEGV_ACCERR)
-        snprintf(ret, size, ": the memory at 0x%llx may not be used so", address);
+        snprintf(ret, size, ": permission denied for the memory at 0x%llx", address);
     else if (info->signal == SIGBUS && info->code == BUS_ADRERR)
         snprintf(ret, size,
                  ": behind the memory at 0x%llx is no file or page (a file cut short, a full /dev/shm)",
@@ -51,7 +51,7 @@ static void put_cause(const struct pb_core_info *info, char *ret, size_t size)
 bool pb_stacks_died(const struct pb_stacks *s, char *ret, size_t size)
 {
     const struct pb_core_info *info = pb_core_info(&s->source);
-    char cause[160], buf[32], name[160] = "a thread that is not known";
+    char cause[160], buf[32], name[160] = "an unknown thread";
 
     if (!info || !info->signal)
         return false;

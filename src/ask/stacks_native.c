@@ -1,5 +1,5 @@
-/* stacks_native: the native frames of a thread, taken in the same moment as its Python frames, and the two in
- * one stack; see stacks.h. */
+/* stacks_native: the native frames of a thread, read at the same moment as its Python frames, and both merged
+ * into one stack; see stacks.h. */
 #include "ask/stacks.h"
 #include "base/err.h"
 
@@ -10,7 +10,7 @@
 #define PCS_MAX    4096
 #define FRAMES_MAX (1u << 18) /* of all threads together: a hostile process must not fill our memory */
 
-/* Where only the agent may look it may not know where a thread stands, not even of one that sleeps. */
+/* Where only the agent may read the process, registers may be unknown even of a sleeping thread. */
 static bool registers_are_told(struct pb_stacks *s)
 {
     struct pb_moment m;
@@ -27,14 +27,14 @@ int pb_stacks_native_open(struct pb_stacks *s, const struct pb_stacks_options *o
     if (!options->native && !(options->native_if_alone && !s->py))
         return 0;
     if (!registers_are_told(s))
-        return !options->native
-                   ? 0
-                   : pb_fail(err, -ENOTSUP,
-                             "native frames need registers, and those of process %d only a tracer may "
-                             "read (be root, or leave out --native)",
-                             (int)s->pid);
+        return !options->native ? 0
+                                : pb_fail(err, -ENOTSUP,
+                                          "permission denied: native frames need the registers of process "
+                                          "%d, which only a tracer may "
+                                          "read (be root, or leave out --native)",
+                                          (int)s->pid);
     int r = pb_native_new(&s->source, NULL, &s->native, options->native ? err : NULL);
-    /* Native frames were not asked for: a process that cannot be unwound is shown without them. */
+    /* Native frames are optional here: a process that cannot be unwound is shown without them. */
     return options->native ? r : 0;
 }
 
@@ -74,7 +74,7 @@ int pb_stacks_native_unwind(struct pb_stacks *s, struct pb_shown_thread *t)
     if (!pcs)
         return -ENOMEM;
     t->npcs = pb_native_unwind(s->native, &s->capture, pcs, PCS_MAX, &t->native_flags);
-    /* Most stacks are short, and a process may have thousands of them. */
+    /* Most stacks are short, and a process may have thousands of them: give the rest back. */
     struct pb_native_pc *fits = reallocarray(pcs, t->npcs, sizeof(*pcs));
     if (!fits) {
         free(pcs);
@@ -85,8 +85,8 @@ int pb_stacks_native_unwind(struct pb_stacks *s, struct pb_shown_thread *t)
     return 0;
 }
 
-/* The symbols of all threads in one pass over each table: those of libtorch have half a million entries. */
-static void prepare(struct pb_stacks *s)
+/* Looks up the symbols of all threads in one pass over each table: libtorch's has half a million entries. */
+static void prepare_symbols(struct pb_stacks *s)
 {
     size_t n = 0;
 
@@ -106,7 +106,7 @@ static void prepare(struct pb_stacks *s)
     free(all);
 }
 
-static int describe(struct pb_stacks *s, struct pb_shown_thread *t)
+static int describe_thread(struct pb_stacks *s, struct pb_shown_thread *t)
 {
     size_t room = 0, used = s->natives < FRAMES_MAX ? s->natives : FRAMES_MAX;
 
@@ -125,7 +125,7 @@ static int describe(struct pb_stacks *s, struct pb_shown_thread *t)
     return 0;
 }
 
-static int merge(struct pb_shown_thread *t)
+static int merge_frames(struct pb_shown_thread *t)
 {
     struct pb_py_frame *python = calloc(t->nframes + 1, sizeof(*python));
 
@@ -146,13 +146,13 @@ int pb_stacks_native_describe(struct pb_stacks *s)
 
     if (!s->native)
         return 0;
-    prepare(s);
+    prepare_symbols(s);
     for (size_t i = 0; r == 0 && i < s->n; i++) {
         if (!s->threads[i].npcs)
             continue;
-        r = describe(s, &s->threads[i]);
+        r = describe_thread(s, &s->threads[i]);
         if (r == 0)
-            r = merge(&s->threads[i]);
+            r = merge_frames(&s->threads[i]);
     }
     return r;
 }

@@ -1,7 +1,7 @@
 /* stacks_source: lines of source files as another process sees them.
  *
- * Files are opened below the process's own root, links resolved in there, relative ones below its working
- * directory. What is no regular file is not read: a name that the target chose must not make us wait. */
+ * Files are opened below the process's own root, links resolved inside it, relative paths below its working
+ * directory. Only regular files are read: a path chosen by the target must not block us. */
 #include "ask/stacks.h"
 #include "base/cleanup.h"
 #include "remote/openin.h"
@@ -17,12 +17,12 @@
 #include <unistd.h>
 
 #define FILES_MAX 256
-#define BYTES_MAX (64 << 20) /* of all of them */
+#define BYTES_MAX (64 << 20) /* of all files together */
 
 struct source_file {
     char *name;
     char *text;     /* NULL: cannot be read */
-    uint32_t *line; /* where each begins, as far as was asked: threads share their outer frames */
+    uint32_t *line; /* offset of each line found so far: threads share their outer frames */
     size_t nlines;
 };
 
@@ -32,7 +32,7 @@ struct pb_sources {
     size_t n, bytes;
 };
 
-/* Of a core no working directory is known. */
+/* The working directory of a core is unknown. */
 static void open_folders(struct pb_sources *s, pid_t pid, const char *root)
 {
     char path[32];
@@ -76,11 +76,11 @@ static int open_in(const struct pb_sources *s, const char *file)
     if (*file == '/')
         return pb_open_below(s->root_fd, file, flags);
     int fd = (int)syscall(SYS_openat2, s->cwd_fd, file, &how, sizeof(how));
-    /* Without that call nothing above its working directory is opened. */
+    /* Without openat2 only files below its working directory are opened. */
     return fd >= 0 || (errno != ENOSYS && errno != EPERM) ? fd : pb_open_below(s->cwd_fd, file, flags);
 }
 
-static char *slurp(struct pb_sources *s, const char *file)
+static char *read_whole_file(struct pb_sources *s, const char *file)
 {
     struct stat st;
 
@@ -109,11 +109,11 @@ static struct source_file *find_file(struct pb_sources *s, const char *file)
     char *name = strdup(file);
     if (!name)
         return NULL;
-    s->files[s->n] = (struct source_file){.name = name, .text = slurp(s, file)};
+    s->files[s->n] = (struct source_file){.name = name, .text = read_whole_file(s, file)};
     return &s->files[s->n++];
 }
 
-/* Where the next line begins. False: there is none. */
+/* Finds the start of the next line. False: there is none. */
 static bool next_line(struct source_file *f)
 {
     const char *at = f->text;
@@ -123,7 +123,7 @@ static bool next_line(struct source_file *f)
         if (!at++)
             return false;
     }
-    /* Grown in powers of two from 64 on, so the count alone says when the room is used up. */
+    /* The array grows in powers of two from 64, so the count alone says when it is full. */
     if (f->nlines == 0 || (f->nlines >= 64 && (f->nlines & (f->nlines - 1)) == 0)) {
         uint32_t *more = reallocarray(f->line, f->nlines ? 2 * f->nlines : 64, sizeof(*more));
         if (!more)

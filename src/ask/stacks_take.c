@@ -1,7 +1,7 @@
-/* stacks_take: takes the stacks of all threads of a process; see stacks.h.
+/* stacks_take: reads the stacks of all threads of a process; see stacks.h.
  *
- * Each thread is read at a moment of its own: its stack is true, two threads' stacks may be some microseconds
- * apart. The process is never stopped as a whole. */
+ * Each thread is read at its own moment: its stack is consistent, but two threads' stacks may be some
+ * microseconds apart. The process is never stopped as a whole. */
 #include "ask/settings.h"
 #include "ask/stacks.h"
 #include "base/cleanup.h"
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A core has the arguments with blanks between them, and only the beginning. */
+/* A core has the arguments joined by blanks, cut short. */
 static void core_command(const struct pb_core_info *core, char *ret, size_t size)
 {
     char words[PB_REDACT_SIZE];
@@ -54,7 +54,7 @@ static int open_source(const struct pb_target *target, struct pb_stacks *s, stru
     return r;
 }
 
-/* No Python: still a process with threads. So is a core from which it cannot be read. */
+/* A process without Python still has threads. So has a core whose Python cannot be read. */
 static int open_python(struct pb_stacks *s, bool force, struct pb_err *err)
 {
     struct pb_err why = {0};
@@ -113,7 +113,7 @@ int pb_stacks_open(const struct pb_ask *ask, const struct pb_target *target,
 
 #define TASKS_MAX  1000
 #define LIVE_MS    10000      /* for all threads of a process; thousands take less than a second */
-#define CORE_MS    60000      /* whose file may be far away */
+#define CORE_MS    60000      /* a core's file may be on a slow disk */
 #define FRAMES_MAX (1u << 20) /* of all threads together */
 #define LOCALS_MAX (32u << 20)
 
@@ -154,7 +154,7 @@ void pb_stacks_done(struct pb_stacks *s)
     *s = (struct pb_stacks){.source.fd = -1};
 }
 
-/* What is read within the moment of a thread. */
+/* What is read of a thread while it is held. */
 struct reading {
     struct pb_stacks *s;
     const struct pb_stacks_options *options;
@@ -208,7 +208,7 @@ static int read_frames(struct reading *r)
     for (size_t i = 0; i < n; i++)
         t->frames[t->nframes++] = show_frame(r, &r->stack->at[i]);
     t->truncated = r->stack->truncated || n < r->stack->n;
-    /* A list of tasks that cannot be read does not spoil the stack. */
+    /* An unreadable list of tasks does not invalidate the stack. */
     pb_py_tasks(py, &t->py, r->stack, TASKS_MAX, add_task, r);
     return 0;
 }
@@ -217,7 +217,7 @@ static void read_name(struct reading *r)
 {
     struct pb_shown_thread *t = r->t;
 
-    /* The name of a thread is what it was when we began: what all of them share is read once. */
+    /* Names may be as old as the start of the reading: pages that all threads share are read once. */
     r->s->names_round = pb_source_keep(&r->s->source, r->s->names_round);
     if (pb_py_thread_name(r->s->py, &t->py, r->stack, t->name, sizeof(t->name)) < 0)
         t->name[0] = '\0';
@@ -232,7 +232,7 @@ static int read_more(void *arg)
     drop_frames(t);
     t->gil = r->stack->holder_known ? r->stack->holder == t->py.tstate : pb_py_holds_gil(r->s->py, &t->py);
     read_name(r);
-    /* Within the moment of a thread what belongs to it does not change. */
+    /* While a thread is held its own data does not change. */
     pb_source_keep(&r->s->source, 0);
     int result = read_frames(r);
     pb_source_forget(&r->s->source);
@@ -241,7 +241,7 @@ static int read_more(void *arg)
 
 static void note_syscall(struct pb_shown_thread *t, const struct pb_moment *m)
 {
-    /* Of a thread that the agent looked at it may not be known whether it slept or waited for a CPU. */
+    /* Through the agent it may be unknown whether a thread slept or waited for a CPU. */
     t->off_cpu = m->pc || t->native.state != 'R';
     t->syscall = m->syscall;
     memcpy(t->syscall_args, m->syscall_args, sizeof(t->syscall_args));
@@ -253,7 +253,7 @@ static int read_native(void *arg)
     return pb_stacks_native_copy(r->s, r->m);
 }
 
-/* A thread without Python: what it waits in, and its native stack where that is wanted. */
+/* A thread without Python: its system call, and its native stack if wanted. */
 static int take_native(struct reading *r, unsigned ways)
 {
     return pb_moment_read(r->m, r->s->native ? ways : PB_WAY_ASLEEP, read_native, r, &r->t->way);
@@ -268,10 +268,10 @@ static int take_frames(struct reading *r, unsigned ways)
     return result;
 }
 
-/* Of a thread that sleeps some registers are not known; stopped, they are. Where it cannot be stopped, what
- * is missing is guessed, which takes far longer than to stop it. A handler on a stack of its own needs a
- * second look too, at the stack that it left. */
-static int unwind(struct reading *r, bool may_stop)
+/* Of a sleeping thread some registers are unknown; stopping it shows them. If it cannot be stopped they are
+ * guessed, which takes far longer. A handler on its own stack needs a second read, of the interrupted
+ * stack. */
+static int unwind_thread(struct reading *r, bool may_stop)
 {
     struct pb_capture *c = &r->s->capture;
     struct pb_shown_thread *t = r->t;
@@ -295,18 +295,18 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
     unsigned ways = PB_WAY_ASLEEP | (options->no_stop ? 0 : PB_WAY_STOPPED);
 
     t->syscall = -1;
-    t->gil = t->py.gil; /* as it was when they were listed; looked at again within the moment */
+    t->gil = t->py.gil; /* as it was when the threads were listed; read again while the thread is held */
     t->failed = pb_now_ns() > until ? -ETIMEDOUT
                 : t->native.tid     ? pb_source_moment(&s->source, t->native.tid, &m)
                                     : -ESRCH;
     if (t->failed < 0)
         return;
     t->failed = take_frames(&reading, ways);
-    bool without = !t->python && !s->native; /* it has no stack to show: that is no failure */
+    bool without = !t->python && !s->native; /* no stack to show, which is no failure */
     if (t->failed == 0 && (t->way == PB_WAY_ASLEEP || (t->way == PB_WAY_DEAD && m.syscall >= 0)))
         note_syscall(t, &m);
     if (t->failed == 0)
-        t->failed = unwind(&reading, !options->no_stop && t->native.state != 'D');
+        t->failed = unwind_thread(&reading, !options->no_stop && t->native.state != 'D');
     s->frames += t->nframes;
     if (t->failed < 0) {
         drop_frames(t);
@@ -317,7 +317,7 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
     pb_moment_close(&m);
 }
 
-static int weight(const struct pb_shown_thread *t)
+static int thread_rank(const struct pb_shown_thread *t)
 {
     return (t->native.signal ? 16 : 0) + (t->gil ? 8 : 0) + (t->python && !t->off_cpu ? 4 : 0) +
            (t->python ? 2 : 0) + (!t->off_cpu ? 1 : 0);
@@ -326,12 +326,12 @@ static int weight(const struct pb_shown_thread *t)
 static int most_telling_first(const void *a, const void *b)
 {
     const struct pb_shown_thread *x = a, *y = b;
-    int d = weight(y) - weight(x);
+    int d = thread_rank(y) - thread_rank(x);
     return d ? d : (x->native.tid > y->native.tid) - (x->native.tid < y->native.tid);
 }
 
-/* One row for each native thread, and for each Python thread state that no native thread is known for. */
-static int list(struct pb_stacks *s, const struct pb_native_threads *native, struct pb_err *err)
+/* One row per native thread, and per Python thread state without a known native thread. */
+static int list_threads(struct pb_stacks *s, const struct pb_native_threads *native, struct pb_err *err)
 {
     const struct pb_py_thread *py = NULL;
 
@@ -346,7 +346,7 @@ static int list(struct pb_stacks *s, const struct pb_native_threads *native, str
     for (int i = 0; i < npy; i++) {
         struct pb_native_thread *n = py[i].tid ? pb_native_threads_find(native, py[i].tid) : NULL;
         struct pb_shown_thread *t = n ? &s->threads[n - native->at] : NULL;
-        /* Two interpreters may share a thread: each has its own frames on it. */
+        /* Two interpreters may share a thread, each with its own frames. */
         if (!t || t->python)
             t = &s->threads[s->n++];
         if (n)
@@ -368,7 +368,7 @@ int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options,
     s->names_round = 0;
     int r = pb_source_threads(&s->source, &native, err);
     if (r == 0)
-        r = list(s, &native, err);
+        r = list_threads(s, &native, err);
     if (r < 0)
         return r;
     unsigned within_ms = options->within_ms ? options->within_ms : s->source.pid ? LIVE_MS : CORE_MS;

@@ -7,10 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SET_BYTES (256u << 20)
-#define SAME_ID_MAX                                                                                          \
-    64 /* frames or stacks of one digest; more are made so on purpose, and would cost time                   \
-        */
+#define SET_BYTES   (256u << 20)
+#define SAME_ID_MAX 64 /* frames or stacks of one hash; more are made on purpose, and would cost time */
 
 int pb_stackset_new(struct pb_stackset **ret)
 {
@@ -38,11 +36,11 @@ void pb_stackset_free(struct pb_stackset *set)
     free(set);
 }
 
-/* --- identities: FNV-1a over what a person reads --- */
+/* --- identities: FNV-1a over the visible texts --- */
 
 #define FNV_START 0xcbf29ce484222325ull
 
-static uint64_t digest(uint64_t h, const void *bytes, size_t n)
+static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n)
 {
     const unsigned char *p = bytes;
 
@@ -51,21 +49,21 @@ static uint64_t digest(uint64_t h, const void *bytes, size_t n)
     return h;
 }
 
-static uint64_t digest_text(const struct pb_stackset *set, uint64_t h, uint32_t text)
+static uint64_t hash_text(const struct pb_stackset *set, uint64_t h, uint32_t text)
 {
     const char *s = text == NO_TEXT ? "" : set->texts.at[text];
-    return digest(h, s, strlen(s) + 1);
+    return hash_bytes(h, s, strlen(s) + 1);
 }
 
 static uint64_t frame_id(const struct pb_stackset *set, const struct set_frame *f)
 {
-    uint64_t h = digest(FNV_START, f->native ? "n" : "p", 1);
+    uint64_t h = hash_bytes(FNV_START, f->native ? "n" : "p", 1);
 
-    h = digest_text(set, h, f->function);
-    h = digest_text(set, h, f->file);
-    h = digest_text(set, h, f->module);
-    h = digest(h, &f->line, sizeof(f->line));
-    return digest(h, &f->address, sizeof(f->address));
+    h = hash_text(set, h, f->function);
+    h = hash_text(set, h, f->file);
+    h = hash_text(set, h, f->module);
+    h = hash_bytes(h, &f->line, sizeof(f->line));
+    return hash_bytes(h, &f->address, sizeof(f->address));
 }
 
 /* --- putting things in once --- */
@@ -89,7 +87,7 @@ int pb_stackset_put_frame(struct pb_stackset *set, struct set_frame f, uint32_t 
     f.id = frame_id(set, &f);
     for (uint64_t again = 0; again < SAME_ID_MAX; again++) {
         int r = pb_keys_intern(&set->frame_keys, &set->budget, f.id, again, ret);
-        if (r == 0 && *ret >= set->nframes) /* it found no room when it was new */
+        if (r == 0 && *ret >= set->nframes) /* there was no room when it was added */
             return -ENOSPC;
         if (r == 0 && same_frame(&set->frames[*ret], &f))
             return 0;
@@ -130,10 +128,10 @@ static int new_stack(struct pb_stackset *set, uint64_t id, const uint32_t *frame
 int pb_stackset_put_stack(struct pb_stackset *set, const uint32_t *frames, uint32_t n, bool apart,
                           uint32_t *ret)
 {
-    uint64_t id = digest(FNV_START, apart ? "a" : "f", 1);
+    uint64_t id = hash_bytes(FNV_START, apart ? "a" : "f", 1);
 
     for (uint32_t i = 0; i < n; i++)
-        id = digest(id, &set->frames[frames[i]].id, sizeof(id));
+        id = hash_bytes(id, &set->frames[frames[i]].id, sizeof(id));
     for (uint64_t again = 0; again < SAME_ID_MAX; again++) {
         int r = pb_keys_intern(&set->stack_keys, &set->budget, id, again, ret);
         if (r == 0 && *ret >= set->nstacks)
@@ -147,7 +145,7 @@ int pb_stackset_put_stack(struct pb_stackset *set, const uint32_t *frames, uint3
     return -ENOSPC;
 }
 
-/* Ranks come in order most of the time: then the last range grows. */
+/* Ranks mostly come in ascending order: then the last range grows. */
 int pb_stackset_put_range(struct pb_stackset *set, struct set_ranges *to, struct pb_set_range range)
 {
     size_t at = to->n, end;
@@ -192,7 +190,8 @@ static int put_python(struct pb_stackset *set, const struct pb_shown_frame *f, u
     return r < 0 ? r : pb_stackset_put_frame(set, frame, ret);
 }
 
-/* What has no name is told apart by its place in its file; processes load it at different addresses. */
+/* A frame without a name is identified by its offset in its file; processes load it at different
+ * addresses. */
 static int put_native(struct pb_stackset *set, const struct pb_native_frame *f, uint32_t *ret)
 {
     struct set_frame frame = {.native = true, .line = f->line, .address = f->function ? 0 : f->address};
@@ -205,7 +204,7 @@ static int put_native(struct pb_stackset *set, const struct pb_native_frame *f, 
     return r < 0 ? r : pb_stackset_put_frame(set, frame, ret);
 }
 
-/* The stack of a thread as it is shown: native and Python frames in one where both were taken. */
+/* The stack of a thread as it is shown: native and Python frames merged where both were read. */
 static int put_thread(struct pb_stackset *set, const struct pb_shown_thread *t, uint32_t *ret)
 {
     size_t n = t->nmerged ? t->nmerged : t->nframes;
@@ -238,7 +237,7 @@ int pb_stackset_add(struct pb_stackset *set, const struct pb_stacks *s, int32_t 
 {
     struct set_member member;
     size_t before = set->processes++;
-    uint64_t *seen = calloc(s->n + 1, sizeof(*seen)); /* stacks of this process, each noted once */
+    uint64_t *seen = calloc(s->n + 1, sizeof(*seen)); /* stacks of this process, each once */
     size_t nseen = 0;
 
     int r = seen ? pb_stackset_put_text(set, s->label, &member.process) : -ENOMEM;
@@ -284,7 +283,7 @@ static const char *text_of(const struct pb_stackset *set, uint32_t text)
     return text == NO_TEXT ? NULL : set->texts.at[text];
 }
 
-/* Numbers of one set's texts and frames in another. */
+/* Numbers of one set's texts and frames in another set. */
 struct translation {
     uint32_t *frames;
     uint32_t *row; /* of one stack */
@@ -328,7 +327,7 @@ static int merge_stack(struct pb_stackset *into, const struct pb_stackset *from,
         r = pb_stackset_put_text(into, text_of(from, member.process), &member.process);
         if (r >= 0)
             r = pb_stackset_put_text(into, text_of(from, member.thread), &member.thread);
-        /* Of several processes each is named once. */
+        /* Each of several processes is named once. */
         if (r >= 0 && !is_member(to, member.process))
             pb_stackset_put_member(to, member);
     }
@@ -355,7 +354,7 @@ int pb_stackset_merge(struct pb_stackset *into, const struct pb_stackset *from)
     return r < 0 ? r : 0;
 }
 
-/* --- looking --- */
+/* --- reading the set --- */
 
 size_t pb_stackset_processes(const struct pb_stackset *set)
 {
@@ -386,7 +385,7 @@ static int rarest_first(const void *a, const void *b, void *arg)
         return x->threads < y->threads ? -1 : 1;
     if (x->nframes != y->nframes)
         return x->nframes > y->nframes ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id); /* the same order everywhere */
+    return (x->id > y->id) - (x->id < y->id); /* the same order on every machine */
 }
 
 void pb_stackset_stack(struct pb_stackset *set, size_t i, struct pb_set_stack *ret)
@@ -396,7 +395,7 @@ void pb_stackset_stack(struct pb_stackset *set, size_t i, struct pb_set_stack *r
             set->order[k] = (uint32_t)k;
         qsort_r(set->order, set->nstacks, sizeof(*set->order), rarest_first, set);
     }
-    /* Out of memory they come in the order they were seen. */
+    /* Out of memory: in the order of insertion. */
     const struct set_stack *stack = &set->stacks[set->order ? set->order[i] : i];
     *ret = (struct pb_set_stack){.id = stack->id,
                                  .frames = set->numbers + stack->first_frame,

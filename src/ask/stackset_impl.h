@@ -1,4 +1,4 @@
-/* stackset_impl: the inside of a set, shared by stackset.c and stackset_wire.c only. */
+/* stackset_impl: the internals of a set, shared by stackset.c and stackset_wire.c only. */
 #pragma once
 
 #include "ask/stackset.h"
@@ -37,18 +37,18 @@ struct set_stack {
 struct pb_stackset {
     struct pb_budget budget;
     struct pb_texts texts;
-    struct pb_keys frame_keys, stack_keys; /* by identity; a second of the same identity gets the next key */
+    struct pb_keys frame_keys, stack_keys; /* by identity; on a collision the next key */
     struct set_frame *frames;
     size_t nframes, frames_cap;
     uint32_t *numbers; /* the frames of all stacks, one stack after the other */
     size_t nnumbers, numbers_cap;
     struct set_stack *stacks;
     size_t nstacks, stacks_cap;
-    uint32_t *order; /* rarest first; NULL: to be made anew */
+    uint32_t *order; /* rarest first; NULL: to be computed */
     size_t processes, threads, without;
 };
 
-/* The number of an equal frame or stack, a new one where there is none. */
+/* The number of an equal text, frame or stack; added if there is none. */
 int pb_stackset_put_text(struct pb_stackset *set, const char *text, uint32_t *ret);
 int pb_stackset_put_frame(struct pb_stackset *set, struct set_frame f, uint32_t *ret);
 int pb_stackset_put_stack(struct pb_stackset *set, const uint32_t *frames, uint32_t n, bool apart,

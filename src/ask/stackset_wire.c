@@ -87,14 +87,14 @@ int pb_stackset_encode(const struct pb_stackset *set, void **ret, size_t *ret_si
     return 0;
 }
 
-/* What is left of the bytes. A read beyond the end gives 0 and is remembered. */
+/* The bytes not read yet. A read beyond the end gives 0 and sets a flag. */
 struct bytes {
     const char *at;
     size_t left;
     bool short_;
 };
 
-static const char *take(struct bytes *b, size_t n)
+static const char *take_bytes(struct bytes *b, size_t n)
 {
     const char *at = b->at;
 
@@ -111,7 +111,7 @@ static const char *take(struct bytes *b, size_t n)
 static uint32_t take32(struct bytes *b)
 {
     uint32_t value = 0;
-    const char *at = take(b, sizeof(value));
+    const char *at = take_bytes(b, sizeof(value));
     if (at)
         memcpy(&value, at, sizeof(value));
     return value;
@@ -120,13 +120,13 @@ static uint32_t take32(struct bytes *b)
 static uint64_t take64(struct bytes *b)
 {
     uint64_t value = 0;
-    const char *at = take(b, sizeof(value));
+    const char *at = take_bytes(b, sizeof(value));
     if (at)
         memcpy(&value, at, sizeof(value));
     return value;
 }
 
-/* How many follow, each of at least that many bytes: no more than there can be. */
+/* Reads a count of items of at least `each` bytes; at most as many as the rest can hold. */
 static uint32_t take_count(struct bytes *b, size_t each)
 {
     uint32_t n = take32(b);
@@ -138,7 +138,7 @@ static uint32_t take_count(struct bytes *b, size_t each)
     return n;
 }
 
-/* Numbers of what the bytes have, in the set: equal texts or frames may have been sent twice. */
+/* Maps numbers in the bytes to numbers in the set: equal texts or frames may have been sent twice. */
 struct numbers {
     uint32_t *at;
     uint32_t n;
@@ -161,7 +161,7 @@ static int take_texts(struct bytes *b, struct pb_stackset *set, struct numbers *
 
     for (uint32_t i = 0; r >= 0 && i < ret->n; i++) {
         uint32_t len = take32(b);
-        const char *at = take(b, len);
+        const char *at = take_bytes(b, len);
         _cleanup_free_ char *text = at ? strndup(at, len) : NULL;
         r = !at ? -EBADMSG : !text ? -ENOMEM : pb_stackset_put_text(set, text, &ret->at[i]);
     }
@@ -258,7 +258,7 @@ static int take_stack(struct bytes *b, struct pb_stackset *set, const struct num
 static int take_all(struct bytes *b, struct pb_stackset *set)
 {
     _cleanup_(numbers_done) struct numbers texts = {0}, frames = {0};
-    const char *magic = take(b, 4);
+    const char *magic = take_bytes(b, 4);
 
     if (!magic || memcmp(magic, MAGIC, 4) != 0)
         return -EBADMSG;
@@ -288,5 +288,5 @@ int pb_stackset_decode(const void *bytes, size_t size, struct pb_stackset **ret,
     }
     pb_stackset_free(set);
     return pb_fail(err, r,
-                   r == -EBADMSG ? "what came is no set of stacks" : "the set of stacks is too large");
+                   r == -EBADMSG ? "the bytes are no set of stacks" : "the set of stacks is too large");
 }

@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 enum {
-    LIMIT_MS = 60000, /* for the whole question: several processes of the machine may hang, and each costs: */
-    ONE_LIMIT_MS = 1000, /* for one process, which takes microseconds */
+    LIMIT_MS = 60000,    /* for the whole question: several processes of the machine may hang, each taking: */
+    ONE_LIMIT_MS = 1000, /* for one process; normally microseconds */
 };
 
 void pb_targets_done(struct pb_targets *targets)
@@ -33,8 +33,8 @@ void pb_targets_done(struct pb_targets *targets)
     *targets = (struct pb_targets){0};
 }
 
-/* A command line or an environment is another user's text, and may hold anything. */
-static void one_line(char *text)
+/* Removes control characters: a command line or an environment is another user's text. */
+static void remove_controls(char *text)
 {
     for (unsigned char *p = (unsigned char *)text; *p; p++)
         if (*p < 0x20 || *p == 0x7f)
@@ -53,7 +53,7 @@ void pb_target_label(pid_t pid, char *ret, size_t size)
     pb_identity_read(environment, len, &id);
     if (id.value[PB_ID_RANK][0])
         snprintf(ret, size, "rank %s", id.value[PB_ID_RANK]);
-    one_line(ret);
+    remove_controls(ret);
 }
 
 int32_t pb_label_rank(const char *label)
@@ -61,7 +61,7 @@ int32_t pb_label_rank(const char *label)
     return strncmp(label, "rank ", 5) == 0 ? atoi(label + 5) : -1;
 }
 
-static int add(struct pb_targets *targets, pid_t pid)
+static int add_target(struct pb_targets *targets, pid_t pid)
 {
     struct pb_target *more = realloc(targets->at, (targets->n + 1) * sizeof(*more));
     if (!more)
@@ -73,10 +73,10 @@ static int add(struct pb_targets *targets, pid_t pid)
     return 0;
 }
 
-/* For one target the label is read here: the question as a whole has a deadline. */
+/* The label of a single target is read here: the question as a whole has a deadline. */
 static int add_labelled(struct pb_targets *targets, pid_t pid)
 {
-    int r = add(targets, pid);
+    int r = add_target(targets, pid);
 
     if (r == 0)
         pb_target_label(pid, targets->at[targets->n - 1].label, PB_LABEL_MAX);
@@ -92,13 +92,13 @@ static bool is_python(pid_t pid)
         return false;
     if (info.python)
         return true;
-    /* A process that may not be looked into is not left out for that: it is named where reading it fails. */
+    /* A process that may not be read stays in the list: its error is reported when it is read. */
     snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
     return readlink(path, exe, sizeof(exe)) < 0 && errno == EACCES &&
            pb_proc_read(pid, "comm", name, sizeof(name)) > 0 && strncmp(name, "python", 6) == 0;
 }
 
-/* What a child found out of one target. */
+/* What the child has found of one target. */
 struct description {
     bool python;
     char label[PB_LABEL_MAX];
@@ -117,8 +117,8 @@ static int describe_one(const struct pb_ask *ask, void *arg, size_t i, struct pb
     return 0;
 }
 
-/* Labels all of them, and keeps those that are Python; where none is, all. One that hangs when it is looked
- * at stays: it is named where reading it fails. */
+/* Labels all of them, and keeps those that are Python; all where none is. One that hangs stays: its error is
+ * reported when it is read. */
 static int keep_python(const struct pb_ask *ask, struct pb_targets *targets, bool *ret_any)
 {
     struct pb_each each = {.work = describe_one,
@@ -158,14 +158,14 @@ void pb_targets_label(const struct pb_ask *ask, struct pb_targets *targets)
     pb_each_done(&each);
 }
 
-/* A worker that was forked and runs no program of its own has its parent's command line. */
+/* A forked worker that has not called exec has its parent's command line. */
 static bool is_forked_copy(const struct pb_processes *all, const struct pb_process *p)
 {
     const struct pb_process *parent = pb_processes_find(all, p->ppid);
     return parent && strcmp(parent->command, p->command) == 0;
 }
 
-/* A launcher (torchrun train.py) has the pattern in its command line too; its workers are what is meant. */
+/* A launcher (torchrun train.py) has the pattern in its command line too, but its workers are meant. */
 static bool launches(const struct pb_processes *all, const struct pb_process *p, const char *pattern)
 {
     for (size_t i = 0; i < all->n; i++)
@@ -184,12 +184,12 @@ static int match_pattern(const struct pb_processes *all, const char *pattern, bo
         const struct pb_process *p = &all->at[i];
         if (p->pid == getpid() || !strstr(p->command, pattern))
             continue;
-        /* The process that started us (a shell, a script) has the pattern in its command line as well. */
+        /* The process that started us (a shell, a script) has the pattern in its command line too. */
         if (pb_process_below(all, pb_processes_find(all, getpid()), p->pid) && !is_python(p->pid))
             continue;
         if (launches(all, p, pattern) || (!every && is_forked_copy(all, p)))
             continue;
-        r = add(ret, p->pid);
+        r = add_target(ret, p->pid);
     }
     return r;
 }
@@ -201,7 +201,7 @@ static int name_candidates(const struct pb_targets *t, const char *pattern, stru
 
     for (size_t i = 0; i < t->n && len + 60 < sizeof(list); i++) {
         pb_redact_cmdline(t->at[i].pid, command, sizeof(command));
-        one_line(command);
+        remove_controls(command);
         len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%d (%s)", i ? ", " : "", (int)t->at[i].pid,
                                 command);
     }
@@ -219,15 +219,15 @@ static int resolve_pattern(const struct pb_ask *ask, const char *pattern, bool a
     int r = pb_processes_read(ask, &processes, err);
     if (r == 0)
         r = match_pattern(&processes, pattern, all, &found);
-    /* Editors and pagers name the script as well: where Python processes match, the others are not meant. */
+    /* Editors and pagers name the script as well: where Python processes match, others are dropped. */
     if (r == 0)
         r = keep_python(ask, &found, &any);
     if (r < 0)
         return r;
     if (found.n == 0)
-        return pb_fail(
-            err, -ESRCH,
-            "no process has '%.100s' in its command line (probing list shows what could be probed)", pattern);
+        return pb_fail(err, -ESRCH,
+                       "no process has '%.100s' in its command line (probing list shows what can be probed)",
+                       pattern);
     if (found.n > 1 && !all)
         return name_candidates(&found, pattern, err);
     *ret = found;
@@ -235,8 +235,8 @@ static int resolve_pattern(const struct pb_ask *ask, const char *pattern, bool a
     return 0;
 }
 
-/* With --all a pid stands for the Python processes below it: the workers of a launcher; or itself when it has
- * none. */
+/* With --all a pid stands for the Python processes below it (the workers of a launcher), or for itself when
+ * there are none. */
 static int resolve_children(const struct pb_ask *ask, pid_t pid, struct pb_targets *ret, struct pb_err *err)
 {
     _cleanup_(pb_processes_done) struct pb_processes processes = {0};
@@ -244,7 +244,7 @@ static int resolve_children(const struct pb_ask *ask, pid_t pid, struct pb_targe
     int r = pb_processes_read(ask, &processes, err);
     for (size_t i = 0; r == 0 && i < processes.n; i++)
         if (pb_process_below(&processes, &processes.at[i], pid))
-            r = add(ret, processes.at[i].pid);
+            r = add_target(ret, processes.at[i].pid);
     bool any = false;
     if (r == 0)
         r = keep_python(ask, ret, &any);
@@ -255,8 +255,7 @@ static int resolve_children(const struct pb_ask *ask, pid_t pid, struct pb_targe
     return r;
 }
 
-/* What is left of processes that have ended and had one pid: newest first, runs before recordings before
- * archives. */
+/* The ended processes with one pid: newest first, runs before recordings before archives. */
 struct ended {
     struct pb_run_id at[16];
     size_t n;
@@ -303,8 +302,8 @@ static void find_archived(const struct pb_ask *ask, pid_t pid, struct ended *to)
         add_ended(to, &(struct pb_run_id){pid, starts[i], 0});
 }
 
-/* A pid is used again: which of its processes was taken, and how the others are named. from: the first of the
- * others. */
+/* Notes which of several processes with the same pid was taken, and the names of the others. from: the first
+ * of the others. */
 static void note_others(const struct pb_ask *ask, const char *taken, const struct ended *ended, size_t from)
 {
     enum { NAMED = 3 };
@@ -323,7 +322,7 @@ static void note_others(const struct pb_ask *ask, const char *taken, const struc
 
 static int add_dead(struct pb_targets *ret, const struct pb_run_id *id)
 {
-    int r = add(ret, id->pid);
+    int r = add_target(ret, id->pid);
 
     if (r < 0)
         return r;
@@ -331,7 +330,7 @@ static int add_dead(struct pb_targets *ret, const struct pb_run_id *id)
     t->dead = true;
     t->start_time = id->start_time;
     t->program = id->program;
-    /* The environment under that pid may be another process's by now. */
+    /* The pid may belong to another process by now: its environment is not read. */
     snprintf(t->label, sizeof(t->label), "pid %d", (int)id->pid);
     return 0;
 }
@@ -358,7 +357,7 @@ static int resolve_live(const struct pb_ask *ask, pid_t pid, bool all, bool dead
     if (all)
         return resolve_children(ask, pid, ret, err);
     int r = add_labelled(ret, pid);
-    /* The archive is not looked through for this: it may be large, and the process runs. */
+    /* The archive is not searched here: it may be large, and the process runs. */
     if (r == 0 && dead) {
         find_dead_runs(pid, &ended);
         snprintf(taken, sizeof(taken), "process %d, which runs, was taken", (int)pid);
@@ -382,7 +381,7 @@ static int resolve_pid(const struct pb_ask *ask, const char *text, bool all, boo
     find_recorded((pid_t)pid, &ended);
     find_archived(ask, (pid_t)pid, &ended);
     if (ended.n == 0)
-        return pb_fail(err, -ESRCH, "there is no process %ld (probing list shows what could be probed)", pid);
+        return pb_fail(err, -ESRCH, "there is no process %ld (probing list shows what can be probed)", pid);
     if (!dead)
         return refuse_dead(&ended.at[0], err);
     snprintf(taken, sizeof(taken), "the newest, %s, was taken", pb_run_id_text(&ended.at[0], id));
@@ -402,7 +401,7 @@ static int resolve_id(const struct pb_ask *ask, const struct pb_run_id *id, cons
 {
     struct ended ended = {0};
 
-    /* A process that runs may have left the run of an earlier program under the same id. */
+    /* A running process may have left the run of an earlier program under the same id. */
     find_dead_runs(id->pid, &ended);
     bool found = false;
     for (size_t i = 0; i < ended.n && !found; i++)
@@ -424,8 +423,8 @@ struct resolving {
     bool all, dead;
 };
 
-/* In a child. The answer is the array, its length the result. */
-static int resolve(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+/* Runs in a child. The answer is the array, its length the result. */
+static int resolve_in_child(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
 {
     const struct resolving *q = arg;
     _cleanup_(pb_targets_done) struct pb_targets found = {0};
@@ -445,13 +444,13 @@ static int resolve(const struct pb_ask *ask, void *arg, struct pb_room *room, st
     return answer ? (int)found.n : pb_fail(err, -ENOMEM, "out of memory");
 }
 
-/* One process by its pid: nothing that could wait for it is read. */
+/* A single process by its pid: reads nothing that may block. */
 static bool resolve_at_once(const char *text, struct pb_targets *ret)
 {
     long pid = strspn(text, "0123456789") == strlen(text) ? strtol(text, NULL, 10) : 0;
 
     *ret = (struct pb_targets){0};
-    if (pid <= 0 || pid > 1 << 22 || !is_there((pid_t)pid) || add(ret, (pid_t)pid) < 0)
+    if (pid <= 0 || pid > 1 << 22 || !is_there((pid_t)pid) || add_target(ret, (pid_t)pid) < 0)
         return false;
     ret->at[0].unlabelled = true;
     return true;
@@ -461,7 +460,7 @@ int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, boo
                        struct pb_targets *ret, struct pb_err *err)
 {
     struct resolving question = {text, all, dead};
-    struct pb_task task = {.work = resolve,
+    struct pb_task task = {.work = resolve_in_child,
                            .arg = &question,
                            .limit_ms = LIMIT_MS,
                            .room_size = 64 * sizeof(struct pb_target) << 10};
@@ -490,7 +489,7 @@ int pb_targets_probed(const struct pb_ask *ask, struct pb_targets *ret, struct p
         const struct pb_running *p = &running.at[i];
         if (!p->probed)
             continue;
-        r = add(&found, p->pid);
+        r = add_target(&found, p->pid);
         if (r == 0 && p->rank[0])
             snprintf(found.at[found.n - 1].label, PB_LABEL_MAX, "rank %.16s", p->rank);
     }

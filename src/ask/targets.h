@@ -1,5 +1,5 @@
-/* targets: the processes a question is about: what they are, and how they are found by what a person typed.
- */
+/* targets: the processes that a question is about, and how a pid, a run id or a pattern is resolved to
+ * them. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,34 +15,34 @@ struct pb_err;
 struct pb_target {
     pid_t pid;
     char label[PB_LABEL_MAX]; /* "rank 3", or "pid 4711" where there is no rank */
-    bool unlabelled;          /* the rank is not known yet: pb_targets_label, or pb_target_label in a child */
-    bool dead;                /* only its run is left */
-    uint64_t start_time;      /* then: of its process, since others had that pid as well; 0: any */
-    unsigned program;         /* then: which of its programs, as struct pb_run_id has it */
-    const char *core;         /* it is this core file; NULL: a process */
-    const char *root;         /* then: where its files are; NULL: "/" */
+    bool unlabelled;          /* the rank was not read yet: pb_targets_label, or pb_target_label in a child */
+    bool dead;                /* the process has ended; its run is left */
+    uint64_t start_time;      /* if dead: start time of the process, since pids are reused; 0: any */
+    unsigned program;         /* if dead: which of its programs, as in struct pb_run_id */
+    const char *core;         /* a core file; NULL: a process */
+    const char *root;         /* for a core: root of its files; NULL: "/" */
 };
 
 struct pb_targets {
     struct pb_target *at;
     size_t n;
-    bool probed; /* all that are probed, however many: a query tells their rows apart also where it is one */
+    bool probed; /* all probed processes: a query adds rank and target_pid even for a single one */
 };
 
-/* text: a pid; the id of a run (pb_run_id_text); or a pattern: text that stands in the command line, not
- * empty. Without all exactly one process must fit; otherwise err names the candidates. With all: every match,
- * or the workers below a launcher given by its pid. dead: a process that has ended counts when its run, a
- * recording or an archive of it is left. Of several that had a pid the live one is taken, else the newest; a
- * note names the others. */
+/* text: a pid; the id of a run (pb_run_id_text); or a pattern: a non-empty part of the command line. Without
+ * all exactly one process must match; otherwise err names the candidates. With all: every match, or the
+ * workers below a launcher given by its pid. dead: an ended process also matches when a run, recording or
+ * archive of it is left. Of several with the same pid the live one is taken, else the newest; a note names
+ * the others. */
 int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, bool dead,
                        struct pb_targets *ret, struct pb_err *err);
 void pb_targets_done(struct pb_targets *targets);
 
-/* All processes that are probed. There may be none. */
+/* All probed processes. There may be none. */
 int pb_targets_probed(const struct pb_ask *ask, struct pb_targets *ret, struct pb_err *err);
 
-/* Reads the ranks that pb_targets_resolve left out: of one process that was given by its pid, since that
- * takes a child, which a question may have anyway. */
+/* Reads ranks that pb_targets_resolve did not read (of a single process given by pid: it needs a child, which
+ * the question may start anyway). */
 void pb_targets_label(const struct pb_ask *ask, struct pb_targets *targets);
 
 /* "rank 3" or "pid 4711". */

@@ -1,9 +1,8 @@
-/* verdict: what a process waits for, in one line, where it can be known; see stacks.h.
+/* verdict: what a process waits for, in one line, where that can be known; see stacks.h.
  *
- * Sentences for what waits.h finds. In this order, the first that holds: the GIL held by a thread that does
- * not come back from C; threads that wait for each other's locks; and, by what its main thread waits in, a
- * collective, a worker of a data loader, a pipe or socket. Most processes hang in none of these, and get no
- * line. */
+ * Makes sentences from waits.h. The first that applies: the GIL is held by a thread that does not return from
+ * C; threads wait for each other's locks; the main thread waits for a collective, a data loader worker, a
+ * pipe or a socket. Most processes hang in none of these, and get no line. */
 #include "ask/stacks.h"
 #include "ask/waits.h"
 #include "base/procfs.h"
@@ -14,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_AGAIN_NS (50 * PB_NS_PER_MS) /* ten times as long as Python waits before it asks for the GIL */
+#define LOOK_AGAIN_NS (50 * PB_NS_PER_MS) /* ten times the interval after which Python asks for the GIL */
 #define LOOK_EVERY_NS (PB_NS_PER_MS / 2)
 #define NAME_SIZE     160
 #define CIRCLE_MAX    16
@@ -50,8 +49,8 @@ static bool slices_of(pid_t pid, pid_t tid, unsigned long *ret)
     return pb_proc_read(pid, path, text, sizeof(text)) > 0 && sscanf(text, "%*s %*s %lu", ret) == 1;
 }
 
-/* Whether it holds the GIL all the time, and sleeps all the time if it slept. Looked at often: threads that
- * only take turns are not to cost the whole time. */
+/* Whether the thread holds the GIL all the time, and sleeps all the time if it slept. Polled, so that the
+ * wait ends early when threads just take turns. */
 static bool keeps_gil(struct pb_stacks *s, const struct pb_shown_thread *holder)
 {
     unsigned long before, after;
@@ -67,8 +66,8 @@ static bool keeps_gil(struct pb_stacks *s, const struct pb_shown_thread *holder)
     return true;
 }
 
-/* Asleep with the GIL and not awake since, or asked for it by another thread all the time: either way it is
- * in C code that does not give it up. Python code would have within milliseconds. */
+/* The holder sleeps with the GIL, or other threads ask it for the GIL all the time: either way it is in C
+ * code that does not release it. Python code would have released it within milliseconds. */
 static bool gil_held_in_c(struct pb_stacks *s, const struct pb_waits *w, char *ret, size_t size)
 {
     const struct pb_shown_thread *holder = s->n && s->threads[0].gil ? &s->threads[0] : NULL;
@@ -87,7 +86,7 @@ static bool gil_held_in_c(struct pb_stacks *s, const struct pb_waits *w, char *r
     return true;
 }
 
-static bool deadlock(struct pb_stacks *s, const struct pb_waits *w, char *ret, size_t size)
+static bool find_deadlock(struct pb_stacks *s, const struct pb_waits *w, char *ret, size_t size)
 {
     char name[NAME_SIZE];
     size_t members[CIRCLE_MAX];
@@ -132,8 +131,8 @@ static int put_group(const struct pb_wait *w, char *ret, size_t size)
                     name, ranks);
 }
 
-/* What the main thread waits for, in words; false: nothing that a person should look at first. */
-static bool main_wait(const struct pb_wait *w, char *ret, size_t size)
+/* What the main thread waits for, as a sentence; false: nothing of interest. */
+static bool describe_main_wait(const struct pb_wait *w, char *ret, size_t size)
 {
     int len;
 
@@ -189,8 +188,8 @@ static void find_verdict(struct pb_stacks *s)
     if (s->py && s->source.pid && gil_held_in_c(s, w, s->verdict, sizeof(s->verdict)))
         return;
     s->verdict[0] = '\0';
-    if (!deadlock(s, w, s->verdict, sizeof(s->verdict)) && main < s->n)
-        main_wait(&w->at[main], s->verdict, sizeof(s->verdict));
+    if (!find_deadlock(s, w, s->verdict, sizeof(s->verdict)) && main < s->n)
+        describe_main_wait(&w->at[main], s->verdict, sizeof(s->verdict));
 }
 
 int pb_stacks_waits(struct pb_stacks *s, enum pb_waits_depth depth)

@@ -1,9 +1,9 @@
 /* wait_locks: which Python lock a thread waits for, and which thread holds it; see waits.h.
  *
- * Which lock a thread waits for is known: the kernel has the address it sleeps at, and the lock is on the
- * stack of its innermost frame. An RLock names its holder; a plain Lock does not, so the holder is inferred:
- * the one thread that has a `with` block of it open. Where no thread or more than one has, nothing is
- * claimed. */
+ * The lock is known: the kernel has the address that the thread sleeps at, and the lock is on the stack of
+ * its innermost frame. An RLock names its holder; a plain Lock does not, so the holder is inferred: the only
+ * thread with an open `with` block of the lock. Where no thread or several have one, the holder is
+ * unknown. */
 #include "ask/stacks.h"
 #include "ask/waits.h"
 
@@ -17,7 +17,7 @@
 #define LOCKS_OF_THREAD  32
 #define SUSPECTS_MAX     256
 
-/* A lock whose `with` block is open, and the innermost frame that it is open in. */
+/* A lock whose `with` block is open, and the innermost frame of that block. */
 struct entered {
     uint64_t lock;
     size_t frame;
@@ -32,7 +32,7 @@ struct suspect {
     size_t held_in; /* frame of the holder that has the lock */
 };
 
-/* Waiting for work is no deadlock: conditions, queues and joins sleep in these. */
+/* Waiting for work is no deadlock: conditions, queues and joins sleep in these functions. */
 static bool waits_for_work(const struct pb_shown_frame *f)
 {
     size_t n = strlen(f->code->file);
@@ -50,8 +50,8 @@ static bool is_suspect(struct pb_stacks *s, const struct pb_shown_thread *t)
            !waits_for_work(&t->frames[0]) && !pb_py_waits_for_gil(s->py, &t->py, t->syscall_args[0]);
 }
 
-/* The lock a suspect sleeps for: the one whose semaphore the kernel names or, from 3.14 on, that is waited
- * for. */
+/* The lock that a suspect sleeps for: the one whose semaphore the kernel names or, from 3.14 on, the one that
+ * its lock structure names. */
 static bool find_wanted(struct pb_stacks *s, struct suspect *x)
 {
     struct pb_py_lock locks[LOCKS_OF_FRAME];
@@ -65,10 +65,10 @@ static bool find_wanted(struct pb_stacks *s, struct suspect *x)
     return false;
 }
 
-/* Whether a frame that has these locks on its stack is in a `with` block of that one. In the frame that waits
- * for it only what lies below counts: what it waits with is on top, be it the lock, a method or, up to 3.11,
- * the exit method of the block it is entering. 3.11 does not tell which slots of that frame are in use: there
- * one cannot be told from the other. */
+/* Whether a frame with these locks on its stack is in a `with` block of the given lock. In the waiting frame
+ * the top of the stack does not count: it holds the lock being acquired, a method or, up to 3.11, the exit
+ * method of the block being entered. 3.11 does not tell which slots of that frame are in use, so it cannot be
+ * decided there. */
 static bool is_inside(struct pb_stacks *s, const struct pb_py_lock *locks, int n, uint64_t lock, bool waits)
 {
     if (waits && pb_py_version(s->py) >> 8 == 0x030b)
@@ -92,7 +92,8 @@ static const struct entered *find_entered(const struct suspect *x, uint64_t lock
     return NULL;
 }
 
-/* All that a suspect has entered, once: its frames are not read again for every other suspect. */
+/* Finds all locks that a suspect has entered, once, so that its frames are not read again for every other
+ * suspect. */
 static void find_all_entered(struct pb_stacks *s, struct suspect *x)
 {
     struct pb_py_lock locks[LOCKS_OF_FRAME];
@@ -108,8 +109,8 @@ static void find_all_entered(struct pb_stacks *s, struct suspect *x)
     }
 }
 
-/* Only threads that wait themselves can close a circle: the others need not be looked at. But two that have
- * entered one lock would be a contradiction, and then nothing is known. */
+/* Only waiting threads can close a circle: others are not searched. Two threads inside one lock would be a
+ * contradiction: then nothing is known. */
 static void find_holder(const struct suspect *all, int n, struct suspect *x)
 {
     x->holder = -1;
@@ -135,7 +136,7 @@ void pb_wait_python_locks(struct pb_stacks *s, struct pb_waits *w)
     if (!s->py)
         return;
     struct suspect *all = calloc(SUSPECTS_MAX, sizeof(*all));
-    /* Those that make a circle are looked at again at the end: until then what they have need not be new. */
+    /* Threads of a circle are read again at the end: cached pages will do until then. */
     pb_source_keep(&s->source, 0);
     for (size_t i = 0; all && i < s->n && n < SUSPECTS_MAX; i++) {
         all[n] = (struct suspect){.t = &s->threads[i]};

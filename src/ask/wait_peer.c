@@ -1,8 +1,8 @@
-/* wait_peer: the process at the other end of a descriptor of another process; see waits.h.
+/* wait_peer: the process at the other end of a pipe or socket of another process; see waits.h.
  *
- * Pipes and sockets have inodes, and /proc/PID/fd shows which processes have them open. The kernel tells the
- * other end of a TCP connection of this machine by its addresses, that of a Unix socket by sock_diag.
- * Processes of another user or container are not seen. */
+ * Pipes and sockets have inodes, and /proc/PID/fd shows which processes have them open. The other end of a
+ * TCP connection on this machine is found by its addresses, that of a Unix socket by sock_diag. Processes of
+ * another user or container are not visible. */
 #include "ask/waits.h"
 #include "base/cleanup.h"
 #include "base/procfs.h"
@@ -22,7 +22,7 @@
 
 #define PROCESSES_MAX 65536
 
-/* Whether a process has what that link names ("pipe:[17]") open; writer: for writing, which fdinfo tells. */
+/* Whether a process has the file of that link ("pipe:[17]") open; writer: for writing, by fdinfo. */
 static bool has_open(pid_t pid, const char *wanted, bool writer)
 {
     char path[64], link[64], text[256];
@@ -46,7 +46,7 @@ static bool has_open(pid_t pid, const char *wanted, bool writer)
     return found;
 }
 
-/* The first process other than `self` that has it open; `self` where only that has; 0: none that we see. */
+/* The first process other than `self` that has it open; `self` where it is the only one; 0: none visible. */
 static pid_t find_owner(pid_t self, const char *wanted, bool writer)
 {
     int looked_at = 0;
@@ -134,8 +134,8 @@ static void put_address(const struct connection *c, bool six, struct pb_wait *w)
              c->remote_port);
 }
 
-/* By the tables of its network namespace. True: it is a TCP socket; *ret_peer is the other end's inode where
- * that is in the same namespace. */
+/* Searches the tables of its network namespace. True: it is a TCP socket; *ret_peer is the inode of the other
+ * end where that is in the same namespace. */
 static bool look_for_tcp(pid_t pid, struct pb_wait *w, unsigned long *ret_peer)
 {
     for (int six = 0; six < 2; six++) {
@@ -160,7 +160,7 @@ static bool look_for_tcp(pid_t pid, struct pb_wait *w, unsigned long *ret_peer)
     return false;
 }
 
-/* The other end of a Unix socket of our network namespace; 0: not known. */
+/* The other end of a Unix socket in our network namespace; 0: unknown. */
 static unsigned long find_unix_peer(uint64_t inode)
 {
     struct {

@@ -1,7 +1,7 @@
 /* wait_ranks: which ranks the others wait for, from the stacks of all of them; see waits.h.
  *
- * A rank that waits in a collective waits for those of its group that are not in it. Where the group could
- * not be read, said is which of the ranks that were asked are not there, which is true of any group. */
+ * A rank in a collective waits for the ranks of its group that are not in it. Where the group could not be
+ * read, all asked ranks that are not in it are named, which holds for any group. */
 #include "ask/stacks.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ static bool is_same_group(const struct pb_wait *x, const struct pb_wait *y)
             memcmp(x->group_ranks, y->group_ranks, x->ngroup_ranks * sizeof(*x->group_ranks)) == 0);
 }
 
-/* Whether the one is in the collective of the other; where a group is not known, it may be. */
+/* Whether both are in the same collective; where a group is unknown, they may be. */
 static bool is_in(const struct pb_wait *x, const struct pb_wait *y)
 {
     return x->kind == PB_WAIT_COLLECTIVE && strcmp(x->text, y->text) == 0 &&
@@ -48,7 +48,7 @@ static bool is_of_group(const struct pb_wait *w, int rank)
 /* False: it has no rank, or its main thread was not read. */
 static bool find_rank(const struct pb_stacks_answer *a, struct rank *ret)
 {
-    /* The answer lies in memory that is ours; only its readers see it as const. */
+    /* The answer is in our own memory; const is only for its readers. */
     struct pb_stacks *s = (struct pb_stacks *)a->stacks;
     char end;
 
@@ -75,14 +75,15 @@ void pb_wait_put_ranks(const int *ranks, size_t n, char *ret, size_t size)
         size_t was = len;
         len += (size_t)snprintf(ret + len, size - len, ranks[i] == ranks[last] ? "%s%d" : "%s%d-%d",
                                 len ? ", " : "", ranks[i], ranks[last]);
-        if (len + sizeof(", ..") > size) { /* there is more than goes in */
+        if (len + sizeof(", ..") > size) { /* no room for the rest */
             snprintf(ret + was, size - was, "%s", was ? ", .." : "..");
             return;
         }
     }
 }
 
-/* Those of its group that are not in it; absent has room for all ranks. */
+/* Fills w->absent with the ranks of its group that are not in the collective; absent has room for all
+ * ranks. */
 static void put_absent(const struct rank *ranks, size_t n, struct pb_wait *w, int *absent)
 {
     size_t found = 0;
@@ -93,7 +94,7 @@ static void put_absent(const struct rank *ranks, size_t n, struct pb_wait *w, in
     pb_wait_put_ranks(absent, found, w->absent, sizeof(w->absent));
 }
 
-/* The one of those before it that waits in the very same collective: what is absent there is absent here. */
+/* An earlier rank in the same collective: it has the same absent ranks. */
 static const struct pb_wait *find_same(const struct rank *ranks, const size_t *different, size_t n,
                                        const struct pb_wait *w)
 {

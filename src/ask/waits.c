@@ -44,8 +44,7 @@ void pb_waits_done(struct pb_waits *w)
     *w = (struct pb_waits){0};
 }
 
-/* What a thread waits for by the system call it sleeps in. fd: its first argument is a descriptor, which it
- * reads from or writes to. */
+/* The kind of wait by system call. fd: the first argument is a descriptor that is read from or written to. */
 static const struct {
     const char *call;
     enum pb_wait_kind kind;
@@ -66,8 +65,8 @@ static const struct {
     {"nanosleep", PB_WAIT_SLEEP, NO_FD},  {"clock_nanosleep", PB_WAIT_SLEEP, NO_FD},
 };
 
-/* By the frames of the libraries that do the waiting. A data loader without workers calls the user's data set
- * from the same file: only the function that waits for a worker will do. */
+/* The kind of wait by the frame of a library function. A data loader without workers calls the user's data
+ * set from the same file: only the function that waits for a worker counts. */
 static const struct {
     const char *file, *function;
     enum pb_wait_kind kind;
@@ -76,22 +75,22 @@ static const struct {
     {"torch/utils/data/dataloader.py", "_try_get_data", PB_WAIT_LOADER_WORKER},
 };
 
-#define LIBRARY_FRAMES 32         /* the wait is within so many of the innermost */
-#define RANKS_KEPT     (1u << 18) /* of groups: a hostile process may have any number of threads in any */
+#define LIBRARY_FRAMES 32         /* the waiting function is within so many of the innermost frames */
+#define RANKS_KEPT     (1u << 18) /* of groups: a hostile process may have any number of threads */
 
-static bool ends(const char *text, const char *with)
+static bool has_suffix(const char *text, const char *with)
 {
     size_t n = strlen(text), m = strlen(with);
     return n >= m && strcmp(text + n - m, with) == 0;
 }
 
-/* The frame that does the waiting; NULL: none of a library. */
+/* The frame of a known library function that waits; NULL: none. */
 static const struct pb_shown_frame *find_library_wait(const struct pb_shown_thread *t, enum pb_wait_kind *ret)
 {
     for (size_t k = 0; k < sizeof(libraries) / sizeof(libraries[0]); k++)
         for (size_t i = 0; i < t->nframes && i < LIBRARY_FRAMES; i++) {
             const struct pb_py_code *code = t->frames[i].code;
-            if (!ends(code->file, libraries[k].file) ||
+            if (!has_suffix(code->file, libraries[k].file) ||
                 (libraries[k].function && strcmp(code->name, libraries[k].function) != 0))
                 continue;
             *ret = libraries[k].kind;
@@ -116,8 +115,8 @@ static const struct pb_shown_thread *find_ns_thread(const struct pb_stacks *s, p
     return NULL;
 }
 
-/* A mutex of glibc or musl that is held with waiters, and whose owner is a thread of this process other than
- * the one that waits, is taken for one: a condition or a semaphore looks like that by chance only. */
+/* A futex is taken for a pthread mutex (glibc, musl) if its word is locked with waiters and its owner is
+ * another thread of this process: a condition or a semaphore looks like that only by chance. */
 static void look_at_futex(struct pb_stacks *s, const struct pb_shown_thread *t, struct pb_wait *w)
 {
     enum { HELD_WITH_WAITERS = 2, OWNER = 2 };
@@ -158,7 +157,7 @@ static void classify_call(struct pb_stacks *s, const struct pb_shown_thread *t, 
         }
 }
 
-static void classify(struct pb_stacks *s, const struct pb_shown_thread *t, struct pb_wait *w)
+static void classify_wait(struct pb_stacks *s, const struct pb_shown_thread *t, struct pb_wait *w)
 {
     if (t->native.state == 'T' || t->native.state == 't') {
         w->kind = PB_WAIT_STOPPED;
@@ -174,7 +173,7 @@ static void classify(struct pb_stacks *s, const struct pb_shown_thread *t, struc
         look_for_library(t, w);
 }
 
-/* The thread that holds the GIL, where one was seen to. */
+/* The thread that was seen to hold the GIL. */
 static void name_gil_holder(const struct pb_stacks *s, struct pb_waits *w)
 {
     for (size_t i = 0; i < s->n; i++)
@@ -185,8 +184,7 @@ static void name_gil_holder(const struct pb_stacks *s, struct pb_waits *w)
             }
 }
 
-/* The process that holds a lock of a file, from /proc/locks: "1: FLOCK ADVISORY WRITE 4711 fd:01:1234 0 EOF".
- */
+/* The process that holds a file lock, from /proc/locks: "1: FLOCK ADVISORY WRITE 4711 fd:01:1234 0 EOF". */
 static void name_file_locker(const struct pb_stacks *s, struct pb_wait *w)
 {
     char path[32], text[512];
@@ -196,7 +194,7 @@ static void name_file_locker(const struct pb_stacks *s, struct pb_wait *w)
     FILE *locks = inode ? fopen("/proc/locks", "re") : NULL;
     for (int pid; locks && !w->holder_pid && fgets(text, sizeof(text), locks);) {
         uint64_t found;
-        if (!strstr(text, "->") && /* that one waits too */
+        if (!strstr(text, "->") && /* "->": a waiter */
             sscanf(text, "%*d: %*s %*s %*s %d %*x:%*x:%" SCNu64, &pid, &found) == 2 && found == inode &&
             pid > 0 && pid != s->pid)
             w->holder_pid = (pid_t)pid;
@@ -206,8 +204,8 @@ static void name_file_locker(const struct pb_stacks *s, struct pb_wait *w)
     w->object = inode;
 }
 
-/* Whether it sleeps as it did when it was read: one that woke up since waits for nothing. What `more` reads
- * meanwhile is true if this is; NULL: nothing. */
+/* Whether the thread still sleeps as it did when it was read: one that woke up since waits for nothing.
+ * `more` reads data meanwhile, which is valid if this returns true; may be NULL. */
 static bool still_sleeps(struct pb_stacks *s, const struct pb_shown_thread *t, int (*more)(void *arg),
                          void *arg)
 {
@@ -235,13 +233,13 @@ static int read_group(void *arg)
 
     free(q->group.ranks);
     q->group = (struct pb_py_group){0};
-    pb_source_keep(&q->s->source, 0); /* what lies near each other is read at once */
+    pb_source_keep(&q->s->source, 0); /* neighbouring data is read at once */
     int r = pb_py_process_group(q->s->py, q->frame, &q->group);
     pb_source_forget(&q->s->source);
     return r;
 }
 
-/* left: how many ranks may still be kept for this process. */
+/* left: how many ranks may still be stored for this process. */
 static void name_group(struct pb_stacks *s, const struct pb_shown_thread *t, struct pb_wait *w, size_t *left)
 {
     enum pb_wait_kind kind;
@@ -283,7 +281,7 @@ int pb_waits_find(struct pb_stacks *s, enum pb_waits_depth depth, struct pb_wait
     for (size_t i = 0; i < s->n; i++) {
         const struct pb_shown_thread *t = &s->threads[i];
         w.at[i] = (struct pb_wait){.tid = t->native.tid, .fd = -1, .holder_frame = -1, .seconds = -1};
-        classify(s, t, &w.at[i]);
+        classify_wait(s, t, &w.at[i]);
     }
     name_gil_holder(s, &w);
     pb_wait_python_locks(s, &w);
@@ -301,7 +299,7 @@ static bool is_lock(const struct pb_wait *w)
     return w->kind == PB_WAIT_PYTHON_LOCK || w->kind == PB_WAIT_MUTEX;
 }
 
-/* The thread that holds what thread i waits for; w->n: none, or not known. */
+/* The thread that holds what thread i waits for; w->n: none, or unknown. */
 static size_t holder_of(const struct pb_waits *w, size_t i)
 {
     size_t at = 0;
@@ -332,9 +330,9 @@ int pb_waits_circle(struct pb_stacks *s, const struct pb_waits *w, size_t *ret, 
     return 0;
 }
 
-/* --- since when --- */
+/* --- how long --- */
 
-/* When it last ran, on the clock of the scheduler, in seconds; 0: the kernel does not tell. */
+/* When the thread last ran, on the scheduler's clock, in seconds; 0: the kernel does not tell. */
 static double last_ran(pid_t pid, pid_t tid)
 {
     char path[48], text[512];
@@ -346,7 +344,7 @@ static double last_ran(pid_t pid, pid_t tid)
     return colon ? strtod(colon + 1, NULL) / 1e3 : 0;
 }
 
-/* Each CPU has a clock of its own for this: ours is read where the thread last ran. */
+/* Each CPU has its own scheduler clock: ours is read on the CPU where the thread last ran. */
 double pb_wait_seconds(const struct pb_stacks *s, const struct pb_shown_thread *t)
 {
     cpu_set_t before, there;

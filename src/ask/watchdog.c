@@ -7,7 +7,7 @@
 
 #include "ask/stacks.h"
 
-static int keep(const struct pb_stuck *stuck, struct pb_store *store)
+static int keep_stacks(const struct pb_stuck *stuck, struct pb_store *store)
 {
     const struct pb_stacks_options options = {.locals = true};
     struct pb_target target = {.pid = stuck->pid};
@@ -63,7 +63,7 @@ static int note_told(struct pb_watchdog *w, pid_t pid)
     return 0;
 }
 
-/* Processes that have ended: another may have their pid one day. */
+/* Drops ended processes: their pids may be reused. */
 static void forget_gone(struct pb_watchdog *w, struct pb_sampler *s)
 {
     for (size_t i = 0; i < w->n;)
@@ -86,10 +86,10 @@ void pb_watchdog_check(struct pb_watchdog *w, struct pb_sampler *s, struct pb_st
         if (!stands && told)
             w->told[at] = w->told[--w->n];
         if (stands && !told && note_told(w, stuck.pid) == 0) {
-            if (keep(&stuck, store) == 0)
+            if (keep_stacks(&stuck, store) == 0)
                 w->hangs++;
             else
-                w->n--; /* tried again the next time */
+                w->n--; /* retried the next time */
         }
     }
 }

@@ -1,8 +1,7 @@
-/* watchdog: keeps all stacks, with locals, of a process that makes no progress, before a person kills it.
+/* watchdog: records all stacks, with locals, of a process that makes no progress, before a person kills it.
  *
- * Progress is that the main thread is seen elsewhere than before (another line, another function, another
- * instruction of a line), or that it wakes up again and again: a thread that polls does not stand still. A
- * process is told of once each time it comes to a stand. */
+ * Progress means that the main thread is seen at another place (line, function, or instruction of a line), or
+ * that it wakes up repeatedly: a thread that polls makes progress. Each hang is recorded once. */
 #pragma once
 
 #include <stdint.h>
@@ -12,11 +11,11 @@
 
 struct pb_watchdog {
     uint64_t limit_ns; /* 0: off */
-    pid_t *told;       /* processes that stand, and were told of */
+    pid_t *told;       /* processes that hang, and were recorded */
     size_t n, cap;
     unsigned hangs; /* so far */
 };
 
-/* After a tick, once a second or so. */
+/* Called after a tick, about once a second. */
 void pb_watchdog_check(struct pb_watchdog *w, struct pb_sampler *s, struct pb_store *store);
 void pb_watchdog_done(struct pb_watchdog *w);
