@@ -5,7 +5,7 @@
 #include "agent/futex.h"
 
 /* Longer than a thread that was preempted inside the gate waits for a CPU. Under tracemalloc a thread that
- * makes its thread state waits for the GIL, which the thread that forks has: then the fork is late by this. */
+ * makes its thread state waits for the GIL, which the thread that forks has: the fork is late by this. */
 #define MOST_MS 20
 
 static uint32_t inside;  /* threads of ours */
