@@ -2,6 +2,7 @@
 #include "serve/routes.h"
 
 #include "serve/original.h"
+#include "serve/routes_debug.h"
 
 #include <string.h>
 
@@ -195,6 +196,7 @@ const struct pb_route pb_routes[] = {
      .forms = text,
      .flags = PB_ROUTE_CHANGES,
      .limit_s = 60},
+    PB_ROUTES_DEBUG,
     {.method = "GET",
      .path = "/api/v1/stacks",
      .summary = "The stacks of several processes; merged: equal ones once",

@@ -6,6 +6,8 @@
 #include "cli/fanout.h"
 #include "cli/print/rows.h"
 #include "cli/talk/dialog.h"
+#include "inject/session.h"
+#include "remote/procinfo.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -100,6 +102,14 @@ static void add_rows(struct pb_rows *rows, const char *label, const char *kinds,
     }
 }
 
+/* To look changes nothing: a process that is not probed has nothing to list, and gets no agent for it. */
+static bool has_no_agent(pid_t pid)
+{
+    struct pb_procinfo info;
+
+    return pb_procinfo_read(pid, &info, NULL) == 0 && !pb_session_probed(&info);
+}
+
 int pb_question_print_rows(const struct pb_call *call, const char *kind,
                            const struct pb_question_columns *columns, struct pb_err *err)
 {
@@ -113,6 +123,8 @@ int pb_question_print_rows(const struct pb_call *call, const char *kind,
         char answer[16384];
         struct pb_call one = *call;
         one.targets = (struct pb_targets){.at = &call->targets.at[i], .n = 1};
+        if (has_no_agent(call->targets.at[i].pid))
+            continue;
         int r = pb_dialog_ask(&one, kind, "do=rows\n", answer, sizeof(answer), err);
         if (r < 0)
             failed = pb_target_failed(call, &call->targets.at[i], r, err);
