@@ -179,6 +179,36 @@ def test_memory_settings_prompt_and_runs_show_what_the_service_says(served, job,
 
 @browser_only
 @pytest.mark.timeout(150)
+def test_inspect_shows_variables_and_objects_as_text(served, job, tmp_path):
+    found = browse(served, tmp_path, ["open", f"#/inspect?target={job.pid}&tab=frame"], ["see", "own_variable"], ["text", "table"], ["click", "a:text-is('own_variable')"], ["see", "builtins.str"], ["text", "main"],
+                   ["evaluate", "location.hash"], ["click", ".seg button:has-text('Over ranks')"], ["click", "a:text-is('own_variable')"], ["see", "own_variable is the same in all 1"], ["text", "table"], ["count", "img"],
+                   ["click", ".seg button:has-text('Tensors')"], ["see", "no tensors of torch"])
+    assert f"{EVIL}\\'; DROP" in found[2] and EVIL in found[5] and EVIL in found[-4] and found[-3] == 0
+    assert "x=own_variable%40wait_for_ever" in found[6]
+
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_debug_sets_a_log_point_and_serves_a_debugger(served, job, tmp_path):
+    found = browse(served, tmp_path, ["open", f"#/debug?target={job.pid}"], ["see", "There is none"], ["press", "/"], ["type", "page_job.py:8"], ["press", "Tab"], ["press", "Tab"], ["type", "own={own_variable}"], ["press", "Enter"],
+                   ["see", f"own={EVIL}"], ["count", "img"], ["text", "table"], ["click", "button:has-text('Remove')"], ["see", "There is none"],
+                   ["click", "button:has-text('Serve a debugger')"], ["see", '"type": "debugpy"'], ["text", "pre.text"], ["click", "button:has-text('Stop listening')"], ["see", "Serve a debugger"])
+    assert found[9] == 0 and "page_job.py:8" in found[10]
+    [configuration] = json.loads(found[-3])["configurations"]
+    assert configuration["connect"]["host"] == "127.0.0.1" and configuration["connect"]["port"] > 1023
+
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_detach_asks_before_it_takes_anything_away(served, job, tmp_path):
+    found = browse(served, tmp_path, ["open", f"#/settings?target={job.pid}"], ["click", "button:has-text('Detach')"], ["text", "[role=alertdialog]"], ["press", "Enter"], ["count", "[role=alertdialog]"])
+    assert "What it recorded is gone" in found[2] and found[4] == 0  # Cancel has the focus
+    [row] = [row for row in json.loads(probe("list", "--json").stdout) if row["pid"] == job.pid]
+    assert row["state"] == "probed"
+
+
+@browser_only
+@pytest.mark.timeout(150)
 def test_what_is_missing_says_how_to_get_it(served, job, tmp_path):
     found = browse(served, tmp_path, ["open", f"#/torch?target={job.pid}"], ["see", "No torch rows"], ["text", ".blank"], ["open", f"#/training?target={job.pid}"], ["see", "Nothing is tracked"], ["text", ".blank"],
                    ["open", "#/activity"], ["see", "Choose a process"], ["press", "?"], ["find", "[role=dialog]"])
@@ -186,7 +216,7 @@ def test_what_is_missing_says_how_to_get_it(served, job, tmp_path):
     assert f"probing -t {job.pid} track loss@train lr" in found[5]
 
 
-VIEWS = ("now", "activity", "flame", "sql", "torch", "memory", "training", "prompt", "runs", "settings")
+VIEWS = ("now", "activity", "flame", "sql", "torch", "memory", "training", "inspect", "prompt", "debug", "runs", "settings")
 
 
 @browser_only

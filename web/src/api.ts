@@ -5,7 +5,9 @@ export interface Native { kind: "native"; function: string | null; module: strin
 export interface Merged { kind: "python"; function: string; file: string; line: number | null; frame: number }
 export interface Wait { kind: string; what?: string; seconds?: number; holder_pid?: number; holder_tid?: number; group?: string; absent_ranks?: string; object?: number; descriptor?: number }
 export interface Thread { tid: number; name: string; native_name: string; state: string; running: boolean; waits_for?: Wait | null; python: boolean; gil?: boolean; read?: string; truncated?: boolean; frames?: Frame[]; stack?: (Native | Merged)[] }
-export interface Process { pid: number; label: string; command: string; python: string | null; verdict: string | null; notes: string[]; threads: Thread[] }
+export interface Process { pid: number; label: string; command: string; python: string | null; verdict: string | null; notes: string[]; threads: Thread[]; error?: undefined }
+// A process that gave no answer, among those that did.
+export interface Unread { pid: number; label: string; error: string; threads?: undefined }
 export interface NowRow { pid: number; rank: number | string | null; state: string; since: number | null; step: number | null; memory_mb: number | null; function: string | null; file: string | null; line: number | null; verdict: string | null; id: string; command: string }
 export interface Service { version: string; host: string; target: string | null; read_only: boolean }
 export type Row = Record<string, unknown>;

@@ -40,7 +40,8 @@ function job_says(job: Job): string {
 
 function Picker({ jobs }: { jobs: Job[] }) {
   const [open, set] = useState(false), chosen = useChosen(), { view } = useRoute(), box = useRef<HTMLDivElement>(null);
-  const found = chosen && jobs.find((j) => job_link(j).target === chosen.target);
+  const found = chosen && jobs.find((j) => job_link(j).target === chosen.target || (!chosen.all && j.targets.some((t) => String(t.pid) === chosen.target || t.id === chosen.target)));
+  const one = found && found.targets.length > 1 ? found.targets.find((t) => String(t.pid) === chosen?.target) : undefined;
   useKeys({ t: () => set(!open), ...(open ? { Escape: () => set(false) } : {}) });
   useEffect(() => { if (open) box.current?.querySelector<HTMLElement>(".pop a")?.focus(); }, [open]);
   useEffect(() => set(false), [chosen?.target]);
@@ -48,7 +49,7 @@ function Picker({ jobs }: { jobs: Job[] }) {
     <div class="picker" ref={box}>
       <button class="ctl" aria-expanded={open} aria-haspopup="true" onClick={() => set(!open)} title="Which processes (t)">
         <b>{chosen ? (found ? job_name(found.command) : chosen.target) : "All processes"}</b>
-        <span class="dim">{found ? job_says(found) : chosen ? "" : "of this node"}</span><span class="dim" aria-hidden="true">▾</span>
+        <span class="dim">{one ? `${one.rank !== null ? `rank ${one.rank}, ` : ""}pid ${one.pid}` : found ? job_says(found) : chosen ? "" : "of this node"}</span><span class="dim" aria-hidden="true">▾</span>
       </button>
       {open && (
         <div class="pop">

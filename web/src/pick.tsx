@@ -6,11 +6,12 @@ import { useLive } from "./live";
 import { href, useChosen, useRoute, type Chosen } from "./route";
 import { Blank, Command, Loading, why } from "./ui";
 
-export function useTarget(): { chosen: Chosen; target: Target | undefined; dead: boolean } | null {
+// probed: an agent is in it, as far as is known: a list that is still to come takes none away.
+export function useTarget(): { chosen: Chosen; target: Target | undefined; dead: boolean; probed: boolean } | null {
   const chosen = useChosen(), { data } = useLive<Target[]>("/api/v1/targets", 2000);
   if (!chosen) return null;
   const target = data?.find((t) => String(t.pid) === chosen.target || t.id === chosen.target);
-  return { chosen, target, dead: target?.state === "dead" || target?.state === "archived" };
+  return { chosen, target, dead: target?.state === "dead" || target?.state === "archived", probed: target?.state !== "python" };
 }
 
 export function NeedTarget({ what }: { what: string }) {

@@ -11,7 +11,9 @@ export const VIEWS: View[] = [
   { name: "torch", title: "Torch", key: "t", load: () => import("./views/torch") },
   { name: "memory", title: "Memory", key: "m", load: () => import("./views/memory") },
   { name: "training", title: "Training", key: "l", load: () => import("./views/training") },
+  { name: "inspect", title: "Inspect", key: "i", load: () => import("./views/inspect") },
   { name: "prompt", title: "Prompt", key: "p", load: () => import("./views/prompt") },
+  { name: "debug", title: "Debug", key: "d", load: () => import("./views/debug") },
   { name: "runs", title: "Runs", key: "r", load: () => import("./views/runs") },
   { name: "settings", title: "Settings", key: ",", load: () => import("./views/settings") },
 ];

@@ -1,6 +1,6 @@
 // Activity: the stacks of all chosen processes as one tree, and of one frame its source place, variables and what it waits for.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { command, curl, with_args, type Process } from "../api";
+import { command, curl, with_args, type Process, type Unread } from "../api";
 import { clock, ranges, seconds, some } from "../format";
 import { useKeys } from "../keys";
 import { useLive } from "../live";
@@ -125,8 +125,8 @@ export default function Activity() {
   const chosen = about?.chosen, native = args.get("native") === "1", lines = args.get("by") === "line", single = !!chosen && !chosen.all;
   const threads = (args.get("threads") ?? (single ? "all" : "main")) === "all", idle = args.get("idle") === "1", picked = args.get("frame") ?? "";
   const path = chosen ? with_args("/api/v1/stacks", { target: chosen.target, all: chosen.all, native }) : null;
-  const stacks = useLive<Process[]>(path, 1000);
-  const tree = useMemo(() => stacks.data && merge(stacks.data, { lines, threads, idle }), [stacks.data, lines, threads, idle]);
+  const stacks = useLive<(Process | Unread)[]>(path, 1000), read = useMemo(() => (stacks.data ?? []).filter((p): p is Process => !p.error), [stacks.data]), unread = (stacks.data ?? []).filter((p): p is Unread => !!p.error);
+  const tree = useMemo(() => stacks.data && merge(read, { lines, threads, idle }), [stacks.data, lines, threads, idle]);
   const rows = tree ? flat(tree.root, closed) : [], at = rows.findIndex((r) => r.path === picked);
   const pick = (p: string) => put({ frame: p }), toggle = (p: string) => close((s) => { const next = new Set(s); if (!next.delete(p)) next.add(p); return next; });
   const move = (n: number) => { const next = rows[Math.max(0, Math.min(rows.length - 1, at + n))]; if (next) pick(next.path); };
@@ -136,7 +136,7 @@ export default function Activity() {
   if (about.dead) return <><div class="body"><NoAnswer error={stacks.error ?? ({ status: 422, message: "the process has ended" } as never)} title="It has ended: there are no stacks now." target={chosen.target}><p>What it recorded can be read: <a href={href("sql", { q: "SELECT * FROM python.exceptions" })}>its exceptions</a>, <a href={href("memory")}>its memory</a>.</p></NoAnswer></div>{foot}</>;
   if (!stacks.data && stacks.error) return <><div class="body"><NoAnswer error={stacks.error} title="Its stacks cannot be read." target={chosen.target} /></div>{foot}</>;
   if (!tree) return <Loading what="Reading the stacks." />;
-  const says = verdict_of(stacks.data!, tree.root, tree.who, threads), shown = rows[at];
+  const says = verdict_of(read, tree.root, tree.who, threads), shown = rows[at];
   return (
     <>
       <Trouble of={stacks} />
@@ -145,12 +145,13 @@ export default function Activity() {
         <Switch on={threads} set={(on) => put({ threads: on ? "all" : "main" })}>All threads</Switch>
         <Switch on={idle} set={(on) => put({ idle: on ? "1" : null })}>Idle threads</Switch>
         <Switch on={native} set={(on) => put({ native: on ? "1" : null, frame: null })}>Native frames</Switch>
-        <span class="gap" /><span class="dim">{some(stacks.data!.length, "process", "processes")}, read in {Math.round(stacks.asked)} ms at {clock(stacks.at)}</span>
+        <span class="gap" /><span class="dim">{some(read.length, "process", "processes")}{unread.length ? ` of ${stacks.data!.length}` : ""}, read in {Math.round(stacks.asked)} ms at {clock(stacks.at)}</span>
       </div>
       <div class={`note ${says.odd ? "odd" : "info"}`}><b>{says.text}</b>{tree.hidden > 0 && <span class="dim">{some(tree.hidden, "thread")} not shown.</span>}</div>
+      {unread.length > 0 && <div class="note bad" role="alert"><span><b>{read.length} of {stacks.data!.length} processes answered.</b> No answer from {unread.map((u) => `${u.label} (${u.error})`).slice(0, 6).join(", ")}{unread.length > 6 ? ` and ${unread.length - 6} more` : ""}.</span></div>}
       <div class="body split">
-        <Tree rows={rows} picked={picked} pick={pick} closed={closed} toggle={toggle} total={tree.who.length} processes={stacks.data!.length} threads={threads} />
-        <aside>{shown ? <Detail shown={shown} total={tree.who.length} /> : <p class="pane dim">Choose a frame, with the mouse or with j and k: its place, its variables, and what it waits for stand here. To stop at it: <code>{command("-t", String(stacks.data![0]?.pid ?? "PID"), "pause")}</code></p>}</aside>
+        <Tree rows={rows} picked={picked} pick={pick} closed={closed} toggle={toggle} total={tree.who.length} processes={read.length} threads={threads} />
+        <aside>{shown ? <Detail shown={shown} total={tree.who.length} /> : <p class="pane dim">Choose a frame, with the mouse or with j and k: its place, its variables, and what it waits for stand here. To stop at it: <code>{command("-t", String(read[0]?.pid ?? "PID"), "pause")}</code></p>}</aside>
       </div>
       {foot}
     </>

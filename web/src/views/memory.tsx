@@ -38,7 +38,7 @@ export default function MemoryView() {
             <div class="sec"><h2>CPU</h2><span class="say">% of a core, all threads</span></div>
             <Plot x={x} time height={120} label="CPU in percent of a core" series={[{ name: "CPU", token: "--sp-fwd", values: cpu }]} />
           </>
-        ) : rows.data && m && <NoRows what="No memory over time is recorded of this process." target={chosen.target} probed={about.target?.state === "probed"} dead={about.dead} done={() => rows.again()} />}
+        ) : rows.data && m && <NoRows what="No memory over time is recorded of this process." target={chosen.target} probed={about.probed} dead={about.dead} done={() => rows.again()} />}
         {m && (
           <>
             <div class="sec"><h2>Mappings</h2><span class="say">the largest, by what of them is in RAM</span></div>

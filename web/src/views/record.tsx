@@ -1,6 +1,7 @@
 // What a view shows where a process has no rows of a kind: why, and what brings them, here or at a terminal.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, command, type ApiError, type Service } from "../api";
+import { useKeys } from "../keys";
 import { useLive } from "../live";
 import { Blank, Command, why } from "../ui";
 
@@ -8,10 +9,20 @@ export function useReadOnly(): boolean {
   return !!useLive<Service>("/api/v1/service", Infinity).data?.read_only;
 }
 
-export function Act({ label, path, body, done }: { label: string; path: string; body?: string; done(): void }) {
-  const [state, set] = useState<{ busy: boolean; error?: ApiError }>({ busy: false }), fixed = useReadOnly();
-  const run = () => { set({ busy: true }); ask(path, { body: body ?? "" }).then(() => { set({ busy: false }); done(); }, (error) => set({ busy: false, error })); };
-  return <>{state.error && <span class="bad">{why(state.error)} </span>}<button class="ctl main" disabled={fixed || state.busy} title={fixed ? "The service only reads: --read-only" : undefined} onClick={run}>{label}</button></>;
+interface ActProps { label: string; path: string; body?: string; plain?: boolean; confirm?: string; done(said: string): void; failed?(): void }
+
+// A button that changes something. confirm: what it would do, asked before it does.
+export function Act({ label, path, body, plain, confirm, done, failed }: ActProps) {
+  const [state, set] = useState<{ busy: boolean; asks?: boolean; error?: ApiError }>({ busy: false }), fixed = useReadOnly(), no = useRef<HTMLButtonElement>(null);
+  useEffect(() => { if (state.asks) no.current?.focus(); }, [state.asks]);
+  useKeys(state.asks ? { Escape: () => set({ busy: false }) } : {});
+  const run = () => {
+    set({ busy: true });
+    ask(path, { body: body ?? "" }).then((a) => a.text()).then((said) => { set({ busy: false }); done(said); }, (error) => { set({ busy: false, error }); failed?.(); });
+  };
+  const button = <button class={`ctl${plain ? "" : " main"}`} disabled={fixed || state.busy} title={fixed ? "The service only reads: --read-only" : undefined} onClick={() => (confirm && !state.asks ? set({ busy: false, asks: true }) : run())}>{label}</button>;
+  if (state.asks) return <span class="asks" role="alertdialog" aria-label={label}><span>{confirm}</span> {button} <button class="ctl" ref={no} onClick={() => set({ busy: false })}>Cancel</button></span>;
+  return <>{state.error && <span class="bad">{why(state.error)} </span>}{button}</>;
 }
 
 // probed: an agent is in the process.

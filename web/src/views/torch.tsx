@@ -46,7 +46,7 @@ export default function Torch() {
       <Trouble of={steps} />
       <div class="body">
         {!steps.data && !steps.error ? <Loading what="Reading its steps." /> : !rows.length ? (
-          <NoRows what="No torch rows of this process." target={one} probed={about.target?.state === "probed"} dead={about.dead} done={() => steps.again()} on={{ text: "The torch probe is off, or the program has not stepped since. From the next step on, while it runs:", setting: "probing.torch.profiling=on" }} />
+          <NoRows what="No torch rows of this process." target={one} probed={about.probed} dead={about.dead} done={() => steps.again()} on={{ text: "The torch probe is off, or the program has not stepped since. From the next step on, while it runs:", setting: "probing.torch.profiling=on" }} />
         ) : (
           <>
             <div class="facts"><span><b>{ms(middle)}</b> median step</span><span><b>{ms([...durations].sort((a, b) => a - b)[Math.floor(durations.length * 0.95)])}</b> p95</span><span><b>{count(Number(last!.step))}</b> last step</span>
