@@ -19,6 +19,7 @@ static const struct pb_form results[] = {
     {"csv", "text/csv; charset=utf-8", "--format=csv", NULL},
     {"tsv", "text/tab-separated-values; charset=utf-8", "--format=tsv", NULL},
     {"table", "text/plain; charset=utf-8", "--format=table", NULL},
+    {"arrow", "application/vnd.apache.arrow.stream", "--format=arrow", NULL},
     {"parquet", "application/vnd.apache.parquet", "--output=rows.parquet", "rows.parquet"},
     {0}};
 static const struct pb_form profiles[] = {

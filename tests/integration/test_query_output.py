@@ -1,13 +1,18 @@
 """What query writes: every value exact in every format, whole files or none, any size through bounded memory."""
 import csv
+import datetime
 import io
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 
 import jobs
+import polars
+import pyarrow.ipc
 from jobs import probe
 
 # SQL, its exact text, and what JSON has for it.
@@ -52,6 +57,43 @@ def test_json_gives_every_value_back():
     expected = {f"v{i}": value for i, (*_, value) in enumerate(VALUES)}
     assert json.loads(output("--format", "json", SQL)) == [expected] == [json.loads(output("--format", "jsonl", SQL))]
     assert json.loads(output("--format", "json", "SELECT 1 AS a, 2 AS a, 3 AS a_1")) == [{"a": 1, "a_1": 2, "a_1_1": 3}]
+
+
+def read_arrow(data):
+    table = pyarrow.ipc.open_stream(data).read_all()
+    table.validate(full=True)
+    return table
+
+
+def test_arrow_gives_every_value_back():
+    def arrow(*words):
+        return read_arrow(subprocess.run([jobs.PROGRAM, "query", "--format", "arrow", *words], stdout=subprocess.PIPE, check=True).stdout)
+    typed = {"9223372036854775807::BIGINT": 2**63 - 1, "1.50::DECIMAL(38,2)": Decimal("1.50"), "'nan'::DOUBLE": math.nan, "'-inf'::FLOAT": -math.inf,
+             "(-170141183460469231731687303715884105728)::HUGEINT": Decimal(-2**127), "340282366920938463463374607431768211455::UHUGEINT": str(2**128 - 1),
+             "TIMESTAMP '1969-12-31 23:59:59.000001'": datetime.datetime(1969, 12, 31, 23, 59, 59, 1),
+             "TIMESTAMPTZ '2024-01-01 00:00:00+00'": datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc),
+             "INTERVAL '1 month -3 days 00:00:00.5'": (1, -3, 500_000_000), "'a\\xFF\\x00'::BLOB": b"a\xff\x00"}
+    row, = arrow(SQL).to_pylist()
+    for (sql, text, value), came in zip(VALUES, row.values()):
+        want = typed.get(sql, text if isinstance(value, (list, dict)) else value)  # lists, structs and maps are JSON
+        assert came == want or came != came and want != want, sql
+    # More than one batch, with holes, and columns without a value; then nothing at all.
+    many = arrow("SELECT range AS n, CASE WHEN range % 3 > 0 THEN 'x' || range END AS t, range % 2 = 0 AS b, NULL AS z, "
+                 "CASE WHEN range % 5 = 1 THEN gen_random_uuid() END AS u FROM range(5003)")
+    assert many.drop_columns("u").to_pylist() == [{"n": n, "t": f"x{n}" if n % 3 else None, "b": n % 2 == 0, "z": None} for n in range(5003)]
+    assert [len(u) if u else 0 for u in many["u"].to_pylist()] == [36 if n % 5 == 1 else 0 for n in range(5003)]
+    assert polars.from_arrow(many)["n"].sum() == sum(range(5003))
+    none = arrow("SELECT 1::UTINYINT AS a, DATE '2024-01-01' AS d WHERE false")
+    assert (none.num_rows, list(map(str, none.schema.types))) == (0, ["uint8", "date32[day]"])
+
+
+def test_arrow_holds_one_result_and_is_nothing_for_a_terminal(tmp_path):
+    two = probe("query", "--format", "arrow", "-o", tmp_path / "x.arrows", "SELECT 1; SELECT 2")
+    assert two.returncode == 1 and "one statement" in two.stderr and not list(tmp_path.iterdir())
+    assert probe("query", "-o", tmp_path / "x.arrows", "SELECT 7 AS n").returncode == 0
+    assert read_arrow((tmp_path / "x.arrows").read_bytes()).to_pylist() == [{"n": 7}]
+    shown = subprocess.run(["script", "-qec", f"{jobs.PROGRAM} query --format arrow 'SELECT 1'", "/dev/null"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert shown.returncode == 2 and "nothing for a terminal" in shown.stdout
 
 
 def test_markdown_shows_what_is_there():

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import jobs
+import pyarrow.ipc
 import pytest
 from jobs import PROGRAM, probe
 from serve_kit import Service, commands_of, rss, service
@@ -87,6 +88,8 @@ def test_queries_come_in_every_format(served, job):
     for form, want in (("csv", b"a,b\n1,x\n"), ("tsv", b"a\tb\n1\tx\n"), ("jsonl", b'{"a": 1, "b": "x"}\n')):
         assert served.ask(f"/api/v1/query?format={form}", body=sql)[2] == want
     assert served.ask("/api/v1/query?format=parquet", body=sql)[2].startswith(b"PAR1")
+    _, headers, body = served.ask("/api/v1/query?format=arrow", body=sql)
+    assert headers["Content-Type"] == "application/vnd.apache.arrow.stream" and pyarrow.ipc.open_stream(body).read_all().to_pylist() == [{"a": 1, "b": "x"}]
     assert served.json(f"/api/v1/query?target={job.pid}", body="SELECT count(*) > 0 AS any FROM probing.tables") == [{"any": True}]
 
 

@@ -154,7 +154,7 @@ static void fish_command(const struct pb_command *c)
         printf("complete -c probing -n 'contains -- %s (__probing_command)' -l %s%s -d '", c->name,
                c->options[i].name,
                strcmp(c->options[i].name, "format") == 0
-                   ? " -x -a 'table json jsonl csv tsv markdown parquet'"
+                   ? " -x -a 'table json jsonl csv tsv markdown parquet arrow'"
                : c->options[i].argument ? " -r"
                                         : "");
         print_quoted(c->options[i].help, "\\");

@@ -59,7 +59,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (format && (pb_query_format(format, &o.format) < 0 || o.format == PB_QUERY_TABLE))
         return pb_fail(
             err, PB_USAGE,
-            "there is no format '%s' for files; there are parquet, csv, tsv, json, jsonl and markdown",
+            "there is no format '%s' for files; there are parquet, arrow, csv, tsv, json, jsonl and markdown",
             format);
     if (!is_table_name(call->args[0]))
         return pb_fail(err, PB_USAGE,
@@ -74,7 +74,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
 static const struct pb_option options[] = {
     {'o', "output", "FILE", "the file, which appears whole or not at all; its name tells the format"},
-    {0, "format", "FORMAT", "parquet, csv, tsv, json, jsonl or markdown"},
+    {0, "format", "FORMAT", "parquet, arrow, csv, tsv, json, jsonl or markdown"},
     {0, "since", "TIME", "rows from then on: 5m or 2h back from now, or '2026-01-31 12:00:00' (UTC)"},
     {0, "until", "TIME", "rows before then"},
     {0, "strict", NULL, "fail, and write nothing, where something of a process could not be read"},

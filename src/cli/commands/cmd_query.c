@@ -28,7 +28,8 @@ static int read_options(const struct pb_call *call, struct pb_query_options *ret
     if (format && pb_query_format(format, &o.format) < 0)
         return pb_fail(
             err, PB_USAGE,
-            "there is no format '%s'; there are table, json, jsonl, csv, tsv, markdown and parquet", format);
+            "there is no format '%s'; there are table, json, jsonl, csv, tsv, markdown, parquet and arrow",
+            format);
     if (o.output && !format)
         o.format = pb_query_format_of(o.output);
     if (timeout && pb_parse_duration(timeout, &o.timeout_ms) < 0)
@@ -44,6 +45,10 @@ static int read_options(const struct pb_call *call, struct pb_query_options *ret
         return pb_fail(err, PB_USAGE, "--watch shows rows again and again; they do not go to a file (-o)");
     if (o.format == PB_QUERY_PARQUET && !o.output)
         return pb_fail(err, PB_USAGE, "parquet is a file: -o FILE says which");
+    if (o.format == PB_QUERY_ARROW && !o.output && isatty(STDOUT_FILENO))
+        return pb_fail(err, PB_USAGE, "arrow is binary, which is nothing for a terminal: -o FILE, or a pipe");
+    if (o.format == PB_QUERY_ARROW && watch)
+        return pb_fail(err, PB_USAGE, "--watch shows rows to a person; arrow is for programs");
     *ret = o;
     return 0;
 }
@@ -125,7 +130,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 }
 
 static const struct pb_option options[] = {
-    {0, "format", "FORMAT", "table, json, jsonl, csv, tsv, markdown or parquet"},
+    {0, "format", "FORMAT", "table, json, jsonl, csv, tsv, markdown, parquet or arrow (its stream)"},
     {'o', "output", "FILE", "write to a file, which appears whole or not at all"},
     {'f', "file", "FILE", "read the statements from a file"},
     {'x', "expanded", NULL, "one column a line"},

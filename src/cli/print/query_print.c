@@ -2,6 +2,7 @@
 #include "cli/print/query_print.h"
 
 #include "base/time.h"
+#include "cli/print/arrow.h"
 #include "cli/print/rows.h"
 #include "engine/caller/broker_parquet.h"
 #include "print/glyph.h"
@@ -31,12 +32,13 @@ struct pb_printer {
     struct pb_rows rows;
     struct pb_records records;
     struct pb_parquet *parquet;
+    struct pb_arrow *arrow;
     struct pb_row_text row;
     uint64_t began; /* start of the result, on the monotonic clock */
 };
 
-static const char *const names[PB_QUERY_FORMATS] = {"table", "json",     "jsonl",  "csv",
-                                                    "tsv",   "markdown", "parquet"};
+static const char *const names[PB_QUERY_FORMATS] = {"table", "json",     "jsonl",   "csv",
+                                                    "tsv",   "markdown", "parquet", "arrow"};
 
 int pb_query_format(const char *name, enum pb_query_format *ret)
 {
@@ -325,6 +327,8 @@ int pb_printer_columns(struct pb_printer *p, const struct pb_sql_column *columns
 
     if (p->parquet)
         return pb_parquet_columns(p->parquet, columns, n);
+    if (p->arrow)
+        return pb_arrow_columns(p->arrow, columns, n);
     int r = finish_result(p, NULL);
     if (r == 0)
         r = keep_names(p, columns, n);
@@ -385,9 +389,9 @@ static int show_so_far(struct pb_printer *p)
 
 int pb_printer_rows(struct pb_printer *p, const struct pb_batch *batch)
 {
-    int r = 0;
+    int r = p->arrow ? pb_arrow_rows(p->arrow, batch) : 0;
 
-    for (uint32_t i = 0; r == 0 && i < batch->nrows; i++) {
+    for (uint32_t i = 0; r == 0 && !p->arrow && i < batch->nrows; i++) {
         r = pb_row_text_take(&p->row, batch, i);
         if (r == 0)
             r = add_row(p, p->row.cells, batch->ncolumns);
@@ -412,6 +416,10 @@ struct pb_printer *pb_printer_new(enum pb_query_format format, const struct pb_p
     if (p)
         *p = (struct pb_printer){
             .format = format, .o = *o, .out = out, .careful = o->screen || isatty(fileno(out))};
+    if (p && format == PB_QUERY_ARROW && !(p->arrow = pb_arrow_new(out))) {
+        free(p);
+        return NULL;
+    }
     return p;
 }
 
@@ -424,7 +432,7 @@ int pb_printer_end(struct pb_printer *p, struct pb_err *err)
 {
     if (p->parquet)
         return err ? pb_parquet_end(p->parquet, err) : 0;
-    int r = finish_result(p, err);
+    int r = !p->arrow ? finish_result(p, err) : err ? pb_arrow_end(p->arrow) : 0;
     if (r == 0 && (fflush(p->out) != 0 || ferror(p->out)))
         r = pb_fail(err, -errno, "the output cannot be written: %s", strerror(errno));
     return r;
@@ -435,6 +443,7 @@ void pb_printer_free(struct pb_printer *p)
     pb_rows_done(&p->rows);
     pb_row_text_done(&p->row);
     pb_parquet_free(p->parquet);
+    pb_arrow_free(p->arrow);
     release_names(p);
     free(p);
 }

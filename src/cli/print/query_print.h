@@ -18,6 +18,7 @@ enum pb_query_format {
     PB_QUERY_TSV,
     PB_QUERY_MARKDOWN,
     PB_QUERY_PARQUET,
+    PB_QUERY_ARROW, /* binary: not for a terminal */
     PB_QUERY_FORMATS
 };
 

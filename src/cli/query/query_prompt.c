@@ -143,7 +143,7 @@ static void set_format(struct prompt *p, const char *argument)
 {
     enum pb_query_format format;
 
-    if (pb_query_format(argument, &format) < 0 || format == PB_QUERY_PARQUET) {
+    if (pb_query_format(argument, &format) < 0 || format == PB_QUERY_PARQUET || format == PB_QUERY_ARROW) {
         print_error("a format is table, json, jsonl, csv, tsv or markdown");
         return;
     }

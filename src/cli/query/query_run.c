@@ -25,11 +25,8 @@ enum pb_query_format pb_query_format_of(const char *path)
     static const struct {
         const char *end;
         enum pb_query_format format;
-    } ends[] = {{".json", PB_QUERY_JSON},
-                {".jsonl", PB_QUERY_JSONL},
-                {".tsv", PB_QUERY_TSV},
-                {".md", PB_QUERY_MARKDOWN},
-                {".parquet", PB_QUERY_PARQUET}};
+    } ends[] = {{".json", PB_QUERY_JSON},   {".jsonl", PB_QUERY_JSONL},     {".tsv", PB_QUERY_TSV},
+                {".md", PB_QUERY_MARKDOWN}, {".parquet", PB_QUERY_PARQUET}, {".arrows", PB_QUERY_ARROW}};
     const char *dot = strrchr(path, '.');
 
     for (size_t i = 0; dot && i < sizeof(ends) / sizeof(ends[0]); i++)
@@ -100,6 +97,9 @@ static int show_all(struct view *v, struct pb_query *q, struct pb_err *err)
 
     while ((r = pb_query_next(q, &event, err)) > 0) {
         r = show_event(v, q, &event);
+        if (r == -EEXIST)
+            return pb_fail(err, r,
+                           "a stream of Arrow holds the rows of one statement, and there are several");
         if (r < 0)
             return pb_fail(err, r, "the output cannot be written: %s", strerror(-r));
     }
