@@ -376,20 +376,6 @@ def test_the_odd_rank_is_seen(tmp_path):
             rank.__exit__(None, None, None)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
-def test_who_cannot_be_read_stands_in_the_document_beside_the_others():
-    code = "import time; print('ready', flush=True); time.sleep(1000)"
-    with jobs.start("/usr/bin/python3", "-c", code, "half-read-job", ready="ready", user=65534) as own, \
-            jobs.start("/usr/bin/python3", "-c", code, "half-read-job", ready="ready") as foreign:
-        done = probe("-t", "half-read-job", "--all", "backtrace", "--json", preexec_fn=lambda: os.setuid(65534))
-        found = {process["pid"]: process for process in json.loads(done.stdout)}
-        assert done.returncode == 0 and found[own.pid]["threads"] and "threads" not in found[foreign.pid]
-        assert found[foreign.pid]["error"] in done.stderr and found[foreign.pid]["label"] == f"pid {foreign.pid}"
-        assert probe("-t", "half-read-job", "--all", "backtrace", preexec_fn=lambda: os.setuid(65534)).returncode == 1
-        alone = probe("-t", foreign.pid, "backtrace", "--json", preexec_fn=lambda: os.setuid(65534))
-        assert alone.returncode == 1 and alone.stdout == ""
-
-
 def test_ranks_that_are_not_in_a_collective_are_named(tmp_path):
     module = tmp_path / "torch/distributed/distributed_c10d.py"
     module.parent.mkdir(parents=True)

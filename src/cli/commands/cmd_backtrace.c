@@ -71,9 +71,8 @@ struct set {
     size_t *index; /* for each process shown: its index in the call's targets */
     struct pb_sources **sources;
     bool *gone;
-    struct pb_stacks_failure *failures;
-    size_t n, nfailures;
-    bool answered; /* one at least */
+    size_t n;
+    bool failed;
 };
 
 static void print_failure(const struct pb_call *call, struct set *set, size_t i, int r,
@@ -83,9 +82,7 @@ static void print_failure(const struct pb_call *call, struct set *set, size_t i,
     fprintf(stderr, "probing: %s: %s%s%s\n", call->command->name, set->n > 1 ? call->targets.at[i].label : "",
             set->n > 1 ? ": " : "", pb_err_text(err, r));
     set->gone[i] = true;
-    set->failures[set->nfailures++] = (struct pb_stacks_failure){.pid = call->targets.at[i].pid,
-                                                                 .label = call->targets.at[i].label,
-                                                                 .why = strdup(pb_err_text(err, r))};
+    set->failed = true;
 }
 
 static void set_done(struct set *set)
@@ -100,9 +97,6 @@ static void set_done(struct set *set)
     free(set->index);
     free(set->sources);
     free(set->gone);
-    for (size_t i = 0; i < set->nfailures; i++)
-        free(set->failures[i].why);
-    free(set->failures);
 }
 
 static int set_init(const struct pb_call *call, struct set *set, struct pb_err *err)
@@ -116,9 +110,7 @@ static int set_init(const struct pb_call *call, struct set *set, struct pb_err *
     set->index = calloc(set->n, sizeof(*set->index));
     set->sources = calloc(set->n, sizeof(struct pb_sources *));
     set->gone = calloc(set->n, sizeof(*set->gone));
-    set->failures = calloc(set->n, sizeof(*set->failures));
-    return set->left.at && set->answers && set->shown && set->index && set->sources && set->gone &&
-                   set->failures
+    return set->left.at && set->answers && set->shown && set->index && set->sources && set->gone
                ? 0
                : pb_fail(err, -ENOMEM, "out of memory");
 }
@@ -248,7 +240,7 @@ static int print_once(const struct pb_call *call, const struct plan *p, struct s
     if (n == 0)
         return 0;
     if (p->json)
-        pb_stacks_print_json(set->shown, n, set->failures, set->nfailures);
+        pb_stacks_print_json(set->shown, n);
     else if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
         print_rows(set, n, call->format, err);
     else if (p->merge)
@@ -272,7 +264,6 @@ static int print_repeatedly(const struct pb_call *call, const struct plan *p, st
         int n = set_take(call, p, set, err);
         if (n <= 0)
             return n;
-        set->answered = true;
         r = print_once(call, p, set, (size_t)n, histories, err);
     }
     return r;
@@ -296,10 +287,8 @@ int pb_backtrace(const struct pb_call *call, struct pb_err *err)
     for (size_t i = 0; histories && i < set.n; i++)
         pb_history_done(&histories[i]);
     free(histories);
-    /* A program finds in the document who could not be read: it is whole as long as somebody is in it. */
-    bool failed = set.nfailures && !(p.json && set.answered);
     set_done(&set);
-    return r < 0 ? r : failed ? PB_FAILED : 0;
+    return r < 0 ? r : set.failed ? PB_FAILED : 0;
 }
 
 const struct pb_command pb_cmd_backtrace = {
@@ -307,23 +296,18 @@ const struct pb_command pb_cmd_backtrace = {
     .alias = "dump",
     .summary = "what every thread is doing now: Python stacks, read from outside",
     .synopsis = "",
-    .text =
-        "Works on any process, also one that hangs, is stopped (SIGSTOP), holds the GIL for ever, or "
-        "runs in a\n"
-        "container; nothing is loaded into it. The thread that holds the GIL comes first, then those "
-        "that run; the\n"
-        "innermost frame is at the top. Where it can be known, a line on top says what the process waits "
-        "for.\n"
-        "A thread that sleeps is read as it sleeps; one that runs is stopped for some ten microseconds, "
-        "since a\n"
-        "stack read from a running thread never was (--no-stop forbids that). CPython 3.4 to 3.15.\n"
-        "With --native the frames of C, C++ and other libraries stand where they were called: function "
-        "[module] (file:line).\n"
-        "A process without Python shows its native stacks without being asked. With --all who cannot be "
-        "read is named\n"
-        "and the exit status is 1; with --json it stands in the array with its \"error\", and the status is "
-        "1 where none\n"
-        "could be read.",
+    .text = "Works on any process, also one that hangs, is stopped (SIGSTOP), holds the GIL for ever, or "
+            "runs in a\n"
+            "container; nothing is loaded into it. The thread that holds the GIL comes first, then those "
+            "that run; the\n"
+            "innermost frame is at the top. Where it can be known, a line on top says what the process waits "
+            "for.\n"
+            "A thread that sleeps is read as it sleeps; one that runs is stopped for some ten microseconds, "
+            "since a\n"
+            "stack read from a running thread never was (--no-stop forbids that). CPython 3.4 to 3.15.\n"
+            "With --native the frames of C, C++ and other libraries stand where they were called: function "
+            "[module] (file:line).\n"
+            "A process without Python shows its native stacks without being asked.",
     .example = "probing -t 4711 backtrace\nprobing -t 4711 backtrace --locals\n"
                "  probing -t train.py --all backtrace --merge",
     .options = options,

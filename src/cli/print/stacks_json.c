@@ -259,25 +259,12 @@ static void put_process(const struct pb_stacks *s)
     fputs("]}", stdout);
 }
 
-static void put_failure(const struct pb_stacks_failure *f)
-{
-    printf("  {\"pid\": %d, \"label\": ", f->pid);
-    put_string(f->label);
-    fputs(", \"error\": ", stdout);
-    put_string(f->why ? f->why : "it could not be read");
-    putchar('}');
-}
-
-void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n,
-                          const struct pb_stacks_failure *failures, size_t nfailures)
+void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n)
 {
     puts("[");
-    for (size_t i = 0; i < n + nfailures; i++) {
-        if (i < n)
-            put_process(all[i]);
-        else
-            put_failure(&failures[i - n]);
-        puts(i + 1 < n + nfailures ? "," : "");
+    for (size_t i = 0; i < n; i++) {
+        put_process(all[i]);
+        puts(i + 1 < n ? "," : "");
     }
     puts("]");
 }

@@ -15,14 +15,6 @@ void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, cons
 void pb_stacks_put_native(const struct pb_native_frame *f);
 /* Prints that the position of the following Python frames among the native ones is unknown. */
 void pb_stacks_put_apart(void);
-/* A process that could not be read, and why. */
-struct pb_stacks_failure {
-    int pid;
-    const char *label;
-    char *why;
-};
-/* A process that could not be read stands in the same array, with "error" in place of "threads". */
-void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n,
-                          const struct pb_stacks_failure *failures, size_t nfailures);
+void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n);
 /* Prints the set, preceded by what each process waits for. */
 void pb_stacks_print_merged(struct pb_stackset *set, const struct pb_stacks *const *all, size_t n);
