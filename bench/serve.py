@@ -23,8 +23,7 @@ from tempfile import TemporaryDirectory
 TOP = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TOP / "tests/integration"), str(TOP / "tests")]
 import jobs  # noqa: E402
-from serve_kit import rss, service  # noqa: E402
-from test_events import Stream  # noqa: E402
+from serve_kit import Stream, rss, service  # noqa: E402
 
 MARK = ("-X", f"serve{os.getpid()}")  # stands in the command lines of our processes alone
 

@@ -35,7 +35,9 @@ enum pb_route_flags {
     PB_ROUTE_SQL = 32,     /* with STDIN: the body is JSON that has the SQL in it (original.h) */
     PB_ROUTE_MCP = 64,     /* a message of the Model Context Protocol (mcp.h); words is NULL */
     PB_ROUTE_EVENTS = 16,  /* a stream of events (events.h); words is NULL */
-    PB_ROUTE_TARGET = 8    /* takes ?target= and ?all=, or else the service's own target where it has one */
+    PB_ROUTE_PARTIAL =
+        128,            /* exit status 1 with an answer: some of several processes failed, and it says so */
+    PB_ROUTE_TARGET = 8 /* takes ?target= and ?all=, or else the service's own target where it has one */
 };
 
 struct pb_route {

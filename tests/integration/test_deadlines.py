@@ -14,6 +14,7 @@ from contextlib import ExitStack
 import jobs
 import pytest
 from jobs import probe
+from serve_kit import NEEDS_SERVE, service
 
 MARK = f"deadlines-{os.getpid()}"
 
@@ -88,11 +89,26 @@ def ask(*words):
 
 def test_stacks_of_the_others_are_shown_and_the_one_that_hangs_is_named(ranks):
     done = ask("backtrace", "--native", "--json", "--timeout", "2")
-    shown = {process["label"]: process for process in json.loads(done.stdout)}
-    assert {"rank 0", "rank 1"} <= set(shown) and "rank 3" not in shown
+    check_stacks(json.loads(done.stdout), ranks)
+    assert done.returncode == 1 and f"rank 3: process {ranks[3].pid}: timed out: no answer within 2 s" in done.stderr
+
+
+def check_stacks(processes, ranks):
+    shown = {process["label"]: process for process in processes}
+    assert {"rank 0", "rank 1", "rank 3"} <= set(shown) and "error" not in shown["rank 0"]
     for rank in ("rank 0", "rank 1"):
         assert "waits_here" in [frame["function"] for frame in shown[rank]["threads"][0]["frames"]]
-    assert done.returncode == 1 and f"rank 3: process {ranks[3].pid}: timed out: no answer within 2 s" in done.stderr
+    assert f"process {ranks[3].pid}: timed out: no answer within 2 s" in shown["rank 3"]["error"] and shown["rank 3"]["threads"] == []
+
+
+@NEEDS_SERVE
+def test_the_service_answers_for_the_others_and_names_the_one_that_hangs(ranks, tmp_path):
+    with service(tmp_path / "r") as served:
+        status, _, body = served.ask(f"/api/v1/stacks?target={MARK}&all=true&native=true&timeout=2")
+        assert status == 200
+        check_stacks(json.loads(body), ranks)
+        merged = served.json(f"/api/v1/stacks?target={MARK}&all=true&merge=true&native=true&timeout=2")
+        assert [row["pid"] for row in merged if "error" in row] and any("waits_here" in str(row) for row in merged)
 
 
 def test_a_query_has_the_rows_of_the_others(ranks):

@@ -6,71 +6,10 @@ import time
 
 import jobs
 import pytest
-from jobs import PROGRAM, probe
-from serve_kit import commands_of, rss, service
+from jobs import probe
+from serve_kit import NEEDS_SERVE, Stream, commands_of, job, rss, served, service  # noqa: F401 (job and served are fixtures)
 
-pytestmark = pytest.mark.skipif(not (PROGRAM.parent / "probing-serve").exists(), reason="built without libmicrohttpd")
-
-
-class Stream:
-    """A client of the stream that reads when it is told to."""
-
-    def __init__(self, served, topics, **headers):
-        self.socket = socket.create_connection((served.host, served.port), timeout=30)
-        sent = {"Host": served.address, "Authorization": f"Bearer {served.token}", **headers}
-        lines = [f"GET /api/v1/events?topics={topics} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
-        self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
-        self.bytes = b""
-
-    def read_more(self):
-        """False: the other end has closed."""
-        more = self.socket.recv(65536)
-        self.bytes += more
-        return bool(more)
-
-    def text(self):
-        """The body as far as it has come, out of its chunks."""
-        _, _, rest = self.bytes.partition(b"\r\n\r\n")
-        body = b""
-        while b"\r\n" in rest:
-            size, _, rest = rest.partition(b"\r\n")
-            length = int(size, 16)
-            body, rest = body + rest[:length], rest[length + 2:]
-        return body.decode()
-
-    def events(self):
-        """(topic, number, data) of each that has come whole."""
-        found = []
-        for block in self.text().split("\n\n")[:-1]:
-            fields = [line.partition(": ") for line in block.split("\n") if not line.startswith(":")]
-            if fields:
-                data = "\n".join(value for name, _, value in fields if name == "data")
-                found.append((dict((name, value) for name, _, value in fields)["event"], fields[0][2], json.loads(data)))
-        return found
-
-    def wait_for(self, enough, seconds=30):
-        self.socket.settimeout(seconds)
-        while not enough(self.events()):
-            assert self.read_more(), f"the stream ended: {self.bytes[-500:]}"
-        return self.events()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.socket.close()
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    with service(tmp_path_factory.mktemp("s") / "r") as s:
-        yield s
-
-
-@pytest.fixture(scope="module")
-def job():
-    with jobs.python() as running:
-        yield running
+pytestmark = NEEDS_SERVE
 
 
 def numbers(events):

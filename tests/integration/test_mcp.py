@@ -4,26 +4,13 @@ import json
 import subprocess
 import sys
 
-import jobs
 import pytest
-from jobs import PROGRAM, probe
-from serve_kit import service
+from jobs import probe
+from serve_kit import NEEDS_SERVE, job, served, service  # noqa: F401 (job and served are fixtures)
 
-pytestmark = pytest.mark.skipif(not (PROGRAM.parent / "probing-serve").exists(), reason="built without libmicrohttpd")
+pytestmark = NEEDS_SERVE
 
 READ = {"list_targets", "now", "stacks", "compare_ranks", "hang_report", "describe_tables", "query", "profile", "memory"}
-
-
-@pytest.fixture(scope="module")
-def job():
-    with jobs.python() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    with service(tmp_path_factory.mktemp("s") / "r") as s:
-        yield s
 
 
 def send(served, method, params=None, headers=(), **message):

@@ -18,21 +18,9 @@ import jobs
 import pyarrow.ipc
 import pytest
 from jobs import PROGRAM, probe
-from serve_kit import Service, commands_of, rss, service
+from serve_kit import NEEDS_SERVE, Service, commands_of, job, rss, served, service  # noqa: F401 (job and served are fixtures)
 
-pytestmark = pytest.mark.skipif(not (PROGRAM.parent / "probing-serve").exists(), reason="built without libmicrohttpd")
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    with service(tmp_path_factory.mktemp("s") / "r") as s:
-        yield s
-
-
-@pytest.fixture(scope="module")
-def job():
-    with jobs.python() as running:
-        yield running
+pytestmark = NEEDS_SERVE
 
 
 # --- what it answers ---
@@ -111,6 +99,15 @@ def test_an_error_in_the_middle_breaks_the_stream(served):
     sql = "SELECT CASE WHEN range = 2000000 THEN error('boom') ELSE 'x' END AS v FROM range(3000000)"
     with pytest.raises(http.client.IncompleteRead):
         served.ask("/api/v1/query?format=csv", body=sql)
+
+
+def test_stacks_of_several_are_merged(served):
+    mark = f"several{os.getpid()}"
+    with jobs.python(flags=("-X", mark)) as one, jobs.python(flags=("-X", mark)) as two:
+        merged = served.json(f"/api/v1/stacks?target={mark}&all=true&merge=true")
+        stacks = [stack for stack in merged if stack["frames"][0]["function"] == "train"]  # at one line, or at two
+        assert sum(stack["processes"] for stack in stacks) == 2 and {m["tid"] for stack in stacks for m in stack["members"]} == {one.pid, two.pid}
+        assert [frame["function"] for frame in stacks[0]["frames"]] == ["train", "main", "<module>"]
 
 
 def test_profiles_come_in_every_format(served, job):

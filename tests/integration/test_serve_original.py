@@ -5,10 +5,10 @@ import time
 
 import jobs
 import pytest
-from jobs import PROGRAM, probe
-from serve_kit import service
+from jobs import probe
+from serve_kit import NEEDS_SERVE, service
 
-pytestmark = pytest.mark.skipif(not (PROGRAM.parent / "probing-serve").exists(), reason="built without libmicrohttpd")
+pytestmark = NEEDS_SERVE
 
 
 @pytest.fixture(scope="module")

@@ -72,6 +72,8 @@ struct set {
     struct pb_sources **sources;
     bool *gone;
     size_t n;
+    struct pb_stacks_failure *failures; /* of the last time that they were read */
+    size_t nfailures;
     bool failed;
 };
 
@@ -83,6 +85,8 @@ static void print_failure(const struct pb_call *call, struct set *set, size_t i,
             set->n > 1 ? ": " : "", pb_err_text(err, r));
     set->gone[i] = true;
     set->failed = true;
+    set->failures[set->nfailures++] = (struct pb_stacks_failure){
+        .pid = call->targets.at[i].pid, .label = call->targets.at[i].label, .why = pb_err_text(err, r)};
 }
 
 static void set_done(struct set *set)
@@ -97,6 +101,7 @@ static void set_done(struct set *set)
     free(set->index);
     free(set->sources);
     free(set->gone);
+    free(set->failures);
 }
 
 static int set_init(const struct pb_call *call, struct set *set, struct pb_err *err)
@@ -110,7 +115,9 @@ static int set_init(const struct pb_call *call, struct set *set, struct pb_err *
     set->index = calloc(set->n, sizeof(*set->index));
     set->sources = calloc(set->n, sizeof(struct pb_sources *));
     set->gone = calloc(set->n, sizeof(*set->gone));
-    return set->left.at && set->answers && set->shown && set->index && set->sources && set->gone
+    set->failures = calloc(set->n, sizeof(*set->failures));
+    return set->left.at && set->answers && set->shown && set->index && set->sources && set->gone &&
+                   set->failures
                ? 0
                : pb_fail(err, -ENOMEM, "out of memory");
 }
@@ -122,7 +129,7 @@ static int set_take(const struct pb_call *call, const struct plan *p, struct set
     int n = 0;
 
     pb_stacks_answers_done(set->answers, set->n);
-    set->left.n = 0;
+    set->left.n = set->nfailures = 0;
     for (size_t i = 0; i < set->n; i++)
         if (!set->gone[i])
             set->left.at[set->left.n++] = call->targets.at[i];
@@ -220,18 +227,19 @@ static void print_texts(struct set *set, size_t n, struct pb_history *histories)
     }
 }
 
-static int print_merged(const struct pb_stacks *const *shown, size_t n, struct pb_err *err)
+static int print_merged(const struct plan *p, const struct set *set, size_t n, struct pb_err *err)
 {
-    struct pb_stackset *set;
+    struct pb_stackset *merged = NULL;
 
-    int r = pb_stackset_new(&set);
+    int r = pb_stackset_new(&merged);
     for (size_t i = 0; r == 0 && i < n; i++)
-        r = pb_stackset_add(set, shown[i], pb_label_rank(shown[i]->label));
-    if (r < 0)
-        return pb_fail(err, r, "the stacks cannot be merged: %s", strerror(-r));
-    pb_stacks_print_merged(set, shown, n);
-    pb_stackset_free(set);
-    return 0;
+        r = pb_stackset_add(merged, set->shown[i], pb_label_rank(set->shown[i]->label));
+    if (r == 0 && p->json)
+        pb_stacks_print_merged_json(merged, set->failures, set->nfailures);
+    else if (r == 0)
+        pb_stacks_print_merged(merged, set->shown, n);
+    pb_stackset_free(merged);
+    return r < 0 ? pb_fail(err, r, "the stacks cannot be merged: %s", strerror(-r)) : 0;
 }
 
 static int print_once(const struct pb_call *call, const struct plan *p, struct set *set, size_t n,
@@ -239,12 +247,12 @@ static int print_once(const struct pb_call *call, const struct plan *p, struct s
 {
     if (n == 0)
         return 0;
+    if (p->merge && (p->json || call->format == PB_FORMAT_TABLE))
+        return print_merged(p, set, n, err);
     if (p->json)
-        pb_stacks_print_json(set->shown, n);
+        pb_stacks_print_json(set->shown, n, set->failures, set->nfailures);
     else if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
         print_rows(set, n, call->format, err);
-    else if (p->merge)
-        return print_merged(set->shown, n, err);
     else
         print_texts(set, n, histories);
     return 0;

@@ -1,4 +1,5 @@
-/* stacks_json: stacks for a program to read; see stacks.h. One array, an object a process. */
+/* stacks_json: stacks for a program to read; see stacks_print.h. */
+#include "ask/stackset.h"
 #include "cli/print/stacks_print.h"
 #include "print/records.h"
 #include "remote/core.h"
@@ -259,12 +260,78 @@ static void put_process(const struct pb_stacks *s)
     fputs("]}", stdout);
 }
 
-void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n)
+/* Behind n objects of the array. A consumer that walks threads meets none. */
+static void put_failures(size_t n, const struct pb_stacks_failure *failures, size_t nfailures)
+{
+    for (size_t i = 0; i < nfailures; i++) {
+        printf("%s  {\"pid\": %d, \"label\": ", n + i ? ",\n" : "", (int)failures[i].pid);
+        put_string(failures[i].label);
+        fputs(", \"error\": ", stdout);
+        put_string(failures[i].why);
+        fputs(", \"threads\": []}", stdout);
+    }
+    puts(n + nfailures ? "\n]" : "]");
+}
+
+void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n,
+                          const struct pb_stacks_failure *failures, size_t nfailures)
 {
     puts("[");
     for (size_t i = 0; i < n; i++) {
+        fputs(i ? ",\n" : "", stdout);
         put_process(all[i]);
-        puts(i + 1 < n ? "," : "");
     }
-    puts("]");
+    put_failures(n, failures, nfailures);
+}
+
+/* --- merged --- */
+
+static void put_ranks(const struct pb_set_stack *s)
+{
+    fputs(", \"ranks\": [", stdout);
+    for (size_t i = 0; i < s->nranks; i++)
+        printf("%s[%" PRIu32 ", %" PRIu32 "]", i ? ", " : "", s->ranks[i].first, s->ranks[i].last);
+    fputs("], \"members\": [", stdout);
+    for (size_t i = 0; i < s->nmembers; i++) {
+        printf("%s{\"tid\": %d", i ? ", " : "", (int)s->members[i].tid);
+        put_or_null("process", s->members[i].process);
+        put_or_null("thread", s->members[i].thread);
+        putchar('}');
+    }
+    putchar(']');
+}
+
+static void put_set_stack(struct pb_stackset *set, size_t number)
+{
+    struct pb_set_stack s;
+    struct pb_set_frame f;
+
+    pb_stackset_stack(set, number, &s);
+    printf("  {\"threads\": %" PRIu64 ", \"processes\": %" PRIu64 ", \"apart\": %s", s.threads, s.processes,
+           s.apart ? "true" : "false");
+    put_ranks(&s);
+    fputs(", \"frames\": [", stdout);
+    for (uint32_t i = 0; i < s.nframes; i++) {
+        pb_stackset_frame(set, s.frames[i], &f);
+        printf("%s\n    {\"kind\": \"%s\"", i ? "," : "", f.native ? "native" : "python");
+        put_or_null("function", f.function);
+        put_or_null("file", f.file);
+        put_or_null("module", f.module);
+        put_line(f.line);
+        putchar('}');
+    }
+    fputs("]}", stdout);
+}
+
+void pb_stacks_print_merged_json(struct pb_stackset *set, const struct pb_stacks_failure *failures,
+                                 size_t nfailures)
+{
+    size_t n = pb_stackset_n(set);
+
+    puts("[");
+    for (size_t i = 0; i < n; i++) {
+        fputs(i ? ",\n" : "", stdout);
+        put_set_stack(set, i);
+    }
+    put_failures(n, failures, nfailures);
 }

@@ -15,6 +15,16 @@ void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, cons
 void pb_stacks_put_native(const struct pb_native_frame *f);
 /* Prints that the position of the following Python frames among the native ones is unknown. */
 void pb_stacks_put_apart(void);
-void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n);
+/* A target whose stacks could not be read. */
+struct pb_stacks_failure {
+    pid_t pid;
+    const char *label, *why;
+};
+/* One array: an object a process, then one with "error" for each failure. */
+void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n,
+                          const struct pb_stacks_failure *failures, size_t nfailures);
+/* The same of the set: an object a stack, the rarest first. */
+void pb_stacks_print_merged_json(struct pb_stackset *set, const struct pb_stacks_failure *failures,
+                                 size_t nfailures);
 /* Prints the set, preceded by what each process waits for. */
 void pb_stacks_print_merged(struct pb_stackset *set, const struct pb_stacks *const *all, size_t n);

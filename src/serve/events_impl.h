@@ -1,0 +1,87 @@
+/* events_impl: what the two sides of events.h share: topics.c runs commands and makes events of what they
+ * print, events.c hands events to those who follow. */
+#pragma once
+
+#include "serve/events.h"
+#include "serve/service.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+enum {
+    PB_TOPICS = 32,    /* at once */
+    PB_TOPIC_KEPT = 16 /* events of a topic */
+};
+
+struct pb_errand;
+struct pb_errands;
+struct pb_follow; /* what can be followed: topics.c */
+
+/* An event as it is sent, shared by all who send it. */
+struct pb_event {
+    unsigned refs;
+    uint64_t number;
+    size_t length;
+    char text[];
+};
+
+struct pb_topic {
+    struct pb_topic *next;
+    const struct pb_follow *follow;
+    char name[96], id[64]; /* id: the process, "" where it is about none */
+    struct pb_event *kept[PB_TOPIC_KEPT];
+    size_t nkept;
+    unsigned subscribers;
+    uint64_t idle_since; /* when the last one left */
+    /* Of the thread alone: */
+    struct pb_errand *job;
+    uint64_t due;
+    char *document; /* what has come of an answer */
+    size_t length;
+    bool too_long;
+    bool answered;   /* the command has given an answer */
+    uint64_t digest; /* of the last one */
+};
+
+struct pb_events {
+    struct pb_service *s;
+    struct pb_errands *jobs; /* its own: who follows something takes no place from those who ask */
+    pthread_mutex_t lock;    /* topics, their events, subscribers; under it libmicrohttpd's are taken */
+    pthread_t thread;
+    int wake;
+    bool ending;
+    uint64_t numbers; /* of events so far; the thread's alone */
+    char boot[17];    /* events of another life of the service have other names */
+    struct pb_topic *topics;
+    unsigned ntopics;
+    struct pb_subscriber *subscribers;
+};
+
+struct pb_followed {
+    struct pb_topic *topic;
+    uint64_t after; /* the number of the last event that was sent, or is not wanted */
+};
+
+struct pb_subscriber {
+    struct pb_events *events;
+    struct pb_subscriber *next;
+    struct pb_subscription to;
+    struct pb_followed at[PB_EVENTS_TOPICS];
+    size_t n;
+    struct pb_event *sending;
+    size_t sent;
+    bool waiting, beat;
+    uint64_t heard; /* when something was sent last */
+};
+
+/* --- topics.c --- */
+/* The thread that runs the commands of all topics; arg: the events. */
+void *pb_events_run(void *arg);
+/* Has it look again. arg: the events. */
+void pb_events_wake(void *arg);
+/* What a name means, with the id that followed its colon, or "". NULL: nothing. */
+const struct pb_follow *pb_events_find(const char *name, size_t length, const char *id);
+void pb_event_release(struct pb_event *e);
+/* With the lock held, as is the next. */
+bool pb_subscriber_follows(const struct pb_subscriber *sub, const struct pb_topic *t);
+void pb_subscriber_wake(struct pb_subscriber *sub);

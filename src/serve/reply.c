@@ -1,0 +1,169 @@
+/* reply: what a request's command gave becomes its answer. See request.h.
+ *
+ * A status is sent once the command has printed something or has ended: an error found before the first row
+ * is an error to HTTP too. One found later breaks the stream off, which no client takes for its end. */
+#include "base/cleanup.h"
+#include "serve/answer.h"
+#include "serve/errand.h"
+#include "serve/request.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PRINTED_MAX = 4 << 20 };
+
+#define RESULT "Probing-Result" /* the trailer of what was streamed to its end */
+
+/* Whether its command has answered for some of several processes, and failed for the others, which the answer
+ * names. */
+static bool is_partial(const struct pb_request *q)
+{
+    struct pb_errand_end end = pb_errand_end(q->job);
+
+    return q->route->flags & PB_ROUTE_PARTIAL && end.status == 1 && !end.late && !end.silent;
+}
+
+static ssize_t read_job(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    struct pb_request *q = cls;
+    ssize_t n = pb_errand_read(q->job, buf, max, pb_request_suspend);
+
+    (void)pos;
+    if (n == -EAGAIN)
+        return 0;
+    if (n > 0)
+        return n;
+    bool partial = n < 0 && is_partial(q);
+    if (n < 0 && !partial) /* a stream that broke has no trailer at all */
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    MHD_add_response_footer(q->streaming, RESULT, partial ? "partial" : "whole");
+    return MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+/* "probing: backtrace: there is no process 7" without what a client knows. */
+static enum MHD_Result send_failure(struct pb_request *q, const struct pb_errand_end *end)
+{
+    char text[4096];
+
+    snprintf(text, sizeof(text), "%s", end->errors);
+    size_t n = strlen(text);
+    while (n && text[n - 1] == '\n')
+        text[--n] = '\0';
+    const char *said = strncmp(text, "probing: ", 9) == 0 ? text + 9 : text;
+    if (end->late)
+        return pb_answer_error(q->connection, 504, "its time was up", NULL);
+    return pb_answer_error(q->connection, end->status == 2 ? 400 : 422, *said ? said : "the command failed",
+                           NULL);
+}
+
+static enum MHD_Result send_file(struct pb_request *q)
+{
+    struct stat st;
+    int fd = pb_errand_open_file(q->job);
+
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        if (fd >= 0)
+            close(fd);
+        return pb_answer_error(q->connection, 500, "the command has written nothing", NULL);
+    }
+    return pb_answer(q->connection, 200, MHD_create_response_from_fd((uint64_t)st.st_size, fd),
+                     q->form->type);
+}
+
+/* Takes what the command printed. -EAGAIN: there is more to come; -EFBIG; -EPIPE: it failed. */
+static int take_printed(struct pb_request *q)
+{
+    char piece[16384];
+    ssize_t n;
+
+    while ((n = pb_errand_read(q->job, piece, sizeof(piece), pb_request_suspend)) > 0) {
+        char *more = q->printed_length + (size_t)n > PRINTED_MAX
+                         ? NULL
+                         : realloc(q->printed, q->printed_length + (size_t)n);
+        if (!more)
+            return -EFBIG;
+        memcpy(more + q->printed_length, piece, (size_t)n);
+        q->printed = more;
+        q->printed_length += (size_t)n;
+    }
+    return (int)n;
+}
+
+static enum MHD_Result send_converted(struct pb_request *q)
+{
+    char *text = NULL;
+    size_t size = 0;
+
+    int r = take_printed(q);
+    if (r == -EAGAIN)
+        return MHD_YES;
+    if (r == -EFBIG)
+        return pb_answer_error(q->connection, 500, "the answer is too long", NULL);
+    FILE *out = r < 0 ? NULL : open_memstream(&text, &size);
+    if (!out)
+        return pb_answer_error(q->connection, 500, "the command failed in the middle", NULL);
+    q->route->convert(q->printed ? q->printed : "", q->printed_length,
+                      q->route->chosen ? pb_request_argument(q, q->route->chosen) : NULL, out);
+    fclose(out);
+    return pb_answer(q->connection, 200, MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE),
+                     q->form->type);
+}
+
+/* The answer of a tool is its text, also where it failed: the assistant reads why. */
+static enum MHD_Result send_tool(struct pb_request *q)
+{
+    char *text = NULL, piece[16384];
+    size_t size = 0;
+    ssize_t n;
+
+    int r = take_printed(q);
+    if (r == -EAGAIN)
+        return MHD_YES;
+    struct pb_errand_end end = pb_errand_end(q->job);
+    _cleanup_close_ int fd = q->mcp.file && !end.status ? pb_errand_open_file(q->job) : -1;
+    FILE *said = open_memstream(&text, &size);
+    if (!said)
+        return MHD_NO;
+    if (fd < 0)
+        fwrite(q->printed ? q->printed : "", 1, q->printed_length, said);
+    while (fd >= 0 && size < PRINTED_MAX && (n = read(fd, piece, sizeof(piece))) > 0)
+        fwrite(piece, 1, (size_t)n, said), fflush(said);
+    fputs(r == -EFBIG ? "\n(cut: the answer is too long)" : end.late ? "\n(its time was up)" : "", said);
+    if (end.status)
+        fputs(end.errors, said);
+    fclose(said);
+    char *answer = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&answer, &length);
+    if (out) {
+        pb_mcp_put_result(out, q->mcp.id, r == -EFBIG || end.status || end.late, text, size);
+        fclose(out);
+    }
+    free(text);
+    return pb_answer(q->connection, 200,
+                     MHD_create_response_from_buffer(length, answer, MHD_RESPMEM_MUST_FREE),
+                     q->route->forms->type);
+}
+
+enum MHD_Result pb_request_answer(struct pb_request *q)
+{
+    if (!pb_errand_ready(q->job, pb_request_suspend))
+        return MHD_YES;
+    if (q->route->flags & PB_ROUTE_MCP)
+        return send_tool(q);
+    struct pb_errand_end end = pb_errand_end(q->job);
+    if (end.over && (end.late || end.status) && (end.silent || q->form->file || end.late))
+        return send_failure(q, &end);
+    if (q->form->file)
+        return send_file(q);
+    if (q->route->convert)
+        return send_converted(q);
+    q->streaming = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 65536, read_job, q, NULL);
+    if (q->streaming)
+        MHD_add_response_header(q->streaming, "Trailer", RESULT);
+    return pb_answer(q->connection, 200, q->streaming, q->form->type);
+}

@@ -1,0 +1,226 @@
+/* run: a request becomes a command of this program, run in a child (errand.h). See request.h. */
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "serve/answer.h"
+#include "serve/errand.h"
+#include "serve/original.h"
+#include "serve/request.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct arguments {
+    struct pb_request *q;
+    struct pb_words *words;
+    struct pb_err *err;
+    int r;
+};
+
+/* One argument of the query string; whatever the route does not know is refused, not passed over. */
+static enum MHD_Result take_argument(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    struct arguments *a = cls;
+    const struct pb_route *route = a->q->route;
+
+    (void)kind;
+    value = value ? value : "";
+    if (a->r < 0 || strcmp(key, "format") == 0 || strcmp(key, "token") == 0)
+        return MHD_YES;
+    if (route->flags & PB_ROUTE_TARGET && (strcmp(key, "target") == 0 || strcmp(key, "all") == 0))
+        return MHD_YES;
+    for (const struct pb_param *p = route->params; p && p->name; p++)
+        if (strcmp(p->name, key) == 0) {
+            a->r = pb_words_add_param(a->words, p, value, a->err);
+            return MHD_YES;
+        }
+    a->r = pb_fail(a->err, -EINVAL, "there is no argument '%.100s' here", key);
+    return MHD_YES;
+}
+
+int pb_request_arguments(struct pb_request *q, struct pb_words *w, struct pb_err *err)
+{
+    struct arguments a = {.q = q, .words = w, .err = err};
+
+    MHD_get_connection_values(q->connection, MHD_GET_ARGUMENT_KIND, take_argument, &a);
+    return a.r;
+}
+
+static int choose_form(struct pb_request *q, struct pb_err *err)
+{
+    const char *wanted = pb_request_argument(q, "format");
+
+    q->form = q->route->forms;
+    if (!wanted)
+        return 0;
+    for (const struct pb_form *f = q->route->forms; f->name; f++)
+        if (strcmp(f->name, wanted) == 0) {
+            q->form = f;
+            return 0;
+        }
+    return pb_fail(err, -EINVAL, "there is no format '%.100s' here", wanted);
+}
+
+static int add_target(struct pb_request *q, struct pb_words *w, struct pb_err *err)
+{
+    const char *target = pb_request_argument(q, "target"), *all = pb_request_argument(q, "all");
+
+    if (target && !*target)
+        return pb_fail(err, -EINVAL, "the target is empty");
+    if (all && !pb_words_is_flag(all))
+        return pb_fail(err, -EINVAL, "all is true or false, not '%.100s'", all);
+    target = target ? target : q->s->target;
+    if (target)
+        pb_words_add_option(w, "--target", target);
+    if (all && pb_words_is_true(all))
+        pb_words_add(w, "--all");
+    return 0;
+}
+
+/* The SQL in place of the body that has it. */
+static int take_sql(struct pb_request *q, struct pb_err *err)
+{
+    char *sql;
+    int r = pb_original_sql(q->body ? q->body : "", q->length, &sql, err);
+
+    if (r < 0)
+        return r;
+    free(q->body);
+    q->body = sql;
+    q->length = strlen(sql);
+    return 0;
+}
+
+static int make_command(struct pb_request *q, struct pb_words *w, struct pb_err *err)
+{
+    pb_words_add(w, q->s->program);
+    for (const char *const *word = q->route->words; *word; word++)
+        pb_words_add(w, strcmp(*word, "{id}") == 0 || strcmp(*word, "{name}") == 0 ? q->id : *word);
+    int r = choose_form(q, err);
+    if (r < 0)
+        return r;
+    if (q->form->option)
+        pb_words_add(w, q->form->option);
+    if (q->route->flags & PB_ROUTE_TARGET)
+        r = add_target(q, w, err);
+    if (r == 0)
+        r = pb_request_arguments(q, w, err);
+    if (r == 0 && q->route->flags & PB_ROUTE_SQL)
+        r = take_sql(q, err);
+    bool body = q->route->flags & (PB_ROUTE_STDIN | PB_ROUTE_ARGUMENT);
+    if (r == 0 && body && (!q->length || strlen(q->body) != q->length))
+        r = pb_fail(err, -EINVAL, q->length ? "the body has a NUL in it" : "the body is empty");
+    if (r == 0 && q->route->flags & PB_ROUTE_ARGUMENT) {
+        pb_words_add(w, "--");
+        pb_words_add(w, q->body);
+    }
+    return r;
+}
+
+void pb_request_suspend(void *arg)
+{
+    struct pb_request *q = arg;
+    MHD_suspend_connection(q->connection);
+}
+
+void pb_request_resume(void *arg)
+{
+    struct pb_request *q = arg;
+    MHD_resume_connection(q->connection);
+}
+
+static void begin_audit(struct pb_request *q)
+{
+    char peer[PB_AUDIT_PEER];
+
+    pb_audit_peer(q->connection, peer);
+    q->audit = pb_audit_begin(
+        q->s,
+        &(struct pb_audited){
+            .peer = peer, .target = q->id, .what = q->route->path, .body = q->body, .length = q->length});
+}
+
+void pb_request_end_audit(const struct pb_request *q)
+{
+    char text[256] = "the command was not started";
+
+    if (q->job) {
+        struct pb_errand_end end = pb_errand_end(q->job);
+        if (!end.over)
+            snprintf(text, sizeof(text), "ended, since the client left");
+        else if (end.late)
+            snprintf(text, sizeof(text), "ended, since its time was up");
+        else if (end.status)
+            snprintf(text, sizeof(text), "exit status %d: %.*s", end.status, (int)strcspn(end.errors, "\n"),
+                     end.errors);
+        else
+            snprintf(text, sizeof(text), "ok");
+    }
+    pb_audit_end(q->s, q->audit, text);
+}
+
+/* A route's command, from here on in a child. */
+static enum MHD_Result run_words(struct pb_request *q, char *const *words, const char *file,
+                                 unsigned limit_ms)
+{
+    const struct pb_errand_plan plan = {.argv = words,
+                                        .input = q->route->flags & PB_ROUTE_STDIN ? q->body : NULL,
+                                        .input_length = q->length,
+                                        .file = file,
+                                        .limit_ms = limit_ms,
+                                        .resume = pb_request_resume,
+                                        .arg = q};
+    struct pb_err err = {0};
+
+    int r = pb_errand_start(q->s->jobs, &plan, &q->job, &err);
+    if (r < 0)
+        return pb_answer_error(q->connection, r == -EBUSY ? 503 : 500, pb_err_text(&err, r), NULL);
+    pb_errand_ready(q->job, pb_request_suspend);
+    return MHD_YES;
+}
+
+enum MHD_Result pb_request_run(struct pb_request *q)
+{
+    _cleanup_(pb_words_done) struct pb_words w = {0};
+    struct pb_err err = {0};
+    const char *seconds = pb_request_argument(q, "seconds");
+
+    if (q->route->words[0][0] == '-' && !pb_route_is_id(q->id))
+        return pb_answer_error(q->connection, 404, "there is no such process: an id is a pid or PID@START",
+                               NULL);
+    if (strstr(q->route->path, "{name}") && !pb_route_is_name(q->id))
+        return pb_answer_error(q->connection, 404, "there is no setting of that name", NULL);
+    int r = make_command(q, &w, &err);
+    if (r < 0)
+        return pb_answer_error(q->connection, 400, pb_err_text(&err, r), NULL);
+    if (q->route->flags & PB_ROUTE_CHANGES)
+        begin_audit(q);
+    unsigned limit_ms = q->route->limit_s * 1000 + (unsigned)(seconds ? strtod(seconds, NULL) * 1000 : 0);
+    return run_words(q, w.at, q->form->file, limit_ms);
+}
+
+enum MHD_Result pb_request_run_mcp(struct pb_request *q)
+{
+    const struct pb_mcp_request request = {.body = q->body ? q->body : "",
+                                           .length = q->length,
+                                           .version = pb_request_header(q, "MCP-Protocol-Version"),
+                                           .method = pb_request_header(q, "Mcp-Method"),
+                                           .name = pb_request_header(q, "Mcp-Name"),
+                                           .changes = q->s->mcp_changes && !q->s->read_only,
+                                           .program = q->s->program,
+                                           .target = q->s->target};
+
+    if (pb_mcp_take(&request, &q->mcp) < 0)
+        return MHD_NO;
+    if (q->mcp.status) {
+        char *text = q->mcp.text;
+        q->mcp.text = NULL;
+        return pb_answer(q->connection, q->mcp.status,
+                         MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE),
+                         q->route->forms->type);
+    }
+    if (q->mcp.changes)
+        begin_audit(q);
+    return run_words(q, q->mcp.words.at, q->mcp.file, q->route->limit_s * 1000);
+}

@@ -1,0 +1,401 @@
+/* topics: what can be followed, and the thread that runs a command for each topic and makes events of what
+ * it prints. See events_impl.h. */
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "print/records.h"
+#include "serve/errand.h"
+#include "serve/events_impl.h"
+#include "serve/routes.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    KEPT_BYTES = 2 << 20,   /* of the events of a topic, but the newest is kept whatever it takes */
+    DOCUMENT_MAX = 1 << 20, /* of one answer */
+    WORDS = 16,
+    LINGER_MS = 3000, /* a page that is loaded again finds the command still running */
+    RETRY_MS = 2000,  /* after a command that failed */
+    BEAT_MS = 15000,  /* so a client that went is noticed */
+};
+
+/* What can be followed: a route, what its command is told beside, and how long after its end it runs
+ * again. */
+static const struct pb_follow {
+    const char *name, *path;
+    const char *more;
+    const char *form; /* NULL: the route's first */
+    unsigned every_ms;
+} follows[] = {
+    {"now", "/api/v1/now", "--watch", NULL, 1000},
+    {"targets", "/api/v1/targets", NULL, NULL, 3000},
+    {"alerts", "/api/v1/alerts", NULL, NULL, 2000},
+    {"hangs", "/api/v1/hangs", NULL, NULL, 2000},
+    {"stacks", "/api/v1/targets/{id}/stacks", "--watch", NULL, 1000},
+    {"memory", "/api/v1/targets/{id}/memory", NULL, NULL, 2000},
+    {"torch", "/api/v1/targets/{id}/torch", NULL, NULL, 2000},
+    {"profile", "/api/v1/targets/{id}/profile", "--duration=5", "speedscope", 0},
+};
+enum { FOLLOWS = sizeof(follows) / sizeof(follows[0]) };
+
+const char *pb_events_topics(void)
+{
+    return "now, targets, alerts, hangs, stacks:ID, memory:ID, torch:ID, profile:ID";
+}
+
+const struct pb_follow *pb_events_find(const char *name, size_t n, const char *id)
+{
+    for (size_t i = 0; i < FOLLOWS; i++)
+        if (strlen(follows[i].name) == n && strncmp(follows[i].name, name, n) == 0 &&
+            (strstr(follows[i].path, "{id}") ? pb_route_is_id(id) : !*id))
+            return &follows[i];
+    return NULL;
+}
+
+void pb_events_wake(void *arg)
+{
+    struct pb_events *ev = arg;
+    uint64_t one = 1;
+
+    (void)!write(ev->wake, &one, sizeof(one));
+}
+
+void pb_event_release(struct pb_event *e)
+{
+    if (e && --e->refs == 0)
+        free(e);
+}
+
+/* --- events --- */
+
+void pb_subscriber_wake(struct pb_subscriber *sub)
+{
+    if (sub->waiting) {
+        sub->waiting = false;
+        sub->to.resume(sub->to.arg);
+    }
+}
+
+static void keep_event(struct pb_topic *t, struct pb_event *e)
+{
+    size_t bytes = e->length, from = t->nkept;
+
+    while (from > 0 && t->nkept - from < PB_TOPIC_KEPT - 1 && bytes + t->kept[from - 1]->length <= KEPT_BYTES)
+        bytes += t->kept[--from]->length;
+    for (size_t i = 0; i < from; i++)
+        pb_event_release(t->kept[i]);
+    t->nkept -= from;
+    for (size_t i = 0; i < t->nkept; i++)
+        t->kept[i] = t->kept[i + from];
+    t->kept[t->nkept++] = e;
+}
+
+bool pb_subscriber_follows(const struct pb_subscriber *sub, const struct pb_topic *t)
+{
+    for (size_t i = 0; i < sub->n; i++)
+        if (sub->at[i].topic == t)
+            return true;
+    return false;
+}
+
+/* The text as SSE has it: a line of data for each of its lines. */
+static char *write_event(const struct pb_events *ev, const struct pb_topic *t, uint64_t number,
+                         const char *data, size_t length, size_t *ret_length)
+{
+    char *text = NULL;
+    FILE *out = open_memstream(&text, ret_length);
+
+    if (!out)
+        return NULL;
+    fprintf(out, "id: %s-%" PRIu64 "\nevent: %s\n", ev->boot, number, t->name);
+    while (length) {
+        const char *end = memchr(data, '\n', length);
+        size_t n = end ? (size_t)(end - data) : length;
+        fputs("data: ", out);
+        fwrite(data, 1, n, out);
+        putc('\n', out);
+        n += end != NULL;
+        data += n;
+        length -= n;
+    }
+    putc('\n', out);
+    return fclose(out) == 0 ? text : NULL;
+}
+
+static void publish(struct pb_events *ev, struct pb_topic *t, const char *data, size_t length)
+{
+    size_t n;
+
+    uint64_t number = ++ev->numbers;
+    _cleanup_free_ char *text = write_event(ev, t, number, data, length, &n);
+    struct pb_event *e = text ? malloc(sizeof(*e) + n) : NULL;
+    if (!e)
+        return;
+    *e = (struct pb_event){.refs = 1, .number = number, .length = n};
+    memcpy(e->text, text, n);
+    pthread_mutex_lock(&ev->lock);
+    keep_event(t, e);
+    for (struct pb_subscriber *sub = ev->subscribers; sub; sub = sub->next)
+        if (sub->waiting && pb_subscriber_follows(sub, t))
+            pb_subscriber_wake(sub);
+    pthread_mutex_unlock(&ev->lock);
+}
+
+/* --- the thread: commands and what they print --- */
+
+static uint64_t digest(const char *text, size_t length)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* An answer that says the same as the one before is no event. */
+static void end_document(struct pb_events *ev, struct pb_topic *t)
+{
+    static const char late[] =
+        "{\"error\":{\"code\":\"too_long\",\"message\":\"the answer is too long for an "
+        "event\",\"retryable\":false}}";
+    const char *data = t->too_long ? late : t->document;
+    size_t length = t->too_long ? sizeof(late) - 1 : t->length;
+
+    while (length && data[length - 1] == '\n')
+        length--;
+    uint64_t hash = digest(data, length);
+    t->answered = t->answered || length;
+    if (length && hash != t->digest) {
+        t->digest = hash;
+        publish(ev, t, data, length);
+    }
+    t->length = 0;
+    t->too_long = false;
+}
+
+static void add_to_document(struct pb_topic *t, const char *bytes, size_t n)
+{
+    if (!t->document)
+        t->document = malloc(DOCUMENT_MAX);
+    t->too_long = t->too_long || !t->document || n > DOCUMENT_MAX - t->length;
+    if (t->too_long)
+        return;
+    memcpy(t->document + t->length, bytes, n);
+    t->length += n;
+}
+
+/* A command that goes on prints one JSON array after the other; each ends with a line that begins with its
+ * bracket, which no line inside of it does. */
+static void take_output(struct pb_events *ev, struct pb_topic *t, const char *bytes, size_t n)
+{
+    while (n) {
+        const char *end = memchr(bytes, '\n', n);
+        size_t length = end ? (size_t)(end - bytes) + 1 : n;
+        add_to_document(t, bytes, length);
+        bytes += length;
+        n -= length;
+        if (!end || t->length < 2 || t->too_long)
+            continue;
+        const char *line = memrchr(t->document, '\n', t->length - 1);
+        line = line ? line + 1 : t->document;
+        if (line[0] == ']' || strncmp(line, "[]", 2) == 0)
+            end_document(ev, t);
+    }
+}
+
+static void take_file(struct pb_events *ev, struct pb_topic *t)
+{
+    char piece[16384];
+    _cleanup_close_ int fd = pb_errand_open_file(t->job);
+    ssize_t n;
+
+    while (fd >= 0 && (n = read(fd, piece, sizeof(piece))) > 0)
+        add_to_document(t, piece, (size_t)n);
+    end_document(ev, t);
+}
+
+static void take_failure(struct pb_events *ev, struct pb_topic *t, const struct pb_errand_end *end)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    const char *said = strncmp(end->errors, "probing: ", 9) == 0 ? end->errors + 9 : end->errors;
+
+    if (!out)
+        return;
+    fputs("{\"error\":{\"code\":\"failed\",\"message\":", out);
+    pb_put_json(out, said, strcspn(said, "\n"));
+    fputs(",\"retryable\":true}}", out);
+    fclose(out);
+    t->length = 0;
+    add_to_document(t, text, size);
+    free(text);
+    end_document(ev, t);
+}
+
+static void finish_job(struct pb_events *ev, struct pb_topic *t)
+{
+    struct pb_errand_end end = pb_errand_end(t->job);
+
+    if (!end.status)
+        end_document(ev, t);
+    else if (!t->answered)
+        take_failure(ev, t, &end);
+    t->length = 0;
+    pb_errand_release(t->job);
+    t->job = NULL;
+    t->due = pb_now_ns() + (end.status ? RETRY_MS : t->follow->every_ms) * PB_NS_PER_MS;
+}
+
+static const struct pb_form *form_of(const struct pb_follow *f, const struct pb_route *route)
+{
+    for (const struct pb_form *form = route->forms; f->form && form->name; form++)
+        if (strcmp(form->name, f->form) == 0)
+            return form;
+    return route->forms;
+}
+
+static const struct pb_route *route_of(const struct pb_follow *f)
+{
+    for (const struct pb_route *r = pb_routes; r->method; r++)
+        if (strcmp(r->method, "GET") == 0 && strcmp(r->path, f->path) == 0)
+            return r;
+    return NULL;
+}
+
+static void ignore(void *arg)
+{
+    (void)arg;
+}
+
+static void start_job(struct pb_events *ev, struct pb_topic *t)
+{
+    const struct pb_route *route = route_of(t->follow);
+    const struct pb_form *form = form_of(t->follow, route);
+    char *words[WORDS] = {ev->s->program};
+    struct pb_err err = {0};
+    size_t n = 1;
+
+    for (const char *const *word = route->words; *word && n < WORDS - 3; word++)
+        words[n++] = strcmp(*word, "{id}") == 0 ? t->id : (char *)(uintptr_t)*word;
+    if (form->option)
+        words[n++] = (char *)(uintptr_t)form->option;
+    if (t->follow->more)
+        words[n++] = (char *)(uintptr_t)t->follow->more;
+    const struct pb_errand_plan plan = {.argv = words,
+                                        .file = form->file,
+                                        .limit_ms = t->follow->more ? UINT_MAX : route->limit_s * 1000,
+                                        .resume = pb_events_wake,
+                                        .arg = ev};
+    t->answered = false;
+    if (pb_errand_start(ev->jobs, &plan, &t->job, &err) < 0) {
+        t->job = NULL;
+        t->due = pb_now_ns() + RETRY_MS * PB_NS_PER_MS;
+    }
+}
+
+static void advance_job(struct pb_events *ev, struct pb_topic *t)
+{
+    char piece[16384];
+    ssize_t n;
+
+    if (form_of(t->follow, route_of(t->follow))->file) {
+        if (!pb_errand_ready(t->job, ignore))
+            return;
+        if (pb_errand_end(t->job).status == 0)
+            take_file(ev, t);
+        finish_job(ev, t);
+        return;
+    }
+    while ((n = pb_errand_read(t->job, piece, sizeof(piece), ignore)) > 0)
+        take_output(ev, t, piece, (size_t)n);
+    if (n != -EAGAIN)
+        finish_job(ev, t);
+}
+
+static void free_topic(struct pb_topic *t)
+{
+    for (size_t i = 0; i < t->nkept; i++)
+        pb_event_release(t->kept[i]);
+    if (t->job)
+        pb_errand_release(t->job);
+    free(t->document);
+    free(t);
+}
+
+/* Those that nobody has followed for a while. */
+static void drop_idle(struct pb_events *ev, uint64_t now)
+{
+    struct pb_topic *dropped = NULL;
+
+    pthread_mutex_lock(&ev->lock);
+    for (struct pb_topic **at = &ev->topics; *at;) {
+        struct pb_topic *t = *at;
+        if (t->subscribers || (!ev->ending && now - t->idle_since < LINGER_MS * PB_NS_PER_MS)) {
+            at = &t->next;
+            continue;
+        }
+        *at = t->next;
+        t->next = dropped;
+        dropped = t;
+        ev->ntopics--;
+    }
+    for (struct pb_subscriber *sub = ev->subscribers; sub; sub = sub->next)
+        if (sub->waiting && now - sub->heard > BEAT_MS * PB_NS_PER_MS) {
+            sub->beat = true;
+            pb_subscriber_wake(sub);
+        }
+    pthread_mutex_unlock(&ev->lock);
+    while (dropped) {
+        struct pb_topic *t = dropped;
+        dropped = t->next;
+        free_topic(t);
+    }
+}
+
+/* The time until something is to be done, in ms. */
+static int advance_all(struct pb_events *ev)
+{
+    uint64_t now = pb_now_ns(), next = now + 1000 * PB_NS_PER_MS;
+
+    drop_idle(ev, now);
+    pthread_mutex_lock(&ev->lock);
+    struct pb_topic *t =
+        ev->ending ? NULL : ev->topics; /* others add only in front, and this thread alone removes */
+    bool any = ev->topics || ev->subscribers;
+    pthread_mutex_unlock(&ev->lock);
+    for (; t; t = t->next) {
+        if (!t->job && now >= t->due)
+            start_job(ev, t);
+        if (t->job)
+            advance_job(ev, t);
+        if (!t->job && t->due < next)
+            next = t->due;
+    }
+    now = pb_now_ns();
+    return !any ? -1 : next > now ? (int)((next - now) / PB_NS_PER_MS) + 1 : 0;
+}
+
+void *pb_events_run(void *arg)
+{
+    struct pb_events *ev = arg;
+    uint64_t count;
+    bool ended = false;
+
+    while (!ended) {
+        int ms = advance_all(ev);
+        pthread_mutex_lock(&ev->lock);
+        ended = ev->ending && !ev->topics;
+        pthread_mutex_unlock(&ev->lock);
+        if (!ended && poll(&(struct pollfd){ev->wake, POLLIN, 0}, 1, ms) > 0)
+            (void)!read(ev->wake, &count, sizeof(count));
+    }
+    return NULL;
+}
