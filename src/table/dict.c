@@ -79,7 +79,8 @@ static int reserve_string(struct pb_segment *s, const struct pb_layout *l, uint3
             length > l->heap_size - *offset)
             return -ENOSPC;
         next = old + ((uint64_t)strings << 32) + length;
-    } while (!atomic_compare_exchange_weak_explicit(&s->dict, &old, next, memory_order_relaxed,
+        /* Release: where the copy in the file sees these bytes taken it must see that their row has begun. */
+    } while (!atomic_compare_exchange_weak_explicit(&s->dict, &old, next, memory_order_release,
                                                     memory_order_relaxed));
     /* Readers use the shared word; both of its halves only grow. */
     pb_publish_max(&pb_segment_file(s)->dict, next);

@@ -315,6 +315,8 @@ static bool find_new_rows(struct copy *c, struct slot_copy *done)
     } else {
         atomic_exchange(&c->s->filled, UINT32_MAX);
     }
+    /* A cell that was filled without a mark, since there was one, is read after the mark was taken away. */
+    atomic_thread_fence(memory_order_seq_cst);
     bool refilled = same && done->refill != UINT32_MAX;
     c->from = !same ? 0 : done->refill < done->rows ? done->refill : done->rows;
     c->ids_from = same && !refilled ? done->ids : 0;
