@@ -6,7 +6,8 @@
  * below, registered with pthread_atfork, make the fork wait until the thread has left: microseconds, and 20
  * ms at most, then the fork goes on in any case.
  *
- * Never in a thread of the program, which may be inside fork itself. */
+ * Never in a thread of the program, which may be inside fork itself, and never with the GIL held, which a
+ * handler of fork may want. */
 #pragma once
 
 #include <link.h>

@@ -62,17 +62,20 @@ static int find_runtime(struct dl_phdr_info *info, size_t size, void *ret)
     return 1;
 }
 
-static int find_exchange(void)
+/* Without the GIL, which a handler of fork may want while the gate is waited for. */
+static int find_exchange(const struct pb_python *py)
 {
     char name[LIBRARY_BYTES];
 
     if (exchange_mode)
         return 1;
+    void *state = py->save_thread();
     void *library =
         pb_fork_gate_each_object(find_runtime, name) ? dlopen(name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *found = library ? dlsym(library, "cudaThreadExchangeStreamCaptureMode") : NULL;
     if (library)
         dlclose(library);
+    py->restore_thread(state);
     memcpy(&exchange_mode, &found, sizeof(found));
     return found != NULL;
 }
@@ -91,7 +94,7 @@ static int is_in_use(const struct pb_python *py)
 
 void pb_torch_gpu_put(const struct pb_python *py)
 {
-    if (!part && is_in_use(py) && find_exchange())
+    if (!part && is_in_use(py) && find_exchange(py))
         part = pb_torch_load_part(py, "_gpu");
 }
 
