@@ -19,7 +19,8 @@ static int call(int command, union bpf_attr *attr)
     return r < 0 ? -errno : (int)r;
 }
 
-/* Before Linux 5.11 maps count as locked memory, of which a shell allows 64 KB. True: more is allowed now. */
+/* Before Linux 5.11 maps count as locked memory, of which a shell allows 64 KB. True: the limit was
+ * raised. */
 static bool allow_locked_memory(void)
 {
     struct rlimit limit;
@@ -80,7 +81,8 @@ int pb_bpf_load(const struct bpf_insn *program, size_t n)
     attr.prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT; /* the one kind that can be run on another CPU */
     attr.insns = (uintptr_t)program;
     attr.insn_cnt = (uint32_t)n;
-    attr.license = (uintptr_t) "Dual BSD/GPL"; /* of these instructions: what they call asks for it */
+    attr.license =
+        (uintptr_t) "Dual BSD/GPL"; /* of these instructions: the helpers that they call require it */
     return call(BPF_PROG_LOAD, &attr);
 }
 

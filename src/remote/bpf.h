@@ -1,10 +1,9 @@
-/* bpf: a program of ours that the kernel runs in an interrupt of a CPU of our choice.
+/* bpf: runs a program of ours in the kernel, in an interrupt of a CPU of our choice.
  *
- * That is how a thread is looked at while it runs, without being stopped: on its CPU nothing else happens
- * until the program is done, which the kernel has proved to end and to do nothing but read. Where a stop
- * costs the thread two changes of hands and its CPU a sleep, an interrupt costs it microseconds. Needs
- * CAP_BPF and CAP_PERFMON (root) and Linux 5.10; without them the sampler stops the thread instead. Programs
- * are written with the words below. */
+ * A running thread is read this way without being stopped: nothing else runs on its CPU until the program is
+ * done, and the kernel has verified that it ends and only reads. A stop costs the thread two context switches
+ * and its CPU a sleep; an interrupt costs microseconds. Needs CAP_BPF and CAP_PERFMON (root) and Linux 5.10;
+ * without them the sampler stops the thread instead. Programs are written with the macros below. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -73,9 +72,9 @@ struct pb_bpf_memory {
 int pb_bpf_memory_new(size_t size, struct pb_bpf_memory *ret);
 void pb_bpf_memory_done(struct pb_bpf_memory *m);
 
-/* Loads a program and returns its descriptor. -EPERM: not ours to do; -EACCES, -EINVAL: the kernel does not
- * believe it, or does not know what it uses. */
+/* Loads a program and returns its descriptor. -EPERM: not allowed; -EACCES, -EINVAL: the kernel's verifier
+ * refused it, or the kernel is too old for it. */
 int pb_bpf_load(const struct bpf_insn *program, size_t n);
 
-/* Runs it in an interrupt of that CPU and waits for it. Returns what the program returns (>= 0). */
+/* Runs it in an interrupt of that CPU and waits for it. Returns the program's result (>= 0). */
 int pb_bpf_run_on(int fd, int cpu);

@@ -1,4 +1,4 @@
-/* core: see core.h. Here: the file, its segments, and what the readers ask of a source. */
+/* core: see core.h. This file: the core file, its segments, and the operations of a source. */
 #include "remote/core.h"
 
 #include <elf.h>
@@ -59,7 +59,7 @@ static void free_core_of(struct pb_core **c)
     free_core(*c);
 }
 
-/* Why a file that is no ELF file is none. */
+/* Explains why the file is not an ELF file. */
 static int not_elf(const struct pb_core *c, const unsigned char *head, size_t len, struct pb_err *err)
 {
     static const struct {
@@ -109,7 +109,7 @@ static int check_header(struct pb_core *c, Elf64_Ehdr *eh, struct pb_err *err)
     return 0;
 }
 
-/* More than fit into 16 bits are counted in the first section header. */
+/* More headers than fit into 16 bits are counted in the first section header. */
 static uint64_t count_headers(const struct pb_core *c, const Elf64_Ehdr *eh)
 {
     Elf64_Shdr sh;
@@ -221,7 +221,8 @@ ssize_t pb_core_dumped(struct pb_core *c, uint64_t addr, void *buf, size_t len)
     return n < 0 ? -errno : n == 0 && len ? -EFAULT : n;
 }
 
-/* What was not dumped, up to where something is again. What was dumped and is cut off is in no file. */
+/* Reads memory that was not dumped, up to the next dumped byte. Dumped memory that was cut off is in no
+ * file. */
 static ssize_t read_undumped(struct pb_core *c, uint64_t addr, void *buf, size_t len)
 {
     const struct pb_core_segment *s = segment_at(c, addr);
@@ -270,7 +271,7 @@ static int by_address(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
-/* The segments, with their files; and files that have no segment, of a core that leaves them out. */
+/* The segments with their files, and files without a segment, in cores that leave those out. */
 static int maps_core(struct pb_source *s, struct pb_maps *ret, struct pb_err *err)
 {
     const struct pb_core *c = s->extra;
@@ -309,8 +310,8 @@ static int maps_core(struct pb_source *s, struct pb_maps *ret, struct pb_err *er
     return 0;
 }
 
-/* The system call that a thread of an aarch64 core waits in: it stands on svc, to make the call again, or
- * behind it with EINTR. Of other cores what their notes say. */
+/* The system call that a thread of an aarch64 core waits in: its pc is on svc, to make the call again, or
+ * behind it with EINTR. For other cores, the number in their notes. */
 static int call_of(struct pb_source *s, const struct pb_core_thread *t)
 {
     enum { SVC_0 = (int)0xd4000001 };
@@ -400,7 +401,7 @@ static int open_file_core(struct pb_source *s, const char *path, uint64_t inode,
     return pb_core_files_open(s->extra, base);
 }
 
-/* The file that the program's headers are mapped from. */
+/* The file of the mapping with the program's headers. */
 static int exe_core(struct pb_source *s, char *ret, size_t size)
 {
     const struct pb_core *c = s->extra;
@@ -433,7 +434,7 @@ const struct pb_core_info *pb_core_info(const struct pb_source *s)
     return s->ops == &ops ? &((const struct pb_core *)s->extra)->info : NULL;
 }
 
-/* gdb writes the signal by which it stopped a live process. */
+/* gdb writes the signal with which it stopped a live process: then the process did not die of it. */
 static void judge_signal(struct pb_core_info *info)
 {
     if (info->signal <= 0 || info->signal > 64 || info->signal == SIGSTOP ||

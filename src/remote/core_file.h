@@ -1,4 +1,4 @@
-/* core_file: what struct pb_core holds. Private to core.c, core_notes.c and core_files.c. */
+/* core_file: the contents of struct pb_core. Private to core.c, core_notes.c and core_files.c. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,8 +9,8 @@
 #include "remote/core.h"
 #include "remote/native/unwind.h"
 
-/* A PT_LOAD: size bytes of memory at start, of which the first `dumped` are in the core at offset. Those up
- * to `meant` were to be, in a core that was not cut short. */
+/* A PT_LOAD: size bytes of memory at start, of which the first `dumped` are in the core at offset. In a core
+ * that was not cut short those up to `meant` would be. */
 struct pb_core_segment {
     uint64_t start, size, dumped, meant, offset;
     unsigned prot;
@@ -37,7 +37,7 @@ struct pb_core_thread {
     uint64_t reg[PB_NATIVE_REGS]; /* by DWARF numbers */
     uint64_t tls;                 /* thread pointer; 0: not known */
     int syscall;                  /* -1: in none */
-    int perhaps;                  /* in this one, if it stands on the instruction of a system call; -1: no */
+    int perhaps; /* the call it may be in, if its pc is on a system call instruction; -1: none */
     uint64_t args[6];
 };
 
@@ -59,23 +59,24 @@ struct pb_core {
     struct pb_core_thread *threads; /* by tid */
     size_t nthreads;
     unsigned seen;       /* notes, of any kind */
-    uint64_t phdr, vdso; /* of the auxiliary vector; 0: not told */
+    uint64_t phdr, vdso; /* from the auxiliary vector; 0: not there */
     uint64_t main_sp;    /* stack pointer of the main thread */
 };
 
 __attribute__((format(printf, 2, 3))) void pb_core_note(struct pb_core *c, const char *fmt, ...);
 
-/* core_notes.c: reads the notes at offset, size bytes of the file. What makes no sense is left out. */
+/* core_notes.c: reads the notes at offset, size bytes of the file. Invalid notes are skipped. */
 int pb_core_read_notes(struct pb_core *c, uint64_t offset, uint64_t size);
 /* Sorts what was read, and makes one file of equal paths of NT_FILE. */
 int pb_core_order_notes(struct pb_core *c);
 
-/* core_files.c: bytes of memory that is a file's. -EFAULT: there is no such file, or it is another. */
+/* core_files.c: reads memory from the file mapped there. -EFAULT: there is no such file, or it has
+ * changed. */
 ssize_t pb_core_files_read(struct pb_core *c, uint64_t addr, void *buf, size_t len);
-/* The file that is mapped at addr, opened once more for the caller. */
+/* Opens the file that is mapped at addr, for the caller. */
 int pb_core_files_open(struct pb_core *c, uint64_t addr);
 void pb_core_files_close(struct pb_core *c);
 const struct pb_core_map *pb_core_map_at(const struct pb_core *c, uint64_t addr);
 
-/* core.c: only what is in the core itself. */
+/* core.c: reads only memory that is in the core itself. */
 ssize_t pb_core_dumped(struct pb_core *c, uint64_t addr, void *buf, size_t len);

@@ -1,7 +1,7 @@
-/* core_files: memory that is not in a core because it is in a file. See core.h.
+/* core_files: memory that is not in a core because a file has it. See core.h.
  *
- * Only memory that was never written to is left out of a core, so the file has it, if it still is the same
- * file: proved by the build id where the core has one for it, made likely by size and time where not. */
+ * Only memory that was never written to is left out of a core, so the file has it, if it is still the same
+ * file: proved by the build id if the core has one, made likely by size and time if not. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static ssize_t read_dumped(struct pb_source *s, uint64_t addr, void *buf, size_t
     return pb_core_dumped(s->extra, addr, buf, len);
 }
 
-/* The build id of what is mapped at base, as far as the core itself has it; "": it does not. */
+/* The build id of the object mapped at base, if the core has it; "": it does not. */
 static void dumped_build_id(struct pb_core *c, uint64_t base, char ret[65])
 {
     static const struct pb_source_ops ops = {.name = "core", .read = read_dumped};
@@ -84,7 +84,7 @@ static int check(struct pb_core *c, struct pb_core_file *f, int fd)
     return 0;
 }
 
-/* Few are open at a time: a core names as many files as it likes. */
+/* Closes a file so that only a few are open: a core may name any number. */
 static void make_room(struct pb_core *c)
 {
     while (c->nopen >= OPEN_MAX) {

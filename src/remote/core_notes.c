@@ -1,7 +1,7 @@
 /* core_notes: the notes of a core file: threads with their registers, the signal, mapped files. See core.h.
  *
- * Notes are stepped over one by one and only those that are wanted are read: a thousand threads have
- * megabytes of vector registers, which no reader needs. */
+ * Only the needed notes are read: a thousand threads have megabytes of vector registers, which no reader
+ * needs. */
 #include <elf.h>
 #include <errno.h>
 #include <signal.h>
@@ -92,9 +92,9 @@ static void take_x86(struct pb_core_thread *t, const uint64_t *raw)
     memcpy(t->args, args, sizeof(args));
 }
 
-/* A thread that waits was set back onto its svc by the signal that ended the process, and the kernel has
- * forgotten the call (NT_ARM_SYSTEM_CALL is -1): x8 still has its number. Whether it does stand on svc is
- * looked at when all segments are known. */
+/* The signal that ended the process set a waiting thread back onto its svc, and the kernel has forgotten the
+ * call (NT_ARM_SYSTEM_CALL is -1): x8 still has its number. Whether the pc is on svc is checked when all
+ * segments are known. */
 static void take_arm(struct pb_core_thread *t, const uint64_t *raw)
 {
     if (raw[ARM_X8] < 4096)
@@ -135,7 +135,7 @@ static int add_thread(struct pb_core *c, const struct note *note)
         take_x86(t, raw);
     else
         take_arm(t, raw);
-    /* The kernel writes the signal into all of them; the thread that it hit comes first. */
+    /* The kernel writes the signal into all of them; the thread that received it comes first. */
     if (c->nthreads == 1) {
         c->info.signal = signal;
         c->info.died_in = tid;
@@ -250,7 +250,7 @@ static int take_note(struct pb_core *c, const struct note *note)
     case NT_PRPSINFO:
         return read_command(c, note);
     case NT_SIGINFO:
-        /* Of each thread, by gdb: the first is that of the thread that died. */
+        /* gdb writes one per thread: the first is that of the thread that died. */
         return c->nthreads == 1 ? read_signal(c, note) : 0;
     case NT_AUXV:
         return read_auxv(c, note);
@@ -296,7 +296,7 @@ static int by_path(const void *a, const void *b)
     return d ? d : (x->file > y->file) - (x->file < y->file);
 }
 
-/* Each map gets the first file of its path, and that file what its maps tell of it. */
+/* Gives each map the first file of its path, and that file the facts of its maps. */
 static int join_files(struct pb_core *c)
 {
     _cleanup_free_ struct named *order = calloc(c->nfiles + 1, sizeof(*order));

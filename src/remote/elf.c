@@ -32,7 +32,7 @@ static int read_phdrs(struct pb_source *from, uint64_t base, Elf64_Ehdr *eh, Elf
     return pb_source_read(from, base + eh->e_phoff, ph, eh->e_phnum * sizeof(*ph));
 }
 
-/* The first segment's address in the file is not 0 in every object: the bias is counted from it. */
+/* The first segment's address in the file is not 0 in every object: the bias is relative to it. */
 static const Elf64_Phdr *place_segments(struct pb_elf *e, const Elf64_Phdr *ph, size_t n)
 {
     const Elf64_Phdr *dynamic = NULL;
@@ -101,7 +101,7 @@ static int read_dynamic(struct pb_source *from, const struct pb_elf *e, const El
     return 0;
 }
 
-/* The GNU table says how many symbols there are only by the end of its last chain. */
+/* The GNU table does not store the number of symbols: the end of its last chain gives it. */
 static int count_by_gnu_hash(struct pb_source *from, uint64_t table, size_t *ret)
 {
     struct {

@@ -1,8 +1,8 @@
 /* elf: the dynamic symbols of an object mapped in a target.
  *
  * Everything is read from the target's memory, never from a file: the file may be deleted, replaced, or in
- * another mount namespace, and a path that the target names proves nothing. What is read may be hostile:
- * every size and index is bounded. A snapshot owned by the caller. 64-bit little-endian objects only. */
+ * another mount namespace, and a path that the target names proves nothing. The memory may be hostile: every
+ * size and index is bounded. A snapshot owned by the caller. 64-bit little-endian objects only. */
 #pragma once
 
 #include <elf.h>
@@ -33,12 +33,12 @@ struct pb_symbol {
 int pb_elf_open(struct pb_source *from, uint64_t base, struct pb_elf *ret);
 void pb_elf_done(struct pb_elf *e);
 
-/* The i-th symbol, i < n, into *ret. False: it is not defined here, or has no sane name. */
+/* The i-th symbol, i < n. False: it is not defined here, or its name is not valid. */
 bool pb_elf_at(const struct pb_elf *e, size_t i, struct pb_symbol *ret);
 
 /* The symbol of that name that is defined here. -ENOENT: none. *ret is written on success only. */
 int pb_elf_find(const struct pb_elf *e, const char *name, struct pb_symbol *ret);
 
-/* One symbol by the object's own hash table: a handful of short reads, for asking hundreds of objects.
- * -ENOENT: not defined there; -ENOEXEC: no such object. *ret_addr is written on success only. */
+/* Finds one symbol by the object's own hash table: a few short reads, so that hundreds of objects can be
+ * tried. -ENOENT: not defined there; -ENOEXEC: no such object. *ret_addr is written on success only. */
 int pb_elf_lookup(struct pb_source *from, uint64_t base, const char *name, uint64_t *ret_addr);

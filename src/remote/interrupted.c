@@ -1,6 +1,6 @@
 /* interrupted: see interrupted.h. The kernel's side: arch/x86/kernel/signal.c and arch/arm64/kernel/signal.c
- * (what decides about a restart, and when), fs/eventpoll.c, ipc/sem.c, kernel/signal.c, fs/aio.c,
- * io_uring/io_uring.c and sock_intr_errno() in include/net/sock.h (what returns EINTR). */
+ * (when and whether a call is restarted), fs/eventpoll.c, ipc/sem.c, kernel/signal.c, fs/aio.c,
+ * io_uring/io_uring.c and sock_intr_errno() in include/net/sock.h (which calls return EINTR). */
 #include "remote/interrupted.h"
 
 #include <elf.h>
@@ -38,12 +38,12 @@ enum {
 #define SYS_io_uring_enter 426
 #endif
 
-/* Calls that say EINTR for a stop and have done nothing by then: a second try does what the first would have.
- * Of a socket: the kernel restarts the same call by itself where the socket has no timeout, so it may be
- * restarted where it has one. read, write and kin are here for sockets, and for file systems in user space
- * (FUSE), whose servers may answer EINTR: nothing was transferred then.
- * Never here: close (the descriptor is gone whatever it says), ioctl (what it did is not known), and calls
- * that make something (open, mkdir, rename), which a server may have done before it said EINTR. */
+/* Calls that a stop ends with EINTR before they have done anything: a second try has the same effect. The
+ * kernel itself restarts calls on a socket without a timeout, so those with one may be restarted too. read,
+ * write and the like are here for sockets, and for file systems in user space (FUSE), whose servers may
+ * answer EINTR: nothing was transferred then.
+ * Never here: close (the descriptor is gone even so), ioctl (its effect is not known), and calls that create
+ * something (open, mkdir, rename), which a server may have done before it answered EINTR. */
 static const struct fact {
     int number;
     enum pb_timeout timeout;
@@ -62,7 +62,7 @@ static const struct fact {
     {SYS_io_uring_enter, PB_TIMEOUT_RING, 4},
     {SYS_recvfrom, PB_TIMEOUT_RECEIVE, 0},
     {SYS_recvmsg, PB_TIMEOUT_RECEIVE, 0},
-    {SYS_recvmmsg, PB_TIMEOUT_RECEIVE, 0}, /* its own timeout is looked at between messages only */
+    {SYS_recvmmsg, PB_TIMEOUT_RECEIVE, 0}, /* its own timeout is checked between messages only */
     {SYS_accept, PB_TIMEOUT_RECEIVE, 0},
     {SYS_accept4, PB_TIMEOUT_RECEIVE, 0},
     {SYS_read, PB_TIMEOUT_RECEIVE, 0},
@@ -70,7 +70,7 @@ static const struct fact {
     {SYS_pread64, PB_TIMEOUT_NONE, -1},
     {SYS_preadv, PB_TIMEOUT_NONE, -1},
     {SYS_preadv2, PB_TIMEOUT_RECEIVE, 0},
-    {SYS_connect, PB_TIMEOUT_SEND, 0}, /* a second one waits for the connection that the first began */
+    {SYS_connect, PB_TIMEOUT_SEND, 0}, /* a second connect waits for the connection that the first began */
     {SYS_sendto, PB_TIMEOUT_SEND, 0},
     {SYS_sendmsg, PB_TIMEOUT_SEND, 0},
     {SYS_sendmmsg, PB_TIMEOUT_SEND, 0},
@@ -79,8 +79,8 @@ static const struct fact {
     {SYS_writev, PB_TIMEOUT_SEND, 0},
 };
 
-/* These the kernel restarts with the time that was left when the stop came: the stop itself is not counted,
- * and a thousand of them are a wait that is 50 ms longer. */
+/* The kernel restarts these with the time left when the stop came: the stop itself is not counted, and a
+ * thousand of them make a wait 50 ms longer. */
 static const struct fact paused[] = {
 #ifdef SYS_select
     {SYS_select, PB_TIMEOUT_TIMESPEC, 4},
@@ -97,7 +97,7 @@ static const struct fact *find_fact(long number)
     return NULL;
 }
 
-/* Whether the arguments give a timeout that is relative. Of a socket they do not say. */
+/* Whether the arguments give a relative timeout. For a socket they do not tell. */
 static bool is_finite(const struct fact *f, const uint64_t args[6])
 {
     switch (f->timeout) {
@@ -188,7 +188,7 @@ static char *put_text(char *at, const char *text)
     return at + len;
 }
 
-/* Without printf: a signal handler may ask. */
+/* Without printf, which is not signal-safe. */
 static int open_syscall(pid_t pid, pid_t tid)
 {
     char path[64];
@@ -218,7 +218,7 @@ int pb_waiting_read(pid_t pid, pid_t tid, int fd, struct pb_waiting *ret)
     return pb_waiting_parse(ret, text);
 }
 
-/* A descriptor of ours for the same socket keeps it open for the microseconds of the question. */
+/* Our own descriptor of the same socket keeps it open for the microseconds of the check. */
 static bool socket_has_timeout(pid_t pid, int number, int option)
 {
 #ifdef SYS_pidfd_getfd
@@ -287,11 +287,11 @@ void pb_interrupted_judge(long number, const uint64_t args[6], int64_t result, s
 
 static int peek_register(pid_t tid, size_t at, uint64_t *ret)
 {
-    /* The system call itself, not the library's function, which may set errno for a good value. */
+    /* The system call, not the library's function, which may set errno for a valid value. */
     return syscall(SYS_ptrace, PTRACE_PEEKUSER, tid, at, ret) < 0 ? -errno : 0;
 }
 
-/* The same numbers mean other calls where 32-bit code, or int 0x80, made them. */
+/* In 32-bit code, and for int 0x80, the same numbers mean other calls. */
 static bool is_syscall_instruction(pid_t tid)
 {
     uint64_t cs, pc, code;
@@ -316,7 +316,7 @@ static int read_call(pid_t tid, long *ret_number, uint64_t args[6], int64_t *ret
     if (*ret_result != -EINTR && (*ret_result > -KERNEL_RESTART_SYS || *ret_result < -KERNEL_RESTART_NOHAND))
         return 0;
     r = peek_register(tid, USER_REGISTER(orig_rax), &number);
-    /* Outside of a system call there is no number, whatever is in rax. */
+    /* Outside of a system call rax is not a number. */
     if (r < 0 || (int64_t)number < 0 || !is_syscall_instruction(tid))
         return r;
     for (int i = 0; r == 0 && i < 6; i++)
@@ -325,7 +325,7 @@ static int read_call(pid_t tid, long *ret_number, uint64_t args[6], int64_t *ret
     return r;
 }
 
-/* The kernel looks at the result after the stop, when it knows whether a handler is to run. */
+/* The kernel checks the result after the stop, when it knows whether a handler will run. */
 static int restart_call(pid_t pid, pid_t tid, const struct pb_interrupted *i, int signal)
 {
     return ptrace(PTRACE_POKEUSER, tid, USER_REGISTER(rax), (void *)(intptr_t)-KERNEL_RESTART_NOHAND) < 0
@@ -364,7 +364,7 @@ static uint64_t parse_mask(const char *status, const char *key)
     return parse_number(&p, 16, &found);
 }
 
-/* Whether a handler of the program is about to run in this thread: then EINTR is right. */
+/* Whether a handler of the program is about to run in this thread: then EINTR is correct. */
 static bool has_handler_pending(pid_t pid, pid_t tid, int signal)
 {
     char path[64], text[4096];
@@ -385,9 +385,9 @@ static bool has_handler_pending(pid_t pid, pid_t tid, int signal)
     return pending & parse_mask(text, "\nSigCgt:");
 }
 
-/* In a stop this kernel has already decided about a restart, by a result that is not in the registers any
- * more, and forgotten the call: its number is still in x8, its first argument is known only where the thread
- * was looked at before the stop. A thread that was not in the same call then is left alone. */
+/* At a stop the aarch64 kernel has already decided about a restart, by a result that is no longer in the
+ * registers, and forgotten the call: its number is still in x8, its first argument is known only if the
+ * thread was read before the stop. A thread that was in another call then is left alone. */
 static int read_interrupted(pid_t tid, const struct pb_waiting *before, struct pb_interrupted *ret)
 {
     struct user_regs_struct gpr;

@@ -1,4 +1,4 @@
-/* loaded: see loaded.h. By the auxiliary vector to the program's headers, by its dynamic section to the
+/* loaded: see loaded.h. From the auxiliary vector to the program's headers, from its dynamic section to the
  * loader's list. */
 #include "remote/loaded.h"
 
@@ -17,13 +17,13 @@
 #include "remote/source.h"
 
 enum {
-    OBJECTS_MAX = 8, /* looked at: a library that the program itself needs is among them */
+    OBJECTS_MAX = 8, /* objects tried: a library that the program itself needs is among them */
     PHDRS_MAX = 64,
     DYNAMIC_MAX = 256,
     AUXV_MAX = 64,
 };
 
-/* What the loader keeps of an object; the beginning of glibc's and musl's own struct. */
+/* The loader's entry of an object: the beginning of glibc's and musl's own struct. */
 struct link {
     uint64_t bias, name, dynamic, next;
 };
@@ -43,7 +43,7 @@ static int read_auxv(pid_t pid, uint64_t *ret_phdr, uint64_t *ret_phnum)
     return *ret_phdr && *ret_phnum && *ret_phnum <= PHDRS_MAX ? 0 : -ENOENT;
 }
 
-/* Where its dynamic section and its ELF header are. */
+/* The addresses of the program's dynamic section and ELF header. */
 static int find_program(struct pb_source *s, uint64_t *ret_base, uint64_t *ret_dynamic)
 {
     Elf64_Phdr ph[PHDRS_MAX];
@@ -72,7 +72,7 @@ static int find_list(struct pb_source *s, uint64_t dynamic, uint64_t *ret)
     Elf64_Dyn dyn[DYNAMIC_MAX];
     uint64_t debug[2] = {0};
 
-    /* How long it is only its end says: what is mapped behind it does no harm. */
+    /* Only its end marker tells its length: reading beyond it does no harm. */
     ssize_t n = pb_source_read_some(s, dynamic, dyn, sizeof(dyn));
     for (size_t i = 0; n > 0 && i < (size_t)n / sizeof(dyn[0]) && dyn[i].d_tag != DT_NULL; i++)
         if (dyn[i].d_tag == DT_DEBUG && pb_source_read(s, dyn[i].d_un.d_ptr, debug, sizeof(debug)) == 0)
@@ -81,7 +81,7 @@ static int find_list(struct pb_source *s, uint64_t dynamic, uint64_t *ret)
     return debug[1] ? 0 : -ENOENT;
 }
 
-static void append(struct pb_maps *maps, uint64_t base, const char *path)
+static void append_map(struct pb_maps *maps, uint64_t base, const char *path)
 {
     char *text = maps->text + maps->n * PATH_MAX;
 
@@ -110,7 +110,7 @@ static void follow(struct pb_source *s, uint64_t at, const char *prefix, struct 
         ssize_t n = pb_source_read_some(s, link.name, path, sizeof(path));
         found = n > 0 && memchr(path, '\0', (size_t)n) && is_named(path, prefix);
         if (found)
-            append(maps, link.bias, path);
+            append_map(maps, link.bias, path);
     }
 }
 
@@ -132,7 +132,7 @@ int pb_loaded_find(struct pb_source *s, const char *prefix, struct pb_maps *ret)
     if (!maps.at || !maps.text)
         return -ENOMEM;
     if (pb_source_exe(s, exe, sizeof(exe)) > 0)
-        append(&maps, base, exe);
+        append_map(&maps, base, exe);
     follow(s, list, prefix, &maps);
     *ret = maps;
     maps = (struct pb_maps){0};

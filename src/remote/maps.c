@@ -10,9 +10,9 @@
 #include "base/err.h"
 #include "base/procfs.h"
 
-static int append(struct pb_maps *m, const struct pb_map *map)
+static int append_map(struct pb_maps *m, const struct pb_map *map)
 {
-    /* Grown in powers of two, so the count alone says when the room is used up. */
+    /* Grown in powers of two, so the count alone shows when the room is used up. */
     if ((m->n & (m->n - 1)) == 0) {
         struct pb_map *more = realloc(m->at, (m->n ? m->n * 2 : 1) * sizeof(*more));
         if (!more)
@@ -71,7 +71,7 @@ int pb_maps_parse(char *text, struct pb_maps *ret, struct pb_err *err)
         int r = parse_line(line, &map);
         if (r < 0)
             return pb_fail(err, r, "unexpected line in a list of mappings: %s", line);
-        r = append(&m, &map);
+        r = append_map(&m, &map);
         if (r < 0)
             return r;
         line = next;
@@ -87,7 +87,7 @@ int pb_maps_read(pid_t pid, struct pb_maps *ret, struct pb_err *err)
     int r = pb_proc_slurp(pb_proc_living(pid), "maps", &text, NULL);
     if (r < 0)
         return pb_fail(err, r, "cannot list the memory of process %d: %s", pid, strerror(-r));
-    /* A process that exits while we read gives a short list, not an error: an empty one means it is gone. */
+    /* A process that exits meanwhile gives a short list, not an error: an empty one means it is gone. */
     if (!*text) {
         free(text);
         return pb_fail(err, -ESRCH, "process %d is gone", pid);

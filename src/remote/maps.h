@@ -1,7 +1,7 @@
-/* maps: the memory mappings of a process, as the kernel lists them.
+/* maps: the memory mappings of a process, from the kernel.
  *
- * A snapshot, sorted by address, owned by the caller. Nothing here follows changes: take a new one.
- * Uses: the ELF finder, injection and the unwinder. Uses nothing but procfs. */
+ * A snapshot, sorted by address, owned by the caller; it does not follow changes. Used by the ELF finder,
+ * injection and the unwinder. Uses only procfs. */
 #pragma once
 
 #include <stddef.h>
@@ -24,7 +24,7 @@ struct pb_maps {
 };
 
 /* Reads all mappings of pid. -ESRCH: it is gone, or has no memory (a kernel thread, a zombie); -EACCES: not
- * ours to read. *ret is written on success only. */
+ * allowed. *ret is written on success only. */
 int pb_maps_read(pid_t pid, struct pb_maps *ret, struct pb_err *err);
 void pb_maps_done(struct pb_maps *m);
 

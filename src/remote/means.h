@@ -1,18 +1,19 @@
-/* means: what this machine and our rights let a sampler do, in sentences for people: for the summary of a
- * profile and for `doctor`. */
+/* means: the ways in which a sampler can read on this machine with our rights, in sentences for people: for
+ * the summary of a profile and for `doctor`. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Whether a BPF program can be run in an interrupt of a CPU: tried with an empty one. 0, or why not. */
+/* Whether a BPF program can be run in an interrupt of a CPU: tried with an empty one. 0, or a negative
+ * errno. */
 int pb_means_bpf(void);
 
-/* Why that error came, and what would lift it: "permission denied: it needs root (CAP_BPF, CAP_PERFMON)". */
+/* The cause of that error and its remedy: "permission denied: it needs root (CAP_BPF, CAP_PERFMON)". */
 const char *pb_means_why_no_bpf(int error, char *buf, size_t size);
 
-/* Whether the kernel tells how often a thread was given a CPU (schedstat); of our own thread. */
+/* Whether the kernel counts how often a thread was given a CPU (schedstat); tried on our own thread. */
 bool pb_means_schedstat(void);
 
 /* Whether openat2 is there (Linux 5.6, and no filter that refuses it). */

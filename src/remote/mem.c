@@ -15,8 +15,8 @@ static struct iovec remote(uint64_t addr, size_t len)
     return (struct iovec){.iov_base = (void *)(uintptr_t)addr, .iov_len = len};
 }
 
-/* process_vm_* is missing in some containers' seccomp profiles that allow /proc/PID/mem: the second way. */
-static ssize_t through_file(pid_t pid, int flags, uint64_t addr, void *buf, size_t len)
+/* The second way: some containers' seccomp profiles forbid process_vm_* and allow /proc/PID/mem. */
+static ssize_t copy_through_file(pid_t pid, int flags, uint64_t addr, void *buf, size_t len)
 {
     char path[32];
     snprintf(path, sizeof(path), "/proc/%d/mem", pid);
@@ -33,13 +33,13 @@ ssize_t pb_mem_read_some(pid_t pid, uint64_t addr, void *buf, size_t len)
 {
     struct iovec local = {buf, len}, there = remote(addr, len);
     ssize_t n = process_vm_readv(pid, &local, 1, &there, 1, 0);
-    if (n < 0 && errno == ESRCH) { /* gone, or only its main thread is */
+    if (n < 0 && errno == ESRCH) { /* it is gone, or only its main thread is */
         pid_t living = pb_proc_living(pid);
         n = living == pid ? -1 : process_vm_readv(living, &local, 1, &there, 1, 0);
         errno = n < 0 && living == pid ? ESRCH : errno;
     }
     if (n < 0 && (errno == ENOSYS || errno == EPERM))
-        return through_file(pid, O_RDONLY, addr, buf, len);
+        return copy_through_file(pid, O_RDONLY, addr, buf, len);
     return n < 0 ? -errno : n;
 }
 
@@ -56,7 +56,7 @@ int pb_mem_write(pid_t pid, uint64_t addr, const void *buf, size_t len)
     struct iovec local = {(void *)(uintptr_t)buf, len}, there = remote(addr, len);
     ssize_t n = process_vm_writev(pid, &local, 1, &there, 1, 0);
     if (n < 0 && (errno == ENOSYS || errno == EPERM))
-        n = through_file(pid, O_WRONLY, addr, (void *)(uintptr_t)buf, len);
+        n = copy_through_file(pid, O_WRONLY, addr, (void *)(uintptr_t)buf, len);
     else if (n < 0)
         n = -errno;
     if (n < 0)
@@ -66,7 +66,7 @@ int pb_mem_write(pid_t pid, uint64_t addr, const void *buf, size_t len)
 
 int pb_mem_force(pid_t pid, uint64_t addr, const void *buf, size_t len)
 {
-    ssize_t n = through_file(pid, O_WRONLY, addr, (void *)(uintptr_t)buf, len);
+    ssize_t n = copy_through_file(pid, O_WRONLY, addr, (void *)(uintptr_t)buf, len);
     if (n < 0)
         return (int)n;
     return (size_t)n == len ? 0 : -EFAULT;

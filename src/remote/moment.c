@@ -14,9 +14,9 @@
 #include "remote/source.h"
 #include "remote/trace.h"
 
-#define STOP_WITHIN_NS (2 * PB_NS_PER_S) /* a busy machine gives a thread no CPU for long */
-#define LOOKS          10                /* at a thread that runs: see `looks` */
-#define COMPARISONS    16                /* of counts that must be seen equal once */
+#define STOP_WITHIN_NS (2 * PB_NS_PER_S) /* on a busy machine a thread may get no CPU for long */
+#define LOOKS          10                /* tries for a thread that runs: see `looks` */
+#define COMPARISONS    16                /* comparisons of counts until they were equal once */
 
 const char *pb_way_name(enum pb_way way)
 {
@@ -35,8 +35,8 @@ const char *pb_way_name(enum pb_way way)
     return "?";
 }
 
-/* From the folder of threads on where that is open: the way there is half a microsecond. */
-static int open_of(const struct pb_moment *m, int tasks, const char *name)
+/* Relative to the folder of threads if that is open: it saves half a microsecond. */
+static int open_thread_file(const struct pb_moment *m, int tasks, const char *name)
 {
     char path[64];
 
@@ -59,13 +59,13 @@ int pb_moment_open_in(int tasks, pid_t pid, pid_t tid, struct pb_moment *ret)
                           .looks = LOOKS,
                           .within_ns = STOP_WITHIN_NS};
 
-    m.schedstat_fd = open_of(&m, tasks, "schedstat");
-    if (m.schedstat_fd < 0) { /* not every kernel has it; every one has this: */
-        m.status_fd = open_of(&m, tasks, "status");
+    m.schedstat_fd = open_thread_file(&m, tasks, "schedstat");
+    if (m.schedstat_fd < 0) { /* not every kernel has schedstat; every kernel has status: */
+        m.status_fd = open_thread_file(&m, tasks, "status");
         if (m.status_fd < 0)
             return m.status_fd;
     }
-    m.syscall_fd = open_of(&m, tasks, "syscall");
+    m.syscall_fd = open_thread_file(&m, tasks, "syscall");
     /* Without the right to read that file the thread can still be stopped. */
     if (m.syscall_fd < 0 && m.syscall_fd != -EACCES && m.syscall_fd != -EPERM) {
         int r = m.syscall_fd;
@@ -97,7 +97,7 @@ static bool read_switches(struct pb_moment *m, uint64_t *ret_waits, uint64_t *re
     char text[4096];
 
     if (m->status_fd < 0)
-        m->status_fd = open_of(m, -1, "status");
+        m->status_fd = open_thread_file(m, -1, "status");
     if (m->status_fd < 0 || read_text(m->status_fd, text, sizeof(text)) <= 0)
         return false;
     const char *waits = strstr(text, key), *taken = strstr(text, other);
@@ -108,8 +108,8 @@ static bool read_switches(struct pb_moment *m, uint64_t *ret_waits, uint64_t *re
     return true;
 }
 
-/* "run_ns wait_ns slices": the last counts how often it was given a CPU. Without that file, or where the
- * kernel leaves it at 0, how often it lost one, and no time. */
+/* Parses "run_ns wait_ns slices"; the last counts how often it was given a CPU. Without that file, or where
+ * the kernel leaves it at 0: how often it lost one, and no time. */
 static int read_schedule(struct pb_moment *m, uint64_t *ret_run_ns, uint64_t *ret_slices)
 {
     char text[96], *end;
@@ -127,7 +127,7 @@ static int read_schedule(struct pb_moment *m, uint64_t *ret_run_ns, uint64_t *re
     *ret_slices = strtoull(end, &end, 10);
     if (*ret_slices || !*ret_run_ns)
         return 0;
-    /* It has run, and was never given a CPU: this kernel does not count. */
+    /* It has run without a time slice: this kernel does not count them. */
     close(m->schedstat_fd);
     m->schedstat_fd = -1;
     return read_schedule(m, ret_run_ns, ret_slices);
@@ -143,8 +143,8 @@ bool pb_moment_without_slices(const struct pb_moment *m)
     return m->schedstat_fd < 0;
 }
 
-/* Of a thread that is surely off its CPU, and whose slices were read before: whether the kernel counts
- * slices and switches alike. They are as many unless it began to count one of them late. */
+/* For a thread that is certainly off its CPU, and whose slices were read before: whether the kernel counts as
+ * many slices as switches. It does unless it began to count one of them late. */
 static void compare_counts(struct pb_moment *m)
 {
     uint64_t waits, all;
@@ -160,7 +160,7 @@ bool pb_moment_ready(struct pb_moment *m)
 {
     uint64_t waits, all;
 
-    /* On its CPU it would have one slice more than switches. One that was given a CPU after the slices were
+    /* On its CPU it would have one slice more than switches. A thread that got a CPU after the slices were
      * read has more slices at the end of the moment. */
     if (!m->counts_agree || !read_switches(m, &waits, &all) || all != m->slices)
         return false;
@@ -168,7 +168,7 @@ bool pb_moment_ready(struct pb_moment *m)
     return true;
 }
 
-/* What it waits in. False: it runs, or the text is of no thread that waits. */
+/* Keeps the call that it waits in. False: it runs, or the text is not valid. */
 static bool note_waiting(struct pb_moment *m, bool waits, const struct pb_waiting *w)
 {
     if (!waits)
@@ -186,15 +186,15 @@ static bool parse_syscall(struct pb_moment *m, const char *text)
     return note_waiting(m, pb_waiting_parse(&w, text), &w);
 }
 
-/* The kernel answers with numbers only when it has seen the thread off its CPU for the whole time of the
- * answer. False: it runs, or we may not know. */
+/* The kernel answers with numbers only if the thread was off its CPU during the whole answer. False: it runs,
+ * or we may not know. */
 static bool read_syscall(struct pb_moment *m)
 {
     struct pb_waiting w;
     return m->syscall_fd >= 0 && note_waiting(m, pb_waiting_read(m->pid, m->tid, m->syscall_fd, &w) == 1, &w);
 }
 
-/* The same, without noting what it waits in. */
+/* The same, without keeping the call that it waits in. */
 static bool is_off_cpu(const struct pb_moment *m)
 {
     struct pb_waiting w;
@@ -216,7 +216,7 @@ static int read_cpu(struct pb_moment *m)
     char text[1024];
 
     if (m->stat_fd < 0)
-        m->stat_fd = open_of(m, -1, "stat");
+        m->stat_fd = open_thread_file(m, -1, "stat");
     if (m->stat_fd < 0 || read_text(m->stat_fd, text, sizeof(text)) <= 0)
         return -ESRCH;
     char *p = strrchr(text, ')');
@@ -241,14 +241,14 @@ static bool pin_to(struct pb_moment *m, int cpu)
     return true;
 }
 
-/* We run on the CPU that it belongs to: then it does not run. It may have moved away while we moved there. */
+/* True: we run on the thread's CPU, so it does not run. It may have moved away while we moved there. */
 static bool is_preempted(struct pb_moment *m)
 {
     int cpu = read_cpu(m);
     return cpu >= 0 && pin_to(m, cpu) && read_cpu(m) == cpu;
 }
 
-/* On the CPU that it wants, awake, while the agent reads on another. */
+/* We stay awake on the thread's CPU while the agent reads on another. */
 static int begin_pinned_through(struct pb_moment *m)
 {
     m->by_clock = false;
@@ -259,9 +259,9 @@ static int begin_pinned_through(struct pb_moment *m)
     return m->way = PB_WAY_PINNED;
 }
 
-/* Through a source (the agent), whose answers take too long to catch a thread that sleeps only now and then
- * at the first look. That the thread did not run is read from its time slices, which needs no right. Where
- * these cannot be read, or the source does not know what the thread waits in, the thread's CPU clock decides
+/* Through a source (the agent), whose answers are too slow to catch a thread at the first look that only
+ * sleeps now and then. Its time slices, which may be read without a right, prove that it did not run. If
+ * these cannot be read, or the source does not know the thread's system call, the thread's CPU clock decides
  * at the end. */
 static int begin_through(struct pb_moment *m, unsigned ways)
 {
@@ -296,7 +296,7 @@ static int begin_through(struct pb_moment *m, unsigned ways)
     return -EAGAIN;
 }
 
-static int stop(struct pb_moment *m)
+static int stop_moment(struct pb_moment *m)
 {
     int r = pb_trace_stop(m->pid, m->tid, m->syscall_fd, m->within_ns, &m->signal);
 
@@ -314,18 +314,18 @@ static void let_go(struct pb_moment *m)
 #define LEAVE_FIRST_NS 50000
 #define LEAVE_MAX_NS   500000
 
-/* Of pb_moment_read: a stop may hit a place between two stores, a few instructions long. */
+/* For pb_moment_read: a stop may hit a place between two stores, a few instructions long. */
 #define READ_TRIES     20
 #define LET_RUN_NS     1000
 #define LET_RUN_MAX_NS 64000
 
-/* CPU time of a thread in the units of stat, fields 14 and 15: what is left where slices are not counted. */
+/* CPU time of a thread in the units of stat, fields 14 and 15, for kernels that do not count slices. */
 static uint64_t read_ticks(struct pb_moment *m)
 {
     char text[1024];
 
     if (m->stat_fd < 0)
-        m->stat_fd = open_of(m, -1, "stat");
+        m->stat_fd = open_thread_file(m, -1, "stat");
     if (m->stat_fd < 0 || read_text(m->stat_fd, text, sizeof(text)) <= 0)
         return 0;
     char *p = strrchr(text, ')');
@@ -341,15 +341,15 @@ static uint64_t read_turns(struct pb_moment *m, uint64_t taken_away)
     return m->schedstat_fd >= 0 ? m->slices : taken_away + read_ticks(m);
 }
 
-/* Waits until a thread that is not asleep is surely not in the midst of a wait. One that has waited in
- * accept, say, for all of its time and was woken by that, but was given no CPU yet, is ready to run and still
- * in the call: a stop would begin it again (accept, io_getevents and reads of Unix sockets look for signals
- * before they look at their time). A thread that has not given up its CPU since it was last seen outside of a
- * wait is in none. One that was given the CPU more often than it lost it has it now, and had it when the
- * slices were read, some 10 us ago: long enough to leave the call. And one that was given a CPU since the
- * first look, and did not give it up, has left it.
- * 0: it may be stopped; 1: it is asleep; -ETIMEDOUT: it was given no CPU. */
-static int leave_waits(struct pb_moment *m)
+/* Waits until a thread that is not asleep is certainly not in a wait. A thread that has waited in accept,
+ * say, for all of its time and was woken by that, but has no CPU yet, is runnable and still in the call: a
+ * stop would begin the call again (accept, io_getevents and reads of Unix sockets check for signals before
+ * their time). A thread is in no wait if it has not given up its CPU since it was last seen outside of one;
+ * or if it was given the CPU more often than it lost it: then it has it now, and had it when the slices were
+ * read, some 10 us ago: long enough to leave the call; or if it was given a CPU since the first look and did
+ * not give it up.
+ * 0: it may be stopped; 1: it is asleep; -ETIMEDOUT: it got no CPU. */
+static int wait_until_outside_waits(struct pb_moment *m)
 {
     struct pb_retry again = pb_retry_until(pb_now_ns() + m->within_ns, LEAVE_FIRST_NS, LEAVE_MAX_NS);
     uint64_t first_waits = 0, first_turns = 0, waits, all;
@@ -398,19 +398,19 @@ int pb_moment_begin(struct pb_moment *m, unsigned ways)
     if (!(ways & PB_WAY_STOPPED))
         return -EAGAIN;
     if (!asleep)
-        r = leave_waits(m);
+        r = wait_until_outside_waits(m);
     if (r < 0 || (r == 1 && ways & PB_WAY_ASLEEP))
         return r < 0 ? r : (int)(m->way = PB_WAY_ASLEEP);
     uint64_t known = asleep || r == 1 ? UINT64_MAX : m->known_waits;
-    r = stop(m);
+    r = stop_moment(m);
     /* A stop counts as one wait. */
     m->known_waits = r == 0 && known != UINT64_MAX ? known + 1 : UINT64_MAX;
-    /* It went to wait, in a call that a stop would make longer: then it can be read as it sleeps. */
+    /* It went to wait, in a call that a stop would make longer: it can be read asleep. */
     if (r == -EINPROGRESS)
         return read_syscall(m) ? (int)(m->way = PB_WAY_ASLEEP) : -EAGAIN;
     if (r < 0)
         return r;
-    /* A thread that never sleeps is surely off its CPU here alone. */
+    /* A thread that never sleeps is certainly off its CPU only here. */
     if (!m->counts_agree && m->comparisons < COMPARISONS && is_off_cpu(m) &&
         read_schedule(m, &m->run_ns, &m->slices) == 0)
         compare_counts(m);
@@ -429,7 +429,7 @@ int pb_moment_end(struct pb_moment *m)
         m->through->spin = false;
     if (m->by_clock)
         return end_by_clock(m);
-    /* Switches alone say nothing of a thread that was given a CPU and has it still. */
+    /* Switches do not show that a thread was given a CPU and still has it. */
     if (m->schedstat_fd < 0 && !is_off_cpu(m))
         return -EAGAIN;
     int r = read_schedule(m, &run_ns, &slices);
@@ -441,8 +441,8 @@ int pb_moment_end(struct pb_moment *m)
 int pb_moment_read(struct pb_moment *m, unsigned ways, int (*read)(void *arg), void *arg,
                    enum pb_way *ret_way)
 {
-    /* Asked to stop at once a thread would stand where it stood: it runs on a little, longer each time. It
-     * may need the CPU that we are on: we sleep. */
+    /* Stopped again at once, a thread would be at the same place: it runs on a little, longer each time. We
+     * sleep, since it may need our CPU. */
     struct pb_retry again = pb_retry_until(0, LET_RUN_NS, LET_RUN_MAX_NS);
     int r = -EAGAIN;
 
@@ -455,8 +455,8 @@ int pb_moment_read(struct pb_moment *m, unsigned ways, int (*read)(void *arg), v
         if (ended < 0 && ended != -EAGAIN)
             return ended;
         *ret_way = (enum pb_way)way;
-        /* It ran while we read: what we have is worth nothing, nor is an error in it, but that there is no
-         * time left. */
+        /* It ran during the read: neither the data nor an error in it counts, except that the time is
+         * over. */
         if (ended == -EAGAIN && r != -ETIMEDOUT) {
             r = -EAGAIN;
             if (i > 1)

@@ -41,8 +41,8 @@ bool pb_open_without_openat2(void)
 
 #define LINKS_MAX 40 /* as the kernel */
 
-/* A path that is being followed: what is behind us has no links, so its names lead to the same folder again.
- */
+/* A path that is being followed. The part already followed has no links, so its names lead to the same folder
+ * again. */
 struct walk {
     int root_fd, fd;
     char done[PATH_MAX], todo[PATH_MAX];
@@ -60,8 +60,8 @@ static int step_into(struct walk *w, const char *name, int flags)
     return 0;
 }
 
-/* Back to the root, and from there to what `done` names. No name in it is "..", which the kernel would follow
- * out of a folder that was moved meanwhile. */
+/* Goes back to the root, and from there to the folder `done`. None of its names is "..", which the kernel
+ * would follow out of a folder that was moved meanwhile. */
 static int start_over(struct walk *w)
 {
     char names[PATH_MAX], *save;
@@ -78,7 +78,7 @@ static int start_over(struct walk *w)
     return r;
 }
 
-/* The link that w->fd is, in front of what is to be followed yet. */
+/* Puts the link's target (w->fd is the link) in front of the rest of the path. */
 static int follow_link(struct walk *w, const char *rest)
 {
     char link[PATH_MAX], joined[PATH_MAX];
@@ -161,7 +161,7 @@ int pb_open_below(int root_fd, const char *path, int flags)
     };
     int fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
 
-    /* Older filters of containers say EPERM for calls they do not know. */
+    /* Older container filters answer EPERM to calls they do not know. */
     if (fd >= 0 || (errno != ENOSYS && errno != EPERM))
         return fd < 0 ? -errno : fd;
     without_openat2 = true;

@@ -8,21 +8,21 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Opens path below the root that root_fd is, whichever links lead there; flags as open(2), without O_CREAT.
- * By openat2; before Linux 5.6, or where a filter refuses that call, step by step. */
+/* Opens path below the root, following links inside it; flags as open(2), without O_CREAT. By openat2; before
+ * Linux 5.6, or where a filter refuses that call, step by step. */
 int pb_open_below(int root_fd, const char *path, int flags);
 
-/* Whether it was refused so far. */
+/* Whether openat2 was refused so far. */
 bool pb_open_without_openat2(void);
 
-/* inode: it must be this one, 0: any. Returns a descriptor to read from. -ESTALE: it is something else. */
+/* inode: it must be this one, 0: any. Returns a descriptor for reading. -ESTALE: it is another file. */
 int pb_open_regular(int root_fd, const char *path, uint64_t inode);
 
-/* The same of a descriptor that was opened with O_PATH, and stays open. */
+/* The same for a descriptor opened with O_PATH, which stays open. */
 int pb_reopen_regular(int path_fd, uint64_t inode);
 
-/* What pid has mapped there, by the kernel's own link to it: also where the path is gone or names another
- * file. -EPERM, -EACCES: only root may. */
+/* Opens the file that pid has mapped there, by the kernel's own link: also where the path is gone or names
+ * another file. -EPERM, -EACCES: only root may. */
 int pb_open_mapped(pid_t pid, uint64_t start, uint64_t end);
 
 /* The program that pid runs, by the kernel's link. */

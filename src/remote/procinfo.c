@@ -17,7 +17,7 @@
 #include "remote/maps.h"
 #include "remote/source.h"
 
-/* The name is in parentheses and may hold some itself: fields are counted from the last one. */
+/* The name is in parentheses and may contain some itself: fields are counted from the last one. */
 static int read_stat(struct pb_procinfo *p)
 {
     char text[1024];
@@ -48,8 +48,8 @@ static int read_stat(struct pb_procinfo *p)
     return 0;
 }
 
-/* A thread has a start of its own; the process's is its main thread's, also when that has ended. */
-static void take_start_time(struct pb_procinfo *p)
+/* Each thread has its own start time; the process's is that of its main thread, also when that has ended. */
+static void read_start_time(struct pb_procinfo *p)
 {
     struct pb_procinfo main_thread = {.pid = p->pid, .living = p->pid};
     if (p->living != p->pid && read_stat(&main_thread) == 0)
@@ -98,7 +98,7 @@ static uint64_t namespace_inode(pid_t pid, const char *name)
     return open ? strtoull(open + 1, NULL, 10) : 0;
 }
 
-/* Of a process that is not dumpable the directory belongs to root, not to its user. */
+/* The directory of a process that is not dumpable belongs to root, not to its user. */
 static bool is_dumpable(const struct pb_procinfo *p)
 {
     char path[64];
@@ -126,8 +126,8 @@ static bool starts(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Names may be followed by " (deleted)". musl's file is called libc.so with nothing behind where the loader's
- * name is only a link to it. */
+/* Names may be followed by " (deleted)". musl's file is just libc.so where the loader's name is a link to
+ * it. */
 enum pb_libc pb_libc_named(const char *base)
 {
     if (starts(base, "ld-musl-") || (starts(base, "libc.musl-") && strstr(base, ".so")) ||
@@ -162,8 +162,8 @@ static int version_in(const char *name)
     return major > 0 && major < 128 && minor < 256 ? (int)(major << 8 | minor) : 0;
 }
 
-/* Asks the symbols, which cannot be wrong as a file name can. True: this object is an interpreter. */
-static bool ask_symbols(struct pb_procinfo *p, const struct pb_map *map)
+/* Uses the symbols, which are more reliable than a file name. True: this object is an interpreter. */
+static bool read_python_symbols(struct pb_procinfo *p, const struct pb_map *map)
 {
     struct pb_source memory = pb_source_of(p->living);
     uint64_t addr, version;
@@ -188,14 +188,14 @@ static void find_python(struct pb_procinfo *p, const struct pb_maps *maps)
         if (!starts(base, "libpython3") && !starts(base, "libpython2"))
             continue;
         p->python_version = version_in(base);
-        p->python = ask_symbols(p, map);
+        p->python = read_python_symbols(p, map);
         if (p->python)
             return;
     }
     if (!program)
         return;
     p->python_version = version_in(pb_maps_base(program));
-    p->python = ask_symbols(p, program);
+    p->python = read_python_symbols(p, program);
     if (!p->python)
         p->python_version = 0;
 }
@@ -213,7 +213,7 @@ int pb_procinfo_read(pid_t pid, struct pb_procinfo *ret, struct pb_err *err)
         r = read_status(&p);
     if (r < 0)
         return pb_fail(err, r, r == -ESRCH ? "there is no process %d" : "cannot read /proc/%d/stat", pid);
-    take_start_time(&p);
+    read_start_time(&p);
     p.pid_ns = namespace_inode(p.living, "ns/pid");
     p.mnt_ns = namespace_inode(p.living, "ns/mnt");
     p.dumpable = is_dumpable(&p);

@@ -26,8 +26,7 @@ enum { USER_SIZE = 896 }; /* of the path of a user's folder; a run's name fits b
 
 static const char *const usual_roots[] = {"/dev/shm", "/tmp", "/var/tmp"};
 
-/* Opens below dir_fd without following any symbolic link on the way: the path is in the hands of the target.
- */
+/* Opens below dir_fd without following any symbolic link: the target controls the path. */
 static int open_below(int dir_fd, const char *path, int flags)
 {
     struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC | O_NOFOLLOW),
@@ -39,14 +38,14 @@ static int open_below(int dir_fd, const char *path, int flags)
     return fd < 0 ? -errno : fd;
 }
 
-/* What cannot be opened is left out, unless it is for want of descriptors: it might be what is looked for. */
-static int left_out(int r)
+/* A run that cannot be opened is skipped, unless descriptors ran out: it might be the wanted one. */
+static int skip_unless_out_of_fds(int r)
 {
     return r == -EMFILE || r == -ENFILE ? r : 0;
 }
 
-/* The folder that a user's folder lies in. It may be reached by links, as the target reaches it: inside the
- * root that top_fd is. */
+/* The parent of a user's folder. It may be reached by links, as the target reaches it, inside the root
+ * top_fd. */
 static int open_root(int top_fd, const char *path)
 {
     return pb_open_below(top_fd, path, O_RDONLY | O_DIRECTORY);
@@ -125,7 +124,7 @@ int pb_run_id_parse(const char *text, struct pb_run_id *ret)
     return 0;
 }
 
-/* "NS-PID-START", and ".N" of a later program of that process; recordings have more behind it. */
+/* Parses "NS-PID-START", and ".N" of a later program of that process; recordings have more after it. */
 static void read_name(const char *name, struct pb_run_id *ret)
 {
     const char *dash = strchr(name, '-');
@@ -140,8 +139,8 @@ static void read_name(const char *name, struct pb_run_id *ret)
         ret->program = (unsigned)strtoul(end + 1, NULL, 10);
 }
 
-/* Describes the run in directory `name` below user_fd. -EPERM: not of this owner. */
-static int look_at(int user_fd, const char *user_path, const char *name, struct pb_run_info *ret)
+/* Describes the run in directory `name` below user_fd. -EPERM: another owner. */
+static int describe_run(int user_fd, const char *user_path, const char *name, struct pb_run_info *ret)
 {
     struct pb_run_info run = {0};
     struct stat st;
@@ -175,7 +174,7 @@ struct visitor {
     const char *wanted; /* only runs whose names begin so */
     uid_t uid;          /* only of this owner, unless any */
     bool any_uid;
-    bool collect; /* remove what is beyond the limits first */
+    bool collect; /* first remove runs beyond the limits */
     void *result;
 };
 
@@ -186,7 +185,7 @@ static int visit_user_dir(struct visitor *v, int root_fd, const char *root_path,
 
     int fd = open_below(root_fd, name, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
-        return left_out(fd);
+        return skip_unless_out_of_fds(fd);
     if (snprintf(path, sizeof(path), "%s/%s", root_path, name) >= (int)sizeof(path) || fstat(fd, &st) < 0 ||
         (!v->any_uid && st.st_uid != v->uid)) {
         close(fd);
@@ -210,7 +209,7 @@ static int visit_root(struct visitor *v, int top_fd, const char *root)
 {
     int fd = open_root(top_fd, root);
     if (fd < 0)
-        return left_out(fd);
+        return skip_unless_out_of_fds(fd);
     int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     DIR *dir = fdopendir(fd);
     int r = 0;
@@ -222,7 +221,7 @@ static int visit_root(struct visitor *v, int top_fd, const char *root)
     return r;
 }
 
-/* Every run below the usual places of that view, and below PROBING_DIR. */
+/* Visits every run below the usual places of that view, and below PROBING_DIR. */
 static int visit_all(struct visitor *v, const char *top)
 {
     const char *own = getenv("PROBING_DIR");
@@ -242,7 +241,7 @@ static int keep_live(struct visitor *v, int user_fd, const char *user_path, cons
 
     /* Exactly this process, or ".N": a later program of it. */
     const char *rest = name + strlen(v->wanted);
-    if ((*rest && *rest != '.') || look_at(user_fd, user_path, name, &run) < 0)
+    if ((*rest && *rest != '.') || describe_run(user_fd, user_path, name, &run) < 0)
         return 0;
     if (!run.alive) {
         pb_run_done(&run);
@@ -252,7 +251,8 @@ static int keep_live(struct visitor *v, int user_fd, const char *user_path, cons
     return 1;
 }
 
-/* Of a process whose namespace is not told: it is ours, or its number there is not known to be ours. */
+/* For a process whose namespace is not known: it is ours, or the process's pid there is not known to be
+ * ours. */
 static uint64_t our_pid_ns(void)
 {
     struct stat st;
@@ -268,7 +268,7 @@ int pb_run_of(const struct pb_procinfo *p, struct pb_run_info *ret)
     snprintf(top, sizeof(top), "/proc/%d/root", (int)(p->living ? p->living : p->pid));
     struct visitor v = {.visit = keep_live, .wanted = name, .uid = p->euid, .result = ret};
     int r = visit_all(&v, top);
-    /* Its view is not ours to enter without the right to trace it; it may be the same as ours. */
+    /* Its view may not be entered without the right to trace it; it may be the same as ours. */
     if (r == -EACCES || r == -EPERM)
         r = visit_all(&v, "/");
     return r < 0 ? r : r ? 0 : -ENOENT;
@@ -279,9 +279,9 @@ static int keep_any(struct visitor *v, int user_fd, const char *user_path, const
     struct pb_runs *runs = v->result;
     struct pb_run_info run;
 
-    if (look_at(user_fd, user_path, name, &run) < 0)
+    if (describe_run(user_fd, user_path, name, &run) < 0)
         return 0;
-    pb_run_done(&run); /* there may be more of them than descriptors */
+    pb_run_done(&run); /* there may be more runs than descriptors */
     struct pb_run_info *more = realloc(runs->at, (runs->n + 1) * sizeof(*more));
     if (!more)
         return -ENOMEM;
@@ -296,7 +296,7 @@ static int newest_first(const void *a, const void *b)
     return x->changed < y->changed ? 1 : x->changed > y->changed ? -1 : 0;
 }
 
-/* "NS-PID-START.of-PID-START[.N]": the recorder, and what it records. */
+/* Parses "NS-PID-START.of-PID-START[.N]": the recorder, and the recorded process. */
 static bool is_recording(const char *name, pid_t pid, uint64_t start_time, uint64_t *ret_start)
 {
     const char *of = strstr(name, PB_RUNDIR_OF);
@@ -326,13 +326,13 @@ static int keep_recording(struct visitor *v, int user_fd, const char *user_path,
     if (!is_recording(name, all->pid, all->start_time, &start) ||
         snprintf(path, sizeof(path), "%s/about", name) >= (int)sizeof(path))
         return 0;
-    /* Before the tables are opened: what is dead now has written all that it ever will. */
+    /* Checked before the tables are opened: a dead run has written all its rows. */
     _cleanup_close_ int about = open_below(user_fd, path, O_RDONLY | O_NONBLOCK);
     bool alive = about >= 0 && pb_rundir_locked(about);
     snprintf(path, sizeof(path), "%s/arena", name);
     int fd = open_below(user_fd, path, O_RDONLY | O_NONBLOCK);
     if (fd < 0)
-        return left_out(fd);
+        return skip_unless_out_of_fds(fd);
     bool ours =
         fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_uid == geteuid() || st.st_uid == all->uid);
     unsigned i = all->n;
@@ -424,8 +424,8 @@ const char *pb_run_get(const struct pb_run_info *run, const char *name, char *re
     return ret;
 }
 
-/* Opens the folder of a run that a scan found, by its path and the rules by which it was found. */
-static int reopen(const struct pb_run_info *run)
+/* Opens the folder of a run that a scan found, by its path and under the same rules. */
+static int reopen_folder(const struct pb_run_info *run)
 {
     char root[sizeof(run->path)];
     struct stat st;
@@ -450,14 +450,14 @@ static int reopen(const struct pb_run_info *run)
     return fstat(fd, &st) < 0 ? -errno : st.st_uid != run->uid ? -EPERM : pb_take_fd(fd);
 }
 
-/* A file of a run whose folder may have been closed. */
+/* Opens a file of a run whose folder may have been closed. */
 static int open_again(const struct pb_run_info *run, const char *name)
 {
     _cleanup_(pb_run_done) struct pb_run_info again = {.dir_fd = -1, .uid = run->uid};
 
     if (run->dir_fd >= 0)
         return open_file(run, name);
-    again.dir_fd = reopen(run);
+    again.dir_fd = reopen_folder(run);
     return again.dir_fd < 0 ? again.dir_fd : open_file(&again, name);
 }
 
@@ -484,10 +484,10 @@ int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err)
 }
 
 /* Connects within that time: a stopped process accepts no connection, and with a full backlog connect would
- * wait for ever. The limit stays, and holds for each send too, for the same reason. */
+ * wait for ever. The limit also holds for each later send. */
 static int connect_within(int fd, const struct sockaddr_un *address, int timeout_ms)
 {
-    if (timeout_ms < 1) /* none means for ever, to the kernel */
+    if (timeout_ms < 1) /* to the kernel 0 means for ever */
         timeout_ms = 1;
     const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
 
@@ -507,7 +507,7 @@ int pb_run_connect(const struct pb_run_info *run, char *secret, int timeout_ms, 
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return pb_fail(err, -errno, "no socket: %s", strerror(errno));
-    /* By its directory: the path may be in another mount namespace, and longer than an address. */
+    /* Through its directory: the path may be in another mount namespace, and longer than an address. */
     snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/control", run->dir_fd);
     r = connect_within(fd, &address, timeout_ms);
     if (r < 0) {

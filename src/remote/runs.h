@@ -1,9 +1,9 @@
 /* runs: the run directories of agents, live and dead, found and opened from outside.
  *
- * An agent makes its directory in its own view of the file system (agent/run.h has the layout), so a live
- * process's is reached through /proc/PID/root, in whatever container it is; dead runs are looked for in our
- * own view. The root that PROBING_DIR names may be a symbolic link of that view; below it nothing is trusted:
- * no link is followed, and only directories and regular files of the expected owner are opened. */
+ * An agent makes its directory in its own view of the file system (agent/run.h has the layout), so that of a
+ * live process is reached through /proc/PID/root, in whatever container it is; dead runs are searched for in
+ * our own view. The root that PROBING_DIR names may be a symbolic link of that view; below it nothing is
+ * trusted: no link is followed, and only directories and regular files of the expected owner are opened. */
 #pragma once
 
 #include <limits.h>
@@ -19,7 +19,7 @@ struct pb_settings;
 
 #define PB_RUNS_RECORDINGS 16
 
-/* Which run: a pid alone is used again by later processes. */
+/* Identifies a run: later processes may reuse a pid. */
 struct pb_run_id {
     pid_t pid;           /* in the namespace of the process */
     uint64_t start_time; /* of the process, as procinfo has it; 0: any, the newest */
@@ -30,12 +30,12 @@ struct pb_run_id {
 
 /* As people read and type it: PID@START, or PID@START.PROGRAM, with START in base 36 to be short. */
 const char *pb_run_id_text(const struct pb_run_id *id, char ret[PB_RUN_ID_SIZE]);
-/* -EINVAL: it is no such id. */
+/* -EINVAL: not a valid id. */
 int pb_run_id_parse(const char *text, struct pb_run_id *ret);
 
 struct pb_run_info {
-    int dir_fd;      /* -1: closed, of a run that a scan found; it is opened again where it is wanted */
-    char path[1024]; /* where it is, in our view or the target's */
+    int dir_fd;      /* -1: closed; a run found by a scan is opened again when needed */
+    char path[1024]; /* in our view or the target's */
     bool alive;      /* an agent holds its lock */
     uid_t uid;
     struct pb_run_id id; /* of a recording: of its recorder */
@@ -47,8 +47,8 @@ struct pb_run_info {
 /* The run of a live process. -ENOENT: it has none. */
 int pb_run_of(const struct pb_procinfo *process, struct pb_run_info *ret);
 
-/* All runs in our view that are ours to read, newest first. Our own dead ones beyond the limits of rundir.h
- * are removed first. */
+/* All runs in our view that we may read, newest first. Our own dead ones beyond the limits of rundir.h are
+ * removed first. */
 struct pb_runs {
     struct pb_run_info *at;
     size_t n;
@@ -57,13 +57,13 @@ int pb_runs_scan(struct pb_runs *ret, struct pb_err *err);
 void pb_runs_done(struct pb_runs *runs);
 void pb_run_done(struct pb_run_info *run);
 
-/* Of a scan, the newest run of a process that has ended, as id says; NULL: there is none. */
+/* The newest dead run in a scan that matches id; NULL: there is none. */
 const struct pb_run_info *pb_runs_find_dead(const struct pb_runs *runs, const struct pb_run_id *id);
 
 /* A value of the description, unescaped; "" when it is not there. Returns ret. */
 const char *pb_run_get(const struct pb_run_info *run, const char *name, char *ret, size_t size);
 
-/* Its settings, as its agent last kept them. -ENOENT: it kept none. */
+/* Its settings, as its agent last wrote them. -ENOENT: there are none. */
 int pb_run_settings(const struct pb_run_info *run, struct pb_settings *ret);
 
 /* The file of its tables, to read. The caller closes it. */
@@ -73,15 +73,15 @@ int pb_run_open_arena(const struct pb_run_info *run, struct pb_err *err);
 struct pb_recording {
     int fd;              /* of its tables; the caller closes it */
     uint64_t start_time; /* of the process, as procinfo has it */
-    bool alive;          /* it goes on */
+    bool alive;          /* it is still being recorded */
     time_t changed;
 };
 
-/* Recordings of that process: at most max, newest first. start_time 0: any of that pid. Only those of ours
- * and of uid, the process's own. Names tell what they are of: no other is opened. Returns how many;
- * -EMFILE or -ENFILE where that cannot be told. */
+/* Recordings of that process: at most max, newest first. start_time 0: any of that pid. Only ours and those
+ * of uid, the process's own user. The name tells the recorded process: no other recording is opened. Returns
+ * how many; -EMFILE or -ENFILE: out of descriptors. */
 int pb_runs_recordings(pid_t pid, uint64_t start_time, uid_t uid, struct pb_recording *ret, unsigned max);
 
-/* A connected control socket, and the secret to say on it (40 bytes). -ETIMEDOUT: the agent did not accept
+/* A connected control socket, and the secret for its HELLO (40 bytes). -ETIMEDOUT: the agent did not accept
  * the connection within timeout_ms. */
 int pb_run_connect(const struct pb_run_info *run, char *secret, int timeout_ms, struct pb_err *err);

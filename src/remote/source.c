@@ -21,7 +21,7 @@ enum {
     PAGE = 4096,
     SETS = 8,
     WAYS = 4,
-    SMALL = 512, /* a longer read is no worse on its own */
+    SMALL = 512, /* a longer read is as good on its own */
 };
 
 static ssize_t count_whole(const struct pb_piece *pieces, size_t n, size_t bytes)
@@ -68,7 +68,7 @@ static ssize_t file_read(struct pb_source *s, uint64_t addr, void *buf, size_t l
     ssize_t got = pread(s->fd, buf, len, (off_t)addr);
     if (got < 0)
         return errno == EIO ? -EFAULT : -errno;
-    /* Where the address space is gone the file reads as empty. */
+    /* When the address space is gone the file reads as empty. */
     return got == 0 && len ? -ESRCH : got;
 }
 
@@ -91,8 +91,8 @@ struct pb_source pb_source_of(pid_t pid)
     return (struct pb_source){.ops = &by_either, .pid = pid, .main = pid, .fd = -1};
 }
 
-/* Whether the call is allowed at all: some containers' filters forbid it where they allow the file. Nothing
- * is mapped at the address, so a call that is permitted fails with EFAULT. */
+/* Whether the call is allowed at all: some containers' filters forbid it and allow the file. Nothing is
+ * mapped at the address, so an allowed call fails with EFAULT. */
 static int try_call(pid_t pid)
 {
     char byte;
@@ -161,7 +161,7 @@ ssize_t pb_source_read_some(struct pb_source *s, uint64_t addr, void *buf, size_
     return s->ops->read(s, addr, buf, len);
 }
 
-/* A page may be in any slot of its set; the one that was filled first makes room. */
+/* A page may be in any slot of its set; the one filled first is replaced. */
 struct pb_pages {
     uint64_t rounds; /* given out */
     struct page_set {
@@ -187,7 +187,7 @@ void pb_source_forget(struct pb_source *s)
     s->round = 0;
 }
 
-/* A page is there whole or not at all: what reads a part of it reads it all. */
+/* A page is kept whole or not at all: reading a part of it reads all of it. */
 static int find_page(struct pb_source *s, uint64_t page, const uint8_t **ret)
 {
     size_t hash = (page * 0x9e3779b97f4a7c15ull) >> 32, i = hash % SETS;

@@ -24,20 +24,20 @@
 #define TIMEOUT_MS  5000
 #define MAPS_MAX    (16u << 20)
 #define ERRNO_END   4096
-#define SLOW_NS     (10 * PB_NS_PER_MS) /* it takes 50 us, and longer where the machine is busy */
+#define SLOW_NS     (10 * PB_NS_PER_MS) /* an answer takes 50 us, and longer on a busy machine */
 #define SPIN_NS     (PB_NS_PER_MS / 2)
 #define PATIENCE_NS (20 * PB_NS_PER_S)
 #define MAPS_TRIES  3
 
-/* What is known of an agent. It is part of the target, and may answer as slowly as it likes. */
+/* The state of an agent. It is part of the target, and may answer as slowly as it likes. */
 struct agent {
     struct pb_client client;
     uint64_t waited_ns; /* for its slow answers, all together */
-    int gone;           /* why it is not asked any more; 0: it is */
+    int gone;           /* why it is not used any more; 0: it is */
 };
 
-/* Awake for a short while where that is wanted, then asleep. */
-static int await_answer(struct agent *a, bool spin, struct pb_frame *ret)
+/* Polls for a short while if wanted, then sleeps. */
+static int wait_for_answer(struct agent *a, bool spin, struct pb_frame *ret)
 {
     uint64_t until = pb_now_ns() + SPIN_NS;
     int r = -ETIMEDOUT;
@@ -53,7 +53,7 @@ static int ask_once(struct agent *a, bool spin, struct pb_frame_writer *w, uint1
     int64_t id = pb_client_request(&a->client, w, type);
     if (id < 0)
         return id == -EPIPE || id == -ECONNRESET ? -ESRCH : (int)id;
-    int r = await_answer(a, spin, ret);
+    int r = wait_for_answer(a, spin, ret);
     if (r < 0)
         return r == -ECONNRESET ? -ESRCH : r;
     if (ret->id != (uint32_t)id || (ret->type != PB_MSG_DONE && ret->type != PB_MSG_ERROR))
@@ -62,8 +62,8 @@ static int ask_once(struct agent *a, bool spin, struct pb_frame_writer *w, uint1
 }
 
 /* Sends a request and waits for its one answer; *ret lives until the next. An agent that fails to answer once
- * is not asked again, nor one whose answers have taken too long together. */
-static int ask(struct pb_source *s, struct pb_frame_writer *w, uint16_t type, struct pb_frame *ret)
+ * is not used again, nor one whose answers together took too long. */
+static int ask_agent(struct pb_source *s, struct pb_frame_writer *w, uint16_t type, struct pb_frame *ret)
 {
     struct agent *a = s->extra;
     uint64_t began = pb_now_ns();
@@ -85,7 +85,8 @@ static int ask(struct pb_source *s, struct pb_frame_writer *w, uint16_t type, st
     return number && number < ERRNO_END ? -(int)number : -EPROTO;
 }
 
-/* At most so many pieces and bytes as one answer holds. Returns the bytes got, scattered to the pieces. */
+/* Reads at most as many pieces and bytes as one answer holds. Returns the bytes read, scattered to the
+ * pieces. */
 static ssize_t read_pieces(struct pb_source *s, const struct pb_piece *pieces, size_t n)
 {
     uint8_t buf[PB_PEEK_PIECES * 16 + 64];
@@ -100,7 +101,7 @@ static ssize_t read_pieces(struct pb_source *s, const struct pb_piece *pieces, s
     }
     pb_frame_begin(&w, buf, sizeof(buf));
     pb_frame_put(&w, PB_TAG_PIECES, wanted, n * sizeof(wanted[0]));
-    int r = ask(s, &w, PB_MSG_READ, &reply);
+    int r = ask_agent(s, &w, PB_MSG_READ, &reply);
     if (r < 0)
         return r;
     if (pb_field_find(&reply, PB_TAG_DATA, &got) < 0)
@@ -131,7 +132,7 @@ static ssize_t read_agent(struct pb_source *s, uint64_t addr, void *buf, size_t 
     return done || !len ? (ssize_t)done : -EFAULT;
 }
 
-/* As many pieces in one request as fit into it; one that is too large for any goes alone. */
+/* Puts as many pieces into one request as fit; a piece too large for any goes alone. */
 static ssize_t readv_agent(struct pb_source *s, const struct pb_piece *pieces, size_t n)
 {
     for (size_t i = 0; i < n;) {
@@ -166,7 +167,7 @@ static int slurp_maps(struct pb_source *s, char **ret)
         struct pb_field got;
         pb_frame_begin(&w, buf, sizeof(buf));
         pb_frame_put_u64(&w, PB_TAG_OFFSET, len);
-        int r = ask(s, &w, PB_MSG_MAPS, &reply);
+        int r = ask_agent(s, &w, PB_MSG_MAPS, &reply);
         if (r < 0)
             return r;
         if (pb_field_find(&reply, PB_TAG_DATA, &got) < 0 || got.size > MAPS_MAX - len)
@@ -225,7 +226,7 @@ static int look_agent(struct pb_source *s, pid_t ns_tid, uint64_t *ret_ran_ns, c
 
     pb_frame_begin(&w, buf, sizeof(buf));
     pb_frame_put_u64(&w, PB_TAG_TID, (uint64_t)ns_tid);
-    int r = ask(s, &w, PB_MSG_THREAD, &reply);
+    int r = ask_agent(s, &w, PB_MSG_THREAD, &reply);
     if (r < 0)
         return r;
     *ret_ran_ns = pb_field_u64(&reply, PB_TAG_VALUE, 0);
@@ -237,7 +238,7 @@ static int look_agent(struct pb_source *s, pid_t ns_tid, uint64_t *ret_ran_ns, c
     return 0;
 }
 
-/* The number by which a thread knows itself: the last of NSpid. */
+/* The thread's own tid: the last of NSpid. */
 static pid_t own_tid(pid_t pid, pid_t tid)
 {
     char path[48], text[8192], *end;
@@ -254,7 +255,7 @@ static pid_t own_tid(pid_t pid, pid_t tid)
     return tid;
 }
 
-/* What /proc shows without a right is read there; only what it hides is asked of the agent. */
+/* Files of /proc that need no right are read there; only the rest comes from the agent. */
 static int moment_agent(struct pb_source *s, pid_t tid, struct pb_moment *ret)
 {
     int r = pb_moment_open(s->pid, tid, ret);
@@ -265,7 +266,8 @@ static int moment_agent(struct pb_source *s, pid_t tid, struct pb_moment *ret)
     return 0;
 }
 
-/* In our own view: that of the process is not ours to enter. The same inode makes it the same file. */
+/* In our own view, since that of the process may not be entered. The same inode proves that it is the same
+ * file. */
 static int open_file_agent(struct pb_source *s, const char *path, uint64_t inode, uint64_t base)
 {
     (void)s;

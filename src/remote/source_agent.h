@@ -1,9 +1,9 @@
-/* source_agent: a live process read through the agent in it, where we may not read it ourselves.
+/* source_agent: a live process read through its agent, where we may not read it ourselves.
  *
- * In a pod without the right to trace, or where a process forbids it, the agent (if it is there already)
- * reads memory and mappings on our behalf, over its socket, and tells whether a thread ran: by its clock, so
- * that a stack is as surely of one moment as elsewhere. A thread that runs cannot be stopped this way; it can
- * be kept from its CPU while the agent answers from another one (the pinned way of remote/moment.h). */
+ * In a pod without the right to trace, or where a process forbids it, its agent (if there is one) reads
+ * memory and mappings for us, over its socket, and tells by a thread's clock whether it ran, so that a stack
+ * is as certainly of one moment as elsewhere. A running thread cannot be stopped this way; it can be kept
+ * from its CPU while the agent answers on another one (the pinned way of remote/moment.h). */
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,7 @@ struct pb_err;
 struct pb_procinfo;
 struct pb_source;
 
-/* -ENOENT: it has none that we can reach. */
+/* -ENOENT: it has no agent that we can reach. */
 int pb_source_agent(const struct pb_procinfo *process, struct pb_source *ret, struct pb_err *err);
 
 /* By the first way that is allowed: process_vm_readv, /proc/PID/mem, the agent. */

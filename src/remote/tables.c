@@ -23,7 +23,7 @@
 #define F_SEAL_SHRINK 2
 #endif
 
-/* Whether the arena behind fd was begun by that process. */
+/* Whether that process began the arena behind fd. */
 static int check_writer(int fd, const struct pb_procinfo *process, struct pb_err *err)
 {
     struct pb_reader_info info;
@@ -64,8 +64,8 @@ int pb_tables_check(int given, const struct pb_procinfo *process, struct pb_err 
     return r < 0 ? r : pb_take_fd(fd);
 }
 
-/* Copies what the target says, for a terminal: no control characters. */
-static void take_note(const struct pb_field *text, char *note)
+/* Copies the target's text for a terminal, without control characters. */
+static void copy_note(const struct pb_field *text, char *note)
 {
     size_t n = text->size < NOTE_SIZE - 1 ? text->size : NOTE_SIZE - 1;
 
@@ -74,8 +74,8 @@ static void take_note(const struct pb_field *text, char *note)
     note[n] = '\0';
 }
 
-/* Asks on a connection that has been greeted. */
-static int ask(struct pb_client *client, char *note)
+/* Asks on a connection after its HELLO. */
+static int ask_for_tables(struct pb_client *client, char *note)
 {
     uint8_t buf[64];
     struct pb_frame_writer w;
@@ -87,7 +87,7 @@ static int ask(struct pb_client *client, char *note)
     int r = id < 0 ? (int)id : pb_client_next(client, &reply, ANSWER_MS);
     if (r == 0 && reply.type == PB_MSG_OUTPUT) {
         if (pb_field_find(&reply, PB_TAG_TEXT, &text) == 0)
-            take_note(&text, note);
+            copy_note(&text, note);
         r = pb_client_next(client, &reply, ANSWER_MS);
     }
     if (r < 0)
@@ -101,13 +101,13 @@ static int open_live(const struct pb_procinfo *process, const struct pb_run_info
     struct pb_client client;
     char secret[40];
 
-    if (process->state == 'T' || process->state == 't') /* it would not answer */
+    if (process->state == 'T' || process->state == 't') /* a stopped process would not answer */
         return -EAGAIN;
     int fd = pb_run_connect(run, secret, ANSWER_MS, &ignored);
     int r = fd < 0 ? fd : pb_client_init(&client, fd, secret, ANSWER_MS);
     if (r < 0)
         return r;
-    fd = ask(&client, note);
+    fd = ask_for_tables(&client, note);
     pb_client_done(&client);
     return fd < 0 ? fd : pb_tables_check(fd, process, &ignored);
 }

@@ -30,8 +30,8 @@ static int read_at(int dir_fd, pid_t tid, const char *name, char *buf, size_t si
     return (int)n;
 }
 
-/* The name is in parentheses and may hold some itself: the fields begin after the last one. False: it is a
- * thread of the kernel's. */
+/* The name is in parentheses and may contain some itself: the fields begin after the last one. False: it is a
+ * kernel thread. */
 static bool read_stat(int dir_fd, struct pb_native_thread *t)
 {
     char text[1024];
@@ -56,7 +56,7 @@ static bool read_stat(int dir_fd, struct pb_native_thread *t)
     return true;
 }
 
-/* The last of the numbers after NSpid is the one in its own namespace. */
+/* The last number after NSpid is the tid in its own namespace. */
 static void read_ns_tid(int dir_fd, struct pb_native_thread *t)
 {
     char text[8192], *end;
@@ -76,14 +76,14 @@ static bool is_in_our_namespace(pid_t pid)
 {
     char ours[64], its[64];
 
-    /* Where it is not told, the numbers are looked at. */
+    /* If the namespace may not be read, the numbers are compared. */
     return pb_proc_link(0, "ns/pid", ours, sizeof(ours)) >= 0 &&
            pb_proc_link(pid, "ns/pid", its, sizeof(its)) >= 0 && strcmp(ours, its) == 0;
 }
 
-static int append(struct pb_native_threads *all, const struct pb_native_thread *t)
+static int append_thread(struct pb_native_threads *all, const struct pb_native_thread *t)
 {
-    /* Grown in powers of two from 16 on, so the count alone says when the room is used up. */
+    /* Grown in powers of two from 16 on, so the count alone shows when the room is used up. */
     if (all->n == 0 || (all->n >= 16 && (all->n & (all->n - 1)) == 0)) {
         size_t room = all->n ? 2 * all->n : 16;
         struct pb_native_thread *more =
@@ -122,7 +122,7 @@ int pb_native_threads_read(pid_t pid, struct pb_native_threads *ret, struct pb_e
             continue;
         if (!ours)
             read_ns_tid(dirfd(dir), &t);
-        r = append(&all, &t);
+        r = append_thread(&all, &t);
     }
     closedir(dir);
     if (r < 0)

@@ -1,7 +1,7 @@
 /* threads: the native threads of a process as the kernel sees them: name, state, system call.
  *
- * A snapshot owned by the caller, sorted by tid. States are of the instant each was read. Threads that the
- * kernel runs in the process for io_uring are not among them. */
+ * A snapshot owned by the caller, sorted by tid. States are of the instant each was read. The kernel's
+ * io_uring threads in the process are not listed. */
 #pragma once
 
 #include <stddef.h>

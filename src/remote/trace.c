@@ -20,20 +20,19 @@
 #include "base/time.h"
 #include "remote/interrupted.h"
 
-#define SPIN_NS  20000          /* a thread on another CPU stops within this; to be woken takes longer */
-#define TURN_NS  (PB_NS_PER_MS) /* how long we sleep at a time until it stops */
+#define SPIN_NS  20000          /* a thread on another CPU stops within this; being woken takes longer */
+#define TURN_NS  (PB_NS_PER_MS) /* how long we sleep at a time while waiting for the stop */
 #define LATE_MAX 64
 
 #ifndef PTRACE_EVENT_STOP
 #define PTRACE_EVENT_STOP 128
 #endif
 
-/* Threads that did not stop in time; tid 0: free. Written by the thread of ours that traces, read by the
- * handler. */
+/* Threads that did not stop in time; tid 0: free. Written by our tracing thread, read by the handler. */
 static struct late {
     _Atomic pid_t tid;
     pid_t pid, tracer;
-    struct pb_waiting before; /* what it waited in when it was asked to stop */
+    struct pb_waiting before; /* the call it waited in when it was asked to stop */
 } late[LATE_MAX];
 static atomic_bool woke;
 
@@ -42,7 +41,7 @@ static pid_t self(void)
     return (pid_t)syscall(SYS_gettid);
 }
 
-/* "/proc/PID/status", written without printf: the handler needs it, and may have interrupted a printf. */
+/* Writes "/proc/PID/status" without printf, which the signal handler may have interrupted. */
 static void write_path(char path[32], pid_t pid)
 {
     char digits[16];
@@ -75,17 +74,17 @@ static pid_t number_of(pid_t pid, const char *key)
     return number;
 }
 
-/* A process that ended while we traced it is shown to its parent only when we have waited for it. Where we
- * are its parent, the code that started it waits for it, not this. */
-static void reap(pid_t tid)
+/* The parent of a process that ended while traced is notified only after we have waited for it. If we are its
+ * parent, the code that started it waits for it, not this. */
+static void reap_thread(pid_t tid)
 {
     if (number_of(tid, "\nPPid:") != getpid())
         waitpid(tid, NULL, __WALL | WNOHANG);
 }
 
-/* 1: it is stopped, and *ret_signal is to be handed on; 0: not yet; -ESRCH: it ended, or is not traced. how:
- * WNOHANG: not to wait for it; 0: to wait until a signal comes. */
-static int look(pid_t tid, int how, int *ret_signal)
+/* 1: it is stopped, and *ret_signal must be delivered; 0: not yet; -ESRCH: it ended, or is not traced. how:
+ * WNOHANG: do not wait; 0: wait until a signal comes. */
+static int look_for_stop(pid_t tid, int how, int *ret_signal)
 {
     siginfo_t info = {.si_pid = 0};
 
@@ -94,7 +93,7 @@ static int look(pid_t tid, int how, int *ret_signal)
     if (info.si_pid == 0)
         return 0;
     if (info.si_code != CLD_TRAPPED && info.si_code != CLD_STOPPED) {
-        reap(tid);
+        reap_thread(tid);
         return -ESRCH;
     }
     *ret_signal = info.si_status >> 8 == PTRACE_EVENT_STOP ? 0 : info.si_status & 0x7f;
@@ -116,16 +115,16 @@ static void mend(pid_t pid, pid_t tid, const struct pb_waiting *before, int sign
         restarts++;
 }
 
-/* Lets a thread go that is or will be stopped. True: there is nothing left to do. */
-static bool settle(pid_t pid, pid_t tid, const struct pb_waiting *before)
+/* Releases a thread that is or will be stopped. True: nothing is left to do. */
+static bool release_late(pid_t pid, pid_t tid, const struct pb_waiting *before)
 {
     int signal;
 
-    int r = look(tid, WNOHANG, &signal);
-    /* A thread that calls execve goes on under the id of its process. */
+    int r = look_for_stop(tid, WNOHANG, &signal);
+    /* A thread that calls execve continues under the id of its process. */
     if (r == -ESRCH && tid != pid && number_of(pid, "\nTracerPid:") == self()) {
         tid = pid;
-        r = look(tid, WNOHANG, &signal);
+        r = look_for_stop(tid, WNOHANG, &signal);
     }
     if (r == 1)
         mend(pid, tid, before, signal);
@@ -134,7 +133,7 @@ static bool settle(pid_t pid, pid_t tid, const struct pb_waiting *before)
     return r < 0;
 }
 
-/* Any thread of ours may get the signal; only the one that traces can act on it. */
+/* Any thread of ours may get the signal; only the tracing one can act on it. */
 static void settle_late(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
@@ -145,7 +144,7 @@ static void settle_late(int number, siginfo_t *info, void *context)
         if (!tid)
             continue;
         if (l->tracer == self()) {
-            if (settle(l->pid, tid, &l->before))
+            if (release_late(l->pid, tid, &l->before))
                 l->tid = 0;
         } else if (info && info->si_code != SI_TKILL) {
             syscall(SYS_tgkill, getpid(), l->tracer, SIGCHLD);
@@ -173,7 +172,7 @@ static bool listen_for_stops(void)
     return done && pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0;
 }
 
-/* Whether it is still to stop, since an earlier time; or there is no room to note that of one more. */
+/* Whether it still has not stopped since an earlier request; or there is no room to remember one more. */
 static bool is_late(pid_t tid)
 {
     bool full = true;
@@ -207,8 +206,8 @@ static void end_turn(int number)
 {
 }
 
-/* A timer of the calling thread that ends its waits: waitid has no timeout. It goes on ringing until it is
- * disarmed, so that none is missed between two waits. */
+/* A timer of the calling thread that ends its waits, since waitid has no timeout. It repeats until disarmed,
+ * so that none is missed between two waits. */
 static timer_t *turn_timer(void)
 {
     static _Thread_local timer_t timer;
@@ -235,7 +234,7 @@ static void set_timer(timer_t *timer, uint64_t ns)
     (void)timer_settime(*timer, 0, &(struct itimerspec){t, t}, NULL);
 }
 
-/* Asleep, until it stops: the kernel wakes us then, and it may have our CPU meanwhile. */
+/* Sleeps until it stops: the kernel wakes us then, and it may use our CPU meanwhile. */
 static int sleep_until_stop(pid_t tid, uint64_t until, int *ret_signal)
 {
     timer_t *timer = turn_timer();
@@ -243,7 +242,7 @@ static int sleep_until_stop(pid_t tid, uint64_t until, int *ret_signal)
 
     if (timer)
         set_timer(timer, TURN_NS);
-    while ((r = look(tid, timer ? 0 : WNOHANG, ret_signal)) == 0 && pb_now_ns() < until)
+    while ((r = look_for_stop(tid, timer ? 0 : WNOHANG, ret_signal)) == 0 && pb_now_ns() < until)
         if (!timer)
             pb_sleep_ns(SPIN_NS);
     if (timer)
@@ -251,30 +250,30 @@ static int sleep_until_stop(pid_t tid, uint64_t until, int *ret_signal)
     return r ? r : -ETIMEDOUT;
 }
 
-/* With one CPU for all, the thread that is to stop runs only when we do not. */
+/* With one CPU, the thread that must stop runs only when we do not. */
 static bool may_spin(void)
 {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 1;
 }
 
-/* A thread that runs on another CPU is stopped within microseconds, and stands there until we see it: for
- * these we look without sleeping. One that has not stopped by then waits for a CPU, perhaps for ours. No
- * sched_yield: with real-time priority it gives the CPU to no thread of lower priority. */
+/* A thread that runs on another CPU stops within microseconds, and waits until we see it: for these we poll
+ * without sleeping. If it has not stopped by then it waits for a CPU, perhaps ours. No sched_yield: with
+ * real-time priority it yields to no thread of lower priority. */
 static int wait_for_stop(pid_t tid, uint64_t within_ns, int *ret_signal)
 {
     uint64_t began = pb_now_ns();
     int r = 0;
 
     if (may_spin())
-        while ((r = look(tid, WNOHANG, ret_signal)) == 0 && pb_now_ns() < began + SPIN_NS)
+        while ((r = look_for_stop(tid, WNOHANG, ret_signal)) == 0 && pb_now_ns() < began + SPIN_NS)
             ;
     if (r == 0)
         r = sleep_until_stop(tid, began + within_ns, ret_signal);
     return r < 0 ? r : 0;
 }
 
-/* Ctrl-Z must not stop us while we hold a thread: it would stand still until this command is continued. */
+/* Ctrl-Z must not stop us while we hold a thread: it would stay stopped until this command is continued. */
 static void hold_back_ctrl_z(bool hold)
 {
     static _Thread_local unsigned held;
@@ -299,7 +298,7 @@ static bool has_ended(pid_t tid)
     return !state || *state == 'Z' || *state == 'X';
 }
 
-static int stop(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *ret_signal)
+static int stop_thread(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *ret_signal)
 {
     struct pb_waiting before = {.number = -1};
 
@@ -309,13 +308,12 @@ static int stop(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *r
         return -EINPROGRESS;
     if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
         return errno == EPERM && has_ended(tid) ? -ESRCH : -errno;
-    /* Whatever stop comes first will do, the one asked for or a signal's: to let go takes the request back.
-     */
+    /* Any stop is good enough, the requested one or a signal's: the release cancels the request. */
     int r =
         ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 ? -errno : wait_for_stop(tid, within_ns, ret_signal);
     if (r < 0)
         leave_to_handler(pid, tid, &before);
-    else /* before anything else: if we die now, it goes on as it should */
+    else /* before anything else: if we die now, it continues correctly */
         mend(pid, tid, &before, *ret_signal);
     return r;
 }
@@ -323,7 +321,7 @@ static int stop(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *r
 int pb_trace_stop(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *ret_signal)
 {
     hold_back_ctrl_z(true);
-    int r = stop(pid, tid, syscall_fd, within_ns, ret_signal);
+    int r = stop_thread(pid, tid, syscall_fd, within_ns, ret_signal);
     if (r < 0)
         hold_back_ctrl_z(false);
     return r;
@@ -333,7 +331,7 @@ void pb_trace_let_go(pid_t pid, pid_t tid, int signal)
 {
     static const struct pb_waiting nothing = {.number = -1};
 
-    /* It cannot be let go where it was killed meanwhile: then its end is to be waited for. */
+    /* A thread that was killed meanwhile cannot be released: its end must be waited for. */
     if (ptrace(PTRACE_DETACH, tid, NULL, (void *)(intptr_t)signal) < 0)
         leave_to_handler(pid, tid, &nothing);
     hold_back_ctrl_z(false);

@@ -1,4 +1,4 @@
-/* capture: the part of unwind.h that touches a live thread: stop it, copy registers and stack, let it go. */
+/* capture: the part of unwind.h that touches a live thread: stop it, copy registers and stack, release it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum {
 };
 
 #define STOP_WITHIN_NS (100 * PB_NS_PER_MS)
-#define TRIES          10 /* at a thread that goes to wait and wakes all the time */
+#define TRIES          10 /* for a thread that keeps sleeping and waking */
 
 void pb_capture_done(struct pb_capture *c)
 {
@@ -25,7 +25,7 @@ void pb_capture_done(struct pb_capture *c)
         free(c->part[i].data);
 }
 
-/* How far the memory that holds addr reaches. A stack that has grown starts below where it is listed. */
+/* The end of the mapping that holds addr. A stack that has grown starts below its listed start. */
 static uint64_t end_of_memory(struct pb_native *n, uint64_t addr)
 {
     const struct pb_maps *m = &n->maps;
@@ -48,7 +48,7 @@ static int copy_part(struct pb_native *n, struct pb_capture *c, struct pb_captur
 {
     p->len = 0;
     uint64_t end = end_of_memory(n, addr);
-    /* A stack that is newer than our list: it will be in the next one. What follows is not known: a page. */
+    /* A stack that is newer than our list: the next list has it. Its length is not known: one page. */
     size_t len = end ? (size_t)(end - addr) : 4096 - addr % 4096;
     if (len > n->options.stack_max) {
         len = n->options.stack_max;
@@ -70,8 +70,8 @@ static int copy_part(struct pb_native *n, struct pb_capture *c, struct pb_captur
     return 0;
 }
 
-/* The stack, and what the last unwinding of it missed. A stack pointer that points nowhere gives a capture
- * without stack: that too is an answer. */
+/* Copies the stack, and the part that the last unwinding missed. An invalid stack pointer gives a capture
+ * without a stack, which is a valid result. */
 static int copy_stack(struct pb_native *n, struct pb_capture *c)
 {
     c->cut = false;
@@ -83,8 +83,8 @@ static int copy_stack(struct pb_native *n, struct pb_capture *c)
     return r == -EFAULT ? 0 : r;
 }
 
-/* What the last unwinding of another thread wanted is of no use for this one. */
-static void begin(struct pb_capture *c, pid_t tid)
+/* Forgets what the last unwinding missed if that was another thread. */
+static void begin_capture(struct pb_capture *c, pid_t tid)
 {
     if (c->tid != tid)
         c->wanted = 0;
@@ -94,7 +94,7 @@ static void begin(struct pb_capture *c, pid_t tid)
 
 int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c)
 {
-    begin(c, tid);
+    begin_capture(c, tid);
     int r = n->source->ops->registers ? n->source->ops->registers(n->source, tid, c)
                                       : pb_native_registers(tid, c);
     return r < 0 ? r : copy_stack(n, c);
@@ -109,7 +109,7 @@ int pb_native_capture(struct pb_native *n, pid_t tid, struct pb_capture *c, stru
     for (int i = 0; i < TRIES && r == -EINPROGRESS; i++) {
         began = pb_now_ns();
         r = pb_trace_stop(pid, tid, -1, STOP_WITHIN_NS, &signal);
-        /* A stop would make its wait longer: it is read as it sleeps. */
+        /* A stop would make its wait longer: it is read asleep. */
         if (r == -EINPROGRESS && pb_native_peek(n, tid, c) == 0)
             return 0;
     }
@@ -125,7 +125,7 @@ int pb_native_capture(struct pb_native *n, pid_t tid, struct pb_capture *c, stru
     return 0;
 }
 
-/* "7 0x.. 0x.. 0x.. 0x.. 0x.. 0x.. SP PC" in a system call, "-1 SP PC" outside one, "running". */
+/* Parses "7 0x.. 0x.. 0x.. 0x.. 0x.. 0x.. SP PC" in a system call, "-1 SP PC" outside of one, "running". */
 static int where_it_waits(pid_t pid, pid_t tid, uint64_t *ret_sp, uint64_t *ret_pc)
 {
     char name[64], text[256];
@@ -145,7 +145,7 @@ static int where_it_waits(pid_t pid, pid_t tid, uint64_t *ret_sp, uint64_t *ret_
     return *ret_pc ? 0 : -EBUSY;
 }
 
-/* How long it ran, and how often: equal before and after is the proof that it did not run between. */
+/* How long it ran, and how often: equal before and after proves that it did not run in between. */
 static int run_time(pid_t pid, pid_t tid, char text[64])
 {
     char name[64];
@@ -155,7 +155,7 @@ static int run_time(pid_t pid, pid_t tid, char text[64])
 
 int pb_native_copy_asleep(struct pb_native *n, pid_t tid, uint64_t pc, uint64_t sp, struct pb_capture *c)
 {
-    begin(c, tid);
+    begin_capture(c, tid);
     c->known = 1ull << n->arch->sp | 1ull << n->arch->pc;
     c->sp = c->reg[n->arch->sp] = sp;
     c->pc = c->reg[n->arch->pc] = pc;

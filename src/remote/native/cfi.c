@@ -24,7 +24,7 @@ enum encoding {
     PE_OMIT = 0xff,
 };
 
-/* The value alone, before what it is relative to. */
+/* The value, without its base. */
 static uint64_t encoded_value(struct pb_cursor *c, uint8_t encoding)
 {
     switch (encoding & 0x0f) {
@@ -99,7 +99,7 @@ int pb_cfi_head(const struct pb_cfi_bytes *b, bool debug_frame, uint64_t section
     return 0;
 }
 
-/* A cursor over the body of a whole entry, after the field that tells a CIE from an FDE. */
+/* A cursor over the body of an entry, after the field that distinguishes CIE and FDE. */
 static int open_body(const struct pb_cfi_bytes *b, const struct pb_cfi_head *h, struct pb_cursor *ret)
 {
     uint64_t skip = h->body > 4 ? 8 : 4;
@@ -119,8 +119,8 @@ static struct pb_cfi_bytes rest_of(const struct pb_cfi_bytes *b, const struct pb
     return (struct pb_cfi_bytes){.data = c->at, .len = pb_left(c), .addr = address_of(b, c)};
 }
 
-/* The letters after 'z' say what its data holds, in their order. Ends where a letter is not known: the
- * length makes the rest skippable, but for the address encoding, which comes too late then. */
+/* The letters after 'z' tell what the data holds, in their order. Stops at an unknown letter: the length lets
+ * the rest be skipped, except that an address encoding after it is missed. */
 static void read_augmentation(const struct pb_cfi_bytes *b, const char *letters, struct pb_cursor *c,
                               struct pb_cie *cie)
 {
@@ -134,7 +134,7 @@ static void read_augmentation(const struct pb_cfi_bytes *b, const char *letters,
             break;
         case 'P': {
             uint8_t encoding = pb_u8(c);
-            /* The personality is often reached through the GOT: its value is of no interest, its size is. */
+            /* The personality is often reached through the GOT: only its size matters. */
             pb_cfi_pointer(c, encoding & 0x7f, address_of(b, c), 0);
             break;
         }
@@ -199,7 +199,7 @@ int pb_fde_parse(const struct pb_cfi_bytes *b, const struct pb_cfi_head *h, cons
         return r;
     struct pb_fde fde;
     fde.start = pb_cfi_pointer(&c, cie->encoding, address_of(b, &c), 0);
-    /* The length has the size of a pointer, but is relative to nothing and not signed. */
+    /* The length has the size of a pointer, but is unsigned and relative to nothing. */
     fde.end = fde.start + encoded_value(&c, cie->encoding & 0x07);
     if (cie->augmented)
         pb_skip(&c, pb_uleb(&c));
@@ -220,7 +220,7 @@ struct machine {
 
 static void set_rule(struct machine *m, uint64_t reg, enum pb_rule rule, int64_t value)
 {
-    /* Vector and other registers, which unwinding does not need, are mentioned too. */
+    /* Vector and other registers, not needed for unwinding, occur too. */
     if (reg >= PB_NATIVE_REGS)
         return;
     if (value < INT32_MIN || value > INT32_MAX) {
@@ -231,7 +231,7 @@ static void set_rule(struct machine *m, uint64_t reg, enum pb_rule rule, int64_t
     m->row.value[reg] = (int32_t)value;
 }
 
-/* A rule that refers to an expression: where its length stands. The expression is skipped. */
+/* A rule with an expression: the offset of its length. The expression is skipped. */
 static int64_t expression(struct machine *m, const struct pb_cfi_bytes *program, struct pb_cursor *c)
 {
     uint64_t at = program->addr + (uint64_t)(c->at - program->data);
@@ -313,7 +313,7 @@ static int64_t scaled(const struct machine *m, uint64_t factor)
     return (int64_t)((uint64_t)m->cie->data_align * factor);
 }
 
-/* What sets the CFA; false: it is another instruction. */
+/* Instructions that set the CFA; false: another instruction. */
 static bool run_cfa(struct machine *m, uint8_t op, const struct pb_cfi_bytes *program, struct pb_cursor *c)
 {
     uint64_t reg;
@@ -343,7 +343,7 @@ static bool run_cfa(struct machine *m, uint8_t op, const struct pb_cfi_bytes *pr
     }
 }
 
-/* What sets the rule of a register; false: it is another instruction. */
+/* Instructions that set the rule of a register; false: another instruction. */
 static bool run_rule(struct machine *m, uint8_t op, const struct pb_cfi_bytes *program, struct pb_cursor *c)
 {
     if (op < CFA_OFFSET_EXTENDED || (op > CFA_REGISTER && op < CFA_EXPRESSION))
@@ -425,7 +425,7 @@ static void run_other(struct machine *m, uint8_t op, const struct pb_cfi_bytes *
     }
 }
 
-/* Until the row of pc is complete: the first move beyond it ends the program. */
+/* Runs until the row of pc is complete: the first advance beyond it ends the program. */
 static int run_program(struct machine *m, const struct pb_cfi_bytes *program, uint64_t pc)
 {
     struct pb_cursor c = {program->data, program->data + program->len, false};

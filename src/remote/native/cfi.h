@@ -1,7 +1,7 @@
-/* cfi: one entry of DWARF call frame information, and what it says of one program counter.
+/* cfi: one entry of DWARF call frame information, and its rules for one program counter.
  *
- * Pure: bytes in, rules out; nothing is allocated and nothing read from elsewhere. The bytes may be anything:
- * the work is bounded by their length. Knows .eh_frame and .debug_frame. */
+ * No side effects: bytes in, rules out; nothing is allocated and nothing read from elsewhere. The bytes may
+ * be anything: the work is bounded by their length. Knows .eh_frame and .debug_frame. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 struct pb_cursor;
 
-/* Where an entry lies, so that relative pointers and references can be followed. */
+/* The bytes of an entry and their address, to follow relative pointers and references. */
 struct pb_cfi_bytes {
     const unsigned char *data;
     size_t len;
@@ -22,7 +22,7 @@ struct pb_cfi_bytes {
 /* The head of an entry. */
 struct pb_cfi_head {
     uint64_t body, end; /* offsets from its first byte; the identifying field is the first of the body */
-    uint64_t cie;       /* of an FDE: where its CIE is, an address in the same terms as bytes.addr */
+    uint64_t cie;       /* of an FDE: the address of its CIE, in the same terms as bytes.addr */
     bool is_cie, is_end;
 };
 
@@ -41,18 +41,18 @@ struct pb_fde {
 };
 
 enum pb_rule {
-    PB_RULE_SAME, /* not mentioned, or said to be unchanged */
+    PB_RULE_SAME, /* not mentioned, or unchanged */
     PB_RULE_UNDEFINED,
     PB_RULE_AT,      /* saved at CFA + value */
     PB_RULE_IS,      /* its value is CFA + value */
     PB_RULE_REG,     /* it is in register value */
-    PB_RULE_AT_EXPR, /* saved where an expression says; value: where that is, from pb_cfi_row.addr */
+    PB_RULE_AT_EXPR, /* saved at an address given by an expression; value: its offset from pb_cfi_row.addr */
     PB_RULE_IS_EXPR,
 };
 
-/* How to get from a frame to its caller. Small, as thousands of them are cached. */
+/* How to get from a frame to its caller. Small, since thousands of them are cached. */
 struct pb_cfi_row {
-    uint64_t addr;   /* what expressions are counted from */
+    uint64_t addr;   /* the base for expressions */
     int32_t cfa;     /* offset, or place of the expression */
     uint8_t cfa_reg; /* PB_CFA_EXPR: an expression */
     uint8_t ra;
@@ -63,12 +63,12 @@ struct pb_cfi_row {
 
 enum { PB_CFA_EXPR = 0xff, PB_CFA_NONE = 0xfe };
 
-/* A pointer as .eh_frame encodes it, at address addr + what was consumed. data_base: for DW_EH_PE_datarel.
- * Indirect ones and unknown encodings set bad. */
+/* A pointer as .eh_frame encodes it, at addr plus the consumed bytes. data_base: for DW_EH_PE_datarel.
+ * Indirect and unknown encodings set bad. */
 uint64_t pb_cfi_pointer(struct pb_cursor *c, uint8_t encoding, uint64_t addr, uint64_t data_base);
 
-/* The head of the entry at the first byte of b, which may hold more or less than it. debug_frame: its
- * dialect; section: address of that section's start, in the same terms. -EBADMSG: nonsense. */
+/* The head of the entry at the first byte of b, which may hold more or less than it. debug_frame: in that
+ * dialect; section: address of the section's start, in the same terms. -EBADMSG: not valid. */
 int pb_cfi_head(const struct pb_cfi_bytes *b, bool debug_frame, uint64_t section, struct pb_cfi_head *ret);
 
 /* b is the whole entry. The results point into it. */
@@ -76,5 +76,5 @@ int pb_cie_parse(const struct pb_cfi_bytes *b, const struct pb_cfi_head *h, stru
 int pb_fde_parse(const struct pb_cfi_bytes *b, const struct pb_cfi_head *h, const struct pb_cie *cie,
                  struct pb_fde *ret);
 
-/* The rules at pc. -ENOENT: pc is not in the FDE; -EBADMSG: nonsense. */
+/* The rules at pc. -ENOENT: pc is not in the FDE; -EBADMSG: not valid. */
 int pb_cfi_run(const struct pb_cie *cie, const struct pb_fde *fde, uint64_t pc, struct pb_cfi_row *ret);

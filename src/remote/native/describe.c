@@ -118,7 +118,7 @@ static void find_jit(struct pb_native *n, struct pb_native_frame *f, uint64_t pc
     f->flags |= PB_NATIVE_JIT;
 }
 
-static const char *keep(struct pb_native *n, const char *text)
+static const char *keep_text(struct pb_native *n, const char *text)
 {
     return text[0] ? pb_names_keep(&n->names, text) : NULL;
 }
@@ -134,7 +134,7 @@ static int ask_lines(struct pb_native *n, struct pb_file *file, uint64_t addr, s
                                          : 0;
 }
 
-/* Puts the lines to the frame and what is inlined ahead of it. Returns how many frames there are then. */
+/* Adds the line to the frame and puts the inlined calls before it. Returns how many frames there are then. */
 static size_t find_lines(struct pb_native *n, struct pb_file *file, uint64_t addr,
                          struct pb_native_frame frame[PB_NATIVE_INLINE_MAX])
 {
@@ -146,7 +146,7 @@ static size_t find_lines(struct pb_native *n, struct pb_file *file, uint64_t add
     for (int i = 0; i < count; i++) {
         bool is_last = i == count - 1;
         frame[i] = outer;
-        frame[i].file = keep(n, source[i].file);
+        frame[i].file = keep_text(n, source[i].file);
         frame[i].line = source[i].line;
         if (is_last && outer.function)
             continue;
@@ -164,7 +164,7 @@ static bool is_exact(const struct pb_native_pc *pc)
     return pc->flags & PB_NATIVE_EXACT;
 }
 
-/* Where to look: a return address may be that of the next function already. */
+/* The address to look up: a return address may already belong to the next function. */
 static uint64_t place_of(const struct pb_native_pc *pc)
 {
     return is_exact(pc) ? pc->pc : pc->pc - 1;
@@ -175,8 +175,8 @@ static struct pb_description **slot_of(const struct pb_native *n, uint64_t pc)
     return &n->described[pc * 0x9e3779b97f4a7c15ull >> 52];
 }
 
-static size_t describe(struct pb_native *n, const struct pb_native_pc *pc,
-                       struct pb_native_frame frame[PB_NATIVE_INLINE_MAX])
+static size_t describe_pc(struct pb_native *n, const struct pb_native_pc *pc,
+                          struct pb_native_frame frame[PB_NATIVE_INLINE_MAX])
 {
     uint64_t at = place_of(pc);
     struct pb_native_frame *f = &frame[0];
@@ -185,7 +185,7 @@ static size_t describe(struct pb_native *n, const struct pb_native_pc *pc,
     if (r && r->file)
         f->module = r->file->path;
     if (!pb_range_usable(r)) {
-        /* Also in a file that is no object: a JIT maps its code from a memfd. */
+        /* Also in a file that is not an ELF object: a JIT maps its code from a memfd. */
         if (r)
             find_jit(n, f, at);
         return 1;
@@ -196,8 +196,9 @@ static size_t describe(struct pb_native *n, const struct pb_native_pc *pc,
     return find_lines(n, r->file, at - r->bias, frame);
 }
 
-/* The same address may end one function as a return address and start another where it stands exactly. */
-static const struct pb_description *recall(const struct pb_native *n, const struct pb_native_pc *pc)
+/* The same address may be the end of one function as a return address and the start of another as an exact
+ * pc. */
+static const struct pb_description *find_description(const struct pb_native *n, const struct pb_native_pc *pc)
 {
     const struct pb_description *d = n->described ? *slot_of(n, pc->pc) : NULL;
     while (d && (d->pc != pc->pc || d->exact != is_exact(pc)))
@@ -205,7 +206,7 @@ static const struct pb_description *recall(const struct pb_native *n, const stru
     return d;
 }
 
-/* The addresses of one file, of those that are not described yet. */
+/* Looks up the addresses of one file that are not described yet. */
 static void prepare_file(struct pb_native *n, struct pb_file *f, const struct pb_native_pc *pcs, size_t count)
 {
     struct pb_symbols *s = pb_process_symbols(n, f);
@@ -227,7 +228,7 @@ void pb_native_prepare(struct pb_native *n, const struct pb_native_pc *pcs, size
 {
     for (size_t i = 0; i < count; i++) {
         struct pb_range *r = pb_process_range(n, place_of(&pcs[i]));
-        if (pb_range_usable(r) && !recall(n, &pcs[i]))
+        if (pb_range_usable(r) && !find_description(n, &pcs[i]))
             r->file->asked++;
     }
     for (struct pb_file *f = n->files; f; f = f->next)
@@ -262,24 +263,24 @@ size_t pb_native_describe(struct pb_native *n, const struct pb_native_pc *pc, st
                           size_t max)
 {
     struct pb_native_frame frame[PB_NATIVE_INLINE_MAX];
-    const struct pb_description *d = recall(n, pc);
+    const struct pb_description *d = find_description(n, pc);
     const struct pb_native_frame *from = frame;
     size_t count;
     if (!d) {
-        count = describe(n, pc, frame);
+        count = describe_pc(n, pc, frame);
         d = remember(n, pc, frame, count);
     }
     if (d) {
         from = d->frame;
         count = d->n;
     }
-    /* Where there is no room for all, the function itself is the one that counts. */
+    /* Without room for all, the function itself is kept. */
     size_t skip = count > max ? count - max : 0;
     for (size_t i = skip; i < count; i++) {
         ret[i - skip] = from[i];
         ret[i - skip].flags |= pc->flags;
     }
-    /* The name of the code is not shown: the kernel made this frame, no function called it. */
+    /* The kernel made this frame, no function called it: its symbol is not shown. */
     if (pc->flags & PB_NATIVE_SIGNAL)
         ret[count - skip - 1].function = "<signal handler called>";
     return count - skip;

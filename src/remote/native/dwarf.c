@@ -45,7 +45,7 @@ int pb_dwarf_read(const struct pb_dwarf *d, enum pb_debug_section s, uint64_t of
     return pb_object_read_file(d->object, section->offset + offset, buf, len);
 }
 
-/* As many as there are. */
+/* Reads as many bytes as the section has. */
 static size_t read_some(const struct pb_dwarf *d, enum pb_debug_section s, uint64_t offset, void *buf,
                         size_t len)
 {
@@ -160,7 +160,7 @@ static int parse_abbrevs(struct pb_unit *u, const unsigned char *data, size_t le
     }
 }
 
-/* Their length is not written anywhere: a little is read first, then more. */
+/* Their length is not stored: a little is read first, then more. */
 static int read_abbrevs(struct pb_unit *u, uint64_t offset)
 {
     for (size_t size = ABBREV_FIRST; size <= ABBREV_MAX; size *= 16) {
@@ -182,7 +182,7 @@ static int read_abbrevs(struct pb_unit *u, uint64_t offset)
 
 static const struct pb_abbrev *find_abbrev(const struct pb_unit *u, uint64_t code)
 {
-    /* Numbered from 1 by every producer; others are looked for. */
+    /* Producers number them from 1; other codes are searched for. */
     if (code - 1 < u->nabbrevs && u->abbrev[code - 1].code == code)
         return &u->abbrev[code - 1];
     for (size_t i = 0; i < u->nabbrevs; i++)
@@ -337,8 +337,8 @@ static int parse_head(struct pb_unit *u, uint64_t *ret_abbrevs)
     return 0;
 }
 
-/* Where the unit's own tables start is told by its first DIE, whose strings and addresses may need them: so
- * it is read twice. */
+/* The first DIE tells where the unit's own tables start, and its strings and addresses may need them: so it
+ * is read twice. */
 static int read_root(struct pb_unit *u)
 {
     struct pb_die root;

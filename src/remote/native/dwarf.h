@@ -51,7 +51,7 @@ enum pb_debug_section {
     PB_DEBUG_SECTIONS,
 };
 
-/* A stretch of a section that was read together: lists of ranges lie side by side. */
+/* A part of a section that was read at once: lists of ranges lie side by side. */
 struct pb_dwarf_window {
     enum pb_debug_section section;
     uint64_t at;
@@ -63,7 +63,7 @@ struct pb_dwarf {
     const struct pb_object *object;
     struct pb_section section[PB_DEBUG_SECTIONS]; /* size 0: not there */
     struct pb_dwarf_window *window;
-    uint64_t *budget; /* work that may still be done, about 50 ns each; then everything is -EBADMSG */
+    uint64_t *budget; /* remaining work, in units of about 50 ns; at 0 everything is -EBADMSG */
 };
 
 struct pb_abbrev {
@@ -105,7 +105,7 @@ struct pb_value {
     const char *text; /* of a string that stands in the unit; NULL: at number in section */
 };
 
-/* Of a DIE, what may be asked of it. */
+/* The attributes of a DIE that are used. */
 struct pb_die {
     size_t at, next;                /* from the unit's data: its code, and what follows its attributes */
     const struct pb_abbrev *abbrev; /* NULL: the end of a list of siblings */
@@ -118,41 +118,41 @@ enum { PB_FORM_IMPLICIT_CONST = 0x21 };
 /* Bytes that a value of a form takes; -1: that depends on the value. */
 int pb_form_size(const struct pb_unit *u, unsigned form);
 
-/* The value of an attribute; what is of no use to us is passed over. An unknown form makes the cursor bad. */
+/* The value of an attribute; values that are not used are skipped. An unknown form makes the cursor bad. */
 struct pb_value pb_form_value(const struct pb_unit *u, const struct pb_attribute *a, struct pb_cursor *c);
 
 /* A string by its number in .debug_str_offsets; no value where there is none. */
 struct pb_value pb_form_indexed_string(const struct pb_unit *u, uint64_t index);
 
-/* -ENOENT: no debug information that can be read without unpacking. */
+/* -ENOENT: no debug information, or only compressed. */
 int pb_dwarf_open(const struct pb_object *o, struct pb_dwarf *ret);
 
-/* Takes so much off the budget. False: it is used up. */
+/* Takes work off the budget. False: it is used up. */
 bool pb_dwarf_spend(const struct pb_dwarf *d, uint64_t work);
 
 /* Bytes of a section; -EFAULT: beyond its end. */
 int pb_dwarf_read(const struct pb_dwarf *d, enum pb_debug_section s, uint64_t offset, void *buf, size_t len);
 
-/* The head of the unit at offset: where the next one starts. */
+/* Reads the head of the unit at offset for the start of the next one. */
 int pb_unit_skip(const struct pb_dwarf *d, uint64_t offset, uint64_t *ret_next);
 
 /* The unit at offset. */
 int pb_unit_open(const struct pb_dwarf *d, uint64_t offset, struct pb_unit *ret);
 void pb_unit_done(struct pb_unit *u);
 
-/* The DIE at a place of the unit's data. -EBADMSG: there is none. */
+/* The DIE at an offset of the unit's data. -EBADMSG: there is none. */
 int pb_die_read(const struct pb_unit *u, size_t at, struct pb_die *ret);
 
-/* What it is and what follows its attributes, without their values: most are passed over. abbrev NULL: the
+/* The DIE's abbreviation and the end of its attributes, without their values, to skip it. abbrev NULL: the
  * end of a list of siblings. */
 int pb_die_peek(const struct pb_unit *u, size_t at, const struct pb_abbrev **ret, size_t *ret_next);
 
-/* Where the DIE after this one and its children is. */
+/* The offset of the DIE after this one and its children. */
 int pb_die_skip(const struct pb_unit *u, const struct pb_die *die, size_t *ret);
 
 /* A string value into buf; "" where it is not one or cannot be read. */
 void pb_value_text(const struct pb_unit *u, const struct pb_value *v, char *buf, size_t size);
 
-/* Calls each range of addresses of a DIE until `each` gives true. True: it did. */
+/* Calls each with every range of addresses of a DIE until it returns true. True: it did. */
 bool pb_die_ranges(const struct pb_unit *u, const struct pb_die *die,
                    bool (*each)(void *arg, uint64_t low, uint64_t high), void *arg);

@@ -14,13 +14,14 @@
 enum {
     CODE_MAX = 256 << 10,
     TARGETS_MAX = 4096,
-    VOTES_MIN = 8, /* bytes that only look like a jump lead anywhere, but not so often to one function */
+    VOTES_MIN = 8, /* bytes that only look like jumps lead anywhere, but not so often to one function */
     PARTS = 64,
 };
 
 static const char loop_name[] = "_PyEval_EvalFrameDefault";
 
-/* Of 3.6 and newer; the older loop is a wrapper around it there, so that it counts in its absence only. */
+/* _PyEval_EvalFrameDefault is the loop from 3.6 on, where the older function is a wrapper around it and
+ * counts only in its absence. */
 bool pb_eval_is_loop(struct pb_native *n, const struct pb_file *f, const char *name)
 {
     size_t len = sizeof(loop_name) - 1;
@@ -48,8 +49,7 @@ static void vote(struct part part[PARTS], uint64_t start)
     }
 }
 
-/* Where the jumps of this code go that leave it. Instructions are not decoded: what looks like one will do.
- */
+/* The targets of jumps that leave this code. Instructions are not decoded: matching bytes suffice. */
 static size_t find_jumps(const unsigned char *code, size_t len, uint64_t addr, uint64_t target[TARGETS_MAX])
 {
     size_t n = 0;
@@ -95,7 +95,7 @@ static uint64_t look_for_part(struct pb_native *n, const struct pb_range *r)
     const struct pb_function *loop;
     uint64_t addr;
     struct pb_symbols *s = pb_process_symbols(n, r->file);
-    /* With all symbols there, it has a name of its own. */
+    /* With all symbols that part has a name. */
     if (!s || !s->partial || n->arch->machine != EM_X86_64)
         return 0;
     if (pb_elf_lookup(n->source, r->file->base, loop_name, &addr) < 0)

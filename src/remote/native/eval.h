@@ -1,7 +1,7 @@
-/* eval: which code is CPython's evaluation loop, in an interpreter with all of its names or hardly any.
+/* eval: finds CPython's evaluation loop, also in a stripped interpreter.
  *
  * Compilers move most of the loop away from its start, and a stripped interpreter has no name for that part:
- * but the named part jumps into it, often, and that is how it is found. Private to native/. */
+ * it is found by the many jumps from the named part into it. Private to native/. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,8 +11,8 @@ struct pb_file;
 struct pb_native;
 struct pb_range;
 
-/* By its name. */
+/* Whether that name is the loop's. */
 bool pb_eval_is_loop(struct pb_native *n, const struct pb_file *f, const char *name);
 
-/* Without one: true where addr (the object's) is in the part that was moved away. */
+/* True where addr (the object's) is in the unnamed part that was moved away. */
 bool pb_eval_holds(struct pb_native *n, const struct pb_range *r, uint64_t addr);

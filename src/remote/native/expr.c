@@ -66,7 +66,7 @@ struct stack {
     int error;
 };
 
-static void push(struct stack *s, uint64_t value)
+static void push_value(struct stack *s, uint64_t value)
 {
     if (s->n == DEPTH)
         s->error = -EBADMSG;
@@ -74,7 +74,7 @@ static void push(struct stack *s, uint64_t value)
         s->at[s->n++] = value;
 }
 
-static uint64_t pop(struct stack *s)
+static uint64_t pop_value(struct stack *s)
 {
     if (s->n == 0) {
         s->error = -EBADMSG;
@@ -97,18 +97,18 @@ static void push_register(struct stack *s, const struct pb_expr_env *env, uint64
     if (reg >= PB_NATIVE_REGS || !(env->known >> reg & 1))
         s->error = -ENODATA;
     else
-        push(s, env->reg[reg] + (uint64_t)offset);
+        push_value(s, env->reg[reg] + (uint64_t)offset);
 }
 
 static void push_memory(struct stack *s, const struct pb_expr_env *env, unsigned size)
 {
-    uint64_t value = 0, addr = pop(s);
+    uint64_t value = 0, addr = pop_value(s);
     if (size == 0 || size > 8)
         s->error = -EBADMSG;
     if (s->error)
         return;
     s->error = env->read(env->arg, addr, &value, size);
-    push(s, value);
+    push_value(s, value);
 }
 
 /* Constants; false: it is another operation. */
@@ -118,36 +118,36 @@ static bool run_constant(struct stack *s, uint8_t op, struct pb_cursor *c)
     case OP_ADDR:
     case OP_CONST8U:
     case OP_CONST8S:
-        push(s, pb_u64(c));
+        push_value(s, pb_u64(c));
         return true;
     case OP_CONST1U:
-        push(s, pb_u8(c));
+        push_value(s, pb_u8(c));
         return true;
     case OP_CONST1S:
-        push(s, (uint64_t)(int8_t)pb_u8(c));
+        push_value(s, (uint64_t)(int8_t)pb_u8(c));
         return true;
     case OP_CONST2U:
-        push(s, pb_u16(c));
+        push_value(s, pb_u16(c));
         return true;
     case OP_CONST2S:
-        push(s, (uint64_t)(int16_t)pb_u16(c));
+        push_value(s, (uint64_t)(int16_t)pb_u16(c));
         return true;
     case OP_CONST4U:
-        push(s, pb_u32(c));
+        push_value(s, pb_u32(c));
         return true;
     case OP_CONST4S:
-        push(s, (uint64_t)(int32_t)pb_u32(c));
+        push_value(s, (uint64_t)(int32_t)pb_u32(c));
         return true;
     case OP_CONSTU:
-        push(s, pb_uleb(c));
+        push_value(s, pb_uleb(c));
         return true;
     case OP_CONSTS:
-        push(s, (uint64_t)pb_sleb(c));
+        push_value(s, (uint64_t)pb_sleb(c));
         return true;
     default:
         if (op < OP_LIT0 || op > OP_LIT0 + 31)
             return false;
-        push(s, op - OP_LIT0);
+        push_value(s, op - OP_LIT0);
         return true;
     }
 }
@@ -158,31 +158,31 @@ static bool run_unary(struct stack *s, uint8_t op)
     uint64_t a, b, c;
     switch (op) {
     case OP_DUP:
-        push(s, pick(s, 0));
+        push_value(s, pick(s, 0));
         return true;
     case OP_DROP:
-        pop(s);
+        pop_value(s);
         return true;
     case OP_OVER:
-        push(s, pick(s, 1));
+        push_value(s, pick(s, 1));
         return true;
     case OP_SWAP:
-        a = pop(s), b = pop(s);
-        push(s, a), push(s, b);
+        a = pop_value(s), b = pop_value(s);
+        push_value(s, a), push_value(s, b);
         return true;
     case OP_ROT:
-        a = pop(s), b = pop(s), c = pop(s);
-        push(s, a), push(s, c), push(s, b);
+        a = pop_value(s), b = pop_value(s), c = pop_value(s);
+        push_value(s, a), push_value(s, c), push_value(s, b);
         return true;
     case OP_ABS:
-        a = pop(s);
-        push(s, (int64_t)a < 0 ? 0 - a : a);
+        a = pop_value(s);
+        push_value(s, (int64_t)a < 0 ? 0 - a : a);
         return true;
     case OP_NEG:
-        push(s, 0 - pop(s));
+        push_value(s, 0 - pop_value(s));
         return true;
     case OP_NOT:
-        push(s, ~pop(s));
+        push_value(s, ~pop_value(s));
         return true;
     default:
         return false;
@@ -253,9 +253,9 @@ static uint64_t combine(struct stack *s, uint8_t op, uint64_t a, uint64_t b)
 
 static void run_binary(struct stack *s, uint8_t op)
 {
-    uint64_t b = pop(s), a = pop(s);
+    uint64_t b = pop_value(s), a = pop_value(s);
     uint64_t value = combine(s, op, a, b);
-    push(s, value);
+    push_value(s, value);
 }
 
 static void jump(struct pb_cursor *c, const unsigned char *start, int16_t by)
@@ -280,7 +280,7 @@ static void run_step(struct stack *s, struct pb_cursor *c, const unsigned char *
     uint64_t reg;
     switch (op) {
     case OP_PICK:
-        push(s, pick(s, pb_u8(c)));
+        push_value(s, pick(s, pb_u8(c)));
         break;
     case OP_DEREF:
         push_memory(s, env, 8);
@@ -289,7 +289,7 @@ static void run_step(struct stack *s, struct pb_cursor *c, const unsigned char *
         push_memory(s, env, pb_u8(c));
         break;
     case OP_PLUS_UCONST:
-        push(s, pop(s) + pb_uleb(c));
+        push_value(s, pop_value(s) + pb_uleb(c));
         break;
     case OP_BREGX:
         reg = pb_uleb(c);
@@ -297,7 +297,7 @@ static void run_step(struct stack *s, struct pb_cursor *c, const unsigned char *
         break;
     case OP_BRA:
         by = (int16_t)pb_u16(c);
-        if (pop(s))
+        if (pop_value(s))
             jump(c, start, by);
         break;
     case OP_SKIP:
@@ -317,7 +317,7 @@ int pb_expr_run(const unsigned char *code, size_t len, const struct pb_expr_env 
     struct pb_cursor c = {code, code + len, false};
     struct stack s = {0};
     if (first)
-        push(&s, *first);
+        push_value(&s, *first);
     for (unsigned step = 0; pb_left(&c); step++) {
         run_step(&s, &c, code, env);
         if (c.bad || step == STEPS)

@@ -14,7 +14,7 @@ struct pb_expr_env {
     void *arg;
 };
 
-/* Runs code on a stack that holds `first` where push is set. *ret: the top of the stack at its end.
- * -EBADMSG: nonsense or not known; -ENODATA: it needs a register that is not known; else what read gave. */
+/* Runs code on a stack that holds *first, if that is not NULL. *ret: the top of the stack at its end.
+ * -EBADMSG: not valid or not known; -ENODATA: it needs an unknown register; else the error of read. */
 int pb_expr_run(const unsigned char *code, size_t len, const struct pb_expr_env *env, const uint64_t *first,
                 uint64_t *ret);

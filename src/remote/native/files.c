@@ -24,8 +24,8 @@ int pb_file_open(struct pb_native *n, struct pb_file *f, const struct pb_range *
         fd = n->source->ops->open_file(n->source, f->path, f->inode, f->base);
     } else if (f->path[0] == '/') {
         fd = open_map_file(n, r);
-        /* A deleted file's path ends in " (deleted)" and names nothing, or something else of another inode.
-         */
+        /* A deleted file's path ends in " (deleted)" and names nothing, or another file with another
+         * inode. */
         if (fd < 0)
             fd = pb_open_in_root(n->source->pid, f->path, f->inode);
     }

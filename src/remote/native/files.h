@@ -1,8 +1,8 @@
-/* files: opening what the target has mapped, and the separate debug file of it.
+/* files: opens the files that the target has mapped, and their separate debug files.
  *
- * Three ways, the surest first: the kernel's own link to the mapped file (map_files, for root), the path
- * inside the target's root where it is still the same file, the target's memory. No symbolic link is followed
- * out of its root and nothing but regular files is opened: the target chose the path. */
+ * Three ways, the most reliable first: the kernel's own link to the mapped file (map_files, for root), the
+ * path inside the target's root if it is still the same file, the target's memory. The target chose the path:
+ * no symbolic link is followed out of its root, and only regular files are opened. */
 #pragma once
 
 struct pb_native;

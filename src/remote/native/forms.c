@@ -128,7 +128,7 @@ static uint32_t get_u24(struct pb_cursor *c)
     return low | (uint32_t)pb_u8(c) << 16;
 }
 
-/* Blocks and what else has no value for us; false: it is another form. */
+/* Skips blocks and other unused values; false: another form. */
 static bool skip_form(const struct pb_unit *u, unsigned form, struct pb_cursor *c)
 {
     switch (form) {
@@ -168,7 +168,7 @@ static bool skip_form(const struct pb_unit *u, unsigned form, struct pb_cursor *
     }
 }
 
-/* References are written from the start of the unit. */
+/* References are relative to the start of the unit. */
 static bool get_reference(const struct pb_unit *u, unsigned form, struct pb_cursor *c, struct pb_value *ret)
 {
     switch (form) {

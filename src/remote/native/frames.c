@@ -13,10 +13,10 @@ enum {
     ENTRY_MAX = 256 << 10, /* of one function's frame information */
     CIE_MAX = 512,
     FRAMES_MAX = 64 << 20, /* of a section read whole */
-    PROBE = 512,           /* pairs read at once, when a search has come so near: a page */
+    PROBE = 512,           /* pairs read at once at the end of a search: a page */
 };
 
-/* ntable stays 0 where the header is of a form that linkers do not write. */
+/* ntable stays 0 if the header has a form that linkers do not write. */
 static void read_header(struct pb_object *o)
 {
     unsigned char head[32];
@@ -37,10 +37,10 @@ static void read_header(struct pb_object *o)
 }
 
 struct pair {
-    int32_t start, fde; /* counted from the header */
+    int32_t start, fde; /* relative to the header */
 };
 
-/* The last pair that starts at addr or before; by halves while far away, then in one read. */
+/* The last pair that starts at addr or before: bisection while far away, then one read. */
 static int search_header(const struct pb_object *o, uint64_t addr, uint64_t *ret_fde)
 {
     int64_t wanted = (int64_t)(addr - o->hdr_addr);
@@ -68,7 +68,7 @@ static int search_header(const struct pb_object *o, uint64_t addr, uint64_t *ret
     return 0;
 }
 
-/* Where the frames of an object without search table are. Those from memory have no sections. */
+/* Finds the frames of an object without a search table. An object read from memory has no sections. */
 static int find_frames(struct pb_object *o)
 {
     struct pb_section s;
@@ -85,7 +85,7 @@ static int find_frames(struct pb_object *o)
     return 0;
 }
 
-static int append(struct pb_fde_index *index, uint64_t start, uint64_t fde)
+static int append_fde(struct pb_fde_index *index, uint64_t start, uint64_t fde)
 {
     if ((index->n & (index->n - 1)) == 0) {
         struct pb_fde_at *more = reallocarray(index->at, index->n ? index->n * 2 : 1, sizeof(*more));
@@ -138,7 +138,7 @@ static int index_frames(struct pb_object *o, const unsigned char *data)
         if (r == 0)
             r = pb_fde_parse(&b, &h, &cie, &fde);
         if (r == 0)
-            r = append(&o->index, fde.start, b.addr);
+            r = append_fde(&o->index, fde.start, b.addr);
         if (r == -ENOMEM)
             return r;
     }
@@ -190,7 +190,7 @@ ssize_t pb_object_read_frames(const struct pb_object *o, uint64_t addr, void *bu
     return r < 0 ? r : (ssize_t)len;
 }
 
-/* A whole entry: first into `small`, where it does not fit into memory that *big keeps. */
+/* Reads a whole entry into `small`, or if it does not fit into memory kept in *big. */
 static int read_entry(const struct pb_object *o, uint64_t addr, unsigned char *small, size_t size,
                       unsigned char **big, struct pb_cfi_bytes *ret, struct pb_cfi_head *ret_head)
 {

@@ -1,4 +1,4 @@
-/* library: see library.h. Here: starting the child, asking it, ending it. */
+/* library: see library.h. This file starts the child, sends it names, ends it. */
 #include "remote/native/library.h"
 
 #include <errno.h>
@@ -23,14 +23,14 @@
 
 enum {
     NAME_MS = 1000,   /* most of it for loading the library from a cold disk */
-    CHILDREN_MAX = 3, /* so often it is tried again */
+    CHILDREN_MAX = 3, /* so often a new child is started */
     CHILD_CPU_S = 20,
 };
 
 static const rlim_t child_memory = 2ull << 30;
 
 struct pb_library {
-    int fd; /* -1: there is none (any more) */
+    int fd; /* -1: none, or not any more */
     pid_t pid;
     unsigned started;
 };
@@ -46,12 +46,13 @@ static void run_child(int fd, pid_t parent)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(0);
-    /* Closes what the parent has open, so that the child keeps none of it. Before Linux 5.9 it stays open. */
+    /* Closes the parent's descriptors, so that the child keeps none of them open. Before Linux 5.9 they stay
+     * open. */
     if (dup2(fd, 3) < 0)
         _exit(1);
     syscall(SYS_close_range, 4, ~0u, 0);
     fd = 3;
-    /* Ctrl-C is for the parent, which closes our socket when it ends. */
+    /* Ctrl-C is for the parent; when it ends, our socket is closed. */
     signal(SIGINT, SIG_IGN);
     limit(RLIMIT_AS, child_memory);
     limit(RLIMIT_CPU, CHILD_CPU_S);
@@ -60,7 +61,7 @@ static void run_child(int fd, pid_t parent)
     _exit(0);
 }
 
-static void start(struct pb_library *l)
+static void start_child(struct pb_library *l)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -80,7 +81,7 @@ static void start(struct pb_library *l)
     l->pid = pid;
 }
 
-static void end(struct pb_library *l)
+static void end_child(struct pb_library *l)
 {
     if (l->fd < 0)
         return;
@@ -101,12 +102,13 @@ static int obtain(struct pb_library **library)
         *library = l;
     }
     if ((*library)->fd < 0 && (*library)->started++ < CHILDREN_MAX)
-        start(*library);
+        start_child(*library);
     return (*library)->fd < 0 ? -EPIPE : 0;
 }
 
-/* One question, one answer. A child that fails at that is ended. */
-static ssize_t ask(struct pb_library *l, const void *question, size_t len, struct pb_library_answer *answer)
+/* One request, one answer. A child that fails is ended. */
+static ssize_t ask_child(struct pb_library *l, const void *question, size_t len,
+                         struct pb_library_answer *answer)
 {
     struct pollfd p = {.fd = l->fd, .events = POLLIN};
     ssize_t n = send(l->fd, question, len, MSG_NOSIGNAL);
@@ -118,7 +120,7 @@ static ssize_t ask(struct pb_library *l, const void *question, size_t len, struc
         if (n > 0)
             return n;
     }
-    end(l);
+    end_child(l);
     return -EPIPE;
 }
 
@@ -133,10 +135,10 @@ int pb_library_demangle(struct pb_library **library, const char *name, char *buf
     if (r < 0)
         return r;
     memcpy(q.name, name, len + 1);
-    ssize_t n = ask(*library, &q, len + 1, &a);
+    ssize_t n = ask_child(*library, &q, len + 1, &a);
     if (n < 0)
         return (int)n;
-    /* A name may have made the child do anything: its answers are checked like the target's. */
+    /* A hostile name may have corrupted the child: its answers are checked like the target's. */
     if ((size_t)n <= offsetof(struct pb_library_answer, text) || a.found != 1)
         return -ENOENT;
     size_t text = (size_t)n - offsetof(struct pb_library_answer, text);
@@ -149,6 +151,6 @@ void pb_library_free(struct pb_library *library)
 {
     if (!library)
         return;
-    end(library);
+    end_child(library);
     free(library);
 }

@@ -1,16 +1,15 @@
-/* library: demangled names of C++, by a library that may be on this machine (libstdc++), in a process
- * of its own.
+/* library: demangles C++ names with libstdc++, if this machine has it, in a child process.
  *
- * It is fed with what the target wrote: a name of fifty bytes can demangle to gigabytes. So it runs in a
- * child with limits on memory and time, which is started when first needed; when it dies or does not answer,
- * the plain symbol is shown, and the library is not asked again. */
+ * The names come from the target: one of fifty bytes can demangle to gigabytes. So the library runs in a
+ * child with limits on memory and time, started when first needed. If it dies or does not answer, the plain
+ * symbol is shown and the child is not used again. */
 #pragma once
 
 #include <stddef.h>
 
 struct pb_library;
 
-/* *library starts as NULL. The demangled form of a name into buf. -ENOENT: it has none, or there is no
- * library to ask; -EPIPE: the child is dead. */
+/* Writes the demangled form of a name to buf. *library starts as NULL. -ENOENT: the name has none, or there
+ * is no library; -EPIPE: the child is dead. */
 int pb_library_demangle(struct pb_library **library, const char *name, char *buf, size_t size);
 void pb_library_free(struct pb_library *library);

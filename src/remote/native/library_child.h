@@ -1,4 +1,4 @@
-/* library_child: the other end of library.h's socket, and what is said on it. */
+/* library_child: the child's end of library.h's socket, and the messages on it. */
 #pragma once
 
 #include <stdint.h>

@@ -112,8 +112,8 @@ struct run {
     struct row best;
 };
 
-/* A row says what holds up to the next one's address. */
-static void emit(struct run *r, bool ends)
+/* A row holds up to the next row's address. */
+static void emit_row(struct run *r, bool ends)
 {
     if (r->has_last && r->last.addr <= r->wanted && r->wanted < r->now.addr) {
         r->best = r->last;
@@ -146,7 +146,7 @@ static void run_special(struct run *r, uint8_t op)
     unsigned by = op - r->t->opcode_base;
     advance(r, by / r->t->line_range);
     r->now.line += (uint64_t)(int64_t)(r->t->line_base + (int)(by % r->t->line_range));
-    emit(r, false);
+    emit_row(r, false);
 }
 
 static void run_extended(struct run *r, struct pb_cursor *c)
@@ -157,7 +157,7 @@ static void run_extended(struct run *r, struct pb_cursor *c)
     body.end = c->at;
     switch (pb_u8(&body)) {
     case 1: /* the end of a sequence */
-        emit(r, true);
+        emit_row(r, true);
         start_sequence(r);
         break;
     case 2:
@@ -171,7 +171,7 @@ static void run_standard(struct run *r, uint8_t op, struct pb_cursor *c)
 {
     switch (op) {
     case 1:
-        emit(r, false);
+        emit_row(r, false);
         break;
     case 2:
         advance(r, pb_uleb(c));
@@ -182,7 +182,7 @@ static void run_standard(struct run *r, uint8_t op, struct pb_cursor *c)
     case 4:
         r->now.file = pb_uleb(c);
         break;
-    case 8: /* as far as special opcode 255, without a row */
+    case 8: /* DW_LNS_const_add_pc: advances as special opcode 255 does, without a row */
         advance(r, (255u - r->t->opcode_base) / r->t->line_range);
         break;
     case 9:
@@ -217,7 +217,7 @@ int pb_line_table_find(const struct pb_line_table *t, uint64_t addr, struct pb_l
     return 0;
 }
 
-/* DWARF 5 describes its entries: which parts they have, and in which form each is. */
+/* DWARF 5 describes its entries: which parts they have, and the form of each. */
 struct format {
     struct {
         uint64_t content, form;
@@ -262,7 +262,7 @@ static void take_inline_text(struct pb_cursor *c, char *buf)
     pb_skip(c, len + 1);
 }
 
-/* One part of an entry; wanted NULL: skip it. Forms that a line table may use, no others. */
+/* Reads one part of an entry; wanted NULL: skips it. Only the forms that a line table may use. */
 static void read_part(const struct pb_line_table *t, struct pb_cursor *c, uint64_t content, uint64_t form,
                       struct entry *wanted)
 {
@@ -302,7 +302,7 @@ static void read_part(const struct pb_line_table *t, struct pb_cursor *c, uint64
         wanted->folder = value;
 }
 
-/* Passes over all entries and keeps the one that is wanted. */
+/* Goes through all entries and keeps the wanted one. */
 static bool read_entries(const struct pb_line_table *t, struct pb_cursor *c, uint64_t index,
                          struct entry *ret)
 {
@@ -315,7 +315,7 @@ static bool read_entries(const struct pb_line_table *t, struct pb_cursor *c, uin
     return !c->bad && index < f.count;
 }
 
-/* DWARF 2 to 4: texts one after the other, up to an empty one; the folder of the unit is number 0. */
+/* DWARF 2 to 4: texts one after the other, up to an empty one; the unit's own folder is number 0. */
 static void old_folder(struct pb_cursor *c, uint64_t index, char *buf)
 {
     for (uint64_t i = 1; pb_left(c) && *c->at; i++)

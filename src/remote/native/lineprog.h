@@ -1,4 +1,4 @@
-/* lineprog: the line number program of a unit: which file and line an address is of. Private to native/. */
+/* lineprog: the line number program of a unit: from an address to its file and line. Private to native/. */
 #pragma once
 
 #include <stddef.h>
@@ -12,7 +12,7 @@ struct pb_line_row {
     unsigned line;
 };
 
-/* Reads the table of a unit; its program is run when it is asked. */
+/* Reads the table of a unit; its program is run on each lookup. */
 int pb_line_table_open(const struct pb_unit *u, struct pb_line_table **ret);
 void pb_line_table_free(struct pb_line_table *t);
 

@@ -18,7 +18,7 @@ enum {
     DEPTH_MAX = 64,
     WORK_EACH = 8 << 20, /* about half a second; real files take a hundredth of it */
     WORK_MAX = 64 << 20,
-    ORIGINS_MAX = 8, /* from a concrete function to what has its name */
+    ORIGINS_MAX = 8, /* links from a concrete function to the one with its name */
 };
 
 /* A function of a unit, one for each range of it. */
@@ -44,12 +44,12 @@ struct pb_lines {
     struct pb_dwarf dwarf;
     struct area *area; /* sorted */
     size_t nareas;
-    uint64_t *start; /* of all units, for references from one to another; only when there is one */
+    uint64_t *start; /* of all units, for references between them; read when there is such a reference */
     size_t nunits;
     struct kept kept[UNITS_KEPT];
     uint64_t clock;
-    uint64_t left;   /* of the work that may be done for this file in all */
-    uint64_t budget; /* for what is being asked now */
+    uint64_t left;   /* remaining work for this file in all */
+    uint64_t budget; /* for the present lookup */
     struct pb_dwarf_window window;
 };
 
@@ -130,7 +130,7 @@ static bool add_range(void *arg, uint64_t low, uint64_t high)
     return add_area(a->l, low, high, a->unit) < 0;
 }
 
-/* Where each unit starts; with their ranges, where no table has them. */
+/* Reads the start of each unit, and its ranges if no table has them. */
 static void read_units(struct pb_lines *l, bool ranges)
 {
     uint64_t at = 0, next;
@@ -214,7 +214,7 @@ static bool add_span(void *arg, uint64_t low, uint64_t high)
     return false;
 }
 
-/* What functions may stand in. Those that are declared in a class are defined outside of it. */
+/* DIEs that may contain functions. Functions declared in a class are defined outside of it. */
 static bool is_scope(unsigned tag)
 {
     return tag == PB_TAG_COMPILE_UNIT || tag == PB_TAG_PARTIAL_UNIT || tag == PB_TAG_NAMESPACE ||
@@ -259,7 +259,7 @@ static int open_kept(struct pb_lines *l, uint64_t offset, struct kept **ret)
     int r = pb_unit_open(&l->dwarf, offset, &oldest->unit);
     if (r < 0)
         return r;
-    /* A large one is kept alone. */
+    /* At most one large unit is kept. */
     for (unsigned i = 0; i < UNITS_KEPT && oldest->unit.len > LARGE_UNIT; i++)
         if (&l->kept[i] != oldest)
             release(&l->kept[i]);
@@ -289,7 +289,7 @@ static int unit_holding(struct pb_lines *l, uint64_t offset, uint64_t *ret)
     return 0;
 }
 
-/* Its own name, or that of what it was made from. */
+/* Its own name, or that of the function it was made from. */
 static void name_of(struct pb_lines *l, const struct pb_unit *u, const struct pb_die *die, char *buf,
                     size_t size)
 {
@@ -348,7 +348,8 @@ static size_t find_chain(const struct pb_unit *u, size_t function, uint64_t addr
     const struct pb_abbrev *abbrev;
     size_t next;
     for (unsigned i = 0; has_children && i < DIES_MAX && n < max; i++, at = next) {
-        /* The end of a list ends it: whatever holds addr was gone into, and holds nothing further. */
+        /* The end of a list ends the search: every DIE that holds addr was entered, and has no further
+         * ones. */
         if (pb_die_peek(u, at, &abbrev, &next) < 0 || !abbrev)
             break;
         bool is_call = abbrev->tag == PB_TAG_INLINED, is_block = abbrev->tag == PB_TAG_LEXICAL_BLOCK;

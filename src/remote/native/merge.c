@@ -7,10 +7,10 @@ struct merge {
     const struct pb_native_frame *native;
     size_t nnative;
     const struct pb_py_frame *python;
-    size_t npython, next; /* the first Python frame that has no place yet */
+    size_t npython, next; /* next: the first Python frame not placed yet */
     struct pb_merged *out;
     size_t n;
-    const char *loop_in; /* module of the loop, where unnamed functions are taken for parts of it; or NULL */
+    const char *loop_in; /* module of the loop, if unnamed functions in it count as the loop; or NULL */
 };
 
 static size_t count_entries(const struct pb_py_frame *python, size_t n)
@@ -18,11 +18,11 @@ static size_t count_entries(const struct pb_py_frame *python, size_t n)
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
         count += (python[i].flags & PB_PY_ENTRY) != 0;
-    /* Frames above the last entry belong to a call of the loop as well, whose entry was cut off. */
+    /* Frames above the last entry belong to a call of the loop too, whose entry was cut off. */
     return count + (n && !(python[n - 1].flags & PB_PY_ENTRY));
 }
 
-/* A stripped interpreter has no name for the parts of the loop that the compiler moved away from it. */
+/* A stripped interpreter has no name for the parts of the loop that the compiler moved away. */
 static bool may_be_loop(const struct pb_native_frame *f, const char *module)
 {
     return module && !f->function && f->module && strcmp(f->module, module) == 0;
@@ -49,7 +49,7 @@ static size_t count_loops(const struct merge *m, const char *module)
     return count;
 }
 
-static void put(struct merge *m, bool python, size_t index)
+static void put_frame(struct merge *m, bool python, size_t index)
 {
     m->out[m->n++] = (struct pb_merged){.python = python, .index = index};
 }
@@ -59,13 +59,13 @@ static void put_call(struct merge *m)
 {
     while (m->next < m->npython) {
         size_t i = m->next++;
-        put(m, true, i);
+        put_frame(m, true, i);
         if (m->python[i].flags & PB_PY_ENTRY)
             return;
     }
 }
 
-/* True for a frame inlined into the loop: it comes ahead of it, at the same place. */
+/* True for a frame inlined into the loop: it comes before the loop, at the same place. */
 static bool is_within_loop(const struct merge *m, size_t i)
 {
     while (i < m->nnative && m->native[i].flags & PB_NATIVE_INLINED)
@@ -79,18 +79,18 @@ static void weave(struct merge *m)
         if (is_loop(m, &m->native[i]) && m->next < m->npython)
             put_call(m);
         else if (!(m->native[i].flags & PB_NATIVE_INLINED) || !is_within_loop(m, i))
-            put(m, false, i);
+            put_frame(m, false, i);
     }
     while (m->next < m->npython)
-        put(m, true, m->next++);
+        put_frame(m, true, m->next++);
 }
 
 static void put_apart(struct merge *m)
 {
     for (size_t i = 0; i < m->nnative; i++)
-        put(m, false, i);
+        put_frame(m, false, i);
     for (size_t i = 0; i < m->npython; i++)
-        put(m, true, i);
+        put_frame(m, true, i);
 }
 
 enum pb_merge pb_merge_stacks(const struct pb_native_frame *native, size_t nnative, unsigned flags,
@@ -104,7 +104,7 @@ enum pb_merge pb_merge_stacks(const struct pb_native_frame *native, size_t nnati
         m.loop_in = module_of_loop(&m);
         loops = entries;
     }
-    /* A stack that is cut at its outer end is right from its inner end on, as far as it goes. */
+    /* A stack that is cut at its outer end is still correct from its inner end on. */
     if (loops < entries)
         how = flags & PB_NATIVE_TRUNCATED ? PB_MERGE_PARTIAL : PB_MERGE_APART;
     else if (loops > entries)

@@ -1,8 +1,8 @@
-/* merge: one stack out of the native and the Python frames of a thread, taken in the same moment.
+/* merge: merges the native and the Python frames of a thread, taken in the same moment, into one stack.
  *
  * Each call of CPython's evaluation loop (PB_NATIVE_EVAL) runs the Python frames up to one that was entered
  * from C (PB_PY_ENTRY: every frame before 3.11, the entry frame or the one below the shim since). So the
- * loop's frame gives way to its Python frames, and what is native between them stays where it is. */
+ * loop's frame is replaced by its Python frames, and the native frames between them stay. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,8 +18,8 @@ struct pb_merged {
 
 enum pb_merge {
     PB_MERGE_FULL,    /* every call of the loop has its Python frames */
-    PB_MERGE_PARTIAL, /* the native stack ends early: what is left of the Python frames comes last */
-    PB_MERGE_APART, /* they do not fit: all native frames, then all Python frames; to be said to the reader */
+    PB_MERGE_PARTIAL, /* the native stack ends early: the remaining Python frames come last */
+    PB_MERGE_APART,   /* they do not match: all native frames, then all Python frames; tell the reader */
 };
 
 /* Innermost first. ret has room for native.n + python.n; *ret_n: how many there are. flags: of the native

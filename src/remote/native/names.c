@@ -49,7 +49,7 @@ static void *allot(struct pb_names *names, size_t len)
     return p;
 }
 
-static int grow(struct pb_names *names)
+static int grow_table(struct pb_names *names)
 {
     size_t n = names->nslots ? names->nslots * 2 : FIRST_SLOTS;
     struct pb_name **slot = calloc(n, sizeof(struct pb_name *));
@@ -71,7 +71,7 @@ static int grow(struct pb_names *names)
 const char *pb_names_keep_len(struct pb_names *names, const char *text, size_t len)
 {
     uint32_t h = hash_of(text, len);
-    if (names->n >= names->nslots && grow(names) < 0)
+    if (names->n >= names->nslots && grow_table(names) < 0)
         return NULL;
     struct pb_name **slot = &names->slot[h & (names->nslots - 1)];
     for (struct pb_name *p = *slot; p; p = p->next)

@@ -96,7 +96,8 @@ static void take_headers(struct pb_object *o, const Elf64_Ehdr *eh, const Elf64_
     }
 }
 
-/* All at once: a dozen are asked for by name. An object without them is still good for unwinding. */
+/* Reads all section headers at once: a dozen are looked up by name. Without them an object can still be
+ * unwound. */
 static void read_sections(struct pb_object *o, const Elf64_Ehdr *eh)
 {
     if (eh->e_shentsize != sizeof(Elf64_Shdr) || eh->e_shnum > MAX_SECTIONS || eh->e_shstrndx >= eh->e_shnum)

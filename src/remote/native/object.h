@@ -1,9 +1,9 @@
 /* object: one ELF object of the target, read a few bytes at a time.
  *
- * The bytes come from its file, by pread (a mapping would kill us when the file shrinks), or from the
- * target's memory where there is no file to open: deleted, in a memfd, the vdso. Addresses here are the
- * object's own; the module that maps it knows the bias. Every count and size in it may be a lie and is
- * bounded. 64-bit little-endian only. */
+ * The bytes come from its file, by pread (a mapping would raise SIGBUS when the file shrinks), or from the
+ * target's memory if there is no file to open: deleted, in a memfd, the vdso. Addresses here are the object's
+ * own; the module that maps it knows the bias. Every count and size in it may be wrong and is bounded. 64-bit
+ * little-endian only. */
 #pragma once
 
 #include <elf.h>
@@ -55,10 +55,10 @@ struct pb_object {
     char build_id[65]; /* hexadecimal; "": none */
 };
 
-/* Takes over fd. -ENOEXEC: no object of ours. */
+/* Takes over fd. -ENOEXEC: not a supported object. */
 int pb_object_open(int fd, struct pb_object *ret);
 
-/* What is mapped at base in the target. */
+/* The object mapped at base in the target. */
 int pb_object_map(struct pb_source *memory, uint64_t base, struct pb_object *ret);
 void pb_object_done(struct pb_object *o);
 
@@ -73,12 +73,13 @@ int pb_object_read_file(const struct pb_object *o, uint64_t offset, void *buf, s
 int pb_object_section(const struct pb_object *o, const char *name, struct pb_section *ret);
 int pb_object_section_at(const struct pb_object *o, unsigned index, struct pb_section *ret);
 
-/* How to unwind at addr, and the bounds of the function as the tables have them. -ENOENT: nothing is said of
- * it; -EBADMSG: what is said is nonsense. */
+/* How to unwind at addr, and the start of the function in the tables. -ENOENT: no entry for addr; -EBADMSG:
+ * the entry is not valid. */
 int pb_object_row(struct pb_object *o, uint64_t addr, struct pb_cfi_row *ret, uint64_t *ret_start);
 
-/* Bytes of its frame information, at what struct pb_cfi_row counts from. As many as there are, up to len. */
+/* Reads its frame information at an address in the terms of struct pb_cfi_row: as many bytes as there are, up
+ * to len. */
 ssize_t pb_object_read_frames(const struct pb_object *o, uint64_t addr, void *buf, size_t len);
 
-/* The object's address of what a mapping of its code at this offset of the file starts with. */
+/* The object's address for a mapping of its code at this offset of the file. */
 int pb_object_address_of(const struct pb_object *o, uint64_t offset, uint64_t *ret);

@@ -26,7 +26,7 @@ struct pb_perf_map {
     size_t n;
 };
 
-/* Later lines are newer: of equal starts the last comes last. */
+/* Later lines are newer: of equal starts the last is used. */
 static int by_start(const void *a, const void *b)
 {
     const struct pb_perf_entry *x = a, *y = b;
@@ -78,7 +78,7 @@ ssize_t pb_perf_map_parse(char *text, struct pb_perf_entry **ret)
     return (ssize_t)n;
 }
 
-/* The process names the file by the number it knows itself by. */
+/* The pid in the file name: the process's pid in its own namespace. */
 static int own_pid(pid_t pid)
 {
     char status[2048];
@@ -109,7 +109,7 @@ static int open_map(pid_t pid, struct stat *ret)
     return pb_take_fd(fd);
 }
 
-static void load(struct pb_perf_map *m, pid_t pid)
+static void load_file(struct pb_perf_map *m, pid_t pid)
 {
     struct stat st;
     _cleanup_close_ int fd = open_map(pid, &st);
@@ -134,7 +134,7 @@ static void load(struct pb_perf_map *m, pid_t pid)
     m->size = st.st_size;
 }
 
-static int find(const struct pb_perf_map *m, uint64_t addr, struct pb_perf_entry *ret)
+static int find_entry(const struct pb_perf_map *m, uint64_t addr, struct pb_perf_entry *ret)
 {
     size_t low = 0, high = m->n;
     while (low < high) {
@@ -158,15 +158,15 @@ int pb_perf_map_find(struct pb_perf_map **map, pid_t pid, uint64_t addr, struct 
         if (!m)
             return -ENOMEM;
     }
-    if (find(m, addr, ret) == 0)
+    if (find_entry(m, addr, ret) == 0)
         return 0;
-    /* A process without the file is asked about many such addresses: look for it now and then. */
+    /* Many addresses of a process without the file are looked up: it is opened again only now and then. */
     uint64_t now = pb_now_ns();
     if (m->tried && now - m->tried < PB_NS_PER_S / 10)
         return -ENOENT;
     m->tried = now;
-    load(m, pid);
-    return find(m, addr, ret);
+    load_file(m, pid);
+    return find_entry(m, addr, ret);
 }
 
 void pb_perf_map_free(struct pb_perf_map *map)

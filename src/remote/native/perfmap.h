@@ -1,6 +1,7 @@
-/* perfmap: names of code that was made at run time, as the process writes them to /tmp/perf-PID.map.
+/* perfmap: names of code generated at run time, which the process writes to /tmp/perf-PID.map.
  *
- * The file is the target's: bounded, opened only as a regular file, and read again when it has grown. */
+ * The target wrote the file: it is bounded, opened only as a regular file, and read again when it has
+ * grown. */
 #pragma once
 
 #include <stddef.h>
@@ -18,6 +19,6 @@ struct pb_perf_entry {
 int pb_perf_map_find(struct pb_perf_map **map, pid_t pid, uint64_t addr, struct pb_perf_entry *ret);
 void pb_perf_map_free(struct pb_perf_map *map);
 
-/* The parsing alone: text is changed and entries point into it. Returns how many there are; *ret is freed by
- * the caller, sorted by start. */
+/* Only the parsing: changes text, and entries point into it. Returns how many; the caller frees *ret, sorted
+ * by start. */
 ssize_t pb_perf_map_parse(char *text, struct pb_perf_entry **ret);

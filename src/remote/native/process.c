@@ -24,7 +24,7 @@ enum {
 
 static const uint64_t refresh_after = PB_NS_PER_S, missing_after = 10 * PB_NS_PER_MS;
 
-/* Where the file of mapping i starts in memory: the mapping of its offset 0 below. */
+/* The address of the first byte of mapping i's file: the mapping below it with offset 0. */
 static uint64_t base_of(const struct pb_maps *maps, size_t i)
 {
     const struct pb_map *map = &maps->at[i];
@@ -173,7 +173,7 @@ struct pb_range *pb_process_range(struct pb_native *n, uint64_t addr)
 }
 
 /* The separate debug file, or NULL. */
-static const struct pb_object *separate(struct pb_native *n, struct pb_file *f)
+static const struct pb_object *open_separate_debug(struct pb_native *n, struct pb_file *f)
 {
     if (f->debug_state == PB_NOT_TRIED)
         f->debug_state = pb_debug_open(n, f) == 0 ? PB_OPEN : PB_FAILED;
@@ -189,14 +189,13 @@ static bool has_lines(const struct pb_object *o)
 const struct pb_object *pb_process_debug(struct pb_native *n, struct pb_file *f)
 {
     if (f->lines_state == PB_NOT_TRIED) {
-        f->lines = has_lines(&f->object) ? &f->object : separate(n, f);
+        f->lines = has_lines(&f->object) ? &f->object : open_separate_debug(n, f);
         f->lines_state = has_lines(f->lines) ? PB_OPEN : PB_FAILED;
     }
     return f->lines_state == PB_OPEN ? f->lines : NULL;
 }
 
-/* The symbols that were not asked for longest make room. They grow while they are used, so all are counted.
- */
+/* Frees the least recently used symbols. They grow in use, so all are counted. */
 static void make_room(struct pb_native *n)
 {
     for (;;) {
@@ -222,7 +221,7 @@ struct pb_symbols *pb_process_symbols(struct pb_native *n, struct pb_file *f)
     f->used = ++n->clock;
     if (f->symbols_state == PB_NOT_TRIED) {
         make_room(n);
-        int r = pb_symbols_open(&f->object, separate(n, f), f->base, &f->symbols);
+        int r = pb_symbols_open(&f->object, open_separate_debug(n, f), f->base, &f->symbols);
         f->symbols_state = r == 0 ? PB_OPEN : PB_FAILED;
     }
     return f->symbols_state == PB_OPEN ? &f->symbols : NULL;

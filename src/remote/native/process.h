@@ -1,4 +1,4 @@
-/* process: what struct pb_native holds: the code of the process and where it came from. Private to native/.
+/* process: the contents of struct pb_native: the code of the process and its files. Private to native/.
  *
  * Ranges are the executable mappings, sorted; each belongs to a file, which is opened when a program counter
  * first falls into it: of four hundred mappings a stack touches ten. */
@@ -24,7 +24,7 @@ struct pb_perf_map;
 
 enum pb_open_state { PB_NOT_TRIED, PB_OPEN, PB_FAILED };
 
-/* An object of the process, with all that was read of it. Lives as long as the pb_native. */
+/* An object of the process, with everything read of it. Lives as long as the pb_native. */
 struct pb_file {
     const char *path; /* as mapped */
     uint64_t inode;
@@ -36,7 +36,7 @@ struct pb_file {
     struct pb_lines *reader;
     struct pb_symbols symbols;
     const char *build_id; /* NULL: none */
-    uint64_t used;        /* when its symbols were last asked for */
+    uint64_t used;        /* when its symbols were last used */
     bool loop_sought;
     uint64_t loop_part; /* see eval.h; 0: none */
     size_t asked;       /* scratch of pb_native_prepare */
@@ -53,7 +53,7 @@ struct pb_range {
 struct pb_row_slot {
     uint64_t pc; /* 0: empty */
     struct pb_range *range;
-    bool none; /* there are no rules for it */
+    bool none; /* there are no rules for this pc */
     struct pb_cfi_row row;
 };
 
@@ -80,11 +80,11 @@ struct pb_native {
     bool no_map_files;
 };
 
-/* Reads the mappings again where that is due: they are older than a second, or `missing` says that an address
- * was not found in them (then not more often than every 10 ms). True: code has come or gone. */
+/* Reads the mappings again if they are older than a second, or `missing` (an address was not found in them;
+ * then at most every 10 ms). True: code was added or removed. */
 bool pb_process_refresh(struct pb_native *n, bool missing);
 
-/* The range that holds addr, with its file opened and placed where that is possible; NULL: it is no code. */
+/* The range that holds addr, with its file opened and placed if possible; NULL: not code. */
 struct pb_range *pb_process_range(struct pb_native *n, uint64_t addr);
 
 /* True where the range has an object whose addresses can be computed. */
@@ -93,11 +93,11 @@ static inline bool pb_range_usable(const struct pb_range *r)
     return r && r->file && r->placed;
 }
 
-/* The symbols of a file, loaded when first asked for; NULL: it has none. */
+/* The symbols of a file, loaded when first needed; NULL: it has none. */
 struct pb_symbols *pb_process_symbols(struct pb_native *n, struct pb_file *f);
 
 /* The object that has the debug information of a file: itself, or a separate one. NULL: none has it. */
 const struct pb_object *pb_process_debug(struct pb_native *n, struct pb_file *f);
 
-/* Forgets what was said of program counters, since other code may be there now. */
+/* Forgets the descriptions of program counters, since other code may be there now. */
 void pb_describe_forget(struct pb_native *n);

@@ -4,7 +4,7 @@
 #include "remote/native/dwarf.h"
 
 enum {
-    LIST_MAX = 8 << 10, /* bytes of one list that are looked at */
+    LIST_MAX = 8 << 10, /* bytes of one list that are read */
 };
 
 enum {
@@ -20,7 +20,7 @@ enum {
 
 typedef bool each_range(void *arg, uint64_t low, uint64_t high);
 
-/* A cursor over the list and what follows it, good until the next one is read; empty where there is none. */
+/* A cursor over the list and the bytes after it, valid until the next read; empty: not found. */
 static struct pb_cursor read_list(const struct pb_unit *u, enum pb_debug_section s, uint64_t at)
 {
     struct pb_dwarf_window *w = u->dwarf->window;
@@ -65,7 +65,7 @@ static uint64_t address_at(const struct pb_unit *u, uint64_t index)
     return addr;
 }
 
-/* One entry; false: the end. A base is taken over and gives an empty range. */
+/* One entry; false: the end. A new base gives an empty range. */
 static bool next_entry(const struct pb_unit *u, struct pb_cursor *c, uint64_t *base, uint64_t *low,
                        uint64_t *high)
 {

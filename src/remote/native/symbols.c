@@ -13,9 +13,9 @@
 enum {
     MAX_SYMBOLS = 8 << 20,
     MAX_KNOWN = 65536,
-    PASSES = 6,      /* then an index is cheaper */
-    CHUNK = 4096,    /* symbols read at once: what stays in the cache */
-    LOOK_BACK = 256, /* how many symbols may start between a function's start and the address asked for */
+    PASSES = 6,      /* after so many passes an index is cheaper */
+    CHUNK = 4096,    /* symbols read at once: they stay in the cache */
+    LOOK_BACK = 256, /* at most so many symbols may start between a function's start and the address */
     NAME_BITS = 30,
     FILTER_BITS = 1 << 15,
 };
@@ -25,7 +25,7 @@ static bool is_function(const Elf64_Sym *s)
     unsigned type = ELF64_ST_TYPE(s->st_info);
     if (s->st_shndx == SHN_UNDEF || s->st_shndx == SHN_ABS || !s->st_value || s->st_name >> NAME_BITS)
         return false;
-    /* Assembly often gives no type; local labels without one are places in functions, not functions. */
+    /* Assembly often gives no type; local labels without one are places inside functions. */
     return type == STT_FUNC || type == STT_GNU_IFUNC ||
            (type == STT_NOTYPE && ELF64_ST_BIND(s->st_info) != STB_LOCAL);
 }
@@ -42,8 +42,8 @@ static uint32_t rank(const Elf64_Sym *s)
     }
 }
 
-/* A label of assembly has no size. It reaches up to the next symbol (not far, to be sure), if all are there;
- * where only exported symbols are known its end is not: then it stands for its first byte. */
+/* A label of assembly has no size. If all symbols are known it reaches up to the next one (not far, to be
+ * safe); if only exported ones are, its end is not known: then it covers its first byte only. */
 static struct pb_function function_of(const Elf64_Sym *s, bool partial)
 {
     uint64_t size = s->st_size ? s->st_size : partial ? 1 : 1024;
@@ -70,7 +70,7 @@ static int open_section(const struct pb_object *o, const char *name, struct pb_s
     return 0;
 }
 
-/* What the loader needs is in memory: the dynamic symbols. */
+/* The dynamic symbols, which the loader needs, are in memory. */
 static int open_memory(struct pb_source *memory, uint64_t base, struct pb_symbols *s)
 {
     _cleanup_(pb_elf_done) struct pb_elf e = {0};
@@ -109,8 +109,8 @@ void pb_symbols_done(struct pb_symbols *s)
 }
 
 /* Calls `each` with all symbols, some thousand at a time. */
-static int pass(const struct pb_symbols *s, void (*each)(void *arg, const Elf64_Sym *sym, size_t n),
-                void *arg)
+static int read_all(const struct pb_symbols *s, void (*each)(void *arg, const Elf64_Sym *sym, size_t n),
+                    void *arg)
 {
     if (s->sym) {
         each(arg, s->sym, s->n);
@@ -200,7 +200,7 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Room for the answers to what is not known yet; both lists are sorted. */
+/* Makes room for the addresses not known yet; both lists are sorted. */
 static int add_unknown(struct pb_symbols *s, const uint64_t *addrs, size_t n)
 {
     struct pb_answer *all = reallocarray(NULL, s->nknown + n, sizeof(*all));
@@ -245,7 +245,7 @@ int pb_symbols_scan(struct pb_symbols *s, uint64_t *addrs, size_t n)
     for (size_t i = 0; i < unknown; i++)
         scan.filter[(addrs[i] >> 12) % FILTER_BITS / 64] |= 1ull << (addrs[i] >> 12) % 64;
     s->passes++;
-    return pass(s, scan_some, &scan);
+    return read_all(s, scan_some, &scan);
 }
 
 struct survey {
@@ -265,7 +265,7 @@ static void survey_some(void *arg, const Elf64_Sym *sym, size_t n)
     }
 }
 
-/* The file may change between two passes: a function that was not surveyed is left out. */
+/* The file may change between two passes: a function that was not counted is skipped. */
 static bool bucket_of(const struct pb_symbols *s, const Elf64_Sym *sym, uint64_t *ret)
 {
     if (!is_function(sym) || sym->st_value < s->first)
@@ -274,7 +274,7 @@ static bool bucket_of(const struct pb_symbols *s, const Elf64_Sym *sym, uint64_t
     return *ret < s->nbuckets;
 }
 
-/* Counted one place further on, the starts move into theirs while the entries are put there. */
+/* Counts are stored one bucket further on; filling the buckets moves the starts back. */
 static void count_some(void *arg, const Elf64_Sym *sym, size_t n)
 {
     struct pb_symbols *s = arg;
@@ -296,7 +296,7 @@ static void put_some(void *arg, const Elf64_Sym *sym, size_t n)
 static int make_index(struct pb_symbols *s)
 {
     struct survey v = {.first = UINT64_MAX};
-    int r = pass(s, survey_some, &v);
+    int r = read_all(s, survey_some, &v);
     if (v.n == 0)
         s->n = 0; /* no need to look again */
     if (r < 0 || v.n == 0)
@@ -313,11 +313,11 @@ static int make_index(struct pb_symbols *s)
         return -ENOMEM;
     s->bucket = bucket;
     s->at = at;
-    r = pass(s, count_some, s);
+    r = read_all(s, count_some, s);
     for (size_t i = 2; i < s->nbuckets + 2; i++)
         bucket[i] += bucket[i - 1];
     if (r == 0)
-        r = pass(s, put_some, s);
+        r = read_all(s, put_some, s);
     if (r < 0) {
         s->bucket = NULL;
         s->at = NULL;
@@ -339,7 +339,7 @@ static int find_in_index(struct pb_symbols *s, uint64_t addr, const struct pb_fu
     size_t end = b >= s->nbuckets ? s->nat : s->bucket[b + 1];
     for (size_t i = end < s->nat ? end : s->nat, looked = 0; i-- > 0 && looked < LOOK_BACK; looked++) {
         const struct pb_function *f = &s->at[i];
-        /* Buckets are in order, entries of one are not: an earlier bucket has nothing better. */
+        /* Buckets are in order, entries within one are not: an earlier bucket has nothing better. */
         if (best->function.size &&
             (f->addr - s->first) >> s->shift < (best->function.addr - s->first) >> s->shift)
             break;

@@ -1,8 +1,8 @@
 /* symbols: the functions of an object by address.
  *
- * A large library has half a million and a backtrace asks for ten: so the table is passed over once for all
- * addresses of a stack (pb_symbols_scan), and only one that is asked again and again, by a sampler, gets an
- * index in memory. Names are read when asked for. */
+ * A large library has half a million and a backtrace needs ten: so one pass over the table finds all
+ * addresses of a stack (pb_symbols_scan), and only a table used again and again, by a sampler, gets an index
+ * in memory. Names are read when needed. */
 #pragma once
 
 #include <elf.h>
@@ -28,7 +28,7 @@ struct pb_symbols {
     const struct pb_object *from; /* what is read from; outlives the table. NULL: from sym and text */
     uint64_t offset;              /* of the table in the file */
     size_t n;
-    bool partial; /* only what is exported: where nothing is said, there may be a function all the same */
+    bool partial; /* only exported symbols: an address without one may still be in a function */
     uint64_t names, names_len;
     Elf64_Sym *sym;
     char *text;
@@ -44,7 +44,7 @@ struct pb_symbols {
     size_t nbuckets;
     unsigned shift;
     uint64_t first; /* the lowest address */
-    size_t bytes;   /* what it takes of memory */
+    size_t bytes;   /* of memory that it takes */
 };
 
 /* debug: the separate debug file of o, or NULL. base: where o is mapped. -ENOENT: it has no symbols. */
@@ -52,8 +52,7 @@ int pb_symbols_open(const struct pb_object *o, const struct pb_object *debug, ui
                     struct pb_symbols *ret);
 void pb_symbols_done(struct pb_symbols *s);
 
-/* Finds the functions of many addresses in one pass, for pb_symbols_find to know. addrs are sorted by this.
- */
+/* Finds the functions of many addresses in one pass, for pb_symbols_find. Sorts addrs. */
 int pb_symbols_scan(struct pb_symbols *s, uint64_t *addrs, size_t n);
 
 /* The function that holds addr: the innermost, of equals the most public. -ENOENT: none. *ret lives until the

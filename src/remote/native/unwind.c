@@ -1,8 +1,8 @@
-/* unwind: a captured stack into program counters; see unwind.h.
+/* unwind: unwinds a captured stack into program counters; see unwind.h.
  *
- * Rules come from the unwind tables, through a cache by program counter. Where there are none, in this order:
- * a return address on the stack whose call leads to the function we are in (sure), the chain of frame
- * pointers, the first word that could be a return address. All three are marked. */
+ * Rules come from the unwind tables, cached by program counter. Without rules, in this order: a return
+ * address on the stack whose call leads to the present function (certain), the chain of frame pointers, the
+ * first word that could be a return address. All three are marked. */
 #include "remote/native/unwind.h"
 
 #include <errno.h>
@@ -17,10 +17,10 @@
 
 enum {
     EXPRESSION_MAX = 256,
-    LEAF_ROOM = 128, /* what a function may use below its stack pointer */
+    LEAF_ROOM = 128, /* bytes that a function may use below its stack pointer */
     SCAN_WORDS = 512,
     FUNCTION_MAX = 1 << 20, /* bytes; the largest are some hundred thousand */
-    GUESSES_MAX = 64, /* frames found without tables in one stack; code without any has no more to tell */
+    GUESSES_MAX = 64,       /* frames found without tables in one stack */
 };
 
 struct walk {
@@ -29,7 +29,7 @@ struct walk {
     uint64_t reg[PB_NATIVE_REGS];
     uint64_t known;
     uint64_t pc;
-    bool exact;      /* pc is where it stands, not a return address */
+    bool exact;      /* pc is exact, not a return address */
     uint64_t missed; /* the last address that was not in the copy */
     unsigned guesses;
     unsigned how; /* flags for the frame that was found last */
@@ -49,8 +49,8 @@ static int read_copy(void *arg, uint64_t addr, void *ret, size_t len)
     return -EFAULT;
 }
 
-/* Memory that was not copied ends the stack; where it is the process's, the next capture has it. A frame is
- * copied from its stack pointer on, not only from what was missed first. */
+/* Memory that was not copied ends the stack; if the process has it, the next capture copies it, from the
+ * frame's stack pointer on. */
 static void want_missed(struct walk *w)
 {
     uint64_t sp = w->reg[w->n->arch->sp] - LEAF_ROOM;
@@ -81,7 +81,7 @@ static struct pb_row_slot *slot_of(struct pb_native *n, uint64_t pc)
     return &n->rows[(pc * 0x9e3779b97f4a7c15ull >> 52) & (PB_ROW_SLOTS - 1)];
 }
 
-/* The rules at the walk's place, cached, those that do not exist too; NULL: there are none. */
+/* The rules at the walk's pc, cached, also their absence; NULL: there are none. */
 static const struct pb_row_slot *find_row(struct walk *w)
 {
     uint64_t pc = lookup_pc(w), start;
@@ -100,7 +100,7 @@ static const struct pb_row_slot *find_row(struct walk *w)
     return slot->none ? NULL : slot;
 }
 
-/* The expression stands in the file: its length, then its code. */
+/* The expression is in the file: its length, then its code. */
 static int evaluate(struct walk *w, const struct pb_row_slot *s, int32_t place, const uint64_t *cfa,
                     uint64_t *ret)
 {
@@ -127,8 +127,8 @@ static int find_cfa(struct walk *w, const struct pb_row_slot *s, uint64_t *ret)
     return 0;
 }
 
-/* The caller's value of a register. -ENODATA: it cannot be known, which is no error until it is needed. */
-static int apply(struct walk *w, const struct pb_row_slot *s, unsigned reg, uint64_t cfa, uint64_t *ret)
+/* The caller's value of a register. -ENODATA: not known, which is no error until it is needed. */
+static int apply_rule(struct walk *w, const struct pb_row_slot *s, unsigned reg, uint64_t cfa, uint64_t *ret)
 {
     int32_t value = s->row.value[reg];
     uint64_t at;
@@ -162,9 +162,9 @@ static void apply_all(struct walk *w, const struct pb_row_slot *s, uint64_t cfa)
     const struct pb_native_arch *arch = w->n->arch;
     uint64_t reg[PB_NATIVE_REGS], known = 0;
     for (unsigned i = 0; i < arch->nregs; i++)
-        if (apply(w, s, i, cfa, &reg[i]) == 0)
+        if (apply_rule(w, s, i, cfa, &reg[i]) == 0)
             known |= 1ull << i;
-    /* The stack pointer of the caller is the CFA, by definition, where nothing else is said. */
+    /* Without a rule the caller's stack pointer is the CFA, by definition. */
     if (s->row.rule[arch->sp] == PB_RULE_SAME) {
         reg[arch->sp] = cfa;
         known |= 1ull << arch->sp;
@@ -181,7 +181,7 @@ static void go_to(struct walk *w, uint64_t pc, bool exact)
     w->known |= 1ull << w->n->arch->pc;
 }
 
-/* 1: at the caller; 0: this was the outermost frame; negative: the rules do not lead on. */
+/* 1: at the caller; 0: this was the outermost frame; negative: the rules lead no further. */
 static int step_by_row(struct walk *w, const struct pb_row_slot *s)
 {
     const struct pb_native_arch *arch = w->n->arch;
@@ -189,19 +189,21 @@ static int step_by_row(struct walk *w, const struct pb_row_slot *s)
     uint64_t cfa, pc, sp = w->reg[arch->sp];
     if (s->row.rule[ra] == PB_RULE_UNDEFINED)
         return 0;
-    /* Where it is in a register still, it is so in the innermost function only: elsewhere it would repeat. */
+    /* Only in the innermost function can it still be in its register: elsewhere the walk would repeat
+     * itself. */
     if (s->row.rule[ra] == PB_RULE_SAME && (ra != arch->link || !w->exact))
         return 0;
     int r = find_cfa(w, s, &cfa);
     if (r == 0)
-        r = apply(w, s, ra, cfa, &pc);
+        r = apply_rule(w, s, ra, cfa, &pc);
     if (r < 0)
         return r;
-    /* Stacks grow: a caller that is not further up is a loop. A handler may be on a stack of its own. */
+    /* Callers are further up the stack, otherwise the walk is in a loop. A handler may be on a stack of its
+     * own. */
     if (!s->row.signal && (cfa < sp || (cfa == sp && pc == w->pc)))
         return -EBADMSG;
     pc &= arch->pointer_mask;
-    /* Zero ends a stack; a signal may as well have come from a call to nowhere. */
+    /* Zero ends a stack; but a signal may have interrupted a call to address 0. */
     if (pc == 0 && !s->row.signal)
         return 0;
     apply_all(w, s, cfa);
@@ -220,8 +222,8 @@ static bool is_signal_return(struct walk *w, uint64_t pc)
            w->n->arch->returns_from_signal(code);
 }
 
-/* True where a return address follows a call, or is one of those that the kernel puts there for a handler.
- * *ret_target: the call's destination, or 0. */
+/* True where a return address follows a call, or was put there by the kernel for a handler. *ret_target: the
+ * call's destination, or 0. */
 static bool follows_call(struct walk *w, uint64_t ra, uint64_t *ret_target)
 {
     unsigned char before[8];
@@ -236,7 +238,7 @@ static bool follows_call(struct walk *w, uint64_t ra, uint64_t *ret_target)
     return w->n->arch->call_before(before, ra, ret_target);
 }
 
-/* Where a call through the PLT ends up: its jump goes by a word that the loader has filled in. */
+/* The destination of a call through the PLT, which jumps through a word that the loader has filled in. */
 static uint64_t follow_plt(struct walk *w, uint64_t target)
 {
     unsigned char code[16];
@@ -250,7 +252,7 @@ static uint64_t follow_plt(struct walk *w, uint64_t target)
     return to;
 }
 
-/* True where a call to target can have led to where we are: nothing is known to start in between. */
+/* True where a call to target can have led to the present pc: no known function starts in between. */
 static bool leads_here(struct walk *w, uint64_t target)
 {
     const struct pb_function *f;
@@ -262,13 +264,13 @@ static bool leads_here(struct walk *w, uint64_t target)
         return false;
     if (s && pb_symbols_find(s, pc - r->bias, &f) == 0)
         return f->addr == target - r->bias;
-    /* Where we are has no name: then it is no part of a function that has one and a size. */
+    /* The present code has no name: then it is not part of a function that has a name and a size. */
     return !s || pb_symbols_find(s, target - r->bias, &f) < 0 || f->size == 1;
 }
 
-/* Takes the return address at `at` for the caller's. Registers that it saved are lost; the frame pointer is
- * taken over where it was not known to be used. */
-static void take_guess(struct walk *w, uint64_t at, uint64_t ra, unsigned how)
+/* Uses the return address at `at` as the caller's. Registers saved by the function are lost; the frame
+ * pointer is kept if the function was not known to use it. */
+static void use_guess(struct walk *w, uint64_t at, uint64_t ra, unsigned how)
 {
     const struct pb_native_arch *arch = w->n->arch;
     w->reg[arch->sp] = at + 8;
@@ -277,7 +279,7 @@ static void take_guess(struct walk *w, uint64_t at, uint64_t ra, unsigned how)
     w->how = how;
 }
 
-/* What a frame pointer points to: the caller's, and a return address. */
+/* Reads the two words at a frame pointer: the caller's frame pointer and a return address. */
 static bool read_frame(struct walk *w, uint64_t fp, uint64_t *ret_next, uint64_t *ret_ra)
 {
     uint64_t target;
@@ -287,8 +289,8 @@ static bool read_frame(struct walk *w, uint64_t fp, uint64_t *ret_next, uint64_t
     return follows_call(w, *ret_ra, &target);
 }
 
-/* Whether the code we are in keeps a frame pointer at all: otherwise the register points to anything, a frame
- * of long ago as well. Where its start is not known, the next frame has to be as good. */
+/* Whether the present code uses a frame pointer at all: otherwise the register may point anywhere, also to an
+ * old frame. If the function's start is not known, the next frame must be valid too. */
 static bool keeps_frame_pointer(struct walk *w, uint64_t next)
 {
     unsigned char code[128];
@@ -311,12 +313,12 @@ static bool step_by_frame_pointer(struct walk *w)
         return false;
     if (!read_frame(w, fp, &next, &ra) || !keeps_frame_pointer(w, next))
         return false;
-    take_guess(w, fp + 8, ra, PB_NATIVE_BY_FP);
+    use_guess(w, fp + 8, ra, PB_NATIVE_BY_FP);
     w->reg[arch->fp] = next;
     return true;
 }
 
-/* Where the return address just found is the one the frame pointer belongs to, that goes on as well. */
+/* If the return address just found belongs to the frame pointer, the frame pointer advances too. */
 static void step_frame_pointer(struct walk *w, uint64_t at)
 {
     const struct pb_native_arch *arch = w->n->arch;
@@ -325,7 +327,7 @@ static void step_frame_pointer(struct walk *w, uint64_t at)
         w->reg[arch->fp] = next;
 }
 
-/* Sure: only a direct call that leads to where we are will do. */
+/* sure: only a direct call that leads to the present function counts. */
 static bool step_by_scan(struct walk *w, bool sure)
 {
     uint64_t sp = w->reg[w->n->arch->sp] & ~7ull;
@@ -336,15 +338,15 @@ static bool step_by_scan(struct walk *w, bool sure)
         if (!follows_call(w, ra, &target) || (sure && (!target || !leads_here(w, target))))
             continue;
         step_frame_pointer(w, sp + 8ull * i);
-        take_guess(w, sp + 8ull * i, ra, PB_NATIVE_BY_SCAN);
+        use_guess(w, sp + 8ull * i, ra, PB_NATIVE_BY_SCAN);
         return true;
     }
     return false;
 }
 
-/* A call into nowhere has pushed its return address and nothing else; on others it is in the link register.
- */
-static bool step_out_of_nowhere(struct walk *w)
+/* A call to an invalid address has only pushed its return address; on other processors it is in the link
+ * register. */
+static bool step_out_of_bad_call(struct walk *w)
 {
     const struct pb_native_arch *arch = w->n->arch;
     uint64_t ra, target, sp = w->reg[arch->sp];
@@ -366,7 +368,7 @@ static bool step_out_of_nowhere(struct walk *w)
     return true;
 }
 
-/* Out of a signal handler, where the C library's way back has no rules. */
+/* Out of a signal handler, where the C library's return code has no rules. */
 static bool step_by_context(struct walk *w)
 {
     const struct pb_native_arch *arch = w->n->arch;
@@ -385,14 +387,14 @@ static bool step_by_context(struct walk *w)
 
 static bool step_by_guess(struct walk *w)
 {
-    if (step_out_of_nowhere(w))
+    if (step_out_of_bad_call(w))
         return true;
     if (w->c->no_guesses || w->guesses++ == GUESSES_MAX || !is_known(w, w->n->arch->sp))
         return false;
     return step_by_scan(w, true) || step_by_frame_pointer(w) || step_by_scan(w, false);
 }
 
-/* True in the function that every stack begins with, of a C library without unwind tables. */
+/* True in the outermost function of every stack, in a C library without unwind tables. */
 static bool is_outermost(struct walk *w)
 {
     static const char *const outermost[] = {"_start", "_dlstart", "__clone", "clone", "clone3", "__clone3"};
@@ -410,7 +412,7 @@ static bool is_outermost(struct walk *w)
 }
 
 /* 1: at the caller; 0: complete; negative: there are more frames, which cannot be found. */
-static int step(struct walk *w, unsigned *flags)
+static int step_to_caller(struct walk *w, unsigned *flags)
 {
     const struct pb_row_slot *s = find_row(w);
     int r = -ENOENT;
@@ -420,7 +422,7 @@ static int step(struct walk *w, unsigned *flags)
         r = step_by_row(w, s);
         if (r >= 0)
             return r;
-        /* Where the stack is not in the copy nothing can be found in it either. */
+        /* If the stack was not copied, nothing can be found in it either. */
         if (r == -EFAULT) {
             want_missed(w);
             return r;
@@ -457,13 +459,13 @@ size_t pb_native_unwind(struct pb_native *n, struct pb_capture *c, struct pb_nat
         unsigned flags = w.how | (w.exact ? PB_NATIVE_EXACT : 0);
         pcs[count].pc = w.pc;
         if (r > 0)
-            r = step(&w, &flags);
+            r = step_to_caller(&w, &flags);
         pcs[count++].flags = flags;
         all |= flags;
         if (r <= 0)
             break;
     }
-    /* A full array ends it as well, unless the last frame was the outermost. */
+    /* A full array truncates it too, unless the last frame was the outermost. */
     if (r != 0)
         all |= PB_NATIVE_TRUNCATED;
     *ret_flags = all & ~(unsigned)PB_NATIVE_EXACT;

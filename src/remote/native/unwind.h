@@ -2,14 +2,13 @@
  *
  * Three steps, so that a thread is held for the first only (tens of microseconds) and a sampler pays for the
  * last only once per address:
- *   capture    registers and a bounded copy of the stack of one thread
+ *   capture    copies the registers and a bounded part of the stack of one thread
  *   unwind     the copy into program counters, by the DWARF call frame information of the mapped files
- *   describe   a program counter into module, function, file and line, and the calls inlined there
+ *   describe   a program counter by module, function, file and line, and the calls inlined there
  *
- * struct pb_native is what is known of one process: mappings, unwind tables, symbols, names. It lives over
- * any number of captures, follows dlopen by itself and keeps to its memory limit. Everything in the target
- * and in its files is taken as hostile: all work is bounded. One struct is used by one thread at a time; the
- * thread that captures is the tracer. */
+ * struct pb_native holds one process's mappings, unwind tables, symbols and names. It serves any number of
+ * captures, notices dlopen by itself and keeps to its memory limit. The target and its files are hostile: all
+ * work is bounded. One struct is used by one thread at a time; the thread that captures is the tracer. */
 #pragma once
 
 #include <stdbool.h>
@@ -27,7 +26,7 @@ struct pb_native_options {
     bool no_lines;     /* leave out file, line and inlined calls */
 };
 
-/* options may be NULL; the source outlives it. -ESRCH: gone; -EACCES: not ours to read; -ENOTSUP: not of this
+/* options may be NULL; the source must outlive it. -ESRCH: gone; -EACCES: not allowed; -ENOTSUP: another
  * processor (32-bit). */
 int pb_native_new(struct pb_source *source, const struct pb_native_options *options, struct pb_native **ret,
                   struct pb_err *err);
@@ -47,30 +46,30 @@ struct pb_capture {
         uint64_t addr;
         unsigned char *data; /* kept from capture to capture */
         size_t len, room;
-    } part[PB_CAPTURE_PARTS]; /* the stack it is on; and the one it came from (signal stack, coroutine) */
+    } part[PB_CAPTURE_PARTS]; /* its present stack, and the one it came from (signal stack, coroutine) */
     bool cut;                 /* the stack is longer than the copy */
-    bool no_guesses;  /* the caller's to set: what tables do not lead to ends the stack, as truncated */
-    uint64_t held_ns; /* how long the thread was held; 0: not by us */
-    uint64_t wanted;  /* what the unwinding missed: the next capture of the same thread copies that as well */
+    bool no_guesses;          /* set by the caller: where the tables end the stack ends, as truncated */
+    uint64_t held_ns;         /* how long the thread was held; 0: not by us */
+    uint64_t wanted;          /* missed by the unwinding: the next capture of the same thread copies it too */
 };
 
 /* A capture starts as {0}; it may be reused, also for another process. */
 void pb_capture_done(struct pb_capture *c);
 
-/* Of a thread that the caller has in a ptrace stop, or of a core file: the same moment as whatever else it
- * reads then. About 10 us and 0.1 us a KiB of stack. */
+/* For a thread that the caller has in a ptrace stop, or of a core file: belongs to the same moment as the
+ * caller's other reads. About 10 us and 0.1 us a KiB of stack. */
 int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c);
 
-/* Stops the thread, copies, lets it go. -ESRCH: it ended; -EPERM: not allowed, or another tracer has it;
- * -ETIMEDOUT: it did not stop within 100 ms (it is let go as soon as it does: remote/trace.h). */
+/* Stops the thread, copies, releases it. -ESRCH: it ended; -EPERM: not allowed, or it has another tracer;
+ * -ETIMEDOUT: it did not stop within 100 ms (it is released as soon as it does: remote/trace.h). */
 int pb_native_capture(struct pb_native *n, pid_t tid, struct pb_capture *c, struct pb_err *err);
 
-/* Of a thread that the caller knows not to run (a moment of remote/moment.h that is PB_WAY_ASLEEP) and whose
- * pc and sp it knows: the stack alone. As pb_native_peek for the rest. */
+/* Copies only the stack of a thread that the caller knows not to run (PB_WAY_ASLEEP of remote/moment.h) and
+ * whose pc and sp it knows. Otherwise as pb_native_peek. */
 int pb_native_copy_asleep(struct pb_native *n, pid_t tid, uint64_t pc, uint64_t sp, struct pb_capture *c);
 
-/* Without stopping it: a thread that waits in the kernel and does not run meanwhile. Callee-saved registers
- * are not known, so that the unwinding may have to guess (and says so). -EBUSY: it runs. */
+/* Without a stop: for a thread that waits in the kernel and does not run meanwhile. Callee-saved registers
+ * are not known, so the unwinding may have to guess (and marks it). -EBUSY: it runs. */
 int pb_native_peek(struct pb_native *n, pid_t tid, struct pb_capture *c);
 
 /* Flags of a frame and, or'ed together, of a stack. */
@@ -94,8 +93,8 @@ struct pb_native_pc {
 
 /* Innermost first, at most max. A stack that was left for another one (a handler on a signal stack) is
  * truncated there the first time and sets c->wanted: capture again. Returns how many (never 0); *ret_flags:
- * what holds for some frame of it, and whether it is truncated. Allocates nothing once its tables are warm;
- * 0.2-0.5 us a frame then. */
+ * those of all frames together, and whether the stack is truncated. Allocates nothing once its tables are
+ * warm; 0.2-0.5 us a frame then. */
 size_t pb_native_unwind(struct pb_native *n, struct pb_capture *c, struct pb_native_pc *pcs, size_t max,
                         unsigned *ret_flags);
 
@@ -104,7 +103,7 @@ struct pb_native_frame {
     uint64_t pc;
     const char *module;   /* path as the target's mappings have it; "[vdso]"; NULL: anonymous memory */
     const char *build_id; /* hexadecimal */
-    uint64_t address;     /* of pc in the module's file (its own virtual address), as addr2line wants it */
+    uint64_t address;     /* of pc in the module's file (its own virtual address), as for addr2line */
     const char *function; /* demangled */
     uint64_t offset;      /* from the function's start */
     const char *file;
@@ -114,12 +113,11 @@ struct pb_native_frame {
 
 enum { PB_NATIVE_INLINE_MAX = 16 };
 
-/* The frame of a program counter, ahead of it the calls inlined there, innermost first. Returns how many were
- * written, 1 to max. Remembered: the second time is a lookup. Ask when an address is first seen: later its
- * library may be gone. */
+/* The frame of a program counter, preceded by the calls inlined there, innermost first. Returns how many were
+ * written, 1 to max. Cached. Call it when an address is first seen: later its library may be gone. */
 size_t pb_native_describe(struct pb_native *n, const struct pb_native_pc *pc, struct pb_native_frame *ret,
                           size_t max);
 
-/* Optional, ahead of describing many: the symbols of all of them in one pass over each table. Saves much
- * where a library has hundreds of thousands of them. */
+/* Optional, before describing many: finds the symbols of all of them in one pass over each table. Saves much
+ * for a library with hundreds of thousands of symbols. */
 void pb_native_prepare(struct pb_native *n, const struct pb_native_pc *pcs, size_t count);

@@ -1,8 +1,9 @@
-/* callable: functions, methods, built-in functions and modules by their names, since their address says
- * nothing to a person: forward_call = <method Attention.forward of SelfAttention at 0x..>.
+/* callable: shows functions, methods, built-in functions and modules by their names, not by their address:
+ * forward_call = <method Attention.forward of SelfAttention at 0x..>.
  *
- * The layouts are not in the table of a version: those of methods and built-in functions have been the same
- * since 3.4, and functions were put in another order once, in 3.10. What is no string is not shown. */
+ * The layouts are not in the tables of versions: those of methods and built-in functions have been the same
+ * since 3.4, and the fields of functions were reordered once, in 3.10. A name that is not a string is not
+ * shown. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ enum {
     QUALNAME_3_10 = 3 * WORD,
 };
 
-/* Bytes of a C string of the target. Near the end of a mapping fewer can be read. */
+/* Reads a C string of the target. Near the end of a mapping fewer bytes can be read. */
 static bool read_name(struct pb_py *py, uint64_t addr, char *ret, size_t size)
 {
     for (size_t want = size - 1; want; want /= 2) {
@@ -97,7 +98,7 @@ static bool put_method(struct value_out *o, uint64_t addr)
     if (!read_qualname(o->py, fields[0], name, sizeof(name)) &&
         !read_class(o->py, fields[0], name, sizeof(name)))
         return false;
-    /* Of a class method self is the class itself, whose class is a type. */
+    /* For a class method self is the class itself, whose class is a type. */
     char of[64];
     if (strcmp(class, "type") == 0 && read_type_name(o->py, fields[1], of, sizeof(of)))
         memcpy(class, of, sizeof(class));

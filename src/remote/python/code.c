@@ -1,9 +1,8 @@
-/* code: the code objects that were seen, by address, with their names and line tables.
+/* code: the code objects seen so far, by address, with their names and line tables.
  *
- * A code object is freed when nothing refers to it, and another may take its address: so a known one is
- * compared with what is there now for every stack it appears in (its names and tables are at other addresses
- * then). That costs one batched read a stack. What was handed out stays valid: a replaced entry is kept until
- * the end. */
+ * A code object is freed when nothing refers to it, and another may take its address: so for every stack a
+ * known one is compared with the present object (a new one has its names and tables at other addresses). That
+ * costs one batched read a stack. Pointers handed out stay valid: a replaced entry is kept until the end. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -45,7 +44,7 @@ static void place(struct pb_py *py, struct code *code)
     py->codes[i] = code;
 }
 
-static int grow(struct pb_py *py)
+static int grow_table(struct pb_py *py)
 {
     size_t cap = py->codes_cap ? 2 * py->codes_cap : 1024, old_cap = py->codes_cap;
     struct code **old = py->codes, **more = calloc(cap, sizeof(struct code *));
@@ -62,9 +61,9 @@ static int grow(struct pb_py *py)
     return 0;
 }
 
-static int add(struct pb_py *py, struct code *code)
+static int add_code(struct pb_py *py, struct code *code)
 {
-    int r = 2 * (py->ncodes + 1) > py->codes_cap ? grow(py) : 0;
+    int r = 2 * (py->ncodes + 1) > py->codes_cap ? grow_table(py) : 0;
 
     if (r == 0 && py->nall == py->all_cap) {
         size_t cap = py->all_cap ? 2 * py->all_cap : 1024;
@@ -124,7 +123,7 @@ static bool is_same(const struct identity *a, const struct identity *b)
            a->first_line == b->first_line;
 }
 
-/* Whether it is of the type of code objects. The first one tells which that is, by its name. */
+/* Whether it is of the type of code objects, which the first one identifies by its name. */
 static bool is_code(struct pb_py *py, const uint8_t *head)
 {
     uint64_t type = u64_at(head, py->layout.object.type), name;
@@ -153,7 +152,7 @@ static int read_table(struct pb_py *py, struct code *code, const uint8_t *window
         len = u64_at(window, l->bytes.size);
     if (len > TABLE_MAX)
         len = TABLE_MAX;
-    /* Without its table a code has no lines, but all the rest. */
+    /* Without its table a code has no lines, but everything else. */
     if (!take_bytes(&py->budget, &py->budget.tables, len))
         return 0;
     code->table = malloc(len + 1);
@@ -167,7 +166,7 @@ static int read_table(struct pb_py *py, struct code *code, const uint8_t *window
     return pb_source_read(py->source, code->id.lines + l->bytes.data, code->table, len);
 }
 
-/* One string of a code, into buf; what the batch did not bring is read on its own. */
+/* One string of a code, into buf; strings that the batch did not bring are read separately. */
 static int take_text(struct pb_py *py, uint64_t addr, const uint8_t *window, bool have, char *buf,
                      size_t size)
 {
@@ -218,7 +217,7 @@ static int read_parts(struct pb_py *py, struct code *code, uint64_t qualname_at)
     return r;
 }
 
-static int make(struct pb_py *py, uint64_t addr, const uint8_t *head, const struct identity *id)
+static int make_code(struct pb_py *py, uint64_t addr, const uint8_t *head, const struct identity *id)
 {
     const struct pb_py_layout *l = &py->layout;
     _cleanup_(code_cleanup) struct code *code = calloc(1, sizeof(*code));
@@ -242,7 +241,7 @@ static int make(struct pb_py *py, uint64_t addr, const uint8_t *head, const stru
     code->checked = py->stack_number;
     int r = read_parts(py, code, l->code.qualname ? u64_at(head, l->code.qualname) : 0);
     if (r >= 0)
-        r = add(py, code);
+        r = add_code(py, code);
     if (r < 0)
         return r == -EFAULT || r == -EBADMSG ? -EAGAIN : r;
     code = NULL;
@@ -256,8 +255,8 @@ static int check_one(struct pb_py *py, uint64_t addr, const uint8_t *head)
     struct identity id = identity_of(py, head);
     struct code *known = lookup(py, addr);
     if (!known || !is_same(&known->id, &id))
-        return make(py, addr, head, &id);
-    /* It is replaced by a longer one when there are more threads. */
+        return make_code(py, addr, head, &id);
+    /* Replaced by a longer array when there are more threads. */
     known->copies = py->layout.code.tlbc ? u64_at(head, py->layout.code.tlbc) : 0;
     known->checked = py->stack_number;
     return 0;
@@ -313,7 +312,7 @@ int pb_py_codes(struct pb_py *py, const uint64_t *raw, struct pb_py_frame *frame
     return r;
 }
 
-/* The array of copies begins with how many there are. */
+/* The array of copies begins with their number. */
 static int at_of_batch(struct pb_py *py, const struct copy *const *copies, struct pb_py_frame *const *frames,
                        size_t n)
 {
@@ -330,7 +329,7 @@ static int at_of_batch(struct pb_py *py, const struct copy *const *copies, struc
         return have < 0 ? (int)have : -EAGAIN;
     for (size_t i = 0; i < n; i++) {
         int64_t at = (int64_t)(copies[i]->instr - words[i][1]);
-        /* One unit before the first instruction: it is about to begin. */
+        /* One unit before the first instruction: the frame is about to begin. */
         if (copies[i]->index >= words[i][0] || at < -2 || at > INT32_MAX)
             return -EAGAIN;
         frames[i]->at = at < 0 ? -1 : (int32_t)at;
@@ -362,7 +361,7 @@ int pb_py_line(struct pb_py *py, const struct pb_py_frame *f)
 {
     const struct code *code = (const struct code *)f->code;
 
-    /* A table is gone through from its beginning, which for a long one is worth a look at the clock. */
+    /* A table is read from its beginning: for a long one the clock is checked. */
     if (!code->table || (code->table_len > LONG_TABLE && is_late(&py->budget)))
         return 0;
     return pb_py_line_at(py->layout.lines, code->table, code->table_len, code->pub.first_line, f->at);

@@ -1,11 +1,11 @@
-/* dict: see dict.h. A dict is a table of indices and an array of entries in the order they came; the values
- * may lie apart, so that instances of a class share the keys. Where an instance keeps its values has changed
- * with almost every version. */
+/* dict: see dict.h. A dict is a table of indices and an array of entries in the order of insertion; the
+ * values may be stored apart, so that instances of a class share the keys. Where an instance keeps its values
+ * has changed with almost every version. */
 #include "remote/python/dict.h"
 
 #include <errno.h>
 
-#define ENTRIES_MAX (1u << 24) /* of a dict; most may be empty, each is a read */
+#define ENTRIES_MAX (1u << 24) /* of a dict; most may be empty, each costs a read */
 
 enum { TYPE_INLINE_VALUES = 1 << 2, TYPE_MANAGED_DICT = 1 << 4 };
 
@@ -43,7 +43,7 @@ static int open_keys(struct pb_py *py, uint64_t keys, struct items *ret)
     return 0;
 }
 
-/* 3.13 put a head before the values. */
+/* From 3.13 on a head precedes the values. */
 static uint64_t first_value(const struct pb_py *py, uint64_t values)
 {
     return values && py->layout.version >= 0x030d ? values + 8 : values;
@@ -75,8 +75,8 @@ static int open_inline(struct pb_py *py, uint64_t keys, uint64_t values, struct 
     return r;
 }
 
-/* 3.11 on: the dictionary hangs before the object, when it has been asked for; else only the values are
- * there. */
+/* From 3.11 on the dictionary's pointer is before the object, once the dictionary was used; until then only
+ * the values are there. */
 static int open_managed(struct pb_py *py, uint64_t object, uint64_t keys, uint64_t basicsize,
                         bool inline_values, struct items *ret)
 {
@@ -114,7 +114,7 @@ int pb_py_items_of_instance(struct pb_py *py, uint64_t object, struct items *ret
         bool inline_values = l->version >= 0x030d && flags & TYPE_INLINE_VALUES;
         return r < 0 ? r : open_managed(py, object, keys, basicsize, inline_values, ret);
     }
-    /* Negative: counted from the end of an object of variable size. */
+    /* Negative: relative to the end of an object of variable size. */
     if (dictoffset == 0 || dictoffset > 1 << 20)
         return -ENOENT;
     r = read_u64(py, object + dictoffset, &dict);
@@ -143,7 +143,7 @@ int pb_py_items_next(struct pb_py *py, struct items *it, uint64_t *ret_key, uint
 
 #define KEYS_MAX   1024
 #define KEYS_BATCH 32
-#define KEY_WINDOW 160 /* of a key: its head and any name that we ask for */
+#define KEY_WINDOW 160 /* of a key: its head and any name that we look up */
 
 /* Which of some keys is that name; -ENOENT: none. */
 static int find_key(struct pb_py *py, const uint64_t *keys, size_t n, const char *name)
@@ -156,7 +156,7 @@ static int find_key(struct pb_py *py, const uint64_t *keys, size_t n, const char
         pieces[i] = (struct pb_piece){keys[i], windows[i], KEY_WINDOW};
     ssize_t have = pb_source_readv(py->source, pieces, n);
     for (size_t i = 0; i < n; i++) {
-        /* One that lies at the end of its mapping stops the batch: from there on they are read alone. */
+        /* A key at the end of its mapping ends the batch: the rest are read one by one. */
         int len = (ssize_t)i < have
                       ? pb_py_text_of(py, keys[i], windows[i], KEY_WINDOW, text, sizeof(text), NULL)
                       : pb_py_text(py, keys[i], text, sizeof(text), NULL);

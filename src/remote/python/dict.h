@@ -1,4 +1,4 @@
-/* dict: going through the items of a dict, or the attributes of an instance, in the target. Internal. */
+/* dict: iterates over the items of a dict, or the attributes of an instance, in the target. Internal. */
 #pragma once
 
 #include "remote/python/internal.h"
@@ -17,5 +17,5 @@ int pb_py_items_of_instance(struct pb_py *py, uint64_t object, struct items *ret
 /* The value of a key that is that string. -ENOENT: none, or not among the first 1,024. */
 int pb_py_dict_get(struct pb_py *py, uint64_t dict, const char *name, uint64_t *ret);
 
-/* 1: *ret_key and *ret_value; 0: no more. Entries without value are passed over. */
+/* 1: *ret_key and *ret_value; 0: no more. Entries without value are skipped. */
 int pb_py_items_next(struct pb_py *py, struct items *it, uint64_t *ret_key, uint64_t *ret_value);

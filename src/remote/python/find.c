@@ -1,10 +1,10 @@
 /* find: which CPython a target has, and which layout fits it.
  *
- * Never by running what the target names. From 3.13 on the runtime tells its offsets, which are checked, and
- * without which the tables are tried where they cannot be right. Before, the version
- * comes from Py_Version (3.11 on), from sys.hexversion, or stands in a file's name; and what is taken is
- * checked in each case: an interpreter must have a thread that points back at it, and its sys module must be
- * where the layout says and name that version. */
+ * Nothing that the target names is ever run. From 3.13 on the runtime stores its own offsets, which are
+ * checked; where they cannot be right the tables are tried. Before, the version comes from Py_Version (3.11
+ * on), from sys.hexversion, or from a file's name. The result is checked in each case: an interpreter must
+ * have a thread that points back at it, and its sys module must be where the layout says and name that
+ * version. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -19,7 +19,7 @@
 #define FIRST_THAT_TELLS    0x030d
 
 /* Up to 3.6 the list of interpreters is in a static variable, which PyInterpreterState_Head returns: its
- * first instruction says where, "mov rel32(%rip), %rax". What comes out is checked like any other. */
+ * first instruction, "mov rel32(%rip), %rax", has the address. The result is checked like any other. */
 static uint64_t head_by_code(struct pb_py *py, uint64_t function)
 {
     static const uint8_t endbr64[] = {0xf3, 0x0f, 0x1e, 0xfa}, mov[] = {0x48, 0x8b, 0x05};
@@ -58,7 +58,7 @@ bool pb_py_fits(struct pb_py *py)
            read_u64(py, tstate + l->tstate.interp, &back) == 0 && back == interp;
 }
 
-/* The type of an object is named that. */
+/* Whether the object's type has that name. */
 static bool is_a(struct pb_py *py, uint64_t object, const char *type)
 {
     uint64_t at;
@@ -90,14 +90,14 @@ static bool try_table(struct pb_py *py, const struct pb_py_layout *layout, const
     pb_py_take_layout(py, layout, p);
     if (!pb_py_fits(py))
         return false;
-    /* Tables of versions that tell their offsets differ little: sys itself must be found by this one. */
+    /* Tables of versions that store their offsets differ little: sys itself must be found by this one. */
     bool ask = !p->exact || layout->version >= FIRST_THAT_TELLS;
     uint32_t told = ask ? pb_py_told_version(py) : p->version;
     py->version = p->exact ? p->version : told;
     return py->version >> 8 == layout->version && told >> 8 == layout->version;
 }
 
-/* The tables that can be meant where a process does not tell its offsets, the likely one first. */
+/* Tries the possible tables for a process without stored offsets, the most likely first. */
 static int try_tables(struct pb_py *py, const struct place *p, bool force)
 {
     const struct pb_py_layout *named = pb_py_layout_find(p->version >> 8, false);
@@ -128,7 +128,7 @@ static int take_told(struct pb_py *py, const struct place *p, bool force, struct
     return r;
 }
 
-/* What a process tells is refused, or does not fit it: one of the tables may. */
+/* The offsets that the process stores are refused, or do not fit: one of the tables may. */
 static int fall_back(struct pb_py *py, const struct place *p, const struct pb_err *why)
 {
     struct pb_py_layout told = py->layout;
@@ -146,8 +146,8 @@ static int fall_back(struct pb_py *py, const struct place *p, const struct pb_er
     return -ENOENT;
 }
 
-/* -ENOENT: it tells none. */
-static int choose_told(struct pb_py *py, const struct place *p, bool force, struct pb_err *err)
+/* -ENOENT: it stores no offsets. */
+static int choose_stored_offsets(struct pb_py *py, const struct place *p, bool force, struct pb_err *err)
 {
     struct pb_err why = {0};
 
@@ -172,7 +172,7 @@ static int choose_layout(struct pb_py *py, const struct place *p, bool force, st
         return pb_fail(err, -ENOTSUP, "CPython %u.%u cannot be read, only 3.4 to 3.15", p->version >> 16,
                        p->version >> 8 & 0xff);
     py->note[0] = '\0';
-    int r = choose_told(py, p, force, err);
+    int r = choose_stored_offsets(py, p, force, err);
     if (r == -ENOTSUP || r == -EBADMSG)
         return r;
     if (r < 0)
@@ -195,7 +195,7 @@ int pb_py_find(struct pb_py *py, bool force, struct pb_err *err)
     struct place p = {0};
     struct pb_err why = {0};
 
-    /* Nearly always right, and without the list of all mappings. */
+    /* Nearly always right, and needs no list of all mappings. */
     if (pb_loaded_find(py->source, "libpython3", &likely) == 0 &&
         pb_py_place_by_symbols(py, &likely, &p) == 0 && choose_layout(py, &p, force, NULL) == 0)
         return 0;
@@ -207,7 +207,7 @@ int pb_py_find(struct pb_py *py, bool force, struct pb_err *err)
         found = pb_py_place_by_files(py, &maps, &p);
     if (found == 0) {
         r = choose_layout(py, &p, force, &why);
-        /* Before 3.7 symbols may be there and still not say where the list of interpreters is. */
+        /* Before 3.7 there may be symbols without the address of the list of interpreters. */
         if (r == 0 || p.runtime || p.version >> 16 == 2) {
             if (r < 0 && err)
                 *err = why;

@@ -1,9 +1,9 @@
-/* glance: the stack of a thread that runs, copied within one interrupt of its CPU (remote/bpf.h).
+/* glance: copies the stack of a running thread within one interrupt of its CPU (remote/bpf.h).
  *
- * The program that copies is made for the layout of one process: the thread state, which thread has the GIL,
- * the newest chunk of the data stack, and frame by frame outwards each frame with the head of its code. It
- * decides nothing. The copy is then read like the memory of a process, by pb_py_stack with all its checks;
- * what was not copied is not there. */
+ * The BPF program is generated for the layout of one process. It copies the thread state, the holder of the
+ * GIL, the newest chunk of the data stack, and frame by frame outwards each frame with the head of its code.
+ * It decides nothing. The copy is then read like the memory of a process, by pb_py_stack with all its checks;
+ * memory that was not copied counts as not mapped. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ struct slot {
     uint8_t head[CODE_HEAD_MAX];
 };
 
-/* What we ask, and what the program answers. */
+/* Our request, and the program's answer. */
 struct area {
     uint64_t ns_dev, ns_ino, tid, tstate_addr;
     uint64_t gil_at, gil_addr, cframe_addr, cframe_before, chunk_addr, chunk_len, n;
@@ -54,14 +54,14 @@ struct writer {
     size_t n;
 };
 
-static void put(struct writer *w, struct bpf_insn insn)
+static void put_insn(struct writer *w, struct bpf_insn insn)
 {
     if (w->n < CODE_MAX)
         w->at[w->n] = insn;
     w->n++;
 }
 
-#define PUT(w, ...) put((w), (struct bpf_insn)__VA_ARGS__)
+#define PUT(w, ...) put_insn((w), (struct bpf_insn)__VA_ARGS__)
 #define AT(field)   ((int)offsetof(struct area, field))
 
 /* Register 6 points to the area from here on. */
@@ -71,14 +71,14 @@ static void put_area(struct writer *w, int fd)
     PUT(w, {.imm = 0});
 }
 
-/* The instruction put last jumps over this. */
+/* The instruction before this jumps over it. */
 static void put_answer(struct writer *w, int answer)
 {
     PUT(w, PB_BPF_SET(0, answer));
     PUT(w, PB_BPF_EXIT);
 }
 
-/* len bytes from where register 3 says to a place in the area. */
+/* Copies len bytes from the address in register 3 to a place in the area. */
 static void put_copy(struct writer *w, int to, size_t len)
 {
     PUT(w, PB_BPF_MOVE(1, 6));
@@ -89,7 +89,7 @@ static void put_copy(struct writer *w, int to, size_t len)
     put_answer(w, UNREADABLE);
 }
 
-/* A jump forward whose end is not known yet. */
+/* A forward jump whose target is not known yet. */
 static size_t put_jump_if_zero(struct writer *w, int reg)
 {
     PUT(w, PB_BPF_IF_EQ(reg, 0, 0));
@@ -102,8 +102,8 @@ static void land(struct writer *w, size_t jump)
         w->at[jump].off = (short)(w->n - jump - 1);
 }
 
-/* The thread that runs on this CPU must be the one we mean. */
-static void put_who(struct writer *w)
+/* Checks that the thread on this CPU is the requested one. */
+static void put_thread_check(struct writer *w)
 {
     PUT(w, PB_BPF_LOAD(1, 6, AT(ns_dev)));
     PUT(w, PB_BPF_LOAD(2, 6, AT(ns_ino)));
@@ -215,13 +215,13 @@ static void put_frames(struct writer *w, const struct pb_py *py)
     put_answer(w, TAKEN);
 }
 
-static int load(struct pb_py_glance *g)
+static int load_program(struct pb_py_glance *g)
 {
     const struct pb_py *py = g->py;
     struct writer w = {.n = 0};
 
     put_area(&w, g->memory.fd);
-    put_who(&w);
+    put_thread_check(&w);
     PUT(&w, PB_BPF_LOAD(3, 6, AT(tstate_addr)));
     put_copy(&w, AT(tstate), py->tstate_len);
     put_gil(&w, py);
@@ -232,13 +232,14 @@ static int load(struct pb_py_glance *g)
     return w.n > CODE_MAX ? -E2BIG : pb_bpf_load(w.at, w.n);
 }
 
-/* How many bytes from addr on are in a piece of the copy. */
-static size_t within(uint64_t addr, uint64_t start, size_t len)
+/* How many bytes from addr on are in a part of the copy. */
+static size_t bytes_within(uint64_t addr, uint64_t start, size_t len)
 {
     return start && addr >= start && addr - start < len ? len - (size_t)(addr - start) : 0;
 }
 
-static ssize_t take(uint64_t addr, uint64_t start, const uint8_t *piece, size_t have, void *buf, size_t len)
+static ssize_t copy_overlap(uint64_t addr, uint64_t start, const uint8_t *piece, size_t have, void *buf,
+                            size_t len)
 {
     size_t n = have < len ? have : len;
 
@@ -246,7 +247,7 @@ static ssize_t take(uint64_t addr, uint64_t start, const uint8_t *piece, size_t 
     return (ssize_t)n;
 }
 
-/* Frames and codes are asked for in the order in which they lie here. */
+/* Frames and codes are requested in the order in which they are stored. */
 static ssize_t read_slots(struct pb_py_glance *g, uint64_t addr, void *buf, size_t len)
 {
     const struct area *a = g->memory.at;
@@ -254,11 +255,11 @@ static ssize_t read_slots(struct pb_py_glance *g, uint64_t addr, void *buf, size
 
     for (size_t k = 0; k < n; k++) {
         const struct slot *s = &a->slots[(g->hint + k) % n];
-        if ((have = within(addr, s->addr, g->py->frame_len)))
-            return take(addr, s->addr, s->frame, have, buf, len);
-        if ((have = within(addr, s->code, g->py->code_len))) {
+        if ((have = bytes_within(addr, s->addr, g->py->frame_len)))
+            return copy_overlap(addr, s->addr, s->frame, have, buf, len);
+        if ((have = bytes_within(addr, s->code, g->py->code_len))) {
             g->hint = (size_t)(s - a->slots) + 1;
-            return take(addr, s->code, s->head, have, buf, len);
+            return copy_overlap(addr, s->code, s->head, have, buf, len);
         }
     }
     return -EFAULT;
@@ -283,14 +284,14 @@ static ssize_t read_copy(struct pb_source *source, uint64_t addr, void *buf, siz
     size_t have;
 
     for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++)
-        if ((have = within(addr, pieces[i].addr, pieces[i].len)))
-            return take(addr, pieces[i].addr, pieces[i].at, have, buf, len);
+        if ((have = bytes_within(addr, pieces[i].addr, pieces[i].len)))
+            return copy_overlap(addr, pieces[i].addr, pieces[i].at, have, buf, len);
     return read_slots(g, addr, buf, len);
 }
 
 static const struct pb_source_ops copy_ops = {.name = "a copy", .read = read_copy};
 
-/* The program is told the thread's number in the process's own pid namespace, and which that is. */
+/* The program gets the thread's tid in the process's own pid namespace, and that namespace. */
 static int name_namespace(pid_t pid, struct area *a)
 {
     char path[64];
@@ -299,7 +300,7 @@ static int name_namespace(pid_t pid, struct area *a)
     snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
     if (stat(path, &st) < 0)
         return -errno;
-    a->ns_dev = (uint64_t)major(st.st_dev) << 20 | minor(st.st_dev); /* as the kernel writes it inside */
+    a->ns_dev = (uint64_t)major(st.st_dev) << 20 | minor(st.st_dev); /* in the kernel's internal form */
     a->ns_ino = st.st_ino;
     return 0;
 }
@@ -308,7 +309,7 @@ int pb_py_glance_new(struct pb_py *py, struct pb_py_glance **ret)
 {
     struct pb_py_glance *g;
 
-    /* Where a thread executes its own copy of the code, more would have to be copied to say where it is. */
+    /* For a thread that executes its own copy of the code, more would have to be copied to find its place. */
     if (py->frame_len > FRAME_COPY || py->source->pid <= 0 || py->layout.code.tlbc)
         return -ENOTSUP;
     g = calloc(1, sizeof(*g));
@@ -321,7 +322,7 @@ int pb_py_glance_new(struct pb_py *py, struct pb_py_glance **ret)
     if (r == 0)
         r = name_namespace(py->source->pid, g->memory.at);
     if (r == 0)
-        r = g->program = load(g);
+        r = g->program = load_program(g);
     if (r < 0) {
         pb_py_glance_free(g);
         return r;
@@ -341,10 +342,9 @@ void pb_py_glance_free(struct pb_py_glance *g)
     free(g);
 }
 
-/* Codes that are new to us are read from the living process: they do not change, but may be freed. That one
- * was not is known when it is the same after its names were read, and the same as in the copy (which
- * pb_py_stack compares). */
-static int learn(struct pb_py *py, struct pb_py_stack *stack)
+/* New code objects are read from the live process: they do not change, but may be freed. One was not freed if
+ * it is the same after its names were read, and the same as in the copy (which pb_py_stack compares). */
+static int read_new_codes(struct pb_py *py, struct pb_py_stack *stack)
 {
     int r = pb_py_codes(py, py->raw, stack->at, stack->n);
     size_t known = py->nall;
@@ -363,7 +363,7 @@ static int read_stack(struct pb_py_glance *g, const struct pb_py_thread *t, stru
     int r = pb_py_stack(g->py, t, stack);
     if (r == -EAGAIN && stack->n) {
         g->py->source = live;
-        r = learn(g->py, stack);
+        r = read_new_codes(g->py, stack);
         g->py->source = &g->source;
         if (r == 0)
             r = pb_py_stack(g->py, t, stack);

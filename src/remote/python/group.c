@@ -1,9 +1,8 @@
 /* group: the process group of a collective of torch.distributed, read from outside; see reader.h.
  *
- * The frame of the collective has it in its variable `group`, as an object of C++ that tells nothing from
- * outside. What it is called and which ranks are in it is in two dictionaries of the frame's module, by that
- * object: _pg_names, and _pg_group_ranks with a dictionary of ranks for each. So it has been since torch 1.0.
- */
+ * The frame of the collective has it in its variable `group`, an opaque C++ object. Its name and ranks are in
+ * two dictionaries of the frame's module, with that object as the key: _pg_names, and _pg_group_ranks with a
+ * dictionary of ranks for each. This holds since torch 1.0. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,7 @@
 
 #define GROUPS_MAX 4096
 
-/* Whether what lies there is still a frame of that code. */
+/* Whether there is still a frame of that code. */
 static bool is_frame(struct pb_py *py, const struct pb_py_frame *f)
 {
     uint64_t code;
@@ -30,7 +29,7 @@ static bool is_none(struct pb_py *py, uint64_t object)
     return strcmp(text, "None") == 0;
 }
 
-/* The value of the key that is this very object, in a dictionary that the module has by that name. */
+/* Looks up this very object as a key in the module's dictionary of that name. */
 static int find_by_object(struct pb_py *py, uint64_t globals, const char *name, uint64_t object,
                           uint64_t *ret)
 {
@@ -48,7 +47,7 @@ static int find_by_object(struct pb_py *py, uint64_t globals, const char *name, 
     return r < 0 ? r : -ENOENT;
 }
 
-/* The group that is meant where none is named. */
+/* The default group, used where the call names none. */
 static int find_default(struct pb_py *py, uint64_t globals, uint64_t *ret)
 {
     uint64_t world;
@@ -116,7 +115,7 @@ int pb_py_process_group(struct pb_py *py, const struct pb_py_frame *f, struct pb
         r = pb_py_text(py, name, found.name, sizeof(found.name), NULL);
     if (r < 0)
         return r;
-    /* A name alone is worth telling. */
+    /* A name without ranks is useful too. */
     if (find_by_object(py, globals, "_pg_group_ranks", group, &ranks) == 0)
         read_ranks(py, ranks, &found);
     *ret = found;

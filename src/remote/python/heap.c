@@ -14,7 +14,7 @@ enum {
     INTERPRETERS_MAX = 4096,
     ARENAS_MAX = 1 << 16,
     COUNTED_MAX = 4096,  /* arenas whose blocks are counted: a call each, 4 GB of them from 3.10 on */
-    FIRST_ARENAS = 16,   /* there are so many descriptions, then twice as many, and so on */
+    FIRST_ARENAS = 16,   /* so many descriptions at first, then twice as many, and so on */
     SCAN_MAX = 16 << 20, /* bytes of data of an interpreter */
     BATCH = 256,
     POOLS = 64,      /* of an arena */
@@ -32,7 +32,7 @@ static uint64_t pool_size(const struct pb_py *py)
     return py->layout.version >= 0x030a ? 16384 : 4096;
 }
 
-/* The one that began first: new ones are put before it. */
+/* The oldest interpreter, at the end of the list: new ones are put before it. */
 static uint64_t main_interpreter(struct pb_py *py)
 {
     uint64_t interp, next;
@@ -52,7 +52,7 @@ static bool is_used(const struct pb_py *py, const uint8_t *arena)
     uint64_t address = u64_at(arena, 0), pools = u64_at(arena, ARENA_POOLS), size = pool_size(py);
     uint32_t nfree = u32_at(arena, ARENA_NFREE), ntotal = u32_at(arena, ARENA_NTOTAL);
 
-    /* Where the region does not begin at a multiple of a pool's size, one pool is lost. */
+    /* If the region does not begin at a multiple of a pool's size, one pool is lost. */
     return address && address % 4096 == 0 && (ntotal == POOLS || ntotal == POOLS - 1) && nfree <= ntotal &&
            pools % size == 0 && pools >= address && pools <= address + POOLS * size;
 }
@@ -66,7 +66,7 @@ static bool is_unused(const uint8_t *arena, uint64_t first)
                           (next - first) % ARENA_LEN == 0));
 }
 
-/* Adds the blocks of one arena: each of its pools begins with how many are in use. */
+/* Adds the blocks of one arena: each of its pools begins with the number in use. */
 static int64_t count_blocks(struct pb_py *py, const uint8_t *arena)
 {
     uint64_t size = pool_size(py), at = (u64_at(arena, 0) + size - 1) / size * size,
@@ -86,12 +86,12 @@ static int64_t count_blocks(struct pb_py *py, const uint8_t *arena)
 
 struct arenas {
     struct pb_py *py;
-    uint64_t first, n; /* n: descriptions; 0: as many as make sense */
+    uint64_t first, n; /* n: descriptions; 0: as many as are valid */
     int64_t used, blocks;
     bool skip_blocks;
 };
 
-/* One batch of descriptions. False: they are none. */
+/* One batch of descriptions. False: they are not valid. */
 static bool add_batch(struct arenas *a, uint64_t from, uint64_t n)
 {
     uint8_t batch[BATCH][ARENA_LEN];
@@ -109,7 +109,7 @@ static bool add_batch(struct arenas *a, uint64_t from, uint64_t n)
     return true;
 }
 
-/* Where their number is not known, it is the last of 16, 32, 64, .. up to which all make sense. */
+/* If their number is not known, it is the last of 16, 32, 64, .. up to which all are valid. */
 static bool add_arenas(struct arenas *a)
 {
     uint64_t end = a->n ? a->n : FIRST_ARENAS;
@@ -144,7 +144,8 @@ static void remember(struct pb_py_heap *heap, uint64_t variable)
         heap->variables[heap->nvariables++] = variable;
 }
 
-/* Keeps the variables that lead to the least description in use: one of them is the first's. */
+/* Keeps the variables that point to the lowest description in use: one of them points to the first
+ * description. */
 static void scan_words(struct pb_py *py, const struct pb_maps *maps, uint64_t start, const uint8_t *data,
                        size_t length, struct pb_py_heap *heap, uint64_t *least)
 {
@@ -152,7 +153,7 @@ static void scan_words(struct pb_py *py, const struct pb_maps *maps, uint64_t st
 
     for (size_t at = 0; at + 8 <= length; at += 8) {
         uint64_t value = u64_at(data, at);
-        /* Most lead to data of the interpreter itself. */
+        /* Most point to data of the interpreter itself. */
         if (value - start < length || value > *least || !is_pointer(maps, value) ||
             pb_source_read(py->source, value, arena, sizeof(arena)) < 0 || !is_used(py, arena))
             continue;
@@ -164,7 +165,8 @@ static void scan_words(struct pb_py *py, const struct pb_maps *maps, uint64_t st
     }
 }
 
-/* The data of the object that has the list of interpreters: its writable mapping, and what follows it. */
+/* Searches the data of the object that has the list of interpreters: its writable mapping, and the one that
+ * follows. */
 static void find_variables(struct pb_py *py, const struct pb_maps *maps, struct pb_py_heap *heap)
 {
     const struct pb_map *map = pb_maps_find(maps, py->interp_head), *end = maps->at + maps->n;

@@ -12,18 +12,17 @@
 #include "remote/python/reader.h"
 #include "remote/source.h"
 
-#define CODE_HEAD_MAX 256 /* bytes of a code object that say which it is */
-#define TSTATE_MAX    512
-#define FRAME_MAX     512
-#define GUESSES       64 /* threads whose last stack is remembered */
-#define GUESS_FRAMES  96
-#define GUESS_CHUNK_MAX                                                                                      \
-    (16 << 10) /* of a chunk that is guessed before a stack was read; CPython makes them so large */
-#define CODES_MAX  (1u << 20)
-#define NAMES_MAX  (48u << 20) /* bytes of all code objects and their names: a large program has 10 MB */
-#define TABLES_MAX (48u << 20) /* of all their line tables */
+#define CODE_HEAD_MAX   256 /* bytes of a code object that identify it */
+#define TSTATE_MAX      512
+#define FRAME_MAX       512
+#define GUESSES         64 /* threads whose last stack is remembered */
+#define GUESS_FRAMES    96
+#define GUESS_CHUNK_MAX (16 << 10) /* first guess of a chunk's size: CPython's usual one */
+#define CODES_MAX       (1u << 20)
+#define NAMES_MAX       (48u << 20) /* bytes of all code objects and their names: a large program has 10 MB */
+#define TABLES_MAX      (48u << 20) /* of all their line tables */
 
-/* What makes a code object the one we know, and not another that took its place in memory. */
+/* Distinguishes a known code object from another that took its address. */
 struct identity {
     uint64_t name, file, lines, size;
     int first_line;
@@ -36,13 +35,13 @@ struct code {
     size_t table_len;
     uint32_t flags, argcount, kwonly, nlocals, stacksize;
     uint64_t varnames, kinds, cellvars, freevars;
-    bool hidden;      /* no frame of it is one for Python: what cleans up after __init__ (3.13 on) */
+    bool hidden;      /* its frames are hidden from Python: the one that cleans up after __init__ (3.13 on) */
     uint64_t copies;  /* free-threaded: array of the copies of its instructions */
-    uint64_t checked; /* the stack it was last compared in */
+    uint64_t checked; /* the stack in which it was last compared */
     char *text;       /* what the names point into */
 };
 
-/* Where the frames of a thread were the last time, so that one call can fetch them all. */
+/* Where the frames of a thread were the last time, to fetch them all in one call. */
 struct guess {
     uint64_t tstate;
     uint64_t cframe;
@@ -52,7 +51,7 @@ struct guess {
     uint64_t frames[GUESS_FRAMES]; /* those outside of the chunk */
 };
 
-/* Free-threaded: where a frame executes a copy of its code that only its thread has. */
+/* Free-threaded: the place of a frame in its thread's own copy of the code. */
 struct copy {
     uint64_t instr;
     uint32_t index; /* of the copy; 0: the code itself */
@@ -63,15 +62,15 @@ struct bytes {
     size_t cap;
 };
 
-/* What reading a target may cost in all, whatever the target says of itself. What is beyond it is left out,
- * and pb_py_note says so. */
+/* A limit on the cost of reading a target, whatever its memory holds. Anything beyond it is left out, and
+ * pb_py_note says so. */
 struct budget {
     size_t names, tables; /* bytes that may still be kept of code objects and names, of line tables */
     uint64_t until;       /* the time to end at, as pb_now_ns; 0: none */
     bool cut;             /* something was left out */
 };
 
-/* Takes n bytes of what is left; false: there are not so many. */
+/* Takes n bytes from the budget; false: not enough are left. */
 static inline bool take_bytes(struct budget *b, size_t *left, size_t n)
 {
     bool enough = n <= *left;
@@ -93,7 +92,7 @@ struct pb_py {
     struct pb_source *source;
     struct pb_py_layout layout;
     uint32_t version;
-    char note[256]; /* what is to be said of how it is read; "": nothing */
+    char note[256]; /* for the user: how it is read; "": nothing */
     struct budget budget;
     uint64_t interp_head; /* address of the pointer to the first interpreter */
     uint64_t runtime_gil; /* 3.7 to 3.11: address of the GIL */
@@ -120,7 +119,7 @@ struct pb_py {
 
     struct guess *guesses;
     struct bytes chunk, older; /* the newest data stack chunk, and the older one that is walked */
-    uint64_t chunk_addr;       /* what is in chunk, of the stack that was read last */
+    uint64_t chunk_addr;       /* the contents of chunk, of the last stack */
     size_t chunk_len;
     uint8_t *prefetched; /* GUESS_FRAMES frames */
 };
@@ -150,14 +149,14 @@ static inline int read_u64(struct pb_py *py, uint64_t addr, uint64_t *ret)
     return pb_source_read(py->source, addr, ret, sizeof(*ret));
 }
 
-/* reader.c: opens what is known already: where the list of interpreters begins, and its layout. For tests. */
+/* reader.c: opens with a known list of interpreters and layout. For tests. */
 int pb_py_open_at(struct pb_source *source, const struct pb_py_layout *layout, uint64_t interp_head,
                   struct pb_py **ret);
 
 /* tids.c: prepares for finding the native threads of that list, which must not change until it has been
- * gone through. native may be NULL. */
+ * processed. native may be NULL. */
 int pb_py_index_tids(struct pb_py *py, const struct pb_native_threads *native);
-/* Sets tid and ns_tid where the thread is found. native_id: what the thread state says; 0: nothing. */
+/* Sets tid and ns_tid if the thread is found. native_id: from the thread state; 0: none. */
 void pb_py_find_tid(struct pb_py *py, const struct pb_native_threads *native, uint64_t native_id,
                     struct pb_py_thread *t);
 
@@ -171,15 +170,15 @@ int pb_py_text(struct pb_py *py, uint64_t addr, char *ret, size_t size, bool *re
 int pb_py_text_of(struct pb_py *py, uint64_t addr, const uint8_t *object, size_t have, char *ret, size_t size,
                   bool *ret_cut);
 
-/* stack.c: a word of a frame of the stack that was read last, within the same moment. */
+/* stack.c: a word of a frame of the last stack, within the same moment. */
 int pb_py_word_of_stack(struct pb_py *py, uint64_t addr, uint64_t *ret);
 
-/* code.c: gives the frames of one stack their codes, whose addresses are in raw. -EAGAIN: one of them is no
- * code object. */
+/* code.c: sets the codes of the frames of one stack, whose addresses are in raw. -EAGAIN: one of them is not
+ * a code object. */
 int pb_py_codes(struct pb_py *py, const uint64_t *raw, struct pb_py_frame *frames, size_t n);
 void pb_py_codes_done(struct pb_py *py);
 
-/* code.c: where a frame stands that executes a copy of its code: bytes into the code. -EAGAIN: not in it. */
+/* code.c: the place of a frame that executes a copy of its code: bytes into the code. -EAGAIN: not in it. */
 int pb_py_at_of_copies(struct pb_py *py, const struct copy *copies, struct pb_py_frame *frames, size_t n);
 
 /* dict.c: an attribute of an instance, from its own dictionary. -ENOENT: it has none of that name. */

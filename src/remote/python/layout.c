@@ -1,4 +1,4 @@
-/* layout: the list of tables, and laying over them what a process tells; see layout.h. */
+/* layout: the list of tables, and applying a process's own offsets to them; see layout.h. */
 #include "remote/python/layout.h"
 
 #include <errno.h>
@@ -11,15 +11,15 @@
 
 enum { AT_VERSION = 8, AT_FREE_THREADED = 16 };
 
-/* What an offset that a process tells can be. A program that can write to the process can write there too: an
- * offset that no build can have is refused here, once, before anything is read by it. */
+/* The valid range of an offset that a process stores. Any program that can write to the process can change
+ * it: an impossible offset is refused here, once, before anything is read by it. */
 struct fact {
     const char *name;
-    uint16_t ours;    /* which it is, in our struct */
-    uint32_t largest; /* the structures that are copied whole: what the copy holds */
-    uint8_t size;     /* of the field; it stands at a multiple of that */
+    uint16_t ours;    /* the field in our struct */
+    uint32_t largest; /* for structures that are copied whole: the copy's size */
+    uint8_t size;     /* of the field, and its alignment */
     uint8_t structure;
-    bool last; /* the other fields of the structure stand before it */
+    bool last; /* the other fields of the structure are before it */
 };
 
 enum structure {
@@ -40,7 +40,7 @@ enum structure {
 };
 
 #define INTERP_LARGEST                                                                                       \
-    (1 << 16)             /* the interpreter state is larger, but what is read stands in its first 8 KiB */
+    (1 << 16) /* the interpreter state is larger, but the fields that are read are in its first 8 KiB */
 #define OBJECT_LARGEST 64 /* a free-threaded head has 32 bytes */
 #define FACT(structure, field, largest, size)                                                                \
     {                                                                                                        \
@@ -151,8 +151,8 @@ static uint32_t offset_in(const struct pb_py_layout *l, const struct fact *f)
     return offset;
 }
 
-/* Two fields of one structure share no byte; what comes last comes after the others. */
-static bool agree(const struct pb_py_layout *l, const struct fact *a, const struct fact *b)
+/* Two fields of one structure must not overlap; the last one comes after the others. */
+static bool fields_agree(const struct pb_py_layout *l, const struct fact *a, const struct fact *b)
 {
     uint32_t at = offset_in(l, a), other = offset_in(l, b);
 
@@ -165,7 +165,7 @@ static int check_fields(const struct pb_py_layout *l, const struct pb_py_told *t
 {
     for (const struct pb_py_told *a = told; a->theirs; a++)
         for (const struct pb_py_told *b = told; b->theirs; b++)
-            if (!agree(l, fact_of(a->ours), fact_of(b->ours)))
+            if (!fields_agree(l, fact_of(a->ours), fact_of(b->ours)))
                 return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be: %s and %s overlap",
                                fact_of(a->ours)->name, fact_of(b->ours)->name);
     return 0;

@@ -1,10 +1,10 @@
-/* layout: where the fields of CPython's structures are, one table a minor version (layout_3_*.c, written by
- * scripts/layouts.py from the real headers). Offsets in bytes; 0 where a version has no such field (no field
- * that is used stands at 0 except those that say so).
+/* layout: the offsets of fields in CPython's structures, one table per minor version (layout_3_*.c, written
+ * by scripts/layouts.py from the real headers). Offsets in bytes; 0 where a version has no such field (a
+ * field at offset 0 is marked "may be 0").
  *
- * From 3.13 on a process tells its own offsets (_Py_DebugOffsets), which lie over the table of its version
- * for what they do not name. They are the process's word: checked when they are taken (layout.c), and where
- * they cannot be, the table alone is tried (find.c). */
+ * From 3.13 on a process stores its own offsets (_Py_DebugOffsets), which replace those of its version's
+ * table. They are not trusted: checked when read (layout.c), and where they are impossible the table alone is
+ * tried (find.c). */
 #pragma once
 
 #include <stdbool.h>
@@ -62,7 +62,7 @@ struct pb_py_layout {
         uint32_t instr;      /* an index, or a pointer to the instruction */
         uint32_t locals;
         uint32_t is_entry, owner;
-        uint32_t stacktop; /* 3.11 to 3.13: slots in use; -1 while it runs itself */
+        uint32_t stacktop; /* 3.11 to 3.13: slots in use; -1 while it runs */
         uint32_t globals;
         uint32_t valuestack; /* up to 3.10: pointer to the first slot of its stack */
         uint32_t top; /* up to 3.9 and from 3.14 on a pointer past the last slot in use; 3.10: how many are */
@@ -77,15 +77,15 @@ struct pb_py_layout {
         uint32_t cellvars, freevars;
         uint32_t bytes;           /* up to 3.10: pointer to the bytes object */
         uint32_t adaptive;        /* 3.11 on: the code itself */
-        uint32_t first_traceable; /* 3.11 on: before this instruction a frame is not yet one for Python */
-        uint32_t tlbc; /* free-threaded, 3.14 on: pointer to the copies of the code that threads have */
+        uint32_t first_traceable; /* 3.11 on: before this instruction the frame is hidden from Python */
+        uint32_t tlbc;            /* free-threaded, 3.14 on: pointer to the threads' copies of the code */
     } code;
     struct {
         uint32_t type, size;
     } object;
     struct {
         uint32_t name, flags, basicsize, itemsize, dictoffset, cached_keys, base;
-        uint32_t managed_dict; /* 3.11 on: how far before an object its dictionary hangs */
+        uint32_t managed_dict; /* 3.11 on: distance of an object's dictionary before it */
     } type;
     struct {
         uint32_t length, state, ascii_size, compact_size;
@@ -120,12 +120,12 @@ struct pb_py_layout {
     } heap;
 };
 
-/* One field that a process tells: where it goes in our struct, where it stands in _Py_DebugOffsets. */
+/* One field that a process stores: where it goes in our struct, and its place in _Py_DebugOffsets. */
 struct pb_py_told {
     uint16_t ours, theirs;
 };
 
-/* An offset behind a pthread_mutex_t, which has 40 bytes on x86-64 and 48 on aarch64. */
+/* Adds 8 on aarch64 to an offset after a pthread_mutex_t, which has 40 bytes on x86-64 and 48 on aarch64. */
 #ifdef __aarch64__
 #define PB_BY_MACHINE(x86_64, aarch64) (aarch64)
 #else
@@ -141,21 +141,21 @@ extern const struct pb_py_told pb_py_told_3_13[], pb_py_told_3_14[], pb_py_told_
 /* The table of a minor version, 0x030b. NULL: there is none. */
 const struct pb_py_layout *pb_py_layout_find(unsigned version, bool free_threaded);
 
-/* The newest one that is not newer, or the oldest: what --force takes for a version that is not known. */
+/* The newest table that is not newer, or the oldest: used by --force for an unknown version. */
 const struct pb_py_layout *pb_py_layout_nearest(unsigned version, bool free_threaded);
 
 /* All of them, oldest first, then the free-threaded ones; ends with NULL. */
 extern const struct pb_py_layout *const pb_py_layouts[];
 
-#define PB_PY_OFFSETS_SIZE 1024       /* of _Py_DebugOffsets, as much as any version has */
+#define PB_PY_OFFSETS_SIZE 1024       /* of _Py_DebugOffsets, the most that any version has */
 #define PB_PY_COOKIE       "xdebugpy" /* what it begins with */
 
-/* Whether all that a process of its version tells is as its table has it. */
+/* Whether all offsets that a process of its version stores equal those of its table. */
 bool pb_py_layout_is_known(const struct pb_py_layout *l);
 
-/* Lays what a process tells (the bytes at its _PyRuntime) over the table of its version. -ENOENT: it tells
- * nothing; -ENOTSUP: a version without table (unless force); -EBADMSG: offsets that no build has, and err
- * names one. What it returns is safe to read by; whether it is true of this process only a look shows. */
+/* Applies the offsets that a process stores (the bytes at its _PyRuntime) to the table of its version.
+ * -ENOENT: it stores none; -ENOTSUP: a version without table (unless force); -EBADMSG: impossible offsets,
+ * and err names one. Reading by the result is safe; whether it fits this process is checked later. */
 struct pb_err;
 int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct pb_py_layout *ret,
                       uint32_t *ret_version, struct pb_err *err);

@@ -1,7 +1,7 @@
 /* lines: see lines.h. */
 #include "remote/python/lines.h"
 
-/* Lines only count up to here, so that a hostile table cannot overflow the sum. */
+/* Line numbers stop here, so that a hostile table cannot overflow the sum. */
 #define LAST_LINE (1 << 30)
 
 static int checked(int64_t line)
@@ -23,8 +23,8 @@ static int by_lnotab(const uint8_t *table, size_t len, int first_line, int at, b
     return checked(line);
 }
 
-/* Pairs (bytes of code, lines): the line holds for those bytes. -128: they have no line, and the count of
- * lines stays, but their bytes count. */
+/* Pairs (bytes of code, lines): the line holds for those bytes. -128: they have no line, and the line number
+ * stays, but their bytes count. */
 static int by_linetable(const uint8_t *table, size_t len, int first_line, int at)
 {
     int64_t line = first_line, end = 0;
@@ -72,7 +72,7 @@ static int64_t next_signed(struct cursor *c)
 
 enum { LOCATION_ONE_LINE = 10, LOCATION_NO_COLUMNS = 13, LOCATION_LONG = 14, LOCATION_NONE = 15 };
 
-/* Entries (kind, units of code), then what the kind says: see Objects/locations.md of CPython. */
+/* Entries (kind, units of code), then data by kind: see Objects/locations.md of CPython. */
 static int by_locations(const uint8_t *table, size_t len, int first_line, int at)
 {
     struct cursor c = {table, table + len};
@@ -89,7 +89,7 @@ static int by_locations(const uint8_t *table, size_t len, int first_line, int at
             return 0;
         if (at < end)
             return kind == LOCATION_NONE ? 0 : checked(line);
-        /* The rest of an entry has no byte with the highest bit, which every head has. */
+        /* Only the first byte of an entry has the highest bit. */
         while (c.at < c.end && !(*c.at & 0x80))
             c.at++;
     }

@@ -1,6 +1,6 @@
-/* lines: from an instruction to the line it belongs to, by the four kinds of line tables CPython has had.
+/* lines: from an instruction to its line, by the four kinds of line tables that CPython has had.
  *
- * Pure functions over bytes that may be hostile; they end after at most as many steps as there are bytes. */
+ * No side effects; the bytes may be hostile; at most as many steps as there are bytes. */
 #pragma once
 
 #include <stddef.h>

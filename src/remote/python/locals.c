@@ -1,5 +1,5 @@
 /* locals: the arguments and local variables of a frame; see reader.h. Names come from the code object, values
- * from the slots of the frame; those that inner functions share lie in a cell. */
+ * from the slots of the frame; variables shared with inner functions are in a cell. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static int name_of(struct pb_py *py, const struct names *n, uint64_t slot, char 
     return r < 0 ? r : pb_py_text(py, text, ret, size, NULL);
 }
 
-/* What a slot holds, through its cell if it is one. 0: nothing is bound. */
+/* The value of a slot, through its cell if it has one. 0: not bound. */
 static uint64_t value_of(struct pb_py *py, uint64_t bits)
 {
     const struct pb_py_layout *l = &py->layout;

@@ -1,5 +1,4 @@
-/* locks: the locks that a frame waits for or has entered, by what lies on its stack of operands; see
- * reader.h.
+/* locks: the locks that a frame waits for or has entered, found on its stack of operands; see reader.h.
  *
  * `with lock:` keeps the bound exit method there until the block ends, and a call of acquire keeps its method
  * or the lock itself. */
@@ -76,8 +75,8 @@ static bool lock_in_slot(struct pb_py *py, uint64_t bits, struct pb_py_lock *ret
 
 enum { BLOCKS_MAX = 20, BLOCK_LEN = 12, BLOCK_LEVEL = 8 };
 
-/* How many slots of the stack are in use for certain; where that is not known, all of them. Up to 3.10 the
- * innermost open block says it: the exit method of a `with` lies right below its block. */
+/* How many slots of the stack are certainly in use; if not known, all of them. Up to 3.10 the innermost open
+ * block tells: the exit method of a `with` is right below its block. */
 static size_t slots_in_use(struct pb_py *py, uint64_t frame, uint64_t nlocals, size_t all)
 {
     const struct pb_py_layout *l = &py->layout;

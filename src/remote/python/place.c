@@ -1,5 +1,5 @@
-/* place: see place.h. Paths of the target are never trusted: a file is read only where it is the one that is
- * mapped, and what it says is checked against memory afterwards, by the layout that has to fit. */
+/* place: see place.h. Paths of the target are never trusted: a file is read only if it is the mapped one, and
+ * the result is checked against memory afterwards: the layout must fit. */
 #include "remote/python/place.h"
 
 #include <ctype.h>
@@ -20,7 +20,7 @@ enum {
     SYMBOLS_MAX = 4 << 20,   /* symbols of one file */
     FILES_BYTES = 256 << 20, /* of all files together */
     SYMBOLS_AT_ONCE = 4096,
-    SPELLINGS = 4, /* places in the table of names that end in a name */
+    SPELLINGS = 4, /* places in the table of names that end in this name */
 };
 
 static bool begins(const char *text, const char *with)
@@ -66,7 +66,7 @@ static int ask_symbols(struct pb_py *py, const struct pb_map *map, struct place 
     return 0;
 }
 
-/* A symbol that is looked for in a file. Several names may share their end in the table of names. */
+/* A symbol that is searched for in a file. Several names may share their end in the table of names. */
 struct wanted {
     const char *name;
     uint32_t spelled[SPELLINGS];
@@ -86,7 +86,7 @@ static void find_spellings(const char *names, size_t len, struct wanted *w)
     }
 }
 
-static void compare(const Elf64_Sym *sym, size_t nsym, struct wanted *wanted, size_t nwanted)
+static void compare_symbols(const Elf64_Sym *sym, size_t nsym, struct wanted *wanted, size_t nwanted)
 {
     for (size_t i = 0; i < nsym; i++) {
         if (sym[i].st_shndx == SHN_UNDEF || ELF64_ST_TYPE(sym[i].st_info) != STT_OBJECT)
@@ -98,7 +98,7 @@ static void compare(const Elf64_Sym *sym, size_t nsym, struct wanted *wanted, si
     }
 }
 
-/* Goes through .symtab once; what is not there stays 0. */
+/* Goes through .symtab once; addresses of symbols not found stay 0. */
 static void search_symbols(const struct pb_object *o, struct wanted *wanted, size_t nwanted, int64_t *left)
 {
     struct pb_section table, strings;
@@ -122,7 +122,7 @@ static void search_symbols(const struct pb_object *o, struct wanted *wanted, siz
         size_t some = n - i < SYMBOLS_AT_ONCE ? n - i : SYMBOLS_AT_ONCE;
         if (pb_object_read_file(o, table.offset + i * sizeof(*sym), sym, some * sizeof(*sym)) < 0)
             return;
-        compare(sym, some, wanted, nwanted);
+        compare_symbols(sym, some, wanted, nwanted);
     }
 }
 
@@ -177,9 +177,9 @@ static bool is_object(const struct pb_map *map)
     return map->offset == 0 && map->inode && (map->prot & PROT_READ);
 }
 
-/* Calls ask for the objects in the order in which it is likely, until one answers: libpython, the program,
- * any other. */
-static int ask_all(struct pb_py *py, const struct pb_maps *maps, bool files, struct place *ret)
+/* Tries the objects in the order of likelihood until one has the runtime: libpython, the program, any
+ * other. */
+static int try_objects(struct pb_py *py, const struct pb_maps *maps, bool files, struct place *ret)
 {
     char exe[4096];
     int64_t left = FILES_BYTES;
@@ -204,10 +204,10 @@ static int ask_all(struct pb_py *py, const struct pb_maps *maps, bool files, str
 
 int pb_py_place_by_symbols(struct pb_py *py, const struct pb_maps *maps, struct place *ret)
 {
-    return ask_all(py, maps, false, ret);
+    return try_objects(py, maps, false, ret);
 }
 
 int pb_py_place_by_files(struct pb_py *py, const struct pb_maps *maps, struct place *ret)
 {
-    return ask_all(py, maps, true, ret);
+    return try_objects(py, maps, true, ret);
 }

@@ -22,8 +22,8 @@ static size_t max_of(const uint32_t *offsets, size_t n)
     return max;
 }
 
-/* How much of each structure has to be read. -EBADMSG: more than any version has. */
-static int measure(struct pb_py *py)
+/* How much of each structure must be read. -EBADMSG: more than any version has. */
+static int measure_structures(struct pb_py *py)
 {
     const struct pb_py_layout *l = &py->layout;
     const uint32_t frame[] = {l->frame.back,     l->frame.code,  l->frame.instr,
@@ -53,7 +53,7 @@ static int measure(struct pb_py *py)
     py->frame_len = max_of(frame, sizeof(frame) / sizeof(frame[0])) + 8;
     py->code_len = max_of(code, sizeof(code) / sizeof(code[0])) + 8;
     py->tstate_len = max_of(tstate, sizeof(tstate) / sizeof(tstate[0])) + 8;
-    /* With it its outermost cframe, which is among its last members. */
+    /* With its outermost cframe, which is among its last members. */
     if (l->frames == PB_PY_FRAMES_CFRAME)
         py->tstate_len += 56;
     if (py->frame_len > FRAME_MAX || py->code_len > CODE_HEAD_MAX || py->tstate_len > TSTATE_MAX)
@@ -63,7 +63,7 @@ static int measure(struct pb_py *py)
 
 static int make_room(struct pb_py *py, struct pb_err *err)
 {
-    if (measure(py) < 0)
+    if (measure_structures(py) < 0)
         return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be");
     pb_py_redact(py, pb_setting_info[PB_SET_REDACT].fallback);
     py->budget = (struct budget){.names = NAMES_MAX, .tables = TABLES_MAX};
@@ -206,7 +206,7 @@ static struct pb_py_thread *new_thread(struct pb_py *py)
     return &py->threads[py->nthreads++];
 }
 
-/* Notices a list that goes round (Brent): what is seen again after a power of two of steps. */
+/* Notices a circular list (Brent's algorithm): an element seen again after a power of two of steps. */
 struct lap {
     uint64_t seen;
     size_t steps, until;
@@ -236,7 +236,7 @@ static void note_stack(const struct pb_py_layout *l, const uint8_t *tstate, stru
     }
 }
 
-/* -EAGAIN: the list changed under us; -E2BIG: there are more than there can be. */
+/* -EAGAIN: the list changed during the read; -E2BIG: there are more than there can be. */
 static int list_threads(struct pb_py *py, const struct pb_native_threads *native, uint64_t interp, int64_t id)
 {
     const struct pb_py_layout *l = &py->layout;
@@ -295,7 +295,7 @@ int pb_py_threads(struct pb_py *py, const struct pb_native_threads *native, cons
 {
     int r = -EAGAIN;
 
-    /* Thread states lie near each other, and the list is one look at each: by the page. */
+    /* Thread states are close together, and each is read once: read by pages. */
     int indexed = pb_py_index_tids(py, native);
     if (indexed < 0)
         return pb_fail(err, indexed, "out of memory");

@@ -1,9 +1,9 @@
-/* scan: finds CPython's runtime among the variables of the objects of a target, where neither symbols nor
- * files tell; see place.h.
+/* scan: searches the variables of a target's objects for CPython's runtime, where neither symbols nor files
+ * lead to it; see place.h.
  *
  * From 3.13 on a runtime begins with a cookie. Before, its list of interpreters is recognised: a variable
- * that points at a structure which points at another that points back, with a sys module of a version whose
- * layout this is. Only writable data of objects is looked at, so much of it and no more. */
+ * that points at a structure which points at another that points back, with a sys module of the layout's
+ * version. Only a limited amount of writable data of objects is read. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 #include "remote/python/place.h"
 
 enum {
-    SCAN_MAX = 64 << 20, /* bytes that are looked at in all */
+    SCAN_MAX = 64 << 20, /* bytes that are read in all */
     REGION_MAX = 16 << 20,
     AT_ONCE = 1 << 18,
     BATCH = 128,
@@ -40,7 +40,7 @@ struct scan {
     struct candidate batch[BATCH];
     size_t n;
     struct place found;
-    size_t chain; /* how many interpreters follow from it; 0: nothing was found */
+    size_t chain; /* how many interpreters it leads to; 0: nothing was found */
     bool sure;
 };
 
@@ -64,7 +64,7 @@ static void list_heads(struct scan *s)
     }
 }
 
-/* Reads as many of n pieces as can be, each whole or zeroed. */
+/* Reads as many of n pieces as possible, each whole or zeroed. */
 static void read_each(struct pb_py *py, struct pb_piece *pieces, size_t n)
 {
     for (size_t i = 0; i < n;) {
@@ -89,7 +89,7 @@ static size_t count_chain(struct pb_py *py, uint64_t interp)
     return n;
 }
 
-/* The variable is followed by that of the main interpreter and by the next one's number. */
+/* In the runtime the variable is followed by that of the main interpreter and by the next id. */
 static bool is_in_runtime(struct pb_py *py, uint64_t at)
 {
     uint64_t words[3], id;
@@ -99,8 +99,9 @@ static bool is_in_runtime(struct pb_py *py, uint64_t at)
            words[2] < NEXT_ID_MAX;
 }
 
-/* Before 3.7 other variables point at the main interpreter too: the one that leads to the most is it. */
-static void judge(struct scan *s, const struct candidate *c)
+/* Before 3.7 other variables point at the main interpreter too: the one that leads to most interpreters is
+ * the list. */
+static void judge_candidate(struct scan *s, const struct candidate *c)
 {
     struct pb_py *py = s->py;
 
@@ -143,17 +144,17 @@ static void judge_batch(struct scan *s)
             if (tstate != s->batch[i].interp && is_data(s, tstate))
                 likely[n++] = (struct candidate){s->batch[i].at, s->batch[i].interp, tstate, s->heads[k]};
         }
-    /* In all versions that do not tell, a thread has its interpreter at the same place. */
+    /* In all versions without stored offsets, a thread has its interpreter at the same offset. */
     for (size_t i = 0; i < n; i++)
         pieces[i] = (struct pb_piece){likely[i].tstate + pb_py_layouts[0]->tstate.interp, &back[i], 8};
     read_each(s->py, pieces, n);
     for (size_t i = 0; i < n && !s->sure; i++)
         if (back[i] == likely[i].interp)
-            judge(s, &likely[i]);
+            judge_candidate(s, &likely[i]);
     s->n = 0;
 }
 
-static void look_at(struct scan *s, uint64_t addr, uint64_t word)
+static void check_word(struct scan *s, uint64_t addr, uint64_t word)
 {
     uint8_t told[PB_PY_OFFSETS_SIZE];
     struct pb_py_layout layout;
@@ -163,7 +164,7 @@ static void look_at(struct scan *s, uint64_t addr, uint64_t word)
         int r = pb_source_read(s->py->source, addr, told, sizeof(told));
         if (r == 0)
             r = pb_py_layout_told(told, true, &layout, &version, NULL);
-        /* Where its offsets cannot be it may still be the runtime, unless another is found. */
+        /* With impossible offsets it may still be the runtime, unless another is found. */
         if (r == 0 || (r != -EFAULT && !s->chain)) {
             s->found = (struct place){.runtime = addr};
             s->chain = 1;
@@ -171,7 +172,7 @@ static void look_at(struct scan *s, uint64_t addr, uint64_t word)
         }
     } else if (is_data(s, word)) {
         s->batch[s->n++] = (struct candidate){.at = addr, .interp = word};
-        /* Each may turn out to be several. */
+        /* Each may give several candidates. */
         if (s->n == BATCH / HEADS)
             judge_batch(s);
     }
@@ -185,7 +186,7 @@ static void scan_region(struct scan *s, uint64_t from, uint64_t len, uint64_t *w
             continue;
         for (size_t i = 0; i < some / 8 && !s->sure; i++)
             if (words[i])
-                look_at(s, from + at + 8 * i, words[i]);
+                check_word(s, from + at + 8 * i, words[i]);
     }
     if (!s->sure)
         judge_batch(s);
@@ -196,7 +197,7 @@ int pb_py_place_by_scan(struct pb_py *py, const struct pb_maps *maps, struct pla
     _cleanup_free_ struct scan *s = calloc(1, sizeof(*s));
     _cleanup_free_ uint64_t *words = malloc(AT_ONCE);
     uint64_t left = SCAN_MAX;
-    bool after = false; /* the mapping before belongs to an object: what follows it is its .bss */
+    bool after = false; /* the mapping before belongs to an object: the next one is its .bss */
 
     if (!s || !words)
         return -ENOMEM;

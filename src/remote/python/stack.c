@@ -1,12 +1,12 @@
 /* stack: the frames of one thread.
  *
- * Up to 3.10 frames are objects on the heap. From 3.11 on they lie on a stack of the interpreter's own, in
+ * Up to 3.10 frames are objects on the heap. From 3.11 on they are on a stack of the interpreter's own, in
  * chunks that are copied whole, except those of generators (in the generator) and those that mark an entry
- * from C (on the C stack). What lay outside the chunk the last time is fetched with it in one call, on the
- * guess that it is still there; a wrong guess costs a read and nothing else.
+ * from C (on the C stack). Frames that were outside of the chunk the last time are fetched with it in one
+ * call, on the guess that they are still there; a wrong guess only costs a read.
  *
- * A thread that was stopped may stand between two stores that belong together. What is known of such places
- * is checked here and answered with -EAGAIN: the caller looks again a moment later. */
+ * A thread may have been stopped between two stores that belong together. The known cases are detected here
+ * and answered with -EAGAIN: the caller reads again a moment later. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -35,14 +35,14 @@ struct walk {
     uint8_t tstate[TSTATE_MAX];
     uint64_t tstate_at;
     uint8_t cframe[CFRAME_LEN];
-    uint64_t cframe_at; /* 0: the guess did not bring it */
+    uint64_t cframe_at; /* 0: the guess did not fetch it */
     struct block chunk, older;
     uint64_t chunk_end;  /* of the newest chunk, used or not */
-    uint64_t next_older; /* chunk that has not been looked at */
+    uint64_t next_older; /* the next chunk that has not been read */
     size_t older_bytes;  /* copied of older chunks */
-    size_t prefetched;   /* frames of the guess that came */
+    size_t prefetched;   /* frames that the guess fetched */
     size_t hint;
-    struct guess next;   /* what to guess the next time */
+    struct guess next;   /* the guess for the next time */
     uint64_t entry_back; /* 3.11, 3.12: what the outermost frame of the innermost entry returns to */
     bool entry_seen, rooted;
 };
@@ -81,8 +81,8 @@ static size_t cframe_len(const struct pb_py *py)
     return py->layout.cframe_frame + 16;
 }
 
-/* The thread state, and with it what the guess says. Only the first must come. */
-static int fetch(struct walk *w)
+/* Fetches the thread state, and with it the guess. Only the former must succeed. */
+static int fetch_state(struct walk *w)
 {
     struct pb_py *py = w->py;
     struct guess *g = w->guess;
@@ -117,7 +117,7 @@ static int fetch(struct walk *w)
     return 0;
 }
 
-/* The newest chunk up to its top, unless the guess brought it. */
+/* Fetches the newest chunk up to its top, unless the guess did. */
 static int fetch_chunk(struct walk *w)
 {
     struct pb_py *py = w->py;
@@ -144,7 +144,7 @@ static int fetch_chunk(struct walk *w)
     w->chunk_end = chunk + u64_at(w->chunk.at, l->chunk.size);
     w->next_older = u64_at(w->chunk.at, l->chunk.previous);
     w->next.chunk = chunk;
-    /* Some room above the top: the stack will not be of the same height the next time. */
+    /* Some room above the top: the stack's height changes until the next time. */
     w->next.chunk_len = (uint32_t)(len + 1024);
     if (w->next.chunk_len > w->chunk_end - chunk)
         w->next.chunk_len = (uint32_t)len;
@@ -189,7 +189,7 @@ static const uint8_t *find_prefetched(struct walk *w, uint64_t addr)
     return NULL;
 }
 
-/* The bytes of a frame, in one of the copies or, read now, in tmp. NULL: there is nothing. */
+/* The bytes of a frame, in one of the copies or, read now, in tmp. NULL: it cannot be read. */
 static const uint8_t *frame_at(struct walk *w, uint64_t addr, uint8_t *tmp)
 {
     size_t len = w->py->frame_len;
@@ -212,7 +212,7 @@ static const uint8_t *frame_at(struct walk *w, uint64_t addr, uint8_t *tmp)
     return pb_source_read(w->py->source, addr, tmp, len) < 0 ? NULL : tmp;
 }
 
-static int push(struct walk *w, uint64_t addr, uint64_t code, int32_t at, unsigned flags)
+static int push_frame(struct walk *w, uint64_t addr, uint64_t code, int32_t at, unsigned flags)
 {
     struct pb_py_stack *s = w->stack;
     struct pb_py *py = w->py;
@@ -251,11 +251,11 @@ static int push_heap(struct walk *w, uint64_t addr, const uint8_t *frame)
         return -EAGAIN;
     at = at < 0 ? NO_FRAME_AT : l->lasti_units ? at * 2 : at;
     w->rooted = true;
-    return push(w, addr, u64_at(frame, l->frame.code), at, PB_PY_ENTRY);
+    return push_frame(w, addr, u64_at(frame, l->frame.code), at, PB_PY_ENTRY);
 }
 
-/* An entry from C lies between the frame just seen and `back`: the innermost is compared with the C stack's
- * own record of it. */
+/* An entry from C is between the last frame and `back`: the innermost entry is compared with the C stack's
+ * own record. */
 static void note_entry(struct walk *w, uint64_t back)
 {
     if (!w->entry_seen)
@@ -283,15 +283,15 @@ static int push_chunked(struct walk *w, uint64_t addr, const uint8_t *frame)
     struct copy copy = {.instr = u64_at(frame, l->frame.instr),
                         .index = l->frame.tlbc ? u32_at(frame, l->frame.tlbc) : 0};
     if (copy.index) {
-        int r = push(w, addr, code, NO_FRAME_AT, 0);
+        int r = push_frame(w, addr, code, NO_FRAME_AT, 0);
         if (r == 0)
             w->py->copies[w->stack->n - 1] = copy;
         return r;
     }
-    /* One unit before the first instruction: it is about to begin. */
+    /* One unit before the first instruction: the frame is about to begin. */
     if (at < -2 || at > INT32_MAX)
         return -EAGAIN;
-    return push(w, addr, code, at < 0 ? NO_FRAME_AT : (int32_t)at, entry ? PB_PY_ENTRY : 0);
+    return push_frame(w, addr, code, at < 0 ? NO_FRAME_AT : (int32_t)at, entry ? PB_PY_ENTRY : 0);
 }
 
 static int walk_frames(struct walk *w, uint64_t addr)
@@ -323,8 +323,8 @@ static int walk_frames(struct walk *w, uint64_t addr)
     return w->rooted || w->stack->n == 0 ? 0 : -EAGAIN;
 }
 
-/* 3.11 and 3.12 keep the current frame in a struct on the C stack, one for each entry, which is in its place
- * before it is filled: what it names must return to what the one before it names. */
+/* 3.11 and 3.12 keep the current frame in a struct on the C stack, one per entry, which is linked before it
+ * is filled: its frame must return to that of the struct before. */
 static int find_head(struct walk *w, uint64_t *ret_head, uint64_t *ret_before)
 {
     struct pb_py *py = w->py;
@@ -356,12 +356,12 @@ int pb_py_word_of_stack(struct pb_py *py, uint64_t addr, uint64_t *ret)
         *ret = u64_at(newest.at, addr - newest.addr);
         return 0;
     }
-    /* Not from a page that is kept: that may be older than the frame. */
+    /* Not from a kept page: that may be older than the frame. */
     ssize_t got = pb_source_read_some(py->source, addr, ret, sizeof(*ret));
     return got < 0 ? (int)got : got == sizeof(*ret) ? 0 : -EFAULT;
 }
 
-/* Takes out the frames that the interpreter makes for its own use, as Python does. */
+/* Removes the interpreter's internal frames, as Python does. */
 static void drop_hidden(struct pb_py_stack *s)
 {
     size_t kept = 0;
@@ -404,7 +404,7 @@ int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_sta
     stack->n = 0;
     stack->truncated = false;
     w.next.tstate = t->tstate;
-    int r = fetch(&w);
+    int r = fetch_state(&w);
     if (r < 0)
         return r;
     if (u64_at(w.tstate, l->tstate.thread_id) != t->ident)
@@ -458,7 +458,7 @@ int pb_py_sample_with(struct pb_py *py, const struct pb_py_thread *t, struct pb_
 {
     struct sample s = {py, t, stack, more, arg};
 
-    /* Not even begun: it would stop the thread for nothing. */
+    /* Not even begun: it would stop the thread in vain. */
     if (is_late(&py->budget))
         return -ETIMEDOUT;
     return pb_moment_read(m, ways, read_sample, &s, &stack->way);

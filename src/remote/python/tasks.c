@@ -1,8 +1,8 @@
-/* tasks: the tasks of asyncio that a thread's event loop has, with what each awaits; see reader.h.
+/* tasks: the asyncio tasks of a thread's event loop, with what each awaits; see reader.h.
  *
- * Up to 3.13 they are in a WeakSet of asyncio.tasks, which is reached through the globals of the loop's own
- * frame; from 3.14 on in a list that the thread state has. No header tells the layout of a Task: its
- * coroutine is the one field that points at a coroutine, and its name is the string that follows. */
+ * Up to 3.13 they are in a WeakSet of asyncio.tasks, reached through the globals of the loop's own frame;
+ * from 3.14 on in a list of the thread state. No header has the layout of a Task: its coroutine is the one
+ * field that points at a coroutine, and its name is the string that follows. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@
 #define TASK_LEN    320
 #define NODE_SEARCH 40 /* words from the head of a Task to its link in the list */
 #define TYPE_SIZE   48
-#define SET_MAX     (1 << 16) /* slots or links that are looked at */
+#define SET_MAX     (1 << 16) /* slots or links that are read */
 #define TASKS_TRIED 4096
 
 enum { AFTER_HEAD_0 = 0, AFTER_HEAD_1 = 8 };
@@ -23,7 +23,7 @@ struct chain {
     struct copy copies[CHAIN_MAX];
     struct pb_py_frame frames[CHAIN_MAX];
     size_t n;
-    uint64_t awaited; /* by the innermost; 0: nothing */
+    uint64_t awaited; /* by the innermost; 0: none */
     bool running;
 };
 
@@ -51,7 +51,7 @@ static uint64_t field(struct pb_py *py, uint64_t object, unsigned after_head)
     return read_u64(py, object + py->layout.object.size + after_head, &value) == 0 ? value : 0;
 }
 
-/* What a suspended frame awaits: the object on top of its stack. 0: it does not await, or runs. */
+/* The object that a suspended frame awaits, on top of its stack. 0: it does not await, or runs. */
 static uint64_t top_of(struct pb_py *py, uint64_t frame, uint64_t *ret_running)
 {
     const struct pb_py_layout *l = &py->layout;
@@ -72,13 +72,13 @@ static uint64_t top_of(struct pb_py *py, uint64_t frame, uint64_t *ret_running)
     }
     if (!top || read_u64(py, top - 8, &value) < 0)
         return 0;
-    /* 3.15 keeps an index, or nothing, above what is awaited. */
+    /* 3.15 keeps an index, or NULL, above the awaited object. */
     if (l->tagged && ((value & 3) == 3 || !untag(py, value)) && read_u64(py, top - 16, &value) < 0)
         return 0;
     return untag(py, value);
 }
 
-/* The coroutine, generator or asynchronous generator that an awaited object stands for. 0: it is none. */
+/* The coroutine, generator or asynchronous generator of an awaited object. 0: it is none. */
 static uint64_t generator_of(struct pb_py *py, uint64_t object)
 {
     char type[TYPE_SIZE];
@@ -153,7 +153,7 @@ static uint64_t read_task(struct pb_py *py, uint64_t task, char *name, size_t si
             continue;
         if (type_name(py, words[i + 1], type) && strcmp(type, "str") == 0)
             pb_py_text(py, words[i + 1], name, size, NULL);
-        else if (strcmp(type, "int") == 0) { /* 3.12 on: a number until the program asks for its name */
+        else if (strcmp(type, "int") == 0) { /* 3.12 on: a number until the program reads the name */
             struct value_out o = {.py = py, .buf = name, .size = size};
             pb_py_put(&o, "Task-");
             pb_py_put_value(&o, words[i + 1], 0);
@@ -180,7 +180,7 @@ static void name_awaited(struct pb_py *py, uint64_t object, char *ret, size_t si
         strncat(ret, dot ? dot + 1 : type, size - 1);
 }
 
-static int show(struct tour *tour, uint64_t task)
+static int show_task(struct tour *tour, uint64_t task)
 {
     struct pb_py_task shown = {.addr = task};
     struct chain c = {0};
@@ -221,7 +221,7 @@ static int find_item(struct pb_py *py, struct items *it, const char *const *name
     return -ENOENT;
 }
 
-/* The globals of the loop name the module asyncio.tasks, and that its set of tasks. */
+/* The globals of the loop's module have the module asyncio.tasks, which has the set of tasks. */
 static int find_set(struct pb_py *py, const struct pb_py_stack *stack, uint64_t *ret)
 {
     static const char *const module[] = {"tasks", NULL}, *const sets[] = {"_all_tasks", "_scheduled_tasks",
@@ -242,7 +242,7 @@ static int find_set(struct pb_py *py, const struct pb_py_stack *stack, uint64_t 
     return -ENOENT;
 }
 
-/* A set of weak references, whose first field is what they refer to. */
+/* A set of weak references; the first field of each is its object. */
 static int walk_set(struct tour *tour, uint64_t set)
 {
     struct pb_py *py = tour->py;
@@ -255,11 +255,11 @@ static int walk_set(struct tour *tour, uint64_t set)
     for (uint64_t i = 0; r == 0 && i <= mask && tour->n < tour->max && !is_late(&py->budget); i++)
         if (pb_source_read(py->source, table + 16 * i, entry, sizeof(entry)) == 0 && entry[0] &&
             entry[1] != UINT64_MAX)
-            r = show(tour, field(py, entry[0], AFTER_HEAD_0));
+            r = show_task(tour, field(py, entry[0], AFTER_HEAD_0));
     return r;
 }
 
-/* The Task that a link is in: its head is some words before, and its type says so. */
+/* The Task that contains a link: its head is some words before, recognised by its type. */
 static uint64_t task_of(struct pb_py *py, uint64_t node)
 {
     char type[TYPE_SIZE];
@@ -281,7 +281,7 @@ static int walk_list(struct tour *tour, uint64_t head)
             break;
         uint64_t task = task_of(tour->py, node);
         if (task)
-            r = show(tour, task);
+            r = show_task(tour, task);
         if (r == 0)
             r = read_u64(tour->py, node, &node);
     }

@@ -1,9 +1,9 @@
-/* tensor: arrays of numpy and tensors of torch, by what they are and not by what is in them: type, shape,
- * device and where their data is.
+/* tensor: numpy arrays and torch tensors by their type, shape, device and data address, not by their
+ * contents.
  *
- * Neither library tells its layout. numpy's has been the same since 1.x. That of a torch tensor is found each
- * time by the pointer back to its Python object, which stands right before the sizes, and holds only if the
- * count of elements is the product of the sizes: otherwise nothing is claimed. */
+ * Neither library publishes its layout. numpy's has been the same since 1.x. In a torch tensor the pointer
+ * back to its Python object is right before the sizes; it is searched for each time, and accepted only if the
+ * count of elements is the product of the sizes. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -63,7 +63,7 @@ static bool put_numpy(struct value_out *o, uint64_t addr)
 
 enum { IMPL_LEN = 256, IMPL_SEARCH = 96, INLINE_DIMS = 5 };
 
-/* By the number of its ScalarType; NULL: one we do not know. */
+/* By the number of its ScalarType; NULL: unknown. */
 static const char *torch_type(unsigned type, unsigned *ret_size)
 {
     static const char *const names[] = {"uint8",           "int8",
@@ -137,8 +137,7 @@ static bool put_impl(struct value_out *o, const uint8_t *impl, size_t sizes_at)
     return true;
 }
 
-/* The Python object has, right after its head, a struct whose one or two first words hold the tensor's own.
- */
+/* Right after its head the Python object has a struct whose first or second word points to the tensor. */
 static bool put_torch(struct value_out *o, uint64_t addr)
 {
     uint64_t words[2];
@@ -156,7 +155,7 @@ static bool put_torch(struct value_out *o, uint64_t addr)
     return false;
 }
 
-/* Whether a class or one it is derived from is that. */
+/* Whether the object's class or one of its bases has that name. */
 static bool derives_from(struct pb_py *py, uint64_t object, const char *name)
 {
     const struct pb_py_layout *l = &py->layout;

@@ -1,5 +1,5 @@
-/* text: strings of the target as UTF-8. They are Latin-1, UCS-2 or UCS-4 there, whichever is the narrowest
- * that holds them, in the object itself (compact) or, before 3.12, also apart from it. */
+/* text: strings of the target as UTF-8. They are stored as Latin-1, UCS-2 or UCS-4, the narrowest that fits,
+ * in the object itself (compact) or, before 3.12, also apart from it. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@
 struct head {
     uint64_t length;
     unsigned width;   /* bytes a character */
-    uint64_t data_at; /* its text, from the object on; 0: at `data` */
+    uint64_t data_at; /* offset of its text in the object; 0: at `data` */
     uint64_t data;
 };
 
@@ -67,12 +67,13 @@ static uint32_t char_at(const uint8_t *data, unsigned width, size_t i)
 {
     uint32_t c = 0;
     memcpy(&c, data + i * width, width);
-    /* A lone surrogate (bytes of a file name that are no text) is not UTF-8. */
+    /* A lone surrogate (bytes of a file name that are not text) is not UTF-8. */
     return c > 0x10ffff || (c >= SURROGATES && c < SURROGATES + SURROGATES_N) ? REPLACEMENT : c;
 }
 
-/* As many of n characters as fit, ended by NUL; false where some were left out. */
-static bool encode(const uint8_t *data, unsigned width, size_t n, char *ret, size_t size, size_t *ret_len)
+/* Encodes as many of n characters as fit, ended by NUL; false: some were left out. */
+static bool encode_utf8(const uint8_t *data, unsigned width, size_t n, char *ret, size_t size,
+                        size_t *ret_len)
 {
     size_t len = 0, i = 0;
     char one[4];
@@ -100,7 +101,7 @@ int pb_py_text_of(struct pb_py *py, uint64_t addr, const uint8_t *object, size_t
     int r = parse_head(py, object, have, &h);
     if (r < 0)
         return r;
-    /* No more characters are looked at than can fit: each takes a byte at least. */
+    /* No more characters are read than can fit: each takes a byte at least. */
     uint64_t wanted = h.length < size ? h.length : size;
     if (wanted > CHARS_MAX)
         wanted = CHARS_MAX;
@@ -115,7 +116,7 @@ int pb_py_text_of(struct pb_py *py, uint64_t addr, const uint8_t *object, size_t
             return r;
         data = more;
     }
-    bool whole = encode(data, h.width, wanted, ret, size, &len);
+    bool whole = encode_utf8(data, h.width, wanted, ret, size, &len);
     if (ret_cut)
         *ret_cut = !whole || wanted < h.length;
     return (int)len;
@@ -127,7 +128,7 @@ int pb_py_text(struct pb_py *py, uint64_t addr, char *ret, size_t size, bool *re
     size_t have = sizeof(object);
 
     int r = pb_source_read(py->source, addr, object, have);
-    if (r == -EFAULT) { /* near the end of a mapping: only what must be there */
+    if (r == -EFAULT) { /* near the end of a mapping: only the required bytes */
         have = py->layout.unicode.compact_size + 8;
         r = have <= HEAD_MAX ? pb_source_read(py->source, addr, object, have) : -EBADMSG;
     }

@@ -1,9 +1,8 @@
-/* tids: which native thread a Python thread is; see reader.h.
+/* tids: the native thread of a Python thread; see reader.h.
  *
- * From 3.11 on the kernel's number is in the thread state; before, it is in the struct pthread that the
- * thread's ident points at; a core taken from outside a container knows its threads by their thread pointers.
- * Numbers are looked up in a sorted index, made once a list: a process may have many threads, and may claim
- * to have many more. */
+ * From 3.11 on the thread state has the kernel's tid; before, it is in the struct pthread that the thread's
+ * ident points at; a core taken from outside a container knows its threads by their thread pointers. A sorted
+ * index, made once per list, finds a number: a process may have many threads, and claim to have many more. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -12,8 +11,8 @@
 
 #define PTHREAD_LEN 768
 
-/* Where a struct pthread has its tid: glibc on x86-64 and on aarch64 (before the thread pointer there), musl.
- * What is found must be a thread of the process. */
+/* Offsets of the tid in a struct pthread: glibc on x86-64 and on aarch64 (before the thread pointer there),
+ * musl. The result must be a thread of the process. */
 static const int tid_offsets[] = {720, 208, 48, 56};
 
 /* A thread's number in its own namespace, or its thread pointer, and which of the native threads it is. */
@@ -81,7 +80,7 @@ native_by_pthread(struct pb_py *py, const struct pb_native_threads *native, uint
     return NULL;
 }
 
-/* A forked child of 3.11 may still have its parent's number in the thread state. */
+/* A forked child of 3.11 may still have its parent's tid in the thread state. */
 void pb_py_find_tid(struct pb_py *py, const struct pb_native_threads *native, uint64_t native_id,
                     struct pb_py_thread *t)
 {

@@ -12,7 +12,7 @@
 #include "remote/python/dict.h"
 
 #define DIGITS_MAX                                                                                           \
-    600 /* 30-bit digits of an int that is written out: 5,400 decimal digits would not fit anyway */
+    600 /* 30-bit digits of an int that is printed: 5,400 decimal digits would not fit anyway */
 
 enum {
     TYPE_INT = 1 << 24,
@@ -188,7 +188,7 @@ static void put_float(struct value_out *o, uint64_t addr)
         pb_py_put(o, "<float?>");
         return;
     }
-    /* The shortest that reads back the same, as Python's. */
+    /* The shortest text that reads back the same, as Python does. */
     for (int precision = 15; precision <= 17; precision++) {
         snprintf(text, sizeof(text), "%.*g", precision, value);
         if (strtod(text, NULL) == value)
@@ -252,7 +252,7 @@ static void put_set(struct value_out *o, uint64_t addr, int depth)
     pb_py_put(o, "}");
 }
 
-/* Items of a dict or attributes of an instance. Text below the name of a secret is left out, at any depth. */
+/* Items of a dict or attributes of an instance. Text under the name of a secret is left out, at any depth. */
 static void put_items(struct value_out *o, struct items *it, bool attributes, int depth)
 {
     uint64_t key, value;
@@ -270,7 +270,7 @@ static void put_items(struct value_out *o, struct items *it, bool attributes, in
             pb_py_put(o, pb_py_text(o->py, key, name, sizeof(name), NULL) >= 0 ? name : "?");
         else
             pb_py_put_value(o, key, depth - 1);
-        /* As it is shown: keys may be bytes or tuples as well. */
+        /* As shown: keys may be bytes or tuples too. */
         bool outer = o->masked;
         o->masked |= pb_redact_name(o->py->redact, o->buf + begin, o->len - begin);
         pb_py_put(o, attributes ? "=" : ": ");
@@ -318,7 +318,7 @@ static int read_type(struct pb_py *py, uint64_t addr, uint64_t *ret_flags, char 
     if (r == 0)
         r = read_u64(py, type + l->type.name, &at);
     for (size_t want = size - 1; r == 0 && want; want /= 2) {
-        /* Near the end of a mapping less is there. */
+        /* Near the end of a mapping there are fewer bytes. */
         memset(name, 0, size);
         if (pb_source_read(py->source, at, name, want) == 0)
             break;
