@@ -22,6 +22,14 @@ const steps = {
   text: (selector) => page.locator(selector ?? "body").first().innerText(),
   count: (selector) => page.locator(selector).count(),
   click: (selector) => page.locator(selector).first().click(),
+  drag: async (selector, from, to) => {
+    const { x, y, width, height } = await page.locator(selector).first().boundingBox();
+    await page.mouse.move(x + width * from, y + height / 2);
+    await page.mouse.down();
+    await page.mouse.move(x + width * to, y + height / 2, { steps: 4 });
+    await page.mouse.up();
+  },
+  choose: async (selector, value) => { await page.locator(`${selector} option[value="${value}"]`).waitFor({ state: "attached" }); await page.locator(selector).selectOption(value); },
   press: (key) => page.keyboard.press(key),
   type: (text) => page.keyboard.type(text),
   evaluate: (code) => page.evaluate(code),

@@ -4,9 +4,11 @@ import os
 import re
 import subprocess
 import sys
+import time
 import urllib.parse
 from pathlib import Path
 
+import jobs
 import pytest
 from jobs import PROGRAM, probe
 from serve_kit import service
@@ -182,8 +184,10 @@ def test_memory_settings_prompt_and_runs_show_what_the_service_says(served, job,
 def test_inspect_shows_variables_and_objects_as_text(served, job, tmp_path):
     found = browse(served, tmp_path, ["open", f"#/inspect?target={job.pid}&tab=frame"], ["see", "own_variable"], ["text", "table"], ["click", "a:text-is('own_variable')"], ["see", "builtins.str"], ["text", "main"],
                    ["evaluate", "location.hash"], ["click", ".seg button:has-text('Over ranks')"], ["click", "a:text-is('own_variable')"], ["see", "own_variable is the same in all 1"], ["text", "table"], ["count", "img"],
-                   ["click", ".seg button:has-text('Tensors')"], ["see", "no tensors of torch"])
-    assert f"{EVIL}\\'; DROP" in found[2] and EVIL in found[5] and EVIL in found[-4] and found[-3] == 0
+                   ["click", ".seg button:has-text('Tensors')"], ["see", "no tensors of torch"],
+                   ["open", f"#/inspect?target={job.pid}&x=exec('EVIL%3D1')"], ["see", "Inspect runs it"])
+    assert f"{EVIL}\\'; DROP" in found[2] and EVIL in found[5] and EVIL in found[10] and found[11] == 0
+    assert probe("-t", job.pid, "eval", "EVIL").stdout.strip() == repr(EVIL), "a link alone runs nothing"
     assert "x=own_variable%40wait_for_ever" in found[6]
 
 
@@ -196,6 +200,63 @@ def test_debug_sets_a_log_point_and_serves_a_debugger(served, job, tmp_path):
     assert found[9] == 0 and "page_job.py:8" in found[10]
     [configuration] = json.loads(found[-3])["configurations"]
     assert configuration["connect"]["host"] == "127.0.0.1" and configuration["connect"]["port"] > 1023
+
+
+PHASES = """
+import time
+def early():
+    time.sleep(2.5)
+def late():
+    print("late", flush=True)
+    time.sleep(1000)
+print("ready", flush=True)
+early()
+late()
+"""
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A run that was recorded and has ended: its id."""
+    script = tmp_path_factory.mktemp("ended") / "phases_job.py"
+    script.write_text(PHASES)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout.readline() == "ready\n"
+        assert probe("-t", running.pid, "inject").returncode == 0
+        assert probe("-t", running.pid, "record", "--background").returncode == 0
+        assert running.stdout.readline() == "late\n"
+        wait_for(lambda: "late" in probe("-t", running.pid, "query", "SELECT function FROM python.stacks").stdout)
+        running.kill()
+    return wait_for(lambda: next((row["id"] for row in json.loads(probe("list", "--dead", "--json").stdout)
+                                  if row["pid"] == running.pid and row["state"] == "dead"), None))
+
+
+def wait_for(found):
+    for _ in range(300):
+        if answer := found():
+            return answer
+        time.sleep(0.1)
+    raise AssertionError("it did not come within 30 s")
+
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_a_run_that_has_ended_opens_with_its_stacks_and_goes_back(served, ended, tmp_path):
+    found = browse(served, tmp_path, ["open", f"#/activity?target={ended}"], ["find", "[role=treeitem]:has-text('late')"], ["click", "input[type=range]"], ["press", "Home"], ["find", "[role=treeitem]:has-text('early')"],
+                   ["press", "End"], ["find", "[role=treeitem]:has-text('late')"], ["text", ".foot code"], ["click", "a:has-text('Flame graph of the 10 s before')"], ["find", ".stage canvas"], ["see", "early (phases_job.py)"],
+                   ["drag", ".time svg", 0.05, 0.3], ["find", "aside tr:has-text('early'):has-text('100.0')"], ["evaluate", "location.hash"],
+                   ["press", "x"], ["click", ".seg button:has-text('Drag sets B')"], ["drag", ".time svg", 0.95, 0.999], ["see", "B against A"], ["text", "aside"], ["text", ".note.odd"])
+    assert f"-t {ended} query" in found[7] and "a=" in found[-7]
+    assert re.search(r"late \(phases_job.py\)\s+0.0\s+100.0\s+\+100.0", found[-2]) and "late" in found[-2] and "instead of" in found[-1]
+
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_flame_goes_on_live_and_compares_two_processes(served, job, tmp_path):
+    with jobs.python() as other:
+        found = browse(served, tmp_path, ["open", f"#/flame?target={job.pid}&seconds=1&live=1&idle=1"], ["see", "of the last 2 rounds"], ["click", "[role=switch]:has-text('Live')"], ["click", "[role=switch]:has-text('Diff')"],
+                       ["choose", "select[aria-label='B is']", str(other.pid)], ["see", "B against A"], ["text", "aside"], ["click", ".seg button:has-text('Off CPU')"], ["see", "B against A"], ["count", "img"])
+    assert re.search(r"train \([^)]*\)\s+0.0\s+\d+", found[6]) and found[-1] == 0
 
 
 @browser_only

@@ -1,24 +1,53 @@
 // A flame graph as flat arrays in depth-first order: what is drawn is found without walking a tree of objects.
-export interface Flame { names: string[]; name: Int32Array; depth: Int32Array; start: Float64Array; weight: Float64Array; self: Float64Array; end: Int32Array; parent: Int32Array; n: number; total: number; deepest: number }
+export interface Flame { names: string[]; name: Int32Array; depth: Int32Array; start: Float64Array; weight: Float64Array; self: Float64Array; end: Int32Array; parent: Int32Array; n: number; total: number; deepest: number; diff?: { a: Float64Array; b: Float64Array; of_a: number; of_b: number } }
 
-interface Build { name: string; weight: number; self: number; children: Map<string, Build> }
+interface Build { name: string; weight: number; self: number; a: number; children: Map<string, Build> }
+export type Order = "heavy" | "name";
 
-// Lines of "outermost;..;innermost COUNT".
-export function parse_folded(text: string): Flame {
-  const root: Build = { name: "all", weight: 0, self: 0, children: new Map() };
+function add(root: Build, text: string, scale: number, before: boolean) {
   for (const line of text.split("\n")) {
-    const cut = line.lastIndexOf(" "), count = Number(line.slice(cut + 1));
+    const cut = line.lastIndexOf(" "), count = scale * Number(line.slice(cut + 1));
     if (cut < 1 || !(count > 0)) continue;
     let at = root;
     at.weight += count;
+    if (before) at.a += count;
     for (const name of line.slice(0, cut).split(";")) {
       let next = at.children.get(name);
-      if (!next) at.children.set(name, (next = { name, weight: 0, self: 0, children: new Map() }));
+      if (!next) at.children.set(name, (next = { name, weight: 0, self: 0, a: 0, children: new Map() }));
       next.weight += count;
+      if (before) next.a += count;
       at = next;
     }
     at.self += count;
   }
+}
+
+const empty = (): Build => ({ name: "all", weight: 0, self: 0, a: 0, children: new Map() });
+
+// Lines of "outermost;..;innermost COUNT".
+export function parse_folded(text: string, order: Order = "heavy"): Flame {
+  const root = empty();
+  add(root, text, 1, false);
+  return flatten(root, order);
+}
+
+const total_of = (text: string) => text.split("\n").reduce((sum, line) => sum + (Number(line.slice(line.lastIndexOf(" ") + 1)) || 0), 0);
+
+// Two in one: a box is as wide as its share of A and its share of B together, so that what is only in one of them is there too.
+export function diff_folded(before: string, after: string, order: Order = "heavy"): Flame {
+  const root = empty(), of_a = total_of(before), of_b = total_of(after);
+  if (of_a > 0) add(root, before, 0.5 / of_a, true);
+  if (of_b > 0) add(root, after, 0.5 / of_b, false);
+  const f = flatten(root, order), a = new Float64Array(f.n), b = new Float64Array(f.n);
+  let at = 0;
+  const walk = (n: Build) => { const i = at++; a[i] = 2 * n.a; b[i] = 2 * (n.weight - n.a); for (const c of sorted(n, order)) walk(c); };
+  walk(root);
+  return { ...f, diff: { a, b, of_a, of_b } };
+}
+
+const sorted = (b: Build, order: Order) => [...b.children.values()].sort((x, y) => (order === "heavy" ? y.weight - x.weight || (x.name < y.name ? -1 : 1) : x.name < y.name ? -1 : 1));
+
+function flatten(root: Build, order: Order): Flame {
   let n = 0;
   const size = (b: Build) => { n++; for (const c of b.children.values()) size(c); };
   size(root);
@@ -32,8 +61,7 @@ export function parse_folded(text: string): Flame {
     f.name[i] = name; f.depth[i] = depth; f.start[i] = start; f.weight[i] = b.weight; f.self[i] = b.self; f.parent[i] = parent;
     f.deepest = Math.max(f.deepest, depth);
     let at = start;
-    // The heaviest first.
-    for (const c of [...b.children.values()].sort((x, y) => y.weight - x.weight)) { put(c, depth + 1, at, i); at += c.weight; }
+    for (const c of sorted(b, order)) { put(c, depth + 1, at, i); at += c.weight; }
     f.end[i] = next;
   };
   put(root, 0, 0, -1);
@@ -46,20 +74,20 @@ export function kind_of(name: string): Kind {
   return name === "all" ? "all" : /^\[.*\]$/.test(name) ? "wait" : / \[[^\]]*\]$|\.so[\w.]*\)?$/.test(name) ? "nat" : /\([^)]*\/[^)]*\)$/.test(name) ? "lib" : "own";
 }
 
-export interface Top { name: string; self: number; total: number }
+export interface Top { name: string; self: number; total: number; a: number; b: number }
 
 export function tops(f: Flame, most = 200): Top[] {
   const by = new Map<number, Top>();
   const open: number[] = []; // names above a node: a function that calls itself counts once
   for (let i = 1; i < f.n; i++) {
     open.length = f.depth[i];
-    const t = by.get(f.name[i]) ?? { name: f.names[f.name[i]], self: 0, total: 0 };
+    const t = by.get(f.name[i]) ?? { name: f.names[f.name[i]], self: 0, total: 0, a: 0, b: 0 };
     t.self += f.self[i];
-    if (!open.includes(f.name[i])) t.total += f.weight[i];
+    if (!open.includes(f.name[i])) { t.total += f.weight[i]; if (f.diff) { t.a += f.diff.a[i]; t.b += f.diff.b[i]; } }
     open[f.depth[i]] = f.name[i];
     by.set(f.name[i], t);
   }
-  return [...by.values()].sort((a, b) => b.self - a.self || b.total - a.total).slice(0, most);
+  return [...by.values()].sort((a, b) => (f.diff ? Math.abs(b.b - b.a) - Math.abs(a.b - a.a) : b.self - a.self || b.total - a.total)).slice(0, most);
 }
 
 export const ROW = 20;
@@ -77,13 +105,15 @@ export function draw(x: CanvasRenderingContext2D, f: Flame, width: number, heigh
     if (y + ROW < 0 || y > height) return;
     const name = f.names[f.name[i]], kind = kind_of(name), is = hit?.[f.name[i]];
     x.globalAlpha = hit && !is ? 0.35 : 1;
-    x.fillStyle = p.colours[kind === "all" || kind === "wait" ? kind : `${kind}${f.name[i] & 1}`];
+    const more = f.diff ? f.diff.b[i] - f.diff.a[i] : 0;
+    x.fillStyle = f.diff ? p.colours[Math.abs(more) < 0.005 ? "same" : `${more > 0 ? "more" : "less"}${Math.abs(more) < 0.05 ? 0 : 1}`] : p.colours[kind === "all" || kind === "wait" ? kind : `${kind}${f.name[i] & 1}`];
     x.fillRect(left, y, Math.max(0.5, w - 0.7), ROW - 1);
     x.globalAlpha = 1;
     if (i === p.picked || is) { x.strokeStyle = i === p.picked ? p.colours.text : p.colours.hit; x.lineWidth = i === p.picked ? 2 : 1; x.strokeRect(left + 1, y + 1, Math.max(1, w - 3), ROW - 3); }
     if (w < 28) return;
     x.fillStyle = p.colours.text;
-    const fit = Math.floor((w - 8) / 6.7);
+    const fit = Math.floor((w - 8) / 6.7), tail = f.diff && Math.abs(more) >= 0.005 ? ` ${more > 0 ? "+" : "−"}${Math.abs(100 * more).toFixed(1)}` : "";
+    if (tail && fit > tail.length + 8) { const room = fit - tail.length; x.fillText((name.length > room ? `${name.slice(0, room - 1)}…` : name) + tail, left + 4, y + ROW / 2); return; }
     x.fillText(name.length > fit ? `${name.slice(0, Math.max(1, fit - 1))}…` : name, left + 4, y + ROW / 2);
   };
   for (let i = p.root; i >= 0; i = f.parent[i]) if (i !== p.root) box(i, 0, width);

@@ -11,7 +11,11 @@ export function useTarget(): { chosen: Chosen; target: Target | undefined; dead:
   const chosen = useChosen(), { data } = useLive<Target[]>("/api/v1/targets", 2000);
   if (!chosen) return null;
   const target = data?.find((t) => String(t.pid) === chosen.target || t.id === chosen.target);
-  return { chosen, target, dead: target?.state === "dead" || target?.state === "archived", probed: target?.state !== "python" };
+  return {
+    chosen, target,
+    // A run by its id may be an old one, which is not listed.
+    dead: target ? target.state === "dead" || target.state === "archived" : chosen.target.includes("@"), probed: target?.state !== "python",
+  };
 }
 
 export function NeedTarget({ what }: { what: string }) {

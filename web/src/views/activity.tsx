@@ -1,14 +1,16 @@
 // Activity: the stacks of all chosen processes as one tree, and of one frame its source place, variables and what it waits for.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { command, curl, with_args, type Process, type Unread } from "../api";
+import { command, curl, with_args, type ApiError, type Process, type Target, type Unread } from "../api";
 import { clock, ranges, seconds, some } from "../format";
 import { useKeys } from "../keys";
 import { useLive } from "../live";
-import { href, put, useRoute } from "../route";
+import { moment_sql, range_text, stacks_at, useRecorded, type Recorded } from "../recorded";
+import { href, put, useRoute, type Chosen } from "../route";
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
 import { StateTag, state_word, thread_state, wait_words } from "../states";
+import { Strip as Times } from "../strip";
 import { merge, type Node, type Who } from "../tree";
-import { Foot, Loading, Seg, Switch, Trouble } from "../ui";
+import { Blank, Command, Foot, Loading, Seg, Switch, Trouble } from "../ui";
 
 function names(who: Who[], threads: boolean): string {
   if (threads && new Set(who.map((w) => w.process.pid)).size === 1) return who.length > 4 ? `${who.length} threads` : who.map((w) => w.thread.name).join(", ");
@@ -67,7 +69,7 @@ function Locals({ pid, shown }: { pid: number; shown: Shown }) {
   );
 }
 
-function Detail({ shown, total }: { shown: Shown; total: number }) {
+function Detail({ shown, total, past }: { shown: Shown; total: number; past: boolean }) {
   const { node } = shown, [first] = node.ends.length ? node.ends : node.who, frame = node.frame, w = first.thread.waits_for;
   return (
     <>
@@ -87,7 +89,7 @@ function Detail({ shown, total }: { shown: Shown; total: number }) {
         </ul>
         {first.process.notes.map((n) => <p key={n} class="dim">{n}</p>)}
       </div>
-      <Locals pid={first.process.pid} shown={shown} />
+      {past ? <p class="pane dim">Variables are not recorded with the stacks.</p> : <Locals pid={first.process.pid} shown={shown} />}
     </>
   );
 }
@@ -120,38 +122,72 @@ function Tree({ rows, picked, pick, closed, toggle, total, processes, threads }:
   );
 }
 
+// The stacks of a moment that was recorded: of a run that has ended its last one, until another is chosen.
+function usePast(chosen: Chosen | undefined, target: Target | undefined, dead: boolean) {
+  const { args } = useRoute(), { recorded, known } = useRecorded(chosen, target), on = dead || args.has("at"), [found, set] = useState<{ processes?: Process[]; error?: ApiError; at: number }>({ at: 0 });
+  const at = recorded ? Math.max(recorded.from, Math.min(recorded.until, Number(args.get("at")) || recorded.until)) : 0;
+  useEffect(() => {
+    if (!on || !recorded) return;
+    let gone = false;
+    const wait = setTimeout(() => stacks_at(recorded, at, target?.command ?? "").then((processes) => { if (!gone) set({ processes, at }); }, (error) => { if (!gone) set({ error, at }); }), 60);
+    return () => { gone = true; clearTimeout(wait); };
+  }, [on, recorded?.of.target, recorded?.until, at]);
+  return { ...found, on, recorded, known, at, shown: found.at };
+}
+
+function Slider({ of, at, dead }: { of: Recorded; at: number; dead: boolean }) {
+  const to = (t: number) => put({ at: Math.max(of.from, Math.min(of.until, t)).toFixed(2), frame: null }), [playing, play] = useState(false);
+  useEffect(() => { if (playing) { const t = setTimeout(() => (at >= of.until ? play(false) : to(at + 1)), 400); return () => clearTimeout(t); } }, [playing, at]);
+  useKeys({ a: () => to(at - 1), d: () => to(at + 1) });
+  return (
+    <>
+      <Times of={of} marks={[]} at={at} choose={(r) => to(r.until)} label={`Recorded from ${clock(of.from * 1000)} to ${clock(of.until * 1000)}: shown is ${clock(at * 1000)}`} />
+      <div class="bar">
+        <input class="slide" type="range" aria-label="Moment" aria-valuetext={clock(at * 1000)} min={of.from} max={of.until} step={0.1} value={at} onInput={(e) => to(Number(e.currentTarget.value))} />
+        <b class="mono">{clock(at * 1000)}</b><button class="ctl" title="a" onClick={() => to(at - 1)}>1 s back</button><button class="ctl" title="d" onClick={() => to(at + 1)}>1 s on</button><button class="ctl" onClick={() => { if (!playing && at >= of.until) to(of.from); play(!playing); }}>{playing ? "Stop" : "Play"}</button>
+        <a href={href("flame", { from: "record", a: range_text({ from: Math.max(of.from, at - 10), until: at }) })}>Flame graph of the 10 s before</a>
+        <span class="gap" />{!dead && <button class="ctl main" onClick={() => put({ at: null, frame: null })}>Back to now</button>}
+      </div>
+    </>
+  );
+}
+
 export default function Activity() {
   const about = useTarget(), { args } = useRoute(), [closed, close] = useState<Set<string>>(new Set());
   const chosen = about?.chosen, native = args.get("native") === "1", lines = args.get("by") === "line", single = !!chosen && !chosen.all;
   const threads = (args.get("threads") ?? (single ? "all" : "main")) === "all", idle = args.get("idle") === "1", picked = args.get("frame") ?? "";
-  const path = chosen ? with_args("/api/v1/stacks", { target: chosen.target, all: chosen.all, native }) : null;
-  const stacks = useLive<(Process | Unread)[]>(path, 1000), read = useMemo(() => (stacks.data ?? []).filter((p): p is Process => !p.error), [stacks.data]), unread = (stacks.data ?? []).filter((p): p is Unread => !!p.error);
-  const tree = useMemo(() => stacks.data && merge(read, { lines, threads, idle }), [stacks.data, lines, threads, idle]);
+  const past = usePast(chosen, about?.target, !!about?.dead);
+  const path = chosen && !past.on ? with_args("/api/v1/stacks", { target: chosen.target, all: chosen.all, native }) : null;
+  const stacks = useLive<(Process | Unread)[]>(path, 1000), given = past.on ? past.processes : stacks.data, read = useMemo(() => (given ?? []).filter((p): p is Process => !p.error), [given]), unread = (given ?? []).filter((p): p is Unread => !!p.error);
+  const tree = useMemo(() => given && merge(read, { lines, threads, idle }), [given, lines, threads, idle]);
   const rows = tree ? flat(tree.root, closed) : [], at = rows.findIndex((r) => r.path === picked);
   const pick = (p: string) => put({ frame: p }), toggle = (p: string) => close((s) => { const next = new Set(s); if (!next.delete(p)) next.add(p); return next; });
   const move = (n: number) => { const next = rows[Math.max(0, Math.min(rows.length - 1, at + n))]; if (next) pick(next.path); };
   useKeys({ j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1), Enter: () => toggle(picked), ArrowLeft: () => { if (!closed.has(picked)) toggle(picked); }, ArrowRight: () => { if (closed.has(picked)) toggle(picked); }, Escape: () => put({ frame: null }) });
   if (!about || !chosen) return <NeedTarget what="Stacks: what every thread of a process is doing." />;
-  const text = command("-t", chosen.target, chosen.all && "--all", "backtrace", native && "--native"), foot = <Foot command={text} curl={curl(path!)} />;
-  if (about.dead) return <><div class="body"><NoAnswer error={stacks.error ?? ({ status: 422, message: "the process has ended" } as never)} title="It has ended: there are no stacks now." target={chosen.target}><p>What it recorded can be read: <a href={href("sql", { q: "SELECT * FROM python.exceptions" })}>its exceptions</a>, <a href={href("memory")}>its memory</a>.</p></NoAnswer></div>{foot}</>;
-  if (!stacks.data && stacks.error) return <><div class="body"><NoAnswer error={stacks.error} title="Its stacks cannot be read." target={chosen.target} /></div>{foot}</>;
-  if (!tree) return <Loading what="Reading the stacks." />;
+  const text = command("-t", chosen.target, chosen.all && "--all", "backtrace", native && "--native"), foot = past.recorded && past.on ? <Foot command={command("-t", past.recorded.of.target, past.recorded.of.all && "--all", "query", moment_sql(past.recorded, past.at))} curl={curl(with_args("/api/v1/query", { ...past.recorded.of }), moment_sql(past.recorded, past.at))} /> : <Foot command={text} curl={curl(path ?? "/api/v1/stacks")} />;
+  const slider = past.on && past.recorded && <Slider of={past.recorded} at={past.at} dead={about.dead} />;
+  if (about.dead && !past.recorded) return past.known ? <><div class="body"><Blank title="It has ended, and its stacks were not recorded."><p>What else it left: <a href={href("sql", { q: "SELECT timestamp, thread, depth, function, file, line, locals FROM python.crash_frames ORDER BY id, thread, depth" })}>the frames that it died in</a>, where catch was on; <a href={href("sql", { q: "SELECT timestamp, thread, depth, function, file, line FROM python.hang_frames ORDER BY id, thread, depth" })}>those of its hangs</a>; <a href={href("memory")}>its memory</a>; <a href={href("training")}>its logs</a>.</p><p>A recording keeps the stacks of the next run, to its last second:</p><Command text={command("-t", "PID", "record", "--background")} /></Blank></div>{foot}</> : <Loading what="Looking for what was recorded of it." />;
+  if (past.error) return <>{slider}<div class="body"><NoAnswer error={past.error} title="What was recorded cannot be read." target={chosen.target} /></div>{foot}</>;
+  if (!past.on && !stacks.data && stacks.error) return <><div class="body"><NoAnswer error={stacks.error} title="Its stacks cannot be read." target={chosen.target} /></div>{foot}</>;
+  if (!tree) return <>{slider}<Loading what={past.on ? "Reading what was recorded." : "Reading the stacks."} /></>;
   const says = verdict_of(read, tree.root, tree.who, threads), shown = rows[at];
   return (
     <>
-      <Trouble of={stacks} />
+      {!past.on && <Trouble of={stacks} />}
+      {slider}
       <div class="bar">
         <Seg value={lines ? "line" : "function"} of={{ function: "By function", line: "By line" }} on={(v) => put({ by: v === "line" ? "line" : null, frame: null })} label="Equal by" />
         <Switch on={threads} set={(on) => put({ threads: on ? "all" : "main" })}>All threads</Switch>
         <Switch on={idle} set={(on) => put({ idle: on ? "1" : null })}>Idle threads</Switch>
         <Switch on={native} set={(on) => put({ native: on ? "1" : null, frame: null })}>Native frames</Switch>
-        <span class="gap" /><span class="dim">{some(read.length, "process", "processes")}{unread.length ? ` of ${stacks.data!.length}` : ""}, read in {Math.round(stacks.asked)} ms at {clock(stacks.at)}</span>
+        <span class="gap" /><span class="dim">{some(read.length, "process", "processes")}{unread.length ? ` of ${given!.length}` : ""}, {past.on ? `as recorded at ${clock(past.shown * 1000)}` : `read in ${Math.round(stacks.asked)} ms at ${clock(stacks.at)}`}</span>{!past.on && past.recorded && <button class="ctl" onClick={() => put({ at: past.recorded!.until.toFixed(2), frame: null })}>Go back in time</button>}
       </div>
       <div class={`note ${says.odd ? "odd" : "info"}`}><b>{says.text}</b>{tree.hidden > 0 && <span class="dim">{some(tree.hidden, "thread")} not shown.</span>}</div>
-      {unread.length > 0 && <div class="note bad" role="alert"><span><b>{read.length} of {stacks.data!.length} processes answered.</b> No answer from {unread.map((u) => `${u.label} (${u.error})`).slice(0, 6).join(", ")}{unread.length > 6 ? ` and ${unread.length - 6} more` : ""}.</span></div>}
+      {unread.length > 0 && <div class="note bad" role="alert"><span><b>{read.length} of {given!.length} processes answered.</b> No answer from {unread.map((u) => `${u.label} (${u.error})`).slice(0, 6).join(", ")}{unread.length > 6 ? ` and ${unread.length - 6} more` : ""}.</span></div>}
       <div class="body split">
         <Tree rows={rows} picked={picked} pick={pick} closed={closed} toggle={toggle} total={tree.who.length} processes={read.length} threads={threads} />
-        <aside>{shown ? <Detail shown={shown} total={tree.who.length} /> : <p class="pane dim">Choose a frame, with the mouse or with j and k: its place, its variables, and what it waits for stand here. To stop at it: <code>{command("-t", String(read[0]?.pid ?? "PID"), "pause")}</code></p>}</aside>
+        <aside>{shown ? <Detail shown={shown} total={tree.who.length} past={past.on} /> : <p class="pane dim">Choose a frame, with the mouse or with j and k: its place, its variables, and what it waits for stand here.{past.on ? "" : <> To stop at it: <code>{command("-t", String(read[0]?.pid ?? "PID"), "pause")}</code></>}</p>}</aside>
       </div>
       {foot}
     </>

@@ -14,6 +14,13 @@ const TABS = { object: "Object", frame: "Frame", ranks: "Over ranks", modules: "
 type Tab = keyof typeof TABS;
 interface Numbers { elements: number; all: boolean; nan: number; infinite: number; zero: number; min: number | null; max: number | null; mean: number | null; std: number | null; histogram: number[] }
 
+// An expression is code. What stands in the address was perhaps put there by somebody else: it runs once it was asked for here.
+const wanted = new Set<string>();
+
+function Look({ at, children }: { at: string; children: string }) {
+  return <a href={href("inspect", { x: at })} onClick={() => wanted.add(at)}>{children}</a>;
+}
+
 const short = (v: number | null) => (v === null ? "none" : String(Number(v.toPrecision(5))));
 
 function Histogram({ of }: { of: Numbers }) {
@@ -45,7 +52,7 @@ function Told({ of, expression }: { of: Row; expression: string }) {
           <div class="sec"><h2>{name.replaceAll("_", " ")}</h2><span class="say">{count(rows.length)}</span></div>
           <table><thead><tr>{Object.keys(rows[0]).map((c) => <th key={c}>{c}</th>)}</tr></thead><tbody>{rows.map((r, i) => (
             <tr key={i}>{Object.entries(r).map(([c, v]) => <td key={c} class="mono wrap">{c === "name" && typeof v === "string" && /^[\w.]+$/.test(v) && (name === "fields" || name === "tensors")
-              ? <a href={href("inspect", { x: `${path}${v.split(".").map((p) => (/^\d+$/.test(p) ? `[${p}]` : `.${p}`)).join("")}${at ?? ""}` })}>{v}</a> : text_of(v)}</td>)}</tr>))}</tbody></table>
+              ? <Look at={`${path}${v.split(".").map((p) => (/^\d+$/.test(p) ? `[${p}]` : `.${p}`)).join("")}${at ?? ""}`}>{v}</Look> : text_of(v)}</td>)}</tr>))}</tbody></table>
         </div>
       ))}
     </>
@@ -53,25 +60,25 @@ function Told({ of, expression }: { of: Row; expression: string }) {
 }
 
 function OneObject({ target }: { target: string }) {
-  const { args } = useRoute(), asked = args.get("x") ?? "", [typed, type] = useState(asked), [state, set] = useState<{ of: string; told?: Row; error?: ApiError; busy: boolean }>({ of: "", busy: false }), fixed = useReadOnly();
+  const { args } = useRoute(), asked = args.get("x") ?? "", [typed, type] = useState(asked), [state, set] = useState<{ of: string; told?: Row; error?: ApiError; busy: boolean }>({ of: "", busy: false }), fixed = useReadOnly(), [round, again] = useState(0);
   const path = `/api/v1/targets/${encodeURIComponent(target)}/inspect`;
   useEffect(() => type(asked), [asked]);
   useEffect(() => {
-    if (!asked || fixed) return;
+    if (!asked || fixed || !wanted.has(asked)) return;
     let gone = false;
     set({ of: asked, busy: true });
     json<Row>(path, { body: asked }).then((told) => { if (!gone) set({ of: asked, told, busy: false }); }, (error) => { if (!gone) set({ of: asked, error, busy: false }); });
     return () => { gone = true; };
-  }, [asked, path, fixed]);
+  }, [asked, path, fixed, round]);
   return (
     <>
-      <form class="bar" onSubmit={(e) => { e.preventDefault(); if (typed === asked) put({ x: null }); go("inspect", { tab: null, x: typed }); }}>
+      <form class="bar" onSubmit={(e) => { e.preventDefault(); wanted.add(typed); if (typed === asked) again(round + 1); else go("inspect", { tab: null, x: typed }); }}>
         <input class="ctl mono grow" data-search disabled={fixed} aria-label="Expression" placeholder="model.layers[0].weight, or loss@train ( / )" value={typed} onInput={(e) => type(e.currentTarget.value)} />
         <button class="ctl main" disabled={fixed || !typed.trim()} title={fixed ? "The service only reads: --read-only" : undefined}>Inspect</button>
       </form>
       {fixed ? <Blank title="This service only reads."><p>An expression is code that runs in the process. The variables of frames are read from outside: <a href={href("inspect", { tab: "frame" })}>Frame</a>, <a href={href("inspect", { tab: "ranks" })}>Over ranks</a>.</p></Blank>
         : !asked ? <Blank title="Which object?"><p>A name of the program (<code>model</code>), a path from it, or a variable of a function that runs now (<code>loss@train</code>). Tensors show shape, statistics and a histogram; modules their parameters and times; anything its fields. The variables of the running frames are <a href={href("inspect", { tab: "frame" })}>here</a>.</p></Blank>
-        : state.busy ? <Loading what={`Looking at ${asked}.`} /> : state.error ? <pre class="pane bad pre">{why(state.error)}</pre> : state.told ? <Told of={state.told} expression={state.of} /> : null}
+        : !wanted.has(asked) ? <p class="pane">This link asks for <code>{asked}</code> of the process. An expression is code that runs there: Inspect runs it.</p> : state.busy ? <Loading what={`Looking at ${asked}.`} /> : state.error ? <pre class="pane bad pre">{why(state.error)}</pre> : state.told ? <Told of={state.told} expression={state.of} /> : null}
     </>
   );
 }
@@ -93,7 +100,7 @@ function Frames({ chosen }: { chosen: Chosen }) {
       </div>
       {!rows.length ? <p class="pane dim">The frame has no variables.</p> : (
         <table><thead><tr><th>Variable</th><th>Value</th><th class="opt" /></tr></thead><tbody>{rows.map(([name, value]) => (
-          <tr key={name}><td class="mono"><a href={href("inspect", { x: `${name}@${frame.name}` })}>{name}</a></td><td class="mono wrap">{value}</td><td class="opt"><a href={href("inspect", { tab: "ranks", name })}>over ranks</a></td></tr>))}</tbody></table>
+          <tr key={name}><td class="mono"><Look at={`${name}@${frame.name}`}>{name}</Look></td><td class="mono wrap">{value}</td><td class="opt"><a href={href("inspect", { tab: "ranks", name })}>over ranks</a></td></tr>))}</tbody></table>
       )}
     </>
   );
@@ -193,7 +200,7 @@ export default function Inspect() {
         {about.dead ? <Blank title="It has ended: it has no objects any more."><p>What ended it, where that was kept: <a href={href("sql", { q: "SELECT thread, depth, function, file, line, locals FROM python.crash_frames ORDER BY id, depth" })}>its last frames with their variables</a>.</p></Blank>
           : tab === "ranks" ? <OverRanks chosen={chosen} target={about.target} />
           : !one ? <NeedTarget what={`${TABS[tab]}: of which process?`} />
-          : tab === "object" ? (!probed ? <NoRows what="No agent is in this process." target={one} probed={false} dead={false} done={() => {}} /> : <OneObject target={one} />)
+          : tab === "object" ? (!probed ? <NoRows what="No agent is in this process." target={one} probed={false} dead={false} done={() => {}} /> : about.target ? <OneObject target={one} /> : <Loading what="Looking for the process." />)
           : tab === "frame" ? <Frames chosen={chosen} />
           : <Listed target={one} sql={sql} what={tab} probed={probed} dead={about.dead} />}
         {!about.dead && !one && tab !== "ranks" && <Command text={command("-t", chosen.target, "--all", "backtrace", "--locals")} />}

@@ -4,7 +4,7 @@ import { bytes, seconds, some } from "../format";
 import { useLive } from "../live";
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
 import { Plot } from "../plot";
-import { Legend } from "../plot-parts";
+import { flame_of, Legend } from "../plot-parts";
 import { href } from "../route";
 import { Foot, Loading, Trouble } from "../ui";
 import { NoRows } from "./record";
@@ -33,10 +33,10 @@ export default function MemoryView() {
         )}
         {past.length > 1 ? (
           <>
-            <div class="sec"><h2>Resident memory</h2><span class="say">MB, a row a second</span><span class="gap" /><Legend of={[{ name: "resident", token: "--sq-3" }, { name: "swapped", token: "--sp-data" }]} /><a href={query}>As SQL</a></div>
-            <Plot x={x} time height={180} label="Resident memory in MB" series={[{ name: "resident", token: "--sq-3", values: past.map((r) => Number(r.memory_mb)) }, { name: "swapped", token: "--sp-data", values: past.map((r) => Number(r.swap_mb)) }]} />
+            <div class="sec"><h2>Resident memory</h2><span class="say">MB, a row a second; a drag shows the flame graph of that time</span><span class="gap" /><Legend of={[{ name: "resident", token: "--sq-3" }, { name: "swapped", token: "--sp-data" }]} /><a href={query}>As SQL</a></div>
+            <Plot x={x} time height={180} range={flame_of} label="Resident memory in MB" series={[{ name: "resident", token: "--sq-3", values: past.map((r) => Number(r.memory_mb)) }, { name: "swapped", token: "--sp-data", values: past.map((r) => Number(r.swap_mb)) }]} />
             <div class="sec"><h2>CPU</h2><span class="say">% of a core, all threads</span></div>
-            <Plot x={x} time height={120} label="CPU in percent of a core" series={[{ name: "CPU", token: "--sp-fwd", values: cpu }]} />
+            <Plot x={x} time height={120} range={flame_of} label="CPU in percent of a core" series={[{ name: "CPU", token: "--sp-fwd", values: cpu }]} />
           </>
         ) : rows.data && m && <NoRows what="No memory over time is recorded of this process." target={chosen.target} probed={about.probed} dead={about.dead} done={() => rows.again()} />}
         {m && (

@@ -4,7 +4,7 @@ import { count } from "../format";
 import { useLive } from "../live";
 import { NeedTarget, useTarget } from "../pick";
 import { Plot } from "../plot";
-import { COLOURS } from "../plot-parts";
+import { COLOURS, flame_of_steps } from "../plot-parts";
 import { href } from "../route";
 import { Blank, Command, Foot, Loading, Trouble } from "../ui";
 
@@ -17,6 +17,7 @@ export default function Training() {
   const logs = useLive<Row[]>(path, 2000, LOGS), alerts = useLive<Row[]>(path, 3000, ALERTS);
   if (!about || !one) return <NeedTarget what="Training: what a job tracks and logs, step by step." />;
   const rows = [...(logs.data ?? [])].reverse(), x = rows.map((r, i) => number(r.step) ?? i), names = Object.keys(rows[0] ?? {}).filter((n) => !["timestamp", "step", "epoch", "rank", "target_pid"].includes(n) && rows.some((r) => number(r[n]) !== null));
+  const times = rows.map((r) => Date.parse(`${String(r.timestamp).replace(" ", "T")}Z`) / 1000);
   const bad = (alerts.data ?? []).filter((a) => a.step !== null), first = bad[0];
   return (
     <>
@@ -35,7 +36,7 @@ export default function Training() {
             ) : names.map((n, i) => (
               <div key={n}>
                 <div class="sec"><h2>{n}</h2><span class="say">by step, {count(rows.length)} rows; last {String(rows.at(-1)?.[n] ?? "none")}</span><span class="gap" /><a href={href("sql", { q: `SELECT step, "${n}" FROM training_logs ORDER BY step` })}>As SQL</a></div>
-                <Plot x={x} height={150} label={n} series={[{ name: n, token: COLOURS[i % COLOURS.length], values: rows.map((r) => number(r[n])) }]} marks={bad.map((a) => ({ at: Number(a.step), name: String(a.kind) }))} />
+                <Plot x={x} height={150} range={flame_of_steps(x, times)} label={n} series={[{ name: n, token: COLOURS[i % COLOURS.length], values: rows.map((r) => number(r[n])) }]} marks={bad.map((a) => ({ at: Number(a.step), name: String(a.kind) }))} />
               </div>
             ))}
           </>
