@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "base/own_folder.h"
+#include "cluster/token.h"
 #include "control/relay.h"
 
 #include <ctype.h>
@@ -99,30 +99,6 @@ static int connect_service(struct remote *r, struct pb_err *err)
     return 0;
 }
 
-/* The token from --token-file, PROBING_TOKEN, the file that PROBING_TOKEN_FILE names, or the file of the
- * user's own service on this machine. */
-static int find_token(const char *given, char ret[128], struct pb_err *err)
-{
-    const char *token = getenv("PROBING_TOKEN"), *path = given ? given : getenv("PROBING_TOKEN_FILE");
-    char own[PATH_SIZE];
-
-    ret[0] = '\0';
-    if (token && !given) {
-        snprintf(ret, 128, "%s", token);
-        return 0;
-    }
-    pb_own_folder_path(PB_SERVE_FOLDER, PB_SERVE_FOLDER, own, sizeof(own) - sizeof("/token"));
-    strcat(own, "/token");
-    FILE *file = fopen(path ? path : own, "re");
-    if (file && !fgets(ret, 128, file))
-        ret[0] = '\0';
-    int e = file ? 0 : -errno;
-    if (file)
-        fclose(file);
-    ret[strcspn(ret, "\r\n")] = '\0';
-    return path && e < 0 ? pb_fail(err, e, "%s cannot be read: %s", path, strerror(-e)) : 0;
-}
-
 /* Extracts the sentence of an error answer: "message":"..". */
 static int report_refusal(const char *answer, struct pb_err *err)
 {
@@ -138,10 +114,10 @@ static int report_refusal(const char *answer, struct pb_err *err)
 /* Reads the head of the answer byte by byte: frames follow it directly. */
 static int upgrade_connection(struct remote *r, const char *token_file, struct pb_err *err)
 {
-    char text[ANSWER_MAX], token[128];
+    char text[ANSWER_MAX], token[PB_SERVICE_TOKEN];
     size_t n = 0;
 
-    int e = find_token(token_file, token, err);
+    int e = pb_service_token(token_file, token, err);
     if (e < 0)
         return e;
     int length = snprintf(

@@ -28,7 +28,17 @@ enum pb_relay_kind {
     PB_RELAY_OUTPUT = 'O',
     PB_RELAY_ERRORS = 'E',
     PB_RELAY_EXIT = 'X', /* one byte: the exit status */
+    /* between a cluster's asking and answering end (cluster/wire.h) */
+    PB_RELAY_VERSION = 'V', /* the first frame of both */
+    PB_RELAY_RANK = 'R',    /* what follows is about this rank */
+    PB_RELAY_END = 'Z',     /* the answer is whole */
 };
+
+/* The head of a frame. */
+void pb_relay_head(unsigned char ret[PB_RELAY_HEAD], enum pb_relay_kind kind, size_t n);
+/* A frame at the front of bytes that came: its kind, and how long it is without its head. 0: more bytes are
+ * needed for the head; -EPROTO: it is longer than a frame may be. */
+int pb_relay_parse(const void *bytes, size_t n, size_t *ret_length);
 
 /* One end of the connection. Any thread, one at a time for each direction. */
 struct pb_relay {

@@ -1,0 +1,633 @@
+/* ask: the loop over all nodes; see ask.h. */
+#include "cluster/ask.h"
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "cluster/link.h"
+#include "cluster/token.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    PLACES = 128,
+    SILENT_MS = 250, /* a node that is not through after that does not hold a place any more */
+    OPEN_MAX_ = 4096,
+    DEADLINE_MS = 2000,
+    MOST = 64 << 20,
+    ERRORS_MAX = 1024
+};
+
+/* One node's answer on the way: by a link of its own, or as a label of one that serves all. */
+struct incoming {
+    struct pb_answer_reader reader;
+    ssize_t node; /* -1: a label that has not named its node yet */
+};
+
+struct link {
+    pid_t pid; /* 0: a socket */
+    int out, errors;
+    bool open, connected, holds_place;
+    uint64_t started;
+    char *request; /* of a socket */
+    size_t sent, length;
+    struct pb_http_in http;
+    char said[ERRORS_MAX]; /* what the launcher said on standard error */
+    size_t nsaid;
+    struct incoming *in; /* one, or one for each label */
+    size_t nin;
+    char label[16]; /* of the line that is being read */
+    size_t nlabel;
+    bool in_line, skip; /* the label is over; it is none */
+};
+
+struct asking {
+    struct pb_link_plan plan;
+    const struct pb_cluster_question *q;
+    struct pb_cluster_result *result;
+    struct link *links;
+    size_t nlinks, next, held, open, most_open;
+    int epoll;
+    uint64_t begun, deadline;
+    size_t left; /* nodes that are not settled */
+};
+
+static const char *const state_names[PB_NODE_STATES] = {
+    [PB_NODE_NOT_ASKED] = "not asked", [PB_NODE_ANSWERED] = "answered",
+    [PB_NODE_LATE] = "late",           [PB_NODE_UNREACHABLE] = "unreachable",
+    [PB_NODE_REFUSED] = "refused",     [PB_NODE_OTHER_VERSION] = "other version",
+};
+
+const char *pb_node_state_name(enum pb_node_state state)
+{
+    return state < PB_NODE_STATES ? state_names[state] : "?";
+}
+
+void pb_cluster_result_done(struct pb_cluster_result *r)
+{
+    free(r->nodes);
+    *r = (struct pb_cluster_result){0};
+}
+
+static unsigned ms_since(uint64_t ns)
+{
+    return (unsigned)((pb_now_ns() - ns) / PB_NS_PER_MS);
+}
+
+/* --- the end of a node --- */
+
+static bool settled(const struct asking *a, ssize_t node)
+{
+    return node >= 0 && a->result->nodes[node].state != PB_NODE_NOT_ASKED;
+}
+
+static void settle(struct asking *a, ssize_t node, enum pb_node_state state, const char *why)
+{
+    struct pb_node_result *r = &a->result->nodes[node];
+
+    if (r->state != PB_NODE_NOT_ASKED)
+        return;
+    r->state = state;
+    r->ms = ms_since(a->begun);
+    snprintf(r->why, sizeof(r->why), "%s", why);
+    for (char *p = r->why; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 127)
+            *p = ' ';
+    if (state == PB_NODE_ANSWERED) {
+        a->result->answered++;
+        a->result->last_ms = r->ms;
+    }
+    a->left--;
+}
+
+static void end_link(struct asking *a, struct link *l)
+{
+    if (!l->open)
+        return;
+    l->open = false;
+    a->open--;
+    a->held -= l->holds_place;
+    l->holds_place = false;
+    close(l->out);
+    if (l->errors >= 0)
+        close(l->errors);
+    l->out = l->errors = -1;
+    free(l->request);
+    l->request = NULL;
+    for (size_t i = 0; i < l->nin; i++)
+        pb_answer_reader_done(&l->in[i].reader);
+    free(l->in);
+    l->in = NULL;
+    l->nin = 0;
+}
+
+/* A whole answer. */
+static void hand_over(struct asking *a, struct incoming *in)
+{
+    struct pb_err err = {0};
+    struct pb_node_answer *answer = &in->reader.answer;
+
+    a->result->nodes[in->node].bytes = answer->travelled;
+    if (answer->status != 0) {
+        settle(a, in->node, PB_NODE_REFUSED, answer->sentence[0] ? answer->sentence : "it could not answer");
+        return;
+    }
+    int r = a->q->answer ? a->q->answer(a->q->arg, (size_t)in->node, answer, &err) : 0;
+    settle(a, in->node, r < 0 ? PB_NODE_REFUSED : PB_NODE_ANSWERED, r < 0 ? pb_err_text(&err, r) : "");
+    pb_node_answer_done(answer);
+}
+
+static void take_failure(struct asking *a, struct incoming *in, int r)
+{
+    if (in->node >= 0)
+        settle(a, in->node, r == -EPROTO ? PB_NODE_OTHER_VERSION : PB_NODE_REFUSED, in->reader.why);
+}
+
+/* Bytes of a link that is one node's. 1: that was all. */
+static int feed(struct asking *a, struct incoming *in, const char *bytes, size_t n)
+{
+    int r = pb_answer_reader_take(&in->reader, bytes, n);
+
+    a->result->bytes += n;
+    if (r == 1)
+        hand_over(a, in);
+    else if (r < 0)
+        take_failure(a, in, r);
+    return r;
+}
+
+/* --- links of one node --- */
+
+struct body {
+    struct asking *a;
+    struct link *l;
+};
+
+static int take_body(void *arg, const char *bytes, size_t n)
+{
+    struct body *b = arg;
+    struct link *l = b->l;
+
+    if (l->http.status == 200)
+        return feed(b->a, l->in, bytes, n);
+    size_t room = sizeof(l->said) - 1 - l->nsaid, take = n < room ? n : room;
+    memcpy(l->said + l->nsaid, bytes, take);
+    l->nsaid += take;
+    l->said[l->nsaid] = '\0';
+    return 0;
+}
+
+/* A service that said no. Its sentence is in its JSON. */
+static void settle_http(struct asking *a, struct link *l)
+{
+    int status = l->http.status;
+    const char *message = strstr(l->said, "\"message\":\"");
+    char why[256];
+
+    if (status == 404 || status == 405) {
+        settle(a, l->in->node, PB_NODE_OTHER_VERSION, "the service there does not know clusters");
+        return;
+    }
+    if (message)
+        snprintf(why, sizeof(why), "%.*s", (int)strcspn(message + 11, "\""), message + 11);
+    else
+        snprintf(why, sizeof(why), "HTTP status %d", status);
+    settle(a, l->in->node, PB_NODE_REFUSED, why);
+}
+
+/* The launcher's last line that says something. */
+static const char *last_line(struct link *l)
+{
+    while (l->nsaid && strchr(" \r\n", l->said[l->nsaid - 1]))
+        l->said[--l->nsaid] = '\0';
+    const char *newline = strrchr(l->said, '\n');
+    return newline ? newline + 1 : l->said;
+}
+
+static void settle_launched(struct asking *a, struct link *l, struct incoming *in)
+{
+    unsigned patience = 20;
+    const char *said = last_line(l);
+    int status = pb_link_end(pb_take(l->pid, 0), &patience);
+    char why[300];
+
+    if (in->reader.greeted) {
+        settle(a, in->node, PB_NODE_UNREACHABLE, "it ended in the middle of its answer");
+    } else if (strstr(l->said, "there is no command 'cluster'")) {
+        settle(a, in->node, PB_NODE_OTHER_VERSION, "the program there does not know clusters");
+    } else if (status == 126 || status == 127) {
+        snprintf(why, sizeof(why), "%.200s cannot be started there (attach with --program)",
+                 a->plan.c->program);
+        settle(a, in->node, PB_NODE_REFUSED, why);
+    } else {
+        bool far = a->plan.c->way == PB_WAY_SSH && status == 255;
+        snprintf(why, sizeof(why), "%.200s%s", said[0] ? said : "it ended without an answer",
+                 said[0] ? "" : " (its standard output is not the program's)");
+        settle(a, in->node, far && !strstr(said, "denied") ? PB_NODE_UNREACHABLE : PB_NODE_REFUSED, why);
+    }
+}
+
+/* The other end is closed. */
+static void take_end(struct asking *a, struct link *l, int error)
+{
+    struct incoming *in = l->in;
+
+    if (l->pid) {
+        settle_launched(a, l, in);
+    } else if (error && !in->reader.greeted) {
+        settle(a, in->node, PB_NODE_UNREACHABLE, strerror(error));
+    } else if (l->http.status && l->http.status != 200 && l->http.state != PB_HTTP_HEAD) {
+        settle_http(a, l);
+    } else {
+        settle(a, in->node, in->reader.greeted ? PB_NODE_UNREACHABLE : PB_NODE_REFUSED,
+               in->reader.greeted ? "it ended in the middle of its answer"
+                                  : "what answers there is no service of probing");
+    }
+}
+
+/* --- a link of all nodes: "LABEL: bytes" lines, cut wherever the launcher likes --- */
+
+/* The node that a label has named in its first frame. */
+static void name_label(struct asking *a, struct incoming *in)
+{
+    if (in->node >= 0 || !in->reader.greeted)
+        return;
+    for (size_t i = 0; i < a->plan.c->nnodes; i++)
+        if (a->plan.selection->node[i] && strcmp(a->plan.c->nodes[i].name, in->reader.answer.node) == 0 &&
+            !settled(a, (ssize_t)i))
+            in->node = (ssize_t)i;
+}
+
+static void feed_label(struct asking *a, struct link *l, const char *bytes, size_t n)
+{
+    size_t label = strtoul(l->label, NULL, 10);
+
+    if (l->skip || label >= l->nin || settled(a, l->in[label].node))
+        return;
+    struct incoming *in = &l->in[label];
+    int r = pb_answer_reader_take(&in->reader, bytes, n);
+    name_label(a, in);
+    if (r == 1 && in->node >= 0)
+        hand_over(a, in);
+    else if (r < 0)
+        take_failure(a, in, r);
+}
+
+static void take_labelled(struct asking *a, struct link *l, const char *bytes, size_t n)
+{
+    a->result->bytes += n;
+    while (n) {
+        if (l->in_line) {
+            const char *newline = memchr(bytes, '\n', n);
+            size_t piece = newline ? (size_t)(newline - bytes) : n;
+            feed_label(a, l, bytes, piece);
+            piece += newline != NULL;
+            bytes += piece;
+            n -= piece;
+            l->in_line = !newline;
+            l->nlabel = newline ? 0 : l->nlabel;
+            continue;
+        }
+        char c = *bytes++;
+        n--;
+        if (c == '\n') {
+            l->nlabel = 0;
+        } else if (c == ':') {
+            l->label[l->nlabel] = '\0';
+            l->skip = !l->nlabel || strspn(l->label, " 0123456789") != l->nlabel;
+            l->in_line = true;
+            /* One blank follows; base64 has none, and the reader would not take it. */
+        } else if (l->nlabel < sizeof(l->label) - 1) {
+            l->label[l->nlabel++] = c;
+        }
+    }
+}
+
+/* --- reading and writing --- */
+
+static void take_errors(struct link *l)
+{
+    char bytes[4096];
+    ssize_t n = read(l->errors, bytes, sizeof(bytes));
+
+    if (n > 0) {
+        /* The last of it: what a launcher says in the end is why it failed. */
+        size_t keep = (size_t)n < sizeof(l->said) - 1 ? (size_t)n : sizeof(l->said) - 1;
+        size_t old = l->nsaid + keep < sizeof(l->said) ? l->nsaid : sizeof(l->said) - 1 - keep;
+        memmove(l->said, l->said + l->nsaid - old, old);
+        memcpy(l->said + old, bytes + n - keep, keep);
+        l->nsaid = old + keep;
+        l->said[l->nsaid] = '\0';
+    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        close(pb_take_fd(l->errors));
+    }
+}
+
+static void settle_all(struct asking *a, struct link *l)
+{
+    for (size_t i = 0; i < l->nin; i++)
+        if (l->in[i].node >= 0)
+            settle(a, l->in[i].node, PB_NODE_UNREACHABLE, "it ended in the middle of its answer");
+    for (size_t i = 0; i < a->plan.c->nnodes; i++)
+        if (a->plan.selection->node[i])
+            settle(a, (ssize_t)i, PB_NODE_UNREACHABLE,
+                   l->nsaid ? last_line(l) : "the launcher ended without its answer");
+}
+
+static void read_link(struct asking *a, struct link *l)
+{
+    char bytes[1 << 16];
+    struct body body = {a, l};
+
+    ssize_t n = recv(l->out, bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (n < 0 && errno == ENOTSOCK)
+        n = read(l->out, bytes, sizeof(bytes));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    int error = n < 0 ? errno : 0;
+    bool labelled = pb_way_is_labelled(a->plan.c->way);
+    if (labelled && n > 0) {
+        take_labelled(a, l, bytes, (size_t)n);
+        return;
+    }
+    if (n <= 0 && l->errors >= 0)
+        take_errors(l); /* what it said last is why */
+    if (labelled) {
+        settle_all(a, l);
+    } else if (n <= 0) {
+        take_end(a, l, error);
+    } else if (l->pid) {
+        if (feed(a, l->in, bytes, (size_t)n) == 0)
+            return;
+    } else {
+        int r = pb_http_take(&l->http, bytes, (size_t)n, take_body, &body);
+        if (r == -EBADMSG && !settled(a, l->in->node))
+            settle(a, l->in->node, PB_NODE_REFUSED, "what answers there is no service of probing");
+        else if (l->http.ended && !settled(a, l->in->node))
+            take_end(a, l, 0);
+        if (!settled(a, l->in->node))
+            return;
+    }
+    end_link(a, l);
+}
+
+static void watch(struct asking *a, int fd, uint32_t events, uint64_t which, bool anew)
+{
+    struct epoll_event e = {.events = events, .data.u64 = which};
+
+    epoll_ctl(a->epoll, anew ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &e);
+}
+
+static void write_link(struct asking *a, struct link *l)
+{
+    int error = 0;
+
+    if (!l->connected) {
+        getsockopt(l->out, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof(error)});
+        l->connected = !error;
+    }
+    ssize_t n = error ? -1 : send(l->out, l->request + l->sent, l->length - l->sent, MSG_NOSIGNAL);
+    if (!error && n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n < 0) {
+        settle(a, l->in->node, PB_NODE_UNREACHABLE, strerror(error ? error : errno));
+        end_link(a, l);
+        return;
+    }
+    l->sent += (size_t)n;
+    a->result->bytes += (size_t)n;
+    if (l->sent == l->length)
+        watch(a, l->out, EPOLLIN, (uint64_t)(l - a->links) * 2, false);
+}
+
+/* --- the loop --- */
+
+static int start_link(struct asking *a, struct link *l, ssize_t node)
+{
+    struct pb_launched launched;
+    struct pb_err err = {0};
+    size_t most = a->q->most ? a->q->most : MOST;
+    bool socket = pb_way_is_socket(a->plan.c->way);
+    int r = 0;
+
+    l->nin = node < 0 ? a->plan.selection->asked : 1;
+    l->in = calloc(l->nin, sizeof(*l->in));
+    l->errors = -1;
+    if (!l->in)
+        return -ENOMEM;
+    for (size_t i = 0; i < l->nin; i++) {
+        pb_answer_reader_init(&l->in[i].reader, most, node < 0);
+        l->in[i].node = node;
+    }
+    if (socket) {
+        r = pb_link_request(&a->plan, (size_t)node, &l->request, &l->length);
+        if (r == 0)
+            r = pb_link_connect(a->plan.c->nodes[node].address, &l->out);
+        if (r < 0)
+            pb_fail(&err, r, "%s", strerror(-r));
+    } else {
+        r = pb_link_launch(&a->plan, node, &launched, &err);
+        if (r == 0) {
+            l->pid = launched.pid;
+            l->out = launched.out;
+            l->errors = launched.errors;
+            l->connected = true;
+        }
+    }
+    l->started = pb_now_ns();
+    l->open = true;
+    a->open++;
+    if (r < 0) {
+        l->out = -1;
+        for (size_t i = 0; i < a->plan.c->nnodes; i++)
+            if (node < 0 ? a->plan.selection->node[i] : i == (size_t)node)
+                settle(a, (ssize_t)i, socket ? PB_NODE_UNREACHABLE : PB_NODE_REFUSED, pb_err_text(&err, r));
+        end_link(a, l);
+        return 0;
+    }
+    l->holds_place = true;
+    a->held++;
+    watch(a, l->out, socket ? EPOLLOUT : EPOLLIN, (uint64_t)(l - a->links) * 2, true);
+    if (l->errors >= 0)
+        watch(a, l->errors, EPOLLIN, (uint64_t)(l - a->links) * 2 + 1, true);
+    return 0;
+}
+
+/* Those that have been silent for long keep their connection and lose their place. In the order in which they
+ * were started: the first that is young ends the search. */
+static void free_places(struct asking *a)
+{
+    uint64_t now = pb_now_ns();
+
+    for (size_t i = 0; i < a->nlinks && a->held >= PLACES; i++) {
+        struct link *l = &a->links[i];
+        if (!l->open || !l->holds_place)
+            continue;
+        if (now - l->started < SILENT_MS * PB_NS_PER_MS)
+            return;
+        l->holds_place = false;
+        a->held--;
+    }
+}
+
+static int start_links(struct asking *a)
+{
+    const struct pb_selection *s = a->plan.selection;
+
+    if (pb_way_is_labelled(a->plan.c->way)) {
+        if (a->nlinks || !s->asked)
+            return 0;
+        return start_link(a, &a->links[a->nlinks++], -1);
+    }
+    while (a->next < s->nnodes) {
+        if (!s->node[a->next]) {
+            a->next++;
+            continue;
+        }
+        if (a->held >= PLACES)
+            free_places(a);
+        if (a->held >= PLACES || a->open >= a->most_open)
+            return 0;
+        int r = start_link(a, &a->links[a->nlinks++], (ssize_t)a->next++);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int turn(struct asking *a)
+{
+    struct epoll_event events[64];
+    uint64_t now = pb_now_ns();
+    bool waiting = a->next < a->plan.selection->nnodes && !pb_way_is_labelled(a->plan.c->way);
+
+    int ms = (int)((a->deadline - now) / PB_NS_PER_MS) + 1;
+    if (waiting && ms > 20)
+        ms = 20; /* places become free by time too */
+    int n = epoll_wait(a->epoll, events, 64, ms);
+    if (n < 0 && errno != EINTR)
+        return -errno;
+    for (int i = 0; i < n; i++) {
+        struct link *l = &a->links[events[i].data.u64 / 2];
+        if (!l->open)
+            continue;
+        if (events[i].data.u64 % 2)
+            take_errors(l);
+        else if (l->sent < l->length)
+            write_link(a, l);
+        else
+            read_link(a, l);
+    }
+    return 0;
+}
+
+/* What is still open has not answered in time. */
+static void end_all(struct asking *a)
+{
+    unsigned patience = 30;
+
+    for (size_t i = 0; i < a->nlinks; i++) {
+        struct link *l = &a->links[i];
+        for (size_t k = 0; l->open && k < l->nin; k++)
+            if (l->in[k].node >= 0 && !settled(a, l->in[k].node))
+                settle(a, l->in[k].node,
+                       (l->pid ? l->in[k].reader.greeted : l->connected) ? PB_NODE_LATE : PB_NODE_UNREACHABLE,
+                       "no whole answer by the deadline");
+        end_link(a, l);
+        if (l->pid)
+            kill(-l->pid, SIGTERM); /* srun tells its tasks; ssh hangs up */
+    }
+    for (size_t i = 0; i < a->nlinks; i++)
+        if (a->links[i].pid)
+            pb_link_end(a->links[i].pid, &patience);
+    for (size_t i = 0; i < a->plan.selection->nnodes; i++)
+        if (a->plan.selection->node[i])
+            settle(a, (ssize_t)i, PB_NODE_UNREACHABLE, "nothing came by the deadline");
+}
+
+static int write_question(struct pb_link_plan *plan)
+{
+    plan->file = memfd_create("probing-question", MFD_CLOEXEC);
+    if (plan->file < 0)
+        return -errno;
+    return write(plan->file, plan->question, plan->length) == (ssize_t)plan->length ? 0 : -EIO;
+}
+
+/* Three descriptors a node at most. The limit is given back afterwards. */
+static void raise_limit(struct asking *a, struct rlimit *ret_before)
+{
+    struct rlimit more;
+
+    getrlimit(RLIMIT_NOFILE, ret_before);
+    more = *ret_before;
+    more.rlim_cur = more.rlim_max < 3 * OPEN_MAX_ ? more.rlim_max : 3 * OPEN_MAX_;
+    if (more.rlim_cur > ret_before->rlim_cur && setrlimit(RLIMIT_NOFILE, &more) < 0)
+        more = *ret_before;
+    a->most_open = more.rlim_cur > 256 ? (more.rlim_cur - 64) / 3 : 64;
+}
+
+static int run(struct asking *a)
+{
+    int r = 0;
+
+    while (r == 0 && a->left && pb_now_ns() < a->deadline) {
+        r = start_links(a);
+        if (r == 0 && a->left)
+            r = turn(a);
+    }
+    return r;
+}
+
+int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question *q,
+                   struct pb_cluster_result *ret, struct pb_err *err)
+{
+    unsigned limit = q->deadline_ms ? q->deadline_ms : DEADLINE_MS;
+    struct pb_question question = {c->match, q->selection->wanted, limit, q->words, q->nwords};
+    struct pb_cluster_result result = {.nnodes = c->nnodes, .asked = q->selection->asked};
+    struct asking a = {.q = q, .result = &result, .left = result.asked, .epoll = -1, .begun = pb_now_ns()};
+    _cleanup_free_ char *line = NULL;
+    char token[PB_SERVICE_TOKEN] = "";
+    struct rlimit before;
+    size_t length;
+
+    int r = pb_question_encode(&question, &line, &length);
+    if (r < 0)
+        return pb_fail(err, r, r == -E2BIG ? "the question is too long" : "out of memory");
+    r = pb_way_is_socket(c->way) ? pb_service_token(c->token_file, token, err) : 0;
+    if (r < 0)
+        return r;
+    a.plan = (struct pb_link_plan){c, q->selection, line, length, -1, limit, token};
+    a.deadline = a.begun + limit * PB_NS_PER_MS;
+    raise_limit(&a, &before);
+    result.nodes = calloc(c->nnodes + 1, sizeof(*result.nodes));
+    a.links = calloc(result.asked + 1, sizeof(*a.links));
+    a.epoll = epoll_create1(EPOLL_CLOEXEC);
+    r = !result.nodes || !a.links ? -ENOMEM : a.epoll < 0 ? -errno : write_question(&a.plan);
+    if (r == 0) {
+        r = run(&a);
+        end_all(&a);
+    }
+    result.ms = ms_since(a.begun);
+    free(a.links);
+    if (a.epoll >= 0)
+        close(a.epoll);
+    if (a.plan.file >= 0)
+        close(a.plan.file);
+    setrlimit(RLIMIT_NOFILE, &before);
+    if (r < 0) {
+        free(result.nodes);
+        return pb_fail(err, r, "the cluster cannot be asked: %s", strerror(-r));
+    }
+    *ret = result;
+    return 0;
+}

@@ -1,0 +1,55 @@
+/* ask: one question to all nodes of a cluster at once, and what each of them answered.
+ *
+ * One loop over descriptors: 128 nodes at a time, of which those that have been silent for a while do not
+ * hold their places. Each node ends in one of six states; none holds up another; after the deadline what came
+ * is the answer. Memory: a limit for each answer and for all that are held at once. */
+#pragma once
+
+#include "cluster/select.h"
+#include "cluster/wire.h"
+
+enum pb_node_state {
+    PB_NODE_NOT_ASKED, /* not selected */
+    PB_NODE_ANSWERED,
+    PB_NODE_LATE,          /* connected or started, no whole answer by the deadline */
+    PB_NODE_UNREACHABLE,   /* no connection, or it ended */
+    PB_NODE_REFUSED,       /* it answers no: no right, no program there, no sense in what it said */
+    PB_NODE_OTHER_VERSION, /* of the frames, or a service that knows no clusters */
+    PB_NODE_STATES
+};
+
+/* "answered", "late", ..., "other version". */
+const char *pb_node_state_name(enum pb_node_state state);
+
+struct pb_node_result {
+    enum pb_node_state state;
+    unsigned ms;   /* from the start to its end */
+    size_t bytes;  /* that travelled from it */
+    char why[256]; /* "" where it answered */
+};
+
+struct pb_cluster_result {
+    struct pb_node_result *nodes; /* one for each node of the cluster */
+    size_t nnodes, asked, answered;
+    size_t bytes;     /* that travelled, both ways */
+    unsigned ms;      /* of all */
+    unsigned last_ms; /* when the last good answer was whole */
+};
+void pb_cluster_result_done(struct pb_cluster_result *r);
+
+struct pb_cluster_question {
+    const struct pb_selection *selection;
+    const char *const
+        *words; /* the first says what: "look", "stacks", "command", .. (cli/cluster/answer.c) */
+    size_t nwords;
+    unsigned deadline_ms; /* from now; 0: 2 s */
+    size_t most;          /* bytes of one answer; 0: 64 MB */
+    /* Called once for each whole answer, as it comes. It may take what the answer holds (and set it to 0).
+     * Negative: the node lied, and counts as refused, with the sentence in err. */
+    int (*answer)(void *arg, size_t node, struct pb_node_answer *answer, struct pb_err *err);
+    void *arg;
+};
+
+/* 0 also where no node answered: *ret has what each did. -EINVAL, -ENOMEM, and what of the machine failed. */
+int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question *q,
+                   struct pb_cluster_result *ret, struct pb_err *err);

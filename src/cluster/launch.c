@@ -1,0 +1,281 @@
+/* launch: the launchers: what is started for a node, or for all of them; see link.h.
+ *
+ * Nothing of ours runs on a node before, and nothing stays: the launcher starts `probing cluster answer`
+ * there with the user's own rights, which reads the question from its standard input. */
+#include "cluster/link.h"
+
+#include "base/cleanup.h"
+#include "base/err.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WORDS = 64 };
+
+bool pb_way_is_labelled(enum pb_cluster_way way)
+{
+    return way == PB_WAY_SLURM || way == PB_WAY_RAY;
+}
+
+bool pb_way_is_socket(enum pb_cluster_way way)
+{
+    return way == PB_WAY_SERVICES;
+}
+
+struct line {
+    const char *words[WORDS];
+    size_t n;
+    char launcher[PB_CLUSTER_TEXT], texts[8][PB_CLUSTER_TEXT + 32];
+    size_t ntexts;
+    char *nodes; /* of all selected, joined by commas */
+};
+
+static void line_done(struct line *l)
+{
+    free(l->nodes);
+}
+
+static void add(struct line *l, const char *word)
+{
+    if (l->n < WORDS - 1)
+        l->words[l->n++] = word;
+}
+
+__attribute__((format(printf, 2, 3))) static void addf(struct line *l, const char *format, ...)
+{
+    va_list args;
+    char *text = l->texts[l->ntexts];
+
+    if (l->ntexts == sizeof(l->texts) / sizeof(l->texts[0]))
+        return;
+    l->ntexts++;
+    va_start(args, format);
+    vsnprintf(text, sizeof(l->texts[0]), format, args);
+    va_end(args);
+    add(l, text);
+}
+
+/* The launcher's own words: what the user gave in its place, cut at blanks. */
+static void add_launcher(struct line *l, const struct pb_cluster *c, const char *usual)
+{
+    char *save = NULL;
+
+    snprintf(l->launcher, sizeof(l->launcher), "%s", c->launcher[0] ? c->launcher : usual);
+    for (char *word = strtok_r(l->launcher, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        add(l, word);
+}
+
+static int join_nodes(struct line *l, const struct pb_link_plan *plan)
+{
+    size_t size;
+    FILE *out = open_memstream(&l->nodes, &size);
+    bool first = true;
+
+    if (!out)
+        return -ENOMEM;
+    for (size_t i = 0; i < plan->c->nnodes; i++)
+        if (plan->selection->node[i]) {
+            fprintf(out, "%s%s", first ? "" : ",", plan->c->nodes[i].address);
+            first = false;
+        }
+    return fclose(out) == 0 ? 0 : -ENOMEM;
+}
+
+/* -l and text: lines of tasks are mixed without, and cut with. --overlap: it would wait for the job's own
+ * steps. -I, no memory and no GPUs: nothing of the job's is taken, and it does not wait for it. -W: one task
+ * that hangs does not hold the others' end. */
+static void add_srun(struct line *l, const struct pb_link_plan *plan)
+{
+    add_launcher(l, plan->c, "srun");
+    add(l, "--overlap");
+    addf(l, "--jobid=%s", plan->c->job);
+    addf(l, "--nodes=%zu", plan->selection->asked);
+    addf(l, "--ntasks=%zu", plan->selection->asked);
+    add(l, "--ntasks-per-node=1");
+    add(l, "--nodelist");
+    add(l, l->nodes);
+    add(l, "--mem-per-cpu=0");
+    add(l, "--immediate");
+    add(l, "--label");
+    add(l, "--wait=2");
+    add(l, "--quiet");
+    add(l, "--mpi=none");
+    add(l, "--kill-on-bad-exit=0");
+    add(l, plan->c->program);
+    add(l, "cluster");
+    add(l, "answer");
+    add(l, "text");
+}
+
+/* A task on each node runs the answering end, and its output comes back whole, as srun's would. */
+static const char ray_script[] =
+    "import base64, os, subprocess, sys\n"
+    "import ray\n"
+    "from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On\n"
+    "ray.init(address='auto', log_to_driver=False, logging_level='error')\n"
+    "question, program, names = sys.stdin.buffer.read(), sys.argv[1], sys.argv[2].split(',')\n"
+    "@ray.remote(num_cpus=0)\n"
+    "def ask(question):\n"
+    "    return subprocess.run([program, 'cluster', 'answer', 'text'], input=question, "
+    "stdout=subprocess.PIPE).stdout\n"
+    "tasks = {ask.options(scheduling_strategy=On(node_id=name, soft=False)).remote(question): (i, name)\n"
+    "         for i, name in enumerate(names)}\n"
+    "left = list(tasks)\n"
+    "while left:\n"
+    "    done, left = ray.wait(left)\n"
+    "    for task in done:\n"
+    "        try:\n"
+    "            sys.stdout.write('%d: %s\\n' % (tasks[task][0], ray.get(task).decode().strip()))\n"
+    "            sys.stdout.flush()\n"
+    "        except Exception as error:\n"
+    "            sys.stderr.write('%s: %s\\n' % (tasks[task][1], str(error).split('\\n')[0]))\n";
+
+static void add_kubectl(struct line *l, const struct pb_cluster *c, const struct pb_cluster_node *node)
+{
+    char *save = NULL;
+
+    add_launcher(l, c, "kubectl");
+    add(l, "exec");
+    add(l, "-i");
+    snprintf(l->texts[l->ntexts], sizeof(l->texts[0]), "%s", node->address);
+    char *name = strtok_r(l->texts[l->ntexts++], "/", &save), *pod = strtok_r(NULL, "/", &save),
+         *container = strtok_r(NULL, "/", &save);
+    add(l, "-n");
+    add(l, name ? name : "");
+    add(l, pod ? pod : "");
+    if (container) {
+        add(l, "-c");
+        add(l, container);
+    }
+    add(l, "--");
+    add(l, c->program);
+}
+
+static int make_line(struct line *l, const struct pb_link_plan *plan, ssize_t node)
+{
+    const struct pb_cluster *c = plan->c;
+    const struct pb_cluster_node *n = node >= 0 ? &c->nodes[node] : NULL;
+
+    if (!n) {
+        int r = join_nodes(l, plan);
+        if (r < 0)
+            return r;
+        if (c->way == PB_WAY_SLURM) {
+            add_srun(l, plan);
+            return 0;
+        }
+        add_launcher(l, c, "python3");
+        add(l, "-c");
+        add(l, ray_script);
+        add(l, c->program);
+        add(l, l->nodes);
+        return 0;
+    }
+    if (c->way == PB_WAY_SSH) {
+        add_launcher(l, c, "ssh");
+        add(l, "-T");
+        add(l, "-x");
+        add(l, "-oBatchMode=yes");
+        addf(l, "-oConnectTimeout=%u", plan->deadline_ms / 1000 + 1);
+        add(l, "--");
+        add(l, n->address);
+        add(l, c->program);
+    } else if (c->way == PB_WAY_KUBERNETES) {
+        add_kubectl(l, c, n);
+    } else {
+        add(l, c->program);
+    }
+    add(l, "cluster");
+    add(l, "answer");
+    return 0;
+}
+
+static int open_pipe(int ret[2])
+{
+    if (pipe2(ret, O_CLOEXEC) < 0)
+        return -errno;
+    fcntl(ret[0], F_SETFL, O_NONBLOCK);
+    return 0;
+}
+
+/* posix_spawn, and not fork: the asking process may be large. */
+static int spawn(struct line *l, int in, int out, int errors, pid_t *ret)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, broken;
+
+    sigemptyset(&none);
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &broken);
+    int r = -posix_spawnp(ret, l->words[0], &actions, &attributes, (char **)l->words, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return r;
+}
+
+int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_launched *ret, struct pb_err *err)
+{
+    _cleanup_(line_done) struct line l = {0};
+    char path[64];
+    int out[2] = {-1, -1}, errors[2] = {-1, -1};
+    pid_t pid = 0;
+
+    int r = make_line(&l, plan, node);
+    /* Opened anew: a descriptor that was copied would share its place in the file. */
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", plan->file);
+    _cleanup_close_ int in = open(path, O_RDONLY | O_CLOEXEC);
+    if (r == 0 && in < 0)
+        r = -errno;
+    if (r == 0)
+        r = open_pipe(out);
+    if (r == 0)
+        r = open_pipe(errors);
+    if (r == 0)
+        r = spawn(&l, in, out[1], errors[1], &pid);
+    for (int i = 0; i < 2; i++)
+        if ((r < 0 || i == 1) && out[i] >= 0)
+            close(out[i]);
+    for (int i = 0; i < 2; i++)
+        if ((r < 0 || i == 1) && errors[i] >= 0)
+            close(errors[i]);
+    if (r < 0)
+        return pb_fail(err, r, "%s cannot be started: %s", l.n ? l.words[0] : "the launcher", strerror(-r));
+    *ret = (struct pb_launched){pid, out[0], errors[0]};
+    return 0;
+}
+
+int pb_link_end(pid_t pid, unsigned *patience_ms)
+{
+    int status = 0;
+
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (*patience_ms == 0) {
+            kill(-pid, SIGKILL);
+            while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+                ;
+            break;
+        }
+        usleep(1000);
+        --*patience_ms;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}

@@ -1,0 +1,54 @@
+/* link: one way to one node or, for launchers that start all at once, to all of them: a child with pipes, or
+ * a socket with HTTP on it. ask.c has the loop. */
+#pragma once
+
+#include "cluster/ask.h"
+
+#include <sys/types.h>
+
+struct pb_link_plan {
+    const struct pb_cluster *c;
+    const struct pb_selection *selection;
+    const char *question; /* a line of base64 */
+    size_t length;
+    int file; /* a memfd with the question */
+    unsigned deadline_ms;
+    const char *token; /* of services */
+};
+
+/* Starts the launcher for one node, or (node -1) for all that are selected. Its three descriptors are
+ * nonblocking; its children and it are a process group. */
+struct pb_launched {
+    pid_t pid;
+    int out, errors;
+};
+int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_launched *ret,
+                   struct pb_err *err);
+/* Waits for it: its exit status, 128 + n for a signal. When the patience is used up (it is counted down, for
+ * the next one), its group is killed. */
+int pb_link_end(pid_t pid, unsigned *patience_ms);
+
+/* Whether the way has one launcher for all nodes, whose output has "LABEL: " before each piece. */
+bool pb_way_is_labelled(enum pb_cluster_way way);
+/* Whether a node is reached by a socket. */
+bool pb_way_is_socket(enum pb_cluster_way way);
+
+/* --- http.c --- */
+/* A nonblocking socket, connecting. -EHOSTUNREACH and others. */
+int pb_link_connect(const char *address, int *ret_fd);
+/* What is sent: the head and the question, on the heap. */
+int pb_link_request(const struct pb_link_plan *plan, size_t node, char **ret, size_t *ret_length);
+
+struct pb_http_in {
+    enum { PB_HTTP_HEAD, PB_HTTP_BODY, PB_HTTP_CHUNK, PB_HTTP_CHUNK_END, PB_HTTP_TRAILER } state;
+    int status;
+    bool chunked;
+    char line[1024]; /* of the head, up to now */
+    size_t n, total;
+    uint64_t left; /* of the chunk */
+    bool ended;
+};
+/* Takes bytes; those of the body go to body(). -EBADMSG: that is no HTTP; else what body returned, where that
+ * was not 0. */
+int pb_http_take(struct pb_http_in *h, const char *bytes, size_t n,
+                 int (*body)(void *arg, const char *bytes, size_t n), void *arg);

@@ -1,0 +1,35 @@
+/* token: see token.h. */
+#include "cluster/token.h"
+
+#include "base/err.h"
+#include "base/own_folder.h"
+#include "control/relay.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int pb_service_token(const char *given, char ret[PB_SERVICE_TOKEN], struct pb_err *err)
+{
+    const char *token = getenv("PROBING_TOKEN"), *path = getenv("PROBING_TOKEN_FILE");
+    char own[4096];
+
+    ret[0] = '\0';
+    if (given && given[0]) {
+        path = given;
+    } else if (token) {
+        snprintf(ret, PB_SERVICE_TOKEN, "%s", token);
+        return 0;
+    }
+    pb_own_folder_path(PB_SERVE_FOLDER, PB_SERVE_FOLDER, own, sizeof(own) - sizeof("/token"));
+    strcat(own, "/token");
+    FILE *file = fopen(path ? path : own, "re");
+    if (file && !fgets(ret, PB_SERVICE_TOKEN, file))
+        ret[0] = '\0';
+    int e = file ? 0 : -errno;
+    if (file)
+        fclose(file);
+    ret[strcspn(ret, "\r\n")] = '\0';
+    return path && e < 0 ? pb_fail(err, e, "%s cannot be read: %s", path, strerror(-e)) : 0;
+}
