@@ -20,6 +20,11 @@ int pb_stackset_new(struct pb_stackset **ret)
     return 0;
 }
 
+void pb_stackset_drop_lines(struct pb_stackset *set)
+{
+    set->no_lines = true;
+}
+
 void pb_stackset_free(struct pb_stackset *set)
 {
     if (!set)
@@ -84,6 +89,8 @@ static bool same_frame(const struct set_frame *a, const struct set_frame *b)
 
 int pb_stackset_put_frame(struct pb_stackset *set, struct set_frame f, uint32_t *ret)
 {
+    if (set->no_lines)
+        f.line = 0;
     f.id = frame_id(set, &f);
     for (uint64_t again = 0; again < SAME_ID_MAX; again++) {
         int r = pb_keys_intern(&set->frame_keys, &set->budget, f.id, again, ret);

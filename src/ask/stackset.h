@@ -48,6 +48,8 @@ struct pb_set_stack {
 };
 
 int pb_stackset_new(struct pb_stackset **ret);
+/* Of an empty set: what is added or merged loses its line numbers, so that stacks of one loop are equal. */
+void pb_stackset_drop_lines(struct pb_stackset *set);
 void pb_stackset_free(struct pb_stackset *set);
 
 /* Adds all threads of one process. rank -1: none. -ENOMEM, -ENOSPC: a set holds at most 256 MB. */

@@ -46,6 +46,7 @@ struct pb_stackset {
     size_t nstacks, stacks_cap;
     uint32_t *order; /* rarest first; NULL: to be computed */
     size_t processes, threads, without;
+    bool no_lines;
 };
 
 /* The number of an equal text, frame or stack; added if there is none. */

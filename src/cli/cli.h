@@ -15,7 +15,8 @@
 #include <sys/types.h>
 
 #define PB_USAGE           (-10000)
-#define PB_FAILED          (-10001)            /* failed, and the error was printed already */
+#define PB_FAILED          (-10001) /* failed, and the error was printed already */
+#define PB_PARTIAL         (-10002) /* the same: a part of a cluster did not answer: exit status 3 */
 #define PB_STOPPED(signal) (-10100 - (signal)) /* a signal asked us to stop: exit status 128 + signal */
 #define PB_ARGS_MAX        1024                /* launch: arguments of the program that it starts */
 #define PB_OPTS_MAX        24
@@ -32,8 +33,9 @@ enum pb_format { PB_FORMAT_TABLE, PB_FORMAT_JSON, PB_FORMAT_CSV, PB_FORMAT_TSV }
 struct pb_call {
     struct pb_ask ask;
     const struct pb_command *command;
-    const char *target;     /* as given, NULL: none */
-    const char *token_file; /* token of a service on another machine */
+    const char *target;        /* as given, NULL: none */
+    const char *token_file;    /* token of a service on another machine */
+    const char *ranks, *nodes; /* of a cluster: which of them; NULL: all */
     bool all;
     enum pb_format format;
     unsigned timeout_ms;
@@ -53,6 +55,7 @@ enum pb_command_flags {
     PB_CMD_TOGETHER = 32,   /* run is called once with all targets; without the flag once per target */
     PB_CMD_TIMEOUT = 64,    /* waits for an answer of the process: takes --timeout */
     PB_CMD_PROBED = 256,    /* --all without a target means every probed process */
+    PB_CMD_CLUSTER = 512,   /* works on the ranks of a cluster: -t cluster */
     PB_CMD_LABELS = 128     /* the command reads the target's rank itself, or does not show it */
 };
 
@@ -98,6 +101,9 @@ unsigned pb_call_limit(const struct pb_call *call);
 
 void pb_help_overview(void);
 void pb_help_command(const struct pb_command *command);
+
+/* A command line from its first word, "probing", on, as main does it: its exit status. */
+int pb_run_line(int argc, char **argv);
 
 /* "30", "1.5s", "500ms", "2m": milliseconds. -EINVAL. */
 int pb_parse_duration(const char *text, unsigned *ret_ms);

@@ -41,6 +41,7 @@
     X(probes)                                                                                                \
     X(detach)                                                                                                \
     X(doctor)                                                                                                \
+    X(cluster)                                                                                               \
     X(serve)                                                                                                 \
     X(version)                                                                                               \
     X(help)                                                                                                  \
@@ -56,7 +57,7 @@ const struct pb_command *const pb_commands[] = {COMMANDS(ENTER) NULL};
 const struct pb_option pb_common_options[] = {
     {'t', "target", "TARGET",
      "a pid, the id of a run (list shows it), or part of one process's command line; HOST:PORT/PID: of a "
-     "machine that runs `probing serve`"},
+     "machine that runs `probing serve`; cluster or cluster:NAME: all ranks of a job (probing cluster)"},
     {0, "all", NULL,
      "every process that TARGET matches, or the workers below it; the rank leads each line; without TARGET "
      "(query, now) every process that is probed"},
@@ -65,6 +66,8 @@ const struct pb_option pb_common_options[] = {
     {0, "timeout", "TIME", "give up after this long: 30, 500ms, 2m (default 10s; 0: never)"},
     {0, "token-file", "FILE",
      "with -t HOST:PORT: the token of that service (default: PROBING_TOKEN, or your own service's)"},
+    {0, "ranks", "RANKS", "with -t cluster: these ranks, 0-7,64, or by role: pp=3,tp=*"},
+    {0, "nodes", "NODES", "with -t cluster: these nodes, n[01-16],m3"},
     {'h', "help", NULL, "this text"},
     {0},
 };
@@ -80,6 +83,8 @@ static const struct {
     {"json", PB_CMD_ROWS},
     {"timeout", PB_CMD_TIMEOUT},
     {"token-file", PB_CMD_TARGET | PB_CMD_MAY_TARGET},
+    {"ranks", PB_CMD_CLUSTER},
+    {"nodes", PB_CMD_CLUSTER},
 };
 
 static bool has_own(const struct pb_command *command, const char *name)

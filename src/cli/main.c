@@ -1,8 +1,9 @@
 /* main: parses the command line, resolves the targets, runs the command, and turns its result into an exit
- * status: 0, 1 (failed), 2 (called wrongly), 128 + n (stopped by signal n). Errors go to stderr as "probing:
- * what: why (what to do)". */
+ * status: 0, 1 (failed), 2 (called wrongly), 3 (a part of a cluster did not answer), 128 + n (stopped by
+ * signal n). Errors go to stderr as "probing: what: why (what to do)". */
 #include "ask/targets.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/fanout.h"
 #include "cli/parse.h"
 #include "cli/print/rows.h"
@@ -15,7 +16,7 @@ static int print_error(const char *what, int r, const struct pb_err *err)
 {
     if (r >= 0)
         return 0;
-    if (r != PB_FAILED) {
+    if (r != PB_FAILED && r != PB_PARTIAL) {
         fflush(stdout);
         fprintf(stderr, "probing: %s%s", what ? what : "", what ? ": " : "");
         pb_put_plain(stderr, pb_err_text(err, r));
@@ -23,7 +24,7 @@ static int print_error(const char *what, int r, const struct pb_err *err)
     }
     if (r < PB_STOPPED(0))
         return 128 + (PB_STOPPED(0) - r);
-    return r == PB_USAGE ? 2 : 1;
+    return r == PB_USAGE ? 2 : r == PB_PARTIAL ? 3 : 1;
 }
 
 int pb_run_one(const struct pb_call *call)
@@ -64,6 +65,8 @@ static int run_call(struct pb_call *call)
         r = pb_fail(&err, PB_USAGE, "--token-file goes with -t HOST:PORT: a process here needs no token");
     else if (call->target && !call->target[0]) /* "" would match every command line */
         r = pb_fail(&err, PB_USAGE, "the target is empty (give a pid, or text of its command line)");
+    else if (call->ranks || call->nodes)
+        r = pb_fail(&err, PB_USAGE, "--ranks and --nodes go with -t cluster");
     else if (call->target)
         r = pb_targets_resolve(&call->ask, call->target, call->all, command->flags & PB_CMD_DEAD,
                                &call->targets, &err);
@@ -81,7 +84,7 @@ static int run_call(struct pb_call *call)
     return print_error(command->name, r, &err);
 }
 
-int main(int argc, char **argv)
+int pb_run_line(int argc, char **argv)
 {
     struct pb_err err = {0};
     struct pb_call call;
@@ -97,9 +100,17 @@ int main(int argc, char **argv)
     if (call.target && pb_remote_is(call.target)) {
         status = pb_remote_run(argc, argv, call.target, call.token_file, &err);
         status = status < 0 ? print_error(call.command->name, status, &err) : status;
+    } else if (call.target && pb_cluster_is_target(call.target, NULL)) {
+        call.ask = (struct pb_ask){.note = put_note};
+        status = print_error(call.command->name, pb_cluster_run(&call, &err), &err);
     } else {
         status = run_call(&call);
     }
     pb_targets_done(&call.targets);
     return status;
+}
+
+int main(int argc, char **argv)
+{
+    return pb_run_line(argc, argv);
 }

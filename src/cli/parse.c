@@ -5,6 +5,7 @@
  * up to "--". */
 #include "cli/parse.h"
 
+#include "cli/cluster/job.h"
 #include "cli/remote.h"
 
 #include <ctype.h>
@@ -55,7 +56,7 @@ static bool looks_like_target(const char *word)
     /* A run's id, PID@START. */
     size_t pid = strspn(word, "0123456789");
     digits = digits || (pid && word[pid] == '@');
-    return digits || pb_remote_is(word);
+    return digits || pb_remote_is(word) || pb_cluster_is_target(word, NULL);
 }
 
 /* Finds the first two words that are neither options nor values of common options. */
@@ -147,6 +148,10 @@ static int set_common(struct pb_call *call, const char *name, const char *value,
     }
     if (strcmp(name, "token-file") == 0)
         call->token_file = value;
+    if (strcmp(name, "ranks") == 0)
+        call->ranks = value;
+    if (strcmp(name, "nodes") == 0)
+        call->nodes = value;
     if (strcmp(name, "all") == 0)
         call->all = true;
     if (strcmp(name, "target") == 0) {

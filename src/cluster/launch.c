@@ -102,6 +102,9 @@ static void add_srun(struct line *l, const struct pb_link_plan *plan)
     add(l, "--ntasks-per-node=1");
     add(l, "--nodelist");
     add(l, l->nodes);
+    add(l,
+        "--input=none"); /* it hands its input on only when all nodes are there: a dead one would hold all */
+    add(l, "--export=ALL");
     add(l, "--mem-per-cpu=0");
     add(l, "--immediate");
     add(l, "--label");
@@ -124,8 +127,9 @@ static const char ray_script[] =
     "question, program, names = sys.stdin.buffer.read(), sys.argv[1], sys.argv[2].split(',')\n"
     "@ray.remote(num_cpus=0)\n"
     "def ask(question):\n"
+    "    name = ray.get_runtime_context().get_node_id()\n"
     "    return subprocess.run([program, 'cluster', 'answer', 'text'], input=question, "
-    "stdout=subprocess.PIPE).stdout\n"
+    "stdout=subprocess.PIPE, env=dict(os.environ, PROBING_CLUSTER_NODE=name)).stdout\n"
     "tasks = {ask.options(scheduling_strategy=On(node_id=name, soft=False)).remote(question): (i, name)\n"
     "         for i, name in enumerate(names)}\n"
     "left = list(tasks)\n"
@@ -206,8 +210,23 @@ static int open_pipe(int ret[2])
     return 0;
 }
 
+/* The environment with one variable more, on the heap: the texts are those of before. */
+static char **extend_environment(const char *more)
+{
+    size_t n = 0;
+
+    while (environ[n])
+        n++;
+    char **ret = calloc(n + 2, sizeof(*ret));
+    if (ret) {
+        memcpy(ret, environ, n * sizeof(*ret));
+        ret[n] = (char *)more;
+    }
+    return ret;
+}
+
 /* posix_spawn, and not fork: the asking process may be large. */
-static int spawn(struct line *l, int in, int out, int errors, pid_t *ret)
+static int spawn(const char *const *words, char *const *environment, int in, int out, int errors, pid_t *ret)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -226,41 +245,60 @@ static int spawn(struct line *l, int in, int out, int errors, pid_t *ret)
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &broken);
-    int r = -posix_spawnp(ret, l->words[0], &actions, &attributes, (char **)l->words, environ);
+    int r = -posix_spawnp(ret, words[0], &actions, &attributes, (char *const *)words, environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return r;
+}
+
+int pb_launch_words(const char *const *words, char *const *environment, int in, struct pb_launched *ret)
+{
+    int out[2] = {-1, -1}, errors[2] = {-1, -1};
+    pid_t pid = 0;
+
+    int r = open_pipe(out);
+    if (r == 0)
+        r = open_pipe(errors);
+    if (r == 0)
+        r = spawn(words, environment ? environment : environ, in, out[1], errors[1], &pid);
+    int fds[] = {out[1], errors[1], out[0], errors[0]};
+    for (int i = 0; i < (r < 0 ? 4 : 2); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    if (r == 0)
+        *ret = (struct pb_launched){pid, out[0], errors[0]};
+    return r;
+}
+
+/* srun's tasks get the question by their environment, which their owner alone can read. */
+static int launch_line(const struct pb_link_plan *plan, const struct line *l, int in, struct pb_launched *ret)
+{
+    _cleanup_free_ char *variable = NULL;
+    _cleanup_free_ char **environment = NULL;
+
+    if (plan->c->way != PB_WAY_SLURM)
+        return pb_launch_words(l->words, NULL, in, ret);
+    if (asprintf(&variable, PB_WIRE_VARIABLE "=%s", plan->question) < 0)
+        return -ENOMEM;
+    variable[strcspn(variable, "\n")] = '\0';
+    environment = extend_environment(variable);
+    return environment ? pb_launch_words(l->words, environment, in, ret) : -ENOMEM;
 }
 
 int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_launched *ret, struct pb_err *err)
 {
     _cleanup_(line_done) struct line l = {0};
     char path[64];
-    int out[2] = {-1, -1}, errors[2] = {-1, -1};
-    pid_t pid = 0;
 
     int r = make_line(&l, plan, node);
     /* Opened anew: a descriptor that was copied would share its place in the file. */
     snprintf(path, sizeof(path), "/proc/self/fd/%d", plan->file);
     _cleanup_close_ int in = open(path, O_RDONLY | O_CLOEXEC);
-    if (r == 0 && in < 0)
-        r = -errno;
     if (r == 0)
-        r = open_pipe(out);
-    if (r == 0)
-        r = open_pipe(errors);
-    if (r == 0)
-        r = spawn(&l, in, out[1], errors[1], &pid);
-    for (int i = 0; i < 2; i++)
-        if ((r < 0 || i == 1) && out[i] >= 0)
-            close(out[i]);
-    for (int i = 0; i < 2; i++)
-        if ((r < 0 || i == 1) && errors[i] >= 0)
-            close(errors[i]);
-    if (r < 0)
-        return pb_fail(err, r, "%s cannot be started: %s", l.n ? l.words[0] : "the launcher", strerror(-r));
-    *ret = (struct pb_launched){pid, out[0], errors[0]};
-    return 0;
+        r = in < 0 ? -errno : launch_line(plan, &l, in, ret);
+    return r < 0
+               ? pb_fail(err, r, "%s cannot be started: %s", l.n ? l.words[0] : "the launcher", strerror(-r))
+               : 0;
 }
 
 int pb_link_end(pid_t pid, unsigned *patience_ms)

@@ -24,6 +24,8 @@ struct pb_launched {
 };
 int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_launched *ret,
                    struct pb_err *err);
+/* Any command line, which ends with NULL; environment NULL: this process's; in: its standard input. */
+int pb_launch_words(const char *const *words, char *const *environment, int in, struct pb_launched *ret);
 /* Waits for it: its exit status, 128 + n for a signal. When the patience is used up (it is counted down, for
  * the next one), its group is killed. */
 int pb_link_end(pid_t pid, unsigned *patience_ms);

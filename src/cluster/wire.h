@@ -17,6 +17,8 @@
 #include "cluster/cluster.h"
 
 #define PB_WIRE_FORMAT 1
+#define PB_WIRE_VARIABLE                                                                                     \
+    "PROBING_CLUSTER_QUESTION" /* the question, where it does not come on standard input */
 enum {
     PB_WIRE_WORDS = 256,
     PB_WIRE_NODE_RANKS = 4096,       /* of one node */

@@ -37,6 +37,7 @@ static const struct pb_form pages[] = {
 static const struct pb_form only_json[] = {{"json", "application/json", "--format=json", NULL}, {0}};
 static const struct pb_form lines[] = {{"json", "application/json", "--format=jsonl", NULL}, {0}};
 static const struct pb_form events[] = {{"sse", "text/event-stream", NULL, NULL}, {0}};
+static const struct pb_form frames[] = {{"frames", "application/octet-stream", NULL, NULL}, {0}};
 static const struct pb_form metrics[] = {
     {"prometheus", "text/plain; version=0.0.4; charset=utf-8", "--format=tsv", NULL}, {0}};
 
@@ -244,6 +245,13 @@ const struct pb_route pb_routes[] = {
      .forms = json,
      .flags = PB_ROUTE_MCP,
      .limit_s = 120},
+    {.method = "POST",
+     .path = "/api/v1/cluster",
+     .summary = "A question of `probing -t cluster` to this node: a line of base64, answered in frames",
+     .words = PB_WORDS("cluster", "answer"),
+     .forms = frames,
+     .flags = PB_ROUTE_CHANGES | PB_ROUTE_STDIN,
+     .limit_s = 600},
     /* For clients of the tool before. */
     {.method = "POST",
      .path = "/query",

@@ -19,6 +19,7 @@ static const struct pb_option options[] = {
     {0, "native", NULL,
      "native frames too, where they were called; a process without Python shows them anyhow"},
     {0, "merge", NULL, "equal stacks once, the rarest first; with --all over all processes of a job"},
+    {0, "no-lines", NULL, "with --merge: stacks are equal also where their line numbers are not"},
     {'w', "watch", NULL, "again and again, until Ctrl-C"},
     {0, "count", "N", "so many times; after the first only what changed, is new or has ended"},
     {0, "interval", "TIME", "between two of them (default 1s)"},
@@ -227,11 +228,14 @@ static void print_texts(struct set *set, size_t n, struct pb_history *histories)
     }
 }
 
-static int print_merged(const struct plan *p, const struct set *set, size_t n, struct pb_err *err)
+static int print_merged(const struct pb_call *call, const struct plan *p, const struct set *set, size_t n,
+                        struct pb_err *err)
 {
     struct pb_stackset *merged = NULL;
 
     int r = pb_stackset_new(&merged);
+    if (r == 0 && pb_call_option(call, "no-lines"))
+        pb_stackset_drop_lines(merged);
     for (size_t i = 0; r == 0 && i < n; i++)
         r = pb_stackset_add(merged, set->shown[i], pb_label_rank(set->shown[i]->label));
     if (r == 0 && p->json)
@@ -248,7 +252,7 @@ static int print_once(const struct pb_call *call, const struct plan *p, struct s
     if (n == 0)
         return 0;
     if (p->merge && (p->json || call->format == PB_FORMAT_TABLE))
-        return print_merged(p, set, n, err);
+        return print_merged(call, p, set, n, err);
     if (p->json)
         pb_stacks_print_json(set->shown, n, set->failures, set->nfailures);
     else if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
@@ -319,6 +323,6 @@ const struct pb_command pb_cmd_backtrace = {
     .example = "probing -t 4711 backtrace\nprobing -t 4711 backtrace --locals\n"
                "  probing -t train.py --all backtrace --merge",
     .options = options,
-    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT | PB_CMD_LABELS,
+    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = pb_backtrace,
 };

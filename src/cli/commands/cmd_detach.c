@@ -47,6 +47,6 @@ const struct pb_command pb_cmd_detach = {
             "it, and is used\n"
             "again by the next inject.",
     .example = "probing -t 4711 detach",
-    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
+    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = run,
 };

@@ -152,6 +152,6 @@ const struct pb_command pb_cmd_doctor = {
     .synopsis = "",
     .text = "Looks only; nothing is attached. Exit status 1 when something stands in the way.",
     .example = "probing -t 4711 doctor",
-    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER,
+    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER,
     .run = run,
 };

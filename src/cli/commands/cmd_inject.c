@@ -62,6 +62,6 @@ const struct pb_command pb_cmd_inject = {
             "inject by themselves.",
     .example = "probing -t 4711 inject\nprobing -t train.py --all inject",
     .options = options,
-    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
+    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = run,
 };

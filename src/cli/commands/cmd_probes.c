@@ -148,6 +148,6 @@ const struct pb_command pb_cmd_probes = {
     .example = "probing -t 4711 probes\nprobing -t 4711 probes start memory_usage interval=100ms\n"
                "probing -t 4711 probes stop memory_usage",
     .max_args = 16,
-    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
     .run = run,
 };

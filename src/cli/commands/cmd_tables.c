@@ -185,6 +185,6 @@ const struct pb_command pb_cmd_tables = {
         "What its agent recorded, and what `record` did of it, with what is archived of them. Works on a "
         "process\nthat has ended as well, by its old pid or its id (list), from what it left. Times are UTC.",
     .example = "probing -t 4711 tables\nprobing -t 4711 tables --json",
-    .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
     .run = run,
 };

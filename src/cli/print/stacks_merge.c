@@ -67,11 +67,10 @@ static void put_frame(const struct pb_set_frame *f)
     puts(")");
 }
 
-static void put_stack(const struct pb_stackset *set, const struct pb_set_stack *s, bool several)
+void pb_stacks_put_frames(const struct pb_stackset *set, const struct pb_set_stack *s)
 {
     bool said = !s->apart;
 
-    put_members(s, several);
     for (uint32_t i = 0; i < s->nframes; i++) {
         struct pb_set_frame f;
         if (i == EDGE_FRAMES && s->nframes > 2 * EDGE_FRAMES + 1) {
@@ -105,7 +104,8 @@ void pb_stacks_print_merged(struct pb_stackset *set, const struct pb_stacks *con
         struct pb_set_stack stack;
         pb_stackset_stack(set, i, &stack);
         putchar('\n');
-        put_stack(set, &stack, processes > 1);
+        put_members(&stack, processes > 1);
+        pb_stacks_put_frames(set, &stack);
     }
     if (without)
         printf("\n%zu thread%s without %s\n", without, without == 1 ? "" : "s",

@@ -4,6 +4,7 @@
 #include "ask/stacks.h"
 
 struct pb_call;
+struct pb_set_stack;
 struct pb_stackset;
 
 /* backtrace, also for targets that are no processes (core files); in cmd_backtrace.c. */
@@ -28,3 +29,5 @@ void pb_stacks_print_merged_json(struct pb_stackset *set, const struct pb_stacks
                                  size_t nfailures);
 /* Prints the set, preceded by what each process waits for. */
 void pb_stacks_print_merged(struct pb_stackset *set, const struct pb_stacks *const *all, size_t n);
+/* The frames of one stack of a set, a line each. */
+void pb_stacks_put_frames(const struct pb_stackset *set, const struct pb_set_stack *s);

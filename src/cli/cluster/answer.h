@@ -1,0 +1,33 @@
+/* answer: the answering end on a node: `probing cluster answer` reads a question from its standard input
+ * and writes a framed answer (cluster/wire.h). A launcher starts it, or the node's service.
+ *
+ * A question is answered by a function of a table; it gets the ranks that are here, and writes what it has to
+ * say. */
+#pragma once
+
+#include "ask/ask.h"
+#include "cluster/members.h"
+#include "cluster/wire.h"
+
+struct pb_call;
+
+struct pb_answering {
+    struct pb_ask ask;
+    const struct pb_question *question;
+    const struct pb_members *members;
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC: the asking end waits no longer */
+    struct pb_answer_writer *out;
+};
+
+/* text: base64, for launchers that pass lines. */
+int pb_answer_run(const struct pb_call *call, bool text, struct pb_err *err);
+
+/* Every rank that is here, without output: for answers that are the node's. */
+void pb_answer_ranks(const struct pb_answering *a);
+
+/* answer_stacks.c: "stacks" [ROUNDS [INTERVAL_MS [native]]]: for each round the size (64 bits, little endian)
+ * and a set of stacks (ask/stackset.h) of all ranks. With several rounds a rank's own output is "still" or
+ * "moved"; its errors are why it could not be read, or what it waits for. */
+int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err);
+/* answer_command.c: "command" WORDS..: a command of this program for each rank, each in a child. */
+int pb_answer_command(const struct pb_answering *a, struct pb_err *err);

@@ -1,0 +1,41 @@
+/* job: the asking end: a cluster found, looked at, kept (`probing cluster ..`), and commands for all of its
+ * ranks (`-t cluster[:NAME]`). */
+#pragma once
+
+#include "cli/cli.h"
+#include "cluster/ask.h"
+
+#include <stdio.h>
+
+/* Whether a target names a cluster: "cluster" or "cluster:NAME"; *ret_name: NULL where it names none. */
+bool pb_cluster_is_target(const char *target, const char **ret_name);
+
+/* A command for the ranks that call selects, as main.c runs one for processes. */
+int pb_cluster_run(const struct pb_call *call, struct pb_err *err);
+
+/* --- find.c: the nodes of a job --- */
+/* Fills name (where it is ""), way, job, match, nodes from the options of `cluster attach`, or else from the
+ * environment of this process and what runs here. */
+int pb_cluster_find(const struct pb_call *call, struct pb_cluster *c, struct pb_err *err);
+/* The nodes that the cluster's launcher knows now, in place of those that are kept; the same where it knows
+ * none (ssh, services). */
+int pb_cluster_find_again(struct pb_cluster *c, struct pb_err *err);
+
+/* --- look.c --- */
+/* Asks all nodes which ranks they have, and takes what they say into the cluster. *ret: what each did. */
+int pb_cluster_look(struct pb_cluster *c, unsigned deadline_ms, struct pb_cluster_result *ret,
+                    struct pb_err *err);
+
+/* --- report.c: what is said of nodes and ranks --- */
+/* On stderr, where not all answered: how many did, and which did not and why. True: all did. */
+bool pb_cluster_tell(const struct pb_cluster *c, const struct pb_cluster_result *r);
+/* On stderr: n ranks, those that are set, are not on their nodes any more. */
+void pb_cluster_tell_gone(const bool *gone, size_t size, size_t n);
+/* "0-3, 9" of a set of numbers: writes to out. */
+void pb_cluster_put_ranks(FILE *out, const bool *in, size_t n);
+/* What the ranks of a set have in common that not all ranks have: "pp=3, all tp"; "": nothing. */
+void pb_cluster_common_role(const struct pb_cluster *c, const bool *in, size_t n, char *ret, size_t size);
+
+/* --- stacks.c --- */
+int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
+                         struct pb_err *err);

@@ -1,0 +1,392 @@
+/* stacks: the stacks of all ranks of a cluster, merged on the nodes and then here; see job.h.
+ *
+ * Classes of equal stacks, the rarest first, each with its ranks as ranges, what they have in common, and
+ * with two rounds which of them stand still. */
+#include "ask/stackset.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "cli/cluster/job.h"
+#include "cli/print/rows.h"
+#include "cli/print/stacks_print.h"
+#include "print/records.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rank_seen {
+    bool answered, failed, still;
+    uint32_t node;
+    char *said;
+};
+
+struct merging {
+    const struct pb_cluster *c;
+    unsigned long rounds;
+    struct pb_stackset *set;
+    struct rank_seen *ranks; /* by rank */
+    size_t n;
+};
+
+static void merging_done(struct merging *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        free(m->ranks[i].said);
+    free(m->ranks);
+    pb_stackset_free(m->set);
+}
+
+static void set_free(struct pb_stackset **set)
+{
+    pb_stackset_free(*set);
+}
+
+/* The last of the rounds. */
+static int take_last(const struct merging *m, const struct pb_bytes *bytes, struct pb_stackset **ret,
+                     struct pb_err *err)
+{
+    size_t at = 0;
+
+    for (unsigned long i = 0; i < m->rounds; i++) {
+        uint64_t size = 0;
+        if (bytes->n - at < 8)
+            return pb_fail(err, -EBADMSG, "its stacks are cut short");
+        for (int k = 0; k < 8; k++)
+            size |= (uint64_t)(unsigned char)bytes->at[at + (size_t)k] << (8 * k);
+        at += 8;
+        if (size > bytes->n - at)
+            return pb_fail(err, -EBADMSG, "its stacks are cut short");
+        if (i + 1 == m->rounds)
+            return pb_stackset_decode(bytes->at + at, size, ret, err);
+        at += size;
+    }
+    return -EBADMSG;
+}
+
+/* A node may speak of the ranks that it said it has, and of no other's. */
+static int check_ranks(struct pb_stackset *set, const struct pb_node_answer *a, struct pb_err *err)
+{
+    for (size_t i = 0; i < pb_stackset_n(set); i++) {
+        struct pb_set_stack s;
+        pb_stackset_stack(set, i, &s);
+        for (size_t k = 0; k < s.nranks; k++)
+            for (uint64_t rank = s.ranks[k].first; rank <= s.ranks[k].last; rank++) {
+                bool own = false;
+                for (size_t p = 0; !own && p < a->nranks; p++)
+                    own = (uint64_t)a->ranks[p].rank.rank == rank;
+                if (!own)
+                    return pb_fail(err, -EBADMSG, "it has a stack of rank %" PRIu64 ", which it has not",
+                                   rank);
+            }
+    }
+    return 0;
+}
+
+static int make_ranks(struct merging *m, size_t n)
+{
+    if (n <= m->n)
+        return 0;
+    size_t grown = m->n ? m->n : 64;
+    while (grown < n)
+        grown *= 2;
+    struct rank_seen *more = realloc(m->ranks, grown * sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    memset(more + m->n, 0, (grown - m->n) * sizeof(*more));
+    m->ranks = more;
+    m->n = grown;
+    return 0;
+}
+
+static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, struct pb_err *err)
+{
+    struct merging *m = arg;
+    _cleanup_(set_free) struct pb_stackset *set = NULL;
+
+    for (size_t i = 0; i < answer->nranks; i++) {
+        int32_t rank = answer->ranks[i].rank.rank;
+        if (rank >= PB_CLUSTER_RANKS)
+            return pb_fail(err, -EBADMSG, "it answers for rank %d, which cannot be", rank);
+        if ((size_t)rank < m->n && m->ranks[rank].answered)
+            return pb_fail(err, -EEXIST, "it answers for rank %d, for which %s has answered", rank,
+                           m->c->nodes[m->ranks[rank].node].name);
+    }
+    int r = take_last(m, &answer->output, &set, err);
+    if (r == 0)
+        r = check_ranks(set, answer, err);
+    if (r == 0 && pb_stackset_merge(m->set, set) < 0)
+        r = pb_fail(err, -ENOMEM, "its stacks are too many");
+    for (size_t i = 0; r == 0 && i < answer->nranks; i++) {
+        struct pb_answer_part *p = &answer->ranks[i];
+        if (make_ranks(m, (size_t)p->rank.rank + 1) < 0)
+            return pb_fail(err, -ENOMEM, "out of memory");
+        m->ranks[p->rank.rank] =
+            (struct rank_seen){.answered = true,
+                               .failed = p->status != 0,
+                               .still = p->output.n == 5 && memcmp(p->output.at, "still", 5) == 0,
+                               .node = (uint32_t)node,
+                               .said = pb_take_ptr(p->errors.at)};
+    }
+    return r;
+}
+
+/* --- what is shown --- */
+
+/* The ranks of a class, and of them those that stand still. */
+static void mark_ranks(const struct merging *m, const struct pb_set_stack *s, bool *in, bool *still,
+                       size_t *ret_n, size_t *ret_still)
+{
+    memset(in, 0, m->n * sizeof(*in));
+    memset(still, 0, m->n * sizeof(*still));
+    *ret_n = *ret_still = 0;
+    for (size_t i = 0; i < s->nranks; i++)
+        for (uint64_t k = s->ranks[i].first; k <= s->ranks[i].last && k < m->n; k++) {
+            in[k] = true;
+            still[k] = m->ranks[k].still;
+            ++*ret_n;
+            *ret_still += still[k];
+        }
+}
+
+static void put_class(const struct merging *m, const struct pb_set_stack *s, bool *in, bool *still)
+{
+    size_t n, nstill;
+    char role[128];
+
+    mark_ranks(m, s, in, still, &n, &nstill);
+    pb_cluster_common_role(m->c, in, m->n, role, sizeof(role));
+    printf("%llu thread%s of %s ", (unsigned long long)s->threads, s->threads == 1 ? "" : "s",
+           n == 1 ? "rank" : "ranks");
+    pb_cluster_put_ranks(stdout, in, m->n);
+    if (role[0])
+        printf(" (%s)", role);
+    if (m->rounds > 1 && nstill == n) {
+        fputs(n == 1 ? ", which stands still" : ", which stand still", stdout);
+    } else if (m->rounds > 1 && nstill) {
+        fputs(", of which stand still: ", stdout);
+        pb_cluster_put_ranks(stdout, still, m->n);
+    }
+    putchar('\n');
+    pb_stacks_put_frames(m->set, s);
+}
+
+static void put_text(const struct merging *m, bool *in, bool *still)
+{
+    size_t stacks = pb_stackset_n(m->set), ranks = 0;
+
+    for (size_t i = 0; i < m->n; i++)
+        ranks += m->ranks[i].answered && !m->ranks[i].failed;
+    printf("%zu rank%s, %zu thread%s, %zu different stack%s, the rarest first\n", ranks,
+           ranks == 1 ? "" : "s", pb_stackset_threads(m->set), pb_stackset_threads(m->set) == 1 ? "" : "s",
+           stacks, stacks == 1 ? "" : "s");
+    for (size_t i = 0; i < stacks; i++) {
+        struct pb_set_stack s;
+        pb_stackset_stack(m->set, i, &s);
+        putchar('\n');
+        put_class(m, &s, in, still);
+    }
+}
+
+/* Equal sentences once, with their ranks: what each waits for on stdout, what could not be read on stderr. */
+static bool put_said(const struct merging *m, bool failed, bool *in)
+{
+    _cleanup_free_ bool *told = calloc(m->n + 1, sizeof(*told));
+    FILE *out = failed ? stderr : stdout;
+    bool any = false;
+
+    for (size_t i = 0; told && i < m->n; i++) {
+        const struct rank_seen *r = &m->ranks[i];
+        if (told[i] || !r->answered || r->failed != failed || !r->said || !r->said[0])
+            continue;
+        size_t n = 0;
+        memset(in, 0, m->n * sizeof(*in));
+        for (size_t k = i; k < m->n; k++) {
+            const struct rank_seen *o = &m->ranks[k];
+            if (o->answered && o->failed == failed && o->said && strcmp(o->said, r->said) == 0) {
+                told[k] = in[k] = true;
+                n++;
+            }
+        }
+        fputs(n == 1 ? "rank " : "ranks ", out);
+        pb_cluster_put_ranks(out, in, m->n);
+        fputs(": ", out);
+        pb_put_plain(out, r->said);
+        putc('\n', out);
+        any = true;
+    }
+    return any;
+}
+
+static void put_json_text(const char *name, const char *text)
+{
+    printf(", \"%s\": ", name);
+    if (text)
+        pb_put_json(stdout, text, strlen(text));
+    else
+        fputs("null", stdout);
+}
+
+static void put_json_ranks(const char *name, const bool *in, size_t n)
+{
+    bool any = false;
+
+    printf(", \"%s\": [", name);
+    for (size_t i = 0; i < n; i++)
+        if (in[i]) {
+            printf("%s%zu", any ? ", " : "", i);
+            any = true;
+        }
+    putchar(']');
+}
+
+static void put_json_class(const struct merging *m, const struct pb_set_stack *s, bool *in, bool *still)
+{
+    size_t n, nstill;
+    char role[128];
+
+    mark_ranks(m, s, in, still, &n, &nstill);
+    pb_cluster_common_role(m->c, in, m->n, role, sizeof(role));
+    printf("{\"threads\": %" PRIu64, s->threads);
+    put_json_ranks("ranks", in, m->n);
+    put_json_text("role", role[0] ? role : NULL);
+    if (m->rounds > 1)
+        put_json_ranks("still", still, m->n);
+    fputs(", \"frames\": [", stdout);
+    for (uint32_t i = 0; i < s->nframes; i++) {
+        struct pb_set_frame f;
+        pb_stackset_frame(m->set, s->frames[i], &f);
+        printf("%s{\"kind\": \"%s\"", i ? ", " : "", f.native ? "native" : "python");
+        put_json_text("function", f.function);
+        put_json_text("file", f.file);
+        if (f.native)
+            put_json_text("module", f.module);
+        printf(f.line ? ", \"line\": %u}" : ", \"line\": null}", f.line);
+    }
+    fputs("]}", stdout);
+}
+
+static void put_json(const struct merging *m, const struct pb_cluster_result *r, bool *in, bool *still)
+{
+    bool any = false;
+
+    printf("{\"asked\": %zu, \"answered\": %zu, \"ms\": %u, \"bytes\": %zu, \"nodes\": [", r->asked,
+           r->answered, r->ms, r->bytes);
+    for (size_t i = 0; i < r->nnodes; i++) {
+        const struct pb_node_result *n = &r->nodes[i];
+        if (n->state == PB_NODE_NOT_ASKED)
+            continue;
+        printf("%s{\"ms\": %u", any ? ",\n  " : "", n->ms);
+        put_json_text("node", m->c->nodes[i].name);
+        put_json_text("state", pb_node_state_name(n->state));
+        put_json_text("why", n->why[0] ? n->why : NULL);
+        putchar('}');
+        any = true;
+    }
+    fputs("],\n \"failed\": [", stdout);
+    any = false;
+    for (size_t i = 0; i < m->n; i++)
+        if (m->ranks[i].failed) {
+            printf("%s{\"rank\": %zu", any ? ", " : "", i);
+            put_json_text("why", m->ranks[i].said);
+            putchar('}');
+            any = true;
+        }
+    fputs("],\n \"classes\": [", stdout);
+    for (size_t i = 0; i < pb_stackset_n(m->set); i++) {
+        struct pb_set_stack s;
+        pb_stackset_stack(m->set, i, &s);
+        fputs(i ? ",\n  " : "", stdout);
+        put_json_class(m, &s, in, still);
+    }
+    puts("]}");
+}
+
+static int read_rounds(const struct pb_call *call, unsigned long *ret_rounds, unsigned *ret_interval,
+                       struct pb_err *err)
+{
+    const char *count = pb_call_option(call, "count"), *interval = pb_call_option(call, "interval");
+    char *end = NULL;
+
+    *ret_rounds = count ? strtoul(count, &end, 10) : 1;
+    if (count && (*end || *ret_rounds < 1 || *ret_rounds > 10))
+        return pb_fail(err, PB_USAGE, "--count takes 1 to 10 over a cluster, not '%s'", count);
+    *ret_interval = 1000;
+    if (interval && (pb_parse_duration(interval, ret_interval) < 0 || *ret_interval > 60000))
+        return pb_fail(err, PB_USAGE, "--interval takes a time such as 2 or 500ms, not '%s'", interval);
+    if (pb_call_option(call, "watch") || pb_call_option(call, "locals"))
+        return pb_fail(err, PB_USAGE, "--watch and --locals are not for a cluster: take one rank's process");
+    if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
+        return pb_fail(err, PB_USAGE, "over a cluster it prints text or JSON");
+    return 0;
+}
+
+/* Ranks that are kept and that their node, which answered, has not. */
+static bool tell_missing(const struct merging *m, const struct pb_selection *s,
+                         const struct pb_cluster_result *r, bool *gone)
+{
+    size_t n = 0;
+
+    memset(gone, 0, m->n * sizeof(*gone));
+    for (size_t i = 0; i < m->c->nranks; i++) {
+        const struct pb_cluster_rank *k = &m->c->ranks[i];
+        bool wanted = s->node[k->node] && (!s->wanted || pb_ranges_have(s->wanted, (uint32_t)k->rank));
+        if (wanted && r->nodes[k->node].state == PB_NODE_ANSWERED && !m->ranks[k->rank].answered) {
+            gone[k->rank] = true;
+            n++;
+        }
+    }
+    pb_cluster_tell_gone(gone, m->n, n);
+    return n;
+}
+
+int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
+                         struct pb_err *err)
+{
+    _cleanup_(merging_done) struct merging m = {.c = c};
+    _cleanup_(pb_cluster_result_done) struct pb_cluster_result result = {0};
+    static char buffer[1 << 16];
+    unsigned interval;
+    char rounds[32], ms[32];
+    const char *words[] = {"stacks", rounds, ms, "native"};
+
+    int r = read_rounds(call, &m.rounds, &interval, err);
+    if (r == 0 && (pb_stackset_new(&m.set) < 0 ||
+                   make_ranks(&m, c->nranks ? (size_t)c->ranks[c->nranks - 1].rank + 1 : 1) < 0))
+        r = pb_fail(err, -ENOMEM, "out of memory");
+    if (r < 0)
+        return r;
+    if (pb_call_option(call, "no-lines"))
+        pb_stackset_drop_lines(m.set);
+    snprintf(rounds, sizeof(rounds), "%lu", m.rounds);
+    snprintf(ms, sizeof(ms), "%u", interval);
+    unsigned limit = call->timeout_ms == 10000      ? 2000
+                     : pb_call_limit(call) < 600000 ? pb_call_limit(call)
+                                                    : 600000;
+    struct pb_cluster_question q = {.selection = s,
+                                    .words = words,
+                                    .nwords = pb_call_option(call, "native") ? 4 : 3,
+                                    .deadline_ms = limit + (unsigned)(m.rounds - 1) * interval,
+                                    .answer = take_answer,
+                                    .arg = &m};
+    r = pb_cluster_ask(c, &q, &result, err);
+    if (r < 0)
+        return r;
+    _cleanup_free_ bool *in = calloc(m.n + 1, sizeof(*in)), *still = calloc(m.n + 1, sizeof(*still));
+    if (!in || !still)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
+    bool json = call->format == PB_FORMAT_JSON, failed;
+    if (json) {
+        put_json(&m, &result, in, still);
+    } else {
+        put_said(&m, false, in);
+        put_text(&m, in, still);
+    }
+    fflush(stdout);
+    failed = put_said(&m, true, in);
+    bool missing = tell_missing(&m, s, &result, in);
+    bool all = pb_cluster_tell(c, &result);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    return !all || missing || failed ? PB_PARTIAL : 0;
+}

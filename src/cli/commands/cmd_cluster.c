@@ -1,0 +1,284 @@
+/* cluster: finds the nodes and ranks of a job and keeps them, so that -t cluster is all of it. */
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/cluster/answer.h"
+#include "cli/cluster/job.h"
+#include "cli/print/rows.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct pb_option options[] = {
+    {0, "services", "HOST:PORT,..", "nodes that run `probing serve`"},
+    {0, "hosts", "FILE", "nodes by ssh: a host on each line, as for mpirun"},
+    {0, "slurm", "JOB", "the nodes of a SLURM job, by srun (default: SLURM_JOB_ID, where that is set)"},
+    {0, "mpi", NULL, "the nodes of the mpirun that runs here, by ssh"},
+    {0, "kubernetes", "LABELS", "pods with these labels, by kubectl exec"},
+    {0, "ray", NULL,
+     "the nodes of the Ray cluster, by a task on each (default: RAY_ADDRESS, where that is set)"},
+    {0, "local", NULL, "the ranks of this machine (torchrun); the default where nothing else is found"},
+    {0, "match", "VARIABLE=VALUE", "ranks with this in their environment (default: all of yours)"},
+    {0, "roles", "LAYOUT", "roles by rank: tp=4,pp=2,dp=*, the first changes fastest"},
+    {0, "launcher", "WORDS", "in place of ssh, srun, kubectl or python3: ssh -F FILE"},
+    {0, "program", "PATH", "probing on the nodes (default: where it is here)"},
+    {0, "token-file", "FILE", "the token of the services"},
+    {0},
+};
+
+static const char *name_of(const struct pb_call *call)
+{
+    return call->nargs > 1 ? call->args[1] : NULL;
+}
+
+static int set_option(const struct pb_call *call, const char *option, char *to, struct pb_err *err)
+{
+    const char *value = pb_call_option(call, option);
+
+    if (!value)
+        return 0;
+    if (strlen(value) >= PB_CLUSTER_TEXT || strpbrk(value, "\r\n"))
+        return pb_fail(err, PB_USAGE, "--%s is too long, or has more than one line", option);
+    strcpy(to, value);
+    return 0;
+}
+
+static int set_program(struct pb_cluster *c, struct pb_err *err)
+{
+    char path[4096];
+
+    if (c->program[0])
+        return 0;
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    if (n <= 0 || n >= PB_CLUSTER_TEXT)
+        return pb_fail(err, -ENAMETOOLONG, "where this program is cannot be told (give --program)");
+    path[n] = '\0';
+    strcpy(c->program, path);
+    return 0;
+}
+
+/* By its whole path: later commands may be given elsewhere. */
+static int set_token_file(const struct pb_call *call, struct pb_cluster *c, struct pb_err *err)
+{
+    const char *given = pb_call_option(call, "token-file");
+    _cleanup_free_ char *path = realpath(given, NULL);
+
+    if (!path || strlen(path) >= sizeof(c->token_file))
+        return pb_fail(err, path ? -ENAMETOOLONG : -errno, "%s cannot be read: %s", given,
+                       path ? "its path is too long" : strerror(errno));
+    strcpy(c->token_file, path);
+    return 0;
+}
+
+/* "cluster slurm-12: 4 nodes by slurm, 8 of 8 ranks", and which ranks are missing. */
+static void put_summary(const struct pb_cluster *c)
+{
+    size_t missing = 0;
+    _cleanup_free_ bool *gone = calloc(c->world + 1, sizeof(*gone));
+
+    printf("cluster %s: %zu node%s by %s, %zu", c->name, c->nnodes, c->nnodes == 1 ? "" : "s",
+           pb_cluster_way_name(c->way), c->nranks);
+    if (c->world)
+        printf(" of %u", c->world);
+    printf(" rank%s\n", c->world == 1 || (!c->world && c->nranks == 1) ? "" : "s");
+    for (uint32_t i = 0; gone && i < c->world; i++)
+        if (!pb_cluster_find_rank(c, (int32_t)i)) {
+            gone[i] = true;
+            missing++;
+        }
+    if (!missing)
+        return;
+    fflush(stdout);
+    fputs(missing == 1 ? "note: no node has rank " : "note: no node has ranks ", stderr);
+    pb_cluster_put_ranks(stderr, gone, c->world);
+    putc('\n', stderr);
+}
+
+static void tell_versions(const struct pb_cluster *c)
+{
+    for (size_t i = 0; i < c->nnodes; i++)
+        if (c->nodes[i].version[0] && strcmp(c->nodes[i].version, PROBING_VERSION) != 0)
+            fprintf(stderr, "note: %s has probing %s, this is %s\n", c->nodes[i].name, c->nodes[i].version,
+                    PROBING_VERSION);
+}
+
+static int look_and_keep(const struct pb_call *call, struct pb_cluster *c, struct pb_err *err)
+{
+    _cleanup_(pb_cluster_result_done) struct pb_cluster_result result = {0};
+
+    int r = pb_cluster_look(c, pb_call_limit(call), &result, err);
+    if (r < 0)
+        return r;
+    bool all = pb_cluster_tell(c, &result);
+    if (!result.answered)
+        return pb_fail(err, -EHOSTUNREACH, "no node answered: nothing is kept");
+    if (c->nranks == 0)
+        return pb_fail(err, -ESRCH, "no node has a process with a rank%s%s: nothing is kept",
+                       c->match[0] ? " and " : "", c->match);
+    r = pb_cluster_save(c, err);
+    if (r < 0)
+        return r;
+    put_summary(c);
+    tell_versions(c);
+    return all ? 0 : PB_PARTIAL;
+}
+
+static int attach(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_(pb_cluster_done) struct pb_cluster c = {0};
+    const char *name = name_of(call);
+
+    if (name && !pb_cluster_is_name(name))
+        return pb_fail(err, PB_USAGE, "'%s' is no name: letters, digits, . _ and - make one", name);
+    snprintf(c.name, sizeof(c.name), "%s", name ? name : "");
+    int r = set_option(call, "launcher", c.launcher, err);
+    if (r == 0)
+        r = set_option(call, "program", c.program, err);
+    if (r == 0)
+        r = set_program(&c, err);
+    if (r == 0)
+        r = pb_cluster_find(call, &c, err);
+    if (r == 0)
+        r = set_option(call, "match", c.match, err);
+    if (r == 0)
+        r = set_option(call, "roles", c.layout, err);
+    if (r == 0 && pb_call_option(call, "token-file"))
+        r = set_token_file(call, &c, err);
+    return r < 0 ? r : look_and_keep(call, &c, err);
+}
+
+static int refresh(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_(pb_cluster_done) struct pb_cluster c = {0};
+
+    int r = pb_cluster_load(name_of(call), &c, err);
+    if (r == 0)
+        r = pb_cluster_find_again(&c, err);
+    return r < 0 ? r : look_and_keep(call, &c, err);
+}
+
+static int list(const struct pb_call *call, struct pb_err *err)
+{
+    static const char *const columns[] = {"name", "way", "job", "nodes", "ranks", "world"};
+    struct pb_rows rows;
+    char **names = NULL;
+    size_t n = 0;
+
+    int r = pb_cluster_names(&names, &n, err);
+    if (r < 0)
+        return r;
+    pb_rows_init(&rows, columns, 6);
+    for (size_t i = 0; i < n; i++) {
+        _cleanup_(pb_cluster_done) struct pb_cluster c = {0};
+        struct pb_err why = {0};
+        r = pb_cluster_load(names[i], &c, &why);
+        if (r < 0) {
+            fprintf(stderr, "probing: cluster: %s\n", pb_err_text(&why, r));
+            continue;
+        }
+        pb_rows_text(&rows, c.name);
+        pb_rows_text(&rows, pb_cluster_way_name(c.way));
+        pb_rows_text(&rows, c.job);
+        pb_rows_number(&rows, "%zu", c.nnodes);
+        pb_rows_number(&rows, "%zu", c.nranks);
+        pb_rows_number(&rows, "%u", c.world);
+    }
+    pb_cluster_names_free(names, n);
+    r = pb_rows_print(&rows, call->format, "no cluster is attached", err);
+    pb_rows_done(&rows);
+    return r;
+}
+
+static int show(const struct pb_call *call, struct pb_err *err)
+{
+    static const char *const columns[] = {"rank", "node", "pid", "local", "roles", "version"};
+    _cleanup_(pb_cluster_done) struct pb_cluster c = {0};
+    struct pb_rows rows;
+    char roles[PB_ROLES_TEXT];
+
+    int r = pb_cluster_load(name_of(call), &c, err);
+    if (r < 0)
+        return r;
+    pb_rows_init(&rows, columns, 6);
+    for (size_t i = 0; i < c.nranks; i++) {
+        const struct pb_cluster_rank *rank = &c.ranks[i];
+        const struct pb_cluster_node *node = &c.nodes[rank->node];
+        pb_roles_format(&rank->roles, roles);
+        pb_rows_number(&rows, "%d", rank->rank);
+        pb_rows_text(&rows, node->name);
+        pb_rows_number(&rows, "%d", (int)rank->pid);
+        if (rank->local >= 0)
+            pb_rows_number(&rows, "%d", rank->local);
+        else
+            pb_rows_text(&rows, NULL);
+        pb_rows_text(&rows, roles[0] ? roles : NULL);
+        pb_rows_text(&rows, node->version[0] ? node->version : NULL);
+    }
+    r = pb_rows_print(&rows, call->format, NULL, err);
+    pb_rows_done(&rows);
+    return r;
+}
+
+static int detach(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_(pb_cluster_done) struct pb_cluster c = {0};
+
+    const char *name = name_of(call);
+    if (!name) {
+        int r = pb_cluster_load(NULL, &c, err);
+        if (r < 0)
+            return r;
+        name = c.name;
+    }
+    return pb_cluster_forget(name, err);
+}
+
+static int answer(const struct pb_call *call, struct pb_err *err)
+{
+    const char *how = name_of(call);
+
+    if (how && strcmp(how, "text") != 0)
+        return pb_fail(err, PB_USAGE, "it answers in bytes or as text, not as '%s'", how);
+    return pb_answer_run(call, how, err);
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    static const struct {
+        const char *name;
+        int (*run)(const struct pb_call *call, struct pb_err *err);
+    } verbs[] = {{"attach", attach}, {"refresh", refresh}, {"list", list},
+                 {"show", show},     {"detach", detach},   {"answer", answer}};
+
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+        if (strcmp(verbs[i].name, call->args[0]) == 0)
+            return verbs[i].run(call, err);
+    return pb_fail(err, PB_USAGE, "'%s' is none of attach, list, show, refresh and detach", call->args[0]);
+}
+
+const struct pb_command pb_cmd_cluster = {
+    .name = "cluster",
+    .summary = "a job on many nodes as one target: found, looked at, kept for -t cluster",
+    .synopsis = "attach | list | show | refresh | detach [NAME]",
+    .text =
+        "attach finds the nodes of a job, asks each which ranks it has, and keeps that; -t cluster (or\n"
+        "-t cluster:NAME) is then all of them, --ranks and --nodes some. Nothing is started on the nodes "
+        "but,\n"
+        "for as long as a question takes, this program, by the launcher's own way and with your own rights;\n"
+        "or services answer (--services). refresh looks again, after a restart or a requeue; detach "
+        "forgets.\n"
+        "Where not all nodes answer in time the others' answers are shown, the missing are named on stderr,\n"
+        "and the exit status is 3.",
+    .example = "probing cluster attach --slurm 4711\n"
+               "probing cluster attach big --hosts hosts.txt --roles tp=4,pp=2,dp=*\n"
+               "probing -t cluster backtrace --merge\n"
+               "probing -t cluster eval \"loss\" --ranks pp=1,tp=*",
+    .options = options,
+    .min_args = 1,
+    .max_args = 2,
+    .flags = PB_CMD_ROWS | PB_CMD_TIMEOUT,
+    .run = run,
+};

@@ -1,0 +1,243 @@
+"""A job on several nodes as one target: attached, asked, selected, and each node or rank that does not answer named."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import cluster_kit
+import jobs
+import pytest
+from jobs import probe
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    with cluster_kit.nodes(2, 2, tmp_path_factory.mktemp("cluster")) as job:
+        cluster_kit.attach("four", job, "--roles", "tp=2,pp=*")
+        yield job
+
+
+def pid_of(job, rank):
+    """The pid here of a rank of the job."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"RANK={rank}".encode() in environment and job.mark.encode() in environment:
+            return int(process.name)
+    raise AssertionError(f"there is no rank {rank}")
+
+
+def test_attach_keeps_nodes_ranks_and_roles(job):
+    shown = json.loads(probe("cluster", "show", "four", "--json").stdout)
+    assert [(row["rank"], row["node"], row["local"], row["roles"]) for row in shown] == [
+        (rank, job.addresses[rank // 2], rank % 2, f"tp={rank % 2},pp={rank // 2}") for rank in range(4)]
+    listed = [row for row in json.loads(probe("cluster", "list", "--json").stdout) if row["name"] == "four"]
+    assert [(row["way"], row["nodes"], row["ranks"], row["world"]) for row in listed] == [("services", 2, 4, 4)]
+    kept = os.path.join(os.environ["XDG_RUNTIME_DIR"], "probing-clusters", "four.cluster")
+    assert os.stat(kept).st_mode & 0o777 == 0o600
+    assert "token " not in open(kept).read()
+
+
+def test_the_odd_rank_of_two_nodes_stands_first(job):
+    classes, answer, _ = cluster_kit.stacks("four")
+    tops = {top: ranks for top, ranks in classes}
+    assert tops["load_batch"] == [3] and tops["all_reduce"] == [1, 2]
+    assert classes[-1] == ("all_reduce", [1, 2])
+    assert (answer["asked"], answer["answered"]) == (2, 2)
+    text = probe("-t", "cluster:four", "backtrace", "--merge").stdout
+    assert "1 thread of rank 3 (tp=1, pp=1)" in text and "2 threads of ranks 1-2\n" in text
+
+
+def test_two_rounds_tell_who_stands_still(job):
+    _, answer, _ = cluster_kit.stacks("four", "--count", "2", "--interval", "200ms", "--no-lines")
+    still = {rank for one in answer["classes"] for rank in one["still"]}
+    assert still == {1, 2, 3}
+
+
+@pytest.mark.parametrize("words, ranks", [
+    (["--ranks", "0-1,3"], {0, 1, 3}), (["--ranks", "pp=1,tp=*"], {2, 3}), (["--ranks", "tp=1"], {1, 3}), (["--ranks", "2"], {2}),
+])
+def test_a_selection_asks_those_alone(job, words, ranks):
+    done = probe("-t", "cluster:four", "eval", "rank", "--timeout", "30", *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"[rank {rank}] {rank}" for rank in sorted(ranks)]
+
+
+def test_a_selection_that_fits_nothing_is_an_error(job):
+    for words, said in ((["--ranks", "9"], "no rank"), (["--ranks", "ep=1"], "no rank"), (["--ranks", "x"], "no selection"),
+                        (["--nodes", "n[1-2]"], "no node")):
+        done = probe("-t", "cluster:four", "backtrace", *words)
+        assert done.returncode == 1 and said in done.stderr, (words, done.stderr)
+    assert "--ranks and --nodes go with -t cluster" in probe("-t", os.getpid(), "backtrace", "--ranks", "1").stderr
+
+
+def test_equal_answers_stand_once_and_what_differs_beside_them(job):
+    done = probe("-t", "cluster:four", "eval", "loss", "--timeout", "30")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[ranks 0, 2-3] 0.5", "[rank 1] nan"]
+    done = probe("-t", "cluster:four", "eval", "1 / (rank - 2)", "--timeout", "30")
+    assert done.returncode == 1
+    assert "[rank 2] ZeroDivisionError" in done.stderr and "[rank 3] 1.0" in done.stdout
+
+
+def test_commands_that_give_rows_are_json_of_each_rank(job):
+    done = probe("-t", "cluster:four", "memory", "--json", "--timeout", "30")
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)
+    assert [(one["rank"], one["node"]) for one in answers] == [(rank, job.addresses[rank // 2]) for rank in range(4)]
+    assert all(one["output"][0]["rss_bytes"] > 0 for one in answers)
+
+
+def test_what_is_no_command_for_a_cluster_says_so(job):
+    done = probe("-t", "cluster:four", "repl")
+    assert done.returncode == 2 and "does not work on a cluster" in done.stderr
+    done = probe("-t", "cluster:nobody", "backtrace")
+    assert done.returncode == 1 and "there is no cluster 'nobody'" in done.stderr
+
+
+@contextmanager
+def listener(answer):
+    """An address at which a thread answers each connection in its own way; closed at the end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ended = threading.Event()
+
+        def serve():
+            while not ended.is_set():
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.settimeout(20)
+                    try:
+                        connection.recv(65536)
+                        answer(connection, ended)
+                    except OSError:
+                        pass
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield "127.0.0.1:%d" % server.getsockname()[1]
+        ended.set()
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(30)
+
+
+def endless(connection, ended):
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nV\x08\0\0\x001 9.9 nX")
+    while not ended.is_set():
+        connection.sendall(b"O\0\xff\0\0" + b"x" * 0xff00)
+
+
+def test_dead_slow_and_lying_nodes_are_named_and_hold_up_nobody(job):
+    """One that does not listen, one that is silent, one of another protocol, one without an end, one that has another's ranks."""
+    free = socket.create_server(("127.0.0.1", 0))
+    dead = "127.0.0.1:%d" % free.getsockname()[1]
+    free.close()
+    with listener(lambda connection, ended: ended.wait(20)) as silent, \
+            listener(lambda connection, ended: connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")) as foreign, \
+            listener(endless) as without_end, \
+            listener(lambda connection, ended: connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nV\x07\0\0\x009 7.0 n")) as other, \
+            listener(lambda connection, ended: connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nV\x07\0\0\x001 9.9 n")) as cut:
+        port = job.addresses[0].split(":")[1]
+        twice = f"localhost:{port}"  # the same node again: it tells of ranks that it has under its other name
+        bad = [dead, silent, foreign, without_end, other, cut]
+        done = cluster_kit.attach("bad", job, "--timeout", "3", expect=3, services=",".join([*bad, job.services, twice]))
+        assert "2 of 9 nodes answered" in done.stderr or "3 of 9 nodes answered" in done.stderr, done.stderr
+        classes, answer, errors = cluster_kit.stacks("bad", "--timeout", "3", expect=3)
+        states = {node["node"]: node["state"] for node in answer["nodes"]}
+    assert dict(classes)["load_batch"] == [3] and sorted(rank for _, ranks in classes for rank in ranks) == [0, 1, 2, 3]
+    assert [states[node] for node in bad] == ["unreachable", "late", "refused", "refused", "other version", "unreachable"]
+    assert sorted([states[job.addresses[0]], states[twice]]) == ["answered", "refused"]
+    assert all(node in errors for node in bad)
+
+
+@jobs.three_tries
+def test_a_silent_node_costs_the_deadline_and_no_more(job):
+    with listener(lambda connection, ended: ended.wait(20)) as silent:
+        cluster_kit.attach("slow", job, "--timeout", "1", expect=3, services=f"{silent},{job.services}")
+        begun = time.monotonic()
+        _, answer, _ = cluster_kit.stacks("slow", "--timeout", "1", expect=3)
+        took = time.monotonic() - begun
+    assert answer["answered"] == 2
+    jobs.in_time(took < 1.5, f"{took:.2f} s")
+
+
+def test_a_rank_that_ended_is_named_and_a_refresh_forgets_it(tmp_path):
+    with cluster_kit.nodes(2, 2, tmp_path) as small:
+        cluster_kit.attach("ending", small)
+        gone = pid_of(small, 1)
+        os.kill(gone, signal.SIGKILL)
+        jobs.wait_until(lambda: not os.path.exists(f"/proc/{gone}") or "State:\tZ" in open(f"/proc/{gone}/status").read())
+        os.kill(pid_of(small, 2), signal.SIGSTOP)  # a rank that is stopped still answers
+        classes, _, errors = cluster_kit.stacks("ending", expect=3)
+        assert "rank 1 is not there any more" in errors
+        assert sorted(rank for _, ranks in classes for rank in ranks) == [0, 2, 3]
+        done = probe("cluster", "refresh", "ending")
+        assert done.returncode == 0, done.stderr
+        assert "3 of 4 ranks" in done.stdout and "no node has rank 1" in done.stderr
+        # A whole node that is gone is named too.
+        small.nodes[1].process.kill()
+        small.nodes[1].process.wait()
+        jobs.wait_until(lambda: cluster_kit.stacks("ending", expect=3)[1]["answered"] == 1, 30, what="the end of a node")
+        assert small.addresses[1] in cluster_kit.stacks("ending", expect=3)[2]
+        assert probe("cluster", "detach", "ending").returncode == 0
+        assert "there is no cluster" in probe("cluster", "detach", "ending").stderr
+
+
+def test_the_ranks_of_this_machine_need_no_service(tmp_path):
+    """As torchrun starts them; what a rank starts itself inherits its environment and is not a rank."""
+    code = "import os, subprocess, sys, time\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\nprint('ready', flush=True)\ntime.sleep(600)"
+    mark = f"CLUSTER_TEST=local{os.getpid()}"
+    environment = {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x", "CLUSTER_TEST": f"local{os.getpid()}"}
+    with jobs.python(code, env={**environment, "RANK": "0"}, start_new_session=True) as first, \
+            jobs.python(code, env={**environment, "RANK": "1"}, start_new_session=True) as second:
+        try:
+            done = probe("cluster", "attach", "here", "--local", "--match", mark)
+            assert done.returncode == 0 and "2 of 2 ranks" in done.stdout, done.stderr
+            shown = json.loads(probe("cluster", "show", "here", "--json").stdout)
+            assert [row["pid"] for row in shown] == [first.pid, second.pid]
+            done = probe("-t", "cluster:here", "backtrace", "--merge")
+            assert done.returncode == 0 and "2 ranks, " in done.stdout, done.stderr
+            if os.geteuid() == 0:  # a user who does not own the job
+                other = subprocess.run(["setpriv", "--reuid", "65534", "--clear-groups", str(jobs.PROGRAM), "cluster", "attach", "--local", "--match", mark],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60,
+                                       env={**os.environ, "XDG_RUNTIME_DIR": ""})
+                assert other.returncode == 1 and not other.stdout, other.stdout
+                assert "no node has a process with a rank" in other.stderr
+        finally:
+            for one in (first, second):
+                os.killpg(one.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("what, said", [
+    ("", "line"), ("probing-cluster 2\nend\n", "line 1"), ("probing-cluster 1\nname x\nnode a\nend\n", "line 3"),
+    ("probing-cluster 1\nname x\nway services\nnode a b -\nrank 0 1 0 5 0 -\nend\n", "line 5"), ("probing-cluster 1\nname x\n", "line 2"),
+])
+def test_a_file_that_is_none_is_refused(tmp_path, what, said):
+    folder = tmp_path / "probing-clusters"
+    folder.mkdir(mode=0o700)
+    (folder / "x.cluster").write_text(what)
+    done = probe("-t", "cluster:x", "backtrace", env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)})
+    assert done.returncode == 1 and said in done.stderr, done.stderr
+
+
+def test_a_folder_of_somebody_else_is_not_read(tmp_path):
+    folder = tmp_path / "probing-clusters"
+    folder.mkdir()
+    folder.chmod(0o755)
+    done = probe("cluster", "list", env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)})
+    assert done.returncode == 1 and "not yours alone" in done.stderr
+
+
+def test_the_answering_end_takes_any_bytes():
+    for question in (b"", b"\n", b"what\n", b"A" * 200000, bytes(range(256)) * 4):
+        done = subprocess.run([str(jobs.PROGRAM), "cluster", "answer"], input=question, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        assert done.returncode in (0, 1), done.stderr
+        assert not done.stdout or b"no question of probing" in done.stdout
