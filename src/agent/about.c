@@ -29,7 +29,7 @@ static void put_char(struct text *t, char c)
         t->at[t->len++] = c;
 }
 
-static void put(struct text *t, const char *name, const char *value)
+static void put_line(struct text *t, const char *name, const char *value)
 {
     for (; *name; name++)
         put_char(t, *name);
@@ -51,7 +51,7 @@ __attribute__((format(printf, 3, 4))) static void putf(struct text *t, const cha
     va_start(ap, format);
     vsnprintf(value, sizeof(value), format, ap);
     va_end(ap);
-    put(t, name, value);
+    put_line(t, name, value);
 }
 
 static unsigned long long pid_namespace(void)
@@ -66,7 +66,8 @@ static unsigned long long start_time(void)
 
     if (pb_file_read("/proc/self/stat", text, sizeof(text)) < 0)
         return 0;
-    /* The second field is the program's name in parentheses and may hold anything: count from its end. */
+    /* The second field is the program's name in parentheses and may hold anything: fields are counted from
+     * its end. */
     const char *p = strrchr(text, ')');
     for (int field = 2; p && field < 22; field++)
         p = strchr(p + 1, ' ');
@@ -88,7 +89,7 @@ static int remember_torch(struct dl_phdr_info *info, size_t size, void *ret)
     return 1;
 }
 
-/* The version of a torch that is loaded, from the file beside it: asking Python would need the GIL. */
+/* The version of a loaded torch, from a file beside it: asking Python would need the GIL. */
 static void put_torch(struct text *t)
 {
     char path[256] = "", text[2048];
@@ -101,7 +102,7 @@ static void put_torch(struct text *t)
         return;
     version += strlen("__version__ = '");
     version[strcspn(version, "'\n")] = '\0';
-    put(t, "torch", version);
+    put_line(t, "torch", version);
 }
 
 static void put_python(struct text *t)
@@ -113,7 +114,7 @@ static void put_python(struct text *t)
         return;
     snprintf(version, sizeof(version), "%s", py.get_version());
     version[strcspn(version, " ")] = '\0';
-    put(t, "python", version);
+    put_line(t, "python", version);
 }
 
 static void put_command(struct text *t, const char *redact)
@@ -126,7 +127,7 @@ static void put_command(struct text *t, const char *redact)
     while (n > 0 && command[n - 1] == '\0')
         n--;
     command[pb_redact_command(redact, command, (size_t)n)] = '\0';
-    put(t, "command", command);
+    put_line(t, "command", command);
 }
 
 static void put_identity(struct text *t)
@@ -140,13 +141,13 @@ static void put_identity(struct text *t)
     pb_block_done(&block);
     for (int i = 0; i < PB_ID_FIELDS; i++)
         if (id.value[i][0])
-            put(t, pb_identity_name(i), id.value[i]);
+            put_line(t, pb_identity_name(i), id.value[i]);
     if (id.launcher[0])
-        put(t, "launcher", id.launcher);
+        put_line(t, "launcher", id.launcher);
     uname(&host);
-    put(t, "host", host.nodename);
+    put_line(t, "host", host.nodename);
     if (!id.value[PB_ID_NODE][0])
-        put(t, "node", host.nodename);
+        put_line(t, "node", host.nodename);
 }
 
 void pb_about_write(char *ret, size_t size, const char *host_pid, const char *redact)
@@ -156,10 +157,10 @@ void pb_about_write(char *ret, size_t size, const char *host_pid, const char *re
 
     clock_gettime(CLOCK_MONOTONIC, &mono);
     clock_gettime(CLOCK_REALTIME, &utc);
-    put(&t, "release", PROBING_VERSION);
+    put_line(&t, "release", PROBING_VERSION);
     putf(&t, "pid", "%d", (int)getpid());
     if (host_pid[0])
-        put(&t, "host_pid", host_pid);
+        put_line(&t, "host_pid", host_pid);
     putf(&t, "pid_namespace", "%llu", pid_namespace());
     putf(&t, "start_time", "%llu", start_time());
     putf(&t, "uid", "%u", (unsigned)geteuid());

@@ -1,5 +1,5 @@
-/* about: what a run says of itself: which program, which versions, which part of which job. Text of
- * "name=value" lines (newlines and backslashes in a value escaped), written once when the agent starts. */
+/* about: the description of a run: its program, versions, and part of which job. Lines of "name=value"
+ * (newlines and backslashes in a value escaped), written once when the agent starts. */
 #pragma once
 
 #include <stddef.h>

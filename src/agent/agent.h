@@ -14,20 +14,21 @@ struct pb_agent {
     struct pb_run run;
     struct pb_server server;
     struct pb_arena *arena;
-    int detach; /* a client asked for it: that client is marked, and gets the answer when it is done */
+    int detach; /* a client asked to detach: it is marked, and answered when the detach is done */
 };
 
-/* Deals with one request of a client (the server's handler; owner is the agent). requests.c */
+/* Handles one request of a client (the server's handler; owner is the agent). requests.c */
 void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client *c,
                       const struct pb_frame *frame);
 
-/* The tables of this agent for threads of the program (hooks, the Python module), from any thread; NULL:
- * there is no agent now. Handles got from it may be used for ever: after detach they fail softly. A run whose
- * tables were lent is retired at detach (table/arena.h), since nobody knows when the last thread has left an
- * append; others are closed. resident.c */
+/* The agent's tables for threads of the program (hooks, the Python module), from any thread; NULL: there is
+ * no agent now. Handles from it may be used for ever: after detach they return errors. A run whose tables
+ * were lent is retired at detach (table/arena.h), since nobody knows when the last thread has left an append;
+ * others are closed. resident.c */
 struct pb_arena *pb_agent_lend_tables(void);
 
-/* The entry point, and what it returns the address of: resident.c. Exported: tools find them by name. */
+/* The entry point, and the status struct whose address it returns: resident.c. Exported: tools find them by
+ * name. */
 struct pb_agent_status;
 __attribute__((visibility("default"))) extern struct pb_agent_status pb_agent_status;
 __attribute__((visibility("default"))) void *pb_agent_start(const char *text);

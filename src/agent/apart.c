@@ -1,9 +1,9 @@
-/* apart: Python code of ours that opens files beside the program's descriptors, not among them.
+/* apart: runs Python code of ours that opens files outside of the program's descriptor table.
  *
- * A module that is imported is a file that is open for a moment. In the program's table its number is the
- * program's too: one that closes all its descriptors just then (closefrom) and opens others has one of those
- * closed by the import, and a child of fork inherits it. So what our Python part imports and reads for itself
- * is done in a thread that has left the table. Code of the user's stays among the program's files. */
+ * An import opens a file for a moment. In the program's table its number may collide with the program's: one
+ * that closes all its descriptors just then (closefrom) and opens others has one of those closed by the
+ * import, and a child of fork inherits it. So our Python part's own imports and reads are done in a thread
+ * that has left the table. The user's code stays in the program's table. */
 #include "agent/enter.h"
 #include "agent/fds.h"
 #include "agent/futex.h"
@@ -16,20 +16,20 @@ enum { WAITED_FOR, CALLED, NOT_CALLED };
 struct errand {
     const struct pb_python *py;
     pb_pyobject *function, *result, *raised[3];
-    uint32_t state; /* changed once, by the thread that has it done */
+    uint32_t state; /* changed once, by the thread that runs the function */
 };
 
-static void finish(struct errand *e, uint32_t state)
+static void finish_errand(struct errand *e, uint32_t state)
 {
     __atomic_store_n(&e->state, state,
-                     __ATOMIC_SEQ_CST); /* from now on it may be gone: its address will do */
+                     __ATOMIC_SEQ_CST); /* from now on the memory may be gone: only its address is used */
     pb_futex_wake(&e->state);
 }
 
 static void not_started(void *argument, int error)
 {
     (void)error;
-    finish(argument, NOT_CALLED);
+    finish_errand(argument, NOT_CALLED);
 }
 
 static void *run(void *argument)
@@ -40,20 +40,20 @@ static void *run(void *argument)
 
     pb_thread_name("probing-import");
     if (pb_fds_leave_numbers() < 0 || pb_enter(py, &entry) < 0) {
-        finish(e, NOT_CALLED);
+        finish_errand(e, NOT_CALLED);
         return NULL;
     }
     e->result = py->call(e->function, (void *)NULL);
     if (!e->result)
         py->err_fetch(&e->raised[0], &e->raised[1], &e->raised[2]);
     pb_leave(py, &entry);
-    finish(e, CALLED);
+    finish_errand(e, CALLED);
     return NULL;
 }
 
-/* apart(function): what it returns or raises. It is called where we are when this thread is not one of ours,
- * since that may be in an import which the other thread would wait for, and where a table of one's own is
- * refused. */
+/* apart(function): returns its result or raises its exception. In a thread that is not one of ours the
+ * function is called directly, since that thread may be in an import for which the other thread would wait;
+ * also where the kernel refuses a table of our own. */
 static pb_pyobject *apart(pb_pyobject *self, pb_pyobject *function)
 {
     struct errand e = {.py = pb_python_here(), .function = function};

@@ -15,7 +15,7 @@ void pb_attributes_begin(struct pb_attributes *a)
     a->cut = 0;
 }
 
-static int put(struct pb_attributes *a, const char *text, size_t length)
+static int put_text(struct pb_attributes *a, const char *text, size_t length)
 {
     if (length > PB_ATTRIBUTES_SIZE - END_SIZE - a->used)
         return -1;
@@ -26,19 +26,19 @@ static int put(struct pb_attributes *a, const char *text, size_t length)
 
 static int put_string(struct pb_attributes *a, const char *text, size_t length)
 {
-    int r = put(a, "\"", 1);
+    int r = put_text(a, "\"", 1);
 
     for (size_t i = 0; r == 0 && i < length; i++) {
         unsigned char c = (unsigned char)text[i];
         char escaped[8];
         if (c == '"' || c == '\\')
-            r = put(a, (char[]){'\\', (char)c}, 2);
+            r = put_text(a, (char[]){'\\', (char)c}, 2);
         else if (c < ' ')
-            r = put(a, escaped, (size_t)snprintf(escaped, sizeof(escaped), "\\u%04x", c));
+            r = put_text(a, escaped, (size_t)snprintf(escaped, sizeof(escaped), "\\u%04x", c));
         else
-            r = put(a, (const char *)&c, 1);
+            r = put_text(a, (const char *)&c, 1);
     }
-    return r < 0 ? r : put(a, "\"", 1);
+    return r < 0 ? r : put_text(a, "\"", 1);
 }
 
 /* The shortest text that reads back as the same number. The program's locale may write a comma. */
@@ -58,7 +58,7 @@ static int put_float(struct pb_attributes *a, double number)
     n = snprintf(text, sizeof(text), "%.15g", number);
     for (char *comma = strchr(text, ','); comma; comma = NULL)
         *comma = '.';
-    return put(a, text, (size_t)n);
+    return put_text(a, text, (size_t)n);
 }
 
 static int put_words(struct pb_attributes *a, const struct pb_python *py, pb_pyobject *words)
@@ -74,9 +74,9 @@ static int put_value(struct pb_attributes *a, const struct pb_python *py, pb_pyo
     char number[24];
 
     if (value == py->none)
-        return put(a, "null", 4);
+        return put_text(a, "null", 4);
     if (value == py->true_object || value == py->false_object)
-        return put(a, value == py->true_object ? "true" : "false", value == py->true_object ? 4 : 5);
+        return put_text(a, value == py->true_object ? "true" : "false", value == py->true_object ? 4 : 5);
     if (type == py->float_type)
         return put_float(a, py->float_as(value));
     if (type == py->str_type)
@@ -84,7 +84,7 @@ static int put_value(struct pb_attributes *a, const struct pb_python *py, pb_pyo
     if (type == py->int_type) {
         long long i = py->int64_as(value);
         if (i != -1 || !py->err_occurred())
-            return put(a, number, (size_t)snprintf(number, sizeof(number), "%lld", i));
+            return put_text(a, number, (size_t)snprintf(number, sizeof(number), "%lld", i));
         py->err_clear();
     }
     pb_pyobject *words = py->repr_of(value);
@@ -99,11 +99,11 @@ void pb_attributes_add(struct pb_attributes *a, const struct pb_python *py, cons
 {
     unsigned before = a->used;
 
-    int r = put(a, before ? "," : "{", 1);
+    int r = put_text(a, before ? "," : "{", 1);
     if (r == 0)
         r = put_string(a, name ? name : "?", name ? strlen(name) : 1);
     if (r == 0)
-        r = put(a, ":", 1);
+        r = put_text(a, ":", 1);
     if (r == 0)
         r = put_value(a, py, value);
     if (r < 0) {

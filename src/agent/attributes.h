@@ -7,14 +7,14 @@
 
 struct pb_attributes {
     unsigned used;
-    int cut; /* something did not fit and was left out: "_cut": true tells */
+    int cut; /* something did not fit and was left out: "_cut": true */
     char text[PB_ATTRIBUTES_SIZE];
 };
 
 void pb_attributes_begin(struct pb_attributes *a);
 
-/* Numbers, texts, booleans and None are themselves, all else is its repr. An exception of somebody's repr is
- * dropped, with the attribute. */
+/* Numbers, texts, booleans and None are written as such, all else as its repr. If a repr raises, the
+ * exception and the attribute are dropped. */
 void pb_attributes_add(struct pb_attributes *a, const struct pb_python *py, const char *name,
                        pb_pyobject *value);
 

@@ -1,8 +1,8 @@
-/* channel: see channel.h. This file has the list of channels and the side of their threads; the resident
- * thread's side is channel_serve.c, plain bytes are channel_listen.c.
+/* channel: see channel.h. This file has the list of channels and the part of their threads; channel_serve.c
+ * has the resident thread's part, channel_listen.c plain bytes.
  *
- * Threads of the program wait for a bell, a word a place that is raised with each change, in memory that is
- * never freed: the channel that they wait for may be gone when they wake. */
+ * Threads of the program wait for a bell, one word per place that is raised with each change, in memory that
+ * is never freed: the channel that they wait for may be gone when they wake. */
 #include "agent/channel_impl.h"
 #include "agent/clock.h"
 #include "agent/futex.h"
@@ -73,7 +73,7 @@ static void interrupter_failed(void *number, int error)
     unlock();
 }
 
-/* The exception is raised by a thread that may wait for the GIL; the resident may not. */
+/* Another thread raises the exception: that may wait for the GIL, the resident thread may not. */
 void pb_channel_interrupt(struct pb_channel *c)
 {
     if (!c->running) {
@@ -120,7 +120,7 @@ void pb_channel_describe(uint64_t number, const char **kind, const uint8_t **arg
     unlock();
 }
 
-/* Both copy what they can, up to a number of bytes, and return how many. */
+/* Both copy as many bytes as they can, up to a limit, and return how many. */
 static size_t take_from(struct pb_ring *ring, uint8_t *ret, size_t size)
 {
     size_t taken = 0;
@@ -152,9 +152,9 @@ static size_t put_into(struct pb_ring *ring, const uint8_t *data, size_t size)
     return put;
 }
 
-/* Waits until the bell of that place has another value than heard, or until then (0: no limit). 0: it is
- * time. */
-static int await_bell(const uint32_t *bell, uint32_t heard, uint64_t until)
+/* Waits until the place's bell differs from `heard`, or until that time (0: no limit). 0: the time is
+ * over. */
+static int wait_for_bell(const uint32_t *bell, uint32_t heard, uint64_t until)
 {
     uint64_t now = until ? pb_now_ns() : 0;
 
@@ -190,14 +190,14 @@ long pb_channel_read(uint64_t number, void *ret, size_t size, long timeout_ms)
         if (interrupt)
             c->interrupt = 0;
         unlock();
-        /* Plain bytes are received as there is room. */
+        /* Plain bytes are received whenever there is room. */
         if (n > 0 && to_grant >= PB_CHANNEL_WINDOW / 2)
             pb_wake();
         if (n > 0)
             return (long)n;
         if (interrupt || ended)
             return interrupt ? -EINTR : 0;
-        if (!await_bell(bell, heard, until))
+        if (!wait_for_bell(bell, heard, until))
             return -EAGAIN;
     }
 }
@@ -229,7 +229,7 @@ long pb_channel_write(uint64_t number, const void *data, size_t size, long timeo
             return -EINTR;
         if (done == size)
             return (long)done;
-        if (n == 0 && !await_bell(bell, heard, until))
+        if (n == 0 && !wait_for_bell(bell, heard, until))
             return (long)done;
     }
 }
@@ -273,7 +273,7 @@ int pb_channel_ended(uint64_t number, char *ret, size_t size)
     const struct pb_channel *c = pb_channel_find(number);
     int ended = !c || c->gone || c->closed;
     if (ended && ret)
-        snprintf(ret, size, "%s", c ? c->reason : "the channel is no more");
+        snprintf(ret, size, "%s", c ? c->reason : "the channel is closed");
     unlock();
     return ended;
 }
@@ -333,7 +333,7 @@ int pb_channel_leave_code(uint64_t number)
         unlock();
         if (!there)
             return interrupted;
-        await_bell(bell, heard, 0);
+        wait_for_bell(bell, heard, 0);
     }
 }
 

@@ -1,7 +1,7 @@
 /* channel_listen: channels of plain bytes: TCP connections to addresses that the resident thread listens at,
- * for clients that know no frames (nc, telnet, a debugger). At a loopback address only processes of this user
- * and root are let in, as at the control socket; others have to be asked for a token by the Python part. All
- * of this is the resident thread's, and waits for nothing. */
+ * for clients without frames (nc, telnet, a debugger). At a loopback address only processes of this user and
+ * root are accepted, as at the control socket; at others the Python part asks for a token. Everything here
+ * runs in the resident thread, and nothing waits. */
 #include "agent/channel_impl.h"
 #include "agent/clock.h"
 #include "agent/fds.h"
@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #define BACKLOG     8
-#define PAUSE_NS    PB_NS_PER_S        /* out of descriptors, a connection stays pending */
-#define DRAINED     64                 /* pieces read of a connection that is closed */
-#define FIRST_NS    (PB_NS_PER_S / 20) /* a client that is ending has ended by then */
+#define PAUSE_NS    PB_NS_PER_S        /* when descriptors run out a connection stays pending this long */
+#define DRAINED     64                 /* buffers read from a connection before it is closed */
+#define FIRST_NS    (PB_NS_PER_S / 20) /* a client that is exiting has exited by then */
 #define LOOK_NS     (2 * PB_NS_PER_S)
 #define INTERRUPT   0x03
 #define TELNET_IAC  0xff
@@ -42,7 +42,7 @@ static struct listener {
     char kind[PB_CHANNEL_KIND];
     uint8_t *arguments;
     size_t size;
-    uint64_t again_ns; /* not before */
+    uint64_t again_ns; /* not accepting before this */
 } listeners[PB_CHANNEL_LISTENERS];
 static uint64_t next_listener = 1;
 
@@ -76,7 +76,7 @@ static int is_loopback(const union address *a)
                                        : IN6_IS_ADDR_LOOPBACK(&a->six.sin6_addr);
 }
 
-/* An address as the kernel lists it: words of this machine's byte order in hexadecimal. */
+/* An address in the form of the kernel's list: words in this machine's byte order, in hexadecimal. */
 static void list_address(const union address *a, char ret[40])
 {
     uint32_t words[4];
@@ -89,9 +89,9 @@ static void list_address(const union address *a, char ret[40])
     snprintf(ret, 40, "%08X%08X%08X%08X", words[0], words[1], words[2], words[3]);
 }
 
-/* The socket at the other end of a connection over loopback, from the kernel's list: its owner. -ENOENT: it
- * is not there, or no process has it any more. A socket that was closed is listed for a while, without an
- * inode and as if it were root's, whoever had it. */
+/* The owner of the socket at the other end of a loopback connection, from the kernel's list. -ENOENT: not
+ * listed, or no process has it any more. A closed socket is listed for a while without an inode and as
+ * root's, whoever owned it. */
 static int find_peer_owner(const union address *own, const union address *peer, unsigned *ret_uid)
 {
     int six = peer->any.sa_family == AF_INET6, found = 0;
@@ -121,7 +121,7 @@ static int find_peer_owner(const union address *own, const union address *peer, 
     return 0;
 }
 
-/* Of a connection: both ends, where it is over loopback. */
+/* Both ends of a connection, if it is over loopback. */
 static int find_loopback_ends(int fd, union address *ret_own, union address *ret_peer)
 {
     socklen_t own_size = sizeof(*ret_own), peer_size = sizeof(*ret_peer);
@@ -132,7 +132,7 @@ static int find_loopback_ends(int fd, union address *ret_own, union address *ret
            getpeername(fd, &ret_peer->any, &peer_size) == 0 && is_loopback(ret_own) && is_loopback(ret_peer);
 }
 
-/* At a loopback address this user and root are let in. */
+/* At a loopback address this user and root are accepted. */
 static int peer_allowed(int fd)
 {
     union address own, peer;
@@ -245,7 +245,7 @@ static void end_channels_of(uint64_t listener)
     for (int i = 0; i < PB_CHANNELS; i++) {
         struct pb_channel *c = &pb_channel_places[i];
         if (c->number && !c->detached && c->listener == listener)
-            pb_channel_lose(c, "it no longer listens");
+            pb_channel_lose(c, "the process no longer listens at this address");
     }
     pb_unlock(PB_LOCK_CHANNELS);
 }
@@ -266,7 +266,7 @@ int pb_channel_listen_stop(const char *kind, int channels)
     return stopped;
 }
 
-/* How many bytes can be received in one piece, and where to. */
+/* How many bytes can be received at once, and their destination. */
 static size_t free_part(struct pb_channel *c, uint8_t **ret)
 {
     pb_lock(PB_LOCK_CHANNELS);
@@ -301,8 +301,8 @@ void pb_channel_poll(struct pollfd *ret)
                             .events = POLLIN};
 }
 
-/* Takes interrupts and telnet's commands out of text. Returns what is left, *interrupts: how many came. A
- * 0xff is never part of text (UTF-8). */
+/* Removes interrupts and telnet commands from text. Returns the remaining length; *interrupts: how many came.
+ * Text (UTF-8) never contains 0xff. */
 static size_t filter_text(struct pb_channel *c, uint8_t *bytes, size_t size, int *interrupts)
 {
     size_t kept = 0;
@@ -330,7 +330,7 @@ static size_t filter_text(struct pb_channel *c, uint8_t *bytes, size_t size, int
     return kept;
 }
 
-static void receive(struct pb_channel *c)
+static void receive_plain(struct pb_channel *c)
 {
     uint8_t *bytes;
     size_t room = free_part(c, &bytes);
@@ -357,9 +357,9 @@ static void receive(struct pb_channel *c)
     pb_unlock(PB_LOCK_CHANNELS);
 }
 
-/* A client on another machine that is gone looks like one that ended its input. The kernel asks it now and
- * then: one that is gone is found within a minute or so (net.ipv4.tcp_fin_timeout), also by code that never
- * writes. One on this machine is looked for (pb_channel_look_for_client). */
+/* A client on another machine that is gone looks like one that ended its input. TCP keepalive finds it within
+ * a minute or so (net.ipv4.tcp_fin_timeout), also for code that never writes. A client on this machine is
+ * checked by pb_channel_look_for_client. */
 static void watch_peer(int fd)
 {
     static const struct {
@@ -409,7 +409,7 @@ void pb_channel_deal(const struct pollfd *polled)
         int same = c->number && !c->detached && !c->client && polled[i].fd >= 0 && polled[i].fd == c->fd;
         pb_unlock(PB_LOCK_CHANNELS);
         if (same && polled[i].revents & POLLIN)
-            receive(c);
+            receive_plain(c);
         if (same && polled[i].revents & (POLLERR | POLLHUP | POLLNVAL)) {
             pb_lock(PB_LOCK_CHANNELS);
             pb_channel_lose(c, "the client is gone");
@@ -433,8 +433,8 @@ void pb_channel_drain(int fd)
         ;
 }
 
-/* The lock is forgotten by pb_locks_forget, descriptors by pb_fds_forget. Memory of the rings does not reach
- * a child; arguments of listeners stay. */
+/* pb_locks_forget resets the lock, pb_fds_forget the descriptors. The rings do not reach a child; arguments
+ * of listeners stay. */
 void pb_channels_forget(void)
 {
     memset(pb_channel_places, 0, sizeof(pb_channel_places));

@@ -1,7 +1,7 @@
-/* channel_python: what a channel's thread does with Python: calls serve of the Python part with the kind, the
- * arguments and functions by which Python code uses the channel. Each function knows the channel by its
- * number, and works as long as somebody keeps it: of a channel that is no more, reads end and writes fail.
- * What waits lets go of the GIL. */
+/* channel_python: the Python side of a channel's thread: calls serve() of the Python part with the kind, the
+ * arguments and functions for the channel. Each function knows the channel by its number, and stays valid as
+ * long as it is referenced: on a closed channel reads end and writes fail. Functions that wait release the
+ * GIL. */
 #include "agent/channel.h"
 #include "agent/enter.h"
 #include "agent/job.h"
@@ -63,7 +63,7 @@ static pb_pyobject *channel_read(pb_pyobject *self, pb_pyobject *args)
     return n < 0 ? none_of(&py) : py.bytes_from(bytes, n);
 }
 
-/* write(bytes, timeout_ms): how many were taken; None: an interrupt came first; -1: nobody will read them. */
+/* write(bytes, timeout_ms): how many were accepted; None: an interrupt came first; -1: the client is gone. */
 static pb_pyobject *channel_write(pb_pyobject *self, pb_pyobject *args)
 {
     struct pb_python py;
@@ -120,7 +120,7 @@ static pb_pyobject *channel_interrupted(pb_pyobject *self, pb_pyobject *unused)
     return pb_python_known(&py) < 0 ? NULL : py.bool_from(pb_channel_interrupted(number_of(&py, self)));
 }
 
-/* interrupt(): as if the client did: for protocols that have a message for it. */
+/* interrupt(): as if the client interrupted: for protocols with a message for it. */
 static pb_pyobject *channel_interrupt(pb_pyobject *self, pb_pyobject *unused)
 {
     struct pb_python py;
@@ -132,9 +132,9 @@ static pb_pyobject *channel_interrupt(pb_pyobject *self, pb_pyobject *unused)
     return none_of(&py);
 }
 
-/* An interrupt that is still on its way is let in where nothing is harmed (as in job_python.c: taking it back
- * leaves a mark up to 3.12). */
-static void settle(const struct pb_python *py)
+/* Lets a pending interrupt strike where it does no harm (as in job_python.c: cancelling it leaves a mark up
+ * to 3.12). */
+static void let_interrupt_strike(const struct pb_python *py)
 {
     pb_pyobject *names = py->dict_new();
     pb_pyobject *code = py->compile("for _ in range(100): pass", "<probing>", PY_FILE_INPUT);
@@ -151,8 +151,8 @@ static void settle(const struct pb_python *py)
         py->decref(code);
 }
 
-/* evaluate(code, globals, locals): the value, or what the code raises. Only in here does an interrupt of the
- * client, or its going, raise KeyboardInterrupt. */
+/* evaluate(code, globals, locals): the value, or the exception of the code. Only in here does an interrupt of
+ * the client, or its disconnect, raise KeyboardInterrupt. */
 static pb_pyobject *channel_evaluate(pb_pyobject *self, pb_pyobject *args)
 {
     struct pb_python py;
@@ -173,7 +173,7 @@ static pb_pyobject *channel_evaluate(pb_pyobject *self, pb_pyobject *args)
     int interrupted = pb_channel_leave_code(number);
     py.restore_thread(state);
     if (interrupted)
-        settle(&py);
+        let_interrupt_strike(&py);
     if (!value)
         py.err_restore(raised[0], raised[1], raised[2]);
     return value;
@@ -214,7 +214,7 @@ static pb_pyobject *functions_for(const struct pb_python *py, uint64_t number)
     return r < 0 ? NULL : functions;
 }
 
-/* What Python says of a failure, in why. */
+/* Writes Python's error message to why. */
 static void say_error(const struct pb_python *py, char *why, size_t why_size)
 {
     pb_pyobject *kind = NULL, *error = NULL, *trace = NULL;
@@ -235,7 +235,7 @@ static void say_error(const struct pb_python *py, char *why, size_t why_size)
 }
 
 /* With the GIL. 0, or -1 with a sentence in why. */
-static int serve(const struct pb_python *py, uint64_t number, char *why, size_t why_size)
+static int serve_channel(const struct pb_python *py, uint64_t number, char *why, size_t why_size)
 {
     const char *kind;
     const uint8_t *arguments;
@@ -279,7 +279,7 @@ void *pb_channel_thread(void *argument)
             snprintf(why, sizeof(why), "its Python is shutting down");
         } else {
             if (pb_channel_begin(number))
-                r = serve(&py, number, why, sizeof(why));
+                r = serve_channel(&py, number, why, sizeof(why));
             pb_leave(&py, &entry);
         }
     }
@@ -294,7 +294,7 @@ void *pb_channel_interrupter(void *argument)
     struct pb_python py;
     struct pb_entry entry;
 
-    /* Always claimed: the next interrupt starts the next interrupter. */
+    /* Always claimed: the next interrupt then starts the next interrupter. */
     int usable = pb_python_known(&py) == 0 && pb_enter(&py, &entry) == 0;
     if (pb_channel_claim(number, &ident) == 0) {
         if (usable)

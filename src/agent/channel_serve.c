@@ -1,5 +1,5 @@
-/* channel_serve: the resident thread's side of channels (channel.h): opening, frames of clients, moving
- * bytes from the rings to the sockets, ends. Nothing here waits, and nothing is sent with the lock held. */
+/* channel_serve: the resident thread's part of channels (channel.h): opening, frames of clients, moving bytes
+ * from the rings to the sockets, ends. Nothing here waits, and nothing is sent with the lock held. */
 #include "agent/channel_impl.h"
 #include "agent/clock.h"
 #include "agent/fds.h"
@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 
 #define MOVED    (16u << 10) /* bytes in one frame */
-#define FRAMES   16          /* of one channel a turn, so that the others have theirs */
+#define FRAMES   16          /* per channel and turn, so that other channels get their turn */
 #define RESERVED 4096        /* of a client's queue, for WINDOW and END */
 #define CREDIT   (1ull << 30)
 
@@ -40,7 +40,7 @@ static void could_not_start(void *number, int error)
     pb_channel_thread_end((uintptr_t)number, 1, why);
 }
 
-/* Two rings and the arguments. */
+/* Maps the two rings and the arguments. */
 static int map_memory(const struct pb_channel_request *request, struct pb_channel *ret)
 {
     size_t size = 2 * (size_t)PB_CHANNEL_WINDOW + request->size;
@@ -48,7 +48,7 @@ static int map_memory(const struct pb_channel_request *request, struct pb_channe
 
     if (!mapped)
         return -ENOMEM;
-    (void)madvise(mapped, size, MADV_DONTFORK); /* a child of fork has forgotten it */
+    (void)madvise(mapped, size, MADV_DONTFORK); /* a child of fork does not need it */
     if (request->size)
         memcpy(mapped + 2 * (size_t)PB_CHANNEL_WINDOW, request->arguments, request->size);
     ret->mapped = mapped;
@@ -108,7 +108,7 @@ int pb_channel_open(const struct pb_channel_request *request, char *why, size_t 
     return r;
 }
 
-/* With the lock held. */
+/* The caller must hold the lock. */
 static struct pb_channel *find_by_client(pb_client_id client)
 {
     for (int i = 0; i < PB_CHANNELS; i++)
@@ -126,13 +126,13 @@ int pb_channel_is(pb_client_id client)
     return is;
 }
 
-/* Bytes of a client. They are copied into the free part of the ring, which is ours, as far as was granted. */
+/* Copies a client's bytes into the free part of the ring, up to the granted number. */
 static int take_bytes(struct pb_channel *c, const struct pb_field *data)
 {
     if (c->input_ended || data->size > c->granted)
         return -EPROTO;
     c->granted -= data->size;
-    if (c->closed) { /* nobody reads them any more */
+    if (c->closed) { /* its thread does not read them any more */
         c->consumed += data->size;
         return 0;
     }
@@ -147,8 +147,8 @@ static int take_bytes(struct pb_channel *c, const struct pb_field *data)
     return 0;
 }
 
-/* With the lock held. */
-static int deal_with(struct pb_channel *c, const struct pb_frame *frame)
+/* The caller must hold the lock. */
+static int handle_frame(struct pb_channel *c, const struct pb_frame *frame)
 {
     struct pb_field data;
     uint64_t more;
@@ -178,13 +178,13 @@ int pb_channel_frame(pb_client_id client, const struct pb_frame *frame)
 {
     pb_lock(PB_LOCK_CHANNELS);
     struct pb_channel *c = find_by_client(client);
-    int r = c && frame->id == c->request ? deal_with(c, frame) : -EPROTO;
+    int r = c && frame->id == c->request ? handle_frame(c, frame) : -EPROTO;
     pb_unlock(PB_LOCK_CHANNELS);
     return r;
 }
 
-/* The resident thread lets go of a channel whose connection is closed. */
-static void let_go(struct pb_channel *c, const char *why)
+/* Releases a channel whose connection is closed, for the resident thread. */
+static void release_channel(struct pb_channel *c, const char *why)
 {
     pb_lock(PB_LOCK_CHANNELS);
     pb_channel_lose(c, why);
@@ -199,23 +199,23 @@ void pb_channel_gone(pb_client_id client)
     pb_lock(PB_LOCK_CHANNELS);
     struct pb_channel *c = find_by_client(client);
     pb_unlock(PB_LOCK_CHANNELS);
-    if (c) /* the place stays its own: only this thread gives places away and lets go */
-        let_go(c, "the client is gone");
+    if (c) /* its place cannot be reused meanwhile: only this thread assigns places */
+        release_channel(c, "the client is gone");
 }
 
-/* What the resident thread finds under the lock, and does after it. */
+/* Collected under the lock, done by the resident thread after it. */
 struct channel_work {
-    const uint8_t *data; /* in the ring of output: what lies there stays while the lock is not held */
+    const uint8_t *data; /* in the output ring: stays valid without the lock */
     size_t size;
     uint64_t grant; /* bytes of a WINDOW */
-    int ends;       /* everything was sent, or the client does not take it */
-    int late;       /* the GIL could not be had in time */
+    int ends;       /* everything was sent, or the client does not read it */
+    int late;       /* the GIL was not available in time */
     uint64_t next_ns;
     int status;
     char reason[200];
 };
 
-static void look(struct pb_channel *c, struct channel_work *ret)
+static void collect_work(struct pb_channel *c, struct channel_work *ret)
 {
     uint64_t now = pb_now_ns();
 
@@ -233,7 +233,7 @@ static void look(struct pb_channel *c, struct channel_work *ret)
         c->granted += c->consumed;
         c->consumed = 0;
     }
-    if (!c->client) /* received as there is room */
+    if (!c->client) /* received whenever there is room */
         c->consumed = 0;
     ret->late = !c->begun && !c->closed && !c->gone && c->begin_by_ns && now >= c->begin_by_ns;
     ret->ends = c->gone || (c->closed && (c->out.len == 0 || now >= c->end_by_ns));
@@ -276,7 +276,7 @@ static void send_end(struct pb_server *s, const struct pb_channel *c, int status
     pb_server_close_client(s, c->client, PB_CHANNEL_LINGER_MS);
 }
 
-/* Returns how many bytes went. */
+/* Returns how many bytes were sent. */
 static size_t send_frame(struct pb_server *s, const struct pb_channel *c, const struct channel_work *work)
 {
     static uint8_t buf[MOVED + 64]; /* the resident thread's */
@@ -307,12 +307,12 @@ static void end_channel(struct pb_server *s, struct pb_channel *c, const struct 
         pb_fd_close(c->fd);
         c->fd = -1;
     }
-    let_go(c, work->reason);
+    release_channel(c, work->reason);
 }
 
-/* The GIL could not be had in time: the channel is closed with a reason. Its thread, which still waits for
- * the GIL, finds it closed when it gets there. */
-static void give_up(struct pb_channel *c)
+/* The GIL was not available in time: closes the channel with a reason. Its thread, which still waits for the
+ * GIL, finds it closed then. */
+static void close_without_gil(struct pb_channel *c)
 {
     char why[200];
 
@@ -320,8 +320,8 @@ static void give_up(struct pb_channel *c)
     pb_channel_close(c->number, 1, why);
 }
 
-/* Returns when it wants its next turn, 0 for no time in particular. */
-static uint64_t attend(struct pb_server *s, struct pb_channel *c)
+/* Returns when the channel needs its next turn, 0: no particular time. */
+static uint64_t serve_turn(struct pb_server *s, struct pb_channel *c)
 {
     struct channel_work work;
     int gone = 0, frames = 0;
@@ -329,11 +329,11 @@ static uint64_t attend(struct pb_server *s, struct pb_channel *c)
     if (c->look_ns && pb_now_ns() >= c->look_ns)
         pb_channel_look_for_client(c);
     for (;; frames++) {
-        look(c, &work);
+        collect_work(c, &work);
         if (work.grant)
             send_window(s, c, work.grant);
         if (work.late) {
-            give_up(c);
+            close_without_gil(c);
             continue;
         }
         if (work.size == 0 || frames == FRAMES)
@@ -363,7 +363,7 @@ int pb_channel_turn(struct pb_server *server)
         pb_lock(PB_LOCK_CHANNELS);
         int ours = c->number && !c->detached;
         pb_unlock(PB_LOCK_CHANNELS);
-        uint64_t next = ours ? attend(server, c) : 0;
+        uint64_t next = ours ? serve_turn(server, c) : 0;
         if (next && (!soonest || next < soonest))
             soonest = next;
     }

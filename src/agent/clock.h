@@ -1,4 +1,4 @@
-/* clock: the monotonic time in nanoseconds, as everything in the agent counts it. */
+/* clock: the monotonic time in nanoseconds, used everywhere in the agent. */
 #pragma once
 
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* crash: see crash.h. What the handler calls is async-signal-safe, takes no lock, allocates nothing and needs
- * few hundred bytes of stack: it may run on a signal stack of 8 KB, in a thread that holds any lock. */
+/* crash: see crash.h. The handler calls only async-signal-safe functions, takes no lock, allocates nothing
+ * and needs a few hundred bytes of stack: it may run on a signal stack of 8 KB, in a thread that holds any
+ * lock. */
 #include "agent/crash.h"
 
 #include "agent/clock.h"
@@ -15,26 +16,25 @@
 static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
 #define SIGNALS ((int)(sizeof(signals) / sizeof(signals[0])))
 
-#define MEMORY_FAILED_LATER 5 /* BUS_MCEERR_AO: news of a bad page, not a fault of this thread */
+#define MEMORY_FAILED_LATER 5 /* BUS_MCEERR_AO: reports a bad page, not a fault of this thread */
 
-/* In this order, but that it is armed again after a crash that the program survived, and off at any time. The
- * thread that goes from ARMED to FILLING writes dying. */
+/* In this order, except that it is armed again after a crash that the program survived, and may be off at any
+ * time. The thread that goes from ARMED to FILLING writes `dying`. */
 enum { OFF, ARMED, FILLING, WAITING, TOLD, OVER };
 
 static uint32_t state;
-static int32_t process; /* the one whose handlers these are: a child made by clone() has them too */
+static int32_t process; /* the process that set these handlers: a child made by clone() has them too */
 static struct pb_crash dying;
-/* A handler that was set above ours may have saved ours, and give the signal to it at any time later. For
- * that it finds what was below ours when that one came; never itself, though ours may have been set above it
- * again.
- */
+/* A handler set after ours may have saved ours, and pass the signal to it at any later time. Ours then passes
+ * it to the handler that was below ours when the other was set; never to itself, although ours may have been
+ * set again above. */
 static struct {
-    struct sigaction before; /* for the kernel's call, once */
-    struct sigaction below;  /* for calls from above, and for a second call */
-    int set;                 /* ours was put there, and not taken back by us */
-    int passed;              /* `before` was put back by the handler */
-    int buried;              /* the program set a handler of its own after ours */
-    int lived_on;            /* the program went on after `before` was put back: it lives with this signal */
+    struct sigaction before; /* used once, when the kernel calls ours */
+    struct sigaction below;  /* used for calls by a later handler, and for a second call */
+    int set;                 /* ours was set, and not removed by us */
+    int passed;              /* the handler restored `before` */
+    int buried;              /* the program set its own handler after ours */
+    int lived_on;            /* the program survived `before`: its own handler copes with this signal */
     const char *left_out;    /* why it has no handler of ours; NULL: it has */
 } slots[SIGNALS];
 
@@ -72,7 +72,7 @@ static void wait_for_keeper(void)
             return;
         pb_futex_wait_ms(&state, is, (long)((end - now) / PB_NS_PER_MS) + 1);
     }
-    /* The keeper had its time: a thread that fails next does not wait for the same scene. */
+    /* The keeper had its time: the next thread that fails does not wait for the same scene. */
     change_state(WAITING, OVER);
     change_state(TOLD, OVER);
 }
@@ -91,11 +91,12 @@ static void keep_scene(int number, const siginfo_t *info)
         __atomic_store_n(&state, WAITING, __ATOMIC_RELEASE);
         pb_wake();
     }
-    /* A second thread that fails meanwhile waits too: it would end the process under the keeper's eyes. */
+    /* A second thread that fails meanwhile waits too: otherwise it would end the process while the keeper
+     * reads it. */
     wait_for_keeper();
 }
 
-/* Sends the signal to this thread again, as it was sent: it comes when the handler returns. */
+/* Sends the signal to this thread again, with the same information: it comes when the handler returns. */
 static void send_again(int number, siginfo_t *info)
 {
     long pid = syscall(SYS_getpid), tid = syscall(SYS_gettid);
@@ -131,8 +132,8 @@ static void happen_again(int number, siginfo_t *info, const struct sigaction *ne
         send_again(number, info);
 }
 
-/* Where the kernel called us, what was there before is put back and the signal happens again. Where a handler
- * that was set after ours called us, what was below is called, as that handler expects. */
+/* Called by the kernel: restores the former handler and makes the signal happen again. Called by a handler
+ * that was set after ours: calls the handler below, as that one expects. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
     int i = slot_of(number);
@@ -183,7 +184,8 @@ static const char *reason_against(int i, const struct sigaction *now)
     return NULL;
 }
 
-/* As the handler before it: the same stack and restarts. Other signals wait, but faults, which cannot. */
+/* Like the former handler: the same stack and restarts. Other signals are blocked, except faults, which
+ * cannot be. */
 static void describe_ours(int i, const struct sigaction *now, struct sigaction *ret)
 {
     *ret = (struct sigaction){.sa_sigaction = on_signal};
@@ -203,7 +205,7 @@ static int set_handler(int i)
     slots[i].buried |= slots[i].set && !is_ours(&now);
     if (is_ours(&now))
         return 0;
-    /* A thread of the program may set its own between two of these calls: that one counts. */
+    /* A thread of the program may set its own handler between two of these calls: that one counts. */
     for (;;) {
         slots[i].left_out = reason_against(i, &now);
         if (slots[i].left_out)
@@ -257,7 +259,7 @@ static void give_back(void)
         if (slots[i].set && sigaction(signals[i], NULL, &now) == 0) {
             if (!is_ours(&now))
                 slots[i].buried = 1;
-            /* What the program has set in between stays. */
+            /* A handler that the program has set since stays. */
             else if (sigaction(signals[i], &slots[i].before, &now) == 0 && !is_ours(&now))
                 sigaction(signals[i], &now, NULL);
         }

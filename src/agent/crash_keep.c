@@ -21,9 +21,9 @@
 static pb_client_id keeper;
 static uint32_t keeper_request;
 static uint64_t crash_number;
-static uint64_t scene; /* the number of what the keeper was told last */
+static uint64_t scene; /* id of the last event that the keeper was told of */
 static uint64_t over_since;
-static uint32_t copies_wanted, copies_made; /* of threads that wait for the copy of the tables */
+static uint32_t copies_wanted, copies_made; /* requests by threads that wait for the copy of the tables */
 
 /* _catch.py writes these tables too: it is told of them by pb_crash_tables. */
 static const struct pb_column exception_columns[] = {PB_EXCEPTIONS_COLUMNS(PB_CRASH_COLUMN)};
@@ -71,7 +71,7 @@ static void set_number(struct pb_row *row, unsigned column, const struct pb_fram
         pb_set_i32(row, column, (int32_t)value);
 }
 
-/* What a thread died of. A row that finds no room is dropped. */
+/* Records the cause of death of a thread. Dropped without room. */
 static void add_signal(const struct pb_frame *frame)
 {
     struct pb_row row;
@@ -144,7 +144,7 @@ void pb_crash_copy_tables(struct pb_agent *agent)
         ;
 }
 
-/* The keeper that there was, if any, is told that it is over, and ends. */
+/* Tells the former keeper, if any, that it is over; it ends. */
 static void dismiss_keeper(struct pb_agent *agent)
 {
     if (keeper)
@@ -152,7 +152,7 @@ static void dismiss_keeper(struct pb_agent *agent)
     keeper = 0;
 }
 
-/* A sentence on each signal that is not caught. */
+/* Writes a sentence for each signal that is not caught. */
 static size_t tell_left_out(char *ret, size_t size)
 {
     const char *why;
@@ -229,7 +229,7 @@ static void tell_keeper(struct pb_agent *agent, const struct pb_crash *crash)
         pb_crash_release();
 }
 
-/* Whether the program lives with a signal shows some time after its scene was kept. */
+/* Whether the program copes with a signal shows some time after its scene was kept. */
 static void watch_survivor(void)
 {
     if (!pb_crash_is_over()) {
@@ -279,7 +279,7 @@ void pb_crash_end(struct pb_agent *agent)
 {
     pb_crash_disarm();
     dismiss_keeper(agent);
-    /* Nobody makes copies any more. */
+    /* Nobody makes copies any more: threads that wait continue. */
     __atomic_store_n(&copies_made, __atomic_load_n(&copies_wanted, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
     pb_futex_wake(&copies_made);
 }

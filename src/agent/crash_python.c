@@ -1,5 +1,4 @@
-/* crash_python: what `probing catch` needs of the agent in Python code (python/probing/_catch.py); crash.h.
- */
+/* crash_python: the functions of `probing catch` for Python code (python/probing/_catch.py); see crash.h. */
 #include "agent/crash.h"
 #include "agent/module.h"
 #include "control/redact.h"
@@ -11,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Two, so that the one that is read is not written; settings change once in a while, by a person. */
+/* Two, so that the one in use is not overwritten; people change settings rarely. */
 static char secrets[2][PB_SETTING_LENGTH];
 static uint32_t secrets_used;
 
@@ -23,7 +22,7 @@ void pb_crash_set_secrets(const char *words)
     __atomic_store_n(&secrets_used, next, __ATOMIC_RELEASE);
 }
 
-/* is_secret(name): whether a text by that name is one. */
+/* is_secret(name): whether a text with that name is a secret. */
 static pb_pyobject *is_secret(pb_pyobject *self, pb_pyobject *name)
 {
     const struct pb_python *py = pb_python_here();
@@ -37,15 +36,15 @@ static pb_pyobject *is_secret(pb_pyobject *self, pb_pyobject *name)
         pb_redact_name(secrets[__atomic_load_n(&secrets_used, __ATOMIC_ACQUIRE)], text, (size_t)length));
 }
 
-/* crash_number(): of the next rows about one crash. */
-static pb_pyobject *number(pb_pyobject *self, pb_pyobject *unused)
+/* crash_number(): the id for the next rows about one crash. */
+static pb_pyobject *next_crash_number(pb_pyobject *self, pb_pyobject *unused)
 {
     (void)self;
     (void)unused;
     return pb_python_here()->int_from((unsigned long)pb_crash_number());
 }
 
-/* thread_id(): of this thread, as the kernel numbers it. */
+/* thread_id(): the kernel's tid of this thread. */
 static pb_pyobject *thread_id(pb_pyobject *self, pb_pyobject *unused)
 {
     (void)self;
@@ -97,7 +96,7 @@ static pb_pyobject *describe_table(pb_pyobject *self, pb_pyobject *which)
     return list;
 }
 
-/* keep_rows(ms): waits until what was recorded outlives the process, at most that long. */
+/* keep_rows(ms): waits until the recorded rows outlive the process, at most that long. */
 static pb_pyobject *keep_rows(pb_pyobject *self, pb_pyobject *limit)
 {
     const struct pb_python *py = pb_python_here();
@@ -115,7 +114,7 @@ static pb_pyobject *keep_rows(pb_pyobject *self, pb_pyobject *limit)
 
 struct pb_py_method pb_crash_methods[] = {
     {"is_secret", (pb_py_function)is_secret, PB_METH_O, NULL},
-    {"crash_number", (pb_py_function)number, PB_METH_NOARGS, NULL},
+    {"crash_number", (pb_py_function)next_crash_number, PB_METH_NOARGS, NULL},
     {"thread_id", (pb_py_function)thread_id, PB_METH_NOARGS, NULL},
     {"crash_table", (pb_py_function)describe_table, PB_METH_O, NULL},
     {"keep_rows", (pb_py_function)keep_rows, PB_METH_O, NULL},

@@ -1,9 +1,9 @@
-/* direct: the agent's system calls on descriptors, made without asking the C library by name.
+/* direct: the agent's system calls on descriptors, made directly instead of by functions of the C library.
  *
- * The build includes this before each file of the agent (cmake/agent.cmake). A program may have these
- * functions replaced (LD_PRELOAD: user-space networking, I/O tracers) by ones that keep books by descriptor
- * number. Our numbers are of another table (fds.h): a close of our 5 must not be taken for one of the
- * program's 5. */
+ * The build includes this before each file of the agent (cmake/agent.cmake). A program may replace these
+ * functions (LD_PRELOAD: user-space networking, I/O tracers) by ones that keep state by descriptor number.
+ * Our numbers belong to another table (fds.h): a close of our 5 must not be taken for one of the program's
+ * 5. */
 #pragma once
 
 #include <fcntl.h>
@@ -21,14 +21,14 @@ static inline int pb_direct_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
     return (int)syscall(SYS_ppoll, fds, n, timeout_ms < 0 ? NULL : &limit, NULL, 0);
 }
 
-/* A function, since a value that is cast and not used is a warning of GCC's. */
+/* A function, since GCC warns of a cast value that is not used. */
 static inline int pb_direct_close(int fd)
 {
     return (int)syscall(SYS_close, fd);
 }
 
-/* Macros, since a function of the same name is what may be replaced. Sizes and places are widened here: the
- * kernel takes whole registers. */
+/* Macros, since a function of the same name could be replaced. Sizes and offsets are widened here: the kernel
+ * takes whole registers. */
 #define pb_direct_open(dir, path, flags, mode, ...) ((int)syscall(SYS_openat, dir, path, flags, mode))
 #define pb_direct_fcntl(fd, what, arg, ...)         ((int)syscall(SYS_fcntl, fd, what, (long)(arg)))
 #define close(fd)                                   pb_direct_close(fd)

@@ -12,14 +12,14 @@
 /* More than jobs, channels and their interrupters together. */
 #define PLACES 64
 
-/* How long the end of the program waits for code that does not react. */
+/* How long the end of the program waits for our code that does not react. */
 #define END_MS 100
 
 static const struct timespec moment = {.tv_nsec = 500000}, gil_is_taken = {.tv_nsec = 2000000};
 
 enum { OPEN, CLOSED, CLOSED_WITH_INTERPRETER };
 static uint32_t door;
-static uint32_t entering;            /* threads between the look at the door and their thread state */
+static uint32_t entering;            /* threads between the check of `door` and their thread state */
 static unsigned long inside[PLACES]; /* threads that have one, as Python names them; 0: free */
 static unsigned long left[PLACES];   /* those that were inside when this process was forked */
 
@@ -48,17 +48,17 @@ static int create_gil(void *py)
     return 0;
 }
 
-/* The main thread must be the one to make it: made by us, two threads would run at once. It does so between
- * two bytecodes. */
+/* Only the main thread may make the GIL: if we did, two threads would run at once. It does so between two
+ * bytecodes. */
 int pb_enter_await_gil(const struct pb_python *py, int (*wanted)(const void *), const void *argument)
 {
-    static struct pb_python kept; /* outlives the caller: the call may be made late */
+    static struct pb_python kept; /* outlives the caller: the call may come late */
 
     if (py->minor > 6 || !py->threads_initialized || __atomic_load_n(&gil_made, __ATOMIC_SEQ_CST))
         return 1;
-    /* PyEval_InitThreads makes it and then takes it: a thread that gets it in between leaves the main thread
-     * without a thread state. So what counts is that the call is over, not that there is a GIL; for one that
-     * the program made itself there is only time to go by. */
+    /* PyEval_InitThreads makes the GIL and then takes it: a thread that gets it in between leaves the main
+     * thread without a thread state. So we wait until the call is over, not until there is a GIL; for a GIL
+     * that the program made itself we can only wait some time. */
     if (py->threads_initialized()) {
         nanosleep(&gil_is_taken, NULL);
         return 1;
@@ -74,13 +74,13 @@ static void close_door(pb_pyobject *capsule)
 {
     (void)capsule;
     __atomic_store_n(&door, CLOSED_WITH_INTERPRETER, __ATOMIC_SEQ_CST);
-    /* They need no GIL to get their thread states, which the interpreter still has room for. */
+    /* Getting their thread states needs no GIL, and the interpreter still has room for them. */
     for (uint64_t until = pb_now_ns() + END_MS * PB_NS_PER_MS;
          __atomic_load_n(&entering, __ATOMIC_SEQ_CST) && pb_now_ns() < until;)
         nanosleep(&moment, NULL);
 }
 
-/* Once an interpreter: the dict has the only reference. */
+/* Once per interpreter: the dict has the only reference. */
 static void watch_end(const struct pb_python *py)
 {
     static const char name[] = "probing.end";
@@ -89,7 +89,7 @@ static void watch_end(const struct pb_python *py)
     pb_pyobject *dict = py->interpreter_dict ? py->interpreter_dict(py->main_interpreter()) : NULL;
     if (!dict)
         return;
-    snprintf(key, sizeof(key), "probing end %p", (const void *)&door); /* another agent has its own */
+    snprintf(key, sizeof(key), "probing end %p", (const void *)&door); /* another agent has its own key */
     if (py->dict_get(dict, key))
         return;
     pb_pyobject *capsule = py->capsule_new(&door, name, close_door);
@@ -134,7 +134,7 @@ static int needs_fork_gate(const struct pb_python *py)
 static int take_gil(const struct pb_python *py, int *ret)
 {
     void *tstate = NULL;
-    const int split = py->interpreter_dict && py->main_interpreter; /* where close_door is called */
+    const int split = py->interpreter_dict && py->main_interpreter; /* if close_door will be called */
     int r = 0;
 
     if (needs_fork_gate(py))
@@ -167,7 +167,7 @@ int pb_enter(const struct pb_python *py, struct pb_entry *ret)
         return r;
     }
     __atomic_store_n(&inside[ret->place], py->thread_ident(), __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&door, __ATOMIC_SEQ_CST) != OPEN) { /* since we asked */
+    if (__atomic_load_n(&door, __ATOMIC_SEQ_CST) != OPEN) { /* closed since the first check */
         pb_leave(py, ret);
         return -ESHUTDOWN;
     }
@@ -191,7 +191,7 @@ int pb_enter_is_inside(const struct pb_python *py)
     return 0;
 }
 
-/* How many are on their way or inside; those inside get a KeyboardInterrupt if asked for. */
+/* How many threads are entering or inside; with `interrupt` those inside get a KeyboardInterrupt. */
 static int count_inside(const struct pb_python *py, int interrupt)
 {
     int n = (int)__atomic_load_n(&entering, __ATOMIC_SEQ_CST);

@@ -20,16 +20,16 @@
 #endif
 #define UNSHARE_RANGE 2u /* CLOSE_RANGE_UNSHARE */
 
-#define KEPT        56 /* 24 clients, 12 of plain channels, and what the agent itself has */
-#define NEEDED      32 /* free at the beginning; later ones are asked for one by one (pb_fds_room) */
-#define LEFT        16 /* descriptors that the program must have left */
-#define OWN_FLOOR   3  /* in a table of our own: libc speaks to 2 when it ends a program */
+#define KEPT        56 /* 24 clients, 12 plain channels, and the agent's own descriptors */
+#define NEEDED      32 /* free at the beginning; later each is checked (pb_fds_room) */
+#define LEFT        16 /* descriptors that must be left for the program */
+#define OWN_FLOOR   3  /* in our own table: libc writes to 2 when it aborts a program */
 #define STDIO       3
 #define SHARED_LOW  10
 #define SHARED_HIGH 512
 
-#define MOST_NUMBERS  8192 /* looked at: half a millisecond */
-#define SPARE_NUMBERS 128  /* that the program may begin to use meanwhile */
+#define MOST_NUMBERS  8192 /* numbers tried: half a millisecond */
+#define SPARE_NUMBERS 128  /* numbers that the program may begin to use meanwhile */
 
 /* Written by the resident thread; read by probing-wake too, and by a forked child. fd is stored last. */
 static struct kept {
@@ -47,7 +47,7 @@ static long soft_limit(void)
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1 << 20 ? (long)limit.rlim_cur : 1 << 20;
 }
 
-/* From the top, where they are free, so that this takes as many calls as are asked for. */
+/* From the top, where numbers are free: takes as many calls as `enough`. */
 static int count_free(int enough)
 {
     int n = 0;
@@ -57,7 +57,7 @@ static int count_free(int enough)
     return n;
 }
 
-/* Closes one round of what is listed, from `first` on; returns how many. */
+/* Closes one batch of listed descriptors, from `first` on; returns how many. */
 static int close_listed(int dir, int first)
 {
     _Alignas(struct pb_listed) char buf[1024];
@@ -75,13 +75,13 @@ static int close_listed(int dir, int first)
     return closed;
 }
 
-/* Before Linux 5.9 a table of our own begins as a copy, which keeps the program's pipes and sockets open: it
- * is emptied at once. (Record locks belong to the table that they were taken in, which is the other.) */
+/* Before Linux 5.9 our own table begins as a copy, which keeps the program's pipes and sockets open: it is
+ * emptied at once. (Record locks belong to the table in which they were taken, the other one.) */
 static void empty_copy(int first)
 {
     if (syscall(SYS_close_range, (unsigned)first, ~0u, 0u) == 0)
         return;
-    for (int fd = first; fd < first + 3; fd++) /* room for the next, in a table that is full */
+    for (int fd = first; fd < first + 3; fd++) /* makes room for the next open, in a full table */
         close(fd);
     int dir = open("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     while (dir >= 0 && close_listed(dir, first) > 0)
@@ -92,7 +92,7 @@ static void empty_copy(int first)
         close(dir);
 }
 
-/* Takes along what is below `first`. */
+/* Keeps the descriptors below `first`. */
 static int leave_table(int first)
 {
     if (syscall(SYS_close_range, (unsigned)first, ~0u, UNSHARE_RANGE) == 0)
@@ -218,7 +218,7 @@ void pb_fd_close(int fd)
         return;
     if (own_table || (k && is_same(k, fd)))
         close(fd);
-    if (k) /* after closing: a child of fork looks what it is before it closes it once more */
+    if (k) /* after closing: a child of fork checks the descriptor before it closes it once more */
         __atomic_store_n(&k->fd, 0, __ATOMIC_RELEASE);
 }
 

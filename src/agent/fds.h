@@ -1,46 +1,46 @@
 /* fds: the agent's descriptors, in a table that is not the program's.
  *
- * The resident thread leaves the descriptor table of the process first of all, taking nothing along. From
- * then on its descriptors take no number of the program's, a closefrom of the program does not reach them, no
- * child of a fork inherits them, and exec ends them with the thread. Threads that the resident thread starts
- * share its table; all other threads of the process have none of these descriptors.
+ * The resident thread first leaves the descriptor table of the process, with no descriptors. From then on its
+ * descriptors take no number of the program's, a closefrom of the program does not reach them, no child of a
+ * fork inherits them, and exec ends them with the thread. Threads started by the resident thread share its
+ * table; all other threads of the process have none of these descriptors.
  *
- * Where the kernel refuses both calls that do this (before 5.9, with unshare filtered) the table stays the
- * program's. Then each descriptor that is kept has a number well above stdio and is known by what it is
- * (device, inode, type): one that is something else now is never polled, written to or closed again, and the
- * agent ends. In a table of our own all of that holds by itself, and the same functions do nothing more. */
+ * Where the kernel refuses both ways to leave (before 5.9, with unshare filtered) the table stays the
+ * program's. Then each kept descriptor has a number well above stdio and is identified by its device, inode
+ * and type: one that is another file now is never polled, written to or closed again, and the agent ends. In
+ * a table of our own this holds anyway, and the same functions do nothing more. */
 #pragma once
 
 #include <stddef.h>
 
 /* By the resident thread, before it opens anything. -EMFILE with a sentence in why: the table is the
- * program's, and fewer than 16 descriptors would be left to it. */
+ * program's, and fewer than 16 descriptors would be left for it. */
 int pb_fds_begin(char *why, size_t why_size);
 
-/* Has the calling thread leave the program's table for one with the same stdio, where every number that the
- * program uses is taken: for code that opens and closes files by the C library, in front of which a library
- * of the program's may keep books of descriptors by their numbers. Negative errno: the program uses too many,
- * or the kernel refuses. */
+/* Makes the calling thread leave the program's table for one with the same stdio, where every number that the
+ * program uses is occupied: for code that opens and closes files by the C library, whose functions a library
+ * of the program may have wrapped to keep state by descriptor number. Negative errno: the program uses too
+ * many, or the kernel refuses. */
 int pb_fds_leave_numbers(void);
 
-/* Takes over an open descriptor that is to be kept, and returns the number that it has from now on, or
- * negative errno; it is closed then. A negative fd is handed back as it is. */
+/* Takes over an open descriptor for keeping, and returns its new number, or negative errno; then it is
+ * closed. A negative fd is returned unchanged. */
 int pb_fd_keep(int fd);
 
-/* The lowest number that a kept descriptor may have, for one that is opened by another module. */
+/* The lowest number for a kept descriptor that another module opens. */
 int pb_fds_floor(void);
 /* Keeps a descriptor opened at such a number. */
 int pb_fd_keep_here(int fd);
 
-/* Whether it still is what was kept. */
+/* Whether it is still the same file. */
 int pb_fd_ours(int fd);
-/* The same of all of them. */
+/* The same for all of them. */
 int pb_fds_ours(void);
-/* Whether there is room for another one, with enough left to the program. */
+/* Whether there is room for another one, with enough left for the program. */
 int pb_fds_room(void);
 
-/* Closes it where it is ours, and forgets it. -1 is allowed. */
+/* Closes it if it is ours, and forgets it. -1 is allowed. */
 void pb_fd_close(int fd);
 
-/* In a forked child: closes what came along, by what it is. */
+/* In a forked child: closes inherited descriptors that are still ours. */
 void pb_fds_forget(void);

@@ -3,10 +3,10 @@
 
 #include <stddef.h>
 
-/* What fits into buf, ended with NUL. Returns its length or negative errno; buf is "" then. */
+/* Reads as much as fits into buf, ended with NUL. Returns its length or negative errno; then buf is "". */
 long pb_file_read(const char *path, char *buf, size_t size);
 
-/* A whole file in memory of its own, up to 4 MB of it; data is "" and size 0 where it cannot be read. */
+/* A whole file in its own memory, up to 4 MB of it; if it cannot be read data is "" and size 0. */
 struct pb_block {
     char *data;
     size_t size, mapped;

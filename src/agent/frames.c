@@ -1,14 +1,14 @@
 /* frames: see frames.h.
  *
- * Why the walk is safe. CPython takes a thread state out of the list only in the thread that it belongs to
- * and with the GIL, which we hold: so none goes while we look. (PyThreadState_Delete of another thread's is
- * for sub-interpreters, which have lists of their own.) One that is added meanwhile, without the GIL, is put
- * before the first and changes no other; the worst that can be read of it is that it is the last, and it has
- * no frames then. The main thread's is the oldest, hence the last. Its frames change only while it holds the
- * GIL. A function that returns is unlinked before its slots are let go (not in 3.11.0, which gets no locals),
- * so a frame that is linked holds references or null. Nothing here allocates an object that the garbage
- * collector counts up to 3.11, where a collection would run other code; later versions collect between
- * bytecodes only. In free-threaded builds none of this holds: no locals there. */
+ * Why the walk is safe. CPython removes a thread state from the list only in its own thread and with the GIL,
+ * which we hold: so none is removed during the walk. (PyThreadState_Delete of another thread's is for
+ * sub-interpreters, which have lists of their own.) One that is added meanwhile, without the GIL, is put
+ * before the first and changes no other; at worst it reads as the last one, and it has no frames yet. The
+ * main thread's is the oldest, hence the last. Its frames change only while it holds the GIL. A function that
+ * returns is unlinked before its slots are released (not in 3.11.0, which gets no locals), so a linked frame
+ * holds references or null. Nothing here allocates an object that the garbage collector counts up to 3.11,
+ * where a collection would run other code; later versions collect between bytecodes only. In free-threaded
+ * builds none of this holds: no locals there. */
 #include "agent/frames.h"
 
 #include "agent/pylayout.h"
@@ -18,16 +18,16 @@
 #define FRAMES_MAX        200
 #define STACK_MAX         2000
 #define CO_OPTIMIZED      1
-#define KIND_HIDDEN       0x10 /* 3.12: of a comprehension that is inlined */
+#define KIND_HIDDEN       0x10 /* 3.12: of an inlined comprehension */
 #define KIND_CELL         0xc0 /* a cell or a free variable */
 #define FRAME_OBJECT_DATA 24   /* f_frame of a frame object, 3.11 and 3.12 */
-#define OWNER_CSTACK      3    /* 3.12: marks where C called Python; no function */
+#define OWNER_CSTACK      3    /* 3.12: marks a call from C into Python; no function */
 
-/* A place in the chain of frames, from the innermost outwards. */
+/* A position in the chain of frames, from the innermost outwards. */
 struct walk {
     const struct pb_python *py;
     const struct pb_agent_layout *l;
-    int raw;     /* by layout; else by the C API, and frame is a reference that we own */
+    int raw;     /* read by layout; else by the C API, and frame is a reference that we own */
     void *frame; /* NULL at the end */
     int left;
 };
@@ -82,12 +82,12 @@ static pb_pyobject *attribute_is(const struct pb_python *py, pb_pyobject *object
         py->err_clear();
         return NULL;
     }
-    py->decref(value); /* object has it too */
+    py->decref(value); /* object holds a reference too */
     return value == expected ? value : NULL;
 }
 
-/* The frame, as the API gives it, is the innermost one of this thread; so a layout that does not fit this
- * build is noticed by comparing. Each address is compared before anything is read through it. */
+/* The API's frame is the innermost one of this thread: comparing shows whether the layout fits this build.
+ * Each address is compared before anything is read through it. */
 static int layout_fits(const struct pb_python *py, const struct pb_agent_layout *l, const pb_pyobject *marker)
 {
     char here;
@@ -119,7 +119,7 @@ static int layout_fits(const struct pb_python *py, const struct pb_agent_layout 
     if (!names)
         py->err_clear();
     else
-        py->decref(names); /* whose type outlives it */
+        py->decref(names); /* its type outlives it */
     return names && py->tuple_type == pointer_at(pointer_at(code, l->names), PB_PY_OBJECT_TYPE);
 }
 
@@ -127,7 +127,7 @@ static int layout_fits(const struct pb_python *py, const struct pb_agent_layout 
 static int can_read_raw(const struct pb_python *py, const struct pb_agent_layout *l,
                         const pb_pyobject *marker)
 {
-    static int fits; /* 1 yes, -1 no; the same for all threads, and only touched with the GIL */
+    static int fits; /* 1 yes, -1 no; the same for all threads, and only accessed with the GIL */
 
     if (!fits)
         fits = l && layout_fits(py, l, marker) ? 1 : -1;
@@ -174,9 +174,9 @@ static int text_is_library(const char *file, const char *stdlib)
            strstr(file, "/dist-packages/");
 }
 
-/* -1: no function (the locals of a module are its globals), 0: of a library, 1: user code. What came from -c,
+/* -1: no function (the locals of a module are its globals), 0: of a library, 1: user code. Code from -c,
  * stdin or a notebook ("<string>") is user code. */
-static int judge(const struct walk *w, const char *stdlib)
+static int judge_frame(const struct walk *w, const char *stdlib)
 {
     const struct pb_python *py = w->py;
     pb_pyobject *code, *file;
@@ -206,8 +206,7 @@ static int judge(const struct walk *w, const char *stdlib)
     return flags & CO_OPTIMIZED ? user : -1;
 }
 
-/* One slot of a frame by layout: what is bound there, through its cell; NULL: nothing, or hidden. Borrowed.
- */
+/* The value of one slot of a frame by layout, through its cell; NULL: not bound, or hidden. Borrowed. */
 static pb_pyobject *slot_value(const struct walk *w, size_t slot, int in_cell, const char *kinds)
 {
     pb_pyobject *value = pointer_at(w->frame, w->l->slots + slot * sizeof(void *));
@@ -223,7 +222,7 @@ static pb_pyobject *slot_value(const struct walk *w, size_t slot, int in_cell, c
     return value;
 }
 
-/* Looks for name (a new reference to its value), or adds all names that are bound to the list. */
+/* Finds the value of name (a new reference), or adds all bound names to the list. */
 static pb_pyobject *search_raw(const struct walk *w, pb_pyobject *name, pb_pyobject *list)
 {
     const struct pb_python *py = w->py;
@@ -252,7 +251,7 @@ static pb_pyobject *search_raw(const struct walk *w, pb_pyobject *name, pb_pyobj
     return NULL;
 }
 
-/* The same from 3.13 on, where f_locals of a function is a view that only reads. */
+/* The same from 3.13 on, where f_locals of a function is a read-only view. */
 static pb_pyobject *search_api(const struct walk *w, pb_pyobject *name, pb_pyobject *list)
 {
     const struct pb_python *py = w->py;
@@ -289,7 +288,7 @@ static pb_pyobject *search_functions(const struct pb_python *py, const char *std
     if (!walk_main_thread(&w, py, marker))
         return NULL;
     for (; w.frame && !found; step_out(&w)) {
-        int user = judge(&w, stdlib);
+        int user = judge_frame(&w, stdlib);
         if (user > 0) {
             user_code = 1;
             found = search(&w, name, list);
@@ -381,8 +380,8 @@ static void list_stack(const struct pb_python *py, const struct pb_agent_layout 
 }
 
 /* ident 0: all threads. The list is made before the walk: up to 3.11 making an object that the garbage
- * collector counts may run a collection, hence other code, and thread states may go meanwhile. In 3.11 asking
- * for a frame makes such an object, so the collector is held off. */
+ * collector counts may start a collection, hence run other code, and thread states may be removed. In 3.11
+ * getting a frame makes such an object, so the collector is disabled meanwhile. */
 static pb_pyobject *list_frames(const struct pb_python *py, unsigned long ident, pb_pyobject *marker)
 {
     const struct pb_agent_layout *l = pb_agent_layout_find(py->minor);
@@ -421,7 +420,7 @@ pb_pyobject *pb_frames_stack(const struct pb_python *py, unsigned long ident, pb
     return list_frames(py, ident, marker);
 }
 
-/* The frame is held by the caller, so that its slots stay references or null. */
+/* The caller holds a reference to the frame, so its slots stay references or null. */
 pb_pyobject *pb_frames_locals_of(const struct pb_python *py, pb_pyobject *frame, pb_pyobject *marker)
 {
     struct walk w = {.py = py, .l = pb_agent_layout_find(py->minor), .raw = 1};
@@ -460,7 +459,7 @@ unsigned long pb_frames_main_ident(const struct pb_python *py)
 
     if (!l || !tstate)
         return 0;
-    /* Our own thread's shows whether the layout fits. */
+    /* Our own thread shows whether the layout fits. */
     memcpy(&ident, (const char *)py->current_tstate_checked() + l->thread_id, sizeof(ident));
     if (ident != py->thread_ident())
         return 0;

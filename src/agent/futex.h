@@ -1,6 +1,6 @@
-/* futex: waiting for a word of this process's memory to change, and waking the threads that wait for it. A
- * thread of the program and one of ours have different tables of descriptors, so they share no pipe or
- * eventfd: memory is what they share. */
+/* futex: waits for a word of this process's memory to change, and wakes the threads that wait for it. A
+ * thread of the program and one of ours have different descriptor tables, so they can share no pipe or
+ * eventfd, only memory. */
 #pragma once
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Returns when the word is not that value, when it was woken, or for no reason at all. */
+/* Returns when the word differs from the value, when woken, or spuriously. */
 static inline void pb_futex_wait(const uint32_t *word, uint32_t value)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Up to 3.11 the holder is a global that a function returns; from 3.12 on it is found through the
+/* Up to 3.11 the holder is a global that a function returns; from 3.12 on it is reached through the
  * interpreter: interp + gil -> struct {8: holder, 16: locked}. */
 #define TSTATE_INTERP 16
 #define GIL_HOLDER    8
@@ -49,8 +49,8 @@ static int holder_tstate(const struct pb_python *py, const struct pb_agent_layou
         *ret = 0;
         return 0;
     }
-    /* The thread state points back to its interpreter: a layout that does not fit this build is noticed here.
-     */
+    /* The thread state points back to its interpreter: a layout that does not fit this build is noticed
+     * here. */
     if (peek(holder + TSTATE_INTERP, &back, sizeof(back)) < 0 || back != interp)
         return -ENOSYS;
     *ret = holder;
@@ -65,9 +65,9 @@ static int is_thread(pid_t tid)
     return tid > 0 && access(path, F_OK) == 0;
 }
 
-/* A pthread handle points to the C library's description of the thread, which has the tid in it; the place is
+/* A pthread handle points to the C library's description of the thread, which holds the tid; its offset is
  * the same in all of them, so it is found in our own. Asking the C library (pthread_getcpuclockid) would read
- * the memory of a thread that may be gone; the kernel answers with an error instead. */
+ * the memory of a thread that may be gone; the kernel returns an error instead. */
 static pid_t tid_of_pthread(uintptr_t handle)
 {
     const struct iovec own = {(void *)(uintptr_t)pthread_self(), DESCRIPTION_SIZE};

@@ -10,12 +10,12 @@
 
 #define THREADS_MAX 8192
 #define TURN_MS     100
-/* What a trace function is called for. */
+/* The events of a trace function. */
 enum { TRACE_CALL, TRACE_EXCEPTION, TRACE_LINE, TRACE_RETURN };
 
-static uint32_t word;  /* odd: threads that are wanted stop; it changes when they are let go */
-static uint64_t until; /* when they go on by themselves, ns */
-/* Written by the thread that has begun a halt, with the GIL or, without one, before the word is odd; found by
+static uint32_t word;  /* odd: wanted threads stop; changes when they are released */
+static uint64_t until; /* when they continue by themselves, ns */
+/* Written by the thread that has begun a halt, with the GIL or, without one, before the word is odd; read by
  * all. */
 static unsigned long wanted[THREADS_MAX];
 static uint8_t stopped[THREADS_MAX];
@@ -73,7 +73,7 @@ static void stop_here(const struct pb_python *py)
     py->restore_thread(state);
 }
 
-/* PyTrace functions: up to 3.11. It ends with the halt, so that the thread is as fast as before. */
+/* PyTrace functions: up to 3.11. Removed with the halt, so that the thread is as fast as before. */
 static int on_trace(void *object, void *frame, int what, void *argument)
 {
     const struct pb_python *py = pb_python_here();
@@ -100,8 +100,8 @@ static pb_pyobject *halt_event(pb_pyobject *self, pb_pyobject *args)
     return py->none;
 }
 
-/* The trace function of a thread, a new reference: asked for in its place, since there is no other way.
- * sys.gettrace runs no Python code and does not let go of the GIL. */
+/* The trace function of a thread, a new reference. sys.gettrace is called with that thread's state, since
+ * there is no other way; it runs no Python code and does not release the GIL. */
 static pb_pyobject *trace_function_of(const struct pb_python *py, void *tstate, pb_pyobject *gettrace)
 {
     void *own = py->swap_tstate(tstate);
@@ -111,7 +111,7 @@ static pb_pyobject *trace_function_of(const struct pb_python *py, void *tstate, 
     return found;
 }
 
-/* halt_trace(ident, sys.gettrace): has a thread stop, up to 3.11. "": it will; else why it will not. */
+/* halt_trace(ident, sys.gettrace): makes a thread stop, up to 3.11. "": it will; else the reason why not. */
 static pb_pyobject *halt_trace(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
@@ -130,7 +130,8 @@ static pb_pyobject *halt_trace(pb_pyobject *self, pb_pyobject *args)
         return NULL;
     if (found != py->none) {
         why = "it has a trace function of its own (a debugger, coverage)";
-    } else if (py->set_trace_of) { /* audit hooks are called for this thread, not in the place of that one */
+    } else if (
+        py->set_trace_of) { /* audit hooks are called for the calling thread, not with that one's state */
         if (py->set_trace_of(tstate, on_trace, NULL) < 0) {
             py->err_clear();
             why = "an audit hook forbids it";
@@ -147,8 +148,8 @@ static pb_pyobject *halt_trace(pb_pyobject *self, pb_pyobject *args)
     return py->str_from(why, length);
 }
 
-/* halt_begin(idents, limit_ms): these threads stop in the callback from now on. Adds to those of a halt that
- * is on. False: there are too many. */
+/* halt_begin(idents, limit_ms): these threads stop in the callback from now on, in addition to those of a
+ * halt in progress. False: there are too many. */
 static pb_pyobject *halt_begin(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
@@ -180,7 +181,8 @@ static pb_pyobject *halt_begin(pb_pyobject *self, pb_pyobject *args)
     return py->bool_from(1);
 }
 
-/* halt_keep(limit_ms): the main thread is heard of. False: the threads were let go meanwhile. */
+/* halt_keep(limit_ms): the main thread is still alive: extends the limit. False: the threads were released
+ * meanwhile. */
 static pb_pyobject *halt_keep(pb_pyobject *self, pb_pyobject *limit)
 {
     const struct pb_python *py = pb_python_here();
@@ -204,7 +206,7 @@ static pb_pyobject *halt_end(pb_pyobject *self, pb_pyobject *unused)
     return py->none;
 }
 
-/* halted(ident): whether that thread has stopped in the halt that is on. */
+/* halted(ident): whether that thread has stopped in the present halt. */
 static pb_pyobject *is_halted(pb_pyobject *self, pb_pyobject *ident)
 {
     const struct pb_python *py = pb_python_here();

@@ -14,8 +14,8 @@
 static pb_client_id keeper;
 static uint32_t keeper_request;
 static int32_t told_tid;
-static int has_begun, is_over; /* to be told with the next turn */
-static uint64_t number;        /* of the hang that the rows are about */
+static int has_begun, is_over; /* to be sent in the next turn */
+static uint64_t number;        /* the id of the rows about the present hang */
 
 static const struct pb_column columns[] = {PB_HANG_FRAMES_COLUMNS(PB_CRASH_COLUMN)};
 static const struct pb_table_spec table = {.name = PB_HANG_FRAMES_NAME,

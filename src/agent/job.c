@@ -1,8 +1,8 @@
-/* job: see job.h. This file holds a job's life; what it does with Python is in job_python.c.
+/* job: see job.h. This file has a job's life; job_python.c has its work with Python.
  *
  * The list of jobs is guarded by PB_LOCK_JOBS, which threads of the program take too, some of them with the
- * GIL. So nothing is sent, read or started while it is held: what is to be said is collected under the lock
- * and said after. */
+ * GIL. So nothing is sent, read or started while it is held: replies are collected under the lock and sent
+ * after. */
 #include "agent/job.h"
 
 #include "agent/clock.h"
@@ -43,8 +43,8 @@ struct pb_job *pb_job_find(uint64_t number)
     return NULL;
 }
 
-/* Takes a job off the list, with the lock held, when both its thread and its client have let go of it; else
- * NULL. discard is for when the lock is given back. */
+/* Removes a job from the list, with the lock held, when both its thread and its client have released it; else
+ * NULL. The caller discards it after releasing the lock. */
 static struct pb_job *take_ended(int i)
 {
     struct pb_job *job = jobs[i];
@@ -90,7 +90,7 @@ void pb_job_end(uint64_t number, enum pb_job_state state, int status)
     pb_wake();
 }
 
-/* In the thread that could not start the job's. */
+/* In the thread that failed to start the job's thread. */
 static void could_not_start(void *number, int error)
 {
     pb_job_lock();
@@ -101,7 +101,7 @@ static void could_not_start(void *number, int error)
     pb_job_end((uintptr_t)number, PB_JOB_BROKEN, 1);
 }
 
-static struct pb_job *make(const struct pb_job_request *request)
+static struct pb_job *make_job(const struct pb_job_request *request)
 {
     size_t size = sizeof(struct pb_job) + request->code_size;
     struct pb_job *job = pb_pages_map(size);
@@ -126,7 +126,7 @@ int pb_job_start(const struct pb_job_request *request, char *why, size_t why_siz
     int place = 0;
 
     pb_thread_read_host_signals();
-    struct pb_job *job = make(request);
+    struct pb_job *job = make_job(request);
     if (!job) {
         snprintf(why, why_size, "no memory for it");
         return -ENOMEM;
@@ -153,9 +153,9 @@ int pb_job_start(const struct pb_job_request *request, char *why, size_t why_siz
     return r;
 }
 
-/* Called with the lock held. The exception is raised by a thread that may wait for the GIL; the resident may
- * not. */
-static void interrupt(struct pb_job *job)
+/* Called with the lock held. Another thread raises the exception: that may wait for the GIL, the resident
+ * thread may not. */
+static void interrupt_job(struct pb_job *job)
 {
     if (job->interrupted_ns)
         return;
@@ -169,7 +169,7 @@ void pb_job_cancel(pb_client_id client, uint32_t request)
     for (int i = 0; i < JOBS; i++)
         if (jobs[i] && jobs[i]->client == client && jobs[i]->request == request && !jobs[i]->disowned) {
             jobs[i]->cancelled = 1;
-            interrupt(jobs[i]);
+            interrupt_job(jobs[i]);
         }
     pb_job_unlock();
 }
@@ -181,7 +181,7 @@ void pb_job_disown(pb_client_id client)
         pb_job_lock();
         if (jobs[i] && !jobs[i]->disowned && (!client || jobs[i]->client == client)) {
             if (!jobs[i]->thread_ended)
-                interrupt(jobs[i]);
+                interrupt_job(jobs[i]);
             disown(jobs[i]);
             ended = take_ended(i);
         }
@@ -201,7 +201,7 @@ int pb_job_runs(pb_client_id client)
     return runs > 0;
 }
 
-/* What the resident thread is to say for a job once the lock is given back. */
+/* A reply of the resident thread for a job, sent once the lock is released. */
 struct reply {
     enum { SAY_NOTHING, SAY_DONE, SAY_ERROR, SAY_WHO_HOLDS_THE_GIL } what;
     pb_client_id client;
@@ -213,8 +213,8 @@ struct reply {
 };
 static uint8_t moved[PB_JOB_OUT_SIZE]; /* the resident thread's */
 
-/* Takes the frames of a job's output, whole ones only, as far as its client has room. Where the client is
- * gone nobody wants them. */
+/* Takes whole frames of a job's output, as far as its client has room. If the client is gone they are
+ * dropped. */
 static size_t take_output(struct pb_job *job, long room)
 {
     size_t used = 0, taken = 0;
@@ -222,7 +222,7 @@ static size_t take_output(struct pb_job *job, long room)
     int n;
 
     while ((n = pb_frame_parse(job->out + used, job->out_len - used, &frame)) > 0) {
-        if (room >= 0 && (size_t)room < taken + (size_t)n + 4096) /* leave place for the answer itself */
+        if (room >= 0 && (size_t)room < taken + (size_t)n + 4096) /* leaves room for the answer itself */
             break;
         if (room >= 0) {
             memcpy(moved + taken, job->out + used, (size_t)n);
@@ -263,9 +263,9 @@ static void answer_ended(struct pb_job *job, struct reply *ret)
     }
 }
 
-/* One job's turn, with the lock held; returns when it wants the next, in ns of the clock, 0 for no time in
- * particular. */
-static uint64_t attend(struct pb_job *job, uint64_t now, long room, struct reply *ret)
+/* One job's turn, with the lock held; returns when it needs the next, in ns of the clock, 0: no particular
+ * time. */
+static uint64_t serve_turn(struct pb_job *job, uint64_t now, long room, struct reply *ret)
 {
     ret->output = take_output(job, room);
     if (job->thread_ended) {
@@ -282,7 +282,7 @@ static uint64_t attend(struct pb_job *job, uint64_t now, long room, struct reply
         return 0;
     }
     if (job->deadline_ns && now > job->deadline_ns && !job->interrupted_ns) {
-        if (job->state == PB_JOB_LIVE) { /* C code cannot be interrupted: it is told by its next row */
+        if (job->state == PB_JOB_LIVE) { /* C code cannot be interrupted: its next row ends it */
             char text[256];
             snprintf(text, sizeof(text), "%s did not return within %.3g s", job->inside,
                      (double)job->timeout_ms / 1e3);
@@ -295,15 +295,15 @@ static uint64_t attend(struct pb_job *job, uint64_t now, long room, struct reply
             disown(job);
             return 0;
         }
-        interrupt(job);
+        interrupt_job(job);
     }
     if (job->interrupted_ns)
         return job->interrupted_ns + GRACE_NS;
     return job->deadline_ns;
 }
 
-/* A send may find that the client is gone; its jobs are told of that by the server's next turn. */
-static void say(struct pb_server *server, const struct reply *reply)
+/* Sending may find that the client is gone; the server's next turn tells its jobs. */
+static void send_reply(struct pb_server *server, const struct reply *reply)
 {
     char text[256];
 
@@ -319,7 +319,7 @@ static void say(struct pb_server *server, const struct reply *reply)
         pb_server_send_error(server, reply->client, reply->request, reply->error, reply->text);
         break;
     case SAY_WHO_HOLDS_THE_GIL:
-        pb_gil_say_why(reply->timeout_ms, text, sizeof(text)); /* asks Python and /proc: not under the lock */
+        pb_gil_say_why(reply->timeout_ms, text, sizeof(text)); /* uses Python and /proc: not under the lock */
         pb_server_send_error(server, reply->client, reply->request, ETIMEDOUT, text);
         break;
     }
@@ -338,19 +338,19 @@ int pb_job_turn(struct pb_server *server)
         if (job && !job->disowned) {
             reply.client = job->client;
             reply.request = job->request;
-            next = attend(job, now, pb_server_room(server, job->client), &reply);
+            next = serve_turn(job, now, pb_server_room(server, job->client), &reply);
         }
         struct pb_job *ended = take_ended(i);
         pb_job_unlock();
         discard(ended);
-        say(server, &reply);
+        send_reply(server, &reply);
         if (next && (!soonest || next < soonest))
             soonest = next;
     }
     return soonest ? soonest <= now ? 0 : (int)((soonest - now) / PB_NS_PER_MS) + 1 : -1;
 }
 
-/* The lock is forgotten by pb_locks_forget. A job's memory stays: the thread that forked may be the job's. */
+/* pb_locks_forget resets the lock. A job's memory stays: the forking thread may be the job's. */
 void pb_job_forget_all(void)
 {
     memset(jobs, 0, sizeof(jobs));

@@ -1,9 +1,9 @@
-/* job_python: what a job's thread does once it has the GIL, through the Python part carried in the agent.
+/* job_python: the work of a job's thread with the GIL, through the Python part carried in the agent.
  *
  * The Python part (python/probing/, entered by _remote.py) is compiled at the first job and kept until
- * detach. Its functions are called apart so that an interrupt, which may strike between any two bytecodes,
- * can strike only while the user's code is evaluated and shown. What the part may not do in Python (look and
- * store at once, read frames) are functions here, found in the module _probing (module.h). */
+ * detach. Its functions are called one by one so that an interrupt, which may strike between any two
+ * bytecodes, can strike only while the user's code is evaluated and shown. Operations that Python code cannot
+ * do (compare and store atomically, read frames) are functions here, in the module _probing (module.h). */
 #include "agent/clock.h"
 #include "agent/embed.h"
 #include "agent/enter.h"
@@ -25,7 +25,7 @@
 #define PART          "part" /* the key of the part's globals in the shared state */
 #define AT_DETACH     "at_detach"
 
-static int part_loaded; /* there is something to let go of at detach */
+static int part_loaded; /* there are objects to release at detach */
 
 /* Called with the lock held; 0: no room. */
 static int put_output(struct pb_job *job, int stream, const char *text, size_t size)
@@ -43,8 +43,8 @@ static int put_output(struct pb_job *job, int stream, const char *text, size_t s
     return 1;
 }
 
-/* Without the GIL: waits for room as long as somebody listens. */
-static int deliver(uint64_t number, int stream, const char *text, size_t size)
+/* Without the GIL: waits for room as long as the client is there. */
+static int deliver_output(uint64_t number, int stream, const char *text, size_t size)
 {
     struct pb_job *job;
     int listening = 0;
@@ -83,12 +83,12 @@ static pb_pyobject *emit(pb_pyobject *self, pb_pyobject *message)
         return py.bool_from(0);
     memcpy(&number, bytes, sizeof(number));
     void *state = py.save_thread(); /* the caller's frame keeps the bytes alive */
-    int listening = deliver(number, bytes[8], bytes + 9, (size_t)size - 9);
+    int listening = deliver_output(number, bytes[8], bytes + 9, (size_t)size - 9);
     py.restore_thread(state);
     return py.bool_from(listening);
 }
 
-/* What a dict has under a key, with a reference of ours; NULL: nothing. */
+/* The value of a key in a dict, a new reference; NULL: none. */
 static pb_pyobject *dict_entry(const struct pb_python *py, pb_pyobject *dict, pb_pyobject *key)
 {
     pb_pyobject *value = NULL;
@@ -103,10 +103,10 @@ static pb_pyobject *dict_entry(const struct pb_python *py, pb_pyobject *dict, pb
     return value;
 }
 
-/* swap(dict, key, old, new, guard): puts new in place of old, only if old is what is there and guard, a
- * set, is empty (None: no condition). The GIL is not let go between look and store: both values have other
- * references, so that nothing is freed. In a free-threaded build the dict is locked; 3.13 would let go of
- * that lock when the store takes it again, and is not to call this. */
+/* swap(dict, key, old, new, guard): replaces old by new, only if old is the present value and guard, a set,
+ * is empty (None: no condition). The GIL is not released between the check and the store: both values have
+ * other references, so that nothing is freed. In a free-threaded build the dict is locked; 3.13 would release
+ * that lock when the store takes it again, and must not call this. */
 static pb_pyobject *swap(pb_pyobject *self, pb_pyobject *args)
 {
     struct pb_python py;
@@ -135,8 +135,8 @@ static pb_pyobject *swap(pb_pyobject *self, pb_pyobject *args)
     return py.bool_from(stored);
 }
 
-/* local(name, folder of the standard library): see frames.h. name None: a list of names. KeyError where there
- * is none of that name. The first argument of the calling function must be name. */
+/* local(name, folder of the standard library): see frames.h. name None: a list of names. KeyError: no such
+ * name. The first argument of the calling function must be name. */
 static pb_pyobject *local(pb_pyobject *self, pb_pyobject *args)
 {
     struct pb_python py;
@@ -175,7 +175,7 @@ static pb_pyobject *milliseconds(pb_pyobject *self, pb_pyobject *unused)
     return pb_python_known(&py) < 0 ? NULL : py.int_from((unsigned long)(pb_now_ns() / PB_NS_PER_MS));
 }
 
-/* Gives an object a reference that nobody ever takes back. */
+/* Adds a reference that is never released. */
 static pb_pyobject *immortal(pb_pyobject *self, pb_pyobject *object)
 {
     struct pb_python py;
@@ -197,8 +197,8 @@ struct pb_py_method pb_job_methods[] = {
     {0},
 };
 
-/* Evaluates _boot.py and has it load _remote.py: the globals of that, a new reference; NULL with an
- * exception. Each call makes its own modules: two jobs that begin at once never see half of one. */
+/* Evaluates _boot.py, which loads _remote.py: its globals, a new reference; NULL with an exception. Each call
+ * makes its own modules: two jobs that begin at once never see half of one. */
 static pb_pyobject *evaluate_part(const struct pb_python *py)
 {
     pb_pyobject *part = NULL, *module = pb_module_get(py), *names = module ? py->dict_new() : NULL;
@@ -222,10 +222,10 @@ static pb_pyobject *evaluate_part(const struct pb_python *py)
     return part;
 }
 
-/* A forked child makes its own part: its parent's may have been half-way in a lock. */
+/* A forked child makes its own part: its parent's may have held a lock. */
 pb_pyobject *pb_job_part(const struct pb_python *py)
 {
-    static pid_t made_in; /* only touched with the GIL, or by one thread more that makes its own */
+    static pid_t made_in; /* only accessed with the GIL, or by one more thread that makes its own */
     pb_pyobject *shared = pb_module_shared(py);
     pb_pyobject *part = shared && made_in == getpid() ? py->dict_get(shared, PART) : NULL;
 
@@ -243,14 +243,15 @@ pb_pyobject *pb_job_part(const struct pb_python *py)
 
 #define ARGS 4
 
-/* Calls the part's function of that name with as many arguments as are given, up to ARGS; takes over none. */
-static pb_pyobject *call(const struct pb_job *job, const char *name, pb_pyobject *const args[ARGS])
+/* Calls the part's function of that name with as many arguments as are given, up to ARGS; takes over no
+ * references. */
+static pb_pyobject *call_part(const struct pb_job *job, const char *name, pb_pyobject *const args[ARGS])
 {
     pb_pyobject *function = job->py.dict_get(job->part, name);
     return function ? job->py.call(function, args[0], args[1], args[2], args[3], (void *)NULL) : NULL;
 }
 
-static pb_pyobject *begin(struct pb_job *job)
+static pb_pyobject *begin_code(struct pb_job *job)
 {
     const struct pb_python *py = &job->py;
     pb_pyobject *args[ARGS] = {
@@ -263,7 +264,7 @@ static pb_pyobject *begin(struct pb_job *job)
 
     for (int i = 0; i < ARGS; i++)
         made = made && args[i];
-    pb_pyobject *request = made ? call(job, "begin", args) : NULL;
+    pb_pyobject *request = made ? call_part(job, "begin", args) : NULL;
     for (int i = 0; i < ARGS; i++)
         if (args[i])
             py->decref(args[i]);
@@ -278,11 +279,11 @@ static void set_state(struct pb_job *job, enum pb_job_state state)
     pb_job_unlock();
 }
 
-/* Evaluates what the user sent; an exception is left set. */
-static void evaluate(const struct pb_job *job, pb_pyobject *request)
+/* Evaluates the user's code; an exception is left set. */
+static void evaluate_code(const struct pb_job *job, pb_pyobject *request)
 {
     const struct pb_python *py = &job->py;
-    pb_pyobject *parts = call(job, "compiled", (pb_pyobject *[ARGS]){request});
+    pb_pyobject *parts = call_part(job, "compiled", (pb_pyobject *[ARGS]){request});
     if (!parts)
         return;
     pb_pyobject *names = py->tuple_get(parts, 2), *last = py->tuple_get(parts, 1);
@@ -290,7 +291,7 @@ static void evaluate(const struct pb_job *job, pb_pyobject *request)
     if (value && last != py->none) {
         py->decref(value);
         value = py->eval_code(last, names, names);
-        pb_pyobject *shown = value ? call(job, "show", (pb_pyobject *[ARGS]){request, value}) : NULL;
+        pb_pyobject *shown = value ? call_part(job, "show", (pb_pyobject *[ARGS]){request, value}) : NULL;
         if (shown)
             py->decref(shown);
     }
@@ -299,7 +300,7 @@ static void evaluate(const struct pb_job *job, pb_pyobject *request)
     py->decref(parts);
 }
 
-/* What was raised, as three objects for the Python part; None for what is missing. */
+/* The exception as three objects for the Python part; None if missing. */
 static void fetch_exception(const struct pb_python *py, pb_pyobject *ret[3])
 {
     ret[0] = ret[1] = ret[2] = NULL;
@@ -308,18 +309,17 @@ static void fetch_exception(const struct pb_python *py, pb_pyobject *ret[3])
         py->err_normalize(&ret[0], &ret[1], &ret[2]);
 }
 
-/* An interrupt that is still on its way is not wanted any more. It is let in where nothing is harmed: taking
- * it back (PyThreadState_SetAsyncExc with NULL) would up to 3.12 leave the interpreter's mark of a pending
- * exception set for ever, which slows all of the program down, and in 3.11 keeps a function that is traced
- * from starting. */
-static void settle(const struct pb_job *job)
+/* Lets a pending interrupt that is no longer wanted strike where it does no harm: cancelling it
+ * (PyThreadState_SetAsyncExc with NULL) would up to 3.12 leave the interpreter's mark of a pending exception
+ * set for ever, which slows the whole program down, and in 3.11 keeps a traced function from starting. */
+static void let_interrupt_strike(const struct pb_job *job)
 {
     pb_job_lock();
     int interrupted = job->interrupted_ns != 0;
     pb_job_unlock();
     if (!interrupted)
         return;
-    pb_pyobject *result = call(job, "settle", (pb_pyobject *[ARGS]){NULL});
+    pb_pyobject *result = call_part(job, "settle", (pb_pyobject *[ARGS]){NULL});
     if (result)
         job->py.decref(result);
     else
@@ -340,16 +340,16 @@ static int run_request(struct pb_job *job, pb_pyobject *request)
     pb_pyobject *raised[3];
 
     set_state(job, PB_JOB_RUNNING);
-    if (is_wanted(job)) /* an interrupter that came before RUNNING has left it to us */
-        evaluate(job, request);
+    if (is_wanted(job)) /* an interrupter that came before RUNNING has left it to this thread */
+        evaluate_code(job, request);
     fetch_exception(py, raised);
     set_state(job, PB_JOB_ENDING);
-    settle(job);
+    let_interrupt_strike(job);
 
     pb_pyobject *args[ARGS] = {request};
     for (int i = 0; i < 3; i++)
         args[i + 1] = raised[i] ? raised[i] : py->none;
-    pb_pyobject *result = call(job, "end", args);
+    pb_pyobject *result = call_part(job, "end", args);
     int status = result ? (int)py->int_as(result) : -1;
     if (result)
         py->decref(result);
@@ -359,7 +359,7 @@ static int run_request(struct pb_job *job, pb_pyobject *request)
     return status;
 }
 
-/* Keeps what Python says of a failure of our own part. */
+/* Keeps Python's error message about a failure of our own part. */
 static void keep_error(struct pb_job *job)
 {
     const struct pb_python *py = &job->py;
@@ -379,10 +379,10 @@ static void keep_error(struct pb_job *job)
     py->err_clear();
 }
 
-static enum pb_job_state run(struct pb_job *job, int *status)
+static enum pb_job_state run_code(struct pb_job *job, int *status)
 {
     job->part = pb_job_part(&job->py);
-    pb_pyobject *request = job->part ? begin(job) : NULL;
+    pb_pyobject *request = job->part ? begin_code(job) : NULL;
 
     *status = request ? run_request(job, request) : -1;
     if (*status < 0)
@@ -399,7 +399,7 @@ static int is_wanted_job(const void *job)
     return is_wanted(job);
 }
 
-/* An answer about live tables goes to a job's client. */
+/* Sends an answer about live tables to a job's client. */
 struct live_answer {
     struct pb_live_answer base; /* first */
     struct pb_job *job;
@@ -408,7 +408,7 @@ struct live_answer {
 static int put_live(struct pb_live_answer *base, const char *text, size_t size)
 {
     const struct live_answer *to = (struct live_answer *)(void *)base;
-    return deliver(to->job->number, PB_STREAM_OUT, text, size) && is_wanted(to->job);
+    return deliver_output(to->job->number, PB_STREAM_OUT, text, size) && is_wanted(to->job);
 }
 
 static void tell_where(struct pb_live_answer *base, const char *table, const char *function)
@@ -423,7 +423,7 @@ static void tell_where(struct pb_live_answer *base, const char *table, const cha
     pb_job_unlock();
 }
 
-/* Whether there is more to do, in Python. */
+/* Returns whether Python tables remain to be asked. */
 static int send_live(struct pb_job *job)
 {
     struct live_answer to = {.base = {put_live, tell_where}, .job = job};
@@ -445,7 +445,7 @@ void *pb_job_thread(void *argument)
     struct pb_job *job = pb_job_find(number);
     pb_job_unlock();
 
-    /* The job stays as long as this thread has not ended it, so the pointer holds. */
+    /* The job stays until this thread ends it, so the pointer is valid. */
     if (job->mode == PB_RUN_LIVE && !send_live(job)) {
         status = 0;
     } else if (pb_enter_find(&job->py, job->why, sizeof(job->why)) < 0) {
@@ -456,7 +456,7 @@ void *pb_job_thread(void *argument)
             state = PB_JOB_BROKEN;
         } else {
             if (is_wanted(job))
-                state = run(job, &status);
+                state = run_code(job, &status);
             pb_leave(&job->py, &entry);
         }
     }
@@ -476,7 +476,7 @@ void *pb_job_interrupter(void *argument)
     struct pb_job *job = pb_job_find(number);
     int running = job && job->state == PB_JOB_RUNNING;
     pb_job_unlock();
-    if (!running) /* it waits for the GIL, and will see that it is not wanted */
+    if (!running) /* it waits for the GIL, and will find that it is cancelled */
         return NULL;
     if (pb_enter(&py, &entry) < 0)
         return NULL;
@@ -485,14 +485,14 @@ void *pb_job_interrupter(void *argument)
     running = job && job->state == PB_JOB_RUNNING;
     unsigned long ident = running ? job->ident : 0;
     pb_job_unlock();
-    /* Still right without the lock: the state changes only with the GIL, which is ours. */
+    /* Still valid without the lock: the state changes only with the GIL, which we hold. */
     if (running)
         py.set_async_exc(ident, pb_module_interrupt(&py));
     pb_leave(&py, &entry);
     return NULL;
 }
 
-/* Has the Python part give back what it replaced of the program's (hooks: _catch.py). */
+/* Makes the Python part restore what it replaced in the program (hooks: _catch.py). */
 static void call_at_detach(const struct pb_python *py, pb_pyobject *shared)
 {
     pb_pyobject *function = shared ? py->dict_get(shared, AT_DETACH) : NULL;

@@ -23,7 +23,7 @@
 
 #define SYMBOL     "probing_lives_1"
 #define LIBRARIES  64
-#define TABLES     256 /* of one library; a list that is longer goes round */
+#define TABLES     256 /* of one library; a longer list is circular */
 #define MOST_ROWS  100000u
 #define MOST_BYTES (32u << 20)
 
@@ -62,7 +62,8 @@ static void add_row(const char *name, const char *kind, const char *function, in
     pb_recorder_leave(place);
 }
 
-/* What Python told, for the next agent: entries are written once, and found by name after that. */
+/* The tables that Python reported, for the next agent: entries are written once, and found by name after
+ * that. */
 #define TOLD 64
 enum { FREE, WRITING, READY };
 static struct {
@@ -130,7 +131,7 @@ static uint32_t gnu_hash(const char *name)
     return h;
 }
 
-/* The value of the symbol in one object, by its hash table; 0: it has none. */
+/* The symbol's value in one object, by its hash table; 0: not found. */
 static ElfW(Addr) find_symbol(const uint32_t *hash, const ElfW(Sym) * symbols, const char *strings)
 {
     uint32_t wanted = gnu_hash(SYMBOL), nbuckets = hash[0], first = hash[1], words = hash[2];
@@ -155,7 +156,7 @@ static const void *relocated(const struct dl_phdr_info *info, ElfW(Addr) address
     return (const void *)(address < info->dlpi_addr ? address + info->dlpi_addr : address);
 }
 
-/* Only memory of the object is read here: the loader's lock is held. */
+/* Only the object's own memory is read here: the loader's lock is held. */
 static int remember_library(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct libraries *found = arg;
@@ -183,7 +184,7 @@ static int remember_library(struct dl_phdr_info *info, size_t size, void *arg)
     return 0;
 }
 
-/* Has each table of C's looked at while its library cannot go. */
+/* Calls `look` for each C table while its library cannot be unloaded. */
 static void for_each_table(void (*look)(struct probing_live *table, void *arg), void *arg)
 {
     struct libraries found;
@@ -231,12 +232,12 @@ void pb_live_begin(void)
 
 /* The rows of one table, as probing_row adds to them. */
 struct rows {
-    struct probing_rows base; /* first: what the function holds */
+    struct probing_rows base; /* first: the function gets a pointer to it */
     struct pb_live_answer *to;
     const struct probing_live *table;
     size_t bytes, used;
     unsigned n;
-    int over; /* nobody listens */
+    int over; /* the client is gone */
     char why[200];
     char buffer[8192];
 };
@@ -248,7 +249,7 @@ static void flush(struct rows *r)
     r->used = 0;
 }
 
-static void put(struct rows *r, const char *text, size_t size)
+static void put_text(struct rows *r, const char *text, size_t size)
 {
     r->bytes += size;
     while (size) {
@@ -264,7 +265,7 @@ static void put(struct rows *r, const char *text, size_t size)
 
 static void put_string(struct rows *r, const char *text)
 {
-    put(r, text, strlen(text));
+    put_text(r, text, strlen(text));
 }
 
 static void put_escaped(struct rows *r, const char *text, size_t size)
@@ -276,9 +277,9 @@ static void put_escaped(struct rows *r, const char *text, size_t size)
                          : text[i] == '\0' ? "\\0"
                                            : NULL;
         if (as)
-            put(r, as, 2);
+            put_text(r, as, 2);
         else
-            put(r, text + i, 1);
+            put_text(r, text + i, 1);
     }
 }
 
@@ -289,7 +290,7 @@ static void put_hex(struct rows *r, const char *data, size_t size)
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)data[i];
         const char two[] = {digits[c >> 4], digits[c & 15]};
-        put(r, two, 2);
+        put_text(r, two, 2);
     }
 }
 
@@ -298,8 +299,8 @@ static int is_float(enum probing_type type)
     return type == PROBING_FLOAT32 || type == PROBING_FLOAT64;
 }
 
-/* Whether an integer is one of the type. */
-static int fits(enum probing_type type, int64_t i)
+/* Whether an integer fits the type. */
+static int fits_type(enum probing_type type, int64_t i)
 {
     static const struct {
         int64_t least, most;
@@ -319,7 +320,7 @@ static int fits(enum probing_type type, int64_t i)
            i <= range[type].most;
 }
 
-/* What turns CLOCK_MONOTONIC into time since 1970. */
+/* The offset from CLOCK_MONOTONIC to the time since 1970. */
 static uint64_t epoch_of_mono(void)
 {
     int64_t mono, real;
@@ -328,7 +329,7 @@ static uint64_t epoch_of_mono(void)
     return (uint64_t)real - (uint64_t)mono;
 }
 
-/* Floats go as their bits: what printf writes depends on the program's language. */
+/* Floats are sent as their bits: printf depends on the program's locale. */
 static int put_cell(struct rows *r, enum probing_type type, const struct probing_value *v)
 {
     char text[32];
@@ -341,7 +342,7 @@ static int put_cell(struct rows *r, enum probing_type type, const struct probing
         memcpy(&bits, &d, sizeof(bits));
         snprintf(text, sizeof(text), "x%016llx", (unsigned long long)bits);
         put_string(r, text);
-    } else if (v->kind == PROBING_KIND_INT && fits(type, v->i)) {
+    } else if (v->kind == PROBING_KIND_INT && fits_type(type, v->i)) {
         uint64_t i = (uint64_t)v->i + (type == PROBING_TIMESTAMP ? epoch_of_mono() : 0);
         if (type == PROBING_UINT64)
             snprintf(text, sizeof(text), "%llu", (unsigned long long)i);
@@ -407,9 +408,8 @@ static int put_columns(struct rows *r)
     return t->ncolumns > 0 && t->ncolumns <= PB_MAX_COLUMNS ? 0 : -EINVAL;
 }
 
-/* One query at a time is in a function. The mark is the process: a forked child's copy of a mark of its
- * parent's means nothing. */
-static bool take(struct probing_live *t)
+/* Only one query at a time may be in a function. The mark is the pid: a forked child ignores its parent's. */
+static bool claim_table(struct probing_live *t)
 {
     int us = (int)getpid(), was = __atomic_load_n(&t->busy, __ATOMIC_SEQ_CST);
 
@@ -421,7 +421,7 @@ static int call(struct rows *r, struct probing_live *t)
 {
     int error = 0;
 
-    if (!take(t)) {
+    if (!claim_table(t)) {
         snprintf(r->why, sizeof(r->why), "is still busy with an earlier query");
         return -EBUSY;
     }
@@ -445,8 +445,8 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Whether the SQL has the last part of the table's name as a word. */
-static bool names(const struct sending *s, const char *full)
+/* Whether the SQL contains the last part of the table's name as a word. */
+static bool sql_names(const struct sending *s, const char *full)
 {
     const char *dot = strchr(full, '.'), *name = dot ? dot + 1 : full;
     size_t n = strlen(name);
@@ -464,7 +464,7 @@ static void send_one(struct probing_live *t, void *arg)
     struct rows r = {.base = {add, fail}, .to = s->to, .table = t};
     char line[256];
 
-    if (!names(s, t->name))
+    if (!sql_names(s, t->name))
         return;
     int error = put_columns(&r);
     if (error < 0)

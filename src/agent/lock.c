@@ -8,7 +8,7 @@ static pthread_mutex_t mutexes[PB_LOCKS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_M
                                             PTHREAD_MUTEX_INITIALIZER};
 _Static_assert(PB_LOCKS == 3, "an initializer for each");
 
-/* Debug builds: who holds it, 0 for nobody. pthread_self() is never 0 in either C library. */
+/* Debug builds: the holder, 0: none. pthread_self() is never 0 in either C library. */
 static _Atomic uintptr_t owners[PB_LOCKS];
 
 #ifdef PB_CHECK_LOCKS

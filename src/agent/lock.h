@@ -1,9 +1,9 @@
 /* lock: the agent's locks, each with a rank, so that they are always taken in one order.
  *
- * A thread that holds a lock takes only locks of higher rank; debug builds abort where it does not. None of
- * them is held over file or socket I/O, the loader, another library or anything that may wait for the GIL:
- * whoever wants one waits microseconds. fork takes none: its child forgets them all.
- * docs/architecture.md has the table. */
+ * A thread that holds a lock takes only locks of higher rank; debug builds abort otherwise. None of them is
+ * held during file or socket I/O, a call of the loader or another library, or anything that may wait for the
+ * GIL: waiting for one takes microseconds. fork takes none: its child resets them all. docs/architecture.md
+ * has the table. */
 #pragma once
 
 #include <pthread.h>
@@ -21,5 +21,5 @@ void pb_unlock(enum pb_lock_rank lock);
 /* Waits for the condition; the caller holds this lock and no other. */
 void pb_lock_await(enum pb_lock_rank lock, pthread_cond_t *condition);
 
-/* In a forked child: whoever held one is not there. */
+/* In a forked child: resets all locks, whose holders do not exist there. */
 void pb_locks_forget(void);

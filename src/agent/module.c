@@ -24,11 +24,11 @@
 
 /* --- where things are kept ------------------------------------------------------------------------- */
 
-/* A dict of the interpreter's, so that it goes with the interpreter where a program ends Python and starts it
- * again; before 3.8, which has no place for it, a dict that stays. */
+/* A dict of the interpreter, so that it ends with the interpreter if a program ends Python and starts it
+ * again; before 3.8, which has no such dict, one that stays. */
 pb_pyobject *pb_module_shared(const struct pb_python *py)
 {
-    static pb_pyobject *kept; /* only touched with the GIL */
+    static pb_pyobject *kept; /* only accessed with the GIL */
     static const char here;
     char key[48];
 
@@ -39,7 +39,7 @@ pb_pyobject *pb_module_shared(const struct pb_python *py)
             kept = py->dict_new();
         return kept;
     }
-    /* By an address in this library: another agent in the same process has stand-ins of its own. */
+    /* By an address in this library: another agent in the same process has its own. */
     snprintf(key, sizeof(key), "probing %p", (const void *)&here);
     pb_pyobject *state = py->dict_get(dict, key);
     if (state)
@@ -47,7 +47,7 @@ pb_pyobject *pb_module_shared(const struct pb_python *py)
     state = py->dict_new();
     if (!state || py->dict_set(dict, key, state) < 0)
         return NULL;
-    py->decref(state); /* the dict has it */
+    py->decref(state); /* the dict holds a reference */
     return state;
 }
 
@@ -72,7 +72,7 @@ unsigned pb_module_find_header(const struct pb_python *py)
     return pb_module_header_known = (unsigned)n;
 }
 
-/* Code that runs in a sub-interpreter has no way here: types and tables are the main interpreter's. */
+/* Not for sub-interpreters: types and tables belong to the main interpreter. */
 static int is_main_interpreter(const struct pb_python *py)
 {
     if (!py->main_interpreter) /* 3.6: the first in the list is the newest, the last the main one */
@@ -101,8 +101,8 @@ static pb_pyobject *source(pb_pyobject *self, pb_pyobject *name)
 
 #define START_MS 2000
 
-/* Until the agent is up or has failed; NULL: it is up. Without the GIL. */
-static const char *await_agent(void)
+/* Waits until the agent is up or has failed, without the GIL. NULL: it is up. */
+static const char *wait_for_agent(void)
 {
     const struct timespec pause = {.tv_nsec = 50000};
 
@@ -114,11 +114,11 @@ static const char *await_agent(void)
             return pb_agent_status.text;
         nanosleep(&pause, NULL);
     }
-    return "it did not come up within 2 s";
+    return "timed out: the agent did not start within 2 s";
 }
 
-/* start(options): what an injection does, from inside. None, or why there is no agent. */
-static pb_pyobject *start(pb_pyobject *self, pb_pyobject *options)
+/* start(options): what an injection does, from inside. None, or the reason why there is no agent. */
+static pb_pyobject *start_agent(pb_pyobject *self, pb_pyobject *options)
 {
     const struct pb_python *py = pb_python_here();
     const char *text = py->utf8_of(options);
@@ -128,7 +128,7 @@ static pb_pyobject *start(pb_pyobject *self, pb_pyobject *options)
         return NULL;
     void *state = py->save_thread();
     pb_agent_start(text);
-    const char *why = await_agent();
+    const char *why = wait_for_agent();
     py->restore_thread(state);
     if (why)
         return py->str_from_utf8(why, (long)strlen(why), "replace");
@@ -148,7 +148,7 @@ static pb_pyobject *is_recording(pb_pyobject *self, pb_pyobject *unused)
     return pb_python_here()->bool_from(records);
 }
 
-/* is_name(text, table): whether it is a name for a table (else: for a column). */
+/* is_name(text, table): whether it is a valid name of a table (else: of a column). */
 static pb_pyobject *is_name(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
@@ -189,8 +189,8 @@ static pb_pyobject *ending(pb_pyobject *self, pb_pyobject *unused)
     (void)self;
     (void)unused;
 
-    /* atexit runs below no Python function. Where there is one, the program runs its exit functions by hand
-     * (atexit._run_exitfuncs) and goes on. */
+    /* atexit runs with no Python function below it. If there is one, the program calls its exit functions
+     * itself (atexit._run_exitfuncs) and goes on. */
     if (!py->eval_frame()) {
         pb_channels_close("the program ends");
         pb_enter_end(py);
@@ -237,7 +237,7 @@ static struct pb_py_method own_methods[] = {
     {"is_name", (pb_py_function)is_name, PB_METH_VARARGS, NULL},
     {"tell_registered", (pb_py_function)tell_registered, PB_METH_VARARGS, NULL},
     {"source", (pb_py_function)source, PB_METH_O, NULL},
-    {"start", (pb_py_function)start, PB_METH_O, NULL},
+    {"start", (pb_py_function)start_agent, PB_METH_O, NULL},
     {"is_recording", (pb_py_function)is_recording, PB_METH_NOARGS, NULL},
     {0},
 };
@@ -249,8 +249,8 @@ static struct pb_py_method *const all_methods[] = {
 
 /* --- the module ------------------------------------------------------------------------------------ */
 
-/* Functions that take their arguments as an array: 3.6 gives such a function the names of keywords always,
- * later versions where its flags say so. */
+/* Functions that take their arguments as an array: 3.6 always passes the names of keywords, later versions if
+ * the flags say so. */
 static void set_fast_flags(const struct pb_python *py, struct pb_py_method *methods)
 {
     for (; methods->name; methods++)
@@ -305,7 +305,7 @@ pb_pyobject *pb_module_get(const struct pb_python *py)
     module = make_module(py, shared);
     if (!module)
         return NULL;
-    /* Making it may have let go of the GIL: another thread's was first. */
+    /* Making it may have released the GIL: another thread was first. */
     pb_pyobject *other = py->dict_get(shared, MODULE);
     int r = other ? 0 : py->dict_set(shared, MODULE, module);
     py->decref(module); /* the dict has it */
@@ -314,7 +314,7 @@ pb_pyobject *pb_module_get(const struct pb_python *py)
 
 /* --- as an extension that Python imports ----------------------------------------------------------- */
 
-/* What follows the object's header in a PyModuleDef, the same in every version from 3.5 on. */
+/* The fields of a PyModuleDef after the object's header, the same in every version from 3.5 on. */
 struct definition {
     void *init;
     long index;
@@ -340,7 +340,7 @@ static pb_pyobject *create(pb_pyobject *spec, void *unused)
     return module;
 }
 
-/* Slots by the first version (3.x) that knows them: an unknown one is an error. */
+/* Slots with the first version (3.x) that knows them: an unknown one is an error. */
 static const struct {
     int minor;
     struct pb_py_slot slot;
@@ -351,8 +351,8 @@ static const struct {
 };
 #define SLOTS (sizeof(known_slots) / sizeof(known_slots[0]))
 
-/* What the header of a static object holds in free-threaded builds, by version (PyObject_HEAD_INIT): 3.15
- * refuses a definition without it. Others begin with zeros, and PyModuleDef_Init does the rest. */
+/* The header of a static object in free-threaded builds, by version (PyObject_HEAD_INIT): 3.15 refuses a
+ * definition without it. Others begin with zeros, and PyModuleDef_Init does the rest. */
 #define FLAGS_AT            8  /* uint16_t, from 3.14 on */
 #define STATICALLY_MADE     4u /* _Py_STATICALLY_ALLOCATED_FLAG */
 #define LOCAL_REFERENCES_AT 12 /* uint32_t */
@@ -368,8 +368,7 @@ static void fill_header(const struct pb_python *py, char *header)
     memcpy(header + LOCAL_REFERENCES_AT, &immortal, sizeof(immortal));
 }
 
-/* The entry of the agent that was in this process first: there is one agent, wherever its library came from.
- */
+/* The entry of the agent that was loaded first: there is one agent, wherever its library came from. */
 static void *(*first_entry(void))(void)
 {
     void *library = dlopen("libprobing.so", RTLD_LAZY | RTLD_NOLOAD); /* its soname; it is never unloaded */
@@ -395,7 +394,7 @@ void *PyInit__probing(void)
     if (first && first != PyInit__probing)
         return first();
     if (pb_python_find(&found, NULL) < 0)
-        return NULL; /* a SystemError: this Python lacks what no Python lacks */
+        return NULL; /* a SystemError: this Python lacks a function that every Python has */
     const struct pb_python *py = pb_python_here();
     if (!py)
         return NULL;

@@ -1,9 +1,9 @@
 /* module: `_probing`, the C extension module through which Python code reaches the agent.
  *
- * It is made by the agent for its own Python part, without a trace in sys.modules, and by Python's import
- * system where a program loads the agent's library as an extension (PyInit__probing): one module object
- * either way, in the main interpreter. Its functions come from several files, an array each. The agent links
- * no libpython: what differs between versions is looked up or is in the tables of module.c. */
+ * The agent makes it for its own Python part, not listed in sys.modules; Python's import system makes it
+ * where a program loads the agent's library as an extension (PyInit__probing): one module object either way,
+ * in the main interpreter. Its functions come from several files, an array each. The agent links no
+ * libpython: differences between versions are looked up or are in the tables of module.c. */
 #pragma once
 
 #include "agent/python.h"
@@ -13,12 +13,12 @@
 /* The module, borrowed from the interpreter's state; NULL with an exception. With the GIL. */
 pb_pyobject *pb_module_get(const struct pb_python *py);
 
-/* A dict that outlives detach, _probing.shared: what the program may hold for ever (stand-ins for
- * sys.stdout), and what is made once (types). Borrowed; NULL with an exception. With the GIL. */
+/* A dict that outlives detach, _probing.shared: objects that the program may hold for ever (stand-ins for
+ * sys.stdout), and objects made once (types). Borrowed; NULL with an exception. With the GIL. */
 pb_pyobject *pb_module_shared(const struct pb_python *py);
 
-/* What is raised in code that is to stop: KeyboardInterrupt, but of a class of our own
- * (python/probing/_remote.py). Borrowed; with the GIL. */
+/* The exception that stops running code: a subclass of KeyboardInterrupt (python/probing/_remote.py).
+ * Borrowed; with the GIL. */
 pb_pyobject *pb_module_interrupt(const struct pb_python *py);
 
 /* Bytes of an object's header: 16, and 32 in free-threaded builds. The type is its last word. */
@@ -49,18 +49,18 @@ int pb_module_add_type(const struct pb_python *py, pb_pyobject *shared, const ch
 int pb_module_add_table_type(const struct pb_python *py, pb_pyobject *shared);
 int pb_module_add_span_type(const struct pb_python *py, pb_pyobject *shared);
 
-/* The step that the program was last told to be in; INT64_MIN: none. */
+/* The step that the program last set; INT64_MIN: none. */
 int64_t pb_span_step(void);
 
-/* The innermost span that is open here; id 0: none. With the GIL. */
+/* The innermost open span of the calling context; id 0: none. With the GIL. */
 struct pb_span_seen {
     uint64_t id, trace;
     int64_t begun; /* CLOCK_MONOTONIC, ns */
 };
 void pb_span_around(const struct pb_python *py, struct pb_span_seen *ret);
 
-/* In a forked child: has the Python part forget what our threads were importing, where Python 3.6 has no way
- * to be told of a fork. */
+/* In a forked child: makes the Python part forget imports of our threads; for Python 3.6, which has no hook
+ * for fork. */
 void pb_module_forked(void);
 
 /* In a forked child: no function is traced, and a lock that another thread held is free. */

@@ -2,8 +2,8 @@
  * step that rows belong to.
  *
  * A column's type is fixed by its first value. Numbers are DOUBLE: a loss that happens to be 0 at first must
- * not make a column of integers of it. But for names that count (epoch, step, ...), which are BIGINT. A value
- * that does not fit its column is left out, and the caller is told once: a log never ends a training. */
+ * not make a column of integers. Only names that count (epoch, step, ...) are BIGINT. A value that does not
+ * fit its column is left out, and the caller is told once: a log never ends a training. */
 #include "agent/module.h"
 #include "agent/probes/probe.h"
 #include "agent/recorder.h"
@@ -14,14 +14,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST    64 /* values a call */
+#define MOST    64 /* values per call */
 #define COLUMNS "log columns"
 
 enum { TIMESTAMP, EPOCH, STEP, LOSS };
 
 static int64_t step_now = INT64_MIN;
 
-/* As src/engine/shared/known.c has the table before anybody records. */
+/* The same columns as in src/engine/shared/known.c. */
 static const struct pb_column first_columns[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when the row was taken, UTC"},
     {"epoch", PB_I64, 0, NULL, "epoch of the training"},
@@ -58,8 +58,8 @@ static enum pb_type type_for(const struct pb_python *py, const char *name, pb_py
     return PB_F64;
 }
 
-/* The column of that name in the tables of now, made where it is new: index << 8 | type. Asked of the dict of
- * known ones first, which is of one generation. Negative: it cannot be had. Not inside the recorder. */
+/* The column of that name in the present tables, made if it is new: index << 8 | type. Cached in a dict,
+ * which is of one generation. Negative: not possible. Not inside the recorder. */
 static long find_column(const struct pb_python *py, pb_pyobject *known, pb_pyobject *key, pb_pyobject *value)
 {
     pb_pyobject *found = py->dict_get_object(known, key);
@@ -92,7 +92,7 @@ static long find_column(const struct pb_python *py, pb_pyobject *known, pb_pyobj
     return packed;
 }
 
-/* The dict of known columns, emptied when another agent has come: a new reference. */
+/* The dict of known columns, emptied when there is another agent: a new reference. */
 static pb_pyobject *known_columns(const struct pb_python *py)
 {
     /* Stored after the dict: a thread that reads this number finds that dict. */
@@ -119,7 +119,8 @@ static pb_pyobject *log_values(pb_pyobject *self, pb_pyobject *const *args, long
     struct pb_cell_value values[MOST];
     struct pb_value_temps temps = {.n = 0};
     unsigned columns[MOST], n = 0;
-    uint64_t taken[(PB_MAX_COLUMNS + 63) / 64] = {0}; /* of two names that differ in case one is left out */
+    uint64_t taken[(PB_MAX_COLUMNS + 63) / 64] = {
+        0}; /* of two names that differ only in case one is left out */
     long given = names ? py->size_of(names) : 0;
     uint64_t generation = pb_recorder_generation();
     pb_pyobject *left_out = NULL, *known = known_columns(py);
@@ -186,7 +187,7 @@ static pb_pyobject *finer_memory(pb_pyobject *self, pb_pyobject *by)
     return py->none;
 }
 
-/* step(): one further than the last; step(n): this one. */
+/* step(): the next step; step(n): this one. */
 static pb_pyobject *step(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
 {
     const struct pb_python *py = pb_python_here();

@@ -1,11 +1,11 @@
-/* module_span: spans and events of Python code: what a program says of itself.
+/* module_span: spans and events recorded by Python code of the program.
  *
  *   with _probing.span("forward", phase="train", batch=3): ...
  *
- * A span is a row of python.trace_event from its begin on, so that what a hung program was in is read from
- * outside, and after its death too; its end, duration and error are filled in late. The span that is open is
- * a context variable: threads and asyncio tasks each have their own, and a task begins with that of its
- * creator. (3.6 has none: there it is a thread's.) Where nothing records a span costs a few loads. */
+ * A span is a row of python.trace_event from its begin on, so that the open spans of a hung program can be
+ * read from outside, and after its death too; its end, duration and error are filled in late. The open span
+ * is a context variable: threads and asyncio tasks each have their own, and a task begins with that of its
+ * creator. (3.6 has none: there it is per thread.) If nothing records a span costs a few loads. */
 #include "agent/attributes.h"
 #include "agent/module.h"
 #include "agent/recorder.h"
@@ -21,20 +21,20 @@
 /* What follows an object's header. */
 struct span {
     uint64_t id, trace, parent_id;
-    uint64_t generation; /* of the agent in whose table the row is; 0: in none */
+    uint64_t generation; /* of the agent whose table has the row; 0: none */
     struct pb_row_ref row;
     int64_t begun;
     pb_pyobject *name, *phase, *location; /* str or NULL */
     pb_pyobject *attributes;              /* str (JSON) or NULL */
-    pb_pyobject *before;                  /* the span around it, which may have ended since; NULL: none */
-    pb_pyobject *token; /* of the context variable since it was set to this one; NULL: it is not */
+    pb_pyobject *before;                  /* the enclosing span, which may have ended since; NULL: none */
+    pb_pyobject *token; /* of the context variable since it was set to this span; NULL: it is not */
     int open;
     pb_pyobject *(*call)(pb_pyobject *, pb_pyobject *const *, size_t, pb_pyobject *); /* call_span, or NULL */
 };
 
 static unsigned header;
 static pb_pyobject *span_type, *current; /* current: the context variable; NULL in 3.6 */
-static int binds_itself; /* with statements call the span itself: see "without bound methods" */
+static int binds_itself;                 /* with statements call the span itself: see FIRST_BY_ARRAY */
 
 static struct span *span_of(pb_pyobject *self)
 {
@@ -45,7 +45,7 @@ static struct span *span_of(pb_pyobject *self)
 
 #define THREAD_KEY "probing.span"
 
-/* A new reference to the span around; NULL: none. Leaves no exception. */
+/* A new reference to the enclosing span; NULL: none. Leaves no exception. */
 static pb_pyobject *around(const struct pb_python *py)
 {
     pb_pyobject *found = NULL;
@@ -85,8 +85,8 @@ static pb_pyobject *set_around(const struct pb_python *py, pb_pyobject *span)
     return token;
 }
 
-/* The innermost span around that is still open takes the place of one that ends or is suspended. Where
- * another is the open one it stays: of spans that end in another order than they began (generators that take
+/* When a span ends or is suspended, makes the innermost enclosing span that is still open the current one. If
+ * another span is current it stays: spans may end in another order than they began (generators that take
  * turns), or in another context. */
 static void make_former(const struct pb_python *py, pb_pyobject *self)
 {
@@ -96,8 +96,8 @@ static void make_former(const struct pb_python *py, pb_pyobject *self)
     s->token = NULL;
     while (next && !span_of(next)->open)
         next = span_of(next)->before;
-    /* Resetting costs half of setting, but a token is of use in the context alone that it was made in, and
-     * where what it resets to is still open. */
+    /* Resetting costs half of setting, but a token is valid only in the context in which it was made, and
+     * useful only if the span that it restores is still open. */
     if (now == self && !(token && next == s->before && py->context_reset(current, token) == 0)) {
         py->err_clear();
         pb_pyobject *unused = set_around(py, next);
@@ -132,7 +132,7 @@ static void set_text(struct pb_row *row, unsigned column, struct text text)
         pb_set_string(row, column, text.at, (size_t)text.length);
 }
 
-/* Everything of a row that is not its end. */
+/* All cells of a row except those of its end. */
 struct begun {
     const char *type;
     uint64_t id, trace, parent_id;
@@ -241,7 +241,7 @@ static pb_pyobject *enter(pb_pyobject *self, pb_pyobject *unused)
     return self;
 }
 
-/* suspend(), resume(): around a yield, whose caller is not in this span. Its parent stays what it was. */
+/* suspend(), resume(): around a yield, whose caller is not in this span. Its parent stays the same. */
 static pb_pyobject *suspend(pb_pyobject *self, pb_pyobject *unused)
 {
     const struct pb_python *py = pb_python_here();
@@ -271,7 +271,7 @@ static pb_pyobject *resume(pb_pyobject *self, pb_pyobject *unused)
     return give_none(py);
 }
 
-/* __exit__(type, exception, traceback): never swallows. */
+/* __exit__(type, exception, traceback): never swallows an exception. */
 static pb_pyobject *leave(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
 {
     const struct pb_python *py = pb_python_here();
@@ -302,7 +302,7 @@ static pb_pyobject *give_id(pb_pyobject *self, pb_pyobject *unused)
     return pb_python_here()->int64_from((long long)span_of(self)->id);
 }
 
-/* @probing.span(...): what makes a function of it is Python's (spans.py). */
+/* @probing.span(...): spans.py in Python makes the decorated function. */
 static pb_pyobject *decorate(const struct pb_python *py, const struct span *s, pb_pyobject *function)
 {
     pb_pyobject *shared = pb_module_shared(py);
@@ -351,10 +351,10 @@ static struct pb_py_method span_methods[] = {
 
 /* --- without bound methods ------------------------------------------------------------------------- */
 
-/* Before 3.14 a with statement makes a bound method of __enter__ and one of __exit__: a fifth of what a span
- * takes. There both are a descriptor whose __get__ gives the span itself, and a span that is called tells by
- * the number of arguments what it is called for: none, __enter__; three, __exit__; one, as a decorator. Needs
- * calls by array (vectorcall) for types made at run time, which 3.9 brought. */
+/* Before 3.14 a with statement makes bound methods of __enter__ and __exit__: a fifth of a span's cost. So
+ * both are a descriptor whose __get__ returns the span itself, and a call of the span tells by the number of
+ * arguments what it is for: none, __enter__; three, __exit__; one, as a decorator. Needs vectorcall for types
+ * made at run time, which exists from 3.9 on. */
 #define FIRST_BY_ARRAY    9
 #define LAST_BOUND_METHOD 13
 #define CALLED_BY_ARRAY   (1u << 11) /* Py_TPFLAGS_HAVE_VECTORCALL */
@@ -456,8 +456,8 @@ static int add_with_methods(const struct pb_python *py, pb_pyobject *shared)
 
 /* --- functions of the module ----------------------------------------------------------------------- */
 
-/* Takes the one positional argument, and of the keywords those that are no attributes: phase, location, json
- * (attributes as they are). The rest becomes attributes. Borrowed and new (attributes) references. */
+/* Parses the one positional argument and the keywords that are not attributes: phase, location, json
+ * (attributes as JSON). The rest becomes attributes. Borrowed and new (attributes) references. */
 struct given {
     pb_pyobject *name, *phase, *location, *attributes;
 };
@@ -505,8 +505,8 @@ static int take_given(const struct pb_python *py, pb_pyobject *const *args, long
     return 0;
 }
 
-/* first_use(function): called before the first spans: it starts the agent where none was asked for. Until it
- * has returned to one thread the spans of others call it too, and so wait for the agent. Its reference is
+/* first_use(function): called before the first spans; it starts the agent if there is none. Until it has
+ * returned in one thread, spans of other threads call it too, and so wait for the agent. Its reference is
  * kept for good: another thread may be about to call it. */
 static pb_pyobject *first_use_hook;
 
@@ -566,7 +566,7 @@ static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs
     return made;
 }
 
-/* A whole row at once: an event, or a span of which both ends are known. */
+/* Writes a whole row at once: an event, or a span whose ends are both known. */
 static void write_row(const struct pb_python *py, const struct given *given, const int64_t *ends)
 {
     pb_pyobject *before = around(py);
@@ -691,7 +691,7 @@ int pb_module_add_span_type(const struct pb_python *py, pb_pyobject *shared)
     pb_pyobject *variable = py->context_new("probing.span", NULL);
     if (!variable || py->dict_set(shared, "current", variable) < 0)
         return -1;
-    current = variable; /* the dict has a reference too: as long as the module */
+    current = variable; /* the dict holds a reference too: as long as the module */
     py->decref(variable);
     return 0;
 }

@@ -1,8 +1,8 @@
-/* module_table: tables of the program's own: _probing.table(name, columns, comment) and what it returns.
+/* module_table: tables of the program's own: _probing.table(name, columns, comment) and its Table type.
  *
  * A Table holds no pointer that outlives an agent: the first append under another agent makes the table there
- * anew. Where no agent runs an append does nothing, at the price of one load. In a build without a GIL two
- * threads may make the table anew at once: both get the same. */
+ * again. Without an agent an append does nothing, at the price of one load. In a build without a GIL two
+ * threads may make the table again at once: both get the same. */
 #include "agent/module.h"
 #include "agent/recorder.h"
 #include "agent/values.h"
@@ -16,7 +16,7 @@
 
 /* What follows an object's header. */
 struct table {
-    uint64_t generation; /* of the agent whose table this is; 0: of none yet */
+    uint64_t generation; /* of the agent whose table this is; 0: none yet */
     struct pb_table *table;
     pb_pyobject *name;    /* str */
     pb_pyobject *columns; /* list of (name, type, unit or None, comment or None) */
@@ -46,9 +46,9 @@ static const char *column_name(const struct pb_python *py, const struct table *t
     return name ? name : "?";
 }
 
-/* The same columns as the table was described with, after the time. */
-static unsigned describe(const struct pb_python *py, const struct table *t,
-                         struct pb_column ret[PB_MAX_COLUMNS])
+/* The columns that the table was defined with, after the time. */
+static unsigned describe_columns(const struct pb_python *py, const struct table *t,
+                                 struct pb_column ret[PB_MAX_COLUMNS])
 {
     ret[0] = (struct pb_column){"timestamp", PB_TIMESTAMP, 0, NULL, "when the row was appended, UTC"};
     for (unsigned i = 0; i < t->n; i++) {
@@ -61,7 +61,7 @@ static unsigned describe(const struct pb_python *py, const struct table *t,
     return 1 + t->n;
 }
 
-/* Makes the table in the arena of now, inside the recorder. */
+/* Makes the table in the present arena, inside the recorder. */
 static int make_bound(struct table *t, struct pb_arena *arena, const struct pb_column *columns,
                       const char *name, const char *comment)
 {
@@ -77,13 +77,13 @@ static int make_bound(struct table *t, struct pb_arena *arena, const struct pb_c
     return r;
 }
 
-/* 0 also where nothing records. */
-static int bind_anew(const struct pb_python *py, struct table *t)
+/* 0 also if nothing records. */
+static int bind_table(const struct pb_python *py, struct table *t)
 {
     struct pb_column columns[PB_MAX_COLUMNS];
     uint32_t place;
 
-    describe(py, t, columns);
+    describe_columns(py, t, columns);
     const char *name = py->utf8_of(t->name), *comment = text_or_null(py, t->comment);
     struct pb_arena *arena = pb_recorder_enter(&place);
     if (!arena)
@@ -110,7 +110,7 @@ static int find_column(const struct pb_python *py, const struct table *t, pb_pyo
     return -1;
 }
 
-static int refuse(const struct pb_python *py, const struct table *t, const char *format, long n)
+static int refuse_definition(const struct pb_python *py, const struct table *t, const char *format, long n)
 {
     char words[160], text[256];
 
@@ -134,7 +134,7 @@ static int convert(const struct pb_python *py, const struct table *t, pb_pyobjec
     long named = names ? py->size_of(names) : 0;
 
     if (nargs > (long)t->n)
-        return refuse(py, t, "append got %ld values for %u columns", nargs);
+        return refuse_definition(py, t, "append got %ld values for %u columns", nargs);
     for (long i = 0; i < nargs; i++)
         if (convert_one(py, t, (unsigned)i, args[i], &values[i], temps) < 0)
             return -1;
@@ -143,16 +143,17 @@ static int convert(const struct pb_python *py, const struct table *t, pb_pyobjec
     for (long i = 0; i < named; i++) {
         int at = find_column(py, t, py->tuple_get(names, i));
         if (at < 0)
-            return refuse(py, t, "append got a name that is none of its columns (argument %ld)", nargs + i);
+            return refuse_definition(py, t, "append got a name that is none of its columns (argument %ld)",
+                                     nargs + i);
         if (at < nargs)
-            return refuse(py, t, "append got a column twice (argument %ld)", nargs + i);
+            return refuse_definition(py, t, "append got a column twice (argument %ld)", nargs + i);
         if (convert_one(py, t, (unsigned)at, args[nargs + i], &values[at], temps) < 0)
             return -1;
     }
     return 0;
 }
 
-/* A row that finds no room is dropped and counted in the table: that is no error of the program's. */
+/* A row without room is dropped and counted in the table: that is no error of the program's. */
 static void write_row(struct table *t, const struct pb_cell_value *values)
 {
     struct pb_row row;
@@ -189,7 +190,7 @@ static pb_pyobject *append(pb_pyobject *self, pb_pyobject *const *args, long nar
     int r = convert(py, t, args, nargs, names, values, &temps);
     if (r == 0) {
         if (__builtin_expect(!is_bound(t), 0))
-            bind_anew(py, t);
+            bind_table(py, t);
         write_row(t, values);
     }
     pb_value_temps_done(py, &temps);
@@ -249,7 +250,7 @@ static int refuse_name(const struct pb_python *py, const char *what, const char 
     return -1;
 }
 
-/* A name that goes on behind a NUL is not the one that was checked. */
+/* A name with a NUL in it is longer than the checked part. */
 static int has_nul(const struct pb_python *py, pb_pyobject *name)
 {
     long size = 0;
@@ -270,7 +271,8 @@ static int check_columns(const struct pb_python *py, struct table *t)
     long n = py->list_size(t->columns);
 
     if (n < 1 || n > MAX_VALUES)
-        return refuse(py, t, n < 1 ? "it needs a column%.0ld" : "%ld columns are too many", n < 0 ? 0 : n);
+        return refuse_definition(py, t, n < 1 ? "it needs a column%.0ld" : "%ld columns are too many",
+                                 n < 0 ? 0 : n);
     for (long i = 0; i < n; i++) {
         pb_pyobject *column = py->list_get(t->columns, i), *name = py->tuple_get(column, 0),
                     *type = name ? py->tuple_get(column, 1) : NULL;
@@ -280,18 +282,18 @@ static int check_columns(const struct pb_python *py, struct table *t)
         if (!pb_name_is_column(text) || has_nul(py, name))
             return refuse_name(py, "column name", text);
         if (comes_before(py, t, text) || pb_name_same(text, "timestamp"))
-            return refuse(py, t, "a column's name comes twice (the first column is always timestamp; %ld)",
-                          i);
+            return refuse_definition(
+                py, t, "a column's name comes twice (the first column is always timestamp; %ld)", i);
         long code = py->int_as(type);
         if (code <= 0 || code >= PB_TYPE_END)
-            return refuse(py, t, "column %ld has an unknown type", i);
+            return refuse_definition(py, t, "column %ld has an unknown type", i);
         t->types[i] = (uint8_t)code;
         t->n = (unsigned)i + 1;
     }
     return 0;
 }
 
-static int take(const struct pb_python *py, struct table *t)
+static int take_definition(const struct pb_python *py, struct table *t)
 {
     char text[256];
     const char *name = py->utf8_of(t->name);
@@ -302,7 +304,7 @@ static int take(const struct pb_python *py, struct table *t)
         return refuse_name(py, "table name", name);
     if (check_columns(py, t) < 0)
         return -1;
-    int r = bind_anew(py, t);
+    int r = bind_table(py, t);
     if (r == -EEXIST || r == -EMSGSIZE) {
         snprintf(text, sizeof(text),
                  r == -EEXIST ? "there is a table %s with other columns" : "a row of table %s is too large",
@@ -332,7 +334,7 @@ static pb_pyobject *make_table(pb_pyobject *self, pb_pyobject *args)
     t->name = given[0];
     t->columns = given[1];
     t->comment = given[2];
-    if (take(py, t) == 0)
+    if (take_definition(py, t) == 0)
         return made;
     py->decref(made);
     return NULL;

@@ -1,14 +1,13 @@
-/* module_trace: calls of functions that are traced (`probing trace`), as rows of python.trace_event.
+/* module_trace: calls of traced functions (`probing trace`), as rows of python.trace_event.
  *
- * python/probing/_trace.py decides which functions are traced and asks Python to call the functions of this
- * file when one of them starts, yields, goes on, returns or is left by an exception: by sys.monitoring from
+ * python/probing/_trace.py decides which functions are traced and makes Python call the functions of this
+ * file when one of them starts, yields, resumes, returns or is left by an exception: by sys.monitoring from
  * 3.12 on, from a trace function before. A call is a row from its start on, and its end is filled in late, so
  * that a call that hangs is seen from outside.
  *
- * No state is Python's: functions are found by the address of their code, open calls by the thread. Names
- * stay in _probing.shared for good, so that a thread without a GIL never holds a name that is freed. Where
- * nothing records (after detach, in a forked child) the callbacks answer with DISABLE, which takes them out.
- */
+ * No Python object holds state: functions are found by the address of their code, open calls by the thread.
+ * Names stay in _probing.shared for good, so that a thread without a GIL never holds a freed name. If nothing
+ * records (after detach, in a forked child) the callbacks return DISABLE, which removes them. */
 #include "agent/clock.h"
 #include "agent/module.h"
 #include "agent/recorder.h"
@@ -25,7 +24,7 @@
 
 #define FUNCTIONS 512 /* a power of two; at most half of them are used */
 #define THREADS   128
-#define OPEN_MAX  64 /* calls open in one thread that get rows: recursion beyond is counted alone */
+#define OPEN_MAX  64 /* open calls of one thread that get rows: deeper recursion is only counted */
 #define LOOKED_AT 8
 #define SUSPENDED 1024
 #define REUSE_NS  (1000 * PB_NS_PER_MS)
@@ -33,13 +32,13 @@
 enum { WANT_ARGUMENTS = 1, WANT_LOCALS = 2, IS_GENERATOR = 4, IS_INNER = 8 };
 enum capture { CAPTURE_ARGUMENTS, CAPTURE_RESULT, CAPTURE_LOCALS };
 
-/* A function that is traced. Entries are written under functions_lock and read without. */
+/* A traced function. Entries are written under functions_lock and read without. */
 struct function {
-    const void *code; /* NULL: never used; the entry stays in its chain when the function is not traced */
-    uint32_t serial;  /* differs each time that it is traced; 0: it is not */
+    const void *code; /* NULL: never used; stays set when the function is not traced any more */
+    uint32_t serial;  /* differs each time that it is traced; 0: not traced */
     uint32_t flags;
     uint32_t depth;      /* levels of calls below it that are recorded, itself included */
-    uint64_t removed_at; /* the entry is used again only a second later: another thread may be reading it */
+    uint64_t removed_at; /* the entry is reused only a second later: another thread may be reading it */
     uint64_t calls, errors, taken_ns;
     pb_pyobject *name, *location; /* str; kept by _probing.shared */
 };
@@ -48,13 +47,13 @@ struct open_call {
     struct function *function;
     uint32_t serial, level, most;
     uint64_t id, trace;
-    uint64_t generation; /* of the agent in whose table the row is; 0: in none */
+    uint64_t generation; /* of the agent whose table has the row; 0: none */
     struct pb_row_ref row;
     int64_t begun, suspended_at;
     const void *frame; /* of a generator or coroutine */
 };
 
-/* What is open in one thread; only that thread touches it. */
+/* The open calls of one thread; only that thread uses it. */
 struct thread {
     int id; /* 0: free */
     uint32_t n, beyond, epoch;
@@ -63,7 +62,7 @@ struct thread {
 
 static struct function functions[FUNCTIONS];
 static uint32_t nlive, last_serial, epoch;
-static struct thread *threads; /* THREADS of them, mapped with the first function that is traced */
+static struct thread *threads; /* THREADS of them, mapped with the first traced function */
 static struct open_call suspended[SUSPENDED];
 static int suspended_lock, functions_lock; /* held for a few loads; free again in a forked child */
 static pb_pyobject *disable, *capture_how; /* kept by _probing.shared */
@@ -88,7 +87,7 @@ static struct function *find_function(const void *code)
     return NULL;
 }
 
-/* The place of a thread that has ended, for another one; NULL: none among a few that are looked at. */
+/* The place of a thread that has ended, for another one; NULL: none among the few that are checked. */
 static struct thread *take_over(struct thread *all, int id)
 {
     pid_t pid = getpid();
@@ -129,7 +128,7 @@ static int is_alive(const struct open_call *c)
     return __atomic_load_n(&c->function->serial, __ATOMIC_RELAXED) == c->serial;
 }
 
-/* Calls of functions that are traced no more do not end here. */
+/* Drops calls of functions that are not traced any more: their end is not reported here. */
 static void drop_dead_calls(struct thread *t)
 {
     uint32_t now = __atomic_load_n(&epoch, __ATOMIC_ACQUIRE);
@@ -142,7 +141,7 @@ static void drop_dead_calls(struct thread *t)
         t->n--;
 }
 
-/* Threads without a GIL meet here; those with one never wait. Nothing is called while a lock is held. */
+/* Threads without a GIL contend here; those with one never wait. Nothing is called while a lock is held. */
 static void take_lock(int *lock)
 {
     while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE))
@@ -154,7 +153,7 @@ static void give_lock(int *lock)
     __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
 }
 
-/* Keeps a call whose generator waits. One that finds no place stays open. */
+/* Keeps a call whose generator is suspended. Without room its row stays open. */
 static void keep_suspended(const struct open_call *c, int64_t now)
 {
     take_lock(&suspended_lock);
@@ -202,8 +201,8 @@ static void set_object(const struct pb_python *py, struct pb_row *row, unsigned 
         pb_set_string(row, column, text, (size_t)length);
 }
 
-/* The row of a call that begins. Texts are ASCII or were asked for before (add_function): nothing in here
- * allocates or raises. */
+/* Writes the row of a call that begins. Texts are ASCII or were converted before (add_function): nothing in
+ * here allocates or raises. */
 static void open_row(const struct pb_python *py, struct open_call *c, uint64_t parent, pb_pyobject *arguments)
 {
     const struct function *f = c->function;
@@ -225,7 +224,7 @@ static void open_row(const struct pb_python *py, struct open_call *c, uint64_t p
         pb_set_i64(&row, PB_TRACE_STEP, step);
     pb_set_i32(&row, PB_TRACE_THREAD_ID, pb_thread_id());
     c->row = pb_row_ref(&row);
-    /* What came before was our own time. */
+    /* The time before this was our own. */
     c->begun = pb_clock_mono();
     pb_set_timestamp(&row, PB_TRACE_TIMESTAMP, c->begun);
     if (pb_row_commit(&row) == 0)
@@ -269,8 +268,8 @@ static void close_row(const struct pb_python *py, const struct open_call *c, con
 
 /* --- values ---------------------------------------------------------------------------------------- */
 
-/* Asks _trace.py for a text. Sets *raised where a signal handler of the program raised meanwhile: the
- * exception is the program's and goes on. */
+/* Gets a text from _trace.py. Sets *raised if a signal handler of the program raised meanwhile: that
+ * exception is for the program. */
 static pb_pyobject *capture(const struct pb_python *py, enum capture what, pb_pyobject *code,
                             pb_pyobject *frame, pb_pyobject *value, int *raised)
 {
@@ -284,7 +283,7 @@ static pb_pyobject *capture(const struct pb_python *py, enum capture what, pb_py
         *raised = 1;
         return NULL;
     }
-    /* Asked for now: later, inside the recorder, nothing may be allocated. */
+    /* Converted now: later, inside the recorder, nothing may be allocated. */
     if (text == py->none || !py->utf8_of(text)) {
         py->err_clear();
         py->decref(text);
@@ -295,8 +294,8 @@ static pb_pyobject *capture(const struct pb_python *py, enum capture what, pb_py
 
 /* --- calls ----------------------------------------------------------------------------------------- */
 
-/* What Python says: (code, offset, value) by sys.monitoring; _trace.py adds the frame, and gives the class of
- * an exception for the exception. */
+/* The arguments of a callback: (code, offset, value) by sys.monitoring; _trace.py adds the frame, and passes
+ * the class of an exception. */
 struct said {
     pb_pyobject *code, *value, *frame;
     int by_trace_function;
@@ -312,8 +311,8 @@ static struct said take_said(const struct pb_python *py, const struct function *
     return said;
 }
 
-/* From 3.13 on Python does not tell that a generator was closed while it waited. That its frame is used again
- * does: it ended when it last yielded, or later. */
+/* From 3.13 on Python does not report that a suspended generator was closed. The reuse of its frame shows it:
+ * it ended when it last yielded, or later. */
 static void close_abandoned(const struct pb_python *py, const struct function *f, const void *frame)
 {
     struct open_call c;
@@ -356,7 +355,7 @@ static void begin_call(const struct pb_python *py, struct thread *t, struct func
         py->decref(arguments);
 }
 
-/* Takes the call of this function that is innermost in this thread, or suspended. 0: none is known. */
+/* Removes the innermost call of this function in this thread, or a suspended one. 0: none is known. */
 static int take_call(struct thread *t, const struct function *f, const void *frame, struct open_call *ret)
 {
     if (t->beyond) {
@@ -368,7 +367,7 @@ static int take_call(struct thread *t, const struct function *f, const void *fra
         *ret = t->open[--t->n];
         return 1;
     }
-    /* Of a generator into which an exception is thrown Python does not say that it goes on. */
+    /* When an exception is thrown into a generator, Python does not report that it resumes. */
     return f->flags & IS_GENERATOR ? take_suspended(f, frame, ret) : 0;
 }
 
@@ -406,24 +405,24 @@ static void end_call(const struct pb_python *py, struct thread *t, struct functi
 
 enum moment { STARTS, YIELDS, RESUMES, RETURNS, UNWINDS };
 
-static pb_pyobject *give(const struct pb_python *py, pb_pyobject *object)
+static pb_pyobject *return_object(const struct pb_python *py, pb_pyobject *object)
 {
     py->incref(object);
     return object;
 }
 
-static pb_pyobject *hear(enum moment moment, pb_pyobject *const *args, long nargs)
+static pb_pyobject *on_event(enum moment moment, pb_pyobject *const *args, long nargs)
 {
     const struct pb_python *py = pb_python_here();
     struct function *f = nargs > 0 ? find_function(args[0]) : NULL;
     struct open_call c;
     int raised = 0;
 
-    if (!f || !pb_recorder_is_open()) /* Python takes no DISABLE for an exception */
-        return give(py, disable && moment != UNWINDS ? disable : py->none);
+    if (!f || !pb_recorder_is_open()) /* Python accepts no DISABLE for an exception */
+        return return_object(py, disable && moment != UNWINDS ? disable : py->none);
     struct thread *t = find_thread();
     if (!t)
-        return give(py, py->none);
+        return return_object(py, py->none);
     drop_dead_calls(t);
     struct said said = take_said(py, f, args, nargs);
     if (moment == STARTS)
@@ -434,7 +433,7 @@ static pb_pyobject *hear(enum moment moment, pb_pyobject *const *args, long narg
         keep_suspended(&c, pb_clock_mono());
     else if (moment == RESUMES && t->n < OPEN_MAX && !t->beyond && take_suspended(f, said.frame, &c))
         t->open[t->n++] = c;
-    return raised ? NULL : give(py, py->none);
+    return raised ? NULL : return_object(py, py->none);
 }
 
 #define CALLBACK(name, moment)                                                                               \
@@ -442,7 +441,7 @@ static pb_pyobject *hear(enum moment moment, pb_pyobject *const *args, long narg
     {                                                                                                        \
         (void)self;                                                                                          \
         (void)names;                                                                                         \
-        return hear(moment, args, nargs);                                                                    \
+        return on_event(moment, args, nargs);                                                                \
     }
 CALLBACK(call_starts, STARTS)
 CALLBACK(call_yields, YIELDS)
@@ -531,7 +530,7 @@ static pb_pyobject *trace_remove(pb_pyobject *self, pb_pyobject *code)
         nlive--;
     }
     give_lock(&functions_lock);
-    return give(py, py->none);
+    return return_object(py, py->none);
 }
 
 /* trace_counts(code): [calls, errors, ns in calls that have ended]; None: it is not traced. */
@@ -542,7 +541,7 @@ static pb_pyobject *trace_counts(pb_pyobject *self, pb_pyobject *code)
     (void)self;
 
     if (!f)
-        return give(py, py->none);
+        return return_object(py, py->none);
     const uint64_t numbers[] = {f->calls, f->errors, f->taken_ns};
     pb_pyobject *list = py->list_new(0);
     for (int i = 0; list && i < 3; i++) {
@@ -555,8 +554,8 @@ static pb_pyobject *trace_counts(pb_pyobject *self, pb_pyobject *code)
     return list;
 }
 
-/* trace_hooks(disable, capture): what callbacks return where nothing records, and the function that describes
- * values. The caller keeps both for good. */
+/* trace_hooks(disable, capture): the value that callbacks return if nothing records, and the function that
+ * describes values. The caller keeps both for good. */
 static pb_pyobject *trace_hooks(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
@@ -567,7 +566,7 @@ static pb_pyobject *trace_hooks(pb_pyobject *self, pb_pyobject *args)
         return NULL;
     disable = off;
     capture_how = how;
-    return give(py, py->none);
+    return return_object(py, py->none);
 }
 
 struct pb_py_method pb_call_methods[] = {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Both as src/engine/shared/known.c has them. */
+/* The same columns as in src/engine/shared/known.c. */
 enum { ALERT_TIMESTAMP, ALERT_KIND, ALERT_SEVERITY, ALERT_SUBJECT, ALERT_STEP, ALERT_VALUE, ALERT_MESSAGE };
 static const struct pb_column alert_columns[] = {
     [ALERT_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was noticed, UTC"},

@@ -1,12 +1,12 @@
-/* notes: what the agent tells people unasked: rows of python.alerts (something is wrong with the job) and of
- * probing.log (what the agent did by itself). From any thread, without the GIL; nothing where no agent runs.
- */
+/* notes: unsolicited messages of the agent for people: rows of python.alerts (something is wrong with the
+ * job) and of probing.log (what the agent did by itself). From any thread, without the GIL; nothing if no
+ * agent runs. */
 #pragma once
 
 #include <stdint.h>
 
-/* kind: "hang", "nan", ...; severity: "error", "warning" or "note". subject: what it is about, such as the
- * name of a variable; NULL: nothing. step: -1 where it is not known. */
+/* kind: "hang", "nan", ...; severity: "error", "warning" or "note". subject: such as the name of a variable;
+ * NULL: none. step: -1: not known. */
 struct pb_alert {
     const char *kind, *severity, *subject, *text;
     int64_t step;

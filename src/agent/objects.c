@@ -1,19 +1,19 @@
-/* objects: the objects that Python's collector knows, looked at in short slices (_probing.objects_next). For
- * the tables of live objects and the prompt (python/probing/_objects.py).
+/* objects: reads the objects that Python's collector knows, in short slices (_probing.objects_next). For the
+ * tables of live objects and the prompt (python/probing/_objects.py).
  *
  * A slice runs with the GIL held and without a bytecode, and only copies facts out, as text: no reference of
- * ours outlives it, so no object of the program can end in our thread because we looked at it. No code of the
- * program's classes is called: what is asked are C functions of Python and torch, given by _objects.py.
+ * ours outlives it, so no object of the program can be destroyed in our thread because of us. No code of the
+ * program's classes is called, only C functions of Python and torch, given by _objects.py.
  *
- * Between two slices the place must be kept while the program runs, makes objects and collects garbage. The
- * collector has its objects in rings, one a generation. A list of ours, the mark, is an object like others in
- * them: it is moved to behind the last object that was looked at. A collection appends what stays to the next
- * older ring, the mark with the objects behind it, and never moves an object from behind the mark to before
- * it. So a walk of the rings from the youngest to the oldest misses nothing that was there when it began; it
- * meets some objects twice, after a collection of the oldest ring nearly all: slices get longer when a walk
- * does not come to its end. Where the rings are is not told by Python: they are found in the interpreter's
- * state by what they must look like. Where they are not (before 3.9, from 3.14 on), gc.get_objects is asked,
- * in one piece of some 60 ms for a million objects. */
+ * Between two slices the position must be kept while the program runs, makes objects and collects garbage.
+ * The collector keeps its objects in rings, one per generation. A list of ours, the mark, is an object in
+ * them like others: it is moved to behind the last object that was read. A collection appends survivors to
+ * the next older ring, the mark with the objects behind it, and never moves an object from behind the mark to
+ * before it. So a walk of the rings from the youngest to the oldest misses no object that existed when it
+ * began; it meets some objects twice, after a collection of the oldest ring nearly all: slices get longer
+ * when a walk does not finish. Python does not tell where the rings are: they are recognised in the
+ * interpreter's state by their structure. Where they are not found (before 3.9, from 3.14 on), gc.get_objects
+ * is called, in one piece of some 60 ms for a million objects. */
 #include "agent/clock.h"
 #include "agent/module.h"
 #include "agent/own_memory.h"
@@ -29,19 +29,19 @@
 #define ENOUGH      (1u << 20) /* text after which a slice ends */
 #define STATE_BYTES (64u << 10)
 #define MOST_PARTS  10000 /* of one object */
-#define MOST_STATE  100   /* of what an optimizer remembers of one parameter */
+#define MOST_STATE  100   /* tensors in an optimizer's state for one parameter */
 #define KINDS       4
 #define CACHED      64
 
 /* --- the collector's rings ------------------------------------------------------------------------- */
 
-/* PyGC_Head, in front of each object that the collector knows. The lowest two bits are flags. */
+/* PyGC_Head, before each object that the collector knows. The lowest two bits are flags. */
 struct ring {
     uintptr_t next, prev;
 };
 #define FLAGS ((uintptr_t)3)
 
-/* struct gc_generation, and what the interpreter has of them from 3.9 to 3.13. */
+/* struct gc_generation, and the interpreter's array of them from 3.9 to 3.13. */
 struct generation {
     struct ring ring;
     int threshold, count;
@@ -78,7 +78,7 @@ static void set_prev(struct ring *at, struct ring *prev)
     at->prev = (uintptr_t)prev | (at->prev & FLAGS);
 }
 
-/* Takes the mark from its place to behind another one. */
+/* Moves the mark to behind another object. */
 static void move_mark(struct ring *mark, struct ring *behind)
 {
     if (behind == mark)
@@ -97,7 +97,7 @@ static int read_ring(uintptr_t at, struct ring *ret)
     return pb_own_memory_read(&piece, 1, ret) == (ssize_t)sizeof(*ret) ? 0 : -1;
 }
 
-/* Whether it is the head of a ring: both neighbours name it. */
+/* Whether it is the head of a ring: both neighbours point to it. */
 static int is_ring(uintptr_t at, const struct ring *head)
 {
     struct ring next, prev;
@@ -117,7 +117,7 @@ static int is_state(uintptr_t at, const struct generations *g, const int *thresh
     return is_ring(at + offsetof(struct generations, frozen), &g->frozen.ring);
 }
 
-/* objects_rings(gc.get_threshold()): the address of the rings, 0 where they are not found. */
+/* objects_rings(gc.get_threshold()): the address of the rings, 0: not found. */
 static pb_pyobject *objects_rings(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
@@ -150,8 +150,8 @@ static pb_pyobject *objects_rings(pb_pyobject *self, pb_pyobject *args)
     return py->int_from(found);
 }
 
-/* objects_frozen(rings): the first object that gc.freeze has put aside, as a number; 0: there is none. It
- * changes when the program freezes or thaws: what moves between the rings then may be missed. */
+/* objects_frozen(rings): the address of the first object that gc.freeze has put aside; 0: there is none. It
+ * changes when the program freezes or unfreezes: objects that move between the rings then may be missed. */
 static pb_pyobject *objects_frozen(pb_pyobject *self, pb_pyobject *rings)
 {
     const struct pb_python *py = pb_python_here();
@@ -163,9 +163,9 @@ static pb_pyobject *objects_frozen(pb_pyobject *self, pb_pyobject *rings)
     return py->int_from(g && g->frozen.ring.next != (uintptr_t)&g->frozen.ring ? g->frozen.ring.next : 0);
 }
 
-/* objects_mark(): a list with a reference that the collector does not know of. It so takes the list for
- * reachable from outside and leaves it in its place, where all else may be taken out of the ring and appended
- * again. */
+/* objects_mark(): a list with a reference that the collector does not know. So the collector considers the
+ * list reachable from outside and leaves it in its place, while other objects may be removed from the ring
+ * and appended again. */
 static pb_pyobject *objects_mark(pb_pyobject *self, pb_pyobject *unused)
 {
     const struct pb_python *py = pb_python_here();
@@ -178,7 +178,7 @@ static pb_pyobject *objects_mark(pb_pyobject *self, pb_pyobject *unused)
     return mark;
 }
 
-/* objects_unmark(mark): gives that reference back. */
+/* objects_unmark(mark): releases that reference. */
 static pb_pyobject *objects_unmark(pb_pyobject *self, pb_pyobject *mark)
 {
     const struct pb_python *py = pb_python_here();
@@ -191,7 +191,7 @@ static pb_pyobject *objects_unmark(pb_pyobject *self, pb_pyobject *mark)
 
 /* --- what is told of an object --------------------------------------------------------------------- */
 
-/* How a walk is done: the fields of the tuple that _objects.py gives. */
+/* The parameters of a walk: the fields of the tuple that _objects.py gives. */
 enum { MARK, HEADS, SLICE, TYPES, GETTERS, REFS, GET_FIELDS, DICT, LIST, GC, HOW };
 enum { SHAPE, DTYPE, DEVICE, REQUIRES_GRAD, NUMEL, ELEMENT_SIZE, IS_VIEW };
 enum { GET_OBJECTS, DISABLE, ENABLE, IS_ENABLED };
@@ -200,18 +200,18 @@ enum { TENSOR, MODULE, OPTIMIZER, OTHER, UNWANTED };
 struct walk {
     const struct pb_python *py;
     pb_pyobject *how[HOW];
-    pb_pyobject *types[KINDS]; /* of a tensor, a module, an optimizer, another */
-    pb_pyobject *plain[2];     /* the exact types of which torch's own functions are asked */
+    pb_pyobject *types[KINDS]; /* tensor, module, optimizer, another */
+    pb_pyobject *plain[2];     /* the exact types for which torch's own functions may be called */
     struct {
         const pb_pyobject *type;
         int kind;
     } cache[CACHED];
     char *text;
     size_t length;
-    int full; /* the record that is being written does not fit */
+    int full; /* the present record does not fit */
 };
 
-__attribute__((format(printf, 2, 3))) static void put(struct walk *w, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void put_format(struct walk *w, const char *format, ...)
 {
     va_list args;
 
@@ -224,18 +224,18 @@ __attribute__((format(printf, 2, 3))) static void put(struct walk *w, const char
         w->length += (size_t)n;
 }
 
-/* A name of the program's, without what would be taken for the end of a field. */
+/* A name of the program, without field separators. */
 static void put_name(struct walk *w, const char *name)
 {
     size_t at = w->length;
 
-    put(w, "\t%.300s", name ? name : "?");
+    put_format(w, "\t%.300s", name ? name : "?");
     for (at++; at < w->length; at++)
         if ((unsigned char)w->text[at] < 0x20)
             w->text[at] = '?';
 }
 
-/* A key of a dict: a text's alone is told. */
+/* A key of a dict: only text is written. */
 static void put_key(struct walk *w, pb_pyobject *key)
 {
     int is_text = pb_type_of(key, pb_module_header(w->py)) == w->py->str_type;
@@ -244,8 +244,7 @@ static void put_key(struct walk *w, pb_pyobject *key)
     w->py->err_clear();
 }
 
-/* From tp_name, which is the first field of a type after its size: asking the type could ask its
- * metaclass. */
+/* From tp_name, the first field of a type after its size: asking the type could call its metaclass. */
 static void put_class(struct walk *w, const pb_pyobject *object)
 {
     unsigned header = pb_module_header(w->py);
@@ -296,9 +295,9 @@ static void put_shape(struct walk *w, pb_pyobject *tensor)
     pb_pyobject *shape = ask_tensor(w, SHAPE, tensor);
     long n = shape ? w->py->size_of(shape) : 0;
 
-    put(w, "\t%s", shape && n == 0 ? "scalar" : "");
+    put_format(w, "\t%s", shape && n == 0 ? "scalar" : "");
     for (long i = 0; i < n && i < 64; i++)
-        put(w, "%s%lld", i ? "x" : "", w->py->int64_as(w->py->tuple_get(shape, i)));
+        put_format(w, "%s%lld", i ? "x" : "", w->py->int64_as(w->py->tuple_get(shape, i)));
     w->py->err_clear();
     if (shape)
         w->py->decref(shape);
@@ -313,22 +312,22 @@ static void describe_tensor(struct walk *w, pb_pyobject *tensor)
 {
     const pb_pyobject *type = pb_type_of(tensor, pb_module_header(w->py));
 
-    put(w, "T\t%lu", (unsigned long)(uintptr_t)tensor);
+    put_format(w, "T\t%lu", (unsigned long)(uintptr_t)tensor);
     put_class(w, tensor);
-    /* Of a class of somebody's own, a shape may be code of the program's (__torch_dispatch__). */
+    /* For a subclass, the shape may be code of the program (__torch_dispatch__). */
     if (type == w->plain[0] || type == w->plain[1]) {
         put_shape(w, tensor);
         put_text_of(w, DTYPE, tensor);
         put_text_of(w, DEVICE, tensor);
         long long n = number_of(w, NUMEL, tensor), size = number_of(w, ELEMENT_SIZE, tensor);
-        put(w, "\t%lld", n > 0 && size > 0 ? n * size : 0);
-        put(w, "\t%lld", number_of(w, REQUIRES_GRAD, tensor));
-        put(w, "\t%lld", number_of(w, IS_VIEW, tensor));
+        put_format(w, "\t%lld", n > 0 && size > 0 ? n * size : 0);
+        put_format(w, "\t%lld", number_of(w, REQUIRES_GRAD, tensor));
+        put_format(w, "\t%lld", number_of(w, IS_VIEW, tensor));
     }
-    put(w, "\n");
+    put_format(w, "\n");
 }
 
-/* The fields of an object: a new reference to its dict, NULL where it has none. */
+/* The attributes of an object: a new reference to its dict, NULL: it has none. */
 static pb_pyobject *fields_of(const struct walk *w, pb_pyobject *object)
 {
     pb_pyobject *word = w->py->str_from_utf8("__dict__", 8, "strict");
@@ -344,7 +343,7 @@ static pb_pyobject *fields_of(const struct walk *w, pb_pyobject *object)
     return fields;
 }
 
-/* A field that is a dict or of a type below it; borrowed. */
+/* A field that is a dict or of a subclass; borrowed. */
 static pb_pyobject *dict_in(const struct walk *w, pb_pyobject *fields, const char *name)
 {
     pb_pyobject *found = w->py->dict_get(fields, name);
@@ -368,7 +367,7 @@ static void put_parts(struct walk *w, pb_pyobject *fields, const char *name, cha
     for (int n = 0; parts && n < MOST_PARTS && w->py->dict_next(parts, &at, &key, &part); n++) {
         if (part == w->py->none)
             continue;
-        put(w, "\x1e%c\t%lu", letter, (unsigned long)(uintptr_t)part);
+        put_format(w, "\x1e%c\t%lu", letter, (unsigned long)(uintptr_t)part);
         put_key(w, key);
     }
 }
@@ -377,7 +376,7 @@ static const char *const hook_dicts[] = {"_forward_pre_hooks", "_forward_hooks",
                                          "_backward_hooks"};
 
 /* M address class training hooks; then for its parameters, buffers and children P, B, C address name. Parts
- * of a record stand behind \\x1e. */
+ * of a record begin with \\x1e. */
 static void describe_module(struct walk *w, pb_pyobject *module)
 {
     pb_pyobject *fields = fields_of(w, module);
@@ -390,13 +389,13 @@ static void describe_module(struct walk *w, pb_pyobject *module)
             for (int n = 0; dict && n < MOST_PARTS && w->py->dict_next(dict, &at, &key, &hook); n++)
                 hooks++;
         }
-        put(w, "M\t%lu", (unsigned long)(uintptr_t)module);
+        put_format(w, "M\t%lu", (unsigned long)(uintptr_t)module);
         put_class(w, module);
-        put(w, "\t%d\t%ld", w->py->dict_get(fields, "training") == w->py->true_object, hooks);
+        put_format(w, "\t%d\t%ld", w->py->dict_get(fields, "training") == w->py->true_object, hooks);
         put_parts(w, fields, "_parameters", 'P');
         put_parts(w, fields, "_buffers", 'B');
         put_parts(w, fields, "_modules", 'C');
-        put(w, "\n");
+        put_format(w, "\n");
     }
     if (fields)
         w->py->decref(fields);
@@ -408,14 +407,14 @@ static void put_number(struct walk *w, pb_pyobject *group, const char *name)
     const pb_pyobject *type = value ? pb_type_of(value, pb_module_header(w->py)) : NULL;
 
     if (value && (type == w->py->float_type || type == w->py->int_type))
-        put(w, "\t%.17g", w->py->float_as(value));
+        put_format(w, "\t%.17g", w->py->float_as(value));
     else
-        put(w, "\t");
+        put_format(w, "\t");
     w->py->err_clear();
 }
 
-/* O address class groups lr weight_decay momentum; then G address: what it changes, S address: tensors of
- * its state. */
+/* O address class groups lr weight_decay momentum; then G address: its parameters, S address: tensors of its
+ * state. */
 static void describe_optimizer(struct walk *w, pb_pyobject *optimizer)
 {
     pb_pyobject *fields = fields_of(w, optimizer);
@@ -427,9 +426,9 @@ static void describe_optimizer(struct walk *w, pb_pyobject *optimizer)
         pb_pyobject *first = n ? w->py->list_get(groups, 0) : NULL;
         if (first && pb_type_of(first, pb_module_header(w->py)) != w->how[DICT])
             first = NULL;
-        put(w, "O\t%lu", (unsigned long)(uintptr_t)optimizer);
+        put_format(w, "O\t%lu", (unsigned long)(uintptr_t)optimizer);
         put_class(w, optimizer);
-        put(w, "\t%ld", n);
+        put_format(w, "\t%ld", n);
         put_number(w, first, "lr");
         put_number(w, first, "weight_decay");
         put_number(w, first, "momentum");
@@ -440,7 +439,7 @@ static void describe_optimizer(struct walk *w, pb_pyobject *optimizer)
             continue;
         pb_pyobject *params = list_in(w, group, "params");
         for (long k = 0, m = params ? w->py->list_size(params) : 0; k < m && k < MOST_PARTS; k++)
-            put(w, "\x1eG\t%lu", (unsigned long)(uintptr_t)w->py->list_get(params, k));
+            put_format(w, "\x1eG\t%lu", (unsigned long)(uintptr_t)w->py->list_get(params, k));
     }
     for (int i = 0; groups && state && i < MOST_PARTS && w->py->dict_next(state, &at, &key, &one); i++) {
         long in = 0;
@@ -449,10 +448,10 @@ static void describe_optimizer(struct walk *w, pb_pyobject *optimizer)
         for (int k = 0; k < MOST_STATE && w->py->dict_next(one, &in, &key, &part); k++)
             if (w->types[TENSOR] != w->py->none &&
                 w->py->type_is_subtype(pb_type_of(part, pb_module_header(w->py)), w->types[TENSOR]))
-                put(w, "\x1eS\t%lu", (unsigned long)(uintptr_t)part);
+                put_format(w, "\x1eS\t%lu", (unsigned long)(uintptr_t)part);
     }
     if (groups)
-        put(w, "\n");
+        put_format(w, "\n");
     if (fields)
         w->py->decref(fields);
 }
@@ -473,9 +472,9 @@ static int kind_of(struct walk *w, pb_pyobject *type)
     return w->cache[slot].kind;
 }
 
-/* Copies out what is wanted of an object. Where references are asked for, a weak one for each record, or of
- * what is no record what the one getter gives. -1: an exception. */
-static int look_at(struct walk *w, pb_pyobject *object)
+/* Copies the wanted facts of an object. If references are wanted: a weak one for each record, or for other
+ * objects the result of the one getter. -1: an exception. */
+static int describe_object(struct walk *w, pb_pyobject *object)
 {
     int kind = kind_of(w, pb_type_of(object, pb_module_header(w->py)));
 
@@ -513,20 +512,20 @@ static int walk_list(struct walk *w)
     int r = all ? 0 : -1;
 
     for (long i = 0, n = all ? w->py->list_size(all) : 0; i < n && r == 0; i++)
-        r = look_at(w, w->py->list_get(all, i));
+        r = describe_object(w, w->py->list_get(all, i));
     if (all)
         w->py->decref(all);
     return r < 0 ? r : RINGS;
 }
 
 /* A slice of the rings until that time, from stage on: the number of the ring. Returns the stage of the next
- * slice, RINGS when all is over, -1 with an exception. */
+ * slice, RINGS at the end, -1 with an exception. */
 static int walk_rings(struct walk *w, struct generations *g, int stage, uint64_t until)
 {
     struct ring *mark = (struct ring *)(void *)w->how[MARK] - 1, *at = mark;
     int r = 0;
 
-    if (!mark->next) /* nobody untracks a list, but it could be done */
+    if (!mark->next) /* nobody untracks a list, but it is possible */
         return RINGS;
     if (stage < 0) {
         stage = 0;
@@ -542,7 +541,7 @@ static int walk_rings(struct walk *w, struct generations *g, int stage, uint64_t
                 return RINGS;
             at = ring_at(g, stage);
         } else if (at != mark) {
-            r = look_at(w, (pb_pyobject *)(void *)(at + 1));
+            r = describe_object(w, (pb_pyobject *)(void *)(at + 1));
         }
         if ((n % 64 == 0 && pb_now_ns() > until) || w->length > ENOUGH)
             break;
@@ -563,7 +562,7 @@ static int call_gc(const struct walk *w, int which)
 }
 
 /* Fills in the walk from the tuple. -1 with an exception. */
-static int take_how(struct walk *w, pb_pyobject *how)
+static int read_parameters(struct walk *w, pb_pyobject *how)
 {
     for (int i = 0; i < HOW; i++)
         if (!(w->how[i] = w->py->tuple_get(how, i)))
@@ -585,7 +584,7 @@ static pb_pyobject *objects_next(pb_pyobject *self, pb_pyobject *args)
     pb_pyobject *how = py->tuple_get(args, 0), *given = how ? py->tuple_get(args, 1) : NULL, *list = NULL;
     (void)self;
 
-    if (!given || take_how(&w, how) < 0)
+    if (!given || read_parameters(&w, how) < 0)
         return NULL;
     long stage = py->int_as(given);
     uint64_t until = pb_now_ns() + py->uint64_as(w.how[SLICE]) * 1000;
@@ -594,11 +593,12 @@ static pb_pyobject *objects_next(pb_pyobject *self, pb_pyobject *args)
         return NULL;
     w.text = mmap(NULL, TEXT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (w.text == MAP_FAILED) {
-        py->err_set(*py->runtime_error, "there is no memory for what is told of objects");
+        py->err_set(*py->runtime_error, "out of memory for the list of objects");
         return NULL;
     }
-    /* What is made here must not begin a collection: it would end objects of the program in this thread, and
-     * change the rings under the walk. Nobody sees it: the GIL is kept until it is as it was. */
+    /* Objects made here must not start a collection: it would destroy objects of the program in this thread,
+     * and change the rings during the walk. The program does not notice: the GIL is held until the collector
+     * is enabled again. */
     int collects = py->free_threaded ? 0 : call_gc(&w, IS_ENABLED);
     if (collects >= 0 && (!collects || call_gc(&w, DISABLE) >= 0)) {
         stage = heads ? walk_rings(&w, (struct generations *)heads, (int)stage, until) : walk_list(&w);

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* Filters that kill for process_vm_readv are not rare, since debuggers use it, and the agent cannot read
- * them. One may be put in at any time, so this is asked each time. */
+ * filters. One may be added at any time, so this is checked each time. */
 static bool is_filtered(void)
 {
     char text[4096];
@@ -24,7 +24,7 @@ static bool is_filtered(void)
     return line && line[10] != '0';
 }
 
-/* The file is opened and closed each time, so that a fork never finds it. */
+/* The file is opened and closed each time, so that no fork inherits it. */
 static ssize_t read_by_file(const struct iovec *pieces, size_t n, char *to)
 {
     size_t done = 0;

@@ -14,10 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One answer at a time, and the resident thread alone makes them. */
+/* One answer at a time, used by the resident thread only. */
 static uint8_t data[PB_PEEK_MAX], reply[PB_PEEK_MAX + 64];
 
-static void answer(struct pb_server *s, pb_client_id client, uint32_t request, size_t len)
+static void send_answer(struct pb_server *s, pb_client_id client, uint32_t request, size_t len)
 {
     struct pb_frame_writer w;
 
@@ -53,10 +53,10 @@ void pb_peek_memory(struct pb_server *s, struct pb_server_client *c, const struc
     if (got < 0 && got != -EFAULT)
         pb_server_send_error(s, c->id, frame->id, (int)got, "the process may not read its own memory");
     else
-        answer(s, c->id, frame->id, got < 0 ? 0 : (size_t)got);
+        send_answer(s, c->id, frame->id, got < 0 ? 0 : (size_t)got);
 }
 
-/* Whole reads of a file of /proc; an empty answer where it ends or is not ours to open. */
+/* Reads a file of /proc; an empty answer where it ends or may not be opened. */
 static size_t read_proc(const char *path, uint64_t offset, uint8_t *buf, size_t size)
 {
     size_t len = 0;
@@ -77,15 +77,15 @@ static size_t read_proc(const char *path, uint64_t offset, uint8_t *buf, size_t 
 void pb_peek_maps(struct pb_server *s, struct pb_server_client *c, const struct pb_frame *frame)
 {
     uint64_t offset = pb_field_u64(frame, PB_TAG_OFFSET, 0);
-    answer(s, c->id, frame->id, read_proc("/proc/self/maps", offset, data, sizeof(data)));
+    send_answer(s, c->id, frame->id, read_proc("/proc/self/maps", offset, data, sizeof(data)));
 }
 
-/* The clock of a thread counts each nanosecond that it runs: the same value later is the proof that it did
- * not. Only a thread of the same process may ask for it. */
+/* The CPU clock of a thread counts each nanosecond that it runs: the same value later proves that it did not
+ * run. Only a thread of the same process may read it. */
 static int thread_ns(int tid, uint64_t *ret)
 {
     struct timespec ts;
-    clockid_t clock = (clockid_t)((~(unsigned)tid << 3) | 6); /* by the scheduler, of one thread */
+    clockid_t clock = (clockid_t)((~(unsigned)tid << 3) | 6); /* CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD */
 
     if (syscall(SYS_clock_gettime, clock, &ts) < 0)
         return -errno;

@@ -1,10 +1,9 @@
-/* peek: what the agent reads of its own process for a tool that may not: memory, mappings, whether a thread
- * ran.
+/* peek: the agent reads its own process for a tool that may not: memory, mappings, whether a thread ran.
  *
- * For pods without the right to trace, and processes that forbid it. A client has proved by then that it may
- * run code here, so it learns nothing that it could not learn anyway. The resident thread runs this: bounded,
- * and by the kernel, so that an address that is nobody's is an error and no fault. (A page that the kernel
- * must fetch first, from swap or a file, it fetches, as for any thread.) */
+ * For pods without the right to trace, and processes that forbid it. Such a client has proved that it may run
+ * code here, so it learns nothing that it could not learn anyway. The resident thread runs this: bounded, and
+ * through the kernel, so that an unmapped address is an error and not a fault. (A page in swap or a file is
+ * fetched by the kernel, as for any thread.) */
 #pragma once
 
 struct pb_frame;

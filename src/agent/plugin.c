@@ -1,4 +1,4 @@
-/* plugin: tables of C and C++ code in the program: the other side of include/probing.h. */
+/* plugin: tables of C and C++ code in the program: the agent's side of include/probing.h. */
 #define PROBING_AGENT
 #include <probing.h>
 

@@ -15,8 +15,8 @@
 #define MAX_MS 3600000u
 
 static uint32_t detached;
-static uint64_t due_ms;      /* when shared["due"] is to be called; 0: never */
-static pb_pyobject *pending; /* a function that the main thread is to call; it is taken by exchange */
+static uint64_t due_ms;      /* when shared["due"] will be called; 0: never */
+static pb_pyobject *pending; /* a function for the main thread to call; taken by an atomic exchange */
 static int in_call;          /* the main thread is in it */
 
 void pb_prompt_detach(void)
@@ -58,7 +58,7 @@ static pb_pyobject *frame_locals(pb_pyobject *self, pb_pyobject *frame)
 }
 
 /* set_local(frame, name, value): assigns a variable of a function of this thread, up to 3.12: later versions
- * have it in f_locals. */
+ * can do that by f_locals. */
 static pb_pyobject *set_local(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
@@ -78,8 +78,8 @@ static pb_pyobject *set_local(pb_pyobject *self, pb_pyobject *args)
     return py->bool_from(1);
 }
 
-/* In the main thread, between two bytecodes. What the function raises is meant for the program: a signal
- * handler of its own ran meanwhile. */
+/* In the main thread, between two bytecodes. An exception of the function is for the program: one of its
+ * signal handlers ran meanwhile. */
 static int call_pending(void *unused)
 {
     const struct pb_python *py = pb_python_here();
@@ -97,9 +97,9 @@ static int call_pending(void *unused)
     return result ? 0 : -1;
 }
 
-/* pend(function): has the main thread call it, once, when it next can. False: one is waiting already, or
- * runs, or Python takes no more. Calls do not nest: Python 3.11 would, while one runs in a thread that is
- * traced, look for the other for ever. */
+/* pend(function): the main thread calls it, once, as soon as it can. False: one is pending already, or runs,
+ * or Python accepts no more. Calls do not nest: Python 3.11, while one runs in a traced thread, would search
+ * for the other for ever. */
 static pb_pyobject *pend(pb_pyobject *self, pb_pyobject *function)
 {
     const struct pb_python *py = pb_python_here();
@@ -121,7 +121,7 @@ static pb_pyobject *pend(pb_pyobject *self, pb_pyobject *function)
     return py->bool_from(0);
 }
 
-/* unpend(): takes it back. False: it was called, or is. */
+/* unpend(): cancels it. False: it was called, or runs. */
 static pb_pyobject *unpend(pb_pyobject *self, pb_pyobject *unused)
 {
     const struct pb_python *py = pb_python_here();
@@ -134,7 +134,7 @@ static pb_pyobject *unpend(pb_pyobject *self, pb_pyobject *unused)
     return py->bool_from(function != NULL);
 }
 
-/* detached(): how often the agent was: compared with what it was before. */
+/* detached(): how often the agent was detached, for comparing with an earlier value. */
 static pb_pyobject *count_detached(pb_pyobject *self, pb_pyobject *unused)
 {
     (void)self;
@@ -144,7 +144,7 @@ static pb_pyobject *count_detached(pb_pyobject *self, pb_pyobject *unused)
 
 /* --- what is due ----------------------------------------------------------------------------------- */
 
-/* In a thread of ours. The function asks for its next time itself. */
+/* In a thread of ours. The function itself sets its next time. */
 static void *call_due(void *unused)
 {
     struct pb_python py;
@@ -174,7 +174,7 @@ int pb_prompt_turn(uint64_t now_ns)
         return -1;
     if (due > now)
         return (int)(due - now < MAX_MS ? due - now : MAX_MS);
-    /* One that was set meanwhile stays. */
+    /* A time that was set meanwhile stays. */
     if (__atomic_compare_exchange_n(&due_ms, &due, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
         pb_spawn(call_due, NULL, NULL) < 0)
         __atomic_store_n(&due_ms, now + 100, __ATOMIC_RELEASE);
@@ -203,14 +203,14 @@ static pb_pyobject *due_at(pb_pyobject *self, pb_pyobject *ms)
 
 /* --- over all objects ------------------------------------------------------------------------------ */
 
-/* What follows runs without a bytecode, so no other thread gets the GIL meanwhile: no object that the
- * collector's list holds loses its last other reference then, and none ends in our thread. */
+/* Everything below runs without a bytecode, so no other thread gets the GIL meanwhile: no object in the
+ * collector's list loses its last other reference, and none is destroyed in our thread. */
 
 enum { KEYS_MOST = 100000 };
 
 /* The key of a dict, or the index of a list or tuple, at which the value is. */
-static void tell_place(const struct pb_python *py, pb_pyobject *holder, const pb_pyobject *value,
-                       const char *kind, char *ret, size_t size)
+static void describe_place(const struct pb_python *py, pb_pyobject *holder, const pb_pyobject *value,
+                           const char *kind, char *ret, size_t size)
 {
     int is_dict = strcmp(kind, "dict") == 0;
     pb_pyobject *keys = is_dict && py->size_of(holder) <= KEYS_MOST ? py->mapping_keys(holder) : NULL;
@@ -218,7 +218,7 @@ static void tell_place(const struct pb_python *py, pb_pyobject *holder, const pb
     ret[0] = '\0';
     for (long i = 0, n = keys ? py->list_size(keys) : 0; i < n && !ret[0]; i++) {
         pb_pyobject *key = py->list_get(keys, i);
-        /* A text's alone: others may be compared by code of the program's. */
+        /* Only a text: comparing others may call code of the program. */
         const char *text = pb_type_of(key, pb_module_header(py)) == py->str_type ? py->utf8_of(key) : NULL;
         if (text && py->dict_get_object(holder, key) == value)
             snprintf(ret, size, "%.100s in a ", text);
@@ -232,7 +232,7 @@ static void tell_place(const struct pb_python *py, pb_pyobject *holder, const pb
             snprintf(ret, size, "[%ld of %ld] of a ", i, n);
 }
 
-/* referrers(gc.get_referrers, value, most): a text for each of the first ones. */
+/* referrers(gc.get_referrers, value, most): a text for each of the first `most`. */
 static pb_pyobject *referrers(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
@@ -248,7 +248,7 @@ static pb_pyobject *referrers(pb_pyobject *self, pb_pyobject *args)
         pb_pyobject *each = py->list_get(all, i), *owner = NULL;
         pb_pyobject *name = py->get_attr(pb_type_of(each, pb_module_header(py)), "__name__");
         snprintf(kind, sizeof(kind), "%.100s", name && py->utf8_of(name) ? py->utf8_of(name) : "?");
-        tell_place(py, each, value, kind, place, sizeof(place));
+        describe_place(py, each, value, kind, place, sizeof(place));
         if (strcmp(kind, "dict") == 0)
             owner = py->dict_get(each, "__name__");
         const char *module =

@@ -1,14 +1,14 @@
-/* prompt: what prompts inside the program need of the agent: a look at all threads and their frames, locals
- * that can be assigned, and a call in the main thread. Functions of the module (module.h). */
+/* prompt: functions of the module (module.h) for prompts inside the program: the threads and their frames,
+ * locals that can be assigned, and a call in the main thread. */
 #pragma once
 
 #include <stdint.h>
 
-/* The agent detaches: who waits in the program (a pause) goes on. From the resident thread. */
+/* The agent detaches: a paused program continues. From the resident thread. */
 void pb_prompt_detach(void);
 
-/* Has what is due (due_at of the module) called in a thread of ours. Returns for how many ms there is nothing
- * to do; -1: for ever. From the resident thread. */
+/* Has a thread of ours call the function that is due (due_at of the module). Returns for how many ms there is
+ * nothing to do; -1: for ever. From the resident thread. */
 int pb_prompt_turn(uint64_t now_ns);
 
 /* In a forked child: nothing is due. */

@@ -1,8 +1,7 @@
-/* pylayout: where the few fields of CPython's structures are that the agent reads itself, on LP64 Linux; the
- * same on x86-64 and aarch64. Copies from src/remote/python/layout_3_*.c, which scripts/layouts.py writes
+/* pylayout: the offsets of the few fields of CPython's structures that the agent reads itself, on LP64 Linux;
+ * the same on x86-64 and aarch64. Copies from src/remote/python/layout_3_*.c, which scripts/layouts.py writes
  * from the headers (the agent may not include remote/); tests/lint compares the two. Builds with other
- * structures (debug builds) have no table that fits: gil.c and frames.c check what they read against the C
- * API first. */
+ * structures (debug builds) have no table that fits: gil.c and frames.c compare with the C API first. */
 #pragma once
 
 #include <stdint.h>
@@ -31,5 +30,5 @@ struct pb_agent_layout {
 #define PB_PY_BYTES_DATA  32
 #define PB_PY_CELL_VALUE  16
 
-/* NULL: a version without table. From 3.13 on only the first four fields are known: the rest has an API. */
+/* NULL: there is no table. From 3.13 on only the first four fields are known: the rest has an API. */
 const struct pb_agent_layout *pb_agent_layout_find(int minor);

@@ -11,7 +11,7 @@
 
 #define PATH_SIZE 1024
 
-/* A libpython that was loaded RTLD_LOCAL (by a plug-in host) is in no global scope: look for it by name. The
+/* A libpython that was loaded RTLD_LOCAL (by a plug-in host) is in no global scope: it is found by name. The
  * loader holds a lock during the iteration that dlopen takes after another one, so the library is opened
  * afterwards. */
 static int remember_libpython(struct dl_phdr_info *info, size_t size, void *ret)
@@ -39,7 +39,7 @@ static int look_up(struct pb_python *ret, const char **missing)
     struct pb_python py = {0};
     void *library = find_library();
 
-    /* RTLD_DEFAULT is a null pointer in both libcs: ask again instead of testing it. */
+    /* RTLD_DEFAULT is a null pointer in both libcs: look up again instead of testing it. */
     if (!dlsym(library, "Py_IsInitialized"))
         return -ENOENT;
 
@@ -90,7 +90,7 @@ static int look_up(struct pb_python *ret, const char **missing)
     return 0;
 }
 
-/* Found once and for all: 0 not yet, 1 being written, 2 there. */
+/* Found once: 0 not yet, 1 being written, 2 found. */
 static struct pb_python found;
 static int found_state;
 

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-typedef struct pb_pyobject pb_pyobject; /* PyObject: only ever passed around */
+typedef struct pb_pyobject pb_pyobject; /* PyObject: opaque */
 
 typedef void (*pb_py_function)(void);
 
@@ -114,9 +114,9 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(int, type_is_subtype, PyType_IsSubtype, (pb_pyobject *, pb_pyobject *))                                \
     X(void *, type_slot, PyType_GetSlot, (pb_pyobject *, int))
 
-/* The same for functions that not every version has, with the versions (3.x) that are asked for them: NULL in
- * others. Nothing is asked for in vain, since a failed dlsym allocates: for the first malloc of a thread
- * glibc reserves 64 MB of address space. */
+/* The same for functions that not every version has, with the versions (3.x) that have them: NULL in others.
+ * Others are not looked up, since a failed dlsym allocates: for the first malloc of a thread glibc reserves
+ * 64 MB of address space. */
 #define PB_PY_OPTIONAL(X)                                                                                    \
     X(int, is_finalizing, Py_IsFinalizing, (void), 13, 99)                                                   \
     X(int, is_finalizing_private, _Py_IsFinalizing, (void), 7, 12)                                           \
@@ -164,16 +164,15 @@ struct pb_python {
     int free_threaded; /* built without the GIL, whether or not it uses one now */
 };
 
-/* The API of this process. 0; -ENOENT: there is no Python here; -ENOSYS: one that lacks a function we need
- * (*missing names it). Looks it up the first time, which may wait for the loader; from then on it does not
- * wait. Takes no lock of Python's. */
+/* The API of this process. 0; -ENOENT: there is no Python here; -ENOSYS: it lacks a function we need
+ * (*missing names it). The first call looks it up, which may wait for the loader; later calls do not wait.
+ * Takes no lock of Python's. */
 int pb_python_find(struct pb_python *ret, const char **missing);
 
-/* What was found before, without looking: for threads that must not wait. -ENOENT: not looked for, or not
- * there. */
+/* The API if found before, for threads that must not wait. -ENOENT: not looked up yet, or no Python. */
 int pb_python_known(struct pb_python *ret);
 
-/* The same without a copy, for threads that run Python code. NULL: not looked for, or not there. */
+/* The same without a copy, for threads that run Python code. NULL: not looked up yet, or no Python. */
 const struct pb_python *pb_python_here(void);
 
 /* 1 while Python code can run here; 0 before the interpreter is up or once it shuts down. */

@@ -14,8 +14,8 @@
 
 static struct pb_arena *open_arena;
 static uint64_t generation;
-/* How many threads are inside, counted in several places: threads that record all the time do not share a
- * cache line. */
+/* The number of threads inside, counted in several places so that threads that record all the time do not
+ * share a cache line. */
 static struct {
     _Alignas(64) int32_t inside;
 } places[PLACES];

@@ -1,8 +1,9 @@
 /* recorder: how threads of the program reach the tables of the agent, which may be detached at any moment.
  *
- * A thread is inside from enter to leave; the tables stay mapped as long as anybody is. Outside of that a
- * pointer to a table means nothing: what keeps one (a Table of Python's) keeps the generation with it, and
- * asks for the table again where another agent runs by now. Nothing in between may wait or call Python. */
+ * A thread is inside from enter to leave; the tables stay mapped as long as any thread is inside. Outside, a
+ * pointer to a table is not valid: an object that keeps one (a Table in Python) keeps the generation with it,
+ * and looks the table up again if another agent runs by now. Nothing between enter and leave may wait or call
+ * Python. */
 #pragma once
 
 #include <stdint.h>
@@ -12,19 +13,19 @@ struct pb_row;
 struct pb_table;
 struct pb_table_spec;
 
-/* The tables of this process; NULL: nothing records here. *place is for leave, which must follow where there
- * are some. Any thread, signal-safe. */
+/* The tables of this process; NULL: nothing records here. If not NULL, leave must follow, with *place. Any
+ * thread, signal-safe. */
 struct pb_arena *pb_recorder_enter(uint32_t *place);
 void pb_recorder_leave(uint32_t place);
 
-/* Whether something records, as a hint: it may be over when this returns. One load. */
+/* Whether something records, as a hint: it may have ended when this returns. One load. */
 int pb_recorder_is_open(void);
 
 /* Differs for each arena of this process; 0 is none. Inside only. */
 uint64_t pb_recorder_generation(void);
 
-/* A table that the agent itself makes where it is first needed: the one of this arena, found by one load
- * after that. NULL: it cannot be made. Inside only; known is static and zero. */
+/* A table that the agent itself makes when first needed: that of this arena, found by one load after that.
+ * NULL: it cannot be made. Inside only; known is static and zero. */
 struct pb_known_table {
     struct pb_table *table;
     uint64_t generation;
@@ -38,8 +39,8 @@ int pb_recorder_begin_row(const struct pb_table_spec *spec, struct pb_known_tabl
                           uint32_t *place);
 void pb_recorder_end_row(struct pb_row *row, uint32_t place);
 
-/* The resident thread's. close returns 0 once no thread is inside; -EBUSY: one stays inside (a thread that
- * a debugger holds), and the arena must stay mapped for good. */
+/* For the resident thread. close returns 0 once no thread is inside; -EBUSY: one stays inside (held by a
+ * debugger), and the arena must stay mapped for good. */
 void pb_recorder_open(struct pb_arena *arena);
 int pb_recorder_close(void);
 

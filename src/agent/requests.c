@@ -1,4 +1,4 @@
-/* requests: what each message of a client does. The resident thread runs this: nothing here may block. */
+/* requests: handles each message of a client. The resident thread runs this: nothing here may block. */
 #include "agent/agent.h"
 #include "agent/channel.h"
 #include "agent/crash.h"
@@ -28,7 +28,7 @@ static int text_field(const struct pb_frame *frame, uint16_t tag, char *ret, siz
     return 0;
 }
 
-/* Takes as long for a wrong secret as for the right one. */
+/* Takes the same time for a wrong secret as for the right one. */
 static int same_secret(const char *a, const char *b)
 {
     unsigned difference = 0;
@@ -59,14 +59,14 @@ static void hello(struct pb_agent *agent, struct pb_server_client *c, const stru
     pb_server_send(&agent->server, c->id, buf, (size_t)pb_frame_end(&w, PB_MSG_DONE, frame->id));
 }
 
-static void run(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
+static void run_job(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
 {
     char filename[256] = "<probing>", why[256];
     uint64_t mode = pb_field_u64(frame, PB_TAG_MODE, PB_RUN_EVAL);
     struct pb_field code;
 
     if (pb_field_find(frame, PB_TAG_CODE, &code) < 0) {
-        pb_server_send_error(&agent->server, c->id, frame->id, EINVAL, "there is no code in the request");
+        pb_server_send_error(&agent->server, c->id, frame->id, EINVAL, "the request has no code");
         return;
     }
     text_field(frame, PB_TAG_FILENAME, filename, sizeof(filename));
@@ -96,8 +96,10 @@ static void send_setting(struct pb_agent *agent, struct pb_server_client *c, uin
     pb_server_send(&agent->server, c->id, buf, (size_t)pb_frame_end(&w, PB_MSG_OUTPUT, request));
 }
 
-/* Kept before it holds: a tool that reads the file must not mask less than the process was told to. */
-static int set(struct pb_agent *agent, const char *name, const char *value, char *why, size_t why_size)
+/* Written to the file before it takes effect: a tool that reads the file must not mask less than the process
+ * was told to. */
+static int set_setting(struct pb_agent *agent, const char *name, const char *value, char *why,
+                       size_t why_size)
 {
     struct pb_settings next = agent->settings;
 
@@ -123,7 +125,7 @@ static void config(struct pb_agent *agent, struct pb_server_client *c, const str
 
     int named = text_field(frame, PB_TAG_NAME, name, sizeof(name)) == 0;
     if (named && text_field(frame, PB_TAG_VALUE, value, sizeof(value)) == 0) {
-        int r = set(agent, name, value, why, sizeof(why));
+        int r = set_setting(agent, name, value, why, sizeof(why));
         if (r < 0) {
             pb_server_send_error(&agent->server, id, frame->id, r, why);
             return;
@@ -135,7 +137,7 @@ static void config(struct pb_agent *agent, struct pb_server_client *c, const str
     pb_server_send_done(&agent->server, id, frame->id, 0);
 }
 
-/* What a person should know of the copy in the run directory, where there is something. */
+/* Sends a remark for a person on the copy in the run directory, if there is one. */
 static void send_note(struct pb_agent *agent, pb_client_id client, uint32_t request)
 {
     int error = pb_arena_mirror_error(agent->arena);
@@ -294,7 +296,7 @@ static void stop_listening(struct pb_agent *agent, struct pb_server_client *c, c
     send_value(agent, c, frame->id, (uint64_t)pb_channel_listen_stop(kind, channels));
 }
 
-/* A frame of a connection that is a channel: no requests any more. */
+/* Handles a frame of a connection that has become a channel. */
 static void pass_to_channel(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
 {
     pb_client_id id = c->id;
@@ -324,7 +326,7 @@ void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client 
         pb_server_send_done(s, c->id, frame->id, 0);
         break;
     case PB_MSG_RUN:
-        run(agent, c, frame);
+        run_job(agent, c, frame);
         break;
     case PB_MSG_CANCEL:
         pb_job_cancel(c->id, frame->id);

@@ -1,12 +1,12 @@
 /* resident: the agent's entry point and its resident thread.
  *
- * pb_agent_start is called in a borrowed thread of the target, so it does no more than start a thread, which
- * stays in the program's descriptor table to start others there (spawn.h) and first of all starts the
- * resident thread. That one leaves the table (fds.h), sets up the run directory, the tables and the control
- * socket, serves clients, and calls the probes (probes/) when it is their time, until a client asks it to
- * detach. It never takes the GIL and never waits for a client: whatever Python does, it answers. How far it
- * got is in the status struct, whose address the entry point returns. fork waits for nothing here: its child
- * forgets. */
+ * pb_agent_start is called in a borrowed thread of the target, so it only starts a thread, which stays in the
+ * program's descriptor table to start others there (spawn.h) and first starts the resident thread. The
+ * resident thread leaves the table (fds.h), sets up the run directory, the tables and the control socket,
+ * serves clients, and calls the probes (probes/) when they are due, until a client asks it to detach. It
+ * never takes the GIL and never waits for a client: it answers whatever Python does. Its progress is in the
+ * status struct, whose address the entry point returns. fork waits for nothing here: its child resets the
+ * state. */
 #include "agent/agent.h"
 #include "agent/channel.h"
 #include "agent/clock.h"
@@ -48,21 +48,21 @@
 #define OPTIONS_SIZE 4096
 
 #define RESET_ON_FORK 0x40000000l /* SCHED_RESET_ON_FORK: a flag in a policy */
-/* How often what is in memory is copied to where it outlives the process; and when there is more than a turn
- * copies. */
+/* How often rows are copied to the file that outlives the process; and how often when a turn could not copy
+ * all. */
 #define COPY_NS (150 * PB_NS_PER_MS)
 #define MORE_NS (20 * PB_NS_PER_MS)
 
-/* For a child of fork, which finds it open or closed, never half-way. */
+/* A child of fork finds it open or closed, never in between. */
 static struct pb_arena *current_arena;
 static uint32_t tables_lent; /* threads of the program may be inside an append */
-/* Arenas in which a thread held a row when they were retired: given back later. The resident thread's. */
+/* Retired arenas in which a thread still held a row: released later. Used by the resident thread only. */
 #define RETIRED       16
 #define RELEASE_TRIES 20 /* a millisecond each */
 static struct pb_arena *retired[RETIRED];
-static uint32_t residents; /* 1 until the resident thread has closed the last of what it had */
+static uint32_t residents; /* 1 until the resident thread has closed everything */
 static char options[OPTIONS_SIZE];
-/* Exported: a tool finds it by name where the agent could leave no file. */
+/* Exported: a tool finds it by name if the agent could write no file. */
 __attribute__((visibility("default"))) struct pb_agent_status pb_agent_status = {
     .magic = PB_STATUS_MAGIC, .version = PB_CONTROL_VERSION, .release = PROBING_VERSION};
 
@@ -71,8 +71,8 @@ static void set_state(enum pb_agent_state state)
     __atomic_store_n(&pb_agent_status.state, state, __ATOMIC_RELEASE);
 }
 
-/* The value of "name=value" among the lines of the options, copied to ret; "" when it is not there. */
-static const char *option(const char *name, char *ret, size_t size)
+/* The value of "name=value" among the lines of the options, copied to ret; "" if it is missing. */
+static const char *read_option(const char *name, char *ret, size_t size)
 {
     size_t n = strlen(name);
 
@@ -98,7 +98,7 @@ static int open_tables(struct pb_agent *a, char *why, size_t why_size)
         return r;
     }
     r = pb_probes_begin(pb_probe_list, a->arena, why, why_size);
-    if (r == 0) /* one that the settings want and that cannot start keeps nobody from the others */
+    if (r == 0) /* a probe that the settings want and that cannot start does not keep others from starting */
         pb_probes_configure(&a->settings, NULL, why, why_size);
     return r;
 }
@@ -121,24 +121,24 @@ static int rename_our_object(struct dl_phdr_info *info, size_t size, void *unuse
     return 0;
 }
 
-/* The loader's list names our library by the path that it was opened by, /proc/self/fd/N. That descriptor is
+/* The loader's list names our library by the path it was opened by, /proc/self/fd/N. That descriptor is
  * closed by now, or belongs to another file. A debugger, or a program that prints its own stack, opens the
  * files of that list: gdb would read one of its own pipes there, and hang. So the name in the list is
- * overwritten in place: the loader keeps the string, no other code has it, and it is long enough. */
-static void lose_our_path(void)
+ * overwritten in place: only the loader keeps that string, and it is long enough. */
+static void hide_our_path(void)
 {
     pb_fork_gate_each_object(rename_our_object, NULL);
 }
 
 struct pb_arena *pb_agent_lend_tables(void)
 {
-    /* In this order, and the other way round in close_tables: one of the two sees the other. */
+    /* close_tables does these two in the opposite order, so one of the threads sees the other. */
     __atomic_store_n(&tables_lent, 1, __ATOMIC_SEQ_CST);
     return __atomic_load_n(&current_arena, __ATOMIC_SEQ_CST);
 }
 
-/* Gives back what was retired and can be. A row that is held takes nanoseconds, unless its thread is kept
- * from running. */
+/* Releases retired arenas, if possible. A row is held for nanoseconds, unless its thread is kept from
+ * running. */
 static void release_retired(void)
 {
     for (int i = 0; i < RETIRED; i++)
@@ -159,16 +159,16 @@ static void retire_tables(struct pb_arena *arena)
     }
     while (place < RETIRED && retired[place])
         place++;
-    if (place < RETIRED) /* else it stays for ever */
+    if (place < RETIRED) /* else it stays mapped for ever */
         retired[place] = arena;
 }
 
 static void close_tables(struct pb_agent *a)
 {
-    /* The child of a fork at this moment must not touch what is being unmapped. */
+    /* A child forked at this moment must not touch memory that is being unmapped. */
     __atomic_store_n(&current_arena, NULL, __ATOMIC_SEQ_CST);
-    /* Where a thread of the program's stays inside the recorder, which takes 50 ns unless it is kept from
-     * running, the tables are as those that were lent. */
+    /* If a thread of the program stays inside the recorder (50 ns, unless it is kept from running), the
+     * tables are treated as lent. */
     int inside = pb_recorder_close() < 0;
     if (a->arena && (__atomic_exchange_n(&tables_lent, 0, __ATOMIC_SEQ_CST) || inside))
         retire_tables(a->arena);
@@ -199,20 +199,20 @@ static int set_up(struct pb_agent *a, char *why, size_t why_size)
     char dir[192], value[64], host_pid[16], python_dir[256];
     struct pb_block environment;
 
-    lose_our_path();
+    hide_our_path();
     pb_file_slurp("/proc/self/environ", &environment);
     pb_settings_init(&a->settings, environment.data, environment.size);
     pb_block_done(&environment);
-    if (option("max_memory", value, sizeof(value))[0] &&
+    if (read_option("max_memory", value, sizeof(value))[0] &&
         pb_settings_set(&a->settings, pb_setting_info[PB_SET_MAX_MEMORY].name, value, why, why_size) < 0)
         return -EINVAL;
     pb_crash_set_secrets(a->settings.at[PB_SET_REDACT].text);
-    pb_embed_override(option("python_dir", python_dir, sizeof(python_dir)));
+    pb_embed_override(read_option("python_dir", python_dir, sizeof(python_dir)));
 
     const struct pb_run_options how = {
-        .dir = option("dir", dir, sizeof(dir))[0] ? dir : NULL,
+        .dir = read_option("dir", dir, sizeof(dir))[0] ? dir : NULL,
         .settings = &a->settings,
-        .host_pid = option("host_pid", host_pid, sizeof(host_pid)),
+        .host_pid = read_option("host_pid", host_pid, sizeof(host_pid)),
     };
     int r = pb_run_open(&how, &a->run, why, why_size);
     if (r < 0)
@@ -245,9 +245,9 @@ static int client_busy(void *owner, pb_client_id client)
            pb_hang_is_keeper(client);
 }
 
-/* Returns when a client asked to detach, or when the program has closed or replaced a descriptor of ours: no
- * client can come in then. */
-static void serve(struct pb_agent *a)
+/* Returns when a client asked to detach, or when the program has closed or replaced a descriptor of ours:
+ * then no client can connect. */
+static void serve_clients(struct pb_agent *a)
 {
     uint64_t next_tick = pb_now_ns(), next_copy = next_tick;
 
@@ -282,7 +282,7 @@ static void serve(struct pb_agent *a)
     }
 }
 
-/* The client that asked to detach gets its answer when tables and files are gone, so that the next inject may
+/* The client that asked to detach is answered when tables and files are gone, so that the next inject may
  * begin, and before its connection is closed. */
 static void tear_down(struct pb_agent *a)
 {
@@ -320,7 +320,7 @@ static void publish(struct pb_agent *a)
     set_state(PB_AGENT_READY);
 }
 
-static void fail(int error, const char *why)
+static void report_failure(int error, const char *why)
 {
     pb_agent_status.error = -error;
     snprintf(pb_agent_status.text, sizeof(pb_agent_status.text), "%s", why);
@@ -339,10 +339,10 @@ static void *resident(void *starter)
     if (r == 0) {
         publish(&agent);
         pb_live_begin();
-        serve(&agent);
+        serve_clients(&agent);
         tear_down(&agent);
     } else {
-        fail(r, why);
+        report_failure(r, why);
     }
     pb_spawn_end((uint32_t)(uintptr_t)starter);
     __atomic_store_n(&residents, 0, __ATOMIC_SEQ_CST);
@@ -350,14 +350,14 @@ static void *resident(void *starter)
     return NULL;
 }
 
-/* The child of a fork has none of our threads: it gets no agent, and must not touch what is its parent's. */
+/* The child of a fork has none of our threads: it gets no agent, and must not touch its parent's files. */
 static void in_forked_child(void)
 {
     struct pb_arena *arena = __atomic_exchange_n(&current_arena, NULL, __ATOMIC_SEQ_CST);
 
     if (arena) {
         pb_arena_after_fork_in_child(arena);
-        pb_arena_close_fds(arena); /* which it has only where the table is the program's */
+        pb_arena_close_fds(arena); /* which it has only if the table is the program's */
     }
     pb_recorder_forget();
     pb_trace_forget_ids();
@@ -383,9 +383,8 @@ static void in_forked_child(void)
     set_state(PB_AGENT_IDLE);
 }
 
-/* The thread that was borrowed may be a real-time one, and threads inherit that: code that a person runs
- * would keep the program from its CPU for as long as it takes. System calls, since musl's functions refuse.
- */
+/* The borrowed thread may have real-time priority, which threads inherit: code that a person runs would keep
+ * the program from its CPU. System calls, since musl's functions refuse. */
 static void leave_real_time(void)
 {
     static const struct sched_param none = {.sched_priority = 0};
@@ -395,9 +394,9 @@ static void leave_real_time(void)
         syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &none);
 }
 
-/* In the program's descriptor table: opens nothing. It ends at once: glibc gives its stack, and the blocks
- * that belong to it, to the thread that the resident starts later. Otherwise it would allocate them there,
- * from a new heap for the resident alone (64 MB of address space). */
+/* In the program's descriptor table: opens nothing. It ends at once, so that glibc reuses its stack and the
+ * blocks that belong to it for the thread that the resident starts later. Otherwise that thread would
+ * allocate them from a new heap, for the resident alone (64 MB of address space). */
 static void *starter(void *number)
 {
     static int fork_handlers_set;
@@ -407,7 +406,7 @@ static void *starter(void *number)
 
     pb_thread_name("probing-start");
     leave_real_time();
-    /* One that was asked to detach says so before it has closed everything. */
+    /* A detaching resident thread reports IDLE before it has closed everything. */
     for (uint32_t before; (before = __atomic_load_n(&residents, __ATOMIC_SEQ_CST));)
         pb_futex_wait(&residents, before);
     __atomic_store_n(&residents, 1, __ATOMIC_SEQ_CST);
@@ -423,7 +422,7 @@ static void *starter(void *number)
     if (r < 0) {
         __atomic_store_n(&residents, 0, __ATOMIC_SEQ_CST);
         snprintf(why, sizeof(why), "the process cannot %s: %s", what, strerror(-r));
-        fail(r, why);
+        report_failure(r, why);
         pb_spawn_end((uint32_t)(uintptr_t)number);
     }
     return NULL;
@@ -452,12 +451,12 @@ void *pb_agent_start(const char *text)
     pb_agent_status.text[0] = pb_agent_status.run_dir[0] = pb_agent_status.abstract[0] = '\0';
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
     uint32_t number = pb_spawn_begin();
-    /* Little of a stack: where the process locks its memory, this thread of the program's would wait until a
-     * large one is filled. */
+    /* A small stack: if the process locks its memory, this thread of the program would wait until a large one
+     * is filled. */
     int r = pb_thread_start(starter, (void *)(uintptr_t)number, 0);
     if (r < 0) {
         snprintf(why, sizeof(why), "the process cannot start a thread: %s", strerror(-r));
-        fail(r, why);
+        report_failure(r, why);
     }
     return &pb_agent_status;
 }

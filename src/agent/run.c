@@ -41,7 +41,7 @@ static int make_secret(char *ret)
     return 0;
 }
 
-/* The first name not taken: an earlier one was left by a program that this process ran before exec. */
+/* The first free name: earlier ones belong to programs that this process ran before exec. */
 static int make_run_dir(int user_fd, const char *name, char *ret, size_t size)
 {
     for (int n = 0; n < 1000; n++) {
@@ -83,8 +83,8 @@ static int listen_at(const struct sockaddr_un *address, socklen_t size)
     return pb_fd_keep(fd);
 }
 
-/* A path longer than a socket address may be is reached through its directory's descriptor: of this thread,
- * whose table is not that of /proc/self. */
+/* If the path is longer than a socket address may be, it is reached through its directory's descriptor: that
+ * of this thread, whose table is not that of /proc/self. */
 static int listen_in(const struct pb_run *run)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -108,7 +108,7 @@ static int kernel_has_thread_pidfds(void)
 }
 
 /* For kernels on which tools cannot fetch the door's descriptor. The name is no secret (/proc/net/unix has
- * it): the user of a client is checked, and it must know the secret, as at every other way in. */
+ * it): a client's user is checked, and it must know the secret, as on every other way in. */
 static void listen_abstract(struct pb_run *run)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -128,8 +128,8 @@ static void listen_abstract(struct pb_run *run)
 
 static int fill_dir(const struct pb_run_options *options, struct pb_run *run)
 {
-    /* Of the open file, not of the process: a program that opens and closes the file itself does not lose it.
-     */
+    /* A lock of the open file, not of the process: a program that opens and closes the file itself does not
+     * release it. */
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char about[PB_ABOUT_SIZE];
 
@@ -164,8 +164,8 @@ void pb_run_close(struct pb_run *run)
         close_fd(fds[i]);
 }
 
-/* Removes the directory and closes what is in it. */
-static void leave_dir(struct pb_run *run)
+/* Removes the directory and closes the files in it. */
+static void remove_dir(struct pb_run *run)
 {
     if (run->dir[0]) {
         int user_fd = open(run->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -173,7 +173,7 @@ static void leave_dir(struct pb_run *run)
             pb_rundir_remove(user_fd, strrchr(run->dir, '/') + 1);
             close(user_fd);
         }
-        rmdir(run->root); /* goes only when it was the last run there */
+        rmdir(run->root); /* succeeds only if it was the last run there */
     }
     close_fd(&run->dir_fd);
     close_fd(&run->about_fd);
@@ -201,11 +201,11 @@ static int try_root(const struct pb_run_options *options, const char *root, stru
         r = fill_dir(options, run);
     close(user_fd);
     if (r < 0)
-        leave_dir(run);
+        remove_dir(run);
     return r;
 }
 
-/* The first of the usual places that will do: shared memory where it is roomy, else a disk. */
+/* The first usable place: shared memory if it has much room, else a disk. */
 static int find_place(const struct pb_run_options *options, struct pb_run *run)
 {
     const char *const disks[] = {"/tmp", "/var/tmp"};
@@ -273,7 +273,7 @@ int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *
         return r;
     }
     run.bound = pb_run_bound(&run, max_memory_of(options));
-    *ret = run; /* without a directory where none could be made: the door is open */
+    *ret = run; /* without a directory if none could be made: clients can use the door */
     return 0;
 }
 
@@ -284,7 +284,7 @@ int pb_run_keep_settings(const struct pb_run *run, const struct pb_settings *set
     if (run->dir_fd < 0)
         return 0;
     pb_settings_write(settings, text, sizeof(text));
-    unlinkat(run->dir_fd, PB_SETTINGS_FILE_NEW, 0); /* of an attempt that failed */
+    unlinkat(run->dir_fd, PB_SETTINGS_FILE_NEW, 0); /* left by an attempt that failed */
     int r = write_file(run->dir_fd, PB_SETTINGS_FILE_NEW, text, 0);
     if (r == 0 && renameat(run->dir_fd, PB_SETTINGS_FILE_NEW, run->dir_fd, PB_SETTINGS_FILE) < 0)
         r = -errno;
@@ -293,6 +293,6 @@ int pb_run_keep_settings(const struct pb_run *run, const struct pb_settings *set
 
 void pb_run_remove(struct pb_run *run)
 {
-    leave_dir(run);
+    remove_dir(run);
     close_fd(&run->door[1]);
 }

@@ -18,7 +18,7 @@
 #define FRAME_TIME_NS   (10ull * PB_NS_PER_S)
 #define IDLE_TIME_NS    (30ull * PB_NS_PER_S)
 #define LISTEN_PAUSE_NS PB_NS_PER_S
-#define FRAMES_A_TURN   64 /* of one client, so that the others have theirs */
+#define FRAMES_A_TURN   64 /* per client, so that others get their turn */
 
 enum { LISTENER = PB_SERVER_CLIENTS, ABSTRACT, DOOR, WAKER, OTHERS, SOURCES = OTHERS + PB_SERVER_OTHERS };
 _Static_assert(sizeof(((struct pb_server *)0)->polled) / sizeof(struct pollfd) == SOURCES, "room for all");
@@ -33,8 +33,8 @@ void pb_server_init(struct pb_server *s, const struct pb_server_ways *ways)
         s->others[i].fd = -1;
 }
 
-/* Makes no callback: tell_gone does that later, outside of any send. */
-static void drop(struct pb_server_client *c)
+/* Calls no callback: tell_gone does that later, outside of any send. */
+static void drop_client(struct pb_server_client *c)
 {
     pb_client_id id = c->id;
 
@@ -64,7 +64,7 @@ static void flush(struct pb_server_client *c)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
-            drop(c);
+            drop_client(c);
             return;
         }
         memmove(c->out, c->out + n, c->out_len - (size_t)n);
@@ -72,7 +72,7 @@ static void flush(struct pb_server_client *c)
         c->active_ns = pb_now_ns();
     }
     if (c->closing)
-        drop(c);
+        drop_client(c);
 }
 
 static struct pb_server_client *find_client(const struct pb_server *s, pb_client_id client)
@@ -90,7 +90,7 @@ void pb_server_done(struct pb_server *s)
             s->clients[i].closing = 1;
             flush(&s->clients[i]);
             if (s->clients[i].id)
-                drop(&s->clients[i]);
+                drop_client(&s->clients[i]);
         }
     tell_gone(s);
     pb_fd_close(s->ways.listen_fd);
@@ -110,7 +110,7 @@ void pb_server_close_client(struct pb_server *s, pb_client_id client, unsigned l
     flush(c);
 }
 
-/* Only the owner of the process and root may speak to it; the secret, which only they can read, is asked for
+/* Only the owner of the process and root may connect; the secret, which only they can read, is checked
  * next. */
 static int peer_allowed(int fd)
 {
@@ -121,7 +121,7 @@ static int peer_allowed(int fd)
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* The descriptor in a message that came through the door, or -1. */
+/* The descriptor in a message received through the door, or -1. */
 static int take_from_door(int door_fd)
 {
     union {
@@ -151,10 +151,9 @@ static struct pb_server_client *find_place(struct pb_server *s)
     return NULL;
 }
 
-/* Where all places are taken: closes the client that did nothing for the longest time, at least half a
- * minute, and has nothing running or does not take what that says. A tool that was stopped (Ctrl-Z)
- * does not keep others out. */
-static void make_place(struct pb_server *s, uint64_t now)
+/* If all places are taken: closes the client that was inactive longest, at least half a minute, and has
+ * nothing running or does not read its output. A tool that was stopped (Ctrl-Z) does not keep others out. */
+static void close_idlest(struct pb_server *s, uint64_t now)
 {
     struct pb_server_client *oldest = NULL;
 
@@ -167,7 +166,7 @@ static void make_place(struct pb_server *s, uint64_t now)
             oldest = c;
     }
     if (oldest)
-        drop(oldest);
+        drop_client(oldest);
     tell_gone(s);
 }
 
@@ -182,7 +181,7 @@ static void take_client(struct pb_server *s, int fd)
         return;
     }
     if (!find_place(s))
-        make_place(s, now);
+        close_idlest(s, now);
     struct pb_server_client *c = find_place(s);
     fd = c ? pb_fd_keep(fd) : (close(fd), -1);
     if (fd < 0)
@@ -196,7 +195,7 @@ static void take_client(struct pb_server *s, int fd)
         pb_fd_close(fd);
         return;
     }
-    /* A child of fork has no use for them. */
+    /* A child of fork does not need them. */
     (void)madvise(in, IN_SIZE, MADV_DONTFORK);
     (void)madvise(out, OUT_SIZE, MADV_DONTFORK);
     *c = (struct pb_server_client){.id = s->next_id++,
@@ -207,8 +206,7 @@ static void take_client(struct pb_server *s, int fd)
                                    .active_ns = now};
 }
 
-/* Hands over the whole frames that are there, up to a number. -EBADMSG and the like: this client is to be
- * closed. */
+/* Handles the complete frames, up to a number. -EBADMSG and the like: close this client. */
 static int take_frames(struct pb_server *s, struct pb_server_client *c)
 {
     struct pb_frame frame;
@@ -220,7 +218,7 @@ static int take_frames(struct pb_server *s, struct pb_server_client *c)
         if (!c->greeted && frame.type != PB_MSG_HELLO)
             return -EACCES;
         s->handle(s->owner, s, c, &frame);
-        if (c->id != id || c->closing) /* by what the handler sent, or once that is read */
+        if (c->id != id || c->closing) /* closed by the handler's reply, or to be closed once that is read */
             return 0;
         used += (size_t)n;
         taken++;
@@ -232,7 +230,7 @@ static int take_frames(struct pb_server *s, struct pb_server_client *c)
         return n < 0 ? n : 0;
     if (c->in_len == 0 || c->more)
         c->deadline_ns = 0;
-    else if (taken || !c->deadline_ns) /* single bytes do not give it more time */
+    else if (taken || !c->deadline_ns) /* single bytes do not extend its deadline */
         c->deadline_ns = pb_now_ns() + FRAME_TIME_NS;
     return n < 0 ? n : 0;
 }
@@ -243,15 +241,15 @@ static void read_client(struct pb_server *s, struct pb_server_client *c)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        drop(c);
+        drop_client(c);
         return;
     }
-    if (c->closing) /* nothing that it says counts any more */
+    if (c->closing) /* its further requests are ignored */
         return;
     c->in_len += (size_t)n;
     c->active_ns = pb_now_ns();
     if (take_frames(s, c) < 0)
-        drop(c);
+        drop_client(c);
 }
 
 static void close_the_late(struct pb_server *s)
@@ -260,10 +258,10 @@ static void close_the_late(struct pb_server *s)
 
     for (int i = 0; i < PB_SERVER_CLIENTS; i++)
         if (s->clients[i].id && s->clients[i].deadline_ns && now > s->clients[i].deadline_ns)
-            drop(&s->clients[i]);
+            drop_client(&s->clients[i]);
 }
 
-/* Out of descriptors, a connection stays pending and would wake us again and again. */
+/* When descriptors run out, a connection stays pending and would wake us again and again. */
 static void take_from_listener(struct pb_server *s, int listen_fd)
 {
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -282,7 +280,7 @@ void pb_server_wait(struct pb_server *s, int timeout_ms)
         struct pb_server_client *c = &s->clients[i];
         s->polled[i] = (struct pollfd){
             .fd = c->id ? c->fd : -1,
-            /* What is there already has its turn first, so that the buffer does not fill up. */
+            /* Received frames are handled first, so that the buffer does not fill up. */
             .events = (short)((c->more ? 0 : POLLIN) | (c->out_len ? POLLOUT : 0)),
         };
         if (c->more || c->gone)
@@ -299,14 +297,14 @@ void pb_server_wait(struct pb_server *s, int timeout_ms)
     memcpy(s->others, s->polled + OTHERS, sizeof(s->others));
 }
 
-/* The client may be another than the one that was polled: recv and send say what there is. */
-static void deal_with_client(struct pb_server *s, struct pb_server_client *c, short events)
+/* The client may be another than the polled one: recv and send tell what there is. */
+static void serve_client(struct pb_server *s, struct pb_server_client *c, short events)
 {
     if (c->id && events & POLLOUT)
         flush(c);
     if (c->id && c->more) {
         if (take_frames(s, c) < 0)
-            drop(c);
+            drop_client(c);
     } else if (c->id && events & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) {
         read_client(s, c);
     }
@@ -322,7 +320,7 @@ int pb_server_deal(struct pb_server *s)
     }
     tell_gone(s);
     for (int i = 0; i < PB_SERVER_CLIENTS; i++)
-        deal_with_client(s, &s->clients[i], events[i]);
+        serve_client(s, &s->clients[i], events[i]);
     for (int i = LISTENER; i < OTHERS; i++)
         if (events[i] & (POLLERR | POLLHUP | POLLNVAL))
             s->broken = 1; /* polling it again would return at once, for ever */
@@ -365,7 +363,7 @@ static int send_short(struct pb_server *s, pb_client_id client, struct pb_frame_
     int size = pb_frame_end(w, type, id);
     int r = size < 0 ? size : pb_server_send(s, client, w->buf, (size_t)size);
     if (r == -EAGAIN)
-        drop(find_client(s, client));
+        drop_client(find_client(s, client));
     return r;
 }
 
@@ -391,7 +389,7 @@ int pb_server_send_done(struct pb_server *s, pb_client_id client, uint32_t reque
     return send_short(s, client, &w, PB_MSG_DONE, request);
 }
 
-/* Sends what it can of the frame, with the descriptor beside its first byte. */
+/* Sends as much of the frame as possible, with the descriptor beside its first byte. */
 static ssize_t send_with_fd(int to, const uint8_t *frame, size_t size, int fd)
 {
     union {
@@ -430,7 +428,7 @@ int pb_server_send_fd(struct pb_server *s, pb_client_id client, uint32_t request
         return size;
     ssize_t n = send_with_fd(c->fd, buf, (size_t)size, fd);
     if (n < 0 && n != -EAGAIN)
-        drop(c);
+        drop_client(c);
     if (n < 0)
         return n == -EAGAIN ? -EAGAIN : -ENOENT;
     return n < size ? pb_server_send(s, client, buf + n, (size_t)(size - n)) : 0;

@@ -12,7 +12,7 @@
 #define WAITING      32
 #define STACK        (8u << 20) /* Python code runs on it */
 #define STACK_USED   (256u << 10)
-#define STACK_SPARED (256u << 10) /* next to the end, wherever exactly that is */
+#define STACK_SPARED (256u << 10) /* below the top of the stack, wherever exactly that is */
 
 struct order {
     void *(*run)(void *);
@@ -27,7 +27,7 @@ static uint32_t last_begun; /* atomic */
 
 static uint32_t bell; /* raised with each change */
 
-static void ring(void)
+static void ring_bell(void)
 {
     __atomic_fetch_add(&bell, 1, __ATOMIC_SEQ_CST);
     pb_futex_wake(&bell);
@@ -42,7 +42,7 @@ int pb_spawn(void *(*run)(void *), void (*failed)(void *argument, int error), vo
     if (r == 0)
         orders[norders++] = (struct order){run, failed, argument};
     pb_unlock(PB_LOCK_SPAWN);
-    ring();
+    ring_bell();
     return r;
 }
 
@@ -57,10 +57,10 @@ void pb_spawn_end(uint32_t number)
     if (number > last_ended)
         last_ended = number;
     pb_unlock(PB_LOCK_SPAWN);
-    ring();
+    ring_bell();
 }
 
-/* 1: an order; 0: none now; -1: none, and no more to come. */
+/* 1: an order; 0: none now; -1: none, and no more will come. */
 static int take_order(uint32_t number, struct order *ret)
 {
     pb_lock(PB_LOCK_SPAWN);
@@ -75,8 +75,8 @@ static int take_order(uint32_t number, struct order *ret)
 
 static void serve_orders(uint32_t number);
 
-/* Of eight megabytes nearly all code uses less than one. */
-static void *serve(void *number)
+/* Gives back the unused part of the stack: of eight megabytes nearly all code uses less than one. */
+static void *serve_order(void *number)
 {
     pb_thread_name("probing-start");
     struct pb_unlocked unlocked = pb_pages_free_stack(STACK_USED, STACK - STACK_SPARED);
@@ -87,7 +87,7 @@ static void *serve(void *number)
 
 int pb_spawn_start(uint32_t number)
 {
-    return pb_thread_start(serve, (void *)(uintptr_t)number, STACK);
+    return pb_thread_start(serve_order, (void *)(uintptr_t)number, STACK);
 }
 
 static void serve_orders(uint32_t number)

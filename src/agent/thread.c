@@ -18,8 +18,8 @@
 #define SMALL_STACK (256u << 10)
 #define MOST_TRIES  4
 
-/* glibc: what it takes of each stack, static TLS first of all. Other programs ask for it too (the JVM, Rust);
- * it is in no header and not in musl. */
+/* glibc: the part of each stack that it uses itself, mainly static TLS. Other programs use it too (the JVM,
+ * Rust); it is in no header and not in musl. */
 __attribute__((weak)) size_t __pthread_get_minstack(const pthread_attr_t *attributes);
 
 static int add_tls(struct dl_phdr_info *info, size_t size, void *total)
@@ -31,8 +31,8 @@ static int add_tls(struct dl_phdr_info *info, size_t size, void *total)
     return 0;
 }
 
-/* Thread-local variables of the program and its libraries lie on a thread's stack. A library that was loaded
- * later has its own elsewhere; counting it too costs address space alone. */
+/* Thread-local variables of the program and its libraries are on a thread's stack. A library loaded later has
+ * its own elsewhere; counting it too only costs address space. */
 static size_t stack_of_libc(const pthread_attr_t *attributes)
 {
     size_t total = (size_t)sysconf(_SC_PAGESIZE);
@@ -57,7 +57,7 @@ int pb_thread_start(void *(*run)(void *), void *argument, size_t stack)
     size = (size + page - 1) / page * page;
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int r = EINVAL;
-    /* EINVAL: the C library needs more for itself than it says. */
+    /* EINVAL: the C library needs more than it says. */
     for (int i = 0; r == EINVAL && i < MOST_TRIES; i++, size *= 2) {
         pthread_attr_setstacksize(&attributes, size);
         r = pthread_create(&thread, &attributes, run, argument);
@@ -96,8 +96,8 @@ void pb_thread_name(const char *name)
     prctl(PR_SET_NAME, name, 0, 0, 0);
 }
 
-/* How much of a thread's description is looked through, no more than every release has: glibc (2304 bytes)
- * keeps the number at 720, musl at 48. */
+/* How much of a thread's description is searched, no more than every release has: glibc (2304 bytes) keeps
+ * the tid at 720, musl at 48. */
 #ifdef __GLIBC__
 #define DESCRIPTION_SIZE 1024
 #else
@@ -105,7 +105,7 @@ void pb_thread_name(const char *name)
 #endif
 #define KNOWN 64
 
-/* Where the number is in the description of the calling thread; -1: nowhere. */
+/* The offset of the tid in the description of the calling thread; -1: not found. */
 static int find_id(uintptr_t description, int id)
 {
     for (int at = 4; at < DESCRIPTION_SIZE; at += 4)
@@ -114,17 +114,16 @@ static int find_id(uintptr_t description, int id)
     return -1;
 }
 
-/* A pthread handle points to the C library's description of the thread, which has the number in it, at the
- * same place in each. The place is found once, in a description of our own; and it is believed of a thread
- * only after the kernel has said the same. What is there then changes only when another thread gets the
- * memory. */
+/* A pthread handle points to the C library's description of the thread, which has the tid, at the same offset
+ * in each. The offset is found once, in a description of our own, and used for a thread only after the kernel
+ * has confirmed it. That word then changes only when another thread gets the memory. */
 int pb_thread_id(void)
 {
     static struct {
         uintptr_t thread;
         int id;
     } known[KNOWN];
-    static int place; /* 0: not looked for; -1: not found */
+    static int place; /* 0: not searched yet; -1: not found */
     uintptr_t self = (uintptr_t)pthread_self();
     unsigned at = (unsigned)(self * UINT64_C(0x9e3779b97f4a7c15) >> 58);
     int where = __atomic_load_n(&place, __ATOMIC_RELAXED);
@@ -141,7 +140,8 @@ int pb_thread_id(void)
         __atomic_store_n(&place, where, __ATOMIC_RELAXED);
     }
     if (where > 0 && *(int *)(self + (uintptr_t)where) == id) {
-        __atomic_store_n(&known[at].thread, 0, __ATOMIC_RELEASE); /* two threads of one entry never mix */
+        __atomic_store_n(&known[at].thread, 0,
+                         __ATOMIC_RELEASE); /* two threads with the same entry never mix */
         __atomic_store_n(&known[at].id, id, __ATOMIC_RELEASE);
         __atomic_store_n(&known[at].thread, self, __ATOMIC_RELEASE);
     }

@@ -28,7 +28,7 @@ enum pb_trace_column {
 /* Begins a row of the table, as pb_recorder_begin_row does (recorder.h). */
 int pb_trace_begin_row(struct pb_row *row, uint32_t *place);
 
-/* An id for a row. Ids of different processes differ: each counts from a random number. */
+/* A new id for a row. Ids of different processes differ: each counts from a random number. */
 uint64_t pb_trace_new_id(void);
 
 /* In a forked child: its ids are not its parent's. */

@@ -14,13 +14,13 @@ static const char *const type_names[PB_TYPE_END] = {
     [PB_STRING] = "str", [PB_BYTES] = "bytes",
 };
 
-/* Says which column, in place of what a conversion raised: that says what, not where. */
+/* Names the column, instead of the conversion's own exception, which does not. */
 int pb_value_refuse(const struct pb_python *py, const char *column, enum pb_type type, pb_pyobject *object)
 {
     char text[256];
 
     if (py->err_occurred() && !py->err_matches(*py->type_error))
-        return -1; /* too large, or what somebody's __float__ raised */
+        return -1; /* too large, or an exception of the object's __float__ */
     pb_pyobject *kind = pb_type_of(object, pb_module_header(py));
     pb_pyobject *name = kind ? py->get_attr(kind, "__name__") : NULL;
     const char *given = name ? py->utf8_of(name) : NULL;

@@ -1,4 +1,4 @@
-/* values: Python's values as cells of a row.
+/* values: converts Python values to cells of a row.
  *
  * Values are converted before a row is begun: conversion may call Python code (__index__, __float__), raise,
  * or let another thread run, and none of that may happen inside the recorder (recorder.h). */
@@ -20,7 +20,7 @@ struct pb_cell_value {
     };
 };
 
-/* What a conversion made and has to be let go of after the row. */
+/* Objects made by a conversion, released after the row. */
 struct pb_value_temps {
     pb_pyobject *at[8];
     unsigned n;
@@ -30,7 +30,7 @@ struct pb_value_temps {
  * -1: it does not fit; pb_value_refuse sets the exception, which names the column. */
 int pb_value_from(const struct pb_python *py, pb_pyobject *object, enum pb_type type,
                   struct pb_cell_value *ret, struct pb_value_temps *temps);
-/* A time as a column of timestamps takes it, as ns since 1970. -1: it is none. */
+/* A time for a column of timestamps, as ns since 1970. -1: not a time. */
 int pb_value_epoch(const struct pb_python *py, pb_pyobject *object, int64_t *ret);
 int pb_value_refuse(const struct pb_python *py, const char *column, enum pb_type type, pb_pyobject *object);
 void pb_value_temps_done(const struct pb_python *py, struct pb_value_temps *temps);

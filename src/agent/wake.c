@@ -9,7 +9,7 @@
 #include <fcntl.h>
 
 static uint32_t word;
-static uint32_t stopping, stopped; /* of the thread that runs */
+static uint32_t stopping, stopped; /* of the running thread */
 static int ends[2] = {-1, -1};     /* of the pipe; changed only while no such thread runs */
 
 void pb_wake(void)
