@@ -33,7 +33,7 @@ def query(sql, target=None, timeout=30):
 
 
 def __getattr__(name):
-    """What takes time to import is imported when it is asked for."""
+    """Modules that are slow to import are imported on first use."""
     if name in ("Rows", "Error"):
         from . import _query
 

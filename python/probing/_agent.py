@@ -1,19 +1,19 @@
-"""Where the agent of this process is: in it already, or in a library that is loaded now.
+"""Finds the agent of this process: already loaded, or in a library that is loaded now.
 
-`agent()` gives the module _probing (src/agent/module.c): that of an agent that was injected or started before, or the library of this
-installation, loaded as the extension module that it is. `recording()` starts it too. Where neither can be had, one line on stderr says so
-and what is returned does nothing: a program never fails for want of us.
+`agent()` returns the module _probing (src/agent/module.c): that of an agent that was injected or started before, or the library of this
+installation, loaded as an extension module. `recording()` starts it too. If neither is available, one line on stderr says so and a stand-in is
+returned that does nothing: a program never fails because of us.
 """
 import os
 import sys
 from _thread import RLock
 
 START_S = 3
-_known = [None]  # the module, or what stands in for it
+_known = [None]  # the module, or its stand-in
 
 
 class _Nothing:
-    """In place of _probing where there is none: takes everything, does nothing."""
+    """Stands in for _probing where there is none: accepts everything, does nothing."""
 
     shared = {}
 
@@ -101,12 +101,12 @@ def _is_musl():
 
 
 def libraries():
-    """Where the library may be: what PROBING_LIBRARY names, the environment's, the tree's from which this file is."""
+    """Where the library may be: PROBING_LIBRARY, the environment's, that of the tree of this file."""
     name = "libprobing-%s.so" % ("musl" if _is_musl() else "glibc")
     here = os.path.dirname(os.path.abspath(__file__))
     yield os.environ.get("PROBING_LIBRARY", "")
     yield os.path.join(sys.prefix, "lib", "probing", name)
-    # site-packages of lib/pythonX.Y, also where sys.prefix is another (--user, --target, a path of one's own)
+    # site-packages of lib/pythonX.Y, also if sys.prefix is another (--user, --target, a custom path)
     yield os.path.join(here, "..", "..", "..", "probing", name)
     yield os.path.join(here, "..", "..", name)  # lib/probing/python/probing: what `probing launch` uses
     yield os.path.join(here, "..", "..", "build", "release", "lib", "probing", name)
@@ -117,7 +117,7 @@ def _load():
         raise ImportError("only CPython on Linux can be probed")
     for path in libraries():
         if path and os.path.exists(path):
-            try:  # what importlib.machinery gives, which takes 0.3 ms to import
+            try:  # as importlib.machinery does, which takes 0.3 ms to import
                 from _frozen_importlib import ModuleSpec
                 from _frozen_importlib_external import ExtensionFileLoader
             except ImportError:
@@ -134,7 +134,7 @@ def agent():
     found = _known[0]
     if found is None:
         try:
-            import _probing as found  # where our files were loaded by the agent itself
+            import _probing as found  # if the agent itself has loaded our files
         except ImportError:
             found = sys.modules.get("_probing")
         try:
@@ -154,7 +154,7 @@ def _is_off():
 
 
 def recording(asked=False):
-    """The module, with the agent started, unless the environment says no (asked: whatever it says)."""
+    """The module, with the agent started, unless the environment forbids it (asked: even then)."""
     found = agent()
     if _asked[0] != DONE and not found.is_recording() and (asked or not _is_off()):
         _start_once()
@@ -162,13 +162,13 @@ def recording(asked=False):
 
 
 NOT_YET, UNDER_WAY, DONE = range(3)
-_asked = [NOT_YET]  # whether the agent was started: once, a detach is not undone by the next row
+_asked = [NOT_YET]  # whether the agent was started: only once, so that the next row does not undo a detach
 _starting = [0, None]  # process and lock
 
 
 def _start_once():
-    """Threads that record something while another starts the agent wait for it: their rows would be lost. Not a handler that interrupts the start,
-    nor a child that was forked meanwhile."""
+    """Makes threads that record something wait while another thread starts the agent: their rows would be lost. Not a signal handler that
+    interrupts the start, nor a child forked meanwhile."""
     if _starting[0] != os.getpid():
         _starting[:] = [os.getpid(), RLock()]
     lock = _starting[1]
@@ -184,7 +184,7 @@ def _start_once():
 
 
 def start(**options):
-    """Starts the agent in this process, where there is none. Gives True when it records; a failure is a line on stderr."""
+    """Starts the agent in this process if there is none. Returns True when it records; a failure is a line on stderr."""
     found = agent()
     if found.is_recording() or isinstance(found, _Nothing):
         return found.is_recording()

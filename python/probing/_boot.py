@@ -1,8 +1,8 @@
-"""Loads the files of this package inside a program without a trace in sys.modules: the first file that the agent runs.
+"""Loads the files of this package inside a program without listing them in sys.modules: the first file that the agent runs.
 
-The agent carries all files (src/agent/embed.h) and gives this one _probing, the module that it makes, as a global. The files import each other as those
-of any package do (`from . import _streams`), and find _probing by name. Each gets builtins of its own, a copy with another __import__, which the
-import statement asks: what belongs to us comes from here, all else from Python's own.
+The agent carries all files (src/agent/embed.h) and gives this one _probing, the module that it makes, as a global. The files import each other as
+in any package (`from . import _streams`), and find _probing by name. Each gets its own copy of builtins with another __import__, which the import
+statement calls: our own modules come from here, all others from Python's import.
 """
 import builtins
 import sys
@@ -11,12 +11,12 @@ from _thread import RLock, allocate_lock, get_ident
 PACKAGE = "probing"
 _modules = {}  # name inside the package -> module
 _loading = RLock()
-_patience = [3]  # how often a turn of others may take all of the switch interval
+_patience = [3]  # how often other threads may use up the whole switch interval
 HELD_MS, LONG_MS = 1, 4
 
 
 def load(name):
-    """The module of this package, evaluated when it is asked for the first time; "": the package itself."""
+    """The module of this package, evaluated on first use; "": the package itself."""
     with _loading:
         module = _modules.get(name)
         if module is None:
@@ -36,8 +36,8 @@ def load(name):
 
 
 def compiled_parts(source, filename):
-    """The code of a file, function by function: the compiler keeps the GIL for all that it is given, some 5 ms for a large file, and between
-    two parts others have their turn. Where a part is none (a text that looks like code), the file is compiled as it is."""
+    """Compiles a file function by function: the compiler holds the GIL for the whole text it is given, some 5 ms for a large file; between two
+    parts other threads get the GIL. If a part does not compile (a text that looks like code), the file is compiled as a whole."""
     text = source if isinstance(source, str) else bytes(source).decode()
     lines, begins = text.split("\n"), [0]
     for number, line in enumerate(lines):
@@ -54,9 +54,9 @@ def compiled_parts(source, filename):
 
 
 def give_way(since):
-    """Has others take the GIL before they have to ask for it, which takes each of them 5 ms: threads that hand it to each other all the time would
-    wait so at every turn. A program that keeps it until we ask is not given way to again and again, since then we would not get on. When we
-    last gave way."""
+    """Lets other threads take the GIL before they have to request it, which takes each of them 5 ms: threads that hand it to each other all the
+    time would lose that at every turn. A program that keeps the GIL until we request it is not given way again and again, since we would make no
+    progress. Returns when we last gave way."""
     now = _probing.milliseconds()
     if now - since <= HELD_MS or _patience[0] <= 0 or get_ident() == _probing.main_ident():
         return since
@@ -70,7 +70,7 @@ def give_way(since):
 
 
 def _import(name, names=None, local=None, wanted=(), level=0):
-    if level == 0:  # also of our own package by its whole name, which may be another's: as anybody's import
+    if level == 0:  # also for our own package by its full name, which may be another installation: a normal import
         return _probing if name == "_probing" else builtins.__import__(name, names, local, wanted, level)
     if name:
         return load(name)

@@ -1,6 +1,6 @@
 """`probing break`: breakpoints and log points, by place or by the change of a variable. Places are those of _places.py.
 
-A hit is a row of python.break_hits. At a breakpoint the thread is held besides (_stops.py).
+A hit is a row of python.break_hits. At a breakpoint the thread is also held (_stops.py).
 """
 import _probing
 from . import _hooks, _places, _trace, _watch
@@ -14,7 +14,7 @@ HITS = [
     ("message", TEXT, None, "of a log point; what changed"), ("error", TEXT, None, "why the condition or the message has no value"),
     ("note", TEXT, None, "how many hits before this one have no row"),
 ]
-OLD_MS = 60000  # how long places stay before 3.12
+OLD_MS = 60000  # lifetime of places before 3.12
 RATE = 1000
 
 

@@ -1,12 +1,12 @@
-"""`probing catch`: the scene of an uncaught exception is kept, and the failing frame served, post mortem.
+"""`probing catch`: keeps the scene of an uncaught exception, and serves a prompt in the failing frame, post mortem.
 
 Hooks are set where Python ends a thread: sys.excepthook, threading.excepthook (before 3.8, which has none, the function by which threading
-formats the traceback of a thread) and sys.unraisablehook for threads of _thread. Each keeps the scene, then does what was there before it; one
-that another library has saved and calls later does the same. In a child of fork, after a detach and after `catch --stop` they only pass on.
-Fatal signals are the agent's part (src/agent/crash.c).
+formats the traceback of a thread) and sys.unraisablehook for threads of _thread. Each keeps the scene, then calls the former hook; if another
+library has saved ours and calls it later, it does the same. In a child of fork, after a detach and after `catch --stop` they only call the former
+hook. The agent handles fatal signals (src/agent/crash.c).
 
-A value is described by its type here, and only values of Python's own types by what is in them: the repr of a tensor would wait for a device
-that may just have failed, and a program that dies must not hang instead.
+A value is described by its type here, and only values of Python's own types by their contents: the repr of a tensor would wait for a device that
+may just have failed, and a program that dies must not hang instead.
 """
 import sys
 
@@ -34,7 +34,7 @@ error is the exception.
 # --- what is in a frame
 
 def describe_value(value, depth=2):
-    """A text of bounded length and time: runs no code of the program's."""
+    """A text of bounded length and time: runs no code of the program."""
     kind = type(value)
     if kind in (str, bytes):
         return repr(value) if len(value) <= VALUE_MAX else repr(value[:VALUE_MAX]) + "..."
@@ -75,14 +75,14 @@ def describe_items(value, kind, depth):
 
 
 def describe_named(name, value, depth=2):
-    """Texts by the name of a secret are masked, as at every outlet."""
+    """Masks texts with the name of a secret, as everywhere."""
     if type(name) is str and type(value) in (str, bytes) and _probing.is_secret(name):
         return "***"
     return describe_value(value, depth)
 
 
 def describe_locals(frame, ended):
-    """Lines of "name = value"; None where there are none or they cannot be read."""
+    """Lines of "name = value"; None: none, or they cannot be read."""
     lines, size = [], 0
     try:
         for name, value in list(_helpers.frame_locals(frame, ended).items())[:LOCALS_MAX]:
@@ -109,8 +109,8 @@ def clip(text):
 # --- the hooks
 
 def ends_program(frame):
-    """Whether Python calls sys.excepthook at its end. A prompt of the program's own (code.interact, python -i) calls it for what somebody
-    typed, and a library for what it wants printed; both go on."""
+    """Whether Python calls sys.excepthook at its end. A prompt of the program (code.interact, python -i) calls it for typed code, and a library
+    to print something; both go on."""
     if hasattr(sys, "ps1"):
         return False
     while frame is not None and frame.f_code.co_name != "<module>":
@@ -119,7 +119,7 @@ def ends_program(frame):
 
 
 def note(text):
-    """Never raises: not even while Python shuts down, when nothing can be relied on."""
+    """Never raises: not even while Python shuts down and modules are gone."""
     try:
         _pause.note(text)
     except Exception:
@@ -127,7 +127,7 @@ def note(text):
 
 
 def make_table(which):
-    """As the agent describes it (crash_keep.c), which writes the rows about signals."""
+    """The table as the agent describes it (crash_keep.c), which writes the rows about signals."""
     flat = _probing.crash_table(which)
     columns = [(flat[i], flat[i + 1], None, flat[i + 2] or None) for i in range(2, len(flat), 3)]
     return _probing.table(flat[0], columns, flat[1])
@@ -139,7 +139,7 @@ class Catch:
     def __init__(self, prompt, limit_ms, said):
         self.prompt, self.limit_ms, self.said = prompt, limit_ms, said
         self.pid, self.generation, self.off = getpid(), _probing.detached(), False
-        self.set = []  # (holder, name, what was there, what we put there)
+        self.set = []  # (holder, name, former hook, our hook)
         self.tables = make_table(0), make_table(1)
 
     def is_live(self):
@@ -163,7 +163,7 @@ class Catch:
             self.put(sys, "unraisablehook", self.make_unraisable)
 
     def remove(self):
-        """Gives back what is still ours. What somebody has put above it stays, and finds ours passing on."""
+        """Restores the hooks that are still ours. A hook set after ours stays; ours only calls the former one then."""
         self.off = True
         for holder, name, before, ours in self.set:
             if getattr(holder, name, None) is ours:
@@ -172,7 +172,7 @@ class Catch:
 
     def make_excepthook(self, before):
         def excepthook(kind, error, trace):
-            # The default prints the traceback, which a person wants to see first. Another one may end the process.
+            # The default hook prints the traceback, which a person wants to see first. Another one may end the process.
             first = before is sys.__excepthook__
             mortem = self.keep(kind, error, trace) if ends_program(sys._getframe().f_back) else None
             if mortem is not None and not first:
@@ -221,7 +221,7 @@ class Catch:
     # --- in the thread that fails
 
     def keep(self, kind, error, trace, name=None):
-        """Writes the scene; what serves a prompt in it, or None. Never raises."""
+        """Writes the scene; returns the object that serves a prompt in it, or None. Never raises."""
         try:
             if not self.is_live():
                 return None
@@ -277,7 +277,7 @@ def thread_name(ident):
 
 
 class Mortem(_pause.Pause):
-    """A thread that an exception has ended, held so that a client can look at its frames."""
+    """A thread that an exception has ended, held so that a client can inspect its frames."""
 
     help, can_step, ended = HELP, False, True
 
@@ -292,7 +292,7 @@ class Mortem(_pause.Pause):
         return {"error": self.error}
 
     def serve(self):
-        """Returns when the thread may go on ending. A signal's exception (Ctrl-C) means that too."""
+        """Returns when the thread may end. A signal's exception (Ctrl-C) means that too."""
         held = held_threads()
         try:
             held.append(self)

@@ -1,4 +1,4 @@
-"""Channels: streams of bytes between a client and a thread of the program (src/agent/channel.h), by what they are for."""
+"""Channels: streams of bytes between a client and a thread of the program (src/agent/channel.h), by kind."""
 import builtins
 
 from ._program import forget_thread
@@ -7,7 +7,7 @@ CHUNK = 1 << 16
 
 
 class Channel:
-    """A stream of bytes to and from one client (src/agent/channel.h). Any thread may use it, and keep it for ever."""
+    """A stream of bytes to and from one client (src/agent/channel.h). Any thread may use it and keep it for ever."""
 
     __slots__ = ("read", "ended", "interrupted", "interrupt", "evaluate", "_write", "_close")
     # read(timeout_ms=-1): bytes; b"" when no more will come; None when none came in time. Raises KeyboardInterrupt when the client interrupts.
@@ -22,12 +22,12 @@ class Channel:
         self.evaluate, self._write, self._close = functions["evaluate"], functions["write"], functions["close"]
 
     def write(self, data, timeout_ms=10000):
-        """Waits for room without the GIL. False: nobody reads it any more. A client that does not read for that long is given up, so
-        that code which prints with a lock held does not hold the program."""
+        """Waits for room without the GIL. False: the client is gone. A client that does not read for that long is disconnected, so that code
+        which prints with a lock held does not block the program."""
         for at in range(0, len(data), CHUNK):
             piece = bytes(data[at:at + CHUNK])
             taken = self._write(piece, timeout_ms)
-            if taken is None:  # KeyboardInterrupt is on its way
+            if taken is None:  # KeyboardInterrupt is pending
                 return True
             if 0 <= taken < len(piece):
                 self.close("the client does not read", 1)
@@ -36,17 +36,17 @@ class Channel:
         return True
 
     def offer(self, data):
-        """Writes what there is room for, and waits for nobody. How many bytes; 0 also where nobody reads them any more."""
+        """Writes as much as there is room for, without waiting. Returns how many bytes; 0 also if the client is gone."""
         taken = self._write(bytes(data), 0)
         return taken if taken is not None and taken > 0 else 0
 
     def close(self, reason="", status=0):
-        """The client gets what was written, then the end with this reason."""
+        """The client gets the bytes written so far, then the end with this reason."""
         self._close(status, reason)
 
 
 def serve(kind, arguments, functions):
-    """A channel of that kind, in a thread of its own: KINDS says what it is for. When this returns the channel is closed."""
+    """Serves a channel of that kind, in its own thread: KINDS has the functions. The channel is closed when this returns."""
     channel = Channel(functions)
     try:
         if kind in KINDS:
@@ -64,7 +64,7 @@ def _serve_code(arguments, channel):
 
 
 def _later(module, function):
-    """What serves a kind, loaded when the first client asks for it."""
+    """The function for a kind, loaded when the first client asks for it."""
     def serve_kind(arguments, channel):
         getattr(__import__(module, globals(), None, (function,), 1), function)(arguments, channel)
     return serve_kind

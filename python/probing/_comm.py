@@ -1,8 +1,8 @@
-"""Collectives and transfers of torch.distributed, each told to the agent when it is issued (src/agent/probes/torch_comm.c).
+"""Reports collectives and transfers of torch.distributed to the agent when they are issued (src/agent/probes/torch_comm.c).
 
-DDP's reducer issues its own from C++, so what is patched in Python misses them. Every one passes torch's dispatcher: a kernel of ours at the
-autograd key, where these operations have none, tells of it and hands it on. The dispatcher is asked below torch.library, whose books
-would keep the program from registering kernels of its own. Runs in threads that hold the GIL; nothing here raises into the program.
+DDP's reducer issues its own from C++, so patches in Python would miss them. Every operation passes torch's dispatcher: a kernel of ours at the
+autograd key, where these operations have none, reports it and passes it on. The dispatcher is used below torch.library, whose registry would keep
+the program from registering kernels of its own. Runs in threads that hold the GIL; nothing here raises into the program.
 """
 import sys
 
@@ -12,12 +12,12 @@ OPERATIONS = ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "al
               "allgather_into_tensor_coalesced_", "reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_", "gather_",
               "scatter_", "alltoall_", "alltoall_base_", "barrier", "send", "recv_", "recv_any_source_")
 INPUTS = ("input_tensors", "input_tensor", "input_list", "inputs", "input", "tensors", "tensor")
-# Which way the rank that an operation names is: (argument, whether that rank sends).
+# Direction of the rank that an operation names: (argument, whether that rank sends).
 DIRECTIONS = {"send": ("dst", False), "recv_": ("src", True), "broadcast_": ("root_rank", True), "scatter_": ("root_rank", True),
               "reduce_": ("root_rank", False), "gather_": ("root_rank", False)}
 KEYS = ("AutogradCPU", "AutogradCUDA")
 
-_registered = []  # the dispatcher's handles: kernels go with them
+_registered = []  # the dispatcher's handles: kernels are removed with them
 _groups = {}  # name of a group -> (its ranks, collectives issued so far)
 
 
@@ -26,8 +26,8 @@ def _flat(value):
 
 
 def _caller(torch):
-    """file:line of the innermost frame that is neither torch's nor ours; "" where C++ issued it (DDP's reducer)."""
-    frame = sys._getframe(2).f_back  # none above ours in a thread of autograd's (GPUs)
+    """file:line of the innermost frame that is neither torch's nor ours; "" if C++ issued it (DDP's reducer)."""
+    frame = sys._getframe(2).f_back  # autograd's threads (GPUs) have none above ours
     for _ in range(60):
         if frame is None:
             break
@@ -51,7 +51,7 @@ class _Operation:
         self.other = names.index(other) if other else None
         self.after = torch._C._after_autograd_keyset
         self.unbox = torch._C._distributed_c10d.ProcessGroup.unbox
-        self.guard = getattr(torch._C, "DisableTorchFunction", None)  # else a mode of the program's would see what we ask tensors
+        self.guard = getattr(torch._C, "DisableTorchFunction", None)  # else a torch function mode of the program would see our reads of tensors
         self.ranks = sys.modules["torch.distributed.distributed_c10d"].get_process_group_ranks
 
     def __call__(self, keyset, *args, **kwargs):
@@ -90,13 +90,13 @@ class _Operation:
 
 
 def install():
-    """Whether every operation is told of from now on; False as long as the program has not set up torch.distributed."""
+    """Whether every operation is reported from now on; False until the program has set up torch.distributed."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and distributed.is_available() and distributed.is_initialized() and install_now()
 
 
 def install_now():
-    """The same for a program that asks for it: before torch.distributed is set up, too."""
+    """The same on request of the program: also before torch.distributed is set up."""
     torch, distributed = sys.modules.get("torch"), sys.modules.get("torch.distributed")
     if _registered:
         return True
@@ -111,7 +111,7 @@ def install_now():
             for key in KEYS:
                 if not torch._C._dispatch_has_kernel_for_dispatch_key("c10d::" + name, key):
                     handle.impl(name, key, operation, True)
-        except Exception:  # one that this version describes otherwise is not told of
+        except Exception:  # operations that this version describes differently are not reported
             pass
     _registered.append(handle)
     return True

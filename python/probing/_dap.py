@@ -1,10 +1,10 @@
 """`probing debug`: the Debug Adapter Protocol, spoken inside the program over a channel of plain bytes.
 
-The channel's thread reads requests; another one runs code while no thread stands, and goes when it has nothing to do. Threads of the program never wait
-for the client but where they stand at a breakpoint: what they have to tell goes into the channel as far as that has room, and else into a bounded list.
-What runs the program's code (evaluate, the texts of variables) runs in the thread that stands, one task at a time, and can be interrupted.
+The channel's thread reads requests; another one runs code while no thread is stopped, and ends when it is idle. Threads of the program wait for
+the client only while they are stopped at a breakpoint: their messages go into the channel as far as it has room, else into a bounded list. The
+program's code (evaluate, the texts of variables) runs in the stopped thread, one task at a time, and can be interrupted.
 
-A connection that ends lets everything go on at once, and so does a client that says nothing for a limit while a thread stands.
+When a connection ends everything continues at once, and also when a client is silent for a limit while a thread is stopped.
 """
 import sys
 
@@ -20,8 +20,8 @@ from ._places import canonical
 from ._program import forget_thread, import_threading
 
 MESSAGE_MAX = 16 << 20
-OUTPUT_MAX = 1 << 20  # characters of output that the client has not taken: what comes then is left out
-QUEUE_MAX = 64 << 20  # of answers: a client that takes none of them is given up
+OUTPUT_MAX = 1 << 20  # characters of output not read by the client: more is dropped
+QUEUE_MAX = 64 << 20  # of answers: a client that reads none of them is disconnected
 BUSY_MS, TICK_MS, REST_MS, LOOK_MS = 20, 200, 2000, 5000
 FRAMES_MAX, APART_MAX = 1000, 200
 WRITE_MAX, STUCK_MS = 1 << 16, 10000
@@ -39,11 +39,11 @@ CAPABILITIES["exceptionBreakpointFilters"] = [
 
 
 class Writer:
-    """Messages for the client. Whoever has one to tell gives the channel what it takes at once; the reader sees to the rest."""
+    """Messages for the client. The thread that has one writes as much as the channel accepts at once; the reader writes the rest."""
 
     def __init__(self, session):
         self.session, self.channel = session, session.channel
-        self.lock = RLock()  # a signal handler may come between
+        self.lock = RLock()  # a signal handler may interrupt it
         self.messages, self.size, self.left_out, self.sequence, self.moved = [], 0, 0, 0, 0
 
     def put(self, message, is_output=False):
@@ -80,12 +80,12 @@ class Writer:
                     break
 
     def is_stuck(self):
-        """Whether the client takes nothing any more."""
+        """Whether the client does not read any more."""
         self.flush()
         return bool(self.messages) and (_probing.milliseconds() - self.moved > STUCK_MS or self.size > QUEUE_MAX)
 
     def drain(self, turns):
-        """Gives the client a moment to take what was said: the program may end as soon as it goes on."""
+        """Gives the client a moment to read the last messages: the program may end as soon as it continues."""
         wait = allocate_lock()
         wait.acquire()
         for _ in range(turns):
@@ -135,7 +135,7 @@ class Session:
         self.debugger = None
         self.lock, self.queue, self.running = allocate_lock(), [], None
         self.works, self.worker_tasks, self.make_console = False, [], None
-        self.numbers, self.thread_numbers, self.last_number = {}, {}, 0  # number -> (stop, what it stands for)
+        self.numbers, self.thread_numbers, self.last_number = {}, {}, 0  # number -> (stop, the object that it refers to)
         self.consoles, self.mappings, self.sources, self.apart = {}, [], {}, []
         self.place_numbers, self.first_line = 0, 1
 
@@ -165,7 +165,7 @@ class Session:
         return TICK_MS if self.debugger is not None and (self.debugger.stops or self.debugger.logs()) else REST_MS
 
     def take(self, buffer):
-        """Deals with the messages that are whole; the rest."""
+        """Handles the complete messages; returns the rest."""
         while not self.over:
             head, found, rest = buffer.partition(b"\r\n\r\n")
             if not found and len(buffer) < 4096 and b"Content-Length: ".startswith(buffer[:16]):
@@ -271,7 +271,7 @@ class Session:
         self.event("stopped", body)
 
     def resumed(self, stop):
-        """In the thread that goes on: nothing of it is kept."""
+        """In the thread that continues: forgets everything about its stop."""
         for number in [number for number, (owner, _) in list(self.numbers.items()) if owner is stop]:
             self.numbers.pop(number, None)
         for key in [key for key, console in list(self.consoles.items()) if key[0] == id(stop)]:
@@ -291,8 +291,8 @@ class Session:
     # --- tasks
 
     def later(self, request, function, stop, limit_ms=None):
-        """Has a thread run it, when those before it are done."""
-        if self.make_console is None:  # not earlier, so that the first stop is told sooner; in this thread, never in one of the program
+        """Has a thread run it, after the tasks before it."""
+        if self.make_console is None:  # not earlier, so that the first stop is reported sooner; in this thread, never in one of the program
             import linecache  # noqa: F401
             from ._dap_console import Console
 
@@ -351,7 +351,7 @@ class Session:
     def number_for(self, stop, thing):
         self.last_number += 1
         self.numbers[self.last_number] = stop, thing
-        if stop is None:  # nothing ends it: the last ones are kept
+        if stop is None:  # it never ends: only the last ones are kept
             self.apart.append(self.last_number)
             if len(self.apart) > APART_MAX:
                 self.numbers.pop(self.apart.pop(0), None)

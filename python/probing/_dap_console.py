@@ -1,11 +1,11 @@
-"""Code that a debugger's client has the program run: in a frame that stands, or in __main__. What it prints goes to the client."""
+"""Code that a debugger's client runs in the program: in a stopped frame, or in __main__. Its output goes to the client."""
 from _thread import get_ident
 
 from . import _helpers, _pause, _prompt, _streams
 
 
 class Console(_prompt.Session):
-    """Code of the client: its names are those of a frame that stands, or of __main__."""
+    """Code of the client: its names are those of a stopped frame, or of __main__."""
 
     def __init__(self, session, frame, ended):
         self.session, self.frame, self.ended = session, frame, ended
@@ -21,7 +21,7 @@ class Console(_prompt.Session):
         pass
 
     def run_code(self, source, show):
-        """show is called with the value of the last expression, None where there is none, while what it prints goes to the client."""
+        """show is called with the value of the last expression, None if there is none, while output still goes to the client."""
         given = _prompt.Input(self, source)
         _streams.sinks[get_ident()] = given
         value = None
@@ -39,7 +39,7 @@ class Console(_prompt.Session):
             given.finish()
 
     def look(self, function):
-        """Calls something that runs __repr__ and the like."""
+        """Calls a function that runs __repr__ and the like."""
         given = _prompt.Input(self, "")
         _streams.sinks[get_ident()] = given
         try:

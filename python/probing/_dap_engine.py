@@ -1,8 +1,8 @@
-"""Where a debugger stops the program: at lines, at functions, at exceptions, after a step. What a stop is for is _dap.py's.
+"""Where a debugger stops the program: at lines, at functions, at exceptions, after a step. _dap.py handles the stops.
 
-Breakpoints and steps are places (_places.py), beside those of break and watch; of all functions the debugger hears as a listener (_hooks.py).
-Only the thread that comes to a place stops. The others go on: a training program has threads (watchdogs, stores) that others wait for.
-A forked child is not debugged.
+Breakpoints and steps are places (_places.py), beside those of break and watch; events of all functions come through a listener (_hooks.py). Only
+the thread that reaches a place stops. The others run on: a training program has threads (watchdogs, stores) that others wait for. A forked child
+is not debugged.
 """
 import sys
 
@@ -22,7 +22,7 @@ current = None  # the debugger of this process
 
 
 class Breakpoint:
-    """What the client asked for. place: where that is; None: of a function by its name."""
+    """A breakpoint of the client. place: its location; None: of a function by its name."""
 
     def __init__(self, number, wanted, condition=None, hit_condition=None, log=None):
         self.number, self.wanted, self.place = number, wanted, None
@@ -31,7 +31,7 @@ class Breakpoint:
         self.hits, self.after = 0, parse_hits(hit_condition) if hit_condition else None
 
     def line(self):
-        """0: there is no such code yet."""
+        """0: no such code is loaded yet."""
         return self.place.line if self.place is not None else 0
 
 
@@ -65,7 +65,8 @@ class Step:
             self.debugger.stop(frame, "step")
 
     def at_return(self, frame, yields):
-        """A function ends, by an exception too, or waits in a yield: a step goes on in its caller, that of a coroutine waits for it."""
+        """A function ends, by an exception too, or is suspended at a yield: a step continues in its caller, a step of a coroutine waits for it to
+        resume."""
         if not self.is_here() or (self.frame is not None and self.frame is not frame) or (yields and frame.f_code.co_flags & COROUTINE):
             return
         caller = frame.f_back
@@ -81,7 +82,7 @@ class Step:
 
 
 class Stop:
-    """A thread that stands. It runs what its client asks for (tasks), since only there locals are its own."""
+    """A stopped thread. It runs its client's tasks itself, since its locals can be assigned only there."""
 
     def __init__(self, debugger, stack, reason, text, error):
         self.debugger, self.stack, self.reason, self.text, self.error = debugger, stack, reason, text, error
@@ -91,13 +92,13 @@ class Stop:
         self.bell.acquire()
 
     def is_ended(self, frame):
-        """Whether its function is over: an exception that nobody catches has left it."""
+        """Whether its function has ended: an uncaught exception has left it."""
         return self.error is not None and self.error[1] == "unhandled" and frame in self.stack and not _helpers.is_own_frame(frame)
 
     def ring(self):
         try:
             self.bell.release()
-        except RuntimeError:  # it rings already
+        except RuntimeError:  # it is released already
             pass
 
     def post(self, task):
@@ -119,8 +120,8 @@ class Stop:
 
 
 class Debugger(_hooks.Listener):
-    """Breakpoints, steps and exception filters of this process. listener: told of stops (stopped, resumed), texts (output) and breakpoints
-    that found their line (moved), in the thread that it happens in."""
+    """Breakpoints, steps and exception filters of this process. listener: is called about stops (stopped, resumed), texts (output) and
+    breakpoints whose line was found (moved), in the thread where it happens."""
 
     def __init__(self, listener):
         self.listener, self.pid, self.generation = listener, getpid(), _probing.detached()
@@ -148,7 +149,7 @@ class Debugger(_hooks.Listener):
             raise
 
     def end(self):
-        """Everything off, all threads go on."""
+        """Removes everything; all threads continue."""
         global current
         with self.lock:
             if self.over:
@@ -196,7 +197,7 @@ class Debugger(_hooks.Listener):
             _hooks.update(self)
 
     def pause(self, ident):
-        """Has the thread stop at its next line, the main thread between two bytecodes."""
+        """Stops the thread at its next line, the main thread between two bytecodes."""
         if ident in self.stops:
             return
         if ident == _probing.main_ident():
@@ -213,7 +214,7 @@ class Debugger(_hooks.Listener):
             _hooks.tell(self.stop, frame, "pause")
 
     def go_on(self, ident, how=None):
-        """A thread that stands goes on, for good or for a step."""
+        """A stopped thread continues, for good or for a step."""
         stop = self.stops.get(ident)
         if stop is None:
             return
@@ -244,7 +245,7 @@ class Debugger(_hooks.Listener):
         self.listener.output("stderr", OWN_TRACE + ": it does not stop\n", None)
 
     def logs(self):
-        """Whether threads of the program may have something to tell while none of them stands."""
+        """Whether threads of the program may have messages while none of them is stopped."""
         return bool(self.files or self.functions)
 
     def is_mine(self, code):
@@ -254,13 +255,13 @@ class Debugger(_hooks.Listener):
         name = code.co_filename
         known = self.user_code.get(name)
         if known is None:
-            made = name == "<string>" and "__file__" in main_globals()  # by exec, as dataclasses do; else it is the program: python -c
+            made = name == "<string>" and "__file__" in main_globals()  # made by exec, as dataclasses do; else it is the program: python -c
             known = self.user_code[name] = not (made or name.startswith(("<probing>", "<frozen ")) or "/site-packages/" in name
                                                 or "/dist-packages/" in name or (self.library and name.startswith(self.library)))
         return known
 
     def at_breakpoint(self, file, breakpoint, frame, line):
-        """The first of those that came to be at one line acts for all of them."""
+        """If several are at the same line, the first acts for all of them."""
         there = [each for each in self.files.get(file, ()) if each.line() == line]
         if self.ready and there and there[0] is breakpoint:
             hit = [each for each in there if self.hits(each, frame)]
@@ -290,7 +291,7 @@ class Debugger(_hooks.Listener):
         return bool(self.pausing)
 
     def starts(self, frame):
-        """A function begins, or a generator goes on."""
+        """A function begins, or a generator resumes."""
         code, step = frame.f_code, self.steps.get(get_ident())
         breakpoint = self.functions and (self.functions.get(code.co_name) or self.functions.get(getattr(code, "co_qualname", code.co_name)))
         if step is not None and step.how == "in" and self.is_mine(code):
@@ -300,7 +301,7 @@ class Debugger(_hooks.Listener):
         return bool(breakpoint) or any(each.how == "in" for each in list(self.steps.values()))
 
     def raises(self, frame, error, trace):
-        """Each frame that an exception goes through is told of it."""
+        """Called for each frame that an exception passes."""
         if self.raised and self.is_mine(frame.f_code) and (trace is None or trace.tb_next is None) \
                 and not isinstance(error, (StopIteration, GeneratorExit, StopAsyncIteration)):
             self.stop(frame, "exception", error=(error, "always", trace))
@@ -311,7 +312,7 @@ class Debugger(_hooks.Listener):
         if step is not None:
             step.at_return(frame, False)
         if self.uncaught and is_outermost(frame) and not isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit)):
-            self.stop(frame, "exception", error=(error, "unhandled", trace))  # the others are for ending a program
+            self.stop(frame, "exception", error=(error, "unhandled", trace))  # other exceptions end a program normally
 
     def traces(self, frame, ident):
         return ident in self.pausing or (self.raised and self.is_mine(frame.f_code)) or (self.uncaught and is_outermost(frame))
@@ -324,9 +325,9 @@ class Debugger(_hooks.Listener):
                 _hooks.update(self)
 
     def stop(self, frame, reason, text=None, error=None, breakpoints=()):
-        """The thread stands here until its client lets it go on."""
+        """Holds the thread here until its client lets it continue."""
         ident = get_ident()
-        if self.over or not self.ready or ident in self.stops or ident in self.listener.own:  # there is nobody then to let it go on
+        if self.over or not self.ready or ident in self.stops or ident in self.listener.own:  # then no client could release it
             return
         self.end_step(ident)
         was_paused = ident in self.pausing
@@ -349,12 +350,12 @@ class Debugger(_hooks.Listener):
 
 
 def can_step():
-    """Before 3.12 a thread that has a trace function of its own keeps it."""
+    """Before 3.12 a thread with a trace function of its own keeps it."""
     return MONITORED or _hooks.is_own(sys.gettrace())
 
 
 def stack_of(frame, error):
-    """Frames, innermost first. Of an exception that nobody catches: those that it came through."""
+    """Frames, innermost first. For an uncaught exception: those that it passed."""
     stack = []
     if error is not None and error[1] == "unhandled":
         trace = error[2]

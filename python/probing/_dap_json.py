@@ -1,8 +1,8 @@
-"""JSON, as much as the Debug Adapter Protocol needs: the json module maps a library into a program that did without it."""
+"""The subset of JSON that the Debug Adapter Protocol needs: the json module would load a C library into the program."""
 
 DEPTH_MAX = 100
 ESCAPES = {ord('"'): '\\"', ord("\\"): "\\\\", ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-for _code in list(range(0x20)) + list(range(0xd800, 0xe000)):  # half of a pair alone is no text in UTF-8
+for _code in list(range(0x20)) + list(range(0xd800, 0xe000)):  # half of a surrogate pair is not valid UTF-8
     ESCAPES.setdefault(_code, "\\u%04x" % _code)
 UNESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 WORDS = {"true": True, "false": False, "null": None}
@@ -26,7 +26,7 @@ def encode(value):
 
 
 def decode(text):
-    """Raises ValueError for what is no JSON."""
+    """Raises ValueError for invalid JSON."""
     try:
         value, at = parse_value(text, skip_space(text, 0), 0)
     except IndexError:

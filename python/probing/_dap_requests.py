@@ -1,4 +1,4 @@
-"""The requests of the Debug Adapter Protocol that `probing debug` answers, one method each (_dap.py has what they stand on)."""
+"""The requests of the Debug Adapter Protocol that `probing debug` answers, one method each (_dap.py has the base)."""
 import _probing
 from . import _dap, _dap_engine, _helpers, _places
 from ._dap import CAPABILITIES, FRAMES_MAX, LOOK_MS
@@ -11,7 +11,7 @@ BEGIN_TURNS = 50
 
 
 class Frame:
-    """What a frameId stands for."""
+    """The frame of a frameId."""
 
     def __init__(self, frame):
         self.frame = frame
@@ -31,7 +31,7 @@ class Requests(_dap.Session):
             said = arguments.get("token")
             if not isinstance(said, str) or not _compare_digest(said.encode("utf-8", "replace"), self.token):
                 self.over = True
-                wait = _dap.allocate_lock()  # a client that guesses has to wait
+                wait = _dap.allocate_lock()  # makes guessing slow
                 wait.acquire()
                 wait.acquire(True, 1)
                 raise Refused('the token is missing or wrong: launch.json names it as "token"')
@@ -48,7 +48,7 @@ class Requests(_dap.Session):
         self.thread_number(_probing.main_ident())
 
     def begin(self, debugger):
-        """A client that has just left may not be gone yet."""
+        """A client that has just disconnected may still be in the list."""
         wait = _dap.allocate_lock()
         wait.acquire()
         for _ in range(BEGIN_TURNS):
@@ -64,7 +64,7 @@ class Requests(_dap.Session):
         self.debugger.ready = True
 
     def do_disconnect(self, request, arguments):
-        """The program goes on at full speed, once the client has its answer (end of _dap.py). It is never ended from here."""
+        """The program continues at full speed once the client has its answer (end of _dap.py). It is never terminated from here."""
 
     def do_cancel(self, request, arguments):
         wanted, running = arguments.get("requestId"), self.running
@@ -231,7 +231,7 @@ class Requests(_dap.Session):
         return self.console_of(stop, stop.stack[0] if stop is not None else None)
 
     def place_of(self, arguments):
-        """The stop and the frame that an expression is for; (None, None): none, it is one of __main__."""
+        """The stop and the frame of an expression; (None, None): none, it is evaluated in __main__."""
         if arguments.get("frameId") is None:
             return None, None
         stop, found = self.thing_of(arguments["frameId"], Frame)
@@ -307,7 +307,7 @@ class Requests(_dap.Session):
 
 
 def trace_lines(stop):
-    """Of an exception that nobody catches: the lines that it came through, by frame."""
+    """For an uncaught exception: the lines that it passed, by frame."""
     lines, trace = {}, stop.error[2] if stop.error is not None else None
     while trace is not None:
         lines[id(trace.tb_frame)] = trace.tb_lineno

@@ -1,8 +1,8 @@
 """Values of the program as a debugger shows them: a line of text each, parts on demand and in pages.
 
-Tensors and arrays are told by shape and type: their elements may be on a device that does not answer. Of everything else that is not built in the
-program's own __repr__ is called, in the thread that stands, where a client can interrupt it. Numbers (variablesReference) stand for values that have
-parts; they are forgotten when their thread goes on.
+Tensors and arrays are shown by shape and type: their elements may be on a device that does not answer. For other objects that are not built in
+the program's own __repr__ is called, in the stopped thread, where a client can interrupt it. Numbers (variablesReference) refer to values that
+have parts; they are forgotten when their thread continues.
 """
 import sys
 
@@ -12,7 +12,7 @@ SEQUENCES, SETS = (list, tuple), (set, frozenset)
 
 
 def render(value, level=0, full=False):
-    """A bounded text. full: of a text all of it."""
+    """A bounded text. full: a string is not cut."""
     kind = type(value)
     if kind is int and value.bit_length() > 4000:
         return "<int of %d bits>" % value.bit_length()
@@ -50,7 +50,7 @@ def render_items(value, kind, level):
 
 
 def first_items(value, kind):
-    """Without a copy of all; what another thread changes meanwhile ends it."""
+    """Without copying everything; ends early if another thread changes it meanwhile."""
     found = []
     try:
         for item in value.items() if kind is dict else value:
@@ -74,7 +74,7 @@ def is_tensor(value, kind):
 
 
 def render_tensor(value, kind):
-    """Reads nothing of its memory, on whichever device that is."""
+    """Reads none of its memory, on whichever device that is."""
     if not is_tensor(value, kind):
         return None
     try:
@@ -89,7 +89,7 @@ def render_tensor(value, kind):
 
 
 def is_a(value, *kinds):
-    """As isinstance, without asking the object for its __class__: that of a proxy may raise."""
+    """Like isinstance, without asking the object for its __class__: that of a proxy may raise."""
     return issubclass(type(value), kinds)
 
 
@@ -113,7 +113,7 @@ def container_len(value):
 
 
 def own_names(value):
-    """Names and values that an object has of its own; properties are not called."""
+    """Names and values of an object's own attributes; properties are not called."""
     kind = type(value)
     if is_tensor(value, kind):
         names = ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "_version", "strides", "nbytes", "grad")
@@ -148,7 +148,7 @@ def own_names(value):
 
 
 def indexed_items(value, start, count):
-    """(name, value, key) of parts of a container from that one on."""
+    """(name, value, key) of parts of a container from that index on."""
     if is_a(value, list, tuple):
         base = list if is_a(value, list) else tuple
         items = base.__getitem__(value, slice(start, start + count))
@@ -170,11 +170,11 @@ def indexed_items(value, start, count):
 
 
 class Holder:
-    """What a number stands for: an object whose parts are shown, or the names of a frame."""
+    """What a number refers to: an object whose parts are shown, or the names of a frame."""
 
     def __init__(self, value, expression="", names=None):
         self.value, self.expression = value, expression
-        self.names = names  # of a scope: a dict of what is seen, and how to assign
+        self.names = names  # of a scope: a dict of the visible names, and how to assign
 
     def parts(self, what, start, count):
         """(name, value, expression)."""
@@ -199,7 +199,7 @@ class Holder:
         return self.names.seen_names() if self.names is not None else own_names(self.value)
 
     def assign(self, name, value):
-        """Gives a part another value."""
+        """Assigns a new value to a part."""
         if self.names is not None:
             self.names.assign(name, value)
         elif name.startswith("[") and is_a(self.value, list):

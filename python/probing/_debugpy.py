@@ -1,4 +1,4 @@
-"""`probing debug --debugpy`: debugpy itself in the process, where it can be imported. What it does to the program is debugpy's."""
+"""`probing debug --debugpy`: debugpy itself in the process, if it can be imported. Its effects on the program are debugpy's."""
 import sys
 
 from ._program import import_threading

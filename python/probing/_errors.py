@@ -1,4 +1,4 @@
-"""What code that is run from outside raised, as a text for its client, and the source lines that tracebacks show."""
+"""The traceback of code that was run from outside, as a text for its client, and its source lines."""
 import sys
 
 from ._program import apart, import_for_us
@@ -20,7 +20,7 @@ def format_error(request, kind, error, trace):
 
 
 def _read_lines(error, trace, seen):
-    """Has linecache read what the traceback will show."""
+    """Makes linecache read the lines that the traceback will show."""
     from linecache import checkcache, getlines  # as traceback does it
 
     while error is not None and id(error) not in seen:
@@ -38,7 +38,7 @@ def _is_ours(filename):
 
 
 def _format_plainly(request, kind, error, trace):
-    """As traceback does it, without importing that. Source lines of the request's own code only."""
+    """Like the traceback module, without importing it. Source lines of the request's own code only."""
     lines, source = ["Traceback (most recent call last):\n"], request.source.splitlines()
     while trace is not None:
         code, number = trace.tb_frame.f_code, trace.tb_lineno

@@ -31,7 +31,7 @@ def parse_message(text):
 
 
 def outside(text, signs, at=0):
-    """Where the first of the signs is that stands in no bracket and no string; -1."""
+    """The index of the first of these characters outside of brackets and strings; -1."""
     depth, quote = 0, ""
     while at < len(text):
         char = text[at]
@@ -75,7 +75,7 @@ def render(parts, names):
 
 
 class Names(dict):
-    """The names that a frame sees, for an expression: locals here, globals as they are asked for."""
+    """The names visible in a frame, for an expression: a copy of the locals, globals on demand."""
 
     def __init__(self, frame):
         dict.__init__(self, _helpers.frame_locals(frame, True))

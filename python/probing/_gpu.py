@@ -1,7 +1,8 @@
-"""GPU time of modules and phases: events of CUDA's around them, read back when the GPU has passed them (src/agent/probes/torch_gpu.c).
+"""GPU time of modules and phases: CUDA events around them, read when the GPU has passed them (src/agent/probes/torch_gpu.c).
 
-Called in threads of the program, in two steps of 16, with the thread's capture mode relaxed. Nothing here waits for a GPU, allocates its memory, or touches a stream that is
-captured. A pair of events belongs to one device and one stream; where the stream changes between the two, there is no row.
+Called in threads of the program, in two steps of 16, with the thread's capture mode relaxed. Nothing here waits for a GPU, allocates its memory,
+or touches a stream that is being captured. A pair of events belongs to one device and one stream; if the stream changes between the two, there is
+no row.
 """
 import sys
 from collections import deque
@@ -10,7 +11,7 @@ import _probing
 
 PENDING_MAX = 4096
 _pending = deque()  # (stage, module, step, begun, host ms, device, first event, last event, memory)
-_free = []          # events that were read, for the next ones
+_free = []  # events that were read, for reuse
 
 
 def _usable(cuda):
@@ -18,7 +19,7 @@ def _usable(cuda):
 
 
 def begin():
-    """An event in the current stream, with what tells that stream; None where there can be none."""
+    """An event in the current stream, with the stream's id; None: not possible."""
     cuda = sys.modules["torch"].cuda
     if not _usable(cuda) or len(_pending) >= PENDING_MAX:
         return None
@@ -47,7 +48,7 @@ def end(begun_by, stage, module, begun, step):
 
 
 def collect():
-    """Rows of all that the GPU has passed."""
+    """Writes the rows of all events that the GPU has passed."""
     if not _pending or not _usable(sys.modules["torch"].cuda):
         return
     while _pending and _pending[0][7].query():

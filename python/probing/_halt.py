@@ -1,8 +1,8 @@
 """`probing pause --all`: every Python thread but the main one stops at its next line, call or return (src/agent/halt.h).
 
-Up to 3.11 each thread gets a trace function in C, which takes itself out when the thread goes on; a thread that has one of its own (a debugger,
-coverage) is left alone, and named. From 3.12 on an event of sys.monitoring does it, under an id that nobody uses. A thread that is in C code
-stops when it comes back from there. Threads of probing go on, and threads that code at the prompt starts.
+Up to 3.11 each thread gets a trace function in C, which removes itself when the thread continues; a thread with one of its own (a debugger,
+coverage) is not stopped, and named. From 3.12 on an event of sys.monitoring is used, under a free tool id. A thread in C code stops when it
+returns from there. Threads of probing run on, and threads that code at the prompt starts.
 """
 import sys
 
@@ -12,8 +12,8 @@ import _probing
 from . import _helpers
 
 TURN_S = 0.005
-TOOL_IDS = (4, 3, 5, 2, 1, 0)  # those that Python reserves for nobody come first; no tool starts while its threads stand
-GRACE_MS = 5000  # beyond the limit of the pause, which the main thread itself keeps
+TOOL_IDS = (4, 3, 5, 2, 1, 0)  # first those that Python reserves for no tool; no tool can start while its threads are stopped
+GRACE_MS = 5000  # beyond the limit of the pause, which the main thread itself enforces
 
 
 class Refused(Exception):
@@ -72,7 +72,7 @@ class Halt:
         return known.LINE | known.PY_START | known.PY_RESUME | known.PY_RETURN | known.PY_YIELD | known.JUMP
 
     def look_again(self):
-        """Threads that were started meanwhile are stopped too."""
+        """Stops threads that were started meanwhile too."""
         new = [ident for ident in others() if ident not in self.idents]
         if not new:
             return
@@ -86,7 +86,7 @@ class Halt:
                     self.refused[ident] = why
 
     def wait(self, timeout_ms):
-        """Until all have stopped, but no longer than that. Those that have not: (name, where, why)."""
+        """Waits until all have stopped, but no longer than that. Returns those that have not: (name, where, why)."""
         end = _probing.milliseconds() + timeout_ms
         tick = allocate_lock()
         tick.acquire()
@@ -105,7 +105,7 @@ class Halt:
         return _helpers.Thread(0, ident, None).name, why
 
     def keep(self):
-        """The main thread's sign of life. False: the threads have gone on by themselves."""
+        """Tells the agent that the main thread is alive. False: the threads were released by the limit."""
         return self.over or _probing.halt_keep(self.limit_ms)
 
     def end(self):
@@ -123,7 +123,7 @@ class Halt:
 
 
 def has_audit_hooks():
-    """sys.audit looks at its argument only where there is a hook."""
+    """sys.audit reads its argument only if there is a hook."""
     try:
         sys.audit(None)
     except TypeError:

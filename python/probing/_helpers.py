@@ -1,7 +1,7 @@
-"""What the prompt lends besides the names of the program: threads(), frames(), frame(), modules(), tensors(), source(), help().
+"""The functions of the prompt besides the names of the program: threads(), frames(), frame(), modules(), tensors(), source(), help().
 
-They look and change nothing. What they give is shown as a table; rows hold no tensor, module or frame alive, but describe it, so that a value
-that was shown does not keep the program's memory.
+They change nothing. Results are shown as tables; rows describe a tensor, module or frame without holding a reference, so that a shown value does
+not keep the program's memory.
 """
 import sys
 
@@ -50,14 +50,14 @@ class Text(str):
 
 
 class Row:
-    """What was seen, and a weak reference to the thing itself."""
+    """Facts about an object, and a weak reference to it."""
 
     def __init__(self, weak, **seen):
         self.__dict__.update(seen)
         self._thing = weak
 
     def get(self):
-        """The thing, None if it is gone."""
+        """The object, None if it is gone."""
         return self._thing and self._thing()
 
     def __repr__(self):
@@ -88,7 +88,7 @@ class Thread:
 
 
 class Frame:
-    """A frame of the program as it is now; its function may go on meanwhile."""
+    """A frame of the program at this moment; its function may go on meanwhile."""
 
     def __init__(self, frame, depth):
         self.depth, self.function, self.file, self.line = depth, frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno
@@ -109,7 +109,7 @@ class Frame:
 
 
 def live_threads():
-    """(ident, frame or None) of the threads of the program, the main thread first, without those in which a prompt runs."""
+    """(ident, frame or None) of the threads of the program, the main thread first, without those that run a prompt."""
     main, own = _probing.main_ident(), set(_sinks())
     own.add(get_ident())
     found = [item for item in all_threads() if item[0] not in own]
@@ -117,8 +117,8 @@ def live_threads():
 
 
 def all_threads(which=None):
-    """(ident, innermost frame or None) of every thread. Without a GIL Python itself has to stop them, which it cannot beside
-    another interpreter. The agent checks its knowledge of frames against this function, whose first local is its argument."""
+    """(ident, innermost frame or None) of every thread. Without a GIL Python itself must stop them, which is impossible beside another
+    interpreter. The agent checks its layout of frames against this function, whose first local is its argument."""
     if "free-threading" in sys.version:
         others = {"_interpreters", "_xxsubinterpreters", "concurrent.interpreters"}.intersection(sys.modules)
         return [] if others else list(sys._current_frames().items())
@@ -138,8 +138,8 @@ def frames_of(ident):
 
 
 def frame_locals(frame, ended=False):
-    """The variables of a frame, in a dict of its own for a function. f_locals of a function would up to 3.12 overwrite what exec() left.
-    ended: its function is over, so that nothing changes them meanwhile."""
+    """The variables of a frame, for a function in a new dict. f_locals of a function would up to 3.12 overwrite what exec() left. ended: its
+    function has ended, so they do not change meanwhile."""
     if not frame.f_code.co_flags & CO_OPTIMIZED:
         return frame.f_globals if frame.f_code.co_name == "<module>" else frame.f_locals
     if sys.version_info >= (3, 13):
@@ -200,7 +200,7 @@ def tensors():
     found, rows = _objects.Found(torch_of("tensors()"), True), []
     for address, record in found.tensors.items():
         fields = record.split("\t")
-        if len(fields) > 1:  # not of somebody's class
+        if len(fields) > 1:  # not of another class
             rows.append(Row(found.refs[address], bytes=int(fields[4]), shape=_objects.sizes_of(fields[1]), dtype=fields[2], device=fields[3], grad=fields[5] == "1"))
     return Table(["bytes", "shape", "dtype", "device", "grad"], sorted(rows, key=lambda row: -row.bytes))
 
@@ -216,7 +216,7 @@ def modules():
 
 
 def notes():
-    """What happened while nobody was there to be told."""
+    """Messages about events while no client was connected."""
     return Text("\n".join(_probing.shared.get("notes", ())) or "(none)")
 
 
@@ -248,7 +248,7 @@ class Leave:
 
 def make(session):
     def help(*things):
-        """Of the prompt, or of an object."""
+        """Help on the prompt, or on an object."""
         if not things:
             return Text(session.help())
         import_for_us("pydoc")

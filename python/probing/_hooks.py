@@ -1,10 +1,10 @@
-"""Where the running program calls us: the one engine that trace, break, watch and the debugger stand on. sys.monitoring from 3.12 on, with events of
+"""The one mechanism by which the running program calls us, for trace, break, watch and the debugger: sys.monitoring from 3.12 on, with events of
 single functions; before that a trace function (_tracing.py).
 
 A function (its code object) is hooked for calls (src/agent/module_trace.c records them), for the functions that it calls, and for places: lines
-of it, and its end (_places.py). Listeners hear of events of all functions. What is hooked is kept in _probing.shared, since this module goes with the
-agent while a thread may still be inside a hook. The agent has a thread of ours take away what has run out (end_due), and at detach everything
-(clear_all). In a forked child nobody does: hooks take themselves out.
+of it, and its end (_places.py). Listeners get events of all functions. Hooks are kept in _probing.shared, since this module ends with the agent
+while a thread may still be inside a hook. A thread of the agent removes expired hooks (end_due), and at detach everything (clear_all). In a
+forked child hooks remove themselves.
 """
 import sys
 
@@ -15,33 +15,33 @@ import _probing
 from ._program import at_detach, is_of_program
 
 MONITORED = sys.version_info >= (3, 12)
-FREE_THREADED = "free-threading" in sys.version  # stacks of threads that run cannot be walked
-TOOLS = (4, 3, 0)  # numbers that PEP 669 gives to nobody, then that of debuggers
+FREE_THREADED = "free-threading" in sys.version  # stacks of running threads cannot be walked
+TOOLS = (4, 3, 0)  # ids that PEP 669 reserves for no tool, then that of debuggers
 OWN_TRACE = "the main thread has a trace function of its own (a debugger, coverage), and before Python 3.12 there is one only"
 GENERATOR = 0x20 | 0x80 | 0x200  # of a code's flags: a generator, a coroutine, an asynchronous generator
 
 
 class Refused(Exception):
-    """What a person asked for cannot be had; the text says why."""
+    """A request cannot be fulfilled; the text says why."""
 
 
 class Hooked:
-    """What a function is hooked for."""
+    """The hooks of a function."""
 
     def __init__(self, code):
         self.code, self.calls, self.callees = code, False, None
-        self.places = ()  # of _places.py; replaced as a whole, since threads go through it meanwhile
+        self.places = ()  # of _places.py; replaced as a whole, since threads iterate over it meanwhile
 
     def is_idle(self):
         return not self.calls and self.callees is None and not self.places
 
 
 class Listener:
-    """Hears of events of all functions, in the thread of the program. finds, starts and line say whether it wants to hear of that code, function or
-    line again; each is asked for once more when listeners change (update)."""
+    """Gets events of all functions, in the thread of the program. finds, starts and line return whether it wants further events of that code,
+    function or line; each is called once more when listeners change (update)."""
 
     def wanted(self):
-        """Which events: "finds" (each code once), "starts", "lines", "raises", "unwinds"."""
+        """The wanted events: "finds" (each code once), "starts", "lines", "raises", "unwinds"."""
         return ()
 
     def finds(self, code):
@@ -65,7 +65,7 @@ class Listener:
 
 
 def state():
-    """Of this process. That of a parent is left to it, but for the events, which a child inherits."""
+    """The hooks of this process. A parent's are left to it, except for the events, which a child inherits."""
     found = _probing.shared.get("hooks")
     if found is None or found["pid"] != getpid():
         if found is not None:
@@ -81,7 +81,7 @@ def is_on(now):
 
 
 def here():
-    """What is hooked, in a callback. None: nothing is; in a forked child its parent's hooks are taken out."""
+    """The hooks, for a callback. None: there are none; in a forked child its parent's hooks are removed."""
     now = _probing.shared.get("hooks")
     if now is None or now["generation"] != _probing.detached():
         return None
@@ -94,8 +94,8 @@ def here():
 
 
 class Changing:
-    """Holds the lock. Code of the program that this thread runs meanwhile (a signal's handler, a finalizer) does not come to places, and so not
-    to this lock. Not waits: in a thread of the program that may be in here already; held is false where it was not had."""
+    """Holds the lock. Code of the program that this thread runs meanwhile (a signal handler, a finalizer) does not reach places, and so not this
+    lock. waits false: in a thread of the program that may hold it already; then held may be false."""
 
     def __init__(self, now, waits=True):
         self.now, self.waits, self.held = now, waits, False
@@ -118,7 +118,7 @@ class Changing:
 # --- sys.monitoring
 
 def callbacks():
-    """Of the two tools, since an event of a tool has one function, and that of calls is C code: {role: [(event, function)]}."""
+    """The two tools, since an event of a tool has one function, and that of calls is C code: {role: [(event, function)]}."""
     events = sys.monitoring.events
     return {"calls": [(events.PY_START, _probing.call_starts), (events.PY_RETURN, _probing.call_returns), (events.PY_YIELD, _probing.call_yields),
                       (events.PY_RESUME, _probing.call_resumes), (events.PY_UNWIND, _probing.call_unwinds), (events.CALL, on_call)],
@@ -127,7 +127,7 @@ def callbacks():
 
 
 def tool_of(now, role):
-    """The tool's number; takes one where there is none yet."""
+    """The tool's id; takes a free one if there is none yet."""
     mon = sys.monitoring
     if role not in now["tools"]:
         for tool in TOOLS if role == "calls" else (3, 4, 0):
@@ -168,7 +168,7 @@ def wanted_events(hooked, role):
 
 
 def set_events(now, hooked):
-    """The events of one function. First none: places that were taken out by DISABLE come back only so."""
+    """Sets the events of one function. First none: only so do places come back that DISABLE has removed."""
     mon = sys.monitoring
     for role in ("calls", "places"):
         wanted = wanted_events(hooked, role)
@@ -178,17 +178,17 @@ def set_events(now, hooked):
             mon.set_local_events(tool_of(now, role), hooked.code, wanted)
             if role == "places" and now["wide"].intersection(WIDE_LINES):  # those events stay on in between
                 mon.restart_events()
-    # That a function is left by an exception is an event of all functions only: it is asked for as long as calls are traced.
+    # That a function is left by an exception is an event of all functions only: it is on as long as calls are traced.
     if "calls" in now["tools"]:
         unwinds = any(each.calls for each in now["hooked"].values())
         mon.set_events(now["tools"]["calls"], mon.events.PY_UNWIND if unwinds else 0)
 
 
-WIDE_LINES = ("lines", "finds") if FREE_THREADED else ("lines",)  # else functions that run already are found on the stacks
+WIDE_LINES = ("lines", "finds") if FREE_THREADED else ("lines",)  # else running functions are found on the stacks
 
 
 def set_wide(now):
-    """The events of all functions, as listeners want them."""
+    """Sets the events of all functions that listeners want."""
     wide = now["wide"] = frozenset(kind for each in now["listeners"] for kind in each.wanted())
     now["plain"].clear()
     now["followers"] = [each for each in now["listeners"] if {"raises", "unwinds", "lines"}.intersection(each.wanted())]
@@ -202,7 +202,7 @@ def set_wide(now):
     if wanted or "places" in now["tools"]:
         mon.set_events(tool_of(now, "places"), wanted)
     if wanted & (mon.events.PY_START | mon.events.LINE):
-        mon.restart_events()  # what was taken out is asked for again, once
+        mon.restart_events()  # events that were disabled come once more
 
 
 def end_idle_tools(now):
@@ -213,7 +213,7 @@ def end_idle_tools(now):
 
 
 def on_call(code, offset, function, argument):
-    """Never raises anything of ours: what goes through is what a signal handler of the program raised in here."""
+    """Never raises an exception of ours: only one that a signal handler of the program raised in here."""
     try:
         now = here()
         hooked = now and now["hooked"].get(id(code))
@@ -227,7 +227,7 @@ def on_call(code, offset, function, argument):
 
 
 def on_line(code, line):
-    """Before a line of a hooked function, or of any. Lines at which nobody wants to hear go silent."""
+    """Before a line of a hooked function, or of any. Lines that nobody wants are disabled."""
     now = here()
     if now is None:
         return sys.monitoring.DISABLE
@@ -302,7 +302,7 @@ def is_own(function):
 
 
 def tell(function, *arguments):
-    """Calls a function of ours in the thread of the program. Code that it runs (a condition) does not come to places itself. None: it was not called."""
+    """Calls a function of ours in the thread of the program. Code that it runs (a condition) does not reach places. None: it was not called."""
     inside, ident = _probing.shared["hooks"]["inside"], get_ident()
     if ident in inside:
         return None
@@ -319,7 +319,7 @@ def tell(function, *arguments):
 
 
 def ask(now, name, *arguments):
-    """Has listeners hear of an event. Whether one of them wants to hear of it there again, or could not be asked now."""
+    """Passes an event to listeners. Returns whether one of them wants it again, or could not be called now."""
     again = False
     for each in now["listeners"]:
         answer = tell(getattr(each, name), *arguments)
@@ -328,15 +328,15 @@ def ask(now, name, *arguments):
 
 
 def note(text):
-    """Kept for notes() of a prompt: nothing may be printed in somebody's program."""
+    """Kept for notes() of a prompt: nothing may be printed in the program."""
     kept = _probing.shared.setdefault("notes", [])
     kept.append(text)
     del kept[:-100]
 
 
 def listen(listener):
-    """Events of all functions, from now on. Before 3.12 the main thread is not waited for; listener.main_refuses() is called there where that has a
-    trace function of its own."""
+    """Turns on events of all functions. Before 3.12 the main thread is not waited for; listener.main_refuses() is called there if it has a trace
+    function of its own."""
     settle_generation()
     now = state()
     with Changing(now):
@@ -362,7 +362,7 @@ def unlisten(listener):
 
 
 def update(listener):
-    """What it wants has changed."""
+    """The listener wants other events now."""
     now = state()
     with Changing(now):
         if listener in now["listeners"]:
@@ -378,7 +378,8 @@ def tracing():
 
 
 def beside(frame, event, argument):
-    """For a trace function of ours that steps (_pause.py) in place of that of _tracing.py: does what that would do. Whether the frame is hooked."""
+    """For a trace function of ours that steps (_pause.py) in place of that of _tracing.py: does the work of that one. Returns whether the frame
+    is hooked."""
     now = _probing.shared.get("hooks")
     if MONITORED or now is None or not is_on(now):
         return False
@@ -386,19 +387,19 @@ def beside(frame, event, argument):
 
 
 def thread_function():
-    """The trace function that a thread goes back to after steps."""
+    """The trace function to restore in a thread after steps."""
     now = _probing.shared.get("hooks")
     return None if MONITORED or now is None or now["pid"] != getpid() or not is_on(now) else tracing().in_thread
 
 
 def reach_frames():
-    """Functions that this thread is in get their trace function back, after steps."""
+    """After steps: the functions that this thread is in get their trace function back."""
     if not MONITORED and here() is not None:
         tracing().reach_thread(state(), get_ident())
 
 
 def pend(function, turns=100):
-    """_probing.pend, which an earlier call that is about to return holds up for a moment."""
+    """_probing.pend, retried while an earlier call is about to return."""
     wait = allocate_lock()
     wait.acquire()
     while not _probing.pend(function):
@@ -410,12 +411,13 @@ def pend(function, turns=100):
 
 
 def main_calls():
-    """What the main thread is to call, and whether the interpreter was told to, or does so now."""
+    """The functions for the main thread to call, and whether the interpreter was asked to, or does so now."""
     return _probing.shared.setdefault("main calls", {"calls": [], "told": False, "runs": False})
 
 
 def in_main(function, turns=100):
-    """Has the main thread call function(frame) when it next can, after those that wait there already: one call of the interpreter's does for all."""
+    """Has the main thread call function(frame) as soon as it can, after those already waiting: one pending call of the interpreter runs all of
+    them."""
     waiting = main_calls()
     waiting["calls"].append((getpid(), function))
     if waiting["told"] or waiting["runs"]:
@@ -439,7 +441,7 @@ def run_main_calls():
 
 
 def drop_main_calls(name):
-    """Those of that name are not wanted any more. Where none is left a pause may come in their place."""
+    """Removes those of that name. If none is left a pause may take their place."""
     waiting = main_calls()
     waiting["calls"][:] = [each for each in waiting["calls"] if each[1].__name__ != name]
     if waiting["told"] and not waiting["calls"]:
@@ -448,9 +450,9 @@ def drop_main_calls(name):
 
 
 def hook(code, change, waits=True, begins=True):
-    """Calls change with what the function is hooked for, and has Python do it. A sentence for a person, or "". Not waits: in a thread of the
-    program, where a signal's handler may come to this while its thread is in here already; None: it was not done. Not begins: before 3.12 the
-    main thread has its trace function already, or is not to be waited for."""
+    """Calls change with the hooks of the function, and applies them. Returns a sentence for a person, or "". waits false: in a thread of the
+    program, whose signal handler may get here while its thread holds the lock; None: not done. begins false: before 3.12 the main thread has its
+    trace function already, or must not be waited for."""
     now = state()
     with Changing(now, waits) as changing:
         if not changing.held:
@@ -475,7 +477,7 @@ def hook(code, change, waits=True, begins=True):
 
 
 def begin_and_wait():
-    """Before 3.12: the main thread gets its trace function. A sentence for a person, or ""."""
+    """Before 3.12: sets the main thread's trace function. Returns a sentence for a person, or ""."""
     return "" if MONITORED else tracing().begin_and_wait(state())
 
 
@@ -485,7 +487,7 @@ def put_back(now, hooked, had):
 
 
 def settle_generation():
-    """What an agent before this one left is taken away first."""
+    """First removes what an earlier agent left."""
     now = state()
     with Changing(now):
         if now["generation"] != _probing.detached():
@@ -519,7 +521,7 @@ def change_hook(code, change):
 
 
 def clear(now):
-    """Everything off."""
+    """Removes everything."""
     for name in ("traced", "breaks", "watches", "places", "searched places"):
         _probing.shared.get(name, {}).clear()
     for hooked in list(now["hooked"].values()):
@@ -533,7 +535,7 @@ def clear(now):
 
 
 def clear_all():
-    """At detach. What a callback meets meanwhile is taken for nothing (here)."""
+    """At detach. Callbacks that run meanwhile find nothing (here)."""
     now = _probing.shared.get("hooks")
     if now is not None and now["pid"] == getpid():
         with Changing(now):
@@ -541,7 +543,7 @@ def clear_all():
 
 
 def at_end(function):
-    """function(ms) ends what is due by then, and returns when it is next to be called, 0 for never. It is called now too."""
+    """function(ms) ends what is due by then, and returns when to call it next, 0 for never. It is also called now."""
     ends = state()["ends"]
     if function.__name__ not in [each.__name__ for each in ends]:
         ends.append(function)

@@ -1,8 +1,8 @@
-"""`probing inspect`: one object of the program, told without calling code of the program's.
+"""`probing inspect`: describes one object of the program without calling code of the program.
 
-The answer is a line for the tool, then a text for a person or JSON. What is in a tensor or an array is not read here: the line tells where its
-numbers lie, and the tool reads them from outside, while the channel is open and keeps the object alive. So nothing is allocated, no operation
-of torch runs, nothing waits for a GPU, and memory that the program gives back meanwhile is a read that fails.
+The answer is a line for the tool, then a text for a person or JSON. The contents of a tensor or an array are not read here: the line has the
+address of its data, and the tool reads them from outside, while the channel is open and keeps the object alive. So nothing is allocated, no
+operation of torch runs, nothing waits for a GPU, and memory freed meanwhile is only a failed read.
 """
 import sys
 
@@ -14,15 +14,15 @@ from ._hooks import Refused
 from ._program import gc_module
 
 FIELDS_MAX, REFERRERS_MAX, MODULES_MAX, KEEP_MS = 40, 12, 20000, 600000
-IMMORTAL = 1 << 29  # as many references has what Python never frees
-OURS = 3  # references while it is described: of getrefcount, of describe, of serve_control
+IMMORTAL = 1 << 29  # objects that Python never frees have at least as many references
+OURS = 3  # references during the description: of getrefcount, of describe, of serve_control
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_state_dict_hooks", "_load_state_dict_pre_hooks")
 DTYPES = frozenset("""uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool float8_e5m2 float8_e4m3fn
     complex64 complex128""".split())
 
 
 class Silent:
-    """In place of a front: what an expression prints is not part of the answer."""
+    """Used as a front: the output of an expression is not part of the answer."""
 
     def output(self, stream, text):
         return True
@@ -48,7 +48,7 @@ def resolve(channel, text):
 
 
 def in_function(expression, function):
-    """Of the innermost call of that function which runs now, the main thread's first."""
+    """The innermost running call of that function, the main thread's first."""
     code = _watch.compile_path(expression)
     for ident, _ in _helpers.live_threads():
         for frame in _helpers.frames_of(ident):
@@ -61,7 +61,7 @@ def in_function(expression, function):
 # --- what is told of it
 
 class Told:
-    """Pairs of a name and what is told, in order; a list is a table of rows."""
+    """Pairs of a name and a value, in order; a list is a table of rows."""
 
     def __init__(self):
         self.pairs = []
@@ -95,7 +95,7 @@ def short(value):
 
 
 def told_value(name, value):
-    """A field as a text; what may be a secret is not told."""
+    """A field as a text; possible secrets are masked."""
     if type(name) is str and type(value) in (str, bytes) and _probing.is_secret(name):
         return '"***"'
     return _trace.text_of(_trace.plain(value))
@@ -114,7 +114,7 @@ def describe(told, value, referrers):
         describe_module(told, torch, value)
     else:
         told.add("value", told_value(None, value))
-    if not isinstance(getattr(kind, "__sizeof__", None), _trace.FUNCTION):  # else it would be code of the program's
+    if not isinstance(getattr(kind, "__sizeof__", None), _trace.FUNCTION):  # else it would be code of the program
         told.add("own bytes", sys.getsizeof(value))
     references = sys.getrefcount(value) - OURS
     told.add("references", references if references < IMMORTAL else None)
@@ -125,7 +125,7 @@ def describe(told, value, referrers):
 
 
 def describe_tensor(told, torch, value, kind):
-    """Where its numbers are, for the tool; "" where they are not read."""
+    """The address and layout of its data, for the tool; "": not read."""
     guard = getattr(torch._C, "DisableTorchFunction", None)
     if guard is None:
         return ""
@@ -177,7 +177,7 @@ def where_line(address, dtype, size, shape, strides):
 
 
 def describe_module(told, torch, module):
-    """Reads the dicts that torch keeps for a module: named_parameters() may be the program's."""
+    """Reads the dicts that torch keeps for a module: named_parameters() may be overridden by the program."""
     parts, seen, own, todo = 0, {}, [], [("", module)]
     met = set()
     while todo and parts < MODULES_MAX:
@@ -215,7 +215,7 @@ def function_text(function):
 
 
 def fields_of(value, kind):
-    """Of an object its attributes, of a container its first items; nobody's __getattr__ is asked."""
+    """The attributes of an object, the first items of a container; no __getattr__ is called."""
     rows = []
     if issubclass(kind, dict):
         rows = [(_trace.text_of(_trace.plain(key)), key, item) for key, item in first(dict.items(value))]
@@ -227,7 +227,7 @@ def fields_of(value, kind):
     except Exception:
         names = None
     if type(names) is dict:
-        ours = "_parameters" in names and "_modules" in names  # torch's own fields of a module are told above
+        ours = "_parameters" in names and "_modules" in names  # torch's own fields of a module are shown above
         rows += [(str(name), name, item) for name, item in first(list(names.items())) if not (ours and str(name).startswith("_"))]
     for base in kind.__mro__[:-1]:
         for name, member in list(base.__dict__.items()):
@@ -249,7 +249,7 @@ def first(items):
 
 
 def find_referrers(value):
-    """The collector's walk over its objects, with the GIL: some 50 ms for a million. Variables of running functions are not among them."""
+    """The collector's walk over its objects, with the GIL: some 50 ms for a million. Variables of running functions are not included."""
     return [{"what": what} for what in _probing.referrers(gc_module().get_referrers, value, REFERRERS_MAX)]
 
 
@@ -272,7 +272,7 @@ def serve_control(arguments, channel):
     channel.write(("ok %s\n%s\n%s\0" % (where, name.replace("\n", " "), body)).encode("utf-8", "backslashreplace"))
     if where:
         try:
-            channel.read(KEEP_MS)  # until the tool has read: it keeps the object, and says nothing more
+            channel.read(KEEP_MS)  # until the tool has read the data: this keeps the object alive
         except KeyboardInterrupt:
             pass
     value = None

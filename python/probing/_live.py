@@ -38,7 +38,7 @@ def send(request):
             continue
         try:
             text = _table(full, function, columns)
-        except KeyboardInterrupt:  # the agent's: its time is over
+        except KeyboardInterrupt:  # by the agent: the query's time is over
             request.send(1, "E\t%s\tthe function %s did not return in time\n" % (full, _escape(name_of(function))))
             raise
         except Exception as error:
@@ -61,7 +61,7 @@ def _table(full, function, columns):
 
 
 def _rows(given, columns):
-    """Column names, and a list of values for each row: of dicts, objects with fields, or tuples where the columns are known."""
+    """Column names, and a list of values for each row: from dicts, objects with fields, or tuples if the columns are known."""
     if isinstance(given, dict):
         given = [given]
     found, names = [], list(columns or ())

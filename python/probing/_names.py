@@ -1,4 +1,4 @@
-"""The names that code run from outside sees: __main__ as it is now, and what is lent to it."""
+"""The names for code run from outside: those of __main__, and additional ones."""
 import builtins
 import sys
 
@@ -10,12 +10,12 @@ OWN_NAMES = ("__name__", "__builtins__")
 
 
 class Names(dict):
-    """The globals of a request's code: __main__ as it is now, then what is lent; assignments reach __main__ at once.
+    """The globals of a request's code: the present names of __main__, then additional ones; assignments reach __main__ at once.
 
-    Code asks a dict of its own type by __getitem__, which answers with what is true now. But for a class body, which
-    looks inside on every version, and what is in INSIDE: for those (copy) the dict holds a copy of all names from the beginning. What is in there and
-    not as at the beginning was put there by a `global` statement, which stores past __setitem__. A name that is
-    lent (a local of running code) cannot be given to anybody: an assignment to it is kept here, and ends with the code."""
+    Code reads a dict subclass by __getitem__, which returns the present value. Exceptions are class bodies, which read the dict itself on every
+    version, and the functions in INSIDE: for those (copy) the dict holds a copy of all names from the beginning. Entries that differ from the
+    beginning were put there by a `global` statement, which stores without __setitem__. An additional name (a local of running code) cannot be
+    assigned: an assignment to it is kept here, and ends with the code."""
 
     def __init__(self, copy, own_print):
         self.own_print = own_print
@@ -29,8 +29,8 @@ class Names(dict):
         dict.__init__(self, self.first)
 
     def lent(self):
-        """The names that are lent, not older than a moment: a loop in an eval sees the program move on. Only names: the values belong
-        to the program, and are asked for one by one."""
+        """The additional names, refreshed after a moment: a loop in an eval sees the program move on. Only names: the values belong to the
+        program, and are read one by one."""
         now = _probing.milliseconds()
         if not self.ended and (self.known_at is None or now - self.known_at > FRESH_MS):
             modules = [name for name in ("gc", "sys", "torch") if name != "torch" or name in sys.modules]
@@ -103,7 +103,7 @@ class Names(dict):
         return [(name, self[name]) for name in self if name in self]
 
     def end(self):
-        """Gives __main__ what `global` statements did, and lets go of everything. Returns names that were kept here."""
+        """Stores in __main__ what `global` statements did, and releases everything. Returns names that were kept here."""
         main, kept = main_globals(), sorted(self.kept)
         for name, value in list(dict.items(self)):
             if name not in self.kept and name not in OWN_NAMES and value is not self.first.get(name, self):
@@ -119,6 +119,6 @@ class Names(dict):
 
 
 def frame_local(name):
-    """A local of the functions that the main thread executes; None: a list of their names. The agent checks its knowledge of frames against
-    this function, whose first local is its argument."""
+    """A local of the functions that the main thread executes; None: a list of their names. The agent checks its layout of frames against this
+    function, whose first local is its argument."""
     return _probing.local(name, stdlib())

@@ -1,9 +1,9 @@
-"""Live objects of torch: the tables python.modules, python.tensors and python.optimizers (_live.py asks for them), and tensors() and modules() of the
+"""Live objects of torch: the tables python.modules, python.tensors and python.optimizers (for _live.py), and tensors() and modules() of the
 prompt.
 
-The objects are found and described by C code (src/agent/objects.c) in slices of 2 ms, between which the program runs. It gives text alone: nothing here
-holds an object of the program, so none ends in our thread. What is kept of the text is strings in a few dicts, which the garbage collector does not count:
-a table of many rows begins no collection of the program's garbage in our thread.
+C code finds and describes the objects (src/agent/objects.c) in slices of 2 ms, between which the program runs. It returns only text: nothing here
+holds an object of the program, so none is destroyed in our thread. The text is kept as strings in a few dicts, which the garbage collector does
+not count: a table of many rows starts no collection of the program's garbage in our thread.
 """
 import sys
 
@@ -12,10 +12,10 @@ from ._live import BOOL, FLOAT64, INT64, STRING, _escape
 from ._program import gc_module
 
 MOST_SECONDS, MOST_ROWS, MOST_DEEP = 8.0, 100000, 100
-SLICE_US, LONGEST_US = 2000, 20000  # for which the GIL is held, at first and after some time
+SLICE_US, LONGEST_US = 2000, 20000  # the GIL is held so long per slice, at first and at most
 LONGER = 0.5  # seconds after which slices get twice as long
-MOST_WALKS = 3  # when the program freezes or thaws its objects meanwhile
-REST = 0.0005  # seconds between two slices, for those that wait for the GIL
+MOST_WALKS = 3  # if the program freezes or unfreezes its objects meanwhile
+REST = 0.0005  # seconds between two slices, for threads that wait for the GIL
 OVER = 4  # the stage after the last
 PART = "\x1e"
 GETTERS = ("shape", "dtype", "device", "requires_grad"), ("numel", "element_size", "_is_view")
@@ -31,12 +31,12 @@ OPTIMIZERS = (("name", STRING), ("class", STRING), ("groups", INT64), ("paramete
 # --- the walk
 
 def walk(types, plain, getters, refs=None):
-    """Texts of records, a slice each. types: of tensors, modules, optimizers, others; None for those that are not looked for."""
+    """Texts of records, a slice each. types: of tensors, modules, optimizers, others; None: not wanted."""
     import time
 
     gc = gc_module()
     functions = gc.get_objects, gc.disable, gc.enable, gc.isenabled
-    if any(type(each) is not type(len) for each in functions):  # code of the program's would run in the middle of a slice
+    if any(type(each) is not type(len) for each in functions):  # code of the program would run in the middle of a slice
         raise LookupError("the program has replaced functions of the module gc")
     mark, slice_us = _probing.objects_mark(), SLICE_US
     begun = time.monotonic()
@@ -64,7 +64,7 @@ def walk(types, plain, getters, refs=None):
 
 
 def references(kind, getter=None):
-    """Weak references to the objects of a type and of those below it; with a getter, a C function, what it gives of each."""
+    """Weak references to the objects of a type and its subclasses; with a getter, a C function, its result for each."""
     found = []
     for _ in walk((None, None, None, kind), (None, None), getter, found):
         pass
@@ -77,7 +77,7 @@ def torch_here():
 
 
 class Found:
-    """What was found: records by address, without their first two fields; with `refs`, weak references by address too."""
+    """The records by address, without their first two fields; with `refs`, weak references by address too."""
 
     def __init__(self, torch, with_refs=False):
         if "free-threading" in sys.version:
@@ -98,7 +98,7 @@ class Found:
                 del refs[:]
 
     def tensor(self, address):
-        """[class, shape, dtype, device, bytes, requires_grad, is_view], or what is known of these."""
+        """[class, shape, dtype, device, bytes, requires_grad, is_view], as far as known."""
         return self.tensors.get(address, "").split("\t")
 
     def parts(self, record, letter):
@@ -130,7 +130,7 @@ def sizes_of(shape):
 
 
 def count_of(tensor):
-    """How many numbers it has."""
+    """Its number of elements."""
     count = 1
     for size in sizes_of(tensor[1]) if len(tensor) > 1 else ():
         count *= size
@@ -142,7 +142,7 @@ def bytes_of(tensor):
 
 
 def common(tensors, field):
-    """What all have in common; several are counted."""
+    """The common value, or how many different ones."""
     kinds = {tensor[field] for tensor in tensors if len(tensor) > field}
     return None if not kinds else kinds.pop() if len(kinds) == 1 else "%d kinds" % len(kinds)
 

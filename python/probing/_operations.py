@@ -1,8 +1,8 @@
-"""Which operation a line of the program makes on a variable, by its source: what `watch` says of a change in place.
+"""Finds the operation that a line of the program applies to a variable, from its source: for `watch`, when a value changes in place.
 
-torch tells that a tensor was changed (_version), not by what; a subclass or a mode that heard of its operations would change what the program computes. So
-the name is taken from the text of the line: a method (add_), a sign (+=, []=), or else the calls that the line makes (step()), one of which did it. Read once,
-in a thread of ours, when a watch begins: nothing of this runs in the program's.
+torch counts changes of a tensor (_version), but does not say which operation made them; a subclass or a mode that intercepts operations would
+change what the program computes. So the name is taken from the text of the line: a method (add_), an operator (+=, []=), or else the calls in the
+line (step()), one of which did it. Read once, in a thread of ours, when a watch begins: nothing of this runs in the program's threads.
 """
 from . import _places
 from ._program import lines_of_file
@@ -13,7 +13,7 @@ SIGNS = {"Add": "+=", "Sub": "-=", "Mult": "*=", "Div": "/=", "FloorDiv": "//=",
 
 
 def operations_of(code, expression):
-    """{line: text} of the lines of the function that call something or assign to a part; {}: its source is not there."""
+    """{line: text} of the lines of the function that call something or assign to a part; {}: no source."""
     tree, before = parse(code)
     found, todo = {}, [tree] if tree is not None else []
     while todo:
@@ -29,13 +29,13 @@ def operations_of(code, expression):
 
 
 def parse(code):
-    """The tree of the function's source, and how many lines of the file are before it."""
+    """The tree of the function's source, and the number of lines before it in the file."""
     first, last = code.co_firstlineno, max(_places.lines_of(code) or [0])
     lines = lines_of_file(code.co_filename)[first - 1:min(last, first + LINES_MAX) + MORE_MAX]
     if not lines:
         return None, 0
     inside = lines[0][:1] in " \t"
-    for end in range(last - first + 1, len(lines) + 1):  # the last line that has code need not be the last of its statement
+    for end in range(last - first + 1, len(lines) + 1):  # the last line with code need not be the last of its statement
         try:
             return compile(("if 1:\n" if inside else "") + "".join(lines[:end]), "<watch>", "exec", 0x400, True), first - 1 - inside  # PyCF_ONLY_AST
         except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -44,7 +44,7 @@ def parse(code):
 
 
 def operations(node):
-    """[(what it is made on, its name)] of one node."""
+    """[(its object, its name)] of one node."""
     kind = type(node).__name__
     if kind == "AugAssign":
         on = node.target.value if type(node.target).__name__ == "Subscript" else node.target
@@ -72,13 +72,13 @@ def spelled(node):
 
 
 def told(found, code):
-    """Those that are made on the variable itself; else all, since it may have another name there."""
+    """The operations on the variable itself; else all, since it may have another name there."""
     names = [text for on, text in found if on] or [text for _, text in found]
     names = sorted(name for name in set(names) if is_in(name, code))
     return ", ".join(names[:NAMES_MAX] + (["..."] if len(names) > NAMES_MAX else [])) or None
 
 
 def is_in(name, code):
-    """A file may have changed since it was loaded: a name that the code does not have is not said."""
+    """A file may have changed since it was loaded: names that the code does not have are dropped."""
     word = name.partition("(")[0]
     return not word.isidentifier() or word in code.co_names or word in code.co_varnames or word in code.co_freevars

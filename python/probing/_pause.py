@@ -1,9 +1,9 @@
-"""`probing pause`: the main thread stops between two bytecodes and serves a prompt in the frame it is in.
+"""`probing pause`: the main thread stops between two bytecodes and serves a prompt in its current frame.
 
-The agent asks Python to call Pause.stop in the main thread. That waits for a client, in short turns so that the program's signal handlers run,
-and talks to it until the client lets the program go on. Steps are made with sys.settrace in the main thread alone, and not at all where the
-program, a debugger or a coverage tool has a trace function there. A pause without a client, or with one that says nothing, ends after a limit.
-`pause --all` stops the other threads too (_halt.py).
+The agent makes Python call Pause.stop in the main thread. It waits for a client, in short turns so that the program's signal handlers run, and
+serves it until the client lets the program continue. Steps use sys.settrace in the main thread only, and are refused if the program, a debugger
+or a coverage tool has a trace function there. A pause without a client, or with a silent one, ends after a limit. `pause --all` stops the other
+threads too (_halt.py).
 """
 import sys
 
@@ -22,8 +22,8 @@ LIST_LINES = 5
 COMMANDS = {"s": "step", "n": "next", "unt": "until", "r": "return", "u": "up", "d": "down", "w": "where", "bt": "where", "l": "list",
             "c": "continue", "cont": "continue", "q": "quit", "exit": "quit", "h": "help"}
 NAMES = frozenset(COMMANDS.values()) | {"threads", "thread"}
-GO_MS = 1000  # how long the main thread has to see that it may go on
-HALT_MS = 500  # how long threads have to come to a bytecode
+GO_MS = 1000  # time for the main thread to see that it may continue
+HALT_MS = 500  # time for threads to reach a bytecode
 
 HELP = """\
 The main thread of the program is stopped. What is entered runs in its frame: locals can be read and assigned.
@@ -43,8 +43,8 @@ current = None  # the pause of this process
 
 
 class FrameNames(dict):
-    """The names that a frame sees: its locals, its globals, what is lent. An assignment goes where the frame's own would go, a name that is
-    new to it stays here. As Names of _prompt.py: code asks by __getitem__, but for what looks into the dict itself."""
+    """The names visible in a frame: its locals, its globals, additional ones. An assignment goes where the frame's own would go, a name new to
+    the frame stays here. Like Names of _prompt.py: code reads by __getitem__, except code that reads the dict itself."""
 
     def __init__(self, helpers, frame, ended=False, fixed=None):
         self.helpers, self.frame, self.ended, self.fixed = helpers, frame, ended, fixed  # fixed: why no local can be assigned
@@ -76,7 +76,7 @@ class FrameNames(dict):
                     dict.__setitem__(self, name, value)
 
     def end(self):
-        """What `global` statements did past __setitem__ goes to the globals of the frame."""
+        """Stores what `global` statements did without __setitem__ in the globals of the frame."""
         self.own_print = None
         for name, value in list(dict.items(self)):
             if name not in self.kept and name not in OWN_NAMES:
@@ -151,7 +151,7 @@ class Session(_prompt.Session):
     def __init__(self, channel, pause, typed):
         self.typed = typed
         self.pause, self.at, self.shown_line = pause, 0, None
-        self.thread = None  # the ident of another thread whose frames are looked at
+        self.thread = None  # the ident of another thread whose frames are shown
         self.served = allocate_lock()
         self.served.acquire()
         _prompt.Session.__init__(self, channel)
@@ -160,7 +160,7 @@ class Session(_prompt.Session):
         return None
 
     def bind(self, stack):
-        """Before it is served in another place."""
+        """Before it is served at another place."""
         self.ident, self.own_stack, self.thread = get_ident(), stack, None
         self.look_into(stack)
 
@@ -305,7 +305,7 @@ def describe(frame, line=None):
 
 
 def source_lines(frame, around, at, middle=None):
-    """Lines of the source, the current one marked. Read by this thread: it is stopped, and so is nobody else."""
+    """Lines of the source, the current one marked. Read by this thread, which is stopped anyway."""
     import linecache
 
     middle = middle or at or 1
@@ -318,7 +318,7 @@ def source_lines(frame, around, at, middle=None):
 
 
 def is_suspended(frame):
-    """Whether a generator or coroutine waits, rather than returns: both are "return" to a trace function."""
+    """Whether a generator or coroutine is suspended rather than returns: a trace function gets "return" for both."""
     if not frame.f_code.co_flags & (0x20 | 0x80 | 0x200):
         return False
     try:
@@ -334,17 +334,17 @@ class Pause:
 
     why, help = "the main thread is stopped", HELP
     can_step = True
-    ended = False  # whether the functions of its frames are over
+    ended = False  # whether the functions of its frames have ended
 
     def __init__(self, limit_ms):
         self.limit_ms, self.pid, self.generation = limit_ms, getpid(), _probing.detached()
         self.lock, self.bell = allocate_lock(), allocate_lock()
         self.bell.acquire()
-        self.waiting, self.session = [], None  # clients that came, and the one that is served
+        self.waiting, self.session = [], None  # waiting clients, and the one being served
         self.stopped_at, self.going, self.over = None, None, False
         self.target, self.line, self.until_return = None, None, False
-        self.heard, self.ident = 0, None  # the thread that is held
-        self.passed = None  # where a breakpoint stopped it: the same line may be told of twice
+        self.heard, self.ident = 0, None  # ident: the held thread
+        self.passed = None  # where a breakpoint stopped it: the same line may be reported twice
         self.halt = None  # of the other threads
 
     def explain(self):
@@ -353,7 +353,7 @@ class Pause:
     # --- in the main thread
 
     def stop(self):
-        """Called by the interpreter. Raises only what a signal handler of the program raised meanwhile."""
+        """Called by the interpreter. Raises only exceptions of the program's signal handlers."""
         if getpid() != self.pid or self.over:
             return
         self.interact(sys._getframe(1))
@@ -373,7 +373,7 @@ class Pause:
         return {}
 
     def hold(self, stack):
-        """Serves clients in these frames until one lets the thread go on, or the limit."""
+        """Serves clients in these frames until one lets the thread continue, or the limit."""
         error = None
         self.heard, self.going, self.ident = _probing.milliseconds(), None, get_ident()
         self.stopped_at = describe(stack[0], self.line_of(stack[0])).rstrip()
@@ -404,7 +404,7 @@ class Pause:
             return self.waiting.pop(0) if self.waiting else None
 
     def attend(self, stack):
-        """One turn: a client that came is served; limits."""
+        """One turn: serves a waiting client; checks limits."""
         new = self.next_client() if self.session is None else None
         if new is not None:
             self.session = new
@@ -416,7 +416,7 @@ class Pause:
             self.expire("without a client")
 
     def meet(self, session, stack, again):
-        """Serves a client until it lets the program go on, leaves, or says nothing for too long."""
+        """Serves a client until it lets the program continue, leaves, or is silent for too long."""
         session.pause = self
         session.bind(stack)
         if again:
@@ -439,7 +439,7 @@ class Pause:
         _streams.sinks.pop(get_ident(), None)
 
     def idle(self, waited_ms):
-        """While the client says nothing. True: it is given up."""
+        """While the client is silent. True: it is disconnected."""
         self.keep_halt()
         if self.going is None and _probing.detached() != self.generation:
             self.going = "continue"
@@ -459,7 +459,7 @@ class Pause:
             note("%s: the other threads went on after %g s in which the prompt ran code" % (self.why, self.limit_ms / 1000))
 
     def finish(self):
-        """The program goes on for good."""
+        """The program continues for good."""
         global current
         self.over = True
         frame, self.target = sys._getframe(), None
@@ -484,7 +484,7 @@ class Pause:
     # --- steps
 
     def step(self, how, frame, line):
-        """None, or why there is no step."""
+        """None, or the reason why steps are refused."""
         if not self.can_step:
             return "the program has failed there: it cannot go on"
         if sys.gettrace() is not None and sys.gettrace() != self.trace and not _hooks.is_own(sys.gettrace()):
@@ -537,7 +537,7 @@ class Pause:
     # --- in threads of the agent
 
     def join(self, session):
-        """A client that came: waits until it has been served."""
+        """For a new client: waits until it has been served."""
         with self.lock:
             if self.over:
                 return False
@@ -546,7 +546,7 @@ class Pause:
         return True
 
     def wait_until_over(self, timeout_ms):
-        """Of one that was let go, for the next. Code that runs at the prompt may take longer."""
+        """Waits for a released pause to end, before the next. Code that runs at the prompt may take longer."""
         end = _probing.milliseconds() + timeout_ms
         tick = allocate_lock()
         tick.acquire()
@@ -554,7 +554,7 @@ class Pause:
             tick.acquire(True, 0.005)
 
     def wait_until_stopped(self, timeout_ms):
-        """Where it stopped; None: it did not within the time."""
+        """Where it stopped; None: it did not in time."""
         end = _probing.milliseconds() + timeout_ms
         tick = allocate_lock()
         tick.acquire()
@@ -566,7 +566,7 @@ class Pause:
 
 
 def serve_control(arguments, channel):
-    """`probing pause`: arguments are "stop TIMEOUT_MS LIMIT_MS [all]" or "continue". Answers with a line, and one for each thread that goes on."""
+    """`probing pause`: arguments are "stop TIMEOUT_MS LIMIT_MS [all]" or "continue". Answers with a line, and one for each thread that runs on."""
     global current
     words = arguments.decode().split()
     if current is not None and (current.over or current.pid != getpid()):
@@ -605,7 +605,8 @@ def serve_control(arguments, channel):
 
 
 def halt_others(pause, channel, timeout_ms):
-    """The threads that go on; None: it was refused, and the channel knows why. The main thread is stopped already: it might wait for others."""
+    """The threads that run on; None: it was refused, and the channel has the reason. The main thread is stopped already: it might wait for
+    others."""
     halt = _halt.Halt(pause.limit_ms)
     try:
         halt.begin()
@@ -642,7 +643,7 @@ def serve_client(arguments, channel):
 
 
 def talk_in(pause, channel, typed, otherwise):
-    """Has a client served by the thread that is held, and waits for the end of that."""
+    """Has the held thread serve a client, and waits for the end of that."""
     if pause is None or not pause.join(Session(channel, pause, typed)):
         channel.write(otherwise)
     forget_thread()

@@ -34,8 +34,8 @@ class Place:
 
 
 class FilePlace(Place):
-    """A line of a file, also one that is loaded later: then moved(place) is called. follows: code of that line that comes later still (a module that
-    is loaded again, a function that only an object of the program knows) is taken too; else the search ends with the first."""
+    """A line of a file, also one that is loaded later: then moved(place) is called. follows: also code of that line that is loaded even later (a
+    module that is reloaded, a function that only an object of the program references); else the search ends with the first."""
 
     def __init__(self, path, wanted, hit, until=0, follows=False, moved=None):
         Place.__init__(self, (), 0, hit, None, until)
@@ -45,7 +45,7 @@ class FilePlace(Place):
             raise Refused("%s has no code at line %d, or none that was loaded" % (path, wanted))
 
     def take(self, codes):
-        """Those of the codes that have the line. New ones."""
+        """Adds those of the codes that have the line. Returns new ones."""
         if self.line == 0:
             line = nearest_line(codes, self.wanted)
             if line is None:
@@ -63,7 +63,7 @@ class Search(_hooks.Listener):
         return ("finds",)
 
     def finds(self, code):
-        """In a thread of the program, for each code once."""
+        """In a thread of the program, once for each code."""
         for place in list(searched()):
             if is_of_file(place.path, code.co_filename):
                 was = place.line
@@ -76,7 +76,7 @@ class Search(_hooks.Listener):
         return False
 
     def main_refuses(self):
-        pass  # a place that is added says so itself
+        pass  # a place that is added reports it itself
 
 
 def all_places():
@@ -99,7 +99,7 @@ def search(place, wanted):
 
 
 def add(place, waits=True):
-    """Not waits: before 3.12 the main thread is not waited for, and functions that run already are not reached (_hooks.update)."""
+    """waits false: before 3.12 the main thread is not waited for, and running functions are not reached (_hooks.update)."""
     said = ""
     all_places().append(place)
     try:
@@ -117,7 +117,7 @@ def add(place, waits=True):
 
 
 def extend(place, code):
-    """A place of every line gets another function."""
+    """Replaces the function of a place of every line."""
     if not any(code is each for each in place.codes):
         place.codes.append(code)
         _hooks.hook(code, lambda hooked: put_place(hooked, place), begins=False)
@@ -133,7 +133,7 @@ def remove(place):
 
 
 def put_place(hooked, place):
-    """Those of single lines come first: a breakpoint is told before a step that ends there too."""
+    """Places of single lines come first: a breakpoint is reported before a step that ends there too."""
     set_places(hooked, tuple(sorted(hooked.places + (place,), key=lambda each: each.line is None)))
 
 
@@ -162,12 +162,12 @@ def lines_of(code):
             line += step - 256 if step >= 0x80 else step
         found.add(line)
     if code.co_flags & _helpers.CO_OPTIMIZED and len(found) > 1 or code.co_name in COMPREHENSIONS:
-        found.discard(code.co_firstlineno)  # that of `def` is of the code around it; a comprehension's would stop once more for each item
+        found.discard(code.co_firstlineno)  # the line of `def` belongs to the enclosing code; that of a comprehension would stop once more for each item
     return found
 
 
 def nearest_line(codes, wanted):
-    """The line that was asked for, or the next that has code in the same function, the innermost one; None."""
+    """The requested line, or the next one with code in the same innermost function; None."""
     for code in sorted(codes, key=lambda code: -code.co_firstlineno):
         lines = lines_of(code)
         if lines and min(code.co_firstlineno, min(lines)) <= wanted <= max(lines):
@@ -188,20 +188,20 @@ def canonical(name):
 
 
 def is_of_file(path, name):
-    """Whether code of that file name is of the file. A path may be the end of one; a name without a slash is that of any folder."""
+    """Whether code with that file name is from the file. A path may be a suffix; a name without a slash matches in any folder."""
     if type(name) is not str:
         return False
     if not path.startswith("/"):
         return name == path or name.endswith("/" + path)
     if name == path:
         return True
-    if name.rpartition("/")[2] != path.rpartition("/")[2]:  # a look at the file system for every module would take long
+    if name.rpartition("/")[2] != path.rpartition("/")[2]:  # checking the file system for every module would take long
         return False
     return canonical(name) == canonical(path) or not name.startswith(("/", "<")) and path.endswith("/" + name.lstrip("./"))  # as it was given on a command line, maybe in another folder
 
 
 def of_file(path, deep=False):
-    """The code objects of a file that are loaded: what modules of that file hold, what threads execute, and deep: all functions that there are."""
+    """The loaded code objects of a file: from modules of that file, from threads, and deep: from all functions that exist."""
     def matches(name):
         return is_of_file(path, name)
 
@@ -213,7 +213,7 @@ def of_file(path, deep=False):
     for ident, _ in [] if FREE_THREADED else _helpers.all_threads():
         for frame in _helpers.frames_of(ident):
             take(frame.f_code, matches, found)
-    if deep:  # a function that nothing but an object of the program knows
+    if deep:  # a function that only an object of the program references
         from . import _objects
 
         for code in _objects.references(FUNCTION, FUNCTION.__dict__["__code__"].__get__):
@@ -241,7 +241,7 @@ def take(code, matches, found):
 
 
 def walk(names, matches, found):
-    """Functions that can be reached from a module, also those inside of decorators. Calls nothing of the program."""
+    """Functions that can be reached from a module, also inside of decorators. Calls nothing of the program."""
     seen, todo = set(), list(names.values())
     while todo and len(seen) < WALK_MAX:
         each = todo.pop()

@@ -1,9 +1,9 @@
-"""`probing torch profile`: torch.profiler for a few whole steps of a training that runs.
+"""`probing torch profile`: torch.profiler for a few whole steps of a running training.
 
-The profiler belongs to the thread in which it is started, so it is started and stopped at the end of a step in the thread that steps
-(src/agent/probes/torch_step.c calls at_step there, also when the probe was stopped or detached meanwhile). A program that ends while torch's profiler runs
-crashes in torch: ours runs in the main thread alone, and is stopped when Python ends. A program that begins a profile of its own finds ours stopped. The trace is written
-by torch, and read, cut into rows and kept by the tool.
+The profiler belongs to the thread in which it is started, so it is started and stopped at the end of a step in the thread that runs the steps
+(src/agent/probes/torch_step.c calls at_step there, also when the probe was stopped or detached meanwhile). A program that ends while torch's
+profiler runs crashes in torch: ours runs in the main thread only, and is stopped when Python ends. A program that begins a profile of its own
+finds ours stopped. torch writes the trace; the tool reads it and makes rows of it.
 """
 import sys
 
@@ -74,9 +74,9 @@ class Capture:
             activities.append(profiler.ProfilerActivity.CUDA)
         made = profiler._KinetoProfile(activities=activities)
         atexit.register(self.at_exit)
-        made.prepare_trace()  # its library decides what it prints when it is first used
+        made.prepare_trace()  # its library decides what to print when first used
         self.profiler, self.running = made, True
-        before = _probing.torch_quiet(QUIET)  # else it prints that it begins
+        before = _probing.torch_quiet(QUIET)  # else it prints a message when it begins
         try:
             made.start_trace()
         finally:
@@ -119,7 +119,7 @@ class Capture:
         self.end("the program ends")
 
     def forget(self):
-        """What torch collected: its object is in a ring of references, which the garbage collector may leave for long."""
+        """Releases what torch collected: its object is in a reference cycle, which the garbage collector may leave for long."""
         if self.profiler is not None:
             self.profiler.profiler = None
         self.profiler = None
@@ -132,7 +132,7 @@ class Capture:
     # --- in the thread of the channel
 
     def wait(self, channel, is_so):
-        """Until it is so, or the capture is over, or nobody waits for it any more, which one that runs outlives."""
+        """Waits until it is so, or the capture is over, or the client is gone; a running capture continues then."""
         while not is_so() and not self.over:
             late = _probing.milliseconds() > self.until + (self.limit_ms if self.running else 0)
             if channel.ended() is not None or late:
@@ -140,7 +140,7 @@ class Capture:
                     self.end("no step ended within %g s; is it between two, or does it not train?" % (self.limit_ms / 1000))
                 return
             try:
-                channel.read(POLL_MS)  # the client says nothing more: the time is what is waited for
+                channel.read(POLL_MS)  # the client sends nothing more: this only waits
             except KeyboardInterrupt:
                 pass
 

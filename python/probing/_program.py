@@ -20,7 +20,7 @@ def gc_module():
 
 
 def stdlib():
-    """The folder of the standard library with a slash at its end; "" where nothing tells."""
+    """The folder of the standard library with a slash at its end; "": not known."""
     path = getattr(sys.modules.get("os") or sys.modules.get("encodings"), "__file__", None) or ""
     folder = path.replace("/encodings/", "/").rpartition("/")[0]
     return folder + "/" if folder else ""
@@ -30,18 +30,18 @@ _KNOWN_FINDERS = ("_distutils_hack", "_frozen_importlib", "_frozen_importlib_ext
 
 
 def apart(function):
-    """Calls it in a thread that has no descriptor of the program's: for what we import and read ourselves (apart.c)."""
+    """Calls it in a thread without the program's descriptors: for our own imports and reads (apart.c)."""
     for finder in list(sys.meta_path) + list(sys.path_importer_cache.values()):
         kind = finder if isinstance(finder, type) else type(finder)
-        # One of the program's may keep open what it opens, and would look for it among the program's later.
+        # A finder of the program may keep its files open, and would look for them among the program's descriptors later.
         if finder is not None and kind.__module__ not in _KNOWN_FINDERS and not kind.__module__.startswith("__editable__"):
             return function()
     return _probing.apart(function)
 
 
 def watch_forks():
-    """A child of fork has none of our threads: a module that one of them was importing would be awaited there for ever."""
-    if not _probing.shared.get("forks"):  # once an interpreter: there is no taking it back
+    """A child of fork has none of our threads: it would wait for ever for a module that one of them was importing."""
+    if not _probing.shared.get("forks"):  # once per interpreter: it cannot be unregistered
         _probing.shared["forks"] = True
         if hasattr(posix, "register_at_fork"):
             posix.register_at_fork(after_in_child=_forget_imports)
@@ -50,7 +50,7 @@ def watch_forks():
 
 
 def _forget_imports():
-    """In the child, before its code runs on: what was being imported is begun anew."""
+    """In the child, before its code runs on: interrupted imports begin again."""
     for name, reference in list(_frozen_importlib._module_locks.items()):
         lock = reference()
         owner = getattr(lock, "owner", None)
@@ -61,7 +61,7 @@ def _forget_imports():
 
 
 def import_for_us(*names):
-    """Has modules imported that the program may not have."""
+    """Imports modules that the program may not have imported."""
     watch_forks()
     if not all(name in sys.modules for name in names):
         apart(lambda: [__import__(name) for name in names])
@@ -79,13 +79,13 @@ def lines_of_file(path):
 def import_threading():
     """Imports threading, which the program may not have done, as if the main thread had."""
     watch_forks()
-    if "threading" not in sys.modules and hasattr(sys, "stderr"):  # without which it cannot be imported by anybody
+    if "threading" not in sys.modules and hasattr(sys, "stderr"):  # without sys.stderr nobody can import it
         apart(_import_threading)
 
 
 def _import_threading():
-    """Before 3.13 the thread that imports it first is taken for the main thread from then on: the program fails an assertion
-    when it exits, or waits for this thread. So what the module noted of this thread is put right before anybody can see it."""
+    """Before 3.13 the thread that first imports it is recorded as the main thread: the program fails an assertion when it exits, or waits for
+    this thread. So that record is corrected before anybody can see it."""
     main_ident = _probing.main_ident()
     if sys.version_info < (3, 13) and main_ident != 0:
         import _frozen_importlib_external
@@ -96,13 +96,13 @@ def _import_threading():
             spec.loader.exec_module(threading)
             _name_main_thread(threading, main_ident)
             sys.modules.setdefault("threading", threading)
-    import threading  # also where nothing was found: by whatever way the program has
+    import threading  # also if nothing was found: by the program's own way
 
 
 def _name_main_thread(threading, main_ident):
     main = threading._main_thread
     sentinel, main._tstate_lock = main._tstate_lock, _allocate_lock()
-    main._tstate_lock.acquire()  # what exit expects: held, and released by exit itself
+    main._tstate_lock.acquire()  # as exit expects: held, and released by exit itself
     getattr(threading, "_shutdown_locks", set()).discard(sentinel)
     main._ident = main_ident
     if hasattr(main, "_native_id"):
@@ -113,7 +113,7 @@ def _name_main_thread(threading, main_ident):
 
 
 def leave_before_the_end():
-    """Has the interpreter's end wait a moment for our threads: one that runs while modules and locks are torn down can crash."""
+    """Makes the interpreter's end wait a moment for our threads: one that runs while modules and locks are destroyed can crash."""
     if _probing.shared.get("atexit") != getpid():  # a forked child may have dropped its parent's
         _probing.shared["atexit"] = getpid()
         import_for_us("atexit")
@@ -123,7 +123,7 @@ def leave_before_the_end():
 
 
 def at_detach(name, function):
-    """Has the agent call it when it is detached, in a thread of ours: what was replaced of the program's is given back. Once for a name."""
+    """Registers a function that the agent calls at detach, in a thread of ours: restores what was replaced in the program. Once for a name."""
     _probing.shared.setdefault("at_detach functions", {})[name] = function
     _probing.shared["at_detach"] = _call_at_detach
 
@@ -138,7 +138,7 @@ def _call_at_detach():
 
 
 def forget_thread():
-    """current_thread() in a thread that Python did not start leaves a _DummyThread behind: take it away again."""
+    """current_thread() in a thread that Python did not start leaves a _DummyThread behind: removes it."""
     threading = sys.modules.get("threading")
     if get_ident() not in getattr(threading, "_active", ()):
         return

@@ -23,7 +23,7 @@ from ._streams import ERR, OUT, TRACEBACK
 
 TOP_LEVEL_AWAIT = 0x2000  # a flag of compile from 3.8 on
 CO_COROUTINE, CO_ASYNC_GENERATOR = 0x80, 0x200
-QUEUE_MAX = 1 << 20  # characters that other threads may have printed and the client has not taken
+QUEUE_MAX = 1 << 20  # characters printed by other threads that the client has not read
 WORDS_MAX = 2000
 INPUT_MAX = 1 << 20
 HEADER = 9
@@ -36,12 +36,12 @@ REACHED = frozenset(["Expression", "Name", "Attribute", "Subscript", "Constant",
 
 CALL = compile("function(*arguments)", "<probing>", "eval", 0, True)
 
-_inputs = _probing.shared.setdefault("inputs", [0])  # numbers of what was entered: each is a file name in tracebacks
+_inputs = _probing.shared.setdefault("inputs", [0])  # counts inputs: each is a file name in tracebacks
 
 
 class Names(_names.Names):
-    """The globals of everything that one client enters: as those of eval, for longer. An assignment to a name that is lent holds at this
-    prompt only, and so does `_`, the last value that was shown: a program may have a variable of that name."""
+    """The globals of everything that one client enters: like those of eval, but kept. An assignment to an additional name is valid at this prompt
+    only, and so is `_`, the last shown value: a program may have a variable of that name."""
 
     def __init__(self, helpers):
         self.helpers = helpers
@@ -71,7 +71,7 @@ class Names(_names.Names):
         return name in OWN_NAMES or name in self.kept or (name in self.first and _names.Names.is_own(self, name))
 
     def begin(self, copy, own_print):
-        """Before an input. copy: it has what looks into the dict itself."""
+        """Before an input. copy: its code reads the dict itself."""
         self.own_print, self.known_at = own_print, None
         if copy:
             first = {name: self.lend(name) for name in self.lent() if self.can_lend(name)}
@@ -83,7 +83,7 @@ class Names(_names.Names):
             self.first = first
 
     def end(self):
-        """After it: gives __main__ what `global` statements did past __setitem__."""
+        """After it: stores in __main__ what `global` statements did without __setitem__."""
         main = main_globals()
         self.own_print = None
         for name, value in list(dict.items(self)):
@@ -99,7 +99,7 @@ class Names(_names.Names):
 
 
 class Input(_remote._Request):
-    """What was entered once: its code, and the way of its output to the client."""
+    """One input: its code, and its output for the client."""
 
     def __init__(self, session, source):
         _inputs[0] += 1
@@ -137,7 +137,7 @@ class Input(_remote._Request):
         flush_statements(self, run)
 
     def prepare_await(self, names):
-        """Before 3.8 await is for functions alone: what follows it becomes the value of one."""
+        """Before 3.8 await is allowed in functions only: the awaited expression becomes the value of one."""
         module = compile("async def awaited():\n return (\n%s\n)" % self.source, self.filename, "exec", 0, True)
         self.names = names
         names.begin(True, self.print)
@@ -176,7 +176,7 @@ def await_flag():
 
 
 class Session:
-    """One client: its names, and what is entered, one after the other. A front (Messages, Lines) brings the text and takes the output."""
+    """One client: its names, and its inputs, one after the other. A front (Messages, Lines) reads the text and sends the output."""
 
     prompt, more = ">>> ", "... "
     kept_because = "a local of running code, or a name lent by probing"
@@ -206,7 +206,7 @@ class Session:
     # --- output
 
     def send(self, stream, text):
-        """From the thread of the session: waits for the client. From others, which are the program's: never."""
+        """From the session's thread: waits for the client. From others, which are the program's: never."""
         if get_ident() == self.ident:
             self.flush_queue()
             for at in range(0, len(text), CHUNK):
@@ -247,7 +247,7 @@ class Session:
             given.finish()
 
     def call(self, function, *arguments):
-        """Calls something that may take for ever: an interrupt of the client strikes in it."""
+        """Calls a function that may take for ever: the client can interrupt it."""
         names = {"function": function, "arguments": arguments, "__builtins__": {}}
         return self.channel.evaluate(CALL, names, names)
 
@@ -261,7 +261,7 @@ class Session:
         return self.call(await_in, loop, self, given, awaited)
 
     def conclude(self, given, raised):
-        if getpid() != self.pid:  # a child that the code has forked: nothing of this is its
+        if getpid() != self.pid:  # a child forked by the code: none of this belongs to it
             self.over = True
             return 0
         if raised is not None and self.ends(raised):
@@ -293,7 +293,7 @@ class Session:
     # --- completion
 
     def complete(self, text):
-        """(where the word begins, what it may become)."""
+        """(start of the word, possible completions)."""
         at = len(text)
         while at > 0 and (text[at - 1].isalnum() or text[at - 1] in "_."):
             at -= 1
@@ -323,7 +323,7 @@ class Session:
         return sorted(name for name in set(dir(eval(compile(tree, "<completion>", "eval", 0, True), self.names))) if isinstance(name, str))
 
     def answer_completion(self, text):
-        """What somebody's __dir__ or property raises or prints is not for a person who types."""
+        """Exceptions and output of the program's __dir__ or properties are dropped."""
         given = Input(self, "")
         given.send = lambda stream, words: None
         _streams.sinks[get_ident()] = given
@@ -381,7 +381,7 @@ def is_open(text):
 
 
 def is_whole(text):
-    """Whether what was typed can be run: a block ends with an empty line."""
+    """Whether the input is complete: a block ends with an empty line."""
     if not text.strip():
         return True
     if is_open(text):
@@ -397,7 +397,7 @@ def is_whole(text):
 
 
 class Steps:
-    """A coroutine whose output is that of an input, in whichever thread the event loop runs."""
+    """A coroutine with the output of an input, in whichever thread the event loop runs."""
 
     def __init__(self, coroutine, given):
         self.coroutine, self.given = coroutine, given
@@ -508,7 +508,7 @@ class Messages:
         self.put(b"d", 0, b"\0" + self.session.prompt.encode("utf-8", "replace"))
 
     def turn(self):
-        """Deals with one message; False at the end."""
+        """Handles one message; False at the end."""
         session, message = self.session, self.next()
         if message is None:
             return False
@@ -539,12 +539,12 @@ class Lines:
         return self.channel.write(text.encode("utf-8", "backslashreplace"))
 
     def line(self):
-        """The next line without its end; None when there is no more, IDLE when the session has lost its patience."""
+        """The next line without its end; None: no more, IDLE: the session's limit has passed."""
         waited = 0
         while b"\n" not in self.buffer and not self.ended:
             try:
                 data = self.channel.read(-1 if self.idle is None else TURN_MS)
-            except KeyboardInterrupt:  # Ctrl-C of a telnet: what was typed is forgotten
+            except KeyboardInterrupt:  # Ctrl-C of a telnet: the typed text is dropped
                 self.buffer = b""
                 self.text = ""
                 self.output(OUT, "\n" + self.session.prompt)
@@ -571,7 +571,7 @@ class Lines:
         self.output(OUT, self.session.greeting() + self.session.prompt)
 
     def turn(self):
-        """Deals with one line; False at the end."""
+        """Handles one line; False at the end."""
         session, line = self.session, self.line()
         if line is IDLE:
             return True
@@ -601,7 +601,7 @@ def talk(session, plain, typed=b""):
         while session.front.turn():
             pass
     finally:
-        session.names = None  # what was shown is the program's, and not to be kept
+        session.names = None  # shown values belong to the program and must not be kept
         _streams.sinks.pop(get_ident(), None)
         forget_thread()
 
@@ -619,7 +619,7 @@ def serve_plain(arguments, channel):
 
 
 def admit(token, channel):
-    """Asks for the token that the listener has, if it has one. What was typed after it; None: it was another."""
+    """Asks for the listener's token, if it has one. Returns the text typed after it; None: it was wrong."""
     if not token:
         return b""
     from _operator import _compare_digest
@@ -637,7 +637,7 @@ def admit(token, channel):
     word, _, typed = said.partition(b"\n")
     if _compare_digest(word.rstrip(b"\r\0"), token):
         return typed
-    wait = allocate_lock()  # who guesses has to wait
+    wait = allocate_lock()  # makes guessing slow
     wait.acquire()
     wait.acquire(True, 1)
     channel.write(b"that is not the token\n")

@@ -1,7 +1,7 @@
-"""probing.query: what is known of this process, or of another, as rows.
+"""probing.query: the tables of this process, or of another, as rows.
 
-The program `probing` is run for it and reads the process from outside, so that asking about oneself never waits for
-oneself: the GIL is free meanwhile. Standard library only; 3.6 and newer.
+It runs the program `probing`, which reads the process from outside, so that a process that queries itself does not deadlock: the GIL is free
+meanwhile. Standard library only; 3.6 and newer.
 """
 import html
 import json
@@ -19,7 +19,7 @@ _TURN_MS = 200
 
 
 class Error(Exception):
-    """What the program said when it could not answer."""
+    """The error message of the program."""
 
 
 class Rows(list):
@@ -63,7 +63,7 @@ class Rows(list):
 
 
 def _program():
-    """The program of this installation: what PROBING_PROGRAM names, the environment's, the build's, the PATH's."""
+    """The program of this installation: PROBING_PROGRAM, the environment's, the build's, that in PATH."""
     here = os.path.dirname(os.path.abspath(__file__))
     for path in (os.environ.get("PROBING_PROGRAM"), os.path.join(sys.prefix, "bin", "probing"),
                  os.path.join(here, "..", "..", "build", "release", "bin", "probing"), shutil.which("probing")):
@@ -73,16 +73,16 @@ def _program():
 
 
 def _scratch():
-    """A file without a name, in memory where that can be had. Not a pipe: if another thread forks just now, its child holds the other
-    end, and whoever waits for the end of the pipe waits for that child."""
+    """An unnamed file, in memory if possible. Not a pipe: if another thread forks just now, its child holds the other end, and waiting for the
+    pipe's end would wait for that child."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("probing-query"), "w+b")
     return tempfile.TemporaryFile()
 
 
 def _wait(process):
-    """Its exit status. Without the GIL; and in short turns, since a signal may come to another thread, of some library, and then wakes
-    nobody here, while a KeyboardInterrupt is raised between two turns only."""
+    """Waits for its exit status. Without the GIL; and in short turns, since a signal may be delivered to another thread, of some library, and
+    then wakes nobody here, while a KeyboardInterrupt is raised between two turns only."""
     try:
         fd = os.pidfd_open(process.pid)
     except (AttributeError, OSError):  # before 3.9, an old kernel, or it is gone
@@ -98,7 +98,7 @@ def _wait(process):
 
 
 def _run(words, text):
-    """Exit status, output (a file) and errors of a program that is given a text. Whatever interrupts us ends it."""
+    """Runs a program with a text as input: exit status, output (a file) and errors. Any interrupt ends it."""
     said = _scratch()
     with _scratch() as given, _scratch() as errors:
         given.write(text)
@@ -151,7 +151,7 @@ def query(sql, target=None, timeout=30):
              "--timeout", "%gs" % (timeout or 0), "-"]
     status, said, errors = _run(words, sql.encode())
     with said:
-        # Where SIGCHLD is ignored nobody knows the status, and Popen says 0: then the error tells.
+        # If SIGCHLD is ignored the status is lost and Popen returns 0: then the error message tells.
         if status != 0 or errors.startswith("probing: "):
             raise Error(errors.strip().replace("probing: query: ", "", 1) or "the program ended with status %d" % status)
         columns, rows = _results(said)

@@ -1,15 +1,13 @@
-"""What runs inside the target for `probing eval` and `probing execute`.
+"""The code inside the target for `probing eval` and `probing execute`.
 
-The agent carries this file in itself and, in a thread it started for one request, calls begin, takes the code from
-compiled, evaluates what that gives, and calls show and end; for a channel it calls serve. The code is evaluated by the agent itself, so that it has no
-frames of ours below it, and only it may be interrupted (KeyboardInterrupt from outside), so that what begin set up
-is always undone by end. Works on every CPython from 3.6 on.
+The agent carries this file in itself and, in a thread it started for one request, calls begin, takes the code from compiled, evaluates it, and
+calls show and end; for a channel it calls serve. The agent itself evaluates the code, so that none of our frames are below it, and only this code
+may be interrupted (KeyboardInterrupt from outside), so that end always undoes begin. Works on every CPython from 3.6 on.
 
-The state of Python is the program's. Code that only looks (names, attributes, operators) changes nothing that the program could notice:
-no module is imported, no stream replaced, no thread known to threading. The modules imported here are in every process.
+The state of Python belongs to the program. Code that only reads (names, attributes, operators) changes nothing that the program could notice: no
+module is imported, no stream replaced, no thread known to threading. The modules imported here are in every process.
 
-This file and those that it imports are loaded past sys.modules (_boot.py); _probing is the module that the agent makes
-(src/agent/module.c).
+This file and those that it imports are not in sys.modules (_boot.py); _probing is the module that the agent makes (src/agent/module.c).
 """
 import sys
 
@@ -28,22 +26,22 @@ CHUNK = 1 << 16
 ONLY_AST = 0x400  # a flag of compile: as ast.parse does it, without the module
 SCALARS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), range, slice)
 
-# Of the nodes of a syntax tree those that only look. A call of print is allowed too, since print is ours then.
+# The nodes of a syntax tree that only read. A call of print is allowed too, since print is ours then.
 LOOKS = frozenset("""Module Interactive Expression Expr Name Attribute Subscript Index Slice ExtSlice Constant Num Str Bytes NameConstant
     Ellipsis JoinedStr FormattedValue TemplateStr Interpolation Tuple List Dict Set Starred UnaryOp BinOp BoolOp Compare IfExp Lambda
     arguments arg ListComp SetComp DictComp GeneratorExp comprehension keyword Load Store And Or Add Sub Mult MatMult Div Mod Pow LShift RShift
     BitOr BitXor BitAnd FloorDiv Invert Not UAdd USub Eq NotEq Lt LtE Gt GtE Is IsNot In NotIn""".split())
 DEFINES = frozenset(["FunctionDef", "AsyncFunctionDef", "ClassDef", "Lambda", "GeneratorExp"])
-# What looks into the dict of globals itself and not through its __getitem__: see Names.
+# Functions that read the dict of globals itself and not through its __getitem__: see Names.
 INSIDE = frozenset(["exec", "eval", "globals", "locals", "vars", "dir", "compile"])
 STREAMS = frozenset(["stdout", "stderr", "__stdout__", "__stderr__", "redirect_stdout", "redirect_stderr"])
 
 
 class _Interrupt(KeyboardInterrupt):
-    """What is raised in code that is to stop.
+    """The exception that stops running code.
 
-    Not KeyboardInterrupt itself: one that goes through exec() of a text, as namedtuple and dataclass do while they are imported,
-    makes Python end by SIGINT much later, when the program ends (3.8 and later)."""
+    Not KeyboardInterrupt itself: one that passes through exec() of a text, as in namedtuple and dataclass during imports, makes Python end by
+    SIGINT much later, when the program ends (3.8 and later)."""
 
 
 _Interrupt.__name__ = _Interrupt.__qualname__ = "KeyboardInterrupt"
@@ -52,7 +50,7 @@ _probing.shared.setdefault("interrupt", _Interrupt)
 
 
 class _Request:
-    """One piece of code, its names, and the way back to the client."""
+    """One piece of code, its names, and the connection to the client."""
 
     def __init__(self, number, source, filename):
         self.prefix = number.to_bytes(8, "little")
@@ -62,10 +60,10 @@ class _Request:
         self.parts = self.error = self.lines = self.names = None
 
     def send(self, stream, text):
-        """Waits for room. When the client is gone for good the text is dropped: it is not the program's."""
+        """Waits for room. When the client is gone the text is dropped: it is not the program's."""
         if not isinstance(text, str):
             raise TypeError("write() argument must be str, not %s" % type(text).__name__)
-        for at in range(0, len(text), CHUNK):  # else 100 MB were three times in memory
+        for at in range(0, len(text), CHUNK):  # else 100 MB would be in memory three times
             if not _probing.emit(self.prefix + bytes([stream]) + text[at:at + CHUNK].encode("utf-8", "backslashreplace")):
                 return
 
@@ -75,7 +73,7 @@ class _Request:
             _streams.install(self)
 
     def print(self, *values, **options):
-        """print for the request's code: to its client, whatever the program has in sys.stdout."""
+        """print for the request's code: to its client, whatever sys.stdout of the program is."""
         if options.get("file") is not None or not options.keys() <= {"sep", "end", "file", "flush"}:
             self.replace_streams()
             print(*values, **options)
@@ -97,13 +95,13 @@ def begin(number, source, filename, keep_value):
     _streams.sinks[get_ident()] = request
     try:
         _prepare(request, bool(keep_value))
-    except BaseException as error:  # a syntax error, say: raised again where the code would run
+    except BaseException as error:  # a syntax error, say: raised again when the code would run
         request.error = error
     return request
 
 
 def _prepare(request, keep_value):
-    if request.filename == _live.FILENAME:  # not code but the SQL of a query, for the tables that functions give rows to
+    if request.filename == _live.FILENAME:  # not code but the SQL of a query, for tables with rows from functions
         import_threading()
         leave_before_the_end()
         request.parts = compile("send(request)", "<probing>/_live.py", "exec", 0, True), None, {"send": _live.send, "request": request}
@@ -142,7 +140,7 @@ def _imports_us(tree):
 
 
 def _make_importable():
-    """For code that imports probing: the installed package, which finds this agent; where there is none, our own files."""
+    """For code that imports probing: the installed package, which finds this agent; without one, our own files."""
     sys.modules.setdefault("_probing", _probing)
     if "probing" in sys.modules:
         return
@@ -159,7 +157,7 @@ def _make_importable():
 
 
 def _survey(tree):
-    """Whether the code only looks, needs its names copied, concerns the streams, defines something that may be called later."""
+    """Whether the code only reads, needs its names copied, uses the streams, defines something that may be called later."""
     looks, inside, streams, defines, todo = True, False, False, False, [tree]
     while todo:
         node = todo.pop()
@@ -196,7 +194,7 @@ def show(request, value):
 
 
 def _is_plain(value):
-    """Made of built-in types alone, whose repr runs nobody's code."""
+    """Made of built-in types only, whose repr runs no code of the program."""
     todo, seen = [value], 0
     while todo and seen < 1000:
         item = todo.pop()
@@ -212,7 +210,7 @@ def _is_plain(value):
 
 
 def settle():
-    """Code in which an interrupt that comes too late may strike."""
+    """Code in which a late interrupt may strike."""
     for _ in range(100):
         pass
 

@@ -15,8 +15,8 @@ import sys
 from . import _agent
 
 NAMES = ("PROBING", "PROBE")
-_begun = []  # the process in which it was
-_records = []  # whether the process that forks records
+_begun = []  # the process in which it began
+_records = []  # whether the forking process records
 
 
 def begin():
@@ -52,7 +52,7 @@ def _in_child():
 
 
 def _read(value):
-    """(whether children too, file to run or None); (None, None): nothing is to be done."""
+    """(whether children too, file to run or None); (None, None): do nothing."""
     value = value.strip()
     mode, comma, rest = value.partition(",")
     if comma and mode in ("1", "2"):
@@ -80,7 +80,7 @@ def _matches(pattern):
 
 
 def _run(path):
-    """The user's file, in names of its own. An error in it is told and does not end the program."""
+    """Runs the user's file, in its own namespace. An error in it is printed and does not end the program."""
     try:
         with open(path, "rb") as file:
             code = compile(file.read(), path, "exec")

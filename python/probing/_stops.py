@@ -1,7 +1,7 @@
-"""A thread that is held at a breakpoint (_break.py), and the clients that talk to it, as `pause` has them.
+"""A thread held at a breakpoint (_break.py), and its clients, as in `pause`.
 
-A client may come before the hit, and stays from one hit to the next. One thread is held at a time: hits of others meanwhile are rows. A
-breakpoint for which no client comes within the limit is taken away, so that a program is not held again and again.
+A client may connect before the hit, and stays from one hit to the next. One thread is held at a time: hits of others meanwhile are only rows. A
+breakpoint without a client within the limit is removed, so that a program is not held again and again.
 """
 from _thread import allocate_lock, get_ident
 from posix import getpid
@@ -14,7 +14,7 @@ from ._streams import OUT
 WAIT_S = 0.2
 HELP = _pause.HELP.replace("The main thread of the program is stopped.", "A thread of the program is stopped at a breakpoint.")
 
-_claim = allocate_lock()  # by the thread that is about to be held
+_claim = allocate_lock()  # held by the thread that is about to be held
 
 
 class Stop(_pause.Pause):
@@ -49,7 +49,7 @@ class Stop(_pause.Pause):
 
 
 def claim(broken, frame):
-    """What is to hold this thread; None: another one is held."""
+    """The object that holds this thread; None: another thread is held."""
     if not _claim.acquire(False):
         return None
     try:
@@ -66,7 +66,7 @@ def claim(broken, frame):
 
 
 def let_go(broken):
-    """The thread that this breakpoint holds goes on."""
+    """The thread that this breakpoint holds continues."""
     held = _pause.current
     if isinstance(held, Stop) and held.broken is broken:
         held.go_on("continue")
@@ -79,7 +79,7 @@ def clients():
 
 
 def take_client(which=None):
-    """One that waits, or that one; None: it does not wait any more."""
+    """A waiting one, or that one; None: it does not wait any more."""
     waiting = clients()
     try:
         return waiting.pop(0 if which is None else waiting.index(which))

@@ -1,7 +1,7 @@
-"""Where code that is run from outside prints: stand-ins for sys.stdout and sys.stderr.
+"""The output of code that is run from outside: stand-ins for sys.stdout and sys.stderr.
 
-A request's thread writes to its client, every other thread to the stream of the program. The stand-ins outlive detach, since a program
-may keep them: their state is in _probing.shared, which does too.
+A request's thread writes to its client, every other thread to the stream of the program. The stand-ins outlive detach, since a program may keep
+them: their state is in _probing.shared, which does too.
 """
 import sys
 
@@ -14,16 +14,16 @@ OUT, ERR, VALUE, TRACEBACK = 1, 2, 3, 4
 
 sinks = _probing.shared.setdefault("sinks", {})  # thread ident -> the request that runs in it
 _wanting = _probing.shared.setdefault("wanting", set())  # the requests that need the routers
-_used = _probing.shared.setdefault("used", {})  # id -> seat of a router that is in sys, or that the program may hold
-_pool = _probing.shared.setdefault("pool", [])  # seats of routers that nobody holds
-owner = _probing.shared.setdefault("owner", [getpid()])  # the process in which all this is true
+_used = _probing.shared.setdefault("used", {})  # id -> seat of a router that is in sys, or that the program may reference
+_pool = _probing.shared.setdefault("pool", [])  # seats of routers that nobody references
+owner = _probing.shared.setdefault("owner", [getpid()])  # the process for which all this is valid
 
 
 class _Router:
-    """Stands in for sys.stdout or sys.stderr: what a request's thread writes goes to its client, all else passes.
+    """Stands in for sys.stdout or sys.stderr: output of a request's thread goes to its client, all other output to the stream.
 
-    C code (print) uses sys.stdout without a reference of its own: so a router is never freed. It is always the same stream's
-    while anybody may hold it. What a thread of the program gets of it are the stream's own attributes."""
+    C code (print) uses sys.stdout without a reference of its own: so a router is never freed. It stands for the same stream while anybody may
+    reference it. Threads of the program get the stream's own attributes."""
 
     __slots__ = ("seat",)
 
@@ -71,8 +71,9 @@ class _Router:
 
 
 class _NeverClosed:
-    """What a request's code must not do to the stream of the program, which its sys.stdout is to it: close it, or take it to pieces. Its own
-    ends with the request. _behind() is the stream of the program; is_over(): the request is, and this is nothing but that stream."""
+    """Operations on the program's stream that a request's code must not do, to which sys.stdout is that stream: closing or detaching it. The
+    request's own stand-in ends with the request. _behind() is the stream of the program; is_over(): the request has ended, and this is just that
+    stream."""
 
     def close(self):
         if self.is_over():
@@ -94,8 +95,8 @@ class _NeverClosed:
 
 
 class _Seat:
-    """What belongs to one router: the stream that it stands in for. Held by reference while the router is in sys or the program holds
-    the router; else weakly, for a print that is still at it."""
+    """The stream of one router. A strong reference while the router is in sys or the program references the router; else a weak one, for a print
+    that still uses it."""
 
     __slots__ = ("name", "number", "original", "weak", "router", "references")
 
@@ -124,7 +125,7 @@ def _stream_behind(router):
 
 
 def _heal(seat):
-    """Takes the router out of sys where no request needs it: the program had saved it and put it back, or this is a forked child."""
+    """Removes the router from sys if no request needs it: the program had saved it and put it back, or this is a forked child."""
     if owner[0] != getpid():
         forget_parent()
     if not _wanting and sys.__dict__.get(seat.name) is seat.router and seat.original is not None:
@@ -139,13 +140,13 @@ def forget_parent():
 
 
 def install(request):
-    """Puts the routers in place. A stream that is None or missing gets none: print and others ask for None itself. Nor does a
-    free-threaded 3.13, where the agent cannot look and store in one step."""
+    """Installs the routers. A stream that is None or missing gets none: print and others check for None itself. Nor does a free-threaded 3.13,
+    where the agent cannot compare and store in one step."""
     if sys.version_info < (3, 14) and "free-threading" in sys.version:
         return
     _wanting.add(request)
     for name, number in (("stdout", OUT), ("stderr", ERR)):
-        for _ in range(100):  # as long as the program assigns between our look and our store
+        for _ in range(100):  # as long as the program assigns between our comparison and our store
             current = sys.__dict__.get(name)
             if current is None or type(current) is _Router:
                 break
@@ -156,8 +157,8 @@ def install(request):
 
 
 def uninstall(request):
-    """The last request takes the routers out, where they still are: what the program put there meanwhile stays. A request that begins
-    now is in _wanting before it looks, which the agent checks in the same step as it stores."""
+    """The last request removes the routers, if they are still there: a stream that the program set meanwhile stays. A request that begins now is
+    in _wanting before it checks, which the agent verifies in the same step as it stores."""
     _wanting.discard(request)
     for seat in list(_used.values()):
         if sys.__dict__.get(seat.name) is seat.router:
@@ -172,8 +173,8 @@ def _references(seat):
 
 
 def _take_seat(name, number, original):
-    """A router for this stream: one that stood for it before or whose stream is gone, so that a print that is still at a router never
-    finds itself at another stream; or a new one, for ever."""
+    """A router for this stream: one that stood for it before or whose stream is gone, so that a print that still uses a router never writes to
+    another stream; or a new one, which is never freed."""
     for seat in list(_pool):
         before = seat.weak and seat.weak()
         if seat.name == name and (before is None or before is original):

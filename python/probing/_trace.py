@@ -1,7 +1,7 @@
-"""`probing trace`: which functions are traced, and what is said of their arguments.
+"""`probing trace`: which functions are traced, and how their arguments are described.
 
-A call is recorded by the agent (src/agent/module_trace.c). Code of the program is never called for a value: numbers and texts are themselves, containers
-are told in outline, tensors and arrays by shape and type, all else by its class.
+The agent records a call (src/agent/module_trace.c). No code of the program is called for a value: numbers and texts are shown as such, containers
+in outline, tensors and arrays by shape and type, all else by its class.
 """
 import sys
 
@@ -13,7 +13,7 @@ from ._hooks import GENERATOR, MONITORED, Refused
 ARGUMENTS, RESULT, LOCALS = 0, 1, 2                                  # enum capture of module_trace.c
 WANT_ARGUMENTS, WANT_LOCALS, IS_GENERATOR, IS_INNER = 1, 2, 4, 8     # its flags
 TEXT_MAX, ITEMS_MAX, NESTED_MAX, ALL_MAX = 200, 8, 2, 2000
-OLD_MS = 10000  # how long a trace function stays before 3.12
+OLD_MS = 10000  # lifetime of a trace function before 3.12
 FUNCTION = type(lambda: 0)
 CODE = type((lambda: 0).__code__)
 
@@ -22,13 +22,13 @@ class Traced:
     def __init__(self, code, name, options, root):
         self.code, self.name, self.options, self.root = code, name, options, root
         self.until = options["until"]
-        self.level = 1  # of calls, counted from the function that a person named
+        self.level = 1  # of calls, from the function that a person named
 
 
 # --- finding functions
 
 def find(text):
-    """The code object and the name of what a person calls MODULE:FUNCTION."""
+    """The code object and the full name of MODULE:FUNCTION."""
     module, colon, path = text.partition(":")
     if not colon:
         module, path = split(text)
@@ -62,7 +62,7 @@ def split(text):
 
 
 def member(holder, name):
-    """What a class, an object or a function has of that name, without calling anything of the program."""
+    """The attribute of a class, an object or a function, without calling anything of the program."""
     if type(holder) is FUNCTION:
         holder = holder.__code__
     if type(holder) is CODE:
@@ -88,7 +88,7 @@ def is_class(thing):
 
 
 def bare(found):
-    """The function itself, where something is wrapped around it."""
+    """The function itself, without its wrappers."""
     for _ in range(20):
         kind = type(found)
         if kind in (staticmethod, classmethod) or kind.__name__ == "method":
@@ -106,7 +106,7 @@ def bare(found):
 
 
 def code_of(function):
-    """The code that a call of this object runs; None: not one that is written in Python."""
+    """The code that a call of this object runs; None: not Python code."""
     kind = type(function)
     if kind is CODE:
         return function
@@ -164,7 +164,7 @@ def class_name(kind):
 
 
 def of_tensor(value, kind):
-    """Of torch's and numpy's own classes: their attributes are C code, which reads no memory of a device."""
+    """For torch's and numpy's own classes: their attributes are C code, which reads no memory of a device."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and kind in (getattr(torch, "Tensor", None), getattr(getattr(torch, "nn", None), "Parameter", None)):
         return {"tensor": [int(n) for n in value.shape], "dtype": str(value.dtype).replace("torch.", ""), "device": str(value.device)}
@@ -174,7 +174,7 @@ def of_tensor(value, kind):
 
 
 def as_json(told):
-    """What plain gives, as JSON. Not by the json module: the program may not have it, and it would load a library."""
+    """The result of plain, as JSON. Not by the json module: the program may not have it, and it would load a library."""
     if told is None or told is True or told is False:
         return {None: "null", True: "true", False: "false"}[told]
     kind = type(told)
@@ -227,7 +227,7 @@ def traced_functions():
 
 
 def kept(text):
-    """The agent holds names without a reference: they stay."""
+    """The agent keeps names without a reference: they must stay."""
     return _probing.shared.setdefault("kept", {}).setdefault(text, text)
 
 
@@ -331,7 +331,7 @@ def listing():
 
 
 def table(rows):
-    """For programs (do=rows): a line a row with tabs between its cells; None is an empty one."""
+    """For programs (do=rows): a line per row with tabs between its cells; None is an empty one."""
     return "\n".join("\t".join("" if cell is None else str(cell).replace("\t", " ").replace("\n", " ") for cell in row) for row in rows)
 
 

@@ -1,8 +1,9 @@
-"""The events of _hooks.py before Python 3.12, where there are none of single functions: a trace function in the main thread and in threads that begin later.
+"""The events of _hooks.py before Python 3.12, which has none for single functions: a trace function in the main thread and in threads that begin
+later.
 
-It is asked at every call, and stays only with functions that are hooked or that a listener wants to follow. A thread that has a trace function of its own
-(a debugger, coverage) keeps it and is not traced. A frame that keeps a trace function after tracing ended would up to 3.9 tell the wrong line in
-tracebacks: at the end they are taken from all frames, those of generators included.
+It is called at every call, and stays only with functions that are hooked or that a listener follows. A thread with a trace function of its own (a
+debugger, coverage) keeps it and is not traced. A frame that kept a trace function after tracing ended would up to 3.9 have the wrong line in
+tracebacks: at the end they are removed from all frames, also those of generators.
 """
 import sys
 
@@ -19,7 +20,7 @@ RETURN_VALUE, YIELD_VALUE, YIELD_FROM, RESUME = 83, 86, 72, 151  # instructions 
 
 
 def in_thread(frame, event, argument):
-    """The trace function of a thread: asked for every call."""
+    """The trace function of a thread: called at every call."""
     now, code = here(), frame.f_code
     if now is None or not is_on(now):
         leave_thread()
@@ -47,7 +48,7 @@ def in_thread(frame, event, argument):
 
 
 def meet(now, frame, code):
-    """Has listeners hear of a function that begins. One of which they want to hear no more is plain."""
+    """Tells listeners of a function that begins. If none of them wants it again it is plain."""
     again = False
     if not is_own_code(code):
         again = ask(now, "finds", code) if "finds" in now["wide"] else False
@@ -67,7 +68,7 @@ def is_followed(now, frame, ident):
 
 
 def want_lines(frame, has_say, wanted):
-    """Whether its trace function is to be called for lines. A step of a prompt (_pause.py) wants them in any case."""
+    """Whether its trace function wants lines. A step of a prompt (_pause.py) wants them in any case."""
     if sys.version_info >= (3, 7) and has_say:
         frame.f_trace_lines = wanted
 
@@ -78,7 +79,7 @@ def keep_generator(now, frame):
 
 
 def leave_thread(frame=None):
-    """It drops its trace function, if nobody has come meanwhile who wants it."""
+    """Drops its trace function, if nobody wants it meanwhile."""
     now = here()
     if sys.gettrace() is in_thread and (now is None or not is_on(now)):
         sys.settrace(None)
@@ -94,7 +95,7 @@ def unmark(frame):
 
 
 def reach_thread(now, ident):
-    """Functions that the thread is in get the trace function, where somebody wants to hear of them."""
+    """Functions that the thread is in get the trace function, if somebody wants their events."""
     for frame in _helpers.frames_of(ident):
         hooked = now["hooked"].get(id(frame.f_code))
         if (hooked is not None and hooked.places or is_followed(now, frame, ident)) and not is_own_code(frame.f_code):
@@ -126,17 +127,17 @@ def in_function(frame, event, argument):
     elif event == "exception":
         if "raises" in now["wide"]:
             ask(now, "raises", frame, argument[1], argument[2])
-        # Of other frames it would keep what the program has let go of.
+        # For other frames it would keep alive objects that the program has released.
         error = (argument[1], argument[2]) if "unwinds" in now["wide"] and is_outermost(frame) else None
         if error is not None or (hooked is not None and hooked.calls):
             now["raised"][id(frame)] = argument[0], frame.f_lasti, error
     elif event == "return":
         leave(now, hooked, frame, argument)
-    return frame.f_trace  # a place may have begun steps, and put another there
+    return frame.f_trace  # a place may have begun steps, and set another one
 
 
 def leave(now, hooked, frame, value):
-    """A function returns, yields or is left by an exception: a trace function is told so in one word."""
+    """A function returns, yields or is left by an exception: a trace function gets one event for all three."""
     raised, at, error = now["raised"].pop(id(frame), (Exception, None, None))
     how = how_left(frame)
     if how == "yields" and value is None and at == frame.f_lasti:  # thrown in at a yield
@@ -174,7 +175,7 @@ def waits_inside(following):
 
 
 def how_left(frame):
-    """By the instruction that the frame is at. What waits in a `yield from` stands before it (up to 3.10)."""
+    """By the instruction that the frame is at. A frame suspended in a `yield from` is before it (up to 3.10)."""
     last, following = instructions(frame)
     if frame.f_code.co_flags & GENERATOR and (last == YIELD_VALUE or waits_inside(following)):
         return "yields"
@@ -182,11 +183,11 @@ def how_left(frame):
 
 
 def is_resumed(frame):
-    """Whether a generator goes on, rather than begins."""
+    """Whether a generator resumes rather than begins."""
     if not frame.f_code.co_flags & GENERATOR or frame.f_lasti < 0:
         return False
     last, following = instructions(frame)
-    if last == RESUME and sys.version_info >= (3, 11):  # 3.11: of which kind is told by its argument, 0 for a beginning
+    if last == RESUME and sys.version_info >= (3, 11):  # 3.11: its argument tells the kind, 0 for a beginning
         return frame.f_code.co_code[frame.f_lasti + 1] & 3 != 0
     return last == YIELD_VALUE or waits_inside(following)
 
@@ -194,8 +195,8 @@ def is_resumed(frame):
 # --- in threads of the agent
 
 def begin(now, refused):
-    """Gives the main thread, once it can take it, and threads that begin from now on the trace function. refused() is called where the main thread has
-    another one."""
+    """Sets the trace function of the main thread, as soon as possible, and of threads that begin from now on. refused() is called if the main
+    thread has another one."""
     def begin_main(frame):
         if sys.gettrace() is None and is_on(now):
             sys.settrace(in_thread)
@@ -215,7 +216,7 @@ def begin(now, refused):
 
 
 def begin_and_wait(now):
-    """The same. A sentence for a person: what is not reached."""
+    """The same. Returns a sentence for a person: what is not reached."""
     answer = []
     begin(now, lambda: answer.append(OWN_TRACE))
     wait, end_ms = allocate_lock(), _probing.milliseconds() + MAIN_MS
@@ -228,7 +229,7 @@ def begin_and_wait(now):
 
 
 def end(now):
-    """Frames lose the trace function at once, the main thread when it next can, other threads at the next call that they make."""
+    """Removes the trace function from frames at once, from the main thread as soon as possible, from other threads at their next call."""
     threading = sys.modules.get("threading")
     if threading is not None and threading._trace_hook is in_thread:
         threading.settrace(None)
@@ -246,4 +247,4 @@ def end(now):
         try:
             _hooks.in_main(leave_thread, 1)
         except Refused:
-            pass  # it leaves by itself at its next call
+            pass  # it is removed at its next call

@@ -1,9 +1,9 @@
-"""Expressions that are looked at when a step of a training ends: `loss@train` is the variable `loss` of the function `train`.
+"""Expressions that are evaluated when a step of a training ends: `loss@train` is the variable `loss` of the function `train`.
 
-Called by the torch probe (src/agent/probes/torch_track.c) in the thread that steps, right after the optimizer's step, so a loss is that of this
-step. A name is read from the frame without a trace; an expression (self.scale, meter["loss"].avg) does what it does. Each value is a row of python.variables, and
-all of a step are a row of training_logs. A number on a GPU is copied without waiting for the GPU and read at a later step. Nothing here raises into the
-program. lr, grad_norm and throughput are known without a function.
+Called by the torch probe (src/agent/probes/torch_track.c) in the thread that runs the steps, right after the optimizer's step, so a loss is that
+of this step. A name is read from the frame without side effects; an expression (self.scale, meter["loss"].avg) has its own. Each value is a row
+of python.variables, and all of a step are a row of training_logs. A number on a GPU is copied without waiting for the GPU and read at a later
+step. Nothing here raises into the program. lr, grad_norm and throughput are known without a function.
 """
 import sys
 
@@ -27,12 +27,12 @@ class Expression:
 
 
 _expressions = []
-_pending = []  # numbers that are on their way from a GPU
+_pending = []  # numbers being copied from a GPU
 _state = {"table": None}
 
 
 def configure(text):
-    """Takes a list with commas between its expressions. Gives how many there are; those that cannot be are told in probing.log."""
+    """Sets the expressions from a list with commas. Returns how many there are; invalid ones are reported in probing.log."""
     made, wrong = [], []
     for each in filter(None, (part.strip() for part in text.split(","))):
         try:
@@ -47,7 +47,7 @@ def configure(text):
 
 
 def step(number, optimizer, samples, seconds):
-    """Looks at all of them. number: of the step."""
+    """Evaluates all of them. number: of the step."""
     torch = sys.modules.get("torch")
     guard = getattr(torch._C, "DisableTorchFunction", None) if torch else None
     if guard is None:
@@ -130,7 +130,7 @@ def _copy_later(torch, number, each, value, place):
 
 
 def _collect(torch):
-    """Rows for what has come from GPUs since, each with the number of its own step."""
+    """Writes rows for numbers that have arrived from GPUs since, each with the number of its own step."""
     while _pending and _pending[0][3].query():
         number, each, host, _, place = _pending.pop(0)
         value = float(host.item())

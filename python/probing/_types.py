@@ -1,8 +1,8 @@
-"""Values of SQL as values of Python, and columns of them as pandas, polars and arrow have them.
+"""Converts SQL values to Python values, and columns of them for pandas, polars and arrow.
 
-A type comes as SQL spells it: BIGINT, DECIMAL(10,2), VARCHAR[], STRUCT("a" INTEGER, "b" DATE), MAP(VARCHAR, DOUBLE). A value comes as
-JSON: texts for all that JSON has no type for. What Python's own type cannot hold (an interval with months, infinity as a date, a
-year beyond 9999, nanoseconds) stays the text that SQL writes. Standard library only; 3.6 and newer.
+A type comes as SQL spells it: BIGINT, DECIMAL(10,2), VARCHAR[], STRUCT("a" INTEGER, "b" DATE), MAP(VARCHAR, DOUBLE). A value comes as JSON: texts
+for all types that JSON lacks. A value that Python's own type cannot hold (an interval with months, infinity as a date, a year beyond 9999,
+nanoseconds) stays the text of SQL. Standard library only; 3.6 and newer.
 """
 import datetime
 import decimal
@@ -22,7 +22,7 @@ SPAN = re.compile(r"(?:(-?\d+) days? ?)?(?:(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6})
 
 
 class Type:
-    """A type taken apart: name, members as (name or None, Type), numbers (of DECIMAL)."""
+    """A parsed type: name, members as (name or None, Type), numbers (of DECIMAL)."""
 
     def __init__(self, name, members=(), numbers=()):
         self.name, self.members, self.numbers = name, members, numbers
@@ -142,7 +142,7 @@ def _same(value):
 
 
 def reader(kind):
-    """From a value of JSON to one of Python; _same where that is the same."""
+    """The conversion from a JSON value to a Python value; _same if none is needed."""
     inner = [reader(member) for _, member in kind.members]
     if kind.name == "LIST":
         read = lambda values: [inner[0](value) for value in values]  # noqa: E731
@@ -176,7 +176,7 @@ def _as_text(value):
 
 
 def pandas_series(pandas, kind, values):
-    """int64 stays exact beside NULL; what pandas has no type for stays as objects."""
+    """int64 stays exact beside NULL; types that pandas lacks stay objects."""
     null = any(value is None for value in values)
     if kind.name in INTEGERS:
         wanted = [INTEGERS[kind.name].replace("i", "I", 1).replace("u", "U", 1) if null else INTEGERS[kind.name]]
@@ -196,7 +196,7 @@ def pandas_series(pandas, kind, values):
         try:
             return pandas.Series(values, dtype=dtype)
         except (TypeError, ValueError, OverflowError):
-            pass  # a text that stands for what has no value there, or an older pandas
+            pass  # a text for a value that has no equivalent there, or an older pandas
     return pandas.Series(values, dtype=object)
 
 
@@ -223,7 +223,7 @@ def arrow_type(arrow, kind):
 
 
 def _for_arrow(kind, value):
-    """As pyarrow and polars take it: maps as pairs, what has no type there as text."""
+    """For pyarrow and polars: maps as pairs, unsupported types as text."""
     if value is None:
         return None
     if kind.name == "LIST":

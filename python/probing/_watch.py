@@ -1,9 +1,9 @@
 """`probing watch`: each change of a variable of a function is a row of python.variables.
 
-The value is looked at before each line of the function and at its end (_places.py), so a change is that of the line before. Nothing of the program
-is called for a variable; an expression (self.lr, groups[0]["lr"]) does what it does. Two values are compared by what they are: numbers and texts
-by value, tensors by identity and by the count of changes that torch keeps (_version), containers by the outline that is recorded, other objects by
-identity. No value is held: weak references tell whether it is another object at the same address.
+The value is read before each line of the function and at its end (_places.py), so a change was made by the line before. No code of the program is
+called for a variable; an expression (self.lr, groups[0]["lr"]) has its own side effects. Two values are compared by kind: numbers and texts by
+value, tensors by identity and torch's count of changes (_version), containers by the recorded outline, other objects by identity. No value is
+kept alive: weak references tell whether it is another object at the same address.
 """
 import sys
 
@@ -34,13 +34,13 @@ UNBOUND = object()
 
 
 class Rate:
-    """At most so many rows a second. Threads may meet in it: the bound is nearly kept then."""
+    """At most so many rows a second. Without a lock: the bound is approximate if threads meet."""
 
     def __init__(self, most):
         self.most, self.begun, self.n, self.left_out = most, 0, 0, 0
 
     def take(self):
-        """(whether there may be a row, a note for it or None)."""
+        """(whether a row is allowed, a note for it or None)."""
         now = _probing.milliseconds()
         if now - self.begun >= 1000:
             self.begun, self.n = now, 0
@@ -55,7 +55,7 @@ class Rate:
 # --- values
 
 class Seen:
-    """What is kept of a value: enough to tell whether another one differs."""
+    """The state kept of a value: enough to notice a change."""
 
     __slots__ = ("kind", "which", "state", "number", "text")
 
@@ -72,7 +72,7 @@ class Seen:
             self.state, self.number = of_library(value, kind)
 
     def differs(self, before):
-        """How it came to differ from what was there before; None: it does not."""
+        """How it differs from the state before; None: it does not."""
         if self.kind is before.kind and self.state == before.state and (self.which is before.which or self.kind in CONTAINERS):
             return None
         same = self.which is not None and self.which is before.which
@@ -80,7 +80,7 @@ class Seen:
 
 
 def identity(value):
-    """The same object as long as it is the same value: a weak reference that lives on in what is kept."""
+    """The same object as long as it is the same value: a weak reference kept in the state."""
     try:
         return ref(value)
     except TypeError:
@@ -108,7 +108,7 @@ def float_of(value):
 
 
 def of_library(value, kind):
-    """(state, number) of torch's and numpy's own types; (None, None) of all else."""
+    """(state, number) of torch's and numpy's own types; (None, None): others."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     try:
         if torch is not None and issubclass(kind, getattr(torch, "Tensor", ())):
@@ -124,7 +124,7 @@ def of_library(value, kind):
 
 
 def tensor_number(torch, value, kind):
-    """The value of a tensor with one element, where reading it waits for no device and is not seen by code that records operations."""
+    """The value of a tensor with one element, if reading it waits for no device and no code that records operations sees it."""
     own = torch._C
     if kind not in (torch.Tensor, torch.nn.Parameter) or value.device.type != "cpu" or value.numel() != 1 or value.layout is not torch.strided:
         return None
@@ -153,7 +153,7 @@ class State:
 
     def __init__(self, line):
         self.seen, self.told, self.line = None, None, line
-        self.begins = True  # what was seen is of the call before
+        self.begins = True  # the state is of the call before
 
 
 class Watch:
@@ -171,7 +171,7 @@ class Watch:
         self.table = None if changed else _probing.table("python.variables", VARIABLES, "changes of variables that are watched (probing watch)")
         self.place = _places.Place([self.code], None, self.at_line, self.at_end, until)
         self.states = {}  # of each frame, by its address
-        self.last = {}    # of each thread: what its last call left
+        self.last = {}  # of each thread: the state that its last call left
 
     # --- in threads of the program
 
@@ -239,7 +239,7 @@ class Watch:
 
 
 def find_function(name):
-    """As trace finds it; <module> is the script itself, while it runs."""
+    """Finds the function as trace does; <module> is the script itself, while it runs."""
     if name != "<module>":
         return _trace.find(name)
     for _, frame in _helpers.all_threads():

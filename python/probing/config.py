@@ -35,7 +35,7 @@ get_str = get
 
 
 def set(key, value):
-    """Raises KeyError, with what is wrong, for a setting or a value that there is not."""
+    """Raises KeyError, with the reason, for an unknown setting or a value that is not allowed."""
     _ask("%s=%s" % (key, str(value).lower() if isinstance(value, bool) else value))
 
 

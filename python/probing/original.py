@@ -6,7 +6,7 @@ from ._agent import agent, recording, warn
 
 
 class Outcome:
-    """What a query gave: rows, or why there are none. True where there are rows."""
+    """The result of a query: rows, or the error. True if there are rows."""
 
     def __init__(self, rows, error):
         self.rows, self.error = rows, error
@@ -66,7 +66,7 @@ def load_extension(statement):
 
 
 def enable_tracer(*given, **named):
-    """Nothing has to be on for stacks to be read here."""
+    """Reading stacks needs nothing to be turned on here."""
 
 
 disable_tracer = enable_tracer

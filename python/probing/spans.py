@@ -15,7 +15,7 @@ from os import environ
 from ._agent import agent, recording, warn
 
 _ROLES = {"tp": "TENSOR_MODEL", "pp": "PIPELINE_MODEL", "dp": "DATA", "ep": "EXPERT_MODEL", "cp": "CONTEXT"}
-_role = []  # what set_role was given last
+_role = []  # the last argument of set_role
 _batches = [int(environ["PROBING_MICRO_BATCHES"]) if environ.get("PROBING_MICRO_BATCHES", "").isdigit() else 1, 0]
 _traced = {}
 
@@ -23,7 +23,7 @@ _traced = {}
 _agent = agent()
 _agent.shared["decorate"] = lambda *given: _decorate(*given)
 _agent.first_use(recording)
-span = _agent.span  # itself, and no function around it: half of what a span would take
+span = _agent.span  # directly, without a function around it: half of a span's cost
 
 if environ.get("PROBING_SPAN_LOCATION", "").lower() in ("1", "true", "yes", "on"):
     def span(*name, **attributes):
@@ -76,7 +76,7 @@ def set_role(*role, **ranks):
 
 
 def current_role():
-    """What set_role was given, or what the environment says (TP_RANK, PROBING_PP_RANK, PROBING_ROLE_NAME, ...): dp=3,pp=1,tp=0."""
+    """The role given to set_role, or in the environment (TP_RANK, PROBING_PP_RANK, PROBING_ROLE_NAME, ...): dp=3,pp=1,tp=0."""
     if _role:
         return _role[0]
     found = {name[len("PROBING_ROLE_"):].lower(): value for name, value in environ.items() if name.startswith("PROBING_ROLE_")}
@@ -89,7 +89,7 @@ def current_role():
 
 
 def clear_role():
-    """What the environment says holds again."""
+    """Goes back to the role in the environment."""
     del _role[:]
 
 
@@ -143,7 +143,7 @@ def _decorate(function, name, phase, json, attributes=None):
                         proceed, given = inner.athrow, error
                     opened.resume()
     elif inspect.isgeneratorfunction(function):
-        def probed(*args, **named):  # yield from, but for the span, in which the caller is not
+        def probed(*args, **named):  # like yield from, except for the span, in which the caller is not
             inner = function(*args, **named)
             with span(name, **how) as opened:
                 proceed, given = inner.send, None

@@ -115,7 +115,7 @@ def unregister(name, namespace=None):
 
 
 def _tell(module, full, kind, function, active):
-    """A row by which a query knows that there is something to ask for, now and of the next agent."""
+    """Adds a row by which a query finds the table, for this agent and the next."""
     from ._live import name_of
 
     module.tell_registered(full, str(kind), name_of(function), active)
