@@ -1,6 +1,6 @@
-/* memory_usage: the probe that records what the process takes of the machine, a row a second, from the
- * resident thread. Inside of probing.trace("memory_usage") a row every 10 ms, for the first ten seconds of
- * the block, then every 100 ms; and one where a block begins and ends. */
+/* memory_usage: the probe that records the process's use of the machine, a row a second, from the resident
+ * thread. Inside of probing.trace("memory_usage") a row every 10 ms, for the first ten seconds of the block,
+ * then every 100 ms; and one where a block begins and ends. */
 #include "agent/clock.h"
 #include "agent/files.h"
 #include "agent/probes/probe.h"
@@ -17,7 +17,7 @@
 #define LEAST_NS (10 * PB_NS_PER_MS)
 #define MOST_NS  (3600 * PB_NS_PER_S)
 #define FINE_NS  (10 * PB_NS_PER_MS)
-#define SLOWER   10 /* times, after FINE_FOR */
+#define SLOWER   10 /* factor, after FINE_FOR */
 #define FINE_FOR (10 * PB_NS_PER_S)
 
 enum column {
@@ -53,13 +53,13 @@ static const struct pb_column columns[COLUMNS] = {
 static struct pb_table *table;
 static uint64_t interval_ns, due_ns, begun_ns; /* begun: when a block last began */
 static int blocks;                             /* that are open */
-static int row_wanted;                         /* one began or ended since the last row */
+static int row_wanted;                         /* a block began or ended since the last row */
 
 void pb_memory_usage_block(int by)
 {
     int open = __atomic_load_n(&blocks, __ATOMIC_RELAXED);
 
-    /* One that began before a fork, or in another thread of the parent, was forgotten by the child. */
+    /* A child has forgotten blocks that began before the fork, or in another thread of the parent. */
     while (!__atomic_compare_exchange_n(&blocks, &open, open + by > 0 ? open + by : 0, 0, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED))
         ;
@@ -138,7 +138,7 @@ static int status_number(const char *status, const char *name, long *ret)
     return 0;
 }
 
-/* A row of now. What cannot be read is NULL. */
+/* Writes a row. Values that cannot be read are NULL. */
 static void record(void)
 {
     char statm[128], status[4096];
@@ -169,7 +169,7 @@ static void record(void)
     pb_row_commit(&row);
 }
 
-/* Between two rows, as things are now. */
+/* The present interval between two rows. */
 static uint64_t step_ns(uint64_t now)
 {
     uint64_t fine = FINE_NS;
@@ -187,7 +187,7 @@ static uint64_t tick(uint64_t now)
     record();
     due_ns += step_ns(now);
     if (due_ns <= now ||
-        due_ns > now + step_ns(now)) /* it was stopped for a while, or steps are others now */
+        due_ns > now + step_ns(now)) /* the process was stopped for a while, or the interval has changed */
         due_ns = now + step_ns(now);
     return due_ns;
 }

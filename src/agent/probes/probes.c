@@ -198,7 +198,7 @@ int pb_probe_check(const char *settings, const char *known, char *why, size_t wh
     return 0;
 }
 
-/* "500ms" in ns; 0: it is none. */
+/* "500ms" in ns; 0: not a duration. */
 static uint64_t parse_duration(const char *text, size_t length)
 {
     static const struct {

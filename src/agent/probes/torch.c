@@ -1,15 +1,14 @@
-/* torch: the probe that records what PyTorch does: calls of modules, phases, steps.
+/* torch: the probe that records calls of PyTorch modules, phases and steps.
  *
- * Nothing of Python's that a program could look at is changed: the slots of classes (tp_call of modules,
- * tp_iternext of data loaders' iterators) and the C function of the autograd engine get functions of ours,
- * which call what was there. Only classes whose slot is the one that all of them share are touched.
- * torch.compile does not see slots. Two hooks of ours are in torch's own list for all optimizers, where that
- * list was empty; they stay, since taking them out while another thread walks the list would be an exception
- * there.
+ * Nothing visible to Python code is changed: the slots of classes (tp_call of modules, tp_iternext of data
+ * loaders' iterators) and the C function of the autograd engine are replaced by functions of ours, which call
+ * the originals. Only classes whose slot has the function shared by all of them are changed. torch.compile
+ * does not see slots. Two hooks of ours are in torch's own list for all optimizers, if that list was empty;
+ * they stay, since removing them while another thread iterates over the list would raise an exception there.
  *
- * Start and stop are the resident thread's, which has no GIL: a thread of ours takes it and does the rest,
- * also once a second, for classes that were made since. From stop on our functions only call what was there,
- * whether or not that thread has put the slots back already. */
+ * Start and stop run in the resident thread, which has no GIL: a thread of ours takes it and does the rest,
+ * also once a second, for classes made since. After stop our functions only call the originals, whether or
+ * not that thread has restored the slots already. */
 #include "agent/probes/torch.h"
 #include "agent/clock.h"
 #include "agent/enter.h"
@@ -32,13 +31,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define LOOK_NS       (200 * PB_NS_PER_MS) /* until torch is there */
+#define LOOK_NS       (200 * PB_NS_PER_MS) /* until torch is imported */
 #define AGAIN_NS      PB_NS_PER_S
 #define MOST_TYPES    100000
 #define MOST_DEEP     60
 #define HANG_LEAST_NS (30 * (int64_t)PB_NS_PER_S)
 
-/* Of a type object and a method descriptor, on LP64 with a GIL: the same from 3.6 to 3.15. */
+/* Offsets in a type object and a method descriptor, on LP64 with a GIL: the same from 3.6 to 3.15. */
 #define TYPE_CALL      128
 #define TYPE_NEXT      224
 #define DESCR_METHOD   40
@@ -47,19 +46,19 @@
 
 struct pb_torch pb_torch = {.rate = 1};
 
-static uint32_t wanted;  /* the resident thread's word */
-static uint32_t working; /* a thread of ours is on its way */
+static uint32_t wanted;  /* set by the resident thread */
+static uint32_t working; /* a thread of ours is working */
 static uint32_t runs;    /* with the GIL */
 static uint32_t slots_in;
 static struct pb_py_method *backward_method; /* torch's; NULL: not found yet */
-/* The resident thread's, as the settings of the process and of the probe have it; read with the GIL. */
+/* Set by the resident thread, from the settings of the process and of the probe; read with the GIL. */
 static double rate_wanted = 1, budget_wanted = 1;
 static double rate_given = -1, budget_given = -1; /* of the probe's own settings; -1: none */
 static double rate_set = 1, budget_set = 1;       /* of the process */
 static double hang_seconds = 0;                   /* 0: ten usual steps; negative: off */
-static int switched = -1;                         /* what probing.torch.profiling said last */
-static int64_t hangs_since;                       /* of the hang that was told of; 0: none */
-static char trouble[160]; /* why nothing is recorded; "" : nothing is known to be wrong */
+static int switched = -1;                         /* the last value of probing.torch.profiling */
+static int64_t hangs_since;                       /* of the reported hang; 0: none */
+static char trouble[160];                         /* why nothing is recorded; "": no problem is known */
 
 /* --- with the GIL ---------------------------------------------------------------------------------- */
 
@@ -90,7 +89,7 @@ static void swap_tree(const struct pb_python *py, struct swap *swap, pb_pyobject
     py->err_clear();
 }
 
-/* Swaps the slot of a class and all below it. */
+/* Swaps the slot of a class and all its subclasses. */
 static void swap_slots(const struct pb_python *py, pb_pyobject *type, size_t offset, void *from, void *to)
 {
     pb_pyobject *meta = pb_type_of(py->object_type, pb_module_header(py)); /* type */
@@ -107,7 +106,7 @@ static void swap_slots(const struct pb_python *py, pb_pyobject *type, size_t off
     py->err_clear();
 }
 
-/* A name of a module that is imported; a new reference or NULL. Imports nothing. */
+/* An attribute of a module that is already imported; a new reference or NULL. Imports nothing. */
 static pb_pyobject *imported(const struct pb_python *py, const char *module, const char *name)
 {
     pb_pyobject *found = py->dict_get(py->modules_dict(), module);
@@ -117,7 +116,7 @@ static pb_pyobject *imported(const struct pb_python *py, const char *module, con
     return value;
 }
 
-/* What a class has in its slot, where it lies where we think it does. */
+/* The slot of a class, if its offset is as expected. */
 static void *read_slot(const struct pb_python *py, pb_pyobject *type, size_t offset, int id)
 {
     void *told = py->type_slot(type, id);
@@ -126,7 +125,7 @@ static void *read_slot(const struct pb_python *py, pb_pyobject *type, size_t off
     return told && told == *slot_at(type, offset) ? told : NULL;
 }
 
-/* Puts ours in wherever the function is that all classes share. */
+/* Replaces the function shared by all classes by ours. */
 static void put_slots(const struct pb_python *py)
 {
     pb_pyobject *module = imported(py, "torch.nn.modules.module", "Module");
@@ -169,7 +168,7 @@ static void take_slots(const struct pb_python *py)
             py->decref(held[i]);
 }
 
-/* Copies through the kernel: where memory is not what we think it is, that is an error and no signal. */
+/* Copies through the kernel: unexpected memory is an error and not a signal. */
 static int copy_checked(void *to, const void *from, size_t size, int write)
 {
     struct iovec here = {.iov_base = write ? (void *)(uintptr_t)from : to, .iov_len = size};
@@ -179,7 +178,7 @@ static int copy_checked(void *to, const void *from, size_t size, int write)
     return n == (ssize_t)size ? 0 : -EFAULT;
 }
 
-/* The method run_backward of the autograd engine: what torch's C++ code gave Python to call. */
+/* The method run_backward of the autograd engine, defined by torch's C++ code. */
 static struct pb_py_method *find_backward(const struct pb_python *py)
 {
     pb_pyobject *engine = imported(py, "torch._C", "_ImperativeEngine");
@@ -221,7 +220,7 @@ static void take_backward(void)
                          __ATOMIC_RELEASE);
 }
 
-/* One hook for all optimizers, once a process. */
+/* One hook for all optimizers, once per process. */
 static void put_hook(const struct pb_python *py, const char *list, const char *function,
                      struct pb_py_method *method)
 {
@@ -268,7 +267,7 @@ static void begin_run(const struct pb_python *py)
     pb_torch_steps_reset(pb_clock_mono());
     runs = runs + 1 ? runs + 1 : 1;
     __atomic_store_n(&pb_torch.run, runs, __ATOMIC_SEQ_CST);
-    /* The resident thread stores the other way round: one of the two sees the other. */
+    /* The resident thread stores in the opposite order, so one of the threads sees the other. */
     if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST))
         __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
 }
@@ -304,7 +303,7 @@ static void put_in_or_take_out(const struct pb_python *py)
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         py->restore_thread(py->save_thread());
         if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST))
-            return; /* stopped meanwhile: what takes all out again comes after us */
+            return; /* stopped meanwhile: the removal comes after us */
         others[i](py);
     }
 }
@@ -333,7 +332,7 @@ static void *work(void *unused)
     (void)unused;
 
     pb_thread_name("probing-torch");
-    /* Where there is no torch nobody asks for the GIL. */
+    /* Without torch the GIL is not taken. */
     if (pb_fork_gate_each_object(is_torch, NULL) && pb_enter_find(&py, why, sizeof(why)) == 0) {
         if (py.free_threaded) {
             snprintf(trouble, sizeof(trouble), "a Python without a GIL: not recorded yet");
@@ -346,7 +345,7 @@ static void *work(void *unused)
         }
     }
     __atomic_store_n(&working, 0, __ATOMIC_SEQ_CST);
-    /* A stop that came while we were at it has found us working, and left the rest to us. */
+    /* A stop that came meanwhile has found us working, and left the rest to us. */
     if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) && __atomic_load_n(&slots_in, __ATOMIC_SEQ_CST))
         start_work();
     return NULL;
@@ -359,7 +358,7 @@ static void give_up_work(void *unused, int error)
     __atomic_store_n(&working, 0, __ATOMIC_SEQ_CST);
 }
 
-/* False: one is on its way. */
+/* False: one is working already. */
 static int start_work(void)
 {
     uint32_t none = 0;
@@ -373,8 +372,7 @@ static int start_work(void)
 
 /* --- the probe ------------------------------------------------------------------------------------- */
 
-/* Of the probe's settings: the value of `name` as a number from 0 to most; `off` is 0. -1 where it is not
- * there. */
+/* Reads `name` from the probe's settings as a number from 0 to most; `off` is 0. -1: missing. */
 static int read_number(const char *settings, const char *name, double most, double *ret, char *why,
                        size_t why_size)
 {
@@ -405,7 +403,7 @@ static int read_number(const char *settings, const char *name, double most, doub
     return 0;
 }
 
-/* The probe's own settings are stronger than those of the process. */
+/* The probe's own settings override those of the process. */
 static void settle(void)
 {
     double rate = rate_given >= 0 ? rate_given : rate_set;
@@ -459,7 +457,7 @@ static int start(struct pb_arena *arena, const char *settings, char *why, size_t
     trouble[0] = '\0';
     hangs_since = 0;
     __atomic_store_n(&wanted, 1, __ATOMIC_SEQ_CST);
-    start_work(); /* not only with the next tick: where torch is there, so is the first row soon */
+    start_work(); /* at once, not with the next tick: if torch is loaded, the first row comes soon */
     return 0;
 }
 
@@ -491,7 +489,7 @@ static void read_memory(void)
         __atomic_store_n(&pb_torch.host_bytes, (int64_t)resident * sysconf(_SC_PAGESIZE), __ATOMIC_RELAXED);
 }
 
-/* Looks whether the job goes on, from outside of Python: a job that hangs may hold the GIL. */
+/* Checks whether the job makes progress, without Python: a job that hangs may hold the GIL. */
 static void look_for_hang(int64_t now)
 {
     static const char *const doing[] = {"between two phases",

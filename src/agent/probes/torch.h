@@ -25,13 +25,12 @@
 typedef pb_pyobject *(*pb_torch_call)(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);
 typedef pb_pyobject *(*pb_torch_next)(pb_pyobject *self);
 
-/* Where a row says it was: a stage, a module, the module that called it, depth, thread, and with what shapes.
- */
+/* The place of a row: stage, module, calling module, depth, thread, and the shapes of the arguments. */
 struct pb_torch_place {
     uint32_t name;   /* of the module: a text */
     uint32_t parent; /* a place; 0: none */
-    uint32_t shapes; /* a text; 0: not looked at */
-    uint32_t text;   /* what the row's cell says */
+    uint32_t shapes; /* a text; 0: not recorded */
+    uint32_t text;   /* the text of the row's cell */
     int32_t tid;
     uint32_t next; /* in its list of the hash table */
     uint16_t depth;
@@ -48,27 +47,27 @@ enum pb_torch_stage {
     PB_TORCH_STEP
 };
 
-/* Events around every module take the CPU a good part of a short step, which the GPU then waits for: the time
- * of a step and its phases is that of steps without them. */
+/* Events around every module take the CPU a good part of a short step, and the GPU then waits: so the times
+ * of a step and its phases are taken in other steps. */
 enum pb_torch_gpu { PB_TORCH_GPU_NOTHING, PB_TORCH_GPU_PHASES, PB_TORCH_GPU_MODULES };
 
-/* Of one start to its stop. */
+/* State from start to stop. */
 struct pb_torch {
     uint32_t run;     /* counts starts; 0: off. Set by the resident thread, read by all */
     uint32_t modules; /* whether calls of modules make rows in this step */
     uint32_t shapes;  /* whether those have shapes in this step */
     uint32_t gpu;     /* enum pb_torch_gpu: of what the GPU time is taken in this step */
     uint32_t exact;   /* whether the backward of each is timed in this step */
-    uint32_t thin;    /* rows in every so manieth step, for the budget */
+    uint32_t thin;    /* rows in every Nth step, for the budget */
     double rate;      /* share of steps in which modules make rows */
     double budget;    /* percent of a step; 0: none */
     uint64_t calls;   /* rows of module calls ever */
-    uint64_t lost;    /* calls without a row: no room for another name, thread or level */
-    int64_t step;     /* the number of the step that goes on */
-    /* For the resident thread, which sees whether the job goes on. CLOCK_MONOTONIC ns. */
+    uint64_t lost;    /* calls without a row: no room for a name, thread or level */
+    int64_t step;     /* number of the present step */
+    /* For the resident thread, which watches the job's progress. CLOCK_MONOTONIC ns. */
     int64_t alive;     /* when a phase began or ended last */
-    int64_t usual;     /* how long a step takes, smoothed; 0: none was seen */
-    uint32_t in_phase; /* enum pb_torch_stage + 1 of the one that goes on; 0: none */
+    int64_t usual;     /* duration of a step, smoothed; 0: none yet */
+    uint32_t in_phase; /* enum pb_torch_stage + 1 of the present phase; 0: none */
     /* From the resident thread. */
     int64_t host_bytes;          /* resident memory */
     pb_torch_call original_call; /* what was in the slots; NULL: not installed */
@@ -86,20 +85,21 @@ static inline uint32_t pb_torch_run(void)
 pb_pyobject *pb_torch_call_module(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);
 void pb_torch_calls_reset(void);
 
-/* torch_names.c: memory is there from begin to end. -EBUSY: another thread looks for a name just now. */
+/* torch_names.c: its memory exists from begin to end. -EBUSY: another thread is looking up a name. */
 int pb_torch_names_begin(const struct pb_python *py);
 int pb_torch_names_end(const struct pb_python *py);
-/* The name of a module that is called: known, or found in the model around it. 0: there is no room. is_root:
- * no call of another module is around it. Leaves no exception. */
+/* The name of a called module: known, or found in the model around it. 0: no room. is_root: it is not called
+ * by another module. Leaves no exception. */
 uint32_t pb_torch_name(const struct pb_python *py, pb_pyobject *module, int is_root, uint32_t parent_place);
-/* A name for what is no module (an optimizer, a data loader): by its class. */
+/* A name for an object that is not a module (an optimizer, a data loader): its class. */
 uint32_t pb_torch_name_of_class(const struct pb_python *py, pb_pyobject *object);
-/* For what has no object that says what it is. */
+/* A name without an object. */
 uint32_t pb_torch_name_of_text(const char *name);
 /* 0: there is no room. shapes: a text, or 0. */
 uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t parent, int32_t tid,
                         unsigned depth, uint32_t shapes);
-/* A text of shapes for a call of the module that was named last; 0: none, or it had too many others. */
+/* A text of shapes for a call of the last named module; 0: none, or the module had too many different
+ * ones. */
 uint32_t pb_torch_shapes_text(const char *text, size_t length);
 struct pb_torch_place *pb_torch_place_at(uint32_t place);
 const char *pb_torch_text(uint32_t text, size_t *length);
@@ -118,10 +118,10 @@ void pb_torch_forward_begins(const struct pb_python *py, int32_t tid, pb_pyobjec
                              pb_pyobject *keywords);
 void pb_torch_forward_ended(int32_t tid, int64_t begun, int64_t ended);
 void pb_torch_steps_reset(int64_t now);
-/* Whether it is the thread that steps. */
+/* Whether it is the thread that runs the steps. */
 int pb_torch_is_stepping(int32_t tid);
 int32_t pb_torch_stepping_thread(void); /* 0: not known; any thread */
-/* Whether a function of that name is among the callers, so many frames up. Leaves no exception. */
+/* Whether a function of that name is among the callers, up to that many frames. Leaves no exception. */
 int pb_torch_called_by(const struct pb_python *py, const char *function, int levels);
 
 /* torch_rows.c */
@@ -132,36 +132,37 @@ struct pb_torch_step_row {
     int64_t samples, tokens; /* 0: not known */
     int32_t tid;
     int sampled;
-    int skipped; /* a gradient scaler left out the optimizer's step */
+    int skipped; /* a gradient scaler skipped the optimizer's step */
 };
 void pb_torch_write_call(uint32_t place, int64_t begun, int64_t took, int64_t own);
 void pb_torch_write_step(const struct pb_torch_step_row *step);
 
-/* torch_comm.c: with the GIL; put may be called over and over. forget: in a child of fork. */
+/* torch_comm.c: with the GIL; put may be called repeatedly. forget: in a child of fork. */
 void pb_torch_comm_put(const struct pb_python *py);
 void pb_torch_comm_take(const struct pb_python *py);
 void pb_torch_comm_forget(void);
 int pb_torch_comm_told(void); /* whether collectives make rows; any thread */
-/* Blocks of probing.trace("collective_ops") that are open do not count any more; any thread. */
+/* Forgets open blocks of probing.trace("collective_ops"); any thread. */
 void pb_torch_comm_end_blocks(void);
 
-/* A module of the Python part, a new reference; NULL: it cannot be had. Leaves no exception. */
+/* A module of the Python part, a new reference; NULL: not available. Leaves no exception. */
 pb_pyobject *pb_torch_load_part(const struct pb_python *py, const char *name);
 
-/* torch_track.c: set is the resident thread's, with the value of probing.torch.profiling; the rest is with
+/* torch_track.c: set is for the resident thread, with the value of probing.torch.profiling; the rest is with
  * the GIL. */
 void pb_torch_track_set(const char *setting);
 void pb_torch_track_put(const struct pb_python *py);
 void pb_torch_track_take(const struct pb_python *py);
 void pb_torch_track_forget(void); /* in a child of fork */
-/* After each step of an optimizer, also when the probe has stopped: what is there to be called. counted: 1 it
- * ended a step, 0 not, -1 nothing is recorded. -1: an exception of the program's, such as Ctrl-C. */
+/* After each step of an optimizer, also when the probe has stopped: calls the function set by at_step().
+ * counted: 1 it ended a step, 0 not, -1 nothing is recorded. -1: an exception of the program, such as
+ * Ctrl-C. */
 int pb_torch_at_step(const struct pb_python *py, int counted);
 void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int64_t step, int64_t samples,
                          int64_t took);
 
-/* torch_gpu.c: with the GIL. forget: in a child of fork. begin gives a new reference, NULL where there is no
- * GPU to time; end takes it over, and may run code of torch's as begin and collect do. */
+/* torch_gpu.c: with the GIL. forget: in a child of fork. begin returns a new reference, NULL if there is no
+ * GPU to time; end takes it over. begin, end and collect may run torch code. */
 void pb_torch_gpu_put(const struct pb_python *py);
 void pb_torch_gpu_take(const struct pb_python *py);
 void pb_torch_gpu_forget(void);
@@ -171,17 +172,17 @@ void pb_torch_gpu_end(const struct pb_python *py, pb_pyobject *event, const char
                       size_t length, int64_t begun);
 void pb_torch_gpu_collect(const struct pb_python *py);
 
-/* torch_observe.c. Marks come from any thread, without the GIL. Where C++ returns a std::unique_ptr, it does
- * so through a pointer that comes first, which is also what is returned. */
+/* torch_observe.c. Marks come from any thread, without the GIL. A C++ function that returns a std::unique_ptr
+ * does so through a pointer that is its first argument, and returns that pointer. */
 enum pb_torch_scope { PB_TORCH_BACKWARD_SCOPE = 1, PB_TORCH_USER_SCOPE = 7 };
 typedef void *(*pb_torch_mark_begins)(void **ret, const void *mark);
 typedef void (*pb_torch_mark_ends)(const void *mark, void *context);
-/* Whether there can be any; with the GIL, before the others. */
+/* Whether observers are possible; with the GIL, before the others. */
 int pb_torch_observers_known(const struct pb_python *py);
 /* 0: there is none. */
 uint64_t pb_torch_observe(enum pb_torch_scope scope, pb_torch_mark_begins begins, pb_torch_mark_ends ends);
 void pb_torch_observe_no_more(uint64_t observer);
-/* Good until the mark ends. */
+/* Valid until the mark ends. */
 const char *pb_torch_mark_name(const void *mark);
 
 /* torch_backward.c: with the GIL. end writes the rows of the step, cancel drops them; forget is for a child
@@ -192,27 +193,27 @@ void pb_torch_backward_begin(void);
 void pb_torch_backward_end(void);
 void pb_torch_backward_cancel(void);
 void pb_torch_backward_forget(void);
-/* What autograd's next node of this thread will be numbered. */
+/* The number of autograd's next node in this thread. */
 uint64_t pb_torch_backward_number(void);
-/* A call has ended that began at that number. */
+/* A call that began at that number has ended. */
 void pb_torch_backward_span(uint32_t place, uint64_t entry, int32_t tid);
 
 /* torch_cost.c */
 void pb_torch_cost_reset(void);
-/* ns that a call took in our own code: of some calls, those of which pb_torch_cost_due says so. */
+/* Adds the ns that a call took in our own code, for the calls for which pb_torch_cost_due returns true. */
 static inline int pb_torch_cost_due(void)
 {
     return (pb_torch.calls & 63) == 0;
 }
 void pb_torch_cost_of_call(int64_t ns);
 void pb_torch_cost_of_step(const struct pb_torch_step_row *step);
-/* Whether the budget lets modules make rows in that step. */
+/* Whether the budget allows rows of modules in that step. */
 int pb_torch_cost_allows(int64_t step);
 
-/* torch_shape.c: both run code of torch's, before a call. */
+/* torch_shape.c: both run torch code, before a call. */
 void pb_torch_shapes_begin(const struct pb_python *py);
 size_t pb_torch_shapes(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords, char *ret,
                        size_t size);
-/* Of the first tensor: its first size, and how many whole numbers it holds where it has two; else 0. */
+/* The first size of the first tensor, and the number of integers in it if it has two dimensions; else 0. */
 void pb_torch_batch(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords, int64_t *samples,
                     int64_t *tokens);

@@ -1,12 +1,11 @@
-/* torch_backward: which module a backward's time belongs to, of one step in 16.
+/* torch_backward: attributes the time of a backward to modules, in one step of 16.
  *
- * autograd numbers its nodes in the order of the forward pass, by a counter of the thread. What that
- * counter shows at the begin and at the end of a module's call tells which nodes are the module's,
- * parameterless modules included. In the backward of such a step an observer of torch's marks
- * (at::RecordFunction, the scope of backward) takes the time of every node. It sees no tensor and changes
- * nothing; hooks on parameters would tell the same of some modules, but are the program's to see. Where a
- * node has its number in torch's object is found out by the first backward: the numbers there lie within
- * those of the forward pass.
+ * autograd numbers its nodes in the order of the forward pass, by a counter of the thread. Its values at the
+ * begin and at the end of a module's call tell which nodes are the module's, also for modules without
+ * parameters. In the backward of such a step an observer of torch's marks (at::RecordFunction, the scope of
+ * backward) measures the time of every node. It sees no tensor and changes nothing; hooks on parameters would
+ * do the same for some modules, but the program could see them. The offset of a node's number in torch's
+ * object is found in the first backward: the numbers there are within those of the forward pass.
  *
  * Marks come from threads without the GIL; they write to places of their own. All else is with the GIL. */
 #include "agent/probes/torch.h"
@@ -20,7 +19,7 @@
 #define NODES          8192
 #define LOOK_BACK      64 /* nodes that are open at the same time, at most */
 #define LEVELS         64
-#define WORDS_AT       20 /* of torch's object: between these the number is looked for */
+#define WORDS_AT       20 /* of torch's object: the range in which the number is searched for */
 #define WORDS          9
 #define LOOKED_AT      64
 
@@ -39,8 +38,8 @@ static struct node {
 } nodes[NODES];
 static uint64_t seen_words[LOOKED_AT][WORDS];
 static uint32_t nspans, nnodes, lost_spans;
-static uint32_t collecting;  /* marks are written down */
-static int number_word = -1; /* which of WORDS has the number; -1: not known yet, -2: none has */
+static uint32_t collecting;  /* marks are recorded */
+static int number_word = -1; /* which of WORDS has the number; -1: not known yet, -2: none */
 static uint64_t observer;
 static uint64_t (*peek_number)(void);
 
@@ -140,13 +139,13 @@ void pb_torch_backward_cancel(void)
 
 void pb_torch_backward_forget(void)
 {
-    collecting = 0; /* an observer that was in stays, and finds this */
+    collecting = 0; /* an observer that is running checks this */
     observer = 0;
 }
 
 /* --- rows ------------------------------------------------------------------------------------------ */
 
-/* The innermost call whose nodes have that number. Exits only grow from one to the next. */
+/* The innermost call whose nodes include that number. Exits only grow from one to the next. */
 static struct span *find_span(uint64_t number)
 {
     uint32_t low = 0, high = nspans;
@@ -163,7 +162,7 @@ static struct span *find_span(uint64_t number)
     return low < nspans ? &spans[low] : NULL;
 }
 
-/* Finds where the numbers are: most of them lie in the forward pass, and not all are the same. */
+/* Finds the word with the numbers: most of them are within the forward pass, and not all are the same. */
 static void find_word(uint32_t n)
 {
     uint32_t looked = n < LOOKED_AT ? n : LOOKED_AT;
@@ -180,7 +179,7 @@ static void find_word(uint32_t n)
     }
 }
 
-/* Rows of one step's calls: own times go up to the calls around them. */
+/* Writes the rows of one step's calls: own times are added to the enclosing calls. */
 static void write_spans(void)
 {
     int64_t inner[LEVELS + 1] = {0}, first[LEVELS + 1] = {0};

@@ -1,10 +1,11 @@
-/* torch_call: what every call of a module passes through, in the tp_call slot of its class.
+/* torch_call: the function in the tp_call slot of modules' classes, through which every call of a module
+ * goes.
  *
- * The calls that a thread is in are kept in memory of ours, never on the thread's stack: greenlets move
- * stacks away while a call is in them. A level is known by the address of its C frame. A thread that left a
- * call without passing its end (longjmp, an ended greenlet) is found out by the next call, whose frame is not
- * below that of the call it seems to be in. No row is open while the module runs, and nothing here calls
- * Python after it: an exception that the module raised is as it was. */
+ * The open calls of a thread are kept in memory of ours, never on the thread's stack: greenlets move stacks
+ * away while a call is in them. A level is identified by the address of its C frame. If a thread left a call
+ * without passing its end (longjmp, an ended greenlet), the next call notices it: its frame is not below that
+ * of the call it seems to be in. No row is open while the module runs, and nothing here calls Python after
+ * it: an exception that the module raised stays unchanged. */
 #include "agent/probes/torch.h"
 #include "agent/thread.h"
 #include "table/clock.h"
@@ -29,7 +30,7 @@ struct calls {
     uint64_t key; /* pthread_self */
     int32_t tid;
     uint32_t depth;
-    uint32_t unknown; /* calls left out so far; more than UNKNOWN: none is any more */
+    uint32_t unknown; /* calls left out so far; above UNKNOWN none is left out any more */
     struct level levels[LEVELS];
 };
 
@@ -45,8 +46,7 @@ static struct calls *take_calls(uint64_t key, uint32_t home)
     for (uint32_t i = 0; i < PROBES; i++) {
         struct calls *c = &threads[(home + i) % THREADS];
         if (c->depth && c->tid != 0)
-            continue; /* a thread that is in a call, or ended in one: a table of threads that is full of those
-                       */
+            continue; /* its thread is in a call, or ended in one */
         c->key = key;
         c->tid = pb_thread_id();
         c->depth = c->unknown = 0;
@@ -79,13 +79,13 @@ struct call {
     uint32_t depth, run, place;
     uintptr_t frame;
     int64_t begun;
-    int64_t before;     /* when our own code began; 0: its cost is not taken */
-    uint64_t number;    /* of autograd's next node, where the backward of this step is looked at */
+    int64_t before;     /* when our own code began; 0: its cost is not measured */
+    uint64_t number;    /* of autograd's next node, if the backward of this step is measured */
     pb_pyobject *event; /* in the GPU's stream; NULL: none */
 };
 
-/* Whether the call is inside of one that began before the probe was on: its rows would stand for a model that
- * there is not. Asked until a call of the thread is none. */
+/* Whether the call is inside of one that began before the probe was on: its rows would show a model that does
+ * not exist. Checked until a call of the thread is not. */
 static __attribute__((noinline)) int is_part_of_unknown(struct calls *t, uint32_t run)
 {
     int inside = pb_torch_called_by(pb_python_here(), "_call_impl", FRAMES);
@@ -96,7 +96,7 @@ static __attribute__((noinline)) int is_part_of_unknown(struct calls *t, uint32_
     return inside;
 }
 
-/* What may run code of torch's, and so let other threads run. False: the run is over since. */
+/* May run torch code, and so let other threads run. False: the probe was stopped meanwhile. */
 static __attribute__((noinline)) int look_at_arguments(const struct call *c, int outermost, pb_pyobject *args,
                                                        pb_pyobject *keywords, char *shapes, size_t size,
                                                        size_t *length)
@@ -109,7 +109,7 @@ static __attribute__((noinline)) int look_at_arguments(const struct call *c, int
     return pb_torch_run() == c->run;
 }
 
-/* False: the call is not looked at. */
+/* False: the call is not recorded. */
 static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords,
                              uintptr_t frame)
 {
@@ -170,7 +170,7 @@ static inline void end_call(const struct call *c)
 
     if (pb_torch_run() != c->run || t->depth <= c->depth || t->levels[c->depth].frame != c->frame ||
         t->key != (uint64_t)pthread_self())
-        return; /* switched off meanwhile, or a greenlet that another one ran across */
+        return; /* switched off meanwhile, or a greenlet switch happened in between */
     took = took > 0 ? took : 0;
     int64_t own = took - t->levels[c->depth].inside;
     t->depth = c->depth;
@@ -186,7 +186,7 @@ static inline void end_call(const struct call *c)
         pb_torch_forward_ended(t->tid, c->begun, now);
 }
 
-/* The end of the module's work in the GPU's stream. Not where the module raised: no Python runs then. */
+/* The end of the module's work in the GPU's stream. Not if the module raised: then no Python code may run. */
 static __attribute__((noinline)) void end_on_gpu(const struct call *c, int ended)
 {
     const struct pb_python *py = pb_python_here();
@@ -197,7 +197,7 @@ static __attribute__((noinline)) void end_on_gpu(const struct call *c, int ended
         py->decref(c->event);
         return;
     }
-    /* Copied: a stop while Python runs gives back the memory of names. */
+    /* Copied: a stop while Python runs frees the memory of names. */
     const char *name = pb_torch_path(pb_torch_place_at(c->place)->name, &length);
     length = length < sizeof(path) ? length : sizeof(path);
     memcpy(path, name, length);

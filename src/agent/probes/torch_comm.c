@@ -1,18 +1,18 @@
 /* torch_comm: collectives and transfers of torch.distributed: a row when one is issued, its end filled in
- * when it is over, so that one that hangs is read while it hangs.
+ * when it is over, so that one that hangs can be read while it hangs.
  *
- * The Python part (_comm.py) tells of each one with what it moves and who asked; torch's own marks for
- * profilers (RecordFunction) tell when it begins and ends, in threads of the backend that have no GIL. A
- * group works its operations off in the order in which they were issued, so a mark that begins belongs to the
- * first one of a group that has none yet; of several groups, to the one that was asked last. A mark that
- * nobody told of (torch.inference_mode goes past the kernels of the Python part) makes a row by itself. These
- * marks are reached by C++ functions of libtorch, by name and for the versions whose layout is known; without
- * them rows have no end. Of nccl the end is when it was given to the GPU, which is not shown.
+ * The Python part (_comm.py) reports each one with its data and issuer; torch's own marks for profilers
+ * (RecordFunction) report its begin and end, in threads of the backend that have no GIL. A group executes its
+ * operations in the order in which they were issued, so a mark that begins belongs to the first operation of
+ * a group that has none yet; of several groups, to the one issued last. A mark without a report
+ * (torch.inference_mode bypasses the kernels of the Python part) makes a row by itself. These marks are
+ * reached by C++ functions of libtorch, by name and for the versions with a known layout; without them rows
+ * have no end. For nccl the mark ends when the operation was given to the GPU, so its end is not shown.
  *
- * The rows of the torch probe are in python.comm_collective. What is issued while a block of
- * probing.trace("collective_ops") is open is a row of the table collective_ops, also where the probe is off:
- * the first block puts the Python part's kernels in, and they stay until the probe stops or the agent
- * detaches, since putting them in takes longer than many a block. */
+ * The rows of the torch probe are in python.comm_collective. Operations issued while a block of
+ * probing.trace("collective_ops") is open are rows of the table collective_ops, also if the probe is off: the
+ * first block installs the Python part's kernels, and they stay until the probe stops or the agent detaches,
+ * since installing them takes longer than many a block. */
 #include "agent/job.h"
 #include "agent/module.h"
 #include "agent/probes/torch.h"
@@ -48,10 +48,10 @@ enum {
     DONE,
     DURATION_MS,
     COLUMNS,
-    SPAN_ID = COLUMNS, /* in the table of blocks alone */
+    SPAN_ID = COLUMNS, /* only in the table of blocks */
     BLOCK_COLUMNS,
 };
-/* As src/engine/shared/known.c has it. */
+/* The same columns as in src/engine/shared/known.c. */
 static const struct pb_column columns[BLOCK_COLUMNS] = {
     [TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was issued, UTC"},
     [STEP] = {"step", PB_I64, 0, NULL, "step of python.torch_step"},
@@ -78,12 +78,12 @@ static const struct pb_column columns[BLOCK_COLUMNS] = {
 };
 enum { OF_PROBE, OF_BLOCKS, TABLES };
 
-/* Operations that go on. Places are taken with the GIL, or without it by a mark that nobody told of. */
+/* Operations in progress. Places are taken with the GIL, or without it by a mark without a report. */
 static struct pending {
     const void *mark;   /* torch's object; NULL: not begun */
     uint32_t taken;     /* FREE, ISSUED or BEGUN */
     uint32_t group;     /* its name, hashed */
-    uint64_t order;     /* in which they were issued */
+    uint64_t order;     /* order of issue */
     char operation[24]; /* letters only */
     uint64_t generation;
     int has[TABLES]; /* a row in that table */
@@ -94,13 +94,13 @@ enum { FREE, ISSUED, BEGUN };
 static uint32_t next_place, ongoing;
 static uint64_t orders;
 static uint64_t handle; /* of the observer; 0: none */
-static int told;        /* the Python part has its kernels in */
-static int changing;    /* a thread puts them in or takes them out; with the GIL */
+static int told;        /* the Python part has installed its kernels */
+static int changing;    /* a thread is installing or removing them; with the GIL */
 static int blocks;      /* of probing.trace("collective_ops") that are open */
 
 /* --- rows ------------------------------------------------------------------------------------------ */
 
-/* NULL: nothing is wanted there, or it cannot be made. */
+/* NULL: no rows are wanted there, or it cannot be made. */
 static struct pb_table *comm_table(struct pb_arena *arena, int which)
 {
     static struct pb_known_table known[TABLES];
@@ -125,7 +125,7 @@ static int is_wanted(void)
     return pb_torch_run() || __atomic_load_n(&blocks, __ATOMIC_RELAXED);
 }
 
-/* A free place; one that is never freed (its operation hangs, or its end is not told) is taken again after
+/* A free place. A place that is never freed (its operation hangs, or its end is not reported) is reused after
  * all the others. */
 static int32_t take_place(void)
 {
@@ -189,7 +189,7 @@ static uint32_t hash_of(const char *text)
     return h;
 }
 
-/* 1: the row is there. */
+/* 1: the row was written. */
 static int write_row(struct pb_table *table, const struct telling *t, int which, int64_t now,
                      struct pb_row_ref *ret)
 {
@@ -225,7 +225,7 @@ static int write_row(struct pb_table *table, const struct telling *t, int which,
     return pb_row_commit(&row) == 0;
 }
 
-/* The place of the operation; -1: nothing records. Without the GIL, too. */
+/* The place of the operation; -1: nothing records. Also without the GIL. */
 static int32_t begin_row(const struct telling *t, int64_t now)
 {
     struct pb_row_ref row[TABLES];
@@ -271,7 +271,7 @@ static void end_row(struct pending *p, int64_t now)
     pb_recorder_leave(inside);
 }
 
-/* Whether no operation of its group that was issued before waits to begin. */
+/* Whether no earlier operation of its group waits to begin. */
 static int is_first(const struct pending *p)
 {
     for (int i = 0; i < PENDING; i++)
@@ -287,7 +287,7 @@ static int is_same(const char *told_of, const char *marked)
     return strncmp(told_of, marked, a < b ? a : b) == 0;
 }
 
-/* The place of the operation that begins; -1: nobody told of it. */
+/* The place of the operation that begins; -1: it was not reported. */
 static int32_t find_issued(const char *operation)
 {
     char letters[24];
@@ -306,7 +306,7 @@ static int32_t find_issued(const char *operation)
     return found;
 }
 
-/* "gloo:all_reduce": the part behind the colon; NULL: it is something else. */
+/* "gloo:all_reduce": the part after the colon; NULL: another kind of mark. */
 static const char *operation_of(const char *name)
 {
     static const char *const backends[] = {"gloo:", "nccl:", "ucc:", "mpi:"};
@@ -341,7 +341,7 @@ static void *mark_begins(void **ret, const void *mark)
     }
     if (place >= 0 && name[0] != 'n')
         __atomic_store_n(&pending[place].mark, mark, __ATOMIC_RELEASE);
-    else if (place >= 0) /* nccl: what ends on the GPU is not over when torch says so */
+    else if (place >= 0) /* nccl: its work on the GPU is not over when the mark ends */
         free_place(&pending[place]);
     return ret;
 }
@@ -380,7 +380,7 @@ static void take_observer(void)
 
 /* --- the Python part, which has the kernels --------------------------------------------------------- */
 
-/* The Python part's _comm.py; kept as long as its kernels are in, since detach drops the part. */
+/* The Python part's _comm.py; kept as long as its kernels are installed, since detach drops the part. */
 static pb_pyobject *part_module;
 
 pb_pyobject *pb_torch_load_part(const struct pb_python *py, const char *name)
@@ -397,7 +397,7 @@ pb_pyobject *pb_torch_load_part(const struct pb_python *py, const char *name)
     return module;
 }
 
-/* Whether it said yes. */
+/* Whether it returned true. */
 static int call_part(const struct pb_python *py, const char *function)
 {
     pb_pyobject *method = part_module ? py->get_attr(part_module, function) : NULL;
@@ -480,7 +480,7 @@ static pb_pyobject *comm_begin(pb_pyobject *self, pb_pyobject *args)
     return py->int_signed(place);
 }
 
-/* comm_refused(number): torch did not take it on. */
+/* comm_refused(number): torch refused the operation. */
 static pb_pyobject *comm_refused(pb_pyobject *self, pb_pyobject *number)
 {
     const struct pb_python *py = pb_python_here();
@@ -498,14 +498,14 @@ static int32_t count_block(int by)
 {
     int open = __atomic_load_n(&blocks, __ATOMIC_RELAXED), now;
 
-    do /* a child of fork, and an agent that went, have forgotten blocks that were open */
+    do /* a child of fork, and a detached agent, have forgotten blocks that were open */
         now = open + by > 0 ? open + by : 0;
     while (!__atomic_compare_exchange_n(&blocks, &open, now, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return now;
 }
 
-/* comm_block(1 or -1): a block of probing.trace("collective_ops") begins or ends. "", or why it has no
- * rows. */
+/* comm_block(1 or -1): a block of probing.trace("collective_ops") begins or ends. "", or the reason why it
+ * has no rows. */
 static pb_pyobject *comm_block(pb_pyobject *self, pb_pyobject *by)
 {
     const struct pb_python *py = pb_python_here();
@@ -521,7 +521,7 @@ static pb_pyobject *comm_block(pb_pyobject *self, pb_pyobject *by)
     } else {
         count_block(value > 0 ? 1 : -1);
         struct pb_arena *arena = value > 0 ? pb_recorder_enter(&inside) : NULL;
-        if (arena) { /* the table is there from the first block on, also where no collective follows */
+        if (arena) { /* the table exists from the first block on, even if no collective follows */
             if (!comm_table(arena, OF_BLOCKS))
                 why = "there is a table collective_ops with other columns";
             pb_recorder_leave(inside);
@@ -570,8 +570,8 @@ void pb_torch_comm_end_blocks(void)
 
 void pb_torch_comm_forget(void)
 {
-    told = changing = 0; /* an agent of the child's has a part of its own; the kernels find that nothing is
-                            wanted */
+    /* An agent of the child has a part of its own; the kernels find that nothing is wanted. */
+    told = changing = 0;
     part_module = NULL;
     ongoing = 0;
     memset(pending, 0, sizeof(pending));

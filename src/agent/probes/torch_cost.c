@@ -1,10 +1,10 @@
-/* torch_cost: what recording costs the program, measured in it, and the budget that it keeps to.
+/* torch_cost: the cost of recording, measured in the program, and the budget for it.
  *
- * Two measures, since one has no noise and the other leaves nothing out. Of some calls the time in our own
- * code is taken: that times the calls of a step is the cost that the budget judges. And one step in 32 makes
- * no rows of modules: the medians of those steps and of the others are compared (python.torch_overhead), over
- * a few hundred steps, where differences under a percent are noise. Above the budget modules make rows in
- * every second step only, in every fourth, and so on; every rank leaves out steps by their numbers. */
+ * Two measures: one without noise, one that is complete. For some calls the time in our own code is measured:
+ * times the number of calls in a step that is the cost that the budget limits. And one step in 32 makes no
+ * rows of modules: the medians of those steps and of the others are compared (python.torch_overhead), over a
+ * few hundred steps, where differences under a percent are noise. Above the budget modules make rows in every
+ * second step only, in every fourth, and so on; every rank leaves out the same steps, by their numbers. */
 #include "agent/notes.h"
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
@@ -15,7 +15,7 @@
 #define RING       64
 #define BARE_EVERY 32
 #define MOST_THIN  1024
-#define JUDGE      16 /* steps between two looks at the budget */
+#define JUDGE      16 /* steps between two checks of the budget */
 #define ROW_NS     INT64_C(2000000000)
 
 struct ring {
@@ -24,9 +24,9 @@ struct ring {
 };
 
 static struct {
-    struct ring calls, full, bare; /* ns: of our code a call, of steps with rows, of steps without */
+    struct ring calls, full, bare; /* ns: of our code per call, of steps with rows, of steps without */
     uint64_t full_steps, bare_steps, rows;
-    double step_calls; /* rows of a step that has them, smoothed */
+    double step_calls; /* rows of a step, smoothed */
     int64_t next_row;
 } cost;
 
@@ -35,7 +35,7 @@ static void add(struct ring *r, int64_t value)
     r->at[r->n++ % RING] = value;
 }
 
-/* 0: nothing is known. */
+/* 0: no values yet. */
 static int64_t median(const struct ring *r)
 {
     int64_t sorted[RING];
@@ -83,7 +83,7 @@ enum {
     OVER_EVERY,
     OVER_COLUMNS,
 };
-/* As src/engine/shared/known.c has it. */
+/* The same columns as in src/engine/shared/known.c. */
 static const struct pb_column columns[OVER_COLUMNS] = {
     [OVER_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"},
     [OVER_STEP] = {"step", PB_I64, 0, NULL, "step of python.torch_step"},
@@ -129,8 +129,8 @@ static void write_row(int64_t now, int64_t full, int64_t bare, double percent)
     pb_recorder_end_row(&row, inside);
 }
 
-/* percent: what a step with rows costs. Comes back slowly: a step of twice the cost is not let in before
- * there is room for it. */
+/* percent: the cost of a step with rows. The rate rises slowly again: steps are added only if twice the cost
+ * stays within the budget. */
 static void keep_to_budget(double percent)
 {
     uint32_t thin = pb_torch.thin;

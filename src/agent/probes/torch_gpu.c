@@ -1,11 +1,10 @@
-/* torch_gpu: how long modules and phases keep a GPU busy, of two steps in 16, by events of CUDA's: one for
+/* torch_gpu: how long modules and phases keep a GPU busy, in two steps of 16, by CUDA events: one step for
  * the step and its phases, one for the modules.
  *
- * An event is put into the stream before and after, by the Python part (_gpu.py), and read when a later
- * step ends and the GPU has passed it: nothing waits for the GPU. Around every such call this thread's
- * capture mode is relaxed, so that a graph that another thread captures just then is not spoiled; into a
- * stream that is captured nothing is put. Where CUDA's runtime is not found, or is not in use, there are no
- * rows. */
+ * The Python part (_gpu.py) puts an event into the stream before and after, and reads both when a later step
+ * ends and the GPU has passed them: nothing waits for the GPU. Around every such call this thread's capture
+ * mode is relaxed, so that a graph that another thread captures just then stays valid; nothing is put into a
+ * stream that is being captured. If CUDA's runtime is not found, or not in use, there are no rows. */
 #include "agent/fork_gate.h"
 #include "agent/module.h"
 #include "agent/probes/torch.h"
@@ -34,7 +33,7 @@ enum {
     GPU_MAX_ALLOCATED,
     GPU_COLUMNS,
 };
-/* As src/engine/shared/known.c has it. */
+/* The same columns as in src/engine/shared/known.c. */
 static const struct pb_column columns[GPU_COLUMNS] = {
     [GPU_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when the CPU began it, UTC"},
     [GPU_STEP] = {"step", PB_I64, 0, NULL, "step of python.torch_step"},
@@ -48,7 +47,7 @@ static const struct pb_column columns[GPU_COLUMNS] = {
     [GPU_MAX_ALLOCATED] = {"max_allocated_mb", PB_F64, 0, "MB", "of a step: the most so far"},
 };
 
-/* With the GIL, as everything here. */
+/* Everything here is with the GIL. */
 static pb_pyobject *part;               /* _gpu.py; NULL: CUDA is not in use */
 static int (*exchange_mode)(int *mode); /* cudaThreadExchangeStreamCaptureMode */
 static struct pb_known_table known_table;
@@ -132,7 +131,7 @@ static pb_pyobject *call_part(const struct pb_python *py, const char *name, pb_p
     pb_pyobject *function = py->get_attr(held, name), *result = NULL;
     while (nargs < 5 && args[nargs])
         nargs++;
-    int changed = exchange_mode(&mode) == 0; /* mode has what was before */
+    int changed = exchange_mode(&mode) == 0; /* mode is then the former mode */
     if (function)
         result = nargs == 0 ? py->call(function, (void *)NULL)
                             : py->call(function, args[0], args[1], args[2], args[3], args[4], (void *)NULL);

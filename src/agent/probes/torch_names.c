@@ -1,11 +1,11 @@
-/* torch_names: which module a call is of, what it is called in its model, and the texts of rows.
+/* torch_names: the module of a call, its name in its model, and the texts of rows.
  *
- * A module is known by its address, as long as it lives: a weak reference tells of its end, since addresses
- * are used again. Its name is its path in the outermost module that was called, as named_modules() has it;
- * the outermost itself has the name of its class. Paths are found by reading the `_modules` dicts, which runs
- * no code of the program, once a model and again where a module turns up that was not there. Texts and places
- * are made once and kept, so that replicas that come and go with each step (DataParallel) take no memory.
- * Everything is in one mapping of a fixed size; where that is full, calls have no rows. */
+ * A module is identified by its address, as long as it lives: a weak reference reports its end, since
+ * addresses are reused. Its name is its path in the outermost called module, as in named_modules(); the
+ * outermost itself has the name of its class. Paths are found by reading the `_modules` dicts, which runs no
+ * code of the program, once per model and again when an unknown module appears. Texts and places are made
+ * once and kept, so that replicas that come and go with each step (DataParallel) take no memory. Everything
+ * is in one mapping of a fixed size; when that is full, calls have no rows. */
 #include "agent/module.h"
 #include "agent/probes/torch.h"
 
@@ -19,18 +19,18 @@
 #define PLACES      (1u << 15)
 #define TEXT_BYTES  (4u << 20)
 #define PATH_BYTES  512
-#define MOST_SHAPES 6 /* of a module: where each batch has another one, they are left out */
+#define MOST_SHAPES 6 /* of a module: if each batch has another shape, they are left out */
 #define MOST_DEEP   40
-#define GONE        ((pb_pyobject *)1) /* a place in the hash table whose module has ended */
+#define GONE        ((pb_pyobject *)1) /* an entry of the hash table whose module has ended */
 #define FIELD       '\x1f'
 
 struct known_module {
-    pb_pyobject *module; /* borrowed: only its address counts; NULL: free */
+    pb_pyobject *module; /* borrowed: used only as an address; NULL: free */
     pb_pyobject *weak;
     uint32_t name;
-    uint32_t place;               /* the one that it had last */
+    uint32_t place;               /* its last place */
     uint32_t shapes[MOST_SHAPES]; /* texts that it was called with; 0: free */
-    uint8_t walked;               /* its whole tree was given names */
+    uint8_t walked;               /* its whole tree has names */
 };
 
 struct text {
@@ -48,8 +48,8 @@ struct memory {
 static struct memory *memory;
 static uint32_t nmodules, ntexts, nplaces, nbytes;
 static struct known_module *last_module; /* of the last lookup */
-/* Threads that look for a name by calls of Python's, in which another thread may get the GIL: the memory must
- * not go meanwhile. A greenlet that never comes back keeps it, which costs memory and nothing else. */
+/* Threads that look up a name by calls of Python, in which another thread may get the GIL: the memory must
+ * stay mapped meanwhile. A greenlet that never returns keeps it mapped, which only costs memory. */
 static unsigned naming;
 
 static uint64_t mix(uint64_t h, uint64_t n)
@@ -200,7 +200,7 @@ uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t paren
 
 /* --- modules --------------------------------------------------------------------------------------- */
 
-/* Its entry, or with `add` a free one. NULL: it is not there, or all are taken. */
+/* Its entry, or with `add` a free one. NULL: not found, or all are taken. */
 static struct known_module *find_module(const pb_pyobject *module, int add)
 {
     uint32_t at = (uint32_t)(mix(0, (uintptr_t)module) % MODULES);
@@ -220,8 +220,8 @@ static struct known_module *find_module(const pb_pyobject *module, int add)
     return add && nmodules < MODULES / 2 ? free : NULL;
 }
 
-/* Frees an entry. One that others may lie behind is marked, and such marks go with the last of their chain.
- */
+/* Frees an entry. If others may follow it in their chain it is marked instead; marks are freed with the last
+ * entry of their chain. */
 static void forget_module(uint32_t at)
 {
     memory->modules[at] = (struct known_module){.module = GONE};
@@ -261,7 +261,8 @@ static struct known_module *add_module(const struct pb_python *py, pb_pyobject *
         py->decref(callback);
     if (number)
         py->decref(number);
-    /* Making them may have collected garbage, and modules with it: the entry is still the one to take. */
+    /* Making them may have collected garbage, and modules with it: check that the entry is still the right
+     * one. */
     if (!weak || find_module(module, 1) != m) {
         py->err_clear();
         if (weak)
@@ -273,7 +274,7 @@ static struct known_module *add_module(const struct pb_python *py, pb_pyobject *
     return m;
 }
 
-/* The class's name without what would be taken for the end of a field. */
+/* The class's name without field separators. */
 static void class_name(const struct pb_python *py, pb_pyobject *object, char *ret, size_t size)
 {
     pb_pyobject *name = py->get_attr(pb_type_of(object, pb_module_header(py)), "__name__");
@@ -297,7 +298,7 @@ static uint32_t make_name(const struct pb_python *py, pb_pyobject *module, const
     return n > 0 && (size_t)n < sizeof(text) ? intern(text, (size_t)n) : 0;
 }
 
-/* Gives names to all modules under this one. `path` has its own, and is as before when this returns. */
+/* Gives names to all modules under this one. `path` is its own, and unchanged on return. */
 static void walk(const struct pb_python *py, pb_pyobject *module, char *path, const char *model, int deep)
 {
     pb_pyobject *children = deep < MOST_DEEP ? py->get_attr(module, "_modules") : NULL;
@@ -346,7 +347,7 @@ static struct known_module *name_tree(const struct pb_python *py, pb_pyobject *r
     return find_module(root, 0);
 }
 
-/* A module that is in no model as `_modules` tells: called from another one, it is named after that. */
+/* A module that is in no model by `_modules`: if another module called it, it is named after that. */
 static struct known_module *name_stranger(const struct pb_python *py, pb_pyobject *module, uint32_t parent)
 {
     char path[PATH_BYTES], kind[128], model[128];

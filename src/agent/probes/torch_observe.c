@@ -1,6 +1,6 @@
 /* torch_observe: observers of the marks that torch makes for profilers (at::RecordFunction).
  *
- * The functions are C++: they are called where their ABI is known, on x86-64, of torch 2.0 to 2.13. */
+ * The functions are C++: they are called only where their ABI is known, on x86-64, with torch 2.0 to 2.13. */
 #include "agent/probes/torch.h"
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ static uint64_t (*add_observer)(struct observer);
 static uint64_t (*remove_observer)(uint64_t);
 static const char *(*name_of)(const void *mark);
 
-/* "2.13.0+cpu": from 2.0 to 2.13, which have been looked at. */
+/* "2.13.0+cpu": the verified versions are 2.0 to 2.13. */
 static int is_known_version(const struct pb_python *py)
 {
     pb_pyobject *torch = py->dict_get(py->modules_dict(), "torch");

@@ -1,6 +1,6 @@
-/* torch_rows: the tables of the torch probe. A row of a module's call has 24 bytes, its commit word among
- * them: one text says where it was (its fields are taken apart by SQL, engine/worker/derived.c), and the step
- * comes from python.torch_step by the time. */
+/* torch_rows: the tables of the torch probe. A row of a module's call has 24 bytes, including its commit
+ * word: one text describes its place (SQL splits its fields, engine/worker/derived.c), and the step comes
+ * from python.torch_step by the time. */
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
 
@@ -56,7 +56,7 @@ static const struct pb_column step_columns[STEP_COLUMNS] = {
 static struct pb_known_table calls, steps;
 
 /* Made with the first row, when the model is known: its names must fit a segment, and take no more of it than
- * they need. */
+ * needed. */
 static struct pb_table *calls_table(struct pb_arena *arena)
 {
     if (calls.generation == pb_recorder_generation())
@@ -71,7 +71,7 @@ static struct pb_table *calls_table(struct pb_arena *arena)
     return pb_recorder_table(arena, &spec, &calls);
 }
 
-/* Fits for calls of up to 78 hours. */
+/* Valid for calls of up to 78 hours. */
 static uint16_t own_share(int64_t own, int64_t took)
 {
     return (uint16_t)(((uint64_t)own * UINT16_MAX + (uint64_t)took / 2) / (uint64_t)took);

@@ -1,9 +1,8 @@
-/* torch_shape: the shapes and types of what a module is called with, as a text: "float32[8,16,64]".
+/* torch_shape: the shapes and types of a module's arguments, as a text: "float32[8,16,64]".
  *
- * Asking a tensor for its shape is no bare read: under torch.jit.trace it is recorded into the graph, a mode
- * of torch functions or a subclass is asked first and may be anybody's code. So only plain tensors and
- * parameters are asked, and only where no trace and no such mode is on. Sizes that are no int (symbolic ones)
- * are left alone, since looking at them would fix them. */
+ * Reading a tensor's shape has side effects: torch.jit.trace records it into the graph, and a torch function
+ * mode or a subclass may run any code. So only plain tensors and parameters are read, and only without a
+ * trace and such modes. Sizes that are not int (symbolic ones) are not read, since that would fix them. */
 #include "agent/module.h"
 #include "agent/probes/torch.h"
 
@@ -15,7 +14,7 @@
 
 static pb_pyobject *tensor_type, *parameter_type, *tracing_state, *modes;
 
-/* Of torch, where it is imported; a new reference. */
+/* An attribute of torch, if it is imported; a new reference. */
 static pb_pyobject *find(const struct pb_python *py, const char *module, const char *name)
 {
     pb_pyobject *found = py->dict_get(py->modules_dict(), module);
@@ -25,7 +24,7 @@ static pb_pyobject *find(const struct pb_python *py, const char *module, const c
     return value;
 }
 
-/* They are kept for good: types and functions of torch live as long as the process. */
+/* Kept for good: types and functions of torch live as long as the process. */
 void pb_torch_shapes_begin(const struct pb_python *py)
 {
     tensor_type = tensor_type ? tensor_type : find(py, "torch", "Tensor");
@@ -74,7 +73,7 @@ static int read_shape(const struct pb_python *py, pb_pyobject *tensor, int64_t s
     return n > MOST_DIMS ? -1 : (int)n;
 }
 
-/* "float32", and whether it is one of whole numbers. */
+/* "float32", and whether it is an integer type. */
 static int read_type(const struct pb_python *py, pb_pyobject *tensor, char *ret, size_t size)
 {
     pb_pyobject *type = py->get_attr(tensor, "dtype"), *text = type ? py->repr_of(type) : NULL;

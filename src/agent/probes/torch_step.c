@@ -1,9 +1,9 @@
 /* torch_step: the phases of a step, and where one ends and the next begins.
  *
- * A step ends when an optimizer has stepped. Of several optimizers (a GAN) it is the one that was seen first
- * that counts, until it steps no more. Backwards without a step between them are micro-batches of one step.
- * Where a program runs modules and neither backward nor an optimizer, each outermost call is a step. Phases
- * are those of the thread that steps; the first step begins where the first one seen ends. */
+ * A step ends when an optimizer has stepped. With several optimizers (a GAN) the one seen first counts, until
+ * it does not step any more. Backwards without a step between them are micro-batches of one step. If a
+ * program runs modules and neither backward nor an optimizer, each outermost call is a step. Phases are those
+ * of the thread that runs the steps; the first step begins where the first seen one ends. */
 #include "agent/probes/torch.h"
 #include "agent/thread.h"
 #include "table/clock.h"
@@ -11,38 +11,38 @@
 #include <string.h>
 
 #define ENOUGH_FORWARDS 8 /* outermost calls without backward: it is an inference */
-#define OTHER_STEPS     4 /* of other optimizers: the one that counted is gone */
+#define OTHER_STEPS     4 /* steps of other optimizers: the primary one is gone */
 #define SHAPES_EVERY    16
-#define BATCHES_READ    4 /* outermost calls of a step whose arguments are looked at */
-#define SAME_STEPS      3 /* with the same number of backwards: the next ones will have as many */
-#define MOST_SKIPPED    8 /* in a row: it is not that, the program accumulates more by now */
+#define BATCHES_READ    4 /* outermost calls of a step whose arguments are read */
+#define SAME_STEPS      3 /* steps with as many backwards: the next ones are expected to have as many */
+#define MOST_SKIPPED    8 /* in a row: not skipped after all, the program accumulates more by now */
 #define ALONE_STEPS     64
-#define LOOKS           8 /* optimizer steps whose callers are looked at */
+#define LOOKS           8 /* optimizer steps whose callers are checked */
 
 static struct {
-    struct pb_torch_step_row now; /* what goes on */
+    struct pb_torch_step_row now; /* the present step */
     int begun;                    /* its beginning was seen */
     int training;                 /* a backward or an optimizer was seen */
     int forwards;                 /* outermost calls since the probe is on */
-    const void *primary;          /* an optimizer's address; never looked into */
+    const void *primary;          /* an optimizer's address; never dereferenced */
     int32_t tid;                  /* the thread that steps; 0: not known */
-    int64_t alone_from;           /* the step from which on no other thread is taken to run a backward */
+    int64_t alone_from;           /* from this step on no other thread is assumed to run a backward */
     int others;
     uint64_t calls; /* rows of modules before this step */
     /* The optimizer that is in its step, in the thread that steps. */
     int64_t optimizer_begun, optimizer_inside;
     pb_pyobject *optimizer_event, *step_event; /* in the GPU's stream, where they began; NULL: none */
-    /* Of the outermost call that goes on: they count once it was part of a training, or of an inference. */
+    /* Of the present outermost call: they count once it was part of a training, or of an inference. */
     int64_t samples, tokens;
     uint32_t batches_read;
-    /* A gradient scaler steps the optimizers, and leaves out steps whose gradients overflowed. */
+    /* A gradient scaler calls the optimizers, and skips steps whose gradients overflowed. */
     int scaled, looks;
     uint32_t accumulated; /* backwards of the last whole step */
-    uint32_t as_before;   /* steps in a row that had as many */
-    uint32_t skipped;     /* steps in a row that were left out */
+    uint32_t as_before;   /* steps in a row with the same number */
+    uint32_t skipped;     /* skipped steps in a row */
 } s;
 
-/* A phase begins, or none goes on (stage -1): for the watchdog. */
+/* A phase begins, or ends (stage -1): for the watchdog. */
 static void mark(int stage, int64_t now)
 {
     __atomic_store_n(&pb_torch.in_phase, (uint32_t)(stage + 1), __ATOMIC_RELAXED);
@@ -64,7 +64,7 @@ int32_t pb_torch_stepping_thread(void)
     return __atomic_load_n(&s.tid, __ATOMIC_RELAXED);
 }
 
-/* Every rank chooses the same steps, since it goes by their numbers alone. */
+/* Every rank chooses the same steps, by their numbers. */
 static int is_chosen(int64_t step)
 {
     double before = (double)step * pb_torch.rate, after = (double)(step + 1) * pb_torch.rate;
@@ -86,7 +86,7 @@ static void begin_step(int64_t now, int64_t step)
         pb_torch_backward_begin();
 }
 
-/* Of a scaled training: another forward begins after as many backwards as steps use to have. */
+/* In a scaled training: another forward begins after the usual number of backwards. */
 static int step_was_skipped(void)
 {
     return s.scaled && s.begun && s.as_before >= SAME_STEPS && s.now.micro_batches == s.accumulated &&
@@ -133,10 +133,10 @@ void pb_torch_steps_reset(int64_t now)
     pb_torch.step = 0;
     pb_torch.usual = pb_torch.alive = 0;
     pb_torch.in_phase = pb_torch.shapes = pb_torch.gpu = pb_torch.exact = 0;
-    pb_torch.modules = 1; /* until the first boundary: nobody knows yet whose calls they are */
+    pb_torch.modules = 1; /* until the first boundary: it is not known yet whose calls they are */
 }
 
-/* The end of something in the GPU's stream. Runs code of torch's, in which the run may end. */
+/* The end of an event in the GPU's stream. Runs torch code, during which the probe may be stopped. */
 static void end_on_gpu(const struct pb_python *py, pb_pyobject **event, const char *stage, int64_t begun)
 {
     pb_pyobject *taken = *event;
@@ -173,7 +173,7 @@ void pb_torch_forward_begins(const struct pb_python *py, int32_t tid, pb_pyobjec
     s.tokens = tokens;
 }
 
-/* What the outermost calls were given was worked on. */
+/* Adds the arguments of the outermost calls, which were now processed. */
 static void count_batch(void)
 {
     s.now.samples += s.samples;
@@ -200,7 +200,7 @@ void pb_torch_forward_ended(int32_t tid, int64_t begun, int64_t ended)
 
 /* --- backward -------------------------------------------------------------------------------------- */
 
-/* Another thread runs a backward as well: the numbers of its nodes may be the same. */
+/* Another thread runs a backward too: its nodes may have the same numbers. */
 static void leave_backward_out(void)
 {
     s.alone_from = s.now.step + ALONE_STEPS;
@@ -292,7 +292,7 @@ static pb_pyobject *before_step(pb_pyobject *self, pb_pyobject *args)
     (void)args;
     if (pb_torch_run() && s.looks < LOOKS) {
         s.looks++;
-        /* torch.amp's scaler, where it is what steps this optimizer, is a few frames up. */
+        /* If torch.amp's scaler steps this optimizer, it is a few frames up. */
         s.scaled |= pb_torch_called_by(pb_python_here(), "_maybe_opt_step", 4);
     }
     if (pb_torch_run() && is_ours(pb_thread_id())) {
@@ -327,7 +327,8 @@ static int counts(const void *optimizer, int32_t tid)
     return 1;
 }
 
-/* A step was begun: its first event, where it is one whose GPU time is taken, and rows of those before it. */
+/* Puts the first event of the new step into the stream, if its GPU time is measured, and writes rows of
+ * earlier ones. */
 static void follow_on_gpu(const struct pb_python *py)
 {
     uint32_t run = pb_torch_run();
@@ -404,7 +405,7 @@ pb_pyobject *pb_torch_next_batch(pb_pyobject *self)
         mark(-1, begun + took);
         s.now.data += took;
     }
-    if (!result) /* the last batch was before, or an exception */
+    if (!result) /* no more batches, or an exception */
         return result;
     write_phase(PB_TORCH_LOADER, pb_torch_name_of_class(pb_python_here(), self), tid, begun, took);
     return result;

@@ -1,6 +1,6 @@
-/* torch_track: expressions that are looked at when a step ends (the Python part's _track.py), as the setting
- * probing.torch.profiling names them: "on,exprs=loss@train,lr". The resident thread gives the text; the
- * thread that puts our functions in hands it to the Python part; the thread that steps calls that. */
+/* torch_track: expressions that are evaluated when a step ends (the Python part's _track.py), named by the
+ * setting probing.torch.profiling: "on,exprs=loss@train,lr". The resident thread stores the text; the thread
+ * that installs our functions passes it to the Python part; the thread that runs the steps calls that. */
 #include "agent/job.h"
 #include "agent/module.h"
 #include "agent/notes.h"
@@ -13,11 +13,11 @@
 
 #define EXPRESSIONS "exprs="
 
-/* The resident thread writes the one that is not read. */
+/* The resident thread writes the text that is not in use. */
 static char texts[2][PB_SETTING_LENGTH];
-static uint32_t wanted_version; /* its lowest bit says which text counts */
+static uint32_t wanted_version; /* its lowest bit selects the text */
 static uint32_t taken_version;  /* with the GIL, as all below */
-static pb_pyobject *module;     /* _track.py, while something is tracked */
+static pb_pyobject *module;     /* _track.py, while expressions are tracked */
 static uint32_t tracked;
 static pb_pyobject *at_step; /* what pb_torch_at_step calls */
 
@@ -128,8 +128,8 @@ static pb_pyobject *set_at_step(pb_pyobject *self, pb_pyobject *function)
     return py->none;
 }
 
-/* quiet(level): how much torch's profiler prints to the program's stderr; gives the level before. An int of
- * its own library: found by its name, so it is left alone in versions that have none. */
+/* quiet(level): how much torch's profiler prints to the program's stderr; returns the former level. An int of
+ * its own library, found by its name; versions without it are not changed. */
 static pb_pyobject *quiet(pb_pyobject *self, pb_pyobject *level)
 {
     const struct pb_python *py = pb_python_here();
@@ -191,7 +191,7 @@ static pb_pyobject *alert(pb_pyobject *self, pb_pyobject *args)
     return py->none;
 }
 
-/* torch_name(module): its path in its model, "" where no call of it was seen. */
+/* torch_name(module): its path in its model, "" if no call of it was seen. */
 static pb_pyobject *torch_name(pb_pyobject *self, pb_pyobject *of)
 {
     const char *name;
