@@ -130,8 +130,7 @@ static pb_pyobject *halt_trace(pb_pyobject *self, pb_pyobject *args)
         return NULL;
     if (found != py->none) {
         why = "it has a trace function of its own (a debugger, coverage)";
-    } else if (
-        py->set_trace_of) { /* audit hooks are called for the calling thread, not with that one's state */
+    } else if (py->set_trace_of) { /* audit hooks run for the calling thread, not for that one */
         if (py->set_trace_of(tstate, on_trace, NULL) < 0) {
             py->err_clear();
             why = "an audit hook forbids it";

@@ -119,8 +119,7 @@ static pb_pyobject *log_values(pb_pyobject *self, pb_pyobject *const *args, long
     struct pb_cell_value values[MOST];
     struct pb_value_temps temps = {.n = 0};
     unsigned columns[MOST], n = 0;
-    uint64_t taken[(PB_MAX_COLUMNS + 63) / 64] = {
-        0}; /* of two names that differ only in case one is left out */
+    uint64_t taken[(PB_MAX_COLUMNS + 63) / 64] = {0}; /* of names that differ in case one is left out */
     long given = names ? py->size_of(names) : 0;
     uint64_t generation = pb_recorder_generation();
     pb_pyobject *left_out = NULL, *known = known_columns(py);

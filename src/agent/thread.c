@@ -140,8 +140,7 @@ int pb_thread_id(void)
         __atomic_store_n(&place, where, __ATOMIC_RELAXED);
     }
     if (where > 0 && *(int *)(self + (uintptr_t)where) == id) {
-        __atomic_store_n(&known[at].thread, 0,
-                         __ATOMIC_RELEASE); /* two threads with the same entry never mix */
+        __atomic_store_n(&known[at].thread, 0, __ATOMIC_RELEASE); /* threads that share it never mix */
         __atomic_store_n(&known[at].id, id, __ATOMIC_RELEASE);
         __atomic_store_n(&known[at].thread, self, __ATOMIC_RELEASE);
     }

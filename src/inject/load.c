@@ -212,7 +212,7 @@ static void read_sizes(struct pb_load *l)
     uint64_t descriptors = pb_proc_number(text, "FDSize", 10);
     l->descriptors = descriptors < FD_LIMIT ? (uint32_t)descriptors : FD_LIMIT;
     uint64_t threads = pb_proc_number(text, "Threads", 10);
-    /* Allow for kernel threads, which may be counted too: there are few. */
+    /* `threads` may include kernel threads, of which there are few: count again without those. */
     l->direct = l->hold.thread.group_stop || threads == 1 ||
                 (threads <= WORKERS_MAX && count_threads(l->target.info.pid) == 1);
 }

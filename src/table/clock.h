@@ -1,9 +1,9 @@
 /* clock: the time of rows: CLOCK_MONOTONIC in ns, read from the processor's counter where that is reliable.
  *
- * clock_gettime costs 23 ns, a whole row with the counter 12 ns. Where the kernel itself keeps time by the
- * x86 time stamp counter, the counter is read directly and converted by a line fitted to the system's clock,
- * which the resident thread fits anew once a second (pb_arena_tend). Until the first fit, on other machines,
- * and for good once the counter was seen to jump, clock_gettime is used. One state for the process: a line
+ * A row costs 12 ns, clock_gettime 23 ns. Where the kernel itself keeps time by the x86 time stamp
+ * counter, the counter is read directly and converted by a line fitted to the system's clock, which the
+ * resident thread fits anew once a second (pb_arena_tend). Until the first fit, on other machines, and
+ * for good once the counter was seen to jump, clock_gettime is used. One state for the process: a line
  * holds for any arena in it. */
 #pragma once
 

@@ -158,7 +158,7 @@ static int make_memfd(struct pb_arena *a, const char *name)
     return fd;
 }
 
-/* No core dumps of it, which could be huge, and no huge pages: one slot would take the memory of eight. */
+/* Kept out of core dumps, and not in huge pages: one slot would take the memory of eight. */
 static void advise_mapping(void *at, size_t size)
 {
     (void)madvise(at, size, MADV_DONTDUMP);

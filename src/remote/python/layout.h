@@ -125,7 +125,8 @@ struct pb_py_told {
     uint16_t ours, theirs;
 };
 
-/* Adds 8 on aarch64 to an offset after a pthread_mutex_t, which has 40 bytes on x86-64 and 48 on aarch64. */
+/* The offset for this processor of a field after a pthread_mutex_t, which has 40 bytes on x86-64 and 48 on
+ * aarch64. */
 #ifdef __aarch64__
 #define PB_BY_MACHINE(x86_64, aarch64) (aarch64)
 #else

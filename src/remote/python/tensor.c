@@ -137,7 +137,7 @@ static bool put_impl(struct value_out *o, const uint8_t *impl, size_t sizes_at)
     return true;
 }
 
-/* Right after its head the Python object has a struct whose first or second word points to the tensor. */
+/* The first or second word after the head of the Python object points to the C++ tensor. */
 static bool put_torch(struct value_out *o, uint64_t addr)
 {
     uint64_t words[2];
