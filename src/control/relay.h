@@ -19,11 +19,10 @@ enum pb_relay_kind {
     /* from the tool */
     PB_RELAY_ARGUMENTS = 'A', /* words, each ended by NUL: TERM's value, then those of the command line */
     PB_RELAY_FILE = 'F', /* name, NUL, a piece of its content; both ways: sent along, and what was written */
-    PB_RELAY_TERMINAL =
-        'T',               /* rows and columns, 16 bits each: the tool's output is a terminal of this size */
-    PB_RELAY_BEGIN = 'B',  /* the request is complete: run the command */
-    PB_RELAY_INPUT = 'I',  /* empty: end of input */
-    PB_RELAY_SIGNAL = 'S', /* one byte: SIGINT, SIGTERM */
+    PB_RELAY_TERMINAL = 'T', /* rows and columns, 16 bits each: of the tool's terminal */
+    PB_RELAY_BEGIN = 'B',    /* the request is complete: run the command */
+    PB_RELAY_INPUT = 'I',    /* empty: end of input */
+    PB_RELAY_SIGNAL = 'S',   /* one byte: SIGINT, SIGTERM */
     /* from the service */
     PB_RELAY_OUTPUT = 'O',
     PB_RELAY_ERRORS = 'E',

@@ -58,8 +58,7 @@ static size_t find_sleepers(struct pb_judge *j, const struct pb_inject_target *t
         if (tid <= 0 || !is_asleep(pid, tid))
             continue;
         left--;
-        uint64_t slices =
-            slices_of(pid, tid); /* read before the stack: drop_awake removes a thread that runs meanwhile */
+        uint64_t slices = slices_of(pid, tid); /* before the stack: it may run meanwhile (drop_awake) */
         if (slices && pb_judge_is_in_the_way(j, &t->spans, tid))
             ret[n++] = (struct sleeper){tid, slices, j->unsafe_pc};
     }

@@ -23,8 +23,7 @@
 enum {
     MAX_THREADS = 256, /* looked at in one round; of thousands the sleeping ones come first */
     ENOUGH = 4,        /* sleeping threads: in the first round no more are looked for */
-    PAUSE_FIRST =
-        50, /* us between rounds, doubled up to the last: the process must be able to run meanwhile */
+    PAUSE_FIRST = 50,  /* us between rounds, doubled up to the last: the process must run meanwhile */
     PAUSE_LAST = 400,
 };
 

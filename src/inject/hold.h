@@ -33,8 +33,7 @@ struct pb_hold {
     uint64_t frame_addr, frame_sp, undo_sp;
     size_t frame_len;
     bool begun;
-    unsigned char frame[PB_ARCH_FRAME_MAX],
-        under[PB_ARCH_FRAME_MAX]; /* under: the bytes that the frame overwrites */
+    unsigned char frame[PB_ARCH_FRAME_MAX], under[PB_ARCH_FRAME_MAX]; /* under: what it overwrites */
 };
 
 /* Zeroed, for free(): the registers need more alignment than malloc gives. NULL: out of memory. */

@@ -81,8 +81,7 @@ int pb_bpf_load(const struct bpf_insn *program, size_t n)
     attr.prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT; /* the one kind that can be run on another CPU */
     attr.insns = (uintptr_t)program;
     attr.insn_cnt = (uint32_t)n;
-    attr.license =
-        (uintptr_t) "Dual BSD/GPL"; /* of these instructions: the helpers that they call require it */
+    attr.license = (uintptr_t) "Dual BSD/GPL"; /* required by the helpers that it calls */
     return call(BPF_PROG_LOAD, &attr);
 }
 

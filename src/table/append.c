@@ -6,9 +6,7 @@
 
 #include "table/writer.h"
 
-enum {
-    MAX_TRIES = 1000
-}; /* a try fails only when another thread made progress; the bound guards against a bug */
+enum { MAX_TRIES = 1000 }; /* a try fails only if another thread made progress: a guard */
 
 bool pb_arena_enter(struct pb_arena *a)
 {

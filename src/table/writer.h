@@ -30,8 +30,7 @@ enum {
     PB_THREAD_PROBES = 4,
     PB_PROMOTE_ROWS = 64, /* rows a thread puts into the shared segment before it gets its own */
     PB_MIN_SLOTS = 4,     /* kept whatever the bound says: with fewer no segment could be replaced */
-    PB_SHARED_TRIES =
-        64, /* tries of a compare-and-swap on a shared word: a stray writer must not hold us up */
+    PB_SHARED_TRIES = 64, /* of a compare-and-swap: a stray writer must not hold us up */
 };
 
 /* How the rows of one schema lie in a segment. Written once, before it is published. */
@@ -101,9 +100,8 @@ enum pb_life {
 /* A cur word names a segment: serial << 24 | slot. In a thread's map a word below PB_PROMOTE_ROWS is the
  * number of rows it put into the shared segment. */
 struct pb_control {
-    _Atomic uint32_t live; /* enum pb_life */
-    _Atomic uint32_t
-        inside; /* threads that may access shared memory without holding a row, a pin or a slot */
+    _Atomic uint32_t live;   /* enum pb_life */
+    _Atomic uint32_t inside; /* threads in shared memory without a row, a pin or a slot */
     _Atomic uint32_t ntables;
     _Atomic uint32_t nlayouts;
     _Atomic uint32_t define; /* held while a table or column is defined */
