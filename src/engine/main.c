@@ -1,10 +1,10 @@
-/* probing-sql: the worker that runs SQL for others, in a sandbox.
+/* probing-sql: the worker that runs SQL, in a sandbox.
  *
- * probing-sql listen 3   answers on the listening socket 3, one caller after the other, until nobody has come
- *                        for a minute: the next query does not have to load DuckDB again
+ * probing-sql listen 3   answers on the listening socket 3, one caller after the other, until none has come
+ *                        for a minute: the next query need not load DuckDB again
  * probing-sql serve 3    answers the one caller at the other end of socket 3
  *
- * Both take the folder of an archive as one more word: it may be read then.
+ * Both take the folder of an archive as one more word, which may then be read.
  *
  * probing-sql archive 3        writes segments of arenas to an archive: see archive_write.c
  * probing-sql parquet 3 FILE   writes the rows that come through socket 3 to a file: see parquet.c
@@ -37,7 +37,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* After a pause its memory goes back, after a minute the worker. */
+/* When idle the worker first returns its memory, and ends after a minute. */
 enum {
     PAUSE_MS = 2000,
     IDLE_MS = 60000,
@@ -48,37 +48,37 @@ enum {
     MAX_THREADS = 4
 };
 
-/* What a query may take at most, as a share of the machine and in bytes. */
+/* Limits of a query: address space, and memory for its data. */
 static const uint64_t MOST_SPACE = 8ull << 30, LEAST_SPACE = 2ull << 30, LEAST_ROOM = 64ull << 20;
-/* What a query that was stopped may leave behind in a worker that stays. */
+/* Most memory that a stopped query may leave behind in a worker that stays. */
 static const uint64_t MOST_LEFT_BEHIND = 256ull << 20;
 
 struct worker {
     int listener; /* -1: one caller only */
     int caller;
-    int lock; /* of our slot, from the caller: free again when we are, whatever the caller does; -1: none */
+    int lock; /* of our slot, passed by the caller; released when this worker is free; -1: none */
     int pidfd;
-    int statm; /* our own memory, opened before the sandbox; -1: it cannot be looked at */
+    int statm; /* our own /proc/self/statm, opened before the sandbox; -1: unavailable */
     uint64_t idle_pages;
     struct pb_engine *engine;
     int wake;                 /* wakes the watching thread */
-    pthread_mutex_t watching; /* guards what follows; held while the query is told to stop */
-    uint64_t deadline;        /* 0: nothing runs */
-    uint64_t stopped;         /* when it was first told to stop; 0: not yet */
+    pthread_mutex_t watching; /* guards the fields below; held while the query is interrupted */
+    uint64_t deadline;        /* 0: no query runs */
+    uint64_t stopped;         /* when it was first interrupted; 0: not yet */
 };
 
-/* --- the watch --- */
+/* --- the watching thread --- */
 
-/* A caller that has only ended its own side of the connection still reads. */
+/* A caller that has closed only its sending side still reads. */
 static bool caller_is_gone(int fd)
 {
     struct pollfd p = {.fd = fd};
     return poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR);
 }
 
-/* Stops a query that takes too long or that nobody waits for; ends the process where the query does not stop.
- * Under the lock, so that what is stopped is the query whose time was looked at, never the next one. Returns
- * whether a query runs that may go on. */
+/* Interrupts a query that takes too long or has lost its caller; ends the process if the query does not stop.
+ * Under the lock, so that the next query is never interrupted for this one's deadline. Returns whether a
+ * query runs that may go on. */
 static bool stop_what_is_late(struct worker *w, uint64_t now)
 {
     bool goes_on = false;
@@ -105,7 +105,7 @@ static bool is_watched(struct worker *w)
     return watched;
 }
 
-static void *watch(void *arg)
+static void *watch_query(void *arg)
 {
     struct worker *w = arg;
     struct pollfd p = {.fd = w->wake, .events = POLLIN};
@@ -155,7 +155,7 @@ static int say_hello(const struct worker *w)
     return r;
 }
 
-/* Takes a request apart: its sources go to the catalog with their descriptors. */
+/* Parses a request: its sources go to the catalog with their descriptors. */
 static int read_request(struct pb_wire *m, struct pb_engine_request *q, struct pb_err *err)
 {
     q->timeout_ms = pb_wire_u32(m);
@@ -207,7 +207,7 @@ static uint64_t resident_pages(const struct worker *w)
     return sscanf(text, "%*u %llu", &pages) == 1 ? pages : 0;
 }
 
-/* Whether a query that was stopped in the middle has left its memory behind. */
+/* Whether a stopped query has left much memory behind. */
 static bool is_bloated(const struct worker *w)
 {
     pb_pool_clear();
@@ -215,7 +215,7 @@ static bool is_bloated(const struct worker *w)
     return resident_pages(w) > w->idle_pages + MOST_LEFT_BEHIND / (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static int answer(struct worker *w, struct pb_wire *m)
+static int answer_request(struct worker *w, struct pb_wire *m)
 {
     struct pb_engine_request q = {.socket = w->caller, .received = pb_now_ns()};
     struct pb_err err = {0};
@@ -226,7 +226,7 @@ static int answer(struct worker *w, struct pb_wire *m)
             pb_fail(&err, r, r == -EBADMSG ? "this is no request that the SQL worker knows" : "%s",
                     strerror(-r));
         int sent = send_failure(w->caller, r, &err);
-        /* After what is no message there is no telling where the next one begins. */
+        /* After an invalid message the start of the next one is unknown. */
         r = r == -EBADMSG ? r : sent;
     } else {
         q.deadline = q.timeout_ms ? q.received + q.timeout_ms * PB_NS_PER_MS : 0;
@@ -245,7 +245,7 @@ static void close_lock(struct worker *w)
     w->lock = -1;
 }
 
-static int serve(struct worker *w)
+static int serve_caller(struct worker *w)
 {
     struct pb_wire m = {0};
 
@@ -259,7 +259,7 @@ static int serve(struct worker *w)
             continue;
         }
         if (r == 0)
-            status = answer(w, &m);
+            status = answer_request(w, &m);
         else if (r == -EBADMSG)
             send_failure(w->caller, r, &(struct pb_err){.text = "this is no message to an SQL worker"});
         else if (r == -EMFILE)
@@ -274,8 +274,8 @@ static int serve(struct worker *w)
     m.nfds = 0;
     pb_wire_done(&m);
     close(w->caller);
-    /* Only a database that is broken ends the worker, or memory that a query left behind; a caller that left,
-     * takes no rows or talks nonsense does not. */
+    /* Only a broken database, or memory that a query left behind, ends the worker; a caller that leaves,
+     * takes no rows or sends invalid messages does not. */
     r = status == -EIO || (status < 0 && is_bloated(w)) ? -EIO : 0;
     close_lock(w);
     return r;
@@ -288,7 +288,7 @@ static bool same_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-static void *work(void *arg)
+static void *work_for_callers(void *arg)
 {
     struct worker *w = arg;
     int r = 0;
@@ -305,26 +305,26 @@ static void *work(void *arg)
         if (w->caller < 0)
             continue;
         if (same_user(w->caller))
-            r = serve(w);
+            r = serve_caller(w);
         else
             close(w->caller);
     }
     if (w->listener < 0)
-        r = serve(w);
+        r = serve_caller(w);
     _exit(r < 0 ? 1 : 0);
 }
 
 /* --- start --- */
 
-/* Of addresses, most of which are never used: DuckDB does not start with few of them. */
-static uint64_t space(const struct pb_limits *limits)
+/* Address space, most of it never used: DuckDB does not start with little. */
+static uint64_t address_space(const struct pb_limits *limits)
 {
     uint64_t half = limits->memory / 2;
     return half > MOST_SPACE ? MOST_SPACE : half < LEAST_SPACE ? LEAST_SPACE : half;
 }
 
-/* What a query may use of it: a quarter of what the control group allows, where the job is too. */
-static uint64_t room(const struct pb_limits *limits, uint64_t bytes)
+/* Memory for a query: at most a quarter of the control group's limit, since the job may share the group. */
+static uint64_t query_memory(const struct pb_limits *limits, uint64_t bytes)
 {
     uint64_t quarter = limits->memory / 4;
     return quarter < LEAST_ROOM ? LEAST_ROOM : quarter < bytes / 2 ? quarter : bytes / 2;
@@ -336,28 +336,28 @@ static int start_thread(void *(*f)(void *), struct worker *w)
     pthread_t thread;
 
     pthread_attr_init(&attributes);
-    /* DuckDB's parser goes deep before it says that something is nested too deeply. */
+    /* DuckDB's parser recurses deeply before it refuses deep nesting. */
     pthread_attr_setstacksize(&attributes, STACK);
     int r = -pthread_create(&thread, &attributes, f, w);
     pthread_attr_destroy(&attributes);
     return r;
 }
 
-static int start(struct worker *w, const char *archive, struct pb_err *err)
+static int start_worker(struct worker *w, const char *archive, struct pb_err *err)
 {
     struct pb_limits limits;
 
     pb_limits_read(&limits);
     pb_limits_volunteer();
-    pb_limits_allow_descriptors(); /* one a process that is asked about, and one more for each live table */
+    pb_limits_allow_descriptors(); /* one per process, and one more per live table */
     unsigned n = limits.cpus > MAX_THREADS ? MAX_THREADS : limits.cpus;
-    uint64_t bytes = space(&limits);
+    uint64_t bytes = address_space(&limits);
     signal(SIGPIPE, SIG_IGN);
     w->wake = eventfd(0, EFD_CLOEXEC);
     w->statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     w->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    /* Without it (before Linux 5.3, or refused in a container) nobody can end us from outside in time; we do
-     * that ourselves when the caller is gone or its time is up. */
+    /* Without pidfd_open (before Linux 5.3, or refused in a container) the caller cannot kill us; we end
+     * ourselves when the caller is gone or the deadline has passed. */
     if (w->wake < 0)
         return pb_fail(err, -errno, "the worker cannot start: %s", strerror(errno));
     int r = pb_duck_load(err);
@@ -366,7 +366,7 @@ static int start(struct worker *w, const char *archive, struct pb_err *err)
     if (r == 0)
         r = pb_sandbox_enter(archive, err);
     if (r == 0)
-        r = pb_engine_open(n, room(&limits, bytes), archive, &w->engine, err);
+        r = pb_engine_open(n, query_memory(&limits, bytes), archive, &w->engine, err);
     w->idle_pages = resident_pages(w);
     return r;
 }
@@ -387,19 +387,19 @@ int main(int argc, char **argv)
     }
     bool listens = strcmp(argv[1], "listen") == 0;
     int fd = atoi(argv[2]);
-    int r = start(&w, argc == 4 ? argv[3] : NULL, &err);
+    int r = start_worker(&w, argc == 4 ? argv[3] : NULL, &err);
     w.listener = listens ? fd : -1;
     w.caller = listens ? -1 : fd;
     if (r < 0) {
-        /* The caller that started this worker is the first to connect: the reason goes there. */
+        /* The caller that started this worker is the first to connect: send it the reason. */
         if (listens)
             w.caller = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
         send_failure(w.caller, r, &err);
         return 1;
     }
-    r = start_thread(work, &w);
+    r = start_thread(work_for_callers, &w);
     if (r < 0)
         return 1;
-    watch(&w);
+    watch_query(&w);
     return 0;
 }

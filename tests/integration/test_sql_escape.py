@@ -18,7 +18,7 @@ READS_ONLY = r"only statements that read are allowed here"
 NO_TABLE = r"memory_usage is not an table|[Cc]an only (create an index on a|update|delete from|merge into) base table"
 UNKNOWN = r"there is no table |there is no such table|with name \w+ does not exist|Prepared statement \"p\" does not exist"
 ONE_SELECT = r"Expected a single SELECT statement|Only SELECT statements can be serialized"
-NONSENSE = (r"Parser Error|there is no statement in it|Max expression depth|Values were not provided|No function matches|"
+NONSENSE = (r"Parser Error|the SQL has no statement|Max expression depth|Values were not provided|No function matches|"
             r"Invalid Input Error: mine|there is no table (nowhere|a0);")
 
 ATTEMPTS = {

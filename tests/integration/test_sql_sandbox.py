@@ -92,7 +92,7 @@ def test_what_writes_an_archive_is_confined_before_it_is_sent_anything():
         ours.sendall(struct.pack("<II", 0, 2))
         ours.settimeout(20)
         size, kind = struct.unpack("<II", ours.recv(8))
-        assert kind == 13 and b"makes no sense" in ours.recv(size)
+        assert kind == 13 and b"is invalid" in ours.recv(size)
         ours.close()
 
 

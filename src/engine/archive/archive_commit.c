@@ -1,8 +1,9 @@
-/* archive_commit: how files get their names, so that a crash at any moment loses nothing and doubles nothing.
+/* archive_commit: renames new files of the archive to their final names, so that a crash at any moment
+ * neither loses nor duplicates rows.
  *
- * A batch of one file is one rename. A batch of several (it spans midnight) is decided when every file of it
- * is named .commit.DATE.NAME; then they are renamed, the first day first. The recorder that comes after a
- * crash finishes a batch that was decided and removes one that was not. */
+ * A batch of one file is one rename. A batch of several files (it spans midnight) is committed once every
+ * file of it is named .commit.DATE.NAME; then they are renamed, the first day first. After a crash the next
+ * recorder finishes a committed batch and removes any other. */
 #include "engine/archive/archive_record.h"
 
 #include "base/cleanup.h"
@@ -77,9 +78,9 @@ int pb_archive_put_mark(int own, const char *run, const char *recorded)
     return fd < 0 || fsync(all) < 0 ? -errno : 0;
 }
 
-static int place(int partition, const char *from, const char *date, const char *name)
+static int move_to_day(int partition, const char *from, const char *date, const char *name)
 {
-    /* Another recorder that prunes the archive may remove the empty folder just then. */
+    /* Another recorder may prune the empty folder at this moment. */
     for (int tries = 0; tries < 3; tries++) {
         _cleanup_close_ int dir = pb_archive_make_path(partition, date);
         if (dir < 0)
@@ -114,7 +115,7 @@ int pb_archive_commit(int partition, const char *prefix, const struct pb_archive
         r = -errno;
     for (unsigned i = 0; r == 0 && i < n; i++) {
         pb_archive_name_write(&names[i], name, sizeof(name));
-        r = place(partition, from[i], dates[i], name);
+        r = move_to_day(partition, from[i], dates[i], name);
     }
     if (r == 0 && fsync(partition) < 0)
         r = -errno;
@@ -148,7 +149,7 @@ static bool read_decided(const char *text, const char *run, struct found *ret)
     return true;
 }
 
-static int look(int partition, struct recovery *ret)
+static int find_leftovers(int partition, struct recovery *ret)
 {
     int fd = openat(partition, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -187,19 +188,20 @@ int pb_archive_recover(int partition, const char *run)
     struct recovery all = {.run = run};
     char name[256];
 
-    int r = look(partition, &all);
+    int r = find_leftovers(partition, &all);
     if (all.n)
         qsort(all.at, all.n, sizeof(*all.at), by_batch_and_part);
     for (size_t i = 0, end; r == 0 && i < all.n; i = end) {
         for (end = i + 1; end < all.n && strcmp(all.at[end].told.serials, all.at[i].told.serials) == 0;)
             end++;
-        /* The first that are missing have been renamed already; if another is missing it was not decided. */
+        /* Missing first parts have been renamed already; any other missing part means that the batch was not
+         * committed. */
         bool decided = all.at[end - 1].told.part == all.at[i].told.parts &&
                        end - i == all.at[i].told.parts - all.at[i].told.part + 1;
         for (size_t k = i; r == 0 && k < end; k++) {
             pb_archive_name_write(&all.at[k].told, name, sizeof(name));
             if (decided)
-                r = place(partition, all.at[k].name, all.at[k].date, name);
+                r = move_to_day(partition, all.at[k].name, all.at[k].date, name);
             else if (unlinkat(partition, all.at[k].name, 0) < 0)
                 r = -errno;
         }

@@ -45,14 +45,14 @@ static uint64_t next_varint(struct cursor *c)
     return 0;
 }
 
-static void pass(struct cursor *c, uint64_t n)
+static void skip_bytes(struct cursor *c, uint64_t n)
 {
     c->failed = c->failed || n > (uint64_t)(c->end - c->at);
     if (!c->failed)
         c->at += n;
 }
 
-/* The type of the next field; its number goes on from *id. */
+/* The type of the next field; *id becomes its number (a difference in the file). */
 static uint8_t next_field(struct cursor *c, int64_t *id)
 {
     uint8_t head = next_byte(c);
@@ -66,22 +66,22 @@ static uint8_t next_field(struct cursor *c, int64_t *id)
     return c->failed ? STOP : head & 0xf;
 }
 
-static void pass_value(struct cursor *c, uint8_t type, unsigned depth);
+static void skip_value(struct cursor *c, uint8_t type, unsigned depth);
 
-/* Elements are at least a byte long in the file, so that their number is bounded by it. */
-static void pass_list(struct cursor *c, unsigned depth)
+/* Each element takes at least one byte, so that the file's size bounds their number. */
+static void skip_list(struct cursor *c, unsigned depth)
 {
     uint8_t head = next_byte(c), type = head & 0xf;
     uint64_t n = head >> 4 == 15 ? next_varint(c) : head >> 4;
 
     for (uint64_t i = 0; i < n && !c->failed; i++)
         if (type == YES || type == NO)
-            pass(c, 1);
+            skip_bytes(c, 1);
         else
-            pass_value(c, type, depth + 1);
+            skip_value(c, type, depth + 1);
 }
 
-static void pass_value(struct cursor *c, uint8_t type, unsigned depth)
+static void skip_value(struct cursor *c, uint8_t type, unsigned depth)
 {
     int64_t id = 0;
     uint8_t inner;
@@ -92,7 +92,7 @@ static void pass_value(struct cursor *c, uint8_t type, unsigned depth)
     case NO:
         return;
     case BYTE:
-        pass(c, 1);
+        skip_bytes(c, 1);
         return;
     case I16:
     case I32:
@@ -100,18 +100,18 @@ static void pass_value(struct cursor *c, uint8_t type, unsigned depth)
         next_varint(c);
         return;
     case DOUBLE:
-        pass(c, 8);
+        skip_bytes(c, 8);
         return;
     case BINARY:
-        pass(c, next_varint(c));
+        skip_bytes(c, next_varint(c));
         return;
     case LIST:
     case SET:
-        pass_list(c, depth);
+        skip_list(c, depth);
         return;
     case STRUCT:
         while (!c->failed && (inner = next_field(c, &id)) != STOP)
-            pass_value(c, inner, depth + 1);
+            skip_value(c, inner, depth + 1);
         return;
     default: /* Parquet has no maps */
         c->failed = true;
@@ -129,7 +129,7 @@ int64_t pb_parquet_footer_rows(const uint8_t *footer, size_t size)
             uint64_t zigzag = next_varint(&c);
             return c.failed || zigzag & 1 ? -EBADMSG : (int64_t)(zigzag >> 1);
         }
-        pass_value(&c, type, 0);
+        skip_value(&c, type, 0);
     }
     return -EBADMSG;
 }
@@ -163,9 +163,9 @@ static int64_t count_file(int top, const char *path, uint64_t *ret_bytes)
     return fd < 0 ? -errno : pb_parquet_file_rows(fd, ret_bytes);
 }
 
-/* --- what is in both --- */
+/* --- rows in both places --- */
 
-/* The serials in the names of files, joined, to an array of malloc. */
+/* The serials in the names of files, joined, in an array from malloc. */
 static struct pb_archive_span *list_spans(const struct pb_archive_files *files, size_t *ret_n)
 {
     struct pb_archive_span *all = malloc((files->n + 1) * PB_ARCHIVE_BATCH * sizeof(*all));
@@ -179,8 +179,8 @@ static struct pb_archive_span *list_spans(const struct pb_archive_files *files, 
     return all;
 }
 
-static int take_off(const struct pb_archive_files *files, struct pb_reader *reader, unsigned index,
-                    struct pb_table_stats *stats)
+static int subtract_archived(const struct pb_archive_files *files, struct pb_reader *reader, unsigned index,
+                             struct pb_table_stats *stats)
 {
     const uint64_t nothing[PB_MAX_COLUMNS / 64] = {0};
     _cleanup_free_ struct pb_segment_info *list = NULL;
@@ -204,13 +204,13 @@ int pb_archive_count(const char *folder, const struct pb_archive_run *run, const
 {
     _cleanup_(pb_archive_files_done) struct pb_archive_files files = {0};
 
-    /* Held: a recorder that merges files removes none of them meanwhile. */
+    /* While the archive is held, a recorder that merges files removes none. */
     _cleanup_close_ int top = pb_archive_hold(folder);
     int r = top < 0 ? top : pb_archive_files_read(folder, run, table, &files, NULL);
     if (r < 0)
         return r;
     if (reader && files.n)
-        r = take_off(&files, reader, index, stats);
+        r = subtract_archived(&files, reader, index, stats);
     for (size_t i = 0; r == 0 && i < files.n; i++) {
         const struct pb_archive_name *name = &files.at[i].name;
         uint64_t bytes = 0;

@@ -1,7 +1,7 @@
 /* archive_files: the files of a table in an archive, from their names (see archive_list.h).
  *
- * A folder may hold hundreds of thousands of names: no file is looked at, only listed; folders of days that
- * were not asked for are not even that. */
+ * A folder may hold hundreds of thousands of names: files are listed, never opened; folders of days outside
+ * the range are not even listed. */
 #include "engine/archive/archive_list.h"
 
 #include "base/cleanup.h"
@@ -17,7 +17,7 @@
 
 #define DAY_US (86400 * INT64_C(1000000))
 
-/* A folder as it was before it was listed. */
+/* Identity and change time of a folder before it was listed. */
 struct stamp {
     char name[PB_ARCHIVE_DATE];
     dev_t dev;
@@ -37,12 +37,12 @@ struct pb_archive_listing {
 
 struct listing {
     struct pb_archive_files *files;
-    struct pb_archive_files *left; /* by a merge, to be removed; NULL: nobody asks */
+    struct pb_archive_files *left; /* files replaced by a merge, to be removed; NULL: not wanted */
     const char *run;               /* NULL: of all runs */
     const char *prefix;            /* TABLE/PARTITION */
     const char *date;
     unsigned day;
-    char from[PB_ARCHIVE_DATE], until[PB_ARCHIVE_DATE], undated[PB_ARCHIVE_DATE]; /* "": no bound */
+    char from[PB_ARCHIVE_DATE], until[PB_ARCHIVE_DATE], undated[PB_ARCHIVE_DATE]; /* "": no limit */
     bool earlier;
     char (*dates)[PB_ARCHIVE_DATE];
     size_t ndates;
@@ -88,7 +88,7 @@ static int add_date(void *arg, int dir, const char *name, unsigned char type)
     return 0;
 }
 
-/* The place for one more; NULL: out of memory. Room grows by half, so that many are not copied for each. */
+/* Makes room for one more; NULL: out of memory. Grows by half, so that few copies are made. */
 static struct pb_archive_file *make_room(struct pb_archive_files *files)
 {
     if (files->n == files->room) {
@@ -112,7 +112,7 @@ static int add_file(void *arg, int dir, const char *name, unsigned char type)
         return -ENOMEM;
     if (pb_archive_name_read(name, &file->name) < 0 || (l->run && strcmp(file->name.run, l->run) != 0))
         return 0;
-    /* Not every file system tells with the name what it is of. */
+    /* Some file systems do not tell the type in readdir. */
     if (type == DT_UNKNOWN && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
         type = DT_REG;
     if (type != DT_REG || snprintf(file->path, sizeof(file->path), "%s/%s/%s", l->prefix, l->date, name) >=
@@ -128,7 +128,7 @@ static int newest_date(const void *a, const void *b)
     return strcmp(b, a);
 }
 
-/* Those of one run beside each other, oldest first. */
+/* By run, oldest first. */
 static int oldest_first(const void *a, const void *b)
 {
     const struct pb_archive_name *x = &((const struct pb_archive_file *)a)->name,
@@ -137,7 +137,7 @@ static int oldest_first(const void *a, const void *b)
     return run ? run : x->first != y->first ? (x->first < y->first ? -1 : 1) : strcmp(x->serials, y->serials);
 }
 
-/* The parts of a batch beside each other, the last of them first. */
+/* By batch, the last part first. */
 static int by_batch(const void *a, const void *b)
 {
     const struct pb_archive_name *x = &((const struct pb_archive_file *)a)->name,
@@ -154,7 +154,7 @@ static bool is_same_batch(const struct pb_archive_name *a, const struct pb_archi
     return a->parts == b->parts && strcmp(a->run, b->run) == 0 && strcmp(a->serials, b->serials) == 0;
 }
 
-/* Whether a name waits for its rename, of any part of that batch. */
+/* Whether a .commit file of that batch exists. */
 static int is_waiting(void *arg, int dir, const char *name, unsigned char type)
 {
     const struct pb_archive_name *wanted = arg;
@@ -166,8 +166,8 @@ static int is_waiting(void *arg, int dir, const char *name, unsigned char type)
            strcmp(found.serials, wanted->serials) == 0;
 }
 
-/* Renames go from a batch's first day to its last, and days were listed from the last to the first: where
- * the last part was seen, all others were. *ret_again: a batch may have been finished while we looked. */
+/* Renames go from a batch's first day to its last, and days were listed from the last to the first: where the
+ * last part was seen, all others were. *ret_again: a batch may have been finished during the listing. */
 static int leave_out_half_batches(struct pb_archive_files *files, int partition, bool *ret_again)
 {
     size_t kept = 0;
@@ -184,7 +184,7 @@ static int leave_out_half_batches(struct pb_archive_files *files, int partition,
                 return r;
             if (r > 0)
                 continue;
-            /* Or somebody has removed its last day: the others stay. */
+            /* Or its last day was removed: the other parts stay. */
             *ret_again = true;
         }
         memmove(&files->at[kept], &files->at[i], (next - i) * sizeof(*files->at));
@@ -194,7 +194,7 @@ static int leave_out_half_batches(struct pb_archive_files *files, int partition,
     return 0;
 }
 
-/* A merged file before those that it was made of. */
+/* A merged file before the files that it was made of. */
 static int by_serials(const void *a, const void *b)
 {
     const struct pb_archive_file *x = a, *y = b;
@@ -216,7 +216,7 @@ static bool is_made_of(const struct pb_archive_file *merged, const struct pb_arc
            f->name.last_serial <= merged->name.last_serial && strcmp(f->name.run, merged->name.run) == 0;
 }
 
-/* Takes out what was merged into another of the files; left: where these go, or NULL. */
+/* Removes from the list the files that were merged into another; they are moved to left, if not NULL. */
 static int leave_out_merged(struct pb_archive_files *files, struct pb_archive_files *left)
 {
     size_t kept = 0, merged = SIZE_MAX;
@@ -349,9 +349,9 @@ int pb_archive_day_read(int dir, const char *date, const char *run, struct pb_ar
     return r;
 }
 
-/* --- listed before --- */
+/* --- cached listings --- */
 
-/* A change within the granularity of the file system's clock (some ms, a second at worst) would not be seen:
+/* A change within the granularity of the file system's clock (some ms, at worst a second) would be missed:
  * folders that changed shortly before they were listed are listed again. */
 static bool has_changed(const struct stamp *s, const struct stat *st, const struct timespec *listed)
 {
@@ -390,7 +390,7 @@ static int compare_listing(const struct pb_archive_listing *l, const char *table
     return order ? order : (int)l->days.undated - (int)days->undated;
 }
 
-/* Thousands of ranks have a partition each: listings are sorted, and asked for in that order. */
+/* Thousands of ranks have a partition each: listings are sorted, and searched for in that order. */
 static struct pb_archive_listing *find_listing(struct pb_archive_lists *lists, const char *table,
                                                const char *partition, const struct pb_archive_days *days)
 {

@@ -18,7 +18,7 @@
 
 enum { DEPTH = 5 };
 
-#define READERS_NS (2 * PB_NS_PER_S) /* for queries to be through with the files */
+#define READERS_NS (2 * PB_NS_PER_S) /* time for running queries to finish with the files */
 
 struct file {
     char *path; /* below the folder */
@@ -33,22 +33,22 @@ struct files {
     size_t n;
 };
 
-/* A folder of one day as it was when its files were last looked at. Files never change, so it is looked into
- * again when names in it have come or gone. */
+/* A folder of one day as it was when it was last read. Files never change, so it is read again only when
+ * names were added or removed. */
 struct day_folder {
     char *path;
     dev_t dev;
     ino_t ino;
     struct timespec changed, looked;
-    uint64_t files, bytes;        /* of the runs that are concerned */
-    int64_t oldest;               /* the least `last` of them */
-    char (*runs)[PB_ARCHIVE_RUN]; /* whose files are there, each once */
+    uint64_t files, bytes;        /* of the runs that the limits apply to */
+    int64_t oldest;               /* the smallest `last` of them */
+    char (*runs)[PB_ARCHIVE_RUN]; /* runs with files here, each once */
     size_t nruns;
-    bool there, opened; /* in this round: it exists; its files are in the list to choose from */
+    bool there, opened; /* in this round: it exists; its files are in the list of candidates */
 };
 
 struct pb_archive_seen {
-    struct day_folder *at; /* by path up to nsorted, then those that are new in this round */
+    struct day_folder *at; /* sorted by path up to nsorted, then folders that are new in this round */
     size_t n, nsorted, nruns;
 };
 
@@ -56,11 +56,11 @@ struct walk {
     int top;
     const struct pb_archive_limits *limits;
     struct pb_archive_seen *seen;
-    struct files files; /* of folders that something may be removed from */
+    struct files files; /* of the folders that files may be removed from */
 };
 
-/* TABLE/job=/node=/rank=/date=/ */
-static bool belongs(const char *name, unsigned depth)
+/* Whether a name fits the level: TABLE/job=/node=/rank=/date=/ */
+static bool fits_level(const char *name, unsigned depth)
 {
     static const char *const heads[DEPTH] = {"", "job=", "node=", "rank=", "date="};
     return name[0] != '.' && strcmp(name, PB_ARCHIVE_OWN) != 0 &&
@@ -75,7 +75,7 @@ static bool is_concerned(const struct pb_archive_limits *limits, const char *run
     return !limits->runs;
 }
 
-/* --- what there is --- */
+/* --- listing --- */
 
 static int add_file(struct walk *w, int dir, const char *path, const char *name, struct files *to)
 {
@@ -124,7 +124,7 @@ static int by_run_name(const void *a, const void *b)
     return strcmp(((const struct file *)a)->run, ((const struct file *)b)->run);
 }
 
-/* What has to be known of a folder as long as it does not change. */
+/* Sums up a folder; valid as long as the folder does not change. */
 static int sum_up(struct day_folder *d, struct files *files)
 {
     d->files = files->n;
@@ -173,8 +173,8 @@ static struct day_folder *find_day(struct pb_archive_seen *seen, const char *pat
     return more;
 }
 
-/* A change within the granularity of the file system's clock would not be seen: what changed shortly before
- * it was looked at is looked at again. */
+/* A change within the granularity of the file system's clock would be missed: a folder that changed shortly
+ * before it was read is read again. */
 static bool is_known(const struct day_folder *d, const struct stat *st)
 {
     return d->dev == st->st_dev && d->ino == st->st_ino && d->changed.tv_sec == st->st_mtim.tv_sec &&
@@ -209,19 +209,19 @@ static int visit_day(struct walk *w, int at, const char *path)
     return r;
 }
 
-static int visit(struct walk *w, int at, const char *path, unsigned depth)
+static int visit_folder(struct walk *w, int at, const char *path, unsigned depth)
 {
     int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     char below[PB_ARCHIVE_PATH];
 
     for (struct dirent *e; dir && r == 0 && (e = readdir(dir));) {
-        if (!belongs(e->d_name, depth) ||
+        if (!fits_level(e->d_name, depth) ||
             snprintf(below, sizeof(below), "%s%s%s", path, depth ? "/" : "", e->d_name) >= (int)sizeof(below))
             continue;
         _cleanup_close_ int next = openat(at, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (next >= 0)
-            r = depth + 1 == DEPTH ? visit_day(w, next, below) : visit(w, next, below, depth + 1);
+            r = depth + 1 == DEPTH ? visit_day(w, next, below) : visit_folder(w, next, below, depth + 1);
     }
     if (dir)
         closedir(dir);
@@ -234,8 +234,8 @@ static void release_day(struct day_folder *d)
     free(d->runs);
 }
 
-/* Forgets folders that are gone. */
-static void settle(struct pb_archive_seen *seen)
+/* Drops folders that are gone. */
+static void drop_gone_folders(struct pb_archive_seen *seen)
 {
     size_t kept = 0;
 
@@ -249,7 +249,7 @@ static void settle(struct pb_archive_seen *seen)
         qsort(seen->at, kept, sizeof(*seen->at), by_path);
 }
 
-/* --- what goes --- */
+/* --- removing --- */
 
 static struct day_folder *next_unopened(struct pb_archive_seen *seen)
 {
@@ -261,8 +261,8 @@ static struct day_folder *next_unopened(struct pb_archive_seen *seen)
     return next;
 }
 
-/* Lists the files of the folders that something may have to be removed from: those with rows that are too
- * old, and, the oldest first, as many as it takes to come below the size. */
+/* Lists the files of folders that may lose some: those with rows that are too old, and, the oldest first, as
+ * many as it takes to get below the size. */
 static int open_days(struct walk *w, double oldest, uint64_t excess)
 {
     struct day_folder *d;
@@ -287,8 +287,8 @@ static int oldest_first(const void *a, const void *b)
     return x->last != y->last ? (x->last < y->last ? -1 : 1) : strcmp(x->path, y->path);
 }
 
-/* Removes the folders above a file as far as they are empty. */
-static void prune(int top, char *path)
+/* Removes the folders above a file as long as they are empty. */
+static void remove_empty_folders(int top, char *path)
 {
     for (char *slash; (slash = strrchr(path, '/'));) {
         *slash = '\0';
@@ -325,7 +325,7 @@ static int remove_beyond(struct walk *w, double oldest, uint64_t total, struct p
     return r;
 }
 
-/* Those of one run beside each other, what is left of it first. */
+/* By run; files that stay first. */
 static int by_run(const void *a, const void *b)
 {
     const struct file *x = a, *y = b;
@@ -333,7 +333,7 @@ static int by_run(const void *a, const void *b)
     return order ? order : (int)x->gone - (int)y->gone;
 }
 
-/* RUN.of-PID-START of a recording. */
+/* Removes the mark RUN.of-PID-START of a recording. */
 static void forget_mark(int own, const char *run)
 {
     DIR *dir = fdopendir(openat(own, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -347,7 +347,7 @@ static void forget_mark(int own, const char *run)
         closedir(dir);
 }
 
-/* Our record of a run of which nothing is left and that nobody archives. */
+/* Removes the record of a run that has no files and no recorder. */
 static void forget_run(int own, const char *run)
 {
     _cleanup_close_ int fd = openat(own, run, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -377,7 +377,7 @@ static bool is_elsewhere(const struct pb_archive_seen *seen, const char *run)
     return false;
 }
 
-/* Runs that lost all of their files. */
+/* Removes the records of runs that lost all of their files. */
 static void forget_runs(struct walk *w)
 {
     _cleanup_close_ int own = openat(w->top, PB_ARCHIVE_OWN, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -400,8 +400,7 @@ int pb_archive_wait_for_readers(int top)
     return 0;
 }
 
-/* Counts, chooses and removes. */
-static int keep(struct walk *w, struct pb_archive_kept *ret)
+static int enforce_limits(struct walk *w, struct pb_archive_kept *ret)
 {
     const struct pb_archive_limits *limits = w->limits;
     struct timespec now;
@@ -435,7 +434,7 @@ void pb_archive_seen_free(struct pb_archive_seen *seen)
     free(seen);
 }
 
-/* Other runs are concerned than the last time: what was counted counts no more. */
+/* When the limits apply to other runs than before, the cached sums are dropped. */
 static void begin_round(struct pb_archive_seen *seen, const struct pb_archive_limits *limits)
 {
     size_t nruns = limits->runs ? limits->nruns : SIZE_MAX;
@@ -458,10 +457,10 @@ int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, 
     if (top < 0)
         return pb_fail(err, -errno, "the archive %s cannot be read: %s", folder, strerror(errno));
     begin_round(seen, limits);
-    int r = visit(&w, top, "", 0);
-    settle(seen);
+    int r = visit_folder(&w, top, "", 0);
+    drop_gone_folders(seen);
     if (r == 0)
-        r = keep(&w, ret);
+        r = enforce_limits(&w, ret);
     if (r < 0)
         pb_fail(err, r, "old files of %s were not removed: %s", folder,
                 r == -EBUSY ? "queries read it without a pause (the next round tries again)" : strerror(-r));
@@ -469,7 +468,7 @@ int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, 
         forget_runs(&w);
     for (size_t i = 0; i < w.files.n; i++)
         if (w.files.at[i].gone)
-            prune(top, w.files.at[i].path);
+            remove_empty_folders(top, w.files.at[i].path);
     release_files(&w.files, 0);
     free(w.files.at);
     return r;

@@ -25,7 +25,7 @@ int pb_archive_run_id(int arena_fd, char ret[PB_ARCHIVE_RUN])
     ssize_t n = pread(arena_fd, &h, sizeof(h), 0);
     if (n != sizeof(h))
         return n < 0 ? -errno : -ENODATA;
-    /* What no two arenas have in common: the machine's boot, the process, and the moment it was made. */
+    /* Unique for each arena: the machine's boot, the process, and the time of creation. */
     const struct {
         unsigned char boot[16];
         uint64_t numbers[4];
@@ -130,7 +130,7 @@ static int add_run(void *arg, int own, const char *name, unsigned char type)
         free(run);
         return 0;
     }
-    /* Room grows by half, so that an archive of many runs is not copied again for each. */
+    /* Grows by half, so that few copies are made. */
     if (runs->n == runs->room) {
         size_t room = runs->room + runs->room / 2 + 16;
         struct pb_archive_run *more = realloc(runs->at, room * sizeof(*more));
@@ -181,7 +181,7 @@ int pb_archive_run_read(const char *folder, const char *id, struct pb_archive_ru
 }
 
 struct recordings {
-    char of[64]; /* how the names of their marks go on */
+    char of[64]; /* the end of the names of their marks */
     char (*ids)[PB_ARCHIVE_RUN];
     unsigned n, max;
 };
@@ -193,7 +193,7 @@ static int add_recording(void *arg, int own, const char *name, unsigned char typ
 
     if (strnlen(name, id) < id || strncmp(name + id, all->of, strlen(all->of)) != 0)
         return 0;
-    /* A whole number: "-" without a start stands for all. */
+    /* The whole number must match. Without a start time "-" ends it. */
     size_t end = id + strlen(all->of);
     if (name[end] && all->of[strlen(all->of) - 1] != '-')
         return 0;

@@ -16,18 +16,18 @@
 
 enum { FEWEST = 16 };
 
-/* Files below one of these sizes are alike. What is above the last is never written again. */
+/* Files below the same size count as similar. Files above the last size are never rewritten. */
 static const uint64_t sizes[] = {1 << 20, 8 << 20, 64 << 20};
 enum { CLASSES = sizeof(sizes) / sizeof(sizes[0]) };
 
-static bool fits(const struct pb_archive_file *before, const struct pb_archive_file *f)
+static bool can_follow(const struct pb_archive_file *before, const struct pb_archive_file *f)
 {
     return f->name.parts == 1 && f->name.ncolumns == before->name.ncolumns &&
            f->name.first_serial > before->name.last_serial;
 }
 
-/* Neighbours from `first` on that are smaller than a size. Files in pieces (over midnight), and those with
- * other columns, stay what they are and part the others. */
+/* How many neighbours from `first` on are below a size. Files that are parts of a batch (over midnight) or
+ * have other columns are not merged, and separate the others. */
 static size_t count_alike(const struct pb_archive_files *files, const uint64_t *bytes, size_t first,
                           uint64_t size, uint64_t *ret_sum, uint64_t *ret_largest)
 {
@@ -37,7 +37,7 @@ static size_t count_alike(const struct pb_archive_files *files, const uint64_t *
     for (size_t i = first; i < files->n && n < PB_ARCHIVE_MERGE_MOST && *ret_sum < 2 * sizes[CLASSES - 1];
          i++, n++) {
         const struct pb_archive_file *f = &files->at[i];
-        if (bytes[i] >= size || f->name.parts != 1 || (n && !fits(&files->at[i - 1], f)))
+        if (bytes[i] >= size || f->name.parts != 1 || (n && !can_follow(&files->at[i - 1], f)))
             break;
         *ret_sum += bytes[i];
         *ret_largest = bytes[i] > *ret_largest ? bytes[i] : *ret_largest;
@@ -52,7 +52,7 @@ size_t pb_merge_choose(const struct pb_archive_files *files, const uint64_t *byt
         for (size_t first = 0; first < files->n; first++) {
             uint64_t sum, largest;
             size_t n = count_alike(files, bytes, first, sizes[class], &sum, &largest);
-            /* A file that is larger than all that joins it would be written again and again for little. */
+            /* A file larger than all the others together would be rewritten often for little gain. */
             if (n < 2 || largest > sum - largest ||
                 (n < FEWEST && !(class == CLASSES - 1 && sum >= sizes[class])))
                 continue;
@@ -71,7 +71,7 @@ size_t pb_merge_choose(const struct pb_archive_files *files, const uint64_t *byt
     return 0;
 }
 
-/* The files that are merged, open, behind the one to write. */
+/* The files to merge, open, after the file to write. */
 struct sources {
     int fds[PB_ARCHIVE_MERGE_MOST + 1];
     size_t n;
@@ -104,7 +104,7 @@ static int open_sources(int day, const struct pb_archive_files *files, const str
     return 0;
 }
 
-/* Writes PREFIX.1 and brings it to disk. */
+/* Writes PREFIX.1 and syncs it to disk. */
 static int write_merged(const struct pb_merge_day *d, int day, const struct pb_archive_files *files,
                         const struct pb_archive_merge *m, struct pb_err *err)
 {
@@ -122,23 +122,23 @@ static int write_merged(const struct pb_merge_day *d, int day, const struct pb_a
         pb_fail(err, r, "%s", r == -EBADMSG ? "a file is damaged" : strerror(-r));
     if (r == 0)
         r = d->write(d->arg, s.fds, s.n, err);
-    /* What wrote it read files that anybody may have put there: that all rows are there is checked here. */
+    /* The writer has read files that anyone may have put there: the number of rows is checked here. */
     if (r == 0 && pb_parquet_file_rows(fd, &bytes) != s.rows)
-        r = pb_fail(err, -EBADMSG, "what was written has not as many rows as the files have");
+        r = pb_fail(err, -EBADMSG, "the merged file does not have as many rows as its sources");
     if (r == 0 && fsync(fd) < 0)
         r = pb_fail(err, -errno, "%s", strerror(errno));
     close_sources(&s);
     return r;
 }
 
-/* From its rename on the merged file counts, and those that it was made of do not. */
+/* After this rename the merged file is valid, and its sources are not. */
 static int switch_over(const struct pb_merge_day *d, int day, const struct pb_archive_files *files,
                        const struct pb_archive_merge *m, struct pb_err *err)
 {
     char dates[1][PB_ARCHIVE_DATE], name[256];
 
     snprintf(dates[0], sizeof(dates[0]), "%s", d->date);
-    /* A descriptor of its own: the lock goes with it. */
+    /* A separate descriptor, since the lock goes with it. */
     _cleanup_close_ int lock = openat(d->top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int r = lock < 0 ? -errno : pb_archive_wait_for_readers(lock);
     /* Another process may have removed old files meanwhile: their rows must not come back. */

@@ -13,13 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A late cell is filled soon after its row: where a table has such cells its segments wait a little. */
+/* Late cells are filled in soon after their row: segments of such tables wait a little. */
 static const int64_t LATE_NS = 2 * INT64_C(1000000000);
 static const uint64_t MAX_BYTES = 64 << 20; /* of a batch's segments */
 
 enum { PASS_ROUNDS = 16 };
 
-/* --- what is archived --- */
+/* --- archived segments --- */
 
 static int by_serial(const void *a, const void *b)
 {
@@ -67,7 +67,7 @@ static int open_partition(const struct pb_recorder *r, const struct pb_recorder_
     return pb_archive_make_path(r->folder_fd, path);
 }
 
-/* The spans of serials in the names of a table's files, joined, to an array of malloc. */
+/* The spans of serials in the names of a table's files, joined, in an array from malloc. */
 static int read_spans(struct pb_recorder_part *t, const struct pb_archive_files *files,
                       struct pb_archive_span **ret)
 {
@@ -86,8 +86,7 @@ static int read_spans(struct pb_recorder_part *t, const struct pb_archive_files 
     return (int)pb_archive_spans_join(all, nspans);
 }
 
-/* Reads from the names of a table's files which segments of the arena (list) earlier recorders of this run
- * have archived. */
+/* Finds from file names which segments of the arena (list) earlier recorders of this run have archived. */
 static int list_done(struct pb_recorder *r, struct pb_recorder_part *t, const struct pb_segment_info *list,
                      int n)
 {
@@ -120,10 +119,10 @@ static int list_done(struct pb_recorder *r, struct pb_recorder_part *t, const st
     return x;
 }
 
-/* Counts the rows of archived segments that are in the arena still, and forgets those that are not: what
- * was archived and what was overwritten together tell what was lost. */
-static void account(struct pb_recorder *r, struct pb_recorder_part *t, const struct pb_segment_info *list,
-                    int n, uint64_t recycled)
+/* Counts the rows of archived segments that are still in the arena, and drops the others: with the
+ * overwritten rows this gives the number lost. */
+static void count_lost_rows(struct pb_recorder *r, struct pb_recorder_part *t,
+                            const struct pb_segment_info *list, int n, uint64_t recycled)
 {
     const uint64_t nothing[PB_MAX_COLUMNS / 64] = {0};
     uint64_t live = 0;
@@ -184,7 +183,7 @@ static int keep_columns(struct pb_recorder *r, struct pb_recorder_part *t, const
     return x;
 }
 
-/* The writer may open nothing: it is sent a new file for each day that it asks for. */
+/* The writer cannot open files: it is sent a new file for each day that it asks for. */
 static int send_files(struct pb_recorder *r, int partition, const char *prefix, struct pb_err *err)
 {
     uint32_t n = pb_wire_u32(&r->in);
@@ -208,7 +207,7 @@ static int send_files(struct pb_recorder *r, int partition, const char *prefix, 
     return x;
 }
 
-/* Why the writer has not done what it was asked; received: how receiving its answer ended. */
+/* Why the writer failed; received: the result of receiving its answer. */
 static int read_failure(struct pb_recorder *r, int received, struct pb_err *err)
 {
     uint32_t length, number = received == 0 ? pb_wire_u32(&r->in) : 0;
@@ -252,7 +251,7 @@ static int ask_writer(struct pb_recorder *r, const struct pb_recorder_part *t, b
     return pb_fail(err, x, "%s was not archived: %s", t->name, why.text);
 }
 
-/* A batch as the writer tells of it. */
+/* The writer's report on a batch. */
 struct written {
     struct pb_recorder_done done[PB_ARCHIVE_BATCH];
     uint64_t serials[PB_ARCHIVE_BATCH];
@@ -316,13 +315,14 @@ static int write_batch(struct pb_recorder *r, struct pb_recorder_part *t, bool e
     err->text[0] = '\0';
     int x = ask_writer(r, t, ended, partition, prefix, serials, n, err);
     if (x == 0 && (x = read_answer(r, t, &w)) < 0)
-        pb_fail(err, x, "%s was not archived: the process that writes Parquet talks nonsense", t->name);
+        pb_fail(err, x, "%s was not archived: the process that writes Parquet gave an invalid answer",
+                t->name);
     if (x == 0 && w.nfiles)
         x = pb_archive_commit(partition, prefix, w.names, (const char(*)[PB_ARCHIVE_DATE])w.dates, w.nfiles,
                               err);
     remove_parts(partition, prefix);
     if (x < 0) {
-        /* Part of it may have its name already: what is archived is what the names say. */
+        /* Some files may have been renamed already: the names are read again. */
         t->listed = false;
         return x;
     }
@@ -339,7 +339,7 @@ static int write_batch(struct pb_recorder *r, struct pb_recorder_part *t, bool e
 
 /* --- merging --- */
 
-/* What pb_merge_day calls back with. */
+/* Argument of the callbacks of pb_merge_day. */
 struct merging {
     struct pb_recorder *r;
     const struct pb_recorder_part *t;
@@ -347,7 +347,7 @@ struct merging {
     int n;
 };
 
-/* A merged file stands for all segments in its range. One that is still to be archived would be taken for
+/* A merged file stands for all segments in its range. A segment that is not archived yet would count as
  * archived: such a range has to wait. */
 static bool is_whole(void *arg, uint64_t first, uint64_t last)
 {
@@ -378,7 +378,7 @@ static int write_merged(void *arg, const int *fds, size_t n, struct pb_err *err)
     return x == 0 && r->in.type == PB_SQL_DONE ? 0 : read_failure(r, x, err);
 }
 
-/* Nothing depends on it, so a failure is told and costs nothing but that files stay small. */
+/* Merging is optional: a failure is reported, and the files stay small. */
 static void merge_files(struct pb_recorder *r, struct pb_recorder_part *t, const struct pb_segment_info *list,
                         int n, struct pb_recorder_table *report)
 {
@@ -423,9 +423,9 @@ static bool is_closed(const struct pb_segment_info *s, const struct pb_table_inf
     return !has_late_cells(info) || s->last < now.tv_sec * INT64_C(1000000000) + now.tv_nsec - LATE_NS;
 }
 
-/* The serials of closed segments that are not archived, ascending, to an array of malloc. */
-static int choose(const struct pb_recorder_part *t, const struct pb_table_info *info,
-                  const struct pb_segment_info *list, int n, bool ended, uint64_t **ret)
+/* The serials of closed segments that are not archived, ascending, in an array from malloc. */
+static int choose_segments(const struct pb_recorder_part *t, const struct pb_table_info *info,
+                           const struct pb_segment_info *list, int n, bool ended, uint64_t **ret)
 {
     uint64_t *serials = malloc((size_t)n * sizeof(*serials) + 1);
     int chosen = 0;
@@ -453,18 +453,18 @@ static int archive_table(struct pb_recorder *r, struct pb_recorder_part *t, bool
     if (x < 0)
         return pb_fail(err, x, "%s cannot be archived: %s", t->name, strerror(-x));
     uint64_t lost = t->lost;
-    account(r, t, list, n, info.recycled);
+    count_lost_rows(r, t, list, n, info.recycled);
     report->lost = t->lost;
     report->lost_now = t->lost - lost;
     size_t most = MAX_BYTES / r->info.segment_size > 0 ? MAX_BYTES / r->info.segment_size : 1;
     uint64_t before;
-    /* The writer leaves segments out of a batch that has files for many days already: they are tried again
-     * as long as there are fewer of them. */
+    /* The writer leaves out segments when a batch has files for too many days: they are retried as long as
+     * their number decreases. */
     do {
         before = report->segments;
         free(serials);
         serials = NULL;
-        int chosen = choose(t, &info, list, n, ended, &serials);
+        int chosen = choose_segments(t, &info, list, n, ended, &serials);
         x = chosen < 0 ? chosen : chosen ? keep_columns(r, t, &info) : 0;
         if (x < 0)
             return pb_fail(err, x, "%s cannot be archived: %s", t->name, strerror(-x));
@@ -528,7 +528,7 @@ int pb_recorder_round(struct pb_recorder *r, bool ended,
         struct pb_err why = {0};
         if (!pb_name_is_table(t->name))
             continue;
-        /* One table that cannot be archived holds up no other; the first failure is told. */
+        /* A table that cannot be archived does not stop the others; the first error is returned. */
         int one = archive_table(r, t, ended, &report, &why);
         if (each && (report.files || report.lost_now || report.trouble.text[0]))
             each(arg, &report);

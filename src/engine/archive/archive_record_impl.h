@@ -1,4 +1,4 @@
-/* archive_record_impl: what a recorder consists of: shared by archive_record.c and archive_record_open.c. */
+/* archive_record_impl: struct pb_recorder, shared by archive_record.c and archive_record_open.c. */
 #pragma once
 
 #include "engine/archive/archive_list.h"
@@ -18,14 +18,14 @@ struct pb_recorder_done {
 struct pb_recorder_part {
     char name[64];
     unsigned index;
-    bool listed; /* what its files tell was taken in */
+    bool listed; /* its file names were read */
     char *columns;
     size_t columns_size;
     struct pb_recorder_done *done; /* by serial */
     size_t ndone;
     uint64_t total, lost;
-    char date[PB_ARCHIVE_DATE]; /* the last day that files were written of; "": none since the last merge */
-    unsigned passed;            /* rounds in which nothing is merged, after a failure */
+    char date[PB_ARCHIVE_DATE]; /* the last day with new files; "": none since the last merge */
+    unsigned passed;            /* rounds to skip merging, after a failure */
 };
 
 struct pb_recorder {
@@ -43,5 +43,5 @@ struct pb_recorder {
     struct pb_wire in, out;
 };
 
-/* Ends the process that writes Parquet, where there is one. */
+/* Ends the process that writes Parquet, if there is one. */
 void pb_recorder_close_writer(struct pb_recorder *r);

@@ -1,4 +1,4 @@
-/* archive_record_open: the place of a run in an archive, the lock that holds it, and the end of both. */
+/* archive_record_open: opens and closes a recorder: the folder of a run in an archive, and its lock. */
 #include "engine/archive/archive_record_impl.h"
 
 #include "base/cleanup.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOCK_NS PB_NS_PER_S /* for the writer of a recorder that was killed to let go of the lock */
+#define LOCK_NS PB_NS_PER_S /* for the writer of a killed recorder to release the lock */
 
 static int make_folder(const char *path, struct pb_err *err)
 {
@@ -50,7 +50,7 @@ static int take_lock(struct pb_recorder *r, pid_t pid, struct pb_err *err)
         ssize_t n = pread(r->lock_fd, who, sizeof(who) - 1, 0);
         who[n > 0 ? n : 0] = '\0';
         who[strspn(who, "0123456789")] = '\0';
-        /* One that was killed while it started its writer: the child lets go of the lock at once. */
+        /* The recorder was killed while it started its writer: the child releases the lock at once. */
         if (!who[0] || kill((pid_t)atoi(who), 0) == 0 || errno != ESRCH)
             break;
     } while (pb_retry_wait(&again));
@@ -63,7 +63,7 @@ void pb_recorder_sign(struct pb_recorder *r)
     char who[32];
 
     int n = snprintf(who, sizeof(who), "%d\n", (int)getpid());
-    /* For people to read: the lock itself is the kernel's. */
+    /* For people to read: the lock itself is in the kernel. */
     if (ftruncate(r->lock_fd, 0) < 0 || pwrite(r->lock_fd, who, (size_t)n, 0) < 0)
         return;
 }

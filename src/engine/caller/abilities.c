@@ -19,7 +19,7 @@ static int try_and_close(long fd)
     return 0;
 }
 
-/* A filter at no address is looked at last: where all else is in order the kernel says EFAULT. */
+/* The kernel checks the filter's address last: EFAULT means that all else is allowed. */
 static int try_filter(void)
 {
     long r = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, NULL);

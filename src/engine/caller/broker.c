@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How long after its own deadline a worker may take to say so. */
+/* How long a worker may take after its own deadline to report it. */
 static const uint64_t GRACE_NS = 2500 * PB_NS_PER_MS, HELLO_NS = 30 * PB_NS_PER_S;
 
 enum { CANCEL_MS = 100, MAX_SCALE = 38 };
@@ -26,17 +26,17 @@ struct pb_sql {
     struct pb_archive_lists lists;
     struct pb_worker slot;
     int pidfd;
-    uint64_t deadline; /* when the worker is ended; 0: never */
+    uint64_t deadline; /* when the worker is killed; 0: never */
     struct pb_wire in, out;
-    struct pb_sql_column *columns; /* of the result that comes */
+    struct pb_sql_column *columns; /* of the current result */
     struct pb_cells *cells;
     unsigned ncolumns;
     struct pb_sql_stats stats;
-    struct pb_live_failure *failures; /* each is told of once */
+    struct pb_live_failure *failures; /* each is reported once */
     unsigned nfailures, told;
     char *note;
     uint64_t gave;    /* when the caller got its last event */
-    uint64_t away_ns; /* for how long it did not ask for the next */
+    uint64_t away_ns; /* how long the caller did not ask for the next event */
     uint64_t rows;
     bool over;
 };
@@ -47,34 +47,35 @@ static void end_worker(const struct pb_sql *t)
         syscall(SYS_pidfd_send_signal, t->pidfd, SIGKILL, NULL, 0);
 }
 
-/* Whose time it was: a query that waited for its reader is not a slow query. */
-static int too_late(const struct pb_sql *t, struct pb_err *err)
+/* The error of a timeout: a query that waited for its reader is not a slow query. */
+static int fail_timed_out(const struct pb_sql *t, struct pb_err *err)
 {
     if (t->away_ns > t->q.timeout_ms * PB_NS_PER_MS / 2)
         return pb_fail(
             err, -ETIMEDOUT,
-            "it was stopped after %g s, in which its rows were not read fast enough: %llu rows were "
+            "timed out: it was stopped after %g s, since its rows were not read fast enough: %llu rows were "
             "read (--timeout gives it more)",
             t->q.timeout_ms / 1e3, (unsigned long long)t->rows);
-    return pb_fail(err, -ETIMEDOUT, "it took longer than %g s and was stopped (--timeout gives it more)",
+    return pb_fail(err, -ETIMEDOUT,
+                   "timed out: it took longer than %g s and was stopped (--timeout gives it more)",
                    t->q.timeout_ms / 1e3);
 }
 
-/* What a person should know of a worker that is gone. */
-static int lost(const struct pb_sql *t, int r, struct pb_err *err)
+/* The error of a worker that has died. */
+static int fail_worker_died(const struct pb_sql *t, int r, struct pb_err *err)
 {
     if (r == -ETIMEDOUT || (t->q.timeout_ms && t->deadline && pb_now_ns() + GRACE_NS >= t->deadline))
-        return too_late(t, err);
+        return fail_timed_out(t, err);
     return pb_fail(err, r,
                    "the SQL worker ended while it ran this query, out of memory or by a fault of its own; "
                    "the process it was asked about is unharmed, and the next query gets a new worker");
 }
 
-static int receive(struct pb_sql *t, uint64_t deadline)
+static int receive_message(struct pb_sql *t, uint64_t deadline)
 {
     int r;
 
-    /* A signal just before we wait would not wake us: we look now and then. */
+    /* A signal just before poll would not interrupt it: it polls with a limit. */
     do {
         struct pollfd p[] = {{.fd = t->slot.socket, .events = POLLIN},
                              {.fd = t->q.cancel.fd > 0 ? t->q.cancel.fd : -1, .events = POLLIN}};
@@ -89,26 +90,26 @@ static int receive(struct pb_sql *t, uint64_t deadline)
     return r;
 }
 
-/* An error the worker tells of. */
-static int told(struct pb_sql *t, struct pb_err *err)
+/* An error that the worker reports. */
+static int fail_with_reason(struct pb_sql *t, struct pb_err *err)
 {
     uint32_t number = pb_wire_u32(&t->in), length;
     const char *text = pb_wire_text(&t->in, &length);
 
     if (!text || number == 0 || number > 4095)
-        return pb_fail(err, -EBADMSG, "the SQL worker answers nonsense");
+        return pb_fail(err, -EBADMSG, "the SQL worker gave an invalid answer");
     return pb_fail(err, -(int)number, "%.*s", (int)length, text);
 }
 
-static int meet(struct pb_sql *t, struct pb_err *err)
+static int read_hello(struct pb_sql *t, struct pb_err *err)
 {
-    int r = receive(t, pb_now_ns() + HELLO_NS);
+    int r = receive_message(t, pb_now_ns() + HELLO_NS);
     if (r < 0)
         return r;
     if (t->in.type == PB_SQL_ERROR)
-        return told(t, err);
+        return fail_with_reason(t, err);
     if (t->in.type != PB_SQL_HELLO || pb_wire_u32(&t->in) != PB_SQL_VERSION || t->in.nfds > 1)
-        return pb_fail(err, -EPROTO, "what answers is no SQL worker of this release");
+        return pb_fail(err, -EPROTO, "the SQL worker is of another release");
     if (t->in.nfds) {
         t->pidfd = t->in.fds[0];
         t->in.fds[0] = -1;
@@ -136,7 +137,7 @@ static int send_request(struct pb_sql *t)
     pb_wire_put_u32(m, pb_broker_arenas(q));
     for (unsigned i = 0; i < q->nsources; i++)
         put_arena(m, &q->sources[i], q->sources[i].live.arena_fd);
-    /* What others recorded comes after all of those: live tables are read once a process. */
+    /* Recordings follow all of the sources' own arenas: live tables are read once per process. */
     for (unsigned i = 0; i < q->nsources; i++)
         for (unsigned k = 0; k < q->sources[i].live.nmore; k++)
             put_arena(m, &q->sources[i], q->sources[i].live.more[k]);
@@ -146,9 +147,9 @@ static int send_request(struct pb_sql *t)
     return pb_wire_send(t->slot.socket, m, t->deadline);
 }
 
-/* --- what comes back --- */
+/* --- answers --- */
 
-/* Keeps what failed for probing.sources, and to be told of. */
+/* Keeps a failure for probing.sources, and for the next event. */
 static void add_failure(struct pb_sql *t, unsigned source, const char *table, const struct pb_err *err)
 {
     for (unsigned i = 0; i < t->nfailures; i++)
@@ -186,7 +187,7 @@ static int send_live(struct pb_sql *t)
         live.failures = t->failures;
         live.nfailures = t->nfailures;
         live.number = i;
-        /* The first one shows what columns there are. */
+        /* The first source shows the columns. */
         bool nothing = i > 0 && pb_live_has_nothing(name, &live);
         int fd = nothing ? -1 : pb_live_read(name, &live, &err);
         if (fd < 0 && !nothing)
@@ -292,7 +293,7 @@ static int take_end(struct pb_sql *t)
     return t->over ? 0 : -EBADMSG;
 }
 
-/* One message. 1: it is an event for the caller; 0: it is none. */
+/* Handles one message. 1: it is an event for the caller; 0: it is not. */
 static int take_message(struct pb_sql *t, struct pb_sql_event *ret, struct pb_err *err)
 {
     int r;
@@ -315,16 +316,16 @@ static int take_message(struct pb_sql *t, struct pb_sql_event *ret, struct pb_er
         return take_end(t);
     case PB_SQL_ERROR:
         t->over = true;
-        return told(t, err);
+        return fail_with_reason(t, err);
     default:
         return -EBADMSG;
     }
 }
 
-/* A source that failed since the last time. */
+/* A source that failed since the last call. */
 static bool take_failure(struct pb_sql *t, struct pb_sql_event *ret)
 {
-    /* Of a single process the query itself fails with this sentence. */
+    /* With a single process the query itself fails with this sentence. */
     if (t->q.nsources < 2 || t->told == t->nfailures)
         return false;
     const struct pb_live_failure *f = &t->failures[t->told++];
@@ -340,19 +341,19 @@ static int next_event(struct pb_sql *t, struct pb_sql_event *ret, struct pb_err 
     while (r == 0 && !take_failure(t, ret)) {
         if (t->over)
             return 0;
-        r = receive(t, t->deadline);
+        r = receive_message(t, t->deadline);
         if (r == -ECANCELED)
             return pb_fail(err, r, "stopped");
-        /* It has had its time and more: whatever it does, it does not answer. */
+        /* The worker had its time and more, and does not answer. */
         if (r == -ETIMEDOUT || r == -EBADMSG)
             end_worker(t);
         if (r < 0)
-            return lost(t, r, err);
+            return fail_worker_died(t, r, err);
         r = take_message(t, ret, err);
         if (r == -EBADMSG)
             end_worker(t);
         if (r < 0)
-            return err->text[0] ? r : lost(t, r, err);
+            return err->text[0] ? r : fail_worker_died(t, r, err);
         if (r > 0)
             return r;
     }
@@ -365,7 +366,7 @@ int pb_sql_next(struct pb_sql *t, struct pb_sql_event *ret, struct pb_err *err)
     t->away_ns += t->gave ? pb_now_ns() - t->gave : 0;
     int r = next_event(t, ret, err);
     t->gave = pb_now_ns();
-    /* After a failure there is nothing more. */
+    /* After a failure there are no more events. */
     t->over = t->over || r < 0;
     return r;
 }
@@ -399,7 +400,7 @@ void pb_sql_close(struct pb_sql *t)
     free(t);
 }
 
-/* A worker that has said hello. */
+/* Finds a worker and reads its hello. */
 static int find_worker(struct pb_sql *t, struct pb_err *err)
 {
     const struct pb_sql_query *q = &t->q;
@@ -408,21 +409,21 @@ static int find_worker(struct pb_sql *t, struct pb_err *err)
     int r = pb_worker_take(&t->slot, 0, q->archive, deadline, &q->cancel, err);
     if (r < 0)
         return r;
-    r = meet(t, err);
+    r = read_hello(t, err);
     if (r == -ECANCELED || r == 0 || err->text[0])
         return r;
-    /* It was about to leave when we came: a new one. */
+    /* The worker was just leaving: start a new one. */
     pb_worker_done(&t->slot);
     r = pb_worker_take(&t->slot, 1, q->archive, deadline, &q->cancel, err);
     if (r == 0)
-        r = meet(t, err);
+        r = read_hello(t, err);
     if (r < 0 && r != -ECANCELED && !err->text[0])
         pb_fail(err, r, "the SQL worker did not start: %s", strerror(-r));
     return r;
 }
 
-/* While the worker works for this caller it is the worker that holds the lock of its slot: when it gives up
- * on a caller that does not read its rows, the slot is free for the next caller at once. */
+/* While the worker serves this caller it holds the lock of its slot: when it gives up on a caller that does
+ * not read its rows, the slot is free at once. */
 static int hand_over_lock(struct pb_sql *t)
 {
     if (t->slot.lock < 0)
@@ -435,7 +436,7 @@ static int hand_over_lock(struct pb_sql *t)
     return r;
 }
 
-static int begin(struct pb_sql *t, struct pb_err *err)
+static int begin_query(struct pb_sql *t, struct pb_err *err)
 {
     int r = find_worker(t, err);
     if (r < 0)
@@ -448,10 +449,10 @@ static int begin(struct pb_sql *t, struct pb_err *err)
         return pb_fail(err, -E2BIG, "the statements are %zu bytes long, which is too much", t->q.length);
     if (r == -ETOOMANYREFS)
         return pb_fail(err, r, "too many open files are on their way to SQL workers (raise ulimit -n)");
-    /* A worker that gave up while we were still sending has said why. */
-    if (r == -EPIPE && receive(t, pb_now_ns() + HELLO_NS) == 0 && t->in.type == PB_SQL_ERROR)
-        return told(t, err);
-    return r < 0 ? lost(t, r, err) : 0;
+    /* A worker that gave up while the request was being sent has sent the reason. */
+    if (r == -EPIPE && receive_message(t, pb_now_ns() + HELLO_NS) == 0 && t->in.type == PB_SQL_ERROR)
+        return fail_with_reason(t, err);
+    return r < 0 ? fail_worker_died(t, r, err) : 0;
 }
 
 int pb_sql_open(const struct pb_sql_query *q, struct pb_sql **ret, struct pb_err *err)
@@ -466,7 +467,7 @@ int pb_sql_open(const struct pb_sql_query *q, struct pb_sql **ret, struct pb_err
     t->pidfd = -1;
     t->slot = (struct pb_worker){.lock = -1, .socket = -1};
     err->text[0] = '\0';
-    int r = begin(t, err);
+    int r = begin_query(t, err);
     if (r < 0 && pb_cancel_is_set(&q->cancel))
         r = pb_fail(err, -ECANCELED, "stopped");
     if (r < 0)

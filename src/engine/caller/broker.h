@@ -1,12 +1,13 @@
-/* broker: the caller's side of a query: finds or starts a worker, hands it what it may read, takes the rows.
+/* broker: the caller's side of a query: finds or starts a worker, passes it the arenas it may read, receives
+ * the rows.
  *
- * A worker has no rights; everything it sees comes through here. It stays for a minute after a query, in the
- * user's runtime directory, so that the next one need not load DuckDB. Each worker serves one query at a
- * time; when all are busy more are started up to a bound, then queries wait in line.
+ * A worker has no rights; everything it sees comes through the broker. It stays for a minute after a query,
+ * reachable in the user's runtime directory, so that the next query need not load DuckDB. Each worker serves
+ * one query at a time; when all are busy more are started up to a limit, then queries wait in line.
  *
- * A query is opened, pulled event by event, and closed. Rows come while it runs. A caller that does not pull
- * holds the query up and costs nothing but what is in the socket; when the query's time is over its worker
- * turns to others. One thread at a time uses a query; different queries have nothing in common. */
+ * A query is opened, read event by event, and closed. Rows come while it runs. A caller that does not read
+ * delays the query and costs only what is in the socket; at the query's deadline its worker serves others.
+ * One thread at a time uses a query; different queries share nothing. */
 #pragma once
 
 #include "engine/caller/cancel.h"
@@ -22,8 +23,8 @@ struct pb_archive_run;
 struct pb_sql_source {
     struct pb_live_source live;
     int32_t rank;                                    /* -1: none */
-    const struct pb_archive_run *archived;           /* what the archive holds of its run; NULL: nothing */
-    const struct pb_archive_run *more[PB_LIVE_MORE]; /* and of what others recorded of it: live.more */
+    const struct pb_archive_run *archived;           /* archived rows of its run; NULL: none */
+    const struct pb_archive_run *more[PB_LIVE_MORE]; /* archived rows of recordings of it: live.more */
 };
 
 struct pb_sql_query {
@@ -31,16 +32,16 @@ struct pb_sql_query {
     size_t length;
     const struct pb_sql_source *sources;
     unsigned nsources;
-    const char *archive;     /* its folder, without links; NULL: nothing is archived */
-    bool no_agent;           /* the processes are not probed, which explains empty tables */
+    const char *archive;     /* folder of the archive, links resolved; NULL: nothing is archived */
+    bool no_agent;           /* no process is probed, which explains empty tables */
     unsigned timeout_ms;     /* 0: none */
-    bool progress;           /* tell how far it is, several times a second */
+    bool progress;           /* send progress events, several times a second */
     struct pb_cancel cancel; /* stops the query: -ECANCELED */
 };
 
 struct pb_sql_column {
-    const char *name, *type; /* type: as SQL spells it */
-    enum pb_cell_type cells; /* what the cells of a batch are */
+    const char *name, *type; /* type: in SQL */
+    enum pb_cell_type cells; /* type of the cells in a batch */
     unsigned scale;          /* of decimals */
 };
 
@@ -49,10 +50,10 @@ enum pb_sql_event_kind {
     PB_SQL_EVENT_BATCH,    /* rows of it: batch */
     PB_SQL_EVENT_NOTE,     /* text: a sentence for a person */
     PB_SQL_EVENT_FAILED,   /* one of several sources is missing in a table: source, table, text */
-    PB_SQL_EVENT_PROGRESS, /* scanned of known rows; known grows as further tables are begun */
+    PB_SQL_EVENT_PROGRESS, /* rows scanned, and rows known; known grows as further tables are begun */
 };
 
-/* What it points to lives until the next call. */
+/* Its pointers are valid until the next call. */
 struct pb_sql_event {
     enum pb_sql_event_kind kind;
     const struct pb_sql_column *columns;
@@ -67,26 +68,25 @@ struct pb_sql_stats {
     uint64_t segments_read, segments_skipped, rows_scanned;
     uint64_t files_read, files_skipped; /* of the archive */
     uint64_t failures;                  /* live tables of single sources that could not be read */
-    uint64_t reruns;                    /* of a statement, because the writer overtook it */
-    uint64_t elapsed_ns; /* in the worker, from the request to its end, live tables read by us included */
+    uint64_t reruns;                    /* of a statement, because its rows were overwritten meanwhile */
+    uint64_t elapsed_ns;                /* in the worker, including live tables that the broker reads */
 };
 
 struct pb_sql;
 
-/* Finds a worker and sends it the query; waits in line where all are busy. What q points to must live until
- * the query is closed. -E2BIG: the statements are too long; -ETIMEDOUT; -ECANCELED. */
+/* Finds a worker and sends it the query; waits in line when all are busy. The pointers in q must stay valid
+ * until the query is closed. -E2BIG: the statements are too long; -ETIMEDOUT; -ECANCELED. */
 int pb_sql_open(const struct pb_sql_query *q, struct pb_sql **ret, struct pb_err *err);
 
-/* Waits for the next event: 1; 0: the query is over. err has a sentence on failure, -EINVAL: the statements
- * are wrong; -EPERM: they do more than read; -ETIMEDOUT; -ECANCELED. Rows that came before a failure are
- * rows of it all the same. */
+/* Waits for the next event: 1; 0: the query has ended. err has a sentence on failure, -EINVAL: the statements
+ * are wrong; -EPERM: they do more than read; -ETIMEDOUT; -ECANCELED. Rows before a failure are valid. */
 int pb_sql_next(struct pb_sql *t, struct pb_sql_event *ret, struct pb_err *err);
 
 /* To poll for the next event (POLLIN) instead of waiting in pb_sql_next. */
 int pb_sql_fd(const struct pb_sql *t);
 
-/* When the query is over. */
+/* Complete when the query has ended. */
 const struct pb_sql_stats *pb_sql_stats_of(const struct pb_sql *t);
 
-/* Also in the middle: the worker stops what it does and serves others. */
+/* May be called before the end: the worker stops the query and serves others. */
 void pb_sql_close(struct pb_sql *t);

@@ -33,7 +33,7 @@ unsigned pb_broker_arenas(const struct pb_sql_query *q)
     return n;
 }
 
-/* What the archive holds of an arena; NULL: nothing. */
+/* The archived run of an arena; NULL: none. */
 static const struct pb_archive_run *archived(const struct pb_sql_query *q, unsigned arena)
 {
     if (arena < q->nsources)
@@ -70,11 +70,10 @@ struct answer {
     struct pb_wire *to;
     int64_t from, until; /* us */
     int64_t oldest;      /* ns */
-    bool earlier;        /* there are days before the first that was listed */
+    bool earlier;        /* there are days before the listed ones */
     uint32_t n, skipped;
 };
 
-/* An arena with an archive. */
 struct archived {
     unsigned arena;
     const struct pb_archive_run *run;
@@ -134,8 +133,8 @@ static int put_runs(const struct pb_sql_query *q, struct pb_archive_lists *lists
     return r;
 }
 
-/* Days before the ones asked for matter to one thing: from when on there are rows. Where a file was found
- * that begins before, that is known already. */
+/* Days before the range matter only for the time of the oldest row. If a listed file begins before the range,
+ * that time is known. */
 static int put_range(const struct pb_sql_query *q, struct pb_archive_lists *lists, const char *table,
                      struct answer *a)
 {
@@ -164,7 +163,7 @@ int pb_broker_put_files(const struct pb_sql_query *q, struct pb_archive_lists *l
         return -EBADMSG;
     snprintf(table, sizeof(table), "%.*s", (int)length, text);
     pb_wire_begin(to, PB_SQL_FILES);
-    /* Filled in when they are known: errno, the oldest row, how many files. */
+    /* Filled in later: errno, the oldest row, the number of files. */
     pb_wire_put_u32(to, 0);
     pb_wire_put_u64(to, 0);
     pb_wire_put_u32(to, 0);

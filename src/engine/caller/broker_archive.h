@@ -1,15 +1,15 @@
-/* broker_archive: what a worker is told of the archive. Used by broker.c alone. */
+/* broker_archive: tells a worker about the archive. Used by broker.c alone. */
 #pragma once
 
 #include "engine/archive/archive_list.h"
 #include "engine/caller/broker.h"
 
-/* Arenas of a query: first those of its sources, then what others recorded of them, source by source. */
+/* Number of arenas of a query: first those of its sources, then recordings of them, source by source. */
 unsigned pb_broker_arenas(const struct pb_sql_query *q);
 
-/* Into a REQUEST: the tables that the archive holds of an arena, with their columns. */
+/* Writes into a REQUEST: the archived tables of an arena, with their columns. */
 void pb_broker_put_tables(const struct pb_sql_query *q, unsigned arena, struct pb_wire *to);
 
-/* Answers WHICH: the files that may hold rows of a table between two times. lists: of the query. */
+/* Answers WHICH: the files that may hold rows of a table between two times. lists: cache of the query. */
 int pb_broker_put_files(const struct pb_sql_query *q, struct pb_archive_lists *lists, struct pb_wire *which,
                         struct pb_wire *to, struct pb_sql_stats *stats);

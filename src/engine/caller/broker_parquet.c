@@ -33,7 +33,7 @@ int pb_parquet_open(const char *file, struct pb_parquet **ret, struct pb_err *er
     return 0;
 }
 
-static int flush(struct pb_parquet *p)
+static int flush_rows(struct pb_parquet *p)
 {
     if (p->rows == 0 || p->out.failed)
         return p->out.failed ? -EMSGSIZE : 0;
@@ -42,21 +42,21 @@ static int flush(struct pb_parquet *p)
     return pb_wire_send(p->socket, &p->out, 0);
 }
 
-static void begin(struct pb_parquet *p)
+static void begin_rows(struct pb_parquet *p)
 {
     pb_wire_begin(&p->out, PB_SQL_ROWS);
     pb_wire_put_u32(&p->out, 0);
 }
 
-/* A writer that has given up says why at the end: until then its silence is no failure of ours. */
-static int unless_gone(int r)
+/* A writer that has given up reports the reason at the end: until then a failed send is no error. */
+static int ignore_closed_socket(int r)
 {
     return r == -EPIPE || r == -ECONNRESET ? 0 : r;
 }
 
 int pb_parquet_columns(struct pb_parquet *p, const struct pb_sql_column *columns, unsigned n)
 {
-    int r = flush(p);
+    int r = flush_rows(p);
 
     pb_wire_begin(&p->out, PB_SQL_COLUMNS);
     pb_wire_put_u32(&p->out, n);
@@ -66,8 +66,8 @@ int pb_parquet_columns(struct pb_parquet *p, const struct pb_sql_column *columns
     }
     if (r == 0)
         r = pb_wire_send(p->socket, &p->out, 0);
-    begin(p);
-    return unless_gone(r);
+    begin_rows(p);
+    return ignore_closed_socket(r);
 }
 
 int pb_parquet_row(struct pb_parquet *p, const struct pb_sql_cell *cells, unsigned n)
@@ -80,9 +80,9 @@ int pb_parquet_row(struct pb_parquet *p, const struct pb_sql_cell *cells, unsign
     p->rows++;
     if (p->out.size < BLOCK)
         return 0;
-    int r = flush(p);
-    begin(p);
-    return unless_gone(r);
+    int r = flush_rows(p);
+    begin_rows(p);
+    return ignore_closed_socket(r);
 }
 
 int pb_parquet_end(struct pb_parquet *p, struct pb_err *err)
@@ -90,10 +90,10 @@ int pb_parquet_end(struct pb_parquet *p, struct pb_err *err)
     struct pb_wire in = {0};
     uint32_t length = 0;
 
-    int r = unless_gone(flush(p));
+    int r = ignore_closed_socket(flush_rows(p));
     pb_wire_begin(&p->out, PB_SQL_DONE);
     if (r == 0)
-        r = unless_gone(pb_wire_send(p->socket, &p->out, 0));
+        r = ignore_closed_socket(pb_wire_send(p->socket, &p->out, 0));
     if (r == 0)
         r = pb_wire_receive(p->socket, &in, 0);
     uint32_t number = r == 0 ? pb_wire_u32(&in) : 0;

@@ -1,10 +1,9 @@
 /* broker_slot: see broker_slot.h.
  *
- * The user's directory holds for each slot a lock, which is held while the worker is in use, and the worker's
- * socket. The lock goes with the process that holds it, however that ends: with the caller until it has found
- * the worker, then with the worker until it is through with the query. A socket is named after the
- * program it belongs to, so that an upgrade or another installation never talks to a worker of the old one.
- */
+ * The user's directory holds for each slot a lock, held while the worker is in use, and the worker's socket.
+ * The lock is released when its process ends, for whatever reason: the caller holds it until it has found the
+ * worker, then the worker until the query has ended. A socket is named after its program, so that an upgrade
+ * or another installation never talks to a worker of the old one. */
 #include "engine/caller/broker_slot.h"
 
 #include "base/cleanup.h"
@@ -28,13 +27,13 @@
 
 enum { PATH_SIZE = 512, LEAST_SLOTS = 4, MOST_SLOTS = 8, WORKER_FD = 3 };
 
-static unsigned slots(void)
+static unsigned count_slots(void)
 {
     long n = 2 * sysconf(_SC_NPROCESSORS_ONLN);
     return n < LEAST_SLOTS ? LEAST_SLOTS : n > MOST_SLOTS ? MOST_SLOTS : (unsigned)n;
 }
 
-/* probing-sql, beside this program. PROBING_SQL_WORKER names another, for tests. */
+/* probing-sql in the same folder as this program. PROBING_SQL_WORKER names another, for tests. */
 static int worker_path(char ret[PATH_SIZE], uint64_t *ret_id, struct pb_err *err)
 {
     const char *set = secure_getenv("PROBING_SQL_WORKER");
@@ -51,8 +50,7 @@ static int worker_path(char ret[PATH_SIZE], uint64_t *ret_id, struct pb_err *err
     else
         snprintf(ret, PATH_SIZE, "%s/probing-sql", self);
     if (stat(ret, &st) < 0 || access(ret, X_OK) < 0)
-        return pb_fail(err, -ENOENT, "%s is not there (this installation is incomplete; install it again)",
-                       ret);
+        return pb_fail(err, -ENOENT, "%s not found (this installation is incomplete; install it again)", ret);
     *ret_id = (uint64_t)st.st_ino * 1000003 ^ (uint64_t)st.st_mtim.tv_sec * 1000000007 ^
               (uint64_t)st.st_mtim.tv_nsec;
     return 0;
@@ -64,7 +62,7 @@ static int open_directory(char ret[PATH_SIZE])
     return pb_rundir_open_own(ret);
 }
 
-static void in_worker(const char *path, const char *mode, int fd, const char *argument)
+static void exec_worker(const char *path, const char *mode, int fd, const char *argument)
 {
     static char *const environment[] = {"TZ=UTC", "LC_ALL=C", NULL};
     char *arguments[] = {"probing-sql", (char *)mode, "3", (char *)argument, NULL};
@@ -95,7 +93,7 @@ static int start_worker(const char *path, const char *mode, int fd, const char *
         setsid();
         pid_t worker = fork();
         if (worker == 0)
-            in_worker(path, mode, fd, argument);
+            exec_worker(path, mode, fd, argument);
         _exit(worker < 0);
     }
     int status;
@@ -107,7 +105,7 @@ static int start_worker(const char *path, const char *mode, int fd, const char *
 static int address_of(int dir, const char *name, struct sockaddr_un *ret)
 {
     ret->sun_family = AF_UNIX;
-    /* Through the descriptor: the path may be longer than an address. */
+    /* By descriptor: the path may be longer than an address. */
     snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s", dir, name);
     return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
@@ -134,13 +132,14 @@ static int start_listener(int dir, const char *name, const char *path, const cha
     int r = start_worker(path, "listen", fd, archive, err);
     if (r < 0)
         return r;
-    /* We connect while the listener is still open here: a worker that fails to start then resets us. */
+    /* Connect while the listener is still open here: if the worker fails to start, the connection is
+     * reset. */
     int connected = connect_to(dir, name);
     return connected < 0 ? pb_fail(err, connected, "the SQL worker does not answer: %s", strerror(-connected))
                          : connected;
 }
 
-/* A worker of our own, for one use. */
+/* Starts a worker for one use. */
 static int start_private(const char *path, const char *mode, const char *argument, struct pb_err *err)
 {
     int pair[2];
@@ -172,7 +171,7 @@ int pb_worker_start_archiver(struct pb_err *err)
     return r < 0 ? r : start_private(path, "archive", NULL, err);
 }
 
-/* Where no directory can be had. */
+/* Without a runtime directory. */
 static int take_private(struct pb_worker *ret, const char *path, const char *archive, struct pb_err *err)
 {
     int socket = start_private(path, "serve", archive, err);
@@ -189,10 +188,10 @@ static int lock_file(int dir, const char *name)
     return flock(fd, LOCK_EX | LOCK_NB) == 0 ? pb_take_fd(fd) : -EAGAIN;
 }
 
-/* The lock of a slot that nobody uses; -EAGAIN: all are in use. */
+/* The lock of a free slot; -EAGAIN: all are in use. */
 static int lock_slot(int dir, unsigned *ret_slot)
 {
-    for (unsigned i = 0; i < slots(); i++) {
+    for (unsigned i = 0; i < count_slots(); i++) {
         char name[32];
         snprintf(name, sizeof(name), "sql-%u.lock", i);
         int fd = lock_file(dir, name);
@@ -204,8 +203,8 @@ static int lock_slot(int dir, unsigned *ret_slot)
     return -EAGAIN;
 }
 
-/* Waits for a lock. Waits are of uneven length, so that no caller is always the second to look, and grow up
- * to `most`: a hundred callers that look every millisecond would keep the workers from the CPU. */
+/* Waits for a lock. The intervals vary, so that no caller is always second, and grow up to `most`: a hundred
+ * callers that poll every millisecond would keep the workers from the CPU. */
 static int wait_for(int dir, uint64_t deadline, const struct pb_cancel *cancel, uint64_t most,
                     int (*lock)(int dir, void *arg), void *arg)
 {
@@ -232,8 +231,8 @@ static int lock_any(int dir, void *ret_slot)
     return lock_slot(dir, ret_slot);
 }
 
-/* The lock of a slot. All callers go through one queue, so that a caller that has just had a worker does not
- * get the next one before those that wait. */
+/* The lock of a slot. All callers go through one queue, so that a caller that just had a worker does not
+ * overtake those that wait. */
 static int wait_for_slot(int dir, uint64_t deadline, const struct pb_cancel *cancel, unsigned *ret_slot)
 {
     _cleanup_close_ int queue = wait_for(dir, deadline, cancel, 16 * PB_NS_PER_MS, lock_queue, NULL);
@@ -260,8 +259,9 @@ int pb_worker_take(struct pb_worker *ret, int fresh, const char *archive, uint64
     if (lock == -ECANCELED)
         return pb_fail(err, lock, "stopped");
     if (lock == -ETIMEDOUT)
-        return pb_fail(err, lock, "all %u SQL workers are busy with other queries (try again, or --timeout)",
-                       slots());
+        return pb_fail(err, lock,
+                       "timed out: all %u SQL workers are busy with other queries (try again, or --timeout)",
+                       count_slots());
     if (lock < 0)
         return take_private(ret, path, archive, err);
     snprintf(name, sizeof(name), "sql-%u-%016llx", slot, (unsigned long long)id);

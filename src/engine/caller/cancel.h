@@ -1,4 +1,4 @@
-/* cancel: how a caller that waits for a query is told to stop waiting. */
+/* cancel: how a caller that waits for a query is interrupted. */
 #pragma once
 
 #include <poll.h>
@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 struct pb_cancel {
-    const volatile sig_atomic_t *flag; /* a signal handler sets it; NULL: nobody does */
+    const volatile sig_atomic_t *flag; /* set by a signal handler; may be NULL */
     int fd; /* becomes readable: an eventfd of another thread, a client's socket; 0: none */
 };
 

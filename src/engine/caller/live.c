@@ -1,4 +1,4 @@
-/* live: see live.h; the tables about tables are here, those about the process in live_proc.c. */
+/* live: see live.h. Tables about tables are here, tables about the process in live_proc.c. */
 #include "engine/caller/live.h"
 
 #include "base/cleanup.h"
@@ -51,7 +51,7 @@ static int read_backtrace(struct pb_table *t, const struct pb_live_source *sourc
 
 enum { T_NAME, T_KIND, T_IN_TARGET, T_ROWS, T_BYTES, T_FIRST, T_LAST, T_DROPPED, T_RECYCLED, T_COMMENT };
 
-/* Times in an arena are of the monotonic clock. */
+/* Times in an arena are on the monotonic clock. */
 void pb_live_set_time(struct pb_row *row, unsigned column, int64_t utc)
 {
     struct timespec mono, real;
@@ -72,7 +72,7 @@ static void add_table(struct pb_table *t, const char *name, const char *kind, co
         return;
     add_string(&row, T_NAME, name);
     add_string(&row, T_KIND, kind);
-    pb_set_bool(&row, T_IN_TARGET, false); /* no table needs the process yet */
+    pb_set_bool(&row, T_IN_TARGET, false); /* no live table asks the process */
     if (stats) {
         pb_set_i64(&row, T_ROWS, (int64_t)stats->rows);
         pb_set_i64(&row, T_BYTES, (int64_t)stats->bytes);
@@ -85,17 +85,17 @@ static void add_table(struct pb_table *t, const char *name, const char *kind, co
     pb_row_commit(&row);
 }
 
-/* A table of which an archive has rows. */
+/* A table with archived rows. */
 struct archived {
     unsigned arena;
     char name[128];
-    char *columns; /* as the archive keeps them */
+    char *columns; /* as stored in the archive */
 };
 
-/* All arenas of a process, and what is archived of them. */
+/* All arenas of a process, with their archived rows. */
 struct recorded {
     const struct pb_live_source *source;
-    struct pb_reader *at[1 + PB_LIVE_MORE]; /* NULL: only the archive is left */
+    struct pb_reader *at[1 + PB_LIVE_MORE]; /* NULL: only the archive exists */
     unsigned n;
     struct archived *archived;
     unsigned narchived;
@@ -141,7 +141,7 @@ static int find_in(const struct recorded *r, unsigned arena, const char *name)
     return r->at[arena] ? pb_reader_find(r->at[arena], name) : -ENOENT;
 }
 
-/* In one of the first n arenas. */
+/* Whether one of the first n arenas has the table. */
 static bool is_recorded(const struct recorded *r, unsigned n, const char *name)
 {
     for (unsigned i = 0; i < n; i++)
@@ -158,7 +158,7 @@ static bool is_archived(const struct recorded *r, unsigned n, const char *name)
     return false;
 }
 
-/* The same table in several arenas is one, and their archives are part of it. */
+/* A table in several arenas is one table, including their archived rows. */
 static void sum_up(const struct recorded *r, const char *name, struct pb_table_stats *ret_stats,
                    struct pb_table_info *ret_info)
 {
@@ -229,7 +229,7 @@ static int read_tables(struct pb_table *t, const struct pb_live_source *source, 
     return 0;
 }
 
-/* Columns of a table of which nothing but the archive is left. */
+/* Columns of a table that exists only in the archive. */
 static void add_archived_columns(struct pb_table *t, const struct archived *a)
 {
     struct pb_archive_columns *columns = calloc(1, sizeof(*columns));
@@ -306,7 +306,7 @@ static void add_source(struct pb_table *t, const struct pb_live_source *source, 
     pb_row_commit(&row);
 }
 
-/* A row for each kind of rows that is missing, or one that says that nothing is. */
+/* A row per kind of missing rows, or one row that says that nothing is missing. */
 static int read_sources(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
 {
     bool archived = false, failed = source->broken;
@@ -331,12 +331,12 @@ static int read_sources(struct pb_table *t, const struct pb_live_source *source,
     return 0;
 }
 
-/* --- which is read how --- */
+/* --- the readers --- */
 
 static const struct {
     const char *name;
     int (*read)(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
-    bool process; /* needs a live one */
+    bool process; /* needs a live process */
 } readers[] = {
     {"system.process", pb_live_process, true},  {"system.threads", pb_live_threads, true},
     {"system.maps", pb_live_maps, true},        {"system.fds", pb_live_fds, true},
@@ -354,7 +354,8 @@ bool pb_live_has_nothing(const char *name, const struct pb_live_source *source)
     return false;
 }
 
-static int fill(const char *name, struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
+static int fill_table(const char *name, struct pb_table *t, const struct pb_live_source *source,
+                      struct pb_err *err)
 {
     if (pb_live_has_nothing(name, source))
         return 0;
@@ -364,8 +365,8 @@ static int fill(const char *name, struct pb_table *t, const struct pb_live_sourc
     return pb_fail(err, -ENOENT, "%s has no reader", name);
 }
 
-/* The same memory by a descriptor that cannot write: a worker under an attacker's control could otherwise
- * change what the next statement reads. */
+/* Opens the same memory read-only: a worker under an attacker's control could otherwise change what the next
+ * statement reads. */
 static int open_to_read(int fd)
 {
     char path[32];
@@ -374,8 +375,8 @@ static int open_to_read(int fd)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Where the kernel gives no memory that has a descriptor (memfd_create refused by a filter, before Linux
- * 3.17) the table is a file, which has no name any more when it is handed over. */
+/* Without memfd_create (refused by a filter, or before Linux 3.17) the table is a file, unlinked before it is
+ * passed on. */
 static int read_into_file(const char *name, const struct pb_known *known, const struct pb_arena_options *o,
                           const struct pb_live_source *source, struct pb_err *err)
 {
@@ -398,7 +399,7 @@ static int read_into_file(const char *name, const struct pb_known *known, const 
                        strerror(-r));
     r = pb_table_new(arena, &known->spec, &table);
     if (r == 0)
-        r = fill(name, table, source, err);
+        r = fill_table(name, table, source, err);
     int left = r;
     do
         left = r < 0 ? r : pb_arena_mirror(arena);
@@ -406,13 +407,13 @@ static int read_into_file(const char *name, const struct pb_known *known, const 
     r = left;
     int fd = r < 0 ? r : openat(dir, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (r == 0 && fd < 0)
-        fd = pb_fail(err, -errno, "%s cannot be handed over: %s", name, strerror(errno));
+        fd = pb_fail(err, -errno, "%s cannot be passed to the SQL worker: %s", name, strerror(errno));
     pb_arena_close(arena);
     unlinkat(dir, file, 0);
     return fd;
 }
 
-/* What is said of a process also after its end is short, and there may be thousands of those. */
+/* Tables about ended processes are short, and there may be thousands of them. */
 static uint32_t segment_of(const char *name)
 {
     for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++)
@@ -440,10 +441,10 @@ int pb_live_read(const char *name, const struct pb_live_source *source, struct p
     }
     r = pb_table_new(arena, &known->spec, &table);
     if (r == 0)
-        r = fill(name, table, source, err);
+        r = fill_table(name, table, source, err);
     int fd = r == 0 ? open_to_read(pb_arena_fd(arena)) : r;
     if (r == 0 && fd < 0)
-        fd = pb_fail(err, -errno, "%s cannot be handed over: %s", name, strerror(errno));
+        fd = pb_fail(err, -errno, "%s cannot be passed to the SQL worker: %s", name, strerror(errno));
     pb_arena_close(arena);
     return fd;
 }

@@ -1,5 +1,5 @@
-/* live_audit: rows of probing.audit: what was changed through the user's service, from the lines that it
- * writes (serve/audit.c). A change has two of them, its begin and its end, which are one row. */
+/* live_audit: rows of probing.audit: changes made through the user's service, from its log (serve/audit.c). A
+ * change has two lines, its begin and its end, which become one row. */
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/own_folder.h"
@@ -59,7 +59,7 @@ static char *copy_member(const struct pb_json *j, const char *key)
     return pb_json_text(j, pb_json_get(j, 1, key), text, sizeof(text)) < 0 ? NULL : strdup(text);
 }
 
-/* The change that a line is the end of: one of the last. */
+/* The change that a line ends: one of the latest. */
 static struct change *find_change(struct changes *all, const char *id)
 {
     for (size_t i = all->n; i > 0; i--)
@@ -75,7 +75,7 @@ static int take_line(struct changes *all, const char *line, size_t length)
     _cleanup_(pb_json_done) struct pb_json j = {0};
     char id[17];
 
-    /* A line that a full disk has cut is no line. */
+    /* A full disk may have cut the line: it is skipped. */
     if (pb_json_parse(line, length, &j) < 0 || pb_json_text(&j, pb_json_get(&j, 1, "id"), id, sizeof(id)) < 0)
         return 0;
     struct change *c = pb_json_get(&j, 1, "outcome") ? find_change(all, id) : NULL;
@@ -121,7 +121,7 @@ int pb_live_audit(struct pb_table *t, const struct pb_live_source *source, struc
     _cleanup_(release_changes) struct changes all = {0};
     char path[4096];
 
-    /* It is the user's, not a process's: the first source of a query has it. */
+    /* The log belongs to the user, not to a process: only the first source of a query has it. */
     if (source->number > 0)
         return 0;
     pb_own_folder_path(PB_SERVE_FOLDER, PB_SERVE_FOLDER, path, sizeof(path));

@@ -1,5 +1,5 @@
-/* live_proc: what /proc says of a process, as rows. Everything read is text of somebody else: sizes are
- * bounded by the arena it goes to, and what does not parse is left NULL. */
+/* live_proc: /proc of a process as rows. All texts are untrusted: sizes are bounded by the arena, and what
+ * does not parse is NULL. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
@@ -21,7 +21,7 @@
 
 enum { TEXT_MAX = 256 << 10, MAX_ENTRIES = 100000 };
 
-static void put(struct pb_row *row, unsigned column, const char *text, size_t length)
+static void put_bytes(struct pb_row *row, unsigned column, const char *text, size_t length)
 {
     if (length)
         pb_set_string(row, column, text, length < TEXT_MAX ? length : TEXT_MAX);
@@ -29,10 +29,10 @@ static void put(struct pb_row *row, unsigned column, const char *text, size_t le
 
 static void put_text(struct pb_row *row, unsigned column, const char *text)
 {
-    put(row, column, text, strlen(text));
+    put_bytes(row, column, text, strlen(text));
 }
 
-/* Fields of stat after the name, which may hold anything: [0] is field 3. */
+/* Fields of stat after the name, which may hold any character: [0] is field 3. */
 static int stat_fields(pid_t pid, const char *name, char *buf, size_t size, char *fields[], int max)
 {
     int n = 0;
@@ -44,7 +44,7 @@ static int stat_fields(pid_t pid, const char *name, char *buf, size_t size, char
     return r < 0 ? r : n;
 }
 
-static double ticks(const char *text)
+static double seconds_of_ticks(const char *text)
 {
     return strtod(text, NULL) / (double)sysconf(_SC_CLK_TCK);
 }
@@ -100,7 +100,7 @@ static void put_command(struct pb_row *row, const struct pb_live_source *source)
     while (length && command[length - 1] == '\0')
         length--;
     source->redact(source->pid, words);
-    put(row, P_COMMAND, command, pb_redact_command(words, command, length));
+    put_bytes(row, P_COMMAND, command, pb_redact_command(words, command, length));
 }
 
 int pb_live_process(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
@@ -124,14 +124,14 @@ int pb_live_process(struct pb_table *t, const struct pb_live_source *source, str
     if (pb_proc_link(info.living, "cwd", text, sizeof(text)) > 0)
         put_text(&row, P_CWD, text);
     pb_set_i32(&row, P_UID, (int32_t)info.uid);
-    /* Ticks after boot, as the monotonic clock counts where the machine did not sleep. */
+    /* Ticks since boot; equals the monotonic clock unless the machine was suspended. */
     pb_set_timestamp(&row, P_STARTED,
                      (int64_t)((double)info.start_time / (double)sysconf(_SC_CLK_TCK) * 1e9));
     pb_set_i32(&row, P_THREADS, (int32_t)info.threads);
     put_sizes(&row, info.living);
     if (stat_fields(info.pid, "stat", text, sizeof(text), f, 20) > 12) {
-        pb_set_f64(&row, P_USER, ticks(f[11]));
-        pb_set_f64(&row, P_SYSTEM, ticks(f[12]));
+        pb_set_f64(&row, P_USER, seconds_of_ticks(f[11]));
+        pb_set_f64(&row, P_SYSTEM, seconds_of_ticks(f[12]));
     }
     if (info.python_version) {
         snprintf(version, sizeof(version), "%d.%d", info.python_version >> 8, info.python_version & 0xff);
@@ -165,7 +165,7 @@ static void add_thread(struct pb_table *t, pid_t pid, int tid)
     pb_set_i32(&row, TH_TID, tid);
     snprintf(name, sizeof(name), "task/%d/comm", tid);
     if (pb_proc_read(pid, name, text, sizeof(text)) > 0)
-        put(&row, TH_NAME, text, strcspn(text, "\n"));
+        put_bytes(&row, TH_NAME, text, strcspn(text, "\n"));
     snprintf(name, sizeof(name), "task/%d/wchan", tid);
     if (pb_proc_read(pid, name, text, sizeof(text)) > 0 && strcmp(text, "0") != 0)
         put_text(&row, TH_WCHAN, text);
@@ -180,14 +180,14 @@ static void add_thread(struct pb_table *t, pid_t pid, int tid)
     snprintf(name, sizeof(name), "task/%d/stat", tid);
     if (stat_fields(pid, name, text, sizeof(text), f, 40) > 36) {
         put_text(&row, TH_STATE, f[0]);
-        pb_set_f64(&row, TH_USER, ticks(f[11]));
-        pb_set_f64(&row, TH_SYSTEM, ticks(f[12]));
+        pb_set_f64(&row, TH_USER, seconds_of_ticks(f[11]));
+        pb_set_f64(&row, TH_SYSTEM, seconds_of_ticks(f[12]));
         pb_set_i32(&row, TH_CPU, atoi(f[36]));
     }
     pb_row_commit(&row);
 }
 
-/* Calls add for each number that is a name in a folder of /proc/PID. */
+/* Calls add for each number among the names in a folder of /proc/PID. */
 static int each_number(pid_t pid, const char *folder, void (*add)(struct pb_table *, pid_t, int),
                        struct pb_table *t, struct pb_err *err)
 {
@@ -262,7 +262,7 @@ int pb_live_maps(struct pb_table *t, const struct pb_live_source *source, struct
         return pb_fail(err, r, "the mappings of process %d cannot be read: %s", (int)source->pid,
                        strerror(-r));
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        /* Lines of sizes begin with a capital, those of mappings with an address. */
+        /* Lines of sizes begin with a capital letter, those of mappings with an address. */
         if (isupper((unsigned char)line[0])) {
             if (begun)
                 add_map_size(&row, line);
@@ -316,7 +316,7 @@ static void add_fd(struct pb_table *t, pid_t pid, int fd)
         const char *flags = pb_proc_field(info, "flags");
         pb_set_i64(&row, F_POSITION, (int64_t)pb_proc_number(info, "pos", 10));
         if (flags)
-            put(&row, F_FLAGS, flags, strcspn(flags, "\n"));
+            put_bytes(&row, F_FLAGS, flags, strcspn(flags, "\n"));
     }
     pb_row_commit(&row);
 }
@@ -346,7 +346,7 @@ int pb_live_envs(struct pb_table *t, const struct pb_live_source *source, struct
         at += n + 1;
         if (name == 0 || name >= n || pb_row_begin(t, &row) < 0)
             continue;
-        put(&row, 0, entry, name);
+        put_bytes(&row, 0, entry, name);
         if (pb_redact_name(words, entry, name))
             put_text(&row, 1, PB_REDACTED);
         else
@@ -358,7 +358,7 @@ int pb_live_envs(struct pb_table *t, const struct pb_live_source *source, struct
 
 /* --- system.cgroup --- */
 
-/* The group's folder, of the unified hierarchy or else of the memory controller. */
+/* The folder of the group, in the unified hierarchy or else of the memory controller. */
 static int cgroup_folder(pid_t pid, char *ret_path, char *ret_folder, size_t size)
 {
     _cleanup_free_ char *text = NULL;

@@ -17,7 +17,7 @@
 
 /* --- names --- */
 
-/* A number in decimal, n for a minus, up to the given mark, which is passed. */
+/* Reads a decimal number, n for a minus, up to the given mark, which is skipped. */
 static int read_number(const char **p, const char *mark, int64_t *ret)
 {
     bool negative = **p == 'n';
@@ -84,7 +84,7 @@ void pb_archive_name_write(const struct pb_archive_name *name, char *ret, size_t
              name->parts, name->ncolumns, name->total, name->serials);
 }
 
-/* The first in hexadecimal; then for each how much larger it is: g to z are 1 to 20, more is _HEX. */
+/* The first serial in hexadecimal; then the difference to each next: g to z are 1 to 20, larger is _HEX. */
 enum { LETTERS = 'z' - 'g' + 1 };
 
 size_t pb_archive_serials_pack(const uint64_t *serials, size_t n, char ret[PB_ARCHIVE_SERIALS + 1])
@@ -237,7 +237,7 @@ int pb_archive_folder(const char *given, char *ret, size_t size, struct pb_err *
         return pb_fail(err, r, "there is no folder for the archive (give one: --to DIR, or PROBING_ARCHIVE)");
     if (r < 0 || n >= (int)size)
         return pb_fail(err, -ENAMETOOLONG, "the path of the archive is too long");
-    /* DuckDB would take it for a pattern. */
+    /* DuckDB would read it as a pattern. */
     if (strpbrk(ret, "*?["))
         return pb_fail(err, -EINVAL, "the path of an archive may not contain *, ? or [: %s", ret);
     return 0;
@@ -256,7 +256,7 @@ void pb_archive_escape(FILE *out, const char *text)
     }
 }
 
-static int digit(char c)
+static int hex_digit(char c)
 {
     return isdigit((unsigned char)c) ? c - '0' : isxdigit((unsigned char)c) ? tolower(c) - 'a' + 10 : -1;
 }
@@ -266,7 +266,7 @@ void pb_archive_unescape(char *text)
     char *to = text;
 
     for (; *text; text++) {
-        int high = *text == '%' ? digit(text[1]) : -1, low = high >= 0 ? digit(text[2]) : -1;
+        int high = *text == '%' ? hex_digit(text[1]) : -1, low = high >= 0 ? hex_digit(text[2]) : -1;
         *to++ = low >= 0 ? (char)(high << 4 | low) : *text;
         text += low >= 0 ? 2 : 0;
     }
@@ -293,7 +293,7 @@ int pb_archive_partition(const char *job, const char *node, const char *rank, ch
 
 /* --- columns --- */
 
-/* The next field of a line, unescaped, ended where the tab or newline was. */
+/* The next field of a line, unescaped, NUL-terminated in place of the tab or newline. */
 static const char *take_field(char **p)
 {
     char *field = *p;

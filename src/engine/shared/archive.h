@@ -36,7 +36,7 @@ enum {
 #define PB_ARCHIVE_OWN PB_NAME_ARCHIVE /* our records; Spark, pyarrow and others pass over such names */
 #define PB_ARCHIVE_OF  ".of-" /* RUN.of-PID-START: an empty file beside a recording's, names its process */
 
-/* What a file's name tells. */
+/* The contents of a file name. */
 struct pb_archive_name {
     char run[PB_ARCHIVE_RUN];
     int64_t first, last; /* UTC us, of its rows */
@@ -44,48 +44,48 @@ struct pb_archive_name {
     unsigned ncolumns;
     uint64_t total;
     char serials[PB_ARCHIVE_SERIALS + 1];
-    uint64_t first_serial, last_serial; /* as the text above says; not written */
+    uint64_t first_serial, last_serial; /* from the text above */
 };
 
-/* Serials of segments, the first and the last. */
+/* A range of serials, both ends included. */
 struct pb_archive_span {
     uint64_t first, last;
 };
 
-/* -EINVAL: it is no name of ours. */
+/* -EINVAL: not a file name of ours. */
 int pb_archive_name_read(const char *text, struct pb_archive_name *ret);
 void pb_archive_name_write(const struct pb_archive_name *name, char *ret, size_t size);
 
 /* Ascending serials as text. Returns how many fitted. */
 size_t pb_archive_serials_pack(const uint64_t *serials, size_t n, char ret[PB_ARCHIVE_SERIALS + 1]);
-/* All of a table between two serials, as text: of a file that was merged. */
+/* The range of a merged file as text: all serials between two. */
 void pb_archive_serials_pack_all(uint64_t first, uint64_t last, char ret[PB_ARCHIVE_SERIALS + 1]);
 bool pb_archive_is_merged(const struct pb_archive_name *name);
 /* Returns how many spans there are, at most PB_ARCHIVE_BATCH, ascending; -EINVAL. */
 int pb_archive_serials_unpack(const char *text, struct pb_archive_span ret[PB_ARCHIVE_BATCH]);
 
-/* Spans in any order, sorted and made one where they touch. Returns how many are left. */
+/* Sorts spans and joins those that touch. Returns how many are left. */
 size_t pb_archive_spans_join(struct pb_archive_span *spans, size_t n);
-/* Whether one of such spans holds a serial. */
+/* Whether one of the spans contains a serial. */
 bool pb_archive_spans_hold(const struct pb_archive_span *spans, size_t n, uint64_t serial);
 
 /* The folder of a day (days after 1970-01-01): date=YYYY-MM-DD. PB_ARCHIVE_UNDATED: rows of many days. */
 #define PB_ARCHIVE_UNDATED INT64_MIN
 void pb_archive_date(int64_t day, char ret[PB_ARCHIVE_DATE]);
 
-/* The folder that is given, or the setting's: PROBING_ARCHIVE, else probing/archive in the user's data
- * directory. Nothing is made. -ENOENT: it is "none", or there is no home. */
+/* The given folder, or the setting's: PROBING_ARCHIVE, else probing/archive in the user's data directory.
+ * Creates nothing. -ENOENT: it is "none", or there is no home. */
 int pb_archive_folder(const char *given, char *ret, size_t size, struct pb_err *err);
 
 /* probing/archive in the user's data directory. -ENOENT: there is no home. */
 int pb_archive_folder_usual(char *ret, size_t size);
 
-/* A text as one component of a path or one field of a line: what could end it is written %XX. */
+/* Writes a text as one component of a path or one field of a line: separators become %XX. */
 void pb_archive_escape(FILE *out, const char *text);
-/* Undoes it in place. */
+/* Decodes it in place. */
 void pb_archive_unescape(char *text);
 
-/* job=J/node=N/rank=R from values of which any may be "" (Hive's name for NULL). */
+/* job=J/node=N/rank=R; an empty value becomes Hive's name for NULL. */
 int pb_archive_partition(const char *job, const char *node, const char *rank, char *ret, size_t size);
 
 /* --- the columns of a table, as TABLE.columns keeps them: a line each --- */
@@ -93,7 +93,7 @@ int pb_archive_partition(const char *job, const char *node, const char *rank, ch
 struct pb_archive_column {
     enum pb_type type;
     bool late;
-    bool stored; /* false: a name that no file can hold; the place is kept */
+    bool stored; /* false: a name that no file can hold; its index is kept */
     char name[64], unit[16], comment[64];
 };
 
@@ -103,12 +103,12 @@ struct pb_archive_columns {
     int time; /* index of the time column; -1: none */
 };
 
-/* Reads lines; what makes no sense ends it. */
+/* Reads lines, up to the first invalid one. */
 void pb_archive_columns_read(const char *text, size_t length, struct pb_archive_columns *ret);
 void pb_archive_columns_write(FILE *out, const struct pb_archive_columns *columns);
 
-/* Sets stored and time: a name is empty, no UTF-8, or was there before. */
+/* Sets stored and time. A name is not stored when it is empty, not UTF-8, or a duplicate. */
 void pb_archive_columns_judge(struct pb_archive_columns *columns);
 
-/* Whether a time column's nanoseconds have a column of their own, NAME_ns; ret may be NULL. */
+/* Whether a time column has its nanoseconds in another column, NAME_ns; ret may be NULL. */
 bool pb_archive_column_ns(const struct pb_archive_columns *columns, unsigned i, char ret[72]);

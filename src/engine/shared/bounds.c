@@ -9,10 +9,10 @@
 #include <string.h>
 #include <strings.h>
 
-/* Each constant that is evaluated costs a query of our own: a statement with very many does without. */
+/* Evaluating a constant costs a query of its own: a statement with very many gets no bounds. */
 enum { NAME_SIZE = 64, MAX_TABLES = 32, MAX_EVALUATED = 64 };
 
-/* Rows may be written between our look at the clock and the statement's own. */
+/* Rows may be written between our reading of the clock and the statement's own. */
 static const int64_t SLACK_NS = 60000000000;
 /* Times are stored in ns and shown in us. */
 static const int64_t ROUND_NS = 1000;
@@ -20,7 +20,7 @@ static const int64_t ROUND_NS = 1000;
 struct base_table {
     char schema[NAME_SIZE], name[NAME_SIZE], alias[NAME_SIZE];
     const char *time_column;
-    bool usable; /* its columns have their own names, and no row of it is needed beyond the WHERE */
+    bool usable; /* its columns have their own names, and rows outside the WHERE do not matter */
 };
 
 struct finder {
@@ -33,7 +33,7 @@ struct finder {
 struct from {
     struct base_table at[MAX_TABLES];
     unsigned n;
-    bool blocked; /* joined in a way where a row that is filtered still matters to others */
+    bool blocked; /* joined in a way in which a filtered row still affects others */
 };
 
 static void copy_text(const struct pb_json *j, uint32_t node, char ret[NAME_SIZE])
@@ -99,7 +99,7 @@ static void collect_from(struct finder *f, uint32_t node, struct from *from)
     }
 }
 
-/* Functions that give the same for every row of one statement, later ones for later times. */
+/* Functions that give the same value for every row of a statement, and later values for later times. */
 static bool is_constant_function(const struct pb_json *j, uint32_t name)
 {
     static const char *const names[] = {"+",
@@ -143,8 +143,8 @@ static bool is_current_timestamp(const struct pb_json *j, uint32_t node)
            (pb_json_is(j, only, "current_timestamp") || pb_json_is(j, only, "current_date"));
 }
 
-/* Whether it is a constant; *clock tells whether it depends on the time of day. We look at the clock before
- * the statement does: what gets smaller as time goes on would be a bound that is too narrow by then. */
+/* Whether it is a constant; *clock: it depends on the time of day. Our clock is read before the statement's:
+ * a value that decreases with time would give too narrow a bound. */
 static bool is_constant(const struct pb_json *j, uint32_t node, bool *clock, unsigned depth)
 {
     uint32_t class = pb_json_get(j, node, "class"), function = pb_json_get(j, node, "function_name");
@@ -194,14 +194,15 @@ static bool is_time_of(const struct pb_json *j, uint32_t node, const struct base
     return !before || strcasecmp(owner, t->alias[0] ? t->alias : t->name) == 0;
 }
 
-static int64_t plus(int64_t a, int64_t b)
+static int64_t add_saturated(int64_t a, int64_t b)
 {
     int64_t sum;
     return __builtin_add_overflow(a, b, &sum) ? (b < 0 ? INT64_MIN : INT64_MAX) : sum;
 }
 
-/* Narrows a range by "time > expression" (lower) or "time < expression"; equality does both. */
-static void narrow(struct finder *f, uint32_t expression, bool lower, bool upper, struct pb_time_range *range)
+/* Narrows a range by "time > expression" (lower) or "time < expression" (upper); equality does both. */
+static void narrow_range(struct finder *f, uint32_t expression, bool lower, bool upper,
+                         struct pb_time_range *range)
 {
     bool clock = false;
     size_t length;
@@ -213,13 +214,14 @@ static void narrow(struct finder *f, uint32_t expression, bool lower, bool upper
     const char *text = pb_json_span(f->j, expression, &length);
     if (f->ops->evaluate(f->ops->arg, text, length, &at) < 0)
         return;
-    if (lower && plus(at, -ROUND_NS) > range->from)
-        range->from = plus(at, -ROUND_NS);
-    if (upper && plus(at, ROUND_NS + (clock ? SLACK_NS : 0)) < range->to)
-        range->to = plus(at, ROUND_NS + (clock ? SLACK_NS : 0));
+    if (lower && add_saturated(at, -ROUND_NS) > range->from)
+        range->from = add_saturated(at, -ROUND_NS);
+    if (upper && add_saturated(at, ROUND_NS + (clock ? SLACK_NS : 0)) < range->to)
+        range->to = add_saturated(at, ROUND_NS + (clock ? SLACK_NS : 0));
 }
 
-static void compare(struct finder *f, uint32_t node, const struct base_table *t, struct pb_time_range *range)
+static void narrow_by_comparison(struct finder *f, uint32_t node, const struct base_table *t,
+                                 struct pb_time_range *range)
 {
     const struct pb_json *j = f->j;
     uint32_t type = pb_json_get(j, node, "type"), left = pb_json_get(j, node, "left"),
@@ -230,9 +232,9 @@ static void compare(struct finder *f, uint32_t node, const struct base_table *t,
     bool equal = pb_json_is(j, type, "COMPARE_EQUAL");
 
     if (is_time_of(j, left, t))
-        narrow(f, right, greater || equal, less || equal, range);
+        narrow_range(f, right, greater || equal, less || equal, range);
     else if (is_time_of(j, right, t))
-        narrow(f, left, less || equal, greater || equal, range);
+        narrow_range(f, left, less || equal, greater || equal, range);
 }
 
 static struct pb_time_range range_of(struct finder *f, uint32_t node, const struct base_table *t,
@@ -245,10 +247,10 @@ static struct pb_time_range range_of(struct finder *f, uint32_t node, const stru
     if (depth > 200)
         return range;
     if (pb_json_is(j, class, "COMPARISON")) {
-        compare(f, node, t, &range);
+        narrow_by_comparison(f, node, t, &range);
     } else if (pb_json_is(j, class, "BETWEEN") && is_time_of(j, pb_json_get(j, node, "input"), t)) {
-        narrow(f, pb_json_get(j, node, "lower"), true, false, &range);
-        narrow(f, pb_json_get(j, node, "upper"), false, true, &range);
+        narrow_range(f, pb_json_get(j, node, "lower"), true, false, &range);
+        narrow_range(f, pb_json_get(j, node, "upper"), false, true, &range);
     } else if (pb_json_is(j, class, "CONJUNCTION")) {
         bool both = pb_json_is(j, pb_json_get(j, node, "type"), "CONJUNCTION_AND");
         struct pb_time_range all = both ? PB_RANGE_ALL : (struct pb_time_range){INT64_MAX, INT64_MIN};
@@ -264,7 +266,7 @@ static struct pb_time_range range_of(struct finder *f, uint32_t node, const stru
     return range;
 }
 
-static void select_node(struct finder *f, uint32_t node)
+static void walk_select(struct finder *f, uint32_t node)
 {
     const struct pb_json *j = f->j;
     uint32_t where = pb_json_get(j, node, "where_clause");
@@ -279,15 +281,15 @@ static void select_node(struct finder *f, uint32_t node)
     }
 }
 
-/* A table named outside a SELECT's own FROM tree (PIVOT, SHOW, lateral things) is read as a whole. */
-static void walk(struct finder *f, uint32_t node, bool in_from, unsigned depth)
+/* A table named outside a SELECT's own FROM tree (PIVOT, SHOW, lateral joins) is read whole. */
+static void walk_tree(struct finder *f, uint32_t node, bool in_from, unsigned depth)
 {
     const struct pb_json *j = f->j;
     uint32_t type = pb_json_get(j, node, "type");
     bool select = pb_json_is(j, type, "SELECT_NODE"), join = pb_json_is(j, type, "JOIN");
 
     if (select)
-        select_node(f, node);
+        walk_select(f, node);
     if (!in_from && pb_json_is(j, type, "BASE_TABLE")) {
         struct from from = {0};
         add_base_table(f, node, &from);
@@ -300,7 +302,7 @@ static void walk(struct finder *f, uint32_t node, bool in_from, unsigned depth)
             continue;
         bool from = (select && n->key_length == 10 && memcmp(n->key, "from_table", 10) == 0) ||
                     (in_from && join && n->key_length >= 4 && (n->key[0] == 'l' || n->key[0] == 'r'));
-        walk(f, c, from, depth + 1);
+        walk_tree(f, c, from, depth + 1);
     }
 }
 
@@ -310,7 +312,7 @@ int pb_bounds_find(const struct pb_json *tree, const struct pb_bounds_ops *ops)
 
     if (!pb_json_get(tree, 1, "statements"))
         return -EBADMSG;
-    walk(&f, 1, false, 0);
+    walk_tree(&f, 1, false, 0);
     return 0;
 }
 
@@ -329,7 +331,7 @@ int pb_bounds_names(const struct pb_json *tree, const char *column)
         const struct pb_json_node *n = &tree->nodes[i];
         if (is_text(n, column, length))
             return true;
-        /* The class of *, of COLUMNS('...'), and what summarizes or pivots a whole table. */
+        /* The classes of *, of COLUMNS('...'), and of statements that summarize or pivot a whole table. */
         if (is_text(n, "STAR", 4) || is_text(n, "PIVOT", 5) || is_text(n, "SHOW_REF", 8) ||
             is_text(n, "NATURAL", 7))
             return true;
@@ -353,7 +355,7 @@ static bool has_aggregate(const struct pb_json *j, uint32_t node, unsigned depth
         "max",      "stddev",        "median",   "quantile_cont", "approx_count_distinct",
         "var_samp", "quantile_disc", "count_if", "bool_or",       "bool_and"};
 
-    /* What a subquery aggregates is not what its SELECT does. */
+    /* Aggregates of a subquery are not those of its SELECT. */
     if (depth > 200 || pb_json_is(j, pb_json_get(j, node, "type"), "SELECT_NODE"))
         return false;
     if (is_one_of(j, pb_json_get(j, node, "function_name"), good, sizeof(good) / sizeof(good[0])))
@@ -364,8 +366,8 @@ static bool has_aggregate(const struct pb_json *j, uint32_t node, unsigned depth
     return false;
 }
 
-/* Whether the modifiers of a SELECT pick rows by their order: LIMIT, but for that of the whole statement,
- * which comes after its aggregates; DISTINCT ON. */
+/* Whether the modifiers of a SELECT pick rows by order: DISTINCT ON, or LIMIT (except that of the outermost
+ * SELECT, which applies after its aggregates). */
 static bool picks_rows(const struct pb_json *j, uint32_t modifiers, bool outermost)
 {
     for (uint32_t c = modifiers ? j->nodes[modifiers].child : 0; c; c = j->nodes[c].next) {
@@ -387,7 +389,7 @@ int pb_bounds_any_order(const struct pb_json *tree)
     uint32_t statements = pb_json_get(tree, 1, "statements"),
              node = statements ? pb_json_get(tree, tree->nodes[statements].child, "node") : 0;
 
-    /* The rows of tables must end in an aggregate of the outermost SELECT that does not care. */
+    /* The rows must end in an aggregate of the outermost SELECT that does not depend on their order. */
     if (!pb_json_is(tree, pb_json_get(tree, node, "type"), "SELECT_NODE") ||
         (is_empty(tree, pb_json_get(tree, node, "group_expressions")) &&
          !has_aggregate(tree, pb_json_get(tree, node, "select_list"), 0)))

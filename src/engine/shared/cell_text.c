@@ -1,6 +1,5 @@
 /* cell_text: the exact text of one value, by its type: see cells.h. Numbers are written in full (64 and 128
- * bits, decimals with their scale, a decimal that reads back as the same double), times as SQL writes them.
- */
+ * bits, decimals with their scale, doubles so that they read back unchanged), times as in SQL. */
 #include "engine/shared/cells.h"
 
 #include <inttypes.h>
@@ -49,7 +48,7 @@ static enum pb_sql_kind put_i128(struct pb_wire *m, i128 value, unsigned scale)
     u128 rest = value < 0 ? -(u128)value : (u128)value;
     unsigned digits = 0;
 
-    /* A division of 128 bits costs ten of 64. */
+    /* A 128-bit division costs as much as ten of 64 bits. */
     for (; rest > UINT64_MAX; rest /= 10) {
         *--p = (char)('0' + (int)(rest % 10));
         if (++digits == scale)
@@ -79,8 +78,8 @@ static enum pb_sql_kind put_u128(struct pb_wire *m, u128 value)
     return PB_SQL_NUMBER;
 }
 
-/* A decimal of 15 to 17 digits that reads back as the same number. JSON has none for NaN and infinity: they
- * are texts. */
+/* A decimal of 15 to 17 digits that reads back as the same number. NaN and infinity are texts, since JSON has
+ * no such numbers. */
 static enum pb_sql_kind put_double(struct pb_wire *m, double value, bool single)
 {
     char text[40];
@@ -105,7 +104,7 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b < 0);
 }
 
-/* The proleptic Gregorian calendar, for any day that fits. */
+/* The proleptic Gregorian calendar, for any day in range. */
 static enum pb_sql_kind put_date(struct pb_wire *m, int64_t days)
 {
     int64_t z = days + 719468, era = floor_div(z, 146097), doe = z - era * 146097;
@@ -147,7 +146,7 @@ static enum pb_sql_kind put_timestamp(struct pb_wire *m, int64_t value, int64_t 
         return put(m, "-infinity");
     put_date(m, day);
     pb_wire_put(m, " ", 1);
-    /* Of the earliest second there is, the day begins before what 64 bits hold. */
+    /* The first day of the range begins before the least 64-bit value. */
     put_clock(m, (int64_t)((uint64_t)value - (uint64_t)day * (uint64_t)per_day), per_second, digits);
     return PB_SQL_TEXT;
 }
@@ -172,7 +171,7 @@ static enum pb_sql_kind put_interval(struct pb_wire *m, struct pb_cell_interval 
     return PB_SQL_TEXT;
 }
 
-/* Printable ASCII as it is, other bytes as \xNN: what SQL takes for a BLOB. */
+/* Printable ASCII unchanged, other bytes as \xNN: SQL's notation of a BLOB. */
 static enum pb_sql_kind put_blob(struct pb_wire *m, const char *data, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -187,13 +186,13 @@ static enum pb_sql_kind put_blob(struct pb_wire *m, const char *data, size_t n)
 
 static enum pb_sql_kind put_uuid(struct pb_wire *m, u128 v)
 {
-    /* Stored with its top bit turned, so that it sorts. */
+    /* Stored with its top bit inverted, so that it sorts. */
     uint64_t high = (uint64_t)(v >> 64) ^ UINT64_C(1) << 63, low = (uint64_t)v;
     return put(m, "%08" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%012" PRIx64, high >> 32,
                high >> 16 & 0xffff, high & 0xffff, low >> 48, low & UINT64_C(0xffffffffffff));
 }
 
-/* The time and its distance from UTC, which is stored so that equal moments sort by it. */
+/* The time and its offset from UTC, which is stored so that equal moments sort by it. */
 static enum pb_sql_kind put_time_tz(struct pb_wire *m, uint64_t bits)
 {
     int64_t offset = 16 * 3600 - 1 - (int64_t)(bits & 0xffffff), size = offset < 0 ? -offset : offset;
@@ -207,7 +206,7 @@ static enum pb_sql_kind put_time_tz(struct pb_wire *m, uint64_t bits)
     return PB_SQL_TEXT;
 }
 
-/* Values stand where they were written, aligned or not. */
+/* Values may be unaligned. */
 #define VALUE(type) (memcpy(&u, value, sizeof(type)), *(type *)(void *)&u)
 
 enum pb_sql_kind pb_cell_text(struct pb_wire *m, enum pb_cell_type type, unsigned scale, const void *value,

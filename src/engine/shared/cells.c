@@ -31,7 +31,7 @@ void pb_batch_align(struct pb_wire *m)
     pb_wire_put(m, zeros, -m->size & 7);
 }
 
-/* The next `size` bytes of the message, from a multiple of eight on. NULL: it has not so many. */
+/* The next `size` bytes of the message, from a multiple of eight on. NULL: there are fewer. */
 static const void *take_array(struct pb_wire *m, size_t size)
 {
     size_t from = (m->at + 7) & ~(size_t)7;
@@ -117,7 +117,7 @@ int pb_row_text_take(struct pb_row_text *r, const struct pb_batch *batch, uint32
     }
     if (r->text.failed)
         return -ENOMEM;
-    /* Only now does the text stay where it is. */
+    /* Pointers are set only now: the buffer does not move any more. */
     const char *at = r->text.data ? (const char *)r->text.data : "";
     for (unsigned i = 0; i < batch->ncolumns; i++)
         if (!r->cells[i].text) {

@@ -1,15 +1,15 @@
-/* cells: the rows of a result in their types, as they go from the worker to its caller.
+/* cells: the rows of a result as typed values, as the worker sends them to its caller.
  *
- * A batch is some rows (at most one vector of DuckDB's), column by column. Values of fixed width stand in an
- * array as the processor has them; texts as the place where each ends, and their bytes. The caller takes the
- * worker for hostile: pb_batch_read checks every size before anything is read through it. pb_cell_text gives
- * the exact text of a value: a reader of SQL gets the same value from it. */
+ * A batch is some rows (at most one DuckDB vector), column by column. Values of fixed width are an array in
+ * the machine's format; texts are an array of end offsets, and their bytes. The caller treats the worker as
+ * hostile: pb_batch_read checks every size before use. pb_cell_text gives the exact text of a value: SQL
+ * reads the same value from it. */
 #pragma once
 
 #include "engine/shared/wire.h"
 
-/* What the cells of a column are. Lists, structs, maps and unions are JSON; the column's type has their name
- * in SQL. */
+/* The type of a column's cells. Lists, structs, maps and unions are JSON; the column's type has their SQL
+ * name. */
 enum pb_cell_type {
     PB_CELL_NULL,         /* no value at all, in any row */
     PB_CELL_BOOL,         /* uint8_t */
@@ -49,16 +49,16 @@ struct pb_cell_interval {
     int64_t micros;
 };
 
-/* Bytes of a cell; 0: of any length, or none at all. */
+/* Bytes of a cell; 0: variable, or no value. */
 unsigned pb_cell_width(enum pb_cell_type type);
 
-/* A column of a batch; what it points to is the message's. */
+/* A column of a batch; its pointers are into the message. */
 struct pb_cells {
     enum pb_cell_type type;
     unsigned scale;           /* of decimals */
-    const uint64_t *validity; /* a bit a row, 1: there is a value; NULL: in all of them */
+    const uint64_t *validity; /* a bit per row, 1: there is a value; NULL: all rows have one */
     const void *values;       /* of fixed width */
-    const uint32_t *ends;     /* of the others, within bytes */
+    const uint32_t *ends;     /* of variable width: end offsets in bytes */
     const char *bytes;
 };
 
@@ -73,7 +73,7 @@ static inline bool pb_cells_have(const struct pb_cells *c, uint32_t row)
     return c->type != PB_CELL_NULL && (!c->validity || (c->validity[row / 64] >> row % 64 & 1));
 }
 
-/* Of a column without a fixed width. */
+/* For a column without a fixed width. */
 static inline const char *pb_cells_bytes(const struct pb_cells *c, uint32_t row, uint32_t *ret_length)
 {
     uint32_t from = row ? c->ends[row - 1] : 0;
@@ -82,15 +82,15 @@ static inline const char *pb_cells_bytes(const struct pb_cells *c, uint32_t row,
     return c->bytes + from;
 }
 
-/* Takes a PB_SQL_BATCH message apart: type and scale of each of the n columns are set, the rest is filled in.
- * -EBADMSG: it makes no sense. The columns live as long as the message. */
+/* Parses a PB_SQL_BATCH message. type and scale of each of the n columns must be set; the rest is filled in.
+ * -EBADMSG: invalid. The columns are valid as long as the message. */
 int pb_batch_read(struct pb_wire *m, struct pb_cells *columns, unsigned n, uint32_t *ret_nrows);
 
-/* Keeps what is written to a message at a multiple of eight bytes, where pb_batch_read expects arrays. */
+/* Pads a message to a multiple of eight bytes, where pb_batch_read expects arrays. */
 void pb_batch_align(struct pb_wire *m);
 
-/* Appends the text of one value to m; size: its bytes where the type has no fixed width. value need not be
- * aligned. */
+/* Appends the text of one value to m; size: its bytes where the type has no fixed width. value may be
+ * unaligned. */
 enum pb_sql_kind pb_cell_text(struct pb_wire *m, enum pb_cell_type type, unsigned scale, const void *value,
                               size_t size);
 
@@ -112,6 +112,6 @@ struct pb_row_text {
     unsigned room;
 };
 
-/* The cells live until the next call, and no longer than the batch. -ENOMEM. */
+/* The cells are valid until the next call, and at most as long as the batch. -ENOMEM. */
 int pb_row_text_take(struct pb_row_text *r, const struct pb_batch *batch, uint32_t row);
 void pb_row_text_done(struct pb_row_text *r);

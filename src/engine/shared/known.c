@@ -96,7 +96,7 @@ static const struct pb_column columns_of[] = {
     {"comment", PB_STRING, 0, NULL, "what it holds"},
 };
 
-/* As src/engine/caller/live_audit.c fills it. */
+/* Filled by src/engine/caller/live_audit.c. */
 static const struct pb_column audit[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
     {"peer", PB_STRING, 0, NULL, "from where: an address, or a process of this machine"},
@@ -119,7 +119,7 @@ static const struct pb_column backtrace[] = {
     {"locals", PB_STRING, 0, NULL, "name = value a line; read when the query names it"},
 };
 
-/* --- recorded: what must be there before anybody writes it --- */
+/* --- recorded: tables that exist before anything is recorded --- */
 
 #define TIME                                                                                                 \
     {                                                                                                        \
@@ -144,7 +144,7 @@ static const struct pb_column python_memory[] = {
     {"torch_cuda_bytes", PB_I64, 0, "bytes", "of torch tensors on GPUs; NULL: not asked"},
     {"gpu_bytes", PB_I64, 0, "bytes", "memory of the process on GPUs, as NVML says"},
 };
-/* As src/agent/probes/torch_rows.c writes them; what SQL shows beside is in worker/derived.c. */
+/* Written by src/agent/probes/torch_rows.c; worker/derived.c adds columns. */
 static const struct pb_column torch_trace[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
     {"place", PB_STRING, 0, NULL, "stage, module, class, parent, depth, thread, model, shapes"},
@@ -168,7 +168,7 @@ static const struct pb_column torch_step[] = {
     {"memory_mb", PB_F32, 0, "MB", "resident memory of the process, at most a second old"},
     {"skipped", PB_BOOL, 0, NULL, "whether a gradient scaler left out the optimizer's step"},
 };
-/* As src/agent/probes/torch_gpu.c writes it. */
+/* Written by src/agent/probes/torch_gpu.c. */
 static const struct pb_column torch_gpu[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when the CPU began it, UTC"},
     {"step", PB_I64, 0, NULL, "step of python.torch_step"},
@@ -181,7 +181,7 @@ static const struct pb_column torch_gpu[] = {
     {"reserved_mb", PB_F64, 0, "MB", "of a step: memory that torch has from the GPU"},
     {"max_allocated_mb", PB_F64, 0, "MB", "of a step: the most so far"},
 };
-/* Of live objects, as python/probing/_objects.py gives them when a query names the table. */
+/* Live objects, read by python/probing/_objects.py when a query names the table. */
 static const struct pb_column modules[] = {
     {"name", PB_STRING, 0, NULL, "path in its model; of the model itself its class"},
     {"class", PB_STRING, 0, NULL, "its class"},
@@ -222,7 +222,7 @@ static const struct pb_column optimizers[] = {
     {"dtype", PB_STRING, 0, NULL, "of the parameters"},
     {"address", PB_I64, 0, NULL, "id() of it"},
 };
-/* As src/agent/probes/torch_cost.c writes it. */
+/* Written by src/agent/probes/torch_cost.c. */
 static const struct pb_column torch_overhead[] = {
     TIME,
     {"step", PB_I64, 0, NULL, "step of python.torch_step"},
@@ -237,7 +237,7 @@ static const struct pb_column torch_overhead[] = {
     {"budget_percent", PB_F64, 0, "%", "what it may be; NULL: there is no budget"},
     {"every", PB_U32, 0, NULL, "modules make rows in every so manieth step"},
 };
-/* Both as src/agent/notes.c writes them. */
+/* Both written by src/agent/notes.c. */
 static const struct pb_column alerts[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was noticed, UTC"},
     {"kind", PB_STRING, 0, NULL, "hang, resumed, nan, infinity"},
@@ -252,7 +252,7 @@ static const struct pb_column agent_log[] = {
     {"source", PB_STRING, 0, NULL, "part of the agent"},
     {"message", PB_STRING, 0, NULL, "what it did by itself, and why"},
 };
-/* Views of other tables (worker/derived.c); what a program records under these names is among their rows. */
+/* Views of other tables (worker/derived.c); rows that a program records under these names are included. */
 static const struct pb_column profiling_data[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
     {"kind", PB_STRING, 0, NULL, "module, phase, span, call or collective"},
@@ -280,7 +280,7 @@ static const struct pb_column trace_variables[] = {
     {"value", PB_STRING, 0, NULL, "its new value"},
     {"value_type", PB_STRING, 0, NULL, "float or str"},
 };
-/* As python/probing/_watch.py has it. */
+/* Written by python/probing/_watch.py. */
 static const struct pb_column variables[] = {
     TIME,
     {"name", PB_STRING, 0, NULL, "what is watched or tracked"},
@@ -302,7 +302,7 @@ static const struct pb_column training_logs[] = {
     {"step", PB_I64, 0, NULL, "step of the training"},
     {"loss", PB_F64, 0, NULL, "loss of the step"},
 };
-/* As src/agent/trace_table.c has it. */
+/* Written by src/agent/trace_table.c. */
 static const struct pb_column trace_event[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
     {"record_type", PB_STRING, 0, NULL, "span, event, or call: of a function that is traced"},
@@ -322,7 +322,7 @@ static const struct pb_column trace_event[] = {
     {"result", PB_STRING, PB_COL_LATE, NULL, "what a traced call returned, JSON"},
     {"locals", PB_STRING, PB_COL_LATE, NULL, "of a traced call at its end, JSON"},
 };
-/* As src/agent/probes/torch_comm.c writes it. */
+/* Written by src/agent/probes/torch_comm.c. */
 static const struct pb_column comm_collective[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was issued, UTC"},
     {"step", PB_I64, 0, NULL, "step of python.torch_step"},
@@ -398,7 +398,7 @@ static const struct pb_column exceptions[] = {PB_EXCEPTIONS_COLUMNS(PB_CRASH_COL
 static const struct pb_column crash_frames[] = {PB_CRASH_FRAMES_COLUMNS(PB_CRASH_COLUMN)};
 static const struct pb_column hang_frames[] = {PB_HANG_FRAMES_COLUMNS(PB_CRASH_COLUMN)};
 
-/* rows: what is missing, "recorded" or the name of a live table. */
+/* rows: the missing rows, "recorded" or the name of a live table. */
 static const struct pb_column sources[] = {
     {"pid", PB_I32, 0, NULL, "process id; NULL: no process was named"},
     {"label", PB_STRING, 0, NULL, "what it is called: rank or pid"},
@@ -428,11 +428,11 @@ const struct pb_known pb_known[] = {
     LIVE("probing.tables", "every table there is", tables),
     LIVE("probing.columns", "every column there is, with unit and meaning", columns_of),
     LIVE("probing.audit", "what was changed through your service: eval, settings, commands", audit),
-    /* The last of the live ones: it tells what could not be read of those before it. */
+    /* The last live table: it lists the failures of those before it. */
     LIVE("probing.sources", "the processes of this query, and what of them could not be read", sources),
     RECORDED("memory_usage", "what the process takes of the machine, a row a second", memory_usage),
     RECORDED("python.memory", "memory of the Python runtime over time", python_memory),
-    /* Before the one whose view reads it (worker/derived.c). */
+    /* Before the table whose view reads it (worker/derived.c). */
     RECORDED("python.torch_step", "steps of a training, or of an inference, with their phases", torch_step),
     RECORDED("python.torch_trace", "modules and phases of torch, with their times", torch_trace),
     RECORDED("python.torch_step_timing", "python.torch_step under other names", torch_step_timing),
@@ -454,7 +454,7 @@ const struct pb_known pb_known[] = {
     RECORDED(PB_EXCEPTIONS_NAME, PB_EXCEPTIONS_ABOUT, exceptions),
     RECORDED(PB_CRASH_FRAMES_NAME, PB_CRASH_FRAMES_ABOUT, crash_frames),
     RECORDED(PB_HANG_FRAMES_NAME, PB_HANG_FRAMES_ABOUT, hang_frames),
-    /* Before the one whose view reads it. */
+    /* Before the table whose view reads it. */
     RECORDED("python.comm_collective", "collectives and transfers of torch.distributed", comm_collective),
     RECORDED("comm_metrics", "collectives and transfers between ranks", comm_metrics),
     RECORDED("profiling_data", "all that was timed: modules, phases, spans, calls, collectives",

@@ -1,7 +1,7 @@
-/* known: the tables that are always there, by name, with their columns.
+/* known: the tables that always exist, by name, with their columns.
  *
- * Live ones are read by the broker at the moment a query needs them; recorded ones come from a run's arena
- * and are empty where nobody has recorded yet. Broker and worker are of one release and share this list. */
+ * Live tables are read by the broker when a query needs them; recorded tables come from a run's arena and are
+ * empty before anything is recorded. Broker and worker are of one release and share this list. */
 #pragma once
 
 #include "table/arena.h"
@@ -32,7 +32,7 @@ extern const unsigned pb_nknown;
 /* The live table of that name, or NULL. */
 const struct pb_known *pb_known_find(const char *name);
 
-/* Whether it is `probing record` that fills the table. */
+/* Whether `probing record` fills the table. */
 bool pb_known_by_recorder(const char *schema, const char *name);
 
 /* Names in the schema system, for pb_sql_qualify; ends with NULL. */

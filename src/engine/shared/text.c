@@ -12,7 +12,7 @@ static bool is_word(char c)
     return isalnum((unsigned char)c) || c == '_' || (unsigned char)c >= 0x80;
 }
 
-static const char *find(const char *p, const char *end, const char *what)
+static const char *find_text(const char *p, const char *end, const char *what)
 {
     const char *at = p < end ? memmem(p, (size_t)(end - p), what, strlen(what)) : NULL;
     return at ? at + strlen(what) : end;
@@ -22,7 +22,7 @@ static const char *after_block_comment(const char *p, const char *end)
 {
     int depth = 0;
 
-    /* PostgreSQL's nest, and so do DuckDB's. */
+    /* Block comments nest, as in PostgreSQL. */
     while (p < end) {
         if (end - p >= 2 && p[0] == '/' && p[1] == '*') {
             depth++;
@@ -50,10 +50,10 @@ static const char *after_dollar_quote(const char *p, const char *end)
         return p + 1;
     memcpy(tag, p, n);
     tag[n] = '\0';
-    return find(q + 1, end, tag);
+    return find_text(q + 1, end, tag);
 }
 
-/* What follows the token at p. */
+/* The end of the token at p. */
 static const char *after_token(const char *p, const char *end)
 {
     if (*p == '\'' || *p == '"') {
@@ -117,7 +117,7 @@ static bool is_one_of(const char *p, const char *end, const char *const names[])
     return false;
 }
 
-/* Whether "system.NAME" stands at p, as the start of a qualified name. */
+/* Whether "system.NAME" begins at p, as the start of a qualified name. */
 static bool is_system_table(const char *text, const char *p, const char *end, const char *const names[])
 {
     const char *dot = p + 6;

@@ -1,32 +1,32 @@
-/* text: SQL as text: where statements end, and the few words that are rewritten before DuckDB sees them. */
+/* text: SQL as text: finds the ends of statements, and rewrites a few words before DuckDB sees them. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
-/* The end of the statement that starts at text: the place of its semicolon, or end. Quotes, dollar quotes and
- * comments are passed over. */
+/* The end of the statement that starts at text: its semicolon, or end. Quotes, dollar quotes and comments are
+ * skipped. */
 const char *pb_sql_statement_end(const char *text, const char *end);
 
-/* Whether nothing but blanks, comments and semicolons is there. */
+/* Whether it has only blanks, comments and semicolons. */
 bool pb_sql_is_blank(const char *text, const char *end);
 
-/* A copy, of malloc and terminated, in which system.NAME is spelled memory.system.NAME for each NAME of
- * ours: DuckDB has a catalog called system and would find the name ambiguous. NULL: out of memory. */
+/* A NUL-terminated copy from malloc, in which system.NAME becomes memory.system.NAME for each NAME of ours:
+ * DuckDB has a catalog called system and would find the name ambiguous. NULL: out of memory. */
 char *pb_sql_qualify(const char *text, const char *end, const char *const names[]);
 
-/* What follows the first word, if it is this one, whatever its case; NULL: it is another. */
+/* The text after the first word, if it is this word in any case; else NULL. */
 const char *pb_sql_after_word(const char *text, const char *word);
 
-/* What follows the parentheses that the text begins with, and what they hold; NULL: it does not begin so. */
+/* The text after leading parentheses, and their contents; NULL: it has none. */
 const char *pb_sql_after_parentheses(const char *text, const char **ret_inside);
 
-/* Whether the word stands there, outside of quotes and comments. */
+/* Whether the word occurs outside of quotes and comments. */
 bool pb_sql_has_word(const char *text, const char *word);
 
-/* Edits between two names, up to a bound beyond which they are not alike; case does not count. */
+/* Edit distance of two names, up to a limit; case-insensitive. */
 int pb_name_distance(const char *a, const char *b);
 
-/* Text between quotes as SQL has it: a quote in it is doubled. */
+/* Text in quotes as in SQL: quotes inside are doubled. */
 void pb_put_quoted(FILE *out, const char *text, char quote);

@@ -10,7 +10,7 @@ struct text {
     const char *at, *end;
 };
 
-static bool skip(struct text *t, const char *what)
+static bool skip_text(struct text *t, const char *what)
 {
     size_t n = strlen(what);
 
@@ -38,14 +38,14 @@ static bool skip_word(struct text *t)
     return t->at > start;
 }
 
-/* A quoted name and the blank behind it; a quote in it is doubled. */
+/* A quoted name and the blank after it; quotes inside are doubled. */
 static bool skip_name(struct text *t)
 {
-    if (!skip(t, "\""))
+    if (!skip_text(t, "\""))
         return false;
     while (t->at < t->end && (*t->at != '"' || (t->at + 1 < t->end && t->at[1] == '"')))
         t->at += *t->at == '"' ? 2 : 1;
-    return skip(t, "\" ");
+    return skip_text(t, "\" ");
 }
 
 static bool skip_type(struct text *t, unsigned depth);
@@ -55,8 +55,8 @@ static bool skip_members(struct text *t, bool named, unsigned depth)
     do {
         if ((named && !skip_name(t)) || !skip_type(t, depth + 1))
             return false;
-    } while (skip(t, ", "));
-    return skip(t, ")");
+    } while (skip_text(t, ", "));
+    return skip_text(t, ")");
 }
 
 static bool skip_type(struct text *t, unsigned depth)
@@ -65,16 +65,16 @@ static bool skip_type(struct text *t, unsigned depth)
 
     if (!good)
         return false;
-    if (skip(t, "DECIMAL("))
-        good = skip_number(t) && skip(t, ",") && skip_number(t) && skip(t, ")");
-    else if (skip(t, "STRUCT(") || skip(t, "UNION("))
+    if (skip_text(t, "DECIMAL("))
+        good = skip_number(t) && skip_text(t, ",") && skip_number(t) && skip_text(t, ")");
+    else if (skip_text(t, "STRUCT(") || skip_text(t, "UNION("))
         good = skip_members(t, true, depth);
-    else if (skip(t, "MAP("))
+    else if (skip_text(t, "MAP("))
         good = skip_members(t, false, depth);
     else
         good = skip_word(t);
-    while (good && skip(t, "["))
-        good = skip(t, "]") || (skip_number(t) && skip(t, "]"));
+    while (good && skip_text(t, "["))
+        good = skip_text(t, "]") || (skip_number(t) && skip_text(t, "]"));
     return good;
 }
 

@@ -46,7 +46,7 @@ enum pb_type pb_widen_type(enum pb_type a, enum pb_type b)
         return 0;
     if (is_signed(a) == is_signed(b))
         return size_of(a) > size_of(b) ? a : b;
-    /* A signed type holds an unsigned one that is narrower. */
+    /* A signed type can hold a narrower unsigned one. */
     enum pb_type with_sign = is_signed(a) ? a : b, without = is_signed(a) ? b : a;
     if (size_of(with_sign) > size_of(without))
         return with_sign;
@@ -58,7 +58,7 @@ static double float_at(const void *cells, enum pb_type type, size_t i)
     return type == PB_F32 ? (double)((const float *)cells)[i] : ((const double *)cells)[i];
 }
 
-/* Never asked for UBIGINT, which is widened to nothing else. */
+/* Never called for UBIGINT, which is not widened. */
 static int64_t integer_at(const void *cells, enum pb_type type, size_t i)
 {
     switch (type) {

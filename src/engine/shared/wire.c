@@ -102,7 +102,7 @@ bool pb_wire_put_fd(struct pb_wire *m, int fd)
     return true;
 }
 
-static bool take(struct pb_wire *m, void *to, size_t size)
+static bool take_bytes(struct pb_wire *m, void *to, size_t size)
 {
     if (m->failed || size > m->size - m->at) {
         m->failed = true;
@@ -117,14 +117,14 @@ static bool take(struct pb_wire *m, void *to, size_t size)
 uint32_t pb_wire_u32(struct pb_wire *m)
 {
     uint32_t value;
-    take(m, &value, sizeof(value));
+    take_bytes(m, &value, sizeof(value));
     return value;
 }
 
 uint64_t pb_wire_u64(struct pb_wire *m)
 {
     uint64_t value;
-    take(m, &value, sizeof(value));
+    take_bytes(m, &value, sizeof(value));
     return value;
 }
 
@@ -147,7 +147,7 @@ bool pb_wire_ok(const struct pb_wire *m)
     return !m->failed;
 }
 
-/* Until the socket can be used. */
+/* Waits until the socket is ready. */
 static int wait_for(int fd, short events, uint64_t deadline_ns)
 {
     struct pollfd p = {.fd = fd, .events = events};
@@ -184,7 +184,7 @@ static ssize_t send_some(int fd, struct iovec *pieces, size_t n, const int *fds,
     return sendmsg(fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Header and payload in one call where the socket has room. */
+/* Header and payload in one call if the socket has room. */
 static int send_one(int fd, struct header h, const uint8_t *data, const int *fds, unsigned nfds,
                     uint64_t deadline_ns)
 {
@@ -242,8 +242,8 @@ static ssize_t receive_some(int fd, void *to, size_t size, struct pb_wire *m)
             if (!pb_wire_put_fd(m, fds[i]))
                 close(fds[i]);
     }
-    /* The kernel leaves out descriptors beyond the process's limit: without an error here the message would
-     * look as if none had been sent. */
+    /* The kernel drops descriptors beyond the process's limit: without an error here the message would look
+     * as if none had been sent. */
     if (h.msg_flags & MSG_CTRUNC) {
         errno = EMFILE;
         return -1;

@@ -27,12 +27,12 @@
 #include <stdint.h>
 
 #define PB_SQL_VERSION     3u
-#define PB_SQL_FDS_AT_ONCE 250       /* the kernel takes 253 at a time */
-#define PB_SQL_MAX_SOURCES (1 << 20) /* most of which are archived runs, without a descriptor */
+#define PB_SQL_FDS_AT_ONCE 250       /* the kernel's limit is 253 */
+#define PB_SQL_MAX_SOURCES (1 << 20) /* mostly archived runs, without a descriptor */
 #define PB_SQL_MAX_MESSAGE (64u << 20)
-#define PB_SQL_MAX_TEXT    (4u << 20) /* of the statements */
+#define PB_SQL_MAX_TEXT    (4u << 20) /* of the statements, in bytes */
 
-/* Of a REQUEST. */
+/* Flags of a REQUEST. */
 enum pb_sql_flags { PB_SQL_NO_AGENT = 1, PB_SQL_WANTS_PROGRESS = 2 };
 
 enum pb_sql_message {
@@ -55,10 +55,10 @@ enum pb_sql_message {
     PB_SQL_MESSAGE_END
 };
 
-/* What a cell is, for the code that prints it. The text is exact: SQL reads the same value from it. */
+/* The kind of a cell, for printing. The text is exact: SQL reads the same value from it. */
 enum pb_sql_kind {
     PB_SQL_NULL,
-    PB_SQL_NUMBER, /* a JSON number as it stands */
+    PB_SQL_NUMBER, /* a valid JSON number */
     PB_SQL_TEXT,
     PB_SQL_BOOL, /* true or false */
     PB_SQL_JSON, /* a list, struct or map, as JSON */
@@ -68,8 +68,8 @@ enum pb_sql_kind {
 struct pb_wire {
     uint32_t type;
     uint8_t *data;
-    size_t size, room, at; /* at: how much was read of it */
-    bool failed;           /* out of memory, or read beyond its end: told by send, and by pb_wire_ok */
+    size_t size, room, at; /* at: how much of it was read */
+    bool failed;           /* out of memory, or read beyond its end: reported by send, and by pb_wire_ok */
     int *fds;
     unsigned nfds, fds_room; /* received ones belong to the message until taken (set to -1) */
 };
@@ -81,20 +81,20 @@ void pb_wire_put_u32(struct pb_wire *m, uint32_t value);
 void pb_wire_put_u64(struct pb_wire *m, uint64_t value);
 void pb_wire_put_text(struct pb_wire *m, const char *text, size_t length);
 
-/* Descriptors to send along; they stay the caller's. False: out of memory. */
+/* Descriptors to send; they stay the caller's. False: out of memory. */
 bool pb_wire_put_fd(struct pb_wire *m, int fd);
 
 uint32_t pb_wire_u32(struct pb_wire *m);
 uint64_t pb_wire_u64(struct pb_wire *m);
 
-/* A text within the message, not terminated; NULL at its end. Lives as long as the message. */
+/* A text within the message, not terminated; NULL at its end. Valid as long as the message. */
 const char *pb_wire_text(struct pb_wire *m, uint32_t *ret_length);
 bool pb_wire_ok(const struct pb_wire *m);
 
 /* deadline_ns on the monotonic clock; 0: none. -ETIMEDOUT, -EPIPE, -EMSGSIZE, -ENOMEM. */
 int pb_wire_send(int fd, struct pb_wire *m, uint64_t deadline_ns);
 
-/* -ECONNRESET: the other side is gone; -EBADMSG: not a message; -ETIMEDOUT; -EINTR: a signal came before the
- * message began; -EMFILE: this process may not have as many descriptors as came. Descriptors of an earlier
- * message are closed. */
+/* -ECONNRESET: the other side has closed; -EBADMSG: not a message; -ETIMEDOUT; -EINTR: a signal came before
+ * the message began; -EMFILE: too many descriptors for this process. Closes descriptors of an earlier
+ * message. */
 int pb_wire_receive(int fd, struct pb_wire *m, uint64_t deadline_ns);

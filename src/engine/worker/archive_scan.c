@@ -19,7 +19,7 @@ struct file {
 
 struct pb_cat_archived {
     unsigned source;
-    int map[PB_MAX_COLUMNS]; /* the table's column -> the archive's, -1: it has none */
+    int map[PB_MAX_COLUMNS]; /* the table's column -> the archive's, -1: none */
     struct file *files;
     unsigned nfiles;
     struct pb_archive_span *held; /* serials of the segments in the files */
@@ -137,7 +137,7 @@ bool pb_archive_holds(const struct pb_cat_table *t, unsigned source, uint64_t se
     return false;
 }
 
-/* The rows of segments that a file holds are not taken from the arena too. */
+/* Rows of segments that are in a file are not read from the arena too. */
 static void leave_out(struct pb_cat_table *t)
 {
     unsigned kept = 0;
@@ -205,8 +205,8 @@ static int read_files(struct pb_wire *in, struct pb_cat_table *t, struct pb_err 
     return r < 0 ? pb_fail(err, r, "the archive of %s cannot be read: %s", t->name, strerror(-r)) : 0;
 }
 
-/* last: of the two times that it is asked, the one that counts. */
-static int ask(struct pb_engine *e, struct pb_cat_table *t, bool last, struct pb_err *err)
+/* Asks the broker for files. last: the second of the two requests, whose answer counts. */
+static int ask_for_files(struct pb_engine *e, struct pb_cat_table *t, bool last, struct pb_err *err)
 {
     struct pb_wire in = {0};
     char full[2 * PB_CAT_NAME];
@@ -234,13 +234,13 @@ static int ask(struct pb_engine *e, struct pb_cat_table *t, bool last, struct pb
 
 int pb_archive_look(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
 {
-    /* What has ended and left nothing but files is asked for once. */
-    return t->nparts ? ask(e, t, false, err) : 0;
+    /* Where only files are left one request is enough. */
+    return t->nparts ? ask_for_files(e, t, false, err) : 0;
 }
 
 int pb_archive_take(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
 {
-    int r = ask(e, t, true, err);
+    int r = ask_for_files(e, t, true, err);
     if (r == 0)
         leave_out(t);
     return r;
@@ -256,7 +256,7 @@ bool pb_archive_has_files(const struct pb_cat_table *t)
 
 /* --- the view --- */
 
-/* As the scan gives it: what was written in a wider or a signed type is what it was again. */
+/* A column as the scan gives it: values stored in a wider or signed type get their original type. */
 static void put_column(FILE *out, const struct pb_cat_column *c, bool held)
 {
     static const char *const types[PB_TYPE_END] = {
@@ -306,8 +306,8 @@ static void put_columns(FILE *out, const struct pb_cat_table *t, const struct pb
     }
 }
 
-/* The files from `at` on that have as many columns as the first of them: they have one schema. Returns where
- * the next begin. */
+/* Files from `at` on with as many columns as the first: they have one schema. Returns the index of the next
+ * group. */
 static unsigned put_files(FILE *out, const struct pb_engine *e, const struct pb_cat_table *t,
                           const struct pb_cat_archived *a, unsigned at)
 {
@@ -331,18 +331,18 @@ static unsigned put_files(FILE *out, const struct pb_engine *e, const struct pb_
 
 /* --- thousands of runs --- */
 
-/* A part of a union costs DuckDB milliseconds, a file a third of one. So the files of many runs that have one
- * schema are one part, and a table of paths says which run each is of. That table is joined: a query for one
- * rank reads all files, which it would not of a union. */
+/* Each part of a union costs DuckDB milliseconds, each file a third of one. So files of many runs with the
+ * same schema are one part, and a table of paths, which is joined, tells the run of each. The price: a query
+ * for one rank reads all files, which it would not with a union. */
 enum { MANY_RUNS = 256 };
-#define PATH_COLUMN "probing:path" /* no name that a table has */
+#define PATH_COLUMN "probing:path" /* no table has such a name */
 
 struct one_file {
     const struct pb_cat_archived *of;
     const struct file *file;
 };
 
-/* Files that are read alike are beside each other. */
+/* Sorts files with the same schema together. */
 static int by_schema(const void *a, const void *b, void *ncolumns)
 {
     const struct one_file *x = a, *y = b;

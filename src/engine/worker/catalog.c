@@ -28,7 +28,7 @@ struct pb_cat_table *pb_catalog_find(struct pb_catalog *c, const char *schema, c
     return NULL;
 }
 
-/* Splits "schema.name"; false where no such table could be shown. */
+/* Splits "schema.name"; false where the name is not allowed. */
 static bool split_name(const char *full, char schema[PB_CAT_NAME], char name[PB_CAT_NAME])
 {
     const char *dot = strchr(full, '.');
@@ -75,7 +75,7 @@ static int find_column(const struct pb_cat_table *t, const char *name)
     return -1;
 }
 
-/* The column of that name, made where it is new; -1 where it cannot be (too many, a name that is no text). */
+/* The column of that name, added if new; -1 where it cannot be (too many, or the name is no text). */
 static int add_column(struct pb_cat_table *t, const char *name, enum pb_type type, const char *unit,
                       const char *comment)
 {
@@ -177,7 +177,7 @@ void pb_catalog_conflict(const struct pb_catalog *c, const struct pb_cat_table *
         column->name, t->name, pb_widen_name(column->type), first, pb_widen_name(column->other_type), other);
 }
 
-/* Adds a source's table to the table it is part of. */
+/* Adds a source's table as a part. */
 static int add_part(struct pb_cat_table *t, struct pb_reader *reader, unsigned index, unsigned source,
                     const struct pb_table_info *info)
 {
@@ -217,7 +217,7 @@ static int add_arena(struct pb_catalog *c, unsigned source)
         if (!t)
             t = new_table(c, info.name,
                           pb_utf8_valid(info.comment, strlen(info.comment)) ? info.comment : "");
-        /* What the tool reads itself, no process may pretend to have recorded. */
+        /* A process must not record a table under the name of a live table. */
         if (!t || t->live)
             continue;
         r = add_part(t, reader, i, source, &info);
@@ -234,7 +234,7 @@ int pb_catalog_init(struct pb_catalog *c, struct pb_cat_source *sources, unsigne
     char why[PB_WHY_SIZE];
 
     *c = (struct pb_catalog){.sources = sources, .nsources = nsources};
-    /* Several arenas of one process are still one process. */
+    /* Several arenas of one process count as one process. */
     for (unsigned i = 1; i < nsources; i++)
         c->ranks = c->ranks || sources[i].pid != sources[0].pid;
     int r = add_known(c);
@@ -291,7 +291,7 @@ void pb_catalog_drop(struct pb_cat_table *t)
 static void release_table(struct pb_cat_table *t)
 {
     pb_catalog_drop(t);
-    /* A live table's readers are its own; the others belong to the sources. */
+    /* Readers of a live table are its own; the others belong to the sources. */
     for (unsigned i = 0; t->live && i < t->nparts; i++) {
         pb_reader_close(t->parts[i].reader);
         close(t->parts[i].fd);

@@ -1,8 +1,8 @@
 /* derived: see derived.h.
  *
- * A row of python.torch_trace is 24 bytes: one text has its stage, module and whatever else is the same each
- * time, and the step is that of python.torch_step at its time. Steps follow each other without a gap, so a
- * row behind the newest of them is in the next one. */
+ * A row of python.torch_trace is 24 bytes: one text has its stage, module and everything else that repeats,
+ * and the step is that of python.torch_step at its time. Steps follow each other without gaps, so a row after
+ * the newest step belongs to the next one. */
 #include "engine/worker/derived.h"
 
 #include "engine/worker/catalog.h"
@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* %1$s: the rows, %2$s: what tells processes apart. The last lines are the names of the tool that this one
- * takes over from; seconds, and what is not recorded is NULL. */
+/* %1$s: the rows, %2$s: the columns that identify a process. The last lines are the names of the predecessor,
+ * in seconds; columns that are not recorded are NULL. */
 #define TORCH_TRACE                                                                                          \
     "WITH recorded AS (%1$s), fields AS (SELECT *, string_split(place::VARCHAR, chr(31)) AS f FROM "         \
     "recorded),"                                                                                             \
@@ -29,7 +29,7 @@
     " NULL::DOUBLE AS max_cached, NULL::DOUBLE AS allocated_delta, NULL::DOUBLE AS max_allocated_delta"      \
     " FROM fields t ASOF LEFT JOIN steps s ON %2$st.timestamp >= s.timestamp"
 
-/* Collectives under the names of the tool before; %2$s is not needed. */
+/* Collectives under the predecessor's names; %2$s is not used. */
 #define COMM_COLLECTIVE                                                                                      \
     "SELECT *, op AS operation, tensor_dtype AS dtype, step AS local_step, step AS global_step,"             \
     " step AS micro_step, NULL::INTEGER AS micro_batches FROM (%1$s)%2$s"
@@ -40,20 +40,20 @@
 
 #define BACKTRACE "SELECT *, NULL::BIGINT AS ip, 'Python' AS frame_type FROM (%1$s)%2$s"
 
-/* What a program recorded itself, and the collectives. */
+/* Rows that a program recorded itself, and collectives. */
 #define COMM_METRICS                                                                                         \
     "%1$s UNION ALL BY NAME SELECT timestamp, op AS operation, src_rank, dst_rank, bytes,"                   \
     " duration_ms AS latency_ms%2$s FROM memory.python.comm_collective"
 
-/* Steps under the names of the tool before. Of every 32 steps it leaves modules out of one, to compare: its
- * shadow steps. */
+/* Steps under the predecessor's names. In one of 32 steps it records no modules, for comparison: a shadow
+ * step. */
 #define TORCH_STEP_TIMING                                                                                    \
     "SELECT timestamp, step AS micro_step, step AS local_step, step AS global_step,"                         \
     " micro_batches::INTEGER AS micro_batches, duration_ms / 1000 AS step_duration_sec,"                     \
     " NOT sampled AS is_shadow, sampled%2$s FROM memory.python.torch_step UNION ALL BY NAME (%1$s)"
 
-/* What was watched and tracked, under the names of the tool before. A tracked value is of the step that has
- * just ended, a watched one of the step that goes on. */
+/* Watched and tracked variables under the predecessor's names. A tracked value belongs to the step that just
+ * ended, a watched one to the current step. */
 #define VARIABLES                                                                                            \
     "WITH recorded AS (%1$s), steps AS (SELECT *, timestamp + to_microseconds((duration_ms * 1000)::BIGINT)" \
     " AS ended FROM memory.python.torch_step)"                                                               \
@@ -65,7 +65,7 @@
     " new AS value, CASE WHEN new_number IS NULL THEN 'str' ELSE 'float' END AS value_type%2$s"              \
     " FROM memory.python.variables UNION ALL BY NAME (%1$s)"
 
-/* Everything that has a duration. */
+/* All rows with a duration. */
 #define PROFILING_DATA                                                                                       \
     "SELECT timestamp, CASE WHEN stage = 'forward' OR depth > 0 THEN 'module' ELSE 'phase' END AS kind, "    \
     "operation_name,"                                                                                        \

@@ -13,7 +13,7 @@
 
 struct pb_duck duck;
 
-/* PREFIX/bin/probing-sql has PREFIX/lib/probing/libduckdb.so. */
+/* The library of PREFIX/bin/probing-sql is PREFIX/lib/probing/libduckdb.so. */
 static int own_library(char ret[PATH_SIZE])
 {
     char exe[PATH_SIZE - 64];
@@ -32,7 +32,7 @@ static int own_library(char ret[PATH_SIZE])
     return access(ret, R_OK) < 0 ? -errno : 0;
 }
 
-static int resolve(void *library, struct pb_err *err)
+static int resolve_functions(void *library, struct pb_err *err)
 {
 #define RESOLVE(name)                                                                                        \
     *(void **)&duck.name = dlsym(library, "duckdb_" #name);                                                  \
@@ -50,7 +50,7 @@ int pb_duck_load(struct pb_err *err)
     if (!library)
         return pb_fail(err, -ENOENT, "DuckDB cannot be loaded: %s (this installation is incomplete)",
                        dlerror());
-    int r = resolve(library, err);
+    int r = resolve_functions(library, err);
     if (r < 0)
         return r;
     const char *version = duck.library_version();

@@ -1,13 +1,13 @@
-/* duck: DuckDB's C functions, found at run time.
+/* duck: DuckDB's C functions, loaded at run time.
  *
- * The library is 60 MB of somebody else's code, so it is loaded by the worker alone, from lib/probing beside
- * us or else the system's, and its version is checked: the functions below are called through pointers of the
- * types the header declares. */
+ * The library is 60 MB of other people's code, so only the worker loads it, from lib/probing of this
+ * installation or else from the system. Its version is checked: the functions are called through pointers of
+ * the types in its header. */
 #pragma once
 
 #include <duckdb.h>
 
-/* One a line: clang-format cannot make up its mind about more. */
+/* One per line: clang-format would rearrange them. */
 #define PB_DUCK_FUNCTIONS(F)                                                                                 \
     F(library_version)                                                                                       \
     F(create_config)                                                                                         \
@@ -114,11 +114,11 @@ struct pb_duck {
     PB_DUCK_FUNCTIONS(PB_DUCK_FIELD)
 };
 
-/* All of them, once pb_duck_load has succeeded; before that none may be called. */
+/* Valid once pb_duck_load has succeeded. */
 extern struct pb_duck duck;
 
 struct pb_err;
 
-/* Loads the library of lib/probing, or libduckdb.so of the system. -ENOENT: there is none;
- * -EPROTONOSUPPORT: it is another version. */
+/* Loads the library from lib/probing, or the system's libduckdb.so. -ENOENT: there is none; -EPROTONOSUPPORT:
+ * another version. */
 int pb_duck_load(struct pb_err *err);

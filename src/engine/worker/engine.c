@@ -28,7 +28,7 @@ int pb_engine_do(struct pb_engine *e, const char *sql, struct pb_err *err)
     return r;
 }
 
-/* The first cell, which is a VARCHAR or NULL. */
+/* The first cell, a VARCHAR or NULL. */
 static int first_cell(duckdb_result *result, char **ret)
 {
     duckdb_data_chunk chunk = duck.fetch_chunk(*result);
@@ -100,7 +100,7 @@ void pb_engine_progress(struct pb_engine *e)
 {
     struct pollfd p = {.events = POLLOUT};
 
-    /* Rows that are being sent show progress enough; so do those that the caller has not read yet. */
+    /* Rows being sent show the progress well enough; so do rows that the caller has not read yet. */
     if (pthread_mutex_trylock(&e->sending) != 0)
         return;
     p.fd = e->request && e->request->progress ? e->request->socket : -1;
@@ -133,7 +133,7 @@ void pb_engine_note(struct pb_engine *e, const char *format, ...)
     va_end(ap);
     pb_wire_begin(&m, PB_SQL_NOTE);
     pb_wire_put_text(&m, text, strlen(text));
-    /* A socket that fails is noticed by the rows that follow. */
+    /* A failed socket is noticed by the rows that follow. */
     pb_engine_send(e, &m);
     pb_wire_done(&m);
 }
@@ -156,7 +156,7 @@ bool pb_engine_was_stopped(struct pb_engine *e)
     return stopped;
 }
 
-/* What is told to stop is a statement of the request, never what tidies up after it. */
+/* Only statements of the request may be interrupted, never the clean-up after them. */
 static void set_busy(struct pb_engine *e, bool busy)
 {
     pthread_mutex_lock(&e->stopping);
@@ -168,7 +168,7 @@ static void set_busy(struct pb_engine *e, bool busy)
 
 /* --- opening --- */
 
-/* "now() - 60": a time less a number of seconds. */
+/* "now() - 60": subtracts seconds from a time. */
 static void subtract_seconds(duckdb_function_info info, duckdb_data_chunk input, duckdb_vector output)
 {
     duckdb_vector left = duck.data_chunk_get_vector(input, 0), right = duck.data_chunk_get_vector(input, 1);
@@ -239,11 +239,10 @@ static int open_database(struct pb_engine *e, unsigned threads, uint64_t memory,
     return r;
 }
 
-/* DuckDB's own now() is a TIMESTAMPTZ: slow to compare with our UTC times, row by row. */
+/* DuckDB's own now() is a TIMESTAMPTZ, which is slow to compare with UTC times. */
 static const char *const first_words[] = {
     "SET TimeZone = 'UTC'",
-    /* What DuckDB has ready of a result before somebody takes it: little, so that first rows are there soon.
-     */
+    /* How much of a result DuckDB computes ahead: little, so that the first rows come soon. */
     "SET streaming_buffer_size = '64KB'",
     "CREATE SCHEMA python",
     "CREATE SCHEMA probing",
@@ -253,7 +252,7 @@ static const char *const first_words[] = {
     "SET lock_configuration = true",
 };
 
-/* No file at all, or those of the archive. */
+/* Forbids all files, or all but those of the archive. */
 static int close_files(struct pb_engine *e, const char *archive, struct pb_err *err)
 {
     int r = archive ? pb_archive_open_folder(e, archive, err) : 0;
@@ -283,7 +282,7 @@ int pb_engine_open(unsigned threads, uint64_t memory, const char *archive, struc
         r = close_files(e, archive, err);
     for (size_t i = 0; r == 0 && i < sizeof(first_words) / sizeof(first_words[0]); i++)
         r = pb_engine_do(e, first_words[i], err);
-    /* On failure the process ends: nothing is worth releasing. */
+    /* On failure the process ends: nothing needs to be released. */
     if (r == 0)
         *ret = e;
     return r;
@@ -303,7 +302,7 @@ static void release_statements(struct statements *s)
     free(s->at);
 }
 
-static int split(const char *sql, uint32_t length, struct statements *ret, struct pb_err *err)
+static int split_statements(const char *sql, uint32_t length, struct statements *ret, struct pb_err *err)
 {
     const char *end = sql + length;
 
@@ -320,7 +319,7 @@ static int split(const char *sql, uint32_t length, struct statements *ret, struc
         }
         p = stop + 1;
     }
-    return ret->n ? 0 : pb_fail(err, -EINVAL, "there is no statement in it");
+    return ret->n ? 0 : pb_fail(err, -EINVAL, "the SQL has no statement");
 }
 
 static int check_text(const char *sql, uint32_t length, struct pb_err *err)
@@ -350,7 +349,7 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
 
     int r = check_text(q->sql, q->length, err);
     if (r == 0)
-        r = split(q->sql, q->length, &s, err);
+        r = split_statements(q->sql, q->length, &s, err);
     if (r == 0)
         r = pb_views_sync(e, err);
     if (r == 0 && asks_for_comments(&s))
@@ -363,7 +362,7 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
         r = pb_prepare_tables(e, err);
     if (r == 0)
         r = pb_engine_do(e, "BEGIN TRANSACTION READ ONLY", err);
-    /* Several threads read one table only where the order of its rows does not show in the result. */
+    /* Several threads read one table only where the order of rows does not affect the result. */
     e->scans.threads = e->ordered ? 1 : e->threads;
     for (size_t i = 0; r == 0 && i < s.n; i++)
         r = pb_statement_run(e, s.at[i], err);
@@ -401,8 +400,8 @@ static int send_end(struct pb_engine *e, int r, const struct pb_err *err)
     return pb_engine_send(e, &e->out);
 }
 
-/* Whether the worker should end: DuckDB refuses everything from here on, or ran out of memory somewhere in
- * the middle, with memory that may never be freed. A new worker is there in 40 ms. */
+/* Whether the worker should end: DuckDB refuses everything from now on, or ran out of memory half-way and may
+ * never free it. A new worker starts in 40 ms. */
 static bool is_spent(const struct pb_err *err)
 {
     static const char *const words[] = {"INTERNAL",           "FATAL",
@@ -428,7 +427,7 @@ int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request)
     set_busy(e, true);
     int r = run_all(e, &err);
     set_busy(e, false);
-    /* There may be no transaction to be rolled back; what is broken then, the next statement finds. */
+    /* There may be no transaction to roll back; other errors are found by the next statement. */
     pb_engine_do(e, "ROLLBACK", NULL);
     int sent = r == -ETIMEDOUT || r == -EPIPE || r == -ECONNRESET ? r : send_end(e, r, &err);
     pb_scan_begin(NULL);

@@ -1,21 +1,20 @@
-/* enums: the strings of a snapshot as one ENUM a column: exactly those that stand in it. A column with very
- * many different strings, or with one that no ENUM can hold, stays VARCHAR. */
+/* enums: makes an ENUM per column from the strings in a snapshot. A column with very many different strings,
+ * or one that no ENUM can hold, stays VARCHAR. */
 #include "engine/worker/members.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* With fewer rows an ENUM, which needs a view of its own, costs more than it saves. */
+/* With fewer rows an ENUM, which needs a view, costs more than it saves. */
 enum { LEAST_ROWS = 20000 };
 
-/* Where one column's strings are too many for an ENUM, another's need not be: so many segments are copied to
- * find out. */
+/* Most segments that are copied to find out whether a column's strings fit an ENUM. */
 enum { MAX_COPIED = 1024 };
 
-/* The members' places for the strings that the column uses in one segment. */
-static int collect(struct pb_cat_segment *s, const struct pb_view_column *column, unsigned index,
-                   unsigned ncolumns, struct pb_members *m)
+/* Adds the strings that the column uses in one segment, and stores their places. */
+static int collect_strings(struct pb_cat_segment *s, const struct pb_view_column *column, unsigned index,
+                           unsigned ncolumns, struct pb_members *m)
 {
     const struct pb_view *v = &s->view;
     const uint16_t *cells = column->cells;
@@ -39,7 +38,7 @@ static int collect(struct pb_cat_segment *s, const struct pb_view_column *column
     return 0;
 }
 
-static void forget(struct pb_cat_table *t, unsigned column)
+static void drop_ids(struct pb_cat_table *t, unsigned column)
 {
     for (unsigned i = 0; i < t->nsegments; i++)
         if (t->segments[i].ids) {
@@ -57,7 +56,8 @@ static int make_enum(struct pb_cat_table *t, unsigned column, struct pb_members 
     for (unsigned i = 0; r == 0 && i < t->nsegments; i++) {
         int theirs = t->parts[t->segments[i].part].columns[column];
         if (theirs >= 0)
-            r = collect(&t->segments[i], &t->segments[i].view.columns[theirs], column, t->ncolumns, m);
+            r = collect_strings(&t->segments[i], &t->segments[i].view.columns[theirs], column, t->ncolumns,
+                                m);
     }
     if (r == 0 && m->n == 0)
         r = -E2BIG;
@@ -72,7 +72,7 @@ static int make_enum(struct pb_cat_table *t, unsigned column, struct pb_members 
     }
     free(to);
     if (r < 0)
-        forget(t, column);
+        drop_ids(t, column);
     return r == -E2BIG ? 0 : r;
 }
 

@@ -1,7 +1,7 @@
-/* escape: a deliberate hole, in the test build of the worker only.
+/* escape: a deliberate security hole, in the test build of the worker only.
  *
- * pb_escape('open') makes the system calls that an attacker inside this process would make, and says
- * how the kernel answered: the errno by name, or "done". The product has none of this. */
+ * pb_escape('open') makes the system calls that an attacker inside this process would make, and returns the
+ * kernel's answer: the errno by name, or "done". The product does not contain it. */
 #ifdef PROBING_TEST_ESCAPE
 #include "engine/worker/escape.h"
 
@@ -30,7 +30,8 @@ static long raise_limit(void)
     return syscall(SYS_prlimit64, 0, RLIMIT_AS, &more, NULL);
 }
 
-/* To what it is, which needs no right; by an address whose lower half is zero, as if there were none. */
+/* Sets a limit to its present value, which needs no privilege; the address has zero in its lower 32 bits, so
+ * that a filter that checks only those would see NULL. */
 static long set_limit_unseen(void)
 {
     struct rlimit *more = mmap((void *)(3ul << 32), 4096, PROT_READ | PROT_WRITE,
@@ -53,7 +54,7 @@ static long read_other(void)
     return syscall(SYS_process_vm_readv, getppid(), &here, 1, &there, 1, 0);
 }
 
-static long attempt(const char *what)
+static long attempt_call(const char *what)
 {
     static char *const arguments[] = {"true", NULL};
     struct stat st;
@@ -128,7 +129,7 @@ static void escape(duckdb_function_info info, duckdb_data_chunk input, duckdb_ve
         memset(what, 0, sizeof(what));
         memcpy(what, text, length < sizeof(what) ? length : sizeof(what) - 1);
         errno = 0;
-        const char *said = attempt(what) == -1 ? strerrorname_np(errno) : "done";
+        const char *said = attempt_call(what) == -1 ? strerrorname_np(errno) : "done";
         duck.vector_assign_string_element_len(output, i, said ? said : "?", strlen(said ? said : "?"));
     }
 }
@@ -147,5 +148,5 @@ void pb_escape_register(duckdb_connection connection)
     duck.destroy_scalar_function(&f);
 }
 #else
-typedef int pb_no_escape; /* a file is never empty */
+typedef int pb_no_escape; /* C does not allow an empty file */
 #endif

@@ -19,7 +19,7 @@ static void full_name(const struct pb_cat_table *t, char *ret, size_t size)
     snprintf(ret, size, "%s%s%s", plain ? "" : t->schema, plain ? "" : ".", t->name);
 }
 
-/* The better of the whole name and the name without its schema. */
+/* The smaller distance of the full name and the name without its schema. */
 static int distance_to(const struct pb_cat_table *t, const char *name)
 {
     char full[2 * PB_CAT_NAME];
@@ -61,7 +61,7 @@ static void hint_table(const struct pb_catalog *c, const char *name, char *ret, 
         snprintf(ret + n, size - n, " (SELECT name FROM probing.tables lists all)");
 }
 
-/* The name in "Table with name X does not exist". */
+/* Extracts the name from "Table with name X does not exist". */
 static bool missing_table(const char *error, char *ret, size_t size)
 {
     static const char head[] = "Table with name ";
@@ -78,7 +78,7 @@ static bool missing_table(const char *error, char *ret, size_t size)
     return true;
 }
 
-/* The path in what DuckDB says of a file that is none, or none any more: in its first pair of quotes. */
+/* Extracts the path from DuckDB's error about a damaged file: the first quoted text. */
 static bool damaged_file(const char *error, char *ret, size_t size)
 {
     static const char *const signs[] = {"No magic bytes found", "too small to be a Parquet file",
@@ -104,17 +104,18 @@ void pb_hint(const struct pb_catalog *c, const char *error, unsigned timeout_ms,
                  "the archived file %s is damaged (remove it, or --archive none leaves archived rows out)",
                  path);
     else if (strstr(error, "INTERRUPT") && !timeout_ms)
-        /* Where a thread of it fails while rows leave, DuckDB stops the others, and now and then tells of
-         * that alone. */
+        /* When a thread fails while rows are sent, DuckDB stops the others, and sometimes reports only
+         * that. */
         snprintf(ret, size, "it failed while rows were read, and DuckDB lost the reason: run it again");
     else if (strstr(error, "INTERRUPT"))
-        snprintf(ret, size, "it took longer than %g s and was stopped (--timeout gives it more)",
+        snprintf(ret, size, "timed out: it took longer than %g s and was stopped (--timeout gives it more)",
                  timeout_ms / 1e3);
     else if (strstr(error, "Out of Memory") || strstr(error, "bad_alloc") ||
              strstr(error, "could not allocate"))
-        snprintf(ret, size,
-                 "it needs more memory than a query may take (select fewer rows, or narrow the time): %s",
-                 error);
+        snprintf(
+            ret, size,
+            "out of memory: it needs more than a query may take (select fewer rows, or narrow the time): %s",
+            error);
     else
         snprintf(ret, size, "%s", error);
     size_t n = strlen(ret);

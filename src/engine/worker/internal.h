@@ -1,4 +1,4 @@
-/* internal: what the files of the engine share; nobody else includes it. */
+/* internal: shared by the files of the engine only. */
 #pragma once
 
 #include "base/err.h"
@@ -8,71 +8,71 @@
 
 #include <pthread.h>
 
-/* A view that stands in the database for a table of the catalog. */
+/* The view of a catalog table in the database. */
 struct pb_engine_view {
     char schema[PB_CAT_NAME], name[PB_CAT_NAME];
-    uint64_t signature; /* of its columns; 0: it must be made again */
+    uint64_t signature; /* of its columns; 0: must be recreated */
 };
 
-/* How the statement that runs reads its tables. */
+/* How the current statement reads its tables. */
 enum pb_engine_run {
-    PB_RUN_HELD,    /* its rows are held back at first: it may have to run again */
-    PB_RUN_SETTLED, /* all that it may read has been copied: rows leave as they come */
-    PB_RUN_WHOLE,   /* to its end, before the first row leaves */
-    PB_RUN_UNSEEN,  /* its rows are thrown away: it runs for the error that it ends with */
+    PB_RUN_HELD,    /* rows are held back at first: it may have to run again */
+    PB_RUN_SETTLED, /* everything it may read has been copied: rows are sent at once */
+    PB_RUN_WHOLE,   /* it runs to its end before the first row is sent */
+    PB_RUN_UNSEEN,  /* its rows are dropped: it runs only for its error */
 };
 
-/* Beside errno: the statement must be run again, settled. */
+/* Beside errno: run the statement again, as PB_RUN_SETTLED. */
 #define PB_RUN_MUST_SETTLE 1
 
 struct pb_engine {
     duckdb_database db;
     duckdb_connection connection;
-    duckdb_prepared_statement serialize; /* prepared once: it comes before every statement */
+    duckdb_prepared_statement serialize; /* prepared once, since it is used for every statement */
     struct pb_engine_view *views;
     unsigned nviews;
-    pthread_mutex_t sending;           /* one message at a time, also from the thread that watches */
-    struct pb_engine_request *request; /* the one that runs; changed with `sending` held */
-    bool ordered;                      /* some statement of it depends on the order of rows */
-    bool opaque;                       /* some statement of it has no tree: tables are read whole */
-    bool several;                      /* it has more than one statement */
-    bool single;                       /* it has one statement, which names at most one table, once */
+    pthread_mutex_t sending;           /* one message at a time, also from the watching thread */
+    struct pb_engine_request *request; /* the current one; changed with `sending` held */
+    bool ordered;                      /* some statement depends on the order of rows */
+    bool opaque;                       /* some statement has no tree: tables are read whole */
+    bool several;                      /* there is more than one statement */
+    bool single;                       /* there is one statement, which names at most one table, once */
     enum pb_engine_run run;
-    unsigned reruns; /* of statements, because the writer was faster */
+    unsigned reruns; /* of statements, because rows were overwritten */
     struct pb_scan_request scans;
     unsigned threads;
     char *archive; /* the folder of the archive; NULL: none */
     struct pb_wire out;
-    pthread_mutex_t stopping; /* guards busy and stopped; held while DuckDB is told to stop */
-    bool busy;                /* a statement of the request runs, which may be stopped */
-    bool stopped;             /* it was told to stop */
+    pthread_mutex_t stopping; /* guards busy and stopped; held while DuckDB is interrupted */
+    bool busy;                /* a statement of the request runs, which may be interrupted */
+    bool stopped;             /* it was interrupted */
 };
 
-/* Whether the request that runs was told to stop: its time is up, or its caller gone. */
+/* Whether the current request was interrupted: it timed out, or its caller is gone. */
 bool pb_engine_was_stopped(struct pb_engine *e);
 
-/* Runs a statement of our own; its first cell where ret is not NULL, of malloc. -EIO with DuckDB's words. */
+/* Runs a statement of our own; ret: its first cell, from malloc, unless NULL. -EIO with DuckDB's message. */
 int pb_engine_do(struct pb_engine *e, const char *sql, struct pb_err *err);
 int pb_engine_ask(struct pb_engine *e, const char *sql, const char *parameter, size_t length, char **ret,
                   struct pb_err *err);
 
-/* Sends to the caller of the request that runs, and takes its answers, until the request's time is up:
+/* Sends to the caller of the current request, and receives its answers, until the request's deadline:
  * -ETIMEDOUT. */
 int pb_engine_send(struct pb_engine *e, struct pb_wire *m);
 int pb_engine_receive(struct pb_engine *e, struct pb_wire *m);
 
-/* The statement's syntax tree as JSON, of malloc. */
+/* The statement's syntax tree as JSON, from malloc. */
 int pb_engine_tree(struct pb_engine *e, const char *sql, char **ret);
 
 void pb_engine_note(struct pb_engine *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* views.c: brings the views to what the catalog says. With ENUMs where the snapshot has them. */
+/* views.c: updates the views to the catalog, with ENUMs where the snapshot has them. */
 int pb_views_sync(struct pb_engine *e, struct pb_err *err);
 int pb_views_use_archive(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err);
 int pb_views_use_enums(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err);
 int pb_views_comment(struct pb_engine *e, struct pb_err *err);
 
-/* prepare.c: which tables a statement reads, their ranges, their snapshots. */
+/* prepare.c: finds the tables that a statement reads, their time ranges, and takes their snapshots. */
 void pb_prepare_statement(struct pb_engine *e, const char *sql);
 int pb_prepare_tables(struct pb_engine *e, struct pb_err *err);
 int pb_prepare_again(struct pb_engine *e, enum pb_cat_copies copies, struct pb_err *err);
@@ -80,5 +80,5 @@ int pb_prepare_settled(struct pb_engine *e, struct pb_err *err);
 bool pb_prepare_is_settled(const struct pb_engine *e);
 int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err);
 
-/* statement.c: runs one, sends its rows. */
+/* statement.c: runs a statement and sends its rows. */
 int pb_statement_run(struct pb_engine *e, const char *sql, struct pb_err *err);

@@ -31,8 +31,8 @@ static uint32_t hash_of(const char *data, uint32_t length)
     return (uint32_t)(h ^ h >> 32);
 }
 
-/* Where the string's place stands, or should stand, in a table that is never more than half full. */
-static uint32_t *find(const struct pb_members *m, const char *data, uint32_t length)
+/* The slot of the string, used or free, in a hash table that is at most half full. */
+static uint32_t *find_slot(const struct pb_members *m, const char *data, uint32_t length)
 {
     for (uint32_t slot = hash_of(data, length);; slot++) {
         uint32_t *place = &m->hash[slot & (m->room * 2 - 1)];
@@ -42,7 +42,7 @@ static uint32_t *find(const struct pb_members *m, const char *data, uint32_t len
     }
 }
 
-static int grow(struct pb_members *m)
+static int grow_table(struct pb_members *m)
 {
     uint32_t room = m->room ? m->room * 4 : FIRST_ROOM;
     struct pb_member *at = realloc(m->at, room * sizeof(*at));
@@ -58,7 +58,7 @@ static int grow(struct pb_members *m)
     m->hash = hash;
     m->room = room;
     for (uint32_t i = 0; i < m->n; i++)
-        *find(m, m->at[i].data, m->at[i].length) = i + 1;
+        *find_slot(m, m->at[i].data, m->at[i].length) = i + 1;
     return 0;
 }
 
@@ -66,9 +66,9 @@ int pb_members_place(struct pb_members *m, const struct pb_text *text, uint32_t 
 {
     if (!text->utf8 || memchr(text->data, 0, text->length))
         return -E2BIG;
-    if (m->n == m->room && grow(m) < 0)
+    if (m->n == m->room && grow_table(m) < 0)
         return -ENOMEM;
-    uint32_t *place = find(m, text->data, text->length);
+    uint32_t *place = find_slot(m, text->data, text->length);
     if (*place == 0) {
         if (m->n == PB_MAX_MEMBERS)
             return -E2BIG;

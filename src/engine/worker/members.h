@@ -11,21 +11,21 @@ struct pb_member {
     uint32_t length, order;
 };
 
-/* Zeroed: an empty one. */
+/* Zeroed: an empty set. */
 struct pb_members {
     struct pb_member *at;
     uint32_t n, room;
     uint32_t *hash; /* twice the room: place + 1; 0: free */
 };
 
-#define PB_MAX_MEMBERS 65535 /* so that a place has 16 bits, and one value of them is none */
+#define PB_MAX_MEMBERS 65535 /* a place has 16 bits, and one value means none */
 
 void pb_members_clear(struct pb_members *m);
 void pb_members_done(struct pb_members *m);
 
-/* The place of a string, which is added where it is new: its bytes must live as long as the set. -E2BIG: no
- * ENUM can hold it (it contains a NUL byte or is no UTF-8), or there are too many; -ENOMEM. */
+/* The place of a string, added if new: its bytes must stay valid as long as the set. -E2BIG: no ENUM can hold
+ * it (it has a NUL byte or is not UTF-8), or there are too many; -ENOMEM. */
 int pb_members_place(struct pb_members *m, const struct pb_text *text, uint32_t *ret);
 
-/* Sorts the members and makes the type; to[place]: the index in it. */
+/* Sorts the members and creates the type; to[place]: the index in it. */
 int pb_members_make_type(struct pb_members *m, struct pb_cat_enum *ret, uint32_t *to);

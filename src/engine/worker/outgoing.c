@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one message; what is held back at most, in bytes and in time. */
+/* Size of a message; how much is held back, in bytes and in time. */
 enum { BATCH_BYTES = 4 << 20, HOLD_BYTES = 1 << 20, HOLD_MS = 100 };
 
 struct held {
@@ -39,7 +39,7 @@ static void close_outgoing(struct outgoing *o)
     free(o->held);
 }
 
-/* Keeps the message that stands in the engine's buffer. */
+/* Keeps the message in the engine's buffer for later. */
 static int hold_back(struct outgoing *o)
 {
     struct pb_wire *m = &o->engine->out;
@@ -57,7 +57,7 @@ static int hold_back(struct outgoing *o)
     return 0;
 }
 
-/* Sends what was held back. The statement must not be run again after this. */
+/* Sends the messages held back. The statement must not run again after this. */
 static int release_held(struct outgoing *o)
 {
     int r = 0;
@@ -124,7 +124,7 @@ static bool put_batch(struct outgoing *o, duckdb_data_chunk chunk, idx_t from, i
     return fits;
 }
 
-/* Rows whose texts are long go in several messages. */
+/* Rows with long texts are split over several messages. */
 static int put_rows(struct outgoing *o, duckdb_data_chunk chunk, idx_t from, idx_t n)
 {
     if (put_batch(o, chunk, from, n) || n == 1)
@@ -159,7 +159,7 @@ int pb_outgoing_send(struct pb_engine *e, duckdb_result *result, struct pb_err *
 
     o.released = e->run == PB_RUN_UNSEEN;
     int r = o.released ? 0 : put_columns(&o);
-    /* All was read already. */
+    /* All rows were read already. */
     if (r == 0 && e->run == PB_RUN_WHOLE)
         r = release_held(&o);
     if (r == 0)

@@ -1,5 +1,5 @@
-/* prepare: what happens before a statement runs: the tables it names are found in its syntax tree, with the
- * times it asks for; live ones are read by the broker; a snapshot is taken of each. */
+/* prepare: before a statement runs: finds its tables and their time ranges in the syntax tree, has the broker
+ * read live tables, and takes a snapshot of each. */
 #include "engine/worker/internal.h"
 
 #include "base/cleanup.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A tree is some hundred times its statement. */
+/* A tree is about a hundred times as large as its statement. */
 enum { MAX_TREE_SQL = 256 << 10 };
 
 static const char *time_column(void *arg, const char *schema, const char *table)
@@ -36,7 +36,7 @@ static const char *time_column(void *arg, const char *schema, const char *table)
     "\"aggregate_handling\":\"STANDARD_HANDLING\",\"having\":null,\"sample\":null,\"qualify\":null},"        \
     "\"named_param_map\":[]}]}"
 
-static int evaluate(void *arg, const char *expression, size_t length, int64_t *ret)
+static int evaluate_constant(void *arg, const char *expression, size_t length, int64_t *ret)
 {
     struct pb_engine *e = arg;
     _cleanup_free_ char *tree = NULL, *text = NULL, *sql = NULL, *value = NULL;
@@ -59,7 +59,7 @@ static int evaluate(void *arg, const char *expression, size_t length, int64_t *r
     return 0;
 }
 
-static void touch(void *arg, const char *schema, const char *table, struct pb_time_range range)
+static void touch_table(void *arg, const char *schema, const char *table, struct pb_time_range range)
 {
     struct pb_engine *e = arg;
     struct pb_cat_table *t = pb_catalog_find(&e->request->catalog, schema, table);
@@ -75,7 +75,7 @@ static void touch(void *arg, const char *schema, const char *table, struct pb_ti
     t->touched = true;
 }
 
-/* Marks the columns of touched tables that the statement may read. */
+/* Marks the columns that the statement may read. */
 static void want_columns(struct pb_engine *e, const struct pb_json *tree)
 {
     struct pb_catalog *c = &e->request->catalog;
@@ -84,11 +84,10 @@ static void want_columns(struct pb_engine *e, const struct pb_json *tree)
         struct pb_cat_table *t = c->tables[i];
         if (!t->touched)
             continue;
-        /* What is missed here (a name that JSON escapes, a column by its number) the scan notices. */
+        /* The scan notices columns missed here (a name that JSON escapes, a column by number). */
         for (unsigned k = 0; k < t->ncolumns; k++)
             t->columns[k].wanted = t->columns[k].wanted || pb_bounds_names(tree, t->columns[k].name);
-        /* A table's name where a column could stand is a whole row of it: told from its own mention by its
-         * number. */
+        /* A table's name in the place of a column means a whole row: it then occurs more than once. */
         t->whole = t->whole || pb_bounds_mentions(tree, t->name) > 1;
     }
 }
@@ -102,11 +101,12 @@ static unsigned count_text(const char *text, const char *word)
     return n;
 }
 
-/* One statement that cannot be looked into makes the order of all count, and all columns wanted. */
-static int look_into(struct pb_engine *e, const char *sql)
+/* One statement without a usable tree makes the order of all matter, and all columns wanted. */
+static int read_tree(struct pb_engine *e, const char *sql)
 {
     _cleanup_free_ char *tree = NULL;
-    struct pb_bounds_ops ops = {.time_column = time_column, .evaluate = evaluate, .touch = touch, .arg = e};
+    struct pb_bounds_ops ops = {
+        .time_column = time_column, .evaluate = evaluate_constant, .touch = touch_table, .arg = e};
     struct pb_json j;
 
     int r = pb_engine_tree(e, sql, &tree);
@@ -128,12 +128,12 @@ void pb_prepare_statement(struct pb_engine *e, const char *sql)
 {
     pb_archive_want(e, sql);
     if (!strcasestr(sql, "from")) {
-        /* TABLE t and PIVOT t name one all the same. */
+        /* TABLE t and PIVOT t also name a table. */
         e->ordered = true;
         return;
     }
-    /* What has no tree (DESCRIBE, EXPLAIN, what is wrong) reads its tables whole and as strings. */
-    if (strlen(sql) > MAX_TREE_SQL || look_into(e, sql) < 0)
+    /* Statements without a tree (DESCRIBE, EXPLAIN, errors) read their tables whole and as strings. */
+    if (strlen(sql) > MAX_TREE_SQL || read_tree(e, sql) < 0)
         e->ordered = e->opaque = true;
 }
 
@@ -147,7 +147,7 @@ static int fetch_live(struct pb_engine *e, struct pb_cat_table *t, struct pb_err
 
     if (!fds)
         return pb_fail(err, -ENOMEM, "out of memory");
-    /* A message of its own: a scan may begin while rows of the same statement are on their way. */
+    /* A separate message: a scan may begin while rows of the same statement are being sent. */
     snprintf(full, sizeof(full), "%s.%s", t->schema, t->name);
     pb_wire_begin(&out, PB_SQL_NEED);
     pb_wire_put_text(&out, full, strlen(full));
@@ -184,7 +184,7 @@ static void note_empty(struct pb_engine *e, const struct pb_cat_table *t)
     if (t->live || t->nparts || t->narchived || c->nsources == 0 || c->sources[0].pid == 0)
         return;
     if (pb_known_by_recorder(t->schema, t->name))
-        pb_engine_note(e, "%s is empty: nobody has recorded it (probing -t PID record%s)", t->name,
+        pb_engine_note(e, "%s is empty: it was not recorded (probing -t PID record%s)", t->name,
                        strcmp(t->name, "gpu_metrics") == 0 ? ", where there is a GPU" : "");
     else if (e->request->no_agent)
         pb_engine_note(e, "%s is empty: the process is not probed yet (probing -t PID inject)", t->name);
@@ -208,8 +208,8 @@ int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err)
 
     t->whole = t->whole || !t->touched || e->opaque || t->narchived;
     int r = t->live && !t->taken ? fetch_live(e, t, err) : 0;
-    /* What is not known to be read once, in one statement, is copied: its reads must agree. So is what the
-     * archive holds too: it would have to be asked again with every snapshot. */
+    /* A table that may be read more than once is copied, so that its reads agree. So is one with archived
+     * rows: every new snapshot would need another request for files. */
     if (!t->touched || e->opaque || e->several || t->narchived)
         t->copies = PB_COPY_ALL;
     if (r == 0)
@@ -237,7 +237,7 @@ int pb_prepare_again(struct pb_engine *e, enum pb_cat_copies copies, struct pb_e
         struct pb_cat_table *t = c->tables[i];
         if (!t->taken || t->narchived)
             continue;
-        /* Cells may have been filled in between two scans. */
+        /* Late cells may have been filled in between two scans. */
         if (t->copies != PB_COPY_ALL)
             t->copies = t->scans > 1 ? PB_COPY_ALL : copies;
         pb_catalog_drop(t);
@@ -248,9 +248,9 @@ int pb_prepare_again(struct pb_engine *e, enum pb_cat_copies copies, struct pb_e
     return r;
 }
 
-/* Whether nothing that a later scan of the statement finds can make it run again: no segment is still to be
- * read from memory that its writer recycles, and every column is there that might be asked for. A statement
- * with one scan has asked for its columns when its first rows come. */
+/* Whether no later scan of the statement can force it to run again: no segment is still to be read from
+ * memory that its writer recycles, and every column that might be asked for is there. A statement with one
+ * scan has asked for its columns by its first rows. */
 static bool is_settled(const struct pb_engine *e, const struct pb_cat_table *t)
 {
     return !t->taken || (t->ndeferred == 0 && (t->whole || e->single));

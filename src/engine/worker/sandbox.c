@@ -35,7 +35,7 @@ int pb_sandbox_bound_memory(uint64_t bytes, struct pb_err *err)
     return 0;
 }
 
-/* Landlock's own header is newer than the kernels and C libraries we build on. */
+/* Kernels and C libraries that we build on may lack Landlock's header. */
 struct ruleset {
     uint64_t fs, net, scoped;
 };
@@ -48,7 +48,7 @@ struct __attribute__((packed)) path_rule {
 #define LANDLOCK_RESTRICT 446
 #define LANDLOCK_VERSION  1u
 #define LANDLOCK_BENEATH  1u
-#define LANDLOCK_READ     (1u << 2) /* of files; folders need not be listed */
+#define LANDLOCK_READ     (1u << 2) /* for files; folders need not be listed */
 
 static int allow_reading(int rules, const char *folder, struct pb_err *err)
 {
@@ -62,7 +62,7 @@ static int allow_reading(int rules, const char *folder, struct pb_err *err)
 
 static int enter_landlock(const char *archive, struct pb_err *err)
 {
-    /* Rights by version of the interface: 13 of files at first, then refer, truncate, TCP, ioctl, scopes. */
+    /* Rights by version of the interface: at first 13 for files, then refer, truncate, TCP, ioctl, scopes. */
     long version = syscall(LANDLOCK_CREATE, NULL, 0, LANDLOCK_VERSION);
     struct ruleset rules = {.fs = (1u << 13) - 1};
     size_t size = 8;
@@ -86,8 +86,8 @@ static int enter_landlock(const char *archive, struct pb_err *err)
         size = 24;
     }
     int fd = (int)syscall(LANDLOCK_CREATE, &rules, size, 0);
-    /* Without an archive the filter lets it open nothing at all: Landlock is the second lock on that door,
-     * and where a container refuses it the first one holds. */
+    /* Without an archive the seccomp filter allows no open at all: Landlock is a second barrier, and where a
+     * container refuses it the first one holds. */
     if (fd < 0)
         return archive ? pb_fail(err, -errno,
                                  "Landlock refused its rules, so the archive cannot be opened safely: %s",
@@ -103,7 +103,7 @@ static int enter_landlock(const char *archive, struct pb_err *err)
     return r < 0 && archive ? pb_fail(err, -saved, "Landlock could not be entered: %s", strerror(saved)) : 0;
 }
 
-/* What threads that compute need, and what our descriptors need. Everything else fails with EPERM. */
+/* System calls of computing threads, and those on existing descriptors. All others fail with EPERM. */
 static const int allowed[] = {
     SYS_read,
     SYS_write,
@@ -165,7 +165,7 @@ static const int allowed[] = {
 #endif
 };
 
-/* What a process needs beside those that writes to files it was given. */
+/* Additional calls of a process that writes to files it was given. */
 static const int allowed_to_writers[] = {SYS_pwrite64, SYS_ftruncate, SYS_fsync, SYS_fdatasync};
 
 #define NR   offsetof(struct seccomp_data, nr)
@@ -189,22 +189,22 @@ struct program {
     unsigned short n;
 };
 
-static void add(struct program *p, const struct sock_filter *code, size_t n)
+static void add_code(struct program *p, const struct sock_filter *code, size_t n)
 {
     for (size_t i = 0; i < n && p->n < MAX_FILTER; i++)
         p->at[p->n++] = code[i];
 }
 
-static void allow(struct program *p, const int *calls, size_t n)
+static void allow_calls(struct program *p, const int *calls, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const struct sock_filter one[] = {IF_EQUAL((uint32_t)calls[i], 0, 1), ALLOW};
-        add(p, one, 2);
+        add_code(p, one, 2);
     }
 }
 
-/* The program: an architecture that is not ours is killed (its numbers mean other calls), memory may not be
- * made executable, threads may be made but no processes. */
+/* The filter: another architecture is killed (its call numbers differ), memory cannot become executable,
+ * threads can be created but no processes. */
 static void write_filter(struct program *p, bool archive, bool writes)
 {
     const struct sock_filter head[] = {
@@ -233,16 +233,16 @@ static void write_filter(struct program *p, bool archive, bool writes)
         IF_BITS(CLONE_THREAD, 1, 0),
         DENY(EPERM),
         ALLOW,
-        /* glibc then takes clone, whose flags can be looked at. */
+        /* glibc falls back to clone, whose flags can be checked. */
         IF_EQUAL(SYS_clone3, 0, 1),
         DENY(ENOSYS),
-        /* Raising a signal in ourselves only: tgkill with our own process. */
+        /* Signals to ourselves only: tgkill with our own pid. */
         IF_EQUAL(SYS_tgkill, 0, 4),
         LOAD(ARG0),
         IF_EQUAL((uint32_t)getpid(), 1, 0),
         DENY(EPERM),
         ALLOW,
-        /* Limits of ourselves may be read, not those of others. */
+        /* Our own limits may be read, those of others may not. */
         IF_EQUAL(SYS_prlimit64, 0, 10),
         LOAD(ARG0),
         IF_EQUAL(0, 1, 0),
@@ -250,12 +250,12 @@ static void write_filter(struct program *p, bool archive, bool writes)
         LOAD(ARG2),
         IF_EQUAL(0, 1, 0),
         DENY(EPERM),
-        LOAD(ARG2_HIGH), /* an address is 64 bits */
+        LOAD(ARG2_HIGH), /* an address has 64 bits */
         IF_EQUAL(0, 1, 0),
         DENY(EPERM),
         ALLOW,
     };
-    /* To read only; which files is for Landlock to say. */
+    /* Read-only; which files is decided by Landlock. */
     const struct sock_filter reading[] = {
         IF_EQUAL(SYS_openat, 0, 4),
         LOAD(ARG2),
@@ -263,26 +263,26 @@ static void write_filter(struct program *p, bool archive, bool writes)
         DENY(EPERM),
         ALLOW,
     };
-    /* DuckDB locks what it writes. */
+    /* DuckDB locks the files it writes. */
     const struct sock_filter locking[] = {
         IF_EQUAL(SYS_fcntl, 0, 4), LOAD(ARG1), IF_EQUAL(F_SETLK, 1, 0), DENY(EPERM), ALLOW,
     };
 
-    add(p, head, sizeof(head) / sizeof(head[0]));
-    add(p, checked, sizeof(checked) / sizeof(checked[0]));
+    add_code(p, head, sizeof(head) / sizeof(head[0]));
+    add_code(p, checked, sizeof(checked) / sizeof(checked[0]));
     if (archive)
-        add(p, reading, sizeof(reading) / sizeof(reading[0]));
+        add_code(p, reading, sizeof(reading) / sizeof(reading[0]));
     if (writes) {
-        add(p, locking, sizeof(locking) / sizeof(locking[0]));
-        allow(p, allowed_to_writers, sizeof(allowed_to_writers) / sizeof(allowed_to_writers[0]));
+        add_code(p, locking, sizeof(locking) / sizeof(locking[0]));
+        allow_calls(p, allowed_to_writers, sizeof(allowed_to_writers) / sizeof(allowed_to_writers[0]));
     }
-    allow(p, allowed, sizeof(allowed) / sizeof(allowed[0]));
+    allow_calls(p, allowed, sizeof(allowed) / sizeof(allowed[0]));
     const struct sock_filter tail[] = {DENY(EPERM)};
-    add(p, tail, 1);
+    add_code(p, tail, 1);
 }
 
-/* glibc's asks by way of newfstatat, whose path no filter can look at: it is not allowed. In this program,
- * and so in the arena's reader, it is this one. */
+/* glibc's stat uses newfstatat, whose path no filter can check: it is not allowed. In this program, and so in
+ * the arena's reader, stat is this one. */
 struct stat;
 int fstat(int fd, struct stat *st);
 int fstat(int fd, struct stat *st)
@@ -290,7 +290,7 @@ int fstat(int fd, struct stat *st)
     return (int)syscall(SYS_fstat, fd, st);
 }
 
-static int enter(const char *archive, bool writes, struct pb_err *err)
+static int enter_sandbox(const char *archive, bool writes, struct pb_err *err)
 {
     struct program p = {0};
 
@@ -303,22 +303,22 @@ static int enter(const char *archive, bool writes, struct pb_err *err)
     if (r < 0)
         return r;
     struct sock_fprog filter = {.len = p.n, .filter = p.at};
-    /* TSYNC: the threads that DuckDB has started already are held by it too. */
+    /* TSYNC: applies to the threads that DuckDB has started already. */
     long thread = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter);
     if (thread < 0)
         return pb_fail(err, -errno, "the seccomp filter was refused: %s", strerror(errno));
-    /* A number is no success: the thread that could not be brought along, and then none was. */
+    /* A positive number is an error: the thread that could not be synchronized; then none was. */
     return thread > 0 ? pb_fail(err, -EBUSY, "the seccomp filter was refused by thread %ld", thread) : 0;
 }
 
 int pb_sandbox_enter(const char *archive, struct pb_err *err)
 {
-    return enter(archive, false, err);
+    return enter_sandbox(archive, false, err);
 }
 
 int pb_sandbox_enter_writer(struct pb_err *err)
 {
-    int r = enter(NULL, true, err);
+    int r = enter_sandbox(NULL, true, err);
     if (r == 0)
         pb_sandbox_lend_files();
     return r;

@@ -1,10 +1,10 @@
-/* sandbox: what takes every right from the worker that it does not need.
+/* sandbox: removes every right that the worker does not need.
  *
  * After pb_sandbox_enter the process and its threads can compute, use the descriptors they have and those
- * that are sent to them, and nothing else: no file can be opened, no socket made, no program run, no process
- * traced, read or signalled. With an archive the files below its folder can be opened to be read, and no
- * others. Processes that write Parquet files get those as descriptors, too. The kernel holds this, whatever
- * code runs in here. */
+ * sent to them, and nothing else: no file can be opened, no socket created, no program run, no process
+ * traced, read or signalled. With an archive, files below its folder can be opened for reading. Processes
+ * that write Parquet files get these as descriptors too. The kernel enforces this, whatever code runs
+ * here. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,18 +12,16 @@
 
 struct pb_err;
 
-/* Bounds the address space; call it before anything large is loaded. */
+/* Limits the address space; call it before anything large is loaded. */
 int pb_sandbox_bound_memory(uint64_t bytes, struct pb_err *err);
 
-/* From here on there is no way back. Where the kernel has no Landlock (before 5.13) seccomp alone holds it,
- * and there is no archive (-ENOSYS). archive: the folder that may be read; NULL: none. */
+/* Cannot be undone. Without Landlock (before Linux 5.13) seccomp alone is used, and an archive is refused
+ * (-ENOSYS). archive: the folder that may be read; NULL: none. */
 int pb_sandbox_enter(const char *archive, struct pb_err *err);
 
-/* The same for a process that writes to the descriptors it has: no file can be opened, also not to be read.
- */
+/* The same for a process that writes to its descriptors: no file can be opened, not even for reading. */
 int pb_sandbox_enter_writer(struct pb_err *err);
 
-/* sandbox_files.c: the name by which DuckDB opens descriptor fd; only after pb_sandbox_enter_writer does such
- * a name stand for anything. */
+/* sandbox_files.c: the name under which DuckDB opens descriptor fd, after pb_sandbox_enter_writer. */
 #define PB_SANDBOX_FILE "/descriptor/"
 void pb_sandbox_lend_files(void);

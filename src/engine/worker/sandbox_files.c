@@ -1,8 +1,8 @@
-/* sandbox_files: what DuckDB asks about a file of the archive, answered by opening it.
+/* sandbox_files: replaces stat, access and the like for DuckDB: they are answered by opening the file.
  *
- * stat, access and readlink take paths that no filter can look at, and Landlock lets them through anywhere;
- * so the sandbox has none of them. These stand in the place of libc's for the library too (the worker exports
- * them): a file that may not be opened does not exist. Before the sandbox is entered they serve as well.
+ * stat, access and readlink take paths that no filter can check, and Landlock allows them everywhere; so the
+ * sandbox forbids them. These functions replace libc's for the library too (the worker exports them): a file
+ * that may not be opened does not exist. They also work before the sandbox is entered.
  *
  * A process that writes can open nothing: its files are descriptors, which DuckDB opens by a name that open
  * below understands. */
@@ -19,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Under the names that the library asks for. */
+/* Exported under libc's names. */
 #define STANDS_FOR(name) __asm__(#name) __attribute__((visibility("default")))
 
 struct stat;
@@ -37,7 +37,7 @@ void pb_sandbox_lend_files(void)
     files_are_lent = true;
 }
 
-/* As libc's; the mode is there for O_CREAT alone. */
+/* As libc's open; mode is used with O_CREAT only. */
 static int open_path(const char *path, int flags, mode_t mode)
 {
     const size_t n = sizeof(PB_SANDBOX_FILE) - 1;
@@ -101,7 +101,7 @@ int pb_file_xstat(int version, const char *path, struct stat *ret)
     return pb_file_stat(path, ret);
 }
 
-/* Paths of the archive come without links, from the broker; one that climbs is none of them. */
+/* Paths of the archive come from the broker, without links; one with ".." is refused. */
 char *pb_file_realpath(const char *path, char *ret)
 {
     if (path[0] != '/' || strstr(path, "/../") || strlen(path) >= PATH_MAX) {

@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VECTOR = 2048 }; /* DuckDB's; a multiple of 64, so that validity words can be copied */
+enum { VECTOR = 2048 }; /* DuckDB's vector size; a multiple of 64, so that validity words can be copied */
 
 /* Never shown: the statement runs again. */
 static const char REPEAT[] = "the snapshot is not what it should be";
 
-/* Columns that lead each table when a query is over several processes. */
+/* The first columns of each table when a query is over several processes. */
 enum { LEAD_RANK, LEAD_PID, LEADS };
 
 static const struct pb_scan_request *request;
@@ -28,19 +28,19 @@ struct scan {
     struct pb_cat_table *table;
     unsigned leads;
     idx_t ncolumns;
-    idx_t columns[PB_MAX_COLUMNS + LEADS]; /* what is asked for */
-    bool texts;                            /* some of them needs its strings or bytes as such */
-    _Atomic unsigned next;                 /* segment */
+    idx_t columns[PB_MAX_COLUMNS + LEADS]; /* the columns asked for */
+    bool texts;                            /* some column needs its strings or bytes */
+    _Atomic unsigned next;                 /* the next segment */
 };
 
-/* Where one thread stands. */
+/* The position of one thread. */
 struct cursor {
     struct pb_cat_segment *segment;
     const struct pb_view *view; /* its rows */
     uint32_t row;
-    struct pb_view mine; /* of a segment that is read now */
+    struct pb_view mine; /* a segment read on demand */
     struct pb_reader *reader;
-    unsigned part; /* that the reader is of */
+    unsigned part; /* the part that the reader belongs to */
 };
 
 void pb_scan_begin(const struct pb_scan_request *now)
@@ -101,7 +101,7 @@ static struct pb_cat_table *named_table(duckdb_bind_info info)
     return t;
 }
 
-static void bind(duckdb_bind_info info)
+static void bind_scan(duckdb_bind_info info)
 {
     struct pb_cat_table *t = named_table(info);
 
@@ -126,7 +126,7 @@ static void bind(duckdb_bind_info info)
     duck.bind_set_bind_data(info, t, NULL);
 }
 
-/* Cells filled in between two scans of one query would be there in one of them only. */
+/* Cells filled in between two scans of one query would appear in only one of them. */
 static bool may_change(struct pb_cat_table *t)
 {
     bool late = false;
@@ -136,8 +136,8 @@ static bool may_change(struct pb_cat_table *t)
     return __atomic_fetch_add(&t->scans, 1, __ATOMIC_RELAXED) && t->ndeferred && late;
 }
 
-/* What to read. *ret_foreseen is false where a column is among it that the snapshot left out. -EINVAL: one
- * has no type that holds what all sources recorded. */
+/* Sets the columns to read. *ret_foreseen: false when the snapshot lacks one of them. -EINVAL: a column has
+ * no common type. */
 static int choose_columns(struct scan *s, duckdb_init_info info, bool *ret_foreseen, struct pb_err *err)
 {
     const struct pb_cat_table *t = s->table;
@@ -160,8 +160,8 @@ static int choose_columns(struct scan *s, duckdb_init_info info, bool *ret_fores
     return 0;
 }
 
-/* Several scans may begin at once, and what prepares a table talks to the broker. */
-static int prepare(struct pb_cat_table *t, struct pb_err *err)
+/* Several scans may begin at once, and preparing a table talks to the broker. */
+static int prepare_table(struct pb_cat_table *t, struct pb_err *err)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -171,12 +171,12 @@ static int prepare(struct pb_cat_table *t, struct pb_err *err)
     return r;
 }
 
-static void init(duckdb_init_info info)
+static void init_scan(duckdb_init_info info)
 {
     struct pb_cat_table *t = duck.init_get_bind_data(info);
     struct pb_err err = {0};
 
-    int r = prepare(t, &err);
+    int r = prepare_table(t, &err);
     struct scan *s = r == 0 ? calloc(1, sizeof(*s)) : NULL;
     if (!s) {
         duck.init_set_error(info, r < 0 ? pb_err_text(&err, r) : "out of memory");
@@ -225,8 +225,8 @@ static void set_nulls(duckdb_vector vector, uint32_t n)
     memset(duck.vector_get_validity(vector), 0, (n + 63) / 64 * 8);
 }
 
-/* Nanoseconds to microseconds, rounded down: times before 1970 too. A division of 64 bits costs more than
- * everything else here; rows of one vector are mostly within half a minute, where 32 bits do. */
+/* Nanoseconds to microseconds, rounded down, also before 1970. A 64-bit division costs more than everything
+ * else here; rows of one vector are mostly within half a minute, where 32 bits suffice. */
 static void fill_times(duckdb_vector vector, const int64_t *ns, uint32_t n)
 {
     int64_t *us = duck.vector_get_data(vector), first = ns[0] / 1000 - (ns[0] % 1000 < 0);
@@ -259,7 +259,7 @@ static void fill_enum(duckdb_vector vector, const uint16_t *cells, const uint16_
         FILL_IDS(uint32_t);
 }
 
-/* What is no UTF-8 would make DuckDB give up the whole database: such bytes are shown as \xNN. */
+/* Invalid UTF-8 would make DuckDB invalidate the whole database: such bytes are shown as \xNN. */
 static void assign_escaped(duckdb_vector vector, idx_t row, const struct pb_text *text)
 {
     static const char digits[] = "0123456789abcdef";
@@ -305,7 +305,7 @@ static void fill_strings(duckdb_vector vector, const struct pb_view *v, unsigned
     }
 }
 
-/* Whether every id of the column has its place in the shared ENUM. Rows are many and ids few: one pass
+/* Whether every id of the column has a place in the shared ENUM. There are many rows and few ids: one pass
  * without branches, where no row is NULL. */
 static bool have_places(const struct pb_cat_segment *s, const struct pb_view *v,
                         const struct pb_view_column *c)
@@ -323,8 +323,8 @@ static bool have_places(const struct pb_cat_segment *s, const struct pb_view *v,
     return most < s->nplaces;
 }
 
-/* Makes the ids of a column fit to be looked up. False: one is new, its row was still under way before, or
- * makes no sense. */
+/* Checks that all ids of a column can be looked up. False: one is new (its row was being written before) or
+ * invalid. */
 static bool check_ids(const struct pb_cat_segment *s, const struct pb_view *v, unsigned column)
 {
     const struct pb_view_column *c = &v->columns[column];
@@ -380,7 +380,7 @@ static void fill_lead(duckdb_vector vector, const struct pb_cat_source *source, 
         to[i] = which == LEAD_RANK ? source->rank : source->pid;
 }
 
-/* Reads a segment that was left until now. -ESTALE: it is not what it was when the snapshot was taken. */
+/* Reads a deferred segment. -ESTALE: it has changed since the snapshot. */
 static int read_now(const struct scan *s, struct cursor *c)
 {
     struct pb_cat_table *t = s->table;
@@ -418,7 +418,7 @@ static int read_now(const struct scan *s, struct cursor *c)
     return r;
 }
 
-/* Whether the segment is what an earlier scan of this query found, if there was one. */
+/* Whether the segment has as many rows as in an earlier scan of this query, if there was one. */
 static bool is_as_before(struct pb_cat_segment *s, uint32_t nrows)
 {
     uint32_t seen = 0;
@@ -443,7 +443,7 @@ static int open_segment(const struct scan *s, struct cursor *c)
     return r;
 }
 
-/* The next segment that has rows; 0 at the end. */
+/* The next segment with rows; 0 at the end. */
 static int next_segment(struct scan *s, struct cursor *c)
 {
     for (;;) {
@@ -468,7 +468,7 @@ static void give_up(duckdb_function_info info, struct cursor *c, int r)
     duck.function_set_error(info, r == -ESTALE ? REPEAT : strerror(-r));
 }
 
-static void scan(duckdb_function_info info, duckdb_data_chunk chunk)
+static void scan_rows(duckdb_function_info info, duckdb_data_chunk chunk)
 {
     struct scan *s = duck.function_get_init_data(info);
     struct cursor *c = duck.function_get_local_init_data(info);
@@ -507,10 +507,10 @@ int pb_scan_register(duckdb_connection connection)
 
     duck.table_function_set_name(f, "pb_scan");
     duck.table_function_add_parameter(f, text);
-    duck.table_function_set_bind(f, bind);
-    duck.table_function_set_init(f, init);
+    duck.table_function_set_bind(f, bind_scan);
+    duck.table_function_set_init(f, init_scan);
     duck.table_function_set_local_init(f, init_thread);
-    duck.table_function_set_function(f, scan);
+    duck.table_function_set_function(f, scan_rows);
     duck.table_function_supports_projection_pushdown(f, true);
     duckdb_state state = duck.register_table_function(connection, f);
     duck.destroy_logical_type(&text);

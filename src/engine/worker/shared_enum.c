@@ -1,9 +1,9 @@
-/* shared_enum: one ENUM for all strings of a table whose segments are read as they are scanned.
+/* shared_enum: one ENUM for all strings of a table whose segments are read when they are scanned.
  *
- * Which strings a column uses is not known before its cells are read; which strings there are, each segment's
- * dictionary tells at once. So all columns share one ENUM of all of them. A segment's ids become places in it
- * here; an id that comes up later belongs to a row that was still under way: the scan notices and the query
- * begins again. Several threads, each with a set of its own; the sets are put together at the end. */
+ * Which strings a column uses is unknown before its cells are read; which strings exist is in each segment's
+ * dictionary. So all columns share one ENUM of all strings. The ids of a segment are mapped to it here; an id
+ * that appears later belongs to a row that was being written: the scan notices it and the query starts again.
+ * Several threads, each with its own set; the sets are merged at the end. */
 #include "engine/worker/members.h"
 
 #include "engine/worker/threads.h"
@@ -15,28 +15,28 @@
 
 struct job;
 
-/* One thread's. */
+/* The set of one thread. */
 struct share {
     struct job *job;
     struct pb_members members;
-    char **texts; /* of the members, copied */
+    char **texts; /* copies of the members */
     uint32_t *to; /* from a place in this set to the index in the type */
     struct pb_reader *reader;
-    unsigned part;               /* that the reader is of */
-    struct pb_view view, before; /* of a segment, and of the one before it */
+    unsigned part;               /* the part that the reader belongs to */
+    struct pb_view view, before; /* of a segment, and of the previous one */
     const uint16_t *places;      /* of `before` */
 };
 
 struct job {
     struct pb_cat_table *table;
-    unsigned char *owner; /* by segment: whose set its places are in */
+    unsigned char *owner; /* by segment: the thread whose set has its places */
     struct share shares[PB_MAX_SCAN_THREADS];
     _Atomic unsigned next;
     _Atomic int failed;
 };
 
-/* Adds a string; what is new is copied, as the view is used again. */
-static int add(struct share *s, const struct pb_text *text, uint16_t *ret)
+/* Adds a string; a new one is copied, since the view is reused. */
+static int add_string(struct share *s, const struct pb_text *text, uint16_t *ret)
 {
     uint32_t place = 0, n = s->members.n;
 
@@ -45,7 +45,7 @@ static int add(struct share *s, const struct pb_text *text, uint16_t *ret)
         char *copy = malloc(text->length + 1u);
         char **more = copy && n % 256 == 0 ? realloc(s->texts, (n + 256) * sizeof(*more)) : s->texts;
         if (!copy || !more) {
-            s->members.n = n; /* the hash may still show it: the set is given up */
+            s->members.n = n; /* the hash may still have it: the set is dropped */
             free(copy);
             return -ENOMEM;
         }
@@ -58,13 +58,12 @@ static int add(struct share *s, const struct pb_text *text, uint16_t *ret)
     return r;
 }
 
-static bool same(const struct pb_text *a, const struct pb_text *b)
+static bool same_text(const struct pb_text *a, const struct pb_text *b)
 {
     return a->length == b->length && a->data && b->data && memcmp(a->data, b->data, a->length) == 0;
 }
 
-/* Segments of one table learn much the same strings in much the same order: the one before mostly has the
- * answer. */
+/* Segments of one table mostly have the same strings in the same order: try the previous one first. */
 static int find_places(struct share *s, struct pb_cat_segment *segment, const struct pb_view *view)
 {
     const struct pb_view *before = &s->before;
@@ -76,16 +75,16 @@ static int find_places(struct share *s, struct pb_cat_segment *segment, const st
         const struct pb_text *text = &view->strings[i];
         if (!text->data)
             places[i] = PB_NO_PLACE;
-        else if (s->places && i < before->nstrings && same(text, &before->strings[i]))
+        else if (s->places && i < before->nstrings && same_text(text, &before->strings[i]))
             places[i] = s->places[i];
         else
-            r = add(s, text, &places[i]);
+            r = add_string(s, text, &places[i]);
     }
     segment->nplaces = r == 0 ? view->nstrings : 0;
     return r;
 }
 
-static int look_at(struct share *s, struct pb_cat_segment *segment)
+static int read_segment(struct share *s, struct pb_cat_segment *segment)
 {
     const struct pb_cat_table *t = s->job->table;
 
@@ -114,21 +113,21 @@ static int look_at(struct share *s, struct pb_cat_segment *segment)
     return r;
 }
 
-static void look_on(void *arg, unsigned thread)
+static void read_segments(void *arg, unsigned thread)
 {
     struct job *job = arg;
     unsigned i;
 
     while (!job->failed && (i = job->next++) < job->table->nsegments) {
         job->owner[i] = (unsigned char)thread;
-        int r = look_at(&job->shares[thread], &job->table->segments[i]);
+        int r = read_segment(&job->shares[thread], &job->table->segments[i]);
         if (r < 0)
             job->failed = r;
     }
 }
 
-/* One set of all, with each share's way to it. */
-static int unite(struct job *job, unsigned n, struct pb_cat_enum *ret)
+/* Merges the sets into one, and maps each share's places to it. */
+static int merge_sets(struct job *job, unsigned n, struct pb_cat_enum *ret)
 {
     struct pb_members all = {0};
     uint32_t *to = NULL;
@@ -156,7 +155,7 @@ static int unite(struct job *job, unsigned n, struct pb_cat_enum *ret)
     return r;
 }
 
-static void release(struct job *job, unsigned n)
+static void release_shares(struct job *job, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         struct share *s = &job->shares[i];
@@ -193,11 +192,11 @@ int pb_catalog_make_shared_enum(struct pb_cat_table *t)
         return -ENOMEM;
     for (unsigned i = 0; i < n; i++)
         job.shares[i].job = &job;
-    pb_threads_run(n, look_on, &job);
-    int r = job.failed ? job.failed : unite(&job, n, &t->shared);
+    pb_threads_run(n, read_segments, &job);
+    int r = job.failed ? job.failed : merge_sets(&job, n, &t->shared);
     if (r == 0)
         set_places(&job);
-    release(&job, n);
+    release_shares(&job, n);
     for (unsigned i = 0; r == 0 && i < t->ncolumns; i++)
         if (t->columns[i].type == PB_STRING && t->columns[i].wanted)
             t->columns[i].strings = t->shared;

@@ -1,6 +1,6 @@
 /* snapshot: notes or copies the segments of a table that a query may read, the newest first, with several
- * threads where there are many. Where the writer has overtaken us everything older is left out: what is kept
- * is always a suffix. */
+ * threads where there are many. Where a segment was recycled meanwhile, everything older is left out: a
+ * snapshot is always a suffix. */
 #include "engine/worker/catalog.h"
 
 #include "base/err.h"
@@ -14,12 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* More than this is not copied of one table: the query fails, and says to narrow the time. A table is copied
- * at all only when it is read more than once (several statements) or a writer overtakes the scan again and
- * again. */
+/* Most bytes copied of one table: beyond it the query fails with advice to narrow the time. A table is copied
+ * only when it is read more than once (several statements), or its writer keeps recycling segments during the
+ * scan. */
 static const uint64_t MAX_BYTES = 2ull << 30;
-/* Fewer are copied whatever they are; so many more than were recycled meanwhile are copied the second time.
- */
+/* A table of so few segments is always copied; a margin on top of those recycled during the first try; and
+ * most tries. */
 enum { FEW = 32, MARGIN = 64, MAX_LOOKS = 16 };
 
 struct job {
@@ -28,7 +28,7 @@ struct job {
     const struct pb_segment_info *list; /* to load, newest first */
     struct pb_cat_segment *to;
     unsigned n;
-    unsigned copied; /* of the oldest */
+    unsigned copied; /* how many of the oldest are copied */
     uint64_t wanted[PB_MAX_COLUMNS / 64];
     bool whole;
     _Atomic unsigned next;
@@ -66,7 +66,7 @@ static void load_one(struct job *job, struct pb_reader *reader, unsigned i)
     pb_pool_give(&view);
     unsigned stale = job->stale;
     if (r == -ESTALE)
-        /* The oldest are recycled first, so all that is older is going too. */
+        /* The oldest are recycled first, so everything older is going too. */
         while (i < stale && !atomic_compare_exchange_weak(&job->stale, &stale, i))
             ;
     else if (r == -EBADMSG)
@@ -75,13 +75,13 @@ static void load_one(struct job *job, struct pb_reader *reader, unsigned i)
         job->failed = r;
 }
 
-static void load(void *arg, unsigned thread)
+static void load_segments(void *arg, unsigned thread)
 {
     struct job *job = arg;
     struct pb_reader *reader = NULL;
     unsigned i;
 
-    /* A reader is for one thread. */
+    /* A reader belongs to one thread. */
     int r = pb_reader_open(job->part->fd, &reader, NULL);
     if (r < 0)
         job->failed = r;
@@ -90,17 +90,17 @@ static void load(void *arg, unsigned thread)
     pb_reader_close(reader);
 }
 
-/* No segment that exists now has this serial or a larger one. */
+/* The serial after those of all existing segments. */
 static int next_serial(int fd, uint64_t *ret)
 {
     ssize_t n = pread(fd, ret, sizeof(*ret), offsetof(struct pb_file_header, next_serial));
     return n == sizeof(*ret) ? 0 : n < 0 ? -errno : -ENODATA;
 }
 
-/* The segments in range, moved to the front of the list. Slots were looked at one after the other: of the
- * segments that were made meanwhile some were seen and some not, so none of them counts. */
-static unsigned choose(struct pb_cat_table *t, unsigned source, struct pb_segment_info *list, unsigned n,
-                       uint64_t end)
+/* Moves the segments in range to the front of the list. Segments created during the listing may or may not
+ * have been seen, so none of them counts. */
+static unsigned choose_segments(struct pb_cat_table *t, unsigned source, struct pb_segment_info *list,
+                                unsigned n, uint64_t end)
 {
     unsigned kept = 0;
 
@@ -127,8 +127,8 @@ static void set_wanted(const struct pb_cat_table *t, struct job *job)
     }
 }
 
-/* Appends what was found, oldest first, up to the first that was gone. */
-static void keep(struct pb_cat_table *t, unsigned part, struct job *job)
+/* Appends the segments found, oldest first, up to the first missing one. */
+static void keep_segments(struct pb_cat_table *t, unsigned part, struct job *job)
 {
     for (unsigned i = job->n; i-- > 0;) {
         struct pb_cat_segment *s = &job->to[i];
@@ -145,14 +145,14 @@ static void keep(struct pb_cat_table *t, unsigned part, struct job *job)
     t->damaged += job->damaged;
 }
 
-/* How many of the oldest are copied at once. */
+/* How many of the oldest are copied. */
 static unsigned count_copied(const struct pb_cat_table *t, const struct job *job, uint64_t end)
 {
     uint64_t recycled = end - job->part->end;
 
     if (t->copies == PB_COPY_ALL || job->n <= FEW)
         return job->n;
-    /* It was overtaken before, and it will take that long again, and longer. */
+    /* They were recycled before; the next try takes at least as long. */
     if (t->copies == PB_COPY_OLDEST)
         return recycled > job->n ? job->n : (unsigned)recycled * 2 + MARGIN;
     return 0;
@@ -166,13 +166,13 @@ static int load_all(struct pb_cat_table *t, unsigned part, struct job *job)
         t->segments = more;
     if (!job->to || !more)
         return -ENOMEM;
-    pb_threads_run(pb_threads_for(job->copied), load, job);
-    keep(t, part, job);
+    pb_threads_run(pb_threads_for(job->copied), load_segments, job);
+    keep_segments(t, part, job);
     return job->failed;
 }
 
-/* One look at a part. -EAGAIN: even the newest segment was gone before it was copied. */
-static int look(struct pb_cat_table *t, unsigned part, uint32_t segment_size)
+/* One try at a part. -EAGAIN: even the newest segment was gone before it was copied. */
+static int try_part(struct pb_cat_table *t, unsigned part, uint32_t segment_size)
 {
     struct job job = {.table = t, .part = &t->parts[part]};
     struct pb_segment_info *list = NULL;
@@ -185,7 +185,7 @@ static int look(struct pb_cat_table *t, unsigned part, uint32_t segment_size)
     if (n <= 0)
         return n;
     job.list = list;
-    job.n = choose(t, job.part->source, list, (unsigned)n, end);
+    job.n = choose_segments(t, job.part->source, list, (unsigned)n, end);
     job.stale = job.n;
     job.copied = count_copied(t, &job, end);
     t->parts[part].end = end;
@@ -211,9 +211,9 @@ static int take_part(struct pb_cat_table *t, unsigned part)
         t->segments_read = read;
         t->segments_skipped = skipped;
         t->bytes = bytes;
-        r = look(t, part, info.segment_size);
+        r = try_part(t, part, info.segment_size);
     }
-    /* A machine so busy that we never see a row in time: no rows is a suffix too. */
+    /* On a very busy machine no row may be read in time: no rows is a suffix too. */
     return r == -EAGAIN ? 0 : r;
 }
 

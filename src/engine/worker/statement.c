@@ -1,8 +1,8 @@
-/* statement: one statement, from its text to its rows on the socket.
+/* statement: runs one statement and sends its rows.
  *
- * Only what reads is let through, by the type that DuckDB itself finds. Aggregates beside bare columns
- * without a GROUP BY, which people write, run as GROUP BY ALL, and a note says so. Rows leave while the
- * statement runs (outgoing.h): a caller that reads slowly holds up the statement, and costs no memory. */
+ * Only reading statements are allowed, by the type that DuckDB itself reports. Aggregates beside plain
+ * columns without GROUP BY run as GROUP BY ALL, and a note says so. Rows are sent while the statement runs
+ * (outgoing.h): a slow caller delays the statement, and costs no memory. */
 #include "engine/worker/internal.h"
 
 #include "base/cleanup.h"
@@ -18,7 +18,7 @@
 
 enum { MAX_REGROUP = 16 };
 
-static int refuse(struct pb_err *err)
+static int refuse_statement(struct pb_err *err)
 {
     return pb_fail(
         err, -EPERM,
@@ -26,7 +26,7 @@ static int refuse(struct pb_err *err)
         "SUMMARIZE and EXPLAIN");
 }
 
-/* Prepares one of the statements that the text holds. */
+/* Prepares one of the statements in the text. */
 static int prepare_one(struct pb_engine *e, duckdb_extracted_statements all, idx_t i,
                        duckdb_prepared_statement *ret, struct pb_err *err)
 {
@@ -38,30 +38,30 @@ static int prepare_one(struct pb_engine *e, duckdb_extracted_statements all, idx
     return -EINVAL;
 }
 
-/* The statement that an EXPLAIN explains: what follows it, ANALYZE and options in parentheses. NULL: it is no
- * EXPLAIN. A comment is none either, whatever it says. */
-static const char *explained(const char *sql)
+/* The statement that an EXPLAIN explains: the text after EXPLAIN, ANALYZE and options in parentheses. NULL:
+ * it is no EXPLAIN. A comment is not, whatever it says. */
+static const char *find_explained(const char *sql)
 {
     const char *p = pb_sql_after_word(sql, "explain"), *analyzed = p ? pb_sql_after_word(p, "analyze") : NULL,
                *inside, *options = p ? pb_sql_after_parentheses(p, &inside) : NULL;
 
-    /* "(SELECT ...)" is no list of options. */
+    /* "(SELECT ...)" is not a list of options. */
     if (options && (pb_sql_after_word(inside, "analyze") || pb_sql_after_word(inside, "format")))
         return options;
     return analyzed ? analyzed : p;
 }
 
-/* EXPLAIN ANALYZE runs what it explains, whatever that is: it must be a SELECT itself. */
+/* EXPLAIN ANALYZE runs the statement that it explains: that must be a SELECT. */
 static int check_explained(struct pb_engine *e, const char *sql, struct pb_err *err)
 {
     duckdb_extracted_statements all = NULL;
     duckdb_prepared_statement inner = NULL;
 
-    const char *inside = explained(sql);
+    const char *inside = find_explained(sql);
     idx_t n = inside ? duck.extract_statements(e->connection, inside, &all) : 0;
-    int r = n == 1 ? prepare_one(e, all, 0, &inner, err) : refuse(err);
+    int r = n == 1 ? prepare_one(e, all, 0, &inner, err) : refuse_statement(err);
     if (r == 0 && duck.prepared_statement_type(inner) != DUCKDB_STATEMENT_TYPE_SELECT)
-        r = refuse(err);
+        r = refuse_statement(err);
     if (inner)
         duck.destroy_prepare(&inner);
     duck.destroy_extracted(&all);
@@ -77,13 +77,12 @@ static int check_type(struct pb_engine *e, const char *sql, duckdb_prepared_stat
         return 0;
     if (type == DUCKDB_STATEMENT_TYPE_EXPLAIN)
         return check_explained(e, sql, err);
-    /* PIVOT without a list makes a temporary type of the values that it finds: that CREATE is DuckDB's own.
-     */
+    /* PIVOT without a list creates a temporary type of the values found: that CREATE is DuckDB's own. */
     if (!last && type == DUCKDB_STATEMENT_TYPE_CREATE &&
         (pb_sql_has_word(sql, "pivot") || pb_sql_has_word(sql, "pivot_wider")) &&
         !pb_sql_has_word(sql, "create"))
         return 0;
-    return refuse(err);
+    return refuse_statement(err);
 }
 
 /* --- running --- */
@@ -129,8 +128,8 @@ static int run_text(struct pb_engine *e, const char *sql, struct pb_err *err)
     return r;
 }
 
-/* Runs a statement until the writer has not overtaken it: rows that were read so far are held back, so
- * the caller has seen none of them. The last time everything is copied first, and cannot be overtaken. */
+/* Runs a statement until no segment was recycled under it: its rows are held back, so the caller has seen
+ * none of them. The last time everything is copied first. */
 static int run_repeatedly(struct pb_engine *e, const char *sql, struct pb_err *err)
 {
     int r = run_text(e, sql, err);
@@ -150,9 +149,9 @@ static int run_repeatedly(struct pb_engine *e, const char *sql, struct pb_err *e
     return r;
 }
 
-/* The first rows are due, and from then on nothing can be run again: all that the statement may still read
- * is copied first. What is too large for that is read to its end before its rows leave. */
-static int settle(struct pb_engine *e, struct pb_err *err)
+/* Rows must be sent now, and after that the statement cannot run again: everything it may still read is
+ * copied first. If that is too large the statement runs to its end before rows are sent. */
+static int settle_tables(struct pb_engine *e, struct pb_err *err)
 {
     pb_engine_do(e, "ROLLBACK", NULL);
     int r = pb_prepare_settled(e, err);
@@ -171,14 +170,14 @@ static int run_steadily(struct pb_engine *e, const char *sql, struct pb_err *err
     if (r != PB_RUN_MUST_SETTLE)
         return r;
     *err = (struct pb_err){0};
-    r = settle(e, err);
+    r = settle_tables(e, err);
     if (r == 0)
         r = run_repeatedly(e, sql, err);
     return r;
 }
 
-/* The tree with the k-th SELECT told to group by whatever is no aggregate; NULL: there are not so many. */
-static char *regroup(const char *tree, unsigned k)
+/* The tree with the k-th SELECT changed to GROUP BY ALL; NULL: there are fewer. */
+static char *group_by_all(const char *tree, unsigned k)
 {
     static const char from[] = "\"aggregate_handling\":\"STANDARD_HANDLING\"",
                       to[] = "\"aggregate_handling\":\"FORCE_AGGREGATES\"";
@@ -192,22 +191,22 @@ static char *regroup(const char *tree, unsigned k)
     return text;
 }
 
-static int begin_again(struct pb_engine *e, struct pb_err *err)
+static int restart_transaction(struct pb_engine *e, struct pb_err *err)
 {
     pb_engine_do(e, "ROLLBACK", NULL);
     return pb_engine_do(e, "BEGIN TRANSACTION READ ONLY", err);
 }
 
-/* Tries GROUP BY ALL in each SELECT in turn, outermost last as the tree has it. err keeps the first failure.
- */
+/* Tries GROUP BY ALL in each SELECT in turn, the outermost last as the tree has it. err keeps the first
+ * failure. */
 static int run_grouped(struct pb_engine *e, const char *sql, int failed)
 {
     _cleanup_free_ char *tree = NULL;
 
-    if (begin_again(e, NULL) < 0 || pb_engine_tree(e, sql, &tree) < 0)
+    if (restart_transaction(e, NULL) < 0 || pb_engine_tree(e, sql, &tree) < 0)
         return failed;
     for (unsigned k = 0; k < MAX_REGROUP; k++) {
-        _cleanup_free_ char *changed = regroup(tree, k), *text = NULL;
+        _cleanup_free_ char *changed = group_by_all(tree, k), *text = NULL;
         struct pb_err ignored;
         if (!changed)
             break;
@@ -219,22 +218,22 @@ static int run_grouped(struct pb_engine *e, const char *sql, int failed)
             pb_engine_note(e, "columns stand beside aggregates without GROUP BY: taken as GROUP BY ALL");
             return 0;
         }
-        if (begin_again(e, NULL) < 0)
+        if (restart_transaction(e, NULL) < 0)
             break;
     }
     return failed;
 }
 
-/* Where one thread of a statement fails while rows leave, DuckDB stops the others, and in one of a hundred
- * runs tells of that instead of the error. The statement is run again for its error. Where that does not come
- * a second time, err stays as it was. */
+/* When one thread fails while rows are sent, DuckDB stops the others, and in one of a hundred runs reports
+ * that instead of the error. The statement runs again for its error; if it does not fail a second time, err
+ * is unchanged. */
 static void find_reason(struct pb_engine *e, const char *sql, struct pb_err *err)
 {
     struct pb_err again = {0};
 
     e->run = PB_RUN_UNSEEN;
     for (int i = 0; i < 3 && !pb_engine_was_stopped(e); i++)
-        if (begin_again(e, NULL) == 0 && run_text(e, sql, &again) == -EINVAL &&
+        if (restart_transaction(e, NULL) == 0 && run_text(e, sql, &again) == -EINVAL &&
             !strstr(again.text, "INTERRUPT")) {
             *err = again;
             break;

@@ -10,18 +10,18 @@
 enum { MAX_DEPTH = 64 };
 
 struct pb_value_type {
-    duckdb_type id, inner; /* inner: what a decimal or an ENUM is stored as */
+    duckdb_type id, inner; /* inner: storage type of a decimal or an ENUM */
     unsigned scale, width;
     idx_t size;                  /* of an array */
     idx_t nchildren;             /* list: 1, map: key and value, struct and union: the members */
     char **names;                /* of members */
     duckdb_logical_type logical; /* of an ENUM, for its dictionary */
-    char **members;              /* of an ENUM, each once it was asked for */
+    char **members;              /* of an ENUM, each set at first use */
     idx_t nmembers;
     struct pb_value_type **children;
 };
 
-/* What a type is to readers of the rows, and its name in SQL. */
+/* The cell type and SQL name of each DuckDB type. */
 static const struct {
     enum pb_cell_type cells;
     const char *name;
@@ -69,7 +69,7 @@ enum pb_cell_type pb_value_cells(const struct pb_value_type *t)
     if (t->id == DUCKDB_TYPE_SQLNULL)
         return PB_CELL_NULL;
     enum pb_cell_type cells = t->id < sizeof(plain) / sizeof(plain[0]) ? plain[t->id].cells : PB_CELL_NULL;
-    /* What we have no form for is shown as a text that says so. */
+    /* An unknown type is shown as a text that says so. */
     return cells == PB_CELL_NULL ? PB_CELL_TEXT : cells;
 }
 
@@ -167,7 +167,7 @@ static struct pb_value_type *new_type(duckdb_logical_type type, unsigned depth)
     return t;
 }
 
-/* An ENUM's members live in its type, which is kept: asking for one is asking the type. */
+/* An ENUM's members belong to its type, which is kept. */
 static void keep_enums(struct pb_value_type *t, duckdb_logical_type type)
 {
     if (t->id == DUCKDB_TYPE_ENUM) {
@@ -277,7 +277,7 @@ static bool is_valid(duckdb_vector vector, idx_t row)
 static enum pb_sql_kind put_value(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector,
                                   idx_t row);
 
-/* A value inside JSON: text is quoted, what JSON has no number for (NaN, infinity) too. */
+/* A value inside JSON: texts are quoted, so are NaN and infinity, which JSON lacks. */
 static void put_json(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector, idx_t row)
 {
     if (!is_valid(vector, row)) {
@@ -317,7 +317,7 @@ static void put_struct(struct pb_wire *m, const struct pb_value_type *t, duckdb_
     pb_wire_put(m, "}", 1);
 }
 
-/* A map as a list of pairs unless its keys are texts: JSON knows no other keys. */
+/* A map is a list of pairs unless its keys are texts: JSON has no other keys. */
 static void put_map(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector, idx_t row)
 {
     duckdb_list_entry e = ((duckdb_list_entry *)duck.vector_get_data(vector))[row];
@@ -338,8 +338,8 @@ static void put_map(struct pb_wire *m, const struct pb_value_type *t, duckdb_vec
     pb_wire_put(m, text ? "}" : "]", 1);
 }
 
-/* A member of an ENUM: asking DuckDB for one copies it, so each is asked for once. */
-static const char *member(const struct pb_value_type *t, idx_t index)
+/* A member of an ENUM: DuckDB copies it for each request, so each is requested once. */
+static const char *enum_member(const struct pb_value_type *t, idx_t index)
 {
     struct pb_value_type *keep = (struct pb_value_type *)t;
 
@@ -352,14 +352,14 @@ static const char *member(const struct pb_value_type *t, idx_t index)
     return keep->members[index] ? keep->members[index] : "";
 }
 
-static const char *member_at(const struct pb_value_type *t, const void *data, idx_t row)
+static const char *enum_member_at(const struct pb_value_type *t, const void *data, idx_t row)
 {
-    return member(t, t->inner == DUCKDB_TYPE_UTINYINT    ? ((const uint8_t *)data)[row]
-                     : t->inner == DUCKDB_TYPE_USMALLINT ? ((const uint16_t *)data)[row]
-                                                         : ((const uint32_t *)data)[row]);
+    return enum_member(t, t->inner == DUCKDB_TYPE_UTINYINT    ? ((const uint8_t *)data)[row]
+                          : t->inner == DUCKDB_TYPE_USMALLINT ? ((const uint16_t *)data)[row]
+                                                              : ((const uint32_t *)data)[row]);
 }
 
-/* A decimal in its widest form. */
+/* A decimal as 128 bits. */
 static void widen_decimal(const struct pb_value_type *t, const void *data, idx_t row, __int128 *ret)
 {
     switch (t->inner) {
@@ -377,7 +377,7 @@ static void widen_decimal(const struct pb_value_type *t, const void *data, idx_t
     }
 }
 
-/* The first byte says how many bits of the second are not part of it. */
+/* The first byte is the number of unused bits in the second. */
 static void put_bits(struct pb_wire *m, const char *data, size_t n)
 {
     for (size_t i = n > 1 ? 8 + (size_t)(data[0] & 7) : 8 * n; i < 8 * n; i++)
@@ -392,7 +392,7 @@ static const char *string_at(const void *data, idx_t row, uint32_t *ret_length)
     return n <= sizeof(s->value.inlined.inlined) ? s->value.inlined.inlined : s->value.pointer.ptr;
 }
 
-/* The text of a value that has no children. */
+/* The text of a value without children. */
 static enum pb_sql_kind put_single(struct pb_wire *m, const struct pb_value_type *t, const void *data,
                                    idx_t row)
 {
@@ -409,7 +409,7 @@ static enum pb_sql_kind put_single(struct pb_wire *m, const struct pb_value_type
     if (width)
         return pb_cell_text(m, cells, 0, (const char *)data + row * width, width);
     if (t->id == DUCKDB_TYPE_ENUM) {
-        const char *text = member_at(t, data, row);
+        const char *text = enum_member_at(t, data, row);
         pb_wire_put(m, text, strlen(text));
         return PB_SQL_TEXT;
     }
@@ -424,7 +424,7 @@ static enum pb_sql_kind put_single(struct pb_wire *m, const struct pb_value_type
     return PB_SQL_TEXT;
 }
 
-/* The text of a value that is not NULL; returns what it is. */
+/* The text of a value that is not NULL; returns its kind. */
 static enum pb_sql_kind put_value(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector,
                                   idx_t row)
 {
@@ -441,7 +441,7 @@ static enum pb_sql_kind put_value(struct pb_wire *m, const struct pb_value_type 
         put_struct(m, t, vector, row);
         return PB_SQL_JSON;
     case DUCKDB_TYPE_UNION: {
-        /* Stored as a struct of the tag and every member. */
+        /* Stored as a struct of the tag and all members. */
         uint8_t tag = ((uint8_t *)duck.vector_get_data(duck.struct_vector_get_child(vector, 0)))[row];
         if (tag >= t->nchildren)
             return PB_SQL_TEXT;
@@ -478,7 +478,7 @@ static void put_decimals(struct pb_wire *m, const struct pb_value_type *t, const
     }
 }
 
-/* One cell of a column whose cells are of any length, as the caller gets it. */
+/* One cell of variable length, as the caller gets it. */
 static void put_bytes(struct pb_wire *m, const struct pb_value_type *t, duckdb_vector vector,
                       const void *data, idx_t row)
 {

@@ -1,5 +1,5 @@
-/* views: a view for every table of the catalog, kept from request to request and made anew only where columns
- * changed: a table that a process has made since is seen by the next query, at no cost for the others. */
+/* views: a view for every table of the catalog, kept between requests and recreated only when its columns
+ * change: a new table of a process is visible to the next query, at no cost for the others. */
 #include "engine/worker/internal.h"
 
 #include "base/cleanup.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-static uint64_t mix(uint64_t h, const void *data, size_t n)
+static uint64_t hash_bytes(uint64_t h, const void *data, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         h = (h ^ ((const unsigned char *)data)[i]) * 1099511628211ull;
@@ -22,11 +22,11 @@ static uint64_t mix(uint64_t h, const void *data, size_t n)
 
 static uint64_t signature_of(const struct pb_catalog *c, const struct pb_cat_table *t)
 {
-    uint64_t h = mix(1469598103934665603ull, &c->ranks, 1);
+    uint64_t h = hash_bytes(1469598103934665603ull, &c->ranks, 1);
 
     for (unsigned i = 0; i < t->ncolumns; i++) {
-        h = mix(h, t->columns[i].name, strlen(t->columns[i].name) + 1);
-        h = mix(h, &t->columns[i].type, sizeof(t->columns[i].type));
+        h = hash_bytes(h, t->columns[i].name, strlen(t->columns[i].name) + 1);
+        h = hash_bytes(h, &t->columns[i].type, sizeof(t->columns[i].type));
     }
     return h ? h : 1;
 }
@@ -51,7 +51,7 @@ static int make_view(struct pb_engine *e, const struct pb_cat_table *t, struct p
     }
     _cleanup_free_ char *archived = NULL, *rows = NULL, *derived = NULL, *text = NULL;
     int r = pb_archive_select(e, t, &archived);
-    /* Names of tables are letters, digits and underscores: see catalog.c. */
+    /* Table names have only letters, digits and underscores: see catalog.c. */
     if (r < 0 ||
         asprintf(&rows, "%sSELECT * FROM pb_scan('%s.%s')", archived ? archived : "", t->schema, t->name) < 0)
         return pb_fail(err, -ENOMEM, "out of memory");
@@ -116,7 +116,7 @@ int pb_views_sync(struct pb_engine *e, struct pb_err *err)
     return r;
 }
 
-/* For this request: the next one makes the view again. */
+/* For this request only: the next one recreates the view. */
 int pb_views_use_archive(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
 {
     struct pb_engine_view *v = find_view(e, t->schema, t->name);
@@ -136,7 +136,7 @@ int pb_views_use_enums(struct pb_engine *e, struct pb_cat_table *t, struct pb_er
         any = any || t->columns[i].strings.type;
     if (!any || !v)
         return 0;
-    /* The members are of this snapshot: the next request makes the view again. */
+    /* The ENUM belongs to this snapshot: the next request recreates the view. */
     v->signature = 0;
     return make_view(e, t, err);
 }

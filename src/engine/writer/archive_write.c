@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of addresses, most of which are never used. */
+/* Address space, most of it never used. */
 static const uint64_t MOST_SPACE = 8ull << 30;
 static const int64_t DAY_NS = 86400 * INT64_C(1000000000);
 
@@ -44,13 +44,13 @@ struct batch {
     struct day days[PB_ARCHIVE_PARTS];
     unsigned ndays;
     char compression[32];
-    int files[PB_ARCHIVE_PARTS]; /* one a day, to write to */
+    int files[PB_ARCHIVE_PARTS]; /* one per day, to write to */
 };
 
 static duckdb_database db;
 static duckdb_connection connection;
 
-static int run(const char *sql, struct pb_err *err)
+static int run_sql(const char *sql, struct pb_err *err)
 {
     duckdb_result result = {0};
 
@@ -64,9 +64,10 @@ static int run(const char *sql, struct pb_err *err)
     return r;
 }
 
-/* --- what goes in --- */
+/* --- reading segments --- */
 
-/* The day, made where it is new and there is room: a process can set times by hand, to any number of days. */
+/* The entry of a day, added if new and there is room: a process may set times by hand, on any number of
+ * days. */
 static struct day *day_of(struct batch *b, int64_t ns)
 {
     int64_t number = ns / DAY_NS - (ns % DAY_NS < 0);
@@ -99,8 +100,8 @@ static bool take_times(struct batch *b, const struct pb_view *v)
     return true;
 }
 
-/* More days than a batch may have files, in one segment: a table that is written to once an hour, or times
- * that were set by hand. */
+/* One segment with more days than a batch may have files: a table written to once an hour, or times set by
+ * hand. */
 static void take_all_days(struct batch *b, const struct pb_view *v)
 {
     const int64_t *times = v->columns[b->time].cells;
@@ -117,8 +118,8 @@ static void take_all_days(struct batch *b, const struct pb_view *v)
     b->ndays = 1;
 }
 
-/* Copies the segments that are whole; one that was recycled, or still waits for a row, is left out. */
-static int load(struct batch *b)
+/* Copies complete segments; one that was recycled, or still waits for a row, is left out. */
+static int load_segments(struct batch *b)
 {
     struct pb_cat_table *t = b->table;
     const struct pb_cat_part *part = &t->parts[0];
@@ -142,12 +143,12 @@ static int load(struct batch *b)
         bool good = k < n && pb_view_load(part->reader, &list[k], &s->view) == 0 &&
                     pb_catalog_fits(t, 0, &s->view) && (s->view.complete || b->dead);
         bool fits = good && take_times(b, &s->view);
-        /* Alone in its batch it is one file for all of its days, in the folder for no date. */
+        /* Alone in its batch, it becomes one file for all of its days, in the folder without a date. */
         bool alone = good && !fits && t->nsegments == 0;
         if (alone)
             take_all_days(b, &s->view);
         if (!fits && !alone) {
-            /* With more days than a batch may have, it goes into the next one. */
+            /* Too many days for this batch: it goes into the next one. */
             memcpy(b->days, days, sizeof(days));
             b->ndays = before.ndays;
             pb_view_done(&s->view);
@@ -166,8 +167,8 @@ static int load(struct batch *b)
 
 /* --- SQL --- */
 
-/* A column in types that every engine reads: signed, times in microseconds (floor) with the nanoseconds
- * beside them. 64 unsigned bits keep their bits. */
+/* A column in types that every engine reads: signed, times in microseconds (rounded down) with the
+ * nanoseconds in another column. Unsigned 64-bit values keep their bits. */
 static void put_column(FILE *out, const struct pb_archive_columns *columns, unsigned i)
 {
     static const char *const casts[PB_TYPE_END] = {
@@ -207,7 +208,7 @@ static void put_day(FILE *out, const struct batch *b, unsigned day)
     fputs(" WHERE ", out);
     pb_put_quoted(out, b->columns.at[b->columns.time].name, '"');
     fprintf(out, " BETWEEN %" PRId64 " AND %" PRId64, from, from + DAY_NS - 1);
-    /* A row without a time goes to the first day. */
+    /* Rows without a time go to the first day. */
     if (day == 0) {
         fputs(" OR ", out);
         pb_put_quoted(out, b->columns.at[b->columns.time].name, '"');
@@ -236,7 +237,7 @@ static int write_day(struct batch *b, unsigned day, struct pb_err *err)
     put_day(out, b, day);
     fprintf(out, ") TO '" PB_SANDBOX_FILE "%d' (FORMAT parquet, COMPRESSION %s, USE_TMP_FILE false)",
             b->files[day], b->compression);
-    return fclose(out) == 0 ? run(sql, err) : pb_fail(err, -ENOMEM, "out of memory");
+    return fclose(out) == 0 ? run_sql(sql, err) : pb_fail(err, -ENOMEM, "out of memory");
 }
 
 /* --- requests --- */
@@ -274,7 +275,7 @@ static int read_request(struct pb_wire *m, struct batch *b, struct pb_err *err)
     b->n = pb_wire_u32(m);
     if (!pb_wire_ok(m) || m->nfds != 1 || b->n > PB_ARCHIVE_BATCH || lengths[0] >= sizeof(full) ||
         lengths[1] >= sizeof(b->compression))
-        return pb_fail(err, -EBADMSG, "the request makes no sense");
+        return pb_fail(err, -EBADMSG, "the request is invalid");
     snprintf(full, sizeof(full), "%.*s", (int)lengths[0], name);
     snprintf(b->compression, sizeof(b->compression), "%.*s", (int)lengths[1], compression);
     for (unsigned i = 0; i < b->n; i++)
@@ -282,7 +283,7 @@ static int read_request(struct pb_wire *m, struct batch *b, struct pb_err *err)
     struct pb_cat_source *source = calloc(2, sizeof(*source));
     if (!pb_wire_ok(m) || !source) {
         free(source);
-        return pb_fail(err, -EBADMSG, "the request makes no sense");
+        return pb_fail(err, -EBADMSG, "the request is invalid");
     }
     source->fd = m->fds[0];
     m->fds[0] = -1;
@@ -290,7 +291,7 @@ static int read_request(struct pb_wire *m, struct batch *b, struct pb_err *err)
     return r < 0 ? r : find_table(b, full, err);
 }
 
-/* A batch without times: as of now, for want of better. */
+/* A batch without times gets the current time. */
 static void set_today(struct batch *b)
 {
     struct timespec now;
@@ -301,7 +302,7 @@ static void set_today(struct batch *b)
     day->first = day->last = ns;
 }
 
-/* Asks for a file for each day. */
+/* Requests a file for each day. */
 static int ask_for_files(int socket, struct batch *b, struct pb_err *err)
 {
     struct pb_wire m = {0};
@@ -334,7 +335,7 @@ static int write_batch(int socket, struct batch *b, struct pb_err *err)
 {
     struct pb_scan_request scans = {.catalog = &b->catalog, .threads = 1, .raw_times = true};
 
-    int r = load(b);
+    int r = load_segments(b);
     if (r < 0)
         return pb_fail(err, r, "%s cannot be read: %s", b->table->name, strerror(-r));
     b->table->taken = b->table->whole = true;
@@ -389,8 +390,8 @@ static void put_failure(struct pb_wire *out, int r, const struct pb_err *err)
     pb_wire_put_text(out, text, strlen(text));
 }
 
-/* The rows of several files of ours, in their order, into one: the first descriptor is the file to write. */
-static int merge(struct pb_wire *in, struct pb_err *err)
+/* Copies the rows of several of our files, in order, into one: the first descriptor is the file to write. */
+static int merge_files(struct pb_wire *in, struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
     uint32_t length;
@@ -399,7 +400,7 @@ static int merge(struct pb_wire *in, struct pb_err *err)
     const char *compression = pb_wire_text(in, &length);
     FILE *out = compression && length < 32 && in->nfds > 2 ? open_memstream(&sql, &size) : NULL;
     if (!out)
-        return pb_fail(err, -EBADMSG, "the request makes no sense");
+        return pb_fail(err, -EBADMSG, "the request is invalid");
     fputs("COPY (SELECT * FROM read_parquet([", out);
     for (unsigned i = 1; i < in->nfds; i++)
         fprintf(out, "%s'" PB_SANDBOX_FILE "%d'", i > 1 ? ", " : "", in->fds[i]);
@@ -407,14 +408,14 @@ static int merge(struct pb_wire *in, struct pb_err *err)
             "], hive_partitioning = false)) TO '" PB_SANDBOX_FILE
             "%d' (FORMAT parquet, COMPRESSION %.*s, USE_TMP_FILE false)",
             in->fds[0], (int)length, compression);
-    return fclose(out) == 0 ? run(sql, err) : pb_fail(err, -ENOMEM, "out of memory");
+    return fclose(out) == 0 ? run_sql(sql, err) : pb_fail(err, -ENOMEM, "out of memory");
 }
 
 static int answer_merge(int socket, struct pb_wire *in, struct pb_wire *out)
 {
     struct pb_err err = {0};
 
-    int r = merge(in, &err);
+    int r = merge_files(in, &err);
     if (r == 0)
         pb_wire_begin(out, PB_SQL_DONE);
     else
@@ -422,7 +423,7 @@ static int answer_merge(int socket, struct pb_wire *in, struct pb_wire *out)
     return pb_wire_send(socket, out, 0);
 }
 
-static int answer(int socket, struct pb_wire *in, struct pb_wire *out)
+static int answer_request(int socket, struct pb_wire *in, struct pb_wire *out)
 {
     struct batch *b = calloc(1, sizeof(*b));
     struct pb_err err = {0};
@@ -454,8 +455,8 @@ static int open_database(struct pb_err *err)
     char *why = NULL;
 
     int r = pb_duck_load(err);
-    /* An arena holds whatever a process wrote there: the process that reads it is in the sandbox, and gets
-     * its files as descriptors. */
+    /* An arena is hostile input: the process that reads it is in the sandbox, and gets its files as
+     * descriptors. */
     if (r == 0)
         r = pb_sandbox_bound_memory(MOST_SPACE, err);
     if (r == 0)
@@ -466,7 +467,7 @@ static int open_database(struct pb_err *err)
     if (r == 0 && pb_scan_register(connection) < 0)
         r = pb_fail(err, -EIO, "DuckDB did not take our functions");
     for (size_t i = 0; r == 0 && i < sizeof(words) / sizeof(words[0]); i++)
-        r = run(words[i], err);
+        r = run_sql(words[i], err);
     return r;
 }
 
@@ -484,6 +485,6 @@ int pb_archive_write(int socket)
         return 1;
     }
     while (r == 0 && pb_wire_receive(socket, &in, 0) == 0)
-        r = in.type == PB_SQL_MERGE ? answer_merge(socket, &in, &out) : answer(socket, &in, &out);
+        r = in.type == PB_SQL_MERGE ? answer_merge(socket, &in, &out) : answer_request(socket, &in, &out);
     return 0;
 }

@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 enum { VECTOR = 2048 };
-/* DuckDB's own; a group of rows is what is held at once. */
+/* DuckDB's own memory; it holds one group of rows at a time. */
 static const uint64_t MOST_MEMORY = 1ull << 30, LEAST_MEMORY = 256ull << 20;
-/* Of addresses, most of which are never used. */
+/* Address space, most of it never used. */
 static const uint64_t MOST_SPACE = 8ull << 30;
 
 struct writer {
@@ -28,18 +28,18 @@ struct writer {
     duckdb_connection connection;
     struct pb_wire in;
     int socket;
-    int file; /* what is written, open: a path may be removed or taken by somebody else meanwhile */
+    int file; /* the output, open: its path may be removed or replaced meanwhile */
     unsigned ncolumns;
-    uint32_t left;     /* rows in the message that is taken apart */
-    bool done;         /* there are no more */
-    struct pb_err err; /* why rows ended too early */
+    uint32_t left;     /* rows left in the current message */
+    bool done;         /* there are no more rows */
+    struct pb_err err; /* why rows ended early */
     int failed;
 };
 
-/* The one of this process; DuckDB's callbacks are given it. */
+/* The only one in this process; DuckDB's callbacks use it. */
 static struct writer writer = {.socket = -1, .file = -1};
 
-static int run(struct writer *w, const char *sql, struct pb_err *err)
+static int run_sql(struct writer *w, const char *sql, struct pb_err *err)
 {
     duckdb_result result = {0};
 
@@ -61,7 +61,7 @@ static void put_quoted(FILE *out, const char *text, size_t length, char quote)
     putc(quote, out);
 }
 
-/* How a column that came as text is written: as its type, or the nearest that every engine reads. */
+/* Writes a column that came as text: cast to its type, or the nearest that every engine reads. */
 static void put_cast(FILE *out, unsigned i, const char *type, uint32_t length)
 {
     static const char *const others[][2] = {{"HUGEINT", "DECIMAL(38,0)"},
@@ -77,11 +77,11 @@ static void put_cast(FILE *out, unsigned i, const char *type, uint32_t length)
             fprintf(out, "CAST(c%u AS %s)", i, others[k][1]);
             return;
         }
-    /* Lists, structs and maps came as JSON. */
+    /* Lists, structs and maps come as JSON. */
     fprintf(out, nested ? "CAST(CAST(c%u AS JSON) AS %.*s)" : "CAST(c%u AS %.*s)", i, (int)length, type);
 }
 
-/* The statement that casts and writes rows as they come. */
+/* Writes the statement that casts rows and writes them as they come. */
 static int put_copy(struct writer *w, FILE *copy, struct pb_err *err)
 {
     w->ncolumns = pb_wire_u32(&w->in);
@@ -92,13 +92,13 @@ static int put_copy(struct writer *w, FILE *copy, struct pb_err *err)
         uint32_t name_length, type_length;
         const char *name = pb_wire_text(&w->in, &name_length), *type = pb_wire_text(&w->in, &type_length);
         if (!name || !type || !pb_type_name_is_good(type, type_length))
-            return pb_fail(err, -EBADMSG, "the columns of the result make no sense");
+            return pb_fail(err, -EBADMSG, "the columns of the result are invalid");
         fputs(i ? ", " : "", copy);
         put_cast(copy, i, type, type_length);
         fputs(" AS ", copy);
         put_quoted(copy, name, name_length, '"');
     }
-    /* No file beside it that would be left when we are stopped, or take its name later. */
+    /* No temporary file, which would be left when the process is killed, or renamed later. */
     fprintf(copy,
             " FROM pb_rows()) TO '" PB_SANDBOX_FILE
             "%d' (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)",
@@ -106,7 +106,7 @@ static int put_copy(struct writer *w, FILE *copy, struct pb_err *err)
     return 0;
 }
 
-/* --- rows, as DuckDB asks for them --- */
+/* --- the table function that gives DuckDB the rows --- */
 
 static void bind_rows(duckdb_bind_info info)
 {
@@ -146,7 +146,7 @@ static int take_row(struct writer *w, duckdb_vector *vectors, idx_t row, struct 
     return 0;
 }
 
-/* Waits for the next message with rows; at the end done is set. */
+/* Waits for the next message with rows; sets done at the end. */
 static int receive_rows(struct writer *w, struct pb_err *err)
 {
     int r = pb_wire_receive(w->socket, &w->in, 0);
@@ -170,7 +170,7 @@ static void give_rows(duckdb_function_info info, duckdb_data_chunk chunk)
         vectors[i] = duck.data_chunk_get_vector(chunk, i);
     while (r == 0 && n < VECTOR && !w->done) {
         if (w->left == 0) {
-            /* What is there is passed on before we wait. */
+            /* Rows at hand are passed on before waiting. */
             if (n)
                 break;
             r = receive_rows(w, &w->err);
@@ -202,8 +202,8 @@ static int register_rows(struct writer *w)
     return state == DuckDBSuccess ? 0 : -EIO;
 }
 
-/* From the columns to the end. Rows are written as they come: an export of any size takes the memory of one
- * group of rows. */
+/* Runs from the columns to the end. Rows are written as they come: an export of any size needs the memory of
+ * one group of rows. */
 static int write_all(struct writer *w, struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
@@ -221,8 +221,8 @@ static int write_all(struct writer *w, struct pb_err *err)
     if (fclose(copy) != 0 && r == 0)
         r = pb_fail(err, -ENOMEM, "out of memory");
     if (r == 0)
-        r = run(w, sql, err);
-    /* Our own reason is the better sentence. */
+        r = run_sql(w, sql, err);
+    /* Our own reason is the better message. */
     if (w->failed)
         r = pb_fail(err, w->failed, "%s", w->err.text);
     return r;
@@ -238,7 +238,7 @@ static int open_database(struct writer *w, struct pb_err *err)
     uint64_t memory = limits.memory / 4;
     memory = memory > MOST_MEMORY ? MOST_MEMORY : memory < LEAST_MEMORY ? LEAST_MEMORY : memory;
     int r = pb_duck_load(err);
-    /* The rows are a worker's, and so may be anything: what makes a file of them has no other file. */
+    /* The rows come from a worker and are untrusted: this process can open no other file. */
     if (r == 0)
         r = pb_sandbox_bound_memory(MOST_SPACE, err);
     if (r == 0)
@@ -249,7 +249,7 @@ static int open_database(struct writer *w, struct pb_err *err)
     snprintf(sql, sizeof(sql), "SET memory_limit = '%lluMiB'", (unsigned long long)(memory >> 20));
     const char *const words[] = {"SET TimeZone = 'UTC'", "SET threads = 1", "SET temp_directory = ''", sql};
     for (size_t i = 0; r == 0 && i < sizeof(words) / sizeof(words[0]); i++)
-        r = run(w, words[i], err);
+        r = run_sql(w, words[i], err);
     if (r == 0 && register_rows(w) < 0)
         r = pb_fail(err, -EIO, "DuckDB did not take our functions");
     return r;
@@ -262,7 +262,8 @@ int pb_parquet_write(int socket, const char *path)
     struct pb_wire out = {0};
 
     w->socket = socket;
-    /* Its owner has made it, and removes it when it gives up: a file that is gone is not made again. */
+    /* The caller has created the file, and removes it when it gives up: a removed file is not created
+     * again. */
     w->file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     int r = w->file < 0 ? pb_fail(&err, -errno, "%s cannot be written: %s", path, strerror(errno))
                         : open_database(w, &err);
