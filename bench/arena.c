@@ -30,8 +30,8 @@ struct job {
     long failed;
 };
 
-/* Millions of rows a second: by the clock on the wall, and by the time the threads had a core, which other
- * programs on the machine cannot spoil. */
+/* Millions of rows per second: by wall-clock time, and by the threads' CPU time, which other programs do not
+ * affect. */
 struct rate {
     double wall, cpu;
 };
@@ -74,7 +74,7 @@ static void *work(void *arg)
     struct job *j = arg;
     double start = now(), cpu_start = read_clock(CLOCK_THREAD_CPUTIME_ID);
 
-    /* The same loop twice, so that the compiler knows in each which row it writes. */
+    /* The same loop twice, so that the compiler specializes each. */
     if (j->strings) {
         for (long i = 0; i < j->rows; i++)
             j->failed += append(j->table, true, i, (unsigned)i & (NAMES - 1)) < 0;
@@ -87,9 +87,9 @@ static void *work(void *arg)
     return NULL;
 }
 
-static uint32_t wake; /* raised by the arena when few segments are ready */
+static uint32_t wake; /* set by the arena when few segments are ready */
 
-/* As the agent's resident thread: sleeps until few segments are ready. */
+/* Like the agent's resident thread: sleeps until few segments are ready. */
 static void *tend(void *arg)
 {
     struct pb_arena *a = arg;
@@ -180,7 +180,7 @@ static void latencies(struct pb_table *t, bool strings)
     free(v);
 }
 
-/* Loads every segment of the table, as a query over all of it would. */
+/* Reads every segment of the table, as a query over all of it would. */
 static void read_back(struct pb_arena *a, const char *table)
 {
     struct pb_reader *r;
@@ -269,7 +269,7 @@ struct copying {
     long turns, capped;
 };
 
-/* As the agent's resident thread: 150 ms after it is done, 20 ms where there is more. */
+/* Like the agent's resident thread: the next copy after 150 ms, or 20 ms where there is more. */
 static void *copy(void *arg)
 {
     struct copying *c = arg;
@@ -341,7 +341,7 @@ int main(void)
         return 1;
     }
     pthread_create(&tender, NULL, tend, a);
-    nanosleep(&(struct timespec){.tv_sec = 2}, NULL); /* the agent has been tending for a while, too */
+    nanosleep(&(struct timespec){.tv_sec = 2}, NULL); /* like an agent that has been running for a while */
     printf("rows' clock: %s\n", pb_clock_is_counter() ? "the processor's counter" : "clock_gettime");
     run(a);
     atomic_store(&stopping, true);

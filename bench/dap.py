@@ -18,7 +18,7 @@ from dap_kit import Client  # noqa: E402
 PROBING = str(ROOT / "build/release/bin/probing")
 ROUNDS, PEER_ROUNDS, MUST_MS = 15, 5, 300
 
-# Busy all the time, as a training loop is: it has the GIL, and whoever comes has to ask for it.
+# Always busy, like a training loop: it holds the GIL, and a debugger has to ask for it.
 PROGRAM = """
 import sys, time
 def work(n):
@@ -53,7 +53,7 @@ def start(path, python):
 
 
 def stand(address, path):
-    """Until the stack of the stop has come. The seconds since `began` are the caller's."""
+    """Waits until the stack of the stop has come."""
     deadline = time.monotonic() + 30
     while True:
         try:

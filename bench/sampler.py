@@ -307,8 +307,8 @@ class Training:
 
 
 class Computing:
-    """A thread that does nothing but look at the clock: how much of its time it was not let, in percent. What a sampler takes is
-    seen here to a few hundredths, where the time of a step is not."""
+    """A thread that only reads the clock: the share of time in which it did not run, in percent. This shows the cost of a sampler
+    to a few hundredths of a percent, more precisely than the time of a step."""
     code, unit = COMPUTING, "% of the time is taken by others"
 
     def __init__(self, file):

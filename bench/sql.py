@@ -79,7 +79,7 @@ def query(pid, sql):
 
 
 class Directory:
-    """A runtime directory of its own: the first query in it is cold, and its workers are ours to count."""
+    """A separate runtime directory: the first query in it is cold, and all workers in it belong to this run."""
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="probing-bench-")
@@ -87,7 +87,7 @@ class Directory:
         return self
 
     def workers(self):
-        """Pids of this build's workers that were not there before; nobody else's are looked at."""
+        """Pids of this build's workers that were not there before."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:

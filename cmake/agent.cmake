@@ -10,7 +10,7 @@ file(GLOB agent_table CONFIGURE_DEPENDS src/table/*.c)
 list(FILTER agent_table EXCLUDE REGEX "/(reader|utf8|view)[^/]*$") # by file name: the path before it is the user's
 list(TRANSFORM agent_shared PREPEND ${CMAKE_SOURCE_DIR}/)
 
-# The Python part, carried inside the agent: every file of the package.
+# The Python part, embedded in the agent: every file of the package.
 file(GLOB agent_python CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/python/probing/*.py)
 set(agent_embedded ${CMAKE_BINARY_DIR}/embedded/agent_python_part.h)
 add_custom_command(OUTPUT ${agent_embedded}
@@ -19,13 +19,13 @@ add_custom_command(OUTPUT ${agent_embedded}
     COMMENT "Embedding the agent's Python part")
 add_custom_target(agent-embedded DEPENDS ${agent_embedded})
 
-# -z nodelete: nobody may unmap code that Python, a fork handler or a thread could still call. -z defs: what is
-# missing must show here, and not when the agent is loaded.
+# -z nodelete: the code must stay mapped, since Python, a fork handler or a thread may still call it. -z defs: undefined
+# symbols must fail here, not when the agent is loaded.
 set(agent_flags -std=gnu17 -O2 -g -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -ffunction-sections -fno-sanitize=all
     ${PROBING_WARNINGS} -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" -I${CMAKE_BINARY_DIR}/embedded
     -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include -include ${CMAKE_SOURCE_DIR}/src/agent/direct.h -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
 
-# Of what the tools get (options.cmake), what every libc since 2.17 can check. Zig's Clang has all of them.
+# The hardening flags of options.cmake that every libc since 2.17 supports. Zig's Clang has all of them.
 if(NOT PROBING_SANITIZE)
     list(APPEND agent_flags -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
 endif()
@@ -70,5 +70,5 @@ endfunction()
 pb_agent(glibc ${PROBING_ARCH}-linux-gnu.2.17)
 pb_agent(musl ${PROBING_ARCH}-linux-musl)
 
-# By name: DuckDB's library lies beside them as a link to where setup put it, and an installation gets the file.
+# By name: DuckDB's library in that folder is a link to build/duckdb; an installation gets the file itself.
 install(FILES ${PROBING_AGENT_DIR}/libprobing-glibc.so ${PROBING_AGENT_DIR}/libprobing-musl.so DESTINATION lib/probing)

@@ -1,5 +1,5 @@
 # Writes a file as a C array: cmake -D FROM=file -D TO=header -D NAME=array -P embed.cmake
-# A header and not .incbin: zig's cache follows what is included, not what the assembler reads.
+# A header, not .incbin: zig's cache tracks included files, not files that the assembler reads.
 file(READ ${FROM} hex HEX)
 string(REGEX REPLACE "(................................)" "\\1\n    " hex "${hex}")
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1, " hex "${hex}")

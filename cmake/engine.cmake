@@ -3,11 +3,11 @@
 set(PROBING_DUCKDB_DIR ${CMAKE_SOURCE_DIR}/build/duckdb CACHE PATH "folder of duckdb.h and MACHINE/libduckdb.so")
 set(duckdb_library ${PROBING_DUCKDB_DIR}/${PROBING_ARCH}/libduckdb.so)
 
-# A pattern, not EXISTS, so that a later build notices what setup has put there since.
+# A pattern, not EXISTS, so that a later build notices files that setup has added.
 file(GLOB duckdb_there CONFIGURE_DEPENDS ${PROBING_DUCKDB_DIR}/duckdb.h ${duckdb_library})
 
-# Which code runs where is told by its folder: caller and archive in probing itself, with its rights; worker in the sandbox
-# of probing-sql; writer in the processes of probing-sql that write files; shared in all of them, and in unit tests.
+# The folder tells where code runs: caller and archive in probing itself, with its rights; worker in the sandbox of
+# probing-sql; writer in the processes of probing-sql that write files; shared in all of them, and in unit tests.
 file(GLOB engine_caller CONFIGURE_DEPENDS src/engine/caller/*.c src/engine/archive/*.c src/engine/shared/*.c)
 file(GLOB engine_worker CONFIGURE_DEPENDS src/engine/main.c src/engine/worker/*.c src/engine/writer/*.c)
 
@@ -16,7 +16,7 @@ target_include_directories(pb_engine PUBLIC src)
 target_link_libraries(pb_engine PUBLIC pb_remote)
 target_link_libraries(pb_ask PUBLIC pb_engine)
 
-# Loops over millions of cells, written to be turned into vector instructions.
+# Loops over millions of cells, written for vectorization.
 set_source_files_properties(src/table/view.c src/engine/worker/scan.c PROPERTIES COMPILE_OPTIONS
     "$<$<CONFIG:RelWithDebInfo>:-O3>")
 
@@ -26,7 +26,7 @@ if(${PROBING_DUCKDB_DIR}/duckdb.h IN_LIST duckdb_there)
         target_include_directories(${name} PRIVATE src)
         target_include_directories(${name} SYSTEM PRIVATE ${PROBING_DUCKDB_DIR})
         target_link_libraries(${name} PRIVATE pb_engine -pthread m ${CMAKE_DL_LIBS})
-        # What DuckDB asks of files is answered by sandbox_files.c.
+        # sandbox_files.c replaces libc's stat, access and the like for DuckDB.
         set_target_properties(${name} PROPERTIES ENABLE_EXPORTS TRUE)
         if(PROBING_SANITIZE)
             target_sources(${name} PRIVATE tests/sanitizers/worker.c)
@@ -34,12 +34,12 @@ if(${PROBING_DUCKDB_DIR}/duckdb.h IN_LIST duckdb_there)
         endif()
     endfunction()
     pb_sql_worker(probing-sql)
-    # A worker with a deliberate hole in it, for the test that the kernel holds what DuckDB would not.
+    # A worker with a deliberate security hole, to test that the kernel's sandbox holds.
     pb_sql_worker(probing-sql-escape)
     target_compile_definitions(probing-sql-escape PRIVATE PROBING_TEST_ESCAPE)
     set_target_properties(probing-sql-escape PROPERTIES EXCLUDE_FROM_ALL TRUE)
     install(TARGETS probing-sql RUNTIME DESTINATION bin)
-    # Setup fetches it for the machine it runs on; a build for another one takes that system's library.
+    # Setup fetches DuckDB for this machine; a build for another machine uses that system's library.
     if(${duckdb_library} IN_LIST duckdb_there)
         add_custom_command(TARGET probing-sql POST_BUILD
             COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/lib/probing

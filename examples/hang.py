@@ -13,7 +13,7 @@ from torch import nn
 
 
 def wait_for_a_lock(seconds):
-    time.sleep(seconds)  # a lock that nobody gives back, a file server that is gone
+    time.sleep(seconds)  # stands for a lock that is never released, or a file server that is down
 
 
 def train(after, seconds):

@@ -1,4 +1,4 @@
-"""A training that keeps what it should not: a copy of each batch and each loss with its whole graph, so its memory grows.
+"""A training with a memory leak: it keeps a copy of each batch, and each loss with its whole graph.
 
     python examples/leak.py [--steps N]
 
@@ -12,7 +12,7 @@ from torch import nn
 
 
 def remember(history, batch, loss):
-    history.append((batch.clone(), loss))  # the mistake: loss.item() would do, and nobody needs the batch
+    history.append((batch.clone(), loss))  # the mistake: loss.item() is enough, and the batch is not needed
 
 
 def train(steps):

@@ -1,4 +1,4 @@
-"""A training that tells of itself, and then asks itself what was recorded.
+"""A training that records spans, logs and tables of its own, and then queries them.
 
     PROBE=1 python examples/test_probing.py          # where the package is installed
     probing launch -- python examples/test_probing.py

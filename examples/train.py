@@ -1,5 +1,5 @@
 """A small training job to attach to: a tiny transformer where PyTorch is installed, gradient descent in plain Python
-otherwise. Both loops have what one asks a live job for, as locals: `step` and `loss`.
+otherwise. Both loops have the locals `step` and `loss` to ask for.
 
     python examples/train.py [--seconds N] [--plain]
 """

@@ -71,7 +71,7 @@ struct probing_table {
         name, NULL, columns, sizeof(columns) / sizeof((columns)[0]), 0, 0                                    \
     }
 
-/* A value as its column has it: integers, booleans and times in i, floats in f, the rest in text. */
+/* Integers, booleans and times are in i, floats in f, texts and bytes in text. */
 enum probing_kind { PROBING_KIND_NULL, PROBING_KIND_INT, PROBING_KIND_FLOAT, PROBING_KIND_TEXT };
 struct probing_value {
     enum probing_kind kind;
@@ -101,9 +101,9 @@ struct probing_value {
         PROBING_KIND_TEXT, 0, 0, (const char *)(p), (n)                                                      \
     }
 
-/* Adds a row; values: one for each column. 0; -ENOENT: no agent; -EINVAL: a name or type that is not allowed,
- * or a value of another kind than its column; -EEXIST: a table of that name has other columns; else the row
- * found no room and was counted as dropped. */
+/* Adds a row; values: one per column. Returns 0; -ENOENT: no agent; -EINVAL: a name or type that is not
+ * allowed, or a value of another kind than its column; -EEXIST: a table of that name has other columns;
+ * otherwise there was no room, and the row was counted as dropped. */
 static inline int probing_append(struct probing_table *table, const struct probing_value *values)
 {
     static int (*append)(struct probing_table *, const struct probing_value *);
@@ -111,7 +111,7 @@ static inline int probing_append(struct probing_table *table, const struct probi
     int (*found)(struct probing_table *, const struct probing_value *) = append;
 
     if (!found) {
-        /* Asking the loader takes a lock: now and then is enough to notice an agent that came later. */
+        /* dlopen takes a lock: one call in 1024 is enough to notice an agent that comes later. */
         void *library = tries++ % 1024 ? NULL : dlopen("libprobing.so", RTLD_LAZY | RTLD_NOLOAD);
         void *symbol = library ? dlsym(library, "probing_append_1") : NULL;
         if (!symbol)
@@ -124,7 +124,7 @@ static inline int probing_append(struct probing_table *table, const struct probi
 
 /* --- tables whose rows come from a function -------------------------------------------------------- */
 
-/* Where the rows of one query go: the agent's. */
+/* Receives the rows of one query. Owned by the agent. */
 struct probing_rows {
     int (*add)(struct probing_rows *to, const struct probing_value *values);
     int (*fail)(struct probing_rows *to, const char *text);
@@ -134,9 +134,9 @@ struct probing_live {
     const char *name, *kind, *comment; /* kind: a word for people; comment may be NULL */
     const struct probing_column *columns;
     unsigned ncolumns;
-    /* Called in a thread of the agent's, for one query at a time, with the query's deadline (10 s at most).
-     * Where probing_row fails it should return. 0, or a negative errno: the query says that this function
-     * failed, by the name below, and how. */
+    /* Called in a thread of the agent, for one query at a time, with the query's deadline (10 s at most).
+     * Should return when probing_row fails. Returns 0, or a negative errno: the query then reports that this
+     * function failed. */
     int (*rows)(struct probing_rows *to, void *arg);
     const char *function;
     void *arg;
@@ -149,22 +149,22 @@ struct probing_live {
             0                                                                                                \
     }
 
-/* Adds a row to the answer; values: one for each column. Strings are copied. Negative: the query is over
- * (-ECANCELED), has too many rows (-E2BIG), or a value is none of its column (-EINVAL). */
+/* Adds a row to the answer; values: one per column. Strings are copied. Negative: the query has ended
+ * (-ECANCELED), has too many rows (-E2BIG), or a value does not fit its column (-EINVAL). */
 static inline int probing_row(struct probing_rows *to, const struct probing_value *values)
 {
     return to->add(to, values);
 }
 
-/* Says why there are no rows; for return probing_fail(to, "the queue is closed"). */
+/* Sets the error of the query; use as: return probing_fail(to, "the queue is closed"). */
 static inline int probing_fail(struct probing_rows *to, const char *text)
 {
     return to->fail(to, text);
 }
 
-/* The tables of this library or program, where an agent finds them, also one that comes later. An executable
- * must be linked with -rdynamic for that. */
-#ifndef PROBING_AGENT /* which reads the lists and has none */
+/* The tables of this library or program, where an agent finds them, even one that comes later. An executable
+ * must be linked with -rdynamic. */
+#ifndef PROBING_AGENT /* the agent reads the lists and has none */
 extern struct probing_live *probing_lives_1;
 __attribute__((weak, visibility("protected"))) struct probing_live *probing_lives_1;
 
@@ -182,8 +182,8 @@ static inline void probing_tell(struct probing_live *table)
         dlclose(library);
 }
 
-/* Makes it a table that queries find, from now on and for every agent. Its memory must stay as long as the
- * library, or program, that calls this. From any thread. */
+/* Makes the table visible to queries, from now on and for every agent. Its memory must stay valid as long as
+ * the library or program that calls this. Any thread. */
 static inline void probing_register(struct probing_live *table)
 {
     __atomic_store_n(&table->active, 1, __ATOMIC_SEQ_CST);
@@ -196,8 +196,8 @@ static inline void probing_register(struct probing_live *table)
     probing_tell(table);
 }
 
-/* Its function is called by no query any more. -EBUSY: one that began before is in it. Not needed before the
- * library is closed: a library whose function runs stays until it returns. */
+/* From now on no query calls the table's function. -EBUSY: an earlier query is still in it. Not needed before
+ * dlclose: a library whose function runs stays loaded until it returns. */
 static inline int probing_unregister(struct probing_live *table)
 {
     __atomic_store_n(&table->active, 0, __ATOMIC_SEQ_CST);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# An emulated aarch64 machine, for what can only be seen where the code runs: scripts/arm64.sh make | build | run SCRIPT [ARGUMENT...]
+# An emulated aarch64 machine, for tests that need to run there: scripts/arm64.sh make | build | run SCRIPT [ARGUMENT...]
 #   make  makes build/arm64: Debian 12's root and kernel, from the mirror that this machine's apt uses (two minutes; needs root,
 #         as debootstrap does). Kept; `rm -rf build/arm64` to have it made anew.
 #   build builds for it what runs in it: the programs and agents, the unit tests, the parts of the injection tests, and
@@ -20,7 +20,7 @@ fail() {
     exit 1
 }
 
-# No host name of a mirror is written down here: Debian's is the one that apt has, else debootstrap's own.
+# No mirror's host name is written here: Debian's mirror is that of apt, else debootstrap's default.
 mirror() {
     . /etc/os-release
     [ "$ID" = debian ] || return 0
@@ -28,7 +28,7 @@ mirror() {
         awk '$1 == "main" && $2 !~ /security/ { print $2; exit }'
 }
 
-# The packages are unpacked, not installed: nothing of them runs here, and in the machine nothing needs what their scripts do
+# Packages are unpacked, not installed: none of their programs runs here, and the machine needs nothing of their scripts
 # beyond the few lines below.
 make_root() {
     rm -rf "$machine/root"
@@ -51,7 +51,7 @@ make_root() {
     )
 }
 
-# apt of this machine with a configuration of its own: another architecture, its own lists, nothing of this machine's changed.
+# This machine's apt with a private configuration: another architecture, its own lists, nothing of this machine changed.
 private_apt() {
     apt=$machine/apt
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/parts"
@@ -84,7 +84,7 @@ make_kernel() (
     dpkg-deb -x ./*.deb kernel || return 1
     cp kernel/boot/vmlinuz-* "$machine/vmlinuz"
     version=$(basename kernel/lib/modules/*)
-    # Of three thousand modules the machine loads a few: the others would only be read at every boot.
+    # The machine loads a few of three thousand modules: the others would only slow down every boot.
     to=$machine/root/usr/lib/modules/$version
     mkdir -p "$to"
     cp kernel/lib/modules/"$version"/modules.* "$to/"
@@ -95,7 +95,7 @@ make_kernel() (
     rm -rf kernel ./*.deb
 )
 
-# The first program of the machine: mounts, then the job, then off.
+# The machine's init: mounts, runs the job, powers off.
 write_init() {
     cat >"$machine/root/init" <<'END'
 #!/bin/sh
@@ -148,7 +148,7 @@ make_machine() {
     exec 9>&-
 }
 
-# The unit tests are built apart: cmocka is that of the machine, which wants a newer glibc than the programs do.
+# Unit tests are built separately: cmocka is the machine's, which needs a newer glibc than the programs do.
 build_parts() {
     make_machine
     scripts/setup.sh arm64
@@ -161,7 +161,7 @@ build_parts() {
     build/venv/bin/python tests/integration/builds.py "$machine/builds" aarch64
 }
 
-# The root is the initramfs: the kernel of the machine has what reads a disk in modules.
+# The root is the initramfs, since the kernel has its disk drivers in modules.
 pack_root() {
     [ -e "$machine/root.cpio" ] && [ "$machine/root.cpio" -nt scripts/arm64.sh ] && return
     write_init
@@ -169,8 +169,7 @@ pack_root() {
     mv "$machine/root.cpio.part" "$machine/root.cpio"
 }
 
-# The project's files and what was built for the machine, as if it had been built there. 9p shows a file that was replaced
-# as it was, so a copy.
+# The project's files and the build, copied: 9p would show a replaced file with its old contents.
 pack_tree() {
     built=
     for part in build/aarch64/bin build/aarch64/lib build/aarch64/kit build/aarch64/*.a build/aarch64-tests/unit \
@@ -185,7 +184,7 @@ pack_tree() {
 run_job() {
     job=$1
     shift
-    [ -f "$job" ] || fail "there is no script $job"
+    [ -f "$job" ] || fail "script not found: $job"
     make_machine
     exec 9>"$machine/lock"
     flock -n 9 || fail "the machine runs already"
@@ -208,7 +207,7 @@ run_job() {
     wait $shown 2>/dev/null || true
     if [ ! -e "$machine/share/status" ]; then
         tail -n 20 "$machine/console" >&2
-        fail "the machine ended, or ran out of time, before the job did"
+        fail "timed out, or the machine ended before the job did"
     fi
     exit "$(cat "$machine/share/status")"
 }

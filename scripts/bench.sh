@@ -17,7 +17,7 @@ for source in bench/*.c bench/*.py; do
     [ -e "$source" ] || continue
     name=$(basename "${source%.*}")
     wanted "$name" || continue
-    # A program with a script of the same name is the script's.
+    # A C program with a Python script of the same name is run by the script.
     [ "${source##*.}" = c ] && [ -e "bench/$name.py" ] && continue
     echo "== $source"
     case $source in

@@ -8,7 +8,7 @@ scratch=$(mktemp -d)
 log=$scratch/log
 job=
 served=
-# A run directory of the demo's own, so that it leaves no dead run behind.
+# A separate run directory, so that the demo leaves no dead run behind.
 export PROBING_DIR="$scratch"
 
 clean_up() {
@@ -38,7 +38,7 @@ echo "demo: starting $kind: examples/train.py"
 build/venv/bin/python examples/train.py --seconds 120 >"$log" 2>&1 &
 job=$!
 
-# Its first line of output means that it trains. PyTorch takes seconds to import.
+# The first line of output means that training has begun. Importing PyTorch takes seconds.
 waited=0
 until grep -q step "$log" 2>/dev/null; do
     kill -0 $job 2>/dev/null || { echo "demo: the job did not start:" >&2 && cat "$log" >&2 && exit 1; }
@@ -49,13 +49,13 @@ done
 echo "demo: it runs as process $job and says: $(head -n 1 "$log")"
 
 show -t $job inject
-# Living processes come first; a machine that was used for tests has hundreds of dead runs after them.
+# Live processes come first; a machine used for tests has hundreds of dead runs after them.
 show list | head -n 8
 show -t $job eval "print(f'step {step}, loss {loss:.4f}')"
 show -t $job backtrace
 mkdir -p build
 show -t $job flamegraph -o build/flamegraph.svg --duration 2s
-# memory_usage gets a row a second.
+# memory_usage gets one row per second.
 show -t $job tables
 show -t $job query "SELECT count(*) AS rows, round(avg(memory_mb)) AS mb, max(threads) AS threads FROM memory_usage"
 show -t $job detach
@@ -65,7 +65,7 @@ kill -0 $job || { echo "demo: the job is gone" >&2 && exit 1; }
 printf '\ndemo: the flame graph is %s: open it in a browser' "$PWD/build/flamegraph.svg"
 printf '\ndemo: the job trains on, undisturbed: %s\n' "$(tail -n 1 "$log")"
 
-# A service of the demo's own, so that one that runs already is left alone.
+# A separate service, so that a running one is left alone.
 if [ -x "$(dirname "$probing")/probing-serve" ]; then
     served=1
     address=$(XDG_RUNTIME_DIR=$scratch "$probing" serve --background | head -n 1)

@@ -18,7 +18,7 @@ cp LICENSE "$tmp/$name"/
 mkdir -p dist
 tar -C "$tmp" --owner=0 --group=0 --sort=name -czf "$tmp/$name.tar.gz" "$name"
 
-# What a link leads out of the archive to is on this machine only.
+# A link that leads out of the archive works on this machine only.
 for link in $(find "$tmp/$name" -type l); do
     case $(readlink "$link") in
     */*) echo "dist: $link is a link to $(readlink "$link")" >&2 && exit 1 ;;

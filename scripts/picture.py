@@ -9,7 +9,7 @@ WIDTH, SIZE, LINE = 108, 13, 18  # characters; font size and line height in pixe
 
 
 def lines_of(command):
-    """The prompt line and the output, cut to the width as a terminal of that width would be told."""
+    """The prompt line and the output, cut to the width."""
     done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     shown = re.sub(r"\S*/bin/probing", "probing", command.split(" | ")[0])  # a filter after it only makes it fit
     yield "prompt", f"$ {shown}"

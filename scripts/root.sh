@@ -24,8 +24,8 @@ packages_of() {
     esac
 }
 
-# Debian has no keys of Ubuntu's. The list of a release that no longer changes is known by its hash instead; what is in
-# it has hashes that debootstrap checks, and nothing of it runs before the second stage.
+# Debian has no keys of Ubuntu. The release no longer changes, so its list is checked by its hash; the list has hashes that
+# debootstrap checks, and no program of it runs before the second stage.
 BIONIC=7552d5ab0c3879756a860aaab8e7c2f8ffb9409ea9ff9e65fc046ba5c519ebe5
 
 bootstrap() {

@@ -12,7 +12,7 @@ say() {
     echo "setup: $*"
 }
 
-# What each purpose needs: lines of "package probe", where the probe is a program or the path of a file.
+# The packages of each purpose: lines of "package probe", where the probe is a program or the path of a file.
 packages_for() {
     echo "gcc gcc
 libc6-dev /usr/include/stdio.h
@@ -40,7 +40,7 @@ debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg" ;;
     esac
 }
 
-# What a part of the build (the service) or of the tests wants and does without: asked for once, and never a reason to stop.
+# Optional packages of the build (the service) or the tests: tried once, and never a reason to stop.
 wanted_packages_for() {
     case $1 in build | test | demo) echo "libmicrohttpd-dev /usr/include/microhttpd.h" ;; esac
     [ "$1" != test ] || echo "netcat-openbsd nc
@@ -76,7 +76,7 @@ missing_packages() {
     [ "$1" != test ] || missing_clang_runtime
 }
 
-# Debian keeps the sanitizers' and the fuzzer's run time in a package named after Clang's version.
+# Debian has the run time of sanitizers and fuzzer in a package named after Clang's version.
 missing_clang_runtime() {
     if command -v clang >/dev/null 2>&1; then
         resources=$(clang -print-resource-dir)
@@ -92,7 +92,7 @@ missing_clang_runtime() {
     return 0
 }
 
-# Python 3.11 where it is: the only one that PyTorch's CPU build is at hand for.
+# Python 3.11 where it exists: PyTorch's CPU build is available for it.
 find_python() {
     for python in python3.11 python3 python3.13 python3.12 python3.10 python3.9; do
         if $python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
@@ -140,12 +140,12 @@ install_set() {
     progress=off
     [ -t 1 ] && progress=on
     say "installing the Python packages of requirements/$1.txt into $venv"
-    # Spark's package comes as source only, with nothing in it to compile.
+    # Spark's package comes as source only, with nothing to compile.
     $venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar $progress \
         --only-binary :all: --no-binary pyspark --require-hashes -r "requirements/$1.txt"
 }
 
-# torch is wanted, not needed: without it the reason is kept for whoever skips (tests/conftest.py, scripts/demo.sh).
+# torch is optional: without it the reason is stored for tests that skip (tests/conftest.py, scripts/demo.sh).
 install_torch() {
     if [ "$(uname -m)" != x86_64 ] || ! $venv/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
         why="PyTorch's CPU build is pinned for Python 3.11 on x86-64 only"
@@ -159,7 +159,7 @@ install_torch() {
     echo "$why" >$venv/installed/torch.missing
 }
 
-# Event loops that some targets of tests/harm are made of. Those skip where there is no wheel for this Python.
+# Event loops that some targets of tests/harm use. Tests skip where there is no wheel for this Python.
 install_harm() {
     install_set harm || say "going on without the event loops of requirements/harm.txt"
 }
@@ -168,12 +168,12 @@ install_wanted_packages() {
     asked=$venv/installed/packages.asked
     wanted=$(wanted_packages_for "$1" | without_those_there)
     [ -n "$wanted" ] && [ "$(cat $asked 2>/dev/null)" != "$wanted" ] || return 0
-    # In a subshell: without rights or without a network it ends there, and we go on.
+    # In a subshell: it fails without rights or network, and setup goes on.
     (install_packages $wanted) || say "going on without $(echo $wanted)"
     echo "$wanted" >$asked
 }
 
-# One path for CMake and for people, whatever Python's version in the folder's name.
+# One path to zig, independent of Python's version in the folder's name.
 link_zig() {
     zig=$(echo $venv/lib/python3*/site-packages/ziglang/zig)
     ln -sf "../${zig#"$venv"/}" $venv/bin/zig
@@ -225,7 +225,7 @@ install_npm() {
     tmp=$(mktemp -d)
     trap 'rm -rf "$tmp"' EXIT
     mkdir -p "build/$1"
-    # Lines of: machine, package, version, hash, file or folder in it.
+    # Lines: machine, package, version, hash, file or folder in it.
     grep -E "^($2) " "requirements/$1.npm" | while read -r machine package version hash file; do
         say "fetching $package $version from npm"
         (cd "$tmp" && $npm pack --silent "$package@$version" >archive-name)
@@ -245,7 +245,7 @@ print(base64.b64encode(hashlib.sha512(open(sys.argv[1], "rb").read()).digest()).
     trap - EXIT
 }
 
-# What the page of the service is built with: wanted, not needed. The copy of the lock file says that it was tried.
+# Packages that build the page of the service: optional. The copy of the lock file means that it was tried.
 page_in_place() {
     cmp -s web/package-lock.json web/node_modules/installed
 }
@@ -257,7 +257,7 @@ node_is_new() {
 
 install_page() {
     say "fetching what the page is built with from npm"
-    # In a subshell: what fails there costs the page alone.
+    # In a subshell: a failure costs the page only.
     (
         npm=$(find_npm)
         node_is_new || in_place node || { make_venv && install_set node && cp requirements/node.txt $venv/installed/; }
@@ -279,13 +279,13 @@ sets=$(sets_for "$purpose")
 [ -z "$sets" ] || ! needs_cmake || sets="$sets cmake"
 
 install_packages $(missing_packages "$purpose")
-# On a machine without package lists Clang's version was not known before.
+# Without package lists Clang's version was unknown before.
 [ "$purpose" != test ] || install_packages $(missing_clang_runtime)
 
 for set in $sets; do
     in_place "$set" && continue
     mkdir -p build
-    # Two makes at once: the second waits, then finds everything in place.
+    # A second make waits here, then finds everything installed.
     exec 9>build/setup.lock
     flock 9
     install_python_parts $sets

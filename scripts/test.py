@@ -31,14 +31,13 @@ FUZZ_SECONDS = 300 if SOAK else 5
 # Unit tests that take seconds and judge nothing by the clock: as many at once as there are CPUs, those that take longest first.
 TOGETHER = ["table_retire", "table_kill", "table_interrupt", "table_threads", "table_step", "table_scribble", "engine_scan", "table_mirror",
             "table_bound", "table_damage"]
-# A test that fails beside others gets a second try, a few tests a run; what the first try said is shown all the same.
+# A failed test gets a second try, a few tests per run; the output of the first try is shown too.
 RERUNS = ["--reruns=1", "--reruns-delay=5", "--max-suite-reruns=4", "--rerun-show-tracebacks"] if sys.version_info >= (3, 10) else []
 FAILURE_LINES = 12  # of what a failed test said, at the end of the run
 
 
 class Count:
-    """How many, and of what failed its name and what it said, for the end of the run: the middle of a long log is what
-    gets lost."""
+    """Counts, and the names and output of failed tests, which are shown again at the end of the run."""
 
     def __init__(self, passed=0, skipped=0, failures=()):
         self.passed, self.skipped, self.failures = passed, skipped, list(failures)
@@ -146,8 +145,7 @@ def run_unit_suite(suite, preset, chosen, **env):
     if not build(preset, "unit-tests"):
         return Count().fail(f"the build of {preset}")
     count = Count()
-    # The SQL worker is not our child and has no standard error: what a sanitizer says of it is in a file
-    # (tests/sanitizers/worker.c).
+    # The SQL worker is not our child and has no standard error: its sanitizer writes to a file (tests/sanitizers/worker.c).
     report = TOP / f"build/{preset}/bin/probing-sql.report"
     report.unlink(missing_ok=True)
     programs = [source.stem for source in sorted((TOP / "tests/unit").glob("*.c")) if chosen(source)]
@@ -169,7 +167,7 @@ def run_unit_suite(suite, preset, chosen, **env):
 
 
 def single_steps(source):
-    """A program that single-steps another would walk through the sanitizer's instructions too, for minutes."""
+    """Whether the test single-steps a program: it would step through the sanitizer's instructions too, for minutes."""
     return "PTRACE_SINGLESTEP" in source.read_text()
 
 
@@ -232,7 +230,7 @@ def run_pytest(suite, *arguments, part=""):
 
 
 def lint():
-    # What the rules are checked on: the programs, and the writer's objects.
+    # The rules are checked on the programs and the writer's objects.
     if not build("release", "all"):
         return Count().fail("the build")
     return run_pytest("lint")
@@ -241,11 +239,11 @@ def lint():
 def integration():
     if not build("release", "all"):
         return Count().fail("the build")
-    # Ahead of pytest, which would hide for a minute what is being downloaded. Without rights the tests that need a
-    # root skip and say so.
+    # Before pytest, which would hide the download for a minute. Without root the tests that need a root file system skip and
+    # say so.
     if os.geteuid() == 0:
         run([TOP / "scripts/root.sh", "bionic", "bullseye", "sid"], 300)
-    # Most tests wait most of the time: three files at once on two CPUs. What measures has the machine for itself.
+    # Most tests wait most of the time: three files at once on two CPUs. Tests that measure run alone.
     count = run_pytest("integration", "-m", "not alone", "-n", "3", "--dist", "loadfile", *RERUNS)
     count += run_pytest("integration", "-m", "alone", part="-alone")
     return count
@@ -254,7 +252,7 @@ def integration():
 def harm():
     if not build("release", "all") or not all(build(preset, "agent-glibc") for preset in ("asan", "tsan", "faults")):
         return Count().fail("the build")
-    # Two at once at most: the programs in it watch the clock.
+    # At most two at once: their programs watch the clock.
     count = run_pytest("harm", "-m", "not alone", "-n", "2", "--dist", "worksteal")
     count += run_pytest("harm", "-m", "alone", part="-alone")
     return count
@@ -264,7 +262,7 @@ def quick():
     if not build("release", "all", "unit-tests"):
         return Count().fail("the build")
     count = run_unit_suite("quick", "release", lambda source: source.stem not in selection.LONG_UNITS)
-    # To import all files takes pytest longer than most of them run.
+    # Importing all files would take pytest longer than most of them run.
     files = [f"tests/integration/{name}.py" for name in selection.INTEGRATION]
     count += run_pytest("integration", *files, "-m", "quick", "-n", "2", "--dist", "loadfile", part="-quick")
     return count

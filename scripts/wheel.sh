@@ -26,7 +26,7 @@ CC=$PWD/scripts/zig-cc PATH=$PWD/build/venv/bin:$PATH \
     $python -m build --wheel --no-isolation $folder --outdir $out . >$out/build.log 2>&1 ||
     { cat $out/build.log >&2 && exit 1; }
 
-# Our own programs ask for glibc 2.17, DuckDB's library for a newer one: the name promises what auditwheel finds.
+# Our programs need glibc 2.17, DuckDB's library a newer one: the wheel's name has the tag that auditwheel finds.
 tag=$($python scripts/wheel_tag.py $out/*.whl)
 case $tag in
 manylinux_*) ;;

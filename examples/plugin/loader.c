@@ -1,4 +1,4 @@
-/* A library of somebody's that tells what it does: a table `loader.loads`, a row for each file that it reads.
+/* A library that records what it does: a table `loader.loads`, with a row for each file that it reads.
  *
  *   cc -shared -fPIC -I include examples/plugin/loader.c -o libloader.so
  *   python3 -c "import ctypes; load = ctypes.CDLL('./libloader.so').load; [load(b'/etc/hostname') for _ in

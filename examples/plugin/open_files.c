@@ -1,5 +1,5 @@
-/* A library of somebody's that is asked: a table `reader.open_files`, whose rows come from a function at the
- * moment of a query. Nothing is recorded, and nothing is paid for as long as nobody asks.
+/* A library with a live table: `reader.open_files`, whose rows come from a function at the time of a query.
+ * Nothing is recorded, and there is no cost without a query.
  *
  *   cc -shared -fPIC -I include examples/plugin/open_files.c -o libreader.so
  *   python3 -c "import ctypes, time; r = ctypes.CDLL('./libreader.so'); r.reader_open(b'/etc/hostname');
@@ -24,8 +24,8 @@ static const struct probing_column columns[] = {
     {"megabytes", PROBING_FLOAT64, "MB", "how far the reading is"},
 };
 
-/* The agent calls it, in a thread of its own. It holds the lock for as long as it copies one row, and ends
- * where the query is over. */
+/* Called by the agent, in a thread of its own. Holds the lock while it copies one row, and returns when the
+ * query has ended. */
 static int list_files(struct probing_rows *to, void *arg)
 {
     (void)arg;
@@ -48,8 +48,8 @@ static int list_files(struct probing_rows *to, void *arg)
 
 static struct probing_live open_files = PROBING_LIVE("reader.open_files", columns, list_files, NULL);
 
-/* As soon as the library is there: with an agent in the process or without, which may come later. */
-__attribute__((constructor)) static void tell(void)
+/* When the library is loaded: the agent may already be in the process, or come later. */
+__attribute__((constructor)) static void register_tables(void)
 {
     probing_register(&open_files);
 }
