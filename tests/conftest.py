@@ -1,4 +1,4 @@
-"""What all tests share: surroundings of their own, where the program is, and PyTorch or the reason why there is none."""
+"""Shared by all tests: their own environment and folders, the path of the program, and PyTorch or the reason why it is missing."""
 import importlib.util
 import os
 import subprocess

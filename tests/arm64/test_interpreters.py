@@ -1,4 +1,4 @@
-"""What CPython 3.7 to 3.11 has elsewhere on aarch64 than on x86-64: the holder of the GIL lies behind two pthread_mutex_t."""
+"""The holder of the GIL in CPython 3.7 to 3.11, whose offset differs on aarch64: it lies behind two pthread_mutex_t."""
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ import jobs  # noqa: E402
 import stack_kit  # noqa: E402
 from jobs import probe  # noqa: E402
 
-# Without threading, which wants modules in C that these builds have not. Nobody but the one that spins has the GIL for long.
+# Without threading, which wants modules in C that these builds have not. Only the spinning thread has the GIL for long.
 SPINS = """
 import _thread, sys, time
 def spin():

@@ -1,4 +1,4 @@
-"""What the checks on a machine with a GPU share: the program that is tried, one line a check, and the verdict."""
+"""Shared by the checks on a machine with a GPU: the program under test, one line per check, and the verdict."""
 import json
 import subprocess
 import sys

@@ -82,7 +82,7 @@ def graph():
     return bool(torch.equal(y, want))
 
 def graph_beside():
-    # captures in this thread while another one trains: nothing of ours may spoil them
+    # captures in this thread while another one trains: the probe must not break them
     net, x = make(); net(x); stop, failed = [], []
     def work():
         other, data = make(256, 2)

@@ -67,7 +67,7 @@ static void start(void)
         abort();
 }
 
-/* A client's socket, handed in through the door as a tool does it. */
+/* A client's socket, passed through the agent's door socket as a tool does it. */
 static int connect_client(void)
 {
     int fd = connect_through(door[1]);
@@ -143,7 +143,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < 100 && agent.server.clients[0].id; i++)
         turn();
     if (agent.server.clients[0].id)
-        abort(); /* a client that said its last word must go */
+        abort(); /* a client that has closed its side must be dropped */
     close(client);
     pb_channel_listen_stop("", 1);
     return 0;

@@ -1,5 +1,5 @@
-/* Any bytes at all as an environment block, for who a process is and how it is set: it comes from the memory
- * of a process we know nothing of. */
+/* Any bytes at all as an environment block, from which rank, job and settings of a process are read: it comes
+ * from the memory of an unknown process. */
 #include "control/identity.h"
 #include "control/settings.h"
 

@@ -1,5 +1,5 @@
-/* Names of files and descriptions of columns, which anybody can put into an archive: whatever is read is in
- * its bounds, and a name that is ours is written as it was read. */
+/* Names of files and descriptions of columns, which anyone can put into an archive: everything read stays in
+ * bounds, and a name of ours is written as it was read. */
 #include "engine/shared/archive.h"
 
 #include <stdlib.h>

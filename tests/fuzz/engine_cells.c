@@ -1,5 +1,5 @@
-/* A batch of rows from a worker that somebody took over: whatever is in it, reading it stays within the
- * message, and every cell has a text. */
+/* A batch of rows from a hostile worker: whatever is in it, reading it stays within the message, and every
+ * cell has a text. */
 #include "engine/shared/cells.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* Folded stacks of anybody's: rows or an error, never a crash; what was taken is written again without one.
- */
+/* Folded stacks from any source: rows or an error, never a crash; accepted stacks can be written again. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

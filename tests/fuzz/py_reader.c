@@ -25,8 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 struct input {
     uint8_t version;        /* which of the layouts; the highest bit: an honest process */
     uint8_t head;           /* where the list of interpreters begins */
-    uint8_t word[LIES];     /* words of what it tells of its offsets; 0: none */
-    uint8_t value[LIES][8]; /* and what they are */
+    uint8_t word[LIES];     /* how many words of the process's own offsets are changed; 0: none */
+    uint8_t value[LIES][8]; /* their values */
 };
 
 struct memory {
@@ -47,7 +47,7 @@ static ssize_t read_input(struct pb_source *s, uint64_t addr, void *buf, size_t 
 {
     struct memory *m = s->extra;
 
-    /* Low addresses are nobody's, so that lists can end. */
+    /* Low addresses are unmapped, so that lists can end. */
     if (addr < 4096 || ++m->reads > READS_MAX)
         return -EFAULT;
     for (size_t k = 0; k < len;) {
@@ -242,7 +242,7 @@ static void change_words(const uint8_t *patches, size_t size)
     }
 }
 
-/* That it is one: else the fuzzer would start from nothing without anybody noticing. */
+/* Checks that the honest process can be read: otherwise the fuzzer would silently start from nothing. */
 static void check_honest(struct pb_py *py, const struct pb_py_thread *t)
 {
     struct pb_py_stack stack = {0};

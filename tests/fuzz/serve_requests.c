@@ -17,7 +17,7 @@ static void try_message(const char *body, size_t size)
 
     if (pb_mcp_take(&request, &reply) < 0)
         return;
-    /* A command is only what the tools are: nothing of a message becomes an option of its own. */
+    /* A command consists only of known words: no part of a message becomes an option. */
     for (size_t i = 1; i < reply.words.n && strcmp(reply.words.at[i], "--") != 0; i++)
         if (reply.words.at[i][0] == '-' && strncmp(reply.words.at[i], "--", 2) != 0)
             abort();

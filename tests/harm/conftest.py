@@ -1,4 +1,4 @@
-"""Fixtures of the harm suite: the compiled parts, and the process that nobody probes."""
+"""Fixtures of the harm suite: the compiled parts, and the control process, which is never probed."""
 import sys
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""Runs a target, does commands to it, with the tool killed, stopped or its reader gone, and says what harm was done.
+"""Runs a target, does commands to it, with the tool killed, stopped or its reader gone, and reports the harm done.
 
-What the program noticed itself it reports (targets/kit.py); what can be seen from outside (descriptors, threads, maps,
+The program reports what it notices itself (targets/kit.py); what can be seen from outside (descriptors, threads, maps,
 memory, signal masks) is compared here, at two moments at which the program does nothing. Times are compared with those
-of a process that nobody probes and that runs in the same seconds.
+of a control process that is not probed and runs at the same time.
 """
 import os
 import random
@@ -84,7 +84,7 @@ while os.getppid() != 1:
 
 
 class Control:
-    """A process that nobody probes: how long it stood still is the machine's doing."""
+    """A process that is not probed: its pauses are caused by the machine."""
 
     def __init__(self, where):
         self.log = Path(where) / "control"
@@ -139,7 +139,7 @@ def outside(pid):
 
 
 def compare(before, after, limits):
-    """Sentences on what is not as before."""
+    """Sentences on the differences."""
     (old, old_kb), (new, new_kb) = before, after
     for fd in sorted(set(old["fds"]) | set(new["fds"])):
         a, b = old["fds"].get(fd), new["fds"].get(fd)
@@ -323,7 +323,7 @@ class Case:
                     time.sleep(0.5)
 
     def settle(self):
-        """Until our threads are gone, or a second is over."""
+        """Waits until the agent's threads are gone, at most a second."""
         for _ in range(100):
             names = [Path(task, "comm") for task in Path(f"/proc/{self.pid}/task").glob("*")]
             try:

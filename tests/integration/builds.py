@@ -1,4 +1,4 @@
-"""CPythons that nobody packages for this machine, out of wheels that carry one: free-threaded builds in the launchers of
+"""CPythons that distributions lack, unpacked from wheels that contain one: free-threaded builds in the launchers of
 freeze-core, 3.4 and 3.5 in that of panda3d; for aarch64, where no distribution at hand has them, 3.7 to 3.11 (without 3.8) too. Each is a
 static, stripped program under a name of its own.
 
@@ -33,7 +33,7 @@ CARRIED = {"aarch64": [*WITH_MUTEXES, *FREE_THREADED]}
 PROGRAM = {"freeze-core": r"freeze_core/bases/console-cpython-\w+-\w+-linux-gnu$", "panda3d": r"panda3d_tools/deploy-stub$",
            "cx_Freeze": r"cx_Freeze/bases/console-cpython-\w+-\w+-linux-gnu$"}
 LIBRARY = r"cx_Freeze/bases/lib/libcrypt-[^/]*$"  # what that one needs beside itself
-# Of a standard library that is carried to another machine: what is large and nobody here imports, or is for this machine.
+# Of a standard library that is carried to another machine: modules that are large and not needed, or for this machine only.
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "config-*", "distutils", "ensurepip", "idlelib", "lib-dynload", "lib2to3", "pydoc_data",
                                   "site-packages", "sitecustomize.py", "test", "tests", "tkinter", "turtledemo")
 

@@ -45,7 +45,7 @@ def fields_of(payload):
 
 
 def directory_of(pid):
-    """Of its agent, in its own root and by its number there."""
+    """The run directory of its agent, in its own root and by its pid there."""
     start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     inside = Path(f"/proc/{pid}/status").read_text().partition("NSpid:")[2].splitlines()[0].split()[-1]
     name = f"{os.stat(f'/proc/{pid}/ns/pid').st_ino}-{inside}-{start}"
@@ -88,7 +88,7 @@ class Connection:
 
 
 class Client(Connection):
-    """One that has opened a channel. credit: bytes that it may send."""
+    """A client with an open channel. credit: bytes that it may send."""
 
     def __init__(self, pid, code="", kind="code", timeout_ms=10000):
         super().__init__(pid)

@@ -37,7 +37,7 @@ main()
 
 
 class Late(AssertionError):
-    """What was judged by the clock, on a machine that others use too."""
+    """A check of time failed; other programs may have used the CPU."""
 
 
 def in_time(is_so, text):
@@ -46,7 +46,7 @@ def in_time(is_so, text):
 
 
 def three_tries(test):
-    """For a test that ends with Late: somebody else may have had the CPU. Whatever else it finds is found the first time."""
+    """Three tries for a test that raises Late: another program may have had the CPU. Other failures count at once."""
     @functools.wraps(test)
     def tried(*words, **named):
         for _ in range(2):
@@ -95,7 +95,7 @@ class Job:
         return names
 
     def fds(self):
-        """What its descriptors are."""
+        """The links of its descriptors."""
         links = []
         for fd in Path(f"/proc/{self.pid}/fd").iterdir():
             try:

@@ -1,4 +1,4 @@
-"""What tests of prompts share: programs that run on while somebody talks to them, and a real nc."""
+"""Shared by tests of prompts: programs that go on while a client uses a prompt, and a real nc."""
 import contextlib
 import os
 import re
@@ -118,7 +118,7 @@ class Nc:
         return came + text
 
     def ask(self, text, prompt=">>> "):
-        """What is said to an input, without the prompt after it."""
+        """The answer to an input, without the prompt after it."""
         self.send(text + "\n")
         return self.wait(prompt)[:-len(prompt)]
 
@@ -136,7 +136,7 @@ class Nc:
 
 
 def address(done):
-    """The command that a person is told."""
+    """The command that is printed for a person."""
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"nc \S+ \d+\n", done.stdout), done.stdout
     return done.stdout.strip()

@@ -427,7 +427,7 @@ def test_inject_and_detach_over_and_over_and_at_once():
 
 
 def test_a_lost_run_directory_does_not_lose_the_agent():
-    """Somebody's cleaner removed it, or the program itself touched its files: the door is still there."""
+    """A clean-up removed it, or the program itself changed its files: the agent is still reachable."""
     with jobs.python() as job:
         inject(job)
         directory = run_dir(job.pid)

@@ -34,7 +34,7 @@ def program(tmp_path_factory):
 
 
 class Writer:
-    """A run that writes when it is told to, and an archive of its own."""
+    """A run that writes rows on request, and an archive of its own."""
 
     def __init__(self, program, where, bound, segment, job, rank):
         self.archive = where / "archive"
@@ -72,7 +72,7 @@ class Writer:
         return int(n), int(first), int(last)
 
     def listed(self, table="test.stream"):
-        """Rows as the lists of tables tell."""
+        """Row counts from `tables` and probing.tables."""
         [[said]] = self.rows(f"SELECT rows FROM probing.tables WHERE name = '{table}'")
         assert self.rows(f"SELECT count(*) > 5 FROM probing.columns WHERE \"table\" = '{table}'") == [["true"]]
         if self.process.poll() is not None:  # one that runs would be injected
@@ -148,7 +148,7 @@ def test_a_run_outlives_what_it_left(writer, tmp_path):
     assert w.listed() == 5000
     listed = w.probe("list", "--format", "csv").stdout
     assert re.search(rf"^{w.pid},archived,,3,.*writer$", listed, re.M), listed
-    # Nobody is named: all that is archived, told apart by rank and process.
+    # Without a target: all archived runs, with rank and target_pid.
     done = jobs.probe("query", "--archive", w.archive, "--format", "csv",
                       "SELECT rank, target_pid, count(*) FROM test.stream GROUP BY ALL ORDER BY ALL")
     assert done.stdout.splitlines()[1:] == [f"3,{w.pid},5000", f",{other.pid},100"]

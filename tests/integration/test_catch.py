@@ -193,7 +193,7 @@ fail("loudly")
 
 
 def test_a_producer_that_died_silently():
-    """Nobody prints it, and the consumer only sees that nothing comes: the table has it."""
+    """No traceback is printed, and the consumer only sees that no item comes: the table has the exception."""
     before = "threading.excepthook = lambda args: None"
     work = """
 import queue

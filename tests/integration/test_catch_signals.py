@@ -1,4 +1,4 @@
-"""catch in programs that fault on purpose, die in hard places, or have no Python: they behave as if nobody looked."""
+"""catch in programs that fault on purpose, die in hard places, or have no Python: they behave as without catch."""
 import os
 import re
 import signal
@@ -56,7 +56,7 @@ def test_a_full_stack_without_another(binary):
 @jobs.three_tries
 @pytest.mark.parametrize("how", ["mend", "jump", "later-jump"])
 def test_a_program_that_lives_on_faults(binary, how):
-    """Held for one scene at most, and never again: 20,000 faults at the speed of a program that nobody probes."""
+    """Held for one scene at most, and never again: 20,000 faults at the speed of an unprobed program."""
     times = []
     for caught in (False, True):
         with start(binary, how) as job:

@@ -275,7 +275,7 @@ def install(prefix):
     ("build/release", True, 0o755, True), ("opt/probing", True, 0o755, False), ("build/release", False, 0o755, False),
     ("build/release", True, 0o775, False), ("build/release", True, 0o757, False)])
 def test_python_code_beside_an_installation_is_not_taken_for_ours(tmp_path, prefix, cache, mode, taken):
-    """Only a build tree that nobody else can write to brings a Python part of its own into a process."""
+    """Only a build tree that no other user can write to brings its own Python part into a process."""
     program = install(tmp_path / prefix)
     if cache:
         (tmp_path / prefix / "CMakeCache.txt").touch()

@@ -69,7 +69,7 @@ def test_settings_of_a_running_process_are_changed_several_at_once_or_none():
             "probing.sample_rate": ("0.2", "environment"), "probing.max_memory": ("8MB", "command"), "probing.compression": ("gzip", "command")}
         in_sql = {row["name"]: row["value"] for row in rows(job.pid, "SELECT * FROM probing.config")}
         assert in_sql == {name: row["value"] for name, row in shown.items()}
-        os.kill(job.pid, signal.SIGSTOP)  # nobody in the process need answer
+        os.kill(job.pid, signal.SIGSTOP)  # no thread of the process needs to answer
         assert config(job.pid)["probing.max_memory"]["value"] == "8MB"
         os.kill(job.pid, signal.SIGKILL)
         job.process.wait()

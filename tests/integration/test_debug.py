@@ -422,7 +422,7 @@ def test_a_client_that_vanishes_lets_all_go(tmp_path, python, how):
 
 
 def test_a_client_that_does_not_read_holds_nothing(tmp_path):
-    """A log point in a fast loop, and nobody takes the messages."""
+    """A log point in a fast loop, and the client reads no messages."""
     code = "print('ready', flush=True)\nn = 0\nwhile True:\n    n += 1\n"
     with script(tmp_path, code) as (job, path), Client(debug_address(job)) as client:
         client.stop_at(path, 4, logMessage="n={n} " + "x" * 1000)

@@ -64,7 +64,7 @@ BESIDE = "import time\nwhile 'stop' not in globals(): time.sleep(0.01)\n'beside'
 
 
 class Watch:
-    """The program seen from outside: its beat, and the threads that run code for somebody."""
+    """The program seen from outside: its beat, and the threads that run code for a client."""
 
     def __init__(self, job, python):
         self.job, self.python, self.numbers = job, python, itertools.count(1)
@@ -88,7 +88,7 @@ class Watch:
         return sum(name in ("probing-eval", "probing-channel") for name in self.job.threads())
 
     def settled(self, what):
-        """Nothing of it runs any more, and the program forks on."""
+        """The code has ended, and the program still forks."""
         jobs.wait_until(lambda: self.running() <= self.busy, 30, f"the end of what {what}")
         before = self.read()[0]
         jobs.wait_until(lambda: self.read()[0] > before + 1, 20, f"a fork after what {what}")

@@ -139,7 +139,7 @@ print(bad, early.value, longest.value)
 @pytest.mark.parametrize("kind", range(7), ids=["epoll_wait", "recv", "accept", "sigtimedwait", "semtimedop", "epoll_pwait2", "read"])
 @jobs.three_tries
 def test_a_wait_with_a_timeout_is_neither_interrupted_nor_changed(tmp_path, kind):
-    """A twin that nobody injects into tells how late waits end on this machine now; a held thread is late by the hold."""
+    """A control process that is not injected shows how late waits end on this machine now; a held thread is late by the hold."""
     so = library(tmp_path, "waits", WAITS)
     with program(interpreters.INTERPRETERS[-1], CALL, so, kind) as job, program(interpreters.INTERPRETERS[-1], CALL, so, kind) as twin:
         held = []
@@ -233,7 +233,7 @@ def test_no_agent_starts_after_its_tool_was_killed(tmp_path):
         with program(sys.executable, code, so) as job:
             tool = subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "inject"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             deadline = time.monotonic() + 1.5
-            while len(threads_of(job.pid)) < 4 and time.monotonic() < deadline:  # the two of ours that load
+            while len(threads_of(job.pid)) < 4 and time.monotonic() < deadline:  # the agent's two threads that load
                 time.sleep(0.002)
             time.sleep(0.3)
             assert tool.poll() is None, "it did not have to wait"
@@ -241,7 +241,7 @@ def test_no_agent_starts_after_its_tool_was_killed(tmp_path):
             tool.wait()
             if second:
                 injected(job.pid)
-            time.sleep(4.5)  # the lock is free after two seconds, and a thread of ours waits two more for its tool
+            time.sleep(4.5)  # the lock is free after two seconds, and the agent's thread waits two more for its tool
             assert threads_of(job.pid).count("probing") == second
             injected(job.pid)
             assert threads_of(job.pid).count("probing") == 1
@@ -334,7 +334,7 @@ def test_a_process_that_is_deadlocked_is_left_alone_by_the_deadline(tmp_path, wh
         assert done.returncode == 1 and name in done.stderr and done.stderr.count("\n") == 1, done.stderr
         assert (threads_of(job.pid), inject_kit.executable(job.pid)) == before
         assert rest_of(job) == "fine"
-        assert took < 5, f"{took:.1f} s"  # 1.0 where nobody else has the CPU
+        assert took < 5, f"{took:.1f} s"  # 1.0 on an idle machine
 
 
 CALLBACKS = """

@@ -49,7 +49,7 @@ def rows_of(text):
 
 @pytest.fixture(scope="module")
 def alone(waits):
-    """The same by a target that nobody looks at: the kernel rounds the timeouts of sockets up to its ticks, of up to 10 ms."""
+    """The same by a target that is not sampled: the kernel rounds the timeouts of sockets up to its ticks, of up to 10 ms."""
     with jobs.start(waits, 2, ready="ready") as job:
         assert job.process.wait(20) == 0
         return rows_of(job.output)
@@ -155,7 +155,7 @@ def test_the_first_second_of_the_only_cpu_is_the_jobs_too(command, tmp_path):
 
 @root_only
 def test_a_thread_without_cpu_holds_up_no_other(waits, tmp_path):
-    """One that only runs when nobody else wants its CPU, which somebody always does."""
+    """A thread that runs only when its CPU is idle, on a CPU that never is."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         pytest.skip("two CPUs are needed")
@@ -186,7 +186,7 @@ def test_a_thread_that_cannot_be_stopped_holds_up_no_other(waits, tmp_path):
 
 @pytest.mark.parametrize("how", ["wait", "handle"])
 def test_signals_come_all_and_in_time(how, waits, tmp_path):
-    """A busy machine makes signals late too: a target that nobody samples tells how late."""
+    """A busy machine makes signals late too: a target that is not sampled shows how late."""
     sent, late, usual = 30000, [], 0
 
     def send(sampled):

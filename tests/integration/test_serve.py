@@ -1,4 +1,4 @@
-"""probing serve: what it answers, whom it refuses, and commands that come from elsewhere."""
+"""probing serve: its answers, refused requests, and commands from other machines."""
 import base64
 import http.client
 import importlib.util

@@ -1,4 +1,4 @@
-"""The requests of the tool before, as its clients send them."""
+"""Requests of clients of the original tool."""
 import json
 import os
 import time

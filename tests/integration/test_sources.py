@@ -131,7 +131,7 @@ def pieces(*all):
 
 
 def test_what_is_asked_of_the_agent_never_brings_it_down():
-    """Addresses that are nobody's, too many, too large, malformed: an answer each, and the process goes on."""
+    """Requests with unmapped addresses, too many, too large, malformed: each gets an answer, and the process goes on."""
     with jobs.python(CODE) as job:
         assert probe(job.pid, "inject").returncode == 0
         directory = run_dir(job.pid)

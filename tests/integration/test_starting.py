@@ -16,7 +16,7 @@ PYTHON = [pytest.param(path, id=interpreters.interpreter_id(path)) for path in i
 NEWEST = interpreters.INTERPRETERS[-1]
 PTH = (jobs.TOP / "python/probing-start.pth").read_text()
 # Whether this process and its children have an agent: its thread is there.
-# A thread of ours may end while we look.
+# A thread of the agent may end meanwhile.
 THERE = """import os
 def there():
     names = []

@@ -1,4 +1,4 @@
-"""What each thread waits for, as data: `backtrace --json` tells it of every thread, with who must act."""
+"""What each thread waits for, as data: `backtrace --json` has it for every thread, with the holder."""
 import fcntl
 import json
 import os

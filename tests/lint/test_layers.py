@@ -88,7 +88,7 @@ def test_one_name_is_one_type():
 
 
 def test_one_place_asks_for_the_gil():
-    """A thread of ours that asks for it by itself crashes a program that ends at that moment: see src/agent/enter.h."""
+    """A thread of the agent that takes the GIL by itself crashes a program that ends at that moment: see src/agent/enter.h."""
     asking = [str(path.relative_to(TOP)) for path in sorted((TOP / "src").rglob("*.c")) if re.search(r"[.>]gil_ensure\(|PyGILState_Ensure\(", path.read_text())]
     assert asking == ["src/agent/enter.c"]
 

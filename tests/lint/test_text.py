@@ -7,7 +7,7 @@ from source import TOP, files, text
 LONGEST_FILE = 700
 LONGEST_FUNCTION = 90
 WIDTH = 110  # as .clang-format has it for code
-# A folder of somebody's machine, or a package registry: both belong into configuration, not into the repository.
+# Paths of a developer's machine, and package registries: both belong into configuration, not into the repository.
 FOREIGN = [re.compile(pattern) for pattern in (
     r"(^|[^\w.%})>/\]-])/(home|Users|work|root|farm)/\w",
     r"\b(pypi|npmjs|debian|ubuntu|pythonhosted|pytorch)\.(org|com)\b",

@@ -1,5 +1,5 @@
-/* The door between threads of the program and the tables: nobody is inside once it is closed, and who stays
- * inside is told of. Names of tables and columns. */
+/* Entry of the program's threads into the tables: no thread is inside once it is closed, and a thread that
+ * stays inside is reported. Names of tables and columns. */
 #include "agent/recorder.h"
 #include "table/names.h"
 

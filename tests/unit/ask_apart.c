@@ -415,7 +415,7 @@ static void threads_ask_at_once_and_one_is_cancelled(void **state)
     if (hung) {
         assert_int_equal(pthread_create(&threads[2], NULL, ask_stacks, &given_up), 0);
         pb_sleep_ns(300 * PB_NS_PER_MS);
-        close(cancel[1]); /* the end of whoever wanted the answer */
+        close(cancel[1]); /* the client has closed its connection */
         pthread_join(threads[2], NULL);
         assert_int_equal(given_up.result, -ECANCELED);
         assert_true(pb_now_ns() - began < GENEROUS_MS / 2 * PB_NS_PER_MS);

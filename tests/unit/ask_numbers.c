@@ -1,4 +1,5 @@
-/* What is told of arrays of a process: of this one, whose numbers are known; and of places that cannot be. */
+/* Statistics of arrays of a process: of this one, whose numbers are known; and of addresses that do not
+ * exist. */
 #include "ask/numbers.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The control channel's framing, and who a process is by its environment. */
+/* The control channel's framing, and rank and job of a process from its environment. */
 #include "control/frame.h"
 #include "control/identity.h"
 #include "control/message.h"
@@ -61,7 +61,7 @@ static void what_is_no_frame_is_refused(void **state)
 
     assert_int_equal(pb_frame_parse((const uint8_t *)"GET / HTTP/1.1\r\n", 16, &frame), -EBADMSG);
     int n = write_ping(buf, sizeof(buf), "x");
-    buf[6] = 1; /* flags nobody has defined */
+    buf[6] = 1; /* undefined flags */
     assert_int_equal(pb_frame_parse(buf, (size_t)n, &frame), -EBADMSG);
     pb_frame_header(buf, PB_MSG_PING, 1, PB_FRAME_MAX_PAYLOAD + 1);
     assert_int_equal(pb_frame_parse(buf, PB_FRAME_HEADER, &frame), -EMSGSIZE);

@@ -94,7 +94,7 @@ static void a_slow_query_is_overtaken_and_sees_a_suffix_all_the_same(void **stat
         print_error("not a suffix: %s\n", a->rows);
     assert_true(count > 0 && count == span && wrong == 0);
     assert_true(a->stats.reruns > 0);
-    /* And when nobody writes, nothing has to be done twice. */
+    /* Without a writer no statement runs twice. */
     a = ask(pb_arena_fd(arena), sql);
     assert_int_equal(a->r, 0);
     assert_int_equal(a->stats.reruns, 0);
@@ -193,7 +193,7 @@ static void a_long_query_does_not_hold_up_another(void **state)
     assert_true(mono_now() - began < 3 * SECOND);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    /* Its worker notices that nobody waits any more. */
+    /* Its worker notices that the caller is gone. */
     expect(-1, "SELECT 2", "2\n");
 }
 

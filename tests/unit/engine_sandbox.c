@@ -51,7 +51,7 @@ static int enter_beside_a_stray(void)
         return 2;
     pthread_barrier_wait(&ready);
     int r = pb_sandbox_enter(NULL, &err);
-    /* Then the filter holds nobody. */
+    /* Then no thread has the filter. */
     int fd = (int)syscall(SYS_memfd_create, "x", 0);
     return r == -EBUSY && strstr(err.text, "refused by thread") && fd >= 0 ? 0 : 1;
 }

@@ -103,7 +103,7 @@ static void rows_come_as_they_were_written(void **state)
 {
     expect(pb_arena_fd(arena), "SELECT n FROM big LIMIT 3", "0\n1\n2\n");
     expect(pb_arena_fd(arena), "TABLE big LIMIT 0", "");
-    /* An aggregate somewhere does not make the order of all rows nobody's business. */
+    /* An aggregate in a subquery does not make the order of all rows irrelevant. */
     struct answer *a = ask(pb_arena_fd(arena), "SELECT n FROM big WHERE n % 97 = (SELECT min(n) FROM big)");
     long before = -1, rows = 0;
     for (char *p = a->rows; *p; rows++) {

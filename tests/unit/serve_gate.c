@@ -1,4 +1,4 @@
-/* The door of the service: who is let in, and who is told why not. */
+/* Access rules of the service: which requests are let in, and what the others are told. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -177,7 +177,7 @@ static void what_was_kept_comes_back(void **state)
     assert_true(pb_settings_write(&s, text, sizeof(text)) < sizeof(text));
     pb_settings_read(&back, text);
     assert_memory_equal(&back, &s, sizeof(s));
-    /* Anything may stand in the file of somebody else. */
+    /* A file of another user may hold anything. */
     back = fresh();
     pb_settings_read(
         &back, "9 probing.max_memory=1GB\n3 probing.max_memory=1\n3 x=y\n\n3 \n3 =\nprobing.max_memory=1GB");

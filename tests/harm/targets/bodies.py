@@ -119,7 +119,7 @@ def threads():
 
 @body
 def records():
-    """Tells of itself all the time, from two threads, whether anybody listens or not."""
+    """Records rows all the time, from two threads, with or without an agent."""
     sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../python"))
     import probing
 
@@ -350,7 +350,7 @@ def closes():
 
 @body
 def closed_stdio():
-    """Has no 0, 1 and 2: nobody else may have them either."""
+    """Has closed descriptors 0, 1 and 2: the agent must not use them."""
     sys.stdout.flush()
     for fd in (0, 1, 2):
         os.close(fd)
@@ -438,10 +438,10 @@ def has_a_tracer():
 
 @body
 def locked():
-    """Locks all its memory, what it will map too (mlockall): what somebody maps in it is filled at once."""
+    """Locks all its memory, what it will map too (mlockall): memory that the agent maps is filled at once."""
     import ctypes
     page = os.sysconf("SC_PAGE_SIZE")
-    ctypes.CDLL(None).mlockall(3)  # needs root rights: without them nothing of this is noticed
+    ctypes.CDLL(None).mlockall(3)  # needs root: otherwise it has no effect
 
     def resident():
         with open("/proc/self/statm") as file:
@@ -477,7 +477,7 @@ def one_cpu():
 
 @body
 def real_time():
-    """A real-time thread on one CPU, which it has whenever it wants to, unless somebody of the same priority keeps it."""
+    """A real-time thread on one CPU, which it has whenever it wants to, unless another thread of the same priority has it."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))

@@ -1,6 +1,5 @@
-/* coroutine: a thread that sleeps on a stack of little more than 1 KB in the middle of a block of memory.
- * What lies below that stack is another thread's, which notices every word that somebody else writes there or
- * puts back. */
+/* coroutine: a thread that sleeps on a stack of little more than 1 KB in the middle of a block of memory. The
+ * memory below that stack belongs to another thread, which notices every word that is changed there. */
 #include "kit.h"
 
 #include <stdatomic.h>

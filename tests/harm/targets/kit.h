@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define KIT_NOTED   0.010
-#define KIT_LONGEST 1800 /* seconds: nobody is there any more who would end it */
+#define KIT_LONGEST 1800 /* seconds: the runner is gone then */
 
 static pthread_mutex_t kit_lock = PTHREAD_MUTEX_INITIALIZER;
 static char kit_text[256 * 1024];

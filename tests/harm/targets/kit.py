@@ -4,7 +4,7 @@
         kit.work()          # the same computation each time
         kit.say()           # the next line of output, which the runner knows too
 
-The first rounds run before anybody probes the program: they say what is usual here. Then going() waits until the
+The first rounds run before the program is probed, and show what is usual. Then going() waits until the
 runner has looked (folder REPORT.ready, answered by REPORT.go), rounds go on until there is REPORT.stop, and the findings
 are written to REPORT, where the program waits for REPORT.end.
 
@@ -24,7 +24,7 @@ REPORT = os.environ.get("HARM_REPORT", "")  # none where the runner imports this
 CALM_SECONDS = float(os.environ.get("HARM_CALM", "0.3"))
 PROFILES = int(os.environ.get("HARM_PROFILES", "0"))  # each leaves an empty place among the functions of atexit
 RAW = bool(os.environ.get("HARM_RAW"))  # the wait for a CPU counts too: a probe may not take the only one
-LONGEST = 1800  # seconds: nobody is there any more who would end it
+LONGEST = 1800  # seconds: the runner is gone then
 NOTED = 0.010  # gaps from here on are worth a line
 
 lines = []

@@ -1,6 +1,6 @@
 """Trainings of the harm suite: training.py loader|profiled|ddp. The losses of each epoch are those of the first one, bit by bit.
 
-The first epochs run before anybody probes the program (kit.py), so the program is its own unprobed twin.
+The first epochs run before the program is probed (kit.py), so the program is its own control.
 """
 import os
 import subprocess
@@ -46,7 +46,7 @@ def loader():
         first = first or losses
         if losses != first:
             kit.complain("the losses are others")
-        kit.last = None  # starting workers takes what it takes
+        kit.last = None  # starting workers may take any time
         end_feeders()
         kit.say()
 

@@ -1,4 +1,4 @@
-/* agent_missing: does not load: it asks for a symbol that nobody has. */
+/* agent_missing: does not load: it needs a symbol that does not exist. */
 void a_symbol_that_nobody_has(void);
 void *pb_agent_start(const char *options);
 

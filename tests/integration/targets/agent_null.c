@@ -1,4 +1,4 @@
-/* agent_null: loads, and says no. */
+/* agent_null: loads, and its entry point returns NULL. */
 #include <stddef.h>
 void *pb_agent_start(const char *options);
 

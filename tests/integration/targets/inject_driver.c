@@ -2,7 +2,7 @@
  *
  * usage: inject_driver PID AGENT_DIR [OPTIONS [TIMEOUT_MS]]
  * With PROBING_DIE_AT=K it kills itself with SIGKILL at its K-th step (inject/step.h), or the one of that
- * name, the way a tool dies that nobody lets clean up; with PROBING_STEPS=1 it prints each step to stderr.
+ * name, like a tool that is killed without cleaning up; with PROBING_STEPS=1 it prints each step to stderr.
  * `inject_driver doctor PID` prints the checks. */
 #include <inttypes.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* python_embed: a program of somebody's that has an interpreter in it. Linked with libpython*.a it is static;
+/* python_embed: a program with an embedded interpreter. Linked with libpython*.a it is static;
  * built with -DLIBRARY it loads the library that its first argument names, as a plugin host does. */
 #include <stdio.h>
 #include <stdlib.h>

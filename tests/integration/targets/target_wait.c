@@ -1,4 +1,4 @@
-/* target_wait: sits in one system call and reports, when that ends, whether anybody disturbed it.
+/* target_wait: sits in one system call and reports, when that ends, whether it was disturbed.
  *
  * usage: target_wait sleep|nanosleep|select|poll|read|futex|epoll|masked. "ready" first. The timed ones wait
  * two seconds and print "undisturbed" or what was wrong (an error, too short, too long); read and futex wait

@@ -7,7 +7,7 @@
  *     target_waits send PID N        sends it
  *     target_waits vfork             a thread that cannot be stopped for 4 s, since it waits for a child of
  *                                    vfork, and one that works; says how long the wait was
- *     target_waits starve A B        a thread that only runs when nobody else wants CPU A, one that has CPU B
+ *     target_waits starve A B        a thread that runs only when CPU A is idle, one that has CPU B
  */
 #include <errno.h>
 #include <fcntl.h>
