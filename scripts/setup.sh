@@ -173,6 +173,20 @@ install_wanted_packages() {
     echo "$wanted" >$asked
 }
 
+# SLURM and sshd for tests of clusters (tests/integration/slurm_nodes.sh), with what they need that is not here: unpacked by a
+# test, never installed. Where there are no such packages those tests skip.
+fetch_cluster() {
+    [ ! -e build/cluster/asked ] && command -v apt-get >/dev/null 2>&1 || return 0
+    mkdir -p build/cluster
+    say "fetching SLURM and sshd for tests of clusters"
+    if ! (cd build/cluster && apt-get download -q $(apt-get install --simulate --no-install-recommends slurmctld slurmd \
+        slurm-client munge openssh-server openssh-client 2>/dev/null | sed -n 's/^Inst \([^ ]*\) .*/\1/p')); then
+        say "going on without SLURM: tests of clusters skip"
+        rm -f build/cluster/*.deb
+    fi
+    : >build/cluster/asked
+}
+
 # One path to zig, independent of Python's version in the folder's name.
 link_zig() {
     zig=$(echo $venv/lib/python3*/site-packages/ziglang/zig)
@@ -305,3 +319,4 @@ if [ -n "$sets" ] && ! page_in_place; then
 fi
 [ "$purpose" != arm64 ] || [ "$(uname -m)" = aarch64 ] || fetch_npm duckdb aarch64 installed.aarch64
 install_wanted_packages "$purpose"
+[ "$purpose" != test ] || fetch_cluster

@@ -592,7 +592,7 @@ int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question 
                    struct pb_cluster_result *ret, struct pb_err *err)
 {
     unsigned limit = q->deadline_ms ? q->deadline_ms : DEADLINE_MS;
-    struct pb_question question = {c->match, q->selection->wanted, limit, q->words, q->nwords};
+    struct pb_node_question question = {c->match, q->selection->wanted, limit, q->words, q->nwords};
     struct pb_cluster_result result = {.nnodes = c->nnodes, .asked = q->selection->asked};
     struct asking a = {.q = q, .result = &result, .left = result.asked, .epoll = -1, .begun = pb_now_ns()};
     _cleanup_free_ char *line = NULL;

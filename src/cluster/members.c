@@ -26,10 +26,10 @@ struct member {
     char launcher[16];
 };
 
-void pb_members_done(struct pb_members *m)
+void pb_members_done(struct pb_node_members *m)
 {
     free(m->at);
-    *m = (struct pb_members){0};
+    *m = (struct pb_node_members){0};
 }
 
 static bool has_entry(const char *environment, size_t length, const char *entry)
@@ -147,7 +147,7 @@ static int by_rank(const void *a, const void *b)
     return is_better(x, y) ? -1 : 1;
 }
 
-static int keep(struct member *all, size_t n, const char *ranks, struct pb_members *ret)
+static int keep(struct member *all, size_t n, const char *ranks, struct pb_node_members *ret)
 {
     size_t kept = 0;
 
@@ -169,13 +169,13 @@ static int keep(struct member *all, size_t n, const char *ranks, struct pb_membe
     return 0;
 }
 
-int pb_members_read(const struct pb_ask *ask, const char *match, const char *ranks, struct pb_members *ret,
-                    struct pb_err *err)
+int pb_members_read(const struct pb_ask *ask, const char *match, const char *ranks,
+                    struct pb_node_members *ret, struct pb_err *err)
 {
     _cleanup_(pb_processes_done) struct pb_processes all = {0};
     struct looking looking = {&all, match, ranks, getpid()};
     struct pb_each each = {.work = look, .arg = &looking, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
-    struct pb_members members = {0};
+    struct pb_node_members members = {0};
     size_t n = 0;
 
     int r = pb_processes_read(ask, &all, err);

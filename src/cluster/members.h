@@ -5,7 +5,7 @@
 
 struct pb_ask;
 
-struct pb_members {
+struct pb_node_members {
     struct pb_cluster_rank *at; /* by rank; node is 0 */
     size_t n;
     uint32_t world; /* the largest that any of them was told; 0: none was */
@@ -14,9 +14,9 @@ struct pb_members {
 /* match: VARIABLE=VALUE that stands in their environment; NULL or "": any. ranks: "0-7,64"; NULL: all. Of the
  * processes that have a rank's environment the one counts that the launcher started: not what it started
  * itself, and not a launcher which has another launcher's rank. */
-int pb_members_read(const struct pb_ask *ask, const char *match, const char *ranks, struct pb_members *ret,
-                    struct pb_err *err);
-void pb_members_done(struct pb_members *m);
+int pb_members_read(const struct pb_ask *ask, const char *match, const char *ranks,
+                    struct pb_node_members *ret, struct pb_err *err);
+void pb_members_done(struct pb_node_members *m);
 
 /* What an environment says of a rank. False: it has none, or another job's. ret_launcher: static. */
 bool pb_member_read(const char *environment, size_t length, const char *match, struct pb_cluster_rank *ret,

@@ -27,7 +27,7 @@ static void put_frame(FILE *out, enum pb_relay_kind kind, const void *bytes, siz
         fwrite(bytes, n, 1, out);
 }
 
-static int make_texts(const struct pb_question *q, char **ret, size_t *ret_n)
+static int make_texts(const struct pb_node_question *q, char **ret, size_t *ret_n)
 {
     FILE *out = open_memstream(ret, ret_n);
 
@@ -40,7 +40,7 @@ static int make_texts(const struct pb_question *q, char **ret, size_t *ret_n)
     return fclose(out) != 0 || failed ? -ENOMEM : 0;
 }
 
-int pb_question_encode(const struct pb_question *q, char **ret, size_t *ret_length)
+int pb_question_encode(const struct pb_node_question *q, char **ret, size_t *ret_length)
 {
     _cleanup_free_ char *texts = NULL, *bytes = NULL;
     char version[64];

@@ -25,7 +25,7 @@ enum {
     PB_WIRE_QUESTION_MAX = 60 * 1024 /* its texts together: one frame */
 };
 
-struct pb_question {
+struct pb_node_question {
     const char *match; /* VARIABLE=VALUE; NULL or "": any process with a rank */
     const char *ranks; /* "0-7,64"; NULL: all */
     unsigned limit_ms; /* for the whole answer */
@@ -34,10 +34,10 @@ struct pb_question {
 };
 
 /* One line of base64 with its newline, on the heap. -E2BIG: it is longer than a question may be. */
-int pb_question_encode(const struct pb_question *q, char **ret, size_t *ret_length);
+int pb_question_encode(const struct pb_node_question *q, char **ret, size_t *ret_length);
 
 struct pb_question_in {
-    struct pb_question q;
+    struct pb_node_question q;
     char *text;       /* what q points into */
     char version[32]; /* of the program that asks */
     const char *words[PB_WIRE_WORDS + 1];

@@ -138,7 +138,7 @@ static void test_roles_of_a_layout(void **state)
 static void test_a_question_arrives(void **state)
 {
     const char *words[] = {"command", "eval", "print(\"a\nb\")", ""};
-    struct pb_question q = {"JOB=1", "0-7", 2000, words, 4};
+    struct pb_node_question q = {"JOB=1", "0-7", 2000, words, 4};
     struct pb_question_in in;
     _cleanup_free_ char *line = NULL;
     size_t n;

@@ -83,7 +83,7 @@ static void find_node_name(char ret[PB_CLUSTER_TEXT])
 
 static int answer_question(struct pb_answering *a, struct pb_err *err)
 {
-    _cleanup_(pb_members_done) struct pb_members members = {0};
+    _cleanup_(pb_members_done) struct pb_node_members members = {0};
     const char *what = a->question->words[0];
 
     int r = pb_members_read(&a->ask, a->question->match, a->question->ranks, &members, err);

@@ -13,8 +13,8 @@ struct pb_call;
 
 struct pb_answering {
     struct pb_ask ask;
-    const struct pb_question *question;
-    const struct pb_members *members;
+    const struct pb_node_question *question;
+    const struct pb_node_members *members;
     uint64_t deadline_ns; /* CLOCK_MONOTONIC: the asking end waits no longer */
     struct pb_answer_writer *out;
 };

@@ -117,7 +117,7 @@ static void put_rounds(const struct pb_answering *a, const struct round *rounds,
 int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err)
 {
     _cleanup_(taking_done) struct taking t = {0};
-    const struct pb_question *q = a->question;
+    const struct pb_node_question *q = a->question;
     struct round rounds[ROUNDS_MAX] = {0};
     unsigned long n = q->nwords > 1 ? strtoul(q->words[1], NULL, 10) : 1;
     unsigned long interval = q->nwords > 2 ? strtoul(q->words[2], NULL, 10) : 1000;
