@@ -298,8 +298,8 @@ static int fill_visited(struct pb_segment *s, uint64_t serial, uint32_t index, c
     int r = store_late(s, cell, type, late->value, late->length);
     if (r < 0)
         return r;
-    /* Marked last: a copy of the row that is made from now on has the cell. Both in one order for all threads:
-     * where the row is marked already, the copy that takes that mark away must see this bit. */
+    /* Marked last: a copy of the row made from now on has the cell. Both in one order for all threads: if the
+     * row is marked already, the copy that removes that mark must see this bit. */
     __atomic_fetch_and(mask, ~bit, __ATOMIC_SEQ_CST);
     uint32_t lowest = atomic_load(&s->filled);
     while (index < lowest && !atomic_compare_exchange_weak(&s->filled, &lowest, index))
