@@ -324,7 +324,8 @@ int pb_numbers_ask(const struct pb_ask *ask, pid_t pid, const struct pb_numbers_
                    struct pb_numbers *ret, struct pb_err *err)
 {
     struct numbers_question q = {pid, place};
-    struct pb_task task = {.work = answer_numbers, .arg = &q, .pid = pid, .limit_ms = LIMIT_MS, .room_size = 4096};
+    struct pb_task task = {
+        .work = answer_numbers, .arg = &q, .pid = pid, .limit_ms = LIMIT_MS, .room_size = 4096};
 
     int r = pb_numbers_check(place, err);
     if (r == 0)

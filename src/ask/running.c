@@ -117,7 +117,8 @@ int pb_running_read(const struct pb_ask *ask, struct pb_running_list *ret, struc
     _cleanup_(pb_processes_done) struct pb_processes all = {0};
     struct looking looking = {&all, getpid()};
     struct pb_running_list list = {0};
-    struct pb_each each = {.work = look_at_process, .arg = &looking, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
+    struct pb_each each = {
+        .work = look_at_process, .arg = &looking, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
 
     int r = pb_processes_read(ask, &all, err);
     if (r < 0)

@@ -164,8 +164,11 @@ int pb_stacks_ask(const struct pb_ask *ask, const struct pb_targets *targets,
         /* Leaves time to show the threads read so far, when others cannot be read in time. */
         if (ask && ask->limit_ms && !questions[i].options.within_ms)
             questions[i].options.within_ms = ask->limit_ms / 2 + 1;
-        tasks[i] = (struct pb_task){
-            .work = take_process, .arg = &questions[i], .pid = t->pid, .limit_ms = limit_ms, .room_size = ROOM};
+        tasks[i] = (struct pb_task){.work = take_process,
+                                    .arg = &questions[i],
+                                    .pid = t->pid,
+                                    .limit_ms = limit_ms,
+                                    .room_size = ROOM};
     }
     pb_apart_run(ask, tasks, targets->n, 0);
     for (size_t i = 0; i < targets->n; i++)

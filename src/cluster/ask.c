@@ -9,14 +9,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/memfd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -557,7 +558,8 @@ static void end_all(struct asking *a)
 
 static int write_question(struct pb_link_plan *plan)
 {
-    plan->file = memfd_create("probing-question", MFD_CLOEXEC);
+    /* The C library has no such function before glibc 2.27. */
+    plan->file = (int)syscall(SYS_memfd_create, "probing-question", MFD_CLOEXEC);
     if (plan->file < 0)
         return -errno;
     return write(plan->file, plan->question, plan->length) == (ssize_t)plan->length ? 0 : -EIO;

@@ -110,7 +110,7 @@ int pb_events_subscribe(struct pb_events *ev, const struct pb_subscription *to, 
 static bool take_next(struct pb_subscriber *sub)
 {
     struct pb_followed *from = NULL;
-    struct pb_event *next = NULL;
+    struct pb_topic_event *next = NULL;
 
     for (size_t i = 0; i < sub->n; i++) {
         const struct pb_topic *t = sub->at[i].topic;

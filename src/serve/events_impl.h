@@ -18,7 +18,7 @@ struct pb_errands;
 struct pb_follow; /* what can be followed: topics.c */
 
 /* An event as it is sent, shared by all who send it. */
-struct pb_event {
+struct pb_topic_event {
     unsigned refs;
     uint64_t number;
     size_t length;
@@ -29,7 +29,7 @@ struct pb_topic {
     struct pb_topic *next;
     const struct pb_follow *follow;
     char name[96], id[64]; /* id: the process, "" where it is about none */
-    struct pb_event *kept[PB_TOPIC_KEPT];
+    struct pb_topic_event *kept[PB_TOPIC_KEPT];
     size_t nkept;
     unsigned subscribers;
     uint64_t idle_since; /* when the last one left */
@@ -68,7 +68,7 @@ struct pb_subscriber {
     struct pb_subscription to;
     struct pb_followed at[PB_EVENTS_TOPICS];
     size_t n;
-    struct pb_event *sending;
+    struct pb_topic_event *sending;
     size_t sent;
     bool waiting, beat;
     uint64_t heard; /* when something was sent last */
@@ -80,8 +80,8 @@ void *pb_events_run(void *arg);
 /* Has it look again. arg: the events. */
 void pb_events_wake(void *arg);
 /* What a name means, with the id that followed its colon, or "". NULL: nothing. */
-const struct pb_follow *pb_events_find(const char *name, size_t length, const char *id);
-void pb_event_release(struct pb_event *e);
+const struct pb_follow *pb_events_find(const char *name, size_t n, const char *id);
+void pb_event_release(struct pb_topic_event *e);
 /* With the lock held, as is the next. */
 bool pb_subscriber_follows(const struct pb_subscriber *sub, const struct pb_topic *t);
 void pb_subscriber_wake(struct pb_subscriber *sub);

@@ -67,7 +67,7 @@ void pb_events_wake(void *arg)
     (void)!write(ev->wake, &one, sizeof(one));
 }
 
-void pb_event_release(struct pb_event *e)
+void pb_event_release(struct pb_topic_event *e)
 {
     if (e && --e->refs == 0)
         free(e);
@@ -83,7 +83,7 @@ void pb_subscriber_wake(struct pb_subscriber *sub)
     }
 }
 
-static void keep_event(struct pb_topic *t, struct pb_event *e)
+static void keep_event(struct pb_topic *t, struct pb_topic_event *e)
 {
     size_t bytes = e->length, from = t->nkept;
 
@@ -135,10 +135,10 @@ static void publish(struct pb_events *ev, struct pb_topic *t, const char *data, 
 
     uint64_t number = ++ev->numbers;
     _cleanup_free_ char *text = write_event(ev, t, number, data, length, &n);
-    struct pb_event *e = text ? malloc(sizeof(*e) + n) : NULL;
+    struct pb_topic_event *e = text ? malloc(sizeof(*e) + n) : NULL;
     if (!e)
         return;
-    *e = (struct pb_event){.refs = 1, .number = number, .length = n};
+    *e = (struct pb_topic_event){.refs = 1, .number = number, .length = n};
     memcpy(e->text, text, n);
     pthread_mutex_lock(&ev->lock);
     keep_event(t, e);
