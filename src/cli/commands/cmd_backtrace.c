@@ -21,7 +21,7 @@ static const struct pb_option options[] = {
     {0, "merge", NULL, "equal stacks once, the rarest first; with --all over all processes of a job"},
     {0, "no-lines", NULL, "with --merge: stacks are equal also where their line numbers are not"},
     {'w', "watch", NULL, "again and again, until Ctrl-C"},
-    {0, "count", "N", "so many times; after the first only what changed, is new or has ended"},
+    {0, "count", "N", "repeat N times; after the first only threads that changed, are new or have ended"},
     {0, "interval", "TIME", "between two of them (default 1s)"},
     {0, "no-stop", NULL,
      "never stop a thread, not for microseconds; one that runs is then shown without stack"},

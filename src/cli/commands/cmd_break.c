@@ -109,7 +109,7 @@ static const struct pb_option options[] = {
     {0, "log", "TEXT", "do not stop: record TEXT with each hit, \"loss={loss:.3f}\""},
     {0, "on-change", "VAR@FUNCTION", "where this variable of a function changes, instead of a place"},
     {0, "listen", "ADDR", "where clients are served (default 127.0.0.1 and a free port)"},
-    {0, "token", "TOKEN", "what a client must say first; \"-\": a line of stdin has it"},
+    {0, "token", "TOKEN", "what a client must send first; \"-\": read it from stdin"},
     {0, "limit", "TIME", "go on, without the breakpoint, after this long without a client (default 10m)"},
     {0, "duration", "TIME", "end by itself after this long (default: until --stop; before Python 3.12 1m)"},
     {0, "stop", NULL, "take away these breakpoints (FILE:LINE, or the number), or all"},
@@ -121,11 +121,11 @@ const struct pb_command pb_cmd_break = {
     .summary = "stop, or record a text, at a line or where a variable changes",
     .synopsis = "[FILE:LINE [if CONDITION]]",
     .text =
-        "A thread that comes to the line is held, and whoever connects with nc to the address gets a prompt\n"
-        "in its frame, as with pause; who is there before waits for the hit. continue goes on to the next.\n"
+        "A thread that comes to the line is held, and a client that connects with nc to the address gets a\n"
+        "prompt in its frame, as with pause; it may connect before the hit. continue goes on to the next.\n"
         "With --log the program goes on. Hits are rows of python.break_hits. A file that is not loaded yet\n"
         "is waited for. From Python 3.12 on only that function is slower, by its line. Without a place it\n"
-        "lists what there is.",
+        "lists the breakpoints.",
     .example = "probing -t 4711 break train.py:42 if \"loss > 10\"\n"
                "probing -t 4711 break train.py:42 --log \"step={step} loss={loss:.3f}\"\n"
                "probing -t 4711 break --on-change lr@train",

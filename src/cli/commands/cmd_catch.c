@@ -24,8 +24,8 @@ static int run_catch(const struct pb_call *call, struct pb_err *err)
 
 static const struct pb_option options[] = {
     {0, "no-prompt", NULL, "keep the scene and let the program die at once"},
-    {0, "limit", "TIME", "let it go on after this long without a word of a client (default 10m)"},
-    {0, "token", "TOKEN", "what a client must say first; \"-\": a line of stdin has it"},
+    {0, "limit", "TIME", "let it go on after this long without input of a client (default 10m)"},
+    {0, "token", "TOKEN", "what a client must send first; \"-\": read it from stdin"},
     {0, "stop", NULL, "no more: hooks and handlers are given back"},
     {0},
 };
@@ -34,12 +34,13 @@ const struct pb_command pb_cmd_catch = {
     .name = "catch",
     .summary = "keep the scene of a crash, and debug it post mortem",
     .synopsis = "[ADDR]",
-    .text = "An uncaught exception in any thread, and SIGSEGV, SIGBUS, SIGFPE and SIGABRT, leave rows in\n"
-            "python.exceptions and python.crash_frames: the stacks of all threads with their locals. They\n"
-            "can be asked after the process has died. After a Python error the thread is held, and whoever\n"
-            "connects with nc to the address (as for listen) gets a prompt in the frame that failed. What\n"
-            "the program does in such a case (sys.excepthook, faulthandler, handlers of its own) is done\n"
-            "as well. A process of probing stays outside and reads the stacks when a signal strikes.",
+    .text =
+        "An uncaught exception in any thread, and SIGSEGV, SIGBUS, SIGFPE and SIGABRT, leave rows in\n"
+        "python.exceptions and python.crash_frames: the stacks of all threads with their locals. They\n"
+        "can be asked after the process has died. After a Python error the thread is held, and a client\n"
+        "that connects with nc to the address (as for listen) gets a prompt in the frame that failed. What\n"
+        "the program does in such a case (sys.excepthook, faulthandler, handlers of its own) is done\n"
+        "as well. A process of probing stays outside and reads the stacks at a fatal signal.",
     .example = "probing -t 4711 catch\nprobing -t 4711 query \"SELECT * FROM python.exceptions\"",
     .options = options,
     .max_args = 1,

@@ -250,7 +250,7 @@ const struct pb_command pb_cmd_config = {
     .name = "config",
     .summary = "show or change settings",
     .synopsis = "[NAME | NAME=VALUE]...",
-    .text = "With values: sets them in the running process, which is injected where it was not; they hold at "
+    .text = "With values: sets them in the running process (the agent is injected if needed); they hold at "
             "once and "
             "until it\nends. Without: shows every setting, its default, where its value came from (default, "
             "environment, command) and\nwhat it does; of a process that has ended, as it left them; without "

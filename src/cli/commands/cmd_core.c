@@ -37,7 +37,8 @@ const struct pb_command pb_cmd_core = {
     .summary = "the stacks of a process that died, from its core file",
     .synopsis = "FILE [backtrace]",
     .text =
-        "Python stacks with lines and locals, who held the GIL, native frames, and what it died of, from a "
+        "Python stacks with lines and locals, which thread held the GIL, native frames, and what it died of, "
+        "from a "
         "core of the\n"
         "kernel or of gdb (gcore PID). Nothing runs, and no Python or debugger is needed. Code and constants "
         "are not in\n"

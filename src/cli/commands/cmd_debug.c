@@ -74,8 +74,8 @@ static int run_debug(const struct pb_call *call, struct pb_err *err)
 
 static const struct pb_option options[] = {
     {0, "limit", "TIME",
-     "let all go after this long without a word of a client while a thread is stopped (10m)"},
-    {0, "token", "TOKEN", "what a client must name in its launch.json; \"-\": a line of stdin has it"},
+     "let all go after this long without input of a client while a thread is stopped (10m)"},
+    {0, "token", "TOKEN", "what a client must name in its launch.json; \"-\": read it from stdin"},
     {0, "stop", NULL, "stop listening, end the debuggers that came that way, and let all threads go on"},
     {0, "debugpy", NULL, "start debugpy in the process instead, where it is installed"},
     {0, "debugpy-path", "DIR", "the same, with debugpy from that folder"},

@@ -32,7 +32,8 @@ static void add_stacks(struct pb_rows *rows, const struct pb_target *target)
 
     if (pb_source_open(target->pid, &source, &err) < 0) {
         c.state = PB_CHECK_WARN;
-        snprintf(c.found, sizeof(c.found), "cannot be read: no right to trace it, and no agent in it");
+        snprintf(c.found, sizeof(c.found),
+                 "cannot be read: permission denied for ptrace, and no agent in it");
         snprintf(c.remedy, sizeof(c.remedy), "be root, or have an agent injected while that is allowed");
     } else if (source.ops->look) {
         snprintf(c.found, sizeof(c.found), "read through the agent in it, of threads that do not run");
@@ -113,7 +114,7 @@ static void add_kernel(struct pb_rows *rows, const struct pb_target *target)
 
     c.state = schedstat && openat2 ? PB_CHECK_OK : PB_CHECK_WARN;
     if (c.state == PB_CHECK_OK)
-        snprintf(c.found, sizeof(c.found), "has all that is used");
+        snprintf(c.found, sizeof(c.found), "has all features that are used");
     else
         snprintf(c.found, sizeof(c.found), "%s%s%s", schedstat ? "" : "no schedstat: sampling costs more",
                  schedstat || openat2 ? "" : "; ",
@@ -148,9 +149,9 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
 const struct pb_command pb_cmd_doctor = {
     .name = "doctor",
-    .summary = "can this process be probed, and what would lift what stands in the way",
+    .summary = "can this process be probed, and if not, what to do",
     .synopsis = "",
-    .text = "Looks only; nothing is attached. Exit status 1 when something stands in the way.",
+    .text = "Only checks; nothing is attached. Exit status 1 when the process cannot be probed.",
     .example = "probing -t 4711 doctor",
     .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER,
     .run = run,

@@ -219,7 +219,7 @@ const struct pb_command pb_cmd_inspect = {
     .summary = "one object: a tensor with a histogram, a module with its times, any with its fields",
     .synopsis = "EXPRESSION | NAME@FUNCTION",
     .text =
-        "An expression is one as eval knows it; NAME@FUNCTION is a variable of the innermost call of that\n"
+        "An expression is as for eval; NAME@FUNCTION is a variable of the innermost call of that\n"
         "function that runs now, or a path from one. Of a tensor or array: shape, type, device, least, "
         "most,\n"
         "mean, deviation, NaNs and a histogram. Its numbers are read from outside, in pieces: the process\n"

@@ -83,8 +83,8 @@ static int run_pause(const struct pb_call *call, struct pb_err *err)
 
 static const struct pb_option options[] = {
     {0, "all", NULL, "stop every Python thread, not the main thread alone"},
-    {0, "limit", "TIME", "go on after this long without a word of a client (default 10m)"},
-    {0, "token", "TOKEN", "what a client must say first; \"-\": a line of stdin has it"},
+    {0, "limit", "TIME", "go on after this long without input of a client (default 10m)"},
+    {0, "token", "TOKEN", "what a client must send first; \"-\": read it from stdin"},
     {0, "continue", NULL, "let a process go on that is paused"},
     {0},
 };
@@ -94,7 +94,8 @@ const struct pb_command pb_cmd_pause = {
     .summary = "stop the main thread, or all, and serve a prompt in its frame",
     .synopsis = "[ADDR]",
     .text =
-        "The main thread stops between two bytecodes, and whoever connects with nc to the address (as for\n"
+        "The main thread stops between two bytecodes, and a client that connects with nc to the address (as "
+        "for\n"
         "listen) gets a prompt in its frame: locals can be read and assigned; step, next, until, return, "
         "up,\n"
         "down, where, list and continue are as in pdb. Other threads go on, unless --all: then threads and\n"

@@ -92,7 +92,7 @@ static int ask_agent(struct pb_client *client, const struct pb_target *target, c
     pb_frame_put_str(&w, PB_TAG_DATA, order->settings);
     int64_t id = pb_client_request(client, &w, PB_MSG_PROBES);
     if (id == -EMSGSIZE)
-        return pb_fail(err, PB_USAGE, "there is no probe of so long a name");
+        return pb_fail(err, PB_USAGE, "the name of the probe is too long");
     int r = id < 0 ? (int)id : 0;
     while (r == 0) {
         r = pb_client_next(client, &frame, -1);

@@ -52,7 +52,8 @@ const struct pb_command pb_cmd_serve = {
     .text =
         "Serves the processes that you may probe to browsers, curl, Prometheus, go tool pprof, and to\n"
         "`probing -t HOST:PORT/PID` elsewhere. ADDRESS is HOST:PORT, or a port (default: a free one of\n"
-        "127.0.0.1). It prints its address with the token that every request needs. One a user and node: a\n"
+        "127.0.0.1). It prints its address with the token that every request needs. One per user and node: "
+        "a\n"
         "second start says where the first is. /openapi.json describes what it answers. Beyond this machine\n"
         "use --cert and --key, or ssh -L.",
     .example = "probing serve\n"

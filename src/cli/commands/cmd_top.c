@@ -20,7 +20,7 @@
 
 static const struct pb_option options[] = {
     {0, "interval", "TIME", "between two looks at it (default 1s)"},
-    {0, "count", "N", "so many times (default: until q or Ctrl-C; once where it is no terminal)"},
+    {0, "count", "N", "refresh N times (default: until q or Ctrl-C; once if stdout is no terminal)"},
     PB_PROFILE_OPTIONS,
     {0, "interpreter", NULL, "with --native: also the interpreter's own frames (_PyEval_*, ..)"},
     {0},

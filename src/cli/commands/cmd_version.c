@@ -12,7 +12,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 }
 
 const struct pb_command pb_cmd_version = {.name = "version",
-                                          .summary = "the release of this program",
+                                          .summary = "print the release",
                                           .synopsis = "",
                                           .example = "probing version",
                                           .run = run};
