@@ -199,14 +199,14 @@ def test_the_ranks_of_this_machine_need_no_service(tmp_path):
     with jobs.python(code, env={**environment, "RANK": "0"}, start_new_session=True) as first, \
             jobs.python(code, env={**environment, "RANK": "1"}, start_new_session=True) as second:
         try:
-            done = probe("cluster", "attach", "here", "--local", "--match", mark)
+            done = probe("cluster", "attach", "here", "--here", "--match", mark)
             assert done.returncode == 0 and "2 of 2 ranks" in done.stdout, done.stderr
             shown = json.loads(probe("cluster", "show", "here", "--json").stdout)
             assert [row["pid"] for row in shown] == [first.pid, second.pid]
             done = probe("-t", "cluster:here", "backtrace", "--merge")
             assert done.returncode == 0 and "2 ranks, " in done.stdout, done.stderr
             if os.geteuid() == 0:  # a user who does not own the job
-                other = subprocess.run(["setpriv", "--reuid", "65534", "--clear-groups", str(jobs.PROGRAM), "cluster", "attach", "--local", "--match", mark],
+                other = subprocess.run(["setpriv", "--reuid", "65534", "--clear-groups", str(jobs.PROGRAM), "cluster", "attach", "--here", "--match", mark],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60,
                                        env={**os.environ, "XDG_RUNTIME_DIR": ""})
                 assert other.returncode == 1 and not other.stdout, other.stdout

@@ -300,11 +300,11 @@ int pb_cluster_find(const struct pb_call *call, struct pb_cluster *c, struct pb_
     const char *hosts = pb_call_option(call, "hosts"), *services = pb_call_option(call, "services"),
                *slurm = pb_call_option(call, "slurm"), *labels = pb_call_option(call, "kubernetes");
     bool mpi = pb_call_option(call, "mpi"), ray = pb_call_option(call, "ray"),
-         local = pb_call_option(call, "local");
+         local = pb_call_option(call, "here");
 
     if (!!hosts + !!services + !!slurm + !!labels + mpi + ray + local > 1)
         return pb_fail(err, PB_USAGE,
-                       "one of --services, --hosts, --slurm, --mpi, --kubernetes, --ray and --local");
+                       "one of --services, --hosts, --slurm, --mpi, --kubernetes, --ray and --here");
     if (services)
         return find_services(c, services, err);
     if (hosts)

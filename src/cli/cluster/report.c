@@ -70,22 +70,30 @@ void pb_cluster_tell_gone(const bool *gone, size_t size, size_t n)
             n == 1 ? " is" : " are");
 }
 
-/* Which values of a role the ranks of the set have, and which there are at all. */
+/* Which values of a role the ranks of a set have, and which there are at all. */
 struct spread {
+    const char *name;
     uint32_t value; /* one of those in the set */
     size_t of, in;  /* how many different values there are, and in the set */
     bool seen_of[64], seen_in[64];
 };
 
-static bool spread_of(const struct pb_cluster *c, const bool *in, size_t n, const char *name,
-                      struct spread *ret)
+/* All ranks of a job have their roles in one order, as a rule. */
+static int64_t role_at(const struct pb_roles *roles, size_t i, const char *name)
 {
-    *ret = (struct spread){0};
+    return i < roles->n && strcmp(roles->at[i].name, name) == 0 ? roles->at[i].value
+                                                                : pb_roles_get(roles, name);
+}
+
+/* False: a rank has not that role, or it has more values than a person would be told. */
+static bool spread_of(const struct pb_cluster *c, const bool *in, size_t n, size_t role, struct spread *ret)
+{
+    *ret = (struct spread){.name = c->ranks[0].roles.at[role].name};
     for (size_t i = 0; i < c->nranks; i++) {
         const struct pb_cluster_rank *r = &c->ranks[i];
-        int64_t value = pb_roles_get(&r->roles, name);
+        int64_t value = role_at(&r->roles, role, ret->name);
         if (value < 0 || value >= 64)
-            return false; /* a rank without the role, or more values than a person would be told */
+            return false;
         ret->of += !ret->seen_of[value];
         ret->seen_of[value] = true;
         if ((size_t)r->rank >= n || !in[r->rank])
@@ -94,37 +102,34 @@ static bool spread_of(const struct pb_cluster *c, const bool *in, size_t n, cons
         ret->seen_in[value] = true;
         ret->value = (uint32_t)value;
     }
-    return true;
+    return ret->in > 0 && ret->of > 1;
 }
 
 void pb_cluster_common_role(const struct pb_cluster *c, const bool *in, size_t n, char *ret, size_t size)
 {
-    const struct pb_roles *roles = c->nranks ? &c->ranks[0].roles : NULL;
-    size_t at = 0, told = 0, members = 0, fitting = 0;
-    struct spread s;
+    struct spread shared[PB_ROLES], s;
+    size_t index[PB_ROLES], nshared = 0, at = 0, members = 0, fitting = 0;
 
     ret[0] = '\0';
-    for (size_t i = 0; roles && i < roles->n && at < size; i++) {
-        if (!spread_of(c, in, n, roles->at[i].name, &s) || !s.in)
+    for (size_t i = 0; c->nranks && i < c->ranks[0].roles.n && at < size; i++) {
+        if (!spread_of(c, in, n, i, &s) || (s.in > 1 && s.in < s.of))
             continue;
-        const char *between = at ? ", " : "";
-        if (s.in == 1 && s.of > 1) {
-            at += (size_t)snprintf(ret + at, size - at, "%s%s=%u", between, roles->at[i].name, s.value);
-            told++;
-        } else if (s.in == s.of && s.of > 1) {
-            at += (size_t)snprintf(ret + at, size - at, "%sall %s", between, roles->at[i].name);
+        at += (size_t)(s.in == 1 ? snprintf(ret + at, size - at, "%s%s=%u", at ? ", " : "", s.name, s.value)
+                                 : snprintf(ret + at, size - at, "%sall %s", at ? ", " : "", s.name));
+        if (s.in == 1) {
+            index[nshared] = i;
+            shared[nshared++] = s;
         }
     }
-    if (!told) { /* all of everything is no role that they share */
+    if (!nshared) { /* all of everything is no role that they share */
         ret[0] = '\0';
         return;
     }
     /* It is shared by these ranks, but is it theirs alone? Otherwise it explains less than it seems to. */
     for (size_t i = 0; i < c->nranks; i++) {
         bool fits = true;
-        for (size_t k = 0; k < roles->n; k++)
-            if (spread_of(c, in, n, roles->at[k].name, &s) && s.in == 1 && s.of > 1)
-                fits = fits && pb_roles_get(&c->ranks[i].roles, roles->at[k].name) == s.value;
+        for (size_t k = 0; fits && k < nshared; k++)
+            fits = role_at(&c->ranks[i].roles, index[k], shared[k].name) == shared[k].value;
         fitting += fits;
         members += (size_t)c->ranks[i].rank < n && in[c->ranks[i].rank];
     }

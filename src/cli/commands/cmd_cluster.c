@@ -20,7 +20,7 @@ static const struct pb_option options[] = {
     {0, "kubernetes", "LABELS", "pods with these labels, by kubectl exec"},
     {0, "ray", NULL,
      "the nodes of the Ray cluster, by a task on each (default: RAY_ADDRESS, where that is set)"},
-    {0, "local", NULL, "the ranks of this machine (torchrun); the default where nothing else is found"},
+    {0, "here", NULL, "the ranks of this machine (torchrun); the default where nothing else is found"},
     {0, "match", "VARIABLE=VALUE", "ranks with this in their environment (default: all of yours)"},
     {0, "roles", "LAYOUT", "roles by rank: tp=4,pp=2,dp=*, the first changes fastest"},
     {0, "launcher", "WORDS", "in place of ssh, srun, kubectl or python3: ssh -F FILE"},

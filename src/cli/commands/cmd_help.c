@@ -15,7 +15,7 @@ static const struct {
     {"profiles", "flamegraph record"},
     {"run code in it", "launch eval execute repl listen pause catch trace watch break debug inject detach"},
     {"what it has recorded", "query tables probes export archive report"},
-    {"from elsewhere", "serve"},
+    {"from elsewhere", "serve cluster"},
     {"settings and help", "config version help"},
 };
 
