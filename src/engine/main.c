@@ -162,9 +162,19 @@ static int read_request(struct pb_wire *m, struct pb_engine_request *q, struct p
     uint32_t flags = pb_wire_u32(m);
     q->no_agent = flags & PB_SQL_NO_AGENT;
     q->progress = flags & PB_SQL_WANTS_PROGRESS;
+    q->plan = flags & PB_SQL_PLAN;
+    q->whole = flags & PB_SQL_WHOLE;
+    q->over = flags & PB_SQL_OVER;
+    q->now_us = pb_wire_u64(m);
+    q->cap = pb_wire_u64(m);
+    q->in = m;
     uint32_t n = pb_wire_u32(m), taken = 0;
-    if (!pb_wire_ok(m) || n > PB_SQL_MAX_SOURCES)
+    if (!pb_wire_ok(m) || n > PB_SQL_MAX_SOURCES || (n && (q->plan || q->over)))
         return -EBADMSG;
+    if (q->plan || q->over) {
+        q->sql = pb_wire_text(m, &q->length);
+        return pb_wire_ok(m) && q->sql ? 0 : -EBADMSG;
+    }
     struct pb_cat_source *sources = calloc(n + 1, sizeof(*sources));
     if (!sources)
         return -ENOMEM;

@@ -27,15 +27,44 @@ struct pb_sql_source {
     const struct pb_archive_run *more[PB_LIVE_MORE]; /* archived rows of recordings of it: live.more */
 };
 
+/* What one node sent of one table: COLUMNS and BATCH frames (sent.h). */
+struct pb_sql_sent {
+    unsigned table;
+    const char *node;
+    const struct pb_sql_rank {
+        int32_t rank;
+        const char *role; /* NULL: it has none */
+    } * ranks;
+    unsigned nranks;
+    const uint8_t *frames;
+    size_t size;
+};
+
+/* A query over rows that nodes sent, instead of sources. */
+struct pb_sql_over {
+    const struct pb_sql_table {
+        const char *schema, *name; /* schema "": main */
+        const char *select;        /* of the asking side's own tables: where its rows come from */
+    } * tables, *own;
+    unsigned ntables, nown;
+    const struct pb_sql_sent *sent;
+    unsigned nsent;
+};
+
 struct pb_sql_query {
     const char *sql;
     size_t length;
     const struct pb_sql_source *sources;
     unsigned nsources;
-    const char *archive;     /* folder of the archive, links resolved; NULL: nothing is archived */
-    bool no_agent;           /* no process is probed, which explains empty tables */
-    unsigned timeout_ms;     /* 0: none */
-    bool progress;           /* send progress events, several times a second */
+    const char *archive;            /* folder of the archive, links resolved; NULL: nothing is archived */
+    bool no_agent;                  /* no process is probed, which explains empty tables */
+    unsigned timeout_ms;            /* 0: none */
+    bool progress;                  /* send progress events, several times a second */
+    bool plan;                      /* the result is the plan of the statements over many nodes: see plan.h */
+    bool whole;                     /* in which no aggregate is split */
+    uint64_t cap;                   /* and a node sends no more rows of a table than that */
+    const struct pb_sql_over *over; /* NULL: over the sources */
+    uint64_t now_us;         /* of a plan and a query over such: what now() is, microseconds after 1970 */
     struct pb_cancel cancel; /* stops the query: -ECANCELED */
 };
 

@@ -11,6 +11,7 @@
  *   broker: LIVE                        one arena for each source, in memory
  *   worker: WHICH(table, times, last)   which archived files belong to it? Before its snapshot, and after
  *   broker: FILES                       their paths below the folder, by source
+ *   broker: TABLE, COLUMNS, BATCH...    rows of a node, where the request is over such; DONE after the last
  *   worker: COLUMNS, BATCH...           for each statement: the types, then rows (cells.h)
  *   worker: NOTE                        a sentence for a person
  *   worker: PROGRESS                    now and then where it was asked for: rows scanned, rows there are
@@ -26,14 +27,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PB_SQL_VERSION     3u
+#define PB_SQL_VERSION     4u
 #define PB_SQL_FDS_AT_ONCE 250       /* the kernel's limit is 253 */
 #define PB_SQL_MAX_SOURCES (1 << 20) /* mostly archived runs, without a descriptor */
 #define PB_SQL_MAX_MESSAGE (64u << 20)
 #define PB_SQL_MAX_TEXT    (4u << 20) /* of the statements, in bytes */
 
 /* Flags of a REQUEST. */
-enum pb_sql_flags { PB_SQL_NO_AGENT = 1, PB_SQL_WANTS_PROGRESS = 2 };
+enum pb_sql_flags {
+    PB_SQL_NO_AGENT = 1,
+    PB_SQL_WANTS_PROGRESS = 2,
+    PB_SQL_PLAN = 4,  /* the plan of the statements over many nodes is the result */
+    PB_SQL_WHOLE = 8, /* in which no aggregate is split */
+    PB_SQL_OVER = 16, /* there are no sources; rows of nodes follow: TABLE, COLUMNS, BATCH..., and DONE */
+};
 
 enum pb_sql_message {
     PB_SQL_HELLO = 1,
@@ -52,6 +59,7 @@ enum pb_sql_message {
     PB_SQL_LOCK,
     PB_SQL_FDS,
     PB_SQL_MERGE,
+    PB_SQL_TABLE,
     PB_SQL_MESSAGE_END
 };
 

@@ -107,7 +107,11 @@
     F(appender_create)                                                                                       \
     F(appender_end_row)                                                                                      \
     F(appender_destroy)                                                                                      \
-    F(appender_error)
+    F(appender_error)                                                                                        \
+    F(appender_create_ext)                                                                                   \
+    F(append_data_chunk)                                                                                     \
+    F(create_data_chunk)                                                                                     \
+    F(create_decimal_type)
 
 #define PB_DUCK_FIELD(name) __typeof__(duckdb_##name) *name;
 struct pb_duck {

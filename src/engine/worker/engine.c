@@ -8,6 +8,8 @@
 #include "engine/worker/archive_scan.h"
 #include "engine/worker/escape.h"
 #include "engine/worker/hints.h"
+#include "engine/worker/over.h"
+#include "engine/worker/plan.h"
 #include "engine/worker/scan.h"
 
 #include <errno.h>
@@ -350,13 +352,18 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
     int r = check_text(q->sql, q->length, err);
     if (r == 0)
         r = split_statements(q->sql, q->length, &s, err);
+    if (r == 0 && q->plan) {
+        r = pb_plan_send(e, s.at, s.n, err);
+        release_statements(&s);
+        return r;
+    }
     if (r == 0)
-        r = pb_views_sync(e, err);
+        r = q->over ? pb_over_begin(e, err) : pb_views_sync(e, err);
     if (r == 0 && asks_for_comments(&s))
         r = pb_views_comment(e, err);
     e->several = s.n > 1;
     e->single = s.n == 1;
-    for (size_t i = 0; r == 0 && i < s.n; i++)
+    for (size_t i = 0; r == 0 && !q->over && i < s.n; i++)
         pb_prepare_statement(e, s.at[i]);
     if (r == 0)
         r = pb_prepare_tables(e, err);
@@ -429,6 +436,8 @@ int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request)
     set_busy(e, false);
     /* There may be no transaction to roll back; other errors are found by the next statement. */
     pb_engine_do(e, "ROLLBACK", NULL);
+    if (request->over)
+        pb_over_end(e);
     int sent = r == -ETIMEDOUT || r == -EPIPE || r == -ECONNRESET ? r : send_end(e, r, &err);
     pb_scan_begin(NULL);
     set_request(e, NULL);

@@ -43,6 +43,8 @@ struct pb_engine {
     unsigned threads;
     char *archive; /* the folder of the archive; NULL: none */
     struct pb_wire out;
+    char *functions;          /* of single values, that always give the same: a name a line; see plan.c */
+    char *over_views;         /* statements that drop what over.c has made and no catalog knows; NULL: none */
     pthread_mutex_t stopping; /* guards busy and stopped; held while DuckDB is interrupted */
     bool busy;                /* a statement of the request runs, which may be interrupted */
     bool stopped;             /* it was interrupted */
@@ -64,6 +66,9 @@ int pb_engine_receive(struct pb_engine *e, struct pb_wire *m);
 /* The statement's syntax tree as JSON, from malloc. */
 int pb_engine_tree(struct pb_engine *e, const char *sql, char **ret);
 
+/* The statement "SELECT expression", of malloc, from the expression's syntax tree. */
+int pb_engine_print(struct pb_engine *e, const char *expression, size_t length, char **ret);
+
 void pb_engine_note(struct pb_engine *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* views.c: updates the views to the catalog, with ENUMs where the snapshot has them. */
@@ -71,6 +76,9 @@ int pb_views_sync(struct pb_engine *e, struct pb_err *err);
 int pb_views_use_archive(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err);
 int pb_views_use_enums(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err);
 int pb_views_comment(struct pb_engine *e, struct pb_err *err);
+
+/* Whether the catalog has a view of that name, which is made again by the next request. */
+bool pb_views_forget(struct pb_engine *e, const char *schema, const char *name);
 
 /* prepare.c: finds the tables that a statement reads, their time ranges, and takes their snapshots. */
 void pb_prepare_statement(struct pb_engine *e, const char *sql);

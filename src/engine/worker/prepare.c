@@ -36,18 +36,27 @@ static const char *time_column(void *arg, const char *schema, const char *table)
     "\"aggregate_handling\":\"STANDARD_HANDLING\",\"having\":null,\"sample\":null,\"qualify\":null},"        \
     "\"named_param_map\":[]}]}"
 
-static int evaluate_constant(void *arg, const char *expression, size_t length, int64_t *ret)
+int pb_engine_print(struct pb_engine *e, const char *expression, size_t length, char **ret)
 {
-    struct pb_engine *e = arg;
-    _cleanup_free_ char *tree = NULL, *text = NULL, *sql = NULL, *value = NULL;
+    _cleanup_free_ char *tree = NULL;
 
+    *ret = NULL;
     if (asprintf(&tree, "%s%.*s%s", TREE_HEAD, (int)length, expression, TREE_TAIL) < 0) {
         tree = NULL;
         return -ENOMEM;
     }
-    int r = pb_engine_ask(e, "SELECT json_deserialize_sql($1::JSON)", tree, strlen(tree), &text, NULL);
-    if (r < 0 || !text)
-        return r < 0 ? r : -EINVAL;
+    int r = pb_engine_ask(e, "SELECT json_deserialize_sql($1::JSON)", tree, strlen(tree), ret, NULL);
+    return r < 0 ? r : *ret ? 0 : -EINVAL;
+}
+
+static int evaluate_constant(void *arg, const char *expression, size_t length, int64_t *ret)
+{
+    struct pb_engine *e = arg;
+    _cleanup_free_ char *text = NULL, *sql = NULL, *value = NULL;
+
+    int r = pb_engine_print(e, expression, length, &text);
+    if (r < 0)
+        return r;
     if (asprintf(&sql, "SELECT epoch_ns(CAST((%s) AS TIMESTAMP))::VARCHAR", text) < 0) {
         sql = NULL;
         return -ENOMEM;

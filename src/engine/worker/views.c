@@ -116,6 +116,15 @@ int pb_views_sync(struct pb_engine *e, struct pb_err *err)
     return r;
 }
 
+bool pb_views_forget(struct pb_engine *e, const char *schema, const char *name)
+{
+    struct pb_engine_view *v = find_view(e, schema, name);
+
+    if (v)
+        v->signature = 0;
+    return v;
+}
+
 /* For this request only: the next one recreates the view. */
 int pb_views_use_archive(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
 {
