@@ -1,0 +1,41 @@
+/* query: SQL over all ranks of a cluster: planned, asked of every node, and run over what came.
+ *
+ * Opening it plans the statements, asks the nodes until the deadline and hands their rows to a worker here;
+ * then it is pulled event by event as any query. rank, node and role lead every table; cluster.nodes,
+ * cluster.ranks and cluster.clocks are tables of the asking side. An answer that lies costs its node, and
+ * nobody else. */
+#pragma once
+
+#include "cluster/ask.h"
+#include "engine/caller/broker.h"
+
+struct pb_cluster_query;
+
+struct pb_cluster_query_request {
+    const struct pb_selection *selection;
+    const char *sql; /* must live until the query is closed */
+    size_t length;
+    unsigned deadline_ms; /* of the nodes; 0: 5 s */
+    unsigned timeout_ms;  /* of the statements over what came; 0: none */
+    uint64_t cap;         /* rows of a table that a node sends; 0: a million */
+    struct pb_cancel cancel;
+};
+
+/* c must live until the query is closed. */
+int pb_cluster_query_open(const struct pb_cluster *c, const struct pb_cluster_query_request *request,
+                          struct pb_cluster_query **ret, struct pb_err *err);
+
+/* As pb_sql_next: notes of the nodes come first. */
+int pb_cluster_query_next(struct pb_cluster_query *q, struct pb_sql_event *ret, struct pb_err *err);
+
+/* What each node did. */
+const struct pb_cluster_result *pb_cluster_query_result(const struct pb_cluster_query *q);
+
+struct pb_cluster_query_stats {
+    uint64_t rows, bytes; /* that the nodes sent */
+    bool split;           /* groups travelled instead of rows */
+    unsigned rounds;      /* questions that were asked of the nodes */
+};
+struct pb_cluster_query_stats pb_cluster_query_stats_of(const struct pb_cluster_query *q);
+
+void pb_cluster_query_close(struct pb_cluster_query *q);
