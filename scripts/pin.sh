@@ -24,6 +24,11 @@ done
     requirements/soak.in -o "$tmp/soak.txt"
 { head_line soak; cat "$tmp/soak.txt"; } >requirements/soak.txt
 
+# Beside the packages of the tests, whose versions they have to take.
+"$tmp/venv/bin/uv" pip compile -q --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
+    -c requirements/test.txt requirements/clients.in -o "$tmp/clients.txt"
+{ head_line clients; cat "$tmp/clients.txt"; } >requirements/clients.txt
+
 python3.11 -m pip download -q -r requirements/torch.in -d "$tmp/torch"
 {
     head_line torch

@@ -52,7 +52,7 @@ sets_for() {
     case $1 in
     build) echo build ;;
     test) echo build test sql wheel torch harm debugpy ;;
-    soak) echo soak ;;
+    soak) echo soak clients ;;
     bench) echo build bench ;;
     demo) echo build torch ;;
     wheel) echo build wheel ;;

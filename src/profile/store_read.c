@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "control/rundir.h"
 #include "profile/intern.h"
 #include "profile/store.h"
 #include "profile/store_columns.h"
@@ -99,27 +101,31 @@ static bool lists_pid(const char *list, const char *pid)
     return false;
 }
 
-/* Whether a run is a recording of that process. */
-static bool is_recording_of(const struct pb_run_info *run, const char *pid)
+/* Whether a run is a recording of that process. The folder's name has the start of the first one recorded. */
+static bool is_recording_of(const struct pb_run_info *run, const struct pb_run_id *id)
 {
-    char text[4096];
+    char text[4096], pid[24], of[64];
 
+    snprintf(pid, sizeof(pid), "%d", (int)id->pid);
+    snprintf(of, sizeof(of), PB_RUNDIR_OF "%d-%" PRIu64, (int)id->pid, id->start_time);
+    if (id->start_time && !strstr(run->path, of))
+        return false;
     return strcmp(pb_run_get(run, "recorded_pid", text, sizeof(text)), pid) == 0 ||
            lists_pid(pb_run_get(run, "recorded_pids", text, sizeof(text)), pid);
 }
 
 /* The newest recording of that process. */
-static int find_recording(const char *pid, char *ret, size_t size, struct pb_err *err)
+static int find_recording(const struct pb_run_id *id, char *ret, size_t size, struct pb_err *err)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
 
     int r = pb_runs_scan(&runs, err);
     for (size_t i = 0; r == 0 && i < runs.n; i++)
-        if (is_recording_of(&runs.at[i], pid)) {
+        if (is_recording_of(&runs.at[i], id)) {
             snprintf(ret, size, "%s", runs.at[i].path);
             return 0;
         }
-    return r < 0 ? r : pb_fail(err, -ENOENT, "there is no recording of process %s", pid);
+    return r < 0 ? r : pb_fail(err, -ENOENT, "there is no recording of process %d", (int)id->pid);
 }
 
 static int column(const struct pb_table_info *t, const char *name, enum pb_type type)
@@ -430,10 +436,13 @@ int pb_store_read(const char *name, int64_t since, int64_t until, struct pb_prof
     _cleanup_(reading_done) struct reading r = {
         .p = p, .since = since, .until = until, .budget.left = STACKS_BYTES};
     char path[256], why[PB_WHY_SIZE];
+    struct pb_run_id id = {0};
 
     snprintf(path, sizeof(path), "%s", name);
-    if (strspn(name, "0123456789") == strlen(name)) {
-        int found = find_recording(name, path, sizeof(path), err);
+    if (strspn(name, "0123456789") == strlen(name))
+        id.pid = (pid_t)strtol(name, NULL, 10);
+    if (id.pid || pb_run_id_parse(name, &id) == 0) {
+        int found = find_recording(&id, path, sizeof(path), err);
         if (found < 0)
             return found;
     }

@@ -72,7 +72,8 @@ enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const
 }
 
 /* A text that a function writes. */
-struct MHD_Response *pb_answer_written(void (*write_it)(FILE *out, bool read_only), bool read_only)
+struct MHD_Response *pb_answer_written(void (*write_it)(FILE *out, const struct pb_offer *o),
+                                       const struct pb_offer *o)
 {
     char *text = NULL;
     size_t size = 0;
@@ -80,7 +81,7 @@ struct MHD_Response *pb_answer_written(void (*write_it)(FILE *out, bool read_onl
 
     if (!out)
         return NULL;
-    write_it(out, read_only);
+    write_it(out, o);
     fclose(out);
     return MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
 }

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+struct pb_offer;
+
 /* Sends the response and gives it up; NULL: out of memory, which ends the connection. type: its Content-Type,
  * or NULL. */
 enum MHD_Result pb_answer(struct MHD_Connection *c, unsigned status, struct MHD_Response *response,
@@ -16,4 +18,5 @@ enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const
                                 const char *allowed);
 
 /* A text that a function writes. NULL: out of memory. */
-struct MHD_Response *pb_answer_written(void (*write_it)(FILE *out, bool read_only), bool read_only);
+struct MHD_Response *pb_answer_written(void (*write_it)(FILE *out, const struct pb_offer *o),
+                                       const struct pb_offer *o);

@@ -38,7 +38,7 @@ static void put_param(FILE *out, const struct pb_param *p)
         fputs(",\"schema\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":1024}}", out);
 }
 
-static void put_params(FILE *out, const struct pb_route *r)
+static void put_params(FILE *out, const struct pb_offer *o, const struct pb_route *r)
 {
     fputs("\"parameters\":[{\"name\":\"format\",\"in\":\"query\",\"description\":\"the form of the "
           "answer\",\"schema\":{\"enum\":[",
@@ -57,30 +57,52 @@ static void put_params(FILE *out, const struct pb_route *r)
               out);
     for (const struct pb_param *p = r->params; p && p->name; p++)
         put_param(out, p);
-    if (r->flags & PB_ROUTE_TARGET) {
+    if (strstr(r->path, "{file}"))
+        fputs(",{\"name\":\"file\",\"in\":\"path\",\"required\":true,\"description\":\"its "
+              "name\",\"schema\":{\"type\":\"string\",\"pattern\":\"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$\"}}",
+              out);
+    if (r->flags & PB_ROUTE_TARGET)
         put_param(out, &(struct pb_param){"target", NULL, PB_PARAM_TEXT, 0, 0,
-                                          "a pid, the id of a run, or part of a command line", false});
+                                          "a pid, the id of a run, or part of a command line",
+                                          r->flags & PB_ROUTE_ONE && !o->target});
+    if (r->flags & PB_ROUTE_ALL)
         put_param(out,
                   &(struct pb_param){"all", NULL, PB_PARAM_FLAG, 0, 0,
                                      "every process that target matches, or the workers below it", false});
-    }
     fputs("]", out);
 }
 
-static void put_operation(FILE *out, const struct pb_route *r)
+/* A text with something in it and no NUL, which a command's words and SQL cannot have. */
+#define TEXT "{\"type\":\"string\",\"pattern\":\"^[^\\\\u0000]*[^\\\\s;\\\\u0000][^\\\\u0000]*$\"}"
+#define EXPR "\"required\":[\"expr\"],\"properties\":{\"expr\":" TEXT "}"
+
+static void put_body(FILE *out, const struct pb_route *r)
 {
-    fprintf(out, "\"%c%s\":{\"summary\":", r->method[0] | 0x20, strcmp(r->method, "GET") == 0 ? "et" : "ost");
+    const char *type = "application/json", *schema = NULL;
+
+    if (r->flags & PB_ROUTE_SQL)
+        schema =
+            "{\"type\":\"object\",\"anyOf\":[{" EXPR
+            "},{\"required\":[\"payload\"],\"properties\":{\"payload\":{\"type\":\"object\"," EXPR "}}}]}";
+    else if (r->flags & PB_ROUTE_MCP)
+        schema = "{\"type\":\"object\"}";
+    else if (r->flags & (PB_ROUTE_STDIN | PB_ROUTE_ARGUMENT))
+        type = "text/plain", schema = TEXT;
+    if (schema)
+        fprintf(out, ",\"requestBody\":{\"required\":true,\"content\":{\"%s\":{\"schema\":%s}}}", type,
+                schema);
+}
+
+static void put_operation(FILE *out, const struct pb_offer *o, const struct pb_route *r)
+{
+    putc('"', out);
+    for (const char *c = r->method; *c; c++)
+        putc(*c | 0x20, out);
+    fputs("\":{\"summary\":", out);
     put_string(out, r->summary);
     fputs(",", out);
-    put_params(out, r);
-    if (r->flags & (PB_ROUTE_SQL | PB_ROUTE_MCP))
-        fputs(",\"requestBody\":{\"required\":true,\"content\":{\"application/json\":{\"schema\":{\"type\":"
-              "\"object\"}}}}",
-              out);
-    else if (r->flags & (PB_ROUTE_STDIN | PB_ROUTE_ARGUMENT))
-        fputs(",\"requestBody\":{\"required\":true,\"content\":{\"text/"
-              "plain\":{\"schema\":{\"type\":\"string\",\"minLength\":1}}}}",
-              out);
+    put_params(out, o, r);
+    put_body(out, r);
     fputs(",\"responses\":{\"200\":{\"description\":\"what was asked for\",\"content\":{", out);
     for (const struct pb_form *f = r->forms; f->name; f++) {
         bool shown = false; /* two forms may have one type */
@@ -94,7 +116,7 @@ static void put_operation(FILE *out, const struct pb_route *r)
           out);
 }
 
-void pb_openapi_write(FILE *out, bool read_only)
+void pb_openapi_write(FILE *out, const struct pb_offer *o)
 {
     const char *before = NULL;
 
@@ -102,8 +124,8 @@ void pb_openapi_write(FILE *out, bool read_only)
           "processes of a node.\",\"version\":\"" PROBING_VERSION "\"},"
           "\"security\":[{\"token\":[]}],\"paths\":{",
           out);
-    for (const struct pb_route *r = pb_routes; r->method; r++) {
-        if (read_only && r->flags & PB_ROUTE_CHANGES)
+    for (const struct pb_route *r = NULL; (r = pb_route_next(r));) {
+        if (!pb_route_is_offered(o, r))
             continue;
         bool same = before && strcmp(before, r->path) == 0; /* methods of a path stand together */
         fputs(same ? "," : before ? "}," : "", out);
@@ -111,7 +133,7 @@ void pb_openapi_write(FILE *out, bool read_only)
             put_string(out, r->path);
             fputs(":{", out);
         }
-        put_operation(out, r);
+        put_operation(out, o, r);
         before = r->path;
     }
     fputs("}},\"components\":{\"securitySchemes\":{\"token\":{\"type\":\"http\",\"scheme\":\"bearer\"}},"
@@ -205,10 +227,12 @@ static void put_samples(FILE *out, const char *metric, const char *kind, const c
     free(copy);
 }
 
-void pb_metrics_write(const char *printed, size_t length, const char *chosen, FILE *out)
+bool pb_metrics_write(const char *printed, size_t length, const char *form, FILE *out)
 {
     put_samples(out, "probing_process_resident_bytes", "gauge", "Memory of the process in RAM.", "memory_mb",
                 1024 * 1024, printed, length);
     put_samples(out, "probing_process_uptime_seconds", "gauge", "How long the process runs.", "uptime", 1,
                 printed, length);
+    fputs(strcmp(form, "openmetrics") == 0 ? "# EOF\n" : "", out);
+    return true;
 }

@@ -25,31 +25,31 @@ struct listener {
 
 /* --- what needs no command --- */
 
-static void write_index(FILE *out, bool read_only)
+static void write_index(FILE *out, const struct pb_offer *o)
 {
     fputs("Probing: what the processes of this node are doing. /openapi.json describes the rest.\n\n", out);
     fputs(pb_page_missing(), out);
-    for (const struct pb_route *r = pb_routes; r->method; r++)
-        if (!(read_only && r->flags & PB_ROUTE_CHANGES))
-            fprintf(out, "%-4s %-34s %s\n", r->method, r->path, r->summary);
+    for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
+        if (pb_route_is_offered(o, r))
+            fprintf(out, "%-6s %-34s %s\n", r->method, r->path, r->summary);
 }
 
-static void write_health(FILE *out, bool read_only)
+static void write_health(FILE *out, const struct pb_offer *o)
 {
-    (void)read_only;
+    (void)o;
     fputs("{\"status\":\"ok\"}\n", out);
 }
 
-static void write_ready(FILE *out, bool read_only)
+static void write_ready(FILE *out, const struct pb_offer *o)
 {
-    (void)read_only;
+    (void)o;
     fputs("{\"status\":\"ready\"}\n", out);
 }
 
 /* What is answered without a command. MHD_NO: nothing of that. */
 static const struct {
     const char *path, *type;
-    void (*write_it)(FILE *out, bool read_only);
+    void (*write_it)(FILE *out, const struct pb_offer *o);
 } fixed[] = {{"/", "text/plain; charset=utf-8", write_index},
              {"/health", "application/json", write_health},
              {"/ready", "application/json", write_ready},
@@ -98,10 +98,10 @@ static enum MHD_Result dispatch(struct pb_request *q, const char *path, const ch
         return answered;
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
         if (strcmp(fixed[i].path, path) == 0)
-            return reads ? pb_answer(q->connection, 200,
-                                     pb_answer_written(fixed[i].write_it, q->s->read_only), fixed[i].type)
+            return reads ? pb_answer(q->connection, 200, pb_answer_written(fixed[i].write_it, &q->s->offer),
+                                     fixed[i].type)
                          : pb_answer_error(q->connection, 405, "this can only be read", "GET, HEAD");
-    if (strcmp(path, "/api/v1/command") == 0 && !q->s->read_only) {
+    if (strcmp(path, "/api/v1/command") == 0 && !q->s->offer.read_only) {
         const char *to = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, "Upgrade");
         if (!reads || !to || strcasecmp(to, "probing-command") != 0)
             return pb_answer_error(q->connection, 426, "this is for `probing -t HOST:PORT`", NULL);
@@ -111,12 +111,15 @@ static enum MHD_Result dispatch(struct pb_request *q, const char *path, const ch
             MHD_destroy_response(response);
         return r;
     }
-    q->route = pb_route_find(method, path, q->s->read_only, q->id, allowed);
+    q->route = pb_route_find(method, path, &q->s->offer, q->id, allowed);
     if (!q->route && allowed[0])
         return pb_answer_error(q->connection, 405, "this path has other methods", allowed);
     if (!q->route)
         return pb_answer_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
                                NULL);
+    if (q->route->flags & PB_ROUTE_CORES && !q->route->words)
+        return pb_answer(q->connection, 200, pb_answer_written(pb_home_write_cores, &q->s->offer),
+                         "application/json");
     if (q->route->flags & PB_ROUTE_MCP)
         return pb_request_run_mcp(q);
     return q->route->flags & PB_ROUTE_EVENTS ? start_events(q) : pb_request_run(q);

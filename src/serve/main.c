@@ -1,6 +1,7 @@
 /* probing-serve: everything that is known of a node's processes at one address. `probing serve` starts it.
  *
- * probing-serve [-b] [-r] [-m] [-a TARGET] [-T TOKENFILE] [-c CERT -k KEY] [-n NAME]... [ADDRESS]
+ * probing-serve [-b] [-r] [-m] [-a TARGET] [-T TOKENFILE] [-c CERT -k KEY] [-C CORES] [-n NAME]...
+ * [ADDRESS]
  * probing-serve --status | --stop */
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -273,19 +274,22 @@ static int take_options(int argc, char **argv, struct options *o, struct pb_serv
     }
     if (o->status || o->stop)
         return 0;
-    while ((option = getopt(argc, argv, "brma:T:c:k:n:")) >= 0)
+    while ((option = getopt(argc, argv, "brma:T:c:k:n:C:")) >= 0)
         switch (option) {
         case 'b':
             o->background = true;
             break;
         case 'r':
-            s->read_only = true;
+            s->offer.read_only = true;
             break;
         case 'm':
             s->mcp_changes = true;
             break;
         case 'a':
-            s->target = optarg;
+            s->offer.target = optarg;
+            break;
+        case 'C':
+            s->offer.cores = optarg;
             break;
         case 'T':
             o->token_file = optarg;

@@ -7,11 +7,13 @@
 #include "print/records.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,8 +37,7 @@ int pb_original_sql(const char *body, size_t length, char **ret, struct pb_err *
         r = -EBADMSG;
     if (r < 0)
         return pb_fail(err, r, r == -ENOMEM ? "out of memory" : "the body is no JSON");
-    uint32_t at = pb_json_get(&j, 1, "payload");
-    at = at ? at : 1;
+    uint32_t payload = pb_json_get(&j, 1, "payload"), at = pb_json_get(&j, payload, "expr") ? payload : 1;
     uint32_t expr = pb_json_get(&j, at, "expr");
     if (!expr || j.nodes[expr].kind != '"' || pb_json_text(&j, expr, sql, length + 1) <= 0)
         return pb_fail(err, -EBADMSG, "the body has no expr, the SQL");
@@ -203,7 +204,7 @@ static void put_wrapped(FILE *out, const char *printed, size_t length, const cha
     free(frame);
 }
 
-void pb_original_message(const char *printed, size_t length, const char *chosen, FILE *out)
+bool pb_original_message(const char *printed, size_t length, const char *chosen, FILE *out)
 {
     fprintf(out,
             "{\"version\":{\"major\":0,\"minor\":1,\"patch\":0},\"message_id\":null,\"timestamp\":%" PRId64
@@ -211,76 +212,89 @@ void pb_original_message(const char *printed, size_t length, const char *chosen,
             now_us());
     put_wrapped(out, printed, length, "{\"DataFrame\":", "}", "\"Nil\"");
     fputs("}\n", out);
+    return true;
 }
 
-void pb_original_dto(const char *printed, size_t length, const char *chosen, FILE *out)
+bool pb_original_dto(const char *printed, size_t length, const char *chosen, FILE *out)
 {
     fputs("{\"payload\":", out);
     put_wrapped(out, printed, length, "{\"type\":\"DataFrame\",\"value\":", "}", "{\"type\":\"Nil\"}");
     fprintf(out, ",\"timestamp\":%" PRId64 ",\"success\":true,\"message\":null}\n", now_us());
+    return true;
 }
 
-void pb_original_cluster(const char *printed, size_t length, const char *chosen, FILE *out)
+bool pb_original_cluster(const char *printed, size_t length, const char *chosen, FILE *out)
 {
     fputs("{\"dataframe\":", out);
     put_wrapped(out, printed, length, "", "", "null");
     fputs(",\"meta\":{\"nodes_queried\":1,\"nodes_failed\":0,\"partial\":false}}\n", out);
+    return true;
 }
 
 /* --- lists --- */
 
-void pb_original_first(const char *printed, size_t length, const char *chosen, FILE *out)
+bool pb_original_first(const char *printed, size_t length, const char *chosen, FILE *out)
 {
     _cleanup_(pb_json_done) struct pb_json j = {0};
     size_t size;
 
     if (pb_json_parse(printed, length, &j) < 0 || j.nodes[1].kind != '[' || !j.nodes[1].child) {
         fputs("null\n", out);
-        return;
+        return true;
     }
     const char *span = pb_json_span(&j, j.nodes[1].child, &size);
     fprintf(out, "%.*s\n", (int)size, span);
+    return true;
 }
 
-void pb_original_nodes(const char *printed, size_t length, const char *chosen, FILE *out)
+bool pb_original_nodes(const char *printed, size_t length, const char *chosen, FILE *out)
 {
     _cleanup_(pb_json_done) struct pb_json j = {0};
     char host[128] = "", rank[32];
-    size_t n = 0;
+    size_t n = 0, offset = chosen ? strtoul(chosen, NULL, 10) : 0;
 
     gethostname(host, sizeof(host) - 1);
-    fputs("{\"version\":1,\"offset\":0,\"nodes\":[", out);
+    fprintf(out, "{\"version\":1,\"offset\":%zu,\"nodes\":[", offset);
     uint32_t row = pb_json_parse(printed, length, &j) < 0 ? 0 : j.nodes[1].child;
     for (; row; row = j.nodes[row].next) {
         uint32_t state = pb_json_get(&j, row, "state"), number = pb_json_get(&j, row, "rank");
-        if (!state || !pb_json_is(&j, state, "probed"))
+        if (!state || !pb_json_is(&j, state, "probed") || n++ < offset)
             continue;
         bool ranked = number && j.nodes[number].kind == '"' &&
                       pb_json_text(&j, number, rank, sizeof(rank)) > 0 &&
                       strspn(rank, "0123456789") == strlen(rank);
-        fputs(n++ ? ",{\"host\":" : "{\"host\":", out);
+        fputs(n > offset + 1 ? ",{\"host\":" : "{\"host\":", out);
         pb_put_json(out, host, strlen(host));
         fprintf(out, ",\"rank\":%s,\"status\":\"running\",\"timestamp\":%" PRId64 ",\"addr\":",
                 ranked ? rank : "null", now_us());
         put_member(out, &j, row, "pid");
-        fputs(",\"role\":null,\"local_rank\":null,\"world_size\":null}", out);
+        fputs(",\"local_rank\":null,\"world_size\":null,\"group_rank\":null,\"group_world_size\":null,"
+              "\"role\":null,\"role_name\":null,\"role_rank\":null,\"role_world_size\":null}",
+              out);
     }
     fprintf(out, "],\"total\":%zu}\n", n);
+    return true;
 }
 
 /* --- stacks --- */
+
+static void put_place(FILE *out, const struct pb_json *j, uint32_t frame)
+{
+    static const char *const members[][2] = {{"file", "file"}, {"func", "function"}, {"lineno", "line"}};
+
+    for (size_t i = 0; i < 3; i++) {
+        fprintf(out, "%s\"%s\":", i ? "," : "", members[i][0]);
+        put_member(out, j, frame, members[i][1]);
+    }
+}
 
 static void put_python_frame(FILE *out, const struct pb_json *j, uint32_t frame)
 {
     uint32_t locals = pb_json_get(j, frame, "locals");
     bool first = true;
 
-    fputs("{\"PyFrame\":{\"file\":", out);
-    put_member(out, j, frame, "file");
-    fputs(",\"func\":", out);
-    put_member(out, j, frame, "function");
-    fputs(",\"lineno\":", out);
-    put_member(out, j, frame, "line");
+    fputs("{\"PyFrame\":{", out);
+    put_place(out, j, frame);
     fputs(",\"locals\":{", out);
     for (uint32_t l = locals ? j->nodes[locals].child : 0; l; l = j->nodes[l].next) {
         size_t size;
@@ -298,12 +312,8 @@ static void put_native_frame(FILE *out, const struct pb_json *j, uint32_t frame)
 {
     fputs("{\"CFrame\":{\"ip\":", out);
     put_member(out, j, frame, "pc");
-    fputs(",\"file\":", out);
-    put_member(out, j, frame, "file");
-    fputs(",\"func\":", out);
-    put_member(out, j, frame, "function");
-    fputs(",\"lineno\":", out);
-    put_member(out, j, frame, "line");
+    putc(',', out);
+    put_place(out, j, frame);
     fputs(",\"lang\":\"C\"}}", out);
 }
 
@@ -332,7 +342,7 @@ static uint32_t find_thread(const struct pb_json *j, uint32_t process, const cha
     return 0;
 }
 
-void pb_original_callstack(const char *printed, size_t length, const char *chosen, FILE *out)
+bool pb_original_callstack(const char *printed, size_t length, const char *chosen, FILE *out)
 {
     _cleanup_(pb_json_done) struct pb_json j = {0};
     size_t n = 0;
@@ -354,4 +364,90 @@ void pb_original_callstack(const char *printed, size_t length, const char *chose
         }
     }
     fputs("]\n", out);
+    return true;
+}
+
+/* --- steps --- */
+
+bool pb_original_steps(const char *printed, size_t length, const char *chosen, FILE *out)
+{
+    _cleanup_(pb_json_done) struct pb_json j = {0};
+    char host[128] = "";
+    uint64_t ranks = 0, low = UINT64_MAX, high = 0;
+    size_t n = 0;
+
+    gethostname(host, sizeof(host) - 1);
+    fputs("{\"samples\":[", out);
+    uint32_t row = pb_json_parse(printed, length, &j) < 0 ? 0 : j.nodes[1].child;
+    for (; row; row = j.nodes[row].next) {
+        static const char *const members[] = {"rank", "local_step", "coord_step", "duration_ms"};
+        char text[32];
+        for (size_t i = 0; i < 4; i++) {
+            fprintf(out, "%s\"%s\":", i ? "," : n ? ",{" : "{", members[i]);
+            put_member(out, &j, row, members[i]);
+        }
+        fputs(",\"addr\":null,\"host\":", out);
+        pb_put_json(out, host, strlen(host));
+        putc('}', out);
+        if (pb_json_text(&j, pb_json_get(&j, row, "rank"), text, sizeof(text)) > 0) {
+            uint64_t rank = strtoull(text, NULL, 10);
+            ranks = rank >= ranks ? rank + 1 : ranks;
+        }
+        if (pb_json_text(&j, pb_json_get(&j, row, "local_step"), text, sizeof(text)) > 0) {
+            uint64_t step = strtoull(text, NULL, 10);
+            low = step < low ? step : low;
+            high = step > high ? step : high;
+        }
+        n++;
+    }
+    fprintf(out,
+            "],\"rank_count\":%" PRIu64 ",\"step_count\":%" PRIu64
+            ",\"cluster\":false,\"partial\":false,\"nodes_queried\":1,\"nodes_failed\":0}\n",
+            ranks, low > high ? 0 : high - low + 1);
+    return true;
+}
+
+/* --- files --- */
+
+/* Of a file that others may not read only its owner's processes may have the text through us. */
+static bool copy_file(pid_t pid, const char *path, FILE *out)
+{
+    enum { FILE_MAX = 4 << 20 };
+    char name[4200], bytes[16384];
+    struct stat st, process;
+    size_t left = FILE_MAX;
+    ssize_t n;
+
+    snprintf(name, sizeof(name), "/proc/%d", (int)pid);
+    if (path[0] != '/' || strlen(path) > 4096 || stat(name, &process) < 0)
+        return false;
+    snprintf(name, sizeof(name), "/proc/%d/root%s", (int)pid, path);
+    _cleanup_close_ int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        (!(st.st_mode & S_IROTH) && st.st_uid != process.st_uid))
+        return false;
+    while (left && (n = read(fd, bytes, left < sizeof(bytes) ? left : sizeof(bytes))) > 0) {
+        fwrite(bytes, 1, (size_t)n, out);
+        left -= (size_t)n;
+    }
+    return true;
+}
+
+bool pb_original_file(const char *printed, size_t length, const char *chosen, FILE *out)
+{
+    _cleanup_(pb_json_done) struct pb_json j = {0};
+    char pid[24];
+
+    if (pb_json_parse(printed, length, &j) < 0 || !j.nodes[1].child)
+        return false;
+    uint32_t process = j.nodes[1].child, threads = pb_json_get(&j, process, "threads");
+    if (pb_json_text(&j, pb_json_get(&j, process, "pid"), pid, sizeof(pid)) < 0)
+        return false;
+    for (uint32_t t = nth_child(&j, threads, 0); t; t = j.nodes[t].next)
+        for (uint32_t f = nth_child(&j, pb_json_get(&j, t, "frames"), 0); f; f = j.nodes[f].next) {
+            uint32_t file = pb_json_get(&j, f, "file");
+            if (file && pb_json_is(&j, file, chosen))
+                return copy_file((pid_t)strtol(pid, NULL, 10), chosen, out);
+        }
+    return false;
 }

@@ -2,6 +2,7 @@
  * over what ours answer (routes.c). Any thread. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -15,13 +16,18 @@ int pb_original_sql(const char *body, size_t length, char **ret, struct pb_err *
  *
  * From the lines of `query --format jsonl --columns`: {"version", "message_id", "timestamp", "payload"},
  * the same for /query/dto, and {"dataframe", "meta"}. */
-void pb_original_message(const char *printed, size_t length, const char *chosen, FILE *out);
-void pb_original_dto(const char *printed, size_t length, const char *chosen, FILE *out);
-void pb_original_cluster(const char *printed, size_t length, const char *chosen, FILE *out);
+bool pb_original_message(const char *printed, size_t length, const char *chosen, FILE *out);
+bool pb_original_dto(const char *printed, size_t length, const char *chosen, FILE *out);
+bool pb_original_cluster(const char *printed, size_t length, const char *chosen, FILE *out);
 
 /* From the rows of `list --format json`: the nodes of a job. */
-void pb_original_nodes(const char *printed, size_t length, const char *chosen, FILE *out);
+bool pb_original_nodes(const char *printed, size_t length, const char *chosen, FILE *out);
 /* From a list of one object: the object. */
-void pb_original_first(const char *printed, size_t length, const char *chosen, FILE *out);
+bool pb_original_first(const char *printed, size_t length, const char *chosen, FILE *out);
 /* From `backtrace --json`: the frames of the thread of that number, or of the main thread. */
-void pb_original_callstack(const char *printed, size_t length, const char *chosen, FILE *out);
+bool pb_original_callstack(const char *printed, size_t length, const char *chosen, FILE *out);
+/* From the rows of steps: {"samples", "rank_count", "step_count", ..}. */
+bool pb_original_steps(const char *printed, size_t length, const char *chosen, FILE *out);
+/* From `backtrace --json`: the text of the file chosen, where a frame names it and the process's user may read
+ * it. */
+bool pb_original_file(const char *printed, size_t length, const char *chosen, FILE *out);

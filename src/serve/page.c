@@ -134,11 +134,11 @@ static enum MHD_Result send_service(struct MHD_Connection *c, const struct pb_se
     fputs("{\"version\":\"" PROBING_VERSION "\",\"host\":", out);
     pb_put_json(out, host, strlen(host));
     fputs(",\"target\":", out);
-    if (s->target)
-        pb_put_json(out, s->target, strlen(s->target));
+    if (s->offer.target)
+        pb_put_json(out, s->offer.target, strlen(s->offer.target));
     else
         fputs("null", out);
-    fprintf(out, ",\"read_only\":%s}\n", s->read_only ? "true" : "false");
+    fprintf(out, ",\"read_only\":%s}\n", s->offer.read_only ? "true" : "false");
     fclose(out);
     return send_file(c, 200, MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE), &json);
 }

@@ -44,6 +44,15 @@ static ssize_t read_job(void *cls, uint64_t pos, char *buf, size_t max)
     return MHD_CONTENT_READER_END_OF_STREAM;
 }
 
+/* Whether the process that the path names is not there. */
+static bool is_gone(const struct pb_request *q)
+{
+    char path[PB_ROUTE_VARIABLE + 16];
+
+    snprintf(path, sizeof(path), "/proc/%.*s", (int)strcspn(q->id, "@"), q->id);
+    return strstr(q->route->path, "{id}") && access(path, F_OK) < 0;
+}
+
 /* "probing: backtrace: there is no process 7" without what a client knows. */
 static enum MHD_Result send_failure(struct pb_request *q, const struct pb_errand_end *end)
 {
@@ -56,8 +65,7 @@ static enum MHD_Result send_failure(struct pb_request *q, const struct pb_errand
     const char *said = strncmp(text, "probing: ", 9) == 0 ? text + 9 : text;
     if (end->late)
         return pb_answer_error(q->connection, 504, "its time was up", NULL);
-    return pb_answer_error(q->connection, end->status == 2 ? 400 : 422, *said ? said : "the command failed",
-                           NULL);
+    return pb_answer_error(q->connection, is_gone(q) ? 404 : 422, *said ? said : "the command failed", NULL);
 }
 
 static enum MHD_Result send_file(struct pb_request *q)
@@ -106,9 +114,14 @@ static enum MHD_Result send_converted(struct pb_request *q)
     FILE *out = r < 0 ? NULL : open_memstream(&text, &size);
     if (!out)
         return pb_answer_error(q->connection, 500, "the command failed in the middle", NULL);
-    q->route->convert(q->printed ? q->printed : "", q->printed_length,
-                      q->route->chosen ? pb_request_argument(q, q->route->chosen) : NULL, out);
+    bool found =
+        q->route->convert(q->printed ? q->printed : "", q->printed_length,
+                          q->route->chosen ? pb_request_argument(q, q->route->chosen) : q->form->name, out);
     fclose(out);
+    if (!found) {
+        free(text);
+        return pb_answer_error(q->connection, 404, "there is no such thing in the answer", NULL);
+    }
     return pb_answer(q->connection, 200, MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE),
                      q->form->type);
 }

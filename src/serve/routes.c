@@ -1,17 +1,24 @@
-/* routes: see routes.h. */
+/* routes: the table of what is answered, and how a request's path finds its row. See routes.h. */
 #include "serve/routes.h"
 
-#include "serve/original.h"
 #include "serve/routes_debug.h"
 
 #include <string.h>
 
-static const struct pb_form json[] = {{"json", "application/json", "--json", NULL}, {0}};
-static const struct pb_form text[] = {{"text", "text/plain; charset=utf-8", NULL, NULL}, {0}};
-static const struct pb_form rows[] = {
+const struct pb_form pb_forms_json[] = {{"json", "application/json", "--json", NULL}, {0}};
+const struct pb_form pb_forms_text[] = {{"text", "text/plain; charset=utf-8", NULL, NULL}, {0}};
+const struct pb_form pb_forms_rows[] = {
     {"json", "application/json", "--format=json", NULL},
     {"csv", "text/csv; charset=utf-8", "--format=csv", NULL},
     {"tsv", "text/tab-separated-values; charset=utf-8", "--format=tsv", NULL},
+    {0}};
+const struct pb_form pb_forms_profiles[] = {
+    {"svg", "image/svg+xml", "--output=profile.svg", "profile.svg"},
+    {"html", "text/html; charset=utf-8", "--output=profile.html", "profile.html"},
+    {"folded", "text/plain; charset=utf-8", "--output=profile.folded", "profile.folded"},
+    {"speedscope", "application/json", "--output=profile.json", "profile.json"},
+    {"pprof", "application/octet-stream", "--output=profile.pb.gz", "profile.pb.gz"},
+    {"perfetto", "application/octet-stream", "--output=profile.perfetto", "profile.perfetto"},
     {0}};
 static const struct pb_form results[] = {
     {"json", "application/json", "--format=json", NULL},
@@ -22,42 +29,15 @@ static const struct pb_form results[] = {
     {"arrow", "application/vnd.apache.arrow.stream", "--format=arrow", NULL},
     {"parquet", "application/vnd.apache.parquet", "--output=rows.parquet", "rows.parquet"},
     {0}};
-static const struct pb_form profiles[] = {
-    {"svg", "image/svg+xml", "--output=profile.svg", "profile.svg"},
-    {"html", "text/html; charset=utf-8", "--output=profile.html", "profile.html"},
-    {"folded", "text/plain; charset=utf-8", "--output=profile.folded", "profile.folded"},
-    {"speedscope", "application/json", "--output=profile.json", "profile.json"},
-    {"pprof", "application/octet-stream", "--output=profile.pb.gz", "profile.pb.gz"},
-    {"perfetto", "application/octet-stream", "--output=profile.perfetto", "profile.perfetto"},
-    {0}};
 static const struct pb_form pprof[] = {
     {"pprof", "application/octet-stream", "--output=profile.pb.gz", "profile.pb.gz"}, {0}};
-static const struct pb_form pages[] = {
-    {"html", "text/html; charset=utf-8", "--output=profile.html", "profile.html"}, {0}};
-static const struct pb_form only_json[] = {{"json", "application/json", "--format=json", NULL}, {0}};
-static const struct pb_form lines[] = {{"json", "application/json", "--format=jsonl", NULL}, {0}};
 static const struct pb_form events[] = {{"sse", "text/event-stream", NULL, NULL}, {0}};
 static const struct pb_form frames[] = {{"frames", "application/octet-stream", NULL, NULL}, {0}};
 static const struct pb_form metrics[] = {
-    {"prometheus", "text/plain; version=0.0.4; charset=utf-8", "--format=tsv", NULL}, {0}};
+    {"prometheus", "text/plain; version=0.0.4; charset=utf-8", "--format=tsv", NULL},
+    {"openmetrics", "application/openmetrics-text; version=1.0.0; charset=utf-8", "--format=tsv", NULL},
+    {0}};
 
-#define SECONDS                                                                                              \
-    {                                                                                                        \
-        "seconds", "--duration", PB_PARAM_NUMBER, 0.1, 300, "how long to sample; 10 unless told", false      \
-    }
-#define NATIVE                                                                                               \
-    {                                                                                                        \
-        "native", "--native", PB_PARAM_FLAG, 0, 0, "frames of C and C++ too", false                          \
-    }
-#define PROFILE                                                                                              \
-    SECONDS, NATIVE, {"rate", "--rate", PB_PARAM_NUMBER, 1, 1000, "samples a second", false},                \
-        {"cpu", "--cpu", PB_PARAM_FLAG, 0, 0, "only threads that run", false},                               \
-        {"gil", "--gil", PB_PARAM_FLAG, 0, 0, "only the thread that holds the GIL", false},                  \
-        {"idle", "--idle", PB_PARAM_FLAG, 0, 0, "also threads that never run", false},                       \
-        {"threads", "--threads", PB_PARAM_FLAG, 0, 0, "a level for each thread", false},                     \
-    {                                                                                                        \
-        "lines", "--lines", PB_PARAM_FLAG, 0, 0, "a function at two lines is two frames", false              \
-    }
 #define TIMEOUT                                                                                              \
     {                                                                                                        \
         "timeout", "--timeout", PB_PARAM_NUMBER, 0.1, 600, "give up after so many seconds", false            \
@@ -70,25 +50,42 @@ static const struct pb_form metrics[] = {
     {                                                                                                        \
         "merge", "--merge", PB_PARAM_FLAG, 0, 0, "equal stacks once, with the ranks that have them", false   \
     }
+#define SINCE(name, help)                                                                                    \
+    {                                                                                                        \
+        name, "--" name, PB_PARAM_TEXT, 0, 0, help, false                                                    \
+    }
 
-#define OVERVIEW                                                                                             \
-    "SELECT pid, exe, (SELECT map(list(name), list(value)) FROM system.envs) AS env, command AS cmd, cwd, "  \
-    "pid AS main_thread, (SELECT list(tid) FROM system.threads) AS threads FROM system.process"
+#define TARGET_PATH "/api/v1/targets/{id}"
 
-const struct pb_route pb_routes[] = {
+/* What a command says of one process. */
+#define ABOUT(resource, command, what)                                                                       \
+    {                                                                                                        \
+        .method = "GET", .path = TARGET_PATH "/" resource, .summary = what,                                  \
+        .words = PB_WORDS("-t", "{id}", command), .params = PB_PARAMS(TIMEOUT), .forms = pb_forms_rows,      \
+        .limit_s = 30                                                                                        \
+    }
+/* What a command does to one. */
+#define CHANGE(verb, resource, more, takes, what, ...)                                                       \
+    {                                                                                                        \
+        .method = verb, .path = TARGET_PATH "/" resource, .summary = what,                                   \
+        .words = PB_WORDS("-t", "{id}", __VA_ARGS__), .params = takes, .forms = pb_forms_text,               \
+        .flags = PB_ROUTE_CHANGES | (more), .limit_s = 60                                                    \
+    }
+
+static const struct pb_route routes[] = {
     {.method = "GET",
      .path = "/api/v1/targets",
-     .summary = "Processes that are probed or could be, and runs that ended",
+     .summary = "Processes that are probed or could be, and runs that ended, archived ones too",
      .words = PB_WORDS("list"),
      .params = PB_PARAMS(
          {"dead", "--dead", PB_PARAM_FLAG, 0, 0, "all runs that ended, not only the newest", false}),
-     .forms = rows,
+     .forms = pb_forms_rows,
      .limit_s = 30},
     {.method = "GET",
      .path = "/api/v1/now",
      .summary = "A line for each process: state, innermost frame of its own code, step, memory",
      .words = PB_WORDS("now"),
-     .forms = rows,
+     .forms = pb_forms_rows,
      .limit_s = 30},
     {.method = "GET",
      .path = "/api/v1/alerts",
@@ -105,6 +102,13 @@ const struct pb_route pb_routes[] = {
      .forms = results,
      .limit_s = 30},
     {.method = "GET",
+     .path = "/api/v1/tables",
+     .summary = "Every table that a query may name, with what it is about",
+     .words = PB_WORDS("query", "FROM probing.tables"),
+     .forms = results,
+     .flags = PB_ROUTE_TARGET,
+     .limit_s = 30},
+    {.method = "GET",
      .path = "/api/v1/events",
      .summary = "A stream of events: the answers of several resources, again whenever they change",
      .params = PB_PARAMS(
@@ -113,99 +117,85 @@ const struct pb_route pb_routes[] = {
      .forms = events,
      .flags = PB_ROUTE_EVENTS},
     {.method = "GET",
-     .path = "/api/v1/targets/{id}/stacks",
+     .path = "/api/v1/recordings",
+     .summary = "What is or was recorded of processes (record)",
+     .words = PB_WORDS("record", "--list"),
+     .forms = pb_forms_rows,
+     .limit_s = 30},
+    {.method = "GET",
+     .path = "/api/v1/cores",
+     .summary = "The core files in the folder of serve --cores",
+     .forms = pb_forms_json,
+     .flags = PB_ROUTE_CORES},
+    {.method = "GET",
+     .path = "/api/v1/cores/{file}/stacks",
+     .summary = "The stacks of a process that died, and what it died of",
+     .words = PB_WORDS("core", "{file}", "backtrace"),
+     .params = PB_PARAMS(LOCALS, PB_PARAM_NATIVE, MERGE),
+     .forms = pb_forms_json,
+     .flags = PB_ROUTE_CORES,
+     .limit_s = 60},
+    {.method = "GET",
+     .path = TARGET_PATH "/stacks",
      .summary = "What every thread is doing now",
      .words = PB_WORDS("-t", "{id}", "backtrace"),
-     .params = PB_PARAMS(LOCALS, NATIVE, MERGE, TIMEOUT),
-     .forms = json,
+     .params = PB_PARAMS(LOCALS, PB_PARAM_NATIVE, MERGE, TIMEOUT),
+     .forms = pb_forms_json,
      .limit_s = 30},
+    ABOUT("memory", "memory", "What the process takes of the memory"),
+    ABOUT("tables", "tables", "The tables that it has recorded"),
+    ABOUT("settings", "config", "Its settings and where their values come from"),
+    CHANGE("POST", "settings", PB_ROUTE_ARGUMENT, PB_PARAMS(TIMEOUT),
+           "Changes a setting; the body is NAME=VALUE", "config"),
+    ABOUT("probes", "probes", "What records in it"),
     {.method = "GET",
-     .path = "/api/v1/targets/{id}/memory",
-     .summary = "What the process takes of the memory",
-     .words = PB_WORDS("-t", "{id}", "memory"),
-     .params = PB_PARAMS(TIMEOUT),
-     .forms = rows,
-     .limit_s = 30},
-    {.method = "GET",
-     .path = "/api/v1/targets/{id}/tables",
-     .summary = "The tables that it has recorded",
-     .words = PB_WORDS("-t", "{id}", "tables"),
-     .params = PB_PARAMS(TIMEOUT),
-     .forms = rows,
-     .limit_s = 30},
-    {.method = "GET",
-     .path = "/api/v1/targets/{id}/settings",
-     .summary = "Its settings and where their values come from",
-     .words = PB_WORDS("-t", "{id}", "config"),
-     .params = PB_PARAMS(TIMEOUT),
-     .forms = rows,
-     .limit_s = 30},
-    {.method = "POST",
-     .path = "/api/v1/targets/{id}/settings",
-     .summary = "Changes a setting; the body is NAME=VALUE",
-     .words = PB_WORDS("-t", "{id}", "config"),
-     .params = PB_PARAMS(TIMEOUT),
-     .forms = text,
-     .flags = PB_ROUTE_CHANGES | PB_ROUTE_ARGUMENT,
-     .limit_s = 30},
-    {.method = "GET",
-     .path = "/api/v1/targets/{id}/probes",
-     .summary = "What records in it",
-     .words = PB_WORDS("-t", "{id}", "probes"),
-     .params = PB_PARAMS(TIMEOUT),
-     .forms = rows,
-     .limit_s = 30},
-    {.method = "GET",
-     .path = "/api/v1/targets/{id}/torch",
+     .path = TARGET_PATH "/torch",
      .summary = "Its training steps",
      .words = PB_WORDS("-t", "{id}", "torch"),
-     .forms = rows,
+     .forms = pb_forms_rows,
      .limit_s = 30},
     {.method = "GET",
-     .path = "/api/v1/targets/{id}/profile",
+     .path = TARGET_PATH "/profile",
      .summary = "Samples it and gives the profile",
      .words = PB_WORDS("-t", "{id}", "flamegraph"),
-     .params = PB_PARAMS(PROFILE),
-     .forms = profiles,
+     .params = PB_PARAMS(PB_PARAMS_PROFILE),
+     .forms = pb_forms_profiles,
      .limit_s = 60},
     {.method = "GET",
-     .path = "/api/v1/targets/{id}/doctor",
+     .path = TARGET_PATH "/recording",
+     .summary = "The profile of what was recorded of it, or of a part of that time",
+     .words = PB_WORDS("flamegraph", "--from", "{id}"),
+     .params = PB_PARAMS(SINCE("since", "from then on: 5m ago, or 14:30:00"), SINCE("until", "up to then")),
+     .forms = pb_forms_profiles,
+     .limit_s = 60},
+    CHANGE("POST", "recording", 0,
+           PB_PARAMS(PB_PARAMS_SAMPLING,
+                     {"watchdog", "--watchdog", PB_PARAM_NUMBER, 1, 86400,
+                      "keep all stacks when the main thread stands still for so many seconds", false},
+                     {"size", "--size", PB_PARAM_NUMBER, 1, 4096, "megabytes that it may hold", false}),
+           "Records it from now on, also when this service ends", "record", "--background"),
+    CHANGE("DELETE", "recording", 0, NULL, "Ends its recordings; what they hold stays", "record", "--stop"),
+    CHANGE("POST", "archive", 0,
+           PB_PARAMS({"retention", "--retention", PB_PARAM_NUMBER, 0, 36500, "days; older files go", false}),
+           "Moves what it has recorded into the archive", "archive", "--once"),
+    {.method = "GET",
+     .path = TARGET_PATH "/doctor",
      .summary = "Whether it can be probed, and what stands in the way",
      .words = PB_WORDS("-t", "{id}", "doctor"),
-     .forms = rows,
+     .forms = pb_forms_rows,
      .limit_s = 30},
-    {.method = "POST",
-     .path = "/api/v1/targets/{id}/eval",
-     .summary = "Runs the Python code of the body in it",
-     .words = PB_WORDS("-t", "{id}", "eval"),
-     .params = PB_PARAMS(TIMEOUT),
-     .forms = text,
-     .flags = PB_ROUTE_CHANGES | PB_ROUTE_ARGUMENT,
-     .limit_s = 60},
-    {.method = "POST",
-     .path = "/api/v1/targets/{id}/inject",
-     .summary = "Brings the agent into it",
-     .words = PB_WORDS("-t", "{id}", "inject"),
-     .params = PB_PARAMS(TIMEOUT),
-     .forms = text,
-     .flags = PB_ROUTE_CHANGES,
-     .limit_s = 60},
-    {.method = "POST",
-     .path = "/api/v1/targets/{id}/detach",
-     .summary = "Takes the agent out of it",
-     .words = PB_WORDS("-t", "{id}", "detach"),
-     .params = PB_PARAMS(TIMEOUT),
-     .forms = text,
-     .flags = PB_ROUTE_CHANGES,
-     .limit_s = 60},
+    CHANGE("POST", "eval", PB_ROUTE_ARGUMENT, PB_PARAMS(TIMEOUT), "Runs the Python code of the body in it",
+           "eval"),
+    CHANGE("POST", "inject", 0, PB_PARAMS(TIMEOUT), "Brings the agent into it", "inject"),
+    CHANGE("POST", "detach", 0, PB_PARAMS(TIMEOUT), "Takes the agent out of it", "detach"),
     PB_ROUTES_DEBUG,
     {.method = "GET",
      .path = "/api/v1/stacks",
      .summary = "The stacks of several processes; merged: equal ones once",
      .words = PB_WORDS("backtrace"),
-     .params = PB_PARAMS(LOCALS, NATIVE, MERGE, TIMEOUT),
-     .forms = json,
-     .flags = PB_ROUTE_TARGET | PB_ROUTE_PARTIAL,
+     .params = PB_PARAMS(LOCALS, PB_PARAM_NATIVE, MERGE, TIMEOUT),
+     .forms = pb_forms_json,
+     .flags = PB_ROUTE_TARGET | PB_ROUTE_ALL | PB_ROUTE_ONE | PB_ROUTE_PARTIAL,
      .limit_s = 30},
     {.method = "POST",
      .path = "/api/v1/query",
@@ -214,24 +204,11 @@ const struct pb_route pb_routes[] = {
      .params = PB_PARAMS(TIMEOUT, {"strict", "--strict", PB_PARAM_FLAG, 0, 0,
                                    "fail where a process could not be read", false}),
      .forms = results,
-     .flags = PB_ROUTE_STDIN | PB_ROUTE_TARGET,
+     .flags = PB_ROUTE_STDIN | PB_ROUTE_TARGET | PB_ROUTE_ALL,
      .limit_s = 60},
-    {.method = "GET",
-     .path = "/flamegraph",
-     .summary = "A flame graph of the service's own target, or of ?target=",
-     .words = PB_WORDS("flamegraph"),
-     .params = PB_PARAMS(PROFILE),
-     .forms = profiles,
-     .flags = PB_ROUTE_TARGET,
-     .limit_s = 60},
-    {.method = "GET",
-     .path = "/debug/pprof/profile",
-     .summary = "The same for go tool pprof",
-     .words = PB_WORDS("flamegraph"),
-     .params = PB_PARAMS(PROFILE),
-     .forms = pprof,
-     .flags = PB_ROUTE_TARGET,
-     .limit_s = 60},
+    PB_ROUTE_FLAMEGRAPH("/flamegraph",
+                        "A flame graph of the service's own target, or of ?target=", pb_forms_profiles),
+    PB_ROUTE_FLAMEGRAPH("/debug/pprof/profile", "The same for go tool pprof", pprof),
     {.method = "GET",
      .path = "/metrics",
      .summary = "For Prometheus",
@@ -242,7 +219,7 @@ const struct pb_route pb_routes[] = {
     {.method = "POST",
      .path = "/mcp",
      .summary = "Tools for an assistant: the Model Context Protocol",
-     .forms = json,
+     .forms = pb_forms_json,
      .flags = PB_ROUTE_MCP,
      .limit_s = 120},
     {.method = "POST",
@@ -252,111 +229,27 @@ const struct pb_route pb_routes[] = {
      .forms = frames,
      .flags = PB_ROUTE_CHANGES | PB_ROUTE_STDIN,
      .limit_s = 600},
-    /* For clients of the tool before. */
-    {.method = "POST",
-     .path = "/query",
-     .summary = "SQL in the envelope of the tool before",
-     .words = PB_WORDS("query", "--columns", "-"),
-     .forms = lines,
-     .flags = PB_ROUTE_STDIN | PB_ROUTE_SQL | PB_ROUTE_TARGET,
-     .limit_s = 60,
-     .convert = pb_original_message},
-    {.method = "POST",
-     .path = "/query/dto",
-     .summary = "The same in its newer envelope",
-     .words = PB_WORDS("query", "--columns", "-"),
-     .forms = lines,
-     .flags = PB_ROUTE_STDIN | PB_ROUTE_SQL | PB_ROUTE_TARGET,
-     .limit_s = 60,
-     .convert = pb_original_dto},
-    {.method = "POST",
-     .path = "/apis/query/local-pid",
-     .summary = "The same of a process by its pid",
-     .words = PB_WORDS("query", "--columns", "-"),
-     .params = PB_PARAMS({"pid", "--target", PB_PARAM_TEXT, 0, 0, "the process", true}),
-     .forms = lines,
-     .flags = PB_ROUTE_STDIN | PB_ROUTE_SQL,
-     .limit_s = 60,
-     .convert = pb_original_message},
-    {.method = "POST",
-     .path = "/apis/cluster/query",
-     .summary = "The same over every process of this node that is probed",
-     .words = PB_WORDS("query", "--all", "--columns", "-"),
-     .forms = lines,
-     .flags = PB_ROUTE_STDIN | PB_ROUTE_SQL,
-     .limit_s = 60,
-     .convert = pb_original_cluster},
-    {.method = "GET",
-     .path = "/config/{name}",
-     .summary = "The value of a setting",
-     .words = PB_WORDS("config", "{name}"),
-     .forms = text,
-     .flags = PB_ROUTE_TARGET,
-     .limit_s = 30},
-    {.method = "GET",
-     .path = "/apis/processes/local",
-     .summary = "The process: program, environment without secrets, threads",
-     .words = PB_WORDS("query", OVERVIEW),
-     .forms = rows,
-     .flags = PB_ROUTE_TARGET,
-     .limit_s = 30},
-    {.method = "GET",
-     .path = "/apis/overview",
-     .summary = "The same, not as a list",
-     .words = PB_WORDS("query", OVERVIEW),
-     .forms = only_json,
-     .flags = PB_ROUTE_TARGET,
-     .limit_s = 30,
-     .convert = pb_original_first},
-    {.method = "GET",
-     .path = "/apis/nodes",
-     .summary = "The processes that are probed, as nodes of a job",
-     .words = PB_WORDS("list"),
-     .forms = only_json,
-     .limit_s = 30,
-     .convert = pb_original_nodes},
-    {.method = "GET",
-     .path = "/apis/pythonext/callstack",
-     .summary = "The frames of a thread, the innermost first",
-     .words = PB_WORDS("backtrace", "--locals"),
-     .params = PB_PARAMS({"tid", NULL, PB_PARAM_PART, 0, 0, "its number; the main thread unless told", false},
-                         {"mode", "py:;cpp:--native;mixed:--native", PB_PARAM_CHOICE, 0, 0,
-                          "which frames: py; cpp and mixed have native ones too", false}),
-     .forms = json,
-     .flags = PB_ROUTE_TARGET,
-     .limit_s = 30,
-     .convert = pb_original_callstack,
-     .chosen = "tid"},
-    {.method = "POST",
-     .path = "/apis/pythonext/eval",
-     .summary = "Runs the Python code of the body",
-     .words = PB_WORDS("eval"),
-     .forms = text,
-     .flags = PB_ROUTE_CHANGES | PB_ROUTE_ARGUMENT | PB_ROUTE_TARGET,
-     .limit_s = 60},
-    {.method = "GET",
-     .path = "/apis/flamegraph/pprof",
-     .summary = "As /flamegraph",
-     .words = PB_WORDS("flamegraph"),
-     .params = PB_PARAMS(PROFILE),
-     .forms = profiles,
-     .flags = PB_ROUTE_TARGET,
-     .limit_s = 60},
-    {.method = "GET",
-     .path = "/apis/pprofextension/flamegraph",
-     .summary = "As /flamegraph, for a browser",
-     .words = PB_WORDS("flamegraph"),
-     .params = PB_PARAMS(PROFILE),
-     .forms = pages,
-     .flags = PB_ROUTE_TARGET,
-     .limit_s = 60},
     {0},
 };
+
+const struct pb_route *pb_route_next(const struct pb_route *r)
+{
+    r = r ? r + 1 : routes;
+    if (r->method)
+        return r;
+    bool own = r >= routes && r < routes + sizeof(routes) / sizeof(routes[0]);
+    return own ? pb_routes_original : NULL;
+}
 
 bool pb_route_is_name(const char *name)
 {
     return name[0] >= 'a' && name[0] <= 'z' &&
            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-") == strlen(name);
+}
+
+bool pb_route_is_file(const char *name)
+{
+    return name[0] != '.' && name[0] != '-' && !strchr(name, '/');
 }
 
 bool pb_route_is_id(const char *id)
@@ -389,15 +282,20 @@ static bool matches(const char *pattern, const char *path, char ret[PB_ROUTE_VAR
     return *path == '\0';
 }
 
-const struct pb_route *pb_route_find(const char *method, const char *path, bool read_only,
+bool pb_route_is_offered(const struct pb_offer *o, const struct pb_route *r)
+{
+    return !(o->read_only && r->flags & PB_ROUTE_CHANGES) && (o->cores || !(r->flags & PB_ROUTE_CORES));
+}
+
+const struct pb_route *pb_route_find(const char *method, const char *path, const struct pb_offer *o,
                                      char ret_variable[PB_ROUTE_VARIABLE], char ret_allowed[64])
 {
     char variable[PB_ROUTE_VARIABLE] = "";
     const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
 
     ret_allowed[0] = '\0';
-    for (const struct pb_route *r = pb_routes; r->method; r++) {
-        if ((read_only && r->flags & PB_ROUTE_CHANGES) || !matches(r->path, path, variable))
+    for (const struct pb_route *r = NULL; (r = pb_route_next(r));) {
+        if (!pb_route_is_offered(o, r) || !matches(r->path, path, variable))
             continue;
         if (strcmp(r->method, wanted) == 0) {
             memcpy(ret_variable, variable, PB_ROUTE_VARIABLE);

@@ -8,9 +8,16 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* CHOICE: option has VALUE:WORD;VALUE:WORD;.., the word that each value becomes, which may be empty. PART: no
- * option, but what part of the answer is wanted. */
-enum pb_param_kind { PB_PARAM_FLAG, PB_PARAM_NUMBER, PB_PARAM_TEXT, PB_PARAM_CHOICE, PB_PARAM_PART };
+/* CHOICE: option has VALUE:WORD;VALUE:WORD;.., the word that each value becomes, which may be empty. PART and
+ * ANY: no option, but what part of the answer is wanted, as a number or as any text. */
+enum pb_param_kind {
+    PB_PARAM_FLAG,
+    PB_PARAM_NUMBER,
+    PB_PARAM_TEXT,
+    PB_PARAM_CHOICE,
+    PB_PARAM_PART,
+    PB_PARAM_ANY
+};
 
 /* An argument of the query string, and the option that it becomes. */
 struct pb_param {
@@ -29,28 +36,32 @@ struct pb_form {
 };
 
 enum pb_route_flags {
-    PB_ROUTE_CHANGES = 1,  /* changes a process: not there in a service that only reads */
-    PB_ROUTE_STDIN = 2,    /* the body is the command's standard input */
-    PB_ROUTE_ARGUMENT = 4, /* the body is its last argument */
-    PB_ROUTE_SQL = 32,     /* with STDIN: the body is JSON that has the SQL in it (original.h) */
-    PB_ROUTE_MCP = 64,     /* a message of the Model Context Protocol (mcp.h); words is NULL */
-    PB_ROUTE_EVENTS = 16,  /* a stream of events (events.h); words is NULL */
-    PB_ROUTE_PARTIAL =
-        128,            /* exit status 1 with an answer: some of several processes failed, and it says so */
-    PB_ROUTE_TARGET = 8 /* takes ?target= and ?all=, or else the service's own target where it has one */
+    PB_ROUTE_CHANGES = 1,   /* changes a process: not there in a service that only reads */
+    PB_ROUTE_STDIN = 2,     /* the body is the command's standard input */
+    PB_ROUTE_ARGUMENT = 4,  /* the body is its last argument */
+    PB_ROUTE_TARGET = 8,    /* takes ?target=, or else the service's own target where it has one */
+    PB_ROUTE_EVENTS = 16,   /* a stream of events (events.h); words is NULL */
+    PB_ROUTE_SQL = 32,      /* with STDIN: the body is JSON that has the SQL in it (original.h) */
+    PB_ROUTE_MCP = 64,      /* a message of the Model Context Protocol (mcp.h); words is NULL */
+    PB_ROUTE_PARTIAL = 128, /* exit status 1 with an answer: some of several processes failed: it says so */
+    PB_ROUTE_ALL = 256,     /* with TARGET: takes ?all= */
+    PB_ROUTE_ONE = 512,     /* with TARGET: there must be one */
+    PB_ROUTE_CORES = 1024   /* about the folder of core files; without words, a list of them */
 };
 
+/* Makes the answer from what the command printed. False: what was asked for is not in it (404). */
+typedef bool pb_convert(const char *printed, size_t length, const char *chosen, FILE *out);
+
 struct pb_route {
-    const char *method, *path; /* {id} and {name} stand for one segment each */
+    const char *method, *path; /* {id}, {name} and {file} stand for one segment each */
     const char *summary;
-    const char *const *words;      /* the command; {id} and {name} are filled in; ends with NULL */
+    const char *const *words;      /* the command; what stands in braces is filled in; ends with NULL */
     const struct pb_param *params; /* ends with a NULL name; NULL: none */
     const struct pb_form *forms;   /* ends with a NULL name */
     unsigned flags;
-    unsigned limit_s; /* the argument "seconds" is added */
-    /* Makes the answer from what the command printed, where that is not the answer itself. */
-    void (*convert)(const char *printed, size_t length, const char *chosen, FILE *out);
-    const char *chosen; /* the argument that tells it which part; NULL: none does */
+    unsigned limit_s;    /* the argument "seconds" is added */
+    pb_convert *convert; /* where what the command printed is not the answer itself */
+    const char *chosen;  /* the argument that tells it which part; NULL: it is told the form's name */
 };
 
 /* Lists with their ends, for tables. */
@@ -68,22 +79,62 @@ struct pb_route {
         }                                                                                                    \
     }
 
-extern const struct pb_route pb_routes[]; /* ends with a NULL method */
+/* Arguments that several routes take. */
+#define PB_PARAM_NATIVE                                                                                      \
+    {                                                                                                        \
+        "native", "--native", PB_PARAM_FLAG, 0, 0, "frames of C and C++ too", false                          \
+    }
+#define PB_PARAMS_SAMPLING                                                                                   \
+    {"seconds", "--duration", PB_PARAM_NUMBER, 0.1, 300, "how long to sample; 10 unless told", false},       \
+        PB_PARAM_NATIVE, {"rate", "--rate", PB_PARAM_NUMBER, 1, 1000, "samples a second", false},            \
+        {"cpu", "--cpu", PB_PARAM_FLAG, 0, 0, "only threads that run", false},                               \
+        {"gil", "--gil", PB_PARAM_FLAG, 0, 0, "only the thread that holds the GIL", false},                  \
+    {                                                                                                        \
+        "idle", "--idle", PB_PARAM_FLAG, 0, 0, "also threads that never run", false                          \
+    }
+#define PB_PARAMS_PROFILE                                                                                    \
+    PB_PARAMS_SAMPLING, {"threads", "--threads", PB_PARAM_FLAG, 0, 0, "a level for each thread", false},     \
+    {                                                                                                        \
+        "lines", "--lines", PB_PARAM_FLAG, 0, 0, "a function at two lines is two frames", false              \
+    }
+#define PB_ROUTE_FLAMEGRAPH(at, what, form)                                                                  \
+    {                                                                                                        \
+        .method = "GET", .path = at, .summary = what, .words = PB_WORDS("flamegraph"),                       \
+        .params = PB_PARAMS(PB_PARAMS_PROFILE), .forms = form,                                               \
+        .flags = PB_ROUTE_TARGET | PB_ROUTE_ALL | PB_ROUTE_ONE, .limit_s = 60                                \
+    }
+
+/* Forms that several routes have. */
+extern const struct pb_form pb_forms_json[], pb_forms_text[], pb_forms_rows[], pb_forms_profiles[];
+
+/* All routes, one after the other. NULL: the first; behind the last NULL. */
+const struct pb_route *pb_route_next(const struct pb_route *r);
+extern const struct pb_route pb_routes_original[]; /* of the tool before; ends with a NULL method */
+
+/* What a service answers of all this. */
+struct pb_offer {
+    const char *target; /* what a request without one is about; NULL: none */
+    const char *cores;  /* a folder of core files; NULL: none */
+    bool read_only;     /* nothing that changes a process */
+};
+bool pb_route_is_offered(const struct pb_offer *o, const struct pb_route *r);
 
 #define PB_ROUTE_VARIABLE 128
 
 /* The route of a path, with what stands in place of {id} and {name}. NULL: none; *ret_allowed then has the
  * methods of that path, "" where there is no such path. */
-const struct pb_route *pb_route_find(const char *method, const char *path, bool read_only,
+const struct pb_route *pb_route_find(const char *method, const char *path, const struct pb_offer *o,
                                      char ret_variable[PB_ROUTE_VARIABLE], char ret_allowed[64]);
 
 /* A process or a run: a pid, or PID@START. */
 bool pb_route_is_id(const char *text);
 /* The name of a setting, which cannot be taken for an option. */
 bool pb_route_is_name(const char *text);
+/* The name of a file of one folder. */
+bool pb_route_is_file(const char *text);
 
 /* The description of all of it, OpenAPI 3.1. */
-void pb_openapi_write(FILE *out, bool read_only);
+void pb_openapi_write(FILE *out, const struct pb_offer *o);
 
-/* /metrics: the text format of Prometheus, from the rows of `list`. */
-void pb_metrics_write(const char *printed, size_t length, const char *chosen, FILE *out);
+/* /metrics: the text format of Prometheus, or OpenMetrics, from the rows of `list`. */
+bool pb_metrics_write(const char *printed, size_t length, const char *form, FILE *out);

@@ -9,7 +9,7 @@
      .words = PB_WORDS("-t", "{id}", "inspect"),                                                             \
      .params = PB_PARAMS(TIMEOUT,                                                                            \
                          {"referrers", "--referrers", PB_PARAM_FLAG, 0, 0, "what refers to it too", false}), \
-     .forms = json,                                                                                          \
+     .forms = pb_forms_json,                                                                                 \
      .flags = PB_ROUTE_CHANGES | PB_ROUTE_ARGUMENT,                                                          \
      .limit_s = 60},                                                                                         \
         {.method = "GET",                                                                                    \
@@ -17,7 +17,7 @@
          .summary = "Its breakpoints and log points, with how often each was hit",                           \
          .words = PB_WORDS("-t", "{id}", "break"),                                                           \
          .params = PB_PARAMS(TIMEOUT),                                                                       \
-         .forms = rows,                                                                                      \
+         .forms = pb_forms_rows,                                                                             \
          .limit_s = 30},                                                                                     \
         {.method = "POST",                                                                                   \
          .path = "/api/v1/targets/{id}/breakpoints",                                                         \
@@ -28,7 +28,7 @@
              {"log", "--log", PB_PARAM_TEXT, 0, 0, "do not stop: record this text at each hit", false},      \
              {"on_change", "--on-change", PB_PARAM_TEXT, 0, 0,                                               \
               "where VAR@FUNCTION changes, not at a place; the body is if CONDITION", false}),               \
-         .forms = text,                                                                                      \
+         .forms = pb_forms_text,                                                                             \
          .flags = PB_ROUTE_CHANGES | PB_ROUTE_ARGUMENT,                                                      \
          .limit_s = 60},                                                                                     \
         {.method = "POST",                                                                                   \
@@ -36,7 +36,7 @@
          .summary = "Takes away the one that the body names: its number, or FILE:LINE",                      \
          .words = PB_WORDS("-t", "{id}", "break", "--stop"),                                                 \
          .params = PB_PARAMS(TIMEOUT),                                                                       \
-         .forms = text,                                                                                      \
+         .forms = pb_forms_text,                                                                             \
          .flags = PB_ROUTE_CHANGES | PB_ROUTE_ARGUMENT,                                                      \
          .limit_s = 60},                                                                                     \
         {.method = "POST",                                                                                   \
@@ -44,12 +44,12 @@
          .summary = "Serves the Debug Adapter Protocol in it, and says at which address",                    \
          .words = PB_WORDS("-t", "{id}", "debug"),                                                           \
          .params = PB_PARAMS(TIMEOUT),                                                                       \
-         .forms = text,                                                                                      \
+         .forms = pb_forms_text,                                                                             \
          .flags = PB_ROUTE_CHANGES,                                                                          \
          .limit_s = 60},                                                                                     \
     {                                                                                                        \
         .method = "POST", .path = "/api/v1/targets/{id}/debug/stop",                                         \
         .summary = "Ends that, and lets all threads go on",                                                  \
-        .words = PB_WORDS("-t", "{id}", "debug", "--stop"), .params = PB_PARAMS(TIMEOUT), .forms = text,     \
-        .flags = PB_ROUTE_CHANGES, .limit_s = 60                                                             \
+        .words = PB_WORDS("-t", "{id}", "debug", "--stop"), .params = PB_PARAMS(TIMEOUT),                    \
+        .forms = pb_forms_text, .flags = PB_ROUTE_CHANGES, .limit_s = 60                                     \
     }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct arguments {
     struct pb_request *q;
@@ -25,10 +26,11 @@ static enum MHD_Result take_argument(void *cls, enum MHD_ValueKind kind, const c
     const struct pb_route *route = a->q->route;
 
     (void)kind;
-    value = value ? value : "";
+    value = value ? value : "true"; /* ?native alone */
     if (a->r < 0 || strcmp(key, "format") == 0 || strcmp(key, "token") == 0)
         return MHD_YES;
-    if (route->flags & PB_ROUTE_TARGET && (strcmp(key, "target") == 0 || strcmp(key, "all") == 0))
+    if ((route->flags & PB_ROUTE_TARGET && strcmp(key, "target") == 0) ||
+        (route->flags & PB_ROUTE_ALL && strcmp(key, "all") == 0))
         return MHD_YES;
     for (const struct pb_param *p = route->params; p && p->name; p++)
         if (strcmp(p->name, key) == 0) {
@@ -47,13 +49,31 @@ int pb_request_arguments(struct pb_request *q, struct pb_words *w, struct pb_err
     return a.r;
 }
 
+/* The first of its types that the route has. Browsers, which list HTML before all else, get what the route gives
+ * unasked: a link to a flame graph is a picture. */
+static void choose_by_accept(struct pb_request *q, const char *accept)
+{
+    if (strstr(accept, "text/html"))
+        return;
+    for (const char *at = accept; *at; at += strcspn(at, ","), at += strspn(at, ", ")) {
+        size_t n = strcspn(at, ",; ");
+        for (const struct pb_form *f = q->route->forms; f->name; f++)
+            if (strcspn(f->type, ";") == n && strncasecmp(f->type, at, n) == 0) {
+                q->form = f;
+                return;
+            }
+    }
+}
+
 static int choose_form(struct pb_request *q, struct pb_err *err)
 {
-    const char *wanted = pb_request_argument(q, "format");
+    const char *wanted = pb_request_argument(q, "format"), *accept = pb_request_header(q, "Accept");
 
     q->form = q->route->forms;
-    if (!wanted)
+    if (!wanted) {
+        choose_by_accept(q, accept ? accept : "");
         return 0;
+    }
     for (const struct pb_form *f = q->route->forms; f->name; f++)
         if (strcmp(f->name, wanted) == 0) {
             q->form = f;
@@ -65,15 +85,20 @@ static int choose_form(struct pb_request *q, struct pb_err *err)
 static int add_target(struct pb_request *q, struct pb_words *w, struct pb_err *err)
 {
     const char *target = pb_request_argument(q, "target"), *all = pb_request_argument(q, "all");
+    bool given = q->route->flags & PB_ROUTE_ALL &&
+                 MHD_lookup_connection_value_n(q->connection, MHD_GET_ARGUMENT_KIND, "all", 3, NULL, NULL);
 
     if (target && !*target)
         return pb_fail(err, -EINVAL, "the target is empty");
-    if (all && !pb_words_is_flag(all))
+    all = given && !all ? "true" : all;
+    if (given && !pb_words_is_flag(all))
         return pb_fail(err, -EINVAL, "all is true or false, not '%.100s'", all);
-    target = target ? target : q->s->target;
+    target = target ? target : q->s->offer.target;
+    if (!target && q->route->flags & PB_ROUTE_ONE)
+        return pb_fail(err, -EINVAL, "which process? (?target=PID; /api/v1/targets lists them)");
     if (target)
         pb_words_add_option(w, "--target", target);
-    if (all && pb_words_is_true(all))
+    if (given && pb_words_is_true(all))
         pb_words_add(w, "--all");
     return 0;
 }
@@ -96,7 +121,10 @@ static int make_command(struct pb_request *q, struct pb_words *w, struct pb_err 
 {
     pb_words_add(w, q->s->program);
     for (const char *const *word = q->route->words; *word; word++)
-        pb_words_add(w, strcmp(*word, "{id}") == 0 || strcmp(*word, "{name}") == 0 ? q->id : *word);
+        if (strcmp(*word, "{file}") == 0)
+            pb_words_add_path(w, q->s->offer.cores, q->id);
+        else
+            pb_words_add(w, strcmp(*word, "{id}") == 0 || strcmp(*word, "{name}") == 0 ? q->id : *word);
     int r = choose_form(q, err);
     if (r < 0)
         return r;
@@ -186,11 +214,13 @@ enum MHD_Result pb_request_run(struct pb_request *q)
     struct pb_err err = {0};
     const char *seconds = pb_request_argument(q, "seconds");
 
-    if (q->route->words[0][0] == '-' && !pb_route_is_id(q->id))
+    if (strstr(q->route->path, "{id}") && !pb_route_is_id(q->id))
         return pb_answer_error(q->connection, 404, "there is no such process: an id is a pid or PID@START",
                                NULL);
     if (strstr(q->route->path, "{name}") && !pb_route_is_name(q->id))
         return pb_answer_error(q->connection, 404, "there is no setting of that name", NULL);
+    if (strstr(q->route->path, "{file}") && !pb_route_is_file(q->id))
+        return pb_answer_error(q->connection, 404, "there is no file of that name", NULL);
     int r = make_command(q, &w, &err);
     if (r < 0)
         return pb_answer_error(q->connection, 400, pb_err_text(&err, r), NULL);
@@ -207,9 +237,9 @@ enum MHD_Result pb_request_run_mcp(struct pb_request *q)
                                            .version = pb_request_header(q, "MCP-Protocol-Version"),
                                            .method = pb_request_header(q, "Mcp-Method"),
                                            .name = pb_request_header(q, "Mcp-Name"),
-                                           .changes = q->s->mcp_changes && !q->s->read_only,
+                                           .changes = q->s->mcp_changes && !q->s->offer.read_only,
                                            .program = q->s->program,
-                                           .target = q->s->target};
+                                           .target = q->s->offer.target};
 
     if (pb_mcp_take(&request, &q->mcp) < 0)
         return MHD_NO;

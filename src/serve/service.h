@@ -2,10 +2,12 @@
 #pragma once
 
 #include "serve/gate.h"
+#include "serve/routes.h"
 
 #include <microhttpd.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 struct pb_err;
@@ -27,8 +29,7 @@ struct pb_service {
     struct pb_events *events;
     char program[PB_SERVE_PATH]; /* `probing`, beside this one */
     char folder[PB_SERVE_PATH];  /* of the user's own: token, address, lock, socket, audit */
-    const char *target;          /* what a request without one is about; NULL: none */
-    bool read_only;
+    struct pb_offer offer;
     bool mcp_changes; /* an assistant may change processes */
     int audit;        /* a line for every request that changes something */
 };
@@ -63,6 +64,8 @@ void pb_home_remove(const char *folder);
 /* The token of a file, or of the folder; made where there is none. */
 int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE_TOKEN_SIZE],
                   struct pb_err *err);
+/* The core files of its folder, as JSON. */
+void pb_home_write_cores(FILE *out, const struct pb_offer *o);
 /* The text of a file with a certificate or a key, on the heap; NULL for none. */
 int pb_home_read_pem(const char *path, char **ret, struct pb_err *err);
 /* Where the user's service is, "" where none runs, and its pid. */

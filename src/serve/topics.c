@@ -264,7 +264,7 @@ static const struct pb_form *form_of(const struct pb_follow *f, const struct pb_
 
 static const struct pb_route *route_of(const struct pb_follow *f)
 {
-    for (const struct pb_route *r = pb_routes; r->method; r++)
+    for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
         if (strcmp(r->method, "GET") == 0 && strcmp(r->path, f->path) == 0)
             return r;
     return NULL;

@@ -31,9 +31,17 @@ void pb_words_add_option(struct pb_words *w, const char *option, const char *val
         w->at[w->n++] = word;
 }
 
+void pb_words_add_path(struct pb_words *w, const char *folder, const char *name)
+{
+    char *word = NULL;
+
+    if (asprintf(&word, "%s/%s", folder, name) >= 0 && w->n < PB_WORDS_MAX)
+        w->at[w->n++] = word;
+}
+
 bool pb_words_is_true(const char *value)
 {
-    return strcmp(value, "true") == 0 || strcmp(value, "1") == 0 || *value == '\0';
+    return strcmp(value, "true") == 0 || strcmp(value, "1") == 0;
 }
 
 bool pb_words_is_flag(const char *value)
@@ -82,6 +90,8 @@ int pb_words_add_param(struct pb_words *w, const struct pb_param *p, const char 
         return 0;
     case PB_PARAM_CHOICE:
         return add_choice(w, p, value, err);
+    case PB_PARAM_ANY:
+        return *value ? 0 : pb_fail(err, -EINVAL, "%s is empty", p->name);
     case PB_PARAM_PART:
         return *value && strlen(value) < 10 && strspn(value, "0123456789") == strlen(value)
                    ? 0

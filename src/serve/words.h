@@ -18,9 +18,10 @@ void pb_words_done(struct pb_words *w);
 void pb_words_add(struct pb_words *w, const char *word);
 /* OPTION=VALUE: a value is never taken for an option. */
 void pb_words_add_option(struct pb_words *w, const char *option, const char *value);
+void pb_words_add_path(struct pb_words *w, const char *folder, const char *name);
 /* What an argument of a request becomes. -EINVAL: it is none of its kind. */
 int pb_words_add_param(struct pb_words *w, const struct pb_param *p, const char *value, struct pb_err *err);
 
-/* true, 1 or nothing; false or 0 besides. */
+/* true or 1; false or 0 besides. */
 bool pb_words_is_true(const char *value);
 bool pb_words_is_flag(const char *value);

@@ -1,8 +1,5 @@
 """/mcp: what an assistant is told, by messages and by the real client."""
-import importlib.util
 import json
-import subprocess
-import sys
 
 import pytest
 from jobs import probe
@@ -76,27 +73,3 @@ def test_changes_need_the_switch_and_are_written_down(tmp_path, job):
         assert row["what"] == "/mcp" and "-rate" in row["body"] and row["outcome"] == "ok"
     with service(tmp_path / "r", "--mcp-changes", "--read-only") as s:
         assert {tool["name"] for tool in send(s, "tools/list")[1]["result"]["tools"]} == READ
-
-
-CLIENT = """
-import asyncio, sys
-from mcp import ClientSession
-from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
-async def main(url, token, pid):
-    async with create_mcp_http_client(headers={"Authorization": f"Bearer {token}"}) as client:
-        async with streamable_http_client(url, http_client=client) as streams:
-            async with ClientSession(streams[0], streams[1]) as session:
-                await session.initialize()
-                tools = await session.list_tools()
-                print(sorted(tool.name for tool in tools.tools))
-                answer = await session.call_tool("stacks", {"target": pid})
-                print("train" in answer.content[0].text)
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-def test_the_real_client(served, job, tmp_path):
-    if not importlib.util.find_spec("mcp"):
-        pytest.skip("mcp is not installed: pip install mcp")
-    done = subprocess.run([sys.executable, "-c", CLIENT, f"http://{served.address}/mcp", served.token, str(job.pid)], capture_output=True, text=True, timeout=60)
-    assert done.stdout == f"{sorted(READ)}\nTrue\n", done.stderr

@@ -2,6 +2,7 @@
 import json
 import os
 import time
+from pathlib import Path
 
 import jobs
 import pytest
@@ -60,8 +61,30 @@ def test_what_the_process_is(served, job):
     assert [row["pid"] for row in served.json("/apis/processes/local")] == [job.pid]
     assert served.ask("/config/probing.sample_rate")[2].decode() == probe("-t", job.pid, "config", "probing.sample_rate").stdout
     assert served.ask("/config/--all")[0] == 404
-    nodes = served.json("/apis/nodes")
+    nodes = served.json("/apis/nodes?offset=0&limit=100&since_version=0")
     assert job.pid in [node["addr"] for node in nodes["nodes"]] and nodes["total"] == len(nodes["nodes"])
+    assert set(nodes["nodes"][0]) == {"host", "addr", "rank", "local_rank", "world_size", "group_rank", "group_world_size", "role", "role_name", "role_rank",
+                                      "role_world_size", "status", "timestamp"}
+    assert served.json(f"/apis/nodes?offset={nodes['total']}")["nodes"] == []
+
+
+def test_files_are_those_of_its_stacks_alone(served, job):
+    status, headers, body = served.ask(f"/apis/files?path={job.script}")
+    assert (status, headers["Content-Type"]) == (200, "text/plain; charset=utf-8") and body.decode() == Path(job.script).read_text()
+    for path in ("/etc/passwd", job.script + "/../x", "", "/proc/self/environ", "train.py"):
+        assert served.ask(f"/apis/files?path={path}")[0] in (400, 404)
+
+
+def test_tables_under_names_of_theirs(served):
+    # The machine may have other jobs, which have steps.
+    matrix = served.json("/apis/training/step_matrix?cluster=true")
+    samples = matrix.pop("samples")
+    assert all(set(sample) == {"rank", "local_step", "coord_step", "duration_ms", "host", "addr"} for sample in samples)
+    assert matrix.pop("rank_count") >= 0 and (matrix.pop("step_count") > 0) == bool(samples)
+    assert matrix == {"cluster": False, "partial": False, "nodes_queried": 1, "nodes_failed": 0}
+    for path in ("trace/list", "trace/show", "trace/variables", "pytorch/timeline"):
+        assert served.json(f"/apis/pythonext/{path}") == []
+    assert b"train" in served.ask("/apis/pprofextension/flamegraph/folded?seconds=0.3&idle=1")[2]
 
 
 def test_stacks_and_code(served, job):

@@ -152,16 +152,20 @@ static void doubtful_lengths_are_refused(void **state)
 static void routes_are_found_by_path_and_method(void **state)
 {
     char variable[PB_ROUTE_VARIABLE], allowed[64];
+    const struct pb_offer plain = {0}, read_only = {.read_only = true, .cores = "/x"};
 
-    assert_non_null(pb_route_find("GET", "/api/v1/targets/12@ab/stacks", false, variable, allowed));
+    assert_null(pb_route_find("GET", "/api/v1/cores", &plain, variable, allowed));
+    assert_non_null(pb_route_find("GET", "/api/v1/cores", &read_only, variable, allowed));
+    assert_non_null(pb_route_find("POST", "/query", &read_only, variable, allowed)); /* of the second table */
+    assert_non_null(pb_route_find("GET", "/api/v1/targets/12@ab/stacks", &plain, variable, allowed));
     assert_string_equal(variable, "12@ab");
-    assert_non_null(pb_route_find("HEAD", "/api/v1/targets", false, variable, allowed));
-    assert_null(pb_route_find("DELETE", "/api/v1/targets/1/settings", false, variable, allowed));
+    assert_non_null(pb_route_find("HEAD", "/api/v1/targets", &plain, variable, allowed));
+    assert_null(pb_route_find("DELETE", "/api/v1/targets/1/settings", &plain, variable, allowed));
     assert_string_equal(allowed, "GET, HEAD, POST");
-    assert_null(pb_route_find("POST", "/api/v1/targets/1/eval", true, variable, allowed));
+    assert_null(pb_route_find("POST", "/api/v1/targets/1/eval", &read_only, variable, allowed));
     assert_string_equal(allowed, "");
-    assert_null(pb_route_find("GET", "/api/v1/targets//stacks", false, variable, allowed));
-    assert_null(pb_route_find("GET", "/api/v1/targets/1/2/stacks", false, variable, allowed));
+    assert_null(pb_route_find("GET", "/api/v1/targets//stacks", &plain, variable, allowed));
+    assert_null(pb_route_find("GET", "/api/v1/targets/1/2/stacks", &plain, variable, allowed));
     assert_true(pb_route_is_id("4711") && pb_route_is_id("4711@2x7k1q"));
     assert_false(pb_route_is_id("") || pb_route_is_id("-1") || pb_route_is_id("1@") || pb_route_is_id("a") ||
                  pb_route_is_id("1@../x"));

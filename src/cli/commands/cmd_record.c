@@ -15,10 +15,13 @@
 #include "base/time.h"
 #include "cli/cli.h"
 #include "cli/profile/profile_run.h"
+#include "cli/profile/recordings.h"
 
 static const struct pb_option options[] = {
     {'d', "duration", "TIME", "how long (default: until the process ends, or Ctrl-C)"},
-    {0, "background", NULL, "go on when the terminal is gone; prints how to end it"},
+    {0, "background", NULL, "go on when the terminal is gone; --stop ends it"},
+    {0, "list", NULL, "the recordings there are, of the process or of all"},
+    {0, "stop", NULL, "end those of the process that run in the background"},
     {0, "watchdog", "TIME", "keep all stacks with locals when the main thread stands still that long"},
     {0, "size", "MB", "what the recording may hold (default 64); the oldest makes room"},
     PB_PROFILE_OPTIONS,
@@ -134,8 +137,9 @@ static int run_background(const struct plan *plan, struct pb_err *err)
         waitpid(child, NULL, 0);
         return pb_fail(err, told[0], "%.255s", path);
     }
-    printf("%s: recording in the background (kill %d ends it)\nprobing flamegraph --from %s -o FILE\n", path,
-           (int)child, path);
+    printf("%s: recording in the background (kill %d, or record --stop, ends it)\nprobing flamegraph --from "
+           "%s -o FILE\n",
+           path, (int)child, path);
     return 0;
 }
 
@@ -144,6 +148,15 @@ static int run(const struct pb_call *call, struct pb_err *err)
     _cleanup_(recording_cleanup) struct pb_profile_recorder *r = NULL;
     struct plan plan = {.call = call};
 
+    if (pb_call_option(call, "list"))
+        return pb_recordings_list(call, err);
+    if (call->targets.n == 0)
+        return pb_fail(err, PB_USAGE, "which process? (-t PID; probing list shows them)");
+    if (pb_call_option(call, "stop"))
+        return pb_recordings_stop(call, err);
+    for (size_t i = 0; i < call->targets.n; i++)
+        if (call->targets.at[i].dead)
+            return pb_fail(err, -ESRCH, "process %d has ended", (int)call->targets.at[i].pid);
     int result = parse_record_options(call, &plan.options, err);
     if (result < 0)
         return result;
@@ -164,7 +177,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 const struct pb_command pb_cmd_record = {
     .name = "record",
     .summary = "sample into tables that outlive the process; profiles of any time of it can be made later",
-    .synopsis = "[--background] [--watchdog TIME] [--duration TIME]",
+    .synopsis = "[--background] [--watchdog TIME] [--duration TIME] | --list | --stop",
     .text =
         "Writes python.samples and python.stacks into a run folder of its own, bounded in size; and once "
         "a second\n"
@@ -177,6 +190,6 @@ const struct pb_command pb_cmd_record = {
     .example = "probing -t 4711 record --background --watchdog 60s\n"
                "probing flamegraph --from 4711 --since '5m ago' -o hang.svg",
     .options = options,
-    .flags = PB_CMD_TARGET | PB_CMD_TOGETHER,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
     .run = run,
 };

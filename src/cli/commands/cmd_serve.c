@@ -6,8 +6,8 @@
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
-    static const char *const letters[][2] = {
-        {"token-file", "-T"}, {"cert", "-c"}, {"key", "-k"}, {"host", "-n"}, {"open", "-a"}};
+    static const char *const letters[][2] = {{"token-file", "-T"}, {"cert", "-c"}, {"key", "-k"},
+                                             {"host", "-n"},       {"open", "-a"}, {"cores", "-C"}};
     const char *words[PB_SERVE_WORDS] = {"probing-serve"};
     size_t n = 1;
 
@@ -36,6 +36,7 @@ static const struct pb_option options[] = {
     {0, "read-only", NULL, "nothing that changes a process: no eval, no settings, no inject"},
     {0, "mcp-changes", NULL, "let an assistant (/mcp) run code in processes and change settings"},
     {0, "open", "TARGET", "what a request that names no process is about"},
+    {0, "cores", "DIR", "answer for the core files in this folder too"},
     {0, "token-file", "FILE", "64 hexadecimal digits, readable by you alone; else one is made and kept"},
     {0, "host", "NAME", "answer under this name too"},
     {0, "cert", "FILE", "TLS: the certificate (PEM)"},

@@ -1,0 +1,112 @@
+/* recordings: see recordings.h. */
+#include "cli/profile/recordings.h"
+
+#include "base/cleanup.h"
+#include "cli/print/rows.h"
+#include "remote/procinfo.h"
+#include "remote/runs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATIENCE_MS = 10000 };
+
+static pid_t recorded_pid(const struct pb_run_info *run)
+{
+    char text[24];
+
+    return (pid_t)strtol(pb_run_get(run, "recorded_pid", text, sizeof(text)), NULL, 10);
+}
+
+static bool is_wanted(const struct pb_call *call, const struct pb_run_info *run)
+{
+    pid_t pid = recorded_pid(run);
+
+    if (!pid)
+        return false; /* the run of an agent */
+    for (size_t i = 0; i < call->targets.n; i++)
+        if (call->targets.at[i].pid == pid)
+            return true;
+    return call->targets.n == 0;
+}
+
+static void add_time(struct pb_rows *rows, time_t at)
+{
+    char text[32];
+    struct tm tm;
+
+    strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", gmtime_r(&at, &tm));
+    pb_rows_text(rows, text);
+}
+
+static void add_recording(struct pb_rows *rows, const struct pb_run_info *run)
+{
+    char text[1024];
+
+    pb_rows_number(rows, "%d", (int)recorded_pid(run));
+    pb_rows_text(rows, run->alive ? "recording" : "ended");
+    add_time(rows, (time_t)strtoll(pb_run_get(run, "probed_since", text, sizeof(text)), NULL, 10));
+    add_time(rows, run->changed);
+    pb_rows_number(rows, "%g", strtod(pb_run_get(run, "rate", text, sizeof(text)), NULL));
+    pb_rows_number(rows, "%" PRIu64, run->bytes);
+    pb_rows_number(rows, "%d", (int)run->id.pid);
+    pb_rows_text(rows, run->path);
+    pb_rows_text(rows, pb_run_get(run, "command", text, sizeof(text)));
+}
+
+int pb_recordings_list(const struct pb_call *call, struct pb_err *err)
+{
+    static const char *const columns[] = {"pid",   "state",    "since",  "until",  "rate",
+                                          "bytes", "recorder", "folder", "command"};
+    _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+    struct pb_rows rows;
+
+    int r = pb_runs_scan(&runs, err);
+    if (r < 0)
+        return r;
+    pb_rows_init(&rows, columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < runs.n; i++)
+        if (is_wanted(call, &runs.at[i]))
+            add_recording(&rows, &runs.at[i]);
+    r = pb_rows_print(&rows, call->format, "nothing is recorded (probing -t PID record)", err);
+    pb_rows_done(&rows);
+    return r;
+}
+
+/* The recorder that a run names may have ended since, and its pid be another's: it is taken by its start. */
+static int stop_recorder(const struct pb_run_info *run, struct pb_err *err)
+{
+    _cleanup_close_ int fd = (int)syscall(SYS_pidfd_open, run->id.pid, 0);
+    struct pb_procinfo info;
+
+    if (fd < 0 || pb_procinfo_read(run->id.pid, &info, NULL) < 0 || info.start_time != run->id.start_time)
+        return 0;
+    if (syscall(SYS_pidfd_send_signal, fd, SIGTERM, NULL, 0) < 0)
+        return pb_fail(err, -errno, "recorder %d cannot be told to end: %s", (int)run->id.pid,
+                       strerror(errno));
+    if (poll(&(struct pollfd){fd, POLLIN, 0}, 1, PATIENCE_MS) == 0)
+        return pb_fail(err, -ETIMEDOUT, "recorder %d has been told to end and has not yet", (int)run->id.pid);
+    printf("%s: ended\n", run->path);
+    return 1;
+}
+
+int pb_recordings_stop(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+    int n = 0;
+
+    int r = pb_runs_scan(&runs, err);
+    for (size_t i = 0; r >= 0 && i < runs.n; i++)
+        if (runs.at[i].alive && is_wanted(call, &runs.at[i]))
+            n += (r = stop_recorder(&runs.at[i], err)) > 0;
+    if (r < 0)
+        return r;
+    return n ? 0 : pb_fail(err, -ESRCH, "nothing records it");
+}
