@@ -31,11 +31,11 @@ static void put_param(FILE *out, const struct pb_param *p)
     else if (p->kind == PB_PARAM_CHOICE)
         put_choices(out, p->option);
     else if (p->kind == PB_PARAM_PART)
-        fputs(",\"schema\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":4194304}}", out);
+        fputs(",\"schema\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":999999999}}", out);
     else if (p->kind == PB_PARAM_FLAG)
         fputs(",\"schema\":{\"type\":\"boolean\"}}", out);
     else
-        fputs(",\"schema\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":1024}}", out);
+        fputs(",\"schema\":{\"type\":\"string\",\"maxLength\":1024,\"pattern\":\"^[^\\\\u0000]+$\"}}", out);
 }
 
 static void put_params(FILE *out, const struct pb_offer *o, const struct pb_route *r)
@@ -85,7 +85,9 @@ static void put_body(FILE *out, const struct pb_route *r)
             "{\"type\":\"object\",\"anyOf\":[{" EXPR
             "},{\"required\":[\"payload\"],\"properties\":{\"payload\":{\"type\":\"object\"," EXPR "}}}]}";
     else if (r->flags & PB_ROUTE_MCP)
-        schema = "{\"type\":\"object\"}";
+        schema =
+            "{\"type\":\"object\",\"required\":[\"method\"],\"properties\":{\"method\":{\"type\":\"string\","
+            "\"pattern\":\"^[A-Za-z_/]{1,60}$\"}}}";
     else if (r->flags & (PB_ROUTE_STDIN | PB_ROUTE_ARGUMENT))
         type = "text/plain", schema = TEXT;
     if (schema)

@@ -92,7 +92,7 @@ static enum MHD_Result dispatch(struct pb_request *q, const char *path, const ch
 {
     char allowed[64];
     bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
-    enum MHD_Result answered;
+    enum MHD_Result answered, refused;
 
     if (reads && pb_page_answer(q->s, q->connection, path, &answered))
         return answered;
@@ -117,6 +117,8 @@ static enum MHD_Result dispatch(struct pb_request *q, const char *path, const ch
     if (!q->route)
         return pb_answer_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
                                NULL);
+    if (!q->route->words && !(q->route->flags & PB_ROUTE_EVENTS) && pb_request_check(q, &refused))
+        return refused;
     if (q->route->flags & PB_ROUTE_CORES && !q->route->words)
         return pb_answer(q->connection, 200, pb_answer_written(pb_home_write_cores, &q->s->offer),
                          "application/json");
@@ -226,8 +228,11 @@ static enum MHD_Result pb_http_request(void *cls, struct MHD_Connection *c, cons
         return begin_request(cls, c, path, method, (struct pb_request **)con_cls);
     if (*data_length) {
         take_body(q, data, *data_length);
+        q->came += *data_length;
         *data_length = 0;
-        return MHD_YES;
+        /* A body without a length, of which the end is not in sight: its client learns by the closed
+         * connection. */
+        return q->came > (uint64_t)PB_SERVE_BODY_MAX * 8 ? MHD_NO : MHD_YES;
     }
     if (q->job)
         return pb_request_answer(q);

@@ -1,7 +1,7 @@
 /* probing-serve: everything that is known of a node's processes at one address. `probing serve` starts it.
  *
- * probing-serve [-b] [-r] [-m] [-a TARGET] [-T TOKENFILE] [-c CERT -k KEY] [-C CORES] [-n NAME]...
- * [ADDRESS]
+ * probing-serve [-b] [-r] [-m] [-a TARGET] [-T TOKENFILE] [-c CERT -k KEY] [-C CORES]
+ * [-R HZ [-W TIME]] [-A [-D DAYS]] [-n NAME]... [ADDRESS]
  * probing-serve --status | --stop */
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -9,6 +9,7 @@
 #include "serve/errand.h"
 #include "serve/events.h"
 #include "serve/service.h"
+#include "serve/watch.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,6 +29,7 @@
 struct options {
     const char *address, *token_file, *cert, *key;
     bool background, status, stop;
+    struct pb_watch_plan watch;
 };
 
 static bool is_loopback(const struct sockaddr_storage *at)
@@ -164,6 +166,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
 {
     char url[256];
     void *tcp = NULL, *local = NULL;
+    struct pb_watch *watch = NULL;
     sigset_t signals;
     int caught;
 
@@ -186,6 +189,8 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         r = pb_http_start(s, &(struct pb_listen){.fd = fd, .cert = o->cert, .key = o->key}, &tcp, err);
     if (r == 0)
         r = pb_http_start(s, &(struct pb_listen){.fd = unix_fd, .is_unix = true}, &local, err);
+    if (r == 0)
+        r = pb_watch_new(s, &o->watch, &watch, err);
     if (r == 0) {
         pb_home_set_address(s, url);
         say_address(url, s);
@@ -194,6 +199,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         sigwait(&signals, &caught);
         pb_home_leave(s);
     }
+    pb_watch_free(watch);
     pb_commands_end();
     if (s->events)
         pb_events_end(s->events);
@@ -274,7 +280,7 @@ static int take_options(int argc, char **argv, struct options *o, struct pb_serv
     }
     if (o->status || o->stop)
         return 0;
-    while ((option = getopt(argc, argv, "brma:T:c:k:n:C:")) >= 0)
+    while ((option = getopt(argc, argv, "brma:T:c:k:n:C:R:W:D:A")) >= 0)
         switch (option) {
         case 'b':
             o->background = true;
@@ -287,6 +293,18 @@ static int take_options(int argc, char **argv, struct options *o, struct pb_serv
             break;
         case 'a':
             s->offer.target = optarg;
+            break;
+        case 'R':
+            o->watch.rate = optarg;
+            break;
+        case 'W':
+            o->watch.watchdog = optarg;
+            break;
+        case 'D':
+            o->watch.retention = optarg;
+            break;
+        case 'A':
+            o->watch.archive = true;
             break;
         case 'C':
             s->offer.cores = optarg;

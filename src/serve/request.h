@@ -23,6 +23,7 @@ struct pb_request {
     char id[PB_ROUTE_VARIABLE];
     char *body, *printed; /* printed: for a route that converts it */
     size_t length, printed_length;
+    uint64_t came;  /* of the body, with what is too long to be kept */
     uint64_t audit; /* of a change; 0: it is none */
     bool too_long;
 };
@@ -44,6 +45,8 @@ void pb_request_resume(void *arg);
 /* --- run.c --- */
 /* Adds the options that the query string asks for. -EINVAL: the route has none such. */
 int pb_request_arguments(struct pb_request *q, struct pb_words *w, struct pb_err *err);
+/* Of a route without a command: true where form or arguments are none of its, and that was answered. */
+bool pb_request_check(struct pb_request *q, enum MHD_Result *ret);
 /* Starts the command of its route; a message of the Model Context Protocol may need none. */
 enum MHD_Result pb_request_run(struct pb_request *q);
 enum MHD_Result pb_request_run_mcp(struct pb_request *q);

@@ -82,6 +82,19 @@ static int choose_form(struct pb_request *q, struct pb_err *err)
     return pb_fail(err, -EINVAL, "there is no format '%.100s' here", wanted);
 }
 
+bool pb_request_check(struct pb_request *q, enum MHD_Result *ret)
+{
+    _cleanup_(pb_words_done) struct pb_words ignored = {0};
+    struct pb_err err = {0};
+
+    int r = choose_form(q, &err);
+    if (r == 0)
+        r = pb_request_arguments(q, &ignored, &err);
+    if (r < 0)
+        *ret = pb_answer_error(q->connection, 400, pb_err_text(&err, r), NULL);
+    return r < 0;
+}
+
 static int add_target(struct pb_request *q, struct pb_words *w, struct pb_err *err)
 {
     const char *target = pb_request_argument(q, "target"), *all = pb_request_argument(q, "all");

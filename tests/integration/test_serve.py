@@ -4,10 +4,12 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,7 +21,7 @@ import prometheus_client.parser
 import pyarrow.ipc
 import pytest
 from jobs import PROGRAM, probe
-from serve_kit import NEEDS_SERVE, Service, commands_of, job, rss, served, service  # noqa: F401 (job and served are fixtures)
+from serve_kit import NEEDS_SERVE, Service, Stream, commands_of, job, rss, served, service  # noqa: F401 (job and served are fixtures)
 
 pytestmark = NEEDS_SERVE
 
@@ -243,11 +245,47 @@ def test_requests_that_never_end_hold_up_nobody(served):
         half.close()
 
 
+AS_ANOTHER = """
+import os, socket, sys
+os.chdir(sys.argv[1])
+os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as client:
+    client.connect("socket")
+    client.sendall(b"GET /api/v1/targets HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+    print(client.makefile("rb").readline().split()[1].decode())
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
 def test_another_user_does_not_get_to_the_socket(served):
-    code = f"import os, socket\nos.setuid(65534)\nsocket.socket(socket.AF_UNIX).connect({str(served.folder / 'probing-serve/socket')!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
-    assert done.returncode == 1 and "PermissionError" in done.stderr or "AF_UNIX path too long" in done.stderr
+    """A service of root's serves root alone: others get to their own processes by services of their own."""
+    folder = served.folder / "probing-serve"
+
+    def ask_as_another():
+        return subprocess.run([sys.executable, "-c", AS_ANOTHER, folder], capture_output=True, text=True, timeout=20)
+    refused = ask_as_another()
+    assert refused.returncode == 1 and "PermissionError" in refused.stderr
+    folder.chmod(0o711)
+    (folder / "socket").chmod(0o666)
+    try:
+        assert ask_as_another().stdout == "403\n", "the kernel says who it is, also where the folder is open"
+    finally:
+        folder.chmod(0o700)
+
+
+def test_a_body_without_an_end_is_given_up(served):
+    def send(megabytes):
+        with socket.create_connection((served.host, served.port), timeout=20) as client:
+            client.sendall(f"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\nX-Probing-Token: {served.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+            for _ in range(megabytes):
+                client.sendall(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
+            client.sendall(b"0\r\n\r\n")
+            return client.makefile("rb").readline().split()[1]
+    assert send(2) == b"413"
+    before = rss(served.process.pid)
+    with pytest.raises((OSError, IndexError)):
+        send(64)
+    assert rss(served.process.pid) - before < 8192
 
 
 def test_prometheus_reads_the_metrics(served, job):
@@ -351,6 +389,41 @@ def test_one_a_user_and_the_next_takes_over(tmp_path, job):
     killed.communicate()
     with service(tmp_path / "r") as again:
         assert again.token == s.token and again.ask(f"/api/v1/targets/{job.pid}/stacks")[0] == 200
+
+
+def test_killed_and_replaced_under_load_it_is_found_again_and_no_process_notices(tmp_path):
+    """Clients that ask all the time, and one that follows events, across a kill and the start of another installation at the same address."""
+    stop, good = threading.Event(), []
+
+    def ask_again(s):
+        while not stop.is_set():
+            with suppress(OSError, http.client.HTTPException, AssertionError):
+                good.append((s.json("/api/v1/query", body="SELECT 1 AS a", timeout=5), time.monotonic()))
+
+    def answered_after(moment):
+        return sum(when > moment for _, when in list(good)) >= 8
+    upgraded = tmp_path / "upgraded"
+    shutil.copytree(PROGRAM.parent.parent, upgraded, ignore=lambda _, names: set(names) - {"bin", "lib"} if "bin" in names else set())
+    with jobs.python() as one, ThreadPoolExecutor(4) as pool:
+        try:
+            with service(tmp_path / "r") as s:
+                for _ in range(4):
+                    pool.submit(ask_again, s)
+                with Stream(s, "now") as stream:
+                    last = stream.wait_for(lambda events: events)[-1][1]
+                jobs.wait_until(lambda: answered_after(0), 30, "answers")
+                s.process.kill()
+                s.process.wait()
+            began = time.monotonic()
+            with service(tmp_path / "r", s.address, program=upgraded / "bin/probing") as s:
+                jobs.wait_until(lambda: answered_after(began), 30, "answers of the next service to the same clients")
+                with Stream(s, "now", **{"Last-Event-ID": last}) as stream:
+                    events = stream.wait_for(lambda events: events)
+                assert one.pid in {row["pid"] for row in events[0][2]}
+                assert one.alive() and s.ask(f"/api/v1/targets/{one.pid}/stacks")[0] == 200
+        finally:
+            stop.set()
+    assert all(rows == [{"a": 1}] for rows, _ in good)
 
 
 def test_in_the_background_it_outlives_the_command(tmp_path):
