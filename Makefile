@@ -30,10 +30,10 @@ check-arm64: ## injection, kills at every step, stacks, eval, SQL and detach in 
 	@scripts/arm64.sh build
 	@scripts/arm64.sh run tests/arm64/short.sh
 
-soak-arm64: ## the long form of that: unit, integration and harm tests, and 1,000 injections into malloc loops
+soak-arm64: ## the long form of that: unit and integration tests too (PARTS="harm injections": more of it)
 	@scripts/setup.sh test
 	@scripts/arm64.sh build
-	@scripts/arm64.sh run tests/arm64/soak.sh
+	@scripts/arm64.sh run tests/arm64/soak.sh $(PARTS)
 
 bench: ## every performance figure, beside its peer
 	@scripts/setup.sh bench
