@@ -286,6 +286,9 @@ static void answer_method(struct message *m, const char *method, struct pb_mcp_r
     }
 }
 
+/* Of the names of methods, as /openapi.json has them. */
+#define METHOD_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_/"
+
 static void answer(struct message *m, struct pb_mcp_reply *ret, FILE *out)
 {
     uint32_t id = pb_json_get(&m->j, 1, "id"), method = pb_json_get(&m->j, 1, "method");
@@ -297,7 +300,8 @@ static void answer(struct message *m, struct pb_mcp_reply *ret, FILE *out)
         ret->id = strndup(span, n);
     }
     ret->status = 400;
-    if (!method || m->j.nodes[method].kind != '"' || pb_json_text(&m->j, method, name, sizeof(name)) <= 0) {
+    if (!method || m->j.nodes[method].kind != '"' || pb_json_text(&m->j, method, name, sizeof(name)) <= 0 ||
+        strspn(name, METHOD_LETTERS) != strlen(name)) {
         put_error(out, ret->id, -32600, "this is no message of JSON-RPC");
     } else if (m->request->version && !is_version(m->request->version)) {
         put_error(out, ret->id, -32022, "this version of the protocol is not known (server/discover)");
