@@ -34,7 +34,10 @@ static int answer_look(const struct pb_answering *a, struct pb_err *err)
 static const struct {
     const char *name;
     int (*answer)(const struct pb_answering *a, struct pb_err *err);
-} answers[] = {{"look", answer_look}, {"stacks", pb_answer_stacks}, {"command", pb_answer_command}};
+} answers[] = {{"look", answer_look},
+               {"stacks", pb_answer_stacks},
+               {"command", pb_answer_command},
+               {"rows", pb_answer_rows}};
 
 /* From the environment, or up to the first newline of the standard input. */
 static int read_line(char *ret, size_t size, size_t *ret_n, struct pb_err *err)

@@ -29,5 +29,7 @@ void pb_answer_ranks(const struct pb_answering *a);
  * and a set of stacks (ask/stackset.h) of all ranks. With several rounds a rank's own output is "still" or
  * "moved"; its errors are why it could not be read, or what it waits for. */
 int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err);
+/* answer_rows.c: "rows" (STATEMENT INSTEAD)..: the rows of statements over all ranks (ask/rows.h). */
+int pb_answer_rows(const struct pb_answering *a, struct pb_err *err);
 /* answer_command.c: "command" WORDS..: a command of this program for each rank, each in a child. */
 int pb_answer_command(const struct pb_answering *a, struct pb_err *err);

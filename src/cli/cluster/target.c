@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "cli/cluster/job.h"
 #include "cli/print/rows.h"
+#include "cli/query/query_run.h"
 #include "print/records.h"
 
 #include <errno.h>
@@ -301,5 +302,7 @@ int pb_cluster_run(const struct pb_call *call, struct pb_err *err)
         return r;
     if (strcmp(call->command->name, "backtrace") == 0)
         return pb_cluster_backtrace(call, &c, &s, err);
+    if (strcmp(call->command->name, "query") == 0)
+        return pb_query_over_cluster(call, &c, &s, err);
     return run_command(call, &c, &s, err);
 }

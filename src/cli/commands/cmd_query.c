@@ -17,13 +17,14 @@ enum { TIMEOUT_MS = 30000 };
 static int read_options(const struct pb_call *call, struct pb_query_options *ret, struct pb_err *err)
 {
     const char *format = pb_call_option(call, "format"), *timeout = pb_call_option(call, "timeout"),
-               *watch = pb_call_option(call, "watch");
+               *watch = pb_call_option(call, "watch"), *rows = pb_call_option(call, "max-rows");
     struct pb_query_options o = {
         .timeout_ms = TIMEOUT_MS,
         .print = {.expanded = pb_call_option(call, "expanded"), .columns = pb_call_option(call, "columns")},
         .stats = pb_call_option(call, "stats"),
         .strict = pb_call_option(call, "strict"),
         .output = pb_call_option(call, "output")};
+    char *end;
 
     if (format && pb_query_format(format, &o.format) < 0)
         return pb_fail(
@@ -34,6 +35,8 @@ static int read_options(const struct pb_call *call, struct pb_query_options *ret
         o.format = pb_query_format_of(o.output);
     if (timeout && pb_parse_duration(timeout, &o.timeout_ms) < 0)
         return pb_fail(err, PB_USAGE, "--timeout takes a time such as 30, 500ms or 2m, not '%s'", timeout);
+    if (rows && ((o.max_rows = strtoull(rows, &end, 10)) == 0 || *end || rows[0] == '-'))
+        return pb_fail(err, PB_USAGE, "--max-rows takes a number of rows, not '%s'", rows);
     if (watch && (pb_parse_duration(watch, &o.watch_ms) < 0 || o.watch_ms < 100))
         return pb_fail(err, PB_USAGE, "--watch takes a time of at least 100ms such as 2 or 500ms, not '%s'",
                        watch);
@@ -109,24 +112,48 @@ static bool is_prompt(const struct pb_call *call, const struct pb_query_options 
            isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
-static int run(const struct pb_call *call, struct pb_err *err)
+static int run_with(const struct pb_call *call, const struct pb_query_options *o, struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
-    struct pb_query_options o;
     size_t length = 0;
 
-    int r = read_options(call, &o, err);
-    if (r == 0 && is_prompt(call, &o))
-        return pb_query_prompt(call, &o, err);
-    if (r == 0)
-        r = read_sql(call, &sql, &length, err);
+    int r = read_sql(call, &sql, &length, err);
     if (r < 0)
         return r;
-    if (o.watch_ms)
-        return pb_query_watch(call, &o, sql, length, err);
-    if (o.output)
-        return pb_query_run_to_file(call, &o, sql, length, err);
-    return pb_query_run(call, &o, sql, length, stdout, err);
+    if (o->watch_ms)
+        return pb_query_watch(call, o, sql, length, err);
+    if (o->output)
+        return pb_query_run_to_file(call, o, sql, length, err);
+    return pb_query_run(call, o, sql, length, stdout, err);
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    struct pb_query_options o;
+
+    int r = read_options(call, &o, err);
+    if (r == 0 && o.max_rows)
+        return pb_fail(err, PB_USAGE, "--max-rows is for the nodes of a cluster (-t cluster)");
+    if (r == 0 && is_prompt(call, &o))
+        return pb_query_prompt(call, &o, err);
+    return r < 0 ? r : run_with(call, &o, err);
+}
+
+int pb_query_over_cluster(const struct pb_call *call, const struct pb_cluster *c,
+                          const struct pb_selection *selection, struct pb_err *err)
+{
+    struct pb_query_options o;
+
+    int r = read_options(call, &o, err);
+    if (r < 0)
+        return r;
+    if (pb_call_option(call, "archive") && strcmp(pb_call_option(call, "archive"), "none") != 0)
+        return pb_fail(err, PB_USAGE, "an archive is read without the cluster: probing query --archive DIR");
+    o.cluster = c;
+    o.selection = selection;
+    /* What is given bounds the nodes; the statements over what came get as long again. */
+    o.deadline_ms = pb_call_option(call, "timeout") ? o.timeout_ms : 0;
+    return run_with(call, &o, err);
 }
 
 static const struct pb_option options[] = {
@@ -140,6 +167,7 @@ static const struct pb_option options[] = {
      "archived rows from there (default: PROBING_ARCHIVE, see archive); none: leave them out"},
     {0, "stats", NULL, "say how much was read, on stderr"},
     {0, "strict", NULL, "fail where something of a process could not be read (probing.sources says what)"},
+    {0, "max-rows", "N", "of a cluster: rows of a table that a node sends at most (default 1000000)"},
     {0, "timeout", "TIME", "stop after this long: 30, 500ms, 2m (default 30s; 0: never)"},
     {0},
 };
@@ -148,23 +176,28 @@ const struct pb_command pb_cmd_query = {
     .name = "query",
     .summary = "SQL over everything known of a process, live or dead",
     .synopsis = "[SQL | -]",
-    .text = "DuckDB's SQL over what the process has recorded (memory_usage, python.*), what can be seen of "
-            "it now\n"
-            "(system.*), and what is known of both (probing.tables, probing.columns). It runs in a process "
-            "of its own\n"
-            "that may do nothing but compute; the target is not asked and not slowed. Times are UTC. With "
-            "--all a\n"
-            "rank and a target_pid column lead each table. Several statements are separated by semicolons.\n"
-            "Without SQL, on a terminal, it is a prompt: history, completion with Tab, .help for the rest. "
-            "Ctrl-C\n"
-            "stops a query (exit status 130).",
+    .text =
+        "DuckDB's SQL over what the process has recorded (memory_usage, python.*), what can be seen of "
+        "it now\n"
+        "(system.*), and what is known of both (probing.tables, probing.columns). It runs in a process "
+        "of its own\n"
+        "that may do nothing but compute; the target is not asked and not slowed. Times are UTC. With "
+        "--all a\n"
+        "rank and a target_pid column lead each table. Over a cluster (-t cluster) rank, node and role do; "
+        "what\n"
+        "its nodes can sum up or leave out does not travel (docs/cluster.md). Several statements are "
+        "separated by semicolons.\n"
+        "Without SQL, on a terminal, it is a prompt: history, completion with Tab, .help for the rest. "
+        "Ctrl-C\n"
+        "stops a query (exit status 130).",
     .example = "probing -t 4711 query\n"
                "probing -t 4711 query \"SELECT * FROM memory_usage ORDER BY timestamp DESC\"\n"
                "probing -t 4711 query \"SELECT name, comment FROM probing.tables\"\n"
                "probing -t train.py --all query \"SELECT rank, memory_mb FROM memory_usage\"\n"
+               "probing -t cluster query \"SELECT rank, node, memory_mb FROM memory_usage\"\n"
                "probing -t 4711 query --format csv -o rows.csv -f report.sql",
     .options = options,
     .max_args = 1,
-    .flags = PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
     .run = run,
 };

@@ -5,9 +5,11 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/time.h"
+#include "cli/cluster/job.h"
 #include "cli/profile/profile_screen.h"
 #include "cli/query/query_progress.h"
 #include "cli/stop.h"
+#include "cluster/query.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -106,6 +108,48 @@ static int show_all(struct view *v, struct pb_query *q, struct pb_err *err)
     return r;
 }
 
+static void print_cluster_stats(const struct pb_cluster_query *q)
+{
+    struct pb_cluster_query_stats s = pb_cluster_query_stats_of(q);
+    const struct pb_cluster_result *r = pb_cluster_query_result(q);
+
+    fprintf(stderr,
+            "nodes that answered: %zu of %zu, rows that travelled: %" PRIu64 "%s, bytes: %" PRIu64
+            ", last answer after %u ms%s\n",
+            r->answered, r->asked, s.rows, s.split ? " (groups, summed up on the nodes)" : "", s.bytes,
+            r->last_ms, s.rounds > 1 ? ", asked twice because groups could not be put together" : "");
+}
+
+/* Over the ranks of a cluster: PB_PARTIAL where some node did not answer. */
+static int run_over_cluster(const struct pb_query_options *o, const struct pb_query_request *request,
+                            struct view *v, struct pb_err *err)
+{
+    const struct pb_cluster_query_request over = {.selection = o->selection,
+                                                  .sql = request->sql,
+                                                  .length = request->length,
+                                                  .deadline_ms = o->deadline_ms,
+                                                  .timeout_ms = request->timeout_ms,
+                                                  .cap = o->max_rows,
+                                                  .cancel = request->cancel};
+    struct pb_cluster_query *q = NULL;
+    struct pb_sql_event event;
+
+    int r = pb_cluster_query_open(o->cluster, &over, &q, err);
+    while (r == 0 && (r = pb_cluster_query_next(q, &event, err)) > 0)
+        if ((r = show_event(v, NULL, &event)) < 0)
+            pb_fail(err, r, "the output cannot be written: %s", strerror(-r));
+    pb_progress_clear(&v->progress);
+    int ended = pb_printer_end(v->printer, r < 0 ? NULL : err);
+    r = r < 0 ? r : ended;
+    fflush(stdout);
+    if (r == 0 && o->stats)
+        print_cluster_stats(q);
+    if (r == 0 && !pb_cluster_tell(o->cluster, pb_cluster_query_result(q)))
+        r = PB_PARTIAL;
+    pb_cluster_query_close(q);
+    return r < 0 && pb_stop_signal() ? pb_fail(err, PB_STOPPED(pb_stop_signal()), "stopped") : r;
+}
+
 static int run_printed(const struct pb_call *call, const struct pb_query_options *o,
                        const struct pb_query_request *request, struct view *v, struct pb_err *err)
 {
@@ -149,7 +193,7 @@ static int run_into(const struct pb_call *call, const struct pb_query_options *o
     struct view v = {.printer = printer, .same_screen = isatty(fileno(out))};
     pb_stop_begin();
     if (r == 0)
-        r = run_printed(call, o, &request, &v, err);
+        r = o->cluster ? run_over_cluster(o, &request, &v, err) : run_printed(call, o, &request, &v, err);
     pb_stop_end();
     pb_printer_free(printer);
     return r;

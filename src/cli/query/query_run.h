@@ -5,6 +5,9 @@
 #include "cli/cli.h"
 #include "cli/print/query_print.h"
 
+struct pb_cluster;
+struct pb_selection;
+
 struct pb_query_options {
     enum pb_query_format format;
     struct pb_print_options print;
@@ -12,7 +15,15 @@ struct pb_query_options {
     bool strict;        /* a source that could not be read is a failure */
     const char *output; /* NULL: stdout */
     unsigned timeout_ms, watch_ms;
+    const struct pb_cluster *cluster; /* over its ranks, not over the targets of the call; NULL: none */
+    const struct pb_selection *selection;
+    unsigned deadline_ms; /* then: of its nodes; 0: as usual */
+    uint64_t max_rows;    /* of a table, of each node; 0: as usual */
 };
+
+/* The query command over the ranks of a cluster. */
+int pb_query_over_cluster(const struct pb_call *call, const struct pb_cluster *c,
+                          const struct pb_selection *selection, struct pb_err *err);
 
 /* The format of a file by the ending of its name; csv where that is unknown. */
 enum pb_query_format pb_query_format_of(const char *path);
