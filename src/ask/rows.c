@@ -72,7 +72,7 @@ static int put_event(struct answer *a, const struct pb_query *q, const struct pb
     }
     if (a->m.type == PB_SQL_NOTE && ++a->notes > MAX_NOTES)
         return 0;
-    return pb_frame_write(out, &a->m);
+    return pb_sent_write(out, &a->m);
 }
 
 /* One statement, to its end. */
@@ -101,7 +101,7 @@ static int run_statement(struct answer *a, const char *sql, FILE *out, struct pb
     if (r < 0)
         return r;
     pb_wire_begin(&a->m, PB_SQL_DONE);
-    return pb_frame_write(out, &a->m);
+    return pb_sent_write(out, &a->m);
 }
 
 /* The frames of one statement, of malloc: rows of one that fails in the middle are not sent. */
@@ -139,7 +139,7 @@ static int answer_pair(struct answer *a, const char *sql, const char *instead, F
     pb_wire_begin(&a->m, PB_SQL_ERROR);
     pb_wire_put_u32(&a->m, r > -4096 ? (uint32_t)-r : EIO);
     pb_wire_put_text(&a->m, why, strlen(why));
-    return pb_frame_write(out, &a->m);
+    return pb_sent_write(out, &a->m);
 }
 
 int pb_rows_answer(const struct pb_ask *ask, const struct pb_targets *targets,
@@ -155,7 +155,7 @@ int pb_rows_answer(const struct pb_ask *ask, const struct pb_targets *targets,
     if (request->timeout_ms)
         a.deadline = pb_now_ns() + request->timeout_ms * PB_NS_PER_MS;
     pb_sent_hello(&a.m, PROBING_VERSION);
-    int r = pb_frame_write(out, &a.m);
+    int r = pb_sent_write(out, &a.m);
     for (size_t i = 0; r == 0 && i < request->n; i += 2)
         r = answer_pair(&a, request->statements[i], request->statements[i + 1], out);
     pb_wire_done(&a.m);

@@ -223,10 +223,10 @@ static int ask_nodes(struct pb_cluster_query *q, struct pb_err *err)
 
 static void take_notes(struct pb_cluster_query *q, size_t node, const struct pb_sent_part *part)
 {
-    struct pb_frame f;
+    struct pb_sent_frame f;
     size_t at = 0;
 
-    while (part->frames && pb_frame_next(part->frames, part->size, &at, &f) > 0) {
+    while (part->frames && pb_sent_next(part->frames, part->size, &at, &f) > 0) {
         struct pb_wire m = {.data = (uint8_t *)(uintptr_t)f.data, .size = f.size};
         uint32_t length;
         const char *text = f.type == PB_SQL_NOTE ? pb_wire_text(&m, &length) : NULL;

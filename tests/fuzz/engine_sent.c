@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct pb_sent_part parts[3];
     struct pb_err err;
     struct pb_wire hello = {0};
-    struct pb_frame frame;
+    struct pb_sent_frame frame;
 
     if (size < 1)
         return 0;
@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (pb_sent_read(copy, n, &check, parts, &err) == 0)
             for (unsigned i = 0; i < check.nparts; i++) {
                 size_t at = 0;
-                while (parts[i].frames && pb_frame_next(parts[i].frames, parts[i].size, &at, &frame) > 0)
+                while (parts[i].frames && pb_sent_next(parts[i].frames, parts[i].size, &at, &frame) > 0)
                     if (frame.size && frame.data[frame.size - 1] == 0xff)
                         err.text[0] = 'x';
             }

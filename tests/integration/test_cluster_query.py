@@ -1,5 +1,5 @@
-"""SQL over the ranks of a cluster: what MISSION's queries give over nodes is what they give over the processes, and every row
-says whose it is."""
+"""SQL over the ranks of a cluster: what queries as people write them give over nodes is what they give over the processes, and every
+row says whose it is."""
 import json
 import os
 import secrets

@@ -194,12 +194,12 @@ static int ask_node(unsigned node, const char *sql, FILE *out, struct pb_err *er
             pb_batch_put(&m, &event.batch);
         else
             continue;
-        assert_int_equal(pb_frame_write(out, &m), 0);
+        assert_int_equal(pb_sent_write(out, &m), 0);
     }
     pb_sql_close(s);
     pb_wire_begin(&m, PB_SQL_DONE);
     if (r == 0)
-        assert_int_equal(pb_frame_write(out, &m), 0);
+        assert_int_equal(pb_sent_write(out, &m), 0);
     pb_wire_done(&m);
     return r;
 }
@@ -212,7 +212,7 @@ static bool answer_of_node(unsigned node, const struct plan *p, char **ret, size
     struct pb_err err;
 
     pb_sent_hello(&m, "test");
-    pb_frame_write(out, &m);
+    pb_sent_write(out, &m);
     for (unsigned i = 0; i < p->n; i++) {
         char *part = NULL;
         size_t size = 0;
@@ -229,7 +229,7 @@ static bool answer_of_node(unsigned node, const struct plan *p, char **ret, size
             pb_wire_begin(&m, PB_SQL_ERROR);
             pb_wire_put_u32(&m, (uint32_t)-r);
             pb_wire_put_text(&m, err.text, strlen(err.text));
-            pb_frame_write(out, &m);
+            pb_sent_write(out, &m);
         } else {
             fwrite(part, 1, size, out);
         }

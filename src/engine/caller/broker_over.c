@@ -28,7 +28,7 @@ void pb_broker_put_over(const struct pb_sql_over *over, struct pb_wire *m)
 
 static int send_table(int fd, const struct pb_sql_sent *s, struct pb_wire *m, uint64_t deadline_ns)
 {
-    struct pb_frame frame;
+    struct pb_sent_frame frame;
     size_t at = 0;
 
     pb_wire_begin(m, PB_SQL_TABLE);
@@ -40,7 +40,7 @@ static int send_table(int fd, const struct pb_sql_sent *s, struct pb_wire *m, ui
         put_string(m, s->ranks[i].role);
     }
     int r = pb_wire_send(fd, m, deadline_ns);
-    while (r == 0 && pb_frame_next(s->frames, s->size, &at, &frame) > 0) {
+    while (r == 0 && pb_sent_next(s->frames, s->size, &at, &frame) > 0) {
         if (frame.type != PB_SQL_COLUMNS && frame.type != PB_SQL_BATCH)
             continue;
         pb_wire_begin(m, frame.type);

@@ -11,7 +11,7 @@
 
 enum { MAX_COLUMNS = 1024 };
 
-int pb_frame_next(const uint8_t *data, size_t size, size_t *at, struct pb_frame *ret)
+int pb_sent_next(const uint8_t *data, size_t size, size_t *at, struct pb_sent_frame *ret)
 {
     uint32_t header[2];
 
@@ -23,12 +23,12 @@ int pb_frame_next(const uint8_t *data, size_t size, size_t *at, struct pb_frame 
     size_t left = size - *at - sizeof(header), whole = ((size_t)header[1] + 7) & ~(size_t)7;
     if (header[0] == 0 || header[0] >= PB_SQL_MESSAGE_END || header[1] > PB_SQL_MAX_MESSAGE || whole > left)
         return -EBADMSG;
-    *ret = (struct pb_frame){.type = header[0], .size = header[1], .data = data + *at + sizeof(header)};
+    *ret = (struct pb_sent_frame){.type = header[0], .size = header[1], .data = data + *at + sizeof(header)};
     *at += sizeof(header) + whole;
     return 1;
 }
 
-int pb_frame_write(FILE *out, const struct pb_wire *m)
+int pb_sent_write(FILE *out, const struct pb_wire *m)
 {
     static const char zeros[8];
     uint32_t header[] = {m->type, (uint32_t)m->size};
@@ -83,12 +83,12 @@ struct reading {
 };
 
 /* A frame as a message, which is only read. */
-static struct pb_wire message_of(const struct pb_frame *f)
+static struct pb_wire message_of(const struct pb_sent_frame *f)
 {
     return (struct pb_wire){.type = f->type, .data = (uint8_t *)(uintptr_t)f->data, .size = f->size};
 }
 
-static int check_columns(struct reading *r, const struct pb_frame *f)
+static int check_columns(struct reading *r, const struct pb_sent_frame *f)
 {
     struct pb_wire m = message_of(f);
     uint32_t n = pb_wire_u32(&m);
@@ -123,7 +123,7 @@ static bool is_rank_of_node(const struct pb_sent_check *check, int32_t rank)
     return check->nranks == 0;
 }
 
-static int check_batch(struct reading *r, const struct pb_frame *f, struct pb_sent_part *part,
+static int check_batch(struct reading *r, const struct pb_sent_frame *f, struct pb_sent_part *part,
                        struct pb_err *err)
 {
     struct pb_wire m = message_of(f);
@@ -144,7 +144,7 @@ static int check_batch(struct reading *r, const struct pb_frame *f, struct pb_se
     return 0;
 }
 
-static int check_hello(const struct pb_frame *f, const char *version, struct pb_err *err)
+static int check_hello(const struct pb_sent_frame *f, const char *version, struct pb_err *err)
 {
     struct pb_wire m = message_of(f);
     uint32_t number = pb_wire_u32(&m), length = 0;
@@ -157,7 +157,7 @@ static int check_hello(const struct pb_frame *f, const char *version, struct pb_
     return 0;
 }
 
-static int read_error(const struct pb_frame *f, struct pb_sent_part *part)
+static int read_error(const struct pb_sent_frame *f, struct pb_sent_part *part)
 {
     struct pb_wire m = message_of(f);
     uint32_t number = pb_wire_u32(&m), length;
@@ -181,13 +181,13 @@ static int read_part(struct reading *r, const uint8_t *data, size_t size, size_t
                      struct pb_sent_part *part, struct pb_err *err)
 {
     size_t from = *at;
-    struct pb_frame f;
+    struct pb_sent_frame f;
     int result = 1;
 
     *part = (struct pb_sent_part){.frames = data + from};
     free(r->cells);
     r->cells = NULL;
-    while (result > 0 && (result = pb_frame_next(data, size, at, &f)) > 0) {
+    while (result > 0 && (result = pb_sent_next(data, size, at, &f)) > 0) {
         if (f.type == PB_SQL_DONE || f.type == PB_SQL_ERROR) {
             part->size = *at - from;
             return f.type == PB_SQL_ERROR ? read_error(&f, part) : 0;
@@ -205,13 +205,13 @@ int pb_sent_read(const uint8_t *data, size_t size, const struct pb_sent_check *c
                  struct pb_sent_part *parts, struct pb_err *err)
 {
     struct reading r = {.check = check, .rank = -1};
-    struct pb_frame f;
+    struct pb_sent_frame f;
     size_t at = 0;
 
     err->text[0] = '\0';
     if (size == 0)
         return pb_fail(err, -EBADMSG, "its answer was cut short");
-    int result = pb_frame_next(data, size, &at, &f) > 0 ? check_hello(&f, check->version, err) : -EBADMSG;
+    int result = pb_sent_next(data, size, &at, &f) > 0 ? check_hello(&f, check->version, err) : -EBADMSG;
     for (unsigned i = 0; result == 0 && i < check->nparts; i++)
         result = read_part(&r, data, size, &at, &parts[i], err);
     if (result == 0 && at != size)

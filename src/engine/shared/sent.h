@@ -13,16 +13,16 @@
 
 struct pb_err;
 
-struct pb_frame {
+struct pb_sent_frame {
     uint32_t type, size;
     const uint8_t *data;
 };
 
 /* 1: the next frame; 0: there is none; -EBADMSG: what is there is none. *at begins at 0. */
-int pb_frame_next(const uint8_t *data, size_t size, size_t *at, struct pb_frame *ret);
+int pb_sent_next(const uint8_t *data, size_t size, size_t *at, struct pb_sent_frame *ret);
 
 /* Writes a message as a frame. -EIO. */
-int pb_frame_write(FILE *out, const struct pb_wire *m);
+int pb_sent_write(FILE *out, const struct pb_wire *m);
 
 /* The payloads, as a worker puts them. */
 struct pb_sql_column;

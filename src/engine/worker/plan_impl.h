@@ -61,7 +61,7 @@ char *plan_expression(const struct plan *p, uint32_t node, const struct plan_sco
 /* --- plan_split.c --- */
 
 /* Splits aggregates of the only SELECT into a statement for the nodes and one over their answers. where: the
- * conditions that go to the nodes (NULL: none), kept: what stays, as a tree (NULL: nothing). Strings of malloc.
- * false: it cannot be split exactly. */
+ * conditions that go to the nodes (NULL: none), kept: what stays, as a tree (NULL: nothing). Both strings
+ * are of malloc. false: it cannot be split exactly. */
 bool plan_split(const struct plan *p, uint32_t select, const struct plan_scope *s, const char *from,
                 const char *where, const char *kept, uint64_t cap, char **ret_node, char **ret_root);
