@@ -380,7 +380,7 @@ static int add_column(const struct pb_cells *c, duckdb_vector v, uint32_t from, 
 static int append_rows(struct over *o, uint32_t from, idx_t n, struct pb_err *err)
 {
     struct layout *l = o->sender.layout;
-    _cleanup_free_ duckdb_logical_type *types = calloc(l->n + 2, sizeof(*types));
+    _cleanup_free_ duckdb_logical_type *types = calloc(l->n + 2, sizeof(void *));
 
     if (!types)
         return pb_fail(err, -ENOMEM, "out of memory");
