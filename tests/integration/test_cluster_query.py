@@ -87,7 +87,7 @@ def training(tmp_path_factory, needs_torch):
         try:
             for one in started:
                 one.result()
-            done = probe("cluster", "attach", "gloo", "--local", "--match", mark, "--roles", "dp=2")
+            done = probe("cluster", "attach", "gloo", "--here", "--match", mark, "--roles", "dp=2")
             assert done.returncode == 0, done.stderr
             yield script
         finally:
