@@ -204,7 +204,7 @@ def bench_services():
 
 def bench_ranks():
     odd = set(range(3, NODES * RANKS, 50))
-    results = ask_services("bench", "--merge", dead=set(), slow=set(), odd=odd)
+    results = ask_services("bench", "--merge", "--timeout", "20", dead=set(), slow=set(), odd=odd)
     text = results[0][0].decode()
     assert text.startswith(f"{NODES * RANKS} ranks"), text[:200]
     show("ranks", f"10,000 ranks merged and printed in {min(r[1] for r in results):.2f} to {max(r[1] for r in results):.2f} s, "
