@@ -166,7 +166,7 @@ static void step_out(struct walk *w)
     w->py->decref(inner);
 }
 
-static int text_is_library(const char *file, const char *stdlib)
+int pb_frames_is_library(const char *file, const char *stdlib)
 {
     size_t size = strlen(stdlib);
     return strncmp(file, "<frozen ", 8) == 0 || strncmp(file, "<probing>", 9) == 0 ||
@@ -199,7 +199,7 @@ static int judge_frame(const struct walk *w, const char *stdlib)
         py->decref(code);
     }
     const char *text = file ? py->utf8_of(file) : NULL;
-    int user = !text || !text_is_library(text, stdlib);
+    int user = !text || !pb_frames_is_library(text, stdlib);
     if (file)
         py->decref(file);
     py->err_clear();

@@ -31,6 +31,9 @@ pb_pyobject *pb_frames_stack(const struct pb_python *py, unsigned long ident, pb
  * exception: they cannot be read. */
 pb_pyobject *pb_frames_locals_of(const struct pb_python *py, pb_pyobject *frame, pb_pyobject *marker);
 
+/* Whether code of that file is Python's own or an installed package's; stdlib as above. */
+int pb_frames_is_library(const char *file, const char *stdlib);
+
 /* Python's ident of the main thread (the pthread handle), 0 if it cannot be read. */
 unsigned long pb_frames_main_ident(const struct pb_python *py);
 

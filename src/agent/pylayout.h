@@ -16,8 +16,12 @@ struct pb_agent_layout {
     uint16_t cframe_top;  /* 3.11 and 3.12: the innermost frame in that struct */
     uint16_t back, code;  /* of a frame */
     uint16_t slots;       /* of a frame: the first of its locals, cells and free variables */
-    uint16_t owner;       /* of a frame, 3.12: one byte */
+    uint16_t owner;       /* of a frame, from 3.12 on: one byte */
+    uint16_t instr;       /* of a frame, from 3.11 on: pointer to the instruction */
     uint16_t flags, file; /* of a code object */
+    uint16_t name;        /* of a code object */
+    uint16_t qualname;    /* of a code object, from 3.11 on */
+    uint16_t adaptive;    /* of a code object, from 3.11 on: the instructions themselves */
     uint16_t names; /* of a code object: tuple of all locals; from 3.11 on of cells and free variables too */
     uint16_t cells, free; /* of a code object, up to 3.10: tuples of names */
     uint16_t kinds;       /* of a code object, 3.11 and 3.12: bytes, one a slot */
@@ -30,5 +34,5 @@ struct pb_agent_layout {
 #define PB_PY_BYTES_DATA  32
 #define PB_PY_CELL_VALUE  16
 
-/* NULL: there is no table. From 3.13 on only the first four fields are known: the rest has an API. */
+/* NULL: a version without table. From 3.13 on locals have an API: the fields for those are not known. */
 const struct pb_agent_layout *pb_agent_layout_find(int minor);

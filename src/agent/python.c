@@ -81,6 +81,7 @@ static int look_up(struct pb_python *ret, const char **missing)
     py.bytes_type = (pb_pyobject *)dlsym(library, "PyBytes_Type");
     py.tuple_type = dlsym(library, "PyTuple_Type");
     py.cell_type = dlsym(library, "PyCell_Type");
+    py.code_type = dlsym(library, "PyCode_Type");
     py.finalizing_tstate = py.minor <= 6 ? (void **)dlsym(library, "_Py_Finalizing") : NULL;
     if (!py.keyboard_interrupt || !py.key_error || !py.type_error || !py.value_error || !py.import_error ||
         !py.runtime_error || !py.none || !py.true_object || !py.false_object || !py.object_type ||

@@ -28,6 +28,16 @@ struct pb_py_spec {
     struct pb_py_slot *slots;
 };
 
+/* PyMemAllocatorEx: how one domain of Python's memory allocates, the same from 3.5 on. */
+struct pb_py_allocator {
+    void *ctx;
+    void *(*malloc)(void *ctx, size_t size);
+    void *(*calloc)(void *ctx, size_t count, size_t size);
+    void *(*realloc)(void *ctx, void *block, size_t size);
+    void (*free)(void *ctx, void *block);
+};
+enum { PB_PY_MEMORY_RAW, PB_PY_MEMORY_MEM, PB_PY_MEMORY_OBJECT };
+
 /* How a function takes its arguments. FAST is (self, args, nargs, kwnames): pb_py_fast_flags. */
 enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O = 8, PB_METH_FAST = 0x80 };
 
@@ -123,6 +133,15 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(int, threads_initialized, PyEval_ThreadsInitialized, (void), 0, 6)                                     \
     X(void, init_threads, PyEval_InitThreads, (void), 0, 6)                                                  \
     X(void *, current_tstate, _PyThreadState_UncheckedGet, (void), 0, 11)                                    \
+    X(void *, unchecked_tstate_private, _PyThreadState_UncheckedGet, (void), 0, 12)                          \
+    X(void *, unchecked_tstate, PyThreadState_GetUnchecked, (void), 13, 99)                                  \
+    X(void, get_allocator, PyMem_GetAllocator, (int, struct pb_py_allocator *), 0, 99)                       \
+    X(void, set_allocator, PyMem_SetAllocator, (int, const struct pb_py_allocator *), 0, 99)                 \
+    X(void *, mem_malloc, PyMem_Malloc, (size_t), 0, 99)                                                     \
+    X(void, mem_free, PyMem_Free, (void *), 0, 99)                                                           \
+    X(void *, object_malloc, PyObject_Malloc, (size_t), 0, 99)                                               \
+    X(int, frame_line, PyFrame_GetLineNumber, (pb_pyobject *), 0, 10)                                        \
+    X(int, code_line, PyCode_Addr2Line, (pb_pyobject *, int), 11, 99)                                        \
     X(void *, main_interpreter, PyInterpreterState_Main, (void), 7, 99)                                      \
     X(void *, first_interpreter, PyInterpreterState_Head, (void), 0, 6)                                      \
     X(void *, next_interpreter, PyInterpreterState_Next, (void *), 0, 6)                                     \
@@ -157,7 +176,7 @@ struct pb_python {
     pb_pyobject **keyboard_interrupt, **key_error, **type_error, **value_error, **import_error,
         **runtime_error;
     pb_pyobject *none, *true_object, *false_object;
-    const void *tuple_type, *cell_type;
+    const void *tuple_type, *cell_type, *code_type;
     pb_pyobject *object_type, *int_type, *float_type, *str_type, *bytes_type; /* types are objects */
     void **finalizing_tstate;                                                 /* 3.6 */
     int minor, micro;                                                         /* of 3.minor.micro */

@@ -44,6 +44,11 @@ const struct pb_setting_info pb_setting_info[PB_SETTINGS] = {
                                    "seconds from 0.1 to 1000000, auto or off",
                                    "no step for so long is a row of python.alerts; auto: ten usual steps, at "
                                    "least 30 s"},
+    [PB_SET_MEMORY_SAMPLING] =
+        {"probing.memory.sampling", "PROBING_MEMORY_SAMPLING", PB_SETTING_SWITCH, "", "off", 0, 0, NULL,
+         "on, off, or on,interval=64KB",
+         "whether allocations of Python and torch are sampled, by default one in 512 KB: "
+         "memory_allocations"},
 };
 
 static const char *const origins[] = {

@@ -41,7 +41,8 @@ ALLOCATORS = {"jemalloc": ("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2",),
               "tcmalloc": ("/usr/lib/{machine}-linux-gnu/libtcmalloc.so.4", "/usr/lib/{machine}-linux-gnu/libtcmalloc_minimal.so.4")}
 SAMPLERS = ("flamegraph", "flamegraph-native", "top", "record", "backtrace-native")
 COME_AND_GO = ("inject", "detach") * 10
-TORCH_COMES_AND_GOES = ("probes-torch", "eval", "query-objects", "probes-torch-off", "probes-torch", "detach") * 3
+TORCH_COMES_AND_GOES = ("probes-torch", "eval", "memory-on", "query-objects", "probes-torch-off", "memory-off", "probes-torch", "memory-on", "detach") * 3
+ALLOCATIONS = ("memory-on", "eval", "memory-off", "memory-on", "detach")
 PROFILED = ("probes-torch", "torch-profile", "eval", "detach")
 HOOKS = ("trace", "trace-stop")
 PLACES = ("watch", "break-log", "break-stop")
@@ -52,19 +53,19 @@ TARGETS = [
     body("quiet", extra=HOOKS + PLACES),
     body("waits", extra=COME_AND_GO),
     # From 3.12 on os.fork warns where the process has a second thread, and the agent is one: docs/safety.md names it.
-    body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}, extra=HOOKS + PLACES),
+    body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}, extra=HOOKS + PLACES + ALLOCATIONS),
     # A library that no program has loaded: the child loads it.
     body("forks", "libBrokenLocale.so.1", label="forks-slow-locks", preload=("{c}/slow_locks.so",), gap=0.15, since=(3, 8), until=(3, 11), extra=("inject", "eval", "detach") * 5),
-    body("threads", extra=HOOKS),
+    body("threads", extra=HOOKS + ALLOCATIONS),
     # It starts no agent itself: what comes and goes does so from outside.
     body("records", env={"PROBING": "0"}, extra=COME_AND_GO),
     body("many_threads", "500", label="500-threads"),
     body("many_threads", "5000", label="5000-threads", soak=True),
     body("asyncio_loop", extra=COME_AND_GO),
     body("uvloop_loop", modules=("uvloop",), extra=COME_AND_GO),
-    body("greenlets", modules=("greenlet",)),
+    body("greenlets", modules=("greenlet",), extra=ALLOCATIONS),
     body("gevent_loop", modules=("gevent",)),
-    body("subinterpreters", since=(3, 12)),
+    body("subinterpreters", since=(3, 12), extra=ALLOCATIONS),
     # Watched, its work runs line by line before 3.12, with a handler between many of them.
     body("signals", gap=0.1, extra=("catch", "catch-stop", "catch-quiet", *HOOKS)),
     body("storm", extra=("catch", "catch-quiet", "catch-stop", *HOOKS)),
@@ -175,6 +176,8 @@ COMMANDS = [
 COMMAND = {command.name: command for command in COMMANDS}
 # Only where a target asks for it.
 COMMAND["eval-busy"] = Command("eval-busy", ["eval", "sum(i * i for i in range(3000000)) > 0"], says="True\n", injects=True, runs_code=True)
+COMMAND["memory-on"] = Command("memory-on", ["config", "probing.memory.sampling=on,interval=4KB"], injects=True)
+COMMAND["memory-off"] = Command("memory-off", ["config", "probing.memory.sampling=off"], status=(0, 1), injects=True)
 COMMAND["query-objects"] = Command("query-objects", ["query", "SELECT count(*) FROM python.tensors JOIN python.modules USING (device) JOIN python.optimizers USING (device)"],
                                    status=(0, 1), runs_code=True)
 COMMAND["torch-profile"] = Command("torch-profile", ["torch", "profile", "--steps", "2", "--within", "5s", "-o", "{out}/x.json"], status=(0, 1), injects=True, runs_code=True)

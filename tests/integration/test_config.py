@@ -13,7 +13,8 @@ import jobs
 from jobs import rows
 
 SETTINGS = {"probing.sample_rate", "probing.max_memory", "probing.retention_days", "probing.compression", "probing.redact",
-            "probing.torch.profiling", "probing.torch.budget", "probing.torch.hang_timeout", "probing.archive"}
+            "probing.torch.profiling", "probing.torch.budget", "probing.torch.hang_timeout", "probing.memory.sampling",
+            "probing.archive"}
 IDLE = "print('ready', flush=True); import time; time.sleep(120)"
 
 

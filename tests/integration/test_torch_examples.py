@@ -145,3 +145,13 @@ def test_tensors_that_are_kept_by_mistake_are_counted_and_the_line_is_named():
             job.pid, "SELECT DISTINCT file, line, operation FROM python.variables WHERE how = 'in place'")
         jobs.wait_until(watched, 60, "the line")
         assert watched() == [{"file": str(EXAMPLES / "leak.py"), "line": line, "operation": "remember()"}]
+
+
+def test_sampled_allocations_name_the_line_that_keeps_tensors():
+    line = next(number for number, text in enumerate((EXAMPLES / "leak.py").read_text().splitlines(), 1) if "batch.clone()" in text)
+    with jobs.start(sys.executable, EXAMPLES / "leak.py", "--steps", "100000", ready="step 0", ready_seconds=90) as job:
+        assert probe(job.pid, "config", "probing.memory.sampling=on,interval=64KB").returncode == 0
+        kept = lambda: query(job.pid, "SELECT function_name, file, lineno, count(*) AS n FROM memory_allocations WHERE kind = 'tensor' AND freed IS NULL "
+                                      "AND timestamp < now() - INTERVAL 1 SECOND GROUP BY ALL ORDER BY sum(allocated_bytes) DESC LIMIT 1")
+        jobs.wait_until(lambda: kept() and kept()[0]["n"] >= 20, 60, "samples that are not freed")
+        assert {key: kept()[0][key] for key in ("function_name", "file", "lineno")} == {"function_name": "remember", "file": str(EXAMPLES / "leak.py"), "lineno": line}

@@ -47,7 +47,7 @@ struct pb_probe {
     void (*describe)(char *ret, size_t size);
 };
 
-extern const struct pb_probe pb_probe_memory_usage, pb_probe_torch;
+extern const struct pb_probe pb_probe_memory_usage, pb_probe_memory_allocations, pb_probe_torch;
 
 /* A block of the program begins (1) or ends (-1) in which memory is recorded at shorter intervals. From any
  * thread; does not wait. */
@@ -61,6 +61,10 @@ void pb_torch_end_blocks(void);
  * unchanged; -EINVAL with a sentence in why. */
 int pb_probe_duration(const char *settings, const char *name, uint64_t least_ns, uint64_t most_ns,
                       uint64_t *ret, char *why, size_t why_size);
+
+/* The same for a size in bytes ("64KB"). */
+int pb_probe_size(const char *settings, const char *name, uint64_t least, uint64_t most, uint64_t *ret,
+                  char *why, size_t why_size);
 
 /* -EINVAL with a sentence in why if the settings have a name that is not in known ("a b c"). */
 int pb_probe_check(const char *settings, const char *known, char *why, size_t why_size);

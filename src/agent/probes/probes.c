@@ -2,12 +2,14 @@
 #include "agent/probes/probes.h"
 
 #include "agent/clock.h"
+#include "control/settings.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-const struct pb_probe *const pb_probe_list[] = {&pb_probe_memory_usage, &pb_probe_torch, NULL};
+const struct pb_probe *const pb_probe_list[] = {&pb_probe_memory_usage, &pb_probe_memory_allocations,
+                                                &pb_probe_torch, NULL};
 
 static const struct pb_probe *const *probes; /* NULL: none */
 static struct pb_arena *tables;
@@ -235,6 +237,27 @@ int pb_probe_duration(const char *settings, const char *name, uint64_t least_ns,
             return -EINVAL;
         }
         *ret = ns;
+    }
+    return 0;
+}
+
+int pb_probe_size(const char *settings, const char *name, uint64_t least, uint64_t most, uint64_t *ret,
+                  char *why, size_t why_size)
+{
+    size_t length, all;
+    char text[40];
+
+    for (const char *at = settings; (at = next_setting(at, &length, &all)); at += all) {
+        if (length != strlen(name) || memcmp(at, name, length) != 0 || length == all)
+            continue;
+        uint64_t bytes = 0;
+        snprintf(text, sizeof(text), "%.*s", (int)(all - length - 1), at + length + 1);
+        if (pb_parse_size(text, &bytes) < 0 || bytes < least || bytes > most) {
+            snprintf(why, why_size, "%s is a size from %llu KB to %llu MB, such as 512KB, not '%s'", name,
+                     (unsigned long long)(least >> 10), (unsigned long long)(most >> 20), text);
+            return -EINVAL;
+        }
+        *ret = bytes;
     }
     return 0;
 }

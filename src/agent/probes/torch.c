@@ -11,15 +11,13 @@
  * not that thread has restored the slots already. */
 #include "agent/probes/torch.h"
 #include "agent/clock.h"
-#include "agent/enter.h"
 #include "agent/files.h"
 #include "agent/fork_gate.h"
+#include "agent/gil_work.h"
 #include "agent/hang.h"
 #include "agent/module.h"
 #include "agent/notes.h"
 #include "agent/probes/probe.h"
-#include "agent/spawn.h"
-#include "agent/thread.h"
 #include "control/settings.h"
 #include "table/clock.h"
 
@@ -46,9 +44,8 @@
 
 struct pb_torch pb_torch = {.rate = 1};
 
-static uint32_t wanted;  /* set by the resident thread */
-static uint32_t working; /* a thread of ours is working */
-static uint32_t runs;    /* with the GIL */
+static uint32_t wanted; /* the resident thread's word */
+static uint32_t runs;   /* with the GIL */
 static uint32_t slots_in;
 static struct pb_py_method *backward_method; /* torch's; NULL: not found yet */
 /* Set by the resident thread, from the settings of the process and of the probe; read with the GIL. */
@@ -317,58 +314,28 @@ static int is_torch(struct dl_phdr_info *info, size_t size, void *unused)
     return info->dlpi_name && strstr(info->dlpi_name, "libtorch_python.so") != NULL;
 }
 
-static int is_always_wanted(const void *unused)
+static void refuse(const char *why)
 {
-    (void)unused;
-    return 1;
+    snprintf(trouble, sizeof(trouble), "%s", why);
 }
 
-static int start_work(void);
-
-static void *work(void *unused)
+static int is_torch_here(void)
 {
-    struct pb_python py;
-    char why[160];
-    (void)unused;
-
-    pb_thread_name("probing-torch");
-    /* Without torch the GIL is not taken. */
-    if (pb_fork_gate_each_object(is_torch, NULL) && pb_enter_find(&py, why, sizeof(why)) == 0) {
-        if (py.free_threaded) {
-            snprintf(trouble, sizeof(trouble), "a Python without a GIL: not recorded yet");
-        } else if (py.minor >= 7 && pb_enter_await_gil(&py, is_always_wanted, NULL)) {
-            struct pb_entry entry;
-            if (pb_enter(&py, &entry) == 0) {
-                put_in_or_take_out(&py);
-                pb_leave(&py, &entry);
-            }
-        }
-    }
-    __atomic_store_n(&working, 0, __ATOMIC_SEQ_CST);
-    /* A stop that came meanwhile has found us working, and left the rest to us. */
-    if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) && __atomic_load_n(&slots_in, __ATOMIC_SEQ_CST))
-        start_work();
-    return NULL;
+    return pb_fork_gate_each_object(is_torch, NULL);
 }
 
-static void give_up_work(void *unused, int error)
+static int are_left_in(void)
 {
-    (void)unused;
-    (void)error;
-    __atomic_store_n(&working, 0, __ATOMIC_SEQ_CST);
+    return !__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) && __atomic_load_n(&slots_in, __ATOMIC_SEQ_CST);
 }
 
-/* False: one is working already. */
-static int start_work(void)
-{
-    uint32_t none = 0;
-
-    if (!__atomic_compare_exchange_n(&working, &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        return 0;
-    if (pb_spawn(work, give_up_work, NULL) < 0)
-        __atomic_store_n(&working, 0, __ATOMIC_SEQ_CST);
-    return 1;
-}
+/* Where there is no torch nobody asks for the GIL. */
+static struct pb_gil_work work = {.name = "probing-torch",
+                                  .possible = is_torch_here,
+                                  .least_minor = 7,
+                                  .run = put_in_or_take_out,
+                                  .refused = refuse,
+                                  .again = are_left_in};
 
 /* --- the probe ------------------------------------------------------------------------------------- */
 
@@ -457,7 +424,8 @@ static int start(struct pb_arena *arena, const char *settings, char *why, size_t
     trouble[0] = '\0';
     hangs_since = 0;
     __atomic_store_n(&wanted, 1, __ATOMIC_SEQ_CST);
-    start_work(); /* at once, not with the next tick: if torch is loaded, the first row comes soon */
+    pb_gil_work_start(
+        &work); /* not only with the next tick: where torch is there, so is the first row soon */
     return 0;
 }
 
@@ -468,7 +436,7 @@ static int stop(char *why, size_t why_size)
     __atomic_store_n(&wanted, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
     pb_hang_over();
-    start_work();
+    pb_gil_work_start(&work);
     return 0;
 }
 
@@ -476,7 +444,7 @@ void pb_torch_end_blocks(void)
 {
     pb_torch_comm_end_blocks();
     if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) && pb_torch_comm_told())
-        start_work();
+        pb_gil_work_start(&work);
 }
 
 static void read_memory(void)
@@ -535,13 +503,14 @@ static uint64_t tick(uint64_t now)
         read_memory();
         look_for_hang(pb_clock_mono());
     }
-    start_work();
+    pb_gil_work_start(&work);
     return now + (pb_torch_run() ? AGAIN_NS : LOOK_NS);
 }
 
 static void forget(void)
 {
-    wanted = working = 0;
+    wanted = 0;
+    pb_gil_work_forget(&work);
     __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
     pb_torch_comm_forget();
     pb_torch_track_forget();

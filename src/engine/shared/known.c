@@ -369,7 +369,16 @@ static const struct pb_column gpu_metrics[] = {
 static const struct pb_column memory_allocations[] = {
     TIME,
     {"function_name", PB_STRING, 0, NULL, "function that allocated"},
-    {"allocated_bytes", PB_I64, 0, "bytes", "how much it allocated"},
+    {"allocated_bytes", PB_I64, 0, "bytes", "how much it stands for: sums are estimates"},
+    {"file", PB_STRING, 0, NULL, "of the function"},
+    {"lineno", PB_I32, 0, NULL, "line that allocated"},
+    {"caller", PB_STRING, 0, NULL, "file:line of the program's own code"},
+    {"kind", PB_STRING, 0, NULL, "python or tensor"},
+    {"bytes", PB_I64, 0, "bytes", "of the block itself"},
+    {"device", PB_STRING, 0, NULL, "of a tensor"},
+    {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
+    {"followed", PB_BOOL, 0, NULL, "whether freed will be told"},
+    {"freed", PB_TIMESTAMP, PB_COL_LATE, NULL, "when it was freed, UTC; NULL: it is alive"},
 };
 static const struct pb_column samples[] = {
     TIME,
@@ -460,7 +469,8 @@ const struct pb_known pb_known[] = {
     RECORDED("profiling_data", "all that was timed: modules, phases, spans, calls, collectives",
              profiling_data),
     RECORDED("gpu_metrics", "use of the GPUs, a row a second and GPU", gpu_metrics),
-    RECORDED("memory_allocations", "memory allocated, by function", memory_allocations),
+    RECORDED("memory_allocations", "memory allocated by Python and torch, sampled by bytes",
+             memory_allocations),
 };
 const unsigned pb_nknown = sizeof(pb_known) / sizeof(pb_known[0]);
 

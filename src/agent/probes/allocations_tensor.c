@@ -1,0 +1,384 @@
+/* allocations_tensor: tensors of torch that Python code gets to see, for memory_allocations.
+ *
+ * Their memory is not Python's, and torch tells nobody of it. But each such tensor has an object of Python's,
+ * made through the tp_alloc slot of its class: there we see that one comes into being, and by which line. How
+ * large it is can be read once torch has filled it in: when the same thread makes its next tensor. Until then
+ * it is `young`, and known to be alive since its block passes through our free when it ends.
+ *
+ * How large it is, and whether its memory is its own, is read from torch's structures, since a call to torch
+ * could be seen by the program (torch.jit.trace, modes of torch functions). Where the fields are is found out
+ * with three small tensors of our own, whose sizes are known; where they do not fit, tensors are left out.
+ * A view shares the storage of another tensor, which that storage's count of references tells. But the tensor
+ * that is being made may be a view of the one that is looked at: where the count is two, that is decided with
+ * the next tensor. The result of an operation whose backward keeps it has two as well; it is no view, which
+ * the class of what autograd keeps of it tells. */
+#include "agent/fork_gate.h"
+#include "agent/own_memory.h"
+#include "agent/probes/allocations.h"
+#include "table/clock.h"
+
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TYPE_ALLOC    304 /* of a type object, on LP64 with a GIL */
+#define SLOT_ALLOC    47
+#define PY_FILE_INPUT 257
+#define FAMILIES      16
+#define KEPT_NS       1000000000
+#define MOST_TRIES    20
+#define MOST_HEADER   64 /* bytes of an object's block before the object */
+#define MOST_BYTES    (UINT64_C(1) << 50)
+#define REFERENCES    8 /* of every object of torch's: how many refer to it, 32 bits */
+#define AUTOGRAD      8 /* of a tensor, behind its storage */
+
+typedef pb_pyobject *(*alloc_function)(pb_pyobject *type, long items);
+
+static alloc_function original; /* NULL: not found */
+static pb_pyobject *types[2];   /* Tensor and Parameter, kept for good */
+static int are_in, refused, tries;
+/* Where things are: the tensor in its object, its storage, the storage's size. */
+static struct {
+    unsigned impl, storage, size;
+    uint64_t no_view; /* what the first word is of what autograd keeps of a tensor that is no view */
+} at;
+
+/* A tensor that was made, and known to be alive. */
+struct young {
+    char *object; /* NULL: none */
+    void *block;  /* in the filter; NULL: none */
+    int64_t when;
+    struct pb_alloc_place place;
+    uint64_t storage, bytes; /* once it was looked at; an address that is only compared */
+    uint32_t references;     /* to the storage */
+    int no_view;             /* a gradient is asked of it, and it is no view */
+    char device[12];
+};
+
+/* Of one thread: what it made last, and the one before where that shares its memory, perhaps with the last.
+ */
+static struct family {
+    unsigned long thread;
+    struct young last, shared;
+} families[FAMILIES];
+
+static uint64_t word_at(const char *base, unsigned offset)
+{
+    uint64_t word;
+    memcpy(&word, base + offset, sizeof(word));
+    return word;
+}
+
+static uint32_t references_of(uint64_t object)
+{
+    uint32_t count;
+    memcpy(&count, (const char *)(uintptr_t)object + REFERENCES, sizeof(count));
+    return count;
+}
+
+/* --- of the program's threads ---------------------------------------------------------------------- */
+
+static struct family *own_family(void)
+{
+    unsigned long self = (unsigned long)pthread_self();
+    struct family *f = &families[self * UINT64_C(0x9e3779b97f4a7c15) >> 60];
+
+    if (f->thread != self && f->last.object) {
+        if (pb_clock_mono() - f->last.when < KEPT_NS)
+            return NULL; /* another thread's: it is looked at there */
+        __atomic_store_n(&f->last.object, NULL, __ATOMIC_RELAXED);
+        __atomic_store_n(&f->shared.object, NULL, __ATOMIC_RELAXED);
+    }
+    f->thread = self;
+    return f;
+}
+
+static void end_young(struct young *y, const void *block)
+{
+    if (__atomic_load_n(&y->block, __ATOMIC_RELAXED) == block)
+        __atomic_store_n(&y->object, NULL, __ATOMIC_RELAXED);
+}
+
+void pb_alloc_tensors_freed(const void *block)
+{
+    for (int i = 0; i < FAMILIES; i++) {
+        end_young(&families[i].last, block);
+        end_young(&families[i].shared, block);
+    }
+}
+
+/* Gives its place back, to be released when everything else is done: that may be the end of a function's
+ * code, and run code of the program's. */
+static struct pb_alloc_place drop_young(struct young *y)
+{
+    struct pb_alloc_place place = y->place;
+
+    if (y->block)
+        pb_alloc_filter_remove(y->block);
+    *y = (struct young){0};
+    return place;
+}
+
+/* What torch has filled in. */
+static void look_at_young(struct young *y)
+{
+    uint64_t impl = word_at(y->object, at.impl);
+    uint64_t storage = impl ? word_at((const char *)(uintptr_t)impl, at.storage) : 0;
+    if (!storage)
+        return;
+    y->storage = storage;
+    y->references = references_of(storage);
+    uint64_t autograd = word_at((const char *)(uintptr_t)impl, at.storage + AUTOGRAD);
+    y->no_view = autograd && word_at((const char *)(uintptr_t)autograd, 0) == at.no_view;
+    uint64_t bytes = word_at((const char *)(uintptr_t)storage, at.size);
+    y->bytes = bytes < MOST_BYTES ? bytes : 0;
+    /* The device stands before the size: its kind and its number. */
+    const signed char *where = (const signed char *)(uintptr_t)storage + at.size - sizeof(uint64_t);
+    if (where[0] == 0)
+        snprintf(y->device, sizeof(y->device), "cpu");
+    else
+        snprintf(y->device, sizeof(y->device), where[0] == 1 ? "cuda:%d" : "%d",
+                 where[0] == 1 ? where[1] : where[0]);
+}
+
+/* Whether its memory is its own, but for the tensor that was made next, where that is known. */
+static int is_own(const struct young *y, const struct young *next)
+{
+    uint32_t references = y->references - (next && next->storage == y->storage);
+
+    return references == 1 || (references == 2 && y->no_view);
+}
+
+static void count_young(const struct pb_python *py, const struct young *y)
+{
+    int64_t left = __atomic_load_n(&pb_allocations.left_other, __ATOMIC_RELAXED) - (int64_t)y->bytes;
+
+    __atomic_store_n(&pb_allocations.left_other, left, __ATOMIC_RELAXED);
+    uint64_t weight = left < 0 && y->bytes ? pb_alloc_choose(&pb_allocations.left_other, y->bytes) : 0;
+    if (weight)
+        pb_alloc_write(py, &y->place,
+                       &(struct pb_alloc_row){.kind = "tensor",
+                                              .device = y->device,
+                                              .bytes = y->bytes,
+                                              .weight = weight,
+                                              .when = y->when,
+                                              .block = y->block});
+}
+
+/* The object was allocated; that our functions were called for it tells that they are called for all. */
+static void note_tensor(const struct pb_python *py, pb_pyobject *object)
+{
+    struct family *f = own_family();
+    uintptr_t block = (uintptr_t)__atomic_load_n(&pb_allocations.newest, __ATOMIC_RELAXED);
+    struct pb_alloc_place place, before[2] = {{0}};
+
+    if (!f)
+        return;
+    if (block > (uintptr_t)object || (uintptr_t)object - block > MOST_HEADER) {
+        __atomic_store_n(&f->last.object, NULL, __ATOMIC_RELAXED);
+        __atomic_store_n(&f->shared.object, NULL, __ATOMIC_RELAXED);
+        return;
+    }
+    if (!pb_alloc_place(py, &place))
+        return;
+    if (f->last.object)
+        look_at_young(&f->last);
+    else if (f->shared.object) /* which the last one shared, perhaps */
+        look_at_young(&f->shared);
+    if (f->shared.object && is_own(&f->shared, &f->last))
+        count_young(py, &f->shared);
+    before[0] = drop_young(&f->shared);
+    if (f->last.object && f->last.storage && is_own(&f->last, NULL)) {
+        count_young(py, &f->last);
+        before[1] = drop_young(&f->last);
+    } else if (f->last.object && f->last.storage) {
+        f->shared = f->last; /* perhaps with the one that is being made */
+    } else {
+        before[1] = drop_young(&f->last);
+    }
+    pb_alloc_filter_add((void *)block);
+    f->last = (struct young){
+        .object = (char *)object, .block = (void *)block, .when = pb_clock_mono(), .place = place};
+    for (int i = 0; i < 2; i++)
+        pb_alloc_place_release(py, &before[i]);
+}
+
+static pb_pyobject *alloc_tensor(pb_pyobject *type, long items)
+{
+    const struct pb_python *py = pb_python_here();
+    int seen = __atomic_load_n(&pb_allocations.enabled, __ATOMIC_ACQUIRE) &&
+               (type == types[0] || type == types[1]) && py;
+
+    if (seen)
+        __atomic_store_n(&pb_allocations.newest, NULL, __ATOMIC_RELAXED);
+    pb_pyobject *object = original(type, items);
+    if (seen && object && __atomic_load_n(&pb_allocations.enabled, __ATOMIC_ACQUIRE))
+        note_tensor(py, object);
+    return object;
+}
+
+/* --- where the fields are --------------------------------------------------------------------------- */
+
+static const char make_examples[] = "a = torch.empty((7, 11, 13), device='cpu')\n"
+                                    "b = torch.empty((5, 3), device='cpu')\n"
+                                    "c = torch.empty(3, device='cpu', requires_grad=True)\n"
+                                    "v = a.view(-1)\n"
+                                    "facts = [a._cdata, b._cdata, c._cdata, v._cdata, "
+                                    "a.numel() * a.element_size(), b.numel() * b.element_size()]\n";
+
+static int read_checked(uint64_t from, void *to, size_t size)
+{
+    const struct iovec piece = {(void *)(uintptr_t)from, size};
+    return from > 4096 && pb_own_memory_read(&piece, 1, to) == (ssize_t)size;
+}
+
+static int find_object(pb_pyobject *const objects[2], const uint64_t *facts)
+{
+    for (unsigned offset = 16; offset <= 32; offset += 8)
+        if (word_at((const char *)objects[0], offset) == facts[0] &&
+            word_at((const char *)objects[1], offset) == facts[1]) {
+            at.impl = offset;
+            return 1;
+        }
+    return 0;
+}
+
+static int find_storage(const uint64_t *facts, unsigned storage)
+{
+    uint64_t impl[4][16], stored[2][12], classes[2];
+
+    for (int i = 0; i < 4; i++)
+        if (!read_checked(facts[i], impl[i], sizeof(impl[i])))
+            return 0;
+    for (int i = 0; i < 2; i++)
+        if (!read_checked(impl[i][storage / 8], stored[i], sizeof(stored[i])) ||
+            !read_checked(impl[2 + i][(storage + AUTOGRAD) / 8], &classes[i], sizeof(classes[i])))
+            return 0;
+    /* a has a view, v, which shares its storage; a gradient is asked of c, so autograd keeps something. */
+    if ((uint32_t)stored[0][1] != 2 || (uint32_t)stored[1][1] != 1 ||
+        impl[3][storage / 8] != impl[0][storage / 8] || impl[1][(storage + AUTOGRAD) / 8] ||
+        classes[0] == classes[1])
+        return 0;
+    for (unsigned size = 3; size < 12; size++)
+        if (stored[0][size] == facts[4] && stored[1][size] == facts[5] && (stored[0][size - 1] & 0xff) == 0) {
+            at.storage = storage;
+            at.size = size * 8;
+            at.no_view = classes[0];
+            return 1;
+        }
+    return 0;
+}
+
+static int find_fields(const struct pb_python *py, pb_pyobject *torch)
+{
+    pb_pyobject *names = py->dict_new(), *code = py->compile(make_examples, "<probing>", PY_FILE_INPUT);
+    pb_pyobject *done = NULL;
+    uint64_t facts[6] = {0};
+    int found = 0;
+
+    if (names && code && py->dict_set(names, "__builtins__", py->builtins()) == 0 &&
+        py->dict_set(names, "torch", torch) == 0)
+        done = py->eval_code(code, names, names);
+    pb_pyobject *list = done ? py->dict_get(names, "facts") : NULL;
+    for (int i = 0; list && i < 6; i++)
+        facts[i] = py->uint64_as(py->list_get(list, i));
+    if (list && !py->err_occurred()) {
+        pb_pyobject *const objects[2] = {py->dict_get(names, "a"), py->dict_get(names, "b")};
+        found = find_object(objects, facts) && (find_storage(facts, 16) || find_storage(facts, 24));
+    }
+    py->err_clear();
+    pb_pyobject *held[] = {names, code, done};
+    for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)
+        if (held[i])
+            py->decref(held[i]);
+    return found;
+}
+
+/* --- in and out ------------------------------------------------------------------------------------- */
+
+static void **slot_of(pb_pyobject *type)
+{
+    return (void **)(void *)((char *)type + TYPE_ALLOC);
+}
+
+static pb_pyobject *imported(const struct pb_python *py, const char *module, const char *name)
+{
+    pb_pyobject *found = py->dict_get(py->modules_dict(), module);
+    pb_pyobject *value = found ? py->get_attr(found, name) : NULL;
+
+    py->err_clear();
+    return value;
+}
+
+/* Both classes have the slot where we look for it, and the same function in it. */
+static int find_slots(const struct pb_python *py)
+{
+    types[0] = types[0] ? types[0] : imported(py, "torch", "Tensor");
+    types[1] = types[1] ? types[1] : imported(py, "torch.nn.parameter", "Parameter");
+    if (!types[0] || !types[1])
+        return 0;
+    void *told = py->type_slot(types[0], SLOT_ALLOC);
+    if (!told || told != *slot_of(types[0]) || told != *slot_of(types[1]))
+        return -1;
+    memcpy(&original, &told, sizeof(told));
+    return 1;
+}
+
+static int is_torch(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    (void)size;
+    (void)unused;
+    return info->dlpi_name && strstr(info->dlpi_name, "libtorch_python.so") != NULL;
+}
+
+int pb_alloc_is_torch_loaded(void)
+{
+    return pb_fork_gate_each_object(is_torch, NULL);
+}
+
+void pb_alloc_tensors_put(const struct pb_python *py, char *why, size_t why_size)
+{
+    if (are_in || refused)
+        return;
+    pb_pyobject *torch = py->dict_get(py->modules_dict(), "torch");
+    int found = torch ? (original ? 1 : find_slots(py)) : 0;
+    if (found == 0) {
+        py->err_clear();
+        return; /* it is being imported */
+    }
+    if (found > 0 && !at.size && !find_fields(py, torch) && ++tries < MOST_TRIES)
+        return; /* half imported */
+    if (found < 0 || !at.size) {
+        py->err_clear();
+        __atomic_store_n(&refused, 1, __ATOMIC_RELAXED);
+        snprintf(why, why_size, "not of tensors: this torch is laid out otherwise");
+        return;
+    }
+    for (int i = 0; i < 2; i++)
+        __atomic_store_n(slot_of(types[i]), (void *)alloc_tensor, __ATOMIC_RELEASE);
+    __atomic_store_n(&are_in, 1, __ATOMIC_RELAXED);
+}
+
+void pb_alloc_tensors_take(const struct pb_python *py)
+{
+    for (int i = 0; are_in && i < 2; i++)
+        if (*slot_of(types[i]) == (void *)alloc_tensor)
+            __atomic_store_n(slot_of(types[i]), (void *)original, __ATOMIC_RELEASE);
+    __atomic_store_n(&are_in, 0, __ATOMIC_RELAXED);
+    for (int i = 0; i < FAMILIES; i++) {
+        struct pb_alloc_place places[] = {drop_young(&families[i].last), drop_young(&families[i].shared)};
+        for (int k = 0; k < 2; k++)
+            pb_alloc_place_release(py, &places[k]);
+    }
+}
+
+int pb_alloc_tensors_are_in(void)
+{
+    return __atomic_load_n(&are_in, __ATOMIC_RELAXED) || __atomic_load_n(&refused, __ATOMIC_RELAXED);
+}
+
+void pb_alloc_tensors_forget(void)
+{
+    memset(families, 0, sizeof(families));
+}
