@@ -26,6 +26,7 @@ enum {
     NOTE_MAX = 512,    /* bytes of one note */
     CHANNEL = 3,       /* descriptor number of its socket in the child */
     REAP_MS = 500,     /* for a killed child to end; one in an uninterruptible sleep takes longer */
+    DEATH_MS = 200,    /* for the status of a child that ended by itself */
     GENTLE_MS = 1500,  /* for a child to end after SIGTERM */
     SMALLEST = 1 << 16 /* least size of a room, in bytes */
 };
@@ -249,6 +250,28 @@ static void reap_child(pid_t pid)
             return;
 }
 
+/* What became of a child that ended without an answer: a moment is enough, its channel is closed already. */
+static void say_death(struct child *c, char *ret, size_t size)
+{
+    struct pb_retry again =
+        pb_retry_until(pb_now_ns() + DEATH_MS * PB_NS_PER_MS, PB_NS_PER_MS / 20, 5 * PB_NS_PER_MS);
+    int status;
+    pid_t r;
+
+    while ((r = waitpid(c->pid, &status, WNOHANG)) == 0 || (r < 0 && errno == EINTR))
+        if (!pb_retry_wait(&again))
+            break;
+    if (r > 0) {
+        c->pid = 0;
+        snprintf(ret, size,
+                 WIFSIGNALED(status) ? "the child process that read it was ended by signal %d"
+                                     : "the child process that read it ended with status %d",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    } else {
+        snprintf(ret, size, "the child process that read it closed its channel");
+    }
+}
+
 static void end_child(struct child *c, int result, const char *why)
 {
     struct pb_task *t = c->task;
@@ -260,8 +283,10 @@ static void end_child(struct child *c, int result, const char *why)
         t->err = c->room->err;
         t->err.text[sizeof(t->err.text) - 1] = '\0';
     }
-    kill(c->pid, SIGKILL);
-    reap_child(c->pid);
+    if (c->pid) {
+        kill(c->pid, SIGKILL);
+        reap_child(c->pid);
+    }
     close(c->channel);
     if (t->result >= 0 || t->keep_room)
         t->room = c->room;
@@ -327,9 +352,11 @@ static bool read_message(const struct pb_ask *ask, struct child *c)
         return true;
     if (n <= 0 || text[0] == SAYS_DONE) {
         /* The child's own result counts, also after SIGTERM. */
-        char why[64] = "the child process that read it died";
+        char why[64] = "";
         if (c->ending)
             say_end(ask, c->task, c->ending, why, sizeof(why));
+        else if (n <= 0)
+            say_death(c, why, sizeof(why));
         end_child(c, c->ending ? c->ending : -ECHILD, n > 0 ? NULL : why);
         return false;
     }
