@@ -103,6 +103,22 @@ class Slow(Dataset):
         time.sleep(0.002)
         return torch.full((8,), float(i))
 
+class OneIsSlow(Dataset):
+    def __len__(self):
+        return 12
+    def __getitem__(self, i):
+        worker = torch.utils.data.get_worker_info().id
+        time.sleep(0.06 * worker)
+        return torch.full((8,), float(worker))
+
+def loader():
+    made = []
+    for batch in DataLoader(OneIsSlow(), batch_size=1, num_workers=2):
+        made.append(int(batch[0][0]))
+    for batch in DataLoader(torch.zeros(3, 8)):
+        pass
+    return made
+
 def phases():
     net = nn.Sequential(nn.Linear(8, 700), nn.ReLU(), nn.Linear(700, 700), nn.ReLU(), nn.Linear(700, 8))
     opt = torch.optim.AdamW(net.parameters()); data = forward = backward = optimizer = whole = 0
@@ -233,6 +249,16 @@ def test_phases_last_as_long_as_the_program_says(job):
     assert max(off.values()) < 0.1, (found, said)  # on a machine that does other things; else 0.05
     shapes = query(job, f"SELECT DISTINCT shapes FROM python.torch_trace WHERE module = '2' AND shapes IS NOT NULL AND {of}")
     assert shapes == [{"shapes": "float32[128,700]"}]
+
+
+def test_the_worker_of_a_data_loader_that_is_slow_is_told(job):
+    made, of = run(job, "loader")
+    found = query(job, f"SELECT worker, workers, ready, wait_ms FROM python.torch_loader WHERE {of} ORDER BY timestamp")
+    assert [row["worker"] for row in found] == made + [None] * 3 and set(made) == {0, 1}
+    assert [row["workers"] for row in found] == [2] * 12 + [0] * 3
+    assert all(0 <= row["ready"] <= 4 for row in found[:12]) and any(row["ready"] for row in found[:12])
+    waits = [sum(row["wait_ms"] for row in found[1:12] if row["worker"] == worker) for worker in (0, 1)]
+    assert waits[1] > 200 and waits[1] > 2 * waits[0], "five batches of 60 ms and more; the others were ready"
 
 
 def test_graphs_copies_and_modes_do_not_see_it(job):

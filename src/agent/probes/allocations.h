@@ -65,7 +65,7 @@ struct pb_alloc_row {
     const void *block; /* whose end is its end; counted in the filter from here on */
 };
 void pb_alloc_write(const struct pb_python *py, const struct pb_alloc_place *place,
-                    const struct pb_alloc_row *row);
+                    const struct pb_alloc_row *what);
 void pb_alloc_filter_add(const void *block);
 void pb_alloc_filter_remove(const void *block);
 

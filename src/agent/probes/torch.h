@@ -11,6 +11,7 @@
  *   torch_track.c  expressions that are looked at when a step ends
  *   torch_gpu.c    GPU time of modules and phases
  *   torch_shape.c  shapes of what modules are called with
+ *   torch_loader.c data loaders: their workers, and how many batches are ready
  *   torch_rows.c   the tables
  *
  * All of it but what torch.c says otherwise runs in threads of the program that hold the GIL, which is the
@@ -217,3 +218,10 @@ size_t pb_torch_shapes(const struct pb_python *py, pb_pyobject *args, pb_pyobjec
 /* The first size of the first tensor, and the number of integers in it if it has two dimensions; else 0. */
 void pb_torch_batch(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords, int64_t *samples,
                     int64_t *tokens);
+
+/* torch_loader.c: before a batch is asked for, and when it has come. -1: not known. */
+struct pb_torch_loader {
+    int workers, worker, ready;
+};
+void pb_torch_loader_look(const struct pb_python *py, pb_pyobject *iterator, struct pb_torch_loader *ret);
+void pb_torch_loader_write(const struct pb_torch_loader *batch, int32_t tid, int64_t begun, int64_t took);

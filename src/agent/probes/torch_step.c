@@ -392,9 +392,12 @@ struct pb_py_method pb_torch_after_step = {"probing_after_step", (pb_py_function
 pb_pyobject *pb_torch_next_batch(pb_pyobject *self)
 {
     uint32_t run = pb_torch_run();
-    int64_t begun = run ? pb_clock_mono() : 0;
     int32_t tid = run ? pb_thread_id() : 0;
+    struct pb_torch_loader batch;
 
+    if (run)
+        pb_torch_loader_look(pb_python_here(), self, &batch);
+    int64_t begun = run ? pb_clock_mono() : 0;
     if (run && is_ours(tid))
         mark(PB_TORCH_LOADER, begun);
     pb_pyobject *result = pb_torch.original_next(self);
@@ -407,6 +410,7 @@ pb_pyobject *pb_torch_next_batch(pb_pyobject *self)
     }
     if (!result) /* no more batches, or an exception */
         return result;
+    pb_torch_loader_write(&batch, tid, begun, took);
     write_phase(PB_TORCH_LOADER, pb_torch_name_of_class(pb_python_here(), self), tid, begun, took);
     return result;
 }

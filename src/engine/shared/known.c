@@ -344,6 +344,15 @@ static const struct pb_column comm_collective[] = {
     {"done", PB_TIMESTAMP, PB_COL_LATE, NULL, "when it was over, UTC; NULL: not yet, or nobody tells"},
     {"duration_ms", PB_F64, PB_COL_LATE, "ms", "from issued to done"},
 };
+static const struct pb_column torch_loader[] = {
+    TIME,
+    {"step", PB_I64, 0, NULL, "step that went on"},
+    {"workers", PB_I32, 0, NULL, "worker processes of the loader; 0: none"},
+    {"worker", PB_I32, 0, NULL, "number of the one that made this batch"},
+    {"ready", PB_I32, 0, NULL, "batches that were ready when it was asked for"},
+    {"wait_ms", PB_F32, 0, "ms", "how long it took to come"},
+    {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
+};
 static const struct pb_column comm_metrics[] = {
     TIME,
     {"operation", PB_STRING, 0, NULL, "collective or transfer"},
@@ -449,6 +458,7 @@ const struct pb_known pb_known[] = {
              variables),
     RECORDED("python.trace_variables", "python.variables under other names", trace_variables),
     RECORDED("python.torch_gpu", "modules and phases of torch on GPUs, of some steps", torch_gpu),
+    RECORDED("python.torch_loader", "batches of data loaders: the wait, and the worker", torch_loader),
     RECORDED("python.torch_overhead", "what recording torch costs, as measured in the job", torch_overhead),
     RECORDED("python.modules", "torch modules that are alive, at the moment of the query", modules),
     RECORDED("python.tensors", "torch tensors that are alive, at the moment of the query", tensors),

@@ -1,0 +1,135 @@
+/* torch_loader: what a data loader with worker processes stands at when a batch is asked of it: how many
+ * batches are ready, and which worker has the one that comes next. The wait is then that worker's.
+ *
+ * Read from the iterator's own fields, of torch's class alone. No Python code runs: the length of the queue
+ * between processes is what its semaphore says. */
+#include "agent/module.h"
+#include "agent/probes/torch.h"
+#include "agent/recorder.h"
+
+#include <stddef.h>
+
+enum { TIMESTAMP, STEP, WORKERS, WORKER, READY, WAIT, THREAD, COLUMNS };
+static const struct pb_column columns[COLUMNS] = {
+    [TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when the batch was asked for, UTC"},
+    [STEP] = {"step", PB_I64, 0, NULL, "step that went on"},
+    [WORKERS] = {"workers", PB_I32, 0, NULL, "worker processes of the loader; 0: none"},
+    [WORKER] = {"worker", PB_I32, 0, NULL, "number of the one that made this batch"},
+    [READY] = {"ready", PB_I32, 0, NULL, "batches that were ready when it was asked for"},
+    [WAIT] = {"wait_ms", PB_F32, 0, "ms", "how long it took to come"},
+    [THREAD] = {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
+};
+static const struct pb_table_spec spec = {.name = "python.torch_loader",
+                                          .comment = "batches of data loaders: the wait, and the worker",
+                                          .columns = columns,
+                                          .ncolumns = COLUMNS,
+                                          .share = 2};
+static struct pb_known_table table;
+static pb_pyobject *iterator_type; /* kept for good: a class of torch's */
+
+static int int_of(const struct pb_python *py, pb_pyobject *number, int otherwise)
+{
+    if (!number || pb_type_of(number, pb_module_header(py)) != py->int_type)
+        return otherwise;
+    long value = py->int_as(number);
+    return value >= 0 && value < 1 << 30 ? (int)value : otherwise;
+}
+
+static pb_pyobject *take_attribute(const struct pb_python *py, pb_pyobject *object, const char *name)
+{
+    pb_pyobject *found = object ? py->get_attr(object, name) : NULL;
+
+    py->err_clear();
+    if (object)
+        py->decref(object);
+    return found;
+}
+
+/* Of a queue in this process (its thread pins memory), or of one between processes. -1: not known. */
+static int length_of(const struct pb_python *py, pb_pyobject *queue)
+{
+    int length = -1;
+
+    py->incref(queue);
+    pb_pyobject *waiting = take_attribute(py, queue, "queue");
+    if (waiting) {
+        length = (int)py->size_of(waiting);
+    } else {
+        py->incref(queue);
+        py->incref(queue);
+        pb_pyobject *most = take_attribute(py, queue, "_maxsize");
+        pb_pyobject *semaphore = take_attribute(py, take_attribute(py, queue, "_sem"), "_semlock");
+        pb_pyobject *get = take_attribute(py, semaphore, "_get_value");
+        pb_pyobject *left = get ? py->call(get, (void *)NULL) : NULL;
+        if (most && left)
+            length = (int)(py->int64_as(most) - py->int64_as(left));
+        pb_pyobject *held[] = {most, get, left};
+        for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)
+            if (held[i])
+                py->decref(held[i]);
+    }
+    if (waiting)
+        py->decref(waiting);
+    py->err_clear();
+    return length;
+}
+
+/* Tasks by their number: (worker,), or with its batch where that came out of turn. */
+static void read_tasks(const struct pb_python *py, pb_pyobject *tasks, int next, struct pb_torch_loader *ret)
+{
+    pb_pyobject *key, *task;
+    long at = 0;
+
+    for (int n = 0; n < 1000 && py->dict_next(tasks, &at, &key, &task); n++) {
+        if (pb_type_of(task, pb_module_header(py)) != py->tuple_type)
+            continue;
+        ret->ready += ret->ready >= 0 && py->size_of(task) == 2;
+        if (int_of(py, key, -1) == next)
+            ret->worker = int_of(py, py->tuple_get(task, 0), -1);
+    }
+}
+
+void pb_torch_loader_look(const struct pb_python *py, pb_pyobject *iterator, struct pb_torch_loader *ret)
+{
+    *ret = (struct pb_torch_loader){.workers = 0, .worker = -1, .ready = -1};
+    if (!iterator_type) {
+        pb_pyobject *module = py->dict_get(py->modules_dict(), "torch.utils.data.dataloader");
+        iterator_type = module ? py->get_attr(module, "_MultiProcessingDataLoaderIter") : NULL;
+        py->err_clear();
+    }
+    if (pb_type_of(iterator, pb_module_header(py)) != iterator_type)
+        return;
+    pb_pyobject *fields = py->get_attr(iterator, "__dict__");
+    pb_pyobject *queue = fields ? py->dict_get(fields, "_data_queue") : NULL;
+    pb_pyobject *tasks = fields ? py->dict_get(fields, "_task_info") : NULL;
+    if (queue && tasks) {
+        ret->workers = int_of(py, py->dict_get(fields, "_num_workers"), 0);
+        ret->ready = length_of(py, queue);
+        read_tasks(py, tasks, int_of(py, py->dict_get(fields, "_rcvd_idx"), -1), ret);
+        /* Where batches come as they are ready nobody knows whose is next. */
+        if (py->dict_get(fields, "_in_order") == py->false_object)
+            ret->worker = -1;
+    }
+    py->err_clear();
+    if (fields)
+        py->decref(fields);
+}
+
+void pb_torch_loader_write(const struct pb_torch_loader *batch, int32_t tid, int64_t begun, int64_t took)
+{
+    struct pb_row row;
+    uint32_t inside;
+
+    if (pb_recorder_begin_row(&spec, &table, &row, &inside) < 0)
+        return;
+    pb_set_timestamp(&row, TIMESTAMP, begun);
+    pb_set_i64(&row, STEP, pb_torch.step);
+    pb_set_i32(&row, WORKERS, batch->workers);
+    if (batch->worker >= 0)
+        pb_set_i32(&row, WORKER, batch->worker);
+    if (batch->ready >= 0)
+        pb_set_i32(&row, READY, batch->ready);
+    pb_set_f32(&row, WAIT, (float)((double)took / 1e6));
+    pb_set_i32(&row, THREAD, tid);
+    pb_recorder_end_row(&row, inside);
+}
