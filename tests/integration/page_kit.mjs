@@ -1,11 +1,12 @@
 // Drives a browser over the page: node page_kit.mjs PLAN, where PLAN is a file of JSON: {chromium, scheme, width, height, pictures, url, steps}.
 // A step is [what, ...words]; what each found out is printed as one JSON array, with all that the console said at the end.
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
 const plan = JSON.parse(readFileSync(process.argv[2], "utf8"));
 const { chromium } = createRequire(plan.modules)("playwright-core");
 const said = [], found = [];
+const axe = plan.axe ? readFileSync(plan.axe, "utf8") : "";
 
 const browser = await chromium.launch({ executablePath: plan.chromium, args: ["--no-sandbox", "--disable-gpu"] });
 const page = await browser.newPage({ colorScheme: plan.scheme ?? "light", viewport: { width: plan.width ?? 1280, height: plan.height ?? 800 } });
@@ -19,6 +20,7 @@ const steps = {
   open: (hash) => page.evaluate((h) => { location.hash = h; }, hash),
   see: (text) => page.getByText(text, { exact: false }).first().waitFor(),
   find: (selector) => page.locator(selector).first().waitFor(),
+  gone: (selector) => page.locator(selector).waitFor({ state: "detached" }),
   text: (selector) => page.locator(selector ?? "body").first().innerText(),
   count: (selector) => page.locator(selector).count(),
   click: (selector) => page.locator(selector).first().click(),
@@ -34,7 +36,24 @@ const steps = {
   type: (text) => page.keyboard.type(text),
   evaluate: (code) => page.evaluate(code),
   wide: () => page.evaluate("document.documentElement.scrollWidth - innerWidth"),
-  picture: async (name) => { if (plan.pictures) await page.screenshot({ path: `${plan.pictures}/${name}.png` }); },
+  // What breaks the rules of accessibility. The policy of the page lets no script in but its own: this one comes through the debugger's door.
+  axe: async (part) => {
+    await page.evaluate("if (!globalThis.axe) " + `{ ${axe} }`);
+    const { violations } = await page.evaluate((p) => globalThis.axe.run(p ?? document, { resultTypes: ["violations"] }), part);
+    return violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => n.target.join(" ")).join(", ")}`);
+  },
+  // The text of the file that a click saves.
+  saved: async (key) => {
+    const [download] = await Promise.all([page.waitForEvent("download"), page.keyboard.press(key)]);
+    return readFileSync(await download.path(), "utf8");
+  },
+  sleep: (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000)),
+  // The test does something meanwhile: it is told by a file, and tells by another.
+  meet: async (name) => {
+    writeFileSync(`${plan.folder}/${name}.here`, "");
+    for (let i = 0; i < 600 && !existsSync(`${plan.folder}/${name}.go`); i++) await steps.sleep(0.1);
+  },
+  picture: async (name, part) => { if (plan.pictures) await (part ? page.locator(part) : page).screenshot({ path: `${plan.pictures}/${name}.png` }); },
 };
 
 try {

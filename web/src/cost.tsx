@@ -3,25 +3,29 @@ import { useRef } from "preact/hooks";
 import { with_args, type Row } from "./api";
 import { bytes } from "./format";
 import { useLive } from "./live";
-import { useChosen } from "./route";
+import { href, useChosen } from "./route";
 
+// Of several processes, of each of them.
 const SQL = `SELECT (SELECT sum(cpu_user_s + cpu_system_s) FROM system.threads WHERE name LIKE 'probing%') AS cpu,
-  (SELECT coalesce(sum(bytes), 0) FROM probing.tables WHERE in_target) AS bytes`;
+  (SELECT coalesce(sum(bytes), 0) FROM probing.tables WHERE name NOT IN ('python.samples', 'python.stacks', 'python.sampling', 'python.memory', 'gpu_metrics')) AS bytes`;
+
+const MANY = `SELECT (SELECT sum(cpu_user_s + cpu_system_s) FROM system.threads WHERE name LIKE 'probing%' AND tid <> target_pid) AS cpu, (SELECT count(DISTINCT target_pid) FROM system.threads WHERE name LIKE 'probing%' AND tid <> target_pid) AS n,
+  (SELECT coalesce(sum(bytes), 0) FROM probing.tables WHERE name NOT IN ('python.samples', 'python.stacks', 'python.sampling', 'python.memory', 'gpu_metrics')) AS bytes`;
 
 export function Cost() {
-  const chosen = useChosen(), one = chosen && !chosen.all && /^\d+$/.test(chosen.target) ? chosen.target : null;
-  const { data, at, error } = useLive<Row[]>(one && with_args("/api/v1/query", { target: one }), 5000, SQL);
-  const last = useRef({ cpu: NaN, at: 0, of: "", share: NaN }), cpu = data?.[0]?.cpu as number | null | undefined;
-  if (!one) return null;
-  if (last.current.of !== one) last.current = { cpu: NaN, at: 0, of: one, share: NaN };
+  const chosen = useChosen(), dead = !!chosen && chosen.target.includes("@"), all = !chosen || chosen.all, key = chosen?.target ?? "";
+  const { data, at, error } = useLive<Row[]>(dead ? null : with_args("/api/v1/query", { target: chosen?.target, all }), 5000, all ? MANY : SQL);
+  const last = useRef({ cpu: NaN, at: 0, of: "", share: NaN }), row = data?.[0], cpu = row?.cpu as number | null | undefined, n = all ? Number(row?.n ?? 0) : 1;
+  if (last.current.of !== key + n) last.current = { cpu: NaN, at: 0, of: key + n, share: NaN };
   if (cpu !== null && cpu !== undefined && at > last.current.at) {
-    if (last.current.at) last.current.share = Math.max(0, (cpu - last.current.cpu) / ((at - last.current.at) / 1000));
+    if (last.current.at) last.current.share = Math.max(0, (cpu - last.current.cpu) / ((at - last.current.at) / 1000)) / Math.max(1, n);
     last.current = { ...last.current, cpu, at };
   }
-  if (error || !data) return null;
+  if (error || (!row && !dead)) return null;
+  const share = last.current.share, each = n > 1 ? " each" : "";
   return (
-    <span class="cost opt" title="CPU time of the agent's threads in the process over the last 5 s, and memory of its tables">
-      Cost to the job: <b>{cpu === null ? "nothing is in it" : Number.isNaN(last.current.share) ? "measuring" : `${(100 * last.current.share).toFixed(1)}% CPU, ${bytes(Number(data[0].bytes))}`}</b>
-    </span>
+    <a class="cost opt" href={href("sql", { q: all ? MANY : SQL })} title="CPU time of the agent's threads over the last 5 s, and memory of its tables, as measured: the query behind it">
+      Cost to the job: <b>{dead ? "none, it has ended" : cpu === null || cpu === undefined ? "nothing is in it" : Number.isNaN(share) ? "measuring" : `${(100 * share).toFixed(1)}% CPU, ${bytes(Number(row!.bytes) / Math.max(1, n))}${each}`}</b>
+    </a>
   );
 }

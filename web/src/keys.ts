@@ -27,6 +27,8 @@ addEventListener("keydown", (e) => {
     if (e.key === "Escape") (e.target as HTMLElement).blur();
     return;
   }
+  // What has the focus and does something by these keys does it.
+  if ((e.key === "Enter" || e.key === " ") && (e.target as HTMLElement | null)?.closest?.("a, button, summary")) return;
   if (going && Date.now() - going < 1500) {
     going = 0;
     const view = VIEWS.find((v) => v.key === e.key);

@@ -94,7 +94,7 @@ function Side({ jobs }: { jobs: Job[] }) {
 function Help({ close }: { close(): void }) {
   useKeys({ Escape: close, "?": close });
   const keys: [string, string][] = [...VIEWS.map((v): [string, string] => [`g ${v.key}`, v.title]), ["t", "choose processes"], ["Space", "live or paused"], ["/", "search"], ["j k", "next, former row"],
-    ["Enter", "open"], ["Esc", "back"], ["y", "copy as command"], ["Y", "copy link"], ["Ctrl Enter", "run"], ["?", "this map"]];
+    ["Enter", "open"], ["Esc", "back"], ["y", "copy as command"], ["Y", "copy link"], ["S", "save as one file"], ["q", "the query behind"], ["x", "diff, in Flame"], ["a d", "a second back, on, in recorded stacks"], ["Ctrl Enter", "run"], ["?", "this map"]];
   return <div class="pop sheet" role="dialog" aria-label="Keys"><b>Keys</b><dl>{keys.map(([k, what]) => <><dt><kbd>{k}</kbd></dt><dd>{what}</dd></>)}</dl></div>;
 }
 
@@ -112,7 +112,7 @@ function useView(): ComponentType | undefined {
 
 function App() {
   const View = useView(), targets = useLive<Target[]>("/api/v1/targets", 2000), service = useLive<Service>("/api/v1/service", Infinity);
-  const still = useCell(paused), dress = useCell(theme), [help, ask] = useState(false), jobs = jobs_of(targets.data ?? []);
+  const { view } = useRoute(), still = useCell(paused), dress = useCell(theme), [help, ask] = useState(false), jobs = jobs_of(targets.data ?? []);
   useKeys({ " ": () => paused.set(!paused.get()), "?": () => ask(!help), "/": () => document.querySelector<HTMLElement>("main [data-search]")?.focus() });
   // A service that was started for one process opens on it.
   useEffect(() => {
@@ -123,6 +123,7 @@ function App() {
     <div class="app">
       <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>To the view</a>
       <header class="head">
+        <h1 class="sr">{`Probing: ${VIEWS.find((v) => v.name === view)?.title ?? "Now"}`}</h1>
         <a class="brand" href="#/now">Probing</a>
         <Picker jobs={jobs} />
         <Seg value={still ? "paused" : "live"} of={{ live: "Live", paused: "Paused" }} on={(v) => paused.set(v === "paused")} label="Live or paused (Space)" />

@@ -20,12 +20,14 @@ export function Copy({ text, children }: { text: string; children?: ComponentChi
 export function Foot({ command, curl }: { command: string; curl: string }) {
   const [how, set] = useState<"command" | "curl">("command");
   const text = how === "command" ? command : curl;
-  useKeys({ y: () => copy(command), Y: () => copy(location.href) });
+  const [failed, fail] = useState(""), keep = () => void import("./report").then((r) => r.save(command)).then(() => fail(""), (e: Error) => fail(`It could not be saved: ${e.message}.`));
+  useKeys({ y: () => copy(command), Y: () => copy(location.href), S: keep, q: () => document.querySelector<HTMLElement>('main a[href^="#/sql?"]')?.click() });
   return (
     <div class="foot">
       <Seg value={how} of={{ command: "Command", curl: "curl" }} on={(v) => set(v)} label="Shown as" />
       <code class="cut" title={text}>{text}</code>
       <Copy text={text}><span>Copy<span class="long opt"> as {how}</span></span></Copy>
+      <button class="ctl opt" title="This view as one HTML file that opens offline (S)" onClick={keep}>Save</button>{failed && <span class="bad" role="alert">{failed}</span>}
     </div>
   );
 }

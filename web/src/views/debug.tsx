@@ -82,7 +82,7 @@ export default function Debug() {
                 <Set target={one} done={() => points.again()} />
                 <div class="sec"><h2>Breakpoints and log points</h2><span class="say">{count(points.data?.length ?? 0)}</span></div>
                 {!points.data?.length ? <p class="pane dim">There is none. From Python 3.12 on one costs nothing but in its own function; before, a trace function is asked at every call, and it ends by itself after a minute.</p> : (
-                  <table><thead><tr><th class="num">No.</th><th>Action</th><th>Place</th><th class="opt">If</th><th class="num">Hits</th><th class="num opt">Errors</th><th /></tr></thead><tbody>{points.data.map((p) => (
+                  <table><thead><tr><th class="num">No.</th><th>Action</th><th>Place</th><th class="opt">If</th><th class="num">Hits</th><th class="num opt">Errors</th><th><span class="sr">More</span></th></tr></thead><tbody>{points.data.map((p) => (
                     <tr key={p.number}><td class="num">{p.number}</td><td>{p.action}</td><td class="cut mono" title={p.place}>{p.place}</td><td class="opt mono wrap">{p.condition ?? ""}</td><td class="num">{count(p.hits)}</td><td class={`num opt ${p.errors ? "warn" : "dim"}`}>{count(p.errors)}</td>
                       <td><Act label="Remove" plain path={`/api/v1/targets/${id}/breakpoints/stop`} body={String(p.number)} done={() => points.again()} /></td></tr>))}</tbody></table>
                 )}

@@ -30,7 +30,7 @@ function Histogram({ of }: { of: Numbers }) {
       <div class="facts"><span><b>{short(of.min)}</b> least</span><span><b>{short(of.max)}</b> most</span><span><b>{short(of.mean)}</b> mean</span><span><b>{short(of.std)}</b> deviation</span>
         <span class={of.nan ? "warn" : ""}><b>{count(of.nan)}</b> NaN</span><span class={of.infinite ? "warn" : ""}><b>{count(of.infinite)}</b> infinite</span><span><b>{count(of.zero)}</b> zero</span></div>
       {!of.all && <p class="pane dim">Of the first {count(of.elements)} elements: the rest could not be read in time.</p>}
-      {step > 0 && <table class="histogram"><thead><tr><th class="num">From</th><th class="num">Elements</th><th /></tr></thead><tbody>
+      {step > 0 && <table class="histogram"><thead><tr><th class="num">From</th><th class="num">Elements</th><th><span class="sr">More</span></th></tr></thead><tbody>
         {of.histogram.map((n, i) => <tr key={i}><td class="num mono">{short(low + i * step)}</td><td class="num">{count(n)}</td><td class="cut"><span class="meter" style={{ width: `${(100 * n) / most}%` }} /></td></tr>)}
       </tbody></table>}
     </>
@@ -99,7 +99,7 @@ function Frames({ chosen }: { chosen: Chosen }) {
         <span class="gap" /><span class="dim mono cut" title={frame.file}>{frame.file}:{frame.line ?? "?"}</span>
       </div>
       {!rows.length ? <p class="pane dim">The frame has no variables.</p> : (
-        <table><thead><tr><th>Variable</th><th>Value</th><th class="opt" /></tr></thead><tbody>{rows.map(([name, value]) => (
+        <table><thead><tr><th>Variable</th><th>Value</th><th class="opt"><span class="sr">More</span></th></tr></thead><tbody>{rows.map(([name, value]) => (
           <tr key={name}><td class="mono"><Look at={`${name}@${frame.name}`}>{name}</Look></td><td class="mono wrap">{value}</td><td class="opt"><a href={href("inspect", { tab: "ranks", name })}>over ranks</a></td></tr>))}</tbody></table>
       )}
     </>

@@ -35,14 +35,14 @@ export default function MemoryView() {
           <>
             <div class="sec"><h2>Resident memory</h2><span class="say">MB, a row a second; a drag shows the flame graph of that time</span><span class="gap" /><Legend of={[{ name: "resident", token: "--sq-3" }, { name: "swapped", token: "--sp-data" }]} /><a href={query}>As SQL</a></div>
             <Plot x={x} time height={180} range={flame_of} label="Resident memory in MB" series={[{ name: "resident", token: "--sq-3", values: past.map((r) => Number(r.memory_mb)) }, { name: "swapped", token: "--sp-data", values: past.map((r) => Number(r.swap_mb)) }]} />
-            <div class="sec"><h2>CPU</h2><span class="say">% of a core, all threads</span></div>
+            <div class="sec"><h2>CPU</h2><span class="say">% of a core, all threads</span><span class="gap" /><a href={query}>As SQL</a></div>
             <Plot x={x} time height={120} range={flame_of} label="CPU in percent of a core" series={[{ name: "CPU", token: "--sp-fwd", values: cpu }]} />
           </>
         ) : rows.data && m && <NoRows what="No memory over time is recorded of this process." target={chosen.target} probed={about.probed} dead={about.dead} done={() => rows.again()} />}
         {m && (
           <>
-            <div class="sec"><h2>Mappings</h2><span class="say">the largest, by what of them is in RAM</span></div>
-            <table><thead><tr><th>Path</th><th class="num">Resident</th><th class="num opt">Mapped</th><th class="num opt">Pieces</th><th class="opt" /></tr></thead>
+            <div class="sec"><h2>Mappings</h2><span class="say">the largest, by what of them is in RAM</span><span class="gap" /><a href={href("sql", { q: "SELECT * FROM system.maps" })}>As SQL</a></div>
+            <table><thead><tr><th>Path</th><th class="num">Resident</th><th class="num opt">Mapped</th><th class="num opt">Pieces</th><th class="opt"><span class="sr">More</span></th></tr></thead>
               <tbody>{m.mappings.map((p) => <tr key={p.path}><td class="cut mono" title={p.path}>{p.path}</td><td class="num">{bytes(p.rss_bytes)}</td><td class="num opt">{bytes(p.bytes)}</td><td class="num opt" title={some(p.count, "mapping")}>{p.count}</td><td class="opt"><span class="meter" style={{ width: `${(140 * p.rss_bytes) / most}px` }} /></td></tr>)}</tbody></table>
           </>
         )}

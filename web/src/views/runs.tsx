@@ -11,7 +11,7 @@ export default function Runs() {
   const shown = (runs.data ?? []).filter((t) => `${t.command} ${t.pid} ${t.id} ${t.state}`.toLowerCase().includes(find.toLowerCase())), live = shown.filter((t) => t.state === "probed" || t.state === "python"), ended = shown.filter((t) => !live.includes(t));
   const table = (of: Target[]) => (
     <table>
-      <thead><tr><th>Run</th><th>Job</th><th>State</th><th class="num opt">{of === ended ? "Kept of it" : "Up"}</th><th class="num opt">Memory</th><th class="opt" /></tr></thead>
+      <thead><tr><th>Run</th><th>Job</th><th>State</th><th class="num opt">{of === ended ? "Kept of it" : "Up"}</th><th class="num opt">Memory</th><th class="opt"><span class="sr">More</span></th></tr></thead>
       <tbody>{of.map((t) => { const to = { target: of === ended ? t.id : String(t.pid), all: null }; return (
         <tr key={t.id}><td><a href={href("activity", to)}>{t.rank !== null ? `rank ${t.rank}, ` : ""}{t.id}</a></td><td class="cut" title={t.command}>{job_name(t.command)} <span class="dim mono">{t.command}</span></td>
           <td>{of === ended ? <StateTag state="dead" word={t.state === "archived" ? "archived" : "ended"} /> : t.state === "probed" ? <StateTag state="compute" word="probed" /> : <StateTag state="wait" word="not probed" />}</td>

@@ -1,41 +1,62 @@
 // Torch: steps, how they split, what differed in the slowest, modules, collectives.
+import type { ComponentChildren } from "preact";
 import { command, curl, with_args, type Row } from "../api";
 import { count } from "../format";
 import { useLive } from "../live";
 import { NeedTarget, useTarget } from "../pick";
 import { Plot } from "../plot";
-import { Legend } from "../plot-parts";
-import { href } from "../route";
+import { flame_of_steps, Legend } from "../plot-parts";
+import { moment, range_text } from "../recorded";
+import { href, useRoute } from "../route";
 import { Foot, Loading, Trouble } from "../ui";
+import { Ranks } from "./ranks";
 import { NoRows } from "./record";
 
 const STEPS = "SELECT step, epoch(timestamp) AS t, duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms, samples, tokens, memory_mb FROM python.torch_step ORDER BY timestamp DESC LIMIT 400";
 // A time that is a constant lets the engine pass over the rest: a job makes thousands of these rows a second.
 const modules_of = (since: number | null) => `SELECT module, module_type, stage, count(*) AS calls, avg(duration_ms) AS ms, sum(self_ms) AS self_ms FROM python.torch_trace WHERE module IS NOT NULL${since ? ` AND timestamp > now() - INTERVAL ${since} SECONDS` : ""} GROUP BY ALL ORDER BY self_ms DESC LIMIT 40`;
 const COMM = "SELECT op, group_name, count(*) AS calls, avg(bytes) AS bytes, avg(duration_ms) AS ms, count(*) FILTER (WHERE done IS NULL) AS open FROM python.comm_collective GROUP BY ALL ORDER BY calls DESC LIMIT 20";
-const PARTS = [["data_ms", "data", "--sp-data"], ["forward_ms", "forward", "--sp-fwd"], ["backward_ms", "backward", "--sp-bwd"], ["optimizer_ms", "optimizer", "--sp-opt"]] as const;
+export const PARTS = [["data_ms", "data", "--sp-data"], ["forward_ms", "forward", "--sp-fwd"], ["backward_ms", "backward", "--sp-bwd"], ["optimizer_ms", "optimizer", "--sp-opt"]] as const;
 
-const median = (v: number[]) => (v.length ? [...v].sort((a, b) => a - b)[v.length >> 1] : 0);
-const ms = (v: number) => (v >= 1000 ? `${(v / 1000).toFixed(2)} s` : `${v.toFixed(v < 10 ? 2 : 0)} ms`);
+export const median = (v: number[]) => (v.length ? [...v].sort((a, b) => a - b)[v.length >> 1] : 0);
+export const ms = (v: number) => (v >= 1000 ? `${(v / 1000).toFixed(2)} s` : `${v.toFixed(v < 10 ? 2 : 0)} ms`);
 
-function Why({ rows }: { rows: Row[] }) {
-  const durations = rows.map((r) => Number(r.duration_ms)), usual = median(durations), slow = rows[durations.indexOf(Math.max(...durations))];
+type Steps = { rows: Row[]; durations: number[]; usual: number };
+
+function steps_of(rows: Row[]): Steps {
+  const durations = rows.map((r) => Number(r.duration_ms));
+  return { rows, durations, usual: median(durations) };
+}
+
+// What differed in one step from the median one: parts, modules, collectives; and the frames, where they are recorded.
+function Why({ of, target, picked }: { of: Steps; target: string; picked: number | null }) {
+  const { rows, durations, usual } = of, at = Math.max(0, picked === null ? durations.indexOf(Math.max(...durations)) : rows.findIndex((r) => Number(r.step) === picked)), slow = rows[at], t = Number(slow.t), step = Number(slow.step);
+  const begin = t - Number(slow.duration_ms) / 1000, first = Number(rows[0].t);
+  const sql = `SELECT module, stage, sum(self_ms) FILTER (WHERE step = ${step}) AS this_step, sum(self_ms) / count(DISTINCT step) AS mean FROM python.torch_trace\nWHERE module IS NOT NULL AND timestamp BETWEEN ${moment(first)} AND ${moment(Number(rows.at(-1)!.t) + 1)} GROUP BY ALL HAVING this_step IS NOT NULL ORDER BY this_step - mean DESC LIMIT 8`;
+  const waits = `SELECT op, group_name, sum(duration_ms) FILTER (WHERE step = ${step}) AS this_step, sum(duration_ms) / count(DISTINCT step) AS mean FROM python.comm_collective\nWHERE timestamp >= ${moment(first)} GROUP BY ALL HAVING this_step IS NOT NULL ORDER BY this_step - mean DESC LIMIT 4`;
+  const path = with_args("/api/v1/query", { target }), modules = useLive<Row[]>(path, Infinity, sql), comm = useLive<Row[]>(path, Infinity, waits);
+  const line = (name: ComponentChildren, is: number, was: number, key: string) => { const d = is - was; return <tr key={key}><td class="cut">{name}</td><td class="num">{ms(is)}</td><td class="num dim">{ms(was)}</td><td class={`num ${d > usual * 0.1 ? "warn strong" : "dim"}`}>{d >= 0 ? "+" : "−"}{ms(Math.abs(d))}</td></tr>; };
+  const known = PARTS.reduce((sum, [key]) => sum + Number(slow[key] ?? 0), 0), rests = rows.map((r) => Number(r.duration_ms) - PARTS.reduce((sum, [key]) => sum + Number(r[key] ?? 0), 0));
   return (
     <>
-      <div class="pane"><b>Why step {count(Number(slow.step))} was the slowest</b><p class="mid">{ms(Number(slow.duration_ms))}, {ms(Number(slow.duration_ms) - usual)} over the median of {rows.length} steps.</p></div>
+      <div class="pane"><b>Why step {count(step)} {picked === null ? "was the slowest" : "took its time"}</b><p class="mid">{ms(Number(slow.duration_ms))}, {ms(Math.abs(Number(slow.duration_ms) - usual))} {Number(slow.duration_ms) >= usual ? "over" : "under"} the median of {rows.length} steps. <a href={href("flame", { target, all: null, from: "record", a: range_text({ from: first, until: Math.max(first + 0.001, begin) }), b: range_text({ from: begin, until: t }), diff: "1" })}>Its frames against those before</a>.</p></div>
       <table><thead><tr><th>Part</th><th class="num">This step</th><th class="num">Median</th><th class="num">Differs</th></tr></thead><tbody>
-        {PARTS.map(([key, name]) => { const is = Number(slow[key]), was = median(rows.map((r) => Number(r[key]))), d = is - was; return <tr key={key}><td>{name}</td><td class="num">{ms(is)}</td><td class="num dim">{ms(was)}</td><td class={`num ${d > usual * 0.1 ? "warn strong" : "dim"}`}>{d >= 0 ? "+" : "−"}{ms(Math.abs(d))}</td></tr>; })}
+        {PARTS.map(([key, name]) => line(name, Number(slow[key]), median(rows.map((r) => Number(r[key]))), key))}
+        {line("outside of these", Number(slow.duration_ms) - known, median(rests), "rest")}
+        {(modules.data ?? []).filter((r) => Number(r.this_step) > Number(r.mean) * 1.2).slice(0, 4).map((r, i) => line(<span class="mono" title={String(r.module)}>{String(r.module)} <span class="dim">{String(r.stage)}</span></span>, Number(r.this_step), Number(r.mean), `m${i}`))}
+        {(comm.data ?? []).slice(0, 3).map((r, i) => line(<span class="mono">{String(r.op)} <span class="dim">group {String(r.group_name)}</span></span>, Number(r.this_step), Number(r.mean), `c${i}`))}
       </tbody></table>
     </>
   );
 }
 
 export default function Torch() {
-  const about = useTarget(), chosen = about?.chosen, one = chosen && !chosen.all ? chosen.target : null, path = one ? with_args("/api/v1/query", { target: one }) : null;
+  const about = useTarget(), { args } = useRoute(), chosen = about?.chosen, picked = args.has("step") ? Number(args.get("step")) : null, one = chosen && !chosen.all ? chosen.target : null, path = one ? with_args("/api/v1/query", { target: one }) : null;
   const steps = useLive<Row[]>(path, 2000, STEPS), twenty = steps.data?.length ? Date.now() / 1000 - Number(steps.data[Math.min(19, steps.data.length - 1)].t) : 0;
   // The last twenty steps at least; in powers of two, so that the question stays the same for a while.
   const since = about?.dead ? null : 2 ** Math.ceil(Math.log2(Math.max(30, twenty))), MODULES = modules_of(since);
   const modules = useLive<Row[]>(steps.data?.length ? path : null, 5000, MODULES), comm = useLive<Row[]>(steps.data?.length ? path : null, 5000, COMM);
+  if (about && chosen?.all) return <Ranks chosen={chosen} />;
   if (!about || !chosen || !one) return <NeedTarget what="Torch: the steps of a training, and where their time goes." />;
   const rows = [...(steps.data ?? [])].reverse(), durations = rows.map((r) => Number(r.duration_ms)), middle = median(durations), last = rows.at(-1);
   const sum = (key: string) => rows.reduce((a, r) => a + Number(r[key] ?? 0), 0), total = sum("duration_ms") || 1, span = rows.length > 1 ? Number(last!.t) - Number(rows[0].t) : 0, most = Math.max(1e-9, ...(modules.data ?? []).map((r) => Number(r.self_ms)));
@@ -53,14 +74,14 @@ export default function Torch() {
               {PARTS.map(([key, name]) => <span key={key}><b>{((100 * sum(key)) / total).toFixed(0)}%</b> {name}</span>)}{span > 0 && sum("tokens") > 0 && <span><b>{count(Math.round(sum("tokens") / span))}</b> tokens/s</span>}{span > 0 && sum("samples") > 0 && <span><b>{count(Math.round(sum("samples") / span))}</b> samples/s</span>}</div>
             <div class="split">
               <div>
-                <div class="sec"><h2>Step time</h2><span class="say">the last {rows.length} steps, ms</span><span class="gap" /><Legend of={PARTS.map(([, name, token]) => ({ name, token }))} /><a href={href("sql", { q: STEPS })}>As SQL</a></div>
-                <Plot x={rows.map((r) => Number(r.step))} bars height={200} label="Time of each step in ms, by part" series={[{ name: "rest", token: "--sp-rest", values: durations }, ...stacked]} />
+                <div class="sec"><h2>Step time</h2><span class="say">the last {rows.length} steps, ms; a drag shows their flame graph</span><span class="gap" /><Legend of={PARTS.map(([, name, token]) => ({ name, token }))} /><a href={href("sql", { q: STEPS })}>As SQL</a></div>
+                <Plot x={rows.map((r) => Number(r.step))} bars height={200} range={flame_of_steps(rows.map((r) => Number(r.step)), rows.map((r) => Number(r.t)))} label="Time of each step in ms, by part" series={[{ name: "rest", token: "--sp-rest", values: durations }, ...stacked]} />
                 <div class="sec"><h2>Modules</h2><span class="say">by the time that they take themselves{since ? `, in the last ${since} s` : ""}</span><span class="gap" /><a href={href("sql", { q: MODULES })}>As SQL</a></div>
-                {modules.error ? <p class="pane bad">{modules.error.message}</p> : !modules.data ? <Loading what="Reading its modules." /> : <table><thead><tr><th>Module</th><th class="opt">Type</th><th>Stage</th><th class="num opt">Calls</th><th class="num">Mean</th><th class="num">Self</th><th class="opt" /></tr></thead><tbody>
+                {modules.error ? <p class="pane bad">{modules.error.message}</p> : !modules.data ? <Loading what="Reading its modules." /> : <table><thead><tr><th>Module</th><th class="opt">Type</th><th>Stage</th><th class="num opt">Calls</th><th class="num">Mean</th><th class="num">Self</th><th class="opt"><span class="sr">More</span></th></tr></thead><tbody>
                   {modules.data.map((r, i) => <tr key={i}><td class="cut mono" title={String(r.module)}>{String(r.module)}</td><td class="opt mid">{String(r.module_type ?? "")}</td><td>{String(r.stage)}</td><td class="num opt">{count(Number(r.calls))}</td><td class="num">{ms(Number(r.ms))}</td><td class="num">{ms(Number(r.self_ms))}</td><td class="opt"><span class="meter" style={{ width: `${(90 * Number(r.self_ms)) / most}px` }} /></td></tr>)}</tbody></table>}
               </div>
               <aside>
-                <Why rows={rows} />
+                <Why of={steps_of(rows)} target={one} picked={picked} />
                 <div class="sec"><h2>Collectives</h2></div>
                 {!comm.data?.length ? <p class="pane dim">None was seen: the job has one process, or torch.distributed is not used.</p> : <table><thead><tr><th>Operation</th><th class="num">Calls</th><th class="num">Mean</th><th class="num">Open</th></tr></thead><tbody>{comm.data.map((r, i) => <tr key={i}><td class="mono">{String(r.op)} <span class="dim">{String(r.group_name ?? "")}</span></td><td class="num">{count(Number(r.calls))}</td><td class="num">{r.ms === null ? "" : ms(Number(r.ms))}</td><td class={`num ${Number(r.open) ? "warn" : "dim"}`}>{count(Number(r.open))}</td></tr>)}</tbody></table>}
               </aside>
