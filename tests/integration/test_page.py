@@ -204,9 +204,9 @@ def test_debug_sets_a_log_point_and_serves_a_debugger(served, job, tmp_path):
 
 
 PHASES = """
-import time
+import sys, time
 def early():
-    time.sleep(2.5)
+    sys.stdin.readline()
 def late():
     print("late", flush=True)
     time.sleep(1000)
@@ -221,10 +221,14 @@ def ended(tmp_path_factory):
     """A run that was recorded and has ended: its id."""
     script = tmp_path_factory.mktemp("ended") / "phases_job.py"
     script.write_text(PHASES)
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout.readline() == "ready\n"
         assert probe("-t", running.pid, "inject").returncode == 0
         assert probe("-t", running.pid, "record", "--background").returncode == 0
+        wait_for(lambda: "early" in probe("-t", running.pid, "query", "SELECT function FROM python.stacks").stdout)
+        time.sleep(1.5)  # some of each
+        running.stdin.write("\n")
+        running.stdin.flush()
         assert running.stdout.readline() == "late\n"
         wait_for(lambda: "late" in probe("-t", running.pid, "query", "SELECT function FROM python.stacks").stdout)
         running.kill()
@@ -245,7 +249,7 @@ def wait_for(found):
 def test_a_run_that_has_ended_opens_with_its_stacks_and_goes_back(served, ended, tmp_path):
     found = browse(served, tmp_path, ["open", f"#/activity?target={ended}"], ["find", "[role=treeitem]:has-text('late')"], ["click", "input[type=range]"], ["press", "Home"], ["find", "[role=treeitem]:has-text('early')"],
                    ["press", "End"], ["find", "[role=treeitem]:has-text('late')"], ["text", ".foot code"], ["click", "a:has-text('Flame graph of the 10 s before')"], ["find", ".stage canvas"], ["see", "early (phases_job.py)"],
-                   ["drag", ".time svg", 0.05, 0.3], ["find", "aside tr:has-text('early'):has-text('100.0')"], ["evaluate", "location.hash"],
+                   ["drag", ".time svg", 0.02, 0.1], ["find", "aside tr:has-text('early'):has-text('100.0')"], ["evaluate", "location.hash"],
                    ["press", "x"], ["click", ".seg button:has-text('Drag sets B')"], ["drag", ".time svg", 0.95, 0.999], ["see", "B against A"], ["text", "aside"], ["text", ".note.odd"])
     assert f"-t {ended} query" in found[7] and "a=" in found[-7]
     assert re.search(r"late \(phases_job.py\)\s+0.0\s+100.0\s+\+100.0", found[-2]) and "late" in found[-2] and "instead of" in found[-1]
