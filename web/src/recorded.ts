@@ -70,9 +70,10 @@ export async function recorded_folded(r: Recorded, range: Range, way: Way, idle:
 
 // --- the stacks of a moment ---
 
+// A moment is as long as a frame of a film: the first one has what began in it.
 export function moment_sql(r: Recorded, at: number): string {
   return `SELECT pid, tid, thread, process, CAST(stack AS VARCHAR) AS stack, waiting, gil, epoch(timestamp) AS since FROM python.samples\n`
-    + `WHERE timestamp <= ${moment(at)} AND until >= ${moment(at - 2)}${of_pid(r.pid)} QUALIFY row_number() OVER (PARTITION BY pid, tid ORDER BY timestamp DESC) = 1`;
+    + `WHERE timestamp <= ${moment(at + 0.05)} AND until >= ${moment(at - 2)}${of_pid(r.pid)} QUALIFY row_number() OVER (PARTITION BY pid, tid ORDER BY timestamp DESC) = 1`;
 }
 
 let kept: { key: string; at: number; steps: Promise<Steps> } | undefined;
