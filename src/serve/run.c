@@ -49,7 +49,7 @@ int pb_request_arguments(struct pb_request *q, struct pb_words *w, struct pb_err
     return a.r;
 }
 
-/* The first of its types that the route has. Browsers, which list HTML before all else, get what the route gives
+/* The first of the client's types that the route has. Browsers list HTML first; they get what the route gives
  * unasked: a link to a flame graph is a picture. */
 static void choose_by_accept(struct pb_request *q, const char *accept)
 {
