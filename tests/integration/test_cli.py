@@ -131,9 +131,9 @@ def test_a_forked_worker_is_not_taken_for_the_job():
     (["list", "--all"], 2, "list does not take --all (now, backtrace, flamegraph, top,"),
     (["list", "--timeout=3"], 2, "list does not take --timeout (backtrace, "),
     (["-t", "1", "eval", "--json", "1"], 2, "eval does not take --json (list, now, backtrace, core, "),
-    (["-t", "1", "record", "--format", "csv"], 2, "record does not take --format ("),
+    (["-t", "1", "flamegraph", "--format", "csv"], 2, "flamegraph does not take --format ("),
     (["-t", "1", "flamegraph", "--timeout", "3"], 2, "flamegraph does not take --timeout ("),
-    (["list", "--watchdog", "3"], 2, "list does not take --watchdog (record does)"),
+    (["list", "--watchdog", "3"], 2, "list does not take --watchdog (record and serve do)"),
     (["config", "--all"], 2, "--all of what?"),
     (["-t", "4194304", "eval", "1"], 1, "there is no process 4194304"),
     (["-t", "99999999999", "eval", "1"], 1, "there is no process"),
@@ -159,7 +159,7 @@ ROWS = {"--format", "--json"}
 @pytest.mark.parametrize("command, takes", [
     ("list", ROWS), ("core", ROWS), ("version", set()), ("help", set()), ("backtrace", SHARED), ("doctor", FIXED | ROWS),
     ("memory", SHARED), ("tables", SHARED), ("config", SHARED), ("probes", SHARED), ("query", SHARED), ("export", FIXED | ROWS), ("archive", FIXED),
-    ("record", FIXED), ("flamegraph", FIXED), ("top", FIXED), ("eval", FIXED | {"--timeout"}), ("inject", FIXED | {"--timeout"}),
+    ("record", FIXED | ROWS), ("flamegraph", FIXED), ("top", FIXED), ("eval", FIXED | {"--timeout"}), ("inject", FIXED | {"--timeout"}),
     ("detach", FIXED | {"--timeout"}), ("torch", FIXED | ROWS), ("track", SHARED), ("trace", SHARED), ("watch", SHARED), ("break", SHARED),
     ("debug", FIXED | {"--timeout"}), ("catch", FIXED | {"--timeout"}),
 ])
