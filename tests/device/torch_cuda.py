@@ -110,6 +110,13 @@ def compiled():
     want = net(x)
     return bool(torch.allclose(torch.compile(net, backend="aot_eager", fullgraph=True)(x), want, rtol=1e-3, atol=1e-3))
 
+kept = []
+
+def keep(count):
+    for _ in range(count):
+        kept.append(torch.empty(8 << 20, dtype=torch.uint8, device=device))
+    return len(kept)
+
 def ddp(steps):
     if not dist.is_initialized():
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29677", RANK="0", WORLD_SIZE="1")
@@ -140,6 +147,23 @@ def switch(job, on):
     while on and "of the steps" not in probing(job.pid, "probes") and time.monotonic() < end:
         time.sleep(0.1)
     time.sleep(1.5)  # the thread that looks for CUDA comes by once a second
+
+
+def look_at_allocations(job, losses):
+    """Tensors of the GPU by the function that keeps them."""
+    probing(job.pid, "config", "probing.memory.sampling=on")
+    end = time.monotonic() + 20
+    while "memory_allocations" not in probing(job.pid, "tables") and time.monotonic() < end:
+        time.sleep(0.1)
+    time.sleep(1.5)
+    check("losses while allocations are sampled", ask(job, "train(100)")["losses"] == losses, "the same")
+    count = ask(job, "keep(40)")
+    time.sleep(1)
+    ask(job, "keep(1)")  # the size of a tensor is read when the next one is made
+    sql = "SELECT function_name, device, round(sum(allocated_bytes) / 1048576) AS mb FROM memory_allocations WHERE kind = 'tensor' AND freed IS NULL AND device LIKE '{}%' GROUP BY ALL ORDER BY mb DESC LIMIT 3"
+    found = rows(job.pid, sql.format(DEVICE))
+    check("tensors that are kept", found and found[0]["function_name"] == "keep" and abs(found[0]["mb"] - 8 * count) < 2 * count, found)
+    probing(job.pid, "config", "probing.memory.sampling=off")
 
 
 def look(job):
@@ -185,6 +209,7 @@ def look(job):
     check("DDP: losses are the same", plain["losses"] == bare["losses"], f"last {bare['losses'][-1]}")
     seen = rows(job.pid, "SELECT op, count(*) AS n, max(bytes) AS bytes, max(tensor_dtype) AS dtype FROM python.comm_collective GROUP BY op ORDER BY n DESC")
     check("collectives of one rank", any(row["op"] == "allreduce" and row["n"] >= 29 and row["bytes"] for row in seen), seen)
+    look_at_allocations(job, before["losses"])
     probing(job.pid, "detach")
     again = ask(job, "train(100)")
     check("losses after detach", again["losses"] == before["losses"], "the same")
