@@ -149,6 +149,8 @@ static void put_domain(const struct pb_python *py, int domain, struct pb_py_allo
     struct pb_py_allocator there, next = *ours;
 
     py->get_allocator(domain, &there);
+    if (there.malloc == ours->malloc) /* never before ourselves: that would call itself for ever */
+        return;
     *before = there;
     next.ctx = there.ctx;
     py->set_allocator(domain, &next);
