@@ -26,9 +26,9 @@ static void try_message(const char *body, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const converts[])(const char *, size_t, const char *,
-                                    FILE *) = {pb_original_message, pb_original_dto,   pb_original_cluster,
-                                               pb_original_nodes,   pb_original_first, pb_original_callstack};
+    static bool (*const converts[])(const char *, size_t, const char *, FILE *) = {
+        pb_original_message, pb_original_dto,       pb_original_cluster, pb_original_nodes,
+        pb_original_first,   pb_original_callstack, pb_original_steps,   pb_original_file};
     char *copy = malloc(size + 1), *sql = NULL;
     struct pb_err err = {0};
 
