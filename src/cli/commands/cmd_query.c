@@ -185,7 +185,7 @@ const struct pb_command pb_cmd_query = {
         "--all a\n"
         "rank and a target_pid column lead each table. Over a cluster (-t cluster) rank, node and role do; "
         "what\n"
-        "its nodes can sum up or leave out does not travel (docs/cluster.md). Several statements are "
+        "its nodes can sum up or leave out does not travel (docs/sql.md). Several statements are "
         "separated by semicolons.\n"
         "Without SQL, on a terminal, it is a prompt: history, completion with Tab, .help for the rest. "
         "Ctrl-C\n"
