@@ -164,7 +164,8 @@ HELLO, REQUEST, LIVE, DONE, ERROR = 1, 2, 4, 12, 13
 
 
 def request(sql, timeout_ms=1000, sources=0):
-    return HEADER.pack(16 + len(sql), REQUEST) + struct.pack("<IIII", timeout_ms, 0, sources, len(sql)) + sql
+    fields = struct.pack("<IIQQII", timeout_ms, 0, 0, 0, sources, len(sql))  # flags, now and cap of rows: of a cluster
+    return HEADER.pack(len(fields) + len(sql), REQUEST) + fields + sql
 
 
 def messages(client):

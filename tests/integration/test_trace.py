@@ -151,5 +151,5 @@ def test_what_there_is_as_rows(tmp_path):
         (found,) = listed("break", job.pid)
         assert (found["number"], found["action"], found["condition"], found["errors"]) == (1, "log", None, 0), found
         done = probe(job.pid, "trace", "work", "--json")
-        assert done.returncode == 2 and "for the list" in done.stderr
+        assert done.returncode == 2 and "to the list" in done.stderr
         assert probe(job.pid, "trace", "--stop").returncode == 0 and listed("trace", job.pid) == []
