@@ -250,7 +250,8 @@ def test_a_run_that_has_ended_opens_with_its_stacks_and_goes_back(served, ended,
     found = browse(served, tmp_path, ["open", f"#/activity?target={ended}"], ["find", "[role=treeitem]:has-text('late')"], ["click", "input[type=range]"], ["press", "Home"], ["find", "[role=treeitem]:has-text('early')"],
                    ["press", "End"], ["find", "[role=treeitem]:has-text('late')"], ["text", ".foot code"], ["click", "a:has-text('Flame graph of the 10 s before')"], ["find", ".stage canvas"], ["see", "early (phases_job.py)"],
                    ["drag", ".time svg", 0.02, 0.1], ["find", "aside tr:has-text('early'):has-text('100.0')"], ["evaluate", "location.hash"],
-                   ["press", "x"], ["click", ".seg button:has-text('Drag sets B')"], ["drag", ".time svg", 0.95, 0.999], ["see", "B against A"], ["text", "aside"], ["text", ".note.odd"])
+                   ["press", "x"], ["click", ".seg button:has-text('Drag sets B')"], ["drag", ".time svg", 0.95, 0.999], ["see", "B against A"], ["text", "aside"], ["text", ".note.odd"],
+                   may_fail=True)  # a drag across a moment without a sample, on its way, is refused
     assert f"-t {ended} query" in found[7] and "a=" in found[-7]
     assert re.search(r"late \(phases_job.py\)\s+0.0\s+100.0\s+\+100.0", found[-2]) and "late" in found[-2] and "instead of" in found[-1]
 
