@@ -56,7 +56,8 @@ TARGETS = [
     body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}, extra=HOOKS + PLACES + ALLOCATIONS),
     # A library that no program has loaded: the child loads it.
     body("forks", "libBrokenLocale.so.1", label="forks-slow-locks", preload=("{c}/slow_locks.so",), gap=0.15, since=(3, 8), until=(3, 11), extra=("inject", "eval", "detach") * 5),
-    body("threads", extra=HOOKS + ALLOCATIONS),
+    # A round of it needs nine turns of the GIL. While our Python files are compiled, each of them may wait for one file (docs/safety.md).
+    body("threads", gap=0.2, extra=HOOKS + ALLOCATIONS),
     # It starts no agent itself: what comes and goes does so from outside.
     body("records", env={"PROBING": "0"}, extra=COME_AND_GO),
     body("many_threads", "500", label="500-threads"),
@@ -93,7 +94,7 @@ TARGETS = [
     body("allocates", label="logging-malloc", preload=("{c}/slow_malloc.so",), may_refuse=True),
     # Each of its threads is made with the GIL held, for milliseconds: while our Python files are compiled its heartbeat loses one turn
     # after the other (docs/safety.md names that).
-    body("threads", label="big-tls", preload=("{c}/big_tls.so",), gap=0.12),
+    body("threads", label="big-tls", preload=("{c}/big_tls.so",), gap=0.2),
     body("loads", "{c}/slow_load.so", label="loads", may_refuse=True),
     body("quiet", label="cgroup-20-mb", cgroup_mb=20),
     Target("loader", ["{python}", TRAINING, "loader"], modules=("torch",), extra=TORCH_COMES_AND_GOES),
