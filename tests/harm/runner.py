@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tables import COMMAND, COMMANDS, DISTURBANCES
@@ -110,8 +110,11 @@ def kilobytes(line):
 
 def threads_of(pid):
     """Their names, without the kernel's workers for io_uring, which come and go."""
-    names = sorted(Path(task, "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir())
-    return [name for name in names if not name.startswith("iou-wrk-")]
+    names = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it ended meanwhile
+            names.append(Path(task, "comm").read_text().strip())
+    return sorted(name for name in names if not name.startswith("iou-wrk-"))
 
 
 def outside(pid):
@@ -122,7 +125,8 @@ def outside(pid):
         status[key] = value.strip()
     fds = {}
     for fd in os.listdir(f"/proc/{pid}/fd"):
-        fds[int(fd)] = os.readlink(f"/proc/{pid}/fd/{fd}")
+        with suppress(FileNotFoundError):  # closed meanwhile, as that of the file which says that it is ready
+            fds[int(fd)] = os.readlink(f"/proc/{pid}/fd/{fd}")
     maps = {" ".join(line.split()[5:]) for line in open(f"/proc/{pid}/maps")}
     seen = {"fds": fds, "maps": maps, "threads": threads_of(pid)}
     for key in ("SigBlk", "SigIgn", "TracerPid", "Seccomp", "NoNewPrivs", "CoreDumping", "Umask", "Cpus_allowed"):
@@ -340,7 +344,7 @@ class Case:
         for _ in range(20):
             time.sleep(0.1)
             last, seen = seen, outside(self.pid)
-            if seen[0]["threads"] == last[0]["threads"]:
+            if all(seen[0][key] == last[0][key] for key in ("threads", "fds")):
                 break
         return seen
 
