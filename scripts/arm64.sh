@@ -102,6 +102,7 @@ write_init() {
 export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin HOME=/root LC_ALL=C.UTF-8
 mount -t proc proc /proc
 mount -t sysfs sys /sys
+mount -t cgroup2 cgroup /sys/fs/cgroup
 mount -t devtmpfs dev /dev
 mkdir -p /dev/shm /dev/pts /run /src
 mount -t tmpfs -o size=2g shm /dev/shm

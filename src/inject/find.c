@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -127,15 +126,6 @@ static void read_schedstat(pid_t pid, pid_t tid, uint64_t *ret_slices, uint64_t 
     *ret_ran = ran;
 }
 
-bool pb_find_keeps_its_time(long number)
-{
-#ifdef SYS_select
-    if (number == SYS_select)
-        return true;
-#endif
-    return number == SYS_pselect6 || number == SYS_ppoll;
-}
-
 /* A thread whose timeout a stop would restart is known to have left its call when it has run since the last
  * look. (A spurious wake-up would look the same, and its wait would get longer. Threads with such wake-ups
  * share them with others, which are chosen first.) */
@@ -144,7 +134,7 @@ static void look_at_wait(pid_t pid, struct candidate *now, const struct candidat
     now->looked = pb_now_ns();
     int waits = pb_waiting_read(pid, now->tid, -1, &now->waiting);
     read_schedstat(pid, now->tid, &now->slices, &now->ran);
-    now->fragile = waits == 1 && !pb_find_keeps_its_time(now->waiting.number) &&
+    now->fragile = waits == 1 && !pb_waiting_keeps_its_time(&now->waiting) &&
                    pb_waiting_would_begin_anew(pid, &now->waiting);
     now->ran_before = before ? before->ran_before : now->ran;
     if (!now->fragile && (waits == 1 || now->ran - now->ran_before >= SURELY_OUT)) {

@@ -9,6 +9,3 @@
 
 /* Leaves h->thread stopped and its registers in h->saved. Errors as pb_hold_begin. */
 int pb_find_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err);
-
-/* select and ppoll are restarted with the remaining time: a stop does not change how long they wait. */
-bool pb_find_keeps_its_time(long number);

@@ -291,7 +291,7 @@ static pid_t choose_thread(const struct pb_procinfo *p)
         if (tid <= 0 || count_filters(p->pid, tid) != wanted)
             continue;
         int r = pb_waiting_read(p->pid, tid, -1, &waiting);
-        if (r == 0 || (r == 1 && (pb_find_keeps_its_time(waiting.number) ||
+        if (r == 0 || (r == 1 && (pb_waiting_keeps_its_time(&waiting) ||
                                   !pb_waiting_would_begin_anew(p->pid, &waiting))))
             found = tid;
     }
@@ -305,12 +305,11 @@ static int read_filters(const struct pb_procinfo *p, struct filters *ret)
     int signal;
     if (!tid)
         return -EAGAIN;
-    int r = pb_trace_stop(p->pid, tid, -1, STOP_LIMIT, &signal);
+    int r = pb_trace_stop_once(p->pid, tid, STOP_LIMIT, &signal);
     /* A thread that waits with a timeout is not stopped for this: the filters of the borrowed thread are
      * checked later. */
     if (r < 0)
         return r == -ESRCH ? r : r == -EPERM ? -EACCES : -EAGAIN;
-    pb_interrupted_mend(p->pid, tid, NULL, signal, NULL);
     r = copy_filters(tid, ret);
     pb_trace_let_go(p->pid, tid, signal);
     return r;

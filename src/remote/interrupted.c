@@ -249,13 +249,25 @@ static bool is_socket(pid_t pid, int number)
     return n < 0 || (n >= 7 && memcmp(link, "socket:", 7) == 0);
 }
 
+static const struct fact *find_paused(long number)
+{
+    for (size_t i = 0; i < sizeof(paused) / sizeof(paused[0]); i++)
+        if (paused[i].number == number)
+            return &paused[i];
+    return NULL;
+}
+
+bool pb_waiting_keeps_its_time(const struct pb_waiting *w)
+{
+    return find_paused(w->number);
+}
+
 bool pb_waiting_would_begin_anew(pid_t pid, const struct pb_waiting *w)
 {
     const struct fact *f = w->number < 0 ? NULL : find_fact(w->number);
 
-    for (size_t i = 0; i < sizeof(paused) / sizeof(paused[0]); i++)
-        if (paused[i].number == w->number)
-            return is_finite(&paused[i], w->args);
+    if (pb_waiting_keeps_its_time(w))
+        return is_finite(find_paused(w->number), w->args);
     if (!f || !is_finite(f, w->args))
         return false;
     if (f->timeout != PB_TIMEOUT_RECEIVE && f->timeout != PB_TIMEOUT_SEND)
@@ -333,7 +345,7 @@ static int restart_call(pid_t pid, pid_t tid, const struct pb_interrupted *i, in
                : 0;
 }
 
-static int read_interrupted(pid_t tid, const struct pb_waiting *before, struct pb_interrupted *ret)
+static int read_interrupted(pid_t pid, pid_t tid, const struct pb_waiting *before, struct pb_interrupted *ret)
 {
     uint64_t args[6] = {0};
     int64_t result;
@@ -385,24 +397,82 @@ static bool has_handler_pending(pid_t pid, pid_t tid, int signal)
     return pending & parse_mask(text, "\nSigCgt:");
 }
 
+/* The number is all that a tracer may tell the kernel of a call; -1: the thread is in none. */
+static int tell_call(pid_t tid, int number)
+{
+    struct iovec io = {&number, sizeof(number)};
+    return ptrace(PTRACE_SETREGSET, tid, NT_ARM_SYSTEM_CALL, &io) < 0 ? -errno : 0;
+}
+
 /* At a stop the aarch64 kernel has already decided about a restart, by a result that is no longer in the
- * registers, and forgotten the call: its number is still in x8, its first argument is known only if the
- * thread was read before the stop. A thread that was in another call then is left alone. */
-static int read_interrupted(pid_t tid, const struct pb_waiting *before, struct pb_interrupted *ret)
+ * registers, and forgotten the call. The number is still in x8. The first argument, which was in x0, no
+ * register set shows, but the kernel keeps it, and shows it in /proc/PID/task/TID/syscall while a thread is
+ * in a call: so it is told the number again for the time of that look. If we die in between, the thread
+ * continues as if nothing had been: of a call with the result EINTR the kernel restarts none. */
+static int read_first_argument(pid_t pid, pid_t tid, long number, uint64_t *ret)
+{
+    struct pb_waiting now;
+
+    int r = tell_call(tid, (int)number);
+    if (r < 0)
+        return r;
+    int looked = pb_waiting_read(pid, tid, -1, &now);
+    r = tell_call(tid, -1);
+    if (r < 0 || looked != 1 || now.number != number)
+        return r < 0 ? r : -EACCES;
+    *ret = now.args[0];
+    return 0;
+}
+
+static bool is_after_svc(pid_t pid, const struct user_regs_struct *gpr)
+{
+    uint32_t code = 0;
+    struct iovec local = {&code, sizeof(code)},
+                 remote = {(void *)(uintptr_t)(gpr->pc - sizeof(code)), sizeof(code)};
+    return process_vm_readv(pid, &local, 1, &remote, 1, 0) == sizeof(code) && code == SVC_0;
+}
+
+/* Whether a handler may just have returned to this place: then its signal ended the call, and EINTR is the
+ * program's. The kernel's frame is still below the stack pointer, with these registers in it. A frame on an
+ * alternate stack is not found: there the return and our stop must fall into the same microsecond. */
+static bool has_handler_returned(pid_t pid, const struct user_regs_struct *gpr)
+{
+    enum { SP = 31, PC, KEPT, WORDS = 512, FRAME_MAX = 96 << 10 }; /* most of it for the registers of SME */
+    uint64_t words[WORDS];
+
+    for (uint64_t below = sizeof(words); below <= FRAME_MAX; below += (WORDS - KEPT) * sizeof(words[0])) {
+        struct iovec local = {words, sizeof(words)},
+                     remote = {(void *)(uintptr_t)(gpr->sp - below), sizeof(words)};
+        if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != sizeof(words))
+            return false;
+        for (const uint64_t *kept = words; kept + KEPT <= words + WORDS; kept++)
+            if (kept[SP] == gpr->sp && kept[PC] == gpr->pc && kept[0] == gpr->regs[0] &&
+                kept[8] == gpr->regs[8])
+                return true;
+    }
+    return false;
+}
+
+/* A thread that waited in the same call before the stop was ended by the stop. One that did not has entered
+ * the call since. */
+static int read_interrupted(pid_t pid, pid_t tid, const struct pb_waiting *before, struct pb_interrupted *ret)
 {
     struct user_regs_struct gpr;
     uint64_t args[6];
+    long number = -1;
 
     int r = get_registers(tid, &gpr);
     if (r < 0)
         return r;
-    long number = -1;
     memcpy(args, gpr.regs, sizeof(args));
-    if ((int64_t)gpr.regs[0] == -EINTR && before && before->number == (long)gpr.regs[8] &&
-        before->pc == gpr.pc && before->sp == gpr.sp &&
-        memcmp(before->args + 1, gpr.regs + 1, 5 * sizeof(uint64_t)) == 0) {
-        number = before->number;
-        args[0] = before->args[0];
+    if ((int64_t)gpr.regs[0] == -EINTR && find_fact((long)gpr.regs[8]) && is_after_svc(pid, &gpr)) {
+        bool seen = before && before->number == (long)gpr.regs[8] && before->pc == gpr.pc &&
+                    before->sp == gpr.sp && memcmp(before->args + 1, gpr.regs + 1, 5 * sizeof(uint64_t)) == 0;
+        if (seen)
+            args[0] = before->args[0];
+        if (seen || (read_first_argument(pid, tid, (long)gpr.regs[8], &args[0]) == 0 &&
+                     !has_handler_returned(pid, &gpr)))
+            number = (long)gpr.regs[8];
     }
     pb_interrupted_judge(number, args, (int64_t)gpr.regs[0], ret);
     return 0;
@@ -412,16 +482,11 @@ static int restart_call(pid_t pid, pid_t tid, const struct pb_interrupted *i, in
 {
     struct user_regs_struct gpr;
     struct iovec io = {&gpr, sizeof(gpr)};
-    uint32_t code = 0;
 
     int r = get_registers(tid, &gpr);
     if (r < 0 || has_handler_pending(pid, tid, signal))
         return r;
-    struct iovec local = {&code, sizeof(code)},
-                 remote = {(void *)(uintptr_t)(gpr.pc - sizeof(code)), sizeof(code)};
-    if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != sizeof(code) || code != SVC_0)
-        return 0;
-    gpr.pc -= sizeof(code);
+    gpr.pc -= sizeof(uint32_t);
     gpr.regs[0] = i->args[0];
     return ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &io) < 0 ? -errno : 0;
 }
@@ -435,6 +500,6 @@ int pb_interrupted_mend(pid_t pid, pid_t tid, const struct pb_waiting *before, i
     if (!ret)
         ret = &unused;
     *ret = (struct pb_interrupted){.number = -1, .argument = -1};
-    int r = read_interrupted(tid, before, ret);
+    int r = read_interrupted(pid, tid, before, ret);
     return r == 0 && ret->was ? restart_call(pid, tid, ret, signal) : r;
 }

@@ -37,6 +37,10 @@ int pb_waiting_read(pid_t pid, pid_t tid, int fd, struct pb_waiting *ret);
  * we fetch for a moment; where that is not allowed, it is assumed to have one. */
 bool pb_waiting_would_begin_anew(pid_t pid, const struct pb_waiting *w);
 
+/* select and ppoll are restarted with the remaining time: one stop makes them wait no longer than it lasts.
+ * On aarch64 poll of the C library is ppoll, and select is pselect. */
+bool pb_waiting_keeps_its_time(const struct pb_waiting *w);
+
 enum pb_timeout {
     PB_TIMEOUT_NONE,
     PB_TIMEOUT_MS,       /* milliseconds in a register */
@@ -59,8 +63,9 @@ struct pb_interrupted {
 void pb_interrupted_judge(long number, const uint64_t args[6], int64_t result, struct pb_interrupted *ret);
 
 /* After any ptrace stop of thread tid, ours or a signal's: repairs the result if the thread is leaving such a
- * call. `before`: the call it waited in before the stop, NULL or number -1: not known; needed on aarch64,
- * whose kernel has forgotten call and first argument by then: there a call entered after the last look still
- * ends with EINTR. `signal`: that the thread will receive when it continues. ret may be NULL. */
+ * call. `before`: the call it waited in before the stop, NULL or number -1: not known. On aarch64, whose
+ * kernel has forgotten the call by then, it tells a wait that the stop ended from one that a handler of the
+ * program ended just before: one of these that has left its frame on the stack is left alone. `signal`: that
+ * the thread will receive when it continues. ret may be NULL. */
 int pb_interrupted_mend(pid_t pid, pid_t tid, const struct pb_waiting *before, int signal,
                         struct pb_interrupted *ret);

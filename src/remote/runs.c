@@ -172,6 +172,7 @@ static int describe_run(int user_fd, const char *user_path, const char *name, st
 struct visitor {
     int (*visit)(struct visitor *v, int user_fd, const char *user_path, const char *name);
     const char *wanted; /* only runs whose names begin so */
+    const char *folder; /* only in folders of this name; NULL: in every user's */
     uid_t uid;          /* only of this owner, unless any */
     bool any_uid;
     bool collect; /* first remove runs beyond the limits */
@@ -210,6 +211,11 @@ static int visit_root(struct visitor *v, int top_fd, const char *root)
     int fd = open_root(top_fd, root);
     if (fd < 0)
         return skip_unless_out_of_fds(fd);
+    if (v->folder) {
+        int r = visit_user_dir(v, fd, root, v->folder);
+        close(fd);
+        return r;
+    }
     int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     DIR *dir = fdopendir(fd);
     int r = 0;
@@ -259,14 +265,31 @@ static uint64_t our_pid_ns(void)
     return stat("/proc/self/ns/pid", &st) < 0 ? 0 : (uint64_t)st.st_ino;
 }
 
+/* Whether user ids mean the same to it as to us. Else its folder is named by another number than its owner's
+ * here. */
+static bool shares_user_ids(pid_t pid)
+{
+    struct stat its, ours;
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+    return stat(path, &its) == 0 && stat("/proc/self/ns/user", &ours) == 0 && its.st_ino == ours.st_ino;
+}
+
 int pb_run_of(const struct pb_procinfo *p, struct pb_run_info *ret)
 {
-    char name[96], top[64];
+    pid_t living = p->living ? p->living : p->pid;
+    char name[96], top[64], folder[32];
 
     snprintf(name, sizeof(name), "%llu-%d-%llu", (unsigned long long)(p->pid_ns ? p->pid_ns : our_pid_ns()),
              (int)p->ns_pid, (unsigned long long)p->start_time);
-    snprintf(top, sizeof(top), "/proc/%d/root", (int)(p->living ? p->living : p->pid));
-    struct visitor v = {.visit = keep_live, .wanted = name, .uid = p->euid, .result = ret};
+    snprintf(top, sizeof(top), "/proc/%d/root", (int)living);
+    snprintf(folder, sizeof(folder), "probing-%u", (unsigned)p->euid);
+    struct visitor v = {.visit = keep_live,
+                        .wanted = name,
+                        .folder = shares_user_ids(living) ? folder : NULL,
+                        .uid = p->euid,
+                        .result = ret};
     int r = visit_all(&v, top);
     /* Its view may not be entered without the right to trace it; it may be the same as ours. */
     if (r == -EACCES || r == -EPERM)

@@ -298,13 +298,18 @@ static bool has_ended(pid_t tid)
     return !state || *state == 'Z' || *state == 'X';
 }
 
-static int stop_thread(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *ret_signal)
+static bool may_be_stopped(pid_t pid, const struct pb_waiting *w, bool once)
+{
+    return (once && pb_waiting_keeps_its_time(w)) || !pb_waiting_would_begin_anew(pid, w);
+}
+
+static int stop_thread(pid_t pid, pid_t tid, int syscall_fd, bool once, uint64_t within_ns, int *ret_signal)
 {
     struct pb_waiting before = {.number = -1};
 
     if (is_late(tid))
         return -EBUSY;
-    if (pb_waiting_read(pid, tid, syscall_fd, &before) == 1 && pb_waiting_would_begin_anew(pid, &before))
+    if (pb_waiting_read(pid, tid, syscall_fd, &before) == 1 && !may_be_stopped(pid, &before, once))
         return -EINPROGRESS;
     if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
         return errno == EPERM && has_ended(tid) ? -ESRCH : -errno;
@@ -318,13 +323,24 @@ static int stop_thread(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns,
     return r;
 }
 
-int pb_trace_stop(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *ret_signal)
+static int stop_without_ctrl_z(pid_t pid, pid_t tid, int syscall_fd, bool once, uint64_t within_ns,
+                               int *ret_signal)
 {
     hold_back_ctrl_z(true);
-    int r = stop_thread(pid, tid, syscall_fd, within_ns, ret_signal);
+    int r = stop_thread(pid, tid, syscall_fd, once, within_ns, ret_signal);
     if (r < 0)
         hold_back_ctrl_z(false);
     return r;
+}
+
+int pb_trace_stop(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *ret_signal)
+{
+    return stop_without_ctrl_z(pid, tid, syscall_fd, false, within_ns, ret_signal);
+}
+
+int pb_trace_stop_once(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal)
+{
+    return stop_without_ctrl_z(pid, tid, -1, true, within_ns, ret_signal);
 }
 
 void pb_trace_let_go(pid_t pid, pid_t tid, int signal)

@@ -24,6 +24,10 @@
 int pb_trace_stop(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *ret_signal);
 void pb_trace_let_go(pid_t pid, pid_t tid, int signal);
 
+/* The same for a thread that is stopped once, not again and again: also where it waits in a call that does
+ * not count the time of a stop (pb_waiting_keeps_its_time). */
+int pb_trace_stop_once(pid_t pid, pid_t tid, uint64_t within_ns, int *ret_signal);
+
 /* Whether the handler of SIGCHLD has run since the last call: a sleep that it cut short should continue. */
 bool pb_trace_woke_us(void);
 

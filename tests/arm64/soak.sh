@@ -3,7 +3,7 @@
 #   scripts/arm64.sh run tests/arm64/soak.sh [short] [unit] [integration] [harm] [injections]
 # integration is the selection of `make check`: all of them would take hours there. harm and injections run by name only, so that
 # the rest ends within 40 minutes.
-export PROBING_KIT="$PWD/build/release/kit" PROBING_BUILT=1 PYTHONDONTWRITEBYTECODE=1 PYTEST_ADDOPTS=--timeout=600
+export PROBING_KIT="$PWD/build/release/kit" PROBING_BUILT=1 PYTHONDONTWRITEBYTECODE=1 PROBING_SLOW=10 PYTEST_ADDOPTS=--timeout=600
 failed=
 
 quick_files() {

@@ -2,7 +2,7 @@
  * batches, with seconds between the early and the late ones; each test counts the segments read. */
 #include "engine_test.h"
 
-enum { BATCHES = 8, EARLY = 6, PER_BATCH = 2000, LATE_AFTER_S = 3 };
+enum { BATCHES = 8, EARLY = 6, PER_BATCH = 2000, LATE_AFTER_S = 3 * TEST_SLOWNESS };
 
 static int arena_fd;
 static uint64_t all_segments;

@@ -73,7 +73,7 @@ static void every_type_comes_as_itself(void **state)
     struct pb_sql *s;
     uint32_t length;
 
-    assert_int_equal(open_query(sql, -1, 20000, 0, &s, &err), 0);
+    assert_int_equal(open_query(sql, -1, 20000 * TEST_SLOWNESS, 0, &s, &err), 0);
     assert_int_equal(next_batch(s, &e, &err), 1);
     assert_int_equal(e.n, TYPES);
     for (unsigned i = 0; i < TYPES; i++) {
@@ -125,7 +125,7 @@ static void long_texts_go_in_several_batches_and_stay_whole(void **state)
     assert_int_equal(
         open_query("SELECT range, CASE WHEN range % 3 = 0 THEN NULL ELSE repeat('x', 100000 + range) "
                    "END FROM range(2000)",
-                   -1, 60000, 0, &s, &err),
+                   -1, 60000 * TEST_SLOWNESS, 0, &s, &err),
         0);
     for (; (r = next_batch(s, &e, &err)) > 0; batches++)
         for (uint32_t i = 0; i < e.batch.nrows; i++, rows++) {
@@ -139,7 +139,7 @@ static void long_texts_go_in_several_batches_and_stay_whole(void **state)
     assert_int_equal(rows, 2000);
     assert_true(batches >= 2000 * 100000ull / PB_SQL_MAX_MESSAGE);
     pb_sql_close(s);
-    assert_int_equal(open_query("SELECT repeat('x', 70000000)", -1, 20000, 0, &s, &err), 0);
+    assert_int_equal(open_query("SELECT repeat('x', 70000000)", -1, 20000 * TEST_SLOWNESS, 0, &s, &err), 0);
     assert_true(next_batch(s, &e, &err) < 0);
     assert_non_null(strstr(err.text, "a row is larger than 64 MB"));
     pb_sql_close(s);
@@ -151,7 +151,8 @@ static void first_rows_are_there_long_before_the_last(void **state)
     struct pb_err err = {0};
     struct pb_sql *s;
 
-    assert_int_equal(open_query("SELECT range FROM range(1000000000000)", -1, 20000, 0, &s, &err), 0);
+    assert_int_equal(
+        open_query("SELECT range FROM range(1000000000000)", -1, 20000 * TEST_SLOWNESS, 0, &s, &err), 0);
     assert_int_equal(next_batch(s, &e, &err), 1);
     assert_int_equal(*(const int64_t *)e.batch.columns[0].values, 0);
     pb_sql_close(s);
@@ -183,7 +184,7 @@ static void take_suffix(const char *sql)
     uint64_t rows = 0;
     int r;
 
-    assert_int_equal(open_query(sql, pb_arena_fd(arena), 60000, 0, &s, &err), 0);
+    assert_int_equal(open_query(sql, pb_arena_fd(arena), 60000 * TEST_SLOWNESS, 0, &s, &err), 0);
     while ((r = next_batch(s, &e, &err)) > 0) {
         const int64_t *n = e.batch.columns[0].values, *proof = e.batch.columns[1].values;
         for (uint32_t i = 0; i < e.batch.nrows; i++, rows++) {
@@ -229,7 +230,7 @@ static void one_snapshot_serves_both_branches_of_a_union(void **state)
     assert_int_equal(pthread_create(&writer, NULL, write_on, NULL), 0);
     usleep(300000);
     assert_int_equal(open_query("SELECT 0, n FROM stream UNION ALL SELECT 1, proof FROM stream",
-                                pb_arena_fd(arena), 60000, 0, &s, &err),
+                                pb_arena_fd(arena), 60000 * TEST_SLOWNESS, 0, &s, &err),
                      0);
     while ((r = next_batch(s, &e, &err)) > 0) {
         for (uint32_t i = 0; i < e.batch.nrows; i++)
@@ -262,7 +263,7 @@ static void another_thread_cancels_by_a_descriptor(void **state)
     assert_int_equal(open_query("SELECT count(*) FROM range(1000000000000)", -1, 0, fd, &s, &err), 0);
     int64_t began = mono_now();
     assert_int_equal(next_batch(s, &e, &err), -ECANCELED);
-    assert_true(mono_now() - began < 5 * SECOND);
+    assert_true(mono_now() - began < 5 * SECOND * TEST_SLOWNESS);
     pb_sql_close(s);
     pthread_join(other, NULL);
     close(fd);
@@ -297,7 +298,7 @@ static void a_failure_in_the_middle_comes_after_the_rows_before_it(void **state)
 
     assert_int_equal(open_query("SELECT CASE WHEN range = 3000000 THEN error('boom') ELSE range::VARCHAR END "
                                 "FROM range(4000000)",
-                                -1, 60000, 0, &s, &err),
+                                -1, 60000 * TEST_SLOWNESS, 0, &s, &err),
                      0);
     while ((r = next_batch(s, &e, &err)) > 0)
         rows += e.batch.nrows;

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "slow.h"
+
 #include "base/err.h"
 #include "engine/caller/broker.h"
 #include "table/arena.h"
@@ -133,7 +135,7 @@ static inline struct answer *ask_all(const int *fds, unsigned n, const char *sql
 
 static inline struct answer *ask(int fd, const char *sql)
 {
-    return ask_all(&fd, 1, sql, 20000);
+    return ask_all(&fd, 1, sql, 20000 * TEST_SLOWNESS);
 }
 
 static inline void expect(int fd, const char *sql, const char *rows)

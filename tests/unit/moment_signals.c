@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+#include "slow.h"
+
 #include "base/time.h"
 #include "remote/moment.h"
 #include "remote/threads.h"
@@ -34,7 +36,7 @@ static struct shared {
 static int setup(void **state)
 {
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    alarm(60); /* nothing here may hang */
+    alarm(60 * TEST_SLOWNESS); /* nothing here may hang */
     return shared == MAP_FAILED ? -1 : 0;
 }
 
@@ -86,7 +88,7 @@ static pid_t start(void (*run)(void))
 
 static bool wait_for(atomic_int *what, int value, unsigned ms)
 {
-    for (unsigned i = 0; i < ms && *what < value; i++)
+    for (unsigned i = 0; i < ms * TEST_SLOWNESS && *what < value; i++)
         pb_sleep_ns(PB_NS_PER_MS);
     return *what >= value;
 }
@@ -96,7 +98,7 @@ static int status_of(pid_t pid, unsigned ms)
 {
     int status;
 
-    for (unsigned i = 0; i < ms; i++) {
+    for (unsigned i = 0; i < ms * TEST_SLOWNESS; i++) {
         if (waitpid(pid, &status, WNOHANG) == pid && !WIFSTOPPED(status))
             return status;
         pb_sleep_ns(PB_NS_PER_MS);
@@ -145,7 +147,7 @@ static int by_size(const void *a, const void *b)
 static void assert_in_time(void)
 {
     qsort(shared->delay, SIGNALS, sizeof(shared->delay[0]), by_size);
-    assert_true(shared->delay[SIGNALS * 3 / 4] < 50 * PB_NS_PER_MS);
+    assert_true(shared->delay[SIGNALS * 3 / 4] < 50 * PB_NS_PER_MS * TEST_SLOWNESS);
 }
 
 static void sample_while_signals_come(void (*run)(void), unsigned ways, uint64_t pause_ns)
@@ -159,7 +161,7 @@ static void sample_while_signals_come(void (*run)(void), unsigned ways, uint64_t
     assert_int_equal(pb_moment_begin(&m, PB_WAY_STOPPED), PB_WAY_STOPPED);
     assert_int_equal(pb_moment_end(&m), 0);
     pid_t sender = start(send_all);
-    uint64_t end = pb_now_ns() + 20 * PB_NS_PER_S;
+    uint64_t end = pb_now_ns() + 20 * PB_NS_PER_S * TEST_SLOWNESS;
     while (!has_ended(pid) && pb_now_ns() < end) {
         if (pb_moment_begin(&m, ways) > 0)
             pb_moment_end(&m);
@@ -376,7 +378,7 @@ static void no_signal_is_lost_with_the_sampler(void **state)
     pid_t sampler = start(hold_in_a_signal);
 
     assert_true(wait_for(&shared->ready, 1, 5000));
-    uint64_t end = pb_now_ns() + 10 * PB_NS_PER_S;
+    uint64_t end = pb_now_ns() + 10 * PB_NS_PER_S * TEST_SLOWNESS;
     while (!shared->held && pb_now_ns() < end) {
         sent += kill(shared->target, SIGRTMIN) == 0;
         pb_sleep_ns(PB_NS_PER_MS / 20);

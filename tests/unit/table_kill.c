@@ -12,7 +12,7 @@
 
 #include "table_test.h"
 
-#if TEST_SANITIZED
+#if TEST_SELDOM
 enum { KILLS = 60 };
 #else
 enum { KILLS = 1000 };

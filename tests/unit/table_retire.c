@@ -10,7 +10,7 @@
 
 #include "table_test.h"
 
-#if TEST_SANITIZED
+#if TEST_SELDOM
 enum { ROUNDS = 100 };
 #else
 enum { ROUNDS = 1000 };

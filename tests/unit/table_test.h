@@ -18,6 +18,8 @@
 #include "table/arena.h"
 #include "table/reader.h"
 
+#include "slow.h"
+
 /* Under sanitizers tests look for their reports on fewer rows. */
 #if defined(__has_feature)
 #define TEST_HAS(feature) __has_feature(feature)
@@ -34,6 +36,8 @@
 #else
 #define TEST_SANITIZED 0
 #endif
+/* Where a thousand times is too often. */
+#define TEST_SELDOM (TEST_SANITIZED || TEST_SLOWNESS > 1)
 
 /* Rows of which every cell follows from writer and number: a torn or misplaced one shows. */
 enum { PROOF_TIME, PROOF_WRITER, PROOF_NUMBER, PROOF_SUM, PROOF_NAME, PROOF_LATE, PROOF_COLUMNS };

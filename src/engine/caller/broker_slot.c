@@ -67,7 +67,11 @@ static void exec_worker(const char *path, const char *mode, int fd, const char *
     static char *const environment[] = {"TZ=UTC", "LC_ALL=C", NULL};
     char *arguments[] = {"probing-sql", (char *)mode, "3", (char *)argument, NULL};
 
+    /* In some containers only root may write to /dev/null. The worker outlives this process and must not
+     * keep its pipes: whoever reads them would wait for the worker's end. */
     int null = open("/dev/null", O_RDWR);
+    if (null < 0)
+        null = open("/", O_PATH);
     for (int i = 0; i < 3; i++)
         dup2(null, i);
     if (fd == WORKER_FD)
