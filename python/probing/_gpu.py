@@ -39,12 +39,20 @@ def end(begun_by, stage, module, begun, step):
         return
     last = _free.pop() if _free else cuda.Event(enable_timing=True)
     last.record(stream)
-    memory = (-1, -1, -1)
-    if stage == "step":
-        stats = sys.modules["torch"]._C._cuda_memoryStats(device)
-        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
-        memory = allocated["current"], reserved["current"], allocated["peak"]
-    _pending.append((stage, module, step, begun, (_probing.gpu_now() - begun) / 1e6, device, first, last, memory))
+    used = _memory_of(device)[:3] if stage == "step" else (-1, -1, -1)
+    _pending.append((stage, module, step, begun, (_probing.gpu_now() - begun) / 1e6, device, first, last, used))
+
+
+def _memory_of(device):
+    """Bytes of torch's allocator, from its own counters: allocated, reserved, and the most of both."""
+    stats = sys.modules["torch"]._C._cuda_memoryStats(device)
+    allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+    return allocated["current"], reserved["current"], allocated["peak"], reserved["peak"]
+
+
+def memory():
+    cuda = sys.modules["torch"].cuda
+    return _memory_of(cuda.current_device()) if cuda.is_initialized() else None
 
 
 def collect():

@@ -58,6 +58,23 @@ def in_function(expression, function):
     raise Refused("no function %s runs now" % function)
 
 
+def in_held(text):
+    """A variable, or a path from one, of the thread that is held; LookupError: none is, or it has no such name."""
+    from . import _pause
+
+    held = _pause.current
+    frames = list(held.frames) if held is not None else []  # it may go on meanwhile
+    if frames:
+        held.heard = _probing.milliseconds()  # somebody looks after it
+    try:
+        code = _watch.compile_path(text) if frames else None
+    except Refused:
+        code = None
+    if code is None or code.co_names[:1] and not any(code.co_names[0] in _watch.Names(frame) for frame in frames):
+        raise LookupError
+    return eval(code, next(names for names in map(_watch.Names, frames) if not code.co_names or code.co_names[0] in names))
+
+
 # --- what is told of it
 
 class Told:
@@ -122,6 +139,21 @@ def describe(told, value, referrers):
     if referrers:
         told.add("referrers", find_referrers(value) or [{"what": "none that the garbage collector knows"}])
     return where
+
+
+def line_of(value):
+    """A value in a line, such that equal ones give equal lines."""
+    kind, torch, numpy = type(value), sys.modules.get("torch"), sys.modules.get("numpy")
+    told = Told()
+    if torch is not None and issubclass(kind, getattr(torch, "Tensor", ())):
+        where = describe_tensor(told, torch, value, kind)
+    elif numpy is not None and kind is getattr(numpy, "ndarray", None):
+        where = describe_array(told, value)
+    else:
+        return told_value(None, value), ""
+    known = dict(told.pairs)
+    parts = [_trace.class_name(kind).rpartition(".")[2], known["dtype"], "x".join(map(str, known["shape"])) or "scalar"]
+    return " ".join(parts + [known[name] for name in ("device", "values") if known.get(name, "cpu") != "cpu"]), where
 
 
 def describe_tensor(told, torch, value, kind):
@@ -253,12 +285,24 @@ def find_referrers(value):
     return [{"what": what} for what in _probing.referrers(gc_module().get_referrers, value, REFERRERS_MAX)]
 
 
+def find(channel, options):
+    if options.get("line") == "1":
+        try:
+            return in_held(options["object"])
+        except LookupError:
+            pass
+    return resolve(channel, options["object"])
+
+
 def serve_control(arguments, channel):
     options = dict(line.partition("=")[::2] for line in arguments.decode("utf-8", "surrogateescape").splitlines())
     try:
-        value = resolve(channel, options["object"])
-        told = Told()
-        where = describe(told, value, options.get("referrers") == "1")
+        value, told = find(channel, options), Told()
+        if options.get("line") == "1":
+            body, where = line_of(value)
+        else:
+            where = describe(told, value, options.get("referrers") == "1")
+            body = told.json() + "\n" if options.get("json") == "1" else told.text()
     except Refused as error:
         channel.close(str(error), 1)
         return
@@ -268,7 +312,6 @@ def serve_control(arguments, channel):
     except KeyboardInterrupt:
         return
     name = next((item for name, item in told.pairs if name == "name"), "")
-    body = told.json() + "\n" if options.get("json") == "1" else told.text()
     channel.write(("ok %s\n%s\n%s\0" % (where, name.replace("\n", " "), body)).encode("utf-8", "backslashreplace"))
     if where:
         try:

@@ -21,9 +21,9 @@ PART = "\x1e"
 GETTERS = ("shape", "dtype", "device", "requires_grad"), ("numel", "element_size", "_is_view")
 
 MODULES = (("name", STRING), ("class", STRING), ("model", STRING), ("parameters", INT64), ("bytes", INT64), ("total_parameters", INT64), ("trainable", INT64),
-           ("device", STRING), ("dtype", STRING), ("training", BOOL), ("hooks", INT64), ("address", INT64))
+           ("device", STRING), ("dtype", STRING), ("training", BOOL), ("hooks", INT64), ("address", INT64), ("grad_norm", FLOAT64))
 TENSORS = (("name", STRING), ("model", STRING), ("class", STRING), ("shape", STRING), ("dtype", STRING), ("device", STRING), ("bytes", INT64),
-           ("requires_grad", BOOL), ("is_view", BOOL), ("address", INT64))
+           ("requires_grad", BOOL), ("is_view", BOOL), ("address", INT64), ("grad_norm", FLOAT64))
 OPTIMIZERS = (("name", STRING), ("class", STRING), ("groups", INT64), ("parameters", INT64), ("bytes", INT64), ("state_bytes", INT64), ("lr", FLOAT64),
               ("weight_decay", FLOAT64), ("momentum", FLOAT64), ("device", STRING), ("dtype", STRING), ("address", INT64))
 
@@ -153,7 +153,7 @@ def class_of(record):
 
 # --- tables: functions that give lists of cells
 
-def modules(found, roots_alone=False):
+def modules(found, roots_alone=False, norms={}):
     for root in found.roots():
         seen = set()
         model, totals, order = class_of(found.modules[root]), {}, list(found.visit(root))
@@ -167,10 +167,14 @@ def modules(found, roots_alone=False):
             tensors = parameters + [found.tensor(part) for part, _ in found.parts(record, "B")]
             yield (path or model, head[0], model, sum(map(count_of, parameters)), sum(map(bytes_of, tensors)), totals[address],
                    sum(count_of(tensor) for tensor in parameters if len(tensor) > 5 and tensor[5] == "1"), common(tensors, 3), common(tensors, 2),
-                   head[1], head[2], address)
+                   head[1], head[2], address, together([norms[part] for part, _ in found.parts(record, "P") if part in norms]))
 
 
-def tensors(found):
+def together(norms):
+    return sum(norm * norm for norm in norms) ** 0.5 if norms else None
+
+
+def tensors(found, norms={}):
     names = {}
     for root in found.roots():
         model = class_of(found.modules[root])
@@ -181,10 +185,10 @@ def tensors(found):
     for address, record in found.tensors.items():
         name, _, model = names.get(address, "").partition("\t")
         fields = record.split("\t")
-        yield (name or None, model or None, *fields, *[None] * (7 - len(fields)), address)
+        yield (name or None, model or None, *fields, *[None] * (7 - len(fields)), address, norms.get(address))
 
 
-def optimizers(found):
+def optimizers(found, norms={}):
     for address, record in found.optimizers.items():
         kind, groups, lr, decay, momentum = record.partition(PART)[0].split("\t")
         changed = [found.tensor(part) for part, _ in found.parts(record, "G")]
@@ -199,11 +203,16 @@ TABLES = {"python.modules": (modules, MODULES), "python.tensors": (tensors, TENS
 def send(request, names):
     """Sends the tables of these names (_live.py has the format)."""
     torch = torch_here()
+    norms = {}
+    if torch is not None and names[-1] == "grad_norm":
+        from . import _gradients
+
+        norms = _gradients.ask()
     found = Found(torch) if torch is not None else None
-    for full in names:
+    for full in [name for name in names if name in TABLES]:
         function, columns = TABLES[full]
         lines = ["T\t%s\n" % full] + ["C\t%s\t%d\n" % column for column in columns]
-        for number, row in enumerate(function(found) if found is not None else ()):
+        for number, row in enumerate(function(found, norms=norms) if found is not None else ()):
             if number == MOST_ROWS:
                 _probing.note("objects", "%s has the first %d rows" % (full, MOST_ROWS))
                 break

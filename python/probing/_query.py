@@ -7,12 +7,12 @@ import html
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 import tempfile
 
 from . import _types
+from ._agent import find_tool
 
 _SHOWN = 100  # rows of a table in a notebook
 _TURN_MS = 200
@@ -63,13 +63,10 @@ class Rows(list):
 
 
 def _program():
-    """The program of this installation: PROBING_PROGRAM, the environment's, the build's, that in PATH."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    for path in (os.environ.get("PROBING_PROGRAM"), os.path.join(sys.prefix, "bin", "probing"),
-                 os.path.join(here, "..", "..", "build", "release", "bin", "probing"), shutil.which("probing")):
-        if path and os.access(path, os.X_OK):
-            return path
-    raise Error("the program `probing` is not on this machine's PATH (install the package, or set PROBING_PROGRAM)")
+    path = find_tool()
+    if not path:
+        raise Error("the program `probing` is not on this machine's PATH (install the package, or set PROBING_PROGRAM)")
+    return path
 
 
 def _scratch():

@@ -6,13 +6,18 @@
     regex:WORDS  every Python whose command line matches
     init:FILE, FILE.py   this process, and the file runs in it once the agent is there; also 1,init:FILE and 2,init:FILE
 
+PROBING_PORT=PORT (or HOST:PORT) starts the service too, about this process; PROBING_TORCH_PROFILING=on the process that keeps the stacks of hangs.
+
 Nothing here raises: a program never fails for want of us. With 1 the variable is taken out of the environment, so that children do
 not see it.
 """
 import os
 import sys
+import time
 
 from . import _agent
+
+TOOL_S = 5
 
 NAMES = ("PROBING", "PROBE")
 _begun = []  # the process in which it began
@@ -32,6 +37,8 @@ def begin():
         elif hasattr(os, "register_at_fork"):  # 3.7
             os.register_at_fork(before=_before_fork, after_in_child=_in_child)
         _agent.recording(asked=True)
+        if _agent.is_enabled():
+            _start_outside()
         if init:
             _run(init)
     except Exception as error:
@@ -77,6 +84,41 @@ def _matches(pattern):
     with open("/proc/self/cmdline", "rb") as file:
         words = file.read().rstrip(b"\0").split(b"\0")
     return re.search(pattern, " ".join(os.fsdecode(word) for word in words)) is not None
+
+
+def _start_outside():
+    """Starts the processes that belong outside, by a command each. Waited for: the program must find no child that it did not start."""
+    records = os.environ.get("PROBING_TORCH_PROFILING", "").split(",")[0].lower() in ("on", "1", "true")
+    wanted = [("inject", "--address=" + os.environ["PROBING_PORT"])] if os.environ.get("PROBING_PORT") else []
+    if records or os.environ.get("PROBING_TORCH_EXPRS") or os.environ.get("PROBE_TORCH_EXPRS"):
+        wanted.append(("probes", "start", "torch"))
+    tool = _agent.find_tool() if wanted and hasattr(os, "posix_spawn") else None  # 3.8
+    for words in wanted:
+        if not tool or _run_tool([tool, "-t", str(os.getpid())] + list(words)) != 0:
+            _agent.warn("`probing -t %d %s` could not be run" % (os.getpid(), " ".join(words)))
+
+
+def _run_tool(words):
+    """Its exit status. It gets no descriptor of this process: some launcher may wait for their end."""
+    quiet = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+    given = [(os.POSIX_SPAWN_CLOSE, int(fd)) for fd in os.listdir("/proc/self/fd") if int(fd) > 2 and _is_inherited(int(fd))]
+    pid = os.posix_spawn(words[0], words, os.environ, file_actions=quiet + given)
+    until = time.monotonic() + TOOL_S
+    while time.monotonic() < until:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.002)
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    return -1
+
+
+def _is_inherited(fd):
+    try:
+        return os.get_inheritable(fd)
+    except OSError:
+        return False
 
 
 def _run(path):

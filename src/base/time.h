@@ -1,4 +1,4 @@
-/* time: the monotonic clock in nanoseconds, and deadlines made of it. Tools only. */
+/* time: the monotonic clock in nanoseconds, and deadlines made of it; the wall clock. Tools only. */
 #pragma once
 
 #include <stdint.h>
@@ -12,6 +12,13 @@ static inline uint64_t pb_now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * PB_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static inline int64_t pb_wall_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * (int64_t)PB_NS_PER_S + t.tv_nsec;
 }
 
 static inline void pb_sleep_ns(uint64_t ns)

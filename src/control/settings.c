@@ -15,7 +15,7 @@ const struct pb_setting_info pb_setting_info[PB_SETTINGS] = {
          "a share from 0.0001 to 1, such as 0.05",
          "share of the milliseconds at which record, flamegraph and top look at the process "
          "(0.1: 100 Hz); --rate is stronger"},
-    [PB_SET_MAX_MEMORY] = {"probing.max_memory", "PROBING_MAX_MEMORY", PB_SETTING_SIZE, "bytes", "64MB",
+    [PB_SET_MAX_MEMORY] = {"probing.max_memory", "PROBING_MAX_MEMORY", PB_SETTING_SIZE, "bytes", "40MB",
                            2 << 20, (double)(1024 * GB), NULL, "a size from 2MB to 1TB, such as 64MB or 1GB",
                            "bound of the tables of the process; the oldest rows make room, at once"},
     [PB_SET_RETENTION_DAYS] = {"probing.retention_days", "PROBING_RETENTION_DAYS", PB_SETTING_NUMBER, "days",

@@ -262,7 +262,7 @@ void pb_arena_set_bound(struct pb_arena *a, uint64_t bytes)
     if (!atomic_load(&a->control->live))
         return;
     atomic_store(&a->bound, bytes);
-    __atomic_store_n(&a->header->bound, pb_rows_bound(a), __ATOMIC_RELAXED);
+    __atomic_store_n(&a->header->bound, bytes, __ATOMIC_RELAXED);
 }
 
 uint64_t pb_arena_bound(const struct pb_arena *a)
@@ -272,8 +272,7 @@ uint64_t pb_arena_bound(const struct pb_arena *a)
 
 uint64_t pb_arena_used(const struct pb_arena *a)
 {
-    uint64_t once = atomic_load(&a->header_used) + (uint64_t)atomic_load(&a->control->used) * a->segment_size;
-    return atomic_load(&a->mirror_takes_memory) ? 2 * once : once;
+    return atomic_load(&a->header_used) + (uint64_t)atomic_load(&a->control->used) * a->segment_size;
 }
 
 void pb_arena_after_fork_in_child(struct pb_arena *a)

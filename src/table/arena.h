@@ -32,8 +32,8 @@ struct pb_segment;
 #define PB_ARENA_MEMFD (-1) /* for dirfd: no copy in a file */
 
 struct pb_arena_options {
-    /* Bytes of memory that the arena may take, with its copy where that is in memory too; 0: 64 MB. At least
-     * 4 segments are kept whatever it says. */
+    /* Bytes of memory that the arena may take; 0: 64 MB. Its copy takes as much again, wherever that is. At
+     * least 4 segments are kept whatever it says. */
     uint64_t bound;
     uint32_t segment_size; /* 0: 256 KB; a multiple of 4096, at most 16 MB */
     uint32_t max_tables;   /* 0: 128 */
@@ -83,7 +83,7 @@ int pb_arena_mirror_error(const struct pb_arena *a);
 void pb_arena_set_bound(struct pb_arena *a, uint64_t bytes);
 uint64_t pb_arena_bound(const struct pb_arena *a);
 
-/* Bytes of memory that it takes now, header included, and its copy where that is in memory too. */
+/* Bytes of memory that it takes now, header included; without its copy. */
 uint64_t pb_arena_used(const struct pb_arena *a);
 
 /* The work of the resident thread (once a second, and when options.wake was raised): prepares segments ahead
@@ -107,7 +107,7 @@ struct pb_copy_place {
     enum pb_copy_place_kind kind;
     uint64_t bound; /* `want`, or less where the place has no room for that */
 };
-/* In shared memory if 1 GB is free there, using at most a sixteenth of that; else in the run directory if it
+/* In shared memory if 1 GB is free there, using at most a 32nd of that; else in the run directory if it
  * has room for 4 MB, using at most half of it; else there is no copy. */
 void pb_arena_place(const char *shm_dir, const char *run_dir, uint64_t want, struct pb_copy_place *ret);
 /* The same limits as they are now, for an arena whose copy already holds `held` bytes in the directory. */

@@ -15,17 +15,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "table/writer.h"
 
-#ifndef TMPFS_MAGIC
-#define TMPFS_MAGIC 0x01021994
-#endif
-#ifndef RAMFS_MAGIC
-#define RAMFS_MAGIC 0x858458f6
-#endif
 #ifndef FALLOC_FL_PUNCH_HOLE
 #define FALLOC_FL_KEEP_SIZE  1
 #define FALLOC_FL_PUNCH_HOLE 2
@@ -130,7 +123,6 @@ static void end_mirror(struct pb_arena *a, int error)
     pb_own_fd_close(&m->file);
     m->over = true;
     m->error = error;
-    atomic_store(&a->mirror_takes_memory, false);
 }
 
 /* Whether the file is ours and whole. A truncated one is emptied and begun anew: lost cells would read as
@@ -196,7 +188,7 @@ static int copy_directory(struct pb_arena *a)
     h.ntables = atomic_load(&c->ntables);
     h.nschemas = atomic_load(&c->nschemas);
     h.schemas_used = atomic_load(&c->schemas_used);
-    h.bound = pb_rows_bound(a);
+    h.bound = atomic_load(&a->bound);
     h.nslots = atomic_load(&c->nslots);
     h.next_serial = atomic_load(&c->next_serial);
     int r = lengthen(m, a->segments_offset);
@@ -471,7 +463,6 @@ int pb_arena_mirror_error(const struct pb_arena *a)
 int pb_mirror_make(struct pb_arena *a, int dirfd, const char *name)
 {
     struct pb_mirror *m = pb_pages_map(sizeof(*m));
-    struct statfs fs;
 
     if (!m)
         return -ENOMEM;
@@ -488,9 +479,6 @@ int pb_mirror_make(struct pb_arena *a, int dirfd, const char *name)
         unlinkat(dirfd, name, 0);
         return r;
     }
-    atomic_store(&a->mirror_takes_memory,
-                 fstatfs(m->file.fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC));
-    __atomic_store_n(&a->header->bound, pb_rows_bound(a), __ATOMIC_RELAXED);
     (void)pb_arena_mirror(a); /* a disk that is full now may have room later */
     return 0;
 }

@@ -6,7 +6,7 @@
 
 #define SHM_MIN_FREE (UINT64_C(1) << 30) /* containers have 64 MB there, which data loaders need */
 #define RUN_MIN_FREE (UINT64_C(4) << 20)
-#define SHM_PART     16
+#define SHM_PART     32 /* the rows take as much memory again */
 #define RUN_PART     2
 
 static uint64_t free_bytes(const char *dir)

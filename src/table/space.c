@@ -6,16 +6,9 @@
 
 enum { FULL_PAUSE_NS = 100000000 }; /* the pause after memory ran out */
 
-uint64_t pb_rows_bound(const struct pb_arena *a)
-{
-    uint64_t bound = atomic_load(&a->bound);
-
-    return atomic_load(&a->mirror_takes_memory) ? bound / 2 : bound; /* the copy takes as much memory again */
-}
-
 uint32_t pb_slot_limit(const struct pb_arena *a)
 {
-    uint64_t bound = pb_rows_bound(a), header = atomic_load(&a->header_used);
+    uint64_t bound = atomic_load(&a->bound), header = atomic_load(&a->header_used);
     uint64_t n = bound > header ? (bound - header) / a->segment_size : 0;
 
     if (n < PB_MIN_SLOTS)

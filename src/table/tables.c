@@ -85,12 +85,14 @@ static int make_layout(struct pb_layout *l, const struct pb_file_schema *f, uint
         row += pb_type_width(columns[i].type);
         strings += columns[i].type == PB_STRING;
     }
+    l->heap_size = (uint32_t)((uint64_t)segment_size * f->heap_percent / 100 & ~UINT64_C(7));
     if (strings) {
-        uint32_t n = floor_power(segment_size / 64);
+        /* A small heap has no room for many strings: their dictionary would take more than they do. */
+        uint32_t most = segment_size / 64, fitting = l->heap_size / 8;
+        uint32_t n = floor_power(fitting > 64 && fitting < most ? fitting : most);
         l->nslots = n < 65536 ? n : 65536;
         l->max_strings = l->nslots / 2;
     }
-    l->heap_size = (uint32_t)((uint64_t)segment_size * f->heap_percent / 100 & ~UINT64_C(7));
 
     /* Each column starts at a multiple of 8, which may cost it 7 bytes. */
     uint32_t head = round_up((uint32_t)sizeof(struct pb_file_segment) + 4 * l->ncolumns, 64);

@@ -150,7 +150,6 @@ struct pb_arena {
     char *schemas; /* the schema records as they were defined: the shared ones are a copy */
     struct pb_control *control;
     struct pb_mirror *mirror; /* NULL: none */
-    _Atomic bool mirror_takes_memory;
     _Atomic(char *) extents[PB_MAX_EXTENTS];
 };
 
@@ -202,9 +201,7 @@ int pb_mirror_make(struct pb_arena *a, int dirfd, const char *name);
 /* Closes the copy's file and frees what belongs to it. */
 void pb_mirror_close(struct pb_arena *a);
 
-/* space.c: room in the shared memory. The part of the bound that is for rows: half where the copy takes
- * memory too. */
-uint64_t pb_rows_bound(const struct pb_arena *a);
+/* space.c: room in the shared memory. */
 uint32_t pb_slot_limit(const struct pb_arena *a);
 /* Finds a slot under the bound without memory; it is then the caller's (PB_SPACE_BUSY), mapped. -ENOSPC: at
  * the bound, or the disk is full. */

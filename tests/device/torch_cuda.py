@@ -117,6 +117,10 @@ def keep(count):
         kept.append(torch.empty(8 << 20, dtype=torch.uint8, device=device))
     return len(kept)
 
+def history_of_the_job():
+    trace = torch.cuda.memory._snapshot()["device_traces"][0]
+    return {"on": torch._C._cuda_isHistoryEnabled(), "entries": len(trace), "frames": any(each.get("frames") for each in trace if each["action"].startswith("free"))}
+
 def ddp(steps):
     if not dist.is_initialized():
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29677", RANK="0", WORLD_SIZE="1")
@@ -163,7 +167,72 @@ def look_at_allocations(job, losses):
     sql = "SELECT function_name, device, round(sum(allocated_bytes) / 1048576) AS mb FROM memory_allocations WHERE kind = 'tensor' AND freed IS NULL AND device LIKE '{}%' GROUP BY ALL ORDER BY mb DESC LIMIT 3"
     found = rows(job.pid, sql.format(DEVICE))
     check("tensors that are kept", found and found[0]["function_name"] == "keep" and abs(found[0]["mb"] - 8 * count) < 2 * count, found)
+    if DEVICE == "cuda":
+        look_at_history(job, losses)
     probing(job.pid, "config", "probing.memory.sampling=off")
+
+
+def cuda_rows(job):
+    return rows(job.pid, "SELECT function_name, round(sum(allocated_bytes) / 1048576) AS mb, count(*) AS n, count(freed) AS freed, min(device) AS device FROM memory_allocations "
+                         "WHERE kind = 'cuda' GROUP BY ALL ORDER BY mb DESC")
+
+
+def look_at_history(job, losses):
+    """What torch's GPU allocator has given out and is alive, by its memory history, which is on only where it is asked for."""
+    check("no memory history where none is asked for", ask(job, "torch._C._cuda_isHistoryEnabled()") is False, "")
+    probing(job.pid, "config", "probing.memory.sampling=on,cuda=history")
+    time.sleep(3)
+    told, imported = probing(job.pid, "probes"), ask(job, "'torch._inductor' in sys.modules")  # compile may have
+    check("torch._inductor is not imported for it", imported or "needs torch._inductor" in told, f"imported: {imported}")
+    ask(job, "bool(__import__('torch._inductor'))")
+    end = time.monotonic() + 15
+    while not ask(job, "torch._C._cuda_isHistoryEnabled()") and time.monotonic() < end:
+        time.sleep(0.2)
+    before, count = ask(job, "len(kept)"), ask(job, "keep(20)")
+    same, end = [], time.monotonic() + 22
+    while time.monotonic() < end:  # two looks
+        same.append(ask(job, "train(100)")["losses"] == losses)
+    check("losses beside the memory history", all(same), f"{len(same)} trainings")
+    print(f"note live blocks of the GPU's allocator: {cuda_rows(job)[:4]}")
+    found = [each for each in cuda_rows(job) if each["function_name"] == "keep"]
+    check("live blocks by the function that keeps them", found and found[0]["mb"] == 8 * (count - before) and found[0]["freed"] == 0, found)
+    ask(job, "kept.clear()")
+    stepped = [ask(job, "timed(300)")]
+    time.sleep(11)
+    found = [each for each in cuda_rows(job) if each["function_name"] == "keep"]
+    check("and when they are freed", found and found[0]["freed"] == found[0]["n"] == count - before, found)
+    probing(job.pid, "config", "probing.memory.sampling=on")
+    end = time.monotonic() + 15
+    while ask(job, "torch._C._cuda_isHistoryEnabled()") and time.monotonic() < end:
+        time.sleep(0.2)
+    check("the memory history is off afterwards", ask(job, "torch._C._cuda_isHistoryEnabled()") is False, "")
+    stepped.append(ask(job, "timed(300)"))
+    print(f"note a small step: {stepped[0]:.3f} ms with the memory history, {stepped[1]:.3f} without")
+    probing(job.pid, "config", "probing.memory.sampling=on,cuda=history")
+    time.sleep(3)
+    ask(job, "torch.cuda.memory._record_memory_history(max_entries=1000)")
+    until = time.monotonic() + 13
+    while time.monotonic() < until:
+        ask(job, "train(20)")
+    check("and it is said", "records its own memory history" in probing(job.pid, "probes"), "")
+    probing(job.pid, "config", "probing.memory.sampling=off")
+    time.sleep(1.5)
+    left = ask(job, "history_of_the_job()")
+    check("a history of the program's own is left alone", left["on"] and left["entries"] == 1000 and left["frames"], left)
+    ask(job, "torch.cuda.memory._record_memory_history(None)")
+
+
+def look_at_modules(job, losses, allocated_mb):
+    """What a module adds to the GPU's memory, and the norms of gradients, while it trains."""
+    told = rows(job.pid, "SELECT count(*) AS n, count(DISTINCT module) AS modules, max(allocated) AS mb, max(allocated_delta) AS more FROM python.torch_trace "
+                         "WHERE stage = 'forward' AND allocated IS NOT NULL")[0]
+    check("memory of modules", told["modules"] == 25 and 0.3 * allocated_mb < told["mb"] < 3 * allocated_mb + 64 and told["more"] > 0, told)
+    job.stdin.write("train(100)['losses'] + train(400)['losses'][:0]\n")
+    job.stdin.flush()
+    time.sleep(0.5)
+    norms = rows(job.pid, "SELECT count(*) AS n, count(grad_norm) AS known, min(grad_norm) AS least, max(grad_norm) AS most FROM python.tensors WHERE name IS NOT NULL AND requires_grad")[0]
+    check("losses while norms of gradients are taken", json.loads(job.stdout.readline()) == losses, "the same")
+    check("norms of gradients", norms["known"] > 0 and norms["least"] >= 0 and 0 < norms["most"] < 1e3, norms)
 
 
 def look(job):
@@ -193,6 +262,7 @@ def look(job):
         inside = rows(job.pid, "SELECT median(a.gpu_ms / b.gpu_ms) AS share FROM python.torch_gpu a JOIN (SELECT step, sum(gpu_ms) AS gpu_ms FROM python.torch_gpu "
                                "WHERE stage <> 'step' AND module IN ('Sequential', 'backward', 'optimizer') GROUP BY 1) b USING (step) WHERE a.stage = 'step'")[0]["share"]
         check("phases make up the step", inside is not None and 0.95 < inside < 1.6, inside)
+        look_at_modules(job, before["losses"], after["allocated_mb"])
         check("a graph is captured and replayed", graphs[0] and ask(job, "graph()"), "equal")
         beside = ask(job, "graph_beside()")
         check("graphs captured beside a training", len(beside) <= len(graphs[1]), f"{len(beside)} of 30 failed, without the probe {len(graphs[1])} {beside[:1]}")

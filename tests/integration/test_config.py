@@ -37,7 +37,7 @@ def test_without_a_process_the_defaults_and_this_environment_are_shown():
     assert (shown["probing.retention_days"]["value"], shown["probing.retention_days"]["unit"]) == ("30", "days")
     assert shown["probing.compression"]["value"] == "zstd" and "wrong" in shown["probing.compression"]["origin"]
     text = probe("config").stdout
-    assert all(name in text for name in SETTINGS) and "default" in text and "64MB  (default)" in text
+    assert all(name in text for name in SETTINGS) and "default" in text and "40MB  (default)" in text
     archive = config(env={"PROBING_ARCHIVE": "/data/a", "XDG_DATA_HOME": "/data/x"})["probing.archive"]
     assert (archive["value"], archive["default_value"], archive["origin"]) == ("/data/a", "/data/x/probing/archive", "environment")
     assert config(env={"PROBING_ARCHIVE": "none"})["probing.archive"]["value"] == "none"

@@ -17,3 +17,7 @@ def test_the_demo_shows_what_the_program_is_for():
     text = picture.read_text()
     assert "<svg" in text and "train" in text and str(picture) in done.stdout
     assert "the job trains on, undisturbed: step" in done.stdout
+    # It ends with the page's address for the job.
+    if (jobs.PROGRAM.parent / "probing-serve").exists():
+        pid = re.search(r"it runs as process (\d+)", done.stdout)[1]
+        assert re.search(rf"in a browser: http://127\.0\.0\.1:\d+/\?token=\w+#/activity\?target={pid}$", done.stdout.strip(), re.M), done.stdout

@@ -2,9 +2,11 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import sysconfig
+import urllib.request
 from pathlib import Path
 
 import interpreters
@@ -317,3 +319,79 @@ def test_late_code_finds_the_package_in_a_container(python):
     with roots.start("sid", python, "-c", code) as target:
         target.wait_for("ready")
         check_late(target.pid)
+
+
+SEES = """import os, time
+open("fds", "w").write(" ".join(sorted(os.listdir("/proc/self/fd"))))
+try:
+    child = os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    child = None
+assert child is None, child
+print("ready", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def holders(path):
+    """Processes that have the file open."""
+    found = set()
+    for fd in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(fd) == str(path):
+                found.add(int(fd.parts[2]))
+        except OSError:
+            pass
+    return found
+
+
+@pytest.mark.parametrize("python", [path for path in interpreters.INTERPRETERS if interpreters.version_of(path) >= (3, 8)][::3])
+def test_a_port_starts_the_service_and_leaves_no_child(python, tmp_path):
+    program, script, home = site(tmp_path, python), tmp_path / "sees.py", tmp_path / "home"
+    script.write_text(SEES)
+    home.mkdir(mode=0o700)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = {"PROBING": "1", "PROBING_PORT": str(port), "XDG_RUNTIME_DIR": str(home), "PROBING_PROGRAM": str(jobs.PROGRAM)}
+    held = os.open(script, os.O_RDONLY)
+    try:
+        with jobs.start(program, script, ready="ready", env=env, cwd=tmp_path, pass_fds=(held,)) as job:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as page:
+                assert page.status == 200
+            assert job.alive() and job.output == "ready\n", job.output
+            assert str(held) in (tmp_path / "fds").read_text().split()
+            assert holders(script) == {os.getpid(), job.pid}, "nobody outside has a descriptor of the program's"
+    finally:
+        os.close(held)
+        done = subprocess.run([jobs.PROGRAM, "serve", "--stop"], env={**os.environ, **env}, stdout=subprocess.DEVNULL)
+    assert done.returncode == 0
+
+
+HANGS = """import time, torch
+net = torch.nn.Linear(8, 8)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def wait_for_ever():
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.05)
+for _ in range(30):
+    net(torch.ones(4, 8)).sum().backward()
+    opt.step()
+    time.sleep(0.1)
+wait_for_ever()
+"""
+
+
+def test_stacks_of_a_hang_are_kept_of_a_job_that_records_from_its_start(tmp_path):
+    script = tmp_path / "hangs.py"
+    script.write_text(HANGS)
+    env = {"PROBING": "1", "PROBING_TORCH_PROFILING": "on", "PROBING_TORCH_HANG_TIMEOUT": "1", "PROBING_PROGRAM": str(jobs.PROGRAM)}
+    with jobs.start(site_of_tests(tmp_path), script, ready="ready", ready_seconds=90, env=env) as job:
+        sql = "SELECT DISTINCT function FROM python.hang_frames WHERE stepping"
+        kept = lambda: {row["function"] for row in json.loads(jobs.probe("-t", job.pid, "query", "--json", sql).stdout or "[]")}
+        jobs.wait_until(lambda: "wait_for_ever" in kept(), 60, "the stacks of the hang")
+        job.process.kill()
+        job.process.wait()
+        assert "wait_for_ever" in kept(), "they outlive the process"

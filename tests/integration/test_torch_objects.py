@@ -129,3 +129,50 @@ def test_a_loop_with_a_million_objects_goes_on_while_they_are_looked_at(tmp_path
                 raise jobs.Late("no turn of the loop for %s ms" % job.output.splitlines()[-1])
 
         longest()
+
+
+NORMS = """
+import json, sys, time
+import torch, torch.nn as nn
+torch.set_num_threads(1)
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+x = torch.ones(3, 4)
+optimizer = torch.optim.SGD(net.parameters(), lr=0)
+losses, said = set(), 0
+while "end" not in open(sys.argv[1]).read():
+    optimizer.zero_grad()
+    loss = net(x).square().sum()
+    loss.backward()
+    optimizer.step()
+    losses.add(loss.item())
+    if not said:
+        said = print(json.dumps({name: [p.grad.norm().item(), id(p)] for name, p in net.named_parameters()}), flush=True) or 1
+    time.sleep(0.002)
+print(len(losses), flush=True)
+"""
+
+
+def test_norms_of_gradients_are_taken_by_the_thread_that_steps(tmp_path):
+    script, word = tmp_path / "job.py", tmp_path / "word"
+    script.write_text(NORMS)
+    word.write_text("")
+    with jobs.start(sys.executable, script, word, ready="}\n", ready_seconds=90) as job:
+        told = json.loads(job.output)
+        assert probe(job.pid, "inject").returncode == 0
+        assert query(job, "SELECT count(grad_norm) AS n FROM python.tensors") == [{"n": 0}]
+        assert query(job, "SELECT count(*) AS n FROM probing.log WHERE message LIKE 'grad_norm%must be on'") == [{"n": 1}]
+        assert probe(job.pid, "config", "probing.torch.profiling=on").returncode == 0
+        jobs.wait_until(lambda: "of the steps" in probe(job.pid, "probes").stdout, 20, "the probe")
+        jobs.wait_until(lambda: query(job, "SELECT count(*) AS n FROM python.torch_step")[0]["n"] > 1, 20, "steps")
+        for _ in range(3):  # a step comes within 3 s, where the machine does little else
+            tensors = {row["name"]: row for row in query(job, "SELECT name, address, grad_norm FROM python.tensors WHERE name IS NOT NULL")}
+            modules = {row["name"]: row["grad_norm"] for row in query(job, "SELECT name, Grad_Norm FROM python.modules")}
+            if all(row["grad_norm"] for row in tensors.values()) and modules["0"]:
+                break
+        assert {name: [pytest.approx(row["grad_norm"], rel=1e-5), row["address"]] for name, row in tensors.items()} == told
+        assert modules == {"Sequential": None, "1": None} | {each: pytest.approx((told[each + ".weight"][0] ** 2 + told[each + ".bias"][0] ** 2) ** 0.5, rel=1e-5) for each in "02"}
+        assert query(job, "SELECT * FROM python.modules WHERE name = '0'")[0]["address"], "without the column nothing is waited for"
+        word.write_text("end")
+        jobs.wait_until(lambda: not job.alive(), 30, "its end")
+        assert job.output.endswith("}\n1\n"), job.output

@@ -96,6 +96,18 @@ def backwards():
         seen.append(SlowFunction.took)
     return {"took": seen}
 
+class Keep(nn.Module):
+    kept = []
+    def forward(self, x):
+        self.kept.append(torch.ones(2 << 20))
+        return x
+
+def keeps():
+    net = nn.Sequential(nn.Linear(8, 8), Keep()); opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    for i in range(24):
+        net(torch.randn(4, 8)).sum().backward(); opt.step()
+    Keep.kept.clear()
+
 class Slow(Dataset):
     def __len__(self):
         return 48
@@ -293,15 +305,27 @@ def test_a_loss_that_is_no_number_is_told_of_once(job):
 def test_the_time_of_a_backward_is_given_to_its_modules(job):
     said, of = run(job, "backwards")
     rows = query(job, f"SELECT step, module, parent, depth, duration_ms, self_ms FROM python.torch_trace WHERE stage = 'backward' AND depth > 0 AND {of}")
-    found = {row["module"]: row for row in rows}
-    assert set(found) == {"Net", "head", "body", "body.0", "body.1", "body.2"} and len(rows) == 6, "of one step in 16"
-    assert {row["step"] for row in rows} == {12} and found["body.1"]["parent"] == "body" and found["body.1"]["depth"] == 3
+    found = {row["module"]: row for row in rows if row["step"] == 12}
+    assert set(found) == {"Net", "head", "body", "body.0", "body.1", "body.2"} and len(rows) == 12, "of one step in 16, and of each from when that is known to be cheap"
+    assert {row["step"] for row in rows} == {12, 13} and found["body.1"]["parent"] == "body" and found["body.1"]["depth"] == 3
     slow = said["took"][13]  # the first step's beginning was not seen
     assert slow <= found["body.1"]["self_ms"] < slow + 10
     assert found["body"]["self_ms"] == 0 and found["body"]["duration_ms"] == pytest.approx(sum(found[name]["duration_ms"] for name in ("body.0", "body.1", "body.2")))
     assert found["Net"]["self_ms"] > 0, "the product is its own"
     phase = query(job, f"SELECT duration_ms FROM python.torch_trace WHERE stage = 'backward' AND depth = 0 AND step = 12 AND {of}")[0]["duration_ms"]
     assert found["Net"]["duration_ms"] < phase
+
+
+def test_memory_is_told_of_the_module_that_takes_it(job):
+    _, of = run(job, "keeps")
+    found = query(job, f"SELECT module, stage, step, host_mb, host_delta_mb, allocated FROM python.torch_trace WHERE host_delta_mb IS NOT NULL AND {of} ORDER BY timestamp")
+    assert [(row["module"], row["stage"]) for row in found] == [("Sequential", "forward"), ("0", "forward"), ("1", "forward"), ("backward", "backward"), ("SGD", "optimizer")]
+    assert {row["step"] for row in found} == {20} and all(row["host_mb"] > 100 and row["allocated"] is None for row in found)
+    assert 7 < found[2]["host_delta_mb"] < 20 and 7 < found[0]["host_delta_mb"] < 20 and abs(found[1]["host_delta_mb"]) < 4
+    assert query(job, f"SELECT step, count(*) AS n FROM python.torch_trace WHERE step = 20 AND (stage = 'forward' OR depth = 0) AND stage <> 'step' AND {of} GROUP BY 1") == [{"step": 20, "n": 5}]
+    whole = query(job, f"SELECT count(*) AS n, min(host_mb) AS host_mb, bool_and(abs(t.duration_ms - s.duration_ms) < 1e-3 AND t.self_ms < t.duration_ms) AS same "
+                       f"FROM python.torch_trace t JOIN python.torch_step s USING (step, timestamp) WHERE stage = 'step' AND t.{of}")[0]
+    assert whole["n"] == 23 and whole["same"] and whole["host_mb"] > 100
 
 
 def test_promised_queries_and_other_names_give_what_the_program_measured(job):
@@ -321,6 +345,9 @@ def test_promised_queries_and_other_names_give_what_the_program_measured(job):
     assert shown[0]["ms"] == pytest.approx(said["ms"], rel=0.25)  # on a machine that does other things; else 0.05
     assert query(job, f"SELECT kind, stage, count(*) AS n FROM profiling_data WHERE {of} AND kind = 'phase' GROUP BY ALL ORDER BY 2") == [
         {"kind": "phase", "stage": "backward", "n": 15}, {"kind": "phase", "stage": "optimizer", "n": 15}]
+    assert query(job, f"SELECT epoch, count(*) AS n FROM python.torch_trace WHERE module = 'Sequential' AND stage = 'forward' AND timestamp >= "
+                      f"(SELECT min(timestamp) FROM python.torch_step WHERE {of}) GROUP BY 1 ORDER BY 1") == [
+        {"epoch": 0, "n": 4}, {"epoch": 1, "n": 5}, {"epoch": 2, "n": 5}]
     values = query(job, f"SELECT micro_step, func, name, value FROM python.variables WHERE {of} ORDER BY micro_step")
     assert [(row["micro_step"], row["func"], row["name"]) for row in values] == [(n, "logs", "loss") for n in range(14)]
     assert [float(row["value"]) for row in values] == pytest.approx(losses[1:])

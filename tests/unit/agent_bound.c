@@ -97,7 +97,7 @@ static void the_bound_holds_and_a_lower_one_gives_memory_back(void **state)
 
     fill(48 * MB, 32 * MB);
     uint64_t before = rows_held();
-    assert_true(pb_arena_used(agent.arena) > 24 * MB); /* with the copy, where /tmp is memory too */
+    assert_true(pb_arena_used(agent.arena) > 24 * MB);
 
     set_bound("4MB");
     assert_true(pb_arena_used(agent.arena) <= 4 * MB);

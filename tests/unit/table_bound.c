@@ -408,7 +408,7 @@ static void the_place_is_chosen_by_what_is_free(void **state)
         assert_int_equal(mount("tmpfs", dir, "tmpfs", 0, "size=2g"), 0);
         pb_arena_place(dir, NULL, UINT64_C(1) << 30, &place);
         assert_int_equal(place.kind, PB_PLACE_SHM);
-        assert_int_equal(place.bound, 128 << 20);
+        assert_int_equal(place.bound, 64 << 20);
         umount(dir);
     }
     rmdir(dir);

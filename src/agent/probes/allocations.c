@@ -31,15 +31,17 @@
 #define MOST_ALIVE  12000 /* samples that are followed, the same */
 #define TRIED       977   /* bytes */
 #define SETTING     "interval="
+#define HISTORY     "cuda=history"
 
 static uint32_t wanted; /* the resident thread's word */
 static uint32_t due;    /* there is something to do besides tensors */
 static uint32_t put_in; /* with the GIL */
 static uint64_t mean_wanted = MEAN, mean_set = MEAN;
+static int history_set; /* whether torch's memory history is asked for */
 static int switched = -1;
 static uint64_t samples_before;
 static int64_t left_before;
-static char trouble[160], tensor_trouble[160];
+static char trouble[160], tensor_trouble[160], cuda_trouble[160];
 
 /* --- our functions ---------------------------------------------------------------------------------- */
 
@@ -221,6 +223,7 @@ static void put_in_or_take_out(const struct pb_python *py)
     if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST)) {
         if (!put_in)
             return;
+        pb_alloc_cuda_end(py);
         pb_alloc_tensors_take(py);
         take_domain(py, PB_PY_MEMORY_MEM, &mem, mem_malloc);
         take_domain(py, PB_PY_MEMORY_OBJECT, &object, object_malloc);
@@ -238,6 +241,8 @@ static void put_in_or_take_out(const struct pb_python *py)
     if (__atomic_load_n(&pb_allocations.left, __ATOMIC_RELAXED) > PB_ALLOC_IDLE / 2)
         __atomic_store_n(&pb_allocations.left, 0, __ATOMIC_RELAXED); /* a word that was lost */
     pb_alloc_tensors_put(py, tensor_trouble, sizeof(tensor_trouble));
+    if (pb_alloc_tensors_are_in())
+        pb_alloc_cuda_look(py, cuda_trouble, sizeof(cuda_trouble));
 }
 
 static int are_left_in(void)
@@ -280,10 +285,13 @@ static int configure(const struct pb_settings *settings, const char *changed)
     if (interval)
         pb_probe_size(interval + 1, "interval", LEAST_MEAN, MOST_MEAN, &mean, why, sizeof(why));
     mean_set = mean;
+    history_set = strstr(text, "," HISTORY) != NULL;
     switched = pb_settings_switched(settings, PB_SET_MEMORY_SAMPLING);
     if (changed && strcmp(changed, pb_setting_info[PB_SET_MEMORY_SAMPLING].name) == 0) {
-        if (switched == 1)
-            __atomic_store_n(&pb_allocations.mean, mean, __ATOMIC_RELAXED); /* where it is on already */
+        if (switched == 1) { /* where it is on already */
+            __atomic_store_n(&pb_allocations.mean, mean, __ATOMIC_RELAXED);
+            pb_alloc_cuda_want(history_set);
+        }
         return switched;
     }
     return switched != before ? switched : -1;
@@ -294,13 +302,14 @@ static int start(struct pb_arena *arena, const char *settings, char *why, size_t
     uint64_t mean = mean_set;
     (void)arena; /* its table is made with the first row */
 
-    int r = pb_probe_check(settings, "interval", why, why_size);
+    int r = pb_probe_check(settings, "interval cuda", why, why_size);
     if (r == 0)
         r = pb_probe_size(settings, "interval", LEAST_MEAN, MOST_MEAN, &mean, why, why_size);
     if (r < 0)
         return r;
     __atomic_store_n(&mean_wanted, mean, __ATOMIC_RELAXED);
-    trouble[0] = tensor_trouble[0] = '\0';
+    pb_alloc_cuda_want(history_set || strstr(settings, HISTORY));
+    trouble[0] = tensor_trouble[0] = cuda_trouble[0] = '\0';
     samples_before = 0;
     __atomic_store_n(&due, 1, __ATOMIC_SEQ_CST);
     __atomic_store_n(&wanted, 1, __ATOMIC_SEQ_CST);
@@ -343,6 +352,8 @@ static uint64_t tick(uint64_t now)
     /* Nothing was allocated: the program waits, or our functions are called no more. */
     if ((!on && !trouble[0]) || (on && (left == left_before || left > PB_ALLOC_IDLE / 2)))
         __atomic_store_n(&due, 1, __ATOMIC_SEQ_CST);
+    if (on && pb_alloc_tensors_are_in() && pb_alloc_cuda_is_due())
+        __atomic_store_n(&due, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&due, __ATOMIC_SEQ_CST) || (on && !pb_alloc_tensors_are_in()))
         pb_gil_work_start(&work);
     left_before = left;
@@ -354,6 +365,7 @@ static void forget(void)
     wanted = 0;
     pb_gil_work_forget(&work);
     pb_alloc_tensors_forget();
+    pb_alloc_cuda_forget();
     __atomic_store_n(&pb_allocations.enabled, 0, __ATOMIC_SEQ_CST);
 }
 
@@ -364,11 +376,11 @@ static void describe(char *ret, size_t size)
     else if (!__atomic_load_n(&pb_allocations.enabled, __ATOMIC_ACQUIRE))
         snprintf(ret, size, "waits for the GIL");
     else
-        snprintf(ret, size, "one in %llu KB; %llu samples, %u alive%s%s",
+        snprintf(ret, size, "one in %llu KB; %llu samples, %u alive%s%s%s%s",
                  (unsigned long long)(__atomic_load_n(&pb_allocations.mean, __ATOMIC_RELAXED) >> 10),
                  (unsigned long long)__atomic_load_n(&pb_allocations.samples, __ATOMIC_RELAXED),
                  __atomic_load_n(&pb_allocations.alive, __ATOMIC_RELAXED), tensor_trouble[0] ? "; " : "",
-                 tensor_trouble);
+                 tensor_trouble, cuda_trouble[0] ? "; " : "", cuda_trouble);
 }
 
 const struct pb_probe pb_probe_memory_allocations = {

@@ -3,6 +3,7 @@
  *   allocations.c         the probe: start, stop, and our functions in Python's allocator
  *   allocations_sample.c  which allocations are recorded, their rows, and which of them are still alive
  *   allocations_tensor.c  tensors of torch, whose memory is not Python's
+ *   allocations_cuda.c    memory of GPUs, out of torch's memory history
  *
  * The GIL of the main interpreter is the lock of everything here. Python's allocator is called by others too,
  * in spite of its rules or in interpreters with a GIL of their own: they get as far as `left` and the filter,
@@ -58,14 +59,23 @@ int pb_alloc_place(const struct pb_python *py, struct pb_alloc_place *ret);
 void pb_alloc_place_release(const struct pb_python *py, struct pb_alloc_place *place);
 /* How many bytes a sample of that size stands for; 0: it is none. *left as above. */
 uint64_t pb_alloc_choose(int64_t *left, uint64_t size);
+/* A place that was told in words; NULL: not known. */
+struct pb_alloc_texts {
+    const char *function, *file, *caller; /* caller: a file */
+    int line, caller_line;
+};
 struct pb_alloc_row {
     const char *kind, *device; /* device NULL: none */
     uint64_t bytes, weight;
-    int64_t when;      /* pb_clock_mono */
-    const void *block; /* whose end is its end; counted in the filter from here on */
+    int64_t when;                       /* pb_clock_mono */
+    const void *block;                  /* whose end is its end; counted in the filter from here on */
+    const struct pb_alloc_texts *texts; /* instead of a place */
 };
+/* place NULL: another thread's, as `texts` has it. */
 void pb_alloc_write(const struct pb_python *py, const struct pb_alloc_place *place,
                     const struct pb_alloc_row *what);
+/* Whether the file is Python's own, or of an installed package. */
+int pb_alloc_is_library(const char *file);
 void pb_alloc_filter_add(const void *block);
 void pb_alloc_filter_remove(const void *block);
 
@@ -78,3 +88,11 @@ int pb_alloc_is_torch_loaded(void); /* a thread of ours, without the GIL */
 /* The end of a block, whoever tells of it: any thread, with or without the GIL. */
 void pb_alloc_tensors_freed(const void *block);
 void pb_alloc_tensors_forget(void); /* in a child of fork */
+
+/* allocations_cuda.c: look, end and forget with the GIL. why: as above, "" while rows come. end: when the
+ * probe is off; forget: in a child of fork. */
+void pb_alloc_cuda_want(int yes); /* any thread */
+int pb_alloc_cuda_is_due(void);   /* any thread */
+void pb_alloc_cuda_look(const struct pb_python *py, char *why, size_t why_size);
+void pb_alloc_cuda_end(const struct pb_python *py);
+void pb_alloc_cuda_forget(void);

@@ -65,9 +65,9 @@ static const struct pb_column columns[COLUMNS] = {
     [FILE_NAME] = {"file", PB_STRING, 0, NULL, "of the function"},
     [LINE] = {"lineno", PB_I32, 0, NULL, "line that allocated"},
     [CALLER] = {"caller", PB_STRING, 0, NULL, "file:line of the program's own code"},
-    [KIND] = {"kind", PB_STRING, 0, NULL, "python or tensor"},
+    [KIND] = {"kind", PB_STRING, 0, NULL, "python, tensor, or cuda: of torch's GPU allocator"},
     [BYTES] = {"bytes", PB_I64, 0, "bytes", "of the block itself"},
-    [DEVICE] = {"device", PB_STRING, 0, NULL, "of a tensor"},
+    [DEVICE] = {"device", PB_STRING, 0, NULL, "of a tensor, or the GPU"},
     [THREAD] = {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
     [FOLLOWED] = {"followed", PB_BOOL, 0, NULL, "whether freed will be told"},
     [FREED] = {"freed", PB_TIMESTAMP, PB_COL_LATE, NULL, "when it was freed, UTC; NULL: it is alive"},
@@ -141,6 +141,11 @@ static int is_library(const struct pb_python *py, pb_pyobject *code)
         judged[at].code = code;
     }
     return judged[at].is_library;
+}
+
+int pb_alloc_is_library(const char *file)
+{
+    return pb_frames_is_library(file, library);
 }
 
 int pb_alloc_place(const struct pb_python *py, struct pb_alloc_place *ret)
@@ -231,9 +236,27 @@ void pb_alloc_filter_remove(const void *block)
 
 /* --- rows ------------------------------------------------------------------------------------------- */
 
-static void set_place(const struct pb_python *py, struct pb_row *row, const struct pb_alloc_place *place)
+static void set_caller(struct pb_row *row, const char *file, int line)
 {
     char text[600];
+    int n = snprintf(text, sizeof(text), "%.560s:%d", file, line);
+
+    pb_set_string(row, CALLER, text, (size_t)n);
+}
+
+static void set_texts(struct pb_row *row, const struct pb_alloc_texts *texts)
+{
+    if (texts->function) {
+        pb_set_string(row, FUNCTION_NAME, texts->function, strlen(texts->function));
+        pb_set_string(row, FILE_NAME, texts->file, strlen(texts->file));
+        pb_set_i32(row, LINE, texts->line);
+    }
+    if (texts->caller)
+        set_caller(row, texts->caller, texts->caller_line);
+}
+
+static void set_place(const struct pb_python *py, struct pb_row *row, const struct pb_alloc_place *place)
+{
     size_t length;
 
     if (place->code) {
@@ -245,9 +268,7 @@ static void set_place(const struct pb_python *py, struct pb_row *row, const stru
     }
     if (place->caller) {
         const char *file = pb_here_text(py, place->caller, PB_HERE_FILE, &length);
-        int n = snprintf(text, sizeof(text), "%.560s:%d", file,
-                         pb_here_line(py, place->caller, place->caller_at));
-        pb_set_string(row, CALLER, text, (size_t)n);
+        set_caller(row, file, pb_here_line(py, place->caller, place->caller_at));
     }
 }
 
@@ -259,7 +280,7 @@ void pb_alloc_write(const struct pb_python *py, const struct pb_alloc_place *pla
 
     /* Encoded first, where that is needed at all: it allocates, which must not be while a row is open. */
     size_t length;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; place && i < 2; i++) {
         pb_pyobject *code = i ? place->caller : place->code;
         for (int which = PB_HERE_NAME; code && which <= PB_HERE_FILE; which++)
             pb_here_text(py, code, which, &length);
@@ -273,13 +294,17 @@ void pb_alloc_write(const struct pb_python *py, const struct pb_alloc_place *pla
     }
     int follows = what->block && pb_allocations.alive < MOST_ALIVE;
     pb_set_timestamp(&row, TIMESTAMP, what->when);
-    set_place(py, &row, place);
+    if (place) {
+        set_place(py, &row, place);
+        pb_set_i32(&row, THREAD, pb_thread_id());
+    } else if (what->texts) {
+        set_texts(&row, what->texts);
+    }
     pb_set_i64(&row, ALLOCATED_BYTES, (int64_t)what->weight);
     pb_set_i64(&row, BYTES, (int64_t)what->bytes);
     pb_set_string(&row, KIND, what->kind, strlen(what->kind));
     if (what->device)
         pb_set_string(&row, DEVICE, what->device, strlen(what->device));
-    pb_set_i32(&row, THREAD, pb_thread_id());
     pb_set_bool(&row, FOLLOWED, follows);
     struct pb_row_ref ref = pb_row_ref(&row);
     pb_recorder_end_row(&row, inside);

@@ -10,6 +10,7 @@
  *   torch_backward.c  backward by module
  *   torch_track.c  expressions that are looked at when a step ends
  *   torch_gpu.c    GPU time of modules and phases
+ *   torch_memory.c memory before and after modules and phases
  *   torch_shape.c  shapes of what modules are called with
  *   torch_loader.c data loaders: their workers, and how many batches are ready
  *   torch_rows.c   the tables
@@ -58,6 +59,7 @@ struct pb_torch {
     uint32_t modules; /* whether calls of modules make rows in this step */
     uint32_t shapes;  /* whether those have shapes in this step */
     uint32_t gpu;     /* enum pb_torch_gpu: of what the GPU time is taken in this step */
+    uint32_t memory;  /* whether memory is read around each call of this step */
     uint32_t exact;   /* whether the backward of each is timed in this step */
     uint32_t thin;    /* rows in every Nth step, for the budget */
     double rate;      /* share of steps in which modules make rows */
@@ -135,7 +137,18 @@ struct pb_torch_step_row {
     int sampled;
     int skipped; /* a gradient scaler skipped the optimizer's step */
 };
-void pb_torch_write_call(uint32_t place, int64_t begun, int64_t took, int64_t own);
+struct pb_torch_call_row {
+    uint32_t place;
+    int64_t begun, took, own; /* ns; own: outside of other modules */
+};
+void pb_torch_write_call(const struct pb_torch_call_row *call);
+/* own as a share of took. Valid for calls of up to 78 hours. */
+static inline uint16_t pb_torch_own_share(const struct pb_torch_call_row *call)
+{
+    uint64_t took = (uint64_t)call->took;
+
+    return took ? (uint16_t)(((uint64_t)call->own * UINT16_MAX + took / 2) / took) : UINT16_MAX;
+}
 void pb_torch_write_step(const struct pb_torch_step_row *step);
 
 /* torch_comm.c: with the GIL; put may be called repeatedly. forget: in a child of fork. */
@@ -159,11 +172,16 @@ void pb_torch_track_forget(void); /* in a child of fork */
  * counted: 1 it ended a step, 0 not, -1 nothing is recorded. -1: an exception of the program, such as
  * Ctrl-C. */
 int pb_torch_at_step(const struct pb_python *py, int counted);
+/* After each step of an optimizer that is recorded: calls what torch_each_optimizer() has set. -1: as above.
+ */
+int pb_torch_each_optimizer(const struct pb_python *py, pb_pyobject *optimizer, int counted);
 void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int64_t step, int64_t samples,
                          int64_t took);
 
 /* torch_gpu.c: with the GIL. forget: in a child of fork. begin returns a new reference, NULL if there is no
- * GPU to time; end takes it over. begin, end and collect may run torch code. */
+ * GPU to time; end takes it over. begin, end and collect may run torch code. is_in_use: whether the program
+ * uses CUDA by now; imports nothing. */
+int pb_torch_gpu_is_in_use(const struct pb_python *py);
 void pb_torch_gpu_put(const struct pb_python *py);
 void pb_torch_gpu_take(const struct pb_python *py);
 void pb_torch_gpu_forget(void);
@@ -172,6 +190,20 @@ pb_pyobject *pb_torch_gpu_begin(const struct pb_python *py);
 void pb_torch_gpu_end(const struct pb_python *py, pb_pyobject *event, const char *stage, const char *name,
                       size_t length, int64_t begun);
 void pb_torch_gpu_collect(const struct pb_python *py);
+/* Bytes of torch's allocator on the current GPU: allocated, reserved, and the most of both so far. Unchanged
+ * where no GPU is in use. */
+void pb_torch_gpu_memory(const struct pb_python *py, int64_t ret[4]);
+
+/* torch_memory.c: both may run torch code, so never where an exception is set. */
+struct pb_torch_memory {
+    int64_t host, gpu[4]; /* bytes; -1: not known. gpu as in pb_torch_gpu_memory */
+};
+int pb_torch_memory_wants(int64_t step);
+/* 0: too many in this step. */
+int pb_torch_memory_read(const struct pb_python *py, struct pb_torch_memory *ret);
+/* Instead of pb_torch_write_call: the end of what began with these values. */
+void pb_torch_memory_write(const struct pb_python *py, const struct pb_torch_call_row *call,
+                           const struct pb_torch_memory *before);
 
 /* torch_observe.c. Marks come from any thread, without the GIL. A C++ function that returns a std::unique_ptr
  * does so through a pointer that is its first argument, and returns that pointer. */

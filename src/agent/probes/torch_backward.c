@@ -1,4 +1,5 @@
-/* torch_backward: attributes the time of a backward to modules, in one step of 16.
+/* torch_backward: attributes the time of a backward to modules, in each step where that is cheap, else in one
+ * step of 2, 4, 8 or 16.
  *
  * autograd numbers its nodes in the order of the forward pass, by a counter of the thread. Its values at the
  * begin and at the end of a module's call tell which nodes are the module's, also for modules without
@@ -14,7 +15,10 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#define BACKWARD_EVERY 16
+#define BACKWARD_EVERY 16 /* at most; a power of two */
+#define BACKWARD_AT    12
+#define NODE_NS        500  /* that observing a node takes, about */
+#define CHEAP          2000 /* the part of a step that it may take */
 #define SPANS          2048
 #define NODES          8192
 #define LOOK_BACK      64 /* nodes that are open at the same time, at most */
@@ -38,6 +42,7 @@ static struct node {
 } nodes[NODES];
 static uint64_t seen_words[LOOKED_AT][WORDS];
 static uint32_t nspans, nnodes, lost_spans;
+static uint32_t every = BACKWARD_EVERY;
 static uint32_t collecting;  /* marks are recorded */
 static int number_word = -1; /* which of WORDS has the number; -1: not known yet, -2: none */
 static uint64_t observer;
@@ -45,7 +50,10 @@ static uint64_t (*peek_number)(void);
 
 int pb_torch_backward_wants(int64_t step)
 {
-    return peek_number && number_word != -2 && step % BACKWARD_EVERY == BACKWARD_EVERY * 3 / 4;
+    if (step == 0)
+        every = BACKWARD_EVERY;
+    /* The steps of a larger number are among those of a smaller: ranks that differ have these in common. */
+    return peek_number && number_word != -2 && step % every == BACKWARD_AT % every;
 }
 
 uint64_t pb_torch_backward_number(void)
@@ -198,8 +206,19 @@ static void write_spans(void)
             first[depth] = s->begun;
         uint32_t place = pb_torch_place(PB_TORCH_BACKWARD, s->name, s->parent, s->tid, s->depth, 0);
         if (place)
-            pb_torch_write_call(place, s->begun, took, s->own);
+            pb_torch_write_call(
+                &(struct pb_torch_call_row){.place = place, .begun = s->begun, .took = took, .own = s->own});
     }
+}
+
+/* Hooks on parameters would mark every step for less, but take the GIL in autograd's threads. */
+static void choose_steps(uint32_t n)
+{
+    int64_t cost = (int64_t)n * NODE_NS, usual = pb_torch.usual;
+
+    every = BACKWARD_EVERY;
+    while (every > 1 && cost * CHEAP < usual * (every / 2))
+        every /= 2;
 }
 
 void pb_torch_backward_end(void)
@@ -209,6 +228,7 @@ void pb_torch_backward_end(void)
     if (!__atomic_load_n(&collecting, __ATOMIC_ACQUIRE))
         return;
     pb_torch_backward_cancel();
+    choose_steps(n);
     n = n < NODES ? n : NODES;
     if (number_word == -1 && n >= 4 && nspans) {
         find_word(n);

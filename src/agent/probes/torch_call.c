@@ -82,6 +82,8 @@ struct call {
     int64_t before;     /* when our own code began; 0: its cost is not measured */
     uint64_t number;    /* of autograd's next node, if the backward of this step is measured */
     pb_pyobject *event; /* in the GPU's stream; NULL: none */
+    int has_memory;
+    struct pb_torch_memory memory; /* before the call */
 };
 
 /* Whether the call is inside of one that began before the probe was on: its rows would show a model that does
@@ -134,7 +136,8 @@ static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *arg
     }
     uint32_t place = 0;
     c->thread = t;
-    c->before = pb_torch_cost_due() && !pb_torch.shapes && !pb_torch.gpu ? pb_clock_mono() : 0;
+    c->before =
+        pb_torch_cost_due() && !pb_torch.shapes && !pb_torch.gpu && !pb_torch.memory ? pb_clock_mono() : 0;
     if ((depth == 0 || pb_torch.shapes) &&
         !look_at_arguments(c, depth == 0, args, keywords, shapes, sizeof(shapes), &length))
         return 0;
@@ -153,6 +156,11 @@ static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *arg
         if (pb_torch_run() != c->run)
             return 0;
     }
+    if (__builtin_expect(pb_torch.memory && place, 0)) {
+        c->has_memory = pb_torch_memory_read(pb_python_here(), &c->memory);
+        if (pb_torch_run() != c->run)
+            return 0;
+    }
     t->levels[depth] = (struct level){.frame = frame, .place = place};
     t->depth = depth + 1;
     c->depth = depth;
@@ -163,7 +171,7 @@ static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *arg
     return 1;
 }
 
-static inline void end_call(const struct call *c)
+static inline void end_call(const struct call *c, int ended)
 {
     struct calls *t = c->thread;
     int64_t now = pb_clock_mono(), took = now - c->begun;
@@ -178,8 +186,17 @@ static inline void end_call(const struct call *c)
         t->levels[c->depth - 1].inside += took;
     if (c->number != UINT64_MAX && pb_torch.exact && pb_torch_is_stepping(t->tid))
         pb_torch_backward_span(c->place, c->number, t->tid);
+    const struct pb_torch_call_row row = {
+        .place = c->place, .begun = c->begun, .took = took, .own = own > 0 ? own : 0};
+    if (__builtin_expect(c->has_memory, 0) && ended) { /* where the module raised, no code may run */
+        int32_t tid = t->tid;
+        pb_torch_memory_write(pb_python_here(), &row, &c->memory);
+        if (pb_torch_run() == c->run && c->depth == 0)
+            pb_torch_forward_ended(tid, c->begun, now);
+        return;
+    }
     if (c->place)
-        pb_torch_write_call(c->place, c->begun, took, own > 0 ? own : 0);
+        pb_torch_write_call(&row);
     if (c->before && c->place)
         pb_torch_cost_of_call(c->begun - c->before + pb_clock_mono() - now);
     if (c->depth == 0)
@@ -211,11 +228,12 @@ pb_pyobject *pb_torch_call_module(pb_pyobject *self, pb_pyobject *args, pb_pyobj
 
     c.run = pb_torch_run();
     c.event = NULL;
+    c.has_memory = 0;
     int seen = c.run && begin_call(&c, self, args, keywords, (uintptr_t)__builtin_frame_address(0));
     pb_pyobject *result = original(self, args, keywords);
     if (c.event)
         end_on_gpu(&c, result != NULL && seen);
     if (seen)
-        end_call(&c);
+        end_call(&c, result != NULL);
     return result;
 }

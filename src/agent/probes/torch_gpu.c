@@ -79,7 +79,7 @@ static int find_exchange(const struct pb_python *py)
     return found != NULL;
 }
 
-static int is_in_use(const struct pb_python *py)
+int pb_torch_gpu_is_in_use(const struct pb_python *py)
 {
     pb_pyobject *cuda = py->dict_get(py->modules_dict(), "torch.cuda");
     pb_pyobject *word = cuda ? py->get_attr(cuda, "_initialized") : NULL;
@@ -93,7 +93,7 @@ static int is_in_use(const struct pb_python *py)
 
 void pb_torch_gpu_put(const struct pb_python *py)
 {
-    if (!part && is_in_use(py) && find_exchange(py))
+    if (!part && pb_torch_gpu_is_in_use(py) && find_exchange(py))
         part = pb_torch_load_part(py, "_gpu");
 }
 
@@ -188,6 +188,20 @@ void pb_torch_gpu_collect(const struct pb_python *py)
 
     if (done)
         py->decref(done);
+}
+
+void pb_torch_gpu_memory(const struct pb_python *py, int64_t ret[4])
+{
+    pb_pyobject *none[5] = {NULL};
+    pb_pyobject *told = part ? call_part(py, "memory", none) : NULL;
+
+    for (int i = 0; told && told != py->none && i < 4; i++) {
+        pb_pyobject *each = py->tuple_get(told, i);
+        ret[i] = each ? py->int64_as(each) : -1;
+    }
+    if (told)
+        py->decref(told);
+    py->err_clear();
 }
 
 /* gpu_row(stage, module, step, begun, device, gpu_ms, host_ms, allocated, reserved, most): the last three are

@@ -71,15 +71,9 @@ static struct pb_table *calls_table(struct pb_arena *arena)
     return pb_recorder_table(arena, &spec, &calls);
 }
 
-/* Valid for calls of up to 78 hours. */
-static uint16_t own_share(int64_t own, int64_t took)
+void pb_torch_write_call(const struct pb_torch_call_row *call)
 {
-    return (uint16_t)(((uint64_t)own * UINT16_MAX + (uint64_t)took / 2) / (uint64_t)took);
-}
-
-void pb_torch_write_call(uint32_t place, int64_t begun, int64_t took, int64_t own)
-{
-    struct pb_torch_place *p = pb_torch_place_at(place);
+    struct pb_torch_place *p = pb_torch_place_at(call->place);
     struct pb_row row;
     uint32_t inside;
     size_t length;
@@ -94,10 +88,10 @@ void pb_torch_write_call(uint32_t place, int64_t begun, int64_t took, int64_t ow
             p->generation = pb_recorder_generation();
         }
         const char *text = pb_torch_text(p->text, &length);
-        pb_set_timestamp(&row, CALL_TIMESTAMP, begun);
+        pb_set_timestamp(&row, CALL_TIMESTAMP, call->begun);
         pb_set_string_again(&row, CALL_PLACE, text, length, &p->stored);
-        pb_set_f32(&row, CALL_TOOK, (float)((double)took / 1e6));
-        pb_set_u16(&row, CALL_OWN, took > 0 ? own_share(own, took) : UINT16_MAX);
+        pb_set_f32(&row, CALL_TOOK, (float)((double)call->took / 1e6));
+        pb_set_u16(&row, CALL_OWN, pb_torch_own_share(call));
         pb_row_commit(&row);
         pb_torch.calls++;
     }

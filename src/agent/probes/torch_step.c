@@ -31,6 +31,8 @@ static struct {
     uint64_t calls; /* rows of modules before this step */
     /* The optimizer that is in its step, in the thread that steps. */
     int64_t optimizer_begun, optimizer_inside;
+    int has_memory;
+    struct pb_torch_memory memory;             /* before the step of the optimizer */
     pb_pyobject *optimizer_event, *step_event; /* in the GPU's stream, where they began; NULL: none */
     /* Of the present outermost call: they count once it was part of a training, or of an inference. */
     int64_t samples, tokens;
@@ -80,6 +82,7 @@ static void begin_step(int64_t now, int64_t step)
     pb_torch.step = step;
     pb_torch.modules = (uint32_t)s.now.sampled;
     pb_torch.shapes = s.now.sampled && step % SHAPES_EVERY == 0;
+    pb_torch.memory = s.now.sampled && pb_torch_memory_wants(step);
     pb_torch.gpu = s.now.sampled ? pb_torch_gpu_wants(step) : PB_TORCH_GPU_NOTHING;
     pb_torch.exact = s.now.sampled && s.training && step >= s.alone_from && pb_torch_backward_wants(step);
     if (pb_torch.exact)
@@ -132,7 +135,7 @@ void pb_torch_steps_reset(int64_t now)
             py->decref(events[i]);
     pb_torch.step = 0;
     pb_torch.usual = pb_torch.alive = 0;
-    pb_torch.in_phase = pb_torch.shapes = pb_torch.gpu = pb_torch.exact = 0;
+    pb_torch.in_phase = pb_torch.shapes = pb_torch.memory = pb_torch.gpu = pb_torch.exact = 0;
     pb_torch.modules = 1; /* until the first boundary: it is not known yet whose calls they are */
 }
 
@@ -146,12 +149,17 @@ static void end_on_gpu(const struct pb_python *py, pb_pyobject **event, const ch
         pb_torch_gpu_end(py, taken, stage, stage, strlen(stage), begun);
 }
 
-static void write_phase(enum pb_torch_stage stage, uint32_t name, int32_t tid, int64_t begun, int64_t took)
+/* before: its memory, where that is read; NULL: not. That may run torch code. */
+static void write_phase(enum pb_torch_stage stage, uint32_t name, const struct pb_torch_memory *before,
+                        int64_t begun, int64_t took)
 {
-    uint32_t place = pb_torch.modules && name ? pb_torch_place(stage, name, 0, tid, 0, 0) : 0;
+    uint32_t place = pb_torch.modules && name ? pb_torch_place(stage, name, 0, pb_thread_id(), 0, 0) : 0;
+    const struct pb_torch_call_row row = {.place = place, .begun = begun, .took = took, .own = took};
 
-    if (place)
-        pb_torch_write_call(place, begun, took, took);
+    if (place && before)
+        pb_torch_memory_write(pb_python_here(), &row, before);
+    else if (place)
+        pb_torch_write_call(&row);
 }
 
 void pb_torch_forward_begins(const struct pb_python *py, int32_t tid, pb_pyobject *args,
@@ -213,6 +221,7 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
 {
     uint32_t run = pb_torch_run();
     int64_t begun = run ? pb_clock_mono() : 0;
+    struct pb_torch_memory memory;
 
     if (run && is_ours(pb_thread_id()))
         mark(PB_TORCH_BACKWARD, begun);
@@ -220,6 +229,8 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
         leave_backward_out();
     pb_pyobject *event =
         run && pb_torch.gpu == PB_TORCH_GPU_PHASES ? pb_torch_gpu_begin(pb_python_here()) : NULL;
+    int has_memory = run && pb_torch.memory && pb_torch_memory_read(pb_python_here(), &memory);
+    begun = has_memory ? pb_clock_mono() : begun;
     pb_pyobject *result = pb_torch.original_backward(self, args, keywords);
     if (event && result && run == pb_torch_run())
         end_on_gpu(pb_python_here(), &event, "backward", begun);
@@ -238,7 +249,8 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
         if (s.optimizer_begun)
             s.optimizer_inside += took;
     }
-    write_phase(PB_TORCH_BACKWARD, pb_torch_name_of_text("backward"), tid, begun, took);
+    write_phase(PB_TORCH_BACKWARD, pb_torch_name_of_text("backward"), has_memory && result ? &memory : NULL,
+                begun, took);
     return result;
 }
 
@@ -296,6 +308,14 @@ static pb_pyobject *before_step(pb_pyobject *self, pb_pyobject *args)
         s.scaled |= pb_torch_called_by(pb_python_here(), "_maybe_opt_step", 4);
     }
     if (pb_torch_run() && is_ours(pb_thread_id())) {
+        struct pb_torch_memory memory;
+        uint32_t at = pb_torch_run();
+        int read = pb_torch.memory && pb_torch_memory_read(pb_python_here(), &memory);
+        if (pb_torch_run() != at)
+            return give_none();
+        s.has_memory = read;
+        if (read)
+            s.memory = memory;
         s.optimizer_begun = pb_clock_mono();
         s.optimizer_inside = 0;
         mark(PB_TORCH_OPTIMIZER, s.optimizer_begun);
@@ -362,9 +382,14 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
         return give_none();
     if (is_ours(tid) && s.optimizer_begun) {
         s.now.optimizer += now - s.optimizer_begun - s.optimizer_inside;
-        write_phase(PB_TORCH_OPTIMIZER, pb_torch_name_of_class(py, optimizer), tid, s.optimizer_begun,
-                    now - s.optimizer_begun);
-        s.optimizer_begun = 0;
+        const struct pb_torch_memory before = s.memory; /* a stop meanwhile clears it */
+        int64_t begun = s.optimizer_begun;
+        int has_memory = s.has_memory;
+        s.optimizer_begun = s.has_memory = 0;
+        write_phase(PB_TORCH_OPTIMIZER, pb_torch_name_of_class(py, optimizer), has_memory ? &before : NULL,
+                    begun, now - begun);
+        if (!pb_torch_run())
+            return give_none();
     }
     s.training = 1;
     int counted = counts(optimizer, tid);
@@ -379,6 +404,8 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
             pb_torch_track_step(py, optimizer, step, samples, took);
         follow_on_gpu(py);
     }
+    if (pb_torch_each_optimizer(py, optimizer, counted) < 0)
+        return NULL;
     return pb_torch_at_step(py, counted) < 0 ? NULL : give_none();
 }
 
@@ -411,6 +438,6 @@ pb_pyobject *pb_torch_next_batch(pb_pyobject *self)
     if (!result) /* no more batches, or an exception */
         return result;
     pb_torch_loader_write(&batch, tid, begun, took);
-    write_phase(PB_TORCH_LOADER, pb_torch_name_of_class(pb_python_here(), self), tid, begun, took);
+    write_phase(PB_TORCH_LOADER, pb_torch_name_of_class(pb_python_here(), self), NULL, begun, took);
     return result;
 }

@@ -19,7 +19,8 @@ static uint32_t wanted_version; /* its lowest bit selects the text */
 static uint32_t taken_version;  /* with the GIL, as all below */
 static pb_pyobject *module;     /* _track.py, while expressions are tracked */
 static uint32_t tracked;
-static pb_pyobject *at_step; /* what pb_torch_at_step calls */
+static pb_pyobject *at_step;        /* what pb_torch_at_step calls */
+static pb_pyobject *each_optimizer; /* the same of pb_torch_each_optimizer */
 
 void pb_torch_track_set(const char *setting)
 {
@@ -72,7 +73,7 @@ void pb_torch_track_take(const struct pb_python *py)
 
 void pb_torch_track_forget(void)
 {
-    module = at_step = NULL;
+    module = at_step = each_optimizer = NULL;
     tracked = taken_version = 0;
 }
 
@@ -112,20 +113,50 @@ int pb_torch_at_step(const struct pb_python *py, int counted)
     return done ? 0 : -1;
 }
 
+int pb_torch_each_optimizer(const struct pb_python *py, pb_pyobject *optimizer, int counted)
+{
+    if (!each_optimizer)
+        return 0;
+    pb_pyobject *function = each_optimizer, *number = py->int64_from(counted);
+    py->incref(function);
+    pb_pyobject *done = number ? py->call(function, optimizer, number, (void *)NULL) : NULL;
+    pb_pyobject *all[] = {function, number, done};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i])
+            py->decref(all[i]);
+    return done ? 0 : -1;
+}
+
+static void replace_function(const struct pb_python *py, pb_pyobject **place, pb_pyobject *function)
+{
+    pb_pyobject *before = *place;
+
+    *place = function == py->none ? NULL : function;
+    if (*place)
+        py->incref(function);
+    if (before)
+        py->decref(before);
+}
+
 /* at_step(function or None). */
 static pb_pyobject *set_at_step(pb_pyobject *self, pb_pyobject *function)
 {
     const struct pb_python *py = pb_python_here();
-    pb_pyobject *before = at_step;
     (void)self;
 
-    at_step = function == py->none ? NULL : function;
-    if (at_step)
-        py->incref(at_step);
-    if (before)
-        py->decref(before);
+    replace_function(py, &at_step, function);
     py->incref(py->none);
     return py->none;
+}
+
+/* torch_each_optimizer(function or None): whether steps are seen at all. */
+static pb_pyobject *set_each_optimizer(pb_pyobject *self, pb_pyobject *function)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    replace_function(py, &each_optimizer, pb_torch_run() ? function : py->none);
+    return py->int64_from(pb_torch_run() != 0);
 }
 
 /* quiet(level): how much torch's profiler prints to the program's stderr; returns the former level. An int of
@@ -203,6 +234,7 @@ static pb_pyobject *torch_name(pb_pyobject *self, pb_pyobject *of)
 
 struct pb_py_method pb_track_methods[] = {
     {"torch_at_step", (pb_py_function)set_at_step, PB_METH_O, NULL},
+    {"torch_each_optimizer", (pb_py_function)set_each_optimizer, PB_METH_O, NULL},
     {"torch_quiet", (pb_py_function)quiet, PB_METH_O, NULL},
     {"torch_name", (pb_py_function)torch_name, PB_METH_O, NULL},
     {"note", (pb_py_function)note, PB_METH_VARARGS, NULL},

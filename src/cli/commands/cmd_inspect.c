@@ -11,6 +11,7 @@
 #include "cli/query/query_run.h"
 #include "cli/talk/dialog.h"
 #include "cli/talk/question.h"
+#include "print/records.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -172,39 +173,90 @@ static int print_description(const struct pb_call *call, const struct descriptio
     return r;
 }
 
-static int run(const struct pb_call *call, struct pb_err *err)
+/* The description of the object (its texts are in buf, of ANSWER_MAX + 1 bytes) and, where it has some, its
+ * numbers. */
+static int ask_for_object(const struct pb_call *call, struct pb_question *question, char *buf,
+                          struct description *ret, struct pb_numbers *ret_numbers, bool *ret_has_numbers,
+                          struct pb_err *err)
 {
-    bool json = pb_call_option(call, "json") != NULL;
-    _cleanup_free_ char *buf = malloc(ANSWER_MAX + 1);
-    struct pb_question question = {.used = 0};
     struct pb_numbers_place place;
-    struct pb_numbers numbers;
     struct pb_ask ask = call->ask;
     struct pb_dialog dialog;
+
+    int r = pb_question_add(question, "object", call->args[0], err);
+    if (r == 0)
+        r = pb_dialog_open(call, "inspect", question->text, &dialog, err);
+    if (r < 0)
+        return r;
+    r = receive_description(&dialog, call, buf, err);
+    if (r == 0)
+        r = split_answer(buf, ret, err);
+    *ret_has_numbers = r == 0 && ret->place[0];
+    if (*ret_has_numbers)
+        r = parse_place(ret->place, &place, err);
+    ask.limit_ms = pb_call_limit(call);
+    if (r == 0 && *ret_has_numbers)
+        r = pb_numbers_ask(&ask, call->targets.at[0].pid, &place, ret_numbers, err);
+    pb_dialog_close(&dialog);
+    return r;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    bool json = pb_call_option(call, "json") != NULL, has_numbers;
+    _cleanup_free_ char *buf = malloc(ANSWER_MAX + 1);
+    struct pb_question question = {.used = 0};
+    struct pb_numbers numbers;
     struct description d = {0};
 
-    if (!buf)
-        return pb_fail(err, -ENOMEM, "out of memory");
-    int r = pb_question_add(&question, "object", call->args[0], err);
+    int r = buf ? 0 : pb_fail(err, -ENOMEM, "out of memory");
     if (r == 0 && json)
         r = pb_question_add(&question, "json", "1", err);
     if (r == 0 && pb_call_option(call, "referrers"))
         r = pb_question_add(&question, "referrers", "1", err);
     if (r == 0)
-        r = pb_dialog_open(call, "inspect", question.text, &dialog, err);
+        r = ask_for_object(call, &question, buf, &d, &numbers, &has_numbers, err);
+    return r < 0 ? r : print_description(call, &d, has_numbers ? &numbers : NULL, json, err);
+}
+
+static int run_show(const struct pb_call *call, struct pb_err *err)
+{
+    _cleanup_free_ char *buf = malloc(ANSWER_MAX + 1);
+    struct pb_question question = {.used = 0};
+    struct pb_numbers n;
+    struct description d = {0};
+    bool has_numbers;
+
+    int r = buf ? pb_question_add(&question, "line", "1", err) : pb_fail(err, -ENOMEM, "out of memory");
+    if (r == 0)
+        r = ask_for_object(call, &question, buf, &d, &n, &has_numbers, err);
     if (r < 0)
         return r;
-    r = receive_description(&dialog, call, buf, err);
-    if (r == 0)
-        r = split_answer(buf, &d, err);
-    bool has_numbers = r == 0 && d.place[0];
-    if (has_numbers)
-        r = parse_place(d.place, &place, err);
-    ask.limit_ms = pb_call_limit(call);
-    if (r == 0 && has_numbers)
-        r = pb_numbers_ask(&ask, call->targets.at[0].pid, &place, &numbers, err);
-    pb_dialog_close(&dialog);
-    return r < 0 ? r : print_description(call, &d, has_numbers ? &numbers : NULL, json, err);
+    _cleanup_free_ char *line = NULL;
+    size_t size;
+    FILE *to = open_memstream(&line, &size);
+    if (!to)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    fputs(d.text, to);
+    if (has_numbers && n.elements == 1 && !n.nan && !n.infinite)
+        fprintf(to, " %.9g", n.min);
+    else if (has_numbers)
+        fprintf(to, " min %.9g max %.9g mean %.9g", n.min, n.max, n.mean);
+    if (has_numbers && n.nan)
+        fprintf(to, ", NaN %" PRIu64 " of %" PRIu64, n.nan, n.elements);
+    if (has_numbers && n.infinite)
+        fprintf(to, ", infinite %" PRIu64, n.infinite);
+    if (fclose(to) != 0)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    if (pb_call_option(call, "json")) {
+        fputs("{\"value\": ", stdout);
+        pb_put_json(stdout, line, size);
+        puts("}");
+    } else {
+        pb_put_plain(stdout, line);
+        putchar('\n');
+    }
+    return 0;
 }
 
 static const struct pb_option options[] = {
@@ -232,4 +284,25 @@ const struct pb_command pb_cmd_inspect = {
     .max_args = 1,
     .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = run,
+};
+
+static const struct pb_option show_options[] = {{0, "json", NULL, "as JSON"}, {0}};
+
+const struct pb_command pb_cmd_show = {
+    .name = "show",
+    .summary = "one variable in a line; of all ranks side by side, and those that differ marked",
+    .synopsis = "VARIABLE | NAME@FUNCTION | EXPRESSION",
+    .text =
+        "Where a thread is held (break, pause) a variable is that of its frames, the innermost first; else "
+        "as\n"
+        "for inspect. Tensors and arrays by type and shape, with least, most and mean, read from outside.\n"
+        "With -t cluster equal values stand once, with their ranks; \"!\" marks what differs from most, and "
+        "NaN\n"
+        "and other shapes are named.",
+    .example = "probing -t 4711 show loss\nprobing -t cluster show model.fc.weight.grad",
+    .min_args = 1,
+    .max_args = 1,
+    .options = show_options,
+    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_CLUSTER | PB_CMD_LABELS,
+    .run = run_show,
 };

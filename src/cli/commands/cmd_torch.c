@@ -44,7 +44,7 @@ static const char split[] = LAST_STEPS
 static const char modules[] =
     "WITH last AS (SELECT * FROM python.torch_trace"
     " WHERE timestamp > (SELECT max(timestamp) FROM python.torch_trace) - INTERVAL 1 MINUTE"
-    " AND (stage = 'forward' OR depth = 0))"
+    " AND (stage = 'forward' OR depth = 0) AND stage <> 'step')"
     " SELECT {rank,}stage, module, module_type AS class, count(*) AS calls, round(avg(duration_ms), 4) AS "
     "avg_ms,"
     " round(avg(self_ms), 4) AS self_ms,"

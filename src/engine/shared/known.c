@@ -168,6 +168,21 @@ static const struct pb_column torch_step[] = {
     {"memory_mb", PB_F32, 0, "MB", "resident memory of the process, at most a second old"},
     {"skipped", PB_BOOL, 0, NULL, "whether a gradient scaler left out the optimizer's step"},
 };
+/* Written by src/agent/probes/torch_memory.c. */
+static const struct pb_column torch_memory[] = {
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
+    {"place", PB_STRING, 0, NULL, "as in python.torch_trace"},
+    {"took_ms", PB_F32, 0, "ms", "how long it took"},
+    {"own_share", PB_U16, 0, "1/65535", "of that, outside of the modules that it called"},
+    {"host_mb", PB_F32, 0, "MB", "resident memory of the process at its end"},
+    {"host_delta_mb", PB_F32, 0, "MB", "by how much that grew"},
+    {"allocated_mb", PB_F32, 0, "MB", "GPU memory of tensors at its end"},
+    {"allocated_delta_mb", PB_F32, 0, "MB", "by how much that grew"},
+    {"cached_mb", PB_F32, 0, "MB", "memory that torch has from the GPU"},
+    {"max_allocated_mb", PB_F32, 0, "MB", "the most that was allocated so far"},
+    {"max_allocated_delta_mb", PB_F32, 0, "MB", "by how much that grew"},
+    {"max_cached_mb", PB_F32, 0, "MB", "the most that torch had from the GPU"},
+};
 /* Written by src/agent/probes/torch_gpu.c. */
 static const struct pb_column torch_gpu[] = {
     {"timestamp", PB_TIMESTAMP, 0, NULL, "when the CPU began it, UTC"},
@@ -195,6 +210,7 @@ static const struct pb_column modules[] = {
     {"training", PB_BOOL, 0, NULL, "train() or eval()"},
     {"hooks", PB_I64, 0, NULL, "hooks registered on it, of forward and backward"},
     {"address", PB_I64, 0, NULL, "id() of it"},
+    {"grad_norm", PB_F64, 0, NULL, "norm of its own gradients at a step; where the query names it"},
 };
 static const struct pb_column tensors[] = {
     {"name", PB_STRING, 0, NULL, "path in its model, of a parameter or buffer"},
@@ -207,6 +223,7 @@ static const struct pb_column tensors[] = {
     {"requires_grad", PB_BOOL, 0, NULL, "whether a gradient is computed for it"},
     {"is_view", PB_BOOL, 0, NULL, "its memory is that of another tensor"},
     {"address", PB_I64, 0, NULL, "id() of it"},
+    {"grad_norm", PB_F64, 0, NULL, "norm of its gradient at a step; where the query names it"},
 };
 static const struct pb_column optimizers[] = {
     {"name", PB_STRING, 0, NULL, "its class"},
@@ -382,9 +399,9 @@ static const struct pb_column memory_allocations[] = {
     {"file", PB_STRING, 0, NULL, "of the function"},
     {"lineno", PB_I32, 0, NULL, "line that allocated"},
     {"caller", PB_STRING, 0, NULL, "file:line of the program's own code"},
-    {"kind", PB_STRING, 0, NULL, "python or tensor"},
+    {"kind", PB_STRING, 0, NULL, "python, tensor, or cuda: of torch's GPU allocator"},
     {"bytes", PB_I64, 0, "bytes", "of the block itself"},
-    {"device", PB_STRING, 0, NULL, "of a tensor"},
+    {"device", PB_STRING, 0, NULL, "of a tensor, or the GPU"},
     {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
     {"followed", PB_BOOL, 0, NULL, "whether freed will be told"},
     {"freed", PB_TIMESTAMP, PB_COL_LATE, NULL, "when it was freed, UTC; NULL: it is alive"},
@@ -450,8 +467,11 @@ const struct pb_known pb_known[] = {
     LIVE("probing.sources", "the processes of this query, and what of them could not be read", sources),
     RECORDED("memory_usage", "what the process takes of the machine, a row a second", memory_usage),
     RECORDED("python.memory", "memory of the Python runtime over time", python_memory),
-    /* Before the table whose view reads it (worker/derived.c). */
+    /* Before the table whose view reads them (worker/derived.c). */
+    RECORDED("training_logs", "a row a step: tracked variables and what probing.log was given",
+             training_logs),
     RECORDED("python.torch_step", "steps of a training, or of an inference, with their phases", torch_step),
+    RECORDED("python.torch_memory", "rows of python.torch_trace with memory, of some steps", torch_memory),
     RECORDED("python.torch_trace", "modules and phases of torch, with their times", torch_trace),
     RECORDED("python.torch_step_timing", "python.torch_step under other names", torch_step_timing),
     RECORDED("python.variables", "changes of variables that are watched, and values that are tracked",
@@ -467,8 +487,6 @@ const struct pb_known pb_known[] = {
     RECORDED("probing.log", "what the agent did by itself, and why", agent_log),
     RECORDED("python.samples", "stacks sampled over time", samples),
     RECORDED("python.stacks", "frames of the sampled stacks", stacks),
-    RECORDED("training_logs", "a row a step: tracked variables and what probing.log was given",
-             training_logs),
     RECORDED("python.trace_event", "spans and events that the program tells of itself", trace_event),
     RECORDED(PB_EXCEPTIONS_NAME, PB_EXCEPTIONS_ABOUT, exceptions),
     RECORDED(PB_CRASH_FRAMES_NAME, PB_CRASH_FRAMES_ABOUT, crash_frames),

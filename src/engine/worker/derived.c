@@ -2,7 +2,8 @@
  *
  * A row of python.torch_trace is 24 bytes: one text has its stage, module and everything else that repeats,
  * and the step is that of python.torch_step at its time. Steps follow each other without gaps, so a row after
- * the newest step belongs to the next one. */
+ * the newest step belongs to the next one. Rows for which memory was read too are in python.torch_memory.
+ * Each step is a row of its own there (stage step), and has the epoch that the program logged with it. */
 #include "engine/worker/derived.h"
 
 #include "engine/worker/catalog.h"
@@ -10,24 +11,38 @@
 #include <stdio.h>
 #include <string.h>
 
-/* %1$s: the rows, %2$s: the columns that identify a process. The last lines are the names of the predecessor,
- * in seconds; columns that are not recorded are NULL. */
+/* %1$s: the rows, %2$s: the columns that identify a process. The last lines are the names of the
+ * predecessor, in seconds and MB; columns that are not recorded are NULL. What is recorded packed comes
+ * last. */
 #define TORCH_TRACE                                                                                          \
-    "WITH recorded AS (%1$s), fields AS (SELECT *, string_split(place::VARCHAR, chr(31)) AS f FROM "         \
-    "recorded),"                                                                                             \
-    " steps AS (SELECT * FROM memory.python.torch_step)"                                                     \
-    " SELECT t.* EXCLUDE (f), t.f[1] AS stage, t.f[2] AS module, t.f[2] AS operation_name,"                  \
+    "WITH recorded AS ((%1$s) UNION ALL BY NAME (SELECT * FROM memory.python.torch_memory)),"                \
+    " fields AS (SELECT *, string_split(place::VARCHAR, chr(31)) AS f FROM recorded),"                       \
+    " logged AS (SELECT * FROM memory.main.training_logs WHERE epoch IS NOT NULL),"                          \
+    " steps AS (SELECT t.*, s.epoch FROM memory.python.torch_step t"                                         \
+    " ASOF LEFT JOIN logged s ON %2$st.timestamp + to_microseconds((t.duration_ms * 1000)::BIGINT)"          \
+    " <= s.timestamp)"                                                                                       \
+    " SELECT t.* EXCLUDE (f, place, took_ms, own_share, allocated_mb, allocated_delta_mb, cached_mb,"        \
+    " max_allocated_mb, max_allocated_delta_mb, max_cached_mb),"                                             \
+    " t.f[1] AS stage, t.f[2] AS module, t.f[2] AS operation_name,"                                          \
     " t.f[3] AS module_type, nullif(t.f[4], '') AS parent, t.f[5]::INTEGER AS depth,"                        \
     " t.f[6]::INTEGER AS thread_id, nullif(t.f[7], '') AS model, nullif(t.f[8], '') AS shapes,"              \
     " CASE WHEN t.timestamp < s.timestamp + to_microseconds((s.duration_ms * 1000)::BIGINT) THEN s.step"     \
-    " ELSE s.step + 1 END AS step,"                                                                          \
-    " t.took_ms::DOUBLE AS duration_ms, t.took_ms::DOUBLE * t.own_share / 65535 AS self_ms,"                 \
+    " ELSE s.step + 1 END AS step, s.epoch AS epoch,"                                                        \
+    " round(t.took_ms::DOUBLE, 6) AS duration_ms,"                                                           \
+    " round(t.took_ms::DOUBLE * t.own_share / 65535, 6) AS self_ms,"                                         \
     " step AS micro_step, step AS local_step, step AS global_step, s.micro_batches AS micro_batches,"        \
     " NULL::BIGINT AS seq, t.took_ms::DOUBLE / 1000 AS duration,"                                            \
     " epoch(t.timestamp - s.timestamp)::DOUBLE AS time_offset,"                                              \
-    " NULL::DOUBLE AS allocated, NULL::DOUBLE AS max_allocated, NULL::DOUBLE AS cached,"                     \
-    " NULL::DOUBLE AS max_cached, NULL::DOUBLE AS allocated_delta, NULL::DOUBLE AS max_allocated_delta"      \
-    " FROM fields t ASOF LEFT JOIN steps s ON %2$st.timestamp >= s.timestamp"
+    " t.allocated_mb::DOUBLE AS allocated, t.max_allocated_mb::DOUBLE AS max_allocated,"                     \
+    " t.cached_mb::DOUBLE AS cached, t.max_cached_mb::DOUBLE AS max_cached,"                                 \
+    " t.allocated_delta_mb::DOUBLE AS allocated_delta,"                                                      \
+    " t.max_allocated_delta_mb::DOUBLE AS max_allocated_delta, t.place, t.took_ms, t.own_share"              \
+    " FROM fields t ASOF LEFT JOIN steps s ON %2$st.timestamp >= s.timestamp"                                \
+    " UNION ALL BY NAME SELECT * EXCLUDE (data_ms, forward_ms, backward_ms, optimizer_ms, module_calls,"     \
+    " sampled, samples, tokens, memory_mb, skipped), 'step' AS stage, 'step' AS operation_name, 0 AS depth," \
+    " duration_ms - data_ms - forward_ms - backward_ms - optimizer_ms AS self_ms, memory_mb AS host_mb,"     \
+    " step AS micro_step, step AS local_step, step AS global_step, duration_ms / 1000 AS duration,"          \
+    " 0::DOUBLE AS time_offset FROM steps"
 
 /* Collectives under the predecessor's names; %2$s is not used. */
 #define COMM_COLLECTIVE                                                                                      \
@@ -70,7 +85,7 @@
     "SELECT timestamp, CASE WHEN stage = 'forward' OR depth > 0 THEN 'module' ELSE 'phase' END AS kind, "    \
     "operation_name,"                                                                                        \
     " stage, duration_ms, self_ms, step, thread_id, NULL::VARCHAR AS location%2$s"                           \
-    " FROM memory.python.torch_trace UNION ALL BY NAME"                                                      \
+    " FROM memory.python.torch_trace WHERE stage <> 'step' UNION ALL BY NAME"                                \
     " SELECT timestamp, record_type::VARCHAR AS kind, name::VARCHAR AS operation_name,"                      \
     " phase::VARCHAR AS stage, duration_ms, step, thread_id, location::VARCHAR AS location%2$s"              \
     " FROM memory.python.trace_event WHERE duration_ms IS NOT NULL UNION ALL BY NAME"                        \
