@@ -1,8 +1,9 @@
 """What a question to many nodes takes: build/venv/bin/python bench/cluster.py [NAME...]
 
-slurm     a real SLURM (tests/integration/slurm_nodes.sh), 4 nodes x 2 ranks: backtrace --merge, nothing running before
+slurm     a real SLURM (tests/integration/slurm_nodes.sh), 4 nodes x 2 ranks: backtrace --merge and SQL, nothing running before
 slurm32   the same with 32 nodes
 services  1,250 services that answer recorded frames, 1 % dead, 1 % slow: when the last good answer was whole, the return
+kept      the same, of which the connections are kept from the question before (backtrace --watch)
 ranks     the stacks of 10,000 ranks, of 1,250 nodes with 8 ranks of 46 threads each, 2 % of them odd: the whole command
 """
 import json
@@ -90,34 +91,41 @@ def answer(node, odd):
 
 
 def serve(listeners, answers, slow):
-    """Answers whoever comes, in one process for a part of the nodes."""
-    poll, waiting, due = select.epoll(), {}, []
+    """Answers whoever comes, as often as they ask, in one process for a part of the nodes."""
+    poll, open_, due = select.epoll(), {}, []
     by_fd = {listener.fileno(): node for node, listener in listeners.items()}
     for fd in by_fd:
         poll.register(fd, select.EPOLLIN)
+
+    def answer_to(fd, node):
+        try:
+            open_[fd][0].sendall(answers[node])  # it fits the buffer of the socket
+        except OSError:
+            pass
+
     while True:
-        for fd, _ in poll.poll(0.05):
-            if fd in by_fd:
-                connection, _ = listeners[by_fd[fd]].accept()
-                connection.setblocking(False)
-                waiting[connection.fileno()] = (connection, by_fd[fd])
+        for fd, _ in poll.poll(0.05 if due else None):
+            node = by_fd.get(fd)
+            if node is not None:
+                connection, _ = listeners[node].accept()
+                open_[connection.fileno()] = (connection, node)
                 poll.register(connection.fileno(), select.EPOLLIN)
-            elif fd in waiting:
-                connection, node = waiting.pop(fd)
-                poll.unregister(fd)
-                try:
-                    connection.recv(65536)
-                except OSError:
-                    pass
-                due.append((time.monotonic() + (3 if node in slow else 0), connection, node))
-        now = time.monotonic()
-        for at, connection, node in [one for one in due if one[0] <= now]:
-            connection.setblocking(True)
+                continue
+            connection, node = open_[fd]
             try:
-                connection.sendall(answers[node])
+                asked = connection.recv(65536)
             except OSError:
-                pass
-            connection.close()
+                asked = b""
+            if not asked:
+                open_.pop(fd)[0].close()
+            elif node in slow:
+                due.append((time.monotonic() + 3, connection, fd, node))
+            else:
+                answer_to(fd, node)
+        now = time.monotonic()
+        for at, connection, fd, node in due:
+            if at <= now and open_.get(fd, (None,))[0] is connection:
+                answer_to(fd, node)
         due = [one for one in due if one[0] > now]
 
 
@@ -161,8 +169,9 @@ def services(dead, slow, odd):
             one.close()
 
 
-def ask_services(name, *words, dead, slow, odd):
-    """Attaches 1,250 services and asks them: the answer's JSON, seconds, and the most memory the command took."""
+@contextmanager
+def attached(name, dead, slow, odd):
+    """1,250 services as the cluster of this name."""
     with TemporaryDirectory() as folder, services(dead, slow, odd) as addresses:
         token = Path(folder, "token")
         token.write_text(secrets.token_hex(32))
@@ -175,7 +184,14 @@ def ask_services(name, *words, dead, slow, odd):
         lines += [f"rank {rank} {rank // RANKS} {rank % RANKS} {100 + rank} 1 pp={rank // RANKS % STAGES},tp={rank % RANKS}" for rank in range(NODES * RANKS)]
         (kept / f"{name}.cluster").write_text("\n".join([*lines, "end", ""]))
         (kept / f"{name}.cluster").chmod(0o600)
-        results = []
+        yield
+        (kept / f"{name}.cluster").unlink()
+
+
+def ask_services(name, *words, dead, slow, odd):
+    """Attaches 1,250 services and asks them: the answer's JSON, seconds, the most memory the command took, its CPU time."""
+    results = []
+    with attached(name, dead, slow, odd):
         for _ in range(5):
             begun = time.monotonic()
             process = subprocess.Popen([str(jobs.PROGRAM), "-t", f"cluster:{name}", "backtrace", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -183,8 +199,26 @@ def ask_services(name, *words, dead, slow, odd):
             _, _, used = os.wait4(process.pid, 0)
             process.returncode = 0
             results.append((said, time.monotonic() - begun, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime))
-        (kept / f"{name}.cluster").unlink()
-        return results
+    return results
+
+
+def bench_kept():
+    dead, slow = set(range(7, NODES, 100)), set(range(57, NODES, 100))
+    lasts = []
+    with attached("bench", dead, slow, set()):
+        with subprocess.Popen([str(jobs.PROGRAM), "-t", "cluster:bench", "backtrace", "--json", "--watch", "--interval", "300ms"], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, universal_newlines=True) as process:
+            text, decoder = "", json.JSONDecoder()
+            while len(lasts) < 6:
+                text += os.read(process.stdout.fileno(), 1 << 20).decode()
+                try:
+                    answer_, end = decoder.raw_decode(text.lstrip())
+                except ValueError:
+                    continue
+                text = text.lstrip()[end:]
+                lasts.append(max(node["ms"] for node in answer_["nodes"] if node["state"] == "answered"))
+            process.terminate()
+    show("kept", f"last good answer {lasts[0]} ms with new connections, then {min(lasts[1:])} to {max(lasts[1:])} ms", "<= 150 ms")
 
 
 def bench_services():
@@ -226,10 +260,19 @@ def bench_slurm(nodes=4, must="<= 0.3 s"):
             assert answer_["answered"] == nodes, done.stderr
             times.append(answer_["ms"])
         show("slurm", f"{nodes} nodes x 2 ranks: {min(times)} to {max(times)} ms", must)
+        times = []
+        for _ in range(7):
+            begun = time.monotonic()
+            done = slurm.probe("-t", f"cluster:slurm-{job}", "query", "--format", "csv", "--timeout", "20",
+                               "SELECT rank, count(*) FROM system.threads GROUP BY rank ORDER BY rank")
+            times.append(1000 * (time.monotonic() - begun))
+            assert done.returncode == 0 and done.stdout.count("\n") == 2 * nodes + 1, (done.stdout, done.stderr)
+        show("slurm", f"SQL, the whole command: {min(times):.0f} to {max(times):.0f} ms", "<= 500 ms" if nodes == 4 else must)
 
 
 def main():
-    every = {"slurm": bench_slurm, "slurm32": lambda: bench_slurm(32, "<= 1 s"), "services": bench_services, "ranks": bench_ranks}
+    every = {"slurm": bench_slurm, "slurm32": lambda: bench_slurm(32, "<= 1 s"), "services": bench_services,
+             "kept": bench_kept, "ranks": bench_ranks}
     for name in sys.argv[1:] or every:
         every[name]()
 

@@ -20,14 +20,14 @@ for set in build cmake node test sql bench wheel harm debugpy; do
     { head_line $set; cat "$tmp/$set.txt"; } >requirements/$set.txt
 done
 
-"$tmp/venv/bin/uv" pip compile -q --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
-    requirements/soak.in -o "$tmp/soak.txt"
-{ head_line soak; cat "$tmp/soak.txt"; } >requirements/soak.txt
-
-# Beside the packages of the tests, whose versions they have to take.
+# Beside the packages of the tests, and the third beside the second, whose versions they have to take.
 "$tmp/venv/bin/uv" pip compile -q --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
     -c requirements/test.txt requirements/clients.in -o "$tmp/clients.txt"
 { head_line clients; cat "$tmp/clients.txt"; } >requirements/clients.txt
+
+"$tmp/venv/bin/uv" pip compile -q --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
+    -c requirements/test.txt -c requirements/clients.txt requirements/soak.in -o "$tmp/soak.txt"
+{ head_line soak; cat "$tmp/soak.txt"; } >requirements/soak.txt
 
 python3.11 -m pip download -q -r requirements/torch.in -d "$tmp/torch"
 {

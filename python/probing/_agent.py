@@ -197,6 +197,16 @@ def start(**options):
     return not said
 
 
+def find_tool():
+    """The program of this installation: PROBING_PROGRAM, the environment's, the build's, that in PATH. None: there is none."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    folders = [os.path.join(sys.prefix, "bin"), os.path.join(here, "..", "..", "build", "release", "bin")] + os.environ.get("PATH", "").split(os.pathsep)
+    for path in [os.environ.get("PROBING_PROGRAM")] + [os.path.join(folder, "probing") for folder in folders if folder]:
+        if path and os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
 def is_enabled():
     """Whether this process records."""
     return _known[0] is not None and bool(_known[0].is_recording())

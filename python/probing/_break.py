@@ -22,7 +22,8 @@ class Break:
     """One breakpoint or log point."""
 
     def __init__(self, number, options):
-        self.number, self.limit_ms = number, int(options["limit_ms"])
+        self.number, self.limit_ms, self.name = number, int(options["limit_ms"]), options.get("as")
+        self.has_clients = "no_listen" not in options
         self.condition_text = options.get("condition", "").strip()
         self.condition = compile_expression(self.condition_text) if self.condition_text else None
         self.message = parse_message(options["log"]) if "log" in options else None
@@ -94,9 +95,12 @@ class Break:
     # --- in threads of the agent
 
     def describe(self):
-        return "%d  %s%s%s: %d hit%s%s" % (
+        return "%d  %s%s%s: %d hit%s%s%s" % (
             self.number, "stops at " if self.stops() else "logs ", self.text, " if %s" % self.condition_text if self.condition_text else "", self.hits,
-            "" if self.hits == 1 else "s", ", %d with an error" % self.errors if self.errors else "")
+            "" if self.hits == 1 else "s", ", %d with an error" % self.errors if self.errors else "", ", a thread is held there" if self.holds() else "")
+
+    def holds(self):
+        return self.holder is not None and self.is_live() and self.holder.holds(self)
 
     def remove(self):
         all_breaks().pop(self.number, None)
@@ -138,7 +142,7 @@ def start(options):
 
 
 def stop(names):
-    chosen = [each for each in list(all_breaks().values()) if not names or str(each.number) in names
+    chosen = [each for each in list(all_breaks().values()) if not names or str(each.number) in names or each.name in names
               or any(each.text.partition(" ")[0].endswith(name) or each.watch and each.watch.text == name for name in names)]
     if not chosen:
         raise Refused("there is no such breakpoint" if names else "there are no breakpoints")
@@ -150,6 +154,9 @@ def stop(names):
 
 
 def listing():
+    for each in list(all_breaks().values()):
+        if each.holds() and not each.has_clients:
+            each.holder.keep(each)  # this look is how somebody looks after it
     return "\n".join(each.describe() for each in list(all_breaks().values())) or "there are no breakpoints"
 
 

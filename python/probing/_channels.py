@@ -76,4 +76,4 @@ KINDS = {"code": _serve_code, "repl": _later("_prompt", "serve_tool"), "prompt":
          "trace": _later("_trace", "serve_control"), "break": _later("_break", "serve_control"),
          "watch": _later("_watch", "serve_control"), "debug": _later("_dap", "serve_client"),
          "debugpy": _later("_debugpy", "serve"), "inspect": _later("_inspect", "serve_control"),
-         "profile": _later("_profile", "serve_control")}
+         "profile": _later("_profile", "serve_control"), "groups": _later("_groups", "serve_control")}

@@ -346,6 +346,7 @@ class Pause:
         self.heard, self.ident = 0, None  # ident: the held thread
         self.passed = None  # where a breakpoint stopped it: the same line may be reported twice
         self.halt = None  # of the other threads
+        self.frames = ()  # of the held thread, the innermost first
 
     def explain(self):
         return self.help + (HELP_ALL if self.halt is not None else "")
@@ -377,6 +378,7 @@ class Pause:
         error = None
         self.heard, self.going, self.ident = _probing.milliseconds(), None, get_ident()
         self.stopped_at = describe(stack[0], self.line_of(stack[0])).rstrip()
+        self.frames = stack
         try:
             if self.session is not None:
                 self.meet(self.session, stack, True)
@@ -390,7 +392,7 @@ class Pause:
             else:
                 note("a pause failed: %s: %s" % (type(raised).__name__, raised))
         finally:
-            self.stopped_at = None
+            self.stopped_at, self.frames = None, ()
             if self.session is not None:
                 self.session.release()
             if self.going == "continue":
@@ -566,7 +568,7 @@ class Pause:
 
 
 def serve_control(arguments, channel):
-    """`probing pause`: arguments are "stop TIMEOUT_MS LIMIT_MS [all]" or "continue". Answers with a line, and one for each thread that runs on."""
+    """`probing pause`: arguments are "stop TIMEOUT_MS LIMIT_MS [all]" or "continue [quietly]". Answers with a line, and one for each thread that runs on."""
     global current
     words = arguments.decode().split()
     if current is not None and (current.over or current.pid != getpid()):
@@ -574,7 +576,10 @@ def serve_control(arguments, channel):
     if words[0] == "continue":
         pause = current
         if pause is None:
-            channel.close("the process is not paused", 1)
+            if words[1:] == ["quietly"]:
+                channel.write(b"ok it was not held\n")
+            else:
+                channel.close("the process is not paused", 1)
             return
         pause.go_on("continue")
         channel.write(b"ok it goes on\n")

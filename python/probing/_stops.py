@@ -65,6 +65,18 @@ def claim(broken, frame):
         _claim.release()
 
 
+def holds(broken):
+    held = _pause.current
+    return isinstance(held, Stop) and held.broken is broken and held.stopped_at is not None
+
+
+def keep(broken):
+    """The limit of the thread that it holds begins anew."""
+    held = _pause.current
+    if isinstance(held, Stop) and held.broken is broken:
+        held.heard = _probing.milliseconds()
+
+
 def let_go(broken):
     """The thread that this breakpoint holds continues."""
     held = _pause.current

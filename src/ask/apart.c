@@ -174,6 +174,7 @@ __attribute__((noreturn)) static void run_child(const struct pb_ask *ask, const 
     room->channel = CHANNEL;
     if (ask) {
         ours.archive = ask->archive;
+        ours.archive_node = ask->archive_node;
         ours.note = ask->note ? send_note : NULL;
         ours.note_arg = room;
     }

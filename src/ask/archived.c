@@ -3,9 +3,11 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "remote/runs.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,14 @@ static int find_folder(const struct pb_ask *ask, char ret[PATH_MAX])
 
     int r = pb_archive_folder(ask->archive, folder, sizeof(folder), NULL);
     return r < 0 ? -ENOENT : realpath(folder, ret) ? 0 : -ENOENT;
+}
+
+const char *pb_archived_node(const struct pb_archive_run *run, char ret[PB_ARCHIVE_NODE])
+{
+    struct pb_run_info info = {.dir_fd = -1};
+
+    snprintf(info.about, sizeof(info.about), "%s", run->about);
+    return pb_run_get(&info, "node", ret, PB_ARCHIVE_NODE);
 }
 
 int pb_archived_run(const struct pb_ask *ask, pid_t pid, uint64_t start_time, struct pb_archive_run *ret)
@@ -158,6 +168,19 @@ static struct pb_sql_source *source_of(struct pb_query_sources *s, const struct 
     return add_source(s, run);
 }
 
+/* Drops the runs of other nodes. */
+static void keep_node(const char *node, struct pb_archive_runs *runs)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; node && i < runs->n; i++) {
+        char name[PB_ARCHIVE_NODE];
+        if (strcmp(pb_archived_node(&runs->at[i], name), node) == 0)
+            runs->at[n++] = runs->at[i];
+    }
+    runs->n = node ? n : runs->n;
+}
+
 int pb_archived_open(const struct pb_ask *ask, struct pb_query_sources *s, struct pb_err *err)
 {
     _cleanup_(pb_archive_runs_done) struct pb_archive_runs runs = {0};
@@ -169,13 +192,14 @@ int pb_archived_open(const struct pb_ask *ask, struct pb_query_sources *s, struc
     if (!realpath(given, folder))
         return pb_fail(err, -errno, "the archive %s cannot be read: %s", given, strerror(errno));
     r = pb_archive_runs_read(folder, &runs, err);
+    keep_node(ask->archive_node, &runs);
     if (r == 0 && runs.n == 0)
         return pb_fail(err, -ENOENT, "there is no archived run in %s", folder);
-    if (r == 0 && runs.n > PB_SQL_MAX_SOURCES)
+    if (r == 0 && runs.n >= PB_SQL_MAX_SOURCES)
         return pb_fail(err, -E2BIG,
                        "%zu runs are too many for one query; %d is the most (give a pid: -t PID)", runs.n,
                        PB_SQL_MAX_SOURCES);
-    s->at = r == 0 ? calloc(runs.n, sizeof(*s->at)) : NULL;
+    s->at = r == 0 ? calloc(runs.n + 1, sizeof(*s->at)) : NULL;
     if (!s->at)
         return r < 0 ? r : pb_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; r == 0 && i < runs.n; i++)
@@ -184,5 +208,8 @@ int pb_archived_open(const struct pb_ask *ask, struct pb_query_sources *s, struc
     for (size_t i = 0; r == 0 && i < runs.n; i++)
         if (runs.at[i].recording)
             r = add_recording(source_of(s, &runs.at[i]), &runs.at[i]);
+    /* Rows of a node are for others to put together: rank and target_pid lead also those of a single run. */
+    if (r == 0 && ask->archive_node)
+        s->at[s->n++] = (struct pb_sql_source){.rank = -1, .live = {.arena_fd = -1}};
     return r < 0 ? pb_fail(err, r, "out of memory") : hold_archive(s, folder, err);
 }

@@ -104,18 +104,25 @@ static void keep_names(char *sql, size_t length)
     }
 }
 
+/* Names in SQL are case-insensitive. */
+static bool names_word(const char *sql, size_t length, const char *word)
+{
+    size_t n = strlen(word), i = 0;
+
+    while (i + n <= length && strncasecmp(sql + i, word, n) != 0)
+        i++;
+    return i + n <= length;
+}
+
 /* The tables of live objects that a query names, as a request to the agent's Python part (_live.py): a word
- * and names. "": none. Names in SQL are case-insensitive. */
+ * and names. "": none. Last the column that is filled only where it is named, since it waits for a step. */
 static void find_objects(const char *sql, size_t length, char ret[OBJECTS_SIZE])
 {
-    static const char *const names[] = {"python.modules", "python.tensors", "python.optimizers"};
+    static const char *const names[] = {"python.modules", "python.tensors", "python.optimizers", "grad_norm"};
 
     ret[0] = '\0';
     for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++) {
-        size_t n = strlen(names[k]), i = 0;
-        while (i + n <= length && strncasecmp(sql + i, names[k], n) != 0)
-            i++;
-        if (i + n <= length)
+        if (names_word(sql, length, names[k]) && (k < 3 || ret[0]))
             snprintf(ret + strlen(ret), OBJECTS_SIZE - strlen(ret), "%s%s", ret[0] ? " " : "objects ",
                      names[k]);
     }

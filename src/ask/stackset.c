@@ -38,6 +38,9 @@ void pb_stackset_free(struct pb_stackset *set)
     free(set->numbers);
     free(set->stacks);
     free(set->order);
+    free(set->last.texts);
+    free(set->last.frames);
+    free(set->last.stacks);
     free(set);
 }
 
@@ -87,6 +90,14 @@ static bool same_frame(const struct set_frame *a, const struct set_frame *b)
            a->module == b->module && a->line == b->line && a->address == b->address;
 }
 
+bool pb_stackset_is_frame(const struct pb_stackset *set, uint32_t number, const struct set_frame *f)
+{
+    struct set_frame own = *f;
+
+    own.line = set->no_lines ? 0 : f->line;
+    return number < set->nframes && same_frame(&set->frames[number], &own);
+}
+
 int pb_stackset_put_frame(struct pb_stackset *set, struct set_frame f, uint32_t *ret)
 {
     if (set->no_lines)
@@ -115,6 +126,12 @@ static bool same_stack(const struct pb_stackset *set, const struct set_stack *a,
 {
     return a->nframes == n && a->apart == apart &&
            memcmp(set->numbers + a->first_frame, frames, n * sizeof(*frames)) == 0;
+}
+
+bool pb_stackset_is_stack(const struct pb_stackset *set, uint32_t number, const uint32_t *frames, uint32_t n,
+                          bool apart)
+{
+    return number < set->nstacks && same_stack(set, &set->stacks[number], frames, n, apart);
 }
 
 static int new_stack(struct pb_stackset *set, uint64_t id, const uint32_t *frames, uint32_t n, bool apart)
@@ -152,13 +169,26 @@ int pb_stackset_put_stack(struct pb_stackset *set, const uint32_t *frames, uint3
     return -ENOSPC;
 }
 
-/* Ranks mostly come in ascending order: then the last range grows. */
+/* The first range that is not before the given one and does not touch it either: nodes answer in any order,
+ * and a stack of thousands of ranks has hundreds of ranges meanwhile. */
+static size_t find_range(const struct set_ranges *in, uint32_t first)
+{
+    size_t low = 0, high = in->n;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (in->at[middle].last + 1ull < first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 int pb_stackset_put_range(struct pb_stackset *set, struct set_ranges *to, struct pb_set_range range)
 {
-    size_t at = to->n, end;
+    size_t at = find_range(to, range.first), end;
 
-    while (at > 0 && to->at[at - 1].last + 1ull >= range.first)
-        at--;
     for (end = at; end < to->n && to->at[end].first <= range.last + 1ull; end++) {
         if (to->at[end].first < range.first)
             range.first = to->at[end].first;
@@ -232,7 +262,7 @@ static int put_thread(struct pb_stackset *set, const struct pb_shown_thread *t, 
     return r;
 }
 
-static bool is_member(const struct set_stack *stack, uint32_t process)
+bool pb_stackset_has_member(const struct set_stack *stack, uint32_t process)
 {
     for (size_t i = 0; i < stack->nmembers; i++)
         if (stack->members[i].process == process)
@@ -288,77 +318,6 @@ int pb_stackset_add(struct pb_stackset *set, const struct pb_stacks *s, int32_t 
 static const char *text_of(const struct pb_stackset *set, uint32_t text)
 {
     return text == NO_TEXT ? NULL : set->texts.at[text];
-}
-
-/* Numbers of one set's texts and frames in another set. */
-struct translation {
-    uint32_t *frames;
-    uint32_t *row; /* of one stack */
-};
-
-static int merge_frames(struct pb_stackset *into, const struct pb_stackset *from, uint32_t *ret)
-{
-    int r = 0;
-
-    for (size_t i = 0; r >= 0 && i < from->nframes; i++) {
-        const struct set_frame *f = &from->frames[i];
-        struct set_frame copy = *f;
-        r = pb_stackset_put_text(into, text_of(from, f->function), &copy.function);
-        if (r >= 0)
-            r = pb_stackset_put_text(into, text_of(from, f->file), &copy.file);
-        if (r >= 0)
-            r = pb_stackset_put_text(into, text_of(from, f->module), &copy.module);
-        if (r >= 0)
-            r = pb_stackset_put_frame(into, copy, &ret[i]);
-    }
-    return r;
-}
-
-static int merge_stack(struct pb_stackset *into, const struct pb_stackset *from,
-                       const struct set_stack *stack, const struct translation *t)
-{
-    uint32_t number;
-
-    for (uint32_t i = 0; i < stack->nframes; i++)
-        t->row[i] = t->frames[from->numbers[stack->first_frame + i]];
-    int r = pb_stackset_put_stack(into, t->row, stack->nframes, stack->apart, &number);
-    if (r < 0)
-        return r;
-    struct set_stack *to = &into->stacks[number];
-    to->threads += stack->threads;
-    to->processes += stack->processes;
-    for (size_t i = 0; r >= 0 && i < stack->ranks.n; i++)
-        r = pb_stackset_put_range(into, &to->ranks, stack->ranks.at[i]);
-    for (size_t i = 0; r >= 0 && i < stack->nmembers && to->nmembers < PB_SET_NAMED; i++) {
-        struct set_member member = stack->members[i];
-        r = pb_stackset_put_text(into, text_of(from, member.process), &member.process);
-        if (r >= 0)
-            r = pb_stackset_put_text(into, text_of(from, member.thread), &member.thread);
-        /* Each of several processes is named once. */
-        if (r >= 0 && !is_member(to, member.process))
-            pb_stackset_put_member(to, member);
-    }
-    return r;
-}
-
-int pb_stackset_merge(struct pb_stackset *into, const struct pb_stackset *from)
-{
-    struct translation t = {calloc(from->nframes + 1, sizeof(uint32_t)),
-                            calloc(from->nnumbers + 1, sizeof(uint32_t))};
-    int r = t.frames && t.row ? merge_frames(into, from, t.frames) : -ENOMEM;
-
-    for (size_t i = 0; r >= 0 && i < from->nstacks; i++)
-        r = merge_stack(into, from, &from->stacks[i], &t);
-    if (r >= 0) {
-        into->processes += from->processes;
-        into->threads += from->threads;
-        into->without += from->without;
-    }
-    free(into->order);
-    into->order = NULL;
-    free(t.frames);
-    free(t.row);
-    return r < 0 ? r : 0;
 }
 
 /* --- reading the set --- */

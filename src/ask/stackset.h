@@ -54,7 +54,6 @@ void pb_stackset_free(struct pb_stackset *set);
 
 /* Adds all threads of one process. rank -1: none. -ENOMEM, -ENOSPC: a set holds at most 256 MB. */
 int pb_stackset_add(struct pb_stackset *set, const struct pb_stacks *s, int32_t rank);
-int pb_stackset_merge(struct pb_stackset *into, const struct pb_stackset *from);
 
 size_t pb_stackset_processes(const struct pb_stackset *set);
 size_t pb_stackset_threads(const struct pb_stackset *set); /* that have a stack */
@@ -66,6 +65,11 @@ size_t pb_stackset_n(const struct pb_stackset *set);       /* different stacks *
 void pb_stackset_stack(struct pb_stackset *set, size_t i, struct pb_set_stack *ret);
 void pb_stackset_frame(const struct pb_stackset *set, uint32_t number, struct pb_set_frame *ret);
 
-/* The set as bytes for another process, which treats them as untrusted. -EBADMSG: they are no set. */
+/* The set as bytes for another process, which treats them as untrusted. */
 int pb_stackset_encode(const struct pb_stackset *set, void **ret, size_t *ret_size);
-int pb_stackset_decode(const void *bytes, size_t size, struct pb_stackset **ret, struct pb_err *err);
+/* Adds a set that came as bytes: whole or, where anything of it is wrong, nothing. owns: whether the ranks
+ * are those of its sender; NULL: any are. -EBADMSG: the bytes are no set; -EPERM: owns said no; -ENOMEM,
+ * -ENOSPC: a part of it may be in the set then. */
+int pb_stackset_merge(struct pb_stackset *set, const void *bytes, size_t size,
+                      bool (*owns)(void *arg, const struct pb_set_range *range), void *arg,
+                      struct pb_err *err);

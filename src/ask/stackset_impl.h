@@ -34,6 +34,12 @@ struct set_stack {
     size_t nmembers;
 };
 
+/* What a list of texts, frames or stacks that came by the wire has for numbers in the set. */
+struct set_hints {
+    uint32_t *texts, *frames, *stacks;
+    size_t ntexts, nframes, nstacks;
+};
+
 struct pb_stackset {
     struct pb_budget budget;
     struct pb_texts texts;
@@ -47,6 +53,7 @@ struct pb_stackset {
     uint32_t *order; /* rarest first; NULL: to be computed */
     size_t processes, threads, without;
     bool no_lines;
+    struct set_hints last; /* of the set that was merged last */
 };
 
 /* The number of an equal text, frame or stack; added if there is none. */
@@ -56,3 +63,8 @@ int pb_stackset_put_stack(struct pb_stackset *set, const uint32_t *frames, uint3
                           uint32_t *ret);
 int pb_stackset_put_range(struct pb_stackset *set, struct set_ranges *to, struct pb_set_range range);
 void pb_stackset_put_member(struct set_stack *to, struct set_member member);
+bool pb_stackset_has_member(const struct set_stack *stack, uint32_t process);
+/* Whether the frame or stack of that number is equal. */
+bool pb_stackset_is_frame(const struct pb_stackset *set, uint32_t number, const struct set_frame *f);
+bool pb_stackset_is_stack(const struct pb_stackset *set, uint32_t number, const uint32_t *frames, uint32_t n,
+                          bool apart);

@@ -138,155 +138,248 @@ static uint32_t take_count(struct bytes *b, size_t each)
     return n;
 }
 
-/* Maps numbers in the bytes to numbers in the set: equal texts or frames may have been sent twice. */
-struct numbers {
-    uint32_t *at;
-    uint32_t n;
+/* --- reading --- */
+
+/* What is read, and the set that it goes into. First all is looked at with no set, so that bytes which are
+ * wrong in their last line have changed nothing. */
+struct reading {
+    struct bytes b;
+    struct pb_stackset *set; /* NULL: it is only looked at */
+    bool (*owns)(void *arg, const struct pb_set_range *range);
+    void *arg;
+    struct set_hints now; /* numbers in the set of what was sent: equal texts or frames may come twice */
+    uint32_t *row;        /* of the stack at hand */
+    size_t row_cap;
+    bool fresh; /* the set was empty */
 };
 
-static void numbers_done(struct numbers *n)
+static void reading_done(struct reading *r)
 {
-    free(n->at);
+    free(r->now.texts);
+    free(r->now.frames);
+    free(r->now.stacks);
+    free(r->row);
 }
 
-static int make_numbers(struct numbers *ret, uint32_t n)
+static int make_numbers(const struct reading *r, uint32_t **ret, size_t n)
 {
-    *ret = (struct numbers){calloc(n + 1u, sizeof(*ret->at)), n};
-    return ret->at ? 0 : -ENOMEM;
+    if (!r->set)
+        return 0;
+    *ret = calloc(n + 1, sizeof(**ret));
+    return *ret ? 0 : -ENOMEM;
 }
 
-static int take_texts(struct bytes *b, struct pb_stackset *set, struct numbers *ret)
+/* Nodes of one job send nearly the same: at the same place there is mostly what the node before sent, and a
+ * look at that is all it takes. */
+static int put_text(struct reading *r, size_t i, const char *at, size_t len)
 {
-    int r = make_numbers(ret, take_count(b, 4));
+    const struct set_hints *last = &r->set->last;
 
-    for (uint32_t i = 0; r >= 0 && i < ret->n; i++) {
-        uint32_t len = take32(b);
-        const char *at = take_bytes(b, len);
-        _cleanup_free_ char *text = at ? strndup(at, len) : NULL;
-        r = !at ? -EBADMSG : !text ? -ENOMEM : pb_stackset_put_text(set, text, &ret->at[i]);
+    len = strnlen(at, len);
+    if (i < last->ntexts) {
+        const char *known = r->set->texts.at[last->texts[i]];
+        if (strncmp(known, at, len) == 0 && !known[len]) {
+            r->now.texts[i] = last->texts[i];
+            return 0;
+        }
     }
-    return r < 0 ? r : 0;
+    _cleanup_free_ char *text = strndup(at, len);
+    return text ? pb_stackset_put_text(r->set, text, &r->now.texts[i]) : -ENOMEM;
 }
 
-static int text_number(const struct numbers *texts, uint32_t sent, uint32_t *ret)
+static int take_texts(struct reading *r)
 {
-    if (sent != NO_TEXT && sent >= texts->n)
+    r->now.ntexts = take_count(&r->b, 4);
+    int e = make_numbers(r, &r->now.texts, r->now.ntexts);
+    for (size_t i = 0; e >= 0 && i < r->now.ntexts; i++) {
+        uint32_t len = take32(&r->b);
+        const char *at = take_bytes(&r->b, len);
+        e = !at ? -EBADMSG : r->set ? put_text(r, i, at, len) : 0;
+    }
+    return e < 0 ? e : 0;
+}
+
+static int text_number(const struct reading *r, uint32_t sent, uint32_t *ret)
+{
+    if (sent != NO_TEXT && sent >= r->now.ntexts)
         return -EBADMSG;
-    *ret = sent == NO_TEXT ? NO_TEXT : texts->at[sent];
+    *ret = sent == NO_TEXT || !r->set ? NO_TEXT : r->now.texts[sent];
     return 0;
 }
 
-static int take_frames(struct bytes *b, struct pb_stackset *set, const struct numbers *texts,
-                       struct numbers *ret)
+static int put_frame(struct reading *r, size_t i, struct set_frame f)
 {
-    int r = make_numbers(ret, take_count(b, 28));
+    const struct set_hints *last = &r->set->last;
 
-    for (uint32_t i = 0; r >= 0 && i < ret->n; i++) {
-        struct set_frame f = {.native = take32(b) != 0};
-        uint32_t function = take32(b), file = take32(b), module = take32(b);
-        f.line = take32(b);
-        f.address = take64(b);
-        r = b->short_ ? -EBADMSG : text_number(texts, function, &f.function);
-        if (r >= 0)
-            r = text_number(texts, file, &f.file);
-        if (r >= 0)
-            r = text_number(texts, module, &f.module);
-        if (r >= 0)
-            r = pb_stackset_put_frame(set, f, &ret->at[i]);
+    if (i < last->nframes && pb_stackset_is_frame(r->set, last->frames[i], &f)) {
+        r->now.frames[i] = last->frames[i];
+        return 0;
     }
-    return r < 0 ? r : 0;
+    return pb_stackset_put_frame(r->set, f, &r->now.frames[i]);
 }
 
-static int take_ranks(struct bytes *b, struct pb_stackset *set, struct set_stack *stack)
+static int take_frames(struct reading *r)
 {
-    uint32_t n = take_count(b, 8);
-    int r = 0;
-
-    for (uint32_t i = 0; r == 0 && i < n; i++) {
-        struct pb_set_range range = {take32(b), take32(b)};
-        r = range.first > range.last ? -EBADMSG : pb_stackset_put_range(set, &stack->ranks, range);
+    r->now.nframes = take_count(&r->b, 28);
+    int e = make_numbers(r, &r->now.frames, r->now.nframes);
+    for (size_t i = 0; e >= 0 && i < r->now.nframes; i++) {
+        struct set_frame f = {.native = take32(&r->b) != 0};
+        uint32_t function = take32(&r->b), file = take32(&r->b), module = take32(&r->b);
+        f.line = take32(&r->b);
+        f.address = take64(&r->b);
+        e = r->b.short_ ? -EBADMSG : text_number(r, function, &f.function);
+        if (e >= 0)
+            e = text_number(r, file, &f.file);
+        if (e >= 0)
+            e = text_number(r, module, &f.module);
+        if (e >= 0 && r->set)
+            e = put_frame(r, i, f);
     }
-    return r;
+    return e < 0 ? e : 0;
 }
 
-static int take_members(struct bytes *b, const struct numbers *texts, struct set_stack *stack)
+/* Ranges that touch are one. */
+static int take_ranks(struct reading *r, struct set_stack *stack)
 {
-    uint32_t n = take_count(b, 12);
-    int r = 0;
+    uint32_t n = take_count(&r->b, 8);
+    struct pb_set_range whole = {1, 0};
+    int e = 0;
 
-    for (uint32_t i = 0; r == 0 && i < n; i++) {
+    for (uint32_t i = 0; e == 0 && i < n; i++) {
+        struct pb_set_range range = {take32(&r->b), take32(&r->b)};
+        if (range.first > range.last || (r->owns && !r->owns(r->arg, &range)))
+            return r->owns && range.first <= range.last ? -EPERM : -EBADMSG;
+        if (!stack)
+            continue;
+        if (whole.first <= whole.last && range.first == whole.last + 1ull) {
+            whole.last = range.last;
+            continue;
+        }
+        if (whole.first <= whole.last)
+            e = pb_stackset_put_range(r->set, &stack->ranks, whole);
+        whole = range;
+    }
+    if (e == 0 && stack && whole.first <= whole.last)
+        e = pb_stackset_put_range(r->set, &stack->ranks, whole);
+    return e;
+}
+
+static int take_members(struct reading *r, struct set_stack *stack)
+{
+    uint32_t n = take_count(&r->b, 12);
+    int e = 0;
+
+    for (uint32_t i = 0; e == 0 && i < n; i++) {
         struct set_member member;
-        uint32_t process = take32(b), thread = take32(b);
-        member.tid = (int32_t)take32(b);
+        uint32_t process = take32(&r->b), thread = take32(&r->b);
+        member.tid = (int32_t)take32(&r->b);
         if (process == NO_TEXT || thread == NO_TEXT)
             return -EBADMSG;
-        r = text_number(texts, process, &member.process);
-        if (r == 0)
-            r = text_number(texts, thread, &member.thread);
-        if (r == 0)
+        e = text_number(r, process, &member.process);
+        if (e == 0)
+            e = text_number(r, thread, &member.thread);
+        /* Each of several processes is named once. */
+        if (e == 0 && stack && (r->fresh || !pb_stackset_has_member(stack, member.process)))
             pb_stackset_put_member(stack, member);
     }
-    return r;
+    return e;
 }
 
-static int take_stack(struct bytes *b, struct pb_stackset *set, const struct numbers *texts,
-                      const struct numbers *frames)
+/* The numbers of the stack's frames, into row. */
+static int take_row(struct reading *r, uint32_t n)
 {
-    _cleanup_(numbers_done) struct numbers row = {0};
-    uint32_t number;
-
-    bool apart = take32(b) != 0;
-    int r = make_numbers(&row, take_count(b, 4));
-    if (r == 0 && (row.n == 0 || row.n > DEPTH_MAX))
-        r = -EBADMSG;
-    for (uint32_t i = 0; r == 0 && i < row.n; i++) {
-        uint32_t sent = take32(b);
-        r = sent < frames->n ? 0 : -EBADMSG;
-        row.at[i] = r == 0 ? frames->at[sent] : 0;
+    if (n == 0 || n > DEPTH_MAX)
+        return -EBADMSG;
+    if (r->set && n > r->row_cap) {
+        uint32_t *more = reallocarray(r->row, n, 2 * sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        r->row = more;
+        r->row_cap = 2 * (size_t)n;
     }
-    if (r == 0)
-        r = pb_stackset_put_stack(set, row.at, row.n, apart, &number);
-    if (r < 0)
-        return r;
-    struct set_stack *stack = &set->stacks[number];
-    stack->threads += take64(b);
-    stack->processes += take64(b);
-    r = take_ranks(b, set, stack);
-    return r < 0 ? r : take_members(b, texts, stack);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t sent = take32(&r->b);
+        if (sent >= r->now.nframes)
+            return -EBADMSG;
+        if (r->set)
+            r->row[i] = r->now.frames[sent];
+    }
+    return 0;
 }
 
-static int take_all(struct bytes *b, struct pb_stackset *set)
+static int take_stack(struct reading *r, size_t i)
 {
-    _cleanup_(numbers_done) struct numbers texts = {0}, frames = {0};
-    const char *magic = take_bytes(b, 4);
+    const struct set_hints *last = r->set ? &r->set->last : NULL;
+    struct set_stack *stack = NULL;
+
+    bool apart = take32(&r->b) != 0;
+    uint32_t n = take_count(&r->b, 4);
+    int e = take_row(r, n);
+    if (e == 0 && r->set && i < last->nstacks &&
+        pb_stackset_is_stack(r->set, last->stacks[i], r->row, n, apart))
+        r->now.stacks[i] = last->stacks[i];
+    else if (e == 0 && r->set)
+        e = pb_stackset_put_stack(r->set, r->row, n, apart, &r->now.stacks[i]);
+    if (e < 0)
+        return e;
+    uint64_t threads = take64(&r->b), processes = take64(&r->b);
+    if (r->set) {
+        stack = &r->set->stacks[r->now.stacks[i]];
+        stack->threads += threads;
+        stack->processes += processes;
+    }
+    e = take_ranks(r, stack);
+    return e < 0 ? e : take_members(r, stack);
+}
+
+static int take_all(struct reading *r)
+{
+    const char *magic = take_bytes(&r->b, 4);
 
     if (!magic || memcmp(magic, MAGIC, 4) != 0)
         return -EBADMSG;
-    set->processes = take64(b);
-    set->threads = take64(b);
-    set->without = take64(b);
-    int r = take_texts(b, set, &texts);
-    if (r == 0)
-        r = take_frames(b, set, &texts, &frames);
-    uint32_t n = r == 0 ? take_count(b, 32) : 0;
-    for (uint32_t i = 0; r == 0 && i < n; i++)
-        r = take_stack(b, set, &texts, &frames);
-    return r == 0 && (b->short_ || b->left) ? -EBADMSG : r;
+    uint64_t processes = take64(&r->b), threads = take64(&r->b), without = take64(&r->b);
+    int e = take_texts(r);
+    if (e == 0)
+        e = take_frames(r);
+    r->now.nstacks = e == 0 ? take_count(&r->b, 32) : 0;
+    if (e == 0)
+        e = make_numbers(r, &r->now.stacks, r->now.nstacks);
+    for (size_t i = 0; e == 0 && i < r->now.nstacks; i++)
+        e = take_stack(r, i);
+    if (e == 0 && (r->b.short_ || r->b.left))
+        e = -EBADMSG;
+    if (e == 0 && r->set) {
+        r->set->processes += processes;
+        r->set->threads += threads;
+        r->set->without += without;
+    }
+    return e;
 }
 
-int pb_stackset_decode(const void *bytes, size_t size, struct pb_stackset **ret, struct pb_err *err)
+int pb_stackset_merge(struct pb_stackset *set, const void *bytes, size_t size,
+                      bool (*owns)(void *arg, const struct pb_set_range *range), void *arg,
+                      struct pb_err *err)
 {
-    struct bytes b = {bytes, size, false};
-    struct pb_stackset *set;
+    struct reading look = {.b = {bytes, size, false}, .owns = owns, .arg = arg};
+    _cleanup_(reading_done) struct reading take = {
+        .b = {bytes, size, false}, .set = set, .fresh = set->nstacks == 0};
 
-    int r = pb_stackset_new(&set);
-    if (r == 0)
-        r = take_all(&b, set);
+    int r = take_all(&look);
     if (r == 0) {
-        *ret = set;
-        return 0;
+        r = take_all(&take);
+        free(set->order);
+        set->order = NULL;
     }
-    pb_stackset_free(set);
-    return pb_fail(err, r,
-                   r == -EBADMSG ? "the bytes are no set of stacks" : "the set of stacks is too large");
+    if (r == 0) {
+        struct set_hints before = set->last;
+        set->last = take.now;
+        take.now = before;
+    }
+    if (r < 0)
+        pb_fail(err, r,
+                r == -EBADMSG ? "the bytes are no set of stacks"
+                : r == -EPERM ? "there is a stack of a rank that is another's"
+                              : "the set of stacks is too large");
+    return r;
 }

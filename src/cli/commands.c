@@ -18,6 +18,7 @@
     X(torch)                                                                                                 \
     X(track)                                                                                                 \
     X(inspect)                                                                                               \
+    X(show)                                                                                                  \
     X(record)                                                                                                \
     X(inject)                                                                                                \
     X(launch)                                                                                                \
@@ -26,11 +27,13 @@
     X(repl)                                                                                                  \
     X(listen)                                                                                                \
     X(pause)                                                                                                 \
+    X(continue)                                                                                              \
     X(catch)                                                                                                 \
     X(trace)                                                                                                 \
     X(watch)                                                                                                 \
     X(break)                                                                                                 \
     X(debug)                                                                                                 \
+    X(groups)                                                                                                \
     X(query)                                                                                                 \
     X(archive)                                                                                               \
     X(export)                                                                                                \

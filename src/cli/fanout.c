@@ -53,39 +53,50 @@ static bool forward_lines(struct stream *s)
     return false;
 }
 
-static pid_t start_child(const struct pb_call *call, size_t i, struct stream out[2])
+pid_t pb_fork_piped(int ret_fds[2])
 {
-    int pipes[2][2];
+    int pipes[2][2] = {{-1, -1}, {-1, -1}};
+    pid_t parent = getpid(), pid = -1;
 
-    for (int k = 0; k < 2; k++)
-        if (pipe2(pipes[k], O_CLOEXEC) < 0)
-            return -errno;
-    fflush(NULL);
-    pid_t parent = getpid(), pid = fork();
-    if (pid < 0)
-        return -errno;
+    if (pipe2(pipes[0], O_CLOEXEC) == 0 && pipe2(pipes[1], O_CLOEXEC) == 0) {
+        fflush(NULL);
+        pid = fork();
+    }
+    int e = errno;
     if (pid == 0) {
-        struct pb_call one = *call;
         /* SIGTERM rather than SIGKILL: an injection under way must be undone. */
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)
             _exit(1);
-        one.targets = (struct pb_targets){.at = &call->targets.at[i], .n = 1};
         dup2(pipes[0][1], STDOUT_FILENO);
         dup2(pipes[1][1], STDERR_FILENO);
-        /* A command that stays in the background must not keep these pipes open. */
-        close(pipes[0][1]);
-        close(pipes[1][1]);
+    }
+    for (int k = 0; k < 2; k++) {
+        ret_fds[k] = pid > 0 ? pipes[k][0] : -1;
+        /* Also in the child: a command that stays in the background must not keep them open. */
+        if (pid <= 0 && pipes[k][0] >= 0)
+            close(pipes[k][0]);
+        if (pipes[k][1] >= 0)
+            close(pipes[k][1]);
+    }
+    return pid < 0 ? -e : pid;
+}
+
+static pid_t start_child(const struct pb_call *call, size_t i, struct stream out[2])
+{
+    int fds[2];
+
+    pid_t pid = pb_fork_piped(fds);
+    if (pid == 0) {
+        struct pb_call one = *call;
+        one.targets = (struct pb_targets){.at = &call->targets.at[i], .n = 1};
         setvbuf(stdout, NULL, _IOLBF, 0);
         int status = pb_run_one(&one);
         fflush(NULL);
         _exit(status);
     }
-    for (int k = 0; k < 2; k++) {
-        close(pipes[k][1]);
-        out[k] =
-            (struct stream){.fd = pipes[k][0], .to = k ? stderr : stdout, .label = call->targets.at[i].label};
-    }
+    for (int k = 0; k < 2; k++)
+        out[k] = (struct stream){.fd = fds[k], .to = k ? stderr : stdout, .label = call->targets.at[i].label};
     return pid;
 }
 

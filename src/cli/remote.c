@@ -132,6 +132,12 @@ static int upgrade_connection(struct remote *r, const char *token_file, struct p
         if (n >= 4 && memcmp(text + n - 4, "\r\n\r\n", 4) == 0)
             break;
     }
+    /* TLS answers what is none of it with an alert, or not at all. */
+    if (e < 0 && (n <= 1 || text[0] == 0x15))
+        return pb_fail(err, e,
+                       "%s:%s closed the connection at once (does it use TLS, serve --cert? then go through "
+                       "ssh -L PORT:SOCKET %s and -t localhost:PORT, with the socket of serve --status)",
+                       r->host, r->port, r->host);
     if (e < 0)
         return pb_fail(err, e, "the service at %s:%s closed the connection", r->host, r->port);
     if (strncmp(text, "HTTP/1.1 101", 12) == 0)

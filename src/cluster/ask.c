@@ -8,8 +8,6 @@
 #include "cluster/token.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/memfd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,13 +15,11 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
     PLACES = 128,
     SILENT_MS = 250, /* a node that is not through after that does not hold a place any more */
-    OPEN_MAX_ = 4096,
     DEADLINE_MS = 2000,
     MOST = 64 << 20,
     ERRORS_MAX = 1024
@@ -36,11 +32,14 @@ struct incoming {
 };
 
 struct link {
-    pid_t pid; /* 0: a socket */
+    pid_t pid; /* 0: a socket of a service */
     int out, errors;
     bool open, connected, holds_place;
+    bool reused, heard; /* it was kept from an earlier question; something of the answer came */
+    bool writes;        /* what is waited for is room to write */
     uint64_t started;
-    char *request; /* of a socket */
+    int64_t sent_ns, heard_ns; /* as pb_node_result has them */
+    char *request;             /* NULL: the launcher was given it */
     size_t sent, length;
     struct pb_http_in http;
     char said[ERRORS_MAX]; /* what the launcher said on standard error */
@@ -63,29 +62,17 @@ struct asking {
     size_t left; /* nodes that are not settled */
 };
 
-static const char *const state_names[PB_NODE_STATES] = {
-    [PB_NODE_NOT_ASKED] = "not asked", [PB_NODE_ANSWERED] = "answered",
-    [PB_NODE_LATE] = "late",           [PB_NODE_UNREACHABLE] = "unreachable",
-    [PB_NODE_REFUSED] = "refused",     [PB_NODE_OTHER_VERSION] = "other version",
-};
-
-const char *pb_node_state_name(enum pb_node_state state)
-{
-    return state < PB_NODE_STATES ? state_names[state] : "?";
-}
-
-void pb_cluster_result_done(struct pb_cluster_result *r)
-{
-    free(r->nodes);
-    *r = (struct pb_cluster_result){0};
-}
-
 static unsigned ms_since(uint64_t ns)
 {
     return (unsigned)((pb_now_ns() - ns) / PB_NS_PER_MS);
 }
 
 /* --- the end of a node --- */
+
+static bool is_answered(const struct asking *a, ssize_t node)
+{
+    return a->result->nodes[node].state == PB_NODE_ANSWERED;
+}
 
 static bool settled(const struct asking *a, ssize_t node)
 {
@@ -119,7 +106,8 @@ static void end_link(struct asking *a, struct link *l)
     a->open--;
     a->held -= l->holds_place;
     l->holds_place = false;
-    close(l->out);
+    if (l->out >= 0)
+        close(l->out);
     if (l->errors >= 0)
         close(l->errors);
     l->out = l->errors = -1;
@@ -132,13 +120,29 @@ static void end_link(struct asking *a, struct link *l)
     l->nin = 0;
 }
 
+/* The link stays for the next question, and is not this one's any more. */
+static void keep_link(struct asking *a, struct link *l, ssize_t node)
+{
+    const struct pb_kept_link kept = {l->pid, l->out, l->errors, l->http};
+
+    epoll_ctl(a->epoll, EPOLL_CTL_DEL, l->out, NULL);
+    if (l->errors >= 0)
+        epoll_ctl(a->epoll, EPOLL_CTL_DEL, l->errors, NULL);
+    pb_links_put(a->q->links, node, &kept);
+    l->pid = 0;
+    l->out = l->errors = -1;
+}
+
 /* A whole answer. */
-static void hand_over(struct asking *a, struct incoming *in)
+static void hand_over(struct asking *a, const struct link *l, struct incoming *in)
 {
     struct pb_err err = {0};
     struct pb_node_answer *answer = &in->reader.answer;
+    struct pb_node_result *result = &a->result->nodes[in->node];
 
-    a->result->nodes[in->node].bytes = answer->travelled;
+    result->bytes = answer->travelled;
+    result->sent_ns = l->sent_ns;
+    result->received_ns = l->heard_ns;
     if (answer->status != 0) {
         settle(a, in->node, PB_NODE_REFUSED, answer->sentence[0] ? answer->sentence : "it could not answer");
         return;
@@ -155,13 +159,16 @@ static void take_failure(struct asking *a, struct incoming *in, int r)
 }
 
 /* Bytes of a link that is one node's. 1: that was all. */
-static int feed(struct asking *a, struct incoming *in, const char *bytes, size_t n)
+static int feed(struct asking *a, const struct link *l, const char *bytes, size_t n)
 {
-    int r = pb_answer_reader_take(&in->reader, bytes, n);
+    struct incoming *in = l->in;
 
     a->result->bytes += n;
+    if (settled(a, in->node))
+        return 0; /* the end of a service's last chunk */
+    int r = pb_answer_reader_take(&in->reader, bytes, n);
     if (r == 1)
-        hand_over(a, in);
+        hand_over(a, l, in);
     else if (r < 0)
         take_failure(a, in, r);
     return r;
@@ -180,7 +187,7 @@ static int take_body(void *arg, const char *bytes, size_t n)
     struct link *l = b->l;
 
     if (l->http.status == 200)
-        return feed(b->a, l->in, bytes, n);
+        return feed(b->a, l, bytes, n) < 0 ? -EIO : 0;
     size_t room = sizeof(l->said) - 1 - l->nsaid, take = n < room ? n : room;
     memcpy(l->said + l->nsaid, bytes, take);
     l->nsaid += take;
@@ -215,6 +222,20 @@ static const char *last_line(struct link *l)
     return newline ? newline + 1 : l->said;
 }
 
+/* Whether the launcher did not get there, by its status and its last words: else what it reached said no. */
+static bool is_far(enum pb_cluster_way way, int status, const char *said)
+{
+    static const char *const gone[] = {"(NotFound)", "Unable to connect", "unable to upgrade connection",
+                                       "container not found", "error dialing backend"};
+
+    if (way == PB_WAY_SSH)
+        return status == 255 && !strstr(said, "denied");
+    for (size_t i = 0; way == PB_WAY_KUBERNETES && i < sizeof(gone) / sizeof(gone[0]); i++)
+        if (strstr(said, gone[i]))
+            return true;
+    return false;
+}
+
 static void settle_launched(struct asking *a, struct link *l, struct incoming *in)
 {
     unsigned patience = 20;
@@ -226,15 +247,15 @@ static void settle_launched(struct asking *a, struct link *l, struct incoming *i
         settle(a, in->node, PB_NODE_UNREACHABLE, "it ended in the middle of its answer");
     } else if (strstr(l->said, "there is no command 'cluster'")) {
         settle(a, in->node, PB_NODE_OTHER_VERSION, "the program there does not know clusters");
-    } else if (status == 126 || status == 127) {
+    } else if (status == 126 || status == 127 || strstr(l->said, "OCI runtime exec failed")) {
         snprintf(why, sizeof(why), "%.200s cannot be started there (attach with --program)",
                  a->plan.c->program);
         settle(a, in->node, PB_NODE_REFUSED, why);
     } else {
-        bool far = a->plan.c->way == PB_WAY_SSH && status == 255;
+        bool far = is_far(a->plan.c->way, status, said);
         snprintf(why, sizeof(why), "%.200s%s", said[0] ? said : "it ended without an answer",
                  said[0] ? "" : " (its standard output is not the program's)");
-        settle(a, in->node, far && !strstr(said, "denied") ? PB_NODE_UNREACHABLE : PB_NODE_REFUSED, why);
+        settle(a, in->node, far ? PB_NODE_UNREACHABLE : PB_NODE_REFUSED, why);
     }
 }
 
@@ -279,7 +300,7 @@ static void feed_label(struct asking *a, struct link *l, const char *bytes, size
     int r = pb_answer_reader_take(&in->reader, bytes, n);
     name_label(a, in);
     if (r == 1 && in->node >= 0)
-        hand_over(a, in);
+        hand_over(a, l, in);
     else if (r < 0)
         take_failure(a, in, r);
 }
@@ -345,17 +366,30 @@ static void settle_all(struct asking *a, struct link *l)
                    l->nsaid ? last_line(l) : "the launcher ended without its answer");
 }
 
+static void watch(struct asking *a, int fd, uint32_t events, uint64_t which, bool anew)
+{
+    struct epoll_event e = {.events = events, .data.u64 = which};
+
+    epoll_ctl(a->epoll, anew ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &e);
+}
+
+static void start_anew(struct asking *a, struct link *l);
+
 static void read_link(struct asking *a, struct link *l)
 {
     char bytes[1 << 16];
     struct body body = {a, l};
 
     ssize_t n = recv(l->out, bytes, sizeof(bytes), MSG_DONTWAIT);
-    if (n < 0 && errno == ENOTSOCK)
-        n = read(l->out, bytes, sizeof(bytes));
+    l->heard_ns = pb_wall_ns();
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     int error = n < 0 ? errno : 0;
+    if (n <= 0 && l->reused && !l->heard) {
+        start_anew(a, l);
+        return;
+    }
+    l->heard = true;
     bool labelled = pb_way_is_labelled(a->plan.c->way);
     if (labelled && n > 0) {
         take_labelled(a, l, bytes, (size_t)n);
@@ -368,7 +402,7 @@ static void read_link(struct asking *a, struct link *l)
     } else if (n <= 0) {
         take_end(a, l, error);
     } else if (l->pid) {
-        if (feed(a, l->in, bytes, (size_t)n) == 0)
+        if (feed(a, l, bytes, (size_t)n) == 0)
             return;
     } else {
         int r = pb_http_take(&l->http, bytes, (size_t)n, take_body, &body);
@@ -379,14 +413,9 @@ static void read_link(struct asking *a, struct link *l)
         if (!settled(a, l->in->node))
             return;
     }
+    if (a->plan.keep && n > 0 && !l->http.closes && is_answered(a, l->in->node))
+        keep_link(a, l, l->in->node);
     end_link(a, l);
-}
-
-static void watch(struct asking *a, int fd, uint32_t events, uint64_t which, bool anew)
-{
-    struct epoll_event e = {.events = events, .data.u64 = which};
-
-    epoll_ctl(a->epoll, anew ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &e);
 }
 
 static void write_link(struct asking *a, struct link *l)
@@ -397,9 +426,16 @@ static void write_link(struct asking *a, struct link *l)
         getsockopt(l->out, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof(error)});
         l->connected = !error;
     }
+    if (!l->sent)
+        l->sent_ns = pb_wall_ns();
     ssize_t n = error ? -1 : send(l->out, l->request + l->sent, l->length - l->sent, MSG_NOSIGNAL);
     if (!error && n < 0 && (errno == EAGAIN || errno == EINTR))
+        n = 0;
+    if (n < 0 && (l->pid || l->reused)) {
+        l->length = l->sent; /* it has ended: what it said tells why */
+        read_link(a, l);
         return;
+    }
     if (n < 0) {
         settle(a, l->in->node, PB_NODE_UNREACHABLE, strerror(error ? error : errno));
         end_link(a, l);
@@ -407,49 +443,74 @@ static void write_link(struct asking *a, struct link *l)
     }
     l->sent += (size_t)n;
     a->result->bytes += (size_t)n;
-    if (l->sent == l->length)
-        watch(a, l->out, EPOLLIN, (uint64_t)(l - a->links) * 2, false);
+    bool all = l->sent == l->length;
+    if (l->writes == all) {
+        l->writes = !all;
+        watch(a, l->out, all ? EPOLLIN : EPOLLOUT, (uint64_t)(l - a->links) * 2, false);
+    }
+    if (all && l->pid && !a->plan.keep)
+        shutdown(l->out, SHUT_WR);
 }
 
 /* --- the loop --- */
 
+/* The question for a link, and the link: one that was kept, or a new one. */
+static int open_link(struct asking *a, struct link *l, ssize_t node, struct pb_err *err)
+{
+    struct pb_kept_link kept;
+    struct pb_launched launched;
+    int r = 0;
+
+    if (pb_way_is_socket(a->plan.c->way)) {
+        r = pb_link_request(&a->plan, (size_t)node, &l->request, &l->length);
+    } else if (!pb_link_is_told_by_environment(&a->plan)) {
+        l->request = strdup(a->plan.question);
+        l->length = a->plan.length;
+        r = l->request ? 0 : -ENOMEM;
+    }
+    l->sent_ns = pb_wall_ns();
+    if (r < 0) {
+        return pb_fail(err, r, "out of memory");
+    } else if (a->plan.keep && pb_links_take(a->q->links, node, &kept)) {
+        l->pid = kept.pid;
+        l->out = kept.out;
+        l->errors = kept.errors;
+        l->connected = l->reused = true;
+    } else if (pb_way_is_socket(a->plan.c->way)) {
+        r = pb_link_connect(a->plan.c->nodes[node].address, &l->out);
+        return r < 0 ? pb_fail(err, r, "%s", strerror(-r)) : 0;
+    } else {
+        r = pb_link_launch(&a->plan, node, &launched, err);
+        if (r < 0)
+            return r;
+        l->pid = launched.pid;
+        l->out = launched.out;
+        l->errors = launched.errors;
+        l->connected = true;
+    }
+    return 0;
+}
+
 static int start_link(struct asking *a, struct link *l, ssize_t node)
 {
-    struct pb_launched launched;
     struct pb_err err = {0};
     size_t most = a->q->most ? a->q->most : MOST;
-    bool socket = pb_way_is_socket(a->plan.c->way);
-    int r = 0;
 
     l->nin = node < 0 ? a->plan.selection->asked : 1;
     l->in = calloc(l->nin, sizeof(*l->in));
-    l->errors = -1;
+    l->out = l->errors = -1;
     if (!l->in)
         return -ENOMEM;
     for (size_t i = 0; i < l->nin; i++) {
         pb_answer_reader_init(&l->in[i].reader, most, node < 0);
         l->in[i].node = node;
     }
-    if (socket) {
-        r = pb_link_request(&a->plan, (size_t)node, &l->request, &l->length);
-        if (r == 0)
-            r = pb_link_connect(a->plan.c->nodes[node].address, &l->out);
-        if (r < 0)
-            pb_fail(&err, r, "%s", strerror(-r));
-    } else {
-        r = pb_link_launch(&a->plan, node, &launched, &err);
-        if (r == 0) {
-            l->pid = launched.pid;
-            l->out = launched.out;
-            l->errors = launched.errors;
-            l->connected = true;
-        }
-    }
+    int r = open_link(a, l, node, &err);
     l->started = pb_now_ns();
     l->open = true;
     a->open++;
     if (r < 0) {
-        l->out = -1;
+        bool socket = pb_way_is_socket(a->plan.c->way);
         for (size_t i = 0; i < a->plan.c->nnodes; i++)
             if (node < 0 ? a->plan.selection->node[i] : i == (size_t)node)
                 settle(a, (ssize_t)i, socket ? PB_NODE_UNREACHABLE : PB_NODE_REFUSED, pb_err_text(&err, r));
@@ -458,10 +519,27 @@ static int start_link(struct asking *a, struct link *l, ssize_t node)
     }
     l->holds_place = true;
     a->held++;
-    watch(a, l->out, socket ? EPOLLOUT : EPOLLIN, (uint64_t)(l - a->links) * 2, true);
+    l->writes = !l->connected;
+    watch(a, l->out, l->writes ? EPOLLOUT : EPOLLIN, (uint64_t)(l - a->links) * 2, true);
     if (l->errors >= 0)
         watch(a, l->errors, EPOLLIN, (uint64_t)(l - a->links) * 2 + 1, true);
+    if (l->connected && l->length)
+        write_link(a, l);
     return 0;
+}
+
+/* A link that was kept, and that the other end has closed meanwhile. */
+static void start_anew(struct asking *a, struct link *l)
+{
+    ssize_t node = l->in->node;
+    unsigned patience = 0;
+
+    end_link(a, l);
+    if (l->pid)
+        pb_link_end(l->pid, &patience);
+    *l = (struct link){0};
+    if (start_link(a, l, node) < 0 && node >= 0)
+        settle(a, node, PB_NODE_UNREACHABLE, "out of memory");
 }
 
 /* Those that have been silent for long keep their connection and lose their place. In the order in which they
@@ -544,6 +622,9 @@ static void end_all(struct asking *a)
                 settle(a, l->in[k].node,
                        (l->pid ? l->in[k].reader.greeted : l->connected) ? PB_NODE_LATE : PB_NODE_UNREACHABLE,
                        "no whole answer by the deadline");
+        if (l->open && l->nin && a->plan.keep && pb_way_is_labelled(a->plan.c->way) &&
+            a->result->answered == a->result->asked)
+            keep_link(a, l, -1);
         end_link(a, l);
         if (l->pid)
             kill(-l->pid, SIGTERM); /* srun tells its tasks; ssh hangs up */
@@ -554,28 +635,6 @@ static void end_all(struct asking *a)
     for (size_t i = 0; i < a->plan.selection->nnodes; i++)
         if (a->plan.selection->node[i])
             settle(a, (ssize_t)i, PB_NODE_UNREACHABLE, "nothing came by the deadline");
-}
-
-static int write_question(struct pb_link_plan *plan)
-{
-    /* The C library has no such function before glibc 2.27. */
-    plan->file = (int)syscall(SYS_memfd_create, "probing-question", MFD_CLOEXEC);
-    if (plan->file < 0)
-        return -errno;
-    return write(plan->file, plan->question, plan->length) == (ssize_t)plan->length ? 0 : -EIO;
-}
-
-/* Three descriptors a node at most. The limit is given back afterwards. */
-static void raise_limit(struct asking *a, struct rlimit *ret_before)
-{
-    struct rlimit more;
-
-    getrlimit(RLIMIT_NOFILE, ret_before);
-    more = *ret_before;
-    more.rlim_cur = more.rlim_max < 3 * OPEN_MAX_ ? more.rlim_max : 3 * OPEN_MAX_;
-    if (more.rlim_cur > ret_before->rlim_cur && setrlimit(RLIMIT_NOFILE, &more) < 0)
-        more = *ret_before;
-    a->most_open = more.rlim_cur > 256 ? (more.rlim_cur - 64) / 3 : 64;
 }
 
 static int run(struct asking *a)
@@ -608,13 +667,15 @@ int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question 
     r = pb_way_is_socket(c->way) ? pb_service_token(c->token_file, token, err) : 0;
     if (r < 0)
         return r;
-    a.plan = (struct pb_link_plan){c, q->selection, line, length, -1, limit, token};
+    /* A task of Ray has no input beyond its question. */
+    bool keep = q->links && c->way != PB_WAY_RAY;
+    a.plan = (struct pb_link_plan){c, q->selection, line, length, limit, token, keep};
     a.deadline = a.begun + limit * PB_NS_PER_MS;
-    raise_limit(&a, &before);
+    a.most_open = pb_links_raise_limit(&before);
     result.nodes = calloc(c->nnodes + 1, sizeof(*result.nodes));
     a.links = calloc(result.asked + 1, sizeof(*a.links));
     a.epoll = epoll_create1(EPOLL_CLOEXEC);
-    r = !result.nodes || !a.links ? -ENOMEM : a.epoll < 0 ? -errno : write_question(&a.plan);
+    r = !result.nodes || !a.links ? -ENOMEM : a.epoll < 0 ? -errno : 0;
     if (r == 0) {
         r = run(&a);
         end_all(&a);
@@ -623,8 +684,6 @@ int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question 
     free(a.links);
     if (a.epoll >= 0)
         close(a.epoll);
-    if (a.plan.file >= 0)
-        close(a.plan.file);
     setrlimit(RLIMIT_NOFILE, &before);
     if (r < 0) {
         free(result.nodes);

@@ -23,9 +23,11 @@ const char *pb_node_state_name(enum pb_node_state state);
 
 struct pb_node_result {
     enum pb_node_state state;
-    unsigned ms;   /* from the start to its end */
-    size_t bytes;  /* that travelled from it */
-    char why[256]; /* "" where it answered */
+    unsigned ms;  /* from the start to its end */
+    size_t bytes; /* that travelled from it */
+    int64_t sent_ns,
+        received_ns; /* by our wall clock: its question began to leave, the end of its answer came */
+    char why[256];   /* "" where it answered */
 };
 
 struct pb_cluster_result {
@@ -37,13 +39,21 @@ struct pb_cluster_result {
 };
 void pb_cluster_result_done(struct pb_cluster_result *r);
 
+/* Links that stay open for the next question: connections to services, and children that read one question
+ * after the other. One thread at a time. */
+struct pb_links;
+int pb_links_new(const struct pb_cluster *c, struct pb_links **ret);
+void pb_links_free(struct pb_links *l);
+
 struct pb_cluster_question {
     const struct pb_selection *selection;
     const char *const
         *words; /* the first says what: "look", "stacks", "command", .. (cli/cluster/answer.c) */
     size_t nwords;
-    unsigned deadline_ms; /* from now; 0: 2 s */
-    size_t most;          /* bytes of one answer; 0: 64 MB */
+    unsigned deadline_ms;   /* from now; 0: 2 s */
+    size_t most;            /* bytes of one answer; 0: 64 MB */
+    struct pb_links *links; /* used, and filled with those that answered; NULL: none is kept. A launcher that
+                             * starts all nodes at once keeps its link for questions to the same nodes. */
     /* Called once for each whole answer, as it comes. It may take what the answer holds (and set it to 0).
      * Negative: the node lied, and counts as refused, with the sentence in err. */
     int (*answer)(void *arg, size_t node, struct pb_node_answer *answer, struct pb_err *err);

@@ -38,6 +38,7 @@ struct pb_cluster_rank {
     uint32_t node;       /* which of the nodes */
     pid_t pid;           /* there */
     uint64_t start_time; /* there: another process has another */
+    bool has_torch;      /* pb_members_find_torch; it does not travel */
     struct pb_roles roles;
 };
 

@@ -49,8 +49,9 @@ int pb_link_request(const struct pb_link_plan *plan, size_t node, char **ret, si
 
     int n = asprintf(&text,
                      "POST /api/v1/cluster HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"
-                     "Content-Type: text/plain\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s",
-                     plan->c->nodes[node].address, plan->token, plan->length, plan->question);
+                     "Content-Type: text/plain\r\nContent-Length: %zu\r\nConnection: %s\r\n\r\n%s",
+                     plan->c->nodes[node].address, plan->token, plan->length,
+                     plan->keep ? "keep-alive" : "close", plan->question);
     if (n < 0)
         return -ENOMEM;
     *ret = text;
@@ -73,10 +74,20 @@ static int take_head_line(struct pb_http_in *h)
         h->state = h->chunked ? PB_HTTP_CHUNK : PB_HTTP_BODY;
         if (h->status == 100) /* the real one follows */
             h->state = PB_HTTP_HEAD, h->status = 0;
+        h->ended = h->state == PB_HTTP_BODY && h->measured && !h->left;
         return 0;
     }
     if (strncasecmp(line, "Transfer-Encoding:", 18) == 0 && strcasestr(line + 18, "chunked"))
         h->chunked = true;
+    if (strncasecmp(line, "Connection:", 11) == 0 && strcasestr(line + 11, "close"))
+        h->closes = true;
+    if (strncasecmp(line, "Content-Length:", 15) == 0) {
+        const char *number = line + 15 + strspn(line + 15, " \t");
+        if (strspn(number, "0123456789") != strlen(number) || !*number || strlen(number) > 18)
+            return -EBADMSG;
+        h->measured = true;
+        h->left = strtoull(number, NULL, 10);
+    }
     return 0;
 }
 
@@ -114,13 +125,15 @@ int pb_http_take(struct pb_http_in *h, const char *bytes, size_t n,
     while (n && !h->ended) {
         int r = 0;
         if (h->state == PB_HTTP_BODY) {
-            size_t piece = h->chunked && h->left < n ? (size_t)h->left : n;
+            bool bounded = h->chunked || h->measured;
+            size_t piece = bounded && h->left < n ? (size_t)h->left : n;
             r = body(arg, bytes, piece);
             bytes += piece;
             n -= piece;
-            h->left -= h->chunked ? piece : 0;
+            h->left -= bounded ? piece : 0;
             if (h->chunked && !h->left)
                 h->state = PB_HTTP_CHUNK_END;
+            h->ended = h->measured && !h->chunked && !h->left;
             if (r != 0)
                 return r;
             continue;

@@ -27,7 +27,13 @@
 
 #define HEADING "probing-cluster 1"
 #define ENDING  ".cluster"
-enum { PATH_SIZE = 4096, LINE_SIZE = 1024, FILE_MAX = 64 << 20, WORDS = 8 };
+enum {
+    PATH_SIZE = 4096,
+    LINE_SIZE = 1024,
+    FILE_MAX = 64 << 20,
+    WORDS = 8,
+    FILE_NAME_SIZE = PB_CLUSTER_NAME + sizeof(ENDING)
+};
 
 /* --- the text --- */
 
@@ -349,9 +355,18 @@ static int find_only(char ret[PB_CLUSTER_NAME], struct pb_err *err)
     return r;
 }
 
+/* The folder, and the name of the cluster's file in it. */
+static int open_folder_of(const char *name, char ret_file[FILE_NAME_SIZE], struct pb_err *err)
+{
+    if (!pb_cluster_is_name(name))
+        return pb_fail(err, -EINVAL, "'%s' is no name of a cluster", name);
+    snprintf(ret_file, FILE_NAME_SIZE, "%s" ENDING, name);
+    return open_folder(err);
+}
+
 int pb_cluster_load(const char *name, struct pb_cluster *ret, struct pb_err *err)
 {
-    char only[PB_CLUSTER_NAME], file[PB_CLUSTER_NAME + sizeof(ENDING)];
+    char only[PB_CLUSTER_NAME], file[FILE_NAME_SIZE];
     _cleanup_free_ char *text = NULL;
     struct pb_err why = {0};
     size_t n = 0;
@@ -362,12 +377,9 @@ int pb_cluster_load(const char *name, struct pb_cluster *ret, struct pb_err *err
             return r;
         name = only;
     }
-    if (!pb_cluster_is_name(name))
-        return pb_fail(err, -EINVAL, "'%s' is no name of a cluster", name);
-    _cleanup_close_ int folder = open_folder(err);
+    _cleanup_close_ int folder = open_folder_of(name, file, err);
     if (folder < 0)
         return folder;
-    snprintf(file, sizeof(file), "%s" ENDING, name);
     _cleanup_close_ int fd = openat(folder, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return pb_fail(err, -errno,
@@ -400,19 +412,16 @@ static int write_all(int fd, const char *text, size_t n)
 
 int pb_cluster_save(const struct pb_cluster *c, struct pb_err *err)
 {
-    char file[PB_CLUSTER_NAME + sizeof(ENDING)], part[PB_CLUSTER_NAME + 32];
+    char file[FILE_NAME_SIZE], part[PB_CLUSTER_NAME + 32];
     _cleanup_free_ char *text = NULL;
     size_t n;
 
-    if (!pb_cluster_is_name(c->name))
-        return pb_fail(err, -EINVAL, "'%s' is no name of a cluster", c->name);
     int r = pb_cluster_format(c, &text, &n);
     if (r < 0)
         return pb_fail(err, r, "out of memory");
-    _cleanup_close_ int folder = open_folder(err);
+    _cleanup_close_ int folder = open_folder_of(c->name, file, err);
     if (folder < 0)
         return folder;
-    snprintf(file, sizeof(file), "%s" ENDING, c->name);
     snprintf(part, sizeof(part), ".%s.%d", c->name, (int)getpid());
     unlinkat(folder, part, 0);
     _cleanup_close_ int fd = openat(folder, part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -428,14 +437,11 @@ int pb_cluster_save(const struct pb_cluster *c, struct pb_err *err)
 
 int pb_cluster_forget(const char *name, struct pb_err *err)
 {
-    char file[PB_CLUSTER_NAME + sizeof(ENDING)];
+    char file[FILE_NAME_SIZE];
 
-    if (!pb_cluster_is_name(name))
-        return pb_fail(err, -EINVAL, "'%s' is no name of a cluster", name);
-    _cleanup_close_ int folder = open_folder(err);
+    _cleanup_close_ int folder = open_folder_of(name, file, err);
     if (folder < 0)
         return folder;
-    snprintf(file, sizeof(file), "%s" ENDING, name);
     if (unlinkat(folder, file, 0) < 0)
         return pb_fail(err, -errno,
                        errno == ENOENT ? "there is no cluster '%s'" : "cluster '%s' cannot be forgotten",

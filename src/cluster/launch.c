@@ -1,7 +1,7 @@
 /* launch: the launchers: what is started for a node, or for all of them; see link.h.
  *
  * Nothing of ours runs on a node before, and nothing stays: the launcher starts `probing cluster answer`
- * there with the user's own rights, which reads the question from its standard input. */
+ * there with the user's own rights, which reads questions from its standard input until that ends. */
 #include "cluster/link.h"
 
 #include "base/cleanup.h"
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -102,8 +103,8 @@ static void add_srun(struct line *l, const struct pb_link_plan *plan)
     add(l, "--ntasks-per-node=1");
     add(l, "--nodelist");
     add(l, l->nodes);
-    add(l,
-        "--input=none"); /* it hands its input on only when all nodes are there: a dead one would hold all */
+    /* It hands its input on only when all nodes are there: a dead one would hold all. */
+    add(l, plan->keep ? "--input=all" : "--input=none");
     add(l, "--export=ALL");
     add(l, "--mem-per-cpu=0");
     add(l, "--immediate");
@@ -199,14 +200,8 @@ static int make_line(struct line *l, const struct pb_link_plan *plan, ssize_t no
     }
     add(l, "cluster");
     add(l, "answer");
-    return 0;
-}
-
-static int open_pipe(int ret[2])
-{
-    if (pipe2(ret, O_CLOEXEC) < 0)
-        return -errno;
-    fcntl(ret[0], F_SETFL, O_NONBLOCK);
+    if (c->way == PB_WAY_LOCAL && n->address[0] == '/')
+        add(l, n->address); /* an archive of that node */
     return 0;
 }
 
@@ -226,7 +221,7 @@ static char **extend_environment(const char *more)
 }
 
 /* posix_spawn, and not fork: the asking process may be large. */
-static int spawn(const char *const *words, char *const *environment, int in, int out, int errors, pid_t *ret)
+static int spawn(const char *const *words, char *const *environment, int both, int errors, pid_t *ret)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -237,8 +232,8 @@ static int spawn(const char *const *words, char *const *environment, int in, int
     sigaddset(&broken, SIGPIPE);
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, both, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, both, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
     posix_spawnattr_setflags(&attributes,
                              POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
@@ -251,51 +246,56 @@ static int spawn(const char *const *words, char *const *environment, int in, int
     return r;
 }
 
-int pb_launch_words(const char *const *words, char *const *environment, int in, struct pb_launched *ret)
+int pb_launch_words(const char *const *words, char *const *environment, struct pb_launched *ret)
 {
-    int out[2] = {-1, -1}, errors[2] = {-1, -1};
+    int both[2] = {-1, -1}, errors[2] = {-1, -1};
     pid_t pid = 0;
+    int r = 0;
 
-    int r = open_pipe(out);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both) < 0 || pipe2(errors, O_CLOEXEC) < 0)
+        r = -errno;
     if (r == 0)
-        r = open_pipe(errors);
-    if (r == 0)
-        r = spawn(words, environment ? environment : environ, in, out[1], errors[1], &pid);
-    int fds[] = {out[1], errors[1], out[0], errors[0]};
+        r = spawn(words, environment ? environment : environ, both[1], errors[1], &pid);
+    int fds[] = {both[1], errors[1], both[0], errors[0]};
     for (int i = 0; i < (r < 0 ? 4 : 2); i++)
         if (fds[i] >= 0)
             close(fds[i]);
-    if (r == 0)
-        *ret = (struct pb_launched){pid, out[0], errors[0]};
-    return r;
+    if (r < 0)
+        return r;
+    /* Ours alone: the ends that the launcher has wait as it expects of its standard streams. */
+    fcntl(both[0], F_SETFL, O_NONBLOCK);
+    fcntl(errors[0], F_SETFL, O_NONBLOCK);
+    *ret = (struct pb_launched){pid, both[0], errors[0]};
+    return 0;
+}
+
+bool pb_link_is_told_by_environment(const struct pb_link_plan *plan)
+{
+    return plan->c->way == PB_WAY_SLURM && !plan->keep;
 }
 
 /* srun's tasks get the question by their environment, which their owner alone can read. */
-static int launch_line(const struct pb_link_plan *plan, const struct line *l, int in, struct pb_launched *ret)
+static int launch_line(const struct pb_link_plan *plan, const struct line *l, struct pb_launched *ret)
 {
     _cleanup_free_ char *variable = NULL;
     _cleanup_free_ char **environment = NULL;
 
-    if (plan->c->way != PB_WAY_SLURM)
-        return pb_launch_words(l->words, NULL, in, ret);
+    if (!pb_link_is_told_by_environment(plan))
+        return pb_launch_words(l->words, NULL, ret);
     if (asprintf(&variable, PB_WIRE_VARIABLE "=%s", plan->question) < 0)
         return -ENOMEM;
     variable[strcspn(variable, "\n")] = '\0';
     environment = extend_environment(variable);
-    return environment ? pb_launch_words(l->words, environment, in, ret) : -ENOMEM;
+    return environment ? pb_launch_words(l->words, environment, ret) : -ENOMEM;
 }
 
 int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_launched *ret, struct pb_err *err)
 {
     _cleanup_(line_done) struct line l = {0};
-    char path[64];
 
     int r = make_line(&l, plan, node);
-    /* Opened anew: a descriptor that was copied would share its place in the file. */
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", plan->file);
-    _cleanup_close_ int in = open(path, O_RDONLY | O_CLOEXEC);
     if (r == 0)
-        r = in < 0 ? -errno : launch_line(plan, &l, in, ret);
+        r = launch_line(plan, &l, ret);
     return r < 0
                ? pb_fail(err, r, "%s cannot be started: %s", l.n ? l.words[0] : "the launcher", strerror(-r))
                : 0;

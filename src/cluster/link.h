@@ -11,21 +11,23 @@ struct pb_link_plan {
     const struct pb_selection *selection;
     const char *question; /* a line of base64 */
     size_t length;
-    int file; /* a memfd with the question */
     unsigned deadline_ms;
     const char *token; /* of services */
+    bool keep;         /* the link stays for the next question */
 };
 
-/* Starts the launcher for one node, or (node -1) for all that are selected. Its three descriptors are
- * nonblocking; its children and it are a process group. */
+/* Starts the launcher for one node, or (node -1) for all that are selected. Its children and it are a process
+ * group. Both descriptors are nonblocking; out is a socket that is also its standard input. */
 struct pb_launched {
     pid_t pid;
     int out, errors;
 };
 int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_launched *ret,
                    struct pb_err *err);
-/* Any command line, which ends with NULL; environment NULL: this process's; in: its standard input. */
-int pb_launch_words(const char *const *words, char *const *environment, int in, struct pb_launched *ret);
+/* Whether the launcher takes the question by its environment; else it is sent to its standard input. */
+bool pb_link_is_told_by_environment(const struct pb_link_plan *plan);
+/* Any command line, which ends with NULL; environment NULL: this process's. */
+int pb_launch_words(const char *const *words, char *const *environment, struct pb_launched *ret);
 /* Waits for it: its exit status, 128 + n for a signal. When the patience is used up (it is counted down, for
  * the next one), its group is killed. */
 int pb_link_end(pid_t pid, unsigned *patience_ms);
@@ -44,13 +46,29 @@ int pb_link_request(const struct pb_link_plan *plan, size_t node, char **ret, si
 struct pb_http_in {
     enum { PB_HTTP_HEAD, PB_HTTP_BODY, PB_HTTP_CHUNK, PB_HTTP_CHUNK_END, PB_HTTP_TRAILER } state;
     int status;
-    bool chunked;
-    char line[1024]; /* of the head, up to now */
+    bool chunked, measured; /* measured: its head says how long the body is */
+    bool closes;            /* the connection ends with the answer */
+    char line[1024];        /* of the head, up to now */
     size_t n, total;
-    uint64_t left; /* of the chunk */
+    uint64_t left; /* of the chunk, or of the body */
     bool ended;
 };
 /* Takes bytes; those of the body go to body(). -EBADMSG: that is no HTTP; else what body returned, where that
  * was not 0. */
 int pb_http_take(struct pb_http_in *h, const char *bytes, size_t n,
                  int (*body)(void *arg, const char *bytes, size_t n), void *arg);
+
+/* --- links.c: links that stay for the next question (ask.h) --- */
+struct pb_kept_link {
+    pid_t pid; /* 0: a socket of a service */
+    int out, errors;
+    struct pb_http_in http; /* of its last answer: the end of that may still come */
+};
+/* node -1: the one of all nodes. False: there is none that can be used. */
+bool pb_links_take(struct pb_links *l, ssize_t node, struct pb_kept_link *ret);
+void pb_links_put(struct pb_links *l, ssize_t node, const struct pb_kept_link *kept);
+
+struct rlimit;
+/* Allows more descriptors, three a node at most, and returns for how many nodes at once; the caller gives the
+ * limit back afterwards. */
+size_t pb_links_raise_limit(struct rlimit *ret_before);

@@ -24,6 +24,7 @@ struct member {
     uint32_t world;
     bool python;
     char launcher[16];
+    char job[128]; /* VARIABLE=VALUE that tells it from another job; "": nothing does */
 };
 
 void pb_members_done(struct pb_node_members *m)
@@ -86,6 +87,22 @@ bool pb_member_read(const char *environment, size_t length, const char *match, s
     return true;
 }
 
+/* What two jobs differ in, the surest first. torchrun calls its job "none" unless it is told. */
+static void find_job(const char *environment, size_t length, char ret[128])
+{
+    static const char *const names[] = {
+        "PROBING_JOB=", "TORCHELASTIC_RUN_ID=", "RAY_JOB_ID=", "SLURM_JOB_ID=", "JOB_NAME=", "MASTER_PORT="};
+
+    ret[0] = '\0';
+    for (size_t i = 0; !ret[0] && i < sizeof(names) / sizeof(names[0]); i++)
+        for (size_t at = 0; at < length; at += strnlen(environment + at, length - at) + 1) {
+            size_t n = strnlen(environment + at, length - at), name = strlen(names[i]);
+            if (n > name && n < 128 && memcmp(environment + at, names[i], name) == 0 &&
+                !(n == name + 4 && memcmp(environment + at + name, "none", 4) == 0))
+                snprintf(ret, 128, "%.*s", (int)n, environment + at);
+        }
+}
+
 struct looking {
     const struct pb_processes *all;
     const char *match, *ranks;
@@ -113,8 +130,33 @@ static int look(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *r
     m.rank.start_time = info.start_time;
     m.python = info.python;
     snprintf(m.launcher, sizeof(m.launcher), "%s", launcher);
+    find_job(environment, length, m.job);
     *ret = pb_room_copy(room, &m, sizeof(m));
     return *ret ? 0 : -ENOSPC;
+}
+
+static int look_for_torch(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret)
+{
+    const struct pb_node_members *m = arg;
+    _cleanup_free_ char *maps = NULL;
+    size_t length;
+
+    (void)ask;
+    if (pb_proc_slurp(pb_proc_living(m->at[i].pid), "maps", &maps, &length) == 0 &&
+        memmem(maps, length, "/libtorch", 9))
+        *ret = pb_room_copy(room, "", 1);
+    return 0;
+}
+
+void pb_members_find_torch(const struct pb_ask *ask, struct pb_node_members *m)
+{
+    struct pb_each each = {
+        .work = look_for_torch, .arg = m, .n = m->n, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
+
+    if (pb_apart_each(ask, &each) == 0)
+        for (size_t i = 0; i < m->n; i++)
+            m->at[i].has_torch = each.at[i].answer != NULL;
+    pb_each_done(&each);
 }
 
 /* A process whose child has its rank of another launcher only started the ranks: torchrun in a task of
@@ -147,6 +189,29 @@ static int by_rank(const void *a, const void *b)
     return is_better(x, y) ? -1 : 1;
 }
 
+/* Names the jobs, where there are several: sorted by rank, so each with its ranks in order. */
+static void name_jobs(const struct member *all, size_t n, char *ret, size_t size)
+{
+    size_t at = 0, jobs = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        bool named = false;
+        size_t ranks = 0;
+        for (size_t k = 0; !named && k < i; k++)
+            named = strcmp(all[k].job, all[i].job) == 0;
+        if (named || !all[i].job[0] || is_launcher(&all[i], all, n))
+            continue;
+        jobs++;
+        for (size_t k = i; k < n; k++)
+            ranks += strcmp(all[k].job, all[i].job) == 0;
+        if (at < size)
+            at += (size_t)snprintf(ret + at, size - at, "%s%s (%zu process%s)", at ? ", " : "", all[i].job,
+                                   ranks, ranks == 1 ? "" : "es");
+    }
+    if (jobs < 2)
+        ret[0] = '\0';
+}
+
 static int keep(struct member *all, size_t n, const char *ranks, struct pb_node_members *ret)
 {
     size_t kept = 0;
@@ -154,6 +219,7 @@ static int keep(struct member *all, size_t n, const char *ranks, struct pb_node_
     for (size_t i = 0; i < n; i++)
         all[i].python = all[i].python && !is_launcher(&all[i], all, n);
     qsort(all, n, sizeof(*all), by_rank);
+    name_jobs(all, n, ret->jobs, sizeof(ret->jobs));
     ret->at = calloc(n + 1, sizeof(*ret->at));
     if (!ret->at)
         return -ENOMEM;
@@ -195,6 +261,8 @@ int pb_members_read(const struct pb_ask *ask, const char *match, const char *ran
         r = found ? keep(found, n, ranks, &members) : -ENOMEM;
     if (r < 0)
         return pb_fail(err, r, r == -ECANCELED ? "cancelled" : "out of memory");
+    if (match && match[0])
+        members.jobs[0] = '\0'; /* the user has told which */
     *ret = members;
     return 0;
 }

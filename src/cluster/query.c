@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/time.h"
 #include "cluster/query_tables.h"
 #include "engine/shared/sent.h"
 
@@ -12,10 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MAX_TABLES = 64, MAX_NOTES = 64, DEADLINE_MS = 5000, OWN_TABLES = 3 };
 static const uint64_t CAP = 1000000;
+/* Bytes of this machine's own ranks, or archives, which do not travel. */
+static const size_t LOCAL_MOST = (size_t)1 << 30;
 
 /* A table of the plan. */
 struct planned {
@@ -211,6 +213,7 @@ static int ask_nodes(struct pb_cluster_query *q, struct pb_err *err)
                                                  .words = words,
                                                  .nwords = n,
                                                  .deadline_ms = q->request.deadline_ms,
+                                                 .most = q->c->way == PB_WAY_LOCAL ? LOCAL_MOST : 0,
                                                  .answer = take_answer,
                                                  .arg = q};
     int r = pb_cluster_ask(q->c, &question, &q->result, err);
@@ -366,15 +369,13 @@ int pb_cluster_query_open(const struct pb_cluster *c, const struct pb_cluster_qu
                           struct pb_cluster_query **ret, struct pb_err *err)
 {
     struct pb_cluster_query *q = calloc(1, sizeof(*q));
-    struct timespec now;
 
     if (!q)
         return pb_fail(err, -ENOMEM, "out of memory");
     *q = (struct pb_cluster_query){.c = c, .request = *request};
     q->request.cap = request->cap ? request->cap : CAP;
     q->request.deadline_ms = request->deadline_ms ? request->deadline_ms : DEADLINE_MS;
-    clock_gettime(CLOCK_REALTIME, &now);
-    q->now_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    q->now_us = (uint64_t)pb_wall_ns() / 1000;
     q->nodes = calloc(c->nnodes + 1, sizeof(*q->nodes));
     int r = q->nodes ? begin_round(q, err) : pb_fail(err, -ENOMEM, "out of memory");
     if (r < 0) {

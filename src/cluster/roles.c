@@ -13,7 +13,7 @@ static bool is_role_name(const char *name, size_t n)
     if (n == 0 || n >= PB_ROLE_NAME || name[0] < 'a' || name[0] > 'z')
         return false;
     for (size_t i = 0; i < n; i++)
-        if (!(name[i] >= 'a' && name[i] <= 'z') && !(name[i] >= '0' && name[i] <= '9'))
+        if (!(name[i] >= 'a' && name[i] <= 'z') && !(name[i] >= '0' && name[i] <= '9') && name[i] != '_')
             return false;
     return true;
 }

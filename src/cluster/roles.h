@@ -10,10 +10,10 @@
 
 struct pb_err;
 
-enum { PB_ROLES = 6, PB_ROLE_NAME = 8, PB_ROLES_TEXT = 128 };
+enum { PB_ROLES = 6, PB_ROLE_NAME = 16, PB_ROLES_TEXT = 192 };
 
 struct pb_role {
-    char name[PB_ROLE_NAME]; /* small letters and digits */
+    char name[PB_ROLE_NAME]; /* small letters, digits and "_" */
     uint32_t value;
 };
 

@@ -7,11 +7,11 @@
 #include "cluster/link.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 struct stream {
@@ -64,11 +64,11 @@ int pb_run_program(const char *const *words, size_t most, unsigned limit_ms, cha
     struct pb_launched l;
     struct stream s[2] = {{0}, {0}};
     unsigned patience = 1000;
-    _cleanup_close_ int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
-    int r = in < 0 ? -errno : pb_launch_words(words, NULL, in, &l);
+    int r = pb_launch_words(words, NULL, &l);
     if (r < 0)
         return pb_fail(err, r, "%s cannot be started: %s", words[0], strerror(-r));
+    shutdown(l.out, SHUT_WR); /* it gets no input */
     r = follow(&l, s, most, pb_now_ns() + limit_ms * PB_NS_PER_MS);
     if (r < 0)
         kill(-l.pid, SIGTERM);

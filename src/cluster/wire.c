@@ -169,10 +169,12 @@ void pb_question_done(struct pb_question_in *q)
 
 /* --- the answering end --- */
 
-static void put_plain(struct pb_answer_writer *w, const void *bytes, size_t n)
+static void write_all(struct pb_answer_writer *w, const void *bytes, size_t n)
 {
     const char *at = bytes;
 
+    if (w->fd < 0 && n)
+        w->failed = -EMSGSIZE;
     while (n && !w->failed) {
         ssize_t more = write(w->fd, at, n);
         if (more < 0 && errno == EAGAIN)
@@ -181,6 +183,24 @@ static void put_plain(struct pb_answer_writer *w, const void *bytes, size_t n)
             w->failed = -errno;
         at += more > 0 ? more : 0;
         n -= more > 0 ? (size_t)more : 0;
+    }
+}
+
+void pb_answer_flush(struct pb_answer_writer *w)
+{
+    if (w->fd >= 0)
+        write_all(w, w->waiting, pb_take(w->nwaiting, 0));
+}
+
+static void put_plain(struct pb_answer_writer *w, const void *bytes, size_t n)
+{
+    if (n > sizeof(w->waiting) - w->nwaiting)
+        pb_answer_flush(w);
+    if (n > sizeof(w->waiting) - w->nwaiting) {
+        write_all(w, bytes, n);
+    } else if (n) {
+        memcpy(w->waiting + w->nwaiting, bytes, n);
+        w->nwaiting += n;
     }
 }
 
@@ -229,7 +249,7 @@ void pb_answer_begin(struct pb_answer_writer *w, const char *node)
 
 void pb_answer_rank(struct pb_answer_writer *w, const struct pb_cluster_rank *rank, uint32_t world)
 {
-    char text[256], roles[PB_ROLES_TEXT];
+    char text[PB_ROLES_TEXT + 128], roles[PB_ROLES_TEXT];
 
     pb_roles_format(&rank->roles, roles);
     int n = snprintf(text, sizeof(text), "%d %d %d %" PRIu64 " %u %s", rank->rank, rank->local,
@@ -267,5 +287,6 @@ int pb_answer_end(struct pb_answer_writer *w, int status, const char *sentence)
         put_plain(w, last, rest + 1);
         w->nkept = 0;
     }
+    pb_answer_flush(w);
     return w->failed;
 }

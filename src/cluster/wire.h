@@ -48,12 +48,16 @@ void pb_question_done(struct pb_question_in *q);
 
 /* --- the answering end --- */
 struct pb_answer_writer {
-    int fd;
+    int fd;    /* -1: nothing is written, a small answer stays in waiting */
     bool text; /* base64 */
     int failed;
     unsigned char kept[3]; /* of base64: what makes no group of three yet */
     size_t nkept;
+    char waiting[4096]; /* small frames go together */
+    size_t nwaiting;
 };
+/* Writes what waits; the end of an answer does that too. */
+void pb_answer_flush(struct pb_answer_writer *w);
 void pb_answer_begin(struct pb_answer_writer *w, const char *node);
 void pb_answer_rank(struct pb_answer_writer *w, const struct pb_cluster_rank *rank, uint32_t world);
 void pb_answer_bytes(struct pb_answer_writer *w, bool errors, const void *bytes, size_t n);

@@ -99,10 +99,11 @@ static int take_rank(struct pb_answer_reader *r, const char *text)
     struct pb_answer_part part = {0};
     struct pb_node_answer *a = &r->answer;
     char roles[PB_ROLES_TEXT];
+    _Static_assert(sizeof(roles) == 192, "the width of %s below");
     int pid;
     uint32_t world;
 
-    int n = sscanf(text, "%" SCNd32 " %" SCNd32 " %d %" SCNu64 " %" SCNu32 " %127s", &part.rank.rank,
+    int n = sscanf(text, "%" SCNd32 " %" SCNd32 " %d %" SCNu64 " %" SCNu32 " %191s", &part.rank.rank,
                    &part.rank.local, &pid, &part.rank.start_time, &world, roles);
     part.rank.pid = pid;
     if (n != 6 || part.rank.rank < 0 || part.rank.local < -1 || pid < 1 || world > PB_CLUSTER_RANKS ||

@@ -75,7 +75,10 @@ static uint32_t thread_of(struct pb_collector *c, const struct pb_profile *names
         return PB_PROFILE_NONE;
     if (!c->threads[thread]) {
         struct pb_profile_thread t = pb_profile_thread_at(names, thread);
-        uint32_t own = pb_profile_thread(c->p, t.pid, t.tid, t.name, t.process);
+        /* The sum of what another machine says may be anything: without a sign it only wraps. */
+        pid_t pid = (pid_t)((uint32_t)t.pid + (uint32_t)c->shift),
+              tid = (pid_t)((uint32_t)t.tid + (uint32_t)c->shift);
+        uint32_t own = pb_profile_thread(c->p, pid, tid, t.name, t.process);
         if (own == PB_PROFILE_NONE)
             return PB_PROFILE_NONE;
         c->threads[thread] = own + 1;

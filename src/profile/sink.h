@@ -32,6 +32,7 @@ struct pb_collector {
     struct pb_profile *p;
     uint32_t *nodes, *threads; /* by the number in names: our number + 1; 0: not seen yet */
     size_t nnodes, nthreads;
+    pid_t shift; /* added to pids and tids: samples of several machines go into one picture */
 };
 
 int pb_collector_init(struct pb_collector *c, size_t memory_max);

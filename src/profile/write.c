@@ -42,6 +42,8 @@ int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_er
 struct job {
     enum pb_write_format format;
     const struct pb_profile *p, *after;
+    const struct pb_profile *const *all; /* for a time axis */
+    size_t nall;
     const struct pb_flame_options *options;
 };
 
@@ -70,7 +72,8 @@ static int write_timeline(FILE *out, const struct job *job)
     int r = pb_timeline_new(&t);
     if (r < 0)
         return r;
-    r = pb_timeline_add_profile(t, job->p);
+    for (size_t i = 0; r == 0 && i < job->nall; i++)
+        r = pb_timeline_add_profile(t, job->all[i]);
     if (r == 0)
         r = pb_timeline_finish(t);
     if (r == 0)
@@ -137,13 +140,19 @@ static int write_path(const char *path, const struct job *job, struct pb_err *er
     return r < 0 ? pb_fail(err, r, "%s cannot be written: %s", path, strerror(-r)) : 0;
 }
 
-int pb_write_file(const char *path, const struct pb_profile *p, const struct pb_flame_options *options,
-                  struct pb_err *err)
+int pb_write_files(const char *path, const struct pb_profile *p, const struct pb_profile *const *all,
+                   size_t n, const struct pb_flame_options *options, struct pb_err *err)
 {
-    struct job job = {.p = p, .options = options};
+    struct job job = {.p = p, .all = all, .nall = n, .options = options};
 
     int r = pb_write_format_of(path, &job.format, err);
     return r < 0 ? r : write_path(path, &job, err);
+}
+
+int pb_write_file(const char *path, const struct pb_profile *p, const struct pb_flame_options *options,
+                  struct pb_err *err)
+{
+    return pb_write_files(path, p, &p, 1, options, err);
 }
 
 int pb_write_diff_file(const char *path, const struct pb_profile *before, const struct pb_profile *after,

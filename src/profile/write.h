@@ -30,6 +30,10 @@ int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_er
 int pb_write_file(const char *path, const struct pb_profile *p, const struct pb_flame_options *options,
                   struct pb_err *err);
 
+/* Several profiles, of which the formats with a time axis show all on one clock; the others show p. */
+int pb_write_files(const char *path, const struct pb_profile *p, const struct pb_profile *const *all,
+                   size_t n, const struct pb_flame_options *options, struct pb_err *err);
+
 /* The difference of two: .svg, .html, or .folded with two counts a line. */
 int pb_write_diff_file(const char *path, const struct pb_profile *before, const struct pb_profile *after,
                        const struct pb_flame_options *options, struct pb_err *err);

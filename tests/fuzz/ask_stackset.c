@@ -27,25 +27,37 @@ static void look_at(struct pb_stackset *set)
     }
 }
 
+/* The same bytes again into a set, which then knows all that they hold. */
+static void merge_again(struct pb_stackset *set, const void *bytes, size_t n)
+{
+    size_t stacks = pb_stackset_n(set), threads = pb_stackset_threads(set);
+
+    if (pb_stackset_merge(set, bytes, n, NULL, NULL, NULL) < 0)
+        return;
+    look_at(set);
+    if (pb_stackset_n(set) != stacks || pb_stackset_threads(set) != 2 * threads)
+        abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct pb_stackset *set, *again, *both;
+    struct pb_stackset *set, *again;
     void *bytes;
     size_t n;
 
-    if (pb_stackset_decode(data, size, &set, NULL) < 0)
+    if (pb_stackset_new(&set) < 0)
         return 0;
-    look_at(set);
-    if (pb_stackset_new(&both) == 0) {
-        if (pb_stackset_merge(both, set) == 0)
-            look_at(both);
-        pb_stackset_free(both);
+    if (pb_stackset_merge(set, data, size, NULL, NULL, NULL) < 0) {
+        pb_stackset_free(set);
+        return 0;
     }
-    if (pb_stackset_encode(set, &bytes, &n) == 0) {
-        if (pb_stackset_decode(bytes, n, &again, NULL) < 0)
+    look_at(set);
+    if (pb_stackset_encode(set, &bytes, &n) == 0 && pb_stackset_new(&again) == 0) {
+        if (pb_stackset_merge(again, bytes, n, NULL, NULL, NULL) < 0)
             abort(); /* what we send we understand */
         if (pb_stackset_n(again) != pb_stackset_n(set))
             abort();
+        merge_again(again, bytes, n);
         pb_stackset_free(again);
         free(bytes);
     }

@@ -10,12 +10,12 @@ from pathlib import Path
 import jobs
 import pytest
 
-PACKAGES = jobs.TOP / "build/cluster"
+PACKAGES, MPI = jobs.TOP / "build/cluster", jobs.TOP / "build/mpi"
 SCRIPT = Path(__file__).with_name("slurm_nodes.sh")
 
 RANK = """
 import os, time
-rank = int(os.environ.get("SLURM_PROCID") or os.environ["RANK"])
+rank = int(os.environ.get("SLURM_PROCID") or os.environ["OMPI_COMM_WORLD_RANK"])
 def all_reduce():
     time.sleep(3600)
 def load_batch():
@@ -48,9 +48,12 @@ class Cluster:
         """The pid of its first process, whose namespaces are the cluster's."""
         return int((Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split() or [0])[0])
 
+    def inside(self, *words):
+        """A command line that runs in the cluster."""
+        return ["nsenter", f"--target={self.init}", "--mount", "--pid", "--net", "--wd=/", *map(str, words)]
+
     def run(self, *words, timeout=60):
-        """A command in the cluster."""
-        return subprocess.run(["nsenter", f"--target={self.init}", "--mount", "--pid", "--net", "--wd=/", *map(str, words)], stdin=subprocess.DEVNULL,
+        return subprocess.run(self.inside(*words), stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=timeout)
 
     def probe(self, *words, **options):
@@ -93,6 +96,6 @@ def cluster(nodes, folder):
     inside = folder / "inside"
     inside.mkdir()
     with jobs.start("unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "--kill-child", "--propagation", "private",
-                    "bash", SCRIPT, inside, PACKAGES, nodes, ready="ready", ready_seconds=60) as process:
+                    "bash", SCRIPT, inside, nodes, *PACKAGES.glob("*.deb"), *MPI.glob("*.deb"), ready="ready", ready_seconds=60) as process:
         yield Cluster(inside, process)
     shutil.rmtree(inside, ignore_errors=True)

@@ -1,23 +1,25 @@
 #!/bin/bash
-# A SLURM cluster for tests, with sshd on every node: slurm_nodes.sh FOLDER PACKAGES NODES
+# A SLURM cluster for tests, with sshd on every node: slurm_nodes.sh FOLDER NODES PACKAGES...
 #
 # Runs as pid 1 of its own mount, pid and network namespaces (slurm_kit.py starts it): overlays on /usr, /etc and /var have the
-# packages, which are unpacked and never installed, so the machine stays as it was. A node is a pid namespace with a slurmd and
-# an sshd below an init that collects what they leave.
+# packages, which are unpacked and never installed, so the machine stays as it was. A node is a pid namespace with a name, a
+# slurmd and an sshd below an init that collects what they leave.
 set -e
-folder=$1 packages=$2 nodes=$3
+folder=$1 nodes=$2
+shift 2
 
 mount -t tmpfs tmpfs "$folder"
-mkdir -p "$folder"/work/{usr,etc,var} "$folder"/over/{usr,etc,var}
-for package in "$packages"/*.deb; do
+mkdir -p "$folder"/scratch/{usr,etc,var} "$folder"/over/{usr,etc,var}
+for package in "$@"; do
     dpkg -x "$package" "$folder/over"
 done
 # What Debian's alternatives would do.
 for program in "$folder"/over/usr/bin/*-wlm "$folder"/over/usr/sbin/*-wlm; do
     [ ! -e "$program" ] || ln -sf "$(basename "$program")" "${program%-wlm}"
 done
+[ ! -e "$folder"/over/usr/bin/orterun ] || ln -sf orterun "$folder/over/usr/bin/mpirun"
 for part in usr etc var; do
-    mount -t overlay overlay -o "lowerdir=/$part,upperdir=$folder/over/$part,workdir=$folder/work/$part" /$part
+    mount -t overlay overlay -o "lowerdir=/$part,upperdir=$folder/over/$part,workdir=$folder/scratch/$part" /$part
 done
 mount -t tmpfs tmpfs /run
 python3 - <<'EOF'
@@ -82,8 +84,8 @@ slurmctld
 for i in $(seq 1 "$nodes"); do
     mkdir -p "/var/spool/slurm/n$i"
     printf 'Host n%s\n    Port %s\n' "$i" $((2200 + i)) >>"$folder/ssh.conf"
-    unshare --pid --fork --mount-proc --kill-child bash -c \
-        "/usr/sbin/slurmd -D -N n$i -L /var/spool/slurm/n$i.log & /usr/sbin/sshd -D -f $folder/sshd.conf -p $((2200 + i)) & wait" &
+    unshare --pid --uts --fork --mount-proc --kill-child bash -c \
+        "hostname n$i; /usr/sbin/slurmd -D -N n$i -L /var/spool/slurm/n$i.log & /usr/sbin/sshd -D -f $folder/sshd.conf -p $((2200 + i)) & wait" &
 done
 until sinfo --noheader --format=%T 2>/dev/null | grep -qx idle; do
     sleep 0.05

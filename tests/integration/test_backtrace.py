@@ -36,13 +36,9 @@ time.sleep(1000)
 """
 
 
-# select, nanosleep, clock_nanosleep, pselect6 of x86-64; what time.sleep is, by version.
-SLEEPS = {"23", "35", "230", "270"}
-
-
 def settle(pid):
-    """Until the main thread sleeps: a thread that spins makes it wait for the GIL first."""
-    jobs.wait_until(lambda: open(f"/proc/{pid}/syscall").read().split()[0] in SLEEPS, what="its sleep")
+    """Until the main thread sleeps: a thread that spins makes it wait for the GIL first. What time.sleep calls depends on the version."""
+    jobs.wait_for_call(pid, "select", "nanosleep", "clock_nanosleep", "pselect6")
 
 
 def backtrace(pid, *options):
@@ -506,7 +502,7 @@ def test_a_read_names_its_peer():
         reader = subprocess.Popen([interpreters.INTERPRETERS[-1], "-c", code], stdin=writer.stdout, stdout=subprocess.PIPE)
         reader.stdout.readline()
         writer.stdout.close()
-        jobs.wait_until(lambda: open(f"/proc/{reader.pid}/syscall").read().startswith("0 "))
+        jobs.wait_for_call(reader.pid, "read")
         verdict = backtrace(reader.pid)["verdict"]
         assert f"a pipe from process {writer.pid} (sleep) (descriptor 0)" in verdict
         reader.kill()
@@ -524,7 +520,7 @@ def test_a_connection_names_its_peer():
         port = server.getsockname()[1]
         code = f"import socket\ns = socket.create_connection(('127.0.0.1', {port}))\nprint('ready', flush=True)\ns.recv(1)\n"
         with jobs.python(code) as job:
-            jobs.wait_until(lambda: open(f"/proc/{job.pid}/syscall").read().startswith("45 "))
+            jobs.wait_for_call(job.pid, "recvfrom")
             assert f"a connection to 127.0.0.1:{port}" in backtrace(job.pid)["verdict"]
 
 
@@ -566,7 +562,7 @@ asyncio.run(main())
 
 def check_tasks(pid, file):
     """Which task awaits what, by the chains of functions of this file, innermost first."""
-    jobs.wait_until(lambda: open(f"/proc/{pid}/syscall").read().split()[0] in {"232", "281"}, what="the loop's poll")
+    jobs.wait_for_call(pid, "epoll_wait", "epoll_pwait")
     tasks = backtrace(pid)["threads"][0]["tasks"]
     chains = {tuple((f["name"], f["line"]) for f in task["frames"] if f["file"] == file): task for task in tasks}
     assert set(chains) == {(("main", 20),), (("leaf", 4), ("middle", 9)), (("leaf", 4), ("numbers", 7), ("consume", 11)),

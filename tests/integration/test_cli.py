@@ -78,8 +78,10 @@ def test_several_matches_are_named_and_all_takes_them():
 
 LAUNCHER = """
 import os, subprocess, sys
-worker = "import time, os; rank = os.environ['RANK']; time.sleep(60)"
-workers = [subprocess.Popen([sys.executable, "-c", worker, sys.argv[1]], env={**os.environ, "RANK": str(r)}) for r in range(3)]
+worker = "import time, os; rank = os.environ['RANK']; print('up', flush=True); time.sleep(60)"
+workers = [subprocess.Popen([sys.executable, "-c", worker, sys.argv[1]], env={**os.environ, "RANK": str(r)}, stdout=subprocess.PIPE)
+           for r in range(3)]
+for w in workers: w.stdout.readline()
 print("ready", flush=True)
 try:
     workers[0].wait()
@@ -91,7 +93,6 @@ finally:
 def test_a_launcher_stands_for_its_workers():
     mark = f"job_{time.monotonic_ns()}"
     with jobs.start(sys.executable, "-c", LAUNCHER, mark, ready="ready") as launcher:
-        time.sleep(0.3)
         try:
             for target in (launcher.pid, mark):
                 done = probe("-t", target, "--all", "eval", "rank")
@@ -161,7 +162,7 @@ ROWS = {"--format", "--json"}
     ("memory", SHARED), ("tables", SHARED), ("config", SHARED), ("probes", SHARED), ("query", SHARED), ("export", FIXED | ROWS), ("archive", FIXED),
     ("record", FIXED | ROWS), ("flamegraph", FIXED), ("top", FIXED), ("eval", FIXED | {"--timeout"}), ("inject", FIXED | {"--timeout"}),
     ("detach", FIXED | {"--timeout"}), ("torch", FIXED | ROWS), ("track", SHARED), ("trace", SHARED), ("watch", SHARED), ("break", SHARED),
-    ("debug", FIXED | {"--timeout"}), ("catch", FIXED | {"--timeout"}),
+    ("groups", SHARED), ("continue", FIXED | {"--timeout"}), ("debug", FIXED | {"--timeout"}), ("catch", FIXED | {"--timeout"}),
 ])
 def test_help_and_parser_agree_on_what_a_command_takes(command, takes):
     text = probe("help", command).stdout
@@ -174,7 +175,9 @@ def test_help_and_parser_agree_on_what_a_command_takes(command, takes):
 def test_json_is_the_same_as_format_json_wherever_there_are_rows(job):
     for words in (["list"], ["config"], ["-t", job.pid, "config"], ["-t", job.pid, "doctor"], ["-t", job.pid, "tables"], ["-t", job.pid, "memory"],
                   ["-t", job.pid, "backtrace"], ["query", "SELECT 1 AS one"]):
-        one, other = (json.loads(probe(*words, *form).stdout) for form in (["--json"], ["--format", "json"]))
+        both = [probe(*words, *form) for form in (["--json"], ["--format", "json"])]
+        assert [done.returncode for done in both] == [0, 0], (words, [done.stderr for done in both])
+        one, other = (json.loads(done.stdout) for done in both)
         assert isinstance(one, list) and list(one[0]) == list(other[0])
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -216,6 +217,43 @@ def test_the_ranks_of_this_machine_need_no_service(tmp_path):
                 os.killpg(one.pid, signal.SIGKILL)
 
 
+def test_ranks_of_several_jobs_are_named_and_not_mixed(tmp_path):
+    """Two jobs in one node: which is meant has to be said; and a rank that was started anew is told of."""
+    job, usual = cluster_kit.Job(tmp_path, 2), cluster_kit.rank_environment
+    job.token.write_text("0" * 64)
+    job.token.chmod(0o600)
+    cluster_kit.rank_environment = lambda job, rank, local: {**usual(job, rank % 2, local), "TORCHELASTIC_RUN_ID": "first" if rank < 2 else "second"}
+    try:
+        with cluster_kit.node(job, range(4)):
+            words = ("cluster", "attach", "jobs", "--services", job.services, "--token-file", job.token)
+            done = probe(*words)
+            assert done.returncode == 1, done.stdout
+            assert "TORCHELASTIC_RUN_ID=first (2 processes), TORCHELASTIC_RUN_ID=second (2 processes); take one with --match" in done.stderr, done.stderr
+            done = probe(*words, "--match", "TORCHELASTIC_RUN_ID=second")
+            assert done.returncode == 0 and "2 of 2 ranks" in done.stdout, done.stderr
+            kept = Path(os.environ["XDG_RUNTIME_DIR"], "probing-clusters", "jobs.cluster")
+            lines = kept.read_text().splitlines()
+            at = next(i for i, line in enumerate(lines) if line.startswith("rank 1 "))
+            lines[at] = " ".join([*lines[at].split()[:5], "7", *lines[at].split()[6:]])  # as if another process had been rank 1
+            kept.write_text("\n".join([*lines, ""]))
+            done = probe("cluster", "refresh", "jobs")
+            assert done.returncode == 0 and "note: rank 1 was started anew" in done.stderr, done.stderr
+            probe("cluster", "detach", "jobs")
+    finally:
+        cluster_kit.rank_environment = usual
+
+
+def test_attach_says_what_keeps_a_rank_from_being_probed(tmp_path):
+    with cluster_kit.nodes(1, 2, tmp_path) as job:
+        traced = pid_of(job, 1)
+        inside = open(f"/proc/{traced}/status").read().split("NSpid:")[1].split("\n")[0].split()[-1]
+        code = f"import ctypes, time\nassert ctypes.CDLL(None).ptrace(0x4206, {inside}, 0, 0) == 0\nprint('ready', flush=True)\ntime.sleep(600)"
+        with jobs.start("nsenter", f"--target={traced}", "--pid", "--mount", sys.executable, "-c", code, ready="ready"):
+            done = cluster_kit.attach("doctor", job)
+            assert "note: rank 1 cannot be injected into: " in done.stderr and "traced by" in done.stderr, done.stderr
+        probe("cluster", "detach", "doctor")
+
+
 @pytest.mark.parametrize("what, said", [
     ("", "line"), ("probing-cluster 2\nend\n", "line 1"), ("probing-cluster 1\nname x\nnode a\nend\n", "line 3"),
     ("probing-cluster 1\nname x\nway services\nnode a b -\nrank 0 1 0 5 0 -\nend\n", "line 5"), ("probing-cluster 1\nname x\n", "line 2"),
@@ -241,3 +279,39 @@ def test_the_answering_end_takes_any_bytes():
         done = subprocess.run([str(jobs.PROGRAM), "cluster", "answer"], input=question, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
         assert done.returncode in (0, 1), done.stderr
         assert not done.stdout or b"no question of probing" in done.stdout
+
+
+def pods_file(path, job, nodes):
+    """The pods of a job as an API server lists them: {name: (phase, the process of its node)}."""
+    items = []
+    for name, (phase, process) in nodes.items():
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split() if process else []
+        items.append({"apiVersion": "v1", "kind": "Pod", "status": {"phase": phase},
+                      "metadata": {"namespace": "train", "name": name, "labels": {"job": "llm", "role": "worker"}, "annotations": {"test/pid": children[0]} if children else {}},
+                      "spec": {"containers": [{"name": "main"}, {"name": "sidecar"}]}})
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": items}))
+
+
+def test_pods_are_asked_by_kubectl_and_those_that_are_gone_are_named(tmp_path):
+    """kubectl_recorded.py answers as kubectl does with what an API server said."""
+    small, recorded = cluster_kit.Job(tmp_path, 4), tmp_path / "pods.json"
+    launcher = f"{sys.executable} {Path(__file__).with_name('kubectl_recorded.py')} {recorded}"
+    with cluster_kit.node(small, [0, 1], serve=False) as first, cluster_kit.node(small, [2, 3], serve=False) as second:
+        pods = {"worker-0": ("Running", first), "worker-1": ("Running", second), "worker-9": ("Pending", None)}
+        pods_file(recorded, small, pods)
+        words = ["cluster", "attach", "pods", "--kubernetes", "job=llm,role=worker", "--launcher", launcher, "--match", small.mark, "--timeout", "20"]
+        done = probe(*words)
+        assert done.returncode == 0 and "cluster pods: 2 nodes by kubernetes, 4 of 4 ranks" in done.stdout, (done.stdout, done.stderr)
+        classes, answer, _ = cluster_kit.stacks("pods", "--timeout", "20")
+        assert [node["node"] for node in answer["nodes"]] == ["worker-0", "worker-1"] and dict(classes)["load_batch"] == [3]
+        pods_file(recorded, small, {**pods, "worker-1": ("Running", None)})  # its kubelet does not answer
+        _, answer, errors = cluster_kit.stacks("pods", "--timeout", "20", expect=3)
+        assert answer["answered"] == 1 and "worker-1: unreachable: Error from server: error dialing backend" in errors
+        del pods["worker-1"]
+        pods_file(recorded, small, pods)
+        assert 'worker-1: unreachable: Error from server (NotFound): pods "worker-1" not found' in cluster_kit.stacks("pods", "--timeout", "20", expect=3)[2]
+        done = probe("cluster", "refresh", "pods", "--timeout", "20")
+        assert "1 node by kubernetes, 2 of 4 ranks" in done.stdout and "no node has ranks 2-3" in done.stderr, done.stderr
+        done = probe(*words, "--program", "/no/such/probing")
+        assert done.returncode == 1 and "worker-0: refused: /no/such/probing cannot be started there" in done.stderr, done.stderr
+        assert "no pod that runs has the labels job=other" in probe("cluster", "attach", "--kubernetes", "job=other", "--launcher", launcher).stderr

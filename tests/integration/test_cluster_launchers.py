@@ -2,7 +2,9 @@
 import json
 import os
 import signal
+import sys
 import time
+from pathlib import Path
 
 import jobs
 import pytest
@@ -62,6 +64,14 @@ def test_a_question_to_four_nodes_of_slurm_takes_no_time(slurm, job):
     jobs.in_time(took < 2, f"{took:.2f} s")
 
 
+def test_clocks_of_nodes_are_measured_through_srun(slurm, job):
+    done = slurm.probe("-t", job, "query", "--json", "SELECT node, offset_us, error_us FROM cluster.clocks ORDER BY node")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["node"] for row in rows] == ["n1", "n2", "n3", "n4"]
+    assert all(abs(row["offset_us"]) <= row["error_us"] for row in rows), rows  # they share one clock
+
+
 def test_somebody_else_gets_nothing_of_the_job(slurm, job):
     done = slurm.run("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", jobs.PROGRAM, "cluster", "attach", "--slurm", job.split("-")[1],
                      "--timeout", "5")
@@ -82,6 +92,40 @@ def test_ssh_asks_each_host_and_names_those_that_are_not_there(slurm, job, tmp_p
     done = slurm.probe("cluster", "attach", "nowhere", "--hosts", hosts, "--launcher", f"ssh -F {slurm.folder}/ssh.conf", "--program", "/no/such/probing",
                        "--timeout", "20")
     assert done.returncode == 1 and "n1: refused: /no/such/probing cannot be started there" in done.stderr, done.stderr
+
+
+def test_mpirun_is_asked_for_its_hosts(slurm):
+    """Its ranks stand beside those of the SLURM job, on the same nodes."""
+    if not list(slurm_kit.MPI.glob("openmpi-bin_*.deb")):
+        pytest.skip("scripts/setup.sh brought no packages of Open MPI (no Debian, or no network)")
+    ssh = f"ssh -F {slurm.folder}/ssh.conf"
+    with jobs.start(*slurm.inside("mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", ssh, "--mca", "plm", "rsh", "--mca", "oob_tcp_if_include", "lo",
+                                  "-x", "CLUSTER_TEST=mpi", "-H", "n1:3,n3:3", sys.executable, slurm.script)) as mpirun:
+        try:
+            def attached():
+                assert mpirun.alive(), mpirun.output
+                done = slurm.probe("cluster", "attach", "mpi", "--mpi", "--launcher", ssh, "--match", "CLUSTER_TEST=mpi", "--timeout", "20")
+                return "cluster mpi: 2 nodes by ssh, 6 of 6 ranks" in done.stdout
+            jobs.wait_until(attached, 60, what="the start of mpirun's ranks")
+            jobs.wait_until(lambda: stacks(slurm, "cluster:mpi", "--timeout", "20")[2] == {"load_batch": [5], "all_reduce": [0, 1, 2, 3, 4]}, 30, what="the ranks' work")
+            shown = json.loads(slurm.probe("cluster", "show", "mpi", "--json").stdout)
+            assert [(row["node"], row["local"]) for row in shown] == [("n1", 0), ("n1", 1), ("n1", 2), ("n3", 0), ("n3", 1), ("n3", 2)]
+        finally:  # nsenter has started it as a child; it ends its ranks
+            os.kill(int(Path(f"/proc/{mpirun.pid}/task/{mpirun.pid}/children").read_text()), signal.SIGTERM)
+            mpirun.process.wait(30)
+    assert "no mpirun of yours runs here" in slurm.probe("cluster", "attach", "--mpi").stderr
+
+
+def test_a_dead_node_is_named_and_the_others_answer(slurm, job):
+    """A connection that is refused makes srun abort the step at once, with the tasks of the others."""
+    dead = slurm.slurmd("n4")
+    os.kill(dead, signal.SIGKILL)
+    jobs.wait_until(lambda: not os.path.exists(f"/proc/{dead}"), what="the end of slurmd")
+    for _ in range(3):
+        done, answer, tops = stacks(slurm, job, "--timeout", "10")
+        assert done.returncode == 3, done.stderr
+        assert "3 of 4 nodes answered" in done.stderr and "n4: unreachable" in done.stderr, done.stderr
+        assert tops == {"load_batch": [5], "all_reduce": [0, 1, 2, 3, 4]}
 
 
 def test_a_job_that_has_ended_is_told(slurm, job):

@@ -205,9 +205,9 @@ def test_no_stop_traces_nothing(mixed, tmp_path):
 def test_ctrl_c_ends_early_and_writes(mixed, tmp_path):
     process = subprocess.Popen([str(jobs.PROGRAM), "-t", str(mixed.pid), "flamegraph", "-o", str(tmp_path / "a.folded"), "--duration", "0"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
-    time.sleep(1)
+    time.sleep(1 * jobs.SLOW)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=10 * jobs.SLOW)
     assert process.returncode == 0, err
     assert "spin" in functions(tmp_path / "a.folded") and "hottest" in out
 

@@ -17,6 +17,8 @@
 
 #include <cmocka.h>
 
+#include "slow.h"
+
 #include "ask/profile_child.h"
 #include "ask/profiles.h"
 #include "base/err.h"
@@ -119,7 +121,7 @@ static void another_thread_cancels_it(void **state)
     assert_int_equal(pthread_create(&thread, NULL, cancel_soon, &cancelled), 0);
     uint64_t before = pb_now_ns();
     assert_int_equal(pb_profiling_run(p, 600000 * MS), PB_PROFILING_CANCELLED);
-    assert_true(pb_now_ns() - before < 10000 * MS);
+    assert_true(pb_now_ns() - before < 10000 * MS * TEST_SLOWNESS);
     pthread_join(thread, NULL);
     pb_profiling_free(p);
     end(&one);
@@ -182,22 +184,22 @@ static void a_process_of_its_own_takes_it(void **state)
         .profiling.sampler = native, .targets = &targets, .sink = pb_collector_sink(&collector)};
     sigaction(SIGCHLD, NULL, &before);
     assert_int_equal(pb_profile_child_start(&options, &c, NULL), 0);
-    assert_int_equal(read_until(c, 500 * MS), PB_PROFILING_GOES_ON);
+    assert_int_equal(read_until(c, 500 * MS * TEST_SLOWNESS), PB_PROFILING_GOES_ON);
     assert_true(samples_of(collector.p, one.pid) > 0);
     assert_int_equal(pb_profile_child_join(c, &two), 0);
-    assert_int_equal(read_until(c, 600 * MS), PB_PROFILING_GOES_ON);
+    assert_int_equal(read_until(c, 600 * MS * TEST_SLOWNESS), PB_PROFILING_GOES_ON);
     assert_true(samples_of(collector.p, two.pid) > 0);
     assert_int_equal(pb_profile_child_leave(c, one.pid), 0);
-    assert_int_equal(read_until(c, 400 * MS), PB_PROFILING_GOES_ON);
+    assert_int_equal(read_until(c, 400 * MS * TEST_SLOWNESS), PB_PROFILING_GOES_ON);
     uint64_t left = samples_of(collector.p, one.pid);
-    assert_int_equal(read_until(c, 300 * MS), PB_PROFILING_GOES_ON);
+    assert_int_equal(read_until(c, 300 * MS * TEST_SLOWNESS), PB_PROFILING_GOES_ON);
     assert_int_equal(samples_of(collector.p, one.pid), left);
     pb_profile_child_cancel(c);
-    assert_int_equal(read_until(c, 10000 * MS), PB_PROFILING_CANCELLED);
+    assert_int_equal(read_until(c, 10000 * MS * TEST_SLOWNESS), PB_PROFILING_CANCELLED);
     pb_collector_sync(&collector, pb_profile_child_names(c));
     const struct pb_profile_facts *f = pb_profile_facts_of(collector.p);
     assert_int_equal(pb_profile_samples(collector.p), f->asleep + f->interrupted + f->pinned + f->stopped);
-    assert_true(f->ticks > 50 && f->rate == 100 && f->start.utc_ns > 0);
+    assert_true(f->ticks > 50 / TEST_SLOWNESS && f->rate == 100 && f->start.utc_ns > 0);
     /* Nothing of ours has changed. */
     sigaction(SIGCHLD, NULL, &after);
     assert_ptr_equal(before.sa_handler, after.sa_handler);
@@ -223,7 +225,7 @@ static void a_profile_of_nobody_says_why_or_ends(void **state)
     gone = one;
     assert_int_equal(pb_profile_child_start(&options, &c, NULL), 0);
     assert_int_equal(pb_profile_child_leave(c, one.pid), 0); /* nobody is left: it ends by itself */
-    assert_int_equal(read_until(c, 10000 * MS), PB_PROFILING_ENDED);
+    assert_int_equal(read_until(c, 10000 * MS * TEST_SLOWNESS), PB_PROFILING_ENDED);
     pb_profile_child_free(c);
     pb_collector_done(&collector);
     end(&one);

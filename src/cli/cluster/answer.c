@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
+#include "cluster/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,7 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE_SIZE = 128 * 1024, PATIENCE_MS = 10000 };
+/* The first question is on its way; more of them may come for as long as the asking end likes, but a
+ * connection that nobody has any more must not leave this process behind. */
+enum { LINE_SIZE = 128 * 1024, PATIENCE_MS = 10000, NEXT_PATIENCE_MS = 600000 };
 
 void pb_answer_ranks(const struct pb_answering *a)
 {
@@ -24,36 +27,36 @@ void pb_answer_ranks(const struct pb_answering *a)
     }
 }
 
-static int answer_look(const struct pb_answering *a, struct pb_err *err)
-{
-    (void)err;
-    pb_answer_ranks(a);
-    return 0;
-}
-
 static const struct {
     const char *name;
     int (*answer)(const struct pb_answering *a, struct pb_err *err);
-} answers[] = {{"look", answer_look},
+} answers[] = {{"look", pb_answer_look},
                {"stacks", pb_answer_stacks},
                {"command", pb_answer_command},
+               {"profile", pb_answer_profile},
                {"rows", pb_answer_rows}};
 
-/* From the environment, or up to the first newline of the standard input. */
-static int read_line(char *ret, size_t size, size_t *ret_n, struct pb_err *err)
+/* The question that is in the environment. False: there is none. */
+static bool take_variable(char *ret, size_t size, size_t *ret_n)
+{
+    const char *variable = getenv(PB_WIRE_VARIABLE);
+
+    if (!variable || strlen(variable) >= size)
+        return false;
+    *ret_n = strlen(variable);
+    memcpy(ret, variable, *ret_n);
+    unsetenv(PB_WIRE_VARIABLE); /* not for what is started from here */
+    return true;
+}
+
+/* Up to the next newline of the standard input. 0: that has ended. */
+static int read_line(char *ret, size_t size, int patience_ms, size_t *ret_n, struct pb_err *err)
 {
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
-    const char *variable = getenv(PB_WIRE_VARIABLE);
     size_t n = 0;
 
-    if (variable && strlen(variable) < size) {
-        *ret_n = strlen(variable);
-        memcpy(ret, variable, *ret_n);
-        unsetenv(PB_WIRE_VARIABLE); /* not for what is started from here */
-        return 0;
-    }
     while (n < size) {
-        if (poll(&p, 1, PATIENCE_MS) == 0)
+        if (poll(&p, 1, patience_ms) == 0)
             return pb_fail(err, -ETIMEDOUT, "no question came on standard input");
         ssize_t more = read(STDIN_FILENO, ret + n, size - n);
         if (more < 0 && errno == EINTR)
@@ -66,7 +69,7 @@ static int read_line(char *ret, size_t size, size_t *ret_n, struct pb_err *err)
             break;
     }
     *ret_n = n;
-    return n ? 0 : pb_fail(err, -EBADMSG, "no question came on standard input");
+    return n > 0;
 }
 
 /* As the launcher calls it: the asking end knows the node by that. */
@@ -89,38 +92,74 @@ static int answer_question(struct pb_answering *a, struct pb_err *err)
     _cleanup_(pb_members_done) struct pb_node_members members = {0};
     const char *what = a->question->words[0];
 
-    int r = pb_members_read(&a->ask, a->question->match, a->question->ranks, &members, err);
+    int r = a->ask.archive_node
+                ? pb_history_members(a->ask.archive, a->ask.archive_node, &members, err)
+                : pb_members_read(&a->ask, a->question->match, a->question->ranks, &members, err);
     if (r < 0)
         return r;
     a->members = &members;
+    if (a->ask.archive_node && strcmp(what, "rows") != 0)
+        return pb_fail(err, -ENOSYS, "an archive does not know the question '%s'", what);
     for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
         if (strcmp(answers[i].name, what) == 0)
             return answers[i].answer(a, err);
     return pb_fail(err, -ENOSYS, "probing %s here does not know the question '%s'", PROBING_VERSION, what);
 }
 
-int pb_answer_run(const struct pb_call *call, bool text, struct pb_err *err)
+/* One question, and its answer. */
+static int answer_line(const struct pb_call *call, const char *line, size_t n, bool text, const char *node)
 {
     _cleanup_(pb_question_done) struct pb_question_in in = {0};
-    _cleanup_free_ char *line = malloc(LINE_SIZE);
     struct pb_answer_writer out = {.fd = STDOUT_FILENO, .text = text};
     struct pb_answering a = {.ask = call->ask, .out = &out};
     struct pb_err why = {0};
-    char node[PB_CLUSTER_TEXT];
-    size_t n = 0;
+    int64_t received_ns = pb_wall_ns();
 
-    signal(SIGPIPE, SIG_IGN); /* the asking end may be gone: its writes fail */
-    int r = line ? read_line(line, LINE_SIZE, &n, err) : -ENOMEM;
-    if (r < 0)
-        return r;
-    find_node_name(node);
     pb_answer_begin(&out, node);
-    r = pb_question_decode(line, n, &in, &why);
-    if (r == 0) {
+    int r = pb_question_decode(line, n, &in, &why);
+    if (r == 0 && strcmp(in.q.words[0], PB_CLOCK_WORD) == 0) {
+        pb_clock_say(&out, received_ns);
+    } else if (r == 0) {
+        pb_answer_flush(&out); /* it is there, however long it takes */
         a.question = &in.q;
         a.deadline_ns = pb_now_ns() + in.q.limit_ms * PB_NS_PER_MS;
         r = answer_question(&a, &why);
     }
-    r = pb_answer_end(&out, r < 0, r < 0 ? pb_err_text(&why, r) : "");
-    return r < 0 ? pb_fail(err, r, "the answer cannot be written: %s", strerror(-r)) : 0;
+    return pb_answer_end(&out, r < 0, r < 0 ? pb_err_text(&why, r) : "");
+}
+
+int pb_answer_run(const struct pb_call *given, const char *how, struct pb_err *err)
+{
+    _cleanup_free_ char *line = malloc(LINE_SIZE);
+    _cleanup_free_ char *folder = how && how[0] == '/' ? strdup(how) : NULL;
+    char node[PB_CLUSTER_TEXT];
+    size_t n = 0, answered = 0;
+    bool text = how && strcmp(how, "text") == 0;
+    int r = line && (text || !how || folder) ? 0 : -ENOMEM;
+    struct pb_call own = *given, *call = &own;
+
+    signal(SIGPIPE, SIG_IGN); /* the asking end may be gone: its writes fail */
+    find_node_name(node);
+    char *at = folder ? strrchr(folder, '@') : NULL;
+    if (at) {
+        *at = '\0';
+        own.ask.archive = folder;
+        own.ask.archive_node = at + 1;
+    }
+    if (r == 0 && take_variable(line, LINE_SIZE, &n)) {
+        r = answer_line(call, line, n, text, node);
+        return r < 0 ? pb_fail(err, r, "the answer cannot be written: %s", strerror(-r)) : 0;
+    }
+    while (r == 0) {
+        r = read_line(line, LINE_SIZE, answered ? NEXT_PATIENCE_MS : PATIENCE_MS, &n, err);
+        if (r <= 0)
+            break;
+        r = answer_line(call, line, n, text, node);
+        if (r < 0)
+            return pb_fail(err, r, "the answer cannot be written: %s", strerror(-r));
+        answered++;
+    }
+    if (r == 0 && !answered)
+        return pb_fail(err, -EBADMSG, "no question came on standard input");
+    return answered ? 0 : r;
 }

@@ -19,8 +19,11 @@ struct pb_answering {
     struct pb_answer_writer *out;
 };
 
-/* text: base64, for launchers that pass lines. */
-int pb_answer_run(const struct pb_call *call, bool text, struct pb_err *err);
+/* how: NULL; "text": base64, for launchers that pass lines; "/FOLDER@NODE": not of processes, but of what an
+ * archive has of a node. */
+int pb_answer_run(const struct pb_call *given, const char *how, struct pb_err *err);
+/* history.c: the ranks of which an archive has runs on a node. */
+int pb_history_members(const char *folder, const char *node, struct pb_node_members *ret, struct pb_err *err);
 
 /* Every rank that is here, without output: for answers that are the node's. */
 void pb_answer_ranks(const struct pb_answering *a);
@@ -29,7 +32,15 @@ void pb_answer_ranks(const struct pb_answering *a);
  * and a set of stacks (ask/stackset.h) of all ranks. With several rounds a rank's own output is "still" or
  * "moved"; its errors are why it could not be read, or what it waits for. */
 int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err);
+/* answer_look.c: "look": every rank that is here, with what would keep it from being probed as its errors.
+ * -EINVAL where they are of several jobs, which the sentence names. */
+int pb_answer_look(const struct pb_answering *a, struct pb_err *err);
+/* answer_profile.c: "profile" MS RATE|- FLAGS..: samples of all ranks as a stream (profile/stream.h). */
+int pb_answer_profile(const struct pb_answering *a, struct pb_err *err);
 /* answer_rows.c: "rows" (STATEMENT INSTEAD)..: the rows of statements over all ranks (ask/rows.h). */
 int pb_answer_rows(const struct pb_answering *a, struct pb_err *err);
 /* answer_command.c: "command" WORDS..: a command of this program for each rank, each in a child. */
 int pb_answer_command(const struct pb_answering *a, struct pb_err *err);
+/* Asks the ranks that have torch, and whose environment has no roles, for theirs. A rank that does not answer
+ * has none. */
+void pb_answer_take_roles(const struct pb_answering *a);

@@ -16,11 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { OUTPUT_MAX = 8 << 20, MARGIN_MS = 150, PUT_BACK_MS = 100 };
+enum { OUTPUT_MAX = 8 << 20, MARGIN_MS = 150, PUT_BACK_MS = 100, ROLES_MS = 3000 };
 
 struct child {
     pid_t pid; /* 0: it has been waited for */
@@ -39,46 +38,29 @@ static void child_done(struct child *c)
     }
 }
 
-static int start_child(const struct pb_answering *a, const struct pb_cluster_rank *rank, struct child *ret)
+static int start_child(const struct pb_cluster_rank *rank, const char *const *words, size_t nwords,
+                       struct child *ret)
 {
-    int pipes[2][2];
-
-    for (int k = 0; k < 2; k++)
-        if (pipe2(pipes[k], O_CLOEXEC) < 0)
-            return -errno;
-    fflush(NULL);
-    pid_t parent = getpid(), pid = fork();
+    pid_t pid = pb_fork_piped(ret->fds);
     if (pid < 0)
-        return -errno;
+        return pid;
     if (pid == 0) {
         const char *line[PB_WIRE_WORDS + 4] = {"probing", "-t"};
         char target[16];
         size_t n = 3;
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* and not SIGKILL: injection puts things back */
-        if (getppid() != parent)
-            _exit(1);
         signal(SIGPIPE, SIG_DFL);
         snprintf(target, sizeof(target), "%d", (int)rank->pid);
         line[2] = target;
-        for (size_t i = 1; i < a->question->nwords; i++)
-            line[n++] = a->question->words[i];
-        dup2(pipes[0][1], STDOUT_FILENO);
-        dup2(pipes[1][1], STDERR_FILENO);
-        for (int k = 0; k < 2; k++) {
-            close(pipes[k][0]);
-            close(pipes[k][1]);
-        }
+        for (size_t i = 0; i < nwords; i++)
+            line[n++] = words[i];
         int null = open("/dev/null", O_RDONLY);
         dup2(null, STDIN_FILENO);
         int status = pb_run_line((int)n, (char **)line);
         fflush(NULL);
         _exit(status);
     }
-    for (int k = 0; k < 2; k++) {
-        close(pipes[k][1]);
-        fcntl(pipes[k][0], F_SETFL, O_NONBLOCK);
-        ret->fds[k] = pipes[k][0];
-    }
+    for (int k = 0; k < 2; k++)
+        fcntl(ret->fds[k], F_SETFL, O_NONBLOCK);
     ret->pid = pid;
     return 0;
 }
@@ -105,10 +87,9 @@ static void take_said(struct child *c, int k)
 }
 
 /* Until all have ended, or the time is over; then they are told to end. */
-static int follow(const struct pb_answering *a, struct child *all, size_t n)
+static int follow(struct child *all, size_t n, uint64_t end)
 {
     _cleanup_free_ struct pollfd *p = calloc(2 * n, sizeof(*p));
-    uint64_t end = a->deadline_ns - MARGIN_MS * PB_NS_PER_MS;
     bool told = false;
 
     if (!p)
@@ -140,6 +121,35 @@ static int follow(const struct pb_answering *a, struct child *all, size_t n)
     }
 }
 
+struct children {
+    struct child *at;
+    size_t n;
+};
+
+static void children_done(struct children *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        child_done(&c->at[i]);
+    free(c->at);
+}
+
+/* A child for each rank; *ret is to be freed on failure too. */
+static int run_children(const struct pb_answering *a, const char *const *words, size_t nwords, uint64_t end,
+                        struct children *ret)
+{
+    size_t n = a->members->n;
+    int r = 0;
+
+    ret->at = calloc(n + 1, sizeof(*ret->at));
+    if (!ret->at)
+        return -ENOMEM;
+    for (; r == 0 && ret->n < n; ret->n++) {
+        ret->at[ret->n].fds[0] = ret->at[ret->n].fds[1] = -1;
+        r = start_child(&a->members->at[ret->n], words, nwords, &ret->at[ret->n]);
+    }
+    return r == 0 && n ? follow(ret->at, n, end) : r;
+}
+
 static void put_child(const struct pb_answering *a, const struct pb_cluster_rank *rank, struct child *c)
 {
     static const char late[] = "no answer by the deadline\n", cut[] = "the rest of its output was left out\n";
@@ -160,25 +170,57 @@ static void put_child(const struct pb_answering *a, const struct pb_cluster_rank
 
 int pb_answer_command(const struct pb_answering *a, struct pb_err *err)
 {
-    size_t n = a->members->n, started = 0;
-    _cleanup_free_ struct child *all = calloc(n + 1, sizeof(*all));
+    _cleanup_(children_done) struct children all = {0};
     const struct pb_command *command =
         a->question->nwords > 1 ? pb_command_find(a->question->words[1]) : NULL;
-    int r = 0;
 
-    if (!all)
-        return pb_fail(err, -ENOMEM, "out of memory");
     if (!command || !(command->flags & PB_CMD_CLUSTER))
         return pb_fail(err, -EINVAL, "this is no command for a cluster");
-    for (; r == 0 && started < n; started++) {
-        all[started].fds[0] = all[started].fds[1] = -1;
-        r = start_child(a, &a->members->at[started], &all[started]);
-    }
-    if (r == 0 && n)
-        r = follow(a, all, n);
-    for (size_t i = 0; r == 0 && i < n; i++)
-        put_child(a, &a->members->at[i], &all[i]);
-    for (size_t i = 0; i < started; i++)
-        child_done(&all[i]);
+    int r = run_children(a, a->question->words + 1, a->question->nwords - 1,
+                         a->deadline_ns - MARGIN_MS * PB_NS_PER_MS, &all);
+    for (size_t i = 0; r == 0 && i < a->members->n; i++)
+        put_child(a, &a->members->at[i], &all.at[i]);
     return r < 0 ? pb_fail(err, r, "the command cannot be started: %s", strerror(-r)) : 0;
+}
+
+static void take_roles(const struct child *c, struct pb_cluster_rank *rank)
+{
+    struct pb_roles roles;
+    char text[PB_ROLES_TEXT];
+    size_t n = c->said[0].n;
+
+    if (n == 0 || n >= sizeof(text))
+        return;
+    memcpy(text, c->said[0].at, n);
+    text[n] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    if (pb_roles_parse(text, &roles) == 0) /* the process said it: anything may stand there */
+        rank->roles = roles;
+}
+
+void pb_answer_take_roles(const struct pb_answering *a)
+{
+    static const char *const words[] = {"groups", "--roles", "--timeout", "2"};
+    _cleanup_free_ struct pb_cluster_rank *asked = calloc(a->members->n + 1, sizeof(*asked));
+    _cleanup_free_ size_t *which = calloc(a->members->n + 1, sizeof(*which));
+    _cleanup_(children_done) struct children all = {0};
+    struct pb_node_members some = {.at = asked}, all_members = *a->members;
+    struct pb_answering of = *a;
+    uint64_t end = a->deadline_ns - MARGIN_MS * PB_NS_PER_MS, soon = pb_now_ns() + ROLES_MS * PB_NS_PER_MS;
+
+    pb_members_find_torch(&a->ask, &all_members); /* the list is the same */
+    for (size_t i = 0; asked && which && i < a->members->n; i++)
+        if (!a->members->at[i].roles.n && a->members->at[i].has_torch) {
+            which[some.n] = i;
+            asked[some.n++] = a->members->at[i];
+        }
+    of.members = &some;
+    if (!some.n || run_children(&of, words, 4, end < soon ? end : soon, &all) < 0)
+        return;
+    for (size_t i = 0; i < some.n; i++) {
+        take_roles(&all.at[i], &a->members->at[which[i]]);
+        if (all.at[i].late)
+            kill(all.at[i].pid, SIGTERM);
+        waitpid(all.at[i].pid, NULL, all.at[i].late ? WNOHANG : 0);
+    }
 }

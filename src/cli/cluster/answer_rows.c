@@ -41,6 +41,8 @@ int pb_answer_rows(const struct pb_answering *a, struct pb_err *err)
     request.timeout_ms = a->deadline_ns > now + 2 * MARGIN_MS * PB_NS_PER_MS
                              ? (unsigned)((a->deadline_ns - now) / PB_NS_PER_MS) - MARGIN_MS
                              : MARGIN_MS;
+    if (a->ask.archive_node)
+        n = 0; /* the runs of the archive, and no process */
     int r = pb_rows_answer(&a->ask, &(struct pb_targets){.at = targets, .n = n}, &request, out, err);
     if (fclose(out) != 0 && r == 0)
         r = pb_fail(err, -EIO, "the answer could not be written");

@@ -21,10 +21,22 @@ int pb_cluster_find(const struct pb_call *call, struct pb_cluster *c, struct pb_
  * none (ssh, services). */
 int pb_cluster_find_again(struct pb_cluster *c, struct pb_err *err);
 
+/* --- history.c --- */
+/* SQL over the archives below a folder; program: this one. */
+int pb_cluster_history(const struct pb_call *call, const char *program, struct pb_err *err);
+
 /* --- look.c --- */
+/* What is said of single ranks: at most cap of them. */
+struct pb_cluster_look_notes {
+    struct {
+        int32_t rank;
+        char text[400];
+    } * at;
+    size_t n, cap;
+};
 /* Asks all nodes which ranks they have, and takes what they say into the cluster. *ret: what each did. */
 int pb_cluster_look(struct pb_cluster *c, unsigned deadline_ms, struct pb_cluster_result *ret,
-                    struct pb_err *err);
+                    struct pb_cluster_look_notes *notes, struct pb_err *err);
 
 /* --- report.c: what is said of nodes and ranks --- */
 /* On stderr, where not all answered: how many did, and which did not and why. True: all did. */
@@ -35,6 +47,18 @@ void pb_cluster_tell_gone(const bool *gone, size_t size, size_t n);
 void pb_cluster_put_ranks(FILE *out, const bool *in, size_t n);
 /* What the ranks of a set have in common that not all ranks have: "pp=3, all tp"; "": nothing. */
 void pb_cluster_common_role(const struct pb_cluster *c, const bool *in, size_t n, char *ret, size_t size);
+
+/* --- profile.c: flamegraph and top --- */
+int pb_cluster_flamegraph(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
+                          struct pb_err *err);
+int pb_cluster_top(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
+                   struct pb_err *err);
+
+/* --- keep_clocks.c --- */
+/* From now on the clocks of the nodes are measured every ten seconds, by a child, and kept in the cluster's
+ * file; for commands that take long. 0: there is none. */
+pid_t pb_clocks_follow(const struct pb_cluster *c);
+void pb_clocks_end(pid_t child);
 
 /* --- stacks.c --- */
 int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,

@@ -1,17 +1,39 @@
 /* look: which ranks the nodes have; see job.h. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/time.h"
 #include "cli/cluster/job.h"
+#include "cluster/clock.h"
+#include "cluster/link.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+/* What is known of the ranks beside what the cluster keeps. */
+struct looking {
+    struct pb_cluster *c;
+    struct pb_cluster_look_notes *notes;
+};
+
+static void take_notes(struct looking *l, const struct pb_node_answer *answer)
+{
+    struct pb_cluster_look_notes *notes = l->notes;
+
+    for (size_t i = 0; i < answer->nranks; i++) {
+        const struct pb_answer_part *p = &answer->ranks[i];
+        if (!p->errors.n || notes->n == notes->cap)
+            continue;
+        snprintf(notes->at[notes->n].text, sizeof(notes->at[0].text), "%s", p->errors.at);
+        notes->at[notes->n++].rank = p->rank.rank;
+    }
+}
 
 static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, struct pb_err *err)
 {
-    struct pb_cluster *c = arg;
+    struct looking *l = arg;
+    struct pb_cluster *c = l->c;
 
     snprintf(c->nodes[node].version, sizeof(c->nodes[node].version), "%s", answer->version);
     /* All or nothing: a node that tells of ranks which are another's is not believed at all. */
@@ -29,12 +51,21 @@ static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, st
             return pb_fail(err, r, "its ranks cannot be kept: %s", strerror(-r));
     }
     c->world = answer->world > c->world ? answer->world : c->world;
+    take_notes(l, answer);
     return 0;
+}
+
+/* A layout that was given, or "none", is not asked for. */
+static bool asks_roles(const struct pb_cluster *c)
+{
+    return !c->layout[0];
 }
 
 static int compute_roles(struct pb_cluster *c, struct pb_err *err)
 {
-    for (size_t i = 0; c->layout[0] && i < c->nranks; i++) {
+    bool computed = c->layout[0] && strcmp(c->layout, "none") != 0;
+
+    for (size_t i = 0; computed && i < c->nranks; i++) {
         int r = pb_roles_compute(c->layout, c->world ? c->world : (uint32_t)c->nranks,
                                  (uint32_t)c->ranks[i].rank, &c->ranks[i].roles, err);
         if (r < 0)
@@ -43,29 +74,55 @@ static int compute_roles(struct pb_cluster *c, struct pb_err *err)
     return 0;
 }
 
-int pb_cluster_look(struct pb_cluster *c, unsigned deadline_ms, struct pb_cluster_result *ret,
-                    struct pb_err *err)
+/* The clocks of the nodes that have answered. What fails leaves them unknown, which cluster.clocks tells. */
+static void measure_clocks(struct pb_cluster *c, struct pb_selection *s,
+                           const struct pb_cluster_result *result, struct pb_links *links)
 {
+    enum { LIMIT_MS = 2000 };
+    struct pb_err ignored = {0};
+
+    for (size_t i = 0; i < s->nnodes; i++)
+        if (s->node[i] && result->nodes[i].state != PB_NODE_ANSWERED) {
+            s->node[i] = false;
+            s->asked--;
+        }
+    if (s->asked)
+        pb_cluster_measure(c, s, links, LIMIT_MS, &ignored);
+}
+
+static void links_done(struct pb_links **l)
+{
+    pb_links_free(*l);
+}
+
+int pb_cluster_look(struct pb_cluster *c, unsigned deadline_ms, struct pb_cluster_result *ret,
+                    struct pb_cluster_look_notes *notes, struct pb_err *err)
+{
+    struct looking looking = {c, notes};
     _cleanup_(pb_selection_done) struct pb_selection s = {0};
-    static const char *const words[] = {"look"};
+    static const char *const words[] = {"look", "roles"};
     struct pb_cluster_question q = {.selection = &s,
                                     .words = words,
-                                    .nwords = 1,
+                                    .nwords = asks_roles(c) ? 2 : 1,
                                     .deadline_ms = deadline_ms,
                                     .most = 1 << 20,
                                     .answer = take_answer,
-                                    .arg = c};
-    struct timespec now;
+                                    .arg = &looking};
+    _cleanup_(links_done) struct pb_links *links = NULL;
 
     c->nranks = 0;
     c->world = 0;
     int r = pb_select(c, NULL, NULL, &s, err);
+    if (r == 0 && pb_links_new(c, &links) < 0)
+        r = pb_fail(err, -ENOMEM, "out of memory");
+    /* A launcher of all nodes keeps its link only where all of them are there, which is not known yet. */
+    q.links = pb_way_is_labelled(c->way) ? NULL : links;
     if (r == 0)
         r = pb_cluster_ask(c, &q, ret, err);
     if (r < 0)
         return r;
-    clock_gettime(CLOCK_REALTIME, &now);
-    c->seen_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    c->seen_ns = pb_wall_ns();
+    measure_clocks(c, &s, ret, links);
     r = compute_roles(c, err);
     if (r < 0)
         pb_cluster_result_done(ret);

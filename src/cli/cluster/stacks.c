@@ -5,9 +5,11 @@
 #include "ask/stackset.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/time.h"
 #include "cli/cluster/job.h"
 #include "cli/print/rows.h"
 #include "cli/print/stacks_print.h"
+#include "cluster/link.h"
 #include "print/records.h"
 
 #include <errno.h>
@@ -37,15 +39,23 @@ static void merging_done(struct merging *m)
     pb_stackset_free(m->set);
 }
 
-static void set_free(struct pb_stackset **set)
+/* A node may speak of the ranks that it said it has, and of no other's. */
+static bool owns_ranks(void *arg, const struct pb_set_range *range)
 {
-    pb_stackset_free(*set);
+    const struct pb_node_answer *a = arg;
+    uint64_t own = 0;
+
+    for (size_t i = 0; i < a->nranks; i++) {
+        uint32_t rank = (uint32_t)a->ranks[i].rank.rank;
+        own += rank >= range->first && rank <= range->last;
+    }
+    return own == (uint64_t)range->last - range->first + 1;
 }
 
-/* The last of the rounds. */
-static int take_last(const struct merging *m, const struct pb_bytes *bytes, struct pb_stackset **ret,
-                     struct pb_err *err)
+/* Merges the last of the rounds. */
+static int merge_last(const struct merging *m, struct pb_node_answer *answer, struct pb_err *err)
 {
+    const struct pb_bytes *bytes = &answer->output;
     size_t at = 0;
 
     for (unsigned long i = 0; i < m->rounds; i++) {
@@ -58,29 +68,10 @@ static int take_last(const struct merging *m, const struct pb_bytes *bytes, stru
         if (size > bytes->n - at)
             return pb_fail(err, -EBADMSG, "its stacks are cut short");
         if (i + 1 == m->rounds)
-            return pb_stackset_decode(bytes->at + at, size, ret, err);
+            return pb_stackset_merge(m->set, bytes->at + at, size, owns_ranks, answer, err);
         at += size;
     }
     return -EBADMSG;
-}
-
-/* A node may speak of the ranks that it said it has, and of no other's. */
-static int check_ranks(struct pb_stackset *set, const struct pb_node_answer *a, struct pb_err *err)
-{
-    for (size_t i = 0; i < pb_stackset_n(set); i++) {
-        struct pb_set_stack s;
-        pb_stackset_stack(set, i, &s);
-        for (size_t k = 0; k < s.nranks; k++)
-            for (uint64_t rank = s.ranks[k].first; rank <= s.ranks[k].last; rank++) {
-                bool own = false;
-                for (size_t p = 0; !own && p < a->nranks; p++)
-                    own = (uint64_t)a->ranks[p].rank.rank == rank;
-                if (!own)
-                    return pb_fail(err, -EBADMSG, "it has a stack of rank %" PRIu64 ", which it has not",
-                                   rank);
-            }
-    }
-    return 0;
 }
 
 static int make_ranks(struct merging *m, size_t n)
@@ -102,7 +93,6 @@ static int make_ranks(struct merging *m, size_t n)
 static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, struct pb_err *err)
 {
     struct merging *m = arg;
-    _cleanup_(set_free) struct pb_stackset *set = NULL;
 
     for (size_t i = 0; i < answer->nranks; i++) {
         int32_t rank = answer->ranks[i].rank.rank;
@@ -112,11 +102,7 @@ static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, st
             return pb_fail(err, -EEXIST, "it answers for rank %d, for which %s has answered", rank,
                            m->c->nodes[m->ranks[rank].node].name);
     }
-    int r = take_last(m, &answer->output, &set, err);
-    if (r == 0)
-        r = check_ranks(set, answer, err);
-    if (r == 0 && pb_stackset_merge(m->set, set) < 0)
-        r = pb_fail(err, -ENOMEM, "its stacks are too many");
+    int r = merge_last(m, answer, err);
     for (size_t i = 0; r == 0 && i < answer->nranks; i++) {
         struct pb_answer_part *p = &answer->ranks[i];
         if (make_ranks(m, (size_t)p->rank.rank + 1) < 0)
@@ -314,8 +300,8 @@ static int read_rounds(const struct pb_call *call, unsigned long *ret_rounds, un
     *ret_interval = 1000;
     if (interval && (pb_parse_duration(interval, ret_interval) < 0 || *ret_interval > 60000))
         return pb_fail(err, PB_USAGE, "--interval takes a time such as 2 or 500ms, not '%s'", interval);
-    if (pb_call_option(call, "watch") || pb_call_option(call, "locals"))
-        return pb_fail(err, PB_USAGE, "--watch and --locals are not for a cluster: take one rank's process");
+    if (pb_call_option(call, "locals"))
+        return pb_fail(err, PB_USAGE, "--locals is not for a cluster: take one rank's process");
     if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
         return pb_fail(err, PB_USAGE, "over a cluster it prints text or JSON");
     return 0;
@@ -340,25 +326,56 @@ static bool tell_missing(const struct merging *m, const struct pb_selection *s,
     return n;
 }
 
+/* One question to all nodes, and what they said. */
+static int show_stacks(const struct pb_call *call, const struct pb_cluster *c,
+                       const struct pb_cluster_question *question, unsigned long rounds, struct pb_err *err)
+{
+    _cleanup_(merging_done) struct merging m = {.c = c, .rounds = rounds};
+    _cleanup_(pb_cluster_result_done) struct pb_cluster_result result = {0};
+    struct pb_cluster_question q = *question;
+    static char buffer[1 << 16];
+
+    if (pb_stackset_new(&m.set) < 0 ||
+        make_ranks(&m, c->nranks ? (size_t)c->ranks[c->nranks - 1].rank + 1 : 1) < 0)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    if (pb_call_option(call, "no-lines"))
+        pb_stackset_drop_lines(m.set);
+    q.answer = take_answer;
+    q.arg = &m;
+    int r = pb_cluster_ask(c, &q, &result, err);
+    if (r < 0)
+        return r;
+    _cleanup_free_ bool *in = calloc(m.n + 1, sizeof(*in)), *still = calloc(m.n + 1, sizeof(*still));
+    if (!in || !still)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
+    if (call->format == PB_FORMAT_JSON) {
+        put_json(&m, &result, in, still);
+    } else {
+        put_said(&m, false, in);
+        put_text(&m, in, still);
+    }
+    fflush(stdout);
+    bool failed = put_said(&m, true, in);
+    bool missing = tell_missing(&m, q.selection, &result, in);
+    bool all = pb_cluster_tell(c, &result);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    return !all || missing || failed ? PB_PARTIAL : 0;
+}
+
 int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
                          struct pb_err *err)
 {
-    _cleanup_(merging_done) struct merging m = {.c = c};
-    _cleanup_(pb_cluster_result_done) struct pb_cluster_result result = {0};
-    static char buffer[1 << 16];
     unsigned interval;
+    unsigned long n;
     char rounds[32], ms[32];
     const char *words[] = {"stacks", rounds, ms, "native"};
+    bool watch = pb_call_option(call, "watch");
 
-    int r = read_rounds(call, &m.rounds, &interval, err);
-    if (r == 0 && (pb_stackset_new(&m.set) < 0 ||
-                   make_ranks(&m, c->nranks ? (size_t)c->ranks[c->nranks - 1].rank + 1 : 1) < 0))
-        r = pb_fail(err, -ENOMEM, "out of memory");
+    int r = read_rounds(call, &n, &interval, err);
     if (r < 0)
         return r;
-    if (pb_call_option(call, "no-lines"))
-        pb_stackset_drop_lines(m.set);
-    snprintf(rounds, sizeof(rounds), "%lu", m.rounds);
+    snprintf(rounds, sizeof(rounds), "%lu", n);
     snprintf(ms, sizeof(ms), "%u", interval);
     unsigned limit = call->timeout_ms == 10000      ? 2000
                      : pb_call_limit(call) < 600000 ? pb_call_limit(call)
@@ -366,27 +383,18 @@ int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c,
     struct pb_cluster_question q = {.selection = s,
                                     .words = words,
                                     .nwords = pb_call_option(call, "native") ? 4 : 3,
-                                    .deadline_ms = limit + (unsigned)(m.rounds - 1) * interval,
-                                    .answer = take_answer,
-                                    .arg = &m};
-    r = pb_cluster_ask(c, &q, &result, err);
-    if (r < 0)
-        return r;
-    _cleanup_free_ bool *in = calloc(m.n + 1, sizeof(*in)), *still = calloc(m.n + 1, sizeof(*still));
-    if (!in || !still)
+                                    .deadline_ms = limit + (unsigned)(n - 1) * interval};
+    /* Each look is a question over the links of the one before; a launcher of all nodes is started anew. */
+    if (watch && !pb_way_is_labelled(c->way) && pb_links_new(c, &q.links) < 0)
         return pb_fail(err, -ENOMEM, "out of memory");
-    setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
-    bool json = call->format == PB_FORMAT_JSON, failed;
-    if (json) {
-        put_json(&m, &result, in, still);
-    } else {
-        put_said(&m, false, in);
-        put_text(&m, in, still);
+    for (bool again = false;; again = true) {
+        if (again)
+            putchar('\n');
+        r = show_stacks(call, c, &q, n, err);
+        if (!watch || (r < 0 && r != PB_PARTIAL))
+            break;
+        pb_sleep_ns(interval * PB_NS_PER_MS);
     }
-    fflush(stdout);
-    failed = put_said(&m, true, in);
-    bool missing = tell_missing(&m, s, &result, in);
-    bool all = pb_cluster_tell(c, &result);
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    return !all || missing || failed ? PB_PARTIAL : 0;
+    pb_links_free(q.links);
+    return r;
 }

@@ -4,9 +4,12 @@
  * say the same are shown once: what differs stands out. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/time.h"
 #include "cli/cluster/job.h"
+#include "cli/cluster/said.h"
 #include "cli/print/rows.h"
 #include "cli/query/query_run.h"
+#include "cluster/clock.h"
 #include "print/records.h"
 
 #include <errno.h>
@@ -27,30 +30,20 @@ bool pb_cluster_is_target(const char *target, const char **ret_name)
 
 /* --- the words for the nodes --- */
 
-enum { WORDS = PB_WIRE_WORDS, TEXT = PB_WIRE_QUESTION_MAX };
-
-struct words {
-    const char *at[WORDS];
-    size_t n;
-    char *texts[PB_OPTS_MAX + 2];
-    size_t ntexts;
-    bool full;
-};
-
-static void words_done(struct words *w)
+void pb_command_line_done(struct pb_command_line *w)
 {
     for (size_t i = 0; i < w->ntexts; i++)
         free(w->texts[i]);
 }
 
-static void add(struct words *w, const char *word)
+static void add(struct pb_command_line *w, const char *word)
 {
-    w->full = w->full || w->n == WORDS || !word;
+    w->full = w->full || w->n == PB_WIRE_WORDS || !word;
     if (!w->full)
         w->at[w->n++] = word;
 }
 
-static void add_option(struct words *w, const char *name, const char *value)
+static void add_option(struct pb_command_line *w, const char *name, const char *value)
 {
     char *text = NULL;
 
@@ -62,55 +55,46 @@ static void add_option(struct words *w, const char *name, const char *value)
 }
 
 /* From what was parsed, not from what was typed: the options that are for this end are not among them. */
-static void make_words(const struct pb_call *call, unsigned limit_ms, struct words *w)
+int pb_command_line_make(const struct pb_call *call, const char *const *first, unsigned limit_ms,
+                         struct pb_command_line *ret, struct pb_err *err)
 {
     static const char *const formats[] = {"table", "json", "csv", "tsv"};
     char timeout[32];
 
-    add(w, "command");
-    add(w, call->command->name);
+    add(ret, call->command->name);
+    for (; first && *first; first++)
+        add(ret, *first);
     for (size_t i = 0; call->command->options && call->command->options[i].name; i++)
         if (call->values[i])
-            add_option(w, call->command->options[i].name, call->values[i]);
+            add_option(ret, call->command->options[i].name, call->values[i]);
     if (call->command->flags & PB_CMD_ROWS && call->format != PB_FORMAT_TABLE)
-        add_option(w, "format", formats[call->format]);
+        add_option(ret, "format", formats[call->format]);
     if (call->command->flags & PB_CMD_TIMEOUT) {
         snprintf(timeout, sizeof(timeout), "%ums", limit_ms);
-        add_option(w, "timeout", timeout);
+        add_option(ret, "timeout", timeout);
     }
-    add(w, "--");
+    add(ret, "--");
     for (int i = 0; i < call->nargs; i++)
-        add(w, call->args[i]);
+        add(ret, call->args[i]);
+    return ret->full ? pb_fail(err, -E2BIG, "the command line is too long") : 0;
 }
 
 /* --- the answers --- */
 
-struct said {
-    struct pb_cluster_rank rank;
-    int status;
-    char *output, *errors;
-    size_t noutput, nerrors;
-    bool shown;
-};
-
-struct answers {
-    const struct pb_cluster *c;
-    struct said *at;
-    size_t n, cap;
-};
-
-static void answers_done(struct answers *a)
+void pb_said_done(struct pb_said_all *a)
 {
     for (size_t i = 0; i < a->n; i++) {
         free(a->at[i].output);
         free(a->at[i].errors);
     }
     free(a->at);
+    pb_cluster_result_done(&a->result);
+    *a = (struct pb_said_all){0};
 }
 
 static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, struct pb_err *err)
 {
-    struct answers *a = arg;
+    struct pb_said_all *a = arg;
 
     for (size_t i = 0; i < answer->nranks; i++)
         for (size_t k = 0; k < a->n; k++)
@@ -127,8 +111,8 @@ static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, st
             a->at = more;
             a->cap = cap;
         }
-        struct said *s = &a->at[a->n++];
-        *s = (struct said){.rank = p->rank, .status = p->ended ? p->status : 1};
+        struct pb_said *s = &a->at[a->n++];
+        *s = (struct pb_said){.rank = p->rank, .status = p->ended ? p->status : 1};
         s->rank.node = (uint32_t)node;
         s->output = pb_take_ptr(p->output.at);
         s->errors = pb_take_ptr(p->errors.at);
@@ -140,11 +124,11 @@ static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, st
 
 static int by_rank(const void *a, const void *b)
 {
-    const struct said *x = a, *y = b;
+    const struct pb_said *x = a, *y = b;
     return x->rank.rank < y->rank.rank ? -1 : x->rank.rank > y->rank.rank;
 }
 
-static bool same(const struct said *a, const struct said *b)
+static bool same(const struct pb_said *a, const struct pb_said *b)
 {
     return a->status == b->status && a->noutput == b->noutput && a->nerrors == b->nerrors &&
            (!a->noutput || memcmp(a->output, b->output, a->noutput) == 0) &&
@@ -168,13 +152,28 @@ static void put_lines(FILE *out, const char *label, const char *text, size_t n)
     }
 }
 
-static void put_group(struct answers *a, size_t first)
+void pb_said_put_ranks(FILE *out, const struct pb_cluster *c, const bool *in, size_t n, bool roles)
 {
-    size_t most = (size_t)a->at[a->n - 1].rank.rank + 1, length, members = 0;
+    size_t members = 0;
+    char role[256] = "";
+
+    for (size_t i = 0; i < n; i++)
+        members += in[i];
+    if (roles)
+        pb_cluster_common_role(c, in, n, role, sizeof(role));
+    fputs(members == 1 ? "rank " : "ranks ", out);
+    pb_cluster_put_ranks(out, in, n);
+    if (role[0])
+        fprintf(out, " (%s)", role);
+}
+
+static void put_group(struct pb_said_all *a, size_t first, bool roles)
+{
+    size_t most = (size_t)a->at[a->n - 1].rank.rank + 1, length;
     _cleanup_free_ bool *in = calloc(most, sizeof(*in));
     _cleanup_free_ char *label = NULL;
     FILE *out = in ? open_memstream(&label, &length) : NULL;
-    struct said *s = &a->at[first];
+    struct pb_said *s = &a->at[first];
 
     if (!out)
         return;
@@ -182,10 +181,9 @@ static void put_group(struct answers *a, size_t first)
         if (!a->at[i].shown && same(s, &a->at[i])) {
             a->at[i].shown = true;
             in[a->at[i].rank.rank] = true;
-            members++;
         }
-    fputs(members == 1 ? "[rank " : "[ranks ", out);
-    pb_cluster_put_ranks(out, in, most);
+    putc('[', out);
+    pb_said_put_ranks(out, a->c, in, most, roles);
     fputs("] ", out);
     if (fclose(out) != 0 || !label)
         return;
@@ -196,19 +194,19 @@ static void put_group(struct answers *a, size_t first)
         fprintf(stderr, "%sexit status %d\n", label, s->status);
 }
 
-static void put_groups(struct answers *a)
+void pb_said_put(struct pb_said_all *a, bool roles)
 {
     for (size_t i = 0; i < a->n; i++)
         if (!a->at[i].shown)
-            put_group(a, i);
+            put_group(a, i, roles);
 }
 
 /* An object a rank; where the command prints JSON that is the output, else text. */
-static void put_json(const struct answers *a, bool rows)
+static void put_json(const struct pb_said_all *a, bool rows)
 {
     putchar('[');
     for (size_t i = 0; i < a->n; i++) {
-        const struct said *s = &a->at[i];
+        const struct pb_said *s = &a->at[i];
         size_t n = s->noutput;
         const char *node = a->c->nodes[s->rank.node].name;
         while (n && (s->output[n - 1] == '\n' || s->output[n - 1] == ' '))
@@ -228,60 +226,134 @@ static void put_json(const struct answers *a, bool rows)
 }
 
 /* Ranks that were asked for and that no node has any more. */
-static void tell_missing(const struct pb_cluster *c, const struct pb_selection *s,
-                         const struct pb_cluster_result *r, const struct answers *a, bool *ret_missing)
+static bool tell_missing(const struct pb_said_all *a)
 {
+    const struct pb_cluster *c = a->c;
     size_t most = c->nranks ? (size_t)c->ranks[c->nranks - 1].rank + 1 : 0, n = 0;
     _cleanup_free_ bool *gone = calloc(most + 1, sizeof(*gone));
 
     for (size_t i = 0; gone && i < c->nranks; i++) {
         const struct pb_cluster_rank *k = &c->ranks[i];
-        bool wanted = s->node[k->node] && (!s->wanted || pb_ranges_have(s->wanted, (uint32_t)k->rank));
-        if (!wanted || r->nodes[k->node].state != PB_NODE_ANSWERED)
+        bool wanted =
+            a->s->node[k->node] && (!a->s->wanted || pb_ranges_have(a->s->wanted, (uint32_t)k->rank));
+        if (!wanted || a->result.nodes[k->node].state != PB_NODE_ANSWERED)
             continue;
-        const struct said key = {.rank = *k};
+        const struct pb_said key = {.rank = *k};
         if (!a->n || !bsearch(&key, a->at, a->n, sizeof(*a->at), by_rank)) {
             gone[k->rank] = true;
             n++;
         }
     }
-    *ret_missing = n;
     if (gone)
         pb_cluster_tell_gone(gone, most, n);
+    return n;
+}
+
+bool pb_said_tell(const struct pb_said_all *a)
+{
+    bool missing = tell_missing(a);
+
+    return pb_cluster_tell(a->c, &a->result) && !missing;
+}
+
+unsigned pb_said_limit(const struct pb_call *call)
+{
+    return pb_call_limit(call) < 3600000 ? pb_call_limit(call) : 3600000;
+}
+
+int pb_said_ask(const struct pb_cluster *c, const struct pb_selection *s, const char *const *words,
+                size_t nwords, unsigned limit_ms, struct pb_said_all *ret, struct pb_err *err)
+{
+    enum { MARGIN_MS = 500 };
+    const char *line[PB_WIRE_WORDS + 1] = {"command"};
+    struct pb_cluster_question q = {.selection = s,
+                                    .words = line,
+                                    .nwords = nwords + 1,
+                                    .deadline_ms = limit_ms + MARGIN_MS,
+                                    .answer = take_answer,
+                                    .arg = ret};
+
+    *ret = (struct pb_said_all){.c = c, .s = s};
+    if (nwords >= PB_WIRE_WORDS)
+        return pb_fail(err, -E2BIG, "the command line is too long");
+    memcpy(line + 1, words, nwords * sizeof(*words));
+    int r = pb_cluster_ask(c, &q, &ret->result, err);
+    if (r == 0 && ret->n)
+        qsort(ret->at, ret->n, sizeof(*ret->at), by_rank);
+    return r;
+}
+
+/* What goes on until somebody ends it must have an end here, or go on without us on the node. *deadline_ms
+ * grows by what the command takes. */
+static int check_long_command(const struct pb_call *call, const struct pb_cluster *c, unsigned *deadline_ms,
+                              struct pb_err *err)
+{
+    bool record = strcmp(call->command->name, "record") == 0,
+         archive = strcmp(call->command->name, "archive") == 0;
+    const char *duration = record ? pb_call_option(call, "duration") : NULL;
+    bool background = (record || archive) && pb_call_option(call, "background");
+    unsigned ms = 0;
+
+    if (background && c->way == PB_WAY_SLURM)
+        return pb_fail(err, PB_USAGE,
+                       "srun ends what is left of its step: use %s, or attach the nodes with --hosts",
+                       record ? "--duration" : "--once");
+    if (background || (record && (pb_call_option(call, "list") || pb_call_option(call, "stop"))) ||
+        (archive && pb_call_option(call, "once")) || (!record && !archive))
+        return 0;
+    if (archive)
+        return pb_fail(err, PB_USAGE, "over a cluster it takes --once or --background");
+    if (!duration || pb_parse_duration(duration, &ms) < 0 || !ms)
+        return pb_fail(err, PB_USAGE, "over a cluster it takes --duration TIME or --background");
+    *deadline_ms += ms;
+    return 0;
 }
 
 static int run_command(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
                        struct pb_err *err)
 {
-    _cleanup_(words_done) struct words w = {0};
-    _cleanup_(answers_done) struct answers a = {.c = c};
-    _cleanup_(pb_cluster_result_done) struct pb_cluster_result result = {0};
-    enum { MARGIN_MS = 500 };
-    unsigned limit = pb_call_limit(call) < 3600000 ? pb_call_limit(call) : 3600000;
-    struct pb_cluster_question q = {
-        .selection = s, .words = w.at, .deadline_ms = limit + MARGIN_MS, .answer = take_answer, .arg = &a};
-    bool missing = false, failed = false;
+    _cleanup_(pb_command_line_done) struct pb_command_line w = {0};
+    _cleanup_(pb_said_done) struct pb_said_all a = {0};
+    enum { LONG_MS = 15000 };
+    unsigned limit = pb_said_limit(call), deadline = limit;
+    bool failed = false;
 
     if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
         return pb_fail(err, PB_USAGE, "over a cluster it prints text or JSON");
-    make_words(call, limit, &w);
-    q.nwords = w.n;
-    if (w.full)
-        return pb_fail(err, -E2BIG, "the command line is too long");
-    int r = pb_cluster_ask(c, &q, &result, err);
+    int r = check_long_command(call, c, &deadline, err);
+    if (r == 0)
+        r = pb_command_line_make(call, NULL, limit, &w, err);
     if (r < 0)
         return r;
-    if (a.n)
-        qsort(a.at, a.n, sizeof(*a.at), by_rank);
+    pid_t clocks = deadline > LONG_MS ? pb_clocks_follow(c) : 0;
+    r = pb_said_ask(c, s, w.at, w.n, deadline, &a, err);
+    pb_clocks_end(clocks);
+    if (r < 0)
+        return r;
     if (call->format == PB_FORMAT_JSON)
         put_json(&a, call->command->flags & PB_CMD_ROWS);
     else
-        put_groups(&a);
+        pb_said_put(&a, strcmp(call->command->name, "break") == 0);
     for (size_t i = 0; i < a.n; i++)
         failed = failed || a.at[i].status != 0;
-    tell_missing(c, s, &result, &a, &missing);
-    bool all = pb_cluster_tell(c, &result);
-    return !all || missing ? PB_PARTIAL : failed ? PB_FAILED : 0;
+    return !pb_said_tell(&a) ? PB_PARTIAL : failed ? PB_FAILED : 0;
+}
+
+/* A statement about the clocks gets them as they are now, and not as they were when the job was attached. */
+static void renew_old_clocks(const struct pb_call *call, struct pb_cluster *c)
+{
+    enum { OLD_S = 10 };
+    struct pb_err ignored = {0};
+    int64_t before = pb_wall_ns() - OLD_S * (int64_t)PB_NS_PER_S;
+    bool old = false;
+
+    for (size_t i = 0; i < c->nnodes; i++)
+        old = old || !c->nodes[i].clock.known || c->nodes[i].clock.at_ns < before;
+    for (int i = 0; old && i < call->nargs; i++)
+        if (strcasestr(call->args[i], "clocks")) {
+            pb_cluster_renew_clocks(c, NULL, &ignored);
+            return;
+        }
 }
 
 int pb_cluster_run(const struct pb_call *call, struct pb_err *err)
@@ -302,7 +374,17 @@ int pb_cluster_run(const struct pb_call *call, struct pb_err *err)
         return r;
     if (strcmp(call->command->name, "backtrace") == 0)
         return pb_cluster_backtrace(call, &c, &s, err);
-    if (strcmp(call->command->name, "query") == 0)
+    if (strcmp(call->command->name, "flamegraph") == 0)
+        return pb_cluster_flamegraph(call, &c, &s, err);
+    if (strcmp(call->command->name, "top") == 0)
+        return pb_cluster_top(call, &c, &s, err);
+    if (strcmp(call->command->name, "query") == 0) {
+        renew_old_clocks(call, &c);
         return pb_query_over_cluster(call, &c, &s, err);
+    }
+    if (strcmp(call->command->name, "show") == 0)
+        return pb_cluster_show(call, &c, &s, err);
+    if (pb_cluster_is_debug(call))
+        return pb_cluster_debug(call, &c, &s, err);
     return run_command(call, &c, &s, err);
 }

@@ -449,6 +449,6 @@ const struct pb_command pb_cmd_archive = {
                "probing -t 4711 archive --once --prune --max-size 20GB --retention 30\n"
                "probing query --archive /data/archive \"SELECT count(*) FROM memory_usage\"",
     .options = options,
-    .flags = PB_CMD_TARGET | PB_CMD_DEAD,
+    .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_CLUSTER,
     .run = run,
 };

@@ -54,6 +54,7 @@ static int listen_for_clients(const struct pb_call *call, const struct pb_addres
 static int set_break(const struct pb_call *call, struct pb_err *err)
 {
     const char *log = pb_call_option(call, "log"), *change = pb_call_option(call, "on-change");
+    bool silent = pb_call_option(call, "no-listen") != NULL;
     struct pb_question question = {.used = 0};
     struct pb_address address;
     char token[256];
@@ -63,6 +64,10 @@ static int set_break(const struct pb_call *call, struct pb_err *err)
         r = add_place(call, &question, err);
     if (r == 0 && change)
         r = pb_question_add(&question, "on_change", change, err);
+    if (r == 0 && pb_call_option(call, "as"))
+        r = pb_question_add(&question, "as", pb_call_option(call, "as"), err);
+    if (r == 0 && silent)
+        r = pb_question_add(&question, "no_listen", "1", err);
     if (r == 0 && log)
         r = pb_question_add(&question, "log", log, err);
     if (r == 0)
@@ -76,8 +81,8 @@ static int set_break(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = pb_address_token(call, &address, token, sizeof(token), err);
     if (r == 0)
-        r = pb_question_ask(call, "break", &question, log ? stdout : stderr, err);
-    if (r < 0 || log)
+        r = pb_question_ask(call, "break", &question, log || silent ? stdout : stderr, err);
+    if (r < 0 || log || silent)
         return r;
     int port = listen_for_clients(call, &address, token, err);
     if (port < 0)
@@ -88,7 +93,7 @@ static int set_break(const struct pb_call *call, struct pb_err *err)
 
 static const char *const column_names[] = {"target",    "number", "action", "place",
                                            "condition", "hits",   "errors"};
-static const struct pb_question_columns columns = {column_names, "ntttnn"};
+static const struct pb_question_columns columns = {column_names, "ntttnn", false};
 
 static int run_break(const struct pb_call *call, struct pb_err *err)
 {
@@ -112,7 +117,9 @@ static const struct pb_option options[] = {
     {0, "token", "TOKEN", "what a client must send first; \"-\": read it from stdin"},
     {0, "limit", "TIME", "go on, without the breakpoint, after this long without a client (default 10m)"},
     {0, "duration", "TIME", "end by itself after this long (default: until --stop; before Python 3.12 1m)"},
-    {0, "stop", NULL, "take away these breakpoints (FILE:LINE, or the number), or all"},
+    {0, "as", "NAME", "a name, for --stop"},
+    {0, "no-listen", NULL, "no address for clients: `continue` and --stop let the thread go on"},
+    {0, "stop", NULL, "take away these breakpoints (FILE:LINE, the number or the name), or all"},
     {0},
 };
 
@@ -131,6 +138,6 @@ const struct pb_command pb_cmd_break = {
                "probing -t 4711 break --on-change lr@train",
     .options = options,
     .max_args = 64,
-    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT | PB_CMD_CLUSTER,
     .run = run_break,
 };

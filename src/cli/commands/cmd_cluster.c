@@ -22,10 +22,14 @@ static const struct pb_option options[] = {
      "the nodes of the Ray cluster, by a task on each (default: RAY_ADDRESS, where that is set)"},
     {0, "here", NULL, "the ranks of this machine (torchrun); the default where nothing else is found"},
     {0, "match", "VARIABLE=VALUE", "ranks with this in their environment (default: all of yours)"},
-    {0, "roles", "LAYOUT", "roles by rank: tp=4,pp=2,dp=*, the first changes fastest"},
+    {0, "roles", "LAYOUT",
+     "roles by rank: tp=4,pp=2,dp=*, the first changes fastest; none: do not ask the processes for them"},
     {0, "launcher", "WORDS", "in place of ssh, srun, kubectl or python3: ssh -F FILE"},
     {0, "program", "PATH", "probing on the nodes (default: where it is here)"},
     {0, "token-file", "FILE", "the token of the services"},
+    {0, "archive", "DIR", "query: an archive of all ranks, or a folder with an archive for each node"},
+    {'o', "output", "FILE", "query: write to a file, whose ending says the format"},
+    {0, "stats", NULL, "query: say how much was read, on stderr"},
     {0},
 };
 
@@ -105,11 +109,61 @@ static void tell_versions(const struct pb_cluster *c)
                     PROBING_VERSION);
 }
 
+/* What the doctor of the nodes says, once for all ranks of which it says the same. */
+static void tell_notes(const struct pb_cluster_look_notes *notes)
+{
+    _cleanup_free_ bool *told = calloc(notes->n + 1, sizeof(*told));
+    _cleanup_free_ bool *in = calloc(PB_CLUSTER_RANKS, sizeof(*in));
+
+    for (size_t i = 0; told && in && i < notes->n; i++) {
+        size_t n = 0;
+        if (told[i])
+            continue;
+        memset(in, 0, PB_CLUSTER_RANKS * sizeof(*in));
+        for (size_t k = i; k < notes->n; k++)
+            if (strcmp(notes->at[k].text, notes->at[i].text) == 0) {
+                told[k] = true;
+                n++;
+                if (notes->at[k].rank >= 0 && notes->at[k].rank < PB_CLUSTER_RANKS)
+                    in[notes->at[k].rank] = true;
+            }
+        fputs(n == 1 ? "note: rank " : "note: ranks ", stderr);
+        pb_cluster_put_ranks(stderr, in, PB_CLUSTER_RANKS);
+        fputs(" cannot be injected into: ", stderr);
+        pb_put_plain(stderr, notes->at[i].text);
+        putc('\n', stderr);
+    }
+}
+
+/* Ranks that are other processes than before. */
+static void tell_restarts(const struct pb_cluster *before, const struct pb_cluster *c)
+{
+    size_t most = c->nranks ? (size_t)c->ranks[c->nranks - 1].rank + 1 : 0, n = 0;
+    _cleanup_free_ bool *anew = calloc(most + 1, sizeof(*anew));
+
+    for (size_t i = 0; anew && i < c->nranks; i++) {
+        const struct pb_cluster_rank *old = pb_cluster_find_rank(before, c->ranks[i].rank);
+        if (old && (old->start_time != c->ranks[i].start_time || old->pid != c->ranks[i].pid)) {
+            anew[c->ranks[i].rank] = true;
+            n++;
+        }
+    }
+    if (!n)
+        return;
+    fputs(n == 1 ? "note: rank " : "note: ranks ", stderr);
+    pb_cluster_put_ranks(stderr, anew, most);
+    fputs(n == 1 ? " was started anew\n" : " were started anew\n", stderr);
+}
+
 static int look_and_keep(const struct pb_call *call, struct pb_cluster *c, struct pb_err *err)
 {
+    enum { NOTES = 1024 };
     _cleanup_(pb_cluster_result_done) struct pb_cluster_result result = {0};
+    struct pb_cluster_look_notes notes = {.cap = NOTES};
+    _cleanup_free_ void *room = notes.at = calloc(NOTES, sizeof(*notes.at));
 
-    int r = pb_cluster_look(c, pb_call_limit(call), &result, err);
+    int r = room ? pb_cluster_look(c, pb_call_limit(call), &result, &notes, err)
+                 : pb_fail(err, -ENOMEM, "out of memory");
     if (r < 0)
         return r;
     bool all = pb_cluster_tell(c, &result);
@@ -123,6 +177,7 @@ static int look_and_keep(const struct pb_call *call, struct pb_cluster *c, struc
         return r;
     put_summary(c);
     tell_versions(c);
+    tell_notes(&notes);
     return all ? 0 : PB_PARTIAL;
 }
 
@@ -152,12 +207,18 @@ static int attach(const struct pb_call *call, struct pb_err *err)
 
 static int refresh(const struct pb_call *call, struct pb_err *err)
 {
-    _cleanup_(pb_cluster_done) struct pb_cluster c = {0};
+    _cleanup_(pb_cluster_done) struct pb_cluster c = {0}, before = {0};
 
     int r = pb_cluster_load(name_of(call), &c, err);
     if (r == 0)
+        r = pb_cluster_load(c.name, &before, err);
+    if (r == 0)
         r = pb_cluster_find_again(&c, err);
-    return r < 0 ? r : look_and_keep(call, &c, err);
+    if (r == 0)
+        r = look_and_keep(call, &c, err);
+    if (r == 0 || r == PB_PARTIAL)
+        tell_restarts(&before, &c);
+    return r;
 }
 
 static int list(const struct pb_call *call, struct pb_err *err)
@@ -240,9 +301,17 @@ static int answer(const struct pb_call *call, struct pb_err *err)
 {
     const char *how = name_of(call);
 
-    if (how && strcmp(how, "text") != 0)
+    if (how && strcmp(how, "text") != 0 && how[0] != '/')
         return pb_fail(err, PB_USAGE, "it answers in bytes or as text, not as '%s'", how);
     return pb_answer_run(call, how, err);
+}
+
+static int query(const struct pb_call *call, struct pb_err *err)
+{
+    struct pb_cluster self = {0};
+
+    int r = set_program(&self, err);
+    return r < 0 ? r : pb_cluster_history(call, self.program, err);
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)
@@ -250,19 +319,20 @@ static int run(const struct pb_call *call, struct pb_err *err)
     static const struct {
         const char *name;
         int (*run)(const struct pb_call *call, struct pb_err *err);
-    } verbs[] = {{"attach", attach}, {"refresh", refresh}, {"list", list},
-                 {"show", show},     {"detach", detach},   {"answer", answer}};
+    } verbs[] = {{"attach", attach}, {"refresh", refresh}, {"list", list},    {"show", show},
+                 {"detach", detach}, {"query", query},     {"answer", answer}};
 
     for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
         if (strcmp(verbs[i].name, call->args[0]) == 0)
             return verbs[i].run(call, err);
-    return pb_fail(err, PB_USAGE, "'%s' is none of attach, list, show, refresh and detach", call->args[0]);
+    return pb_fail(err, PB_USAGE, "'%s' is none of attach, list, show, refresh, detach and query",
+                   call->args[0]);
 }
 
 const struct pb_command pb_cmd_cluster = {
     .name = "cluster",
     .summary = "a job on many nodes as one target: found, looked at, kept for -t cluster",
-    .synopsis = "attach | list | show | refresh | detach [NAME]",
+    .synopsis = "attach | list | show | refresh | detach [NAME] | query --archive DIR SQL",
     .text =
         "attach finds the nodes of a job, asks each which ranks it has, and keeps that; -t cluster (or\n"
         "-t cluster:NAME) is then all of them, --ranks and --nodes some. Nothing is started on the nodes "
@@ -270,12 +340,14 @@ const struct pb_command pb_cmd_cluster = {
         "for as long as a question takes, this program, by the launcher's own way and with your own rights;\n"
         "or services answer (--services). refresh looks again, after a restart or a requeue; detach "
         "forgets.\n"
+        "query runs SQL over what the ranks of a job have archived, in one folder or one for each node.\n"
         "Where not all nodes answer in time the others' answers are shown, the missing are named on stderr,\n"
         "and the exit status is 3.",
     .example = "probing cluster attach --slurm 4711\n"
                "probing cluster attach big --hosts hosts.txt --roles tp=4,pp=2,dp=*\n"
                "probing -t cluster backtrace --merge\n"
-               "probing -t cluster eval \"loss\" --ranks pp=1,tp=*",
+               "probing -t cluster eval \"loss\" --ranks pp=1,tp=*\n"
+               "probing cluster query --archive DIR \"SELECT rank, max(step) FROM t\"",
     .options = options,
     .min_args = 1,
     .max_args = 2,

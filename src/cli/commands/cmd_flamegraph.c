@@ -25,6 +25,7 @@ static const struct pb_option options[] = {
     {0, "interpreter", NULL, "with --native: also the interpreter's own frames (_PyEval_*, ..)"},
     {0, "threads", NULL, "a level for each thread"},
     {0, "lines", NULL, "a function at two lines is two frames"},
+    {0, "merge", NULL, "of several processes, or of the ranks of a cluster: one graph, no level for each"},
     {0, "diff", NULL, "compare two: FILE.folded or recordings, before and after"},
     {0, "from", "RUN", "of a recording (probing record): its folder, or the pid it is of"},
     {0, "since", "TIME", "of the recording only from then on: 5m ago, or 14:30:00"},
@@ -113,19 +114,24 @@ static void print_summary(const struct pb_profile *p, const struct pb_sampler *s
         printf("  the time line is cut: there was no memory for more\n");
 }
 
-/* Writes the output file and prints a summary. */
-static int write_and_report(const struct pb_call *call, struct pb_profile *p, const struct pb_sampler *s,
-                            bool idle, struct pb_err *err)
+int pb_flamegraph_write(const struct pb_call *call, struct pb_profile *p, struct pb_profile *const *all,
+                        size_t n, const struct pb_sampler *s, struct pb_err *err)
 {
     const char *output = pb_call_option(call, "output");
     struct pb_flame_options flame = {.lines = pb_call_option(call, "lines"),
                                      .threads = pb_call_option(call, "threads"),
-                                     .processes = pb_profile_facts_of(p)->processes > 1};
-    bool whole = pb_call_option(call, "interpreter");
+                                     .processes = pb_profile_facts_of(p)->processes > 1 &&
+                                                  !pb_call_option(call, "merge")};
+    bool whole = pb_call_option(call, "interpreter"), idle = pb_call_option(call, "idle");
     char named[64];
 
     bool folded = pb_profile_fold_interpreter(p, !whole) && !whole;
     size_t hidden = idle ? 0 : pb_profile_hide_idle(p);
+    for (size_t i = 0; i < n; i++) {
+        pb_profile_fold_interpreter(all[i], !whole);
+        if (!idle)
+            pb_profile_hide_idle(all[i]);
+    }
     if (pb_profile_samples(p) == 0) {
         if (s)
             pb_profile_say_notes(s, stderr);
@@ -136,7 +142,8 @@ static int write_and_report(const struct pb_call *call, struct pb_profile *p, co
         name_output(call, named, sizeof(named));
         output = named;
     }
-    int r = pb_write_file(output, p, &flame, err);
+    int r = n ? pb_write_files(output, p, (const struct pb_profile *const *)all, n, &flame, err)
+              : pb_write_file(output, p, &flame, err);
     if (r == 0)
         print_summary(p, s, output, hidden, folded);
     return r;
@@ -165,7 +172,7 @@ static int run_live(const struct pb_call *call, struct pb_err *err)
     pb_sampler_hurry(&plan.sampler);
     pb_profile_catch_signals();
     sample_until_end(p, profiling.duration_ns);
-    return write_and_report(call, pb_profiling_profile(p), pb_profiling_sampler(p), plan.idle, err);
+    return pb_flamegraph_write(call, pb_profiling_profile(p), NULL, 0, pb_profiling_sampler(p), err);
 }
 
 static int run_from(const struct pb_call *call, struct pb_err *err)
@@ -178,7 +185,7 @@ static int run_from(const struct pb_call *call, struct pb_err *err)
         r = pb_profile_new(0, &p);
     if (r == 0)
         r = pb_profile_read(pb_call_option(call, "from"), range.since, range.until, p, err);
-    return r < 0 ? r : write_and_report(call, p, NULL, pb_call_option(call, "idle"), err);
+    return r < 0 ? r : pb_flamegraph_write(call, p, NULL, 0, NULL, err);
 }
 
 static int run_diff(const struct pb_call *call, struct pb_err *err)
@@ -253,9 +260,10 @@ const struct pb_command pb_cmd_flamegraph = {
         "picture (.svg, .html) is one file, opens in a browser, zooms by a click and has a search (/).",
     .example = "probing -t 4711 flamegraph -o train.svg\nprobing -t 4711 flamegraph --native --duration 30 "
                "-o train.html\n"
+               "probing -t cluster flamegraph --duration 30 -o job.perfetto\n"
                "probing flamegraph --diff monday.folded tuesday.folded -o diff.svg",
     .options = options,
     .max_args = 2,
-    .flags = PB_CMD_MAY_TARGET | PB_CMD_TOGETHER,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
     .run = run,
 };

@@ -11,9 +11,10 @@ enum { WIDTH = 80, NAMES = 14, OPTIONS = 25 };
 static const struct {
     const char *title, *commands;
 } groups[] = {
-    {"what is it doing", "list now backtrace top torch track inspect memory core doctor"},
+    {"what is it doing", "list now backtrace top torch track inspect show groups memory core doctor"},
     {"profiles", "flamegraph record"},
-    {"run code in it", "launch eval execute repl listen pause catch trace watch break debug inject detach"},
+    {"run code in it",
+     "launch eval execute repl listen pause continue catch trace watch break debug inject detach"},
     {"what it has recorded", "query tables probes export archive report"},
     {"from elsewhere", "serve cluster"},
     {"settings and help", "config version help"},

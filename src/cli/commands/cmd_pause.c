@@ -109,3 +109,24 @@ const struct pb_command pb_cmd_pause = {
     .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = run_pause,
 };
+
+/* Of several processes those that are not held are no failure. */
+static int run_continue(const struct pb_call *call, struct pb_err *err)
+{
+    char answer[64];
+
+    int r = pb_dialog_ask(call, "pause", "continue quietly", answer, sizeof(answer), err);
+    if (r == 0)
+        puts(strncmp(answer, "it goes on", 10) == 0 ? "it goes on" : "it was not held");
+    return r;
+}
+
+const struct pb_command pb_cmd_continue = {
+    .name = "continue",
+    .summary = "let a process go on that is paused or held at a breakpoint",
+    .synopsis = "",
+    .text = "Of a cluster all ranks that are held go on. Breakpoints stay: break --stop takes them away.",
+    .example = "probing -t 4711 continue\nprobing -t cluster continue",
+    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_CLUSTER,
+    .run = run_continue,
+};

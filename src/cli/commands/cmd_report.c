@@ -67,7 +67,7 @@ static const struct section {
      "SELECT stage, module, module_type AS class, count(*) AS calls, round(avg(duration_ms), 4) AS avg_ms,"
      " round(sum(self_ms), 2) AS self_total_ms FROM python.torch_trace"
      " WHERE timestamp > (SELECT max(timestamp) FROM python.torch_trace) - INTERVAL 1 MINUTE"
-     " GROUP BY ALL ORDER BY sum(self_ms) DESC LIMIT 20",
+     " AND stage <> 'step' GROUP BY ALL ORDER BY sum(self_ms) DESC LIMIT 20",
      ROWS},
     {"Collectives that are not over", "None.",
      "SELECT timestamp, op, bytes, location FROM python.comm_collective WHERE done IS NULL ORDER BY 1 LIMIT "

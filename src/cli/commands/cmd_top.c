@@ -271,10 +271,11 @@ const struct pb_command pb_cmd_top = {
         "Shares are of the time since the last look: 100% is one thread all of that time. SELF is a "
         "function's\n"
         "own running, WAIT what it waited, TOTAL includes what it called. q ends it. Where the output is no\n"
-        "terminal it prints once as plain text, or --count times.",
+        "terminal it prints once as plain text, or --count times. Of a cluster (-t cluster) each rank is a "
+        "line.",
     .example = "probing -t 4711 top\nprobing -t 4711 top --native --interval 2\nprobing -t 4711 top "
                "--count 3 | cat",
     .options = options,
-    .flags = PB_CMD_TARGET | PB_CMD_TOGETHER,
+    .flags = PB_CMD_TARGET | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
     .run = run,
 };

@@ -6,7 +6,7 @@
 #define DEPTH_MAX 16
 
 static const char *const column_names[] = {"target", "function", "calls", "errors", "mean_ms"};
-static const struct pb_question_columns columns = {column_names, "tnnn"};
+static const struct pb_question_columns columns = {column_names, "tnnn", false};
 
 static int run_trace(const struct pb_call *call, struct pb_err *err)
 {
@@ -53,6 +53,6 @@ const struct pb_command pb_cmd_trace = {
                "probing -t 4711 query \"SELECT name, duration_ms FROM python.trace_event\"",
     .options = options,
     .max_args = 64,
-    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT | PB_CMD_CLUSTER,
     .run = run_trace,
 };

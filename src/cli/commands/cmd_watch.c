@@ -6,7 +6,7 @@
 #define RATE_MAX 100000
 
 static const char *const column_names[] = {"target", "variable", "file", "line", "changes"};
-static const struct pb_question_columns columns = {column_names, "ttnn"};
+static const struct pb_question_columns columns = {column_names, "ttnn", false};
 
 static int run_watch(const struct pb_call *call, struct pb_err *err)
 {
@@ -43,6 +43,6 @@ const struct pb_command pb_cmd_watch = {
                "probing -t 4711 query \"SELECT line, new_number FROM python.variables\"",
     .options = options,
     .max_args = 64,
-    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT | PB_CMD_CLUSTER,
     .run = run_watch,
 };

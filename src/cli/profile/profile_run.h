@@ -35,6 +35,12 @@ int pb_profile_signal(void);
 /* Becomes true with the first such signal. */
 const atomic_bool *pb_profile_cancelled(void);
 
+/* Writes the file of --output and prints a summary (cmd_flamegraph.c). all: the profiles of several machines,
+ * of which p is the sum, for formats with a time axis; n 0: p alone. s: the sampler; NULL: the profile is of
+ * a recording or of another machine. */
+int pb_flamegraph_write(const struct pb_call *call, struct pb_profile *p, struct pb_profile *const *all,
+                        size_t n, const struct pb_sampler *s, struct pb_err *err);
+
 /* Prints how threads were read, why not in a better way, and how many processes ended meanwhile. */
 void pb_profile_say_notes(const struct pb_sampler *s, FILE *out);
 

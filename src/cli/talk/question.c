@@ -110,22 +110,20 @@ static bool has_no_agent(pid_t pid)
     return pb_procinfo_read(pid, &info, NULL) == 0 && !pb_session_probed(&info);
 }
 
-int pb_question_print_rows(const struct pb_call *call, const char *kind,
-                           const struct pb_question_columns *columns, struct pb_err *err)
+int pb_question_print_answer(const struct pb_call *call, const char *kind, const char *request,
+                             const struct pb_question_columns *columns, struct pb_err *err)
 {
     struct pb_rows rows;
     int failed = 0;
 
-    if (call->nargs || pb_call_option(call, "stop"))
-        return pb_fail(err, PB_USAGE, "--format and --json apply to the list alone: give no other argument");
     pb_rows_init(&rows, columns->names, strlen(columns->kinds) + 1);
     for (size_t i = 0; i < call->targets.n; i++) {
         char answer[16384];
         struct pb_call one = *call;
         one.targets = (struct pb_targets){.at = &call->targets.at[i], .n = 1};
-        if (has_no_agent(call->targets.at[i].pid))
+        if (!columns->injects && has_no_agent(call->targets.at[i].pid))
             continue;
-        int r = pb_dialog_ask(&one, kind, "do=rows\n", answer, sizeof(answer), err);
+        int r = pb_dialog_ask(&one, kind, request, answer, sizeof(answer), err);
         if (r < 0)
             failed = pb_target_failed(call, &call->targets.at[i], r, err);
         else
@@ -134,4 +132,12 @@ int pb_question_print_rows(const struct pb_call *call, const char *kind,
     int r = failed && call->targets.n == 1 ? failed : pb_rows_print(&rows, call->format, NULL, err);
     pb_rows_done(&rows);
     return r < 0 ? r : failed;
+}
+
+int pb_question_print_rows(const struct pb_call *call, const char *kind,
+                           const struct pb_question_columns *columns, struct pb_err *err)
+{
+    if (call->nargs || pb_call_option(call, "stop"))
+        return pb_fail(err, PB_USAGE, "--format and --json apply to the list alone: give no other argument");
+    return pb_question_print_answer(call, kind, "do=rows\n", columns, err);
 }

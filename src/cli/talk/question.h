@@ -2,6 +2,7 @@
  * (trace, break, watch). */
 #pragma once
 
+#include <stdbool.h>
 #include <stdio.h>
 
 struct pb_call;
@@ -37,9 +38,14 @@ int pb_question_add_request(struct pb_question *question, const struct pb_call *
 struct pb_question_columns {
     const char *const *names;
     const char *kinds; /* one per name, the target excepted */
+    bool injects;      /* a process without an agent gets one, instead of having nothing to list */
 };
 int pb_question_print_rows(const struct pb_call *call, const char *kind,
                            const struct pb_question_columns *columns, struct pb_err *err);
+
+/* The same for another request, of which the answer is such rows. */
+int pb_question_print_answer(const struct pb_call *call, const char *kind, const char *request,
+                             const struct pb_question_columns *columns, struct pb_err *err);
 
 /* Asks a channel of that kind, and prints the answer. */
 int pb_question_ask(const struct pb_call *call, const char *kind, const struct pb_question *question,

@@ -1,0 +1,213 @@
+/* history: SQL over archives of many ranks, by DuckDB here: `cluster query --archive DIR`; see job.h.
+ *
+ * DIR is an archive into which all ranks were archived, or a folder with an archive for each node. Each node
+ * of each archive counts as a node of a cluster that is not kept anywhere, and is asked by a child of this
+ * program: so plan, sums and what is told of a part that fails are those of a cluster that runs. */
+#include "ask/archived.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "cli/cluster/answer.h"
+#include "cli/cluster/job.h"
+#include "cli/query/query_run.h"
+#include "control/identity.h"
+#include "remote/runs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNKNOWN   "unknown"
+#define MOST_ROWS "20000000" /* of a table and node: nothing travels here but from one process to the next */
+
+extern const struct pb_command pb_cmd_query;
+
+static void runs_cleanup(struct pb_archive_runs *runs)
+{
+    pb_archive_runs_done(runs);
+}
+
+/* --- the answering end --- */
+
+static int64_t read_number(const struct pb_run_info *info, enum pb_identity_field field)
+{
+    char text[64], *end;
+
+    pb_run_get(info, pb_identity_name((int)field), text, sizeof(text));
+    long value = text[0] ? strtol(text, &end, 10) : -1;
+    return text[0] && !*end && value >= 0 && value < PB_CLUSTER_RANKS ? value : -1;
+}
+
+static void read_rank(const struct pb_archive_run *run, struct pb_cluster_rank *ret, uint32_t *world)
+{
+    static const struct {
+        const char *name;
+        enum pb_identity_field field;
+    } roles[] = {{"tp", PB_ID_TP_RANK}, {"pp", PB_ID_PP_RANK}, {"dp", PB_ID_DP_RANK}};
+    struct pb_run_info info = {.dir_fd = -1};
+
+    snprintf(info.about, sizeof(info.about), "%s", run->about);
+    *ret = (struct pb_cluster_rank){.rank = run->rank,
+                                    .local = (int32_t)read_number(&info, PB_ID_LOCAL_RANK),
+                                    .pid = run->pid > 0 ? run->pid : 1,
+                                    .start_time = run->start_time};
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
+        int64_t value = read_number(&info, roles[i].field);
+        if (value >= 0)
+            pb_roles_add(&ret->roles, roles[i].name, (uint32_t)value);
+    }
+    int64_t size = read_number(&info, PB_ID_WORLD_SIZE);
+    *world = size > (int64_t)*world ? (uint32_t)size : *world;
+}
+
+int pb_history_members(const char *folder, const char *node, struct pb_node_members *ret, struct pb_err *err)
+{
+    _cleanup_(runs_cleanup) struct pb_archive_runs runs = {0};
+    struct pb_node_members members = {0};
+    char name[PB_ARCHIVE_NODE];
+
+    int r = pb_archive_runs_read(folder, &runs, err);
+    if (r < 0)
+        return r;
+    members.at = calloc(runs.n + 1, sizeof(*members.at));
+    if (!members.at)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < runs.n; i++) {
+        size_t k = 0;
+        if (runs.at[i].rank < 0 || strcmp(pb_archived_node(&runs.at[i], name), node) != 0)
+            continue;
+        while (k < members.n && members.at[k].rank != runs.at[i].rank)
+            k++; /* the newest of its runs says what it is */
+        if (k == members.n && members.n < PB_WIRE_NODE_RANKS)
+            read_rank(&runs.at[i], &members.at[members.n++], &members.world);
+    }
+    *ret = members;
+    return 0;
+}
+
+/* --- the asking end --- */
+
+/* Which node has that address; as many as there are: none. */
+static size_t find_address(const struct pb_cluster *c, const char *folder, const char *node)
+{
+    char address[PB_CLUSTER_TEXT];
+    size_t i = 0;
+
+    snprintf(address, sizeof(address), "%s@%s", folder, node);
+    while (i < c->nnodes && strcmp(c->nodes[i].address, address) != 0)
+        i++;
+    return i;
+}
+
+/* "n1"; "folder/n1" where another archive has that node too. */
+static int add_node(struct pb_cluster *c, const char *folder, const char *node, struct pb_err *err)
+{
+    char address[PB_CLUSTER_TEXT], name[PB_CLUSTER_TEXT];
+    const char *base = strrchr(folder, '/');
+
+    if (strchr(node, '@') ||
+        (size_t)snprintf(address, sizeof(address), "%s@%s", folder, node) >= sizeof(address))
+        return pb_fail(err, -ENAMETOOLONG, "%s: its path or the name of its node %s cannot be used", folder,
+                       node);
+    if (find_address(c, folder, node) < c->nnodes)
+        return 0;
+    snprintf(name, sizeof(name), "%s", node[0] ? node : UNKNOWN);
+    int r = pb_cluster_add_node(c, name, address);
+    if (r == -EEXIST) {
+        snprintf(name, sizeof(name), "%.100s/%.100s", base ? base + 1 : folder, node[0] ? node : UNKNOWN);
+        r = pb_cluster_add_node(c, name, address);
+    }
+    return r < 0 ? pb_fail(err, r, "%s: its path or the name of its node %s cannot be used", folder, node)
+                 : 0;
+}
+
+/* The nodes of one archive; none where it is none. */
+static int add_archive(struct pb_cluster *c, const char *folder, struct pb_err *err)
+{
+    _cleanup_(runs_cleanup) struct pb_archive_runs runs = {0};
+    char node[PB_ARCHIVE_NODE];
+
+    int r = pb_archive_runs_read(folder, &runs, err);
+    for (size_t i = 0; r == 0 && i < runs.n; i++) {
+        struct pb_cluster_rank rank;
+        pb_archived_node(&runs.at[i], node);
+        r = add_node(c, folder, node, err);
+        if (r < 0 || runs.at[i].rank < 0)
+            continue;
+        read_rank(&runs.at[i], &rank, &c->world);
+        rank.node = (uint32_t)find_address(c, folder, node);
+        pb_cluster_add_rank(c, &rank); /* -EEXIST: of another job, or an earlier run */
+    }
+    return r;
+}
+
+static int find_archives(struct pb_cluster *c, const char *given, struct pb_err *err)
+{
+    char folder[PATH_MAX], below[PATH_MAX + 256];
+    struct dirent *entry;
+
+    if (!realpath(given, folder))
+        return pb_fail(err, -errno, "%s cannot be read: %s", given, strerror(errno));
+    int r = add_archive(c, folder, err);
+    if (r < 0 || c->nnodes)
+        return r;
+    DIR *dir = opendir(folder);
+    while (dir && r == 0 && (entry = readdir(dir))) {
+        if (entry->d_name[0] == '.' || entry->d_type == DT_LNK)
+            continue;
+        snprintf(below, sizeof(below), "%s/%s", folder, entry->d_name);
+        r = add_archive(c, below, err);
+    }
+    if (dir)
+        closedir(dir);
+    return r < 0 || c->nnodes ? r : pb_fail(err, -ENOENT, "there is no archived run in %s", folder);
+}
+
+/* The same call as of the query command. */
+static void make_call(const struct pb_call *call, char timeout[32], struct pb_call *ret)
+{
+    static const char *const formats[] = {NULL, "json", "csv", "tsv"};
+
+    *ret = *call;
+    ret->command = &pb_cmd_query;
+    memset(ret->values, 0, sizeof(ret->values));
+    for (size_t i = 0; pb_cmd_query.options[i].name; i++) {
+        const char *name = pb_cmd_query.options[i].name;
+        ret->values[i] = strcmp(name, "archive") == 0    ? NULL
+                         : strcmp(name, "format") == 0   ? formats[call->format]
+                         : strcmp(name, "timeout") == 0  ? timeout
+                         : strcmp(name, "max-rows") == 0 ? MOST_ROWS
+                                                         : pb_call_option(call, name);
+    }
+    ret->nargs = call->nargs - 1;
+    for (int i = 0; i < ret->nargs; i++)
+        ret->args[i] = call->args[i + 1];
+}
+
+int pb_cluster_history(const struct pb_call *call, const char *program, struct pb_err *err)
+{
+    enum { TIMEOUT_MS = 30000, COMMON_MS = 10000 };
+    _cleanup_(pb_cluster_done) struct pb_cluster c = {.way = PB_WAY_LOCAL};
+    _cleanup_(pb_selection_done) struct pb_selection s = {0};
+    const char *folder = pb_call_option(call, "archive");
+    char timeout[32];
+    struct pb_call query;
+
+    if (!folder)
+        return pb_fail(err, PB_USAGE,
+                       "it takes --archive DIR (ranks that run are asked by probing -t cluster query)");
+    if (call->nargs < 2)
+        return pb_fail(err, PB_USAGE, "which query? (probing cluster query --archive DIR \"SELECT ...\")");
+    strcpy(c.name, "archive");
+    snprintf(c.program, sizeof(c.program), "%s", program);
+    int r = find_archives(&c, folder, err);
+    if (r == 0)
+        r = pb_select(&c, NULL, NULL, &s, err);
+    if (r < 0)
+        return r;
+    snprintf(timeout, sizeof(timeout), "%ums", call->timeout_ms == COMMON_MS ? TIMEOUT_MS : call->timeout_ms);
+    make_call(call, timeout, &query);
+    return pb_query_over_cluster(&query, &c, &s, err);
+}

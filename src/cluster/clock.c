@@ -1,0 +1,137 @@
+/* clock: the asking end; see clock.h. The node's is clock_answer.c. */
+#include "cluster/clock.h"
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "cluster/link.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ROUND_MS = 250,       /* an exchange over a link that is open takes no longer */
+    TOGETHER = 64,        /* so many nodes, or fewer, are asked one by one: no answer waits for another's */
+    ROUNDING_NS = 1000,   /* of the times themselves */
+    DRIFT_PER_MS = 50,    /* ns: 50 ppm, what cheap oscillators differ by */
+    RENEW_LIMIT_MS = 2000 /* of all nodes */
+};
+
+struct measuring {
+    struct pb_cluster *c;
+    int64_t (*said)[2];              /* of each node, in its last exchange: (2) and (3) */
+    struct pb_cluster_clock *clocks; /* the best up to now */
+};
+
+static int take_times(void *arg, size_t node, struct pb_node_answer *answer, struct pb_err *err)
+{
+    struct measuring *m = arg;
+    int64_t *said = m->said[node];
+
+    if (!answer->output.n || sscanf(answer->output.at, "%" SCNd64 " %" SCNd64, &said[0], &said[1]) != 2 ||
+        said[0] < 0 || said[1] < said[0])
+        return pb_fail(err, -EBADMSG, "what it says of its clock makes no sense");
+    return 0;
+}
+
+/* Only trips that were shorter than those before count. */
+static void take_exchange(struct measuring *m, size_t node, const struct pb_node_result *r)
+{
+    const int64_t *said = m->said[node];
+    struct pb_cluster_clock *clock = &m->clocks[node];
+    int64_t there = said[0] - r->sent_ns, back = said[1] - r->received_ns, trip = there - back;
+
+    /* Less than nothing: a clock was set meanwhile. */
+    if (trip < 0 || (clock->known && trip / 2 + ROUNDING_NS >= clock->error_ns))
+        return;
+    *clock = (struct pb_cluster_clock){true, back + trip / 2, trip / 2 + ROUNDING_NS, r->received_ns};
+}
+
+static int ask_round(struct measuring *m, const struct pb_selection *s, struct pb_links *links,
+                     unsigned deadline_ms, struct pb_err *err)
+{
+    static const char *const words[] = {PB_CLOCK_WORD};
+    _cleanup_(pb_cluster_result_done) struct pb_cluster_result result = {0};
+    const struct pb_cluster_question q = {.selection = s,
+                                          .words = words,
+                                          .nwords = 1,
+                                          .deadline_ms = deadline_ms,
+                                          .most = 4096,
+                                          .links = links,
+                                          .answer = take_times,
+                                          .arg = m};
+
+    int r = pb_cluster_ask(m->c, &q, &result, err);
+    for (size_t i = 0; r == 0 && i < result.nnodes; i++)
+        if (result.nodes[i].state == PB_NODE_ANSWERED)
+            take_exchange(m, i, &result.nodes[i]);
+    return r;
+}
+
+/* Nodes that answered the first round, in groups: each has all its exchanges, then the next. */
+static int ask_groups(struct measuring *m, const struct pb_selection *s, struct pb_links *links, uint64_t end,
+                      struct pb_err *err)
+{
+    struct pb_selection some = *s;
+    size_t group = pb_way_is_labelled(m->c->way) ? s->nnodes : 1 + s->asked / TOGETHER;
+    int r = 0;
+
+    some.node = calloc(s->nnodes + 1, sizeof(*some.node));
+    if (!some.node)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    for (size_t at = 0; r == 0 && at < s->nnodes && pb_now_ns() < end;) {
+        memset(some.node, 0, s->nnodes * sizeof(*some.node));
+        for (some.asked = 0; at < s->nnodes && some.asked < group; at++)
+            some.asked += some.node[at] = s->node[at] && m->clocks[at].known;
+        for (int i = 1; r == 0 && some.asked && i < PB_CLOCK_EXCHANGES && pb_now_ns() < end; i++)
+            r = ask_round(m, &some, links, ROUND_MS, err);
+    }
+    free(some.node);
+    return r;
+}
+
+int pb_cluster_measure(struct pb_cluster *c, const struct pb_selection *s, struct pb_links *links,
+                       unsigned limit_ms, struct pb_err *err)
+{
+    uint64_t end = pb_now_ns() + limit_ms * PB_NS_PER_MS;
+    _cleanup_free_ struct pb_cluster_clock *clocks = calloc(c->nnodes + 1, sizeof(*clocks));
+    struct measuring m = {c, calloc(c->nnodes + 1, sizeof(*m.said)), clocks};
+    struct pb_links *own = NULL;
+
+    int r = clocks && m.said ? 0 : -ENOMEM;
+    if (r == 0 && !links)
+        r = pb_links_new(c, &own);
+    if (r < 0)
+        pb_fail(err, r, "out of memory");
+    links = links ? links : own;
+    if (r == 0)
+        r = ask_round(&m, s, links, limit_ms, err);
+    if (r == 0)
+        r = ask_groups(&m, s, links, end, err);
+    for (size_t i = 0; r == 0 && i < c->nnodes; i++)
+        if (clocks[i].known)
+            c->nodes[i].clock = clocks[i];
+    pb_links_free(own);
+    free(m.said);
+    return r;
+}
+
+int pb_cluster_renew_clocks(struct pb_cluster *c, struct pb_links *links, struct pb_err *err)
+{
+    _cleanup_(pb_selection_done) struct pb_selection s = {0};
+
+    int r = pb_select(c, NULL, NULL, &s, err);
+    if (r == 0)
+        r = pb_cluster_measure(c, &s, links, RENEW_LIMIT_MS, err);
+    return r < 0 ? r : pb_cluster_save(c, err);
+}
+
+int64_t pb_clock_error_at(const struct pb_cluster_clock *clock, int64_t at_ns)
+{
+    int64_t age = at_ns > clock->at_ns ? at_ns - clock->at_ns : clock->at_ns - at_ns;
+
+    return clock->error_ns + age / (int64_t)PB_NS_PER_MS * DRIFT_PER_MS;
+}
