@@ -37,7 +37,7 @@ enum MHD_Result pb_answer(struct MHD_Connection *c, unsigned status, struct MHD_
     return r;
 }
 
-static const char *code_of(unsigned status)
+const char *pb_answer_code(unsigned status)
 {
     static const struct {
         unsigned status;
@@ -61,7 +61,7 @@ enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const
 
     if (!out)
         return MHD_NO;
-    fprintf(out, "{\"error\":{\"code\":\"%s\",\"message\":", code_of(status));
+    fprintf(out, "{\"error\":{\"code\":\"%s\",\"message\":", pb_answer_code(status));
     pb_put_json(out, message, strlen(message));
     fprintf(out, ",\"retryable\":%s}}\n", status == 503 || status == 504 ? "true" : "false");
     fclose(out);

@@ -17,6 +17,9 @@ enum MHD_Result pb_answer(struct MHD_Connection *c, unsigned status, struct MHD_
 enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const char *message,
                                 const char *allowed);
 
+/* The word for an error in it. */
+const char *pb_answer_code(unsigned status);
+
 /* A text that a function writes. NULL: out of memory. */
 struct MHD_Response *pb_answer_written(void (*write_it)(FILE *out, const struct pb_offer *o),
                                        const struct pb_offer *o);

@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "control/relay.h"
-#include "serve/service.h"
+#include "serve/request.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -27,21 +27,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { COMMANDS = 16, PATIENCE_MS = 30000 };
+enum { COMMANDS = 16, OTHERS = 4, PATIENCE_MS = 30000 }; /* OTHERS: of them, of all other users together */
 
 /* The sockets of those that run, for the end; 0: a free place. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int sockets[COMMANDS];
+static bool of_others[COMMANDS];
 static unsigned running;
 static bool ending;
 
-static int take_place(int socket)
+int pb_commands_take(int socket, const struct pb_as *as)
 {
+    unsigned others = 0;
+
     pthread_mutex_lock(&lock);
-    int r = ending || running == COMMANDS ? -EBUSY : 0;
+    for (int i = 0; as->uid && i < COMMANDS; i++)
+        others += sockets[i] && of_others[i];
+    int r = ending || running == COMMANDS || others >= OTHERS ? -EBUSY : 0;
     for (int i = 0; r == 0 && i < COMMANDS; i++)
         if (!sockets[i]) {
             sockets[i] = socket;
+            of_others[i] = as->uid != 0;
             running++;
             break;
         }
@@ -49,7 +55,7 @@ static int take_place(int socket)
     return r;
 }
 
-static void give_place(int socket)
+void pb_commands_give(int socket)
 {
     pthread_mutex_lock(&lock);
     for (int i = 0; i < COMMANDS; i++)
@@ -85,6 +91,7 @@ struct command {
     char folder[PB_SERVE_PATH + 32];
     char term[64];
     char *words[PB_RELAY_WORDS + 2]; /* into text; the first is the program */
+    struct pb_as as;
     size_t nwords, uploaded;
     char *text;
     struct winsize size;
@@ -150,7 +157,7 @@ static int take_file(struct command *c, const char *bytes, size_t n)
     c->uploaded += length;
     snprintf(path, sizeof(path), "%s/%s", c->folder, bytes);
     _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
+    if (fd < 0 || pb_as_give(&c->as, AT_FDCWD, path) < 0)
         return -errno;
     return write(fd, nul + 1, length) == (ssize_t)length ? 0 : -EIO;
 }
@@ -216,7 +223,7 @@ static int take_frame(struct command *c)
 /* --- the child --- */
 
 /* After fork in a process with threads: system calls only. */
-static void in_child(struct command *c, int in, int out, int errors)
+static void in_child(struct command *c, char *const *words, int in, int out, int errors)
 {
     char *environment[64], **to = environment;
     sigset_t none;
@@ -237,7 +244,7 @@ static void in_child(struct command *c, int in, int out, int errors)
             *to++ = *from;
     *to = NULL;
     if (chdir(c->folder) == 0)
-        execve(c->words[0], c->words, environment);
+        execve(words[0], words, environment);
     _exit(127);
 }
 
@@ -276,12 +283,18 @@ static int open_pipes(struct command *c, int theirs[3])
 static int start(struct command *c)
 {
     int theirs[3] = {-1, -1, -1};
+    char *other[PB_AS_WORDS];
+    struct pb_as_text text;
 
+    if (c->as.uid && c->nwords > PB_AS_WORDS - 5)
+        return -E2BIG;
+    char *const *words = pb_as_command(&c->as, c->words, other, &text);
     int r = c->terminal ? open_terminal(c, &theirs[0]) : open_pipes(c, theirs);
     if (r == 0) {
         c->pid = fork();
         if (c->pid == 0)
-            in_child(c, theirs[0], c->terminal ? theirs[0] : theirs[1], c->terminal ? theirs[0] : theirs[2]);
+            in_child(c, words, theirs[0], c->terminal ? theirs[0] : theirs[1],
+                     c->terminal ? theirs[0] : theirs[2]);
         r = c->pid < 0 ? -errno : 0;
     }
     for (int i = 0; i < 3; i++)
@@ -351,7 +364,7 @@ static void send_one_file(struct command *c, int folder, const char *name)
 {
     char bytes[PB_RELAY_MAX];
     size_t n = strlen(name) + 1;
-    _cleanup_close_ int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_close_ int fd = pb_as_open(&c->as, folder, name);
     ssize_t more = 1;
 
     memcpy(bytes, name, n);
@@ -406,9 +419,9 @@ static void *run_command(void *arg)
     static const char busy[] = "probing: the service runs as many commands as it may: try again\n";
     static const char bad[] = "probing: the service could not start the command\n";
 
-    int r = take_place(c->relay.socket), placed = r == 0;
+    int r = pb_commands_take(c->relay.socket, &c->as), placed = r == 0;
     snprintf(c->folder, sizeof(c->folder), "%s/job-XXXXXX", c->s->folder);
-    if (r == 0 && !mkdtemp(c->folder))
+    if (r == 0 && (!mkdtemp(c->folder) || pb_as_give(&c->as, AT_FDCWD, c->folder) < 0))
         r = -errno;
     while (r == 0 && !c->begun)
         r = take_frame(c);
@@ -432,7 +445,7 @@ static void *run_command(void *arg)
         if (fds[i] >= 0)
             close(fds[i]);
     if (placed)
-        give_place(c->relay.socket);
+        pb_commands_give(c->relay.socket);
     MHD_upgrade_action(c->handle, MHD_UPGRADE_ACTION_CLOSE);
     free(c->text);
     free(c);
@@ -442,12 +455,13 @@ static void *run_command(void *arg)
 static void begin(void *cls, struct MHD_Connection *connection, void *con_cls, const char *early,
                   size_t nearly, int socket, struct MHD_UpgradeResponseHandle *handle)
 {
+    const struct pb_request *q = con_cls;
     struct command *c = calloc(1, sizeof(*c));
     pthread_t thread;
 
-    (void)con_cls;
     if (c && nearly <= sizeof(c->early)) {
         c->s = cls;
+        c->as = q->as;
         c->handle = handle;
         c->relay = (struct pb_relay){socket, PATIENCE_MS, c->early, nearly};
         pb_audit_peer(connection, c->peer);

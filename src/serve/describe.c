@@ -84,6 +84,9 @@ static void put_body(FILE *out, const struct pb_route *r)
         schema =
             "{\"type\":\"object\",\"anyOf\":[{" EXPR
             "},{\"required\":[\"payload\"],\"properties\":{\"payload\":{\"type\":\"object\"," EXPR "}}}]}";
+    else if (r->flags & PB_ROUTE_REPORT)
+        schema = "{\"type\":\"object\",\"required\":[\"addr\"],\"properties\":{\"addr\":{\"type\":\"string\","
+                 "\"pattern\":\"^[A-Za-z0-9.:]{1,100}$\"}},\"not\":{\"required\":[\"nodes\"]}}";
     else if (r->flags & PB_ROUTE_MCP)
         schema =
             "{\"type\":\"object\",\"required\":[\"method\"],\"properties\":{\"method\":{\"type\":\"string\","

@@ -18,18 +18,29 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { BUFFER = 256 * 1024, ERRORS = 4096, LOOK_MS = 100, GRACE_MS = 1000, FOLDER = 512, QUEUE = 256 };
+enum {
+    QUERY_NICE = 10,
+    BUFFER = 256 * 1024,
+    ERRORS = 4096,
+    LOOK_MS = 100,
+    GRACE_MS = 1000,
+    UNREAD_MS = 2000, /* so long a client may leave its buffer full while others wait */
+    FOLDER = 512,
+    QUEUE = 256,
+    OTHERS = 16 /* jobs of one other user, waiting or not */
+};
 
 struct pb_errands {
     pthread_mutex_t lock; /* of this and of every job */
     pthread_t thread;
     struct pb_errand *first;
-    unsigned n, most, queued; /* n: started, and not given back yet */
+    unsigned most, queries, queued; /* queries: as many of those that run may be */
     int epoll, wake;
     bool ending;
     char folder[FOLDER];
@@ -42,8 +53,12 @@ struct pb_errand {
     int pidfd, out, errors_fd; /* -1: ended */
     bool queued;               /* it waits until another one is given back, with its plan: */
     struct pb_errand_plan plan;
+    struct pb_as as;
+    bool query;
     bool released, waiting, killed, late, silent, paused, over;
+    bool dropped; /* its output is not kept any longer, since nobody reads it */
     uint64_t deadline;
+    uint64_t moved; /* when something was read, or came into the empty buffer */
     int status;
     size_t start, end; /* what of the buffer is not read yet */
     size_t errors_length;
@@ -104,8 +119,12 @@ static int spawn(struct pb_errand *job, const struct pb_errand_plan *plan)
     _cleanup_close_ int in = open_input(plan);
     int out[2], errors[2];
 
+    char *words[PB_AS_WORDS];
+    struct pb_as_text text;
+
     if (in < 0)
         return in;
+    char *const *argv = pb_as_command(&job->as, plan->argv, words, &text);
     if (pipe2(out, O_CLOEXEC) < 0)
         return -errno;
     if (pipe2(errors, O_CLOEXEC) < 0) {
@@ -115,8 +134,11 @@ static int spawn(struct pb_errand *job, const struct pb_errand_plan *plan)
         return r;
     }
     pid_t pid = fork();
-    if (pid == 0)
-        in_child(plan->argv, job->folder, in, out[1], errors[1]);
+    if (pid == 0) {
+        if (job->query) /* a crowd of them takes no turn from short questions */
+            setpriority(PRIO_PROCESS, 0, QUERY_NICE);
+        in_child(argv, job->folder, in, out[1], errors[1]);
+    }
     int r = pid < 0 ? -errno : 0;
     close(out[1]);
     close(errors[1]);
@@ -186,8 +208,10 @@ static void tell(struct pb_errand *job)
 
 static void take_output(struct pb_errand *job)
 {
-    if (job->start == job->end)
+    if (job->start == job->end) {
         job->start = job->end = 0;
+        job->moved = pb_now_ns();
+    }
     while (job->out >= 0 && job->end < BUFFER) {
         ssize_t n = read(job->out, job->buffer + job->end, BUFFER - job->end);
         if (n < 0 && errno == EAGAIN)
@@ -255,7 +279,6 @@ static bool step(struct pb_errand *job, uint64_t now)
     if (job->queued && (job->released || job->jobs->ending)) {
         job->queued = false;
         job->jobs->queued--;
-        job->jobs->n++;
         job->over = true;
         job->status = 1;
         tell(job);
@@ -269,7 +292,11 @@ static bool step(struct pb_errand *job, uint64_t now)
             job->late = job->late || !job->released;
             end_child(job);
         }
-        if (!job->pid && (job->out < 0 || job->released)) {
+        /* What another user's command has left may hold its output for as long as it likes. */
+        bool late = now >= job->deadline && !job->paused;
+        bool given_up = job->released || job->jobs->ending || late;
+        if (!job->pid && (job->out < 0 || given_up)) {
+            job->dropped = job->dropped || job->out >= 0;
             job->over = true;
             tell(job);
         }
@@ -300,21 +327,65 @@ static int start_child(struct pb_errand *job, const struct pb_errand_plan *plan)
     job->deadline = pb_now_ns() + plan->limit_ms * PB_NS_PER_MS;
     watch(job, job->out);
     watch(job, job->pidfd);
-    job->jobs->n++;
     return 0;
 }
 
-/* Those that have waited longest, as far as there is room: they stand last in the list. */
+/* A file that a command has written lies on the disk, and does not count. */
+static bool has_unread(const struct pb_errand *job)
+{
+    return !job->queued && job->end > job->start && !job->folder[0];
+}
+
+static bool has_room(const struct pb_errands *jobs, bool query)
+{
+    unsigned n = 0, queries = 0;
+
+    for (const struct pb_errand *job = jobs->first; job; job = job->next) {
+        n += !job->dropped && (job->pid || has_unread(job));
+        queries += job->query && job->pid && !job->dropped;
+    }
+    return n < jobs->most && (!query || queries < jobs->queries);
+}
+
+/* The one that has waited longest of those that there is room for: they stand last in the list. */
+static struct pb_errand *next_queued(struct pb_errands *jobs)
+{
+    struct pb_errand *next = NULL;
+    bool room = has_room(jobs, false), query = room && has_room(jobs, true);
+
+    for (struct pb_errand *job = jobs->first; room && job; job = job->next)
+        if (job->queued && (!job->query || query))
+            next = job;
+    return next;
+}
+
+/* Others wait for a place: the client that has read nothing for the longest loses its command, and a query
+ * that it holds up its worker. */
+static void drop_unread(struct pb_errands *jobs, uint64_t now)
+{
+    struct pb_errand *unread = NULL;
+    bool full = !has_room(jobs, false);
+
+    for (struct pb_errand *job = jobs->first; job; job = job->next)
+        if (has_unread(job) && (full || (job->query && job->pid)) && (!unread || job->moved < unread->moved))
+            unread = job;
+    if (!unread || now < unread->moved + UNREAD_MS * PB_NS_PER_MS)
+        return;
+    unread->dropped = true;
+    unread->start = unread->end = 0;
+    if (unread->out >= 0)
+        close(pb_take_fd(unread->out));
+    end_child(unread);
+}
+
 static void start_queued(struct pb_errands *jobs)
 {
-    while (jobs->queued && jobs->n < jobs->most && !jobs->ending) {
-        struct pb_errand *next = NULL;
-        for (struct pb_errand *job = jobs->first; job; job = job->next)
-            next = job->queued ? job : next;
+    struct pb_errand *next;
+
+    while (jobs->queued && !jobs->ending && (next = next_queued(jobs))) {
         next->queued = false;
         jobs->queued--;
         if (start_child(next, &next->plan) < 0) {
-            jobs->n++;
             next->over = true;
             next->status = 127;
             tell(next);
@@ -339,10 +410,11 @@ static void *run_thread(void *arg)
                 continue;
             }
             *at = job->next;
-            jobs->n--;
             free_job(job);
         }
         start_queued(jobs);
+        if (jobs->queued)
+            drop_unread(jobs, now);
         bool any = jobs->first != NULL;
         ended = jobs->ending && !any;
         pthread_mutex_unlock(&jobs->lock);
@@ -360,7 +432,8 @@ static void *run_thread(void *arg)
 
 /* --- the caller's side --- */
 
-int pb_errands_new(const char *folder, unsigned most, struct pb_errands **ret, struct pb_err *err)
+int pb_errands_new(const char *folder, unsigned most, unsigned queries, struct pb_errands **ret,
+                   struct pb_err *err)
 {
     struct pb_errands *jobs = calloc(1, sizeof(*jobs));
     struct epoll_event e = {.events = EPOLLIN};
@@ -370,6 +443,7 @@ int pb_errands_new(const char *folder, unsigned most, struct pb_errands **ret, s
     pthread_mutex_init(&jobs->lock, NULL);
     snprintf(jobs->folder, sizeof(jobs->folder), "%s", folder);
     jobs->most = most;
+    jobs->queries = queries;
     jobs->epoll = epoll_create1(EPOLL_CLOEXEC);
     jobs->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (jobs->epoll < 0 || jobs->wake < 0 || epoll_ctl(jobs->epoll, EPOLL_CTL_ADD, jobs->wake, &e) < 0 ||
@@ -419,10 +493,22 @@ static int make_folder(struct pb_errand *job, const char *file)
         return 0;
     snprintf(job->folder, sizeof(job->folder), "%s/job-XXXXXX", job->jobs->folder);
     snprintf(job->file, sizeof(job->file), "%s", file);
-    if (mkdtemp(job->folder))
+    if (mkdtemp(job->folder) && pb_as_give(&job->as, AT_FDCWD, job->folder) == 0)
         return 0;
+    int r = -errno;
+    rmdir(job->folder);
     job->folder[0] = '\0';
-    return -errno;
+    return r;
+}
+
+/* Another user's jobs, so that one of them leaves places to the rest. */
+static bool has_enough(const struct pb_errands *jobs, uid_t uid)
+{
+    unsigned n = 0;
+
+    for (const struct pb_errand *job = jobs->first; uid && job; job = job->next)
+        n += job->as.uid == uid;
+    return n >= OTHERS;
 }
 
 int pb_errand_start(struct pb_errands *jobs, const struct pb_errand_plan *plan, struct pb_errand **ret,
@@ -438,9 +524,13 @@ int pb_errand_start(struct pb_errands *jobs, const struct pb_errand_plan *plan, 
     job->silent = true;
     job->resume = plan->resume;
     job->arg = plan->arg;
+    job->query = plan->query;
+    job->as = plan->as;
     pthread_mutex_lock(&jobs->lock);
-    int r = jobs->ending || jobs->queued == QUEUE ? -EBUSY : make_folder(job, plan->file);
-    if (r == 0 && (jobs->queued || jobs->n >= jobs->most)) {
+    bool busy = jobs->ending || jobs->queued == QUEUE || has_enough(jobs, plan->as.uid);
+    int r = busy ? -EBUSY : make_folder(job, plan->file);
+    /* Whatever waits was looked at when a place came free: it waits for a place that this one cannot take. */
+    if (r == 0 && !has_room(jobs, plan->query)) {
         r = copy_plan(job, plan);
         job->queued = r == 0;
         jobs->queued += job->queued;
@@ -459,7 +549,7 @@ int pb_errand_start(struct pb_errands *jobs, const struct pb_errand_plan *plan, 
     }
     free_job(job);
     if (r == -EBUSY)
-        return pb_fail(err, r, "%u commands run and %d wait already: ask again", jobs->most, QUEUE);
+        return pb_fail(err, r, "as many commands run and wait already as may: ask again");
     return pb_fail(err, r, "the command cannot be started: %s", strerror(-r));
 }
 
@@ -489,8 +579,9 @@ ssize_t pb_errand_read(struct pb_errand *job, char *ret, size_t size, void (*sus
     ssize_t r = (ssize_t)(n < size ? n : size);
     memcpy(ret, job->buffer + job->start, (size_t)r);
     job->start += (size_t)r;
+    job->moved = pb_now_ns();
     if (r == 0 && job->over) {
-        r = job->status ? -EPIPE : 0;
+        r = job->status || job->dropped ? -EPIPE : 0;
     } else if (r == 0) {
         r = -EAGAIN;
         wait_for_more(job, suspend);
@@ -522,8 +613,7 @@ int pb_errand_open_file(struct pb_errand *job)
     char path[sizeof(job->folder) + sizeof(job->file) + 1];
 
     snprintf(path, sizeof(path), "%s/%s", job->folder, job->file);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    return fd < 0 ? -errno : fd;
+    return pb_as_open(&job->as, AT_FDCWD, path);
 }
 
 void pb_errand_release(struct pb_errand *job)

@@ -3,8 +3,13 @@
  * What is asked of processes waits, traces, forks and may crash: none of that in the service. A command has
  * its own deadline and memory, and what it prints is what a terminal gets. One thread moves the output of all
  * jobs into bounded buffers. A client that does not read fills its buffer, then the pipe, and holds up its
- * own command alone, until that one's time is over; a client that leaves ends its command. */
+ * own command alone, until that one's time is over, or until others wait for its place; a client that leaves
+ * ends its command.
+ *
+ * Queries have fewer places than there are: a crowd of them leaves room for what is answered at once. */
 #pragma once
+
+#include "serve/as.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,18 +25,23 @@ struct pb_errand_plan {
     size_t input_length;
     const char *file; /* it writes this file, in a folder of its own; NULL: what it prints is the answer */
     unsigned limit_ms;
+    bool query;                /* it may take long: it waits rather than those that do not */
+    struct pb_as as;           /* whose rights it has */
     void (*resume)(void *arg); /* called where a reader was told to wait and there is something now */
     void *arg;
 };
 
-/* folder: where jobs that write files may do so. */
-int pb_errands_new(const char *folder, unsigned most, struct pb_errands **ret, struct pb_err *err);
+/* folder: where jobs that write files may do so. most: at once, and of them so many queries; another user
+ * has a part of these places only. */
+int pb_errands_new(const char *folder, unsigned most, unsigned queries, struct pb_errands **ret,
+                   struct pb_err *err);
 /* Ends all that run, and waits until they have; readers that wait are resumed. None starts any more. */
 void pb_errands_end(struct pb_errands *jobs);
 /* Ends the thread, when all jobs are released. */
 void pb_errands_free(struct pb_errands *jobs);
 
-/* Where as many run as may it waits for its turn; its time begins then. -EBUSY: too many wait already. */
+/* Where as many run as may it waits for its turn; its time begins then. -EBUSY: too many wait already, or too
+ * many of the same other user. */
 int pb_errand_start(struct pb_errands *jobs, const struct pb_errand_plan *plan, struct pb_errand **ret,
                     struct pb_err *err);
 

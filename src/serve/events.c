@@ -20,21 +20,25 @@ static int add_topic(struct pb_events *ev, struct pb_subscriber *sub, const char
 {
     const char *colon = strchr(name, ':'), *id = colon ? colon + 1 : "";
     struct pb_topic *t = ev->topics;
+    uid_t uid = sub->to.as.uid;
+    unsigned same = 0;
 
     if (sub->n == PB_EVENTS_TOPICS)
         return pb_fail(err, -EINVAL, "more than %d topics", (int)PB_EVENTS_TOPICS);
-    while (t && strcmp(t->name, name) != 0)
-        t = t->next;
+    for (; t && (t->as.uid != uid || strcmp(t->name, name) != 0); t = t->next)
+        same += t->as.uid == uid;
     if (!t) {
         const struct pb_follow *f = pb_events_find(name, colon ? (size_t)(colon - name) : strlen(name), id);
         if (!f)
             return pb_fail(err, -EINVAL, "there is no topic '%.60s'; there are %s", name, pb_events_topics());
-        if (ev->ntopics == PB_TOPICS)
-            return pb_fail(err, -EBUSY, "%d topics are followed already: ask again", (int)PB_TOPICS);
+        if (ev->ntopics == PB_TOPICS || (uid && same >= PB_TOPICS_OTHERS))
+            return pb_fail(err, -EBUSY, "%d topics are followed already: ask again",
+                           uid ? (int)PB_TOPICS_OTHERS : (int)PB_TOPICS);
         t = calloc(1, sizeof(*t));
         if (!t)
             return pb_fail(err, -ENOMEM, "out of memory");
         t->follow = f;
+        t->as = sub->to.as;
         snprintf(t->name, sizeof(t->name), "%s", name);
         snprintf(t->id, sizeof(t->id), "%s", id);
         t->next = ev->topics;
@@ -196,7 +200,7 @@ int pb_events_new(struct pb_service *s, struct pb_events **ret, struct pb_err *e
     if (getrandom(&random, sizeof(random), 0) != sizeof(random))
         random = pb_now_ns();
     snprintf(ev->boot, sizeof(ev->boot), "%016" PRIx64, random);
-    int r = pb_errands_new(s->folder, PB_TOPICS, &ev->jobs, err);
+    int r = pb_errands_new(s->folder, PB_TOPICS, 0, &ev->jobs, err);
     if (r == 0 && (ev->wake < 0 || pthread_create(&ev->thread, NULL, pb_events_run, ev) != 0)) {
         r = pb_fail(err, -EAGAIN, "the service cannot start its threads");
         pb_errands_free(ev->jobs);

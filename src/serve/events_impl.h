@@ -9,8 +9,9 @@
 #include <stdbool.h>
 
 enum {
-    PB_TOPICS = 32,    /* at once */
-    PB_TOPIC_KEPT = 16 /* events of a topic */
+    PB_TOPICS = 32,       /* at once */
+    PB_TOPICS_OTHERS = 8, /* of them, of one other user */
+    PB_TOPIC_KEPT = 16    /* events of a topic */
 };
 
 struct pb_errand;
@@ -29,6 +30,7 @@ struct pb_topic {
     struct pb_topic *next;
     const struct pb_follow *follow;
     char name[96], id[64]; /* id: the process, "" where it is about none */
+    struct pb_as as;
     struct pb_topic_event *kept[PB_TOPIC_KEPT];
     size_t nkept;
     unsigned subscribers;

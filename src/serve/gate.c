@@ -18,8 +18,9 @@ static bool host_is(const char *host, const char *name)
     return strncasecmp(host, name, n) == 0 && (host[n] == '\0' || host[n] == ':');
 }
 
-static bool is_our_host(const struct pb_gate *gate, const char *host)
+static bool is_our_host(const struct pb_gate *gate, const struct pb_knock *k)
 {
+    const char *host = k->host;
     static const char *const loopback[] = {"localhost", "127.0.0.1", "::1"};
 
     for (size_t i = 0; i < sizeof(loopback) / sizeof(loopback[0]); i++)
@@ -28,7 +29,7 @@ static bool is_our_host(const struct pb_gate *gate, const char *host)
     for (size_t i = 0; i < PB_GATE_NAMES && gate->names[i]; i++)
         if (host_is(host, gate->names[i]))
             return true;
-    return false;
+    return k->local && host_is(host, k->local);
 }
 
 /* A page of ours has the Origin scheme://HOST with the Host that it asks. */
@@ -172,7 +173,7 @@ unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_knock *k, con
         *ret_why = "a header that may stand once stands twice, or the length is told in two ways";
         return 400;
     }
-    if (!k->host || !is_our_host(gate, k->host)) {
+    if (!k->host || !is_our_host(gate, k)) {
         *ret_why = "this service does not answer under that name (serve --host NAME adds one)";
         return 421;
     }

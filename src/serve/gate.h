@@ -23,6 +23,8 @@ struct pb_gate {
 /* What is looked at of a request; texts that it lacks are NULL. */
 struct pb_knock {
     const char *method, *path;
+    const char *local; /* the address that the client has connected to; an address cannot be made to lead
+                        * elsewhere, as a name can */
     const char *host, *origin, *site, *mode; /* Host, Origin, Sec-Fetch-Site, Sec-Fetch-Mode */
     const char *accept;
     const char *authorization, *token_header, *cookie, *token_argument;

@@ -4,17 +4,22 @@
  * end; after a suspended connection was resumed it calls the last one again. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/time.h"
+#include "cluster/clock.h"
 #include "serve/answer.h"
 #include "serve/errand.h"
 #include "serve/events.h"
+#include "serve/original.h"
 #include "serve/request.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 struct listener {
     struct pb_service *s;
@@ -75,7 +80,8 @@ static enum MHD_Result start_events(struct pb_request *q)
         .last_id = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, "Last-Event-ID"),
         .suspend = pb_request_suspend,
         .resume = pb_request_resume,
-        .arg = q};
+        .arg = q,
+        .as = q->as};
     _cleanup_(pb_words_done) struct pb_words ignored = {0};
     struct pb_err err = {0};
 
@@ -88,8 +94,54 @@ static enum MHD_Result start_events(struct pb_request *q)
                      q->route->forms->type);
 }
 
+/* --- the clock, for a cluster --- */
+
+/* 1: that was the question, and *ret is the answer. */
+static int answer_clock(struct pb_request *q, int64_t received_ns, enum MHD_Result *ret)
+{
+    struct pb_answer_writer w = {.fd = -1};
+    char node[PB_CLUSTER_TEXT] = "";
+
+    if (gethostname(node, sizeof(node) - 1) < 0 || !node[0])
+        strcpy(node, "?");
+    if (!pb_clock_answer(q->body ? q->body : "", q->length, node, received_ns, &w))
+        return 0;
+    *ret = pb_answer(q->connection, 200,
+                     MHD_create_response_from_buffer(w.nwaiting, w.waiting, MHD_RESPMEM_MUST_COPY),
+                     q->route->forms->type);
+    return 1;
+}
+
+/* Connections that become something else than HTTP. False: the path is none of theirs. */
+static bool upgrade(struct pb_request *q, const char *path, bool reads, enum MHD_Result *ret)
+{
+    const char *to = pb_request_header(q, "Upgrade");
+    bool command = strcmp(path, "/api/v1/command") == 0, prompt = strcmp(path, "/ws") == 0;
+
+    if (!command && !prompt)
+        return false;
+    if (prompt && !pb_request_argument(q, "target") && !q->offer.target) {
+        *ret = pb_answer_error(q->connection, 400, "which process? (?target=PID; /api/v1/targets lists them)",
+                               NULL);
+        return true;
+    }
+    bool asked = reads && to && strcasecmp(to, command ? "probing-command" : "websocket") == 0;
+    struct MHD_Response *response = !asked    ? NULL
+                                    : command ? pb_command_response(q->s)
+                                              : pb_prompt_response(q);
+    if (!response) {
+        *ret = pb_answer_error(q->connection, 426,
+                               command ? "this is for `probing -t HOST:PORT`" : "this is a WebSocket", NULL);
+        return true;
+    }
+    *ret = MHD_queue_response(q->connection, 101, response);
+    MHD_destroy_response(response);
+    return true;
+}
+
 static enum MHD_Result dispatch(struct pb_request *q, const char *path, const char *method)
 {
+    int64_t received_ns = pb_wall_ns();
     char allowed[64];
     bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
     enum MHD_Result answered, refused;
@@ -98,30 +150,26 @@ static enum MHD_Result dispatch(struct pb_request *q, const char *path, const ch
         return answered;
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
         if (strcmp(fixed[i].path, path) == 0)
-            return reads ? pb_answer(q->connection, 200, pb_answer_written(fixed[i].write_it, &q->s->offer),
+            return reads ? pb_answer(q->connection, 200, pb_answer_written(fixed[i].write_it, &q->offer),
                                      fixed[i].type)
                          : pb_answer_error(q->connection, 405, "this can only be read", "GET, HEAD");
-    if (strcmp(path, "/api/v1/command") == 0 && !q->s->offer.read_only) {
-        const char *to = MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, "Upgrade");
-        if (!reads || !to || strcasecmp(to, "probing-command") != 0)
-            return pb_answer_error(q->connection, 426, "this is for `probing -t HOST:PORT`", NULL);
-        struct MHD_Response *response = pb_command_response(q->s);
-        enum MHD_Result r = response ? MHD_queue_response(q->connection, 101, response) : MHD_NO;
-        if (response)
-            MHD_destroy_response(response);
-        return r;
-    }
-    q->route = pb_route_find(method, path, &q->s->offer, q->id, allowed);
+    if (!q->offer.read_only && upgrade(q, path, reads, &answered))
+        return answered;
+    q->route = pb_route_find(method, path, &q->offer, q->id, allowed);
     if (!q->route && allowed[0])
         return pb_answer_error(q->connection, 405, "this path has other methods", allowed);
+    const char *instead = q->route ? NULL : pb_original_instead(path);
     if (!q->route)
-        return pb_answer_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
+        return pb_answer_error(q->connection, 404,
+                               instead ? instead : "there is nothing here (/openapi.json says what there is)",
                                NULL);
     if (!q->route->words && !(q->route->flags & PB_ROUTE_EVENTS) && pb_request_check(q, &refused))
         return refused;
     if (q->route->flags & PB_ROUTE_CORES && !q->route->words)
-        return pb_answer(q->connection, 200, pb_answer_written(pb_home_write_cores, &q->s->offer),
+        return pb_answer(q->connection, 200, pb_answer_written(pb_home_write_cores, &q->offer),
                          "application/json");
+    if (q->route->flags & PB_ROUTE_CLUSTER && answer_clock(q, received_ns, &answered))
+        return answered;
     if (q->route->flags & PB_ROUTE_MCP)
         return pb_request_run_mcp(q);
     return q->route->flags & PB_ROUTE_EVENTS ? start_events(q) : pb_request_run(q);
@@ -167,29 +215,52 @@ static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const 
     return MHD_YES;
 }
 
-/* A unix socket asks for no token: its peer is the user, or root. */
-static bool is_known_peer(struct MHD_Connection *c)
+/* A unix socket asks for no token: its peer is the user, or root. A service of root's answers everybody who
+ * gets to one, each with that user's own rights. */
+static bool is_known_peer(struct MHD_Connection *c, struct pb_as *ret)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct ucred peer;
     socklen_t n = sizeof(peer);
 
-    return info && getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 &&
-           (peer.uid == geteuid() || peer.uid == 0);
+    if (!info || getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
+        return false;
+    *ret = (struct pb_as){peer.uid, peer.gid};
+    if (peer.uid != geteuid() && peer.uid != 0)
+        return geteuid() == 0;
+    *ret = (struct pb_as){0};
+    return true;
+}
+
+/* The address of this machine that the client has connected to. */
+static const char *local_address(struct MHD_Connection *c, char *ret, socklen_t size)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct sockaddr_storage at = {0};
+    socklen_t n = sizeof(at);
+
+    if (!info || getsockname(info->connect_fd, (struct sockaddr *)&at, &n) < 0 ||
+        getnameinfo((struct sockaddr *)&at, n, ret, size, NULL, 0, NI_NUMERICHOST) != 0)
+        return NULL;
+    return strncmp(ret, "::ffff:", 7) == 0 && strchr(ret, '.') ? ret + 7 : ret;
 }
 
 static enum MHD_Result begin_request(struct listener *l, struct MHD_Connection *c, const char *path,
                                      const char *method, struct pb_request **ret)
 {
     struct headers h = {.knock = {.method = method, .path = path}};
+    struct pb_as as = {0};
     const char *why;
+    char local[64];
 
-    if (l->is_unix && !is_known_peer(c))
+    if (l->is_unix && !is_known_peer(c, &as))
         return pb_answer_error(c, 403, "this socket is another user's", NULL);
     MHD_get_connection_values(c, MHD_HEADER_KIND, look_at_header, &h);
     h.knock.doubled =
         h.hosts > 1 || h.lengths > 1 || h.encodings > 1 || h.authorizations > 1 || h.origins > 1;
     h.knock.token_argument = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "token");
+    if (!l->is_unix)
+        h.knock.local = local_address(c, local, sizeof(local));
     const struct pb_gate *gate = l->is_unix ? &l->s->unix_gate : &l->s->gate;
     unsigned status = pb_gate_check(gate, &h.knock, &why);
     if (status)
@@ -201,6 +272,12 @@ static enum MHD_Result begin_request(struct listener *l, struct MHD_Connection *
         return MHD_NO;
     (*ret)->s = l->s;
     (*ret)->connection = c;
+    (*ret)->as = as;
+    (*ret)->offer = l->s->offer;
+    if (as.uid) { /* what root has chosen is not for others */
+        (*ret)->offer.target = (*ret)->offer.cores = NULL;
+        (*ret)->offer.others = true;
+    }
     return MHD_YES;
 }
 

@@ -1,11 +1,13 @@
 /* probing-serve: everything that is known of a node's processes at one address. `probing serve` starts it.
  *
  * probing-serve [-b] [-r] [-m] [-a TARGET] [-T TOKENFILE] [-c CERT -k KEY] [-C CORES]
- * [-R HZ [-W TIME]] [-A [-D DAYS]] [-n NAME]... [ADDRESS]
- * probing-serve --status | --stop */
+ * [-R HZ [-W TIME]] [-A [-D DAYS]] [-S SOCKET] [-n NAME]... [ADDRESS]
+ * probing-serve --status | --stop
+ * probing-serve --as UID GID COMMAND ... (by itself, for another user: as.h) */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/limits.h"
+#include "serve/as.h"
 #include "serve/errand.h"
 #include "serve/events.h"
 #include "serve/service.h"
@@ -22,12 +24,16 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+enum { BIND_TRIES = 40, BIND_AGAIN_MS = 50 };
+
 struct options {
     const char *address, *token_file, *cert, *key;
+    const char *shared; /* a socket for all users of the machine; NULL: none */
     bool background, status, stop;
     struct pb_watch_plan watch;
 };
@@ -74,23 +80,54 @@ static int resolve(const char *text, struct sockaddr_storage *ret, socklen_t *re
     return 0;
 }
 
+static bool is_wildcard(const struct sockaddr_storage *at)
+{
+    const struct sockaddr_in *v4 = (const void *)at;
+    const struct sockaddr_in6 *v6 = (const void *)at;
+
+    return at->ss_family == AF_INET ? v4->sin_addr.s_addr == INADDR_ANY
+                                    : IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+}
+
+static void add_name(struct pb_service *s, const char *name)
+{
+    for (size_t i = 0; i < PB_GATE_NAMES - 1; i++)
+        if (!s->gate.names[i]) {
+            s->gate.names[i] = name;
+            return;
+        }
+}
+
+/* A service that was killed has the address until what it had begun for its requests ends too. */
+static int bind_and_listen(int fd, const struct sockaddr_storage *at, socklen_t n)
+{
+    for (int tries = 0;; tries++) {
+        int r = bind(fd, (const struct sockaddr *)at, n) < 0 || listen(fd, PB_SERVE_WAITING) < 0 ? -errno : 0;
+        if (r != -EADDRINUSE || tries == BIND_TRIES)
+            return r;
+        usleep(BIND_AGAIN_MS * 1000);
+    }
+}
+
 static int listen_tcp(const struct options *o, struct pb_service *s, char *ret_url, size_t size,
                       struct pb_err *err)
 {
     struct sockaddr_storage at = {0};
     socklen_t n;
     char host[64], port[16];
-    static char bound[64];
+    static char bound[64], name[65];
     const int on = 1;
 
     int r = resolve(o->address, &at, &n, err);
     if (r < 0)
         return r;
     int fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0)
+    r = fd < 0 ? -errno : 0;
+    if (r == 0)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, n) < 0 || listen(fd, PB_SERVE_WAITING) < 0) {
-        r = -errno;
+    if (r == 0)
+        r = bind_and_listen(fd, &at, n);
+    if (r < 0) {
         if (fd >= 0)
             close(fd);
         return pb_fail(err, r, "nothing can listen at %s: %s", o->address ? o->address : "127.0.0.1",
@@ -100,14 +137,14 @@ static int listen_tcp(const struct options *o, struct pb_service *s, char *ret_u
     getsockname(fd, (struct sockaddr *)&at, &n);
     getnameinfo((struct sockaddr *)&at, n, host, sizeof(host), port, sizeof(port),
                 NI_NUMERICHOST | NI_NUMERICSERV);
-    snprintf(ret_url, size, at.ss_family == AF_INET6 ? "%s://[%s]:%s" : "%s://%s:%s",
-             o->cert ? "https" : "http", host, port);
     snprintf(bound, sizeof(bound), "%s", host);
-    for (size_t i = 0; i < PB_GATE_NAMES - 1; i++)
-        if (!s->gate.names[i]) {
-            s->gate.names[i] = bound;
-            break;
-        }
+    add_name(s, bound);
+    /* At all addresses it is the machine's name that others ask for. */
+    bool named = is_wildcard(&at) && gethostname(name, sizeof(name) - 1) == 0;
+    if (named)
+        add_name(s, name);
+    snprintf(ret_url, size, at.ss_family == AF_INET6 && !named ? "%s://[%s]:%s" : "%s://%s:%s",
+             o->cert ? "https" : "http", named ? name : host, port);
     if (!is_loopback(&at) && !o->cert)
         fprintf(stderr, "probing: serve: beyond this machine and without TLS the token can be read on the "
                         "way (--cert and --key, or ssh -L)\n");
@@ -125,6 +162,26 @@ static int listen_unix(const struct pb_service *s, struct pb_err *err)
     int fd = folder < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, PB_SERVE_WAITING) < 0)
         return pb_fail(err, -errno, "%s/socket cannot be made: %s", s->folder, strerror(errno));
+    return fd;
+}
+
+/* A socket that every user gets to: as.h has what each may do there. One that a service has left goes. */
+static int listen_shared(const char *path, struct pb_err *err)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct stat st;
+
+    if (geteuid() != 0)
+        return pb_fail(err, -EPERM, "--socket is for root: only root's service can answer other users");
+    if (strlen(path) >= sizeof(at.sun_path))
+        return pb_fail(err, -ENAMETOOLONG, "%s is too long for the name of a socket", path);
+    snprintf(at.sun_path, sizeof(at.sun_path), "%s", path);
+    if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
+        unlink(path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 || chmod(path, 0666) < 0 ||
+        listen(fd, PB_SERVE_WAITING) < 0)
+        return pb_fail(err, -errno, "%s cannot be made: %s", path, strerror(errno));
     return fd;
 }
 
@@ -161,11 +218,20 @@ static void leave_terminal(int ready)
     close(ready);
 }
 
+/* As many as there are SQL workers (engine/caller/broker_slot.c): more would only wait for one of them. */
+static unsigned count_queries(void)
+{
+    enum { LEAST = 4, MOST = 8 };
+    long n = 2 * sysconf(_SC_NPROCESSORS_ONLN);
+
+    return n < LEAST ? LEAST : n > MOST ? MOST : (unsigned)n;
+}
+
 /* Until a signal asks for the end. */
 static int serve(struct pb_service *s, const struct options *o, int ready, struct pb_err *err)
 {
     char url[256];
-    void *tcp = NULL, *local = NULL;
+    void *tcp = NULL, *local = NULL, *shared = NULL;
     struct pb_watch *watch = NULL;
     sigset_t signals;
     int caught;
@@ -182,13 +248,16 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         r = pb_home_token(s, o->token_file, s->gate.token, err);
     int fd = r < 0 ? r : listen_tcp(o, s, url, sizeof(url), err);
     int unix_fd = fd < 0 ? fd : listen_unix(s, err);
-    r = unix_fd < 0 ? unix_fd : pb_errands_new(s->folder, PB_SERVE_JOBS, &s->jobs, err);
+    int shared_fd = unix_fd < 0 || !o->shared ? unix_fd : listen_shared(o->shared, err);
+    r = shared_fd < 0 ? shared_fd : pb_errands_new(s->folder, PB_SERVE_JOBS, count_queries(), &s->jobs, err);
     if (r == 0)
         r = pb_events_new(s, &s->events, err);
     if (r == 0)
         r = pb_http_start(s, &(struct pb_listen){.fd = fd, .cert = o->cert, .key = o->key}, &tcp, err);
     if (r == 0)
         r = pb_http_start(s, &(struct pb_listen){.fd = unix_fd, .is_unix = true}, &local, err);
+    if (r == 0 && o->shared)
+        r = pb_http_start(s, &(struct pb_listen){.fd = shared_fd, .is_unix = true}, &shared, err);
     if (r == 0)
         r = pb_watch_new(s, &o->watch, &watch, err);
     if (r == 0) {
@@ -198,6 +267,8 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
             leave_terminal(ready);
         sigwait(&signals, &caught);
         pb_home_leave(s);
+        if (o->shared)
+            unlink(o->shared);
     }
     pb_watch_free(watch);
     pb_commands_end();
@@ -207,6 +278,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         pb_errands_end(s->jobs);
     pb_http_stop(tcp);
     pb_http_stop(local);
+    pb_http_stop(shared);
     pb_events_free(s->events);
     pb_errands_free(s->jobs);
     return r;
@@ -280,7 +352,7 @@ static int take_options(int argc, char **argv, struct options *o, struct pb_serv
     }
     if (o->status || o->stop)
         return 0;
-    while ((option = getopt(argc, argv, "brma:T:c:k:n:C:R:W:D:A")) >= 0)
+    while ((option = getopt(argc, argv, "brma:T:c:k:n:C:R:W:D:S:A")) >= 0)
         switch (option) {
         case 'b':
             o->background = true;
@@ -303,6 +375,9 @@ static int take_options(int argc, char **argv, struct options *o, struct pb_serv
         case 'D':
             o->watch.retention = optarg;
             break;
+        case 'S':
+            o->shared = optarg;
+            break;
         case 'A':
             o->watch.archive = true;
             break;
@@ -319,7 +394,7 @@ static int take_options(int argc, char **argv, struct options *o, struct pb_serv
             o->key = optarg;
             break;
         case 'n':
-            if (names < PB_GATE_NAMES - 2)
+            if (names < PB_GATE_NAMES - 3)
                 s->gate.names[names++] = optarg;
             break;
         default:
@@ -336,6 +411,8 @@ int main(int argc, char **argv)
     struct options o = {0};
     struct pb_err err = {0};
 
+    if (argc > 1 && strcmp(argv[1], "--as") == 0)
+        return pb_as_become(argc, argv);
     int r = take_options(argc, argv, &o, &s);
     if (r < 0)
         return 2;

@@ -204,12 +204,25 @@ static void put_wrapped(FILE *out, const char *printed, size_t length, const cha
     free(frame);
 }
 
-bool pb_original_message(const char *printed, size_t length, const char *chosen, FILE *out)
+static void begin_message(FILE *out)
 {
     fprintf(out,
             "{\"version\":{\"major\":0,\"minor\":1,\"patch\":0},\"message_id\":null,\"timestamp\":%" PRId64
             ",\"payload\":",
             now_us());
+}
+
+void pb_original_failure(const char *code, const char *message, FILE *out)
+{
+    begin_message(out);
+    fprintf(out, "{\"Error\":{\"code\":\"%s\",\"message\":", code);
+    pb_put_json(out, message, strlen(message));
+    fputs(",\"details\":null}}}\n", out);
+}
+
+bool pb_original_message(const char *printed, size_t length, const char *chosen, FILE *out)
+{
+    begin_message(out);
     put_wrapped(out, printed, length, "{\"DataFrame\":", "}", "\"Nil\"");
     fputs("}\n", out);
     return true;
@@ -247,32 +260,10 @@ bool pb_original_first(const char *printed, size_t length, const char *chosen, F
     return true;
 }
 
-bool pb_original_nodes(const char *printed, size_t length, const char *chosen, FILE *out)
+bool pb_original_events(const char *printed, size_t length, const char *chosen, FILE *out)
 {
-    _cleanup_(pb_json_done) struct pb_json j = {0};
-    char host[128] = "", rank[32];
-    size_t n = 0, offset = chosen ? strtoul(chosen, NULL, 10) : 0;
-
-    gethostname(host, sizeof(host) - 1);
-    fprintf(out, "{\"version\":1,\"offset\":%zu,\"nodes\":[", offset);
-    uint32_t row = pb_json_parse(printed, length, &j) < 0 ? 0 : j.nodes[1].child;
-    for (; row; row = j.nodes[row].next) {
-        uint32_t state = pb_json_get(&j, row, "state"), number = pb_json_get(&j, row, "rank");
-        if (!state || !pb_json_is(&j, state, "probed") || n++ < offset)
-            continue;
-        bool ranked = number && j.nodes[number].kind == '"' &&
-                      pb_json_text(&j, number, rank, sizeof(rank)) > 0 &&
-                      strspn(rank, "0123456789") == strlen(rank);
-        fputs(n > offset + 1 ? ",{\"host\":" : "{\"host\":", out);
-        pb_put_json(out, host, strlen(host));
-        fprintf(out, ",\"rank\":%s,\"status\":\"running\",\"timestamp\":%" PRId64 ",\"addr\":",
-                ranked ? rank : "null", now_us());
-        put_member(out, &j, row, "pid");
-        fputs(",\"local_rank\":null,\"world_size\":null,\"group_rank\":null,\"group_world_size\":null,"
-              "\"role\":null,\"role_name\":null,\"role_rank\":null,\"role_world_size\":null}",
-              out);
-    }
-    fprintf(out, "],\"total\":%zu}\n", n);
+    (void)chosen;
+    fprintf(out, "{\"traceEvents\":%.*s,\"displayTimeUnit\":\"ms\"}\n", (int)length, length ? printed : "[]");
     return true;
 }
 

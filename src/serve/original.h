@@ -20,8 +20,21 @@ bool pb_original_message(const char *printed, size_t length, const char *chosen,
 bool pb_original_dto(const char *printed, size_t length, const char *chosen, FILE *out);
 bool pb_original_cluster(const char *printed, size_t length, const char *chosen, FILE *out);
 
-/* From the rows of `list --format json`: the nodes of a job. */
+/* What stands in place of that where the query failed. */
+void pb_original_failure(const char *code, const char *message, FILE *out);
+
+/* --- original_nodes.c --- */
+/* Takes what a process elsewhere says of itself: a node, or {"nodes"}. -EBADMSG: it is neither. */
+int pb_original_report(const char *body, size_t length, struct pb_err *err);
+/* From the rows of `list --format json`: the nodes of a job, and what a report is answered with. */
 bool pb_original_nodes(const char *printed, size_t length, const char *chosen, FILE *out);
+bool pb_original_reported(const char *printed, size_t length, const char *chosen, FILE *out);
+
+/* --- original.c --- */
+/* From rows that are events of a Chrome trace: the trace. */
+bool pb_original_events(const char *printed, size_t length, const char *chosen, FILE *out);
+/* What there is instead of a resource of the tool before that this one has not; NULL: it had none there. */
+const char *pb_original_instead(const char *path);
 /* From a list of one object: the object. */
 bool pb_original_first(const char *printed, size_t length, const char *chosen, FILE *out);
 /* From `backtrace --json`: the frames of the thread of that number, or of the main thread. */

@@ -2,6 +2,7 @@
  * command of it and starts that, reply.c sends what the command gave. */
 #pragma once
 
+#include "serve/as.h"
 #include "serve/mcp.h"
 #include "serve/routes.h"
 #include "serve/service.h"
@@ -14,6 +15,8 @@ struct pb_subscriber;
 struct pb_request {
     struct pb_service *s;
     struct MHD_Connection *connection;
+    struct pb_as as;       /* another user, whom a service of root's answers */
+    struct pb_offer offer; /* what of the service there is for that user */
     const struct pb_route *route;
     const struct pb_form *form;
     struct pb_errand *job;
@@ -53,6 +56,12 @@ enum MHD_Result pb_request_run_mcp(struct pb_request *q);
 /* Writes down how a change has ended. */
 void pb_request_end_audit(const struct pb_request *q);
 
+/* --- prompt.c: the prompt of the tool before --- */
+/* NULL: it is no handshake of a WebSocket. The request has a target, or the service has. */
+struct MHD_Response *pb_prompt_response(struct pb_request *q);
+
 /* --- reply.c --- */
+/* An error, as the route's clients expect it. */
+enum MHD_Result pb_request_fail(struct pb_request *q, unsigned status, const char *message);
 /* Sends what the command gave, as far as it has; called again when there is more. */
 enum MHD_Result pb_request_answer(struct pb_request *q);

@@ -227,7 +227,7 @@ static const struct pb_route routes[] = {
      .summary = "A question of `probing -t cluster` to this node: a line of base64, answered in frames",
      .words = PB_WORDS("cluster", "answer"),
      .forms = frames,
-     .flags = PB_ROUTE_CHANGES | PB_ROUTE_STDIN,
+     .flags = PB_ROUTE_CHANGES | PB_ROUTE_STDIN | PB_ROUTE_CLUSTER,
      .limit_s = 600},
     {0},
 };
@@ -284,7 +284,8 @@ static bool matches(const char *pattern, const char *path, char ret[PB_ROUTE_VAR
 
 bool pb_route_is_offered(const struct pb_offer *o, const struct pb_route *r)
 {
-    return !(o->read_only && r->flags & PB_ROUTE_CHANGES) && (o->cores || !(r->flags & PB_ROUTE_CORES));
+    return !(o->read_only && r->flags & PB_ROUTE_CHANGES) && !(o->others && r->flags & PB_ROUTE_OWN) &&
+           (o->cores || !(r->flags & PB_ROUTE_CORES));
 }
 
 const struct pb_route *pb_route_find(const char *method, const char *path, const struct pb_offer *o,

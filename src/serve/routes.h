@@ -9,14 +9,16 @@
 #include <stdio.h>
 
 /* CHOICE: option has VALUE:WORD;VALUE:WORD;.., the word that each value becomes, which may be empty. PART and
- * ANY: no option, but what part of the answer is wanted, as a number or as any text. */
+ * ANY: no option, but what part of the answer is wanted, as a number or as any text. LAST: the command's last
+ * word. */
 enum pb_param_kind {
     PB_PARAM_FLAG,
     PB_PARAM_NUMBER,
     PB_PARAM_TEXT,
     PB_PARAM_CHOICE,
     PB_PARAM_PART,
-    PB_PARAM_ANY
+    PB_PARAM_ANY,
+    PB_PARAM_LAST
 };
 
 /* An argument of the query string, and the option that it becomes. */
@@ -46,7 +48,11 @@ enum pb_route_flags {
     PB_ROUTE_PARTIAL = 128, /* exit status 1 with an answer: some of several processes failed: it says so */
     PB_ROUTE_ALL = 256,     /* with TARGET: takes ?all= */
     PB_ROUTE_ONE = 512,     /* with TARGET: there must be one */
-    PB_ROUTE_CORES = 1024   /* about the folder of core files; without words, a list of them */
+    PB_ROUTE_CORES = 1024,  /* about the folder of core files; without words, a list of them */
+    PB_ROUTE_OWN = 2048,    /* what the service itself reads or keeps: not for other users */
+    PB_ROUTE_REPORT =
+        4096, /* the body is what a process elsewhere says of itself (original.h); no process changes */
+    PB_ROUTE_CLUSTER = 8192, /* a question to a node of a cluster: for its clock the service answers itself */
 };
 
 /* Makes the answer from what the command printed. False: what was asked for is not in it (404). */
@@ -61,7 +67,10 @@ struct pb_route {
     unsigned flags;
     unsigned limit_s;    /* the argument "seconds" is added */
     pb_convert *convert; /* where what the command printed is not the answer itself */
-    const char *chosen;  /* the argument that tells it which part; NULL: it is told the form's name */
+    const char *chosen;  /* the argument that tells it which part, or several with commas between, whose
+                          * values it gets in the same way; NULL: it is told the form's name */
+    /* Writes what failed in place of the usual error; NULL: that one. */
+    void (*fail)(const char *code, const char *message, FILE *out);
 };
 
 /* Lists with their ends, for tables. */
@@ -116,6 +125,7 @@ struct pb_offer {
     const char *target; /* what a request without one is about; NULL: none */
     const char *cores;  /* a folder of core files; NULL: none */
     bool read_only;     /* nothing that changes a process */
+    bool others;        /* it is another user than the service's who asks */
 };
 bool pb_route_is_offered(const struct pb_offer *o, const struct pb_route *r);
 

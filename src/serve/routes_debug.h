@@ -40,6 +40,24 @@
          .flags = PB_ROUTE_CHANGES | PB_ROUTE_ARGUMENT,                                                      \
          .limit_s = 60},                                                                                     \
         {.method = "POST",                                                                                   \
+         .path = "/api/v1/targets/{id}/pause",                                                               \
+         .summary = "Stops its main thread between two bytecodes; says where nc gets a prompt in its frame", \
+         .words = PB_WORDS("-t", "{id}", "pause"),                                                           \
+         .params =                                                                                           \
+             PB_PARAMS(TIMEOUT, {"limit", "--limit", PB_PARAM_NUMBER, 1, 86400,                              \
+                                 "it goes on after so many seconds without input; 600 unless told", false}), \
+         .forms = pb_forms_text,                                                                             \
+         .flags = PB_ROUTE_CHANGES,                                                                          \
+         .limit_s = 60},                                                                                     \
+        {.method = "POST",                                                                                   \
+         .path = "/api/v1/targets/{id}/continue",                                                            \
+         .summary = "Lets it go on",                                                                         \
+         .words = PB_WORDS("-t", "{id}", "pause", "--continue"),                                             \
+         .params = PB_PARAMS(TIMEOUT),                                                                       \
+         .forms = pb_forms_text,                                                                             \
+         .flags = PB_ROUTE_CHANGES,                                                                          \
+         .limit_s = 60},                                                                                     \
+        {.method = "POST",                                                                                   \
          .path = "/api/v1/targets/{id}/debug",                                                               \
          .summary = "Serves the Debug Adapter Protocol in it, and says at which address",                    \
          .words = PB_WORDS("-t", "{id}", "debug"),                                                           \

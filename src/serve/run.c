@@ -106,7 +106,7 @@ static int add_target(struct pb_request *q, struct pb_words *w, struct pb_err *e
     all = given && !all ? "true" : all;
     if (given && !pb_words_is_flag(all))
         return pb_fail(err, -EINVAL, "all is true or false, not '%.100s'", all);
-    target = target ? target : q->s->offer.target;
+    target = target ? target : q->offer.target;
     if (!target && q->route->flags & PB_ROUTE_ONE)
         return pb_fail(err, -EINVAL, "which process? (?target=PID; /api/v1/targets lists them)");
     if (target)
@@ -130,12 +130,23 @@ static int take_sql(struct pb_request *q, struct pb_err *err)
     return 0;
 }
 
+static int add_last(struct pb_request *q, struct pb_words *w, const struct pb_param *p, struct pb_err *err)
+{
+    const char *value = pb_request_argument(q, p->name);
+
+    if (!value)
+        return pb_fail(err, -EINVAL, "the argument '%s' is missing", p->name);
+    pb_words_add(w, "--");
+    pb_words_add(w, value);
+    return 0;
+}
+
 static int make_command(struct pb_request *q, struct pb_words *w, struct pb_err *err)
 {
     pb_words_add(w, q->s->program);
     for (const char *const *word = q->route->words; *word; word++)
         if (strcmp(*word, "{file}") == 0)
-            pb_words_add_path(w, q->s->offer.cores, q->id);
+            pb_words_add_path(w, q->offer.cores, q->id);
         else
             pb_words_add(w, strcmp(*word, "{id}") == 0 || strcmp(*word, "{name}") == 0 ? q->id : *word);
     int r = choose_form(q, err);
@@ -147,8 +158,13 @@ static int make_command(struct pb_request *q, struct pb_words *w, struct pb_err 
         r = add_target(q, w, err);
     if (r == 0)
         r = pb_request_arguments(q, w, err);
+    for (const struct pb_param *p = q->route->params; r == 0 && p && p->name; p++)
+        if (p->kind == PB_PARAM_LAST)
+            r = add_last(q, w, p, err);
     if (r == 0 && q->route->flags & PB_ROUTE_SQL)
         r = take_sql(q, err);
+    if (r == 0 && q->route->flags & PB_ROUTE_REPORT)
+        r = pb_original_report(q->body ? q->body : "", q->length, err);
     bool body = q->route->flags & (PB_ROUTE_STDIN | PB_ROUTE_ARGUMENT);
     if (r == 0 && body && (!q->length || strlen(q->body) != q->length))
         r = pb_fail(err, -EINVAL, q->length ? "the body has a NUL in it" : "the body is empty");
@@ -201,6 +217,11 @@ void pb_request_end_audit(const struct pb_request *q)
     pb_audit_end(q->s, q->audit, text);
 }
 
+static bool is_query(const struct pb_route *route)
+{
+    return route->words && route->flags & PB_ROUTE_STDIN && strcmp(route->words[0], "query") == 0;
+}
+
 /* A route's command, from here on in a child. */
 static enum MHD_Result run_words(struct pb_request *q, char *const *words, const char *file,
                                  unsigned limit_ms)
@@ -210,13 +231,15 @@ static enum MHD_Result run_words(struct pb_request *q, char *const *words, const
                                         .input_length = q->length,
                                         .file = file,
                                         .limit_ms = limit_ms,
+                                        .query = is_query(q->route),
+                                        .as = q->as,
                                         .resume = pb_request_resume,
                                         .arg = q};
     struct pb_err err = {0};
 
     int r = pb_errand_start(q->s->jobs, &plan, &q->job, &err);
     if (r < 0)
-        return pb_answer_error(q->connection, r == -EBUSY ? 503 : 500, pb_err_text(&err, r), NULL);
+        return pb_request_fail(q, r == -EBUSY ? 503 : 500, pb_err_text(&err, r));
     pb_errand_ready(q->job, pb_request_suspend);
     return MHD_YES;
 }
@@ -236,8 +259,8 @@ enum MHD_Result pb_request_run(struct pb_request *q)
         return pb_answer_error(q->connection, 404, "there is no file of that name", NULL);
     int r = make_command(q, &w, &err);
     if (r < 0)
-        return pb_answer_error(q->connection, 400, pb_err_text(&err, r), NULL);
-    if (q->route->flags & PB_ROUTE_CHANGES)
+        return pb_request_fail(q, 400, pb_err_text(&err, r));
+    if (q->route->flags & PB_ROUTE_CHANGES && !(q->route->flags & PB_ROUTE_REPORT))
         begin_audit(q);
     unsigned limit_ms = q->route->limit_s * 1000 + (unsigned)(seconds ? strtod(seconds, NULL) * 1000 : 0);
     return run_words(q, w.at, q->form->file, limit_ms);
@@ -250,9 +273,9 @@ enum MHD_Result pb_request_run_mcp(struct pb_request *q)
                                            .version = pb_request_header(q, "MCP-Protocol-Version"),
                                            .method = pb_request_header(q, "Mcp-Method"),
                                            .name = pb_request_header(q, "Mcp-Name"),
-                                           .changes = q->s->mcp_changes && !q->s->offer.read_only,
+                                           .changes = q->s->mcp_changes && !q->offer.read_only,
                                            .program = q->s->program,
-                                           .target = q->s->offer.target};
+                                           .target = q->offer.target};
 
     if (pb_mcp_take(&request, &q->mcp) < 0)
         return MHD_NO;

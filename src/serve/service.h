@@ -1,6 +1,7 @@
 /* service: what the parts of the service share. */
 #pragma once
 
+#include "serve/as.h"
 #include "serve/gate.h"
 #include "serve/routes.h"
 
@@ -89,3 +90,6 @@ void pb_audit_peer(struct MHD_Connection *c, char ret[PB_AUDIT_PEER]);
 struct MHD_Response *pb_command_response(struct pb_service *s);
 /* Hangs up on all, and waits some seconds until they have tidied up. */
 void pb_commands_end(void);
+/* A place among the connections that have a thread of their own, until pb_commands_give. -EBUSY: none. */
+int pb_commands_take(int socket, const struct pb_as *as);
+void pb_commands_give(int socket);

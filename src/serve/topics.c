@@ -292,6 +292,7 @@ static void start_job(struct pb_events *ev, struct pb_topic *t)
     const struct pb_errand_plan plan = {.argv = words,
                                         .file = form->file,
                                         .limit_ms = t->follow->more ? UINT_MAX : route->limit_s * 1000,
+                                        .as = t->as,
                                         .resume = pb_events_wake,
                                         .arg = ev};
     t->answered = false;

@@ -228,7 +228,7 @@ int pb_watch_new(const struct pb_service *s, const struct pb_watch_plan *plan, s
     w->s = s;
     w->plan = *plan;
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int r = pb_errands_new(s->folder, COMMANDS * WATCHED + 1, &w->errands, err);
+    int r = pb_errands_new(s->folder, COMMANDS * WATCHED + 1, 0, &w->errands, err);
     if (r == 0 && (w->wake < 0 || pthread_create(&w->thread, NULL, run_thread, w) != 0)) {
         r = pb_fail(err, -EAGAIN, "the service cannot start its threads");
         pb_errands_free(w->errands);

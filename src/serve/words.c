@@ -90,6 +90,7 @@ int pb_words_add_param(struct pb_words *w, const struct pb_param *p, const char 
         return 0;
     case PB_PARAM_CHOICE:
         return add_choice(w, p, value, err);
+    case PB_PARAM_LAST: /* it is added when the options are through */
     case PB_PARAM_ANY:
         return *value ? 0 : pb_fail(err, -EINVAL, "%s is empty", p->name);
     case PB_PARAM_PART:

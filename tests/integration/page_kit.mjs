@@ -10,7 +10,7 @@ const axe = plan.axe ? readFileSync(plan.axe, "utf8") : "";
 
 const browser = await chromium.launch({ executablePath: plan.chromium, args: ["--no-sandbox", "--disable-gpu"] });
 const page = await browser.newPage({ colorScheme: plan.scheme ?? "light", viewport: { width: plan.width ?? 1280, height: plan.height ?? 800 } });
-page.setDefaultTimeout(20000);
+page.setDefaultTimeout(45000); // a busy machine may take its time
 page.on("console", (m) => said.push(`${m.type()}: ${m.text()}`));
 page.on("pageerror", (e) => said.push(`error: ${e.message}`));
 page.on("dialog", (d) => { said.push(`dialog: ${d.message()}`); void d.dismiss(); });
@@ -32,10 +32,14 @@ const steps = {
     await page.mouse.up();
   },
   choose: async (selector, value) => { await page.locator(`${selector} option[value="${value}"]`).waitFor({ state: "attached" }); await page.locator(selector).selectOption(value); },
+  size: (width, height) => page.setViewportSize({ width, height }),
+  scheme: (colorScheme) => page.emulateMedia({ colorScheme }),
   press: (key) => page.keyboard.press(key),
   type: (text) => page.keyboard.type(text),
   evaluate: (code) => page.evaluate(code),
   wide: () => page.evaluate("document.documentElement.scrollWidth - innerWidth"),
+  // Where the page scrolls sideways, what reaches beyond its right edge.
+  outside: () => page.evaluate(() => (document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll("*")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => `${e.tagName} ${e.className}: ${(e.textContent ?? "").slice(0, 60)}`).slice(0, 12))),
   // What breaks the rules of accessibility. The policy of the page lets no script in but its own: this one comes through the debugger's door.
   axe: async (part) => {
     await page.evaluate("if (!globalThis.axe) " + `{ ${axe} }`);

@@ -181,7 +181,8 @@ def test_a_thread_that_cannot_be_stopped_holds_up_no_other(waits, tmp_path):
     assert child == 1 and took < 6000, job.output  # it went on when its child did
     text = (tmp_path / "a.folded").read_text()
     count = {name: sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines() if name in line) for name in ("work_beside_vfork", "[waiting in vfork]")}
-    assert min(count.values()) > 100, done.stdout + text
+    # The one that works is refused where a busy machine lets it stop too late; held up it would have next to none.
+    assert count["[waiting in vfork]"] > 100 and count["work_beside_vfork"] > 40, done.stdout + text
 
 
 @pytest.mark.parametrize("how", ["wait", "handle"])

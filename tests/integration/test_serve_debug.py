@@ -53,5 +53,5 @@ def test_an_object_a_log_point_and_a_debugger(served):
 def test_a_service_that_only_reads_lists_and_sets_nothing(tmp_path):
     with jobs.python() as job, service(tmp_path / "r", "--read-only") as s:
         assert s.json(f"/api/v1/targets/{job.pid}/breakpoints") == []
-        assert [s.ask(f"/api/v1/targets/{job.pid}/{what}", body="x")[0] for what in ("inspect", "breakpoints/stop", "debug", "debug/stop")] == [404] * 4
+        assert [s.ask(f"/api/v1/targets/{job.pid}/{what}", body="x")[0] for what in ("inspect", "breakpoints/stop", "pause", "continue", "debug", "debug/stop")] == [404] * 6
         assert s.ask(f"/api/v1/targets/{job.pid}/breakpoints", body="x.py:1")[0] == 405

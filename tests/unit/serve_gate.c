@@ -47,6 +47,11 @@ static void hosts_are_those_of_the_service(void **state)
     for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
         assert_int_equal(check((struct pb_knock){.host = foreign[i], .token_header = TOKEN}), 421);
     assert_int_equal(check((struct pb_knock){.token_header = TOKEN}), 421);
+    /* Of a service at all addresses: the one that was connected to. */
+    assert_int_equal(
+        check((struct pb_knock){.host = "10.0.0.7:80", .local = "10.0.0.7", .token_header = TOKEN}), 0);
+    assert_int_equal(
+        check((struct pb_knock){.host = "10.0.0.70", .local = "10.0.0.7", .token_header = TOKEN}), 421);
 }
 
 static void tokens_come_in_five_ways(void **state)

@@ -16,6 +16,21 @@ export class ApiError extends Error {
   constructor(readonly status: number, readonly code: string, message: string) { super(message); }
 }
 
+// Marks that turn the direction of the text around them: they are shown by their number, as on a terminal, so that no name changes how others read.
+const TURNS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, WRITTEN = /\\u(061c|200[ef]|202[a-e]|206[6-9])/g;
+
+export function plain(text: string): string {
+  return text.replace(TURNS, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+// Where a mark stands in JSON as its number, that is escaped once more.
+export function parse<T>(text: string): T {
+  if (text.search(WRITTEN) >= 0) text = text.replace(/\\(?:u(061c|200[ef]|202[a-e]|206[6-9])|[^])/g, (all, code) => (code ? `\\\\u${code}` : all));
+  return JSON.parse(text.search(TURNS) >= 0 ? text.replace(TURNS, (c) => `\\\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`) : text) as T;
+}
+
+const written = (text: string) => text.replace(WRITTEN, (_, code) => String.fromCharCode(parseInt(code, 16)));
+
 export interface Asked { body?: string; signal?: AbortSignal }
 
 export async function ask(path: string, { body, signal }: Asked = {}): Promise<Response> {
@@ -32,16 +47,16 @@ export async function ask(path: string, { body, signal }: Asked = {}): Promise<R
 }
 
 export async function json<T>(path: string, asked?: Asked): Promise<T> {
-  return (await ask(path, asked)).json();
+  return parse<T>(await (await ask(path, asked)).text());
 }
 
 export async function text(path: string, asked?: Asked): Promise<string> {
-  return (await ask(path, asked)).text();
+  return plain(await (await ask(path, asked)).text());
 }
 
 export function with_args(path: string, args: Record<string, string | number | boolean | null | undefined>): string {
   const q = new URLSearchParams();
-  for (const [name, value] of Object.entries(args)) if (value !== null && value !== undefined && value !== false && value !== "") q.set(name, String(value));
+  for (const [name, value] of Object.entries(args)) if (value !== null && value !== undefined && value !== false && value !== "") q.set(name, written(String(value)));
   return q.size ? `${path}?${q}` : path;
 }
 

@@ -14,18 +14,19 @@ const MANY = `SELECT (SELECT sum(cpu_user_s + cpu_system_s) FROM system.threads 
 
 export function Cost() {
   const chosen = useChosen(), dead = !!chosen && chosen.target.includes("@"), all = !chosen || chosen.all, key = chosen?.target ?? "";
-  const { data, at, error } = useLive<Row[]>(dead ? null : with_args("/api/v1/query", { target: chosen?.target, all }), 5000, all ? MANY : SQL);
-  const last = useRef({ cpu: NaN, at: 0, of: "", share: NaN }), row = data?.[0], cpu = row?.cpu as number | null | undefined, n = all ? Number(row?.n ?? 0) : 1;
+  const last = useRef({ cpu: NaN, at: 0, of: "", share: NaN });
+  // Two looks make a figure; from then on it is asked for less often, since asking costs too.
+  const { data, at, error } = useLive<Row[]>(dead ? null : with_args("/api/v1/query", { target: chosen?.target, all }), Number.isNaN(last.current.share) ? 5000 : 15000, all ? MANY : SQL);
+  const row = data?.[0], cpu = row?.cpu as number | null | undefined, n = all ? Number(row?.n ?? 0) : 1;
   if (last.current.of !== key + n) last.current = { cpu: NaN, at: 0, of: key + n, share: NaN };
   if (cpu !== null && cpu !== undefined && at > last.current.at) {
     if (last.current.at) last.current.share = Math.max(0, (cpu - last.current.cpu) / ((at - last.current.at) / 1000)) / Math.max(1, n);
     last.current = { ...last.current, cpu, at };
   }
-  if (error || (!row && !dead)) return null;
   const share = last.current.share, each = n > 1 ? " each" : "";
   return (
-    <a class="cost opt" href={href("sql", { q: all ? MANY : SQL })} title="CPU time of the agent's threads over the last 5 s, and memory of its tables, as measured: the query behind it">
-      Cost to the job: <b>{dead ? "none, it has ended" : cpu === null || cpu === undefined ? "nothing is in it" : Number.isNaN(share) ? "measuring" : `${(100 * share).toFixed(1)}% CPU, ${bytes(Number(row!.bytes) / Math.max(1, n))}${each}`}</b>
+    <a class="cost" href={href("sql", { q: all ? MANY : SQL })} title="CPU time of the agent's threads since the last look, 15 s ago at most, and memory of its tables, as measured: the query behind it">
+      <span class="opt">Cost to the job: </span><span class="narrow">Cost: </span><b>{error ? "not known" : !row && !dead ? "measuring" : dead ? "none, it has ended" : cpu === null || cpu === undefined ? "nothing is in it" : Number.isNaN(share) ? "measuring" : `${(100 * share).toFixed(1)}% CPU, ${bytes(Number(row!.bytes) / Math.max(1, n))}${each}`}</b>
     </a>
   );
 }

@@ -1,5 +1,5 @@
 // A flame graph as flat arrays in depth-first order: what is drawn is found without walking a tree of objects.
-export interface Flame { names: string[]; name: Int32Array; depth: Int32Array; start: Float64Array; weight: Float64Array; self: Float64Array; end: Int32Array; parent: Int32Array; n: number; total: number; deepest: number; diff?: { a: Float64Array; b: Float64Array; of_a: number; of_b: number } }
+export interface Flame { names: string[]; name: Int32Array; depth: Int32Array; start: Float64Array; weight: Float64Array; self: Float64Array; end: Int32Array; parent: Int32Array; n: number; total: number; deepest: number; heavy: boolean; kinds: Kind[]; diff?: { a: Float64Array; b: Float64Array; of_a: number; of_b: number } }
 
 interface Build { name: string; weight: number; self: number; a: number; children: Map<string, Build> }
 export type Order = "heavy" | "name";
@@ -51,7 +51,7 @@ function flatten(root: Build, order: Order): Flame {
   let n = 0;
   const size = (b: Build) => { n++; for (const c of b.children.values()) size(c); };
   size(root);
-  const f: Flame = { names: [], name: new Int32Array(n), depth: new Int32Array(n), start: new Float64Array(n), weight: new Float64Array(n), self: new Float64Array(n), end: new Int32Array(n), parent: new Int32Array(n), n, total: root.weight, deepest: 0 };
+  const f: Flame = { names: [], name: new Int32Array(n), depth: new Int32Array(n), start: new Float64Array(n), weight: new Float64Array(n), self: new Float64Array(n), end: new Int32Array(n), parent: new Int32Array(n), n, total: root.weight, deepest: 0, heavy: order === "heavy", kinds: [] };
   const known = new Map<string, number>();
   let next = 0;
   const put = (b: Build, depth: number, start: number, parent: number) => {
@@ -65,6 +65,7 @@ function flatten(root: Build, order: Order): Flame {
     f.end[i] = next;
   };
   put(root, 0, 0, -1);
+  f.kinds = f.names.map(kind_of); // once: every frame that is drawn asks for them
   return f;
 }
 
@@ -91,20 +92,38 @@ export function tops(f: Flame, most = 200): Top[] {
 }
 
 export const ROW = 20;
-export interface Paint { colours: Record<string, string>; root: number; picked: number; find: string; top: number }
+
+// Which names fit a search: of each name once, not of each box.
+export function hits_of(f: Flame, find: string): boolean[] | null {
+  return find ? f.names.map((name) => name.toLowerCase().includes(find)) : null;
+}
+
+// The share of a box's time that is within boxes that fit.
+export function share_of(f: Flame, root: number, hits: boolean[] | null): number {
+  let found = 0;
+  if (hits) for (let i = root; i < f.end[root];) {
+    if (hits[f.name[i]]) { found += f.weight[i]; i = f.end[i]; } else i++;
+  }
+  return found / f.weight[root];
+}
+
+// up: the outermost function is at the foot, as in a fire; else at the top, as an icicle hangs.
+export interface Paint { colours: Record<string, string>; root: number; picked: number; hits: boolean[] | null; top: number; up: boolean }
+
+const y_of = (f: Flame, depth: number, up: boolean) => (up ? f.deepest - depth : depth) * ROW;
 
 // Draws the rows that are in sight; boxes under half a pixel are skipped with all that is below them.
-export function draw(x: CanvasRenderingContext2D, f: Flame, width: number, height: number, p: Paint): { share: number } {
-  const scale = width / f.weight[p.root], from = f.start[p.root], last = f.end[p.root], hit = p.find ? f.names.map((name) => name.toLowerCase().includes(p.find)) : null;
-  let found = 0, covered = -1;
+export function draw(x: CanvasRenderingContext2D, f: Flame, width: number, height: number, p: Paint) {
+  const scale = width / f.weight[p.root], from = f.start[p.root], last = f.end[p.root], { hits } = p, least = 0.5 / scale;
+  const deepest = p.up ? f.deepest : Math.floor((p.top + height) / ROW);
   x.clearRect(0, 0, width, height);
   x.font = "11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace";
   x.textBaseline = "middle";
   const box = (i: number, left: number, w: number) => {
-    const y = (f.depth[i]) * ROW - p.top;
+    const y = y_of(f, f.depth[i], p.up) - p.top;
     if (y + ROW < 0 || y > height) return;
-    const name = f.names[f.name[i]], kind = kind_of(name), is = hit?.[f.name[i]];
-    x.globalAlpha = hit && !is ? 0.35 : 1;
+    const name = f.names[f.name[i]], kind = f.kinds[f.name[i]], is = hits?.[f.name[i]];
+    x.globalAlpha = hits && !is ? 0.35 : 1;
     const more = f.diff ? f.diff.b[i] - f.diff.a[i] : 0;
     x.fillStyle = f.diff ? p.colours[Math.abs(more) < 0.005 ? "same" : `${more > 0 ? "more" : "less"}${Math.abs(more) < 0.05 ? 0 : 1}`] : p.colours[kind === "all" || kind === "wait" ? kind : `${kind}${f.name[i] & 1}`];
     x.fillRect(left, y, Math.max(0.5, w - 0.7), ROW - 1);
@@ -112,23 +131,24 @@ export function draw(x: CanvasRenderingContext2D, f: Flame, width: number, heigh
     if (i === p.picked || is) { x.strokeStyle = i === p.picked ? p.colours.text : p.colours.hit; x.lineWidth = i === p.picked ? 2 : 1; x.strokeRect(left + 1, y + 1, Math.max(1, w - 3), ROW - 3); }
     if (w < 28) return;
     x.fillStyle = p.colours.text;
+    // The font has one width: nothing is measured.
     const fit = Math.floor((w - 8) / 6.7), tail = f.diff && Math.abs(more) >= 0.005 ? ` ${more > 0 ? "+" : "−"}${Math.abs(100 * more).toFixed(1)}` : "";
     if (tail && fit > tail.length + 8) { const room = fit - tail.length; x.fillText((name.length > room ? `${name.slice(0, room - 1)}…` : name) + tail, left + 4, y + ROW / 2); return; }
     x.fillText(name.length > fit ? `${name.slice(0, Math.max(1, fit - 1))}…` : name, left + 4, y + ROW / 2);
   };
-  for (let i = p.root; i >= 0; i = f.parent[i]) if (i !== p.root) box(i, 0, width);
+  for (let i = f.parent[p.root]; i >= 0; i = f.parent[i]) box(i, 0, width);
   for (let i = p.root; i < last;) {
-    const w = f.weight[i] * scale;
-    if (hit?.[f.name[i]] && i >= covered) { found += f.weight[i]; covered = f.end[i]; }
-    if (w < 0.5) { i = f.end[i]; continue; }
-    box(i, (f.start[i] - from) * scale, w);
+    const w = f.weight[i];
+    // Where the heaviest come first, all behind one that is too small are too small.
+    if (w < least) { i = f.heavy ? f.end[f.parent[i]] : f.end[i]; continue; }
+    if (f.depth[i] > deepest) { i = f.end[i]; continue; }
+    box(i, (f.start[i] - from) * scale, w * scale);
     i++;
   }
-  return { share: found / f.weight[p.root] };
 }
 
-export function at_point(f: Flame, root: number, width: number, px: number, py: number): number {
-  const depth = Math.floor(py / ROW);
+export function at_point(f: Flame, root: number, width: number, px: number, py: number, up: boolean): number {
+  const row = Math.floor(py / ROW), depth = up ? f.deepest - row : row;
   if (depth < f.depth[root]) { let i = root; while (i >= 0 && f.depth[i] !== depth) i = f.parent[i]; return i; }
   const at = f.start[root] + (px / width) * f.weight[root];
   for (let i = root; i < f.end[root];) {

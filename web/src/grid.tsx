@@ -4,6 +4,8 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 export interface Table { columns: string[]; rows: unknown[][] }
 
 const ROW = 22;
+// A browser cuts what is taller than some ten million pixels: beyond this, a pixel of the scroll bar stands for more than one of the rows.
+const TALLEST = 8_000_000;
 
 export function cell_text(v: unknown): string {
   return v === null || v === undefined ? "NULL" : typeof v === "object" ? JSON.stringify(v) : typeof v === "number" && !Number.isInteger(v) ? String(Number(v.toPrecision(7))) : String(v);
@@ -43,7 +45,8 @@ export function Grid({ table, height }: { table: Table; height: string }) {
     watch.observe(box.current!);
     return () => watch.disconnect();
   }, []);
-  const first = Math.max(0, Math.floor(top / ROW) - 5), last = Math.min(table.rows.length, Math.ceil((top + tall) / ROW) + 5), wide = widths.reduce((a, b) => a + b, 16);
+  const whole = table.rows.length * ROW, space = Math.min(whole, TALLEST), at = space > tall && whole > space ? (top / (space - tall)) * (whole - tall) : top; // of the rows, at the upper edge
+  const first = Math.max(0, Math.floor(at / ROW) - 5), last = Math.min(table.rows.length, Math.ceil((at + tall) / ROW) + 5), wide = widths.reduce((a, b) => a + b, 16);
   const shown = [];
   for (let i = first; i < last; i++) shown.push(i);
   return (
@@ -55,9 +58,9 @@ export function Grid({ table, height }: { table: Table; height: string }) {
           </span>
         ))}
       </div>
-      <div class="space" role="rowgroup" style={{ height: `${table.rows.length * ROW}px`, width: `${wide}px` }}>
+      <div class="space" role="rowgroup" style={{ height: `${space}px`, width: `${wide}px` }}>
         {shown.map((i) => (
-          <div class="r" role="row" key={i} aria-rowindex={i + 1} style={{ top: `${i * ROW}px` }}>
+          <div class="r" role="row" key={i} aria-rowindex={i + 1} style={{ top: `${i * ROW - at + top}px` }}>
             {table.rows[order ? order[i] : i].map((v, c) => <span role="cell" key={c} class={`c${numeric[c] ? " num" : ""}${v === null ? " null" : ""}`} style={{ width: `${widths[c]}px` }} title={cell_text(v)}>{cell_text(v)}</span>)}
           </div>
         ))}

@@ -2,7 +2,7 @@
 // service has as a topic comes by its stream of events; the rest, and all while there is no stream, is asked again after its period.
 // Old answers stay, dated.
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, json } from "./api";
+import { ApiError, json, parse } from "./api";
 import { paused } from "./store";
 
 export interface Live<T> { data: T | undefined; error: ApiError | undefined; at: number; asked: number; again(): void }
@@ -21,7 +21,7 @@ const stream = {
     this.topics = wanted;
     if (!wanted) return;
     const events = (this.open = new EventSource(`/api/v1/events?topics=${encodeURIComponent(wanted)}`));
-    for (const topic of wanted.split(",")) events.addEventListener(topic, (e) => this.members.get(topic)?.take(JSON.parse((e as MessageEvent<string>).data)));
+    for (const topic of wanted.split(",")) events.addEventListener(topic, (e) => this.members.get(topic)?.take(parse((e as MessageEvent<string>).data)));
     events.onerror = () => {
       events.close();
       if (this.open !== events) return;
@@ -92,7 +92,8 @@ class Source {
     } catch (e) {
       if (running.signal.aborted) { this.running = undefined; this.plan(0); return; }
       this.error = e instanceof ApiError ? e : new ApiError(0, "broken", String((e as Error).message));
-      wait = Math.max(wait, 4000);
+      // What is asked once is asked again where nobody answered; what was answered with an error stays so.
+      wait = Number.isFinite(wait) || this.error.status === 0 || this.error.status >= 500 ? Math.max(4000, Number.isFinite(wait) ? wait : 0) : wait;
     }
     this.asked = performance.now() - this.asked;
     this.running = undefined;

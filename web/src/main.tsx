@@ -2,14 +2,15 @@
 import { render, type ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Service, Target } from "./api";
-import { bytes, job_name, seconds, some } from "./format";
+import { bytes, clock, job_name, seconds, some } from "./format";
 import { useKeys } from "./keys";
 import { useLive } from "./live";
-import { current, go, href, useChosen, useRoute } from "./route";
+import { current, go, href, put, useChosen, useRoute } from "./route";
 import { Glyph } from "./states";
 import { paused, theme, useCell } from "./store";
 import { Cost } from "./cost";
-import { Seg } from "./ui";
+import { Ended } from "./pick";
+import { Seg, Trouble } from "./ui";
 import { VIEWS } from "./views";
 
 export interface Job { command: string; targets: Target[] }
@@ -91,27 +92,48 @@ function Side({ jobs }: { jobs: Job[] }) {
   );
 }
 
+const LAST = [["", "All that is kept"], ["60", "Last minute"], ["300", "Last 5 minutes"], ["900", "Last 15 minutes"], ["3600", "Last hour"], ["86400", "Last day"]];
+
+// Which time, and of a job which ranks: they stay from view to view.
+function Within() {
+  const { args, view } = useRoute(), chosen = useChosen(), range = args.get("range") ?? "", ranks = args.get("ranks") ?? "", at = useRef<HTMLSelectElement>(null), fixed = /^([\d.]+)-([\d.]+)$/.exec(range);
+  useKeys({ R: () => at.current?.focus() });
+  return (
+    <>
+      {chosen?.all && <input class="ctl" size={10} aria-label="Ranks" title="Of its ranks: 0-3, 7" placeholder="Ranks: all" value={ranks} onChange={(e) => put({ ranks: e.currentTarget.value.trim() })} />}
+      {chosen && RANGED.has(view) && <select class="ctl" ref={at} aria-label="Time" title="Of which time (R)" value={range} onChange={(e) => put({ range: e.currentTarget.value })}>{fixed && <option value={range}>{clock(Number(fixed[1]) * 1000)} to {clock(Number(fixed[2]) * 1000)}</option>}{LAST.map(([v, name]) => <option key={v} value={v}>{name}</option>)}</select>}
+    </>
+  );
+}
+const RANGED = new Set(["flame", "torch", "memory", "training"]);
+
 function Help({ close }: { close(): void }) {
   useKeys({ Escape: close, "?": close });
-  const keys: [string, string][] = [...VIEWS.map((v): [string, string] => [`g ${v.key}`, v.title]), ["t", "choose processes"], ["Space", "live or paused"], ["/", "search"], ["j k", "next, former row"],
+  const keys: [string, string][] = [...VIEWS.map((v): [string, string] => [`g ${v.key}`, v.title]), ["t", "choose processes"], ["R", "choose the time"], ["Space", "live or paused"], ["/", "search"], ["j k", "next, former row"],
     ["Enter", "open"], ["Esc", "back"], ["y", "copy as command"], ["Y", "copy link"], ["S", "save as one file"], ["q", "the query behind"], ["x", "diff, in Flame"], ["a d", "a second back, on, in recorded stacks"], ["Ctrl Enter", "run"], ["?", "this map"]];
   return <div class="pop sheet" role="dialog" aria-label="Keys"><b>Keys</b><dl>{keys.map(([k, what]) => <><dt><kbd>{k}</kbd></dt><dd>{what}</dd></>)}</dl></div>;
 }
 
-function useView(): ComponentType | undefined {
-  const { view } = useRoute(), [loaded, set] = useState<{ name: string; it: ComponentType }>();
+function useView(): { View: ComponentType | undefined; lost: boolean } {
+  const { view } = useRoute(), [loaded, set] = useState<{ name: string; it: ComponentType }>(), [lost, lose] = useState(false);
+  // The service was away, or is another one now, whose files have other names.
+  useEffect(() => {
+    if (!lost) return;
+    const look = setInterval(() => void fetch("/health", { cache: "no-store" }).then((a) => { if (a.ok) location.reload(); }, () => {}), 2000);
+    return () => clearInterval(look);
+  }, [lost]);
   useEffect(() => {
     const wanted = VIEWS.find((v) => v.name === view) ?? VIEWS[0];
     document.title = `${wanted.title} - Probing`;
     let gone = false;
-    void wanted.load().then((m) => { if (!gone) set({ name: view, it: m.default }); });
+    void wanted.load().then((m) => { if (!gone) { set({ name: view, it: m.default }); lose(false); } }, () => { if (!gone) lose(true); });
     return () => { gone = true; };
   }, [view]);
-  return loaded?.name === view ? loaded.it : undefined;
+  return { View: loaded?.name === view ? loaded.it : undefined, lost };
 }
 
 function App() {
-  const View = useView(), targets = useLive<Target[]>("/api/v1/targets", 2000), service = useLive<Service>("/api/v1/service", Infinity);
+  const { View, lost } = useView(), targets = useLive<Target[]>("/api/v1/targets", 2000), service = useLive<Service>("/api/v1/service", Infinity);
   const { view } = useRoute(), still = useCell(paused), dress = useCell(theme), [help, ask] = useState(false), jobs = jobs_of(targets.data ?? []);
   useKeys({ " ": () => paused.set(!paused.get()), "?": () => ask(!help), "/": () => document.querySelector<HTMLElement>("main [data-search]")?.focus() });
   // A service that was started for one process opens on it.
@@ -126,6 +148,7 @@ function App() {
         <h1 class="sr">{`Probing: ${VIEWS.find((v) => v.name === view)?.title ?? "Now"}`}</h1>
         <a class="brand" href="#/now">Probing</a>
         <Picker jobs={jobs} />
+        <Within />
         <Seg value={still ? "paused" : "live"} of={{ live: "Live", paused: "Paused" }} on={(v) => paused.set(v === "paused")} label="Live or paused (Space)" />
         {service.data?.read_only && <span class="tag" title="The service was started with --read-only">read only</span>}
         <span class="gap" />
@@ -138,11 +161,15 @@ function App() {
       <Side jobs={jobs} />
       <main id="main" tabIndex={-1}>
         {still && <div class="note info" role="status">Paused. The jobs go on; this page does not. Space goes on.</div>}
-        {View && <View />}
+        <Trouble of={targets} away />
+        <Ended targets={targets.data} />
+        {View ? <View /> : lost && <div class="note bad" role="alert"><span><b>This view could not be fetched from the service.</b> The page opens anew as soon as it answers.</span></div>}
       </main>
       {help && <Help close={() => ask(false)} />}
     </div>
   );
 }
 
-render(<App />, document.getElementById("app")!);
+const app = document.getElementById("app")!;
+app.textContent = "";
+render(<App />, app);

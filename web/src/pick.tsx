@@ -11,11 +11,22 @@ export function useTarget(): { chosen: Chosen; target: Target | undefined; dead:
   const chosen = useChosen(), { data } = useLive<Target[]>("/api/v1/targets", 2000);
   if (!chosen) return null;
   const target = data?.find((t) => String(t.pid) === chosen.target || t.id === chosen.target);
-  return {
-    chosen, target,
-    // A run by its id may be an old one, which is not listed.
-    dead: target ? target.state === "dead" || target.state === "archived" : chosen.target.includes("@"), probed: target?.state !== "python",
-  };
+  // A run by its id may be an old one, which is not listed.
+  const dead = target ? target.state === "dead" || target.state === "archived" : chosen.target.includes("@");
+  return { chosen, target, dead, probed: !dead && target?.state !== "python" };
+}
+
+const seen = new Set<number>();
+
+// Above the view: what was chosen has ended while it was looked at, and what is left of it.
+export function Ended({ targets }: { targets: Target[] | undefined }) {
+  const chosen = useChosen(), { view } = useRoute(), pid = chosen && !chosen.all && /^\d+$/.test(chosen.target) ? Number(chosen.target) : null;
+  if (pid === null || !targets) return null;
+  if (targets.some((t) => t.pid === pid && (t.state === "probed" || t.state === "python"))) { seen.add(pid); return null; }
+  const [left] = targets.filter((t) => t.pid === pid).sort((a, b) => (a.id < b.id ? 1 : -1));
+  return (
+    <div class="note odd" role="status"><span><b>{left || seen.has(pid) ? `Process ${pid} has ended.` : `No Python process ${pid} of yours runs here.`}</b> {left ? <>What it left, to its last second: <a href={href(view, { target: left.id, all: null })}>{job_name(left.command)}, {left.id}</a>.</> : seen.has(pid) ? "No agent was in it: it left nothing." : ""}</span></div>
+  );
 }
 
 export function NeedTarget({ what }: { what: string }) {

@@ -1,14 +1,13 @@
 // What belongs to charts and needs no chart library.
-import { range_text } from "./recorded";
-import { go } from "./route";
+import { go, range_text } from "./route";
 
 export function Legend({ of }: { of: { name: string; token: string }[] }) {
   return <span class="keys">{of.map((s) => <span class="key" key={s.name}><i style={{ background: `var(${s.token})` }} />{s.name}</span>)}</span>;
 }
 
 // What a drag on a chart does: the flame graph of just that time.
-export function flame_of(from: number, until: number) {
-  if (until > from) go("flame", { from: "record", a: range_text({ from, until }) });
+export function flame_of(from: number, until: number, of: Record<string, string | null> = {}) {
+  if (until > from) go("flame", { ...of, from: "record", a: range_text({ from, until }) });
 }
 
 // The same for a chart over steps: from the end of the step before to the end of the last.

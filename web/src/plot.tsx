@@ -5,7 +5,7 @@ import "uplot/dist/uPlot.min.css";
 import { colour, repaint, useCell } from "./store";
 
 export interface Series { name: string; token: string; values: (number | null)[]; unit?: string }
-export interface PlotProps { x: number[]; series: Series[]; height?: number; time?: boolean; bars?: boolean; label: string; format?(v: number): string; range?(from: number, to: number): void; marks?: { at: number; name: string }[] }
+export interface PlotProps { x: number[]; series: Series[]; height?: number; time?: boolean; bars?: boolean; label: string; format?(v: number): string; range?(from: number, to: number): void; marks?: { at: number; name: string; token?: string }[] }
 
 export function Plot({ x, series, height = 160, time = false, bars = false, label, format, range, marks }: PlotProps) {
   const box = useRef<HTMLDivElement>(null), paint = useCell(repaint);
@@ -25,7 +25,13 @@ export function Plot({ x, series, height = 160, time = false, bars = false, labe
       series: [{}, ...series.map((s) => ({ label: s.name, stroke: colour(s.token), fill: bars ? colour(s.token) : undefined, width: bars ? 0 : 1.5, points: { show: false }, paths: bars ? uPlot.paths.bars!({ size: [0.8, 40] }) : undefined }))],
       hooks: {
         setSelect: [(u) => { if (range && u.select.width > 4) range(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")); }],
-        draw: [(u) => { for (const m of held.current ?? []) { const at = u.valToPos(m.at, "x", true); u.ctx.fillStyle = mark; u.ctx.fillRect(at, u.bbox.top, 1, u.bbox.height); } }],
+        draw: [(u) => { for (const m of held.current ?? []) {
+          const at = u.valToPos(m.at, "x", true);
+          if (at < u.bbox.left || at > u.bbox.left + u.bbox.width) continue;
+          u.ctx.fillStyle = m.token ? colour(m.token) : mark;
+          u.ctx.fillRect(at, u.bbox.top, 1, u.bbox.height);
+          if (m.token) { u.ctx.fillStyle = text; u.ctx.font = font; u.ctx.textAlign = "left"; u.ctx.textBaseline = "top"; u.ctx.fillText(m.name, at + 3, u.bbox.top); }
+        } }],
       },
     }, data, host);
     made.current = plot;

@@ -4,17 +4,9 @@ import { query, type Frame, type Process, type Row, type Target, type Thread } f
 import { short_file } from "./format";
 import { useLive } from "./live";
 import { with_args } from "./api";
-import type { Chosen } from "./route";
+import { moment, type Chosen, type Range } from "./route";
 
-export interface Range { from: number; until: number } // seconds since 1970
 export interface Recorded { of: Chosen; pid: number | null; from: number; until: number; samples: number }
-
-export function parse_range(text: string | null): Range | null {
-  const m = /^(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)$/.exec(text ?? "");
-  return m && Number(m[2]) > Number(m[1]) ? { from: Number(m[1]), until: Number(m[2]) } : null;
-}
-export const range_text = (r: Range) => `${r.from.toFixed(3)}-${r.until.toFixed(3)}`;
-export const moment = (t: number) => `TIMESTAMP '${new Date(t * 1000).toISOString().replace("T", " ").slice(0, 23)}'`;
 
 const of_pid = (pid: number | null) => (pid === null ? "" : ` AND pid = ${pid}`);
 const span_sql = (pid: number | null) => `SELECT epoch(min(timestamp)) AS a, epoch(max(until)) AS b, sum(samples) AS n FROM python.samples WHERE true${of_pid(pid)}`;

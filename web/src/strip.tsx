@@ -3,7 +3,8 @@ import { useRef, useState } from "preact/hooks";
 import { with_args, type Row } from "./api";
 import { clock } from "./format";
 import { useLive } from "./live";
-import { moment, type Range, type Recorded } from "./recorded";
+import { type Recorded } from "./recorded";
+import { moment, type Range } from "./route";
 
 const N = 160;
 

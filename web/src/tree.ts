@@ -40,10 +40,11 @@ export function merge(processes: Process[], choice: Choice): { root: Node[]; who
     for (const thread of process.threads) {
       if (!choice.threads && thread !== main) { hidden++; continue; }
       if (choice.threads && !choice.idle && thread !== main && is_idle(thread)) { hidden++; continue; }
-      const one = { process, thread, index };
+      const one = { process, thread, index }, steps = steps_of(thread, choice.lines);
+      if (!steps.length) { hidden++; continue; } // in no code that is shown: it can stand nowhere in the tree
       who.push(one);
       let level = root, last: Node | undefined;
-      steps_of(thread, choice.lines).forEach((s, depth) => {
+      steps.forEach((s, depth) => {
         let node = level.find((n) => n.key === s.key);
         if (!node) level.push((node = { key: s.key, name: s.name, where: s.where, kind: s.kind, frame: s.frame, native: s.native, depth, who: [], children: [], ends: [] }));
         node.who.push(one);

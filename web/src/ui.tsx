@@ -5,6 +5,7 @@ import type { ApiError } from "./api";
 import { clock } from "./format";
 import { useKeys } from "./keys";
 import type { Live } from "./live";
+import { href } from "./route";
 
 export function copy(text: string) {
   void navigator.clipboard?.writeText(text);
@@ -16,8 +17,8 @@ export function Copy({ text, children }: { text: string; children?: ComponentChi
   return <button class="ctl" onClick={() => { copy(text); set(true); }}>{done ? "Copied" : children ?? "Copy"}</button>;
 }
 
-// The foot of every view: the same as a command of the terminal, or by HTTP.
-export function Foot({ command, curl }: { command: string; curl: string }) {
+// The foot of every view: the same as a command of the terminal, by HTTP, and as SQL where the view itself has no such link.
+export function Foot({ command, curl, sql }: { command: string; curl: string; sql?: string }) {
   const [how, set] = useState<"command" | "curl">("command");
   const text = how === "command" ? command : curl;
   const [failed, fail] = useState(""), keep = () => void import("./report").then((r) => r.save(command)).then(() => fail(""), (e: Error) => fail(`It could not be saved: ${e.message}.`));
@@ -26,6 +27,7 @@ export function Foot({ command, curl }: { command: string; curl: string }) {
     <div class="foot">
       <Seg value={how} of={{ command: "Command", curl: "curl" }} on={(v) => set(v)} label="Shown as" />
       <code class="cut" title={text}>{text}</code>
+      {sql && <a class="ctl" href={href("sql", { q: sql })} title="The query behind these figures (q)">SQL</a>}
       <Copy text={text}><span>Copy<span class="long opt"> as {how}</span></span></Copy>
       <button class="ctl opt" title="This view as one HTML file that opens offline (S)" onClick={keep}>Save</button>{failed && <span class="bad" role="alert">{failed}</span>}
     </div>
@@ -63,9 +65,9 @@ export function why(e: ApiError): string {
   return e.status === 0 ? "No answer from the service." : e.status === 401 ? "The service asks for its token: open the link that probing serve printed (probing serve --status shows it)." : `${e.message}.`;
 }
 
-// An error beside data that was had before.
-export function Trouble({ of }: { of: Pick<Live<unknown>, "error" | "at"> }) {
-  if (!of.error) return null;
+// An error beside data that was had before. That the service is away is told once, above the view (away).
+export function Trouble({ of, away = false }: { of: Pick<Live<unknown>, "error" | "at">; away?: boolean }) {
+  if (!of.error || (of.error.status === 0) !== away) return null;
   return (
     <div class="note bad" role="alert">
       <span><b>{why(of.error)}</b>{of.at ? ` What you see is of ${clock(of.at)}.` : ""} Trying again every 4 s.</span>

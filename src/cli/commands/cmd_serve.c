@@ -26,9 +26,9 @@ static int check_watch(const struct pb_call *call, struct pb_err *err)
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
-    static const char *const letters[][2] = {{"token-file", "-T"}, {"cert", "-c"},     {"key", "-k"},
-                                             {"host", "-n"},       {"open", "-a"},     {"cores", "-C"},
-                                             {"record", "-R"},     {"watchdog", "-W"}, {"retention", "-D"}};
+    static const char *const letters[][2] = {
+        {"token-file", "-T"}, {"cert", "-c"},   {"key", "-k"},      {"host", "-n"},      {"open", "-a"},
+        {"cores", "-C"},      {"record", "-R"}, {"watchdog", "-W"}, {"retention", "-D"}, {"socket", "-S"}};
     const char *words[PB_SERVE_WORDS] = {"probing-serve"};
     size_t n = 1;
 
@@ -69,6 +69,7 @@ static const struct pb_option options[] = {
     {0, "cores", "DIR", "answer for the core files in this folder too"},
     {0, "token-file", "FILE", "64 hexadecimal digits, readable by you alone; else one is made and kept"},
     {0, "host", "NAME", "answer under this name too"},
+    {0, "socket", "PATH", "as root: a unix socket for all users, each served what that user may see"},
     {0, "cert", "FILE", "TLS: the certificate (PEM)"},
     {0, "key", "FILE", "TLS: its key (PEM)"},
     {0, "status", NULL, "where your service is, with its token"},

@@ -4,13 +4,15 @@ import { command, curl, with_args, type ApiError, type Process, type Target, typ
 import { clock, ranges, seconds, some } from "../format";
 import { useKeys } from "../keys";
 import { useLive } from "../live";
-import { moment_sql, range_text, stacks_at, useRecorded, type Recorded } from "../recorded";
-import { href, put, useRoute, type Chosen } from "../route";
+import { moment_sql, stacks_at, useRecorded, type Recorded } from "../recorded";
+import { href, put, range_text, useRanks, useRoute, type Chosen } from "../route";
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
 import { StateTag, state_word, thread_state, wait_words } from "../states";
 import { Strip as Times } from "../strip";
 import { merge, type Node, type Who } from "../tree";
 import { Blank, Command, Foot, Loading, Seg, Switch, Trouble } from "../ui";
+import { Act } from "./record";
+import { Source } from "./source";
 
 function names(who: Who[], threads: boolean): string {
   if (threads && new Set(who.map((w) => w.process.pid)).size === 1) return who.length > 4 ? `${who.length} threads` : who.map((w) => w.thread.name).join(", ");
@@ -38,7 +40,8 @@ function flat(level: Node[], closed: Set<string>, path = ""): Shown[] {
   });
 }
 
-function verdict_of(processes: Process[], root: Node[], who: Who[], threads: boolean): { text: string; odd: boolean } {
+function verdict_of(processes: Process[], root: Node[], who: Who[], all: boolean): { text: string; odd: boolean } {
+  const threads = all && processes.length === 1;
   const said = processes.find((p) => p.verdict);
   if (said) return { text: `${processes.length > 1 ? `${said.label}: ` : ""}${said.verdict}`, odd: true };
   let level = root, parent: Node | undefined;
@@ -78,6 +81,7 @@ function Detail({ shown, total, past }: { shown: Shown; total: number; past: boo
         <p class="mid">{frame ? `${frame.file}:${frame.line ?? "?"}` : node.native?.file ? `${node.native.file}:${node.native.line ?? "?"}` : node.native?.module ?? node.where}</p>
         <p class="dim">{node.who.length} of {total}: {names(node.who, true)}{first.thread.gil ? ", holds the GIL" : ""}</p>
       </div>
+      <Source node={node} pid={first.process.pid} />
       <div class="pane">
         <b>Waits for</b>
         <ul class="chain">
@@ -113,7 +117,7 @@ function Tree({ rows, picked, pick, closed, toggle, total, processes, threads }:
               <span class="at" title={node.frame?.file}>{node.where}</span>
             </div>
             {node.ends.length > 0 && !closed.has(path) && (
-              <div key={`${path}!`} class="ends">{names(node.ends, threads)}: {[...new Set(node.ends.map((w) => `${state_word(thread_state(w.thread), w.thread)}${w.thread.waits_for?.seconds !== undefined ? ` for ${seconds(w.thread.waits_for.seconds)}` : ""}`))].slice(0, 3).join("; ")}</div>
+              <div key={`${path}!`} class="ends">{names(node.ends, threads && processes === 1)}: {[...new Set(node.ends.map((w) => `${state_word(thread_state(w.thread), w.thread)}${w.thread.waits_for?.seconds !== undefined ? ` for ${seconds(w.thread.waits_for.seconds)}` : ""}`))].slice(0, 3).join("; ")}</div>
             )}
           </>
         );
@@ -152,20 +156,32 @@ function Slider({ of, at, dead }: { of: Recorded; at: number; dead: boolean }) {
   );
 }
 
+// Holds the main thread between two bytecodes, and lets it go on.
+function Pause({ pid, label, probed }: { pid: number; label: string; probed: boolean }) {
+  const [said, set] = useState(""), path = `/api/v1/targets/${pid}`, held = said !== "";
+  if (!probed) return null;
+  return (
+    <>
+      {held && <span class="mid">{label} is paused, 10 minutes at most. A prompt in its frame: <code>nc {said.replace(/:(\d+)$/, " $1")}</code></span>}
+      {held ? <Act label="Go on" path={`${path}/continue`} done={() => set("")} failed={() => set("")} /> : <Act label={`Pause ${label}`} plain confirm={`Holds the main thread of ${label} where it is; what waits for it waits too. It goes on by itself after 10 minutes.`} path={`${path}/pause`} done={(answer) => set(answer.trim())} />}
+    </>
+  );
+}
+
 export default function Activity() {
   const about = useTarget(), { args } = useRoute(), [closed, close] = useState<Set<string>>(new Set());
   const chosen = about?.chosen, native = args.get("native") === "1", lines = args.get("by") === "line", single = !!chosen && !chosen.all;
   const threads = (args.get("threads") ?? (single ? "all" : "main")) === "all", idle = args.get("idle") === "1", picked = args.get("frame") ?? "";
   const past = usePast(chosen, about?.target, !!about?.dead);
   const path = chosen && !past.on ? with_args("/api/v1/stacks", { target: chosen.target, all: chosen.all, native }) : null;
-  const stacks = useLive<(Process | Unread)[]>(path, 1000), given = past.on ? past.processes : stacks.data, read = useMemo(() => (given ?? []).filter((p): p is Process => !p.error), [given]), unread = (given ?? []).filter((p): p is Unread => !!p.error);
+  const stacks = useLive<(Process | Unread)[]>(path, 1000), wanted = useRanks(), ranks = args.get("ranks"), given = useMemo(() => (past.on ? past.processes : stacks.data)?.filter((p) => !ranks || wanted(/^rank (\d+)$/.exec(p.label)?.[1])), [past.on, past.processes, stacks.data, ranks]), read = useMemo(() => (given ?? []).filter((p): p is Process => !p.error), [given]), unread = (given ?? []).filter((p): p is Unread => !!p.error);
   const tree = useMemo(() => given && merge(read, { lines, threads, idle }), [given, lines, threads, idle]);
   const rows = tree ? flat(tree.root, closed) : [], at = rows.findIndex((r) => r.path === picked);
   const pick = (p: string) => put({ frame: p }), toggle = (p: string) => close((s) => { const next = new Set(s); if (!next.delete(p)) next.add(p); return next; });
   const move = (n: number) => { const next = rows[Math.max(0, Math.min(rows.length - 1, at + n))]; if (next) pick(next.path); };
   useKeys({ j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1), Enter: () => toggle(picked), ArrowLeft: () => { if (!closed.has(picked)) toggle(picked); }, ArrowRight: () => { if (closed.has(picked)) toggle(picked); }, Escape: () => put({ frame: null }) });
   if (!about || !chosen) return <NeedTarget what="Stacks: what every thread of a process is doing." />;
-  const text = command("-t", chosen.target, chosen.all && "--all", "backtrace", native && "--native"), foot = past.recorded && past.on ? <Foot command={command("-t", past.recorded.of.target, past.recorded.of.all && "--all", "query", moment_sql(past.recorded, past.at))} curl={curl(with_args("/api/v1/query", { ...past.recorded.of }), moment_sql(past.recorded, past.at))} /> : <Foot command={text} curl={curl(path ?? "/api/v1/stacks")} />;
+  const text = command("-t", chosen.target, chosen.all && "--all", "backtrace", native && "--native"), foot = past.recorded && past.on ? <Foot command={command("-t", past.recorded.of.target, past.recorded.of.all && "--all", "query", moment_sql(past.recorded, past.at))} curl={curl(with_args("/api/v1/query", { ...past.recorded.of }), moment_sql(past.recorded, past.at))} /> : <Foot command={text} curl={curl(path ?? "/api/v1/stacks")} sql="SELECT thread, tid, depth, func, file, lineno, is_gil, state FROM python.backtrace ORDER BY tid, depth" />;
   const slider = past.on && past.recorded && <Slider of={past.recorded} at={past.at} dead={about.dead} />;
   if (about.dead && !past.recorded) return past.known ? <><div class="body"><Blank title="It has ended, and its stacks were not recorded."><p>What else it left: <a href={href("sql", { q: "SELECT timestamp, thread, depth, function, file, line, locals FROM python.crash_frames ORDER BY id, thread, depth" })}>the frames that it died in</a>, where catch was on; <a href={href("sql", { q: "SELECT timestamp, thread, depth, function, file, line FROM python.hang_frames ORDER BY id, thread, depth" })}>those of its hangs</a>; <a href={href("memory")}>its memory</a>; <a href={href("training")}>its logs</a>.</p><p>A recording keeps the stacks of the next run, to its last second:</p><Command text={command("-t", "PID", "record", "--background")} /></Blank></div>{foot}</> : <Loading what="Looking for what was recorded of it." />;
   if (past.error) return <>{slider}<div class="body"><NoAnswer error={past.error} title="What was recorded cannot be read." target={chosen.target} /></div>{foot}</>;
@@ -181,13 +197,13 @@ export default function Activity() {
         <Switch on={threads} set={(on) => put({ threads: on ? "all" : "main" })}>All threads</Switch>
         <Switch on={idle} set={(on) => put({ idle: on ? "1" : null })}>Idle threads</Switch>
         <Switch on={native} set={(on) => put({ native: on ? "1" : null, frame: null })}>Native frames</Switch>
-        <span class="gap" /><span class="dim">{some(read.length, "process", "processes")}{unread.length ? ` of ${given!.length}` : ""}, {past.on ? `as recorded at ${clock(past.shown * 1000)}` : `read in ${Math.round(stacks.asked)} ms at ${clock(stacks.at)}`}</span>{!past.on && past.recorded && <button class="ctl" onClick={() => put({ at: past.recorded!.until.toFixed(2), frame: null })}>Go back in time</button>}
+        <span class="gap" />{!past.on && single && read.length === 1 && <Pause pid={read[0].pid} label={read[0].label} probed={about.probed} />}<span class="dim">{some(read.length, "process", "processes")}{unread.length ? ` of ${given!.length}` : ""}, {past.on ? `as recorded at ${clock(past.shown * 1000)}` : `read in ${Math.round(stacks.asked)} ms at ${clock(stacks.at)}`}</span>{!past.on && past.recorded && <button class="ctl" onClick={() => put({ at: past.recorded!.until.toFixed(2), frame: null })}>Go back in time</button>}
       </div>
       <div class={`note ${says.odd ? "odd" : "info"}`}><b>{says.text}</b>{tree.hidden > 0 && <span class="dim">{some(tree.hidden, "thread")} not shown.</span>}</div>
       {unread.length > 0 && <div class="note bad" role="alert"><span><b>{read.length} of {given!.length} processes answered.</b> No answer from {unread.map((u) => `${u.label} (${u.error})`).slice(0, 6).join(", ")}{unread.length > 6 ? ` and ${unread.length - 6} more` : ""}.</span></div>}
       <div class="body split">
         <Tree rows={rows} picked={picked} pick={pick} closed={closed} toggle={toggle} total={tree.who.length} processes={read.length} threads={threads} />
-        <aside>{shown ? <Detail shown={shown} total={tree.who.length} past={past.on} /> : <p class="pane dim">Choose a frame, with the mouse or with j and k: its place, its variables, and what it waits for stand here.{past.on ? "" : <> To stop at it: <code>{command("-t", String(read[0]?.pid ?? "PID"), "pause")}</code></>}</p>}</aside>
+        <aside>{shown ? <Detail shown={shown} total={tree.who.length} past={past.on} /> : <p class="pane dim">Choose a frame, with the mouse or with j and k: its place, its variables, and what it waits for stand here.</p>}</aside>
       </div>
       {foot}
     </>

@@ -97,7 +97,7 @@ export default function Debug() {
             </div>
           )}
       </div>
-      <Foot command={command("-t", one, "break")} curl={curl(`/api/v1/targets/${id}/breakpoints`)} />
+      <Foot command={command("-t", one, "break")} curl={curl(`/api/v1/targets/${id}/breakpoints`)} sql={points.data?.length ? HITS : "SELECT name, rows, comment FROM probing.tables WHERE name = 'python.break_hits'"} />
     </>
   );
 }

@@ -1,15 +1,15 @@
 // Flame: where the time goes, sampled now or from a recording; one, or two against each other. The canvas has only what is in sight; the
 // table beside it has the same figures.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, command, curl, text, with_args, type Target } from "../api";
-import { at_point, diff_folded, draw, parse_folded, ROW, tops, type Flame, type Order } from "../flame";
+import { at_point, diff_folded, draw, hits_of, parse_folded, ROW, share_of, tops, type Flame, type Order } from "../flame";
 import { clock, count, job_name, seconds, some } from "../format";
 import { useKeys } from "../keys";
 import { useLive } from "../live";
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
 import { Legend } from "../plot-parts";
-import { parse_range, profile_sql, range_text, recorded_folded, useRecorded, type Range, type Recorded, type Way } from "../recorded";
-import { href, put, useRoute, type Chosen } from "../route";
+import { profile_sql, recorded_folded, useRecorded, type Recorded, type Way } from "../recorded";
+import { href, parse_range, put, range_text, useRange, useRoute, type Chosen, type Range } from "../route";
 import { colour, paused, repaint, useCell } from "../store";
 import { Strip, Times } from "../strip";
 import { Blank, Command, Foot, Loading, Seg, Switch } from "../ui";
@@ -17,10 +17,13 @@ import { Blank, Command, Foot, Loading, Seg, Switch } from "../ui";
 const TOKENS: Record<string, string> = { all: "--fl-all", wait: "--fl-wait", own0: "--fl-own", own1: "--fl-own-2", lib0: "--fl-lib", lib1: "--fl-lib-2", nat0: "--fl-nat", nat1: "--fl-nat-2", text: "--fl-text", hit: "--fl-hit", more0: "--df-more", more1: "--df-more-2", less0: "--df-less", less1: "--df-less-2", same: "--df-same" };
 const WAYS: Record<Way, string> = { wall: "Wall", cpu: "On CPU", off: "Off CPU", gil: "GIL" };
 const ORDERS: Record<Order, string> = { heavy: "Left heavy", name: "By name" };
+const SHAPES = { icicle: "Icicle", flame: "Flame" };
 const KEEP = 20; // rounds of live sampling that are summed up
 
-function Canvas({ flame, find, root, zoom, picked, pick, told }: { flame: Flame; find: string; root: number; zoom(i: number): void; picked: number; pick(i: number): void; told(share: number): void }) {
-  const box = useRef<HTMLDivElement>(null), canvas = useRef<HTMLCanvasElement>(null), paint = useCell(repaint), [size, set] = useState({ width: 0, height: 0, top: 0 });
+interface CanvasProps { flame: Flame; hits: boolean[] | null; root: number; up: boolean; zoom(i: number): void; picked: number; pick(i: number): void }
+
+function Canvas({ flame, hits, root, up, zoom, picked, pick }: CanvasProps) {
+  const box = useRef<HTMLDivElement>(null), canvas = useRef<HTMLCanvasElement>(null), paint = useCell(repaint), [size, set] = useState({ width: 0, height: 0, top: 0 }), whole = (flame.deepest + 1) * ROW;
   const colours = useMemo(() => Object.fromEntries(Object.entries(TOKENS).map(([k, t]) => [k, colour(t)])), [paint]);
   useEffect(() => {
     const look = () => box.current && set({ width: box.current!.clientWidth, height: box.current!.clientHeight, top: box.current!.scrollTop });
@@ -29,20 +32,31 @@ function Canvas({ flame, find, root, zoom, picked, pick, told }: { flame: Flame;
     look();
     return () => watch.disconnect();
   }, []);
+  // A fire is looked at from its foot.
+  useLayoutEffect(() => { box.current!.scrollTop = up ? whole : 0; }, [up, whole]);
   useEffect(() => {
-    const c = canvas.current!, ratio = devicePixelRatio, x = c.getContext("2d")!;
-    c.width = size.width * ratio;
-    c.height = size.height * ratio;
-    x.scale(ratio, ratio);
-    if (size.width) told(draw(x, flame, size.width, size.height, { colours, root, picked, find, top: size.top }).share);
-  }, [flame, size, colours, root, picked, find]);
-  const hit = (e: MouseEvent) => { const r = canvas.current!.getBoundingClientRect(); return at_point(flame, root, size.width, e.clientX - r.left, e.clientY - r.top + size.top); };
+    const c = canvas.current!, ratio = devicePixelRatio, x = c.getContext("2d")!, w = Math.round(size.width * ratio), h = Math.round(size.height * ratio);
+    if (c.width !== w || c.height !== h) { c.width = w; c.height = h; } // it takes new memory each time
+    x.setTransform(ratio, 0, 0, ratio, 0, 0);
+    if (size.width) draw(x, flame, size.width, size.height, { colours, root, picked, hits, top: size.top, up });
+  }, [flame, size, colours, root, picked, hits, up]);
+  const hit = (e: MouseEvent) => { const r = canvas.current!.getBoundingClientRect(); return at_point(flame, root, size.width, e.clientX - r.left, e.clientY - r.top + size.top, up); };
   return (
-    <div class="stage" ref={box} onScroll={(e) => set((s) => ({ ...s, top: (e.target as HTMLElement).scrollTop }))} style={{ height: `min(${(flame.deepest + 1) * ROW + 2}px, calc(100vh - 250px))` }}>
+    <div class="stage" ref={box} onScroll={(e) => { const { scrollTop } = e.currentTarget; set((s) => ({ ...s, top: scrollTop })); }} style={{ height: `min(${whole + 2}px, calc(100vh - 250px))` }}>
       <canvas ref={canvas} role="img" style={{ height: `${size.height}px` }} aria-label={flame.diff ? "Two flame graphs against each other; the table has their figures" : `Flame graph of ${count(Math.round(flame.total))} samples; the table has its figures`} onMouseMove={(e) => { const i = hit(e); if (i >= 0 && i !== picked) pick(i); }} onClick={(e) => { const i = hit(e); if (i >= 0) zoom(i); }} />
-      <div style={{ height: `${Math.max(0, (flame.deepest + 1) * ROW - size.height)}px` }} />
+      <div style={{ height: `${Math.max(0, whole - size.height)}px` }} />
     </div>
   );
+}
+
+const percent = (v: number) => (100 * v).toFixed(1), signed = (v: number) => `${v > 0 ? "+" : v < 0 ? "−" : ""}${Math.abs(100 * v).toFixed(1)}`;
+
+// The same figures as text. It is made once a graph: a walk through the boxes does not touch it.
+function useTable(f: Flame | undefined) {
+  return useMemo(() => f && (
+    <table><thead><tr><th>Function</th>{f.diff ? <><th class="num">A %</th><th class="num">B %</th><th class="num">Change</th></> : <><th class="num">Self %</th><th class="num">Total %</th></>}</tr></thead><tbody>{tops(f, 60).map((t) => (
+      <tr key={t.name} class="go" onClick={() => put({ find: t.name })}><td class="cut mono" title={t.name}><button class="link" onClick={(e) => { e.currentTarget.blur(); put({ find: t.name }); }}>{t.name}</button></td>{f.diff ? <><td class="num">{percent(t.a)}</td><td class="num">{percent(t.b)}</td><td class={`num ${t.b - t.a > 0.02 ? "warn strong" : "dim"}`}>{signed(t.b - t.a)}</td></> : <><td class="num">{percent(t.self / (f.weight[0] || 1))}</td><td class="num dim">{percent(t.total / (f.weight[0] || 1))}</td></>}</tr>))}</tbody></table>
+  ), [f]);
 }
 
 // One of the two sides: a range of a recording, or what is sampled now.
@@ -71,6 +85,7 @@ function useFlame(a: Side | null, b: Side | null, o: Options, order: Order, live
   useEffect(() => {
     if (!a || (live && still && kept.current.key === key)) return;
     const stop = new AbortController();
+    let later = 0;
     if (kept.current.key !== key) { kept.current = { key, a: [], b: [] }; fresh(); }
     else if (!live) kept.current = { key, a: [], b: [] };
     set((s) => ({ ...s, error: undefined, busy: true }));
@@ -81,8 +96,12 @@ function useFlame(a: Side | null, b: Side | null, o: Options, order: Order, live
       if (!live) fresh();
       set({ flame: show(), busy: false, rounds: k.a.length });
       if (live && !a.range) again((n) => n + 1);
-    }, (error) => { if (!stop.signal.aborted) set({ error, busy: false, rounds: 0 }); });
-    return () => stop.abort();
+    }, (error: ApiError) => {
+      if (stop.signal.aborted) return;
+      set({ error, busy: false, rounds: 0 });
+      if (live || error.status === 0) later = setTimeout(() => again((n) => n + 1), 4000); // the service is away: it comes back
+    });
+    return () => { clearTimeout(later); stop.abort(); };
   }, [key, round, live, still]);
   useEffect(() => { if (kept.current.a.length) { fresh(); set((s) => ({ ...s, flame: show() })); } }, [order]);
   return { state, again: () => again((n) => n + 1) };
@@ -100,7 +119,8 @@ function useSides(chosen: Chosen | undefined, target: Target | undefined, dead: 
   const { args } = useRoute(), targets = useLive<Target[]>("/api/v1/targets?dead=true", 10000), diff = args.get("diff") === "1", other = args.get("with");
   const mine = useRecorded(chosen, target), one = other ? targets.data?.find((t) => t.id === other || String(t.pid) === other) : undefined;
   const its = useRecorded(other ? { target: other, all: false } : undefined, one), from_record = args.get("from") === "record" || dead || args.has("a");
-  const whole = (r: Recorded | null): Range | null => r && { from: r.from, until: r.until }, ra = from_record ? parse_range(args.get("a")) ?? whole(mine.recorded) : null;
+  // Of what is recorded, the time that is chosen in the header.
+  const picked = useRange(), whole = (r: Recorded | null): Range | null => { if (!r) return null; const from = Math.max(r.from, picked.from ?? (picked.last ? r.until - picked.last : r.from)), until = Math.min(r.until, picked.until ?? r.until); return until > from ? { from, until } : { from: r.from, until: r.until }; }, ra = from_record ? parse_range(args.get("a")) ?? whole(mine.recorded) : null;
   const a: Side | null = !chosen || (from_record && !mine.recorded) ? null : { of: chosen, recorded: mine.recorded, range: ra, name: "this" };
   const rb = from_record ? parse_range(args.get("b")) : null, b_recorded = other ? its.recorded : mine.recorded, ended = one?.state === "dead" || one?.state === "archived";
   const b: Side | null = !diff || !chosen ? null : other ? (from_record || ended ? (its.recorded ? { of: { target: other, all: false }, recorded: its.recorded, range: rb ?? whole(its.recorded), name: one ? target_name(one) : other } : null) : { of: { target: other, all: false }, recorded: null, range: null, name: one ? target_name(one) : other }) : rb && b_recorded ? { of: chosen, recorded: b_recorded, range: rb, name: "then" } : null;
@@ -112,14 +132,14 @@ export default function FlameView() {
   const way = (args.get("way") ?? "wall") as Way, order = (args.get("order") ?? "heavy") as Order, find = (args.get("find") ?? "").toLowerCase(), live = args.get("live") === "1";
   const o: Options = { way, secs: args.get("seconds") ?? "3", native: args.get("native") === "1", idle: args.get("idle") === "1" };
   const sides = useSides(chosen, about?.target, !!about?.dead), { a, b, diff, from_record, mine } = sides;
-  const [root, zoom] = useState(0), [picked, pick] = useState(0), [share, told] = useState(0);
+  const [root, zoom] = useState(0), [picked, pick] = useState(0), up = args.get("shape") === "flame";
   const { state, again } = useFlame(a, b, o, order, live && !from_record, () => { zoom(0); pick(0); });
-  const f = state.flame && !!state.flame.diff === !!b ? state.flame : undefined, list = useMemo(() => f && tops(f), [f]);
+  const f = state.flame && !!state.flame.diff === !!b ? state.flame : undefined, hits = useMemo(() => (f ? hits_of(f, find) : null), [f, find]), share = useMemo(() => (f ? share_of(f, root, hits) : 0), [f, root, hits]), table = useTable(f);
   const step = (to: (i: number) => number) => { if (f) { const i = to(picked); if (i >= 0 && i < f.n) pick(i); } };
   const set_range = (r: Range) => put({ [diff && sets === "b" ? "b" : "a"]: range_text(r), from: "record" });
   useKeys({
     r: again, x: () => put({ diff: diff ? null : "1" }), Escape: () => { if (find) put({ find: null }); else if (f && root) zoom(Math.max(0, f.parent[root])); }, Enter: () => zoom(picked),
-    ArrowDown: () => step((i) => (f!.end[i] > i + 1 ? i + 1 : i)), ArrowUp: () => step((i) => f!.parent[i]),
+    [up ? "ArrowUp" : "ArrowDown"]: () => step((i) => (f!.end[i] > i + 1 ? i + 1 : i)), [up ? "ArrowDown" : "ArrowUp"]: () => step((i) => f!.parent[i]),
     ArrowRight: () => step((i) => (f!.end[i] < f!.n && f!.parent[f!.end[i]] === f!.parent[i] ? f!.end[i] : i)),
     ArrowLeft: () => step((i) => { let before = i; for (let j = f!.parent[i] + 1; j < i; j = f!.end[j]) before = j; return before; }),
   });
@@ -127,8 +147,8 @@ export default function FlameView() {
   const live_command = command("-t", chosen.target, chosen.all && "--all", "flamegraph", "--duration", `${o.secs}s`, o.native && "--native", (o.idle || way === "off") && "--idle", way === "cpu" && "--cpu", way === "gil" && "--gil", "-o", "flame.svg");
   const sql = a?.recorded && a.range ? profile_sql(a.recorded, a.range, way) : null;
   const foot = sql ? <Foot command={command("flamegraph", "--from", String(a!.recorded!.pid ?? chosen.target), "--since", clock(a!.range!.from * 1000), "--until", clock(a!.range!.until * 1000 + 999), "-o", "flame.svg")} curl={curl(with_args("/api/v1/query", { ...a!.recorded!.of }), sql)} />
-    : <Foot command={live_command} curl={`${curl(live_path(chosen, o).replace("format=folded", "format=svg"))} -o flame.svg`} />;
-  const whole = f?.weight[0] || 1, name = f && f.n > picked ? f.names[f.name[picked]] : "", percent = (v: number) => (100 * v).toFixed(1), signed = (v: number) => `${v > 0 ? "+" : v < 0 ? "−" : ""}${Math.abs(100 * v).toFixed(1)}`;
+    : <Foot command={live_command} curl={`${curl(live_path(chosen, o).replace("format=folded", "format=svg"))} -o flame.svg`} sql="SELECT thread, depth, func, file, lineno, state FROM python.backtrace ORDER BY tid, depth" />;
+  const whole = f?.weight[0] || 1, name = f && f.n > picked ? f.names[f.name[picked]] : "";
   const record = command("-t", chosen.target, chosen.all && "--all", "record", "--background"), chosen_pid = chosen.all ? "" : /^\d+/.exec(chosen.target)?.[0];
   return (
     <>
@@ -136,6 +156,7 @@ export default function FlameView() {
         {!about.dead && <Seg value={from_record ? "record" : "now"} of={{ now: "Sample now", record: "Recorded" }} on={(v) => put(v === "now" ? { from: null, a: null, b: null } : { from: "record" })} label="Of when" />}
         <Seg value={way} of={WAYS} on={(v) => put({ way: v === "wall" ? null : v })} label="What counts" />
         <Seg value={order} of={ORDERS} on={(v) => put({ order: v === "heavy" ? null : v })} label="Order of the boxes" />
+        <Seg value={up ? "flame" : "icicle"} of={SHAPES} on={(v) => put({ shape: v === "flame" ? v : null })} label="Grows" />
         {!from_record && <select class="ctl" aria-label="How long" value={o.secs} onChange={(e) => put({ seconds: e.currentTarget.value })}>{["1", "3", "10", "30", "60"].map((s) => <option key={s} value={s}>{s} s</option>)}</select>}
         {!from_record && <Switch on={o.native} set={(on) => put({ native: on ? "1" : null })}>Native frames</Switch>}
         <Switch on={o.idle} set={(on) => put({ idle: on ? "1" : null })}>Idle threads</Switch>
@@ -171,11 +192,10 @@ export default function FlameView() {
           </div>
           <div class="body split">
             <div>
-              <Canvas flame={f} find={find} root={root} zoom={zoom} picked={picked} pick={pick} told={told} />
+              <Canvas flame={f} hits={hits} root={root} up={up} zoom={zoom} picked={picked} pick={pick} />
               <div class="pane" role="status"><b class="mono wrap">{name}</b> <span class="mid">{f.diff ? `A ${percent(f.diff.a[picked])}%, B ${percent(f.diff.b[picked])}%, ${signed(f.diff.b[picked] - f.diff.a[picked])} points` : `${percent(f.weight[picked] / whole)}% total, ${percent(f.self[picked] / whole)}% self, ${some(Math.round(f.weight[picked]), "sample")}`}</span> <span class="dim opt">Enter zooms, Esc goes back, arrows walk</span></div>
             </div>
-            <aside><table><thead><tr><th>Function</th>{f.diff ? <><th class="num">A %</th><th class="num">B %</th><th class="num">Change</th></> : <><th class="num">Self %</th><th class="num">Total %</th></>}</tr></thead><tbody>{list!.slice(0, 60).map((t) => (
-              <tr key={t.name} class="go" onClick={() => put({ find: t.name })}><td class="cut mono" title={t.name}><button class="link" onClick={(e) => { e.currentTarget.blur(); put({ find: t.name }); }}>{t.name}</button></td>{f.diff ? <><td class="num">{percent(t.a)}</td><td class="num">{percent(t.b)}</td><td class={`num ${t.b - t.a > 0.02 ? "warn strong" : "dim"}`}>{signed(t.b - t.a)}</td></> : <><td class="num">{percent(t.self / whole)}</td><td class="num dim">{percent(t.total / whole)}</td></>}</tr>))}</tbody></table></aside>
+            <aside>{table}</aside>
           </div>
         </>
       )}

@@ -5,7 +5,7 @@ import { bytes, count, some } from "../format";
 import { Grid, type Table } from "../grid";
 import { useLive } from "../live";
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
-import { go, href, put, useRoute, type Chosen } from "../route";
+import { go, href, put, useRanks, useRoute, type Chosen } from "../route";
 import { main_thread } from "../states";
 import { Blank, Command, Foot, Loading, Seg, Trouble, why } from "../ui";
 import { NoRows, useReadOnly } from "./record";
@@ -143,7 +143,7 @@ function OverRanks({ chosen, target }: { chosen: Chosen; target: Target | undefi
   const stacks = useLive<(Process | Unread)[]>(with_args("/api/v1/stacks", { ...of, locals: true }), 2000);
   useEffect(() => type(name), [name]);
   const known = [...new Set((stacks.data ?? []).flatMap((p) => (p.threads ? main_thread(p)?.frames : [])?.filter((f) => f.own).flatMap((f) => Object.keys(f.locals ?? {})) ?? []))].sort();
-  const rows = name ? (stacks.data ?? []).map((p) => held_by(p, name)) : [], tally = new Map<string | null, number>();
+  const wanted = useRanks(), rows = name ? (stacks.data ?? []).filter((p) => !args.get("ranks") || wanted(/^rank (\d+)$/.exec(p.label)?.[1])).map((p) => held_by(p, name)) : [], tally = new Map<string | null, number>();
   const numbers = useNumbers(rows, name), value = (r: Held) => numbers.read?.get(r.pid) ?? plain(r.value);
   for (const r of rows) if (!r.error) tally.set(value(r), (tally.get(value(r)) ?? 0) + 1);
   const [usual] = [...tally].sort((a, b) => b[1] - a[1])[0] ?? [null], all_differ = tally.size === rows.length && rows.length > 2, differs = (r: Held) => !r.error && !all_differ && value(r) !== usual, odd = rows.filter(differs);
@@ -167,6 +167,7 @@ function OverRanks({ chosen, target }: { chosen: Chosen; target: Target | undefi
   );
 }
 
+const FRAMES = "SELECT thread, tid, depth, func, file, lineno, locals FROM python.backtrace ORDER BY tid, depth";
 const MODULES = "SELECT name, class, parameters, total_parameters, trainable, bytes, device, dtype, training, hooks FROM python.modules ORDER BY total_parameters DESC LIMIT 5000";
 const TENSORS = "SELECT name, class, shape, dtype, device, bytes, requires_grad, is_view FROM python.tensors ORDER BY bytes DESC LIMIT 5000";
 
@@ -189,10 +190,10 @@ export default function Inspect() {
   if (!about || !chosen) return <NeedTarget what="Inspect: objects, variables, modules and tensors of a process." />;
   const one = chosen.all ? null : chosen.target, id = encodeURIComponent(chosen.target), probed = about.probed, x = args.get("x") ?? "loss@train";
   const sql = tab === "modules" ? MODULES : TENSORS, of = chosen.all || !about.target ? chosen.target : about.target.command;
-  const foot = tab === "object" ? <Foot command={command("-t", chosen.target, "inspect", x)} curl={curl(`/api/v1/targets/${id}/inspect`, x)} />
-    : tab === "frame" ? <Foot command={command("-t", chosen.target, "backtrace", "--locals")} curl={curl(`/api/v1/targets/${id}/stacks?locals=true`)} />
-    : tab === "ranks" ? <Foot command={command("-t", of, "--all", "backtrace", "--locals")} curl={curl(with_args("/api/v1/stacks", { target: of, all: true, locals: true }))} />
-    : <Foot command={command("-t", chosen.target, "query", sql)} curl={curl(with_args("/api/v1/query", { target: chosen.target }), sql)} />;
+  const foot = tab === "object" ? <Foot command={command("-t", chosen.target, "inspect", x)} curl={curl(`/api/v1/targets/${id}/inspect`, x)} sql={FRAMES} />
+    : tab === "frame" ? <Foot command={command("-t", chosen.target, "backtrace", "--locals")} curl={curl(`/api/v1/targets/${id}/stacks?locals=true`)} sql={FRAMES} />
+    : tab === "ranks" ? <Foot command={command("-t", of, "--all", "backtrace", "--locals")} curl={curl(with_args("/api/v1/stacks", { target: of, all: true, locals: true }))} sql={FRAMES} />
+    : <Foot command={command("-t", chosen.target, "query", sql)} curl={curl(with_args("/api/v1/query", { target: chosen.target }), sql)} sql={sql} />;
   return (
     <>
       <div class="body">

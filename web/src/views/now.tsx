@@ -1,15 +1,19 @@
 // Now: a line a process. Those that differ from the rest of their job come first.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { command, curl, type NowRow, type Target } from "../api";
+import { command, curl, with_args, type NowRow, type Row, type Target } from "../api";
 import { bytes, clock, count, job_name, ranges, seconds, short_file, some } from "../format";
 import { useKeys } from "../keys";
 import { useLive } from "../live";
-import { go, href, put, useChosen, useRoute } from "../route";
+import { go, href, put, useChosen, useRanks, useRoute } from "../route";
 import { Glyph, row_state, StateTag, WORDS, type State } from "../states";
 import { Blank, Command, Foot, Loading, Trouble } from "../ui";
 import { Lanes } from "./lanes";
 
-export interface Line extends NowRow { st: State; word: string; odd: string | null }
+export interface Line extends NowRow { st: State; word: string; odd: string | null; gpu: string | null }
+
+// What a recording has of GPUs (NVML, from outside): the newest of each process, and how busy they are.
+const GPU = `SELECT m.pid, m.bytes, (SELECT round(avg(gpu_util)) FROM gpu_metrics WHERE timestamp > now() - INTERVAL 5 SECONDS) AS busy
+FROM (SELECT pid, arg_max(gpu_bytes, timestamp) AS bytes FROM python.memory WHERE gpu_bytes > 0 AND timestamp > now() - INTERVAL 60 SECONDS GROUP BY pid) m`;
 
 // Within a job of three or more: what fewer than a third of it does is odd. A verdict of the service's, or a stop, always is.
 function mark_odd(lines: Line[]) {
@@ -26,6 +30,9 @@ function mark_odd(lines: Line[]) {
   }
 }
 
+// The same figures as rows: with a process or a job chosen, of those.
+const SQL = "SELECT p.*, b.func, b.file, b.lineno, b.state FROM system.process p LEFT JOIN (SELECT * FROM python.backtrace WHERE depth = 0) b ON b.tid = p.pid";
+
 const name_of = (l: Line) => (l.rank !== null ? `rank ${l.rank}` : `pid ${l.pid}`);
 
 function say(lines: Line[]): { title: string; more: string } {
@@ -41,9 +48,10 @@ function say(lines: Line[]): { title: string; more: string } {
 const one = (l: Line) => ({ target: String(l.pid), all: null });
 
 function Rows({ lines, picked, at, probed }: { lines: Line[]; picked: number; at: number; probed: Set<number> }) {
+  const gpus = lines.some((l) => l.gpu !== null);
   return (
     <table>
-      <thead><tr><th>Process</th><th class="opt">Job</th><th>State</th><th class="num">For</th><th>Innermost own frame</th><th class="num opt">Step</th><th class="num opt">Memory</th></tr></thead>
+      <thead><tr><th>Process</th><th class="opt">Job</th><th>State</th><th class="num">For</th><th>Innermost own frame</th><th class="num opt">Step</th><th class="num opt">Memory</th>{gpus && <th class="num opt"><a href={href("sql", { q: GPU })} title="From a recording; the query behind it">GPU</a></th>}</tr></thead>
       <tbody>
         {lines.map((l, i) => (
           <>
@@ -55,8 +63,9 @@ function Rows({ lines, picked, at, probed }: { lines: Line[]; picked: number; at
               <td class="cut">{l.function ? <span class="mono" title={`${l.file}:${l.line ?? "?"}`}>{l.function} <span class="dim">{short_file(l.file ?? "")}:{l.line ?? "?"}</span></span> : <span class="dim">none</span>}</td>
               <td class="num opt">{count(l.step)}</td>
               <td class="num opt">{bytes((l.memory_mb ?? 0) * 2 ** 20)}</td>
+              {gpus && <td class="num opt">{l.gpu ?? ""}</td>}
             </tr>
-            {l.odd && <tr key={`${l.id}?`} class="odd why"><td /><td colSpan={6}>{l.odd}</td></tr>}
+            {l.odd && <tr key={`${l.id}?`} class="odd why"><td /><td colSpan={gpus ? 7 : 6}>{l.odd}</td></tr>}
           </>
         ))}
       </tbody>
@@ -108,10 +117,11 @@ function useCalm<T extends { id: string }>(lines: T[]): { lines: T[]; on: { onMo
 
 export default function Now() {
   const { args } = useRoute(), chosen = useChosen(), [picked, pick] = useState(-1), search = args.get("find") ?? "", only = args.get("state");
+  const wanted = useRanks(), gpus = useLive<Row[]>(with_args("/api/v1/query", { target: chosen?.target, all: true }), 30000, GPU), gpu_of = (pid: number) => { const r = gpus.data?.find((g) => Number(g.pid) === pid); return r ? `${bytes(Number(r.bytes))}${r.busy === null ? "" : `, ${String(r.busy)}%`}` : null; };
   const now = useLive<NowRow[]>("/api/v1/now", 1000), targets = useLive<Target[]>("/api/v1/targets", 2000);
   const probed = new Set(targets.data?.filter((t) => t.state === "probed").map((t) => t.pid));
-  const all: Line[] = (now.data ?? []).filter((r) => !chosen || String(r.pid) === chosen.target || r.id === chosen.target || (chosen.all && r.command.includes(chosen.target)))
-    .map((r) => { const { state, word } = row_state(r.state, r.verdict); return { ...r, st: state, word, odd: null }; });
+  const all: Line[] = (now.data ?? []).filter((r) => !chosen || String(r.pid) === chosen.target || r.id === chosen.target || (chosen.all && r.command.includes(chosen.target))).filter((r) => !args.get("ranks") || wanted(r.rank))
+    .map((r) => { const { state, word } = row_state(r.state, r.verdict); return { ...r, st: state, word, odd: null, gpu: gpu_of(r.pid) }; });
   mark_odd(all);
   let lines = all.filter((l) => (!only || l.st === only) && fits(l, search.toLowerCase().split(/\s+/).filter(Boolean)));
   lines.sort((a, b) => Number(!!b.odd) - Number(!!a.odd) || Number(a.rank ?? 1e9) - Number(b.rank ?? 1e9) || b.pid - a.pid);
@@ -164,7 +174,7 @@ export default function Now() {
           </>
         )}
       </div>
-      <Foot command={chosen ? command("-t", chosen.target, chosen.all && "--all", "now") : command("now")} curl={curl("/api/v1/now")} />
+      <Foot command={chosen ? command("-t", chosen.target, chosen.all && "--all", "now") : command("now")} curl={curl("/api/v1/now")} sql={SQL} />
     </>
   );
 }

@@ -1,6 +1,6 @@
 // Prompt: Python code run in the process, and what it prints.
 import { useRef, useState } from "preact/hooks";
-import { ask, command, curl, type ApiError } from "../api";
+import { command, curl, text, type ApiError } from "../api";
 import { NeedTarget, useTarget } from "../pick";
 import { Blank, Command, Foot, why } from "../ui";
 import { useReadOnly } from "./record";
@@ -19,7 +19,7 @@ export default function Prompt() {
     type("");
     at.current = -1;
     wait(true);
-    try { entry.out = await (await ask(path, { body: code })).text(); } catch (e) { entry.error = why(e as ApiError); }
+    try { entry.out = await text(path, { body: code }); } catch (e) { entry.error = why(e as ApiError); }
     wait(false);
     set((e) => [...e]);
   };
@@ -36,7 +36,7 @@ export default function Prompt() {
           </>
         )}
       </div>
-      <Foot command={command("-t", one, "eval", code || entries.at(-1)?.code || "print(1)")} curl={curl(path, code || entries.at(-1)?.code || "print(1)")} />
+      <Foot command={command("-t", one, "eval", code || entries.at(-1)?.code || "print(1)")} curl={curl(path, code || entries.at(-1)?.code || "print(1)")} sql="SELECT * FROM probing.audit ORDER BY timestamp DESC LIMIT 100" />
     </>
   );
 }

@@ -29,7 +29,7 @@ export default function Runs() {
         <div class="sec"><h2>Ended</h2><span class="say">{ended.length}</span></div>
         {ended.length ? table(ended) : <Blank title="No run that has ended is kept."><p>A process leaves its tables when it is probed. From its first line on:</p><Command text="PROBING=1 python train.py" /></Blank>}
       </div>
-      <Foot command={command("list", "--dead")} curl={curl("/api/v1/targets?dead=true")} />
+      <Foot command={command("list", "--dead")} curl={curl("/api/v1/targets?dead=true")} sql="SELECT * FROM probing.sources" />
     </>
   );
 }

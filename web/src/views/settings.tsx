@@ -40,7 +40,7 @@ export default function Settings() {
           </>
         )}
       </div>
-      <Foot command={command("-t", one, "config")} curl={curl(`/api/v1/targets/${id}/settings`)} />
+      <Foot command={command("-t", one, "config")} curl={curl(`/api/v1/targets/${id}/settings`)} sql="SELECT * FROM probing.config" />
     </>
   );
 }

@@ -1,12 +1,12 @@
 // SQL: everything that is known of processes as tables; a query is a link.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, ask, command, curl, with_args, type Row } from "../api";
+import { ApiError, ask, command, curl, parse, with_args, type Row } from "../api";
 import { make_editor, type Catalog, type Editor } from "../editor";
 import { count, some } from "../format";
 import { Grid, is_numeric, type Table } from "../grid";
 import { useLive } from "../live";
 import { Plot } from "../plot";
-import { COLOURS } from "../plot-parts";
+import { COLOURS, flame_of } from "../plot-parts";
 import { put, useChosen, useRoute } from "../route";
 import { copy, Copy, Foot, Loading, Seg } from "../ui";
 
@@ -22,7 +22,7 @@ async function run(path: string, sql: string, signal: AbortSignal, show: (r: Res
   const tell = (more: Partial<Result>) => { Object.assign(result, more, { ms: performance.now() - began }); show({ ...result, table: { ...table } }); };
   const take = (line: string) => {
     if (!line) return;
-    const row = JSON.parse(line) as Row;
+    const row = parse<Row>(line);
     if (!table.columns.length) table.columns = Object.keys(row);
     table.rows.push(Object.values(row));
   };
@@ -84,6 +84,7 @@ function Side({ known, insert }: { known: Known; insert(text: string): void }) {
 }
 
 function Chart({ table }: { table: Table }) {
+  const chosen = useChosen();
   const numeric = table.columns.map((_, i) => i).filter((i) => is_numeric(table, i)), [y, set] = useState<number | null>(null);
   const times = table.columns.findIndex((_, i) => typeof table.rows[0]?.[i] === "string" && /^\d{4}-\d\d-\d\d[ T]\d\d:/.test(String(table.rows[0][i])));
   const label = table.columns.findIndex((_, i) => i !== times && !numeric.includes(i)), of = y !== null && numeric.includes(y) ? y : numeric.find((i) => i !== 0) ?? numeric[0];
@@ -101,7 +102,7 @@ function Chart({ table }: { table: Table }) {
   return (
     <div>
       <div class="sec"><select class="ctl" aria-label="Column" value={of} onChange={(e) => set(Number(e.currentTarget.value))}>{numeric.map((i) => <option key={i} value={i}>{table.columns[i]}</option>)}</select><span class="say">{times >= 0 ? `over ${table.columns[times]}, UTC as recorded` : label >= 0 ? "in the order of the rows" : ""}</span></div>
-      <Plot x={data.x} series={[{ name: table.columns[of], token: COLOURS[0], values: data.y }]} height={280} time={times >= 0} bars={times < 0 && data.x.length <= 200} label={table.columns[of]} />
+      <Plot x={data.x} series={[{ name: table.columns[of], token: COLOURS[0], values: data.y }]} height={280} time={times >= 0} bars={times < 0 && data.x.length <= 200} label={table.columns[of]} range={times >= 0 && chosen ? flame_of : undefined} />
     </div>
   );
 }
@@ -112,7 +113,7 @@ function past(): string[] {
 
 export default function Sql() {
   const { args } = useRoute(), chosen = useChosen(), host = useRef<HTMLDivElement>(null), editor = useRef<Editor | undefined>(undefined), stop = useRef<AbortController | undefined>(undefined);
-  const [result, show] = useState<Result>(), [how, view] = useState<"table" | "chart" | "both">("table"), known = useCatalog(chosen?.target ?? null, chosen?.all ?? false);
+  const [result, show] = useState<Result>(), how = (args.get("as") ?? "table") as "table" | "chart" | "both", view = (v: string) => put({ as: v === "table" ? null : v }), known = useCatalog(chosen?.target ?? null, chosen?.all ?? false);
   const path = with_args("/api/v1/query", { target: chosen?.target, all: chosen?.all, timeout: 60 }), sql = args.get("q") ?? FIRST;
   const go = useRef(() => {});
   go.current = () => {

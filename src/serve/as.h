@@ -1,0 +1,36 @@
+/* as: whose rights a command has.
+ *
+ * A service of root's answers other users too, at a unix socket, where the kernel says who asks. What they
+ * ask for runs with their rights and with nothing of root's environment, so that the kernel and not this
+ * program decides what each of them may see. Looking up a user may wait for a directory service:
+ * `probing-serve --as` does that, in the child, and then becomes the command. */
+#pragma once
+
+#include <sys/types.h>
+
+/* Another user; uid 0: none, the service's own. */
+struct pb_as {
+    uid_t uid;
+    gid_t gid;
+};
+
+enum { PB_AS_WORDS = 48 };
+
+/* The words of a command line of another user, apart from the command. */
+struct pb_as_text {
+    char uid[16], gid[16];
+};
+
+/* The command line that runs argv as that user: argv itself for the service's own, else words, which is
+ * filled. Its texts live as long as argv and text. */
+char *const *pb_as_command(const struct pb_as *as, char *const *argv, char *words[PB_AS_WORDS],
+                           struct pb_as_text *text);
+
+/* `probing-serve --as UID GID COMMAND ...`: becomes the command; the exit status where it cannot. */
+int pb_as_become(int argc, char **argv);
+
+/* Gives a folder or file of the service's to that user. */
+int pb_as_give(const struct pb_as *as, int folder, const char *name);
+/* Opens a file that a command has written. A folder of another user may have anything in it by then: only a
+ * file of that user's is opened, and nothing that would have the service wait. */
+int pb_as_open(const struct pb_as *as, int folder, const char *name);

