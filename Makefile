@@ -20,7 +20,7 @@ check: ## while you change code: unit tests and the quick ones of the rest, in u
 	@scripts/setup.sh test
 	@build/venv/bin/python scripts/test.py quick
 
-soak: ## the long form of the tests: more injections, more kills, minutes of fuzzing, Spark
+soak: ## the long form of the tests: more injections, more kills, minutes of fuzzing, Spark, Ray
 	@scripts/setup.sh test
 	@scripts/setup.sh soak
 	@PROBING_SOAK=1 build/venv/bin/python scripts/test.py

@@ -173,18 +173,26 @@ install_wanted_packages() {
     echo "$wanted" >$asked
 }
 
-# SLURM and sshd for tests of clusters (tests/integration/slurm_nodes.sh), with what they need that is not here: unpacked by a
+# SLURM, sshd and Open MPI for tests of clusters (tests/integration/slurm_nodes.sh), with what they need that is not here: unpacked by a
 # test, never installed. Where there are no such packages those tests skip.
 fetch_cluster() {
-    [ ! -e build/cluster/asked ] && command -v apt-get >/dev/null 2>&1 || return 0
-    mkdir -p build/cluster
-    say "fetching SLURM and sshd for tests of clusters"
-    if ! (cd build/cluster && apt-get download -q $(apt-get install --simulate --no-install-recommends slurmctld slurmd \
-        slurm-client munge openssh-server openssh-client 2>/dev/null | sed -n 's/^Inst \([^ ]*\) .*/\1/p')); then
-        say "going on without SLURM: tests of clusters skip"
-        rm -f build/cluster/*.deb
+    fetch_packages build/cluster "SLURM and sshd" slurmctld slurmd slurm-client munge openssh-server openssh-client
+    fetch_packages build/mpi "Open MPI" openmpi-bin
+}
+
+# fetch_packages FOLDER WHAT PACKAGE...: with what they need that is not installed here.
+fetch_packages() {
+    folder=$1 what=$2
+    shift 2
+    [ ! -e $folder/asked ] && command -v apt-get >/dev/null 2>&1 || return 0
+    mkdir -p $folder
+    say "fetching $what for tests of clusters"
+    if ! (cd $folder && apt-get download -q $(apt-get install --simulate --no-install-recommends "$@" 2>/dev/null |
+        sed -n 's/^Inst \([^ ]*\) .*/\1/p')); then
+        say "going on without $what: tests of clusters skip"
+        rm -f $folder/*.deb
     fi
-    : >build/cluster/asked
+    : >$folder/asked
 }
 
 # One path to zig, independent of Python's version in the folder's name.

@@ -4,10 +4,6 @@ which marks the tests, and by scripts/test.py, which has pytest import these fil
 # Unit tests that are left out: they try for many seconds what goes wrong rarely.
 LONG_UNITS = {"table_clock", "table_interrupt", "table_kill", "table_retire", "table_scribble", "table_step", "table_threads"}
 
-# Unit tests that are left out in an emulated machine (scripts/arm64.sh), where code takes ten to fifty times as long: these step
-# through a program instruction by instruction or kill it some thousand times (two minutes and more), or have a limit of seconds.
-LONG_EMULATED = {"table_interrupt", "table_kill", "table_retire", "table_step", "ask_stackset", "engine_bounds", "engine_load"}
-
 # Integration tests: file, and words of which a test's name has one, "" for all of them.
 INTEGRATION = {
     "test_agent": ["description", "exec_starts", "forked_child", "lost_run_directory", "without_python"],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 MARK = "PROBING_TEST_HOME"  # set once the folders are the tests' own: the home that was the user's
 # Settings of the program itself. What concerns the tests (which program, the long form) stays.
-OURS = {"PROBING_PROGRAM", "PROBING_SOAK", "PROBING_KIT", "PROBING_BUILT", MARK}
+OURS = {"PROBING_PROGRAM", "PROBING_SOAK", "PROBING_KIT", "PROBING_BUILT", "PROBING_SLOW", MARK}
 # Tools that tests run to build or fetch something find their settings and caches in the user's home all the same.
 TOOLS = {
     "GIT_CONFIG_GLOBAL": ".gitconfig", "PIP_CONFIG_FILE": ".config/pip/pip.conf", "PIP_CACHE_DIR": ".cache/pip",
