@@ -80,6 +80,7 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(void *, current_tstate_checked, PyThreadState_Get, (void))                                             \
     X(pb_pyobject *, eval_frame, PyEval_GetFrame, (void))                                                    \
     X(pb_pyobject *, get_attr, PyObject_GetAttrString, (pb_pyobject *, const char *))                        \
+    X(pb_pyobject *, get_attr_object, PyObject_GetAttr, (pb_pyobject *, pb_pyobject *))                      \
     X(pb_pyobject *, get_item, PyObject_GetItem, (pb_pyobject *, pb_pyobject *))                             \
     X(pb_pyobject *, mapping_keys, PyMapping_Keys, (pb_pyobject *))                                          \
     X(long, size_of, PyObject_Size, (pb_pyobject *))                                                         \

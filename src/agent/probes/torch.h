@@ -96,8 +96,7 @@ int pb_torch_names_end(const struct pb_python *py);
 uint32_t pb_torch_name(const struct pb_python *py, pb_pyobject *module, int is_root, uint32_t parent_place);
 /* A name for an object that is not a module (an optimizer, a data loader): its class. */
 uint32_t pb_torch_name_of_class(const struct pb_python *py, pb_pyobject *object);
-/* A name without an object. */
-uint32_t pb_torch_name_of_text(const char *name);
+uint32_t pb_torch_name_of_backward(void);
 /* 0: there is no room. shapes: a text, or 0. */
 uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t parent, int32_t tid,
                         unsigned depth, uint32_t shapes);
@@ -199,6 +198,7 @@ struct pb_torch_memory {
     int64_t host, gpu[4]; /* bytes; -1: not known. gpu as in pb_torch_gpu_memory */
 };
 int pb_torch_memory_wants(int64_t step);
+void pb_torch_memory_ended(void); /* that step */
 /* 0: too many in this step. */
 int pb_torch_memory_read(const struct pb_python *py, struct pb_torch_memory *ret);
 /* Instead of pb_torch_write_call: the end of what began with these values. */
@@ -240,10 +240,21 @@ static inline int pb_torch_cost_due(void)
 }
 void pb_torch_cost_of_call(int64_t ns);
 void pb_torch_cost_of_step(const struct pb_torch_step_row *step);
+/* What is looked at in one step of so many, a power of two: in as many as take no more than OCCASION_SHARE of
+ * the time. Steps of a larger number are among those of a smaller, so that ranks have these in common. */
+struct pb_torch_occasion {
+    uint32_t least, most, first; /* of `every` */
+    uint32_t at;                 /* which of them */
+    uint32_t every;
+    int64_t spent; /* ns in the present step */
+};
+int pb_torch_is_occasion(struct pb_torch_occasion *o, int64_t step);
+void pb_torch_occasion_ended(struct pb_torch_occasion *o);
 /* Whether the budget allows rows of modules in that step. */
 int pb_torch_cost_allows(int64_t step);
 
 /* torch_shape.c: both run torch code, before a call. */
+extern struct pb_torch_occasion pb_torch_shapes_occasion;
 void pb_torch_shapes_begin(const struct pb_python *py);
 size_t pb_torch_shapes(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords, char *ret,
                        size_t size);

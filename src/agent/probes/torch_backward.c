@@ -15,17 +15,14 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#define BACKWARD_EVERY 16 /* at most; a power of two */
-#define BACKWARD_AT    12
-#define NODE_NS        500  /* that observing a node takes, about */
-#define CHEAP          2000 /* the part of a step that it may take */
-#define SPANS          2048
-#define NODES          8192
-#define LOOK_BACK      64 /* nodes that are open at the same time, at most */
-#define LEVELS         64
-#define WORDS_AT       20 /* of torch's object: the range in which the number is searched for */
-#define WORDS          9
-#define LOOKED_AT      64
+#define NODE_NS   500 /* that observing a node takes, about */
+#define SPANS     2048
+#define NODES     8192
+#define LOOK_BACK 64 /* nodes that are open at the same time, at most */
+#define LEVELS    64
+#define WORDS_AT  20 /* of torch's object: the range in which the number is searched for */
+#define WORDS     9
+#define LOOKED_AT 64
 
 /* A call of a module in the forward pass, in the order in which they ended: inner ones come first. */
 static struct span {
@@ -42,7 +39,7 @@ static struct node {
 } nodes[NODES];
 static uint64_t seen_words[LOOKED_AT][WORDS];
 static uint32_t nspans, nnodes, lost_spans;
-static uint32_t every = BACKWARD_EVERY;
+static struct pb_torch_occasion occasion = {.least = 1, .most = 16, .first = 16, .at = 12};
 static uint32_t collecting;  /* marks are recorded */
 static int number_word = -1; /* which of WORDS has the number; -1: not known yet, -2: none */
 static uint64_t observer;
@@ -50,10 +47,9 @@ static uint64_t (*peek_number)(void);
 
 int pb_torch_backward_wants(int64_t step)
 {
-    if (step == 0)
-        every = BACKWARD_EVERY;
-    /* The steps of a larger number are among those of a smaller: ranks that differ have these in common. */
-    return peek_number && number_word != -2 && step % every == BACKWARD_AT % every;
+    int is = pb_torch_is_occasion(&occasion, step);
+
+    return is && peek_number && number_word != -2;
 }
 
 uint64_t pb_torch_backward_number(void)
@@ -211,16 +207,6 @@ static void write_spans(void)
     }
 }
 
-/* Hooks on parameters would mark every step for less, but take the GIL in autograd's threads. */
-static void choose_steps(uint32_t n)
-{
-    int64_t cost = (int64_t)n * NODE_NS, usual = pb_torch.usual;
-
-    every = BACKWARD_EVERY;
-    while (every > 1 && cost * CHEAP < usual * (every / 2))
-        every /= 2;
-}
-
 void pb_torch_backward_end(void)
 {
     uint32_t n = __atomic_load_n(&nnodes, __ATOMIC_ACQUIRE);
@@ -228,7 +214,9 @@ void pb_torch_backward_end(void)
     if (!__atomic_load_n(&collecting, __ATOMIC_ACQUIRE))
         return;
     pb_torch_backward_cancel();
-    choose_steps(n);
+    /* Hooks on parameters would mark every step for less, but take the GIL in autograd's threads. */
+    occasion.spent = (int64_t)n * NODE_NS;
+    pb_torch_occasion_ended(&occasion);
     n = n < NODES ? n : NODES;
     if (number_word == -1 && n >= 4 && nspans) {
         find_word(n);

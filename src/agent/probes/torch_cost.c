@@ -12,11 +12,12 @@
 
 #include <string.h>
 
-#define RING       64
-#define BARE_EVERY 32
-#define MOST_THIN  1024
-#define JUDGE      16 /* steps between two checks of the budget */
-#define ROW_NS     INT64_C(2000000000)
+#define RING           64
+#define BARE_EVERY     32
+#define MOST_THIN      1024
+#define JUDGE          16 /* steps between two checks of the budget */
+#define ROW_NS         INT64_C(2000000000)
+#define OCCASION_SHARE 2000
 
 struct ring {
     int64_t at[RING];
@@ -66,6 +67,21 @@ int pb_torch_cost_allows(int64_t step)
     if (pb_torch.budget <= 0)
         return 1;
     return step % BARE_EVERY != BARE_EVERY - 1 && step % pb_torch.thin == 0;
+}
+
+int pb_torch_is_occasion(struct pb_torch_occasion *o, int64_t step)
+{
+    if (step == 0 || !o->every)
+        o->every = o->first;
+    o->spent = 0;
+    return step % o->every == o->at % o->every;
+}
+
+void pb_torch_occasion_ended(struct pb_torch_occasion *o)
+{
+    o->every = o->least;
+    while (o->every < o->most && o->spent * OCCASION_SHARE > pb_torch.usual * o->every)
+        o->every *= 2;
 }
 
 enum {

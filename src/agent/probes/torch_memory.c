@@ -1,4 +1,4 @@
-/* torch_memory: memory before and after calls of modules and phases, in one step of 64.
+/* torch_memory: memory before and after calls of modules and phases, in one step of 64 or more.
  *
  * A row of python.torch_trace has no room for it, and reading it takes some microseconds: of the process, a
  * file of the kernel's; of a GPU, the counters of torch's allocator, which wait for nothing. So it is read in
@@ -7,13 +7,12 @@
 #include "agent/files.h"
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
+#include "table/clock.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-#define MEMORY_EVERY 64
-#define MEMORY_AT    20   /* not a step in which anything else is looked at */
-#define MOST_CALLS   1024 /* of such a step */
+#define MOST_CALLS 1024 /* of such a step */
 
 enum {
     MEMORY_TIMESTAMP,
@@ -48,10 +47,17 @@ static const struct pb_column columns[MEMORY_COLUMNS] = {
 static struct pb_known_table known_table;
 static int64_t looked_at; /* the step that was looked at last */
 static unsigned calls;    /* in it */
+/* Not a step in which anything else is looked at. */
+static struct pb_torch_occasion occasion = {.least = 64, .most = 4096, .first = 64, .at = 20};
 
 int pb_torch_memory_wants(int64_t step)
 {
-    return step % MEMORY_EVERY == MEMORY_AT;
+    return pb_torch_is_occasion(&occasion, step);
+}
+
+void pb_torch_memory_ended(void)
+{
+    pb_torch_occasion_ended(&occasion);
 }
 
 int pb_torch_memory_read(const struct pb_python *py, struct pb_torch_memory *ret)
@@ -65,11 +71,13 @@ int pb_torch_memory_read(const struct pb_python *py, struct pb_torch_memory *ret
     if (calls >= MOST_CALLS)
         return 0;
     calls++;
+    int64_t begun = pb_clock_mono();
     *ret = (struct pb_torch_memory){.host = -1, .gpu = {-1, -1, -1, -1}};
     pb_file_read("/proc/self/statm", statm, sizeof(statm));
     if (sscanf(statm, "%ld %ld", &total, &resident) == 2)
         ret->host = (int64_t)resident * sysconf(_SC_PAGESIZE);
     pb_torch_gpu_memory(py, ret->gpu);
+    occasion.spent += pb_clock_mono() - begun;
     return 1;
 }
 

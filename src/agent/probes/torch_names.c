@@ -14,18 +14,21 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define MODULES     (1u << 16)
+#define MODULES     (1u << 15)
+#define SLOTS       (2 * MODULES)
+#define FIRST_SLOTS 1024u
 #define TEXTS       (1u << 15)
 #define PLACES      (1u << 15)
 #define TEXT_BYTES  (4u << 20)
 #define PATH_BYTES  512
 #define MOST_SHAPES 6 /* of a module: if each batch has another shape, they are left out */
 #define MOST_DEEP   40
-#define GONE        ((pb_pyobject *)1) /* an entry of the hash table whose module has ended */
+#define CLASSES     8
+#define GONE        UINT32_MAX /* a slot of the index whose module has ended */
 #define FIELD       '\x1f'
 
 struct known_module {
-    pb_pyobject *module; /* borrowed: used only as an address; NULL: free */
+    pb_pyobject *module; /* borrowed: used only as an address; NULL: free, and `name` is the next free one */
     pb_pyobject *weak;
     uint32_t name;
     uint32_t place;               /* its last place */
@@ -37,8 +40,12 @@ struct text {
     uint32_t at, length, next;
 };
 
+/* Modules lie in the order in which they were named, about that of their calls, and the index is as small as
+ * it can be: between two calls of modules torch fills the caches, and each page of ours that a call touches
+ * costs it more than all of our instructions. */
 struct memory {
-    struct known_module modules[MODULES];
+    struct known_module modules[MODULES]; /* from 1 */
+    uint32_t index[SLOTS];                /* of modules, hashed by their address; 0: free */
     struct text texts[TEXTS];
     struct pb_torch_place places[PLACES];
     uint32_t text_lists[TEXTS], place_lists[PLACES];
@@ -47,7 +54,19 @@ struct memory {
 
 static struct memory *memory;
 static uint32_t nmodules, ntexts, nplaces, nbytes;
+static uint32_t most_modules; /* entries ever used */
+static uint32_t free_module;  /* 0: none below most_modules */
+static uint32_t slots_used;   /* of the index, with those that are gone */
+static uint32_t mask = FIRST_SLOTS - 1;
 static struct known_module *last_module; /* of the last lookup */
+/* Classes of optimizers and data loaders, which are asked for in each step. By the text too: an address may
+ * be that of another class by now. */
+static struct class_known {
+    const pb_pyobject *type;
+    uint32_t name;
+    char told[52];
+} classes[CLASSES];
+static uint32_t backward_name; /* 0: not made yet */
 /* Threads that look up a name by calls of Python, in which another thread may get the GIL: the memory must
  * stay mapped meanwhile. A greenlet that never returns keeps it mapped, which only costs memory. */
 static unsigned naming;
@@ -200,36 +219,43 @@ uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t paren
 
 /* --- modules --------------------------------------------------------------------------------------- */
 
-/* Its entry, or with `add` a free one. NULL: not found, or all are taken. */
-static struct known_module *find_module(const pb_pyobject *module, int add)
+/* The slot that names it, or the free one that ends its chain. */
+static uint32_t *find_slot(const pb_pyobject *module)
 {
-    uint32_t at = (uint32_t)(mix(0, (uintptr_t)module) % MODULES);
-    struct known_module *free = NULL;
+    uint32_t at = (uint32_t)mix(0, (uintptr_t)module) & mask;
 
-    for (uint32_t i = 0; i < MODULES; i++, at = (at + 1) % MODULES) {
-        struct known_module *m = &memory->modules[at];
-        if (m->module == module)
-            return m;
-        if (m->module == GONE && !free)
-            free = m;
-        if (!m->module) {
-            free = free ? free : m;
-            break;
-        }
+    for (;; at = (at + 1) & mask) {
+        uint32_t *slot = &memory->index[at];
+        if (!*slot || (*slot != GONE && memory->modules[*slot].module == module))
+            return slot;
     }
-    return add && nmodules < MODULES / 2 ? free : NULL;
 }
 
-/* Frees an entry. If others may follow it in their chain it is marked instead; marks are freed with the last
- * entry of their chain. */
+/* NULL: it is not known. */
+static inline struct known_module *find_module(const pb_pyobject *module)
+{
+    uint32_t found = *find_slot(module);
+
+    return found ? &memory->modules[found] : NULL;
+}
+
+/* At most half of the index is in use, so that chains are short and always end. */
+static void make_index(uint32_t slots)
+{
+    mask = slots - 1;
+    slots_used = nmodules;
+    memset(memory->index, 0, slots * sizeof(memory->index[0]));
+    for (uint32_t i = 1; i <= most_modules; i++)
+        if (memory->modules[i].module)
+            *find_slot(memory->modules[i].module) = i;
+}
+
 static void forget_module(uint32_t at)
 {
-    memory->modules[at] = (struct known_module){.module = GONE};
+    *find_slot(memory->modules[at].module) = GONE;
+    memory->modules[at] = (struct known_module){.name = free_module};
+    free_module = at;
     nmodules--;
-    if (memory->modules[(at + 1) % MODULES].module)
-        return;
-    for (; memory->modules[at].module == GONE; at = (at + MODULES - 1) % MODULES)
-        memory->modules[at].module = NULL;
 }
 
 /* The callback of a weak reference; self is the number of the entry, as an int. */
@@ -238,7 +264,7 @@ static pb_pyobject *module_ended(pb_pyobject *self, pb_pyobject *weak)
     const struct pb_python *py = pb_python_here();
     unsigned long at = (unsigned long)py->int_as(self);
 
-    if (memory && at < MODULES && memory->modules[at].weak == weak) {
+    if (memory && at && at < MODULES && memory->modules[at].weak == weak) {
         forget_module((uint32_t)at);
         last_module = NULL;
         py->decref(weak);
@@ -249,28 +275,54 @@ static pb_pyobject *module_ended(pb_pyobject *self, pb_pyobject *weak)
 
 static struct pb_py_method ended_method = {"ended", (pb_py_function)module_ended, PB_METH_O, NULL};
 
+/* A free entry; NULL: all are taken. */
+static struct known_module *take_module(void)
+{
+    uint32_t at = free_module ? free_module : most_modules + 1;
+
+    if (at >= MODULES)
+        return NULL;
+    if (slots_used >= (mask + 1) / 2)
+        make_index(nmodules >= (mask + 1) / 4 && mask + 1 < SLOTS ? 2 * (mask + 1) : mask + 1);
+    if (free_module)
+        free_module = memory->modules[at].name;
+    else
+        most_modules = at;
+    return &memory->modules[at];
+}
+
+static void give_back(struct known_module *m)
+{
+    *m = (struct known_module){.name = free_module};
+    free_module = (uint32_t)(m - memory->modules);
+}
+
 static struct known_module *add_module(const struct pb_python *py, pb_pyobject *module)
 {
-    struct known_module *m = find_module(module, 1);
+    struct known_module *m = take_module();
     if (!m)
         return NULL;
-    pb_pyobject *number = py->int_signed((long)(m - memory->modules));
+    uint32_t at = (uint32_t)(m - memory->modules);
+    pb_pyobject *number = py->int_signed((long)at);
     pb_pyobject *callback = number ? py->cfunction(&ended_method, number, NULL) : NULL;
     pb_pyobject *weak = callback ? py->weakref_new(module, callback) : NULL;
     if (callback)
         py->decref(callback);
     if (number)
         py->decref(number);
-    /* Making them may have collected garbage, and modules with it: check that the entry is still the right
-     * one. */
-    if (!weak || find_module(module, 1) != m) {
+    /* Making them may have collected garbage, or let another thread add it. */
+    uint32_t *slot = find_slot(module);
+    if (!weak || *slot) {
         py->err_clear();
         if (weak)
             py->decref(weak);
-        return NULL;
+        give_back(m);
+        return weak && *slot ? &memory->modules[*slot] : NULL;
     }
     *m = (struct known_module){.module = module, .weak = weak};
+    *slot = at;
     nmodules++;
+    slots_used++;
     return m;
 }
 
@@ -314,7 +366,7 @@ static void walk(const struct pb_python *py, pb_pyobject *module, char *path, co
         snprintf(path + length, PATH_BYTES - length, "%s%s", length ? "." : "", name);
         for (char *c = path + length; *c; c++)
             *c = (unsigned char)*c < 0x20 ? '?' : *c;
-        struct known_module *m = find_module(child, 0);
+        struct known_module *m = find_module(child);
         uint32_t given = make_name(py, child, path, model);
         m = m ? m : add_module(py, child);
         if (m && given) {
@@ -337,14 +389,14 @@ static struct known_module *name_tree(const struct pb_python *py, pb_pyobject *r
     char path[PATH_BYTES] = "", model[128];
 
     class_name(py, root, model, sizeof(model));
-    struct known_module *m = find_module(root, 0);
+    struct known_module *m = find_module(root);
     m = m ? m : add_module(py, root);
     if (!m)
         return NULL;
     m->name = make_name(py, root, "", model);
     m->walked = 1;
     walk(py, root, path, model, 0);
-    return find_module(root, 0);
+    return find_module(root);
 }
 
 /* A module that is in no model by `_modules`: if another module called it, it is named after that. */
@@ -364,12 +416,12 @@ static struct known_module *name_stranger(const struct pb_python *py, pb_pyobjec
         m->name = make_name(py, module, path, model);
     if (m)
         walk(py, module, path, model, 1);
-    return find_module(module, 0);
+    return find_module(module);
 }
 
 uint32_t pb_torch_name(const struct pb_python *py, pb_pyobject *module, int is_root, uint32_t parent_place)
 {
-    struct known_module *m = find_module(module, 0);
+    struct known_module *m = find_module(module);
 
     if (__builtin_expect(!m || !m->name, 0)) {
         naming++;
@@ -380,20 +432,39 @@ uint32_t pb_torch_name(const struct pb_python *py, pb_pyobject *module, int is_r
     return m ? m->name : 0;
 }
 
+/* The text of tp_name, the first field of a type after its size. */
+static const char *told_name(const pb_pyobject *type, unsigned header)
+{
+    const char *name;
+
+    memcpy(&name, (const char *)type + header + sizeof(long), sizeof(name));
+    return name ? name : "";
+}
+
 uint32_t pb_torch_name_of_class(const struct pb_python *py, pb_pyobject *object)
 {
+    unsigned header = pb_module_header(py);
+    const pb_pyobject *type = pb_type_of(object, header);
+    struct class_known *c = &classes[mix(0, (uintptr_t)type) % CLASSES];
+
+    if (c->name && c->type == type && strcmp(c->told, told_name(type, header)) == 0)
+        return c->name;
     naming++;
     uint32_t name = make_name(py, object, "", "");
     naming--;
+    *c = (struct class_known){.type = type, .name = name};
+    if (snprintf(c->told, sizeof(c->told), "%s", told_name(type, header)) >= (int)sizeof(c->told))
+        c->name = 0; /* not all of it could be compared */
     return name;
 }
 
-uint32_t pb_torch_name_of_text(const char *name)
+uint32_t pb_torch_name_of_backward(void)
 {
-    char text[128];
+    static const char text[] = "backward\x1f" /* FIELD */ "backward\x1f";
 
-    int n = snprintf(text, sizeof(text), "%s%c%s%c", name, FIELD, name, FIELD);
-    return n > 0 && (size_t)n < sizeof(text) ? intern(text, (size_t)n) : 0;
+    if (!backward_name)
+        backward_name = intern(text, sizeof(text) - 1);
+    return backward_name;
 }
 
 int pb_torch_names_begin(const struct pb_python *py)
@@ -412,15 +483,19 @@ int pb_torch_names_begin(const struct pb_python *py)
 int pb_torch_names_end(const struct pb_python *py)
 {
     struct memory *old = memory;
+    uint32_t used = most_modules;
 
     if (naming)
         return -EBUSY;
     memory = NULL;
     last_module = NULL;
     nmodules = ntexts = nplaces = nbytes = 0;
+    most_modules = free_module = slots_used = backward_name = 0;
+    memset(classes, 0, sizeof(classes));
+    mask = FIRST_SLOTS - 1;
     if (!old)
         return 0;
-    for (uint32_t i = 0; i < MODULES; i++)
+    for (uint32_t i = 1; i <= used; i++)
         if (old->modules[i].weak)
             py->decref(old->modules[i].weak);
     munmap(old, sizeof(*old));
@@ -429,7 +504,7 @@ int pb_torch_names_end(const struct pb_python *py)
 
 int pb_torch_name_seen(const pb_pyobject *module, const char **ret)
 {
-    const struct known_module *m = memory ? find_module(module, 0) : NULL;
+    const struct known_module *m = memory ? find_module(module) : NULL;
     int length = 0;
 
     *ret = m && m->name ? name_field(m->name, 0, &length) : "";

@@ -12,7 +12,6 @@
 
 #define ENOUGH_FORWARDS 8 /* outermost calls without backward: it is an inference */
 #define OTHER_STEPS     4 /* steps of other optimizers: the primary one is gone */
-#define SHAPES_EVERY    16
 #define BATCHES_READ    4 /* outermost calls of a step whose arguments are read */
 #define SAME_STEPS      3 /* steps with as many backwards: the next ones are expected to have as many */
 #define MOST_SKIPPED    8 /* in a row: not skipped after all, the program accumulates more by now */
@@ -81,8 +80,8 @@ static void begin_step(int64_t now, int64_t step)
     s.calls = pb_torch.calls;
     pb_torch.step = step;
     pb_torch.modules = (uint32_t)s.now.sampled;
-    pb_torch.shapes = s.now.sampled && step % SHAPES_EVERY == 0;
-    pb_torch.memory = s.now.sampled && pb_torch_memory_wants(step);
+    pb_torch.shapes = pb_torch_is_occasion(&pb_torch_shapes_occasion, step) && s.now.sampled;
+    pb_torch.memory = pb_torch_memory_wants(step) && s.now.sampled;
     pb_torch.gpu = s.now.sampled ? pb_torch_gpu_wants(step) : PB_TORCH_GPU_NOTHING;
     pb_torch.exact = s.now.sampled && s.training && step >= s.alone_from && pb_torch_backward_wants(step);
     if (pb_torch.exact)
@@ -108,6 +107,10 @@ static void end_step(int32_t tid, int64_t now, int skipped)
     s.batches_read = 0;
     if (pb_torch.exact)
         pb_torch_backward_end();
+    if (pb_torch.shapes)
+        pb_torch_occasion_ended(&pb_torch_shapes_occasion);
+    if (pb_torch.memory)
+        pb_torch_memory_ended();
     if (s.begun) {
         s.now.ended = now;
         s.now.skipped = skipped;
@@ -249,8 +252,8 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
         if (s.optimizer_begun)
             s.optimizer_inside += took;
     }
-    write_phase(PB_TORCH_BACKWARD, pb_torch_name_of_text("backward"), has_memory && result ? &memory : NULL,
-                begun, took);
+    write_phase(PB_TORCH_BACKWARD, pb_torch_name_of_backward(), has_memory && result ? &memory : NULL, begun,
+                took);
     return result;
 }
 
