@@ -3,7 +3,8 @@
     build/venv/bin/python bench/torch_cost.py [PART...]     parts: calls transformer sampled resnet ddp off attach memory peers
 
 End to end means one process in which the probe is switched on and off in blocks of steps, off on on off; a pair is two neighbouring blocks. Given are
-the median over PAIRS (100) of the CPU time of a step, its 95% interval (order statistics), and the same for off against off.
+the median over PAIRS (100) of the CPU time of a step, its 95% interval (order statistics), and the same for off against off. These machines change by 10%
+within a second: where it can be, a block is one step and there are STEPS (4000) pairs (Swapped), and what threads of the agent do is told apart.
 """
 import ctypes
 import json
@@ -21,6 +22,7 @@ from torch import nn
 TOP = Path(__file__).resolve().parent.parent
 PROGRAM = TOP / "build/release/bin/probing"
 PAIRS, BLOCK = int(os.environ.get("PAIRS", 100)), int(os.environ.get("BLOCK", 8))
+STEPS = int(os.environ.get("STEPS", 4000))
 SETTLE = 4  # steps after a switch that are not counted
 TP_CALL = 128  # where a type has its tp_call
 sys.path.insert(0, str(TOP / "examples"))
@@ -67,7 +69,64 @@ class Probe:
         wait_for_slot(False)
 
 
+def word(address):
+    return ctypes.c_void_p.from_address(address)
+
+
+def family(kind):
+    return [kind] + [each for below in type.__subclasses__(kind) for each in family(below)]
+
+
+class Swapped:
+    """The probe stays on; what it has put into torch (the slot of modules' classes, the method of backward, hooks of optimizers) is taken out and put
+    back from here, in microseconds: so neighbouring steps can be compared. Marks of autograd that it has asked for in a step stay (1/2000 of a step)."""
+
+    def __init__(self, step, *settings):
+        backward = word(word(id(torch._C._ImperativeEngine.run_backward) + 40).value + 8)  # PyMethodDef.ml_meth
+        bare = backward.value
+        optimizers = sys.modules["torch.optim.optimizer"]
+        self.probe = Probe(*settings)
+        self.probe.on()
+        for _ in range(300):
+            step()
+        self.places = [(word(id(kind) + TP_CALL), slot(), BARE) for kind in dict.fromkeys(family(nn.Module)) if word(id(kind) + TP_CALL).value == slot()]
+        self.places.append((backward, backward.value, bare))
+        self.hooks = [(held, dict(held)) for held in (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)]
+        assert backward.value != bare and all(len(held) == 1 for held, _ in self.hooks), "the probe is not in all its places"
+
+    def switch(self, is_on):
+        for place, ours, bare in self.places:
+            place.value = ours if is_on else bare
+        for held, items in self.hooks:
+            held.clear()
+            if is_on:
+                held.update(items)
+
+    def on(self):
+        self.switch(True)
+
+    def off(self):
+        self.switch(False)
+
+    def is_as_switched(self, is_on):
+        """Once a second the probe looks for new classes, and puts its own back in."""
+        return (slot() != BARE) == is_on
+
+    def end(self):
+        self.on()
+        self.probe.off()
+
+
 class Nothing:
+    def end(self):
+        pass
+
+    def switch(self, is_on):
+        pass
+
+    def is_as_switched(self, is_on):
+        return True
+
     def on(self):
         time.sleep(0.05)
 
@@ -136,10 +195,55 @@ def compare(switch, step, pairs=None, block=None):
     return [interval(each) for each in found], statistics.median(ms)
 
 
+def compare_steps(switch, step):
+    """The same with blocks of one step."""
+    found, ms = [[], []], []
+    for pair in range(STEPS):
+        times, good = {}, True
+        for turn in ((False, True) if pair % 2 == 0 else (True, False)):
+            switch.switch(turn)
+            before = clocks()
+            step()
+            times[turn] = [b - a for a, b in zip(before, clocks())]
+            good = good and switch.is_as_switched(turn)
+        if not good:
+            continue
+        ms.append(times[False][0] / 1e6)
+        for clock in (0, 1):
+            found[clock].append((times[True][clock] / times[False][clock] - 1) * 100)
+    switch.end()
+    return [interval(each) for each in found], statistics.median(ms)
+
+
+def cpu_of_others():
+    """ns of this process's other threads so far."""
+    return sum(int(Path("/proc/self/task", tid, "schedstat").read_text().split()[0]) for tid in os.listdir("/proc/self/task") if int(tid) != os.getpid())
+
+
+def threads_share(step, steps=300, turns=5):
+    """Per cent of a step that threads of the agent take more while the probe is on."""
+    probe, took = Probe("budget=off"), {False: [], True: []}
+    for turn in [False, True] * turns:
+        (probe.on if turn else probe.off)()
+        before, begun = cpu_of_others(), time.process_time_ns()
+        for _ in range(steps):
+            step()
+        others = cpu_of_others() - before
+        took[turn].append(others / (time.process_time_ns() - begun - others) * 100)
+    probe.off()
+    return statistics.median(took[True]) - statistics.median(took[False])
+
+
 def tell(what, result, ms, must=""):
     (cpu, low, high), (wall, wall_low, wall_high) = result
     print("%-52s CPU %+.2f%% [%+.2f, %+.2f], wall %+.2f%% [%+.2f, %+.2f]; a step %.2f ms%s" % (
         what, cpu, low, high, wall, wall_low, wall_high, ms, "; must be " + must if must else ""), flush=True)
+
+
+def tell_steps(what, step, must):
+    tell(what, *compare_steps(Swapped(step, "budget=off"), step), must)
+    tell("  off against off", *compare_steps(Nothing(), step))
+    print("%-52s %+.2f%% of a step, in addition" % ("  threads of the agent", threads_share(step)), flush=True)
 
 
 # --- what is trained -----------------------------------------------------------------------------------
@@ -257,9 +361,7 @@ def part_calls():
 
 
 def part_transformer():
-    _, step = transformer()
-    tell("transformer, every module, every step", *compare(Probe("budget=off"), step), "< 1%, interval below 2%")
-    tell("  off against off", *compare(Nothing(), step))
+    tell_steps("transformer, every module, every step", transformer()[1], "< 1%, interval below 2%")
 
 
 def part_sampled():
@@ -268,9 +370,7 @@ def part_sampled():
 
 def part_resnet():
     by_calls("ResNet", resnet, "< 0.5%")
-    _, step = resnet()
-    tell("ResNet, end to end", *compare(Probe("budget=off"), step, block=4), "< 0.5%")
-    tell("  off against off", *compare(Nothing(), step, block=4))
+    tell_steps("ResNet, end to end", resnet()[1], "< 0.5%")
 
 
 def part_off():
