@@ -2,6 +2,7 @@
  *
  * Files are opened below the process's own root, links resolved inside it, relative paths below its working
  * directory. Only regular files are read: a path chosen by the target must not block us. */
+#include "ask/apart.h"
 #include "ask/stacks.h"
 #include "base/cleanup.h"
 #include "remote/openin.h"
@@ -155,6 +156,100 @@ const char *pb_sources_line(struct pb_sources *s, const char *file, int line, in
         len--;
     *ret_len = len > 400 ? 400 : (int)len;
     return len ? at : NULL;
+}
+
+/* --- a whole file --- */
+
+enum { TEXT_MAX = 4 << 20, TEXT_LIMIT_MS = 5000 };
+
+struct wanted_text {
+    const struct pb_stacks *stacks;
+    const char *file;
+    size_t length;
+    char bytes[];
+};
+
+static bool names_file(const struct pb_shown_frame *frames, size_t n, const char *file)
+{
+    for (size_t i = 0; i < n; i++)
+        if (frames[i].code && strcmp(frames[i].code->file, file) == 0)
+            return true;
+    return false;
+}
+
+static bool is_in_stacks(const struct pb_stacks *s, const char *file)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const struct pb_shown_thread *t = &s->threads[i];
+        if (names_file(t->frames, t->nframes, file))
+            return true;
+        for (size_t k = 0; k < t->ntasks; k++)
+            if (names_file(t->tasks[k].frames, t->tasks[k].nframes, file))
+                return true;
+    }
+    return false;
+}
+
+/* The name is the target's choice: a process of root's must not show by it what the target's user may not
+ * read. */
+static bool may_be_shown(const struct stat *st, pid_t pid)
+{
+    struct stat process;
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+    return S_ISREG(st->st_mode) &&
+           (st->st_mode & S_IROTH || !pid || (stat(path, &process) == 0 && st->st_uid == process.st_uid));
+}
+
+/* In a child of its own: opening and reading may both wait for ever. */
+static int read_text(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    const struct wanted_text *q = arg;
+    struct pb_sources s;
+    struct stat st;
+    ssize_t n = 0;
+
+    open_folders(&s, q->stacks->source.pid, q->stacks->root);
+    _cleanup_close_ int fd = open_in(&s, q->file);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return pb_fail(err, -errno, "%s cannot be read: %s", q->file, strerror(errno));
+    if (!may_be_shown(&st, q->stacks->source.pid))
+        return pb_fail(err, -EACCES, "%s cannot be read: %s", q->file,
+                       S_ISREG(st.st_mode) ? "permission denied" : "it is no regular file");
+    struct wanted_text *answer = pb_room_alloc(room, sizeof(*answer) + TEXT_MAX);
+    if (!answer)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    while (answer->length < TEXT_MAX &&
+           (n = read(fd, answer->bytes + answer->length, TEXT_MAX - answer->length)) > 0)
+        answer->length += (size_t)n;
+    if (n < 0)
+        return pb_fail(err, -errno, "%s cannot be read: %s", q->file, strerror(errno));
+    pb_apart_answer(room, answer);
+    return 0;
+}
+
+int pb_sources_text(const struct pb_ask *ask, const struct pb_stacks *s, const char *file,
+                    struct pb_room **ret_room, const char **ret, size_t *ret_length, struct pb_err *err)
+{
+    struct wanted_text q = {.stacks = s, .file = file};
+    struct pb_task task = {.work = read_text,
+                           .arg = &q,
+                           .pid = s->source.pid,
+                           .limit_ms = TEXT_LIMIT_MS,
+                           .room_size = sizeof(q) + TEXT_MAX + 64,
+                           .always = true};
+
+    if (!is_in_stacks(s, file))
+        return pb_fail(err, -ENOENT, "no frame of the process names the file %s", file);
+    int r = pb_apart_one(ask, &task, err);
+    if (r < 0)
+        return r;
+    const struct wanted_text *answer = pb_apart_answer_of(&task);
+    *ret_room = task.room;
+    *ret = answer->bytes;
+    *ret_length = answer->length;
+    return 0;
 }
 
 bool pb_stacks_is_own(const char *file)

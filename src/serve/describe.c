@@ -31,11 +31,13 @@ static void put_param(FILE *out, const struct pb_param *p)
     else if (p->kind == PB_PARAM_CHOICE)
         put_choices(out, p->option);
     else if (p->kind == PB_PARAM_PART)
-        fputs(",\"schema\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":999999999}}", out);
+        fprintf(out, ",\"schema\":{\"type\":\"integer\",\"minimum\":%g,\"maximum\":%d}}", p->least,
+                PB_PART_MOST);
     else if (p->kind == PB_PARAM_FLAG)
         fputs(",\"schema\":{\"type\":\"boolean\"}}", out);
     else
-        fputs(",\"schema\":{\"type\":\"string\",\"maxLength\":1024,\"pattern\":\"^[^\\\\u0000]+$\"}}", out);
+        fprintf(out, ",\"schema\":{\"type\":\"string\",\"maxLength\":%d,\"pattern\":\"^[^\\\\u0000]+$\"}}",
+                PB_TEXT_MOST);
 }
 
 static void put_params(FILE *out, const struct pb_offer *o, const struct pb_route *r)
@@ -74,6 +76,9 @@ static void put_params(FILE *out, const struct pb_offer *o, const struct pb_rout
 
 /* A text with something in it and no NUL, which a command's words and SQL cannot have. */
 #define TEXT "{\"type\":\"string\",\"pattern\":\"^[^\\\\u0000]*[^\\\\s;\\\\u0000][^\\\\u0000]*$\"}"
+/* As original_nodes.c takes it. */
+#define ADDR "{\"type\":\"string\",\"pattern\":\"^[A-Za-z0-9._:%@\\\\[\\\\]-]{1,255}$\"}"
+#define NODE "\"type\":\"object\",\"required\":[\"addr\"],\"properties\":{\"addr\":" ADDR "}"
 #define EXPR "\"required\":[\"expr\"],\"properties\":{\"expr\":" TEXT "}"
 
 static void put_body(FILE *out, const struct pb_route *r)
@@ -85,8 +90,9 @@ static void put_body(FILE *out, const struct pb_route *r)
             "{\"type\":\"object\",\"anyOf\":[{" EXPR
             "},{\"required\":[\"payload\"],\"properties\":{\"payload\":{\"type\":\"object\"," EXPR "}}}]}";
     else if (r->flags & PB_ROUTE_REPORT)
-        schema = "{\"type\":\"object\",\"required\":[\"addr\"],\"properties\":{\"addr\":{\"type\":\"string\","
-                 "\"pattern\":\"^[A-Za-z0-9.:]{1,100}$\"}},\"not\":{\"required\":[\"nodes\"]}}";
+        schema =
+            "{\"oneOf\":[{" NODE ",\"not\":{\"required\":[\"nodes\"]}},{\"type\":\"object\",\"required\":["
+            "\"nodes\"],\"properties\":{\"nodes\":{\"type\":\"array\",\"items\":{" NODE "}}}}]}";
     else if (r->flags & PB_ROUTE_MCP)
         schema =
             "{\"type\":\"object\",\"required\":[\"method\"],\"properties\":{\"method\":{\"type\":\"string\","
@@ -117,9 +123,21 @@ static void put_operation(FILE *out, const struct pb_offer *o, const struct pb_r
             fprintf(out, "%s\"%s\":{}", f == r->forms ? "" : ",", f->type);
     }
     fputs(r->flags & PB_ROUTE_MCP ? "}},\"default\":{\"description\":\"an error of JSON-RPC, or nothing\"}}}"
+          : r->fail               ? "}},\"default\":{\"$ref\":\"#/components/responses/failed\"}}}"
                                   : "}},\"default\":{\"$ref\":\"#/components/responses/error\"}}}",
           out);
 }
+
+#define ERROR                                                                                                \
+    "{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","          \
+    "\"required\":[\"code\",\"message\",\"retryable\"],\"properties\":{\"code\":{\"type\":\"string\"},"      \
+    "\"message\":{\"type\":\"string\"},\"retryable\":{\"type\":\"boolean\"}}}}}"
+/* What pb_original_failure writes. */
+#define FAILED                                                                                               \
+    "{\"type\":\"object\",\"required\":[\"payload\"],\"properties\":{\"payload\":{\"type\":\"object\","      \
+    "\"required\":[\"Error\"],\"properties\":{\"Error\":{\"type\":\"object\",\"required\":[\"code\","        \
+    "\"message\"],"                                                                                          \
+    "\"properties\":{\"code\":{\"type\":\"string\"},\"message\":{\"type\":\"string\"}}}}}}}"
 
 void pb_openapi_write(FILE *out, const struct pb_offer *o)
 {
@@ -143,11 +161,10 @@ void pb_openapi_write(FILE *out, const struct pb_offer *o)
     }
     fputs("}},\"components\":{\"securitySchemes\":{\"token\":{\"type\":\"http\",\"scheme\":\"bearer\"}},"
           "\"responses\":{\"error\":{\"description\":\"why "
-          "not\",\"content\":{\"application/json\":{\"schema\":{\"type\":\"object\","
-          "\"properties\":{\"error\":{\"type\":\"object\",\"properties\":{\"code\":{\"type\":\"string\"},"
-          "\"message\":{\"type\":\"string\"},"
-          "\"retryable\":{\"type\":\"boolean\"}},\"required\":[\"code\",\"message\",\"retryable\"]}},"
-          "\"required\":[\"error\"]}}}}}}}\n",
+          "not\",\"content\":{\"application/json\":{\"schema\":" ERROR "}}},"
+          "\"failed\":{\"description\":\"why not, in the envelope of the tool before where the request got "
+          "to its "
+          "query\",\"content\":{\"application/json\":{\"schema\":{\"oneOf\":[" ERROR "," FAILED "]}}}}}}}\n",
           out);
 }
 

@@ -214,12 +214,12 @@ static void take_output(struct pb_errand *job)
     }
     while (job->out >= 0 && job->end < BUFFER) {
         ssize_t n = read(job->out, job->buffer + job->end, BUFFER - job->end);
-        if (n < 0 && errno == EAGAIN)
-            break;
-        if (n <= 0) {
+        /* All that it printed was in the pipe when it ended. A process that it has left behind, which the kernel
+         * cannot end or another user's rights protect, may hold the pipe for as long as it likes. */
+        if (n <= 0 && (n == 0 || errno != EAGAIN || !job->pid))
             close(pb_take_fd(job->out));
+        if (n <= 0)
             break;
-        }
         job->silent = false;
         job->end += (size_t)n;
     }

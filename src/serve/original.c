@@ -7,13 +7,11 @@
 #include "print/records.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -396,49 +394,4 @@ bool pb_original_steps(const char *printed, size_t length, const char *chosen, F
             ",\"cluster\":false,\"partial\":false,\"nodes_queried\":1,\"nodes_failed\":0}\n",
             ranks, low > high ? 0 : high - low + 1);
     return true;
-}
-
-/* --- files --- */
-
-/* Of a file that others may not read only its owner's processes may have the text through us. */
-static bool copy_file(pid_t pid, const char *path, FILE *out)
-{
-    enum { FILE_MAX = 4 << 20 };
-    char name[4200], bytes[16384];
-    struct stat st, process;
-    size_t left = FILE_MAX;
-    ssize_t n;
-
-    snprintf(name, sizeof(name), "/proc/%d", (int)pid);
-    if (path[0] != '/' || strlen(path) > 4096 || stat(name, &process) < 0)
-        return false;
-    snprintf(name, sizeof(name), "/proc/%d/root%s", (int)pid, path);
-    _cleanup_close_ int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-        (!(st.st_mode & S_IROTH) && st.st_uid != process.st_uid))
-        return false;
-    while (left && (n = read(fd, bytes, left < sizeof(bytes) ? left : sizeof(bytes))) > 0) {
-        fwrite(bytes, 1, (size_t)n, out);
-        left -= (size_t)n;
-    }
-    return true;
-}
-
-bool pb_original_file(const char *printed, size_t length, const char *chosen, FILE *out)
-{
-    _cleanup_(pb_json_done) struct pb_json j = {0};
-    char pid[24];
-
-    if (pb_json_parse(printed, length, &j) < 0 || !j.nodes[1].child)
-        return false;
-    uint32_t process = j.nodes[1].child, threads = pb_json_get(&j, process, "threads");
-    if (pb_json_text(&j, pb_json_get(&j, process, "pid"), pid, sizeof(pid)) < 0)
-        return false;
-    for (uint32_t t = nth_child(&j, threads, 0); t; t = j.nodes[t].next)
-        for (uint32_t f = nth_child(&j, pb_json_get(&j, t, "frames"), 0); f; f = j.nodes[f].next) {
-            uint32_t file = pb_json_get(&j, f, "file");
-            if (file && pb_json_is(&j, file, chosen))
-                return copy_file((pid_t)strtol(pid, NULL, 10), chosen, out);
-        }
-    return false;
 }

@@ -41,6 +41,3 @@ bool pb_original_first(const char *printed, size_t length, const char *chosen, F
 bool pb_original_callstack(const char *printed, size_t length, const char *chosen, FILE *out);
 /* From the rows of steps: {"samples", "rank_count", "step_count", ..}. */
 bool pb_original_steps(const char *printed, size_t length, const char *chosen, FILE *out);
-/* From `backtrace --json`: the text of the file chosen, where a frame names it and the process's user may
- * read it. */
-bool pb_original_file(const char *printed, size_t length, const char *chosen, FILE *out);

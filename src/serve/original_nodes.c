@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NODES = 4096, NODE_MAX = 2048, KEPT_S = 300 };
+enum { NODES = 4096, NODE_MAX = 2048, ADDR_MAX = 255, KEPT_S = 300 };
 
 static const char *const members[] = {
     "host", "addr",      "rank",      "local_rank",      "world_size", "group_rank", "group_world_size",
@@ -68,14 +68,25 @@ static char *copy_node(const struct pb_json *j, uint32_t node)
     return text;
 }
 
+/* HOST:PORT; of another form of an address no more than its letters are known. describe.c says the same. */
+static bool is_addr(const char *text)
+{
+    static const char allowed[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._:%@[]-";
+
+    return *text && strlen(text) <= ADDR_MAX && strspn(text, allowed) == strlen(text);
+}
+
 static int take_node(const struct pb_json *j, uint32_t node, struct pb_err *err)
 {
-    char addr[256];
+    char addr[ADDR_MAX + 2]; /* with room for one character too many, and the end */
     uint32_t at = pb_json_get(j, node, "addr");
     size_t i = 0;
 
     if (!at || j->nodes[at].kind != '"' || pb_json_text(j, at, addr, sizeof(addr)) <= 0)
         return pb_fail(err, -EBADMSG, "a node has no addr");
+    if (!is_addr(addr))
+        return pb_fail(err, -EBADMSG, "the addr of a node is HOST:PORT in %d characters, not '%.100s'",
+                       (int)ADDR_MAX, addr);
     struct node new = {.text = copy_node(j, node), .addr = strdup(addr), .heard = pb_now_ns()};
     if (!new.text || !new.addr) {
         free(new.text);

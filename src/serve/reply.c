@@ -79,7 +79,8 @@ static enum MHD_Result send_failure(struct pb_request *q, const struct pb_errand
     const char *said = strncmp(text, "probing: ", 9) == 0 ? text + 9 : text;
     if (end->late)
         return pb_request_fail(q, 504, "its time was up");
-    return pb_request_fail(q, is_gone(q) ? 404 : 422, *said ? said : "the command failed");
+    return pb_request_fail(q, is_gone(q) || q->route->flags & PB_ROUTE_FINDS ? 404 : 422,
+                           *said ? said : "the command failed");
 }
 
 static enum MHD_Result send_file(struct pb_request *q)

@@ -8,24 +8,24 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* CHOICE: option has VALUE:WORD;VALUE:WORD;.., the word that each value becomes, which may be empty. PART and
- * ANY: no option, but what part of the answer is wanted, as a number or as any text. LAST: the command's last
- * word. */
+/* CHOICE: option has VALUE:WORD;VALUE:WORD;.., the word that each value becomes, which may be empty. PART: no
+ * option, but the number of the part of the answer that is wanted. LAST: the command's last word. */
 enum pb_param_kind {
     PB_PARAM_FLAG,
     PB_PARAM_NUMBER,
     PB_PARAM_TEXT,
     PB_PARAM_CHOICE,
     PB_PARAM_PART,
-    PB_PARAM_ANY,
     PB_PARAM_LAST
 };
+
+enum { PB_PART_MOST = 999999999, PB_TEXT_MOST = 1024 /* characters */ };
 
 /* An argument of the query string, and the option that it becomes. */
 struct pb_param {
     const char *name, *option;
     enum pb_param_kind kind;
-    double least, most; /* of numbers */
+    double least, most; /* of numbers; of parts the least alone */
     const char *help;
     bool needed;
 };
@@ -53,6 +53,7 @@ enum pb_route_flags {
     PB_ROUTE_REPORT =
         4096, /* the body is what a process elsewhere says of itself (original.h); no process changes */
     PB_ROUTE_CLUSTER = 8192, /* a question to a node of a cluster: for its clock the service answers itself */
+    PB_ROUTE_FINDS = 16384,  /* where its command fails, what was asked for is not there (404) */
 };
 
 /* Makes the answer from what the command printed. False: what was asked for is not in it (404). */

@@ -46,6 +46,9 @@ int pb_request_arguments(struct pb_request *q, struct pb_words *w, struct pb_err
     struct arguments a = {.q = q, .words = w, .err = err};
 
     MHD_get_connection_values(q->connection, MHD_GET_ARGUMENT_KIND, take_argument, &a);
+    for (const struct pb_param *p = q->route->params; a.r == 0 && p && p->name; p++)
+        if (p->needed && !pb_request_argument(q, p->name))
+            a.r = pb_fail(err, -EINVAL, "the argument '%s' is missing: %s", p->name, p->help);
     return a.r;
 }
 
@@ -101,8 +104,8 @@ static int add_target(struct pb_request *q, struct pb_words *w, struct pb_err *e
     bool given = q->route->flags & PB_ROUTE_ALL &&
                  MHD_lookup_connection_value_n(q->connection, MHD_GET_ARGUMENT_KIND, "all", 3, NULL, NULL);
 
-    if (target && !*target)
-        return pb_fail(err, -EINVAL, "the target is empty");
+    if (target && pb_words_check_text("target", target, err) < 0)
+        return -EINVAL;
     all = given && !all ? "true" : all;
     if (given && !pb_words_is_flag(all))
         return pb_fail(err, -EINVAL, "all is true or false, not '%.100s'", all);
@@ -130,15 +133,10 @@ static int take_sql(struct pb_request *q, struct pb_err *err)
     return 0;
 }
 
-static int add_last(struct pb_request *q, struct pb_words *w, const struct pb_param *p, struct pb_err *err)
+static void add_last(struct pb_request *q, struct pb_words *w, const struct pb_param *p)
 {
-    const char *value = pb_request_argument(q, p->name);
-
-    if (!value)
-        return pb_fail(err, -EINVAL, "the argument '%s' is missing", p->name);
     pb_words_add(w, "--");
-    pb_words_add(w, value);
-    return 0;
+    pb_words_add(w, pb_request_argument(q, p->name));
 }
 
 static int make_command(struct pb_request *q, struct pb_words *w, struct pb_err *err)
@@ -160,7 +158,7 @@ static int make_command(struct pb_request *q, struct pb_words *w, struct pb_err 
         r = pb_request_arguments(q, w, err);
     for (const struct pb_param *p = q->route->params; r == 0 && p && p->name; p++)
         if (p->kind == PB_PARAM_LAST)
-            r = add_last(q, w, p, err);
+            add_last(q, w, p);
     if (r == 0 && q->route->flags & PB_ROUTE_SQL)
         r = take_sql(q, err);
     if (r == 0 && q->route->flags & PB_ROUTE_REPORT)

@@ -64,6 +64,29 @@ static int add_choice(struct pb_words *w, const struct pb_param *p, const char *
     return pb_fail(err, -EINVAL, "%s cannot be '%.100s'", p->name, value);
 }
 
+int pb_words_check_text(const char *name, const char *value, struct pb_err *err)
+{
+    size_t characters = 0;
+
+    for (const char *c = value; *c; c++)
+        characters += (*c & 0xc0) != 0x80;
+    if (!characters)
+        return pb_fail(err, -EINVAL, "%s is empty", name);
+    return characters > PB_TEXT_MOST
+               ? pb_fail(err, -EINVAL, "%s is longer than %d characters", name, (int)PB_TEXT_MOST)
+               : 0;
+}
+
+static int check_part(const struct pb_param *p, const char *value, struct pb_err *err)
+{
+    bool number = *value && strlen(value) < 10 && strspn(value, "0123456789") == strlen(value);
+
+    return number && strtod(value, NULL) >= p->least
+               ? 0
+               : pb_fail(err, -EINVAL, "%s is a number from %g to %d, not '%.100s'", p->name, p->least,
+                         (int)PB_PART_MOST, value);
+}
+
 int pb_words_add_param(struct pb_words *w, const struct pb_param *p, const char *value, struct pb_err *err)
 {
     char *end;
@@ -86,17 +109,16 @@ int pb_words_add_param(struct pb_words *w, const struct pb_param *p, const char 
         pb_words_add_option(w, p->option, text);
         return 0;
     case PB_PARAM_TEXT:
+        if (pb_words_check_text(p->name, value, err) < 0)
+            return -EINVAL;
         pb_words_add_option(w, p->option, value);
         return 0;
     case PB_PARAM_CHOICE:
         return add_choice(w, p, value, err);
     case PB_PARAM_LAST: /* it is added when the options are through */
-    case PB_PARAM_ANY:
-        return *value ? 0 : pb_fail(err, -EINVAL, "%s is empty", p->name);
+        return pb_words_check_text(p->name, value, err);
     case PB_PARAM_PART:
-        return *value && strlen(value) < 10 && strspn(value, "0123456789") == strlen(value)
-                   ? 0
-                   : pb_fail(err, -EINVAL, "%s is a number, not '%.100s'", p->name, value);
+        return check_part(p, value, err);
     }
     return -EINVAL;
 }

@@ -22,6 +22,9 @@ void pb_words_add_path(struct pb_words *w, const char *folder, const char *name)
 /* What an argument of a request becomes. -EINVAL: it is none of its kind. */
 int pb_words_add_param(struct pb_words *w, const struct pb_param *p, const char *value, struct pb_err *err);
 
+/* Whether the text is neither empty nor longer than the description of the service says. */
+int pb_words_check_text(const char *name, const char *value, struct pb_err *err);
+
 /* true or 1; false or 0 besides. */
 bool pb_words_is_true(const char *value);
 bool pb_words_is_flag(const char *value);

@@ -4,12 +4,13 @@ import os
 import socket
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jobs
 import pytest
 from jobs import probe
-from serve_kit import NEEDS_SERVE, service
+from serve_kit import NEEDS_SERVE, commands_of, service
 
 pytestmark = NEEDS_SERVE
 
@@ -64,6 +65,13 @@ def test_a_query_that_fails_says_so_in_the_envelope(served):
     assert status == 422 and set(error) == {"code", "message", "details"} and "syntax error" in error["message"]
 
 
+def test_a_request_without_what_it_needs_says_so_in_the_envelope(served):
+    status, _, answer = served.ask("/apis/query/local-pid", body=message("SELECT 1"))
+    assert status == 400 and "'pid' is missing" in json.loads(answer)["payload"]["Error"]["message"]
+    assert served.ask(f"/query?target={'x' * 1025}", body=message("SELECT 1"))[0] == 400
+    assert served.ask("/apis/pythonext/callstack?tid=0")[0] == 400
+
+
 def test_what_the_process_is(served, job):
     overview = served.json("/apis/overview")
     assert overview["pid"] == overview["main_thread"] == job.pid and job.pid in overview["threads"] and overview["cwd"] == os.getcwd()
@@ -92,8 +100,12 @@ def test_nodes_are_the_processes_here_and_those_that_report_themselves(served, j
     part = served.json("/apis/nodes?offset=1&limit=5")
     assert len(part["nodes"]) == 5 and part["total"] >= 101, "processes of other tests come and go"
     assert served.json(f"/apis/nodes?offset={part['total']}")["nodes"] == []
-    for body in ("", "[]", "{}", '{"nodes": 1}', '{"nodes": [1]}', '{"addr": 1}', json.dumps({"addr": "x", "host": "y" * 5000})):
+    for body in ("", "[]", "{}", '{"nodes": 1}', '{"nodes": [1]}', '{"addr": 1}', '{"addr": "zw*"}', '{"nodes": [{"addr": ""}]}',
+                 json.dumps({"addr": "n" * 256}), json.dumps({"addr": "x", "host": "y" * 5000})):
         assert served.ask("/apis/nodes", body=body, method="PUT")[0] == 400, body
+    assert served.ask("/apis/nodes", body=json.dumps({"addr": "n" * 255}), method="PUT")[0] == 200
+    for asked in ("since_version=-1", "offset=1e9", "limit=", "limit=1000000000"):
+        assert served.ask(f"/apis/nodes?{asked}")[0] == 400, asked
     assert "PUT" not in str(served.json("/api/v1/query", body="SELECT what FROM probing.audit")), "no process was changed"
 
 
@@ -101,7 +113,66 @@ def test_files_are_those_of_its_stacks_alone(served, job):
     status, headers, body = served.ask(f"/apis/files?path={job.script}")
     assert (status, headers["Content-Type"]) == (200, "text/plain; charset=utf-8") and body.decode() == Path(job.script).read_text()
     for path in ("/etc/passwd", job.script + "/../x", "", "/proc/self/environ", "train.py"):
-        assert served.ask(f"/apis/files?path={path}")[0] in (400, 404)
+        assert served.ask(f"/apis/files?path={path}")[0] == (404 if path else 400), path
+    for asked in ("", "?", "?path"):
+        assert served.ask(f"/apis/files{asked}")[0] == 400, asked
+
+
+# Serves a file system in a thread and namespace of its own, in which opening and listing work and no read is ever answered.
+HANGING_MOUNT = """
+import ctypes, os, struct, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+folder = os.environ["FOLDER"]
+if libc.unshare(0x20000) or libc.mount(None, b"/", None, 0x44000, None):
+    sys.exit("no namespace")
+fuse = os.open("/dev/fuse", os.O_RDWR)
+options = "fd=%d,rootmode=40000,user_id=0,group_id=0" % fuse
+if libc.mount(b"fuse", folder.encode(), b"fuse", 0, options.encode()):
+    sys.exit("no FUSE")
+def attributes(node):
+    return struct.pack("6Q10I", node, 100, 1, 0, 0, 0, 0, 0, 0, 0o40755 if node == 1 else 0o100644, 1, 0, 0, 0, 4096, 0)
+def answer():
+    while True:
+        asked = os.read(fuse, 1 << 20)
+        _, operation, number, node = struct.unpack_from("IIQQ", asked)
+        said = {26: struct.pack("4I2H2I2H8I", 7, 31, 0, 0, 0, 0, 4096, 1, 0, 0, *[0] * 8),  # INIT
+                1: struct.pack("4Q2I", 2, 0, 60, 60, 0, 0) + attributes(2),  # LOOKUP
+                3: struct.pack("Q2I", 60, 0, 0) + attributes(node),  # GETATTR
+                14: struct.pack("Q2I", 1, 0, 0)}.get(operation)  # OPEN
+        if operation == 15:
+            print("asked", flush=True)
+        elif operation not in (2, 36, 42):  # FORGET, INTERRUPT
+            os.write(fuse, struct.pack("IiQ", 16 + len(said or b""), 0 if said else -38, number) + (said or b""))
+threading.Thread(target=answer, daemon=True).start()
+code = "def wait(then):\\n then()"
+def defined(file):
+    names = {}
+    exec(compile(code, file, "exec"), names)
+    return names["wait"]
+def stay():
+    print("ready", flush=True)
+    time.sleep(1000)
+defined(folder + "/hangs.py")(lambda: defined(folder + ".pipe")(stay))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="needs root and FUSE, for a mount that hangs")
+def test_a_file_that_cannot_be_read_holds_up_nobody(served, tmp_path):
+    (tmp_path / "mount").mkdir()
+    os.mkfifo(tmp_path / "mount.pipe")
+    with jobs.python(HANGING_MOUNT, env={**os.environ, "FOLDER": str(tmp_path / "mount")}) as one, ThreadPoolExecutor() as pool:
+        def ask(file):
+            began = time.monotonic()
+            status, _, body = served.ask(f"/apis/files?target={one.pid}&path={tmp_path}/{file}")
+            return status, body.decode(), time.monotonic() - began
+        hangs = [pool.submit(ask, "mount/hangs.py") for _ in range(3)]
+        jobs.wait_until(lambda: "asked" in one.output, 10, "that the file is read")
+        status, said, took = ask("mount.pipe")
+        assert status == 404 and "no regular file" in said and took < 2 and not any(each.done() for each in hangs)
+        for each in hangs:
+            status, said, took = each.result()
+            assert status == 404 and "timed out" in said and 2 < took < 10, said
+        jobs.wait_until(lambda: not commands_of(served), 20, "the end of their commands")
 
 
 def test_tables_under_names_of_theirs(served):

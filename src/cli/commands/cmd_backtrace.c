@@ -1,5 +1,6 @@
 /* backtrace: the stacks of all threads of a process, read from outside: no injection, no GIL, nothing
  * loaded. */
+#include "ask/apart.h"
 #include "ask/stackset.h"
 #include "base/err.h"
 #include "base/time.h"
@@ -25,6 +26,7 @@ static const struct pb_option options[] = {
     {0, "interval", "TIME", "between two of them (default 1s)"},
     {0, "no-stop", NULL,
      "never stop a thread, not for microseconds; one that runs is then shown without stack"},
+    {0, "source", "FILE", "instead of the stacks, the text of a source file that a frame names"},
     {0, "force", NULL, "take the nearest known layout for an unknown version of CPython"},
     {0},
 };
@@ -32,7 +34,8 @@ static const struct pb_option options[] = {
 struct plan {
     struct pb_stacks_options take;
     bool json, merge;
-    uint64_t count; /* 0: no limit */
+    const char *source; /* NULL: the stacks */
+    uint64_t count;     /* 0: no limit */
     unsigned interval_ms;
 };
 
@@ -49,6 +52,7 @@ static int make_plan(const struct pb_call *call, struct plan *ret, struct pb_err
     p.take.force = pb_call_option(call, "force");
     p.json = call->format == PB_FORMAT_JSON;
     p.merge = pb_call_option(call, "merge");
+    p.source = pb_call_option(call, "source");
     if (pb_call_option(call, "watch"))
         p.count = 0;
     if (count) {
@@ -246,11 +250,30 @@ static int print_merged(const struct pb_call *call, const struct plan *p, const 
     return r < 0 ? pb_fail(err, r, "the stacks cannot be merged: %s", strerror(-r)) : 0;
 }
 
+/* Of the first process that has it. */
+static int print_source(const struct set *set, size_t n, const char *file, struct pb_err *err)
+{
+    struct pb_room *room = NULL;
+    const char *text;
+    size_t length;
+    int r = -ENOENT;
+
+    for (size_t i = 0; r == -ENOENT && i < n; i++)
+        r = pb_sources_text(&set->ask, set->shown[i], file, &room, &text, &length, err);
+    if (r < 0)
+        return r;
+    fwrite(text, 1, length, stdout);
+    pb_room_free(room);
+    return 0;
+}
+
 static int print_once(const struct pb_call *call, const struct plan *p, struct set *set, size_t n,
                       struct pb_history *histories, struct pb_err *err)
 {
     if (n == 0)
         return 0;
+    if (p->source)
+        return print_source(set, n, p->source, err);
     if (p->merge && (p->json || call->format == PB_FORMAT_TABLE))
         return print_merged(call, p, set, n, err);
     if (p->json)
