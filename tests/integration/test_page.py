@@ -11,7 +11,7 @@ import jobs
 import pytest
 from jobs import PROGRAM, probe
 from page_kit import AXE, BUILT, VIEWS, browse, browser_only, finish, go, meet, start, wait_for
-from serve_kit import service
+from serve_kit import Service, service
 
 pytestmark = pytest.mark.skipif(not (PROGRAM.parent / "probing-serve").exists(), reason="built without libmicrohttpd")
 
@@ -103,6 +103,21 @@ def test_files_are_read_from_a_folder_for_work_on_them(tmp_path, monkeypatch):
 
 
 # --- views ---
+
+@browser_only
+@pytest.mark.timeout(150)
+def test_it_opens_on_the_process_that_it_was_started_for(job, tmp_path):
+    (tmp_path / "r").mkdir(mode=0o700)
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "r")}
+    with jobs.python() as other:
+        said = probe(job.pid, "inject", "-a", "127.0.0.1:0", env=env).stdout
+        try:
+            s = Service(None, tmp_path / "r", said.splitlines()[1])
+            _, where, shown = browse(s, tmp_path, ["see", "wait_for_ever"], ["evaluate", "location.hash"], ["text", "main"])
+            assert f"target={job.pid}" in where and "page_job.py" in shown and str(other.pid) not in shown
+        finally:
+            assert subprocess.run([PROGRAM, "serve", "--stop"], env=env, timeout=20).returncode == 0
+
 
 @browser_only
 @pytest.mark.timeout(150)

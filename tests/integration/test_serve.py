@@ -525,3 +525,24 @@ def test_inject_starts_it_about_the_process(tmp_path):
             assert probe(one.pid, "inject", "-P", env=env).stdout.splitlines()[1] == first.stdout.splitlines()[1]
         finally:
             assert subprocess.run([PROGRAM, "serve", "--stop"], env=env, timeout=20).returncode == 0
+
+
+def test_inject_starts_it_at_an_address(tmp_path):
+    (tmp_path / "r").mkdir(mode=0o700)
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "r")}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        with jobs.python() as one:
+            refused = probe(one.pid, "inject", "-a", address, env=env)
+            assert refused.returncode == 1 and "in use" in refused.stderr and "is probed all the same" in refused.stderr
+            free.close()
+            with jobs.python() as other:
+                said = probe(other.pid, "inject", "-P", "-a", address, env=env).stdout.splitlines()
+                try:
+                    s = Service(None, tmp_path / "r", said[1])
+                    assert s.address == address and s.json("/api/v1/service")["target"] == str(other.pid), "the process that the page opens on"
+                    # A second one is about the first's process still, and says where it is.
+                    assert probe(one.pid, "inject", "-a", "127.0.0.1:0", env=env).stdout.splitlines()[1] == said[1]
+                    assert [each["pid"] for each in s.json("/api/v1/stacks")] == [other.pid]
+                finally:
+                    assert subprocess.run([PROGRAM, "serve", "--stop"], env=env, timeout=20).returncode == 0
