@@ -11,14 +11,26 @@
 
 enum { PATH_SIZE = 4096 };
 
+int pb_serve_path(char *ret, size_t size)
+{
+    static const char name[] = "probing-serve";
+    ssize_t n = readlink("/proc/self/exe", ret, size - sizeof(name));
+
+    if (n < 0 || (size_t)n >= size - sizeof(name))
+        return n < 0 ? -errno : -ENAMETOOLONG;
+    ret[n] = '\0';
+    char *slash = strrchr(ret, '/');
+    strcpy(slash ? slash + 1 : ret, name);
+    return 0;
+}
+
 int pb_serve_become(const char *const *words, struct pb_err *err)
 {
     char path[PATH_SIZE];
 
-    ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 16);
-    path[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(path, '/');
-    snprintf(slash ? slash + 1 : path, 16, "probing-serve");
+    int r = pb_serve_path(path, sizeof(path));
+    if (r < 0)
+        return pb_fail(err, r, "where this program is cannot be told: %s", strerror(-r));
     execv(path, (char *const *)words);
     if (errno == ENOENT)
         return pb_fail(err, -ENOENT,

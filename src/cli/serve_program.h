@@ -2,9 +2,14 @@
  * this program links libc only. */
 #pragma once
 
+#include <stddef.h>
+
 struct pb_err;
 
 enum { PB_SERVE_WORDS = 32 };
+
+/* Its path. -ENAMETOOLONG. */
+int pb_serve_path(char *ret, size_t size);
 
 /* Replaces this process by the service (exec). words: its argv, ended by NULL. Returns only on failure. */
 int pb_serve_become(const char *const *words, struct pb_err *err);

@@ -1,11 +1,9 @@
-/* ask: the loop over all nodes; see ask.h. */
-#include "cluster/ask.h"
+/* ask: one part of a question: its links, and what comes over them; see ask_part.h. */
+#include "cluster/ask_part.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/link.h"
-#include "cluster/token.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -13,14 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum {
     PLACES = 128,
     SILENT_MS = 250, /* a node that is not through after that does not hold a place any more */
-    DEADLINE_MS = 2000,
     MOST = 64 << 20,
     ERRORS_MAX = 1024
 };
@@ -51,15 +47,18 @@ struct link {
     bool in_line, skip; /* the label is over; it is none */
 };
 
-struct asking {
+struct pb_ask_part {
     struct pb_link_plan plan;
     const struct pb_cluster_question *q;
     struct pb_cluster_result *result;
     struct link *links;
     size_t nlinks, next, held, open, most_open;
     int epoll;
-    uint64_t begun, deadline;
-    size_t left; /* nodes that are not settled */
+    uint64_t begun;
+    size_t left, answered; /* nodes that are not settled, and that answered */
+    bool *fallen;          /* pb_ask_part_plan */
+    size_t nfallen;
+    bool settles_all; /* pb_ask_part_settle_all */
 };
 
 static unsigned ms_since(uint64_t ns)
@@ -69,21 +68,21 @@ static unsigned ms_since(uint64_t ns)
 
 /* --- the end of a node --- */
 
-static bool is_answered(const struct asking *a, ssize_t node)
+static bool is_answered(const struct pb_ask_part *a, ssize_t node)
 {
     return a->result->nodes[node].state == PB_NODE_ANSWERED;
 }
 
-static bool settled(const struct asking *a, ssize_t node)
+static bool settled(const struct pb_ask_part *a, ssize_t node)
 {
-    return node >= 0 && a->result->nodes[node].state != PB_NODE_NOT_ASKED;
+    return node >= 0 && (a->result->nodes[node].state != PB_NODE_NOT_ASKED || (a->fallen && a->fallen[node]));
 }
 
-static void settle(struct asking *a, ssize_t node, enum pb_node_state state, const char *why)
+static void settle(struct pb_ask_part *a, ssize_t node, enum pb_node_state state, const char *why)
 {
     struct pb_node_result *r = &a->result->nodes[node];
 
-    if (r->state != PB_NODE_NOT_ASKED)
+    if (settled(a, node))
         return;
     r->state = state;
     r->ms = ms_since(a->begun);
@@ -92,13 +91,29 @@ static void settle(struct asking *a, ssize_t node, enum pb_node_state state, con
         if ((unsigned char)*p < ' ' || *p == 127)
             *p = ' ';
     if (state == PB_NODE_ANSWERED) {
+        a->answered++;
         a->result->answered++;
         a->result->last_ms = r->ms;
     }
     a->left--;
 }
 
-static void end_link(struct asking *a, struct link *l)
+/* A service that has refused the question, or that was never reached: the launcher is the other way to the
+ * node. One that took the question may have acted on it, and is not asked again. */
+static bool fall_back(struct pb_ask_part *a, const struct link *l)
+{
+    ssize_t node = l->in->node;
+
+    if (!a->fallen || a->settles_all || l->pid || settled(a, node) ||
+        (l->connected && (!l->http.status || l->http.status == 200)))
+        return false;
+    a->fallen[node] = true;
+    a->nfallen++;
+    a->left--;
+    return true;
+}
+
+static void end_link(struct pb_ask_part *a, struct link *l)
 {
     if (!l->open)
         return;
@@ -121,7 +136,7 @@ static void end_link(struct asking *a, struct link *l)
 }
 
 /* The link stays for the next question, and is not this one's any more. */
-static void keep_link(struct asking *a, struct link *l, ssize_t node)
+static void keep_link(struct pb_ask_part *a, struct link *l, ssize_t node)
 {
     const struct pb_kept_link kept = {l->pid, l->out, l->errors, l->http};
 
@@ -134,7 +149,7 @@ static void keep_link(struct asking *a, struct link *l, ssize_t node)
 }
 
 /* A whole answer. */
-static void hand_over(struct asking *a, const struct link *l, struct incoming *in)
+static void hand_over(struct pb_ask_part *a, const struct link *l, struct incoming *in)
 {
     struct pb_err err = {0};
     struct pb_node_answer *answer = &in->reader.answer;
@@ -152,14 +167,14 @@ static void hand_over(struct asking *a, const struct link *l, struct incoming *i
     pb_node_answer_done(answer);
 }
 
-static void take_failure(struct asking *a, struct incoming *in, int r)
+static void take_failure(struct pb_ask_part *a, struct incoming *in, int r)
 {
     if (in->node >= 0)
         settle(a, in->node, r == -EPROTO ? PB_NODE_OTHER_VERSION : PB_NODE_REFUSED, in->reader.why);
 }
 
 /* Bytes of a link that is one node's. 1: that was all. */
-static int feed(struct asking *a, const struct link *l, const char *bytes, size_t n)
+static int feed(struct pb_ask_part *a, const struct link *l, const char *bytes, size_t n)
 {
     struct incoming *in = l->in;
 
@@ -177,7 +192,7 @@ static int feed(struct asking *a, const struct link *l, const char *bytes, size_
 /* --- links of one node --- */
 
 struct body {
-    struct asking *a;
+    struct pb_ask_part *a;
     struct link *l;
 };
 
@@ -196,7 +211,7 @@ static int take_body(void *arg, const char *bytes, size_t n)
 }
 
 /* A service that said no. Its sentence is in its JSON. */
-static void settle_http(struct asking *a, struct link *l)
+static void settle_http(struct pb_ask_part *a, struct link *l)
 {
     int status = l->http.status;
     const char *message = strstr(l->said, "\"message\":\"");
@@ -236,7 +251,7 @@ static bool is_far(enum pb_cluster_way way, int status, const char *said)
     return false;
 }
 
-static void settle_launched(struct asking *a, struct link *l, struct incoming *in)
+static void settle_launched(struct pb_ask_part *a, struct link *l, struct incoming *in)
 {
     unsigned patience = 20;
     const char *said = last_line(l);
@@ -260,10 +275,12 @@ static void settle_launched(struct asking *a, struct link *l, struct incoming *i
 }
 
 /* The other end is closed. */
-static void take_end(struct asking *a, struct link *l, int error)
+static void take_end(struct pb_ask_part *a, struct link *l, int error)
 {
     struct incoming *in = l->in;
 
+    if (fall_back(a, l))
+        return;
     if (l->pid) {
         settle_launched(a, l, in);
     } else if (error && !in->reader.greeted) {
@@ -280,7 +297,7 @@ static void take_end(struct asking *a, struct link *l, int error)
 /* --- a link of all nodes: "LABEL: bytes" lines, cut wherever the launcher likes --- */
 
 /* The node that a label has named in its first frame. */
-static void name_label(struct asking *a, struct incoming *in)
+static void name_label(struct pb_ask_part *a, struct incoming *in)
 {
     if (in->node >= 0 || !in->reader.greeted)
         return;
@@ -290,7 +307,7 @@ static void name_label(struct asking *a, struct incoming *in)
             in->node = (ssize_t)i;
 }
 
-static void feed_label(struct asking *a, struct link *l, const char *bytes, size_t n)
+static void feed_label(struct pb_ask_part *a, struct link *l, const char *bytes, size_t n)
 {
     size_t label = strtoul(l->label, NULL, 10);
 
@@ -305,7 +322,7 @@ static void feed_label(struct asking *a, struct link *l, const char *bytes, size
         take_failure(a, in, r);
 }
 
-static void take_labelled(struct asking *a, struct link *l, const char *bytes, size_t n)
+static void take_labelled(struct pb_ask_part *a, struct link *l, const char *bytes, size_t n)
 {
     a->result->bytes += n;
     while (n) {
@@ -355,7 +372,7 @@ static void take_errors(struct link *l)
     }
 }
 
-static void settle_all(struct asking *a, struct link *l)
+static void settle_all(struct pb_ask_part *a, struct link *l)
 {
     for (size_t i = 0; i < l->nin; i++)
         if (l->in[i].node >= 0)
@@ -366,16 +383,16 @@ static void settle_all(struct asking *a, struct link *l)
                    l->nsaid ? last_line(l) : "the launcher ended without its answer");
 }
 
-static void watch(struct asking *a, int fd, uint32_t events, uint64_t which, bool anew)
+static void watch(struct pb_ask_part *a, int fd, uint32_t events, uint64_t which, bool anew)
 {
     struct epoll_event e = {.events = events, .data.u64 = which};
 
     epoll_ctl(a->epoll, anew ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &e);
 }
 
-static void start_anew(struct asking *a, struct link *l);
+static void start_anew(struct pb_ask_part *a, struct link *l);
 
-static void read_link(struct asking *a, struct link *l)
+static void read_link(struct pb_ask_part *a, struct link *l)
 {
     char bytes[1 << 16];
     struct body body = {a, l};
@@ -406,7 +423,7 @@ static void read_link(struct asking *a, struct link *l)
             return;
     } else {
         int r = pb_http_take(&l->http, bytes, (size_t)n, take_body, &body);
-        if (r == -EBADMSG && !settled(a, l->in->node))
+        if (r == -EBADMSG && !settled(a, l->in->node) && !fall_back(a, l))
             settle(a, l->in->node, PB_NODE_REFUSED, "what answers there is no service of probing");
         else if (l->http.ended && !settled(a, l->in->node))
             take_end(a, l, 0);
@@ -418,7 +435,7 @@ static void read_link(struct asking *a, struct link *l)
     end_link(a, l);
 }
 
-static void write_link(struct asking *a, struct link *l)
+static void write_link(struct pb_ask_part *a, struct link *l)
 {
     int error = 0;
 
@@ -437,7 +454,9 @@ static void write_link(struct asking *a, struct link *l)
         return;
     }
     if (n < 0) {
-        settle(a, l->in->node, PB_NODE_UNREACHABLE, strerror(error ? error : errno));
+        int why = error ? error : errno;
+        if (!fall_back(a, l))
+            settle(a, l->in->node, PB_NODE_UNREACHABLE, strerror(why));
         end_link(a, l);
         return;
     }
@@ -455,7 +474,7 @@ static void write_link(struct asking *a, struct link *l)
 /* --- the loop --- */
 
 /* The question for a link, and the link: one that was kept, or a new one. */
-static int open_link(struct asking *a, struct link *l, ssize_t node, struct pb_err *err)
+static int open_link(struct pb_ask_part *a, struct link *l, ssize_t node, struct pb_err *err)
 {
     struct pb_kept_link kept;
     struct pb_launched launched;
@@ -491,7 +510,7 @@ static int open_link(struct asking *a, struct link *l, ssize_t node, struct pb_e
     return 0;
 }
 
-static int start_link(struct asking *a, struct link *l, ssize_t node)
+static int start_link(struct pb_ask_part *a, struct link *l, ssize_t node)
 {
     struct pb_err err = {0};
     size_t most = a->q->most ? a->q->most : MOST;
@@ -511,7 +530,8 @@ static int start_link(struct asking *a, struct link *l, ssize_t node)
     a->open++;
     if (r < 0) {
         bool socket = pb_way_is_socket(a->plan.c->way);
-        for (size_t i = 0; i < a->plan.c->nnodes; i++)
+        bool falls = socket && fall_back(a, l);
+        for (size_t i = 0; i < a->plan.c->nnodes && !falls; i++)
             if (node < 0 ? a->plan.selection->node[i] : i == (size_t)node)
                 settle(a, (ssize_t)i, socket ? PB_NODE_UNREACHABLE : PB_NODE_REFUSED, pb_err_text(&err, r));
         end_link(a, l);
@@ -529,7 +549,7 @@ static int start_link(struct asking *a, struct link *l, ssize_t node)
 }
 
 /* A link that was kept, and that the other end has closed meanwhile. */
-static void start_anew(struct asking *a, struct link *l)
+static void start_anew(struct pb_ask_part *a, struct link *l)
 {
     ssize_t node = l->in->node;
     unsigned patience = 0;
@@ -544,7 +564,7 @@ static void start_anew(struct asking *a, struct link *l)
 
 /* Those that have been silent for long keep their connection and lose their place. In the order in which they
  * were started: the first that is young ends the search. */
-static void free_places(struct asking *a)
+static void free_places(struct pb_ask_part *a)
 {
     uint64_t now = pb_now_ns();
 
@@ -559,7 +579,7 @@ static void free_places(struct asking *a)
     }
 }
 
-static int start_links(struct asking *a)
+int pb_ask_part_start(struct pb_ask_part *a)
 {
     const struct pb_selection *s = a->plan.selection;
 
@@ -584,16 +604,11 @@ static int start_links(struct asking *a)
     return 0;
 }
 
-static int turn(struct asking *a)
+int pb_ask_part_turn(struct pb_ask_part *a)
 {
     struct epoll_event events[64];
-    uint64_t now = pb_now_ns();
-    bool waiting = a->next < a->plan.selection->nnodes && !pb_way_is_labelled(a->plan.c->way);
 
-    int ms = (int)((a->deadline - now) / PB_NS_PER_MS) + 1;
-    if (waiting && ms > 20)
-        ms = 20; /* places become free by time too */
-    int n = epoll_wait(a->epoll, events, 64, ms);
+    int n = epoll_wait(a->epoll, events, 64, 0);
     if (n < 0 && errno != EINTR)
         return -errno;
     for (int i = 0; i < n; i++) {
@@ -610,8 +625,7 @@ static int turn(struct asking *a)
     return 0;
 }
 
-/* What is still open has not answered in time. */
-static void end_all(struct asking *a)
+void pb_ask_part_end(struct pb_ask_part *a)
 {
     unsigned patience = 30;
 
@@ -623,7 +637,7 @@ static void end_all(struct asking *a)
                        (l->pid ? l->in[k].reader.greeted : l->connected) ? PB_NODE_LATE : PB_NODE_UNREACHABLE,
                        "no whole answer by the deadline");
         if (l->open && l->nin && a->plan.keep && pb_way_is_labelled(a->plan.c->way) &&
-            a->result->answered == a->result->asked)
+            a->answered == a->plan.selection->asked)
             keep_link(a, l, -1);
         end_link(a, l);
         if (l->pid)
@@ -637,58 +651,48 @@ static void end_all(struct asking *a)
             settle(a, (ssize_t)i, PB_NODE_UNREACHABLE, "nothing came by the deadline");
 }
 
-static int run(struct asking *a)
+int pb_ask_part_open(const struct pb_ask_part_plan *plan, struct pb_ask_part **ret)
 {
-    int r = 0;
+    struct pb_ask_part *a = calloc(1, sizeof(*a));
 
-    while (r == 0 && a->left && pb_now_ns() < a->deadline) {
-        r = start_links(a);
-        if (r == 0 && a->left)
-            r = turn(a);
+    if (!a)
+        return -ENOMEM;
+    *a = (struct pb_ask_part){.plan = plan->link,
+                              .q = plan->q,
+                              .result = plan->result,
+                              .most_open = plan->most_open,
+                              .begun = plan->begun,
+                              .left = plan->link.selection->asked,
+                              .fallen = plan->fallen};
+    a->links = calloc(a->left + 1, sizeof(*a->links));
+    a->epoll = epoll_create1(EPOLL_CLOEXEC);
+    int r = !a->links ? -ENOMEM : a->epoll < 0 ? -errno : 0;
+    if (r < 0) {
+        pb_ask_part_free(a);
+        return r;
     }
-    return r;
+    *ret = a;
+    return 0;
 }
 
-int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question *q,
-                   struct pb_cluster_result *ret, struct pb_err *err)
+void pb_ask_part_free(struct pb_ask_part *a)
 {
-    unsigned limit = q->deadline_ms ? q->deadline_ms : DEADLINE_MS;
-    struct pb_node_question question = {c->match, q->selection->wanted, limit, q->words, q->nwords};
-    struct pb_cluster_result result = {.nnodes = c->nnodes, .asked = q->selection->asked};
-    struct asking a = {.q = q, .result = &result, .left = result.asked, .epoll = -1, .begun = pb_now_ns()};
-    _cleanup_free_ char *line = NULL;
-    char token[PB_SERVICE_TOKEN] = "";
-    struct rlimit before;
-    size_t length;
+    if (!a)
+        return;
+    if (a->epoll >= 0)
+        close(a->epoll);
+    free(a->links);
+    free(a);
+}
 
-    int r = pb_question_encode(&question, &line, &length);
-    if (r < 0)
-        return pb_fail(err, r, r == -E2BIG ? "the question is too long" : "out of memory");
-    r = pb_way_is_socket(c->way) ? pb_service_token(c->token_file, token, err) : 0;
-    if (r < 0)
-        return r;
-    /* A task of Ray has no input beyond its question. */
-    bool keep = q->links && c->way != PB_WAY_RAY;
-    a.plan = (struct pb_link_plan){c, q->selection, line, length, limit, token, keep};
-    a.deadline = a.begun + limit * PB_NS_PER_MS;
-    a.most_open = pb_links_raise_limit(&before);
-    result.nodes = calloc(c->nnodes + 1, sizeof(*result.nodes));
-    a.links = calloc(result.asked + 1, sizeof(*a.links));
-    a.epoll = epoll_create1(EPOLL_CLOEXEC);
-    r = !result.nodes || !a.links ? -ENOMEM : a.epoll < 0 ? -errno : 0;
-    if (r == 0) {
-        r = run(&a);
-        end_all(&a);
-    }
-    result.ms = ms_since(a.begun);
-    free(a.links);
-    if (a.epoll >= 0)
-        close(a.epoll);
-    setrlimit(RLIMIT_NOFILE, &before);
-    if (r < 0) {
-        free(result.nodes);
-        return pb_fail(err, r, "the cluster cannot be asked: %s", strerror(-r));
-    }
-    *ret = result;
-    return 0;
+struct pb_ask_part_state pb_ask_part_state(const struct pb_ask_part *a)
+{
+    bool waits = a->next < a->plan.selection->nnodes && !pb_way_is_labelled(a->plan.c->way);
+
+    return (struct pb_ask_part_state){a->epoll, a->left, a->nfallen, waits};
+}
+
+void pb_ask_part_settle_all(struct pb_ask_part *a)
+{
+    a->settles_all = true;
 }

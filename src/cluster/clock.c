@@ -71,12 +71,14 @@ static int ask_round(struct measuring *m, const struct pb_selection *s, struct p
     return r;
 }
 
-/* Nodes that answered the first round, in groups: each has all its exchanges, then the next. */
-static int ask_groups(struct measuring *m, const struct pb_selection *s, struct pb_links *links, uint64_t end,
-                      struct pb_err *err)
+/* Nodes that answered the first round, in groups: each has all its exchanges, then the next. together: those
+ * that are reached by one launcher for all, which are one group. */
+static int ask_groups(struct measuring *m, const struct pb_selection *s, bool together,
+                      struct pb_links *links, uint64_t end, struct pb_err *err)
 {
     struct pb_selection some = *s;
-    size_t group = pb_way_is_labelled(m->c->way) ? s->nnodes : 1 + s->asked / TOGETHER;
+    size_t group = together ? s->nnodes : 1 + s->asked / TOGETHER;
+    bool labelled = pb_way_is_labelled(m->c->way);
     int r = 0;
 
     some.node = calloc(s->nnodes + 1, sizeof(*some.node));
@@ -85,7 +87,8 @@ static int ask_groups(struct measuring *m, const struct pb_selection *s, struct 
     for (size_t at = 0; r == 0 && at < s->nnodes && pb_now_ns() < end;) {
         memset(some.node, 0, s->nnodes * sizeof(*some.node));
         for (some.asked = 0; at < s->nnodes && some.asked < group; at++)
-            some.asked += some.node[at] = s->node[at] && m->clocks[at].known;
+            some.asked += some.node[at] =
+                s->node[at] && m->clocks[at].known && (labelled && !m->c->nodes[at].service[0]) == together;
         for (int i = 1; r == 0 && some.asked && i < PB_CLOCK_EXCHANGES && pb_now_ns() < end; i++)
             r = ask_round(m, &some, links, ROUND_MS, err);
     }
@@ -110,7 +113,9 @@ int pb_cluster_measure(struct pb_cluster *c, const struct pb_selection *s, struc
     if (r == 0)
         r = ask_round(&m, s, links, limit_ms, err);
     if (r == 0)
-        r = ask_groups(&m, s, links, end, err);
+        r = ask_groups(&m, s, false, links, end, err);
+    if (r == 0 && pb_way_is_labelled(c->way))
+        r = ask_groups(&m, s, true, links, end, err);
     for (size_t i = 0; r == 0 && i < c->nnodes; i++)
         if (clocks[i].known)
             c->nodes[i].clock = clocks[i];

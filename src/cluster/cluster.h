@@ -18,6 +18,8 @@ struct pb_err;
 enum {
     PB_CLUSTER_NAME = 64, /* of a cluster, with its NUL */
     PB_CLUSTER_TEXT = 256,
+    PB_CLUSTER_SERVICE = 64, /* IP:PORT, with its NUL */
+    PB_CLUSTER_TOKEN = 128,
     PB_CLUSTER_NODES = 1 << 14,
     PB_CLUSTER_RANKS = 1 << 18
 };
@@ -53,6 +55,9 @@ struct pb_cluster_node {
     char name[PB_CLUSTER_TEXT];    /* as answers call it: unique */
     char address[PB_CLUSTER_TEXT]; /* how it is reached: IP:PORT, a host for ssh, NAMESPACE/POD/CONTAINER */
     char version[32];              /* of the program there; "": it has not answered yet */
+    char
+        service[PB_CLUSTER_SERVICE]; /* of the user's service there, which is asked before the launcher; "" */
+    char token[PB_CLUSTER_TOKEN];    /* of that service */
     struct pb_cluster_clock clock;
 };
 
@@ -65,8 +70,9 @@ struct pb_cluster {
     char program[PB_CLUSTER_TEXT];    /* `probing` on the nodes */
     char token_file[PB_CLUSTER_TEXT]; /* of services; "": as for -t HOST:PORT */
     char layout[PB_CLUSTER_TEXT];     /* of roles, as given (roles.h); "": none */
-    uint32_t world;                   /* 0: not known */
-    int64_t seen_ns;                  /* when it was looked at, CLOCK_REALTIME */
+    char serve[PB_CLUSTER_TEXT]; /* marks the services that `attach --serve` started; "": it was not given */
+    uint32_t world;              /* 0: not known */
+    int64_t seen_ns;             /* when it was looked at, CLOCK_REALTIME */
     struct pb_cluster_node *nodes;
     size_t nnodes;
     struct pb_cluster_rank *ranks; /* by rank; each once */

@@ -50,7 +50,8 @@ int pb_link_request(const struct pb_link_plan *plan, size_t node, char **ret, si
     int n = asprintf(&text,
                      "POST /api/v1/cluster HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"
                      "Content-Type: text/plain\r\nContent-Length: %zu\r\nConnection: %s\r\n\r\n%s",
-                     plan->c->nodes[node].address, plan->token, plan->length,
+                     plan->c->nodes[node].address,
+                     plan->c->nodes[node].token[0] ? plan->c->nodes[node].token : plan->token, plan->length,
                      plan->keep ? "keep-alive" : "close", plan->question);
     if (n < 0)
         return -ENOMEM;

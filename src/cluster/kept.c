@@ -2,8 +2,9 @@
  *
  *   probing-cluster 1
  *   name NAME / way WAY / job TEXT / match TEXT / launcher TEXT / program TEXT / token-file TEXT /
- *   layout TEXT / world N / seen NS              a line each; texts go to the end of the line
+ *   layout TEXT / serve TEXT / world N / seen NS a line each; texts go to the end of the line
  *   node NAME ADDRESS VERSION|- [OFFSET ERROR AT]
+ *   service NODE ADDRESS TOKEN                   NODE: which of the nodes, from 0
  *   rank RANK NODE LOCAL PID START ROLES|-       NODE: which of the nodes, from 0
  *   end
  *
@@ -43,7 +44,8 @@ static char *field_of(struct pb_cluster *c, const char *key)
         const char *name;
         char *at;
     } texts[] = {{"job", c->job},         {"match", c->match},           {"launcher", c->launcher},
-                 {"program", c->program}, {"token-file", c->token_file}, {"layout", c->layout}};
+                 {"program", c->program}, {"token-file", c->token_file}, {"layout", c->layout},
+                 {"serve", c->serve}};
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
         if (strcmp(texts[i].name, key) == 0)
@@ -80,6 +82,18 @@ static int take_node(struct pb_cluster *c, char **words, size_t n)
         strcpy(node->version, words[2]);
     if (n == 6)
         node->clock = (struct pb_cluster_clock){true, numbers[0], numbers[1], numbers[2]};
+    return 0;
+}
+
+static int take_service(struct pb_cluster *c, char **words, size_t n)
+{
+    int64_t node;
+
+    if (n != 3 || read_int(words[0], 0, (int64_t)c->nnodes - 1, &node) < 0 ||
+        strlen(words[1]) >= PB_CLUSTER_SERVICE || strlen(words[2]) >= PB_CLUSTER_TOKEN)
+        return -EBADMSG;
+    strcpy(c->nodes[node].service, words[1]);
+    strcpy(c->nodes[node].token, words[2]);
     return 0;
 }
 
@@ -155,9 +169,10 @@ static int take_line(struct pb_cluster *c, char *line)
             return -EBADMSG;
         words[n++] = word;
     }
-    return strcmp(line, "node") == 0   ? take_node(c, words, n)
-           : strcmp(line, "rank") == 0 ? take_rank(c, words, n)
-                                       : -EBADMSG;
+    return strcmp(line, "node") == 0      ? take_node(c, words, n)
+           : strcmp(line, "service") == 0 ? take_service(c, words, n)
+           : strcmp(line, "rank") == 0    ? take_rank(c, words, n)
+                                          : -EBADMSG;
 }
 
 int pb_cluster_parse(const char *text, size_t n, struct pb_cluster *ret, struct pb_err *err)
@@ -213,6 +228,7 @@ int pb_cluster_format(const struct pb_cluster *c, char **ret, size_t *ret_length
     put_text(out, "program", c->program);
     put_text(out, "token-file", c->token_file);
     put_text(out, "layout", c->layout);
+    put_text(out, "serve", c->serve);
     fprintf(out, "world %u\nseen %" PRId64 "\n", c->world, c->seen_ns);
     for (size_t i = 0; i < c->nnodes; i++) {
         const struct pb_cluster_node *n = &c->nodes[i];
@@ -222,6 +238,9 @@ int pb_cluster_format(const struct pb_cluster *c, char **ret, size_t *ret_length
                     n->clock.at_ns);
         putc('\n', out);
     }
+    for (size_t i = 0; i < c->nnodes; i++)
+        if (c->nodes[i].service[0])
+            fprintf(out, "service %zu %s %s\n", i, c->nodes[i].service, c->nodes[i].token);
     for (size_t i = 0; i < c->nranks; i++) {
         const struct pb_cluster_rank *r = &c->ranks[i];
         pb_roles_format(&r->roles, roles);

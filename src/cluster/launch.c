@@ -26,6 +26,11 @@ bool pb_way_is_labelled(enum pb_cluster_way way)
     return way == PB_WAY_SLURM || way == PB_WAY_RAY;
 }
 
+bool pb_way_must_hold(enum pb_cluster_way way)
+{
+    return way == PB_WAY_SLURM;
+}
+
 bool pb_way_is_socket(enum pb_cluster_way way)
 {
     return way == PB_WAY_SERVICES;
@@ -109,7 +114,10 @@ static void add_srun(struct line *l, const struct pb_link_plan *plan)
     add(l, "--mem-per-cpu=0");
     add(l, "--immediate");
     add(l, "--label");
-    add(l, "--wait=2");
+    if (plan->holds)
+        add(l, "--no-kill"); /* a node that fails later does not end the others' tasks */
+    else
+        add(l, "--wait=2");
     add(l, "--quiet");
     add(l, "--mpi=none");
     add(l, "--kill-on-bad-exit=0");
@@ -299,6 +307,54 @@ int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_laun
     return r < 0
                ? pb_fail(err, r, "%s cannot be started: %s", l.n ? l.words[0] : "the launcher", strerror(-r))
                : 0;
+}
+
+/* Its own session, and no descriptor of ours but that of its errors. */
+static void become_held(const char *const *words, char *const *environment, int errors)
+{
+    int null = open("/dev/null", O_RDWR);
+    sigset_t none;
+
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    setsid();
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    dup2(errors, STDERR_FILENO);
+    if (null > STDERR_FILENO)
+        close(null);
+    execvpe(words[0], (char *const *)words, environment);
+    dprintf(STDERR_FILENO, "%s cannot be started: %s\n", words[0], strerror(errno));
+}
+
+int pb_link_hold(const struct pb_link_plan *plan, int errors, struct pb_err *err)
+{
+    _cleanup_(line_done) struct line l = {0};
+    _cleanup_free_ char *variable = NULL;
+    _cleanup_free_ char **environment = NULL;
+
+    int r = make_line(&l, plan, -1);
+    if (r == 0 && asprintf(&variable, PB_WIRE_VARIABLE "=%s", plan->question) < 0)
+        r = -ENOMEM;
+    if (r == 0) {
+        variable[strcspn(variable, "\n")] = '\0';
+        environment = extend_environment(variable);
+    }
+    if (!environment)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    /* Twice: the launcher is nobody's child, and so leaves no zombie. */
+    pid_t child = fork();
+    if (child == 0) {
+        if (fork() == 0)
+            become_held(l.words, environment, errors);
+        _exit(0);
+    }
+    if (child < 0)
+        return pb_fail(err, -errno, "%s cannot be started: %s", l.words[0], strerror(errno));
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return 0;
 }
 
 int pb_link_end(pid_t pid, unsigned *patience_ms)

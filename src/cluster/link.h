@@ -14,6 +14,7 @@ struct pb_link_plan {
     unsigned deadline_ms;
     const char *token; /* of services */
     bool keep;         /* the link stays for the next question */
+    bool holds;        /* what is started stays (pb_link_hold) */
 };
 
 /* Starts the launcher for one node, or (node -1) for all that are selected. Its children and it are a process
@@ -24,6 +25,12 @@ struct pb_launched {
 };
 int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_launched *ret,
                    struct pb_err *err);
+/* Starts the launcher of all nodes that are selected so that it goes on when this process has ended, and with
+ * it what it runs on the nodes: a launcher that ends those otherwise (srun). What it says as an error goes to
+ * the descriptor. */
+int pb_link_hold(const struct pb_link_plan *plan, int errors, struct pb_err *err);
+/* Whether the way's launcher ends what is left on a node when its question is answered. */
+bool pb_way_must_hold(enum pb_cluster_way way);
 /* Whether the launcher takes the question by its environment; else it is sent to its standard input. */
 bool pb_link_is_told_by_environment(const struct pb_link_plan *plan);
 /* Any command line, which ends with NULL; environment NULL: this process's. */
@@ -66,6 +73,8 @@ struct pb_kept_link {
 };
 /* node -1: the one of all nodes. False: there is none that can be used. */
 bool pb_links_take(struct pb_links *l, ssize_t node, struct pb_kept_link *ret);
+/* Whether a launcher's child is kept for that node. */
+bool pb_links_has_child(const struct pb_links *l, size_t node);
 void pb_links_put(struct pb_links *l, ssize_t node, const struct pb_kept_link *kept);
 
 struct rlimit;

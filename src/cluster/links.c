@@ -92,6 +92,11 @@ bool pb_links_take(struct pb_links *l, ssize_t node, struct pb_kept_link *ret)
     return true;
 }
 
+bool pb_links_has_child(const struct pb_links *l, size_t node)
+{
+    return l->at[node] && l->at[node]->pid;
+}
+
 void pb_links_put(struct pb_links *l, ssize_t node, const struct pb_kept_link *kept)
 {
     struct pb_kept_link **place = find_place(l, node);

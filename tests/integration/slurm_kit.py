@@ -84,6 +84,20 @@ class Cluster:
                 return int(process.name)
         raise AssertionError(f"there is no slurmd of {node}")
 
+    def ssh(self, node, *words):
+        return self.run("ssh", "-F", self.folder / "ssh.conf", node, *words)
+
+    def processes(self, name):
+        """The pids here of the cluster's processes whose program has that name."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if (process / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace").rsplit("/", 1)[-1] == name and self.is_inside(process.name):
+                    found.append(int(process.name))
+            except OSError:
+                pass
+        return found
+
     def is_inside(self, pid):
         return os.readlink(f"/proc/{pid}/ns/net") == os.readlink(f"/proc/{self.init}/ns/net")
 

@@ -3,9 +3,9 @@
 #
 # Runs as pid 1 of its own mount, pid and network namespaces (slurm_kit.py starts it): overlays on /usr, /etc and /var have the
 # packages, which are unpacked and never installed, so the machine stays as it was. A node is a pid namespace with a name, a
-# slurmd and an sshd below an init that collects what they leave.
+# runtime folder, a slurmd and an sshd below an init that collects what they leave.
 set -e
-folder=$1 nodes=$2
+folder=$1 nodes=$2 runtime=${XDG_RUNTIME_DIR:-/run/runtime}
 shift 2
 
 mount -t tmpfs tmpfs "$folder"
@@ -70,6 +70,7 @@ HostKey $folder/host
 AuthorizedKeysFile $folder/allowed
 StrictModes no
 UsePAM no
+SetEnv XDG_RUNTIME_DIR=$runtime
 EOF
 cat >"$folder/ssh.conf" <<EOF
 Host *
@@ -85,7 +86,7 @@ for i in $(seq 1 "$nodes"); do
     mkdir -p "/var/spool/slurm/n$i"
     printf 'Host n%s\n    Port %s\n' "$i" $((2200 + i)) >>"$folder/ssh.conf"
     unshare --pid --uts --fork --mount-proc --kill-child bash -c \
-        "hostname n$i; /usr/sbin/slurmd -D -N n$i -L /var/spool/slurm/n$i.log & /usr/sbin/sshd -D -f $folder/sshd.conf -p $((2200 + i)) & wait" &
+        "hostname n$i; mkdir -p '$runtime'; mount -t tmpfs -o mode=0700 tmpfs '$runtime'; /usr/sbin/slurmd -D -N n$i -L /var/spool/slurm/n$i.log & /usr/sbin/sshd -D -f $folder/sshd.conf -p $((2200 + i)) & wait" &
 done
 until sinfo --noheader --format=%T 2>/dev/null | grep -qx idle; do
     sleep 0.05

@@ -94,6 +94,77 @@ def test_ssh_asks_each_host_and_names_those_that_are_not_there(slurm, job, tmp_p
     assert done.returncode == 1 and "n1: refused: /no/such/probing cannot be started there" in done.stderr, done.stderr
 
 
+def kept_tokens(name):
+    kept = Path(os.environ["XDG_RUNTIME_DIR"], "probing-clusters", f"{name}.cluster")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    return [line.split()[3] for line in kept.read_text().splitlines() if line.startswith("service ")]
+
+
+def said_by_processes(slurm):
+    """The command lines and environments of all processes of the cluster; others can read the first."""
+    texts = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if slurm.is_inside(process.name):
+                texts += [(process / "cmdline").read_bytes().decode(errors="replace"), (process / "environ").read_bytes().decode(errors="replace")]
+        except OSError:
+            pass
+    return "\0".join(texts)
+
+
+def test_services_are_started_by_srun_and_only_those_are_ended(slurm, job):
+    done = slurm.ssh("n2", jobs.PROGRAM, "serve", "--background", "10.77.0.1:0")  # the user's own, from before
+    assert done.returncode == 0, done.stderr
+    own = slurm.processes("probing-serve")
+    assert len(own) == 1
+    done = slurm.probe("cluster", "attach", "served", "--slurm", job.split("-")[1], "--serve", "--timeout", "20")
+    assert done.returncode == 0 and "services on 4 of 4 nodes" in done.stdout, done.stderr
+    assert "the services have no TLS" in done.stderr
+    shown = json.loads(slurm.probe("cluster", "show", "served", "--json").stdout)
+    assert len({row["by"] for row in shown}) == 4 and all(row["by"].startswith("10.77.0.1:") for row in shown), shown
+    assert len(slurm.processes("probing-serve")) == 4
+    tokens, said = kept_tokens("served"), said_by_processes(slurm)
+    assert len(set(tokens)) == 4 and "probing-serve" in said and not any(token in said for token in tokens)
+    expected = {"load_batch": [5], "all_reduce": [0, 1, 2, 3, 4, 6, 7]}
+    stopped = [slurm.slurmd(f"n{i}") for i in range(1, 5)]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:  # srun reaches no node now
+        done, _, tops = stacks(slurm, "cluster:served", "--timeout", "20")
+        assert done.returncode == 0 and tops == expected, done.stderr
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    os.kill(next(pid for pid in slurm.processes("probing-serve") if pid not in own), signal.SIGKILL)
+    done, _, tops = stacks(slurm, "cluster:served", "--timeout", "20")
+    assert done.returncode == 0 and tops == expected, done.stderr  # that node by srun again
+    done = slurm.probe("cluster", "refresh", "served", "--timeout", "20")
+    assert done.returncode == 0 and "services on 4 of 4 nodes" in done.stdout, done.stderr
+    done = slurm.probe("cluster", "detach", "served", "--timeout", "20")
+    assert done.returncode == 0, done.stderr
+    assert slurm.processes("probing-serve") == own
+    jobs.wait_until(lambda: "--no-kill" not in said_by_processes(slurm), what="the end of the step")
+    assert slurm.ssh("n2", jobs.PROGRAM, "serve", "--stop").returncode == 0
+
+
+def test_a_node_where_no_service_can_be_started_is_asked_by_ssh(slurm, job, tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("n1\nn3\nn9\n")
+    place = f"{os.environ['XDG_RUNTIME_DIR']}/probing-serve"
+    assert slurm.ssh("n3", f"rm -rf {place} && touch {place}").returncode == 0
+    done = slurm.probe("cluster", "attach", "by-ssh-served", "--hosts", hosts, "--launcher", f"ssh -F {slurm.folder}/ssh.conf", "--match",
+                       "SLURM_JOB_ID=" + job.split("-")[1], "--serve", "--timeout", "20")
+    assert done.returncode == 3 and "services on 1 of 3 nodes" in done.stdout, done.stderr
+    assert "note: no service on n3, which is asked by ssh: " in done.stderr and "note: no service on n9" in done.stderr, done.stderr
+    done, _, tops = stacks(slurm, "cluster:by-ssh-served", "--nodes", "n1,n3", "--timeout", "20")
+    assert done.returncode == 0 and sum(map(len, tops.values())) == 4, done.stderr
+    assert slurm.probe("cluster", "attach", "by-ssh-served", "--services", "127.0.0.1:1", "--serve").returncode == 2
+    done = slurm.probe("cluster", "detach", "by-ssh-served", "--timeout", "20")
+    assert done.returncode == 3 and "note: what was started on n9 may still run: " in done.stderr, done.stderr
+    assert not slurm.processes("probing-serve")
+    assert slurm.ssh("n3", f"rm {place}").returncode == 0
+
+
 def test_mpirun_is_asked_for_its_hosts(slurm):
     """Its ranks stand beside those of the SLURM job, on the same nodes."""
     if not list(slurm_kit.MPI.glob("openmpi-bin_*.deb")):

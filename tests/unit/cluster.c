@@ -61,6 +61,9 @@ static void test_the_file_comes_back(void **state)
     (void)state;
     make_cluster(&c, 4, 2, "tp=2,pp=*");
     strcpy(c.match, "SLURM_JOB_ID=12");
+    strcpy(c.serve, "0123456789abcdef");
+    strcpy(c.nodes[1].service, "10.0.0.1:7070");
+    strcpy(c.nodes[1].token, "00ff");
     c.nodes[2].clock = (struct pb_cluster_clock){true, -125000, 900, 1700000000000000000};
     assert_int_equal(pb_cluster_format(&c, &text, &n), 0);
     assert_int_equal(pb_cluster_parse(text, n, &again, NULL), 0);
@@ -69,6 +72,10 @@ static void test_the_file_comes_back(void **state)
     assert_int_equal(pb_roles_get(&again.ranks[5].roles, "pp"), 2);
     assert_int_equal(again.nodes[2].clock.offset_ns, -125000);
     assert_string_equal(again.match, c.match);
+    assert_string_equal(again.serve, c.serve);
+    assert_string_equal(again.nodes[1].service, "10.0.0.1:7070");
+    assert_string_equal(again.nodes[1].token, "00ff");
+    assert_string_equal(again.nodes[2].service, "");
     assert_int_equal(pb_cluster_format(&again, &twice, &m), 0);
     assert_string_equal(text, twice);
     /* Cut short at any place it is no file. */

@@ -38,6 +38,16 @@ struct pb_cluster_look_notes {
 int pb_cluster_look(struct pb_cluster *c, unsigned deadline_ms, struct pb_cluster_result *ret,
                     struct pb_cluster_look_notes *notes, struct pb_err *err);
 
+/* --- services.c: services that `attach --serve` starts on the nodes --- */
+/* A new mark for them. */
+int pb_cluster_mark_services(struct pb_cluster *c, struct pb_err *err);
+/* Starts them on the nodes that answered, where the user has none, and has the cluster ask through those that
+ * can be reached. Says on stderr which nodes have none, and why. */
+int pb_cluster_serve(struct pb_cluster *c, const struct pb_cluster_result *looked, unsigned limit_ms,
+                     struct pb_err *err);
+/* Ends those that were started for the cluster. False: nodes did not answer, which are named on stderr. */
+bool pb_cluster_end_services(struct pb_cluster *c, unsigned limit_ms);
+
 /* --- report.c: what is said of nodes and ranks --- */
 /* On stderr, where not all answered: how many did, and which did not and why. True: all did. */
 bool pb_cluster_tell(const struct pb_cluster *c, const struct pb_cluster_result *r);

@@ -363,6 +363,15 @@ static int show_stacks(const struct pb_call *call, const struct pb_cluster *c,
     return !all || missing || failed ? PB_PARTIAL : 0;
 }
 
+/* A launcher of all nodes is started anew for each question; services keep their connections. */
+static bool keeps_links(const struct pb_cluster *c, const struct pb_selection *s)
+{
+    for (size_t i = 0; pb_way_is_labelled(c->way) && i < s->nnodes; i++)
+        if (s->node[i] && !c->nodes[i].service[0])
+            return false;
+    return true;
+}
+
 int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
                          struct pb_err *err)
 {
@@ -386,8 +395,7 @@ int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c,
                                     .words = words,
                                     .nwords = pb_call_option(call, "native") ? 4 : 3,
                                     .deadline_ms = limit + (unsigned)(n - 1) * interval};
-    /* Each look is a question over the links of the one before; a launcher of all nodes is started anew. */
-    if (watch && !pb_way_is_labelled(c->way) && pb_links_new(c, &q.links) < 0)
+    if (watch && keeps_links(c, s) && pb_links_new(c, &q.links) < 0)
         return pb_fail(err, -ENOMEM, "out of memory");
     for (bool again = false;; again = true) {
         if (again)

@@ -26,7 +26,8 @@ static const struct pb_option options[] = {
      "roles by rank: tp=4,pp=2,dp=*, the first changes fastest; none: do not ask the processes for them"},
     {0, "launcher", "WORDS", "in place of ssh, srun, kubectl or python3: ssh -F FILE"},
     {0, "program", "PATH", "probing on the nodes (default: where it is here)"},
-    {0, "token-file", "FILE", "the token of the services"},
+    {0, "serve", NULL, "start a service on each node, and ask through those; detach ends them"},
+    {0, "token-file", "FILE", "the token of the services (--services)"},
     {0, "archive", "DIR", "query: an archive of all ranks, or a folder with an archive for each node"},
     {'o', "output", "FILE", "query: write to a file, whose ending says the format"},
     {0, "stats", NULL, "query: say how much was read, on stderr"},
@@ -172,13 +173,35 @@ static int look_and_keep(const struct pb_call *call, struct pb_cluster *c, struc
     if (c->nranks == 0)
         return pb_fail(err, -ESRCH, "no node has a process with a rank%s%s: nothing is kept",
                        c->match[0] ? " and " : "", c->match);
+    /* Kept before, so that detach ends what is started even where this is ended. */
     r = pb_cluster_save(c, err);
+    if (r == 0)
+        put_summary(c);
+    if (r == 0 && c->serve[0]) {
+        r = pb_cluster_serve(c, &result, pb_call_limit(call), err);
+        r = r < 0 ? r : pb_cluster_save(c, err);
+    }
     if (r < 0)
         return r;
-    put_summary(c);
     tell_versions(c);
     tell_notes(&notes);
     return all ? 0 : PB_PARTIAL;
+}
+
+/* The mark of the services; that of before where the cluster is attached again, since detach is to end what
+ * was started then. */
+static int set_services(const struct pb_call *call, struct pb_cluster *c, struct pb_err *err)
+{
+    _cleanup_(pb_cluster_done) struct pb_cluster before = {0};
+    struct pb_err ignored = {0};
+
+    if (pb_call_option(call, "serve") && c->way == PB_WAY_SERVICES)
+        return pb_fail(err, PB_USAGE, "--services are there: leave --serve out");
+    if (pb_cluster_load(c->name, &before, &ignored) == 0 && before.serve[0] && c->way != PB_WAY_SERVICES) {
+        strcpy(c->serve, before.serve);
+        return 0;
+    }
+    return pb_call_option(call, "serve") ? pb_cluster_mark_services(c, err) : 0;
 }
 
 static int attach(const struct pb_call *call, struct pb_err *err)
@@ -202,6 +225,8 @@ static int attach(const struct pb_call *call, struct pb_err *err)
         r = set_option(call, "roles", c.layout, err);
     if (r == 0 && pb_call_option(call, "token-file"))
         r = set_token_file(call, &c, err);
+    if (r == 0)
+        r = set_services(call, &c, err);
     return r < 0 ? r : look_and_keep(call, &c, err);
 }
 
@@ -255,7 +280,7 @@ static int list(const struct pb_call *call, struct pb_err *err)
 
 static int show(const struct pb_call *call, struct pb_err *err)
 {
-    static const char *const columns[] = {"rank", "node", "pid", "local", "roles", "version"};
+    static const char *const columns[] = {"rank", "node", "pid", "local", "roles", "version", "by"};
     _cleanup_(pb_cluster_done) struct pb_cluster c = {0};
     struct pb_rows rows;
     char roles[PB_ROLES_TEXT];
@@ -263,7 +288,7 @@ static int show(const struct pb_call *call, struct pb_err *err)
     int r = pb_cluster_load(name_of(call), &c, err);
     if (r < 0)
         return r;
-    pb_rows_init(&rows, columns, 6);
+    pb_rows_init(&rows, columns, 7);
     for (size_t i = 0; i < c.nranks; i++) {
         const struct pb_cluster_rank *rank = &c.ranks[i];
         const struct pb_cluster_node *node = &c.nodes[rank->node];
@@ -277,6 +302,7 @@ static int show(const struct pb_call *call, struct pb_err *err)
             pb_rows_text(&rows, NULL);
         pb_rows_text(&rows, roles[0] ? roles : NULL);
         pb_rows_text(&rows, node->version[0] ? node->version : NULL);
+        pb_rows_text(&rows, node->service[0] ? node->service : pb_cluster_way_name(c.way));
     }
     r = pb_rows_print(&rows, call->format, NULL, err);
     pb_rows_done(&rows);
@@ -286,15 +312,15 @@ static int show(const struct pb_call *call, struct pb_err *err)
 static int detach(const struct pb_call *call, struct pb_err *err)
 {
     _cleanup_(pb_cluster_done) struct pb_cluster c = {0};
-
     const char *name = name_of(call);
-    if (!name) {
-        int r = pb_cluster_load(NULL, &c, err);
-        if (r < 0)
-            return r;
-        name = c.name;
-    }
-    return pb_cluster_forget(name, err);
+
+    /* A file that cannot be read is forgotten too, by its name. */
+    int r = pb_cluster_load(name, &c, err);
+    if (r < 0)
+        return name && r != -ENOENT ? pb_cluster_forget(name, err) : r;
+    bool all = !c.serve[0] || pb_cluster_end_services(&c, pb_call_limit(call));
+    r = pb_cluster_forget(c.name, err);
+    return r < 0 || all ? r : PB_PARTIAL;
 }
 
 static int answer(const struct pb_call *call, struct pb_err *err)
@@ -338,8 +364,11 @@ const struct pb_command pb_cmd_cluster = {
         "-t cluster:NAME) is then all of them, --ranks and --nodes some. Nothing is started on the nodes "
         "but,\n"
         "for as long as a question takes, this program, by the launcher's own way and with your own rights;\n"
-        "or services answer (--services). refresh looks again, after a restart or a requeue; detach "
-        "forgets.\n"
+        "or services answer (--services). --serve starts a service on each node, one for a user and node, "
+        "and\n"
+        "asks through it; where that cannot be, the launcher stays the way. refresh looks again, after a "
+        "restart\n"
+        "or a requeue; detach forgets, and ends the services that --serve started and no others.\n"
         "query runs SQL over what the ranks of a job have archived, in one folder or one for each node.\n"
         "Where not all nodes answer in time the others' answers are shown, the missing are named on stderr,\n"
         "and the exit status is 3.",
