@@ -1,5 +1,9 @@
 """The clocks of a cluster's nodes: how far they are from ours, with an error that is true."""
 import json
+import os
+import signal
+import subprocess
+from pathlib import Path
 
 import clock_kit
 import cluster_kit
@@ -28,6 +32,30 @@ def test_a_clock_that_is_wrong_is_measured_within_its_error(tmp_path_factory):
             assert 0 < row["error_us"] and row["age"] < 60, row
         probe("cluster", "detach", "clocks")
         jobs.in_time(max(row["error_us"] for row in rows) < 5000, str(rows))
+
+
+def kept_offset(name, node):
+    """Nanoseconds, as they stand in the cluster's file: a statement about them would measure anew."""
+    kept = Path(os.environ["XDG_RUNTIME_DIR"], "probing-clusters", f"{name}.cluster")
+    return next(int(line.split()[4]) for line in kept.read_text().splitlines() if line.startswith(f"node {node} "))
+
+
+def test_clocks_are_measured_again_while_ranks_are_recorded(tmp_path_factory):
+    offsets = [2_000_000_000, -5_000_000_000, 7_000_000_000]
+    with clock_kit.nodes([0, offsets[0]], tmp_path_factory.mktemp("clocks")) as (job, words):
+        done = probe("cluster", "attach", "moved", *words, "--timeout", "30")
+        assert done.returncode == 0, done.stderr
+        assert abs(kept_offset("moved", "n1") - offsets[0]) < 1e8
+        place = job.folder / "n1"
+        with subprocess.Popen([str(jobs.PROGRAM), "-t", "cluster:moved", "record", "--duration", "60", "--ranks", "0"], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as recording:
+            for before, after in zip(offsets, offsets[1:]):
+                place.write_text(place.read_text().replace(str(before), str(after)))
+                jobs.wait_until(lambda: abs(kept_offset("moved", "n1") - after) < 1e8 or recording.poll() is not None, 40, what="the new measurement")
+            assert recording.poll() is None
+            recording.send_signal(signal.SIGINT)
+            recording.wait(30)
+        probe("cluster", "detach", "moved")
 
 
 @jobs.three_tries

@@ -65,7 +65,7 @@ int pb_cluster_top(const struct pb_call *call, const struct pb_cluster *c, const
                    struct pb_err *err);
 
 /* --- keep_clocks.c --- */
-/* From now on the clocks of the nodes are measured every ten seconds, by a child, and kept in the cluster's
+/* From now on the clocks of the nodes are measured again, in the end every ten seconds, by a child, and kept in the cluster's
  * file; for commands that take long. 0: there is none. */
 pid_t pb_clocks_follow(const struct pb_cluster *c);
 void pb_clocks_end(pid_t child);

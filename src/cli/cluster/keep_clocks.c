@@ -8,13 +8,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EVERY_S = 10 };
+/* Soon after the begin, since what was kept may be old; then ever more seldom: 10 ppm are 0.1 ms in 10 s. */
+enum { FIRST_S = 1, EVERY_S = 10 };
 
 pid_t pb_clocks_follow(const struct pb_cluster *c)
 {
     struct pb_cluster own;
     struct pb_err err = {0};
     struct pb_links *links = NULL;
+    unsigned wait_s = FIRST_S;
     pid_t parent = getpid(), child = fork();
 
     if (child != 0)
@@ -23,7 +25,8 @@ pid_t pb_clocks_follow(const struct pb_cluster *c)
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
     while (getppid() == parent) {
-        pb_sleep_ns(EVERY_S * PB_NS_PER_S);
+        pb_sleep_ns(wait_s * PB_NS_PER_S);
+        wait_s = 2 * wait_s < EVERY_S ? 2 * wait_s : EVERY_S;
         /* The file anew each time: a refresh may have changed it. Links belong to its nodes. */
         if (pb_cluster_load(c->name, &own, &err) < 0)
             break;
