@@ -63,8 +63,8 @@ def rank_environment(job, rank, local):
 
 
 @contextmanager
-def node(job, ranks, serve=True):
-    """One more node of the job, with these ranks."""
+def node(job, ranks, serve=True, address="127.0.0.1:0", joined=None):
+    """One more node of the job, with these ranks. joined: it has a network of its own, to which this joins it before its service starts."""
     needs_namespaces()
     number = len(job.nodes)
     home = job.folder / f"node{number}"
@@ -76,10 +76,14 @@ def node(job, ranks, serve=True):
         words = " ".join(f"{name}={value}" for name, value in rank_environment(job, rank, local).items())
         lines.append(f"{words} {sys.executable} {script} &")
     if serve:
-        lines.append(f"{jobs.PROGRAM} serve --token-file {job.token} &")
+        if joined:
+            lines.append(f"until grep -q {address.split(':')[0]} /proc/net/fib_trie; do sleep 0.02; done")
+        lines.append(f"{jobs.PROGRAM} serve --token-file {job.token} {address} &")
     lines.append("wait")
-    with jobs.start("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-c", "\n".join(lines),
+    with jobs.start("unshare", "--pid", *(["--net"] if joined else []), "--fork", "--mount-proc", "--kill-child", "bash", "-c", "\n".join(lines),
                     env={"XDG_RUNTIME_DIR": str(home)}) as process:
+        if joined:
+            joined(process)
         job.nodes.append(process)
         jobs.wait_until(lambda: process.output.count("ready") == len(ranks) and (not serve or "http://" in process.output), 60,
                         what=f"the start of a node ({process.output})")

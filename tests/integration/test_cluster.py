@@ -12,6 +12,7 @@ from pathlib import Path
 
 import cluster_kit
 import jobs
+import link_kit
 import pytest
 from jobs import probe
 
@@ -315,3 +316,26 @@ def test_pods_are_asked_by_kubectl_and_those_that_are_gone_are_named(tmp_path):
         done = probe(*words, "--program", "/no/such/probing")
         assert done.returncode == 1 and "worker-0: refused: /no/such/probing cannot be started there" in done.stderr, done.stderr
         assert "no pod that runs has the labels job=other" in probe("cluster", "attach", "--kubernetes", "job=other", "--launcher", launcher).stderr
+
+
+@jobs.three_tries
+def test_a_node_whose_link_is_down_costs_the_others_nothing_and_comes_back(tmp_path_factory):
+    """No error comes from there: the node just does not answer."""
+    with link_kit.nodes(3, tmp_path_factory.mktemp("links")) as job:
+        done = job.probe("cluster", "attach", "linked", *job.words)
+        assert done.returncode == 0 and "3 nodes by services, 3 of 3 ranks" in done.stdout, done.stderr
+        job.cut(1)
+        done = job.probe("-t", "cluster:linked", "backtrace", "--json", "--timeout", "1500ms")
+        answer = json.loads(done.stdout)
+        assert done.returncode == 3 and "2 of 3 nodes answered" in done.stderr, done.stderr
+        assert f"{job.addresses[1]}: unreachable" in done.stderr
+        assert sorted(rank for one in answer["classes"] for rank in one["ranks"]) == [0, 2]
+        others = [node["ms"] for node in answer["nodes"] if node["node"] != job.addresses[1]]
+        refreshed = job.probe("cluster", "refresh", "linked", "--timeout", "1500ms")
+        assert refreshed.returncode == 3 and "2 of 3 ranks" in refreshed.stdout, refreshed.stderr
+        job.mend(1)
+        jobs.wait_until(lambda: job.probe("cluster", "refresh", "linked").returncode == 0, 30, what="the return of the node")
+        done = job.probe("-t", "cluster:linked", "backtrace", "--json")
+        assert done.returncode == 0 and json.loads(done.stdout)["answered"] == 3, done.stderr
+        job.probe("cluster", "detach", "linked")
+        jobs.in_time(max(others) < 700 and answer["ms"] < 1700, str(answer["nodes"]))
