@@ -24,7 +24,9 @@ static bool is_partial(const struct pb_request *q)
 {
     struct pb_errand_end end = pb_errand_end(q->job);
 
-    return q->route->flags & PB_ROUTE_PARTIAL && end.status == 1 && !end.late && !end.silent;
+    /* 3: of a cluster, whose nodes are named in the answer too. */
+    return q->route->flags & PB_ROUTE_PARTIAL && (end.status == 1 || end.status == 3) && !end.late &&
+           !end.silent;
 }
 
 static ssize_t read_job(void *cls, uint64_t pos, char *buf, size_t max)

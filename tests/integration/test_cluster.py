@@ -1,6 +1,7 @@
 """A job on several nodes as one target: attached, asked, selected, and each node or rank that does not answer named."""
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +14,9 @@ from pathlib import Path
 import cluster_kit
 import jobs
 import link_kit
+import page_kit
 import pytest
+import serve_kit
 from jobs import probe
 
 
@@ -316,6 +319,18 @@ def test_pods_are_asked_by_kubectl_and_those_that_are_gone_are_named(tmp_path):
         done = probe(*words, "--program", "/no/such/probing")
         assert done.returncode == 1 and "worker-0: refused: /no/such/probing cannot be started there" in done.stderr, done.stderr
         assert "no pod that runs has the labels job=other" in probe("cluster", "attach", "--kubernetes", "job=other", "--launcher", launcher).stderr
+
+
+@page_kit.browser_only
+def test_the_page_shows_the_stacks_of_all_ranks_as_one_tree(job, tmp_path):
+    runtime = tmp_path / "runtime"
+    (runtime / "probing-clusters").mkdir(parents=True, mode=0o700)
+    shutil.copy(Path(os.environ["XDG_RUNTIME_DIR"], "probing-clusters/four.cluster"), runtime / "probing-clusters")
+    with serve_kit.service(runtime) as served:
+        found = page_kit.browse(served, tmp_path, ["open", "#/activity?target=cluster:four"], ["find", "[role=treeitem]:has-text('load_batch')"], ["text", ".note"],
+                                ["text", "[role=tree]"], ["click", "[role=treeitem]:has-text('load_batch')"], ["see", "1 of 4: rank 3"], ["outside"])
+    assert "part from the rest at train" in found[2] and "rank" in found[2], found
+    assert "ranks 1, 2" in found[3] and "rank 3" in found[3] and not found[6], found
 
 
 @jobs.three_tries

@@ -1,6 +1,7 @@
 // What probing costs the chosen process, as measured: CPU of the agent's threads since the last look, and the bytes of its tables.
 import { useRef } from "preact/hooks";
 import { with_args, type Row } from "./api";
+import { is_cluster } from "./cluster";
 import { bytes } from "./format";
 import { useLive } from "./live";
 import { href, useChosen } from "./route";
@@ -13,16 +14,17 @@ const MANY = `SELECT (SELECT sum(cpu_user_s + cpu_system_s) FROM system.threads 
   (SELECT coalesce(sum(bytes), 0) FROM probing.tables WHERE name NOT IN ('python.samples', 'python.stacks', 'python.sampling', 'python.memory', 'gpu_metrics')) AS bytes`;
 
 export function Cost() {
-  const chosen = useChosen(), dead = !!chosen && chosen.target.includes("@"), all = !chosen || chosen.all, key = chosen?.target ?? "";
+  const chosen = useChosen(), cluster = !!chosen && is_cluster(chosen.target), dead = !!chosen && chosen.target.includes("@"), all = !chosen || chosen.all, key = chosen?.target ?? "";
   const last = useRef({ cpu: NaN, at: 0, of: "", share: NaN });
   // Two looks make a figure; from then on it is asked for less often, since asking costs too.
-  const { data, at, error } = useLive<Row[]>(dead ? null : with_args("/api/v1/query", { target: chosen?.target, all }), Number.isNaN(last.current.share) ? 5000 : 15000, all ? MANY : SQL);
+  const { data, at, error } = useLive<Row[]>(dead || cluster ? null : with_args("/api/v1/query", { target: chosen?.target, all }), Number.isNaN(last.current.share) ? 5000 : 15000, all ? MANY : SQL);
   const row = data?.[0], cpu = row?.cpu as number | null | undefined, n = all ? Number(row?.n ?? 0) : 1;
   if (last.current.of !== key + n) last.current = { cpu: NaN, at: 0, of: key + n, share: NaN };
   if (cpu !== null && cpu !== undefined && at > last.current.at) {
     if (last.current.at) last.current.share = Math.max(0, (cpu - last.current.cpu) / ((at - last.current.at) / 1000)) / Math.max(1, n);
     last.current = { ...last.current, cpu, at };
   }
+  if (cluster) return null; // it would be asked of every rank
   const share = last.current.share, each = n > 1 ? " each" : "";
   return (
     <a class="cost" href={href("sql", { q: all ? MANY : SQL })} title="CPU time of the agent's threads since the last look, 15 s ago at most, and memory of its tables, as measured: the query behind it">

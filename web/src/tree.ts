@@ -4,7 +4,7 @@ import { short_file } from "./format";
 import { main_thread } from "./states";
 
 export interface Who { process: Process; thread: Thread; index: number }
-export interface Node { key: string; name: string; where: string; kind: "own" | "lib" | "nat"; frame: Frame | undefined; native: Native | undefined; depth: number; who: Who[]; children: Node[]; ends: Who[] }
+export interface Node { key: string; name: string; where: string; kind: "own" | "lib" | "nat"; frame: Frame | undefined; native: Native | undefined; depth: number; who: Who[]; processes: number; children: Node[]; ends: Who[] }
 
 export interface Choice { lines: boolean; threads: boolean; idle: boolean }
 
@@ -32,26 +32,35 @@ function steps_of(t: Thread, lines: boolean): Step[] {
   return [...t.stack].reverse().map((s) => (s.kind === "native" ? native_step(s, lines) : python_step(t.frames![s.frame], lines)));
 }
 
+// The nodes of a stack from the outermost on, made where they are missing.
+function place(root: Node[], steps: Step[]): Node[] {
+  let level = root;
+  return steps.map((s, depth) => {
+    let node = level.find((n) => n.key === s.key);
+    if (!node) level.push((node = { key: s.key, name: s.name, where: s.where, kind: s.kind, frame: s.frame, native: s.native, depth, who: [], processes: 0, children: [], ends: [] }));
+    level = node.children;
+    return node;
+  });
+}
+
 export function merge(processes: Process[], choice: Choice): { root: Node[]; who: Who[]; hidden: number } {
-  const root: Node[] = [], who: Who[] = [];
+  // Ranks of a cluster share the thread of their class, which has its place found once.
+  const root: Node[] = [], who: Who[] = [], places = new Map<Thread, Node[]>();
   let hidden = 0;
   processes.forEach((process, index) => {
     const main = main_thread(process);
     for (const thread of process.threads) {
       if (!choice.threads && thread !== main) { hidden++; continue; }
       if (choice.threads && !choice.idle && thread !== main && is_idle(thread)) { hidden++; continue; }
-      const one = { process, thread, index }, steps = steps_of(thread, choice.lines);
-      if (!steps.length) { hidden++; continue; } // in no code that is shown: it can stand nowhere in the tree
+      const one = { process, thread, index }, path = places.get(thread) ?? place(root, steps_of(thread, choice.lines));
+      places.set(thread, path);
+      if (!path.length) { hidden++; continue; } // in no code that is shown: it can stand nowhere in the tree
       who.push(one);
-      let level = root, last: Node | undefined;
-      steps.forEach((s, depth) => {
-        let node = level.find((n) => n.key === s.key);
-        if (!node) level.push((node = { key: s.key, name: s.name, where: s.where, kind: s.kind, frame: s.frame, native: s.native, depth, who: [], children: [], ends: [] }));
+      for (const node of path) {
+        if (node.who[node.who.length - 1]?.process !== process) node.processes++;
         node.who.push(one);
-        last = node;
-        level = node.children;
-      });
-      last?.ends.push(one);
+      }
+      path[path.length - 1].ends.push(one);
     }
   });
   // The rarest first: that is what one looks for.

@@ -1,6 +1,7 @@
 // Activity: the stacks of all chosen processes as one tree, and of one frame its source place, variables and what it waits for.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { command, curl, with_args, type ApiError, type Process, type Target, type Unread } from "../api";
+import { is_cluster, processes_of, type ClusterStacks } from "../cluster";
 import { clock, ranges, seconds, some } from "../format";
 import { useKeys } from "../keys";
 import { useLive } from "../live";
@@ -21,12 +22,25 @@ function names(who: Who[], threads: boolean): string {
   return labels.length > 4 ? `${labels.length} processes` : labels.join(", ");
 }
 
+// Of a thousand processes no more than the strip has places for, and neighbours as one: a tree has many strips, and is drawn anew each second.
+const STRIP_PLACES = 240;
+
+function stretches(node: Node, of: number): [number, number][] {
+  const places = Math.min(of, STRIP_PLACES), apart = places <= 40, found: [number, number][] = [];
+  for (const i of [...new Set(node.who.map((w) => Math.floor((w.index * places) / of)))].sort((a, b) => a - b)) {
+    const last = found[found.length - 1];
+    if (last && !apart && last[0] + last[1] === i) last[1]++;
+    else found.push([i, 1]);
+  }
+  return found;
+}
+
 function Strip({ node, of, odd }: { node: Node; of: number; odd: boolean }) {
-  const at = new Set(node.who.map((w) => w.index)), w = 120 / of;
+  const w = 120 / Math.min(of, STRIP_PLACES);
   return (
     <svg class="strip" viewBox="0 0 120 10" preserveAspectRatio="none" aria-hidden="true">
       <rect width="120" height="10" fill="var(--bg-3)" />
-      {[...at].map((i) => <rect key={i} x={i * w} width={Math.max(0.6, w - (w > 3 ? 1 : 0))} height="10" fill={odd ? "var(--st-loader)" : "var(--st-coll)"} />)}
+      {stretches(node, of).map(([i, n]) => <rect key={i} x={i * w} width={Math.max(0.6, n * w - (w >= 3 ? 1 : 0))} height="10" fill={odd ? "var(--st-loader)" : "var(--st-coll)"} />)}
     </svg>
   );
 }
@@ -47,8 +61,9 @@ function verdict_of(processes: Process[], root: Node[], who: Who[], all: boolean
   let level = root, parent: Node | undefined;
   while (level.length === 1 && !level[0].ends.length) { parent = level[0]; level = level[0].children; }
   if (processes.length > 2 && level.length > 1) {
-    const rare = level.filter((n) => n.who.length * 3 <= who.length);
-    if (rare.length) return { text: `${names(rare.flatMap((n) => n.who), threads)} ${rare.length === 1 ? `part${rare[0].who.length === 1 ? "s" : ""} from the rest` : "part from the rest"}${parent ? ` at ${parent.name}` : ""}: ${rare.map((n) => n.name).slice(0, 3).join(", ")}.`, odd: true };
+    // The rarest, and what is about as rare: of a thousand ranks in eight stages each stage is less than a third, and none is odd for that.
+    const least = Math.min(...level.map((n) => n.processes)), rare = level.filter((n) => n.processes * 3 <= processes.length && n.processes <= 4 * least);
+    if (rare.length && rare.length < level.length) return { text: `${names(rare.flatMap((n) => n.who), threads)} ${rare.length === 1 ? `part${rare[0].who.length === 1 ? "s" : ""} from the rest` : "part from the rest"}${parent ? ` at ${parent.name}` : ""}: ${rare.map((n) => n.name).slice(0, 3).join(", ")}.`, odd: true };
   }
   if (who.length === 1) return { text: `${who[0].process.label} is ${state_word(thread_state(who[0].thread), who[0].thread)}: ${wait_words(who[0].thread)}.`, odd: false };
   if (processes.length === 1) { const main = who.find((w) => w.thread.tid === w.process.pid) ?? who[0]; return { text: `${main.process.label}, main thread: ${wait_words(main.thread)}. ${some(who.length, "thread")} shown.`, odd: false }; }
@@ -72,15 +87,25 @@ function Locals({ pid, shown }: { pid: number; shown: Shown }) {
   );
 }
 
-function Detail({ shown, total, past }: { shown: Shown; total: number; past: boolean }) {
-  const { node } = shown, [first] = node.ends.length ? node.ends : node.who, frame = node.frame, w = first.thread.waits_for;
+function Detail({ shown, total, past, cluster }: { shown: Shown; total: number; past: boolean; cluster: boolean }) {
+  const { node } = shown, [first] = node.ends.length ? node.ends : node.who, frame = node.frame;
   return (
     <>
       <div class="pane">
         <b class="mono wrap">{node.name}</b>
         <p class="mid">{frame ? `${frame.file}:${frame.line ?? "?"}` : node.native?.file ? `${node.native.file}:${node.native.line ?? "?"}` : node.native?.module ?? node.where}</p>
-        <p class="dim">{node.who.length} of {total}: {names(node.who, true)}{first.thread.gil ? ", holds the GIL" : ""}</p>
+        <p class="dim">{node.who.length} of {total.toLocaleString("en")}: {names(node.who, !cluster)}{first.thread.gil ? ", holds the GIL" : ""}</p>
       </div>
+      {cluster ? <p class="pane dim">Variables, the source and what a thread waits for are on its node: the service there shows them.</p> : <Single node={node} first={first} past={past} shown={shown} />}
+    </>
+  );
+}
+
+// What is known of one thread, which a node of the tree stands for.
+function Single({ node, first, past, shown }: { node: Node; first: Who; past: boolean; shown: Shown }) {
+  const w = first.thread.waits_for;
+  return (
+    <>
       <Source node={node} pid={first.process.pid} />
       <div class="pane">
         <b>Waits for</b>
@@ -98,13 +123,19 @@ function Detail({ shown, total, past }: { shown: Shown; total: number; past: boo
   );
 }
 
-function Tree({ rows, picked, pick, closed, toggle, total, processes, threads }: { rows: Shown[]; picked: string; pick(path: string): void; closed: Set<string>; toggle(path: string): void; total: number; processes: number; threads: boolean }) {
+// Who is at the end of a stack, and what each does; of a cluster's ranks the latter is not known.
+function ends_text(node: Node, threads: boolean): string {
+  const states = new Set(node.ends.filter((w) => w.thread.state).map((w) => `${state_word(thread_state(w.thread), w.thread)}${w.thread.waits_for?.seconds !== undefined ? ` for ${seconds(w.thread.waits_for.seconds)}` : ""}`));
+  return `${names(node.ends, threads)}${states.size ? `: ${[...states].slice(0, 3).join("; ")}` : ""}`;
+}
+
+function Tree({ rows, picked, pick, closed, toggle, processes, threads }: { rows: Shown[]; picked: string; pick(path: string): void; closed: Set<string>; toggle(path: string): void; processes: number; threads: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => { box.current?.querySelector<HTMLElement>('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" }); }, [picked]);
   return (
     <div class="tree" role="tree" aria-label="Merged stacks" ref={box}>
       {rows.map(({ node, path }, i) => {
-        const odd = processes > 2 && node.who.length * 3 <= total;
+        const odd = processes > 2 && node.processes * 3 <= processes && (processes < 40 || node.processes * 20 <= processes);
         return (
           <>
             <div key={path} role="treeitem" aria-level={node.depth + 1} aria-selected={path === picked} aria-expanded={node.children.length ? !closed.has(path) : undefined} tabIndex={path === picked || (!picked && i === 0) ? 0 : -1} class={`${odd ? "odd" : ""}${processes > 1 ? "" : " one"}`} onClick={() => pick(path)}>
@@ -117,7 +148,7 @@ function Tree({ rows, picked, pick, closed, toggle, total, processes, threads }:
               <span class="at" title={node.frame?.file}>{node.where}</span>
             </div>
             {node.ends.length > 0 && !closed.has(path) && (
-              <div key={`${path}!`} class="ends">{names(node.ends, threads && processes === 1)}: {[...new Set(node.ends.map((w) => `${state_word(thread_state(w.thread), w.thread)}${w.thread.waits_for?.seconds !== undefined ? ` for ${seconds(w.thread.waits_for.seconds)}` : ""}`))].slice(0, 3).join("; ")}</div>
+              <div key={`${path}!`} class="ends">{ends_text(node, threads && processes === 1)}</div>
             )}
           </>
         );
@@ -128,7 +159,7 @@ function Tree({ rows, picked, pick, closed, toggle, total, processes, threads }:
 
 // The stacks of a moment that was recorded: of a run that has ended its last one, until another is chosen.
 function usePast(chosen: Chosen | undefined, target: Target | undefined, dead: boolean) {
-  const { args } = useRoute(), { recorded, known } = useRecorded(chosen, target), on = dead || args.has("at"), [found, set] = useState<{ processes?: Process[]; error?: ApiError; at: number }>({ at: 0 });
+  const { args } = useRoute(), { recorded, known } = useRecorded(chosen && is_cluster(chosen.target) ? undefined : chosen, target), on = dead || args.has("at"), [found, set] = useState<{ processes?: Process[]; error?: ApiError; at: number }>({ at: 0 });
   const at = recorded ? Math.max(recorded.from, Math.min(recorded.until, Number(args.get("at")) || recorded.until)) : 0;
   useEffect(() => {
     if (!on || !recorded) return;
@@ -170,11 +201,12 @@ function Pause({ pid, label, probed }: { pid: number; label: string; probed: boo
 
 export default function Activity() {
   const about = useTarget(), { args } = useRoute(), [closed, close] = useState<Set<string>>(new Set());
-  const chosen = about?.chosen, native = args.get("native") === "1", lines = args.get("by") === "line", single = !!chosen && !chosen.all;
-  const threads = (args.get("threads") ?? (single ? "all" : "main")) === "all", idle = args.get("idle") === "1", picked = args.get("frame") ?? "";
+  const chosen = about?.chosen, native = args.get("native") === "1", lines = args.get("by") === "line", single = !!chosen && !chosen.all, cluster = !!chosen && is_cluster(chosen.target);
+  const threads = cluster || (args.get("threads") ?? (single ? "all" : "main")) === "all", idle = cluster || args.get("idle") === "1", picked = args.get("frame") ?? "";
   const past = usePast(chosen, about?.target, !!about?.dead);
   const path = chosen && !past.on ? with_args("/api/v1/stacks", { target: chosen.target, all: chosen.all, native }) : null;
-  const stacks = useLive<(Process | Unread)[]>(path, 1000), wanted = useRanks(), ranks = args.get("ranks"), given = useMemo(() => (past.on ? past.processes : stacks.data)?.filter((p) => !ranks || wanted(/^rank (\d+)$/.exec(p.label)?.[1])), [past.on, past.processes, stacks.data, ranks]), read = useMemo(() => (given ?? []).filter((p): p is Process => !p.error), [given]), unread = (given ?? []).filter((p): p is Unread => !!p.error);
+  const stacks = useLive<(Process | Unread)[] | ClusterStacks>(path, cluster ? 3000 : 1000), answered = useMemo(() => (!stacks.data || Array.isArray(stacks.data) ? stacks.data : processes_of(stacks.data)), [stacks.data]);
+  const wanted = useRanks(), ranks = args.get("ranks"), given = useMemo(() => (past.on ? past.processes : answered)?.filter((p) => !ranks || wanted(/^rank (\d+)$/.exec(p.label)?.[1])), [past.on, past.processes, answered, ranks]), read = useMemo(() => (given ?? []).filter((p): p is Process => !p.error), [given]), unread = (given ?? []).filter((p): p is Unread => !!p.error);
   const tree = useMemo(() => given && merge(read, { lines, threads, idle }), [given, lines, threads, idle]);
   const rows = tree ? flat(tree.root, closed) : [], at = rows.findIndex((r) => r.path === picked);
   const pick = (p: string) => put({ frame: p }), toggle = (p: string) => close((s) => { const next = new Set(s); if (!next.delete(p)) next.add(p); return next; });
@@ -194,16 +226,16 @@ export default function Activity() {
       {slider}
       <div class="bar">
         <Seg value={lines ? "line" : "function"} of={{ function: "By function", line: "By line" }} on={(v) => put({ by: v === "line" ? "line" : null, frame: null })} label="Equal by" />
-        <Switch on={threads} set={(on) => put({ threads: on ? "all" : "main" })}>All threads</Switch>
-        <Switch on={idle} set={(on) => put({ idle: on ? "1" : null })}>Idle threads</Switch>
+        {!cluster && <Switch on={threads} set={(on) => put({ threads: on ? "all" : "main" })}>All threads</Switch>}
+        {!cluster && <Switch on={idle} set={(on) => put({ idle: on ? "1" : null })}>Idle threads</Switch>}
         <Switch on={native} set={(on) => put({ native: on ? "1" : null, frame: null })}>Native frames</Switch>
-        <span class="gap" />{!past.on && single && read.length === 1 && <Pause pid={read[0].pid} label={read[0].label} probed={about.probed} />}<span class="dim">{some(read.length, "process", "processes")}{unread.length ? ` of ${given!.length}` : ""}, {past.on ? `as recorded at ${clock(past.shown * 1000)}` : `read in ${Math.round(stacks.asked)} ms at ${clock(stacks.at)}`}</span>{!past.on && past.recorded && <button class="ctl" onClick={() => put({ at: past.recorded!.until.toFixed(2), frame: null })}>Go back in time</button>}
+        <span class="gap" />{!past.on && single && !cluster && read.length === 1 && <Pause pid={read[0].pid} label={read[0].label} probed={about.probed} />}<span class="dim">{some(read.length, cluster ? "rank" : "process", cluster ? "ranks" : "processes")}{unread.length ? ` of ${given!.length}` : ""}, {past.on ? `as recorded at ${clock(past.shown * 1000)}` : `read in ${Math.round(stacks.asked)} ms at ${clock(stacks.at)}`}</span>{!past.on && past.recorded && <button class="ctl" onClick={() => put({ at: past.recorded!.until.toFixed(2), frame: null })}>Go back in time</button>}
       </div>
       <div class={`note ${says.odd ? "odd" : "info"}`}><b>{says.text}</b>{tree.hidden > 0 && <span class="dim">{some(tree.hidden, "thread")} not shown.</span>}</div>
       {unread.length > 0 && <div class="note bad" role="alert"><span><b>{read.length} of {given!.length} processes answered.</b> No answer from {unread.map((u) => `${u.label} (${u.error})`).slice(0, 6).join(", ")}{unread.length > 6 ? ` and ${unread.length - 6} more` : ""}.</span></div>}
       <div class="body split">
-        <Tree rows={rows} picked={picked} pick={pick} closed={closed} toggle={toggle} total={tree.who.length} processes={read.length} threads={threads} />
-        <aside>{shown ? <Detail shown={shown} total={tree.who.length} past={past.on} /> : <p class="pane dim">Choose a frame, with the mouse or with j and k: its place, its variables, and what it waits for stand here.</p>}</aside>
+        <Tree rows={rows} picked={picked} pick={pick} closed={closed} toggle={toggle} processes={read.length} threads={threads} />
+        <aside>{shown ? <Detail shown={shown} total={tree.who.length} past={past.on} cluster={cluster} /> : <p class="pane dim">Choose a frame, with the mouse or with j and k: its place, its variables, and what it waits for stand here.</p>}</aside>
       </div>
       {foot}
     </>
