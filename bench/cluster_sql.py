@@ -28,7 +28,9 @@ print("ready", rank, flush=True)
 time.sleep(3600)
 """
 environment = cluster_kit.rank_environment
-cluster_kit.rank_environment = lambda *words: {**environment(*words), "PROBING": "1", "PYTHONPATH": str(TOP / "python")}
+# The rows of a rank are some 25 bytes each, more than the usual bound of its tables holds.
+cluster_kit.rank_environment = lambda *words: {**environment(*words), "PROBING": "1", "PYTHONPATH": str(TOP / "python"),
+                                               "PROBING_MAX_MEMORY": f"{max(40, ROWS * 64 >> 20)}MB"}
 
 
 def ask(sql, times=5):
