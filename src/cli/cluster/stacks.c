@@ -388,7 +388,9 @@ int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c,
         return r;
     snprintf(rounds, sizeof(rounds), "%lu", n);
     snprintf(ms, sizeof(ms), "%u", interval);
-    unsigned limit = call->timeout_ms == 10000      ? 2000
+    /* A task of Ray takes some seconds until it is asked. */
+    unsigned usual = c->way == PB_WAY_RAY ? 10000 : 2000;
+    unsigned limit = call->timeout_ms == 10000      ? usual
                      : pb_call_limit(call) < 600000 ? pb_call_limit(call)
                                                     : 600000;
     struct pb_cluster_question q = {.selection = s,
