@@ -134,7 +134,7 @@ def test_now_has_a_line_for_the_job(served, job, tmp_path):
 @pytest.mark.timeout(150)
 def test_activity_shows_hostile_names_as_text(served, job, tmp_path):
     found = browse(served, tmp_path, ["open", f"#/activity?target={job.pid}&idle=1"], ["find", "[role=treeitem]"], ["text", "[role=tree]"], ["click", "[role=treeitem]:has-text('wait_for_ever')"],
-                   ["see", "own_variable"], ["text", "aside"], ["count", "img"], ["click", "[role=switch]:has-text('Native')"], ["find", ".fn.nat"], ["text", ".foot code"])
+                   ["find", "aside td:text-is('own_variable')"], ["text", "aside"], ["count", "img"], ["click", "[role=switch]:has-text('Native')"], ["find", ".fn.nat"], ["text", ".foot code"])
     assert EVIL in found[2] and f"{EVIL}.py:2" in found[2]
     assert f"{EVIL}\\'; DROP" in found[5]
     assert found[6] == 0
