@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,8 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { LOCK_TRIES = 40, LOCK_AGAIN_MS = 50 };
 
 static int open_folder(char ret[PB_SERVE_PATH])
 {
@@ -76,6 +79,27 @@ static void remove_leftovers(const struct pb_service *s)
         closedir(dir);
 }
 
+/* 0: it is not written yet. */
+static pid_t read_pid(int folder)
+{
+    char text[32];
+
+    read_small(folder, "lock", text, sizeof(text));
+    return (pid_t)strtol(text, NULL, 10);
+}
+
+/* What a killed service had begun for its requests has its lock too, and ends a moment after it. */
+static int take_lock(int folder, int lock)
+{
+    for (int tries = 0; flock(lock, LOCK_EX | LOCK_NB) < 0; tries++) {
+        pid_t pid = read_pid(folder);
+        if (tries == LOCK_TRIES || (pid && (kill(pid, 0) == 0 || errno != ESRCH)))
+            return -EEXIST;
+        usleep(LOCK_AGAIN_MS * 1000);
+    }
+    return 0;
+}
+
 int pb_home_take(struct pb_service *s, struct pb_err *err)
 {
     _cleanup_close_ int folder = open_folder(s->folder);
@@ -87,7 +111,7 @@ int pb_home_take(struct pb_service *s, struct pb_err *err)
     int lock = openat(folder, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (lock < 0)
         return pb_fail(err, -errno, "%s/lock cannot be opened: %s", s->folder, strerror(errno));
-    if (flock(lock, LOCK_EX | LOCK_NB) < 0) {
+    if (take_lock(folder, lock) < 0) {
         close(lock);
         read_small(folder, "address", text, sizeof(text));
         return pb_fail(err, -EEXIST, "your service runs already: %s", text[0] ? text : "it is just starting");
@@ -161,7 +185,6 @@ int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE
 int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH], pid_t *ret_pid)
 {
     _cleanup_close_ int folder = open_folder(ret_folder);
-    char text[32];
 
     ret_address[0] = '\0';
     *ret_pid = 0;
@@ -170,8 +193,7 @@ int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH]
     _cleanup_close_ int lock = openat(folder, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) == 0)
         return 0;
-    read_small(folder, "lock", text, sizeof(text));
-    *ret_pid = (pid_t)strtol(text, NULL, 10);
+    *ret_pid = read_pid(folder);
     return read_small(folder, "address", ret_address, PB_SERVE_PATH);
 }
 

@@ -55,7 +55,9 @@ def service(folder, *words, program=PROGRAM):
     env = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
     process = subprocess.Popen([program, "serve", *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        yield Service(process, folder, process.stdout.readline())
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        yield Service(process, folder, line)
     finally:
         if process.returncode != -9:  # the test has killed it
             process.terminate()
