@@ -13,13 +13,13 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/memfd.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { OWN_ADDRESSES = 6, SHOWN = 16, VERIFY_MS = 2000 };
@@ -48,7 +48,7 @@ int pb_cluster_mark_services(struct pb_cluster *c, struct pb_err *err)
 {
     unsigned char bytes[8];
 
-    if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+    if (syscall(SYS_getrandom, bytes, sizeof(bytes), 0) != sizeof(bytes)) /* no wrapper in glibc 2.17 */
         return pb_fail(err, -errno, "no random numbers can be had: %s", strerror(errno));
     for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(c->serve + 2 * i, 3, "%02x", bytes[i]);
@@ -166,7 +166,7 @@ static int hold_services(struct serving *s, unsigned limit_ms, struct pb_err *er
     if (!s->s.asked)
         return 0;
     question.nwords = make_words(s, "hold", words);
-    _cleanup_close_ int errors = memfd_create("probing-launcher", MFD_CLOEXEC);
+    _cleanup_close_ int errors = (int)syscall(SYS_memfd_create, "probing-launcher", MFD_CLOEXEC);
     int r = errors < 0 ? -errno : pb_question_encode(&question, &line, &length);
     if (r < 0)
         return pb_fail(err, r, "the services cannot be started: %s", strerror(-r));
