@@ -170,7 +170,7 @@ def run_unit_suite(suite, preset, chosen, **env):
 
 def single_steps(source):
     """Whether the test single-steps a program: it would step through the sanitizer's instructions too, for minutes."""
-    return "PTRACE_SINGLESTEP" in source.read_text()
+    return '"single_step.h"' in source.read_text()
 
 
 def has_threads(source):

@@ -11,17 +11,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "single_step.h"
 #include "table_test.h"
 
 enum { TIME, NUMBER, SUM, TEXT, DISTINCT, LATE, COLUMNS };
 enum { SEGMENT = 4096, SLOTS = 6 };
 
 /* Sanitizers make ten instructions of one: there the test looks for their reports, not at every case again.
- * An emulated machine takes ten times as long for each. */
+ * An emulated machine takes ten times as long for each, and the reader looks at every eleventh only. */
 #if TEST_SELDOM
-enum { ROWS_TO_ROLL = 3, ROWS_TO_FILL = 2 };
+enum { ROWS_TO_ROLL = 3, ROWS_TO_FILL = 2, LOOK_EVERY = TEST_SANITIZED ? 1 : 11 };
 #else
-enum { ROWS_TO_ROLL = 60, ROWS_TO_FILL = 40 };
+enum { ROWS_TO_ROLL = 60, ROWS_TO_FILL = 40, LOOK_EVERY = 1 };
 #endif
 
 /* What the writer says of itself: rows with a number below `committed` are there unless recycled, none from
@@ -329,15 +330,15 @@ static long step_through(pid_t pid, const struct scenario *s, int fd, int copy)
     assert_int_equal(pb_reader_open(fd, &r, NULL), 0);
     bool good = true;
     while (good) {
-        assert_int_equal(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL), 0);
-        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(step_once(pid, &status));
         if (WIFEXITED(status))
             break;
         assert_true(WIFSTOPPED(status));
         steps++;
-        good = agrees(r, &v, &most);
+        if (steps % LOOK_EVERY == getpid() % LOOK_EVERY) /* others in each run */
+            good = agrees(r, &v, &most);
         /* Only a system call changes the file, and two of them are further apart. */
-        if (s->copies && steps % 8 == 0)
+        if (s->copies && steps % (8 * LOOK_EVERY) == 0)
             good = good && copy_agrees(copy, &v);
     }
     if (good)
@@ -388,11 +389,11 @@ static void a_reader_agrees_after_every_instruction(void **state)
     assert_true(witness != MAP_FAILED);
     for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
         long steps = run_scenario(dir, &scenarios[i]);
-        print_message("%-34s %7ld instructions checked\n", scenarios[i].name, steps);
+        print_message("%-34s %7ld instructions\n", scenarios[i].name, steps);
         assert_true(steps > 100);
         total += steps;
     }
-    print_message("%-34s %7ld instructions checked\n", "in all", total);
+    print_message("%-34s %7ld instructions\n", "in all", total);
     rmdir(dir);
     munmap(witness, sizeof(*witness));
 }
@@ -402,5 +403,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reader_agrees_after_every_instruction),
     };
+
+    step_on_one_cpu();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
