@@ -10,12 +10,13 @@
 
 #include "table_test.h"
 
+/* In emulation the thread that reads the rows of a round is beside eight that append: fewer rows. */
 #if TEST_SELDOM
-enum { ROUNDS = 100 };
+enum { ROUNDS = 100, MOST_ROWS = TEST_SANITIZED ? 200000 : 4000 };
 #else
-enum { ROUNDS = 1000 };
+enum { ROUNDS = 1000, MOST_ROWS = 200000 };
 #endif
-enum { THREADS = 8, KEPT = 1100, MOST_ROWS = 200000 };
+enum { THREADS = 8, KEPT = 1100 };
 
 /* An arena and what went into it; never freed, since a thread may come back to it at any time. */
 static struct round {
@@ -85,7 +86,7 @@ static void release(struct pb_arena *a)
     time_t begun = time(NULL);
 
     while (!pb_arena_release(a)) {
-        assert_true(time(NULL) - begun < 20);
+        assert_true(time(NULL) - begun < 20 * TEST_SLOWNESS);
         nanosleep(&pause, NULL);
     }
 }
