@@ -15,7 +15,11 @@ run_part() {
     short) sh tests/arm64/short.sh ;;
     unit) python3 scripts/test.py unit ;;
     integration) python3 -m pytest -q -rs -m quick -n 2 --dist loadfile $(quick_files) ;;
-    harm) python3 -m pytest -q -rs -n 2 tests/harm/test_matrix.py ;;
+    harm)
+        python3 -m pytest -q -rs -n 2 -m "not alone" tests/harm/test_matrix.py || status=1
+        python3 -m pytest -q -rs -m alone tests/harm/test_matrix.py || status=1
+        return ${status:-0}
+        ;;
     injections) PROBING_SOAK=1 python3 -m pytest -q tests/integration/test_inject.py -k lives_in_its_allocator ;;
     *) echo "soak: there is no part $1" && return 2 ;;
     esac

@@ -24,10 +24,11 @@ sys.path.insert(0, str(HERE / "targets"))
 SOAK = bool(os.environ.get("PROBING_SOAK"))
 PROGRAM = os.environ.get("PROBING_PROGRAM", str(TOP / "build/release/bin/probing"))
 SEED = int(os.environ.get("HARM_SEED", "1"))
-LATE = 0.010
-CODE_LATE = 0.010  # code that a person runs in the program takes its turns: two switch intervals of CPython
-READY_SECONDS, TOOL_SECONDS, END_SECONDS = 60, 15, 10
-SLOW_SECONDS = 9  # for a tool whose own limit is ten: it had no answer
+SLOW = int(os.environ.get("PROBING_SLOW", 1))  # times slower than a machine of today: an emulated one (docs/arm64.md)
+LATE = 0.010 * SLOW
+CODE_LATE = 0.010 * SLOW  # code that a person runs in the program takes its turns: two switch intervals of CPython
+READY_SECONDS, TOOL_SECONDS, END_SECONDS = 60 * SLOW, 15 * SLOW, 10 * SLOW
+SLOW_SECONDS = 9 * SLOW  # for a tool whose own limit is ten: it had no answer
 # What glibc reserved for threads of ours and gives to the next ones of the program (docs/safety.md): stacks in its cache,
 # of at most 40 MB, and heaps of 64 MB. Killed tools leave evals beside evals, and the torch probe's thread comes beside
 # them, so these may be six. The agent's code, Python's modules and the parts of heaps in use come on top of the stacks.
@@ -465,7 +466,7 @@ class Case:
                 continue
             elif line[0] == "gap":
                 start, length = float(line[1]), float(line[2])
-                excess = length - self.target.gap - max(0, calm - 0.01) - overlap(machine, start, length) - overlap(self.stops, start, length)
+                excess = length - self.target.gap * SLOW - max(0, calm - 0.01) - overlap(machine, start, length) - overlap(self.stops, start, length)
                 if excess > 0:
                     late.append((length, f"no heartbeat for {length * 1000:.0f} ms, during {self.under_way(start, length) or 'nothing'}"))
             elif line[0] == "late":

@@ -77,12 +77,12 @@ def test_a_program_that_ends_meanwhile_ends_as_it_would(last, parts, soak):
         tool = subprocess.Popen([runner.PROGRAM, "-t", str(job.pid), *rng.choice([["inject"], ["eval", "1+1"], ["backtrace", "--native"]])],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
-            out = job.communicate(timeout=20)[0].decode()
+            out = job.communicate(timeout=20 * runner.SLOW)[0].decode()
         except subprocess.TimeoutExpired:
             job.kill()
             out = "hung " + job.communicate()[0].decode()
         try:
-            err = tool.communicate(timeout=30)[1].decode()
+            err = tool.communicate(timeout=30 * runner.SLOW)[1].decode()
         except subprocess.TimeoutExpired:
             tool.kill()
             err = "the tool hangs " + tool.communicate()[1].decode()
