@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,7 +34,8 @@ enum {
     UNREAD_MS = 2000, /* so long a client may leave its buffer full while others wait */
     FOLDER = 512,
     QUEUE = 256,
-    OTHERS = 16 /* jobs of one other user, waiting or not */
+    STACK = 16384, /* of a child until it is another program */
+    OTHERS = 16    /* jobs of one other user, waiting or not */
 };
 
 struct pb_errands {
@@ -44,6 +46,7 @@ struct pb_errands {
     int epoll, wake;
     bool ending;
     char folder[FOLDER];
+    _Alignas(16) char stack[STACK];
 };
 
 struct pb_errand {
@@ -56,6 +59,7 @@ struct pb_errand {
     struct pb_as as;
     bool query;
     bool released, waiting, killed, late, silent, paused, over;
+    bool look;    /* something has happened to it; without that it is looked at every LOOK_MS */
     bool dropped; /* its output is not kept any longer, since nobody reads it */
     uint64_t deadline;
     uint64_t moved; /* when something was read, or came into the empty buffer */
@@ -66,7 +70,7 @@ struct pb_errand {
     void *arg;
     char folder[FOLDER + 32], file[64]; /* "": none */
     char errors[ERRORS];
-    char buffer[BUFFER];
+    char *buffer; /* BUFFER bytes, once it runs: those that wait are many, and looked through often */
 };
 
 static void wake(struct pb_errands *jobs)
@@ -77,22 +81,44 @@ static void wake(struct pb_errands *jobs)
 
 /* --- the child --- */
 
-/* After fork in a process with threads: system calls only. */
-static void in_child(char *const *argv, const char *folder, int in, int out, int errors)
+struct child {
+    char *const *argv;
+    const char *folder;
+    int in, out, errors;
+};
+
+/* In the memory of a process with threads: system calls only. */
+static int in_child(void *arg)
 {
+    const struct child *c = arg;
     sigset_t none;
 
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    signal(SIGPIPE, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    dup2(in, STDIN_FILENO);
-    dup2(out, STDOUT_FILENO);
-    dup2(errors, STDERR_FILENO);
-    if (!folder[0] || chdir(folder) == 0)
-        execv(argv[0], argv);
+    dup2(c->in, STDIN_FILENO);
+    dup2(c->out, STDOUT_FILENO);
+    dup2(c->errors, STDERR_FILENO);
+    if (!c->folder[0] || chdir(c->folder) == 0)
+        execv(c->argv[0], c->argv);
     _exit(127);
+}
+
+/* As vfork: the child borrows our memory until it is another program. To copy the page tables of a service with
+ * a crowd of requests takes longer than most commands. No signal gets to a handler meanwhile; the lock is held,
+ * so that the stack is one child's. */
+static pid_t start_program(struct pb_errands *jobs, struct child *c)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t pid = clone(in_child, jobs->stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, c);
+    int failed = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return pid < 0 ? -failed : pid;
 }
 
 /* The input as a file of its own, which nobody has to feed. */
@@ -133,20 +159,18 @@ static int spawn(struct pb_errand *job, const struct pb_errand_plan *plan)
         close(out[1]);
         return r;
     }
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (job->query) /* a crowd of them takes no turn from short questions */
-            setpriority(PRIO_PROCESS, 0, QUERY_NICE);
-        in_child(argv, job->folder, in, out[1], errors[1]);
-    }
-    int r = pid < 0 ? -errno : 0;
+    struct child child = {argv, job->folder, in, out[1], errors[1]};
+    pid_t pid = start_program(job->jobs, &child);
     close(out[1]);
     close(errors[1]);
-    if (r < 0) {
+    if (pid < 0) {
         close(out[0]);
         close(errors[0]);
-        return r;
+        return pid;
     }
+    /* A crowd of them takes no turn from short questions. Not in the child: we wait for it to become a program. */
+    if (job->query)
+        setpriority(PRIO_PROCESS, (id_t)pid, QUERY_NICE);
     setpgid(pid, pid); /* whoever comes first */
     fcntl(out[0], F_SETFL, O_NONBLOCK);
     fcntl(errors[0], F_SETFL, O_NONBLOCK);
@@ -273,8 +297,8 @@ static void look_for_end(struct pb_errand *job)
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* True: no request uses it any more. */
-static bool step(struct pb_errand *job, uint64_t now)
+/* all: it is looked at even if nothing has happened to it. True: no request uses it any more. */
+static bool step(struct pb_errand *job, uint64_t now, bool all)
 {
     if (job->queued && (job->released || job->jobs->ending)) {
         job->queued = false;
@@ -283,7 +307,8 @@ static bool step(struct pb_errand *job, uint64_t now)
         job->status = 1;
         tell(job);
     }
-    if (!job->over && !job->queued) {
+    if (!job->over && !job->queued && (job->look || all)) {
+        job->look = false;
         look_for_end(job);
         if (!job->paused)
             take_output(job);
@@ -315,15 +340,17 @@ static void free_job(struct pb_errand *job)
     if (job->folder[0])
         pb_home_remove(job->folder);
     free_plan(job);
+    free(job->buffer);
     free(job);
 }
 
 static int start_child(struct pb_errand *job, const struct pb_errand_plan *plan)
 {
-    int r = spawn(job, plan);
-
+    job->buffer = malloc(BUFFER);
+    int r = job->buffer ? spawn(job, plan) : -ENOMEM;
     if (r < 0)
         return r;
+    job->look = true;
     job->deadline = pb_now_ns() + plan->limit_ms * PB_NS_PER_MS;
     watch(job, job->out);
     watch(job, job->pidfd);
@@ -371,7 +398,7 @@ static void drop_unread(struct pb_errands *jobs, uint64_t now)
             unread = job;
     if (!unread || now < unread->moved + UNREAD_MS * PB_NS_PER_MS)
         return;
-    unread->dropped = true;
+    unread->dropped = unread->look = true;
     unread->start = unread->end = 0;
     if (unread->out >= 0)
         close(pb_take_fd(unread->out));
@@ -398,14 +425,21 @@ static void *run_thread(void *arg)
 {
     struct pb_errands *jobs = arg;
     struct epoll_event events[16];
+    uint64_t looked = 0;
     bool ended = false;
+    int n = 0;
 
     while (!ended) {
         pthread_mutex_lock(&jobs->lock);
         uint64_t now = pb_now_ns();
+        bool all = jobs->ending || now - looked >= LOOK_MS * PB_NS_PER_MS;
+        looked = all ? now : looked;
+        for (int i = 0; i < n; i++) /* none was freed since: this thread does that */
+            if (events[i].data.ptr)
+                ((struct pb_errand *)events[i].data.ptr)->look = true;
         for (struct pb_errand **at = &jobs->first; *at;) {
             struct pb_errand *job = *at;
-            if (!step(job, now)) {
+            if (!step(job, now, all)) {
                 at = &job->next;
                 continue;
             }
@@ -420,7 +454,7 @@ static void *run_thread(void *arg)
         pthread_mutex_unlock(&jobs->lock);
         if (ended)
             break;
-        int n = epoll_wait(jobs->epoll, events, 16, any ? LOOK_MS : -1);
+        n = epoll_wait(jobs->epoll, events, 16, any ? LOOK_MS : -1);
         for (int i = 0; i < n; i++)
             if (!events[i].data.ptr) {
                 uint64_t count;
@@ -518,7 +552,6 @@ int pb_errand_start(struct pb_errands *jobs, const struct pb_errand_plan *plan, 
 
     if (!job)
         return pb_fail(err, -ENOMEM, "out of memory");
-    /* Field by field: the buffer is not touched, and so takes no memory, before something comes. */
     job->jobs = jobs;
     job->pidfd = job->out = job->errors_fd = -1;
     job->silent = true;
@@ -577,7 +610,8 @@ ssize_t pb_errand_read(struct pb_errand *job, char *ret, size_t size, void (*sus
     pthread_mutex_lock(&job->jobs->lock);
     size_t n = job->end - job->start;
     ssize_t r = (ssize_t)(n < size ? n : size);
-    memcpy(ret, job->buffer + job->start, (size_t)r);
+    if (r)
+        memcpy(ret, job->buffer + job->start, (size_t)r);
     job->start += (size_t)r;
     job->moved = pb_now_ns();
     if (r == 0 && job->over) {
@@ -587,6 +621,7 @@ ssize_t pb_errand_read(struct pb_errand *job, char *ret, size_t size, void (*sus
         wait_for_more(job, suspend);
     } else if (job->start == job->end && job->paused) {
         job->paused = false;
+        job->look = true;
         watch(job, job->out);
         go_on = true;
     }
@@ -621,7 +656,7 @@ void pb_errand_release(struct pb_errand *job)
     struct pb_errands *jobs = job->jobs;
 
     pthread_mutex_lock(&jobs->lock);
-    job->released = true;
+    job->released = job->look = true;
     end_child(job);
     pthread_mutex_unlock(&jobs->lock);
     wake(jobs);
