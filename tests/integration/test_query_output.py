@@ -146,7 +146,8 @@ print(lines.wait(), count, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrs
 
 def test_a_result_of_any_size_takes_little_memory():
     for form, bound in (("csv", 16), ("table", 48)):
-        done = subprocess.run([sys.executable, "-c", PEAK, jobs.PROGRAM, "query", "--format", form, "SELECT range AS n, 'name-' || range AS s FROM range(1000000)"],
+        done = subprocess.run([sys.executable, "-c", PEAK, jobs.PROGRAM, "query", "--timeout", f"{30 * jobs.SLOW}s", "--format", form,
+                               "SELECT range AS n, 'name-' || range AS s FROM range(1000000)"],
                               stdout=subprocess.PIPE, universal_newlines=True)
         status, lines, peak = map(int, done.stdout.split())
         assert (status, lines) == (0, 1000001) and peak < bound, (form, peak)
