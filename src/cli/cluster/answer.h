@@ -42,9 +42,9 @@ int pb_answer_rows(const struct pb_answering *a, struct pb_err *err);
 /* answer_command.c: "command" WORDS..: a command of this program for each rank, each in a child. */
 int pb_answer_command(const struct pb_answering *a, struct pb_err *err);
 /* answer_service.c: "service" find|wait|start|hold|end MARK ADDRESS..: the user's service on this node, as
- * "URL TOKEN own|other", or nothing where there is none; own: it was started with this mark. wait: it is about
- * to come. start: where there is none it is started, at the node's address towards the ADDRESSes. hold: the
- * same, and this process becomes it, so nothing is answered. end: only with this mark. */
+ * "URL TOKEN own|other", or nothing where there is none; own: it was started with this mark. wait: it is
+ * about to come. start: where there is none it is started, at the node's address towards the ADDRESSes. hold:
+ * the same, and this process becomes it, so nothing is answered. end: only with this mark. */
 int pb_answer_service(const struct pb_answering *a, struct pb_err *err);
 /* Asks the ranks that have torch, and whose environment has no roles, for theirs. A rank that does not answer
  * has none. */

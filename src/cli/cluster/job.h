@@ -65,8 +65,8 @@ int pb_cluster_top(const struct pb_call *call, const struct pb_cluster *c, const
                    struct pb_err *err);
 
 /* --- keep_clocks.c --- */
-/* From now on the clocks of the nodes are measured again, in the end every ten seconds, by a child, and kept in the cluster's
- * file; for commands that take long. 0: there is none. */
+/* From now on the clocks of the nodes are measured again, in the end every ten seconds, by a child, and kept
+ * in the cluster's file; for commands that take long. 0: there is none. */
 pid_t pb_clocks_follow(const struct pb_cluster *c);
 void pb_clocks_end(pid_t child);
 
