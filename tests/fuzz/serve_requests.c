@@ -41,9 +41,8 @@ static void try_frame(const char *bytes, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static bool (*const converts[])(const char *, size_t, const char *, FILE *) = {
-        pb_original_message,  pb_original_dto,       pb_original_cluster, pb_original_nodes,
-        pb_original_first,    pb_original_callstack, pb_original_steps,   pb_original_file,
-        pb_original_reported, pb_original_events};
+        pb_original_message,   pb_original_dto,   pb_original_cluster,  pb_original_nodes, pb_original_first,
+        pb_original_callstack, pb_original_steps, pb_original_reported, pb_original_events};
     char *copy = malloc(size + 1), *sql = NULL;
     struct pb_err err = {0};
 
