@@ -170,7 +170,7 @@ __attribute__((noreturn)) static void run_child(const struct pb_ask *ask, const 
     /* The caller's connections and files must not be kept open by the child. Before Linux 5.9 they are. */
     if (channel != CHANNEL && dup3(channel, CHANNEL, O_CLOEXEC) < 0)
         _exit(1);
-    /* Nor its output: a reader at the other end of a pipe would wait for a child that the kernel cannot end. */
+    /* Nor its output: who reads that from a pipe would wait for a child that the kernel cannot end. */
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (null >= 0)
         dup3(null, STDOUT_FILENO, 0);

@@ -137,9 +137,9 @@ void pb_sources_free(struct pb_sources *s);
 /* Without surrounding blanks; NULL: it cannot be read. Valid as long as s. */
 const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len);
 
-/* The whole text of a source file that a frame of s names, as the process sees it, and at most 4 MB of it. Of a
- * file that not everybody may read, only what belongs to the process's user. Read in a child that is given up
- * at ask's limit: a file on a mount that hangs holds up nobody. The text is room's memory, which the caller frees.
+/* The text of a source file that a frame of s names, as the process sees it, and at most 4 MB of it. A file
+ * that not everybody may read must belong to the process's user. Read in a child that is given up at ask's
+ * limit: a file on a mount that hangs holds up nobody. The text is room's memory, which the caller frees.
  * -ENOENT: no frame names it; -ETIMEDOUT. */
 int pb_sources_text(const struct pb_ask *ask, const struct pb_stacks *s, const char *file,
                     struct pb_room **ret_room, const char **ret, size_t *ret_length, struct pb_err *err);

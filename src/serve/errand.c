@@ -34,7 +34,7 @@ enum {
     UNREAD_MS = 2000, /* so long a client may leave its buffer full while others wait */
     FOLDER = 512,
     QUEUE = 256,
-    STACK = 16384, /* of a child until it is another program */
+    STACK = 65536, /* of a child until it is another program */
     OTHERS = 16    /* jobs of one other user, waiting or not */
 };
 
@@ -106,9 +106,9 @@ static int in_child(void *arg)
     _exit(127);
 }
 
-/* As vfork: the child borrows our memory until it is another program. To copy the page tables of a service with
- * a crowd of requests takes longer than most commands. No signal gets to a handler meanwhile; the lock is held,
- * so that the stack is one child's. */
+/* As vfork: the child borrows our memory until it is another program. To copy the page tables of a service
+ * with a crowd of requests takes longer than most commands. No signal gets to a handler meanwhile; the lock
+ * is held, so that the stack is one child's. */
 static pid_t start_program(struct pb_errands *jobs, struct child *c)
 {
     sigset_t all, before;
@@ -168,7 +168,7 @@ static int spawn(struct pb_errand *job, const struct pb_errand_plan *plan)
         close(errors[0]);
         return pid;
     }
-    /* A crowd of them takes no turn from short questions. Not in the child: we wait for it to become a program. */
+    /* A crowd of them takes no turn from short questions. Not set by the child, for which we wait. */
     if (job->query)
         setpriority(PRIO_PROCESS, (id_t)pid, QUERY_NICE);
     setpgid(pid, pid); /* whoever comes first */
@@ -185,6 +185,17 @@ static void watch(struct pb_errand *job, int fd)
 {
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = job};
     epoll_ctl(job->jobs->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+/* Closing alone does not end events: a child has copies of all descriptors for a moment after start_program,
+ * and an event that comes then is about a job that may be freed. */
+static void close_watched(struct pb_errand *job, int *fd)
+{
+    if (*fd < 0)
+        return;
+    epoll_ctl(job->jobs->epoll, EPOLL_CTL_DEL, *fd, NULL);
+    close(*fd);
+    *fd = -1;
 }
 
 /* --- what waits --- */
@@ -238,10 +249,10 @@ static void take_output(struct pb_errand *job)
     }
     while (job->out >= 0 && job->end < BUFFER) {
         ssize_t n = read(job->out, job->buffer + job->end, BUFFER - job->end);
-        /* All that it printed was in the pipe when it ended. A process that it has left behind, which the kernel
-         * cannot end or another user's rights protect, may hold the pipe for as long as it likes. */
+        /* All that it printed was in the pipe when it ended. A process that it has left behind, which the
+         * kernel cannot end or another user's rights protect, may hold the pipe as long as it likes. */
         if (n <= 0 && (n == 0 || errno != EAGAIN || !job->pid))
-            close(pb_take_fd(job->out));
+            close_watched(job, &job->out);
         if (n <= 0)
             break;
         job->silent = false;
@@ -293,7 +304,7 @@ static void look_for_end(struct pb_errand *job)
     kill(-job->pid, SIGKILL);
     waitpid(job->pid, &status, 0);
     job->pid = 0;
-    close(pb_take_fd(job->pidfd));
+    close_watched(job, &job->pidfd);
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -331,10 +342,8 @@ static bool step(struct pb_errand *job, uint64_t now, bool all)
 
 static void free_job(struct pb_errand *job)
 {
-    if (job->pidfd >= 0)
-        close(job->pidfd);
-    if (job->out >= 0)
-        close(job->out);
+    close_watched(job, &job->pidfd);
+    close_watched(job, &job->out);
     if (job->errors_fd >= 0)
         close(job->errors_fd);
     if (job->folder[0])
@@ -400,8 +409,7 @@ static void drop_unread(struct pb_errands *jobs, uint64_t now)
         return;
     unread->dropped = unread->look = true;
     unread->start = unread->end = 0;
-    if (unread->out >= 0)
-        close(pb_take_fd(unread->out));
+    close_watched(unread, &unread->out);
     end_child(unread);
 }
 
