@@ -19,7 +19,7 @@ enum pb_param_kind {
     PB_PARAM_LAST
 };
 
-enum { PB_PART_MOST = 999999999, PB_TEXT_MOST = 1024 /* characters */ };
+enum { PB_PART_MOST = 999999999, PB_TEXT_MOST = 12288 /* characters: a command line is one */ };
 
 /* An argument of the query string, and the option that it becomes. */
 struct pb_param {

@@ -68,7 +68,7 @@ def test_a_query_that_fails_says_so_in_the_envelope(served):
 def test_a_request_without_what_it_needs_says_so_in_the_envelope(served):
     status, _, answer = served.ask("/apis/query/local-pid", body=message("SELECT 1"))
     assert status == 400 and "'pid' is missing" in json.loads(answer)["payload"]["Error"]["message"]
-    assert served.ask(f"/query?target={'x' * 1025}", body=message("SELECT 1"))[0] == 400
+    assert served.ask(f"/query?target={'x' * 12289}", body=message("SELECT 1"))[0] == 400
     assert served.ask("/apis/pythonext/callstack?tid=0")[0] == 400
 
 
