@@ -144,25 +144,52 @@ static void remember(struct pb_py_heap *heap, uint64_t variable)
         heap->variables[heap->nvariables++] = variable;
 }
 
+/* Words of the interpreter's data that may point to a description, and what they point to. */
+struct candidates {
+    struct pb_piece pieces[BATCH];
+    uint64_t variables[BATCH];
+    uint8_t arenas[BATCH][ARENA_LEN];
+    size_t n;
+};
+
 /* Keeps the variables that point to the lowest description in use: one of them points to the first
  * description. */
+static void check_candidates(struct pb_py *py, struct candidates *c, struct pb_py_heap *heap, uint64_t *least)
+{
+    for (size_t from = 0; from < c->n;) {
+        ssize_t got = pb_source_readv(py->source, c->pieces + from, c->n - from);
+        size_t end = got > 0 ? from + (size_t)got : from;
+        for (size_t i = from; i < end; i++) {
+            uint64_t value = c->pieces[i].addr;
+            if (value > *least || !is_used(py, c->arenas[i]))
+                continue;
+            if (value < *least) {
+                *least = value;
+                heap->nvariables = 0;
+            }
+            remember(heap, c->variables[i]);
+        }
+        from = end + 1; /* after the one that cannot be read */
+    }
+    c->n = 0;
+}
+
 static void scan_words(struct pb_py *py, const struct pb_maps *maps, uint64_t start, const uint8_t *data,
                        size_t length, struct pb_py_heap *heap, uint64_t *least)
 {
-    uint8_t arena[ARENA_LEN];
+    struct candidates c = {.n = 0};
 
     for (size_t at = 0; at + 8 <= length; at += 8) {
         uint64_t value = u64_at(data, at);
         /* Most point to data of the interpreter itself. */
-        if (value - start < length || value > *least || !is_pointer(maps, value) ||
-            pb_source_read(py->source, value, arena, sizeof(arena)) < 0 || !is_used(py, arena))
+        if (value - start < length || value > *least || !is_pointer(maps, value))
             continue;
-        if (value < *least) {
-            *least = value;
-            heap->nvariables = 0;
-        }
-        remember(heap, start + at);
+        c.pieces[c.n] = (struct pb_piece){value, c.arenas[c.n], ARENA_LEN};
+        c.variables[c.n++] = start + at;
+        if (c.n == BATCH)
+            check_candidates(py, &c, heap, least);
     }
+    check_candidates(py, &c, heap, least);
 }
 
 /* Searches the data of the object that has the list of interpreters: its writable mapping, and the one that
