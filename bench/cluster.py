@@ -13,6 +13,7 @@ import secrets
 import select
 import signal
 import socket
+import statistics
 import struct
 import subprocess
 import sys
@@ -267,7 +268,7 @@ def bench_slurm(nodes=4, must="<= 0.3 s"):
                                "SELECT rank, count(*) FROM system.threads GROUP BY rank ORDER BY rank")
             times.append(1000 * (time.monotonic() - begun))
             assert done.returncode == 0 and done.stdout.count("\n") == 2 * nodes + 1, (done.stdout, done.stderr)
-        show("slurm", f"SQL, the whole command: {min(times):.0f} to {max(times):.0f} ms", "<= 500 ms" if nodes == 4 else must)
+        show("slurm", f"SQL, the whole command: {statistics.median(times):.0f} ms ({min(times):.0f} to {max(times):.0f}; the first {times[0]:.0f})", "<= 500 ms" if nodes == 4 else must)
 
 
 def main():
