@@ -18,7 +18,8 @@ DIRECTIONS = {"send": ("dst", False), "recv_": ("src", True), "broadcast_": ("ro
 KEYS = ("AutogradCPU", "AutogradCUDA")
 
 _registered = []  # the dispatcher's handles: kernels are removed with them
-_groups = {}  # name of a group -> (its ranks, collectives issued so far)
+_groups = {}  # name of a group -> _Group
+_dtypes = {}  # type of a tensor -> its name
 
 
 def _flat(value):
@@ -36,6 +37,21 @@ def _caller(torch):
             return "%s:%d" % (name, frame.f_lineno)
         frame = frame.f_back
     return ""
+
+
+class _Group:
+    """What is asked once: an answer of torch takes microseconds."""
+
+    def __init__(self, group, ranks):
+        self.ranks, self.rank, self.issued = ranks, group.rank(), 0
+        self.text = ",".join(map(str, ranks[:64]))
+
+
+def _dtype(tensor):
+    found = _dtypes.get(tensor.dtype)
+    if found is None:
+        found = _dtypes[tensor.dtype] = str(tensor.dtype)[6:]
+    return found
 
 
 class _Operation:
@@ -71,22 +87,23 @@ class _Operation:
 
     def tell(self, args):
         group = self.unbox(args[self.group])
-        known = _groups.get(group.group_name)
+        name = group.group_name
+        known = _groups.get(name)
         if known is None:
-            known = _groups[group.group_name] = [self.ranks(group), 0]
-        known[1] += 1
+            known = _groups[name] = _Group(group, self.ranks(group))
+        known.issued += 1
         tensors = _flat(args[self.inputs])
-        rank, ranks = group.rank(), known[0]
+        ranks, own = known.ranks, known.ranks[known.rank]
         sender = receiver = -1
         if self.other is not None:
             other = ranks[args[self.other]]
             sender, receiver = (other, -1) if self.sends else (-1, other)
             if self.name in ("send", "recv"):
-                sender, receiver = (other, ranks[rank]) if self.sends else (ranks[rank], other)
+                sender, receiver = (other, own) if self.sends else (own, other)
         asynchronous = args[self.asynchronous] if self.asynchronous is not None and self.asynchronous < len(args) else True
-        return _probing.comm_begin(self.name, group.group_name, rank, len(ranks), known[1], sum(t.numel() * t.element_size() for t in tensors),
-                                   str(tensors[0].dtype)[6:] if tensors else "", "x".join(map(str, tensors[0].shape)) if tensors else "",
-                                   1 if asynchronous else 0, sender, receiver, ranks[rank], _caller(self.folder), ",".join(map(str, ranks[:64])))
+        return _probing.comm_begin(self.name, name, known.rank, len(ranks), known.issued, sum([t.nbytes for t in tensors]),
+                                   _dtype(tensors[0]) if tensors else "", "x".join(map(str, tensors[0].shape)) if tensors else "",
+                                   1 if asynchronous else 0, sender, receiver, own, _caller(self.folder), known.text)
 
 
 def install():
@@ -120,3 +137,4 @@ def install_now():
 def remove():
     del _registered[:]
     _groups.clear()
+    _dtypes.clear()

@@ -11,7 +11,7 @@ import os, subprocess, sys, time, warnings
 import torch, torch.distributed as dist, torch.nn as nn
 torch.set_num_threads(1)
 word, store, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
-other = subprocess.Popen([sys.executable, __file__, word, store, "1"]) if rank == 0 else None
+other = subprocess.Popen([sys.executable, __file__, word, store, "1"], stdout=subprocess.DEVNULL) if rank == 0 else None  # lines of two would mix
 dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
 
 def wait_for(text):
