@@ -108,6 +108,13 @@ def keeps():
         net(torch.randn(4, 8)).sum().backward(); opt.step()
     Keep.kept.clear()
 
+def many():
+    net = nn.Sequential(nn.Linear(8, 8), *(nn.Identity() for _ in range(1500))); opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    for i in range(8):
+        short = nn.Sequential(*(nn.Identity() for _ in range(200)))
+        net(short(torch.randn(4, 8))).sum().backward(); opt.step()
+        del short
+
 class Slow(Dataset):
     def __len__(self):
         return 48
@@ -314,6 +321,12 @@ def test_the_time_of_a_backward_is_given_to_its_modules(job):
     assert found["Net"]["self_ms"] > 0, "the product is its own"
     phase = query(job, f"SELECT duration_ms FROM python.torch_trace WHERE stage = 'backward' AND depth = 0 AND step = 12 AND {of}")[0]["duration_ms"]
     assert found["Net"]["duration_ms"] < phase
+
+
+def test_of_many_modules_that_come_and_go_each_call_has_its_name(job):
+    _, of = run(job, "many")
+    found = query(job, f"SELECT module, count(*) AS n FROM python.torch_trace WHERE stage = 'forward' AND {of} GROUP BY 1")
+    assert {row["module"]: row["n"] for row in found} == {"Sequential": 16, **{str(i): 16 if i < 200 else 8 for i in range(1501)}}
 
 
 def test_memory_is_told_of_the_module_that_takes_it(job):
