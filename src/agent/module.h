@@ -33,6 +33,14 @@ static inline pb_pyobject *pb_type_of(const pb_pyobject *object, unsigned header
     return *(pb_pyobject *const *)(const void *)((const char *)object + header - sizeof(void *));
 }
 
+/* tp_name, the first field of a type after its size: to ask the type could call its metaclass. Never NULL. */
+static inline const char *pb_type_name(const pb_pyobject *type, unsigned header)
+{
+    const char *name = *(const char *const *)(const void *)((const char *)type + header + sizeof(long));
+
+    return name ? name : "";
+}
+
 /* Slots of a type, and its flags (Py_TPFLAGS_DEFAULT as every version has it). */
 enum {
     PB_SLOT_CALL = 50,

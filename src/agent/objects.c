@@ -244,14 +244,11 @@ static void put_key(struct walk *w, pb_pyobject *key)
     w->py->err_clear();
 }
 
-/* From tp_name, the first field of a type after its size: asking the type could call its metaclass. */
 static void put_class(struct walk *w, const pb_pyobject *object)
 {
     unsigned header = pb_module_header(w->py);
-    const char *name;
+    const char *name = pb_type_name(pb_type_of(object, header), header), *dot = strrchr(name, '.');
 
-    memcpy(&name, (const char *)pb_type_of(object, header) + header + sizeof(long), sizeof(name));
-    const char *dot = name ? strrchr(name, '.') : NULL;
     put_name(w, dot ? dot + 1 : name);
 }
 

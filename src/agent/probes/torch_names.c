@@ -432,28 +432,19 @@ uint32_t pb_torch_name(const struct pb_python *py, pb_pyobject *module, int is_r
     return m ? m->name : 0;
 }
 
-/* The text of tp_name, the first field of a type after its size. */
-static const char *told_name(const pb_pyobject *type, unsigned header)
-{
-    const char *name;
-
-    memcpy(&name, (const char *)type + header + sizeof(long), sizeof(name));
-    return name ? name : "";
-}
-
 uint32_t pb_torch_name_of_class(const struct pb_python *py, pb_pyobject *object)
 {
     unsigned header = pb_module_header(py);
     const pb_pyobject *type = pb_type_of(object, header);
     struct class_known *c = &classes[mix(0, (uintptr_t)type) % CLASSES];
 
-    if (c->name && c->type == type && strcmp(c->told, told_name(type, header)) == 0)
+    if (c->name && c->type == type && strcmp(c->told, pb_type_name(type, header)) == 0)
         return c->name;
     naming++;
     uint32_t name = make_name(py, object, "", "");
     naming--;
     *c = (struct class_known){.type = type, .name = name};
-    if (snprintf(c->told, sizeof(c->told), "%s", told_name(type, header)) >= (int)sizeof(c->told))
+    if (snprintf(c->told, sizeof(c->told), "%s", pb_type_name(type, header)) >= (int)sizeof(c->told))
         c->name = 0; /* not all of it could be compared */
     return name;
 }
