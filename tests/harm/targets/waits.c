@@ -103,18 +103,21 @@ static int do_futex(const struct kind *kind)
     return -1;
 }
 
-static void *wait_again_and_again(void *of)
+static void wait_once(const struct kind *kind)
 {
-    const struct kind *kind = of;
-    while (!stopped) {
-        double start = kit_now(), delay = kit_run_delay();
-        errno = 0;
-        int r = kind->call(kind);
-        int e = r < 0 ? errno : 0;
-        kit_waited(kind->name, start, delay, ms * 1e-3);
-        if (r > 0 || e != kind->expected)
-            kit_complain("%s: result %d, %s", kind->name, r, strerror(e));
-    }
+    struct kit_start start = kit_start();
+    errno = 0;
+    int r = kind->call(kind);
+    int e = r < 0 ? errno : 0;
+    kit_waited(kind->name, start, ms * 1e-3);
+    if (r > 0 || e != kind->expected)
+        kit_complain("%s: result %d, %s", kind->name, r, strerror(e));
+}
+
+static void *wait_again_and_again(void *kind)
+{
+    while (!stopped)
+        wait_once(kind);
     return NULL;
 }
 
@@ -153,13 +156,7 @@ int main(int argc, char **argv)
         if (pthread_create(&threads[i], NULL, wait_again_and_again, &kinds[(first + 1 + i) % n]))
             return 1;
     while (kit_going()) {
-        double start = kit_now(), delay = kit_run_delay();
-        errno = 0;
-        int r = kinds[first].call(&kinds[first]);
-        int e = r < 0 ? errno : 0;
-        kit_waited(kinds[first].name, start, delay, ms * 1e-3);
-        if (r > 0 || e != kinds[first].expected)
-            kit_complain("%s: result %d, %s", kinds[first].name, r, strerror(e));
+        wait_once(&kinds[first]);
         kit_last = 0; /* the waits are judged by themselves */
     }
     stopped = true;
