@@ -2,7 +2,7 @@
 # `make help` lists them.
 PRESET := $(if $(ZIG),zig,release)
 
-.PHONY: all demo test check soak check-arm64 soak-arm64 bench lint wheel dist dist-arm64 clean help
+.PHONY: all demo test check soak check-arm64 soak-arm64 harm-arm64 bench lint wheel dist dist-arm64 clean help
 
 all: ## build build/release/bin/probing (ZIG=1: with zig cc for glibc 2.17, in build/zig)
 	@scripts/build.sh $(PRESET) all
@@ -30,10 +30,15 @@ check-arm64: ## injection, kills at every step, stacks, eval, SQL and detach in 
 	@scripts/arm64.sh build
 	@scripts/arm64.sh run tests/arm64/short.sh
 
-soak-arm64: ## the long form of that: unit and integration tests too (PARTS="harm injections": more of it)
+soak-arm64: ## the long form of that: unit and integration tests too (PARTS=injections: 1,000 of them)
 	@scripts/setup.sh test
 	@scripts/arm64.sh build
 	@scripts/arm64.sh run tests/arm64/soak.sh $(PARTS)
+
+harm-arm64: ## the harm suite there, by a clock that counts instructions
+	@scripts/setup.sh test
+	@scripts/arm64.sh build
+	@PROBING_ARM64_CLOCK=instructions PROBING_ARM64_LIMIT=7200 scripts/arm64.sh run tests/arm64/soak.sh harm
 
 bench: ## every performance figure, beside its peer
 	@scripts/setup.sh bench

@@ -8,6 +8,8 @@
 #         prints, and exits as it does. What it leaves in $OUT is in build/arm64/share/out afterwards.
 # QEMU emulates the instructions, so every time measured in there is some ten to fifty times what it is on a machine.
 # PROBING_ARM64_CPUS says how many processors it has (2), PROBING_ARM64_LIMIT after how many seconds it is ended (2400).
+# PROBING_ARM64_CLOCK=instructions: its clock counts instructions, a billion a second for all processors together, so that
+# times can be judged in there whatever else this machine does. The processors then take turns on one core of this machine.
 set -eu
 cd "$(dirname "$0")/.."
 machine=$PWD/build/arm64
@@ -182,10 +184,19 @@ pack_tree() {
         -f "$machine/share/tree.tar" -T "$machine/files" $built
 }
 
+emulator_options() {
+    case ${PROBING_ARM64_CLOCK:-host} in
+    host) echo -accel tcg,thread=multi ;;
+    instructions) echo -accel tcg,thread=single -icount shift=0,sleep=off ;;
+    *) fail "PROBING_ARM64_CLOCK is host or instructions" ;;
+    esac
+}
+
 run_job() {
     job=$1
     shift
     [ -f "$job" ] || fail "script not found: $job"
+    emulation=$(emulator_options)
     make_machine
     exec 9>"$machine/lock"
     flock -n 9 || fail "the machine runs already"
@@ -198,7 +209,7 @@ run_job() {
     pack_tree
     tail -n +1 -f "$machine/share/printed" &
     shown=$!
-    timeout "${PROBING_ARM64_LIMIT:-2400}" qemu-system-aarch64 -M virt -cpu max,pauth-impdef=on -accel tcg,thread=multi \
+    timeout "${PROBING_ARM64_LIMIT:-2400}" qemu-system-aarch64 -M virt -cpu max,pauth-impdef=on $emulation \
         -smp "${PROBING_ARM64_CPUS:-2}" -m 6G -nographic -no-reboot -nic none -kernel "$machine/vmlinuz" \
         -initrd "$machine/root.cpio" -append 'console=ttyAMA0 rdinit=/init quiet panic=-1' \
         -fsdev "local,id=s,path=$machine/share,security_model=none" \

@@ -32,7 +32,8 @@ SLOW_SECONDS = 9 * SLOW  # for a tool whose own limit is ten: it had no answer
 # What glibc reserved for threads of ours and gives to the next ones of the program (docs/safety.md): stacks in its cache,
 # of at most 40 MB, and heaps of 64 MB. Killed tools leave evals beside evals, and the torch probe's thread comes beside
 # them, so these may be six. The agent's code, Python's modules and the parts of heaps in use come on top of the stacks.
-GROWTH_KB = {"VmSize": (6 * 64 + 40) * 1024, "accessible": (40 + 8) * 1024, "VmRSS": 10 * 1024}
+# On a slow machine more of them are there at once.
+GROWTH_KB = {key: megabytes * 1024 * (2 if SLOW > 1 else 1) for key, megabytes in {"VmSize": 6 * 64 + 40, "accessible": 40 + 8, "VmRSS": 10}.items()}
 # The agent's code, and the libraries that it names: glibc's stand-ins since 2.34.
 STAYS_MAPPED = ("probing", "/libdl.so", "/libpthread.so", "/librt.so", "/libgcc_s.so", "/libubsan.so", "/libstdc++.so")
 GLIBC_SIGNALS = 3 << 31  # 32 and 33: glibc's own, which it handles from the first thread on and no program can see
@@ -329,7 +330,7 @@ class Case:
 
     def settle(self):
         """Waits until the agent's threads are gone, at most a second."""
-        for _ in range(100):
+        for _ in range(100 * SLOW):
             names = [Path(task, "comm") for task in Path(f"/proc/{self.pid}/task").glob("*")]
             try:
                 if not any(name.read_text().startswith("probing") for name in names):
@@ -351,7 +352,7 @@ class Case:
 
     def left_behind(self, before):
         """What is not as before. A thread whose tool was killed waits for it some seconds before it ends."""
-        for _ in range(60):
+        for _ in range(60 * SLOW):
             left = list(compare(before, outside(self.pid), GROWTH_KB if self.timing else {}))
             if not any(text.startswith(("threads was", "mapped after")) for text in left):
                 break

@@ -24,6 +24,7 @@ REPORT = os.environ.get("HARM_REPORT", "")  # none where the runner imports this
 CALM_SECONDS = float(os.environ.get("HARM_CALM", "0.3"))
 PROFILES = int(os.environ.get("HARM_PROFILES", "0"))  # each leaves an empty place among the functions of atexit
 RAW = bool(os.environ.get("HARM_RAW"))  # the wait for a CPU counts too: a probe may not take the only one
+SLOW = int(os.environ.get("PROBING_SLOW", 1))  # times slower than a machine of today
 LONGEST = 1800  # seconds: the runner is gone then
 NOTED = 0.010  # gaps from here on are worth a line
 
