@@ -114,7 +114,7 @@ static void listen_abstract(struct pb_run *run)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char random[40];
 
-    if (kernel_has_thread_pidfds() || make_secret(random) < 0)
+    if (make_secret(random) < 0)
         return;
     snprintf(run->abstract, sizeof(run->abstract), "probing-%s", random);
     size_t len = strlen(run->abstract);
@@ -265,10 +265,20 @@ int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *
         pb_run_close(&run);
         return r;
     }
-    listen_abstract(&run);
+    int door_is_reached = kernel_has_thread_pidfds();
+    if (!door_is_reached)
+        listen_abstract(&run);
     r = options->dir ? try_root(options, options->dir, &run) : find_place(options, &run);
-    if (r < 0 && options->dir) {
+    if (r < 0 && options->dir)
         snprintf(why, why_size, "no run directory can be made in %s: %s", options->dir, strerror(-r));
+    else if (r < 0 && !door_is_reached && run.abstract_fd < 0)
+        snprintf(why, why_size,
+                 "no tool could reach the agent: a socket was refused (%s), and what works without one "
+                 "needs Linux 6.9",
+                 strerror(-r));
+    else
+        r = 0;
+    if (r < 0) {
         pb_run_close(&run);
         return r;
     }

@@ -79,6 +79,8 @@ TARGETS = [
     body("seccomp", "kill", "memfd_create", "clone3", refuses=True, soak=True),
     body("seccomp", "kill", "flock", refuses=True, soak=True),
     body("seccomp", "errno", "socket", may_refuse=True),
+    # Linux before 6.9 has no other way to an agent than a socket.
+    body("seccomp", "errno", "socket", "pidfd_open", refuses=True),
     body("seccomp", "enosys", "clone3"),
     body("seccomp", "errno", "clone3", may_refuse=True, soak=True),
     body("seccomp", "errno", "memfd_create", may_refuse=True, soak=True),
