@@ -245,9 +245,10 @@ static int keep_live(struct visitor *v, int user_fd, const char *user_path, cons
 {
     struct pb_run_info run;
 
-    /* Exactly this process, or ".N": a later program of it. */
+    /* Exactly this process, or ".N": a later program of it. What a recorder writes is of another process. */
     const char *rest = name + strlen(v->wanted);
-    if ((*rest && *rest != '.') || describe_run(user_fd, user_path, name, &run) < 0)
+    if ((*rest && *rest != '.') || strncmp(rest, PB_RUNDIR_OF, strlen(PB_RUNDIR_OF)) == 0 ||
+        describe_run(user_fd, user_path, name, &run) < 0)
         return 0;
     if (!run.alive) {
         pb_run_done(&run);

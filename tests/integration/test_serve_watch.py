@@ -32,6 +32,8 @@ with jobs.python() as one:
         assert [row["rate"] for row in recorded(one)] == [20]
         with jobs.python() as two:
             jobs.wait_until(lambda: recorded(two) and sampled(one) and sampled(two), 40, "samples of both")
+            live = [row["pid"] for row in json.loads(probe("list", "--json").stdout) if row["state"] != "dead"]
+            assert {one.pid, two.pid} <= set(live) and not set(live) & {row["recorder"] for row in recorded(one) + recorded(two)}, live
             s.process.kill()
             s.process.wait()
             jobs.wait_until(lambda: not recorded(one) and not recorded(two), 40, "the end of the recorders")
