@@ -6,9 +6,19 @@ statement calls: our own modules come from here, all others from Python's import
 """
 import builtins
 import sys
-from _thread import RLock, allocate_lock, get_ident
 
 PACKAGE = "probing"
+OFTEN_PATCHED = ("_thread", "time")
+
+
+def original(module, names):
+    """What these names of a module were before gevent replaced them: its locks and its sleep would give a thread of ours an event loop, with
+    descriptors of the program, that stays when the thread has ended."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey.get_original(module.__name__, names) if hasattr(monkey, "get_original") else [getattr(module, name) for name in names]
+
+
+RLock, allocate_lock, get_ident = original(builtins.__import__("_thread"), ["RLock", "allocate_lock", "get_ident"])
 _modules = {}  # name inside the package -> module
 _loading = RLock()
 _patience = [3]  # how often other threads may use up the whole switch interval
@@ -71,13 +81,20 @@ def give_way(since):
 
 def _import(name, names=None, local=None, wanted=(), level=0):
     if level == 0:  # also for our own package by its full name, which may be another installation: a normal import
-        return _probing if name == "_probing" else builtins.__import__(name, names, local, wanted, level)
+        module = _probing if name == "_probing" else builtins.__import__(name, names, local, wanted, level)
+        return unpatched(module) if name in OFTEN_PATCHED and "gevent.monkey" in sys.modules else module
     if name:
         return load(name)
     holder = type(sys)(PACKAGE)  # from . import a, b
     for each in wanted:
         setattr(holder, each, load(each))
     return holder
+
+
+def unpatched(module):
+    copy, names = type(sys)(module.__name__), list(vars(module))
+    vars(copy).update(zip(names, original(module, names)))
+    return copy
 
 
 _builtins = dict(builtins.__dict__, __import__=_import)

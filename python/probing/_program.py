@@ -138,13 +138,25 @@ def _call_at_detach():
 
 
 def forget_thread():
-    """current_thread() in a thread that Python did not start leaves a _DummyThread behind: removes it."""
+    """At the end of a thread that Python did not start: removes what code in it may have left behind for it, which is the _DummyThread of
+    current_thread() and the event loop of gevent."""
     threading = sys.modules.get("threading")
-    if get_ident() not in getattr(threading, "_active", ()):
-        return
-    with threading._active_limbo_lock:
-        if isinstance(threading._active.get(get_ident()), threading._DummyThread):
-            del threading._active[get_ident()]
+    ident = getattr(threading, "get_ident", get_ident)()  # gevent has its own
+    if ident in getattr(threading, "_active", ()):
+        with threading._active_limbo_lock:
+            if isinstance(threading._active.get(ident), threading._DummyThread):
+                del threading._active[ident]
+    hub = getattr(sys.modules.get("gevent._hub_local"), "get_hub_if_exists", int)()
+    if hub and is_thread_of_ours():
+        hub.destroy(destroy_loop=True)
+
+
+def is_thread_of_ours():
+    """Whether this thread began in a file of ours, and not in the program, which may have been held."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_filename.startswith("<probing>")
 
 
 def is_of_program(error):

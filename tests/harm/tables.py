@@ -65,7 +65,7 @@ TARGETS = [
     body("asyncio_loop", extra=COME_AND_GO),
     body("uvloop_loop", modules=("uvloop",), extra=COME_AND_GO),
     body("greenlets", modules=("greenlet",), extra=ALLOCATIONS),
-    body("gevent_loop", modules=("gevent",)),
+    body("gevent_loop", modules=("gevent",), extra=("eval-sleeps", "repl", "debug")),
     body("subinterpreters", since=(3, 12), extra=ALLOCATIONS),
     # Watched, its work runs line by line before 3.12, with a handler between many of them.
     body("signals", gap=0.1, extra=("catch", "catch-stop", "catch-quiet", *HOOKS)),
@@ -183,6 +183,8 @@ COMMANDS = [
 COMMAND = {command.name: command for command in COMMANDS}
 # Only where a target asks for it.
 COMMAND["eval-busy"] = Command("eval-busy", ["eval", "sum(i * i for i in range(3000000)) > 0"], says="True\n", injects=True, runs_code=True)
+# A wait of the event loop that the program has patched in: in a thread of ours.
+COMMAND["eval-sleeps"] = Command("eval-sleeps", ["eval", "__import__('time').sleep(0.05)"], says="", injects=True, runs_code=True)
 COMMAND["memory-on"] = Command("memory-on", ["config", "probing.memory.sampling=on,interval=4KB"], injects=True)
 COMMAND["memory-off"] = Command("memory-off", ["config", "probing.memory.sampling=off"], status=(0, 1), injects=True)
 COMMAND["query-objects"] = Command("query-objects", ["query", "SELECT count(*) FROM python.tensors JOIN python.modules USING (device) JOIN python.optimizers USING (device)"],

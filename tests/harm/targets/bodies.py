@@ -201,7 +201,7 @@ def asyncio_loop():
 def uvloop_loop():
     """The same in uvloop."""
     import uvloop
-    run_loop(uvloop.run)
+    run_loop(lambda main: uvloop.new_event_loop().run_until_complete(main))  # uvloop.run is newer than some distributions'
 
 
 @body
@@ -237,7 +237,7 @@ def gevent_loop():
         kit.work()
 
     while kit.going():
-        gevent.joinall([gevent.spawn(worker) for _ in range(10)])
+        gevent.joinall([gevent.spawn(worker) for _ in range(3)])
         kit.say()
 
 
