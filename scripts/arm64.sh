@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 machine=$PWD/build/arm64
 release=bookworm
 packages=python3,python3-venv,python3-pytest,python3-pytest-timeout,python3-pytest-xdist,kmod,procps,iproute2,gcc,libc6-dev,libcmocka-dev
-packages=$packages,libpython3-dev,musl-tools,libjemalloc2,libtcmalloc-minimal4
+packages=$packages,libpython3-dev,musl-tools,libjemalloc2,libtcmalloc-minimal4,python3-greenlet,python3-gevent,python3-uvloop
 
 fail() {
     echo "arm64: $*" >&2
@@ -105,6 +105,7 @@ export PATH=/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin HOME=/root LC_ALL=C.UTF
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t cgroup2 cgroup /sys/fs/cgroup
+echo +memory >/sys/fs/cgroup/cgroup.subtree_control
 mount -t devtmpfs dev /dev
 mkdir -p /dev/shm /dev/pts /run /src
 mount -t tmpfs -o size=2g shm /dev/shm
