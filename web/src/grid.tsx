@@ -31,7 +31,7 @@ export function Grid({ table, height }: { table: Table; height: string }) {
   const widths = useMemo(() => table.columns.map((name, i) => {
     let most = name.length + 2;
     for (const row of table.rows.slice(0, 200)) most = Math.max(most, cell_text(row[i]).length);
-    return Math.min(52, Math.max(6, most)) * 7.2 + 18;
+    return Math.min(52, Math.max(6, most)) * 7.2 + (i ? 18 : 26);
   }), [table.columns, Math.min(200, table.rows.length)]);
   const order = useMemo(() => {
     if (!by) return null;

@@ -50,6 +50,11 @@ export function Command({ text }: { text: string }) {
   return <div class="cmd"><code>{text}</code><Copy text={text} /></div>;
 }
 
+// The name of a setting or a table: where there is no room it breaks between its words.
+export function Name({ of }: { of: string }) {
+  return <span class="name">{of.split(/(?<=[._])/).map((part, i) => <span key={i}>{i > 0 && <wbr />}{part}</span>)}</span>;
+}
+
 export function Blank({ title, children }: { title: string; children?: ComponentChildren }) {
   return <div class="blank"><h1>{title}</h1>{children}</div>;
 }

@@ -4,7 +4,7 @@ import { ApiError, ask, command, curl } from "../api";
 import { useLive } from "../live";
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
 import { put, useRoute } from "../route";
-import { Foot, Loading, why } from "../ui";
+import { Foot, Loading, Name, why } from "../ui";
 import { Act, useReadOnly } from "./record";
 
 interface Setting { name: string; value: string | null; default_value: string | null; unit: string | null; origin: string; explanation: string }
@@ -34,9 +34,9 @@ export default function Settings() {
           <>
             <div class="verdict"><span class="mark none" /><div><h1>{probed ? "An agent is in this process." : "No agent is in this process: what is set counts once there is one."}</h1><p>{probed ? "Detaching takes out its threads, sockets and tables; what was recorded is gone unless it is archived." : "Stacks, flame graphs and memory are read from outside and need none."}</p></div><span class="gap" />
               <div class="acts">{probed ? <Act label="Detach" confirm="Takes the agent out: its threads, sockets and tables. What it recorded is gone unless it is archived." path={`/api/v1/targets/${id}/detach`} done={() => probes.again()} /> : <Act label="Inject" path={`/api/v1/targets/${id}/inject`} done={() => probes.again()} />}</div></div>
-            {probes.data && <><div class="sec"><h2>Probes</h2></div><table><thead><tr><th>Name</th><th>State</th><th>Records</th></tr></thead><tbody>{probes.data.map((p) => <tr key={p.name}><td class="mono">{p.name}</td><td>{p.state}</td><td class="wrap">{p.records}{p.description ? ` (${p.description})` : ""}</td></tr>)}</tbody></table></>}
+            {probes.data && <><div class="sec"><h2>Probes</h2></div><table><thead><tr><th>Name</th><th>State</th><th>Records</th></tr></thead><tbody>{probes.data.map((p) => <tr key={p.name}><td class="mono"><Name of={p.name} /></td><td>{p.state}</td><td class="wrap">{p.records}{p.description ? ` (${p.description})` : ""}</td></tr>)}</tbody></table></>}
             <div class="bar"><input class="ctl" data-search placeholder="Filter ( / )" aria-label="Filter settings" value={find} onInput={(e) => put({ find: e.currentTarget.value })} /></div>
-            <table><thead><tr><th>Setting</th><th>Value</th><th class="opt">From</th><th class="opt">What it is</th></tr></thead><tbody>{shown.map((s) => <tr key={s.name}><td class="mono">{s.name}</td><td><Value of={s} target={one} changed={() => settings.again()} /> <span class="dim">{s.unit ?? ""}</span></td><td class={`opt ${s.origin === "default" ? "dim" : "strong"}`}>{s.origin}</td><td class="opt wrap mid">{s.explanation}</td></tr>)}</tbody></table>
+            <table><thead><tr><th>Setting</th><th>Value</th><th class="opt">From</th><th class="opt">What it is</th></tr></thead><tbody>{shown.map((s) => <tr key={s.name}><td class="mono"><Name of={s.name} /></td><td><Value of={s} target={one} changed={() => settings.again()} /> <span class="dim">{s.unit ?? ""}</span></td><td class={`opt ${s.origin === "default" ? "dim" : "strong"}`}>{s.origin}</td><td class="opt wrap mid">{s.explanation}</td></tr>)}</tbody></table>
           </>
         )}
       </div>
