@@ -49,7 +49,7 @@ static const char modules[] =
     "avg_ms,"
     " round(avg(self_ms), 4) AS self_ms,"
     " round(100 * sum(self_ms) / sum(sum(self_ms)) OVER ({over rank}), 1) AS \"self %\""
-    " FROM last GROUP BY ALL ORDER BY sum(self_ms) DESC LIMIT 12";
+    " FROM last GROUP BY {rank,}stage, module, module_type ORDER BY sum(self_ms) DESC LIMIT 12";
 
 static const char collectives[] =
     "SELECT {rank,}op, count(*) AS calls, round(sum(bytes) / 1048576.0, 3) AS mb,"
