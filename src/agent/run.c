@@ -273,8 +273,8 @@ int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *
         snprintf(why, why_size, "no run directory can be made in %s: %s", options->dir, strerror(-r));
     else if (r < 0 && !door_is_reached && run.abstract_fd < 0)
         snprintf(why, why_size,
-                 "no tool could reach the agent: a socket was refused (%s), and what works without one "
-                 "needs Linux 6.9",
+                 "no tool could reach it: a socket was refused (%s), and other ways need Linux 6.9; stacks, "
+                 "flame graphs and memory need no agent",
                  strerror(-r));
     else
         r = 0;
