@@ -18,7 +18,7 @@ run_part() {
     integration) python3 -m pytest -q -rs -m quick -n 2 --dist loadfile $(quick_files) ;;
     harm)
         export PROBING_SLOW=5
-        # As on most machines: where it is always, jemalloc's heaps grow by 2 MB at a time.
+        # Where it is always, jemalloc's heaps grow by 2 MB at a time.
         echo madvise >/sys/kernel/mm/transparent_hugepage/enabled
         python3 -m pytest -q -rs tests/harm/test_matrix.py
         ;;
