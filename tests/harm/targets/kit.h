@@ -63,13 +63,13 @@ static void kit_line(const char *format, ...)
         kit_line("complaint\t%f\t%s\n", kit_now(), kit_why);                                                 \
     } while (0)
 
-/* The beginning of a wait: when, what this thread had waited for a CPU, and how late the kernel's tick was. */
+/* The beginning of a wait: when, what this thread had waited for a CPU, how late the kernel's tick was. */
 struct kit_start {
     double at, delay, tick_late;
 };
 
-/* Timeouts of sockets and semaphores count from the last tick, so a tick that was late ends them early by as much: an emulated
- * processor gets ticks late, others do not. The coarse clock is that of the last tick. */
+/* Timeouts of sockets and semaphores count from the last tick, so a tick that was late ends them early by as
+ * much: an emulated processor gets ticks late, others do not. The coarse clock is that of the last tick. */
 __attribute__((unused)) static struct kit_start kit_start(void)
 {
     struct timespec tick, step;
