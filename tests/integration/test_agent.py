@@ -297,7 +297,8 @@ def test_where_no_path_is_writable_the_agent_is_reached_through_its_door():
         assert rows_of(job.pid) >= 1
         assert "already" in probe(job.pid, "inject").stdout
         assert probe(job.pid, "detach").returncode == 0
-        assert probe(job.pid, "eval", "loss + 1").stdout == "2.5\n"
+        again = probe(job.pid, "eval", "loss + 1")
+        assert again.stdout == "2.5\n", again.stderr
         assert job.alive()
 
 
