@@ -9,13 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
 
-enum { MAX_THREADS = 1 << 20 };
+enum { MAX_THREADS = 1 << 20, LISTED_AGAIN = 6 };
 
 static int read_at(int dir_fd, pid_t tid, const char *name, char *buf, size_t size)
 {
@@ -102,27 +103,62 @@ static int by_tid(const void *a, const void *b)
     return (x->tid > y->tid) - (x->tid < y->tid);
 }
 
+/* What was in the list, also those that are not kept. */
+struct listed {
+    size_t n;
+    pid_t last;
+};
+
+static int read_listed(DIR *dir, bool ours, struct pb_native_threads *all, struct listed *ret)
+{
+    struct listed listed = {0};
+    int r = 0;
+
+    for (struct dirent *e; r == 0 && (e = readdir(dir));) {
+        if (!isdigit((unsigned char)e->d_name[0]))
+            continue;
+        struct pb_native_thread t = {.tid = (pid_t)atoi(e->d_name)};
+        t.ns_tid = t.tid;
+        listed = (struct listed){listed.n + 1, t.tid};
+        if (!read_stat(dirfd(dir), &t))
+            continue;
+        if (!ours)
+            read_ns_tid(dirfd(dir), &t);
+        r = append_thread(all, &t);
+    }
+    *ret = listed;
+    return r;
+}
+
+/* The kernel ends the list at a thread that ends while it is read, and leaves out those that come after it:
+ * then the last one is gone. Of a long list it may skip some, and there are more threads than it had: the
+ * links of the directory tell how many. */
+static bool is_whole(DIR *dir, const struct listed *listed)
+{
+    char name[16];
+    struct stat st;
+
+    snprintf(name, sizeof(name), "%d", (int)listed->last);
+    return faccessat(dirfd(dir), name, F_OK, 0) == 0 &&
+           (fstat(dirfd(dir), &st) < 0 || listed->n + 2 >= st.st_nlink);
+}
+
 int pb_native_threads_read(pid_t pid, struct pb_native_threads *ret, struct pb_err *err)
 {
     _cleanup_(pb_native_threads_done) struct pb_native_threads all = {0};
     char path[32];
-    int r = 0;
+    struct listed listed;
 
     snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
     DIR *dir = opendir(path);
     if (!dir)
         return pb_fail(err, errno == ENOENT ? -ESRCH : -errno, "there is no process %d", (int)pid);
     bool ours = is_in_our_namespace(pid);
-    for (struct dirent *e; r == 0 && (e = readdir(dir));) {
-        if (!isdigit((unsigned char)e->d_name[0]))
-            continue;
-        struct pb_native_thread t = {.tid = (pid_t)atoi(e->d_name)};
-        t.ns_tid = t.tid;
-        if (!read_stat(dirfd(dir), &t))
-            continue;
-        if (!ours)
-            read_ns_tid(dirfd(dir), &t);
-        r = append_thread(&all, &t);
+    int r = read_listed(dir, ours, &all, &listed);
+    for (int again = 0; r == 0 && again < LISTED_AGAIN && !is_whole(dir, &listed); again++) {
+        pb_native_threads_done(&all);
+        rewinddir(dir);
+        r = read_listed(dir, ours, &all, &listed);
     }
     closedir(dir);
     if (r < 0)
