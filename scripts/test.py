@@ -246,7 +246,7 @@ def integration():
     if os.geteuid() == 0:
         run([TOP / "scripts/root.sh", "bionic", "bullseye", "sid"], 300)
     # Most tests wait most of the time: three files at once on two CPUs. Tests that measure run alone.
-    count = run_pytest("integration", "-m", "not alone", "-n", "3", "--dist", "loadfile", *RERUNS)
+    count = run_pytest("integration", "-m", "not alone", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", *RERUNS)
     count += run_pytest("integration", "-m", "alone", part="-alone")
     return count
 

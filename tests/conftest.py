@@ -15,7 +15,14 @@ surroundings.take_folders()
 TOP = Path(__file__).resolve().parent.parent
 
 
+# Files that take longest begin first: one that begins last would keep the other workers waiting for its end.
+LONGEST = ["test_harm_python", "test_inject", "test_harm_sampler", "test_harm_inject", "test_hostile", "test_page", "test_wheel", "test_harm_agent", "test_eval",
+           "test_archive", "test_torch_examples", "test_agent", "test_debug", "test_profile", "test_backtrace", "test_lines", "test_build", "test_torch_ways",
+           "test_page_hostile", "test_page_torch"]
+
+
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
     for item in items:
         if quick.chosen(item.path.stem, item.name) and not item.get_closest_marker("alone"):
             item.add_marker(pytest.mark.quick)
